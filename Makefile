@@ -99,7 +99,7 @@ say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-cuda cuda test-c test-checked test-abi test-install abi-accept tsan soak
-.PHONY: hosts clients test-hosts test-browser soak-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python
+.PHONY: hosts server-needs clients test-hosts test-browser soak-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python
 .PHONY: test-readme test-packages test-monitoring test-deploy test-ray
 
 all: lib convert chat examples
@@ -187,6 +187,7 @@ bench: $(C)/bench
 header:
 	$(CARGO) check --quiet --lib
 	@cp "$$(ls -t $(CARGO_DIR)/debug/build/bn-engine-*/out/bn_engine.h | head -n 1)" include/bn_engine.h
+	@awk -f tools/header/parse.awk -f tools/header/go.awk $(HEADER) > bindings/go/stats_fields.go
 
 parity:
 	$(CARGO) test --quiet --test all model_parity:: -- --ignored document
@@ -200,6 +201,7 @@ lint: header-lint
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@CARGO=$(CARGO) tests/features.sh
+	@CC="$(CC)" tests/needs.sh
 
 clean:
 	$(CARGO) clean
@@ -229,7 +231,7 @@ test-loom:
 		printf '\n== Miri on the same sources\n'; \
 		cd tests/concurrency && MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance" \
 			CARGO_TARGET_DIR=$(abspath target)/miri $(CARGO) +nightly miri test --locked; \
-	else echo "no nightly Miri here: left out"; fi
+	else echo "skipped: Miri, no nightly one here"; fi
 
 # After a change in src/kernels: seconds, where `cargo test` takes minutes. TEST=ternary runs only those tests.
 quick:
@@ -264,14 +266,14 @@ tsan: test-tsan
 	$(call say,ThreadSanitizer: C programs and the library)
 	@CARGO=$(CARGO) tests/tsan/run.sh c
 
-$(C)/tests: $(C_TESTS) tests/c/harness.h include/bn_engine.h | lib
+$(C)/tests: $(C_TESTS) tests/c/harness.h tests/c/xxh64.h include/bn_engine.h | lib
 	@$(CC) $(C_TEST_FLAGS) $(CFLAGS) $(C_TESTS) -o $@ $(LINK)
 
 # Programs of their own: they look at the process as a whole.
-$(C)/cycles $(C)/soak: $(C)/%: tests/c/%.c tests/c/program.h tests/c/process.h include/bn_engine.h | lib
+$(C)/cycles $(C)/soak $(C)/destroy: $(C)/%: tests/c/%.c tests/c/program.h tests/c/process.h include/bn_engine.h | lib
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@ $(LINK)
 
-test-c: $(C)/tests $(EXAMPLES:%=$(C)/%) $(C)/bn-chat $(C)/cycles $(C)/soak
+test-c: $(C)/tests $(EXAMPLES:%=$(C)/%) $(C)/bn-chat $(C)/cycles $(C)/soak $(C)/destroy
 	$(call say,C tests)
 	@$(C)/tests
 	@for example in hello demo callbacks embed constrained; do $(C)/$$example > $(C)/$$example.out || exit 1; done
@@ -282,14 +284,18 @@ test-c: $(C)/tests $(EXAMPLES:%=$(C)/%) $(C)/bn-chat $(C)/cycles $(C)/soak
 	@hosts/chat/test.sh $(C)/bn-chat models/bn-demo.gguf
 	@$(C)/cycles
 	@$(C)/soak 3
+	@$(C)/destroy 2
+	@$(C)/destroy 1 builtin:echo
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) tests/c/unload.c -o $(C)/unload -ldl -lpthread
 	@$(C)/unload $(LIB)/$(SONAME)
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) -Iinclude tests/c/signal_stack.c -o $(C)/signal_stack -L$(LIB) -lbn_engine -Wl,-rpath,$(abspath $(LIB))
 	@$(C)/signal_stack
 
-soak: $(C)/soak
+soak: $(C)/soak $(C)/destroy
 	@$(C)/soak $(SECONDS)
 	@$(C)/soak $(SECONDS) builtin:echo
+	@$(C)/destroy $(SECONDS)
+	@$(C)/destroy $(SECONDS) builtin:echo
 
 # The same tests with a check for memory errors and leaks: AddressSanitizer where it links and runs.
 test-checked: $(C)/tests
@@ -351,13 +357,21 @@ STAGED := PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib INCLUDEDIR=$(STAGE)/include BINDIR
 # -- hosts ------------------------------------------------------------------------------------------
 
 SERVER := $(wildcard hosts/server/*.c)
-SERVER_LINK := $(C)/page.o -lmicrohttpd -lcjson -lm
+SERVER_LINK := $(C)/page.o -lcjson -lm
 SERVER_CC = $(CC) $(C11) -Wno-missing-field-initializers -D_GNU_SOURCE
 
-# Needs libmicrohttpd and cJSON (Debian: libmicrohttpd-dev libcjson-dev).
+# Headers that are not ours, with Debian's package of each.
+SERVER_NEEDS := cjson/cJSON.h=libcjson-dev
+
 hosts: $(C)/bn-server
 
-$(C)/page.o: hosts/server/page.html | lib
+# Before anything is built for it.
+server-needs:
+	@missing=; for need in $(SERVER_NEEDS); do \
+		echo "#include <$${need%%=*}>" | $(CC) -E -x c - > /dev/null 2>&1 || missing="$$missing $${need#*=}"; done; \
+	[ -z "$$missing" ] || { echo "bn-server lacks headers: apt install$$missing (Debian's names)"; exit 1; }
+
+$(C)/page.o: hosts/server/page.html | server-needs lib
 	@$(LD) -r -b binary -z noexecstack -o $@ $<
 
 $(C)/bn-server: $(SERVER) $(wildcard hosts/server/*.h) $(C)/page.o include/bn_engine.h | lib
@@ -376,7 +390,7 @@ $(C)/server-load: hosts/server/tests/load.c
 
 # The engine's own cost per token, and with HTTP, JSON and a client beside it.
 bench-hosts: $(C)/bn-server $(C)/server-load $(C)/bench
-	@BN_MODEL=builtin:echo BATCH_SIZE=256 PORT=18099 THREADS=1 $(C)/bn-server 2> /dev/null & server=$$!; sleep 1; \
+	@BN_MODEL=builtin:echo BN_MAX_BATCH=256 BN_PORT=18099 BN_THREADS=1 $(C)/bn-server 2> /dev/null & server=$$!; sleep 1; \
 		for run in 1 2 3; do $(C)/bench --echo; $(C)/server-load 18099 256 1000; done; kill $$server
 
 # Clients as packages from PyPI, in an environment of their own. Where they cannot be had, their tests are left out; in CI
@@ -389,7 +403,7 @@ clients:
 		rm -rf $(CLIENTS); $(PYTHON) -m venv $(CLIENTS) && \
 		$(CLIENTS)/bin/pip install -q --disable-pip-version-check -r hosts/server/tests/requirements.txt && \
 		cp hosts/server/tests/requirements.txt $(CLIENTS)/; \
-	} || { rm -rf $(CLIENTS); echo "no packages from PyPI: the tests with them are left out"; [ -z "$$CI" ]; }
+	} || { rm -rf $(CLIENTS); echo "skipped: tests with packages from PyPI, which cannot be had"; [ -z "$$CI" ]; }
 
 test-hosts: $(C)/bn-server $(C)/bn-server-asan clients test-go test-cpp test-python test-readme
 	$(call say,bn-server)
@@ -458,12 +472,13 @@ check-python: wheel
 	@$(PY_RUN) pip install --quiet --no-deps --force-reinstall target/wheels/*.whl
 	@cd bindings/python/tests && $(PY_RUN) python -W error -m unittest
 	@cd bindings/python && $(PY_RUN) ruff check --no-cache --quiet && $(PY_RUN) ruff format --no-cache --quiet --check
+	@$(PY_RUN) ruff check --no-cache --quiet --isolated --select F821,F401 hosts/server/tests deploy tools
 	@cd bindings/python/tests && $(PY_RUN) mypy --cache-dir $(PY)/mypy --config-file ../pyproject.toml -p bn_engine
 
 test-python:
 	$(call say,Python)
 	@if $(MAKE) -s $(PY)/venv/ready; then $(MAKE) --no-print-directory check-python; \
-	else echo "the Python package is left out: no virtual environment, or no PyPI"; [ -z "$$CI" ]; fi
+	else echo "skipped: the Python package, no virtual environment or no PyPI"; [ -z "$$CI" ]; fi
 
 # The programs of README.md's "Use it from", against the installation and the wheel.
 test-readme: staged test-python $(C)/bn-server

@@ -10,7 +10,7 @@ fn abi_version(types: &Path) -> u32 {
     let text = read(types);
     let line = text.lines().find_map(|line| line.strip_prefix("pub const BN_ABI_VERSION: u32 = "));
     line.and_then(|rest| rest.trim_end_matches(';').parse().ok())
-        .expect("src/ffi/types.rs has BN_ABI_VERSION")
+        .expect("src/ffi/version.rs has BN_ABI_VERSION")
 }
 
 fn read(path: &Path) -> String {
@@ -34,53 +34,161 @@ fn typed(line: &str, rust: &str) -> String {
     format!("#define {name} ({}{suffix}{})", &bare[..digits], &bare[digits..])
 }
 
-/// Comments of one line in one line; no two empty lines in a row.
-fn short_comments(lines: &[String]) -> String {
-    let (mut out, mut at) = (String::new(), 0);
-    while at < lines.len() {
-        let line = &lines[at];
-        let indent = line.trim_end_matches("/**");
-        let text = lines.get(at + 1).and_then(|next| next.strip_prefix(&format!("{indent} * ")));
-        let ends = lines.get(at + 2).is_some_and(|next| *next == format!("{indent} */"));
-        match text.filter(|text| line.ends_with("/**") && ends && indent.len() + text.len() < 92) {
-            Some(text) => {
-                out.push_str(&format!("{indent}/** {text} */\n"));
-                at += 3;
-            }
-            None => {
-                if !(line.is_empty() && out.ends_with("\n\n")) {
-                    out.push_str(line);
-                    out.push('\n');
+/// The header: the sections between the parts of `frame`, behind a declaration of every struct.
+fn header(frame: &str, sections: &[(&str, Vec<String>)]) -> String {
+    let (mut declared, mut handles, mut body) = (Vec::new(), Vec::new(), Vec::new());
+    for (title, lines) in sections {
+        body.extend([format!("/* -- {title} {} */", "-".repeat(90 - title.len())), String::new()]);
+        let mut at = 0;
+        while at < lines.len() {
+            let end = at + item(&lines[at..]);
+            let (comment, code) = lines[at..end].split_at(comment(&lines[at..end]));
+            let (comment, code) = (comment.iter().map(|line| bare(line)), code.join("\n"));
+            at = end;
+            match code.strip_prefix("typedef struct ").map(|rest| rest.split_once(" {\n")) {
+                Some(Some((name, fields))) => {
+                    declared.push(format!("typedef struct {name} {name};"));
+                    let fields = fields.rsplit_once('}').expect("a struct has an end").0;
+                    body.extend(comment.chain([
+                        format!("struct {name} {{"),
+                        bare(fields.trim_end()),
+                        "};".into(),
+                    ]));
                 }
-                at += 1;
+                Some(None) => handles.extend(comment.chain([code, String::new()])),
+                None if code.ends_with(");") => body.extend(comment.chain([prototype(&code)])),
+                None => body.extend(comment.chain([bare(&code)])),
             }
+        }
+        body.push(String::new());
+    }
+    let all = handles.into_iter().chain(declared).chain([String::new()]).chain(body);
+    let all: Vec<String> =
+        all.flat_map(|text| text.split('\n').map(str::to_owned).collect::<Vec<_>>()).collect();
+    frame.replace("@SECTIONS@\n", &families(&short_comments(&all)))
+}
+
+/// No empty lines between constants of a family, like `BN_ERR_*`.
+fn families(text: &str) -> String {
+    let family = |line: &str| line.strip_prefix("#define BN_")?.split('_').next().map(str::to_owned);
+    let (lines, mut out) = (text.lines().collect::<Vec<_>>(), String::new());
+    for (at, line) in lines.iter().enumerate() {
+        let before = at.checked_sub(1).and_then(|before| family(lines[before]));
+        let after = lines[at + 1..].iter().find(|line| !line.starts_with("/**") && !line.starts_with(" *"));
+        let one_family = before.is_some() && before == after.and_then(|line| family(line));
+        if !(line.is_empty() && one_family) {
+            out.push_str(line);
+            out.push('\n');
         }
     }
     out
 }
 
-/// In the order in which the header tells them.
-const SOURCES: [&str; 20] = [
-    "status.rs",
-    "string.rs",
-    "types.rs",
-    "model.rs",
-    "config.rs",
-    "sampling.rs",
-    "constraint.rs",
-    "request.rs",
-    "tool_call.rs",
-    "event.rs",
-    "stats.rs",
-    "session.rs",
-    "span.rs",
-    "exports/model.rs",
-    "exports/chat.rs",
-    "exports/engine.rs",
-    "exports/adapter.rs",
-    "exports/request.rs",
-    "exports/session.rs",
-    "exports/info.rs",
+/// Number of lines of the first item with its comment: up to an empty line, or the end of a line of code outside of braces.
+fn item(lines: &[String]) -> usize {
+    let mut open = false;
+    let last = lines.iter().skip(comment(lines)).position(|line| {
+        open = open && !line.starts_with('}') || line.ends_with('{');
+        !open && (line.is_empty() || line.ends_with(';') || line.starts_with('#'))
+    });
+    last.map_or(lines.len(), |last| comment(lines) + last + 1)
+}
+
+/// Number of lines of the comment that `lines` begin with.
+fn comment(lines: &[String]) -> usize {
+    let is_comment = |line: &&String| line.starts_with("/**") || line.starts_with(" *");
+    lines.iter().take_while(is_comment).count()
+}
+
+/// Types by their typedefs.
+fn bare(text: &str) -> String {
+    text.replace("struct bn_", "bn_")
+}
+
+/// A function in lines of up to 100 columns.
+fn prototype(code: &str) -> String {
+    let words = bare(code).split_whitespace().collect::<Vec<_>>().join(" ").replace("( ", "(");
+    let mut lines = vec![String::new()];
+    for part in words.split_inclusive(", ") {
+        let line = lines.last_mut().expect("there is a line");
+        if line.len() + part.trim_end().len() > 100 {
+            lines.push(format!("    {part}"));
+        } else {
+            line.push_str(part);
+        }
+    }
+    lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
+}
+
+/// Comments without lines for their marks; no two empty lines in a row.
+fn short_comments(lines: &[String]) -> String {
+    let mut out = String::new();
+    for line in lines {
+        if line.trim() == "*/" {
+            out.truncate(out.trim_end().len());
+            out.push_str(" */\n");
+        } else if out.trim_end().ends_with("/**") {
+            out.truncate(out.trim_end().len());
+            out.push_str(line.trim_start().trim_start_matches('*'));
+            out.push('\n');
+        } else if !(line.is_empty() && out.ends_with("\n\n")) {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// `bn_stats` and its parts as cbindgen reads them, from the table of statistics: under C's names, and without metrics.
+fn statistics(table: &str) -> String {
+    let (_, types) = table.split_once("use super::metrics::statistics;\n").expect("the table has one import");
+    let (types, stats) = types.split_once("statistics! {\n").expect("the table has one macro");
+    let stats = stats.trim_end().strip_suffix('}').expect("the macro is the last item");
+    let field = |line: &str| match line.trim_start() {
+        text if text.starts_with("///") || text.is_empty() || text.ends_with(['{', '}']) => {
+            format!("{line}\n")
+        }
+        text => {
+            let array = text.find("; ").and_then(|at| text[at..].find(']').map(|end| at + end + 1));
+            let end = array.or(text.find([',', ';'])).expect("a field ends with its type");
+            format!("pub {},\n", &text[..end])
+        }
+    };
+    let stats: String = stats.lines().map(field).collect();
+    [
+        ("LATENCY_BUCKETS", "BN_LATENCY_BUCKETS"),
+        ("LENGTH_BUCKETS", "BN_LENGTH_BUCKETS"),
+        ("struct Latency", "struct bn_latency"),
+        ("struct Lengths", "struct bn_lengths"),
+        (": Latency", ": bn_latency"),
+        (": Lengths", ": bn_lengths"),
+        ("pub struct Stats", "#[repr(C)]\npub struct bn_stats"),
+    ]
+    .iter()
+    .fold(types.to_owned() + &stats, |text, (rust, c)| text.replace(rust, c))
+}
+
+/// Made here, in OUT_DIR.
+const STATISTICS: &str = "bn_stats.rs";
+
+/// The header's sections: a title and the sources, in their order.
+const SECTIONS: &[(&str, &[&str])] = &[
+    ("Texts, errors, versions", &["string.rs", "status.rs", "version.rs", "exports/info.rs"]),
+    ("An engine and its requests", &["types.rs", "exports/engine.rs", "exports/request.rs"]),
+    ("Callbacks", &["callbacks.rs"]),
+    ("Requests", &["request.rs", "exports/request_info.rs"]),
+    ("Events", &["event.rs", "tool_call.rs", "exports/event.rs"]),
+    ("Engines", &["config.rs", "exports/lifecycle.rs"]),
+    ("Models", &["model.rs", "exports/model.rs"]),
+    ("Conversations", &["chat.rs", "exports/chat.rs"]),
+    ("Constraints", &["constraint.rs", "exports/constraint.rs"]),
+    ("Sampling", &["sampling.rs"]),
+    ("Embeddings", &["pooling.rs", "exports/embed.rs"]),
+    ("Adapters", &["exports/adapter.rs"]),
+    ("Sessions and the prefix cache", &["session.rs", "exports/session.rs"]),
+    ("Speculative decoding", &["speculation.rs"]),
+    ("Statistics", &[STATISTICS, "exports/stats.rs"]),
+    ("Logs and traces", &["log.rs", "span.rs"]),
 ];
 
 /// The kernels for NVIDIA GPUs, compiled by nvcc or by somebody else before; nothing without the feature `cuda`.
@@ -115,25 +223,42 @@ fn fail(why: &str) -> ! {
 
 fn main() {
     println!("cargo::rerun-if-changed=src/ffi");
+    println!("cargo::rerun-if-changed=src/engine/watch/table.rs");
     println!("cargo::rerun-if-changed=cbindgen.toml");
     println!("cargo::rerun-if-changed=build.rs");
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
 
+    let table = read(&root.join("src/engine/watch/table.rs"));
+    fs::write(out.join(STATISTICS), statistics(&table)).expect("OUT_DIR is writable");
+    let path = |source: &str| match source {
+        STATISTICS => out.join(source),
+        _ => root.join("src/ffi").join(source),
+    };
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml is sound");
-    let sources = SOURCES.iter().fold(cbindgen::Builder::new().with_config(config), |builder, source| {
-        builder.with_src(root.join("src/ffi").join(source))
-    });
-    let mut header = Vec::new();
-    sources.generate().expect("src/ffi is what cbindgen understands").write(&mut header);
-    let header = String::from_utf8(header).expect("a header is text");
-    let rust: String = SOURCES.iter().map(|source| read(&root.join("src/ffi").join(source))).collect();
-    let lines: Vec<String> = header.lines().map(|line| typed(line, &rust)).collect();
-    fs::write(out.join("bn_engine.h"), short_comments(&lines)).expect("OUT_DIR is writable");
+    let generate = |sources: &[&str]| {
+        let rust: String = sources.iter().map(|source| read(&path(source))).collect();
+        let types = rust
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub struct ").or(line.strip_prefix("pub type ")));
+        let names = types.filter_map(|rest| rest.split([' ', ';']).next()).map(str::to_owned);
+        // Types that no function of the section takes.
+        let mut config = config.clone();
+        config.export.include = names.collect();
+        let builder = cbindgen::Builder::new().with_config(config);
+        let builder = sources.iter().fold(builder, |builder, source| builder.with_src(path(source)));
+        let mut text = Vec::new();
+        builder.generate().expect("src/ffi is what cbindgen understands").write(&mut text);
+        let text = String::from_utf8(text).expect("a header is text");
+        text.lines().map(|line| typed(line, &rust)).collect::<Vec<_>>()
+    };
+    let sections: Vec<_> = SECTIONS.iter().map(|(title, sources)| (*title, generate(sources))).collect();
+    let frame = read(&root.join("src/ffi/frame.h"));
+    fs::write(out.join("bn_engine.h"), header(&frame, &sections)).expect("OUT_DIR is writable");
 
     kernels(&root, &out.join("kernels.fatbin"));
 
-    let abi = abi_version(&root.join("src/ffi/types.rs"));
+    let abi = abi_version(&root.join("src/ffi/version.rs"));
     match env::var("CARGO_CFG_TARGET_OS").as_deref() {
         Ok("linux") => {
             println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libbn_engine.so.{abi}");

@@ -96,7 +96,7 @@ def compare(isa, options):
 
 
 def summary(rows):
-    """Of each instruction set and kernel: how many cases, the geometric mean of their ratios, the lowest."""
+    """For each instruction set and kernel: the number of cases, the geometric mean of their ratios, and the lowest."""
 
     def key(row):
         return row["isa"], row["kernel"]

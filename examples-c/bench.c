@@ -31,7 +31,7 @@ static int batch_count = 7;
 
 static const char *model; // NULL: the one inside the library
 static const char *device = "cpu";
-static int32_t instructions = BN_INSTRUCTIONS_AUTO, kv_type = BN_KV_F16, weight_type = BN_WEIGHTS_KEEP;
+static int32_t instructions = BN_INSTRUCTIONS_AUTO, kv_type = BN_KV_TYPE_F16, weight_type = BN_WEIGHTS_KEEP;
 static uint32_t threads, prompt_tokens = 64, new_tokens = 64, repeats = 1, step_tokens;
 static bool json, spread_ids, together;
 
@@ -55,7 +55,7 @@ static double cpu_seconds(void) {
 }
 
 static bn_model *requantized(void) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_model_config config;
     bn_model *made = NULL;
     check(bn_model_config_init(&config, sizeof config), "config", NULL);
@@ -66,7 +66,7 @@ static bn_model *requantized(void) {
 }
 
 static bn_engine *start(uint32_t batch, uint32_t engine_threads) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_engine_config config;
     bn_engine *engine = NULL;
     check(bn_engine_config_init(&config, sizeof config), "config", NULL);
@@ -114,7 +114,7 @@ static void fill_prompt(bn_engine *engine, uint32_t i, uint32_t *ids) {
 }
 
 static void submit(bn_engine *engine, uint32_t i, uint64_t user_data) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     uint32_t *ids = calloc(prompt_tokens, sizeof *ids);
     bn_request_params params;
     bn_request request;
@@ -167,7 +167,7 @@ static measured run(bn_engine **engines, uint32_t engine_count, uint32_t n) {
         for (uint32_t k = 0; k < engine_count; k++) {
             bn_event events[MOST];
             size_t count = 0;
-            int32_t wait = engine_count > 1 ? 1 : BN_WAIT_FOREVER;
+            uint32_t wait = engine_count > 1 ? 1 : BN_FOREVER;
             check(bn_poll(engines[k], BN_ANY, events, sizeof *events, MOST, wait, &count, NULL), "poll", NULL);
             for (size_t i = 0; i < count; i++) {
                 take(&events[i], begin, started, &m);

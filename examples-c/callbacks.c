@@ -47,11 +47,10 @@ static void check(bn_status status, const char *what, const bn_error *error) {
 
 int main(void) {
     static shared s = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .left = PROMPTS};
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_engine_config config;
     bn_engine *engine = NULL;
     check(bn_engine_config_init(&config, sizeof config), "config", &error);
-    config.delivery_mode = BN_DELIVERY_CALLBACK;
     config.on_event = on_event;
     config.on_event_context = &s;
     config.log = on_log;

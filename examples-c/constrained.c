@@ -23,7 +23,7 @@ static void check(bn_status status, const char *what, const bn_error *error) {
 
 // The schema decides which tokens can come next. Where only one can, it is taken without a choice.
 static void fill_in(bn_engine *engine) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_request_params params;
     bn_event *answer;
     check(bn_request_params_init(&params, sizeof params), "params", &error);
@@ -38,13 +38,13 @@ static void fill_in(bn_engine *engine) {
 
 // The natural logarithm of the probability that `text` follows the prompt's first `from` tokens.
 static double score(bn_engine *engine, const char *text, size_t from) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_request_params params;
     bn_event *scored;
     double sum = 0;
     check(bn_request_params_init(&params, sizeof params), "params", &error);
     params.prompt = BN_TEXT(text);
-    params.flags = BN_REQUEST_SCORE | BN_REQUEST_LOGPROBS;
+    params.task = BN_TASK_SCORE;
     params.logprobs_from = (uint32_t)from;
     check(bn_generate(engine, &params, &scored, &error), "score", &error);
     for (size_t i = 0; i < scored->logprobs_count; i += scored->logprobs_per_token) sum += scored->logprobs[i].logprob;
@@ -53,7 +53,7 @@ static double score(bn_engine *engine, const char *text, size_t from) {
 }
 
 int main(void) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_engine_config config;
     bn_engine *engine = NULL;
     bn_model *model = NULL;

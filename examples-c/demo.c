@@ -103,7 +103,7 @@ static void take(const bn_event *event) {
 }
 
 static void submit_all(bn_engine *engine) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_request_params params[QUESTIONS];
     const bn_request_params *batch[QUESTIONS];
     bn_request requests[QUESTIONS];
@@ -125,7 +125,7 @@ static void submit_all(bn_engine *engine) {
 }
 
 static void poll_until_done(bn_engine *engine) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bool cancelled = false;
     for (int left = QUESTIONS; left > 0;) {
         bn_event events[64];
@@ -160,9 +160,10 @@ static void print_stats(bn_engine *engine) {
     printf("%-28s %10llu\n", "requests", (unsigned long long)s.accepted);
     printf("%-28s %10llu\n", "prompt tokens", (unsigned long long)s.prompt_tokens);
     printf("%-28s %10llu\n", "generated tokens", (unsigned long long)s.generated_tokens);
-    printf("%-28s %10.1f\n", "generated tokens/s", s.generated_tokens_per_second);
+    double seconds = (double)(s.prefill_ns + s.decode_ns) / 1e9;
+    printf("%-28s %10.1f\n", "generated tokens/s", seconds > 0 ? (double)s.generated_tokens / seconds : 0);
     printf("%-28s %10llu\n", "forward passes", (unsigned long long)s.steps);
-    printf("%-28s %10.2f\n", "requests per pass, mean", s.mean_batch_size);
+    printf("%-28s %10.2f\n", "requests per pass, mean", s.steps > 0 ? (double)s.batched_requests / (double)s.steps : 0);
     printf("%-28s %10.1f\n", "first token, p50 ms", (double)s.time_to_first_token.p50_ns / 1e6);
     printf("%-28s %10.2f\n", "between tokens, p50 ms", (double)s.inter_token.p50_ns / 1e6);
     printf("%-28s %10.1f\n", "end to end, p99 ms", (double)s.end_to_end.p99_ns / 1e6);
@@ -174,7 +175,7 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     signal(SIGINT, interrupt);
 
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_model_config model_config;
     bn_model *model = NULL;
     check(bn_model_config_init(&model_config, sizeof model_config), "config", "");

@@ -21,7 +21,7 @@ static void check(bn_status status, const char *what, const bn_error *error) {
 }
 
 int main(void) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_engine_config config;
     bn_engine *engine = NULL;
     bn_model *model = NULL;
@@ -40,7 +40,7 @@ int main(void) {
         bn_request request;
         check(bn_request_params_init(&params, sizeof params), "params", &error);
         params.prompt = BN_TEXT(sentences[i]);
-        params.flags = BN_REQUEST_EMBED;
+        params.task = BN_TASK_EMBED;
         params.pooling = BN_POOLING_MEAN; // a story teller's last token says little of a sentence
         params.user_data = i;
         check(bn_submit(engine, &params, &request, &error), "submit", &error);
@@ -48,7 +48,7 @@ int main(void) {
     for (int left = SENTENCES; left > 0; left--) {
         bn_event event;
         size_t count;
-        check(bn_poll(engine, BN_ANY, &event, sizeof event, 1, BN_WAIT_FOREVER, &count, &error), "poll", &error);
+        check(bn_poll(engine, BN_ANY, &event, sizeof event, 1, BN_FOREVER, &count, &error), "poll", &error);
         if (event.embedding == NULL) {
             fprintf(stderr, "%.*s\n", (int)event.message.length, event.message.data);
             return 1;

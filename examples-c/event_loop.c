@@ -19,7 +19,7 @@ static void check(bn_status status, const char *what, const bn_error *error) {
 
 static void submit(bn_engine *engine, bn_string prompt) {
     static uint64_t number;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_request_params params;
     bn_request request;
     if (prompt.length == 0) return; // an empty line is no prompt
@@ -62,7 +62,7 @@ static void print(const bn_event *e) {
 // Takes all that waits, as an edge-triggered loop has to. False when nothing will ever come.
 static bool take_events(bn_engine *engine) {
     enum { ROOM = 32 };
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_event events[ROOM];
     size_t count = ROOM;
     while (count == ROOM) {
@@ -86,7 +86,7 @@ static void watch(int epoll, int fd, uint32_t events) {
 }
 
 int main(void) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_engine_config config;
     bn_engine *engine = NULL;
     check(bn_engine_config_init(&config, sizeof config), "config", &error);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 int main(void) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_engine_config config;
     bn_engine *engine;
     bn_engine_config_init(&config, sizeof config); // the model inside the library

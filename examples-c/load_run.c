@@ -48,9 +48,9 @@ static void take(run *r, const bn_event *e, double time) {
 }
 
 // Takes what comes within `wait_ms`. The number of events.
-static size_t collect(run *r, int32_t wait_ms) {
+static size_t collect(run *r, uint32_t wait_ms) {
     bn_engine *engine = r->load->engine;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_event events[ROOM];
     size_t count = 0, ended = 0;
     check(bn_poll(engine, BN_ANY, events, sizeof *events, ROOM, wait_ms, &count, &error), "poll", &error);
@@ -323,7 +323,7 @@ level run_level(load *l, int percent) {
     pthread_join(poller, NULL);
     bn_stats after = stats_of(l->engine);
     double steps = (double)(after.steps - before.steps);
-    double rows = after.mean_batch_size * (double)after.steps - before.mean_batch_size * (double)before.steps;
+    double rows = (double)(after.batched_requests - before.batched_requests);
     v.batch = steps > 0 ? rows / steps : 0;
     v.idle_p99 = at(&l->gap_p99, v.batch);
     double cached = (double)(after.cached_tokens - before.cached_tokens);

@@ -125,7 +125,7 @@ static void parse(int argc, char **argv) {
 
 static void start(load *l) {
     const options *o = &l->options;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_engine_config config;
     bn_model *model = NULL;
     bn_model_info info;

@@ -1,4 +1,5 @@
-//! Inputs made by grammar: what changes of bytes never reach, as almost each of them is refused by a parser.
+//! Inputs made by grammar. They reach code that byte mutations never reach, since parsers refuse almost all
+//! of those.
 
 /// A number below its argument: the source of all choices.
 pub type Choose<'a> = &'a mut dyn FnMut(usize) -> usize;
@@ -185,7 +186,7 @@ fn expression(choose: Choose, depth: usize, out: &mut String) {
     }
 }
 
-/// Twice the same part where it grows: lists that share their halves.
+/// Doubles the same part while it grows: lists that share their halves.
 fn list(choose: Choose, depth: usize, out: &mut String, before: &str, behind: &str) {
     let mut part = String::new();
     expression(choose, depth - 1, &mut part);
@@ -227,7 +228,7 @@ fn part(choose: Choose, depth: usize, out: &mut String) {
     }
 }
 
-/// Of one part, or of two with `between` them.
+/// A group of one part, or of two with `between` them.
 fn group(choose: Choose, depth: usize, out: &mut String, open: &str, between: &str) {
     out.push_str(open);
     part(choose, depth - 1, out);

@@ -1,5 +1,5 @@
-//! What each fuzz target does with its input: all that a host could make the library do with such a file.
-//! The replay of the corpora in `cargo test` runs these too.
+//! Runs each fuzz target on its input: everything that a host could make the library do with such a file. The
+//! replay of the corpora in `cargo test` runs these too.
 
 use bn_engine::base::{Bytes, Error, Result, Status};
 use bn_engine::formats::Gguf;
@@ -11,10 +11,10 @@ use bn_engine::model::{HfFolder, load_checkpoint};
 use bn_engine::text::chat::template_of_json;
 use bn_engine::text::{ChatTemplate, JsonFiles, Message, Tokenizer};
 
-/// How errors are to call the input.
+/// Name of the input in errors.
 pub const WHAT: &str = "the input";
 
-/// Name, and what is run. An error is a fine end; a panic, a hang or a large allocation is not.
+/// A name and its function. An error is a valid end; a panic, a hang or a large allocation is not.
 pub type Target = (&'static str, fn(&[u8]) -> Result<()>);
 
 pub const TARGETS: [Target; 9] = [
@@ -53,7 +53,7 @@ pub fn tokenizer_json(bytes: &[u8]) -> Result<()> {
 fn use_tokenizer(tokenizer: &Tokenizer) -> Result<()> {
     const TEXT: &str = "Hello, world! 12345  \n\tGrüße — 你好 🙂 it's <|begin_of_text|><s> a\u{300}";
     for (add_special, parse_special) in [(true, true), (false, false)] {
-        // What the vocabulary cannot spell is refused.
+        // Text that the vocabulary cannot spell is refused.
         if let Ok(ids) = tokenizer.encode(TEXT, add_special, parse_special) {
             let outside = ids.iter().find(|id| **id as usize >= tokenizer.vocab_size());
             assert_eq!(outside, None, "an id outside of the vocabulary");
@@ -105,7 +105,8 @@ pub fn config(bytes: &[u8]) -> Result<()> {
     HfFolder::read_config(bytes, WHAT).map(|_| ())
 }
 
-/// What stands beside a `tokenizer.json`: `tokenizer_config.json`, `generation_config.json`, `chat_template.json`.
+/// The files next to a `tokenizer.json`: `tokenizer_config.json`, `generation_config.json`,
+/// `chat_template.json`.
 pub fn tokenizer_side_files(bytes: &[u8]) -> Result<()> {
     const TOKENIZER: &[u8] = br#"{
         "added_tokens": [{"id": 3, "content": "</s>", "single_word": false, "lstrip": false, "rstrip": false,

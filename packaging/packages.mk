@@ -25,7 +25,7 @@ test-sbom:
 	$(call say,SBOM)
 	@if $(CARGO) cyclonedx --version > /dev/null 2>&1; then \
 		$(MAKE) --no-print-directory sbom && $(PYTHON) packaging/tests/sbom.py $(SBOM) THIRD-PARTY; \
-	else echo "left out: no cargo-cyclonedx"; fi
+	else echo "skipped: no cargo-cyclonedx"; fi
 
 test-deb: | test-sbom
 	$(call say,Debian packages)

@@ -1,17 +1,19 @@
-//! What happens where memory is refused: each process refuses one allocation of a life (create, submit, poll, release,
-//! destroy) and must get an error or go on. What aborts instead are dependencies' allocations, and small ones: `REMAINS`.
+//! Refused memory: each process refuses one allocation of a life (create, submit, poll, release, destroy) and
+//! must get an error or continue. The exceptions that abort are dependencies' allocations, and small ones:
+//! `REMAINS`.
 
 mod refusing;
 
+use ::bn_engine::ffi::chat::bn_chat_message;
 use ::bn_engine::ffi::config::bn_engine_config;
 use ::bn_engine::ffi::event::{BN_EVENT_COMPLETED, BN_FINISH_FAILED, bn_event};
 use ::bn_engine::ffi::exports::{engine::*, request::*};
 use ::bn_engine::ffi::growth::Grown;
 use ::bn_engine::ffi::request::{
-    BN_REQUEST_ECHO_PROMPT, BN_REQUEST_EMBED, BN_REQUEST_LOGPROBS, bn_request_params,
+    BN_REQUEST_ECHO_PROMPT, BN_REQUEST_LOGPROBS, BN_TASK_EMBED, bn_request_params,
 };
 use ::bn_engine::ffi::status::{BN_ERR_OUT_OF_MEMORY, BN_OK, bn_error};
-use ::bn_engine::ffi::types::{BN_ANY, bn_chat_message, bn_engine, bn_request, bn_string};
+use ::bn_engine::ffi::types::{BN_ANY, bn_engine, bn_request, bn_string};
 use refusing::{End, Run};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -19,27 +21,28 @@ use std::mem::{size_of, zeroed};
 use std::ops::RangeInclusive;
 use std::ptr::null_mut;
 
-/// An allocation of ours of as many bytes must be refused with an error. Below, `Box`, `format!` and the like abort.
+/// The library's own allocations of at least this many bytes must be refused with an error. Smaller ones
+/// (`Box`, `format!` and the like) abort.
 const OURS: usize = 4096;
 
-/// What may abort: the functions that ask for it, by the beginning of their names, and the most bytes for these models. Of
-/// others, small things alone.
+/// Allocations that may abort: functions by the beginnings of their names, each with the maximum bytes for
+/// these models. All others may abort only for small sizes.
 const REMAINS: [(&str, usize); 8] = [
-    // Fixed sizes: a histogram's counters; the closure of a thread.
+    // Fixed sizes: a histogram's counters; a thread's closure.
     ("hdrhistogram::", 28 << 10),
     ("bn_engine::base::threads::start", 8 << 10),
-    // By the length of a chat template, which is bounded.
+    // Proportional to the length of a chat template, which is bounded.
     ("minijinja::", 8 << 10),
-    // By the pre-tokenizer's patterns, whose length is bounded.
+    // Proportional to the length of the pre-tokenizer's patterns, which is bounded.
     ("fancy_regex::", 4 << 10),
     ("regex_automata::", 320_000),
     ("regex_syntax::", 32 << 10),
     ("aho_corasick::", 32 << 10),
-    // By the size of the vocabulary: tables of its own.
+    // Proportional to the vocabulary: the package's own tables.
     ("tokenizers::", 72 << 10),
 ];
-/// For all that a test waits for.
-const WAIT_MS: i32 = 10_000;
+/// Timeout of every wait in a test.
+const WAIT_MS: u32 = 10_000;
 
 struct Life {
     engine: *mut bn_engine,
@@ -50,12 +53,11 @@ struct Life {
 
 impl Life {
     fn new() -> Self {
-        let mut error = bn_error::defaults();
-        error.struct_size = size_of::<bn_error>() as u32;
+        let error = bn_error { status: 0, message: [0; 508] };
         Self { engine: null_mut(), error, refused: None }
     }
 
-    /// Whether it went well; an error is kept.
+    /// Returns true for success; otherwise keeps the error.
     fn ok(&mut self, status: i32) -> bool {
         if status != BN_OK {
             // SAFETY: every call terminates its message.
@@ -126,9 +128,10 @@ impl Life {
     }
 }
 
-/// All that a host does; the first error that it got.
+/// Acts as a host, and returns the first error that it got.
 ///
 /// # Safety
+///
 /// Nothing else uses the library meanwhile.
 unsafe fn live(model: &Model) -> Option<String> {
     let mut life = Life::new();
@@ -136,7 +139,7 @@ unsafe fn live(model: &Model) -> Option<String> {
     let message = bn_chat_message { role: bn_string::of("user"), content: bn_string::of(&model.text) };
     let tokens = [1u32, 2, 3];
     let ids = &mut *model.ids.borrow_mut();
-    // SAFETY: pointers to what lives here; the calls are those of the header.
+    // SAFETY: the pointers are to objects that live here; the calls are those of the header.
     unsafe {
         if !life.create(model) {
             return life.refused;
@@ -155,7 +158,7 @@ unsafe fn live(model: &Model) -> Option<String> {
             ids.extend(life.submit(|p| (p.messages, p.messages_count) = (&message, 1)));
         }
         if model.embeds {
-            ids.extend(life.submit(|p| (p.prompt, p.flags) = (bn_string::of("Once"), BN_REQUEST_EMBED)));
+            ids.extend(life.submit(|p| (p.prompt, p.task) = (bn_string::of("Once"), BN_TASK_EMBED)));
         }
         for _ in 0..model.more {
             ids.extend(life.submit(|p| (p.prompt_tokens, p.prompt_tokens_count) = (tokens.as_ptr(), 3)));
@@ -165,7 +168,7 @@ unsafe fn live(model: &Model) -> Option<String> {
             let status = bn_release(life.engine, id, &mut life.error);
             life.ok(status);
         }
-        // Whatever was refused, the engine still answers.
+        // The engine still answers, whatever was refused.
         refusing::disarm();
         let refused = life.refused.take();
         let last = life.submit(|p| (p.prompt_tokens, p.prompt_tokens_count) = (tokens.as_ptr(), 3));
@@ -176,11 +179,11 @@ unsafe fn live(model: &Model) -> Option<String> {
     }
 }
 
-/// What is loaded and asked; made before anything is refused.
+/// The model and the questions; made before anything is refused.
 struct Model {
     path: Option<String>,
     max_sequence: u32,
-    /// Prompts, empty: there is no tokenizer.
+    /// Prompts; empty if there is no tokenizer.
     text: String,
     stop: String,
     chat: bool,
@@ -211,11 +214,12 @@ fn models() -> [Model; 4] {
     [echo, model(Some("golden/models/llama-f32")), model(Some("golden/llama-tiny-f32.gguf")), demo]
 }
 
-/// Sizes of allocations and the step from one that is refused to the next: the large ones each, of the small ones some.
+/// Sizes of allocations, and the step from one refused allocation to the next: every large one, and some of
+/// the small ones.
 const SWEEPS: [(RangeInclusive<usize>, usize); 3] =
     [(OURS..=usize::MAX, 1), (512..=OURS - 1, 3), (0..=511, 61)];
 
-/// What is wrong with how a life with a refused allocation ended.
+/// Describes a wrong end of a life with a refused allocation, if it was wrong.
 fn wrong(run: &Run) -> Option<String> {
     let Run { end, size, trace } = run;
     match end {
@@ -231,7 +235,8 @@ fn wrong(run: &Run) -> Option<String> {
     }
 }
 
-/// Whether an allocation of `size` bytes may abort, by the functions that asked for it, innermost first.
+/// Returns true if an allocation of `size` bytes may abort, judged by the functions that asked for it,
+/// innermost first.
 fn remains(trace: &str, size: usize) -> bool {
     let first = trace.trim_start_matches('<');
     match REMAINS.iter().find(|(prefix, _)| first.starts_with(prefix)) {
@@ -246,7 +251,7 @@ fn a_refused_allocation_is_an_error() {
     for model in models() {
         for (sizes, step) in SWEEPS {
             for n in (0..).step_by(step) {
-                // SAFETY: a process of its own, with this thread alone.
+                // SAFETY: a process of its own, with only this thread.
                 let run = refusing::run(sizes.clone(), n, || unsafe { live(&model) });
                 failures.extend(wrong(&run).map(|what| format!("{:?}: {what}", model.path)));
                 if run.size == 0 {

@@ -1,5 +1,5 @@
-//! Invariants 5 and 6 by a counting allocator, and that no thread or descriptor is left behind. One test: it
-//! counts the process's own.
+//! Invariants 5 and 6 by a counting allocator, and a check that no thread or descriptor is left. One test: it
+//! counts the whole process.
 
 mod counting;
 mod engine_support;
@@ -14,8 +14,8 @@ fn entries(dir: &str) -> usize {
     std::fs::read_dir(dir).map_or(0, Iterator::count)
 }
 
-/// Once the one that makes engines is gone, which the system lists for a moment after it was waited for, and those that it
-/// started have names of their own instead of its.
+/// The system lists the thread that makes engines for a moment after it was joined, and new threads have its
+/// name until they set their own. So this waits until no thread has that name.
 fn threads() -> usize {
     let name =
         |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
@@ -31,7 +31,7 @@ fn threads() -> usize {
 
 #[test]
 fn memory_stays_under_what_is_declared_and_nothing_is_left_behind() {
-    // What is made once per process (clock, dispatch tables, regexes) is not a leak.
+    // Objects made once per process (clock, dispatch tables, regexes) are not leaks.
     drop(demo(|_| ()));
     let (before_threads, fds, before) = (threads(), entries("/proc/self/fd"), LIVE.load(SeqCst));
     PEAK.store(before, SeqCst);
@@ -40,7 +40,7 @@ fn memory_stays_under_what_is_declared_and_nothing_is_left_behind() {
         config.memory_limit_bytes = 64 << 20;
     });
     assert!(threads() > before_threads);
-    // A 200-token prompt beside others: wide steps, which would wake candle's own pool if an op used it.
+    // A 200-token prompt in a batch: wide steps, which would wake candle's own pool if an op used it.
     let long = "Once upon a time ".repeat(40);
     let prompts = (0..32).map(|i| text(if i % 8 == 0 { &long } else { "Once upon a time" }, 24)).collect();
     let during = threads();
@@ -50,7 +50,7 @@ fn memory_stays_under_what_is_declared_and_nothing_is_left_behind() {
     assert_eq!(threads(), during, "a step started threads that are not the engine's");
     let stats = engine.stats();
     let (peak, declared) = (PEAK.load(SeqCst) - before, stats.memory_peak_bytes as usize);
-    // The embedded file is counted, and is not on the heap.
+    // The embedded file is counted, but is not on the heap.
     let declared = declared - engine.facts().weight_bytes as usize;
     assert!(peak <= declared, "{peak} bytes were allocated, {declared} declared");
     assert!(declared <= 64 << 20);
@@ -65,8 +65,8 @@ fn memory_stays_under_what_is_declared_and_nothing_is_left_behind() {
     assert!(left < 64 << 10, "{left} bytes are left behind");
 }
 
-/// Of four sequences, from the difference of a long and a short run. Only candle's tensors are allocated: their
-/// storage, and a few small parts, for each operation.
+/// Allocations per decode step of four sequences, from the difference of a long and a short run. Only
+/// candle's tensors are allocated: their storage, and a few small parts, for each operation.
 fn allocations_per_decode_step(engine: &bn_engine::engine::Engine) -> f64 {
     let run = |tokens: u32| {
         let request =
@@ -80,7 +80,7 @@ fn allocations_per_decode_step(engine: &bn_engine::engine::Engine) -> f64 {
     many.saturating_sub(few) as f64 / (long - short) as f64
 }
 
-/// But for the lists of a sequence's blocks and of their keys, which double as they grow.
+/// Except for the lists of a sequence's blocks and of their keys, which double as they grow.
 fn a_scheduler_that_decodes_allocates_nothing() {
     const RUNNING: u32 = 64;
     const BLOCK: u32 = 16;
@@ -117,7 +117,7 @@ fn a_scheduler_that_decodes_allocates_nothing() {
         assert_eq!(plan.decode_rows, RUNNING);
         CALLS.load(SeqCst) - before
     };
-    // In steady decode from block 2 on, and from block 34 on for as long as the lists are that are there.
+    // In steady decode from block 2 on, and from block 34 on until the lists double again.
     until(2 * BLOCK);
     let doublings = 2 * 6 * RUNNING as usize;
     let growing = until(34 * BLOCK);

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What cargo features change. Tests and developer programs build the dependencies with the features that the library has
-# alone, so that all of them share one build. A dev-dependency that turns on another feature makes candle compile a second time.
+# Checks cargo features. Tests and developer programs build the dependencies with the features that the library has by
+# itself, so that all of them share one build. A dev-dependency that turns on another feature makes candle compile a second time.
 set -eu
 list() {
     ${CARGO:-cargo} tree --locked --prefix none --format '{p} {f}' "$@" | sed 's/ (\*)$//' | LC_ALL=C sort -u
@@ -15,7 +15,7 @@ if ! LC_ALL=C comm -23 "$work/library" "$work/workspace" | diff /dev/null - > "$
     exit 1
 fi
 
-# Kernels for NVIDIA GPUs need no crate, and a machine without nvcc says what it lacks.
+# Kernels for NVIDIA GPUs need no crate, and a build without nvcc names what is missing.
 list --package bn-engine --features cuda --edges normal,build | grep -v '^bn-engine ' > "$work/cuda"
 grep -v '^bn-engine ' "$work/library" | diff - "$work/cuda" || {
     echo "the feature cuda changes what the library is built from"

@@ -1,4 +1,4 @@
-//! What a step allocates: `workspace_bytes` bounds the peak, and a decode step's allocations are candle's few.
+//! Allocations of a step: `workspace_bytes` bounds the peak, and a decode step has only candle's few.
 
 mod common;
 mod counting;
@@ -10,7 +10,8 @@ use common::Running;
 use counting::{CALLS, LIVE, PEAK};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// `sequences` sequences in a block of their own, rows `from..from + rows` of each, logits of each one's last.
+/// One step of `sequences` sequences, each in a block of its own: rows `from..from + rows`, with logits of
+/// the last one.
 fn batch(sequences: u32, from: u32, rows: u32) -> RaggedBatch {
     let mut batch = RaggedBatch::default();
     for s in 0..sequences {

@@ -12,7 +12,7 @@ block() {
         in_section && $0 == fence{on = 1}' README.md
 }
 leave_out() {
-    echo "$1: left out, no $2"
+    echo "skipped: $1, no $2"
     [ -z "${CI:-}" ] || exit 1
 }
 says_42() {

@@ -1,5 +1,5 @@
-//! Chat templates by strangers: whatever one does, it ends, in an error or a text, within stated memory.
-//! One test: the counters are the process's.
+//! Untrusted chat templates: each ends, in an error or a text, within stated memory. One test: the counters
+//! are the process's.
 
 mod counting;
 
@@ -8,13 +8,13 @@ use bn_engine::text::{ChatTemplate, Message};
 use counting::{LIVE, PEAK};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// What a rendering of a short conversation may hold at once, and compiling 256 KiB of source.
+/// Limits of held bytes: rendering a short conversation, and compiling 256 KiB of source.
 const RENDER_BYTES: usize = 24 << 20;
 const COMPILE_BYTES: usize = 32 << 20;
 /// Hosts call from threads with small stacks.
 const STACK: usize = 512 << 10;
 
-/// Runs `f`, and gives the peak of what it held beyond what was there before.
+/// Runs `f`, and returns the peak of its held bytes above the initial level.
 fn peak<T>(f: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.load(SeqCst);
     PEAK.store(before, SeqCst);
@@ -100,7 +100,7 @@ fn nasty() -> Vec<(String, bool)> {
         "{% for i in [1] %}{% set x = [loop] %}{% endfor %}".into(),
         "{% for i in [1] %}{{ loop.changed(messages) }}{{ 0 / 0 }}{% endfor %}".into(),
     ];
-    // In lines, which are bounded too.
+    // Split into lines, whose length is bounded too.
     let many = |text: &str, n: usize| {
         let parts = (0..n).map(|at| format!("{text}{}", if at % 500 == 499 { "\n" } else { "" }));
         parts.collect::<String>()
@@ -136,7 +136,7 @@ fn nasty() -> Vec<(String, bool)> {
         "x".repeat(300_000),
     ];
     let fine = [
-        // Deep, just within what is taken.
+        // Deep, just within the limit.
         format!("{{{{ {}1{} }}}}", many("(", 60), many(")", 60)),
         format!("{{{{ x{} }}}}", many("|d", 1000)),
         format!("{{{{ 1{} }}}}", many("+1", 1000)),
@@ -156,7 +156,7 @@ fn nasty() -> Vec<(String, bool)> {
 #[test]
 fn a_strangers_template_ends_within_its_memory() {
     let messages = [Message { role: "user", content: "hello" }];
-    // What is made once per process is not a template's.
+    // Objects made once per process are not a template's.
     ChatTemplate::new("{{ messages }}", Vec::new()).unwrap().render(&messages, true).unwrap();
     let (mut most_compiled, mut most_rendered) = (0, 0);
     let run = move || {
@@ -197,7 +197,7 @@ fn a_strangers_template_ends_within_its_memory() {
     long_conversations();
 }
 
-/// What a template may take grows with the messages, so a long conversation passes.
+/// A template's limits grow with the messages, so a long conversation passes.
 fn long_conversations() {
     let source =
         "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content | trim + '<|end|>\n' }}{% endfor %}";

@@ -53,29 +53,35 @@ public:
         });
     }
     // The tokens of a conversation, as submitting it makes them.
-    std::vector<uint32_t> chat_tokens(const std::vector<Message> &messages,
-                                      uint32_t flags = BN_CHAT_ADD_GENERATION_PROMPT) const {
+    std::vector<uint32_t> chat_tokens(const std::vector<Message> &messages) const {
         const auto list = detail::c_messages(messages);
-        return detail::sized<std::vector<uint32_t>>([&](auto *data, auto room, auto *size, auto *error) {
-            return bn_model_chat_tokenize(handle(), list.data(), list.size(), sizeof(bn_chat_message), flags, data, room,
-                                          size, error);
-        });
+        bn_request_params params = detail::params();
+        params.messages = list.data();
+        params.messages_count = list.size();
+        return tokens_of(params);
     }
     // The same of a conversation with tools, as Request::chat_json has it; and as text, for display.
     std::vector<uint32_t> chat_json_tokens(std::string_view json) const {
-        return detail::sized<std::vector<uint32_t>>([&](auto *data, auto room, auto *size, auto *error) {
-            return bn_model_chat_json_tokenize(handle(), detail::text(json), data, room, size, error);
-        });
+        bn_request_params params = detail::params();
+        params.chat_json = detail::text(json);
+        return tokens_of(params);
     }
     std::string chat_json_text(std::string_view json) const {
+        bn_request_params params = detail::params();
+        params.chat_json = detail::text(json);
         return detail::sized<std::string>([&](auto *data, auto room, auto *size, auto *error) {
-            return bn_model_chat_json_format(handle(), detail::text(json), data, room, size, error);
+            return bn_model_chat_format(handle(), &params, data, room, size, error);
         });
     }
     // For calls that are not here. It stays the model's. NULL after a move.
     bn_model *handle() const noexcept { return handle_.get(); }
 
 private:
+    std::vector<uint32_t> tokens_of(const bn_request_params &params) const {
+        return detail::sized<std::vector<uint32_t>>([&](auto *data, auto room, auto *size, auto *error) {
+            return bn_model_chat_tokenize(handle(), &params, data, room, size, error);
+        });
+    }
     struct Free {
         void operator()(bn_model *model) const noexcept { bn_model_free(model); }
     };
@@ -168,7 +174,7 @@ private:
         for (;;) {
             bn_event e;
             std::size_t count = 0;
-            const bn_status status = bn_poll(engine, BN_ANY, &e, sizeof e, 1, BN_WAIT_FOREVER, &count, nullptr);
+            const bn_status status = bn_poll(engine, BN_ANY, &e, sizeof e, 1, BN_FOREVER, &count, nullptr);
             if (wait_for_memory(status)) continue;
             if (status != BN_OK) return; // every request has had its last event
             if (e.kind == BN_EVENT_COMPLETED) keep(e);
@@ -224,14 +230,14 @@ public:
 
     // Waits for an event, up to `timeout_ms`. NULL: none came in time, or the last one was returned before. The event
     // is valid until the next call. Throws if the request failed; event() then has what came with the failure.
-    const Event *next(int32_t timeout_ms = BN_WAIT_FOREVER) {
+    const Event *next(uint32_t timeout_ms = BN_FOREVER) {
         return !over_ && read(timeout_ms, &Event::assign) ? &event_ : nullptr;
     }
 
     // Waits for the end, and returns it with all that was not read before.
     Completion finish() {
         if (next() != nullptr)
-            while (!over_) read(BN_WAIT_FOREVER, &Event::add);
+            while (!over_) read(BN_FOREVER, &Event::add);
         return std::move(event_);
     }
 
@@ -269,7 +275,7 @@ public:
 
 private:
     // Waits for an event and takes it to event_. False: none came in time.
-    bool read(int32_t timeout_ms, void (Event::*take)(const bn_event &)) {
+    bool read(uint32_t timeout_ms, void (Event::*take)(const bn_event &)) {
         bn_event e;
         std::size_t count = 0;
         detail::check([&](bn_error *error) {
@@ -291,7 +297,7 @@ private:
         for (;;) {
             bn_event e;
             std::size_t count = 0;
-            const bn_status status = bn_poll(core_->engine, id_, &e, sizeof e, 1, BN_WAIT_FOREVER, &count, nullptr);
+            const bn_status status = bn_poll(core_->engine, id_, &e, sizeof e, 1, BN_FOREVER, &count, nullptr);
             const bool last = count == 1 && e.kind == BN_EVENT_COMPLETED;
             bn_events_free(core_->engine, &e, sizeof e, count);
             if (last) return true;
@@ -316,7 +322,7 @@ struct Score {
     std::size_t tokens = 0; // number of them; the first token of all has none
     bool greedy = true;     // each of these tokens is the most likely one at its place
 
-    // Of a BN_REQUEST_SCORE with one of top_logprobs.
+    // Of a BN_TASK_SCORE with one of top_logprobs.
     static Score of(const Completion &end) {
         if (end.status != BN_OK) throw Error(end.status, end.message);
         Score score;
@@ -334,6 +340,8 @@ struct Score {
 class Engine {
 public:
     explicit Engine(const EngineConfig &config = EngineConfig()) : core_(std::make_shared<detail::Core>(config)) {}
+    // Of a GGUF file, a Hugging Face folder or builtin:echo.
+    explicit Engine(std::string_view path, EngineConfig config = EngineConfig()) : Engine(at(path, config)) {}
     explicit Engine(const Model &model, EngineConfig config = EngineConfig()) : Engine(with(model, config)) {}
     Engine(Engine &&) noexcept = default;
     Engine &operator=(Engine &&other) noexcept {
@@ -352,9 +360,10 @@ public:
     int32_t state() const { return bn_engine_state(handle()); } // BN_STATE_*
 
     Stream stream(const Request &request) const { return Stream(shared(), request); }
+    Stream stream(std::string_view prompt) const { return stream(Request(prompt)); }
     // Waits for the whole answer. If it was cancelled or timed out, its finish_reason says so.
     Completion generate(const Request &request) const { return Stream(shared(), request, BN_REQUEST_NO_STREAM).finish(); }
-    std::string generate(std::string_view prompt) const { return generate(Request(prompt)).text; }
+    Completion generate(std::string_view prompt) const { return generate(Request(prompt)); }
 #ifdef __cpp_lib_jthread
     // The same. The token cancels the request.
     Completion generate(const Request &request, std::stop_token stop) const {
@@ -365,10 +374,12 @@ public:
 #endif
     // The whole answer later. One thread of the engine serves all futures.
     std::future<Completion> async(const Request &request) const { return core().promise(request); }
+    std::future<Completion> async(std::string_view prompt) const { return async(Request(prompt)); }
 
     // The vector of the request's prompt. A request that was cancelled or timed out is an error here.
-    std::vector<float> embed(const Request &request) const {
-        Completion completion = Stream(shared(), request, BN_REQUEST_EMBED).finish();
+    std::vector<float> embed(Request request) const {
+        request.task = BN_TASK_EMBED;
+        Completion completion = Stream(shared(), request).finish();
         if (completion.status != BN_OK) throw Error(completion.status, completion.message);
         return std::move(completion.embedding);
     }
@@ -380,7 +391,7 @@ public:
         const Model model = this->model();
         const std::string prompt = std::exchange(request.prompt, {});
         const std::vector<uint32_t> before = model.tokenize(prompt, BN_TOKENIZE_ADD_SPECIAL);
-        request.flags |= BN_REQUEST_LOGPROBS;
+        request.task = BN_TASK_SCORE;
         request.top_logprobs = 1;
         std::vector<Stream> streams;
         for (const std::string &text : texts) {
@@ -388,7 +399,7 @@ public:
             tokens = model.tokenize(prompt + text, BN_TOKENIZE_ADD_SPECIAL);
             const auto ends = std::mismatch(before.begin(), before.end(), tokens.begin(), tokens.end());
             request.logprobs_from = static_cast<uint32_t>(ends.first - before.begin());
-            streams.emplace_back(shared(), request, BN_REQUEST_SCORE);
+            streams.emplace_back(shared(), request);
         }
         std::vector<Score> scores;
         for (Stream &stream : streams) scores.push_back(Score::of(stream.finish()));
@@ -441,6 +452,10 @@ public:
     bn_engine *handle() const { return core().engine; }
 
 private:
+    static EngineConfig &at(std::string_view path, EngineConfig &config) {
+        config.model_path = path;
+        return config;
+    }
     static EngineConfig &with(const Model &model, EngineConfig &config) {
         if (model.handle() == nullptr) throw Error(BN_ERR_INVALID_ARGUMENT, "the model was moved from");
         config.model = model.handle();

@@ -52,7 +52,6 @@ inline bn_string text_or_none(std::string_view given) { return given.empty() ? b
 template <typename Call>
 void check(Call call) {
     bn_error error;
-    error.struct_size = sizeof error;
     error.message[0] = 0;
     const bn_status status = call(&error);
     if (status != BN_OK) throw Error(status, error.message[0] != 0 ? error.message : bn_status_message(status));
@@ -141,6 +140,12 @@ inline std::vector<bn_chat_message> c_messages(const std::vector<Message> &messa
     std::vector<bn_chat_message> list;
     for (const Message &m : messages) list.push_back({text(m.role), text(m.content)});
     return list;
+}
+
+inline bn_request_params params() {
+    bn_request_params params;
+    bn_request_params_init(&params, sizeof params);
+    return params;
 }
 
 inline std::vector<bn_string> c_texts(const std::vector<std::string> &texts) {

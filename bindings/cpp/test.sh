@@ -14,7 +14,7 @@ mkdir -p "$work"
 
 for compiler in "${CXX:-c++}" clang++; do
     if ! command -v "$compiler" > /dev/null; then
-        echo "no $compiler here: left out"
+        echo "skipped: no $compiler here"
         continue
     fi
     for standard in 17 20; do

@@ -19,9 +19,9 @@ type KVType int32
 
 // The types of keys and values.
 const (
-	KVF16  KVType = C.BN_KV_F16
-	KVF32  KVType = C.BN_KV_F32
-	KVInt8 KVType = C.BN_KV_INT8
+	KVF16  KVType = C.BN_KV_TYPE_F16
+	KVF32  KVType = C.BN_KV_TYPE_F32
+	KVInt8 KVType = C.BN_KV_TYPE_INT8
 )
 
 // Options say how to make an engine.
@@ -244,12 +244,14 @@ func (e *Engine) use(call func(ptr *C.bn_engine, failure *C.bn_error) C.bn_statu
 }
 
 // Stream submits a request and returns its output as it comes. It never waits for the model.
-func (e *Engine) Stream(ctx context.Context, r Request) (*Stream, error) { return e.submit(ctx, &r, 0) }
+func (e *Engine) Stream(ctx context.Context, r Request) (*Stream, error) {
+	return e.submit(ctx, &r, C.BN_TASK_GENERATE, 0)
+}
 
 // Generate submits a request and waits for the whole answer. If the request was cancelled or timed out, or failed,
 // the completion has what there was, and the error says why.
 func (e *Engine) Generate(ctx context.Context, r Request) (*Completion, error) {
-	s, err := e.submit(ctx, &r, C.BN_REQUEST_NO_STREAM)
+	s, err := e.submit(ctx, &r, C.BN_TASK_GENERATE, C.BN_REQUEST_NO_STREAM)
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +262,7 @@ func (e *Engine) Generate(ctx context.Context, r Request) (*Completion, error) {
 
 // Embed returns the embedding of the request's prompt, a vector of length 1.
 func (e *Engine) Embed(ctx context.Context, r Request) ([]float32, error) {
-	s, err := e.submit(ctx, &r, C.BN_REQUEST_EMBED)
+	s, err := e.submit(ctx, &r, C.BN_TASK_EMBED, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +270,7 @@ func (e *Engine) Embed(ctx context.Context, r Request) ([]float32, error) {
 	return ending.vector, err
 }
 
-func (e *Engine) submit(ctx context.Context, r *Request, flags C.uint32_t) (*Stream, error) {
+func (e *Engine) submit(ctx context.Context, r *Request, task C.int32_t, flags C.uint32_t) (*Stream, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &Error{Code: ErrCancelled, Message: "not submitted: " + err.Error(), cause: err}
 	}
@@ -289,6 +291,9 @@ func (e *Engine) submit(ctx context.Context, r *Request, flags C.uint32_t) (*Str
 	s.key = c.last
 	c.streams[s.key] = s // before its first event
 	c.mu.Unlock()
+	if task != C.BN_TASK_GENERATE {
+		params.task = task
+	}
 	params.flags |= flags
 	params.user_data = C.uint64_t(s.key)
 	var id C.bn_request

@@ -330,7 +330,7 @@ func TestStats(t *testing.T) { // 9
 	ok(t, err)
 	stats, err := e.Stats()
 	ok(t, err)
-	if stats.Accepted != 1 || stats.Stopped != 1 || stats.Running+stats.Queued+stats.Unreleased != 0 || stats.QueueCapacity != 7 ||
+	if stats.Accepted != 1 || stats.CompletedStop != 1 || stats.Running+stats.Queued+stats.Unreleased != 0 || stats.QueueCapacity != 7 ||
 		stats.GeneratedTokens != uint64(c.Usage.GeneratedTokens) || stats.EndToEnd.Count != 1 || stats.EndToEnd.P50 == 0 {
 		t.Fatalf("%+v", stats)
 	}

@@ -5,7 +5,6 @@ import "C"
 
 import (
 	"fmt"
-	"unsafe"
 )
 
 // Code says what kind of error happened. The numbers are those of the C header.
@@ -60,7 +59,6 @@ var errClosed = &Error{Code: ErrShutdown, Message: "used after Close"}
 // try makes a call that can fail.
 func try(call func(*C.bn_error) C.bn_status) error {
 	var failure C.bn_error
-	failure.struct_size = C.uint32_t(unsafe.Sizeof(failure))
 	status := call(&failure)
 	if status == C.BN_OK {
 		return nil

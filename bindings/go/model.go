@@ -180,26 +180,23 @@ func (m *Model) Detokenize(tokens []uint32) (string, error) {
 func (m *Model) ChatTokens(messages []Message) ([]uint32, error) {
 	var memory arena
 	defer memory.free()
-	list, listCount := memory.messages(messages)
-	return sized[uint32](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
-		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
-			return C.bn_model_chat_tokenize(ptr, list, listCount, C.sizeof_bn_chat_message,
-				C.BN_CHAT_ADD_GENERATION_PROMPT, (*C.uint32_t)(data), room, n, failure)
-		})
-	})
+	params := newParams()
+	params.messages, params.messages_count = memory.messages(messages)
+	return m.chatTokens(&params)
 }
 
 // ChatJSONText returns a conversation with tools, as Request.Chat takes it, as text. It is for display and for tests.
 func (m *Model) ChatJSONText(chat any) (string, error) {
 	var memory arena
 	defer memory.free()
-	json, err := memory.json("chat", chat)
-	if err != nil {
+	params := newParams()
+	var err error
+	if params.chat_json, err = memory.json("chat", chat); err != nil {
 		return "", err
 	}
 	text, err := sized[byte](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
 		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
-			return C.bn_model_chat_json_format(ptr, json, (*C.char)(data), room, n, failure)
+			return C.bn_model_chat_format(ptr, &params, (*C.char)(data), room, n, failure)
 		})
 	})
 	return string(text), err
@@ -209,13 +206,18 @@ func (m *Model) ChatJSONText(chat any) (string, error) {
 func (m *Model) ChatJSONTokens(chat any) ([]uint32, error) {
 	var memory arena
 	defer memory.free()
-	json, err := memory.json("chat", chat)
-	if err != nil {
+	params := newParams()
+	var err error
+	if params.chat_json, err = memory.json("chat", chat); err != nil {
 		return nil, err
 	}
+	return m.chatTokens(&params)
+}
+
+func (m *Model) chatTokens(params *C.bn_request_params) ([]uint32, error) {
 	return sized[uint32](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
 		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
-			return C.bn_model_chat_json_tokenize(ptr, json, (*C.uint32_t)(data), room, n, failure)
+			return C.bn_model_chat_tokenize(ptr, params, (*C.uint32_t)(data), room, n, failure)
 		})
 	})
 }

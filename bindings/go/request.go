@@ -126,9 +126,14 @@ type Request struct {
 	Unnormalized bool    // Embed: do not divide the vector by its length
 }
 
+func newParams() (p C.bn_request_params) {
+	C.bn_request_params_init(&p, C.sizeof_bn_request_params)
+	return p
+}
+
 // params makes the C struct, which points into memory.
 func (r *Request) params(memory *arena) (p C.bn_request_params, err error) {
-	C.bn_request_params_init(&p, C.sizeof_bn_request_params)
+	p = newParams()
 	p.prompt = memory.text(r.Prompt)
 	if p.chat_json, err = memory.json("Chat", r.Chat); err != nil {
 		return p, err
@@ -154,7 +159,7 @@ func (r *Request) params(memory *arena) (p C.bn_request_params, err error) {
 	}
 	p.min_new_tokens = C.uint32_t(r.MinTokens)
 	if r.Timeout < 0 {
-		p.timeout_ms = C.BN_TIMEOUT_NONE
+		p.timeout_ms = C.BN_FOREVER
 	} else {
 		p.timeout_ms = milliseconds(r.Timeout)
 	}
@@ -164,6 +169,9 @@ func (r *Request) params(memory *arena) (p C.bn_request_params, err error) {
 	p.logprob_tokens, p.logprob_tokens_count = memory.tokens(r.LogprobTokens)
 	p.speculation, p.draft_tokens = C.int32_t(r.Speculation), count(r.DraftTokens)
 	p.pooling = C.int32_t(r.Pooling)
+	if r.Score {
+		p.task = C.BN_TASK_SCORE
+	}
 	for _, f := range []struct {
 		on  bool
 		bit C.uint32_t
@@ -173,7 +181,6 @@ func (r *Request) params(memory *arena) (p C.bn_request_params, err error) {
 		{r.NoCache, C.BN_REQUEST_NO_CACHE}, {r.DropLate, C.BN_REQUEST_DROP_LATE},
 		{r.Unnormalized, C.BN_REQUEST_EMBED_RAW}, {r.ParseOutput, C.BN_REQUEST_PARSE_OUTPUT},
 		{r.ChainLogprobs, C.BN_REQUEST_CHAIN_LOGPROBS}, {r.PromptLogprobs, C.BN_REQUEST_PROMPT_LOGPROBS},
-		{r.Score, C.BN_REQUEST_SCORE},
 	} {
 		if f.on {
 			p.flags |= f.bit

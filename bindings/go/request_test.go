@@ -256,7 +256,7 @@ func TestAdapters(t *testing.T) {
 	before, err := e.Stats()
 	ok(t, err)
 	file = nil // forgotten
-	for now := before; now.MemoryUsed >= before.MemoryUsed; now, err = e.Stats() {
+	for now := before; now.MemoryUsedBytes >= before.MemoryUsedBytes; now, err = e.Stats() {
 		ok(t, err)
 		runtime.GC()
 	}

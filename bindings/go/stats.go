@@ -12,25 +12,13 @@ import (
 type Latency struct {
 	P50, P90, P99, Sum time.Duration
 	Count              uint64
+	Buckets            [C.BN_LATENCY_BUCKETS]uint64 // bn_latency_bound_ns has their bounds
 }
 
-// Stats are an engine's counters. bn_engine.h describes them. Metrics has all of them, with histograms.
-type Stats struct {
-	Accepted, RejectedInvalid, RejectedQueueFull, RejectedTooLong, RejectedMemory, RejectedShutdown uint64
-
-	// Requests that ended, by FinishReason.
-	Stopped, StoppedByString, ReachedLength, Cancelled, TimedOut, Failed, Embedded uint64
-
-	Queued, Running, Paused, Unreleased, QueueCapacity                               uint64 // requests now
-	PromptTokens, GeneratedTokens, CachedTokens, RecomputedTokens                    uint64
-	DraftedTokens, AcceptedTokens                                                    uint64
-	GrammarsCompiled, GrammarsReused                                                 uint64 // constraints
-	Steps, Preemptions, Pauses                                                       uint64
-	KVBlocksUsed, KVBlocksTotal, KVBlocksCached, KVEvictions, KVBytes                uint64
-	MemoryUsed, MemoryLimit, MemoryPeak                                              uint64 // bytes
-	MaxSequenceLength                                                                uint64
-	MeanBatchSize, BatchUtilization, GeneratedTokensPerSecond, PromptTokensPerSecond float64
-	QueueWait, TimeToFirstToken, InterToken, EndToEnd                                Latency
+// Lengths is a distribution of lengths in tokens.
+type Lengths struct {
+	Count, Sum uint64
+	Buckets    [C.BN_LENGTH_BUCKETS]uint64 // bn_length_bound has their bounds
 }
 
 // Stats returns the engine's counters.
@@ -41,37 +29,33 @@ func (e *Engine) Stats() (Stats, error) {
 	if err != nil {
 		return Stats{}, err
 	}
-	return Stats{
-		Accepted: uint64(c.accepted), RejectedInvalid: uint64(c.rejected_invalid),
-		RejectedQueueFull: uint64(c.rejected_queue_full), RejectedTooLong: uint64(c.rejected_too_long),
-		RejectedMemory: uint64(c.rejected_memory), RejectedShutdown: uint64(c.rejected_shutdown),
-		Stopped: uint64(c.completed_stop), StoppedByString: uint64(c.completed_stop_string),
-		ReachedLength: uint64(c.completed_length), Cancelled: uint64(c.completed_cancelled),
-		TimedOut: uint64(c.completed_timed_out), Failed: uint64(c.completed_failed), Embedded: uint64(c.completed_embedding),
-		Queued: uint64(c.queued), Running: uint64(c.running), Paused: uint64(c.paused),
-		Unreleased: uint64(c.unreleased), QueueCapacity: uint64(c.queue_capacity),
-		PromptTokens: uint64(c.prompt_tokens), GeneratedTokens: uint64(c.generated_tokens),
-		CachedTokens: uint64(c.cached_tokens), RecomputedTokens: uint64(c.recomputed_tokens),
-		DraftedTokens: uint64(c.drafted_tokens), AcceptedTokens: uint64(c.accepted_tokens),
-		GrammarsCompiled: uint64(c.grammars_compiled), GrammarsReused: uint64(c.grammars_reused),
-		Steps: uint64(c.steps), Preemptions: uint64(c.preemptions), Pauses: uint64(c.pauses),
-		KVBlocksUsed: uint64(c.kv_blocks_used), KVBlocksTotal: uint64(c.kv_blocks_total),
-		KVBlocksCached: uint64(c.kv_blocks_cached), KVEvictions: uint64(c.kv_evictions), KVBytes: uint64(c.kv_bytes),
-		MemoryUsed: uint64(c.memory_used_bytes), MemoryLimit: uint64(c.memory_limit_bytes),
-		MemoryPeak: uint64(c.memory_peak_bytes), MaxSequenceLength: uint64(c.max_sequence_length),
-		MeanBatchSize: float64(c.mean_batch_size), BatchUtilization: float64(c.batch_utilization),
-		GeneratedTokensPerSecond: float64(c.generated_tokens_per_second),
-		PromptTokensPerSecond:    float64(c.prompt_tokens_per_second),
-		QueueWait:                latency(c.queue_wait), TimeToFirstToken: latency(c.time_to_first_token),
-		InterToken: latency(c.inter_token), EndToEnd: latency(c.end_to_end),
-	}, nil
+	return statsOf(&c), nil
 }
 
 func latency(c C.bn_latency) Latency {
-	return Latency{
+	l := Latency{
 		P50: time.Duration(c.p50_ns), P90: time.Duration(c.p90_ns), P99: time.Duration(c.p99_ns),
 		Sum: time.Duration(c.sum_ns), Count: uint64(c.count),
 	}
+	for i, n := range c.buckets {
+		l.Buckets[i] = uint64(n)
+	}
+	return l
+}
+
+func lengths(c C.bn_lengths) Lengths {
+	l := Lengths{Count: uint64(c.count), Sum: uint64(c.sum)}
+	for i, n := range c.buckets {
+		l.Buckets[i] = uint64(n)
+	}
+	return l
+}
+
+func durations(c [4]C.uint64_t) (d [4]time.Duration) {
+	for i, ns := range c {
+		d[i] = time.Duration(ns)
+	}
+	return d
 }
 
 // Metrics returns the statistics as Prometheus text.

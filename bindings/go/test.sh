@@ -10,7 +10,7 @@ go=${GO:-go}
 
 for tool in "$go" "$PKG_CONFIG"; do
     if ! command -v "$tool" > /dev/null; then
-        echo "the tests in Go are left out: no $tool"
+        echo "skipped: the tests in Go, no $tool"
         [ -z "${CI:-}" ] || { echo "CI must run them"; exit 1; }
         exit 0
     fi

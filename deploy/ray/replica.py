@@ -31,11 +31,11 @@ class Replica:
     def record_routing_stats(self) -> dict[str, Any]:
         """Called by Serve, for the routers."""
         for event in self.engine.kv_events():
-            if event.kind == bn_engine.KV_STORED:
+            if event.kind == bn_engine.KV_EVENT_STORED:
                 self.cached.add(event.hash)
-            elif event.kind == bn_engine.KV_REMOVED:
+            elif event.kind == bn_engine.KV_EVENT_REMOVED:
                 self.cached.discard(event.hash)
-            elif event.kind == bn_engine.KV_CLEARED:
+            elif event.kind == bn_engine.KV_EVENT_CLEARED:
                 self.cached.clear()
         return {"blocks": array("Q", self.cached).tobytes()}
 

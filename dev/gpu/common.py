@@ -1,4 +1,4 @@
-"""What the parts of run.sh share: the models, bench, the device's ceilings, where results go."""
+"""Shared by the parts of run.sh: the models, bench, the device's ceilings, where results go."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def arguments(path, batches, prompt=PROMPT, new=NEW, repeat=REPEAT, more=()):
 
 
 def bench(path, batches, environment=None, **options):
-    """What bench says of each batch size."""
+    """bench's results for each batch size."""
     command = [packed("bench"), *arguments(path, batches, **options)]
     ran = subprocess.run(command, capture_output=True, text=True, env=os.environ | (environment or {}))
     if ran.returncode != 0:

@@ -1,5 +1,5 @@
-"""What each kernel takes of a decode step: bench inside this process, under torch's profiler (CUPTI). The difference of two
-runs, the second so many steps longer; both with one warm-up."""
+"""The time of each kernel in a decode step: bench inside this process, under torch's profiler (CUPTI). Computed as the
+difference of two runs of different lengths, both with one warm-up."""
 
 import ctypes
 import io

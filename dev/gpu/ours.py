@@ -108,7 +108,7 @@ def same():
 
 
 def counted(path, sequences, new):
-    """What the driver was asked for in a run of bench, and its decode steps: it warms up with as many requests."""
+    """Driver calls in a run of bench, and its decode steps: it warms up with as many requests."""
     with tempfile.NamedTemporaryFile() as file:
         environment = {"BN_LAUNCHES": file.name, "LD_PRELOAD": packed("launches.so")}
         bench(path, [sequences], environment=environment, new=new, repeat=1)
@@ -117,7 +117,7 @@ def counted(path, sequences, new):
 
 
 def launches():
-    """Of steady decode: the difference of two runs, the second so many steps longer."""
+    """Counts for steady decode: the difference of two runs, of which the second has `more` more steps."""
     rows, short, more = [], 4, 4 if TRY else 32
     keys = (
         "kernels",

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds what a machine with a GPU needs that has no Rust, into target/gpu: the library with its kernels, bench, tests, a
+# Builds everything for a machine with a GPU but no Rust, into target/gpu: the library with its kernels, bench, tests, a
 # generator of models. Take the repository there with this folder in it, and run dev/gpu/run.sh (docs/gpu.md).
 #   NVCC=path/to/nvcc dev/gpu/pack.sh      kernels for $CUDA_ARCHS (90: H100, H200), and PTX for newer devices
 #   BN_CUDA_IMAGE=FILE dev/gpu/pack.sh     with kernels that `make cuda` has made
@@ -38,7 +38,7 @@ link="-Ltarget/release -lbn_engine -Wl,-rpath,\$ORIGIN -lpthread -lm"
     ${CC:-cc} $flags -fPIC -shared dev/gpu/launches.c -o $out/launches.so -ldl
 }
 git describe --always --dirty > $out/commit
-# What the parts of run.sh have left does not travel.
+# Results of earlier runs of run.sh are not counted.
 mib=$(find $out -maxdepth 1 -type f -exec ls -l {} + | awk '{ all += $5 } END { printf "%.1f", all / 1048576 }')
 find $out -maxdepth 1 -type f -exec ls -lh {} + | awk '{ print $5, $NF }'
 echo "$mib MiB in all"

@@ -86,7 +86,7 @@ def ours(path, sequences):
 def compare(name, path, shape, torch, plain):
     theirs, rounds = [], []
     for kind in (Torch, Transformers):
-        # What one of them lacks does not keep the others from being measured.
+        # If one of them does not run here, the others are still measured.
         try:
             theirs.append(kind(shape, torch, plain))
         except Exception:

@@ -1,16 +1,16 @@
 #!/bin/sh
 # Measures on a machine with an NVIDIA GPU what dev/gpu/pack.sh has packed:
 #   dev/gpu/run.sh [PART...]      all of them, in this order, where none is named
-#   check     the tests of tests/all/cuda.rs on the device; compute-sanitizer's memcheck and racecheck over small models
+#   check     tests of tests/all/cuda.rs on the device; compute-sanitizer's memcheck and racecheck over small models
 #   same      one answer alone and among 63 others: tokens and the bits of their log probabilities
 #   launches  kernels, copies and waits of a decode step
-#   profile   what each kernel takes of a step, by torch's profiler
+#   profile   the time of each kernel in a step, by torch's profiler
 #   decode    tokens/s at 1, 8 and 64 sequences, and the share of the memory's bandwidth
 #   prefill   a prompt of 2,048 tokens, and the share of the int8 peak
-#   first     the first token behind a prompt of 64
+#   first     the first token after a prompt of 64
 #   peers     transformers' continuous batching and plain torch, in turns with ours
-#   plot      the table and the plot for docs/performance.md, of what the parts above have left in $BN_GPU_OUT
-# A part ends with 3 where it lacks something, and says what. This script ends with the worst of them.
+#   plot      the table and the plot for docs/performance.md, from the results of the parts above in $BN_GPU_OUT
+# A part exits with 3 if it lacks something, after naming it. This script exits with the worst status.
 # BN_GPU_OUT: a folder for results (target/gpu-results). BN_GPU_MODELS: for models (target/gpu-models, 5 GB); BN_GPU_ONLY:
 # those with this word in their name. BN_GPU_DEVICE: cuda:0. BN_GPU_REPEAT: 5. PYTHON: one with torch. BN_GPU_SANITIZER_S:
 # seconds for each of the four runs under compute-sanitizer, 100.
@@ -48,7 +48,7 @@ models() {
     wait
 }
 
-# Under compute-sanitizer: what it checks, and a program.
+# Runs a program under compute-sanitizer: sanitized TOOL PROGRAM...
 sanitized() {
     tool=$1
     shift
@@ -73,10 +73,11 @@ worse() {
 }
 
 check() {
-    # What the tests were built with, and another place now.
+    # The tests were built with this variable; the folder is another one now.
     export CARGO_MANIFEST_DIR="$PWD"
     run_tests="$packed/tests --include-ignored --nocapture --test-threads 1"
-    $run_tests cuda:: || return 1
+    # The others need the emulated driver.
+    $run_tests cuda:: --skip cuda::emulation:: --skip cuda::several:: || return 1
     if ! command -v compute-sanitizer > /dev/null; then
         echo "compute-sanitizer is not here: memcheck, racecheck and synccheck did not run"
         return 3
@@ -113,7 +114,7 @@ for name; do
     printf '\n== %s\n' "$name"
     machine
     begin=$(date +%s)
-    # In a process of its own: what fails there ends there.
+    # In a process of its own, so that a failure ends only this part.
     (part "$name")
     code=$?
     case $code in

@@ -28,7 +28,7 @@ static uint32_t vocabulary(bn_engine *engine) {
 
 // Request 0 is the one that is looked at; the others differ from it in length and tokens.
 static void submit(bn_engine *engine, uint32_t i, uint32_t new_tokens, uint32_t words) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_request_params params;
     bn_request request;
     uint32_t ids[2 * PROMPT], count = i == 0 ? PROMPT : 1 + i * 37 % (2 * PROMPT);
@@ -68,7 +68,7 @@ static uint64_t answer(bn_engine *engine, uint32_t sequences, uint32_t new_token
     for (uint32_t left = sequences; left > 0;) {
         bn_event events[MOST];
         size_t count = 0;
-        check(bn_poll(engine, BN_ANY, events, sizeof *events, MOST, BN_WAIT_FOREVER, &count, NULL), "poll", NULL);
+        check(bn_poll(engine, BN_ANY, events, sizeof *events, MOST, BN_FOREVER, &count, NULL), "poll", NULL);
         for (size_t i = 0; i < count; i++) {
             hash = take(&events[i], hash);
             if (events[i].kind != BN_EVENT_COMPLETED) continue;
@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
     if (argc < 4) return fprintf(stderr, "same DEVICE SEQUENCES NEW [model.gguf]\n"), 2;
     uint32_t sequences = (uint32_t)atoi(argv[2]), new_tokens = (uint32_t)atoi(argv[3]);
     if (sequences < 2 || sequences > MOST || new_tokens < 1) return fprintf(stderr, "2 to %d sequences\n", MOST), 2;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_engine_config config;
     bn_engine *engine = NULL;
     check(bn_engine_config_init(&config, sizeof config), "config", NULL);

@@ -1,4 +1,4 @@
-"""What a step of a GGUF model has to read and multiply, from the file's header alone."""
+"""Bytes read and multiplications of a step of a GGUF model, from the file's header alone."""
 
 import struct
 

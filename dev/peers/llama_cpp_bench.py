@@ -19,7 +19,7 @@ L.llama_backend_init()
 
 
 def instructions():
-    """What its kernels were built for: the flags that are set in its own description."""
+    """Instruction sets of its kernels: the flags that are set in its own description."""
     text = L.llama_print_system_info().decode()
     return [part.split("=")[0].strip(" :|") for part in text.replace("CPU :", "|").split("|") if part.strip().endswith("= 1")]
 

@@ -1,7 +1,7 @@
 //! Shared by the developer programs in `bin/`: options, medians, the machine's limits, random weights.
 //!
-//! The speed of a machine drifts, that of a virtual one by half and more within minutes. So what is compared alternates,
-//! round by round, and a ratio is the median of the ratios of single rounds.
+//! The speed of a machine drifts; that of a virtual one by half and more within minutes. So compared runs
+//! alternate, round by round, and a ratio is the median of the ratios of single rounds.
 
 pub mod decode;
 pub mod limits;
@@ -11,23 +11,23 @@ pub mod weights;
 use bn_engine::kernels::{Isa, available, isa};
 use std::time::Instant;
 
-/// What every target takes: `[--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME]`
+/// Options of every target: `[--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME]`
 pub struct Options {
     /// Fewer shapes and rounds.
     pub quick: bool,
-    /// Rounds are asked for on standard input, of "kernels".
+    /// "kernels" asks for rounds on standard input.
     pub turns: bool,
     pub json: Option<String>,
     /// The most threads; by default the CPUs that this process may use.
     pub threads: usize,
-    /// What kernels are to use; by default the best that the machine has.
+    /// Instruction set of the kernels; by default the best that the machine has.
     pub isa: Isa,
-    /// Only what has one of these words in its name; empty: everything.
+    /// Runs only cases with one of these words in their names; empty: all.
     pub only: Vec<String>,
 }
 
 impl Options {
-    /// Ends the process where an argument is not known.
+    /// Ends the process if an argument is unknown.
     pub fn parse(target: &str) -> Self {
         let (options, files) = Self::with_files(target);
         if let Some(file) = files.first() {
@@ -37,7 +37,7 @@ impl Options {
         options
     }
 
-    /// And what is no option.
+    /// Also returns the arguments that are not options.
     pub fn with_files(target: &str) -> (Self, Vec<String>) {
         let mut files = Vec::new();
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -83,7 +83,7 @@ impl Options {
         self.only.is_empty() || self.only.iter().any(|word| name.contains(word.as_str()))
     }
 
-    /// Writes the results where they were asked for.
+    /// Writes the results to the file of `--json`, if it was given.
     pub fn write(&self, value: &serde_json::Value) {
         let Some(path) = &self.json else { return };
         if let Err(error) = std::fs::write(path, format!("{value:#}\n")) {
@@ -93,7 +93,7 @@ impl Options {
     }
 }
 
-/// The middle one; of an even number the upper. 0 of none.
+/// The median; for an even number of values the upper one, for none 0.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
@@ -106,7 +106,7 @@ pub fn seconds(work: impl FnOnce()) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// The instructions' and the machine's names, for the head of a report.
+/// Names of the instruction set and the machine, for the head of a report.
 pub fn machine() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

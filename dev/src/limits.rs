@@ -1,4 +1,4 @@
-//! What the machine can do: bytes read and multiply-adds done in a second, by the pool's threads together.
+//! The machine's limits: bytes read and multiply-adds done per second, by all threads of the pool.
 
 use super::units::{Kind, Unit, of_kernels};
 use super::{SplitMix, seconds};
@@ -21,7 +21,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Eight times the last-level cache where it is known, at least 256 MiB, at most 1 GiB.
+    /// Eight times the last-level cache if its size is known, at least 256 MiB, at most 1 GiB.
     pub fn of_machine() -> Self {
         let bytes = (8 * last_level_cache()).clamp(256 << 20, 1 << 30);
         let mut random = SplitMix(1);
@@ -32,7 +32,7 @@ impl Memory {
         self.words.len() * 8
     }
 
-    /// The next 64 MiB, added up; bytes a second.
+    /// Adds up the next 64 MiB; returns bytes per second.
     pub fn read(&self, pool: &Pool) -> f64 {
         let tasks = self.words.len() / TASK;
         let first = self.at.get();
@@ -47,7 +47,7 @@ impl Memory {
     }
 }
 
-/// Bytes; 0 where the system does not say.
+/// Size in bytes; 0 if the system does not report it.
 fn last_level_cache() -> usize {
     let size = |index| {
         let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
@@ -83,7 +83,7 @@ fn sum_anywhere(words: &[u64]) -> u64 {
     lanes.iter().fold(0, |sum, lane| sum.wrapping_add(*lane))
 }
 
-/// Multiply-adds a second.
+/// Multiply-adds per second.
 pub fn rate(pool: &Pool, unit: &Unit) -> f64 {
     let tasks = 32 * pool.threads();
     let taken = seconds(|| pool.run(tasks, &|_| unit.run(ROUNDS)));
@@ -97,16 +97,16 @@ pub struct Limits<'a> {
     isa: Isa,
 }
 
-/// What a kernel has to do.
+/// The work of one kernel call.
 #[derive(Clone, Copy)]
 pub struct Work {
-    /// That it has to read at least once.
+    /// Bytes that it must read at least once.
     pub bytes: f64,
     pub multiply_adds: f64,
     pub kind: Kind,
 }
 
-/// The least time for some work, in seconds, and what sets it: "read", "int8" or "f32".
+/// The minimum time for some work, in seconds, and the limit that sets it: "read", "int8" or "f32".
 pub struct Least {
     pub seconds: f64,
     pub by: &'static str,

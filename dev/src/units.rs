@@ -32,7 +32,7 @@ pub struct Unit {
 
 impl Unit {
     pub fn run(&self, rounds: u64) {
-        // SAFETY: `units` lists only what the machine has.
+        // SAFETY: `units` lists only units that the machine has.
         unsafe { (self.spin)(rounds) };
     }
 }
@@ -54,7 +54,7 @@ const PORTABLE: [Unit; 2] = [
     },
 ];
 
-/// What the machine can run, the narrowest first.
+/// The units that the machine has, the narrowest first.
 pub fn units() -> Vec<Unit> {
     let mut units = PORTABLE.to_vec();
     #[cfg(target_arch = "x86_64")]
@@ -62,7 +62,8 @@ pub fn units() -> Vec<Unit> {
     units
 }
 
-/// The unit that the kernels of `isa` are built of, which the machine has; portable code where none is listed. f32 kernels know no wider set than AVX2.
+/// The unit that the kernels of `isa` use, limited to those of the machine; portable code if none is listed.
+/// f32 kernels use no wider set than AVX2.
 pub fn of_kernels(isa: Isa, kind: Kind) -> Unit {
     let name = match (isa, kind) {
         (Isa::Scalar, _) => "portable",
@@ -136,8 +137,9 @@ mod x86 {
         all.into_iter().flatten().collect()
     }
 
-    /// `$rounds` times twelve chains of `$line`s, as many as hide the latency of any of these: register `\\r` is a
-    /// chain's sum, 12 and 13 hold its factors, 14 is free. `$constant` makes factors of 1.0 as f32.
+    /// Runs twelve chains of `$line`s `$rounds` times, enough to hide the latency of any of these: register
+    /// `\\r` is a chain's sum, 12 and 13 hold its factors, 14 is free. `$constant` makes factors of 1.0 as
+    /// f32.
     macro_rules! chains {
         ($rounds:ident, $clear:literal, $constant:literal, $($line:literal),+) => {
             // SAFETY: registers only, and each that is written is named below.
@@ -199,7 +201,7 @@ mod x86 {
         chains_512!(rounds, "vpdpbusd zmm\\r, zmm12, zmm13");
     }
 
-    /// What `ldtilecfg` reads: eight tiles of 16 rows of 64 bytes.
+    /// Operand of `ldtilecfg`: eight tiles of 16 rows of 64 bytes.
     #[repr(C, align(64))]
     struct Tiles([u8; 64]);
 

@@ -1,4 +1,4 @@
-//! Weights of any type and shape that have left the caches by the time they are multiplied with again.
+//! Weights of any type and shape that have left the caches by the time they are used again.
 
 use super::SplitMix;
 use bn_engine::base::Bytes;
@@ -12,7 +12,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// At least `bytes` long. What is in it repeats after some 64 KiB, which no kernel can tell.
+    /// At least `bytes` long. Its contents repeat after some 64 KiB, which does not affect a kernel's speed.
     pub fn new(dtype: DType, bytes: usize) -> Self {
         let block = dtype.block().1;
         let mut random = SplitMix(2);
@@ -29,7 +29,7 @@ impl Arena {
         Self { dtype, bytes: Bytes::new(all).slice(first..end).expect("within") }
     }
 
-    /// As many `[rows, cols]` as there is room for; None where the type has no such matrix or there is no room.
+    /// As many `[rows, cols]` matrices as fit; None if the type has no such matrix or none fits.
     pub fn matrices(&self, rows: usize, cols: usize) -> Option<Vec<Matrix>> {
         let len = self.dtype.byte_len(rows, cols)?;
         let stride = len.next_multiple_of(self.dtype.block().1);
@@ -51,7 +51,7 @@ fn fill(dtype: DType, random: &mut SplitMix, block: &mut [u8]) {
                 *byte = ((n % 3) | ((n / 3 % 3) << 2) | ((n / 9 % 3) << 4) | ((n / 27) << 6)) as u8;
             }
         }
-        // Of any four bytes an f32 that is no denormal: processors take long over those.
+        // Any four bytes must form an f32 that is not denormal: processors are slow on those.
         DType::Int8 => block.iter_mut().for_each(|byte| *byte = random.draw() as u8 & 0x87 | 0x38),
         _ => block.iter_mut().for_each(|byte| *byte = random.draw() as u8),
     }

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What the command line says.
+// Options of the command line.
 typedef struct {
     const char *model;                // NULL: the embedded one
     const char *system, *draft_model; // NULL: none
@@ -22,10 +22,10 @@ typedef struct {
     uint64_t seed;
 } options;
 
-// Returns -1 to go on, or the program's exit code.
+// Returns -1 to continue, or the program's exit code.
 int options_parse(options *out, int count, char **args);
 
-// Bytes that grow.
+// A growable byte buffer.
 typedef struct {
     char *data;
     size_t length, room;
@@ -43,10 +43,10 @@ typedef struct {
 void history_add(history *h, const char *role, bn_string content);
 void history_drop(history *h, size_t first, size_t count);
 bool history_has_system(const history *h);
-// Sets the system message, or removes it where `content` is empty.
+// Sets the system message, or removes it if `content` is empty.
 void history_set_system(history *h, bn_string content);
 
-// The numbers of a turn's last event.
+// Usage numbers of a turn's last event.
 typedef struct {
     uint32_t prompt_tokens, cached_tokens, generated_tokens;
     uint64_t first_token_ns, decode_ns;
@@ -65,10 +65,10 @@ typedef struct {
     timing last;
 } chat;
 
-// The name of the engine's session that holds the conversation's keys and values.
+// Name of the engine's session that holds the conversation's keys and values.
 #define SESSION BN_STRING("chat")
 
-// Asks the model and prints its answer as it comes. False if it failed, which a line on stderr has told.
+// Asks the model and prints its answer as it arrives. Returns false if that failed, after reporting it on stderr.
 bool turn(chat *c, bn_string text);
 
 typedef enum { GO_ON, QUIT, FAILED } outcome;
@@ -81,20 +81,21 @@ typedef enum { LINE, LINE_END, LINE_INTERRUPTED, LINE_FAILED } line_result;
 // The next line of standard input, without its end. It is valid until the next call.
 line_result next_line(bn_string *line);
 
-// Whether a line begins with """: what follows it, up to a line that ends with """, is one prompt, for what is pasted.
+// Returns true if a line begins with """. All lines from there to one that ends with """ are one prompt, for pasted
+// text.
 bool opens_block(bn_string line);
 // The rest of such a block, without blank lines around it. It is valid until the next call.
 line_result next_block(bn_string *text, bn_string line);
 
-// Terminals take no more of a line.
+// Terminals accept no longer line.
 enum { TERMINAL_LINE = 4095 };
 
-// SIGINT came since this was last set to 0.
+// Set when SIGINT arrives; cleared by the program.
 extern volatile sig_atomic_t interrupted;
 
-// A line for the user on stderr.
+// Prints a line for the user on stderr.
 void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-// The same as an error.
+// Prints an error on stderr.
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

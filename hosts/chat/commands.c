@@ -20,7 +20,7 @@ static outcome show_stats(chat *c, bn_string rest) {
     const timing *t = &c->last;
     char report[4096];
     size_t length = 0;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     if (t->prompt_tokens > 0) {
         double rate = t->decode_ns > 0 ? (t->generated_tokens - 1) * 1e9 / (double)t->decode_ns : 0;
         printf("last turn: %u prompt tokens, %u of them cached, the first token after %.1f ms; "

@@ -1,4 +1,4 @@
-// The conversation: messages whose contents are owned here. And bytes that grow.
+// The conversation: messages whose contents are owned here, and growable byte buffers.
 #include "chat.h"
 
 #include <stdlib.h>

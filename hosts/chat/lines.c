@@ -8,8 +8,8 @@
 
 volatile sig_atomic_t interrupted;
 
-// Waits until there is something to read; false if SIGINT came before it. The signal is blocked but while pselect
-// waits, so that none gets lost between the look at the flag and the wait.
+// Waits for input; returns false if SIGINT arrived first. The signal is blocked except while pselect waits, so that
+// none is lost between the check of the flag and the wait.
 static bool wait_for_input(void) {
     sigset_t sigint, before;
     sigemptyset(&sigint);
@@ -21,7 +21,7 @@ static bool wait_for_input(void) {
         FD_ZERO(&input);
         FD_SET(STDIN_FILENO, &input);
         ready = pselect(STDIN_FILENO + 1, &input, NULL, NULL, NULL, &before);
-        if (ready < 0 && errno != EINTR) break; // read says why
+        if (ready < 0 && errno != EINTR) break; // read reports the error
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return !interrupted;

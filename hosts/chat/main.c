@@ -1,4 +1,4 @@
-// bn-chat: a chat with a model in the terminal, or with prompts from a pipe, one a line.
+// bn-chat: a chat with a model in the terminal, or with prompts from a pipe, one per line.
 #include "chat.h"
 
 #include <errno.h>
@@ -45,9 +45,9 @@ static int32_t progress(float fraction, bn_string what, void *terminal) {
     return interrupted; // a non-zero value ends the load
 }
 
-// Opens a model; `path` NULL: the one inside the library. Returns the exit code, or -1 to go on.
+// Opens a model; `path` NULL: the one inside the library. Returns the exit code, or -1 to continue.
 static int open_model(const char *path, uint32_t threads, bn_model **out) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_model_config model;
     bool terminal = isatty(STDERR_FILENO);
     bn_model_config_init(&model, sizeof model);
@@ -63,9 +63,9 @@ static int open_model(const char *path, uint32_t threads, bn_model **out) {
     return -1;
 }
 
-// Opens the models and starts the engine. Returns the exit code, or -1 to go on.
+// Opens the models and starts the engine. Returns the exit code, or -1 to continue.
 static int start(chat *c) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_engine_config engine;
     bn_stats stats;
     bn_model *draft = NULL;
@@ -93,7 +93,7 @@ static int start(chat *c) {
     return -1;
 }
 
-// Says what the model is. Returns the exit code, or -1 to go on.
+// Describes the model. Returns the exit code, or -1 to continue.
 static int introduce(chat *c) {
     const bn_model_info *m = &c->info;
     bn_string name = m->name.length > 0 ? m->name : m->architecture;
@@ -120,7 +120,8 @@ static bool blank(bn_string line) {
     return true;
 }
 
-// A SIGINT while no answer runs. True if the program ends: in a pipe at once, for a person at the second in a row.
+// Handles a SIGINT while no answer runs. True if the program ends: at once in a pipe, at the second in a row for a
+// person.
 static bool ends_at_interrupt(const chat *c, bool again) {
     interrupted = 0;
     if (c->interactive) fputs(again ? "\n" : "\n(Ctrl-C again or Ctrl-D to end)\n", stderr);
@@ -154,7 +155,7 @@ static int run(chat *c) {
         }
         outcome out = !block && line.data[0] == '/' ? command(c, line) : turn(c, line) ? GO_ON : FAILED;
         if (out == QUIT) return 0;
-        if (out == FAILED && !c->interactive) return 1; // what follows would answer another conversation
+        if (out == FAILED && !c->interactive) return 1; // later prompts would continue another conversation
     }
 }
 

@@ -13,7 +13,7 @@ fail() {
     exit 1
 }
 
-# Input is standard input, what is expected the file "want".
+# Reads input from standard input, and the expected output from the file "want".
 same() {
     "$chat" "$@" > "$dir/out" 2> "$dir/err" || fail "$* ended with $?"
     cmp -s "$dir/want" "$dir/out" || fail "$* did not say what it should"
@@ -69,7 +69,7 @@ printf 'one\ntwo\nthree\nfour\n' | "$chat" builtin:echo --context 128 > "$dir/ou
 grep -q 'forgotten' "$dir/err" && grep -q '^user: four' "$dir/out" || fail "nothing was forgotten"
 printf '%0200d\n' 1 | refuses '128' builtin:echo --context 128
 
-# What is wrong is said in one line.
+# Errors are reported in one line.
 refuses '/nowhere' /nowhere < /dev/null
 refuses '/nowhere' --draft-model /nowhere < /dev/null
 refuses 'vocabulary' --draft-model builtin:echo < /dev/null

@@ -1,24 +1,26 @@
-// One turn: the question joins the history, the answer is printed as it comes and joins it too. Each request has
-// the whole conversation; the engine's session keeps what was computed of it, so that only new tokens are.
+// One turn: the question joins the history; the answer is printed as it arrives and joins the history too. Each request
+// has the whole conversation; the engine's session keeps its computed part, so that only new tokens are computed.
 #include "chat.h"
 
 #include <stdio.h>
 #include <string.h>
 
-// Tokens of the whole conversation as a prompt; 0 after an error, which was told.
+// Number of tokens of the whole conversation as a prompt; 0 after an error, which has been reported.
 static size_t prompt_tokens(const chat *c) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     size_t count = 0;
-    bn_status status =
-        bn_model_chat_tokenize(c->model, c->history.messages, c->history.count, sizeof *c->history.messages,
-                               BN_CHAT_ADD_GENERATION_PROMPT, NULL, 0, &count, &error);
+    bn_request_params params;
+    bn_request_params_init(&params, sizeof params);
+    params.messages = c->history.messages;
+    params.messages_count = c->history.count;
+    bn_status status = bn_model_chat_tokenize(c->model, &params, NULL, 0, &count, &error);
     if (status == BN_OK || status == BN_ERR_BUFFER_TOO_SMALL) return count;
     complain("%s", error.message);
     return 0;
 }
 
-// Drops the oldest turns of a conversation that leaves no room for an answer, down to half of the context: a
-// history whose beginning changes is computed anew, and so that is not in every turn. False after an error.
+// Drops the oldest turns of a conversation that leaves no room for an answer, down to half of the context. A history
+// with a new beginning is computed from scratch, so this should not happen in every turn. Returns false after an error.
 static bool fit(chat *c) {
     uint64_t quarter = c->context / 4, longest = c->options.max_tokens;
     uint64_t room = longest > 0 && longest < quarter ? longest : quarter;
@@ -27,7 +29,7 @@ static bool fit(chat *c) {
     for (;;) {
         size_t tokens = prompt_tokens(c);
         if (tokens == 0) return false;
-        if (tokens <= most || c->history.count < first + 3) break; // the question alone stays in any case
+        if (tokens <= most || c->history.count < first + 3) break; // the question is always kept
         history_drop(&c->history, first, 2);
         dropped++;
         most = c->context / 2;
@@ -44,17 +46,17 @@ static void set_sampling(const chat *c, bn_request_params *params) {
     uint32_t given = o->given, fields = given | m->sampling_fields;
 #define CHOOSE(bit, field) \
     if (fields & (bit)) params->field = given & (bit) ? o->field : m->field
-    CHOOSE(BN_SAMPLING_TEMPERATURE, temperature);
-    CHOOSE(BN_SAMPLING_TOP_K, top_k);
-    CHOOSE(BN_SAMPLING_TOP_P, top_p);
-    CHOOSE(BN_SAMPLING_MIN_P, min_p);
-    CHOOSE(BN_SAMPLING_REPETITION_PENALTY, repetition_penalty);
+    CHOOSE(BN_SAMPLING_FIELD_TEMPERATURE, temperature);
+    CHOOSE(BN_SAMPLING_FIELD_TOP_K, top_k);
+    CHOOSE(BN_SAMPLING_FIELD_TOP_P, top_p);
+    CHOOSE(BN_SAMPLING_FIELD_MIN_P, min_p);
+    CHOOSE(BN_SAMPLING_FIELD_REPETITION_PENALTY, repetition_penalty);
 #undef CHOOSE
-    params->seed = o->seed + c->turns; // the same question again gets another answer
+    params->seed = o->seed + c->turns; // repeating the question gives another answer
     params->max_new_tokens = o->max_tokens;
 }
 
-// On a terminal without control characters, which could do more than print. `text` is whole characters.
+// On a terminal, omits control characters, which could do more than print. `text` is whole characters.
 static void print(const chat *c, bn_string text) {
     for (size_t i = 0; i < text.length; i++) {
         unsigned char byte = (unsigned char)text.data[i];
@@ -68,7 +70,7 @@ static void print(const chat *c, bn_string text) {
     fflush(stdout);
 }
 
-// What is worth a line about how an answer ended. False if it failed.
+// Reports an unusual end of an answer in a line. Returns false if the answer failed.
 static bool tell_end(const chat *c, const bn_event *end) {
     switch (end->finish_reason) {
     case BN_FINISH_FAILED:
@@ -86,7 +88,7 @@ static bool tell_end(const chat *c, const bn_event *end) {
 
 // Prints a request's events until the last one and gathers the text. A SIGINT cancels it.
 static bool stream(chat *c, bn_request request, buffer *answer) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bool cancelled = false, good = true;
     for (bool over = false; !over;) {
         bn_event event;
@@ -114,7 +116,7 @@ static bool stream(chat *c, bn_request request, buffer *answer) {
 }
 
 static bool answered(chat *c, bn_request_params *params, buffer *answer) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_request request;
     set_sampling(c, params);
     c->turns++;
@@ -144,7 +146,7 @@ bool turn(chat *c, bn_string text) {
         params.session = SESSION;
         good = answered(c, &params, &answer);
     }
-    // Without an answer there was no question: templates want users and assistants to take turns.
+    // Without an answer, drop the question: templates want users and assistants to take turns.
     if (good && answer.length > 0)
         history_add(h, "assistant", (bn_string){answer.data, answer.length});
     else

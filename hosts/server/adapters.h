@@ -10,9 +10,9 @@ struct adapter {
     bn_adapter *handle;
 };
 
-// Opens those of `list`, "NAME=PATH,NAME=PATH"; `*out` has them in its order. A mistake is BN_ERR_INVALID_ARGUMENT.
+// Opens the adapters of `list`, "NAME=PATH,NAME=PATH", into `*out`, in order. A mistake is BN_ERR_INVALID_ARGUMENT.
 bn_status adapters_open(bn_engine *engine, const char *list, struct adapter **out, bn_error *error);
-// NULL: there is none of this name.
+// Returns NULL if there is none of this name.
 const struct adapter *adapters_find(const struct server *server, const char *name);
 
 #endif

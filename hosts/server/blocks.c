@@ -1,4 +1,4 @@
-// Anthropic's messages, tools and choices as OpenAI's, which the engine takes.
+// Converts Anthropic's messages, tools and choices to OpenAI's, which the engine takes.
 #include "chat.h"
 #include "values.h"
 
@@ -6,7 +6,7 @@
 
 static const char wrong_block[] = "may have text, tools and thinking only: this server takes no images, audio or files";
 
-// The message of a list of blocks; results of tools are messages before it.
+// Adds the message of a list of blocks; results of tools become messages before it.
 static const char *add_blocks(cJSON *to, const char *role, const cJSON *blocks) {
     cJSON *message = must(cJSON_CreateObject()), *parts;
     const cJSON *block;
@@ -90,7 +90,7 @@ const char *read_claude_choice(struct exchange *ex, const cJSON *value) {
     return known ? NULL : "must have the type auto, any, tool or none";
 }
 
-// A conversation that the server would hold. The code tells Anthropic's clients to send all of it themselves.
+// Refuses a conversation stored by the server. The code tells Anthropic's clients to send the whole conversation.
 const char *read_thread(struct exchange *ex, const cJSON *value) {
     (void)value;
     fail(ex, 400, "thread_unsupported_request", "'thread' is not supported: send the whole conversation");

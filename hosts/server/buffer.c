@@ -16,25 +16,55 @@ size_t buffer_length(const struct buffer *b) {
     return b->end - b->start;
 }
 
+size_t buffer_capacity(const struct buffer *b, size_t more, size_t most) {
+    size_t needed = buffer_length(b) + more, doubled = b->capacity * 2 < 256 ? 256 : b->capacity * 2;
+    if (needed <= b->capacity) return b->capacity;
+    if (doubled > most) doubled = most;
+    return needed > doubled ? needed : doubled;
+}
+
+static void front(struct buffer *b) {
+    if (b->start > 0) memmove(b->data, b->data + b->start, b->end - b->start);
+    b->end -= b->start;
+    b->start = 0;
+}
+
+static void resize(struct buffer *b, size_t capacity) {
+    b->data = must(realloc(b->data, capacity));
+    b->capacity = capacity;
+}
+
+void buffer_grow(struct buffer *b, size_t more, size_t most) {
+    if (b->capacity - b->end >= more) return;
+    front(b); // frees the space of taken bytes first
+    size_t capacity = buffer_capacity(b, more, most);
+    if (capacity > b->capacity) resize(b, capacity);
+}
+
+void buffer_trim(struct buffer *b) {
+    front(b);
+    if (b->end == 0) buffer_free(b);
+    else if (b->end < b->capacity) resize(b, b->end);
+}
+
 static char *room(struct buffer *b, size_t more) {
-    if (b->capacity - b->end >= more) return b->data + b->end;
-    if (b->start > 0) { // what was taken makes room first
-        memmove(b->data, b->data + b->start, b->end - b->start);
-        b->end -= b->start;
-        b->start = 0;
-    }
-    if (b->capacity - b->end < more) {
-        size_t capacity = b->capacity * 2 > b->end + more ? b->capacity * 2 : b->end + more;
-        b->capacity = capacity < 256 ? 256 : capacity;
-        b->data = must(realloc(b->data, b->capacity));
-    }
+    buffer_grow(b, more, SIZE_MAX);
     return b->data + b->end;
+}
+
+void buffer_reserve(struct buffer *b, size_t more) {
+    buffer_grow(b, more, SIZE_MAX);
 }
 
 void buffer_add(struct buffer *b, const void *data, size_t length) {
     if (length == 0) return;
     memcpy(room(b, length), data, length);
     b->end += length;
+}
+
+void buffer_move(struct buffer *b, struct buffer *from) {
+    buffer_add(b, from->data + from->start, buffer_length(from));
+    buffer_free(from);
 }
 
 void buffer_text(struct buffer *b, const char *text) {

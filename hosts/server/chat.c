@@ -1,4 +1,4 @@
-// The fields of a chat go to the engine as JSON.
+// Passes the fields of a chat to the engine as JSON.
 #include "chat.h"
 
 #include "values.h"
@@ -79,7 +79,7 @@ static const char *check_message(cJSON *message) {
     return NULL;
 }
 
-// The body's field goes into the chat as it is.
+// Copies the body's field into the chat unchanged.
 const char *read_chat(struct exchange *ex, const cJSON *value) {
     struct ask *ask = &ex->ask;
     if (strcmp(value->string, "messages") == 0) {
@@ -96,7 +96,7 @@ const char *read_chat(struct exchange *ex, const cJSON *value) {
     return NULL;
 }
 
-// In front of the others.
+// Adds the system message before the others.
 static void add_system(struct ask *ask) {
     cJSON *messages = cJSON_GetObjectItemCaseSensitive(ask->chat, "messages"), *system;
     if (ask->system.data == NULL || !cJSON_IsArray(messages)) return;

@@ -1,4 +1,4 @@
-// Formats and grammars of answers: OpenAI's fields, and llama.cpp's and vLLM's names for the same.
+// Formats and grammars of answers: OpenAI's fields, and llama.cpp's and vLLM's names for them.
 #include "values.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ static const char *constrain(struct ask *ask, int32_t kind, bn_string text) {
     return NULL;
 }
 
-// A schema as an object, as `true` or `false`, or written out.
+// Reads a schema given as an object, as `true` or `false`, or as text.
 static const char *read_schema(struct ask *ask, const cJSON *schema) {
     if (cJSON_IsString(schema)) return constrain(ask, BN_CONSTRAINT_JSON_SCHEMA, text_of(schema));
     if (!cJSON_IsObject(schema) && !cJSON_IsBool(schema)) return "needs a JSON schema";
@@ -20,7 +20,7 @@ static const char *read_schema(struct ask *ask, const cJSON *schema) {
     return constrain(ask, BN_CONSTRAINT_JSON_SCHEMA, (bn_string){text, strlen(text)});
 }
 
-// `schema_in`: where the schema lies in a format of type json_schema; NULL: in the format itself.
+// `schema_in`: the field that contains the schema in a format of type json_schema; NULL: the format itself.
 static const char *read_format(struct ask *ask, const cJSON *format, const char *schema_in) {
     static const char wrong[] = "must have the type 'text', 'json_object' or 'json_schema'";
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(format, "type");
@@ -47,6 +47,32 @@ const char *read_json_schema(struct exchange *ex, const cJSON *value) {
     return read_schema(&ex->ask, value);
 }
 
+// Takes the same names as --json-whitespace.
+const char *read_json_whitespace(struct exchange *ex, const cJSON *value) {
+    const char *name = cJSON_GetStringValue(value);
+    int64_t flags = name == NULL || *name == 0 ? -1 : json_whitespace_of(name);
+    if (flags < 0) return "must be 'compact', 'tight' or 'flexible'";
+    ex->ask.has_json_whitespace = true;
+    ex->ask.params.json_flags |= (uint32_t)flags;
+    return NULL;
+}
+
+const char *read_unknown_formats(struct exchange *ex, const cJSON *value) {
+    const char *name = cJSON_GetStringValue(value);
+    bool ignored = name != NULL && strcmp(name, "ignore") == 0;
+    if (!ignored && (name == NULL || strcmp(name, "refuse") != 0)) return "must be 'refuse' or 'ignore'";
+    if (ignored) ex->ask.params.json_flags |= BN_JSON_ANY_FORMAT;
+    return NULL;
+}
+
+void json_done(struct exchange *ex) {
+    bn_request_params *p = &ex->ask.params;
+    bool json = p->constraint_kind == BN_CONSTRAINT_JSON_SCHEMA || p->constraint_kind == BN_CONSTRAINT_JSON_OBJECT;
+    if (!ex->ask.has_json_whitespace)
+        p->json_flags |= (uint32_t)json_whitespace_of(ex->server->options.json_whitespace);
+    if (!json && !ex->ask.has_tools) p->json_flags = 0;
+}
+
 static const char *read_text(struct ask *ask, int32_t kind, const cJSON *value) {
     return cJSON_IsString(value) ? constrain(ask, kind, text_of(value)) : "must be a text";
 }
@@ -59,7 +85,7 @@ const char *read_regex(struct exchange *ex, const cJSON *value) {
     return read_text(&ex->ask, BN_CONSTRAINT_REGEX, value);
 }
 
-// vLLM's: one of `json`, `regex` and `grammar`.
+// vLLM's field: one of `json`, `regex` and `grammar`.
 const char *read_structured_outputs(struct exchange *ex, const cJSON *value) {
     const cJSON *json = cJSON_GetObjectItemCaseSensitive(value, "json");
     const cJSON *regex = cJSON_GetObjectItemCaseSensitive(value, "regex");

@@ -4,7 +4,7 @@
 static void choice(struct exchange *ex, struct job *job, const bn_event *event) {
     struct buffer *out = &job->out;
     buffer_format(out, "{\"object\":\"embedding\",\"index\":%u,\"embedding\":", job->index);
-    if (ex->ask.base64) { // little-endian floats, as every machine that this runs on has them
+    if (ex->ask.base64) { // little-endian floats, the byte order of all supported machines
         buffer_text(out, "\"");
         buffer_base64(out, event->embedding, event->embedding_count * sizeof *event->embedding);
         buffer_text(out, "\"");

@@ -1,4 +1,4 @@
-// OpenAI's error objects, and what the engine's refusals are over HTTP.
+// OpenAI's error objects, and the HTTP status codes of the engine's refusals.
 #include "server.h"
 
 #include <stdarg.h>
@@ -58,7 +58,7 @@ void fail(struct exchange *ex, unsigned status, const char *code, const char *fo
     write_error(ex, status, code, message, strlen(message));
 }
 
-// With nothing else in the engine, a request that lacks memory does not fit at all.
+// If the engine is otherwise empty, a request that lacks memory does not fit at all.
 static bool never_fits(const struct exchange *ex, const bn_error *error) {
     bn_stats stats;
     bn_stats_init(&stats, sizeof stats);
@@ -68,7 +68,7 @@ static bool never_fits(const struct exchange *ex, const bn_error *error) {
 
 void fail_with(struct exchange *ex, const bn_error *error) {
     const struct meaning *m = meaning(never_fits(ex, error) ? BN_ERR_TOO_LONG : error->status);
-    // The engine's words are for who may raise its limits.
+    // The engine's own message is for administrators who can raise its limits.
     static const char full[] = "the server has as many requests as it takes: try again later";
     fail(ex, m->http, m->code, "%s", error->status == BN_ERR_QUEUE_FULL ? full : error->message);
     if (m->http == 429 || m->http == 503) ex->retry_after_s = 1;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Routes by what they have in common.
+// Route masks by shared fields.
 #define SAMPLES (FIELDS_COMPLETION | FIELDS_CHAT | FIELDS_BATCH)
 #define GENERATE (SAMPLES | FIELDS_RESPONSE | FIELDS_MESSAGE)
 #define PAIRS (FIELDS_RERANK | FIELDS_SCORE)
@@ -27,7 +27,7 @@ struct field {
     enum type type;
     size_t at;        // in struct ask
     double low, high; // of a number; FLAG: `high` is the bit
-    size_t noted;     // a bool in struct ask that says that the field is there; 0: none
+    size_t noted;     // offset of a bool in struct ask that records the field's presence; 0: none
     const char *(*read)(struct exchange *ex, const cJSON *value); // READ: values.h
 };
 
@@ -74,7 +74,8 @@ static const struct field table[] = {
     {"stop_sequences", FIELDS_MESSAGE, READ, .read = read_stop},
     {"stream", GENERATE, BOOL, .at = ASK(stream)},
     {"stream_options", FIELDS_COMPLETION | FIELDS_CHAT, READ, .read = read_stream_options},
-    {"max_tokens", SAMPLES, WHOLE, PARAM(max_new_tokens), 1, UINT32_MAX},
+    {"max_tokens", FIELDS_COMPLETION, READ, .read = read_max_tokens},
+    {"max_tokens", FIELDS_CHAT | FIELDS_BATCH, WHOLE, PARAM(max_new_tokens), 1, UINT32_MAX},
     {"max_tokens", FIELDS_MESSAGE, WHOLE, PARAM(max_new_tokens), 1, UINT32_MAX, ASK(has_max_tokens)},
     {"max_completion_tokens", FIELDS_CHAT, WHOLE, PARAM(max_new_tokens), 1, UINT32_MAX},
     {"max_output_tokens", FIELDS_RESPONSE, WHOLE, PARAM(max_new_tokens), 1, UINT32_MAX},
@@ -89,7 +90,7 @@ static const struct field table[] = {
     {"frequency_penalty", GENERATE, REAL, PARAM(frequency_penalty), -100, 100},
     {"presence_penalty", GENERATE, REAL, PARAM(presence_penalty), -100, 100},
     {"logit_bias", GENERATE, READ, .read = read_logit_bias},
-    // llama.cpp's and vLLM's names where they have one.
+    // llama.cpp's and vLLM's names, if they have one.
     {"min_tokens", GENERATE, WHOLE, PARAM(min_new_tokens), 0, UINT32_MAX},
     {"typical_p", GENERATE, REAL, PARAM(typical_p), 0, 1},
     {"top_n_sigma", GENERATE, REAL, PARAM(top_n_sigma), 0, 1000},
@@ -126,15 +127,16 @@ static const struct field table[] = {
     // llama.cpp's and vLLM's.
     {"json_schema", GENERATE, READ, .read = read_json_schema},
     {"guided_json", GENERATE, READ, .read = read_json_schema},
+    {"json_whitespace", GENERATE, READ, .read = read_json_whitespace},
+    {"unknown_formats", GENERATE, READ, .read = read_unknown_formats},
     {"guided_regex", GENERATE, READ, .read = read_regex},
     {"grammar", GENERATE, READ, .read = read_grammar},
     {"guided_grammar", GENERATE, READ, .read = read_grammar},
     {"structured_outputs", GENERATE, READ, .read = read_structured_outputs},
     {"thread", FIELDS_MESSAGE, READ, .read = read_thread},
     {"thinking", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_thinking},
-    // One model is served, by any name that is no adapter's. Nothing is stored, and no account is kept of users.
-    {"model", SUBMIT, READ, .read = read_model},
-    {"model", FIELDS_TOKENIZE | FIELDS_COUNT, IGNORED},
+    {"model", ALL, READ, .read = read_model},
+    // Nothing is stored, and users are not tracked.
     {"user", ALL, IGNORED},
     {"metadata", ALL, IGNORED},
     {"store", OPENAI, IGNORED},
@@ -145,7 +147,7 @@ static const struct field table[] = {
     {"cache_control", FIELDS_MESSAGE | FIELDS_COUNT, IGNORED},
     // Without tools there is nothing to choose or to run in parallel.
     {"parallel_tool_calls", FIELDS_COMPLETION, IGNORED},
-    {"truncation", FIELDS_RESPONSE, IGNORED}, // what is too long is refused
+    {"truncation", FIELDS_RESPONSE, IGNORED}, // texts that are too long are refused
     // Refused, unless they are empty or ask for nothing.
     {"tools", ALL, REFUSED},
     {"tool_choice", ALL, REFUSED},
@@ -161,7 +163,7 @@ static const struct field table[] = {
 enum { FIELDS = sizeof table / sizeof *table };
 
 static const char *read_number(struct ask *ask, const struct field *f, const cJSON *value) {
-    static char message[96];
+    static _Thread_local char message[96];
     double v = value->valuedouble;
     bool whole = f->type != REAL;
     void *to = (char *)ask + f->at;
@@ -184,7 +186,7 @@ static bool nothing(const cJSON *value) {
            ((cJSON_IsArray(value) || cJSON_IsObject(value)) && value->child == NULL);
 }
 
-// NULL, or what is wrong.
+// Returns NULL, or an error text.
 static const char *read_field(struct exchange *ex, const struct field *f, const cJSON *value) {
     struct ask *ask = &ex->ask;
     if (f->type == IGNORED || cJSON_IsNull(value)) return NULL;
@@ -216,19 +218,35 @@ static const struct field *find(const char *name, unsigned route) {
 static void sampling_defaults(struct exchange *ex) {
     const bn_model_info *info = &ex->server->info;
     bn_request_params *p = &ex->ask.params;
-    p->temperature = info->sampling_fields & BN_SAMPLING_TEMPERATURE ? info->temperature : 1;
-    if (info->sampling_fields & BN_SAMPLING_TOP_K) p->top_k = info->top_k;
-    if (info->sampling_fields & BN_SAMPLING_TOP_P) p->top_p = info->top_p;
-    if (info->sampling_fields & BN_SAMPLING_MIN_P) p->min_p = info->min_p;
-    if (info->sampling_fields & BN_SAMPLING_REPETITION_PENALTY) p->repetition_penalty = info->repetition_penalty;
+    p->temperature = info->sampling_fields & BN_SAMPLING_FIELD_TEMPERATURE ? info->temperature : 1;
+    if (info->sampling_fields & BN_SAMPLING_FIELD_TOP_K) p->top_k = info->top_k;
+    if (info->sampling_fields & BN_SAMPLING_FIELD_TOP_P) p->top_p = info->top_p;
+    if (info->sampling_fields & BN_SAMPLING_FIELD_MIN_P) p->min_p = info->min_p;
+    if (info->sampling_fields & BN_SAMPLING_FIELD_REPETITION_PENALTY) p->repetition_penalty = info->repetition_penalty;
     if (ex->route->fields == FIELDS_COMPLETION) p->max_new_tokens = 16;
     if (ex->route->fields & (FIELDS_CHAT | FIELDS_RESPONSE)) p->max_new_tokens = 0; // what the context leaves
 }
 
-// What is missing or contradicts itself once all fields are read.
+// A completion of no tokens returns its prompt, with log probabilities if requested.
+static void score_prompt(struct ask *ask) {
+    const bn_request_params p = ask->params;
+    const uint32_t kept = BN_REQUEST_NO_CACHE | BN_REQUEST_DROP_LATE;
+    bn_request_params_init(&ask->params, sizeof ask->params);
+    ask->params.task = BN_TASK_SCORE;
+    ask->params.flags = p.flags & kept;
+    ask->params.top_logprobs = p.top_logprobs;
+    ask->params.cache_salt = p.cache_salt;
+    ask->params.timeout_ms = p.timeout_ms;
+    ask->params.queue_timeout_ms = p.queue_timeout_ms;
+    ask->params.priority = p.priority;
+    ask->params.adapter = p.adapter;
+}
+
+// Checks for missing or contradictory fields once all are read.
 static bool check(struct exchange *ex) {
     struct ask *ask = &ex->ask;
     const char *wanted = NULL;
+    const bool prompt_only = ask->params.task == BN_TASK_SCORE; // of a completion
     if (ask->prompts == 0 && !ask->has_chat) {
         for (size_t i = 0; wanted == NULL; i++) // the table begins with them
             if ((table[i].routes & ex->route->fields) != 0) wanted = table[i].name;
@@ -238,17 +256,20 @@ static bool check(struct exchange *ex) {
     if (wanted != NULL) fail(ex, 400, "invalid_request_error", "'%s' is missing", wanted);
     else if (ask->params.top_logprobs > 0 && !ask->has_logprobs)
         fail(ex, 400, "invalid_request_error", "'top_logprobs' needs 'logprobs' to be true");
+    else if (prompt_only && (ask->params.flags & BN_REQUEST_ECHO_PROMPT) == 0)
+        fail(ex, 400, "invalid_request_error", "'max_tokens' can be 0 with 'echo' only");
     else if (ask->has_prompt_logprobs && ask->stream)
         fail(ex, 400, "invalid_request_error", "'prompt_logprobs' cannot be streamed");
-    else if (ask->has_prompt_logprobs && ask->n > 1 && !ask->has_chat) // each choice would have them once more
+    else if (ask->has_prompt_logprobs && ask->n > 1 && !ask->has_chat) // each choice would repeat them
         fail(ex, 400, "invalid_request_error", "'prompt_logprobs' of a completion needs 'n' to be 1");
     else if (ask->dimensions != 0 && ask->dimensions != ex->server->info.embedding_size)
         fail(ex, 400, "invalid_request_error", "'dimensions' can only be %llu with this model",
              (ull)ex->server->info.embedding_size);
     else if ((ex->route->fields & PAIRS) != 0) pairs_check(ex);
-    // As OpenAI's: the echoed prompt has log probabilities too.
+    // As in OpenAI's API, the echoed prompt has log probabilities too.
     const uint32_t both = BN_REQUEST_ECHO_PROMPT | BN_REQUEST_LOGPROBS;
-    if ((ask->params.flags & both) == both) ask->params.flags |= BN_REQUEST_PROMPT_LOGPROBS;
+    if (prompt_only) score_prompt(ask);
+    else if ((ask->params.flags & both) == both) ask->params.flags |= BN_REQUEST_PROMPT_LOGPROBS;
     return !ex->finished;
 }
 
@@ -260,7 +281,7 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
     ask->model = ex->server->name;
     ask->generates = (ex->route->fields & GENERATE) != 0;
     if (ask->generates) sampling_defaults(ex);
-    if (ex->route->fields == FIELDS_EMBEDDING) ask->params.flags = BN_REQUEST_EMBED;
+    if (ex->route->fields == FIELDS_EMBEDDING) ask->params.task = BN_TASK_EMBED;
     cJSON_ArrayForEach(value, root) {
         const struct field *f = find(value->string, ex->route->fields);
         const char *wrong = f == NULL ? "is not a field of this request" : read_field(ex, f, value);
@@ -272,6 +293,7 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
     if (ask->generates && !ask->stream) ask->params.flags |= BN_REQUEST_NO_STREAM;
     if (ask->prompts == 0) ask->prompts = 1; // the conversation
     chat_done(ask);
+    json_done(ex);
     return true;
 }
 

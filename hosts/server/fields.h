@@ -19,7 +19,7 @@ enum {
 
 // Reads the exchange's body into `ex->ask`, whose texts point into `root`. False: `ex` has failed.
 bool fields_read(struct exchange *ex, const cJSON *root);
-// Frees what is needed until the requests are submitted.
+// Frees data that is needed only until the requests are submitted.
 void ask_free(struct ask *ask);
 
 #endif

@@ -1,19 +1,15 @@
-// libmicrohttpd's side: connections, bodies, answers. A connection is suspended while it waits for the engine, and
-// libmicrohttpd does not look at its socket then; so the loop watches each socket for a hang-up itself.
+// Exchanges: parses requests over HTTP, and sends their answers.
+#include "connection.h"
 #include "fields.h"
 #include "server.h"
 #include "trace.h"
+#include "work.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
+#include <strings.h>
 #include <time.h>
-#include <unistd.h>
-
-typedef enum MHD_Result result;
 
 uint64_t now_ms(void) {
     struct timespec t;
@@ -23,252 +19,212 @@ uint64_t now_ms(void) {
 
 // -- answers ----------------------------------------------------------------------------------------
 
-static void add_headers(struct exchange *ex, struct MHD_Response *response) {
-    char seconds[16];
-    snprintf(seconds, sizeof seconds, "%u", ex->retry_after_s);
-    MHD_add_response_header(response, "Content-Type", ex->type);
-    if (ex->retry_after_s != 0) MHD_add_response_header(response, "Retry-After", seconds);
-    if (ex->status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-    if (ex->streaming) MHD_add_response_header(response, "Cache-Control", "no-cache");
-    if (ex->server->state > SERVING) MHD_add_response_header(response, "Connection", "close");
+static const char *reason(unsigned status) {
+    static const struct {
+        unsigned status;
+        const char *reason;
+    } reasons[] = {{200, "OK"}, {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"}, {404, "Not Found"},
+                   {405, "Method Not Allowed"}, {413, "Content Too Large"}, {414, "URI Too Long"},
+                   {417, "Expectation Failed"}, {429, "Too Many Requests"}, {431, "Request Header Fields Too Large"},
+                   {500, "Internal Server Error"}, {501, "Not Implemented"}, {503, "Service Unavailable"},
+                   {504, "Gateway Timeout"}, {505, "HTTP Version Not Supported"}};
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (reasons[i].status == status) return reasons[i].reason;
+    return "";
 }
 
-static result queue_whole(struct exchange *ex) {
+static const char *date(void) {
+    static char text[40];
+    static time_t at;
+    time_t now = time(NULL);
+    struct tm utc;
+    if (now != at) strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&now, &utc));
+    at = now;
+    return text;
+}
+
+static bool has_chunks(const struct exchange *ex) {
+    return ex->streaming && ex->client->http.one_one;
+}
+
+static void write_head(struct exchange *ex, struct buffer *out) {
+    struct client *client = ex->client;
+    client->closes |= ex->server->state > SERVING;
+    ex->headed = true;
+    if (ex->streaming) ex->type = ex->route->style->stream_type;
+    buffer_format(out, "HTTP/1.1 %u %s\r\nDate: %s\r\nContent-Type: %s\r\n", ex->status, reason(ex->status), date(), ex->type);
+    if (has_chunks(ex)) buffer_text(out, "Transfer-Encoding: chunked\r\n");
+    else if (!ex->streaming) buffer_format(out, "Content-Length: %zu\r\n", buffer_length(&ex->out));
+    if (ex->streaming) buffer_text(out, "Cache-Control: no-cache\r\n");
+    if (ex->retry_after_s != 0) buffer_format(out, "Retry-After: %u\r\n", ex->retry_after_s);
+    if (ex->status == 401) buffer_text(out, "WWW-Authenticate: Bearer\r\n");
+    if (ex->status == 405) buffer_format(out, "Allow: %s\r\n", ex->allow);
+    if (client->closes) buffer_text(out, "Connection: close\r\n");
+    buffer_text(out, "\r\n");
+}
+
+// Sends the stream's pending bytes as one chunk.
+static void write_chunk(struct exchange *ex, struct buffer *out) {
     size_t length = buffer_length(&ex->out);
-    struct MHD_Response *response = MHD_create_response_from_buffer(length, ex->out.data, MHD_RESPMEM_MUST_FREE);
-    if (response == NULL) return MHD_NO;
-    ex->out = (struct buffer){0};
-    add_headers(ex, response);
-    result queued = MHD_queue_response(ex->connection, ex->status, response);
-    MHD_destroy_response(response);
-    return queued;
+    if (length == 0) return;
+    if (has_chunks(ex)) buffer_format(out, "%zx\r\n", length);
+    buffer_add(out, ex->out.data + ex->out.start, length);
+    if (has_chunks(ex)) buffer_text(out, "\r\n");
+    buffer_clear(&ex->out);
 }
 
-static ssize_t read_stream(void *context, uint64_t position, char *out, size_t room) {
-    struct exchange *ex = context;
-    (void)position;
-    if (ex->gone) return MHD_CONTENT_READER_END_WITH_ERROR;
-    if (buffer_length(&ex->out) > 0) return (ssize_t)buffer_take(&ex->out, out, room);
-    if (ex->finished) return MHD_CONTENT_READER_END_OF_STREAM;
-    ex->suspended = true;
-    MHD_suspend_connection(ex->connection);
-    return 0;
-}
-
-static result queue_stream(struct exchange *ex) {
-    struct MHD_Response *response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_stream, ex, NULL);
-    if (response == NULL) return MHD_NO;
-    ex->type = ex->route->style->stream_type;
-    add_headers(ex, response);
-    result queued = MHD_queue_response(ex->connection, 200, response);
-    MHD_destroy_response(response);
-    return queued;
+enum sending http_answer(struct exchange *ex, struct buffer *out, struct buffer *rest) {
+    bool head_only = ex->client->http.method != NULL && strcmp(ex->client->http.method, "HEAD") == 0;
+    if (ex->working || (!ex->finished && !ex->streaming)) return ANSWER_WAITS;
+    if (ex->ended) return ANSWER_SENT;
+    if (!ex->headed) write_head(ex, out);
+    if (ex->streaming) write_chunk(ex, out);
+    else if (!head_only) *rest = ex->out, ex->out = (struct buffer){0};
+    ex->ended = ex->finished;
+    if (ex->ended && has_chunks(ex)) buffer_text(out, "0\r\n\r\n");
+    return buffer_length(out) > 0 ? ANSWER_GOES : ANSWER_WAITS;
 }
 
 void http_wake(struct exchange *ex) {
-    if (!ex->suspended || ex->working) return;
-    ex->suspended = false;
-    MHD_resume_connection(ex->connection);
+    if (ex->client != NULL && !ex->working) client_call(ex->client);
 }
 
 // -- requests ---------------------------------------------------------------------------------------
 
-static bool key_matches(struct exchange *ex) {
+static bool key_matches(const struct exchange *ex) {
     const char *key = ex->server->options.api_key;
-    const char *header = MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "Authorization");
-    const char *given = header != NULL && strncmp(header, "Bearer ", 7) == 0
-                            ? header + 7
-                            : MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "x-api-key");
+    const char *header = http1_field(&ex->client->http, "Authorization");
+    const char *given = header != NULL && strncmp(header, "Bearer ", 7) == 0 ? header + 7 : http1_field(&ex->client->http, "x-api-key");
     size_t length = strlen(key);
     if (length == 0) return true;
     if (given == NULL) return false;
-    // As many steps whatever was given: the time tells nothing about the key.
+    // Always takes the same number of steps, so that the time reveals nothing about the key.
     size_t given_length = strlen(given);
     unsigned char difference = given_length != length;
     for (size_t i = 0; i < given_length; i++) difference |= (unsigned char)given[i] ^ (unsigned char)key[i % length];
     return difference == 0;
 }
 
-// A page of another site must not make its visitors' browsers use this server. Programs send no Origin.
-static bool is_foreign(struct exchange *ex) {
-    const char *origin = MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "Origin");
-    const char *host = MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "Host");
-    const char *authority = origin != NULL ? strstr(origin, "://") : NULL;
-    if (origin == NULL) return false;
-    return authority == NULL || host == NULL || strcmp(authority + 3, host) != 0;
+// "localhost" or an address, with or without a port.
+static bool names_this_machine(const char *authority) {
+    size_t length = strcspn(authority, ":");
+    if (*authority == '[' || (length == 9 && strncasecmp(authority, "localhost", 9) == 0)) return true;
+    return strspn(authority, "0123456789.") == length;
 }
 
-// Refuses what needs no body to be refused.
-static void look_at_head(struct exchange *ex, const char *method, const char *path) {
-    const char *length = MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "Content-Length");
-    bool known = false;
-    ex->route = route_find(method, path, &known);
-    if (ex->route != NULL) ex->rest = path + strlen(ex->route->path);
+// Another site's page must not make its visitors' browsers use this server, even if that site's name resolves to this
+// machine (DNS rebinding). Programs send no Origin.
+static bool is_foreign(const struct exchange *ex) {
+    const char *origin = http1_field(&ex->client->http, "Origin"), *host = ex->client->http.authority;
+    const char *authority = origin != NULL ? strstr(origin, "://") : NULL;
+    if (origin == NULL) return false;
+    if (authority == NULL || host == NULL || strcmp(authority + 3, host) != 0) return true;
+    return ex->server->local && *ex->server->options.api_key == 0 && !names_this_machine(host);
+}
+
+static void refuse_size(struct exchange *ex) {
+    fail(ex, 413, "too_large", "the body has more than %llu bytes", (ull)ex->server->options.max_body);
+}
+
+static void refuse_form(struct exchange *ex, unsigned status) {
+    static const struct {
+        unsigned status;
+        const char *words;
+    } all[] = {{414, "the request line is too long"}, {417, "no other expectation than 100-continue is known"},
+               {431, "the header fields are too many or too long"}, {501, "no other transfer coding than chunked is known"},
+               {505, "HTTP/1.1 and HTTP/1.0 are known"}};
+    const char *words = "the request is not valid HTTP/1.1";
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].status == status) words = all[i].words;
+    fail(ex, status, "invalid_http", "%s", words);
+}
+
+// Refuses requests that can be refused without their body.
+static void look_at_head(struct exchange *ex) {
+    const struct client *client = ex->client;
+    const struct http1 *http = &client->http;
+    enum state state = ex->server->state;
+    ex->route = route_find(http->method, http->path, &ex->allow);
+    if (ex->route != NULL) ex->rest = http->path + strlen(ex->route->path);
     if (ex->route == NULL) {
-        fail(ex, known ? 405 : 404, known ? "method_not_allowed" : "not_found", "there is no %s %.200s", method, path);
+        bool known = ex->allow != NULL;
+        fail(ex, known ? 405 : 404, known ? "method_not_allowed" : "not_found", "there is no %.40s %.200s", http->method,
+             http->path);
     } else if (is_foreign(ex)) {
         fail(ex, 403, "foreign_origin", "pages of other sites may not use this server");
     } else if (!ex->route->open && !key_matches(ex)) {
         fail(ex, 401, "invalid_api_key", "the API key is missing or wrong");
-    } else if (!ex->route->always && ex->server->state != SERVING) {
+    } else if (!ex->route->always && (state != SERVING || client->extra)) {
         fail(ex, 503, "unavailable", "%s",
-             ex->server->state == LOADING ? "the model is loading" : "the server is shutting down");
-        ex->retry_after_s = ex->server->state == LOADING ? 5 : 1;
-    } else if (length != NULL && strtoull(length, NULL, 10) > ex->server->options.max_body) {
-        fail(ex, 413, "too_large", "the body has more than %llu bytes", (ull)ex->server->options.max_body);
+             state == LOADING    ? "the model is loading"
+             : state == SERVING ? "the server has as many connections as it takes"
+                                 : "the server is shutting down");
+        ex->retry_after_s = state == LOADING ? 5 : 1;
+    } else if (!http->chunked && http->length > ex->server->options.max_body) {
+        refuse_size(ex);
     }
 }
 
-static struct exchange *exchange_new(struct client *client, struct MHD_Connection *connection) {
+void http_begin(struct client *client, unsigned wrong) {
     struct exchange *ex = must(calloc(1, sizeof *ex));
     ex->server = client->server;
     ex->client = client;
-    ex->connection = connection;
+    ex->bucket = client->bucket;
     ex->id = ex->server->next_id++;
     ex->created = (uint64_t)time(NULL);
     ex->status = 200;
     ex->type = "application/json";
     client->exchange = ex;
-    client->deadline_ms = now_ms() + ex->server->options.receive_timeout_s * 1000;
     ex->server->exchanges++;
-    return ex;
+    if (wrong != 0) refuse_form(ex, wrong);
+    else look_at_head(ex);
+    trace_begin(ex);
 }
 
-static void receive(struct exchange *ex, const char *data, size_t length) {
-    if (ex->finished || ex->too_large) return;
-    ex->too_large = buffer_length(&ex->body) + length > ex->server->options.max_body;
-    if (ex->too_large) buffer_free(&ex->body);
-    else buffer_add(&ex->body, data, length);
+bool http_refused(const struct exchange *ex) {
+    return ex->finished;
 }
 
-// MHD_NO closes the connection; on_completed drops the jobs.
-static result answer(struct exchange *ex) {
-    bool whole = ex->finished && !ex->streaming;
-    if (ex->gone || (ex->client->hung_up && !whole)) return MHD_NO;
-    if (whole) return queue_whole(ex);
-    return ex->streaming ? queue_stream(ex) : MHD_NO;
+// The body's buffer grows up to the length in its head, and is counted as it grows. One more byte is for cJSON's NUL.
+void http_receive(struct exchange *ex, const char *data, size_t length) {
+    const struct http1 *http = &ex->client->http;
+    size_t held = buffer_length(&ex->body) + length, most = ex->server->options.max_body;
+    if (length == 0) return;
+    bool fits = held <= most;
+    if (fits && !http->chunked) most = held + http->length;
+    size_t more = buffer_capacity(&ex->body, length + 1, most + 1) - ex->body.capacity;
+    if (!fits) refuse_size(ex);
+    else if (!memory_take(ex, &ex->input, more)) memory_refuse(ex);
+    else buffer_grow(&ex->body, length + 1, most + 1);
+    if (!ex->finished) buffer_add(&ex->body, data, length);
+    else buffer_free(&ex->body), memory_set(ex, &ex->input, 0);
 }
 
-// The request is complete: it is answered now, streams, or waits.
-static result handle(struct exchange *ex) {
-    ex->handled = true;
-    ex->client->deadline_ms = 0;
-    if (!ex->finished && ex->too_large)
-        fail(ex, 413, "too_large", "the body has more than %llu bytes", (ull)ex->server->options.max_body);
+void http_handle(struct exchange *ex, unsigned wrong) {
+    if (wrong != 0) refuse_form(ex, wrong);
     if (!ex->finished) route_run(ex);
-    if (ex->working) ex->gone |= ex->client->hung_up;
-    else if (ex->streaming || ex->finished || ex->client->hung_up) return answer(ex);
-    ex->suspended = true;
-    MHD_suspend_connection(ex->connection);
-    return MHD_YES;
 }
 
-static result on_request(void *context, struct MHD_Connection *connection, const char *path, const char *method,
-                         const char *version, const char *data, size_t *length, void **slot) {
-    struct exchange *ex = *slot;
-    (void)context, (void)version;
-    if (ex == NULL) {
-        const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-        *slot = ex = exchange_new(info->socket_context, connection);
-        look_at_head(ex, method, path);
-        trace_begin(ex);
-        // A body that is refused is not read: the connection is closed after the answer.
-        return ex->finished && strcmp(method, "POST") == 0 ? handle(ex) : MHD_YES;
-    }
-    if (*length > 0) {
-        receive(ex, data, *length);
-        *length = 0;
-        return MHD_YES;
-    }
-    if (!ex->handled) return handle(ex);
-    return answer(ex); // resumed
-}
+// -- the end ----------------------------------------------------------------------------------------
 
-static void on_completed(void *context, struct MHD_Connection *connection, void **slot,
-                         enum MHD_RequestTerminationCode code) {
-    struct exchange *ex = *slot;
-    (void)context, (void)connection, (void)code;
-    if (ex == NULL) return;
+void http_end(struct exchange *ex) {
     jobs_drop(ex);
     trace_end(ex);
     route_over(ex);
-    ex->client->exchange = NULL;
-    ex->client->deadline_ms = now_ms() + ex->server->options.idle_timeout_s * 1000; // for the next request's head
     ex->server->exchanges--;
+    memory_set(ex, &ex->input, 0);
+    memory_set(ex, &ex->output, 0);
     buffer_free(&ex->ask.kept);
     buffer_free(&ex->out);
     buffer_free(&ex->head);
     free(ex);
-    *slot = NULL;
 }
 
-// -- connections ------------------------------------------------------------------------------------
-
-static void on_connection(void *context, struct MHD_Connection *connection, void **slot,
-                          enum MHD_ConnectionNotificationCode code) {
-    struct server *server = context;
-    struct client *client = *slot;
-    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        client = must(calloc(1, sizeof *client));
-        client->server = server;
-        client->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-        client->deadline_ms = now_ms() + server->options.receive_timeout_s * 1000;
-        client->next = server->clients;
-        client->link = &server->clients;
-        if (client->next != NULL) client->next->link = &client->next;
-        server->clients = client;
-        loop_watch(server, client->fd, EPOLLRDHUP | EPOLLET, client);
-        *slot = client;
-        return;
-    }
-    epoll_ctl(server->epoll, EPOLL_CTL_DEL, client->fd, NULL);
-    *client->link = client->next;
-    if (client->next != NULL) client->next->link = client->link;
-    free(client);
-}
-
-// Nobody reads the answer any more: the engine need not go on with it.
-void http_hang_up(struct client *client) {
-    struct exchange *ex = client->exchange;
-    client->hung_up = true;
-    if (ex == NULL || !ex->handled || ex->finished) return;
-    ex->gone = true; // what a thread has goes on until it is done
+void http_gone(struct exchange *ex) {
+    ex->gone = !ex->ended; // for the trace
+    if (ex->working) ex->gone = true;
+    ex->client = NULL;
     jobs_drop(ex);
-    http_wake(ex);
-}
-
-void http_cut(struct client *client) {
-    shutdown(client->fd, SHUT_RDWR); // libmicrohttpd may wait for it to be writable
-    http_hang_up(client);
-}
-
-// Shuts the sockets of clients that are too slow to send a request, or gone before they did: libmicrohttpd may have read
-// the last bytes without seeing the end behind them. It sees this one, and closes them. While the server drains, also
-// those of clients that have not sent theirs or are gone.
-void http_expire(struct server *server, uint64_t now) {
-    for (struct client *client = server->clients; client != NULL; client = client->next) {
-        const struct exchange *ex = client->exchange;
-        bool late = client->deadline_ms != 0 && client->deadline_ms <= now;
-        bool waits = ex == NULL || !ex->handled, drains = server->state > SERVING && ex != NULL;
-        bool useless = waits ? client->hung_up || drains : client->hung_up && drains;
-        if (late || useless) shutdown(client->fd, SHUT_RDWR);
-    }
-}
-
-bool http_start(struct server *server) {
-    const struct options *o = &server->options;
-    server->http = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, server, MHD_OPTION_LISTEN_SOCKET,
-        server->listener, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_NOTIFY_CONNECTION,
-        on_connection, server, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)o->max_header, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)o->max_connections, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->idle_timeout_s,
-        MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
-    if (server->http == NULL) return false;
-    int fd = MHD_get_daemon_info(server->http, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
-    return loop_watch(server, fd, EPOLLIN, server->http);
-}
-
-void http_stop_accepting(struct server *server) {
-    int fd = MHD_quiesce_daemon(server->http);
-    if (fd >= 0) close(fd);
+    if (ex->working) work_abandon(ex); // http_end follows once its thread is done
+    else http_end(ex);
 }

@@ -1,6 +1,7 @@
 #include "info.h"
 
 #include "adapters.h"
+#include "connection.h"
 #include "trace.h"
 
 #include <stdlib.h>
@@ -31,7 +32,7 @@ void models(struct exchange *ex) {
     ex->finished = true;
 }
 
-// libmicrohttpd has decoded the path, so that a name's slashes may be there as they are or as %2F.
+// The path was decoded, so slashes in a name may be sent verbatim or as %2F.
 void model(struct exchange *ex) {
     const struct adapter *adapter = adapters_find(ex->server, ex->rest);
     if (adapter != NULL || strcmp(ex->rest, ex->server->name) == 0) write_model(&ex->out, ex->server, adapter);
@@ -39,13 +40,13 @@ void model(struct exchange *ex) {
     ex->finished = true;
 }
 
-// Where there is no engine yet. The others of its states come with it.
+// Metrics while there is no engine yet. The engine reports its other states itself.
 static const char loading[] = "# HELP bn_engine_state 1 for the state that the engine is in.\n"
                               "# TYPE bn_engine_state gauge\nbn_engine_state{state=\"loading\"} 1\n";
 
 static void engine_metrics(struct exchange *ex) {
     size_t length = 0;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_engine_metrics(ex->server->engine, NULL, 0, &length, NULL);
     size_t room = length + 4096; // numbers grow
     char *text = must(malloc(room));
@@ -60,8 +61,12 @@ void metrics(struct exchange *ex) {
     if (ex->finished) return;
     buffer_format(&ex->out,
                   "# HELP bn_server_exchanges Requests over HTTP that are being answered.\n"
-                  "# TYPE bn_server_exchanges gauge\nbn_server_exchanges %zu\n",
-                  ex->server->exchanges);
+                  "# TYPE bn_server_exchanges gauge\nbn_server_exchanges %zu\n"
+                  "# HELP bn_server_connections Open connections.\n"
+                  "# TYPE bn_server_connections gauge\nbn_server_connections %zu\n"
+                  "# HELP bn_server_memory_bytes Bytes of bodies, their values and answers.\n"
+                  "# TYPE bn_server_memory_bytes gauge\nbn_server_memory_bytes %zu\n",
+                  ex->server->exchanges, clients_count(ex->server), atomic_load(&ex->server->memory));
     otlp_metrics(&ex->out);
     ex->type = "text/plain; version=0.0.4; charset=utf-8";
     ex->finished = true;

@@ -1,4 +1,4 @@
-// Items, tools and choices of the Responses API as a chat's, which the engine takes.
+// Converts items, tools and choices of the Responses API to a chat's, which the engine takes.
 #include "chat.h"
 #include "values.h"
 
@@ -39,7 +39,7 @@ static const char *add_result(struct ask *ask, cJSON *to, const cJSON *item) {
     return add_content(ask, message, "content", output);
 }
 
-// `turn` is the assistant's last message while its items follow each other: reasoning, then a text, then calls.
+// `turn` is the assistant's last message while its items are consecutive: reasoning, then a text, then calls.
 static const char *add_item(struct ask *ask, cJSON *to, cJSON **turn, const cJSON *item) {
     if (get(item, "type") == NULL || is_type(item, "message")) return add_said(ask, to, turn, item);
     if (is_type(item, "function_call_output")) return *turn = NULL, add_result(ask, to, item);
@@ -101,7 +101,7 @@ const char *read_response_choice(struct exchange *ex, const cJSON *value) {
     return NULL;
 }
 
-// An effort, which no template here has by degrees.
+// Reads a reasoning effort; no supported template has degrees of it.
 const char *read_reasoning(struct exchange *ex, const cJSON *value) {
     const cJSON *effort = get(value, "effort");
     if (!cJSON_IsObject(value)) return "must be an object";

@@ -1,14 +1,19 @@
-// cJSON reads 64-bit numbers as doubles, ends strings at \u0000 and goes on after the value: what it would change in
-// silence is refused here.
+// cJSON reads 64-bit numbers as doubles, ends strings at \u0000 and ignores bytes after the value. Values that it would
+// change silently are refused here.
 #include "json.h"
 
+#include "buffer.h"
+
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
-// Skips a string, from its first byte to its closing quote. SIZE_MAX: it does not end. A NUL in it sets `*nul`.
+// Skips a string, from its first byte to its closing quote. Returns SIZE_MAX if it does not end. A NUL in it sets
+// `*nul`.
 static size_t end_of_string(const char *text, size_t length, size_t at, bool *nul) {
     for (; at < length; at++) {
         if (text[at] == '"') return at;
+        if ((unsigned char)text[at] < ' ') return SIZE_MAX; // cJSON accepts it
         if (text[at] != '\\') continue;
         if (length - at > 5 && memcmp(text + at, "\\u0000", 6) == 0) *nul = true;
         at++;
@@ -16,7 +21,7 @@ static size_t end_of_string(const char *text, size_t length, size_t at, bool *nu
     return SIZE_MAX;
 }
 
-static const char *check(const char *text, size_t length, const struct json_limits *limits) {
+const char *json_check(const char *text, size_t length, const struct json_limits *limits, size_t *count) {
     uint32_t depth = 0, items = 0;
     bool nul = memchr(text, 0, length) != NULL;
     for (size_t i = 0; i < length && !nul; i++) {
@@ -28,13 +33,31 @@ static const char *check(const char *text, size_t length, const struct json_limi
         if (depth > limits->depth) return "the body's JSON is nested too deeply";
         if (items > limits->items) return "the body's JSON has too many values";
     }
+    *count = items + 1;
     return nul ? "the body has a NUL character" : NULL;
 }
 
-cJSON *json_object(const char *text, size_t length, const struct json_limits *limits, const char **error) {
+// A body may need much memory, and is refused if there is none. Data made from it is small: lack of memory there ends
+// the program, since a missing part would change the request.
+static _Thread_local bool parsing, starved;
+
+static void *allocate(size_t size) {
+    void *allocated = malloc(size);
+    starved |= allocated == NULL;
+    return parsing ? allocated : must(allocated);
+}
+
+void json_start(void) {
+    cJSON_InitHooks(&(cJSON_Hooks){allocate, free});
+}
+
+cJSON *json_object(const char *text, size_t length, const char **error) {
     const char *end = NULL;
-    if ((*error = check(text, length, limits)) != NULL) return NULL;
+    parsing = true;
+    starved = false;
     cJSON *root = cJSON_ParseWithLengthOpts(text, length + 1, &end, false);
+    parsing = false;
+    if (starved) return cJSON_Delete(root), NULL;
     if (root != NULL) end += strspn(end, " \t\r\n");
     if (root != NULL && cJSON_IsObject(root) && (size_t)(end - text) == length) return root;
     *error = root == NULL || (size_t)(end - text) != length ? "the body is not valid JSON"

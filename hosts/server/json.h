@@ -8,10 +8,15 @@
 
 struct json_limits {
     uint32_t depth; // of arrays and objects
-    uint32_t items; // values, names included: each takes 64 bytes
+    uint32_t items; // values, names included
 };
 
-// The object that `text` holds, or NULL and why in `error`. `text[length]` must be NUL. Free it with cJSON_Delete.
-cJSON *json_object(const char *text, size_t length, const struct json_limits *limits, const char **error);
+// Returns NULL, or why `text` cannot be an object within the limits. `*items` is an upper bound on its values.
+const char *json_check(const char *text, size_t length, const struct json_limits *limits, size_t *items);
+// Call this first: without memory, cJSON ends the program, except while it parses bodies.
+void json_start(void);
+// Parses the checked object in `text`. On NULL, `error` has the reason, or is not set if memory was short.
+// `text[length]` must be NUL. Free the object with cJSON_Delete.
+cJSON *json_object(const char *text, size_t length, const char **error);
 
 #endif

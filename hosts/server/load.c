@@ -18,8 +18,9 @@ char load_tag;
 static struct {
     pthread_t thread;
     atomic_bool cancelled;
+    bool joined;
     int done;
-    // Of the thread until it is joined.
+    // Owned by the thread until it is joined.
     bn_status status;
     bn_error error;
     bn_model *model, *draft;
@@ -50,7 +51,7 @@ static bn_status open_model(const struct options *o, const char *path, bn_model 
     return bn_model_open(&config, out, &load.error);
 }
 
-// What clients and metrics call the model.
+// Sets the model's name for clients and metrics.
 static void name_model(const struct options *o) {
     bn_model_info_init(&load.info, sizeof load.info);
     bn_model_get_info(load.model, &load.info, NULL);
@@ -86,7 +87,6 @@ static bn_status make_engine(const struct options *o) {
 
 static void *run(void *context) { // the options
     const struct options *o = context;
-    load.error.struct_size = sizeof load.error;
     load.status = open_model(o, o->model, &load.model);
     if (load.status == BN_OK && *o->draft_model != 0) load.status = open_model(o, o->draft_model, &load.draft);
     if (load.status == BN_OK) {
@@ -110,8 +110,13 @@ void load_cancel(void) {
     atomic_store(&load.cancelled, true);
 }
 
+bool load_over(void) {
+    return load.joined;
+}
+
 int load_finish(struct server *server) {
     pthread_join(load.thread, NULL);
+    load.joined = true;
     server->model = load.model;
     server->engine = load.engine;
     if (load.status != BN_OK) {

@@ -1,4 +1,5 @@
-// Opens the model and makes the engine on a thread that ends then, so that the server can say meanwhile that it loads.
+// Opens the model and makes the engine on a temporary thread, so that the server can report meanwhile that it is
+// loading.
 #ifndef BN_SERVER_LOAD_H
 #define BN_SERVER_LOAD_H
 
@@ -6,10 +7,11 @@
 
 extern char load_tag; // of the descriptor in the loop
 
-// A descriptor that is readable at the end of loading, or -1.
+// Returns a descriptor that is readable at the end of loading, or -1.
 int load_start(struct server *server);
 void load_cancel(void);
-// Joins the thread. 0, or the exit status.
+bool load_over(void); // the thread was joined
+// Joins the thread. Returns 0, or the exit status.
 int load_finish(struct server *server);
 
 #endif

@@ -1,4 +1,5 @@
-// The one loop: signals, the loading thread, the engine's events, hang-ups, and libmicrohttpd.
+// The one loop: signals, the loading thread, the engine's events, connections.
+#include "connection.h"
 #include "server.h"
 
 #include <errno.h>
@@ -12,52 +13,53 @@
 #include "trace.h"
 #include "work.h"
 
-// What an epoll event belongs to, besides a client.
+// Tags of epoll events other than clients'.
 static char signals_tag, engine_tag;
 
-enum { MANY = 128, PAUSE_MS = 2 };
+enum { MANY = 128, PAUSE_MS = 2, CANCEL_MS = 5000 };
 
 bool loop_watch(struct server *server, int fd, uint32_t events, void *data) {
     struct epoll_event interest = {.events = events, .data.ptr = data};
     return epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &interest) == 0;
 }
 
-// A drain refuses what is submitted after it: what the threads have, was there before.
+// A drain refuses later submissions, so wait for the threads' work first. Work of gone clients is not awaited.
 static void stop_engine(struct server *server) {
     if (server->engine == NULL) return;
-    if (server->state == DRAINING && server->working == 0) bn_engine_shutdown(server->engine, BN_SHUTDOWN_DRAIN, NULL);
+    bool submitted = server->working == server->abandoned;
+    if (server->state == DRAINING && submitted) bn_engine_shutdown(server->engine, BN_SHUTDOWN_DRAIN, NULL);
     if (server->state == CANCELLING) bn_engine_shutdown(server->engine, BN_SHUTDOWN_CANCEL, NULL);
 }
 
-static void stop(struct server *server) {
-    if (server->state == LOADING) {
-        load_cancel();
-        server->state = DRAINING;
-        return;
+// Each step has an end, whatever clients and threads do: what runs is finished, then cancelled, then left. False: that.
+static bool stop(struct server *server, bool signalled) {
+    if (server->state == LOADING) load_cancel();
+    bool drains = server->state <= SERVING;
+    if (server->state == CANCELLING) {
+        fprintf(stderr, "bn-server: leaving what runs: %s\n", signalled ? "another signal" : "cancelling took too long");
+        return false;
     }
-    bool drains = server->state == SERVING;
+    if (drains) clients_stop_accepting(server);
     server->state = drains ? DRAINING : CANCELLING;
-    if (drains) http_stop_accepting(server);
+    server->end_ms = now_ms() + (drains ? server->options.drain_timeout_s * 1000 : CANCEL_MS);
     fprintf(stderr, "bn-server: %s what runs\n", drains ? "finishing (a second signal cancels)" : "cancelling");
     stop_engine(server);
+    return true;
 }
 
-// What the threads have done goes on here.
 static void on_work(struct server *server) {
-    struct exchange *ex;
-    while ((ex = work_done(server)) != NULL) {
-        route_over(ex);
-        if (ex->gone || ex->streaming || ex->finished) http_wake(ex);
-    }
+    while (work_done(server)) {}
     stop_engine(server);
 }
 
-static void on_signal(struct server *server, int fd) {
+static bool on_signal(struct server *server, int fd) {
     struct signalfd_siginfo info;
-    while (read(fd, &info, sizeof info) == sizeof info) stop(server);
+    bool goes_on = true;
+    while (goes_on && read(fd, &info, sizeof info) == sizeof info) goes_on = stop(server, true);
+    return goes_on;
 }
 
-// The model is loaded, or cannot be.
+// Called when the model is loaded, or cannot be.
 static bool on_loaded(struct server *server) {
     int status = load_finish(server);
     if (status != 0 || server->state != LOADING) {
@@ -78,11 +80,11 @@ static void look_at_engine(struct server *server, bool look) {
 static bool on_engine(struct server *server) {
     size_t taken = 0;
     if (jobs_poll(server, &taken)) {
-        // So many small packets cost more than a fast model does: a moment later, each has several tokens.
+        // So many small packets cost more than a fast model does: wait a moment, until each has several tokens.
         if (taken >= MANY) look_at_engine(server, false);
         return true;
     }
-    // Nothing will ever come. After a drain that is what was waited for; the descriptor stays readable.
+    // There will be no more events. After a drain this was expected; the descriptor stays readable.
     epoll_ctl(server->epoll, EPOLL_CTL_DEL, bn_engine_wait_fd(server->engine, NULL), NULL);
     if (bn_engine_state(server->engine) != BN_STATE_DEAD) return true;
     fprintf(stderr, "bn-server: the engine died\n");
@@ -90,32 +92,45 @@ static bool on_engine(struct server *server) {
     return false;
 }
 
+static int least(int a, int b) {
+    return a < 0 ? b : b < 0 || a < b ? a : b;
+}
+
+// Timeout in milliseconds; -1 if nothing can become due.
 static int timeout_of(struct server *server) {
-    ull http = 0;
-    bool ticks = server->clients != NULL || *server->options.otlp_endpoint != 0;
-    int most = server->pause_end_ms != 0 ? PAUSE_MS : ticks ? 1000 : -1; // a second: the deadlines of clients, spans
-    if (MHD_get_timeout(server->http, &http) != MHD_YES) return most;
-    return most < 0 || http < (ull)most ? (int)http : most;
+    bool ticks = server->state > SERVING || *server->options.otlp_endpoint != 0; // the end of a step, spans
+    int most = server->pause_end_ms != 0 ? PAUSE_MS : ticks ? 1000 : -1;
+    if (server->end_ms != 0 && server->end_ms < now_ms() + 1000) most = least(most, 10);
+    return least(most, clients_timeout(server));
 }
 
 static bool dispatch(struct server *server, const struct epoll_event *event, int signals, int loaded) {
     void *of = event->data.ptr;
-    if (of == &signals_tag) on_signal(server, signals);
-    else if (of == &load_tag) {
+    if (of == &signals_tag) return on_signal(server, signals);
+    if (of == &load_tag) {
         epoll_ctl(server->epoll, EPOLL_CTL_DEL, loaded, NULL);
         return on_loaded(server);
-    } else if (of == &engine_tag) return on_engine(server);
-    else if (of == &work_tag) on_work(server);
+    }
+    if (of == &engine_tag) return on_engine(server);
+    if (of == &work_tag) on_work(server);
     else if (of == &otlp_tag) otlp_ready(server, event->events);
-    else if (of != server->http) http_hang_up(of);
+    else if (of == &listener_tag) clients_accept(server);
+    else client_ready(of, event->events);
     return true;
 }
 
-// Clients are freed in MHD_run alone, so that none of `ready` is gone when its turn comes.
+// Returns true if no client waits for anything.
+static bool is_over(const struct server *server) {
+    bool loads = server->engine == NULL; // its thread ends
+    if (server->state <= SERVING || loads || server->exchanges > server->abandoned || server->lingering.count > 0) return false;
+    return server->state == CANCELLING || !otlp_busy();
+}
+
+// Clients are freed only in clients_turn, so that every entry of `ready` is valid when its turn comes.
 static bool turn(struct server *server, int signals, int loaded) {
-    struct epoll_event ready[256];
+    struct epoll_event ready[MANY]; // not more: the engine's events come in between
     static uint64_t looked_ms;
-    int count = epoll_wait(server->epoll, ready, 256, timeout_of(server));
+    int count = epoll_wait(server->epoll, ready, MANY, timeout_of(server));
     if (count < 0 && errno != EINTR) {
         perror("bn-server: epoll_wait");
         server->exit_status = 1;
@@ -125,14 +140,14 @@ static bool turn(struct server *server, int signals, int loaded) {
     for (int i = 0; i < count; i++) running &= dispatch(server, &ready[i], signals, loaded);
     uint64_t now = now_ms();
     if (server->pause_end_ms != 0 && now >= server->pause_end_ms) look_at_engine(server, true);
-    if (now - looked_ms >= 1000) {
-        http_expire(server, now);
+    if (server->end_ms != 0 && now >= server->end_ms) running &= stop(server, false);
+    if (now - looked_ms >= 1000 || server->state > SERVING) {
+        clients_expire(server, now);
         looked_ms = now;
     }
-    MHD_run(server->http);
+    clients_turn(server);
     otlp_turn(server, now);
-    bool over = server->state > SERVING && server->engine != NULL && server->exchanges == 0;
-    return running && !(over && (server->state == CANCELLING || !otlp_busy()));
+    return running && !is_over(server);
 }
 
 int loop_run(struct server *server) {
@@ -150,8 +165,12 @@ int loop_run(struct server *server) {
         return 1;
     }
     while (turn(server, signals, loaded)) {}
+    clients_close(server);
+    if (server->exchanges > 0 || (server->state > SERVING && server->engine == NULL && !load_over())) {
+        fprintf(stderr, "bn-server: ending while a thread is still at work\n");
+        _exit(server->exit_status);
+    }
     work_stop();
-    on_work(server);
     close(signals);
     close(loaded);
     close(work);

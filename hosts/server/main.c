@@ -1,11 +1,16 @@
-// bn-server: a model over HTTP. README.md says how it is used, server.h how it is made.
+// bn-server: a model over HTTP. README.md describes its use, server.h its structure.
+#include "connection.h"
+#include "json.h"
 #include "pairs.h"
 #include "server.h"
 #include "trace.h"
 
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -13,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-// A socket that listens, or -1 and what is wrong on stderr. It prints the port, which may be any.
+// Returns a listening socket, or -1 after reporting the error on stderr. Prints the port, which the system may choose.
 static int listen_on(const char *host, uint64_t port) {
     char service[8];
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found = NULL;
@@ -37,32 +42,61 @@ static int listen_on(const char *host, uint64_t port) {
     return fd;
 }
 
-// Each connection is a descriptor.
-static void raise_limit(uint64_t connections) {
+// Returns true if only programs on this machine can connect.
+static bool is_loopback(int fd) {
+    union {
+        struct sockaddr any;
+        struct sockaddr_in four;
+        struct sockaddr_in6 six;
+    } address = {0};
+    socklen_t length = sizeof address;
+    if (getsockname(fd, &address.any, &length) != 0) return false;
+    if (address.any.sa_family == AF_INET6) return IN6_IS_ADDR_LOOPBACK(&address.six.sin6_addr);
+    return address.any.sa_family == AF_INET && ntohl(address.four.sin_addr.s_addr) >> 24 == 127;
+}
+
+// Each connection takes a descriptor. Lowers the connection limit to the system's, so that the model's files and the
+// engine never lack descriptors because of clients.
+static void fit_connections(struct options *options) {
+    enum { OTHERS = 96 };
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= connections + 64) return;
-    limit.rlim_cur = limit.rlim_max < connections + 64 ? limit.rlim_max : connections + 64;
+    uint64_t wanted = options->max_connections + OTHERS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     setrlimit(RLIMIT_NOFILE, &limit);
-    if (limit.rlim_cur < connections + 64)
-        fprintf(stderr, "bn-server: the system allows %llu descriptors, too few for %llu connections\n",
-                (ull)limit.rlim_cur, (ull)connections);
+    if (limit.rlim_cur >= wanted) return;
+    options->max_connections = limit.rlim_cur > 2 * OTHERS ? limit.rlim_cur - OTHERS : (limit.rlim_cur + 1) / 2;
+    fprintf(stderr, "bn-server: the system allows %llu descriptors: %llu connections at a time\n", (ull)limit.rlim_cur,
+            (ull)options->max_connections);
+}
+
+static int status;
+
+static void give_up(int signal) {
+    (void)signal;
+    _exit(status);
 }
 
 int main(int argc, char **argv) {
     static struct server server = {.name = ""};
+    // The library's dependencies would capture a backtrace for each error in a grammar, which takes seconds.
+    setenv("RUST_LIB_BACKTRACE", "0", 0);
+    json_start();
     options_read(&server.options, argc, argv);
-    raise_limit(server.options.max_connections);
     if (!otlp_start(&server) || !pairs_start(&server)) return 2;
     if (getrandom(&server.seed, sizeof server.seed, 0) != sizeof server.seed) server.seed = (uint64_t)getpid();
+    if (getrandom(server.key, sizeof server.key, 0) != sizeof server.key) return perror("bn-server: getrandom"), 1;
     server.next_id = server.seed;
     server.epoll = epoll_create1(EPOLL_CLOEXEC);
     server.listener = server.epoll < 0 ? -1 : listen_on(server.options.host, server.options.port);
     if (server.listener < 0) return 1;
-    if (!http_start(&server)) return fprintf(stderr, "bn-server: libmicrohttpd does not start\n"), 1;
-    int status = loop_run(&server);
-    // A loop that ended by a failure may leave exchanges.
-    for (struct client *client = server.clients; client != NULL; client = client->next) http_hang_up(client);
-    MHD_stop_daemon(server.http);
+    server.local = is_loopback(server.listener);
+    fit_connections(&server.options);
+    if (!clients_start(&server)) return perror("bn-server: epoll_ctl"), 1;
+    status = loop_run(&server);
+    // A compilation that does not end must not delay the exit.
+    signal(SIGALRM, give_up);
+    alarm(5);
     bn_engine_destroy(server.engine);
     bn_model_free(server.model);
     return status;

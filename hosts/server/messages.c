@@ -1,4 +1,4 @@
-// /v1/messages, as Anthropic's API has it.
+// /v1/messages, Anthropic's API.
 #include "openai.h"
 
 #include <string.h>
@@ -8,8 +8,8 @@ static void error(struct buffer *out, unsigned status, const char *code, const c
         unsigned status;
         const char *type;
     } types[] = {{400, "invalid_request_error"}, {401, "authentication_error"}, {403, "permission_error"},
-                 {413, "request_too_large"},     {429, "rate_limit_error"},     {503, "overloaded_error"},
-                 {504, "timeout_error"}};
+                 {404, "not_found_error"},       {413, "request_too_large"},    {429, "rate_limit_error"},
+                 {503, "overloaded_error"},      {504, "timeout_error"}};
     const char *type = "api_error";
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i].status == status) type = types[i].type;
@@ -21,7 +21,7 @@ static void error(struct buffer *out, unsigned status, const char *code, const c
 
 // `"stop_reason":...,"stop_sequence":...`
 static void write_stop(struct buffer *out, const struct exchange *ex, const bn_event *event) {
-    const char *reason = "max_tokens"; // or another limit that cut it
+    const char *reason = "max_tokens"; // or another limit
     const char *stop = ex->ask.kept.data;
     if (event->finish_reason == BN_FINISH_STOP) reason = event->tool_calls_total > 0 ? "tool_use" : "end_turn";
     if (event->finish_reason == BN_FINISH_STOP_STRING) reason = "stop_sequence";
@@ -47,7 +47,7 @@ static void write_head(struct buffer *out, const struct exchange *ex) {
     buffer_json_text(out, ex->ask.model);
 }
 
-// How many tokens the prompt has is known at the end: message_delta says so.
+// The number of prompt tokens is known only at the end, so message_delta reports it.
 static void begin(struct exchange *ex) {
     struct buffer *out = &ex->out;
     buffer_text(out, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":");
@@ -64,7 +64,7 @@ static void close_block(struct buffer *out, struct job *job) {
     job->block = NULL;
 }
 
-// A block of the type, unless one is open; `call` begins one of its own.
+// Opens a block of this type, unless one is open; `call` always begins a new one.
 static void open_block(struct buffer *out, struct job *job, const char *type, const bn_tool_call *call) {
     if (call == NULL && job->block != NULL && strcmp(job->block, type) == 0) return;
     close_block(out, job);
@@ -105,7 +105,7 @@ static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
         return;
     }
     size_t i = 0;
-    // More of the call that is open stands before what came behind it.
+    // The open call's remaining arguments come before the items after it.
     for (; i < event->tool_calls_count && event->tool_calls[i].id.length == 0; i++)
         write_delta(out, job, "input_json_delta", "partial_json", event->tool_calls[i].arguments);
     if (event->reasoning.length > 0) open_block(out, job, "thinking", NULL);
@@ -131,7 +131,7 @@ static void end(struct exchange *ex) {
     if (!ex->failed) buffer_text(&ex->out, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
 }
 
-// A call that was cut has no arguments that are JSON.
+// The arguments of a call that was cut off are not valid JSON.
 static void write_call(struct buffer *out, const bn_tool_call *call) {
     cJSON *input = cJSON_ParseWithLength(call->arguments.data, call->arguments.length);
     buffer_text(out, "{\"type\":\"tool_use\",\"id\":");

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Maximum of `top_logprobs` (fields.c).
+enum { MAX_ALTERNATIVES = 32 };
+
 const char *finish_name(int32_t reason) {
     switch (reason) {
     case BN_FINISH_STOP:
@@ -97,7 +100,41 @@ static void write_key(struct buffer *out, const struct exchange *ex, const bn_lo
     buffer_json(out, text, token_text(ex, entry->token, text, sizeof text));
 }
 
-// `offset` is the length of the text before these tokens, in bytes.
+struct key {
+    size_t at, length; // in the output
+};
+
+static bool is_there(const struct buffer *out, const struct key *keys, size_t count, const struct key *key) {
+    const char *written = out->data + out->start;
+    for (size_t i = 0; i < count; i++)
+        if (keys[i].length == key->length && memcmp(written + keys[i].at, written + key->at, key->length) == 0) return true;
+    return false;
+}
+
+// An object keyed by text. Several tokens may have the same text, as parts of characters do: the likeliest is reported.
+static void write_alternatives(struct buffer *out, const struct exchange *ex, const bn_logprob *entries, uint32_t count) {
+    struct key keys[MAX_ALTERNATIVES];
+    size_t written = 0;
+    buffer_text(out, "{");
+    for (uint32_t i = 0; i < count; i++) {
+        const size_t before = buffer_length(out);
+        struct key *key = &keys[written];
+        if (written > 0) buffer_text(out, ",");
+        key->at = buffer_length(out);
+        write_key(out, ex, &entries[i]);
+        key->length = buffer_length(out) - key->at;
+        if (is_there(out, keys, written, key)) {
+            out->end = out->start + before;
+            continue;
+        }
+        written++;
+        buffer_text(out, ":");
+        write_logprob(out, entries[i].logprob);
+    }
+    buffer_text(out, "}");
+}
+
+// `offset` is the length in bytes of the text before these tokens.
 static void text_logprobs(struct buffer *out, const struct exchange *ex, const bn_event *event, size_t offset) {
     uint32_t each = event->logprobs_per_token;
     const bn_logprob *entries = event->logprobs;
@@ -113,14 +150,9 @@ static void text_logprobs(struct buffer *out, const struct exchange *ex, const b
     }
     buffer_text(out, "],\"top_logprobs\":[");
     for (size_t i = 0; i < event->tokens_count; i++) {
-        buffer_text(out, i > 0 ? ",{" : "{");
-        for (uint32_t k = 1; k < each; k++) {
-            if (k > 1) buffer_text(out, ",");
-            write_key(out, ex, &entries[i * each + k]);
-            buffer_text(out, ":");
-            write_logprob(out, entries[i * each + k].logprob);
-        }
-        buffer_text(out, "}");
+        if (i > 0) buffer_text(out, ",");
+        if (isnan(entries[i * each].logprob)) buffer_text(out, "null");
+        else write_alternatives(out, ex, &entries[i * each + 1], each - 1);
     }
     buffer_text(out, "],\"text_offset\":[");
     for (size_t i = 0; i < event->tokens_count; i++) {
@@ -131,8 +163,8 @@ static void text_logprobs(struct buffer *out, const struct exchange *ex, const b
     buffer_text(out, "]}");
 }
 
-// vLLM's: null for the first token, then maps of token ids, the prompt's own first. A token's rank is known among those
-// that were asked for.
+// vLLM's format: null for the first token, then maps by token id, the prompt's own first. A token's rank is known only
+// among the requested ones.
 static void write_prompt_logprobs(struct buffer *out, const struct exchange *ex, const bn_event *event) {
     uint32_t each = event->logprobs_per_token;
     for (size_t i = 0; i < event->tokens_count; i++) {
@@ -157,10 +189,25 @@ static void write_prompt_logprobs(struct buffer *out, const struct exchange *ex,
     buffer_text(out, "]");
 }
 
+// The text of a completion. A scored prompt appears only in its tokens.
+static void write_text(struct buffer *out, const struct exchange *ex, const bn_event *event) {
+    if (ex->ask.params.task != BN_TASK_SCORE) {
+        buffer_json(out, event->text.data, event->text.length);
+        return;
+    }
+    const bn_model *model = ex->server->model;
+    size_t length = 0;
+    bn_model_detokenize(model, event->tokens, event->tokens_count, NULL, 0, &length, NULL);
+    char *text = must(malloc(length + 1));
+    bn_status status = bn_model_detokenize(model, event->tokens, event->tokens_count, text, length, &length, NULL);
+    buffer_json(out, text, status == BN_OK ? length : 0);
+    free(text);
+}
+
 // `,"logprobs":...`
 static void write_logprobs(struct buffer *out, const struct exchange *ex, const struct job *job, const bn_event *event) {
     buffer_text(out, ",\"logprobs\":");
-    if (event->logprobs == NULL) buffer_text(out, "null");
+    if (event->logprobs == NULL || !ex->ask.has_logprobs) buffer_text(out, "null");
     else if (is_chat(ex)) chat_logprobs(out, ex, event);
     else text_logprobs(out, ex, event, job->written);
 }
@@ -195,13 +242,13 @@ static void write_call(struct buffer *out, const bn_tool_call *call, bool stream
     buffer_text(out, "}}");
 }
 
-// A field's name, behind a comma where `more` says that others stand before it.
+// Writes a field's name, after a comma if `more` says that other fields precede it.
 static void name_field(struct buffer *out, bool *more, const char *name) {
     buffer_format(out, "%s\"%s\":", *more ? "," : "", name);
     *more = true;
 }
 
-// `"reasoning_content":...,"tool_calls":[...]`: what there is of them.
+// `"reasoning_content":...,"tool_calls":[...]`, as far as present.
 static void write_more(struct buffer *out, const bn_event *event, bool streaming, bool more) {
     if (event->reasoning.length > 0) {
         name_field(out, &more, "reasoning_content");
@@ -216,7 +263,7 @@ static void write_more(struct buffer *out, const bn_event *event, bool streaming
     buffer_text(out, "]");
 }
 
-// What is new of a message.
+// Writes the new part of a message.
 static void write_delta(struct buffer *out, const bn_event *event) {
     bool more = false;
     buffer_text(out, ",\"delta\":{");
@@ -244,7 +291,7 @@ static void begin(struct exchange *ex) {
     }
 }
 
-// What is new of a chat, or, as OpenAI's, the end of its answer alone: clients take a call for done then.
+// Writes the new part of a chat, or only its finish reason, as OpenAI does: clients take a call as complete then.
 static void write_chunk(struct exchange *ex, const struct job *job, const bn_event *event, bool end) {
     struct buffer *out = &ex->out;
     buffer_add(out, ex->head.data, ex->head.end);
@@ -279,7 +326,7 @@ static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
     } else if (news || last) {
         buffer_add(out, ex->head.data, ex->head.end);
         buffer_format(out, "%u,\"text\":", job->index);
-        buffer_json(out, event->text.data, event->text.length);
+        write_text(out, ex, event);
         write_logprobs(out, ex, job, event);
         write_finish(out, event);
         buffer_text(out, "}]}\n\n");
@@ -300,7 +347,7 @@ static void end(struct exchange *ex) {
 
 // -- whole answers ----------------------------------------------------------------------------------
 
-// A choice without the brace at its end, or a prompt's log probabilities.
+// A choice without its closing brace, or a prompt's log probabilities.
 static void choice(struct exchange *ex, struct job *job, const bn_event *event) {
     struct buffer *out = &job->out;
     if (event->kind != BN_EVENT_COMPLETED) return;
@@ -311,7 +358,7 @@ static void choice(struct exchange *ex, struct job *job, const bn_event *event) 
     buffer_format(out, "{\"index\":%u,%s", job->index,
                   is_chat(ex) ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
     if (event->text.length == 0 && event->tool_calls_count > 0) buffer_text(out, "null");
-    else buffer_json(out, event->text.data, event->text.length);
+    else write_text(out, ex, event);
     if (is_chat(ex)) {
         buffer_text(out, ",\"refusal\":null");
         write_more(out, event, false, true);
@@ -321,12 +368,11 @@ static void choice(struct exchange *ex, struct job *job, const bn_event *event) 
     write_finish(out, event);
 }
 
-// Of prompt `i`. They belong to a completion's choice, and to a chat as a whole.
+// Adds those of prompt `i`. They belong to a completion's choice, and to a chat as a whole.
 static void add_prompt_logprobs(struct exchange *ex, size_t i) {
     if (!ex->ask.has_prompt_logprobs) return;
-    const struct buffer *from = &ex->jobs[ex->ask.prompts * ex->ask.n + i]->out;
     buffer_text(&ex->out, ",\"prompt_logprobs\":");
-    buffer_add(&ex->out, from->data, from->end);
+    buffer_move(&ex->out, &ex->jobs[ex->ask.prompts * ex->ask.n + i]->out);
 }
 
 static void whole(struct exchange *ex) {
@@ -335,7 +381,7 @@ static void whole(struct exchange *ex) {
     buffer_text(&ex->out, "\"choices\":[");
     for (size_t i = 0; i < ask->prompts * ask->n; i++) {
         if (i > 0) buffer_text(&ex->out, ",");
-        buffer_add(&ex->out, ex->jobs[i]->out.data, ex->jobs[i]->out.end);
+        buffer_move(&ex->out, &ex->jobs[i]->out);
         if (!is_chat(ex)) add_prompt_logprobs(ex, i / ask->n);
         buffer_text(&ex->out, "}");
     }
@@ -349,7 +395,7 @@ static void whole(struct exchange *ex) {
 void write_parts(struct exchange *ex) {
     for (size_t i = 0; i < ex->jobs_count; i++) {
         if (i > 0) buffer_text(&ex->out, ",");
-        buffer_add(&ex->out, ex->jobs[i]->out.data, ex->jobs[i]->out.end);
+        buffer_move(&ex->out, &ex->jobs[i]->out);
     }
 }
 

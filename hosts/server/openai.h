@@ -1,4 +1,4 @@
-// The APIs, and what those that are like OpenAI's have in common.
+// The APIs, and the code shared by those that resemble OpenAI's.
 #ifndef BN_SERVER_OPENAI_H
 #define BN_SERVER_OPENAI_H
 

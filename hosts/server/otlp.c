@@ -1,5 +1,5 @@
-// Sends spans to a collector: batches of JSON over HTTP/1.1, one connection for each, never waited for. A batch that
-// the collector does not take is dropped.
+// Sends spans to a collector: batches of JSON over HTTP/1.1, one connection for each, without blocking. A batch that
+// the collector refuses is dropped.
 #include "trace.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ char otlp_tag;
 
 static struct {
     char *authority, *path;
-    struct addrinfo *addresses, *address; // of its name; the one in use
+    struct addrinfo *addresses, *address; // of its name; the current one
     int fd; // -1: nothing is being sent
     struct buffer out;
     char answer[STATUS + 1];
@@ -25,7 +25,7 @@ static struct {
     size_t batch; // spans in it
     uint64_t deadline_ms, due_ms, exported;
     uint64_t end_ms; // when a drain has waited long enough; 0: no drain, or requests run
-    bool fails; // and it was said
+    bool fails; // and the failure was reported
 } otlp = {.fd = -1};
 
 // -- the endpoint -----------------------------------------------------------------------------------
@@ -139,7 +139,8 @@ static void write_batch(struct buffer *out, const struct server *server, const s
 
 // -- the connection ---------------------------------------------------------------------------------
 
-// The batch is over. Failures are said once, until there is a success. After one, the name's next address has its turn.
+// Ends the batch. Only the first of consecutive failures is reported. After a failure, the name's next address is
+// tried.
 static void finish(struct server *server, const char *wrong) {
     epoll_ctl(server->epoll, EPOLL_CTL_DEL, otlp.fd, NULL);
     close(otlp.fd);
@@ -191,7 +192,7 @@ static void send_more(struct server *server) {
     epoll_ctl(server->epoll, EPOLL_CTL_MOD, otlp.fd, &interest);
 }
 
-// Nothing more comes: the status decides, if it came, or else it is `wrong`.
+// Called when the connection ends: the status decides if it was received; otherwise the error is `wrong`.
 static void answered(struct server *server, const char *wrong) {
     const char *a = otlp.answer;
     bool http = strncmp(a, "HTTP/1.", 7) == 0 && strspn(a + 7, "01") == 1 && a[8] == ' ' &&
@@ -202,7 +203,7 @@ static void answered(struct server *server, const char *wrong) {
 
 static void receive(struct server *server) {
     char rest[4096];
-    bool begins = otlp.got < STATUS; // what follows the status is read, so that the collector sees a clean end
+    bool begins = otlp.got < STATUS; // reads past the status, so that the collector sees a clean end
     ssize_t got = recv(otlp.fd, begins ? otlp.answer + otlp.got : rest, begins ? STATUS - otlp.got : sizeof rest, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     otlp.got += got > 0 ? (size_t)got : 0;
@@ -226,7 +227,7 @@ void otlp_turn(struct server *server, uint64_t now) {
     size_t waiting = trace_waiting(NULL);
     bool drains = server->state > SERVING;
     if (drains && server->exchanges == 0 && otlp.end_ms == 0) otlp.end_ms = now + TIMEOUT_MS;
-    if (drains && (otlp.fails || (otlp.end_ms != 0 && now >= otlp.end_ms))) { // nobody waits for it longer
+    if (drains && (otlp.fails || (otlp.end_ms != 0 && now >= otlp.end_ms))) { // the drain stops waiting for it
         trace_lose_rest();
         return;
     }

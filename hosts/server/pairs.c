@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-// For models that were made for no such task: how likely the query is behind the document.
+// For models without a template for this task: the likelihood of the query after the document.
 static const char usual[] = "Document:\n{document}\n\nQuery:\n{query}";
 
 // -- templates --------------------------------------------------------------------------------------
 
-// NULL, or what is wrong. `text` must stay.
+// Returns NULL, or an error text. `text` must stay valid.
 static const char *template_read(const char *text, struct template *out) {
     const char *document = strstr(text, "{document}"), *query = strstr(text, "{query}");
     if (document == NULL || query == NULL || strstr(document + 1, "{document}") != NULL ||
@@ -51,7 +51,7 @@ const char *read_template(struct exchange *ex, const cJSON *value) {
 
 // A text, or a list of texts or of objects with one.
 static const char *read_texts(struct exchange *ex, const cJSON *value, bn_string **out, size_t *count) {
-    static char message[80];
+    static _Thread_local char message[80];
     const cJSON *item = cJSON_IsArray(value) ? value->child : value;
     uint64_t most = ex->server->options.queue;
     if (*out != NULL) return "is there twice";
@@ -104,7 +104,7 @@ void pairs_check(struct exchange *ex) {
 
 // -- prompts ----------------------------------------------------------------------------------------
 
-// What the prompts of an exchange have in common, tokenized once: the template's parts, and the query where there is one.
+// The common parts of an exchange's prompts, tokenized once: the template's parts, and the query if there is only one.
 enum { QUERY = 3, PIECES };
 
 struct common {
@@ -116,7 +116,7 @@ static bool spaced(bn_string part) {
     return part.length > 0 && part.data[part.length - 1] == ' ';
 }
 
-// What comes at a place. A space before it belongs to it, as tokenizers want it.
+// Adds the value of a placeholder. A space before it is tokenized with it, as tokenizers expect.
 static bn_status add_value(struct tokens *t, const bn_model *model, bn_string text, bool space, uint32_t flags,
                            bn_error *error) {
     if (!space) return tokens_add_text(t, model, text, flags, error);
@@ -138,7 +138,7 @@ static bn_status find_common(const struct ask *ask, const bn_model *model, struc
         if (part == 0 || own.length > 0) status = tokens_add_text(&common->tokens, model, own, flags, error);
         common->ends[part] = common->tokens.count;
     }
-    // Texts from outside spell no control tokens.
+    // Texts from requests spell no control tokens.
     if (status == BN_OK && ask->queries_count == 1)
         status = add_value(&common->tokens, model, ask->queries[0], spaced(template->parts[!template->query_first]), 0, error);
     common->ends[QUERY] = common->tokens.count;
@@ -150,7 +150,7 @@ static void add_common(struct tokens *t, const struct common *common, int piece)
     tokens_add_ids(t, common->tokens.ids + from, common->ends[piece] - from);
 }
 
-// Adds a prompt. `*from`: where the query's tokens begin in it.
+// Adds a prompt. `*from` is the index of the query's first token in it.
 static bn_status add_pair(const struct ask *ask, size_t i, const bn_model *model, const struct common *common,
                           struct tokens *t, uint32_t *from, bn_error *error) {
     const struct template *template = &ask->template;
@@ -171,7 +171,7 @@ static bn_status add_pair(const struct ask *ask, size_t i, const bn_model *model
     return status;
 }
 
-// Before the next is made: the engine would refuse it too, but with all of them in memory.
+// Refuses a prompt before the next one is made: the engine would refuse it too, but only with all of them in memory.
 static bn_status too_long(size_t i, size_t count, uint64_t most, bn_error *error) {
     if (count <= most) return BN_OK;
     snprintf(error->message, sizeof error->message, "request %zu: the prompt has %zu tokens, more than the %llu of a sequence",
@@ -179,7 +179,7 @@ static bn_status too_long(size_t i, size_t count, uint64_t most, bn_error *error
     return error->status = BN_ERR_TOO_LONG;
 }
 
-// The two words that a verdict is made of, each one token.
+// Adds the two words of a verdict, each one token.
 static bn_status add_words(const struct template *template, const bn_model *model, struct tokens *t, bn_error *error) {
     for (size_t i = 0; i < 2; i++) {
         bn_string word = template->words[i];
@@ -196,7 +196,7 @@ static bn_status add_words(const struct template *template, const bn_model *mode
 
 bool pairs_loaded(const struct server *server) {
     struct tokens tokens = {NULL, 0, 0};
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bool fine = !server->template.judges || add_words(&server->template, server->model, &tokens, &error) == BN_OK;
     if (!fine) fprintf(stderr, "bn-server: --rerank-template: %s\n", error.message);
     free(tokens.ids);
@@ -218,7 +218,8 @@ bn_status pairs_fill(const struct exchange *ex, bn_request_params *params, struc
         uint32_t from = 0;
         status = add_pair(ask, i, model, &common, t, &from, error);
         if (status == BN_OK) status = too_long(i, t->count - begin, stats.max_sequence_length, error);
-        params[i].flags |= BN_REQUEST_LOGPROBS | (ask->template.judges ? BN_REQUEST_NO_STREAM : BN_REQUEST_SCORE);
+        params[i].flags |= BN_REQUEST_LOGPROBS | (ask->template.judges ? BN_REQUEST_NO_STREAM : 0);
+        params[i].task = ask->template.judges ? BN_TASK_GENERATE : BN_TASK_SCORE;
         params[i].prompt_tokens_count = t->count - begin;
         params[i].logprobs_from = ask->template.judges ? 0 : from;
     }
@@ -233,13 +234,13 @@ bn_status pairs_fill(const struct exchange *ex, bn_request_params *params, struc
     return status;
 }
 
-// The first word's part of both, or the mean probability of the query's tokens (geometric).
+// The first word's share of both probabilities, or the geometric mean probability of the query's tokens.
 double pairs_score(const struct exchange *ex, const bn_event *event) {
     const bn_logprob *entries = event->logprobs;
     double sum = 0, count = 0;
     if (ex->ask.template.judges) {
         double score = 1 / (1 + exp((double)entries[2].logprob - (double)entries[1].logprob));
-        return isnan(score) ? 0 : score; // neither word can come
+        return isnan(score) ? 0 : score; // neither word is possible
     }
     for (size_t i = 0; i < event->logprobs_count; i++) {
         if (isnan(entries[i].logprob)) continue; // the first token of all

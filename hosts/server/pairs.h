@@ -1,19 +1,19 @@
-// Documents scored for queries, /v1/rerank and /v1/score: each pair is a prompt, whose log probabilities tell.
+// Scores documents for queries, for /v1/rerank and /v1/score: each pair is a prompt, scored by its log probabilities.
 #ifndef BN_SERVER_PAIRS_H
 #define BN_SERVER_PAIRS_H
 
 #include "server.h"
 #include "tokens.h"
 
-// Reads --rerank-template. False: it says on stderr what is wrong.
+// Reads --rerank-template. Returns false after reporting an error on stderr.
 bool pairs_start(struct server *server);
-// Once the model is loaded, whose tokens the words must be. False: it says on stderr what is wrong.
+// Call this once the model is loaded: the words must be tokens of it. Returns false after reporting an error on stderr.
 bool pairs_loaded(const struct server *server);
-// Once all fields are read.
+// Call this once all fields are read.
 void pairs_check(struct exchange *ex);
-// The prompts of an exchange's requests, which are in `t` then. Any thread.
+// Puts the prompts of an exchange's requests into `t`. Any thread may call it.
 bn_status pairs_fill(const struct exchange *ex, bn_request_params *params, struct tokens *t, bn_error *error);
-// From 0 to 1, of a request's last event.
+// The score of a request's last event, from 0 to 1.
 double pairs_score(const struct exchange *ex, const bn_event *event);
 
 #endif

@@ -1,4 +1,4 @@
-// /v1/rerank, as Cohere's, Jina's and vLLM's, and vLLM's /v1/score.
+// /v1/rerank, as in Cohere's, Jina's and vLLM's APIs, and vLLM's /v1/score.
 #include "openai.h"
 
 #include "pairs.h"
@@ -24,7 +24,7 @@ static void keep(struct exchange *ex) {
         buffer_add(&ex->ask.kept, ask->texts[i].data, ask->texts[i].length + 1); // with the NUL
 }
 
-// The score as it is: they are sorted together.
+// Keeps the raw score: all are sorted together at the end.
 static void choice(struct exchange *ex, struct job *job, const bn_event *event) {
     double score = pairs_score(ex, event);
     buffer_add(&job->out, &score, sizeof score);

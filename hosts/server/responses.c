@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What an answer is made of, its items. The JSON of one is its head, then its text: a part of its content, or arguments.
+// Kinds of an answer's items. The JSON of an item is its head, then its text: a part of its content, or arguments.
 static const struct kind {
     const char *type, *prefix, *head, *part, *part_rest, *events;
 } kinds[] = {
@@ -27,7 +27,7 @@ static void write_tokens(struct buffer *out, const bn_event *event) {
                   event->generated_tokens, (ull)event->prompt_tokens + event->generated_tokens);
 }
 
-// What the answer repeats of the request.
+// Keeps the fields of the request that the answer repeats.
 static void keep(struct exchange *ex) {
     static const char *const names[][2] = {{"instructions", "null"},
                                            {"max_output_tokens", "null"},
@@ -47,7 +47,7 @@ static void keep(struct exchange *ex) {
     }
 }
 
-// `event` is NULL, and there are no items, while the answer is made.
+// `event` is NULL, and there are no items, while the answer is being generated.
 static void write_response(struct buffer *out, const struct exchange *ex, const bn_event *event,
                            const struct buffer *items) {
     const bn_request_params *p = &ex->ask.params;
@@ -85,7 +85,7 @@ static void write_part(struct buffer *out, const struct kind *kind, const struct
     buffer_format(out, "%s}", kind->part_rest);
 }
 
-// What follows the head. `text` NULL: there is none yet.
+// Writes the part after the head. `text` is NULL if there is none yet.
 static void write_tail(struct buffer *out, const struct kind *kind, const struct buffer *text, const char *status) {
     if (kind->part == NULL) {
         buffer_text(out, "\"arguments\":");
@@ -98,7 +98,7 @@ static void write_tail(struct buffer *out, const struct kind *kind, const struct
     buffer_format(out, ",\"status\":\"%s\"}", status);
 }
 
-// `event: ...` and the beginning of its data, numbered.
+// `event: ...` and the beginning of its numbered data.
 static struct buffer *event_head(struct exchange *ex, const char *type, const char *more) {
     buffer_format(&ex->out, "event: %s%s\ndata: {\"type\":\"%s%s\",\"sequence_number\":%llu,", type, more, type, more,
                   (ull)ex->events++);
@@ -109,7 +109,7 @@ static void event_end(struct exchange *ex) {
     buffer_text(&ex->out, "}\n\n");
 }
 
-// The item as `job->out` has it, up to its head or as a whole.
+// Sends the item in `job->out`, either its head or the whole item.
 static void item_event(struct exchange *ex, const struct job *job, const char *type, bool whole) {
     struct buffer *out = event_head(ex, "response.output_item.", type);
     buffer_format(out, "\"output_index\":%u,\"item\":", job->blocks - 1);
@@ -118,7 +118,7 @@ static void item_event(struct exchange *ex, const struct job *job, const char *t
     event_end(ex);
 }
 
-// Where the text of the open item is.
+// Writes the position of the open item's text.
 static void write_place(struct exchange *ex, const struct job *job) {
     buffer_text(&ex->out, "\"item_id\":");
     write_id(&ex->out, ex, job);
@@ -136,7 +136,7 @@ static void part_event(struct exchange *ex, const struct job *job, const char *t
     event_end(ex);
 }
 
-// `name` is that of the text in the event.
+// `name` is the field that holds the text in the event.
 static void text_event(struct exchange *ex, const struct job *job, const char *type, const char *name, const char *text,
                        size_t length) {
     struct buffer *out = event_head(ex, open_kind(job)->events, type);
@@ -159,7 +159,7 @@ static void close_item(struct exchange *ex, struct job *job, const char *status)
     job->block = NULL;
 }
 
-// An item of the kind, unless one is open; `call` begins one of its own.
+// Opens an item of this kind, unless one is open; `call` always begins a new one.
 static void open_item(struct exchange *ex, struct job *job, const struct kind *kind, const bn_tool_call *call) {
     struct buffer *items = &job->out;
     if (call == NULL && job->block == kind->type) return;
@@ -183,17 +183,17 @@ static void open_item(struct exchange *ex, struct job *job, const struct kind *k
     part_event(ex, job, "added");
 }
 
-// Of the open item.
+// Appends text to the open item.
 static void add_text(struct exchange *ex, struct job *job, bn_string text) {
     if (text.length == 0) return;
     buffer_add(&ex->head, text.data, text.length);
     if (ex->ask.stream) text_event(ex, job, ".delta", "delta", text.data, text.length);
 }
 
-// What is new, and at the end the answer.
+// Takes the new part of the answer, and at the end the whole answer.
 static void take(struct exchange *ex, struct job *job, const bn_event *event) {
     size_t i = 0;
-    // More of the call that is open stands before what came behind it.
+    // The open call's remaining arguments come before the items after it.
     for (; i < event->tool_calls_count && event->tool_calls[i].id.length == 0; i++)
         add_text(ex, job, event->tool_calls[i].arguments);
     if (event->reasoning.length > 0) open_item(ex, job, &kinds[REASONING], NULL);
@@ -241,11 +241,11 @@ static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
 static void choice(struct exchange *ex, struct job *job, const bn_event *event) {
     if (event->kind != BN_EVENT_COMPLETED) return;
     take(ex, job, event);
-    write_response(&ex->out, ex, event, &job->out); // there is one job
+    write_response(&ex->out, ex, event, &job->out); // there is only one job
 }
 
 static void end(struct exchange *ex) {
-    (void)ex; // the last event has said it
+    (void)ex; // the last event has ended it
 }
 
 const struct style responses_style = {"text/event-stream", NULL, begin, chunk, end, choice, end, keep};

@@ -4,6 +4,7 @@
 #include "json.h"
 #include "openai.h"
 #include "tokens.h"
+#include "work.h"
 
 #include <string.h>
 
@@ -30,28 +31,64 @@ const struct route routes[] = {
     {NULL},
 };
 
-const struct route *route_find(const char *method, const char *path, bool *known_path) {
+const struct route *route_find(const char *method, const char *path, const char **allow) {
     for (const struct route *r = routes; r->method != NULL; r++) {
         if (r->begins ? strncmp(r->path, path, strlen(r->path)) != 0 : strcmp(r->path, path) != 0) continue;
-        *known_path = true;
+        *allow = strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method;
         if (strcmp(r->method, strcmp(method, "HEAD") == 0 ? "GET" : method) == 0) return r;
     }
     return NULL;
 }
 
-void route_run(struct exchange *ex) {
+// Memory for a body's values: a tree node and the minimum for a text and an array slot for each, plus the body's bytes
+// in the tree, rewritten, and joined.
+static size_t cost_of(size_t items, size_t length) {
+    enum { NODE = 80, TEXT = 32, PLACE = 28 };
+    return items * (NODE + TEXT + PLACE) + 3 * length;
+}
+
+static void read_body(struct work *w) {
+    struct exchange *ex = w->exchange;
     const struct options *o = &ex->server->options;
     const struct json_limits limits = {(uint32_t)o->max_depth, (uint32_t)o->max_items};
-    const char *error = NULL;
+    size_t items = 0;
+    const char *error = json_check(ex->body.data, ex->length, &limits, &items);
+    if (error == NULL && !memory_take(ex, &ex->input, cost_of(items, ex->length))) memory_refuse(ex);
+    else if (error == NULL) ex->root = json_object(ex->body.data, ex->length, &error);
+    if (ex->root == NULL && error == NULL && !ex->finished) memory_lacks(ex);
+    if (error != NULL) fail(ex, 400, "invalid_json", "%s", error);
+    if (!ex->finished && fields_read(ex, ex->root) && ex->route->style != NULL && ex->route->style->keep != NULL)
+        ex->route->style->keep(ex);
+    if (ex->finished) route_over(ex);
+}
+
+static void let_go(struct work *w) {
+    route_over(w->exchange);
+}
+
+static void gone(struct work *w) {
+    (void)w;
+}
+
+static void body_read(struct work *w) {
+    struct exchange *ex = w->exchange;
+    if (ex->gone || ex->finished) return;
+    ex->route->handle(ex);
+    if (ex->working > 0 || ex->root == NULL) return;
+    ex->work = (struct work){let_go, gone, ex, NULL}; // it was refused
+    work_do(&ex->work, work_line(ex->length), 0);
+}
+
+void route_run(struct exchange *ex) {
     if (ex->route->fields == 0) {
         ex->route->handle(ex);
         return;
     }
-    buffer_add(&ex->body, "", 1); // the NUL that cJSON wants
-    ex->root = json_object(ex->body.data, ex->body.end - 1, &limits, &error);
-    if (ex->root == NULL) fail(ex, 400, "invalid_json", "%s", error);
-    else if (fields_read(ex, ex->root)) ex->route->handle(ex);
-    if (!ex->working) route_over(ex);
+    ex->length = buffer_length(&ex->body);
+    buffer_add(&ex->body, "", 1); // cJSON's NUL: there is room for it, unless the body is empty
+    memory_set(ex, &ex->input, ex->body.capacity);
+    ex->work = (struct work){read_body, body_read, ex, NULL};
+    work_do(&ex->work, work_line(ex->length), ex->length);
 }
 
 void route_over(struct exchange *ex) {
@@ -59,4 +96,5 @@ void route_over(struct exchange *ex) {
     cJSON_Delete(ex->root);
     ex->root = NULL;
     buffer_free(&ex->body);
+    memory_set(ex, &ex->input, ex->ask.kept.capacity);
 }

@@ -1,5 +1,5 @@
-// What the parts of the server share. One thread runs everything here, in one epoll loop (loop.c), but for what
-// `struct work` says.
+// Declarations shared by the server's parts. One thread runs everything here, in one epoll loop (loop.c), except for
+// `struct work`.
 #ifndef BN_SERVER_H
 #define BN_SERVER_H
 
@@ -8,21 +8,28 @@
 #include "options.h"
 
 #include <cjson/cJSON.h>
-#include <microhttpd.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct exchange;
 struct job;
+struct client; // connection.h
 
 enum state { LOADING, SERVING, DRAINING, CANCELLING };
 
-// How a document and a query become a prompt (pairs.c): what stands before, between and behind them.
+// Turns a document and a query into a prompt (pairs.c): the texts before, between and after them.
 struct template {
     bn_string parts[3];
     bool query_first;
     bool judges;        // the score is a verdict of two words, not the query's likelihood
     bn_string words[2]; // then
+};
+
+// Connections in order of their arrival in the list.
+struct clients {
+    struct client *first, *last;
+    size_t count;
 };
 
 struct server {
@@ -32,58 +39,54 @@ struct server {
     bn_model *model;
     bn_engine *engine;
     bn_model_info info;
-    const char *name; // of the model, as clients see it
+    const char *name; // the model's name for clients
     struct adapter *adapters;
-    struct MHD_Daemon *http;
-    int listener;
+    int listener; // -1: none any more
+    bool local;   // it listens on a loopback address
     int epoll;
-    struct client *clients;
-    size_t exchanges;      // that were begun and are not over
-    size_t working;        // of these, that the threads of work.c have
+    struct clients waiting, answering, lingering; // waiting for a request, or for the client's end
+    struct client *again;  // those that have more to do in the next turn
+    uint64_t accept_ms;    // time when it accepts again; 0: it does now
+    uint64_t end_ms;       // time when a shutdown gives up waiting; 0: none began
+    size_t exchanges;      // begun and not over
+    size_t working;        // of these, in threads of work.c
+    size_t abandoned;      // of these, without a client: nothing waits for them
+    atomic_size_t memory;  // bytes that memory.c counts
     uint64_t pause_end_ms; // until then the loop does not look at the engine; 0: it does
     uint64_t next_id, seed;
+    uint64_t key[2]; // of hashes, which clients never see
     int exit_status;
 };
 
-// A connection, from accept to close.
-struct client {
-    struct server *server;
-    struct client *next, **link;
-    struct exchange *exchange; // NULL between two requests
-    int fd;
-    uint64_t deadline_ms; // for a whole request to arrive; 0: none runs
-    bool hung_up;         // it sends nothing more; half-closed connections count too
-};
-
-// Where an exchange belongs in the client's traces; `start_ns` 0: it is not traced.
+// Position of an exchange in the client's traces; `start_ns` 0: not traced.
 struct trace {
     uint8_t trace_id[16], parent_id[8], id[8];
     uint64_t start_ns;
 };
 
-// What a request asks for: the fields of its body (fields.c).
+// A parsed request: the fields of its body (fields.c).
 struct ask {
     bn_request_params params;
-    const char *model; // the answer names it
-    bn_string *texts; // of each prompt; not set where it is tokens
-    uint32_t *tokens; // of prompt i: token_from[i] up to token_from[i + 1]
+    const char *model; // repeated in the answer
+    bn_string *texts; // of each prompt; not set for token prompts
+    uint32_t *tokens; // prompt i: token_from[i] up to token_from[i + 1]
     size_t *token_from;
     size_t prompts;
-    bn_string *queries; // the prompts are documents then: one for all of them, or one for each
+    bn_string *queries; // the prompts are documents then: one query for all of them, or one for each
     size_t queries_count;
     struct template template;
     cJSON *chat; // a conversation
     bn_string system;
     bn_string *stops;
     bn_logit_bias *biases;
-    struct buffer joined; // texts that were joined of parts: pointers
-    struct buffer kept;   // until the answer, as its style wants it
+    struct buffer joined; // pointers to joined texts
+    struct buffer kept;   // until the answer, in its style's format
     uint32_t n, dimensions, prompt_logprobs, top_n, document_tokens;
     bool generates, stream, include_usage, has_seed, has_max_tokens, has_logprobs, has_prompt_logprobs, base64, has_chat,
-        has_tools, return_documents;
+        has_tools, has_json_whitespace, return_documents;
 };
 
-// How an API writes its answers. A stream is begin, chunk..., end; a whole answer is choice..., whole.
+// Writes an API's answers. A stream is begin, chunk..., end; a whole answer is choice..., whole.
 struct style {
     const char *stream_type;
     void (*error)(struct buffer *out, unsigned status, const char *code, const char *message,
@@ -93,7 +96,7 @@ struct style {
     void (*end)(struct exchange *ex);
     void (*choice)(struct exchange *ex, struct job *job, const bn_event *event); // into job->out
     void (*whole)(struct exchange *ex);
-    void (*keep)(struct exchange *ex); // into ask.kept, what the answer needs of the body
+    void (*keep)(struct exchange *ex); // copies data that the answer needs from the body into ask.kept
 };
 
 struct route {
@@ -106,45 +109,61 @@ struct route {
     bool always;     // works while the model is loading and while the server drains
 };
 
-// What may take long. `run` may be on a thread of its own (work.c): of the exchange, it reads `server`, `route` and
-// `ask`, and writes what `data` points to. The loop touches none of these meanwhile. Then it calls `done`.
+// Work that may take long. `run` may be on a thread (work.c): of the exchange, it reads `server` and `route`, and owns
+// `ask`, `root`, `body` and the answer; the loop touches none of these meanwhile. Then the loop calls `done`, even if
+// `run` was skipped because the client is gone.
 struct work {
-    void (*run)(struct exchange *ex);
-    void (*done)(struct exchange *ex); // frees `data`
+    void (*run)(struct work *work);
+    void (*done)(struct work *work); // frees `data`
+    struct exchange *exchange;
     void *data;
-    struct exchange *next;
+    // work.c's
+    struct work *next;
+    unsigned bucket;
+    size_t bytes;
+    uint64_t since_ms, took_ms;
 };
 
-// One request of the engine's that an exchange waits for.
+enum line { AT_ONCE = -1, QUICK, SLOW, KNOWN, GRAMMAR }; // the last two have grammars, which may take seconds
+
+// A request in the engine that an exchange waits for.
 struct job {
     struct exchange *exchange;
     bn_request request; // 0: over, or being submitted
     uint32_t slot, index; // of the answer, or of the prompt that it scores
     bool scores;          // for `prompt_logprobs`: it generates nothing
     struct buffer out; // its part of a whole answer
-    size_t written;    // bytes of text that a stream has had, or where the last block is in `out`
-    uint32_t blocks;   // that have been begun
+    size_t written;    // bytes of text sent by a stream, or the start of the last block in `out`
+    uint32_t blocks;   // number begun so far
     const char *block; // the type of the last one while it is open
+    struct work work;  // for the last event of a large answer
+    bool busy;         // with it
 };
 
 // A request over HTTP and its answer.
 struct exchange {
     struct server *server;
     struct client *client;
-    struct MHD_Connection *connection;
     const struct route *route;
-    const char *rest; // of the path, where the route has its beginning
+    const char *allow; // of status 405
+    const char *rest; // the path after the route's prefix
     cJSON *root;      // of the body, which `ask` points into
-    struct work work;
-    struct buffer body, out, head; // `head` begins each chunk of a stream, or is the open block's text
-    bool too_large, suspended, handled, working, streaming, finished, failed, gone;
+    struct work work;    // for the request
+    struct work writing; // and for the answer, whose events may arrive before a submission returns
+    size_t length; // of the body
+    struct buffer body, out, head; // `head` begins each chunk of a stream, or holds the open block's text
+    bool streaming, finished, failed, gone;
+    unsigned working; // number of works in threads
+    unsigned bucket;  // of its client
+    bool headed, ended; // the answer's head and the end of a stream have been queued
+    atomic_size_t input, output; // bytes of both that memory.c counts
     unsigned status;
     unsigned retry_after_s;
     const char *type;
     struct ask ask;
-    struct job **jobs; // of the answers, then those that score prompts
+    struct job **jobs; // of the answers, then those that score prompts; NULL: dropped
     size_t jobs_count, jobs_left;
-    uint64_t id, created, events; // `events` of a stream, where they are numbered
+    uint64_t id, created, events; // `events` of a stream, if they are numbered
     uint64_t prompt_tokens, generated_tokens, cached_tokens, drafted_tokens, accepted_tokens;
     uint64_t prompt_entries; // of `prompt_logprobs`, so far
     struct trace trace;
@@ -154,32 +173,44 @@ struct exchange {
 void fail(struct exchange *ex, unsigned status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void fail_with(struct exchange *ex, const bn_error *error);
-// The error object of the exchange's API, into `ex->out`.
+// Writes the error object of the exchange's API into `ex->out`.
 void write_error(struct exchange *ex, unsigned status, const char *code, const char *message, size_t length);
-// What an event that ended without success is over HTTP, or 0.
+// The HTTP status of an event that ended without success, or 0.
 unsigned event_status(const bn_event *event, const char **code);
 
 // routes.c
 extern const struct route routes[];
-const struct route *route_find(const char *method, const char *path, bool *known_path);
-// Answers a request that is complete, or submits what it asks for. `working` says that this takes longer.
+// Returns NULL if there is none, and perhaps sets `*allow`, the methods that the path has.
+const struct route *route_find(const char *method, const char *path, const char **allow);
+// Answers a complete request, or submits it to the engine. `working` counts the work that takes longer.
 void route_run(struct exchange *ex);
-// Frees what was needed until the request is submitted.
+// Frees data that is needed only until the request is submitted.
 void route_over(struct exchange *ex);
 
-// http.c
-bool http_start(struct server *server);
-void http_stop_accepting(struct server *server);
-void http_wake(struct exchange *ex);
-void http_hang_up(struct client *client); // drops its jobs
-void http_cut(struct client *client);     // and closes it
-void http_expire(struct server *server, uint64_t now_ms);
+// http.c: requests and answers of a client.
+enum sending { ANSWER_WAITS, ANSWER_GOES, ANSWER_SENT };
+void http_begin(struct client *client, unsigned wrong); // the head has come; a status refuses it
+bool http_refused(const struct exchange *ex);           // no more of the body is wanted
+void http_receive(struct exchange *ex, const char *data, size_t length);
+void http_handle(struct exchange *ex, unsigned wrong); // the body has come
+// Adds the next bytes to send, once all earlier ones were sent.
+enum sending http_answer(struct exchange *ex, struct buffer *out, struct buffer *rest);
+void http_end(struct exchange *ex);
+void http_gone(struct exchange *ex); // its client is
+void http_wake(struct exchange *ex); // there is more of the answer
 uint64_t now_ms(void);
+
+// memory.c: limits the memory that clients make the server hold, --max-memory in all. Counts `bytes` more in
+// `ex->input` or `ex->output`.
+bool memory_take(struct exchange *ex, atomic_size_t *of, size_t bytes); // false: it is too much; nothing is counted
+void memory_set(struct exchange *ex, atomic_size_t *of, size_t bytes);  // sets the bytes held now
+void memory_refuse(struct exchange *ex);
+void memory_lacks(struct exchange *ex); // the same for lack of system memory
 
 // jobs.c
 void jobs_submit(struct exchange *ex); // and begins the stream
-void jobs_drop(struct exchange *ex);
-// Takes what the engine has, and counts it. False: nothing will ever come.
+void jobs_drop(struct exchange *ex); // except for those in threads: call it again later
+// Takes the engine's events, and counts them. Returns false if there will never be more.
 bool jobs_poll(struct server *server, size_t *taken);
 
 // loop.c

@@ -20,26 +20,31 @@ void tokens_add_ids(struct tokens *t, const uint32_t *ids, size_t count) {
     t->count += count;
 }
 
-static bn_status add(struct tokens *t, const bn_model *model, bn_string text, uint32_t flags, bool chat, bn_error *error) {
+// `chat` has the conversation; NULL: it is a text.
+static bn_status add(struct tokens *t, const bn_model *model, bn_string text, uint32_t flags, const bn_request_params *chat,
+                     bn_error *error) {
     size_t count = text.length + 1;
     bn_status status;
     do {
         make_room(t, count);
         uint32_t *to = t->ids + t->count;
         size_t room = t->room - t->count;
-        status = chat ? bn_model_chat_json_tokenize(model, text, to, room, &count, error)
-                      : bn_model_tokenize(model, text, flags, to, room, &count, error);
+        status = chat != NULL ? bn_model_chat_tokenize(model, chat, to, room, &count, error)
+                              : bn_model_tokenize(model, text, flags, to, room, &count, error);
     } while (status == BN_ERR_BUFFER_TOO_SMALL);
     if (status == BN_OK) t->count += count;
     return status;
 }
 
 bn_status tokens_add_text(struct tokens *t, const bn_model *model, bn_string text, uint32_t flags, bn_error *error) {
-    return add(t, model, text, flags, false, error);
+    return add(t, model, text, flags, NULL, error);
 }
 
 bn_status tokens_add_chat(struct tokens *t, const bn_model *model, bn_string chat, bn_error *error) {
-    return add(t, model, chat, 0, true, error);
+    bn_request_params params;
+    bn_request_params_init(&params, sizeof params);
+    params.chat_json = chat;
+    return add(t, model, chat, 0, &params, error);
 }
 
 // -- /tokenize --------------------------------------------------------------------------------------
@@ -49,6 +54,7 @@ struct answer {
     bn_status status;
     bn_error error;
     struct buffer out;
+    bool fits;
 };
 
 static void write_ids(struct buffer *out, const struct tokens *t, bool number_only) {
@@ -61,23 +67,28 @@ static void write_ids(struct buffer *out, const struct tokens *t, bool number_on
     buffer_text(out, number_only ? "}" : "]}");
 }
 
-static void find_ids(struct exchange *ex) {
+static void find_ids(struct work *w) {
+    struct exchange *ex = w->exchange;
     const struct ask *ask = &ex->ask;
     const bn_model *model = ex->server->model;
-    struct answer *a = ex->work.data;
-    a->error.struct_size = sizeof a->error;
+    struct answer *a = w->data;
     a->status = ask->has_chat
                     ? tokens_add_chat(&a->tokens, model, ask->params.chat_json, &a->error)
                     : tokens_add_text(&a->tokens, model, ask->texts[0], BN_TOKENIZE_ADD_SPECIAL, &a->error);
-    if (a->status == BN_OK) write_ids(&a->out, &a->tokens, ex->route->fields == FIELDS_COUNT);
+    // An id has up to ten digits and a comma.
+    a->fits = a->status != BN_OK || memory_take(ex, &ex->output, 11 * a->tokens.count);
+    if (a->status == BN_OK && a->fits) write_ids(&a->out, &a->tokens, ex->route->fields == FIELDS_COUNT);
+    free(a->tokens.ids);
+    route_over(ex);
 }
 
-static void ids_found(struct exchange *ex) {
-    struct answer *a = ex->work.data;
+static void ids_found(struct work *w) {
+    struct exchange *ex = w->exchange;
+    struct answer *a = w->data;
     ex->finished = true;
     if (a->status != BN_OK) fail_with(ex, &a->error);
+    else if (!a->fits) memory_refuse(ex);
     else ex->out = a->out;
-    free(a->tokens.ids);
     free(a);
 }
 
@@ -90,5 +101,6 @@ void tokenize(struct exchange *ex) {
         fail(ex, 400, "invalid_request_error", "%s", wrong);
         return;
     }
-    work_do(ex, (struct work){find_ids, ids_found, must(calloc(1, sizeof(struct answer))), NULL});
+    ex->work = (struct work){find_ids, ids_found, ex, must(calloc(1, sizeof(struct answer)))};
+    work_do(&ex->work, work_line(ex->length), ex->length);
 }

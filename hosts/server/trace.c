@@ -1,5 +1,7 @@
 #include "trace.h"
 
+#include "connection.h"
+
 #include <pthread.h>
 #include <string.h>
 #include <sys/random.h>
@@ -86,7 +88,7 @@ bool traceparent_read(const char *text, struct trace *trace, bool *sampled) {
     if (length < LENGTH || text[2] != '-' || text[35] != '-' || text[52] != '-') return false;
     bool zero = strncmp(text, "00", 2) == 0, unset = strncmp(text + 53, "00", 2) == 0;
     if ((!zero && !read_hex(text, &version, 1)) || version == 0xff) return false;
-    // Later versions may have more behind another dash.
+    // Later versions may have more fields after another dash.
     if (length > LENGTH && (zero || text[LENGTH] != '-')) return false;
     if (!read_hex(text + 3, trace->trace_id, 16) || !read_hex(text + 36, trace->parent_id, 8)) return false;
     if (!unset && !read_hex(text + 53, &flags, 1)) return false;
@@ -97,7 +99,7 @@ bool traceparent_read(const char *text, struct trace *trace, bool *sampled) {
 void trace_begin(struct exchange *ex) {
     bool sampled = true;
     if (*ex->server->options.otlp_endpoint == 0 || ex->route == NULL || ex->route->handle != jobs_submit) return;
-    const char *parent = MHD_lookup_connection_value(ex->connection, MHD_HEADER_KIND, "traceparent");
+    const char *parent = http1_field(&ex->client->http, "traceparent");
     if (parent == NULL || !traceparent_read(parent, &ex->trace, &sampled)) {
         random_bytes(ex->trace.trace_id, sizeof ex->trace.trace_id);
         memset(ex->trace.parent_id, 0, sizeof ex->trace.parent_id);

@@ -1,4 +1,4 @@
-// Values of fields that are more than a number or a text.
+// Values of fields other than numbers and texts.
 #include "values.h"
 
 #include "adapters.h"
@@ -13,16 +13,27 @@ bn_string text_of(const cJSON *value) {
 }
 
 const char *read_model(struct exchange *ex, const cJSON *value) {
-    const char *name = cJSON_IsString(value) ? value->valuestring : ex->server->name;
-    const struct adapter *found = adapters_find(ex->server, name);
-    // Without adapters there is one model, whatever clients call it. With them, a wrong name is not to be answered by another.
-    if (found == NULL && ex->server->adapters != NULL && strcmp(name, ex->server->name) != 0) {
-        fail(ex, 404, "model_not_found", "there is no model '%.200s' here", name);
+    const struct server *server = ex->server;
+    if (!cJSON_IsString(value)) return "must be a text";
+    const struct adapter *found = adapters_find(server, value->valuestring);
+    if (found != NULL) {
+        ex->ask.model = found->name;
+        ex->ask.params.adapter = found->handle;
+    } else if (strcmp(value->valuestring, server->name) != 0 && server->options.any_model == 0) {
+        // Otherwise another model's answer would pass for its own.
+        fail(ex, 404, "model_not_found", "there is no model '%.200s' here", value->valuestring);
         return "";
     }
-    if (found == NULL) return NULL;
-    ex->ask.model = found->name;
-    ex->ask.params.adapter = found->handle;
+    return NULL;
+}
+
+// OpenAI's field, where 0 asks for the prompt alone; in the engine, 0 asks for as many as there is room for.
+const char *read_max_tokens(struct exchange *ex, const cJSON *value) {
+    double most = value->valuedouble;
+    if (!cJSON_IsNumber(value) || !(most >= 0 && most <= UINT32_MAX) || most != (double)(uint32_t)most)
+        return "must be a whole number from 0 to 4294967295";
+    ex->ask.params.task = most == 0 ? BN_TASK_SCORE : BN_TASK_GENERATE;
+    ex->ask.params.max_new_tokens = (uint32_t)most;
     return NULL;
 }
 
@@ -30,7 +41,7 @@ static size_t count_of(const cJSON *array) {
     return (size_t)cJSON_GetArraySize(array);
 }
 
-// Appends the ids of a list; `token_from` of the next prompt says where they end.
+// Appends the ids of a list; `token_from` of the next prompt marks their end.
 static const char *read_tokens(struct ask *ask, const cJSON *array, size_t prompt) {
     const cJSON *item;
     size_t *end = &ask->token_from[prompt + 1];
@@ -123,7 +134,7 @@ const char *read_stop(struct exchange *ex, const cJSON *value) {
     return NULL;
 }
 
-// Token ids, as texts, and what is added to their logits: OpenAI's -100 forbids a token.
+// Token ids, as texts, and numbers added to their logits: OpenAI's -100 forbids a token.
 const char *read_logit_bias(struct exchange *ex, const cJSON *value) {
     static const char wrong[] = "must be an object of token ids with numbers from -100 to 100";
     struct ask *ask = &ex->ask;
@@ -159,7 +170,7 @@ const char *read_speculation(struct exchange *ex, const cJSON *value) {
     return how > BN_SPECULATION_DEFAULT ? NULL : "must be 'off', 'lookup' or 'draft'";
 }
 
-// In chats a switch, elsewhere the number of alternatives.
+// A switch in chats, elsewhere the number of alternatives.
 const char *read_logprobs(struct exchange *ex, const cJSON *value) {
     bool chat = ex->route->fields == FIELDS_CHAT;
     ex->ask.has_logprobs = chat ? cJSON_IsTrue(value) : true;

@@ -1,17 +1,18 @@
-// Readers of fields for the table in fields.c. Each returns NULL, or what is wrong after the field's name, unless `ex` has
-// failed by then.
+// Readers of fields for the table in fields.c. Each returns NULL, or an error text to follow the field's name, unless
+// `ex` has failed already.
 #ifndef BN_SERVER_VALUES_H
 #define BN_SERVER_VALUES_H
 
 #include "server.h"
 
 bn_string text_of(const cJSON *value);
-// A content is a text, or a list of parts of which all are texts. It ends with a NUL.
+// A content is a text, or a list of parts that are all texts. The result ends with a NUL.
 const char *read_content(struct ask *ask, const cJSON *content, bn_string *out);
+const char *read_max_tokens(struct exchange *ex, const cJSON *value);
 const char *read_model(struct exchange *ex, const cJSON *value);
 const char *read_prompts(struct exchange *ex, const cJSON *value);
 const char *read_chat(struct exchange *ex, const cJSON *value);
-// Once all fields are read.
+// Call this once all fields are read.
 void chat_done(struct ask *ask);
 const char *read_claude_messages(struct exchange *ex, const cJSON *value);
 const char *read_claude_tools(struct exchange *ex, const cJSON *value);
@@ -33,6 +34,10 @@ const char *read_logprobs(struct exchange *ex, const cJSON *value);
 const char *read_response_format(struct exchange *ex, const cJSON *value);
 const char *read_text_format(struct exchange *ex, const cJSON *value);
 const char *read_json_schema(struct exchange *ex, const cJSON *value);
+const char *read_json_whitespace(struct exchange *ex, const cJSON *value);
+const char *read_unknown_formats(struct exchange *ex, const cJSON *value);
+// Call this once all fields are read: sets the BN_JSON_* flags, if there is JSON that they affect.
+void json_done(struct exchange *ex);
 const char *read_grammar(struct exchange *ex, const cJSON *value);
 const char *read_regex(struct exchange *ex, const cJSON *value);
 const char *read_structured_outputs(struct exchange *ex, const cJSON *value);

@@ -1,4 +1,6 @@
-// Threads for what takes long with a long body, so that the loop serves others meanwhile.
+// Threads for long work, so that the loop serves other clients meanwhile. Each line has its own threads, so nothing
+// quick waits for something slow. Within a line, clients that used its threads least and ask for least come first, as
+// do those that have waited longest.
 #ifndef BN_SERVER_WORK_H
 #define BN_SERVER_WORK_H
 
@@ -6,14 +8,18 @@
 
 extern char work_tag; // of the descriptor in the loop
 
-// A descriptor that is readable while work is done that `work_done` has not returned; -1: it cannot start.
+// Returns a descriptor that is readable while `work_done` has not seen all finished work; -1 if it cannot start.
 int work_start(void);
-// Does `todo` at once where the body is short, and has no grammar and no list of pairs. Otherwise a thread runs it, and
-// until it is done, `ex->working` is set and the exchange stays.
-void work_do(struct exchange *ex, struct work todo);
-// Ends one work that a thread has run, and returns its exchange. NULL: there is none.
-struct exchange *work_done(struct server *server);
-// Ends the threads once all is run.
+// Does `work` at once if `line` is AT_ONCE. Otherwise a thread runs it; until it is done, `work->exchange->working`
+// counts it and the exchange stays.
+void work_do(struct work *work, enum line line, size_t bytes);
+// The line for this many bytes of text.
+enum line work_line(size_t bytes);
+// Called when the exchange's client is gone: work that has not begun is skipped.
+void work_abandon(struct exchange *ex);
+// Finishes work that the threads have run. Returns false if there was none.
+bool work_done(struct server *server);
+// Ends the threads, which have no work left.
 void work_stop(void);
 
 #endif

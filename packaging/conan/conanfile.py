@@ -16,7 +16,7 @@ SOURCES = ["Cargo.toml", "Cargo.lock", "Makefile", "build.rs", "cbindgen.toml", 
 class BnEngine(ConanFile):
     name = "bn_engine"
     license = "MIT OR Apache-2.0"
-    description = "Continuous-batching LLM engine (BitNet b1.58, Llama) behind a C ABI"
+    description = "Continuous-batching LLM engine (BitNet b1.58, Llama, Mistral, Qwen, Gemma) behind a C ABI"
     topics = ("llm", "inference", "bitnet")
     package_type = "library"
     settings = "os", "arch", "compiler", "build_type"

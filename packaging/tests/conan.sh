@@ -3,7 +3,7 @@
 # CONAN names the program, version 2.
 set -eu
 left_out() {
-    echo "left out: $1"
+    echo "skipped: $1"
     exit 0
 }
 "$CONAN" --version 2> /dev/null | grep -q 'version 2' || left_out "no Conan 2 (PyPI: conan)"

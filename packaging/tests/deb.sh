@@ -4,7 +4,7 @@
 # Needs debhelper, for the second part mmdebstrap and root. lintian is asked where it is installed.
 set -eu
 left_out() {
-    echo "left out: $1"
+    echo "skipped: $1"
     exit 0
 }
 command -v dh > /dev/null || left_out "no debhelper"
@@ -13,7 +13,7 @@ if command -v lintian > /dev/null; then
     lintian --allow-root --fail-on error target/deb/*.changes
     echo "lintian finds no error"
 else
-    echo "left out: lintian is not installed"
+    echo "skipped: lintian is not installed"
 fi
 
 command -v mmdebstrap > /dev/null || left_out "using the packages, no mmdebstrap"
@@ -22,7 +22,7 @@ root=target/deb/root
 trap 'rm -rf $root target/deb/before target/deb/after' EXIT
 # The release that they were built on, as they need its libc.
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-mmdebstrap --quiet --variant=minbase --include=gcc,libc6-dev,pkg-config,libmicrohttpd12,libcjson1 "$suite" $root
+mmdebstrap --quiet --variant=minbase --include=gcc,libc6-dev,pkg-config,libcjson1 "$suite" $root
 # Less the notes of dpkg and ldconfig.
 files() {
     (cd $root && find . -path ./var/lib/dpkg -prune -o -path ./var/log -prune -o -path ./var/cache/ldconfig -prune -o \

@@ -1,15 +1,15 @@
-//! Shared read-only bytes: a slice of a mapped file, of embedded data or of a buffer, kept alive.
+//! Shared read-only bytes: a slice of a mapped file, of embedded data or of a buffer, which it keeps alive.
 
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// A cheap-to-clone view into bytes that live as long as any view does.
+/// A view into bytes that live as long as any view of them. Cloning is cheap.
 #[derive(Clone)]
 pub struct Bytes {
     owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
     range: Range<usize>,
-    /// Of a mapped file: pages that are let go come back from it.
+    /// Whether the bytes are a mapped file's, whose released pages are read from the file again.
     mapped: bool,
 }
 
@@ -19,13 +19,13 @@ impl Bytes {
         Self { owner: Arc::new(owner), range, mapped: false }
     }
 
-    /// A read-only mapping of a file.
+    /// Takes a read-only mapping of a file.
     pub fn of_file(map: memmap2::Mmap) -> Self {
         Self { mapped: true, ..Self::new(map) }
     }
 
-    /// Lets the pages go that lie wholly within a mapped file's view, and that a later read fetches again: for
-    /// who has made something else of them. Does nothing to other bytes.
+    /// Releases the pages that are wholly within the view of a mapped file. A later read fetches them again.
+    /// For callers that have converted the bytes to another form. Does nothing to other bytes.
     pub fn release_pages(&self) {
         let page = match page_size() {
             Some(page) if self.mapped => page,
@@ -34,13 +34,13 @@ impl Bytes {
         let start = (self.as_ptr() as usize).next_multiple_of(page);
         let end = (self.as_ptr() as usize + self.len()) / page * page;
         if start < end {
-            // SAFETY: whole pages of a private read-only mapping of a file, which `owner` keeps: their contents
-            // are the file's before and after. A failure leaves them resident, which is harmless.
+            // SAFETY: whole pages of a private read-only mapping of a file, which `owner` keeps: their contents are
+            // the file's before and after. A failure leaves them resident, which does no harm.
             unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };
         }
     }
 
-    /// A sub-view, or None where `range` does not lie within this one.
+    /// A sub-view, or `None` if `range` is not within this one.
     pub fn slice(&self, range: Range<usize>) -> Option<Self> {
         if range.start > range.end || range.end > self.range.len() {
             return None;
@@ -51,7 +51,7 @@ impl Bytes {
 }
 
 fn page_size() -> Option<usize> {
-    // SAFETY: no pointers; it answers -1 for what it does not know.
+    // SAFETY: no pointers; sysconf returns -1 for a name that it does not know.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok().filter(|n| n.is_power_of_two())
 }
 
@@ -88,10 +88,10 @@ mod tests {
         let content: Vec<u8> = (0..1 << 20).map(|i: u32| (i.wrapping_mul(2654435761) >> 24) as u8).collect();
         std::fs::write(&path, &content).unwrap();
         let file = std::fs::File::open(&path).unwrap();
-        // SAFETY: nobody changes the file while the test runs.
+        // SAFETY: the file does not change while the test runs.
         let bytes = Bytes::of_file(unsafe { memmap2::Mmap::map(&file) }.unwrap());
         assert!(bytes[..] == content[..]);
-        // An odd part keeps its neighbors' bytes, too.
+        // A part that is not aligned to pages must keep its neighbors' bytes too.
         bytes.slice(5000..900_001).unwrap().release_pages();
         assert!(bytes[..] == content[..]);
         bytes.release_pages();

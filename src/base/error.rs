@@ -1,4 +1,4 @@
-//! One error type: a stable status and a sentence that says what, where and what to do.
+//! The only error type: a stable status, and a sentence that names the fault, its place, and the remedy.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Status {
     #[default]
     Ok = 0,
-    /// An argument is NULL, out of range, not UTF-8, or of the wrong struct_size.
+    /// An argument is NULL, out of range, not UTF-8, or has the wrong struct_size.
     InvalidArgument = -1,
     /// No such request: never issued by this engine, or released.
     NotFound = -2,
@@ -42,7 +42,7 @@ pub enum Status {
     TooLong = -16,
     /// The caller's buffer is too small; the needed size was written.
     BufferTooSmall = -17,
-    /// A bug of this library's; the message says where.
+    /// A bug in this library; the message says where.
     Internal = -18,
     /// The request's timeout passed.
     TimedOut = -19,
@@ -58,14 +58,14 @@ pub struct Error {
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// How every message of a refused allocation begins.
+/// Start of all messages about a refused allocation, by which `Error::failed` knows them.
 pub const REFUSED: &str = "could not allocate";
 
-/// Bytes of a message, at most: two paths and what is wrong.
+/// Maximum bytes of a message: enough for two paths and the reason.
 const MAX_MESSAGE: usize = 10_000;
 
 impl Error {
-    /// What files put into a message cannot break its line, nor make it endless.
+    /// Creates an error. Control characters that files put into a message are escaped, and a long message is cut.
     pub fn new(status: Status, message: impl Into<String>) -> Self {
         Self { status, message: one_line(message.into()) }
     }
@@ -84,19 +84,21 @@ impl Error {
     pub fn out_of_memory(what: &str, bytes: usize) -> Self {
         Self::new(Status::OutOfMemory, format!("{REFUSED} {bytes} bytes for {what}"))
     }
-    /// Of a failure that came as text, through candle, serde or a panic: `OutOfMemory` where that says so.
+    /// Creates an error for a failure that came as text: `OutOfMemory` if the text says so, else `otherwise`. Only for
+    /// candle's errors and panics, which lose all but their text on the way here. No file has a part in these texts, so
+    /// none can forge the status.
     pub fn failed(otherwise: Status, message: String) -> Self {
         let refused = message.contains(REFUSED);
         Self::new(if refused { Status::OutOfMemory } else { otherwise }, message)
     }
 }
 
-/// Room for `more` elements in `list`; `OutOfMemory` where the system refuses it.
+/// Reserves room for `more` elements in `list`. `OutOfMemory` if the system refuses it.
 pub fn reserve<T>(list: &mut Vec<T>, more: usize, what: &str) -> Result<()> {
     reserved(list.try_reserve(more), what, more.saturating_mul(size_of::<T>()))
 }
 
-/// As `reserve`, of what another collection's `try_reserve` said of `bytes` bytes.
+/// Like `reserve`, for the result of another collection's `try_reserve` of `bytes` bytes.
 pub fn reserved(
     made: std::result::Result<(), std::collections::TryReserveError>,
     what: &str,
@@ -109,7 +111,7 @@ pub fn reserved(
     made.map_err(|_| Error::out_of_memory(what, bytes))
 }
 
-/// Calls of `reserved` on this thread that are refused, for simulations.
+/// Refuses calls of `reserved` on this thread, for simulations.
 #[cfg(test)]
 pub mod refusals {
     use std::cell::Cell;
@@ -119,12 +121,12 @@ pub mod refusals {
         static COUNT: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// One is, after so many that are not; None: none.
+    /// Refuses one call after `calls` that are not refused. `None`: refuses none.
     pub fn refuse_after(calls: Option<u64>) {
         AFTER.set(calls);
     }
 
-    /// So many were.
+    /// Number of refused calls.
     pub fn count() -> u64 {
         COUNT.get()
     }
@@ -137,7 +139,7 @@ pub mod refusals {
     }
 }
 
-/// `message` with its control characters written out, and cut where it is too long.
+/// `message` with its control characters escaped, cut if it is too long.
 fn one_line(mut message: String) -> String {
     if message.len() > MAX_MESSAGE {
         message.truncate((0..=MAX_MESSAGE).rev().find(|&at| message.is_char_boundary(at)).unwrap_or(0));
@@ -172,7 +174,7 @@ mod tests {
     fn a_refused_allocation_keeps_its_status_as_text() {
         let refused = Error::out_of_memory("a list", 8);
         assert_eq!(Error::failed(Status::Internal, format!("add: {refused}")).status, Status::OutOfMemory);
-        assert_eq!(Error::failed(Status::BadModel, "a comma is missing".into()).status, Status::BadModel);
+        assert_eq!(Error::failed(Status::Internal, "a shape is wrong".into()).status, Status::Internal);
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! How a process knows that it is the child of one that had engines: no thread of ours crosses a fork.
+//! Detects that a process is the forked child of one that had engines: our threads do not survive a fork.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// Locks that a fork holds, so that the child finds them free and what they guard whole.
+/// Locks that are held during a fork, so that the child finds them free and the guarded data consistent.
 pub trait Held: Sync {
     fn take(&self);
     fn give(&self);
@@ -13,12 +13,13 @@ pub trait Held: Sync {
 
 static HELD: AtomicPtr<&'static dyn Held> = AtomicPtr::new(std::ptr::null_mut());
 thread_local! {
-    /// Whether this thread's fork has taken `HELD`, which may be set between its handlers; they may be registered twice.
+    /// Whether this thread's fork has taken `HELD`. It may be set between the handlers of a fork, and the handlers
+    /// may be registered twice.
     static TAKEN: Cell<bool> = const { Cell::new(false) };
 }
 
 fn held() -> Option<&'static dyn Held> {
-    // SAFETY: NULL, or what `hold` leaked.
+    // SAFETY: NULL, or a pointer that `hold` leaked.
     unsafe { HELD.load(Ordering::Acquire).as_ref().copied() }
 }
 
@@ -42,28 +43,28 @@ extern "C" fn in_child() {
     in_parent();
 }
 
-/// Grows by one in each forked child; engines remember the value they were made under.
+/// A number that grows by one in each forked child. Engines remember the value at their creation.
 pub fn generation() -> u32 {
-    // Never a lock that waits: a child of a thread that is here would wait for good.
+    // Not a lock that waits: the child of a fork during this call would wait forever.
     static REGISTERED: AtomicBool = AtomicBool::new(false);
-    // Read first: every call comes here, and a write would pass the line from core to core.
+    // Reads first: this is called often, and a write would move the cache line from core to core.
     if !REGISTERED.load(Ordering::Acquire) {
-        // SAFETY: the handlers live as long as this object: glibc drops those of an object that dlclose unloads. Failing
-        // (no memory) leaves forks undetected.
+        // SAFETY: the handlers live as long as this object, because glibc drops the handlers of an object that
+        // dlclose unloads. If registration fails (no memory), forks go undetected.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
         REGISTERED.store(true, Ordering::Release);
     }
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// From now on forks hold `held`. The first call counts.
+/// Makes forks hold `held` from now on. Only the first call has an effect.
 pub fn hold(held: &'static dyn Held) {
     generation();
     if HELD.load(Ordering::Acquire).is_null() {
         let new = Box::into_raw(Box::new(held));
         let null = std::ptr::null_mut();
         if HELD.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: nobody else has seen it.
+            // SAFETY: no other thread has seen the pointer.
             drop(unsafe { Box::from_raw(new) });
         }
     }

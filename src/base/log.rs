@@ -1,12 +1,12 @@
-//! Levels of the log. Their numbers are the C API's.
+//! Log levels. Their numbers are those of the C API.
 
-/// No log.
+/// No messages.
 pub const OFF: i32 = 0;
-/// A failure of the engine or of a request that the caller did not cause.
+/// Failures of the engine or of a request that the caller did not cause.
 pub const ERROR: i32 = 1;
-/// Something is not as it should be, and how the engine goes on.
+/// Irregularities, and how the engine continues in spite of them.
 pub const WARN: i32 = 2;
-/// What happens: loading, start, shutdown.
+/// Normal events: loading, start, shutdown.
 pub const INFO: i32 = 3;
-/// Detail for work on the engine.
+/// Details for developers of the engine.
 pub const DEBUG: i32 = 4;

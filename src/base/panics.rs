@@ -1,4 +1,4 @@
-//! Panics become errors. Nothing is printed: the hook keeps the text for whoever catches it.
+//! Turns panics into errors. Nothing is printed: the hook keeps the text for `catch`.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};
@@ -9,7 +9,8 @@ thread_local! {
     static TEXT: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Two threads that come here at once install it twice, which does no harm; a lock would outlive a fork.
+/// Threads that call this at the same time may install the hook twice, which does no harm. A lock could stay held
+/// after a fork.
 fn install_hook() {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if INSTALLED.load(Ordering::Acquire) {
@@ -26,17 +27,17 @@ fn install_hook() {
     INSTALLED.store(true, Ordering::Release);
 }
 
-/// Runs `f`; a panic in it comes back as its message with file and line.
+/// Runs `f`. If it panics, returns the message with file and line.
 pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     install_hook();
     DEPTH.set(DEPTH.get() + 1);
-    // What `f` leaves behind is dropped or marked failed by the caller.
+    // The caller drops the state that `f` leaves, or marks it as failed.
     let result = catch_unwind(AssertUnwindSafe(f));
     DEPTH.set(DEPTH.get() - 1);
     result.map_err(|_| TEXT.with(|slot| std::mem::take(&mut *slot.borrow_mut())))
 }
 
-/// Carries a panic caught on another thread on, with its text, without running the hook again.
+/// Continues a panic that was caught on another thread, with its text and without running the hook again.
 pub fn resume(text: String) -> ! {
     TEXT.with(|slot| *slot.borrow_mut() = text);
     resume_unwind(Box::new(()))

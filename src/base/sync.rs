@@ -1,8 +1,9 @@
-//! The primitives that cross threads, swapped for loom's under `--cfg loom`.
+//! The synchronization primitives, replaced by loom's under `--cfg loom`.
 //!
-//! On Linux the standard library's locks are futexes: a lock is one word of its owner's memory, and no table of the
-//! process knows who waits. So a forked child, which has none of the parent's threads, can make locks of its own
-//! (`base::fork`); parking_lot's parking table and pthread's condition variables do not survive a fork.
+//! On Linux, the standard library's locks are futexes. Such a lock is one word in its owner's memory, and no table of
+//! the process lists the waiting threads. So a forked child, which has none of the parent's threads, can create locks
+//! of its own (`base::fork`). In contrast, parking_lot's parking table and pthread's condition variables do not
+//! survive a fork.
 
 #[cfg(loom)]
 pub use loom::sync::Arc;
@@ -18,7 +19,7 @@ pub use imp::MutexGuard;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// A mutex without poisoning: who panics under a lock fails its own request, not all others.
+/// A mutex without poisoning: a panic under the lock fails its own request, not all others.
 #[derive(Default)]
 pub struct Mutex<T>(imp::Mutex<T>);
 
@@ -48,7 +49,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A condition variable. A notification is a system call: callers know by their own state that somebody waits.
+/// A condition variable. Each notification is a system call, so callers keep track of whether anybody waits.
 pub struct Condvar(imp::Condvar);
 
 impl Condvar {
@@ -69,7 +70,7 @@ impl Condvar {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// May return early. Loom has no time: a timed wait is an untimed one there.
+    /// May return early. Loom has no time, so a timed wait is an untimed one there.
     pub fn wait_for<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> MutexGuard<'a, T> {
         #[cfg(loom)]
         return {

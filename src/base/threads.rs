@@ -1,14 +1,14 @@
-//! Threads that a host never notices: named, and deaf to its signals.
+//! Threads that do not disturb a host: they have names, and block all signals.
 
 use super::{Error, Result, Status, panics};
 use std::thread::{Builder, JoinHandle};
 
-/// Starts a thread with every signal blocked, so that the host's handlers run on the host's threads.
+/// Starts a thread with all signals blocked, so that the host's signal handlers run on the host's threads.
 pub fn spawn<F: FnOnce() + Send + 'static>(name: String, f: F) -> Result<JoinHandle<()>> {
     start(Builder::new(), name, f)
 }
 
-/// As `spawn`, with a stack of `bytes`.
+/// Like `spawn`, with a stack of `bytes` bytes.
 pub fn spawn_on_stack<F: FnOnce() + Send + 'static>(
     name: String,
     bytes: usize,
@@ -17,8 +17,8 @@ pub fn spawn_on_stack<F: FnOnce() + Send + 'static>(
     start(Builder::new().stack_size(bytes), name, f)
 }
 
-/// Runs `f` on a thread with a stack of `bytes` and waits for it: for recursion that a host's thread may have no room
-/// for. `Internal` where it panics.
+/// Runs `f` on a thread with a stack of `bytes` bytes and waits for it. For recursion that may be too deep for a
+/// host's thread. `Internal` if `f` panics.
 pub fn run_on_stack<T, F>(name: &str, bytes: usize, f: F) -> Result<T>
 where
     T: Send,
@@ -41,13 +41,13 @@ fn not_started(name: &str, error: &std::io::Error) -> Error {
     Error::new(Status::OutOfMemory, format!("could not start thread {name}: {error}"))
 }
 
-/// What `spawn` starts has every signal blocked.
+/// Calls `spawn` such that the thread that it starts has all signals blocked.
 fn deaf<T>(spawn: impl FnOnce() -> T) -> T {
     // Miri has no signals.
     #[cfg(miri)]
     let handle = spawn();
     // SAFETY: sigset_t is plain data that sigfillset and pthread_sigmask fill before it is read; the mask of the
-    // calling thread is put back right after the new thread has inherited the full one.
+    // calling thread is restored right after the new thread has inherited the full one.
     #[cfg(not(miri))]
     let handle = unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();

@@ -1,6 +1,6 @@
 //! Writes a Hugging Face folder as one GGUF file.
 //!
-//! `bn-convert --help` says how.
+//! `bn-convert --help` explains the arguments.
 
 use bn_engine::base::{Error, Result};
 use bn_engine::kernels::{DType, Pool};
@@ -79,7 +79,7 @@ fn convert(job: &Job) -> Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let pool = Pool::new(threads)?;
     let terminal = stderr().is_terminal();
-    // What goes to stderr is worth no failure.
+    // Output to stderr must not cause a failure.
     let result = export(&files, job.types, pairs, &pool, out, &mut |fraction, name| {
         if terminal {
             let _ = write!(stderr(), "\r\x1b[K{:3.0}% {name}", 100.0 * fraction);

@@ -1,5 +1,5 @@
-//! Paged KV bookkeeping: which blocks are held, which are cached by content, and their size. The tensors are
-//! `ops::KvCache`.
+//! Bookkeeping of paged KV: blocks that are held, blocks that are cached by content, and their size. The tensors are
+//! in `ops::KvCache`.
 
 mod pool;
 mod prefix;
@@ -11,8 +11,8 @@ use crate::base::{Error, Result};
 use crate::kernels::attention::KvType;
 use crate::model::KvShape;
 
-/// Bytes of K and V that one block of `block_size` tokens (whole tiles) takes over all layers; 0 for a model
-/// without KV. An error where that passes 64 bits.
+/// Bytes of K and V of one block of `block_size` tokens (whole tiles) in all layers; 0 for a model without KV.
+/// `BadModel` if the number overflows 64 bits.
 pub fn bytes_per_block(shape: KvShape, kind: KvType, block_size: usize) -> Result<u64> {
     let layer = shape.layout(kind, 1, block_size).block_bytes();
     layer.and_then(|bytes| (bytes as u64).checked_mul(shape.layers as u64)).ok_or_else(|| {
@@ -23,7 +23,7 @@ pub fn bytes_per_block(shape: KvShape, kind: KvType, block_size: usize) -> Resul
     })
 }
 
-/// Blocks of `block_size` tokens that hold `positions` tokens.
+/// Number of blocks of `block_size` tokens for `positions` positions.
 pub fn blocks_for(positions: u64, block_size: u32) -> u64 {
     positions.div_ceil(u64::from(block_size))
 }

@@ -1,26 +1,27 @@
-//! The block pool: which blocks are free, which are held and how often, and which are idle: held by nobody, with contents
-//! that may be wanted again.
+//! The block pool. A block is free, held by a number of holders, or idle: it has no holder, but its contents
+//! may be reused.
 
 use crate::base::{Error, Result};
 
-/// The blocks of one sequence in order of position: position p lies in `table[p / block_size]`.
+/// The blocks of one sequence in order of positions: position p is in `table[p / block_size]`.
 pub type BlockTable = Vec<u32>;
 
-/// No block.
+/// Stands for no block.
 pub const NONE: u32 = u32::MAX;
-/// A link of a block that is not idle.
+/// Link of a block that is not idle.
 const UNLINKED: u32 = u32::MAX - 1;
 
-/// Reference-counted blocks `0..total`. Allocates nothing after `new`.
+/// Reference-counted blocks `0..total`. Allocates no memory after `new`.
 ///
-/// Holding a block that is not one's own would mix two requests' texts, so a release of a block that nobody holds panics
-/// at once (the step loop's guard turns that into a dead engine, not into a wrong answer).
+/// A request that held another's block would mix the texts of the two. So releasing a block without holders
+/// panics at once. The step loop's guard turns the panic into a dead engine instead of a wrong answer.
 pub struct BlockPool {
-    /// Holders of each block.
+    /// Number of holders of each block.
     refs: Vec<u32>,
-    /// A stack: what was freed last is warmest in the caches.
+    /// A stack, because the block that was freed last is most likely still in the CPU's caches.
     free: Vec<u32>,
-    /// The idle blocks, least recently used first: (previous, next) of each, `UNLINKED` where it is not idle.
+    /// List of the idle blocks, least recently used first: (previous, next) of each block, `UNLINKED` if it is not
+    /// idle.
     links: Vec<(u32, u32)>,
     head: u32,
     tail: u32,
@@ -41,8 +42,8 @@ impl BlockPool {
         Ok(Self { refs, free, links, head: NONE, tail: NONE, idle: 0 })
     }
 
-    /// A block with one holder: a free one, else the least recently used idle one (true), whose contents are lost with
-    /// this. None where all are held.
+    /// Takes a block, which then has one holder: a free one, or else the least recently used idle one (true), whose
+    /// contents are lost. `None` if all blocks are held.
     pub fn take(&mut self) -> Option<(u32, bool)> {
         let (block, idle) = match self.free.pop() {
             Some(block) => (block, false),
@@ -56,7 +57,7 @@ impl BlockPool {
         Some((block, idle))
     }
 
-    /// One more holder of a held or idle block.
+    /// Adds a holder to a held or idle block.
     pub fn retain(&mut self, block: u32) {
         if self.refs[block as usize] == 0 {
             assert!(self.is_idle(block), "retain of the free KV block {block}");
@@ -65,7 +66,7 @@ impl BlockPool {
         self.refs[block as usize] += 1;
     }
 
-    /// One holder less; without any the block is idle, where its contents are to be `kept`, else free.
+    /// Removes a holder. A block without holders becomes idle if its contents are to be `kept`, else free.
     pub fn release(&mut self, block: u32, kept: bool) {
         let refs = &mut self.refs[block as usize];
         assert!(*refs > 0, "release of the KV block {block}, which nobody holds");
@@ -77,7 +78,7 @@ impl BlockPool {
         }
     }
 
-    /// Makes an idle block free.
+    /// Frees an idle block.
     pub fn forget(&mut self, block: u32) {
         self.unlink(block);
         self.free.push(block);
@@ -111,7 +112,7 @@ impl BlockPool {
         self.links[block as usize].0 != UNLINKED
     }
 
-    /// The idle block that `take` gives first.
+    /// The idle block that `take` would give first.
     pub fn least_recent(&self) -> Option<u32> {
         (self.head != NONE).then_some(self.head)
     }
@@ -124,12 +125,12 @@ impl BlockPool {
         self.idle
     }
 
-    /// Blocks that `take` can give: free and idle ones.
+    /// Number of blocks that `take` can give: free and idle ones.
     pub fn available(&self) -> usize {
         self.free.len() + self.idle
     }
 
-    /// Blocks that somebody holds.
+    /// Number of blocks that have holders.
     pub fn held(&self) -> usize {
         self.total() - self.available()
     }
@@ -138,7 +139,7 @@ impl BlockPool {
         self.refs[block as usize]
     }
 
-    /// Invariant 1: each block is free, idle or held, and only one of these. O(total).
+    /// Checks invariant 1: each block is exactly one of free, idle and held. Takes O(total).
     pub fn check(&self) -> Result<()> {
         let broken = |block: u32, what: &str| Err(Error::internal(format!("KV block {block} {what}")));
         let mut seen = vec![false; self.refs.len()];

@@ -1,61 +1,61 @@
-//! Blocks by content: a prompt that begins like an earlier one takes that one's blocks instead of computing them again.
+//! Blocks by content: a prompt that begins like an earlier one reuses its blocks instead of computing them again.
 //!
-//! A block's key chains over all tokens before it: `key(i) = XXH64(tokens of block i as little-endian u32, seed = key(i - 1))`,
-//! where `key(-1)` is the salt. Keys only find candidates: parents and tokens are compared, so that a collision costs a
-//! miss and never a wrong answer.
+//! A block's key covers all tokens before its end:
+//! `key(i) = XXH64(tokens of block i as little-endian u32, seed = key(i - 1))`, where `key(-1)` is the salt. Keys only find
+//! candidates. Parents and tokens are compared too, so a collision costs a miss, but never gives a wrong answer.
 //!
-//! Full blocks are shared by reference. A block that holds only part of what is wanted (its sequence ended there, or the
-//! contents differ from some position on) is copied, and the copy is continued.
+//! Full blocks are shared by reference. A block of which only the first positions match (because its sequence ended
+//! there, or its contents differ from some position on) is copied, and the copy is continued.
 //!
-//! Whoever holds a block of the index also holds its parent, and releases it later. So the least recently used block is
-//! always a leaf, and no block of the index outlives its parent there.
+//! A holder of an indexed block also holds its parent, and releases the parent later. So the least recently used
+//! block is always a leaf, and no block stays in the index longer than its parent.
 
 use super::pool::{BlockPool, BlockTable, NONE};
 use crate::base::{Error, Result};
 use std::collections::HashMap;
 use xxhash_rust::xxh64::xxh64;
 
-/// Siblings that a search for a partial block looks at, newest first.
+/// Number of siblings that a search for a partial block looks at, newest first.
 const SIBLINGS: usize = 32;
-/// Tokens of the largest block.
+/// Maximum number of tokens in a block.
 pub const MAX_BLOCK_SIZE: usize = 128;
 
-/// A block of the index.
+/// The entry of a block in the index.
 #[derive(Clone, Copy)]
 struct Node {
-    /// Positions whose contents are indexed, from the block's first on; 0: it is not in the index.
+    /// Number of indexed positions from the block's first on; 0 if it is not in the index.
     len: u32,
-    /// The block before it; `NONE` for a first one.
+    /// The block before it; `NONE` for a first block.
     parent: u32,
     salt: u64,
-    /// Chained up to its parent, and up to itself (where it is full).
+    /// Keys up to its parent, and up to its own end if it is full.
     parent_key: u64,
     key: u64,
-    /// Blocks with the same parent, newest first.
+    /// Neighbors in the list of blocks with the same parent, newest first.
     newer: u32,
     older: u32,
 }
 
 const ABSENT: Node = Node { len: 0, parent: NONE, salt: 0, parent_key: 0, key: 0, newer: NONE, older: NONE };
 
-/// Where in the tree of prefixes a block belongs.
+/// Place of a block in the tree of prefixes.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     pub salt: u64,
-    /// The indexed block before it; `NONE` for a first one.
+    /// The indexed block before it; `NONE` for a first block.
     pub parent: u32,
-    /// The key up to the parent; the salt for a first one.
+    /// The key up to the parent; the salt for a first block.
     pub parent_key: u64,
 }
 
-/// What `find` found.
+/// Result of `find`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Full blocks, which it appended to the table.
+    /// Number of full blocks, which were appended to the table.
     pub blocks: usize,
-    /// Of these, how many are idle: holding them makes as many less available.
+    /// Number of these that are idle. Holding them makes that many blocks unavailable.
     pub idle: usize,
-    /// A block whose first positions come next, and how many these are.
+    /// A block whose first positions match next, and the number of these positions.
     pub part: Option<(u32, u32)>,
 }
 
@@ -67,14 +67,14 @@ impl Found {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Blocks whose contents were given up for the room.
+    /// Blocks whose contents were dropped to reuse the block.
     pub evictions: u64,
-    /// Blocks that turned out to have been computed twice, and were merged.
+    /// Blocks that were computed twice, and merged.
     pub merged: u64,
 }
 
-/// A change of what the index has, for routers that send a prompt where its beginning is cached. Keys as in the module's
-/// comment.
+/// A change of the index, for routers that send a prompt to where its beginning is cached. Keys are those of the
+/// module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheEvent {
     Stored {
@@ -84,27 +84,27 @@ pub enum CacheEvent {
     Removed {
         key: u64,
     },
-    /// Nothing that was stored before counts any more: what is there follows.
+    /// All that was stored before is void. Events for all blocks in the index follow.
     Cleared,
 }
 
-/// All KV blocks of an engine, and their index. Allocates nothing after `new`.
+/// All KV blocks of an engine, and their index. Allocates no memory after `new`.
 pub struct PrefixCache {
     pool: BlockPool,
     block_size: usize,
     nodes: Vec<Node>,
-    /// `block_size` for each block.
+    /// `block_size` tokens for each block.
     tokens: Vec<u32>,
-    /// Full blocks by key.
+    /// Full blocks by their keys.
     full: HashMap<u64, u32>,
-    /// The newest child by its parent's key.
+    /// The newest child by the key of its parent.
     children: HashMap<u64, u32>,
     counts: CacheCounts,
-    /// Changes since the last `drain_events`; None: nobody wants to know.
+    /// Changes since the last `drain_events`; `None` if they are not logged.
     log: Option<Vec<CacheEvent>>,
 }
 
-/// The key that follows `previous` over a block's tokens.
+/// The key of a block with these `tokens` after the key `previous`.
 pub fn chain(previous: u64, tokens: &[u32]) -> u64 {
     let mut bytes = [0; 4 * MAX_BLOCK_SIZE];
     let chunks = bytes.chunks_exact_mut(4);
@@ -113,7 +113,7 @@ pub fn chain(previous: u64, tokens: &[u32]) -> u64 {
 }
 
 impl PrefixCache {
-    /// `block_size` is at most `MAX_BLOCK_SIZE`.
+    /// Creates a cache in which all blocks are free. `block_size` is at most `MAX_BLOCK_SIZE`.
     pub fn new(blocks: u32, block_size: u32) -> Result<Self> {
         let (count, size) = (blocks as usize, block_size as usize);
         if size == 0 || size > MAX_BLOCK_SIZE {
@@ -143,10 +143,11 @@ impl PrefixCache {
         })
     }
 
-    /// Bytes that the bookkeeping of a block takes, the pool's included.
+    /// Bytes of bookkeeping per block, including the pool's.
     pub fn block_bytes(block_size: usize) -> usize {
-        // Two hash tables of 17-byte entries with room for twice as many: entries that were removed take room until the
-        // table is half empty, where it is cleaned in place. At most seven eighths full, and at least half of that.
+        // Two hash tables of 17-byte entries with room for twice as many. Removed entries take room until the table
+        // is half empty, and then it is cleaned in place. Tables are at most seven eighths full, and at least half of
+        // that.
         16 + size_of::<Node>() + 4 * block_size + 2 * 80
     }
 
@@ -158,7 +159,7 @@ impl PrefixCache {
         self.counts
     }
 
-    /// A block with one holder and contents that nobody knows; None where all are held.
+    /// Takes a block with unknown contents, which then has one holder. `None` if all blocks are held.
     pub fn take(&mut self) -> Option<u32> {
         let (block, idle) = self.pool.take()?;
         if idle {
@@ -168,17 +169,17 @@ impl PrefixCache {
         Some(block)
     }
 
-    /// Positions of `block` that are in the index.
+    /// Number of positions of `block` that are in the index.
     pub fn indexed(&self, block: u32) -> u32 {
         self.nodes[block as usize].len
     }
 
-    /// One more holder for blocks that are held or in the index.
+    /// Adds a holder to blocks that are held or in the index.
     pub fn retain(&mut self, blocks: &[u32]) {
         blocks.iter().for_each(|&block| self.pool.retain(block));
     }
 
-    /// Releases a sequence's blocks, last first, and empties its table.
+    /// Releases a sequence's blocks, the last one first, and empties its table.
     pub fn release_all(&mut self, table: &mut BlockTable) {
         while let Some(block) = table.pop() {
             self.release(block);
@@ -189,7 +190,7 @@ impl PrefixCache {
         self.pool.release(block, self.nodes[block as usize].len > 0);
     }
 
-    /// The longest indexed prefix of at most `limit` positions of the sequence whose tokens are `token(position)`, and
+    /// Finds the longest indexed prefix, of at most `limit` positions, of the sequence with tokens `token(position)`,
     /// whose full blocks have `keys`. Appends the full blocks to `table` without holding them.
     pub fn find(
         &self,
@@ -218,7 +219,8 @@ impl PrefixCache {
         found
     }
 
-    /// The child of `place` that begins with the most of the tokens wanted, at most `most`.
+    /// Finds the child of `place` that shares the longest beginning, of at most `most` tokens, with block `index` of
+    /// the sequence.
     fn find_part(
         &self,
         place: Place,
@@ -248,7 +250,7 @@ impl PrefixCache {
         node.parent == place.parent && node.salt == place.salt && node.parent_key == place.parent_key
     }
 
-    /// How many of the first `most` tokens of `block` are those wanted in the block `index` of a sequence.
+    /// Number of leading tokens, of the first `most`, that `block` shares with block `index` of the sequence.
     fn common(&self, block: u32, index: usize, most: usize, token: &dyn Fn(u32) -> u32) -> usize {
         let known =
             &self.tokens[block as usize * self.block_size..][..self.nodes[block as usize].len as usize];
@@ -256,9 +258,9 @@ impl PrefixCache {
         known.iter().take(most).zip(first..).take_while(|&(&known, at)| known == token(at)).count()
     }
 
-    /// Puts a block that is held and full into the index. Returns the block that has these contents from now on, which
-    /// the caller holds instead: another one, where they were known already. None where the key belongs to other
-    /// contents: nothing that follows the block can be indexed.
+    /// Adds a full, held block to the index. Returns the block that has these contents from now on, which the caller
+    /// holds in its place: another one if they were known already. `None` if the key belongs to other contents; no
+    /// later block of the sequence can be indexed then.
     pub fn store(&mut self, block: u32, place: Place, tokens: &[u32], key: u64) -> Option<u32> {
         debug_assert_eq!(tokens.len(), self.block_size);
         let Some(&known) = self.full.get(&key) else {
@@ -282,8 +284,9 @@ impl PrefixCache {
         Some(known)
     }
 
-    /// Puts the first positions of a block that is held, and that its sequence may go on to fill, into the index; where
-    /// another block has them, only if they are to be there `twice`: that one may go before.
+    /// Adds the first positions of a held block, which its sequence may continue to fill, to the index. If
+    /// another block has the same positions, adds them only if `twice`, in case the other block is evicted
+    /// first.
     pub fn store_part(&mut self, block: u32, place: Place, tokens: &[u32], twice: bool) {
         debug_assert!(tokens.len() < self.block_size);
         let others = || {
@@ -313,7 +316,7 @@ impl PrefixCache {
             Node { len: tokens.len() as u32, parent, salt, parent_key, key: 0, newer: NONE, older };
     }
 
-    /// Takes a block out of the index.
+    /// Removes a block from the index.
     fn leave(&mut self, block: u32) {
         let node = std::mem::replace(&mut self.nodes[block as usize], ABSENT);
         if node.len == 0 {
@@ -338,7 +341,7 @@ impl PrefixCache {
         }
     }
 
-    /// Keeps up to `capacity` changes from now on.
+    /// Starts a log of up to `capacity` changes.
     pub fn log_events(&mut self, capacity: usize) -> Result<()> {
         let mut log = Vec::new();
         crate::base::reserve(&mut log, capacity, "events of the KV cache")?;
@@ -349,7 +352,7 @@ impl PrefixCache {
     fn tell(&mut self, event: CacheEvent) {
         if let Some(log) = &mut self.log {
             if log.len() == log.capacity() {
-                // Who missed something is told everything anew.
+                // Changes were lost, so the reader gets everything again.
                 log.clear();
                 log.push(CacheEvent::Cleared);
             } else if log.first() != Some(&CacheEvent::Cleared) {
@@ -358,7 +361,7 @@ impl PrefixCache {
         }
     }
 
-    /// The next `drain_events` begins anew.
+    /// Makes the next `drain_events` start over.
     pub fn tell_all_again(&mut self) {
         if let Some(log) = &mut self.log {
             log.clear();
@@ -366,7 +369,7 @@ impl PrefixCache {
         }
     }
 
-    /// Hands the changes since the last call to `sink`; where these were too many, all that is there.
+    /// Passes the changes since the last call to `sink`. If there were too many, passes the whole index instead.
     pub fn drain_events(&mut self, sink: &mut dyn FnMut(CacheEvent)) {
         let Some(log) = &mut self.log else { return };
         let all = log.first() == Some(&CacheEvent::Cleared);
@@ -381,7 +384,7 @@ impl PrefixCache {
         self.children.get(&key).is_some_and(|&child| self.nodes[child as usize].parent == block)
     }
 
-    /// Forgets the contents of every idle block.
+    /// Drops the contents of all idle blocks.
     pub fn clear(&mut self) {
         while let Some(block) = self.pool.least_recent() {
             self.leave(block);
@@ -390,8 +393,8 @@ impl PrefixCache {
         self.tell_all_again();
     }
 
-    /// Invariant 1, and that every block of the index can be found there, with a parent that is in it too and is held at
-    /// least as long. O(blocks); for tests.
+    /// Checks invariant 1, and that each block of the index can be found there, with a parent that is in the index
+    /// too and is held at least as long. Takes O(blocks); for tests.
     pub fn check(&self) -> Result<()> {
         self.pool.check()?;
         let broken = |block: usize, what: &str| Err(Error::internal(format!("KV block {block} {what}")));
@@ -440,5 +443,4 @@ impl PrefixCache {
 }
 
 #[cfg(test)]
-#[path = "prefix_tests.rs"]
 mod tests;

@@ -1,8 +1,8 @@
-//! llama.cpp's grammars (GBNF) as Lark.
+//! Translates llama.cpp's grammars (GBNF) to Lark.
 //!
-//! GBNF has no lexer; llguidance needs one to be fast. So each rule that does not lead to itself becomes a terminal, and
-//! so does each run of such parts within a recursive rule. Terminals match greedily: where one could end early for the
-//! sake of what follows, that way to match is lost. What comes always matches the grammar.
+//! GBNF has no lexer, but llguidance needs one to be fast. So each rule that is not recursive becomes a
+//! terminal, and so does each run of such parts within a recursive rule. Terminals match greedily: a
+//! derivation in which a terminal ends early is lost. Every output still matches the grammar.
 
 mod emit;
 mod parse;
@@ -17,14 +17,14 @@ enum Node {
         ranges: Vec<(char, char)>,
     },
     Any,
-    /// By its place in the list of rules.
+    /// A rule, by its index in the list of rules.
     Rule(usize),
     Seq(Vec<Node>),
     Or(Vec<Node>),
     Repeat(Box<Node>, u32, Option<u32>),
 }
 
-/// `Err` says what is wrong, and in which line.
+/// `Err` holds the reason and the line number.
 pub fn to_lark(text: &str) -> Parsed<String> {
     let rules = parse::rules(text)?;
     Ok(emit::lark(&rules))

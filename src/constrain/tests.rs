@@ -4,33 +4,54 @@ use crate::formats::Gguf;
 use crate::formats::gguf::writer::{self, Meta};
 use crate::text::Tokenizer;
 use std::borrow::Cow;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 pub static BYTES: LazyLock<Tokenizer> = LazyLock::new(|| Tokenizer::bytes().unwrap());
 static VOCABULARY: LazyVocabulary = LazyVocabulary::new();
 
-pub fn vocabulary() -> &'static Vocabulary {
-    VOCABULARY.get(Some(&BYTES), BYTES.vocab_size(), BYTES.end_tokens()).unwrap()
+pub fn vocabulary() -> &'static Arc<Vocabulary> {
+    VOCABULARY.get(Some(&BYTES), BYTES.vocab_size(), BYTES.end_tokens(), || None).unwrap()
+}
+
+pub fn grammars() -> Grammars {
+    Grammars::new(1, u64::MAX, || None)
 }
 
 pub fn guide(kind: ConstraintKind, text: &str) -> crate::base::Result<Guide> {
-    Grammars::new(1).guide(vocabulary(), &Constraint { kind, text: Cow::Borrowed(text) })
+    grammars().guide(vocabulary(), &plain(kind, text), u64::MAX, &uncounted)
 }
 
-/// Whether `text` is allowed byte by byte, and an end behind it.
-fn accepts(kind: ConstraintKind, grammar: &str, text: &str) -> bool {
-    let mut guide = guide(kind, grammar).unwrap();
+/// A constraint with the default options.
+pub fn plain(kind: ConstraintKind, text: &str) -> Constraint<'_> {
+    Constraint { kind, text: Cow::Borrowed(text), json: JsonOptions::default() }
+}
+
+/// Makes guides of a grammar that is compiled once.
+pub fn guides_of<'a>(
+    grammars: &'a Grammars,
+    kind: ConstraintKind,
+    text: &'a str,
+) -> crate::base::Result<impl Fn() -> Guide + use<'a>> {
+    let guide = move || grammars.guide(vocabulary(), &plain(kind, text), u64::MAX, &uncounted);
+    guide().map(|_| move || guide().unwrap())
+}
+
+/// Returns true if `text` is allowed byte by byte, and an end after it.
+pub fn matches(guide: &mut Guide, text: &str) -> crate::base::Result<bool> {
     let allows = |guide: &mut Guide, token: u32| {
-        let mask = guide.mask().unwrap();
-        mask.bits()[token as usize / 32] >> (token % 32) & 1 == 1
+        guide.mask().map(|mask| mask.bits()[token as usize / 32] >> (token % 32) & 1 == 1)
     };
     for byte in text.bytes() {
-        if !allows(&mut guide, byte.into()) {
-            return false;
+        if !allows(guide, byte.into())? {
+            return Ok(false);
         }
-        guide.push(byte.into()).unwrap();
+        guide.push(byte.into())?;
     }
-    allows(&mut guide, 256)
+    allows(guide, 256)
+}
+
+fn accepts(kind: ConstraintKind, grammar: &str, text: &str) -> bool {
+    matches(&mut guide(kind, grammar).unwrap(), text).unwrap()
 }
 
 #[test]
@@ -39,7 +60,7 @@ fn what_a_grammar_says_is_allowed_and_nothing_else() {
     let schema = r#"{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false}"#;
     let sum = "root ::= term (\"+\" term)*\nterm ::= \"(\" root \")\" | [0-9]+";
     for (kind, grammar, good, bad) in [
-        (JsonSchema, schema, r#"{ "a" : 17 }"#, r#"{"a":"b"}"#),
+        (JsonSchema, schema, "{\n  \"a\": 17\n}", r#"{"a":"b"}"#),
         (JsonSchema, schema, r#"{"a":17}"#, r#"{}"#),
         (JsonObject, "", r#"{"x": [1, null, {"y": 2}]}"#, "[1]"),
         (Regex, "a{2,3}(b|c/)", "aac/", "aaaab"),
@@ -52,7 +73,70 @@ fn what_a_grammar_says_is_allowed_and_nothing_else() {
     }
 }
 
-/// Named tokens stand for no text: a text that is written like one is not one.
+/// Texts, and whether each is accepted with tight, compact and flexible white space.
+#[test]
+fn white_space_is_what_printers_write_and_no_more() {
+    let schema =
+        r#"{"type":"object","properties":{"a":{"type":"array"},"b":{}},"additionalProperties":false}"#;
+    let none = r#"{"x-guidance":{"whitespace_flexible":false},"type":"object"}"#;
+    let loose = "{ \"a\" : [ ] }";
+    for (text, wanted) in [
+        (r#"{"a":[1,2],"b":{}}"#, [true, true, true]),
+        (r#"{"a": [1, 2], "b": {}}"#, [true, false, true]),
+        ("{\n  \"a\": [\n    1,\n    2\n  ],\n  \"b\": {}\n}", [true, false, true]),
+        ("{\n\t\"a\": []\n}", [true, false, true]),
+        (loose, [false, false, true]),
+        (r#"{  "a": []}"#, [false, false, true]),
+        (r#"{"a":  []}"#, [false, false, true]),
+        ("{\n\n\"a\": []}", [false, false, true]),
+        ("{\r\n\"a\": []}", [false, false, true]),
+        ("{\n \t\"a\": []}", [false, false, true]),
+        (&format!("{{\n{}\"a\": []}}", " ".repeat(32)), [true, false, false]),
+        (&format!("{{\n{}\"a\": []}}", " ".repeat(33)), [false; 3]),
+        (&format!("{{{}\"a\": []}}", " ".repeat(30)), [false, false, true]),
+    ] {
+        let spaces = [WhiteSpace::Tight, WhiteSpace::Compact, WhiteSpace::Flexible];
+        for (white_space, wanted) in spaces.into_iter().zip(wanted) {
+            let json = JsonOptions { white_space, ..Default::default() };
+            let of = |kind, schema| {
+                let constraint = Constraint { kind, text: Cow::Borrowed(schema), json };
+                matches(&mut grammars().guide(vocabulary(), &constraint, u64::MAX, &uncounted).unwrap(), text)
+                    .unwrap()
+            };
+            let lark = format!("// %json {{}}\nstart: %json {schema}");
+            assert_eq!(of(ConstraintKind::JsonSchema, schema), wanted, "{text} {white_space:?}");
+            assert_eq!(of(ConstraintKind::Lark, &lark), wanted, "{text} {white_space:?} in a grammar");
+            assert_eq!(of(ConstraintKind::JsonObject, ""), wanted, "{text} {white_space:?} without a schema");
+            let compact = !text.contains([' ', '\n']);
+            assert_eq!(of(ConstraintKind::JsonSchema, none), compact, "{text}: the schema says");
+        }
+    }
+}
+
+/// Set by the request's option, or by the schema, which takes precedence.
+#[test]
+fn formats_that_are_not_known_are_refused_or_ignored() {
+    let schema = |guidance: &str| format!(r#"{{"type":"string","format":"of no name"{guidance}}}"#);
+    let says = |what: &str| schema(&format!(r#","x-guidance":{{"unknown_formats":"{what}"}}"#));
+    for (text, any_format, wanted) in [
+        (schema(""), false, "the format of no name is not known"),
+        (schema(""), true, ""),
+        (says("ignore"), false, ""),
+        (says("refuse"), true, "the format of no name is not known"),
+        (says("drop"), true, "not \"ignore\" or \"refuse\""),
+    ] {
+        let json = JsonOptions { any_format, ..Default::default() };
+        let constraint = Constraint { kind: ConstraintKind::JsonSchema, text: text.as_str().into(), json };
+        match grammars().guide(vocabulary(), &constraint, u64::MAX, &uncounted) {
+            Ok(mut guide) => assert!(wanted.is_empty() && matches(&mut guide, "\"x\"").unwrap(), "{text}"),
+            Err(error) => {
+                assert!(!wanted.is_empty() && error.message.contains(wanted), "{text}: {error}");
+            }
+        }
+    }
+}
+
+/// Named tokens stand for no text: text spelled like a token's name does not match it.
 #[test]
 fn grammars_name_control_tokens() {
     let pair = |key: &str, value: Meta| (format!("tokenizer.ggml.{key}"), value);
@@ -70,10 +154,10 @@ fn grammars_name_control_tokens() {
     let tokenizer = Tokenizer::from_gguf(&gguf, &|_| {}).unwrap().unwrap();
     let lazy = LazyVocabulary::new();
     // The model has more tokens than its tokenizer.
-    let vocabulary = lazy.get(Some(&tokenizer), 300, tokenizer.end_tokens()).unwrap();
+    let vocabulary = lazy.get(Some(&tokenizer), 300, tokenizer.end_tokens(), || None).unwrap();
     let text = "start: /[a-z<|>]*/ <|call|> %json {\"const\": 7} <[4]>";
-    let constraint = Constraint { kind: ConstraintKind::Lark, text: Cow::Borrowed(text) };
-    let mut guide = Grammars::new(1).guide(vocabulary, &constraint).unwrap();
+    let constraint = plain(ConstraintKind::Lark, text);
+    let mut guide = grammars().guide(vocabulary, &constraint, u64::MAX, &uncounted).unwrap();
     let byte = |byte: u8| 5 + u32::from(byte);
     let allowed = |guide: &mut Guide, token: u32| {
         guide.mask().unwrap().bits()[token as usize / 32] >> (token % 32) & 1 == 1
@@ -95,7 +179,7 @@ fn grammars_name_control_tokens() {
 fn a_model_without_ends_or_tokenizer_has_no_constraints() {
     let lazy = LazyVocabulary::new();
     for (tokenizer, what) in [(Some(&*BYTES), "no end token"), (None, "no tokenizer")] {
-        let error = lazy.get(tokenizer, BYTES.vocab_size(), &[]).err().unwrap();
+        let error = lazy.get(tokenizer, BYTES.vocab_size(), &[], || None).err().unwrap();
         assert!(error.status == crate::base::Status::Unsupported && error.message.contains(what), "{error}");
     }
 }
@@ -103,9 +187,9 @@ fn a_model_without_ends_or_tokenizer_has_no_constraints() {
 #[test]
 fn a_request_that_needs_too_many_steps_fails_alone() {
     let text = "start: \"p\" A{0,1000} | \"q\" /[a-z]/ start\nA: B{0,1000}\nB: C{0,1000}\nC: \"x\" | \"y\"";
-    let constraint = Constraint { kind: ConstraintKind::Lark, text: Cow::Borrowed(text) };
-    let grammars = Grammars::new(1);
-    let guide = || grammars.guide(vocabulary(), &constraint).unwrap();
+    let constraint = plain(ConstraintKind::Lark, text);
+    let grammars = grammars();
+    let guide = || grammars.guide(vocabulary(), &constraint, u64::MAX, &uncounted).unwrap();
     let push = |guide: &mut Guide, byte: u8| guide.push(byte.into());
     let (mut greedy, mut modest) = (guide(), guide());
     push(&mut modest, b'q').unwrap();
@@ -120,7 +204,7 @@ fn a_request_that_needs_too_many_steps_fails_alone() {
         push(&mut modest, byte).unwrap();
         modest.mask().unwrap();
     }
-    // Those that come get a lexer that has not failed.
+    // New requests get a lexer that has not failed.
     push(&mut guide(), b'q').unwrap();
     assert_eq!(grammars.totals().compiled.load(std::sync::atomic::Ordering::Relaxed), 2);
 }

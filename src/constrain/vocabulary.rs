@@ -1,7 +1,7 @@
-//! A model's tokens as llguidance wants them: a trie of their bytes, made once for a loaded model.
+//! A model's tokens in llguidance's form: a trie of their bytes, made once per loaded model.
 
 use super::compile::STACK;
-use crate::base::{Error, Result, panics, threads};
+use crate::base::{Error, Result, Status, panics, threads};
 use crate::text::Tokenizer;
 use llguidance::ParserFactory;
 use llguidance::api::ParserLimits;
@@ -10,10 +10,14 @@ use llguidance::toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, Tok
 use once_cell::race::OnceBox;
 use std::sync::Arc;
 
-/// Longer tokens are never allowed: the trie's depth is bounded.
+/// Longer tokens are never allowed, which bounds the trie's depth.
 const LONGEST: usize = 1000;
 
-/// Steps of a lexer and a parser, each per mask, and how large they may become. A mask that needs more fails its request.
+/// Peak bytes per token while the trie is made; it keeps some 500.
+const TOKEN_BYTES: u64 = 1500;
+
+/// Limits on the steps of lexer and parser per mask, and on their sizes. A mask that exceeds one fails its
+/// request.
 fn limits() -> ParserLimits {
     ParserLimits {
         max_items_in_row: 2000,
@@ -40,20 +44,20 @@ impl TokenizerEnv for Tokens {
         self.trie.greedy_tokenize(text)
     }
 
-    /// So every way to spell a text in tokens is allowed, and no token is forced.
+    /// False allows every tokenization of a text and forces no token.
     fn tokenize_is_canonical(&self) -> bool {
         false
     }
 }
 
-/// What grammars of a model share.
+/// State shared by all grammars of a model.
 pub struct Vocabulary {
     pub(super) factory: ParserFactory,
 }
 
 impl Vocabulary {
-    /// `vocab_size` is the model's; `ends` are the tokens that end an output. `Unsupported` where there are none, or
-    /// where the tokens do not fit in a trie.
+    /// `vocab_size` is the model's; `ends` are the tokens that end an output. Fails with `Unsupported` if
+    /// there are none, or if the tokens do not fit in a trie.
     fn new(tokenizer: &Tokenizer, vocab_size: usize, ends: &[u32]) -> Result<Self> {
         let ends: Vec<u32> = ends.iter().copied().filter(|&end| (end as usize) < vocab_size).collect();
         let Some(&first) = ends.first() else {
@@ -77,7 +81,8 @@ impl Vocabulary {
     }
 }
 
-/// A token's bytes. Behind a marker that no text has, the name of a control token: grammars name it `<name>`.
+/// A token's bytes. For a control token, a marker that occurs in no text, then its name: grammars write it
+/// `<name>`.
 fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     let text = tokenizer.token_bytes(id).unwrap_or_default();
     let name = if text.is_empty() { tokenizer.token_piece(id).unwrap_or_default() } else { b"" };
@@ -90,21 +95,36 @@ fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     if bytes.len() < LONGEST { all.collect() } else { Vec::new() }
 }
 
-/// A model's vocabulary, from the first request that needs it. Threads that come at once may make it twice, and no fork
-/// finds it locked.
+/// A model's vocabulary, made by the first request that needs it. Concurrent callers may make it twice; in
+/// return, a fork never finds it locked.
 #[derive(Default)]
-pub struct LazyVocabulary(OnceBox<Vocabulary>);
+pub struct LazyVocabulary(OnceBox<Arc<Vocabulary>>);
 
 impl LazyVocabulary {
     pub const fn new() -> Self {
         Self(OnceBox::new())
     }
 
-    /// As `Vocabulary::new`; the arguments are those of the model that this belongs to.
-    pub fn get(&self, tokenizer: Option<&Tokenizer>, vocab_size: usize, ends: &[u32]) -> Result<&Vocabulary> {
+    /// As `Vocabulary::new`; all calls must pass the same model's arguments. `room` returns how many bytes
+    /// this process may still allocate, if known. Fails with `OutOfMemory` if making the vocabulary may take
+    /// more.
+    pub fn get(
+        &self,
+        tokenizer: Option<&Tokenizer>,
+        vocab_size: usize,
+        ends: &[u32],
+        room: fn() -> Option<u64>,
+    ) -> Result<&Arc<Vocabulary>> {
         let Some(tokenizer) = tokenizer else {
             return Err(Error::unsupported("constraint: the model has no tokenizer"));
         };
-        self.0.get_or_try_init(|| Vocabulary::new(tokenizer, vocab_size, ends).map(Box::new))
+        self.0.get_or_try_init(|| {
+            let bytes = vocab_size as u64 * TOKEN_BYTES;
+            if room().is_some_and(|room| room < bytes) {
+                let message = format!("constraint: a trie of {vocab_size} tokens may take {bytes} bytes");
+                return Err(Error::new(Status::OutOfMemory, message));
+            }
+            Vocabulary::new(tokenizer, vocab_size, ends).map(Arc::new).map(Box::new)
+        })
     }
 }

@@ -1,9 +1,10 @@
-//! The functions of the CUDA driver API that we use. cuda.h of CUDA 12.0 and of 13.0 declare them alike.
+//! The functions of the CUDA driver API that we use. The headers (cuda.h) of CUDA 12.0 and 13.0 declare them in the
+//! same way.
 
 use crate::base::{Error, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
-/// CUresult: a number, as a newer driver may return one that no enumeration of ours has.
+/// CUresult, as a plain number: a newer driver may return a code that an enumeration of ours lacks.
 pub type Code = c_int;
 
 pub const SUCCESS: Code = 0;
@@ -12,25 +13,27 @@ pub const NOT_READY: Code = 600;
 
 /// A pointer on the device (CUdeviceptr).
 pub type Address = u64;
-/// CUcontext, CUstream, CUevent, CUgraph, CUgraphExec, CUmodule and CUfunction: pointers that only the driver looks behind.
+/// CUcontext, CUstream, CUevent, CUgraph, CUgraphExec, CUmodule and CUfunction: opaque pointers of the driver.
 pub type Handle = *mut c_void;
 
 macro_rules! functions {
     ($($name:ident = $symbol:literal ($($arg:ty),*);)*) => {
-        /// The driver, opened for good.
+        /// The driver's functions. The library is never closed.
         pub struct Driver {
-            /// It is the one that tests run on (`cuda/emulation`), which has our kernels itself and reads no image.
+            /// Whether this is the emulated driver of the tests (`cuda/emulation`), which contains our kernels and
+            /// reads no image.
             pub emulates: bool,
             $(pub(super) $name: unsafe extern "C" fn($($arg),*) -> Code,)*
         }
 
         impl Driver {
-            /// Opens the driver's library. `Unsupported` where there is none, or where it is too old for a function.
+            /// Opens the driver's library. `Unsupported` if there is none, or if it is too old to have all functions.
             pub fn open(library: &str) -> Result<Self> {
                 let library = Library::open(library)?;
                 Ok(Self {
                     emulates: library.symbol(c"bn_emulated_live").is_ok(),
-                    // SAFETY: the symbols have these types in cuda.h, whose suffixes (_v2) stand for them for good.
+                    // SAFETY: cuda.h declares the symbols with these types, and a symbol with its suffix (_v2) never
+                    // changes its type.
                     $($name: unsafe {
                         std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($arg),*) -> Code>(
                             library.symbol($symbol)?,
@@ -91,25 +94,25 @@ functions! {
 }
 
 impl Driver {
-    /// The driver that this machine has.
+    /// Opens this machine's driver.
     pub fn of_machine() -> Result<Self> {
         Self::open("libcuda.so.1")
     }
 
-    /// The name of `code`, as CUDA_ERROR_OUT_OF_MEMORY.
+    /// The name of `code`, such as CUDA_ERROR_OUT_OF_MEMORY.
     pub(super) fn name_of(&self, code: Code) -> String {
         let mut name = std::ptr::null();
-        // SAFETY: the driver writes a pointer to a constant, or refuses the number.
+        // SAFETY: the driver writes a pointer to a constant, or returns an error for an unknown number.
         let known = unsafe { (self.error_name)(code, &mut name) } == SUCCESS && !name.is_null();
         match known {
-            // SAFETY: it ends with a NUL and stays.
+            // SAFETY: it ends with a NUL and is never freed.
             true => unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned(),
             false => format!("CUDA error {code}"),
         }
     }
 }
 
-/// Never closed: the driver has threads of its own.
+/// A library that is never closed, because the driver has threads of its own.
 struct Library {
     handle: Handle,
     name: String,
@@ -118,7 +121,7 @@ struct Library {
 impl Library {
     fn open(name: &str) -> Result<Self> {
         let path = CString::new(name).map_err(|_| Error::invalid("a library's name holds a NUL"))?;
-        // SAFETY: a terminated name; what the library does when it is loaded is the system's concern.
+        // SAFETY: a terminated name; the system vouches for the code that the library runs when it is loaded.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
             return Err(Error::unsupported(format!("no NVIDIA driver: {}", last_error())));
@@ -138,7 +141,7 @@ impl Library {
 }
 
 fn last_error() -> String {
-    // SAFETY: dlerror gives NULL or a text that stays until this thread's next call.
+    // SAFETY: dlerror returns NULL or a text that stays until this thread's next call.
     unsafe {
         let text = libc::dlerror();
         if text.is_null() { "unknown".into() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }

@@ -1,4 +1,4 @@
-//! What a stream was given, kept to be given again by one call.
+//! Graphs: work that was given to a stream, recorded to be given again by one call.
 
 use super::driver::Handle;
 use super::open::Device;
@@ -8,15 +8,15 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: what other threads call meanwhile is their own concern.
+/// CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: calls of other threads do not disturb a capture.
 const OF_THREAD: i32 = 1;
 
-/// While it lives, what its stream is given is recorded, not done. Calls of the same thread that would wait, or that allocate
-/// or free, fail then, and `end` after them.
+/// While it lives, the work that its stream is given is recorded and does not run. Calls of this thread that would
+/// wait, allocate or free fail during a capture, and then `end` fails too.
 pub struct Capture<'a> {
     stream: &'a Stream,
     open: bool,
-    /// The thread that began it ends it.
+    /// The thread that began it must end it.
     _thread: PhantomData<*mut ()>,
 }
 
@@ -33,12 +33,12 @@ impl Stream {
 }
 
 impl Capture<'_> {
-    /// The graph, with all memory that it needs. `OutOfMemory`.
+    /// Ends the capture and returns its graph, with all memory that the graph needs. `OutOfMemory`.
     pub fn end(mut self) -> Result<Graph> {
         let (graph, device) = (self.close()?, self.stream.device().clone());
         let mut handle = std::ptr::null_mut();
         let made = device.run("a graph", || {
-            // SAFETY: a handle to write, and the graph, which is not needed after it.
+            // SAFETY: a handle to write, and the graph, which is not used afterwards.
             unsafe {
                 let code = (device.driver.instantiate)(&mut handle, graph, 0);
                 (device.driver.destroy_graph)(graph);
@@ -47,7 +47,7 @@ impl Capture<'_> {
         });
         made?;
         let (graph, stream) = (Graph { device, handle }, self.stream.handle);
-        // Else the first launch would, where a lack of memory is a step's failure.
+        // Otherwise the first launch would do it, and a lack of memory would fail a step.
         graph.device.run("a graph", || {
             // SAFETY: both are live.
             unsafe { (graph.device.driver.upload_graph)(handle, stream) }
@@ -74,31 +74,33 @@ impl Drop for Capture<'_> {
         }
         if let Ok(graph) = self.close() {
             let device = self.stream.device();
-            // SAFETY: nobody else has it.
+            // SAFETY: the graph has no other holder.
             let _ = device.run("a graph", || unsafe { (device.driver.destroy_graph)(graph) });
         }
     }
 }
 
-/// A capture that can be launched.
+/// A captured graph that can be launched.
 pub struct Graph {
     device: Arc<Device>,
     handle: Handle,
 }
 
-// SAFETY: used by one thread at a time, whichever: `launch` takes it for itself.
+// SAFETY: any thread may use it, but only one at a time: `launch` takes it exclusively.
 unsafe impl Send for Graph {}
-// SAFETY: a shared one can do nothing.
+// SAFETY: a shared reference allows nothing.
 unsafe impl Sync for Graph {}
 
 impl Graph {
-    /// Gives `stream` what was captured, with the arguments of then. It begins when the graph's last launch is done.
+    /// Gives `stream` the captured work, with the arguments of the capture. It begins when the graph's previous
+    /// launch is done.
     ///
     /// # Safety
-    /// As of `Function::launch`, for all launches that were captured; what they use, kernels too, has not been freed since.
+    /// The contract of `Function::launch` holds for all captured launches, and nothing that they use, kernels
+    /// included, has been freed since.
     pub unsafe fn launch(&mut self, stream: &Stream) -> Result<()> {
         self.device.run("a graph", || {
-            // SAFETY: the caller's; both are live.
+            // SAFETY: guaranteed by the caller; both are live.
             unsafe { (self.device.driver.launch_graph)(self.handle, stream.handle) }
         })
     }
@@ -106,7 +108,7 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: nobody has it any more. The driver keeps it until its last launch is done.
+        // SAFETY: it has no holder any more. The driver keeps it until its last launch is done.
         let _ =
             self.device.run("a graph", || unsafe { (self.device.driver.destroy_executable)(self.handle) });
     }

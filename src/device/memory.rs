@@ -7,7 +7,7 @@ use crate::base::{Error, Result, Status};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Says what was refused, where it was memory.
+/// Names the refused allocation if `error` is a lack of memory.
 pub(super) fn refused(error: Error, what: &str, bytes: usize) -> Error {
     match error.status {
         Status::OutOfMemory => Error::out_of_memory(what, bytes),
@@ -23,7 +23,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Bytes of any value. `OutOfMemory` where the device refuses them.
+    /// Allocates `bytes` bytes with unspecified contents. `OutOfMemory` if the device refuses them.
     pub fn new(device: &Arc<Device>, bytes: usize, what: &str) -> Result<Self> {
         let mut address = 0;
         if bytes > 0 {
@@ -44,7 +44,7 @@ impl Buffer {
         self.bytes == 0
     }
 
-    /// Where byte `at` lies, for a kernel's arguments.
+    /// Address of byte `at`, for a kernel's arguments.
     pub fn address(&self, at: usize) -> Result<Address> {
         self.part(at..at)
     }
@@ -56,7 +56,7 @@ impl Buffer {
         Ok(self.address + range.start as Address)
     }
 
-    /// Writes `data` from byte `at` on, and waits for it.
+    /// Writes `data` from byte `at` on, and waits until it is written.
     pub fn write(&self, stream: &Stream, at: usize, data: &[u8]) -> Result<()> {
         let to = self.part(at..at.saturating_add(data.len()))?;
         stream.copies_for_host()?;
@@ -64,13 +64,13 @@ impl Buffer {
             return Ok(());
         }
         self.device.run("a copy to the device", || {
-            // SAFETY: `data` is read until the stream is through, below; the range was checked.
+            // SAFETY: `data` is borrowed until the stream is done, below; the range was checked.
             unsafe { (self.device.driver.write)(to, data.as_ptr().cast(), data.len(), stream.handle) }
         })?;
         stream.synchronize()
     }
 
-    /// Reads into `data` from byte `at` on, behind all that `stream` does before.
+    /// Reads into `data` from byte `at` on, after all earlier work of `stream`, and waits until it is read.
     pub fn read(&self, stream: &Stream, at: usize, data: &mut [u8]) -> Result<()> {
         let from = self.part(at..at.saturating_add(data.len()))?;
         stream.copies_for_host()?;
@@ -78,13 +78,13 @@ impl Buffer {
             return Ok(());
         }
         self.device.run("a copy from the device", || {
-            // SAFETY: as `write`.
+            // SAFETY: as in `write`.
             unsafe { (self.device.driver.read)(data.as_mut_ptr().cast(), from, data.len(), stream.handle) }
         })?;
         stream.synchronize()
     }
 
-    /// Makes all bytes `value`, when its turn comes.
+    /// Enqueues setting all bytes to `value`.
     pub fn fill(&self, stream: &Stream, value: u8) -> Result<()> {
         if self.bytes == 0 {
             return Ok(());
@@ -95,13 +95,13 @@ impl Buffer {
         })
     }
 
-    /// Copies `bytes` from byte `from` to byte `to` of `other`, when its turn comes; the two do not overlap.
+    /// Enqueues a copy of `bytes` bytes from byte `from` to byte `to` of `other`. The two ranges must not overlap.
     pub fn copy(&self, stream: &Stream, from: usize, other: &Self, to: usize, bytes: usize) -> Result<()> {
         let parts = (self.part(from..from.saturating_add(bytes))?, other.part(to..to.saturating_add(bytes))?);
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: both ranges were checked, and buffers are freed behind the work of all streams.
+        // SAFETY: both ranges were checked, and buffers are freed only after the work of all streams.
         self.device.run("a copy on the device", || unsafe {
             (self.device.driver.copy)(parts.1, parts.0, bytes, stream.handle)
         })
@@ -111,7 +111,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            // SAFETY: allocated once; who owns it has waited for what uses it, and drivers do besides.
+            // SAFETY: allocated once. Its owner has waited for all work that uses it, and drivers wait too.
             let _ = self.device.run("memory", || unsafe { (self.device.driver.free)(self.address) });
         }
     }

@@ -1,6 +1,6 @@
-//! NVIDIA devices through their driver, which is opened when a device is asked for: this library loads on any machine, and
-//! needs no toolkit to be built.
-//! `cuda/README.md` says what has not run on a device.
+//! NVIDIA devices, through their driver. The driver is opened when a device is asked for, so this library loads on
+//! any machine and needs no toolkit to be built.
+//! `cuda/README.md` lists the parts that have not yet run on a device.
 
 mod driver;
 mod graph;

@@ -8,18 +8,18 @@ use crate::base::{Error, Result};
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
-/// CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: what a kernel has besides.
+/// CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: the static shared memory of a kernel.
 const OWN_SHARED: i32 = 1;
 /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
 const MOST_SHARED: i32 = 8;
-/// What every device grants without being asked.
+/// Bytes of shared memory that every device grants without a request.
 const SHARED: u32 = 48 << 10;
-/// Arguments of a kernel, at most.
+/// Maximum number of a kernel's arguments.
 const ARGS: usize = 24;
 
-/// The image of our kernels, for `Module::load`. `Unsupported` where the library was built without it.
+/// The image of our kernels, for `Module::load`. `Unsupported` if the library was built without it.
 pub fn kernels() -> Result<&'static [u8]> {
-    // build.rs writes it; empty without the feature.
+    // Written by build.rs; empty without the feature.
     static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels.fatbin"));
     match IMAGE {
         [] => {
@@ -29,7 +29,7 @@ pub fn kernels() -> Result<&'static [u8]> {
     }
 }
 
-/// Kernels: a fatbin, a cubin or PTX text that ends with a NUL.
+/// A loaded image of kernels: a fatbin, a cubin, or PTX text that ends with a NUL.
 pub struct Module {
     device: Arc<Device>,
     handle: Handle,
@@ -48,12 +48,12 @@ pub struct Function {
     name: Arc<str>,
 }
 
-// SAFETY: as of `Module`.
+// SAFETY: as for `Module`.
 unsafe impl Send for Function {}
-// SAFETY: as of `Module`.
+// SAFETY: as for `Module`.
 unsafe impl Sync for Function {}
 
-/// How many blocks there are, how many threads each has, and its dynamic shared memory in bytes.
+/// Number of blocks, threads per block, and bytes of dynamic shared memory per block.
 #[derive(Clone, Copy, Debug)]
 pub struct Grid {
     pub blocks: [u32; 3],
@@ -61,7 +61,7 @@ pub struct Grid {
     pub shared: u32,
 }
 
-/// A kernel's arguments in their order.
+/// A kernel's arguments in order.
 #[derive(Clone, Default)]
 pub struct Args {
     values: [u64; ARGS],
@@ -69,7 +69,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// A pointer into a buffer's bytes from `at` on.
+    /// Adds a pointer to byte `at` of a buffer.
     pub fn at(self, buffer: &Buffer, at: usize) -> Result<Self> {
         let address: Address = buffer.address(at)?;
         self.push(address.to_le_bytes())
@@ -87,7 +87,7 @@ impl Args {
         self.push(value.to_le_bytes())
     }
 
-    /// `size_t`.
+    /// Adds a `size_t`.
     pub fn size(self, value: usize) -> Result<Self> {
         self.push((value as u64).to_le_bytes())
     }
@@ -96,7 +96,7 @@ impl Args {
         self.push(value.to_le_bytes())
     }
 
-    /// The driver reads as many bytes of each as the kernel's argument has.
+    /// Adds a value. The driver reads only as many of its bytes as the kernel's parameter has.
     fn push<const N: usize>(mut self, bytes: [u8; N]) -> Result<Self> {
         let Some(value) = self.values.get_mut(self.count) else {
             return Err(Error::internal(format!("a kernel of more than {ARGS} arguments")));
@@ -109,7 +109,8 @@ impl Args {
 }
 
 impl Module {
-    /// Loads an image; the driver compiles PTX for the device. `Unsupported` from the driver where it holds no code for it.
+    /// Loads an image. The driver compiles PTX for the device. `Unsupported` if the image has no code that the driver
+    /// can use for the device.
     pub fn load(device: &Arc<Device>, image: &[u8]) -> Result<Arc<Self>> {
         // The driver reads whole words.
         let mut aligned = Vec::new();
@@ -122,13 +123,13 @@ impl Module {
         aligned.push(0);
         let mut handle = std::ptr::null_mut();
         device.run("the kernels", || {
-            // SAFETY: images say their own length; one of ours is whole.
+            // SAFETY: an image states its own length, and ours are complete.
             unsafe { (device.driver.load)(&mut handle, aligned.as_ptr().cast()) }
         })?;
         Ok(Arc::new(Self { device: device.clone(), handle }))
     }
 
-    /// The kernel of that name.
+    /// The kernel with this name.
     pub fn function(self: &Arc<Self>, name: &str) -> Result<Function> {
         let symbol = CString::new(name).map_err(|_| Error::internal("a kernel's name with a NUL"))?;
         let mut handle = std::ptr::null_mut();
@@ -148,8 +149,8 @@ impl Drop for Module {
 }
 
 impl Function {
-    /// Asks for `bytes` of shared memory, more than every device grants (`Grid::shared` above 48 KiB): as dynamic memory what
-    /// the kernel does not have already.
+    /// Allows the kernel `bytes` bytes of shared memory per block. This is needed above the 48 KiB that every device
+    /// grants. The kernel's static shared memory counts; the rest may be dynamic (`Grid::shared`).
     pub fn allow_shared(&self, bytes: u32) -> Result<()> {
         let (device, mut own) = (&self.module.device, 0);
         device.run(&self.name, || {
@@ -163,11 +164,11 @@ impl Function {
         })
     }
 
-    /// Gives the kernel to `stream`.
+    /// Enqueues the kernel on `stream`.
     ///
     /// # Safety
-    /// `args` are the kernel's in number and types, and what they point to has the sizes that the kernel says, and is not
-    /// freed before the stream is through.
+    /// `args` match the kernel's parameters in number and types. The memory that they point to has the sizes that the
+    /// kernel expects, and is not freed before the stream has run the kernel.
     pub unsafe fn launch(&self, stream: &Stream, grid: Grid, args: &mut Args) -> Result<()> {
         let mut pointers: [*mut c_void; ARGS] = [std::ptr::null_mut(); ARGS];
         for (pointer, value) in pointers.iter_mut().zip(&mut args.values[..args.count]) {
@@ -175,7 +176,7 @@ impl Function {
         }
         let (device, Grid { blocks, threads, shared }) = (&self.module.device, grid);
         device.run(&self.name, || {
-            // SAFETY: the caller's; values are copied before the call returns.
+            // SAFETY: guaranteed by the caller; values are copied before the call returns.
             unsafe {
                 (device.driver.launch)(
                     self.handle,

@@ -1,4 +1,4 @@
-//! A device: found, checked and opened.
+//! Devices: finding, checking and opening them.
 
 use super::driver::{Code, Driver, Handle, OUT_OF_MEMORY, SUCCESS};
 use crate::base::{Error, Result, Status};
@@ -11,16 +11,18 @@ use std::sync::atomic::{AtomicI32, Ordering};
 const ATTRIBUTES: [c_int; 4] = [16, 75, 76, 97];
 /// The oldest architecture that our kernels are compiled for.
 const OLDEST: (i32, i32) = (8, 0);
-/// Driver for CUDA 12.0.
+/// The driver for CUDA 12.0.
 const OLDEST_DRIVER: c_int = 12_000;
-/// Codes of a launch that ended badly, after which a context answers nothing else: illegal address, timeout, assertion,
-/// hardware stack, illegal instruction, misaligned address, illegal address space, program counter, launch failure, tensor
-/// leak, an external device's; a context that somebody destroyed, as MPS may; memory (ECC) or a link that failed for good; a
-/// device that is gone (46, 101); a driver that has ended (4); and what the driver has no name for (999).
+/// Codes after which a context answers nothing else. A launch may have failed: illegal address, timeout, assertion,
+/// hardware stack, illegal instruction, misaligned address, illegal address space, program counter, launch failure,
+/// tensor leak, an external device's failure. Somebody may have destroyed the context, as MPS does. Memory (ECC) or a
+/// link may have failed for good. The device may be gone (46, 101), or the driver have ended (4). The driver may have
+/// no name for the error (999).
 const LOST: [Code; 20] =
     [4, 46, 101, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999];
 
-/// Codes for an image: broken, with no code for the device, with PTX that this driver has no compiler for or is too old for.
+/// Codes for an unreadable image: it is broken, has no code for the device, or has PTX that this driver has no
+/// compiler for or is too old for.
 const UNREADABLE: [Code; 7] = [200, 209, 218, 221, 222, 223, 300];
 
 /// A driver's version as it is commonly written.
@@ -28,7 +30,7 @@ fn numbered(version: c_int) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-/// What a host may want to know of a device.
+/// Properties of a device that a host may want to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceFacts {
     pub name: String,
@@ -36,7 +38,7 @@ pub struct DeviceFacts {
     pub multiprocessors: u32,
     /// Compute capability.
     pub capability: (i32, i32),
-    /// Shared memory of a block that asks for it, at most.
+    /// Maximum shared memory of a block that asks for it.
     pub shared_bytes: usize,
 }
 
@@ -46,20 +48,20 @@ pub struct Device {
     number: c_int,
     context: Handle,
     facts: DeviceFacts,
-    /// The code that the device was lost with; 0: none.
+    /// The code that the device was lost with; 0 if it is not lost.
     lost: AtomicI32,
 }
 
-// SAFETY: the driver's functions may be called from any thread, and a context be current in several.
+// SAFETY: the driver's functions may be called from any thread, and a context may be current in several threads.
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// How many devices there are, of those that CUDA_VISIBLE_DEVICES leaves. `Unsupported` where the driver finds none, or is
-    /// too old.
+    /// Number of devices that CUDA_VISIBLE_DEVICES leaves visible. `Unsupported` if the driver finds none or is too
+    /// old.
     pub fn count(driver: &Driver) -> Result<u32> {
-        // SAFETY: as cuda.h has these functions; all pointers are to what lives through the call.
+        // SAFETY: these are the types in cuda.h; all pointers are to values that outlive the call.
         unsafe {
             Self::must(driver, (driver.init)(0), "cuInit")?;
             let (mut version, mut count) = (0, 0);
@@ -76,12 +78,12 @@ impl Device {
         }
     }
 
-    /// All devices in their order, also those that are too old to be opened.
+    /// All devices in order, including those that are too old to be opened.
     pub fn list(driver: &Driver) -> Result<Vec<DeviceFacts>> {
         (0..Self::count(driver)?).map(|number| Ok(Self::find(driver, number)?.1)).collect()
     }
 
-    /// Opens device `number`. `Unsupported` where there is no such device, or it or its driver is too old.
+    /// Opens device `number`. `Unsupported` if there is no such device, or if the device or its driver is too old.
     pub fn open(driver: Arc<Driver>, number: u32) -> Result<Arc<Self>> {
         let count = Self::count(&driver)?;
         if number >= count {
@@ -103,7 +105,7 @@ impl Device {
         }
     }
 
-    /// One of the devices that were counted: its handle, and what the driver says of it.
+    /// The handle and the properties of a device below the count.
     fn find(driver: &Driver, number: u32) -> Result<(c_int, DeviceFacts)> {
         let (mut device, mut name, mut total_bytes) = (0, [0; 256], 0);
         let mut values = [0; ATTRIBUTES.len()];
@@ -129,7 +131,8 @@ impl Device {
         }
     }
 
-    /// Before there is a device, everything that fails is a machine without one.
+    /// Turns any failure into `Unsupported`: as long as no device is open, it means that the machine has no usable
+    /// one.
     fn must(driver: &Driver, code: Code, what: &str) -> Result<()> {
         match code {
             SUCCESS => Ok(()),
@@ -137,7 +140,7 @@ impl Device {
         }
     }
 
-    /// Whether it ended badly, and answers nothing any more.
+    /// Whether the device was lost, so that all calls fail.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed) != SUCCESS
     }
@@ -155,7 +158,7 @@ impl Device {
         self.context == other.context
     }
 
-    /// Bytes that are free now, whoever took the others.
+    /// Bytes of the device's memory that no process uses now.
     pub fn free_bytes(&self) -> Result<usize> {
         let (mut free, mut total) = (0, 0);
         self.run("the device's free memory", || {
@@ -165,20 +168,21 @@ impl Device {
         Ok(free)
     }
 
-    /// Calls the driver with the device current, and leaves the thread's own device as it was: it is the host's too.
-    /// `OutOfMemory` where it refuses memory; `EngineDead` where the device is lost, after which nothing is called any more;
-    /// `Unsupported` where it cannot read an image; `Internal` for everything else.
+    /// Calls the driver with the device's context current, and then restores the thread's own context, which
+    /// the host may use. Fails with `OutOfMemory` if the driver refuses memory, `EngineDead` if the device is
+    /// lost (the driver is then not called any more), `Unsupported` if it cannot read an image, `Internal`
+    /// for everything else.
     pub(super) fn run(&self, what: &str, call: impl FnOnce() -> Code) -> Result<()> {
         let lost = self.lost.load(Ordering::Relaxed);
         if lost != SUCCESS {
             return Err(self.failed(what, lost));
         }
-        // SAFETY: the context is retained for as long as `self` lives; what is pushed is popped.
+        // SAFETY: the context is retained as long as `self` lives; each push is popped.
         let code = match unsafe { (self.driver.push)(self.context) } {
             SUCCESS => {
                 let code = call();
                 let mut own = std::ptr::null_mut();
-                // SAFETY: as above. A context that fails here fails the next call too.
+                // SAFETY: as above. A context that fails here also fails the next call.
                 unsafe { (self.driver.pop)(&mut own) };
                 code
             }
@@ -224,7 +228,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: retained once. What the driver says of it helps nobody.
+        // SAFETY: retained once. Reporting an error here would be useless.
         unsafe { (self.driver.release)(self.number) };
     }
 }

@@ -1,4 +1,4 @@
-//! Memory of the host that a device copies from and to by itself, while the host does something else.
+//! Host memory that a device copies from and to on its own, while the host does something else.
 
 use super::driver::Code;
 use super::memory::{Buffer, refused};
@@ -9,13 +9,13 @@ use std::ffi::c_void;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-/// Page-locked bytes of the host, aligned to a page. A copy takes them away, and gives them back when it is done: nobody sees
-/// or changes what a device is copying.
+/// Page-locked bytes of the host, aligned to a page. A copy takes them, and returns them when it is done. So
+/// no code sees or changes bytes that a device is copying.
 pub struct Pinned {
     device: Arc<Device>,
     data: *mut u8,
     bytes: usize,
-    /// Behind the last copy.
+    /// Recorded after the last copy.
     done: Event,
 }
 
@@ -24,12 +24,12 @@ unsafe impl Send for Pinned {}
 // SAFETY: as above.
 unsafe impl Sync for Pinned {}
 
-/// Bytes that a device copies, until it is waited for.
+/// Bytes that a device is copying, until `wait` returns them.
 #[must_use = "the bytes are freed, which waits for the copy"]
 pub struct Copying(Pinned);
 
 impl Pinned {
-    /// Zeros. `OutOfMemory` where the system refuses them.
+    /// Allocates zeroed bytes. `OutOfMemory` if the system refuses them.
     pub fn new(device: &Arc<Device>, bytes: usize, what: &str) -> Result<Self> {
         let done = Event::new(device)?;
         let mut data: *mut c_void = std::ptr::NonNull::dangling().as_ptr();
@@ -39,13 +39,13 @@ impl Pinned {
                 unsafe { (device.driver.alloc_host)(&mut data, bytes, 0) }
             });
             made.map_err(|error| refused(error, &format!("{what} in page-locked memory"), bytes))?;
-            // SAFETY: as many bytes were allocated.
+            // SAFETY: `bytes` bytes were allocated.
             unsafe { std::ptr::write_bytes(data.cast::<u8>(), 0, bytes) };
         }
         Ok(Self { device: device.clone(), data: data.cast(), bytes, done })
     }
 
-    /// Gives the bytes of `range` to `copy` and to a device, on `stream`.
+    /// Enqueues `copy` on `stream` with a pointer to the bytes of `range`, and holds them until it is done.
     fn lend(
         self,
         stream: &Stream,
@@ -63,7 +63,7 @@ impl Pinned {
             self.device.run("a copy beside the host", || copy(data.cast()))?;
         }
         if let Err(error) = self.done.record(stream) {
-            // Nothing says when the copy is done but the stream itself.
+            // Only the stream itself can tell now when the copy is done.
             stream.synchronize()?;
             return Err(error);
         }
@@ -72,7 +72,7 @@ impl Pinned {
 }
 
 impl Buffer {
-    /// Copies the bytes `range` of `from` to byte `at` and on, when its turn comes.
+    /// Enqueues a copy of bytes `range` of `from` to the buffer, from byte `at` on.
     pub fn write_from(
         &self,
         stream: &Stream,
@@ -81,27 +81,28 @@ impl Buffer {
         range: Range<usize>,
     ) -> Result<Copying> {
         let (to, bytes) = (self.part(at..at.saturating_add(range.len()))?, range.len());
-        // SAFETY: both ranges are checked; `Copying` keeps the host's, and buffers are freed behind the work of all streams.
+        // SAFETY: both ranges were checked; `Copying` keeps the host's bytes, and buffers are freed only after the
+        // work of all streams.
         from.lend(stream, range, |from| unsafe {
             (self.device.driver.write)(to, from.cast_const(), bytes, stream.handle)
         })
     }
 
-    /// Copies from byte `at` on to the bytes `range` of `to`, when its turn comes.
+    /// Enqueues a copy of the buffer from byte `at` on to bytes `range` of `to`.
     pub fn read_to(&self, stream: &Stream, at: usize, to: Pinned, range: Range<usize>) -> Result<Copying> {
         let (from, bytes) = (self.part(at..at.saturating_add(range.len()))?, range.len());
-        // SAFETY: as `write_from`.
+        // SAFETY: as in `write_from`.
         to.lend(stream, range, |to| unsafe { (self.device.driver.read)(to, from, bytes, stream.handle) })
     }
 }
 
 impl Copying {
-    /// Whether `wait` would not wait.
+    /// Whether the copy is done, so that `wait` returns at once.
     pub fn is_done(&self) -> Result<bool> {
         self.0.done.is_done()
     }
 
-    /// Waits for the copy, not for what the stream was given after it.
+    /// Waits for the copy, but not for later work of the stream.
     pub fn wait(self) -> Result<Pinned> {
         self.0.done.wait()?;
         Ok(self.0)
@@ -112,14 +113,14 @@ impl Deref for Pinned {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: initialized by `new`, and no device writes to them (`Copying`).
+        // SAFETY: initialized by `new`, and no device writes to them now: `Copying` would have them.
         unsafe { std::slice::from_raw_parts(self.data, self.bytes) }
     }
 }
 
 impl DerefMut for Pinned {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as `deref`.
+        // SAFETY: as in `deref`.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.bytes) }
     }
 }

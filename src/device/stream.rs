@@ -1,4 +1,4 @@
-//! The order of what is done on a device, and points in it.
+//! Streams, which order the work on a device, and events, which are points in that order.
 
 use super::driver::{Handle, NOT_READY, SUCCESS};
 use super::open::Device;
@@ -6,19 +6,19 @@ use crate::base::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// CU_STREAM_NON_BLOCKING: it does not wait for the stream that other users of this process may have.
+/// CU_STREAM_NON_BLOCKING: it does not wait for the default stream, which other code of this process may use.
 const NON_BLOCKING: u32 = 1;
-/// CU_EVENT_DISABLE_TIMING, which would make it slower.
+/// CU_EVENT_DISABLE_TIMING: timing would make events slower.
 const NO_TIMING: u32 = 2;
 
-/// A device's work in order. What is given to it runs beside the host.
+/// Work of a device that runs in order, concurrently with the host.
 pub struct Stream {
     device: Arc<Device>,
     pub(super) handle: Handle,
     pub(super) captured: AtomicBool,
 }
 
-// SAFETY: a stream is used by any thread; the driver has locks of its own.
+// SAFETY: any thread may use a stream; the driver has locks of its own.
 unsafe impl Send for Stream {}
 // SAFETY: as above.
 unsafe impl Sync for Stream {}
@@ -37,13 +37,13 @@ impl Stream {
         &self.device
     }
 
-    /// Waits until all that was given to it is done. What went wrong with it comes out here, at the latest.
+    /// Waits until all its work is done. Errors of that work appear here at the latest.
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: a live stream.
         self.device.run("a step on the device", || unsafe { (self.device.driver.synchronize)(self.handle) })
     }
 
-    /// What is given to it from now on waits for what `event` was recorded behind.
+    /// Makes all later work of this stream wait for the work before `event`.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         self.device.run("an event", || {
             // SAFETY: a live stream and a live event.
@@ -51,7 +51,8 @@ impl Stream {
         })
     }
 
-    /// A graph would copy again at each launch, whoever has the host's memory then.
+    /// Refuses copies from or to the host during a capture: a graph would repeat the copy at each launch,
+    /// when the host's memory may have another owner.
     pub(super) fn copies_for_host(&self) -> Result<()> {
         match self.captured.load(Ordering::Relaxed) {
             true => Err(Error::internal("a copy to or from the host within a capture")),
@@ -62,20 +63,20 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: nobody has it any more. The driver ends it when its work is done.
+        // SAFETY: it has no holder any more. The driver destroys it when its work is done.
         let _ = self.device.run("a stream", || unsafe { (self.device.driver.destroy_stream)(self.handle) });
     }
 }
 
-/// A point in a stream's work. One that was never recorded is done.
+/// A point in a stream's work. An event that was never recorded is done.
 pub struct Event {
     device: Arc<Device>,
     handle: Handle,
 }
 
-// SAFETY: as of `Stream`.
+// SAFETY: as for `Stream`.
 unsafe impl Send for Event {}
-// SAFETY: as of `Stream`.
+// SAFETY: as for `Stream`.
 unsafe impl Sync for Event {}
 
 impl Event {
@@ -88,7 +89,7 @@ impl Event {
         Ok(Self { device: device.clone(), handle })
     }
 
-    /// From now on it stands behind all that `stream`, of the same device, has been given.
+    /// Moves the event after all work that `stream`, of the same device, has been given so far.
     pub fn record(&self, stream: &Stream) -> Result<()> {
         self.device.run("an event", || {
             // SAFETY: a live event and a live stream.
@@ -96,7 +97,7 @@ impl Event {
         })
     }
 
-    /// Waits until the work before it is done. What went wrong with that may come out here.
+    /// Waits until the work before it is done. Errors of that work may appear here.
     pub fn wait(&self) -> Result<()> {
         // SAFETY: a live event.
         self.device.run("a step on the device", || unsafe { (self.device.driver.wait)(self.handle) })
@@ -121,7 +122,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: nobody has it any more; a stream that waits for it does so without it.
+        // SAFETY: it has no holder any more; streams that wait for it keep waiting without it.
         let _ = self.device.run("an event", || unsafe { (self.device.driver.destroy_event)(self.handle) });
     }
 }

@@ -1,149 +1,167 @@
 //! `bn_engine_config` and its way into `EngineConfig`.
 
+use super::callbacks::{bn_event_callback, bn_log_callback, bn_span_callback};
 use super::event::bn_event;
 use super::growth::grown;
 use super::guard;
+use super::log::{BN_LOG_WARN, log_sink};
 use super::model::path;
 use super::registry;
-use super::span::{bn_span_callback, span_sink};
+use super::span::span_sink;
+use super::speculation::speculation;
 use super::types::*;
 use crate::base::{Error, Result};
-use crate::engine::api::{EngineConfig, EventSink, Isa, KvType, LogSink, Speculation};
+use crate::engine::api::{EngineConfig, EventSink, Isa, KvType};
 use crate::model::Loaded;
 use std::ffi::c_void;
-use std::sync::Arc;
 
-/// How to make an engine. `bn_engine_config_init` fills in the defaults. Everything that it
-/// points to is copied by `bn_engine_create`; what the contexts point to must live until
-/// `bn_engine_destroy` returns.
+/// Half precision.
+pub const BN_KV_TYPE_F16: i32 = 0;
+/// Single precision.
+pub const BN_KV_TYPE_F32: i32 = 1;
+/// int8, with a scale for each token and head.
+pub const BN_KV_TYPE_INT8: i32 = 2;
+
+/// The best instruction set that the machine has.
+pub const BN_INSTRUCTIONS_AUTO: i32 = 0;
+/// Portable code.
+pub const BN_INSTRUCTIONS_SCALAR: i32 = 1;
+/// x86-64 with AVX2, FMA and F16C.
+pub const BN_INSTRUCTIONS_AVX2: i32 = 2;
+/// AVX2 and AVX-VNNI.
+pub const BN_INSTRUCTIONS_AVX_VNNI: i32 = 3;
+/// AVX2 and AVX-512 F, BW, VL and VNNI.
+pub const BN_INSTRUCTIONS_AVX512_VNNI: i32 = 4;
+/// aarch64 NEON with dot products.
+pub const BN_INSTRUCTIONS_NEON: i32 = 5;
+/// As AVX512_VNNI, and AMX tiles of bytes, if the system lets the process use them. An engine that
+/// wants them, by default too, asks when it is created: from then on the system refuses signal
+/// stacks (`sigaltstack`) without room for tiles, some 11 KiB.
+pub const BN_INSTRUCTIONS_AMX: i32 = 6;
+
+/// How to make an engine. `bn_engine_create` copies everything that it points to; what the contexts
+/// point to must live until `bn_engine_destroy` returns.
 #[repr(C)]
 pub struct bn_engine_config {
-    /// `sizeof(bn_engine_config)`; set by `bn_engine_config_init`.
     pub struct_size: u32,
-    /// `BN_DELIVERY_POLL` (default) or `BN_DELIVERY_CALLBACK`.
-    pub delivery_mode: i32,
+    /// Compute threads, 1 to 256. 0 (default): the CPUs that this process may use.
+    pub threads: u32,
     /// The model. The engine keeps its own reference, so it may be freed at any time. NULL
     /// (default): the model at `model_path` is loaded.
     pub model: *mut bn_model,
-    /// What `bn_model_config.path` is, for a model that this engine alone uses. Not set
-    /// (default), with `model` NULL too: the model that is embedded in the library.
+    /// As `bn_model_config.path`, for a model that this engine alone uses. Not set (default), with
+    /// `model` NULL too: the model that is embedded in the library.
     pub model_path: bn_string,
-    /// Compute threads, 1 to 256. 0 (default): the CPUs that this process may use.
-    pub threads: u32,
-    /// The instruction set, `BN_INSTRUCTIONS_*`. One that the machine lacks is refused. Results
-    /// are bitwise the same with any: this is for measuring and for finding faults.
+    /// The model's name in metrics. Not set (default): `bn_model_info.name`.
+    pub model_name: bn_string,
+    /// A small model with the same vocabulary that drafts tokens for `model` to verify. Its weights
+    /// and its part of each KV block count against `memory_limit_bytes`. The engine keeps its own
+    /// reference. NULL (default): none.
+    pub draft_model: *mut bn_model,
+    /// Where forward passes run: `cpu` (default, also if not set), or an NVIDIA device, `cuda:0`
+    /// and so on, of those that `CUDA_VISIBLE_DEVICES` leaves. There, `kv_cache_bytes`,
+    /// `memory_limit_bytes` and the free memory are the device's. Answers equal the CPU's to the
+    /// bit, except with F16 and BF16 weights and with `kv_type` F16, where they are near.
+    ///
+    /// With several devices of one type, as `cuda:0,cuda:1`, each has the whole model and a KV
+    /// cache, and runs up to `max_batch_size` requests. Memory limits are for each device, and
+    /// `bn_stats` has their sum; the limits of the queue are the engine's. If a device is lost, the
+    /// requests that ran there fail with `BN_ERR_ENGINE_DEAD`, its sessions are gone, and the
+    /// engine goes on with the others. docs/gpu.md says more.
+    pub device: bn_string,
+
+    /// The instruction set, `BN_INSTRUCTIONS_*`. One that the machine lacks is refused. Results are
+    /// bitwise the same with any: this is for measuring and for finding faults.
     pub instructions: i32,
     /// The most requests in one forward pass, 1 to 4096, default 32.
     pub max_batch_size: u32,
-    /// The most tokens in one forward pass, `max_batch_size` to 65536, default 512. Longer
-    /// prompts are run in chunks.
+    /// The most tokens in one forward pass, `max_batch_size` to 65536, default 512. Longer prompts
+    /// run in chunks.
     pub max_batch_tokens: u32,
-    /// The most tokens of one request, prompt and output together: 2 to the model's context
-    /// length. 0 (default): the context length, or without `memory_limit_bytes` less if the KV cache
-    /// holds no more; `bn_stats.max_sequence_length` says how much.
+    /// The most tokens of one request, prompt and output together: 2 to the model's context length.
+    /// 0 (default): the context length, or without `memory_limit_bytes` less if the KV cache holds
+    /// no more; `bn_stats.max_sequence_length` says how much.
     pub max_sequence_length: u32,
-    /// Tokens per block of the KV cache: 16, 32 (default), 64 or 128.
-    pub kv_block_size: u32,
-    /// What keys and values are stored in: `BN_KV_F16` (default), `BN_KV_F32` or `BN_KV_INT8`,
-    /// which takes half the memory of F16 and rounds more. `builtin:echo` has no such choice.
-    pub kv_type: i32,
-    /// The most unreleased requests, 1 to 1048576, default 1024: queued, running, and finished ones
-    /// that were not released. One more is refused with `BN_ERR_QUEUE_FULL`.
-    pub queue_capacity: u32,
-    /// The most prompt tokens of queued requests together. What passes it is refused with
-    /// `BN_ERR_QUEUE_FULL`, unless none is queued: a long prompt has its turn. 0 (default): no bound
-    /// but `queue_capacity`.
-    pub queue_token_capacity: u64,
-    /// The most bytes for weights, KV cache, workspace, prompts, outputs and events together. The
-    /// weights count whole, also those of a shared model. A prompt counts from submit on, an output
-    /// as it grows, 16 tokens at a time: a request that gets no more memory is paused until others
-    /// give some back, and is never shortened for it. 0 (default): no limit. Then the KV cache takes
-    /// at most half of the memory that the machine and the control groups of the process have free.
-    pub memory_limit_bytes: u64,
-    /// The most bytes of the KV cache. It never takes more than `memory_limit_bytes` leaves, or
-    /// without that limit, half of what the machine and its control groups have free, nor more than
-    /// `max_batch_size` requests of `max_sequence_length` need. 0 (default): these bounds alone.
-    pub kv_cache_bytes: u64,
-    /// The most bytes of output, as `memory_limit_bytes` counts them, that a request may have
-    /// streamed without a poll (or callback) taking them. Beyond that it is paused until they are
-    /// taken, while others go on, or ends (`BN_REQUEST_END_UNREAD`). Default 4194304; 0: no limit.
-    pub max_unread_bytes: u64,
-    /// Changes of the prefix cache to keep for `bn_kv_events`, at most 1048576. There is always
-    /// room for twice as many as the cache has blocks. 0 (default): none are kept.
-    pub kv_events_capacity: u32,
-    /// Must be 0.
-    pub reserved: u32,
-    /// Microseconds that an idle engine waits for more requests before its first step, 0
-    /// (default) to 1000000.
+    /// Microseconds that an idle engine waits for more requests before its first step, 0 (default)
+    /// to 1000000.
     pub max_wait_us: u32,
-    /// Milliseconds that a step with running answers should not exceed, 1 to 60000, default 200.
-    /// Prompts are cut into chunks to keep the predicted time of a step below seven eighths of it.
-    /// But they may always add three quarters of the time that the running answers take, so that
-    /// they get on: where answers alone take more than half of the target, a step may exceed it.
+    /// The time that a step with running answers should not exceed, in milliseconds, 1 to 60000,
+    /// default 200. Prompts are cut into chunks, to keep the predicted time of a step below seven
+    /// eighths of it. But prompts may always add three quarters of the time that the answers take,
+    /// so that prompts get on: if answers alone take more than half of the target, a step may
+    /// exceed it.
     pub max_step_ms: u32,
     /// The time between two tokens of an answer to aim at, in milliseconds, up to 60000. A request
-    /// waits while a step of all running answers and its own, with as much of prompts as steps had
-    /// lately, is predicted to take longer. The lower of this and `max_step_ms` is the target for a
-    /// step with prompts. It is an aim: at least one request runs, and those that run are not
+    /// waits while a step of all running answers and its own, with as much prompt as recent steps
+    /// had, is predicted to take longer. The lower of this and `max_step_ms` is the target for a
+    /// step with prompts. It is an aim: at least one request runs, and running ones are not
     /// interrupted for it. 0 (default): as many run as fit, for throughput.
     pub target_itl_ms: u32,
     /// How much later a request of priority 255 may be submitted than one of priority 0 and still
     /// come first, in milliseconds, up to 3600000, default 30000. Priorities between are worth
-    /// proportionally less. So a request of the lowest priority waits for work that came before it
-    /// or within this time after it, and for no other. 0: requests come in their order of arrival.
+    /// proportionally less. So a request of priority 0 waits only for work that came before it, or
+    /// up to this much later. 0: order of arrival.
     pub priority_ageing_ms: u32,
+
+    /// The most unreleased requests, 1 to 1048576, default 1024: queued, running, and finished ones
+    /// that were not released. One more is refused with `BN_ERR_QUEUE_FULL`.
+    pub queue_capacity: u32,
     /// The timeout of requests that set none, in milliseconds from submit. 0 (default): none.
     pub default_timeout_ms: u32,
+    /// The most prompt tokens of queued requests together. More are refused with
+    /// `BN_ERR_QUEUE_FULL`, unless none is queued: a long prompt has its turn. 0 (default): no
+    /// bound but `queue_capacity`.
+    pub queue_token_capacity: u64,
+
+    /// The most bytes for weights, KV cache, workspace, prompts, outputs and events together.
+    /// Weights count whole, also those of a shared model. A prompt counts from submit on, an output
+    /// as it grows, 16 tokens at a time: a request that gets no more memory is paused until others
+    /// give some back, and is never shortened for it. 0 (default): no limit. Then the KV cache
+    /// takes at most half of the memory that the machine and the process's control groups have
+    /// free.
+    pub memory_limit_bytes: u64,
+    /// The most bytes of the KV cache. It never takes more than `memory_limit_bytes` leaves, or
+    /// without that limit half of the free memory, nor more than `max_batch_size` requests of
+    /// `max_sequence_length` need. 0 (default): these bounds alone.
+    pub kv_cache_bytes: u64,
+    /// Bytes of `memory_limit_bytes` that the KV cache leaves for adapters, besides what it leaves
+    /// for requests. 0 (default): adapters take from the requests' part.
+    pub adapter_bytes: u64,
+    /// The most bytes of output, as `memory_limit_bytes` counts them, that a streaming request may
+    /// have unread. Beyond that it is paused until they are polled or delivered, or ends
+    /// (`BN_REQUEST_END_UNREAD`). Default 4194304; 0: no limit.
+    pub max_unread_bytes: u64,
+    /// Tokens per block of the KV cache: 16, 32 (default), 64 or 128.
+    pub kv_block_size: u32,
+    /// The type of keys and values in the cache, `BN_KV_TYPE_*`. `BN_KV_TYPE_INT8` takes half of
+    /// the memory of `BN_KV_TYPE_F16`, the default, and rounds more. Not for `builtin:echo`.
+    pub kv_type: i32,
+    /// Changes of the prefix cache to keep for `bn_kv_events`, at most 1048576. There is always
+    /// room for twice as many as the cache has blocks. 0 (default): none are kept.
+    pub kv_events_capacity: u32,
+
+    /// `bn_request_params.draft_tokens` of requests that do not say. 0 (default): as many as
+    /// pay.
+    pub draft_tokens: u32,
+    /// `BN_SPECULATION_*` of requests that do not say. Default `BN_SPECULATION_DEFAULT`.
+    pub speculation: i32,
+
     /// The most detailed level that `log` gets, `BN_LOG_*`. Default `BN_LOG_WARN`.
     pub log_level: i32,
-    /// Receives the events in `BN_DELIVERY_CALLBACK` mode. NULL in the other.
-    pub on_event: bn_event_callback,
-    /// Passed to `on_event`.
-    pub on_event_context: *mut c_void,
-    /// Receives the log. NULL (default): no log. The library never prints.
+    /// Receives the log. NULL (default): no log.
     pub log: bn_log_callback,
-    /// Passed to `log`.
     pub log_context: *mut c_void,
-    /// What metrics call the model. Not set (default): its own name, `bn_model_info.name`.
-    pub model_name: bn_string,
-    /// Receives the spans of requests that have a `trace_id`. NULL (default): nobody does.
+    /// Receives each event on a thread of the engine: callback mode. NULL (default): poll mode, the
+    /// host takes events with `bn_poll`.
+    pub on_event: bn_event_callback,
+    pub on_event_context: *mut c_void,
+    /// Receives the spans of requests that have a `trace_id`. NULL (default): none.
     pub on_span: bn_span_callback,
-    /// Passed to `on_span`.
     pub on_span_context: *mut c_void,
-    /// Bytes of `memory_limit_bytes` that the KV cache leaves for adapters (`bn_adapter_open`),
-    /// besides what it leaves for requests. 0 (default): adapters take of what requests have.
-    pub adapter_bytes: u64,
-    /// For requests that do not say, `BN_SPECULATION_*`. Default `BN_SPECULATION_DEFAULT`.
-    pub speculation: i32,
-    /// The most tokens drafted for one step of a request, for requests that do not say, up to
-    /// `BN_MAX_DRAFT_TOKENS`. 0 (default): as many as pay.
-    pub draft_tokens: u32,
-    /// A small model that drafts tokens for `model` to verify, with the same vocabulary. Its weights
-    /// and its part of each KV block count against `memory_limit_bytes`. The engine keeps its own
-    /// reference. NULL (default): none.
-    pub draft_model: *mut bn_model,
-    /// What forward passes run on: `cpu` (default, also where it is not set), or an NVIDIA device,
-    /// `cuda:0` and so on, of those that `CUDA_VISIBLE_DEVICES` leaves. There, `kv_cache_bytes` and
-    /// `memory_limit_bytes` are the device's, and so is what an engine without a limit finds free.
-    /// Answers are those of the CPU, to the bit but for weights of F16 and BF16 and `kv_type` F16,
-    /// with which they are near.
-    /// `BN_ERR_UNSUPPORTED`: there is no such device, its driver is too old, no kernel takes the
-    /// model's weights, or the library was built without kernels.
-    ///
-    /// Several devices of one type, as `cuda:0,cuda:1`: each has the whole model and a KV cache, and
-    /// runs up to `max_batch_size` requests. A request goes to the one that owes the fewest tokens,
-    /// cached beginnings of its prompt left out; a session stays where its name puts it. Memory
-    /// limits are for each device, and `bn_stats` has their sum; the limits of the queue are the
-    /// engine's.
-    ///
-    /// Where a device is lost, the requests that ran there fail with the reason (their event has
-    /// `BN_ERR_ENGINE_DEAD`), sessions there are gone, and the engine goes on with the others. When
-    /// none is left, its calls return `BN_ERR_ENGINE_DEAD`.
-    pub device: bn_string,
 }
 
 grown!(
-    bn_engine_config: 160, max_unread_bytes: EngineConfig::default().max_unread_bytes, priority_ageing_ms: EngineConfig::default().priority_ageing_ms, max_batch_size: EngineConfig::default().max_batch_size,
+    bn_engine_config: 224, max_unread_bytes: EngineConfig::default().max_unread_bytes, priority_ageing_ms: EngineConfig::default().priority_ageing_ms, max_batch_size: EngineConfig::default().max_batch_size,
     max_batch_tokens: EngineConfig::default().max_batch_tokens,
     kv_block_size: EngineConfig::default().kv_block_size,
     queue_capacity: EngineConfig::default().queue_capacity,
@@ -159,31 +177,10 @@ pub(super) fn choice<T: Copy>(field: &str, value: i32, family: &str, choices: &[
     })
 }
 
-/// None: by default.
-pub(super) fn speculation(value: i32) -> Result<Option<Speculation>> {
-    let kinds = [
-        (BN_SPECULATION_DEFAULT, None),
-        (BN_SPECULATION_OFF, Some(Speculation::Off)),
-        (BN_SPECULATION_LOOKUP, Some(Speculation::Lookup)),
-        (BN_SPECULATION_DRAFT, Some(Speculation::Model)),
-    ];
-    choice("speculation", value, "BN_SPECULATION", &kinds)
-}
-
-pub(super) fn log_sink(call: bn_log_callback, context: *mut c_void) -> Option<LogSink> {
-    let call = call?;
-    let context = Context::new(context);
-    Some(Arc::new(move |level, message: &str| {
-        // SAFETY: the header's contract for `log`; `message` outlives the call.
-        unsafe { call(level, bn_string::of(message), context.get()) }
-    }))
-}
-
 impl bn_engine_config {
     /// # Safety
     /// Pointers are NULL or as the fields say.
     pub(super) unsafe fn to_engine(&self) -> Result<EngineConfig> {
-        guard::reserved::<Self>(self.reserved)?;
         // SAFETY: the caller's promise.
         let model_path = unsafe { path("model_path", self.model_path) }?;
         let model = match (self.model.is_null(), model_path) {
@@ -191,7 +188,8 @@ impl bn_engine_config {
             (false, None) => Some((*registry::model(self.model)?).clone()),
             (false, Some(_)) => return Err(Error::invalid("model and model_path are both set")),
         };
-        let kv_types = [(BN_KV_F16, KvType::F16), (BN_KV_F32, KvType::F32), (BN_KV_INT8, KvType::Int8)];
+        let kv_types =
+            [(BN_KV_TYPE_F16, KvType::F16), (BN_KV_TYPE_F32, KvType::F32), (BN_KV_TYPE_INT8, KvType::Int8)];
         Ok(EngineConfig {
             model,
             model_path: model_path.map(str::to_owned),
@@ -201,7 +199,7 @@ impl bn_engine_config {
             max_batch_tokens: self.max_batch_tokens,
             max_sequence_length: self.max_sequence_length,
             kv_block_size: self.kv_block_size,
-            kv_type: choice("kv_type", self.kv_type, "BN_KV", &kv_types)?,
+            kv_type: choice("kv_type", self.kv_type, "BN_KV_TYPE", &kv_types)?,
             memory_limit_bytes: self.memory_limit_bytes,
             kv_cache_bytes: self.kv_cache_bytes,
             max_unread_bytes: self.max_unread_bytes,
@@ -213,7 +211,7 @@ impl bn_engine_config {
             target_itl_ms: self.target_itl_ms,
             priority_ageing_ms: self.priority_ageing_ms,
             default_timeout_ms: self.default_timeout_ms,
-            on_event: self.event_sink()?,
+            on_event: self.event_sink(),
             log: log_sink(self.log, self.log_context),
             log_level: self.log_level,
             adapter_bytes: self.adapter_bytes,
@@ -249,24 +247,13 @@ impl bn_engine_config {
         choice("instructions", self.instructions, "BN_INSTRUCTIONS", &sets)
     }
 
-    fn event_sink(&self) -> Result<Option<EventSink>> {
-        let modes = [(BN_DELIVERY_POLL, false), (BN_DELIVERY_CALLBACK, true)];
-        match (choice("delivery_mode", self.delivery_mode, "BN_DELIVERY", &modes)?, self.on_event) {
-            (false, None) => Ok(None),
-            (false, Some(_)) => Err(Error::invalid(
-                "on_event is set, and delivery_mode is BN_DELIVERY_POLL, which never calls it",
-            )),
-            (true, None) => {
-                Err(Error::invalid("on_event is NULL, and delivery_mode is BN_DELIVERY_CALLBACK"))
-            }
-            (true, Some(call)) => {
-                let context = Context::new(self.on_event_context);
-                Ok(Some(Box::new(move |event| {
-                    let event = bn_event::new(event, 0);
-                    // SAFETY: the header's contract for `on_event`; `event` outlives the call.
-                    unsafe { call(&event, context.get()) }
-                })))
-            }
-        }
+    fn event_sink(&self) -> Option<EventSink> {
+        let call = self.on_event?;
+        let context = Context::new(self.on_event_context);
+        Some(Box::new(move |event| {
+            let event = bn_event::new(event, 0);
+            // SAFETY: the header's contract for `on_event`; `event` outlives the call.
+            unsafe { call(&event, context.get()) }
+        }))
     }
 }

@@ -2,8 +2,9 @@
 
 use super::growth::grown;
 use super::status::bn_status;
+use super::string::bn_string;
 use super::tool_call::bn_tool_call;
-use super::types::{bn_logprob, bn_request, bn_string};
+use super::types::bn_request;
 use crate::engine::api::{Event, FinishReason, Logprob};
 use std::mem::offset_of;
 
@@ -15,7 +16,7 @@ pub const BN_EVENT_COMPLETED: i32 = 2;
 
 /// Not finished (`BN_EVENT_TOKENS`).
 pub const BN_FINISH_NONE: i32 = 0;
-/// An end token of the model's, or one of `stop_tokens`.
+/// An end token of the model, or one of `stop_tokens`.
 pub const BN_FINISH_STOP: i32 = 1;
 /// One of `stop_strings`.
 pub const BN_FINISH_STOP_STRING: i32 = 2;
@@ -28,13 +29,22 @@ pub const BN_FINISH_CANCELLED: i32 = 4;
 pub const BN_FINISH_TIMED_OUT: i32 = 5;
 /// It failed; `status` and `message` say why.
 pub const BN_FINISH_FAILED: i32 = 6;
-/// The embedding is in `embedding` (`BN_REQUEST_EMBED`).
+/// The embedding is in `embedding` (`BN_TASK_EMBED`).
 pub const BN_FINISH_EMBEDDING: i32 = 7;
 
-/// What happened to a request.
-///
-/// What an event from `bn_poll` points to belongs to the caller that polled it, and stays valid
-/// and unchanged, whatever other threads do, until `bn_events_free` gives the event back, or
+/// A token and its log probability.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct bn_logprob {
+    /// The token's id.
+    pub token: u32,
+    /// Natural logarithm of its probability by the model, before penalties, temperature and
+    /// samplers, or with `BN_REQUEST_CHAIN_LOGPROBS` by the distribution that it was drawn from.
+    pub logprob: f32,
+}
+
+/// What happened to a request. What an event from `bn_poll` points to belongs to the caller that
+/// polled it. It stays valid and unchanged until `bn_events_free` gives the event back,
 /// `bn_release` ends its request, or `bn_engine_destroy` is called. In a callback it is valid until
 /// the callback returns.
 #[repr(C)]
@@ -52,14 +62,14 @@ pub struct bn_event {
     pub lease: u64,
     /// New text: whole UTF-8 characters.
     pub text: bn_string,
-    /// New tokens, an end token included. With `BN_REQUEST_ECHO_PROMPT` the first event begins
-    /// with the prompt's; with `BN_REQUEST_SCORE` they are the prompt's. NULL if there are none.
+    /// New tokens, an end token included. With `BN_REQUEST_ECHO_PROMPT` the first event begins with
+    /// the prompt's; with `BN_TASK_SCORE` they are the prompt's from `logprobs_from` on. NULL if
+    /// there are none.
     pub tokens: *const u32,
-    /// Number of `tokens`.
     pub tokens_count: usize,
     /// For each of `tokens` its own entry, then `top_logprobs` more, the most likely first, then
     /// those of `logprob_tokens`. NaN for the prompt's first token, and for its others without
-    /// `BN_REQUEST_PROMPT_LOGPROBS`. NULL without a flag that asks for them.
+    /// `BN_REQUEST_PROMPT_LOGPROBS` or `BN_TASK_SCORE`. NULL without a flag that asks for them.
     pub logprobs: *const bn_logprob,
     /// Number of `logprobs`: `tokens_count * logprobs_per_token`.
     pub logprobs_count: usize,
@@ -69,24 +79,36 @@ pub struct bn_event {
     pub finish_reason: i32,
     /// `BN_OK`, or why the request failed, was cancelled or timed out.
     pub status: bn_status,
-    /// The index of the stop token (`BN_FINISH_STOP`) or stop string (`BN_FINISH_STOP_STRING`)
-    /// that ended the request; -1 for the model's own end token and for other reasons.
+    /// The index of the stop token (`BN_FINISH_STOP`) or stop string (`BN_FINISH_STOP_STRING`) that
+    /// ended the request; -1 for the model's own end token and for other reasons.
     pub stop_index: i32,
     /// Why the request failed, was cancelled or timed out. Empty otherwise.
     pub message: bn_string,
+    /// New reasoning, which is not in `text` (`BN_REQUEST_PARSE_OUTPUT`): whole UTF-8
+    /// characters.
+    pub reasoning: bn_string,
+    /// New calls of tools, and more of the last one (`BN_REQUEST_PARSE_OUTPUT`). NULL if there are
+    /// none.
+    pub tool_calls: *const bn_tool_call,
+    pub tool_calls_count: usize,
     /// The vector, if `finish_reason` is `BN_FINISH_EMBEDDING`; otherwise NULL.
     pub embedding: *const f32,
-    /// Elements of `embedding`.
     pub embedding_count: usize,
     /// The pooling that made `embedding`, `BN_POOLING_*`; otherwise 0.
     pub pooling: i32,
+    /// Calls in the whole answer; 0 before `BN_EVENT_COMPLETED`. After `BN_FINISH_STOP`, the model
+    /// waits for their results.
+    pub tool_calls_total: u32,
     /// Tokens of the prompt. This and the fields below are 0 before `BN_EVENT_COMPLETED`.
     pub prompt_tokens: u32,
     /// Generated tokens, an end token included.
     pub generated_tokens: u32,
-    /// Of the prompt's tokens, those that were in the prefix cache at admission and were not
-    /// computed again.
+    /// Prompt tokens that were in the prefix cache at admission and were not computed again.
     pub cached_tokens: u32,
+    /// Tokens that were drafted for the request and verified.
+    pub drafted_tokens: u32,
+    /// Drafted tokens that the output has.
+    pub accepted_tokens: u32,
     /// Nanoseconds from submit to the first admission.
     pub queued_ns: u64,
     /// Nanoseconds from admission to the end of the prompt.
@@ -97,25 +119,9 @@ pub struct bn_event {
     pub decode_ns: u64,
     /// Nanoseconds from submit to this event.
     pub total_ns: u64,
-    /// Tokens that were drafted for the request and verified.
-    pub drafted_tokens: u32,
-    /// Of these, those that the output has.
-    pub accepted_tokens: u32,
-    /// New reasoning, which is not in `text` (`BN_REQUEST_PARSE_OUTPUT`): whole UTF-8 characters.
-    pub reasoning: bn_string,
-    /// New calls of tools, and more of the last one (`BN_REQUEST_PARSE_OUTPUT`). NULL if there are
-    /// none.
-    pub tool_calls: *const bn_tool_call,
-    /// Number of `tool_calls`.
-    pub tool_calls_count: usize,
-    /// Calls in the whole answer; 0 before `BN_EVENT_COMPLETED`. After `BN_FINISH_STOP`, they are
-    /// what the model waits for.
-    pub tool_calls_total: u32,
-    /// 0.
-    pub reserved: u32,
 }
 
-grown!(bn_event: 184);
+grown!(bn_event: 232);
 
 // Log probabilities are handed out as they lie in `Event`.
 const _: () = {
@@ -174,7 +180,6 @@ impl bn_event {
             tool_calls: array(event.calls.views()),
             tool_calls_count: event.calls.views().len(),
             tool_calls_total: event.calls_made,
-            reserved: 0,
         }
     }
 }

@@ -4,23 +4,27 @@
 
 #![allow(non_camel_case_types)]
 
+pub mod callbacks;
 mod cancel;
+pub mod chat;
 pub mod config;
 pub mod constraint;
 pub mod event;
 pub mod exports;
 pub mod growth;
 pub mod guard;
-mod metrics;
+pub mod log;
 pub mod model;
+pub mod pooling;
 mod registry;
-mod report;
 pub mod request;
 pub mod sampling;
 pub mod session;
 pub mod span;
+pub mod speculation;
 pub mod stats;
 pub mod status;
 pub mod string;
 pub mod tool_call;
 pub mod types;
+pub mod version;

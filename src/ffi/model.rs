@@ -1,9 +1,11 @@
 //! `bn_model_config` and its way into `ModelConfig`; `bn_model_info`.
 
-use super::config::{choice, log_sink};
+use super::callbacks::{bn_log_callback, bn_progress_callback};
+use super::config::choice;
 use super::growth::{Grown, grown};
 use super::guard;
-use super::request::BN_POOLING_LAST;
+use super::log::{BN_LOG_WARN, log_sink};
+use super::pooling::BN_POOLING_LAST;
 use super::types::*;
 use crate::base::{Bytes, Error, Result};
 use crate::engine::api::{LoadOptions, ModelConfig, ProgressSink, Source, WeightType};
@@ -11,40 +13,47 @@ use crate::model::Loaded;
 use std::ffi::c_void;
 use std::os::fd::BorrowedFd;
 
-/// How to open a model. `bn_model_config_init` fills in the defaults.
-///
-/// At most one of `path`, `fd` and `data` says where the model is. With none of them it is the
-/// small model that is embedded in the library.
+/// As the model's files store them.
+pub const BN_WEIGHTS_KEEP: i32 = 0;
+/// 8 bits, in blocks of 32 with a half-precision scale.
+pub const BN_WEIGHTS_Q8_0: i32 = 1;
+/// 4 bits, in blocks of 32 with a half-precision scale.
+pub const BN_WEIGHTS_Q4_0: i32 = 2;
+/// -1, 0 and 1 with a scale, as in BitNet b1.58.
+pub const BN_WEIGHTS_TERNARY: i32 = 3;
+/// 8 bits, with a scale for each row; activations get one for each token. Faster than
+/// `BN_WEIGHTS_Q8_0` for prompts, and less precise.
+pub const BN_WEIGHTS_INT8: i32 = 4;
+
+/// How to open a model. At most one of `path`, `fd` and `data` says where it is. With none of them
+/// it is the small model that is embedded in the library.
 #[repr(C)]
 pub struct bn_model_config {
-    /// `sizeof(bn_model_config)`; set by `bn_model_config_init`.
     pub struct_size: u32,
     /// An open, readable descriptor of a GGUF file, or -1 (default). The file is read from its
-    /// beginning, whatever the descriptor's position. The caller may close it once
-    /// `bn_model_open` has returned.
+    /// beginning, whatever the descriptor's position. It may be closed once `bn_model_open` has
+    /// returned.
     pub fd: i32,
     /// A GGUF file, a Hugging Face folder (`config.json`, safetensors, `tokenizer.json`), or
     /// `builtin:echo`, a model without weights that answers with its prompt
     /// (`builtin:echo?us_per_token=N&load_ms=N` takes so long for each token, and to load).
     pub path: bn_string,
-    /// The bytes of a GGUF file, at any alignment. They are used where they are: keep them
-    /// unchanged until the model and every engine made of it are freed. NULL (default): not in
-    /// memory.
+    /// The bytes of a GGUF file, at any alignment. They are used in place: keep them unchanged
+    /// until the model and every engine made of it are freed. NULL (default): none.
     pub data: *const c_void,
     /// Number of bytes at `data`.
     pub data_size: usize,
-    /// The `kernel_config.ini` that a GGUF file with TL1 or TL2 tensors was converted with. Not
-    /// set (default): the one beside the file.
+    /// The `kernel_config.ini` that a GGUF file with TL1 or TL2 tensors was converted with. Not set
+    /// (default): the one beside the file.
     pub kernel_config_path: bn_string,
     /// The most bytes that the weights may take; loading stops at the tensor that passes it. 0
     /// (default): no limit.
     pub memory_limit_bytes: u64,
     /// Threads that load, 1 to 256. 0 (default): the CPUs that this process may use.
     pub threads: u32,
-    /// What attention and feed-forward weights become while loading, `BN_WEIGHTS_*`. Only F32,
-    /// F16 and BF16 weights can become something else than `BN_WEIGHTS_KEEP` (default), and only
-    /// those of BitNet models `BN_WEIGHTS_TERNARY`. Q4_0 to Q8_0 and Q4_K to Q6_K weights can
-    /// become `BN_WEIGHTS_INT8` too.
+    /// The type that attention and feed-forward weights get while loading, `BN_WEIGHTS_*`. F32, F16
+    /// and BF16 weights can become any type, but only those of BitNet models `BN_WEIGHTS_TERNARY`;
+    /// Q4_0 to Q8_0 and Q4_K to Q6_K can become `BN_WEIGHTS_INT8`. Default `BN_WEIGHTS_KEEP`.
     pub weight_type: i32,
     /// The same for the embedding, without `BN_WEIGHTS_TERNARY`.
     pub embedding_type: i32,
@@ -52,15 +61,11 @@ pub struct bn_model_config {
     pub head_type: i32,
     /// The most detailed level that `log` gets, `BN_LOG_*`. Default `BN_LOG_WARN`.
     pub log_level: i32,
-    /// Must be 0.
-    pub reserved: u32,
     /// Receives the log. NULL (default): no log.
     pub log: bn_log_callback,
-    /// Passed to `log`.
     pub log_context: *mut c_void,
     /// Receives the progress of loading, and may stop it. NULL (default): none.
     pub progress: bn_progress_callback,
-    /// Passed to `progress`.
     pub progress_context: *mut c_void,
 }
 
@@ -85,7 +90,6 @@ impl bn_model_config {
     /// # Safety
     /// Pointers are NULL or as the fields say.
     pub(super) unsafe fn to_engine(&self) -> Result<ModelConfig> {
-        guard::reserved::<Self>(self.reserved)?;
         // SAFETY: the caller's promise.
         let kernel_config = unsafe { path("kernel_config_path", self.kernel_config_path) }?;
         Ok(ModelConfig {
@@ -146,23 +150,21 @@ pub(super) unsafe fn path<'a>(field: &str, path: bn_string) -> Result<Option<&'a
     }
 }
 
-/// For `bn_model_info.sampling_fields`: the model's files set `temperature`.
-pub const BN_SAMPLING_TEMPERATURE: u32 = 1 << 0;
+/// The model's files set `temperature`.
+pub const BN_SAMPLING_FIELD_TEMPERATURE: u32 = 1 << 0;
 /// The model's files set `top_k`.
-pub const BN_SAMPLING_TOP_K: u32 = 1 << 1;
+pub const BN_SAMPLING_FIELD_TOP_K: u32 = 1 << 1;
 /// The model's files set `top_p`.
-pub const BN_SAMPLING_TOP_P: u32 = 1 << 2;
+pub const BN_SAMPLING_FIELD_TOP_P: u32 = 1 << 2;
 /// The model's files set `min_p`.
-pub const BN_SAMPLING_MIN_P: u32 = 1 << 3;
+pub const BN_SAMPLING_FIELD_MIN_P: u32 = 1 << 3;
 /// The model's files set `repetition_penalty`.
-pub const BN_SAMPLING_REPETITION_PENALTY: u32 = 1 << 4;
+pub const BN_SAMPLING_FIELD_REPETITION_PENALTY: u32 = 1 << 4;
 
-/// What is known of a model: `bn_model_info_init`, then `bn_model_get_info`. Pointers are valid
-/// until `bn_model_free`.
+/// What is known of a model. Pointers are valid until `bn_model_free`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_model_info {
-    /// `sizeof(bn_model_info)`; set by `bn_model_info_init`.
     pub struct_size: u32,
     /// 1 if the model has a tokenizer. Without one, prompts are token ids and events have no
     /// text.
@@ -193,20 +195,18 @@ pub struct bn_model_info {
     pub weight_bytes: u64,
     /// The model's end tokens, which end an output as `BN_FINISH_STOP`. NULL if there are none.
     pub end_tokens: *const u32,
-    /// Number of `end_tokens`.
     pub end_tokens_count: usize,
     /// The BOS token's id, or -1.
     pub bos_token: i64,
-    /// Elements of an embedding (`BN_REQUEST_EMBED`). 0: the model makes none.
+    /// Elements of an embedding (`BN_TASK_EMBED`). 0: the model makes none.
     pub embedding_size: u64,
-    /// What `BN_POOLING_MODEL` stands for: `BN_POOLING_LAST`, `BN_POOLING_MEAN` or
-    /// `BN_POOLING_FIRST`.
+    /// The model's own pooling: `BN_POOLING_LAST`, `BN_POOLING_MEAN` or `BN_POOLING_FIRST`.
     pub pooling: i32,
     /// 1 if the model has a chat template, so that requests may have `messages`.
     pub has_chat_template: i32,
-    /// Which of the five fields below the model's authors recommend, in `generation_config.json`
-    /// or in the keys of a GGUF file: a sum of `BN_SAMPLING_TEMPERATURE` and its like. The others
-    /// are 0. Requests never use them by themselves.
+    /// Which of the five fields below the model's authors recommend, in `generation_config.json` or
+    /// in the keys of a GGUF file: `BN_SAMPLING_FIELD_*`. The others are 0. Requests never use them
+    /// by themselves.
     pub sampling_fields: u32,
     /// Recommended temperature; 0: always the most likely token.
     pub temperature: f32,
@@ -252,11 +252,11 @@ impl bn_model_info {
             embedding_size: facts.hidden_size as u64,
             pooling: facts.pooling as i32,
             has_chat_template: i32::from(loaded.chat.is_some()),
-            sampling_fields: set(BN_SAMPLING_TEMPERATURE, sampling.temperature.is_some())
-                | set(BN_SAMPLING_TOP_K, sampling.top_k.is_some())
-                | set(BN_SAMPLING_TOP_P, sampling.top_p.is_some())
-                | set(BN_SAMPLING_MIN_P, sampling.min_p.is_some())
-                | set(BN_SAMPLING_REPETITION_PENALTY, sampling.repetition_penalty.is_some()),
+            sampling_fields: set(BN_SAMPLING_FIELD_TEMPERATURE, sampling.temperature.is_some())
+                | set(BN_SAMPLING_FIELD_TOP_K, sampling.top_k.is_some())
+                | set(BN_SAMPLING_FIELD_TOP_P, sampling.top_p.is_some())
+                | set(BN_SAMPLING_FIELD_MIN_P, sampling.min_p.is_some())
+                | set(BN_SAMPLING_FIELD_REPETITION_PENALTY, sampling.repetition_penalty.is_some()),
             temperature: sampling.temperature.unwrap_or_default(),
             top_k: sampling.top_k.unwrap_or_default(),
             top_p: sampling.top_p.unwrap_or_default(),

@@ -210,7 +210,13 @@ pub(super) fn adapter(handle: *const bn_adapter) -> Result<Arc<Adapter>> {
 }
 
 pub(super) fn free_adapter(handle: *mut bn_adapter) -> Result<()> {
-    ADAPTERS.free("adapter", handle as usize)
+    match ADAPTERS.remove(handle as usize) {
+        Some(adapter) => {
+            adapter.free();
+            Ok(())
+        }
+        None => ADAPTERS.find("adapter", handle as usize, |_| ()),
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! `bn_request_params` and its way into `RequestParams`; `bn_request_info`.
 
-use super::config::{choice, speculation};
-use super::constraint::{bn_logits_callback, constraint};
+use super::callbacks::bn_logits_callback;
+use super::chat::bn_chat_message;
+use super::config::choice;
+use super::constraint::constraint;
 use super::growth::{self, Array, Grown, grown};
 use super::guard;
+use super::pooling::*;
 use super::registry;
 use super::sampling::bn_logit_bias;
+use super::speculation::speculation;
 use super::types::*;
 use crate::base::{Error, Result, Status, reserve};
 use crate::engine::api::{
@@ -16,10 +20,23 @@ use crate::text::chat::MAX_MESSAGES;
 use std::borrow::Cow;
 use std::ffi::c_void;
 
-/// No events on the way: one event at the end, with the whole text and all tokens.
+/// Generate an output.
+pub const BN_TASK_GENERATE: i32 = 0;
+/// Compute the prompt's embedding, and return it in one event. `max_new_tokens` is ignored;
+/// sampling and stop fields, `messages`, `chat_json` and the output flags must have their
+/// defaults.
+pub const BN_TASK_EMBED: i32 = 1;
+/// Return the prompt's tokens from `logprobs_from` on and their log probabilities, in one event
+/// that finishes the request as `BN_FINISH_LENGTH`. The tokens before them come from the prefix
+/// cache if they are there, so continuations of one prompt compute it once. For reranking,
+/// classification and evaluation. `max_new_tokens` is ignored; stop fields, `constraint`,
+/// `on_logits` and `chat_json` are refused.
+pub const BN_TASK_SCORE: i32 = 2;
+
+/// One event at the end, with the whole text and all tokens.
 pub const BN_REQUEST_NO_STREAM: u32 = 1 << 0;
-/// Only a `bn_poll` of the request's own id returns its events: `BN_ANY` and the wait descriptor
-/// do not see them. Refused in callback mode.
+/// Only a `bn_poll` of the request's own id returns its events: `BN_ANY` and the wait descriptor do
+/// not see them. Refused in callback mode.
 pub const BN_REQUEST_POLL_BY_ID: u32 = 1 << 1;
 /// Return the prompt's text and tokens in front of the output.
 pub const BN_REQUEST_ECHO_PROMPT: u32 = 1 << 2;
@@ -30,77 +47,44 @@ pub const BN_REQUEST_LOGPROBS: u32 = 1 << 4;
 /// Control tokens spelled out in `prompt` (like `<|eot_id|>`) become those tokens. Not for text
 /// from outside.
 pub const BN_REQUEST_PARSE_SPECIAL: u32 = 1 << 5;
-/// Compute the prompt's embedding instead of an output. The request's only event has it.
-/// `max_new_tokens` is ignored; sampling and stop fields, `messages` and the other output flags
-/// must have their defaults.
-pub const BN_REQUEST_EMBED: u32 = 1 << 6;
-/// With `BN_REQUEST_EMBED`: do not divide the vector by its Euclidean length.
-pub const BN_REQUEST_EMBED_RAW: u32 = 1 << 7;
+/// With `BN_TASK_EMBED`: do not divide the vector by its Euclidean length.
+pub const BN_REQUEST_EMBED_RAW: u32 = 1 << 6;
 
-/// Take nothing from the prefix cache and leave nothing there: every token of the prompt is
-/// computed. Results are the same. Not with `session`.
-pub const BN_REQUEST_NO_CACHE: u32 = 1 << 8;
+/// Take nothing from the prefix cache and leave nothing there. Results are the same. Refused with
+/// `session`.
+pub const BN_REQUEST_NO_CACHE: u32 = 1 << 7;
 
-/// Needs `queue_timeout_ms`: end the request while it is queued, as `BN_FINISH_TIMED_OUT`, as soon
-/// as its first token is predicted to come later than that. So in overload, no time is spent on
-/// requests that would be late anyway.
-pub const BN_REQUEST_DROP_LATE: u32 = 1 << 9;
+/// Needs `queue_timeout_ms`: end a queued request, as `BN_FINISH_TIMED_OUT`, as soon as its first
+/// token is predicted to come later than that. In overload, no time goes into requests that would
+/// be late anyway.
+pub const BN_REQUEST_DROP_LATE: u32 = 1 << 8;
 
-/// End the request, as `BN_FINISH_CANCELLED`, when it would be paused because its output is not
-/// polled (`max_unread_bytes`).
-pub const BN_REQUEST_END_UNREAD: u32 = 1 << 10;
+/// End the request, as `BN_FINISH_CANCELLED`, when its unread output would pause it
+/// (`max_unread_bytes`).
+pub const BN_REQUEST_END_UNREAD: u32 = 1 << 9;
 
-/// With `BN_REQUEST_LOGPROBS`: log probabilities of what the token is drawn from, behind penalties,
-/// temperature and all that drops tokens (of a dropped one: -infinity), instead of the model's own.
-pub const BN_REQUEST_CHAIN_LOGPROBS: u32 = 1 << 11;
+/// With `BN_REQUEST_LOGPROBS`: log probabilities of the distribution that the token is drawn from,
+/// behind penalties, temperature and samplers (of a dropped token: -infinity), instead of the
+/// model's own.
+pub const BN_REQUEST_CHAIN_LOGPROBS: u32 = 1 << 10;
 
 /// Needs `chat_json`: events have the answer's reasoning in `reasoning`, calls of tools in
-/// `tool_calls`, and all else in `text`. The markers between them are left out, with the line breaks
-/// beside them. The model's chat template tells how it writes these. Calls are looked for if `tools`
-/// may be called.
-///
-/// A call is returned as soon as its name is known and its arguments begin, and these as they come.
-/// What begins like a call and is none is text. If the arguments turn out not to be JSON, the call
-/// keeps what was returned of them, and the rest is text. Stop strings are looked for in all that
-/// is generated.
-pub const BN_REQUEST_PARSE_OUTPUT: u32 = 1 << 12;
+/// `tool_calls`, and the rest in `text`, without the markers between them and line breaks beside
+/// these. A call is returned as soon as its name is known and its arguments begin, and these as
+/// they come. If they turn out not to be JSON, the call keeps what was returned of them, and the
+/// rest is text. Stop strings are looked for in all that is generated.
+pub const BN_REQUEST_PARSE_OUTPUT: u32 = 1 << 11;
 
 /// With `BN_REQUEST_ECHO_PROMPT` and `BN_REQUEST_LOGPROBS`: return the log probabilities of the
-/// prompt's tokens too, those from `logprobs_from` on: of each one behind those before it, of the
-/// model's own softmax. Without it, and for the first token of all, they are NaN. Not with
+/// prompt's tokens too, from `logprobs_from` on: each one given those before it, by the model's
+/// own softmax. Before that position, and for the first token, they are NaN. Refused with
 /// `chat_json`.
-pub const BN_REQUEST_PROMPT_LOGPROBS: u32 = 1 << 13;
-
-/// Generate nothing: with `BN_REQUEST_LOGPROBS`, return the prompt's tokens from `logprobs_from` on
-/// and their log probabilities, as for `BN_REQUEST_PROMPT_LOGPROBS`, in one event that finishes the
-/// request as `BN_FINISH_LENGTH`. What stands before them is taken from the prefix cache if it is
-/// there: continuations of one prompt compute it once. For reranking, classification and evaluation.
-/// `max_new_tokens` is ignored; stop fields, `constraint` and `on_logits` are refused.
-pub const BN_REQUEST_SCORE: u32 = 1 << 14;
+pub const BN_REQUEST_PROMPT_LOGPROBS: u32 = 1 << 12;
 
 /// The default of `bn_request_params.priority`.
 pub const BN_PRIORITY_DEFAULT: u32 = 128;
 /// The most urgent `bn_request_params.priority`.
 pub const BN_PRIORITY_MAX: u32 = 255;
-
-/// The pooling that the model was made for, `bn_model_info.pooling`.
-pub const BN_POOLING_MODEL: i32 = 0;
-/// The hidden state of the last prompt token, after the final norm.
-pub const BN_POOLING_LAST: i32 = 1;
-/// The mean of the hidden states of all prompt tokens.
-pub const BN_POOLING_MEAN: i32 = 2;
-/// The hidden state of the first prompt token.
-pub const BN_POOLING_FIRST: i32 = 3;
-
-const _: () = {
-    assert!(BN_POOLING_LAST == Pooling::Last as i32);
-    assert!(BN_POOLING_MEAN == Pooling::Mean as i32);
-    assert!(BN_POOLING_FIRST == Pooling::First as i32);
-};
-
-/// The largest `draft_tokens`.
-pub const BN_MAX_DRAFT_TOKENS: u32 = 15;
-const _: () = assert!(BN_MAX_DRAFT_TOKENS as usize == crate::schedule::MAX_DRAFT);
 
 /// The largest `stop_strings_count` and `stop_tokens_count`.
 pub const BN_MAX_STOPS: u32 = 256;
@@ -111,228 +95,225 @@ const FLAGS: u32 = BN_REQUEST_NO_STREAM
     | BN_REQUEST_IGNORE_EOS
     | BN_REQUEST_LOGPROBS
     | BN_REQUEST_PARSE_SPECIAL
-    | BN_REQUEST_EMBED
     | BN_REQUEST_EMBED_RAW
     | BN_REQUEST_NO_CACHE
     | BN_REQUEST_DROP_LATE
     | BN_REQUEST_END_UNREAD
     | BN_REQUEST_CHAIN_LOGPROBS
     | BN_REQUEST_PARSE_OUTPUT
-    | BN_REQUEST_PROMPT_LOGPROBS
-    | BN_REQUEST_SCORE;
+    | BN_REQUEST_PROMPT_LOGPROBS;
 
-/// One request. `bn_request_params_init` fills in the defaults; then set one of `prompt`,
-/// `prompt_tokens`, `messages` and `chat_json`. Nothing that it points to is needed after the call
-/// that submits it.
+/// One request. Set one of `prompt`, `prompt_tokens`, `messages` and `chat_json`. Nothing that it
+/// points to is needed after the call that submits it.
 #[repr(C)]
 pub struct bn_request_params {
-    /// `sizeof(bn_request_params)`; set by `bn_request_params_init`.
     pub struct_size: u32,
-    /// `BN_REQUEST_*` flags. Default 0. An unknown flag is `BN_ERR_UNSUPPORTED`.
+    /// `BN_TASK_*`. Default `BN_TASK_GENERATE`.
+    pub task: i32,
+    /// `BN_REQUEST_*`. Default 0.
     pub flags: u32,
-    /// The prompt as text. The tokenizer adds the tokens that the model wants in front of it
-    /// (BOS), and those that it wants behind a text to embed (EOS).
+    /// 0 to `BN_PRIORITY_MAX`, the most urgent. Default `BN_PRIORITY_DEFAULT`. Requests are ordered
+    /// by arrival and priority; `bn_engine_config.priority_ageing_ms` says how much a priority is
+    /// worth. A request without room interrupts running ones that are behind it and of lower
+    /// priority, the last one first. They go on later, with the same output.
+    pub priority: u32,
+    /// Returned in every event of the request.
+    pub user_data: u64,
+
+    /// The prompt as text. The tokenizer puts in front of it the tokens that the model wants (BOS),
+    /// and behind a text to embed those that it wants there (EOS).
     pub prompt: bn_string,
     /// The prompt as token ids, used as they are.
     pub prompt_tokens: *const u32,
-    /// Number of `prompt_tokens`.
     pub prompt_tokens_count: usize,
     /// The prompt as a conversation, first message first. The model's chat template makes the
-    /// prompt and begins the assistant's answer. `content` never becomes a control token; choose
-    /// `role` yourself.
+    /// prompt and begins the assistant's answer. `content` never becomes a control token, but
+    /// `role` may.
     pub messages: *const bn_chat_message,
     /// Number of `messages`, at most 65536.
     pub messages_count: usize,
     /// `sizeof(bn_chat_message)`; set by `bn_request_params_init`.
     pub message_size: usize,
+    /// The prompt as a conversation with tools: a JSON object with the fields of OpenAI's chat
+    /// completions `messages`, `tools`, `tool_choice`, `parallel_tool_calls`, and of
+    /// transformers' chat templates `chat_template_kwargs` (the template's variables),
+    /// `documents`, `add_generation_prompt` and `continue_final_message` (the answer goes on
+    /// with the last message). `tool_format` and `reasoning_format` say how the model writes
+    /// calls and reasoning, in place of what its template tells. Other fields are refused, nulls
+    /// ignored. No text in it becomes a control token, names included. At most 64 MiB, 65536
+    /// messages and 1048576 values.
+    ///
+    /// A `tool_choice` of "required" or of a function constrains the output to such a call, as its
+    /// `parameters` say; "auto" with `strict` tools, or without `parallel_tool_calls`, constrains
+    /// the calls that come. `constraint` must not be set then. With "none", the model sees the
+    /// tools, and calls are text. docs/chat.md says more.
+    pub chat_json: bn_string,
+
+    /// The most tokens to generate, default 128. 0: as many as `max_sequence_length` leaves, which
+    /// limits the output in any case.
+    pub max_new_tokens: u32,
+    /// Neither the model's end tokens (with `BN_REQUEST_IGNORE_EOS` too) nor `stop_tokens` come
+    /// before this many tokens, unless a `constraint` leaves nothing else. Stop strings may.
+    /// Default 0.
+    pub min_new_tokens: u32,
+    /// Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT` with what it
+    /// has. 0 (default): the engine's `default_timeout_ms`. `BN_FOREVER`: no timeout.
+    pub timeout_ms: u32,
+    /// Milliseconds from submit after which a request that is still queued ends as
+    /// `BN_FINISH_TIMED_OUT`. 0 (default): `timeout_ms` alone counts.
+    pub queue_timeout_ms: u32,
     /// Tokens that end the output, besides the model's own end tokens. They count even with
     /// `BN_REQUEST_IGNORE_EOS`.
     pub stop_tokens: *const u32,
     /// Number of `stop_tokens`, at most `BN_MAX_STOPS`.
     pub stop_tokens_count: usize,
-    /// Texts that end the output. The returned text ends before the first one; `tokens` and usage
-    /// count every generated token. Only generated text is searched. Each has 1 to 65536 bytes.
+    /// Texts of 1 to 65536 bytes that end the output. The returned text ends before the first one;
+    /// `tokens` and usage count every generated token. Only generated text is searched.
     pub stop_strings: *const bn_string,
     /// Number of `stop_strings`, at most `BN_MAX_STOPS`.
     pub stop_strings_count: usize,
-    /// Returned in every event of the request. The library does not use it.
-    pub user_data: u64,
+
     /// Seed of the random numbers. The same seed, prompt and parameters give the same output,
     /// whatever else runs. Default 0.
     pub seed: u64,
-    /// Requests with different salts share no part of the prefix cache, so that a client cannot
-    /// tell from timing what clients with other salts have asked. Default 0: all requests that set
-    /// none share.
-    pub cache_salt: u64,
-    /// The most tokens to generate, default 128. 0: as many as `max_sequence_length` leaves, which
-    /// limits the output in any case.
-    pub max_new_tokens: u32,
-    /// Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT` with what
-    /// it has. 0 (default): the engine's `default_timeout_ms`. `BN_TIMEOUT_NONE`: no timeout.
-    pub timeout_ms: u32,
-    /// Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT` if it is
-    /// still queued. 0 (default): it may wait as long as `timeout_ms` allows.
-    pub queue_timeout_ms: u32,
-    /// 0 to `BN_PRIORITY_MAX`, the most urgent. Default `BN_PRIORITY_DEFAULT`. Requests are ordered
-    /// by arrival and priority; `priority_ageing_ms` says what priorities are worth, and bounds how
-    /// long a low one waits. If a request finds no room, running ones that are behind it and of a
-    /// lower priority are interrupted for it, the last one first. They go on later, with the same
-    /// output.
-    pub priority: u32,
     /// 0 to 100. 0 (default): always the most likely token.
     pub temperature: f32,
+    /// The temperature moves by this much up and down, 0 (default) to 100, with the entropy of the
+    /// remaining tokens: up if many are likely, down if one is.
+    pub temperature_range: f32,
+    /// Shape of that movement: the entropy as a share of the greatest possible one, raised to this.
+    /// Above 0, at most 100, default 1.
+    pub temperature_exponent: f32,
     /// Sample from this many most likely tokens. 0 (default): all.
     pub top_k: u32,
-    /// Sample from the most likely tokens that together reach this probability, above 0, at most
-    /// 1 (default).
+    /// Sample from the most likely tokens that together reach this probability, above 0, at most 1
+    /// (default).
     pub top_p: f32,
     /// Drop tokens less likely than this times the most likely one, 0 (default) to 1.
     pub min_p: f32,
-    /// Divides positive and multiplies negative logits of tokens in the prompt or output, above
-    /// 0, at most 100. 1 (default): off.
-    pub repetition_penalty: f32,
-    /// Subtracted from a token's logit for each time it is in the output, -100 to 100. Default 0.
-    pub frequency_penalty: f32,
-    /// Subtracted from a token's logit if it is in the output, -100 to 100. Default 0.
-    pub presence_penalty: f32,
-    /// With `BN_REQUEST_LOGPROBS`: how many of the most likely tokens to return for each
-    /// generated one, at most 32. Default 0.
-    pub top_logprobs: u32,
-    /// With `BN_REQUEST_EMBED`: `BN_POOLING_*`. Default `BN_POOLING_MODEL`.
-    pub pooling: i32,
-    /// Must be 0.
-    pub reserved: u32,
-    /// A name of 1 to 256 bytes. When the request ends, the keys and values of its prompt and output
-    /// are kept in the KV cache under this name, in place of what had the name before: the next turn
-    /// of a conversation, with the same `cache_salt`, finds them however busy the engine was
-    /// meanwhile. Nothing changes if the request fails, ends while it does not run, or needs more
-    /// than half of the KV cache. That is what all sessions may hold together: the least recently
-    /// used goes first, also to make room for a request that does not fit alone. Names belong to
-    /// the engine: two users need two names. Refused with `BN_REQUEST_NO_CACHE`. Not set
-    /// (default): none.
-    pub session: bn_string,
-    /// The trace that the request belongs to, as in W3C's `traceparent`: its spans go to
-    /// `bn_engine_config.on_span`. All zeros (default): it is not traced.
-    pub trace_id: [u8; 16],
-    /// The span of the caller's that its spans belong to. All zeros (default): none. Refused without
-    /// `trace_id`.
-    pub parent_id: [u8; 8],
-    /// What works on the distribution, in this order: `BN_SAMPLER_*`, each at most once. One that is
-    /// left out must be off. Not set (default): all, in the order of their numbers.
-    pub samplers: *const i32,
-    /// Number of `samplers`.
-    pub samplers_count: usize,
-    /// What is added to the logits of some tokens.
-    pub logit_bias: *const bn_logit_bias,
-    /// Number of `logit_bias`, at most 4096.
-    pub logit_bias_count: usize,
-    /// Texts of 1 to 1024 bytes that do not come, alone or behind a space, as the tokens that the
-    /// tokenizer makes of them. The same text made of other tokens can come.
-    pub bad_words: *const bn_string,
-    /// Number of `bad_words`, at most 256.
-    pub bad_words_count: usize,
-    /// Texts that no repetition goes across, for `dry_multiplier`. NULL (default): a line break,
-    /// `:`, `"` and `*`. Each has 1 to 65536 bytes.
-    pub dry_breakers: *const bn_string,
-    /// Number of `dry_breakers`, at most 256. 0 with `dry_breakers` set: none.
-    pub dry_breakers_count: usize,
-    /// With `BN_REQUEST_LOGPROBS`: tokens whose log probabilities to return for each generated one,
-    /// behind those of `top_logprobs`.
-    pub logprob_tokens: *const u32,
-    /// Number of `logprob_tokens`, at most 256.
-    pub logprob_tokens_count: usize,
-    /// `temperature` moves by this much up and down, 0 (default) to 100, with the entropy of the
-    /// tokens that are left: up where many are likely, down where one is.
-    pub temperature_range: f32,
-    /// How it moves, above 0, at most 100: the entropy as a share of the greatest possible one,
-    /// raised to this. Default 1.
-    pub temperature_exponent: f32,
     /// Sample from the tokens whose surprise is closest to the entropy and that together reach this
     /// probability, above 0, at most 1 (default).
     pub typical_p: f32,
     /// Drop tokens whose logits are more than this many standard deviations below the greatest one,
-    /// above 0, at most 1000. 0 (default): off.
+    /// up to 1000. 0 (default): off.
     pub top_n_sigma: f32,
-    /// The probability with which all tokens that are at least `xtc_threshold` likely are dropped
-    /// but the least likely of them, 0 (default) to 1.
+    /// The probability, 0 (default) to 1, of dropping all tokens that are at least `xtc_threshold`
+    /// likely except the least likely of them.
     pub xtc_probability: f32,
     /// Above 0, at most 1. Default 0.1.
     pub xtc_threshold: f32,
-    /// Mirostat 2: keep the surprise of tokens at this many bits, above 0, at most 100, in place of
-    /// all `BN_SAMPLER_*` but temperature. 0 (default): off.
+    /// Mirostat 2: keep the surprise of tokens at this many bits, up to 100, with no other
+    /// `BN_SAMPLER_*` on but temperature. 0 (default): off.
     pub mirostat_tau: f32,
     /// How fast mirostat follows, 0 to 1. Default 0.1.
     pub mirostat_eta: f32,
-    /// The penalties look at this many of the latest tokens of prompt and output. 0 (default): at
+    /// The samplers and their order: `BN_SAMPLER_*`, each at most once. One that is left out must
+    /// be off. Not set (default): all, in the order of their numbers.
+    pub samplers: *const i32,
+    pub samplers_count: usize,
+
+    /// The penalties look at this many of the latest tokens of prompt and output. 0 (default):
     /// all.
     pub penalty_window: u32,
-    /// DRY: subtracted, times `dry_base` to the power of n - `dry_allowed_length`, from the logit of
-    /// a token that would make a repetition of n tokens one longer. 0 (default, off) to 100.
+    /// Divides positive and multiplies negative logits of tokens in the prompt or output, above 0,
+    /// at most 100. 1 (default): off.
+    pub repetition_penalty: f32,
+    /// Subtracted from a token's logit for each time it is in the output, -100 to 100. Default
+    /// 0.
+    pub frequency_penalty: f32,
+    /// Subtracted from a token's logit if it is in the output, -100 to 100. Default 0.
+    pub presence_penalty: f32,
+    /// DRY: a token that would lengthen a repetition of n tokens loses `dry_multiplier` times
+    /// `dry_base` to the power of n - `dry_allowed_length` in its logit. 0 (default, off) to
+    /// 100.
     pub dry_multiplier: f32,
     /// 1 to 100. Default 1.75.
     pub dry_base: f32,
     /// Shorter repetitions cost nothing. Default 2; 0 is as 1.
     pub dry_allowed_length: u32,
-    /// DRY looks at this many of the latest tokens of prompt and output. 0 (default): at all.
+    /// DRY looks at this many of the latest tokens of prompt and output. 0 (default): all.
     pub dry_window: u32,
-    /// The model's end tokens and `stop_tokens` do not come before so many tokens, unless a
-    /// `constraint` leaves nothing else. Default 0.
-    pub min_new_tokens: u32,
+    /// Texts of 1 to 65536 bytes that no repetition crosses; a token whose text has one loses
+    /// nothing. NULL (default): a line break, `:`, `"` and `*`.
+    pub dry_breakers: *const bn_string,
+    /// Number of `dry_breakers`, at most 256. 0 with `dry_breakers` set: none.
+    pub dry_breakers_count: usize,
+
+    /// Numbers to add to the logits of some tokens.
+    pub logit_bias: *const bn_logit_bias,
+    /// Number of `logit_bias`, at most 4096.
+    pub logit_bias_count: usize,
+    /// Texts of 1 to 1024 bytes that do not come, alone or behind a space, in the tokenizer's own
+    /// spelling. The same text made of other tokens can come.
+    pub bad_words: *const bn_string,
+    /// Number of `bad_words`, at most 256.
+    pub bad_words_count: usize,
+    /// Changes the logits before each token is sampled. Default NULL. Refused with
+    /// `BN_TASK_EMBED`.
+    pub on_logits: bn_logits_callback,
+    pub on_logits_context: *mut c_void,
+
+    /// `BN_CONSTRAINT_*`. Default `BN_CONSTRAINT_NONE`.
+    pub constraint_kind: i32,
+    /// `BN_JSON_*`: the spelling of the JSON of a constraint or of tool calls, and the meaning of
+    /// its schemas. A schema's own "x-guidance" overrides these flags. Default 0. Needs a
+    /// `constraint_kind` with JSON or Lark, or `chat_json`.
+    pub json_flags: u32,
+    /// The output matches this, as `constraint_kind` says; at most 524288 bytes. Tokens that would
+    /// break it do not come, whatever else is asked for. When it is matched, the model's end tokens
+    /// may come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if the match cannot go on. An
+    /// output that `max_new_tokens` or a stop string ends early is the beginning of a match. It is
+    /// compiled while the request is submitted; the latest ones stay compiled. Not set (default):
+    /// none.
+    pub constraint: bn_string,
+
+    /// With `BN_REQUEST_LOGPROBS`: how many of the most likely tokens to return for each generated
+    /// one, at most 32. Default 0.
+    pub top_logprobs: u32,
+    /// With `BN_REQUEST_PROMPT_LOGPROBS` or `BN_TASK_SCORE`: the first position of the prompt whose
+    /// log probability is wanted. Default 0.
+    pub logprobs_from: u32,
+    /// With `BN_REQUEST_LOGPROBS`: tokens whose log probabilities to return for each generated one,
+    /// behind those of `top_logprobs`.
+    pub logprob_tokens: *const u32,
+    /// Number of `logprob_tokens`, at most 256.
+    pub logprob_tokens_count: usize,
+
+    /// With `BN_TASK_EMBED`: `BN_POOLING_*`. Default `BN_POOLING_MODEL`.
+    pub pooling: i32,
+    /// Factor of the adapter's update, -100 to 100. Default 1.
+    pub adapter_scale: f32,
     /// The adapter that the request runs with, of the same engine. NULL (default): none. Requests
     /// with different adapters share no part of the prefix cache.
     pub adapter: *const bn_adapter,
-    /// What the adapter's updates are multiplied with, -100 to 100. Default 1.
-    pub adapter_scale: f32,
-    /// What drafts tokens for the model to verify several in one step, `BN_SPECULATION_*`. It makes
-    /// the output faster where drafts are right, and never changes it. Default
-    /// `BN_SPECULATION_DEFAULT`.
+
+    /// Requests with different salts share no part of the prefix cache, so that timing tells a
+    /// client nothing about the prompts of others. Default 0: requests that set none share.
+    pub cache_salt: u64,
+    /// A name of 1 to 256 bytes. When the request ends, its keys and values stay in the KV cache
+    /// under this name, in place of what had the name before. The next turn of the conversation,
+    /// with the same `cache_salt`, finds them, however busy the engine was meanwhile. Nothing
+    /// changes if the request fails, ends while it does not run, or needs more than half of the KV
+    /// cache, which is the limit of all sessions together. The least recently used one goes first,
+    /// also to make room for a request that does not fit alone. Names belong to the engine: two
+    /// users need two names. Refused with `BN_REQUEST_NO_CACHE`. Not set (default): none.
+    pub session: bn_string,
+
+    /// `BN_SPECULATION_*`. Drafts never change the output. Default `BN_SPECULATION_DEFAULT`.
     pub speculation: i32,
-    /// The most tokens drafted for one step, up to `BN_MAX_DRAFT_TOKENS`. How many there are follows
-    /// from how many were right, and from the time that they take. 0 (default): the engine's.
+    /// The most tokens drafted for one step, up to `BN_MAX_DRAFT_TOKENS`; their number follows from
+    /// how many were right, and from the time that they take. 0 (default): the engine's.
     pub draft_tokens: u32,
-    /// `BN_CONSTRAINT_*`. Default `BN_CONSTRAINT_NONE`.
-    pub constraint_kind: i32,
-    /// What the output must match, as `constraint_kind` says; at most 524288 bytes. Tokens that
-    /// would break it do not come, whatever else is asked for. When it is matched, the model's end
-    /// tokens may come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if there is no way to
-    /// go on. An output that `max_new_tokens` or a stop string ends early is the beginning of a
-    /// match. It is compiled while the request is submitted, and the latest ones stay compiled.
-    /// Not set (default): none.
-    pub constraint: bn_string,
-    /// Called before each token is sampled, to change its logits. Default NULL. Refused with
-    /// `BN_REQUEST_EMBED`.
-    pub on_logits: bn_logits_callback,
-    /// Passed to `on_logits`.
-    pub on_logits_context: *mut c_void,
-    /// The prompt as a conversation with tools: a JSON object with the fields of OpenAI's chat
-    /// completions `messages`, `tools`, `tool_choice`, `parallel_tool_calls`, and of transformers'
-    /// chat templates `chat_template_kwargs` (an object: the template's variables), `documents`,
-    /// `add_generation_prompt` (default true) and `continue_final_message`: the answer goes on with
-    /// the last message. Other fields are refused, nulls ignored. No text in it becomes a control
-    /// token, names included. At most 64 MiB, 65536 messages and 1048576 values.
-    ///
-    /// Messages go to the template as they are, but contents that are lists of text parts become one
-    /// text, and `arguments` that are JSON texts become objects, as in vLLM. If the template knows
-    /// no tools, they are described in the system message.
-    ///
-    /// A `tool_choice` of "required" or of a function makes the output such a call, as its
-    /// `parameters` say, "auto" with `strict` tools or without `parallel_tool_calls` the calls that
-    /// come; `constraint` must not be set then. With "none", tools are shown to the model, and calls
-    /// are text.
-    ///
-    /// `tool_format` ("hermes", "llama3", "mistral", "mistral11", "gemma", "none") and
-    /// `reasoning_format` ("think", "mistral", "none") say how the model writes calls and reasoning,
-    /// in place of what its template tells.
-    pub chat_json: bn_string,
-    /// With `BN_REQUEST_PROMPT_LOGPROBS` or `BN_REQUEST_SCORE`: the first position of the prompt
-    /// whose token's log probability is wanted. Default 0.
-    pub logprobs_from: u32,
-    /// Must be 0.
-    pub reserved2: u32,
+
+    /// The trace that the request belongs to, as in W3C's `traceparent`: its spans go to
+    /// `bn_engine_config.on_span`. All zeros (default): none.
+    pub trace_id: [u8; 16],
+    /// The caller's span that its spans belong to. All zeros (default): none. Needs `trace_id`.
+    pub parent_id: [u8; 8],
 }
 
 grown!(
-    bn_request_params: 192, priority: BN_PRIORITY_DEFAULT, message_size: size_of::<bn_chat_message>(),
+    bn_request_params: 432, priority: BN_PRIORITY_DEFAULT, message_size: size_of::<bn_chat_message>(),
     max_new_tokens: RequestParams::default().max_new_tokens, top_p: SamplingParams::default().top_p,
     repetition_penalty: SamplingParams::default().repetition_penalty,
     temperature_exponent: SamplingParams::default().temperature_exponent,
@@ -341,18 +322,18 @@ grown!(
     dry_allowed_length: Dry::default().allowed, adapter_scale: 1.0
 );
 
-grown!(bn_chat_message: 32; SIZED = false);
-
 impl bn_request_params {
-    /// A caller's parameters with `implied` added to their flags. Borrows what they point to.
+    /// A caller's parameters, for `task` if they say none. Borrows what they point to.
     ///
     /// # Safety
     /// `from` is NULL or points to a struct as the header describes it, for `'a`.
-    pub(super) unsafe fn take<'a>(from: *const Self, implied: u32) -> Result<RequestParams<'a>> {
+    pub(super) unsafe fn take<'a>(from: *const Self, task: i32) -> Result<RequestParams<'a>> {
         // SAFETY: the caller's promise.
         unsafe {
             let params = growth::read(from)?;
-            Self { flags: params.flags | implied, ..params }.to_engine()
+            let task = if params.task == BN_TASK_GENERATE { task } else { params.task };
+            let scores = if task == BN_TASK_SCORE { BN_REQUEST_LOGPROBS } else { 0 };
+            Self { task, flags: params.flags | scores, ..params }.to_engine()
         }
     }
 
@@ -360,8 +341,10 @@ impl bn_request_params {
     /// Pointers are NULL or as the fields say, for `'a`.
     unsafe fn to_engine<'a>(&self) -> Result<RequestParams<'a>> {
         let has = |flag| self.flags & flag != 0;
-        guard::flags(self.flags, FLAGS)?;
-        guard::reserved::<Self>(self.reserved | self.reserved2)?;
+        guard::flags("flags", self.flags, FLAGS)?;
+        let tasks = [BN_TASK_GENERATE, BN_TASK_EMBED, BN_TASK_SCORE].map(|task| (task, ()));
+        choice("task", self.task, "BN_TASK", &tasks)?;
+        let json = self.json_options()?;
         if has(BN_REQUEST_DROP_LATE) && self.queue_timeout_ms == 0 {
             return Err(Error::invalid("BN_REQUEST_DROP_LATE is set and needs queue_timeout_ms"));
         }
@@ -398,7 +381,8 @@ impl bn_request_params {
             // SAFETY: the caller's promise.
             bad_words: unsafe { guard::texts("bad_words", self.bad_words, self.bad_words_count) }?,
             // SAFETY: the caller's promise.
-            constraint: unsafe { constraint(self.constraint_kind, self.constraint) }?,
+            constraint: unsafe { constraint(self.constraint_kind, self.constraint, json) }?,
+            json,
             on_logits: self.logits_hook(),
             ignore_eos: has(BN_REQUEST_IGNORE_EOS),
             echo_prompt: has(BN_REQUEST_ECHO_PROMPT),
@@ -437,14 +421,12 @@ impl bn_request_params {
 
     fn scores(&self) -> Result<Option<ScoreParams>> {
         let has = |flag| self.flags & flag != 0;
-        match (has(BN_REQUEST_PROMPT_LOGPROBS), has(BN_REQUEST_SCORE)) {
+        match (has(BN_REQUEST_PROMPT_LOGPROBS), self.task == BN_TASK_SCORE) {
             (false, false) if self.logprobs_from == 0 => Ok(None),
             (false, false) => Err(Error::invalid(
-                "logprobs_from is set and needs BN_REQUEST_PROMPT_LOGPROBS or BN_REQUEST_SCORE in flags",
+                "logprobs_from is set and needs BN_REQUEST_PROMPT_LOGPROBS or BN_TASK_SCORE",
             )),
-            (true, true) => {
-                Err(Error::invalid("BN_REQUEST_PROMPT_LOGPROBS and BN_REQUEST_SCORE are both set"))
-            }
+            (true, true) => Err(Error::invalid("BN_REQUEST_PROMPT_LOGPROBS and BN_TASK_SCORE are both set")),
             (generates, _) => Ok(Some(ScoreParams { from: self.logprobs_from, generates })),
         }
     }
@@ -465,11 +447,11 @@ impl bn_request_params {
 
     fn embedding(&self) -> Result<Option<EmbeddingParams>> {
         let raw = self.flags & BN_REQUEST_EMBED_RAW != 0;
-        if self.flags & BN_REQUEST_EMBED == 0 {
+        if self.task != BN_TASK_EMBED {
             return match (raw, self.pooling) {
                 (false, BN_POOLING_MODEL) => Ok(None),
-                (true, _) => Err(Error::invalid("BN_REQUEST_EMBED_RAW needs BN_REQUEST_EMBED in flags")),
-                _ => Err(Error::invalid("pooling is set and needs BN_REQUEST_EMBED in flags")),
+                (true, _) => Err(Error::invalid("BN_REQUEST_EMBED_RAW needs BN_TASK_EMBED")),
+                _ => Err(Error::invalid("pooling is set and needs BN_TASK_EMBED")),
             };
         }
         let poolings = [
@@ -482,7 +464,7 @@ impl bn_request_params {
         Ok(Some(EmbeddingParams { pooling, normalize: !raw }))
     }
 
-    unsafe fn prompt<'a>(&self) -> Result<Prompt<'a>> {
+    pub(super) unsafe fn prompt<'a>(&self) -> Result<Prompt<'a>> {
         // SAFETY: the caller's promise.
         let (text, ids, messages, chat) = unsafe {
             (
@@ -536,16 +518,16 @@ pub(super) unsafe fn conversation<'a>(
 
 /// The request waits for admission.
 pub const BN_STAGE_QUEUED: i32 = 0;
-/// The request was admitted. It takes part in forward passes, unless it is paused or interrupted.
+/// The request was admitted. It takes part in forward passes, unless it is paused or
+/// interrupted.
 pub const BN_STAGE_RUNNING: i32 = 1;
 /// The request has finished. Its last event may still wait to be polled.
 pub const BN_STAGE_FINISHED: i32 = 2;
 
-/// Where a request is: `bn_request_info_init`, then `bn_request_get_info`.
+/// Where a request is.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_request_info {
-    /// `sizeof(bn_request_info)`; set by `bn_request_info_init`.
     pub struct_size: u32,
     /// `BN_STAGE_*`.
     pub stage: i32,

@@ -3,10 +3,13 @@
 use super::config::choice;
 use super::guard;
 use super::request::{BN_REQUEST_CHAIN_LOGPROBS, BN_REQUEST_LOGPROBS, bn_request_params};
+use super::types::Context;
 use crate::base::Result;
+use crate::engine::api::LogitsHook;
 use crate::sample::{Dry, Filter, MAX_BIASES, MAX_LISTED, SamplingParams};
+use std::sync::Arc;
 
-/// For `bn_request_params.samplers`: `temperature`, with `temperature_range`.
+/// `temperature`, with `temperature_range`.
 pub const BN_SAMPLER_TEMPERATURE: i32 = 0;
 /// `top_n_sigma`.
 pub const BN_SAMPLER_TOP_N_SIGMA: i32 = 1;
@@ -31,7 +34,7 @@ const SAMPLERS: [(i32, Filter); 7] = [
     (BN_SAMPLER_XTC, Filter::Xtc),
 ];
 
-/// A token and what is added to its logit.
+/// A token and the number to add to its logit.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_logit_bias {
@@ -39,6 +42,26 @@ pub struct bn_logit_bias {
     pub token: u32,
     /// -100 to 100, or `-INFINITY`: the token does not come.
     pub bias: f32,
+}
+
+/// The logits of a request's next token, before anything else looks at them.
+#[repr(C)]
+pub struct bn_logits {
+    /// Bytes of this struct that the library wrote.
+    pub struct_size: u32,
+    /// Tokens of the vocabulary.
+    pub vocab_size: u32,
+    /// `bn_request_params.user_data`.
+    pub user_data: u64,
+    /// The prompt's tokens.
+    pub prompt_tokens: *const u32,
+    pub prompt_tokens_count: usize,
+    /// The tokens generated so far.
+    pub output_tokens: *const u32,
+    pub output_tokens_count: usize,
+    /// A logit for each token of the vocabulary, to be changed in place. `-INFINITY` forbids a
+    /// token; at least one must stay finite, and none may be NaN or `INFINITY`.
+    pub logits: *mut f32,
 }
 
 impl bn_request_params {
@@ -106,6 +129,25 @@ impl bn_request_params {
             window: self.dry_window,
             breakers,
         })
+    }
+
+    pub(super) fn logits_hook(&self) -> Option<LogitsHook> {
+        let call = self.on_logits?;
+        let context = Context::new(self.on_logits_context);
+        Some(LogitsHook(Arc::new(move |row| {
+            let row = bn_logits {
+                struct_size: size_of::<bn_logits>() as u32,
+                vocab_size: row.logits.len() as u32,
+                user_data: row.user_data,
+                prompt_tokens: row.prompt.as_ptr(),
+                prompt_tokens_count: row.prompt.len(),
+                output_tokens: row.output.as_ptr(),
+                output_tokens_count: row.output.len(),
+                logits: row.logits.as_mut_ptr(),
+            };
+            // SAFETY: the header's contract for `on_logits`; `row` outlives the call.
+            unsafe { call(&row, context.get()) }
+        })))
     }
 }
 

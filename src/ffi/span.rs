@@ -1,5 +1,6 @@
 //! `bn_span`: a phase of a request, for the host's traces.
 
+use super::callbacks::bn_span_callback;
 use super::types::*;
 use crate::engine::api::{Span, SpanKind, SpanSink};
 use std::ffi::c_void;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 /// From submit to admission. `tokens` are the prompt's.
 pub const BN_SPAN_QUEUED: i32 = 1;
-/// From admission to the end of the prompt. `tokens` are those of the prompt that were not cached.
+/// From admission to the end of the prompt. `tokens` are the prompt tokens that were not cached.
 pub const BN_SPAN_PREFILL: i32 = 2;
 /// From the first generated token to the last. `tokens` are the generated ones.
 pub const BN_SPAN_DECODE: i32 = 3;
@@ -18,7 +19,7 @@ const _: () = {
     assert!(BN_SPAN_DECODE == SpanKind::Decode as i32);
 };
 
-/// A phase of a traced request that has ended, for `bn_span_callback`.
+/// A phase of a traced request that has ended.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_span {
@@ -30,6 +31,8 @@ pub struct bn_span {
     pub request: bn_request,
     /// `bn_request_params.user_data`.
     pub user_data: u64,
+    /// How the request ended, `BN_FINISH_*`.
+    pub finish_reason: i32,
     /// `bn_request_params.trace_id`.
     pub trace_id: [u8; 16],
     /// `bn_request_params.parent_id`.
@@ -40,22 +43,9 @@ pub struct bn_span {
     pub end_ns: u64,
     /// Tokens of the phase.
     pub tokens: u32,
-    /// Of the prompt's tokens, those that were in the prefix cache.
+    /// Prompt tokens that were in the prefix cache.
     pub cached_tokens: u32,
-    /// How the request ended, `BN_FINISH_*`.
-    pub finish_reason: i32,
-    /// Always 0.
-    pub reserved: u32,
 }
-
-/// Receives the spans of a request that has a `trace_id`, when it has ended: one for each phase that
-/// it reached, in order. None comes for requests that end because the engine died.
-///
-/// Called on the engine's thread, with no lock held: every request waits until it returns, so it
-/// should copy `*span`, which is valid until then. The request's last event may come before or
-/// after. None runs after `bn_engine_destroy` has returned. The rules of `bn_event_callback` apply.
-/// `context` is `bn_engine_config.on_span_context`.
-pub type bn_span_callback = Option<unsafe extern "C" fn(span: *const bn_span, context: *mut c_void)>;
 
 impl bn_span {
     fn new(span: &Span) -> Self {
@@ -71,7 +61,6 @@ impl bn_span {
             tokens: span.tokens,
             cached_tokens: span.cached_tokens,
             finish_reason: span.finish as i32,
-            reserved: 0,
         }
     }
 }

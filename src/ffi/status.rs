@@ -1,44 +1,43 @@
 //! `bn_status`, its values and names, and `bn_error`.
 
-use super::growth::{Grown, grown};
 use crate::base::{Error, Status};
 use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
 
-/// The result of a call: `BN_OK` (0) or a negative `BN_ERR_*`. The numbers are stable.
+/// The result of a call: `BN_OK` or a negative `BN_ERR_*`.
 pub type bn_status = i32;
 
 /// Success.
 pub const BN_OK: i32 = 0;
-/// An argument is NULL, out of range, not UTF-8, has a wrong `struct_size`, or is not a live
-/// handle.
+/// An argument is NULL, out of range, not UTF-8, of a wrong size, or not a live handle.
 pub const BN_ERR_INVALID_ARGUMENT: i32 = -1;
 /// No such request: the engine never issued it, or it was released. Or no session of this name.
 pub const BN_ERR_NOT_FOUND: i32 = -2;
 /// A field, flag, model or file feature that this version does not support.
 pub const BN_ERR_UNSUPPORTED: i32 = -3;
-/// Another thread is polling this request now, or every KV block is in use (`bn_session_save`,
-/// `bn_session_restore`).
+/// Another thread is polling this request, or every KV block is in use.
 pub const BN_ERR_BUSY: i32 = -4;
-/// `queue_capacity` requests are unreleased, or `queue_token_capacity` prompt tokens are queued.
-/// Release finished requests, or try again later.
+/// `queue_capacity` requests are unreleased, or `queue_token_capacity` prompt tokens are queued, or
+/// too many constraints are being compiled. Release finished requests, or try again later.
 pub const BN_ERR_QUEUE_FULL: i32 = -5;
 /// The system refused an allocation or a thread.
 pub const BN_ERR_OUT_OF_MEMORY: i32 = -6;
 /// `memory_limit_bytes`, or the size of the KV cache, does not allow it.
 pub const BN_ERR_MEMORY_LIMIT: i32 = -7;
-/// A file could not be opened or mapped, or is not a regular file.
+/// A file cannot be opened or mapped, or is not a regular file.
 pub const BN_ERR_IO: i32 = -8;
-/// The model's files are malformed or truncated, or the model computed something that is not a
+/// The model's files are malformed or truncated, or the model computed a value that is not a
 /// number.
 pub const BN_ERR_BAD_MODEL: i32 = -9;
-/// The call belongs to the other delivery mode, or to a feature that `bn_engine_config` turns off.
+/// The call belongs to the other delivery mode, or to a feature that `bn_engine_config` turns
+/// off.
 pub const BN_ERR_WRONG_MODE: i32 = -10;
 /// The call is not allowed from a callback.
 pub const BN_ERR_REENTRANT: i32 = -11;
 /// The engine is shutting down or has shut down.
 pub const BN_ERR_SHUTDOWN: i32 = -12;
-/// The engine's thread died of a bug. Every request has its last event.
+/// The engine's thread died of a bug, or its last device was lost. Every request has its last
+/// event.
 pub const BN_ERR_ENGINE_DEAD: i32 = -13;
 /// The engine was made before this process was forked.
 pub const BN_ERR_FORKED: i32 = -14;
@@ -46,36 +45,30 @@ pub const BN_ERR_FORKED: i32 = -14;
 pub const BN_ERR_CANCELLED: i32 = -15;
 /// The prompt leaves no room for a new token, or the text is longer than the library takes.
 pub const BN_ERR_TOO_LONG: i32 = -16;
-/// The caller's buffer is too small. The needed size was written.
+/// The caller's buffer is too small. Only the needed size was written.
 pub const BN_ERR_BUFFER_TOO_SMALL: i32 = -17;
 /// A bug in this library. The message says where.
 pub const BN_ERR_INTERNAL: i32 = -18;
 /// The request's timeout passed.
 pub const BN_ERR_TIMED_OUT: i32 = -19;
-/// The request's last event was polled before; there will never be another.
+/// The request's last event was polled before. There will never be another.
 pub const BN_ERR_FINISHED: i32 = -20;
 
-/// Why a call failed, in words. The caller owns it, and may pass NULL wherever it is taken.
-///
-/// `bn_error error = {0};` with `error.struct_size = sizeof error;`, or `bn_error_init`, prepares
-/// one. It may be used for any number of calls; each overwrites it. Its size never changes.
+/// Why a call failed, in words. It needs no preparation: each call overwrites it.
 #[repr(C)]
 pub struct bn_error {
-    /// `sizeof(bn_error)`, set by the caller. Any other value makes the call fail with
-    /// `BN_ERR_INVALID_ARGUMENT`.
-    pub struct_size: u32,
     /// The status that the call returned.
     pub status: i32,
-    /// What went wrong, where, and what to do: UTF-8, NUL-terminated. A long message loses its
-    /// middle. Empty after success.
-    pub message: [c_char; 504],
+    /// What went wrong, where, and what to do, as UTF-8 with a NUL at its end. A long message loses
+    /// its middle. Empty after success.
+    pub message: [c_char; 508],
 }
 
-grown!(bn_error: 512; LARGEST = 512);
+const _: () = assert!(size_of::<bn_error>() == 512);
 
 impl bn_error {
     pub(super) fn from_result(result: &Result<(), Error>) -> Self {
-        let mut out = Self { struct_size: size_of::<Self>() as u32, ..Self::defaults() };
+        let mut out = Self { status: 0, message: [0; 508] };
         if let Err(error) = result {
             out.status = error.status as i32;
             // One byte stays 0.

@@ -2,18 +2,15 @@
 
 use std::ffi::c_char;
 
-/// As `bn_string.length`: `data` ends with a NUL byte, which is not part of the text.
+/// A `bn_string.length`: `data` ends with a NUL byte, which is not part of the text.
 pub const BN_NUL_TERMINATED: usize = usize::MAX;
 
-/// UTF-8 text.
-///
-/// Text that you pass in may set `length` to `BN_NUL_TERMINATED`. Text that the library returns
-/// has its length, is not NUL-terminated, and has a non-NULL `data` even if it is empty. Neither
-/// this struct nor `bn_logprob` ever grows.
+/// UTF-8 text. A text that you pass may have the length `BN_NUL_TERMINATED`. A text that the
+/// library returns has its length, no NUL at its end, and a `data` that is never NULL.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_string {
-    /// The bytes. NULL with a length of 0 means "not set"; `BN_TEXT(NULL)` is an error.
+    /// The bytes. NULL with a length of 0: not set. `BN_TEXT(NULL)` is an error.
     pub data: *const c_char,
     /// Number of bytes.
     pub length: usize,

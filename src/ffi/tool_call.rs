@@ -4,18 +4,17 @@ use super::string::bn_string;
 use crate::engine::api::{CallView, TextView};
 use std::mem::offset_of;
 
-/// A call of a tool in an answer, or the next part of one. It never grows.
+/// A call of a tool in an answer, or the next part of one.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_tool_call {
-    /// Which of the answer's calls, from 0.
+    /// Number of the call in the answer, from 0.
     pub index: u32,
-    /// 0.
-    pub reserved: u32,
-    /// Nine letters and digits, the same for the same prompt, seed and index. In the first part of a
-    /// call, and empty in later ones.
+    /// Nine letters and digits, the same for the same prompt, seed and index. Empty in all parts
+    /// but the first.
     pub id: bn_string,
-    /// The tool's name, as the model wrote it: not always one of `tools`. Only in the first part.
+    /// The tool's name, as the model wrote it: not always one of `tools`. Empty in all parts but
+    /// the first.
     pub name: bn_string,
     /// The next part of the arguments' JSON.
     pub arguments: bn_string,

@@ -1,4 +1,4 @@
-//! GGUF and Hugging Face folders: mapped bytes to metadata and named tensors.
+//! GGUF files and Hugging Face folders: from mapped bytes to metadata and named tensors.
 
 pub mod gguf;
 pub mod hf;
@@ -8,7 +8,7 @@ pub use gguf::{Gguf, TensorInfo};
 
 use crate::base::{Error, Result};
 
-/// Refuses what a clone without git-lfs has in place of a large file.
+/// Refuses the pointer that a clone without git-lfs has in place of a large file.
 fn no_lfs_pointer(bytes: &[u8], what: &str) -> Result<()> {
     match bytes.starts_with(b"version https://git-lfs.github.com/spec/v1") {
         true => Err(Error::bad_model(format!(

@@ -1,7 +1,7 @@
-//! SIMD over plain slices with run-time dispatch, and the worker pool.
+//! SIMD kernels over plain slices with run-time dispatch, and the worker pool.
 //!
-//! Each kernel takes the instruction set to use and gives the same bits with any of them, with any
-//! number of threads, and for a row whatever other rows come along. The portable one is the reference.
+//! Each kernel takes the instruction set to use. It gives the same bits with any instruction set and any number of
+//! threads, and the bits of a row do not depend on the other rows of the call. The portable code is the reference.
 
 pub mod attention;
 pub mod gemm;

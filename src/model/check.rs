@@ -1,10 +1,11 @@
-//! What a model asks of a step besides what `ops::Paging` checks: token ids, positions and wanted rows within bounds.
+//! A model's requirements on a step, besides those that `ops::Paging` checks: token ids, positions and wanted rows
+//! within bounds.
 
 use super::KvShape;
 use crate::base::{Error, Result};
 use crate::ops::{KvLayout, RaggedBatch};
 
-/// Linear in the batch, far below the cost of a row.
+/// Checks a batch against the model. Takes time linear in the batch, far below the cost of a row.
 pub fn check_batch(
     batch: &RaggedBatch,
     kv: &KvLayout,

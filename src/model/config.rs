@@ -1,4 +1,4 @@
-//! A decoder's shape, whatever file said it; checked: nothing behind this trusts the file.
+//! A decoder's shape, from any file format, and checked: later code does not have to distrust the file.
 
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
@@ -6,7 +6,8 @@ use crate::ops::{Activation, AttentionShape, RopeStyle};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-/// Sizes in elements and tokens. After [`DecoderConfig::check`] every product of two or three of them fits a usize.
+/// Sizes are in elements and tokens. After [`DecoderConfig::check`], all products of two or three of them fit a
+/// usize.
 #[derive(Clone, Debug)]
 pub struct DecoderConfig {
     pub architecture: String,
@@ -17,29 +18,29 @@ pub struct DecoderConfig {
     pub hidden: usize,
     pub ffn: usize,
     pub attention: AttentionShape,
-    /// For each layer: how far it looks back and which of `ropes` turns it.
+    /// For each layer, its attention window and which of `ropes` it uses.
     pub spans: Vec<LayerSpan>,
     pub ropes: Vec<RopeConfig>,
-    /// Which elements of a head the file's q and k rows pair.
+    /// Which elements of a head are pairs in the file's q and k rows.
     pub rope_style: RopeStyle,
     pub rms_eps: f32,
-    /// Of the projections' own norms.
+    /// The eps of the projections' own norms.
     pub projection_eps: f32,
-    /// Added to every RMSNorm weight of the file but the projections' own (Gemma's safetensors store w - 1).
+    /// Added to all RMSNorm weights of the file except the projections' own (Gemma's safetensors store w - 1).
     pub norm_offset: f32,
     pub activation: Activation,
-    /// Embedding rows are multiplied by it (Gemma: sqrt(hidden), else 1).
+    /// Factor on embedding rows (Gemma: sqrt(hidden), otherwise 1).
     pub embedding_scale: f32,
     pub parts: Parts,
-    /// How an embedding is made of hidden states; a text generator's is `Last`.
+    /// How hidden states become an embedding; `Last` for a text generator.
     pub pooling: Pooling,
     pub sampling: SamplingDefaults,
 }
 
-/// What a layer attends to.
+/// The positions that a layer attends to, and its rotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerSpan {
-    /// Positions seen, the row's own included (sliding window); None: all before it.
+    /// Number of positions that a row sees, its own included (sliding window). `None`: all up to its own.
     pub window: Option<usize>,
     /// Index into `DecoderConfig::ropes`.
     pub rope: usize,
@@ -48,12 +49,12 @@ pub struct LayerSpan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeConfig {
     pub base: f32,
-    /// Rotated elements of a head; even, at most head_dim.
+    /// Number of rotated elements of a head; even, at most head_dim.
     pub dims: usize,
     pub scaling: RopeScaling,
 }
 
-/// How trained frequencies are stretched to a longer context; lengths in tokens.
+/// Scaling of trained frequencies for a longer context; lengths are in tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
     None,
@@ -61,14 +62,14 @@ pub enum RopeScaling {
     Linear {
         factor: f32,
     },
-    /// Llama 3.1's, by wavelength.
+    /// Llama 3.1's scaling, which depends on the wavelength.
     Llama3 {
         factor: f32,
         low_freq_factor: f32,
         high_freq_factor: f32,
         original_context: usize,
     },
-    /// YaRN (Peng et al. 2023). `attention_factor` multiplies cos and sin; `truncate` rounds the ramp's ends to
+    /// YaRN (Peng et al. 2023). `attention_factor` is a factor on cos and sin. `truncate` rounds the ramp's ends to
     /// whole pairs.
     Yarn {
         factor: f32,
@@ -80,16 +81,16 @@ pub enum RopeScaling {
     },
 }
 
-/// Parts that a model may or may not have.
+/// Optional parts of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
     /// Norms before the attention's and the feed-forward's output projections (BitNet).
     pub sub_norms: bool,
     /// RMSNorm of each head of q and k (Qwen3, Gemma 3).
     pub qk_norms: bool,
-    /// Norms behind attention and feed-forward, before the residual sum (Gemma).
+    /// Norms after attention and feed-forward, before the residual sum (Gemma).
     pub post_norms: bool,
-    /// A norm of its own for each projection's input (`use_rms_norm` of BitNet's quantization_config).
+    /// A norm for each projection's input (`use_rms_norm` of BitNet's quantization_config).
     pub projection_norms: bool,
     pub qkv_bias: bool,
     pub output_bias: bool,
@@ -103,16 +104,16 @@ const FFN: RangeInclusive<usize> = 1..=1 << 19;
 pub const HEADS: RangeInclusive<usize> = 1..=1 << 10;
 const HEAD_DIM: RangeInclusive<usize> = 2..=1 << 10;
 const VOCAB: RangeInclusive<usize> = 1..=1 << 22;
-/// Rotations of one model; each has a table of its own in a step.
+/// Maximum number of ropes of a model. Each has a table of its own in a step.
 const MAX_ROPES: usize = 8;
-/// A rope that shrinks angles by more makes all positions alike, one that stretches them has no use.
+/// A rope that shrinks angles by more makes all positions alike, and one that stretches them more has no use.
 const ROPE_FACTOR: RangeInclusive<f32> = 1e-3..=1e6;
 
-/// A file's own names for the fields, for errors.
+/// A file's names of the fields, for errors.
 pub struct Names<'a> {
-    /// The file, as errors call it.
+    /// Name of the file in errors.
     pub what: &'a str,
-    /// From GGUF's key without its prefix (`attention.head_count`) to the file's.
+    /// Maps GGUF's key without its prefix (`attention.head_count`) to the file's key.
     pub key: &'a dyn Fn(&str) -> String,
 }
 
@@ -134,7 +135,7 @@ impl Names<'_> {
     }
 
     pub fn float(&self, key: &str, value: f32, range: RangeInclusive<f32>) -> Result<()> {
-        // A NaN lies in no range.
+        // NaN is in no range.
         if range.contains(&value) {
             return Ok(());
         }
@@ -143,7 +144,7 @@ impl Names<'_> {
 }
 
 impl DecoderConfig {
-    /// `BadModel`, in the file's own `names`, for a value that cannot be.
+    /// `BadModel` for an impossible value, with the file's own `names`.
     pub fn check(&self, names: &Names) -> Result<()> {
         names.within("vocab_size", self.vocab_size, VOCAB)?;
         names.within("context_length", self.context_length, CONTEXT)?;
@@ -186,7 +187,7 @@ impl DecoderConfig {
         names.float("attention.scale", scale, 1e-6..=1e3)
     }
 
-    /// Trained with ternary weights, whatever the files hold them in.
+    /// Whether it was trained with ternary weights, whatever type they have in the files.
     pub fn is_bitnet(&self) -> bool {
         self.architecture.starts_with("bitnet")
     }

@@ -1,5 +1,5 @@
-//! One decoder for every family: the configuration says which norms, rotation and activation it has, the
-//! weights' types which arithmetic.
+//! One decoder for all families. The configuration determines the norms, the rotation and the activation; the types
+//! of the weights determine the arithmetic.
 
 use super::check::check_batch;
 use super::config::DecoderConfig;
@@ -13,9 +13,9 @@ use crate::ops::{
 
 pub struct Layer {
     pub attn_norm: Norm,
-    /// q, k, v: `[heads * head_dim, hidden]` and twice `[kv_heads * head_dim, hidden]`.
+    /// q, k, v: `[heads * head_dim, hidden]`, and twice `[kv_heads * head_dim, hidden]`.
     pub qkv: Projections,
-    /// Of each q head and of each k head.
+    /// The norm of each q head, and that of each k head.
     pub qk_norms: Option<[Norm; 2]>,
     pub attn_sub_norm: Option<Norm>,
     /// `[hidden, heads * head_dim]`.
@@ -49,14 +49,14 @@ pub struct Weights {
     pub embedding: Matrix,
     pub layers: Vec<Layer>,
     pub final_norm: Norm,
-    /// `[vocab, hidden]`; the embedding again where the two are tied.
+    /// `[vocab, hidden]`; the embedding again if they are tied.
     pub head: Projections,
-    /// As `DecoderConfig::ropes`.
+    /// In the order of `DecoderConfig::ropes`.
     pub ropes: Vec<Rope>,
 }
 
 impl Weights {
-    /// Each once: a tied head is the embedding's very bytes.
+    /// All matrices, each once: a tied head has the embedding's very bytes.
     fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         let head = self.head.matrices.iter().filter(|m| m.data.as_ptr() != self.embedding.data.as_ptr());
         let layers = self.layers.iter().flat_map(Layer::projections).flat_map(|p| &p.matrices);
@@ -78,14 +78,14 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// `weights` must have the shapes that `config` says; the loader has checked them.
-    /// `other_bytes` is what their files hold besides.
+    /// Creates a decoder. `weights` must have the shapes that `config` gives; the loader has checked them.
+    /// `other_bytes` is the number of other bytes in their files.
     pub fn new(config: DecoderConfig, weights: Weights, other_bytes: u64) -> Self {
         let facts = facts(&config, &weights, other_bytes);
         Self { config, weights, facts }
     }
 
-    /// q, k and v of layer `index`, after `update`, what the layer before gave, is added to the residual `x`.
+    /// q, k and v of layer `index`. Adds `update`, the output of the previous layer, to the residual `x` first.
     fn qkv(&self, all: &Products, index: usize, x: &mut Owned, update: Option<Owned>) -> Result<Owned> {
         let (layer, site) = (&self.weights.layers[index], Site::Qkv(index));
         let norm = Some(&layer.attn_norm);
@@ -95,8 +95,9 @@ impl Decoder {
         }
     }
 
-    /// Layer `index` on `x`, which waits for `update`: its own update. Only the rows `wanted` go on behind attention;
-    /// where there are none of those, it ends with K and V: None.
+    /// Runs layer `index` on `x`, to which `update` is still to be added, and returns the layer's own update. With
+    /// `wanted`, only those rows continue after attention. If it is empty, the layer ends with K and V, and returns
+    /// `None`.
     fn layer(
         &self,
         step: &Step,
@@ -145,12 +146,12 @@ impl Decoder {
         products.gated_linear(&gate_up, activation, norm, &layer.down, Site::Down(index))
     }
 
-    /// Of what layer `index` adds to the residual.
+    /// The norm of the update that layer `index` adds to the residual.
     fn post_norm(&self, index: usize) -> Option<&Norm> {
         self.weights.layers[index].ffn_post_norm.as_ref()
     }
 
-    /// The residual behind the last layer of the rows `wanted`, or of all; None where no row is wanted.
+    /// The residual after the last layer, of the rows `wanted` or of all rows. `None` if no row is wanted.
     fn residual(
         &self,
         step: &Step,
@@ -170,13 +171,13 @@ impl Decoder {
     }
 }
 
-/// What the layers of one pass share.
+/// State shared by the layers of one pass.
 struct Step<'a> {
     ops: &'a dyn OpSet,
     paging: Paging<'a>,
     kv: &'a KvCache,
     all: Products<'a>,
-    /// Of the rows that are wanted.
+    /// The products of the wanted rows.
     wanted: Products<'a>,
 }
 
@@ -205,13 +206,18 @@ impl Model for Decoder {
         adapter::fit(file, &self.config)
     }
 
-    /// A row in f32, of everything whose memory stays from step to step: the residual, what is added to it or q, k and
-    /// v, attention's output, gate and up, the rotation's angles; besides, the widest activation normalized in
-    /// f32 and quantized to int8, twice in different orders or once and as 16 bits, with its scale and sum, or those of its
-    /// blocks (for 32 columns, 4 bytes and 4 more for the other order, 2 for 16, at most); where projections have norms of their own, the input normed
-    /// once more and the widest product by itself. That is more than a wanted hidden state takes: the residual, the row,
-    /// its norm. A logits row: its hidden state (the logits lie in the caller's own memory, which is not
-    /// counted). Where the rows lie in the KV cache, and what attention keeps. A MiB for the threads.
+    /// Sums up the following, and a MiB for the threads:
+    /// - For each row, in f32, everything whose memory is kept from step to step: the residual; the update to it, or
+    ///   q, k and v; attention's output; gate and up; the rotations.
+    /// - For each row, the widest activation, normalized in f32 and quantized to int8 (twice in different orders, or
+    ///   once and as 16 bits), with its scale and sum or with those of its blocks. Blocks take at most 4 bytes per 32
+    ///   columns, 4 more for the other order, and 2 per 16 columns.
+    /// - For each row, if projections have norms of their own, the input normed once more and the widest product by
+    ///   itself.
+    /// - For each row, its place in the KV cache; and what attention keeps.
+    /// - For each logits row, its hidden state. The logits are in the caller's memory, which is not counted.
+    ///
+    /// A wanted hidden state takes less than a row: the residual, the row and its norm.
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize {
         let c = &self.config;
         let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
@@ -267,7 +273,7 @@ impl Model for Decoder {
     }
 }
 
-/// Rows of a batch that anything is wanted of, ascending; None: all.
+/// Rows of a batch from which anything is wanted, in ascending order. `None`: all.
 struct Wanted(Option<Vec<u32>>);
 
 impl Wanted {
@@ -287,7 +293,7 @@ impl Wanted {
         self.0.as_deref()
     }
 
-    /// Where these of the batch's rows stand among those that are wanted.
+    /// Positions of these rows of the batch within the list of wanted ones.
     fn places(&self, rows: &[u32]) -> Vec<u32> {
         match &self.0 {
             Some(wanted) => rows.iter().map(|row| wanted.partition_point(|w| w < row) as u32).collect(),

@@ -1,11 +1,11 @@
-//! The `echo` model: no weights, a reply that is a function of the prompt, a settable cost per token.
+//! The `echo` model. It has no weights, its reply is a function of the prompt, and its cost per token can be set.
 //!
-//! Its vocabulary is the 256 bytes, an end token and a separator. The prompt is bytes and then the separator;
-//! the reply is those bytes again and then the end. What it knows of the past it reads from the paged KV cache
-//! through the block tables, as a decoder does, so a paging mistake shows as wrong text.
+//! Its vocabulary is the 256 bytes, an end token and a separator. The prompt is bytes and then the separator; the
+//! reply is the same bytes and then the end. It reads the past from the paged KV cache through the block tables, as a
+//! decoder does, so a paging error shows as wrong text.
 //!
-//! A row's hidden state is 1 at its token's id modulo 16 and 0 elsewhere, so that a prompt's embedding, their mean,
-//! is a histogram of its bytes.
+//! A row's hidden state is 1 at its token's id modulo 16 and 0 elsewhere. So a prompt's embedding, their mean, is a
+//! histogram of its bytes.
 
 use super::check::check_batch;
 use super::{Facts, KvShape, Model, Outputs, Pooling, check_stop};
@@ -20,25 +20,25 @@ use std::time::{Duration, Instant};
 /// The bytes, [`END`] and [`SEPARATOR`]: the ids of `Tokenizer::bytes`.
 const VOCAB: usize = 258;
 pub const END: u32 = 256;
-/// Stands between a prompt and its reply.
+/// Separates a prompt from its reply.
 pub const SEPARATOR: u32 = 257;
 /// Positions are stored as f32, exact below 2^24.
 const CONTEXT: usize = 1 << 16;
 /// The predicted token's logit; all others are 0.
 const PEAK: f32 = 10.0;
-/// Elements of a KV slot: a position's token, and the position of the last separator plus 1 (0: none).
+/// Elements of a KV slot: a position's token, and the position of the last separator plus 1 (0: there is none).
 const HEAD_DIM: usize = 2;
 /// Elements of a hidden state.
 const HIDDEN: usize = 16;
 
-/// See the module's comment.
+/// The model; see the module's documentation.
 pub struct Echo {
     facts: Facts,
     cost_per_row: Duration,
 }
 
 impl Echo {
-    /// `us_per_token` microseconds are spent on every row of a step.
+    /// Creates a model that spends `us_per_token` microseconds on each row of a step.
     pub fn new(us_per_token: u32) -> Self {
         let facts = Facts {
             architecture: "echo".into(),
@@ -56,7 +56,7 @@ impl Echo {
         Self { facts, cost_per_row: Duration::from_micros(us_per_token.into()) }
     }
 
-    /// One line a message, `role: content`, so that hosts can try their conversations too.
+    /// One line per message, `role: content`, so that hosts can try their conversations too.
     pub fn chat_template() -> Result<ChatTemplate> {
         let source = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}\
                       {% if add_generation_prompt %}assistant: {% endif %}";
@@ -109,7 +109,7 @@ fn zeros(out: &mut Vec<f32>, len: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits as a busy core would, asleep where the time is long enough for the clock's grain.
+/// Waits as a busy core would, but sleeps if the time is longer than the clock's resolution.
 fn spend(cost: Duration, stop: &mut dyn FnMut() -> bool) -> Result<()> {
     const SLICE: Duration = Duration::from_millis(1);
     const SPIN: Duration = Duration::from_micros(200);
@@ -127,7 +127,7 @@ fn spend(cost: Duration, stop: &mut dyn FnMut() -> bool) -> Result<()> {
     }
 }
 
-/// Stores the batch's rows in the KV layer `[2, blocks, 1, block_size, 2]` and predicts.
+/// Stores the batch's rows in the KV layer `[2, blocks, 1, block_size, 2]`, and predicts.
 struct EchoStep<'a> {
     batch: &'a RaggedBatch,
     block_size: usize,
@@ -144,7 +144,7 @@ impl InplaceOp1 for EchoStep<'_> {
         let (CpuStorage::F32(data), Some((start, end))) = (storage, layout.contiguous_offsets()) else {
             candle_core::bail!("the KV layer is no contiguous f32 tensor")
         };
-        // The first half is K; echo keeps everything there.
+        // The first half is K, where echo stores everything.
         let keys = &mut data[start..start + (end - start) / 2];
         let mut wanted = self.batch.logits_rows.iter().copied().peekable();
         let mut logits = self.logits.borrow_mut();
@@ -166,7 +166,7 @@ impl InplaceOp1 for EchoStep<'_> {
                 keys[slot(p) + 1] = separator;
                 if wanted.next_if_eq(&(row as u32)).is_some() {
                     let next = predict(p, token, separator, |i| keys[slot(i)]);
-                    // Only memory that was never written for this sequence can say otherwise.
+                    // This fails only if the memory was never written for this sequence.
                     let Some(next) = next else {
                         candle_core::bail!("position {p} reads a KV slot not its own")
                     };
@@ -180,13 +180,13 @@ impl InplaceOp1 for EchoStep<'_> {
     }
 }
 
-/// The token behind position `p`: `separator` is the last separator's position plus 1, `at` reads a position's
-/// token. None where these can't have been written by a sequence of this model.
+/// The token after position `p`. `separator` is the last separator's position plus 1; `at` reads a position's token.
+/// `None` if no sequence of this model can have written these.
 fn predict(p: usize, token: u32, separator: f32, at: impl Fn(usize) -> f32) -> Option<u32> {
     if separator == 0.0 {
         return Some(token);
     }
-    // From f32 to an integer saturates, and NaN gives 0: neither passes for a position.
+    // Conversion from f32 to an integer saturates, and NaN gives 0: neither passes for a position.
     let s = (separator as usize).checked_sub(1).filter(|&s| s <= p && separator.fract() == 0.0)?;
     let index = (p - s) % (s + 1);
     if index == s {

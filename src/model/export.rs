@@ -1,4 +1,4 @@
-//! A checkpoint as a GGUF file: what `gguf.rs` reads, and llama.cpp where it knows the parts.
+//! Writes a checkpoint as a GGUF file, which `gguf.rs` reads, and llama.cpp too if it knows the parts.
 
 use super::Pooling;
 use super::checkpoint::Checkpoint;
@@ -16,23 +16,23 @@ use std::path::Path;
 /// Types of the tensors to write.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportTypes {
-    /// Of ternary weights: I2_S (None; exact) or TQ2_0 (its scale rounded to f16).
+    /// Type of ternary weights: I2_S (`None`; exact) or TQ2_0 (its scale is rounded to f16).
     pub ternary: Option<DType>,
-    /// Of projections that are not ternary: Q8_0 or Q4_0; None keeps the checkpoint's.
+    /// Type of projections that are not ternary: Q8_0 or Q4_0. `None` keeps the checkpoint's type.
     pub weights: Option<DType>,
-    /// Of the embedding and the head, likewise.
+    /// Type of the embedding and the head, as for `weights`.
     pub embedding: Option<DType>,
 }
 
-/// What stands where in a file.
+/// Kind of a tensor in the file.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// A norm's weights and what is to be added to them.
+    /// A norm's weights and the offset to add to them.
     Norm {
         len: usize,
         offset: f32,
     },
-    /// `heads` says that its rows turn in pairs of a head (q and k).
+    /// `heads` is set if the rows are reordered within each head (q and k).
     Bias {
         len: usize,
         heads: Option<usize>,
@@ -42,17 +42,17 @@ enum Kind {
         cols: usize,
         heads: Option<usize>,
     },
-    /// Embedding and head.
+    /// The embedding or the head.
     Table {
         rows: usize,
         cols: usize,
     },
-    /// `rope_freqs.weight`: what Llama 3's scaling divides each frequency by.
+    /// `rope_freqs.weight`: the divisors of frequencies in Llama 3's scaling.
     RopeFactors,
 }
 
-/// Writes `files` to `path`; `extra` are metadata pairs that are not the decoder's (tokenizer, chat template).
-/// `progress` hears the fraction that is done, and each tensor's name. `Unsupported` for what a GGUF file cannot say.
+/// Writes `files` to `path`. `extra` has further metadata pairs (tokenizer, chat template). `progress` is called with
+/// the completed fraction and each tensor's name. `Unsupported` for anything that a GGUF file cannot express.
 pub fn export(
     files: &dyn Checkpoint,
     types: ExportTypes,
@@ -94,7 +94,7 @@ pub fn export(
 }
 
 impl Kind {
-    /// In ggml's order.
+    /// Dimensions in ggml's order.
     fn dims(self, c: &DecoderConfig) -> Vec<u64> {
         match self {
             Kind::Norm { len, .. } | Kind::Bias { len, .. } => vec![len as u64],
@@ -106,7 +106,7 @@ impl Kind {
     }
 }
 
-/// Every tensor that `c` asks for, by name. `turn`: rows of q and k change their order.
+/// All tensors that `c` asks for, by name. `turn`: the rows of q and k are reordered.
 fn items(c: &DecoderConfig, turn: bool, has: &dyn Fn(&str) -> bool) -> Vec<(String, Kind)> {
     let (hidden, vocab) = (c.hidden, c.vocab_size);
     let norm = |len| Kind::Norm { len, offset: c.norm_offset };
@@ -171,7 +171,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Writes a tensor's data and returns its type's number.
+    /// Writes a tensor's data and returns the number of its type.
     fn write(&self, name: &str, kind: Kind, out: &mut dyn Write) -> Result<u32> {
         match kind {
             Kind::Norm { len, offset } => {
@@ -196,7 +196,8 @@ impl Source<'_> {
         }
     }
 
-    /// `Unsupported` where a type is asked for that weights of this kind do not take.
+    /// The type of a projection in the file. `Unsupported` if a type is requested that weights of this kind cannot
+    /// have.
     fn projection_type(&self, name: &str, ternary: bool) -> Result<Option<DType>> {
         let (asked, other) = match ternary {
             true => (self.types.ternary.or(Some(DType::I2S)), self.types.weights),
@@ -231,7 +232,7 @@ fn floats(out: &mut dyn Write, values: impl Iterator<Item = f32>) -> Result<u32>
 
 fn retyped(pool: &Pool, name: &str, m: Matrix, to: Option<DType>) -> Result<Matrix> {
     let Some(to) = to.filter(|to| *to != m.dtype) else { return Ok(m) };
-    // Nobody reads rows that end within a block where they are so short (`pack::prepare`).
+    // No kernel reads rows that end within a block if they are this short (`pack::prepare`).
     if to == DType::I2S && m.cols < 64 {
         return Err(Error::unsupported(format!("tensor '{name}' has {} columns, too few for I2_S", m.cols)));
     }
@@ -239,8 +240,8 @@ fn retyped(pool: &Pool, name: &str, m: Matrix, to: Option<DType>) -> Result<Matr
         .map_err(|e| Error::new(e.status, format!("tensor '{name}' as {to:?}: {}", e.message)))
 }
 
-/// Which row of a NEOX layout stands at `row` of an interleaved one: pair i of a head is rows 2i and 2i + 1 here, i
-/// and i + head_dim / 2 there.
+/// The row of a NEOX layout that is row `row` of an interleaved one. Pair i of a head is in rows 2i and 2i + 1 of the
+/// interleaved layout, and in rows i and i + head_dim / 2 of NEOX.
 pub fn source_row(row: usize, rows: usize, heads: Option<usize>) -> usize {
     let Some(heads) = heads else { return row };
     let dim = rows / heads;
@@ -250,7 +251,7 @@ pub fn source_row(row: usize, rows: usize, heads: Option<usize>) -> usize {
 
 /// `m` with the rows of each head in interleaved order.
 fn reordered(m: &Matrix, heads: Option<usize>) -> Result<Matrix> {
-    // Ternary matrices keep a scale for each row behind the rows.
+    // Ternary matrices have one scale per row, after all rows.
     let tail = if m.dtype == DType::Ternary { 4 } else { 0 };
     let stride = m.data.len() / m.rows - tail;
     if matches!(m.dtype, DType::I2S) {
@@ -268,7 +269,7 @@ fn reordered(m: &Matrix, heads: Option<usize>) -> Result<Matrix> {
     Matrix::new(Bytes::new(data), m.dtype, m.rows, m.cols)
 }
 
-/// What Llama 3's scaling divides each frequency by.
+/// The divisors of frequencies in Llama 3's scaling.
 fn llama3_factors(c: &DecoderConfig) -> Vec<f32> {
     let mut plain = c.ropes[0].clone();
     let scaled = plain.inv_freq();
@@ -276,7 +277,7 @@ fn llama3_factors(c: &DecoderConfig) -> Vec<f32> {
     plain.inv_freq().iter().zip(&scaled).map(|(plain, scaled)| plain / scaled).collect()
 }
 
-/// GGUF's name for what Hugging Face calls the class.
+/// GGUF's name of the architecture that Hugging Face gives a class.
 pub fn gguf_architecture(c: &DecoderConfig) -> Option<&'static str> {
     match c.architecture.as_str() {
         // BitNet b1.58's reproductions by 1bitLLM (silu), and the 2B-4T (relu2).
@@ -290,7 +291,7 @@ pub fn gguf_architecture(c: &DecoderConfig) -> Option<&'static str> {
     }
 }
 
-/// The decoder's keys.
+/// The metadata of the decoder.
 fn metadata(c: &DecoderConfig, architecture: &str, family: &Family) -> Result<Vec<(String, Meta)>> {
     let key = |key: &str| format!("{architecture}.{key}");
     let a = &c.attention;
@@ -318,7 +319,7 @@ fn metadata(c: &DecoderConfig, architecture: &str, family: &Family) -> Result<Ve
     if a.scale != 1.0 / (a.head_dim as f32).sqrt() {
         pairs.push((key("attention.scale"), Meta::F32(a.scale)));
     }
-    // llama.cpp's numbers.
+    // Numbers of llama.cpp.
     let pooling = match c.pooling {
         Pooling::Last => None,
         Pooling::Mean => Some(1),
@@ -336,7 +337,7 @@ fn metadata(c: &DecoderConfig, architecture: &str, family: &Family) -> Result<Ve
 
 fn scaling(scaling: &RopeScaling) -> Result<Vec<(&'static str, Meta)>> {
     match *scaling {
-        // Llama 3's stands in rope_freqs.weight.
+        // Llama 3's scaling is in rope_freqs.weight.
         RopeScaling::None | RopeScaling::Llama3 { .. } => Ok(Vec::new()),
         RopeScaling::Linear { factor } => {
             Ok(vec![("rope.scaling.type", "linear".into()), ("rope.scaling.factor", Meta::F32(factor))])
@@ -360,7 +361,7 @@ fn scaling(scaling: &RopeScaling) -> Result<Vec<(&'static str, Meta)>> {
     }
 }
 
-/// The sliding window, where the family's files can say which layers keep to it.
+/// The sliding window, if the family's files can express which layers use it.
 fn windows(c: &DecoderConfig, family: &Family) -> Result<Vec<(&'static str, Meta)>> {
     let Some(window) = c.spans.iter().find_map(|span| span.window) else { return Ok(Vec::new()) };
     let other = || Error::unsupported("sliding windows in these layers have no key in GGUF");

@@ -1,45 +1,46 @@
-//! The families of decoders that we know: data, not code.
+//! The families of decoders that we know, as data.
 
 use crate::ops::{Activation, RopeStyle};
 
-/// What tells one family from another where its files do not say it.
+/// Properties that distinguish families and that their files do not give.
 #[derive(Debug)]
 pub struct Family {
-    /// `general.architecture` of GGUF files, and the prefix of their keys.
+    /// `general.architecture` of GGUF files, which is also the prefix of their keys.
     pub gguf: &'static [&'static str],
-    /// How GGUF files lay out q and k rows; Hugging Face's are always NEOX.
+    /// Layout of q and k rows in GGUF files. Hugging Face's is always NEOX.
     pub gguf_rope: RopeStyle,
-    /// Where the files do not name it.
+    /// Used if the files do not name it.
     pub activation: Activation,
     pub sub_norms: SubNorms,
     pub qk_norms: bool,
     pub window: Window,
-    /// Gemma's ways: norms behind attention and feed-forward, embedding rows times sqrt(hidden), norm weights that
-    /// safetensors store as w - 1.
+    /// Gemma's peculiarities: norms after attention and feed-forward, embedding rows times sqrt(hidden), norm weights
+    /// that safetensors store as w - 1.
     pub gemma: bool,
 }
 
-/// Norms in front of the attention's and the feed-forward's output projections.
+/// Norms before the attention's and the feed-forward's output projections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SubNorms {
     Required,
-    /// Where the file has them: ternary models in Llama's clothes come in both kinds.
+    /// Present if the file has them: of ternary models in Llama's format, some have them and some do not.
     WherePresent,
     Never,
 }
 
-/// Which layers keep to a file's sliding window.
+/// Which layers use a file's sliding window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Window {
-    /// All of them (Mistral).
+    /// All layers (Mistral).
     All,
-    /// All but each `every`th, which sees everything; the others rotate by `local_base`, without scaling (Gemma 3).
+    /// All but each `every`th layer, which sees everything. The others rotate by `local_base`, without scaling (Gemma
+    /// 3).
     AllBut { every: usize, local_base: f32 },
-    /// The family has none: a file that asks for one is refused.
+    /// None: a file that asks for a window is refused.
     Never,
 }
 
-/// A decoder in Llama's clothes, which most are.
+/// A decoder in Llama's format, like most.
 const LLAMA: Family = Family {
     gguf: &["llama"],
     gguf_rope: RopeStyle::Interleaved,
@@ -59,7 +60,7 @@ pub const FAMILIES: &[Family] = &[
         window: Window::Never,
         ..LLAMA
     },
-    // 1bitLLM's reproductions (bitnet_b1_58-large, -3B): their configuration says silu where the 2B-4T has relu2.
+    // 1bitLLM's reproductions (bitnet_b1_58-large, -3B): their configuration says silu, while the 2B-4T has relu2.
     Family {
         gguf: &["bitnet"],
         gguf_rope: RopeStyle::Neox,
@@ -94,7 +95,7 @@ pub const FAMILIES: &[Family] = &[
     },
 ];
 
-/// `general.architecture` of relatives that look as if they could run, and why they cannot.
+/// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
 pub const REFUSED: &[(&str, &str)] = &[
     ("gemma-embedding", "its tokens see the ones behind them, and attention here is causal"),
     ("gemma2", "it caps attention scores and logits by a tanh"),

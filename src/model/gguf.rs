@@ -1,9 +1,10 @@
-//! GGUF files as checkpoints: metadata keys to a configuration, tensors under their own names.
+//! GGUF files as checkpoints: metadata keys become a configuration, and tensors keep their names.
 
 use super::Pooling;
 use super::checkpoint::Checkpoint;
 use super::config::{DecoderConfig, HEADS, HIDDEN, LAYERS, LayerSpan, Names, Parts, RopeConfig, RopeScaling};
 use super::family::{FAMILIES, Family, REFUSED, SubNorms, Window};
+use super::namespaces;
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Error, Result, reserve};
 use crate::formats::gguf::{FromMetadata, Gguf};
@@ -12,9 +13,19 @@ use crate::ops::AttentionShape;
 use crate::text::{ChatTemplate, Tokenizer, end_tokens_of_gguf};
 use std::sync::Arc;
 
-/// Keys that change the arithmetic in ways that this decoder does not compute, with the one value that is fine.
-const NEUTRAL: &[(&str, u32)] =
-    &[("expert_count", 0), ("expert_used_count", 0), ("attention.causal", 1), ("use_parallel_residual", 0)];
+/// Keys that change the arithmetic in ways that this decoder does not compute, with the only accepted value.
+const NEUTRAL: &[(&str, u32)] = &[
+    ("expert_count", 0),
+    ("expert_used_count", 0),
+    ("expert_shared_count", 0),
+    ("leading_dense_block_count", 0),
+    ("nextn_predict_layers", 0),
+    ("attention.causal", 1),
+    ("attention.shared_kv_layers", 0),
+    ("use_parallel_residual", 0),
+    ("rescale_every_n_layers", 0),
+    ("swin_norm", 0),
+];
 const NEUTRAL_FLOATS: &[(&str, f32)] = &[
     ("logit_scale", 1.0),
     ("embedding_scale", 1.0),
@@ -22,11 +33,15 @@ const NEUTRAL_FLOATS: &[(&str, f32)] = &[
     ("attn_logit_softcapping", 0.0),
     ("final_logit_softcapping", 0.0),
     ("attention.temperature_scale", 0.0),
+    ("attention.clamp_kqv", 0.0),
+    ("attention.max_alibi_bias", 0.0),
+    ("attention.output_scale", 1.0),
+    ("attention.value_scale", 1.0),
     ("rope.scaling.yarn_log_multiplier", 0.0),
     ("rope.scaling.yarn_ext_factor", 1.0),
 ];
 
-/// Keys that are read, or that say nothing about the arithmetic.
+/// Keys that are read, or that do not affect the arithmetic.
 const KNOWN: &[&str] = &[
     "context_length",
     "embedding_length",
@@ -57,7 +72,7 @@ const KNOWN: &[&str] = &[
     "tensor_data_layout",
 ];
 
-/// A float or an integer; NaN where the key has something else.
+/// The value of a float or integer key; NaN if the key has another type.
 fn number(gguf: &Gguf, key: &str) -> Option<f64> {
     if !gguf.contains(key) {
         return None;
@@ -85,6 +100,7 @@ impl Checkpoint for Gguf {
                 known.join(", ")
             ))
         })?;
+        namespaces::check(self, &[architecture], warn)?;
         let key = |key: &str| format!("{architecture}.{key}");
         let keys = Keys { gguf: self, family, names: &Names { what: self.what(), key: &key } };
         let mut config = keys.config(architecture)?;
@@ -117,7 +133,7 @@ impl Checkpoint for Gguf {
             |e: Error| Error::new(e.status, format!("{}: tensor '{tensor}': {}", self.what(), e.message));
         let matrix = as_trained(self, pool, tensor, matrix).map_err(at)?;
         if !self.maps(&matrix.data) {
-            // The file's own form has served.
+            // The file's own form is no longer needed.
             Gguf::matrix(self, tensor, rows, cols)?.data.release_pages();
         }
         Ok(matrix)
@@ -147,13 +163,13 @@ impl Checkpoint for Gguf {
     }
 }
 
-/// A matrix of a type that models of two kinds have, in the form that multiplies as its own was trained: with a scale of
-/// activations for each token, or for each 32 columns.
+/// Some types are used by two kinds of models. Converts a matrix of such a type to the form whose product has the
+/// arithmetic of its training: one scale of activations per token, or one per 32 columns.
 ///
-/// BitNet's and Falcon's were trained with int8 activations and one scale for each token: the architectures `bitnet*`,
-/// `llama` (whose ternary files are Falcon's and Llama3-8B-1.58), and bodies with a norm for each projection. Others, as
-/// Bonsai, were not. Q2_0 has a fourth value and a scale for each block, so it counts as ternary only in the layers of
-/// `bitnet*` files, and where the numbers are so.
+/// BitNet's and Falcon's models were trained with int8 activations and one scale per token. They are the
+/// architectures `bitnet*`, `llama` (whose ternary files are Falcon's and Llama3-8B-1.58), and bodies with a norm for
+/// each projection. Other models, such as Bonsai, were not. Q2_0 has a fourth value and a scale per block, so it
+/// counts as ternary only in the layers of `bitnet*` files, and only if its numbers are ternary.
 fn as_trained(gguf: &Gguf, pool: &Pool, tensor: &str, matrix: Matrix) -> Result<Matrix> {
     let architecture: &str = gguf.get("general.architecture")?;
     let bitnet = architecture.starts_with("bitnet");
@@ -167,7 +183,7 @@ fn as_trained(gguf: &Gguf, pool: &Pool, tensor: &str, matrix: Matrix) -> Result<
     }
 }
 
-/// `<architecture>.<key>` of one file.
+/// Access to the keys `<architecture>.<key>` of one file.
 struct Keys<'a> {
     gguf: &'a Gguf,
     family: &'static Family,
@@ -189,7 +205,7 @@ impl<'a> Keys<'a> {
         let config = DecoderConfig {
             architecture: architecture.to_owned(),
             name: self.gguf.find::<&str>("general.name")?.unwrap_or(architecture).to_owned(),
-            // The key, or the embedding's rows in files that leave it out.
+            // The key, or the number of the embedding's rows in files without it.
             vocab_size: self.size("vocab_size", rows)?,
             context_length,
             layers,
@@ -221,7 +237,7 @@ impl<'a> Keys<'a> {
         self.gguf.find(&self.full(key))
     }
 
-    /// An integer; `default` where the key may be absent.
+    /// An integer. The key may be absent if there is a `default`.
     fn size(&self, key: &str, default: Option<usize>) -> Result<usize> {
         let value = match (self.find::<u64>(key)?, default) {
             (Some(value), _) => value,
@@ -252,7 +268,8 @@ impl<'a> Keys<'a> {
             return Err(self.names.unsupported("attention.value_length", value));
         }
         let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
-        // Files of Gemma 3 do not say its query_pre_attn_scalar: it is head_dim but for the 27B, known by its depth.
+        // Gemma 3's files do not have its query_pre_attn_scalar. It is head_dim except for the 27B, which is
+        // recognized by its depth.
         if self.family.gemma && layers == 62 {
             shape.scale = AttentionShape::new(heads, kv_heads, hidden / heads).scale;
         }
@@ -260,7 +277,7 @@ impl<'a> Keys<'a> {
         Ok(shape)
     }
 
-    /// The rotations, and what each layer sees.
+    /// The rotations, and the span of each layer.
     fn spans(
         &self,
         layers: usize,
@@ -268,10 +285,10 @@ impl<'a> Keys<'a> {
         head_dim: usize,
     ) -> Result<(Vec<RopeConfig>, Vec<LayerSpan>)> {
         let dims = self.size("rope.dimension_count", Some(head_dim))?;
-        // 10000 is the value of the paper and of files that do not say.
+        // 10000 is the value of the paper, and of files without the key.
         let base = self.float("rope.freq_base", 10_000.0)?;
         let mut ropes = vec![RopeConfig { base, dims, scaling: self.rope_scaling(context)? }];
-        // 0 says that there is none.
+        // 0 means that there is none.
         let window = self.find::<u64>("attention.sliding_window")?.filter(|&window| window > 0);
         let Some(window) = window else { return Ok((ropes, vec![LayerSpan::default(); layers])) };
         let window = usize::try_from(window).unwrap_or(usize::MAX);
@@ -324,7 +341,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// llama.cpp's numbers; 0 says that hidden states are not pooled.
+    /// In llama.cpp's numbers. 0 means that hidden states are not pooled.
     fn pooling(&self) -> Result<Pooling> {
         match self.find::<u32>("pooling_type")? {
             None | Some(0 | 3) => Ok(Pooling::Last),
@@ -334,7 +351,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// What the family has, and what the first layer's tensors show.
+    /// The parts of the family, and those that the first layer's tensors show.
     fn parts(&self) -> Parts {
         let has = |part: &str| self.gguf.tensor(&format!("blk.0.{part}")).is_some();
         Parts {
@@ -352,7 +369,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Refuses what would load and compute something else than the model's authors did.
+    /// Refuses features that would load but compute something other than the model's authors intended.
     fn refuse_features(&self) -> Result<()> {
         for &(key, fine) in NEUTRAL {
             let value = match self.find::<bool>(key) {
@@ -371,7 +388,8 @@ impl<'a> Keys<'a> {
         Ok(())
     }
 
-    /// Keys of this architecture that nothing here reads, sorted: worth a warning, for they may mean something.
+    /// Keys of this architecture that nothing here reads, sorted. They may mean something, so they are worth a
+    /// warning.
     fn unknown(&self) -> Vec<&str> {
         let known = |key: &str| {
             KNOWN.contains(&key)

@@ -1,4 +1,4 @@
-//! From a path to a model.
+//! Loads a model from a path.
 
 use super::checkpoint::Checkpoint;
 use super::echo::Echo;
@@ -17,10 +17,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The most of each of the echo model's options.
+/// Maximum of each of the echo model's options.
 const MAX_ECHO: u32 = 1_000_000;
 
-/// Where a model comes from.
+/// The source of a model.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// The demo model inside the library.
@@ -35,16 +35,16 @@ pub enum Source {
     },
 }
 
-/// What the echo model is to seem to take, for tests of hosts.
+/// Simulated costs of the echo model, for tests of hosts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EchoOptions {
     pub us_per_token: u32,
-    /// Milliseconds of loading.
+    /// Milliseconds that loading takes.
     pub load_ms: u32,
 }
 
 impl EchoOptions {
-    /// Of `us_per_token=N&load_ms=N`, in any order; each may be left out.
+    /// Parses `us_per_token=N&load_ms=N`, in any order; each may be left out.
     fn parse(text: &str) -> Result<Self> {
         let (mut us_per_token, mut load_ms) = (None, None);
         for option in text.split('&') {
@@ -66,7 +66,7 @@ impl EchoOptions {
         Ok(Self { us_per_token: us_per_token.unwrap_or(0), load_ms: load_ms.unwrap_or(0) })
     }
 
-    /// Seems to load.
+    /// Simulates loading.
     fn load(self, progress: &mut dyn FnMut(f32, &str) -> bool) -> Result<()> {
         const TICK_MS: u32 = 10;
         for done in (0..self.load_ms).step_by(TICK_MS as usize) {
@@ -81,7 +81,8 @@ impl EchoOptions {
 }
 
 impl Source {
-    /// None is the embedded model; `builtin:echo`, the same with `?` and `EchoOptions`, or a path.
+    /// Parses a path. `None` is the embedded model. Otherwise it is `builtin:echo`, perhaps with `?` and
+    /// `EchoOptions`, or the path of a file or folder.
     pub fn parse(path: Option<&str>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::Embedded) };
         if path.is_empty() {
@@ -98,8 +99,8 @@ impl Source {
         Ok(Self::Echo(option.map_or_else(|| Ok(EchoOptions::default()), EchoOptions::parse)?))
     }
 
-    /// An open GGUF file, whose position does not matter. It is mapped here, so that the descriptor may be closed; the
-    /// file itself must stay as it is. `Io` where it is no regular file that can be read.
+    /// An open GGUF file, whose position does not matter. It is mapped here, so the descriptor may be closed
+    /// afterwards, but the file itself must not change. `Io` if it is not a regular file that can be read.
     pub fn descriptor(fd: BorrowedFd<'_>) -> Result<Self> {
         let what = format!("file descriptor {}", fd.as_raw_fd());
         let own = fd.try_clone_to_owned();
@@ -108,7 +109,8 @@ impl Source {
     }
 }
 
-/// Loads a model; `pool` packs weights, and is not kept. `progress` hears (fraction, tensor) and may give up by true.
+/// Loads a model. `pool` packs weights, and is not kept. `progress` is called with (fraction, tensor), and cancels by
+/// returning true.
 pub fn load(
     source: &Source,
     options: &LoadOptions,
@@ -150,7 +152,7 @@ fn gguf(path: &str, options: &LoadOptions) -> Result<Gguf> {
     })
 }
 
-/// Refuses options that would do nothing.
+/// Refuses options that would have no effect.
 fn check(source: &Source, options: &LoadOptions) -> Result<()> {
     options.check()?;
     if options.requantizes() && matches!(source, Source::Echo(_)) {
@@ -169,7 +171,7 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
     }
 }
 
-/// As `load`, of files already opened.
+/// Like `load`, for files that are already open.
 pub fn load_checkpoint(
     files: &dyn Checkpoint,
     pool: &Pool,
@@ -179,7 +181,7 @@ pub fn load_checkpoint(
     decoder(files, 0, pool, log, progress)
 }
 
-/// `limit`: bytes that the weights may take, 0 for any.
+/// Loads a decoder. `limit` is the maximum number of bytes of the weights; 0: any.
 fn decoder(
     files: &dyn Checkpoint,
     limit: u64,
@@ -196,7 +198,7 @@ fn decoder(
     };
     let chat = files.chat(&|message| log(WARN, message))?;
     let model = Reader::new(files, limit, pool, progress).decoder(config)?;
-    // Not before: the embedding has shown that there are so many.
+    // Not earlier: reading the embedding has shown that there are this many tokens.
     tokenizer.as_mut().map_or(Ok(()), |tokenizer| tokenizer.pad_to(vocab_size))?;
     let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
@@ -221,7 +223,7 @@ fn embedded() -> Result<Gguf> {
     ))
 }
 
-/// A file without a tokenizer that we know still runs, on token ids.
+/// Reads the tokenizer. A file without one that we know still runs, on token ids.
 fn tokenizer(
     files: &dyn Checkpoint,
     vocab_size: usize,

@@ -11,6 +11,7 @@ mod family;
 mod gguf;
 mod hf;
 mod loader;
+mod namespaces;
 mod options;
 mod pooling;
 mod products;
@@ -36,7 +37,7 @@ use crate::ops::{KvCache, KvLayout, OpSet, RaggedBatch, Weight};
 use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
 
-/// What a host may ask about a loaded model; sizes in elements, tokens and bytes.
+/// Facts about a loaded model that a host may ask for. Sizes are in elements, tokens and bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub architecture: String,
@@ -52,62 +53,62 @@ pub struct Facts {
     pub parameters: u64,
     /// Bytes of weights held, mapped or owned.
     pub weight_bytes: u64,
-    /// How its embeddings are made where a request doesn't say; they have `hidden_size` elements.
+    /// How embeddings are made if a request does not say; they have `hidden_size` elements.
     pub pooling: Pooling,
-    /// What its files advise for requests that do not say.
+    /// The files' advice for requests that do not say.
     pub sampling: SamplingDefaults,
 }
 
-/// Shape of the KV cache that a model wants, as `ops::KvCache` has it.
+/// The shape of the KV cache that a model needs (`ops::KvCache`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KvShape {
     pub layers: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
-    /// None: stored as the host asks for.
+    /// `None`: stored in the type that the host asks for.
     pub kind: Option<KvType>,
 }
 
 impl KvShape {
-    /// A cache of this shape, of `kind` where the model has no kind of its own.
+    /// The layout of a cache of this shape, in `kind` unless the model has a type of its own.
     pub fn layout(self, kind: KvType, blocks: usize, block_size: usize) -> KvLayout {
         let Self { layers, kv_heads, head_dim, kind: own } = self;
         KvLayout { kind: own.unwrap_or(kind), layers, kv_heads, head_dim, blocks, block_size }
     }
 }
 
-/// What a step gives; kept from step to step for its memory.
+/// Results of a step; reused from step to step for their memory.
 #[derive(Debug, Default)]
 pub struct Outputs {
     /// `[logits_rows.len(), vocab_size]`; see `ops::Head`.
     pub logits: Vec<f32>,
-    /// Tokens drawn from them: empty, or one for each of `logits_rows`.
+    /// Tokens drawn from the logits: empty, or one for each of `logits_rows`.
     pub tokens: Vec<i32>,
-    /// The words of what `batch.draws` has told of the rows besides.
+    /// The words of the reports that `batch.draws` asks for.
     pub reports: Vec<u64>,
     /// `[hidden_rows.len(), hidden_size]`.
     pub hidden: Vec<f32>,
 }
 
-/// Immutable weights and how to run them. Any number of threads may run it at a time, each on operations and a KV cache
-/// of its own.
+/// Immutable weights, and the code that runs them. Any number of threads may run a model at the same time, each with
+/// operations and a KV cache of its own.
 pub trait Model: Send + Sync {
     fn facts(&self) -> &Facts;
     fn kv_shape(&self) -> KvShape;
-    /// An upper bound on scratch bytes on `ops` of a step of `rows` rows with `logits_rows` logits rows, where the
-    /// hidden state of every row may be wanted.
+    /// Upper bound of scratch bytes on `ops` for a step of `rows` rows with `logits_rows` logits rows, if the hidden
+    /// state of every row may be wanted.
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize;
-    /// The adapter of `file` for this model. `Unsupported` where the model takes none, `BadModel` where it is another
-    /// model's.
+    /// Fits the adapter of `file` to this model. `Unsupported` if the model takes none, `BadModel` if it belongs to
+    /// another model.
     fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {
         Err(Error::unsupported(format!("{}: {} takes no adapters", file.what, self.facts().name)))
     }
-    /// Shows each weight, for operations that hold them where they work (`OpSet::hold`).
+    /// Calls the function with each weight, for operations that keep weights where they run (`OpSet::hold`).
     fn weights(&self, _: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
         Ok(())
     }
-    /// Runs `batch` on `ops`, appends K and V, and writes what `batch` asks for to `out` (resized).
-    /// Calls `stop` on this thread between layers and before the head; true ends the pass with `Status::Cancelled`.
+    /// Runs `batch` on `ops`, appends K and V, and writes the results that `batch` asks for to `out` (resized). Calls
+    /// `stop` on this thread between layers and before the head; true ends the pass with `Status::Cancelled`.
     fn forward(
         &self,
         ops: &dyn OpSet,
@@ -125,22 +126,23 @@ fn check_stop(stop: &mut dyn FnMut() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// A model and, where its file has them, its tokenizer and chat template. A clone shares them.
+/// A model with its tokenizer and chat template, if its files have them. Clones share them.
 #[derive(Clone)]
 pub struct Loaded {
     pub model: Arc<dyn Model>,
     pub tokenizer: Option<Arc<Tokenizer>>,
-    /// The tokenizer's; without one, those that the files name.
+    /// The tokenizer's end tokens or, without a tokenizer, those that the files name.
     pub end_tokens: Vec<u32>,
     pub chat: Option<Arc<ChatTemplate>>,
-    /// What grammars need of the tokenizer, made when the first one comes.
+    /// The part of the tokenizer that grammars need, made for the first grammar.
     pub vocabulary: Arc<LazyVocabulary>,
 }
 
 impl Loaded {
-    /// What grammars need of the tokenizer. `Unsupported` where the model has none, or no end token.
-    pub fn vocabulary(&self) -> Result<&Vocabulary> {
+    /// The part of the tokenizer that grammars need. `Unsupported` if the model has no tokenizer or no end token;
+    /// `OutOfMemory` if it does not fit in the bytes of `room`.
+    pub fn vocabulary(&self, room: fn() -> Option<u64>) -> Result<&Arc<Vocabulary>> {
         let vocab_size = self.model.facts().vocab_size;
-        self.vocabulary.get(self.tokenizer.as_deref(), vocab_size, &self.end_tokens)
+        self.vocabulary.get(self.tokenizer.as_deref(), vocab_size, &self.end_tokens, room)
     }
 }

@@ -1,10 +1,10 @@
-//! How the hidden states of a text become one vector.
+//! Pooling of a text's hidden states into one vector.
 
-/// Which of a prompt's hidden states, behind the final norm, make its embedding.
+/// Which of a prompt's hidden states, after the final norm, make its embedding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Pooling {
-    /// The last token's; a text generator's.
+    /// The last token's; for text generators.
     #[default]
     Last = 1,
     /// The mean over the tokens.

@@ -1,18 +1,18 @@
-//! A pass's products, with the adapters of its rows.
+//! The products of a pass, with the adapters of its rows.
 
 use crate::base::Result;
 use crate::ops::{Activation, Adapted, Head, Norm, OpSet, Owned, Projections, RaggedBatch, Site};
 use std::borrow::Cow;
 
-/// How some rows of a pass are multiplied. Where none has an adapter that updates a product, it is fused with what stands
-/// before it; the bits are the same.
+/// The products of some rows of a pass. A product that no adapter updates is fused with the operations before it; the
+/// bits are the same.
 pub struct Products<'a> {
     ops: &'a dyn OpSet,
     adapted: Cow<'a, [Adapted]>,
 }
 
 impl<'a> Products<'a> {
-    /// Of the batch's rows, or of some of them.
+    /// Products of all of the batch's rows, or of `rows`.
     pub fn of_rows(ops: &'a dyn OpSet, batch: &'a RaggedBatch, rows: Option<&[u32]>) -> Self {
         let adapted = &batch.adapted;
         let adapted = match rows.filter(|_| !adapted.is_empty()) {
@@ -37,7 +37,7 @@ impl<'a> Products<'a> {
         Ok(y)
     }
 
-    /// Of `x`, after `y` is added to it.
+    /// Adds `y` to `x`, then multiplies `x`.
     pub fn add_linear(
         &self,
         x: &mut Owned,
@@ -67,7 +67,7 @@ impl<'a> Products<'a> {
         self.linear(&self.ops.gated(gate_up, activation)?, norm, weights, site)
     }
 
-    /// The logits of a step.
+    /// Computes the logits of a step.
     pub fn head(&self, to: Head, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<()> {
         if self.plain(Site::Head) {
             return self.ops.head(to, x, norm, weights);

@@ -1,4 +1,4 @@
-//! From a checkpoint to a decoder: what it must hold, and that it holds nothing else.
+//! Reads a decoder from a checkpoint, and checks that it has all necessary tensors and no others.
 
 use super::checkpoint::Checkpoint;
 use super::config::DecoderConfig;
@@ -10,21 +10,21 @@ use crate::ops::{Norm, Projections, Rope};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Divisors of rope frequencies are 1 and more in real files; a tiny one would make angles infinite.
+/// Divisors of rope frequencies are at least 1 in real files. A tiny one would make angles infinite.
 const MIN_ROPE_FACTOR: f32 = 1e-3;
 
-/// Why a load ends that the progress callback gave up.
+/// The message of a load that the progress callback cancelled.
 pub const CANCELLED: &str = "the progress callback gave the load up";
 
-/// Takes tensors out of a checkpoint, remembering which.
+/// Takes tensors out of a checkpoint, and remembers which.
 pub struct Reader<'a> {
     files: &'a dyn Checkpoint,
     pool: &'a Pool,
     used: HashSet<String>,
-    /// Bytes read so far, of all.
+    /// Bytes read so far, and bytes in total.
     done: u64,
     all: u64,
-    /// Bytes of the matrices so far, mapped or packed, and how many they may be (0: any).
+    /// Bytes of the matrices so far, mapped or packed, and their maximum (0: any).
     held: u64,
     limit: u64,
     progress: &'a mut dyn FnMut(f32, &str) -> bool,
@@ -83,8 +83,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Matrices (name, rows) of `cols` that are multiplied with the same activations: all ternary (int8 rows) or all
-    /// dense (f32 rows); with their biases and norms.
+    /// Reads matrices (name, rows) of `cols` columns that are multiplied with the same activations, with their biases
+    /// and norms. `Unsupported` if some are ternary and others are not.
     fn projections(
         &mut self,
         wanted: &[(String, usize)],
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
         for (name, rows) in wanted {
             matrices.push(self.matrix(&format!("{name}.weight"), *rows, cols)?);
             if c.parts.projection_norms {
-                // LlamaRMSNorm whatever the body is: without the body's offset.
+                // LlamaRMSNorm for any body, so without the body's offset.
                 let weight = self.vector(&format!("{name}_norm_in.weight"), cols)?;
                 norms.push(Norm { weight, eps: c.projection_eps });
             }
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         Ok(matrix)
     }
 
-    /// Refuses what cannot fit before more of it is packed.
+    /// Refuses weights that exceed the limit before more of them are packed.
     fn hold(&mut self, matrix: &Matrix) -> Result<()> {
         self.held += matrix.data.len() as u64;
         if self.limit == 0 || self.held <= self.limit {
@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
         ))
     }
 
-    /// The embedding and the head: quantizing their inputs to int8 is nothing that a model was trained for.
+    /// Reads the embedding or the head. It may not be ternary: no model that we know was trained with such a one.
     fn dense(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
         let matrix = self.matrix(name, rows, cols)?;
         match matrix.dtype.is_ternary() {
@@ -182,8 +182,8 @@ impl<'a> Reader<'a> {
         if there { self.norm(name, len, c).map(Some) } else { Ok(None) }
     }
 
-    /// The configuration's frequencies, divided by the file's own factors where it has them (GGUF's form of
-    /// Llama 3.1's scaling); a rope of the window's layers is not stretched.
+    /// The configuration's frequencies, divided by the file's own factors if it has them (GGUF's form of Llama 3.1's
+    /// scaling). The rope of windowed layers is not scaled.
     fn ropes(&mut self, c: &DecoderConfig) -> Result<Vec<Rope>> {
         let mut ropes: Vec<_> =
             c.ropes.iter().map(|rope| (rope.inv_freq(), rope.attention_factor())).collect();
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A tensor that we do not use means a model that we do not know: its answers would be wrong.
+    /// Refuses tensors that are not used: they belong to a model that we do not know, so its answers would be wrong.
     fn nothing_left(&self) -> Result<()> {
         match self.files.names()?.iter().find(|name| !self.used.contains(*name)) {
             None => Ok(()),
@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
     /// Reads a byte of every page, so that the first step does not wait for the disk.
     fn prefault(&mut self, name: &str, data: &[u8]) -> Result<()> {
         const PAGE: usize = 4096;
-        // Often enough that giving up takes a moment even on a slow disk.
+        // Often enough for a quick cancel even on a slow disk.
         for part in data.chunks(16 << 20) {
             let sum = part.iter().step_by(PAGE).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
             std::hint::black_box(sum);

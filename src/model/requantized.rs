@@ -1,4 +1,4 @@
-//! A checkpoint whose weights become another type as they are read.
+//! A checkpoint whose weights are converted to another type as they are read.
 
 use super::checkpoint::Checkpoint;
 use super::config::DecoderConfig;
@@ -23,7 +23,7 @@ pub struct Requantized<'a> {
 }
 
 impl<'a> Requantized<'a> {
-    /// `InvalidArgument` where the options contradict each other for such a model.
+    /// `InvalidArgument` if the options contradict each other for this model.
     pub fn new(files: &'a dyn Checkpoint, options: &LoadOptions) -> Result<Self> {
         let LoadOptions { weights, mut embedding, head, .. } = *options;
         if !files.has(HEAD) {
@@ -47,7 +47,7 @@ impl<'a> Requantized<'a> {
         match tensor {
             EMBEDDING => self.embedding,
             HEAD => self.head,
-            // Whatever else is read as a matrix is a projection of a layer.
+            // All other matrices are projections of layers.
             _ => self.weights,
         }
     }
@@ -147,8 +147,9 @@ fn may_become(to: DType, from: DType) -> bool {
     matches!(from, F32 | F16 | BF16) || to == Int8 && blocks
 }
 
-/// Floats that are -s, 0 and s already, as converters write ternary weights, keep their s: the rule by mean |w| would
-/// give them a smaller one. All others, weights of a model in training, are rounded by that rule.
+/// Converts floats to ternary weights. Floats that are already -s, 0 and s, as converters write ternary weights, keep
+/// their s; the rule by mean |w| would give them a smaller one. All others, weights of a model in training, are
+/// rounded by that rule.
 fn ternary(pool: &Pool, matrix: &Matrix) -> Result<Matrix> {
     let Some(scale) = ternary_scale(pool, matrix)? else {
         return requantize::quantize(pool, matrix, DType::Ternary);
@@ -159,16 +160,16 @@ fn ternary(pool: &Pool, matrix: &Matrix) -> Result<Matrix> {
     pack::pack_ternary(pool, matrix.rows, matrix.cols, &scales, &|row, codes| {
         let mut weights = row_buffer(matrix)?;
         dequantize_row(isa(), matrix, row, &mut weights);
-        // 0.0 == -0.0, as it should be.
+        // 0.0 == -0.0 holds, as it should.
         let code = |w: f32| if w == 0.0 { 1 } else { 1 + w.signum() as i8 };
         codes.iter_mut().zip(&weights).for_each(|(c, w)| *c = code(*w) as u8);
         Ok(())
     })
 }
 
-/// The one magnitude of all that is not zero; None where there are several, or none.
+/// The single magnitude of all weights that are not zero. `None` if there are several, or none.
 fn ternary_scale(pool: &Pool, matrix: &Matrix) -> Result<Option<f32>> {
-    // The first magnitude found, and whether all others are equal.
+    // The first magnitude found, and whether all others are equal to it.
     let found = Mutex::new((None, true));
     let Matrix { rows, cols, .. } = *matrix;
     pack::by_tasks(pool, rows.saturating_mul(cols), rows, &|task| {
@@ -241,7 +242,7 @@ mod tests {
     #[test]
     fn others_are_rounded_by_their_mean() {
         let pool = Pool::new(1).unwrap();
-        // mean |w| is 0.5: 0.2 goes to 0, 0.3 and more to the mean.
+        // mean |w| is 0.5: 0.2 becomes 0; 0.3 and more become the mean.
         let m = ternary(&pool, &matrix(&[0.2, -0.3, 1.0, -0.5], 2)).unwrap();
         assert_eq!(values(&m), [0.0, -0.5, 0.5, -0.5]);
         assert!(ternary(&pool, &matrix(&[f32::NAN, 1.0], 2)).is_err());

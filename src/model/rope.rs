@@ -1,21 +1,21 @@
-//! From a rope's configuration to the frequencies that its kernel turns by.
+//! From a rope's configuration to the frequencies of its kernel.
 //!
-//! As transformers' `modeling_rope_utils` computes them, but in f64 and rounded once. llama.cpp's YaRN has the same
-//! frequencies; its files' `attn_factor` stands beside 1 + 0.1 ln(factor), where transformers' `attention_factor`
-//! stands in its place.
+//! Computed like transformers' `modeling_rope_utils`, but in f64 and rounded once. llama.cpp's YaRN has the same
+//! frequencies. The `attn_factor` of its files is multiplied by 1 + 0.1 ln(factor), while transformers'
+//! `attention_factor` replaces it.
 
 use super::config::{RopeConfig, RopeScaling};
 use std::f64::consts::PI;
 
 impl RopeScaling {
-    /// What cos and sin are multiplied by where a file leaves it to the stretch (YaRN, equation 22).
+    /// Factor on cos and sin if a file does not give one (YaRN, equation 22).
     pub fn yarn_attention(factor: f32) -> f32 {
         if factor <= 1.0 { 1.0 } else { (0.1 * (factor as f64).ln() + 1.0) as f32 }
     }
 }
 
 impl RopeConfig {
-    /// Radians per position of each pair, `dims / 2` of them.
+    /// Radians per position of each pair; `dims / 2` numbers.
     pub fn inv_freq(&self) -> Vec<f32> {
         let plain = |i: usize| (self.base as f64).powf(-2.0 * i as f64 / self.dims as f64);
         let pairs = 0..self.dims / 2;
@@ -26,7 +26,8 @@ impl RopeConfig {
                 let (low, high) = (low_freq_factor as f64, high_freq_factor as f64);
                 let one = |i| {
                     let freq = plain(i);
-                    // Turns within the original context: many are kept, few are stretched, between them both.
+                    // Turns within the original context: pairs with many turns are kept, those with few are
+                    // stretched, with a transition between them.
                     let turns = original_context as f64 * freq / (2.0 * PI);
                     let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
                     (freq * (kept + (1.0 - kept) / factor as f64)) as f32
@@ -44,7 +45,7 @@ impl RopeConfig {
         }
     }
 
-    /// What cos and sin are multiplied by.
+    /// Factor on cos and sin.
     pub fn attention_factor(&self) -> f32 {
         match self.scaling {
             RopeScaling::Yarn { attention_factor, .. } => attention_factor,
@@ -52,20 +53,20 @@ impl RopeConfig {
         }
     }
 
-    /// The pairs between which YaRN goes over from kept to stretched frequencies.
+    /// The pairs between which YaRN changes from kept to stretched frequencies.
     fn yarn_ramp(&self, context: usize, fast: f32, slow: f32, truncate: bool) -> (f64, f64) {
         let dims = self.dims as f64;
         let pair_of = |turns: f32| {
             dims * (context as f64 / (turns as f64 * 2.0 * PI)).ln() / (2.0 * (self.base as f64).ln())
         };
-        // A base of 1, which turns all pairs alike, has no such pair.
+        // With a base of 1, all pairs have the same frequency, so there is no such pair.
         let finite = |pair: f64| if pair.is_finite() { pair } else { 0.0 };
         let (mut low, mut high) = (finite(pair_of(fast)), finite(pair_of(slow)));
         if truncate {
             (low, high) = (low.floor(), high.ceil());
         }
         (low, high) = (low.clamp(0.0, dims - 1.0), high.clamp(0.0, dims - 1.0));
-        // No division by zero where both fall on one pair.
+        // Avoids a division by zero if both are the same pair.
         if low == high { (low, high + 0.001) } else { (low, high) }
     }
 }
@@ -74,7 +75,7 @@ impl RopeConfig {
 mod tests {
     use super::*;
 
-    /// transformers 5.23's `ROPE_INIT_FUNCTIONS`, in f32.
+    /// Compares with `ROPE_INIT_FUNCTIONS` of transformers 5.23, which is in f32.
     fn check(base: f32, dims: usize, scaling: RopeScaling, factor: f32, want: &[(usize, f64)]) {
         let rope = RopeConfig { base, dims, scaling };
         let got = rope.inv_freq();
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(RopeScaling::yarn_attention(0.5), 1.0);
     }
 
-    /// Values that pass the check and have no meaning still give numbers.
+    /// Values that pass the check but make no sense still give numbers.
     #[test]
     fn the_edges_are_finite() {
         for (base, context, fast, slow) in

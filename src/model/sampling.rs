@@ -1,8 +1,8 @@
-//! How a model's files advise to sample: `generation_config.json`, and GGUF's `general.sampling.*`.
+//! Sampling advice of a model's files: `generation_config.json`, and GGUF's `general.sampling.*`.
 
 use std::ops::RangeInclusive;
 
-/// Each where the files say it and it is in range. `temperature` 0 is greedy.
+/// Each value is set if the files give it and it is in range. `temperature` 0 is greedy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SamplingDefaults {
     /// 0 to 100.
@@ -17,9 +17,9 @@ pub struct SamplingDefaults {
     pub repetition_penalty: Option<f32>,
 }
 
-/// In the order of `SamplingDefaults`; `generation_config.json`'s names.
+/// Names in `generation_config.json`, in the order of `SamplingDefaults`.
 pub const HF_KEYS: [&str; 5] = ["temperature", "top_k", "top_p", "min_p", "repetition_penalty"];
-/// llama.cpp's.
+/// Names in GGUF files, from llama.cpp.
 pub const GGUF_KEYS: [&str; 5] = [
     "general.sampling.temp",
     "general.sampling.top_k",
@@ -32,8 +32,8 @@ const ABOVE_0: f64 = 1e-30;
 const MOST_TOP_K: f64 = u32::MAX as f64;
 
 impl SamplingDefaults {
-    /// `find` gives the value of one of `keys`, NaN for what is no number. What is out of range is told to `warn`, with
-    /// `what`, the file.
+    /// Reads the values. `find` gives the value of one of `keys`, NaN if it is not a number. A value out of range is
+    /// reported to `warn`, with the name `what` of the file.
     pub fn read(
         keys: &[&str; 5],
         find: &dyn Fn(&str) -> Option<f64>,
@@ -58,7 +58,7 @@ impl SamplingDefaults {
         }
     }
 
-    /// transformers draws only where `do_sample` is true, at temperature 1 where none is given.
+    /// transformers draws only if `do_sample` is true, at temperature 1 if none is given.
     pub fn drawn_if(self, do_sample: bool) -> Self {
         let temperature = match do_sample {
             true => self.temperature.or(Some(1.0)),

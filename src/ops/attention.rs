@@ -1,5 +1,5 @@
-//! Paged attention in two passes over `qkv` `[T, (heads + 2 kv_heads) * head_dim]`: k, normed and rotated, and v go into
-//! the KV cache; then q, normed and rotated as it is needed, attends.
+//! Paged attention in two passes over `qkv` `[T, (heads + 2 kv_heads) * head_dim]`. The first pass writes k, normed
+//! and rotated, and v to the KV cache. The second norms and rotates q as it needs it, and attends.
 
 use super::kv::{bytes, bytes_mut};
 use super::paging::{Paging, Span};
@@ -18,13 +18,13 @@ use candle_core::{CpuStorage, CustomOp2, InplaceOp2, Layout, Shape};
 use std::cell::RefCell;
 
 thread_local! {
-    /// Of this thread's tasks.
+    /// Scratch memory of the tasks on this thread.
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Bytes that the pieces of shared contexts take at most; where they would take more, nothing is shared.
+/// Maximum bytes for the states of context pieces. If they would take more, no context is divided.
 const PIECES_BYTES: usize = 8 << 20;
-/// Tasks for a thread with which nobody waits long for the last one's end.
+/// With this many tasks per thread, the wait for the last one is short, so contexts are not divided.
 const TASKS_EACH: usize = 4;
 
 impl AttentionShape {
@@ -33,12 +33,12 @@ impl AttentionShape {
         (self.heads + 2 * self.kv_heads) * self.head_dim
     }
 
-    /// q heads that share a KV head.
+    /// Number of q heads that share a KV head.
     fn group(&self) -> usize {
         self.heads / self.kv_heads
     }
 
-    /// Bytes that attention keeps on `threads` threads for contexts of `context` positions, at most.
+    /// Maximum bytes that attention keeps on `threads` threads for contexts of `context` positions.
     pub(super) fn scratch_bytes(&self, threads: usize, context: usize) -> usize {
         let queries = self.group().max(QUERIES);
         let own = Scratch::bytes(queries, self.head_dim);
@@ -49,7 +49,7 @@ impl AttentionShape {
     }
 }
 
-/// The rotation of a layer's heads, checked for the batch's rows.
+/// The norms and the rotation of a layer's heads, checked against the batch's rows.
 struct Turn<'a> {
     isa: Isa,
     norms: Option<&'a [Norm; 2]>,
@@ -71,7 +71,7 @@ impl<'a> Turn<'a> {
         Ok(Self { isa, norms: how.norms, table, width, interleaved: rope.style == RopeStyle::Interleaved })
     }
 
-    /// Norms and rotates one head of `row`; `which`: 0 of q, 1 of k.
+    /// Norms and rotates one head of `row`. `which` is 0 for q, 1 for k.
     fn apply(&self, row: usize, which: usize, head: &mut [f32]) {
         if let Some(norms) = self.norms {
             norm::rms_norm_in_place(self.isa, head, &norms[which].weight, norms[which].eps);
@@ -80,8 +80,8 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Writes the rows' k, normed and rotated, and v into a layer of the KV cache; `table` is `kernels::rows::rope::table`'s for
-/// the batch's positions.
+/// Writes k, normed and rotated, and v of all rows to a layer of the KV cache. `table` is the result of
+/// `kernels::rows::rope::table` for the batch's positions.
 pub struct KvWrite<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
@@ -115,7 +115,7 @@ impl InplaceOp2 for KvWrite<'_> {
         let (slots, batch, dim) = (paging.paged(&[]), paging.batch, s.head_dim);
         let tile_bytes = slots.kind.tile_bytes(dim);
         let shared = SharedOut::new(kv);
-        // A task for the rows of each tile.
+        // One task for the rows of each tile.
         self.pool.run_if_worth(2 * paging.rows() * s.kv_heads * dim, paging.tiles.len(), &|task| {
             let span = &paging.tiles[task];
             let (table, first) = (paging.table(span.seq), batch.positions[span.rows.start] as usize);
@@ -153,7 +153,7 @@ pub struct Attend<'a> {
     pub paging: &'a Paging<'a>,
     pub how: &'a Attention<'a>,
     pub table: &'a [f32],
-    /// The states of pieces that tasks share.
+    /// The states of context pieces: tasks write them, then they are merged.
     pub pieces: &'a Mutex<Vec<f32>>,
 }
 
@@ -186,7 +186,7 @@ impl CustomOp2 for Attend<'_> {
         match work.units(tasks) {
             Some(units) => work.share(units),
             None => self.pool.run_if_worth(keys_seen * width, tasks, &|task| {
-                // The last rows of a prompt see the most and go first.
+                // The last rows of a prompt see the most, so they go first.
                 let (span, kv_head) = (paging.spans.len() - 1 - task / s.kv_heads, task % s.kv_heads);
                 work.whole(&paging.spans[span], kv_head);
             }),
@@ -195,7 +195,7 @@ impl CustomOp2 for Attend<'_> {
     }
 }
 
-/// What all tasks of one `Attend` see.
+/// State shared by the tasks of one `Attend`.
 struct Work<'a> {
     op: &'a Attend<'a>,
     turn: Turn<'a>,
@@ -217,7 +217,7 @@ impl Work<'_> {
         Seen { first: self.op.how.first(position), position }
     }
 
-    /// The q heads of a span's rows, normed, rotated and scaled.
+    /// Fills the scratch memory with the q heads of a span's rows, normed, rotated and scaled.
     fn fill(&self, span: &Span, kv_head: usize, scratch: &mut Scratch) {
         let s = self.op.paging.shape;
         let (group, dim) = (s.group(), s.head_dim);
@@ -231,19 +231,20 @@ impl Work<'_> {
         }
     }
 
-    /// Where the output of a head of one of the span's rows goes.
+    /// The output of one head of one of the span's rows.
     ///
     /// # Safety
-    /// Nobody else has that place.
+    ///
+    /// No other code accesses this part of the output meanwhile.
     #[allow(clippy::mut_from_ref)]
     unsafe fn place(&self, span: &Span, kv_head: usize, row: usize, head: usize) -> &mut [f32] {
         let s = self.op.paging.shape;
         let at = ((span.rows.start + row) * s.heads + kv_head * s.group() + head) * s.head_dim;
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.out.slice(at..at + s.head_dim) }
     }
 
-    /// A task with a span's whole context.
+    /// Task that attends to the whole context of a span.
     fn whole(&self, span: &Span, kv_head: usize) {
         let seen = self.rows_seen(span);
         let seen = &seen[..span.rows.len()];
@@ -267,8 +268,8 @@ impl Work<'_> {
         seen
     }
 
-    /// Where so few tasks have whole contexts that threads would wait for each other: the tasks for a KV head when each
-    /// has one piece of one span.
+    /// Number of tasks per KV head if each has one piece of one span's context. `None` if tasks with whole contexts
+    /// keep all threads busy, or if dividing the contexts gains nothing or takes too much memory.
     fn units(&self, tasks: usize) -> Option<usize> {
         let (paging, threads) = (self.op.paging, self.op.pool.threads());
         if threads == 1 || tasks >= TASKS_EACH * threads {
@@ -279,19 +280,19 @@ impl Work<'_> {
         (units > paging.spans.len() && floats <= PIECES_BYTES / size_of::<f32>()).then_some(units)
     }
 
-    /// The pieces that any row of the span sees.
+    /// Range of the pieces that any row of the span sees.
     fn pieces(&self, span: &Span) -> std::ops::Range<usize> {
         self.seen(span.rows.start).pieces().start..self.seen(span.rows.end - 1).pieces().end
     }
 
-    /// Floats of the states of one task.
+    /// Number of floats that one task's states take.
     fn slot(&self) -> usize {
         let s = self.op.paging.shape;
         let rows = self.op.paging.spans.iter().map(|span| span.rows.len()).max().unwrap_or(0);
         rows * s.group() * state_len(s.head_dim)
     }
 
-    /// A task for each piece, of `units` for a KV head; then the pieces are merged in their order.
+    /// Runs a task for each of the `units` pieces of each KV head, then merges the pieces in order.
     fn share(&self, units: usize) {
         let (paging, slot) = (self.op.paging, self.slot());
         let kv_heads = paging.shape.kv_heads;
@@ -327,7 +328,7 @@ impl Work<'_> {
         });
     }
 
-    /// Merges the pieces of a span, the first of which is unit `first`.
+    /// Merges the pieces of a span. Its first piece is unit `first`.
     fn merge(&self, span: &Span, kv_head: usize, first: usize, slot: usize, states: &SharedOut) {
         let s = self.op.paging.shape;
         let (len, begin) = (state_len(s.head_dim), self.pieces(span).start);
@@ -335,14 +336,14 @@ impl Work<'_> {
             let seen = self.seen(span.rows.start + n / s.group());
             let part = |index: usize| {
                 let at = ((first + index - begin) * s.kv_heads + kv_head) * slot + n * len;
-                // SAFETY: no task runs any more, and pieces lie apart.
+                // SAFETY: no task runs any more, and pieces do not overlap.
                 unsafe { states.slice(at..at + len) }
             };
             let total = part(seen.pieces().start);
             for index in seen.pieces().skip(1) {
                 merge(&seen, index, total, part(index), s.head_dim);
             }
-            // SAFETY: nobody writes to the output now.
+            // SAFETY: no other code accesses the output now.
             finish(total, unsafe { self.place(span, kv_head, n / s.group(), n % s.group()) });
         }
     }

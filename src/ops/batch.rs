@@ -8,50 +8,51 @@ use crate::base::{Error, Result, reserve};
 pub struct SeqRows {
     /// First row of this sequence in `tokens`.
     pub row: u32,
-    /// Rows of this sequence: 1 for decode, a chunk's length for prefill.
+    /// Number of rows of this sequence: 1 in decode, the length of the chunk in prefill.
     pub rows: u32,
-    /// Its block table is `block_tables[table..table + table_len]`.
+    /// The block table is `block_tables[table..table + table_len]`.
     pub table: u32,
     pub table_len: u32,
 }
 
-/// Everything a forward pass reads besides weights and KV.
+/// Everything that a forward pass reads besides weights and KV.
 ///
-/// Row r of sequence s has position `positions[r]`; a sequence's rows are consecutive positions and attend to
-/// positions `0..=positions[r]`, the current chunk's included. Position p of a sequence lives in block
-/// `block_tables[table + p / block_size]`, slot `p % block_size`.
+/// Row r has position `positions[r]`. The rows of a sequence have consecutive positions. Each attends to positions
+/// `0..=positions[r]` of its sequence, including those of the current chunk. Position p of a sequence is in slot
+/// `p % block_size` of block `block_tables[table + p / block_size]`.
 #[derive(Clone, Default)]
 pub struct RaggedBatch {
     pub tokens: Vec<u32>,
     pub positions: Vec<u32>,
     pub seqs: Vec<SeqRows>,
     pub block_tables: Vec<u32>,
-    /// Rows whose logits are wanted, ascending.
+    /// Rows whose logits are wanted, in ascending order.
     pub logits_rows: Vec<u32>,
-    /// Rows whose hidden state behind the final norm is wanted, ascending.
+    /// Rows whose hidden state after the final norm is wanted, in ascending order.
     pub hidden_rows: Vec<u32>,
-    /// Rows that run with adapters (`adapt`).
+    /// Rows that run with adapters (see `adapt`).
     pub adapted: Vec<Adapted>,
     pub draws: Draws,
-    /// The last so many sequences repeat another's only row (`pad`): nobody reads their results.
+    /// Number of sequences at the end that are padding (see `pad`). Each repeats the only row of another
+    /// sequence, and its results are ignored.
     pub padding: usize,
 }
 
-/// How tokens are drawn where the logits lie.
+/// Draws of tokens on the device that holds the logits.
 #[derive(Clone, Debug, Default)]
 pub struct Draws {
-    /// From each of `logits_rows`; empty: none is.
+    /// One entry for each of `logits_rows`, `None` for a row without a draw. Empty if no tokens are drawn.
     pub rows: Vec<Option<Draw>>,
-    /// What changes logits before, each row's one behind the other.
+    /// Changes to logits before the draws, grouped by row.
     pub edits: Vec<Edit>,
-    /// Tokens that reports are to have, each row's one behind the other.
+    /// Tokens that reports must contain, grouped by row.
     pub listed: Vec<u32>,
-    /// Words of all reports.
+    /// Number of words that all reports take together.
     pub report_words: usize,
 }
 
-/// What changes the logit of one token: it becomes `logit + bias`; then, where `count` is above 0, what the penalties of its
-/// `Draw` make of it, which the output has `count - 1` times.
+/// A change to the logit of one token. The logit becomes `logit + bias`. If `count` is above 0, the penalties of the
+/// row's `Draw` follow, for a token that the output contains `count - 1` times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Edit {
@@ -60,45 +61,46 @@ pub struct Edit {
     pub bias: f32,
 }
 
-/// Of a row, at most: a longer list costs more than its logits do.
+/// Maximum number of edits of a row: a longer list costs more than the row's logits.
 pub const MAX_EDITS: usize = 8192;
 
-/// What is to be told of a row besides its token, for log probabilities to be made of it: of its logits before edits.
+/// Request for a report on a row besides its token, from which log probabilities are computed. A report describes the
+/// logits before edits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Report {
-    /// So many of the most likely tokens, at most `MAX_TOPS`.
+    /// Number of most likely tokens to report, at most `MAX_TOPS`.
     pub tops: u32,
-    /// The first of `Draws::listed`, and the end, at most `MAX_LISTED` later.
+    /// First and end index in `Draws::listed`, at most `MAX_LISTED` apart.
     pub listed: (u32, u32),
-    /// The first of the step's words.
+    /// Index of the report's first word among the step's words.
     pub at: u32,
 }
 
-/// Of a report, at most.
+/// Maximum number of most likely tokens, and of listed tokens, in a report.
 pub const MAX_TOPS: usize = 32;
 pub const MAX_LISTED: usize = 256;
 
-/// What a `Report` told.
+/// The contents of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct Reported<'a> {
-    /// The sum of `e^(logit - max)` in the CPU's order (`kernels::rows::logits::weigh`).
+    /// Sum of `e^(logit - max)`, added in the CPU's order (`kernels::rows::logits::weigh`).
     pub mass: f64,
     /// The greatest logit.
     pub max: f32,
-    /// The drawn token's.
+    /// The logit of the drawn token.
     pub logit: f32,
     likely: &'a [u64],
 }
 
 impl Report {
-    /// The mass, the two logits, and a word for each token.
+    /// Maximum number of words: the mass, the two logits, and one word per token.
     pub const MOST_WORDS: usize = 2 + MAX_TOPS + MAX_LISTED;
 
     fn words(&self) -> usize {
         2 + self.tops as usize + (self.listed.1 - self.listed.0) as usize
     }
 
-    /// What stands in the step's words.
+    /// Reads this report from the step's words. `Internal` if there are too few.
     pub fn read(self, words: &[u64]) -> Result<Reported<'_>> {
         let own = words.get(self.at as usize..self.at as usize + self.words());
         let Some([mass, logits, likely @ ..]) = own else {
@@ -110,15 +112,15 @@ impl Report {
 }
 
 impl<'a> Reported<'a> {
-    /// The most likely tokens in descending order, the lower id among equals, `u32::MAX` where there are no more; then the
-    /// listed ones. With their logits.
+    /// Tokens with their logits. First come the most likely ones in descending order: among equals the lower
+    /// id first, and `u32::MAX` if the vocabulary has no more. Then come the listed ones.
     pub fn likely(&self) -> impl Iterator<Item = (u32, f32)> + 'a {
         self.likely.iter().map(|word| (*word as u32, f32::from_bits((word >> 32) as u32)))
     }
 }
 
 impl Draws {
-    /// The report behind all others, with so many of the most likely tokens and these ones. `OutOfMemory`.
+    /// Appends a report with the `tops` most likely tokens and the `listed` ones. `OutOfMemory`.
     pub fn report(&mut self, tops: u32, listed: &[u32]) -> Result<Report> {
         reserve(&mut self.listed, listed.len(), "a step's tokens")?;
         let first = self.listed.len() as u32;
@@ -128,7 +130,7 @@ impl Draws {
         Ok(report)
     }
 
-    /// Empties it and keeps its memory.
+    /// Clears all lists and keeps their memory.
     pub fn clear(&mut self) {
         self.rows.clear();
         self.edits.clear();
@@ -137,32 +139,32 @@ impl Draws {
     }
 }
 
-/// A draw of a token from a row of logits, as `sample::Sampler` does it where a request asks for no more than this, in the
-/// default order of filters; and what is told of the row besides.
+/// A draw of a token from a row of logits, and the values to report about the row. The result is that of
+/// `sample::Sampler` for a request with these parameters alone, in the default order of filters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draw {
-    /// 0: the most likely token.
+    /// 0: takes the most likely token.
     pub temperature: f32,
-    /// 0: all.
+    /// 0: off.
     pub top_k: u32,
-    /// 1: all.
+    /// 1: off.
     pub top_p: f32,
-    /// 0: all.
+    /// 0: off.
     pub min_p: f32,
     pub seed: u64,
-    /// Of the token in its sequence.
+    /// Position of the token in its sequence.
     pub position: u64,
-    /// Penalties of the tokens that `edits` count, as `SamplingParams` has them.
+    /// Penalties for the tokens that `edits` count, as in `SamplingParams`.
     pub repetition: f32,
     pub frequency: f32,
     pub presence: f32,
-    /// The first of `Draws::edits`, and the end: of different tokens of the vocabulary.
+    /// First and end index in `Draws::edits`. These edits have distinct tokens, all within the vocabulary.
     pub edits: (u32, u32),
     pub report: Option<Report>,
 }
 
 impl Default for Draw {
-    /// The most likely token.
+    /// Takes the most likely token.
     fn default() -> Self {
         Self {
             temperature: 0.0,
@@ -180,19 +182,20 @@ impl Default for Draw {
     }
 }
 
-/// Where a step's logits go, and the tokens drawn from them.
+/// Destination of a step's logits and of the tokens drawn from them.
 pub struct Head<'a> {
-    /// A row for each of `logits_rows` at least. Of those that tokens were drawn from, what stands there means nothing.
+    /// At least one row for each of `logits_rows`. The contents of rows that a token was drawn from are unspecified.
     pub logits: &'a mut Vec<f32>,
-    /// The token of each row that has a draw, or what is wrong with it (`sample::drawn`); empty where none was drawn.
+    /// The token of each row with a draw, or a code for the row's fault (see `sample::drawn`). Empty if no
+    /// tokens were drawn.
     pub tokens: &'a mut Vec<i32>,
-    /// `Draws::report_words`; those of a row whose token says what is wrong mean nothing.
+    /// `Draws::report_words` words. The words of a row are meaningless if its token is such a code.
     pub reports: &'a mut Vec<u64>,
     pub draws: &'a Draws,
 }
 
 impl RaggedBatch {
-    /// Room for `rows` of `seqs` sequences, `logits` of which give logits. `OutOfMemory`.
+    /// Reserves memory for `rows` rows of `seqs` sequences. `logits` of the rows give logits. `OutOfMemory`.
     pub fn reserve(&mut self, rows: usize, seqs: usize, logits: usize) -> Result<()> {
         reserve(&mut self.tokens, rows, "a step's tokens")?;
         reserve(&mut self.positions, rows, "a step's positions")?;
@@ -200,16 +203,16 @@ impl RaggedBatch {
         reserve(&mut self.logits_rows, logits, "a step's rows")
     }
 
-    /// Whether each row ends a sequence of one row and gives logits and nothing else.
+    /// Whether each row is the only one of its sequence, and gives logits but nothing else.
     pub fn decodes(&self) -> bool {
         let rows = self.tokens.len();
         let plain = self.hidden_rows.is_empty() && self.adapted.is_empty();
         plain && self.seqs.len() == rows && self.logits_rows.len() == rows
     }
 
-    /// Makes a decode step that tokens are drawn in, and no other, one of `rows` rows at least. New ones repeat the row with
-    /// the shortest context, blocks and all: what they write to the KV cache is what it writes. Without memory
-    /// for them it stays as it is.
+    /// Pads a decode step to at least `rows` rows if tokens are drawn in it. Other steps stay as they are. New rows
+    /// repeat the row with the shortest context, including its blocks, so they write the same values to the same
+    /// place in the KV cache. Without memory for them the step stays as it is.
     pub fn pad(&mut self, rows: usize) {
         let more = rows.saturating_sub(self.tokens.len());
         if more == 0 || !self.decodes() || self.draws.rows.is_empty() {
@@ -231,8 +234,8 @@ impl RaggedBatch {
         self.padding = more;
     }
 
-    /// Adds `rows` rows of a sequence with this block table, from position `start` on, and returns the first one's number.
-    /// Their tokens are the caller's to add. `OutOfMemory`.
+    /// Adds `rows` rows of a sequence with this block table, from position `start` on. Returns the index of the first
+    /// one. The caller adds the tokens. `OutOfMemory`.
     pub fn push_seq(&mut self, table: &[u32], start: u32, rows: u32) -> Result<u32> {
         reserve(&mut self.block_tables, table.len(), "a step's block tables")?;
         let row = self.tokens.len() as u32;
@@ -243,7 +246,7 @@ impl RaggedBatch {
         Ok(row)
     }
 
-    /// Empties it and keeps its memory.
+    /// Clears all lists and keeps their memory.
     pub fn clear(&mut self) {
         self.tokens.clear();
         self.positions.clear();

@@ -1,4 +1,4 @@
-//! The gated activation, the residual sum, and the choice of rows.
+//! The gated activation, the residual sum, and the selection of rows.
 
 use super::spare::Spare;
 use super::support::{f32s, f32s_mut, output};
@@ -80,7 +80,7 @@ impl InplaceOp2 for Add<'_> {
     }
 }
 
-/// Rows of `[T, width]`, in the order asked for.
+/// Rows of `[T, width]`, in the requested order.
 pub struct Rows<'a> {
     pub rows: &'a [u32],
     pub spare: &'a Spare,

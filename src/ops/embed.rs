@@ -1,4 +1,4 @@
-//! Token ids `[T]` to rows of the embedding, times a scale: `[T, hidden]`.
+//! Maps token ids `[T]` to rows of the embedding, times a scale: `[T, hidden]`.
 
 use super::spare::Spare;
 use super::support::output;

@@ -1,4 +1,4 @@
-//! The operation set that the engine runs: our kernels as candle operations.
+//! The operations that the engine runs on the CPU: our kernels as candle operations.
 
 use super::attention::{Attend, KvWrite};
 use super::elementwise::{Add, Gated, Rows};
@@ -20,7 +20,7 @@ use crate::kernels::{Isa, Matrix, Pool, available};
 use candle_core::{Device, Tensor};
 use std::sync::Arc;
 
-/// With the scratch memory of one forward pass at a time: an engine has its own.
+/// The operations on the CPU, with scratch memory for one forward pass at a time. Each engine has its own.
 pub struct FusedOps {
     pool: Arc<Pool>,
     isa: Isa,
@@ -28,11 +28,11 @@ pub struct FusedOps {
     lora: Mutex<LoraScratch>,
     spare: Arc<Spare>,
     angles: Mutex<Angles>,
-    /// Of attention; grown to the longest context, then reused.
+    /// States of attention's pieces; grows to the longest context, then is reused.
     pieces: Mutex<Vec<f32>>,
 }
 
-/// The rotations of one step, which all its layers share: a table for each of a model's ropes.
+/// The rotations of one step, shared by all layers: one table per rope of the model.
 #[derive(Default)]
 struct Angles {
     positions: Vec<u32>,
@@ -42,13 +42,14 @@ struct Angles {
 /// The rotations of one rope.
 #[derive(Default)]
 struct Table {
-    /// Whose they are; None where they are of another step.
+    /// The rope's frequencies; `None` if the table is of another step.
     inv_freq: Option<Arc<[f32]>>,
     factor: f32,
     values: Vec<f32>,
 }
 
-/// Ropes whose tables are kept: Gemma's local and global one, and some for another model on the same operations.
+/// Maximum number of ropes with a table: Gemma's local and global one, and some for another model on the same
+/// operations.
 const MOST_TABLES: usize = 8;
 
 impl Angles {
@@ -83,13 +84,13 @@ impl Angles {
 }
 
 impl FusedOps {
-    /// On the best instructions that this machine has and its system permits.
+    /// Uses the best instruction set that this machine has and its system permits.
     pub fn new(pool: Arc<Pool>) -> Self {
         let best = available().iter().rfind(|isa| isa.permitted());
         Self::unchecked(pool, best.copied().unwrap_or(Isa::Scalar))
     }
 
-    /// `Unsupported` where this machine lacks `isa`, or its system refuses it: kernels do not look again.
+    /// `Unsupported` if this machine lacks `isa` or its system refuses it. Kernels do not check again.
     pub fn with_isa(pool: Arc<Pool>, isa: Isa) -> Result<Self> {
         if available().contains(&isa) {
             return match isa.permitted() {
@@ -162,7 +163,7 @@ impl OpSet for FusedOps {
         norm: Option<&Norm>,
         weights: &Projections,
     ) -> Result<()> {
-        // Not cleared: what is written over needs no zeros first.
+        // Not cleared: memory that is overwritten needs no zeros first.
         let op = Linear { memory: Mutex::new(std::mem::take(out)), ..self.product(norm, weights) };
         *out = ours("linear", x.tensor()?.apply_op1_no_bwd(&op).and_then(into_vec))?;
         Ok(())

@@ -21,7 +21,8 @@ pub struct KvLayout {
 }
 
 /// Paged K and V: for each layer one tensor `[2, blocks, kv_heads, block_size, head_dim]`, K then V, in the tiles of
-/// `kernels::attention::kv`; of bytes where they are int8, `head_dim + 4` of them for the values and their scale.
+/// `kernels::attention::kv`. An int8 cache is a tensor of bytes whose last dimension is `head_dim + 4`: the values
+/// and their scale.
 pub struct KvCache {
     pub layout: KvLayout,
     storage: Storage,
@@ -33,7 +34,7 @@ enum Storage {
 }
 
 impl KvLayout {
-    /// Bytes of K and V of `block_size` tokens (whole tiles) in one layer; None where that passes a word.
+    /// Bytes of K and V of one block in one layer. `None` if the number overflows a `usize`.
     pub fn block_bytes(&self) -> Option<usize> {
         if self.head_dim > u32::MAX as usize {
             return None;
@@ -42,7 +43,7 @@ impl KvLayout {
         tiles.checked_mul(self.kind.tile_bytes(self.head_dim))?.checked_mul(2)
     }
 
-    /// A layer's shape; `OutOfMemory` where its size passes a word.
+    /// The shape of a layer's tensor. `OutOfMemory` if its size overflows.
     fn layer(&self) -> Result<[usize; 5]> {
         let bytes = self.block_bytes().and_then(|bytes| bytes.checked_mul(self.blocks));
         if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
@@ -59,7 +60,7 @@ impl KvLayout {
 }
 
 impl KvCache {
-    /// Zeros, whose pages the system gives when they are first written.
+    /// Zeros. The system provides their pages when they are first written.
     pub fn new(layout: KvLayout) -> Result<Self> {
         let shape = layout.layer()?;
         let layers = (0..layout.layers).map(|_| match layout.kind {
@@ -74,7 +75,7 @@ impl KvCache {
         Self { layout, storage: Storage::Device(kv) }
     }
 
-    /// K and V of a layer. `Internal` where there is none, or it lies on a device.
+    /// K and V of a layer. `Internal` if there is no such layer, or if the cache is on a device.
     pub fn layer(&self, index: usize) -> Result<&Tensor> {
         let none = || Error::internal(format!("no KV cache for layer {index}"));
         self.layers()?.get(index).ok_or_else(none)
@@ -111,7 +112,7 @@ impl KvCache {
         })
     }
 
-    /// Writes what `read_block` gave.
+    /// Writes bytes that `read_block` gave.
     pub fn write_block(&mut self, block: u32, bytes: &[u8]) -> Result<()> {
         if bytes.len() != self.block_len() {
             return Err(Error::internal(format!(
@@ -131,7 +132,7 @@ impl KvCache {
         })
     }
 
-    /// Copies blocks, from and to, one pair after the other, in all layers.
+    /// Copies blocks in all layers. Each pair is (from, to); pairs are copied in order.
     pub fn copy_blocks(&mut self, pairs: &[(u32, u32)]) -> Result<()> {
         if let Storage::Device(kv) = &self.storage {
             return kv.copy_blocks(pairs);
@@ -144,8 +145,8 @@ impl KvCache {
         })
     }
 
-    /// Shows the bytes of K and of V of each layer, and the bytes that a block takes there. `last`: the highest block that
-    /// is touched.
+    /// Calls `touch` for K and for V of each layer, with their bytes and the bytes per block. `last` is the highest
+    /// block that is touched.
     fn each_half(&self, last: u32, touch: &mut dyn FnMut(&mut [u8], usize)) -> Result<()> {
         let blocks = self.layout.blocks;
         if last as usize >= blocks {
@@ -156,7 +157,7 @@ impl KvCache {
     }
 }
 
-/// What `KvCache::each_half` does to the bytes of a half, given those of a block.
+/// Function of `KvCache::each_half`: takes the bytes of K or V of a layer, and the bytes per block.
 type Touch<'a> = dyn FnMut(&mut [u8], usize) + 'a;
 
 /// See `KvCache::each_half`.
@@ -198,7 +199,7 @@ fn span(layout: &Layout, len: usize) -> candle_core::Result<std::ops::Range<usiz
 /// The bytes of a layer.
 pub(super) fn bytes<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<&'a [u8]> {
     fn of<T: WithDType>(data: &[T]) -> &[u8] {
-        // SAFETY: numbers without padding, which are read as as many bytes.
+        // SAFETY: numbers have no padding, so they can be read as bytes.
         unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
     }
     Ok(match storage {
@@ -209,13 +210,13 @@ pub(super) fn bytes<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core
     })
 }
 
-/// As `bytes`, to be written to.
+/// Like `bytes`, but mutable.
 pub(super) fn bytes_mut<'a>(
     storage: &'a mut CpuStorage,
     layout: &Layout,
 ) -> candle_core::Result<&'a mut [u8]> {
     fn of<T: WithDType>(data: &mut [T]) -> &mut [u8] {
-        // SAFETY: numbers without padding, which are read and written as as many bytes; any bits are a number.
+        // SAFETY: numbers have no padding and any bits are a valid number, so they can be read and written as bytes.
         unsafe { std::slice::from_raw_parts_mut(data.as_mut_ptr().cast(), size_of_val(data)) }
     }
     Ok(match storage {

@@ -1,4 +1,4 @@
-//! Norms, quantization of activations as the weights' type wants it, the product and its bias.
+//! Norms, quantization of activations for the weights' type, the product and its bias.
 
 use super::prepare::{Prepared, Rows, Source};
 use super::spare::Spare;
@@ -12,11 +12,11 @@ use crate::kernels::rows::elementwise;
 use crate::kernels::{Arithmetic, Isa, Matrix, Pool};
 use candle_core::{CpuStorage, CustomOp1, InplaceOp2, Layout, Shape};
 
-/// What one product is prepared in; grown to the widest, then reused.
+/// Scratch memory of one product; grows to the widest, then is reused.
 #[derive(Default)]
 pub struct Scratch {
     prepared: Prepared,
-    /// Where matrices have norms of their own: one's input, and its product.
+    /// For matrices with norms of their own: the input of one matrix, and its product.
     own: Prepared,
     part: Vec<f32>,
 }
@@ -28,7 +28,7 @@ pub struct Linear<'a> {
     pub spare: &'a Spare,
     pub norm: Option<&'a Norm>,
     pub weights: &'a Projections,
-    /// Where the result goes; empty: to memory of the spare.
+    /// Memory for the result; if empty, memory of `spare` is used.
     pub memory: Mutex<Vec<f32>>,
 }
 
@@ -61,7 +61,7 @@ impl CustomOp1 for GatedLinear<'_> {
     }
 }
 
-/// `x += y`, `y` normed first where there is a `norm`, and `Linear` of that, which is left in `out`.
+/// `x += y`, with `norm(y)` if there is a norm, then `Linear` of the sum, whose result is left in `out`.
 pub struct AddLinear<'a> {
     pub norm: Option<&'a Norm>,
     pub linear: Linear<'a>,
@@ -95,7 +95,7 @@ impl InplaceOp2 for AddLinear<'_> {
 }
 
 impl Linear<'_> {
-    /// `[rows, width]`.
+    /// Returns `[rows, width]`.
     fn run(&self, source: Source, rows: usize, cols: usize) -> candle_core::Result<Vec<f32>> {
         let (width, matrices) = (self.width(), &self.weights.matrices);
         let mut out = self.memory(rows * width)?;
@@ -143,12 +143,12 @@ impl Linear<'_> {
         Ok(out)
     }
 
-    /// The product's columns.
+    /// Number of the product's columns.
     pub fn width(&self) -> usize {
         self.weights.matrices.iter().map(|m| m.rows).sum()
     }
 
-    /// The weights agree; their columns.
+    /// Checks that weights, norms and bias fit each other. Returns the number of the weights' columns.
     fn check(&self) -> candle_core::Result<usize> {
         let Projections { matrices, bias, norms } = self.weights;
         let Some(first) = matrices.first().filter(|_| matrices.len() <= MOST) else {
@@ -173,14 +173,14 @@ impl Linear<'_> {
         Ok(first.cols)
     }
 
-    /// `x` with all of `weights`, side by side in `out`. Those of one arithmetic are one product.
+    /// Multiplies `x` with all of `weights`, side by side in `out`. Matrices of the same arithmetic are one product.
     fn product(&self, x: &Rows, weights: &[&Matrix], prepared: &mut Prepared, out: &mut [f32]) {
         let Prepared { floats, ints } = prepared;
         let kind = weights[0].dtype.arithmetic();
         if weights.iter().all(|m| m.dtype.arithmetic() == kind) {
             return self.of_kind(kind, x, weights, prepared, out);
         }
-        // Rows are made once.
+        // Rows are computed once.
         let Rows { pool, isa, rows, cols, .. } = *x;
         let source = Source::Rows(x.floats(floats));
         let x = Rows { pool, isa, source, norm: None, rows, cols };
@@ -191,7 +191,7 @@ impl Linear<'_> {
         *ints = again.ints;
     }
 
-    /// `x` with those of `weights` that are multiplied so; the columns of the others stay as they are.
+    /// Multiplies `x` with the `weights` of arithmetic `kind`. The columns of the others stay as they are.
     fn of_kind(
         &self,
         kind: Arithmetic,

@@ -1,4 +1,4 @@
-//! Adapters: low-rank updates of a decoder's products (Hu et al. 2021, "LoRA"), for some rows of a step.
+//! Adapters: low-rank updates of a decoder's products (Hu et al. 2021, "LoRA") for some rows of a step.
 
 use super::support::{f32s, f32s_mut, rows};
 use super::{Projections, RaggedBatch};
@@ -23,13 +23,13 @@ pub enum Site {
     Head,
 }
 
-/// The pairs of one product, by its matrices.
+/// The pairs of one product, one for each matrix that has one.
 pub type Pairs<P = Pair> = [Option<P>; MOST];
 
-/// An adapter's pairs, or what operations make of them.
+/// An adapter's pairs, or what operations derive from them.
 #[derive(Clone)]
 pub struct Lora<P = Pair> {
-    /// Of each layer, in the order of `Site`.
+    /// For each layer, one entry per product, in the order of `Site`.
     pub layers: Vec<[Pairs<P>; 4]>,
     pub head: Pairs<P>,
 }
@@ -45,12 +45,12 @@ impl<P> Lora<P> {
         }
     }
 
-    /// Every product's.
+    /// The pairs of every product.
     pub fn all(&self) -> impl Iterator<Item = &Pairs<P>> {
         self.layers.iter().flatten().chain([&self.head])
     }
 
-    /// What `make` makes of each pair.
+    /// Applies `make` to each pair.
     pub fn try_map<Q>(&self, make: &dyn Fn(&P) -> Result<Q>) -> Result<Lora<Q>> {
         let product = |pairs: &Pairs<P>, to: &mut Pairs<Q>| -> Result<()> {
             for (pair, to) in pairs.iter().zip(to) {
@@ -74,14 +74,14 @@ impl<P> Lora<P> {
 #[derive(Clone)]
 pub struct Adapted {
     pub lora: Arc<Lora>,
-    /// Multiplies the scale of each of its pairs.
+    /// Factor on the scale of each pair.
     pub scale: f32,
-    /// Ascending; no row has two adapters.
+    /// In ascending order. No row has two adapters.
     pub rows: Vec<u32>,
 }
 
 impl Adapted {
-    /// The same of `rows` alone, by their places there.
+    /// The adapters of `rows` alone, with row numbers replaced by indices into `rows`.
     pub fn among(all: &[Self], rows: &[u32]) -> Vec<Self> {
         let place = |row: &u32| rows.binary_search(row).ok().map(|at| at as u32);
         let some = |adapted: &Self| Self {
@@ -94,7 +94,7 @@ impl Adapted {
 }
 
 impl RaggedBatch {
-    /// Row `row` and the next `count` run with `lora`, at `scale`. Rows come in their order.
+    /// Lets `count` rows from `row` on run with `lora` at `scale`. Calls must come in ascending order of rows.
     pub fn adapt(&mut self, lora: &Arc<Lora>, scale: f32, row: u32, count: u32) {
         let same = |a: &&mut Adapted| Arc::ptr_eq(&a.lora, lora) && a.scale.to_bits() == scale.to_bits();
         match self.adapted.iter_mut().find(same) {
@@ -107,14 +107,14 @@ impl RaggedBatch {
     }
 }
 
-/// Numbers that one pass keeps between A and B, and its inputs.
+/// Scratch memory of one pass: the inputs, and the numbers between A and B.
 #[derive(Default)]
 pub struct LoraScratch {
     x: Vec<f32>,
     between: Vec<f32>,
 }
 
-/// `y += s B (A x)` for the rows of `adapted`, whose pairs at `site` stand for the matrices of `weights`.
+/// `y += s B (A x)` for the rows of `adapted`. Their pairs at `site` belong to the matrices of `weights`, in order.
 pub struct Adapt<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
@@ -171,7 +171,8 @@ impl InplaceOp2 for Adapt<'_> {
 }
 
 impl Adapt<'_> {
-    /// The product's columns, with the rows of its matrices in `widths`; None where a pair does not fit its matrix.
+    /// Returns the number of the product's columns and fills `widths` with the rows of its matrices. `None` if a pair
+    /// does not fit its matrix.
     fn check(&self, widths: &mut [usize; MOST]) -> Option<usize> {
         let matrices = &self.weights.matrices;
         let cols = matrices.first()?.cols;

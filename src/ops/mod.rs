@@ -1,4 +1,4 @@
-//! candle operations over our kernels: one op, one file. Tensors are f32, contiguous, rows = tokens.
+//! candle operations over our kernels, one per file. Tensors are f32 and contiguous, with one row per token.
 
 mod attention;
 pub mod batch;
@@ -42,7 +42,7 @@ pub enum Activation {
     GeGlu,
 }
 
-/// Which elements of a head a rotation pairs.
+/// Which elements of a head are rotated as a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RopeStyle {
     /// (i, i + rot/2): NEOX, Hugging Face.
@@ -51,13 +51,13 @@ pub enum RopeStyle {
     Interleaved,
 }
 
-/// What attention needs to know of a model; heads lie as q heads, then k heads, then v heads in a row.
+/// The parameters of a model's attention. A row has the q heads, then the k heads, then the v heads.
 #[derive(Clone, Debug)]
 pub struct AttentionShape {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
-    /// What scores are multiplied with.
+    /// Factor on the scores.
     pub scale: f32,
 }
 
@@ -80,18 +80,18 @@ pub struct Norm {
 pub struct Rope {
     pub inv_freq: Arc<[f32]>,
     pub style: RopeStyle,
-    /// Multiplies cos and sin (YaRN; else 1).
+    /// Factor on cos and sin (YaRN; otherwise 1).
     pub factor: f32,
 }
 
-/// The weights of one product and what stands around them: q, k and v, gate and up, or one matrix.
+/// The weights of one product with their bias and norms: q, k and v; gate and up; or one matrix.
 #[derive(Clone)]
 pub struct Projections {
-    /// Equal `cols`; all ternary or none.
+    /// All have the same `cols`; all are ternary, or none.
     pub matrices: Vec<Matrix>,
     /// Added to the product: `[sum of rows]`.
     pub bias: Option<Arc<[f32]>>,
-    /// Each matrix's own norm of its input, behind the one that they share: none, or one for each.
+    /// Each matrix's own norm of its input, applied after the shared one: none, or one per matrix.
     pub norms: Vec<Norm>,
 }
 
@@ -106,9 +106,9 @@ impl<M: Into<Vec<Matrix>>> From<M> for Projections {
 pub struct Attention<'a> {
     pub shape: &'a AttentionShape,
     pub rope: &'a Rope,
-    /// Positions that a row sees, its own included; None: all before it.
+    /// Number of positions that a row sees, including its own. `None`: all up to its own.
     pub window: Option<usize>,
-    /// RMSNorm of each q head, and of each k head, before they are turned.
+    /// RMSNorm of each q head and of each k head, before the rotation.
     pub norms: Option<&'a [Norm; 2]>,
 }
 
@@ -119,51 +119,51 @@ impl Attention<'_> {
     }
 }
 
-/// A weight, and what it is for.
+/// A weight and its purpose.
 #[derive(Clone, Copy)]
 pub enum Weight<'a> {
-    /// An embedding's.
+    /// The table of an embedding.
     Table(&'a Matrix),
     Product(&'a Projections),
     Norm(&'a Norm),
     Adapter(&'a Arc<Lora>),
 }
 
-/// Every heavy step of a decoder. `FusedOps` runs our kernels; tests run the same model on plain candle.
+/// All heavy steps of a decoder. `FusedOps` runs our kernels; tests run the same model on plain candle.
 pub trait OpSet: Send + Sync {
-    /// Takes a weight to where these operations work, before the first pass needs it there. `Unsupported` where they do not
-    /// take it, `OutOfMemory`.
+    /// Copies a weight to where these operations run, before the first pass needs it there. `Unsupported` if they do
+    /// not take it, `OutOfMemory`.
     fn hold(&self, _: Weight) -> Result<()> {
         Ok(())
     }
-    /// Bytes that `hold` will take for a weight's matrices, but for those that lie there, or are `seen`: by where they lie on
-    /// the host.
+    /// Bytes that `hold` will take for a weight's matrices. Matrices that are already there or whose host address is
+    /// in `seen` do not count. Adds all host addresses to `seen`.
     fn lacks(&self, _: Weight, _seen: &mut HashSet<usize>) -> usize {
         0
     }
-    /// Bytes of free memory where these operations work; None: on the CPU.
+    /// Bytes of free memory where these operations run. `None` on the CPU.
     fn free_bytes(&self) -> Option<Result<usize>> {
         None
     }
-    /// A KV cache of zeros where these operations work. `OutOfMemory`.
+    /// Creates a KV cache of zeros where these operations run. `OutOfMemory`.
     fn kv_cache(&self, layout: KvLayout) -> Result<KvCache> {
         KvCache::new(layout)
     }
-    /// A pass of `batch` begins, which reads and writes `kv`; one that began before is over.
+    /// Begins a pass of `batch`, which reads and writes `kv`. Any earlier pass is over.
     fn begin(&self, _batch: &RaggedBatch, _kv: &KvCache) -> Result<()> {
         Ok(())
     }
-    /// The pass gives nothing: waits until it is computed, as who reads a result does.
+    /// Ends a pass that gives no result: waits until it is computed, as reading a result would.
     fn finish(&self) -> Result<()> {
         Ok(())
     }
     /// Rows of `table` for `batch.tokens`, times `scale`: `[T, hidden]`.
     fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned>;
-    /// `norm` (where given), each matrix's own norm (where it has one), then, for ternary weights, int8 per-token
-    /// quantization (scale 127 / max(absmax, 1e-5), half to even), then `x · Wᵀ + bias` for each of the matrices,
-    /// outputs side by side: `[T, sum of rows]`.
+    /// Applies `norm` if given, then each matrix's own norm if it has one. Then quantizes the rows as the weights'
+    /// type requires (`DType::arithmetic`): for ternary weights to int8 per token (scale 127 / max(absmax, 1e-5),
+    /// half to even). Then computes `x · Wᵀ + bias` for each matrix, outputs side by side: `[T, sum of rows]`.
     fn linear(&self, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<Owned>;
-    /// As `linear`, into `out`, whatever stands there; it grows where it must.
+    /// Like `linear`, but overwrites `out`, which grows if needed.
     fn linear_to(
         &self,
         out: &mut Vec<f32>,
@@ -173,7 +173,8 @@ pub trait OpSet: Send + Sync {
     ) -> Result<()> {
         self.linear(x, norm, weights)?.copy_to(out)
     }
-    /// Rows that a decode step of `rows` had better have (`RaggedBatch::pad`): steps of fewer shapes are given faster.
+    /// Number of rows that a decode step of `rows` rows should be padded to (`RaggedBatch::pad`). Steps of fewer
+    /// distinct shapes are launched faster.
     fn decode_rows(&self, rows: usize) -> usize {
         rows
     }
@@ -181,20 +182,20 @@ pub trait OpSet: Send + Sync {
     fn draws(&self) -> bool {
         false
     }
-    /// As `linear_to`, of a step's logits; draws tokens from them where these operations can.
+    /// Like `linear_to`, for a step's logits. Also draws tokens from them if these operations can.
     fn head(&self, to: Head, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<()> {
         to.tokens.clear();
         self.linear_to(to.logits, x, norm, weights)
     }
-    /// Bytes that `head` keeps for `rows` rows of a vocabulary of `vocab`.
+    /// Bytes that `head` keeps for `rows` rows of a vocabulary of `vocab` tokens.
     fn head_bytes(&self, _rows: usize, _vocab: usize) -> usize {
         0
     }
     /// `norm` of each row of `x`.
     fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned>;
     /// Norms and rotates the q and k heads of `qkv` `[T, (heads + 2 kv_heads) * head_dim]` at the batch's positions,
-    /// writes k and v into layer `layer` of `kv`, and attends causally over the block tables, within the window:
-    /// `[T, heads * head_dim]`. `paging` is the step's, for `kv` and `how.shape`.
+    /// writes k and v to layer `layer` of `kv`, and attends causally over the block tables, within the window.
+    /// Returns `[T, heads * head_dim]`. `paging` belongs to the step, and was made for `kv` and `how.shape`.
     fn attention(
         &self,
         qkv: &Owned,
@@ -203,17 +204,18 @@ pub trait OpSet: Send + Sync {
         layer: usize,
         how: &Attention,
     ) -> Result<Owned>;
-    /// Bytes that `attention` keeps from call to call, at most, for steps of `rows` and contexts of `context` positions.
+    /// Maximum bytes that `attention` keeps between calls, for steps of `rows` rows and contexts of `context`
+    /// positions.
     fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize;
-    /// `gate_up` `[T, 2 ffn]`, gate first: `[T, ffn]`.
+    /// Gated activation of `gate_up` `[T, 2 ffn]`, gate first: `[T, ffn]`.
     fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned>;
-    /// `x += y`, `y` normed first where there is a `norm`.
+    /// `x += y`, with `norm(y)` if there is a norm.
     fn add(&self, x: &mut Owned, y: &Owned, norm: Option<&Norm>) -> Result<()>;
-    /// Rows `rows` of `x`.
+    /// Returns the rows `rows` of `x`.
     fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned>;
 
-    /// Adds to `y`, the product of `x` and `weights`, what the adapters of some rows make of it: `x` is behind the norm
-    /// that all matrices share, and before those that they have of their own.
+    /// Adds the updates of the adapters of some rows to `y`, the product of `x` and `weights`. `x` has passed the
+    /// norm that all matrices share, but not the norms of single matrices.
     fn adapt(
         &self,
         y: &mut Owned,
@@ -223,7 +225,7 @@ pub trait OpSet: Send + Sync {
         site: Site,
     ) -> Result<()>;
 
-    /// `add` of the first three, and `linear` of the sum.
+    /// `add` of `x`, `y` and `y_norm`, then `linear` of the sum.
     fn add_linear(
         &self,
         x: &mut Owned,

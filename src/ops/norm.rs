@@ -1,4 +1,4 @@
-//! RMSNorm by itself: `Linear` has its own in front of a product.
+//! RMSNorm alone; `Linear` includes the norm before a product.
 
 use super::Norm;
 use super::spare::Spare;
@@ -8,7 +8,7 @@ use crate::kernels::rows::norm;
 use crate::kernels::{Isa, Pool};
 use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
 
-/// Each row of `[T, width]`, normed.
+/// Norms each row of `[T, width]`.
 pub struct RmsNorm<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,

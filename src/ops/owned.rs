@@ -1,4 +1,4 @@
-//! A result of an operation, where those that made it work.
+//! A result of an operation, on the CPU or on a device.
 
 use super::cuda::Part;
 use super::spare::Spare;
@@ -7,8 +7,8 @@ use crate::base::{Error, Result, reserve};
 use candle_core::{Storage, Tensor};
 use std::sync::Arc;
 
-/// Rows of f32: on the CPU a candle tensor, on a device a part of its memory. Dropped, it gives its memory back to the
-/// operations that made it, so clones of the tensor must not outlive it.
+/// Rows of f32: a candle tensor on the CPU, or a part of a device's memory. When dropped, it returns its memory to
+/// the operations that made it, so clones of the tensor must not outlive it.
 pub struct Owned(Place);
 
 enum Place {
@@ -29,7 +29,7 @@ impl Owned {
         }
     }
 
-    /// What it is to candle. `Internal` for what lies on a device.
+    /// The tensor. `Internal` if the result is on a device.
     pub fn tensor(&self) -> Result<&Tensor> {
         match &self.0 {
             Place::Host { tensor, .. } => Ok(tensor),
@@ -37,7 +37,7 @@ impl Owned {
         }
     }
 
-    /// What it is to a device. `Internal` for what lies on the CPU.
+    /// The device memory. `Internal` if the result is on the CPU.
     pub(super) fn part(&self) -> Result<&Part> {
         match &self.0 {
             Place::Device(part) => Ok(part),
@@ -45,7 +45,7 @@ impl Owned {
         }
     }
 
-    /// Copies its elements; reallocates only where `out` was never that long. `OutOfMemory`.
+    /// Copies the elements to `out`, which is reallocated only if its capacity is too small. `OutOfMemory`.
     pub fn copy_to(&self, out: &mut Vec<f32>) -> Result<()> {
         let tensor = match &self.0 {
             Place::Host { tensor, .. } => tensor,
@@ -64,7 +64,7 @@ impl Owned {
 }
 
 impl From<Tensor> for Owned {
-    /// A tensor whose memory is nobody else's concern.
+    /// A tensor whose memory is not returned to any operations.
     fn from(tensor: Tensor) -> Self {
         Self(Place::Host { tensor, spare: None })
     }
@@ -79,7 +79,7 @@ impl From<Part> for Owned {
 impl Drop for Owned {
     fn drop(&mut self) {
         if let Place::Host { tensor, spare: Some(spare) } = &self.0 {
-            // Where candle refuses, the memory is freed with the tensor.
+            // If candle refuses, the memory is freed with the tensor.
             let _ = tensor.inplace_op1(&**spare);
         }
     }

@@ -1,4 +1,4 @@
-//! Where a step's rows lie in the KV cache: checked and divided once for all layers.
+//! The places of a step's rows in the KV cache, checked and divided once for all layers.
 
 use super::{AttentionShape, KvLayout, RaggedBatch, SeqRows};
 use crate::base::{Error, Result, reserve};
@@ -20,15 +20,16 @@ pub struct Paging<'a> {
     kind: KvType,
     blocks: usize,
     block_size: usize,
-    /// The batch's rows in their order, as many at a time as share a pass over K and V.
+    /// The batch's rows in order, grouped so that the rows of a span share one pass over K and V.
     pub(super) spans: Vec<Span>,
-    /// The same, all rows of one tile of a sequence at a time.
+    /// The batch's rows in order, grouped by tile: each span has all rows of one tile of a sequence.
     pub(super) tiles: Vec<Span>,
 }
 
 impl<'a> Paging<'a> {
-    /// `InvalidArgument` for rows that belong to no sequence or to several, positions outside of their block table or not
-    /// consecutive, blocks that are not there, and two sequences that write to one tile: kernels do not look again.
+    /// `InvalidArgument` for rows that belong to no sequence or to several, positions that are not consecutive or not
+    /// in their block table, blocks that do not exist, and two sequences that write to one tile. Kernels do not check
+    /// again.
     pub fn new(batch: &'a RaggedBatch, kv: &KvLayout, shape: &'a AttentionShape) -> Result<Self> {
         check_shape(shape, kv)?;
         check_batch(batch, kv)?;
@@ -58,7 +59,7 @@ impl<'a> Paging<'a> {
         Ok(())
     }
 
-    /// Tasks that write share no tile.
+    /// Checks that no two writing tasks share a tile.
     fn check_tiles(&self) -> Result<()> {
         let tile = |span: &Span| {
             let position = self.batch.positions[span.rows.start] as usize;
@@ -66,7 +67,7 @@ impl<'a> Paging<'a> {
         };
         let mut written = Vec::new();
         reserve(&mut written, self.tiles.len(), "a step's tiles")?;
-        // What repeats a row writes what it writes.
+        // A padding row repeats another row and writes the same values.
         let padding = self.batch.padding.min(self.tiles.len());
         written.extend(self.tiles[..self.tiles.len() - padding].iter().map(tile));
         written.sort_unstable();
@@ -76,7 +77,7 @@ impl<'a> Paging<'a> {
         Ok(())
     }
 
-    /// Refuses another cache than the one that it was checked against.
+    /// Refuses a cache other than the one that it was checked against.
     pub(super) fn check_cache(&self, kv: &KvLayout) -> Result<()> {
         let own = (self.kind, self.shape.kv_heads, self.shape.head_dim, self.blocks, self.block_size);
         match own == (kv.kind, kv.kv_heads, kv.head_dim, kv.blocks, kv.block_size) {
@@ -94,19 +95,19 @@ impl<'a> Paging<'a> {
         &self.batch.block_tables[seq.table as usize..][..seq.table_len as usize]
     }
 
-    /// Bytes of K, and of V, in a layer's tensor.
+    /// Bytes of K in a layer's tensor; V has as many.
     pub(super) fn half(&self) -> usize {
         let tiles = self.blocks * self.shape.kv_heads * (self.block_size / TILE);
         tiles * self.kind.tile_bytes(self.shape.head_dim)
     }
 
-    /// K or V of a layer.
+    /// K or V of a layer, in pages.
     pub(super) fn paged<'b>(&self, data: &'b [u8]) -> Paged<'b> {
         let AttentionShape { kv_heads, head_dim, .. } = *self.shape;
         Paged { data, kind: self.kind, kv_heads, block_size: self.block_size, head_dim }
     }
 
-    /// Bytes that it takes for a row, at most.
+    /// Maximum bytes that a `Paging` takes per row.
     pub const ROW_BYTES: usize = 3 * (2 * size_of::<Span>() + size_of::<(u32, usize)>());
 }
 

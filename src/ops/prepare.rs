@@ -1,5 +1,5 @@
-//! What stands before a product, in one pass over a row: the sum or the gate that makes it, its norm, and int8. No row is
-//! written to memory in f32 where only its int8 form is multiplied.
+//! Everything before a product, in one pass over a row: the sum or the gate that makes the row, its norm, and int8
+//! quantization. If only the int8 form is multiplied, the f32 row is never written to memory.
 
 use super::{Activation, Norm};
 use crate::kernels::gemm::blocks::SharedOut;
@@ -11,17 +11,17 @@ use crate::kernels::rows::{elementwise, norm};
 use crate::kernels::{Isa, Pool};
 use std::cell::RefCell;
 
-/// Where rows come from.
+/// Source of the rows.
 pub enum Source<'a> {
     /// `[rows, cols]`.
     Rows(&'a [f32]),
-    /// `x += y`, or `x += norm(y)`; then the rows of `x`. Both `[rows, cols]`.
+    /// `x += y`, or `x += norm(y)`, then the rows of `x`. Both are `[rows, cols]`.
     Sum { x: SharedOut<'a>, y: &'a [f32], norm: Option<&'a Norm> },
-    /// `[rows, 2 cols]`, the gate first.
+    /// `[rows, 2 cols]`, gate first.
     Gated { gate_up: &'a [f32], activation: Activation },
 }
 
-/// Rows that a product waits for.
+/// The input rows of a product.
 pub struct Rows<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
@@ -31,7 +31,7 @@ pub struct Rows<'a> {
     pub cols: usize,
 }
 
-/// Prepared rows; grown to the widest, then reused.
+/// Prepared rows; grows to the widest, then is reused.
 #[derive(Default)]
 pub struct Prepared {
     pub floats: Vec<f32>,
@@ -42,20 +42,20 @@ pub struct Prepared {
 #[derive(Default)]
 pub struct Ints {
     int8: Vec<i8>,
-    /// Of whole rows.
+    /// One entry per row, for rows with one scale.
     rows: Vec<QuantRow>,
-    /// Of blocks.
+    /// For rows in blocks.
     scales: Vec<f32>,
     sums: Vec<i16>,
 }
 
 thread_local! {
-    /// A row on its way.
+    /// Buffer for one row before it is quantized.
     static ROW: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
 impl<'a> Rows<'a> {
-    /// In f32, `[rows, cols]`.
+    /// The rows in f32, `[rows, cols]`.
     pub fn floats<'p>(&self, to: &'p mut Vec<f32>) -> &'p [f32]
     where
         'a: 'p,
@@ -76,7 +76,7 @@ impl<'a> Rows<'a> {
         out
     }
 
-    /// In int8 with a scale for each row, which is `ternary::padded(cols)` wide and ends with zeros.
+    /// The rows in int8 with one scale each. Rows are `ternary::padded(cols)` wide and end with zeros.
     pub fn whole<'p>(&self, to: &'p mut Ints) -> Activations<'p> {
         let (count, cols, width) = (self.rows, self.cols, ternary::padded(self.cols));
         let (int8, rows) = (grown(&mut to.int8, count * width), grown(&mut to.rows, count));
@@ -92,7 +92,7 @@ impl<'a> Rows<'a> {
         Activations { values: int8, rows, cols: width }
     }
 
-    /// In int8 with a scale for each `block` columns, 32 or 256.
+    /// The rows in int8 with one scale per `block` columns, 32 or 256.
     pub fn blocks<'p>(&self, block: usize, to: &'p mut Ints) -> BlockActivations<'p> {
         let (count, cols, columns) = (self.rows, self.cols, columns_of_sum(block));
         let int8 = grown(&mut to.int8, count * cols);
@@ -109,7 +109,7 @@ impl<'a> Rows<'a> {
         BlockActivations { values: int8, scales, sums, cols, block }
     }
 
-    /// Row `n`, which may lie in the thread's own buffer.
+    /// Calls `then` with row `n`, which may be in this thread's buffer.
     fn with(&self, n: usize, then: &mut dyn FnMut(&[f32])) {
         ROW.with_borrow_mut(|buffer| {
             let buffer = grown(buffer, self.cols);
@@ -120,13 +120,13 @@ impl<'a> Rows<'a> {
         });
     }
 
-    /// Row `n`: where it lies already, or else written to `to`.
+    /// Makes row `n`. Returns it if it is already in memory; otherwise writes it to `to` and returns `None`.
     fn make(&self, n: usize, to: &mut [f32]) -> Option<&[f32]> {
         let at = n * self.cols..(n + 1) * self.cols;
         let row: &[f32] = match &self.source {
             Source::Rows(x) => &x[at],
             Source::Sum { x, y, norm } => {
-                // SAFETY: this row is one task's, which makes it once, and nobody else has `x` meanwhile.
+                // SAFETY: one task makes this row, once, and no other code accesses `x` meanwhile.
                 let x = unsafe { x.slice(at.clone()) };
                 match norm {
                     Some(norm) => norm::add_rms_norm(self.isa, x, &y[at], &norm.weight, norm.eps),
@@ -148,7 +148,7 @@ impl<'a> Rows<'a> {
         None
     }
 
-    /// Operations, roughly.
+    /// Approximate number of operations.
     fn work(&self) -> usize {
         let each = match self.source {
             Source::Rows(_) => 2,
@@ -160,7 +160,7 @@ impl<'a> Rows<'a> {
 }
 
 impl Activation {
-    /// One row.
+    /// Applies the activation to one row.
     pub(super) fn apply(self, isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
         match self {
             Activation::SwiGlu => elementwise::swiglu(isa, gate, up, out),

@@ -1,14 +1,14 @@
-//! Memory of results that nobody needs any more, for the next ones: a step's results have the same few sizes in every
-//! layer, and fresh pages cost more than what is written to them.
+//! Reuses memory of dropped results for later ones. A step's results have the same few sizes in every layer, and
+//! touching fresh pages costs more than writing to them.
 
 use super::support::zeroed;
 use candle_core::{CpuStorage, InplaceOp1, Layout};
 use parking_lot::Mutex;
 
-/// The residual, q k v, attention's output, gate and up; wanted rows and their logits.
+/// The residual, qkv, attention's output, gate and up; the wanted rows and their logits.
 const KEPT: usize = 6;
 
-/// Locked by `try_lock` alone: operations of one pass never meet here, and whoever does goes without.
+/// Only ever locked with `try_lock`. Operations of one pass never contend for it; any other caller does without.
 #[derive(Default)]
 pub struct Spare(Mutex<Free>);
 
@@ -20,7 +20,7 @@ struct Free {
 }
 
 impl Free {
-    /// The smallest part that holds `n` floats.
+    /// Takes the smallest part that holds `n` floats.
     fn take(&mut self, n: usize) -> Option<Vec<f32>> {
         let fits = (0..self.parts.len()).filter(|i| self.parts[*i].capacity() >= n);
         let best = fits.min_by_key(|i| self.parts[*i].capacity())?;
@@ -29,7 +29,8 @@ impl Free {
 }
 
 impl Spare {
-    /// A step of `rows` rows, `outputs` of them wanted, begins. Where that is more than ever, what is too small now goes.
+    /// Begins a step of `rows` rows, `outputs` of which are wanted. If either exceeds all earlier steps, frees the
+    /// kept parts, which are too small now.
     pub fn begin(&self, rows: usize, outputs: usize) {
         let Some(mut free) = self.0.try_lock() else { return };
         if rows > free.rows || outputs > free.outputs {
@@ -38,12 +39,13 @@ impl Spare {
         }
     }
 
-    /// `n` floats of any value, to be overwritten: a part that holds them, or a new one.
+    /// Returns `n` floats with unspecified contents, to be overwritten: a kept part that is large enough, or a new
+    /// one.
     pub fn take(&self, n: usize) -> candle_core::Result<Vec<f32>> {
         let Some(mut part) = self.0.try_lock().and_then(|mut free| free.take(n)) else { return zeroed(n) };
         part.resize(n, 0.0);
         if cfg!(debug_assertions) {
-            // What a result is read for without having been written shows in every test.
+            // A result that is read before it was written shows in every test.
             part.fill(f32::NAN);
         }
         Ok(part)
@@ -101,7 +103,8 @@ mod tests {
         assert_eq!(spare.0.lock().parts.len(), KEPT);
     }
 
-    /// The tensor that a kernel was writing to goes while its panic unwinds: a second panic would end the process.
+    /// The tensor that a kernel was writing to is dropped while the panic unwinds. A second panic then would end the
+    /// process.
     #[test]
     fn a_panic_in_an_operation_stays_one() {
         struct Broken;
@@ -121,7 +124,7 @@ mod tests {
         assert!(text.unwrap_err().contains("in a kernel"));
     }
 
-    /// A forked child may find the lock taken for good.
+    /// A forked child may find the lock held forever.
     #[test]
     fn a_lock_that_is_held_holds_nobody_up() {
         let spare = Arc::<Spare>::default();

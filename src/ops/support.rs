@@ -1,4 +1,4 @@
-//! What every operation needs of candle: contiguous f32 slices in, an owned tensor out.
+//! Access to candle tensors for all operations: contiguous f32 slices in, an owned tensor out.
 
 use crate::base::sync::Mutex;
 use crate::base::{Error, REFUSED, Result, Status};
@@ -13,7 +13,7 @@ pub fn f32s<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result
     }
 }
 
-/// As `f32s`, to be written to.
+/// Like `f32s`, but mutable.
 pub fn f32s_mut<'a>(storage: &'a mut CpuStorage, layout: &Layout) -> candle_core::Result<&'a mut [f32]> {
     let CpuStorage::F32(data) = storage else { candle_core::bail!("an f32 tensor is needed") };
     match layout.contiguous_offsets() {
@@ -22,7 +22,7 @@ pub fn f32s_mut<'a>(storage: &'a mut CpuStorage, layout: &Layout) -> candle_core
     }
 }
 
-/// Rows of `width` of a `[T, width]` tensor.
+/// Number of rows of a `[T, width]` tensor.
 pub fn rows(layout: &Layout, width: usize) -> candle_core::Result<usize> {
     match layout.dims() {
         [rows, found] if *found == width => Ok(*rows),
@@ -35,13 +35,13 @@ pub fn output(data: Vec<f32>, rows: usize, width: usize) -> (CpuStorage, Shape) 
     (CpuStorage::F32(data), Shape::from((rows, width)))
 }
 
-/// What went wrong in candle, as ours.
+/// Converts an error of candle to ours.
 pub fn ours<T>(what: &str, result: candle_core::Result<T>) -> Result<T> {
     result.map_err(|error| Error::failed(Status::Internal, format!("{what}: {error}")))
 }
 
-/// The elements of a contiguous f32 tensor that fills its storage, without a copy. Nobody may use `x` any more, its
-/// clones included.
+/// The elements of a contiguous f32 tensor that fills its storage, without a copy. `x` and its clones must
+/// not be used afterwards.
 pub(super) fn into_vec(x: Tensor) -> candle_core::Result<Vec<f32>> {
     let taken = Taken::default();
     x.inplace_op1(&taken)?;
@@ -66,19 +66,19 @@ impl InplaceOp1 for Taken {
     }
 }
 
-/// The error where `n` numbers were refused. Without candle's `bt`: a capture of a backtrace would hang under std's lock
-/// where it is refused memory too.
+/// The error for a refused allocation of `n` numbers. It does without candle's `bt`, because capturing a backtrace
+/// would hang on a lock of std when its own allocation is refused.
 pub fn refused(n: usize) -> candle_core::Error {
     candle_core::Error::Msg(format!("{REFUSED} {n} numbers"))
 }
 
-/// As `vec![0; n]`, but refused instead of aborted where memory is out.
+/// Like `vec![0; n]`, but returns an error instead of aborting when memory runs out.
 pub fn zeroed<T: WithDType>(n: usize) -> candle_core::Result<Vec<T>> {
     if n == 0 {
         return Ok(Vec::new());
     }
     let layout = std::alloc::Layout::array::<T>(n).map_err(|_| refused(n))?;
-    // SAFETY: the layout is not empty. A null result is refused; else it is n zeroed numbers from the global
+    // SAFETY: the layout is not empty. A null result is an error; any other is n zeroed numbers from the global
     // allocator with the layout of a Vec of that capacity, and all-zero bits are 0 in each of candle's types.
     unsafe {
         let start = std::alloc::alloc_zeroed(layout).cast::<T>();

@@ -1,5 +1,5 @@
-//! What changes logits of single tokens before the filters run: in this order bias, penalties, DRY, bad words, ends that
-//! come too early. Each costs what it looks at, not the vocabulary.
+//! Changes logits of single tokens before the filters run, in this order: bias, penalties, DRY, bad words,
+//! premature ends. The cost depends on the tokens examined, not on the vocabulary.
 
 use super::state::SamplerState;
 use super::{Known, SamplingParams};
@@ -24,7 +24,7 @@ impl Row<'_> {
             self.penalize(params, known);
         }
         if params.dry.multiplier > 0.0 {
-            self.dry(params, known, state.unbroken);
+            self.dry(params, known, state);
         }
         for word in &params.bad_words {
             if let Some((last, before)) = word.split_last()
@@ -33,7 +33,7 @@ impl Row<'_> {
                 self.change(*last, |_| f32::NEG_INFINITY);
             }
         }
-        // What is complete ends, however short it is.
+        // A complete output may end, even if it is shorter than the minimum.
         let complete = known.allowed.is_some_and(|allowed| allowed.complete);
         if known.output.len() < params.min_new_tokens as usize && !complete {
             for end in known.ends {
@@ -46,7 +46,7 @@ impl Row<'_> {
     fn change(&mut self, token: u32, to: impl FnOnce(f32) -> f32) {
         if let Some(logit) = self.logits.get_mut(token as usize) {
             self.changes.push((token, *logit));
-            // What overflows is the largest finite logit.
+            // Overflow becomes the largest finite logit.
             *logit = to(*logit).min(f32::MAX);
         }
     }
@@ -85,15 +85,16 @@ impl Row<'_> {
         }
     }
 
-    /// For each token that followed an earlier end of the same sequence as ours, the longest such one. `counts` holds its
-    /// length meanwhile.
-    fn dry(&mut self, params: &SamplingParams, known: &Known, unbroken: usize) {
+    /// For each token that followed an earlier occurrence of our last tokens, finds the longest such
+    /// occurrence. `counts` holds its length meanwhile. A token whose own text has a breaker continues no
+    /// repetition, and is not penalized.
+    fn dry(&mut self, params: &SamplingParams, known: &Known, state: &SamplerState) {
         let (dry, (prompt, output)) = (&params.dry, known.latest(params.dry.window));
         let length = prompt.len() + output.len();
         // From the latest token back.
         let at =
             |i: usize| if i < output.len() { output[output.len() - 1 - i] } else { prompt[length - 1 - i] };
-        let (most, allowed) = (unbroken.min(length), dry.allowed.max(1) as usize);
+        let (most, allowed) = (state.unbroken.min(length), dry.allowed.max(1) as usize);
         if most < allowed {
             return;
         }
@@ -112,6 +113,9 @@ impl Row<'_> {
         }
         for &(token, before) in &self.changes[first..] {
             let longest = std::mem::take(&mut self.counts[token as usize]);
+            if known.text.is_some_and(|text| state.breaks(text(token))) {
+                continue;
+            }
             let penalty =
                 f64::from(dry.multiplier) * f64::from(dry.base).powi(longest as i32 - allowed as i32);
             self.logits[token as usize] = (f64::from(before) - penalty).max(f64::from(f32::MIN)) as f32;
@@ -137,5 +141,4 @@ fn repeats(at: &impl Fn(usize) -> u32, repeats: &mut [u32]) {
 }
 
 #[cfg(test)]
-#[path = "adjust_tests.rs"]
 mod tests;

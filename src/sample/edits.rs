@@ -1,30 +1,32 @@
-//! Bias and penalties of single tokens as a list, for draws where the logits lie (`ops::Draw`): what `adjust` does to a row.
+//! Bias and penalties of single tokens as a list, for draws on the device that holds the logits (`ops::Draw`). The
+//! list has the same effect on a row as `adjust`.
 
 use super::SamplingParams;
 use crate::base::{Result, reserve, reserved};
 use crate::ops::{Edit, MAX_EDITS};
 use std::collections::HashMap;
 
-/// A request's list, which grows with its output.
+/// The list of a request, which grows with its output.
 #[derive(Default)]
 pub struct Edits {
     list: Vec<Edit>,
-    /// Where a token is in it.
+    /// Index of each token's entry in the list.
     places: HashMap<u32, u32>,
-    /// Tokens of prompt and output that it counts.
+    /// Number of tokens of prompt and output that the list covers.
     seen: usize,
     begun: bool,
-    /// A token has two biases, which only `adjust` adds in their order.
+    /// Whether a token has two biases. Only `adjust` adds them, in their order.
     twice: bool,
 }
 
 impl Edits {
-    /// Bytes for a prompt and an output of so many tokens.
+    /// Bytes for a prompt and an output of `tokens` tokens together.
     pub fn bytes(params: &SamplingParams, tokens: u64) -> u64 {
         if params.edits() { EDIT_BYTES * (tokens + params.logit_bias.len() as u64) } else { 0 }
     }
 
-    /// The list behind these tokens, which only grow from call to call; None where it takes `adjust`. `OutOfMemory`.
+    /// Updates the list for these tokens and returns it. From call to call, tokens may only be appended. `None` if
+    /// the request needs `adjust`. `OutOfMemory`.
     pub fn follow(
         &mut self,
         params: &SamplingParams,
@@ -37,7 +39,7 @@ impl Edits {
                 self.twice |= self.places.contains_key(&token);
                 self.edit(token, vocab, |edit| edit.bias = bias)?;
             }
-            // Only the repetition penalty looks at the prompt.
+            // Only the repetition penalty considers the prompt.
             self.seen = if params.repetition_penalty != 1.0 { 0 } else { prompt.len() };
             self.begun = true;
         }
@@ -58,7 +60,7 @@ impl Edits {
     }
 
     fn edit(&mut self, token: u32, vocab: usize, change: impl FnOnce(&mut Edit)) -> Result<()> {
-        // Others are left out.
+        // Tokens outside of the vocabulary are ignored.
         if token as usize >= vocab {
             return Ok(());
         }
@@ -78,7 +80,7 @@ impl Edits {
 
 const WHAT: &str = "a request's penalties";
 
-/// Of an edit and its place, in a list and a table that may be twice as long as they need be.
+/// Bytes of an entry and its index, in a list and a table that may be twice as long as needed.
 const EDIT_BYTES: u64 = 48;
 
 #[cfg(test)]

@@ -1,16 +1,18 @@
-//! The filters of a distribution. A filter is an entry of `FILTERS`; a request says in which order they run.
+//! The filters of a distribution. A filter is an entry of `FILTERS`; a request determines their order.
 //!
 //! Each works on what the one before has left, renormalized:
-//! - top-n-sigma (Tang et al. 2024, arXiv:2411.07641) keeps logits less than n standard deviations below the greatest.
+//! - top-n-sigma (Tang et al. 2024, arXiv:2411.07641) keeps logits less than n standard deviations below the
+//!   greatest.
 //! - top-k keeps the k most likely tokens.
-//! - typical (Meister et al. 2022, arXiv:2202.00666) keeps the fewest tokens whose surprise is closest to the entropy,
-//!   until their mass reaches p.
+//! - typical (Meister et al. 2022, arXiv:2202.00666) keeps the fewest tokens whose surprise is closest to the
+//!   entropy, until their mass reaches p.
 //! - top-p (Holtzman et al. 2020, arXiv:1904.09751) keeps the fewest most likely tokens whose mass reaches p.
-//! - min-p (Nguyen et al. 2024, arXiv:2407.01082) keeps what is at least p times as likely as the most likely.
-//! - XTC ("exclude top choices", p-e-w, github.com/oobabooga/text-generation-webui/pull/6335) drops, at random, all tokens
-//!   that are at least `threshold` likely but the least likely of these.
-//! - temperature divides logits. Dynamic temperature (kalomaze, in llama.cpp) goes from `temperature - range` to
-//!   `temperature + range` with the entropy's share of the greatest possible, raised to `exponent`.
+//! - min-p (Nguyen et al. 2024, arXiv:2407.01082) keeps tokens that are at least p times as likely as the most likely
+//!   one.
+//! - XTC ("exclude top choices", p-e-w, github.com/oobabooga/text-generation-webui/pull/6335) sometimes, at random,
+//!   drops all tokens with a probability of at least `threshold`, except the least likely of them.
+//! - temperature divides logits. Dynamic temperature (kalomaze, in llama.cpp) is between `temperature - range` and
+//!   `temperature + range`: it follows the ratio of the entropy to its maximum, raised to `exponent`.
 
 use super::SamplingParams;
 use super::kept::Kept;
@@ -27,7 +29,7 @@ pub enum Filter {
     Xtc,
 }
 
-/// Hugging Face's order, where it has the filter.
+/// The order of Hugging Face's transformers, as far as it has these filters, except that `Typical` follows `MinP` there.
 pub const DEFAULT_ORDER: [Filter; 7] = [
     Filter::Temperature,
     Filter::TopNSigma,
@@ -39,10 +41,10 @@ pub const DEFAULT_ORDER: [Filter; 7] = [
 ];
 
 struct Entry {
-    /// The parameter that turns it on.
+    /// Name of the parameter that turns it on.
     name: &'static str,
     is_on: fn(&SamplingParams) -> bool,
-    /// `u`: a random number of its own, in [0, 1).
+    /// Runs the filter. `u` is a random number of its own, in [0, 1).
     run: fn(&SamplingParams, &mut Kept, u: f64),
 }
 
@@ -98,7 +100,8 @@ fn heat(p: &SamplingParams, kept: &mut Kept) {
     kept.heat(temperature.max(f32::MIN_POSITIVE));
 }
 
-/// A token's surprise is `ln(mass) - (logit - max) / temperature`: so it equals the entropy at one logit.
+/// A token's surprise is `ln(mass) - (logit - max) / temperature`, so exactly one logit has a surprise equal to the
+/// entropy.
 fn typical(share: f32, kept: &mut Kept) {
     let (_, entropy) = kept.entropy();
     let log_mass = kept.mass().ln();

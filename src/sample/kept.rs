@@ -1,4 +1,4 @@
-//! What the filters have left of a distribution.
+//! The tokens that filters have left of a distribution.
 
 use super::left::{Candidate, Left, Lists, Room, Scratch};
 use super::search::Search;
@@ -6,32 +6,32 @@ use crate::kernels::Isa;
 use crate::kernels::rows::logits::{PART, Scale, TOP, Weighed, closeness, spread, tops, weigh};
 use crate::kernels::rows::places::{Place, between};
 
-/// Tokens that are left: their probabilities are `e^((logit - max) / temperature)` of the sum of these.
+/// The remaining tokens. Their probabilities are proportional to `e^((logit - max) / temperature)`.
 pub struct Kept<'a> {
     isa: Isa,
     left: Left<'a>,
     scratch: &'a mut Scratch,
-    /// The greatest logit that is left.
+    /// The greatest remaining logit.
     pub max: f32,
-    /// `heat` changes it.
+    /// Changed by `heat`.
     pub temperature: f32,
-    /// Of these logits at this temperature, with `Scratch::masses`.
+    /// Weights of these logits at this temperature, along with `Scratch::masses`. `None` before they are computed.
     weighed: Option<Weighed>,
 }
 
-/// What tokens are ordered by.
+/// Order of tokens.
 #[derive(Clone, Copy, PartialEq)]
 enum Order {
     Likely,
-    /// As `Scratch::keys` say.
+    /// By `Scratch::keys`.
     Keys,
 }
 
-/// So many of the first mostly have a share of the mass.
+/// Number of leading tokens that usually have the wanted share of the mass.
 const GUESS: usize = 256;
 
 impl<'a> Kept<'a> {
-    /// All of `row`, in which one is finite; `row_tops` are the greatest of each `TOP`.
+    /// All tokens of `row`, in which at least one logit is finite. `row_tops` has the greatest of each `TOP` logits.
     pub fn all(isa: Isa, row: &'a [f32], row_tops: &'a [f32], room: &'a mut Room) -> Self {
         let (left, scratch) = Left::all(row, row_tops, room);
         Self { isa, max: left.max(), left, scratch, temperature: 1.0, weighed: None }
@@ -41,17 +41,17 @@ impl<'a> Kept<'a> {
         Scale::new(self.max, self.temperature)
     }
 
-    /// A token's probability, as a share of the most likely one's.
+    /// A token's probability relative to that of the most likely one.
     pub fn weight(&self, logit: f32) -> f32 {
         self.scale().weight(logit)
     }
 
-    /// The logit of a weight, by its natural logarithm.
+    /// The logit that belongs to a weight, given the weight's natural logarithm.
     pub fn logit(&self, log_weight: f64) -> f32 {
         (f64::from(self.max) + f64::from(self.temperature) * log_weight) as f32
     }
 
-    /// Multiplies the temperature.
+    /// Multiplies the temperature by `by`.
     pub fn heat(&mut self, by: f32) {
         self.temperature *= by;
         self.weighed = None;
@@ -62,25 +62,25 @@ impl<'a> Kept<'a> {
         *self.weighed.get_or_insert_with(|| weigh(isa, self.left.logits(), scale, &mut self.scratch.masses))
     }
 
-    /// The sum of all weights, in one fixed order.
+    /// Sum of all weights, added in a fixed order.
     pub fn mass(&mut self) -> f64 {
         self.weighed().mass
     }
 
-    /// How many that are possible are left, and their entropy in nats.
+    /// Number of remaining tokens with a probability above 0, and the entropy in nats.
     pub fn entropy(&mut self) -> (f64, f64) {
         let Weighed { count, mass, logs } = self.weighed();
         (count, mass.ln() - logs / mass)
     }
 
-    /// The standard deviation of the logits.
+    /// Standard deviation of the remaining logits.
     pub fn deviation(&self) -> f64 {
         let (count, [sum, squares]) = spread(self.isa, self.left.logits(), self.max);
         let mean = sum / count;
         (squares / count - mean * mean).max(0.0).sqrt()
     }
 
-    /// Keeps the `k` most likely, k > 0.
+    /// Keeps the `k` most likely tokens; k > 0.
     pub fn keep_first(&mut self, k: usize) {
         if k < self.left.logits().len() {
             let (search, lists) = self.search(Order::Likely, None);
@@ -89,17 +89,17 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Keeps what is at least `floor`, and the most likely in any case.
+    /// Keeps tokens with logits of at least `floor`, and the most likely one in any case.
     pub fn keep_above(&mut self, floor: f32) {
         self.keep(Order::Likely, Place::FIRST, Place::new(floor.min(self.max), u32::MAX));
     }
 
-    /// Keeps the fewest of the most likely that have this share of the mass.
+    /// Keeps the fewest most likely tokens that together have this share of the mass.
     pub fn keep_most_likely(&mut self, share: f32) {
         self.keep_share(Order::Likely, share);
     }
 
-    /// Keeps the fewest with logits closest to `pivot` that have this share of the mass.
+    /// Keeps the fewest tokens, with logits closest to `pivot`, that together have this share of the mass.
     pub fn keep_closest(&mut self, share: f32, pivot: f32) {
         let logits = self.left.logits();
         let keys = &mut self.scratch.keys[..logits.len()];
@@ -115,7 +115,7 @@ impl<'a> Kept<'a> {
         self.keep(order, Place::FIRST, last);
     }
 
-    /// Drops, of those that have at least this share of the mass, all but the least likely.
+    /// Drops all tokens that each have at least this share of the mass, except the least likely of them.
     pub fn drop_above(&mut self, share: f32) {
         let log_mass = self.mass().ln();
         let floor = self.logit(log_mass + f64::from(share).ln());
@@ -136,7 +136,7 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// What finds places in `order`; with a `scale`, by weight.
+    /// A search for places in `order`. It adds weights if there is a `scale`, and counts tokens otherwise.
     fn search(&mut self, order: Order, scale: Option<Scale>) -> (Search<'_>, &mut Lists) {
         let (logits, Scratch { keys, key_tops, lists, .. }) = (self.left.logits(), &mut *self.scratch);
         let (keys, tops) = match order {
@@ -146,7 +146,7 @@ impl<'a> Kept<'a> {
         (Search { isa: self.isa, keys, tops, logits, scale }, lists)
     }
 
-    /// Keeps what lies between these places of an order, with them.
+    /// Keeps the tokens from place `first` to place `last` of an order, including both.
     fn keep(&mut self, order: Order, first: Place, last: Place) {
         let (search, lists) = self.search(order, None);
         let count = between(search.isa, search.keys, search.tops, first, last, &mut lists.kept);
@@ -154,8 +154,8 @@ impl<'a> Kept<'a> {
         (self.max, self.weighed) = (self.left.max(), None);
     }
 
-    /// The first token at which the running sum of weights passes `u` of their mass, `u` in [0, 1). Rounding may leave it
-    /// just short at the end; then the last one with any weight.
+    /// Draws the first token at which the running sum of weights exceeds `u` of their mass, `u` in [0, 1). Rounding
+    /// may leave the sum just short at the end; then draws the last token with any weight.
     pub fn draw(&mut self, u: f64) -> Candidate {
         let mut left = u * self.mass();
         let (logits, scale) = (self.left.logits(), self.scale());
@@ -179,12 +179,12 @@ impl<'a> Kept<'a> {
         self.left.candidate(last)
     }
 
-    /// The logit of a token that is left.
+    /// The logit of `token`, if it is among the remaining ones.
     pub fn find(&self, token: u32) -> Option<f32> {
         self.left.find(token)
     }
 
-    /// The `k` most likely of what is left, or all.
+    /// The `k` most likely remaining tokens, or all of them if there are fewer.
     pub fn most_likely(&mut self, k: usize) -> impl Iterator<Item = Candidate> {
         let (search, lists) = self.search(Order::Likely, None);
         search.first(k, &mut lists.sorted);

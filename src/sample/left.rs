@@ -1,4 +1,4 @@
-//! The tokens that are left of a row of logits.
+//! The tokens that remain of a row of logits.
 
 use crate::base::{Result, reserve};
 use crate::kernels::Isa;
@@ -11,13 +11,13 @@ pub struct Candidate {
     pub token: u32,
 }
 
-/// Memory for a vocabulary.
+/// Memory for tokens of a vocabulary.
 pub struct Room {
     packed: Packed,
     pub(super) scratch: Scratch,
 }
 
-/// Logits that are left, the tokens that have them, ascending, and the greatest of each `TOP`.
+/// The remaining logits, their tokens in ascending order, and the greatest of each `TOP` logits.
 struct Packed {
     logits: Vec<f32>,
     tokens: Vec<u32>,
@@ -25,18 +25,18 @@ struct Packed {
 }
 
 pub struct Scratch {
-    /// What tokens are ordered by, where that is not their logits.
+    /// Keys by which tokens are ordered, if not by their logits.
     pub keys: Vec<f32>,
     pub key_tops: Vec<f32>,
-    /// What each `PART` weighs.
+    /// The weight of each `PART` logits.
     pub masses: Vec<f64>,
     pub lists: Lists,
 }
 
 pub struct Lists {
-    /// To be sorted.
+    /// Places that are sorted.
     pub sorted: Vec<Place>,
-    /// Where what is kept stands.
+    /// Indices of the tokens that are kept.
     pub kept: Vec<u32>,
 }
 
@@ -56,7 +56,7 @@ impl Room {
         Ok(Self { packed, scratch })
     }
 
-    /// Bytes that it holds.
+    /// Bytes that a `Room` takes.
     pub fn bytes(vocab_size: usize) -> usize {
         let each = 2 * size_of::<f32>() + 2 * size_of::<u32>() + size_of::<Place>();
         let tops = vocab_size.div_ceil(TOP) * 2 * size_of::<f32>();
@@ -64,7 +64,7 @@ impl Room {
     }
 }
 
-/// `count` zeros.
+/// A vector of `count` zeros.
 pub fn filled<T: Clone + Default>(count: usize) -> Result<Vec<T>> {
     let mut made = Vec::new();
     reserve(&mut made, count, "the sampler")?;
@@ -72,17 +72,17 @@ pub fn filled<T: Clone + Default>(count: usize) -> Result<Vec<T>> {
     Ok(made)
 }
 
-/// A row, or what is left of it.
+/// A row, or the tokens that remain of it.
 pub struct Left<'a> {
     row: &'a [f32],
     row_tops: &'a [f32],
     packed: &'a mut Packed,
-    /// As many as are in `packed`; none: the whole row is left.
+    /// Number of tokens in `packed`. `None`: the whole row remains.
     count: Option<usize>,
 }
 
 impl<'a> Left<'a> {
-    /// All of `row`; `row_tops` are the greatest of each `TOP`.
+    /// All of `row`. `row_tops` has the greatest of each `TOP` logits.
     pub fn all(row: &'a [f32], row_tops: &'a [f32], room: &'a mut Room) -> (Self, &'a mut Scratch) {
         (Self { row, row_tops, packed: &mut room.packed, count: None }, &mut room.scratch)
     }
@@ -95,7 +95,7 @@ impl<'a> Left<'a> {
         self.count.map_or(self.row_tops, |count| &self.packed.tops[..count.div_ceil(TOP)])
     }
 
-    /// The greatest logit.
+    /// The greatest remaining logit.
     pub fn max(&self) -> f32 {
         self.tops().iter().copied().fold(f32::NEG_INFINITY, f32::max)
     }
@@ -105,14 +105,14 @@ impl<'a> Left<'a> {
         Candidate { logit: self.logits()[at], token }
     }
 
-    /// The logit of a token that is left.
+    /// The logit of `token`, if it is among the remaining ones.
     pub fn find(&self, token: u32) -> Option<f32> {
         let Some(count) = self.count else { return self.row.get(token as usize).copied() };
         let at = self.packed.tokens[..count].binary_search(&token).ok()?;
         Some(self.packed.logits[at])
     }
 
-    /// Keeps what stands at these places, which ascend.
+    /// Keeps the tokens at these indices, which must be in ascending order.
     pub fn keep(&mut self, isa: Isa, places: &[u32]) {
         let Packed { logits, tokens, tops: packed_tops } = &mut *self.packed;
         match self.count {

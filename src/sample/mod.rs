@@ -1,4 +1,4 @@
-//! The sampler chain, log probabilities and stop rules. Knows one request at a time.
+//! The sampler chain, log probabilities and stop rules. This layer handles one request at a time.
 
 mod adjust;
 mod edits;
@@ -23,22 +23,30 @@ pub use sampler::{Sampler, drawn};
 pub use state::SamplerState;
 pub use stop::StopMatcher;
 
-/// The tokens of a request so far, those that end it, and those that may come next.
+/// The tokens of a request so far, the tokens that end it, the tokens that may come next, and their texts.
 #[derive(Clone, Copy, Default)]
 pub struct Known<'a> {
     pub prompt: &'a [u32],
     pub output: &'a [u32],
+    /// Tokens that are forbidden before `min_new_tokens`.
     pub ends: &'a [u32],
-    /// None: all.
+    /// `None`: all tokens.
     pub allowed: Option<Allowed<'a>>,
+    /// None: they have none.
+    pub text: Option<TextOf<'a>>,
+    /// The host's `on_logits` has changed the logits.
+    pub hooked: bool,
 }
 
-/// What a grammar allows.
+/// The bytes of a token's text.
+pub type TextOf<'a> = &'a dyn Fn(u32) -> &'a [u8];
+
+/// The tokens that a grammar allows.
 #[derive(Clone, Copy)]
 pub struct Allowed<'a> {
-    /// A bit for each token of the vocabulary, from the lowest on.
+    /// One bit per token of the vocabulary, lowest token and lowest bit first.
     pub bits: &'a [u32],
-    /// The output is complete: no more than an end is allowed.
+    /// Whether the output is complete, so that only an end is allowed.
     pub complete: bool,
 }
 
@@ -51,7 +59,7 @@ impl<'a> Known<'a> {
         self.len() == 0
     }
 
-    /// What the latest `window` tokens are of the prompt and of the output; 0: all.
+    /// The part of the prompt and the part of the output among the latest `window` tokens; 0: all tokens.
     fn latest(&self, window: u32) -> (&'a [u32], &'a [u32]) {
         let from = if window == 0 { 0 } else { self.len().saturating_sub(window as usize) };
         let of_prompt = from.min(self.prompt.len());
@@ -64,12 +72,12 @@ impl<'a> Known<'a> {
     }
 }
 
-/// In C's layout: an event hands out its array of these as it lies.
+/// In C's layout, because an event hands out its array of these directly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 pub struct Logprob {
     pub token: u32,
-    /// Natural logarithm.
+    /// A natural logarithm.
     pub logprob: f32,
 }
 

@@ -1,17 +1,17 @@
-//! What a request asks of the sampler.
+//! The sampling parameters of a request.
 
 use super::filters::{DEFAULT_ORDER, Filter};
 use crate::base::{Error, Result};
 use crate::ops::{self, Draw};
 
-/// Sampling parameters of one request. Defaults: greedy, nothing else on.
+/// Sampling parameters of one request. The defaults are greedy, with everything else off.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
     /// 0 is greedy.
     pub temperature: f32,
-    /// The temperature moves this much up and down with the entropy of what is left; 0 is off.
+    /// Maximum change of the temperature, up or down, with the entropy of the remaining tokens; 0 is off.
     pub temperature_range: f32,
-    /// How it moves: 1 is linear.
+    /// Exponent of the change; 1 is linear.
     pub temperature_exponent: f32,
     /// 0 is off.
     pub top_k: u32,
@@ -26,48 +26,49 @@ pub struct SamplingParams {
     /// 0 is off.
     pub xtc_probability: f32,
     pub xtc_threshold: f32,
-    /// Bits of surprise per token, in place of the filters; 0 is off.
+    /// Target surprise in bits per token, replacing the filters; 0 is off.
     pub mirostat_tau: f32,
     pub mirostat_eta: f32,
-    /// What runs on the distribution, in this order. One that is left out must be off.
+    /// The filters that run, in this order. A filter that is left out must be off.
     pub order: Vec<Filter>,
-    /// 1 is off; over prompt and output tokens (Keskar et al. 2019).
+    /// 1 is off; applies to prompt and output tokens (Keskar et al. 2019).
     pub repetition_penalty: f32,
-    /// 0 is off; times a token's count in the output.
+    /// 0 is off; multiplied by a token's count in the output.
     pub frequency_penalty: f32,
-    /// 0 is off; once for a token in the output.
+    /// 0 is off; applied once if a token is in the output.
     pub presence_penalty: f32,
-    /// The penalties look at so many of the latest tokens; 0: at all.
+    /// Number of latest tokens that the penalties consider; 0: all.
     pub penalty_window: u32,
     pub dry: Dry,
-    /// Added to the logits of these tokens. -infinity forbids one.
+    /// Numbers added to the logits of these tokens. -infinity forbids a token.
     pub logit_bias: Vec<(u32, f32)>,
-    /// Token sequences that do not come: the last token of one is forbidden behind the others.
+    /// Forbidden token sequences: the last token of one is forbidden after the others.
     pub bad_words: Vec<Vec<u32>>,
-    /// No end or stop token comes before so many tokens.
+    /// Number of tokens before which no end or stop token comes, even if end tokens are ignored.
     pub min_new_tokens: u32,
     pub seed: u64,
-    /// Also report the log probabilities of this many most likely tokens.
+    /// Number of most likely tokens whose log probabilities are also reported.
     pub top_logprobs: u32,
-    /// Report the chosen token's log probability.
+    /// Whether the chosen token's log probability is reported.
     pub logprobs: bool,
-    /// Report those of these tokens too.
+    /// Tokens whose log probabilities are also reported.
     pub logprob_tokens: Vec<u32>,
-    /// Report what the chain draws from, instead of what the model says.
+    /// Whether log probabilities are those that the chain draws from, instead of the model's.
     pub chain_logprobs: bool,
 }
 
-/// Penalties for repeating sequences ("Don't Repeat Yourself", p-e-w, github.com/oobabooga/text-generation-webui/pull/5677):
-/// a token that would make a repetition of n tokens one longer loses `multiplier * base^(n - allowed)`, from n = `allowed` on.
+/// Penalties for repeating sequences ("Don't Repeat Yourself", p-e-w,
+/// github.com/oobabooga/text-generation-webui/pull/5677). If a token would continue a repetition of n tokens, and n
+/// is at least `allowed`, its logit is reduced by `multiplier * base^(n - allowed)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dry {
     /// 0 is off.
     pub multiplier: f32,
     pub base: f32,
     pub allowed: u32,
-    /// Of so many of the latest tokens; 0: of all.
+    /// Number of latest tokens that are considered; 0: all.
     pub window: u32,
-    /// Texts that no repetition goes across.
+    /// Texts that end any repetition.
     pub breakers: Vec<Box<str>>,
 }
 
@@ -111,19 +112,20 @@ impl Default for SamplingParams {
     }
 }
 
-/// The most `top_logprobs` that a request may ask for.
+/// Maximum `top_logprobs` of a request.
 pub const MAX_TOP_LOGPROBS: u32 = 32;
-/// The most `logprob_tokens`, `bad_words` and breakers, and tokens of a bad word.
+/// Maximum number of `logprob_tokens`, of breakers and of the tokens of a bad word. There may be twice as many
+/// `bad_words`: each word of a request gives two, alone and after a space.
 pub const MAX_LISTED: usize = 256;
-/// The most `logit_bias`.
+/// Maximum number of `logit_bias` entries.
 pub const MAX_BIASES: usize = 4096;
 
 const _: () = assert!(MAX_TOP_LOGPROBS as usize <= ops::MAX_TOPS && MAX_LISTED <= ops::MAX_LISTED);
 
 impl SamplingParams {
-    /// The draw of the token at `position`, for operations that do it where the logits lie; None where the request asks for
-    /// more than a `Draw` has. With penalties or a bias it lacks their list (`Edits`), for log probabilities its `report`,
-    /// and before `min_new_tokens` it is none.
+    /// The draw of the token at `position`, for operations that draw on the device that holds the logits. `None` if
+    /// the request needs more than a `Draw` offers. The caller must add the list of penalties or biases (`Edits`) and
+    /// the `report` for log probabilities, and must not use it before `min_new_tokens`.
     pub fn draw(&self, position: u64) -> Option<Draw> {
         let Self { temperature, top_k, top_p, min_p, seed, .. } = *self;
         let filters = [Filter::TopNSigma, Filter::Typical, Filter::Xtc];
@@ -147,12 +149,12 @@ impl SamplingParams {
         })
     }
 
-    /// A draw takes a list of `Edits`.
+    /// Whether a draw needs a list of `Edits`.
     pub fn edits(&self) -> bool {
         self.has_penalties() || !self.logit_bias.is_empty()
     }
 
-    /// `InvalidArgument` with the field, its range and its value; NaN lies in no range.
+    /// `InvalidArgument` with the field, its range and its value. NaN is never in range.
     pub fn validate(&self) -> Result<()> {
         let above_0 = f32::from_bits(1);
         for (name, value, low, high, range) in [
@@ -216,7 +218,7 @@ impl SamplingParams {
         Ok(())
     }
 
-    /// A parameter that is not as in `other`.
+    /// Name of a parameter that differs from `other`.
     pub fn differs_from(&self, other: &Self) -> Option<&'static str> {
         let differs = [
             ("seed", self.seed != other.seed),
@@ -253,17 +255,17 @@ impl SamplingParams {
         differs.into_iter().find(|(_, differs)| *differs).map(|(name, _)| name)
     }
 
-    /// Entries that `Sampler::sample` reports per token: 0, or the chosen token's, `top_logprobs` more, and those of
-    /// `logprob_tokens`.
+    /// Number of entries that `Sampler::sample` reports per token: 0, or 1 for the chosen token, plus `top_logprobs`
+    /// and the number of `logprob_tokens`.
     pub fn logprobs_per_token(&self) -> u32 {
         let more = self.top_logprobs + self.logprob_tokens.len() as u32;
         if self.logprobs || more > 0 { 1 + more } else { 0 }
     }
 
-    /// Bytes that its lists take.
+    /// Bytes of its lists.
     pub fn bytes(&self) -> usize {
         let words: usize = self.bad_words.iter().map(|word| 4 * word.capacity() + 32).sum();
-        // A breaker, its pattern's copy, and four bytes of fallback for each of its bytes.
+        // A breaker, the copy in its pattern, and four bytes of fallback for each of its bytes.
         let breakers: usize = self.dry.breakers.iter().map(|text| 6 * text.len() + 96).sum();
         let lists =
             8 * self.logit_bias.capacity() + 4 * self.logprob_tokens.capacity() + self.order.capacity();

@@ -1,22 +1,23 @@
-//! Texts that are looked for in a stream.
+//! Search for texts in a stream.
 
 use crate::base::{Error, Result, reserve};
 use std::fmt::Display;
 
-/// Bytes of one text; its matcher is several times as large.
+/// Maximum bytes of a text; its matcher is several times as large.
 const MOST: usize = 1 << 16;
 
-/// A text, and how much of it the text so far ends with (Knuth, Morris and Pratt 1977).
+/// A text to search for, and the length of its prefix that the stream ends with (Knuth, Morris and Pratt
+/// 1977).
 pub struct Pattern {
     bytes: Vec<u8>,
-    /// `fallback[n]`: the longest proper prefix of the first n bytes that they also end with.
+    /// `fallback[n]`: length of the longest proper prefix of the first n bytes that is also a suffix of them.
     fallback: Vec<u32>,
-    /// Bytes of the pattern that end the text; less than its length.
+    /// Number of the pattern's leading bytes that the stream ends with; less than the pattern's length.
     matched: usize,
 }
 
 impl Pattern {
-    /// `InvalidArgument` for a text that is empty, which everything would complete, or too long; it is called `name`.
+    /// `InvalidArgument` for a text that is too long or empty (any stream would complete it). Errors call it `name`.
     pub fn new(text: &str, name: &dyn Display) -> Result<Self> {
         if !(1..=MOST).contains(&text.len()) {
             return Err(Error::invalid(format!("{name} has {} bytes, not 1 to {MOST}", text.len())));
@@ -37,32 +38,45 @@ impl Pattern {
         Ok(Self { bytes, fallback, matched: 0 })
     }
 
-    /// Bytes, at least 1.
+    /// Length in bytes, at least 1.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Bytes of the pattern that end the text so far; less than `len`.
+    /// Number of the pattern's leading bytes that the stream ends with so far; less than `len`.
     pub fn matched(&self) -> usize {
         self.matched
     }
 
-    /// Forgets the text so far.
+    /// Forgets the stream so far.
     pub fn restart(&mut self) {
         self.matched = 0;
     }
 
-    /// Takes the next byte; true when it completes the pattern.
+    /// Takes the next byte. True if it completes the pattern.
     pub fn advance(&mut self, byte: u8) -> bool {
-        while self.matched > 0 && self.bytes[self.matched] != byte {
-            self.matched = self.fallback[self.matched] as usize;
-        }
-        self.matched += usize::from(self.bytes[self.matched] == byte);
-        let complete = self.matched == self.bytes.len();
-        if complete {
-            self.matched = self.fallback[self.matched] as usize;
-        }
+        let matched = self.after(self.matched, byte);
+        let complete = matched == self.bytes.len();
+        self.matched = if complete { self.fallback[matched] as usize } else { matched };
         complete
+    }
+
+    /// Whether `text` alone has the pattern in it.
+    pub fn is_in(&self, text: &[u8]) -> bool {
+        let mut matched = 0;
+        text.iter().any(|byte| {
+            matched = self.after(matched, *byte);
+            matched == self.bytes.len()
+        })
+    }
+
+    /// Length of the pattern's prefix that a text ends with after `byte`, if it was `matched`, less than the
+    /// whole pattern, before.
+    fn after(&self, mut matched: usize, byte: u8) -> usize {
+        while matched > 0 && self.bytes[matched] != byte {
+            matched = self.fallback[matched] as usize;
+        }
+        matched + usize::from(self.bytes[matched] == byte)
     }
 }

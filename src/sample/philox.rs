@@ -1,7 +1,7 @@
-//! Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011):
-//! random numbers as a function of a counter, so that no draw depends on what was drawn before.
+//! Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Random
+//! numbers are a function of a counter, so no draw depends on earlier ones.
 
-/// Four words for `counter` under `key`.
+/// Returns four words for `counter` under `key`.
 pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for round in 0..10 {
         if round > 0 {
@@ -16,7 +16,7 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// Uniform in [0, 1) with 53 bits: number `n` of the token at `position` of a request seeded `seed`.
+/// Random number `n` of the token at `position`, for a request with this `seed`. Uniform in [0, 1) with 53 bits.
 pub(super) fn uniform(seed: u64, position: u64, n: u32) -> f64 {
     let halves = |x: u64| [x as u32, (x >> 32) as u32];
     let [low, high] = halves(position);
@@ -50,7 +50,7 @@ mod tests {
             assert!((0.0..1.0).contains(&u));
             buckets[(u * 16.0) as usize] += 1;
         }
-        // 1000 expected each, standard deviation 31.
+        // 1000 are expected in each, with a standard deviation of 31.
         assert!(buckets.iter().all(|n| (850..1150).contains(n)), "{buckets:?}");
         assert_ne!(uniform(7, 1, 0), uniform(7, 1, 1));
         assert_ne!(uniform(7, 1, 0), uniform(8, 1, 0));

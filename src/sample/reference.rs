@@ -1,4 +1,4 @@
-//! The filters written down plainly, in f64 and with sorts: for tests.
+//! The filters in plain code, in f64 and with sorts, for tests.
 
 use super::kept::Kept;
 use super::left::Room;
@@ -7,7 +7,7 @@ use super::{Filter, SamplingParams};
 use crate::kernels::isa;
 use crate::kernels::rows::logits::{TOP, tops};
 
-/// A token's id, its logit over the temperature so far, and its probability.
+/// A token's id, its logit divided by the temperature so far, and its probability.
 type Entry = (usize, f64, f64);
 
 fn softmax(entries: &mut [Entry]) {
@@ -76,7 +76,7 @@ fn run(filter: Filter, p: &SamplingParams, left: &mut Vec<Entry>, u: f64) {
     }
 }
 
-/// The probability of each token, where XTC's random number is `u`.
+/// The probability of each token. `u` is the random number of XTC.
 pub fn reference(p: &SamplingParams, logits: &[f32], u: f64) -> Vec<f64> {
     let mut left: Vec<Entry> = logits.iter().enumerate().map(|(id, &x)| (id, f64::from(x), 0.0)).collect();
     p.order.iter().for_each(|filter| run(*filter, p, &mut left, u));
@@ -86,7 +86,7 @@ pub fn reference(p: &SamplingParams, logits: &[f32], u: f64) -> Vec<f64> {
     out
 }
 
-/// A request's parameters drawn from `seed`, in any order.
+/// Random parameters of a request, from `seed`, with filters in any order.
 fn drawn(seed: u64) -> SamplingParams {
     let number = |n| uniform(seed, 0, n);
     let mut p = SamplingParams { temperature: 0.2 + 2.0 * number(0) as f32, ..Default::default() };
@@ -106,8 +106,7 @@ fn drawn(seed: u64) -> SamplingParams {
     p
 }
 
-/// Runs the chain of `p` on both, and compares what they leave; logits that the distance of equal probabilities moves may
-/// be left by one alone.
+/// Runs the chain of `p` in both, and checks that the same tokens remain with the same probabilities.
 fn compare(p: &SamplingParams, logits: &[f32], u: f64, what: u64) {
     let mut row_tops = vec![0.0; logits.len().div_ceil(TOP)];
     tops(isa(), logits, &mut row_tops);

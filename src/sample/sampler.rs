@@ -1,5 +1,5 @@
-//! From a row of logits to a token: what changes single logits (`adjust`), the filters in the request's order (`filters`),
-//! and a draw.
+//! From a row of logits to a token: changes to single logits (`adjust`), the filters in the request's order
+//! (`filters`), and a draw.
 
 use super::adjust::Row;
 use super::kept::Kept;
@@ -12,53 +12,54 @@ use crate::kernels::Isa;
 use crate::kernels::rows::logits::{TOP, among, tops};
 use crate::ops::Reported;
 
-/// Scratch for a vocabulary, reused by every request. Allocates nothing after `new`.
+/// Scratch memory for a vocabulary, reused by all requests. Allocates no memory after `new`.
 pub struct Sampler {
     isa: Isa,
     vocab: usize,
     counts: Vec<u32>,
     repeats: Vec<u32>,
     changes: Vec<(u32, f32)>,
-    /// A row without what is not allowed.
+    /// A row with the tokens that are not allowed at -infinity.
     allowed: Vec<f32>,
-    /// The greatest of each `TOP` logits: the model's, and those that the token is drawn from.
+    /// The greatest of each `TOP` logits: of the model's, and of the logits that the token is drawn from.
     raw_tops: Vec<f32>,
     tops: Vec<f32>,
     room: Room,
 }
 
-/// Writes the greatest of each `TOP` logits to `greatest`. The most likely token, the lowest id among equals. An error that
-/// fails this request alone where the row is no distribution.
-fn argmax(isa: Isa, logits: &[f32], greatest: &mut [f32]) -> Result<u32> {
+/// Writes the greatest of each `TOP` logits to `greatest`. Returns the most likely token, the lowest id among equals, or
+/// why the logits are no distribution.
+fn argmax(isa: Isa, logits: &[f32], greatest: &mut [f32]) -> std::result::Result<u32, &'static str> {
     let nan = tops(isa, logits, greatest);
     let max = greatest.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     if nan || !max.is_finite() {
-        return Err(no_distribution(if nan {
+        return Err(if nan {
             "hold NaN"
         } else if max > 0.0 {
             "hold +infinity"
         } else {
             "are all -infinity"
-        }));
+        });
     }
     let from = TOP * greatest.iter().position(|&x| x == max).unwrap_or(0);
     Ok((from + logits[from..].iter().position(|&x| x == max).unwrap_or(0)) as u32)
 }
 
+/// Error for a model's raw logits. Fails only its own request.
 fn no_distribution(what: &str) -> Error {
     Error::bad_model(format!(
         "the model's logits {what}: no token can be sampled; its weights may be damaged, or overflow on this prompt"
     ))
 }
 
-/// What operations drew (`ops::Head`): a token, and appends the log probabilities that `Sampler::sample` appends; or the
-/// error that this has for such a row.
+/// Converts the result of a draw by operations (`ops::Head`). Returns its token, and appends the log probabilities
+/// that `Sampler::sample` would append; or returns the error that `sample` would return for such a row.
 pub fn drawn(token: i32, report: Option<Reported>, logprobs: &mut Vec<Logprob>) -> Result<u32> {
     let token = match token {
         -1 => return Err(no_distribution("hold NaN")),
         -2 => return Err(no_distribution("hold +infinity")),
         -3 => return Err(no_distribution("are all -infinity")),
-        -4 => return Err(nothing_left(&Known::default())),
+        -4 => return Err(nothing_left(&["logit_bias"], false)),
         token => u32::try_from(token).map_err(|_| Error::internal(format!("{token} was drawn")))?,
     };
     if let Some(report) = report {
@@ -68,11 +69,11 @@ pub fn drawn(token: i32, report: Option<Reported>, logprobs: &mut Vec<Logprob>) 
     Ok(token)
 }
 
-/// What logits are made probabilities by.
+/// Converts logits to log probabilities.
 struct Softmax {
     max: f32,
     temperature: f32,
-    /// Of all weights.
+    /// Sum of all weights.
     mass: f64,
 }
 
@@ -81,18 +82,18 @@ impl Softmax {
         let (max, temperature, log_mass) = (f64::from(self.max), f64::from(self.temperature), self.mass.ln());
         logits.into_iter().map(move |(token, logit)| {
             let logprob = (f64::from(logit) - max) / temperature - log_mass;
-            // Rounding must not make a probability of more than 1.
+            // Rounding must not make a probability greater than 1.
             Logprob { token, logprob: (logprob as f32).min(0.0) }
         })
     }
 }
 
-/// Numbers of a position: the draw's, and those of the filters.
+/// Random numbers of a position: the draw's, and those of the filters.
 const DRAW: u32 = 0;
 const FILTER: u32 = 1;
 
 impl Sampler {
-    /// For sequences of at most `longest` tokens.
+    /// Creates a sampler for sequences of at most `longest` tokens.
     pub fn new(vocab_size: usize, longest: usize, isa: Isa) -> Result<Self> {
         let mut changes = Vec::new();
         reserve(&mut changes, Self::most_changes(vocab_size), "the sampler")?;
@@ -109,7 +110,7 @@ impl Sampler {
         })
     }
 
-    /// Bytes that a sampler holds.
+    /// Bytes that a sampler takes.
     pub fn bytes(vocab_size: usize, longest: usize) -> usize {
         let changes = Self::most_changes(vocab_size).saturating_mul(size_of::<(u32, f32)>());
         let each = (size_of::<u32>() + size_of::<f32>()).saturating_mul(vocab_size);
@@ -119,24 +120,24 @@ impl Sampler {
             .saturating_add(longest.saturating_mul(4))
     }
 
-    /// Penalties and DRY change a token once each.
+    /// Penalties change a token once, and so does DRY.
     fn most_changes(vocab_size: usize) -> usize {
         vocab_size.saturating_mul(2).saturating_add(MAX_BIASES + 4 * MAX_LISTED)
     }
 
-    /// Samples from `logits` (`[vocab_size]`, back as they came on return).
+    /// Samples from `logits` (`[vocab_size]`), which are unchanged on return.
     ///
-    /// `known` are the tokens so far: their number is the position of the token to sample, which with `seed` alone decides
-    /// the draw, whatever else runs. Where `params` ask for log probabilities, appends `params.logprobs_per_token()`
-    /// entries: the chosen token's, then the most likely tokens' in descending order (the lower id among equals; where there
-    /// are no more, token `u32::MAX` at -infinity), then those of `logprob_tokens`. They are natural logarithms of the
-    /// softmax of the raw logits, or with `chain_logprobs` of what the token is drawn from; at temperature 0, of the
-    /// adjusted logits. Tokens that are not `known.allowed` are -infinity there.
+    /// `known` has the tokens so far. Their number is the position of the token to sample. Position and `seed` alone
+    /// determine the draw, whatever else runs. If `params` ask for log probabilities, appends
+    /// `params.logprobs_per_token()` entries: first that of the chosen token, then those of the most likely tokens in
+    /// descending order (the lower id first among equals; token `u32::MAX` at -infinity if there are no more), then
+    /// those of `logprob_tokens`. They are natural logarithms of the softmax of the raw logits. With
+    /// `chain_logprobs`, they are those of the distribution that the token is drawn from, or at temperature 0 of the
+    /// adjusted logits; tokens that `known.allowed` excludes are at -infinity there.
     ///
-    /// `BadModel` where the logits hold NaN or infinity, or nothing but -infinity; `InvalidArgument` where the parameters
-    /// forbid all tokens that are allowed; `Internal` where the logits are not the vocabulary's, or more than `longest` tokens are
-    /// known.
-    /// Then nothing is appended.
+    /// `BadModel` if the logits have NaN or infinity, or nothing but -infinity; `InvalidArgument` if `on_logits` left such
+    /// a row, or the parameters forbid all allowed tokens; `Internal` if the number of logits is not that of the
+    /// vocabulary, or if more than `longest` tokens are known. Nothing is appended then.
     pub fn sample(
         &mut self,
         params: &SamplingParams,
@@ -149,7 +150,10 @@ impl Sampler {
             let (got, want, known) = (logits.len(), self.vocab, known.len());
             return Err(Error::internal(format!("{got} logits for a vocabulary of {want}, {known} tokens")));
         }
-        let raw = argmax(self.isa, logits, &mut self.raw_tops)?;
+        let raw = argmax(self.isa, logits, &mut self.raw_tops).map_err(|what| match known.hooked {
+            true => Error::invalid(format!("on_logits left logits that {what}: no token can be sampled")),
+            false => no_distribution(what),
+        })?;
         let Self { isa, counts, repeats, changes, allowed, raw_tops, tops, room, .. } = self;
         let mut row = Row { logits, changes, counts, repeats };
         row.adjust(params, known, state);
@@ -165,7 +169,7 @@ impl Sampler {
                 (&*row.logits, &tops[..], best)
             }
         };
-        let chosen = best.map_err(|_| nothing_left(known)).map(|best| {
+        let chosen = best.map_err(|_| forbidden(params, known)).map(|best| {
             let mut kept = Kept::all(*isa, left, tops, room);
             let chosen = match params.temperature > 0.0 {
                 true => draw(params, state, &mut kept, known.len() as u64),
@@ -185,8 +189,8 @@ impl Sampler {
 }
 
 impl Sampler {
-    /// Appends `params.logprobs_per_token()` entries for `token`, as `sample` does for a chosen one: of the softmax of the
-    /// raw logits. Errors as `sample`.
+    /// Appends `params.logprobs_per_token()` entries for `token`, from the softmax of the raw logits, as `sample`
+    /// does for a chosen token. Errors as for `sample`.
     pub fn score(
         &mut self,
         params: &SamplingParams,
@@ -194,20 +198,36 @@ impl Sampler {
         token: u32,
         logprobs: &mut Vec<Logprob>,
     ) -> Result<()> {
-        argmax(self.isa, logits, &mut self.raw_tops)?;
+        argmax(self.isa, logits, &mut self.raw_tops).map_err(no_distribution)?;
         report(params, &mut Kept::all(self.isa, logits, &self.raw_tops, &mut self.room), token, logprobs);
         Ok(())
     }
 }
 
-fn nothing_left(known: &Known) -> Error {
-    let constraint = if known.allowed.is_some() { " of those that the constraint allows" } else { "" };
-    Error::invalid(format!(
-        "logit_bias, bad_words and min_new_tokens leave no token{constraint} that could be sampled"
-    ))
+/// Names the request's options that forbid tokens, for an error after no token was left.
+fn forbidden(params: &SamplingParams, known: &Known) -> Error {
+    let early = known.output.len() < params.min_new_tokens as usize && !known.ends.is_empty();
+    let all = [
+        ("on_logits", known.hooked),
+        ("logit_bias", !params.logit_bias.is_empty()),
+        ("bad_words", !params.bad_words.is_empty()),
+        ("min_new_tokens", early),
+    ];
+    let named: Vec<&str> = all.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();
+    nothing_left(&named, known.allowed.is_some())
 }
 
-/// Runs the filters and draws the token of `position`.
+/// `who`: one of these options, or all of them together, left no token; if there are none, the model did.
+fn nothing_left(who: &[&str], constrained: bool) -> Error {
+    let which = if constrained { "of those that the constraint allows" } else { "that could be sampled" };
+    Error::invalid(match who {
+        [] => format!("the model's logits leave no token {which}"),
+        [one] => format!("{one} leaves no token {which}"),
+        [others @ .., last] => format!("{} and {last} leave no token {which}", others.join(", ")),
+    })
+}
+
+/// Runs the filters and draws the token at `position`.
 fn draw(params: &SamplingParams, state: &mut SamplerState, kept: &mut Kept, position: u64) -> u32 {
     let number = |n| uniform(params.seed, position, n);
     for filter in &params.order {
@@ -219,8 +239,8 @@ fn draw(params: &SamplingParams, state: &mut SamplerState, kept: &mut Kept, posi
     mirostat(params, &mut state.mirostat, kept, number(DRAW))
 }
 
-/// Mirostat 2 (Basu et al. 2021, arXiv:2007.14966): drops tokens whose surprise is above a bound, in bits, and moves that
-/// by what the drawn token's surprise differs from `mirostat_tau`.
+/// Mirostat 2 (Basu et al. 2021, arXiv:2007.14966): drops tokens whose surprise in bits is above a bound, then
+/// adjusts the bound by the difference between the drawn token's surprise and `mirostat_tau`.
 fn mirostat(params: &SamplingParams, bound: &mut f32, kept: &mut Kept, u: f64) -> u32 {
     let log_mass = kept.mass().ln();
     kept.keep_above(kept.logit(log_mass - f64::from(*bound) * std::f64::consts::LN_2));
@@ -230,7 +250,7 @@ fn mirostat(params: &SamplingParams, bound: &mut f32, kept: &mut Kept, u: f64) -
     drawn.token
 }
 
-/// Log probabilities of `kept`.
+/// Appends log probabilities of `kept`.
 fn report(params: &SamplingParams, kept: &mut Kept, chosen: u32, out: &mut Vec<Logprob>) {
     if params.logprobs_per_token() == 0 {
         return;
@@ -245,5 +265,4 @@ fn report(params: &SamplingParams, kept: &mut Kept, chosen: u32, out: &mut Vec<L
 }
 
 #[cfg(test)]
-#[path = "sampler_tests.rs"]
 mod tests;

@@ -1,29 +1,30 @@
-//! How far down an order a share of a distribution reaches, found without sorting it.
+//! Finds how far down an order a share of a distribution reaches, without sorting it.
 
 use crate::kernels::Isa;
 use crate::kernels::rows::logits::{Scale, TOP};
 use crate::kernels::rows::places::{PILES, Place, Range, pile};
 
-/// Keys, each beside the logit that it is a key of. What is impossible has the key -infinity.
+/// Keys and the logits that they belong to. The key of an impossible token is -infinity.
 pub struct Search<'a> {
     pub isa: Isa,
     pub keys: &'a [f32],
     /// The greatest of each `TOP` keys.
     pub tops: &'a [f32],
     pub logits: &'a [f32],
-    /// Makes weights of logits; none: each weighs 1.
+    /// Computes weights from logits. `None`: each token weighs 1.
     pub scale: Option<Scale>,
 }
 
-/// So many are sorted.
+/// Number of places up to which they are sorted.
 const FEW: usize = 2048;
-/// Keys that stand for all.
+/// Number of keys that are sampled to represent all.
 const SAMPLES: usize = 256;
-/// Passes over all keys, each of which leaves a thousandth of a common distribution.
+/// Maximum number of passes over all keys. Each narrows a common distribution to about a thousandth.
 const PASSES: usize = 4;
 
 impl Search<'_> {
-    /// The last place of the fewest first ones that weigh at least `wanted`, or `LAST`. `guess`: so many may do.
+    /// The last of the fewest leading places that together weigh at least `wanted`, or `LAST`. `guess` is the number
+    /// of places that may be enough.
     pub fn reach(&self, wanted: f64, guess: usize, list: &mut Vec<Place>) -> Place {
         let (mut high, mut sum) = (f32::INFINITY, 0.0);
         if guess.min(self.keys.len()) <= FEW {
@@ -37,11 +38,11 @@ impl Search<'_> {
         }
         self.narrow(wanted, high, &mut sum, list);
         let place = self.cut(&mut sum, wanted, list);
-        // Sums in another order may be a little less.
+        // Sums in another order may be slightly smaller.
         place.or(list.last().copied()).unwrap_or(Place::LAST)
     }
 
-    /// Writes the first `count` to `list`, in their order; what is impossible comes last.
+    /// Writes the first `count` places to `list`, in order. Impossible tokens come last.
     pub fn first(&self, count: usize, list: &mut Vec<Place>) {
         list.clear();
         if count == 0 {
@@ -56,7 +57,7 @@ impl Search<'_> {
         list.truncate(count);
     }
 
-    /// A key that at least `count` reach, if there are as many tops that are possible.
+    /// A key that at least `count` keys reach, if there are as many possible tops.
     fn bar(&self, count: usize, list: &mut Vec<Place>) -> f32 {
         list.clear();
         let possible = (0..).zip(self.tops).filter(|(_, top)| **top > f32::MIN);
@@ -65,7 +66,7 @@ impl Search<'_> {
         if list.is_empty() { f32::MIN } else { list.select_nth_unstable(last).1.key() }
     }
 
-    /// A key that about three quarters of those that are possible reach.
+    /// A key that about three quarters of the possible keys reach.
     fn lower_quarter(&self, list: &mut Vec<Place>) -> f32 {
         list.clear();
         let some = self.keys.iter().step_by(self.keys.len().div_ceil(SAMPLES));
@@ -74,7 +75,7 @@ impl Search<'_> {
         if list.is_empty() { f32::INFINITY } else { list.select_nth_unstable(quarter).1.key() }
     }
 
-    /// Writes those with keys from `low` to below `high` to `list`; false if there are more than `most`.
+    /// Writes the places with keys from `low` to below `high` to `list`. False if there are more than `most`.
     fn list(&self, low: f32, high: f32, most: usize, list: &mut Vec<Place>) -> bool {
         list.clear();
         for ((from, keys), top) in (0..).step_by(TOP).zip(self.keys.chunks(TOP)).zip(self.tops) {
@@ -93,7 +94,7 @@ impl Search<'_> {
         true
     }
 
-    /// Sorts `list`, and finds where `sum` and its weights reach `wanted`.
+    /// Sorts `list`, and finds the place where `sum` plus its weights reaches `wanted`.
     fn cut(&self, sum: &mut f64, wanted: f64, list: &mut [Place]) -> Option<Place> {
         list.sort_unstable();
         list.iter().copied().find(|place| {
@@ -102,10 +103,11 @@ impl Search<'_> {
         })
     }
 
-    /// Writes what `wanted` is reached among to `list`, if `sum` lies above `high`: few, but for many equal keys.
+    /// Given the weight `sum` of all places from `high` on, writes places among which `wanted` is reached to `list`.
+    /// There are few, unless many keys are equal.
     fn narrow(&self, wanted: f64, mut high: f32, sum: &mut f64, list: &mut Vec<Place>) {
         let greatest = self.tops.iter().copied().fold(f32::MIN, f32::max);
-        // Twice as far as three quarters reach: all of a normal distribution.
+        // Twice the range of the upper three quarters, which is all of a normal distribution.
         let mut width = 2.0 * (greatest - self.lower_quarter(list).min(greatest));
         let mut low = f32::MIN;
         high = high.min(greatest.next_up());
@@ -141,7 +143,7 @@ mod tests {
     use crate::kernels::rows::logits::tops;
     use crate::sample::philox::uniform;
 
-    /// Rows of every kind that is hard to divide.
+    /// Keys of rows of all kinds that are hard to divide.
     fn key(kind: u64, seed: u64, at: u64) -> f32 {
         let x = uniform(seed, at, 0) as f32;
         match kind {

@@ -1,14 +1,15 @@
-//! What the sampler remembers of a request from token to token.
+//! The sampler's state of a request, kept from token to token.
 
 use super::SamplingParams;
 use super::pattern::Pattern;
 use crate::base::{Result, reserve};
 
 pub struct SamplerState {
-    /// Mirostat's bound of a token's surprise, in bits.
+    /// Mirostat's bound on a token's surprise, in bits.
     pub(super) mirostat: f32,
     breakers: Vec<Pattern>,
-    /// Tokens whose text the breakers have seen, and those since the last one that completed a breaker.
+    /// Number of tokens whose text the breakers have seen, and number of tokens since the last one that completed a
+    /// breaker.
     seen: usize,
     pub(super) unbroken: usize,
 }
@@ -27,7 +28,12 @@ impl SamplerState {
         Ok(Self { mirostat: 2.0 * params.mirostat_tau, breakers, seen: 0, unbroken: 0 })
     }
 
-    /// Looks for breakers in the tokens that came since the last call; `text` gives a token's bytes.
+    /// Returns whether a text contains a breaker.
+    pub(super) fn breaks(&self, text: &[u8]) -> bool {
+        self.breakers.iter().any(|breaker| breaker.is_in(text))
+    }
+
+    /// Searches the tokens since the last call for breakers. `text` gives a token's bytes.
     pub fn read<'t>(&mut self, prompt: &[u32], output: &[u32], text: &dyn Fn(u32) -> &'t [u8]) {
         if self.breakers.is_empty() {
             self.unbroken = prompt.len() + output.len();

@@ -1,28 +1,30 @@
-//! When a request's output ends: end tokens, stop tokens and stop strings.
+//! Stop rules that end a request's output: end tokens, stop tokens and stop strings.
 
 use super::pattern::Pattern;
 use crate::base::{Error, Result, reserve};
 
 const STOP_STRINGS: &str = "stop strings";
-/// The stop rules of one request over its stream of tokens and text.
+/// The stop rules of one request, applied to its stream of tokens and text.
 ///
-/// The match that counts is the one that is complete first; of several complete at the same byte, the
-/// longest (of equal ones the first). So the outcome doesn't depend on how the text was cut into pieces.
+/// The match that is complete first counts; of several that are complete at the same byte, the longest, and of equal
+/// ones the first. So the result does not depend on how the text was cut into pieces.
 pub struct StopMatcher {
-    /// The request's, then the model's.
+    /// The request's stop tokens, then the model's end tokens.
     tokens: Vec<u32>,
-    /// How many of them are the request's.
+    /// Number of tokens that are the request's.
     own: usize,
+    /// How many of the tokens end the output.
+    ending: usize,
     patterns: Vec<Pattern>,
-    /// Text that may turn out to begin a stop string.
+    /// Text that may be the beginning of a stop string.
     held: String,
-    /// Index of the stop string that is complete.
+    /// Index of the completed stop string.
     stopped: Option<usize>,
 }
 
 impl StopMatcher {
-    /// `end_tokens` are the model's; leave them out (an empty slice) to ignore them. `InvalidArgument` for a
-    /// stop string that is empty, which would stop everything, or too long.
+    /// `end_tokens` are the model's. `InvalidArgument` for a stop string that is too long or empty, which would stop
+    /// everything.
     pub fn new(stop_tokens: &[u32], end_tokens: &[u32], stop_strings: &[impl AsRef<str>]) -> Result<Self> {
         let mut patterns = Vec::new();
         reserve(&mut patterns, stop_strings.len(), STOP_STRINGS)?;
@@ -32,25 +34,32 @@ impl StopMatcher {
         Ok(Self {
             tokens: stop_tokens.iter().chain(end_tokens).copied().collect(),
             own: stop_tokens.len(),
+            ending: stop_tokens.len() + end_tokens.len(),
             patterns,
             held: String::new(),
             stopped: None,
         })
     }
 
-    /// All tokens that end the output.
+    /// From now on the model's end tokens end nothing; once allowed, they are ordinary tokens.
+    pub fn ignore_ends(&mut self) {
+        self.ending = self.own;
+    }
+
+    /// The request's stop tokens and the model's end tokens.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }
 
-    /// Some where `token` ends the output, whose text is then not part of it: its index among the request's stop tokens,
-    /// or None for the model's own.
+    /// Returns `Some` if `token` ends the output; its text is not part of the output then. The value is its index
+    /// among the request's stop tokens, or `None` for one of the model's end tokens.
     pub fn stop_token(&self, token: u32) -> Option<Option<usize>> {
-        let at = self.tokens.iter().position(|stop| *stop == token)?;
+        let at = self.tokens[..self.ending].iter().position(|stop| *stop == token)?;
         Some((at < self.own).then_some(at))
     }
 
-    /// Room for `bytes` more of text: in `out` for all that it may get then, and in what is held. `OutOfMemory`.
+    /// Reserves memory for `bytes` more bytes of text: in `out` for all that it may receive then, and in the held
+    /// text. `OutOfMemory`.
     pub fn reserve(&mut self, bytes: usize, out: &mut String) -> Result<()> {
         let more = self.held.len() + bytes;
         let held = if self.patterns.is_empty() { 0 } else { bytes };
@@ -58,8 +67,9 @@ impl StopMatcher {
         made.map_err(|_| Error::out_of_memory("output text", more))
     }
 
-    /// Takes the next text and appends what can no longer be part of a stop string to `out`. Once a stop string is
-    /// complete, its index: `out` then has the text before it and nothing more ever comes.
+    /// Takes the next piece of text, and appends the text that cannot be part of a stop string any more to `out`.
+    /// Returns the index of a stop string once it is complete. `out` then has the text before it, and nothing more is
+    /// ever added.
     pub fn push(&mut self, piece: &str, out: &mut String) -> Option<usize> {
         if self.stopped.is_some() {
             return self.stopped;
@@ -78,13 +88,13 @@ impl StopMatcher {
                 return self.stopped;
             }
         }
-        // A pattern begins with a whole character, so what it matched does as well.
+        // A pattern begins at a character boundary, so its matched part does too.
         let hold = self.patterns.iter().map(|pattern| pattern.matched()).max().unwrap_or(0);
         self.give(piece, self.held.len() + piece.len() - hold, out);
         None
     }
 
-    /// The first `count` bytes of held text and `piece` go to `out`, the rest is held.
+    /// Moves the first `count` bytes of the held text and `piece` to `out`, and holds the rest.
     fn give(&mut self, piece: &str, count: usize, out: &mut String) {
         match count.checked_sub(self.held.len()) {
             Some(of_piece) => {
@@ -101,13 +111,13 @@ impl StopMatcher {
         }
     }
 
-    /// Something that is no text follows: no stop string goes across it, so what was held back is text.
+    /// Marks a break in the text, which no stop string spans. The held text is released.
     pub fn cut(&mut self, out: &mut String) {
         self.finish(out);
         self.patterns.iter_mut().for_each(Pattern::restart);
     }
 
-    /// The output ended for another reason: what was held back belongs to it.
+    /// The output ended for another reason: releases the held text, which belongs to it.
     pub fn finish(&mut self, out: &mut String) {
         out.push_str(&self.held);
         self.held.clear();
@@ -115,5 +125,4 @@ impl StopMatcher {
 }
 
 #[cfg(test)]
-#[path = "stop_tests.rs"]
 mod tests;

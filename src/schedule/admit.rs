@@ -1,4 +1,4 @@
-//! Who runs: admission from the line of those that wait, with what the cache has of them.
+//! Admission: takes sequences from the line of waiting ones, along with the blocks that the cache has for them.
 
 use super::scheduler::TABLE;
 use super::slots::Leader;
@@ -6,31 +6,33 @@ use super::*;
 use crate::base::{reserve, reserved};
 use crate::cache::Found;
 
-/// Waiting sequences that a plan tries to admit in vain.
+/// Maximum number of waiting sequences that a plan tries without success.
 const LOOK: usize = 16;
-/// Late ones that a plan gives up, and those that wait for another's prefix that it looks past.
+/// Maximum number of late sequences that a plan gives up, and of those waiting for another's prefix that it passes
+/// over.
 const LOOK_PAST: usize = 256;
-/// Plans for which one that did not fit is not tried again, unless there is as much room as it needed, or somebody gave
-/// back blocks.
+/// Number of plans for which a sequence that did not fit is not tried again, unless there is as much room as it
+/// needed or another sequence gave blocks back.
 const RETRY: u64 = 16;
-/// Positions that are worth waiting for while another sequence computes them.
+/// Minimum number of positions for which it is worth waiting for another sequence that computes them.
 const WORTH: u32 = 16;
 
-/// A first token is late where so many times its predicted time is too much: prompts that come later may go first.
+/// Factor on the predicted time to a first token: prompts that arrive later may go first.
 const LATE_MARGIN: f64 = 1.25;
 
-/// What became of a try.
+/// Outcome of trying to admit a sequence.
 enum Try {
     Admitted,
-    /// For want of this.
+    /// Not admitted, for this reason.
     No(HeldBack),
 }
 
-/// What admitting a sequence takes.
+/// Blocks that admitting a sequence takes.
 struct Need {
-    /// Blocks that become unavailable: those that the cache does not have of it, and idle ones that it has.
+    /// Blocks that become unavailable: new ones for content that the cache lacks, and idle ones that it
+    /// reuses.
     room: usize,
-    /// Available ones that running sequences will need soon.
+    /// Available blocks that running sequences will need soon.
     promised: usize,
 }
 
@@ -56,7 +58,8 @@ impl Scheduler {
                     if plan.held_back == HeldBack::Nothing {
                         plan.held_back = why;
                     }
-                    // Shorter steps come only when fewer run, so nobody is let past it for ever.
+                    // Steps become shorter only when fewer sequences run, so others must not pass this one
+                    // forever.
                     let out_of_time = why == HeldBack::Time;
                     if plan.refused.is_some() || out_of_time && self.is_patient(seq, now) {
                         break;
@@ -68,7 +71,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether its first token will come too late even if it is admitted now.
+    /// Whether its first token will be late even if it is admitted now.
     fn is_late(&self, seq: SeqId, tokens: &dyn Tokens, now: u64) -> bool {
         let slot = &self.slots[seq];
         let by = slot.request.first_by_ns;
@@ -80,7 +83,7 @@ impl Scheduler {
             now.saturating_add(ns as u64) > by
         };
         late(0) && {
-            // Seldom, so that the memory may be new.
+            // Rare, so a new allocation does no harm.
             let found = self.find(seq, tokens, &mut Vec::new());
             late(found.positions(self.config.block_size))
         }
@@ -109,7 +112,7 @@ impl Scheduler {
         result
     }
 
-    /// `table` is for the blocks that the cache has.
+    /// `table` receives the blocks that the cache has.
     fn try_with(
         &mut self,
         seq: SeqId,
@@ -134,7 +137,7 @@ impl Scheduler {
             (slot.need, slot.retry) = (need.room + need.promised, self.plans + RETRY);
             return Try::No(HeldBack::Blocks);
         }
-        // Who was preempted may have held what was found, or left something new.
+        // A preempted sequence may have held the blocks that were found, or have left new ones.
         table.clear();
         let found = self.find(seq, tokens, table);
         match self.start(seq, table, &found, plan) {
@@ -143,12 +146,12 @@ impl Scheduler {
         }
     }
 
-    /// It comes before the last of the running ones, and is of a higher priority.
+    /// Whether it ranks before the last running sequence and has a higher priority.
     fn is_urgent(&self, seq: SeqId) -> bool {
         self.running.last().is_some_and(|last| self.outranks(seq, last))
     }
 
-    /// It was passed long enough.
+    /// Whether it has waited long enough to preempt those that passed it.
     fn is_patient(&self, seq: SeqId, now: u64) -> bool {
         now.saturating_sub(self.slots[seq].since) >= PATIENCE_NS
     }
@@ -158,7 +161,7 @@ impl Scheduler {
         a.rank < b.rank && a.request.priority > b.request.priority
     }
 
-    /// Whether the batch keeps `target_itl_ns` with `seq` in it, and with as much of prompts beside it as there was lately.
+    /// Whether a batch with `seq` keeps `target_itl_ns`, with the usual share of prompts in its steps.
     fn has_time_for(&self, seq: SeqId) -> bool {
         if self.config.target_itl_ns == 0 || self.running.len() == 0 {
             return true;
@@ -170,7 +173,7 @@ impl Scheduler {
         self.step_time.predict(work) * (1.0 + self.usual_prompts) <= self.config.target_itl_ns as f64
     }
 
-    /// The sequence that it waits for still computes what both have in common.
+    /// Whether the sequence that it waits for is still computing the prefix that both have in common.
     fn follows(&mut self, seq: SeqId) -> bool {
         let Some(Leader { seq: leader, ticket, until }) = self.slots[seq].leader else { return false };
         let goes_on = self
@@ -192,7 +195,7 @@ impl Scheduler {
         self.cache.find(reuse.salt, &slot.keys, &|at| tokens.token(seq, at), slot.reusable(), table)
     }
 
-    /// Looks for a running sequence that is in front of `seq` and computes its next positions now.
+    /// Looks for a running sequence of higher rank that computes the next positions of `seq` now.
     fn find_leader(&mut self, seq: SeqId, found: &Found) -> bool {
         let (slot, size) = (&self.slots[seq], self.config.block_size);
         if self.pending.is_empty() || !slot.request.reuse.shared {
@@ -219,7 +222,7 @@ impl Scheduler {
         let slot = &self.slots[seq];
         let blocks = self.blocks_for(slot.len) - found.blocks;
         let promised = self.running.iter().map(|seq| self.promised(seq)).sum();
-        // Who was preempted often begins anew only with room to get further.
+        // A sequence that was preempted often starts again only with room to get further.
         let growth = self.blocks_for(slot.bound()) - self.blocks_for(slot.len);
         let ahead = match slot.preemptions {
             0 => 0,
@@ -228,18 +231,18 @@ impl Scheduler {
         Need { room: blocks + found.idle + growth.min(ahead), promised }
     }
 
-    /// Blocks that a running sequence will need for its known tokens, and for the next one.
+    /// Blocks that a running sequence still needs for its known tokens and one block more.
     fn promised(&self, seq: SeqId) -> usize {
         let slot = &self.slots[seq];
         let to = slot.bound().min(slot.len.saturating_add(self.config.block_size));
         self.blocks_for(to).saturating_sub(self.lanes.table(slot.lane).len())
     }
 
-    /// Whether there is, or by preemption can be, room for `seq`. Preempts for it.
+    /// Makes room for `seq`, by preemption if needed. False if that is impossible.
     fn make_room(&mut self, seq: SeqId, need: &Need, tokens: &dyn Tokens, now: u64) -> bool {
         let slots = self.config.max_batch_size as usize;
         let alone = self.running.len() == 0;
-        // Blocks of other sessions, where it must be: it may be this request that continues one.
+        // Sessions are dropped only as far as needed, the oldest first: this request may continue one of them.
         while alone && self.cache.pool().available() < need.room && self.drop_oldest_session() {}
         let available = self.cache.pool().available();
         let fits = available >= need.room + need.promised || alone;
@@ -247,7 +250,7 @@ impl Scheduler {
             return true;
         }
         let patient = self.is_patient(seq, now);
-        // From the last in line on, as many as give the room.
+        // The victims, from the last in line on, until there is enough room.
         let (mut victims, mut gained) = (0, 0);
         for victim in self.running.iter().rev() {
             let passed = patient && !fits && self.slots[seq].rank < self.slots[victim].rank;
@@ -281,8 +284,8 @@ impl Scheduler {
         own + self.promised(seq)
     }
 
-    /// Moves `seq` from the line to the running ones, with what the cache has of it. False, and nothing has happened,
-    /// where the system has no memory for its table.
+    /// Moves `seq` from the waiting line to the running one, with the blocks that the cache has for it. False, with
+    /// nothing changed, if the system has no memory for its block table.
     fn start(&mut self, seq: SeqId, found: &[u32], what: &Found, plan: &mut Plan) -> bool {
         let blocks = self.blocks_for(self.slots[seq].len);
         let Some(lane) = self.lanes.take() else { return false };
@@ -298,7 +301,8 @@ impl Scheduler {
         table.extend_from_slice(found);
         let size = self.config.block_size;
         let mut cached = what.blocks as u32 * size;
-        // Copied even where it must be taken for the copy: what lies in it stays until it is written to.
+        // This is right even if the block taken for the copy is the source itself: its contents stay until they are
+        // overwritten.
         if let Some((part, positions)) = what.part
             && let Some(block) = self.cache.take()
         {
@@ -325,7 +329,7 @@ impl Scheduler {
         true
     }
 
-    /// Others that need what `seq` computes now may wait for it.
+    /// Announces the blocks that `seq` computes now, so that others that need them may wait.
     fn announce(&mut self, seq: SeqId) {
         let slot = &self.slots[seq];
         if !slot.request.reuse.shared || slot.decodes() {

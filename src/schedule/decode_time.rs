@@ -1,25 +1,25 @@
-//! What decode steps took lately, by their rows: few rows cost less, or more, than a formula for all steps says, by what
-//! kernels do with them.
+//! Measured times of recent decode steps, by number of rows. Depending on how kernels handle them, a few rows cost
+//! less or more than a formula for all steps predicts.
 
 use super::Work;
 use super::step_time::StepCost;
 
-/// Up to so many rows each number of them is its own size; above, each power of two.
+/// Up to this many rows, each number of rows is a size of its own. Above it, there is a size for each power of two.
 const EXACT: usize = 16;
-/// Sizes of up to 65,536 rows.
+/// Number of sizes, which cover up to 65,536 rows.
 const SIZES: usize = EXACT + 12;
-/// Weight of the newest step of its size.
+/// Minimum weight of the newest step of a size.
 const NEW: f64 = 1.0 / 16.0;
-/// After so many steps without one of its size, the newest counts for all. It never counts for more than half.
+/// The weight of a step grows by 1/`STALE` with each step since the last one of its size, up to one half.
 const STALE: f64 = 256.0;
-/// Steps of a size from which on it is known.
+/// Number of steps after which a size is known.
 const KNOWN: u32 = 4;
 
-/// Steps of one size: the mean of what they took, and of their work.
+/// Steps of one size: the means of their times and of their work.
 #[derive(Clone, Copy, Default)]
 struct Size {
     steps: u32,
-    /// Of all decode steps, the latest one.
+    /// Number of the latest step of this size, counted over all decode steps.
     seen: u64,
     ns: f64,
     positions: f64,
@@ -62,8 +62,8 @@ impl DecodeTime {
         self.sizes[size(rows)].steps >= KNOWN
     }
 
-    /// Nanoseconds of a step of `work`; `cost` says what it takes more than those that ran. Between two known sizes it is on
-    /// their line. None where nothing is known of so many rows.
+    /// Nanoseconds of a step of `work`. `cost` scales measured times by the difference in work. Between two known
+    /// sizes, the time is interpolated linearly. `None` if nothing is known about this many rows.
     pub fn of(&self, work: Work, cost: &StepCost) -> Option<f64> {
         let at = size(work.rows);
         let known = |at: &usize| self.sizes[*at].steps >= KNOWN;
@@ -79,7 +79,7 @@ impl DecodeTime {
         Some(few + (many - few) * (at - below) as f64 / (above - below) as f64)
     }
 
-    /// What steps of a size take, with `rows` and with the positions and keys of `work`.
+    /// Nanoseconds of steps of size `at`, scaled to `rows` rows and to the positions and keys of `work`.
     fn took(&self, at: usize, work: Work, rows: f64, cost: &StepCost) -> Option<f64> {
         let Size { ns, positions, keys, rows: theirs, .. } = self.sizes[at];
         let before = cost.of(1.0, theirs, positions, keys);

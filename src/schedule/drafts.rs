@@ -1,42 +1,44 @@
-//! How many drafted tokens a step verifies beside the tokens that are known.
+//! Decides how many drafted tokens a step verifies in addition to the known ones.
 
 use super::scheduler::TABLE;
 use super::{Plan, Scheduler, SeqId, Work};
 use crate::base::reserve;
 
-/// Drafted tokens of a sequence in one step.
+/// Maximum number of drafted tokens of a sequence in one step.
 pub const MAX_DRAFT: usize = 15;
 
-/// A draft that is more likely than this to stand is tried now and then, though it does not seem to pay.
+/// A draft that is accepted with a higher probability than this is tried now and then, even if it does not seem to
+/// pay.
 const LIKELY: f32 = 0.3;
-/// Plans of which one does so: of a size that is not known yet, where other drafts run, and where none does.
+/// One in this many plans tries it: for a size that is not known yet, while other drafts run, and while none runs.
 const RETRY: [u64; 3] = [8, 64, 512];
-/// One that is not more likely than this is not run, however cheap rows seem to be.
+/// A draft with no higher probability than this is not run, however cheap rows seem to be.
 const UNLIKELY: f32 = 0.1;
-/// Rows of a pass of the draft model, where there are so many, however long it takes.
+/// Number of rows that a pass of the draft model may always have, however long it takes.
 const LEAST_ROWS: u32 = 64;
-/// What drafts have to gain: less is lost in what the times of steps do not tell.
+/// Factor by which drafts must raise the tokens per time. A smaller gain is lost in costs that the times of steps do
+/// not show.
 const LEAST_GAIN: f64 = 1.06;
 
-/// What a decoding sequence could have verified.
+/// Drafts that a decoding sequence offers for verification.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offer {
-    /// Of its entry in the plan.
+    /// Index of its entry in the plan.
     pub at: usize,
-    /// How likely each drafted token stands, with all before it; descending.
+    /// Probability that each drafted token is accepted along with all before it, in descending order.
     pub stands: [f32; MAX_DRAFT],
-    /// How many of them there may be.
+    /// Maximum number of drafts.
     pub most: u32,
-    /// A model drafts them, each in a pass of its own.
+    /// Whether a model drafts them, each in a pass of its own.
     pub by_model: bool,
-    /// How many there are to be.
+    /// The chosen number of drafts.
     pub depth: u32,
 }
 
 impl Scheduler {
-    /// Gives `offers` their depths, and their rows to `plan`: as many as make the tokens to be expected per time of the step
-    /// the most, within its rows and its time. Their blocks are those that nobody needs now. The order of `offers` decides
-    /// among equals.
+    /// Chooses the depths of `offers` and adds their rows to `plan`. The depths maximize the expected tokens
+    /// per time of the step, within the step's rows and time. Drafts take only blocks that are not needed
+    /// now. Among equals, the first offer wins.
     pub fn draft(&mut self, plan: &mut Plan, offers: &mut [Offer]) {
         let logits: u32 = plan.entries.iter().map(|entry| entry.logits).sum();
         let rows = u64::from(self.config.max_batch_tokens).saturating_sub(plan.work.rows);
@@ -57,7 +59,7 @@ impl Scheduler {
         }
     }
 
-    /// Rows for all `offers` together, at most `rows`.
+    /// Number of draft rows for all `offers` together, at most `rows`.
     fn best_depth(&mut self, plan: &Plan, offers: &mut [Offer], rows: u64) -> u64 {
         if self.draft_always {
             return all(offers, rows);
@@ -84,9 +86,9 @@ impl Scheduler {
             }
             tokens += f64::from(stands);
             likely = if stands > LIKELY { depth } else { likely };
-            // What a size costs that there was never is best found by trying it.
+            // The cost of a size that never ran is best found by trying it.
             let unknown = if stands > LIKELY { alone } else { self.step_time.predict(work) };
-            // No step takes less for more rows, whatever the machine did meanwhile.
+            // More rows never make a step faster, whatever else the machine did during the measurement.
             let step = self.step_time.measured(work).unwrap_or(unknown).max(alone);
             let gain = tokens / (step + drafting);
             if gain > best {
@@ -94,7 +96,7 @@ impl Scheduler {
             }
         }
         if best_depth < likely {
-            // What steps of the next size cost may have changed, or was measured badly.
+            // The cost of the next size may have changed, or was measured badly.
             let rows = plan.work.rows + best_depth;
             let next = likely.min((rows + 1).next_power_of_two() - plan.work.rows);
             let retry = if self.step_time.knows(plan.work.rows + next) {
@@ -110,25 +112,26 @@ impl Scheduler {
         best_depth
     }
 
-    /// What these passes of the draft model take.
+    /// Predicted nanoseconds of these passes of the draft model.
     fn drafting_ns(&self, passes: &[Work]) -> f64 {
         let ns =
             |work: &Work| self.draft_time.measured(*work).unwrap_or_else(|| self.draft_time.predict(*work));
         passes.iter().take_while(|pass| pass.rows > 0).map(ns).sum()
     }
 
-    /// Rows that a pass of the draft model may have beside the step of `plan`, where sequences have prompts to catch up with.
+    /// Number of rows that a pass of the draft model may have in addition to the step of `plan`, if sequences
+    /// have prompts to catch up with.
     pub fn draft_rows(&self, plan: &Plan) -> u32 {
         let ns = self.prompts_ns(self.step_time.predict(plan.work));
         self.draft_time.rows_within(0, ns).max(LEAST_ROWS).min(self.config.max_batch_tokens)
     }
 
-    /// Learns that a pass of the draft model took `ns`; `decodes`: all of its rows gave logits.
+    /// Learns that a pass of the draft model took `ns`. `decodes`: all of its rows gave logits.
     pub fn drafted(&mut self, work: Work, decodes: bool, ns: u64) {
         self.draft_time.observe_step(work, decodes, ns);
     }
 
-    /// Blocks for the positions below `to`, where others have enough for their next ones.
+    /// Takes blocks for the positions below `to`, but only while the others have enough for their next positions.
     fn hold_spare(&mut self, seq: SeqId, to: u32) -> bool {
         let slot = &self.slots[seq];
         let (blocks, lane) = (self.blocks_for(to), slot.lane);
@@ -147,7 +150,7 @@ impl Scheduler {
     }
 }
 
-/// Rows for all that may stand.
+/// Number of rows of all drafts that are likely enough to run.
 fn all(offers: &mut [Offer], rows: u64) -> u64 {
     let mut depth = 0;
     while depth < rows
@@ -159,7 +162,7 @@ fn all(offers: &mut [Offer], rows: u64) -> u64 {
     depth
 }
 
-/// The offer whose next token is the likeliest.
+/// The offer whose next draft has the highest probability.
 fn likeliest(offers: &mut [Offer]) -> Option<&mut Offer> {
     let chance = |offer: &Offer| offer.stands[offer.depth as usize];
     let open = offers.iter_mut().filter(|offer| offer.depth < offer.most && chance(offer) > UNLIKELY);

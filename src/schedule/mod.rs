@@ -1,14 +1,14 @@
-//! The pure scheduler: state to plan. No threads, no tensors, no clock but the one passed in.
+//! The pure scheduler: from state to plan, without threads, tensors or any clock but the time passed in.
 //!
-//! A sequence waits, is admitted, runs the rows of its known tokens in chunks, then decodes one row a step:
-//! `submit → Waiting → (plan admits) → Running → cancel`. It takes KV blocks as its rows need them. Where none is left,
-//! the running sequence that is last in line is preempted: it gives its blocks back, waits again, and computes later what
-//! the cache does not have of it any more. So the sequence that is first in line always runs to its end.
+//! A sequence waits, is admitted, runs the rows of its known tokens in chunks, then decodes one row per step:
+//! `submit → Waiting → (plan admits) → Running → cancel`. It takes KV blocks as its rows need them. If none is left, the
+//! running sequence that is last in line is preempted: it gives its blocks back, waits again, and later computes what the
+//! cache no longer has of it. So the sequence that is first in line always runs to its end.
 //!
-//! - `order`: who comes first. `admit`: who runs. `prompts`: whose rows a step has. `drafts`: what it verifies beside
-//!   them. `step_time`: what a step takes.
-//! - Waiting sequences are admitted in their order; one that fits may pass another that does not. That one takes the room
-//!   back by preemption, once it has waited for `PATIENCE_NS`, or at once from a lower priority.
+//! - `order` decides who comes first, `admit` who runs, `prompts` which prompt rows a step has, and `drafts` which drafts
+//!   it verifies. `step_time` predicts how long a step takes.
+//! - Waiting sequences are admitted in order, but one that fits may pass another that does not. The other one takes the
+//!   room back by preemption once it has waited for `PATIENCE_NS`, or at once from a lower priority.
 
 mod admit;
 mod decode_time;
@@ -31,41 +31,41 @@ use slots::Slots;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulerConfig {
-    /// Sequences running at a time; at least 1.
+    /// Maximum number of running sequences; at least 1.
     pub max_batch_size: u32,
-    /// Rows in a step; at least max_batch_size, so that every decode row always fits.
+    /// Maximum number of rows in a step; at least max_batch_size, so that all decode rows always fit.
     pub max_batch_tokens: u32,
-    /// Rows of a step that yield logits; at least max_batch_size.
+    /// Maximum number of rows of a step that give logits; at least max_batch_size.
     pub max_logits_rows: u32,
-    /// Target upper bound of a step that carries decode rows; at least 1.
+    /// Target upper bound for the time of a step with decode rows; at least 1.
     pub max_step_ns: u64,
-    /// Target upper bound of the time between two tokens: no more sequences run than it allows; 0: as many as fit.
+    /// Target upper bound for the time between two tokens, which limits the number of running sequences. 0: no limit.
     pub target_itl_ns: u64,
     /// Positions per KV block; at least 1.
     pub block_size: u32,
-    /// KV blocks in all; at least 1.
+    /// Total number of KV blocks; at least 1.
     pub blocks: u32,
-    /// How long an idle engine's first step is held open for company.
+    /// How long the first step of an idle engine waits for more requests.
     pub max_wait_ns: u64,
-    /// How much later than one of the lowest priority a sequence of the highest may arrive and still come first.
+    /// How much later than a sequence of the lowest priority one of the highest may arrive and still come first.
     pub ageing_ns: u64,
 }
 
-/// How long a sequence is passed by others before it may preempt those behind it.
+/// How long other sequences may pass a sequence before it may preempt those after it.
 pub const PATIENCE_NS: u64 = 1_000_000_000;
 
-/// A dense slot index that the engine gives; free for reuse after `cancel`.
+/// A dense slot index that the engine assigns; free for reuse after `cancel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeqId(pub u32);
 
-/// What of a sequence may come from the cache and go there.
+/// How a sequence may use the prefix cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reuse {
-    /// The most positions that need not be computed: rows whose results somebody wants must be.
+    /// Maximum number of positions that may come from the cache. Rows whose results are wanted must be computed.
     pub limit: u32,
-    /// False: it neither finds nor leaves anything.
+    /// False: the sequence neither finds nor leaves anything.
     pub shared: bool,
-    /// Sequences with different ones share nothing.
+    /// Sequences with different salts share nothing.
     pub salt: u64,
 }
 
@@ -75,7 +75,7 @@ impl Default for Reuse {
     }
 }
 
-/// What the scheduler has to know of a sequence.
+/// The scheduler's view of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// At least 1.
@@ -85,16 +85,16 @@ pub struct Request {
     /// 255 is the most urgent.
     pub priority: u8,
     pub arrived_ns: u64,
-    /// It is given up while it waits, once its first token is not to be expected by then; 0: never.
+    /// The waiting sequence is given up once its first token can no longer be expected by this time; 0: never.
     pub first_by_ns: u64,
     pub reuse: Reuse,
-    /// The prompt's rows from this position on yield logits; None: the last one alone.
+    /// The prompt's rows from this position on give logits. `None`: only the last row does.
     pub logits_from: Option<u32>,
 }
 
-/// Who knows the sequences' tokens.
+/// Access to the tokens of sequences.
 pub trait Tokens {
-    /// The token at a position of the prompt or of what was sampled.
+    /// The token at a position of the prompt or of the output.
     fn token(&self, seq: SeqId, position: u32) -> u32;
 }
 
@@ -104,36 +104,38 @@ pub struct PlanEntry {
     pub seq: SeqId,
     pub start: u32,
     pub rows: u32,
-    /// So many of its last rows yield logits; at least one where a token is sampled.
+    /// Number of rows at the end that give logits; at least one if a token is sampled.
     pub logits: u32,
-    /// A token is sampled from the last row; where there are drafts, from the row before them and, as long as what is
-    /// sampled is what was drafted, from each of theirs.
+    /// Whether a token is sampled from the last row. With drafts, a token is sampled from the row before them and
+    /// then from each of theirs, as long as the sampled tokens are the drafted ones.
     pub sample: bool,
-    /// Its first row is of the token sampled last; the others are of drafts.
+    /// Whether its first row is of the token sampled last. The other rows are of drafts then.
     pub decode: bool,
-    /// So many of its last rows are of drafted tokens.
+    /// Number of rows at the end that are of drafted tokens.
     pub drafts: u32,
-    /// Of these, the first that were what was sampled. Whoever samples says so, before `commit`.
+    /// Number of leading drafts that were equal to the sampled tokens. The sampler sets it before `commit`.
     pub accepted: u32,
+    /// Whether its token could not be sampled in this step. It must leave the plan before `commit`.
+    pub late: bool,
 }
 
 /// A sequence that begins to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     pub seq: SeqId,
-    /// Positions that the cache had.
+    /// Number of positions that the cache had.
     pub cached: u32,
-    /// It ran before and was preempted or paused.
+    /// Whether it ran before, and was preempted or paused.
     pub resumed: bool,
 }
 
-/// What kept a step from carrying more.
+/// Reason why a step carries no more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HeldBack {
-    /// The batch is full, and nobody waits.
+    /// The batch is full, and no sequence waits.
     #[default]
     Nothing,
-    /// The batch has room, and nobody waits.
+    /// The batch has room, and no sequence waits.
     Queue,
     /// Sequences wait: `max_batch_size` of them run.
     Slots,
@@ -148,17 +150,27 @@ pub enum HeldBack {
 }
 
 impl PlanEntry {
-    /// Of the token sampled last, whose position is `start`.
+    /// The entry of the token sampled last, whose position is `start`.
     pub fn decode(seq: SeqId, start: u32) -> Self {
-        Self { seq, start, rows: 1, logits: 1, sample: true, decode: true, drafts: 0, accepted: 0 }
+        Self {
+            seq,
+            start,
+            rows: 1,
+            logits: 1,
+            sample: true,
+            decode: true,
+            drafts: 0,
+            accepted: 0,
+            late: false,
+        }
     }
 
-    /// Rows of tokens that are known.
+    /// Number of rows of known tokens.
     pub fn known(&self) -> u32 {
         self.rows - self.drafts
     }
 
-    /// Rows whose positions stay computed.
+    /// Number of rows whose positions stay computed.
     pub fn kept(&self) -> u32 {
         self.known() + self.accepted
     }
@@ -176,20 +188,21 @@ impl HeldBack {
     ];
 }
 
-/// A step: decode rows first, then prompt chunks. Reused from step to step.
+/// A step: decode rows first, then prompt chunks. The memory is reused from step to step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     pub entries: Vec<PlanEntry>,
-    /// Sequences that left the queue with this plan, in their order.
+    /// Sequences that left the queue with this plan, in order.
     pub admitted: Vec<Admission>,
-    /// Blocks to copy, in this order, from and to, before anything else and whether or not the step is run.
+    /// Blocks to copy, as (from, to), in this order. They are copied before anything else, even if the step does not
+    /// run.
     pub copies: Vec<(u32, u32)>,
-    /// Will miss `first_by_ns`; they stay where they are until `cancel`.
+    /// Sequences that will miss `first_by_ns`. They stay in the queue until `cancel`.
     pub late: Vec<SeqId>,
-    /// The system has no memory for its block table; it stays where it is.
+    /// Sequence for whose block table the system has no memory. It stays in the queue.
     pub refused: Option<SeqId>,
     pub work: Work,
-    /// Entries that decode, each with one row and its drafts.
+    /// Number of entries that decode, each with one row and its drafts.
     pub decode_rows: u32,
     pub held_back: HeldBack,
 }
@@ -214,7 +227,7 @@ impl Plan {
         self.entries.push(entry);
     }
 
-    /// Leaves all but the first `drafts` of an entry's drafts out.
+    /// Removes all but the first `drafts` drafts of an entry.
     pub fn cut_drafts(&mut self, at: usize, drafts: u32) {
         let entry = &mut self.entries[at];
         let less = entry.drafts - drafts;
@@ -223,7 +236,7 @@ impl Plan {
         self.work.add(Work::span(entry.start, entry.rows));
     }
 
-    /// Leaves the rows out that are not to run.
+    /// Removes the entries that `keep` rejects.
     pub fn retain(&mut self, mut keep: impl FnMut(&PlanEntry) -> bool) {
         let (work, decode_rows) = (&mut self.work, &mut self.decode_rows);
         self.entries.retain(|entry| {
@@ -236,7 +249,7 @@ impl Plan {
         });
     }
 
-    /// Takes the rows of a sequence out again that lost its blocks.
+    /// Removes the rows of a sequence that lost its blocks.
     fn drop_seq(&mut self, seq: SeqId) {
         self.retain(|entry| entry.seq != seq);
     }
@@ -247,18 +260,18 @@ pub struct Counts {
     pub waiting: usize,
     pub paused: usize,
     pub running: usize,
-    /// Held by running sequences and by sessions.
+    /// Blocks held by running sequences and by sessions.
     pub blocks_used: usize,
-    /// Held by nobody, with contents that a later sequence may take.
+    /// Blocks without holders whose contents a later sequence may reuse.
     pub blocks_cached: usize,
     pub blocks_total: usize,
 }
 
-/// What happened since the scheduler was made.
+/// Counts of events since the scheduler was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
     pub preemptions: u64,
-    /// Preempted for a sequence of higher priority, or for one that was passed too long.
+    /// Preemptions for a sequence of higher priority, or for one that was passed too long.
     pub preempted_for_others: u64,
     pub pauses: u64,
     pub resumed: u64,
@@ -266,19 +279,19 @@ pub struct Events {
     pub cached_positions: u64,
     /// Positions of all first admissions.
     pub prompt_positions: u64,
-    /// Rows that were computed again after a preemption or pause.
+    /// Rows that were computed again after a preemption or a pause.
     pub recomputed_rows: u64,
-    /// Blocks copied because a sequence went on within them.
+    /// Blocks copied because a sequence continued within them.
     pub copies: u64,
-    /// Waited for a prefix that another sequence was computing.
+    /// Admissions put off for a prefix that another sequence was computing.
     pub followed: u64,
-    /// Admitted before one that came earlier and did not fit.
+    /// Admissions before an earlier sequence that did not fit.
     pub passed: u64,
-    /// Sessions that gave way, to newer ones or to a sequence that runs alone.
+    /// Sessions dropped for newer ones, or for a sequence that runs alone.
     pub dropped_sessions: u64,
 }
 
-/// All of these at one time.
+/// All counts at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     pub counts: Counts,

@@ -1,28 +1,28 @@
-//! Who comes first: ranks, and the sequences in their order.
+//! The order of sequences: ranks, and lines sorted by rank.
 
 use super::{SeqId, Slots};
 use crate::base::{Result, reserved};
 use std::collections::VecDeque;
 
-/// A sequence's place in line, the lowest first. It never changes, so that what waits long enough comes first of all:
-/// each level of priority is worth a fixed time of waiting.
+/// A sequence's place in line; the lowest rank comes first. It never changes, so a sequence that waits long enough
+/// comes first of all: each level of priority is worth a fixed waiting time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
-    /// When a sequence of the highest priority would have had to arrive to be as far in front.
+    /// The arrival time that gives a sequence of the highest priority this place.
     at: u64,
-    /// In order of arrival.
+    /// Order of arrival.
     pub ticket: u64,
 }
 
 impl Rank {
-    /// `ageing_ns` is what the highest priority is worth against the lowest.
+    /// Rank of a sequence. `ageing_ns` is the waiting time that the highest priority is worth against the lowest.
     pub fn new(arrived_ns: u64, priority: u8, ageing_ns: u64, ticket: u64) -> Self {
         let behind = u64::from(u8::MAX - priority) * (ageing_ns / u64::from(u8::MAX));
         Self { at: arrived_ns.saturating_add(behind), ticket }
     }
 }
 
-/// Sequences by rank. Insertion at either end costs little.
+/// Sequences sorted by rank. Insertion at either end is cheap.
 #[derive(Default)]
 pub(super) struct Line(VecDeque<SeqId>);
 

@@ -1,35 +1,36 @@
-//! Whose prompt rows a step carries: what decode rows leave of rows and time, shared among the prompts.
+//! Divides the rows and time that decode rows leave in a step among the prompts.
 
 use super::{HeldBack, Plan, PlanEntry, Scheduler, SeqId, State, Tokens, Work};
 use std::cmp::Reverse;
 
-/// What a step of prompts alone may take: who comes next waits for its end.
+/// Maximum time of a step of prompts alone: the next request to arrive waits for its end.
 const PROMPT_STEP_NS: f64 = 1e9;
-/// Where several prompts of like lengths run: the first one that is done slows the others down to what the target for
-/// steps leaves beside its tokens, so a burst is served best in few steps.
+/// The same for several prompts of similar lengths. Once the first of them decodes, the others get only the time that
+/// the target for steps leaves, so few long steps serve such a burst best.
 const BURST_STEP_NS: f64 = 4e9;
-/// Lengths are alike where the longest is at most so many times the shortest.
+/// Lengths are similar if the longest is at most this many times the shortest.
 const ALIKE: u32 = 4;
-/// Its rows all the same: fewer would use weights badly that are read once for all rows.
+/// Minimum rows of such a step: weights are read once for all rows, so fewer rows would use them badly.
 const LEAST_PROMPT_ROWS: u32 = 64;
-/// Of the target for a step: the rest is left for what the prediction doesn't know.
+/// Part of a step's target time that is planned. The rest absorbs prediction errors.
 const OF_TARGET: f64 = 0.875;
-/// Prompts' part beside decode rows, in times of what those take: never less, whatever the target is.
+/// Minimum time of prompts in a step with decode rows, as a multiple of the decode rows' time, whatever the
+/// target is.
 const FLOOR: f64 = 0.75;
-/// Steps over which their usual part is learned.
+/// Number of steps over which the usual share of prompts is learned.
 const USUAL_STEPS: f64 = 64.0;
-/// One part in so many of the prompts' rows and time is for the prompt that is first in line; the others are for the
-/// shortest, so that a short prompt need not wait for the end of a long one.
+/// The prompt that is first in line gets one part in this many of the prompts' rows and time. The rest goes to the
+/// shortest prompts, so that a short prompt need not wait for the end of a long one.
 const FIRST: u32 = 4;
 
-/// What is left of a step for prompts.
+/// The part of a step that is left for prompts.
 #[derive(Clone, Copy)]
 struct Room {
     rows: u32,
     ns: f64,
-    /// Rows that time does not bound.
+    /// Rows that run even if there is no time for them.
     least: u32,
-    /// Rows that may yield logits besides each sequence's last.
+    /// Rows that may give logits, besides the last row of each sequence.
     logits: u32,
 }
 
@@ -53,7 +54,7 @@ impl Scheduler {
         }
     }
 
-    /// Room for prompts beside the decode rows of `plan`.
+    /// The rows and time left for prompts next to the decode rows of `plan`.
     fn room(&self, plan: &Plan, prompts: &[(SeqId, u32)]) -> Room {
         let rows = u64::from(self.config.max_batch_tokens).saturating_sub(plan.work.rows) as u32;
         let logits = self.config.max_logits_rows.saturating_sub(plan.decode_rows + prompts.len() as u32);
@@ -68,7 +69,7 @@ impl Scheduler {
         Room { rows, ns: self.prompts_ns(self.step_time.predict(plan.work)), least: 1, logits }
     }
 
-    /// What prompts, or drafts, may add to a step whose decode rows take `decode` ns.
+    /// Nanoseconds that prompts, or drafts, may add to a step whose decode rows take `decode` ns.
     pub(super) fn prompts_ns(&self, decode: f64) -> f64 {
         let target = match self.config.target_itl_ns {
             0 => self.config.max_step_ns,
@@ -77,7 +78,8 @@ impl Scheduler {
         (target as f64 * OF_TARGET - decode).max(FLOOR * decode)
     }
 
-    /// The time to the first token of a waiting sequence if it were admitted now, with `cached` positions in the cache.
+    /// Predicted nanoseconds to the first token of a waiting sequence if it were admitted now, with `cached`
+    /// positions in the cache.
     pub(super) fn first_token_ns(&self, seq: SeqId, cached: u32) -> f64 {
         let own = &self.slots[seq];
         let rows = own.len - cached;
@@ -99,14 +101,14 @@ impl Scheduler {
         prompts + steps * decode
     }
 
-    /// Divides the room among the prompts, the first of which is first in line.
+    /// Divides the room among the prompts. The first of them is first in line.
     fn share(&self, plan: &mut Plan, chunks: &mut [(SeqId, u32)]) {
         let mut room = self.room(plan, chunks);
         let first = chunks[0].0;
         let part = Room { rows: room.rows.div_ceil(FIRST), ns: room.ns / f64::from(FIRST), least: 1, ..room };
         chunks[0].1 = self.rows_in(first, 0, part);
         self.spend(first, 0, chunks[0].1, &mut room);
-        // Their order in the plan does not matter to results.
+        // The order of prompts in the plan does not affect results.
         chunks.sort_unstable_by_key(|&(seq, _)| {
             let slot = &self.slots[seq];
             (Reverse(slot.request.priority), slot.missing(), slot.rank)
@@ -121,7 +123,7 @@ impl Scheduler {
         }
     }
 
-    /// Rows of `seq` behind the `given` ones that fit.
+    /// Number of rows of `seq` that fit, after the `given` ones.
     fn rows_in(&self, seq: SeqId, given: u32, room: Room) -> u32 {
         let slot = &self.slots[seq];
         let ns = room.ns + self.step_time.extra(Work::span(slot.computed, given));
@@ -139,7 +141,7 @@ impl Scheduler {
     }
 
     fn plan_chunk(&mut self, seq: SeqId, rows: u32, plan: &mut Plan, tokens: &dyn Tokens, now: u64) {
-        // Preempted meanwhile, for another prompt's blocks.
+        // May have been preempted meanwhile, for another prompt's blocks.
         let runs = self.state(seq) == State::Running;
         let start = self.slots[seq].computed;
         if rows == 0 || !runs || !self.hold(seq, start + rows, plan, tokens, now) {
@@ -148,6 +150,16 @@ impl Scheduler {
         let slot = &self.slots[seq];
         let (sample, decode) = (rows == slot.missing(), slot.decodes());
         let logits = rows.saturating_sub(slot.rows_without_logits(0)).max(sample.into());
-        plan.push(PlanEntry { seq, start, rows, logits, sample, decode, drafts: 0, accepted: 0 });
+        plan.push(PlanEntry {
+            seq,
+            start,
+            rows,
+            logits,
+            sample,
+            decode,
+            drafts: 0,
+            accepted: 0,
+            late: false,
+        });
     }
 }

@@ -1,4 +1,4 @@
-//! The scheduler's state, and what changes it from outside.
+//! The scheduler's state, and the operations that change it from outside.
 
 use super::order::Line;
 use super::sessions::Sessions;
@@ -18,29 +18,30 @@ pub struct Scheduler {
     pub(super) waiting: Line,
     pub(super) running: Line,
     paused: usize,
-    /// Who computes the block with this key now.
+    /// The sequence that computes the block with this key now.
     pub(super) pending: HashMap<u64, SeqId>,
     pub(super) sessions: Sessions,
     pub(super) step_time: StepTime,
-    /// Of the passes of a draft model.
+    /// Times of the passes of a draft model.
     pub(super) draft_time: StepTime,
-    /// What prompts add to a step with decode rows, in times of what those take, up to their floor; as steps were lately.
+    /// Recent mean time that prompts add to a step with decode rows, as a multiple of the decode rows' time,
+    /// at most `FLOOR`.
     pub(super) usual_prompts: f64,
     pub(super) events: Events,
-    /// The step after an idle time is held until then for company.
+    /// After an idle time, the first step waits until then for more requests.
     hold_until: u64,
     tickets: u64,
-    /// Plans made.
+    /// Number of plans made.
     pub(super) plans: u64,
-    /// Plans that were made when a sequence gave back its blocks last.
+    /// Number of plans made when a sequence last gave its blocks back.
     pub(super) freed: u64,
-    /// Blocks that the cache has of a waiting sequence; kept for its memory.
+    /// Blocks that the cache has of a waiting sequence; kept to reuse the memory.
     pub(super) found: Vec<u32>,
-    /// Prompts of a step, and their rows; kept for its memory.
+    /// Prompts of a step and their rows; kept to reuse the memory.
     pub(super) chunks: Vec<(SeqId, u32)>,
-    /// Plans that left drafts out that were likely to stand.
+    /// Number of plans that left out drafts that were likely to be accepted.
     pub(super) declined: u64,
-    /// Drafts run whatever they seem to cost.
+    /// Whether drafts run regardless of their cost.
     pub draft_always: bool,
 }
 
@@ -96,7 +97,7 @@ impl Scheduler {
         blocks_for(u64::from(positions), self.config.block_size) as usize
     }
 
-    /// Puts a request in line. `TooLong` where it can never run; `Internal` where the slot is taken.
+    /// Queues a request. `TooLong` if it can never run; `Internal` if the slot is taken.
     pub fn submit(&mut self, seq: SeqId, request: Request, tokens: &dyn Tokens) -> Result<()> {
         let (prompt, new) = (u64::from(request.prompt_len), u64::from(request.max_new));
         let blocks = blocks_for((prompt + new).saturating_sub(1), self.config.block_size);
@@ -127,7 +128,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Keys of the known tokens, the last part of a block's included.
+    /// Computes the keys of the known tokens, including the last block's if it is not full.
     pub(super) fn make_keys(&mut self, seq: SeqId, tokens: &dyn Tokens) -> Result<()> {
         let (size, slot) = (self.config.block_size, &mut self.slots[seq]);
         if !slot.request.reuse.shared {
@@ -142,8 +143,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Takes a sequence out, whatever its state, which it returns. What it computed stays in the cache. Between steps
-    /// only: a forward pass that is running may still write to its blocks.
+    /// Removes a sequence in any state, and returns the state. Its computed positions stay in the cache. Must
+    /// be called between steps: a running forward pass may still write to its blocks.
     pub fn cancel(&mut self, seq: SeqId, tokens: &dyn Tokens) -> State {
         let state = self.state(seq);
         self.take_out(seq, tokens);
@@ -153,7 +154,7 @@ impl Scheduler {
         state
     }
 
-    /// Lets a sequence give back its blocks and wait until `resume`. Nothing happens where it does so already.
+    /// Makes a sequence give its blocks back and wait until `resume`. Does nothing if it is paused already.
     pub fn pause(&mut self, seq: SeqId, tokens: &dyn Tokens) {
         if matches!(self.state(seq), State::Waiting | State::Running) {
             self.take_out(seq, tokens);
@@ -163,7 +164,7 @@ impl Scheduler {
         }
     }
 
-    /// Ends a `pause`: the sequence is in line again, where it was.
+    /// Ends a `pause`: the sequence is back in its old place in line.
     pub fn resume(&mut self, seq: SeqId, now: u64) {
         if self.state(seq) == State::Paused {
             self.paused -= 1;
@@ -185,7 +186,8 @@ impl Scheduler {
         self.waiting.insert(&self.slots, seq);
     }
 
-    /// Out of its line, with its blocks given back and nothing computed.
+    /// Removes a sequence from its line. Its blocks are given back, and none of its positions count as
+    /// computed.
     fn take_out(&mut self, seq: SeqId, tokens: &dyn Tokens) {
         match self.state(seq) {
             State::Absent => {}
@@ -204,8 +206,8 @@ impl Scheduler {
         }
     }
 
-    /// When the next step may start: None while there is nothing to do, `now` (or less) for at once, later
-    /// while an idle engine waits for company.
+    /// Time at which the next step may start: `None` if there is nothing to do, at most `now` if it may start at
+    /// once, later if an idle engine waits for more requests.
     pub fn ready_at(&self, now: u64) -> Option<u64> {
         if self.is_idle() {
             return None;
@@ -215,9 +217,9 @@ impl Scheduler {
         Some(if hold { self.hold_until.max(now) } else { now })
     }
 
-    /// Fills `plan` with the next step: admissions, a row of every decoding sequence (invariant 4), and prompt chunks in
-    /// what rows and time leave. Empty only when nothing waits or runs. Without a `commit` the next plan starts from the
-    /// same state, and admitted sequences stay admitted.
+    /// Fills `plan` with the next step: admissions, a row for every decoding sequence (invariant 4), and prompt
+    /// chunks in the remaining rows and time. It is empty only if nothing waits or runs. Without a `commit`, the next
+    /// plan starts from the same state, except that admitted sequences stay admitted.
     pub fn plan(&mut self, plan: &mut Plan, tokens: &dyn Tokens, now: u64) {
         plan.clear();
         self.hold_until = 0;
@@ -237,7 +239,7 @@ impl Scheduler {
             let (start, due) = (slot.computed, slot.decodes() && !slot.is_done());
             if due {
                 if !self.hold(seq, start + 1, plan, tokens, now) {
-                    // It was preempted, and stands no more at `at`.
+                    // It was preempted, so another sequence is at `at` now.
                     continue;
                 }
                 plan.push(PlanEntry::decode(seq, start));
@@ -246,8 +248,8 @@ impl Scheduler {
         }
     }
 
-    /// Blocks for the positions below `to` of a running sequence, by preempting who is last in line where they have run
-    /// out. False where that was `seq` itself, or the system has no memory for its table.
+    /// Takes blocks for the positions below `to` of a running sequence. If there are none left, preempts the last
+    /// sequence in line. False if that was `seq` itself, or if the system has no memory for its block table.
     pub(super) fn hold(
         &mut self,
         seq: SeqId,
@@ -280,9 +282,9 @@ impl Scheduler {
         true
     }
 
-    /// The step ran in `step_ns`: its rows are in the cache, and each entry that samples has given its sequence one more
-    /// token, and another for each draft that was accepted. Rows of the other drafts are worth nothing.
-    /// Right after the forward pass, before any cancel or submit; entries whose rows failed must not be in `plan`.
+    /// Commits a step that took `step_ns`. Its rows are in the cache now. Each entry that samples has given its
+    /// sequence one token, and one more for each accepted draft. Rows of other drafts are discarded. Must be called
+    /// right after the forward pass, before any cancel or submit. Entries whose rows failed must not be in `plan`.
     pub fn commit(&mut self, plan: &Plan, step_ns: u64, tokens: &dyn Tokens) {
         let decodes = plan.decode_rows as usize == plan.entries.len();
         self.step_time.observe_step(plan.work, decodes, step_ns);
@@ -310,7 +312,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts the blocks that became full into the index.
+    /// Adds the blocks that became full to the index.
     fn store_full(&mut self, seq: SeqId, tokens: &dyn Tokens) {
         let size = self.config.block_size;
         let slot = &mut self.slots[seq];
@@ -318,7 +320,7 @@ impl Scheduler {
             return;
         }
         let token = |at| tokens.token(seq, at);
-        // Without memory for the keys, the cache learns nothing.
+        // Without memory for the keys, nothing is added to the cache.
         if slot.extend_keys(slot.computed, size, &token).is_err() {
             return;
         }
@@ -329,7 +331,7 @@ impl Scheduler {
             let key = slot.keys[index];
             let content = fill(&mut content[..size as usize], slot.indexed * size, &token);
             let Some(block) = self.cache.store(table[index], place(slot, table, index), content, key) else {
-                // Another sequence's contents have this key: nothing behind it can be found.
+                // Another sequence's contents have this key, so no later block could be found.
                 return;
             };
             table[index] = block;
@@ -340,7 +342,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts the positions behind the last full block into the index; see `PrefixCache::store_part`.
+    /// Adds the positions after the last full block to the index; see `PrefixCache::store_part`.
     pub(super) fn store_tail(&mut self, seq: SeqId, tokens: &dyn Tokens, twice: bool) {
         let (size, slot) = (self.config.block_size, &self.slots[seq]);
         let full = slot.computed / size;
@@ -355,7 +357,7 @@ impl Scheduler {
         self.cache.store_part(table[full as usize], place, content, twice);
     }
 
-    /// Nobody waits for what `seq` computes any more.
+    /// Withdraws the announcement of the blocks that `seq` computes.
     fn forget_pending(&mut self, seq: SeqId) {
         if self.pending.is_empty() {
             return;
@@ -368,7 +370,7 @@ impl Scheduler {
         }
     }
 
-    /// Block table of a running sequence; empty for others.
+    /// The block table of a running sequence; empty for others.
     pub fn block_table(&self, seq: SeqId) -> &[u32] {
         match self.slots.get(seq) {
             Some(slot) if slot.lane != NONE => self.lanes.table(slot.lane),
@@ -380,7 +382,7 @@ impl Scheduler {
         self.slots.get(seq).map_or(State::Absent, |slot| slot.state)
     }
 
-    /// Positions of `seq` that are in its blocks.
+    /// Number of positions of `seq` that are in its blocks.
     pub fn computed(&self, seq: SeqId) -> Option<u32> {
         self.slots.get(seq).map(|slot| slot.computed)
     }
@@ -390,7 +392,7 @@ impl Scheduler {
         self.slots.get(seq).map_or(0, |slot| slot.preemptions)
     }
 
-    /// Sequences that wait, in their order, and have neither run nor wait for what another one computes here.
+    /// Waiting sequences, in order, that have never run and do not wait for a prefix that another one computes.
     pub fn untouched(&self) -> impl Iterator<Item = SeqId> + '_ {
         let untouched = |slot: &Slot| !slot.admitted && slot.leader.is_none();
         self.waiting.iter().filter(move |&seq| untouched(&self.slots[seq]))
@@ -422,7 +424,7 @@ impl Scheduler {
         Snapshot { counts, events, cache, sessions, session_blocks }
     }
 
-    /// For events of what it has.
+    /// The cache, for its events.
     pub fn cache_mut(&mut self) -> &mut PrefixCache {
         &mut self.cache
     }
@@ -439,8 +441,8 @@ impl Scheduler {
         &self.step_time
     }
 
-    /// Invariant 1, that the index is whole, and that the holders of each block are as many as it counts. O(blocks); for
-    /// tests.
+    /// Checks invariant 1, the integrity of the index, and that each block's reference count equals its number of
+    /// holders. Takes O(blocks); for tests.
     pub fn check(&self) -> Result<()> {
         self.cache.check()?;
         let mut holders = vec![0; self.cache.pool().total()];
@@ -476,7 +478,7 @@ impl Scheduler {
     }
 }
 
-/// Where block `index` of a sequence belongs, all blocks before it being in the index.
+/// Place of block `index` of a sequence in the index. All blocks before it must be in the index.
 fn place(slot: &Slot, table: &[u32], index: usize) -> Place {
     let parent = if index == 0 { NONE } else { table[index - 1] };
     Place { salt: slot.request.reuse.salt, parent, parent_key: slot.key_before(index) }

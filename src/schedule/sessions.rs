@@ -1,20 +1,21 @@
-//! Finished sequences whose blocks are kept by name: for a chat's next turn, or to be saved.
+//! Finished sequences whose blocks are kept under a name: for a chat's next turn, or to be saved.
 //!
-//! A session's blocks are held, so that no eviction takes them. All sessions together hold at most half of the blocks, and
-//! the one that was not used for longest goes first; it goes too where a sequence that runs alone lacks blocks.
+//! The blocks of a session are held, so they cannot be evicted. All sessions together hold at most half of the
+//! blocks; if they need more, the least recently used session is dropped first. Sessions are also dropped if a
+//! sequence that runs alone lacks blocks.
 
 use super::{Scheduler, SeqId, Tokens};
 use crate::base::{Error, Result, Status, reserve, reserved};
 use crate::cache::{BlockTable, NONE, Place, chain};
 use std::collections::HashMap;
 
-/// A prefix that is held.
+/// A prefix whose blocks are held.
 pub struct Session {
     pub tokens: Vec<u32>,
     pub salt: u64,
-    /// Its blocks, in order of position.
+    /// Its blocks, in order of positions.
     pub table: BlockTable,
-    /// The count of uses at its last one.
+    /// Value of `Sessions::uses` when it was last used.
     used: u64,
 }
 
@@ -26,8 +27,8 @@ pub(super) struct Sessions {
 }
 
 impl Scheduler {
-    /// Holds what `seq`, which runs and is about to be cancelled, has in the index, under `name`; what had that name
-    /// before goes. Nothing is held of a sequence that shares nothing.
+    /// Keeps the indexed blocks of `seq` under `name`, in place of any session with that name. The sequence is
+    /// running and about to be cancelled. Does nothing for a sequence that shares nothing.
     pub fn keep_session(&mut self, name: &str, seq: SeqId, tokens: &dyn Tokens) -> Result<()> {
         if self.block_table(seq).is_empty() || !self.slots[seq].request.reuse.shared {
             return Ok(());
@@ -53,7 +54,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A session with room for its blocks, for which there is room by its name too.
+    /// Creates a session with memory for its blocks, and reserves memory for its entry.
     fn new_session(&mut self, name: &str, tokens: Vec<u32>, salt: u64) -> Result<Session> {
         let mut table = BlockTable::new();
         reserve(&mut table, self.blocks_for(tokens.len() as u32), SESSION)?;
@@ -61,7 +62,7 @@ impl Scheduler {
         Ok(Session { tokens, salt, table, used: 0 })
     }
 
-    /// Takes in a session that holds its blocks, in place of what had its name, and of others where it needs their room.
+    /// Adds a session that holds its blocks. Drops the old session with its name, and others if it needs their room.
     fn add_session(&mut self, name: &str, mut session: Session) {
         self.drop_session(name);
         while self.sessions.blocks + session.table.len() > self.session_room() && self.drop_oldest_session() {
@@ -72,8 +73,8 @@ impl Scheduler {
         self.sessions.by_name.insert(name.into(), session);
     }
 
-    /// Makes a session of `tokens`, whose blocks `write` fills one after the other. `MemoryLimit` where sessions, or
-    /// running sequences, leave too few.
+    /// Creates a session of `tokens`. `write` fills its blocks one after the other. `MemoryLimit` if other sessions
+    /// or running sequences leave too few blocks.
     pub fn restore_session(
         &mut self,
         name: &str,
@@ -82,7 +83,7 @@ impl Scheduler {
         write: &mut dyn FnMut(u32) -> Result<()>,
     ) -> Result<()> {
         let (blocks, room) = (self.blocks_for(tokens.len() as u32), self.session_room());
-        // None is dropped in vain.
+        // Drops no session unless that makes enough room.
         let enough = blocks <= room.min(self.cache.pool().available() + self.sessions.blocks);
         while enough && blocks > self.cache.pool().available() && self.drop_oldest_session() {}
         let available = self.cache.pool().available();
@@ -101,7 +102,7 @@ impl Scheduler {
         result
     }
 
-    /// Takes blocks for a session, has them written, and puts them into the index.
+    /// Takes blocks for a session, has them written, and adds them to the index.
     fn fill(&mut self, session: &mut Session, write: &mut dyn FnMut(u32) -> Result<()>) -> Result<()> {
         let Session { tokens, salt, table, .. } = session;
         let (salt, size) = (*salt, self.config.block_size as usize);
@@ -128,19 +129,19 @@ impl Scheduler {
                     table.push(stored);
                     (parent, parent_key) = (stored, key);
                 }
-                // Other contents have this key: what follows is held, and not found.
+                // Other contents have this key: later blocks are held, but cannot be found.
                 None => indexed = false,
             }
         }
         Ok(())
     }
 
-    /// Blocks that sessions may hold.
+    /// Maximum number of blocks that sessions may hold.
     fn session_room(&self) -> usize {
         self.cache.pool().total() / 2
     }
 
-    /// A request uses it: it is not the oldest any more.
+    /// Marks a session as used, so that it is not the oldest.
     pub fn touch_session(&mut self, name: &str) {
         if let Some(session) = self.sessions.by_name.get_mut(name) {
             self.sessions.uses += 1;
@@ -148,7 +149,7 @@ impl Scheduler {
         }
     }
 
-    /// False where there is none of this name.
+    /// False if there is no session with this name.
     pub fn drop_session(&mut self, name: &str) -> bool {
         let Some(mut session) = self.sessions.by_name.remove(name) else { return false };
         self.sessions.blocks -= session.table.len();
@@ -156,7 +157,7 @@ impl Scheduler {
         true
     }
 
-    /// Drops the session that was not used for longest; false where there is none.
+    /// Drops the least recently used session. False if there is none.
     pub(super) fn drop_oldest_session(&mut self) -> bool {
         let oldest = self.sessions.by_name.iter().min_by_key(|(_, session)| session.used);
         let Some(name) = oldest.map(|(name, _)| name.clone()) else { return false };
@@ -172,7 +173,7 @@ impl Scheduler {
         self.sessions.by_name.values().map(|session| &session.table)
     }
 
-    /// Sessions, and blocks that they hold.
+    /// Number of sessions, and of the blocks that they hold.
     pub fn session_counts(&self) -> (usize, usize) {
         (self.sessions.by_name.len(), self.sessions.blocks)
     }

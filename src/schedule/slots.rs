@@ -1,4 +1,4 @@
-//! What the scheduler knows of each sequence, and the block tables of those that run.
+//! The scheduler's records of sequences, and the block tables of running ones.
 
 use super::order::Rank;
 use super::{Request, SeqId};
@@ -6,26 +6,26 @@ use crate::base::{Error, Result, reserve};
 use crate::cache::{self, BlockTable, NONE};
 use std::ops::{Index, IndexMut};
 
-/// Where a sequence is in its life.
+/// State of a sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// There is none.
+    /// There is no such sequence.
     #[default]
     Absent,
-    /// For its first admission, or for another after a preemption.
+    /// Waits for its first admission, or for another one after a preemption.
     Waiting,
-    /// Until its owner lets it go on; it holds no blocks.
+    /// Waits until its owner resumes it, without blocks.
     Paused,
-    /// It has a block table, and rows in the next step or soon.
+    /// Has a block table, and rows in the next step or soon.
     Running,
 }
 
-/// A waiting sequence whose next positions a running one computes at the moment.
+/// A running sequence that computes the next positions of a waiting one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leader {
     pub seq: SeqId,
     pub ticket: u64,
-    /// Positions that both have in common.
+    /// Number of positions that both have in common.
     pub until: u32,
 }
 
@@ -34,72 +34,73 @@ pub(super) struct Slot {
     pub state: State,
     pub request: Request,
     pub rank: Rank,
-    /// Tokens that are known: the prompt and what was sampled.
+    /// Number of known tokens: the prompt and the sampled ones.
     pub len: u32,
-    /// Positions whose K and V are in the cache.
+    /// Number of positions whose K and V are in the cache.
     pub computed: u32,
-    /// The most that `computed` ever was: what lies below is computed anew after a preemption.
+    /// Maximum that `computed` ever was. Positions below it are computed again after a preemption.
     pub peak: u32,
-    /// Its block table, while it runs.
+    /// Lane of its block table, while it runs.
     pub lane: u32,
-    /// Leading blocks of the table that are in the index.
+    /// Number of leading blocks of the table that are in the index.
     pub indexed: u32,
     /// Keys of the full blocks of its known tokens, as far as they were needed.
     pub keys: Vec<u64>,
-    /// Of the last block of the known tokens where it is not full.
+    /// Key of the last block of the known tokens if it is not full.
     pub tail_key: u64,
-    /// It ran before.
+    /// Whether it ran before.
     pub admitted: bool,
     pub preemptions: u32,
-    /// Since when it waits.
+    /// When it began to wait.
     pub since: u64,
-    /// Blocks that it lacked room for when it was tried last, and the plan that tries again whatever there is.
+    /// Blocks that it needed when it was last tried, and the plan at which it is tried again even without them.
     pub need: usize,
     pub retry: u64,
     pub leader: Option<Leader>,
 }
 
 impl Slot {
-    /// Positions that it computes at most. The last token sampled is never run through the model, so it needs none.
+    /// Maximum number of positions that it computes. The last sampled token is never run through the model, so it
+    /// needs no position.
     pub fn bound(&self) -> u32 {
         self.request.prompt_len + self.request.max_new - 1
     }
 
-    /// Its next row is of the token sampled last.
+    /// Whether its next row is of the token sampled last.
     pub fn decodes(&self) -> bool {
         self.len > self.request.prompt_len && self.computed + 1 == self.len
     }
 
-    /// Rows that it needs before its next token.
+    /// Number of rows that it needs before its next token.
     pub fn missing(&self) -> u32 {
         self.len - self.computed
     }
 
-    /// Rows behind the `given` next ones that come before one that has to yield logits. What is computed anew has yielded
-    /// them.
+    /// Number of rows, after the next `given` ones, before the first row that must give logits. Rows that are
+    /// computed again have given theirs already.
     pub fn rows_without_logits(&self, given: u32) -> u32 {
         let from = self.request.logits_from.map(|from| from.max(self.peak));
         let from = from.filter(|from| *from < self.request.prompt_len);
         from.map_or(u32::MAX, |from| from.saturating_sub(self.computed + given))
     }
 
-    /// All its tokens were sampled, and its owner owes a `cancel`.
+    /// Whether all its tokens were sampled, so that its owner owes a `cancel`.
     pub fn is_done(&self) -> bool {
         self.computed >= self.bound()
     }
 
-    /// The most positions that it takes from the cache. The last row is computed in any case: the next token is sampled
-    /// from its logits.
+    /// Maximum number of positions that it takes from the cache. The last row is always computed, because the next
+    /// token is sampled from its logits.
     pub fn reusable(&self) -> u32 {
         self.request.reuse.limit.min(self.len - 1)
     }
 
-    /// The key up to block `index` (not included).
+    /// The key of the blocks before block `index`.
     pub fn key_before(&self, index: usize) -> u64 {
         if index == 0 { self.request.reuse.salt } else { self.keys[index - 1] }
     }
 
-    /// Keys of the known tokens' blocks; positions up to `to`.
+    /// Computes the keys of full blocks for positions up to `to`.
     pub fn extend_keys(&mut self, to: u32, block_size: u32, token: &dyn Fn(u32) -> u32) -> Result<()> {
         let mut tokens = [0; cache::MAX_BLOCK_SIZE];
         let size = block_size as usize;
@@ -115,30 +116,34 @@ impl Slot {
     }
 }
 
-/// The tokens from position `first` on.
+/// Fills `tokens` with those from position `first` on.
 pub(super) fn fill<'a>(tokens: &'a mut [u32], first: u32, token: &dyn Fn(u32) -> u32) -> &'a [u32] {
     tokens.iter_mut().zip(first..).for_each(|(to, at)| *to = token(at));
     tokens
 }
 
-/// Slots by id, growing to the highest id seen.
+/// Slots by id; grows to the highest id seen.
 #[derive(Default)]
 pub(super) struct Slots(Vec<Slot>);
 
-/// Keys that an empty slot may keep the memory of.
+/// Maximum number of keys whose memory an empty slot keeps.
 const KEPT_KEYS: usize = 16;
 
 impl Slots {
     pub fn get(&self, seq: SeqId) -> Option<&Slot> {
+        #[cfg(test)]
+        lookups::add();
         self.0.get(seq.0 as usize).filter(|slot| slot.state != State::Absent)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (SeqId, &Slot)> {
+        #[cfg(test)]
+        self.0.iter().for_each(|_| lookups::add());
         let slots = self.0.iter().enumerate().map(|(i, slot)| (SeqId(i as u32), slot));
         slots.filter(|(_, slot)| slot.state != State::Absent)
     }
 
-    /// A new sequence in an empty slot.
+    /// Puts a new sequence into an empty slot.
     pub fn open(&mut self, seq: SeqId, request: Request, rank: Rank) -> Result<()> {
         let index = seq.0 as usize;
         if index >= self.0.len() {
@@ -175,21 +180,25 @@ impl Slots {
 impl Index<SeqId> for Slots {
     type Output = Slot;
     fn index(&self, seq: SeqId) -> &Slot {
+        #[cfg(test)]
+        lookups::add();
         &self.0[seq.0 as usize]
     }
 }
 
 impl IndexMut<SeqId> for Slots {
     fn index_mut(&mut self, seq: SeqId) -> &mut Slot {
+        #[cfg(test)]
+        lookups::add();
         &mut self.0[seq.0 as usize]
     }
 }
 
-/// Block tables of running sequences, kept for the next one so that admission rarely allocates.
+/// Block tables of running sequences. They are reused, so that admission rarely allocates.
 pub(super) struct Lanes {
     tables: Vec<BlockTable>,
     free: Vec<u32>,
-    /// Capacity that an idle table may keep, in blocks: bounds all tables by a few bytes per block.
+    /// Capacity in blocks that an idle table may keep. It bounds all tables to a few bytes per block.
     keep: usize,
 }
 
@@ -206,12 +215,12 @@ impl Lanes {
         Ok(Self { tables, free, keep: (blocks as usize / count).saturating_mul(4).max(64) })
     }
 
-    /// A lane with an empty table.
+    /// Takes a lane with an empty table.
     pub fn take(&mut self) -> Option<u32> {
         self.free.pop()
     }
 
-    /// Gives back a lane whose table is empty again.
+    /// Returns a lane, whose table must be empty again.
     pub fn give_back(&mut self, lane: u32) {
         let table = &mut self.tables[lane as usize];
         debug_assert!(table.is_empty());
@@ -227,5 +236,23 @@ impl Lanes {
 
     pub fn table_mut(&mut self, lane: u32) -> &mut BlockTable {
         &mut self.tables[lane as usize]
+    }
+}
+
+/// Lookups of slots on this thread, a measure of a step's work.
+#[cfg(test)]
+pub(super) mod lookups {
+    use std::cell::Cell;
+
+    thread_local! {
+        static COUNT: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub fn add() {
+        COUNT.set(COUNT.get() + 1);
+    }
+
+    pub fn count() -> u64 {
+        COUNT.get()
     }
 }

@@ -1,10 +1,10 @@
-//! UTF-8 from bytes that arrive in pieces.
+//! Decodes UTF-8 from bytes that arrive in pieces.
 
 use std::str::from_utf8;
 
-/// Turns a stream of token bytes into whole UTF-8, holding an unfinished sequence back. However the bytes
-/// are cut, the text is that of `String::from_utf8_lossy` on all of them: each maximal part of an invalid
-/// sequence becomes one U+FFFD (Unicode 16, section 3.9, "Substitution of Maximal Subparts").
+/// Turns a stream of token bytes into complete UTF-8, holding back an unfinished sequence. However the bytes are
+/// cut, the text equals `String::from_utf8_lossy` of all of them: each maximal part of an invalid sequence becomes
+/// one U+FFFD (Unicode 16, section 3.9, "Substitution of Maximal Subparts").
 #[derive(Default)]
 pub struct Utf8Stream {
     /// The first bytes of a sequence that may still become a character; at most 3.
@@ -13,7 +13,7 @@ pub struct Utf8Stream {
 }
 
 impl Utf8Stream {
-    /// Appends what has become complete to `out`; invalid bytes become U+FFFD.
+    /// Appends the text that has become complete to `out`; invalid bytes become U+FFFD.
     pub fn push(&mut self, bytes: &[u8], out: &mut String) {
         let mut rest = bytes;
         while self.len > 0 {
@@ -27,7 +27,7 @@ impl Utf8Stream {
                     continue;
                 }
                 Err(_) => {
-                    // What was pending can't go on with `byte`, which starts something of its own.
+                    // The pending bytes cannot continue with `byte`, which starts a new sequence.
                     out.push(char::REPLACEMENT_CHARACTER);
                     self.len = 0;
                     continue;
@@ -81,7 +81,7 @@ mod tests {
         out
     }
 
-    /// Bytes that begin, go on and end sequences far more often than chance would.
+    /// Bytes that begin, continue and end sequences far more often than random ones.
     fn tricky_byte() -> impl Strategy<Value = u8> {
         prop_oneof![
             any::<u8>(),

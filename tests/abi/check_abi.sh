@@ -1,6 +1,6 @@
 #!/bin/sh
 # check_abi.sh HEADER ACCEPTED WORK: the header against the interface that was accepted last (ACCEPTED/abi.txt and
-# bn_engine.abi, from dump.sh). What breaks programs fails; what is new is listed. `make abi-accept` accepts it.
+# bn_engine.abi, from dump.sh). Changes that break programs fail; additions are listed. `make abi-accept` accepts it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 header=$1

@@ -1,5 +1,5 @@
 #!/bin/sh
-# dump.sh HEADER OUT: writes what the interface is to the folder OUT: abi.txt (every constant, field and declaration, as a C
+# dump.sh HEADER OUT: describes the interface in the folder OUT: abi.txt (every constant, field and declaration, as a C
 # compiler sees them) and, where abidw is installed, bn_engine.abi. Rust's debug information does not describe C's
 # types, so abidw reads a library of stubs that is made from the header.
 set -eu

@@ -1,5 +1,5 @@
 #!/bin/sh
-# seeded.sh WORK: what check_abi.sh must refuse and what it must let pass, tried on a small header.
+# seeded.sh WORK: tests changes that check_abi.sh must refuse or accept, on a small header.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 work=$1

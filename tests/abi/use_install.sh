@@ -44,7 +44,7 @@ if $CC -static "$work/probe.c" -o "$work/probe" 2> /dev/null; then
     "$work/hello-all-static" > /dev/null
     ran "C, everything static"
 else
-    echo "C, everything static: no static libc here, skipped"
+    echo "skipped: C, everything static: no static libc here"
 fi
 $CXX -std=c++17 tests/c/include.cpp -o "$work/hello-cpp" $cflags $libs
 LD_LIBRARY_PATH=$lib "$work/hello-cpp"
@@ -59,5 +59,5 @@ if command -v "$CMAKE" > /dev/null; then
     ! needs "$work/cmake/hello_static" || fail "CMake's static target is not static"
     ran "CMake, shared and static"
 else
-    echo "CMake: not installed, skipped"
+    echo "skipped: CMake is not installed"
 fi

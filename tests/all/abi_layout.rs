@@ -1,20 +1,25 @@
 //! Sizes and offsets of every field, and the values of the constants, as a C compiler sees them in
 //! `include/bn_engine.h`, against Rust's.
 
-use ::bn_engine::ffi::config::bn_engine_config;
+use ::bn_engine::ffi::chat::bn_chat_message;
+use ::bn_engine::ffi::config::*;
 use ::bn_engine::ffi::constraint::*;
 use ::bn_engine::ffi::event::*;
-use ::bn_engine::ffi::exports::chat::*;
+use ::bn_engine::ffi::exports::lifecycle::*;
 use ::bn_engine::ffi::exports::model::*;
+use ::bn_engine::ffi::log::*;
 use ::bn_engine::ffi::model::*;
+use ::bn_engine::ffi::pooling::*;
 use ::bn_engine::ffi::request::*;
 use ::bn_engine::ffi::sampling::*;
 use ::bn_engine::ffi::session::*;
 use ::bn_engine::ffi::span::*;
+use ::bn_engine::ffi::speculation::*;
 use ::bn_engine::ffi::stats::{BN_LATENCY_BUCKETS, BN_LENGTH_BUCKETS, bn_latency, bn_lengths, bn_stats};
 use ::bn_engine::ffi::status::*;
 use ::bn_engine::ffi::tool_call::bn_tool_call;
 use ::bn_engine::ffi::types::*;
+use ::bn_engine::ffi::version::*;
 use std::fmt::Write;
 use std::mem::offset_of;
 use std::path::Path;
@@ -55,10 +60,10 @@ fn structs(facts: &mut Facts) {
         bn_string { data, length }
         bn_model_config {
             struct_size, fd, path, data, data_size, kernel_config_path, memory_limit_bytes,
-            threads, weight_type, embedding_type, head_type, log_level, reserved, log,
+            threads, weight_type, embedding_type, head_type, log_level, log,
             log_context, progress, progress_context,
         }
-        bn_error { struct_size, status, message }
+        bn_error { status, message }
         bn_model_info {
             struct_size, has_tokenizer, architecture, name, vocab_size, context_length, layers,
             hidden_size, heads, kv_heads, head_dim, ffn_size, parameters, weight_bytes,
@@ -73,61 +78,48 @@ fn structs(facts: &mut Facts) {
             embedding, embedding_count, pooling, prompt_tokens, generated_tokens, cached_tokens,
             queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns, drafted_tokens,
             accepted_tokens, reasoning, tool_calls,
-            tool_calls_count, tool_calls_total, reserved,
+            tool_calls_count, tool_calls_total,
         }
         bn_engine_config {
-            struct_size, delivery_mode, model, model_path, threads, instructions, max_batch_size,
+            struct_size, model, model_path, threads, instructions, max_batch_size,
             max_batch_tokens, max_sequence_length, kv_block_size, kv_type, queue_capacity, queue_token_capacity,
-            memory_limit_bytes, kv_cache_bytes, max_unread_bytes, kv_events_capacity, reserved, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
+            memory_limit_bytes, kv_cache_bytes, max_unread_bytes, kv_events_capacity, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
             default_timeout_ms, log_level, on_event,
             on_event_context, log, log_context, model_name,
             on_span, on_span_context, adapter_bytes, speculation, draft_tokens, draft_model, device,
         }
         bn_latency { p50_ns, p90_ns, p99_ns, count, sum_ns, buckets }
         bn_lengths { count, sum, buckets }
-        bn_stats {
-            struct_size, reserved, accepted, rejected_invalid, rejected_queue_full,
-            rejected_too_long, rejected_memory, rejected_shutdown, completed_stop,
-            completed_stop_string, completed_length, completed_cancelled, completed_timed_out,
-            completed_failed, queued, running, unreleased, prompt_tokens, generated_tokens, steps,
-            last_batch_size, mean_batch_size, batch_utilization, kv_blocks_used, kv_blocks_total,
-            memory_used_bytes, memory_limit_bytes, memory_peak_bytes, generated_tokens_per_second,
-            prompt_tokens_per_second, queue_wait, time_to_first_token, inter_token, end_to_end,
-            completed_embedding, kv_bytes, max_sequence_length, kv_blocks_cached, kv_evictions,
-            cached_tokens, recomputed_tokens, preemptions, pauses, paused, sessions, session_blocks, queue_age_ns, queue_capacity,
-            queued_tokens, queue_token_capacity, decode_steps, long_steps, prefill_ns, decode_ns, idle_ns,
-            uptime_ns, recent_generated_tokens_per_second, recent_prompt_tokens_per_second,
-            queried_tokens, batched_requests, max_batch_size, kv_block_size, request_prefill,
-            request_decode, prompt_lengths, generated_lengths, drafted_tokens, accepted_tokens,
-            grammars_compiled, grammars_reused,
-            grammar_compile_ns, masks, mask_ns, mask_wait_ns, drafting_ns, devices, devices_lost,
-        }
         bn_request_params {
             struct_size, flags, prompt, prompt_tokens, prompt_tokens_count, messages,
             messages_count, message_size, stop_tokens, stop_tokens_count, stop_strings,
             stop_strings_count, user_data, seed, cache_salt, max_new_tokens, timeout_ms,
             queue_timeout_ms, priority, temperature, top_k,
             top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, top_logprobs,
-            pooling, reserved, session, trace_id, parent_id, samplers, samplers_count, logit_bias,
+            pooling, task, session, trace_id, parent_id, samplers, samplers_count, logit_bias,
             logit_bias_count, bad_words, bad_words_count, dry_breakers, dry_breakers_count, logprob_tokens,
             logprob_tokens_count, temperature_range, temperature_exponent, typical_p, top_n_sigma,
             xtc_probability, xtc_threshold, mirostat_tau, mirostat_eta, penalty_window, dry_multiplier,
             dry_base, dry_allowed_length, dry_window, min_new_tokens, adapter,
             adapter_scale, speculation, draft_tokens, constraint_kind, constraint, on_logits,
-            on_logits_context, chat_json, logprobs_from, reserved2,
+            on_logits_context, chat_json, logprobs_from, json_flags,
         }
         bn_logit_bias { token, bias }
-        bn_tool_call { index, reserved, id, name, arguments }
+        bn_tool_call { index, id, name, arguments }
         bn_logits {
             struct_size, vocab_size, user_data, prompt_tokens, prompt_tokens_count, output_tokens,
             output_tokens_count, logits,
         }
         bn_span {
             struct_size, kind, request, user_data, trace_id, parent_id, start_ns, end_ns, tokens,
-            cached_tokens, finish_reason, reserved,
+            cached_tokens, finish_reason,
         }
-        bn_kv_event { struct_size, kind, hash, parent_hash }
+        bn_kv_event { kind, hash_type, hash, parent_hash }
         bn_request_info { struct_size, stage, queue_position }
+    }
+    facts.add("sizeof(bn_stats)", size_of::<bn_stats>() as i128);
+    for (field, offset) in bn_stats::FIELDS {
+        facts.add(&format!("offsetof(bn_stats, {field})"), *offset as i128);
     }
     facts.add("sizeof(bn_request)", size_of::<bn_request>() as i128);
     facts.add("sizeof(bn_status)", size_of::<bn_status>() as i128);
@@ -140,33 +132,32 @@ fn constants(facts: &mut Facts) {
         BN_ERR_BAD_MODEL BN_ERR_WRONG_MODE BN_ERR_REENTRANT BN_ERR_SHUTDOWN BN_ERR_ENGINE_DEAD
         BN_ERR_FORKED BN_ERR_CANCELLED BN_ERR_TOO_LONG BN_ERR_BUFFER_TOO_SMALL BN_ERR_INTERNAL
         BN_ERR_TIMED_OUT BN_ERR_FINISHED BN_ABI_VERSION BN_VERSION_MAJOR BN_VERSION_MINOR
-        BN_VERSION_PATCH BN_ANY BN_WAIT_FOREVER BN_TIMEOUT_NONE BN_DELIVERY_POLL
-        BN_DELIVERY_CALLBACK BN_LOG_OFF BN_LOG_ERROR BN_LOG_WARN BN_LOG_INFO BN_LOG_DEBUG
-        BN_WEIGHTS_KEEP BN_WEIGHTS_Q8_0 BN_WEIGHTS_Q4_0 BN_WEIGHTS_TERNARY BN_WEIGHTS_INT8 BN_KV_F16
-        BN_KV_F32 BN_KV_INT8 BN_INSTRUCTIONS_AUTO BN_INSTRUCTIONS_SCALAR BN_INSTRUCTIONS_AVX2
+        BN_VERSION_PATCH BN_ANY BN_FOREVER BN_LOG_OFF BN_LOG_ERROR BN_LOG_WARN BN_LOG_INFO BN_LOG_DEBUG
+        BN_WEIGHTS_KEEP BN_WEIGHTS_Q8_0 BN_WEIGHTS_Q4_0 BN_WEIGHTS_TERNARY BN_WEIGHTS_INT8 BN_KV_TYPE_F16
+        BN_KV_TYPE_F32 BN_KV_TYPE_INT8 BN_INSTRUCTIONS_AUTO BN_INSTRUCTIONS_SCALAR BN_INSTRUCTIONS_AVX2
         BN_INSTRUCTIONS_AVX_VNNI BN_INSTRUCTIONS_AVX512_VNNI BN_INSTRUCTIONS_NEON
         BN_INSTRUCTIONS_AMX BN_SHUTDOWN_DRAIN
         BN_SHUTDOWN_CANCEL BN_STATE_RUNNING BN_STATE_DRAINING BN_STATE_DRAINED BN_STATE_DEAD
-        BN_SAMPLING_TEMPERATURE BN_SAMPLING_TOP_K BN_SAMPLING_TOP_P BN_SAMPLING_MIN_P
-        BN_SAMPLING_REPETITION_PENALTY BN_REQUEST_NO_STREAM BN_REQUEST_POLL_BY_ID
+        BN_SAMPLING_FIELD_TEMPERATURE BN_SAMPLING_FIELD_TOP_K BN_SAMPLING_FIELD_TOP_P BN_SAMPLING_FIELD_MIN_P
+        BN_SAMPLING_FIELD_REPETITION_PENALTY BN_REQUEST_NO_STREAM BN_REQUEST_POLL_BY_ID
         BN_REQUEST_ECHO_PROMPT BN_REQUEST_IGNORE_EOS BN_REQUEST_LOGPROBS BN_REQUEST_PARSE_SPECIAL
-        BN_REQUEST_EMBED BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD BN_REQUEST_CHAIN_LOGPROBS BN_REQUEST_PARSE_OUTPUT BN_REQUEST_PROMPT_LOGPROBS BN_REQUEST_SCORE
+        BN_TASK_GENERATE BN_TASK_EMBED BN_TASK_SCORE BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD BN_REQUEST_CHAIN_LOGPROBS BN_REQUEST_PARSE_OUTPUT BN_REQUEST_PROMPT_LOGPROBS
         BN_SAMPLER_TEMPERATURE BN_SAMPLER_TOP_N_SIGMA BN_SAMPLER_TOP_K BN_SAMPLER_TYPICAL_P BN_SAMPLER_TOP_P
         BN_SAMPLER_MIN_P BN_SAMPLER_XTC
         BN_SPECULATION_DEFAULT BN_SPECULATION_OFF BN_SPECULATION_LOOKUP BN_SPECULATION_DRAFT BN_MAX_DRAFT_TOKENS
         BN_CONSTRAINT_NONE BN_CONSTRAINT_JSON_SCHEMA BN_CONSTRAINT_JSON_OBJECT BN_CONSTRAINT_REGEX
-        BN_CONSTRAINT_LARK BN_CONSTRAINT_GBNF
+        BN_CONSTRAINT_LARK BN_CONSTRAINT_GBNF BN_JSON_COMPACT BN_JSON_FLEXIBLE BN_JSON_ANY_FORMAT
         BN_PRIORITY_DEFAULT
         BN_PRIORITY_MAX BN_POOLING_MODEL BN_POOLING_LAST BN_POOLING_MEAN
-        BN_POOLING_FIRST BN_MAX_STOPS BN_KV_STORED BN_KV_REMOVED BN_KV_CLEARED BN_STAGE_QUEUED BN_STAGE_RUNNING BN_STAGE_FINISHED
+        BN_POOLING_FIRST BN_MAX_STOPS BN_KV_EVENT_STORED BN_KV_EVENT_REMOVED BN_KV_EVENT_CLEARED BN_HASH_XXH64 BN_STAGE_QUEUED BN_STAGE_RUNNING BN_STAGE_FINISHED
         BN_EVENT_TOKENS BN_EVENT_COMPLETED BN_FINISH_NONE BN_FINISH_STOP BN_FINISH_STOP_STRING
         BN_FINISH_LENGTH BN_FINISH_CANCELLED BN_FINISH_TIMED_OUT BN_FINISH_FAILED
         BN_FINISH_EMBEDDING BN_TOKENIZE_ADD_SPECIAL BN_TOKENIZE_PARSE_SPECIAL
-        BN_CHAT_ADD_GENERATION_PROMPT BN_LATENCY_BUCKETS BN_LENGTH_BUCKETS BN_SPAN_QUEUED BN_SPAN_PREFILL BN_SPAN_DECODE
+        BN_LATENCY_BUCKETS BN_LENGTH_BUCKETS BN_SPAN_QUEUED BN_SPAN_PREFILL BN_SPAN_DECODE
     }
 }
 
-/// What `cc` (or `$CC`) makes of the header.
+/// The layout of the header's types by `cc` (or `$CC`).
 fn seen_from_c(program: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let at = Path::new(env!("CARGO_TARGET_TMPDIR"));

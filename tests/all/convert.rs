@@ -1,4 +1,4 @@
-//! bn-convert: a folder and the file made of it say the same.
+//! bn-convert: a folder and the file made from it give the same outputs.
 
 use crate::common::{Golden, alone, argmax, bits, load_file, relative_error, root};
 use bn_engine::base::Error;
@@ -27,7 +27,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left lies in the system's folder for such things.
+        // If this fails, the rest stays in the system's folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -53,13 +53,13 @@ fn every_folder_becomes_a_file_that_computes_the_same() {
     for golden in Golden::models(|format| format.starts_with("hf-")) {
         let out = scratch.file("model.gguf");
         match converted(&golden.model, KEEP, &out) {
-            // The narrowest models of the set, and one whose projections' norms have an eps of their own.
+            // The narrowest models of the set, and one whose projections' norms have a different eps.
             Err(error) if error.message.contains("too few for I2_S") => continue,
             Err(error) if error.message.contains("no key in GGUF") => continue,
             result => result.unwrap_or_else(|e| panic!("{}: {e}", golden.case)),
         }
         let (folder, file) = (logits(&golden.model, &golden), logits(&out.to_string_lossy(), &golden));
-        // Rows of q and k that change places give the same products, added up in another order.
+        // Reordered rows of q and k give the same products, added up in another order.
         let turned = Gguf::open(&out.to_string_lossy()).unwrap().get::<&str>("general.architecture").unwrap()
             == "llama";
         if turned {
@@ -107,7 +107,7 @@ fn ternary_weights_in_tq2_0_keep_their_answers() {
     }
 }
 
-/// qwen3 of the golden models, its embedding five times as long: room for a byte-level vocabulary.
+/// qwen3 of the golden models with an embedding five times as long: room for a byte-level vocabulary.
 fn put_wide_model(scratch: &Scratch) {
     let from = root().join("tests/golden/models/qwen3");
     let mut config: Value =
@@ -195,7 +195,7 @@ fn the_file_ends_and_chats_as_the_folder_does() {
         let cut = tokenizers.each_ref().map(|t| t.encode("abba</s>", true, true).unwrap());
         assert_eq!(cut[0], [256, 65, 64, 257]);
         assert_eq!(cut[0], cut[1]);
-        // The model's ids behind the tokenizer's stand for nothing.
+        // The model's ids beyond the tokenizer's stand for nothing.
         assert_eq!(tokenizers.each_ref().map(|t| t.decode(&[256, 300, 65]).unwrap()), ["abb", "abb"]);
         let chats = [ours.chat.unwrap(), file.chat.unwrap()];
         let message = Message { role: "user", content: "hi" };
@@ -224,7 +224,7 @@ fn the_file_ends_and_chats_as_the_folder_does() {
     );
 }
 
-/// A tokenizer without a name in GGUF: the message names the field that is to blame.
+/// A tokenizer without a name in GGUF: the message names the field at fault.
 #[test]
 fn a_tokenizer_that_has_no_name_is_refused_for_the_right_field() {
     let scratch = Scratch::new("nameless");

@@ -1,5 +1,5 @@
-//! Passes and engines on a device against those on the CPU, bit by bit, or nearly where tensor cores compute: a real one, or
-//! the driver that emulates one (cuda/README.md).
+//! Passes and engines on a device compared with the CPU: bit by bit, or nearly if tensor cores compute. The
+//! device is a real one, or the driver that emulates one (cuda/README.md).
 
 use crate::common::{Golden, Running, Session, argmax, bits, json, load_file, relative_error, root};
 use crate::engine_support::{Answer, ask, collect, demo, text, with_logprobs};
@@ -17,37 +17,36 @@ use std::sync::Arc;
 
 #[path = "../../src/device/tests/emulated.rs"]
 mod emulated;
+mod emulation;
 mod logprobs;
 mod several;
 use emulated::Emulated;
 
 impl Emulated {
-    /// Of any driver.
+    /// Opens any driver.
     fn new() -> Self {
         let driver = Self::open(c"libcuda.so.1");
         if driver.obeys() {
-            // What a test before this one may have left when it failed.
+            // Resets state that an earlier test may have left when it failed.
             driver.reset();
             driver.memory(-1, 1 << 30);
         }
         driver
     }
 
-    /// Of the emulated one, for a test that makes it fail; None, and a line on stderr, where there is a device.
-    fn obedient() -> Option<Self> {
-        let driver = Some(Self::new()).filter(Self::obeys);
-        if driver.is_none() {
-            eprintln!("not run: this needs the emulated driver, and there is another one");
-        }
+    /// Control of the emulated one, for a test of things that no other driver can be told to do.
+    fn obedient() -> Self {
+        let driver = Self::new();
+        assert!(driver.obeys(), "this needs the emulated driver, and there is another one");
         driver
     }
 
-    /// Whether it is the emulated one.
+    /// Returns true for the emulated one.
     fn obeys(&self) -> bool {
         !self.find(c"bn_emulated_reset").is_null()
     }
 
-    /// Launches by the host, and those of graphs.
+    /// Numbers of launches by the host, and in graphs.
     fn launches(&self) -> [u64; 2] {
         let counts = self.counts();
         [counts.launches, counts.graph_launches]
@@ -66,7 +65,7 @@ fn run(model: &Running, sequences: &[Vec<u32>], kind: KvType, chunk: usize) -> [
     [bits(&session.logits), bits(&session.hidden)]
 }
 
-/// How many values differ, and by how much at most; None where all bits are the same.
+/// The number of different values and their largest difference; None if all bits are the same.
 fn difference(got: &[Vec<Vec<u32>>; 2], want: &[Vec<Vec<u32>>; 2]) -> Option<String> {
     let all = |bits: &[Vec<Vec<u32>>; 2]| bits.iter().flatten().flatten().copied().collect::<Vec<u32>>();
     let (got, want) = (all(got), all(want));
@@ -76,8 +75,8 @@ fn difference(got: &[Vec<Vec<u32>>; 2], want: &[Vec<Vec<u32>>; 2]) -> Option<Str
     Some(format!("{} of {} values differ, by {most:e} at most", differ.len(), want.len()))
 }
 
-/// Whether products with F16 or BF16 weights, which have an arithmetic of their own on a device, are in the layers of a
-/// model, and whether the head is one.
+/// Whether a model's layers have products with F16 or BF16 weights, which use a different arithmetic on a
+/// device, and whether its head does.
 fn halves(model: &Running) -> [bool; 2] {
     let (mut found, vocab) = ([false; 2], model.model.facts().vocab_size);
     let see = &mut |weight: Weight| {
@@ -91,9 +90,9 @@ fn halves(model: &Running) -> [bool; 2] {
     found
 }
 
-/// `‖a - b‖ / ‖b‖` of a model's logits on a device and on the CPU, at most. An activation keeps 16 bits with weights of
-/// BF16, and what is rounded to 8 or 11 bits behind it, or behind attention with KV in F16, may come to lie on the other
-/// side. A head alone does less.
+/// Maximum of `‖a - b‖ / ‖b‖` for a model's logits on a device and on the CPU. An activation keeps 16 bits
+/// with weights of BF16; later roundings to 8 or 11 bits, there or after attention with KV in F16, may then
+/// go the other way. A head alone differs less.
 fn tolerance(layers: bool, kind: KvType) -> f64 {
     match kind {
         KvType::F16 => 1e-2,
@@ -103,11 +102,11 @@ fn tolerance(layers: bool, kind: KvType) -> f64 {
     }
 }
 
-/// The same of the sequence that is nearest, where attention alone is on tensor cores.
+/// The same limit for the nearest sequence, if only attention is on tensor cores.
 const NEAREST: f64 = 2e-5;
 
-/// What is wrong with a device's answers where tensor cores compute: greedy tokens are to be the same, and the bits those of
-/// each sequence alone.
+/// Reports faults in a device's answers if tensor cores compute: greedy tokens must be the same, and the bits
+/// those of each sequence alone.
 fn compare_nearly(cpu: &Running, device: &Running, sequences: &[Vec<u32>], kind: KvType) -> Option<String> {
     let floats = |bits: &Vec<u32>| bits.iter().map(|bits| f32::from_bits(*bits)).collect::<Vec<_>>();
     let vocab = cpu.model.facts().vocab_size;
@@ -135,7 +134,7 @@ fn compare_nearly(cpu: &Running, device: &Running, sequences: &[Vec<u32>], kind:
         .then(|| "layers without such weights have other bits".to_owned())
 }
 
-/// Every model of the goldens: all families, and all types of weights that a device takes.
+/// Every model of the goldens: all families, and all types of weights that a device supports.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn models_have_the_same_answers_on_a_device() {
@@ -157,7 +156,7 @@ fn models_have_the_same_answers_on_a_device() {
                     }
                     _ => compare_nearly(&cpu, &device, sequences, kind),
                 };
-                // All of them, not the first: where a device is far away, one run is to show what differs.
+                // All of them, not just the first: if a device is remote, one run must show all differences.
                 wrong.extend(how.map(|how| format!("{} {kind:?}: {how}", golden.model)));
                 seen.insert(golden.model);
             }
@@ -184,29 +183,6 @@ fn pieces_of_a_prompt_have_the_bits_of_the_whole() {
         for piece in [1, 5, 30, 64, 70] {
             assert!(run(&device, &sequences, KvType::F16, piece) == whole, "{name}: {piece} at a time");
         }
-    }
-}
-
-/// One step of one sequence: q, k and v are a launch, as are gate and up, and a bias is none.
-#[test]
-#[ignore = "needs a device, or the emulated driver: make test-cuda"]
-fn one_launch_takes_all_matrices_of_a_type() {
-    let Some(emulated) = Emulated::obedient() else { return };
-    // Launches of a layer, and beside the layers. Quantized types make their rows first and then quantize them.
-    let known = [
-        ("falcon-e-ternary", 2 * 11 + 6),
-        ("llama-bf16", 2 * 10 + 6),
-        ("qwen2", 10 + 6),
-        ("type-q4_k.gguf", 14 + 7),
-    ];
-    for (name, want) in known {
-        let device = on_device(&load_file(&format!("tests/golden/models/{name}"), 1).unwrap());
-        let sequences = [vec![1, 2, 3, 4]];
-        let mut session = Session::new(&device, &sequences, 16, 7);
-        session.step(&[(0, 3)]);
-        let before = emulated.launches()[0];
-        session.step(&[(0, 1)]);
-        assert_eq!(emulated.launches()[0] - before, want, "{name}");
     }
 }
 
@@ -257,7 +233,7 @@ fn adapters_have_the_same_answers_on_a_device() {
 fn engine(device: &str, change: impl FnOnce(&mut EngineConfig)) -> Engine {
     demo(|config| {
         (config.device, config.threads, config.max_batch_size) = (device.into(), 2, 8);
-        // An emulated device takes its time for the first pass, which is the largest.
+        // An emulated device is slow in its first pass, which is the largest.
         config.max_batch_tokens = 24;
         change(config);
     })
@@ -304,7 +280,7 @@ fn engines_give_the_same_answers_on_a_device() {
     first.iter().zip(&answers(&engine("cpu", |_| ()))).for_each(|(got, want)| near(got, want));
     answers(&device).iter().zip(&first).for_each(|(got, want)| same(got, want));
     assert!(device.stats().cached_tokens > 0, "prefixes are found on the device");
-    // A second engine shares the weights. There an answer alone has the bits that it has among others.
+    // A second engine shares the weights. On it, an answer alone has the same bits as in a batch.
     let before = live();
     let second = engine("cuda:0", |config| config.max_sequence_length = 64);
     assert!(live() - before + 20 <= made, "weights are there once: {made}, {before}, {}", live());
@@ -313,23 +289,6 @@ fn engines_give_the_same_answers_on_a_device() {
     assert_eq!(live(), 0, "all is given back");
     let [device, cpu] = ["cuda:0", "cpu"].map(|name| engine(name, |config| config.kv_type = KvType::F32));
     answers(&device).iter().zip(&answers(&cpu)).for_each(|(got, want)| near(got, want));
-}
-
-/// As on an A100 and an L40, and where each kernel has some already.
-#[test]
-#[ignore = "needs a device, or the emulated driver: make test-cuda"]
-fn devices_with_less_shared_memory_give_the_same_answers() {
-    let Some(emulated) = Emulated::obedient() else { return };
-    let all = |kind: KvType| answers(&engine("cuda:0", |config| config.kv_type = kind));
-    for kind in [KvType::F16, KvType::F32] {
-        emulated.reset();
-        emulated.memory(-1, 1 << 30);
-        let want = all(kind);
-        for (most, own) in [(163 << 10, 0), (99 << 10, 0), (227 << 10, 1 << 10)] {
-            emulated.shared(most, own);
-            all(kind).iter().zip(&want).for_each(|(got, want)| same(got, want));
-        }
-    }
 }
 
 /// With what a device draws itself, and beside them what only the host does.
@@ -344,7 +303,7 @@ fn tokens_are_drawn_on_a_device() {
             let mut request = text(PROMPTS[n % PROMPTS.len()], 4 + 4 * n as u32);
             let own =
                 SamplingParams { temperature, top_k, top_p, min_p, seed: 77 + n as u64, ..request.sampling };
-            // Of these, the host draws one in three.
+            // The host draws one in three of these.
             let typical_p = if n % 3 == 2 { 0.95 } else { 1.0 };
             request.sampling = SamplingParams { typical_p, ..own };
             if n % 2 == 1 {
@@ -376,7 +335,7 @@ fn tokens_are_drawn_on_a_device() {
     assert_eq!(all(&engine("cuda:0", drafts)), want);
 }
 
-/// Lists of penalties grow with the output, out of the memory that they had, while steps are graphs.
+/// Lists of penalties grow with the output, in memory allocated earlier, while steps are graphs.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn penalties_outgrow_their_memory_in_the_midst_of_graphs() {
@@ -410,7 +369,7 @@ fn fewer_and_fewer(engine: &Engine) -> Vec<Answer> {
     ids.iter().map(|id| answers.remove(id).unwrap()).collect()
 }
 
-/// Steps of 9 to 13 rows are a graph of 16 (`ops::cuda::graphs::bucket`), whose other rows nobody notices.
+/// Steps of 9 to 13 rows are a graph of 16 (`ops::cuda::graphs::bucket`), whose other rows have no effect.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn decode_steps_are_padded_and_give_the_same_answers() {
@@ -421,78 +380,9 @@ fn decode_steps_are_padded_and_give_the_same_answers() {
     let before = graphs();
     fewer_and_fewer(&device).iter().zip(&fewer_and_fewer(&cpu)).for_each(|(got, want)| near(got, want));
     assert!(!driver.obeys() || graphs() > before + 4, "{before}, {}", graphs());
-    // Where the largest batch is no such size, it is as large as that.
+    // If the largest batch is not such a size, the graph is as large as the batch.
     let twelve = |config: &mut EngineConfig| (config.kv_type, config.max_batch_size) = (KvType::F32, 11);
     fewer_and_fewer(&engine("cuda:0", twelve)).iter().zip(&fewer_and_fewer(&cpu)).for_each(|(got, want)| {
         near(got, want);
-    });
-}
-
-#[test]
-#[ignore = "needs a device, or the emulated driver: make test-cuda"]
-fn a_graph_that_cannot_be_launched_is_done_without() {
-    let Some(emulated) = Emulated::obedient() else { return };
-    let device = engine("cuda:0", |_| ());
-    let want = answers(&device);
-    let request = || vec![text(PROMPTS[0], 12), text(PROMPTS[1], 12)];
-    let tokens = |ids: &[RequestId]| -> Vec<Vec<u32>> {
-        let answers = collect(&device, ids.len());
-        ids.iter().map(|id| answers[id].tokens.clone()).collect()
-    };
-    let first = tokens(&device.submit(request()).unwrap());
-    emulated.fail(c"cuGraphLaunch", 2);
-    // Each of the failed step runs alone, and the next ones of its size together.
-    assert_eq!(tokens(&device.submit(request()).unwrap()), first);
-    answers(&device).iter().zip(&want).for_each(|(got, want)| same(got, want));
-}
-
-#[test]
-#[ignore = "needs a device, or the emulated driver: make test-cuda"]
-fn memory_that_a_device_lacks_is_refused() {
-    let Some(emulated) = Emulated::obedient() else { return };
-    let refused = |bytes: usize, change: &dyn Fn(&mut EngineConfig)| {
-        emulated.memory(-1, bytes);
-        let mut config = EngineConfig { device: "cuda:0".into(), threads: 1, ..Default::default() };
-        config.max_sequence_length = 256;
-        change(&mut config);
-        Engine::create(config).err().expect("too small a device")
-    };
-    let writes = emulated.counts().writes;
-    let weights = refused(100 << 10, &|_| ());
-    assert_eq!(weights.status, Status::OutOfMemory, "{weights}");
-    let said = "bytes on the device, and 102400 bytes are free there";
-    assert!(weights.message.contains(said), "{weights}");
-    let kv = refused(3 << 20, &|_| ());
-    assert_eq!(kv.status, Status::MemoryLimit, "{kv}");
-    assert!(kv.message.contains("one sequence of 256 tokens needs"), "{kv}");
-    emulated.memory(-1, 1 << 30);
-    let limit = refused(1 << 30, &|config| config.memory_limit_bytes = 2 << 20);
-    assert_eq!(limit.status, Status::MemoryLimit, "{limit}");
-    assert_eq!(emulated.counts().writes, writes, "no weights are brought there before");
-    assert_eq!(emulated.live(), 0, "nothing stays behind");
-}
-
-#[test]
-#[ignore = "needs a device, or the emulated driver: make test-cuda"]
-fn a_lost_device_ends_its_engine_and_no_other() {
-    let Some(emulated) = Emulated::obedient() else { return };
-    let (device, cpu) = (engine("cuda:0", |_| ()), engine("cpu", |_| ()));
-    ask(&device, text(PROMPTS[0], 3));
-    emulated.fail(c"cuLaunchKernel", 700);
-    let ids = device.submit(PROMPTS.iter().map(|prompt| text(prompt, 4)).collect()).unwrap();
-    let answers = collect(&device, ids.len());
-    for answer in answers.values() {
-        assert_eq!(answer.finish, FinishReason::Failed as i32);
-        assert!(answer.message.contains("cuda:0 was lost: CUDA_ERROR_ILLEGAL_ADDRESS"), "{}", answer.message);
-    }
-    // It is closing, and then dead.
-    let refused = || device.submit(vec![text("more", 3)]).err().unwrap().status;
-    let closing = std::iter::repeat_with(refused).find(|status| *status != Status::Shutdown);
-    assert_eq!(closing, Some(Status::EngineDead));
-    assert_eq!(ask(&cpu, text(PROMPTS[0], 3)).finish, ask(&cpu, text(PROMPTS[0], 3)).finish);
-    drop(device);
-    emulated.reset();
-    near(&ask(&engine("cuda:0", |_| ()), with_logprobs(text(PROMPTS[0], 3))), &{
-        ask(&cpu, with_logprobs(text(PROMPTS[0], 3)))
     });
 }

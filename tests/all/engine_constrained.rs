@@ -1,4 +1,5 @@
-//! Outputs that must match: they do, in any batch; what cannot be kept is refused, and costs its own request alone.
+//! Constrained outputs match, in any batch; an impossible constraint is refused, and costs only its own
+//! request.
 
 #[path = "constrained/schemas.rs"]
 mod schemas;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 fn constrained<'a>(kind: ConstraintKind, of: &'a str, prompt: &'a str, seed: u64) -> RequestParams<'a> {
     RequestParams {
-        constraint: Some(Constraint { kind, text: of.into() }),
+        constraint: Some(Constraint { kind, text: of.into(), json: JsonOptions::default() }),
         sampling: SamplingParams { temperature: 1.0, seed, ..Default::default() },
         ..text(prompt, 200)
     }
@@ -25,7 +26,7 @@ fn refused(engine: &Engine, kind: ConstraintKind, of: &str) -> (Status, String) 
     (error.status, error.message)
 }
 
-/// A model that knows no JSON is asked to write few spaces and digits, and to come to an end.
+/// Makes a model that knows no JSON write few spaces and digits, and end.
 fn hasty(engine: &Engine) -> LogitsHook {
     let tokenizer = engine.loaded().tokenizer.clone().unwrap();
     let only = |all: &[u8]| -> Vec<usize> {
@@ -78,7 +79,7 @@ fn a_thousand_random_schemas_are_kept() {
     assert!(whole > 950, "{cut} are cut");
 }
 
-/// One of each kind.
+/// One constraint of each kind.
 fn mixed(i: usize) -> (ConstraintKind, String) {
     let mut random = Random(i as u64);
     match i % 5 {
@@ -93,7 +94,8 @@ fn mixed(i: usize) -> (ConstraintKind, String) {
     }
 }
 
-/// With preemption, and with prefixes from the cache: some requests begin alike, and all but the seed of some is the same.
+/// With preemption, and with prefixes from the cache: some requests begin alike, and some differ only in
+/// their seeds.
 #[test]
 fn any_batch_gives_the_same_bits_as_each_alone() {
     let grammars: Vec<_> = (0..32).map(|i| mixed(i / 2)).collect();
@@ -127,7 +129,7 @@ fn any_batch_gives_the_same_bits_as_each_alone() {
         }
     }
     let stats = engine.stats();
-    assert!(stats.preemptions > 0 && stats.cached_tokens > 0 && stats.mean_batch_size > 4.0, "{stats:?}");
+    assert!(stats.preemptions > 0 && stats.cached_tokens > 0 && stats.mean_batch_size() > 4.0, "{stats:?}");
     assert!(stats.grammars_compiled <= 14 && stats.grammars_reused >= 50, "{stats:?}");
     assert!(stats.masks > 0 && stats.mask_ns > 0 && stats.grammar_compile_ns > 0);
 }
@@ -146,7 +148,7 @@ fn what_is_complete_ends_whatever_else_is_asked_for() {
     stopped.stop_strings = vec!["b".into()];
     let stopped = ask(&engine, stopped);
     assert_eq!((stopped.text.as_str(), stopped.finish), ("a", FinishReason::StopString as i32));
-    // Where it may end, but need not, an end comes no sooner than it is asked for.
+    // If an end is allowed but not required, it comes no sooner than requested.
     let mut open = constrained(ConstraintKind::Regex, "[ab]*", "x", 1);
     (open.sampling.min_new_tokens, open.max_new_tokens) = (20, 24);
     assert!(ask(&engine, open).tokens.len() >= 20);
@@ -175,10 +177,10 @@ fn mistakes_are_refused_with_the_reason() {
     for (kind, of, what) in [
         (JsonSchema, "{", "no JSON schema"),
         (JsonSchema, r#"{"type": "thing"}"#, "thing"),
-        (JsonSchema, r#"{"type": "string", "contentEncoding": "x", "if": {}}"#, "nimplemented"),
-        (JsonSchema, r##"{"$ref": "#/$defs/a"}"##, "'$defs' not found"),
+        (JsonSchema, r#"{"contains": {"type": "string"}}"#, "contains"),
+        (JsonSchema, r##"{"$ref": "#/$defs/a"}"##, "#/$defs/a"),
         (JsonSchema, r#"{"$ref": "https://example.com/a.json"}"#, "https://example.com/a.json"),
-        (JsonSchema, "false", "nsatisfiable"),
+        (JsonSchema, "false", "nothing is valid"),
         (JsonObject, "{}", "takes no text"),
         (Regex, "a(", "regex"),
         (Regex, "(?=a)b", "look"),
@@ -191,7 +193,8 @@ fn mistakes_are_refused_with_the_reason() {
         assert!(message.starts_with("constraint: ") && message.contains(what), "{of}: {message}");
     }
     let mut embedding = embedding("x", None, true);
-    embedding.constraint = Some(Constraint { kind: JsonObject, text: "".into() });
+    embedding.constraint =
+        Some(Constraint { kind: JsonObject, text: "".into(), json: JsonOptions::default() });
     assert!(engine.submit(vec![embedding]).unwrap_err().message.contains("constraint is set"));
     assert_eq!(engine.stats().grammars_compiled, 0);
 }
@@ -218,6 +221,49 @@ fn a_hook_sees_the_tokens_so_far_and_has_the_first_word() {
     assert!(changed.logprob_bits.iter().all(|(token, _)| *token != first));
 }
 
+/// The hook leaves one token, which another option forbids: the error names the options involved, and no
+/// others.
+#[test]
+fn who_leaves_no_token_is_named() {
+    let engine = demo(|_| ());
+    let all = engine.facts().vocab_size as u32;
+    let token = ask(&engine, text("Once upon a time", 1)).tokens[0];
+    let request = |change: &dyn Fn(&mut RequestParams)| {
+        let mut request = text("Once upon a time", 12);
+        change(&mut request);
+        let answer = ask(&engine, request);
+        assert_eq!(answer.finish, FinishReason::Failed as i32);
+        answer.message
+    };
+    let leave_one = |request: &mut RequestParams| {
+        request.on_logits = hook(move |row| {
+            let of_it = row.logits[token as usize];
+            row.logits.fill(f32::NEG_INFINITY);
+            row.logits[token as usize] = of_it;
+            0
+        });
+    };
+    let digits = |request: &mut RequestParams| {
+        request.constraint = constrained(ConstraintKind::Regex, "[0-9]+", "", 0).constraint
+    };
+    let bias = |request: &mut RequestParams| {
+        request.sampling.logit_bias = (0..all).map(|token| (token, f32::NEG_INFINITY)).collect();
+    };
+    let message = request(&|request| (leave_one(request), digits(request)).0);
+    assert_eq!(message, "on_logits leaves no token of those that the constraint allows");
+    assert_eq!(request(&bias), "logit_bias leaves no token that could be sampled");
+    let message = request(&|request| {
+        leave_one(request);
+        digits(request);
+        request.sampling.bad_words.push(vec![token]);
+        request.sampling.min_new_tokens = 3;
+    });
+    assert_eq!(
+        message,
+        "on_logits, bad_words and min_new_tokens leave no token of those that the constraint allows"
+    );
+}
+
 #[test]
 fn a_hook_that_fails_ends_its_request_alone() {
     let engine = demo(|config| config.threads = 2);
@@ -230,6 +276,10 @@ fn a_hook_that_fails_ends_its_request_alone() {
                 row.logits[0] = f32::NAN;
                 0
             }
+            (6, 5) => {
+                row.logits.fill(f32::NEG_INFINITY);
+                0
+            }
             _ => 0,
         });
         request
@@ -238,7 +288,13 @@ fn a_hook_that_fails_ends_its_request_alone() {
     let ids = engine.submit((0..8).map(request).collect()).unwrap();
     let answers = collect(&engine, 8);
     for (i, id) in ids.iter().enumerate() {
-        let (answer, why) = (&answers[id], [(3, "on_logits returned 9"), (4, "oh"), (5, "after on_logits")]);
+        let why = [
+            (3, "on_logits returned 9"),
+            (4, "oh"),
+            (5, "on_logits left logits that hold NaN:"),
+            (6, "on_logits left logits that are all -infinity:"),
+        ];
+        let answer = &answers[id];
         match why.iter().find(|(of, _)| *of == i) {
             Some((_, why)) => {
                 assert_eq!(
@@ -250,4 +306,53 @@ fn a_hook_that_fails_ends_its_request_alone() {
             None => assert_eq!((answer.finish, &answer.tokens), (alone.finish, &alone.tokens)),
         }
     }
+}
+
+fn plain(kind: ConstraintKind, text: String) -> Constraint<'static> {
+    Constraint { kind, text: text.into(), json: JsonOptions::default() }
+}
+
+#[test]
+fn grammars_that_are_kept_count() {
+    let engine = demo(|config| config.memory_limit_bytes = 96 << 20);
+    let used = |engine: &Engine| engine.stats().memory_used_bytes;
+    let before = used(&engine);
+    let regex = |n: usize| format!("[a-z]{{{n}}}");
+    engine.check_constraint(&plain(ConstraintKind::Regex, regex(1))).unwrap();
+    let one = used(&engine) - before;
+    assert!(one > 64 << 10, "{one} bytes");
+    engine.check_constraint(&plain(ConstraintKind::Regex, regex(1))).unwrap();
+    assert_eq!(used(&engine) - before, one, "it is kept once");
+    for n in 2..80 {
+        engine.check_constraint(&plain(ConstraintKind::Regex, regex(n))).unwrap();
+        assert!(used(&engine) - before <= 12 << 20 && used(&engine) <= 96 << 20);
+    }
+    assert!(used(&engine) - before > 4 * one, "several are kept");
+}
+
+/// Sixteen slow grammars do not delay a small one, and destroying the engine waits for none of them.
+#[test]
+fn a_small_grammar_passes_large_ones() {
+    let engine = demo(|_| ());
+    let large = |n: usize| {
+        let patterns = (0..200).map(|i| (format!("^(a|b)*x{n}y{i}$"), Value::Bool(true)));
+        serde_json::json!({"patternProperties": Value::Object(patterns.collect())}).to_string()
+    };
+    let check = |kind, text: String| engine.check_constraint(&plain(kind, text));
+    std::thread::scope(|scope| {
+        let others: Vec<_> =
+            (0..16).map(|n| scope.spawn(move || check(ConstraintKind::JsonSchema, large(n)))).collect();
+        while engine.stats().grammars_compiled == 0 && others.iter().any(|one| !one.is_finished()) {
+            std::thread::yield_now();
+        }
+        check(ConstraintKind::Regex, "[a-z]+".into()).unwrap();
+        let left = others.iter().filter(|one| !one.is_finished()).count();
+        assert!(left > 0, "it came before the last of them");
+        engine.destroy().unwrap();
+        let ends: Vec<_> = others.into_iter().map(|one| one.join().unwrap()).collect();
+        assert!(ends.iter().flatten().count() < 16);
+        for error in ends.into_iter().filter_map(Result::err) {
+            assert!([Status::Shutdown, Status::TimedOut].contains(&error.status), "{error}");
+        }
+    });
 }

@@ -1,4 +1,4 @@
-//! Drafts of a model, which is right always or sometimes.
+//! Drafts from a model that is always right, or sometimes.
 
 use super::*;
 use bn_engine::base::Status;
@@ -50,8 +50,8 @@ fn drafts_of_a_model_change_no_bit_at_any_temperature_alone_and_together() {
     }
 }
 
-/// The model itself is right about everything but what it does not draft with (DRY, a drifting bound), and what lies behind
-/// the end.
+/// The model as its own draft model is always right, except for options that drafts ignore (DRY, a drifting
+/// bound), and for tokens after the end.
 #[test]
 fn a_model_drafts_for_itself_without_a_mistake() {
     let [model, _] = models();
@@ -60,12 +60,13 @@ fn a_model_drafts_for_itself_without_a_mistake() {
         let mut request = RequestParams { ignore_eos: true, ..text(TEXTS[2], 65) };
         (request.sampling.temperature, request.sampling.seed, request.draft_tokens) = (temperature, 3, 7);
         let usage = ask(&engine, request).usage;
-        // Grants are of 16 tokens, and nothing is drafted across their ends.
+        // Grants cover 16 tokens, and drafts never cross their ends.
         assert!(usage.accepted_tokens == usage.drafted_tokens && usage.accepted_tokens > 40, "{usage:?}");
     }
 }
 
-/// What a draft model has computed of a prefix serves whoever finds that, and what it has not is caught up with.
+/// A draft model's K and V of a prefix serve later requests with that prefix; missing positions are computed
+/// then.
 #[test]
 fn a_draft_model_keeps_up_with_prefixes_preemption_and_sessions() {
     let want = expected(KvType::F16);

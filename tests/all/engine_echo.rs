@@ -52,6 +52,18 @@ fn length_stop_tokens_stop_strings_and_the_echoed_prompt() {
     let over = ask(&engine, request);
     assert_eq!((over.text.as_str(), over.finish), ("ababa", FinishReason::Length as i32));
 
+    // Neither an end nor a stop token comes too early, though ends are ignored.
+    let mut request = text("ab", 7);
+    (request.ignore_eos, request.sampling.min_new_tokens) = (true, 4);
+    let held = ask(&engine, request.clone());
+    assert_eq!((held.tokens.len(), held.finish), (7, FinishReason::Length as i32));
+    assert_eq!(held.tokens.iter().position(|token| *token == over.tokens[2]), Some(5), "{:?}", held.tokens);
+    request.stop_tokens = vec![b'b' as u32].into();
+    let stopped = ask(&engine, request.clone());
+    assert_eq!((stopped.tokens.len(), stopped.stop), (5, Some(0)), "{:?}", stopped.tokens);
+    (request.stop_tokens, request.stop_strings) = (Vec::new().into(), vec!["ab".into()]);
+    assert_eq!(ask(&engine, request).finish, FinishReason::StopString as i32, "which may come at any time");
+
     let mut request = text("ab", 50);
     request.echo_prompt = true;
     let echoed = ask(&engine, with_logprobs(request));
@@ -285,12 +297,16 @@ fn the_requests_of_two_engines_do_not_mix() {
 
 #[test]
 fn an_idle_engine_holds_its_first_step_open_for_company() {
-    let engine = echo(|config| (config.max_wait_us, config.speculation) = (500_000, Some(Speculation::Off)));
+    let engine = echo(|config| {
+        // A second, unless the batch is full before.
+        (config.max_wait_us, config.max_batch_size) = (1_000_000, 2);
+        config.speculation = Some(Speculation::Off);
+    });
     engine.submit(vec![text("one", 20)]).unwrap();
     engine.submit(vec![text("two", 20)]).unwrap();
     collect(&engine, 2);
     let stats = engine.stats();
-    assert_eq!((stats.steps, stats.mean_batch_size), (4, 2.0), "every step had both");
+    assert_eq!((stats.steps, stats.mean_batch_size()), (4, 2.0), "every step had both");
 }
 
 #[test]
@@ -301,7 +317,7 @@ fn sequential_mode_runs_one_after_another() {
     engine.submit(vec![text("first in", 20), text("second", 20), text("third", 20)]).unwrap();
     collect(&engine, 3);
     let stats = engine.stats();
-    assert_eq!((stats.mean_batch_size, stats.batch_utilization), (1.0, 1.0));
+    assert_eq!((stats.mean_batch_size(), stats.max_batch_size), (1.0, 1));
     assert_eq!(
         stats.steps,
         (2 + 8) + 7 + 6,

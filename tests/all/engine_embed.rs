@@ -1,4 +1,4 @@
-//! Requests for embeddings: what the vectors are, that company does not change a bit of them, and how they end.
+//! Requests for embeddings: their vectors, which are bitwise the same in any batch, and their ends.
 
 use crate::common;
 use crate::engine_support;
@@ -26,7 +26,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
-/// What the engine should make of hidden states `[_, width]`: written down once more, from the definitions.
+/// The expected result for hidden states `[_, width]`, computed independently from the definitions.
 fn pooled(hidden: &[f32], width: usize, pooling: Pooling, normalize: bool) -> Vec<f32> {
     let rows: Vec<_> = hidden.chunks_exact(width).collect();
     let rows = match pooling {
@@ -85,12 +85,12 @@ fn one_event_without_text_tokens_or_logits_is_all_there_is() {
     let stats = engine.stats();
     assert_eq!((stats.accepted, stats.completed_embedding, stats.unreleased), (4, 4, 0));
     assert_eq!((stats.generated_tokens, stats.time_to_first_token.count, stats.kv_blocks_used), (0, 0, 0));
-    // Of the second prompt, only the last row was computed.
+    // Only the last row of the second prompt was computed.
     assert_eq!(stats.prompt_tokens, 3 * alone.usage.prompt_tokens as u64 + 1);
     assert_eq!(stats.end_to_end.count, 4);
 }
 
-/// Embeddings of every text in every way, and a generating request behind each.
+/// Embeddings of every text in every way, each followed by a generating request.
 fn mixed() -> Vec<RequestParams<'static>> {
     let of = |text: &'static str| {
         POOLINGS
@@ -101,7 +101,7 @@ fn mixed() -> Vec<RequestParams<'static>> {
     TEXTS.into_iter().flat_map(of).collect()
 }
 
-/// All that must not change.
+/// Everything that must not change.
 fn essence(answer: &Answer) -> (Vec<u32>, String, Vec<(u32, u32)>) {
     (bits(&answer.vector), answer.text.clone(), answer.logprob_bits.clone())
 }
@@ -123,7 +123,7 @@ fn company_chunks_and_threads_change_no_bit_of_vectors_or_of_generation() {
                 assert_eq!(&essence(&answers[id]), expected, "{what}");
             }
             if batch == 32 {
-                assert!(engine.stats().mean_batch_size > 4.0, "they ran together");
+                assert!(engine.stats().mean_batch_size() > 4.0, "they ran together");
             }
         }
     }
@@ -207,13 +207,16 @@ fn a_prompt_may_fill_the_sequence_and_no_more() {
 
 #[test]
 fn cancelled_and_timed_out_ones_have_no_vector() {
+    // 400 rows of 20 ms: seconds, in which a machine may stall.
     let engine = echo(|config| {
-        config.model_path = Some("builtin:echo?us_per_token=2000".into());
+        config.model_path = Some("builtin:echo?us_per_token=20000".into());
         (config.max_batch_size, config.max_batch_tokens) = (2, 8);
     });
     let long = "a".repeat(400);
     let ids = engine.submit(vec![embedding(&long, None, true), embedding("b", None, true)]).unwrap();
-    std::thread::sleep(Duration::from_millis(20));
+    while engine.stats().steps == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     engine.cancel(Which::One(ids[0])).unwrap();
     let answers = collect(&engine, 2);
     assert_eq!(answers[&ids[0]].finish, FinishReason::Cancelled as i32);

@@ -1,5 +1,5 @@
-//! All that changes an output, in one batch: adapters, constraints, a host's hand in the logits, every sampler, drafts;
-//! preempted and taken from the prefix cache, each request has the bytes that it has alone.
+//! Everything that changes an output, in one batch: adapters, constraints, a logits hook, every sampler,
+//! drafts. Even if preempted or served from the prefix cache, each request has the bytes that it has alone.
 
 use crate::engine_support::*;
 use bn_engine::engine::Engine;
@@ -46,7 +46,7 @@ fn adapter(engine: &Engine, seed: u32) -> Adapted {
     Adapted { adapter: Arc::new(adapter.unwrap()), scale: 1.0 }
 }
 
-/// Every third token, by the number of tokens before it, is less likely.
+/// Makes every third token less likely; which ones depends on the number of tokens so far.
 fn hook() -> LogitsHook {
     LogitsHook(Arc::new(|row| {
         let skip = row.output.len() % 3;
@@ -87,12 +87,18 @@ fn requests(engine: &Engine) -> Vec<RequestParams<'static>> {
         };
         match kind {
             1 => {
-                request.constraint =
-                    Some(Constraint { kind: ConstraintKind::JsonSchema, text: SCHEMA.into() })
+                request.constraint = Some(Constraint {
+                    kind: ConstraintKind::JsonSchema,
+                    text: SCHEMA.into(),
+                    json: JsonOptions::default(),
+                })
             }
             2 => {
-                request.constraint =
-                    Some(Constraint { kind: ConstraintKind::Regex, text: "([a-c]{3} )+".into() })
+                request.constraint = Some(Constraint {
+                    kind: ConstraintKind::Regex,
+                    text: "([a-c]{3} )+".into(),
+                    json: JsonOptions::default(),
+                })
             }
             3 => request.stop_strings = vec!["cat".into(), "the m".into()],
             4 => {

@@ -1,4 +1,4 @@
-//! A model that fails on purpose: who is told, and who goes on undisturbed.
+//! A model that fails on purpose: the affected requests get an error, and all others are undisturbed.
 
 use crate::engine_support::*;
 use bn_engine::base::{Error, Result, Status};
@@ -14,17 +14,18 @@ const VOCAB: usize = 16;
 const PANIC: u32 = 10;
 const FAIL: u32 = 11;
 const NAN: u32 = 12;
-/// The pass says that it was stopped, as if a shutdown's command were still on its way.
+/// The pass reports that it was stopped, as if a shutdown's command were still on its way.
 const STOPPED: u32 = 13;
 /// The pass goes on until it is stopped.
 const SLOW: u32 = 14;
-/// Leads to NAN.
+/// The token after this one is NAN.
 const BEFORE_NAN: u32 = 9;
 
-/// Counts upwards from the last token, below 8; some tokens make it fail. A hidden state is 1 and the token.
+/// Counts upwards from the last token, below 8; some tokens make it fail. A hidden state holds 1 and the
+/// token.
 struct Faulty {
     facts: Facts,
-    /// Outside the guarded forward pass: kills the engine thread.
+    /// Panics outside the guarded forward pass: kills the engine thread.
     die: Arc<AtomicBool>,
 }
 

@@ -27,7 +27,7 @@ fn request(prompt: &str) -> RequestParams<'_> {
     with_logprobs(text(prompt, 8))
 }
 
-/// One at a time, on one thread: what every other way has to give.
+/// One at a time, on one thread: the reference for every other way.
 fn alone(prompts: &[(String, String)]) -> HashMap<String, Answer> {
     let engine = demo(|config| (config.max_batch_size, config.max_batch_tokens) = (1, 512));
     prompts.iter().map(|(prompt, _)| (prompt.clone(), ask(&engine, request(prompt)))).collect()
@@ -43,7 +43,9 @@ fn sums_and_recalls_from_eight_threads_are_bitwise_what_they_are_alone() {
     for threads in [1, 2] {
         for (batch, tokens) in [(1, 1), (7, 7), (64, 64), (64, 512)] {
             let engine = demo(|config| {
-                (config.threads, config.max_batch_size, config.max_batch_tokens) = (threads, batch, tokens)
+                (config.threads, config.max_batch_size, config.max_batch_tokens) = (threads, batch, tokens);
+                // The first step waits for all 64, however late a thread submits.
+                config.max_wait_us = if batch == 64 { 1_000_000 } else { 0 };
             });
             let ids = Mutex::new(HashMap::new());
             let answers = std::thread::scope(|scope| {
@@ -67,9 +69,9 @@ fn sums_and_recalls_from_eight_threads_are_bitwise_what_they_are_alone() {
             }
             if batch == 64 {
                 assert!(
-                    engine.stats().mean_batch_size > 4.0,
+                    engine.stats().mean_batch_size() > 4.0,
                     "they ran together: {}",
-                    engine.stats().mean_batch_size
+                    engine.stats().mean_batch_size()
                 );
             }
         }
@@ -114,7 +116,7 @@ fn a_seed_gives_the_same_text_alone_and_in_company() {
     assert!(alone.iter().any(|text| text != &alone[0]), "seeds differ");
 }
 
-/// K and V in each type: what a block takes, how many fit one limit, and the answers' bits in any batch.
+/// K and V in each type: the size of a block, how many fit one limit, and the answers' bits in any batch.
 #[test]
 fn every_kv_type_is_counted_and_keeps_its_bits() {
     let engine = |kind, limit| demo(|config| (config.kv_type, config.memory_limit_bytes) = (kind, limit));

@@ -1,4 +1,4 @@
-//! What engines take of a machine or a limit that is too small for all that they could use.
+//! Engines on a machine or under a limit that is too small for all the memory that they could use.
 
 use crate::engine_support::*;
 use bn_engine::base::{Result, Status};
@@ -47,7 +47,7 @@ fn of(context_length: usize, shape: KvShape, change: impl FnOnce(&mut EngineConf
 
 const CONTEXT: usize = 1 << 24;
 
-/// 4 MiB of K and V a token: a sequence of its context takes 64 TiB.
+/// 4 MiB of K and V per token: a sequence at the full context takes 64 TiB.
 fn vast(change: impl FnOnce(&mut EngineConfig)) -> Result<Engine> {
     of(CONTEXT, KvShape { layers: 64, kv_heads: 64, head_dim: 256, kind: None }, change)
 }
@@ -105,7 +105,7 @@ fn a_length_that_was_asked_for_is_refused_where_it_does_not_fit() {
 
 #[test]
 fn a_small_limit_has_room_for_a_queue_of_short_requests() {
-    // A sequence takes 1 MiB. KV would take 32 MiB.
+    // A sequence takes 1 MiB; KV for a full batch would take 32 MiB.
     let shape = KvShape { layers: 1, kv_heads: 1, head_dim: 64, kind: None };
     let limit = 16 << 20;
     let engine = of(4096, shape, |config| config.memory_limit_bytes = limit).unwrap();

@@ -1,4 +1,4 @@
-//! More work than fits: preemption, prefix reuse, priorities and deadlines, and the same answers all the same.
+//! More work than fits: preemption, prefix reuse, priorities and deadlines; answers do not change.
 
 use crate::engine_support::*;
 use bn_engine::engine::Engine;
@@ -6,7 +6,7 @@ use bn_engine::engine::api::*;
 use bn_engine::sample::SamplingParams;
 use std::collections::HashMap;
 
-/// A demo engine with so many KV blocks of 16 tokens.
+/// A demo engine with `blocks` KV blocks of 16 tokens.
 fn narrow(blocks: u64, change: impl FnOnce(&mut EngineConfig)) -> Engine {
     let one = demo(|config| config.kv_block_size = 16).stats();
     let engine = demo(|config| {
@@ -20,7 +20,7 @@ fn narrow(blocks: u64, change: impl FnOnce(&mut EngineConfig)) -> Engine {
 
 const STORY: &str = "Once upon a time there was a small machine that could only count to three. ";
 
-/// Prompts of which many begin alike, some are equal, and some stand alone; greedy and sampled.
+/// Prompts of which many begin alike, some are equal, and some are unique; greedy and sampled.
 fn requests() -> Vec<RequestParams<'static>> {
     let texts: Vec<String> = (0..200)
         .map(|i| match i % 5 {
@@ -83,7 +83,7 @@ fn two_hundred_requests_under_pressure_are_bitwise_what_they_are_alone() {
 
 #[test]
 fn all_that_fit_by_what_they_use_run_at_once() {
-    // Reserved to the end, three would run.
+    // If their blocks were reserved to the end, three would run.
     let engine = narrow(48, |config| config.max_batch_size = 16);
     let open = |i: usize| RequestParams {
         prompt: Prompt::Text(format!("Request {i}").into()),
@@ -94,7 +94,7 @@ fn all_that_fit_by_what_they_use_run_at_once() {
     let ids = engine.submit((0..16).map(open).collect()).unwrap();
     let answers = collect(&engine, 16);
     let stats = engine.stats();
-    assert!(stats.mean_batch_size > 4.0, "{} at a time", stats.mean_batch_size);
+    assert!(stats.mean_batch_size() > 4.0, "{} at a time", stats.mean_batch_size());
     for id in ids {
         let usage = answers[&id].usage;
         assert_eq!(
@@ -135,7 +135,7 @@ fn samples_of_one_prompt_compute_it_once() {
     assert_eq!(engine.stats().prompt_tokens, u64::from(prompt + 7));
 }
 
-/// Each turn's prompt is the conversation so far: what came before is in the cache, token by token.
+/// Each turn's prompt is the conversation so far: its earlier part is in the cache, token by token.
 #[test]
 fn a_chat_of_ten_turns_computes_only_what_is_new() {
     let engine = demo(|config| config.max_sequence_length = 0);
@@ -203,7 +203,7 @@ fn a_request_may_say_how_long_it_waits() {
     assert!(dropped.message.contains("given up"), "{}", dropped.message);
 }
 
-/// A demo engine with a limit that leaves requests no more than they need: room for a queue of short ones, and for 32
+/// A demo engine whose limit leaves requests only their minimum: room for a queue of short ones, and for 32
 /// tokens of each in the batch.
 fn poor() -> Engine {
     let small = |config: &mut EngineConfig| (config.queue_capacity, config.max_batch_size) = (24, 24);
@@ -214,7 +214,8 @@ fn poor() -> Engine {
             config.memory_limit_bytes = free.memory_used_bytes + more;
         })
     };
-    // Requests come first, and KV has the rest: so there is no more for them than they need, as long as KV lacks some.
+    // Requests get their share first, and KV the rest. So they get no more than they need while KV lacks
+    // memory.
     let mut engines = (0..).map(|n| limited(n << 14));
     let engine = engines.find(|engine| 2 * engine.stats().kv_blocks_total > free.kv_blocks_total).unwrap();
     assert!(engine.stats().kv_blocks_total < free.kv_blocks_total);
@@ -237,7 +238,7 @@ fn short_of_memory_for_outputs_requests_wait_and_are_whole() {
     let ids = engine.submit((0..24).map(whole).collect()).unwrap();
     let mut answers = HashMap::new();
     while answers.len() < 24 {
-        // Released at once: what a finished request holds, nobody else can have.
+        // Released at once: a finished request's memory is not available to others.
         let mut ended = Vec::new();
         engine
             .poll(Which::Any, 1, Some(std::time::Duration::from_secs(60)), &mut |_, event| {
@@ -331,7 +332,7 @@ fn a_session_outlives_the_crowd_and_moves_to_another_engine() {
         "the last answer's end, and what is new"
     );
     assert_eq!((&expected.text, &expected.tokens), (&plain.text, &plain.tokens));
-    // The saved turn on another engine, and on one that must not take it.
+    // Restores the saved turn on another engine, and on one that must refuse it.
     let other = narrow(24, |_| ());
     other.restore_session("carl", &saved).unwrap();
     let moved = ask(&other, chat(&tokens, "carl"));
@@ -351,7 +352,7 @@ fn a_session_outlives_the_crowd_and_moves_to_another_engine() {
     assert_eq!(engine.stats().kv_blocks_cached, 0);
 }
 
-/// What stands for the model in a saved session is computed in steps as small as the engine's.
+/// The fingerprint in a saved session is computed in steps as small as the engine's.
 #[test]
 fn a_session_of_small_steps_is_the_same() {
     let tokens: Vec<u32> = (0..20).map(|i| 40 + i).collect();
@@ -414,7 +415,7 @@ fn blocks_that_sessions_share_count_once() {
     }
     let stats = engine.stats();
     assert!(stats.sessions == 2 && stats.session_blocks > 5, "{stats:?}");
-    // Whole blocks are there once; each has its own end.
+    // Whole blocks exist once; each session has its own end.
     assert_eq!(stats.kv_blocks_used, 6);
 }
 

@@ -39,19 +39,19 @@ fn request(ids: &[u32], from: u32, generates: bool) -> RequestParams<'static> {
     }
 }
 
-/// Of each token behind those before it, in f64.
-fn reference(ids: &[u32]) -> Vec<f64> {
+/// Log probabilities of the vocabulary behind each token, in f64.
+fn reference(ids: &[u32]) -> Vec<Vec<f64>> {
     let model = load_source(&Source::Embedded, &LoadOptions::default(), 1).unwrap();
     let sequences = [ids.to_vec()];
     let mut session = Session::with_kv(&model, &sequences, KvType::F16, 32, 1);
     session.step(&[(0, ids.len())]);
     let rows = session.logits[0].chunks_exact(model.model.facts().vocab_size);
-    let logprob = |(row, token): (&[f32], &u32)| {
+    let logprobs = |row: &[f32]| -> Vec<f64> {
         let max = row.iter().copied().fold(f32::MIN, f32::max);
         let sum: f64 = row.iter().map(|x| f64::from(x - max).exp()).sum();
-        f64::from(row[*token as usize] - max) - sum.ln()
+        row.iter().map(|x| f64::from(x - max) - sum.ln()).collect()
     };
-    rows.zip(&ids[1..]).map(logprob).collect()
+    rows.map(logprobs).collect()
 }
 
 #[test]
@@ -65,14 +65,23 @@ fn they_are_the_models_own() {
         let each = 1 + 2 + 1;
         assert_eq!(answer.logprob_bits.len(), ids.len() * each);
         assert!(f32::from_bits(answer.logprob_bits[0].1).is_nan(), "nothing is before the first");
-        for (i, want) in reference(&ids).into_iter().enumerate() {
+        for (i, (want, next)) in reference(&ids).into_iter().zip(&ids[1..]).enumerate() {
             let of = &answer.logprob_bits[(i + 1) * each..][..each];
-            let (token, logprob) = (of[0].0, f32::from_bits(of[0].1));
-            assert_eq!((token, of[3].0), (ids[i + 1], 5));
-            assert!((f64::from(logprob) - want).abs() < 1e-4, "token {i}: {logprob} for {want}");
-            assert!(f32::from_bits(of[1].1) >= logprob.min(f32::from_bits(of[2].1)));
+            assert_eq!((of[0].0, of[3].0), (*next, 5));
+            for (token, bits) in of {
+                let (got, want) = (f64::from(f32::from_bits(*bits)), want[*token as usize]);
+                assert!((got - want).abs() < 1e-4, "position {i}, token {token}: {got} for {want}");
+            }
+            // The two most likely ones, by what they have: two may have the same.
+            let mut best = want;
+            best.sort_unstable_by(|a, b| b.total_cmp(a));
+            for (&(token, bits), want) in of[1..3].iter().zip(&best) {
+                let got = f64::from(f32::from_bits(bits));
+                assert!((got - want).abs() < 1e-4, "position {i}: {token} has {got}, the best {want}");
+            }
+            assert!(of[1].0 != of[2].0 && f32::from_bits(of[1].1) >= f32::from_bits(of[2].1));
         }
-        // In front of an output, which stays what it is.
+        // Scores in front of an output, which is unchanged.
         let both = ask(&engine, request(&ids, 0, true));
         assert!(both.logprob_bits[each..ids.len() * each] == answer.logprob_bits[each..]);
         let plain =
@@ -159,12 +168,15 @@ fn mistakes_are_refused_by_name() {
     let embedding = Some(EmbeddingParams { pooling: Some(Pooling::Mean), normalize: true });
     let sampling = SamplingParams::default();
     let both = RequestParams { embedding, sampling, ignore_eos: false, ..request(&ids, 0, false) };
-    refused(both, "BN_REQUEST_SCORE");
+    refused(both, "BN_TASK_SCORE");
+    let whole = ask(&engine, request(&ids, 0, false));
     for from in [1, 2] {
         let some = ask(&engine, request(&ids, from, false));
         assert_eq!(some.tokens, ids[from as usize..]);
         assert!(some.logprob_bits.iter().all(|(_, bits)| !f32::from_bits(*bits).is_nan()));
+        assert!(some.logprob_bits[..] == whole.logprob_bits[4 * from as usize..]);
     }
     let ones = ask(&engine, request(&[3], 0, false));
-    assert_eq!((ones.tokens.len(), ones.logprob_bits.len()), (1, 4), "nothing to tell, and no hang");
+    assert_eq!((&ones.tokens[..], ones.logprob_bits.len()), (&[3][..], 4), "nothing to tell, and no hang");
+    assert!(f32::from_bits(ones.logprob_bits[0].1).is_nan());
 }

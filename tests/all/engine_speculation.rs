@@ -1,11 +1,11 @@
-//! Speculation changes how many steps an output takes, and not a bit of it.
+//! Speculation changes the number of steps of an output, and not a bit of it.
 
 use crate::engine_support::{self, *};
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::sample::{Dry, SamplingParams};
 
-/// Whose drafts run whatever they seem to cost.
+/// An engine that always runs its drafts, whatever their predicted cost.
 fn demo(change: impl FnOnce(&mut EngineConfig)) -> Engine {
     engine_support::demo(|config| {
         config.draft_always = true;
@@ -28,7 +28,7 @@ const TEXTS: [&str; 4] = [
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 ];
 
-/// What a request may ask of sampling.
+/// All kinds of sampling options.
 fn ways() -> Vec<SamplingParams> {
     let base = || SamplingParams { logprobs: true, top_logprobs: 2, seed: 7, ..Default::default() };
     let warm = |temperature| SamplingParams { temperature, ..base() };
@@ -76,7 +76,7 @@ fn of(speculation: Speculation) -> Vec<RequestParams<'static>> {
         .collect()
 }
 
-/// One after the other, without drafts.
+/// Answers one after the other, without drafts.
 fn expected(kv_type: KvType) -> Vec<Answer> {
     let engine = demo(|config| (config.max_batch_size, config.kv_type) = (1, kv_type));
     of(Speculation::Off).into_iter().map(|request| ask(&engine, request)).collect()
@@ -92,7 +92,7 @@ fn same(got: &Answer, want: &Answer, what: &str) {
     assert_eq!((want.usage.drafted_tokens, want.usage.accepted_tokens), (0, 0));
 }
 
-/// What requests say adds up to what the engine says; drafts that stood.
+/// The requests' counts add up to the engine's; returns the accepted drafts.
 fn accepted(engine: &Engine, answers: &[Answer]) -> u64 {
     let sum = |count: fn(&Usage) -> u32| answers.iter().map(|a| u64::from(count(&a.usage))).sum::<u64>();
     let stats = engine.stats();
@@ -135,7 +135,7 @@ fn drafts_change_no_bit_of_any_kv_type() {
     }
 }
 
-/// Few blocks: requests are preempted, find prefixes of others, and go on in their blocks.
+/// With few blocks, requests are preempted, find prefixes of others, and continue in their blocks.
 #[test]
 fn drafts_change_no_bit_where_blocks_are_short() {
     let want = expected(KvType::F16);
@@ -176,7 +176,7 @@ fn a_session_goes_on_as_without_drafts() {
     assert!(none == 0 && some > 0, "{some} drafts stood");
 }
 
-/// The reply repeats the prompt, which no request alone knows before.
+/// The reply repeats the prompt, so that drafts are found.
 #[test]
 fn a_reply_that_copies_its_prompt_takes_fewer_steps() {
     let prompt: String = (0..200u32).map(|n| char::from(b'a' + (n * n % 23) as u8)).collect();

@@ -1,5 +1,5 @@
-//! The integration tests, one program: `cargo test --test all engine_echo::`. What needs a process of its own (an
-//! allocator that counts, descriptors, CPU affinity) stands beside this folder.
+//! The integration tests, one program: `cargo test --test all engine_echo::`. Tests that need a process of
+//! their own (an allocator that counts, descriptors, CPU affinity) are next to this folder.
 
 #[path = "../common/mod.rs"]
 mod common;

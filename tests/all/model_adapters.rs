@@ -1,5 +1,6 @@
-//! LoRA adapters: what PEFT computes with them, in any batch, and files that are wrong.
+//! LoRA adapters: PEFT's results, in any batch, and bad files.
 
+use crate::common::gguf::{File, Tensor};
 use crate::common::parity::agreement;
 use crate::common::{Golden, Running, Session, alone, bits, json, load_file, load_on, root};
 use crate::folder_support::Copy;
@@ -27,7 +28,7 @@ fn lora(model: &Running, path: &str) -> Arc<Lora> {
     Arc::new(open(model, path).unwrap_or_else(|e| panic!("{path}: {e}")).lora)
 }
 
-/// Every sequence with `lora`, in chunks, turn about.
+/// Runs every sequence with `lora`, in chunks and in turns.
 fn run(model: &Running, sequences: &[Vec<u32>], lora: &Arc<Lora>, chunk: usize) -> Vec<Vec<f32>> {
     let mut session = Session::new(model, sequences, 16, chunk as u64);
     session.adapters.fill(Some((lora.clone(), 1.0)));
@@ -35,7 +36,8 @@ fn run(model: &Running, sequences: &[Vec<u32>], lora: &Arc<Lora>, chunk: usize) 
     session.logits
 }
 
-/// Of folders and GGUF files, each with adapters from folders and from GGUF files: their rows of q and k lie differently.
+/// For models from folders and GGUF files, each with adapters from folders and GGUF files: the order of their
+/// q and k rows differs.
 #[test]
 fn peft_computes_the_same() {
     let mut checked = 0;
@@ -103,7 +105,7 @@ fn company_changes_no_bit() {
     }
 }
 
-/// Where few rows are wanted, the last layer runs for them alone.
+/// If few rows are wanted, the last layer runs only for them.
 #[test]
 fn rows_that_are_wanted_alone_are_the_same() {
     for case in cases() {
@@ -159,6 +161,24 @@ fn files_that_are_wrong_are_refused_by_name() {
     );
     let file = AdapterFile::open(&root().join("tests/golden/adapters/llama").to_string_lossy()).unwrap();
     assert_eq!(echo.unwrap().model.adapter(&file).err().unwrap().status, Status::Unsupported);
+
+    let lora = |change: &dyn Fn(File) -> File| {
+        let file = File::default().str("general.architecture", "llama").str("general.type", "adapter");
+        let file = file.str("adapter.type", "lora").f32("adapter.lora.alpha", 8.0);
+        let file = file.random("blk.0.ffn_down.weight.lora_a", &[64, 32], 1);
+        change(file.random("blk.0.ffn_down.weight.lora_b", &[32, 32], 2)).bytes()
+    };
+    let copy = Copy::of_folder("adapters", "llama");
+    let path = format!("{}/x.gguf", copy.path());
+    let case = |change: &dyn Fn(File) -> File, words: &[&str]| {
+        std::fs::write(&path, lora(change)).unwrap();
+        refused(&path, Status::Unsupported, words);
+    };
+    // Q8_0: 34 bytes for 32 numbers.
+    let quantized = |tensor: &mut Tensor| (tensor.type_id, tensor.data) = (8, vec![0; 32 * 34]);
+    case(&|file| file.change("blk.0.ffn_down.weight.lora_b", quantized), &[&path, "blk.0.ffn_down", "Q8_0"]);
+    case(&|file| file.u32("adapter.lora.rotated", 1), &[&path, "'adapter.lora.rotated'"]);
+    case(&|file| file.u32("prism.hadamard.version", 1), &[&path, "Hadamard"]);
 
     let changed = |change: &dyn Fn(&mut Value)| {
         let copy = Copy::of_folder("adapters", "llama");

@@ -1,7 +1,7 @@
-//! Files that are wrong get an error that names what is wrong; none gets a panic.
+//! Bad files get an error that names the fault, and never a panic.
 
 use crate::common;
-use crate::common::gguf::{F16, FFN, File, HIDDEN, TQ2_0, VOCAB, bitnet, gemma3, llama, qwen2};
+use crate::common::gguf::{F16, FFN, File, HIDDEN, TQ2_0, VOCAB, Value, bitnet, gemma3, llama, qwen2};
 use crate::common::{Rng, Running};
 use bn_engine::base::{Bytes, Error, Status};
 use bn_engine::formats::gguf::Gguf;
@@ -20,7 +20,7 @@ fn open_path(path: &str) -> Result<Running, Error> {
     common::load_source(&Source::parse(Some(path))?, &LoadOptions::default(), 1)
 }
 
-/// Refused with `status`, the message holding each of `words`.
+/// Checks that the file is refused with `status`, and that the message contains each of `words`.
 #[track_caller]
 fn refused<T>(result: Result<T, Error>, status: Status, words: &[&str]) {
     let Err(error) = result else { panic!("loaded where {words:?} should have been refused") };
@@ -40,7 +40,7 @@ fn unsupported(file: File, words: &[&str]) {
     refused(open(file.bytes()), Status::Unsupported, words);
 }
 
-/// A prompt of one token, or why not.
+/// Runs a prompt of one token, or returns the error.
 fn forward(model: &Running) -> Result<Vec<f32>, Error> {
     let kv = model.kv(KvType::F32, 1, 16);
     let batch = RaggedBatch {
@@ -112,16 +112,25 @@ fn features_that_are_not_ours() {
         ("attn_logit_softcapping", 50.0),
         ("final_logit_softcapping", 30.0),
         ("attention.temperature_scale", 0.1),
+        ("attention.clamp_kqv", 8.0),
+        ("attention.max_alibi_bias", 8.0),
+        ("attention.output_scale", 0.5),
+        ("attention.value_scale", 0.5),
         ("logit_scale", 2.0),
         ("embedding_scale", 12.0),
         ("residual_scale", 0.5),
         ("rope.scaling.yarn_log_multiplier", 0.1),
         ("rope.scaling.yarn_ext_factor", 0.5),
-        // Without yarn there is nothing that it would multiply.
+        // Without yarn it would have nothing to multiply.
         ("rope.scaling.attn_factor", 1.2),
     ] {
         let key = format!("llama.{key}");
         unsupported(llama().f32(&key, value), &[&key, &value.to_string()]);
+    }
+    for (key, value) in [("nextn_predict_layers", 1), ("expert_shared_count", 1), ("swin_norm", 1)] {
+        let key = format!("llama.{key}");
+        assert!(open(llama().u32(&key, 0).bytes()).is_ok(), "{key}");
+        unsupported(llama().u32(&key, value), &[&key, &value.to_string()]);
     }
     unsupported(llama().str("llama.rope.scaling.type", "longrope"), &["llama.rope.scaling.type", "longrope"]);
     unsupported(llama().u32("llama.attention.causal", 0), &["llama.attention.causal", "0"]);
@@ -131,7 +140,56 @@ fn features_that_are_not_ours() {
     unsupported(llama().str("general.architecture", "gemma2"), &["'gemma2'", "tanh"]);
 }
 
-/// What the new parts read, each with a value that cannot be.
+/// Keys outside of the architecture's namespace: arithmetic is refused by name, stamps are ignored.
+#[test]
+fn namespaces_that_nobody_knows() {
+    let names = || Value::Strs(vec!["blk.0.ffn_down.weight".into()]);
+    for (key, value) in [
+        ("version", Value::U32(1)),
+        ("transform", Value::Str("normalized-sylvester-walsh-hadamard".into())),
+        ("weight_names", names()),
+        ("gdn_v_grouped", Value::Bool(false)),
+    ] {
+        let key = format!("prism.hadamard.{key}");
+        for file in [llama(), qwen2(), bitnet(), gemma3()] {
+            unsupported(file.set(&key, value.clone()), &["test file", "'prism.hadamard.", "Hadamard"]);
+        }
+    }
+    for (key, value) in [
+        ("xielu.alpha_p", Value::F32(0.8)),
+        ("diffusion.shift_logits", Value::Bool(true)),
+        ("acme.rotation.block_size", Value::U32(128)),
+        ("acme.rotated", names()),
+        ("rotated", Value::U32(0)),
+        // Belongs to another architecture.
+        ("qwen3.attention.head_count", Value::U32(2)),
+    ] {
+        unsupported(llama().set(key, value), &[&format!("'{key}'"), "namespace"]);
+    }
+    unsupported(llama().u32("general.quantization_version", 3), &["general.quantization_version", "3"]);
+    let stamped = llama()
+        .str("mradermacher.quantized_at", "2025-01-25T03:07:17+01:00")
+        .u32("quantize.imatrix.entries_count", 384)
+        .u32("imatrix.chunk_count", 125)
+        .u32("general.quantization_version", 2)
+        .set("general.tags", Value::Strs(vec!["text-generation".into()]))
+        .str("acme.quantized_by", "acme")
+        .str("acme.url", "https://example.org")
+        .str("note", "a key without a namespace");
+    let gguf = Gguf::from_bytes(Bytes::new(stamped.bytes()), "stamped").expect("a file");
+    let said = std::sync::Mutex::new(Vec::new());
+    let log = |_: i32, message: &str| said.lock().unwrap().push(message.to_owned());
+    load_checkpoint(&gguf, &Pool::new(1).unwrap(), &log, &mut |_, _| false).expect("load");
+    let said = said.into_inner().unwrap();
+    let of = |name: &str| said.iter().filter(|line| line.contains(name)).count();
+    assert_eq!(
+        (of("'acme.*'"), of("'note.*'"), of("mradermacher"), of("quantize.")),
+        (1, 1, 0, 0),
+        "{said:?}"
+    );
+}
+
+/// Keys of the newer parts, each with an invalid value.
 #[test]
 fn keys_of_single_families_out_of_range() {
     let yarn = || llama().str("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.factor", 4.0);
@@ -157,7 +215,7 @@ fn keys_of_single_families_out_of_range() {
     bad(llama().str("llama.pooling_type", "mean"), &["llama.pooling_type"]);
 }
 
-/// A part is there whole or not at all.
+/// A part must be complete or absent.
 #[test]
 fn parts_by_halves() {
     let bias = |file: File, layer: u32, part: &str, width: u64| {
@@ -184,7 +242,7 @@ fn parts_by_halves() {
     bad(wide, &["'blk.0.attn_k_norm.weight'", "dimensions"]);
 }
 
-/// A window, the other base of rope and a scale of scores are used where they should be.
+/// A window, the other rope base and a scale of scores are applied to the right layers.
 #[test]
 fn keys_of_single_families_are_used() {
     let run = |file: File| {
@@ -252,6 +310,9 @@ fn tensors_missing_and_of_wrong_shape_or_type() {
         bad(turned, &[name, "dimensions"]);
         unsupported(bitnet().change(name, |t| t.type_id = 20), &[name, "IQ4_NL", "Q4_K", "I2_S"]);
         unsupported(bitnet().change(name, |t| t.type_id = 99), &[name, "99", "unknown"]);
+        for (id, ty) in [(40, "NVFP4"), (142, "PQ2_0"), (143, "PTQ1_0")] {
+            unsupported(bitnet().change(name, |t| t.type_id = id), &[name, ty]);
+        }
     }
     bad(llama().u32("llama.vocab_size", 41), &["token_embd.weight", "41"]);
     let no_vector = llama().change("output_norm.weight", |t| t.type_id = 8);
@@ -321,7 +382,7 @@ fn a_load_can_be_given_up() {
 fn what_is_odd_but_usable_is_logged() {
     let log = std::sync::Mutex::new(Vec::new());
     let file = llama()
-        .f32("llama.attention.clamp_kqv", 30.0)
+        .f32("llama.attention.odd", 30.0)
         .str("tokenizer.ggml.model", "rwkv")
         .f32("general.sampling.temp", f32::INFINITY)
         .str("general.sampling.top_p", "0.9")
@@ -339,7 +400,7 @@ fn what_is_odd_but_usable_is_logged() {
             .filter(|(level, _)| *level == 2)
             .map(|(_, message)| message)
             .collect();
-        assert!(warnings.iter().any(|w| w.contains("llama.attention.clamp_kqv")), "{warnings:?}");
+        assert!(warnings.iter().any(|w| w.contains("llama.attention.odd")), "{warnings:?}");
         assert!(warnings.iter().any(|w| w.contains("token ids")), "{warnings:?}");
         let bad = ["general.sampling.temp", "general.sampling.top_p"];
         assert!(bad.iter().all(|key| warnings.iter().any(|w| w.contains(key))), "{warnings:?}");
@@ -348,7 +409,8 @@ fn what_is_odd_but_usable_is_logged() {
     }
 }
 
-/// Random damage: it loads or is refused, and what loads runs or fails; none panics or allocates without bound.
+/// Random damage: a file loads or is refused, and a loaded model runs or fails; none panics or allocates
+/// without bound.
 #[test]
 fn mutated_files_never_panic() {
     let mut rng = Rng(20);
@@ -359,7 +421,7 @@ fn mutated_files_never_panic() {
         for _ in 0..1000 {
             let mut bytes = original.clone();
             for _ in 0..1 + rng.below(3) {
-                // Mostly the header: the weights are numbers, and any number will do.
+                // Mostly the header: the rest is weights, and any number is a valid weight.
                 let end = if rng.below(8) == 0 { bytes.len() } else { header };
                 let at = rng.below(end);
                 bytes[at] = match rng.below(3) {

@@ -1,4 +1,4 @@
-//! The `echo` model's replies, what a step is refused for, and the names that models are loaded by.
+//! The `echo` model's replies, its refusals of steps, and the names that models are loaded by.
 
 use crate::common;
 use crate::common::{Running, Session, argmax, load_source};
@@ -17,7 +17,7 @@ fn echo(path: &str) -> Running {
     load_source(&source, &LoadOptions::default(), 1).expect("echo")
 }
 
-/// What the model would say behind each of `tokens`.
+/// The model's reply after each of `tokens`.
 fn replies(logits: &[f32]) -> Vec<u32> {
     for row in logits.chunks_exact(VOCAB) {
         assert_eq!(row.iter().filter(|&&x| x == 0.0).count(), VOCAB - 1, "10 once, 0 else");
@@ -26,7 +26,7 @@ fn replies(logits: &[f32]) -> Vec<u32> {
     logits.chunks_exact(VOCAB).map(|row| argmax(row) as u32).collect()
 }
 
-/// `text`, the separator, `text` and the end, `again` times over.
+/// `text`, the separator, `text` and the end, repeated `again` times.
 fn conversation(text: &str, again: usize) -> Vec<u32> {
     let text: Vec<u32> = text.bytes().map(u32::from).collect();
     let mut tokens = text.clone();
@@ -44,7 +44,7 @@ fn it_repeats_the_prompt_ends_and_starts_over() {
         let mut session = Session::new(&loaded, &sequences, 16, chunk as u64);
         session.interleave(chunk);
         for (text, (tokens, logits)) in texts.iter().zip(sequences.iter().zip(&session.logits)) {
-            // From the separator on, each position predicts what stands behind it.
+            // From the separator on, each position predicts the token that follows it.
             let separator = text.len();
             assert_eq!(replies(logits)[separator..tokens.len() - 1], tokens[separator + 1..], "'{text}'");
         }
@@ -128,7 +128,7 @@ fn memory_of_another_sequence_shows() {
     (writer.tokens, writer.positions) = (vec![SEPARATOR; 10], (16..26).collect());
     (writer.block_tables, writer.seqs[0].rows, writer.seqs[0].table_len) = (vec![0, 3], 10, 2);
     model.forward(&writer, &kv, &mut out).expect("separators at 16 to 25");
-    // The same block as the first of another sequence: what stands in its slot 0 was written for position 16.
+    // The same block as the first of another sequence: its slot 0 was written for position 16.
     let mut reader = one_row();
     (reader.tokens, reader.positions, reader.seqs[0].rows) = (vec![1], vec![1], 1);
     reader.logits_rows = vec![0];
@@ -141,14 +141,15 @@ fn the_cost_is_spent_and_can_be_stopped() {
     let (model, kv) = (echo("builtin:echo?us_per_token=3000"), kv());
     let start = Instant::now();
     model.forward(&one_row(), &kv, &mut Outputs::default()).expect("two rows");
+    // A lower bound: no machine is too slow for it.
     assert!(start.elapsed() >= Duration::from_micros(6000), "{:?}", start.elapsed());
     let slow = echo("builtin:echo?us_per_token=1000000");
-    // Two seconds in slices of one millisecond: it is asked long before they are over.
+    // Two seconds in slices of one millisecond: `stop` is called long before they are over.
     let (asked, error) = stopped_after(10, &slow, &kv);
     assert_eq!((asked, error.status), (10, Status::Cancelled));
 }
 
-/// How often `stop` was asked, which says true from time `n` on, and what the pass ended with.
+/// Number of calls of `stop`, which returns true from time `n` on, and the pass's result.
 fn stopped_after(n: usize, model: &Running, kv: &KvCache) -> (usize, Error) {
     let mut asked = 0;
     let stop = &mut || {

@@ -40,7 +40,7 @@ fn a_folder_must_have_its_files() {
     copy.refused(Status::BadModel, &[&shard, "outside of the folder"]);
 }
 
-/// As `hf download` leaves them in its cache.
+/// The layout that `hf download` leaves in its cache.
 #[test]
 fn a_snapshot_of_a_cache_is_a_folder() {
     let copy = Copy::of("llama-sharded");
@@ -147,7 +147,7 @@ fn scales_of_packed_weights_are_one_number_each() {
         h["model.layers.0.self_attn.k_proj.rms_norm.weight"] = scale;
     };
     Copy::of(name).header(gone).refused(Status::BadModel, &[SCALE, "missing"]);
-    // A scalar will do; two will not.
+    // A scalar is accepted; two elements are not.
     assert!(Copy::of(name).header(|h| h[SCALE]["shape"] = json!([])).load().is_ok());
     let (_, data) = parts(&Copy::of(name).read("model.safetensors"));
     assert!(data.len() > 64);
@@ -175,7 +175,7 @@ fn a_tied_head_in_the_files_is_left_alone() {
     let with = Copy::of(name);
     with.header(|h| h["lm_head.weight"] = head);
     assert!(with.load().unwrap().model.facts().weight_bytes <= plain + 200);
-    // An untied one is read, and this one has no elements.
+    // An untied head is read, and this one has no elements.
     with.config(|c| c["tie_word_embeddings"] = json!(false))
         .refused(Status::BadModel, &["lm_head.weight", "shape"]);
 }
@@ -201,7 +201,7 @@ fn the_tokenizer_of_a_folder() {
     let loaded = copy.load().unwrap().loaded.tokenizer.expect("a tokenizer");
     assert_eq!(loaded.encode("abba", false, false).unwrap(), [2, 1, 0]);
     assert_eq!(loaded.end_tokens(), [3]);
-    // Without a generation_config.json, the model's own says where to end.
+    // Without a generation_config.json, the model's own configuration names the end tokens.
     std::fs::remove_file(copy.0.join("generation_config.json")).unwrap();
     copy.config(|c| c["eos_token_id"] = json!(1));
     assert_eq!(copy.load().unwrap().loaded.tokenizer.unwrap().end_tokens(), [1]);
@@ -296,7 +296,7 @@ fn weights_become_smaller_and_stay_close() {
         let path = root().join(&golden.model).to_string_lossy().into_owned();
         let kept = open(&path, &LoadOptions::default()).unwrap().model.facts().weight_bytes;
         let mut before = (kept, 0.0);
-        // Both roundings are in it: of weights, and of activations to int8.
+        // The error includes both roundings: of weights, and of activations to int8.
         for (ty, most) in [(Q8_0, 0.06), (Q4_0, 0.7)] {
             let loaded = open(&path, &options(ty, ty, ty)).unwrap();
             let bytes = loaded.model.facts().weight_bytes;
@@ -309,7 +309,7 @@ fn weights_become_smaller_and_stay_close() {
     }
 }
 
-/// A scale for each row and token, where Q8_0 has one for each 32 columns: further off, but not by much.
+/// A scale for each row and token, instead of Q8_0's one for each 32 columns: less accurate, but not by much.
 #[test]
 fn weights_become_int8_and_stay_close() {
     for (name, most) in [("llama-f32", 0.1), ("llama-bf16", 0.1), ("llama-sharded", 0.1), ("qwen2", 0.1)] {
@@ -324,7 +324,7 @@ fn weights_become_int8_and_stay_close() {
     }
 }
 
-/// Weights in blocks too; a file that is ternary is refused.
+/// Weights in blocks too; a file that is already ternary is refused.
 #[test]
 fn quantized_weights_become_int8() {
     for name in ["type-q8_0", "type-q4_0", "type-q6_k", "type-q4_k"] {
@@ -389,7 +389,7 @@ fn gguf_files_too() {
     assert!(q8.1 < kept.1 / 2, "{} bytes of {}", q8.1, kept.1);
 }
 
-/// Ternary weights that a converter wrote as floats: the same numbers, but as BitNet multiplies them.
+/// Ternary weights that a converter wrote as floats: the same numbers, multiplied as BitNet does.
 #[test]
 fn ternary_weights_for_who_was_trained_for_them() {
     let refused = |model: &str, options: LoadOptions, status: Status, parts: &[&str]| {
@@ -402,7 +402,7 @@ fn ternary_weights_for_who_was_trained_for_them() {
         let loaded = open(&path(name), &options).unwrap();
         bits(&alone(&loaded, &[vec![1, 2, 3, 4, 5]], 16))
     };
-    // Ternary as they come: nothing is left to do.
+    // Stored as ternary: nothing is left to convert.
     for name in ["bitnet-online", "bitnet-offline", "falcon3-ternary", "bitnet-1bitllm"] {
         assert_eq!(run(name, options(Ternary, Keep, Keep)), run(name, LoadOptions::default()), "{name}");
     }

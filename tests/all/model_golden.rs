@@ -1,4 +1,4 @@
-//! Our logits against ones that PyTorch computed, and against themselves in every batch (invariant 3).
+//! Our logits compared with PyTorch's, and with themselves in every batch (invariant 3).
 
 use crate::common;
 use crate::common::parity::check;
@@ -11,7 +11,7 @@ fn every_reference() {
     }
 }
 
-/// A reference that no test reads proves nothing.
+/// A reference that no test reads would prove nothing.
 #[test]
 fn every_reference_is_listed() {
     let files = std::fs::read_dir(common::root().join("tests/golden")).expect("tests/golden");

@@ -1,13 +1,14 @@
-//! What K and V in F16 and int8 cost in accuracy, and that they keep invariant 3.
+//! The accuracy that K and V in F16 and int8 cost, and that they keep invariant 3.
 
 use crate::common::{Golden, Session, argmax, bits, load_file, relative_error};
 use bn_engine::kernels::attention::KvType;
 
-/// Relative error of all logits against those of F32, and the share of rows whose best token is another; both at most.
+/// Maximum relative error of all logits against those of F32, and the maximum share of rows with another best
+/// token.
 type Bound = (f64, f64);
 
-/// Of F16 and of int8. BitNet's activations are rounded to int8 behind attention, so whatever turns one of them by a
-/// step shows: of a tiny model with random weights as a percent, in F16 as well.
+/// Bounds for F16 and int8. BitNet's activations are rounded to int8 after attention, so a change of one of
+/// them by a step is visible: about a percent for a tiny model with random weights, also in F16.
 const BOUNDS: [(&str, Bound, Bound); 4] = [
     ("bitnet-tiny-i2_s", (3e-2, 0.0), (5e-2, 0.0)),
     ("demo", (1e-2, 0.015), (1.5e-2, 0.03)),
@@ -15,7 +16,7 @@ const BOUNDS: [(&str, Bound, Bound); 4] = [
     ("llama-tiny-mha", (1.5e-3, 0.0), (2.5e-2, 0.0)),
 ];
 
-/// Alone, each sequence at once.
+/// Logits of each sequence alone, in one chunk.
 fn alone(path: &str, kind: KvType, golden: &Golden) -> Vec<Vec<f32>> {
     let loaded = load_file(path, 1).expect(path);
     let run = |sequence: &Vec<u32>| {

@@ -1,10 +1,10 @@
-//! Every architecture, as transformers (and llama.cpp, where the index says so) computes it.
+//! Every architecture compared with transformers (and llama.cpp, if the index has it).
 
 use crate::common;
 use crate::common::parity::{check, check_embeddings};
 use crate::common::{Embeddings, Golden};
 
-/// Of these formats; none at all would prove nothing.
+/// Cases of the wanted formats; having none at all would prove nothing.
 fn all(wanted: impl Fn(&str) -> bool, least: usize) {
     let cases = Golden::models(wanted);
     assert!(cases.len() >= least, "{} cases", cases.len());

@@ -27,7 +27,7 @@ fn check(golden: &Golden, chunk: usize) {
     }
 }
 
-/// Biases, windows, stretched ropes, norms of heads: what only some architectures have.
+/// Biases, windows, stretched ropes, norms of heads: features of only some architectures.
 #[test]
 fn every_dense_architecture() {
     let cases = Golden::models(|format| matches!(format, "gguf-f32" | "gguf-f16" | "gguf-bf16"));

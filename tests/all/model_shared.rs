@@ -1,4 +1,4 @@
-//! One model in several engines' hands: passes at the same time, each on operations of its own.
+//! One model shared by several engines: passes at the same time, each with its own operations.
 
 use crate::common::{Running, Session, bits, load_source, root};
 use bn_engine::kernels::{Pool, available};

@@ -1,4 +1,4 @@
-//! One ternary model in each of GGUF's ternary types, and in widths that are no whole blocks: the same bits.
+//! One ternary model in each of GGUF's ternary types, and in widths that are not whole blocks: the same bits.
 
 use crate::common::gguf::{File, HIDDEN, I2_S, Tensor, bitnet};
 use crate::common::{Running, Session, alone, bits};
@@ -31,7 +31,7 @@ fn narrow() -> File {
     file
 }
 
-/// All I2_S tensors of `file` in another type; their scale is 0.5.
+/// Converts all I2_S tensors of `file` to another type; their scale is 0.5.
 fn repacked(mut file: File, type_id: u32) -> File {
     for t in file.tensors.iter_mut().filter(|t| t.type_id == I2_S) {
         let n = (t.dims[0] * t.dims[1]) as usize;
@@ -90,7 +90,7 @@ fn ternary_types_agree_alone_and_in_a_batch() {
     }
 }
 
-/// A copied tensor is counted as it is held, in the place of its bytes in the file: nothing reads those again.
+/// A copied tensor counts as memory held, instead of its bytes in the file, which are not read again.
 #[test]
 fn packed_weights_are_counted() {
     let bytes = |file: &File| open(file, 1).expect("load").model.facts().weight_bytes;
@@ -122,7 +122,7 @@ fn q2_0_is_ternary_in_the_layers_of_a_bitnet_file() {
     assert_eq!(dtype(&file("qwen3"), "blk.0.attn_q.weight"), DType::Q2_0);
 }
 
-/// BitNet's and Falcon's are multiplied with a scale for each token, in whatever body: others in blocks.
+/// BitNet's and Falcon's weights are multiplied with one scale per token, in any body; others in blocks.
 #[test]
 fn tq2_0_is_multiplied_as_its_model_was_trained() {
     let dtype = |architecture: &str, more: &[&str]| {

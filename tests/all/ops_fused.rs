@@ -1,4 +1,4 @@
-//! What runs in one pass has the bits of its parts one after the other.
+//! Fused passes have the bits of their parts run one after the other.
 
 use crate::common::{Running, load_file, load_on};
 use crate::ops_support::{Random, copy, values};
@@ -13,7 +13,7 @@ use bn_engine::ops::{
 use candle_core::Tensor;
 use std::sync::Arc;
 
-/// `FusedOps` without what it fuses: the trait's own compositions.
+/// `FusedOps` without fusion: the trait's own compositions.
 struct InParts(FusedOps);
 
 impl OpSet for InParts {
@@ -73,7 +73,7 @@ fn bits(x: &Owned) -> Vec<Vec<u32>> {
     values(x).into_iter().map(|row| row.into_iter().map(f32::to_bits).collect()).collect()
 }
 
-/// Rows with what quantization treats specially in some of them.
+/// Rows of which some have values that quantization treats specially.
 fn rows(random: &mut Random, count: usize, width: usize) -> Owned {
     let mut x = random.floats(count * width);
     x.iter_mut().for_each(|x| *x *= 30.0);
@@ -113,7 +113,7 @@ fn one_pass_has_the_bits_of_its_parts() {
         [TQ2_0; 2],
         [I2S; 2],
         [Ternary; 2],
-        // Rows are made once, also where they are wanted in two forms.
+        // Rows are made once, even if they are wanted in two forms.
         [Q8_0, Q6_K],
         [Q6_K, F16],
     ];
@@ -232,7 +232,8 @@ fn models_have_the_same_bits_in_parts_and_whatever_rows_are_wanted() {
     }
 }
 
-/// A region costs a wake-up and a wait for the slowest; a decode step of one row has hardly more than its products.
+/// A region costs a wake-up and a wait for the slowest thread; a decode step of one row has hardly more
+/// regions than products.
 #[test]
 fn a_layer_has_few_parallel_regions() {
     for path in MODELS {
@@ -251,8 +252,8 @@ fn a_layer_has_few_parallel_regions() {
         println!("{path}: {layers} layers, {prompts} regions for 480 rows, {decode} for 8");
         // Besides: the embedding, the last sum, the head's norm and the head; of a prompt its angles.
         assert!(decode <= 8 * layers + 4, "{path}: {decode} regions in a decode step of {layers} layers");
-        // Four products and what stands before each, which AVX-512 arranges in a region more; attention's K and V,
-        // itself. Norms of their own divide three of the products.
+        // Four products and the operation before each, which AVX-512 arranges in one more region; attention's
+        // K and V, and attention itself. Norms of their own split three of the products.
         let most = if path.contains("embedding") { 18 } else { 12 };
         assert!(prompts > layers, "{path}: the prompt is not shared out");
         assert!(prompts <= most * layers + 5, "{path}: {prompts} regions in a prompt of {layers} layers");

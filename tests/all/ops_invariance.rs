@@ -1,4 +1,5 @@
-//! Invariant 3 at the level of operations: a row's bits are its sequence's own, whatever comes along.
+//! Invariant 3 at the level of operations: a row's bits depend on its own sequence alone, whatever runs with
+//! it.
 
 use crate::ops_support::{Chunk, Random, batch, plain, rope, tables, values};
 use bn_engine::kernels::attention::KvType;
@@ -22,7 +23,7 @@ struct Toy {
     gate_up: Projections,
     down: Projections,
     activation: Activation,
-    /// Of the second layer, whose rope is another one too.
+    /// Window of the second layer, whose rope differs too.
     window: Option<usize>,
     local: Rope,
     qk_norms: Option<[Norm; 2]>,
@@ -56,7 +57,7 @@ impl Toy {
         }
     }
 
-    /// As `new`, with all that only some families have.
+    /// As `new`, with all features that only some families have.
     fn full(seed: u32, dtype: DType, shape: AttentionShape, window: usize) -> Self {
         let mut random = Random(seed + 100);
         let mut toy = Self::new(seed, dtype, shape, RopeStyle::Neox, Activation::GeGlu);
@@ -121,7 +122,7 @@ impl Toy {
         values(&x).into_iter().map(bits).collect()
     }
 
-    /// Every sequence by itself, its prompt at once: what all else has to give.
+    /// Every sequence by itself, its prompt at once: the reference for all other ways.
     fn reference(&self, ops: &dyn OpSet) -> Vec<Vec<Vec<u32>>> {
         let one = |(seq, &length): (usize, &usize)| {
             let mut tables = vec![Vec::new(); self.lengths.len()];
@@ -182,7 +183,7 @@ fn batch_chunks_blocks_and_threads_do_not_show() {
     }
 }
 
-/// Contexts of several pieces, whole in one task or shared, in every type, with windows and without.
+/// Contexts of several pieces, in one task or split among several, in every type, with and without windows.
 #[test]
 fn long_contexts() {
     for (kv_type, mut toy) in KvType::ALL.into_iter().flat_map(|kind| {
@@ -199,7 +200,7 @@ fn long_contexts() {
                 "{kv_type:?}, {threads} threads, blocks of {block_size}, chunks to {largest}"
             );
         }
-        // Decoding the end of the longest.
+        // Decodes the end of the longest.
         let (mut tables, kv) = (vec![Vec::new(); 3], toy.cache(16));
         tables[0] = (0..34).rev().collect();
         let prompt = batch(&[Chunk { seq: 0, start: 0, rows: 520 }], &tables, Toy::token);
@@ -224,7 +225,7 @@ fn the_instruction_set_does_not_show() {
     }
 }
 
-/// The comparison itself can fail: another token changes the bits.
+/// Checks the comparison itself: another token changes the bits.
 #[test]
 fn different_sequences_have_different_bits() {
     let toy = &Toy::all()[0];

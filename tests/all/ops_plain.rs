@@ -1,4 +1,4 @@
-//! Every operation of `FusedOps` against the same on plain candle.
+//! Compares every operation of `FusedOps` with the same on plain candle.
 
 use crate::ops_support::{Chunk, Random, batch, copy, error, plain, rope, tables, times, values};
 use crate::plain_ops::PlainOps;
@@ -66,7 +66,7 @@ fn products_of_every_type() {
     }
 }
 
-/// Matrices of one product that are of several types, as files of mixed types have them, are as each one alone.
+/// Matrices of one product in several types, as in files of mixed types, give the results of each one alone.
 #[test]
 fn products_of_several_types() {
     let mut random = Random(12);
@@ -90,7 +90,7 @@ fn products_of_several_types() {
     }
 }
 
-/// Rows that end within a block: the activations behind them are zeros, whatever stood there before.
+/// Rows that end within a block: the activations after them are zeros, whatever was stored there before.
 #[test]
 fn products_of_odd_widths() {
     let (mut random, ops) = (Random(6), fused());
@@ -122,7 +122,8 @@ fn norm_before_a_product() {
     for dtype in TYPES {
         let weights = [random.matrix(dtype, 24, 512)];
         let got = fused().linear(&x, Some(&norm), &plain(&weights)).unwrap();
-        // From our normed rows on: one bit of a norm can turn an int8 by one, which is no error of the product.
+        // Starts from our normed rows: one bit of a norm can change an int8 by one, which is no error of the
+        // product.
         let want = PlainOps.linear(&normed, None, &plain(&weights)).unwrap();
         let error = error(&got, &want);
         assert!(error <= TOLERANCE, "{dtype:?}: {error}");
@@ -191,7 +192,7 @@ fn attention_of_ragged_batches() {
         let layer = |index| caches[1].layer(index).unwrap();
         let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
         let (mut rope, norms) = (rope(pairs, style), [0, 1].map(|_| random.norm(head_dim)));
-        // Odd cases have what few models have.
+        // Odd cases have features of few models.
         let odd = case % 2 == 1;
         (shape.scale, rope.factor) = if odd { (shape.scale * 1.3, 1.2) } else { (shape.scale, 1.0) };
         let how = Attention { shape: &shape, rope: &rope, window, norms: odd.then_some(&norms) };
@@ -211,7 +212,7 @@ fn attention_of_ragged_batches() {
             let error = error(&got, &want);
             assert!(error <= TOLERANCE, "case {case}: {error}");
             let all = |x: Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
-            // Ours has K in tiles [head_dim, 16].
+            // Our layout has K in tiles [head_dim, 16].
             let tiles = (blocks * kv_heads * block_size / TILE, head_dim, TILE);
             let keys = layer(1).get(0).unwrap().reshape(tiles).unwrap().transpose(1, 2).unwrap();
             let plain = all(caches[0].layer(1).unwrap().clone());
@@ -252,14 +253,14 @@ fn side_by_side(parts: &[Owned]) -> Owned {
     Tensor::cat(&parts.iter().map(|part| part.tensor().unwrap()).collect::<Vec<_>>(), 1).unwrap().into()
 }
 
-/// `x + y`, beside `x`.
+/// `x + y`, keeping `x`.
 fn sum(ops: &dyn OpSet, x: &Owned, y: &Owned, norm: Option<&Norm>) -> Result<Owned> {
     let mut sum = copy(x);
     ops.add(&mut sum, y, norm)?;
     Ok(sum)
 }
 
-/// Views that begin inside of their storage are read where they begin.
+/// Views that begin inside of their storage are read from the right offset.
 #[test]
 fn start_offsets_are_honoured() {
     let mut random = Random(6);

@@ -44,6 +44,28 @@ fn params(case: &Value) -> SamplingParams {
     p
 }
 
+/// Expected by hand, from the rule of `llama_sampler_dry_apply` (the generated cases have no breakers). After
+/// `a b . a b`, where `.` has a breaker in its text, a repetition would continue with `.`, which is exempt.
+/// After `a b c a b` it would continue with `c`, which loses multiplier * base^(2 - 2).
+#[test]
+fn dry_exempts_breakers_as_llama_cpp_does() {
+    let texts: [&[u8]; 5] = [b"a", b"b", b"c", b".\n", b"d"];
+    let mut p = SamplingParams { temperature: 1.0, ..Default::default() };
+    (p.dry.multiplier, p.dry.base, p.dry.allowed) = (1.5, 1.75, 2);
+    (p.logprobs, p.chain_logprobs, p.logprob_tokens) = (true, true, vec![2, 3]);
+    let e = 1.5f64.exp();
+    for (next, want) in [(3, [0.2, 0.2]), (2, [1.0 / (4.0 * e + 1.0), e / (4.0 * e + 1.0)])] {
+        let (output, text) = ([0, 1, next, 0, 1], |token: u32| texts[token as usize]);
+        let known = Known { output: &output, text: Some(&text), ..Default::default() };
+        let (mut state, mut out) = (SamplerState::new(&p).unwrap(), Vec::<Logprob>::new());
+        state.read(&[], &output, &text);
+        let mut sampler = Sampler::new(5, 64, isa()).unwrap();
+        sampler.sample(&p, &mut state, &mut [0.0; 5], &known, &mut out).unwrap();
+        let got = out[1..].iter().map(|entry| f64::from(entry.logprob).exp());
+        assert!(got.zip(want).all(|(got, want)| (got - want).abs() < 1e-6), "{out:?}, not {want:?}");
+    }
+}
+
 #[test]
 fn chains_leave_what_llama_cpps_leave() {
     let golden: Value = serde_json::from_str(include_str!("../golden/samplers.json")).unwrap();
@@ -54,7 +76,7 @@ fn chains_leave_what_llama_cpps_leave() {
         p.validate().unwrap();
         let numbers = |name: &str| case[name].as_array().unwrap().iter().map(|x| x.as_f64().unwrap());
         let mut logits: Vec<f32> = numbers("logits").map(|x| x as f32).collect();
-        // llama.cpp's penalties count the prompt too: here all is output.
+        // llama.cpp's penalties count the prompt too; here all tokens are output.
         let output: Vec<u32> = numbers("before").map(|x| x as u32).collect();
         let known = Known { prompt: &[], output: &output, ends: &[], ..Default::default() };
         let mut state = SamplerState::new(&p).unwrap();

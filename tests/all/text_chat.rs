@@ -15,7 +15,7 @@ fn tokens() -> Vec<(String, String)> {
     all.map(|(name, text)| (name.to_owned(), text.to_owned())).to_vec()
 }
 
-/// Every template of `folder`; gives the cases that agreed, and says of each other one why.
+/// Every template of `folder`. Returns the number of cases that agree, and a reason for each of the others.
 fn compare(folder: &Path) -> (usize, Vec<String>) {
     let read_conversations = read(&folder.join("conversations.json"));
     let text = |message: &'_ Value, name| message[name].as_str().unwrap().to_owned();
@@ -73,7 +73,7 @@ fn templates_render_as_transformers_renders_them() {
     assert!(agreed >= 400, "{agreed} texts only: are the goldens there?");
 }
 
-/// Of the folder that BN_CHAT_GOLDEN names: for templates that are not ours to hand on.
+/// The templates of the folder in BN_CHAT_GOLDEN: templates that we may not distribute.
 #[test]
 #[ignore = "needs BN_CHAT_GOLDEN: tools/golden/chat.py --originals"]
 fn originals_render_as_transformers_renders_them() {

@@ -1,4 +1,4 @@
-//! Hosts may call from threads with small stacks: what texts and templates need is on other threads or on the heap.
+//! Hosts may call from threads with small stacks: texts and templates use other threads' stacks or the heap.
 
 use bn_engine::base::Status;
 use bn_engine::text::reply::{Parts, grammar};

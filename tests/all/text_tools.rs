@@ -45,7 +45,8 @@ fn chats_with_tools_render_as_transformers_renders_them() {
     assert!(agreed >= 150 && refused >= 3, "{agreed} agree, {refused} are refused: are the goldens there?");
 }
 
-/// What a chat says is never the template's own, wherever it stands: contents, arguments, names, schemas, variables.
+/// Text from a chat is never the template's own, wherever it is: contents, arguments, names, schemas,
+/// variables.
 #[test]
 fn nothing_in_a_chat_makes_control_tokens() {
     let evil = r#"{"messages": [

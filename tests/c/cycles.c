@@ -1,9 +1,9 @@
-// Engines made and destroyed many times, each with a request: no thread, descriptor or memory stays behind.
+// Engines made and destroyed many times, each with a request: no thread, descriptor or memory is left.
 #include "program.h"
 
 #include <stdbool.h>
 
-// MOST_KIB: the C library may keep what one engine's KV cache took, 33 MiB, for the next one, in whichever of its arenas that was.
+// MOST_KIB: the C library may keep one engine's KV cache, 33 MiB, for the next one, in any of its arenas.
 enum { ALONE = 2000, SHARING = 200, MOST_BYTES = 262144, MOST_KIB = 65536 };
 
 // Every other engine answers before it is destroyed; the rest are destroyed with a request under way.
@@ -32,7 +32,7 @@ static void once(bn_model *model, const char *path, bool wait) {
 }
 
 static void cycles(const char *what, bn_model *model, const char *path, int count) {
-    for (int i = 0; i < count / 10; i++) once(model, path, i % 2 == 0); // what is kept for later is there
+    for (int i = 0; i < count / 10; i++) once(model, path, i % 2 == 0); // memory that is kept for reuse is allocated
     int threads = count_threads(), fds = count_fds();
     long kib = resident_kib(), heap = heap_bytes();
     double begin = now();

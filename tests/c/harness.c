@@ -31,7 +31,7 @@ void test_fail(const char *file, int line, const char *format, ...) {
     vfprintf(stderr, format, arguments);
     fprintf(stderr, "\n");
     va_end(arguments);
-    // Not exit: engines are alive, and their leak would hide what went wrong.
+    // Not exit: engines are alive, and their leak reports would hide the fault.
     _exit(1);
 }
 
@@ -97,7 +97,7 @@ bn_engine_config echo_config(void) {
 
 bn_engine *start(const bn_engine_config *config) {
     bn_engine *engine = NULL;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_status status = bn_engine_create(config, &engine, &error);
     if (status != BN_OK) test_fail(__FILE__, __LINE__, "create: %s: %s", bn_status_name(status), error.message);
     CHECK(engine != NULL);
@@ -116,7 +116,7 @@ void stop(bn_engine *engine) {
 bn_model *open_model(const char *path) {
     bn_model_config config;
     bn_model *model = NULL;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     CHECK_OK(bn_model_config_init(&config, sizeof config));
     config.path = BN_TEXT(path);
     if (path == NULL) config.path = (bn_string){0};
@@ -148,7 +148,7 @@ bn_request_params ask(const char *prompt) {
 }
 
 bn_request submit(bn_engine *engine, const bn_request_params *params) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_request request = 0;
     bn_status status = bn_submit(engine, params, &request, &error);
     if (status != BN_OK) test_fail(__FILE__, __LINE__, "submit: %s: %s", bn_status_name(status), error.message);

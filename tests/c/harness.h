@@ -1,5 +1,5 @@
-// A small harness: each TEST runs in a process of its own, so that a crash, a hang or a leak is that
-// test's failure and nobody else's.
+// A small harness: each TEST runs in a process of its own, so that a crash, a hang or a leak is that test's
+// failure and no other's.
 #ifndef HARNESS_H
 #define HARNESS_H
 
@@ -15,7 +15,7 @@
 
 typedef void (*test_function)(void);
 void test_register(const char *name, test_function run);
-// Says where and ends the test.
+// Reports the place and ends the test.
 _Noreturn void test_fail(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -61,14 +61,14 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
 
 // The model at a path, or the embedded one for NULL.
 bn_model *open_model(const char *path);
-// The model of an engine, and what is known of it: good until `bn_model_free`.
+// The model of an engine and its properties: valid until `bn_model_free`.
 bn_model *model_of(bn_engine *engine);
 bn_model_info info_of(const bn_model *model);
 
 // Defaults, for builtin:echo (quick, answers with its prompt) or the embedded model.
 bn_engine_config echo_config(void);
 bn_engine_config demo_config(void);
-// As above, with a cost per token: for what has to be caught while it runs.
+// As above, with a cost per token: for requests that must be caught while they run.
 bn_engine_config slow_config(const char *path);
 bn_engine *start(const bn_engine_config *config);
 bn_engine *start_echo(void);
@@ -78,7 +78,7 @@ void stop(bn_engine *engine);
 bn_request_params ask(const char *prompt);
 bn_request submit(bn_engine *engine, const bn_request_params *params);
 
-// What came of a request, collected over its events.
+// The answer to a request, collected from its events.
 typedef struct {
     char text[65536];
     size_t text_length;
@@ -86,10 +86,10 @@ typedef struct {
     size_t tokens_count;
     size_t events;
     bool completed;
-    bn_event last; // its numbers; what it points to was given back
+    bn_event last; // its numbers; its pointers were given back
 } answer;
 
-// Adds an event; fails the test where an event breaks the contract.
+// Adds an event; fails the test if the event breaks the contract.
 void collect(answer *to, const bn_event *event);
 // Polls one event, and gives one back.
 bn_event poll_one(bn_engine *engine, bn_request which);

@@ -25,7 +25,7 @@ using Completion = std::unique_ptr<bn_event, Free>;
 
 class Error : public bn_error {
 public:
-    Error() : bn_error{} { bn_error_init(this, sizeof(bn_error)); }
+    Error() : bn_error{} {}
     void check(bn_status result) const {
         if (result != BN_OK) throw std::runtime_error(std::string(bn_status_name(result)) + ": " + message);
     }
@@ -84,7 +84,7 @@ std::string stream(const Engine &engine) {
     for (bool done = false; !done;) {
         std::array<bn_event, 8> events;
         std::size_t count = 0;
-        error.check(bn_poll(engine.get(), BN_ANY, events.data(), sizeof events[0], events.size(), BN_WAIT_FOREVER, &count, &error));
+        error.check(bn_poll(engine.get(), BN_ANY, events.data(), sizeof events[0], events.size(), BN_FOREVER, &count, &error));
         for (std::size_t i = 0; i < count; i++) {
             text += view(events[i].text);
             done = done || events[i].kind == BN_EVENT_COMPLETED;

@@ -1,4 +1,4 @@
-// What this process holds: threads, descriptors and memory. -1 where the system does not say.
+// Resources of this process: threads, descriptors and memory. -1 if the system does not report them.
 #ifndef PROCESS_H
 #define PROCESS_H
 
@@ -26,7 +26,7 @@ static inline int count_entries(const char *path) {
     return count - 2;
 }
 
-// Whether a thread runs that is not about to end: who is joined may be listed for a moment.
+// Returns true if a thread runs that is not about to end: joined threads may be listed for a moment.
 static inline int lives(const char *thread) {
     enum { EXITING = 4 }; // PF_EXITING, proc_pid_stat(5)
     char path[64], line[512];
@@ -55,7 +55,7 @@ static inline int count_fds(void) {
     return count_entries("/proc/self/fd");
 }
 
-// Without what malloc keeps for later, which depends on how many threads have run at once.
+// Without memory that malloc keeps for reuse, which depends on how many threads have run at once.
 static inline long resident_kib(void) {
 #ifdef __GLIBC__
     malloc_trim(0);
@@ -69,7 +69,7 @@ static inline long resident_kib(void) {
     return kib;
 }
 
-// Bytes that malloc has given out. Unlike the resident ones they do not depend on what it keeps for later.
+// Bytes that malloc has given out. Unlike resident bytes, they exclude the memory that it keeps for reuse.
 static inline long heap_bytes(void) {
 #if defined __GLIBC__ && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
     struct mallinfo2 info = mallinfo2();

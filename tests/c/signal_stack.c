@@ -9,10 +9,10 @@ static char stack[8192];
 int main(void) {
     stack_t small = {.ss_sp = stack, .ss_size = sizeof stack};
     if (sigaltstack(&small, NULL)) {
-        puts("a signal stack of 8 KiB is too small for this machine: skipped");
+        puts("skipped: a signal stack of 8 KiB is too small for this machine");
         return 0;
     }
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_engine_config config;
     bn_engine_config_init(&config, sizeof config);
     bn_engine *engine;

@@ -1,5 +1,5 @@
 // Threads that make random calls on an engine, first on one that is short of memory and then on one whose queue is
-// full: every accepted request ends exactly once, with a reason and all of its tokens, and what the process holds does
+// full: every accepted request ends exactly once, with a reason and all of its tokens, and the process's resources do
 // not grow.
 //   soak [seconds] [model]       60 seconds and the embedded model, if not said otherwise
 #include "program.h"
@@ -12,27 +12,30 @@
 #include <string.h>
 
 enum { WORKERS = 6, POLLERS = 2, OWN = 48, RECORDS = WORKERS * OWN, QUEUE = 48, LONGEST = 512, ROOM = 32 };
-enum { HEAP_KIB = 4096, PATIENCE = 60 }; // caches fill slowly
+enum { PATIENCE = 60 };
+// Maximum growth of the process in a round. Caches fill in the first rounds, more slowly on a slow machine; a
+// leak grows in all of them.
+enum { ROUNDS = 12, HEAP_KIB = 1024 };
 #ifdef SANITIZED
 enum { RESIDENT_KIB = 1 << 20 }; // most of it is the sanitizer's
 #else
-enum { RESIDENT_KIB = 16384 };
+enum { RESIDENT_KIB = 8192 };
 #endif
 
-// Who polls a request, and who releases it.
+// The threads that poll and release a request.
 enum kind {
-    BY_ANY,      // any thread; who has taken the last of its tokens
-    BY_ID,       // its worker by id, and at times others
-    LEFT_EARLY,  // its worker alone, which releases it when it likes
+    BY_ANY,      // any thread; the one that took its last token releases it
+    BY_ID,       // its worker, by id, and sometimes others
+    LEFT_EARLY,  // only its worker, which releases it at any time
 };
 
 typedef struct {
     pthread_mutex_t lock;
-    atomic_bool taken;        // only its worker takes it; who releases the request gives it back
+    atomic_bool taken;        // only its worker takes it; the thread that releases the request returns it
     atomic_uint_fast64_t id;  // for calls from anywhere; 0: none; may be out of date
     enum kind kind;
     uint32_t flags;
-    bool ended;               // these two under the lock
+    bool ended;               // both under the lock
     uint64_t seen, total;     // tokens
 } record;
 
@@ -88,7 +91,7 @@ static void check_end(const bn_event *e) {
     ended++;
 }
 
-// The caller has looked at the event and given it back.
+// The caller has read the event and given it back.
 static void account(const bn_event *e) {
     record *r = &records[e->user_data];
     CHECK(e->user_data < RECORDS && r->taken);
@@ -121,7 +124,7 @@ static void *poll_any(void *context) {
     for (;;) {
         bn_event events[ROOM];
         size_t count = 0;
-        bn_status status = bn_poll(engine, BN_ANY, events, sizeof *events, ROOM, BN_WAIT_FOREVER, &count, NULL);
+        bn_status status = bn_poll(engine, BN_ANY, events, sizeof *events, ROOM, BN_FOREVER, &count, NULL);
         if (status == BN_ERR_SHUTDOWN) return NULL;
         if (status == BN_ERR_MEMORY_LIMIT) nap(); // until others have given events back
         else CHECK_OK(status);
@@ -132,7 +135,7 @@ static void *poll_any(void *context) {
 
 // -- requests -----------------------------------------------------------------------------------------
 
-// What the parameters point to.
+// The objects that the parameters point to.
 typedef struct {
     bn_request_params params;
     bn_chat_message message;
@@ -143,7 +146,7 @@ typedef struct {
 
 static void set_prompt(worker *w, question *q) {
     size_t length = 1 + below(w, 1 + below(w, LONGEST / 2));
-    size_t shared = below(w, 2) * below(w, length); // what many begin with
+    size_t shared = below(w, 2) * below(w, length); // a prefix that many share
     for (size_t i = 0; i < length; i++) q->tokens[i] = (uint32_t)(i < shared ? i % vocabulary : below(w, vocabulary));
     for (size_t i = 0; i < length; i++) q->text[i] = (char)(' ' + (i < shared ? i % 95 : below(w, 95)));
     q->message = (bn_chat_message){BN_STRING("user"), {q->text, length / 2}};
@@ -151,7 +154,7 @@ static void set_prompt(worker *w, question *q) {
     if (way == 0) {
         q->params.prompt_tokens = q->tokens;
         q->params.prompt_tokens_count = length;
-    } else if (way == 1 && chats && (q->params.flags & BN_REQUEST_EMBED) == 0) {
+    } else if (way == 1 && chats && q->params.task != BN_TASK_EMBED) {
         q->params.messages = &q->message;
         q->params.messages_count = 1;
     } else {
@@ -180,7 +183,7 @@ static bn_string session_name(worker *w) {
     return BN_TEXT(names[below(w, NAMES)]);
 }
 
-// How it is served, beside others.
+// Sets its service options, next to those of others.
 static void set_service(worker *w, bn_request_params *p) {
     if (below(w, 2) == 0) p->priority = (uint32_t)below(w, BN_PRIORITY_MAX + 1);
     if (below(w, 8) == 0) p->timeout_ms = 1 + (uint32_t)below(w, 200);
@@ -194,7 +197,7 @@ static void fill(worker *w, question *q) {
     bn_request_params *p = &q->params;
     CHECK_OK(bn_request_params_init(p, sizeof *p));
     if (embeds && below(w, 16) == 0) {
-        p->flags = BN_REQUEST_EMBED;
+        p->task = BN_TASK_EMBED;
     } else {
         static const uint32_t flags[] = {0, 0, BN_REQUEST_NO_STREAM, BN_REQUEST_ECHO_PROMPT, BN_REQUEST_IGNORE_EOS};
         p->flags = flags[below(w, 5)] | (below(w, 2) * BN_REQUEST_IGNORE_EOS);
@@ -208,7 +211,7 @@ static void fill(worker *w, question *q) {
     set_service(w, p);
 }
 
-// Whether a submit was accepted. It may be refused for want of room, and for nothing else.
+// Returns true if a submit was accepted. It may be refused only for lack of room.
 static bool was_accepted(bn_status status) {
     calls++;
     if (status == BN_ERR_QUEUE_FULL) refused_queue++;
@@ -217,7 +220,7 @@ static bool was_accepted(bn_status status) {
     return status == BN_OK;
 }
 
-// A record of the worker's for another request, or NULL where all are taken.
+// A free record of the worker for another request, or NULL if all are taken.
 static record *claim(worker *w, question *q, enum kind kind) {
     record *r = &w->own[below(w, OWN)];
     if (r->taken) return NULL;
@@ -274,13 +277,13 @@ static void submit_batch(worker *w) {
     if (ok) accepted += count;
 }
 
-static bn_status poll_one(bn_request id, int32_t wait_ms) {
+static bn_status poll_one(bn_request id, uint32_t wait_ms) {
     bn_event event;
     size_t count = 0;
     bn_status status = bn_poll(engine, id, &event, sizeof event, 1, wait_ms, &count, NULL);
     calls++;
     if (status == BN_OK) take(&event, count);
-    // Another thread polls it, has taken its last event, or has released it; or too many events are out.
+    // Another thread polls it, has taken its last event, or has released it; or too many events are leased.
     else CHECK(status == BN_ERR_BUSY || status == BN_ERR_FINISHED || status == BN_ERR_NOT_FOUND ||
                status == BN_ERR_MEMORY_LIMIT);
     return status;
@@ -325,7 +328,7 @@ static void embed(worker *w) {
     size_t count = 0;
     if (!embeds) return;
     CHECK_OK(bn_request_params_init(&q.params, sizeof q.params));
-    q.params.flags = BN_REQUEST_EMBED;
+    q.params.task = BN_TASK_EMBED;
     set_prompt(w, &q);
     bn_status status = bn_embed(engine, &q.params, values, 4096, &count, NULL);
     bool cancelled = status == BN_ERR_CANCELLED; // by `cancel_all`
@@ -399,7 +402,7 @@ static void read_stats(worker *w) {
     CHECK(s.paused <= s.running);
 }
 
-// Each of these may come when there is no such session, or no block is free.
+// Each of these may be returned if there is no such session, or no block is free.
 static void save(worker *w) {
     size_t size = 0, room = 0;
     bn_string name = session_name(w);
@@ -448,7 +451,7 @@ static void read_kv_events(worker *w) {
     bn_kv_event events[ROOM];
     size_t count = 0;
     CHECK_OK(bn_kv_events(engine, events, sizeof *events, below(w, ROOM), &count, NULL));
-    for (size_t i = 0; i < count; i++) CHECK(events[i].kind >= BN_KV_STORED && events[i].kind <= BN_KV_CLEARED);
+    for (size_t i = 0; i < count; i++) CHECK(events[i].kind >= BN_KV_EVENT_STORED && events[i].kind <= BN_KV_EVENT_CLEARED);
 }
 
 static void submit_wrong(worker *w) {
@@ -522,7 +525,7 @@ static void wait_for_ends(void) {
                     records[i].ended, (unsigned long long)records[i].seen, (unsigned long long)records[i].total);
         CHECK(!records[i].taken);
     }
-    while (stats().unreleased > 0 && now() - begin < PATIENCE) nap(); // those that were left early
+    while (stats().unreleased > 0 && now() - begin < PATIENCE) nap(); // requests that were left early
 }
 
 static void check_counts(void) {
@@ -532,7 +535,7 @@ static void check_counts(void) {
     CHECK(s.queued == 0 && s.running == 0 && s.unreleased == 0);
     CHECK(s.completed_failed == 0);
     CHECK(s.paused == 0 && s.kv_blocks_used <= s.session_blocks); // sessions may share some
-    for (size_t i = 0; i < NAMES; i++) bn_session_drop(engine, BN_TEXT(names[i]), NULL); // those that are there
+    for (size_t i = 0; i < NAMES; i++) bn_session_drop(engine, BN_TEXT(names[i]), NULL); // those that exist
     s = stats();
     CHECK(s.sessions == 0 && s.session_blocks == 0 && s.kv_blocks_used == 0);
     CHECK(s.rejected_queue_full >= refused_queue && s.rejected_memory >= refused_memory);
@@ -544,7 +547,7 @@ static void forget(void) {
     for (int i = 0; i <= BN_FINISH_EMBEDDING; i++) reasons[i] = 0;
 }
 
-// Random calls for so many seconds, until all requests have ended.
+// Makes random calls for `seconds`, until all requests have ended.
 static void run_workers(double seconds) {
     pthread_t threads[WORKERS];
     static worker workers[WORKERS];
@@ -567,22 +570,27 @@ static void soak(double seconds, bool short_of_memory) {
     start(short_of_memory);
     for (int i = 0; i < POLLERS; i++) CHECK(pthread_create(&pollers[i], NULL, poll_any, NULL) == 0);
     run_workers(seconds / 3);
-    int fds = count_fds(), threads = count_threads();
-    long kib = resident_kib(), heap = heap_bytes();
-    run_workers(seconds * 2 / 3);
-    CHECK(count_fds() == fds && count_threads() == threads);
-    long more = resident_kib() - kib, heap_more = (heap_bytes() - heap) / 1024;
+    int fds = count_fds(), threads = count_threads(), rounds = 0;
+    long kib, more, heap_more;
+    do {
+        kib = resident_kib();
+        long heap = heap_bytes();
+        run_workers(seconds / 3);
+        CHECK(count_fds() == fds && count_threads() == threads);
+        more = resident_kib() - kib, heap_more = (heap_bytes() - heap) / 1024;
+        rounds++;
+    } while (rounds < 2 || (rounds < ROUNDS && (heap_more > HEAP_KIB || more > RESIDENT_KIB)));
     bn_stats s = stats();
     CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
     for (int i = 0; i < POLLERS; i++) pthread_join(pollers[i], NULL);
     CHECK_OK(bn_engine_destroy(engine));
     CHECK(count_fds() == before_fds && count_threads() == before_threads);
-    printf("soak, %s, %g s: %lu calls, %lu accepted:", short_of_memory ? "short of memory" : "queue full", seconds, calls,
-           accepted);
+    printf("soak, %s, 1 + %d rounds of %g s: %lu calls, %lu accepted:", short_of_memory ? "short of memory" : "queue full",
+           rounds, seconds / 3, calls, accepted);
     for (int i = 1; i <= BN_FINISH_EMBEDDING; i++) printf(" %s %lu,", bn_finish_reason_name(i), reasons[i]);
     printf(" preemptions %llu, pauses %llu, cached tokens %llu, saved %lu, restored %lu,", (unsigned long long)s.preemptions,
            (unsigned long long)s.pauses, (unsigned long long)s.cached_tokens, saves, restores);
-    printf(" released early %lu; refused: queue %lu, memory %lu; heap %+ld KiB, resident %ld %+ld KiB\n", early,
+    printf(" released early %lu; refused: queue %lu, memory %lu; last round: heap %+ld KiB, resident %ld %+ld KiB\n", early,
            refused_queue, refused_memory, heap_more, kib, more);
     free(kept);
     kept = NULL, kept_size = 0;

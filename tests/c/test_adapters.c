@@ -1,5 +1,6 @@
 // LoRA adapters: opened and freed at run time, mixed in a batch, counted, kept apart in the prefix cache.
 #include "harness.h"
+#include "xxh64.h"
 
 #include <stdatomic.h>
 
@@ -13,7 +14,7 @@ static const char *golden(const char *name) {
     return path;
 }
 
-static bn_engine *tiny(uint64_t memory_limit) {
+static bn_engine_config tiny_config(uint64_t memory_limit) {
     bn_engine_config config;
     CHECK_OK(bn_engine_config_init(&config, sizeof config));
     config.model_path = BN_TEXT(golden("llama-llama3"));
@@ -21,6 +22,11 @@ static bn_engine *tiny(uint64_t memory_limit) {
     config.max_sequence_length = 128;
     config.memory_limit_bytes = memory_limit;
     config.adapter_bytes = memory_limit == 0 ? 0 : 1 << 20;
+    return config;
+}
+
+static bn_engine *tiny(uint64_t memory_limit) {
+    bn_engine_config config = tiny_config(memory_limit);
     return start(&config);
 }
 
@@ -31,7 +37,7 @@ static bn_adapter *open_adapter(bn_engine *engine, const char *name) {
     return adapter;
 }
 
-// A prompt of two blocks and more; `n` makes it another one.
+// A prompt of more than two blocks; different for each `n`.
 static bn_request_params with(const bn_adapter *adapter, float scale, uint32_t n) {
     static uint32_t prompts[8][70];
     uint32_t *prompt = prompts[n];
@@ -104,7 +110,7 @@ TEST(prefixes_of_different_adapters_are_apart) {
     for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
         bn_request_params params = with(turns[i].adapter, turns[i].scale, 1), fresh = params;
         answer *a = run(engine, &params);
-        // An adapter opened again is the same one.
+        // An adapter that is opened again shares its prefixes.
         CHECK_EQ(a->last.cached_tokens > 0, turns[i].cached);
         fresh.flags |= BN_REQUEST_NO_CACHE;
         answer *b = run(engine, &fresh);
@@ -116,9 +122,48 @@ TEST(prefixes_of_different_adapters_are_apart) {
     stop(engine);
 }
 
+TEST(a_router_finds_the_blocks_of_an_adapter) {
+    enum { BLOCK = 32, SALT = 5 };
+    bn_engine_config config = tiny_config(0);
+    config.kv_events_capacity = 100;
+    config.kv_block_size = BLOCK;
+    bn_engine *engine = start(&config);
+    bn_adapter *adapter = open_adapter(engine, "../adapters/llama"), *again = open_adapter(engine, "../adapters/llama.gguf");
+    uint64_t fingerprint = 0, other = 0;
+    CHECK_OK(bn_adapter_fingerprint(adapter, &fingerprint));
+    CHECK_OK(bn_adapter_fingerprint(again, &other));
+    CHECK(fingerprint != 0);
+    CHECK_STATUS(bn_adapter_fingerprint(adapter, NULL), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_adapter_fingerprint(NULL, &other), BN_ERR_INVALID_ARGUMENT);
+    bn_request_params params = with(adapter, 0.5f, 2);
+    params.cache_salt = SALT;
+    free(run(engine, &params));
+
+    uint8_t bytes[12];
+    uint32_t scale;
+    memcpy(&scale, &params.adapter_scale, 4);
+    for (int i = 0; i < 4; i++) bytes[i] = (uint8_t)(scale >> (8 * i));
+    for (int i = 0; i < 8; i++) bytes[4 + i] = (uint8_t)(fingerprint >> (8 * i));
+    uint64_t parent = xxh64(bytes, sizeof bytes, SALT);
+    bn_kv_event events[2];
+    size_t count = 0;
+    CHECK_OK(bn_kv_events(engine, events, sizeof *events, 2, &count, NULL));
+    CHECK_EQ(count, 2);
+    for (int block = 0; block < 2; block++) {
+        CHECK_EQ(events[block].kind, BN_KV_EVENT_STORED);
+        CHECK_EQ(events[block].hash_type, BN_HASH_XXH64);
+        CHECK(events[block].parent_hash == parent);
+        parent = xxh64_of_tokens(params.prompt_tokens + block * BLOCK, BLOCK, parent);
+        CHECK(events[block].hash == parent);
+    }
+    CHECK_OK(bn_adapter_free(adapter));
+    CHECK_OK(bn_adapter_free(again));
+    stop(engine);
+}
+
 static atomic_bool may_go_on;
 
-// Holds a request until the test has looked.
+// Holds a request until the test has checked.
 static int32_t hold(const bn_logits *row, void *context) {
     (void)row;
     (void)context;
@@ -149,11 +194,11 @@ TEST(adapters_count_against_the_limit) {
     while (stats(engine).memory_used_bytes != before + first) sleep_ms(1);
     CHECK_OK(bn_adapter_free(adapter));
     CHECK_EQ(stats(engine).memory_used_bytes, before + first - more);
-    // As many as fit.
+    // As many adapters as fit.
     static bn_adapter *all[8192];
     int count = 0;
     bn_status status;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     while ((status = bn_adapter_open(engine, BN_TEXT(golden("../adapters/llama")), &all[count], &error)) == BN_OK && count < 8191) count++;
     CHECK_STATUS(status, BN_ERR_MEMORY_LIMIT);
     CHECK_CONTAINS(error.message, "adapters/llama");
@@ -166,7 +211,7 @@ TEST(adapters_count_against_the_limit) {
 TEST(mistakes_with_adapters_are_refused) {
     bn_engine *engine = tiny(0), *other = tiny(0), *echo = start_echo();
     bn_adapter *adapter = open_adapter(engine, "../adapters/llama"), *none = NULL;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_request id;
     bn_request_params params = with(adapter, 1, 0);
     CHECK_STATUS(bn_submit(other, &params, &id, &error), BN_ERR_INVALID_ARGUMENT);

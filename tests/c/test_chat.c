@@ -6,27 +6,34 @@ static bn_chat_message message_of(const char *role, const char *content) {
     return message;
 }
 
-// bn_model_chat_format, as it is called most.
-static bn_status format(const bn_model *model, const bn_chat_message *messages, size_t n, uint32_t flags, char *text,
-                        size_t capacity, size_t *length) {
-    return bn_model_chat_format(model, messages, n, sizeof *messages, flags, text, capacity, length, NULL);
+static bn_request_params params_of(const bn_chat_message *messages, size_t n, size_t size) {
+    bn_request_params params;
+    CHECK_OK(bn_request_params_init(&params, sizeof params));
+    params.messages = messages;
+    params.messages_count = n;
+    params.message_size = size;
+    return params;
+}
+
+// bn_model_chat_format with its most common arguments.
+static bn_status format(const bn_model *model, const bn_chat_message *messages, size_t n, char *text, size_t capacity,
+                        size_t *length) {
+    bn_request_params params = params_of(messages, n, sizeof *messages);
+    return bn_model_chat_format(model, &params, text, capacity, length, NULL);
 }
 
 TEST(chat_is_formatted_by_the_template) {
     bn_model *model = open_model("builtin:echo");
     bn_chat_message messages[] = {
         message_of("system", "Be brief."), message_of("user", "Grüße, 世界! 🦀"), message_of("user", "")};
-    const char *whole = "system: Be brief.\nuser: Grüße, 世界! 🦀\nuser: \n";
+    const char *whole = "system: Be brief.\nuser: Grüße, 世界! 🦀\nuser: \nassistant: ";
     char text[256];
     size_t length = 0;
-    CHECK_OK(format(model, messages, 3, 0, text, sizeof text, &length));
+    CHECK_OK(format(model, messages, 3, text, sizeof text, &length));
     CHECK_TEXT(text, length, whole);
-    CHECK_OK(format(model, messages, 3, BN_CHAT_ADD_GENERATION_PROMPT, text, sizeof text, &length));
-    CHECK_EQ(length, strlen(whole) + strlen("assistant: "));
-    CHECK_TEXT(text + strlen(whole), length - strlen(whole), "assistant: ");
-    // No messages are a conversation too.
-    CHECK_OK(format(model, NULL, 0, 0, NULL, 0, &length));
-    CHECK_EQ(length, 0);
+    // A conversation may have no messages.
+    CHECK_OK(format(model, messages, 0, text, sizeof text, &length));
+    CHECK_TEXT(text, length, "assistant: ");
     CHECK_OK(bn_model_free(model));
 }
 
@@ -43,7 +50,7 @@ TEST(messages_are_answered) {
     stop(engine);
 }
 
-// From a header whose message has more fields than this library's.
+// Passes messages of a newer header, which have more fields than this library's.
 TEST(longer_messages_are_served_until_they_use_what_we_lack) {
     struct {
         bn_chat_message message;
@@ -51,17 +58,15 @@ TEST(longer_messages_are_served_until_they_use_what_we_lack) {
     } newer[2] = {{message_of("user", "one"), 0}, {message_of("user", "two"), 0}};
     bn_engine *engine = start_echo();
     bn_model *model = model_of(engine);
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     char text[64];
     size_t length = 0;
-    CHECK_OK(bn_model_chat_format(model, &newer[0].message, 2, sizeof newer[0], 0, text, 64, &length, NULL));
-    CHECK_TEXT(text, length, "user: one\nuser: two\n");
     bn_request_params params;
     CHECK_OK(bn_request_params_init(&params, sizeof params));
     CHECK_EQ(params.message_size, sizeof(bn_chat_message));
-    params.messages = &newer[0].message;
-    params.messages_count = 2;
-    params.message_size = sizeof newer[0];
+    params = params_of(&newer[0].message, 2, sizeof newer[0]);
+    CHECK_OK(bn_model_chat_format(model, &params, text, 64, &length, NULL));
+    CHECK_TEXT(text, length, "user: one\nuser: two\nassistant: ");
     answer *a = run(engine, &params);
     CHECK_TEXT(a->text, a->text_length, "user: one\nuser: two\nassistant: ");
     free(a);
@@ -69,14 +74,12 @@ TEST(longer_messages_are_served_until_they_use_what_we_lack) {
     bn_request request = 0;
     CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_UNSUPPORTED);
     CHECK_CONTAINS(error.message, "bn_chat_message");
-    CHECK_STATUS(bn_model_chat_format(model, &newer[0].message, 2, sizeof newer[0], 0, text, 64, &length, &error),
-                 BN_ERR_UNSUPPORTED);
+    CHECK_STATUS(bn_model_chat_format(model, &params, text, 64, &length, &error), BN_ERR_UNSUPPORTED);
     const size_t wrong[] = {0, 8, sizeof(bn_chat_message) - 1, sizeof(bn_chat_message) + 1, (size_t)-8};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         params.message_size = wrong[i];
         CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_INVALID_ARGUMENT);
-        CHECK_STATUS(bn_model_chat_format(model, &newer[0].message, 2, wrong[i], 0, text, 64, &length, &error),
-                     BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_model_chat_format(model, &params, text, 64, &length, &error), BN_ERR_INVALID_ARGUMENT);
     }
     CHECK_OK(bn_model_free(model));
     stop(engine);
@@ -85,16 +88,16 @@ TEST(longer_messages_are_served_until_they_use_what_we_lack) {
 TEST(chat_tells_its_length) {
     bn_model *model = open_model("builtin:echo");
     bn_chat_message message = message_of("user", "hello");
-    char text[13];
+    char text[24];
     size_t length = 0;
-    CHECK_STATUS(format(model, &message, 1, 0, NULL, 0, &length), BN_ERR_BUFFER_TOO_SMALL);
-    CHECK_EQ(length, 12);
+    CHECK_STATUS(format(model, &message, 1, NULL, 0, &length), BN_ERR_BUFFER_TOO_SMALL);
+    CHECK_EQ(length, 23);
     memset(text, 'x', sizeof text);
-    CHECK_STATUS(format(model, &message, 1, 0, text, 11, &length), BN_ERR_BUFFER_TOO_SMALL);
+    CHECK_STATUS(format(model, &message, 1, text, 22, &length), BN_ERR_BUFFER_TOO_SMALL);
     CHECK_EQ(text[0], 'x');
-    CHECK_OK(format(model, &message, 1, 0, text, 12, &length));
-    CHECK_TEXT(text, length, "user: hello\n");
-    CHECK_EQ(text[12], 'x');
+    CHECK_OK(format(model, &message, 1, text, 23, &length));
+    CHECK_TEXT(text, length, "user: hello\nassistant: ");
+    CHECK_EQ(text[23], 'x');
     CHECK_OK(bn_model_free(model));
 }
 
@@ -103,32 +106,37 @@ TEST(chat_refuses_wrong_arguments) {
     bn_chat_message message = message_of("user", "hello");
     char text[64];
     size_t length = 77;
-    CHECK_STATUS(format(NULL, &message, 1, 0, text, 64, &length), BN_ERR_INVALID_ARGUMENT);
-    CHECK_STATUS(format(model, NULL, 1, 0, text, 64, &length), BN_ERR_INVALID_ARGUMENT);
-    CHECK_STATUS(format(model, &message, 1, 0, text, 64, NULL), BN_ERR_INVALID_ARGUMENT);
-    CHECK_STATUS(format(model, &message, 1, 0, NULL, 64, &length), BN_ERR_INVALID_ARGUMENT);
-    CHECK_STATUS(format(model, &message, 1, 4, text, 64, &length), BN_ERR_UNSUPPORTED);
-    CHECK_STATUS(format(model, &message, 1 << 20, 0, text, 64, &length), BN_ERR_TOO_LONG);
+    CHECK_STATUS(format(NULL, &message, 1, text, 64, &length), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(format(model, NULL, 1, text, 64, &length), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(format(model, &message, 1, text, 64, NULL), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(format(model, &message, 1, NULL, 64, &length), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(format(model, &message, 1 << 20, text, 64, &length), BN_ERR_TOO_LONG);
     message.content.data = NULL;
-    CHECK_STATUS(format(model, &message, 1, 0, text, 64, &length), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(format(model, &message, 1, text, 64, &length), BN_ERR_INVALID_ARGUMENT);
     message.content = BN_TEXT("\xff");
-    CHECK_STATUS(format(model, &message, 1, 0, text, 64, &length), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(format(model, &message, 1, text, 64, &length), BN_ERR_INVALID_ARGUMENT);
     message = message_of("\xc3", "x");
-    CHECK_STATUS(format(model, &message, 1, 0, text, 64, &length), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(format(model, &message, 1, text, 64, &length), BN_ERR_INVALID_ARGUMENT);
+    bn_request_params params;
+    CHECK_OK(bn_request_params_init(&params, sizeof params));
+    CHECK_STATUS(bn_model_chat_format(model, &params, text, 64, &length, NULL), BN_ERR_INVALID_ARGUMENT);
+    bn_error error;
+    params.prompt = BN_STRING("no conversation");
+    CHECK_STATUS(bn_model_chat_format(model, &params, text, 64, &length, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK_CONTAINS(error.message, "set messages or chat_json");
     CHECK_OK(bn_model_free(model));
-    CHECK_STATUS(format(model, &message, 1, 0, text, 64, &length), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(format(model, &message, 1, text, 64, &length), BN_ERR_INVALID_ARGUMENT);
 }
 
 TEST(chat_needs_a_template) {
     bn_model *model = open_model(NULL);
     bn_chat_message message = message_of("user", "fine");
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     size_t length = 77;
-    CHECK_STATUS(bn_model_chat_format(model, &message, 1, sizeof message, 0, NULL, 0, &length, &error),
-                 BN_ERR_UNSUPPORTED);
+    bn_request_params params = params_of(&message, 1, sizeof message);
+    CHECK_STATUS(bn_model_chat_format(model, &params, NULL, 0, &length, &error), BN_ERR_UNSUPPORTED);
     CHECK_CONTAINS(error.message, "template");
-    CHECK_STATUS(bn_model_chat_tokenize(model, &message, 1, sizeof message, 0, NULL, 0, &length, &error),
-                 BN_ERR_UNSUPPORTED);
+    CHECK_STATUS(bn_model_chat_tokenize(model, &params, NULL, 0, &length, &error), BN_ERR_UNSUPPORTED);
     CHECK_EQ(length, 77);
     CHECK_EQ(info_of(model).has_chat_template, 0);
     CHECK_OK(bn_model_free(model));

@@ -1,4 +1,5 @@
-// Constraints and the logits hook: what comes matches, in any batch; mistakes are refused by name, on small stacks too.
+// Constraints and the logits hook: outputs match, in any batch; mistakes are refused by name, on small stacks
+// too.
 #include "harness.h"
 
 #include <math.h>
@@ -71,7 +72,7 @@ TEST(outputs_match_their_constraint_in_any_batch) {
 static void refused(bn_engine *engine, int32_t kind, const char *text, const char *why) {
     bn_request_params params = constrained(kind, text, 0);
     bn_request id;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     CHECK_STATUS(bn_submit(engine, &params, &id, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, why);
     CHECK_STATUS(bn_engine_check_constraint(engine, kind, params.constraint, &error), BN_ERR_INVALID_ARGUMENT);
@@ -94,7 +95,7 @@ static void refuse_all(bn_engine *engine) {
 
 static void *on_a_small_stack(void *engine) {
     refuse_all(engine);
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     CHECK_OK(bn_engine_check_constraint(engine, BN_CONSTRAINT_JSON_SCHEMA, BN_TEXT(SCHEMA), &error));
     return NULL;
 }
@@ -110,11 +111,16 @@ TEST(mistakes_are_refused_by_name_on_a_small_stack) {
     CHECK_EQ(stats(engine).grammars_compiled, 1);
     bn_request_params params = constrained(BN_CONSTRAINT_JSON_OBJECT, NULL, 0);
     bn_request id;
-    bn_error error = {.struct_size = sizeof error};
-    params.flags |= BN_REQUEST_EMBED;
+    bn_error error = {0};
+    params.task = BN_TASK_EMBED;
     CHECK_STATUS(bn_submit(engine, &params, &id, &error), BN_ERR_INVALID_ARGUMENT);
     params = ask("x");
-    params.reserved2 = 1;
+    params.json_flags = BN_JSON_COMPACT; // nothing has JSON
+    CHECK_STATUS(bn_submit(engine, &params, &id, &error), BN_ERR_INVALID_ARGUMENT);
+    params = constrained(BN_CONSTRAINT_JSON_OBJECT, NULL, 0);
+    params.json_flags = BN_JSON_COMPACT | BN_JSON_FLEXIBLE;
+    CHECK_STATUS(bn_submit(engine, &params, &id, &error), BN_ERR_INVALID_ARGUMENT);
+    params.json_flags = 1u << 31;
     CHECK_STATUS(bn_submit(engine, &params, &id, &error), BN_ERR_UNSUPPORTED);
     stop(engine);
 }

@@ -27,7 +27,7 @@ static void write_config(unsigned context) {
     CHECK_EQ(fclose(file), 0);
 }
 
-// All of them 0, so that the file is a hole behind its header and each answer is token 0 for ever.
+// All weights are 0, so that the file is a hole after its header and each answer is token 0 for ever.
 static void write_weights(void) {
     static const struct {
         const char *name;
@@ -102,7 +102,7 @@ static void all_run(bn_engine *engine) {
     bn_stats s;
     do {
         s = stats(engine);
-        CHECK(s.steps < 100); // all are there from the first step on
+        CHECK(s.steps < 100); // all run from the first step on
         sleep_ms(1);
     } while (s.last_batch_size < REQUESTS);
     CHECK_EQ(s.running, REQUESTS);
@@ -117,7 +117,7 @@ TEST(sixteen_open_lengths_run_at_once_in_any_context) {
         bn_engine *engine = start_long(contexts[i]);
         bn_stats s = stats(engine);
         CHECK(s.kv_bytes <= machine_bytes() / 2 && s.max_sequence_length <= contexts[i]);
-        // One request may be as long as it gets.
+        // One request may use its full length.
         CHECK(s.max_sequence_length == contexts[i] || s.kv_bytes / TOKEN < contexts[i]);
         CHECK(s.kv_bytes / TOKEN >= s.max_sequence_length);
         all_run(engine);

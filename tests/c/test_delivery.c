@@ -1,4 +1,4 @@
-// How events reach the host: polling one or any, the wait descriptor, callbacks.
+// Delivery of events to the host: polling one or any, the wait descriptor, callbacks.
 #include "harness.h"
 
 #include <poll.h>
@@ -26,7 +26,7 @@ TEST(an_empty_poll_times_out_with_nothing) {
     count = 7;
     CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 50, &count, NULL));
     CHECK_EQ(count, 0);
-    CHECK(seconds() - begin >= 0.045);
+    CHECK(seconds() - begin >= 0.045); // a lower bound: no machine is too slow for it
     stop(engine);
 }
 
@@ -46,7 +46,7 @@ TEST(ids_that_are_nobodys_are_not_found) {
     CHECK(bn_release(engine, BN_ANY, NULL) != BN_OK);
     free(finish(engine, BN_ANY));
     free(finish(other, foreign));
-    // Released: the id is dead for every call, and stays so when its place is taken again.
+    // Released: the id is invalid in every call, and stays so when its slot is reused.
     for (int i = 0; i < 3; i++) {
         CHECK_STATUS(bn_poll(engine, request, &event, sizeof(bn_event), 1, 0, &count, NULL), BN_ERR_NOT_FOUND);
         CHECK_STATUS(bn_cancel(engine, request, NULL), BN_ERR_NOT_FOUND);
@@ -67,7 +67,7 @@ TEST(release_frees_a_place_in_the_queue) {
     CHECK_EQ(stats(engine).rejected_queue_full, 1);
     const bn_request_params *list[] = {&params, &params};
     bn_request both[2];
-    CHECK_OK(bn_release(engine, one, NULL)); // live, perhaps: then its place is free a step later
+    CHECK_OK(bn_release(engine, one, NULL)); // if live, its slot is free a step later
     for (int i = 0; i < 10000 && stats(engine).unreleased > 1; i++) sleep_ms(1);
     CHECK_STATUS(bn_submit_batch(engine, list, 2, both, NULL), BN_ERR_QUEUE_FULL);
     three = submit(engine, &params);
@@ -89,9 +89,9 @@ TEST(a_completed_request_keeps_its_place_until_release) {
     while (event.kind != BN_EVENT_COMPLETED);
     CHECK_STATUS(bn_submit(engine, &more, &next, NULL), BN_ERR_QUEUE_FULL);
     count = 7;
-    CHECK_STATUS(bn_poll(engine, request, &event, sizeof(bn_event), 1, BN_WAIT_FOREVER, &count, NULL), BN_ERR_FINISHED);
+    CHECK_STATUS(bn_poll(engine, request, &event, sizeof(bn_event), 1, BN_FOREVER, &count, NULL), BN_ERR_FINISHED);
     CHECK_EQ(count, 7); // no second terminal event
-    CHECK_OK(bn_cancel(engine, request, NULL)); // finished: nothing happens
+    CHECK_OK(bn_cancel(engine, request, NULL)); // finished: no effect
     CHECK_OK(bn_release(engine, request, NULL));
     free(run(engine, &more));
     stop(engine);
@@ -113,7 +113,7 @@ TEST(long_prompts_fill_the_queue_too) {
     CHECK_EQ(now.queue_token_capacity, 10);
     CHECK_EQ(now.queued_tokens, 1 + strlen("longer than the queue may be")); // bytes, and one that begins
     CHECK_EQ(now.queue_capacity, config.queue_capacity);
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     CHECK_STATUS(bn_submit(engine, &more, &refused, &error), BN_ERR_QUEUE_FULL);
     CHECK(strstr(error.message, "29 of 10 prompt tokens (queue_token_capacity)"));
     CHECK_OK(bn_release(engine, running, NULL));
@@ -204,14 +204,14 @@ static void *poll_forever(void *context) {
     bn_event event;
     atomic_store(&p->entered, 1);
     p->count = 0;
-    p->status = bn_poll(p->engine, p->which, &event, sizeof(bn_event), 1, BN_WAIT_FOREVER, &p->count, NULL);
+    p->status = bn_poll(p->engine, p->which, &event, sizeof(bn_event), 1, BN_FOREVER, &p->count, NULL);
     return NULL;
 }
 
 static void begin_poll(pthread_t *thread, poller *p) {
     CHECK_EQ(pthread_create(thread, NULL, poll_forever, p), 0);
     while (!atomic_load(&p->entered)) sleep_ms(1);
-    sleep_ms(30); // into its wait, all but surely
+    sleep_ms(30); // long enough to be in its wait
 }
 
 TEST(a_second_poller_of_one_id_is_told_busy) {
@@ -252,7 +252,7 @@ TEST(a_release_wakes_who_polls_the_id) {
     CHECK(seconds() - begin < 20);
 }
 
-// With requests under way, too: their last events would be freed under who got them.
+// Also with requests under way: their last events would be freed while pollers hold them.
 TEST(destroy_wakes_blocked_pollers) {
     bn_engine_config config = slow_config("builtin:echo?us_per_token=1000000");
     bn_engine *engine = start(&config);
@@ -297,7 +297,7 @@ TEST(the_wait_fd_is_readable_exactly_while_events_wait) {
     CHECK_OK(bn_release(engine, request, NULL));
     CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
     CHECK(readable(fd, 10000)); // drained
-    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_WAIT_FOREVER, &count, NULL), BN_ERR_SHUTDOWN);
+    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_FOREVER, &count, NULL), BN_ERR_SHUTDOWN);
     stop(engine);
 }
 
@@ -330,7 +330,7 @@ TEST(edge_triggered_epoll_misses_nothing) {
     stop(engine);
 }
 
-// An edge-triggered loop that stops at a short count: false once nothing will ever come.
+// An edge-triggered loop that stops at a short count: returns false once no more events will come.
 static bool take_all(bn_engine *engine, int *completed) {
     enum { ROOM = 4 };
     bn_event events[ROOM];
@@ -400,7 +400,7 @@ static void listen(const bn_event *event, void *context) {
         l->text_length += event->text.length;
     }
     if (event->kind == BN_EVENT_COMPLETED && event->user_data == 1) {
-        // What is allowed here, and what is not.
+        // Allowed and forbidden calls from a callback.
         bn_event other;
         size_t count = 0;
         bn_stats stats = {.struct_size = sizeof stats};
@@ -428,7 +428,6 @@ static void listen(const bn_event *event, void *context) {
 
 static bn_engine *start_listening(listener *l, const char *path) {
     bn_engine_config config = slow_config(path);
-    config.delivery_mode = BN_DELIVERY_CALLBACK;
     config.on_event = listen;
     config.on_event_context = l;
     l->engine = start(&config);
@@ -486,7 +485,6 @@ TEST(destroy_completes_every_request_by_callback) {
 TEST(a_slow_callback_does_not_hold_the_engine_up) {
     static listener l;
     bn_engine_config config = echo_config();
-    config.delivery_mode = BN_DELIVERY_CALLBACK;
     config.on_event = listen; // waits for `ready`
     config.on_event_context = &l;
     bn_engine *engine = start(&config);

@@ -8,7 +8,7 @@ enum { ECHO_SIZE = 16, MOST = 4096 };
 
 static bn_request_params embed(const char *prompt) {
     bn_request_params params = ask(prompt);
-    params.flags = BN_REQUEST_EMBED;
+    params.task = BN_TASK_EMBED;
     return params;
 }
 
@@ -82,7 +82,7 @@ TEST(bn_embed_is_all_of_it_in_one_call) {
     for (size_t i = 0; i <= ECHO_SIZE; i++) values[i] = 5;
     CHECK_STATUS(bn_embed(engine, &params, NULL, 0, &count, NULL), BN_ERR_BUFFER_TOO_SMALL);
     CHECK_EQ(count, ECHO_SIZE);
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     count = 0;
     CHECK_STATUS(bn_embed(engine, &params, values, ECHO_SIZE - 1, &count, &error), BN_ERR_BUFFER_TOO_SMALL);
     CHECK_CONTAINS(error.message, "room for 16, has 15");
@@ -102,7 +102,7 @@ TEST(bn_embed_refuses_by_name) {
     bn_engine *engine = start_echo();
     float values[ECHO_SIZE];
     size_t count = 99;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_request_params params = ask("x");
     CHECK_STATUS(bn_embed(NULL, &params, values, ECHO_SIZE, &count, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(bn_embed(engine, NULL, values, ECHO_SIZE, &count, &error), BN_ERR_INVALID_ARGUMENT);
@@ -120,29 +120,29 @@ TEST(bn_embed_refuses_by_name) {
 TEST(what_an_embedding_may_not_ask_is_refused_by_name) {
     bn_engine *engine = start_echo();
     struct {
+        int32_t task;
         uint32_t flags;
         int32_t pooling;
-        uint32_t reserved;
-        bn_status status;
         const char *says;
     } cases[] = {
-        {BN_REQUEST_EMBED, -1, 0, BN_ERR_INVALID_ARGUMENT, "pooling is -1"},
-        {BN_REQUEST_EMBED, 4, 0, BN_ERR_INVALID_ARGUMENT, "pooling is 4"},
-        {BN_REQUEST_EMBED, 0, 1, BN_ERR_UNSUPPORTED, "reserved"},
-        {0, BN_POOLING_MEAN, 0, BN_ERR_INVALID_ARGUMENT, "needs BN_REQUEST_EMBED"},
-        {BN_REQUEST_EMBED_RAW, 0, 0, BN_ERR_INVALID_ARGUMENT, "BN_REQUEST_EMBED_RAW needs"},
-        {BN_REQUEST_EMBED | BN_REQUEST_ECHO_PROMPT, 0, 0, BN_ERR_INVALID_ARGUMENT, "BN_REQUEST_ECHO_PROMPT is set"},
-        {BN_REQUEST_EMBED | BN_REQUEST_IGNORE_EOS, 0, 0, BN_ERR_INVALID_ARGUMENT, "BN_REQUEST_IGNORE_EOS is set"},
-        {BN_REQUEST_EMBED | BN_REQUEST_LOGPROBS, 0, 0, BN_ERR_INVALID_ARGUMENT, "BN_REQUEST_LOGPROBS is set"},
+        {BN_TASK_EMBED, 0, -1, "pooling is -1"},
+        {BN_TASK_EMBED, 0, 4, "pooling is 4"},
+        {BN_TASK_GENERATE, 0, BN_POOLING_MEAN, "needs BN_TASK_EMBED"},
+        {BN_TASK_GENERATE, BN_REQUEST_EMBED_RAW, 0, "BN_REQUEST_EMBED_RAW needs"},
+        {BN_TASK_EMBED, BN_REQUEST_ECHO_PROMPT, 0, "BN_REQUEST_ECHO_PROMPT is set"},
+        {BN_TASK_EMBED, BN_REQUEST_IGNORE_EOS, 0, "BN_REQUEST_IGNORE_EOS is set"},
+        {BN_TASK_EMBED, BN_REQUEST_LOGPROBS, 0, "BN_REQUEST_LOGPROBS is set"},
+        {BN_TASK_SCORE + 1, 0, 0, "task is 3"},
+        {-1, 0, 0, "task is -1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        bn_error error = {.struct_size = sizeof error};
+        bn_error error = {0};
         bn_request_params params = ask("x");
+        params.task = cases[i].task;
         params.flags = cases[i].flags;
         params.pooling = cases[i].pooling;
-        params.reserved = cases[i].reserved;
         bn_request request = 0;
-        CHECK_STATUS(bn_submit(engine, &params, &request, &error), cases[i].status);
+        CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_INVALID_ARGUMENT);
         CHECK_CONTAINS(error.message, cases[i].says);
     }
     stop(engine);
@@ -170,7 +170,7 @@ TEST(a_cancelled_embedding_has_no_vector) {
     stop(engine);
 }
 
-// For the leak checker: vectors that nobody polls.
+// For the leak checker: vectors that are never polled.
 TEST(destroy_frees_vectors_that_nobody_read) {
     bn_engine *engine = start_echo();
     bn_request_params params = embed("unread");
@@ -225,7 +225,6 @@ static void on_event(const bn_event *event, void *context) {
 TEST(callbacks_bring_vectors_and_bn_embed_works_beside_them) {
     static shared s = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .left = 10};
     bn_engine_config config = echo_config();
-    config.delivery_mode = BN_DELIVERY_CALLBACK;
     config.on_event = on_event;
     config.on_event_context = &s;
     s.engine = start(&config);

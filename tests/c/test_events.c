@@ -1,4 +1,4 @@
-// Polled events are leases: whose they are, how long they live, and what giving back does.
+// Polled events are leases: their owner, their lifetime, and the effect of giving them back.
 #include "harness.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@ static uint64_t checksum(const bn_event *event) {
 enum { READERS = 4, GIVERS = 2, REQUESTS = 120, STASH = 4096, BATCH = 40 };
 static const char PROMPT[] = "a text that many threads read, each its own part of it, while others poll for more";
 
-// Events on their way from those who read them to those who give them back.
+// Events on their way from reading threads to those that give them back.
 typedef struct {
     bn_engine *engine;
     pthread_mutex_t lock;
@@ -32,7 +32,7 @@ static void *read_events(void *context) {
         bn_event events[8];
         uint64_t sums[8];
         size_t count = 0;
-        bn_status status = bn_poll(s->engine, BN_ANY, events, sizeof *events, 8, BN_WAIT_FOREVER, &count, NULL);
+        bn_status status = bn_poll(s->engine, BN_ANY, events, sizeof *events, 8, BN_FOREVER, &count, NULL);
         if (status == BN_ERR_SHUTDOWN) break;
         CHECK_OK(status);
         for (size_t i = 0; i < count; i++) sums[i] = checksum(&events[i]);
@@ -87,7 +87,7 @@ TEST(many_threads_poll_any_read_and_give_back) {
     for (int i = 0; i < READERS + GIVERS; i++) pthread_join(threads[i], NULL);
     CHECK_EQ(s.completed, REQUESTS);
     for (int i = 0; i < REQUESTS; i++) CHECK_EQ(s.length[i], strlen(PROMPT));
-    // What was forgotten ends with its request, or with the engine.
+    // Forgotten leases end with their request, or with the engine.
     for (int i = 0; i < REQUESTS; i += 2) CHECK_OK(bn_release(s.engine, requests[i], NULL));
     stop(s.engine);
 }
@@ -107,14 +107,14 @@ TEST(an_event_ends_once) {
     CHECK_OK(bn_events_free(engine, wrong, sizeof *wrong, sizeof wrong / sizeof *wrong));
     CHECK_TEXT(one.text.data, one.text.length, "to be given back");
     CHECK_TEXT(two.text.data, two.text.length, "to be given back");
-    // Twice in one batch and once more, and the place is somebody else's by then.
+    // Twice in one batch and once more, when the slot already serves another request.
     const bn_event twice[] = {one, one};
     CHECK_OK(bn_events_free(engine, twice, sizeof *twice, 2));
     bn_request third = submit(engine, &params);
     bn_event three = poll_one(engine, third);
     give_back(engine, &one);
     CHECK_TEXT(three.text.data, three.text.length, "to be given back");
-    // After its release; also where the slot serves another request.
+    // After its release, and also when the slot serves another request.
     CHECK_OK(bn_release(engine, second, NULL));
     give_back(engine, &two);
     bn_request fourth = submit(engine, &params);
@@ -126,7 +126,7 @@ TEST(an_event_ends_once) {
     CHECK_OK(bn_release(engine, fourth, NULL));
     bn_stats after = stats(engine);
     CHECK_EQ(after.unreleased, 0);
-    CHECK(after.memory_used_bytes < idle); // no byte is left of any
+    CHECK(after.memory_used_bytes < idle); // all bytes were returned
     stop(engine);
     CHECK_TEXT(foreign.text.data, foreign.text.length, "to be given back");
     stop(other);
@@ -144,7 +144,7 @@ TEST(events_of_other_headers) {
     bn_request requests[2] = {submit(engine, &params), submit(engine, &params)};
     size_t count = 77;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        bn_error error = {.struct_size = sizeof error};
+        bn_error error = {0};
         CHECK_STATUS(bn_poll(engine, BN_ANY, &newer[0].event, wrong[i], 3, 1000, &count, &error), BN_ERR_INVALID_ARGUMENT);
         CHECK_CONTAINS(error.message, "bn_event");
         CHECK_STATUS(bn_events_free(engine, &newer[0].event, wrong[i], 1), BN_ERR_INVALID_ARGUMENT);
@@ -155,7 +155,7 @@ TEST(events_of_other_headers) {
     CHECK_OK(bn_poll(engine, BN_ANY, &newer[0].event, sizeof newer[0], 3, 10000, &count, NULL));
     CHECK_EQ(count, 2);
     for (size_t i = 0; i < 2; i++) {
-        CHECK_EQ(newer[i].event.struct_size, sizeof(bn_event)); // what the library wrote
+        CHECK_EQ(newer[i].event.struct_size, sizeof(bn_event)); // written by the library
         CHECK_EQ(newer[i].event.request, requests[i]);
         CHECK_TEXT(newer[i].event.text.data, newer[i].event.text.length, "size");
         CHECK(newer[i].later[0] == 0 && newer[i].later[1] == 0);
@@ -177,16 +177,17 @@ TEST(finished_is_not_nothing_yet) {
     CHECK_EQ(count, 0);
     event = poll_one(engine, request);
     CHECK_EQ(event.kind, BN_EVENT_COMPLETED);
-    for (int32_t timeout = BN_WAIT_FOREVER; timeout <= 1; timeout++) {
-        bn_error error = {.struct_size = sizeof error};
-        CHECK_STATUS(bn_poll(engine, request, &event, sizeof event, 1, timeout, &count, &error), BN_ERR_FINISHED);
+    const uint32_t timeouts[] = {BN_FOREVER, 0, 1};
+    for (int i = 0; i < 3; i++) {
+        bn_error error = {0};
+        CHECK_STATUS(bn_poll(engine, request, &event, sizeof event, 1, timeouts[i], &count, &error), BN_ERR_FINISHED);
         CHECK(error.message[0] != 0);
     }
     give_back(engine, &event);
     CHECK_STATUS(bn_poll(engine, request, &event, sizeof event, 1, 0, &count, NULL), BN_ERR_FINISHED);
     CHECK_OK(bn_release(engine, request, NULL));
     CHECK_STATUS(bn_poll(engine, request, &event, sizeof event, 1, 0, &count, NULL), BN_ERR_NOT_FOUND);
-    // BN_ANY goes on: there may be more.
+    // BN_ANY continues: there may be more.
     CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof event, 1, 0, &count, NULL));
     stop(engine);
 }
@@ -202,13 +203,13 @@ static void *wait_for_its_end(void *context) {
     do {
         bn_event event;
         size_t count = 0;
-        w->status = bn_poll(w->engine, w->request, &event, sizeof event, 1, BN_WAIT_FOREVER, &count, NULL);
+        w->status = bn_poll(w->engine, w->request, &event, sizeof event, 1, BN_FOREVER, &count, NULL);
         if (w->status == BN_OK) give_back(w->engine, &event);
     } while (w->status == BN_OK);
     return NULL;
 }
 
-// The one who waits for a request hears of its end, even if somebody else polls the last event.
+// A caller that waits for a request learns of its end, even if another thread polls the last event.
 TEST(whoever_waits_for_an_id_hears_that_another_took_its_end) {
     bn_engine_config config = slow_config("builtin:echo?us_per_token=300");
     bn_engine *engine = start(&config);
@@ -236,7 +237,7 @@ TEST(whoever_waits_for_an_id_hears_that_another_took_its_end) {
     stop(engine);
 }
 
-// Submits until memory_limit_bytes refuses; how many there are.
+// Submits until memory_limit_bytes refuses; returns the number of requests.
 static size_t fill(bn_engine *engine) {
     bn_request_params params = ask("a");
     params.flags = BN_REQUEST_NO_STREAM;
@@ -260,7 +261,7 @@ static bn_engine_config small_config(void) {
     return config;
 }
 
-// Requests that fill the limit to the brim can still be polled, or it would never be free again.
+// Requests that fill the limit completely can still be polled, or it would never be free again.
 TEST(a_full_limit_leaves_room_to_poll) {
     bn_engine_config config = small_config();
     bn_engine *engine = start(&config);
@@ -290,7 +291,7 @@ TEST(memory_for_polled_events_is_counted) {
     bn_request request = submit(engine, &params);
     fill(engine);
     static bn_event kept[MOST];
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_status status = BN_OK;
     size_t held = 0;
     // Either the poll is refused, or the request is paused before there is another event.

@@ -1,4 +1,4 @@
-// Files that are no model, or a broken one: an error that names the thing, nothing else.
+// Files that are not models, or damaged ones: an error that names the file or field, and nothing else.
 #include "harness.h"
 
 #include <sys/stat.h>
@@ -12,7 +12,7 @@ static const char *in_folder(const char *name) {
         strcpy(folder, "/tmp/bn-test-XXXXXX");
         CHECK(mkdtemp(folder) != NULL);
     } else {
-        mkdir(folder, 0700); // it may be there still
+        mkdir(folder, 0700); // it may still exist
     }
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return path;
@@ -31,7 +31,7 @@ static const char *write_file(const char *name, const void *bytes, size_t length
 static bn_status refused_naming(const char *path, const char *name) {
     bn_engine_config config = slow_config(path);
     bn_engine *engine = NULL;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     int fds = count_fds(), threads = count_threads();
     bn_status status = bn_engine_create(&config, &engine, &error);
     CHECK(status != BN_OK);
@@ -147,7 +147,7 @@ TEST(a_missing_tensor) {
     free(bytes);
 }
 
-// Where a tensor's dimensions begin; its type stands behind them.
+// The start of a tensor's dimensions; its type follows them.
 static unsigned char *dimensions(unsigned char *bytes, size_t length, const char *name, uint32_t *count) {
     size_t n = strlen(name);
     for (size_t i = 8; i + n + 64 <= length; i++) {

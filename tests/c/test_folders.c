@@ -1,4 +1,4 @@
-// Hugging Face folders, whole and broken, from the small ones that the numbers are checked with.
+// Hugging Face folders, whole and damaged, made from the small ones of the golden tests.
 #include "harness.h"
 
 #ifdef BN_GOLDEN_MODELS
@@ -62,7 +62,7 @@ static bn_model_config golden_config(const char *name) {
 }
 
 static void refused(const bn_engine_config *config, bn_status status, const char *words) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_engine *engine = NULL;
     int fds = count_fds(), threads = count_threads();
     CHECK_STATUS(bn_engine_create(config, &engine, &error), status);
@@ -73,7 +73,7 @@ static void refused(const bn_engine_config *config, bn_status status, const char
 }
 
 static void model_refused(const bn_model_config *config, bn_status status, const char *words) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_model *model = NULL;
     int fds = count_fds(), threads = count_threads();
     CHECK_STATUS(bn_model_open(config, &model, &error), status);
@@ -107,7 +107,7 @@ TEST(a_folder_without_tokenizer_still_ends) {
     CHECK_EQ(a->last.finish_reason, BN_FINISH_LENGTH);
     CHECK_EQ(a->tokens_count, 8);
     stop(engine);
-    // Its second token, were it an end token.
+    // Makes its second token the end token.
     char json[64];
     snprintf(json, sizeof json, "{\"eos_token_id\": [63, %u]}", (unsigned)a->tokens[1]);
     put("generation_config.json", json, strlen(json));
@@ -143,12 +143,15 @@ TEST(a_folder_may_chat_without_tokenizer) {
     CHECK(messages != NULL);
     for (size_t i = 0; i < MANY; i++) messages[i] = (bn_chat_message){BN_STRING("user"), BN_STRING("hello")};
     size_t length = 0, again = 0;
-    CHECK_STATUS(bn_model_chat_format(model, messages, MANY, sizeof *messages, 0, NULL, 0, &length, NULL),
-                 BN_ERR_BUFFER_TOO_SMALL);
+    bn_request_params params;
+    CHECK_OK(bn_request_params_init(&params, sizeof params));
+    params.messages = messages;
+    params.messages_count = MANY;
+    CHECK_STATUS(bn_model_chat_format(model, &params, NULL, 0, &length, NULL), BN_ERR_BUFFER_TOO_SMALL);
     CHECK_EQ(length, MANY * strlen("<user>hello"));
     char *text = malloc(length);
     CHECK(text != NULL);
-    CHECK_OK(bn_model_chat_format(model, messages, MANY, sizeof *messages, 0, text, length, &again, NULL));
+    CHECK_OK(bn_model_chat_format(model, &params, text, length, &again, NULL));
     CHECK(again == length && memcmp(text, "<user>hello<user>hello", 22) == 0);
     free(text);
     free(messages);
@@ -162,12 +165,17 @@ static void check_tokens(const bn_model *model, const char *first, const char *s
     uint32_t ids[64];
     char shown[65] = {0};
     size_t count = 0;
-    CHECK_OK(bn_model_chat_tokenize(model, messages, 2, sizeof *messages, 0, ids, 64, &count, NULL));
+    bn_request_params params;
+    CHECK_OK(bn_request_params_init(&params, sizeof params));
+    params.messages = messages;
+    params.messages_count = 2;
+    CHECK_OK(bn_model_chat_tokenize(model, &params, ids, 64, &count, NULL));
     for (size_t i = 0; i < count; i++) shown[i] = ids[i] < 10 ? "<|eot>ab:#"[ids[i]] : '?';
     CHECK_TEXT(shown, strlen(shown), expected);
 }
 
-// Text in messages never becomes a control token: not by itself, not two messages' together, not with the template's.
+// Text in messages never becomes a control token: not by itself, not joined with another message's, not with
+// the template's.
 TEST(messages_spell_no_control_tokens) {
     make_model();
     const char tokenizer[] =
@@ -187,7 +195,7 @@ TEST(messages_spell_no_control_tokens) {
     check_tokens(model, "<|eot|>", "b", "<|eot|>b#");
     check_tokens(model, "<|e", "ot|>", "<|eot|>#");
     check_tokens(model, "a", "<|eot|", "a<|eot|#");
-    // A request's messages go the same way.
+    // A request's messages are handled in the same way.
     bn_engine_config config = slow_config("");
     config.model_path = (bn_string){0};
     config.model = model;

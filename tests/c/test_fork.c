@@ -23,7 +23,7 @@ typedef struct {
 static host busy;
 enum { CODE = 7, IN_FLIGHT = 8 };
 
-// Until the engines are told to end; from then on anything is right.
+// Required until the engines are told to end; from then on any result is valid.
 static void went_well(bn_status status) {
     if (!atomic_load(&busy.stop)) CHECK_OK(status);
 }
@@ -47,7 +47,7 @@ static void *poll_for_good(void *context) {
     while (!atomic_load(&busy.stop)) {
         bn_event event;
         size_t count = 0;
-        bn_status status = bn_poll(busy.engine, BN_ANY, &event, sizeof event, 1, BN_WAIT_FOREVER, &count, NULL);
+        bn_status status = bn_poll(busy.engine, BN_ANY, &event, sizeof event, 1, BN_FOREVER, &count, NULL);
         went_well(status);
         if (status != BN_OK) break;
         went_well(event.kind == BN_EVENT_COMPLETED ? bn_release(busy.engine, event.request, NULL)
@@ -75,7 +75,6 @@ static pthread_t busy_threads[BUSY_THREADS];
 static void be_busy(void) {
     bn_engine_config config = echo_config();
     busy.engine = start(&config);
-    config.delivery_mode = BN_DELIVERY_CALLBACK;
     config.on_event = on_event;
     busy.calling = start(&config);
     for (int i = 0; i < IN_FLIGHT; i++) submit_another();
@@ -84,7 +83,7 @@ static void be_busy(void) {
     while (atomic_load(&busy.completed) < IN_FLIGHT) sleep_ms(1);
 }
 
-// What a destructor of a C++ host does.
+// Acts like a destructor of a C++ host.
 static void destroy_at_exit(void) {
     atomic_store(&busy.stop, 1);
     bn_status calling = bn_engine_destroy(busy.calling), polled = bn_engine_destroy(busy.engine);
@@ -153,8 +152,8 @@ static int refused_everywhere(bn_engine *engine) {
     REFUSED(bn_engine_report(engine, bytes, sizeof bytes, &count, NULL));
     REFUSED(bn_submit(engine, &params, &request, NULL));
     REFUSED(bn_submit_batch(engine, list, 1, &request, NULL));
-    REFUSED(bn_poll(engine, BN_ANY, &event, sizeof event, 1, BN_WAIT_FOREVER, &count, NULL));
-    REFUSED(bn_poll(engine, request, &event, sizeof event, 1, BN_WAIT_FOREVER, &count, NULL));
+    REFUSED(bn_poll(engine, BN_ANY, &event, sizeof event, 1, BN_FOREVER, &count, NULL));
+    REFUSED(bn_poll(engine, request, &event, sizeof event, 1, BN_FOREVER, &count, NULL));
     REFUSED(bn_events_free(engine, &event, sizeof event, 1));
     REFUSED(bn_cancel(engine, BN_ANY, NULL));
     REFUSED(bn_release(engine, request, NULL));
@@ -279,7 +278,7 @@ static int live(const load *l, int number) {
     EXPECT(bn_request_params_init(&params, sizeof params) == BN_OK);
     params.prompt = BN_STRING("17+25=");
     EXPECT(bn_submit(l->engine, &params, &request, NULL) == BN_ERR_FORKED);
-    EXPECT(bn_poll(l->engine, BN_ANY, &event, sizeof event, 1, BN_WAIT_FOREVER, &count, NULL) == BN_ERR_FORKED);
+    EXPECT(bn_poll(l->engine, BN_ANY, &event, sizeof event, 1, BN_FOREVER, &count, NULL) == BN_ERR_FORKED);
     EXPECT(bn_engine_state(l->engine) == BN_ERR_FORKED);
     EXPECT(bn_engine_destroy(l->engine) == BN_ERR_FORKED);
     if (number % 2 == 0) {
@@ -350,7 +349,8 @@ static void *chat_once(void *path) {
     return NULL;
 }
 
-// A fork while another thread uses the library for the first time: what is made once is whole or not begun in the child.
+// A fork while another thread uses the library for the first time: in the child, objects made once are
+// complete or not begun.
 static void fork_amid_first_use(const char *path, int delay_us) {
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, chat_once, (void *)path), 0);

@@ -1,4 +1,4 @@
-// What hosts do to their threads: cancel them, give them small stacks.
+// Hosts that cancel their threads, or give them small stacks.
 #include "harness.h"
 
 #include <pthread.h>
@@ -14,7 +14,7 @@ static void *be_cancelled_in_poll(void *context) {
     bn_event event;
     size_t count = 0;
     atomic_store(&v->entered, 1);
-    bn_status status = bn_poll(v->engine, BN_ANY, &event, sizeof event, 1, BN_WAIT_FOREVER, &count, NULL);
+    bn_status status = bn_poll(v->engine, BN_ANY, &event, sizeof event, 1, BN_FOREVER, &count, NULL);
     atomic_store(&v->returned, status == BN_OK && count == 1 ? 1 : -1);
     if (status == BN_OK) give_back(v->engine, &event);
     while (true) pthread_testcancel();
@@ -48,7 +48,7 @@ static void cancel_one(bn_engine *engine, void *(*run)(void *), bool submits) {
     }
     CHECK_EQ(pthread_join(thread, &result), 0);
     CHECK(result == PTHREAD_CANCELED);
-    // Not before its entry is possible, and not within: where it went in, it came out.
+    // It cannot be cancelled before the call, nor within it: the call that was entered has returned.
     CHECK_EQ(v.returned, 1);
 }
 

@@ -1,4 +1,4 @@
-// Create to destroy: cancel, shutdown, fork, several engines, logs, progress, what is left behind.
+// Create to destroy: cancel, shutdown, fork, several engines, logs, progress, leaks.
 #include "harness.h"
 
 #include <pthread.h>
@@ -53,7 +53,7 @@ TEST(cancel_any_ends_all_queued_and_running) {
     }
     CHECK_EQ(stats(engine).kv_blocks_used, 0);
     bn_request_params after = ask("after");
-    answer *a = run(engine, &after); // unreleased ones are in nobody's way
+    answer *a = run(engine, &after); // unreleased requests block no others
     CHECK_TEXT(a->text, a->text_length, "after");
     free(a);
     stop(engine);
@@ -78,7 +78,7 @@ TEST(a_drain_finishes_what_was_accepted) {
     }
     bn_event event;
     size_t count = 0;
-    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_WAIT_FOREVER, &count, NULL), BN_ERR_SHUTDOWN);
+    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_FOREVER, &count, NULL), BN_ERR_SHUTDOWN);
     CHECK(stats(engine).rejected_shutdown >= 1);
     stop(engine);
 }
@@ -222,7 +222,7 @@ TEST(a_forked_child_gets_errors_and_may_exit) {
         bn_event *completion = NULL;
         alarm(20);
         bool right = bn_submit(engine, &params, &other, NULL) == BN_ERR_FORKED &&
-                     bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_WAIT_FOREVER, &count, NULL) == BN_ERR_FORKED &&
+                     bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_FOREVER, &count, NULL) == BN_ERR_FORKED &&
                      bn_cancel(engine, request, NULL) == BN_ERR_FORKED && bn_release(engine, request, NULL) == BN_ERR_FORKED &&
                      bn_engine_stats(engine, &stats, NULL) == BN_ERR_FORKED &&
                      bn_generate(engine, &params, &completion, NULL) == BN_ERR_FORKED &&
@@ -280,7 +280,7 @@ TEST(progress_may_give_the_load_up) {
     int threads = count_threads(), fds = count_fds();
     bn_model_config config;
     bn_model *model = NULL;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     CHECK_OK(bn_model_config_init(&config, sizeof config));
     config.progress = progress;
     config.progress_context = &sink;
@@ -344,7 +344,7 @@ TEST(a_memory_limit_too_small_is_refused) {
     bn_engine_config config = demo_config();
     config.memory_limit_bytes = 100000;
     bn_engine *engine = NULL;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     CHECK_STATUS(bn_engine_create(&config, &engine, &error), BN_ERR_MEMORY_LIMIT);
     CHECK_CONTAINS(error.message, "memory_limit_bytes");
 }

@@ -1,4 +1,5 @@
-// Models as objects of their own: shared by engines, used without one; and what an engine says of itself.
+// Models as objects of their own: shared by engines, used without one; and an engine's description of its
+// model.
 #include "harness.h"
 
 TEST(two_engines_share_a_model) {
@@ -13,7 +14,7 @@ TEST(two_engines_share_a_model) {
     bn_model_info first = info_of(one_model), second = info_of(two_model);
     CHECK(first.architecture.data == info.architecture.data && second.architecture.data == info.architecture.data);
     CHECK(first.end_tokens_count == 1 && first.end_tokens[0] == info.end_tokens[0]);
-    // The weights count whole with each.
+    // Each engine counts all the weights.
     CHECK(stats(one).memory_used_bytes >= info.weight_bytes && stats(two).memory_used_bytes >= info.weight_bytes);
     CHECK_OK(bn_model_free(model));
     CHECK_STATUS(bn_model_free(model), BN_ERR_INVALID_ARGUMENT);
@@ -29,7 +30,7 @@ TEST(two_engines_share_a_model) {
     CHECK_TEXT(b->text, b->text_length, "42");
     free(b);
     stop(two);
-    // It outlives its engines, and makes others.
+    // The model outlives its engines, and serves new ones.
     config.model = two_model;
     CHECK(info_of(two_model).architecture.data == second.architecture.data);
     one = start(&config);
@@ -44,7 +45,7 @@ TEST(an_engine_takes_a_model_or_a_path) {
     bn_model *model = open_model("builtin:echo");
     bn_engine_config config = echo_config();
     bn_engine *engine = NULL;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     config.model = model; // beside a path
     CHECK_STATUS(bn_engine_create(&config, &engine, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, "model_path");
@@ -101,7 +102,7 @@ TEST(an_engine_tells_its_state) {
     CHECK_EQ(bn_engine_state(engine), BN_STATE_DRAINING);
     CHECK_OK(bn_cancel(engine, request, NULL));
     wait_for_state(engine, BN_STATE_DRAINED);
-    // Its last event still waits; what was asked before an end may be asked after it.
+    // Its last event still waits; queries allowed before the end are allowed after it.
     bn_event event = poll_one(engine, BN_ANY);
     CHECK_EQ(event.finish_reason, BN_FINISH_CANCELLED);
     bn_model *model = model_of(engine);
@@ -137,14 +138,14 @@ TEST(a_request_knows_its_place_in_the_queue) {
         CHECK_EQ(where(engine, requests[i]).stage, BN_STAGE_QUEUED);
         CHECK_EQ(where(engine, requests[i]).queue_position, i - 1);
     }
-    // One in the middle ends; those behind it move up.
+    // A request in the middle ends; later ones move up.
     CHECK_OK(bn_cancel(engine, requests[2], NULL));
     for (int i = 0; i < 20000 && where(engine, requests[2]).stage != BN_STAGE_FINISHED; i++) sleep_ms(1);
     CHECK_EQ(where(engine, requests[2]).stage, BN_STAGE_FINISHED);
     CHECK_EQ(where(engine, requests[1]).queue_position, 0);
     CHECK_EQ(where(engine, requests[3]).queue_position, 1);
     CHECK_EQ(where(engine, requests[5]).queue_position, 3);
-    // The one that runs ends: the next one runs.
+    // The running one ends: the next one runs.
     CHECK_OK(bn_cancel(engine, requests[0], NULL));
     for (int i = 0; i < 20000 && where(engine, requests[1]).stage != BN_STAGE_RUNNING; i++) sleep_ms(1);
     CHECK_EQ(where(engine, requests[1]).stage, BN_STAGE_RUNNING);

@@ -1,16 +1,17 @@
-// More work than fits: priorities, waiting, output that nobody reads, prefixes that are found again, sessions, and what a
-// router hears.
+// More work than fits: priorities, waiting, unread output, prefixes that are found again, sessions, and
+// events for a router.
 #include "harness.h"
+#include "xxh64.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 static const char STORY[] = "Once upon a time there was a small machine that could only count to three. ";
 
-// A request alone to its end, with its message. Free it with `bn_completion_free`.
+// Runs one request to its end, and returns its completion. Free it with `bn_completion_free`.
 static bn_event *generate(bn_engine *engine, const bn_request_params *params) {
     bn_event *out = NULL;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_status status = bn_generate(engine, params, &out, &error);
     if (status != BN_OK) test_fail(__FILE__, __LINE__, "generate: %s: %s", bn_status_name(status), error.message);
     return out;
@@ -107,7 +108,7 @@ TEST(who_will_be_late_is_given_up) {
     CHECK_STATUS(bn_submit(engine, &params, &request, NULL), BN_ERR_INVALID_ARGUMENT); // late for what?
     params.queue_timeout_ms = 60000;
     CHECK_EQ(ended(engine, &params).finish_reason, BN_FINISH_LENGTH);
-    // 200 rows of 2 ms, as the engine knows by now.
+    // 200 rows of 2 ms, as the engine has learned.
     params.queue_timeout_ms = 50;
     bn_event done = ended(engine, &params);
     CHECK_EQ(done.finish_reason, BN_FINISH_TIMED_OUT);
@@ -170,42 +171,6 @@ TEST(a_prompt_that_was_seen_is_not_computed_again) {
 
 enum { TURN = 60, BLOCK = 16 };
 
-static uint64_t rotated(uint64_t x, int bits) {
-    return x << bits | x >> (64 - bits);
-}
-
-static uint64_t little_endian(const uint8_t *at, int bytes) {
-    uint64_t value = 0;
-    for (int i = 0; i < bytes; i++) value |= (uint64_t)at[i] << (8 * i);
-    return value;
-}
-
-// XXH64, as its specification says.
-static const uint64_t P1 = 0x9e3779b185ebca87, P2 = 0xc2b2ae3d27d4eb4f, P3 = 0x165667b19e3779f9, P4 = 0x85ebca77c2b2ae63,
-                      P5 = 0x27d4eb2f165667c5;
-
-static uint64_t xxh64_round(uint64_t lane, uint64_t input) {
-    return rotated(lane + input * P2, 31) * P1;
-}
-
-static uint64_t xxh64(const uint8_t *at, size_t size, uint64_t seed) {
-    uint64_t lanes[] = {seed + P1 + P2, seed + P2, seed, seed - P1}, sum = seed + P5;
-    size_t left = size;
-    for (; left >= 32; left -= 32)
-        for (int i = 0; i < 4; i++, at += 8) lanes[i] = xxh64_round(lanes[i], little_endian(at, 8));
-    if (size >= 32) {
-        sum = rotated(lanes[0], 1) + rotated(lanes[1], 7) + rotated(lanes[2], 12) + rotated(lanes[3], 18);
-        for (int i = 0; i < 4; i++) sum = (sum ^ xxh64_round(0, lanes[i])) * P1 + P4;
-    }
-    sum += size;
-    for (; left >= 8; left -= 8, at += 8) sum = rotated(sum ^ xxh64_round(0, little_endian(at, 8)), 27) * P1 + P4;
-    for (; left >= 4; left -= 4, at += 4) sum = rotated(sum ^ little_endian(at, 4) * P1, 23) * P2 + P3;
-    for (; left > 0; left--, at++) sum = rotated(sum ^ *at * P5, 11) * P1;
-    sum = (sum ^ sum >> 33) * P2;
-    sum = (sum ^ sum >> 29) * P3;
-    return sum ^ sum >> 32;
-}
-
 static bn_engine_config small_blocks(void) {
     bn_engine_config config = demo_config();
     config.kv_block_size = BLOCK;
@@ -249,7 +214,7 @@ TEST(a_session_is_saved_restored_and_dropped) {
     CHECK_STATUS(bn_session_save(engine, BN_STRING("anna"), bytes, size, NULL, NULL), BN_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(bn_session_save(engine, BN_STRING("bert"), bytes, size, &again, NULL), BN_ERR_NOT_FOUND);
     CHECK_OK(bn_session_restore(other, BN_STRING("carl"), bytes, size, NULL));
-    CHECK_OK(bn_session_restore(other, BN_STRING("carl"), bytes, size, NULL)); // the earlier one goes
+    CHECK_OK(bn_session_restore(other, BN_STRING("carl"), bytes, size, NULL)); // the earlier one is replaced
     uint32_t tokens[TURN];
     bn_request_params params = turn(tokens, NULL);
     CHECK_EQ(ended(other, &params).cached_tokens, TURN - 1);
@@ -263,14 +228,14 @@ TEST(a_session_is_saved_restored_and_dropped) {
 }
 
 static void refuses(bn_engine *engine, const uint8_t *bytes, size_t size) {
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_string name = BN_STRING("dora");
     CHECK_STATUS(bn_session_restore(engine, name, bytes, size, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK(error.message[0] != 0);
     CHECK_STATUS(bn_session_drop(engine, name, NULL), BN_ERR_NOT_FOUND);
 }
 
-// With a checksum that holds: what is inside is looked at, too.
+// With a valid checksum: the contents are checked too.
 static void refuses_forged(bn_engine *engine, uint8_t *bytes, size_t size, size_t at) {
     uint8_t *sum = bytes + size - 8;
     for (int bit = 0; bit < 8; bit++) {
@@ -289,7 +254,7 @@ TEST(a_damaged_session_is_refused) {
     uint8_t *bytes = save_anna(engine, &size);
     CHECK(xxh64(bytes, size - 8, 0) == little_endian(bytes + size - 8, 8));
     for (size_t length = 0; length < size; length += length < 80 ? 1 : size / 97) {
-        uint8_t *part = malloc(length + 1); // a memory checker sees what is read beyond it
+        uint8_t *part = malloc(length + 1); // a memory checker detects reads past its end
         CHECK(part != NULL);
         memcpy(part, bytes, length);
         refuses(engine, part, length);
@@ -307,7 +272,7 @@ TEST(a_damaged_session_is_refused) {
         if (at < 36 || at >= 44) refuses_forged(engine, bytes, size, at);
     refuses_forged(engine, bytes, size, 52 + 3); // a token's highest byte
     bn_engine_config others[] = {config, config, echo_config()};
-    others[0].kv_type = BN_KV_INT8;
+    others[0].kv_type = BN_KV_TYPE_INT8;
     others[1].kv_block_size = 2 * BLOCK;
     others[2].kv_block_size = BLOCK;
     refuses_forged(engine, bytes, size, 0); // which leaves a wrong checksum
@@ -375,7 +340,6 @@ static void call_back(const bn_event *event, void *context) {
 TEST(a_callback_may_not_wait_for_the_engine) {
     caller c = {0};
     bn_engine_config config = echo_config();
-    config.delivery_mode = BN_DELIVERY_CALLBACK;
     config.on_event = call_back;
     config.on_event_context = &c;
     config.kv_events_capacity = 8;
@@ -433,12 +397,6 @@ TEST(calls_that_wait_end_with_the_engine) {
 
 // -- what the host is told ---------------------------------------------------------------------------
 
-static uint64_t hash_of(const uint32_t tokens[BLOCK], uint64_t parent) {
-    uint8_t bytes[4 * BLOCK];
-    for (int i = 0; i < 4 * BLOCK; i++) bytes[i] = (uint8_t)(tokens[i / 4] >> (8 * (i % 4)));
-    return xxh64(bytes, sizeof bytes, parent);
-}
-
 TEST(a_router_hears_of_each_block_by_its_hash) {
     enum { SALT = 5 };
     CHECK(xxh64((const uint8_t *)"", 0, 0) == 0xef46db3751d8e999);
@@ -456,15 +414,15 @@ TEST(a_router_hears_of_each_block_by_its_hash) {
     for (int block = 0; block < 2; block++) {
         CHECK_OK(bn_kv_events(engine, events, sizeof *events, 1, &count, NULL));
         CHECK_EQ(count, 1);
-        CHECK_EQ(events->struct_size, sizeof *events);
-        CHECK_EQ(events->kind, BN_KV_STORED);
+        CHECK_EQ(events->hash_type, BN_HASH_XXH64);
+        CHECK_EQ(events->kind, BN_KV_EVENT_STORED);
         CHECK(events->parent_hash == parent);
-        CHECK(events->hash == hash_of(tokens + block * BLOCK, parent));
+        CHECK(events->hash == xxh64_of_tokens(tokens + block * BLOCK, BLOCK, parent));
         parent = events->hash;
     }
     CHECK_OK(bn_cache_clear(engine, NULL));
     CHECK_OK(bn_kv_events(engine, events, sizeof *events, 8, &count, NULL));
-    CHECK(count > 0 && events[count - 1].kind == BN_KV_CLEARED);
+    CHECK(count > 0 && events[count - 1].kind == BN_KV_EVENT_CLEARED);
     CHECK_OK(bn_kv_events(engine, events, sizeof *events, 8, &count, NULL));
     CHECK_EQ(count, 0);
     stop(engine);

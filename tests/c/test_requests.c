@@ -1,4 +1,4 @@
-// What a request's parameters do, on builtin:echo, which answers with its prompt.
+// Effects of a request's parameters, on builtin:echo, which answers with its prompt.
 #include "harness.h"
 
 TEST(echo_answers_with_its_prompt) {
@@ -227,7 +227,7 @@ TEST(generate_returns_a_completion_of_its_own) {
     bn_request_params params = ask("blocking");
     params.user_data = 9;
     bn_event *completion = NULL;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     CHECK_OK(bn_generate(engine, &params, &completion, &error));
     CHECK_EQ(error.status, BN_OK);
     CHECK_EQ(error.message[0], 0);
@@ -239,7 +239,7 @@ TEST(generate_returns_a_completion_of_its_own) {
     CHECK_EQ(completion->lease, 0);
     bn_event event;
     size_t count = 7;
-    CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 0, &count, NULL)); // nothing of it arrives here
+    CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 0, &count, NULL)); // none of its events arrive here
     CHECK_EQ(count, 0);
     CHECK_EQ(stats(engine).unreleased, 0);
     params.priority = BN_PRIORITY_MAX + 1;
@@ -258,7 +258,7 @@ TEST(a_prompt_that_can_never_fit_is_refused) {
     memset(prompt, 'a', 200);
     prompt[200] = 0;
     bn_request_params params = ask(prompt);
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_request request = 0;
     CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_TOO_LONG);
     CHECK_CONTAINS(error.message, "64");
@@ -299,7 +299,7 @@ TEST(timeouts_end_a_request) {
     CHECK(a->last.generated_tokens < 500);
     free(a);
     params.max_new_tokens = 80;
-    params.timeout_ms = BN_TIMEOUT_NONE;
+    params.timeout_ms = BN_FOREVER;
     a = run(engine, &params);
     CHECK_EQ(a->last.finish_reason, BN_FINISH_LENGTH);
     free(a);

@@ -1,4 +1,5 @@
-// The samplers: each field changes what it says, is refused by name out of its range, and gives the same in any batch.
+// The samplers: each field has its stated effect, is refused by name out of its range, and gives the same in
+// any batch.
 #include "harness.h"
 
 #include <math.h>
@@ -41,7 +42,7 @@ enum { SETS = sizeof SETTERS / sizeof *SETTERS, SEEDS = 6 };
 
 static bn_request_params before(int set, uint64_t seed) {
     bn_request_params params = story(seed);
-    // Something to repeat.
+    // Lets the text repeat itself.
     if (SETTERS[set] == set_dry || SETTERS[set] == set_breakers) params.prompt = BN_STRING("1+1=2\n1+1=2\n1+1=");
     return params;
 }
@@ -91,7 +92,7 @@ TEST(bad_words_and_forbidden_tokens_do_not_come) {
     bn_engine *engine = start(&config);
     bn_request_params params = story(1);
     answer *first = run(engine, &params);
-    // Each token that came is forbidden in turn.
+    // Forbids each sampled token in turn.
     bn_logit_bias bias[64];
     size_t n = 0;
     for (size_t i = 0; i < first->tokens_count; i++) bias[n++] = (bn_logit_bias){first->tokens[i], -INFINITY};
@@ -151,7 +152,7 @@ TEST(log_probabilities_of_chosen_tokens_and_of_the_chain) {
             CHECK_EQ(p[0].token, event.tokens[i]);
             for (int k = 0; k < 3; k++) CHECK_EQ(p[3 + k].token, chosen[k]);
             float sum = expf(p[1].logprob) + expf(p[2].logprob);
-            // Two are left, and their probabilities are all that there is.
+            // Two tokens are left, and their probabilities add up to 1.
             CHECK(chain ? fabsf(sum - 1.0f) < 1e-4f : sum < 0.99999f || p[3].logprob < -5.0f);
             for (int k = 0; chain && k < 3; k++)
                 CHECK(isinf(p[3 + k].logprob) || p[3 + k].token == p[1].token || p[3 + k].token == p[2].token);
@@ -164,7 +165,6 @@ TEST(log_probabilities_of_chosen_tokens_and_of_the_chain) {
 
 static void refused(bn_engine *engine, const bn_request_params *params, const char *words) {
     bn_error error;
-    bn_error_init(&error, sizeof error);
     bn_request request;
     CHECK_STATUS(bn_submit(engine, params, &request, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, words);
@@ -196,7 +196,7 @@ TEST(mistakes_are_named) {
     uint32_t one = 1;
     REFUSED((params.logprob_tokens = &one, params.logprob_tokens_count = 1), "needs BN_REQUEST_LOGPROBS");
     REFUSED(params.flags |= BN_REQUEST_CHAIN_LOGPROBS, "needs BN_REQUEST_LOGPROBS");
-    // A request that leaves no token fails alone.
+    // A request that leaves no token fails, and no other.
     params = story(0);
     params.bad_words = WORDS;
     params.bad_words_count = 1;

@@ -1,10 +1,11 @@
-// Log probabilities of a prompt's own tokens, with and without an output behind them.
+// Log probabilities of a prompt's own tokens, with and without an output after them.
 #include "harness.h"
 
 #include <math.h>
 
-static bn_request_params scored(const char *prompt, uint32_t flags, uint32_t from) {
+static bn_request_params scored(const char *prompt, int32_t task, uint32_t flags, uint32_t from) {
     bn_request_params params = ask(prompt);
+    params.task = task;
     params.flags = BN_REQUEST_LOGPROBS | flags;
     params.logprobs_from = from;
     params.top_logprobs = 1;
@@ -12,7 +13,7 @@ static bn_request_params scored(const char *prompt, uint32_t flags, uint32_t fro
     return params;
 }
 
-// The sum of what continuations of one prompt have, alone and in a batch; the likely one wins.
+// Sums the scores of continuations of one prompt, alone and in a batch; the likely one wins.
 TEST(continuations_of_a_prompt_are_ranked) {
     bn_engine_config config = demo_config();
     bn_engine *engine = start(&config);
@@ -27,8 +28,8 @@ TEST(continuations_of_a_prompt_are_ranked) {
     double sums[TEXTS] = {0};
     bn_event *alone[TEXTS];
     for (int i = 0; i < TEXTS; i++) {
-        bn_request_params params = scored(texts[i], BN_REQUEST_SCORE, (uint32_t)from);
-        bn_error error = {.struct_size = sizeof error};
+        bn_request_params params = scored(texts[i], BN_TASK_SCORE, 0, (uint32_t)from);
+        bn_error error = {0};
         CHECK_OK(bn_generate(engine, &params, &alone[i], &error));
         CHECK_EQ(alone[i]->finish_reason, BN_FINISH_LENGTH);
         CHECK_EQ(alone[i]->generated_tokens, 0);
@@ -43,7 +44,7 @@ TEST(continuations_of_a_prompt_are_ranked) {
     bn_request all[ROUNDS][TEXTS];
     for (int n = 0; n < ROUNDS; n++)
         for (int i = 0; i < TEXTS; i++) {
-            bn_request_params params = scored(texts[i], BN_REQUEST_SCORE | BN_REQUEST_POLL_BY_ID, (uint32_t)from);
+            bn_request_params params = scored(texts[i], BN_TASK_SCORE, BN_REQUEST_POLL_BY_ID, (uint32_t)from);
             all[n][i] = submit(engine, &params);
         }
     for (int n = 0; n < ROUNDS; n++)
@@ -62,51 +63,61 @@ TEST(continuations_of_a_prompt_are_ranked) {
 TEST(an_echoed_prompt_has_its_log_probabilities) {
     bn_engine_config config = demo_config();
     bn_engine *engine = start(&config);
-    bn_error error = {.struct_size = sizeof error};
-    bn_event *known, *unknown;
-    bn_request_params params = scored("17+25=", BN_REQUEST_ECHO_PROMPT | BN_REQUEST_PROMPT_LOGPROBS, 0);
+    bn_error error = {0};
+    bn_event *known, *unknown, *scores;
+    bn_request_params params = scored("17+25=", BN_TASK_GENERATE, BN_REQUEST_ECHO_PROMPT | BN_REQUEST_PROMPT_LOGPROBS, 0);
     CHECK_OK(bn_generate(engine, &params, &known, &error));
     params.flags &= ~BN_REQUEST_PROMPT_LOGPROBS;
     CHECK_OK(bn_generate(engine, &params, &unknown, &error));
+    params = scored("17+25=", BN_TASK_SCORE, 0, 0);
+    CHECK_OK(bn_generate(engine, &params, &scores, &error));
     CHECK_EQ(known->tokens_count, unknown->tokens_count);
     CHECK(memcmp(known->tokens, unknown->tokens, 4 * known->tokens_count) == 0);
     for (size_t t = 0; t < known->prompt_tokens; t++) {
         CHECK(isnan(unknown->logprobs[2 * t].logprob));
         CHECK((t == 0) == isnan(known->logprobs[2 * t].logprob));
+        CHECK_EQ(known->logprobs[2 * t].token, known->tokens[t]);
         CHECK(t == 0 || known->logprobs[2 * t].logprob <= known->logprobs[2 * t + 1].logprob);
     }
+    // The bits that scoring gives them; those of the output are the same with and without them.
+    const size_t each = sizeof *known->logprobs, prompt = 2 * known->prompt_tokens;
+    CHECK_EQ(scores->logprobs_count, prompt);
+    CHECK(memcmp(known->logprobs + 2, scores->logprobs + 2, (prompt - 2) * each) == 0);
+    CHECK(known->logprobs_count > prompt && known->logprobs_count == unknown->logprobs_count);
+    CHECK(memcmp(known->logprobs + prompt, unknown->logprobs + prompt, (known->logprobs_count - prompt) * each) == 0);
     CHECK_TEXT(known->text.data, known->text.length, "17+25=42");
-    bn_completion_free(known), bn_completion_free(unknown);
+    bn_completion_free(known), bn_completion_free(unknown), bn_completion_free(scores);
     stop(engine);
 }
 
 TEST(mistakes_with_scores_are_refused) {
     bn_engine_config config = demo_config();
     bn_engine *engine = start(&config);
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_request id;
     const struct {
+        int32_t task;
         uint32_t flags, from;
         const char *word;
     } wrong[] = {
-        {BN_REQUEST_SCORE, 500, "logprobs_from"},
-        {0, 1, "logprobs_from"},
-        {BN_REQUEST_PROMPT_LOGPROBS, 0, "BN_REQUEST_ECHO_PROMPT"},
-        {BN_REQUEST_PROMPT_LOGPROBS | BN_REQUEST_SCORE, 0, "both"},
-        {BN_REQUEST_SCORE | BN_REQUEST_ECHO_PROMPT, 0, "BN_REQUEST_ECHO_PROMPT"},
-        {BN_REQUEST_SCORE | BN_REQUEST_CHAIN_LOGPROBS, 0, "BN_REQUEST_CHAIN_LOGPROBS"},
+        {BN_TASK_SCORE, 0, 500, "logprobs_from"},
+        {BN_TASK_GENERATE, 0, 1, "logprobs_from"},
+        {BN_TASK_GENERATE, BN_REQUEST_PROMPT_LOGPROBS, 0, "BN_REQUEST_ECHO_PROMPT"},
+        {BN_TASK_SCORE, BN_REQUEST_PROMPT_LOGPROBS, 0, "both"},
+        {BN_TASK_SCORE, BN_REQUEST_ECHO_PROMPT, 0, "BN_REQUEST_ECHO_PROMPT"},
+        {BN_TASK_SCORE, BN_REQUEST_CHAIN_LOGPROBS, 0, "BN_REQUEST_CHAIN_LOGPROBS"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        bn_request_params params = scored("17+25=", wrong[i].flags, wrong[i].from);
+        bn_request_params params = scored("17+25=", wrong[i].task, wrong[i].flags, wrong[i].from);
         CHECK_STATUS(bn_submit(engine, &params, &id, &error), BN_ERR_INVALID_ARGUMENT);
         CHECK_CONTAINS(error.message, wrong[i].word);
     }
-    bn_request_params params = scored("17+25=", BN_REQUEST_SCORE, 0);
-    params.flags &= ~BN_REQUEST_LOGPROBS;
-    params.top_logprobs = 0;
-    CHECK_STATUS(bn_submit(engine, &params, &id, &error), BN_ERR_INVALID_ARGUMENT);
-    CHECK_CONTAINS(error.message, "BN_REQUEST_LOGPROBS");
-    params = scored("17+25=", BN_REQUEST_SCORE, 0);
+    bn_request_params params = scored("17+25=", BN_TASK_SCORE, 0, 0);
+    params.flags = 0; // implied by the task
+    bn_event *scores;
+    CHECK_OK(bn_generate(engine, &params, &scores, &error));
+    CHECK(scores->logprobs_count > 0);
+    bn_completion_free(scores);
     params.constraint_kind = BN_CONSTRAINT_JSON_OBJECT;
     CHECK_STATUS(bn_submit(engine, &params, &id, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, "constraint");

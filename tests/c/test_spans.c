@@ -11,7 +11,7 @@ typedef struct {
     _Atomic int count;
 } trace;
 
-// What [any thread] means: it may be called here, and what blocks is refused.
+// Checks [any thread]: the function may be called here, and blocking calls are refused.
 static void on_span(const bn_span *span, void *context) {
     trace *t = context;
     bn_event event;
@@ -98,11 +98,11 @@ TEST(only_traced_requests_have_spans) {
     CHECK_EQ(t.count, 0);
     params.parent_id[7] = 1;
     bn_request request;
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, "trace_id");
     stop(engine);
-    engine = start_echo(); // nobody asks for them
+    engine = start_echo(); // they are not requested
     params = traced("to nobody");
     free(run(engine, &params));
     stop(engine);

@@ -49,7 +49,7 @@ TEST(drafts_change_no_byte_and_counts_add_up) {
     CHECK_EQ(s.drafted_tokens, drafted);
     CHECK_EQ(s.accepted_tokens, accepted);
     CHECK_EQ(s.generated_tokens, 12 * 40);
-    // Each forward pass gives a request a token, and one more for each draft that stands.
+    // Each forward pass gives a request a token, and one more for each accepted draft.
     CHECK_EQ(s.inter_token.count, 12 * 39);
     CHECK_EQ(s.steps, 12 * 40 - accepted);
     stop(engine);
@@ -95,7 +95,7 @@ TEST(a_draft_model_changes_no_byte) {
         bn_request_params without = ask_for(BN_SPECULATION_OFF, (float)n * 0.4f, (uint64_t)n);
         answer *a = run(engine, &with), *b = run(engine, &without);
         same(a, b);
-        // It drafts for itself.
+        // The model drafts for itself.
         CHECK_EQ(a->last.accepted_tokens, a->last.drafted_tokens);
         accepted += a->last.accepted_tokens;
         free(a);
@@ -111,7 +111,6 @@ TEST(what_is_no_speculation_is_refused) {
     bn_engine_config config = echo_config();
     bn_engine *engine = NULL;
     bn_error error;
-    bn_error_init(&error, sizeof error);
     config.speculation = 9;
     CHECK_STATUS(bn_engine_create(&config, &engine, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, "speculation is 9; it is a BN_SPECULATION_*, 0 to 3");

@@ -93,7 +93,7 @@ static void *poll_any(void *context) {
     for (;;) {
         bn_event event;
         size_t count = 0;
-        bn_status status = bn_poll(p->engine, BN_ANY, &event, sizeof(bn_event), 1, BN_WAIT_FOREVER, &count, NULL);
+        bn_status status = bn_poll(p->engine, BN_ANY, &event, sizeof(bn_event), 1, BN_FOREVER, &count, NULL);
         if (status == BN_ERR_SHUTDOWN) return NULL;
         CHECK_OK(status);
         p->events += count;

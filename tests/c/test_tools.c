@@ -1,5 +1,5 @@
-// Conversations with tools, and answers told apart. builtin:echo's template knows no tools, so they are described in a
-// system message; its answer is the prompt.
+// Conversations with tools, and parsed answers. builtin:echo's template knows no tools, so they are described
+// in a system message; its answer is the prompt.
 #include "harness.h"
 
 #define TOOLS                                                                                                          \
@@ -43,7 +43,7 @@ static void add(struct told *told, const bn_event *event) {
     for (size_t i = 0; i < event->tool_calls_count; i++) {
         const bn_tool_call *call = &event->tool_calls[i];
         struct call *known = &told->calls[call->index];
-        CHECK(call->index < 8 && call->reserved == 0);
+        CHECK(call->index < 8);
         if (call->index == told->calls_count) {
             CHECK_EQ(call->id.length, 9);
             CHECK(call->name.length > 0);
@@ -78,14 +78,14 @@ static struct told *tell(bn_engine *engine, const bn_request_params *params) {
 TEST(answers_are_told_apart_streamed_or_not) {
     bn_engine_config config = slow_config("builtin:echo?us_per_token=20");
     bn_engine *engine = start(&config);
-    // A role of no usual name stands first, so the answer begins with it.
+    // A role with an unusual name comes first, so the answer begins with it.
     bn_request_params params = chat_of(
         "{\"messages\": [{\"role\": \"<think>\\nhm</think>\", \"content\": \"Both. " CALL("{\\\"unit\\\": \\\"C\\\"}") "\\n" CALL(
             "{}") "\\n\\nDone <tool_call>x\"}], \"tool_format\": \"hermes\", \"reasoning_format\": \"think\", \"add_generation_prompt\": "
                   "false, " TOOLS "}");
     struct told *streamed = tell(engine, &params);
     CHECK(streamed->events > 1);
-    // The tools are described in front of it.
+    // The tools are described before it.
     CHECK_CONTAINS(streamed->text, "{\"name\": \"the function's name\", \"arguments\":");
     CHECK_CONTAINS(streamed->text, "<think>\nhm</think>: Both. Done <tool_call>x\n");
     CHECK_EQ(streamed->calls_count, 2);
@@ -110,7 +110,7 @@ TEST(answers_are_told_apart_streamed_or_not) {
     params.seed = 1;
     struct told *other = tell(engine, &params);
     CHECK(strcmp(other->calls[0].id, whole->calls[0].id) != 0);
-    // Without the flag all is text.
+    // Without the flag, all output is text.
     params.flags = 0;
     struct told *plain = tell(engine, &params);
     CHECK_EQ(plain->calls_count, 0);
@@ -126,7 +126,7 @@ TEST(reasoning_is_told_apart) {
     struct told *told = tell(engine, &params);
     CHECK_TEXT(told->reasoning, strlen(told->reasoning), "hm");
     CHECK_TEXT(told->text, strlen(told->text), "Yes: a\n");
-    // A stop string ends the answer wherever it stands.
+    // A stop string ends the answer anywhere.
     params.stop_strings = &BN_TEXT("m\n");
     params.stop_strings_count = 1;
     struct told *stopped = tell(engine, &params);
@@ -157,6 +157,13 @@ TEST(a_required_call_is_made) {
     stop(engine);
 }
 
+static bn_status format(const bn_model *model, bn_string chat, char *text, size_t capacity, size_t *length, bn_error *error) {
+    bn_request_params params;
+    CHECK_OK(bn_request_params_init(&params, sizeof params));
+    params.chat_json = chat;
+    return bn_model_chat_format(model, &params, text, capacity, length, error);
+}
+
 TEST(chats_in_json_are_formatted) {
     bn_model *model = open_model("builtin:echo");
     const char *chat = "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
@@ -164,15 +171,16 @@ TEST(chats_in_json_are_formatted) {
     char json[512], text[512];
     size_t length = 0;
     snprintf(json, sizeof json, "%s}", chat);
-    CHECK_OK(bn_model_chat_json_format(model, BN_TEXT(json), text, sizeof text, &length, NULL));
+    CHECK_OK(format(model, BN_TEXT(json), text, sizeof text, &length, NULL));
     CHECK_TEXT(text, length, "user: ab\nassistant: go on\nassistant: ");
     snprintf(json, sizeof json, "%s, \"continue_final_message\": true}", chat);
-    CHECK_OK(bn_model_chat_json_format(model, BN_TEXT(json), text, sizeof text, &length, NULL));
+    CHECK_OK(format(model, BN_TEXT(json), text, sizeof text, &length, NULL));
     CHECK_TEXT(text, length, "user: ab\nassistant: go on");
-    CHECK_STATUS(bn_model_chat_json_format(model, BN_TEXT(json), text, 5, &length, NULL), BN_ERR_BUFFER_TOO_SMALL);
+    CHECK_STATUS(format(model, BN_TEXT(json), text, 5, &length, NULL), BN_ERR_BUFFER_TOO_SMALL);
     uint32_t tokens[64];
     size_t count = 0;
-    CHECK_OK(bn_model_chat_json_tokenize(model, BN_TEXT(json), tokens, 64, &count, NULL));
+    bn_request_params params = chat_of(json);
+    CHECK_OK(bn_model_chat_tokenize(model, &params, tokens, 64, &count, NULL));
     CHECK_EQ(count, length + 1);
     CHECK_OK(bn_model_free(model));
 }
@@ -192,7 +200,7 @@ TEST(mistakes_in_chats_are_named) {
     };
     bn_engine *engine = start_echo();
     bn_model *model = model_of(engine);
-    bn_error error = {.struct_size = sizeof error};
+    bn_error error = {0};
     bn_request request = 0;
     bn_request_params params;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -201,8 +209,8 @@ TEST(mistakes_in_chats_are_named) {
         CHECK_CONTAINS(error.message, wrong[i].message);
     }
     size_t length = 0;
-    CHECK_STATUS(bn_model_chat_json_format(model, BN_TEXT("[]"), NULL, 0, &length, &error), BN_ERR_INVALID_ARGUMENT);
-    CHECK_STATUS(bn_model_chat_json_format(model, (bn_string){NULL, 0}, NULL, 0, &length, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(format(model, BN_TEXT("[]"), NULL, 0, &length, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(format(model, (bn_string){NULL, 0}, NULL, 0, &length, &error), BN_ERR_INVALID_ARGUMENT);
     params = chat_of("{\"messages\": []}");
     params.prompt = BN_TEXT("x");
     CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_INVALID_ARGUMENT);
@@ -210,7 +218,7 @@ TEST(mistakes_in_chats_are_named) {
     params.chat_json = (bn_string){NULL, 0};
     CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, "BN_REQUEST_PARSE_OUTPUT");
-    // A constraint beside the one that a required call makes.
+    // A constraint in addition to that of a required call.
     params = chat_of("{\"messages\": [], \"tool_choice\": \"required\", " TOOLS "}");
     params.constraint_kind = BN_CONSTRAINT_JSON_OBJECT;
     CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_INVALID_ARGUMENT);

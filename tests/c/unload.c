@@ -1,5 +1,6 @@
-// A host that loads the library at run time and closes it again, many times: it is unmapped each time, no thread,
-// descriptor or memory stays behind, and fork goes on working. Whoever still needs it keeps it mapped.
+// A host that loads the library at run time and closes it again, many times: it is unmapped each time, no
+// thread, descriptor or memory is left, and fork keeps working. Code that still needs the library keeps it
+// mapped.
 #include "bn_engine.h"
 #include "process.h"
 
@@ -150,7 +151,7 @@ static int a_live_engine_keeps_it(const char *path) {
     return mapped() ? fail("still mapped without its engine") : once(path);
 }
 
-// How many keys for thread-local values the system still gives.
+// Number of keys for thread-local values that the system still has.
 static int free_keys(void) {
     static pthread_key_t keys[4096];
     int count = 0;
@@ -167,9 +168,9 @@ static int fork_works(void) {
 }
 
 int main(int argc, char **argv) {
-    enum { TIMES = 200, WARM = 20, LEFT = 1024, MOST_KIB = 16384 }; // LEFT: bytes that the library's static values keep
+    enum { TIMES = 200, WARM = 20, LEFT = 1024, MOST_KIB = 16384 }; // LEFT: bytes kept by the library's static values
 #ifdef __GLIBC__
-    mallopt(M_ARENA_MAX, 1); // others grow as threads happen to meet
+    mallopt(M_ARENA_MAX, 1); // others grow depending on how threads happen to overlap
 #endif
     if (argc != 2) return fail("the library's path?");
     int threads = count_threads(), fds = count_fds();

@@ -1,4 +1,4 @@
-//! A GGUF v3 writer for small test models whose keys and tensors a test may bend.
+//! A GGUF v3 writer for small test models whose keys and tensors a test may change.
 
 use super::Rng;
 
@@ -12,7 +12,9 @@ const ALIGN: usize = 32;
 pub enum Value {
     U32(u32),
     F32(f32),
+    Bool(bool),
     Str(String),
+    Strs(Vec<String>),
 }
 
 #[derive(Clone)]
@@ -101,7 +103,13 @@ impl File {
             match value {
                 Value::U32(v) => (out.extend(4u32.to_le_bytes()), out.extend(v.to_le_bytes())),
                 Value::F32(v) => (out.extend(6u32.to_le_bytes()), out.extend(v.to_le_bytes())),
+                Value::Bool(v) => (out.extend(7u32.to_le_bytes()), out.push(*v as u8)),
                 Value::Str(s) => (out.extend(8u32.to_le_bytes()), string(&mut out, s)),
+                Value::Strs(all) => {
+                    out.extend([9u32, 8].iter().flat_map(|n| n.to_le_bytes()));
+                    out.extend((all.len() as u64).to_le_bytes());
+                    ((), all.iter().for_each(|s| string(&mut out, s)))
+                }
             };
         }
         let mut offset = 0;

@@ -1,4 +1,4 @@
-//! What the model tests share: golden cases, ragged steps with shuffled block tables, GGUF files in memory.
+//! Shared by the model tests: golden cases, ragged steps with shuffled block tables, GGUF files in memory.
 #![allow(dead_code)]
 
 pub mod gguf;
@@ -41,12 +41,12 @@ impl Rng {
     }
 }
 
-/// The repository: what cargo says while it runs a test, so that a test built elsewhere finds its files.
+/// The repository, as cargo reports it while it runs a test, so that a test built elsewhere finds its files.
 pub fn root() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
 }
 
-/// A model and what its steps run on.
+/// A model and the operations and pool for its steps.
 #[derive(Clone)]
 pub struct Running {
     pub loaded: Loaded,
@@ -88,11 +88,11 @@ pub fn load_on(path: &str, ops: Arc<dyn OpSet>) -> Result<Running> {
     Ok(Running { ops, ..load_file(path, 1)? })
 }
 
-/// The references beside those of tests/golden/models, sorted.
+/// References in addition to those of tests/golden/models, sorted.
 pub const GOLDEN: [&str; 5] =
     ["bitnet-tiny-i2_s", "bitnet-tiny-tq2_0", "demo", "llama-tiny-f32", "llama-tiny-mha"];
 
-/// A reference that we did not compute.
+/// A reference from another program.
 pub struct Golden {
     pub case: String,
     pub model: String,
@@ -100,10 +100,10 @@ pub struct Golden {
     pub vocab: usize,
     /// A row for each token, the sequences one after the other.
     pub logits: Vec<f32>,
-    /// Relative error, at most, and rows with the same best token, at least, of all.
+    /// Maximum relative error, and the minimum number of rows with the same best token.
     pub tolerance: f64,
     pub argmax: f64,
-    /// Who computed it.
+    /// The program that computed it.
     pub source: String,
 }
 
@@ -112,7 +112,7 @@ pub fn json(path: &Path) -> serde_json::Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The cases of tests/golden/models/index.json that have `field`, of the formats that `wanted` takes.
+/// The cases of tests/golden/models/index.json that have `field`, in the formats that `wanted` accepts.
 fn index(field: &str, wanted: impl Fn(&str) -> bool) -> Vec<serde_json::Value> {
     let index = json(&root().join("tests/golden/models/index.json"));
     let mut cases = index.as_array().expect("cases").clone();
@@ -142,7 +142,7 @@ fn floats(path: &Path) -> Vec<f32> {
     raw.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
 }
 
-/// Pooled, normalized hidden states that we did not compute.
+/// Pooled, normalized hidden states from another program.
 pub struct Embeddings {
     pub case: String,
     pub model: String,
@@ -174,7 +174,7 @@ impl Golden {
         Self::of(case, json["model"].as_str().expect("model"), &logits, &json)
     }
 
-    /// The cases of tests/golden/models/index.json of the formats that `wanted` takes.
+    /// The cases of tests/golden/models/index.json in the formats that `wanted` accepts.
     pub fn models(wanted: impl Fn(&str) -> bool) -> Vec<Self> {
         let read = |case: &serde_json::Value| Self {
             tolerance: case["tolerance"].as_f64().expect("tolerance"),
@@ -201,22 +201,22 @@ impl Golden {
     }
 }
 
-/// Sequences of one model in one KV cache whose blocks are dealt out at random.
+/// Sequences of one model in one KV cache, with blocks assigned at random.
 pub struct Session<'a> {
     model: &'a Running,
     kv: KvCache,
     sequences: &'a [Vec<u32>],
     tables: Vec<Vec<u32>>,
-    /// Of each sequence, with its scale.
+    /// Adapter of each sequence, with its scale.
     pub adapters: Vec<Option<(Arc<Lora>, f32)>>,
-    /// Tokens done of each sequence, and the logits and hidden states of all of them.
+    /// Number of processed tokens of each sequence, and the logits and hidden states of all of them.
     pub done: Vec<usize>,
     pub logits: Vec<Vec<f32>>,
     pub hidden: Vec<Vec<f32>>,
 }
 
 impl<'a> Session<'a> {
-    /// K and V in f32, which references have.
+    /// K and V in f32, as in the references.
     pub fn new(model: &'a Running, sequences: &'a [Vec<u32>], block_size: usize, seed: u64) -> Self {
         Self::with_kv(model, sequences, KvType::F32, block_size, seed)
     }
@@ -240,7 +240,8 @@ impl<'a> Session<'a> {
         Self { model, kv, sequences, tables, adapters, done, logits: none.clone(), hidden: none }
     }
 
-    /// One step: the next `rows` tokens of each named sequence (fewer where it ends), all logits and hidden states wanted.
+    /// One step: the next `rows` tokens of each named sequence (fewer at its end), with all logits and hidden
+    /// states wanted.
     pub fn step(&mut self, spans: &[(usize, usize)]) {
         let mut batch = RaggedBatch::default();
         let mut parts: Vec<(usize, Range<usize>)> = Vec::new();
@@ -282,7 +283,7 @@ impl<'a> Session<'a> {
         self.done.iter().zip(self.sequences).all(|(&done, s)| done == s.len())
     }
 
-    /// Turn about, one sequence takes `chunk` rows while each of the others decodes one.
+    /// In turns, one sequence takes `chunk` rows while each of the others decodes one.
     pub fn interleave(&mut self, chunk: usize) {
         for turn in 0.. {
             if self.finished() {
@@ -290,7 +291,7 @@ impl<'a> Session<'a> {
             }
             let n = self.sequences.len();
             let mut spans: Vec<_> = (0..n).map(|s| (s, if s == turn % n { chunk } else { 1 })).collect();
-            // The order of sequences in a batch means nothing.
+            // The order of sequences in a batch must not matter.
             spans.rotate_left(turn % n);
             self.step(&spans);
         }

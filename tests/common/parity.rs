@@ -25,8 +25,8 @@ fn ragged(model: &Running, sequences: &[Vec<u32>], block_size: usize, seed: u64)
     session.logits
 }
 
-/// Alone, together, in blocks and chunks of several sizes, on one thread and two: one set of bits, the reference's
-/// numbers.
+/// Alone, together, in blocks and chunks of several sizes, on one thread and two: the bits are the same, and
+/// the numbers are the reference's.
 pub fn check(golden: &Golden) {
     let case = &golden.case;
     let mut expected = None;
@@ -65,8 +65,8 @@ fn pooled(states: &[f32], width: usize, pooling: Pooling) -> Vec<f32> {
     sums.iter().map(|x| (x / length) as f32).collect()
 }
 
-/// Hidden states of every sequence, all in one batch, and the relative error of what they pool to as the model's
-/// files say.
+/// Hidden states of every sequence, all in one batch, and the relative error of their pooled vectors, pooled
+/// as the model's files specify.
 fn embed(golden: &Embeddings, model: &Running) -> (Vec<Vec<f32>>, f64) {
     let (width, pooling) = (model.model.facts().hidden_size, model.model.facts().pooling);
     assert_eq!(golden.rows.len(), golden.sequences.len() * width, "{}: a row for each sequence", golden.case);
@@ -82,7 +82,8 @@ pub fn embedding_error(golden: &Embeddings) -> f64 {
     embed(golden, &model).1
 }
 
-/// Within the reference's limit; in one batch the bits of each sequence alone.
+/// Checks that results are within the reference's limit, and that a batch has the bits of each sequence
+/// alone.
 pub fn check_embeddings(golden: &Embeddings) {
     let case = &golden.case;
     let model = &load_file(&golden.model, 2).unwrap_or_else(|e| panic!("{case}: {e}"));

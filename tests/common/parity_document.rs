@@ -1,4 +1,4 @@
-//! docs/parity.md: how near our numbers are to each reference's, by architecture and format.
+//! docs/parity.md: the distance of our numbers from each reference's, by architecture and format.
 
 use super::parity::{agreement, embedding_error};
 use super::{Embeddings, Golden, alone, index_case, load_file, load_source, root};
@@ -48,7 +48,7 @@ unlike the columns of a real model's activations are. The limit of int8 is 1.5 t
 |---|---|---|---|---|---|---|
 ";
 
-/// Of several architectures, in floats.
+/// Models of several architectures, in floats.
 const FLOATS: [&str; 6] = ["gemma3", "llama-bf16", "llama-f32", "llama-mqa", "mistral-window", "qwen2"];
 
 const POOLED: &str = "

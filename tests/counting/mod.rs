@@ -1,4 +1,4 @@
-//! An allocator that counts what the whole process holds: for test files of one test.
+//! An allocator that counts the bytes of the whole process: for test files of one test.
 #![allow(dead_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 struct Counting;
 
-/// Bytes held now, and at most since somebody stored `LIVE` there.
+/// Bytes held now, and their maximum since `LIVE` was stored there.
 pub static LIVE: AtomicUsize = AtomicUsize::new(0);
 pub static PEAK: AtomicUsize = AtomicUsize::new(0);
 /// Allocations.

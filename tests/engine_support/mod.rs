@@ -34,7 +34,7 @@ pub fn embedding(prompt: &str, pooling: Option<Pooling>, normalize: bool) -> Req
     RequestParams { embedding: Some(EmbeddingParams { pooling, normalize }), ..text(prompt, 0) }
 }
 
-/// All that a request gave, and its terminal event's fields.
+/// All output of a request, and its terminal event's fields.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     pub text: String,
@@ -67,7 +67,7 @@ impl Answer {
     }
 }
 
-/// Polls until `n` requests have ended, releases them, and returns what each gave.
+/// Polls until `n` requests have ended, releases them, and returns their answers.
 pub fn collect(engine: &Engine, n: usize) -> HashMap<RequestId, Answer> {
     let mut answers: HashMap<RequestId, Answer> = HashMap::new();
     let mut done = Vec::new();

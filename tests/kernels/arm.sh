@@ -1,5 +1,5 @@
 #!/bin/sh
-# Tests the kernels for aarch64 under qemu-user. Where something for that is missing, says what; in CI (CI=true) that is a failure.
+# Tests the kernels for aarch64 under qemu-user. Names a missing tool if there is one; in CI (CI=true) that is a failure.
 # Needs a cross compiler for linking, the emulator, and a rustc with a standard library for aarch64: rustup's
 # (`rustup target add`), or Debian's rustc-web with libstd-rust-web-dev:arm64 in /usr.
 set -eu
@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 target=aarch64-unknown-linux-gnu
 
 left_out() {
-    echo "the tests for aarch64 are left out: $1"
+    echo "skipped: the tests for aarch64: $1"
     [ -z "${CI:-}" ] || { echo "CI must run them"; exit 1; }
     exit 0
 }

@@ -1,4 +1,4 @@
-//! An allocator that refuses one allocation, and processes in which it does: for a test file of one test.
+//! An allocator that refuses one allocation, and processes that run with it: for a test file of one test.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
@@ -10,10 +10,10 @@ struct Refusing;
 
 static FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 static TO: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Allocations of that size that go through before the refused one.
+/// Allocations of that size that succeed before the refused one.
 static BEFORE: AtomicIsize = AtomicIsize::new(0);
 static SIZE: AtomicUsize = AtomicUsize::new(0);
-/// Where the refused one was asked for.
+/// Backtrace of the refused allocation.
 static PLACE: AtomicPtr<Backtrace> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
@@ -35,8 +35,8 @@ fn refuses(size: usize) -> bool {
     true
 }
 
-// SAFETY: every call goes to the system's allocator with its arguments, or gives null, as any may. The default realloc
-// comes through `alloc`.
+// SAFETY: every call goes to the system's allocator with its arguments, or returns null, which is always
+// allowed. The default realloc comes through `alloc`.
 unsafe impl GlobalAlloc for Refusing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if refuses(layout.size()) {
@@ -76,14 +76,14 @@ pub enum End {
 
 pub struct Run {
     pub end: End,
-    /// Of the refused allocation, 0: there was none.
+    /// Size of the refused allocation; 0: there was none.
     pub size: usize,
     pub trace: String,
 }
 
 const ROOM: usize = 1 << 16;
 
-/// What a child writes down for its parent.
+/// Shared page on which a child reports to its parent.
 #[repr(C)]
 struct Page {
     size: usize,
@@ -97,7 +97,7 @@ static PAGE: AtomicPtr<Page> = AtomicPtr::new(std::ptr::null_mut());
 fn write(refused: Option<&str>) {
     CAPTURING.set(true);
     let place = PLACE.load(SeqCst);
-    // SAFETY: the page is as long as the process lives; PLACE is null or never freed.
+    // SAFETY: the page lives as long as the process; PLACE is null or never freed.
     unsafe {
         let page = &mut *PAGE.load(SeqCst);
         page.size = SIZE.load(SeqCst);
@@ -117,7 +117,7 @@ extern "C" fn aborted(_: i32) {
     unsafe { libc::_exit(77) };
 }
 
-/// Standard library, the test itself, and hash tables: they ask for somebody else.
+/// The standard library, the test itself, and hash tables: they allocate on behalf of others.
 const OTHERS: [&str; 14] = [
     "alloc::",
     "core::",
@@ -135,7 +135,7 @@ const OTHERS: [&str; 14] = [
     "&",
 ];
 
-/// The functions that asked, innermost first, up to the second of ours.
+/// The functions that asked for it, innermost first, up to the library's second one.
 fn asking(backtrace: &str) -> String {
     let frames = backtrace.lines().filter_map(|line| {
         let (number, name) = line.trim().split_once(": ")?;
@@ -155,7 +155,7 @@ fn asking(backtrace: &str) -> String {
 
 pub fn run(sizes: RangeInclusive<usize>, n: usize, body: impl FnOnce() -> Option<String>) -> Run {
     use std::ptr::null_mut;
-    // SAFETY: plain system calls; the child runs on with this thread alone and never returns.
+    // SAFETY: plain system calls; the child continues with only this thread and never returns.
     unsafe {
         if PAGE.load(SeqCst).is_null() {
             std::env::set_var("RUST_BACKTRACE", "0");

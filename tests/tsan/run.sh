@@ -10,7 +10,7 @@ target=$($cargo -vV | sed -n 's/^host: //p')
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target/tsan}"
 mkdir -p "$CARGO_TARGET_DIR/c"
 source_of() { [ -f "$("$@" --print sysroot 2> /dev/null)/lib/rustlib/src/rust/library/Cargo.lock" ]; }
-left_out() { echo "ThreadSanitizer is left out: no $1"; exit 0; }
+left_out() { echo "skipped: ThreadSanitizer, no $1"; exit 0; }
 
 # Between LLVM's instrumentation and GCC's runtime.
 shims=$CARGO_TARGET_DIR/shims.o
@@ -64,5 +64,7 @@ c)
     compile soak tests/c/soak.c
     "$CARGO_TARGET_DIR/c/soak" 10
     "$CARGO_TARGET_DIR/c/soak" 10 builtin:echo
+    compile destroy tests/c/destroy.c
+    "$CARGO_TARGET_DIR/c/destroy" 10
     ;;
 esac

@@ -1,5 +1,5 @@
-// What LLVM's instrumentation calls and GCC's ThreadSanitizer does not have under these names: its own versions of the plain
-// functions record the accesses.
+// Functions that LLVM's instrumentation calls and GCC's ThreadSanitizer lacks under these names: its own
+// versions of the plain functions record the accesses.
 #include <string.h>
 
 void *__tsan_memcpy(void *to, const void *from, size_t size) { return memcpy(to, from, size); }

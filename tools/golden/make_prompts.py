@@ -7,7 +7,6 @@ engine's own order of float sums cannot turn them. Stories are greedy continuati
 
 import json
 import os
-import random
 
 import torch
 

@@ -5,7 +5,7 @@ tests/golden/tokenizers/: small vocabularies are trained here, the ids are those
     python tokenizers.py             # the committed files
     python tokenizers.py dump FOLDER # beside them, ids of every text, one JSON a case, to look for differences
 
-Texts are not stored: src/text/golden.rs makes the same ones from parts.json by the same recipe. Ids are stored
+Texts are not stored: src/text/tokenizer/golden.rs makes the same ones from parts.json by the same recipe. Ids are stored
 as a CRC-32 for each block of texts.
 """
 

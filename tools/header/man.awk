@@ -28,11 +28,11 @@ function section(title) {
 }
 
 # Prose, with @param, @return and the thread tag in sections of their own; `paragraph` is the macro between paragraphs.
-function prose(s, paragraph, n, lines, i, line, into, rest, said, gap, returns, threads, params) {
+function prose(s, paragraph, about, n, lines, i, line, into, rest, said, gap, returns, threads, params) {
     n = split(s, lines, "\n")
     for (i = 1; i <= n; i++) {
         line = trim(lines[i])
-        if (line ~ /^\[(any thread|not from a callback)\]$/) {
+        if (line == "[not from a callback]") {
             threads = line
             into = ""
         } else if (line ~ /^@returns? /) {
@@ -59,8 +59,8 @@ function prose(s, paragraph, n, lines, i, line, into, rest, said, gap, returns, 
     }
     if (params != "") { section("PARAMETERS"); printf "%s", params > page }
     if (returns != "") { section("RETURN VALUE"); print returns > page }
-    if (threads ~ /any/) { section("THREADS"); print "Any thread, at any time, callbacks included." > page }
-    if (threads ~ /not/) { section("THREADS"); print "Any thread, at any time, but not a callback\\(aqs: there it gives\n.BR BN_ERR_REENTRANT ." > page }
+    if (kind[about] == "function" && threads == "") { section("THREADS"); print "Any thread, at any time, callbacks included." > page }
+    if (threads != "") { section("THREADS"); print "Any thread, at any time, but not a callback\\(aqs: there it gives\n.BR BN_ERR_REENTRANT ." > page }
 }
 
 function begin(title, what) {
@@ -89,7 +89,7 @@ function function_page(i, s) {
     verbatim(s)
     print ".fi" > page
     section("DESCRIPTION")
-    prose(doc[i], ".PP")
+    prose(doc[i], ".PP", i)
 }
 
 function struct_page(i, f) {
@@ -100,11 +100,11 @@ function struct_page(i, f) {
     verbatim("} " name[i] ";")
     print ".fi" > page
     section("DESCRIPTION")
-    prose(doc[i], ".PP")
+    prose(doc[i], ".PP", i)
     section("FIELDS")
     for (f = i + 1; kind[f] == "field"; f++) {
         print ".TP\n.B " name[f] > page
-        prose(doc[f], ".IP")
+        prose(doc[f], ".IP", f)
     }
 }
 
@@ -126,12 +126,12 @@ function overview_page(i, n, lines, between) {
         between = ".PP\n"
         verbatim(text[i])
         print ".fi" > page
-        prose(doc[i], ".PP")
+        prose(doc[i], ".PP", i)
     }
     section("CONSTANTS")
     for (i = 1; i <= count; i++) if (kind[i] == "constant") {
         print ".TP\n.BR " name[i] " (" escaped(text[i]) ")" > page
-        prose(doc[i], ".IP")
+        prose(doc[i], ".IP", i)
     }
 }
 

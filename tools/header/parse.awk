@@ -1,6 +1,6 @@
 # Reads include/bn_engine.h into `count` items, in the header's order, for the programs beside this one:
 #   awk -f tools/header/parse.awk -f tools/header/NAME.awk include/bn_engine.h
-# kind[i]  constant, type, struct, field (of owner[i]) or function; a struct's fields follow it
+# kind[i]  constant, type, forward (declaration of a struct), struct, field (of owner[i]) or function; a struct's fields follow it
 # name[i]  its name
 # text[i]  the declaration on one line; of a constant its value
 # doc[i]   the comment before it (// or /* */), lines joined by newlines, markers taken off
@@ -91,6 +91,7 @@ function declaration(s) {
         sub(/,$/, "", s)
         add("constant", declared(substr(s, 1, index(s " =", "=") - 1)), trim(substr(s, index(s, "=") + 1)))
     } else if (aggregate != "") add("field", declared(s), s)
+    else if (s ~ /^typedef struct / && comment == "") add("forward", declared(s), s)
     else if (s ~ /^typedef /) add("type", declared(s), s)
     else if (s ~ /\(/) add("function", declared(s), s)
     else comment = ""

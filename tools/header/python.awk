@@ -48,7 +48,7 @@ function has_field(struct, field, i) {
 # What the package sets itself: sizes, counts of elements, callbacks and contexts, handles, the source of a model, the
 # kind of a constraint. And what it has not: spans.
 function hidden(i, stem) {
-    if (name[i] ~ /^(struct_size|message_size|data|data_size|reserved2?|user_data|lease|flags|delivery_mode)$/) return 1
+    if (name[i] ~ /^(struct_size|message_size|data|data_size|user_data|lease|flags)$/) return 1
     if (name[i] ~ /^(model|model_path|path|prompt|trace_id|parent_id|constraint|constraint_kind)$/) return 1
     if (text[i] ~ /_callback |^void \*/) return name[i] != "on_logits"
     stem = name[i]
@@ -64,8 +64,8 @@ function type_of(s, list) {
     if (s ~ /bn_string \*/) return list "[str]"
     if (s ~ /bn_string /) return "str"
     if (s ~ /const float \*/) return "array[float]"
-    if (match(s, /struct bn_[a-z_]+ \*/)) return list "[" camel(substr(s, RSTART + 7, RLENGTH - 9)) "]"
-    if (match(s, /struct bn_[a-z_]+ /)) return camel(substr(s, RSTART + 7, RLENGTH - 8))
+    if (match(s, /bn_[a-z_]+ \*/)) return list "[" camel(substr(s, RSTART, RLENGTH - 2)) "]"
+    if (match(s, /^bn_(latency|lengths) /)) return camel(substr(s, 1, RLENGTH - 1))
     if (s ~ /[*[]/) return list "[int]"
     return s ~ /^(float|double) / ? "float" : "int"
 }
@@ -143,11 +143,11 @@ function declaration_of(s, i) {
 function declarations(i) {
     print "\n\n#: For cffi.\nCDEF: Final = \"\"\""
     for (i = 1; i <= count; i++) {
-        if (kind[i] == "type" || kind[i] == "function") print text[i]
+        if (kind[i] ~ /^(type|forward|function)$/) print text[i]
         if (kind[i] != "struct") continue
-        print "typedef struct " name[i] " {"
+        print "struct " name[i] " {"
         for (; kind[i + 1] == "field"; i++) print "    " declaration_of(text[i + 1])
-        print "} " owner[i] ";"
+        print "};"
     }
     print "\"\"\""
 }

@@ -9,7 +9,6 @@ it should, however busy the machine is. Two processes with a thread each average
 
 import argparse
 import json
-import math
 import os
 import random
 import time

@@ -137,6 +137,9 @@ void errors() { // 5
     CHECK(path.code() == BN_ERR_IO && contains(path.message(), "/nowhere/model.gguf"));
     CHECK(contains(path.what(), "BN_ERR_IO: "));
     CHECK(thrown([] { bn::Engine(bn::EngineConfig("/nowhere/model.gguf")); }).code() == BN_ERR_IO);
+    const std::string nowhere = "/nowhere/model.gguf";
+    CHECK(contains(thrown([&] { bn::Engine engine(nowhere); }).message(), nowhere));
+    CHECK(thrown([] { bn::Engine engine("/nowhere/model.gguf"); }).code() == BN_ERR_IO);
     bn::EngineConfig config = slow();
     config.queue_capacity = 1;
     bn::Engine engine(config);
@@ -256,7 +259,7 @@ void moves() {
     stream.cancel();
     CHECK(moved.finish().text == "second");
     engine = std::move(second); // the one it was is closed
-    CHECK(engine.generate("x") == "x");
+    CHECK(engine.generate("x").text == "x");
     bn::Engine busy(slow());
     bn::Stream left = busy.stream(endless());
     busy = bn::Engine(bn::EngineConfig("builtin:echo"));
@@ -265,6 +268,18 @@ void moves() {
     bn::Stream kept = other.stream(bn::Request("an algorithm"));
     const auto count = std::count_if(kept.begin(), kept.end(), [](const bn::Event &event) { return event.last(); });
     CHECK(count == 1);
+}
+
+void paths_and_prompts() {
+    static_assert(!std::is_convertible_v<const char *, bn::Engine>);
+    bn::Engine engine("builtin:echo");
+    const bn::Completion answer = engine.generate("abc");
+    CHECK(answer.text == "abc" && !answer.tokens.empty());
+    CHECK(engine.stream("abc").finish().text == "abc" && engine.async("abc").get().text == "abc");
+    bn::EngineConfig config;
+    config.max_sequence_length = 7;
+    const bn::Engine narrow("builtin:echo", config);
+    CHECK(thrown([&] { narrow.generate("more than seven tokens"); }).code() == BN_ERR_TOO_LONG);
 }
 
 void logs_and_probabilities() {
@@ -525,7 +540,7 @@ void hooks() {
     };
     CHECK(third([&] { engine.generate(request); }));
     CHECK(third([&] { engine.async(request).get(); }));
-    CHECK(engine.generate("17+25=") == "42");
+    CHECK(engine.generate("17+25=").text == "42");
     request.temperature = -1;
     CHECK(thrown([&] { engine.async(request); }).code() == BN_ERR_INVALID_ARGUMENT);
 }
@@ -588,6 +603,7 @@ int main(int, char **arguments) {
     statistics();
     requests_of_the_handle();
     moves();
+    paths_and_prompts();
     logs_and_probabilities();
     timeouts();
     sessions();

@@ -45,12 +45,6 @@ def string(value: str | os.PathLike[str], kept: list[Any]) -> Any:
     return ffi.new("bn_string *", initializer(ffi.typeof("bn_string"), value, kept))[0]
 
 
-def messages(value: Any, kept: list[Any]) -> tuple[Any, int, int]:
-    """A conversation as three arguments."""
-    made = initializer(ffi.typeof("bn_chat_message *"), value, kept)
-    return made, len(made), ffi.sizeof("bn_chat_message")
-
-
 def json_text(value: Schema) -> str:
     """JSON as it stands, or of what becomes a JSON object, or the schema of a class."""
     if isinstance(value, str):

@@ -70,7 +70,7 @@ def _destroy(handle: Any, readers: Readers, inbox: Inbox) -> None:
         return
     status = 0
     while status not in OVER:
-        status = inbox.take(handle, header.WAIT_FOREVER)
+        status = inbox.take(handle, header.FOREVER)
         if status == header.ERR_REENTRANT:  # closed, or collected as garbage, while a callback runs
             threading.Thread(target=_destroy, args=(handle, readers, inbox)).start()
             return
@@ -109,7 +109,7 @@ class Engine(Owned):
         return Stream(self, prompt, options)
 
     def embed(self, prompt: str | None = None, **options: Unpack[header.RequestOptions]) -> array[float]:
-        with Stream(self, prompt, options, header.REQUEST_EMBED) as stream:
+        with Stream(self, prompt, {**options, "task": header.TASK_EMBED}) as stream:
             return _vector(stream.result())
 
     async def agenerate(self, prompt: str | None = None, **options: Unpack[header.RequestOptions]) -> Output:
@@ -121,7 +121,7 @@ class Engine(Owned):
         return AsyncStream(self, prompt, options)
 
     async def aembed(self, prompt: str | None = None, **options: Unpack[header.RequestOptions]) -> array[float]:
-        async with AsyncStream(self, prompt, options, header.REQUEST_EMBED) as stream:
+        async with AsyncStream(self, prompt, {**options, "task": header.TASK_EMBED}) as stream:
             return _vector(await stream.result())
 
     def score(self, prompt: str, continuations: Iterable[str], **options: Unpack[header.RequestOptions]) -> list[Score]:
@@ -129,7 +129,7 @@ class Engine(Owned):
         at once."""
         requests = _score.requests(self.model, prompt, continuations, options)
         with contextlib.ExitStack() as stack:  # ends those that are left if one fails
-            streams = [stack.enter_context(Stream(self, None, request, _score.FLAGS)) for request in requests]
+            streams = [stack.enter_context(Stream(self, None, request)) for request in requests]
             return [_score.read(stream.result()) for stream in streams]
 
     async def ascore(
@@ -137,9 +137,7 @@ class Engine(Owned):
     ) -> list[Score]:
         requests = _score.requests(self.model, prompt, continuations, options)
         async with contextlib.AsyncExitStack() as stack:
-            streams = [
-                await stack.enter_async_context(AsyncStream(self, None, request, _score.FLAGS)) for request in requests
-            ]
+            streams = [await stack.enter_async_context(AsyncStream(self, None, request)) for request in requests]
             return [_score.read(await stream.result()) for stream in streams]
 
     def check_constraint(self, **constraint: Unpack[header.ConstraintOptions]) -> None:

@@ -31,7 +31,7 @@ def c_text(pointer: Any) -> str:
 
 
 def new_error() -> Any:
-    return ffi.new("bn_error *", {"struct_size": ffi.sizeof("bn_error")})
+    return ffi.new("bn_error *")
 
 
 def checked(status: int, error: Any) -> int:

@@ -6,17 +6,19 @@ import logging
 import os
 import weakref
 from array import array
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Union
 
 from . import _header as header
-from ._convert import fill, initializer, json_text, messages, reader, string, text
+from ._convert import fill, initializer, reader, string, text
 from ._library import Owned, call, ffi, lib, prepared, written
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._types import Json
+
+    Conversation = Union[Sequence[header.ChatMessage], Json]
 
 LEVELS = {
     header.LOG_ERROR: logging.ERROR,
@@ -84,37 +86,26 @@ class Model(Owned):
         """The exact bytes of a token, which may be part of a character; a control token's name."""
         return written("char", lib.bn_model_token_bytes, self._handle, token)
 
-    def chat_format(self, conversation: Sequence[header.ChatMessage], *, add_generation_prompt: bool = True) -> str:
-        """For display only: to generate, pass `messages` to the engine."""
-        kept: list[Any] = []
-        return written(
-            "char", lib.bn_model_chat_format, self._handle, *messages(conversation, kept), int(add_generation_prompt)
-        ).decode()
+    def chat_format(self, conversation: Conversation) -> str:
+        """A conversation by the chat template, for display: messages, or JSON as the option `chat_json` has it."""
+        params, kept = _params(conversation)
+        text = written("char", lib.bn_model_chat_format, self._handle, params).decode()
+        del kept
+        return text
 
-    def chat_tokenize(
-        self, conversation: Sequence[header.ChatMessage], *, add_generation_prompt: bool = True
-    ) -> list[int]:
-        kept: list[Any] = []
-        return _tokens(
-            written(
-                "uint32_t",
-                lib.bn_model_chat_tokenize,
-                self._handle,
-                *messages(conversation, kept),
-                int(add_generation_prompt),
-            )
-        )
+    def chat_tokenize(self, conversation: Conversation) -> list[int]:
+        """The token ids of a conversation, as submitting it makes them."""
+        params, kept = _params(conversation)
+        tokens = _tokens(written("uint32_t", lib.bn_model_chat_tokenize, self._handle, params))
+        del kept
+        return tokens
 
-    def chat_json_format(self, conversation: Json) -> str:
-        """`chat_format` of a conversation with tools, as the option `chat_json` has it."""
-        kept: list[Any] = []
-        json = string(json_text(conversation), kept)
-        return written("char", lib.bn_model_chat_json_format, self._handle, json).decode()
 
-    def chat_json_tokenize(self, conversation: Json) -> list[int]:
-        kept: list[Any] = []
-        json = string(json_text(conversation), kept)
-        return _tokens(written("uint32_t", lib.bn_model_chat_json_tokenize, self._handle, json))
+def _params(conversation: Conversation) -> tuple[Any, list[Any]]:
+    params = prepared("bn_request_params")
+    is_json = isinstance(conversation, (str, Mapping))
+    options = {"chat_json" if is_json else "messages": conversation}
+    return params, fill(params, options, header.RequestOptions)
 
 
 def _tokens(data: bytes) -> list[int]:

@@ -143,7 +143,7 @@ class Stream(Request, Iterator[Output]):
         main = threading.current_thread() is threading.main_thread()
         event = None
         while event is None:
-            event = self._poll(INTERRUPT_MS if main else header.WAIT_FOREVER)
+            event = self._poll(INTERRUPT_MS if main else header.FOREVER)
         return self._passed(event)
 
     def result(self) -> Output:

@@ -23,10 +23,6 @@ class Score(NamedTuple):
     greedy: bool
 
 
-#: Of the requests below.
-FLAGS = header.REQUEST_SCORE | header.REQUEST_LOGPROBS
-
-
 def requests(
     model: Model, prompt: str, continuations: Iterable[str], options: header.RequestOptions
 ) -> Iterator[header.RequestOptions]:
@@ -36,7 +32,7 @@ def requests(
         tokens = model.tokenize(prompt + continuation, add_special=True)
         pairs = enumerate(zip(before, tokens))
         first = next((i for i, (a, b) in pairs if a != b), min(len(before), len(tokens)))
-        yield {**options, "prompt_tokens": tokens, "logprobs_from": first, "top_logprobs": 1}
+        yield {**options, "prompt_tokens": tokens, "task": header.TASK_SCORE, "logprobs_from": first, "top_logprobs": 1}
 
 
 def read(output: Output) -> Score:

@@ -213,9 +213,9 @@ class Chats(unittest.TestCase):
         chat = {"messages": [{"role": "user", "content": "a"}]}
         with Model("builtin:echo") as model:
             for text in (chat, json.dumps(chat)):
-                self.assertEqual(model.chat_json_format(text), "user: a\nassistant: ")
+                self.assertEqual(model.chat_format(text), "user: a\nassistant: ")
             messages = chat["messages"]
-            self.assertEqual(model.chat_json_tokenize(chat), model.chat_tokenize(messages))
+            self.assertEqual(model.chat_tokenize(chat), model.chat_tokenize(messages))
 
     def test_mistakes(self):
         with Engine("builtin:echo") as engine:

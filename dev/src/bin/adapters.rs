@@ -1,9 +1,10 @@
-//! What LoRA adapters cost: a batch with several of them, against the same batch without, in turns.
+//! Measures the cost of LoRA adapters: a batch with several of them, against the same batch without, in
+//! turns.
 //!
 //!   adapters MODEL.gguf [ROUNDS]
 //!
-//! 8 adapters of rank 8 in F16, of every linear layer, in a batch of 32; then one for all 32, and one request alone. The
-//! time is from the first token of the slowest request to its last.
+//! 8 adapters of rank 8 in F16, for every linear layer, in a batch of 32; then one for all 32, and one
+//! request alone. The time is from the first token of the slowest request to its last.
 
 use bn_dev::{SplitMix, machine, median};
 use bn_engine::base::Result;
@@ -96,7 +97,7 @@ fn time(engine: &Engine, batch: usize, adapters: &[Arc<Adapter>]) -> Result<f64>
     Ok(slowest as f64 / 1e9)
 }
 
-/// A random adapter, small enough to leave the model's numbers what they are.
+/// A random adapter, small enough not to change the model's numbers noticeably.
 fn write(path: &Path, facts: &Facts, seed: u64) -> Result<()> {
     let (q, kv) = (facts.heads * facts.head_dim, facts.kv_heads * facts.head_dim);
     let (hidden, ffn) = (facts.hidden_size, facts.ffn_size);

@@ -1,14 +1,16 @@
-//! What constraints cost: the trie of a model's tokens, compiling grammars, masks, and decoding with them.
+//! Measures the cost of constraints: the trie of a model's tokens, compiling grammars, masks, and decoding.
 //!
 //!   constrain [model.gguf [SEQUENCES [TOKENS]]]
 //!
-//! Without a file it runs the embedded model. Masks follow outputs of random tokens among those that are allowed. Decoding
-//! with and without constraints, or with a hook in logits, alternates; a ratio is the median of the rounds'.
+//! Without a file it runs the embedded model. Masks are computed along outputs of random allowed tokens. Decoding with
+//! and without constraints, or with a hook in logits, alternates; a ratio is the median of the rounds' ratios.
 
 use bn_dev::decode::finish;
 use bn_dev::{SplitMix, machine, median, seconds};
 use bn_engine::base::Result;
-use bn_engine::constrain::{Constraint, ConstraintKind, Grammars, LazyVocabulary, Vocabulary};
+use bn_engine::constrain::{
+    Constraint, ConstraintKind, Grammars, JsonOptions, LazyVocabulary, Vocabulary, uncounted,
+};
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::{EngineConfig, LogitsHook, Prompt, RequestParams};
 use bn_engine::kernels::Pool;
@@ -69,33 +71,34 @@ fn run(path: Option<&str>, sequences: usize, tokens: usize) -> Result<()> {
     let before = resident();
     let took = seconds(|| {
         LazyVocabulary::new()
-            .get(loaded.tokenizer.as_deref(), vocab, &loaded.end_tokens)
+            .get(loaded.tokenizer.as_deref(), vocab, &loaded.end_tokens, || None)
             .map(drop)
             .expect("it")
     });
-    let vocabulary = loaded.vocabulary()?;
+    let vocabulary = loaded.vocabulary(|| None)?;
     println!("trie: {:.0} ms, {} MiB", took * 1e3, (resident() - before) >> 20);
     println!(
         "\n{:<22} {:>11} {:>11} {:>11} {:>11}",
         "grammar", "compile ms", "mask us", "median us", "max us"
     );
     for (name, kind, text) in CASES {
-        masks(vocabulary, name, &Constraint { kind, text: text.into() })?;
+        masks(vocabulary, name, &Constraint { kind, text: text.into(), json: JsonOptions::default() })?;
     }
     println!("a request that has come to its 200th token holds {} KiB", held(vocabulary)? >> 10);
     decode(&loaded, sequences, tokens)
 }
 
 /// Bytes of a guide.
-fn held(vocabulary: &Vocabulary) -> Result<usize> {
+fn held(vocabulary: &Arc<Vocabulary>) -> Result<usize> {
     const GUIDES: usize = 256;
-    let (grammars, mut guides, mut random) = (Grammars::new(1), Vec::new(), SplitMix(1));
+    let (grammars, mut guides, mut random) = (Grammars::new(1, u64::MAX, || None), Vec::new(), SplitMix(1));
     let text = format!(r#"{{"type":"array","minItems":10000,"items":{PERSON}}}"#);
-    let constraint = Constraint { kind: ConstraintKind::JsonSchema, text: text.into() };
+    let constraint =
+        Constraint { kind: ConstraintKind::JsonSchema, text: text.into(), json: JsonOptions::default() };
     let mut before = 0;
     // The first one computes states of the lexer for all.
     for n in 0..=GUIDES {
-        let mut guide = grammars.guide(vocabulary, &constraint)?;
+        let mut guide = grammars.guide(vocabulary, &constraint, u64::MAX, &uncounted)?;
         for _ in 0..200 {
             let mask = guide.mask()?.bits();
             let first = random.draw() as usize % mask.len();
@@ -110,13 +113,17 @@ fn held(vocabulary: &Vocabulary) -> Result<usize> {
     Ok(resident().saturating_sub(before) / GUIDES)
 }
 
-fn masks(vocabulary: &Vocabulary, name: &str, constraint: &Constraint) -> Result<()> {
-    let compile = || seconds(|| drop(Grammars::new(1).guide(vocabulary, constraint)));
+fn masks(vocabulary: &Arc<Vocabulary>, name: &str, constraint: &Constraint) -> Result<()> {
+    let compile = || {
+        seconds(|| {
+            drop(Grammars::new(1, u64::MAX, || None).guide(vocabulary, constraint, u64::MAX, &uncounted))
+        })
+    };
     let compile = median((0..ROUNDS).map(|_| compile()).collect());
     let (mut random, mut times) = (SplitMix(1), Vec::new());
-    let grammars = Grammars::new(1);
+    let grammars = Grammars::new(1, u64::MAX, || None);
     for _ in 0..20 {
-        let mut guide = grammars.guide(vocabulary, constraint)?;
+        let mut guide = grammars.guide(vocabulary, constraint, u64::MAX, &uncounted)?;
         times.push(seconds(|| drop(guide.mask().map(drop))) * 1e6);
         for _ in 0..60 {
             let mut allowed = Vec::new();
@@ -140,7 +147,7 @@ fn masks(vocabulary: &Vocabulary, name: &str, constraint: &Constraint) -> Result
 fn decode(loaded: &Loaded, sequences: usize, tokens: usize) -> Result<()> {
     let config = EngineConfig { model: Some(loaded.clone()), max_sequence_length: 512, ..Default::default() };
     let engine = Engine::create(config)?;
-    // It does not end before all tokens are made.
+    // It cannot end before all tokens are generated.
     let people = format!(r#"{{"type":"array","minItems":10000,"items":{PERSON}}}"#);
     let hook = LogitsHook(Arc::new(|row| {
         row.logits[0] = f32::NEG_INFINITY;
@@ -150,8 +157,11 @@ fn decode(loaded: &Loaded, sequences: usize, tokens: usize) -> Result<()> {
         prompt: Prompt::Text("A list of people: ".into()),
         max_new_tokens: tokens as u32,
         sampling: SamplingParams { temperature: 1.0, seed, ..Default::default() },
-        constraint: constrained
-            .then(|| Constraint { kind: ConstraintKind::JsonSchema, text: people.as_str().into() }),
+        constraint: constrained.then(|| Constraint {
+            kind: ConstraintKind::JsonSchema,
+            text: people.as_str().into(),
+            json: JsonOptions::default(),
+        }),
         on_logits: hooked.then(|| hook.clone()),
         ignore_eos: true,
         ..Default::default()

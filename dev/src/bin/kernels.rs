@@ -1,4 +1,4 @@
-//! Each kernel as a share of what the machine allows at the shapes of BitNet 2B-4T and Llama 3.2 1B.
+//! Each kernel's speed as a share of the machine's limit, at the shapes of BitNet 2B-4T and Llama 3.2 1B.
 //!
 //!   cargo dev kernels -- [--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME] [--turns]
 //!
@@ -189,8 +189,8 @@ impl Bench<'_> {
         }
     }
 
-    /// Operands begin at a cache line: where they do not, it is chance how many accesses cross one, which takes a tenth of
-    /// the time of some products.
+    /// Operands begin at a cache line. Otherwise a varying number of accesses would cross one, which costs
+    /// some products a tenth of their time.
     fn product(&mut self, case: Case, matrices: &[Matrix]) {
         let (pool, isa, tokens) = (self.pool, self.isa, case.tokens);
         let (rows, cols) = (matrices[0].rows, matrices[0].cols);

@@ -71,7 +71,7 @@ fn package(value: &Value) -> Package {
     }
 }
 
-/// Ids of what bn-engine depends on other than for building and testing it, whatever the system.
+/// Ids of bn-engine's dependencies, except those for building and testing it, on all systems.
 fn linked(metadata: &Value) -> BTreeSet<String> {
     let nodes: BTreeMap<&str, &Value> =
         list(&metadata["resolve"]["nodes"]).filter_map(|node| Some((node["id"].as_str()?, node))).collect();

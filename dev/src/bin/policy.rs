@@ -1,11 +1,11 @@
-//! The real scheduler in simulated time: loadgen's arrivals on a machine whose steps cost what a formula says. Settings
+//! The real scheduler in simulated time: loadgen's arrivals on a machine whose step times follow a formula. Settings
 //! and changes of the scheduler are compared without noise, in seconds.
 //!
 //!   cargo dev policy -- [--rate N] [--seconds N] [--seeds N] [--ttft-ms N] [--gap-ms N] [--cost US,US,US,US]
 //!       [--jitter PERCENT] [batch=N | target=MS]...
 //!
-//! The cost is of a step, a row, a position of a sequence's context (read once a step), and a row's key. By default it is
-//! that of BitNet large's shape on two threads of a Xeon with AVX-512 (docs/serving.md).
+//! The four costs are of a step, a row, a position of a sequence's context (read once per step), and a row's key. The
+//! default is that of BitNet large's shape on two threads of a Xeon with AVX-512 (docs/serving.md).
 
 use bn_dev::SplitMix;
 use bn_engine::schedule::{Plan, Request, Scheduler, SchedulerConfig, SeqId, State, Tokens};
@@ -114,7 +114,7 @@ impl Random {
     }
 }
 
-/// What was drawn, and what came of it. Times in ns.
+/// Drawn requests and their results. Times in ns.
 #[derive(Clone, Copy, Default)]
 struct Drawn {
     due: f64,
@@ -132,7 +132,7 @@ struct Drawn {
 struct Requests(Vec<Drawn>);
 
 impl Requests {
-    /// As loadgen draws by default, without deadlines.
+    /// Draws like loadgen's defaults, without deadlines.
     fn draw(o: &Options, seed: u64) -> Self {
         let (mut random, mut due, mut all) = (Random(SplitMix(seed)), 0.0, Vec::new());
         loop {
@@ -230,7 +230,7 @@ impl<'a> World<'a> {
         self.sum_up(all);
     }
 
-    /// Submits and cancels what is due. False once all have ended.
+    /// Submits and cancels due requests. Returns false once all have ended.
     fn arrive(&mut self) -> bool {
         if self.open.is_empty() {
             let Some(q) = self.requests.0.get(self.next) else { return false };

@@ -1,8 +1,9 @@
-//! What it costs to sample a token: microseconds a row of logits on one thread, for each sampler and whole chains.
+//! Measures the cost of sampling a token: microseconds per row of logits on one thread, for each sampler and whole
+//! chains.
 //!
 //! `cargo dev sampler -- [--quick] [--only WORD] [--json FILE] [model.gguf]`
 //!
-//! With a model also what it costs in a step of 32 sequences: greedy and each of `CHAINS` decode in turns.
+//! With a model, also measures the cost in a step of 32 sequences: greedy and each of `CHAINS` decode in turns.
 //!
 //! The vocabulary is BitNet 2B-4T's. Logits are random with a few likely ones, as a language model's are; 512 tokens of
 //! prompt and 512 of output are known.
@@ -61,7 +62,7 @@ const CASES: [(&str, Set); 21] = [
     }),
 ];
 
-/// Of `CASES`, those that decode.
+/// Names from `CASES` that are also measured in decoding.
 const CHAINS: [&str; 4] = [
     "greedy",
     "top_k 40, top_p 0.95, min_p 0.05",

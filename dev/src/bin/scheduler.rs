@@ -17,9 +17,9 @@ const NEW: u32 = 2048;
 const BLOCK: u32 = 32;
 /// Blocks with prefixes of sequences that ended.
 const CACHED: u32 = 10_000;
-/// Blocks of each of these.
+/// Blocks of each of these sequences.
 const CACHED_EACH: u32 = 100;
-/// What a step is said to have taken.
+/// The reported duration of a step.
 const STEP_NS: u64 = 10_000_000;
 
 fn main() {
@@ -83,7 +83,7 @@ fn time(churn: bool) -> f64 {
     for id in 0..RUNNING + QUEUED {
         scheduler.submit(SeqId(id), request(PROMPT, NEW), &Distinct).expect("room");
     }
-    // Until all that can run decode.
+    // Until all sequences that can run are decoding.
     while plan.decode_rows < RUNNING {
         scheduler.plan(&mut plan, &Distinct, 0);
         scheduler.commit(&plan, STEP_NS, &Distinct);
@@ -95,7 +95,7 @@ fn time(churn: bool) -> f64 {
             scheduler.plan(&mut plan, &Distinct, 0);
             scheduler.commit(&plan, STEP_NS, &Distinct);
             if churn {
-                // The ids go round: the oldest ends and comes back at the queue's end.
+                // Ids are reused: the oldest sequence ends and returns at the queue's end.
                 let id = SeqId(step % (RUNNING + QUEUED));
                 scheduler.cancel(id, &Distinct);
                 scheduler.submit(id, request(PROMPT, NEW), &Distinct).expect("room");

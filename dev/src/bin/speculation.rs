@@ -1,12 +1,14 @@
-//! What speculation gains: tokens per second with drafts over those without, and how many drafts stand.
+//! Measures the gain of speculation: tokens per second with drafts relative to those without, and the share of accepted
+//! drafts.
 //!
 //! `cargo dev speculation -- [--quick] [--threads N] [--isa NAME] [--only WORD]... [--json FILE] [MODEL.gguf [DRAFT.gguf]]`
 //!
-//! Loads: `loop`, what the model has fallen into at temperature 0; `free`, at a temperature at which next to no draft stands;
-//! without a model also `copy`: the demo model quotes a story from its prompt, which a hook makes it do. Drafts are looked
-//! up. With a draft model, whose head is rounded to 4 bits, they come from it; then there is `draft`, the beginnings of eight
-//! outputs at temperature 0, and `free`. Two engines run the same model's requests in turns, 1, 4 and 8 at a time; a ratio is
-//! the median of rounds. "depth" is with that many drafts at most.
+//! Loads: `loop`, the repetition that the model has fallen into at temperature 0; `free`, a temperature at
+//! which almost no draft is accepted; without a model also `copy`: a hook makes the demo model quote a story
+//! from its prompt. Drafts are looked up. With a draft model, whose head is rounded to 4 bits, they come from
+//! it; the loads are then `draft`, the beginnings of eight outputs at temperature 0, and `free`. Two engines
+//! run the same model's requests in turns, 1, 4 and 8 at a time; a ratio is the median of rounds. "depth"
+//! limits the number of drafts.
 
 use bn_dev::{Options, machine, median, seconds};
 use bn_engine::base::Result;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 const BATCHES: [usize; 3] = [1, 4, 8];
 const DEPTHS: [u32; 5] = [0, 1, 3, 7, 15];
 
-/// Of stories.
+/// Beginnings of stories.
 const BEGINNINGS: [&str; 4] =
     ["Once upon a time", "One morning, Nina", "Long ago, by the sea", "One cloudy day, Sam"];
 
@@ -29,11 +31,11 @@ struct Models {
     draft: Option<Loaded>,
 }
 
-/// What is asked for, by its number.
+/// A load: its prompts and parameters.
 struct Load {
     name: &'static str,
     prompts: Vec<Vec<u32>>,
-    /// What a hook makes the model say behind each, where there is any.
+    /// Outputs that a hook makes the model repeat, one per prompt, if there are any.
     outputs: Vec<Vec<u32>>,
     temperature: f32,
     tokens: u32,
@@ -145,7 +147,7 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
     Ok(loads)
 }
 
-/// The same with what comes first in the prompts.
+/// The same load with its outputs' beginnings added to the prompts.
 fn going_on(options: &Options, models: &Models, load: Load) -> Result<Load> {
     let first = Load { tokens: 192, ..load };
     let outputs = run(&engine(options, models, false, 0)?, &first, first.prompts.len())?;

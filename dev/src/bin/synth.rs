@@ -5,10 +5,11 @@
 //! SHAPE: bitnet-2b (BitNet b1.58 2B-4T), bitnet-2b-silu (the same tensors under the architecture `bitnet`, which is
 //! the one that llama.cpp reads; its feed-forward has SiLU for ReLU²), bitnet-large, bitnet-3b, llama-1b (Llama 3.2),
 //! bonsai-1.7b and bonsai-8b (Qwen 3; the 8B with YaRN).
-//! WEIGHTS: a type for the projections, HEAD: one for the embedding, which is the head too but in bonsai-8b, whose head is
-//! a tensor of its own in the same type.
-//! LAYERS: the first so many, the same in any number. DAMPING: what layers behind the second add is so many times what it
-//! would be, by their sub-norms: the first two layers then agree more or less with all, as a draft model may.
+//! WEIGHTS: the type of the projections. HEAD: the type of the embedding, which is also the head, except in bonsai-8b,
+//! whose head is a separate tensor of the same type.
+//! LAYERS: writes only this many layers; they are the same for any number. DAMPING: multiplies the updates of
+//! layers after the second, by their sub-norms. The first two layers then agree more or less with all, as a
+//! draft model may.
 
 use bn_dev::SplitMix;
 use bn_engine::base::Result;
@@ -165,7 +166,7 @@ fn run(args: &[String]) -> std::result::Result<(), String> {
     written.map_err(|e| e.message)
 }
 
-/// By its usual name, in any case: q4_k, i2_s.
+/// Parses a type's usual name, in any case: q4_k, i2_s.
 fn dtype(name: &str) -> std::result::Result<DType, String> {
     let spelled = |d: &DType| if *d == DType::I2S { "i2_s".into() } else { format!("{d:?}").to_lowercase() };
     // The look-up-table types need a tiling.
@@ -185,7 +186,7 @@ struct Tensor {
     name: String,
     dims: Vec<u64>,
     dtype: DType,
-    /// Of a norm: the size of its weights.
+    /// Size of a norm's weights.
     norm: f32,
 }
 
@@ -347,7 +348,7 @@ fn write(out: &mut dyn Write, bytes: &[u8]) -> Result<()> {
     out.write_all(bytes).map_err(|e| bn_engine::base::Error::new(bn_engine::base::Status::Io, e.to_string()))
 }
 
-/// Where the f16 scales of a quantized block stand.
+/// Offsets of the f16 scales in a quantized block.
 fn scales(dtype: DType) -> &'static [usize] {
     match dtype {
         DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],

@@ -1,5 +1,5 @@
-// What the server costs per token: load PORT STREAMS TOKENS starts that many streams at once and reads them to their
-// ends. With builtin:echo the model costs nothing, so what is left is the engine, HTTP, JSON and this client.
+// Measures the server's cost per token: load PORT STREAMS TOKENS starts that many streams at once and reads them to
+// their ends. With builtin:echo the model costs nothing, so the rest is the engine, HTTP, JSON and this client.
 #include <arpa/inet.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -35,7 +35,7 @@ class Server:
     def connect(self):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
 
-    def request(self, method, path, body=None, headers=None):
+    def request(self, method, path, body=None, headers=None, parse=True):
         """Status, headers and body; a JSON body is parsed."""
         connection = self.connect()
         headers = dict(headers or {})
@@ -47,7 +47,7 @@ class Server:
         response = connection.getresponse()
         data = response.read()
         connection.close()
-        if response.getheader("Content-Type") == "application/json":
+        if parse and response.getheader("Content-Type") == "application/json":
             data = json.loads(data)
         return response.status, response.headers, data
 

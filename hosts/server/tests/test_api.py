@@ -65,6 +65,42 @@ class Demo(ServerTest):
         for key in logprobs:
             self.assertEqual(sum((part[key] for part in streamed), []), logprobs[key])
 
+    def test_a_prompt_alone(self):
+        body = {"prompt": "17+25=", "echo": True, "max_tokens": 0, "temperature": 0}
+        data = self.server.ok("/v1/completions", body)
+        self.assertEqual(data["choices"], [{"index": 0, "text": "17+25=", "logprobs": None, "finish_reason": "length"}])
+        self.assertEqual(data["usage"]["completion_tokens"], 0)
+        events = self.server.stream("/v1/completions", body)
+        self.assertEqual("".join(e["choices"][0]["text"] for e in events), "17+25=")
+        more = {**body, "logprobs": 2, "n": 2, "stop": ["7"], "logit_bias": {"5": 3}}
+        scored = self.server.ok("/v1/completions", more)["choices"]
+        whole = self.server.ok("/v1/completions", {**body, "logprobs": 2, "max_tokens": 1})["choices"][0]["logprobs"]
+        for choice in scored:
+            self.assertEqual((choice["text"], choice["finish_reason"]), ("17+25=", "length"))
+            self.assertEqual(choice["logprobs"], {name: values[:-1] for name, values in whole.items()})
+        ids = self.server.ok("/tokenize", {"text": "Once upon"})["tokens"]
+        self.assertEqual(self.server.ok("/v1/completions", {**body, "prompt": [ids, "ab"]})["choices"][0]["text"], "Once upon")
+        self.refused("/v1/completions", {**body, "echo": False}, "'max_tokens' can be 0 with 'echo' only")
+        for path, name in [("/v1/chat/completions", "max_tokens"), ("/v1/chat/completions", "max_completion_tokens"),
+                           ("/generate/batch", "max_tokens"), ("/v1/responses", "max_output_tokens"), ("/v1/messages", "max_tokens")]:
+            status, data = self.server.post(path, {**self.MODEL_ROUTES[path], name: 0})
+            self.assertEqual(status, 400, data)
+            self.assertIn(f"'{name}' must be a whole number from 1", data["error"]["message"])
+
+    def test_no_key_is_there_twice(self):
+        def unique(pairs):
+            keys = [key for key, _ in pairs]
+            self.assertEqual(len(keys), len(set(keys)), keys)
+            return dict(pairs)
+
+        # A character's first byte has many tokens behind it that are parts of characters.
+        for prompt in ["17+25=", "caf\u00e9 \u65e5\u672c \U0001f600"]:
+            body = json.dumps({"prompt": prompt, "echo": True, "logprobs": 32, "max_tokens": 4, "temperature": 0})
+            _, _, data = self.server.request("POST", "/v1/completions", body, parse=False)
+            tops = json.loads(data, object_pairs_hook=unique)["choices"][0]["logprobs"]["top_logprobs"]
+            self.assertIsNone(tops[0])
+            self.assertTrue(all(1 <= len(top) <= 32 for top in tops[1:]))
+
     def test_logprobs_of_an_echoed_prompt(self):
         body = {"prompt": "17+25=", "temperature": 0, "logprobs": 1}
         answer = self.server.ok("/v1/completions", body)["choices"][0]["logprobs"]
@@ -140,6 +176,38 @@ class Demo(ServerTest):
         self.assertIn("running", self.server.stats())
         self.assertIn(b"<!doctype html>", self.server.get("/")[1])
 
+    MODEL_ROUTES = {
+        "/v1/completions": {"prompt": "1+1="}, "/generate/batch": {"prompts": ["1+1="]}, "/tokenize": {"text": "1+1="},
+        "/v1/embeddings": {"input": "1+1="}, "/v1/rerank": {"query": "a", "documents": ["b"]},
+        "/score": {"text_1": "a", "text_2": "b"}, "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+        "/v1/responses": {"input": "x"}, "/v1/messages": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1},
+        "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "x"}]},
+    }
+
+    def test_a_name_that_is_not_there_is_refused_everywhere(self):
+        name = self.server.get("/v1/models")[1]["data"][0]["id"]
+        for path, body in self.MODEL_ROUTES.items():
+            with self.subTest(path):
+                status, data = self.server.post(path, {**body, "model": "gpt-4"})
+                self.assertEqual(status, 404, data)
+                self.assertIn("'gpt-4'", data["error"]["message"])
+                if path.startswith("/v1/messages"):
+                    self.assertEqual((data["type"], data["error"]["type"]), ("error", "not_found_error"))
+                else:
+                    self.assertEqual((data["error"]["type"], data["error"]["code"]), ("invalid_request_error", "model_not_found"))
+                status, data = self.server.post(path, {**body, "model": 5})
+                self.assertEqual((status, data["error"]["message"]), (400, "'model' must be a text"))
+                self.assertEqual(self.server.post(path, body)[0], self.server.post(path, {**body, "model": name})[0])
+
+    def test_any_model(self):
+        server = Server(any_model=1)
+        try:
+            for name in ["gpt-4", ""]:
+                self.assertEqual(server.ok("/v1/completions", {"prompt": "1+1=", "model": name})["model"], "bn-demo")
+            self.assertEqual(server.post("/v1/completions", {"prompt": "1+1=", "model": 5})[0], 400)
+        finally:
+            server.stop()
+
     def test_adapters(self):
         golden = os.path.join(ROOT, "tests", "golden")
         adapters = f"one={golden}/adapters/llama,two={golden}/adapters/llama.gguf"
@@ -154,6 +222,9 @@ class Demo(ServerTest):
             base, one, two = [a["choices"][0]["logprobs"]["token_logprobs"] for a in answers]
             self.assertEqual(one, two)
             self.assertEqual(server.post("/v1/completions", {**body, "model": "other"})[0], 404)
+            for wrong in [5, [], {}, True]:
+                status, refusal = server.post("/v1/completions", {**body, "model": wrong})
+                self.assertEqual((status, refusal["error"]["message"]), (400, "'model' must be a text"))
             self.assertEqual(server.ok("/v1/completions", body)["choices"][0]["logprobs"]["token_logprobs"], base)
             self.assertNotEqual(one, base)
         finally:
@@ -221,6 +292,9 @@ class Demo(ServerTest):
             ({"response_format": {"type": "xml"}}, "'response_format' must have the type"),
             ({"response_format": {"type": "json_schema"}}, "'response_format' needs a JSON schema"),
             ({"json_schema": {"type": "thing"}}, "thing"),
+            ({"json_schema": {"type": "string", "format": "of no name"}}, "of no name"),
+            ({"json_whitespace": "loose"}, "'json_whitespace' must be 'compact', 'tight' or 'flexible'"),
+            ({"unknown_formats": True}, "'unknown_formats' must be 'refuse' or 'ignore'"),
             ({"grammar": "root ::= x"}, "line 1: there is no rule named x"),
             ({"grammar": 1}, "'grammar' must be a text"),
             ({"structured_outputs": {"choice": ["a"]}}, "'structured_outputs' must be an object with one of"),
@@ -246,7 +320,7 @@ class Demo(ServerTest):
 
     def test_empty_and_null_fields_are_as_if_they_were_absent(self):
         self.server.ok("/v1/completions", {"prompt": "1+1=", "tools": [], "logit_bias": {}, "stop": None, "best_of": 1,
-                                           "response_format": {"type": "text"}, "user": "u", "model": "any"})
+                                           "response_format": {"type": "text"}, "user": "u", "model": None})
 
     def test_samplers(self):
         def ask(**more):
@@ -280,6 +354,14 @@ class Demo(ServerTest):
                 value = json.loads(ask(**more))
                 self.assertIn(value["size"], ["small", "large"])
                 self.assertIn(value["on"], [True, False])
+        for seed in range(4):
+            text = ask(json_schema=schema, json_whitespace="compact", seed=seed)
+            self.assertEqual(text, json.dumps(json.loads(text), separators=(",", ":")))
+            text = ask(json_schema={**schema, "x-guidance": {"whitespace_flexible": False}}, json_whitespace="flexible", seed=seed)
+            self.assertEqual(text, json.dumps(json.loads(text), separators=(",", ":")))
+            # At most a space after a separator, or a line break and indentation.
+            self.assertRegex(ask(json_schema=schema, seed=seed), r"^([^\s:,]|[:,] ?|\n( {0,32}|\t{1,16})(?!\s))*$")
+        self.assertEqual(ask(json_schema={"const": "x", "format": "of no name"}, unknown_formats="ignore"), '"x"')
         for more in [{"grammar": 'root ::= "a" [bc]{3}'}, {"guided_regex": "a[bc]{3}"},
                      {"structured_outputs": {"regex": "a[bc]{3}"}}, {"guided_grammar": 'root ::= "a" [bc]{3}'}]:
             with self.subTest(more):
@@ -408,7 +490,7 @@ class Chat(ServerTest):
         self.refused("/v1/chat/completions", {**body, "tools": [{}]}, "tools[0]")
 
     def test_messages(self):
-        body = {"model": "m", "system": "s", "messages": self.messages, "max_tokens": 12, "ignore_eos": True, "temperature": 0}
+        body = {"model": "echo", "system": "s", "messages": self.messages, "max_tokens": 12, "ignore_eos": True, "temperature": 0}
         data = self.server.ok("/v1/messages", body)
         self.assertEqual((data["type"], data["role"], data["stop_reason"]), ("message", "assistant", "max_tokens"))
         self.assertTrue(data["content"][0]["text"].startswith("system: s"))
@@ -465,7 +547,7 @@ class Chat(ServerTest):
                 self.assertEqual(event["delta"]["type"], parts[kinds[event["index"]]])
 
     def test_count_of_a_messages_tokens(self):
-        body = {"model": "m", "system": "s", "messages": self.messages}
+        body = {"model": "echo", "system": "s", "messages": self.messages}
         count = self.server.ok("/v1/messages/count_tokens", body)["input_tokens"]
         usage = self.server.ok("/v1/messages", {**body, "max_tokens": 1})["usage"]
         self.assertEqual(count, usage["input_tokens"] + usage["cache_read_input_tokens"])

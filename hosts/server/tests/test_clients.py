@@ -102,7 +102,7 @@ class OpenAi(ServerTest):
         deltas = [event for event in events if event.type == "response.function_call_arguments.delta"]
         self.assertEqual(("".join(event.delta for event in deltas), deltas[-1].snapshot), (call.arguments, call.arguments))
         self.assertEqual((final.output[0].call_id, final.output[0].parsed_arguments["city"]), (call.call_id, Place.model_validate_json(call.arguments).city))
-        # What came goes back as it is, with the result behind it.
+        # The received items are sent back unchanged, followed by the result.
         items = [{"role": "user", "content": "hello there"}, *first.output, {"type": "function_call_output", "call_id": call.call_id, "output": "7 degrees"}]
         again = self.client.responses.create(model="echo", input=items, temperature=0)
         self.assertIn("7 degrees", again.output_text)
@@ -143,7 +143,7 @@ class OpenAi(ServerTest):
 class OpenAiDemo(ServerTest):
     def test_32_streams_at_once_are_as_each_alone(self):
         base_url = f"http://127.0.0.1:{self.server.port}/v1"
-        request = {"model": "m", "prompt": "Once upon a time", "max_tokens": 24, "temperature": 1, "extra_body": {"ignore_eos": True}}
+        request = {"model": "bn-demo", "prompt": "Once upon a time", "max_tokens": 24, "temperature": 1, "extra_body": {"ignore_eos": True}}
 
         async def stream(client, seed):
             chunks = await client.completions.create(stream=True, seed=seed, **request)
@@ -161,7 +161,7 @@ class OpenAiDemo(ServerTest):
 
     def test_embeddings(self):
         client = openai.OpenAI(base_url=f"http://127.0.0.1:{self.server.port}/v1", api_key="none", max_retries=0)
-        data = client.embeddings.create(model="m", input=["one", "two"]).data  # it asks for base64
+        data = client.embeddings.create(model="bn-demo", input=["one", "two"]).data  # it asks for base64
         self.assertEqual([len(entry.embedding) for entry in data], [256, 256])
 
 

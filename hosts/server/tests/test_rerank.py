@@ -45,7 +45,7 @@ class Rerank(ServerTest):
         documents = ["The cat sat.", "Once upon a time", ""]
         for score, document in zip(self.scores({"query": "the cat", "documents": documents}), documents):
             self.assertAlmostEqual(score, self.likelihood(["Document:\n", document, "\n\nQuery:\n"], "the cat"), delta=1e-5 * score)
-        # A space before a place belongs to what comes there.
+        # A space before a placeholder belongs to its value.
         body = {"query": "cat", "documents": ["the"], "template": "Of {document} : {query}"}
         self.assertAlmostEqual(self.scores(body)[0], self.likelihood(["Of", " the", " :"], " cat"), delta=1e-9)
 
@@ -74,7 +74,7 @@ class Rerank(ServerTest):
         self.assertEqual([result["document"] for result in results][0], {"text": "17+25"})
         self.assertEqual(len(results), 2)
         self.assertEqual(len(self.server.ok("/v1/rerank", {**SUMS, "top_n": 9})["results"]), 4)
-        self.assertEqual(len(self.server.ok("/v1/rerank", {**SUMS, "top_n": 0, "model": "any", "priority": 200})["results"]), 4)
+        self.assertEqual(len(self.server.ok("/v1/rerank", {**SUMS, "top_n": 0, "model": "bn-demo", "priority": 200})["results"]), 4)
         whole, cut = self.scores({**SUMS, "documents": ["17+25"]}), self.scores({**SUMS, "documents": ["17+25 and more"], "max_tokens_per_doc": len(self.tokens("17+25")) - len(self.tokens(""))})
         self.assertEqual(whole, cut)
         cut = self.server.ok("/v1/rerank", {"query": "q", "documents": ["x " * 4000], "max_tokens_per_doc": 20})["usage"]
@@ -135,7 +135,7 @@ class Rerank(ServerTest):
                 self.refused("/v1/rerank", {**SUMS, **more}, words)
 
     def test_a_template_for_all_requests(self):
-        server = Server(environment={"RERANK_TEMPLATE": SUMS["template"]})
+        server = Server(environment={"BN_RERANK_TEMPLATE": SUMS["template"]})
         try:
             asked = {name: SUMS[name] for name in ("query", "documents")}
             self.assertEqual(server.ok("/v1/rerank", asked)["results"], self.server.ok("/v1/rerank", SUMS)["results"])

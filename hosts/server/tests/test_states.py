@@ -1,4 +1,4 @@
-"""While the model loads, where memory ends, and what is refused then."""
+"""Requests while the model loads, and refusals at the memory limit."""
 import json
 import signal
 import unittest
@@ -9,7 +9,7 @@ PROMPT = {"prompt": "abcdefgh", "max_tokens": 4}
 
 
 def read_head(s):
-    """What a socket has first: a short answer as a whole."""
+    """The first bytes on a socket: a short answer as a whole."""
     data = s.recv(1 << 16)
     s.close()
     return data
@@ -28,7 +28,7 @@ class Loading(unittest.TestCase):
             status, headers, data = server.request(method, path, body)
             self.assertEqual((status, headers["Retry-After"]), (503, "5"), path)
             self.assertIn("load", data["error"]["message"])
-        self.assertEqual(server.stop(signal.SIGTERM), 0)  # at once: nobody waits for the model
+        self.assertEqual(server.stop(signal.SIGTERM), 0)  # at once: it does not wait for the model
 
     def test_a_model_whose_name_has_slashes(self):
         server = Server(model="builtin:echo", model_name="a/b c/\u00e9%2F")
@@ -45,7 +45,7 @@ class Loading(unittest.TestCase):
 
 class Memory(unittest.TestCase):
     def test_a_request_beyond_the_memory_is_refused_and_others_go_on(self):
-        server = Server(model="builtin:echo?us_per_token=100", max_sequence=8192, memory_limit=12 << 20, max_batch=1)
+        server = Server(model="builtin:echo?us_per_token=300", max_sequence=8192, memory_limit=12 << 20, max_batch=1)
         running = server.open_stream({"prompt": "abcdefgh", "max_tokens": 8000, "ignore_eos": True})
         long, waiting = request("/v1/completions", json.dumps({"prompt": "a" * 8000, "max_tokens": 10, "ignore_eos": True})), []
         while server.stats()["rejected_memory"] == 0:  # they wait behind the one that runs

@@ -213,7 +213,7 @@ class Endpoint(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
 
     def test_each_address_of_a_name_is_tried(self):
-        # Where localhost is ::1 as well, nobody listens there.
+        # If localhost is ::1 as well, no server listens there.
         collector = Collector()
         server = self.server(f"http://localhost:{collector.http.server_port}")
         while not collector.spans:

@@ -1,4 +1,4 @@
-"""What the server tells of itself: /metrics and /stats."""
+"""The server's own reports: /metrics and /stats."""
 import re
 import shutil
 import subprocess

@@ -1,28 +1,29 @@
 //! Writes rules as Lark.
 
 use super::Node;
+use std::collections::HashMap;
 use std::fmt::Write;
 
-/// Of a rule, while and after its references are followed.
+/// State of a rule, during and after following its references.
 #[derive(Clone, Copy, PartialEq)]
 enum Found {
     Not,
     Open,
     Regular,
-    /// It leads to itself, or to a rule that does.
+    /// The rule is recursive, or refers to a rule that is.
     Recursive,
 }
 
 struct Emitter<'a> {
     rules: &'a [Node],
     found: Vec<Found>,
-    /// Terminals made of runs within recursive rules.
-    runs: Vec<String>,
+    /// Terminals for runs of regular parts within recursive rules, with their numbers.
+    runs: HashMap<String, usize>,
 }
 
-/// Of at least one rule; the output matches the first.
+/// Emits at least one rule; the output matches the first.
 pub fn lark(rules: &[Node]) -> String {
-    let mut emitter = Emitter { rules, found: vec![Found::Not; rules.len()], runs: Vec::new() };
+    let mut emitter = Emitter { rules, found: vec![Found::Not; rules.len()], runs: HashMap::new() };
     emitter.regular_rule(0);
     let mut out = format!("start: {}\n", emitter.rule_name(0));
     let reached = |found: &[Found], want| (0..rules.len()).filter(|&n| found[n] == want).collect::<Vec<_>>();
@@ -30,7 +31,9 @@ pub fn lark(rules: &[Node]) -> String {
         let body = emitter.rule_body(&rules[n]);
         let _ = writeln!(out, "r{n}: {body}");
     }
-    for (n, run) in emitter.runs.iter().enumerate() {
+    let mut runs: Vec<_> = emitter.runs.iter().map(|(run, n)| (*n, run)).collect();
+    runs.sort_unstable();
+    for (n, run) in runs {
         let _ = writeln!(out, "T{n}: {run}");
     }
     for n in reached(&emitter.found, Found::Regular) {
@@ -53,7 +56,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Follows all references, also behind one that is recursive.
+    /// Follows all references, even after finding a recursive one.
     fn regular(&mut self, node: &Node) -> bool {
         match node {
             Node::Text(_) | Node::Class { .. } | Node::Any => true,
@@ -67,7 +70,7 @@ impl Emitter<'_> {
         format!("{}{n}", if self.found[n] == Found::Regular { 'R' } else { 'r' })
     }
 
-    /// A part of a recursive rule.
+    /// Emits a part of a recursive rule.
     fn rule_body(&mut self, node: &Node) -> String {
         if self.regular(node) {
             return self.run(self.terminal(node));
@@ -87,7 +90,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Neighbors that are regular become one terminal.
+    /// Merges neighbouring regular parts into one terminal.
     fn rule_sequence(&mut self, all: &[Node]) -> String {
         let (mut parts, mut run) = (Vec::new(), Vec::new());
         for node in all {
@@ -107,14 +110,10 @@ impl Emitter<'_> {
         if parts.len() == 1 { parts.remove(0) } else { format!("({})", parts.join(" ")) }
     }
 
-    /// The name of a terminal that is `body`.
+    /// The name of the terminal with this body.
     fn run(&mut self, body: String) -> String {
-        let known = self.runs.iter().position(|run| *run == body);
-        let n = known.unwrap_or_else(|| {
-            self.runs.push(body);
-            self.runs.len() - 1
-        });
-        format!("T{n}")
+        let next = self.runs.len();
+        format!("T{}", self.runs.entry(body).or_insert(next))
     }
 
     fn terminal(&self, node: &Node) -> String {
@@ -144,7 +143,7 @@ fn times(least: u32, most: Option<u32>) -> String {
     }
 }
 
-/// A text as JSON, which is how Lark has it.
+/// A JSON string, which is Lark's literal syntax.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -6,13 +6,13 @@ use std::collections::HashMap;
 struct Parser<'a> {
     rest: &'a str,
     line: usize,
-    /// Names, in the order in which they are met.
+    /// Names, numbered in order of first appearance.
     names: HashMap<&'a str, usize>,
-    /// The rules by number, and the line where each is first named.
+    /// Rules by number, each with the line that first names it.
     rules: Vec<(Option<Node>, usize)>,
 }
 
-/// The rules; root is the first.
+/// The rules; the first is root.
 pub fn rules(text: &str) -> Parsed<Vec<Node>> {
     let mut parser = Parser { rest: text, line: 1, names: HashMap::new(), rules: Vec::new() };
     parser.rule_number("root");
@@ -143,7 +143,7 @@ impl<'a> Parser<'a> {
     fn group(&mut self) -> Parsed<Node> {
         self.rest = &self.rest[1..];
         self.space(true);
-        // Its own node, so that what repeats a group repeats all of it.
+        // A node of its own, so that a repetition of the group repeats all of it.
         let inner = Node::Seq(vec![self.alternatives(true)?]);
         if !self.take(")") {
             return self.wrong("a parenthesis without its other");

@@ -49,7 +49,7 @@ fn a_lost_device_says_so_from_then_on() {
     let unknown = self::device().unwrap();
     emulated.fail(c"cuMemAlloc_v2", 999);
     assert_eq!(Buffer::new(&unknown, 8, "a buffer").err().unwrap().status, Status::EngineDead);
-    // Another error is no loss.
+    // Other errors do not lose the device.
     let other = self::device().unwrap();
     emulated.fail(c"cuMemAlloc_v2", 1);
     assert!(Buffer::new(&other, 8, "a buffer").is_err());
@@ -133,7 +133,7 @@ fn a_thread_without_a_context_is_refused() {
         let mut address = 0;
         // SAFETY: an address to write.
         assert_eq!(unsafe { (driver.alloc)(&mut address, 8) }, 201);
-        // As all of this layer, which makes it current.
+        // Works like everything in this layer, because it makes the context current itself.
         drop(Buffer::new(&device, 8, "a buffer").unwrap());
     })
     .join()

@@ -1,8 +1,8 @@
-//! What the emulated driver (cuda/emulation/driver.cpp) offers to tests, here and in tests/all/cuda.rs.
+//! Control of the emulated driver (cuda/emulation/driver.cpp) by tests, here and in tests/all/cuda.rs.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-/// An open driver; its state is the process's, so one test uses it at a time.
+/// An open driver. Its state belongs to the process, so one test uses it at a time.
 pub struct Emulated {
     library: *mut c_void,
     _alone: parking_lot::MutexGuard<'static, ()>,
@@ -22,7 +22,7 @@ pub struct Counts {
 }
 
 impl Emulated {
-    /// The library of this name or path.
+    /// Opens the library with this name or path.
     pub fn open(name: &CStr) -> Self {
         let _alone = ALONE.lock();
         // SAFETY: a terminated name.
@@ -31,7 +31,7 @@ impl Emulated {
         Self { library, _alone }
     }
 
-    /// Null where it is another driver.
+    /// Address of a symbol; null if this is another driver.
     pub fn find(&self, name: &CStr) -> *mut c_void {
         // SAFETY: an open library and a terminated name.
         unsafe { libc::dlsym(self.library, name.as_ptr()) }
@@ -43,7 +43,7 @@ impl Emulated {
         symbol
     }
 
-    /// As many devices from now on; none is open.
+    /// Sets the number of devices. None may be open.
     pub fn devices(&self, count: c_int) {
         // SAFETY: its type in emulation/driver.cpp.
         unsafe {
@@ -53,7 +53,7 @@ impl Emulated {
         }
     }
 
-    /// Bytes that device `number` has; -1: each.
+    /// Sets the bytes of device `number`; of all devices if it is -1.
     pub fn memory(&self, number: c_int, bytes: usize) {
         // SAFETY: as above.
         unsafe {
@@ -63,7 +63,8 @@ impl Emulated {
         }
     }
 
-    /// Bytes of shared memory that a block of each device has at most, and those of them that each kernel has already.
+    /// Sets the maximum bytes of shared memory of a block on each device, and the static part of them that each
+    /// kernel has.
     pub fn shared(&self, most: c_int, own: c_int) {
         // SAFETY: as above.
         unsafe {
@@ -73,7 +74,7 @@ impl Emulated {
         }
     }
 
-    /// Calls since the library was loaded.
+    /// Number of calls since the library was loaded.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         // SAFETY: as above.
@@ -85,7 +86,7 @@ impl Emulated {
         counts
     }
 
-    /// The next call of `function` gives `code`.
+    /// Makes the next call of `function` return `code`.
     pub fn fail(&self, function: &CStr, code: c_int) {
         // SAFETY: as above.
         unsafe {
@@ -95,13 +96,13 @@ impl Emulated {
         }
     }
 
-    /// Frees what a lost device keeps. One device of 1 GiB is there.
+    /// Frees everything that a lost device kept. There is one device of 1 GiB afterwards.
     pub fn reset(&self) {
         // SAFETY: as above.
         unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(self.symbol(c"bn_emulated_reset"))() }
     }
 
-    /// Contexts, streams, modules, allocations and all other objects that there are.
+    /// Number of live objects: contexts, streams, modules, allocations and all others.
     pub fn live(&self) -> usize {
         // SAFETY: as above.
         unsafe {

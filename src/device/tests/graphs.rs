@@ -1,6 +1,6 @@
 use super::*;
 
-/// What a test of graphs needs: y is 1, 2, 3, 4.
+/// The setup of a test of graphs. y is 1, 2, 3, 4.
 struct Bench {
     emulated: Emulated,
     device: Arc<Device>,
@@ -25,7 +25,7 @@ impl Bench {
         add(&self.module, &self.stream, &self.x, &self.y).unwrap();
     }
 
-    /// Adds y to x `times` times.
+    /// A graph that adds y to x `times` times.
     fn graph(&self, times: usize) -> Graph {
         let capture = self.stream.capture().unwrap();
         (0..times).for_each(|_| self.add());
@@ -36,7 +36,7 @@ impl Bench {
         read(&self.x, &self.stream)
     }
 
-    /// Nothing is left of all this.
+    /// Drops everything and checks that nothing is left.
     fn end(self) {
         let Self { emulated, device, module, stream, x, y } = self;
         drop((device, module, stream, x, y));
@@ -53,16 +53,16 @@ fn a_graph_does_what_was_captured_at_each_launch() {
     assert_eq!(bench.emulated.counts() - before, Counts::default());
     assert_eq!(bench.x(), floats(&[0.0; 4]), "a capture does nothing");
     let before = bench.emulated.counts();
-    // SAFETY: all that was captured lives.
+    // SAFETY: everything that was captured lives.
     (0..2).for_each(|_| unsafe { graph.launch(&bench.stream) }.unwrap());
     assert_eq!(bench.emulated.counts() - before, Counts { graph_launches: 2, ..Counts::default() });
     assert_eq!(bench.x(), floats(&[4.0, 8.0, 12.0, 16.0]));
-    // With what lies in memory when it runs, behind what its stream was given before.
+    // A launch uses the contents of memory at that time, after earlier work of its stream.
     bench.y.fill(&bench.stream, 0).unwrap();
     bench.x.fill(&bench.stream, 0).unwrap();
     // SAFETY: as above.
     unsafe { graph.launch(&bench.stream) }.unwrap();
-    // It ends its launches before it goes.
+    // A graph that is dropped still completes its launches.
     drop(graph);
     assert_eq!(bench.x(), floats(&[0.0; 4]));
     bench.end();
@@ -134,7 +134,7 @@ fn copies_for_the_host_are_refused_in_a_capture_which_goes_on() {
         assert_eq!(error.message, "a copy to or from the host within a capture");
     }
     bench.add();
-    // Another thread is free to do what this one is not.
+    // Other threads are not restricted by this thread's capture.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let buffer = Buffer::new(&bench.device, 8, "a buffer").unwrap();
@@ -143,7 +143,7 @@ fn copies_for_the_host_are_refused_in_a_capture_which_goes_on() {
             assert_eq!(read(&buffer, &stream), [1; 8]);
         });
     });
-    // SAFETY: all that was captured lives.
+    // SAFETY: everything that was captured lives.
     unsafe { capture.end().unwrap().launch(&bench.stream) }.unwrap();
     assert_eq!(bench.x(), floats(&[1.0, 2.0, 3.0, 4.0]));
     bench.end();
@@ -172,7 +172,7 @@ fn a_graph_whose_memory_was_freed_ends_the_test() {
             let mut bench = Bench::new();
             let mut graph = bench.graph(1);
             bench.x = Buffer::new(&bench.device, 16, "another buffer").unwrap();
-            // What its contract forbids, and the emulated driver sees.
+            // The contract forbids this, and the emulated driver detects it.
             unsafe { graph.launch(&bench.stream) }.unwrap();
         },
     );

@@ -63,7 +63,7 @@ fn a_kernel_runs_with_its_arguments() {
     let args = Args::default().pointer(&x).and_then(|args| args.pointer(&rows));
     let mut args = args.and_then(|args| args.pointer(&y)?.int(4)).unwrap();
     let grid = Grid { blocks: [2, 1, 1], threads: [32, 1, 1], shared: 0 };
-    // SAFETY: x [3, 4], rows [2] and out [2, 4], as the kernel has them.
+    // SAFETY: x [3, 4], rows [2] and out [2, 4], as the kernel expects.
     unsafe { gather.launch(&stream, grid, &mut args) }.unwrap();
     let mut got = [0; 32];
     y.read(&stream, 0, &mut got).unwrap();
@@ -106,7 +106,7 @@ fn shared_memory_must_be_asked_for() {
     assert!(launch(&function).unwrap_err().message.contains("CUDA_ERROR_INVALID_VALUE"));
     function.allow_shared(64 << 10).unwrap();
     launch(&function).unwrap();
-    // What a kernel has already is a part of what it may have.
+    // Static shared memory counts towards a kernel's maximum.
     emulated.shared(64 << 10, 1 << 10);
     function.allow_shared(64 << 10).unwrap();
     assert!(launch(&function).unwrap_err().message.contains("CUDA_ERROR_INVALID_VALUE"));

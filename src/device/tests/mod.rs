@@ -1,4 +1,4 @@
-//! On the emulated driver (cuda/emulation), which does what a stream is given as late as it may.
+//! Tests on the emulated driver (cuda/emulation), which runs the work of a stream as late as it may.
 
 mod devices;
 mod emulated;
@@ -13,7 +13,8 @@ use std::ffi::CString;
 use std::process::Command;
 use std::sync::Arc;
 
-/// The driver that `cuda/build.sh` makes of the emulation: it keeps memory on the heap and runs kernels on the CPU.
+/// Path of the driver that `cuda/build.sh` builds from the emulation. It keeps memory on the heap and runs kernels on
+/// the CPU.
 fn library() -> String {
     std::env::var("BN_EMULATED_CUDA").expect("BN_EMULATED_CUDA names the emulated driver (make test-cuda)")
 }
@@ -61,15 +62,16 @@ fn add(module: &Arc<Module>, stream: &Stream, x: &Buffer, y: &Buffer) -> Result<
     add_by(32, module, stream, x, y)
 }
 
-/// As `add`, with so many threads.
+/// Like `add`, with `threads` threads.
 fn add_by(threads: u32, module: &Arc<Module>, stream: &Stream, x: &Buffer, y: &Buffer) -> Result<()> {
     let mut args = Args::default().pointer(x)?.pointer(y)?.size(4)?;
     let grid = Grid { blocks: [1, 1, 1], threads: [threads, 1, 1], shared: 0 };
-    // SAFETY: as the kernel has them.
+    // SAFETY: the arguments that the kernel expects.
     unsafe { module.function("bn_add")?.launch(stream, grid, &mut args) }
 }
 
-/// `deed` ends its process with `message`; run in a process of its own, which runs this one test, `name`, again.
+/// Checks that `deed` ends its process with `message`. It runs in a process of its own, which runs this test, `name`,
+/// again.
 fn ends(name: &str, message: &str, deed: impl FnOnce()) {
     const AGAIN: &str = "BN_EMULATED_DEED";
     if std::env::var_os(AGAIN).is_some() {

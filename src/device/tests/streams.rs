@@ -37,7 +37,7 @@ fn pageable_memory_is_read_at_the_call_and_pinned_memory_later() {
     pinned.copy_from_slice(&[3, 4]);
     let data = pinned.as_mut_ptr();
     let copying = buffer.write_from(&stream, 2, pinned, 0..2).unwrap();
-    // What `Copying` keeps its owner from. SAFETY: no other thread has it.
+    // `Copying` keeps its owner from doing this. SAFETY: no other thread has it.
     unsafe { data.write_volatile(5) };
     assert_eq!(read(&buffer, &stream), [1, 2, 5, 4]);
     drop((copying, buffer, stream, device));
@@ -107,7 +107,7 @@ fn an_event_stands_behind_what_was_given_before_it() {
     a.fill(&first, 1).unwrap();
     first.synchronize().unwrap();
     a.fill(&first, 2).unwrap();
-    // Nothing orders two streams: here the second is done before the first.
+    // Nothing orders two streams: here the second finishes before the first.
     a.copy(&second, 0, &b, 0, 4).unwrap();
     assert_eq!(read(&b, &second), [1; 4]);
     event.record(&first).unwrap();

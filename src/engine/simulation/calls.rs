@@ -1,23 +1,23 @@
-//! What the host submits, and its calls for sessions, the cache and statistics.
+//! The host's submits, and its calls for sessions, the cache and statistics.
 
-use super::super::api::*;
-use super::super::hub::Phase;
-use super::super::session_file;
 use super::host::Host;
 use super::request::{Asked, SEPARATOR, alone, ids};
 use super::setting::HEAVY;
 use crate::base::clock::now_ns;
 use crate::base::error::refusals;
 use crate::base::{Error, Result, Status};
+use crate::engine::api::*;
+use crate::engine::core::session_file;
+use crate::engine::hub::Phase;
 use std::borrow::Cow;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const STOPS: [&str; 6] = ["ab", "ba", "aab", "\u{e9}", "bc", "abc"];
-/// Of prompts: few, so that unrelated ones often begin alike. The last two are one letter.
+/// Letters of prompts: few, so that unrelated prompts often begin alike. The last two are one letter in UTF-8.
 const LETTERS: [u32; 5] = [97, 98, 99, 0xC3, 0xA9];
 
-/// What the core has to answer.
+/// Calls that the core has to answer.
 pub enum Call {
     Drop(Receiver<Result<()>>),
     Save(Receiver<Result<Vec<u8>>>),
@@ -117,7 +117,7 @@ impl Host {
         let n = if self.rng.one_in(6) { 2 + self.rng.below(4) as usize } else { 1 };
         let mut requests: Vec<RequestParams> = Vec::new();
         for _ in 0..n {
-            // Often samples of one prompt.
+            // Often several samples of one prompt.
             let prompt = match requests.first() {
                 Some(first) if !self.rng.one_in(4) => ids(first).to_vec(),
                 _ => self.draw_prompt(),
@@ -161,7 +161,7 @@ impl Host {
         assert!(self.asked.insert(id, asked).is_none(), "an id was given twice");
     }
 
-    /// Whether there was a reason for it.
+    /// Checks that the refusal had a reason.
     fn check_refusal(&mut self, error: &Error, requests: &[RequestParams], unreleased: usize, refused: bool) {
         let (queue, n) = (self.setting.queue as usize, requests.len());
         let too_long = |params: &RequestParams| {
@@ -179,7 +179,10 @@ impl Host {
             Status::InvalidArgument => (n > queue, "refused: queue full"),
             Status::TooLong => (requests.iter().any(too_long), "refused: too long"),
             Status::MemoryLimit => {
-                let alone = unreleased == 0 && n == 1 && error.message.contains("does not fit now");
+                let alone = unreleased == 0
+                    && n == 1
+                    && self.aside.is_none()
+                    && error.message.contains("does not fit now");
                 (self.setting.budget != u64::MAX && !alone, "refused: memory")
             }
             Status::OutOfMemory => (refused, "refused: allocation"),
@@ -192,7 +195,7 @@ impl Host {
         self.tally.count(what);
     }
 
-    /// Asks the core for something.
+    /// Makes a call to the core.
     pub fn call(&mut self) {
         let name = *self.rng.pick(&NAMES);
         let (engine, home) = (&self.engine, self.engine.home(name));
@@ -203,13 +206,13 @@ impl Host {
             3 => (home, engine.ask(home, |core| core.session_size(name)).map(Call::Size)),
             4 | 5 if !self.saved.is_empty() => {
                 let bytes = self.rng.pick(&self.saved).clone();
-                let restore = move |core: &mut super::super::core::Core| {
+                let restore = move |core: &mut crate::engine::core::Core| {
                     core.restore_session(name, session_file::unseal(&bytes)?)
                 };
                 (home, engine.ask(home, restore).map(Call::Restore))
             }
             6 if self.rng.one_in(3) => {
-                let clear = |core: &mut super::super::core::Core| {
+                let clear = |core: &mut crate::engine::core::Core| {
                     core.clear_cache();
                     Ok(())
                 };
@@ -235,7 +238,8 @@ impl Host {
         }
     }
 
-    /// The first `n` calls of a replica are answered: they were queued before its turn that has ended.
+    /// Checks that the first `n` calls of a replica are answered: they were queued before the turn that has just
+    /// ended.
     pub fn check_answers(&mut self, replica: usize, n: usize) {
         let (own, others): (Vec<_>, Vec<_>) = self.calls.drain(..).partition(|(of, _)| *of == replica);
         let mut own = own.into_iter();
@@ -273,7 +277,7 @@ impl Host {
         self.answer(answer).is_some()
     }
 
-    /// None: it was refused for a reason that there may be.
+    /// Returns the result; None if the call was refused for a valid reason.
     fn answer<T>(&mut self, answer: Receiver<Result<T>>) -> Option<T> {
         let answer = answer.try_recv();
         assert!(!matches!(answer, Err(TryRecvError::Empty)), "a call was forgotten");

@@ -1,11 +1,5 @@
-//! The host of a world: what it asks for, what it was told, and what it still holds.
+//! The host of a world: its requests, the events it received, and the leases it still holds.
 
-use super::super::api::*;
-use super::super::core::Shared;
-use super::super::event::Spare;
-use super::super::handle::Engine;
-use super::super::hub::{Merge, Phase};
-use super::super::slots::lease_bytes;
 use super::machine::{self, Fault};
 use super::request::Asked;
 use super::rng::{Rng, mix};
@@ -14,6 +8,11 @@ use super::tally::Tally;
 use crate::base::clock::{fake, now_ns};
 use crate::base::error::refusals;
 use crate::base::{Result, Status, panics};
+use crate::engine::api::*;
+use crate::engine::core::Shared;
+use crate::engine::handle::Engine;
+use crate::engine::hub::slots::lease_bytes;
+use crate::engine::hub::{Phase, SetAside};
 use crate::kernels::isa;
 use crate::ops::RaggedBatch;
 use crate::sample::Sampler;
@@ -21,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How the host behaves for a while: it does each of these in one turn of so many; 0: never.
+/// Behavior of the host for a while. Each action happens in one of this many turns; 0: never.
 #[derive(Clone, Copy, Debug)]
 pub struct Mood {
     pub submit: u64,
@@ -37,7 +36,7 @@ const fn mood(submit: u64, poll: u64, poll_one: u64, give_back: u64, release: u6
     Mood { submit, poll, poll_one, give_back, release, cancel: 60, call: 40 }
 }
 
-/// Attentive, busy, lazy, gone, hoarding what it polls, hoarding what has finished.
+/// Attentive, busy, lazy, gone, keeping polled events, keeping finished requests.
 const MOODS: [Mood; 6] = [
     mood(3, 1, 1, 1, 1),
     mood(1, 2, 2, 2, 2),
@@ -55,37 +54,40 @@ pub struct Host {
     pub tally: Tally,
     pub asked: BTreeMap<RequestId, Asked>,
     pub accepted: u64,
-    /// Those whose end it wanted since the last turn of each replica began.
+    /// Per replica: requests whose end was requested since its last turn began.
     told: Vec<Vec<RequestId>>,
-    /// The replica whose turn it is, and those whose end was wanted before: it ends what it has of them before the next pass.
+    /// The replica whose turn it is, and the requests whose end was requested before: it must end them before the
+    /// next pass.
     replica: usize,
     ending: Vec<RequestId>,
     pub prompts: Vec<Vec<u32>>,
     pub sampler: Sampler,
     pub mood: Mood,
-    /// Taken by the delivery thread, and not yet delivered.
-    pub held: Spare,
+    /// Events taken by the delivery thread and not yet delivered.
+    pub held: Vec<(RequestId, Box<Event>)>,
+    /// Bytes that belong to no request.
+    pub aside: Option<SetAside>,
     pub calls: Vec<(usize, super::calls::Call)>,
     pub saved: Vec<Vec<u8>>,
-    /// None fails from now on, but on a replica that is sick.
+    /// No pass fails from now on, except on a sick replica.
     pub calm: bool,
-    /// Every pass of this replica fails.
+    /// The replica whose passes all fail.
     pub sick: Option<usize>,
-    /// The sequences of a pass that was stopped.
+    /// Number of sequences of a pass that was stopped.
     pub stopped: Option<usize>,
-    /// During this pass all were told to end.
+    /// All requests were told to end during this pass.
     all: bool,
-    /// What it submits comes behind all that came before.
+    /// New requests have the lowest priority, so that they come after all earlier ones.
     pub last: bool,
-    /// Passes of one sequence that may fail yet because they failed together.
+    /// Number of passes with one sequence that are likely to fail, because the sequences failed together.
     angry: usize,
     again: bool,
-    /// Requests that a fault has ended, and those that one may have.
+    /// Number of requests that a fault has certainly ended, and that one may have ended.
     pub hits: u64,
     pub grazes: u64,
-    /// An assertion that failed within a pass, where panics are caught.
+    /// Message of an assertion that failed within a pass, which catches panics.
     pub broken: Option<String>,
-    /// Refused reservations before this world.
+    /// Number of refused reservations before this world.
     pub refused: u64,
     pub digest: u64,
 }
@@ -108,6 +110,7 @@ impl Host {
             prompts: Vec::new(),
             mood: MOODS[0],
             held: Vec::new(),
+            aside: None,
             calls: Vec::new(),
             saved: Vec::new(),
             calm: false,
@@ -125,7 +128,8 @@ impl Host {
         }
     }
 
-    /// How many calls that replica has to answer, and whose end it was told.
+    /// Begins a replica's turn. Returns the number of calls that it must answer, and the requests that it was told
+    /// to end.
     pub fn begin_turn(&mut self, replica: usize) -> (usize, Vec<RequestId>) {
         self.replica = replica;
         self.ending = std::mem::take(&mut self.told[replica]);
@@ -133,12 +137,13 @@ impl Host {
         (calls, self.ending.clone())
     }
 
-    /// Nothing fails any more.
+    /// From now on nothing fails, and nothing is set aside.
     pub fn calm_down(&mut self) {
         (self.calm, self.sick) = (true, None);
+        self.let_go();
     }
 
-    /// Somebody wants the end of `id`.
+    /// Records that the end of `id` was requested.
     fn tell(&mut self, id: RequestId) {
         self.told.iter_mut().for_each(|told| told.push(id));
     }
@@ -151,7 +156,7 @@ impl Host {
         fake::set(Some(now_ns() + ns));
     }
 
-    /// Some of what hosts do.
+    /// The host acts at random, according to its mood.
     pub fn act(&mut self) {
         if self.rng.one_in(80) {
             self.mood = *self.rng.pick(&MOODS);
@@ -180,6 +185,7 @@ impl Host {
         if self.chance(mood.call) {
             self.call();
         }
+        self.set_aside();
         self.check();
     }
 
@@ -194,7 +200,7 @@ impl Host {
         (!ids.is_empty()).then(|| *self.rng.pick(&ids))
     }
 
-    /// Polls for any request, or delivers.
+    /// Polls for any request, or delivers in callback mode.
     pub fn poll(&mut self, capacity: usize) -> bool {
         if self.setting.callback {
             return self.deliver(capacity);
@@ -254,7 +260,7 @@ impl Host {
                 self.tally.count("polls of one that finished");
             }
             Err(error) => {
-                // In a pass of a turn in which something is refused.
+                // The poll may happen during a turn in which memory is refused.
                 let refused = error.status == Status::OutOfMemory;
                 assert!(refused || self.is_over(), "{error}");
             }
@@ -267,7 +273,7 @@ impl Host {
         self.shared.hub.phase() >= Phase::Drained
     }
 
-    /// There is no room for another lease.
+    /// Returns whether there is no room for another lease.
     fn is_short(&self) -> bool {
         let bytes = self.shared.hub.usage().reserved.saturating_add(lease_bytes::<Event>());
         bytes > self.setting.budget
@@ -278,31 +284,49 @@ impl Host {
         self.tally.count("polls without room for a lease");
     }
 
-    /// As the delivery thread does, which may be at it for long.
+    /// Delivers some events like the delivery thread, which may be slow. A callback may release its request, and other
+    /// threads may release requests whose events were taken.
     fn deliver(&mut self, capacity: usize) -> bool {
+        let shared = self.shared.clone();
         if self.held.is_empty() {
-            let ready = self.shared.hub.usage().any_ready;
+            let ready = shared.hub.usage().any_ready;
             if ready == 0 {
                 return false;
             }
-            assert!(self.shared.hub.take(&mut self.held));
+            assert!(shared.hub.take(&mut self.held));
             assert_eq!(self.held.len(), ready, "events taken");
         }
         let some = capacity.min(self.held.len());
-        for event in self.held.drain(..some).collect::<Vec<_>>() {
-            if self.shared.hub.stage(event.request).is_err() {
-                assert!(!self.asked.contains_key(&event.request));
-                self.tally.count("deliveries to nobody");
-                continue;
-            }
-            self.tally.count("deliveries");
-            self.take(None, &event);
-            self.shared.hub.delivered(event.request, event.granted());
-            if event.finish != FinishReason::None {
-                self.forget(event.request);
+        for (id, event) in self.held.drain(..some).collect::<Vec<_>>() {
+            let known = self.asked.contains_key(&id);
+            let handed_out = shared.hub.hand_out(id, &event, &mut |event| self.hear(event));
+            assert_eq!(handed_out, known, "whoever was not released hears of it, and nobody else");
+            self.tally.count(if handed_out { "deliveries" } else { "deliveries to nobody" });
+            if handed_out && event.finish != FinishReason::None {
+                assert!(shared.hub.stage(id).is_err(), "its last callback releases a request");
             }
         }
         true
+    }
+
+    /// A callback.
+    fn hear(&mut self, event: &Event) {
+        self.take(None, event);
+        if self.rng.one_in(30) {
+            self.forget(event.request);
+            self.tally.count("releases in a callback");
+        } else if event.finish != FinishReason::None {
+            self.asked.remove(&event.request);
+        }
+    }
+
+    /// After the end: delivers the delivery thread's remaining events, and checks that no more are expected.
+    pub fn deliver_the_rest(&mut self) {
+        while self.deliver(1 + self.held.len()) {
+            self.release();
+        }
+        assert!(!self.shared.hub.take(&mut self.held), "events behind the last");
+        assert!(self.asked.is_empty(), "{:?} have no last callback", self.asked);
     }
 
     fn take(&mut self, lease: Option<u64>, event: &Event) {
@@ -336,7 +360,7 @@ impl Host {
         self.remember(whole);
     }
 
-    /// Gives back some of what it polled; now and then a second time.
+    /// Gives back some polled events; now and then gives one back twice.
     fn give_back(&mut self) {
         let (mut leases, mut twice) = (Vec::new(), 0);
         for (id, asked) in &mut self.asked {
@@ -366,7 +390,7 @@ impl Host {
         self.engine.give_back(&mut leases.into_iter());
     }
 
-    /// One that has finished; seldom one that is live.
+    /// Releases a finished request; rarely a live one.
     fn release(&mut self) {
         let live = self.rng.one_in(20);
         if let Some(id) = self.any(|asked| live || asked.finish != FinishReason::None) {
@@ -411,14 +435,14 @@ impl Host {
         self.tally.count("cancels of all");
     }
 
-    /// All are to end.
+    /// Records that all requests were told to end.
     pub fn tell_all(&mut self) {
         self.asked.values_mut().for_each(|asked| asked.told = true);
         self.told.iter_mut().for_each(|told| told.extend(self.asked.keys()));
         self.all = true;
     }
 
-    /// Polls all, frees all. False where there was nothing.
+    /// Polls and frees everything. Returns false if there was nothing.
     pub fn serve(&mut self) -> bool {
         let mut some = false;
         self.give_all_back();
@@ -440,7 +464,7 @@ impl Host {
         some
     }
 
-    /// What becomes of the pass that runs `batch`, and its time. The host does something meanwhile.
+    /// Chooses the fault of the pass that runs `batch`, and its duration. The host acts meanwhile.
     pub fn pass(&mut self, batch: &RaggedBatch) -> Fault {
         let [each, row] = self.setting.cost;
         let mut ns = (each + row * batch.tokens.len() as u64) * (95 + self.rng.below(11)) / 100;
@@ -458,7 +482,7 @@ impl Host {
             self.broken.get_or_insert(format!("{id:?} waits for the end of a pass to end"));
         }
         self.all = false;
-        // Which may ask for the facts.
+        // Acting may call `facts`, which panics while the engine dies.
         if !self.calm && !machine::is_dying() && self.rng.one_in(6) {
             self.tally.count("acts during a pass");
             if let Err(text) = panics::catch(|| self.act()) {
@@ -505,7 +529,7 @@ impl Host {
         }
     }
 
-    /// How a pass without a fault ended.
+    /// Records how a pass without an early fault ended.
     pub fn passed(&mut self, result: &Result<()>, batch: &RaggedBatch) {
         let sequences = batch.seqs.len();
         self.stopped = None;
@@ -518,12 +542,12 @@ impl Host {
                 self.stopped = (!self.again).then_some(sequences);
                 self.tally.count("passes that were stopped");
             }
-            // Refused memory, for which each of them runs alone now.
+            // Memory was refused, so each of the sequences runs alone now.
             Err(_) => self.angry = sequences,
         }
     }
 
-    /// It came to that.
+    /// Counts a fault that took effect.
     pub fn struck(&mut self, fault: Fault, batch: &RaggedBatch) {
         let lone = batch.seqs.len() == 1;
         match fault {
@@ -536,7 +560,7 @@ impl Host {
                 self.tally.count(how);
             }
             Fault::Logits(row, value) => {
-                // Nobody may look at a draft's.
+                // Only a sequence's first row is certain to be sampled; a draft's row may be skipped.
                 let sure = is_first(batch, row);
                 (self.hits, self.grazes) = (self.hits + u64::from(sure), self.grazes + u64::from(!sure));
                 self.tally.count(if value.is_nan() { "passes with NaN" } else { "passes with infinity" });
@@ -549,14 +573,14 @@ impl Host {
     }
 }
 
-/// A pass for a session's fingerprint: token 0 is in no prompt.
+/// Returns whether this is a pass for a session's fingerprint: token 0 is in no prompt.
 fn is_probe(batch: &RaggedBatch) -> bool {
     let at = |position: u32| position * 7 % 258;
     batch.logits_rows.is_empty()
         && batch.tokens.iter().zip(&batch.positions).all(|(token, p)| *token == at(*p))
 }
 
-/// Of its sequence's rows that give logits, the one behind `row` others is the first.
+/// Returns whether logits row `row` is the first one of its sequence.
 fn is_first(batch: &RaggedBatch, row: usize) -> bool {
     let at = batch.logits_rows[row];
     let own = batch.seqs.iter().find(|seq| (seq.row..seq.row + seq.rows).contains(&at));

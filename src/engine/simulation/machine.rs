@@ -1,4 +1,4 @@
-//! The echo model on a machine whose passes take time, and fail: as the host of the world says.
+//! The echo model on a machine whose passes take time and fail, as the world's host decides.
 
 use super::host::Host;
 use crate::base::{Error, Result, Status};
@@ -13,12 +13,12 @@ thread_local! {
     static DYING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Of this thread's world.
+/// Sets the host of this thread's world.
 pub fn set_host(host: Option<Rc<RefCell<Host>>>) {
     HOST.set(host);
 }
 
-/// Whoever asks for the facts panics: the core does so where nobody catches it.
+/// While `dying`, calling `facts` panics: the core calls it outside of its guards.
 pub fn set_dying(dying: bool) {
     DYING.set(dying);
 }
@@ -27,13 +27,13 @@ pub fn is_dying() -> bool {
     DYING.get()
 }
 
-/// What becomes of a pass.
+/// The fault of a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
     None,
     Error,
     Panic,
-    /// Of one row that the pass gives.
+    /// A bad value in one row of logits.
     Logits(usize, f32),
     Hidden(usize),
 }
@@ -68,7 +68,7 @@ impl Model for Machine {
         let fault = host.borrow_mut().pass(batch);
         let struck = || host.borrow_mut().struck(fault, batch);
         if matches!(fault, Fault::Error | Fault::Panic) {
-            // What such a pass leaves in its blocks is worth nothing.
+            // Such a pass leaves useless contents in its blocks.
             let mut spoilt = batch.clone();
             spoilt.tokens.iter_mut().for_each(|token| *token = (*token + 1) % 256);
             let _ = self.echo.forward(ops, &spoilt, kv, &mut || false, out);

@@ -1,10 +1,10 @@
-//! What a request is to give, by the echo model's rule and nothing else, and what it gave.
+//! The expected output of a request, by the echo model's rule alone, and its actual output.
 
-use super::super::api::{
-    EmbeddingParams, Event, FinishReason, Pooling, Prompt, RequestParams, Speculation, Usage,
-};
 use super::setting::HIDDEN;
 use crate::base::Status;
+use crate::engine::api::{
+    EmbeddingParams, Event, FinishReason, Pooling, Prompt, RequestParams, Speculation, Usage,
+};
 use crate::sample::{Known, Sampler, SamplerState, SamplingParams};
 use crate::schedule::MAX_DRAFT;
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ const END: u32 = 256;
 pub const SEPARATOR: u32 = 257;
 const PEAK: f32 = 10.0;
 
-/// All of a request's output where nothing disturbs it.
+/// The complete output of a request if nothing disturbs it.
 #[derive(Clone, Debug, Default)]
 pub struct Alone {
     pub tokens: Vec<u32>,
@@ -31,14 +31,14 @@ pub fn ids<'a>(params: &'a RequestParams) -> &'a [u32] {
     }
 }
 
-/// The token behind `known`: the text before the last separator, over and over, with an end behind each.
+/// The token after `known`: repeats the text before the last separator, with an end token after each repetition.
 fn next(known: &[u32]) -> u32 {
     let Some(s) = known.iter().rposition(|&token| token == SEPARATOR) else { return known[known.len() - 1] };
     let at = (known.len() - 1 - s) % (s + 1);
     if at == s { END } else { known[at] }
 }
 
-/// The text of `tokens` that no later one can change; all of it where they are the last.
+/// The text of `tokens` that later tokens cannot change. `last`: no tokens follow, so it is the whole text.
 fn text(tokens: &[u32], last: bool) -> String {
     let bytes: Vec<u8> = tokens.iter().filter_map(|&token| u8::try_from(token).ok()).collect();
     let mut text = String::new();
@@ -54,7 +54,7 @@ fn text(tokens: &[u32], last: bool) -> String {
     text
 }
 
-/// Where the first stop string to be complete begins, and which it is.
+/// Start and index of the stop string that is complete first; the longest if several are.
 fn stop_string(text: &str, stops: &[Cow<str>]) -> Option<(usize, usize)> {
     (1..=text.len()).find_map(|end| {
         let ends = |stop: &&Cow<str>| text.as_bytes()[..end].ends_with(stop.as_bytes());
@@ -102,7 +102,7 @@ pub fn alone(params: &RequestParams, max_new: usize, sampler: &mut Sampler) -> A
                 end.text = text(output, last);
             }
         }
-        // What was certain before holds none.
+        // The text that was certain before contains none.
         if let Some((start, which)) = stop_string(&end.text, &params.stop_strings) {
             end.text.truncate(start);
             (end.finish, end.stop) = (FinishReason::StopString, Some(which as u32));
@@ -124,7 +124,7 @@ fn pooled(prompt: &[u32], params: &EmbeddingParams) -> Vec<f32> {
     sum.iter().map(|x| (x / length) as f32).collect()
 }
 
-/// What the host knows of a request that was accepted.
+/// The host's record of an accepted request.
 #[derive(Debug)]
 pub struct Asked {
     pub params: RequestParams<'static>,
@@ -132,13 +132,13 @@ pub struct Asked {
     /// 0: none.
     pub deadline: u64,
     pub queue_deadline: u64,
-    /// Somebody wanted it to end.
+    /// Its end was requested.
     pub told: bool,
     pub finish: FinishReason,
     pub tokens: Vec<u32>,
     pub text: String,
     logprobs: usize,
-    /// Events that it holds, and those that it gave back.
+    /// Leases that the host holds, and those that it gave back.
     pub leases: Vec<u64>,
     pub given: Vec<u64>,
 }
@@ -160,7 +160,7 @@ impl Asked {
         }
     }
 
-    /// Takes in the next event, at `now`. `lossy`: memory was refused in this world, perhaps for the last text.
+    /// Takes the next event, at `now`. `lossy`: memory was refused in this world, perhaps for the last text.
     pub fn take(&mut self, event: &Event, now: u64, lossy: bool) {
         assert_eq!(self.finish, FinishReason::None, "an event behind the last: {event:?}");
         assert_eq!(event.user_data, self.params.user_data, "another request's event: {event:?}");
@@ -170,7 +170,7 @@ impl Asked {
         self.logprobs += event.logprobs.len();
         let Usage { generated_tokens, drafted_tokens, accepted_tokens, .. } = event.usage;
         assert!(accepted_tokens <= drafted_tokens && accepted_tokens <= generated_tokens, "{event:?}");
-        // The draft model is the model: it is wrong about draws, and behind an output's end.
+        // The draft model is the model itself: it is wrong only about draws, and after an output's end.
         let plain = self.params.sampling == SamplingParams::default();
         if self.params.speculation == Some(Speculation::Model) && plain {
             assert!(drafted_tokens - accepted_tokens <= MAX_DRAFT as u32, "{event:?}");
@@ -178,7 +178,7 @@ impl Asked {
         self.finish = event.finish;
         let per_token = event.logprobs_per_token as usize;
         assert_eq!(self.logprobs, self.tokens.len() * per_token, "{event:?}");
-        // Where memory is refused, what was to be given may be lost.
+        // If memory is refused, output may be lost.
         if event.status == Status::OutOfMemory {
             return;
         }
@@ -204,7 +204,7 @@ impl Asked {
         }
     }
 
-    /// The text of an echoed prompt, and what comes behind it.
+    /// The text of an echoed prompt, and the output after it.
     fn output(&self, lossy: bool) -> (String, &[u32]) {
         let prompt = ids(&self.params);
         match self.params.echo_prompt && !(lossy && self.tokens.is_empty()) {
@@ -216,7 +216,7 @@ impl Asked {
         }
     }
 
-    /// It ended by its own rules.
+    /// Checks a request that ended by its own rules.
     fn check_whole(&self, event: &Event, echo: &str, output: &[u32]) {
         let alone = &self.alone;
         assert_eq!((event.finish, event.stop), (alone.finish, alone.stop), "{self:?}");
@@ -229,7 +229,7 @@ impl Asked {
         assert!(near, "{vector:?} instead of {:?}", alone.embedding);
     }
 
-    /// It was ended: by whom?
+    /// Checks the reason of a request that was ended from outside.
     fn check_why(&self, event: &Event, now: u64) {
         let passed = |deadline: u64| deadline > 0 && deadline <= now;
         let says = |what| event.message.contains(what);

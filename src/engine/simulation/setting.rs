@@ -1,14 +1,14 @@
-//! What a seed decides of a world.
+//! The settings of a world, drawn from its seed.
 
-use super::super::api::{EngineConfig, KvType, RequestParams, Speculation, TIMEOUT_NONE};
-use super::super::memory::{MemoryPlan, RequestBytes};
 use super::rng::Rng;
+use crate::engine::api::{EngineConfig, KvType, RequestParams, Speculation, TIMEOUT_NONE};
+use crate::engine::memory::plan::{MemoryPlan, RequestBytes};
 use crate::schedule::PATIENCE_NS;
 
-/// Elements of the model's hidden state.
+/// Number of elements of the model's hidden state.
 pub const HIDDEN: usize = 16;
 
-/// `top_logprobs` that make an output heavy.
+/// Value of `top_logprobs` that makes an output heavy.
 pub const HEAVY: u32 = 8;
 
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub struct Setting {
     pub rows: u32,
     pub block_size: u32,
     pub blocks: u32,
-    /// Of a prompt and its output.
+    /// A prompt and its output together.
     pub max_sequence: u32,
     pub max_prompt: u32,
     pub max_new: u32,
@@ -36,11 +36,11 @@ pub struct Setting {
     pub kv_events: u32,
     /// Nanoseconds of a pass, and of each of its rows.
     pub cost: [u64; 2],
-    /// One pass in so many fails in some way; 0: none.
+    /// One of this many passes fails in some way; 0: none.
     pub faults: u64,
     /// Events are delivered, not polled.
     pub callback: bool,
-    /// Outputs take much of the budget.
+    /// Outputs take a large part of the budget.
     pub heavy: bool,
     pub speculation: Speculation,
 }
@@ -117,7 +117,7 @@ impl Setting {
         }
     }
 
-    /// The budget is the first replica's.
+    /// Only the first replica has the budget; the others have no limit.
     pub fn memory(&self, replica: usize) -> MemoryPlan {
         MemoryPlan {
             weights: 0,
@@ -131,7 +131,7 @@ impl Setting {
         }
     }
 
-    /// Nanoseconds from `now` to a request's deadline; 0: none.
+    /// Milliseconds to a request's deadline; 0: none.
     pub fn timeout_ms(&self, asked: u32) -> u64 {
         match asked {
             0 => self.default_timeout_ms.into(),
@@ -140,8 +140,9 @@ impl Setting {
         }
     }
 
-    /// Turns that a request may take for itself and for everyone in front of it, by a host that polls and frees all: as
-    /// in `tests/all/schedule_simulation`, and as often again as it may be paused for a grant, or for a poller.
+    /// Maximum number of turns that a request may take for itself and for each one in front of it, if the host
+    /// polls and frees everything: as in `tests/all/schedule_simulation`, and once more for pauses, for a grant or
+    /// for a poller.
     pub fn turns_each(&self) -> u64 {
         let rows = u64::from(self.max_sequence);
         let patience = PATIENCE_NS / self.cost[0] + 1;

@@ -1,16 +1,16 @@
-//! How often each thing happened: a simulation that does not get there proves nothing of it.
+//! Counts how often each thing happened: a simulation that never reaches a case proves nothing about it.
 
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     counts: BTreeMap<&'static str, u64>,
-    /// The longest way to an end, as a share of the turns that are allowed.
+    /// The slowest end of a world, as a share of the turns that are allowed.
     pub longest: f64,
 }
 
-/// What every piece has to show.
-const KINDS: [&str; 76] = [
+/// Things that must happen in every piece.
+const KINDS: [&str; 79] = [
     "turns",
     "passes that ended",
     "rests until a time",
@@ -39,8 +39,11 @@ const KINDS: [&str; 76] = [
     "events that several steps made",
     "deliveries",
     "deliveries to nobody",
+    "releases in a callback",
     "given back",
     "given back twice",
+    "set-asides",
+    "set-asides that came back",
     "cancels",
     "cancels of all",
     "releases",

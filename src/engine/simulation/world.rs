@@ -1,20 +1,22 @@
-//! An engine without threads and its host, turn by turn. It has one replica or several, which take turns at random.
+//! An engine without threads and its host, turn by turn. It has one or several replicas, which take turns at
+//! random.
 
-use super::super::api::{FinishReason, ShutdownMode, Speculation, Which};
-use super::super::callback::Log;
-use super::super::core::Core;
-use super::super::free_memory::Claims;
-use super::super::handle::{Engine, Seat};
-use super::super::hub::checks::Bed;
-use super::super::hub::{Phase, Rest};
 use super::host::Host;
-use super::machine::{self, Machine};
+use super::machine;
+use super::machine::Machine;
 use super::rng::{Rng, mix};
 use super::setting::Setting;
 use super::tally::Tally;
 use crate::base::clock::{fake, now_ns};
 use crate::base::error::refusals;
 use crate::base::{Status, panics};
+use crate::engine::api::{FinishReason, ShutdownMode, Speculation, Which};
+use crate::engine::core::Core;
+use crate::engine::delivery::callback::Log;
+use crate::engine::handle::{Engine, Seat};
+use crate::engine::hub::checks::Bed;
+use crate::engine::hub::{Phase, Rest};
+use crate::engine::memory::free::Claims;
 use crate::kernels::{Pool, isa};
 use crate::model::{self, Loaded, Source};
 use crate::ops::FusedOps;
@@ -29,19 +31,19 @@ pub struct World {
     runners: Vec<Runner>,
     host: Rc<RefCell<Host>>,
     turns: u64,
-    /// The next turn that samples is the last: of all replicas, or of one.
+    /// The next turn that samples is the last one, of all replicas or of one.
     dying: bool,
     doomed: Option<usize>,
 }
 
 /// A replica.
 struct Runner {
-    /// None once it is gone.
+    /// None once the replica has ended.
     core: Option<Core>,
-    /// Before the next turn, and its end; `u64::MAX`: none.
+    /// The rest before the next turn, and its end; `u64::MAX`: none.
     rest: Rest,
     until: u64,
-    /// It rests until then.
+    /// It is resting until then.
     nap: Option<u64>,
 }
 
@@ -92,7 +94,7 @@ impl World {
         }
     }
 
-    /// Random turns, then the world's end. A digest of all of it.
+    /// Random turns, then the world's end. Returns a tally and a digest of everything that happened.
     pub fn run(mut self, turns: u64) -> (Tally, u64) {
         let outcome = panics::catch(|| {
             while self.turns < turns {
@@ -130,7 +132,7 @@ impl World {
         self.runners.iter().filter_map(|runner| runner.core.as_ref())
     }
 
-    /// The host does something, then a replica does: a turn, or a part of its rest.
+    /// The host acts, then a replica runs a turn or a part of its rest.
     fn turn(&mut self) {
         self.host().act();
         self.sicken();
@@ -142,7 +144,7 @@ impl World {
         self.advance();
     }
 
-    /// A replica falls sick, or gets well.
+    /// A replica becomes sick, or recovers.
     fn sicken(&mut self) {
         let mut host = self.host();
         let replicas = host.setting.replicas as u64;
@@ -186,14 +188,14 @@ impl World {
         self.leave(replica, Ok(()));
     }
 
-    /// The loop is in the midst of its wait.
+    /// The loop is in the middle of its wait.
     fn sleep(&mut self, replica: usize, until: u64) {
         let hub = &self.host().shared.clone().hub;
         if hub.is_rung(replica) {
             self.host().tally.count("rests that ended early");
             return match hub.looks_up(replica) {
                 Some(Bed::Done) if until == u64::MAX => self.finish(replica),
-                // It rang for nothing that such a wait would end for.
+                // It was rung for a reason that does not end such a wait.
                 None if until == u64::MAX => {}
                 _ => self.wake(replica),
             };
@@ -259,7 +261,7 @@ impl World {
         let stopped = self.host().stopped.take();
         let unrefused = refusals == self.refusals();
         let core = self.runners[replica].core();
-        // Where memory was refused, they ran alone.
+        // If memory was refused, the sequences ran alone.
         if let Some(sequences) = stopped.filter(|_| unrefused) {
             core.check_stopped(sequences, now_ns());
         }
@@ -270,7 +272,7 @@ impl World {
         }
     }
 
-    /// What the thread of a replica does behind its last turn.
+    /// Does what a replica's thread does after its last turn.
     fn leave(&mut self, replica: usize, outcome: Result<(), String>) {
         let core = self.runners[replica].core.take().expect("it is not gone");
         let events = core.scheduler().events();
@@ -325,10 +327,10 @@ impl World {
             until => Rest::For(Duration::from_nanos(until.saturating_sub(now))),
         };
         let core = self.runners[replica].core.as_ref().expect("it is not gone");
-        // What another replica's requests hold comes back, too.
+        // Memory held by another replica's requests is returned too.
         let own = core.live().count();
         let others = self.host().shared.hub.usage().unfinished > own;
-        let held = others || !self.host().held.is_empty();
+        let held = others || !self.host().held.is_empty() || self.host().aside.is_some();
         core.check_rest(rest, now, self.setting.max_unread, held);
         let starved = core.live().any(|sequence| sequence.starved);
         let unread = core.live().any(|sequence| sequence.unread);
@@ -340,13 +342,13 @@ impl World {
         assert!(!all || failed >= host.hits, "{failed} failed by {} faults", host.hits);
     }
 
-    /// Nothing waits in any replica's hands.
+    /// Returns whether all replicas rest and nothing waits for them.
     fn all_rest(&self) -> bool {
         let hub = &self.host().shared.clone().hub;
         self.alive().into_iter().all(|replica| self.runners[replica].nap.is_some() && !hub.is_rung(replica))
     }
 
-    /// What statistics say while all rest.
+    /// Compares the statistics with the state of the replicas while all rest.
     fn check_statistics(&mut self) {
         let all = self.all_rest();
         let mut host = self.host.borrow_mut();
@@ -368,7 +370,7 @@ impl World {
         assert_eq!(stats.unreleased, known + released);
     }
 
-    /// One of the ways in which engines end.
+    /// Ends the engine in one of the possible ways.
     fn end(&mut self) {
         let mode = self.host().rng.below(5);
         match mode {
@@ -391,12 +393,13 @@ impl World {
         }
     }
 
-    /// Some of the first `n` requests are not done.
+    /// Returns whether some of the first `n` requests are unfinished.
     fn lives(&mut self, n: u64) -> bool {
         self.host().shared.hub.first_live() < n
     }
 
-    /// By a host that polls and frees all, every request comes to its end. `rush`: though ever new ones come behind it.
+    /// With a host that polls and frees everything, every request ends. `rush`: even if new ones keep
+    /// arriving.
     fn drain(&mut self, rush: bool) {
         self.host().calm_down();
         if !rush && self.host().rng.one_in(2) {
@@ -432,7 +435,7 @@ impl World {
         self.stop(4);
     }
 
-    /// Nobody need poll for that.
+    /// Runs the replicas to their end, which must not need a poll.
     fn stop(&mut self, turns: u64) {
         for _ in 0..turns {
             for replica in self.alive() {
@@ -455,21 +458,34 @@ impl World {
         self.host().tally.count("worlds cancelled");
     }
 
-    /// With events that nobody polls.
+    /// Destroys the engine, with events that are never polled, or with callbacks that are due. Other threads
+    /// make calls meanwhile.
     fn destroy(&mut self) {
         self.host().shared.hub.leave_all();
         self.told();
+        if self.setting.callback {
+            let acts = self.host().rng.below(8);
+            for _ in 0..acts {
+                self.host().act();
+                if !self.alive().is_empty() {
+                    self.advance();
+                }
+            }
+        }
         self.stop(4);
         let mut host = self.host();
-        if !host.setting.callback {
-            let poll = host.engine.poll(Which::Any, 1, None, &mut |_, _| ());
-            assert_eq!(poll.unwrap_err().status, Status::Shutdown);
+        match host.setting.callback {
+            true => host.deliver_the_rest(),
+            false => {
+                let poll = host.engine.poll(Which::Any, 1, None, &mut |_, _| ());
+                assert_eq!(poll.unwrap_err().status, Status::Shutdown);
+            }
         }
         host.engine.destroy().unwrap();
         host.tally.count("worlds destroyed");
     }
 
-    /// The loop panics, outside of what is guarded; the host goes on as ever until it does.
+    /// The loop panics outside of guarded code. The host goes on as usual until then.
     fn die(&mut self) {
         self.dying = true;
         self.host().calm_down();
@@ -489,8 +505,7 @@ impl World {
     }
 }
 
-/// Of two replicas one fails every pass, from the beginning on and without an end: few requests fail besides those of its
-/// sessions.
+/// One of two replicas fails every pass from the start. Few requests may fail besides those of its sessions.
 #[test]
 fn a_sick_replica_draws_few_requests() {
     for seed in 1..20 {

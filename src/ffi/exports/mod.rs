@@ -5,8 +5,14 @@
 
 pub mod adapter;
 pub mod chat;
+pub mod constraint;
+pub mod embed;
 pub mod engine;
+pub mod event;
 pub mod info;
+pub mod lifecycle;
 pub mod model;
 pub mod request;
+pub mod request_info;
 pub mod session;
+pub mod stats;

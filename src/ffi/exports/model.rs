@@ -11,27 +11,19 @@ use crate::model::Loaded;
 use crate::text::Tokenizer;
 use std::ffi::c_char;
 
-/// Fills `*config` with the defaults. `struct_size` is `sizeof(bn_model_config)`.
-///
-/// [any thread]
-/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`.
+/// Fills `*config` with the defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_model_config_init(config: *mut bn_model_config, struct_size: u32) -> bn_status {
     // SAFETY: `struct_size` bytes are the caller's promise.
     guard_only(|| unsafe { growth::init(config, struct_size) })
 }
 
-/// Loads a model and writes it to `*out`. It returns when the model is loaded; `progress` and
-/// `log` are called meanwhile. Any number of engines can then share the model and its memory.
+/// Loads a model and writes it to `*out`. Any number of engines can then share the model and its
+/// memory.
 ///
-/// A model may be used after a fork, by the parent and by the child.
-///
-/// [any thread]
-/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: a field is out of range; `BN_ERR_UNSUPPORTED`: the
-/// model needs something that this version lacks, or a field of a newer header is set;
-/// `BN_ERR_IO`: a file cannot be opened; `BN_ERR_BAD_MODEL`: the files are not a sound model;
-/// `BN_ERR_MEMORY_LIMIT`; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_CANCELLED`: `progress` stopped it;
-/// `BN_ERR_INTERNAL`.
+/// @return `BN_ERR_UNSUPPORTED`: the model needs something that this version lacks, or a field of a
+/// newer header is set; `BN_ERR_IO`; `BN_ERR_BAD_MODEL`; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_CANCELLED`:
+/// `progress` stopped it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_model_open(
     config: *const bn_model_config,
@@ -48,30 +40,36 @@ pub unsafe extern "C" fn bn_model_open(
     unsafe { guard_out(error, "out", out, body) }
 }
 
-/// Frees a model handle. Engines that were made of the model keep it until they are destroyed.
+/// Frees a model's handle. Engines that were made of the model keep it until they are destroyed.
 /// NULL is ignored.
-///
-/// [any thread]
-/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: not a live model.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_model_free(model: *mut bn_model) -> bn_status {
     guard_only(|| if model.is_null() { Ok(()) } else { registry::free_model(model) })
 }
 
-/// Prepares `*info` for `bn_model_get_info`. `struct_size` is `sizeof(bn_model_info)`.
-///
-/// [any thread]
-/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`.
+/// Writes a handle of the engine's model to `*out`, to be freed with `bn_model_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_engine_model(
+    engine: *mut bn_engine,
+    out: *mut *mut bn_model,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        let model = registry::with(engine, |engine| Ok(engine.loaded().clone()))?;
+        registry::insert_model(model)
+    };
+    // SAFETY: the caller's promise for `error` and `out`.
+    unsafe { guard_out(error, "out", out, body) }
+}
+
+/// Prepares `*info` for `bn_model_get_info`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_model_info_init(info: *mut bn_model_info, struct_size: u32) -> bn_status {
     // SAFETY: `struct_size` bytes are the caller's promise.
     guard_only(|| unsafe { growth::init(info, struct_size) })
 }
 
-/// Writes what is known of a model to `*out`, which `bn_model_info_init` has prepared.
-///
-/// [any thread]
-/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`.
+/// Writes what is known of a model to `*out`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_model_get_info(
     model: *const bn_model,
@@ -82,9 +80,9 @@ pub unsafe extern "C" fn bn_model_get_info(
     unsafe { guard(error, || growth::write(out, bn_model_info::of(&*registry::model(model)?))) }
 }
 
-/// For `bn_model_tokenize`: put in front what submitting a text puts there (BOS).
+/// Put in front what submitting a text puts there (BOS).
 pub const BN_TOKENIZE_ADD_SPECIAL: u32 = 1 << 0;
-/// For `bn_model_tokenize`: control tokens spelled out in the text become those tokens.
+/// Control tokens spelled out in the text become those tokens.
 pub const BN_TOKENIZE_PARSE_SPECIAL: u32 = 1 << 1;
 
 pub(super) fn tokenizer(model: &Loaded) -> Result<&Tokenizer> {
@@ -94,14 +92,10 @@ pub(super) fn tokenizer(model: &Loaded) -> Result<&Tokenizer> {
         .ok_or_else(|| Error::unsupported("this model has no tokenizer: it takes and gives token ids"))
 }
 
-/// Writes the token ids of `text` to `tokens`, which has room for `capacity`, and their number to
-/// `*count`. `flags` is a sum of `BN_TOKENIZE_*`. To ask for the number alone, pass NULL and 0:
-/// the call returns `BN_ERR_BUFFER_TOO_SMALL`, or `BN_OK` if it is 0.
+/// Writes the token ids of `text` to `tokens`, and their number to `*count`. `flags` are
+/// `BN_TOKENIZE_*`.
 ///
-/// [any thread]
-/// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*count` was written;
-/// `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_UNSUPPORTED`: unknown flag, or the model has no tokenizer;
-/// `BN_ERR_TOO_LONG`; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_INTERNAL`.
+/// @return `BN_ERR_UNSUPPORTED`: unknown flag, or the model has no tokenizer; `BN_ERR_TOO_LONG`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_model_tokenize(
     model: *const bn_model,
@@ -114,7 +108,7 @@ pub unsafe extern "C" fn bn_model_tokenize(
 ) -> bn_status {
     let body = || {
         out("count", count)?;
-        guard::flags(flags, BN_TOKENIZE_ADD_SPECIAL | BN_TOKENIZE_PARSE_SPECIAL)?;
+        guard::flags("flags", flags, BN_TOKENIZE_ADD_SPECIAL | BN_TOKENIZE_PARSE_SPECIAL)?;
         // SAFETY: the caller's promise.
         let text = unsafe { guard::text("text", text) }?;
         let (special, parse) = (flags & BN_TOKENIZE_ADD_SPECIAL != 0, flags & BN_TOKENIZE_PARSE_SPECIAL != 0);
@@ -126,16 +120,12 @@ pub unsafe extern "C" fn bn_model_tokenize(
     unsafe { guard(error, body) }
 }
 
-/// Writes the text of `tokens` to `text`, which has room for `capacity` bytes, and its length to
-/// `*length`. Bytes that are not UTF-8 become U+FFFD; control tokens have no text; the space that
-/// some vocabularies put in front of every text is removed. For the exact bytes of a token use
-/// `bn_model_token_bytes`. To ask for the length alone, pass NULL and 0: the call returns
-/// `BN_ERR_BUFFER_TOO_SMALL`, or `BN_OK` if it is 0.
+/// Writes the text of `tokens` to `text`, and its length to `*length`. Bytes that are not UTF-8
+/// become U+FFFD; control tokens have no text; the space that some vocabularies put in front of
+/// every text is removed.
 ///
-/// [any thread]
-/// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written;
-/// `BN_ERR_INVALID_ARGUMENT`: also for an id outside of the vocabulary; `BN_ERR_UNSUPPORTED`: the
-/// model has no tokenizer; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_INTERNAL`.
+/// @return `BN_ERR_INVALID_ARGUMENT`: also for an id outside of the vocabulary;
+/// `BN_ERR_UNSUPPORTED`: the model has no tokenizer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_model_detokenize(
     model: *const bn_model,
@@ -158,15 +148,10 @@ pub unsafe extern "C" fn bn_model_detokenize(
     unsafe { guard(error, body) }
 }
 
-/// Writes the exact bytes that a token stands for to `bytes`, which has room for `capacity`, and
-/// their number to `*length`. They may be part of a UTF-8 character, and begin with a space. A
-/// control token gives its name, like `<|eot_id|>`. To ask for the length alone, pass NULL and 0:
-/// the call returns `BN_ERR_BUFFER_TOO_SMALL`, or `BN_OK` if it is 0.
+/// Writes the exact bytes of a token to `bytes`, and their number to `*length`. They may be part of
+/// a UTF-8 character, and begin with a space. A control token gives its name, like `<|eot_id|>`.
 ///
-/// [any thread]
-/// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written;
-/// `BN_ERR_INVALID_ARGUMENT`: also for an id outside of the vocabulary; `BN_ERR_UNSUPPORTED`: the
-/// model has no tokenizer; `BN_ERR_INTERNAL`.
+/// @return as `bn_model_detokenize`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_model_token_bytes(
     model: *const bn_model,

@@ -1,21 +1,18 @@
 //! Requests: submit, poll, cancel, release, and all of it in one blocking call.
 
 use crate::base::{Error, Result, Status, reserve};
-use crate::engine::api::{Embedding, Event, FinishReason, RequestId, RequestParams, Which};
+use crate::engine::api::{Event, FinishReason, RequestId, RequestParams, Which};
 use crate::engine::{Engine, in_batch};
 use crate::ffi::event::{Completion, bn_event};
 use crate::ffi::growth::{self, Array};
-use crate::ffi::guard::{copy_out, guard, guard_only, guard_out, out, room, slice};
+use crate::ffi::guard::{guard, guard_only, guard_out, out, slice};
 use crate::ffi::registry;
-use crate::ffi::request::{BN_REQUEST_EMBED, bn_request_info, bn_request_params};
+use crate::ffi::request::{BN_TASK_GENERATE, bn_request_params};
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::*;
 use std::time::Duration;
 
-/// Fills `*params` with the defaults. `struct_size` is `sizeof(bn_request_params)`.
-///
-/// [any thread]
-/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`.
+/// Fills `*params` with the defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_request_params_init(
     params: *mut bn_request_params,
@@ -25,17 +22,16 @@ pub unsafe extern "C" fn bn_request_params_init(
     guard_only(|| unsafe { growth::init(params, struct_size) })
 }
 
-/// Queues a request and writes its id to `*out`. It never waits for the model. The request's
-/// events may arrive, on other threads, before this returns. Exactly one `BN_EVENT_COMPLETED`
-/// follows, as its last event, unless the request is released or the engine destroyed first.
-/// Release every request when you are done with it; in callback mode its last callback does so.
+/// Queues a request and writes its id to `*out`. It never waits for the model, but compiling a new
+/// `constraint` may take seconds. Events may arrive, on other threads, before this returns. Exactly
+/// one `BN_EVENT_COMPLETED` follows, as the request's last event, unless the request is released or
+/// the engine destroyed first. Release every request when you are done with it; in callback mode
+/// its last callback does so.
 ///
-/// [any thread]
-/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: a field is out of range, a text is not UTF-8, or a
-/// token is not in the vocabulary; `BN_ERR_UNSUPPORTED`: an unknown flag or field, or the model
-/// has no tokenizer or chat template for what is asked; `BN_ERR_TOO_LONG`; `BN_ERR_QUEUE_FULL`;
-/// `BN_ERR_MEMORY_LIMIT`; `BN_ERR_OUT_OF_MEMORY`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`;
-/// `BN_ERR_FORKED`; `BN_ERR_INTERNAL`.
+/// @return `BN_ERR_UNSUPPORTED`: an unknown flag or field, or the model has no tokenizer or chat
+/// template for what is asked; `BN_ERR_TOO_LONG`; `BN_ERR_QUEUE_FULL`; `BN_ERR_TIMED_OUT`: the
+/// constraint was not compiled within `timeout_ms`, or ten seconds; `BN_ERR_MEMORY_LIMIT`;
+/// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_submit(
     engine: *mut bn_engine,
@@ -48,10 +44,9 @@ pub unsafe extern "C" fn bn_submit(
 }
 
 /// Queues `params_count` requests, all or none, and writes their ids to `out[0]` to
-/// `out[params_count - 1]`. `params` are that many pointers, 1 to `queue_capacity`. A refusal
-/// names the request by its index.
+/// `out[params_count - 1]`. `params` are that many pointers, 1 to `queue_capacity`. An error names
+/// the request by its index.
 ///
-/// [any thread]
 /// @return as `bn_submit`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_submit_batch(
@@ -99,30 +94,26 @@ unsafe fn take<'a>(from: &[*const bn_request_params]) -> Result<Vec<RequestParam
     Ok(requests)
 }
 
-/// Writes up to `capacity` waiting events to `events`, and their number to `*count`. `event_size`
-/// is `sizeof(bn_event)`. `which` is a request, or `BN_ANY`. It waits up to `timeout_ms`
-/// milliseconds for the first event: 0 does not wait, `BN_WAIT_FOREVER` has no limit.
+/// Writes up to `capacity` (1 or more) waiting events to `events`, and their number to `*count`.
+/// `event_size` is `sizeof(bn_event)`; `which` is a request, or `BN_ANY`. Waits up to `timeout_ms`
+/// milliseconds for the first event: 0 does not wait, `BN_FOREVER` has no limit.
 ///
-/// Success with a count of 0 means that nothing came in time. If nothing will ever come, the
-/// status says so: `BN_ERR_FINISHED` for a request, `BN_ERR_SHUTDOWN` or `BN_ERR_ENGINE_DEAD` for
-/// `BN_ANY`.
+/// A count of 0 means that nothing came in time.
 ///
-/// Each event goes to one caller, at most one of a request in one call, those of a request in
-/// order. Give events back with `bn_events_free`; see `bn_event` for how long they are valid. If
-/// several threads poll `BN_ANY`, one may get a request's last event while another still reads an
-/// earlier one: release a request only after all its events were given back.
+/// Each event goes to one caller: at most one event of a request in one call, and those of a
+/// request in order. Give events back with `bn_events_free`. If several threads poll `BN_ANY`, one
+/// may get a request's last event while another still reads an earlier one: release a request only
+/// after all its events were given back.
 ///
-/// A signal does not end the wait. To stop on Ctrl-C, let the handler set a flag or write to a
-/// pipe, and use a finite timeout, or wait for `bn_engine_wait_fd` and the pipe.
+/// A signal does not end the wait.
 ///
 /// [not from a callback]
-/// @return `BN_OK`; `BN_ERR_FINISHED`: the request's last event was polled before;
-/// `BN_ERR_SHUTDOWN`: the engine has shut down and no event for `BN_ANY` is left, or it was
-/// destroyed meanwhile; `BN_ERR_ENGINE_DEAD`: no event for `BN_ANY` is left; `BN_ERR_NOT_FOUND`:
-/// also if the request is released meanwhile; `BN_ERR_BUSY`: another thread is polling this
-/// request; `BN_ERR_MEMORY_LIMIT`: too many events are not given back; `BN_ERR_OUT_OF_MEMORY`;
-/// `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_WRONG_MODE`: callback mode; `BN_ERR_REENTRANT`;
-/// `BN_ERR_FORKED`.
+/// @return `BN_ERR_FINISHED`: the request's last event was polled before; `BN_ERR_SHUTDOWN`: the
+/// engine has shut down and no event for `BN_ANY` is left, or it was destroyed meanwhile;
+/// `BN_ERR_ENGINE_DEAD`: no event for `BN_ANY` is left; `BN_ERR_NOT_FOUND`: also if the request
+/// is released meanwhile; `BN_ERR_BUSY`: another thread is polling this request;
+/// `BN_ERR_MEMORY_LIMIT`: too many events are not given back; `BN_ERR_WRONG_MODE`: callback
+/// mode.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_poll(
     engine: *mut bn_engine,
@@ -130,21 +121,13 @@ pub unsafe extern "C" fn bn_poll(
     events: *mut bn_event,
     event_size: usize,
     capacity: usize,
-    timeout_ms: i32,
+    timeout_ms: u32,
     count: *mut usize,
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
         let to = Array::new(events, event_size, capacity)?;
-        let timeout = match timeout_ms {
-            BN_WAIT_FOREVER => None,
-            0.. => Some(Duration::from_millis(timeout_ms as u64)),
-            _ => {
-                return Err(Error::invalid(format!(
-                    "timeout_ms is {timeout_ms}; it goes from -1 (no limit) up"
-                )));
-            }
-        };
+        let timeout = (timeout_ms != BN_FOREVER).then(|| Duration::from_millis(timeout_ms.into()));
         let mut at = 0;
         let mut put = |lease: u64, event: &Event| {
             // SAFETY: `at < capacity`, for which the caller has room; and the engine keeps `event` in
@@ -163,11 +146,8 @@ fn one_or_any(which: bn_request) -> Which {
 }
 
 /// Gives back `events_count` events that `bn_poll` returned, from any number of polls, and frees
-/// what they point to. `event_size` is `sizeof(bn_event)`. An event that was given back before,
-/// or whose request was released, is skipped.
-///
-/// [any thread]
-/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_FORKED`.
+/// what they point to. An event that was given back before, or whose request was released, is
+/// skipped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_events_free(
     engine: *mut bn_engine,
@@ -195,13 +175,11 @@ pub unsafe extern "C" fn bn_events_free(
     guard_only(body)
 }
 
-/// Asks the engine to end a request, or with `BN_ANY` all requests, and returns at once. A
-/// request that runs ends after the current forward pass, or within it once nobody else takes
-/// part. Its last event says what happened. Cancelling a finished request does nothing.
+/// Asks the engine to end a request, or with `BN_ANY` all requests, and returns at once. A running
+/// request ends after the current forward pass, or within it if nobody else takes part. Its last
+/// event says what happened. Cancelling a finished request does nothing.
 ///
-/// [any thread]
-/// @return `BN_OK`; `BN_ERR_NOT_FOUND`; `BN_ERR_INVALID_ARGUMENT`: not a live engine;
-/// `BN_ERR_ENGINE_DEAD`; `BN_ERR_FORKED`.
+/// @return `BN_ERR_NOT_FOUND`; `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_cancel(
     engine: *mut bn_engine,
@@ -213,17 +191,14 @@ pub unsafe extern "C" fn bn_cancel(
     unsafe { guard(error, body) }
 }
 
-/// Ends a request for its host: the id becomes invalid, and its events, polled ones too, are
-/// freed. A request that is still live is cancelled; it counts against `queue_capacity` until the
-/// engine has let go of it, at most a step later: the next `bn_submit` may still get
-/// `BN_ERR_QUEUE_FULL`.
+/// Releases a request: the id becomes invalid, and its events, polled ones too, are freed. A live
+/// request is cancelled; it counts against `queue_capacity` until the engine has let go of it, at
+/// most a step later.
 ///
-/// In callback mode the last callback releases the request. If another thread releases it
-/// earlier, a callback may still be running: only `bn_engine_destroy` waits for it.
+/// In callback mode the last callback releases the request. If another thread releases it earlier,
+/// a callback may still be running: only `bn_engine_destroy` waits for it.
 ///
-/// [any thread]
-/// @return `BN_OK`; `BN_ERR_NOT_FOUND`; `BN_ERR_INVALID_ARGUMENT`: not a live engine;
-/// `BN_ERR_FORKED`.
+/// @return `BN_ERR_NOT_FOUND`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_release(
     engine: *mut bn_engine,
@@ -235,51 +210,17 @@ pub unsafe extern "C" fn bn_release(
     unsafe { guard(error, body) }
 }
 
-/// Prepares `*info` for `bn_request_get_info`. `struct_size` is `sizeof(bn_request_info)`.
-///
-/// [any thread]
-/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bn_request_info_init(info: *mut bn_request_info, struct_size: u32) -> bn_status {
-    // SAFETY: `struct_size` bytes are the caller's promise.
-    guard_only(|| unsafe { growth::init(info, struct_size) })
-}
-
-/// Writes where a request is, its place in the queue included, to `*out`, which
-/// `bn_request_info_init` has prepared. For a queued request this looks at every other one: it is
-/// not for busy loops.
-///
-/// [any thread]
-/// @return `BN_OK`; `BN_ERR_NOT_FOUND`; `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_FORKED`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bn_request_get_info(
-    engine: *mut bn_engine,
-    request: bn_request,
-    out: *mut bn_request_info,
-    error: *mut bn_error,
-) -> bn_status {
-    let body = || {
-        registry::with(engine, |engine| {
-            let stage = engine.stage(RequestId(request))?;
-            // SAFETY: the caller's promise.
-            unsafe { growth::write(out, bn_request_info::of(stage)) }
-        })
-    };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
-}
-
 /// Submits one request, waits for its end and writes its only event to `*out`: the whole text and
-/// all tokens. Free it with `bn_completion_free`; it does not need the engine any more. It works
-/// in both delivery modes, beside all other requests, and nothing is to be released.
+/// all tokens. Free it with `bn_completion_free`; it does not need the engine any more. This works
+/// in both delivery modes, beside all other requests, and there is nothing to release.
 /// `BN_REQUEST_NO_STREAM` and `BN_REQUEST_POLL_BY_ID` make no difference.
 ///
-/// A request that was cancelled or timed out is a success, with that finish reason and what it
-/// had. One that failed is an error. To end it early, use a timeout, `bn_cancel` of `BN_ANY`, or
-/// a shutdown with `BN_SHUTDOWN_CANCEL`.
+/// A request that was cancelled or timed out is a success, with that finish reason and what it had.
+/// One that failed is an error. To end it early, use a timeout, `bn_cancel` of `BN_ANY`, or a
+/// shutdown with `BN_SHUTDOWN_CANCEL`.
 ///
 /// [not from a callback]
-/// @return as `bn_submit`; `BN_ERR_REENTRANT`; or the status of a request that failed.
+/// @return as `bn_submit`; or the status of a request that failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_generate(
     engine: *mut bn_engine,
@@ -290,7 +231,7 @@ pub unsafe extern "C" fn bn_generate(
     let body = || {
         registry::blocking(engine, |engine| {
             // SAFETY: the caller's promise.
-            finished(unsafe { generate(engine, params, 0) }?).map(Completion::hand_out)
+            finished(unsafe { generate(engine, params, BN_TASK_GENERATE) }?).map(Completion::hand_out)
         })
     };
     // SAFETY: the caller's promise for `error` and `out`.
@@ -299,13 +240,17 @@ pub unsafe extern "C" fn bn_generate(
 
 /// # Safety
 /// `params` is NULL or points to parameters as the header describes them.
-unsafe fn generate(engine: &Engine, params: *const bn_request_params, implied: u32) -> Result<Box<Event>> {
+pub(super) unsafe fn generate(
+    engine: &Engine,
+    params: *const bn_request_params,
+    task: i32,
+) -> Result<Box<Event>> {
     // SAFETY: the caller's promise.
-    let request = unsafe { bn_request_params::take(params, implied) };
+    let request = unsafe { bn_request_params::take(params, task) };
     engine.generate(request.inspect_err(|error| engine.refused(error.status, 1))?)
 }
 
-fn finished(event: Box<Event>) -> Result<Box<Event>> {
+pub(super) fn finished(event: Box<Event>) -> Result<Box<Event>> {
     match event.finish {
         FinishReason::Failed if event.status == Status::Ok => {
             Err(Error::internal("a request failed without a status"))
@@ -315,52 +260,7 @@ fn finished(event: Box<Event>) -> Result<Box<Event>> {
     }
 }
 
-/// Computes the embedding of one prompt: submits `params` with `BN_REQUEST_EMBED`, waits for the
-/// vector and writes it to `values`, which has room for `capacity` floats, and its length
-/// (`bn_model_info.embedding_size`) to `*count`. To ask for the length alone, pass NULL and 0:
-/// then nothing runs and `params` is not read. A request that was cancelled or timed out is an
-/// error here.
-///
-/// [not from a callback]
-/// @return as `bn_submit`; `BN_ERR_BUFFER_TOO_SMALL`: only `*count` was written, and nothing ran;
-/// `BN_ERR_UNSUPPORTED`: also if the model makes no embeddings; `BN_ERR_CANCELLED`;
-/// `BN_ERR_TIMED_OUT`; `BN_ERR_REENTRANT`; or the status of a request that failed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn bn_embed(
-    engine: *mut bn_engine,
-    params: *const bn_request_params,
-    values: *mut f32,
-    capacity: usize,
-    count: *mut usize,
-    error: *mut bn_error,
-) -> bn_status {
-    let body = || {
-        out("count", count)?;
-        let embedding = registry::blocking(engine, |engine| {
-            // SAFETY: checked above.
-            unsafe { room("values", engine.embedding_size()?, capacity, count) }?;
-            out("values", values)?;
-            // SAFETY: the caller's promise.
-            embedded(unsafe { generate(engine, params, BN_REQUEST_EMBED) }?)
-        })?;
-        // SAFETY: `count` was checked, and `values` is the caller's promise.
-        unsafe { copy_out("values", &embedding.values, values, capacity, count) }
-    };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
-}
-
-fn embedded(event: Box<Event>) -> Result<Embedding> {
-    let event = finished(event)?;
-    match event.embedding {
-        Some(embedding) => Ok(embedding),
-        None => Err(Error::new(event.status, event.message)),
-    }
-}
-
 /// Frees what `bn_generate` returned. NULL is ignored.
-///
-/// [any thread]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_completion_free(completion: *mut bn_event) {
     guard_only(|| {

@@ -11,10 +11,8 @@ use crate::ffi::types::*;
 /// Drops a session: its name is forgotten. Its KV blocks stay in the prefix cache until others need
 /// the room. Requests that use them go on.
 ///
-/// Waits for the engine between two steps.
 /// [not from a callback]
-/// @return `BN_OK`; `BN_ERR_NOT_FOUND`: no session has this name; `BN_ERR_INVALID_ARGUMENT`;
-/// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
+/// @return `BN_ERR_NOT_FOUND`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_session_drop(
     engine: *mut bn_engine,
@@ -30,18 +28,14 @@ pub unsafe extern "C" fn bn_session_drop(
     unsafe { guard(error, body) }
 }
 
-/// Writes a session to `data`, which has room for `capacity` bytes, and its size to `*length`: its
-/// tokens, their keys and values, and its `cache_salt`, for `bn_session_restore` on an engine with
-/// the same model, `kv_type` and `kv_block_size`. To ask for the size alone, pass NULL and 0: the
-/// call returns `BN_ERR_BUFFER_TOO_SMALL`. The size changes when a request of the session ends.
-/// Each call makes a copy of the session for a moment, which `memory_limit_bytes` does not count.
+/// Writes a session to `data`, and its size to `*length`: its tokens, their keys and values, and
+/// its `cache_salt`, for `bn_session_restore` on an engine with the same model, `kv_type` and
+/// `kv_block_size`. The size changes when a request of the session ends. A call that writes makes a
+/// copy of the session for a moment, which `memory_limit_bytes` does not count.
 ///
-/// Waits for the engine between two steps.
 /// [not from a callback]
-/// @return `BN_OK`; `BN_ERR_BUFFER_TOO_SMALL`: only `*length` was written; `BN_ERR_NOT_FOUND`: no
-/// session has this name; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
-/// `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_REENTRANT`;
-/// `BN_ERR_FORKED`.
+/// @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_SHUTDOWN`;
+/// `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_session_save(
     engine: *mut bn_engine,
@@ -68,18 +62,16 @@ pub unsafe extern "C" fn bn_session_save(
     unsafe { guard(error, body) }
 }
 
-/// Makes a session of `size` bytes that `bn_session_save` wrote, in place of one that had this name.
-/// Other sessions go if it needs their room. Load only what you have saved yourself: the checksum
-/// finds damage, but not forgery. A forged session changes the output of every request that has its
-/// `cache_salt` and begins with its tokens.
+/// Makes a session of `size` bytes that `bn_session_save` wrote, in place of one that had this
+/// name. Other sessions go if it needs their room. Load only what you have saved yourself: the
+/// checksum finds damage, but not forgery. A forged session changes the output of every request
+/// that has its `cache_salt` and begins with its tokens.
 ///
-/// Waits for the engine between two steps.
 /// [not from a callback]
-/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`: no session, a damaged one, or one of another model,
-/// `kv_type`, `kv_block_size` or version, as `error` says, or `name` is too long;
-/// `BN_ERR_MEMORY_LIMIT`: it needs more KV blocks than sessions may hold together, or than requests
-/// and sessions leave now; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_OUT_OF_MEMORY`;
-/// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`; `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
+/// @return `BN_ERR_INVALID_ARGUMENT`: also for no session, a damaged one, or one of another model,
+/// `kv_type`, `kv_block_size` or version; `BN_ERR_MEMORY_LIMIT`: it needs more KV blocks than
+/// sessions may hold together, or than requests and sessions leave now; `BN_ERR_BUSY`: every KV
+/// block is in use; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_session_restore(
     engine: *mut bn_engine,
@@ -99,10 +91,8 @@ pub unsafe extern "C" fn bn_session_restore(
 
 /// Forgets every prefix in the KV cache that no request and no session uses now.
 ///
-/// Waits for the engine between two steps.
 /// [not from a callback]
-/// @return `BN_OK`; `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`;
-/// `BN_ERR_REENTRANT`; `BN_ERR_FORKED`.
+/// @return `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_cache_clear(engine: *mut bn_engine, error: *mut bn_error) -> bn_status {
     let body = || registry::blocking(engine, Engine::clear_cache);
@@ -110,14 +100,11 @@ pub unsafe extern "C" fn bn_cache_clear(engine: *mut bn_engine, error: *mut bn_e
     unsafe { guard(error, body) }
 }
 
-/// Writes up to `capacity` changes of what is in the prefix cache to `events`, oldest first, and
-/// their number to `*count`. `event_size` is `sizeof(bn_kv_event)`. Each change is returned once.
-/// For routers that send a request where its prefix is cached. Needs
-/// `bn_engine_config.kv_events_capacity`. Never waits.
+/// Writes up to `capacity` changes of the prefix cache to `events`, oldest first, and their number
+/// to `*count`. `event_size` is `sizeof(bn_kv_event)`. Each change is returned once. For routers
+/// that send a request where its prefix is cached. Never waits.
 ///
-/// [any thread]
-/// @return `BN_OK`, also for none; `BN_ERR_WRONG_MODE`: `kv_events_capacity` is 0;
-/// `BN_ERR_INVALID_ARGUMENT`; `BN_ERR_FORKED`.
+/// @return `BN_ERR_WRONG_MODE`: `kv_events_capacity` is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_kv_events(
     engine: *mut bn_engine,

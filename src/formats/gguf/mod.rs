@@ -1,12 +1,12 @@
-//! GGUF files, versions 2 and 3, little-endian, without copying a tensor.
+//! Reads GGUF files, versions 2 and 3, little-endian, without copying tensors.
 //!
 //! Layout: "GGUF", u32 version, u64 tensors, u64 metadata pairs, the pairs, the tensor infos, padding to
 //! `general.alignment`, the tensors' data (github.com/ggml-org/ggml, docs/gguf.md). A model may be split into several
-//! files (`split`). Tensor types are those of `DType::IN_FILES`; [`Gguf::matrix`] gives them as the file has them,
-//! [`Gguf::prepared`] as the kernels read them.
+//! files (`split`). Tensor types are those of `DType::IN_FILES`. [`Gguf::matrix`] returns a tensor as it is in the
+//! file, [`Gguf::prepared`] as the kernels read it.
 //!
-//! A file is not trusted: arithmetic is checked, counts are bounded by the bytes left, and what is allocated
-//! on opening is bounded by [`MAX_ENTRIES`] records plus the bytes of their names.
+//! Files are not trusted: arithmetic is checked, counts are bounded by the number of bytes left, and allocations on
+//! opening are bounded by [`MAX_ENTRIES`] records plus the bytes of their names.
 
 mod reader;
 mod split;
@@ -37,21 +37,21 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use value::Value;
 
-/// Most tensors, and most metadata pairs, of one file: a hundred times what large models have.
+/// Maximum number of tensors, and of metadata pairs, in one file: a hundred times what large models have.
 pub const MAX_ENTRIES: usize = 1 << 16;
 const DEFAULT_ALIGNMENT: u32 = 32;
-/// u64 key length, u32 type, one byte of value.
+/// u64 length of the key, u32 type, one byte of value.
 const MIN_PAIR_BYTES: usize = 13;
-/// u64 name length, u32 dimension count, u32 type, u64 offset.
+/// u64 length of the name, u32 number of dimensions, u32 type, u64 offset.
 const MIN_TENSOR_BYTES: usize = 24;
 
-/// The file beside a model that says how its TL1 and TL2 tensors are tiled, and its most bytes.
+/// File beside a model with the tilings of its TL1 and TL2 tensors, and the maximum number of its bytes.
 const KERNEL_CONFIG: &str = "kernel_config.ini";
 const MAX_KERNEL_CONFIG: u64 = 1 << 20;
 
-/// An opened model file, or all files of a split one: metadata and tensors.
+/// An opened model file, or all files of a split model: metadata and tensors.
 pub struct Gguf {
-    /// One, or all of a split model; the first has the metadata.
+    /// One file, or all files of a split model. The first has the metadata.
     parts: Vec<Part>,
     version: u32,
     alignment: usize,
@@ -65,35 +65,36 @@ struct Part {
     bytes: Bytes,
     /// The tensors' data: `bytes` from the aligned end of the header on.
     data: Bytes,
-    /// The file, as errors call it.
+    /// Name of the file in errors.
     what: String,
 }
 
 impl Gguf {
-    /// Maps the file at `path`; of a split model, which `path` is any file of, all. `Io` where one can't be opened or
-    /// mapped, `BadModel` where it is no GGUF file, or not the part that it should be. Where there are TL1 or TL2
-    /// tensors, `kernel_config.ini` in the same folder is read, if it is there.
+    /// Maps the file at `path`. If it is any file of a split model, maps all of them. `Io` if a file can't be opened
+    /// or mapped; `BadModel` if it is not a GGUF file, or not the expected part. If there are TL1 or TL2 tensors,
+    /// also reads `kernel_config.ini` in the same folder, if it exists.
     ///
-    /// The file must not be truncated or rewritten while the engine lives: the kernel answers a read of
-    /// missing pages with SIGBUS, which no check here can foresee. Replace model files by renaming.
+    /// The file must not be truncated or rewritten while the engine lives: the system answers a read of missing pages
+    /// with SIGBUS, which no check here can foresee. Replace model files by renaming.
     pub fn open(path: &str) -> Result<Self> {
         Self::open_with(path, None)
     }
 
-    /// As `open`, with the path of the `kernel_config.ini` to read in place of the one beside the file;
+    /// Like `open`, with the path of the `kernel_config.ini` to read instead of the one beside the file.
     /// `InvalidArgument` for a file that needs none.
     pub fn open_with(path: &str, config: Option<&str>) -> Result<Self> {
         let mut gguf = Self::parse(map(path)?, path)?;
         if gguf.split_count()? > 1 {
             gguf = split::join(path, gguf)?;
         }
-        // In the folder of the model.
+        // In the model's folder.
         let beside = format!("{}{KERNEL_CONFIG}", path.rfind('/').map_or("", |at| &path[..=at]));
         gguf.tile(config, Some(&beside))?;
         Ok(gguf)
     }
 
-    /// Reads the tilings of TL1 and TL2 tensors, where there are any: from `config`, or else from `beside`, if it is there.
+    /// Reads the tilings of TL1 and TL2 tensors, if there are such tensors: from `config` if it is given, else from
+    /// `beside` if that exists.
     fn tile(&mut self, config: Option<&str>, beside: Option<&str>) -> Result<()> {
         if !self.tensors.iter().any(|t| matches!(t.dtype(), Some(DType::TL1 | DType::TL2))) {
             return match config {
@@ -114,12 +115,12 @@ impl Gguf {
         Ok(())
     }
 
-    /// Parses `bytes`; errors call them `what`. `Unsupported` where they are one of several parts.
+    /// Parses `bytes`, which errors call `what`. `Unsupported` if they are one of several parts.
     pub fn from_bytes(bytes: Bytes, what: &str) -> Result<Self> {
         Self::from_bytes_with(bytes, what, None)
     }
 
-    /// As `from_bytes`, with the path of a `kernel_config.ini` to read, as for `open_with`.
+    /// Like `from_bytes`, with the path of a `kernel_config.ini` to read, as in `open_with`.
     pub fn from_bytes_with(bytes: Bytes, what: &str, config: Option<&str>) -> Result<Self> {
         let mut gguf = Self::parse(bytes, what)?;
         gguf.tile(config, None)?;
@@ -131,7 +132,7 @@ impl Gguf {
         }
     }
 
-    /// As `from_bytes`, of any part.
+    /// Like `from_bytes`, but accepts any part of a split model.
     fn parse(bytes: Bytes, what: &str) -> Result<Self> {
         let mut r = Reader::new(&bytes, what);
         no_lfs_pointer(&bytes, what)?;
@@ -155,7 +156,7 @@ impl Gguf {
         Ok(gguf)
     }
 
-    /// Finds the data section behind the header's `end` and checks that every tensor lies in it.
+    /// Finds the data section after the header's `end`, and checks that all tensors are within it.
     fn place_data(&mut self, end: usize) -> Result<()> {
         let alignment = self.find::<u32>("general.alignment")?.unwrap_or(DEFAULT_ALIGNMENT);
         if !alignment.is_power_of_two() || alignment < 8 {
@@ -184,7 +185,7 @@ impl Gguf {
                     tensor.name, tensor.offset, self.alignment
                 )));
             }
-            // A type that we don't know has a length that we don't know; its start can be checked.
+            // The length of a tensor of unknown type is unknown too, but its start can be checked.
             if tensor.end().is_none_or(|last| last > end) {
                 return Err(self.error(format_args!(
                     "tensor '{}' ({} bytes at {}) lies beyond the file's {end} bytes of data; is the file truncated?",
@@ -197,7 +198,7 @@ impl Gguf {
         self.check_overlap()
     }
 
-    /// Refuses two tensors that share bytes. One of a type that we don't know has its first byte.
+    /// Refuses two tensors that share bytes. A tensor of unknown type counts with its first byte.
     fn check_overlap(&self) -> Result<()> {
         let mut order: Vec<&TensorInfo> = Vec::new();
         order.try_reserve_exact(self.tensors.len()).map_err(|_| self.too_many())?;
@@ -220,7 +221,7 @@ impl Gguf {
         Error::out_of_memory(self.what(), self.tensors.len().saturating_mul(size_of::<TensorInfo>()))
     }
 
-    /// Tells each tensor how many bytes there are up to the next one, or to the `end` of the data.
+    /// Sets each tensor's number of bytes up to the next tensor, or to the `end` of the data.
     fn set_extents(&mut self, end: usize) -> Result<()> {
         let mut starts: Vec<usize> = Vec::new();
         starts.try_reserve_exact(self.tensors.len()).map_err(|_| self.too_many())?;
@@ -234,12 +235,12 @@ impl Gguf {
         Ok(())
     }
 
-    /// `split.count`, 0 where the file is none of several.
+    /// `split.count`, or 0 if the file is not one of several.
     fn split_count(&self) -> Result<u32> {
         Ok(self.find::<u32>("split.count")?.unwrap_or(0))
     }
 
-    /// How TL1 and TL2 tensors are tiled, in place of what is built in.
+    /// Sets the tilings of TL1 and TL2 tensors, which replace the built-in ones.
     pub fn set_tilings(&mut self, tilings: Tilings) {
         self.tilings = tilings;
     }
@@ -248,7 +249,7 @@ impl Gguf {
         Error::bad_model(format!("{}: {message}", self.what()))
     }
 
-    /// The file, or the first of several, as errors call it.
+    /// Name of the file, or of the first of several, in errors.
     pub fn what(&self) -> &str {
         &self.parts[0].what
     }
@@ -262,18 +263,18 @@ impl Gguf {
         self.alignment
     }
 
-    /// Bytes of the whole file, or of all files together.
+    /// Bytes of the file, or of all files together.
     pub fn file_bytes(&self) -> usize {
         self.parts.iter().map(|part| part.bytes.len()).sum()
     }
 
-    /// Whether `data` lies in the mapped file, so that it was not copied.
+    /// Whether `data` is in a mapped file, so that it was not copied.
     pub fn maps(&self, data: &[u8]) -> bool {
         let inside = |part: &Part| part.bytes.as_ptr_range().contains(&data.as_ptr());
         data.is_empty() || self.parts.iter().any(inside)
     }
 
-    /// Bytes of all tensors whose type we know.
+    /// Bytes of all tensors of known types.
     pub fn tensor_bytes(&self) -> u64 {
         self.tensors.iter().filter_map(|t| t.byte_len).map(|n| n as u64).sum()
     }
@@ -282,20 +283,25 @@ impl Gguf {
         self.metadata.contains_key(key)
     }
 
-    /// Metadata keys, in no order.
+    /// Metadata keys, in no particular order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.metadata.keys().map(String::as_str)
     }
 
-    /// The value of a key that must be there: `u32`, `u64`, `i32`, `f32`, `bool`, `&str`, or a `Vec` of
-    /// `&str`, `u32`, `i32` or `f32`. Integers of any width convert where the value fits.
-    /// `BadModel`, naming the key, the type found and the type wanted.
+    /// The type of a key's value; None if the key is absent.
+    pub fn value_type(&self, key: &str) -> Option<ValueType> {
+        self.metadata.get(key).map(|value| value.ty)
+    }
+
+    /// The value of a key that must exist: `u32`, `u64`, `i32`, `f32`, `bool`, `&str`, or a `Vec` of `&str`, `u32`,
+    /// `i32` or `f32`. Integers of any width convert if the value fits. `BadModel` names the key, the type found and
+    /// the type wanted.
     pub fn get<'a, T: FromMetadata<'a>>(&'a self, key: &str) -> Result<T> {
         self.find(key)?
             .ok_or_else(|| self.error(format_args!("metadata key '{key}' ({}) is missing", T::WANTED)))
     }
 
-    /// Like [`Self::get`], None where the key is absent.
+    /// Like [`Self::get`], but `None` if the key is absent.
     pub fn find<'a, T: FromMetadata<'a>>(&'a self, key: &str) -> Result<Option<T>> {
         let Some(value) = self.metadata.get(key) else { return Ok(None) };
         let payload = &self.parts[0].bytes[value.start..value.end];
@@ -322,15 +328,15 @@ impl Gguf {
         self.by_name.get(name).map(|&i| &self.tensors[i])
     }
 
-    /// The `[rows, cols]` matrix `name`, in file layout, not copied. `BadModel` where it is missing or has
-    /// another shape, `Unsupported` where its type is none of ours.
+    /// The `[rows, cols]` matrix `name`, as it is in the file, not copied. `BadModel` if it is missing or has another
+    /// shape, `Unsupported` if its type is not one of ours.
     pub fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
         let (dtype, data) = self.data_of(name, [cols, rows, 1, 1])?;
         Matrix::new(data, dtype, rows, cols).map_err(|e| self.of_tensor(name, e))
     }
 
-    /// As [`Self::matrix`], in the form that the kernels read (`pack::prepare`), TL1 and TL2 by their tilings. What was
-    /// packed has memory of its own, see [`Self::maps`].
+    /// Like [`Self::matrix`], in the form that the kernels read (`pack::prepare`); TL1 and TL2 by their tilings.
+    /// Packed weights have memory of their own, see [`Self::maps`].
     pub fn prepared(&self, pool: &Pool, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
         let m = self.matrix(name, rows, cols)?;
         let prepare = || match m.dtype {
@@ -343,15 +349,15 @@ impl Gguf {
         prepare().map_err(|e| self.of_tensor(name, e))
     }
 
-    /// Whether the tensor `name` holds the scale of a TL1 or TL2 tensor, which `prepared` reads with that.
+    /// Whether the tensor `name` is the scale of a TL1 or TL2 tensor, which `prepared` reads with that tensor.
     pub fn is_scale(&self, name: &str) -> bool {
         let scaled = name.strip_suffix("_scale").and_then(|name| self.tensor(name));
         scaled.is_some_and(|t| matches!(t.dtype(), Some(DType::TL1 | DType::TL2)))
     }
 
-    /// The scale of a TL1 or TL2 tensor: of the tensor `<name>_scale`, which the converter writes behind it, or, as the
-    /// reader has it, 4 bytes behind the packed ones, at a multiple of 32 (bitnet.cpp, convert-hf-to-gguf-bitnet.py and
-    /// ggml_bitnet_transform_tensor).
+    /// The scale of a TL1 or TL2 tensor. The converter writes a tensor `<name>_scale` after it. Without one, the
+    /// scale is where bitnet.cpp's reader expects it: in the 4 bytes that follow the packed ones, at a multiple of 32
+    /// (bitnet.cpp, convert-hf-to-gguf-bitnet.py and ggml_bitnet_transform_tensor).
     fn scale_of(&self, name: &str) -> Result<f32> {
         let beside = format!("{name}_scale");
         if self.tensor(&beside).is_some() {
@@ -416,9 +422,9 @@ fn cannot_open(path: &str, why: impl std::fmt::Display) -> Error {
     Error::new(Status::Io, format!("cannot open model file '{path}': {why}"))
 }
 
-/// An opened regular file and its bytes.
+/// Opens a regular file. Returns it with its number of bytes, or the reason why it is not a regular file.
 fn open_regular(path: &str) -> io::Result<std::result::Result<(File, u64), &'static str>> {
-    // O_NONBLOCK: opening a FIFO must not wait for a writer. It means nothing for regular files.
+    // O_NONBLOCK: opening a FIFO must not wait for a writer. The flag has no effect on regular files.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let stat = file.metadata()?;
     Ok(match stat.is_file() {
@@ -428,15 +434,15 @@ fn open_regular(path: &str) -> io::Result<std::result::Result<(File, u64), &'sta
     })
 }
 
-/// The mapped file.
+/// Maps the file at `path`.
 fn map(path: &str) -> Result<Bytes> {
     let (file, len) =
         open_regular(path).map_err(|e| cannot_open(path, e))?.map_err(|why| cannot_open(path, why))?;
     map_open(&file, len, path)
 }
 
-/// Maps an open file; errors call it `what`. It may be closed then. `Io` where it is not a regular file, or cannot be
-/// read. What `Gguf::open` asks of the file holds here too.
+/// Maps an open file, which errors call `what`. The caller may close it afterwards. `Io` if it is not a regular file
+/// or cannot be read. The file must not be changed, as for `Gguf::open`.
 pub fn map_file(file: &File, what: &str) -> Result<Bytes> {
     let stat = file.metadata().map_err(|e| cannot_open(what, e))?;
     match stat.is_file() {
@@ -449,8 +455,8 @@ fn map_open(file: &File, len: u64, what: &str) -> Result<Bytes> {
     if len == 0 {
         return Err(Error::bad_model(format!("model file '{what}' is empty")));
     }
-    // SAFETY: the mapping is private and read-only and outlives every view of it (`Bytes` owns it).
-    // That nobody truncates or rewrites the file meanwhile is asked of the caller.
+    // SAFETY: the mapping is private and read-only and outlives every view of it (`Bytes` owns it). The
+    // caller must ensure that the file is not truncated or rewritten meanwhile.
     let map = unsafe { memmap2::Mmap::map(file) }.map_err(|e| cannot_open(what, e))?;
     Ok(Bytes::of_file(map))
 }
@@ -475,7 +481,7 @@ fn read_tilings(path: &str) -> Result<Option<Tilings>> {
     }
 }
 
-/// Magic and version.
+/// Reads the magic and the version.
 fn header(r: &mut Reader) -> Result<u32> {
     let magic = r.take(4, "the magic bytes")?;
     if magic != b"GGUF" {

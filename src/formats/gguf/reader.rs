@@ -1,15 +1,15 @@
-//! A bounds-checked little-endian cursor. Every error names the file, the place and what was being read.
+//! A bounds-checked little-endian cursor. Errors name the file, the place and the item that was being read.
 
 use crate::base::{Error, Result};
 
 /// The format's limit on a metadata key.
 pub(super) const MAX_KEY_BYTES: usize = 65_535;
-/// Bytes of a tensor's name, at most; the format says 64.
+/// Maximum bytes of a tensor's name; the format says 64.
 pub(super) const MAX_NAME_BYTES: usize = 1024;
-/// Characters of a key in a message, at most.
+/// Maximum characters of a key in a message.
 const SHOWN: usize = 100;
 
-/// A metadata key, as errors call it.
+/// Name of a metadata key in errors.
 pub(super) fn called(key: &str) -> String {
     match key.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("metadata key '{}…'", &key[..end]),
@@ -20,7 +20,7 @@ pub(super) fn called(key: &str) -> String {
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     pos: usize,
-    /// The file, as errors call it.
+    /// Name of the file in errors.
     what: &'a str,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
         Error::out_of_memory(self.what, bytes)
     }
 
-    /// A copy of a name, which may be long.
+    /// Copies a name, which may be long.
     pub fn owned(&self, name: &str) -> Result<String> {
         let mut owned = String::new();
         owned.try_reserve_exact(name.len()).map_err(|_| self.no_memory(name.len()))?;
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
     }
 
-    /// A count of things that take at least `min_bytes` each: refused when the bytes left can't hold them,
+    /// Reads a count of items that take at least `min_bytes` each. Refuses it if the remaining bytes can't hold them,
     /// so that nothing is ever sized by a count alone.
     pub fn count(&mut self, min_bytes: usize, item: &str) -> Result<usize> {
         let n = self.u64(item)?;
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         Ok(n as usize)
     }
 
-    /// A string's bytes: a u64 length and as many bytes.
+    /// Reads a string's bytes: a u64 length and as many bytes.
     pub fn string(&mut self, item: &str) -> Result<&'a [u8]> {
         let n = self.u64(item)?;
         if n > self.left() as u64 {
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
         self.take(n as usize, item)
     }
 
-    /// A metadata key's or tensor's name of at most `max` bytes.
+    /// Reads the name of a metadata key or a tensor, of at most `max` bytes.
     pub fn name(&mut self, max: usize, item: &str) -> Result<&'a str> {
         let bytes = self.string(item)?;
         if bytes.len() > max {

@@ -1,11 +1,11 @@
-//! Models in several files, `<name>-00001-of-00003.gguf` and so on, as llama.cpp's gguf-split writes them: each a GGUF
-//! file of its own, with `split.no`, counted from 0, `split.count` and `split.tensors.count`.
+//! Models in several files, `<name>-00001-of-00003.gguf` and so on, as llama.cpp's gguf-split writes them. Each is a
+//! GGUF file of its own, with `split.no` (counted from 0), `split.count` and `split.tensors.count`.
 
 use super::{Gguf, MAX_ENTRIES, map};
 use crate::base::{Error, Result};
 
-/// All parts of the model that `found`, the file at `path`, is one of. They stand in its folder; the first has the
-/// metadata. Errors name the part that is missing, or that is not what it should be.
+/// Joins all parts of the model of which `found`, the file at `path`, is one. The parts are in its folder, and the
+/// first has the metadata. Errors name the part that is missing or wrong.
 pub(super) fn join(path: &str, found: Gguf) -> Result<Gguf> {
     let count = found.split_count()?;
     let number: u32 = found.get("split.no")?;

@@ -1,4 +1,4 @@
-//! Models in several files.
+//! Tests of models in several files.
 
 use super::writer::{Meta, Writer};
 use super::*;
@@ -14,7 +14,7 @@ struct Split {
 }
 
 impl Split {
-    /// Three parts of one, two and no tensors; only the first has a name.
+    /// Three parts with one, two and no tensors. Only the first has a name.
     fn new(name: &str) -> Self {
         let part = |no: u32| {
             Writer::new()
@@ -95,7 +95,7 @@ fn a_missing_or_broken_part_is_named() {
     split.refused(0, Status::BadModel, &["m-00002-of-00003.gguf", "empty"]);
     std::fs::write(split.path(1), b"GGUF").unwrap();
     split.refused(0, Status::BadModel, &["m-00002-of-00003.gguf", "version"]);
-    // Another part, or none, under that name.
+    // The file with that name is another part, or no part.
     std::fs::write(split.path(1), split.parts[2].build()).unwrap();
     split.refused(0, Status::BadModel, &["m-00002-of-00003.gguf", "split.no is 2"]);
     std::fs::write(split.path(1), Writer::new().build()).unwrap();
@@ -118,7 +118,7 @@ fn counts_and_names_have_to_agree() {
     std::fs::write(&other, split.parts[1].build()).unwrap();
     let error = Gguf::open(other.to_str().unwrap()).err().expect("refused");
     assert!(error.message.contains("other.gguf") && error.message.contains("part 2 of 3"), "{error}");
-    // In memory there is no folder to look in.
+    // In memory, there is no folder to look for other parts.
     let error = Gguf::from_bytes(split.parts[1].bytes(), "memory").err().expect("refused");
     assert_eq!(error.status, Status::Unsupported);
     assert!(error.message.contains("memory") && error.message.contains("split.count is 3"), "{error}");

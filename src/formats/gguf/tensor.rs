@@ -1,31 +1,31 @@
-//! Tensor infos: names, shapes, types and where the data lies.
+//! Tensor infos: names, shapes, types and places of data.
 
 use super::reader::{MAX_NAME_BYTES, Reader};
 use crate::base::{Error, Result};
 use crate::kernels::DType;
 use std::ops::Range;
 
-/// ggml's own limit.
+/// Limit of ggml.
 pub const MAX_DIMS: usize = 4;
 
-/// One tensor of the file.
+/// A tensor of the file.
 #[derive(Clone, Debug)]
 pub struct TensorInfo {
     pub name: String,
-    /// ggml's order, the contiguous dimension first, padded with 1: a `[rows, cols]` matrix has
+    /// In ggml's order, with the contiguous dimension first, padded with 1: a `[rows, cols]` matrix has
     /// `[cols, rows, 1, 1]`.
     pub dims: [usize; MAX_DIMS],
-    /// GGUF's number of the type; [`TensorInfo::dtype`] where we know it.
+    /// GGUF's number of the type. [`TensorInfo::dtype`] gives the type if we know it.
     pub type_id: u32,
-    /// Bytes of its data; None for a type that we don't know.
+    /// Bytes of the data; `None` for an unknown type.
     pub byte_len: Option<usize>,
-    /// Its first byte, counted from the start of its file's data section.
+    /// Offset of the first byte in the file's data section.
     pub offset: usize,
-    /// Which file of a split model holds it.
+    /// Index of the file of a split model that holds the tensor.
     pub(super) part: usize,
-    /// Bytes from its first to the next tensor's, or to the end of the file; known once all tensors are.
+    /// Bytes from its start to the start of the next tensor, or to the end of the file. Known once all tensors are.
     pub(super) extent: usize,
-    /// What `set_extent` found to be behind a number that several types share.
+    /// The type that `set_extent` found for a number that several types share.
     found: Option<Found>,
 }
 
@@ -73,7 +73,7 @@ impl TensorInfo {
         Ok(info)
     }
 
-    /// The type, where this build can read it.
+    /// The type, if this build can read it.
     pub fn dtype(&self) -> Option<DType> {
         match self.found {
             Some(Found::Ours(dtype)) => Some(dtype),
@@ -82,10 +82,10 @@ impl TensorInfo {
         }
     }
 
-    /// Takes the bytes that the tensor has in its file, and tells by them the types that share a number: MXFP4 (32
-    /// elements in 17 bytes) from TL2, and Q2_0 of 128 elements in 34 bytes from ggml's of 64 in 18, which is what it is
-    /// where there is room for that. (Padding makes room for up to 31 bytes more, so for small tensors: under 2048
-    /// elements, and of no model.)
+    /// Sets the bytes that the tensor has in its file. They distinguish types that share a number: MXFP4 (32 elements
+    /// in 17 bytes) from TL2, and Q2_0 of 128 elements in 34 bytes from ggml's of 64 in 18. It is ggml's Q2_0 if
+    /// there is room for that. (Padding adds room for up to 31 bytes, so a small tensor may be mistaken. It has under
+    /// 2048 elements; no model has such tensors.)
     pub(super) fn set_extent(&mut self, extent: usize) {
         self.extent = extent;
         let mxfp4 = self.elements() / 32 * 17;
@@ -101,7 +101,7 @@ impl TensorInfo {
         };
     }
 
-    /// `12 (Q4_K)`: the number and, where it has one, the name.
+    /// The number and, if there is one, the name: `12 (Q4_K)`.
     pub fn type_name(&self) -> String {
         let foreign = match self.found {
             Some(Found::Foreign(name)) => Some(name),
@@ -113,7 +113,7 @@ impl TensorInfo {
         }
     }
 
-    /// Elements in all; checked when the file was opened.
+    /// Number of elements; checked when the file was opened.
     pub fn elements(&self) -> usize {
         self.dims.iter().product()
     }
@@ -129,12 +129,12 @@ impl TensorInfo {
         })
     }
 
-    /// The end of its data as far as that is known: of a type that we don't know, behind its first byte.
+    /// End of the data, as far as it is known: after the first byte for an unknown type.
     pub(super) fn end(&self) -> Option<usize> {
         self.offset.checked_add(self.byte_len.unwrap_or(1))
     }
 
-    /// Range of its data within the data section; checked when the file was opened.
+    /// Range of the data in the data section; checked when the file was opened.
     pub(super) fn range(&self) -> Option<Range<usize>> {
         Some(self.offset..self.offset.checked_add(self.byte_len?)?)
     }
@@ -143,7 +143,7 @@ impl TensorInfo {
         let too_large =
             || format!("tensor '{}' has dimensions {:?}, which are too large", self.name, self.dims);
         let [cols, rest @ ..] = self.dims;
-        // Multiplied without the zeros: a 0 must not hide an overflow from `elements`.
+        // Zeros are left out of the product: a 0 must not hide an overflow from `elements`.
         let bound = self.dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)));
         bound.ok_or_else(too_large)?;
         let Some(dtype) = self.dtype() else { return Ok(None) };
@@ -151,7 +151,7 @@ impl TensorInfo {
         let blocks = dtype.block().0;
         match dtype.byte_len(rows, cols) {
             Some(len) => Ok(Some(len)),
-            // Nothing that TL2 can hold; the number is another type's too.
+            // TL2 cannot hold this, but another type has the same number.
             None if dtype == DType::TL2 => Ok(None),
             None if blocks > 1 && !cols.is_multiple_of(blocks) => Err(format!(
                 "tensor '{}' of type {} has dimensions {:?}; its type stores multiples of {blocks}",
@@ -170,14 +170,14 @@ impl TensorInfo {
     }
 }
 
-/// `F32, F16 and BF16`.
+/// Names of types in a sentence: `F32, F16 and BF16`.
 fn names_of(types: &[DType]) -> String {
     let mut names = types.iter().filter_map(|t| ggml_type_name(*t as u32)).collect::<Vec<_>>();
     let last = names.pop().unwrap_or_default();
     format!("{} and {last}", names.join(", "))
 }
 
-/// ggml's names, with those of bitnet.cpp (I2_S, TL1) and ik_llama.cpp (IQ1_BN, IQ2_BN).
+/// Name of a type in ggml, bitnet.cpp (I2_S, TL1), ik_llama.cpp (IQ1_BN, IQ2_BN) or PrismML's fork (PQ2_0, PTQ1_0).
 fn ggml_type_name(id: u32) -> Option<&'static str> {
     const FIRST: [&str; 31] = [
         "F32",
@@ -218,13 +218,15 @@ fn ggml_type_name(id: u32) -> Option<&'static str> {
         35 => Some("TQ2_0"),
         36 => Some("I2_S"),
         38 => Some("TL1"),
-        // MXFP4 in ggml: `set_extent` tells them apart.
+        // MXFP4 in ggml: `set_extent` distinguishes the two.
         39 => Some("TL2"),
         40 => Some("NVFP4"),
         41 => Some("Q1_0"),
         42 => Some("Q2_0"),
         134 => Some("IQ1_BN"),
         135 => Some("IQ2_BN"),
+        142 => Some("PQ2_0"),
+        143 => Some("PTQ1_0"),
         _ => None,
     }
 }

@@ -14,7 +14,7 @@ fn f32s(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
-/// One of everything.
+/// A file with a sample of everything.
 fn sample() -> Writer {
     let i2s: Vec<u8> = (0..256 / 4 + 32).map(|i| i as u8).collect();
     Writer::new()
@@ -134,7 +134,7 @@ fn refuses_duplicates_and_misplaced_tensors() {
     assert!(e.message.contains("'k'") && e.message.contains("twice"));
     let e = refused(&Writer::new().tensor("t", &[1], 0, &[0; 4]).tensor("t", &[1], 0, &[0; 4]));
     assert!(e.message.contains("'t'") && e.message.contains("twice"));
-    // Written with 8-byte alignment, read with 32: the second tensor starts off the grid.
+    // Written with 8-byte alignment, read with 32: the second tensor is misaligned.
     let misaligned = Writer { alignment: 8, ..Writer::new() };
     let e = refused(&misaligned.clone().tensor("a", &[2], 0, &[0; 8]).tensor("b", &[64], 0, &[0; 256]));
     assert!(e.message.contains("'b'") && e.message.contains("alignment"), "{}", e.message);
@@ -181,7 +181,7 @@ fn refuses_overflow_and_counts_beyond_the_file() {
             .message
             .contains("the unknown value type 13")
     );
-    // An array that nests itself a thousand times.
+    // An array that nests a thousand levels deep.
     let nest: Vec<u8> = (0..1000).flat_map(|_| array_of(9, 1u64.to_le_bytes())).collect();
     assert!(refused(&Writer::new().meta("nest", Meta::Raw(9, nest))).message.contains("nests"));
 }
@@ -195,7 +195,7 @@ fn truncation_at_every_byte_is_an_error() {
     assert!(parse(whole).is_ok());
 }
 
-/// Asks a parsed file for everything; what matters is that nothing panics or reads outside.
+/// Reads everything from a parsed file; nothing may panic or read outside of it.
 fn exercise(g: &Gguf) {
     for key in g.keys() {
         let _ = (g.find::<u32>(key), g.find::<u64>(key), g.find::<i32>(key), g.find::<f32>(key));
@@ -273,7 +273,7 @@ proptest! {
     }
 }
 
-/// Puts tensor `name`, of `dims` dimensions, at `offset` of the data.
+/// Moves tensor `name`, of `dims` dimensions, to `offset` in the data.
 fn moved(mut bytes: Vec<u8>, name: &str, dims: usize, offset: u64) -> Vec<u8> {
     let entry = [&(name.len() as u64).to_le_bytes(), name.as_bytes()].concat();
     let found = bytes.windows(entry.len()).position(|window| window == entry).expect(name);
@@ -326,7 +326,7 @@ fn paths_that_cannot_be_opened() {
     exercise(&Gguf::open(&path("good")).unwrap());
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path("good"), std::fs::Permissions::from_mode(0o000)).unwrap();
-    // Root reads it all the same.
+    // Root can read it anyway.
     if std::fs::File::open(path("good")).is_err() {
         check(&path("good"), Status::Io, "ermission denied");
     }

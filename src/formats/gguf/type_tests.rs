@@ -1,4 +1,4 @@
-//! Tensor types as a file has them, and as the kernels get them.
+//! Tests of tensor types: as they are in a file, and as the kernels get them.
 
 use super::writer::Writer;
 use super::*;
@@ -15,7 +15,7 @@ fn pool() -> Arc<Pool> {
     Pool::new(2).expect("a pool")
 }
 
-/// The committed tensor `name`: type, rows, columns, packed bytes, and its elements before the scale (int8).
+/// The committed tensor `name`: type, rows, columns, packed bytes, and its elements before scaling (int8).
 fn golden(name: &str) -> (u32, usize, usize, Vec<u8>, Vec<i8>) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/quants");
     let text = std::fs::read_to_string(folder.join("quants.json")).expect("quants.json");
@@ -80,7 +80,7 @@ fn every_type_has_a_name_and_a_length() {
     );
 }
 
-/// A TL tensor `w` and its scale as the converter writes it.
+/// A TL tensor `w` and its scale, as the converter writes them.
 fn tl_file(name: &str) -> (Writer, usize, usize, Vec<i8>) {
     let (type_id, rows, cols, packed, values) = golden(name);
     let writer = Writer::new()
@@ -105,7 +105,7 @@ fn look_up_tables_by_their_tilings_and_scales() {
         holds(&m, &values, 0.5);
         assert!(!g.maps(&m.data));
         assert!(g.is_scale("blk.0.w.weight_scale") && !g.is_scale("blk.0.w.weight"));
-        // Without a tensor for it, the scale is where bitnet.cpp reads it: behind the packed bytes.
+        // Without a tensor for it, the scale is where bitnet.cpp reads it: after the packed bytes.
         let mut behind = writer.clone();
         behind.tensors.pop();
         let packed = &mut behind.tensors[0].3;
@@ -140,7 +140,7 @@ fn tilings_are_read_beside_the_file_or_where_the_caller_says() {
     holds(&read(Some(&there)).unwrap(), &values, 0.5);
     std::fs::write(path("kernel_config.ini"), CONFIG).unwrap();
     holds(&read(None).unwrap(), &values, 0.5);
-    // What the caller names comes before what lies beside the file.
+    // The file that the caller names takes precedence over the one beside the model.
     std::fs::write(&there, "[s]\nm = nonsense\n").unwrap();
     refused(read(Some(&there)), Status::BadModel, &["tiles.ini", "'m'"]);
     refused(read(Some(&path("elsewhere"))), Status::Io, &["elsewhere"]);
@@ -161,7 +161,7 @@ fn types_that_share_a_number_are_told_apart_by_their_bytes() {
             refused(g.matrix("w", rows as usize, cols as usize), Status::Unsupported, &["39 (MXFP4)"]);
         }
     }
-    // A fork's Q2_0: 34 bytes for 128 elements, where ggml's has 36.
+    // A fork's Q2_0 has 34 bytes for 128 elements, ggml's 36.
     let (rows, cols) = (64u64, 128u64);
     let q2_0 = |bytes: u64| {
         let data = vec![0; (rows * cols / 128 * bytes) as usize];
@@ -199,7 +199,7 @@ fn kernel_config_is_read_beside_the_file() {
     std::fs::remove_file(&config).unwrap();
     std::fs::create_dir(&config).unwrap();
     refused(open(), Status::Io, &["kernel_config.ini", "directory"]);
-    // Who has no such tensors is not asked for it.
+    // A file without such tensors does not need it.
     std::fs::write(&path, Writer::new().tensor("w", &[1], 0, &[0; 4]).build()).unwrap();
     assert!(Gguf::open(&path).is_ok());
     let error = Gguf::open_with(&path, Some("x.ini")).err().expect("it has no use for it");
@@ -208,7 +208,7 @@ fn kernel_config_is_read_beside_the_file() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Every type in one file, damaged: each tensor is refused, or holds numbers that the kernels can read.
+/// All types in one damaged file: each tensor is refused, or has numbers that the kernels can read.
 #[test]
 fn damaged_tensors_are_refused_or_usable() {
     let mut writer = Writer::new().meta("general.architecture", "bitnet-b1.58");

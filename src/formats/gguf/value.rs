@@ -1,12 +1,12 @@
-//! Metadata values: checked for extent when the file is opened, decoded when somebody asks.
+//! Metadata values: their extent is checked when the file is opened, and they are decoded on request.
 
 use super::reader::Reader;
 use crate::base::{Result, reserve};
 
-/// Deepest nesting of arrays accepted; real files use one level.
+/// Maximum nesting of arrays; real files use one level.
 const MAX_ARRAY_DEPTH: u32 = 4;
 
-/// GGUF's value types, by their numbers.
+/// GGUF's value types with their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ValueType {
@@ -33,7 +33,7 @@ impl ValueType {
             .find(|t| *t as u32 == id)
     }
 
-    /// Bytes of a scalar; for strings and arrays the least that one takes.
+    /// Bytes of a scalar; for strings and arrays, the minimum.
     fn min_bytes(self) -> usize {
         use ValueType::*;
         match self {
@@ -46,18 +46,18 @@ impl ValueType {
     }
 }
 
-/// Where a value's payload lies in the file. For an array, the payload is its elements.
+/// Place of a value's payload in the file. The payload of an array is its elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Value {
     pub ty: ValueType,
-    /// Element type and count; only of an array.
+    /// Element type and count of an array.
     pub array: Option<(ValueType, usize)>,
     pub start: usize,
     pub end: usize,
 }
 
 impl Value {
-    /// Reads a type and walks over the value behind it. `key` is what errors call it.
+    /// Reads a type and skips the value after it. Errors call the value `key`.
     pub fn parse(r: &mut Reader, key: &str) -> Result<Self> {
         let ty = value_type(r, key)?;
         if ty == ValueType::Array {
@@ -71,7 +71,7 @@ impl Value {
         Ok(Self { ty, array: None, start, end: r.pos() })
     }
 
-    /// As errors call it: `U32`, `array of String`.
+    /// Name of the type in errors: `U32`, `array of String`.
     pub fn type_name(&self) -> String {
         match self.array {
             Some((elem, _)) => format!("array of {elem:?}"),
@@ -108,24 +108,24 @@ fn skip_elements(r: &mut Reader, key: &str, elem: ValueType, count: usize, depth
             let (elem, count) = array_header(r, key)?;
             skip_elements(r, key, elem, count, depth + 1)
         }),
-        // `array_header` bounded the count by the bytes left: no overflow.
+        // `array_header` bounded the count by the bytes left, so this cannot overflow.
         _ => r.take(count * elem.min_bytes(), key).map(|_| ()),
     }
 }
 
-/// A Rust type that metadata can be asked for as; see [`super::Gguf::get`].
+/// A Rust type that metadata can be read as; see [`super::Gguf::get`].
 pub trait FromMetadata<'a>: Sized {
-    /// The type, as errors call it.
+    /// Name of the type in errors.
     const WANTED: &'static str;
-    /// The value from its scalar type and payload; None where it is of another type or out of range.
+    /// Converts a scalar, given its type and payload. `None` if it is of another type or out of range.
     fn from_scalar(ty: ValueType, payload: &'a [u8]) -> Option<Self>;
-    /// The value from an array's elements; Ok(None) where the element type does not fit. `OutOfMemory`.
+    /// Converts an array, given its elements. `Ok(None)` if the element type does not fit. `OutOfMemory`.
     fn from_array(_elem: ValueType, _count: usize, _payload: &'a [u8]) -> Result<Option<Self>> {
         Ok(None)
     }
 }
 
-/// Any of GGUF's integer types, widened.
+/// The value of any of GGUF's integer types.
 fn integer(ty: ValueType, p: &[u8]) -> Option<i128> {
     Some(match ty {
         ValueType::U8 => u8::from_le_bytes(p.try_into().ok()?).into(),
@@ -142,7 +142,7 @@ fn integer(ty: ValueType, p: &[u8]) -> Option<i128> {
 
 macro_rules! integers {
     ($($t:ty => $wanted:literal),*) => {$(
-        /// Any integer type whose value fits: converters disagree about widths.
+        /// Accepts any integer type if the value fits, because converters disagree about widths.
         impl<'a> FromMetadata<'a> for $t {
             const WANTED: &'static str = $wanted;
             fn from_scalar(ty: ValueType, payload: &'a [u8]) -> Option<Self> {
@@ -179,7 +179,7 @@ impl<'a> FromMetadata<'a> for &'a str {
     const WANTED: &'static str = "a UTF-8 string";
     fn from_scalar(ty: ValueType, payload: &'a [u8]) -> Option<Self> {
         match ty {
-            // Behind the u64 length.
+            // The text follows the u64 length.
             ValueType::String => std::str::from_utf8(payload.get(8..)?).ok(),
             _ => None,
         }
@@ -194,7 +194,8 @@ macro_rules! arrays {
                 None
             }
             fn from_array(elem: ValueType, count: usize, payload: &'a [u8]) -> Result<Option<Self>> {
-                // `count` is at most the payload's bytes, so this stays within a small multiple of the file.
+                // `count` is at most the number of the payload's bytes, so this stays within a small multiple of the
+                // file.
                 let mut out = Vec::new();
                 reserve(&mut out, count, "metadata")?;
                 Ok(elements(&mut out, elem, count, payload).map(|()| out))

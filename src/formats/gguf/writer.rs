@@ -1,4 +1,4 @@
-//! Writes GGUF files, version 3: in memory, and to a file a tensor at a time.
+//! Writes GGUF files, version 3: in memory, or tensor by tensor to a file.
 
 use super::ValueType;
 use crate::base::{Error, Result, Status};
@@ -20,7 +20,7 @@ pub enum Meta {
     Strs(Vec<String>),
     I32s(Vec<i32>),
     F32s(Vec<f32>),
-    /// Type number and payload as they are.
+    /// Type number and payload, written unchanged.
     Raw(u32, Vec<u8>),
 }
 
@@ -30,18 +30,18 @@ impl From<&str> for Meta {
     }
 }
 
-/// What the header says of a tensor.
+/// A tensor's entry in the header.
 #[derive(Clone, Debug)]
 struct Entry {
     name: String,
-    /// ggml's order: the contiguous dimension first.
+    /// In ggml's order, with the contiguous dimension first.
     dims: Vec<u64>,
     /// GGUF's number of the type.
     type_id: u32,
     bytes: usize,
 }
 
-/// Everything before the tensors' data, padding included.
+/// Everything before the tensors' data, including padding.
 fn header(version: u32, alignment: usize, pairs: &[(String, Meta)], entries: &[Entry]) -> Vec<u8> {
     let mut out = b"GGUF".to_vec();
     out.extend(version.to_le_bytes());
@@ -66,14 +66,14 @@ fn header(version: u32, alignment: usize, pairs: &[(String, Meta)], entries: &[E
     out
 }
 
-/// A file of metadata alone.
+/// A file with metadata only.
 pub fn metadata_only(pairs: &[(String, Meta)]) -> Vec<u8> {
     header(3, ALIGNMENT, pairs, &[])
 }
 
-/// Writes a file of `tensors`, (name, dims in ggml's order), whose data `data(index, out)` writes one after the other
-/// and returns the type of, as GGUF numbers it. The file takes `path` when it is complete; until then it stands beside
-/// it under another name.
+/// Writes a file with `tensors` (name, dims in ggml's order). `data(index, out)` is called for each in order; it
+/// writes the data and returns GGUF's number of the type. The file gets its name `path` when it is complete. Until
+/// then it has another name in the same folder.
 pub fn write_file(
     path: &Path,
     pairs: &[(String, Meta)],
@@ -87,7 +87,7 @@ pub fn write_file(
     let result = write_to(file, &failed, pairs, tensors, data)
         .and_then(|()| std::fs::rename(&unfinished, path).map_err(failed));
     if result.is_err() {
-        // What failed above is the error to tell.
+        // The failure above is the error to report.
         let _ = std::fs::remove_file(&unfinished);
     }
     result
@@ -108,7 +108,7 @@ fn write_to(
     };
     let mut entries: Vec<_> = tensors.iter().map(entry).collect();
     let mut out = Counted { inner: BufWriter::with_capacity(1 << 20, file), bytes: 0 };
-    // Types and offsets follow; they change no length.
+    // Types and offsets are written again later, which does not change the header's length.
     out.write_all(&header(3, ALIGNMENT, pairs, &entries)).map_err(failed)?;
     for (index, entry) in entries.iter_mut().enumerate() {
         let start = out.bytes;
@@ -184,7 +184,7 @@ fn write_value(out: &mut Vec<u8>, value: &Meta) {
     }
 }
 
-/// A file in memory, for tests: pairs and tensors in the order given; the fields may be bent before `build`.
+/// A file in memory, for tests. Pairs and tensors keep their order. Tests may falsify the fields before `build`.
 #[cfg(test)]
 #[derive(Clone)]
 pub(crate) struct Writer {

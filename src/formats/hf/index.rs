@@ -1,35 +1,38 @@
-//! `model.safetensors.index.json`: which file each tensor lies in. Other keys (`metadata`) are passed over.
+//! `model.safetensors.index.json`: the file of each tensor. Other keys (`metadata`) are ignored.
 
 use super::MAX_SHARDS;
-use crate::base::{Error, REFUSED, Result, Status};
+use crate::base::{Error, Result, reserve};
 use crate::formats::safetensors::{MAX_TENSORS, Text};
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
 pub struct Index<'a> {
-    /// Plain file names, each once.
+    /// Plain file names without duplicates.
     pub files: Vec<String>,
-    /// Each tensor with its place in `files`.
+    /// Tensors, each with the index of its file in `files`.
     pub tensors: Vec<(Cow<'a, str>, usize)>,
 }
 
-/// `BadModel` for what is no index, naming `what`, and for file names that could leave the folder.
+/// Parses an index, which errors call `what`. `BadModel` for anything else, and for file names that could leave the
+/// folder.
 pub fn parse<'a>(json: &'a [u8], what: &str) -> Result<Index<'a>> {
-    let top: Top =
-        serde_json::from_slice(json).map_err(|e| Error::failed(Status::BadModel, format!("{what}: {e}")))?;
-    Ok(top.weight_map)
+    let top: Top = serde_json::from_slice(json).map_err(|e| Error::bad_model(format!("{what}: {e}")))?;
+    top.weight_map.0
 }
 
 #[derive(serde::Deserialize)]
 #[serde(expecting = "an object with a weight_map")]
 struct Top<'a> {
     #[serde(borrow)]
-    weight_map: Index<'a>,
+    weight_map: Made<'a>,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Index<'a> {
+/// An index, or `OutOfMemory`, which must not be told by a text that the file may contain.
+struct Made<'a>(Result<Index<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Made<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         deserializer.deserialize_map(WeightMap)
     }
@@ -38,13 +41,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Index<'a> {
 struct WeightMap;
 
 impl<'de> Visitor<'de> for WeightMap {
-    type Value = Index<'de>;
+    type Value = Made<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str("an object of tensor names and file names")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Index<'de>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Made<'de>, A::Error> {
         let mut index = Index { files: Vec::new(), tensors: Vec::new() };
         let mut places: HashMap<Cow<'de, str>, usize> = HashMap::new();
         while let Some(Text(name)) = map.next_key()? {
@@ -69,22 +72,22 @@ impl<'de> Visitor<'de> for WeightMap {
                     index.files.len() - 1
                 }
             };
-            index
-                .tensors
-                .try_reserve(1)
-                .map_err(|_| A::Error::custom(format_args!("{REFUSED} the list of tensors")))?;
+            if let Err(refused) = reserve(&mut index.tensors, 1, "the list of tensors") {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                return Ok(Made(Err(refused)));
+            }
             index.tensors.push((name, place));
         }
-        Ok(index)
+        Ok(Made(Ok(index)))
     }
 }
 
-/// A name in an error message.
+/// Shortens a name for an error message.
 fn cut(name: &str) -> &str {
     name.char_indices().nth(100).map_or(name, |(end, _)| &name[..end])
 }
 
-/// A name of a file in this very folder, and of nothing else.
+/// Accepts only the name of a file in this very folder.
 fn plain(file: &str) -> std::result::Result<(), &'static str> {
     if file.contains(['/', '\\', '\0']) || file == ".." || file == "." || file.len() > 255 {
         return Err("which must be the plain name of a file in the folder,");

@@ -1,7 +1,7 @@
-//! A Hugging Face folder: which files there are, read or mapped, and its tensors by name.
+//! A Hugging Face folder: its files, read or mapped, and its tensors by name.
 //!
-//! Nothing outside of the folder is opened: names are plain file names, and a link that leads out is refused. But
-//! the files of a snapshot in a Hugging Face cache are links to the `blobs` beside `snapshots`.
+//! Nothing outside of the folder is opened: names are plain file names, and a link that leads out is refused. The
+//! exception is a snapshot in a Hugging Face cache, whose files are links to the `blobs` beside `snapshots`.
 
 pub mod index;
 #[cfg(test)]
@@ -18,23 +18,23 @@ use std::path::{Path, PathBuf};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-/// An index has some 90 bytes for each tensor.
+/// An index has about 90 bytes per tensor.
 const MAX_INDEX_BYTES: u64 = 32 << 20;
-/// Files that the tensors of one model may lie in.
+/// Maximum number of files with tensors of one model.
 const MAX_SHARDS: usize = 1 << 10;
 
 /// An opened folder.
 pub struct Folder {
-    /// Without links; everything that is opened lies below it.
+    /// Path without links. Everything that is opened is below it.
     root: PathBuf,
-    /// Of a snapshot in a cache: the folder that its links lead to.
+    /// For a snapshot in a cache: the folder that its links lead to.
     blobs: Option<PathBuf>,
-    /// As errors call it: what the caller wrote.
+    /// Name of the folder in errors: the path as the caller wrote it.
     what: String,
 }
 
 impl Folder {
-    /// `Io` where there is no such folder.
+    /// `Io` if there is no such folder.
     pub fn open(path: &str) -> Result<Self> {
         let io_error =
             |e: io::Error| Error::new(Status::Io, format!("cannot open model folder '{path}': {e}"));
@@ -52,30 +52,30 @@ impl Folder {
         Ok(Self { blobs: blobs_of(&root), root, what: what.to_owned() })
     }
 
-    /// The folder, as errors call it.
+    /// Name of the folder in errors.
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// What the model may be called: the folder's name, or MODEL of a cache's `models--OWNER--MODEL`.
+    /// A name for the model: the folder's name, or MODEL of a cache's `models--OWNER--MODEL`.
     pub fn name(&self) -> &str {
         let cached = self.blobs.as_ref().and_then(|blobs| blobs.parent()?.file_name()?.to_str());
         let name = cached.and_then(|name| name.rsplit("--").next());
         name.or_else(|| self.what.rsplit('/').next()).unwrap_or_default()
     }
 
-    /// A file of it, as errors call it.
+    /// Name of one of its files in errors.
     pub fn path_of(&self, name: &str) -> String {
         format!("{}/{name}", self.what)
     }
 
-    /// Something of that name is there.
+    /// Whether there is something with this name.
     pub fn has(&self, name: &str) -> bool {
         self.root.join(name).exists()
     }
 
-    /// The whole of file `name`, None where there is none. `BadModel` where it has more than `max` bytes or
-    /// does not lie in the folder.
+    /// Reads file `name`, or returns `None` if there is none. `BadModel` if it has more than `max` bytes or is not in
+    /// the folder.
     pub fn read(&self, name: &str, max: u64) -> Result<Option<Vec<u8>>> {
         let Some((file, len)) = self.file(name)? else { return Ok(None) };
         if len > max {
@@ -84,32 +84,32 @@ impl Folder {
         let mut bytes = Vec::new();
         let size = usize::try_from(len).unwrap_or(usize::MAX);
         bytes.try_reserve_exact(size).map_err(|_| Error::out_of_memory(&self.path_of(name), size))?;
-        // A file that grows meanwhile is read up to the length it had.
+        // A file that grows meanwhile is read up to its old length.
         file.take(len).read_to_end(&mut bytes).map_err(|e| self.io(name, e))?;
         no_lfs_pointer(&bytes, &self.path_of(name))?;
         Ok(Some(bytes))
     }
 
-    /// File `name`, mapped; None where there is none. As for GGUF files, nobody may truncate or rewrite it
-    /// while the engine lives.
+    /// Maps file `name`, or returns `None` if there is none. As for GGUF files, the file must not be
+    /// truncated or rewritten while the engine lives.
     pub fn map(&self, name: &str) -> Result<Option<Bytes>> {
         let Some((file, len)) = self.file(name)? else { return Ok(None) };
         if len == 0 {
             return Err(self.bad(name, "the file is empty"));
         }
-        // SAFETY: the mapping is private and read-only and outlives every view of it (`Bytes` owns it).
-        // That nobody truncates or rewrites the file meanwhile is asked of the caller above.
+        // SAFETY: the mapping is private and read-only and outlives every view of it (`Bytes` owns it). The
+        // caller must ensure that the file is not truncated or rewritten meanwhile.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| self.io(name, e))?;
         no_lfs_pointer(&map, &self.path_of(name))?;
         Ok(Some(Bytes::of_file(map)))
     }
 
-    /// Opens the regular file `name` (a plain name, or one below a folder that we name ourselves).
+    /// Opens the regular file `name`: a plain name, or one below a folder that we name ourselves.
     fn file(&self, name: &str) -> Result<Option<(File, u64)>> {
         let path = self.root.join(name);
         let real = match std::fs::canonicalize(&path) {
             Ok(real) => real,
-            // A link that leads nowhere is no missing file.
+            // A link that leads nowhere does not count as a missing file.
             Err(e) if e.kind() == io::ErrorKind::NotFound && std::fs::symlink_metadata(&path).is_err() => {
                 return Ok(None);
             }
@@ -127,7 +127,8 @@ impl Folder {
                 ),
             ));
         }
-        // O_NOFOLLOW: what was checked is what is opened. O_NONBLOCK: a FIFO must not wait for a writer.
+        // O_NOFOLLOW: the path that was checked is the one that is opened. O_NONBLOCK: a FIFO must not wait for a
+        // writer.
         let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
         let file =
             OpenOptions::new().read(true).custom_flags(flags).open(&real).map_err(|e| self.io(name, e))?;
@@ -147,21 +148,21 @@ impl Folder {
     }
 }
 
-/// `MODEL/blobs` for `MODEL/snapshots/REVISION`, if it is a folder and no link.
+/// `MODEL/blobs` for `MODEL/snapshots/REVISION`, if it is a folder and not a link.
 fn blobs_of(root: &Path) -> Option<PathBuf> {
     let snapshots = root.parent().filter(|folder| folder.ends_with("snapshots"))?;
     let blobs = snapshots.parent()?.join("blobs");
     std::fs::symlink_metadata(&blobs).is_ok_and(|blobs| blobs.is_dir()).then_some(blobs)
 }
 
-/// The tensors of a folder, in one file or in several.
+/// The tensors of a folder, in one file or several.
 pub struct Tensors {
     shards: Vec<SafeTensors>,
     by_name: HashMap<String, usize>,
 }
 
 impl Tensors {
-    /// Opens `model.safetensors`, or what `model.safetensors.index.json` names. `Io` where there is neither.
+    /// Opens `model.safetensors`, or the files that `model.safetensors.index.json` names. `Io` if there is neither.
     pub fn open(folder: &Folder) -> Result<Self> {
         if let Some(bytes) = folder.map(SINGLE)? {
             return Self::of_shards(vec![SafeTensors::from_bytes(bytes, &folder.path_of(SINGLE))?]);
@@ -208,7 +209,7 @@ impl Tensors {
         Ok(Self { shards, by_name })
     }
 
-    /// Every tensor, with its file.
+    /// All tensors, each with its file.
     pub fn iter(&self) -> impl Iterator<Item = (&SafeTensors, &TensorInfo)> {
         self.shards.iter().flat_map(|shard| shard.tensors().iter().map(move |t| (shard, t)))
     }
@@ -218,13 +219,13 @@ impl Tensors {
         Some((shard, shard.tensor(name)?))
     }
 
-    /// Bytes of the files that are no tensors.
+    /// Bytes of the files outside of tensors.
     pub fn header_bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.header_bytes() as u64).sum()
     }
 }
 
-/// What somebody may have meant who gave a folder without `config.json` or safetensors.
+/// Hint for a user who gave a folder without `config.json` or safetensors.
 pub fn other(folder: &Folder) -> &'static str {
     if folder.has("pytorch_model.bin") || folder.has("pytorch_model.bin.index.json") {
         return "; pickled weights (pytorch_model.bin) are not read: save the model as safetensors";

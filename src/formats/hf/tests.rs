@@ -1,8 +1,9 @@
 use super::*;
+use crate::base::error::refusals;
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A folder that goes away with the test.
+/// A folder that is removed after the test.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -34,7 +35,7 @@ impl Drop for Temporary {
     }
 }
 
-/// A file whose tensors, of one byte each, are `names`.
+/// A file with tensors `names` of one byte each.
 fn shard(names: &[&str]) -> Vec<u8> {
     let one = |(i, name): (usize, &&str)| {
         format!(r#""{name}":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{}]}}"#, i + 1)
@@ -83,6 +84,12 @@ fn an_index_must_tell_the_truth() {
     check(&[("b", "1.safetensors")], "tensor 'b' in '1.safetensors', and it is not there");
     check(&[("a", "1.safetensors"), ("b", "2.safetensors")], "tensor 'a' lies in");
     check(&[("a", "3.safetensors")], "'3.safetensors', and there is no such file");
+    check(&[("could not allocate", "../a.safetensors")], "'could not allocate'");
+    let map = index(&[("a", "1.safetensors"), ("b", "2.safetensors")]);
+    refusals::refuse_after(Some(1));
+    let error = index::parse(map.as_bytes(), "x").err().unwrap();
+    refusals::refuse_after(None);
+    assert_eq!(error.status, Status::OutOfMemory);
 }
 
 #[test]
@@ -125,21 +132,21 @@ fn links_do_not_leave_the_folder() {
         error.message.contains("outside of the folder") && error.message.contains("--local-dir"),
         "{error}"
     );
-    // Within it they may.
+    // Links within the folder are allowed.
     std::fs::remove_file(t.0.join("model.safetensors")).unwrap();
     t.put("real", shard(&["a"]));
     symlink("real", t.0.join("model.safetensors")).unwrap();
     assert!(Tensors::open(&t.folder()).is_ok());
-    // One that leads nowhere is no absent file.
+    // A link that leads nowhere does not count as a missing file.
     symlink("nowhere", t.0.join("config.json")).unwrap();
     assert_eq!(t.folder().read("config.json", 10).err().map(|e| e.status), Some(Status::Io));
-    // The folder itself may be reached by a link.
+    // The folder itself may be a link.
     symlink(&t.0, other.0.join("link")).unwrap();
     let linked = Folder::open(other.0.join("link").to_str().unwrap()).unwrap();
     assert!(Tensors::open(&linked).is_ok());
 }
 
-/// A cache: `blobs` has the files, `snapshots/REVISION` links to them.
+/// A cache: `blobs` has the files, and `snapshots/REVISION` has links to them.
 #[test]
 fn links_of_a_cache_lead_to_its_blobs_alone() {
     let cache = Temporary::new();
@@ -151,7 +158,7 @@ fn links_of_a_cache_lead_to_its_blobs_alone() {
     let link = snapshot.join("model.safetensors");
     symlink("../../blobs/1234", &link).unwrap();
     assert!(Tensors::open(&folder()).is_ok());
-    // One that ends beside or below them, and a blob that is a link out.
+    // Links that end beside or below the blobs, and a blob that is a link leading out.
     symlink("../1234", cache.0.join("blobs/out")).unwrap();
     for target in ["../../1234", "../../blobs/deeper/1234", "../../blobs/out", "/etc/passwd"] {
         std::fs::remove_file(&link).unwrap();
@@ -159,13 +166,13 @@ fn links_of_a_cache_lead_to_its_blobs_alone() {
         let error = Tensors::open(&folder()).err().expect(target);
         assert!(error.message.contains("outside of the folder"), "{target}: {error}");
     }
-    // `blobs` itself may be no link.
+    // `blobs` itself may not be a link.
     std::fs::rename(cache.0.join("blobs"), cache.0.join("real")).unwrap();
     symlink("real", cache.0.join("blobs")).unwrap();
     std::fs::remove_file(&link).unwrap();
     symlink("../../blobs/1234", &link).unwrap();
     assert_eq!(Tensors::open(&folder()).err().map(|e| e.status), Some(Status::BadModel));
-    // The folder above the snapshots has no model, and says where one is.
+    // The folder above the snapshots has no model; the error names the one that has.
     assert!(cache.refused().message.contains("in its 'snapshots'"));
 }
 

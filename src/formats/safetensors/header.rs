@@ -1,14 +1,14 @@
-//! The JSON header, read in one pass into records that borrow nothing and hold no tree.
+//! Reads the JSON header in one pass into records that borrow nothing, without building a tree.
 
 use super::MAX_TENSORS;
-use crate::base::REFUSED;
+use crate::base::{self, reserve};
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 
-/// More than any weight has.
+/// More dimensions than any weight has.
 pub const MAX_DIMS: usize = 8;
-/// Bytes of a tensor's name; real ones have some 60.
+/// Maximum bytes of a tensor's name; real ones have about 60.
 const MAX_NAME: usize = 1 << 10;
 
 pub(super) struct Record {
@@ -18,7 +18,7 @@ pub(super) struct Record {
     pub offsets: (usize, usize),
 }
 
-/// Bits of an element, of the types that the format names; below 8 for packed ones.
+/// Bits per element of the types that the format names; below 8 for packed ones.
 pub(super) fn type_bits(name: &str) -> Option<usize> {
     Some(match name {
         "F4" => 4,
@@ -31,9 +31,10 @@ pub(super) fn type_bits(name: &str) -> Option<usize> {
     })
 }
 
-/// Every tensor of the header; the message says what is wrong and where.
-pub(super) fn parse(header: &[u8]) -> Result<Vec<Record>, String> {
-    // The format asks for it, and serde_json would also take an array of entries or leading spaces.
+/// Parses the header into all its tensors. The outer error says what is wrong with the file and where; the inner one is
+/// `OutOfMemory`, which must not be told by a text that the file may contain.
+pub(super) fn parse(header: &[u8]) -> Result<base::Result<Vec<Record>>, String> {
+    // The format requires it, while serde_json would also accept an array of entries or leading spaces.
     if header.first() != Some(&b'{') {
         return Err("the header does not begin with '{'; is it a safetensors file?".into());
     }
@@ -41,7 +42,7 @@ pub(super) fn parse(header: &[u8]) -> Result<Vec<Record>, String> {
     serde_json::from_str::<Header>(text).map(|header| header.0).map_err(|e| format!("the header: {e}"))
 }
 
-struct Header(Vec<Record>);
+struct Header(base::Result<Vec<Record>>);
 
 impl<'de> Deserialize<'de> for Header {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -78,9 +79,10 @@ impl<'de> Visitor<'de> for Tensors {
             let fields: Fields =
                 map.next_value().map_err(|e| A::Error::custom(format_args!("tensor '{name}': {e}")))?;
             let Fields { dtype: Text(dtype), shape: Shape(shape), data_offsets } = fields;
-            records
-                .try_reserve(1)
-                .map_err(|_| A::Error::custom(format_args!("{REFUSED} the list of tensors")))?;
+            if let Err(refused) = reserve(&mut records, 1, "the list of tensors") {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                return Ok(Header(Err(refused)));
+            }
             records.push(Record {
                 name: name.into_owned(),
                 type_name: dtype.chars().take(32).collect(),
@@ -88,7 +90,7 @@ impl<'de> Visitor<'de> for Tensors {
                 offsets: data_offsets,
             });
         }
-        Ok(Header(records))
+        Ok(Header(Ok(records)))
     }
 }
 
@@ -101,7 +103,7 @@ struct Fields<'a> {
     data_offsets: (usize, usize),
 }
 
-/// A string, borrowed where it has no escapes.
+/// A string, borrowed if it has no escapes.
 pub(crate) struct Text<'a>(pub Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
@@ -123,7 +125,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// At most [`MAX_DIMS`] sizes: a long list must not grow before it is refused.
+/// At most [`MAX_DIMS`] sizes: a long list is refused before it grows.
 struct Shape(Vec<usize>);
 
 impl<'de> Deserialize<'de> for Shape {

@@ -1,10 +1,10 @@
-//! Safetensors files: mapped bytes to named tensors, without copying one.
+//! Reads safetensors files: from mapped bytes to named tensors, without copying any.
 //!
-//! Layout: u64 length of the header, the header (JSON: name to `dtype`, `shape`, `data_offsets`, and
-//! `__metadata__`), the tensors' data without holes (github.com/huggingface/safetensors, README).
+//! Layout: u64 length of the header, the header (JSON: name to `dtype`, `shape`, `data_offsets`, and `__metadata__`),
+//! the tensors' data without holes (github.com/huggingface/safetensors, README).
 //!
-//! A file is not trusted: arithmetic is checked, and what is allocated on opening is bounded by
-//! [`MAX_TENSORS`] records plus the bytes of their names.
+//! Files are not trusted: arithmetic is checked, and allocations on opening are bounded by [`MAX_TENSORS`] records
+//! plus the bytes of their names.
 
 mod header;
 #[cfg(test)]
@@ -12,35 +12,35 @@ mod tests;
 
 pub(crate) use header::Text;
 
-use crate::base::{Bytes, Error, REFUSED, Result, Status};
+use crate::base::{Bytes, Error, Result, reserved};
 use header::Record;
 use std::collections::HashMap;
 
-/// Most tensors of one file: a hundred times what large dense models have.
+/// Maximum number of tensors in one file: a hundred times what large dense models have.
 pub const MAX_TENSORS: usize = 1 << 16;
-/// The format's own limit on the header.
+/// The format's own limit for the header.
 const MAX_HEADER: usize = 100_000_000;
 const LENGTH_BYTES: usize = 8;
 
-/// What the file's elements are. Types that no weights have are known by their size alone.
+/// Element types. Only the size is known of types that no weights have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementType {
     F32,
     F16,
     BF16,
     U8,
-    /// One that is not read; its name is in [`TensorInfo::type_name`].
+    /// A type that is not read; its name is in [`TensorInfo::type_name`].
     Other,
 }
 
-/// One tensor of the file.
+/// A tensor of the file.
 #[derive(Clone, Debug)]
 pub struct TensorInfo {
     pub name: String,
     pub ty: ElementType,
-    /// As the file spells the type, for errors.
+    /// The type as the file spells it, for errors.
     pub type_name: String,
-    /// The slowest dimension first; empty for a scalar.
+    /// The slowest dimension comes first; empty for a scalar.
     pub shape: Vec<usize>,
     start: usize,
     end: usize,
@@ -66,10 +66,10 @@ pub struct SafeTensors {
 }
 
 impl SafeTensors {
-    /// Parses `bytes`; errors call them `what`. `BadModel` for anything that the format does not allow: also for
+    /// Parses `bytes`, which errors call `what`. `BadModel` for anything that the format does not allow, including
     /// data that overlap or leave holes.
     pub fn from_bytes(bytes: Bytes, what: &str) -> Result<Self> {
-        let error = |message: String| Error::failed(Status::BadModel, format!("{what}: {message}"));
+        let error = |message: String| Error::bad_model(format!("{what}: {message}"));
         let length = bytes.first_chunk::<LENGTH_BYTES>().map(|b| u64::from_le_bytes(*b));
         let length = length.ok_or_else(|| {
             error(format!("the file has {} bytes, not the 8 of a header's length", bytes.len()))
@@ -83,26 +83,29 @@ impl SafeTensors {
             ))
         })?;
         let start = LENGTH_BYTES + header_len;
-        let records = header::parse(&bytes[LENGTH_BYTES..start]).map_err(error)?;
+        let records = header::parse(&bytes[LENGTH_BYTES..start]).map_err(error)??;
         let data = bytes
             .slice(start..bytes.len())
             .ok_or_else(|| Error::internal("a checked header lies beyond its file"))?;
-        let (tensors, by_name) = tensors(records).map_err(error)?;
+        let mut by_name = HashMap::new();
+        let table = records.len().saturating_mul(size_of::<(String, usize)>());
+        reserved(by_name.try_reserve(records.len()), "a table of tensors", table)?;
+        let tensors = tensors(records, &mut by_name).map_err(error)?;
         covers(&tensors, data.len()).map_err(error)?;
         Ok(Self { data, what: what.to_owned(), header_bytes: start, tensors, by_name })
     }
 
-    /// The file, as errors call it.
+    /// Name of the file in errors.
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// Bytes in front of the tensors' data.
+    /// Bytes before the tensors' data.
     pub fn header_bytes(&self) -> usize {
         self.header_bytes
     }
 
-    /// In the order of their data.
+    /// All tensors, in the order of their data.
     pub fn tensors(&self) -> &[TensorInfo] {
         &self.tensors
     }
@@ -119,21 +122,20 @@ impl SafeTensors {
     }
 }
 
-/// Checks every record by itself, and sorts by place.
-fn tensors(records: Vec<Record>) -> std::result::Result<(Vec<TensorInfo>, HashMap<String, usize>), String> {
+/// Checks each record by itself, sorts the tensors by place, and enters their names.
+fn tensors(
+    records: Vec<Record>,
+    by_name: &mut HashMap<String, usize>,
+) -> std::result::Result<Vec<TensorInfo>, String> {
     let mut tensors: Vec<TensorInfo> =
         records.into_iter().map(info).collect::<std::result::Result<_, _>>()?;
     tensors.sort_unstable_by_key(|t| (t.start, t.end));
-    let mut by_name = HashMap::new();
-    by_name
-        .try_reserve(tensors.len())
-        .map_err(|_| format!("{REFUSED} a table of {} tensors", tensors.len()))?;
     for (i, tensor) in tensors.iter().enumerate() {
         if by_name.insert(tensor.name.clone(), i).is_some() {
             return Err(format!("tensor '{}' stands there twice", tensor.name));
         }
     }
-    Ok((tensors, by_name))
+    Ok(tensors)
 }
 
 fn info(record: Record) -> std::result::Result<TensorInfo, String> {
@@ -149,7 +151,7 @@ fn info(record: Record) -> std::result::Result<TensorInfo, String> {
         _ => ElementType::Other,
     };
     let bits = header::type_bits(&type_name);
-    // Multiplied without the zeros: a 0 must not hide an overflow from `elements`.
+    // Zeros are left out of the product: a 0 must not hide an overflow from `elements`.
     let bound = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)));
     let bound = bound.and_then(|n| n.checked_mul(bits.unwrap_or(1).max(8)));
     if bound.is_none() {
@@ -159,7 +161,7 @@ fn info(record: Record) -> std::result::Result<TensorInfo, String> {
         format!("tensor '{name}' has data_offsets [{start}, {end}], which end before they begin")
     })?;
     let elements: usize = shape.iter().product();
-    // Of a type that nobody here knows, the length is believed: it is refused when somebody asks for it.
+    // The length of a tensor of unknown type is not checked: such a tensor is refused when it is read.
     if let Some(bits) = bits
         && elements * bits != len.saturating_mul(8)
     {
@@ -168,7 +170,7 @@ fn info(record: Record) -> std::result::Result<TensorInfo, String> {
     Ok(TensorInfo { name, ty, type_name, shape, start, end })
 }
 
-/// The data of all tensors, in order, are all of the file's `len` bytes of data, each byte once.
+/// Checks that the tensors' data, in order, cover all of the file's `len` bytes of data, each byte once.
 fn covers(tensors: &[TensorInfo], len: usize) -> std::result::Result<(), String> {
     let mut at = 0;
     for tensor in tensors {

@@ -1,7 +1,8 @@
 use super::*;
 use crate::base::Status;
+use crate::base::error::refusals;
 
-/// A file of `header` and `data`.
+/// A file with `header` and `data`.
 pub(crate) fn file(header: &str, data: &[u8]) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
@@ -13,7 +14,7 @@ fn parse(header: &str, data: &[u8]) -> Result<SafeTensors> {
     SafeTensors::from_bytes(Bytes::new(file(header, data)), "x.safetensors")
 }
 
-/// The error of a file that must not open; it names the file.
+/// The error of a file that must not open. It must name the file.
 fn refused(header: &str, data: &[u8]) -> String {
     let error = parse(header, data).err().unwrap_or_else(|| panic!("{header} was taken"));
     assert_eq!(error.status, Status::BadModel);
@@ -58,6 +59,22 @@ fn a_header_beyond_the_file_or_the_format_is_refused() {
         let error = SafeTensors::from_bytes(Bytes::new(bytes), "x").err().unwrap();
         assert!(error.message.contains(&length.to_string()), "{}", error.message);
     }
+}
+
+#[test]
+fn memory_that_is_refused_is_told_apart_from_a_file_that_says_so() {
+    for (calls, list) in
+        ["the list of tensors", "the list of tensors", "a table of tensors"].iter().enumerate()
+    {
+        refusals::refuse_after(Some(calls as u64));
+        let error = parse(TWO, &[0; 12]).err().unwrap();
+        refusals::refuse_after(None);
+        assert_eq!(error.status, Status::OutOfMemory);
+        assert!(error.message.contains(list), "{error}");
+    }
+    let message =
+        refused(r#"{"could not allocate":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}"#, &[0; 8]);
+    assert!(message.contains("'could not allocate'"), "{message}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! How K and V are stored: by tiles of 16 positions, in f32, F16, or int8 with a scale per position and head.
+//! Storage of K and V: tiles of 16 positions in f32, F16, or int8 with a scale per position and head.
 //!
-//! One head's tile of K is `[head_dim, 16]`, so that its 16 scores are sums side by side; of V `[16, head_dim]`. Behind
-//! the values of an int8 tile stand its 16 scales, in f32. A block is its tiles, one after the other.
+//! A tile of K of one head is `[head_dim, 16]`, so that its 16 scores are sums side by side; a tile of V is
+//! `[16, head_dim]`. In an int8 tile, the 16 scales follow the values, in f32. The tiles of a block follow one
+//! another.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -9,15 +10,15 @@ use half::slice::HalfFloatSliceExt;
 /// Positions per tile; KV block sizes are multiples of it.
 pub const TILE: usize = 16;
 
-/// In what K and V are stored.
+/// The element type of stored K and V.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KvType {
-    // The numbers stand in saved sessions.
+    // Saved sessions contain these numbers.
     F32 = 0,
-    /// Rounded to nearest, ties to even; beyond its range the largest that it has.
+    /// Rounded to nearest, ties to even; values beyond its range become its largest.
     #[default]
     F16 = 1,
-    /// -127..=127, times (largest magnitude) / 127 of the position's head.
+    /// -127..=127, times (largest magnitude of the position's head) / 127.
     Int8 = 2,
 }
 
@@ -32,7 +33,7 @@ impl KvType {
         }
     }
 
-    /// Bytes of a tile's values, and of the scales behind them, for one head's K or V.
+    /// Bytes of the values, and of the scales that follow them, in a tile of one head's K or V.
     fn tile_parts(self, head_dim: usize) -> [usize; 2] {
         match self {
             Self::F32 => [TILE * head_dim * size_of::<f32>(), 0],
@@ -41,13 +42,13 @@ impl KvType {
         }
     }
 
-    /// Bytes of one head's K or V of 16 positions.
+    /// Bytes of a tile of one head's K or V.
     pub fn tile_bytes(self, head_dim: usize) -> usize {
         self.tile_parts(head_dim).iter().sum()
     }
 }
 
-/// Which of the two a tile is.
+/// Whether a tile is of K or of V.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Half {
     K,
@@ -55,7 +56,7 @@ pub enum Half {
 }
 
 impl Half {
-    /// Where element `d` of position `at` (of 16) stands in a tile.
+    /// Index of element `d` of position `at` (of 16) in a tile.
     #[inline(always)]
     fn index(self, at: usize, d: usize, head_dim: usize) -> usize {
         match self {
@@ -65,7 +66,7 @@ impl Half {
     }
 }
 
-/// One layer's K or V: `[blocks, kv_heads, block_size / 16]` tiles; `block_size` is a multiple of `TILE`.
+/// K or V of one layer: `[blocks, kv_heads, block_size / 16]` tiles; `block_size` is a multiple of `TILE`.
 #[derive(Clone, Copy)]
 pub struct Paged<'a> {
     pub data: &'a [u8],
@@ -76,7 +77,7 @@ pub struct Paged<'a> {
 }
 
 impl<'a> Paged<'a> {
-    /// The first byte of a sequence's tile `index`, counted from position 0, of `kv_head`.
+    /// Byte offset of a sequence's tile `index` of `kv_head`; tiles are counted from position 0.
     pub fn offset(&self, table: &[u32], kv_head: usize, index: usize) -> usize {
         let tiles = self.block_size / TILE;
         let block = table[index / tiles] as usize;
@@ -89,7 +90,8 @@ impl<'a> Paged<'a> {
     }
 }
 
-/// Stores `row` as position `at` (of 16) of a tile. A NaN makes its element NaN, in int8 the whole row.
+/// Stores `row` as position `at` (of 16) of a tile. A NaN makes its element NaN; in int8, a value that is not finite
+/// makes the whole row NaN.
 pub fn store(kind: KvType, half: Half, tile: &mut [u8], at: usize, row: &[f32]) {
     let head_dim = row.len();
     let (values, scales) = tile.split_at_mut(kind.tile_parts(head_dim)[0]);
@@ -112,7 +114,7 @@ pub fn store(kind: KvType, half: Half, tile: &mut [u8], at: usize, row: &[f32]) 
             let most = row.iter().fold(0.0f32, |most, x| if x.abs() > most { x.abs() } else { most });
             let finite = row.iter().all(|x| x.is_finite());
             let (scale, inverse) = if finite { (most / 127.0, 127.0 / most) } else { (f32::NAN, 0.0) };
-            // Where all are 0 the inverse is infinite and 0 * infinity NaN, whose integer is 0.
+            // If all values are 0, the inverse is infinite, and 0 * infinity is NaN, which the cast turns into 0.
             let code = |x: &f32| [((x * inverse).round_ties_even() as i32).clamp(-127, 127) as i8 as u8];
             put(values, half, at, head_dim, row.iter().map(code));
             scales[at * size_of::<f32>()..][..size_of::<f32>()].copy_from_slice(&scale.to_le_bytes());
@@ -133,7 +135,7 @@ fn put<const B: usize>(
     }
 }
 
-/// Element `d` of position `at` of a tile, without its scale.
+/// Element `d` of position `at` of a tile, before its scale is applied.
 #[inline(always)]
 pub fn value(kind: KvType, half: Half, tile: &[u8], at: usize, d: usize, head_dim: usize) -> f32 {
     let index = half.index(at, d, head_dim);
@@ -144,7 +146,7 @@ pub fn value(kind: KvType, half: Half, tile: &[u8], at: usize, d: usize, head_di
     }
 }
 
-/// What position `at`'s values of a tile are multiplied with; None where they are themselves.
+/// The factor of the values of position `at` of a tile; None if the type has no scales.
 #[inline(always)]
 pub fn scale(kind: KvType, tile: &[u8], at: usize, head_dim: usize) -> Option<f32> {
     let [values, scales] = kind.tile_parts(head_dim);

@@ -1,9 +1,9 @@
 //! Paged causal attention with grouped queries and an online softmax (Milakov and Gimelshein 2018).
 //!
-//! The order of every sum is that of positions, counted from 0, whatever a row's chunk, batch or block size (invariant
-//! 3). A score is a chain of multiply-adds along the head. A step of the softmax takes the scores of 64 positions; its
-//! weights are summed in 16 lanes, position by position modulo 16. After 256 positions (a piece) the softmax begins
-//! anew, and the pieces' results are merged in their order, so that tasks can share a long context.
+//! Every sum adds up in the order of positions, counted from 0, whatever a row's chunk, batch or block size
+//! (invariant 3). A score is a chain of multiply-adds along the head. A step of the softmax takes the scores of 64
+//! positions; it sums their weights in 16 lanes, position modulo 16. After 256 positions (a piece) the softmax starts
+//! anew. The results of the pieces are merged in order, so that several tasks can share a long context.
 
 use crate::kernels::Isa;
 use crate::kernels::pool::buffer::grown;
@@ -16,55 +16,55 @@ pub mod kv;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd;
 
-/// Positions of one step of the softmax.
+/// Positions per step of the softmax.
 const SPAN: usize = 64;
-/// Positions whose attention is computed by itself and then merged.
+/// Positions per piece: pieces are computed separately and then merged.
 pub const PIECE: usize = 256;
-/// Query heads of one task that share each tile of K and V at best.
+/// Maximum number of query heads in a task; they share each tile of K and V. A single row may have more.
 pub const QUERIES: usize = 16;
-/// The widest head that vector code takes; wider ones are left to the reference.
+/// The widest head that vector code supports; the reference computes wider ones.
 const WIDEST: usize = 512;
 
-/// One sequence's K and V of one KV head.
+/// K and V of one KV head of one sequence.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     pub k: Paged<'a>,
     pub v: Paged<'a>,
-    /// The sequence's blocks.
+    /// The sequence's block table.
     pub table: &'a [u32],
     pub kv_head: usize,
 }
 
-/// What a row attends to: positions `first..=position`.
+/// The positions that a row attends to: `first..=position`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// 0, or where a sliding window begins; at most `position`.
+    /// 0, or the start of a sliding window; at most `position`.
     pub first: usize,
     pub position: usize,
 }
 
 impl Seen {
-    /// Those of `start..start + len`, counted from `start`.
+    /// The seen positions of `start..start + len`, counted from `start`.
     fn within(&self, start: usize, len: usize) -> Range<usize> {
         let end = (self.position + 1).clamp(start, start + len);
         self.first.clamp(start, end) - start..end - start
     }
 
-    /// The pieces that they lie in.
+    /// The pieces that contain the seen positions.
     pub fn pieces(&self) -> Range<usize> {
         self.first / PIECE..self.position / PIECE + 1
     }
 }
 
-/// Rows of one sequence at consecutive positions, and of each the q heads that share a KV head.
+/// Rows of one sequence at consecutive positions, each with the query heads that share a KV head.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
-    /// As the model's `head_dim`.
+    /// The model's `head_dim`.
     pub head_dim: usize,
     pub heads: usize,
-    /// Of each row, ascending.
+    /// One entry per row, in ascending order.
     pub seen: &'a [Seen],
-    /// `[rows, heads]` heads, rotated and scaled, each of `head_dim` elements `stride(head_dim)` apart.
+    /// `[rows, heads]` heads, rotated and scaled. Each has `head_dim` elements; heads start `stride(head_dim)` apart.
     pub q: &'a [f32],
 }
 
@@ -73,24 +73,24 @@ impl Rows<'_> {
         self.seen.len() * self.heads
     }
 
-    /// The pieces that any row sees.
+    /// The pieces that at least one row sees.
     pub fn pieces(&self) -> Range<usize> {
         let first = self.seen.first().map_or(0, |seen| seen.pieces().start);
         first..self.seen.last().map_or(0, |seen| seen.pieces().end)
     }
 }
 
-/// From one head of `Rows::q` to the next: a constant for vector code, and no power of two.
+/// Distance between heads of `Rows::q`, in elements: a constant for vector code, and not a power of two.
 pub fn stride(head_dim: usize) -> usize {
     if head_dim <= WIDEST { WIDEST + TILE } else { head_dim }
 }
 
-/// Elements of one query's state: the weighted sum of values, 16 sums of weights, the largest score.
+/// Number of elements of a query's state: the weighted sum of values, 16 sums of weights, and the largest score.
 pub fn state_len(head_dim: usize) -> usize {
     head_dim + 2 * TILE
 }
 
-/// A query's online softmax.
+/// The state of a query's online softmax.
 struct State<'a> {
     values: &'a mut [f32],
     sums: &'a mut [f32],
@@ -111,7 +111,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// What a task works in, kept for its memory.
+/// Scratch buffers of a task, kept to reuse their memory.
 #[derive(Default)]
 pub struct Scratch {
     q: Vec<f32>,
@@ -121,12 +121,12 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Bytes for `queries` heads.
+    /// Bytes that `queries` heads need.
     pub fn bytes(queries: usize, head_dim: usize) -> usize {
         queries * (stride(head_dim) + SPAN + 2 * state_len(head_dim)) * size_of::<f32>()
     }
 
-    /// Room for `queries` heads, `stride(head_dim)` apart.
+    /// Makes room for `queries` heads, and returns it: they start `stride(head_dim)` apart.
     pub fn queries(&mut self, queries: usize, head_dim: usize) -> &mut [f32] {
         grown(&mut self.scores, queries * SPAN);
         grown(&mut self.states, queries * state_len(head_dim));
@@ -134,7 +134,8 @@ impl Scratch {
         grown(&mut self.q, queries * stride(head_dim))
     }
 
-    /// Attention of rows whose heads `queries` was filled with; `out` gets row, head and the head's output to write.
+    /// Computes attention for the rows whose heads were written to `queries`; `out(row, head)` returns the slice for
+    /// that head's output.
     pub fn attend<'o>(
         &mut self,
         isa: Isa,
@@ -158,8 +159,8 @@ impl Scratch {
         }
     }
 
-    /// One piece of the context of rows whose heads `queries` was filled with; `states` gets a state for each head of
-    /// each row, meaningless where a row sees nothing of the piece.
+    /// Computes one piece of the context for the rows whose heads were written to `queries`. `states` receives a
+    /// state for each head of each row; the state is meaningless if the row sees no position of the piece.
     pub fn attend_piece(
         &mut self,
         isa: Isa,
@@ -174,7 +175,7 @@ impl Scratch {
     }
 }
 
-/// Attention over the positions of one piece, into a state for each query that sees any.
+/// Computes attention over the positions of one piece, into a state for each query that sees any of them.
 fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, scores: &mut [f32], states: &mut [f32]) {
     let Rows { head_dim, heads, seen, q } = *rows;
     let (k, v) = (&context.k, &context.v);
@@ -220,7 +221,7 @@ fn span(q: &[f32], seen: &Seen, context: &Context, start: usize, state: State) {
         let dot = (0..head_dim)
             .fold(0.0f32, |sum, d| q[d].mul_add(value(k.kind, Half::K, keys, j % TILE, d, head_dim), sum));
         weights[j] = scale(k.kind, keys, j % TILE, head_dim).map_or(dot, |scale| dot * scale);
-        // A NaN leaves the maximum as it was and reaches the output through its weight.
+        // A NaN does not change the maximum; it reaches the output through its weight.
         high = if weights[j] > high { weights[j] } else { high };
     }
     let keep = decay(*state.max, high);
@@ -239,13 +240,13 @@ fn span(q: &[f32], seen: &Seen, context: &Context, start: usize, state: State) {
     }
 }
 
-/// The factor of what was summed relative to `max`, now that `high` is the maximum.
+/// The factor for sums that were taken relative to `max`, now that `high` is the maximum.
 #[inline(always)]
 fn decay(max: f32, high: f32) -> f32 {
     if max == high { 1.0 } else { exp(max - high) }
 }
 
-/// Adds piece `index` of what a row sees to its `state`; the first begins it.
+/// Merges piece `index` into a row's `state`; the first piece that the row sees initializes the state.
 pub fn merge(seen: &Seen, index: usize, state: &mut [f32], piece: &mut [f32], head_dim: usize) {
     if !seen.pieces().contains(&index) {
         return;
@@ -261,7 +262,7 @@ pub fn merge(seen: &Seen, index: usize, state: &mut [f32], piece: &mut [f32], he
     state.values.iter_mut().zip(piece.values).for_each(|(x, y)| *x = *x * a + *y * b);
 }
 
-/// A head's output from its state.
+/// Computes a head's output from its state.
 pub fn finish(state: &mut [f32], out: &mut [f32]) {
     let state = State::of(state, out.len());
     let l: [f32; TILE / 2] = std::array::from_fn(|i| state.sums[i] + state.sums[i + TILE / 2]);

@@ -1,4 +1,4 @@
-//! One piece of attention on 16 lanes: the bits of the reference, several queries at a time.
+//! One piece of attention on 16 lanes and several queries at a time, with the bits of the reference.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -10,12 +10,12 @@ use crate::kernels::simd::lanes::{Element, F16, F32, Int8, Lanes};
 use std::ops::Range;
 
 const TILES: usize = SPAN / TILE;
-/// Between heads of `Rows::q`.
+/// Distance between heads of `Rows::q`.
 const STRIDE: usize = WIDEST + TILE;
-/// Queries that share a pass over K and V at most.
+/// Maximum number of queries that share a pass over K and V.
 const MOST: usize = 16;
 
-/// What one value of K or V is stored as.
+/// The stored type of one value of K or V.
 trait Stored: Element {
     const KIND: KvType;
 }
@@ -30,14 +30,14 @@ impl Stored for Int8 {
     const KIND: KvType = KvType::Int8;
 }
 
-/// As `super::piece`, which has checked what is passed; `isa` has AVX2 or NEON, and heads are at most `WIDEST` wide.
+/// As `super::piece`, which has checked the arguments. `isa` has AVX2 or NEON, and heads are at most `WIDEST` wide.
 pub fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, scores: &mut [f32], states: &mut [f32]) {
     let mut next = Span::new(rows, context, index * PIECE);
     if let (Some(first), true) = (&mut next, index == rows.pieces().start) {
         first.begins = true;
     }
     for start in (index * PIECE..(index + 1) * PIECE).step_by(SPAN) {
-        // The next span's tiles, in the next piece too, are fetched while this one's are computed with.
+        // The tiles of the next span, even if it is in the next piece, are prefetched while this span is computed.
         let after = Span::new(rows, context, start + SPAN);
         let Some(mut span) = std::mem::replace(&mut next, after) else { continue };
         if let Some(after) = &next {
@@ -67,13 +67,13 @@ struct Span<'a> {
     start: usize,
     rows: Range<usize>,
     tiles: Range<usize>,
-    /// Those of `tiles`; the others are empty.
+    /// The tiles in the range `tiles`; the others are empty.
     keys: [&'a [u8]; TILES],
     values: [&'a [u8]; TILES],
-    /// Those of the next span; these where there is none.
+    /// The tiles of the next span; the same as `keys` and `values` if there is none.
     next_keys: [&'a [u8]; TILES],
     next_values: [&'a [u8]; TILES],
-    /// Nobody has fetched it.
+    /// Whether nothing has prefetched this span.
     begins: bool,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Span<'a> {
         let sees = |row: &usize| !rows.seen[*row].within(start, SPAN).is_empty();
         let first = (0..rows.seen.len()).find(sees)?;
         let last = (0..rows.seen.len()).rfind(sees)?;
-        // Rows ascend, so the first sees what begins first and the last what ends last.
+        // Rows ascend: the first row sees the earliest position, the last row the latest.
         let begin = rows.seen[first].within(start, SPAN).start;
         let end = rows.seen[last].within(start, SPAN).end;
         let tiles = begin / TILE..end.div_ceil(TILE);
@@ -102,7 +102,7 @@ impl<'a> Span<'a> {
     }
 
     /// # Safety
-    /// `L`'s instructions are there, and the lengths as `super::piece` asserts.
+    /// `L`'s instructions are available, and lengths are as `super::piece` asserts.
     #[inline(always)]
     unsafe fn attend<L: Lanes, E: Stored>(&self, rows: &Rows, scores: &mut [f32], states: &mut [f32]) {
         let (heads, dim, len) = (rows.heads, rows.head_dim, state_len(rows.head_dim));
@@ -116,7 +116,7 @@ impl<'a> Span<'a> {
             let q = rows.q.as_ptr().add(queries.start * STRIDE);
             self.scores::<L, E>(q, queries.len(), dim, scores[queries.start * SPAN..].as_mut_ptr());
         }
-        // Rows that see the same of it go together.
+        // Rows that see the same positions of the span are handled together.
         let mut row = self.rows.start;
         while row < self.rows.end {
             let range = self.within(rows, row);
@@ -129,18 +129,18 @@ impl<'a> Span<'a> {
                 for (i, keep) in keep[..some].iter_mut().enumerate() {
                     let scores = &mut scores[(from + i) * SPAN..][..SPAN];
                     let state = State::of(&mut states[(from + i) * len..][..len], dim);
-                    // SAFETY: the instructions are there.
+                    // SAFETY: the instructions are available.
                     *keep = unsafe { self.softmax::<L, E>(scores, &range, state, dim) };
                 }
                 let states = &mut states[from * len..][..some * len];
-                // SAFETY: the instructions are there.
+                // SAFETY: the instructions are available.
                 unsafe { self.values::<L, E>(&scores[from * SPAN..], &keep[..some], &range, states, dim) };
                 from += some;
             }
         }
     }
 
-    /// Scores of all tiles for `queries` heads, `STRIDE` apart in `q` and `SPAN` apart in `scores`.
+    /// Computes the scores of all tiles for `queries` heads, `STRIDE` apart in `q` and `SPAN` apart in `scores`.
     #[inline(always)]
     unsafe fn scores<L: Lanes, E: Stored>(
         &self,
@@ -168,7 +168,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Scores of all tiles for `N` heads, `T` tiles at a time.
+    /// Computes the scores of all tiles for `N` heads, `T` tiles at a time.
     #[inline(always)]
     unsafe fn block<L: Lanes, E: Stored, const N: usize, const T: usize>(
         &self,
@@ -201,7 +201,7 @@ impl<'a> Span<'a> {
         N
     }
 
-    /// As the middle of `super::span`: scores become the weights of values. Returns the factor of earlier sums.
+    /// The middle of `super::span`: turns scores into the weights of values. Returns the factor of earlier sums.
     #[inline(always)]
     unsafe fn softmax<L: Lanes, E: Stored>(
         &self,
@@ -212,7 +212,7 @@ impl<'a> Span<'a> {
     ) -> f32 {
         let tiles = range.start / TILE..range.end.div_ceil(TILE);
         let lanes = |t: usize| (range.start.saturating_sub(t * TILE), TILE.min(range.end - t * TILE));
-        // SAFETY: the instructions are there; `scores` holds SPAN elements, `sums` TILE.
+        // SAFETY: the instructions are available; `scores` holds SPAN elements, `sums` TILE.
         unsafe {
             let mut top = L::splat(*state.max);
             for t in tiles.clone() {
@@ -240,7 +240,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Values of `range`, weighted, on top of what `keep` leaves of each state's.
+    /// Scales the values of each state by its `keep`, and adds the weighted values of `range`.
     #[inline(always)]
     unsafe fn values<L: Lanes, E: Stored>(
         &self,
@@ -269,7 +269,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// As `values`, of `N` queries, `C` times 16 elements at a time.
+    /// As `values`, for `N` queries, `C` times 16 elements at a time.
     #[inline(always)]
     unsafe fn sums<L: Lanes, E: Stored, const N: usize, const C: usize>(
         &self,
@@ -285,7 +285,7 @@ impl<'a> Span<'a> {
         let mut d = 0;
         while d < whole {
             let out = states[d..].as_mut_ptr();
-            // SAFETY: the elements lie within the head, whose states are `len` apart.
+            // SAFETY: the elements are within the head; the states of the heads are `len` apart.
             d += unsafe {
                 match whole - d >= C * TILE {
                     true => self.columns::<L, E, N, C>(weights, keep, range, out, d, dim),
@@ -305,7 +305,7 @@ impl<'a> Span<'a> {
         N
     }
 
-    /// Elements `d..d + 16 C` of `N` queries' sums at `out`, `state_len(dim)` apart.
+    /// Computes elements `d..d + 16 C` of the sums of `N` queries at `out`, `state_len(dim)` apart.
     #[inline(always)]
     unsafe fn columns<L: Lanes, E: Stored, const N: usize, const C: usize>(
         &self,
@@ -358,17 +358,17 @@ impl<'a> Span<'a> {
     }
 }
 
-/// `x` times the tile's scales, where it has any.
+/// `x` times the tile's scales, if it has any.
 #[inline(always)]
 unsafe fn scaled<L: Lanes, E: Stored>(x: L, tile: &[u8], dim: usize) -> L {
     match E::KIND {
-        // SAFETY: behind an int8 tile's values stand 16 f32.
+        // SAFETY: 16 f32 follow the values of an int8 tile.
         KvType::Int8 => unsafe { x.mul(L::load(tile[TILE * dim..][..4 * TILE].as_ptr().cast())) },
         _ => x,
     }
 }
 
-/// Scores of `N` heads against the first `T` of `tiles`.
+/// Computes the scores of `N` heads with the first `T` of `tiles`.
 #[inline(always)]
 unsafe fn dots<L: Lanes, E: Stored, const N: usize, const T: usize>(
     q: *const f32,

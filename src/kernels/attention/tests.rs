@@ -11,7 +11,7 @@ fn noise(seed: u32, n: usize) -> Vec<f32> {
     (0..n).map(|_| next()).collect()
 }
 
-/// K and V of one sequence in blocks, with the block table turned round; what was never written is NaN.
+/// K and V of one sequence in blocks, with a reversed block table. Slots that were never written are NaN.
 struct Stored {
     kind: KvType,
     kv_heads: usize,
@@ -50,7 +50,7 @@ impl Stored {
         store(self.kind, half, &mut self.data[half as usize][offset..offset + bytes], at % TILE, row);
     }
 
-    /// As it was rounded.
+    /// The row as it was rounded.
     fn row(&self, half: Half, at: usize, head: usize) -> Vec<f32> {
         let tile = self.paged(half).tile(&self.table, head, at / TILE);
         let factor = scale(self.kind, tile, at % TILE, self.head_dim).unwrap_or(1.0);
@@ -79,7 +79,7 @@ impl Stored {
     }
 }
 
-/// Rows `[rows, heads, head_dim]` attended to together.
+/// Computes rows `[rows, heads, head_dim]` together.
 fn run(isa: Isa, q: &[f32], heads: usize, seen: &[Seen], context: &Context) -> Vec<f32> {
     let mut scratch = Scratch::default();
     fill(&mut scratch, q, context.k.head_dim);
@@ -100,7 +100,7 @@ fn bits(out: &[f32]) -> Vec<u32> {
     out.iter().map(|x| x.to_bits()).collect()
 }
 
-/// (head_dim, heads of a KV head, KV heads)
+/// (head_dim, query heads per KV head, KV heads)
 const SHAPES: [(usize, usize, usize); 8] =
     [(8, 1, 1), (64, 4, 2), (12, 3, 2), (128, 20, 1), (40, 7, 1), (80, 2, 1), (300, 2, 1), (520, 2, 1)];
 
@@ -134,7 +134,8 @@ fn equals_the_plain_formula_and_one_set_of_bits() {
     }
 }
 
-/// Rows of one task, of any number and any window, have the bits of each alone; and of its pieces merged.
+/// Rows of one task, of any number and any window, have the same bits as each row alone, and as the row's pieces
+/// merged.
 #[test]
 fn rows_together_have_the_bits_of_rows_alone() {
     for (case, (dim, heads, kv_heads)) in SHAPES.into_iter().enumerate() {
@@ -143,7 +144,7 @@ fn rows_together_have_the_bits_of_rows_alone() {
         for kind in KvType::ALL {
             let kv = Stored::new(kind, [&ks, &vs], kv_heads, dim, 32);
             let context = kv.context(0);
-            // What a piece of one row has to give; rows that begin in and behind the first piece.
+            // These cover single rows in pieces, and rows that begin within the first piece and after it.
             for (rows, from, window) in
                 [(1, 590, 2000), (4, 254, 300), (3, 62, 30), (9, 510, 260), (5, 300, 1), (16, 570, 64)]
             {
@@ -157,7 +158,7 @@ fn rows_together_have_the_bits_of_rows_alone() {
                 {
                     for &isa in available() {
                         let what = format!("{kind:?} {isa:?}, dim {dim}, row {row} of {rows} from {from}");
-                        // The reference is slow: the first row and the last.
+                        // The reference is slow: it computes only the first and the last row.
                         if isa == Isa::Scalar && row > 0 && row + 1 < rows {
                             continue;
                         }
@@ -179,7 +180,7 @@ fn rows_together_have_the_bits_of_rows_alone() {
     }
 }
 
-/// One row, each piece by itself and the last first.
+/// Computes one row in separate pieces, last piece first.
 fn in_pieces(isa: Isa, q: &[f32], heads: usize, seen: Seen, context: &Context) -> Vec<f32> {
     let dim = context.k.head_dim;
     let len = state_len(dim);
@@ -212,7 +213,7 @@ fn a_nan_is_not_hidden() {
     }
 }
 
-/// Scores beyond any exponential, and infinite ones, are the reference's bits.
+/// Scores beyond the range of the exponential, and infinite ones, give the reference's bits.
 #[test]
 fn extremes() {
     for (size, value) in [(1e4, 1.0), (1e18, 1e30), (1e-30, 1e-38), (0.0, 0.0), (3e38, 1.0)] {
@@ -234,7 +235,7 @@ fn extremes() {
     }
 }
 
-/// What lies before a window, and behind a row, is read but never used: its slots may hold anything.
+/// Positions before a window and after a row are read but never used: their slots may hold anything.
 #[test]
 fn nothing_outside_of_a_window_matters() {
     let (ks, vs) = (noise(1, 48 * 24), noise(2, 48 * 24));

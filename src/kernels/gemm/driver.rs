@@ -1,4 +1,4 @@
-//! A product divided into tasks: some weight rows of one matrix with all tokens.
+//! A product divided into tasks. A task multiplies some weight rows of one matrix with all tokens.
 
 use crate::kernels::gemm::blocks::{Part, SharedOut};
 use crate::kernels::gemm::formats::packed_rows;
@@ -9,27 +9,28 @@ use crate::kernels::{DType, Isa, Matrix, Pool};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Below this many multiplications waking others takes longer than the work.
+/// Number of multiplications below which waking other threads takes longer than the work.
 const SMALL: usize = 1 << 18;
 
-/// `out[t, column + i] = x[t] · w[i]` for the rows `i` of each of `parts`; other columns of `out` stay as they are.
+/// Computes `out[t, column + i] = x[t] · w[i]` for the rows `i` of each of `parts`; other columns of `out` are
+/// unchanged.
 pub struct Product<'a, X: ?Sized> {
     pub pool: &'a Pool,
-    /// What tasks know of the activations.
+    /// The activations, as tasks read them.
     pub x: &'a X,
     pub tokens: usize,
     pub parts: &'a [Part<'a>],
-    /// Columns of `out`, which is `[tokens, stride]`.
+    /// Number of columns of `out`, which is `[tokens, stride]`.
     pub stride: usize,
-    /// Weight rows of a task at most.
+    /// Maximum number of weight rows in a task.
     pub height: usize,
-    /// Bytes that matrix tiles multiply, where tasks use tiles.
+    /// Depth of the matrix tiles in bytes, if tasks use tiles.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub depth: Option<usize>,
 }
 
 impl<X: Sync + ?Sized> Product<'_, X> {
-    /// Calls `one` for each task, on the pool where that pays. Panics where `out` has another length or too few columns.
+    /// Calls `one` for each task, on the pool if that pays. Panics if `out` has another length or too few columns.
     pub fn run(&self, out: &mut [f32], one: &(dyn Fn(&Task<X>, &mut Scratch) + Sync)) {
         let &Self { tokens, parts, stride, height, .. } = self;
         assert_eq!(out.len(), tokens * stride, "a product is [tokens, stride]");
@@ -53,7 +54,7 @@ impl<X: Sync + ?Sized> Product<'_, X> {
         }
     }
 
-    /// No task has rows of two matrices.
+    /// Returns task number `n`. No task has rows of two matrices.
     fn task<'a>(&'a self, mut n: usize, out: &'a SharedOut<'a>) -> Task<'a, X> {
         for Part { matrix, column } in self.parts {
             let here = matrix.rows.div_ceil(self.height);
@@ -72,7 +73,8 @@ impl<X: Sync + ?Sized> Product<'_, X> {
     }
 }
 
-/// Weight rows of each task of a product with a scale a row, `rows` without matrix tiles, and the depth of these.
+/// Returns the number of weight rows per task of a product with one scale per row, and the depth of its matrix tiles.
+/// Without tiles that is `rows` and None.
 #[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
 pub fn shape(
     isa: Isa,
@@ -83,7 +85,7 @@ pub fn shape(
 ) -> (usize, Option<usize>) {
     #[cfg(any(test, target_arch = "x86_64"))]
     if tiles::pays(isa, dtype, tokens) {
-        // The more the fewer threads share them: each task begins with tiles that wait.
+        // More rows for fewer threads: each task has to wait for its first tiles.
         let all: usize = parts.iter().map(|part| part.matrix.rows).sum();
         return (
             (all / (8 * pool.threads())).next_multiple_of(32).clamp(32, 128),
@@ -98,12 +100,12 @@ pub struct Task<'a, X: ?Sized> {
     pub x: &'a X,
     pub matrix: &'a Matrix,
     pub dtype: DType,
-    /// The rows as the file packs them, one behind the other, and how many bytes each one has.
+    /// The rows as the file packs them, one after another, and the number of bytes per row.
     pub packed: &'a [u8],
     pub row_bytes: usize,
-    /// What stands behind all rows of the matrix: scales. To look it up for each row would take long.
+    /// The bytes after all rows of the matrix: scales. Finding them for each row would take long.
     pub behind: &'a [u8],
-    /// The matrix's row that is the first of the task.
+    /// Index in the matrix of the task's first row.
     pub first: usize,
     pub rows: usize,
     at: Place<'a>,
@@ -117,7 +119,7 @@ impl<X: ?Sized> Clone for Task<'_, X> {
 
 impl<X: ?Sized> Copy for Task<'_, X> {}
 
-/// Where the outputs of a task go.
+/// The place of a task's outputs.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     column: usize,
@@ -126,50 +128,50 @@ struct Place<'a> {
 }
 
 impl<'a, X: ?Sized> Task<'a, X> {
-    /// The same rows with activations in another order.
+    /// The same rows, with activations in another order.
     pub fn with(&self, x: &'a X) -> Self {
         Self { x, ..*self }
     }
 
-    /// Row `row` of the task's.
+    /// Bytes of row `row` of the task.
     pub fn row(&self, row: usize) -> &'a [u8] {
         &self.packed[row * self.row_bytes..(row + 1) * self.row_bytes]
     }
 
-    // No closure of the kernels: of functions with more features than `array::from_fn` has, compilers leave those as calls,
-    // which takes a tenth of a product's time.
+    // `group` keeps its closure out of the kernels: compilers leave a closure as a call if its function has more
+    // target features than `array::from_fn`. Those calls take a tenth of a product's time.
 
-    /// `N` rows from `first` on; where the task has no more, its last one stands for them.
+    /// `N` rows from `first` on; past the task's end, its last row is repeated.
     #[inline]
     pub fn group<const N: usize>(&self, first: usize) -> [&'a [u8]; N] {
         std::array::from_fn(|r| self.row((first + r).min(self.rows - 1)))
     }
 
-    /// Where the outputs of token `t` for the rows that begin at `row` go: to be fetched. They need not be there.
+    /// Address of the outputs of token `t` for the rows from `row` on, for prefetching only. They need not exist.
     #[inline(always)]
     pub fn place(&self, t: usize, row: usize) -> *const u8 {
         self.at.out.start().wrapping_add(t * self.at.stride + self.at.column + row).cast()
     }
 
-    /// Writes the outputs of token `t` for the rows of the task that begin at `row`.
+    /// Writes the outputs of token `t` for the task's rows from `row` on.
     pub fn write(&self, t: usize, row: usize, values: &[f32]) {
         assert!(row + values.len() <= self.rows);
         let at = t * self.at.stride + self.at.column + row;
-        // SAFETY: the columns lie in this task's own rows, tasks have rows of their own, and the slice ends here.
+        // SAFETY: the columns are those of this task's own rows, no other task has them, and the slice ends here.
         unsafe { self.at.out.slice(at..at + values.len()) }.copy_from_slice(values);
     }
 }
 
-/// A thread's buffers; they grow to what the widest tasks take and stay.
+/// A thread's buffers. They grow to the size that the widest tasks need, and are kept.
 #[derive(Default)]
 pub struct Scratch {
     /// Codes of a group of rows.
     pub codes: Vec<Line>,
     /// Scales, and minimums, of a group of rows.
     pub scales: Vec<Line>,
-    /// Sums of each token with a group of rows so far.
+    /// Partial sums of each token with a group of rows.
     pub partial: Vec<Line>,
-    /// Rows, or sums, of the reference.
+    /// Rows or sums of the reference.
     pub floats: Vec<f32>,
 }
 

@@ -1,4 +1,4 @@
-//! Tensors of every type against what the package `gguf` or the type's public layout makes of them: bit for bit
+//! Compares tensors of every type, bit for bit, with the result of the package `gguf` or of the type's public layout
 //! (tools/golden/quants.py).
 
 use super::{dense, ternary};
@@ -9,7 +9,7 @@ use crate::kernels::pack::{self, requantize, tl};
 use crate::kernels::{Arithmetic, DType, Matrix, Pool, available, isa};
 use std::path::Path;
 
-/// One tensor: as a file has it, and its elements.
+/// One tensor: its bytes in a file, and its elements.
 pub struct Case {
     pub name: String,
     pub type_id: u32,
@@ -23,7 +23,7 @@ pub struct Case {
 }
 
 pub fn cases() -> Vec<Case> {
-    // The crate's folder, or one in it (tests/kernels).
+    // The crate's folder, or a folder within it (tests/kernels).
     let mut above =
         Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|at| at.join("tests/golden/quants"));
     let folder = above.find(|folder| folder.is_dir()).expect("tests/golden/quants");
@@ -75,7 +75,7 @@ impl Case {
         tl::TlTiling { rows: self.rows, cols: self.cols, bm, bk, lanes }
     }
 
-    /// As the kernels read it.
+    /// The tensor as the kernels read it.
     pub fn load(&self, pool: &Pool) -> Result<Matrix> {
         match self.type_id {
             24 => {
@@ -139,7 +139,7 @@ fn only_what_no_kernel_reads_is_copied() {
     }
 }
 
-/// What `quantize` writes, against what the package writes of the same weights.
+/// Compares the output of `quantize` with the package's output for the same weights.
 #[test]
 fn quantizers_write_what_their_reference_writes() {
     for threads in [1, 2] {
@@ -156,7 +156,7 @@ fn quantizers_write_what_their_reference_writes() {
     }
 }
 
-/// The product of a type that is multiplied in f32 is that of the f32 weights that it stands for, to the bit.
+/// A type that is multiplied in f32 gives, bit for bit, the product of the f32 weights that it stands for.
 #[test]
 fn dense_products_are_those_of_the_weights() {
     let pool = Pool::new(2).unwrap();
@@ -179,7 +179,7 @@ fn dense_products_are_those_of_the_weights() {
     }
 }
 
-/// The integer product of every ternary type that has one is that of the weights that the type stands for.
+/// The integer product of every ternary type that has one is the product of the weights that the type stands for.
 #[test]
 fn ternary_products_are_those_of_the_weights() {
     let pool = Pool::new(2).unwrap();

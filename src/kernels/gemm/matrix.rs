@@ -1,9 +1,9 @@
-//! A weight matrix as its file holds it.
+//! Weight matrices, in the layouts of their files.
 
 use super::formats::panels;
 use crate::base::{Bytes, Error, Result};
 
-/// How a weight's bytes are laid out; the numbers are GGUF's type ids, but for the last three (`file_id`).
+/// The layout of a weight matrix. The numbers are GGUF's type ids, except for the last three (`file_id`).
 #[allow(non_camel_case_types)] // the names that files and their users know
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -23,37 +23,37 @@ pub enum DType {
     BF16 = 30,
     TQ1_0 = 34,
     TQ2_0 = 35,
-    /// BitNet's 2-bit ternary: the flattened tensor in blocks of 128, one f32 scale behind the codes.
+    /// BitNet's 2-bit ternary: the flattened tensor in blocks of 128, and one f32 scale after the codes.
     I2S = 36,
-    /// bitnet.cpp's look-up-table types (layout in `tl`); the number 39 is MXFP4 in ggml.
+    /// The look-up-table types of bitnet.cpp (layout in `tl`); ggml uses the number 39 for MXFP4.
     TL1 = 38,
     TL2 = 39,
-    /// Plus or minus a scale for each 128.
+    /// Plus or minus a scale; one scale per 128.
     Q1_0 = 41,
-    /// Four values, -1 to 2, a scale for each 64.
+    /// Four values, -1 to 2; one scale per 64.
     Q2_0 = 42,
-    /// ik_llama.cpp's ternary types, a scale for each row.
+    /// The ternary types of ik_llama.cpp; one scale per row.
     IQ1_BN = 134,
     IQ2_BN = 135,
-    /// Our own: signed bytes, a scale for each row (layout in `formats::panels`). No file has it.
+    /// Our own: signed bytes, one scale per row (layout in `formats::panels`). No file has it.
     Int8 = u32::MAX - 2,
-    /// As Q2_0, a scale for each 128: an older fork's, whose files give it the same number.
+    /// As Q2_0, with one scale per 128: the type of an older fork, whose files use Q2_0's number for it.
     Q2_0_128 = u32::MAX - 1,
-    /// Our own: rows of whole 128-blocks in I2_S's bit order, padded with code 1, which is zero; behind all codes an
-    /// f32 scale for each row. No file has it.
+    /// Our own: rows of whole 128-blocks in I2_S's bit order, padded with code 1, which is zero; one f32 scale per
+    /// row after all codes. No file has it.
     Ternary = u32::MAX,
 }
 
-/// The arithmetic of a product: one for each weight type, at every number of rows, on every machine.
+/// The arithmetic of a product. A weight type has the same one for every number of rows and on every machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arithmetic {
-    /// Int8 activations with a scale for each token (`ternary`).
+    /// Int8 activations with one scale per token (`ternary`).
     Ternary,
-    /// The same activations, and int8 weights with a scale for each row (`int8`).
+    /// The same activations, and int8 weights with one scale per row (`int8`).
     Int8,
-    /// Int8 activations with a scale for each 32 columns (`quantized`).
+    /// Int8 activations with one scale per 32 columns (`quantized`).
     Blocks32,
-    /// Int8 activations with a scale for each 256 columns (`quantized`).
+    /// Int8 activations with one scale per 256 columns (`quantized`).
     Blocks256,
     /// Activations and weights in f32 (`dense`).
     Float,
@@ -69,7 +69,7 @@ pub struct Matrix {
 }
 
 impl DType {
-    /// Every type that has a number of its own in files.
+    /// All types that have their own number in files.
     pub const IN_FILES: [DType; 22] = {
         use DType::*;
         [
@@ -78,7 +78,7 @@ impl DType {
         ]
     };
 
-    /// The type's number in a GGUF file; those of `Ternary` and `Int8` are none.
+    /// The type's number in a GGUF file; `Ternary` and `Int8` have no valid one.
     pub fn file_id(self) -> u32 {
         match self {
             DType::Q2_0_128 => DType::Q2_0 as u32,
@@ -86,9 +86,9 @@ impl DType {
         }
     }
 
-    /// (elements per block, bytes per block); a row is a whole number of blocks, with what `row_prefix` says before
-    /// them. Of `Ternary` the last block of a row may be partly padding, of I2_S a row may end within a block; of `Int8`
-    /// several rows lie together.
+    /// (elements per block, bytes per block). A row is `row_prefix` bytes and a whole number of blocks, with three
+    /// exceptions. The last block of a `Ternary` row may be padded; an I2_S row may end within a block; `Int8`
+    /// interleaves several rows.
     pub fn block(self) -> (usize, usize) {
         match self {
             DType::F32 => (1, 4),
@@ -116,7 +116,7 @@ impl DType {
         }
     }
 
-    /// Bytes of each row's own scale before its blocks.
+    /// Bytes of each row's own scale, which precedes its blocks.
     pub fn row_prefix(self) -> usize {
         match self {
             DType::IQ1_BN => 2,
@@ -129,7 +129,7 @@ impl DType {
         self.arithmetic() == Arithmetic::Ternary
     }
 
-    /// What a product with such weights computes with.
+    /// The arithmetic of products with weights of this type.
     pub fn arithmetic(self) -> Arithmetic {
         use DType::*;
         match self {
@@ -137,17 +137,17 @@ impl DType {
             Int8 => Arithmetic::Int8,
             Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q1_0 | Q2_0 | Q2_0_128 => Arithmetic::Blocks32,
             Q2_K | Q3_K | Q4_K | Q5_K | Q6_K => Arithmetic::Blocks256,
-            // The last five become others before they are multiplied.
+            // The last five are converted to other types before they are multiplied.
             F32 | F16 | BF16 | TQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => Arithmetic::Float,
         }
     }
 
-    /// Bytes of an `[rows, cols]` tensor, or None on overflow or where the type cannot hold that shape.
+    /// Bytes of an `[rows, cols]` tensor; None on overflow, or if the type cannot hold that shape.
     pub fn byte_len(self, rows: usize, cols: usize) -> Option<usize> {
         let n = rows.checked_mul(cols)?;
         let (elements, bytes) = self.block();
         match self {
-            // Flattened before it is cut into blocks.
+            // The file flattens the tensor before it cuts it into blocks.
             DType::I2S if n.is_multiple_of(elements) => (n / elements).checked_mul(bytes)?.checked_add(32),
             DType::I2S => None,
             DType::Ternary => (cols.div_ceil(elements) * bytes).checked_add(4)?.checked_mul(rows),
@@ -156,7 +156,8 @@ impl DType {
                 rows.div_ceil(panels::SIDE).checked_mul(lines)?.checked_mul(64)
             }
             DType::TL1 if n.is_multiple_of(64) => Some(n / 4),
-            // bitnet.cpp's own expression: all but 256 columns as 5 bits for three, those as 4 bits for two.
+            // The same expression as in bitnet.cpp: all but 256 columns take 5 bits per three, those 256 take 4 bits
+            // per two.
             DType::TL2 if n.is_multiple_of(64) && cols >= 256 => {
                 let threes = (cols - 256).checked_mul(rows)? / 3;
                 (threes.checked_mul(5)? / 8).checked_add(rows.checked_mul(64)?)
@@ -171,7 +172,7 @@ impl DType {
 }
 
 impl Matrix {
-    /// Refuses data whose length is not exactly what the type and shape say.
+    /// Refuses data whose length is not exactly that of the type and shape.
     pub fn new(data: Bytes, dtype: DType, rows: usize, cols: usize) -> Result<Self> {
         match dtype.byte_len(rows, cols) {
             Some(n) if n == data.len() => Ok(Self { data, dtype, rows, cols }),

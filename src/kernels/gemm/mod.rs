@@ -1,4 +1,4 @@
-//! Products of activations with weights as their files pack them.
+//! Products of activations with weights in the layouts of their files.
 
 pub mod blocks;
 pub mod dense;

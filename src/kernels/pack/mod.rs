@@ -1,4 +1,4 @@
-//! Repacking at load: the ternary layouts that no kernel reads become ones that the integer product reads.
+//! Repacking at load: ternary layouts that no kernel reads are converted to layouts that the integer product reads.
 
 pub mod requantize;
 pub mod tl;
@@ -11,21 +11,22 @@ use crate::kernels::gemm::ternary::padded;
 use crate::kernels::{DType, Matrix, Pool};
 use std::ops::Range;
 
-/// Rows of one task.
+/// Rows per task.
 const TASK_ROWS: usize = 32;
-/// Fewest columns of flattened rows: padding narrower ones to whole blocks would make much of a small file.
+/// Minimum number of columns of flattened rows. Padding narrower rows to whole blocks would make a large matrix of a
+/// small file.
 const MIN_COLS: usize = 64;
 /// The code of a zero.
 const ZERO: u8 = 1;
 
-/// `m` as the kernels read it. What they read as it is comes back as it is, its bytes not copied; the others are
-/// packed into memory of their own:
+/// Returns `m` in a layout that the kernels read. A matrix that they read as it is comes back unchanged, without a
+/// copy of its bytes. The others are packed into new memory:
 ///
-/// - I2_S whose rows end within blocks, IQ1_BN and IQ2_BN to `Ternary`, TQ1_0 to TQ2_0, all without loss;
-/// - TL1 and TL2 need more than a matrix: see `tl::unpack`.
+/// - I2_S whose rows end within blocks, IQ1_BN and IQ2_BN become `Ternary`, TQ1_0 becomes TQ2_0, all without loss;
+/// - TL1 and TL2 need more than the matrix: see `tl::unpack`.
 ///
-/// What is packed to `Ternary` has valid codes and finite scales, `BadModel` where the source has not; the others are
-/// for `ternary::validate` to look at. `OutOfMemory` where the packed matrix does not fit.
+/// A matrix packed to `Ternary` has valid codes and finite scales; the result is `BadModel` if the source does not.
+/// The other types are left to `ternary::validate`. `OutOfMemory` if the packed matrix does not fit.
 pub fn prepare(pool: &Pool, m: Matrix) -> Result<Matrix> {
     match m.dtype {
         DType::I2S if !m.cols.is_multiple_of(128) => flattened_i2s(pool, &m),
@@ -51,8 +52,8 @@ pub fn prepare(pool: &Pool, m: Matrix) -> Result<Matrix> {
     }
 }
 
-/// A `Ternary` matrix: `fill(row, codes)` writes a row's `cols` codes, each 0, 1 or 2 for -1, 0 and 1, and `scales`
-/// has what each row's are multiplied with. `BadModel` where a code is none of these or a scale not finite.
+/// Makes a `Ternary` matrix. `fill(row, codes)` writes the `cols` codes of a row: 0, 1 or 2 for -1, 0 and 1. `scales`
+/// has one factor per row. `BadModel` if a code is not one of these or a scale is not finite.
 pub fn pack_ternary(
     pool: &Pool,
     rows: usize,
@@ -81,8 +82,8 @@ pub fn pack_ternary(
     Matrix::new(Bytes::new(data), DType::Ternary, rows, cols)
 }
 
-/// Hugging Face's packed ternary tensor: uint8 `[rows / 4, cols]`, whose byte row r holds in bits 2i the codes of
-/// output row `r + i * rows / 4`; `scales` multiply.
+/// Packs Hugging Face's ternary tensor: uint8 `[rows / 4, cols]`. Bits 2i of byte row r hold the codes of output row
+/// `r + i * rows / 4`. The weights are multiplied by `scales`.
 pub fn pack_uint8(pool: &Pool, packed: &[u8], rows: usize, cols: usize, scales: &[f32]) -> Result<Matrix> {
     let quarter = rows / 4;
     if !rows.is_multiple_of(4) || quarter.checked_mul(cols) != Some(packed.len()) {
@@ -99,11 +100,11 @@ pub fn pack_uint8(pool: &Pool, packed: &[u8], rows: usize, cols: usize, scales: 
     })
 }
 
-/// A Q2_0 matrix as `Ternary`, where it is one: no value 2, and in each row one scale but for blocks of zeros, whose
-/// scale ggml's quantizer sets to 0. None where it is not.
+/// Returns a Q2_0 matrix as `Ternary` if it is ternary: it has no value 2, and each row has a single scale, except
+/// that blocks of zeros have the scale 0, which ggml's quantizer gives them. Returns None otherwise.
 ///
-/// A BitNet model's activations are rounded to int8 with a scale for each token; this keeps that so for BitNet files of
-/// this type.
+/// The activations of a BitNet model are rounded to int8 with one scale per token. This conversion keeps it so for
+/// BitNet files of this type.
 pub fn as_ternary(pool: &Pool, m: &Matrix) -> Result<Option<Matrix>> {
     if !matches!(m.dtype, DType::Q2_0 | DType::Q2_0_128) {
         return Ok(None);
@@ -139,11 +140,11 @@ pub fn as_ternary(pool: &Pool, m: &Matrix) -> Result<Option<Matrix>> {
     .map(Some)
 }
 
-/// A row's number, scratch space and output.
+/// Called with a row's index, scratch space and output.
 type EachRow<'a, S, T> = dyn Fn(usize, &mut [S], &mut [T]) -> Result<()> + Sync + 'a;
 
-/// Runs `each(row, scratch, out)` for all rows in parallel, where `out` is the row's `stride` elements of `data` and
-/// `scratch` has `width` elements of anything. The first error ends it.
+/// Runs `each(row, scratch, out)` for all rows in parallel. `out` is the row's `stride` elements of `data`; `scratch`
+/// has `width` elements with unspecified contents. Stops at the first error.
 pub(in crate::kernels) fn for_rows<S: Copy + Default, T: Send>(
     pool: &Pool,
     rows: usize,
@@ -156,7 +157,7 @@ pub(in crate::kernels) fn for_rows<S: Copy + Default, T: Send>(
     by_tasks(pool, rows.saturating_mul(width.max(stride)), rows, &|task| {
         let mut scratch = zeroed(width)?;
         for row in task {
-            // SAFETY: each row is one task's, and rows do not overlap.
+            // SAFETY: each row belongs to one task, and rows do not overlap.
             let out = unsafe { out.slice(row * stride..(row + 1) * stride) };
             each(row, &mut scratch, out)?;
         }
@@ -164,8 +165,8 @@ pub(in crate::kernels) fn for_rows<S: Copy + Default, T: Send>(
     })
 }
 
-/// Runs `each` for all rows, a few a task, in parallel where `work`, the operations in all, is worth it. The first
-/// error ends it.
+/// Runs `each` for all rows, a few rows per task; in parallel if `work`, the number of operations in all, is large
+/// enough. Stops at the first error.
 pub fn by_tasks(
     pool: &Pool,
     work: usize,
@@ -183,7 +184,7 @@ pub fn by_tasks(
     failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// A buffer of zeros that is refused instead of aborted where memory is out.
+/// Returns a buffer of zeros, or an error if there is not enough memory (instead of aborting).
 pub(in crate::kernels) fn zeroed<T: Copy + Default>(len: usize) -> Result<Vec<T>> {
     let mut data = reserve(len)?;
     data.resize(len, T::default());
@@ -197,7 +198,7 @@ pub(in crate::kernels) fn reserve<T>(len: usize) -> Result<Vec<T>> {
     Ok(data)
 }
 
-/// Codes in I2_S's bit order (`rows`); None where one is 3 or more.
+/// Packs codes in I2_S's bit order (see `formats`). Returns None if a code is 3 or more.
 fn pack_codes(codes: &[u8], out: &mut [u8]) -> Option<()> {
     let mut most = 0;
     for (codes, out) in codes.as_chunks::<128>().0.iter().zip(out.as_chunks_mut::<32>().0) {
@@ -210,7 +211,7 @@ fn pack_codes(codes: &[u8], out: &mut [u8]) -> Option<()> {
     (most <= 2).then_some(())
 }
 
-/// The scales that stand before each row's blocks.
+/// Reads the scale that precedes the blocks of each row.
 fn row_scales(m: &Matrix, read: impl Fn(&[u8]) -> f32) -> Result<Vec<f32>> {
     let mut scales = reserve(m.rows)?;
     let stride = m.data.len() / m.rows.max(1);
@@ -218,7 +219,7 @@ fn row_scales(m: &Matrix, read: impl Fn(&[u8]) -> f32) -> Result<Vec<f32>> {
     Ok(scales)
 }
 
-/// An I2_S tensor whose rows begin within blocks: the file flattens it first.
+/// An I2_S tensor whose rows begin within blocks: the file flattens the tensor before it packs it.
 fn flattened_i2s(pool: &Pool, m: &Matrix) -> Result<Matrix> {
     if m.cols < MIN_COLS {
         return Err(Error::unsupported(format!(
@@ -234,7 +235,7 @@ fn flattened_i2s(pool: &Pool, m: &Matrix) -> Result<Matrix> {
         let mut at = row * m.cols;
         let mut rest = codes;
         while !rest.is_empty() {
-            // As far as the elements lie in successive bytes at the same bits.
+            // Up to the next boundary: these elements are in successive bytes, at the same bits.
             let (block, within) = (at / 128, at % 128);
             let (part, left) = rest.split_at_mut(rest.len().min(32 - within % 32));
             let shift = 6 - 2 * (within / 32);
@@ -247,10 +248,10 @@ fn flattened_i2s(pool: &Pool, m: &Matrix) -> Result<Matrix> {
     })
 }
 
-/// Blocks of 64 in 13 bytes: four times three bytes of five elements and one of the next, whose four share the last
-/// byte, element 16i + 15 as its trit i. The first trit of a byte is the last digit of its number in base 3, and the
-/// byte is 256/243 of that number, rounded up (ik_llama.cpp, iqk_quantize.cpp: quantize_one_row_1bn,
-/// dequantize_row_iq1_bn).
+/// Blocks of 64 elements in 13 bytes. Each of the four 16-element parts has three bytes of five elements; its last
+/// element is in the last byte, where element 16i + 15 is trit i. The first trit of a byte is the last digit of its
+/// number in base 3, and the byte is 256/243 of that number, rounded up (ik_llama.cpp, iqk_quantize.cpp:
+/// quantize_one_row_1bn, dequantize_row_iq1_bn).
 fn iq1_bn_codes(source: &[u8], codes: &mut [u8]) {
     const POWERS: [u8; 5] = [81, 27, 9, 3, 1];
     for (codes, block) in codes.as_chunks_mut::<64>().0.iter_mut().zip(source.as_chunks::<13>().0) {
@@ -263,13 +264,13 @@ fn iq1_bn_codes(source: &[u8], codes: &mut [u8]) {
     }
 }
 
-/// A trit, as 0 to 2, of a byte that is a fraction of 243, scaled by 256 and rounded up.
+/// Returns a trit, 0 to 2, of a byte that holds a fraction of 243, scaled to 256 and rounded up.
 fn trit(byte: u8, power: u8) -> u8 {
     ((byte.wrapping_mul(power) as u16 * 3) >> 8) as u8
 }
 
-/// Blocks of 64 in 16 bytes: byte j holds elements j, j + 16, j + 32 and j + 48, low bits first (ik_llama.cpp,
-/// iqk_quantize.cpp: quantize_one_row_2bn).
+/// Blocks of 64 elements in 16 bytes: byte j holds elements j, j + 16, j + 32 and j + 48, from the low bits up
+/// (ik_llama.cpp, iqk_quantize.cpp: quantize_one_row_2bn).
 fn iq2_bn_codes(source: &[u8], codes: &mut [u8]) {
     for (codes, block) in codes.as_chunks_mut::<64>().0.iter_mut().zip(source.as_chunks::<16>().0) {
         for (k, codes) in codes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
@@ -278,8 +279,8 @@ fn iq2_bn_codes(source: &[u8], codes: &mut [u8]) {
     }
 }
 
-/// Blocks of 256: 32 bytes of five elements each, a stride of 32 apart, 16 of five, a stride of 16 apart, 4 of four;
-/// an f16 scale, which stays (ggml, ggml-quants.c: dequantize_row_tq1_0).
+/// Blocks of 256 elements: 32 bytes of five elements with a stride of 32, 16 bytes of five with a stride of 16, 4
+/// bytes of four, then an f16 scale, which is kept (ggml, ggml-quants.c: dequantize_row_tq1_0).
 fn tq1_0_to_tq2_0(pool: &Pool, m: &Matrix) -> Result<Matrix> {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
     let stride = m.cols / 256 * 66;
@@ -306,8 +307,8 @@ fn tq1_0_to_tq2_0(pool: &Pool, m: &Matrix) -> Result<Matrix> {
     Matrix::new(Bytes::new(data), DType::TQ2_0, m.rows, m.cols)
 }
 
-/// A TQ2_0 matrix as `Q2_0_128`, whose activations have a scale for each 32 columns: for models that were not trained with
-/// one for each token.
+/// Returns a TQ2_0 matrix as `Q2_0_128`, whose activations have one scale per 32 columns: for models that were not
+/// trained with one scale per token.
 pub fn tq2_0_in_blocks(pool: &Pool, m: &Matrix) -> Result<Matrix> {
     assert_eq!(m.dtype, DType::TQ2_0);
     let stride = m.cols / 128 * 34;
@@ -318,7 +319,7 @@ pub fn tq2_0_in_blocks(pool: &Pool, m: &Matrix) -> Result<Matrix> {
             for (half, out) in halves.iter().zip(out.as_chunks_mut::<34>().0) {
                 out[..2].copy_from_slice(d);
                 for (j, out) in out[2..].iter_mut().enumerate() {
-                    // Elements 4 j to 4 j + 3, which lie side by side.
+                    // Elements 4 j to 4 j + 3, which are side by side.
                     let (from, shift) = (&half[4 * j % 32..][..4], j / 8 * 2);
                     *out = (0..4).map(|k| (from[k] >> shift & 3) << (2 * k)).sum();
                 }
@@ -329,7 +330,7 @@ pub fn tq2_0_in_blocks(pool: &Pool, m: &Matrix) -> Result<Matrix> {
     Matrix::new(Bytes::new(data), DType::Q2_0_128, m.rows, m.cols)
 }
 
-/// 256 codes in TQ2_0's bit order (`rows`), to the first 64 bytes of `out`.
+/// Packs 256 codes in TQ2_0's bit order (see `formats`) into the first 64 bytes of `out`.
 pub(in crate::kernels) fn tq2_0_block(codes: &[u8], out: &mut [u8]) {
     for (codes, out) in codes.chunks_exact(128).zip(out.chunks_exact_mut(32)) {
         for (m, out) in out.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Weights into another type at load: bit for bit what ggml's reference quantizers write
+//! Conversion of weights to another type at load: bit for bit the output of ggml's reference quantizers
 //! (github.com/ggml-org/ggml, ggml-quants.c; the Python package `gguf`), and BitNet's ternary weights.
 
 use super::{for_rows, pack_ternary, reserve, tq2_0_block, zeroed};
@@ -8,16 +8,16 @@ use crate::kernels::gemm::int8;
 use crate::kernels::{DType, Matrix, Pool, isa};
 use half::f16;
 
-/// `source` in the type `to`:
+/// Returns `source` converted to the type `to`:
 ///
-/// - Q8_0, Q4_0, TQ2_0: each block by itself, as ggml does. TQ2_0's scale is a block's largest magnitude, so its source
-///   is to be ternary already;
-/// - `Int8`: a row by the largest magnitude in it, which becomes 127; the others to the nearest, halves to the even one;
-/// - `Ternary`, I2_S: weights of BitNet b1.58 in training, F32, F16 or BF16, are rounded to ternary ones with the mean
-///   magnitude of the whole tensor for scale; a matrix that is ternary keeps its codes and scales, of which I2_S
-///   holds only one.
+/// - Q8_0, Q4_0, TQ2_0: each block by itself, as ggml does. TQ2_0's scale is the largest magnitude of a block, so the
+///   source should already be ternary;
+/// - `Int8`: each row by its largest magnitude, which becomes 127; values round to nearest, halves to even;
+/// - `Ternary`, I2_S: F32, F16 or BF16 weights of BitNet b1.58 in training are rounded to ternary ones, with the mean
+///   magnitude of the whole tensor as scale; a matrix that is already ternary keeps its codes and scales, of which
+///   I2_S holds only one.
 ///
-/// `Unsupported` for other types and for shapes that `to` cannot hold, `BadModel` where a weight is not finite.
+/// `Unsupported` for other types and for shapes that `to` cannot hold; `BadModel` if a weight is not finite.
 pub fn quantize(pool: &Pool, source: &Matrix, to: DType) -> Result<Matrix> {
     let Matrix { rows, cols, dtype, .. } = *source;
     if to.byte_len(rows, cols).is_none() {
@@ -34,7 +34,7 @@ pub fn quantize(pool: &Pool, source: &Matrix, to: DType) -> Result<Matrix> {
     }
 }
 
-/// Rows of `source` in blocks of N elements and B bytes.
+/// Converts the rows of `source` to blocks of N elements and B bytes.
 fn by_blocks<const N: usize, const B: usize>(
     pool: &Pool,
     source: &Matrix,
@@ -60,7 +60,7 @@ fn int8(pool: &Pool, source: &Matrix) -> Result<Matrix> {
         let mut weights: Vec<f32> = zeroed(source.cols)?;
         finite_row(source, row, &mut weights)?;
         let most = largest(&weights).abs();
-        // A cast makes a zero times what has overflowed 0.
+        // `up` may overflow to infinity; the cast turns its product with a zero, a NaN, into 0.
         let up = 127.0 * inverse(most);
         let values = out.iter_mut().zip(&weights);
         values.for_each(|(out, w)| *out = (w * up).round_ties_even().clamp(-127.0, 127.0) as i8);
@@ -68,7 +68,7 @@ fn int8(pool: &Pool, source: &Matrix) -> Result<Matrix> {
     })
 }
 
-/// A row's weights, all finite.
+/// Reads a row's weights; an error if one is not finite.
 fn finite_row(source: &Matrix, row: usize, out: &mut [f32]) -> Result<()> {
     dequantize_row(isa(), source, row, out);
     match out.iter().find(|x| !x.is_finite()) {
@@ -77,7 +77,7 @@ fn finite_row(source: &Matrix, row: usize, out: &mut [f32]) -> Result<()> {
     }
 }
 
-/// The first element of the largest magnitude.
+/// The first element with the largest magnitude.
 fn largest(x: &[f32]) -> f32 {
     x.iter().fold(0.0, |max: f32, x| if x.abs() > max.abs() { *x } else { max })
 }
@@ -111,7 +111,7 @@ fn tq2_0(x: &[f32; 256], out: &mut [u8; 66]) {
     out[64..].copy_from_slice(&f16::from_f32(d).to_le_bytes());
 }
 
-/// BitNet b1.58's weights ("The Era of 1-bit LLMs", 2024; transformers, integrations/bitnet.py): w is
+/// The weights of BitNet b1.58 ("The Era of 1-bit LLMs", 2024; transformers, integrations/bitnet.py): w becomes
 /// `clamp(round_half_even(w * s), -1, 1) / s` with s = 1 / max(mean |w|, 1e-5).
 fn ternary(pool: &Pool, source: &Matrix) -> Result<Matrix> {
     let Matrix { rows, cols, .. } = *source;
@@ -125,7 +125,7 @@ fn ternary(pool: &Pool, source: &Matrix) -> Result<Matrix> {
             )));
         }
     }
-    // Row by row in f64, then the rows in their order: one result at any number of threads.
+    // Sums each row in f64, then the rows in order: the same result for any number of threads.
     let mut sums: Vec<f64> = reserve(rows)?;
     sums.resize(rows, 0.0);
     for_rows(pool, rows, 1, cols, &mut sums, &|row, scratch: &mut [f32], sum| {
@@ -148,7 +148,7 @@ fn ternary(pool: &Pool, source: &Matrix) -> Result<Matrix> {
     })
 }
 
-/// I2_S as `Ternary`; its codes may be those of flattened rows or not.
+/// Converts I2_S to `Ternary`, whether or not its rows end within blocks.
 fn relabeled(pool: &Pool, source: &Matrix) -> Result<Matrix> {
     let n = source.rows * source.cols;
     let scale = f32::from_le_bytes([0, 1, 2, 3].map(|i| source.data[n / 4 + i]));
@@ -161,13 +161,13 @@ fn relabeled(pool: &Pool, source: &Matrix) -> Result<Matrix> {
     })
 }
 
-/// Element `i` of codes in I2_S's bit order.
+/// Element `i` of codes that are in I2_S's bit order.
 fn code_at(data: &[u8], i: usize) -> u8 {
     let within = i % 128;
     data[i / 128 * 32 + within % 32] >> (6 - 2 * (within / 32)) & 3
 }
 
-/// The flattened tensor in blocks of 128, then its one scale in 32 bytes.
+/// Writes the flattened tensor in blocks of 128, then its only scale, padded to 32 bytes.
 fn i2s(pool: &Pool, source: &Matrix) -> Result<Matrix> {
     let Matrix { rows, cols, .. } = *source;
     let scale = if rows == 0 { 0.0 } else { row_scale(source, 0) };
@@ -198,5 +198,4 @@ fn i2s(pool: &Pool, source: &Matrix) -> Result<Matrix> {
 }
 
 #[cfg(test)]
-#[path = "requantize_tests.rs"]
 mod tests;

@@ -30,7 +30,7 @@ fn q2_0_is_ternary_only_with_one_scale_a_row_and_no_value_two() {
     let ternary = as_ternary(&pool(), &m).unwrap().expect("it is ternary");
     assert_eq!(ternary.dtype, DType::Ternary);
     same_bits(&ternary, &values, "ternary");
-    // A block whose scale is 0 holds zeros, whatever its codes.
+    // A block whose scale is 0 holds zeros, whatever its codes are.
     let mut zeros = data.clone();
     zeros[18 * 3..18 * 3 + 2].fill(0);
     let ternary = as_ternary(&pool(), &make(zeros)).unwrap().expect("it is ternary");
@@ -87,7 +87,7 @@ fn codes_that_are_no_weights_and_odd_scales_are_refused() {
     refused(pack_uint8(&pool(), &[0; 99], 3, 132, &[1.0; 3]), &["3x132"]);
 }
 
-/// Any byte is five trits: the padding of a number in base 3 never gives a fourth value.
+/// Every byte is five trits: the padding of a number in base 3 never yields a fourth value.
 #[test]
 fn every_byte_is_some_trits() {
     for byte in 0..=255u8 {

@@ -1,22 +1,23 @@
-//! TL1 and TL2, the look-up-table layouts of bitnet.cpp, to `Ternary`.
+//! Conversion of TL1 and TL2, the look-up-table layouts of bitnet.cpp, to `Ternary`.
 //!
-//! Both put weights in the order in which a kernel reads them: tiles of BM rows and BK columns, within a tile blocks of
-//! `lanes` rows, within a block groups of a few columns. The three numbers are chosen for each shape when the kernels
-//! are generated and stand in `kernel_config.ini`, not in the model file (github.com/microsoft/BitNet,
-//! utils/convert-hf-to-gguf-bitnet.py and, as the reader, utils/codegen_tl1.py, utils/codegen_tl2.py).
+//! Both store weights in the order in which a kernel reads them: tiles of BM rows and BK columns; within a tile,
+//! blocks of `lanes` rows; within a block, groups of a few columns. These three numbers are chosen for each shape
+//! when the kernels are generated. They are in `kernel_config.ini`, not in the model file
+//! (github.com/microsoft/BitNet, utils/convert-hf-to-gguf-bitnet.py and, as the reader, utils/codegen_tl1.py,
+//! utils/codegen_tl2.py).
 
 use super::{pack_ternary, reserve};
 use crate::base::{Error, Result};
 use crate::kernels::{DType, Matrix, Pool};
 
-/// How the weights of one shape are tiled.
+/// The tiling of the weights of one shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlTiling {
     pub rows: usize,
     pub cols: usize,
-    /// Rows of a tile.
+    /// Rows per tile.
     pub bm: usize,
-    /// Columns of a tile.
+    /// Columns per tile.
     pub bk: usize,
     /// Rows that the kernel computes at once (`bmm`).
     pub lanes: usize,
@@ -26,8 +27,8 @@ const fn tiling(rows: usize, cols: usize, bm: usize, bk: usize, lanes: usize) ->
     TlTiling { rows, cols, bm, bk, lanes }
 }
 
-/// Tilings that setup_env.py and preset_kernels/ of bitnet.cpp agree on: bitnet_b1_58-large and -3B. The two differ for
-/// Llama3-8B-1.58, which is why it is not here.
+/// Tilings on which setup_env.py and preset_kernels/ of bitnet.cpp agree: bitnet_b1_58-large and -3B. Llama3-8B-1.58
+/// is not here because the two differ on it.
 const TL1: [TlTiling; 6] = [
     tiling(1536, 4096, 256, 128, 32),
     tiling(1536, 1536, 128, 64, 64),
@@ -37,7 +38,7 @@ const TL1: [TlTiling; 6] = [
     tiling(8640, 3200, 320, 64, 32),
 ];
 
-/// As `TL1`, with Llama3-8B-1.58 and what has its shapes.
+/// As `TL1`, with Llama3-8B-1.58 and models of the same shapes.
 const TL2: [TlTiling; 10] = [
     tiling(1536, 4096, 256, 96, 32),
     tiling(1536, 1536, 128, 192, 32),
@@ -51,19 +52,19 @@ const TL2: [TlTiling; 10] = [
     tiling(4096, 4096, 128, 96, 32),
 ];
 
-/// The tilings of a model: those of its `kernel_config.ini`, or those of published models.
+/// The tilings of a model: from its `kernel_config.ini`, or those of published models.
 #[derive(Clone, Debug, Default)]
 pub struct Tilings {
-    /// The file, as errors call it, and what it holds.
+    /// The file's name in errors, and its tilings.
     config: Option<(String, Vec<TlTiling>)>,
 }
 
 impl Tilings {
-    /// Most sections of one file.
+    /// Maximum number of sections in a file.
     const MOST: usize = 1024;
 
-    /// Reads `kernel_config.ini`: sections of any name with the integers m, k, bm, bk and bmm, in either case.
-    /// `BadModel`, naming section and key, where one is missing, twice there or no number.
+    /// Parses `kernel_config.ini`: sections of any name with the integer keys m, k, bm, bk and bmm, in either case.
+    /// `BadModel`, naming the section and the key, if a key is missing, appears twice or is not a number.
     pub fn parse(text: &str, what: &str) -> Result<Self> {
         let mut tilings = Vec::new();
         for section in sections(text, what)? {
@@ -72,8 +73,8 @@ impl Tilings {
         Ok(Self { config: Some((what.to_owned(), tilings)) })
     }
 
-    /// The tiling of a `rows` x `cols` tensor. `Unsupported` where none is known, with what to do about it; `BadModel`
-    /// where it is known but cannot be.
+    /// Returns the tiling of a `rows` x `cols` tensor. `Unsupported`, with advice, if no tiling is known; `BadModel`
+    /// if the known tiling is impossible.
     pub fn find(&self, dtype: DType, rows: usize, cols: usize) -> Result<TlTiling> {
         let (known, what) = match (&self.config, dtype) {
             (Some((what, tilings)), _) => (tilings.as_slice(), what.as_str()),
@@ -94,15 +95,15 @@ impl Tilings {
     }
 }
 
-/// Keys of one section, at most; five are read.
+/// Maximum number of keys in a section; five are read.
 const MOST_KEYS: usize = 64;
 
-/// A name or value in an error message.
+/// Shortens a name or value for an error message.
 fn cut(text: &str) -> &str {
     text.char_indices().nth(60).map_or(text, |(end, _)| &text[..end])
 }
 
-/// A section's name and its keys, in small letters, with their values.
+/// A section's name, and its keys in lower case with their values.
 struct Section<'a> {
     name: &'a str,
     pairs: Vec<(String, &'a str)>,
@@ -157,12 +158,12 @@ impl Section<'_> {
 }
 
 impl TlTiling {
-    /// Columns of a group that `lanes` rows have in TL1.
+    /// Columns in a group of `lanes` rows in TL1.
     fn group(&self) -> usize {
         256 / self.lanes
     }
 
-    /// Columns that TL2 packs by threes; those behind, at most 256, are packed by twos.
+    /// Number of columns that TL2 packs by threes; the rest, at most 256, are packed by twos.
     fn threes(&self) -> usize {
         self.cols / self.bk * self.bk
     }
@@ -195,8 +196,8 @@ impl TlTiling {
     }
 }
 
-/// A TL1 or TL2 matrix, whose weights are its codes times `scale`, as `Ternary`. `BadModel` where it holds a number
-/// that stands for no weights, or `scale` is not finite.
+/// Converts a TL1 or TL2 matrix, whose weights are its codes times `scale`, to `Ternary`. `BadModel` if it contains a
+/// number that encodes no weights, or if `scale` is not finite.
 pub fn unpack(pool: &Pool, m: &Matrix, tiling: TlTiling, scale: f32) -> Result<Matrix> {
     assert!((tiling.rows, tiling.cols) == (m.rows, m.cols), "a tiling of another shape");
     tiling.check(m.dtype).map_err(Error::bad_model)?;
@@ -212,13 +213,13 @@ pub fn unpack(pool: &Pool, m: &Matrix, tiling: TlTiling, scale: f32) -> Result<M
     })
 }
 
-/// The weights a and b of the number 3a + b + 4, as codes; None of a number above 8.
+/// The weights a and b of the number 3a + b + 4, as codes; None for a number above 8.
 fn pair(number: u8) -> Option<[u8; 2]> {
     (number <= 8).then_some([number / 3, number % 3])
 }
 
-/// Bytes of a row: tile by tile of its columns, for each group two pairs at a time, the first in the high bits; 16 rows
-/// stand beside each other.
+/// Reads the bytes of a row: for each tile of its columns and each group, two pairs per byte, the first in the high
+/// bits. The bytes of 16 rows are interleaved.
 fn tl1_row(data: &[u8], t: TlTiling, row: usize, codes: &mut [u8]) -> Option<()> {
     let (block, lane) = (row % t.bm / t.lanes, row % t.lanes);
     let group = t.group();
@@ -237,13 +238,14 @@ fn tl1_row(data: &[u8], t: TlTiling, row: usize, codes: &mut [u8]) -> Option<()>
     Some(())
 }
 
-/// Where the byte of a row stands among those of 32: their middle eights are exchanged.
+/// Index of a row's byte among those of 32 rows: the middle two groups of eight are swapped.
 fn seat(lane: usize) -> usize {
     [0, 16, 8, 24][lane / 8] + lane % 8
 }
 
-/// Three planes: magnitudes of |9a + 3b + c|, two to a byte, of all tiles; signs, 16 bits for eight such numbers of two
-/// rows that are 16 apart; and the columns behind the last tile as pairs, in tiles of 32 columns.
+/// Reads a row from three planes: the magnitudes |9a + 3b + c|, two per byte, of all tiles; the signs, 16 bits for
+/// eight such numbers of two rows that are 16 apart; and the columns after the last tile as pairs, in tiles of 32
+/// columns.
 fn tl2_row(data: &[u8], t: TlTiling, row: usize, codes: &mut [u8]) -> Option<()> {
     let (block, lane) = (row % t.bm / 32, row % 32);
     let threes = t.threes();
@@ -278,5 +280,4 @@ fn tl2_row(data: &[u8], t: TlTiling, row: usize, codes: &mut [u8]) -> Option<()>
 }
 
 #[cfg(test)]
-#[path = "tl_tests.rs"]
 mod tests;

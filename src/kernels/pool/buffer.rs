@@ -8,21 +8,21 @@ use crate::base::REFUSED;
 pub struct Line(pub [u8; 64]);
 
 impl Line {
-    /// Sixteen times `x`.
+    /// A line of sixteen times `x`.
     pub fn of_i32(x: i32) -> Self {
         let mut line = Self::default();
         line.0.as_chunks_mut::<4>().0.fill(x.to_ne_bytes());
         line
     }
 
-    /// As sixteen f32.
+    /// The line as sixteen f32.
     pub fn floats(&self) -> [f32; 16] {
         let bytes = self.0.as_chunks::<4>().0;
         std::array::from_fn(|i| f32::from_ne_bytes(bytes[i]))
     }
 }
 
-/// Lines as sixteen f32 each.
+/// Lines as arrays of sixteen f32.
 pub fn floats(lines: &mut [Line]) -> &mut [[f32; 16]] {
     // SAFETY: both are 64 bytes, of any contents; a Line is aligned for f32.
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len()) }
@@ -34,8 +34,8 @@ impl Default for Line {
     }
 }
 
-/// The first `len` elements of a buffer, grown where needed. Out of memory is a panic, which the engine's boundary
-/// turns into an error: those who call it have none to give.
+/// The first `len` elements of a buffer, grown if needed. Panics if there is no memory; the engine's boundary turns
+/// that into an error, since the callers of this function cannot return one.
 pub fn grown<T: Copy + Default>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
     if buffer.len() < len {
         let more = len - buffer.len();

@@ -15,26 +15,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a thread looks for work, or for the others' end, before it sleeps: longer than the gap
-/// between two kernels of one forward pass, far shorter than anybody notices.
+/// How long a thread polls for work, or for the end of the others' tasks, before it sleeps. Longer than the gap
+/// between two kernels of one forward pass, and too short for anybody to notice.
 const SPIN: Duration = Duration::from_micros(40);
-/// How much of that it keeps its core to itself; from then on it lets go of it at each look, so that where more threads
-/// than cores want to run, another engine's go first.
+/// The part of `SPIN` in which a thread keeps its core. After that it yields at each poll, so that another
+/// engine's threads run first if there are more threads than cores.
 const ALONE: Duration = Duration::from_micros(4);
 
-/// In `Shared::pending`: the caller sleeps.
+/// Flag in `Shared::pending`: the caller sleeps.
 const CALLER_SLEEPS: usize = 1 << (usize::BITS - 1);
 const MOST_THREADS: usize = 1 << 16;
 
 thread_local! {
-    /// This thread is running a task of some region.
+    /// Whether this thread is running a task of some region.
     static IN_TASK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A fixed set of threads named `bn-worker-N` that run parallel regions for one engine.
+/// A fixed set of threads, named `bn-worker-N`, that run parallel regions for one engine.
 pub struct Pool {
     shared: Arc<Shared>,
-    /// Held by the one thread whose region is running.
+    /// Held by the thread whose region is running.
     turn: Mutex<()>,
     workers: Vec<JoinHandle<()>>,
     threads: usize,
@@ -48,34 +48,34 @@ struct Job {
 }
 
 struct Shared {
-    /// Tasks of the region that nobody has claimed: 0 between regions.
+    /// Number of unclaimed tasks of the region; 0 between regions.
     left: CachePadded<AtomicUsize>,
-    /// Tasks of the region that are not done, and `CALLER_SLEEPS`.
+    /// Number of tasks of the region that are not done, and the flag `CALLER_SLEEPS`.
     pending: CachePadded<AtomicUsize>,
     job: UnsafeCell<Job>,
-    /// Workers that sleep or are about to.
+    /// Number of workers that sleep or are about to.
     sleepers: AtomicUsize,
     stop: AtomicBool,
-    /// Guards falling asleep on `wake` and `done`.
+    /// Guards going to sleep on `wake` and `done`.
     lock: Mutex<()>,
     wake: Condvar,
     done: Condvar,
-    /// Text of the first panic of the region.
+    /// Text of the region's first panic.
     panic: Mutex<Option<String>>,
 }
 
 // SAFETY: all fields but `job` are Send and Sync by themselves. `job` is written only by the thread that holds
-// `Pool::turn` while `pending` is 0, and read only by who has claimed a task and not yet counted it as done, so that
-// `pending` is not 0. The counters order the two: claims acquire what was released when `left` was set, and the next
-// writer acquires what was released when `pending` fell to 0. The closure it points to is Sync, so calling it
-// from several threads is allowed.
+// `Pool::turn`, while `pending` is 0. It is read only by a thread that has claimed a task and not yet counted it as
+// done, so that `pending` is not 0. The counters order reads and writes: claims acquire what was released when `left`
+// was set, and the next writer acquires what was released when `pending` fell to 0. The closure that `job` points to
+// is Sync, so several threads may call it.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
 impl Pool {
-    /// `threads` counts the calling thread: 1 starts none. Errors: `InvalidArgument` for 0 threads,
-    /// `OutOfMemory` where the system refuses one.
+    /// Starts `threads - 1` workers; the calling thread counts too. Errors: `InvalidArgument` for 0 threads or more
+    /// than `MOST_THREADS`, `OutOfMemory` if the system refuses a thread or memory.
     pub fn new(threads: usize) -> Result<Arc<Self>> {
         if threads == 0 || threads > MOST_THREADS {
             return Err(Error::invalid(format!(
@@ -101,7 +101,7 @@ impl Pool {
             .map_err(|_| Error::out_of_memory("worker threads", bytes))?;
         for n in 1..threads {
             let shared = pool.shared.clone();
-            // Where one is refused, dropping `pool` ends those that started.
+            // If one is refused, dropping `pool` ends those that were started.
             pool.workers.push(threads::spawn(format!("bn-worker-{n}"), move || shared.work())?);
         }
         Ok(Arc::new(pool))
@@ -111,14 +111,14 @@ impl Pool {
         self.threads
     }
 
-    /// Regions so far that other threads were called to.
+    /// Number of regions so far in which other threads took part.
     pub fn regions(&self) -> u64 {
         self.regions.load(Ordering::Relaxed)
     }
 
-    /// Runs `task(0..tasks)`, the caller included, and returns when all are done. Callers take turns; from within a
-    /// task, and with one thread or task, the tasks run here one after another. A panic in a task is carried on to
-    /// the caller once the others are done; the pool stays usable.
+    /// Runs `task(0..tasks)` on the workers and the calling thread, and returns when all tasks are done. Callers take
+    /// turns. Within a task, or with only one thread or task, the tasks run on the calling thread one after another.
+    /// A panic in a task is passed on to the caller once the other tasks are done; the pool stays usable.
     pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         if tasks <= 1 || self.workers.is_empty() || IN_TASK.get() {
             return (0..tasks).for_each(task);
@@ -133,22 +133,24 @@ impl Pool {
     }
 }
 
-/// Bytes of weights that a thread reads in one go, where reading is what takes the time: pieces of 20 KB reach two thirds
-/// of the bandwidth that these reach.
+/// Bytes of weights that a thread reads in one go, for tasks whose time is spent on reading. Pieces of 20 KB reach
+/// only two thirds of the bandwidth of pieces of this size.
 const PIECE: usize = 512 << 10;
-/// Tasks that it does in one go at least: each asks memory for what the next one reads, which nobody has done for the first.
+/// Minimum number of tasks that a thread does in one go. Each task prefetches the next one's data; the first
+/// has no prefetch.
 const NEIGHBORS: usize = 4;
-/// Pieces for each thread at least, so that none waits long for the last.
+/// Minimum number of pieces per thread, so that no thread waits long for the last piece.
 const PIECES: usize = 4;
 
 impl Pool {
-    /// As `run`, for tasks that read `bytes` in all, one behind the other, and use them for `tokens` rows of activations:
-    /// a thread does neighboring tasks in one go, the more of them the fewer rows there are.
+    /// As `run`, for tasks that read `bytes` in all from consecutive memory and use them for `tokens` rows of
+    /// activations. A thread does several neighboring tasks in one go; the fewer rows there are, the more tasks it
+    /// does.
     pub fn run_in_order(&self, tasks: usize, bytes: usize, tokens: usize, task: &(dyn Fn(usize) + Sync)) {
         self.run_pieces(tasks, bytes, tokens, &|piece| piece.for_each(task));
     }
 
-    /// The same, where `piece` does the tasks that a thread does in one go.
+    /// The same, but `piece` is given all tasks that a thread does in one go.
     pub fn run_pieces(
         &self,
         tasks: usize,
@@ -163,11 +165,11 @@ impl Pool {
     }
 }
 
-/// Operations below which waking others takes longer than the work.
+/// Number of operations below which waking other threads takes longer than the work.
 const SMALL: usize = 1 << 16;
 
 impl Pool {
-    /// As `run`, but here alone where `work`, the operations in all, is little.
+    /// As `run`, but on the calling thread alone if `work`, the number of operations in all, is small.
     pub fn run_if_worth(&self, work: usize, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         if work < SMALL { (0..tasks).for_each(task) } else { self.run(tasks, task) }
     }
@@ -176,28 +178,29 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        // Under the lock, so that no worker is between its last look and its sleep.
+        // Under the lock, so that no worker is between its last check and its sleep.
         drop(self.shared.lock.lock());
         self.shared.wake.notify_all();
         for worker in self.workers.drain(..) {
-            // A worker catches every panic of a task, so there is no error to carry.
+            // A worker catches every panic of a task, so there is no error to pass on.
             let _ = worker.join();
         }
     }
 }
 
 impl Shared {
-    /// One region, by the thread that holds the turn. Returns the text of its first panic.
+    /// Runs one region; the calling thread holds the turn. Returns the text of the region's first panic.
     fn region(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) -> Option<String> {
         debug_assert!(tasks < CALLER_SLEEPS);
-        // SAFETY: only the lifetime is changed. The closure is called only for a claimed task, and this function returns
-        // when all tasks are claimed and done. Nothing in between unwinds: `drain` catches the tasks' panics.
+        // SAFETY: only the lifetime is changed. The closure is called only for a claimed task, and this function
+        // returns when all tasks are claimed and done. Nothing in between unwinds: `drain` catches the tasks' panics.
         let task: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(task) };
         // SAFETY: all tasks of the last region are done, and this thread has the turn.
         unsafe { *self.job.get() = Job { task, tasks } };
         self.pending.store(tasks, Ordering::Relaxed);
         self.left.store(tasks, Ordering::SeqCst);
-        // A worker counts itself before its last look at `left`: either it sees the tasks or we see it here.
+        // A worker counts itself before its last check of `left`: either it sees the tasks, or this thread sees the
+        // worker here.
         let sleepers = self.sleepers.load(Ordering::SeqCst);
         if sleepers > 0 {
             drop(self.lock.lock());
@@ -212,15 +215,15 @@ impl Shared {
         self.panic.lock().take()
     }
 
-    /// Claims tasks until none is left, runs them, and then counts them as done. A panic is noted, and the rest goes
-    /// on. Whoever comes late finds no task and holds nobody up.
+    /// Claims and runs tasks until none is left, then counts them as done. A panic is recorded, and the
+    /// remaining tasks continue. A thread that comes late finds no task and delays no other.
     fn drain(&self) {
         let mut claimed = 0;
         let mut all = || {
             while let Some(rest) = self.claim() {
                 claimed += 1;
-                // SAFETY: this thread has claimed a task that `pending` still counts, so the job is set, nobody writes
-                // it, and its closure lives; neither is used behind the call.
+                // SAFETY: this thread has claimed a task that `pending` still counts. So the job is set and
+                // not written meanwhile, and its closure is alive; neither is used after the call.
                 unsafe {
                     let job = *self.job.get();
                     (*job.task)(job.tasks - rest);
@@ -236,7 +239,8 @@ impl Shared {
         }
     }
 
-    /// Claims a task; how many were left, itself included. Whichever region's it is: its job is set.
+    /// Claims a task, and returns how many were left, this one included. The task may belong to any region, whose job
+    /// is set.
     fn claim(&self) -> Option<usize> {
         let take = |left: usize| left.checked_sub(1);
         self.left.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take).ok()
@@ -249,7 +253,8 @@ impl Shared {
                 continue;
             }
             let mut guard = self.lock.lock();
-            // Whoever does the last task sees the flag, or has counted it before and is seen here.
+            // The thread that does the last task sees the flag, or it has counted the task earlier, which is seen
+            // here.
             self.pending.fetch_or(CALLER_SLEEPS, Ordering::AcqRel);
             while self.pending.load(Ordering::Acquire) != CALLER_SLEEPS {
                 guard = self.done.wait(guard);
@@ -267,7 +272,7 @@ impl Shared {
                 spin = Spin::new();
             } else if !spin.again() {
                 self.sleep();
-                // Woken, it looks around again, also where the others were faster: more will come.
+                // After waking, it polls again even if the others took all tasks: more will come.
                 spin = Spin::new();
             }
         }
@@ -284,7 +289,7 @@ impl Shared {
     }
 }
 
-/// A bounded wait without sleeping.
+/// A bounded wait that does not sleep.
 struct Spin {
     rounds: u32,
     start: Option<Instant>,
@@ -296,7 +301,7 @@ impl Spin {
         Self { rounds: 0, start: None, shares: false }
     }
 
-    /// Waits a moment; false when the time is up.
+    /// Waits a moment; returns false when the time is up.
     fn again(&mut self) -> bool {
         self.rounds += 1;
         if self.shares {

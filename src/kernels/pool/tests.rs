@@ -3,7 +3,7 @@ use crate::kernels::Pool;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Miri interprets.
+/// Fewer under Miri, which is slow.
 const ROUNDS: usize = if cfg!(miri) { 30 } else { 5_000 };
 
 #[test]
@@ -41,7 +41,7 @@ fn threads_work_at_the_same_time() {
     }
 }
 
-/// As where the system takes the core away from a thread: all that it holds up is its own task.
+/// If the system takes the core away from a thread, only that thread's own task is delayed.
 #[test]
 fn a_thread_that_is_held_up_leaves_the_rest_to_the_others() {
     let pool = Pool::new(3).unwrap();

@@ -1,4 +1,4 @@
-//! What stands between the products: gated activations and the residual sum.
+//! Element-wise functions between the products: gated activations and the residual sum.
 
 use super::exp::{exp, exp_lanes};
 use crate::kernels::Isa;
@@ -10,17 +10,17 @@ pub fn swiglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     gated::<Silu>(isa, gate, up, out);
 }
 
-/// `out = gelu(gate) * up` in the tanh form, g/2 (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) (Hendrycks and Gimpel 2016),
-/// computed as g / (1 + e^-2u), which it equals: 1 + tanh(u) = 2 / (1 + e^-2u).
+/// `out = gelu(gate) * up` in the tanh form, g/2 (1 + tanh(u)) with u = sqrt(2/pi) (g + 0.044715 g^3) (Hendrycks and
+/// Gimpel 2016). Computed as g / (1 + e^-2u), which is equal: 1 + tanh(u) = 2 / (1 + e^-2u).
 pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     gated::<Gelu>(isa, gate, up, out);
 }
 
-/// A gate g / (1 + e^x): what x is.
+/// The exponent x of a gate g / (1 + e^x).
 trait Gate {
     fn exponent(g: f32) -> f32;
     /// # Safety
-    /// `L`'s instructions are there.
+    /// `L`'s instructions are available.
     unsafe fn exponents<L: Lanes>(g: L) -> L;
 }
 
@@ -33,13 +33,13 @@ impl Gate for Silu {
     }
     #[inline(always)]
     unsafe fn exponents<L: Lanes>(g: L) -> L {
-        // SAFETY: the caller's promise. A product with -1 is the negative number, exactly.
+        // SAFETY: the caller's promise. A product with -1 is the exact negative.
         unsafe { g.mul(L::splat(-1.0)) }
     }
 }
 
 impl Gelu {
-    /// 2 sqrt(2/pi), and that times 0.044715: twice the argument of the tanh is `g (FIRST + THIRD g^2)`.
+    /// 2 sqrt(2/pi), and the same times 0.044715. Twice the argument of the tanh is `g (FIRST + THIRD g^2)`.
     const FIRST: f32 = 1.595_769_2;
     const THIRD: f32 = 0.071_354_814;
 }
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn relu2_keeps_nan_and_drops_negatives() {
-        // Longer than a register, so that each form's ends are met too.
+        // Longer than a register, so that the remainder of each form is tested too.
         let gate: Vec<f32> = [-2.0, 3.0, f32::NAN, -0.0].into_iter().cycle().take(43).collect();
         let up: Vec<f32> = [5.0, 2.0, 1.0, 7.0].into_iter().cycle().take(43).collect();
         for isa in [Isa::Scalar, crate::kernels::isa()] {

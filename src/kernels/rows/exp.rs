@@ -1,11 +1,11 @@
 //! e^x with the same bits from scalar and vector code.
 //!
-//! Range reduction by n = round(x log2 e) with ln 2 in two parts (Cody and Waite 1980), a minimax polynomial of
-//! degree 5 for the rest (the coefficients of Cephes' expf), relative error below 2e-7.
+//! Reduces the range by n = round(x log2 e), with ln 2 in two parts (Cody and Waite 1980). A minimax polynomial of
+//! degree 5 computes the rest (coefficients of Cephes' expf). The relative error is below 2e-7.
 
 use crate::kernels::simd::lanes::Lanes;
 
-/// Below it the result is 0, above `-LOW`... far above what softmax and SiLU need, infinity.
+/// Below `LOW` the result is 0. Above `HIGH`, far above what softmax and SiLU need, it is infinity.
 const LOW: f32 = -87.0;
 const HIGH: f32 = 88.0;
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
@@ -26,14 +26,14 @@ pub fn exp(x: f32) -> f32 {
     let r = n.mul_add(-LN2_LOW, n.mul_add(-LN2_HIGH, x));
     let p = P[1..].iter().fold(P[0], |p, c| p.mul_add(r, *c));
     let y = p.mul_add(r * r, r) + 1.0;
-    // n lies within -126..=127: the exponent's bits are a normal number's.
+    // n is within -126..=127, so the exponent bits are those of a normal number.
     y * f32::from_bits(((n as i32 + 127) << 23) as u32)
 }
 
 /// The bits of `exp` in each lane.
 ///
 /// # Safety
-/// `L`'s instructions are there.
+/// `L`'s instructions are available.
 #[inline(always)]
 pub unsafe fn exp_lanes<L: Lanes>(x: L) -> L {
     // SAFETY: the caller's promise.

@@ -1,52 +1,54 @@
-//! Passes over a row of logits. Each has one fixed order of sums, so the same bits with any instruction set.
+//! Passes over a row of logits. Each adds up in one fixed order, so that all instruction sets give the same bits.
 //!
-//! Sums are of sixteen lanes in f32 for `PART` values, then in f64.
+//! Sums over `PART` values are in sixteen lanes of f32; larger sums, and all sums of `spread`, are in f64.
 
 #![allow(clippy::needless_range_loop)] // lanes, which compilers turn into vectors
 
 use crate::kernels::simd::dispatch::by_isa;
 
 pub(super) const LANES: usize = 16;
-/// Values that have a top in common.
+/// Number of values that share a top.
 pub const TOP: usize = 128;
-/// Logits whose weights are summed in f32.
+/// Number of logits whose weights are summed in f32.
 pub const PART: usize = 256;
 
 by_isa!(
-    /// Writes the greatest of each `TOP` values to `tops` (-infinity where there is none). Whether a value is NaN.
+    /// Writes the greatest of each `TOP` values to `tops` (-infinity if there is none). Returns whether any value is
+    /// NaN.
     pub fn tops(values: &[f32], tops: &mut [f32]) -> bool = tops_in
 );
 
 by_isa!(
-    /// Writes `values` to `out`, which is as long, with -infinity where the bit of `allowed` is 0: bit i % 32 of word i / 32.
+    /// Writes `values` to `out`, which has the same length, with -infinity if the bit in `allowed` is 0: bit
+    /// i % 32 of word i / 32.
     pub fn among(values: &[f32], allowed: &[u32], out: &mut [f32]) = among_in
 );
 
 by_isa!(
-    /// What `logits` weigh, and each `PART` of them to `masses`.
+    /// Sums the weights of `logits`, and writes the sum for each `PART` logits to `masses`.
     pub fn weigh(logits: &[f32], scale: Scale, masses: &mut [f64]) -> Weighed = weigh_in
 );
 
 by_isa!(
-    /// Of the finite values: their number, and the sums of `max - x` and of its square.
+    /// Returns the number of finite values, and the sums of `max - x` and of its square over them.
     pub fn spread(values: &[f32], max: f32) -> (f64, [f64; 2]) = spread_in
 );
 
 by_isa!(
-    /// Writes `-|x - pivot|` of each value to `out`, which is as long.
+    /// Writes `-|x - pivot|` for each value to `out`, which has the same length.
     pub fn closeness(values: &[f32], pivot: f32, out: &mut [f32]) = closeness_in
 );
 
-/// What makes weights of logits: `e^((x - max) / temperature)`, max being the greatest.
+/// Turns logits into weights: `e^((x - max) / temperature)`, where `max` is the greatest logit.
 #[derive(Clone, Copy)]
 pub struct Scale {
     max: f32,
-    /// Of a power of 2.
+    /// Factor of `x - max` in the exponent of a power of 2.
     slope: f32,
 }
 
 impl Scale {
-    /// The temperature is at least `f32::MIN_POSITIVE`.
+    /// `temperature` is at least `f32::MIN_POSITIVE`.
     pub fn new(max: f32, temperature: f32) -> Self {
         Self { max, slope: std::f32::consts::LOG2_E / temperature }
     }
@@ -56,7 +58,7 @@ impl Scale {
         exp2_neg(self.power(logit))
     }
 
-    /// At least `LOWEST`.
+    /// The exponent of the power of 2 that is the weight; at least `LOWEST`.
     #[inline(always)]
     fn power(self, logit: f32) -> f32 {
         let power = (logit - self.max) * self.slope;
@@ -67,23 +69,24 @@ impl Scale {
 /// Sums over logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Weighed {
-    /// How many are finite.
+    /// Number of finite logits.
     pub count: f64,
-    /// Of the weights.
+    /// Sum of the weights.
     pub mass: f64,
-    /// Of each weight times its natural logarithm.
+    /// Sum of each weight times its natural logarithm.
     pub logs: f64,
 }
 
-/// Powers of 2 from there down are 0.
+/// Powers of 2 with this exponent or less are 0.
 const LOWEST: f32 = -127.0;
 
-/// `2^x` for x from `LOWEST` to 0, within 2 units in the last place. Branch-free, so that it vectorizes: x is divided in a
-/// whole number and a rest of at most 1/2, of which a minimax polynomial (relative error 1.1e-7) gives the power.
-#[allow(clippy::approx_constant)] // one coefficient is close to ln 2, and better than that
+/// `2^x` for x from `LOWEST` to 0, within 2 units in the last place. Branch-free, so that it vectorizes: x is split
+/// into a whole number and a remainder of magnitude at most 1/2. A minimax polynomial (relative error 1.1e-7) gives
+/// the power of the remainder.
+#[allow(clippy::approx_constant)] // one coefficient is close to ln 2, but fits better than ln 2
 #[inline(always)]
 fn exp2_neg(x: f32) -> f32 {
-    /// Adding it rounds to an integer, which then stands in the low bits.
+    /// Adding it rounds to an integer, which is then in the low bits.
     const ROUND: f32 = 12_582_912.0;
     let shifted = x + ROUND;
     let r = x - (shifted - ROUND);
@@ -95,7 +98,7 @@ fn exp2_neg(x: f32) -> f32 {
     p * f32::from_bits((shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127)) << 23)
 }
 
-/// What is left of a row behind whole sixteens, filled up with -infinity.
+/// The rest of a row after the whole sixteens, padded with -infinity.
 #[inline(always)]
 pub(super) fn filled(rest: &[f32]) -> [f32; LANES] {
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -112,7 +115,7 @@ fn total(lanes: [f32; LANES]) -> f64 {
     sum(wide)
 }
 
-/// In a tree, which vectors add up.
+/// Adds up in a tree, which compilers vectorize.
 #[inline(always)]
 fn sum(lanes: [f64; LANES]) -> f64 {
     let [sum] = halved(halved::<4, 2>(halved::<8, 4>(halved::<16, 8>(lanes))));
@@ -150,7 +153,7 @@ fn tops_in(values: &[f32], tops: &mut [f32]) -> bool {
     f32::from_bits(most).is_nan()
 }
 
-/// NaN has the greatest bits without a sign.
+/// Without its sign, a NaN has greater bits than any other value.
 #[inline(always)]
 fn greater(most: &mut [f32; LANES], bits: &mut [u32; LANES], values: &[f32; LANES]) {
     for i in 0..LANES {
@@ -174,7 +177,7 @@ fn among_in(values: &[f32], allowed: &[u32], out: &mut [f32]) {
     let (whole, rest) = values.as_chunks::<WORD>();
     let (out, out_rest) = out.as_chunks_mut::<WORD>();
     for ((values, out), &word) in whole.iter().zip(out).zip(allowed) {
-        // Grammars allow few tokens, or most.
+        // Grammars allow few tokens, or most tokens.
         if word == 0 {
             *out = [f32::NEG_INFINITY; WORD];
             continue;
@@ -238,7 +241,7 @@ fn spread_in(values: &[f32], max: f32) -> (f64, [f64; 2]) {
     (f64::from(counts.iter().sum::<u32>()), [sum(below), sum(squares)])
 }
 
-/// In f64: some models have the least f32 where others have -infinity.
+/// In f64, because squares can exceed f32: some models use the least f32 where others use -infinity.
 #[inline(always)]
 fn spread_lanes(
     values: &[f32; LANES],

@@ -1,4 +1,4 @@
-//! What is computed row by row of activations: norms, gates, rope, rounding to int8.
+//! Functions of single rows of activations: norms, gates, rope, rounding to int8.
 
 pub mod elementwise;
 pub mod exp;

@@ -1,14 +1,15 @@
-//! Root mean square normalization. Rows are in the caches and begin anywhere: of 64 bytes at once nearly all cross a cache
-//! line, of 32 half of them, so that wider registers are slower.
+//! Root mean square normalization. Rows are in the caches and start at any address. Nearly all loads of 64 bytes
+//! would cross a cache line, but only half of the loads of 32 bytes; wider registers are therefore slower.
 
 use crate::kernels::Isa;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::Lanes;
 
-/// Partial sums of a row's reduction: element i goes to lane i % LANES, whatever the instruction set.
+/// Number of partial sums of a row. Element i is added to lane i % LANES with every instruction set.
 const LANES: usize = 32;
 
-/// One row: `out = x / sqrt(mean(x²) + eps) * weight` (Zhang and Sennrich 2019). All slices have one length.
+/// Normalizes one row: `out = x / sqrt(mean(x²) + eps) * weight` (Zhang and Sennrich 2019). All slices have the same
+/// length.
 pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     assert!(
         x.len() == weight.len() && x.len() == out.len(),
@@ -18,21 +19,22 @@ pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) 
     scaled(isa, x, weight, scale(isa, x, eps), out);
 }
 
-/// As `rms_norm`, of a row in its place: a head of q or k.
+/// As `rms_norm`, in place, for a head of q or k.
 pub fn rms_norm_in_place(isa: Isa, x: &mut [f32], weight: &[f32], eps: f32) {
     assert_eq!(x.len(), weight.len(), "a norm's row and weight differ in length");
     let isa = isa.of_256_bits();
     scale_in_place(isa, x, weight, scale(isa, x, eps));
 }
 
-/// `x += y / sqrt(mean(y²) + eps) * weight`, the norm with the bits of `rms_norm`. All slices have one length.
+/// `x += y / sqrt(mean(y²) + eps) * weight`, where the norm has the bits of `rms_norm`. All slices have the same
+/// length.
 pub fn add_rms_norm(isa: Isa, x: &mut [f32], y: &[f32], weight: &[f32], eps: f32) {
     assert!(x.len() == weight.len() && x.len() == y.len(), "a norm's row, weight and sum differ in length");
     let isa = isa.of_256_bits();
     add_scaled(isa, x, y, weight, scale(isa, y, eps));
 }
 
-/// What a row is multiplied with before the weights.
+/// The factor of a row before its weights: `1 / sqrt(mean(x²) + eps)`.
 fn scale(isa: Isa, x: &[f32], eps: f32) -> f32 {
     let (whole, rest) = x.as_chunks::<LANES>();
     let mut lanes = [0.0; LANES];
@@ -47,7 +49,7 @@ by_isa!(fn squares(x: &[[f32; LANES]], lanes: &mut [f32; LANES]) = squares_in_la
 
 #[inline(always)]
 unsafe fn squares_in_lanes<L: Lanes>(x: &[[f32; LANES]], lanes: &mut [f32; LANES]) {
-    // SAFETY: LANES are two times sixteen.
+    // SAFETY: LANES is two times sixteen.
     unsafe {
         let mut sums = [L::splat(0.0); 2];
         for x in x {
@@ -91,7 +93,7 @@ fn add_loop(x: &mut [f32], y: &[f32], weight: &[f32], scale: f32) {
     }
 }
 
-/// Adds the upper half to the lower until one is left: the one order of every instruction set.
+/// Adds the upper half to the lower half until one lane is left. Every instruction set uses this order.
 #[inline(always)]
 pub(in crate::kernels) fn tree_sum<const N: usize>(lanes: &[f32; N]) -> f32 {
     let mut sums = *lanes;

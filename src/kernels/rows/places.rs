@@ -1,25 +1,27 @@
-//! Passes over keys that order a row of logits: what lies where in the order. The same bits with any instruction set.
+//! Passes over the keys that order a row of logits: they find each place in the order. The same bits with any
+//! instruction set.
 
 #![allow(clippy::needless_range_loop)] // lanes, which compilers turn into vectors
 
 use super::logits::{LANES, PART, Scale, TOP, filled};
 use crate::kernels::simd::dispatch::by_isa;
 
-/// Sums of `pile`: of what lies above, and of parts of the rest.
+/// Number of sums that `pile` makes: one for the keys above the range, the others for its parts.
 pub const PILES: usize = 1024;
 
 by_isa!(
-    /// Adds what the logits weigh, or with no `scale` 1 for each finite key, to the pile of the key beside them.
+    /// Adds the weight of each logit to the pile of its key, the key at the same index. Without a `scale`, each key
+    /// that is not -infinity counts 1.
     pub fn pile(keys: &[f32], logits: &[f32], scale: Option<Scale>, range: Range, piles: &mut [f64; PILES]) = pile_in
 );
 
 by_isa!(
-    /// Writes the places of `keys` between two, these included, to `out`, which has room for all, in ascending order.
-    /// Their number. `tops` are those of `keys`.
+    /// Writes the indices of the keys between two places, both included, to `out` in ascending order. Returns their
+    /// number. `out` has room for all keys; `tops` are the tops of `keys`.
     pub fn between(keys: &[f32], tops: &[f32], first: Place, last: Place, out: &mut [u32]) -> usize = between_in
 );
 
-/// Where something stands in an order: greater keys come first, and of equal ones the first in the row.
+/// A place in an order: greater keys come first; equal keys stay in the order of the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place(u64);
 
@@ -27,7 +29,7 @@ impl Place {
     pub const FIRST: Self = Self::new(f32::INFINITY, 0);
     pub const LAST: Self = Self::new(f32::NEG_INFINITY, u32::MAX);
 
-    /// The key is not NaN.
+    /// `key` is not NaN.
     #[inline(always)]
     pub const fn new(key: f32, at: u32) -> Self {
         Self((!ascending(key) as u64) << 32 | at as u64)
@@ -44,7 +46,7 @@ impl Place {
     }
 }
 
-/// Numbers in the order of floats; both zeros have one.
+/// Maps floats to integers in the same order; both zeros map to the same integer.
 #[inline(always)]
 const fn ascending(x: f32) -> u32 {
     let bits = (x + 0.0).to_bits();
@@ -56,7 +58,8 @@ fn from_ascending(number: u32) -> f32 {
     f32::from_bits(number ^ ((!number as i32 >> 31) as u32 | 1 << 31))
 }
 
-/// Keys below `high`, divided into `PILES - 1` equal parts.
+/// Divides the keys below `high` into `PILES - 1` parts of equal width, except that the first is half as wide and the
+/// last has no lower bound.
 #[derive(Clone, Copy)]
 pub struct Range {
     high: f32,
@@ -64,15 +67,15 @@ pub struct Range {
 }
 
 impl Range {
-    /// `width` is above 0. The last part holds all that lies lower.
+    /// `width` is above 0. The last part holds all lower keys.
     pub fn new(high: f32, width: f32) -> Self {
         Self { high, parts: ((PILES - 2) as f32 / width).min(f32::MAX) }
     }
 
-    /// 0 from `high` on, then ascending.
+    /// The pile of a key: 0 from `high` up, then ascending as keys descend.
     #[inline(always)]
     fn pile(self, key: f32) -> u32 {
-        /// Adding it rounds to an integer, which then stands in the low bits.
+        /// Adding it rounds to an integer, which is then in the low bits.
         const ROUND: f32 = 8_388_608.0;
         let part = (self.high - key) * self.parts;
         let part = if part < (PILES - 2) as f32 { part } else { (PILES - 2) as f32 };
@@ -80,9 +83,9 @@ impl Range {
         if key < self.high { number } else { 0 }
     }
 
-    /// The least key in the piles up to this one, which is not the last.
+    /// The least key in the piles up to this one, which must not be the last.
     pub fn least(self, pile: usize) -> f32 {
-        // Piles descend with keys.
+        // Piles ascend as keys descend.
         let (mut low, mut high) = (ascending(f32::NEG_INFINITY), ascending(f32::INFINITY));
         while high - low > 1 {
             let middle = low + (high - low) / 2;
@@ -146,7 +149,7 @@ fn between_in(keys: &[f32], tops: &[f32], first: Place, last: Place, out: &mut [
             count += TOP;
             continue;
         }
-        // A flag that is read is added: of a condition compilers would make branches.
+        // The flag is added, not tested: compilers would turn a condition into branches.
         let mut found = 0;
         for (at, flag) in (from..).zip(&flags.as_flattened()[..keys.len()]) {
             out[found] = at;
@@ -157,7 +160,7 @@ fn between_in(keys: &[f32], tops: &[f32], first: Place, last: Place, out: &mut [
     count
 }
 
-/// 1 where a key's place lies between two.
+/// 1 for each key whose place is between `first` and `last`.
 #[inline(always)]
 fn flag(keys: &[f32; LANES], from: u32, first: Place, last: Place) -> [u32; LANES] {
     let (high, low, mut flags) = (first.key(), last.key(), [0; LANES]);
@@ -175,7 +178,7 @@ mod tests {
     use crate::kernels::rows::logits::tops;
     use crate::kernels::{Isa, available};
 
-    /// Few distinct values, and what is impossible.
+    /// Few distinct values, with impossible ones among them.
     fn some(n: usize) -> Vec<f32> {
         (0..n).map(|i| [f32::NEG_INFINITY, -0.0, 0.0, 1.5, -3.0, 2.0, f32::MIN][i * i % 7]).collect()
     }

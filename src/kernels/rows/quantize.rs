@@ -1,19 +1,20 @@
-//! Activations to int8, one scale per token (BitNet b1.58, "The Era of 1-bit LLMs", 2024).
+//! Quantization of activations to int8, with one scale per token (BitNet b1.58, "The Era of 1-bit LLMs", 2024).
 
 use crate::kernels::Isa;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::{Lanes, Register};
 
-/// What goes with a row of int8 activations.
+/// The scale and the sum of a row of int8 activations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct QuantRow {
-    /// `127 / max(absmax, 1e-5)`: int8 values are this times the real ones.
+    /// `127 / max(absmax, 1e-5)`: the int8 values are the real values times this.
     pub scale: f32,
     /// Sum of the row's int8 values.
     pub sum: i32,
 }
 
-/// One row: `out = clamp(round_half_even(x * scale), -128, 127)`, where NaN becomes 0. `out` is as long as `x`.
+/// Quantizes one row: `out = clamp(round_half_even(x * scale), -127, 127)`, where NaN becomes 0. `out` is as long as
+/// `x`.
 pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [i8]) -> QuantRow {
     assert_eq!(x.len(), out.len(), "a quantized row is as long as its source");
     let (whole, rest) = x.as_chunks::<16>();
@@ -22,7 +23,7 @@ pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [i8]) -> QuantRow {
     QuantRow { scale, sum: rounded(isa, whole, scale, bytes) + round(rest, scale, last) }
 }
 
-/// NaN is passed over.
+/// The largest magnitude, at least `start`; NaN is ignored.
 fn absmax(start: f32, x: &[f32]) -> f32 {
     x.iter().fold(start, |max, v| if v.abs() > max { v.abs() } else { max })
 }
@@ -30,7 +31,7 @@ fn absmax(start: f32, x: &[f32]) -> f32 {
 fn round(x: &[f32], scale: f32, out: &mut [i8]) -> i32 {
     let mut sum = 0;
     for (out, x) in out.iter_mut().zip(x) {
-        // The bounds are for a scale that has overflowed; -128 is never reached. A cast makes NaN 0.
+        // The bounds are for a scale that has overflowed to infinity. The cast turns NaN into 0.
         *out = (x * scale).round_ties_even().clamp(-127.0, 127.0) as i8;
         sum += *out as i32;
     }
@@ -38,7 +39,7 @@ fn round(x: &[f32], scale: f32, out: &mut [i8]) -> i32 {
 }
 
 by_isa!(
-    /// The largest magnitude; NaN is passed over.
+    /// The largest magnitude; NaN is ignored.
     fn largest(x: &[[f32; 16]]) -> f32 = largest_in_lanes::<lanes>, largest_of
 );
 
@@ -47,7 +48,7 @@ pub(super) fn largest_of(x: &[[f32; 16]]) -> f32 {
 }
 
 /// # Safety
-/// `L`'s instructions are there.
+/// `L`'s instructions are available.
 #[inline(always)]
 pub(super) unsafe fn largest_in_lanes<L: Lanes>(x: &[[f32; 16]]) -> f32 {
     // SAFETY: arrays of sixteen.
@@ -61,7 +62,8 @@ pub(super) unsafe fn largest_in_lanes<L: Lanes>(x: &[[f32; 16]]) -> f32 {
 }
 
 by_isa!(
-    /// `out = round_half_even(x * scale)`, where NaN becomes 0, the others lie within -127 and 127; their sum.
+    /// `out = round_half_even(x * scale)`; NaN becomes 0, all other results must be within -127 and 127. Returns
+    /// their sum.
     fn rounded(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i32 = rounded_in_lanes::<lanes>, rounded_of
 );
 
@@ -70,7 +72,7 @@ pub(super) fn rounded_of(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i
 }
 
 /// # Safety
-/// `L`'s instructions are there.
+/// `L`'s instructions are available.
 #[inline(always)]
 pub(super) unsafe fn rounded_in_lanes<L: Lanes>(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i32 {
     // SAFETY: arrays of sixteen.

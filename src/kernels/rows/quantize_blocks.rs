@@ -1,27 +1,27 @@
-//! Activations to int8 in blocks of columns, for weights that are quantized in blocks: a scale for each block, as ggml
-//! does (github.com/ggml-org/ggml, its Q8_0, Q8_1 and Q8_K), with scales in f32.
+//! Quantization of activations to int8 in blocks of columns, for weights that are quantized in blocks: one scale per
+//! block, as in ggml (github.com/ggml-org/ggml, its Q8_0, Q8_1 and Q8_K), with scales in f32.
 
 use super::quantize::{largest_in_lanes, largest_of, rounded_in_lanes, rounded_of};
 use crate::kernels::Isa;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::Lanes;
 
-/// Columns that have a sum of their own beside each scale: a block of 32 has one sum, one of 256 has sixteen.
+/// Number of columns that share a sum: a block of 32 columns has one sum, a block of 256 has sixteen.
 pub const fn columns_of_sum(block: usize) -> usize {
     if block == 32 { 32 } else { 16 }
 }
 
-/// Row after row of activations of `cols` columns, each in `cols / block` blocks.
+/// Quantized rows of activations, one after another, of `cols` columns each, in `cols / block` blocks.
 #[derive(Clone, Copy)]
 pub struct BlockActivations<'a> {
     /// `[tokens, cols]`, each from -127 to 127.
     pub values: &'a [i8],
-    /// `[tokens, cols / block]`; an activation is its value times its block's scale.
+    /// `[tokens, cols / block]`; an activation is its value times the scale of its block.
     pub scales: &'a [f32],
     /// `[tokens, cols / columns_of_sum(block)]` sums of values.
     pub sums: &'a [i16],
     pub cols: usize,
-    /// 32 or 256.
+    /// Columns per block: 32 or 256.
     pub block: usize,
 }
 
@@ -30,10 +30,10 @@ impl<'a> BlockActivations<'a> {
         self.values.len() / self.cols
     }
 
-    /// Token `t`'s values, scales and sums.
+    /// The values, scales and sums of token `t`.
     #[inline]
     pub fn row(&self, t: usize) -> (&'a [i8], &'a [f32], &'a [i16]) {
-        // Shifts: a division would take as long as a block of products.
+        // Shifts: a division would take as long as the products of a block.
         let (blocks, sums) = match self.block {
             32 => (self.cols / 32, self.cols / const { columns_of_sum(32) }),
             _ => (self.cols / 256, self.cols / const { columns_of_sum(256) }),
@@ -46,9 +46,9 @@ impl<'a> BlockActivations<'a> {
     }
 }
 
-/// One row of whole blocks of `block`, 32 or 256, columns. `scale = absmax / 127`, where NaN counts as nothing;
-/// `value = round_half_even(x * (127 / absmax))`, 0 for NaN and where absmax is 0. An infinity makes its block's scale
-/// infinite and its values 0, so that products with it are NaN.
+/// Quantizes one row of whole blocks of `block` columns, 32 or 256. `scale = absmax / 127`, ignoring NaN;
+/// `value = round_half_even(x * (127 / absmax))`, 0 for NaN and if absmax is 0. An infinity makes its block's
+/// scale infinite and its block's values 0, so that products with them are NaN.
 pub fn quantize_blocks(
     isa: Isa,
     block: usize,
@@ -111,7 +111,7 @@ fn blocks(
     for (((x, values), scale), sums) in blocks.zip(scales).zip(sums) {
         let absmax = largest(x);
         *scale = absmax / 127.0;
-        // A subnormal block's is infinite.
+        // Infinite for a block of tiny (such as subnormal) values.
         let inverse = if absmax == 0.0 { 0.0 } else { 127.0 / absmax };
         let groups = x.chunks_exact(of_sum).zip(values.chunks_exact_mut(of_sum));
         for (sum, (x, values)) in sums.iter_mut().zip(groups) {
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use crate::kernels::available;
 
-    /// Values, scales' bits, sums.
+    /// Values, the bits of the scales, and sums.
     fn both(block: usize, x: &[f32]) -> (Vec<i8>, Vec<u32>, Vec<i16>) {
         let make = |isa| {
             let mut values = vec![1; x.len()];
@@ -192,7 +192,7 @@ mod tests {
             x[5] = f32::NEG_INFINITY;
             let (values, scales, _) = both(block, &x);
             assert!(values.iter().all(|v| *v == 0) && scales == [f32::INFINITY.to_bits()]);
-            // The smallest there are: 127 / absmax is infinite.
+            // The smallest magnitudes: 127 / absmax is infinite.
             let tiny = f32::from_bits(1);
             let mut x = vec![0.0; block];
             (x[0], x[1]) = (tiny, -tiny);

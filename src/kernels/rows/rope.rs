@@ -3,11 +3,12 @@
 use crate::kernels::Pool;
 use crate::kernels::gemm::blocks::SharedOut;
 
-/// What a cosine and a sine cost, in multiply-adds.
+/// Cost of a cosine and a sine, in multiply-adds.
 const ANGLE: usize = 64;
 
-/// Cosine and sine of `position * inv_freq[i]`, times `factor`, for each position, `[positions, 2 * pairs]`: cosines,
-/// then sines. In f64 and rounded, so that far positions keep their phase; then multiplied.
+/// Computes the cosine and the sine of `position * inv_freq[i]`, times `factor`, for each position:
+/// `[positions, 2 * pairs]`, cosines before sines. Both are computed in f64 and rounded, so that far positions keep
+/// their phase; then they are multiplied.
 pub fn table(pool: &Pool, positions: &[u32], inv_freq: &[f32], factor: f32, out: &mut [f32]) {
     let pairs = inv_freq.len();
     assert_eq!(out.len(), positions.len() * 2 * pairs, "a table is [positions, 2 * pairs]");
@@ -23,7 +24,7 @@ pub fn table(pool: &Pool, positions: &[u32], inv_freq: &[f32], factor: f32, out:
     });
 }
 
-/// Rotates one head by a row of `table`; pairs are (i, i + pairs), or (2i, 2i + 1) when `interleaved`.
+/// Rotates one head by a row of `table`. Pairs are (i, i + pairs), or (2i, 2i + 1) if `interleaved`.
 pub fn rotate(head: &mut [f32], row: &[f32], interleaved: bool) {
     let pairs = row.len() / 2;
     assert!(2 * pairs <= head.len(), "a head holds what rotates");

@@ -1,44 +1,44 @@
-//! Matrix tiles: what Intel's AMX does with bytes. `models` has a portable model of it.
+//! Matrix tiles: the int8 instructions of Intel's AMX. `models` has a portable model of them.
 //!
-//! Eight tiles of 16 rows of up to 64 bytes. Kernels agree on what each is for: 0 to 3 are sums, 16 rows of 16 i32;
-//! 4 and 5 have 16 rows of `depth` bytes, a row of the left matrix in each; 6 and 7 have `depth / 4` rows of 16
-//! times four bytes: four of each column of the right matrix.
+//! There are eight tiles of 16 rows of up to 64 bytes. Kernels agree on their use. Tiles 0 to 3 hold sums: 16 rows of
+//! 16 i32. Tiles 4 and 5 hold the left matrix: 16 rows of `depth` bytes. Tiles 6 and 7 hold the right matrix:
+//! `depth / 4` rows, each with four bytes of each of 16 columns.
 
 use super::ints::Ints;
 use super::lanes::Lanes;
 use super::wide::Wide;
 
-/// The tiles of a thread. All numbers of tiles are constants, as instructions have them.
+/// The tiles of a thread. Tile numbers are constants, as the instructions require.
 pub trait Tiles {
-    /// For products over 64 or 32 bytes.
+    /// Tiles for products over 64 or 32 bytes (`depth`).
     ///
     /// # Safety
-    /// The machine has what the type stands for. Of the processor's the thread has a `Configured` of the same depth, which
-    /// outlives this.
+    /// The machine has the instructions that the type stands for. For the processor's tiles, the thread has a
+    /// `Configured` of the same depth, which outlives this value.
     unsafe fn new(depth: usize) -> Self;
 
     fn zero<const T: usize>(&mut self);
 
-    /// Reads tile `T`: its rows lie `stride` bytes apart.
+    /// Loads tile `T` from rows that are `stride` bytes apart.
     ///
     /// # Safety
-    /// They can be read.
+    /// The rows can be read.
     unsafe fn load<const T: usize>(&mut self, from: *const u8, stride: usize);
 
-    /// Writes tile `T`, as `load` reads.
+    /// Stores tile `T` to rows that are `stride` bytes apart.
     ///
     /// # Safety
     /// The rows can be written.
     unsafe fn store<const T: usize>(&mut self, to: *mut u8, stride: usize);
 
-    /// Tile `C` += tile `A` times tile `B`. Bytes of `A` are unsigned, of `B` signed; sums wrap.
+    /// Tile `C` += tile `A` times tile `B`. The bytes of `A` are unsigned, those of `B` signed; sums wrap.
     fn dot_unsigned<const C: usize, const A: usize, const B: usize>(&mut self);
 
-    /// The same where bytes of both are signed.
+    /// The same with signed bytes in both.
     fn dot_signed<const C: usize, const A: usize, const B: usize>(&mut self);
 }
 
-/// What kernels are generic over: tiles, and vectors beside them.
+/// The trait that kernels are generic over: tiles, and the vectors used beside them.
 pub trait Set {
     type Tiles: Tiles;
     type Lanes: Lanes;
@@ -46,7 +46,7 @@ pub trait Set {
     type Ints: Ints<Lanes = Self::Lanes>;
 }
 
-/// The processor's.
+/// The processor's tiles and vectors.
 #[cfg(target_arch = "x86_64")]
 pub struct Processor;
 
@@ -58,7 +58,7 @@ impl Set for Processor {
     type Ints = super::ints::Avx512;
 }
 
-/// Rows of tile `tile`, and bytes of each.
+/// Number of rows of tile number `tile`, and bytes per row.
 pub const fn shape(tile: usize, depth: usize) -> (usize, usize) {
     match tile {
         0..4 => (16, 64),
@@ -77,20 +77,20 @@ mod hardware {
     use std::arch::asm;
     use std::arch::x86_64::{__cpuid, __cpuid_count};
 
-    /// Whether the system lets this process use tiles that `exist`, for which it is asked once: threads that exist and
-    /// those to come get room for tiles when they first use one.
+    /// Whether the system lets this process use tiles that `exist`. The first call asks the system. If it agrees,
+    /// each thread, whether it exists now or later, gets room for tiles when it first uses one.
     pub fn permitted() -> bool {
         static ANSWER: OnceBox<bool> = OnceBox::new();
         *ANSWER.get_or_init(|| Box::new(ask()))
     }
 
-    /// The processor has AMX-TILE and AMX-INT8, and the system keeps tiles across a thread's switches.
+    /// Whether the processor has AMX-TILE and AMX-INT8, and the system preserves tiles across context switches.
     #[allow(unused_unsafe)] // newer compilers know cpuid as safe
     pub fn exist() -> bool {
         const OSXSAVE: u32 = 1 << 27;
         const TILE_AND_INT8: u32 = 1 << 24 | 1 << 25;
         const TILE_STATES: u64 = 1 << 17 | 1 << 18;
-        // SAFETY: every x86-64 has cpuid; xgetbv, which reads a register, is there where cpuid says so.
+        // SAFETY: every x86-64 has cpuid; xgetbv, which reads a register, is available if cpuid says so.
         unsafe {
             if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
                 return false;
@@ -106,7 +106,7 @@ mod hardware {
     fn ask() -> bool {
         const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
         const TILE_DATA: libc::c_long = 18;
-        // SAFETY: a call with two numbers.
+        // SAFETY: a system call with two numbers.
         unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0 }
     }
 
@@ -115,7 +115,7 @@ mod hardware {
         false
     }
 
-    /// What `ldtilecfg` reads.
+    /// The memory that `ldtilecfg` reads.
     #[repr(C, align(64))]
     struct Config([u8; 64]);
 
@@ -135,13 +135,14 @@ mod hardware {
     static DEEP: Config = config(64);
     static SHORT: Config = config(32);
 
-    /// The thread's tiles are usable until this is dropped. Then there are none that the system would have to keep while
-    /// the thread sleeps. Not for each product: this waits for all that the thread has begun.
+    /// Makes the thread's tiles usable until it is dropped. After the drop, the system has no tiles to save while the
+    /// thread sleeps. Do not make one for each product: the instruction waits for all earlier instructions of the
+    /// thread.
     pub struct Configured(());
 
     impl Configured {
         /// # Safety
-        /// Tiles `exist`. There is no other one on this thread. Panics where the system does not permit them.
+        /// Tiles `exist`, and this thread has no other `Configured`. Panics if the system does not permit tiles.
         pub unsafe fn new(depth: usize) -> Self {
             assert!(permitted(), "the system permits no matrix tiles");
             let config = match depth {
@@ -162,11 +163,11 @@ mod hardware {
         }
     }
 
-    /// The processor's.
+    /// The processor's tiles.
     pub struct Amx(());
 
-    // SAFETY of all blocks: who has an `Amx` has promised that the machine has the instructions; no compiler uses tiles;
-    // what is read and written is the callers' promise.
+    // SAFETY of all blocks: the code that made an `Amx` ensured that the machine has the instructions;
+    // compilers do not use tiles; the callers promise that the memory can be read or written.
     impl Tiles for Amx {
         #[inline(always)]
         unsafe fn new(_: usize) -> Self {
@@ -217,7 +218,7 @@ mod tests {
     use super::*;
     use crate::kernels::simd::models::Model;
 
-    /// Bytes of both matrices, and the sums of two products on them.
+    /// Loads tiles from `a` and `b`, and returns three tiles of sums of their products.
     fn products<T: Tiles>(depth: usize, a: &[u8], b: &[u8]) -> [[i32; 256]; 3] {
         let mut out = [[7i32; 256]; 3];
         // SAFETY: the caller has the instructions; 16 rows of 80 bytes, and up to 16 of 64; 16 rows of 16 sums.

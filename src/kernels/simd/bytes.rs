@@ -1,4 +1,5 @@
-//! A register of bytes, so that a type's decoder is written once. Its 32-bit lanes are rows, of which there are ROWS.
+//! A register of bytes, so that the decoder of each type is written once. Each 32-bit lane belongs to one of ROWS
+//! rows.
 //!
 //! All functions need the instructions of their type; they are inlined into functions that have them.
 
@@ -11,32 +12,33 @@ pub trait Bytes: Copy {
     const ROWS: usize;
     unsafe fn load(from: *const u8) -> Self;
     unsafe fn store(self, to: *mut u8);
-    /// Of 16 bytes at `at` from each of ROWS addresses the first four, the next four, and so on.
+    /// Loads 16 bytes at offset `at` from each of ROWS addresses; returns the first four of each row, the next four,
+    /// and so on.
     unsafe fn columns(rows: &[*const u8], at: usize) -> [Self; 4];
     unsafe fn or(self, other: Self) -> Self;
-    /// Each byte's bits, `N` places further down, under `mask`, which leaves out what comes from another byte.
+    /// Shifts each byte right by `N` bits and applies `mask`, which must clear the bits that come from another byte.
     unsafe fn right<const N: i32>(self, mask: u8) -> Self;
-    /// Further up.
+    /// Shifts each byte left, as `right` does.
     unsafe fn left<const N: i32>(self, mask: u8) -> Self;
-    /// Bits 4n to 4n + 3 of each lane as its four bytes: 16, or 0.
+    /// Expands bits 4n to 4n + 3 of each lane to its four bytes: 16 for a set bit, 0 otherwise.
     unsafe fn sixteens(self, n: usize) -> Self;
-    /// Each byte's highest bit turned.
+    /// Flips the highest bit of each byte.
     unsafe fn flip(self) -> Self;
-    /// `by` taken from each byte; what is below zero wraps.
+    /// Subtracts `by` from each byte, with wrapping.
     unsafe fn less(self, by: u8) -> Self;
 }
 
-/// Writes rows `ROWS * part ..` of a line of sixteen.
+/// Writes rows `ROWS * part ..` of a line of sixteen rows.
 ///
 /// # Safety
-/// `B`'s instructions are there; the line has so many parts.
+/// `B`'s instructions are available; `part` is within the line.
 #[inline(always)]
 pub unsafe fn put<B: Bytes>(line: &mut Line, part: usize, v: B) {
     // SAFETY: the caller's promise.
     unsafe { v.store(line.0.as_mut_ptr().add(4 * B::ROWS * part)) }
 }
 
-/// Any processor's: one row.
+/// One row, for any processor.
 #[derive(Clone, Copy)]
 pub struct Portable(pub u32);
 
@@ -73,7 +75,7 @@ mod x86 {
     use super::{Bytes, inlined};
     use std::arch::x86_64::*;
 
-    /// For each of the four bytes of a lane the one that holds its bit, and this bit.
+    /// For each of the four bytes of a lane: the index of the byte that holds its bit, and the bit itself.
     #[inline(always)]
     unsafe fn nibble(n: usize) -> [__m128i; 2] {
         unsafe {

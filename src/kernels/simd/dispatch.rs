@@ -1,9 +1,10 @@
-//! From an instruction set, chosen at run time, to code that is compiled for it.
+//! Dispatch from an instruction set, chosen at run time, to code that is compiled for it.
 
-/// `fn name(isa, args..)`, which runs `kernel::<S>(args..)` with the `lanes` or `ints` of `isa` for S, or `scalar(args..)`
-/// where it has none (without a `scalar` nobody asks for that); or, with a kernel alone, that compiled for each set, for
-/// loops over elements whose order is free. The kernel and all that it calls are `inline(always)`: that is how they come to
-/// have the instructions.
+/// Defines `fn name(isa, args..)`. Given a kernel with a family (`lanes` or `ints`) it runs
+/// `kernel::<S>(args..)`, where S is the family's type for `isa`, or `scalar(args..)` if the family has no
+/// such type; without a `scalar`, callers must not pass such a set. Given a kernel alone it compiles the
+/// kernel for each set; this is for loops over elements whose order is free. The kernel and all that it calls
+/// must be `inline(always)`: that is how they get the instructions.
 macro_rules! by_isa {
     (
         $(#[$doc:meta])*
@@ -29,7 +30,7 @@ macro_rules! by_isa {
             #[cfg(target_arch = "aarch64")]
             of!(neon, "neon,dotprod", Neon);
             $crate::kernels::simd::dispatch::of_ints!(($($family)?)
-                // A machine with no more than AVX-512 runs the same code in its encoding.
+                // A machine with AVX-512 but without AVX-VNNI runs the same code in AVX-512's encoding.
                 #[cfg(all(test, target_arch = "x86_64"))]
                 of!(avx_vnni_as_avx512, "avx512f,avx512vl,avx512vnni,avx2,fma,f16c", AvxVnniAsAvx512);
                 #[cfg(all(test, target_arch = "x86_64"))]
@@ -46,7 +47,7 @@ macro_rules! by_isa {
                 }
             );
             match isa {
-                // SAFETY (of all): such a set stands for a machine that has the instructions.
+                // SAFETY (of all): such a set is passed only on a machine that has the instructions.
                 #[cfg(target_arch = "x86_64")]
                 _ if isa.has_avx512() => unsafe { avx512 $(::<$g $(, $c)?>)? ($($arg),*) },
                 #[cfg(target_arch = "x86_64")]
@@ -61,7 +62,7 @@ macro_rules! by_isa {
 }
 pub(in crate::kernels) use by_isa;
 
-/// What is only for kernels of `ints`: those over `lanes` have nothing from AVX-VNNI.
+/// Expands to the code only for kernels of `ints`: kernels of `lanes` gain nothing from AVX-VNNI.
 macro_rules! of_ints {
     ((ints) $($then:tt)*) => { $($then)* };
     (($($other:ident)?) $($then:tt)*) => {};
@@ -92,7 +93,7 @@ macro_rules! scalar {
 }
 pub(in crate::kernels) use scalar;
 
-/// `$call` with the number for `$t`, a constant, where it is one of those; else `$other`.
+/// Runs `$call` with the constant `$t` set to `$count` if that is one of the listed numbers, else `$other`.
 macro_rules! by_count {
     ($count:expr, $t:ident in $($n:literal)*, $call:expr, else $other:expr) => {
         match $count {
@@ -106,13 +107,14 @@ macro_rules! by_count {
 }
 pub(in crate::kernels) use by_count;
 
-/// Functions of a trait whose types stand for instructions: they are inlined into functions that have these.
+/// Defines functions of a trait whose types stand for instructions. They are inlined into functions that have these
+/// instructions.
 macro_rules! inlined {
     ($(fn $name:ident $(<const $c:ident: $number:ty>)? ($($args:tt)*) $(-> $out:ty)? = $body:expr;)*) => {$(
         #[inline(always)]
-        #[allow(unused_unsafe)] // of those that need no instructions
+        #[allow(unused_unsafe)] // for bodies that need no instructions
         unsafe fn $name $(<const $c: $number>)? ($($args)*) $(-> $out)? {
-            // SAFETY: the caller has the instructions, and what pointers point to.
+            // SAFETY: the caller has the instructions, and the memory that pointers point to.
             unsafe { $body }
         }
     )*};

@@ -1,7 +1,7 @@
-//! Sums of products of int8: an i32 lane for each of some weight rows.
+//! Sums of products of int8, with one i32 lane per weight row.
 //!
-//! Codes are registers of `Bytes`: four columns of each row. They are unsigned, below 128, or int8; activations are int8.
-//! Sums of integers are exact, whatever their order.
+//! Codes are registers of `Bytes`: four columns of each row. They are either unsigned and below 128, or int8;
+//! activations are int8. Integer sums are exact in any order.
 
 #![allow(clippy::missing_safety_doc)] // as in `lanes`
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
@@ -16,44 +16,44 @@ pub use aarch64::Neon;
 #[cfg(target_arch = "x86_64")]
 pub use x86::*;
 
-/// A register of sums, or of codes.
+/// A register of sums or of codes.
 pub trait Part: Bytes {
     type Floats: Register;
-    /// `dot` adds up i16, two for each row, until `add` widens them.
+    /// Whether `dot` adds up in i16, two for each row, which `add` then widens.
     const NARROW: bool;
-    /// Codes of eight bits have to be unsigned, 128 more than they stand for.
+    /// Whether 8-bit codes must be unsigned, stored with an offset of 128.
     const UNSIGNED: bool;
-    /// Of the instruction set.
+    /// Number of registers of the instruction set.
     const REGISTERS: usize;
-    /// What `add` widens them with.
+    /// The factor 1 for `add`, used only to widen.
     const ONE: i32 = 0x0001_0001;
     unsafe fn splat(x: i32) -> Self;
-    /// With unsigned codes times four values, the same in all lanes.
+    /// Adds unsigned codes times four values; the four values are the same in all lanes.
     unsafe fn dot(self, codes: Self, x: Self) -> Self;
-    /// The same with int8, unless UNSIGNED.
+    /// The same with int8 codes, for sets that are not UNSIGNED.
     unsafe fn dot_signed(self, codes: Self, x: Self) -> Self;
-    /// With what `dot` made of zeros, times a `factor`.
+    /// Adds `dots`, which `dot` made from zero, times a `factor`.
     unsafe fn add(self, dots: Self, factor: Self) -> Self;
-    /// Byte `n` of each lane, an int8.
+    /// Byte `n` of each lane, an int8, as a factor for `add`.
     unsafe fn factor(self, n: usize) -> Self;
-    /// Bytes `a` and `b` of each lane, int8, times `by`, as its two i16.
+    /// Bytes `a` and `b` of each lane, int8, times `by`, as the two i16 of the lane.
     unsafe fn pair(self, a: usize, b: usize, by: i16) -> Self;
-    /// With two i16 of each row times two i16.
+    /// Adds the two i16 of each row times the two i16 of `x`.
     unsafe fn add_pairs(self, pairs: Self, x: Self) -> Self;
     unsafe fn to_f32(self) -> Self::Floats;
 }
 
-/// A register of floats, for as many rows as one of sums.
+/// A register of floats, with as many rows as a register of sums.
 pub type Floats<I> = <<I as Ints>::Part as Part>::Floats;
 
-/// Four bytes as a number.
+/// Reads four bytes as one number.
 #[inline(always)]
 pub unsafe fn four<T>(from: *const T) -> i32 {
     // SAFETY: the caller has them.
     unsafe { from.cast::<i32>().read_unaligned() }
 }
 
-/// A group's lines of codes, of four columns each, and what its products are multiplied with.
+/// The lines of codes of one group, of four columns each, and the factor of its products.
 #[derive(Clone, Copy)]
 pub struct Group<'a> {
     /// The first of the lines.
@@ -66,16 +66,17 @@ pub struct Group<'a> {
 #[derive(Clone, Copy)]
 pub struct Sixteen<P, const N: usize>([P; N]);
 
-/// What kernels are generic over: `Sixteen` of some register. Codes lie in lines: four columns of sixteen rows, row by row.
+/// The trait that kernels are generic over: `Sixteen` of some register. Codes are stored in lines: four columns of
+/// sixteen rows, row by row.
 pub trait Ints: Copy {
     type Part: Part;
     type Lanes: Lanes<Part = <Self::Part as Part>::Floats>;
-    /// Sixteens of rows whose sums fit the registers, with four tokens.
+    /// Number of panels (sixteen rows each) whose sums fit into the registers with four tokens.
     const PANELS: usize;
     fn parts(&self) -> &[Self::Part];
     fn parts_mut(&mut self) -> &mut [Self::Part];
     unsafe fn splat(x: i32) -> Self;
-    /// A number that compilers should not know: they would write out a loop, and run out of registers.
+    /// Hides a number from compilers that would unroll a loop with it and run out of registers.
     #[inline(always)]
     fn opaque(n: usize) -> usize {
         if Self::Part::NARROW { std::hint::black_box(n) } else { n }
@@ -87,7 +88,7 @@ pub trait Ints: Copy {
     unsafe fn zero() -> Self {
         unsafe { Self::splat(0) }
     }
-    /// Sixteen.
+    /// Loads sixteen i32.
     #[inline(always)]
     unsafe fn load(from: *const i32) -> Self {
         unsafe {
@@ -109,7 +110,7 @@ pub trait Ints: Copy {
         unsafe { Self::Lanes::of(|v| self.parts()[v].to_f32()) }
     }
 
-    /// `dot`, or `dot_signed` if that is not UNSIGNED, of lines `from..to`, of `P` panels and `T` tokens.
+    /// Adds up `dot` (or `dot_signed` if SIGNED and not UNSIGNED) of lines `from..to`, for `P` panels and `T` tokens.
     #[inline(always)]
     unsafe fn dots<const SIGNED: bool, const T: usize, const P: usize>(
         sums: &mut [[Self; P]; T],
@@ -144,8 +145,8 @@ pub trait Ints: Copy {
         }
     }
 
-    /// Adds codes · x of `parts * steps` lines. The products of `steps` of them fit an i16, two for each row. Codes are int8
-    /// where they are SIGNED, and then count 128 more than they are if UNSIGNED.
+    /// Adds codes · x over `parts * steps` lines. The products of `steps` lines must fit an i16, two for each row. If
+    /// SIGNED, codes are int8; an UNSIGNED set multiplies codes + 128 instead.
     #[inline(always)]
     unsafe fn add_lines<const SIGNED: bool, const T: usize, const P: usize>(
         sums: &mut [[Self; P]; T],
@@ -165,7 +166,7 @@ pub trait Ints: Copy {
         }
     }
 
-    /// Adds scale * (codes · x) of `T` tokens and `P` panels. The products of `steps` of the lines fit an i16, two for
+    /// Adds scale * (codes · x) for `T` tokens and `P` panels. The products of `steps` lines must fit an i16, two for
     /// each row.
     #[inline(always)]
     unsafe fn add_group<const T: usize, const P: usize>(
@@ -188,8 +189,8 @@ pub trait Ints: Copy {
         }
     }
 
-    /// Adds what `dots` makes of `steps` lines, times factors. One token after the other where registers hold the codes of
-    /// these lines, but not the dots of all tokens too.
+    /// Adds the result of `dots` over `steps` lines, times factors. `by_token` handles one token after another, for
+    /// cases where the registers hold the codes of these lines but not also the dots of all tokens.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // all registers
     unsafe fn add_dots<const SIGNED: bool, const T: usize, const P: usize>(
@@ -221,7 +222,7 @@ pub trait Ints: Copy {
         }
     }
 
-    /// Adds what two i16 of each row and two i16 of each token multiply to.
+    /// Adds the products of two i16 of each row and two i16 of each token.
     #[inline(always)]
     unsafe fn add_pairs<const T: usize, const P: usize>(
         sums: &mut [[Self; P]; T],
@@ -276,16 +277,16 @@ mod x86 {
     sixteen!(Avx2, __m256i, 2, 1);
     sixteen!(AvxVnni, Vnni<false>, 2, 1);
     sixteen!(Avx512, __m512i, 1, 2);
-    // What AVX-VNNI runs, in AVX-512's encoding: for tests on machines that have only that.
+    // The code of AVX-VNNI in AVX-512's encoding: for tests on machines that have only AVX-512.
     #[cfg(test)]
     sixteen!(AvxVnniAsAvx512, Vnni<true>, 2, 1);
 
-    /// A register of AVX-VNNI, or the same in AVX-512's encoding.
+    /// A register of AVX-VNNI, or of the same instructions in AVX-512's encoding.
     #[derive(Clone, Copy)]
     #[repr(transparent)]
     pub struct Vnni<const EVEX: bool>(pub __m256i);
 
-    /// In each lane, what `shuffle_epi8` takes as an order: each of two bytes as an i16's upper one, 0 below.
+    /// An order for `shuffle_epi8` in each lane: each of two bytes becomes the upper byte of an i16, with 0 below.
     #[inline(always)]
     unsafe fn words(first: usize, second: usize) -> __m128i {
         unsafe {
@@ -309,7 +310,7 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn dot_signed(self, codes: Self, x: Self) -> Self {
-            // -128 is 128 as an unsigned number.
+            // The magnitude of -128 is 128 as an unsigned number.
             let products =
                 unsafe { _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes)) };
             unsafe { _mm256_add_epi16(self, products) }
@@ -413,7 +414,7 @@ mod aarch64 {
 
     sixteen!(Neon, uint8x16_t, 4, 1);
 
-    /// Byte `n` of each lane, sign-extended, as the lane.
+    /// Byte `n` of each lane, sign-extended to the whole lane.
     #[inline(always)]
     unsafe fn byte(v: uint8x16_t, n: usize) -> int32x4_t {
         unsafe { vshrq_n_s32::<24>(vshlq_s32(vreinterpretq_s32_u8(v), vdupq_n_s32(24 - 8 * n as i32))) }

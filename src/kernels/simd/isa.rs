@@ -1,4 +1,4 @@
-//! Which instructions this machine has.
+//! The instruction sets that this machine has.
 
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::simd::amx;
@@ -6,7 +6,8 @@ use once_cell::race::OnceBox;
 
 /// The instruction sets that kernels are written for. All give the same bits.
 ///
-/// Only to be passed where `available` lists it and it is `permitted`: kernels rely on it without looking again.
+/// Pass one to a kernel only if `available` lists it and it is `permitted`: kernels rely on that without another
+/// check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
     /// Portable code, the reference.
@@ -17,9 +18,9 @@ pub enum Isa {
     AvxVnni,
     /// `Avx2`, and AVX-512 F, BW, VL and VNNI.
     Avx512Vnni,
-    /// `Avx512Vnni`, and matrix tiles of bytes (AMX-TILE and AMX-INT8) that the system lets the process use.
+    /// `Avx512Vnni`, and AMX matrix tiles of bytes (AMX-TILE and AMX-INT8) that the system lets the process use.
     Amx,
-    /// aarch64 with NEON's dot products.
+    /// aarch64 with NEON and its dot products.
     Neon,
 }
 
@@ -27,22 +28,22 @@ impl Isa {
     pub const ALL: [Self; 6] =
         [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni, Self::Amx, Self::Neon];
 
-    /// AVX2, FMA and F16C are there: on their own, or under something wider.
+    /// Whether AVX2, FMA and F16C are available, on their own or as part of a wider set.
     pub fn has_avx2(self) -> bool {
         matches!(self, Self::Avx2 | Self::AvxVnni) || self.has_avx512()
     }
 
-    /// AVX2, and AVX-512 F, BW, VL and VNNI are there.
+    /// Whether AVX2 and AVX-512 F, BW, VL and VNNI are available.
     pub fn has_avx512(self) -> bool {
         matches!(self, Self::Avx512Vnni | Self::Amx)
     }
 
-    /// The same without AVX-512, for kernels whose time is that of the memory.
+    /// The same set without AVX-512, for kernels whose time is spent on memory.
     pub fn of_256_bits(self) -> Self {
         if self.has_avx512() { Self::Avx2 } else { self }
     }
 
-    /// As messages and options write it.
+    /// The name in messages and options.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -54,13 +55,13 @@ impl Isa {
         }
     }
 
-    /// The set of a `name`.
+    /// Returns the set with this `name`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|isa| isa.name() == name)
     }
 
-    /// Whether the system lets this process use it. It is asked where it gives something on demand, for good and for the
-    /// whole process: matrix tiles.
+    /// Whether the system lets this process use the set. Asks the system for matrix tiles, which it grants
+    /// only on request. The grant is permanent and holds for the whole process.
     pub fn permitted(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -100,20 +101,20 @@ impl Isa {
     }
 }
 
-/// Of a type that nobody waits for: a fork in the middle of the first look leaves nothing half done to the child.
+/// A `OnceBox` has no lock to wait for: a fork during the first call leaves nothing half done in the child.
 static AVAILABLE: OnceBox<Vec<Isa>> = OnceBox::new();
 
-/// The sets of this machine: `Scalar` first, the best last.
+/// The sets of this machine, from `Scalar` to the best.
 pub fn available() -> &'static [Isa] {
     AVAILABLE.get_or_init(|| Box::new(Isa::ALL.into_iter().filter(|isa| isa.is_here()).collect()))
 }
 
-/// The best set of this machine; it may have to be `permitted`.
+/// The best set of this machine; check `permitted` before using it.
 pub fn isa() -> Isa {
     available().last().copied().unwrap_or(Isa::Scalar)
 }
 
-/// The sets that tests run: all that this machine has, and AVX-VNNI where AVX-512 can stand in for it.
+/// The sets that tests run: all sets of this machine, and AVX-VNNI if AVX-512 can stand in for it.
 #[cfg(test)]
 pub fn tested() -> Vec<Isa> {
     let mut sets = available().to_vec();

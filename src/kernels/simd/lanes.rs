@@ -1,7 +1,8 @@
-//! Sixteen f32 as one value, of as many registers as the instruction set needs, so that a kernel is written once.
+//! Sixteen f32 as one value, in as many registers as the instruction set needs, so that a kernel is written once.
 //!
-//! Every operation gives each lane the bits of its scalar namesake. All functions need the instructions of their type,
-//! and elements for all lanes where they read or write; they are inlined into functions that have the instructions.
+//! Every operation gives each lane the bits of the scalar operation of that name. All functions need the instructions
+//! of their type; those that read or write memory need elements for all lanes. They are inlined into functions that
+//! have the instructions.
 
 #![allow(clippy::missing_safety_doc)] // said above, once
 
@@ -14,16 +15,16 @@ pub use super::lanes_x86::{Avx2, Avx512};
 /// A register of f32.
 pub trait Register: Copy {
     const WIDTH: usize;
-    /// Values that can be summed at a time beside what is multiplied, in sixteens.
+    /// Number of sums of sixteen lanes that fit into the registers beside the operands.
     const SUMS: usize;
-    /// Sums of integers.
+    /// A register of integer sums.
     type Ints: Copy;
-    /// Brings a line of memory into the caches, if it can be; any address will do.
+    /// Prefetches a cache line; any address is allowed.
     fn fetch(from: *const u8);
-    /// All lines of `bytes` there, if that begins a line.
+    /// Prefetches all cache lines of `bytes` bytes, where `from` is the start of a line.
     #[inline(always)]
     fn fetch_lines(from: *const u8, bytes: usize) {
-        // Counted: of `step_by` compilers keep a loop where the number is a constant.
+        // A counted loop: compilers do not unroll `step_by`, even if the number of lines is a constant.
         for line in 0..bytes.div_ceil(64) {
             Self::fetch(from.wrapping_add(64 * line));
         }
@@ -31,11 +32,11 @@ pub trait Register: Copy {
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
     unsafe fn load_f16(from: *const u16) -> Self;
-    /// The f16 at `at` from each of WIDTH addresses.
+    /// Loads the f16 at offset `at` from each of WIDTH addresses.
     unsafe fn halves(rows: &[*const u8], at: usize) -> Self;
     unsafe fn load_bf16(from: *const u16) -> Self;
     unsafe fn load_i8(from: *const i8) -> Self;
-    /// 256 times those at `high`, and those at `low`; sums are i32.
+    /// 256 times the i32 sums at `high` plus the i32 sums at `low`, as f32.
     unsafe fn load_split(high: *const i32, low: *const i32) -> Self;
     unsafe fn store(self, to: *mut f32);
     unsafe fn add(self, other: Self) -> Self;
@@ -44,20 +45,20 @@ pub trait Register: Copy {
     unsafe fn div(self, other: Self) -> Self;
     /// `self * a + b`, rounded once.
     unsafe fn fma(self, a: Self, b: Self) -> Self;
-    /// `if self > other { self } else { other }`: a NaN in `self` is passed over.
+    /// `if self > other { self } else { other }`: a NaN in `self` is ignored.
     unsafe fn above(self, other: Self) -> Self;
     /// `if self < bound { yes } else { no }`.
     unsafe fn less(self, bound: Self, yes: Self, no: Self) -> Self;
     unsafe fn abs(self) -> Self;
-    /// To the nearest whole number, halves to the even one.
+    /// Rounds to the nearest whole number, halves to even.
     unsafe fn round(self) -> Self;
-    /// 2 to a whole power that makes a normal number.
+    /// 2 to the power of each lane. The lanes are whole numbers for which the result is a normal number.
     unsafe fn power_of_two(self) -> Self;
-    /// The largest lane; no lane is NaN.
+    /// The largest lane; no lane may be NaN.
     unsafe fn largest(self) -> f32;
     unsafe fn no_ints() -> Self::Ints;
-    /// Sixteen lanes, rounded as `round` does, as int8, which are added to `sums`; NaN becomes 0, the others lie within
-    /// -128 and 127.
+    /// Stores sixteen lanes as int8, rounded as `round` does, and adds them to `sums`. NaN becomes 0; all other lanes
+    /// must be within -128 and 127.
     unsafe fn store_i8(sixteen: &[Self], to: *mut i8, sums: &mut Self::Ints);
     unsafe fn total(sums: Self::Ints) -> i32;
 }
@@ -66,7 +67,7 @@ pub trait Register: Copy {
 #[derive(Clone, Copy)]
 pub struct Sixteen<R, const N: usize>([R; N]);
 
-/// What kernels are generic over: `Sixteen` of some register.
+/// The trait that kernels are generic over: `Sixteen` of some register.
 pub trait Lanes: Copy {
     type Part: Register;
     const SUMS: usize = Self::Part::SUMS;
@@ -122,7 +123,7 @@ pub trait Lanes: Copy {
         let parts = self.parts();
         unsafe { parts[1..].iter().fold(parts[0], |most, part| most.above(*part)).largest() }
     }
-    /// Lanes `from..to`, the others `other`'s.
+    /// Lanes `from..to` of `self`; all other lanes are those of `other`.
     #[inline(always)]
     unsafe fn only(self, from: usize, to: usize, other: Self) -> Self {
         const NUMBERS: [f32; 16] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
@@ -147,12 +148,12 @@ impl<R: Register, const N: usize> Lanes for Sixteen<R, N> {
     }
 }
 
-/// How a number is stored.
+/// The storage type of a number.
 pub trait Element {
     const BYTES: usize;
-    /// One of them.
+    /// Decodes one element.
     fn value(bytes: &[u8]) -> f32;
-    /// Sixteen of them.
+    /// Loads sixteen elements.
     unsafe fn load<L: Lanes>(from: *const u8) -> L;
 }
 
@@ -168,7 +169,7 @@ macro_rules! elements {
                 }
                 #[inline(always)]
                 unsafe fn load<L: Lanes>(from: *const u8) -> L {
-                    // SAFETY: the caller's.
+                    // SAFETY: the caller's promise.
                     unsafe { L::$load(from.cast()) }
                 }
             }

@@ -1,4 +1,4 @@
-//! What an instruction set is: which ones this machine has, and what kernels share of each.
+//! The instruction sets: which ones this machine has, and the primitives of each that kernels share.
 
 #[cfg(any(test, target_arch = "x86_64"))]
 pub(super) mod amx;

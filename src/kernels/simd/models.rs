@@ -1,10 +1,10 @@
-//! Matrix tiles on arrays, with each set's vectors beside them.
+//! A model of matrix tiles on arrays, used with the vectors of each instruction set.
 
 use super::amx::{Set, Tiles, shape};
 use super::wide::Many;
 use super::{ints, lanes};
 
-/// What the instructions do, on arrays: for tests, on every machine.
+/// Emulates the instructions on arrays: for tests on every machine.
 pub struct Model {
     tiles: [[[u8; 64]; 16]; 8],
     depth: usize,

@@ -1,4 +1,4 @@
-//! What NEON's kernels share, and instructions that the standard library has no stable names for.
+//! Functions that NEON's kernels share, and instructions for which the standard library has no stable names.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -34,7 +34,7 @@ pub fn dot_lane<const LANE: usize>(mut acc: int32x4_t, a: int8x16_t, b: int8x16_
     acc
 }
 
-/// An f16 as f32; quiet where it is NaN.
+/// Converts an f16 to f32; a NaN becomes quiet.
 #[inline]
 #[target_feature(enable = "neon")]
 pub fn half(bits: u16) -> f32 {
@@ -50,7 +50,7 @@ pub fn half(bits: u16) -> f32 {
     out
 }
 
-/// Rows of four 32-bit lanes to columns.
+/// Transposes rows of four 32-bit lanes into columns.
 #[inline]
 #[target_feature(enable = "neon")]
 pub fn transpose(v: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
@@ -61,7 +61,7 @@ pub fn transpose(v: [uint8x16_t; 4]) -> [uint8x16_t; 4] {
     [vtrn1q_u64(a, c), vtrn1q_u64(b, d), vtrn2q_u64(a, c), vtrn2q_u64(b, d)].map(|v| vreinterpretq_u8_u64(v))
 }
 
-/// Four f16 as f32; quiet where they are NaN.
+/// Converts four f16 to f32; NaNs become quiet.
 #[inline]
 #[target_feature(enable = "neon")]
 pub fn halves(bits: uint16x4_t) -> float32x4_t {

@@ -1,20 +1,21 @@
-//! A line of 64 bytes as one value, for the left tiles of matrix tiles.
+//! A line of 64 bytes as one value, for the left operand of matrix tiles.
 //!
-//! As `bytes`: all functions need the instructions of their type, and the bytes.
+//! As in `bytes`, all functions need the instructions of their type, and the bytes.
 
 #![allow(clippy::missing_safety_doc)] // said above, once
 
 use super::bytes::Bytes;
 
 pub trait Wide: Bytes {
-    /// 32 at each.
+    /// Loads 32 bytes from each address.
     unsafe fn two(a: *const u8, b: *const u8) -> Self;
-    /// 32 twice, the second time four bits further down; the upper half of those bytes is anything.
+    /// Loads 32 bytes twice, the second time shifted down by four bits. The upper half of the shifted bytes is
+    /// unspecified.
     unsafe fn nibbles(from: *const u8) -> Self;
-    /// The first `len` at `from`, and zeros.
+    /// Loads the first `len` bytes at `from`, followed by zeros.
     unsafe fn first(from: *const u8, len: usize) -> Self;
-    /// Products of int8 with four of sixteen int8: the first sixteen with number `n`, then with `n + 1`, `n + 8` and
-    /// `n + 9`. Their low bytes, and their high ones.
+    /// Multiplies int8 by four of sixteen int8 `scales`: the first sixteen bytes by scale `n`, the next by `n + 1`,
+    /// `n + 8` and `n + 9`. Returns the low bytes of the products, and the high bytes.
     unsafe fn times_scales(self, scales: &[u8; 16], n: usize) -> [Self; 2];
 }
 
@@ -46,7 +47,8 @@ mod x86 {
         #[inline(always)]
         unsafe fn times_scales(self, scales: &[u8; 16], n: usize) -> [Self; 2] {
             unsafe {
-                // High bytes of i16, as those of the codes: the upper half of a product is that of the bytes.
+                // Scales are in the high bytes of i16, as codes are: the upper half of such a product is the product
+                // of the bytes.
                 const LANE: i64 = 0x0080_0080_0080_0080;
                 const ONE: i64 = 0x0100_0100_0100_0100;
                 let [a, b, c, d] = [0, 1, 8, 9].map(|g| LANE + g * ONE);

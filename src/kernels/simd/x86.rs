@@ -1,4 +1,4 @@
-//! What the kernels for x86-64 share.
+//! Functions that the kernels for x86-64 share.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -12,8 +12,8 @@ pub unsafe fn load<T>(at: *const T) -> __m256i {
     unsafe { _mm256_loadu_si256(at.cast()) }
 }
 
-/// Asks memory for the cache lines of `bytes` at `from`, which need not be anybody's. To the second cache: in the first,
-/// loads of activations would wait with them.
+/// Prefetches the cache lines of `bytes` bytes at `from`; any address is allowed. They go to the L2 cache: with
+/// prefetches into L1, loads of activations would have to wait too.
 #[inline(always)]
 #[allow(unused_unsafe)] // newer compilers know a prefetch as safe
 pub fn fetch(from: *const u8, bytes: usize) {
@@ -23,12 +23,12 @@ pub fn fetch(from: *const u8, bytes: usize) {
     }
 }
 
-/// The same, in a register. The order of integer additions is free to the compiler, which first adds up the products of
-/// several steps, and for them puts the sums on the stack.
+/// Returns `v`, kept in a register. The compiler may reorder integer additions: without this it first adds up the
+/// products of several steps, and to make room for them it moves the sums to the stack.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn pinned(mut v: __m256i) -> __m256i {
-    // SAFETY: it does nothing.
+    // SAFETY: the instruction sequence is empty.
     unsafe { asm!("/* {0} */", inout(ymm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
     v
 }

@@ -1,4 +1,4 @@
-//! An adapter's parts as the pairs of a decoder's products.
+//! Fits an adapter's parts to a decoder's products, as pairs of matrices.
 
 use super::{Adapter, AdapterFile, Part};
 use crate::base::{Bytes, Error, Result};
@@ -11,14 +11,14 @@ use crate::ops::{Lora, RopeStyle};
 use std::collections::HashMap;
 use xxhash_rust::xxh64::Xxh64;
 
-/// The highest rank.
+/// Maximum rank.
 const MAX_RANK: usize = 1024;
 
 /// Names and rows of the matrices of one product, and their columns.
 type Product<'a> = (&'a [(&'a str, usize)], usize);
 
-/// The adapter of `file` for a decoder of `config`. `BadModel` where its shapes are another model's or a number is not
-/// finite, `Unsupported` for a part that no product has.
+/// Fits the adapter of `file` to a decoder of `config`. Fails with `BadModel` if its shapes are another
+/// model's or a number is not finite, and with `Unsupported` for a part without a product.
 pub fn fit(file: &AdapterFile, config: &DecoderConfig) -> Result<Adapter> {
     let Fit { lora, bytes, mut hash, left, .. } = {
         let mut fit = Fit::new(file, config)?;
@@ -41,7 +41,7 @@ struct Fit<'a> {
     config: &'a DecoderConfig,
     file: &'a AdapterFile,
     left: HashMap<&'a str, &'a Part>,
-    /// Rows of q and k change their order.
+    /// Whether the rows of q and k are reordered.
     turn: bool,
     lora: Lora,
     bytes: u64,
@@ -94,7 +94,7 @@ impl<'a> Fit<'a> {
         Ok(())
     }
 
-    /// The pair of the matrix `name`, `[rows, cols]`; None where the adapter lets it be.
+    /// The pair of the matrix `name`, `[rows, cols]`; None if the adapter does not change it.
     fn pair(&mut self, name: &str, rows: usize, cols: usize) -> Result<Option<Pair>> {
         let Some(part) = self.left.remove(name) else { return Ok(None) };
         let Part { a, b, scale, .. } = part;
@@ -116,7 +116,10 @@ impl<'a> Fit<'a> {
             Some(heads) if !to_interleaved => interleaved_row(row, rows / heads),
             _ => source_row(row, rows, heads),
         };
-        let (a, b) = (copied(a)?, transposed(b, &order)?);
+        let at = |e: Error| {
+            Error::new(e.status, format!("{}: the update of '{name}': {}", self.file.what, e.message))
+        };
+        let (a, b) = (copied(a).map_err(at)?, transposed(b, &order).map_err(at)?);
         for matrix in [&a, &b] {
             if !finite(matrix) || !scale.is_finite() {
                 return Err(bad("holds a number that is not finite".into()));
@@ -130,7 +133,7 @@ impl<'a> Fit<'a> {
     }
 }
 
-/// Bytes of an element; `Unsupported` for types that are no floats.
+/// Bytes of an element. Fails with `Unsupported` for types other than floats.
 fn element(m: &Matrix) -> Result<usize> {
     match m.dtype {
         DType::F32 => Ok(4),
@@ -145,7 +148,7 @@ fn empty(m: &Matrix) -> Result<Vec<u8>> {
     Ok(data)
 }
 
-/// The file may go once the adapter is there.
+/// Copied, so that the file can be released once the adapter is made.
 fn copied(m: &Matrix) -> Result<Matrix> {
     element(m)?;
     let mut data = empty(m)?;
@@ -153,13 +156,13 @@ fn copied(m: &Matrix) -> Result<Matrix> {
     Matrix::new(Bytes::new(data), m.dtype, m.rows, m.cols)
 }
 
-/// `source_row`, the other way.
+/// The inverse of `source_row`.
 fn interleaved_row(row: usize, dim: usize) -> usize {
     let at = row % dim;
     row - at + at % (dim / 2) * 2 + at / (dim / 2)
 }
 
-/// `[rows, rank]` as `[rank, rows]`; `order` says which row stands at a place.
+/// Transposes `[rows, rank]` to `[rank, rows]`; `order` maps each place to its source row.
 fn transposed(m: &Matrix, order: &dyn Fn(usize) -> usize) -> Result<Matrix> {
     let bytes = element(m)?;
     let mut data = empty(m)?;

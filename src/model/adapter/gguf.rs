@@ -1,9 +1,14 @@
-//! Adapters as llama.cpp has them (`convert_lora_to_gguf.py`).
+//! Adapters in llama.cpp's format (`convert_lora_to_gguf.py`).
 
 use super::{AdapterFile, Part};
 use crate::base::{Error, Result, reserve};
 use crate::formats::gguf::Gguf;
 use crate::model::family::Family;
+use crate::model::namespaces;
+
+/// Keys that `read` uses, and keys that do not affect an adapter's products.
+const KEYS: &[&str] =
+    &["adapter.type", "adapter.lora.alpha", "adapter.lora.task_name", "adapter.lora.prompt_prefix"];
 
 pub fn read(gguf: &Gguf) -> Result<AdapterFile> {
     let (what, architecture) = (gguf.what(), gguf.get::<&str>("general.architecture")?);
@@ -21,6 +26,7 @@ pub fn read(gguf: &Gguf) -> Result<AdapterFile> {
     if gguf.contains("adapter.alora.invocation_tokens") {
         return Err(Error::unsupported(format!("{what}: an activated LoRA (aLoRA) is not supported")));
     }
+    namespaces::check(gguf, &[KEYS, &[architecture]].concat(), &|_| ())?;
     let family = Family::of_gguf(architecture).ok_or_else(|| {
         Error::unsupported(format!("{what}: an adapter for '{architecture}', which is not supported"))
     })?;
@@ -43,7 +49,7 @@ pub fn read(gguf: &Gguf) -> Result<AdapterFile> {
         let [cols, rank, ..] = tensor.dims;
         let rows = gguf.tensor(&up).map_or(0, |tensor| tensor.dims[1]);
         let (a, b) = (gguf.matrix(name, rank, cols)?, gguf.matrix(&up, rows, rank)?);
-        // As llama.cpp has it: an alpha of 0 is none.
+        // As in llama.cpp, an alpha of 0 counts as missing.
         let scale = if alpha == 0.0 { 1.0 } else { alpha / rank as f32 };
         reserve(&mut parts, 1, "an adapter's tensors")?;
         parts.push(Part { name: base.to_owned(), a, b, scale });

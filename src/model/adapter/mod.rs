@@ -1,4 +1,4 @@
-//! LoRA adapters (Hu et al. 2021) from their files: PEFT's folders and GGUF files.
+//! LoRA adapters (Hu et al. 2021) from PEFT folders and GGUF files.
 
 mod fit;
 mod gguf;
@@ -13,22 +13,22 @@ use std::path::Path;
 
 pub use fit::fit;
 
-/// What a file holds, before anybody knows whether it fits a model.
+/// The contents of a file, before it is matched with a model.
 pub struct AdapterFile {
-    /// As errors call it.
+    /// Name of the file in errors.
     pub what: String,
-    /// GGUF's name of the models that it is for, where it says so.
+    /// GGUF's name of the architecture that it is for, if the file has it.
     pub architecture: Option<String>,
-    /// How the rows of q's and k's B lie.
+    /// Order of the rows in B of q and k.
     pub rope: RopeStyle,
     pub parts: Vec<Part>,
 }
 
-/// The update of one matrix.
+/// The low-rank update of one matrix.
 pub struct Part {
     /// GGUF's name of the matrix, without `.weight`: `blk.0.attn_q`.
     pub name: String,
-    /// `[rank, cols]` and `[rows, rank]`, in the file's own type.
+    /// `[rank, cols]`, and for `b` `[rows, rank]`, in the file's own type.
     pub a: Matrix,
     pub b: Matrix,
     pub scale: f32,
@@ -37,22 +37,22 @@ pub struct Part {
 /// An adapter that fits a model.
 pub struct Adapter {
     pub lora: Lora,
-    /// Of its pairs, which lie in memory of their own.
+    /// Bytes of its pairs, which are copies.
     pub bytes: u64,
-    /// Of all matrices of one product, at most: how many numbers a row has between A and B.
+    /// Maximum sum of the ranks in one product: how many numbers each row has between A and B.
     pub ranks: usize,
-    /// XXH64 of all that it is made of.
+    /// XXH64 of all its contents.
     pub fingerprint: u64,
 }
 
 impl AdapterFile {
-    /// Of an adapter of it, before it is made.
+    /// Bytes of an adapter made of this file.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| (part.a.data.len() + part.b.data.len()) as u64).sum()
     }
 
-    /// A folder of PEFT's (`adapter_config.json`, `adapter_model.safetensors`) or a GGUF file. `Io` where it cannot be
-    /// opened, `BadModel` where it is not sound, `Unsupported` for what is more than LoRA.
+    /// Opens a PEFT folder (`adapter_config.json`, `adapter_model.safetensors`) or a GGUF file. `Io` if it cannot be
+    /// opened, `BadModel` if it is malformed, `Unsupported` for features beyond LoRA.
     pub fn open(path: &str) -> Result<Self> {
         match Path::new(path).is_dir() {
             true => peft::read(&Folder::open(path)?),

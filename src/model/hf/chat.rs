@@ -1,5 +1,5 @@
-//! The chat template of a folder: `chat_template.jinja`, `chat_template.json`, or a field of `tokenizer_config.json`,
-//! the first that is there, as transformers takes them.
+//! The chat template of a folder: the first that exists of `chat_template.jinja`, `chat_template.json` and a field of
+//! `tokenizer_config.json`, as in transformers.
 
 use super::MAX_TOKENIZER_CONFIG_BYTES;
 use crate::base::{Error, Result};
@@ -13,7 +13,7 @@ const JSON: &str = "chat_template.json";
 const CONFIG: &str = "tokenizer_config.json";
 const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 
-/// Tokens that templates name.
+/// Tokens that templates refer to by name.
 const TOKENS: &[&str] = &["bos_token", "eos_token", "unk_token", "pad_token", "sep_token"];
 
 pub fn read(folder: &Folder, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
@@ -25,15 +25,15 @@ pub fn read(folder: &Folder, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>
     Ok(Some(keep(&text).with_tools(for_tools.as_deref().map(keep))))
 }
 
-/// A template and another one for conversations with tools.
+/// A template, and another one for conversations with tools.
 pub struct Source {
-    /// Of the file.
+    /// Name of the file.
     name: &'static str,
     pub text: String,
     pub for_tools: Option<String>,
 }
 
-/// Of the file that has them.
+/// The templates, from the first file that has any.
 pub fn source(folder: &Folder) -> Result<Option<Source>> {
     if let Some(bytes) = folder.read(JINJA, MAX_TEMPLATE_BYTES)? {
         let text = String::from_utf8(bytes);
@@ -50,7 +50,7 @@ pub fn source(folder: &Folder) -> Result<Option<Source>> {
     Ok(None)
 }
 
-/// What is read of a side file; `null` where there is no such file.
+/// The fields of a side file that are needed; `null` if there is no such file.
 fn json(folder: &Folder, name: &str) -> Result<Value> {
     let Some(bytes) = folder.read(name, MAX_TOKENIZER_CONFIG_BYTES)? else { return Ok(Value::Null) };
     let bad = |e| Error::bad_model(format!("{}: {e}", folder.path_of(name)));

@@ -1,28 +1,28 @@
-//! What transformers' classes do that a `config.json` need not say: data, not code.
+//! Behavior of transformers' classes that a `config.json` may leave out, as data.
 //!
 //! Defaults are those of `configuration_*.py` of transformers 5.23, for keys that `save_pretrained` may leave out.
-//! Sizes have defaults there too, which no model has: here the file must say them.
+//! Sizes have defaults there too, but no model uses them: here the file must give them.
 
 use crate::ops::Activation;
 
 pub struct Class {
     pub model_type: &'static str,
-    /// `num_key_value_heads` where the key is absent; None: the file must say it.
+    /// `num_key_value_heads` if the key is absent.
     pub kv_heads: KvHeads,
-    /// `head_dim` where the key is absent; None: hidden_size / num_attention_heads.
+    /// `head_dim` if the key is absent. `None`: hidden_size / num_attention_heads.
     pub head_dim: Option<usize>,
-    /// The key that names the activation, and what it is where the key is absent.
+    /// The key that names the activation, and the activation if the key is absent.
     pub activation: (&'static str, Activation),
     pub rms_eps: f32,
     pub rope_theta: f32,
     pub tied: bool,
     pub biases: Biases,
     pub window: Windows,
-    /// Norms before the output projections, by these names below a layer.
+    /// Norms before the output projections, with their names below a layer.
     pub sub_norms: Option<SubNorms>,
     pub qk_norms: bool,
-    /// Gemma's ways: norms behind attention and feed-forward, embedding rows times sqrt(hidden), norm weights stored
-    /// as w - 1, scores scaled by `query_pre_attn_scalar`, a rope of its own in windowed layers.
+    /// Gemma's peculiarities: norms after attention and feed-forward, embedding rows times sqrt(hidden), norm weights
+    /// stored as w - 1, scores scaled by `query_pre_attn_scalar`, and a separate rope in windowed layers.
     pub gemma: bool,
 }
 
@@ -36,18 +36,18 @@ pub enum KvHeads {
 #[derive(Clone, Copy, PartialEq)]
 pub enum Biases {
     None,
-    /// `attention_bias`: q, k, v and output; `mlp_bias`, of Llama's class alone: gate, up and down.
+    /// `attention_bias`: q, k, v and output. `mlp_bias`, of Llama's class only: gate, up and down.
     ByKey {
         mlp: bool,
     },
-    /// q, k and v always (Qwen2).
+    /// Always q, k and v (Qwen2).
     Qkv,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Windows {
     Never,
-    /// Every layer, where `sliding_window` is no null; this where the key is absent (Mistral).
+    /// All layers, unless `sliding_window` is null; `default` if the key is absent (Mistral).
     All {
         default: usize,
     },
@@ -134,7 +134,8 @@ pub const CLASSES: &[Class] = &[
 ];
 
 /// 1bitLLM's reproductions (bitnet_b1_58-large, -3B) come with a class of their own and call themselves `llama`:
-/// ternary at every step by mean |w|, sub-norms by older names (gguf's tensor_mapping.py), and silu.
+/// their weights become ternary at every step by mean |w|, their sub-norms have older names (gguf's
+/// tensor_mapping.py), and they use silu.
 pub const ONE_BIT: Class = Class {
     model_type: "bitnet",
     biases: Biases::None,
@@ -142,10 +143,10 @@ pub const ONE_BIT: Class = Class {
     ..LLAMA
 };
 
-/// The name of that class in `architectures`.
+/// Name of that class in `architectures`.
 pub const ONE_BIT_CLASS: &str = "BitnetForCausalLM";
 
-/// What `hidden_act` calls the activations that we know.
+/// The activation that `hidden_act` names, if we know it.
 pub fn activation(name: &str) -> Option<Activation> {
     match name {
         "silu" | "swish" => Some(Activation::SwiGlu),

@@ -1,4 +1,4 @@
-//! `config.json` to a decoder's configuration.
+//! From `config.json` to a decoder's configuration.
 
 use super::class::{ACTIVATIONS, Biases, CLASSES, Class, KvHeads, ONE_BIT, activation};
 use super::fields::Fields;
@@ -9,7 +9,7 @@ use crate::model::config::{DecoderConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
 use crate::model::{Pooling, SamplingDefaults};
 use crate::ops::{AttentionShape, RopeStyle};
 
-/// Keys that say nothing about the arithmetic of a step.
+/// Keys that do not affect the arithmetic of a step.
 const IGNORED: &[&str] = &[
     "_attn_implementation_autoset",
     "_name_or_path",
@@ -46,34 +46,51 @@ const IGNORED: &[&str] = &[
     "use_cache",
 ];
 
-/// Keys that change the arithmetic in ways that this decoder does not compute, where they are set.
-const FEATURES: &[&str] =
-    &["attn_logit_softcapping", "final_logit_softcapping", "num_experts", "num_local_experts"];
+/// Keys that change the arithmetic in ways that this decoder does not compute, with the only accepted value.
+const NEUTRAL: &[(&str, f32)] = &[
+    ("attn_logit_softcapping", 0.0),
+    ("final_logit_softcapping", 0.0),
+    ("num_experts", 0.0),
+    ("num_local_experts", 0.0),
+    ("n_routed_experts", 0.0),
+    ("num_nextn_predict_layers", 0.0),
+    ("mtp_num_hidden_layers", 0.0),
+    ("clip_qkv", 0.0),
+    ("embedding_multiplier", 1.0),
+    ("residual_multiplier", 1.0),
+    ("logits_scaling", 1.0),
+    ("logit_scale", 1.0),
+    ("scale_emb", 1.0),
+];
+const NEUTRAL_FLAGS: &[(&str, bool)] = &[
+    ("use_bidirectional_attention", false),
+    ("is_causal", true),
+    ("alibi", false),
+    ("qk_layernorm", false),
+    ("use_qk_norm", false),
+    ("parallel_attn", false),
+    ("use_parallel_residual", false),
+];
+/// Keys that say how weights are stored, where transformers has `quantization_config`.
+const STORED: &[&str] = &["quantization", "compression_config", "hadamard_config"];
 
-/// What a `config.json` says of a model.
+/// The contents of a `config.json`.
 pub struct Config {
     pub class: &'static Class,
     pub decoder: DecoderConfig,
     pub quantization: Quantization,
-    /// The head is the embedding's table.
+    /// Whether the head is the embedding's table.
     pub tied: bool,
     /// Keys that nothing here reads.
     pub unknown: Vec<String>,
 }
 
 impl Config {
-    /// `name` is the model's, for facts. Every error names the field.
+    /// Reads a configuration. `name` is the model's name, for its facts. All errors name the field.
     pub fn read(config: &Fields, name: &str) -> Result<Self> {
         let quantization = Quantization::read(config)?;
         let class = class(config, &quantization)?;
-        for key in FEATURES {
-            if config.contains(key) && config.float(key)?.is_some_and(|value| value != 0.0) {
-                return Err(config.unsupported(key, "this decoder has no such part"));
-            }
-        }
-        if config.flag("use_bidirectional_attention")?.unwrap_or(false) {
-            return Err(config.unsupported("use_bidirectional_attention", "attention here is causal"));
-        }
+        refuse_features(config)?;
         let decoder = decoder(config, class, &quantization, name)?;
         let tied = config.flag("tie_word_embeddings")?.unwrap_or(class.tied);
         Ok(Self { class, decoder, quantization, tied, unknown: config.unknown(IGNORED) })
@@ -81,9 +98,9 @@ impl Config {
 }
 
 impl Config {
-    /// BitNet's embedding models say nothing of it in their `config.json`, and are known by the norms before their
-    /// projections: ternary at every step, as `autobitlinear` online with `use_rms_norm` (microsoft/BitNet,
-    /// utils/convert-bitnet-embedding-to-gguf.py).
+    /// Marks this as one of BitNet's embedding models. Their `config.json` does not say so; they are recognized by
+    /// the norms before their projections. Their weights become ternary at every step, as with online `autobitlinear`
+    /// and `use_rms_norm` (microsoft/BitNet, utils/convert-bitnet-embedding-to-gguf.py).
     pub fn is_bitnet_embedding(&mut self, what: &str) -> Result<()> {
         if self.quantization.weights != Weights::Plain {
             return Err(Error::unsupported(format!(
@@ -97,6 +114,26 @@ impl Config {
         self.decoder.projection_eps = eps;
         Ok(())
     }
+}
+
+/// Refuses features that would load, but compute something other than the model's authors intended.
+fn refuse_features(config: &Fields) -> Result<()> {
+    for &(key, fine) in NEUTRAL {
+        if config.float(key)?.is_some_and(|value| value != fine) {
+            return Err(config.unsupported(key, "this decoder has no such part"));
+        }
+    }
+    for &(key, fine) in NEUTRAL_FLAGS {
+        if config.flag(key)?.is_some_and(|value| value != fine) {
+            return Err(config.unsupported(key, "this decoder has no such part"));
+        }
+    }
+    for key in STORED {
+        if config.is_set(key) {
+            return Err(config.unsupported(key, "weights stored in this way are not read"));
+        }
+    }
+    Ok(())
 }
 
 /// The class that `model_type` names.
@@ -113,7 +150,7 @@ fn class(config: &Fields, quantization: &Quantization) -> Result<&'static Class>
         let known: Vec<_> = CLASSES.iter().map(|class| class.model_type).collect();
         config.unsupported("model_type", format_args!("supported are {}", known.join(", ")))
     })?;
-    // Its own class is told by widths that `Quantization` has checked.
+    // 1bitLLM's class is recognized by widths that `Quantization` has checked.
     let one_bit = quantization.weights == Weights::Online && config.size("weight_bits")?.is_some();
     match (one_bit, model_type) {
         (false, _) => Ok(class),
@@ -170,7 +207,7 @@ fn attention(config: &Fields, class: &Class, hidden: usize, names: &Names) -> Re
     let kv_heads = match (config.size("num_key_value_heads")?, class.kv_heads) {
         (Some(kv_heads), _) => kv_heads,
         (None, KvHeads::Heads) => heads,
-        // null stands for as many as heads, in all classes.
+        // null means as many as there are heads, in all classes.
         (None, KvHeads::Needed) if config.contains("num_key_value_heads") => heads,
         (None, KvHeads::Needed) => config.need("num_key_value_heads")?,
     };
@@ -209,7 +246,7 @@ fn parts(config: &Fields, class: &Class, q: &Quantization) -> Result<Parts> {
     })
 }
 
-/// GGUF's key to this file's.
+/// Maps GGUF's key to the key of this file.
 fn key(gguf: &str) -> String {
     let name = match gguf {
         "context_length" => "max_position_embeddings",
@@ -236,7 +273,7 @@ fn key(gguf: &str) -> String {
     name.to_owned()
 }
 
-/// The file's JSON, whatever it holds.
+/// Parses the file's JSON, whatever it holds.
 pub fn parse(json: &[u8], what: &str) -> Result<serde_json::Value> {
     serde_json::from_slice(json).map_err(|e| Error::bad_model(format!("{what}: {e}")))
 }

@@ -1,4 +1,4 @@
-//! The fields of one JSON object, each read with its type and range, named in errors.
+//! The fields of a JSON object. Each is read with its type and range, and named in errors.
 
 use crate::base::{Error, Result};
 use serde_json::{Map, Value};
@@ -6,21 +6,21 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt::Display;
 
-/// Values longer than this are cut in messages.
+/// Maximum length of values in messages.
 const SHOWN: usize = 60;
 
-/// An object of a JSON file. A `null` is as good as no field, as everywhere in transformers.
+/// An object of a JSON file. A `null` counts as an absent field, as everywhere in transformers.
 pub struct Fields<'a> {
     map: &'a Map<String, Value>,
-    /// The file, as errors call it.
+    /// Name of the file in errors.
     what: &'a str,
-    /// In front of keys: `` or `rope_scaling.`.
+    /// Prefix of keys in errors: empty, or `rope_scaling.`.
     prefix: String,
     asked: RefCell<HashSet<String>>,
 }
 
 impl<'a> Fields<'a> {
-    /// `BadModel` where `value` is no object.
+    /// `BadModel` if `value` is not an object.
     pub fn new(value: &'a Value, what: &'a str) -> Result<Self> {
         let map = value.as_object();
         let map = map.ok_or_else(|| Error::bad_model(format!("{what}: it is not a JSON object")))?;
@@ -36,10 +36,15 @@ impl<'a> Fields<'a> {
         self.map.get(key).filter(|value| !value.is_null())
     }
 
-    /// The key is there, `null` or not.
+    /// Whether the key exists, even as `null`.
     pub fn contains(&self, key: &str) -> bool {
         self.asked.borrow_mut().insert(key.to_owned());
         self.map.contains_key(key)
+    }
+
+    /// The key exists and is not `null`.
+    pub fn is_set(&self, key: &str) -> bool {
+        self.get(key).is_some()
     }
 
     pub fn bad(&self, key: &str, why: impl Display) -> Error {
@@ -56,7 +61,7 @@ impl<'a> Fields<'a> {
         read(value).map(Some).ok_or_else(|| self.bad(key, format_args!("it must be {kind}")))
     }
 
-    /// A size; also written as `4096.0`.
+    /// A size; it may also be written as `4096.0`.
     pub fn size(&self, key: &str) -> Result<Option<usize>> {
         self.read(key, "a whole number from 0 on", |value| match value.as_u64() {
             Some(n) => usize::try_from(n).ok(),
@@ -66,12 +71,12 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// As `size`, where the file must say it.
+    /// Like `size`, but the file must have the key.
     pub fn need(&self, key: &str) -> Result<usize> {
         self.size(key)?.ok_or_else(|| self.bad(key, "it must be a whole number"))
     }
 
-    /// Finite.
+    /// A finite number.
     pub fn float(&self, key: &str) -> Result<Option<f32>> {
         let finite = |value: &Value| value.as_f64().map(|f| f as f32).filter(|f| f.is_finite());
         self.read(key, "a number", finite)
@@ -96,7 +101,7 @@ impl<'a> Fields<'a> {
         Ok(map.map(|map| Fields { map, what: self.what, prefix, asked: RefCell::default() }))
     }
 
-    /// Keys that nobody asked for, but for `ignored` ones and nulls, in the file's order.
+    /// Keys that were never read, in the file's order, without `ignored` ones and nulls.
     pub fn unknown(&self, ignored: &[&str]) -> Vec<String> {
         let asked = self.asked.borrow();
         let unknown = |(key, value): &(&String, &Value)| {

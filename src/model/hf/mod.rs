@@ -1,4 +1,4 @@
-//! Hugging Face folders as checkpoints: `config.json` to a configuration, safetensors under GGUF's names.
+//! Hugging Face folders as checkpoints: `config.json` becomes a configuration, and safetensors get GGUF's names.
 
 mod chat;
 mod class;
@@ -30,9 +30,9 @@ use std::sync::Arc;
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
-/// Lists the added tokens once more, and may hold a chat template: up to 1.2 MB in real folders.
+/// The file repeats the added tokens, and may have a chat template: up to 1.2 MB in real folders.
 const MAX_TOKENIZER_CONFIG_BYTES: u64 = 8 << 20;
-/// Some 2 KiB in real folders. What a JSON tree of a file takes is bounded by this, too.
+/// About 2 KiB in real folders. The limit also bounds the memory of a file's JSON tree.
 const MAX_CONFIG_BYTES: u64 = 1 << 18;
 
 /// An opened folder.
@@ -40,15 +40,15 @@ pub struct HfFolder {
     folder: Folder,
     config: Config,
     tensors: Tensors,
-    /// The files' own names, by GGUF's.
+    /// The files' own names, by GGUF's names.
     by_name: HashMap<String, String>,
-    /// Names of the files that are no part of a model that we know.
+    /// The files' names that are not part of any model that we know.
     unknown: Vec<String>,
 }
 
 impl HfFolder {
-    /// `Io` for what cannot be opened, `BadModel` and `Unsupported` for a `config.json` or safetensors that are
-    /// wrong or beyond us: one sentence that names the file and the field.
+    /// Opens a folder. `Io` if something cannot be opened; `BadModel` or `Unsupported` for a `config.json` or
+    /// safetensors that are wrong or not supported. The error is one sentence that names the file and the field.
     pub fn open(path: &str) -> Result<Self> {
         let folder = Folder::open(path)?;
         let what = folder.path_of(CONFIG);
@@ -70,12 +70,12 @@ impl HfFolder {
         Ok(opened)
     }
 
-    /// What a `config.json` alone says of a decoder; errors call it `what`.
+    /// Reads a decoder's configuration from a `config.json` alone, which errors call `what`.
     pub fn read_config(json: &[u8], what: &str) -> Result<DecoderConfig> {
         Ok(Config::read(&Fields::new(&config::parse(json, what)?, what)?, what)?.decoder)
     }
 
-    /// Gives each tensor its GGUF name, and drops what is no part of the model.
+    /// Gives each tensor its GGUF name. Skips buffers, and lists tensors that are not part of a model that we know.
     fn name_tensors(&mut self) -> Result<()> {
         let packed = matches!(self.config.quantization.weights, Weights::Packed { .. });
         for (file, tensor) in self.tensors.iter() {
@@ -84,7 +84,7 @@ impl HfFolder {
             made.map_err(|_| Error::out_of_memory("tensor names", 48 * self.by_name.len()))?;
             match names::canonical(self.config.class, &tensor.name) {
                 Name::Buffer => {}
-                // transformers, too, lets a tied head in the files be and takes the embedding.
+                // Like transformers, ignores a tied head in the files and uses the embedding.
                 Name::Tensor(name) if name == "output.weight" && self.config.tied => {}
                 Name::Tensor(name) => {
                     if let Some(first) = self.by_name.insert(name, tensor.name.clone()) {
@@ -95,7 +95,7 @@ impl HfFolder {
                         )));
                     }
                 }
-                // Read with its weights.
+                // Read along with its weights.
                 Name::Scale(_) if packed => {}
                 Name::Scale(_) | Name::Unknown => self.unknown.push(tensor.name.clone()),
             }
@@ -103,7 +103,7 @@ impl HfFolder {
         Ok(())
     }
 
-    /// The tensor of that GGUF name, its bytes, and what to call it.
+    /// The tensor with this GGUF name: its bytes, its info, and its name in errors.
     fn find(&self, name: &str) -> Result<(Bytes, &TensorInfo, Place<'_>)> {
         let own = self.by_name.get(name).map(String::as_str);
         let found = own.and_then(|own| self.tensors.find(own));
@@ -117,7 +117,7 @@ impl HfFolder {
         Ok((file.data(tensor)?, tensor, Place { file: file.what(), tensor: &tensor.name }))
     }
 
-    /// uint8 codes and their scale.
+    /// Unpacks uint8 codes and their scale.
     fn unpack(&self, pool: &Pool, name: &str, rows: usize, cols: usize, divide: bool) -> Result<Matrix> {
         let (data, tensor, at) = self.find(name)?;
         if tensor.ty != ElementType::U8 {
@@ -137,7 +137,7 @@ impl HfFolder {
         Ok(matrix)
     }
 
-    /// What the codes of `weights` are multiplied with.
+    /// The factor on the codes of `weights`.
     fn scale(&self, weights: &TensorInfo, divide: bool) -> Result<f32> {
         let name = format!("{}_scale", weights.name);
         let Some((file, tensor)) = self.tensors.find(&name) else {
@@ -276,7 +276,7 @@ impl Place<'_> {
     }
 }
 
-/// `len` elements as f32; None where the type is no float's. Memory is bounded by twice the tensor's bytes.
+/// `len` elements as f32. `None` if the type is not a float. Takes at most twice the memory of the tensor's bytes.
 fn floats(data: &[u8], ty: ElementType, len: usize) -> Option<Vec<f32>> {
     let halves = data.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b));
     let out: Vec<f32> = match ty {

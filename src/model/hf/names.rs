@@ -1,20 +1,20 @@
-//! Hugging Face's tensor names to GGUF's.
+//! Maps Hugging Face's tensor names to GGUF's.
 
 use super::class::Class;
 
-/// What a name stands for.
+/// Meaning of a tensor's name.
 #[derive(Debug, PartialEq)]
 pub enum Name {
-    /// A tensor of the model's, by GGUF's name.
+    /// A tensor of the model, by GGUF's name.
     Tensor(String),
     /// The scale of a packed projection, by the GGUF name of its weights.
     Scale(String),
-    /// A buffer that old files keep and that follows from the configuration.
+    /// A buffer of old files that follows from the configuration.
     Buffer,
     Unknown,
 }
 
-/// Below `model.layers.N.`, but for norms that are not the same in all families.
+/// Names below `model.layers.N.`, without norms that differ between families.
 const PROJECTIONS: &[(&str, &str)] = &[
     ("self_attn.q_proj", "attn_q"),
     ("self_attn.k_proj", "attn_k"),
@@ -34,7 +34,7 @@ const GEMMA_NORMS: &[(&str, &str)] = &[
 ];
 const QK_NORMS: &[(&str, &str)] = &[("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")];
 
-/// Names of the whole model have `model.` in front, those of a model without a head need not.
+/// Maps a name. Names of a whole model begin with `model.`; those of a model without a head may lack it.
 pub fn canonical(class: &Class, name: &str) -> Name {
     if name == "lm_head.weight" {
         return Name::Tensor("output.weight".into());
@@ -74,7 +74,7 @@ fn in_layer(class: &Class, layer: &str, part: &str) -> Name {
     gguf.map_or(Name::Unknown, |(_, gguf)| Name::Tensor(format!("blk.{layer}.{gguf}.weight")))
 }
 
-/// GGUF's name, without `.weight`, of a module of PEFT's that is a product.
+/// GGUF's name, without `.weight`, of a PEFT module that is a product.
 pub fn projection(module: &str) -> Option<String> {
     if module == "lm_head" {
         return Some("output".into());
@@ -85,7 +85,7 @@ pub fn projection(module: &str) -> Option<String> {
     canonical_number(layer).then(|| format!("blk.{layer}.{gguf}"))
 }
 
-/// "+1" and "01" are other names.
+/// Whether the number is in its only accepted form: "+1" and "01" are other names.
 fn canonical_number(layer: &str) -> bool {
     layer.parse::<u16>().is_ok_and(|n| n.to_string() == layer)
 }
@@ -98,7 +98,7 @@ fn norms(class: &Class) -> impl Iterator<Item = (&'static str, &'static str)> {
     own.iter().chain(heads).copied().chain(sub.into_iter().flatten())
 }
 
-/// The way back, for errors: what a folder calls the tensor `gguf`.
+/// The reverse mapping, for errors: the name of the tensor `gguf` in a folder.
 pub fn own(class: &Class, gguf: &str) -> Option<String> {
     match gguf {
         "token_embd.weight" => return Some("model.embed_tokens.weight".into()),
@@ -116,12 +116,12 @@ pub fn own(class: &Class, gguf: &str) -> Option<String> {
     parts.find(|(_, gguf)| *gguf == part).map(|(hf, _)| format!("model.layers.{layer}.{hf}.{tensor}"))
 }
 
-/// The norm of a projection's own, by the name that only BitNet's embedding models have.
+/// Whether this is the norm of a projection, under a name that only BitNet's embedding models use.
 pub fn is_embedding_norm(name: &str) -> bool {
     name.ends_with("_proj.norm.weight")
 }
 
-/// A projection of a layer: what a ternary model has in ternary.
+/// Whether this is a projection of a layer. These are ternary in a ternary model.
 pub fn is_projection(gguf: &str) -> bool {
     let part = gguf.strip_prefix("blk.").and_then(|rest| rest.split_once('.')).map(|(_, part)| part);
     let part = part.and_then(|part| part.strip_suffix(".weight"));

@@ -1,4 +1,4 @@
-//! LoRA adapters as PEFT saves them: `adapter_config.json` and `adapter_model.safetensors`.
+//! LoRA adapters in PEFT's format: `adapter_config.json` and `adapter_model.safetensors`.
 
 use super::fields::Fields;
 use super::{MAX_CONFIG_BYTES, Place, config, names};
@@ -13,7 +13,7 @@ use serde_json::Value;
 const CONFIG: &str = "adapter_config.json";
 const TENSORS: &str = "adapter_model.safetensors";
 
-/// What makes more of a product than its low-rank update, where it is set.
+/// Keys that, if set, make a product more than its low-rank update.
 const FEATURES: &[&str] = &[
     "alora_invocation_tokens",
     "arrow_config",
@@ -55,7 +55,7 @@ pub fn read(folder: &Folder) -> Result<AdapterFile> {
     Ok(AdapterFile { what: folder.what().to_owned(), architecture: None, rope: RopeStyle::Neox, parts })
 }
 
-/// `Unsupported` for a tensor that is no B beside an A.
+/// Fails with `Unsupported` for a tensor that is not a B with a matching A.
 fn pair_of_b(file: &SafeTensors, tensor: &TensorInfo) -> Result<()> {
     let a = tensor.name.strip_suffix(".lora_B.weight").map(|module| format!("{module}.lora_A.weight"));
     match a.is_some_and(|a| file.tensor(&a).is_some()) {
@@ -89,12 +89,13 @@ fn part(file: &SafeTensors, module: &str, a: &TensorInfo, scales: &Scales) -> Re
     Ok(Part { name, scale: scales.of(module, a.rows), a, b })
 }
 
-/// What the configuration says of how updates are scaled.
+/// The scaling of updates in the configuration.
 struct Scales {
     alpha: f32,
-    /// By the end of modules' names.
+    /// Alphas by the end of modules' names.
     patterns: Vec<(String, f32)>,
-    /// Kalajdzievski 2023, "A rank stabilization scaling factor for fine-tuning with LoRA".
+    /// Whether scaling is rank-stabilized (Kalajdzievski 2023, "A rank stabilization scaling factor for fine-tuning
+    /// with LoRA").
     stabilized: bool,
 }
 
@@ -117,7 +118,7 @@ impl Scales {
         }
         let mut patterns = Vec::new();
         for (pattern, alpha) in json["alpha_pattern"].as_object().into_iter().flatten() {
-            // PEFT takes them as regular expressions.
+            // PEFT takes patterns as regular expressions.
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
             let Some(alpha) = alpha.as_f64().filter(|_| pattern.chars().all(plain)) else {
                 return Err(fields.unsupported("alpha_pattern", "modules' names and numbers are supported"));

@@ -1,5 +1,5 @@
-//! How an embedding model's folder makes one vector of hidden states: `modules.json`, as sentence-transformers
-//! writes it, and the file of its pooling module.
+//! The way in which an embedding model's folder makes one vector of hidden states: `modules.json`, as
+//! sentence-transformers writes it, and the file of its pooling module.
 
 use super::config::parse;
 use super::fields::Fields;
@@ -11,7 +11,8 @@ use serde_json::Value;
 const MODULES: &str = "modules.json";
 const MAX_BYTES: u64 = 1 << 16;
 
-/// The last token's hidden state where nothing says otherwise: text generators, and BitNet's embedding models.
+/// Reads the pooling. Without a file, it is the last token's hidden state: for text generators, and for BitNet's
+/// embedding models.
 pub fn read(folder: &Folder) -> Result<Pooling> {
     let mut pooling = Pooling::Last;
     let Some(json) = folder.read(MODULES, MAX_BYTES)? else { return Ok(pooling) };
@@ -48,7 +49,7 @@ fn of_module(folder: &Folder, module: &Fields) -> Result<Pooling> {
     mode(&parse(&json, &what)?, &what)
 }
 
-/// One mode, by its own key or, in newer files, by name.
+/// Exactly one mode, given by its own key or, in newer files, by name.
 fn mode(json: &Value, what: &str) -> Result<Pooling> {
     let config = Fields::new(json, what)?;
     let known = [("cls_token", Pooling::First), ("mean_tokens", Pooling::Mean), ("lasttoken", Pooling::Last)];

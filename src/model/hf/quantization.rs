@@ -1,30 +1,30 @@
-//! `quantization_config`: which weights are ternary, and in what form they lie in the files.
+//! Reads `quantization_config`: which weights are ternary, and their form in the files.
 
 use super::class::ONE_BIT_CLASS;
 use super::fields::Fields;
 use crate::base::{Error, Result, Status};
 
-/// Of the projections of every layer; embedding, head and norms are never quantized.
+/// Form of the projections in all layers. Embedding, head and norms are never quantized.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Weights {
-    /// As their tensors are.
+    /// In the type of their tensors.
     Plain,
-    /// uint8, four rows in one, and a scale, by which the codes are divided (`bitlinear`) or multiplied
+    /// uint8 with four rows in one, and a scale. The codes are divided by it (`bitlinear`) or multiplied by it
     /// (`autobitlinear`).
     Packed { divide: bool },
-    /// Floats that every step rounds to ternary ones by mean |w|.
+    /// Floats that every step rounds to ternary weights, by mean |w|.
     Online,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantization {
     pub weights: Weights,
-    /// The eps of a norm before each projection (`use_rms_norm`).
+    /// The eps of a norm before each projection (`use_rms_norm`), if there is one.
     pub projection_norms: Option<f32>,
 }
 
 impl Quantization {
-    /// From a whole `config.json`. `Unsupported` for methods that are not BitNet's, naming them.
+    /// Reads it from a whole `config.json`. `Unsupported` for methods other than BitNet's, by name.
     pub fn read(config: &Fields) -> Result<Self> {
         let plain = Self { weights: Weights::Plain, projection_norms: None };
         let one_bit = config.texts("architectures")?.is_some_and(|names| names.contains(&ONE_BIT_CLASS));
@@ -32,7 +32,7 @@ impl Quantization {
         if one_bit {
             return Self::one_bit(config, q.is_some());
         }
-        // Weight widths mean nothing to transformers' own classes, and ternary ones to their users.
+        // transformers' own classes ignore the widths of weights, while users take them for ternary weights.
         for key in ["weight_bits", "input_bits"] {
             if config.size(key)?.is_some() {
                 let why = format!("it is known of the class {ONE_BIT_CLASS} only");
@@ -56,7 +56,7 @@ impl Quantization {
             return Err(q.unsupported("quantization_mode", "it is offline or online"));
         }
         let weights = match q.text("linear_class")? {
-            // The class that Falcon3, Falcon-E and Llama3-8B-1.58 were made with: the mode means nothing to it.
+            // The class that Falcon3, Falcon-E and Llama3-8B-1.58 were made with. It ignores the mode.
             None | Some("bitlinear") => Weights::Packed { divide: true },
             Some("autobitlinear") if mode == "online" => Weights::Online,
             Some("autobitlinear") => Weights::Packed { divide: false },
@@ -71,7 +71,7 @@ impl Quantization {
         Ok(Self { weights, projection_norms: norms.then_some(eps) })
     }
 
-    /// 1bitLLM's class: its code knows these widths, and ignores a `quantization_config`.
+    /// 1bitLLM's class. Its code knows these widths, and ignores a `quantization_config`.
     fn one_bit(config: &Fields, quantized: bool) -> Result<Self> {
         for (key, bits) in [("weight_bits", 1), ("input_bits", 8)] {
             if config.size(key)? != Some(bits) {
@@ -88,7 +88,7 @@ impl Quantization {
     }
 }
 
-/// Only the head may be left alone: a list without it, or with a layer's part, is some other model.
+/// Only the head may stay unconverted. A list without it, or with a part of a layer, belongs to some other model.
 fn modules(q: &Fields) -> Result<()> {
     let Some(modules) = q.texts("modules_to_not_convert")? else { return Ok(()) };
     let dense = ["lm_head", "model.embed_tokens", "embed_tokens", "model.norm", "norm"];

@@ -1,7 +1,7 @@
-//! Rotations and windows of a `config.json`, in its old and its new spelling.
+//! Reads rotations and windows from a `config.json`, in the old and the new spelling.
 //!
-//! Old: `rope_theta` and `rope_scaling`. New (transformers 5): `rope_parameters`, which holds both, in Gemma once for
-//! each kind of layer. Where a file has both, transformers takes `rope_scaling`.
+//! Old: `rope_theta` and `rope_scaling`. New (transformers 5): `rope_parameters`, which has both, in Gemma once per
+//! kind of layer. If a file has both spellings, transformers uses `rope_scaling`.
 
 use super::class::{Class, Windows};
 use super::fields::Fields;
@@ -11,17 +11,17 @@ use crate::model::config::{LayerSpan, RopeConfig, RopeScaling};
 const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
 
-/// Keys of `rope_scaling` that are read, or that mean nothing to the kinds that are.
+/// Keys of `rope_scaling` that are read, or that have no meaning for the supported kinds.
 const IGNORED: &[&str] = &["finetuned", "rope_type", "type", "rope_theta", "factor"];
 
-/// Sizes that rotations and windows depend on; checked.
+/// Checked sizes that rotations and windows depend on.
 pub struct Sizes {
     pub layers: usize,
     pub head_dim: usize,
     pub context: usize,
 }
 
-/// The rotations, and what each layer sees.
+/// The rotations, and the span of each layer.
 pub fn read(config: &Fields, class: &Class, sizes: &Sizes) -> Result<(Vec<RopeConfig>, Vec<LayerSpan>)> {
     let windows = windows(config, class, sizes.layers)?;
     if config.float("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
@@ -53,7 +53,7 @@ fn one(config: &Fields, class: &Class, sizes: &Sizes) -> Result<RopeConfig> {
     rope(config, &parameters, theta, sizes)
 }
 
-/// Gemma's two: of layers that see everything, then of windowed ones.
+/// Gemma's two rotations: that of layers that see everything, then that of windowed ones.
 fn by_layer_type(config: &Fields, class: &Class, local_theta: f32, sizes: &Sizes) -> Result<Vec<RopeConfig>> {
     let global = config.float("rope_theta")?.unwrap_or(class.rope_theta);
     let local = config.float("rope_local_base_freq")?.unwrap_or(local_theta);
@@ -77,7 +77,7 @@ fn by_layer_type(config: &Fields, class: &Class, local_theta: f32, sizes: &Sizes
     Ok(ropes)
 }
 
-/// `parameters`, with `theta` where they do not say it.
+/// The rotation of `parameters`, with `theta` if they do not give it.
 fn rope(config: &Fields, parameters: &Fields, theta: f32, sizes: &Sizes) -> Result<RopeConfig> {
     let base = parameters.float("rope_theta")?.unwrap_or(theta);
     if parameters.float("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
@@ -89,7 +89,7 @@ fn rope(config: &Fields, parameters: &Fields, theta: f32, sizes: &Sizes) -> Resu
     };
     let needed = |key: &str| parameters.float(key)?.ok_or_else(|| parameters.bad(key, "it must be a number"));
     let inner = parameters.size("original_max_position_embeddings")?;
-    // Files that have it outside mean that one.
+    // Files that also have it outside mean that value.
     let original_context =
         config.size("original_max_position_embeddings")?.or(inner).unwrap_or(sizes.context);
     let scaling = match kind {
@@ -107,7 +107,7 @@ fn rope(config: &Fields, parameters: &Fields, theta: f32, sizes: &Sizes) -> Resu
             return Err(parameters.unsupported(key, "default, linear, llama3 and yarn are known"));
         }
     };
-    // Those of other kinds than the file's own mean nothing, as in transformers.
+    // Keys of other kinds than the file's own have no effect, as in transformers.
     for key in ["low_freq_factor", "high_freq_factor", "attention_factor", "beta_fast", "beta_slow", "mscale"]
         .into_iter()
         .chain(["mscale_all_dim", "truncate"])
@@ -149,7 +149,7 @@ fn yarn(parameters: &Fields, original_context: usize, context: usize) -> Result<
     })
 }
 
-/// For each layer, the positions that it sees.
+/// The window of each layer, `None` if it sees everything.
 fn windows(config: &Fields, class: &Class, layers: usize) -> Result<Vec<Option<usize>>> {
     match class.window {
         Windows::Never => Ok(vec![None; layers]),
@@ -201,7 +201,7 @@ fn sliding(config: &Fields, slides: &[bool], window: Option<usize>) -> Result<Ve
     Ok(slides.iter().map(|slides| window.filter(|_| *slides)).collect())
 }
 
-/// Whether each layer slides.
+/// Whether each layer has a sliding window.
 fn layer_types(config: &Fields, layers: usize) -> Result<Option<Vec<bool>>> {
     let Some(types) = config.texts("layer_types")? else { return Ok(None) };
     if types.len() != layers {

@@ -4,7 +4,7 @@ use crate::model::config::{LayerSpan, Parts, RopeConfig, RopeScaling};
 use crate::ops::Activation;
 use serde_json::{Value, json};
 
-/// A Llama as `save_pretrained` writes it, changed by `changes`; a null takes a key away.
+/// A Llama configuration as `save_pretrained` writes it, with `changes`; null removes a key.
 fn llama(changes: Value) -> Value {
     let mut config = json!({
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 100, "hidden_size": 64,
@@ -29,7 +29,7 @@ fn taken(changes: Value) -> Config {
     read(&llama(changes.clone())).unwrap_or_else(|e| panic!("{changes}: {e}"))
 }
 
-/// Refused in a sentence that names the file and has all `parts`.
+/// Checks that the configuration is refused, in a sentence that names the file and has all `parts`.
 fn refused(changes: Value, status: Status, parts: &[&str]) {
     let error = read(&llama(changes.clone())).err().unwrap_or_else(|| panic!("{changes} was taken"));
     assert_eq!(error.status, status, "{error}");
@@ -111,8 +111,36 @@ fn other_models_are_refused_by_name() {
     refused(json!({"use_bidirectional_attention": true}), Status::Unsupported, &["bidirectional"]);
     refused(json!({"partial_rotary_factor": 0.5}), Status::Unsupported, &["partial_rotary_factor"]);
     assert!(Fields::new(&json!([]), "x").is_err());
-    let odd = taken(json!({"logits_scaling": 8.0, "use_cache": true, "attn_logit_softcapping": null}));
-    assert_eq!(odd.unknown, ["logits_scaling"]);
+    let odd = taken(json!({"odd_scaling": 8.0, "use_cache": true, "attn_logit_softcapping": null}));
+    assert_eq!(odd.unknown, ["odd_scaling"]);
+}
+
+#[test]
+fn keys_that_change_the_arithmetic_have_one_value_that_is_fine() {
+    for (key, fine, other) in [
+        ("n_routed_experts", json!(0), json!(8)),
+        ("num_nextn_predict_layers", json!(0), json!(1)),
+        ("clip_qkv", json!(0.0), json!(8.0)),
+        ("embedding_multiplier", json!(1.0), json!(12.0)),
+        ("residual_multiplier", json!(1), json!(0.22)),
+        ("logits_scaling", json!(1.0), json!(8.0)),
+        ("scale_emb", json!(1), json!(12)),
+        ("is_causal", json!(true), json!(false)),
+        ("alibi", json!(false), json!(true)),
+        ("use_qk_norm", json!(false), json!(true)),
+        ("parallel_attn", json!(false), json!(true)),
+    ] {
+        assert!(taken(json!({ key: fine })).unknown.is_empty(), "{key}");
+        refused(json!({ key: other }), Status::Unsupported, &[key]);
+    }
+    // MLX's folders, old compressed-tensors ones, and PrismML's.
+    for (key, value) in [
+        ("quantization", json!({"group_size": 64, "bits": 4})),
+        ("compression_config", json!({"format": "marlin-24"})),
+        ("hadamard_config", json!("hadamard.json")),
+    ] {
+        refused(json!({ key: value }), Status::Unsupported, &[key]);
+    }
 }
 
 #[test]
@@ -179,7 +207,7 @@ fn windows_by_class() {
     assert_eq!(mistral(json!(32)), all);
     assert_eq!(mistral(Value::Null), none);
     assert_eq!(windows(json!({"model_type": "mistral"})), vec![Some(4096); 4]);
-    // Llama's class has none, whatever the file says.
+    // Llama's class has no window, even if the file has one.
     assert_eq!(windows(json!({"sliding_window": 32})), none);
     let qwen = |changes: Value| {
         let mut all = json!({"model_type": "qwen2", "sliding_window": 32, "max_window_layers": 3});

@@ -1,4 +1,4 @@
-//! What a folder says of text: its tokenizer, its end tokens, and both with the chat template as GGUF metadata.
+//! Text-related files of a folder: its tokenizer and end tokens, and both with the chat template as GGUF metadata.
 
 use super::config::parse;
 use super::{CONFIG, HfFolder, MAX_CONFIG_BYTES, MAX_TOKENIZER_CONFIG_BYTES, TOKENIZER, chat};
@@ -19,7 +19,7 @@ struct Files {
 }
 
 impl Files {
-    /// None where there is no tokenizer; `Unsupported` where it is one that is not read.
+    /// `None` if there is no tokenizer; `Unsupported` if there is one that is not read.
     fn read(folder: &Folder) -> Result<Option<Self>> {
         let Some(tokenizer) = folder.map(TOKENIZER)? else {
             return match folder.has("tokenizer.model") {
@@ -40,7 +40,7 @@ impl Files {
     }
 }
 
-/// How to generate: the name and content of its own file or, as in transformers, of `config.json`.
+/// The generation settings: name and content of their own file or, as in transformers, of `config.json`.
 fn generation(folder: &Folder) -> Result<(&'static str, Vec<u8>)> {
     match folder.read(GENERATION, MAX_CONFIG_BYTES)? {
         Some(own) => Ok((GENERATION, own)),
@@ -53,7 +53,7 @@ pub fn tokenizer(folder: &Folder, warn: &dyn Fn(&str)) -> Result<Option<Tokenize
     Tokenizer::from_json(&files.json(), &folder.path_of(TOKENIZER), warn).map(Some)
 }
 
-/// `eos_token_id`, one or a list, of a vocabulary of `n`.
+/// `eos_token_id`, one or a list, for a vocabulary of `n` tokens.
 pub fn end_tokens(folder: &Folder, n: usize) -> Result<Vec<u32>> {
     let (name, json) = generation(folder)?;
     let what = folder.path_of(name);
@@ -64,7 +64,7 @@ pub fn end_tokens(folder: &Folder, n: usize) -> Result<Vec<u32>> {
     Ok(ids)
 }
 
-/// Of what is read as a generation's configuration, `do_sample` included: transformers is greedy where that is not true.
+/// Sampling defaults of the generation settings. Includes `do_sample`: unless it is true, transformers is greedy.
 pub fn sampling(folder: &Folder, warn: &dyn Fn(&str)) -> Result<SamplingDefaults> {
     let (name, json) = generation(folder)?;
     let what = folder.path_of(name);

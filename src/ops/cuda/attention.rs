@@ -1,4 +1,5 @@
-//! Paged attention: q and k normed and rotated, K and V written, then each row's heads over all that it sees.
+//! Paged attention: norms and rotates q and k, writes K and V, then attends with each row's heads to all that the row
+//! sees.
 
 use super::CudaOps;
 use super::kernels::{AttentionKernels, HEADS};
@@ -10,36 +11,36 @@ use crate::kernels::attention::{KvType, PIECE};
 use crate::ops::{Attention, AttentionShape, KvLayout, Paging, RopeStyle, SeqRows};
 use std::ops::Range;
 
-/// Warps of a block, at most.
+/// Maximum number of warps in a block.
 const WARPS: usize = 8;
-/// Queries of a warp, at most.
+/// Maximum number of queries per warp.
 const QUERIES: usize = 4;
-/// With KV in F16: rows of a tensor core's operand.
+/// Queries in a tensor core's operand, with KV in F16.
 const HALVES_QUERIES: usize = 16;
-/// Warps of a block of decode with KV in F16: each has a part of a piece.
+/// Warps of a decode block with KV in F16. Each has a part of a piece.
 const HALVES_DECODE_WARPS: usize = 4;
-/// Bytes of the states of pieces, at most; beyond, each row's context is one task's.
+/// Maximum bytes for the states of pieces. The contexts of a sequence that would need more are not divided.
 const STATES_BYTES: usize = 64 << 20;
-/// Positions that a block stages at a time, by their tiles.
+/// Tiles of positions that a block stages at a time.
 const SPAN_TILES: usize = 4;
 
 /// Consecutive sequences whose rows attend in one launch.
 struct Run {
     seqs: Range<usize>,
     rows: Range<usize>,
-    /// Their contexts are divided into pieces.
+    /// Whether their contexts are divided into pieces.
     splits: bool,
 }
 
-/// A layer's launches.
+/// The attention of one layer.
 pub(super) struct Attend<'a> {
     pub qkv: &'a Part,
     pub paging: &'a Paging<'a>,
     pub layout: &'a KvLayout,
     pub how: &'a Attention<'a>,
-    /// K and V.
+    /// Addresses of K and V.
     pub layer: [u64; 2],
-    /// Of the step's longest context.
+    /// Number of pieces of the step's longest context, rounded up.
     pub pieces: usize,
 }
 
@@ -48,7 +49,7 @@ impl Attend<'_> {
         self.how.shape.heads / self.how.shape.kv_heads
     }
 
-    /// Pieces that the consecutive `rows` rows of a sequence see together, at most.
+    /// Maximum number of pieces that `rows` consecutive rows of a sequence see together.
     fn pieces(&self, rows: usize) -> usize {
         let seen = self
             .how
@@ -57,12 +58,13 @@ impl Attend<'_> {
         seen.min(self.pieces)
     }
 
-    /// Whether the context of a sequence is divided: its few queries would leave the device idle.
+    /// Whether the context of a sequence is divided. A sequence with few queries would otherwise leave the device
+    /// idle.
     fn splits(&self, seq: &SeqRows) -> bool {
         seq.rows as usize * self.group() <= WARPS * QUERIES
     }
 
-    /// The step's sequences in their order.
+    /// Groups the step's sequences into runs, in order.
     fn runs(&self) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         for (index, seq) in self.paging.batch.seqs.iter().enumerate() {
@@ -79,7 +81,8 @@ impl Attend<'_> {
         runs
     }
 
-    /// A task is `[first row, queries from, to, block table]`, rows counted from the run's first.
+    /// The tasks of a run. A task is `[first row, first query, end of queries, block table]`. Rows are counted from
+    /// the run's first one.
     fn tasks(&self, run: &Run, most: usize) -> Result<Vec<u32>> {
         let mut tasks = Vec::new();
         for seq in &self.paging.batch.seqs[run.seqs.clone()] {
@@ -92,29 +95,29 @@ impl Attend<'_> {
         Ok(tasks)
     }
 
-    /// Rows of the longest of its sequences.
+    /// Number of rows of the run's longest sequence.
     fn most_rows(&self, run: &Run) -> usize {
         let seqs = &self.paging.batch.seqs[run.seqs.clone()];
         seqs.iter().map(|seq| seq.rows as usize).max().unwrap_or(1)
     }
 
-    /// Queries of a sequence's largest task.
+    /// Number of queries of the run's largest task.
     fn widest(&self, run: &Run, most: usize) -> usize {
         let seqs = &self.paging.batch.seqs[run.seqs.clone()];
         seqs.iter().map(|seq| (seq.rows as usize * self.group()).min(most)).max().unwrap_or(1)
     }
 }
 
-/// The blocks of a launch.
+/// The shape of a launch's blocks.
 struct Blocks {
     warps: usize,
-    /// Queries of a task, at most.
+    /// Maximum number of queries per task.
     most: usize,
-    /// Dynamic shared memory.
+    /// Bytes of dynamic shared memory.
     shared: usize,
 }
 
-/// Dynamic shared memory of a block of so many warps, with so many queries each, KV not in F16.
+/// Bytes of dynamic shared memory of a block of `warps` warps with `queries` queries each, with KV not in F16.
 fn shared(layout: &KvLayout, warps: usize, queries: usize) -> usize {
     let (dim, kind) = (layout.head_dim, layout.kind);
     let element = if kind == KvType::Int8 { 1 } else { 4 };
@@ -122,18 +125,18 @@ fn shared(layout: &KvLayout, warps: usize, queries: usize) -> usize {
     tiles + warps * queries * 4 * (dim.next_multiple_of(4) + 64 + 1)
 }
 
-/// Of decode with KV in F16, by `HEADS`.
+/// Bytes of dynamic shared memory for decode with KV in F16. `width` is an entry of `HEADS`.
 fn halves_decode_shared(width: usize) -> usize {
     24 * (8 * width + 256).max(2048) + 64 * width + 18240
 }
 
-/// Of a prompt with KV in F16, by `HEADS`.
+/// Bytes of dynamic shared memory for prefill with KV in F16. `width` is an entry of `HEADS`.
 fn halves_prefill_shared(width: usize, warps: usize) -> usize {
     let buffers = if width <= 128 { 2 } else { 1 };
     buffers * (256 * width + 1024) + warps * (128 * width + 320)
 }
 
-/// What is needed of a block's shared memory for all of attention's kernels, with so many warps at most.
+/// Bytes of dynamic shared memory that suffice for each of attention's kernels with at most `warps` warps.
 fn needs(layout: &KvLayout, warps: usize) -> usize {
     match (layout.kind, HEADS.iter().find(|width| layout.head_dim <= **width)) {
         (KvType::F16, Some(&width)) => halves_prefill_shared(width, warps).max(halves_decode_shared(width)),
@@ -141,20 +144,20 @@ fn needs(layout: &KvLayout, warps: usize) -> usize {
     }
 }
 
-/// Bytes of the states of so many pieces of each of `rows` rows.
+/// Bytes of the states of `pieces` pieces for each of `rows` rows.
 fn states(shape: &AttentionShape, rows: usize, pieces: usize) -> usize {
     let head = (shape.head_dim + 32) * size_of::<f32>();
     rows.saturating_mul(shape.heads).saturating_mul(pieces).saturating_mul(head)
 }
 
-/// Bytes of the states of pieces of a step of `rows` rows, for contexts of `context` positions, at most.
+/// Maximum bytes of the states of pieces in a step of `rows` rows, for contexts of up to `context` positions.
 pub fn state_bytes(shape: &AttentionShape, rows: usize, context: usize) -> usize {
     let pieces = (context.div_ceil(PIECE) + 1).next_power_of_two();
     states(shape, rows.max(WARPS * QUERIES), pieces).min(STATES_BYTES)
 }
 
 impl CudaOps {
-    /// `[T, heads * head_dim]`.
+    /// Returns the attention's output, `[T, heads * head_dim]`.
     pub(super) fn attend(&self, attend: &Attend) -> Result<Part> {
         let s = attend.how.shape;
         let rows = attend.paging.batch.tokens.len();
@@ -213,11 +216,12 @@ impl CudaOps {
             Arg::Int(i32::from(rope.style == RopeStyle::Interleaved)),
         ];
         let threads = 32 * WARPS;
-        // SAFETY: qkv `[rows, qkv]`, a layer's K and V in the layout that `paging` was checked against.
+        // SAFETY: qkv is `[rows, qkv]`; K and V of the layer have the layout that `paging` was checked against.
         unsafe { self.launch(&kernels.write, [at.rows, 1, 1], threads, 32 * threads, &args) }
     }
 
-    /// Where q, K and V, tasks, tables and positions of a run lie, and what attention is to know of their shapes.
+    /// Number of a run's tasks, and the arguments that decode and prefill share: addresses of q, K, V, tasks, tables
+    /// and positions, then shapes.
     fn attend_args(&self, attend: &Attend, run: &Run, most: usize) -> Result<(usize, Vec<Arg>)> {
         let s = attend.how.shape;
         let mut inputs = self.inputs.lock();
@@ -241,7 +245,8 @@ impl CudaOps {
         Ok((count, args))
     }
 
-    /// Of `wanted` warps, as many as a block finds shared memory for, with the most queries.
+    /// Warps of a block: `wanted`, halved until shared memory suffices with the most queries per warp. `Unsupported`
+    /// if one warp is too many.
     fn warps(&self, layout: &KvLayout, wanted: usize) -> Result<usize> {
         let most = self.facts().shared_bytes;
         let mut halves = (0..).map(|n| wanted >> n).take_while(|warps| *warps > 0);
@@ -253,7 +258,7 @@ impl CudaOps {
         })
     }
 
-    /// For queries whose contexts are divided; `width`: in `HEADS`.
+    /// Blocks for queries whose contexts are divided. `width` is an index into `HEADS`.
     fn decode_blocks(&self, attend: &Attend, width: usize, run: &Run) -> Result<Blocks> {
         if attend.layout.kind == KvType::F16 {
             let shared = halves_decode_shared(HEADS[width]);
@@ -262,13 +267,13 @@ impl CudaOps {
         let warps = self.warps(attend.layout, WARPS / 2)?;
         let most = warps * QUERIES;
         let widest = attend.widest(run, most);
-        // As the kernel chooses.
+        // The kernel makes the same choice.
         let queries = [1, 2].into_iter().find(|n| widest <= n * warps).unwrap_or(QUERIES);
         Ok(Blocks { warps, most, shared: shared(attend.layout, warps, queries) })
     }
 
-    /// For queries that see their whole contexts. With KV in F16 so few of them share K and V that all of the device has
-    /// something to do, where that makes no second round.
+    /// Blocks for queries that see their whole contexts. With KV in F16, blocks get fewer warps as long as all blocks
+    /// run at once, so that the whole device has work.
     fn prefill_blocks(&self, attend: &Attend, width: usize, run: &Run) -> Result<Blocks> {
         let mut warps = self.warps(attend.layout, WARPS)?;
         if attend.layout.kind != KvType::F16 {
@@ -290,7 +295,7 @@ impl CudaOps {
         Ok(Blocks { warps, most: warps * HALVES_QUERIES, shared })
     }
 
-    /// Refuses KV that no kernel of ours takes on this device. `Unsupported`.
+    /// Refuses KV that none of the kernels takes on this device. `Unsupported`.
     pub(super) fn check_heads(&self, layout: &KvLayout) -> Result<()> {
         let (dim, widest) = (layout.head_dim, HEADS[HEADS.len() - 1]);
         if dim > widest || !dim.is_multiple_of(2) {
@@ -300,7 +305,7 @@ impl CudaOps {
         self.warps(layout, 1).map(drop)
     }
 
-    /// Contexts in pieces of 256 positions, and their merge.
+    /// Attends to contexts in pieces of 256 positions, then merges the pieces.
     fn decode(
         &self,
         attend: &Attend,
@@ -317,7 +322,7 @@ impl CudaOps {
         args.insert(0, states.arg()?);
         args.push(Arg::int(slots));
         let grid = [tasks, s.kv_heads, attend.pieces(attend.most_rows(run))];
-        // SAFETY: states `[rows, heads, slots, head_dim + 32]`; the rest as `paging` was checked.
+        // SAFETY: states is `[rows, heads, slots, head_dim + 32]`; the rest is as `paging` was checked.
         unsafe { self.launch(&kernels.decode[width], grid, 32 * warps, shared, &args)? };
         let first = run.rows.start;
         let args = [
@@ -331,11 +336,11 @@ impl CudaOps {
             Arg::int(slots),
         ];
         let grid = [(rows * s.heads).div_ceil(WARPS), 1, 1];
-        // SAFETY: as above, and out `[rows, heads, head_dim]`.
+        // SAFETY: as above, and out is `[rows, heads, head_dim]`.
         unsafe { self.launch(&self.kernels().merge, grid, 32 * WARPS, 0, &args) }
     }
 
-    /// Each task its whole context.
+    /// Attends to whole contexts: each task covers the whole context of its queries.
     fn prefill(
         &self,
         attend: &Attend,

@@ -1,4 +1,4 @@
-//! Tokens drawn where the logits lie.
+//! Draws of tokens on the device that holds the logits.
 
 use super::CudaOps;
 use super::launch::Arg;
@@ -6,11 +6,11 @@ use super::parts::Part;
 use crate::base::{Result, reserve};
 use crate::ops::{Draws, Edit, MAX_EDITS, MAX_LISTED, RaggedBatch, Report};
 
-/// The largest vocabulary that the kernel takes, and its threads.
+/// The largest vocabulary that the kernel takes, and the threads of its blocks.
 pub const VOCABULARY: usize = 262_144;
 const THREADS: usize = 512;
 
-/// A row's draw, as the kernel has it (`sampling::Draw`).
+/// A row's draw in the layout of the kernel (`sampling::Draw`).
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Row {
@@ -19,40 +19,42 @@ struct Row {
     temperature: f32,
     top_k: i32,
     top_p: f32,
-    /// -infinity where min_p is off.
+    /// Natural logarithm of min_p: -infinity if it is off.
     min_p_log: f32,
     /// Repetition, frequency, presence.
     penalties: [f32; 3],
     edits: [u32; 2],
     /// -1: no report.
     tops: i32,
-    /// Counted from where edits begin.
+    /// First and end, in words from the first edit.
     listed: [u32; 2],
     report: u32,
     padding: u32,
 }
 
-/// Bytes of all that a row's draw is made with and that it gives, at most.
+/// Maximum bytes of a row's inputs and results together.
 pub const MOST: usize =
     size_of::<Row>() + MAX_EDITS * size_of::<Edit>() + MAX_LISTED * size_of::<u32>() + RESULT;
 const RESULT: usize = size_of::<u64>() + Report::MOST_WORDS * size_of::<u64>();
 
-/// Where the reports of `rows` rows begin, behind their tokens.
+/// Byte offset of the reports, which follow the tokens of `rows` rows.
 pub fn reports_at(rows: usize) -> usize {
     (rows * size_of::<i32>()).next_multiple_of(size_of::<u64>())
 }
 
 fn bytes<T>(of: &[T]) -> &[u8] {
-    // SAFETY: rows, edits and words, which are all it is called with, have no padding that is no field.
+    // SAFETY: it is called with rows, edits and words only, which have no padding but explicit fields.
     unsafe { std::slice::from_raw_parts(of.as_ptr().cast(), size_of_val(of)) }
 }
 
-/// All rows, all edits, and all listed tokens; a row without a draw gives its most likely token, which nobody reads.
+/// All rows, then all edits, then all listed tokens. A row without a draw gets its most likely token, which
+/// is ignored.
 fn packed(Draws { rows, edits, listed, .. }: &Draws) -> Result<Vec<u8>> {
     let mut all = Vec::new();
     let most = rows.len() * size_of::<Row>() + bytes(edits).len() + bytes(listed).len();
     reserve(&mut all, most, "a step's draws")?;
-    // A graph knows where edits begin, not how many there are.
+    // A graph fixes the address of the first edit, but not the number of edits: so listed tokens are counted from
+    // there too.
     let behind = (bytes(edits).len() / size_of::<u32>()) as u32;
     for draw in rows.iter().map(|draw| draw.unwrap_or_default()) {
         let report = draw.report.unwrap_or(Report { tops: 0, listed: (0, 0), at: 0 });
@@ -77,7 +79,7 @@ fn packed(Draws { rows, edits, listed, .. }: &Draws) -> Result<Vec<u8>> {
 }
 
 impl CudaOps {
-    /// Takes a step's inputs to the device.
+    /// Copies a step's inputs to the device.
     pub(super) fn begin_inputs(&self, batch: &RaggedBatch) -> Result<()> {
         let mut inputs = self.inputs.lock();
         inputs.begin(&self.queue, batch)?;
@@ -87,11 +89,12 @@ impl CudaOps {
         }
     }
 
-    /// A token of each row of `logits`, or what is wrong with the row, and behind them the reports.
+    /// Draws a token from each row of `logits`, or gives a code for the row's fault. The reports follow the
+    /// tokens.
     pub(super) fn draw(&self, logits: &Part) -> Result<Part> {
         let [rows, vocab] = logits.dims;
         let given = self.inputs.lock().at.draws;
-        // As long as it ever is: a graph knows where it lies.
+        // Always of the maximum size, because a graph fixes its address.
         let results = self.bytes(rows * RESULT)?;
         let (values, places) = (self.part(rows, vocab)?, self.part(rows, vocab)?);
         let (tokens, edits) = (results.address()?, given + (rows * size_of::<Row>()) as u64);
@@ -107,7 +110,7 @@ impl CudaOps {
             Arg::int(vocab),
         ];
         let shared = 24576 + 336 + 8 * vocab.div_ceil(256);
-        // SAFETY: logits and the room are `[rows, vocab]`, there is a draw for each row, and room for its result.
+        // SAFETY: logits and the two work areas are `[rows, vocab]`; each row has a draw and room for its result.
         unsafe { self.launch(&self.kernels().sample, [rows, 1, 1], THREADS, shared, &args)? };
         Ok(results)
     }
@@ -139,7 +142,7 @@ mod tests {
         let row = |n: usize| words(&rows[n * size_of::<Row>()..][..size_of::<Row>()]);
         let bias = 0.5f32.to_bits();
         assert_eq!(words(lists), [4, 2, bias, 5, 2, bias, 6, 2, bias, 7, 8, 9]);
-        // Edits; tops; listed tokens, behind nine words; where the report is; padding.
+        // Edits; tops; listed tokens, counted after the nine words of edits; index of the report; padding.
         assert_eq!(row(0)[11..], [0, 2, 2, 9, 11, 0, 0]);
         assert_eq!(row(1)[11..], [0, 0, u32::MAX, 9, 9, 0, 0]);
         assert_eq!(row(2)[11..], [2, 3, 32, 11, 11, 6, 0]);

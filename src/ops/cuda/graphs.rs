@@ -1,5 +1,5 @@
-//! Decode steps that are given to the device by one call: what a step of some shape launched is kept as a graph, and the
-//! next ones of that shape differ in their inputs alone, which lie where they lay.
+//! Decode steps that one call gives to the device. The launches of a step of some shape are kept as a graph. Later
+//! steps of that shape differ only in their inputs, and these stay at the same addresses.
 
 use super::draw::reports_at;
 use super::launch::{Kept, Queue};
@@ -10,25 +10,26 @@ use crate::kernels::attention::PIECE;
 use crate::ops::{Head, KvLayout, RaggedBatch};
 use std::sync::Arc;
 
-/// Graphs that are kept at a time; then the one that was used longest ago goes.
+/// Maximum number of shapes, and so of graphs, that are kept. The least recently used one goes first.
 const MOST: usize = 64;
 
-/// What a step's launches and their arguments depend on, besides addresses that stay.
+/// Everything that a step's launches and their arguments depend on, besides addresses that do not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The embedding's address on the host, which stands for the model.
+    /// Address of the embedding on the host, which identifies the model.
     pub model: usize,
-    /// Where the KV cache lies, and how.
+    /// Address and layout of the KV cache.
     pub kv: (u64, KvLayout),
     pub rows: usize,
-    /// Pieces of a context that attention's grid has.
+    /// Number of pieces of a context in attention's grid.
     pub pieces: usize,
-    /// Tokens are drawn.
+    /// Whether tokens are drawn.
     pub draws: bool,
 }
 
 impl Shape {
-    /// Of a step of rows that each end a sequence and give logits and nothing else; None for others.
+    /// The shape of a step in which each row is the only one of its sequence and gives nothing but logits. `None` for
+    /// other steps.
     pub fn of(batch: &RaggedBatch, model: usize, kv: (u64, KvLayout)) -> Option<Self> {
         let rows = batch.tokens.len();
         batch.decodes().then(|| Self {
@@ -41,8 +42,9 @@ impl Shape {
     }
 }
 
-/// Rows that a decode step of `rows` is padded to: as many where there are few, whose number chooses the kernels of products;
-/// else a multiple that grows with them, as it costs next to nothing there.
+/// Number of rows that a decode step of `rows` rows is padded to. Up to 8 rows stay as they are, because their number
+/// selects the kernels of products. Above that it is a multiple that grows with the number, since more rows cost next
+/// to nothing there.
 pub fn bucket(rows: usize) -> usize {
     match rows {
         0..=8 => rows,
@@ -52,20 +54,20 @@ pub fn bucket(rows: usize) -> usize {
     }
 }
 
-/// Pieces of the longest context of a step, rounded up, so that steps keep their shape for a while.
+/// Number of pieces of a step's longest context, rounded up so that steps keep their shape for a while.
 pub fn pieces(batch: &RaggedBatch) -> usize {
     let last = batch.positions.iter().max().map_or(0, |last| *last as usize);
     (last / PIECE + 1).next_power_of_two()
 }
 
-/// What became of a shape that was seen.
+/// A shape that was seen, and its graph.
 struct Seen {
     shape: Shape,
-    /// Of the memory that the graph's arguments lie in.
+    /// Generation of the memory that the graph's arguments point to.
     generation: u64,
     used: u64,
     graph: Option<Made>,
-    /// No graph could be made of it, as where memory was short.
+    /// No graph could be made of it, for example because memory was short.
     refused: bool,
 }
 
@@ -74,7 +76,7 @@ struct Made {
     results: Results,
 }
 
-/// Where a step's results are: logits, and the tokens drawn from them with reports.
+/// Memory of a step's results: logits, and the tokens drawn from them with their reports.
 #[derive(Clone)]
 pub struct Results {
     logits: Arc<Buffer>,
@@ -82,14 +84,14 @@ pub struct Results {
 }
 
 impl Results {
-    /// None where there is nothing, or a graph has it.
+    /// `None` if there are no logits, or if only a graph knows their address.
     pub fn of(logits: &Part, drawn: Option<&Part>) -> Option<Self> {
         let drawn = drawn.map(|drawn| drawn.buffer().cloned());
         Some(Self { logits: logits.buffer()?.clone(), drawn: drawn.unwrap_or_default() })
     }
 
-    /// Copies to the host what is wanted there, once it is computed: tokens and reports, and the logits of rows that no
-    /// token was drawn from.
+    /// Waits for the results and copies the wanted ones to the host: tokens and reports, and the logits of rows that
+    /// no token was drawn from.
     pub fn read(
         &self,
         queue: &Queue,
@@ -102,7 +104,7 @@ impl Results {
             return read(queue, &self.logits, [0, rows], vocab, grown(to.logits, rows * vocab)?);
         };
         staging.read(queue, drawn, rows, to.draws.report_words, (to.tokens, to.reports))?;
-        // Never shorter: what is drawn already has a place that is not looked at.
+        // Only grows. The rows of drawn tokens keep an unused place in it.
         if to.logits.len() < rows * vocab {
             grown(to.logits, rows * vocab)?;
         }
@@ -114,12 +116,12 @@ impl Results {
     }
 }
 
-/// Where tokens and reports come back to: page-locked, so that the copy is the device's own.
+/// Destination of tokens and reports on the host. It is page-locked, so that the device itself makes the copy.
 #[derive(Default)]
 pub struct Staging(Option<Pinned>);
 
 impl Staging {
-    /// `count` tokens, and so many words of reports.
+    /// Reads `count` tokens and `words` words of reports.
     fn read(
         &mut self,
         queue: &Queue,
@@ -129,7 +131,7 @@ impl Staging {
         (tokens, reports): (&mut Vec<i32>, &mut Vec<u64>),
     ) -> Result<()> {
         let behind = reports_at(count);
-        // Mostly nobody asked for a report.
+        // Most steps have no report.
         let bytes = if words == 0 { count * size_of::<i32>() } else { behind + words * size_of::<u64>() };
         let pinned = match self.0.take() {
             Some(pinned) if pinned.len() >= bytes => pinned,
@@ -148,10 +150,10 @@ impl Staging {
     }
 }
 
-/// What is to become of a step.
+/// How a step is run.
 pub enum Way {
     Give,
-    /// It is the second one of its shape.
+    /// The second step of its shape: it runs, and its launches are kept.
     Keep,
     Leave,
 }
@@ -160,17 +162,17 @@ pub enum Way {
 pub struct Graphs {
     seen: Vec<Seen>,
     clock: u64,
-    /// The step's own, once its model is known.
+    /// The shape and the memory's generation of the current step. `choose` fills in the model and the generation.
     current: Option<(Shape, u64)>,
 }
 
 impl Graphs {
-    /// A step begins.
+    /// Begins a step.
     pub fn begin(&mut self, batch: &RaggedBatch, kv: (u64, KvLayout)) {
         self.current = Shape::of(batch, 0, kv).map(|shape| (shape, 0));
     }
 
-    /// How the step goes, which is `model`'s, where memory is of this generation.
+    /// Decides how the step of `model` is run, with memory of this generation.
     pub fn choose(&mut self, model: usize, generation: u64) -> Way {
         let Some((shape, _)) = self.current else { return Way::Give };
         let shape = Shape { model, ..shape };
@@ -191,7 +193,7 @@ impl Graphs {
         {
             self.seen.swap_remove(oldest);
         }
-        // Without memory for it, the shape is seen again.
+        // Without memory for the entry, the shape counts as new the next time.
         if reserve(&mut self.seen, 1, "a step's shape").is_ok() {
             self.seen.push(Seen { shape, generation, used: clock, graph: None, refused: false });
         }
@@ -203,22 +205,22 @@ impl Graphs {
         self.seen.iter_mut().find(|seen| seen.shape == shape && seen.generation == generation)
     }
 
-    /// Makes a graph of what the step launched.
+    /// Makes a graph of the step's launches.
     ///
     /// # Safety
-    /// As `Function::launch` for each launch, as long as memory is of this generation.
+    /// The contract of `Function::launch` holds for each launch as long as memory is of this generation.
     pub unsafe fn keep(&mut self, queue: &Queue, kept: Kept, results: &Results) {
         let Some(seen) = self.current() else { return };
-        // SAFETY: the caller's; with another generation the graph goes.
+        // SAFETY: guaranteed by the caller; the graph is dropped with another generation.
         match unsafe { kept.graph(queue) } {
             Ok(graph) => seen.graph = Some(Made { graph, results: results.clone() }),
-            // The step has run without it.
+            // The step has run without the graph.
             Err(_) => seen.refused = true,
         }
     }
 
-    /// Gives the step's graph to the device, where memory is of this generation: where its results will be, None where there
-    /// is none.
+    /// Launches the step's graph and returns where its results will be, or `None` if it has no graph. `Internal` if
+    /// memory is no longer of the chosen generation.
     pub fn launch(&mut self, queue: &Queue, generation: u64) -> Result<Option<Results>> {
         if self.current.is_some_and(|(_, chosen)| chosen != generation) {
             return Err(Error::internal("memory moved in the midst of a step that is a graph"));
@@ -226,10 +228,10 @@ impl Graphs {
         let Some(seen) = self.current() else { return Ok(None) };
         let Some(made) = &mut seen.graph else { return Ok(None) };
         let results = made.results.clone();
-        // SAFETY: `keep`'s; its memory is of this generation.
+        // SAFETY: guaranteed by the caller of `keep`; memory is of the graph's generation.
         let launched = unsafe { made.graph.launch(&queue.stream) };
         if launched.is_err() {
-            // The driver may find no memory for it only now. The next steps run without.
+            // The driver may lack memory for the graph only now. The next steps run without it.
             (seen.graph, seen.refused) = (None, true);
         }
         launched.map(|()| Some(results))

@@ -1,4 +1,4 @@
-//! What a step's kernels read besides results and weights: token ids, positions, block tables, rotations.
+//! The inputs of a step's kernels besides results and weights: token ids, positions, block tables, rotations.
 
 use super::graphs::pieces;
 use super::launch::Queue;
@@ -10,7 +10,7 @@ use crate::kernels::rows::rope;
 use crate::ops::{RaggedBatch, Rope};
 use std::sync::Arc;
 
-/// Memory on the device that is written once in a step, at most, and what it is copied from.
+/// Device memory that is written at most once in a step, and the host memory that it is copied from.
 #[derive(Default)]
 struct Slot {
     memory: Option<Buffer>,
@@ -28,7 +28,7 @@ enum Staging {
 const WHAT: &str = "a step's inputs";
 
 impl Slot {
-    /// Where `data` lies on the device, once the copy has had its turn. `generation` counts how often memory moved.
+    /// Enqueues a copy of `data` and returns its address on the device. `generation` counts how often memory moved.
     fn put(&mut self, queue: &Queue, data: &[u8], generation: &mut u64) -> Result<u64> {
         let device = &queue.opened.device;
         if self.memory.as_ref().is_none_or(|memory| memory.len() < data.len()) {
@@ -42,7 +42,7 @@ impl Slot {
         let mut pinned = match std::mem::take(&mut self.staging) {
             Staging::None => Pinned::new(device, memory.len(), WHAT)?,
             Staging::Idle(pinned) => pinned,
-            // The step before has mostly waited for it.
+            // The previous step has usually waited for it.
             Staging::Busy(copying) => copying.wait()?,
         };
         if data.is_empty() {
@@ -56,22 +56,22 @@ impl Slot {
 }
 
 fn words(values: &[u32]) -> &[u8] {
-    // SAFETY: words are as many bytes.
+    // SAFETY: words have no padding, and bytes need no alignment.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// Where a step's batch lies on the device.
+/// A step's batch on the device.
 #[derive(Clone, Copy, Default)]
 pub struct OnDevice {
     pub rows: usize,
     pub tokens: u64,
     pub positions: u64,
-    /// `[rows]`: where the block table of a row's sequence begins in `tables`.
+    /// `[rows]`: index in `tables` at which the block table of the row's sequence begins.
     pub tables_at: u64,
     pub tables: u64,
-    /// Pieces of the longest context.
+    /// Number of pieces of the longest context, rounded up.
     pub pieces: usize,
-    /// What draws are made with; null without any.
+    /// Address of the draws' inputs; 0 without draws.
     pub draws: u64,
 }
 
@@ -81,18 +81,19 @@ pub struct Inputs {
     batch: Slot,
     pub at: OnDevice,
     draws: Slot,
-    /// Each rope's rotations, in the order in which they were asked for: whose they are, and their factor.
+    /// The rotations of each rope, in the order of their first use in the step, with the rope's frequencies and
+    /// factor.
     turns: Vec<(Slot, Option<Turns>)>,
-    /// Other lists of the step; the first `listed` are this step's.
+    /// Other lists. The first `listed` belong to this step.
     lists: Vec<List>,
     listed: usize,
-    /// Counts how often any of it moved.
+    /// Counts how often any of this memory moved.
     pub generation: u64,
     words: Vec<u32>,
     floats: Vec<f32>,
 }
 
-/// A list that is made once in a step.
+/// A list that is made once per step.
 #[derive(Default)]
 struct List {
     slot: Slot,
@@ -100,10 +101,10 @@ struct List {
     address: u64,
 }
 
-/// What a list is made of.
+/// The contents of a list.
 #[derive(PartialEq, Eq)]
 enum ListOf {
-    /// Attention's, by what decides them; so many.
+    /// Attention's tasks: the key that determines them, and their number.
     Tasks([usize; 4], usize),
     Rows(Vec<u32>),
 }
@@ -115,7 +116,7 @@ struct Turns {
 }
 
 impl Inputs {
-    /// A step begins.
+    /// Begins a step and copies its batch.
     pub fn begin(&mut self, queue: &Queue, batch: &RaggedBatch) -> Result<()> {
         self.turns.iter_mut().for_each(|(_, turns)| *turns = None);
         self.listed = 0;
@@ -141,13 +142,14 @@ impl Inputs {
         Ok(())
     }
 
-    /// What the step's draws are made with. Before anything is launched: where it lies is one of a graph's arguments.
+    /// Copies the inputs of the step's draws. Must come before any launch, because their address is an argument of a
+    /// graph.
     pub fn put_draws(&mut self, queue: &Queue, fields: &[u8]) -> Result<()> {
         self.at.draws = self.draws.put(queue, fields, &mut self.generation)?;
         Ok(())
     }
 
-    /// The rotations of the step's rows by `rope`, `[rows, 2 * pairs]`, as the CPU computes them.
+    /// Address of the rotations of the step's rows by `rope`, `[rows, 2 * pairs]`, computed on the CPU.
     pub fn turns(&mut self, queue: &Queue, pool: &Pool, positions: &[u32], rope: &Rope) -> Result<u64> {
         let is = |turns: &Turns| Arc::ptr_eq(&turns.inv_freq, &rope.inv_freq) && turns.factor == rope.factor;
         if let Some(known) = self.turns.iter().flat_map(|(_, turns)| turns).find(|turns| is(turns)) {
@@ -169,7 +171,7 @@ impl Inputs {
         Ok(address)
     }
 
-    /// Where attention's tasks lie, four words each, and how many there are: made where this step has none of the same key.
+    /// Address and number of attention's tasks, four words each. Makes them if this step has none with the same key.
     pub fn tasks(
         &mut self,
         queue: &Queue,
@@ -187,7 +189,7 @@ impl Inputs {
         Ok((self.put(queue, ListOf::Tasks(key, count), &tasks)?, count))
     }
 
-    /// Where numbers of rows lie.
+    /// Address of a list of row indices.
     pub fn rows(&mut self, queue: &Queue, rows: &[u32]) -> Result<u64> {
         let same = |list: &&List| matches!(&list.of, Some(ListOf::Rows(known)) if known == rows);
         if let Some(list) = self.lists[..self.listed].iter().find(same) {

@@ -1,4 +1,4 @@
-//! The device kernels that operations launch, by what they are for; `cuda/kernels` says what each takes.
+//! The device kernels of the operations, grouped by purpose. `cuda/kernels` documents their arguments.
 
 use crate::base::Result;
 use crate::device::{Function, Module};
@@ -6,23 +6,23 @@ use crate::kernels::Arithmetic;
 use crate::kernels::attention::KvType;
 use std::sync::Arc;
 
-/// Tokens that blocks of a product's GEMVs take at most.
+/// Maximum tokens per block of each of a product's GEMVs.
 const GEMV_TOKENS: [usize; 4] = [1, 2, 4, 8];
 const HALVES_GEMV_TOKENS: [usize; 4] = [4, 8, 32, 64];
 const GEMV_THREADS: usize = 128;
 const GEMM_THREADS: usize = 256;
-/// The widest heads that attention is compiled for.
+/// The widest heads of each compiled variant of attention.
 pub const HEADS: [usize; 3] = [64, 128, 256];
 
-/// How kernels have weights (`cuda/kernels/products.cuh`).
+/// Weight layouts of the kernels (`cuda/kernels/products.cuh`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weights {
-    /// Rows with a scale each.
+    /// Rows with one scale each.
     Whole,
-    /// In blocks with a scale, and perhaps a minimum, for activations that have scales in blocks too.
+    /// Blocks with a scale and perhaps a minimum, for activations that have scales in blocks too.
     Blocks,
     Supers,
-    /// In blocks with a scale, for activations with a scale for each row.
+    /// Blocks with a scale, for activations with one scale per row.
     Scaled,
     /// F32.
     Dense,
@@ -30,16 +30,16 @@ pub enum Weights {
     Halves,
 }
 
-/// What kernels of a product compute with, and the shape of their launches.
+/// A kind of product: the arithmetic of its kernels, and the shape of their launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
     pub name: &'static str,
     pub arithmetic: Arithmetic,
     pub weights: Weights,
-    /// Of a weight; what is staged in shared memory goes by it.
+    /// Bits per weight, which determine how much is staged in shared memory.
     bits: usize,
     minima: bool,
-    /// Columns are a multiple of it.
+    /// The number of columns is a multiple of this.
     pub columns: usize,
 }
 
@@ -97,13 +97,13 @@ pub const PRODUCTS: [Product; 19] = [
     dense("bf16", Weights::Halves, 16, 8),
 ];
 
-/// The dense ones, in the order in which `bn_embed` numbers them.
+/// Range of the dense ones, in the order of `bn_embed`'s numbers.
 pub const DENSE: std::ops::Range<usize> = 16..19;
 
-/// One of a product's kernels, and what its launch is.
+/// One of a product's kernels, and the shape of its launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Of the GEMVs; None: the GEMM.
+    /// Index among the GEMVs; `None`: the GEMM.
     pub gemv: Option<usize>,
     pub grid: [usize; 3],
     pub threads: usize,
@@ -115,7 +115,7 @@ impl Product {
         if self.weights == Weights::Halves { HALVES_GEMV_TOKENS } else { GEMV_TOKENS }
     }
 
-    /// Rows of weights that a block of that GEMV has, its threads, and its shared memory.
+    /// Rows of weights per block of the GEMV `which`, its threads, and its shared memory in bytes.
     fn gemv(&self, which: usize) -> (usize, usize, usize) {
         let (outputs, shared) = match self.weights {
             Weights::Whole => ([16, 32, 64, 64][which], 0),
@@ -128,7 +128,7 @@ impl Product {
         (outputs, if self.weights == Weights::Halves { GEMM_THREADS } else { GEMV_THREADS }, shared)
     }
 
-    /// Tokens and rows of weights that a block of the GEMM has, and its shared memory.
+    /// Tokens and rows of weights per block of the GEMM, and its shared memory in bytes.
     fn gemm(&self) -> ([usize; 2], usize) {
         match self.weights {
             Weights::Whole | Weights::Scaled => ([64, 128], 16384 + 4096 * self.bits),
@@ -139,8 +139,8 @@ impl Product {
         }
     }
 
-    /// The launch for so many tokens and matrices of so many rows, on a device with so many multiprocessors. Which kernel it
-    /// is changes no bit.
+    /// The launch for `tokens` tokens and matrices with these numbers of `rows`, on a device with `multiprocessors`
+    /// multiprocessors. All kernels of a product give the same bits.
     pub fn launch(&self, tokens: usize, rows: &[usize], multiprocessors: usize) -> Launch {
         let blocks = |outputs: usize| rows.iter().map(|rows| rows.div_ceil(outputs)).sum::<usize>();
         let ([tile, outputs], shared) = self.gemm();
@@ -148,7 +148,7 @@ impl Product {
         let most = self.gemv_tokens();
         let mut gemv = most.iter().position(|most| tokens <= *most);
         if gemv.is_none() && self.weights == Weights::Halves && 2 * gemm[0] * gemm[1] < multiprocessors {
-            // Large tiles, in less than half of the device.
+            // The large tiles of the GEMM would use less than half of the device.
             gemv = Some(most.len() - 1);
         }
         let Some(which) = gemv else { return Launch { gemv, grid: gemm, threads: GEMM_THREADS, shared } };
@@ -161,14 +161,14 @@ impl Product {
 pub struct ProductKernels {
     pub gemv: [Function; 4],
     pub gemm: Function,
-    /// Rows of a table of this type; the dense ones share one.
+    /// Reads rows of a table of this type. The dense types share one kernel.
     pub embed: Function,
 }
 
-/// Attention for one type of KV.
+/// Attention's kernels for one type of KV.
 pub struct AttentionKernels {
     pub write: Function,
-    /// By `HEADS`.
+    /// Indexed like `HEADS`.
     pub decode: [Function; 3],
     pub prefill: [Function; 3],
 }
@@ -185,16 +185,17 @@ pub struct Kernels {
     pub quantize_blocks256: Function,
     pub merge: Function,
     pub sample: Function,
-    /// Of `DENSE`.
+    /// Indexed like `DENSE`.
     pub lora_up: [Function; 3],
-    /// As `PRODUCTS`.
+    /// Indexed like `PRODUCTS`.
     pub products: Vec<ProductKernels>,
-    /// By `KvType`.
+    /// Indexed by `KvType`.
     pub attention: Vec<AttentionKernels>,
 }
 
 impl Kernels {
-    /// Those of `module`; `shared`: the dynamic shared memory that the device has for a block, at most.
+    /// Looks up all kernels in `module`. `shared`: maximum bytes of dynamic shared memory that the device has for a
+    /// block.
     pub fn new(module: &Arc<Module>, shared: usize) -> Result<Self> {
         let of = |name: &str| named(module, name, shared);
         let product = |p: &Product| {
@@ -229,7 +230,7 @@ impl Kernels {
     }
 }
 
-/// One kernel, which may have so much dynamic shared memory.
+/// Looks up one kernel and allows it `shared` bytes of dynamic shared memory.
 fn named(module: &Arc<Module>, name: &str, shared: usize) -> Result<Function> {
     let function = module.function(&format!("bn_{name}"))?;
     function.allow_shared(shared as u32)?;
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(at("bf16", 1, &[2048, 17]), gemv(0, [130, 1, 1], 256, 6144));
         assert_eq!(at("f16", 64, &[128256]), gemv(3, [2004, 1, 1], 256, 36864));
         assert_eq!(at("f16", 65, &[128256]), gemm([1, 1002, 1], 67584));
-        // Of 132 multiprocessors, 64 tiles would use less than half.
+        // 64 tiles would use less than half of 132 multiprocessors.
         assert_eq!(at("bf16", 512, &[2048]), gemv(3, [32, 8, 1], 256, 36864));
         assert_eq!(at("bf16", 513, &[2048]), gemm([5, 16, 1], 67584));
     }

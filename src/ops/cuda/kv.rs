@@ -1,4 +1,4 @@
-//! Paged K and V on a device, in the bytes that they have on the CPU.
+//! Paged K and V on a device, in the same bytes as on the CPU.
 
 use super::launch::Queue;
 use crate::base::{Error, Result, reserve};
@@ -6,13 +6,13 @@ use crate::device::Buffer;
 use crate::ops::KvLayout;
 use std::sync::Arc;
 
-/// `[layers, 2, blocks]` blocks: K, then V.
+/// Memory of `[layers, 2, blocks]` blocks: K, then V.
 pub struct DeviceKv {
     queue: Arc<Queue>,
     memory: Buffer,
     layers: usize,
     blocks: usize,
-    /// Bytes of K, and of V, of one block in one layer.
+    /// Bytes of K in one block of one layer. V takes as many.
     block: usize,
 }
 
@@ -28,12 +28,12 @@ impl DeviceKv {
         Ok(Self { queue: queue.clone(), memory, layers, blocks, block: both / 2 })
     }
 
-    /// Where it begins.
+    /// Address of the first byte.
     pub fn address(&self) -> Result<u64> {
         self.memory.address(0)
     }
 
-    /// Where K and V of a layer lie.
+    /// Addresses of K and V of a layer.
     pub fn layer(&self, index: usize) -> Result<[u64; 2]> {
         if index >= self.layers {
             return Err(Error::internal(format!("no KV cache for layer {index}")));
@@ -42,7 +42,7 @@ impl DeviceKv {
         Ok([at(0)?, at(1)?])
     }
 
-    /// Where the parts of a block begin, in the order of `KvCache::read_block`.
+    /// Byte offsets of the parts of a block, in the order of `KvCache::read_block`.
     fn parts(&self, block: u32) -> Result<impl Iterator<Item = usize> + use<>> {
         let &Self { layers, blocks, block: size, .. } = self;
         if block as usize >= blocks {

@@ -1,4 +1,4 @@
-//! A device that operations run on, and what they give to it.
+//! The device that operations run on, and the queue of work that they give to it.
 
 use super::kernels::Kernels;
 use super::weights::Registry;
@@ -8,7 +8,7 @@ use crate::device::{Args, Buffer, Device, Driver, Function, Graph, Grid, Module,
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// An open device with its kernels and the weights that lie there: what all engines of a process share.
+/// An open device with its kernels and the weights in its memory. All engines of a process share it.
 pub struct Opened {
     pub device: Arc<Device>,
     pub kernels: Kernels,
@@ -17,11 +17,12 @@ pub struct Opened {
 }
 
 static OPENED: Mutex<Vec<Weak<Opened>>> = Mutex::new(Vec::new());
-/// The process that first asked for a device, by how often it was forked.
+/// Fork generation (number of forks) of the process that first asked for a device.
 static FIRST: OnceLock<u32> = OnceLock::new();
 
 impl Opened {
-    /// Device `number`, opened where it is not yet. `Unsupported` where there is none that we can use.
+    /// Returns device `number`, and opens it if it is not open yet. `Unsupported` if there is no such device that we
+    /// can use.
     pub fn get(number: u32) -> Result<Arc<Self>> {
         let generation = fork::generation();
         if *FIRST.get_or_init(|| generation) != generation {
@@ -54,23 +55,23 @@ impl Opened {
     }
 }
 
-/// What is given to the device, in its order.
+/// Work that is given to the device in order.
 pub struct Queue {
     pub opened: Arc<Opened>,
     pub stream: Stream,
     mode: Mutex<Mode>,
-    /// The mode is `Left`.
+    /// Whether the mode is `Left`.
     left: AtomicBool,
 }
 
-/// What becomes of launches.
+/// How launches are handled.
 #[derive(Default)]
 enum Mode {
     #[default]
     Given,
-    /// They are given, and kept.
+    /// They are given to the device, and recorded.
     Kept(Vec<Launch>),
-    /// A graph has them.
+    /// They are dropped, because a graph has them.
     Left,
 }
 
@@ -80,15 +81,15 @@ struct Launch {
     args: Args,
 }
 
-/// What became of the launches of a step.
+/// How the launches of a step were handled.
 pub enum Launches {
     Given,
     Kept(Kept),
-    /// A graph has them, which is to be launched now.
+    /// A graph has them. It must be launched now.
     Left,
 }
 
-/// A step's launches.
+/// The recorded launches of a step.
 pub struct Kept(Vec<Launch>);
 
 impl Queue {
@@ -101,22 +102,22 @@ impl Queue {
         &self.opened.kernels
     }
 
-    /// From now on launches are given to the device.
+    /// From now on, launches are given to the device.
     pub fn give(&self) {
         self.set(Mode::Given);
     }
 
-    /// From now on launches are given to the device, and kept.
+    /// From now on, launches are given to the device and recorded.
     pub fn keep(&self) {
         self.set(Mode::Kept(Vec::new()));
     }
 
-    /// From now on launches are left to a graph that has the same.
+    /// From now on, launches are dropped, because a graph has the same ones.
     pub fn leave(&self) {
         self.set(Mode::Left);
     }
 
-    /// Whether a graph has this step's launches: who has nothing else to do may leave it at that.
+    /// Whether a graph has this step's launches. Code that only prepares launches may then return early.
     pub fn leaves(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }
@@ -126,7 +127,7 @@ impl Queue {
         std::mem::replace(&mut *self.mode.lock(), mode)
     }
 
-    /// A step has made all its launches.
+    /// Ends the launches of a step.
     pub fn end(&self) -> Launches {
         match self.set(Mode::Given) {
             Mode::Given => Launches::Given,
@@ -135,10 +136,10 @@ impl Queue {
         }
     }
 
-    /// Launches a kernel over a grid; one without blocks does nothing.
+    /// Launches a kernel over a grid. A grid without blocks does nothing.
     ///
     /// # Safety
-    /// As `Function::launch`.
+    /// The contract of `Function::launch`.
     pub unsafe fn launch(
         &self,
         function: &Function,
@@ -162,20 +163,20 @@ impl Queue {
             reserve(launches, 1, "a step's launches")?;
             launches.push(Launch { function: function.clone(), grid, args: all.clone() });
         }
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { function.launch(&self.stream, grid, &mut all) }
     }
 }
 
 impl Kept {
-    /// A graph of them all.
+    /// Makes a graph of all launches.
     ///
     /// # Safety
-    /// As `Function::launch` for each, until the graph is gone.
+    /// The contract of `Function::launch` holds for each launch until the graph is dropped.
     pub unsafe fn graph(mut self, queue: &Queue) -> Result<Graph> {
         let capture = queue.stream.capture()?;
         for Launch { function, grid, args } in &mut self.0 {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { function.launch(&queue.stream, *grid, args)? };
         }
         capture.end()
@@ -185,13 +186,13 @@ impl Kept {
 /// An argument of a kernel.
 #[derive(Clone, Copy)]
 pub enum Arg {
-    /// A pointer, or a number of 64 bits.
+    /// A pointer or a 64-bit number.
     Long(u64),
     Int(i32),
     Float(f32),
 }
 
-/// Where a buffer begins.
+/// Address of a buffer's first byte.
 pub fn at(buffer: &Buffer) -> Result<Arg> {
     buffer.address(0).map(Arg::from)
 }
@@ -208,12 +209,12 @@ impl Arg {
         }
     }
 
-    /// A count that the kernel has as an `int`.
+    /// A count that the kernel takes as an `int`.
     pub fn int(value: usize) -> Self {
         Self::Int(i32::try_from(value).unwrap_or(i32::MAX))
     }
 
-    /// A count that the kernel has in 64 bits.
+    /// A count that the kernel takes in 64 bits.
     pub fn long(value: usize) -> Self {
         Self::Long(value as u64)
     }

@@ -1,4 +1,4 @@
-//! Norms, quantization of activations as the weights' type wants it, the product and its bias.
+//! Norms, quantization of activations for the weights' type, the product and its bias.
 
 use super::CudaOps;
 use super::kernels::{PRODUCTS, Weights};
@@ -13,11 +13,11 @@ use crate::ops::{Activation, Norm, Projections};
 /// Threads of a block that works on one row.
 pub const ROW_THREADS: usize = 256;
 
-/// What a product's input is made of.
+/// Source of a product's input.
 #[derive(Clone, Copy)]
 pub enum Source<'a> {
     Rows(&'a Part),
-    /// `x += y`, `y` normed first where there is a norm.
+    /// `x += y`, with `norm(y)` if there is a norm.
     Sum {
         x: &'a Part,
         y: &'a Part,
@@ -30,21 +30,21 @@ pub enum Source<'a> {
     },
 }
 
-/// Where outputs go: columns of `part` from `column` on.
+/// Destination of outputs: the columns of `part` from `column` on.
 #[derive(Clone, Copy)]
 pub struct Outputs<'a> {
     pub part: &'a Part,
     pub column: usize,
-    /// What is added to all columns of `part`.
+    /// Added to all columns of `part`.
     pub bias: Option<&'a Vector>,
 }
 
-/// Word `column`, of four bytes, of what begins at `address`.
+/// Address of the four-byte word `column` of an array at `address`.
 pub fn at_column(address: u64, column: usize) -> Arg {
     (address + (column * size_of::<f32>()) as u64).into()
 }
 
-/// Shared memory of a kernel that keeps a row of so many floats.
+/// Bytes of shared memory of a kernel that keeps a row of `stride` floats.
 pub fn row_shared(stride: usize) -> usize {
     4 * (stride.next_multiple_of(4) + 68)
 }
@@ -56,7 +56,7 @@ struct Quantized {
     sums: Part,
 }
 
-/// Of `activation` in kernels.
+/// The kernels' number for `activation`.
 fn number(activation: Activation) -> Arg {
     Arg::Int(match activation {
         Activation::SwiGlu => 0,
@@ -86,7 +86,7 @@ impl Source<'_> {
 }
 
 impl CudaOps {
-    /// `[rows, sum of the matrices' rows]`.
+    /// Returns `[rows, sum of the matrices' rows]`.
     pub(super) fn product(&self, source: Source, norm: Option<&Norm>, weights: &Projections) -> Result<Part> {
         if self.queue.leaves() {
             return self.part(source.rows(), weights.matrices.iter().map(|m| m.rows).sum());
@@ -124,7 +124,7 @@ impl CudaOps {
         Ok(out)
     }
 
-    /// Products with all of `matrices`, side by side.
+    /// Multiplies with all of `matrices`, outputs side by side.
     fn products(
         &self,
         source: Source,
@@ -141,7 +141,7 @@ impl CudaOps {
             let x = self.quantized(source, norm, cols, stride)?;
             return each(launches, to, |matrices, to| self.int8_product(&x, matrices, to));
         }
-        // Rows are made once, and then as each of the matrices takes them.
+        // Rows are computed once, then quantized for each kind of matrix.
         let own = self.floats(source, norm, cols)?;
         let x = own.as_ref().map_or_else(|| plain(source), Ok)?;
         let made = |of: Arithmetic, make: &dyn Fn() -> Result<Quantized>| {
@@ -161,7 +161,7 @@ impl CudaOps {
         })
     }
 
-    /// The input in f32; None where it is what the source has already.
+    /// The input in f32. `None` if the source already has it.
     fn floats(&self, source: Source, norm: Option<&Norm>, cols: usize) -> Result<Option<Part>> {
         match (source, norm) {
             (Source::Rows(_), None) => Ok(None),
@@ -185,7 +185,7 @@ impl CudaOps {
         Ok(out)
     }
 
-    /// The input in int8, a scale for each row, rows of `stride` with zeros behind `cols`.
+    /// The input in int8 with one scale per row. Rows have `stride` columns, zeros after the first `cols`.
     fn quantized(
         &self,
         source: Source,
@@ -204,12 +204,12 @@ impl CudaOps {
             Source::Gated { .. } => &kernels.gated_norm_quantize,
             _ => &kernels.add_norm_quantize,
         };
-        // SAFETY: as in `floats`; values are `[rows, stride]`, scales and sums `[rows]`.
+        // SAFETY: as in `row_floats`; values are `[rows, stride]`, scales and sums `[rows]`.
         unsafe { self.launch(kernel, [rows, 1, 1], ROW_THREADS, row_shared(stride), &args)? };
         Ok(Quantized { values, scales, sums })
     }
 
-    /// The arguments that the kernels of `floats` and of `quantized` begin with.
+    /// The first arguments of the kernels of `row_floats` and `quantized`.
     fn source_args(&self, source: Source, norm: Option<&Norm>) -> Result<Vec<Arg>> {
         let (weight, eps) = self.norm_args(norm)?;
         Ok(match source {
@@ -224,9 +224,9 @@ impl CudaOps {
         })
     }
 
-    /// Refuses rows that a block cannot keep in its shared memory. `Unsupported`.
+    /// Refuses rows that do not fit the shared memory of a block. `Unsupported`.
     pub(super) fn check_row(&self, cols: usize) -> Result<()> {
-        // As int8, a row is padded to 128 columns.
+        // In int8, a row is padded to a multiple of 128 columns.
         let (needed, most) = (row_shared(cols.next_multiple_of(128)), self.facts().shared_bytes);
         match needed <= most {
             true => Ok(()),
@@ -236,7 +236,7 @@ impl CudaOps {
         }
     }
 
-    /// Refuses a norm of other columns.
+    /// Refuses a norm of another width.
     pub(super) fn check_norm(&self, norm: Option<&Norm>, cols: usize) -> Result<()> {
         match norm.is_none_or(|norm| norm.weight.len() == cols) {
             true => Ok(()),
@@ -244,17 +244,17 @@ impl CudaOps {
         }
     }
 
-    /// A norm's weight and eps.
+    /// A norm's weight and eps, or null and 0 without a norm.
     pub(super) fn norm_args(&self, norm: Option<&Norm>) -> Result<(Arg, Arg)> {
         let Some(norm) = norm else { return Ok((NULL, 0.0.into())) };
         Ok((at(&self.vector(&norm.weight)?.values)?, norm.eps.into()))
     }
 
-    /// int8 with a scale for each `each` columns, 32 or 256.
+    /// Quantizes `x` to int8 with one scale per `each` columns, 32 or 256.
     fn blocks(&self, x: &Part, each: usize) -> Result<Quantized> {
         let ([rows, cols], kernels) = (x.dims, self.kernels());
         let blocks = rows * cols / each;
-        // Sums are of 32 columns, and of 16 in long blocks.
+        // There is a sum for each 32 columns, in long blocks for each 16.
         let (kernel, sums) = match each {
             32 => (&kernels.quantize_blocks32, blocks),
             _ => (&kernels.quantize_blocks256, 16 * blocks),
@@ -262,7 +262,8 @@ impl CudaOps {
         let (values, scales, sums) = (self.bytes(rows * cols)?, self.part(1, blocks)?, self.bytes(2 * sums)?);
         let args = [x.arg()?, values.arg()?, scales.arg()?, sums.arg()?, Arg::long(blocks)];
         let grid = [blocks.div_ceil(ROW_THREADS / 32), 1, 1];
-        // SAFETY: `blocks` blocks of x and of values, one scale for each, and as many sums as the kernel says.
+        // SAFETY: x and values have `blocks` blocks; there is one scale per block, and as many sums as the kernel
+        // writes.
         unsafe { self.launch(kernel, grid, ROW_THREADS, 0, &args)? };
         Ok(Quantized { values, scales, sums })
     }
@@ -292,12 +293,12 @@ impl CudaOps {
         let rows: Vec<usize> = matrices.iter().map(|m| m.rows).collect();
         let launch = product.launch(tokens, &rows, self.facts().multiprocessors as usize);
         let function = launch.gemv.map_or(&kernels.gemm, |which| &kernels.gemv[which]);
-        // SAFETY: what was made for this product, in the sizes that its kernels say.
+        // SAFETY: all arguments were made for this product, in the sizes that its kernels require.
         unsafe { self.launch(function, launch.grid, launch.threads, launch.shared, &args) }
     }
 }
 
-/// What kernels take of a matrix of its own; none has no rows.
+/// The kernel arguments of one matrix. A missing matrix has 0 rows.
 fn matrix_args(weights: Weights, matrix: Option<&OnDevice>) -> Result<Vec<Arg>> {
     let (mut args, mut rows) = ([NULL, NULL, Arg::Int(0)], 0);
     if let Some(matrix) = matrix {
@@ -312,7 +313,7 @@ fn matrix_args(weights: Weights, matrix: Option<&OnDevice>) -> Result<Vec<Arg>> 
     Ok(args[..own].iter().copied().chain([Arg::int(rows)]).collect())
 }
 
-/// Runs each of some matrices that stand side by side, and whose outputs do.
+/// Calls `run` for each run of adjacent matrices, and advances the output column past it.
 fn each<'a>(
     runs: impl Iterator<Item = &'a [&'a OnDevice]>,
     mut to: Outputs,
@@ -325,7 +326,7 @@ fn each<'a>(
     Ok(())
 }
 
-/// The rows of a source that are its input as they are.
+/// The rows of a source that needs no computation.
 fn plain<'a>(source: Source<'a>) -> Result<&'a Part> {
     match source {
         Source::Rows(x) => Ok(x),

@@ -17,26 +17,26 @@ use std::sync::{Arc, Weak};
 const ROWS: usize = 4;
 const THREADS: usize = 128;
 
-/// A pair on the device.
+/// A pair of A and B on the device.
 pub struct OnePair {
     a: OnDevice,
     b: Buffer,
-    /// Of `DENSE`.
+    /// Index into `DENSE`.
     element: usize,
     scale: f32,
 }
 
-/// The adapters that lie on the device, for as long as somebody has them.
+/// The adapters on the device. Each stays as long as it has a holder.
 #[derive(Default)]
 pub struct Loras(Vec<(Weak<Lora>, Arc<Lora<OnePair>>)>);
 
 impl Loras {
-    /// Frees those that nobody has any more.
+    /// Frees the adapters that have no holder any more.
     pub fn forget(&mut self) {
         self.0.retain(|(lora, _)| lora.strong_count() > 0);
     }
 
-    /// The adapter on the device, brought there where it is not yet.
+    /// Returns the adapter on the device, and copies it there if needed.
     pub fn hold(&mut self, queue: &Queue, pool: &Pool, lora: &Arc<Lora>) -> Result<Arc<Lora<OnePair>>> {
         self.forget();
         if let Some((_, held)) = self.0.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(lora)) {
@@ -57,7 +57,7 @@ fn one(queue: &Queue, pool: &Pool, pair: &Pair) -> Result<OnePair> {
 }
 
 impl CudaOps {
-    /// What the adapter of some rows makes of `x`, added to `y`.
+    /// Adds to `y` the adapter's update for the rows of `adapted`, computed from `x`.
     pub(super) fn update(
         &self,
         y: &Part,
@@ -116,14 +116,14 @@ impl CudaOps {
             Arg::long(stride),
         ];
         let grid = [width.div_ceil(THREADS), count.div_ceil(ROWS), 1];
-        // SAFETY: rows of y, `[_, stride]`, of which the columns from `column` on are the matrix's; between `[count, ranks]`;
-        // B `[ranks, width]`, as its length says.
+        // SAFETY: rows of y are `[_, stride]`, and the matrix has `width` columns of them from `column` on; between
+        // is `[count, ranks]`; B is `[ranks, width]`, as its length says.
         unsafe { self.launch(&self.kernels().lora_up[pair.element], grid, THREADS, 0, &args) }
     }
 }
 
 impl OnePair {
-    /// Of an element of B.
+    /// Bytes per element of B.
     fn bytes(&self) -> usize {
         if self.element == 0 { 4 } else { 2 }
     }

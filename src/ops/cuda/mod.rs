@@ -1,7 +1,9 @@
-//! The operations on an NVIDIA device: the same steps as `FusedOps`, by the kernels of `cuda/kernels`, with the same bits
-//! but for products of F16 and BF16 weights and attention with KV in F16.
+//! The operations on an NVIDIA device. They take the same steps as `FusedOps`, with the kernels of
+//! `cuda/kernels`. The bits are the same, except for products of F16 and BF16 weights and attention with KV
+//! in F16.
 //!
-//! Everything is given to one stream, so each operation sees what those before it wrote; the host waits where it reads.
+//! All work is given to one stream, so each operation sees the results of earlier ones. The host waits only
+//! when it reads.
 
 mod attention;
 mod draw;
@@ -39,9 +41,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use weights::{Key, OnDevice, Vector, device_bytes, key_of};
 
-/// An engine's operations on a device, with the scratch memory of one forward pass at a time.
+/// An engine's operations on a device, with scratch memory for one forward pass at a time.
 pub struct CudaOps {
-    // Dropped first: graphs hold kernels and memory of the others.
+    // Dropped first: graphs refer to kernels and to memory of the other fields.
     graphs: Mutex<Graphs>,
     staging: Mutex<Staging>,
     inputs: Mutex<Inputs>,
@@ -54,13 +56,13 @@ pub struct CudaOps {
 }
 
 impl Drop for CudaOps {
-    /// A pass that was stopped may still run, and a driver need not wait for it where memory is freed.
+    /// A cancelled pass may still run, and a driver need not wait for it when memory is freed.
     fn drop(&mut self) {
         let _ = self.queue.stream.synchronize();
     }
 }
 
-/// What this engine has on the device, by where it lies on the host.
+/// This engine's weights on the device, by their address on the host.
 #[derive(Default)]
 struct Held {
     matrices: HashMap<Key, Arc<OnDevice>>,
@@ -68,8 +70,8 @@ struct Held {
 }
 
 impl CudaOps {
-    /// On device `number`. `Unsupported` where there is none that we can use, or this library was built without kernels
-    /// for it.
+    /// Operations on device `number`. `Unsupported` if there is no such device that we can use, or if this library
+    /// was built without kernels for it.
     pub fn new(number: u32, pool: Arc<Pool>) -> Result<Self> {
         let queue = Queue::new(Opened::get(number)?)?;
         Ok(Self {
@@ -93,7 +95,7 @@ impl CudaOps {
     }
 
     /// # Safety
-    /// As `Function::launch`.
+    /// The contract of `Function::launch`.
     unsafe fn launch(
         &self,
         function: &Function,
@@ -102,11 +104,11 @@ impl CudaOps {
         shared: usize,
         args: &[Arg],
     ) -> Result<()> {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.queue.launch(function, blocks, threads, shared, args) }
     }
 
-    /// Of the memory that lies where it lay: what a graph was made with.
+    /// Generation of the memory that graphs refer to. It changes when some of that memory moves.
     fn generation(&self) -> u64 {
         self.inputs.lock().generation + self.parts.generation()
     }
@@ -119,7 +121,7 @@ impl CudaOps {
         Part::bytes(&self.queue, &self.parts, bytes)
     }
 
-    /// Rows `rows` of `x`.
+    /// Returns the rows `rows` of `x`, in that order.
     fn gather(&self, x: &Part, rows: &[u32]) -> Result<Part> {
         let [count, cols] = x.dims;
         if rows.iter().any(|row| *row as usize >= count) {
@@ -128,7 +130,7 @@ impl CudaOps {
         let out = self.part(rows.len(), cols)?;
         let listed = self.inputs.lock().rows(&self.queue, rows)?;
         let args = [x.arg()?, listed.into(), out.arg()?, Arg::int(cols)];
-        // SAFETY: the rows are x's; out is `[rows, cols]`.
+        // SAFETY: the rows are within x; out is `[rows, cols]`.
         unsafe { self.launch(&self.kernels().gather_rows, [rows.len(), 1, 1], ROW_THREADS, 0, &args)? };
         Ok(out)
     }
@@ -251,7 +253,7 @@ impl OpSet for CudaOps {
         let made = match (self.queue.end(), made) {
             (Launches::Left, _) => self.graphs.lock().launch(&self.queue, self.generation())?,
             (Launches::Kept(kept), Some(made)) => {
-                // SAFETY: weights stay as long as these operations, all other memory for this generation.
+                // SAFETY: weights stay as long as these operations, all other memory as long as this generation.
                 unsafe { self.graphs.lock().keep(&self.queue, kept, &made) };
                 Some(made)
             }
@@ -267,7 +269,7 @@ impl OpSet for CudaOps {
     }
 
     fn head_bytes(&self, rows: usize, vocab: usize) -> usize {
-        // Logits, the room of a draw, what it is made with and what it gives.
+        // Logits, two work areas of a draw, its inputs and its results.
         rows.saturating_mul(vocab.saturating_mul(12).saturating_add(draw::MOST))
     }
 
@@ -311,7 +313,7 @@ impl OpSet for CudaOps {
         if norm.is_none() {
             let grid = [(rows * cols).div_ceil(ROW_THREADS), 1, 1];
             let args = [to, from, Arg::long(rows * cols)];
-            // SAFETY: both have so many elements.
+            // SAFETY: both have this many elements.
             return unsafe { self.launch(&self.kernels().add, grid, ROW_THREADS, 0, &args) };
         }
         let (weight, eps) = self.norm_args(norm)?;

@@ -1,4 +1,4 @@
-//! Device memory of results that nobody needs any more, for the next ones: as `spare` has it on the CPU.
+//! Reuses device memory of dropped results for later ones, as `spare` does on the CPU.
 
 use super::launch::{Arg, Queue};
 use crate::base::sync::Mutex;
@@ -6,8 +6,8 @@ use crate::base::{Error, Result, reserve};
 use crate::device::Buffer;
 use std::sync::Arc;
 
-/// Free memory of one queue's results. What is given back may still be read by kernels that were launched before; those
-/// that write to it next come behind them.
+/// Free memory of one queue's results. Kernels launched earlier may still read memory that was returned. Kernels that
+/// write to it next run after them.
 #[derive(Default)]
 pub struct Parts(Mutex<Free>);
 
@@ -16,28 +16,29 @@ struct Free {
     rows: usize,
     outputs: usize,
     buffers: Vec<Arc<Buffer>>,
-    /// Counts how often some of it went.
+    /// Counts how often some of it was freed.
     generation: u64,
 }
 
 /// `[rows, columns]` f32, or bytes, on a device.
 pub struct Part {
     pub dims: [usize; 2],
-    /// None: there are no bytes, or a graph knows where they are.
+    /// `None` if there are no bytes, or if only a graph knows their address.
     buffer: Option<Arc<Buffer>>,
     queue: Arc<Queue>,
     parts: Arc<Parts>,
 }
 
-/// What is asked for is rounded up, so that sizes that differ little share memory.
+/// Sizes are rounded up to a multiple of this, so that similar sizes share memory.
 const GRAIN: usize = 4096;
 
 impl Parts {
-    /// A step of `rows` rows, `outputs` of them wanted, begins. Where that is more than ever, what is too small now goes.
+    /// Begins a step of `rows` rows, `outputs` of which are wanted. If either exceeds all earlier steps, frees the
+    /// kept buffers, which are too small now.
     pub fn begin(&self, queue: &Queue, rows: usize, outputs: usize) -> Result<()> {
         let mut free = self.0.lock();
         if rows > free.rows || outputs > free.outputs {
-            // The driver may wait for what still uses them, and need not.
+            // The driver may wait until no work uses them, but need not.
             queue.stream.synchronize()?;
             free.buffers.clear();
             free.generation += 1;
@@ -64,12 +65,12 @@ impl Parts {
 }
 
 impl Part {
-    /// `[rows, columns]` f32 of any value.
+    /// `[rows, columns]` f32 with unspecified contents.
     pub fn new(queue: &Arc<Queue>, parts: &Arc<Parts>, rows: usize, columns: usize) -> Result<Self> {
         Self::of_bytes(queue, parts, rows * columns * size_of::<f32>(), [rows, columns])
     }
 
-    /// `bytes` of any value.
+    /// `bytes` bytes with unspecified contents.
     pub fn bytes(queue: &Arc<Queue>, parts: &Arc<Parts>, bytes: usize) -> Result<Self> {
         Self::of_bytes(queue, parts, bytes, [1, bytes / size_of::<f32>()])
     }
@@ -79,12 +80,12 @@ impl Part {
         Ok(Self { dims, buffer, queue: queue.clone(), parts: parts.clone() })
     }
 
-    /// Where its first byte lies; null where it has none.
+    /// Address of the first byte; 0 if there is none.
     pub fn address(&self) -> Result<u64> {
         self.buffer.as_ref().map_or(Ok(0), |buffer| buffer.address(0))
     }
 
-    /// As `address`, for a kernel.
+    /// The address as a kernel argument.
     pub fn arg(&self) -> Result<Arg> {
         self.address().map(Arg::from)
     }
@@ -93,7 +94,7 @@ impl Part {
         self.buffer.as_ref()
     }
 
-    /// Refuses a result that is not of these rows and columns.
+    /// Refuses a result of another shape.
     pub fn check(&self, what: &str, dims: [usize; 2]) -> Result<&Self> {
         match self.dims == dims {
             true => Ok(self),
@@ -101,7 +102,7 @@ impl Part {
         }
     }
 
-    /// Copies its elements to the host, once they are computed.
+    /// Waits for the elements and copies them to the host.
     pub fn copy_to(&self, out: &mut Vec<f32>) -> Result<()> {
         let [rows, columns] = self.dims;
         let out = grown(out, rows * columns)?;
@@ -113,7 +114,7 @@ impl Part {
     }
 }
 
-/// `out` so long, whatever stands there. `OutOfMemory`.
+/// Resizes `out` to `len` and returns it; the contents are unspecified. `OutOfMemory`.
 pub fn grown(out: &mut Vec<f32>, len: usize) -> Result<&mut [f32]> {
     let more = len.saturating_sub(out.len());
     reserve(out, more, "a step's outputs")?;
@@ -121,7 +122,7 @@ pub fn grown(out: &mut Vec<f32>, len: usize) -> Result<&mut [f32]> {
     Ok(out)
 }
 
-/// Copies rows `from..to` of so many columns to the host, once they are computed.
+/// Waits for rows `from..to` of `columns` columns and copies them to the host.
 pub fn read(
     queue: &Queue,
     buffer: &Buffer,
@@ -132,7 +133,7 @@ pub fn read(
     if out.len() != (to - from) * columns {
         return Err(Error::internal("a result of another shape"));
     }
-    // SAFETY: floats are as many bytes, and any bytes are floats.
+    // SAFETY: floats have no padding, and any bytes are valid floats.
     let bytes = unsafe { std::slice::from_raw_parts_mut(out.as_mut_ptr().cast(), size_of_val(out)) };
     buffer.read(&queue.stream, from * columns * size_of::<f32>(), bytes)
 }

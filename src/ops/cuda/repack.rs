@@ -1,5 +1,6 @@
-//! Weights as device kernels want them (`cuda/kernels/weights.cuh`), of what files have: what is between the codes of files
-//! goes to places of its own, and bits that a file spreads over a block are brought together; a code's value stays.
+//! Repacks weights from the layout of files to that of device kernels (`cuda/kernels/weights.cuh`). Scales between
+//! the codes of a file move to planes of their own, and bits of a code that a file spreads over a block are brought
+//! together. The codes' values stay the same.
 
 use super::weights::{Planes, refused};
 use crate::base::{Result, reserve};
@@ -9,27 +10,27 @@ use std::borrow::Cow;
 
 const NOTHING: Cow<'static, [u8]> = Cow::Borrowed(&[]);
 
-/// Elements that are multiplied as floats.
+/// Elements that are multiplied as floats, unchanged.
 pub fn as_it_is(matrix: &Matrix) -> Result<Planes<'_>> {
     Ok(Planes { codes: Cow::Borrowed(&matrix.data), scales: NOTHING, scale_step: 0 })
 }
 
-/// Codes, and behind them one scale.
+/// Codes, followed by one scale.
 pub fn i2s(matrix: &Matrix) -> Result<Planes<'_>> {
     let (codes, behind) = matrix.data.split_at(matrix.rows * matrix.cols / 4);
     let scale = behind.get(..4).ok_or_else(|| refused(DType::I2S, "weights without a scale"))?;
     Ok(Planes { codes: Cow::Borrowed(codes), scales: Cow::Borrowed(scale), scale_step: 0 })
 }
 
-/// Codes of padded rows, and behind all of them a scale for each row.
+/// Codes of padded rows, followed by one scale per row.
 pub fn ternary(matrix: &Matrix) -> Result<Planes<'_>> {
     let (elements, bytes) = DType::Ternary.block();
     let (codes, scales) = matrix.data.split_at(matrix.rows * matrix.cols.div_ceil(elements) * bytes);
     Ok(Planes { codes: Cow::Borrowed(codes), scales: Cow::Borrowed(scales), scale_step: 1 })
 }
 
-/// Row after row of what `formats::panels` lays out: lines of 64 bytes, four columns of each of sixteen rows, and at last
-/// their scales.
+/// Rows in order, from the panels of `formats::panels`: lines of 64 bytes with four columns of each of sixteen rows,
+/// and a last line with their scales.
 pub fn int8(matrix: &Matrix) -> Result<Planes<'_>> {
     let width = int8_width(matrix);
     let (mut codes, mut scales) = (zeros(matrix.rows * width)?, Vec::new());
@@ -58,23 +59,23 @@ fn zeros(bytes: usize) -> Result<Vec<u8>> {
     Ok(list)
 }
 
-/// Two bytes for the n-th 32 columns of a super-block.
+/// Gives the two bytes for the n-th 32 columns of a super-block.
 type Group = fn(&[u8], usize) -> [u8; 2];
 
 /// A type's block as files pack it (github.com/ggml-org/ggml, ggml-quants.c).
 pub struct Block {
-    /// Where the scale is, and the minimum, both f16.
+    /// Byte offsets of the scale and of the minimum, both f16.
     scale: usize,
     minimum: Option<usize>,
-    /// Bits of a code in the low plane, and further ones in the high plane.
+    /// Bits of a code in the low plane and in the high plane.
     bits: [usize; 2],
-    /// Code of column `i`.
+    /// Returns the code of column `i`.
     code: fn(&[u8], usize) -> u8,
     group: Option<Group>,
 }
 
-/// Column `i` of codes of `BITS` bits from byte `AT` on: four bits have columns 0 to 15 in the low halves, fewer have
-/// neighbors in one byte.
+/// Code of column `i`, with `BITS` bits per code from byte `AT` on. With four bits, columns 0 to 15 are in the low
+/// halves of the bytes. With fewer, neighboring columns share a byte.
 fn plain<const BITS: usize, const AT: usize>(b: &[u8], i: usize) -> u8 {
     match BITS {
         8 => b[AT + i],
@@ -83,22 +84,23 @@ fn plain<const BITS: usize, const AT: usize>(b: &[u8], i: usize) -> u8 {
     }
 }
 
-/// As `plain` of four bits, with the fifth bits in the four bytes before.
+/// Like `plain` with four bits; the fifth bits are in the four bytes before `AT`.
 fn five<const AT: usize>(b: &[u8], i: usize) -> u8 {
     plain::<4, AT>(b, i) | (b[AT - 4 + i / 8] >> (i % 8) & 1) << 4
 }
 
-/// Two bits of 128 columns in 32 bytes, from byte `AT` on.
+/// Two-bit codes from byte `AT` on: 32 bytes hold 128 columns.
 fn quarter<const AT: usize>(b: &[u8], i: usize) -> u8 {
     b[AT + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3
 }
 
-/// Q4_K's codes, from byte `AT` on.
+/// Four-bit codes of Q4_K from byte `AT` on.
 fn half<const AT: usize>(b: &[u8], i: usize) -> u8 {
     b[AT + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15
 }
 
-/// Six bits of each scale and minimum: whole ones of the first four, whose bytes have the others' high bits.
+/// The six-bit scale and minimum of group `n`. Those of the first four groups are in bytes of their own, which also
+/// hold the high bits of the other groups.
 fn sixes(b: &[u8], n: usize) -> [u8; 2] {
     match n {
         0..4 => [b[4 + n] & 63, b[8 + n] & 63],
@@ -106,7 +108,8 @@ fn sixes(b: &[u8], n: usize) -> [u8; 2] {
     }
 }
 
-/// Q3_K's: low halves of the sixteen scales, then the high two bits of each; 32 too large.
+/// The scales of Q3_K: first the low four bits of all sixteen, then the high two bits of each. They are stored with
+/// an offset of 32.
 fn threes(b: &[u8], n: usize) -> [u8; 2] {
     [2 * n, 2 * n + 1].map(|group| {
         let (low, high) =
@@ -158,7 +161,8 @@ pub const Q6_K: Block = Block {
     group: Some(|b, n| [b[192 + 2 * n], b[193 + 2 * n]]),
 };
 
-/// Column `i`'s bits, to the words of its 32 columns as kernels read them: neighbors in the neighboring bytes of a word.
+/// Writes the bits of column `i` to the words of its 32 columns, in the order that kernels read: neighboring columns
+/// in neighboring bytes of a word.
 fn put(bits: usize, words: &mut [u8], i: usize, code: u8) {
     let in_byte = 8 / bits;
     let (word, place) = match bits {
@@ -168,7 +172,7 @@ fn put(bits: usize, words: &mut [u8], i: usize, code: u8) {
     words[4 * word + i % 4] |= code << (place * bits);
 }
 
-/// One row's places in the planes.
+/// One row's part of each plane.
 struct Row<'a> {
     low: &'a mut [u8],
     high: &'a mut [u8],
@@ -200,7 +204,7 @@ impl Block {
         }
     }
 
-    /// Of a row in the low and the high plane, in that of groups, and in the scales.
+    /// Bytes of a row in the low plane, the high plane, the plane of groups, and the scales.
     fn row_bytes(&self, matrix: &Matrix) -> [usize; 4] {
         let (cols, (elements, _), [bits, high]) = (matrix.cols, matrix.dtype.block(), self.bits);
         let whole = |bits: usize| (cols * bits / 8).next_multiple_of(16);
@@ -209,12 +213,12 @@ impl Block {
         [whole(bits), whole(high), groups, each]
     }
 
-    /// Of all planes.
+    /// Bytes of all planes together.
     pub fn bytes(&self, matrix: &Matrix) -> usize {
         matrix.rows * self.row_bytes(matrix).iter().sum::<usize>()
     }
 
-    /// The planes of codes one behind the other, in each row after row of whole 16 bytes, and the scales of blocks.
+    /// The planes of codes one after the other, each with its rows padded to 16 bytes, and the scales of blocks.
     pub fn planes(&self, pool: &Pool, matrix: &Matrix) -> Result<Planes<'static>> {
         let &Matrix { rows, cols, dtype, .. } = matrix;
         let (elements, bytes) = dtype.block();
@@ -225,7 +229,7 @@ impl Block {
         pool.run(rows, &|row| {
             let plane =
                 |start: usize, each: usize| rows * start + row * each..rows * start + (row + 1) * each;
-            // SAFETY: each task has a row of its own in each of the planes, which lie apart.
+            // SAFETY: each task has its own row in each plane, and planes do not overlap.
             let row_to = unsafe {
                 Row {
                     low: to.slice(plane(0, low)),

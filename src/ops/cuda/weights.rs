@@ -1,4 +1,4 @@
-//! Weights on a device: each lies there once, whoever runs on it, and goes with the last engine that does.
+//! Weights on a device. All engines on the device share one copy, which is freed with the last of them.
 
 use super::kernels::{DENSE, PRODUCTS, Weights};
 use super::launch::{Arg, Opened, at};
@@ -11,21 +11,21 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-/// What goes to the device of a matrix.
+/// The bytes of a matrix that are copied to the device.
 pub struct Planes<'a> {
     pub codes: Cow<'a, [u8]>,
     pub scales: Cow<'a, [u8]>,
-    /// 1 where each row has a scale, 0 where all have one.
+    /// 1 if each row has a scale, 0 if all share one.
     pub scale_step: i32,
 }
 
-/// How a matrix of a type is brought to the device.
+/// How the planes of a matrix are made.
 enum Layout {
     Other(for<'a> fn(&'a Matrix) -> Result<Planes<'a>>),
     Blocks(Block),
 }
 
-/// The product that takes weights of a type, by name, and what it wants of them.
+/// Name of the product that takes weights of a type, and the layout that it requires.
 fn format(dtype: DType) -> Option<(&'static str, Layout)> {
     use DType::*;
     use Layout::{Blocks, Other};
@@ -50,12 +50,12 @@ fn format(dtype: DType) -> Option<(&'static str, Layout)> {
         F32 => ("f32", Other(repack::as_it_is)),
         F16 => ("f16", Other(repack::as_it_is)),
         BF16 => ("bf16", Other(repack::as_it_is)),
-        // These have become others.
+        // The loader has converted these to other types.
         TQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => return None,
     })
 }
 
-/// What a matrix takes on the device; 0 of a type that none takes.
+/// Bytes that a matrix takes on the device; 0 for a type that no kernel takes.
 pub fn device_bytes(matrix: &Matrix) -> usize {
     match format(matrix.dtype) {
         None => 0,
@@ -73,17 +73,17 @@ pub struct OnDevice {
     pub codes: Buffer,
     pub scales: Buffer,
     pub scale_step: i32,
-    /// Of `PRODUCTS`.
+    /// Index into `PRODUCTS`.
     pub product: usize,
     pub rows: usize,
-    /// Of a row on the device: those of the matrix, and zeros.
+    /// Columns of a row on the device: those of the matrix, then zeros.
     pub columns: usize,
-    /// The matrix's own bytes: while they are held, no other's lie there.
+    /// The matrix's own bytes. While they are held, no other matrix can have their address.
     _source: Bytes,
 }
 
 impl OnDevice {
-    /// Brings a matrix to the device.
+    /// Copies a matrix to the device.
     pub fn new(opened: &Opened, stream: &Stream, pool: &Pool, matrix: &Matrix) -> Result<Self> {
         let &Matrix { dtype, rows, cols, .. } = matrix;
         let known = format(dtype).and_then(|(name, layout)| {
@@ -92,7 +92,7 @@ impl OnDevice {
         let Some((product, layout)) = known else { return Err(refused(dtype, "this type of weights")) };
         let multiple = PRODUCTS[product].columns;
         let columns = match dtype {
-            // Rows of their own, padded.
+            // Repacked in rows of their own, which are padded.
             DType::Ternary | DType::Int8 => cols.next_multiple_of(multiple),
             _ if !cols.is_multiple_of(multiple) => {
                 return Err(refused(
@@ -113,7 +113,7 @@ impl OnDevice {
         Ok(OnDevice { codes, scales, scale_step, product, rows, columns, _source })
     }
 
-    /// The arguments of this table's embedding: rows `ids` of it, times `scale`, to `out`, `[_, cols]`.
+    /// Kernel arguments for an embedding from this table: rows `ids`, times `scale`, to `out` `[_, cols]`.
     pub fn embed_args(&self, ids: u64, scale: f32, out: Arg, cols: usize) -> Result<Vec<Arg>> {
         let (codes, scales) = (at(&self.codes)?, at(&self.scales)?);
         let (ids, scale, width) = (Arg::from(ids), Arg::from(scale), Arg::int(cols));
@@ -137,14 +137,14 @@ pub struct Vector {
     _source: Arc<[f32]>,
 }
 
-/// Where a matrix lies on the host, and how.
+/// Address on the host, type, rows and columns of a matrix.
 pub type Key = (usize, DType, usize, usize);
 
 pub fn key_of(matrix: &Matrix) -> Key {
     (matrix.data.as_ptr() as usize, matrix.dtype, matrix.rows, matrix.cols)
 }
 
-/// What lies on a device, by where it lies on the host.
+/// The weights on a device, by their address on the host.
 #[derive(Default)]
 pub struct Registry {
     matrices: Mutex<HashMap<Key, Weak<OnDevice>>>,
@@ -152,8 +152,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The matrix on the device, copied there where it is not yet. `Unsupported` where no kernel takes its type or width,
-    /// `OutOfMemory`.
+    /// Returns the matrix on the device, and copies it there if needed. `Unsupported` if no kernel takes its type or
+    /// width, `OutOfMemory`.
     pub fn matrix(
         &self,
         opened: &Opened,
@@ -172,12 +172,12 @@ impl Registry {
         Ok(made)
     }
 
-    /// The matrix lies there.
+    /// Whether the matrix is on the device.
     pub fn has(&self, matrix: &Matrix) -> bool {
         self.matrices.lock().get(&key_of(matrix)).is_some_and(|held| held.strong_count() > 0)
     }
 
-    /// As `matrix`.
+    /// Like `matrix`, for a vector.
     pub fn vector(&self, opened: &Opened, stream: &Stream, vector: &Arc<[f32]>) -> Result<Arc<Vector>> {
         let mut known = self.vectors.lock();
         known.retain(|_, held| held.strong_count() > 0);
@@ -192,13 +192,13 @@ impl Registry {
     }
 }
 
-/// The bytes of floats, as the device has them.
+/// The bytes of floats, as the device takes them.
 pub fn floats(values: &[f32]) -> &[u8] {
-    // SAFETY: floats are as many bytes.
+    // SAFETY: floats have no padding.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// `data` on the device.
+/// Copies `data` to new memory on the device.
 pub fn copied(opened: &Opened, stream: &Stream, data: &[u8], what: &str) -> Result<Buffer> {
     let buffer = Buffer::new(&opened.device, data.len(), what)?;
     buffer.write(stream, 0, data)?;

@@ -1,16 +1,17 @@
-//! How deep drafts go.
+//! Depths of drafts.
 
 use super::*;
 
-/// Offers of so many tokens for each decoding sequence, each of which stands with `chance` where the one before does.
+/// Offers of `most` tokens for each decoding sequence. Each is accepted with probability `chance` if the one before
+/// is.
 fn offers(b: &Bench, chance: f32, most: u32) -> Vec<Offer> {
     let decodes = b.plan.entries.iter().enumerate().filter(|(_, entry)| entry.decode);
     let stands = std::array::from_fn(|n| chance.powi(n as i32 + 1));
     decodes.map(|(at, _)| Offer { at, stands, most, ..Offer::default() }).collect()
 }
 
-/// Runs steps of `ns` for their rows, with such drafts, none of which stands; the depths of the latest ones, in the middle:
-/// now and then other depths are tried.
+/// Runs steps that take `ns` for their rows, with such drafts, none of which is accepted. Returns the median of the
+/// latest depths, because other depths are tried now and then.
 fn depths(b: &mut Bench, steps: usize, chance: f32, ns: fn(u64) -> u64) -> Vec<u32> {
     let mut depths: Vec<Vec<u32>> = Vec::new();
     for _ in 0..steps {
@@ -34,18 +35,18 @@ fn bench(sequences: u32, prompt: u32) -> Bench {
 
 #[test]
 fn drafts_go_as_deep_as_they_pay() {
-    // Up to 16 rows cost as one: all of a likely draft, but the last tokens that gain next to nothing.
+    // Up to 16 rows cost as much as one, so all drafts run except the last ones, which gain next to nothing.
     let flat = |rows: u64| 1_000_000 + 1_000_000 * (rows / 17);
     let alone = depths(&mut bench(1, 30), 100, 0.9, flat);
     assert!(alone[0] > 10, "{alone:?}");
-    // Four sequences share the 16.
+    // Four sequences share the 16 rows.
     let together = depths(&mut bench(4, 8), 100, 0.9, flat);
     assert_eq!(together, [3; 4]);
-    // Rows at a quarter of a step: (1 - 0.7^(d + 1)) / (1 - 0.7) / (5 + d) is the most at 3, and flat about it.
+    // A row costs a quarter of a step: (1 - 0.7^(d + 1)) / (1 - 0.7) / (5 + d) has a flat maximum at 3.
     let steep = |rows: u64| 1_000_000 + 250_000 * rows;
     let depth = depths(&mut bench(1, 30), 300, 0.7, steep);
     assert!((2..=4).contains(&depth[0]), "{depth:?}");
-    // Kernels take four rows at once and then eight, and prompts make the formula say that each row costs as much.
+    // Kernels take four rows at once, then eight, while prompts teach the formula that each row costs the same.
     let tiles = |rows: u64| match rows {
         1..=2 => 39_000 + 4_000 * (rows - 1),
         3..=4 => 51_000,
@@ -53,7 +54,7 @@ fn drafts_go_as_deep_as_they_pay() {
         _ => 30_000 + 13_000 * rows,
     };
     assert_eq!(depths(&mut bench(1, 60), 300, 0.7, tiles), [3]);
-    // A row costs as much as a step, or drafts do not stand.
+    // A row costs as much as a step, or drafts are not accepted.
     assert_eq!(depths(&mut bench(1, 30), 100, 0.7, |rows| 1_000_000 * rows), [0]);
     assert_eq!(depths(&mut bench(1, 30), 100, 0.05, steep), [0]);
 }
@@ -72,7 +73,7 @@ fn drafts_that_stand_are_tokens_and_the_others_leave_nothing() {
     b.commit();
     assert_eq!(b.s.computed(SeqId(0)), Some(9));
     assert_eq!(b.step(), [(0, 9, 1, true, true)]);
-    // Its last tokens have room for so many drafts.
+    // Near its end, a sequence has room for fewer drafts.
     (0..5).for_each(|_| _ = b.step());
     b.plan();
     let mut offers = self::offers(&b, 0.9, 15);
@@ -88,7 +89,7 @@ fn drafts_take_no_block_that_others_need() {
     b.submit(1, 4, 12);
     b.step();
     b.step();
-    // Each has two blocks of 4; of the other three, two are for their next ones.
+    // Each has two blocks of 4. Two of the other three are for their next tokens.
     b.plan();
     let mut offers = offers(&b, 0.9, 15);
     b.s.draft(&mut b.plan, &mut offers);

@@ -1,4 +1,4 @@
-//! What sequences take over from one another.
+//! Prefixes and sessions that sequences take over from one another.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn an_equal_prompt_takes_whole_blocks_and_copies_the_last() {
         b.run_to_first(0);
         b.submit_same(1, &text(len));
         b.plan();
-        // The last row is computed again, for the logits.
+        // The last row is computed again, for its logits.
         assert_eq!(b.admitted(), [(1, len - 1)], "{len} tokens");
         let (first, second) = (b.s.block_table(SeqId(0)), b.s.block_table(SeqId(1)));
         assert_eq!(first[..shared], second[..shared], "{len} tokens");
@@ -60,7 +60,7 @@ fn an_equal_prompt_takes_whole_blocks_and_copies_the_last() {
 #[test]
 fn two_that_compute_the_same_in_one_step_end_with_the_same_blocks() {
     let mut b = roomy();
-    // Too short to wait for one another.
+    // Too short for one to wait for the other.
     (0..2).for_each(|seq| b.submit_same(seq, &text(16)));
     assert_eq!(b.step().len(), 2);
     assert_eq!(b.s.block_table(SeqId(0)), b.s.block_table(SeqId(1)));
@@ -90,7 +90,7 @@ fn who_begins_like_a_prompt_in_flight_waits_for_it_and_then_has_it() {
     (1..4).for_each(|seq| b.submit_same(seq, &text(200)));
     b.step();
     assert_eq!((b.admitted(), b.s.counts().waiting, b.s.events().followed), (vec![], 3, 3));
-    // Somebody else is not kept waiting by them.
+    // Another request need not wait for them.
     b.submit_same(4, &[9; 8]);
     b.cancel(3);
     b.step();
@@ -115,7 +115,7 @@ fn followers_of_who_is_cancelled_or_paused_go_on_with_what_it_left() {
         } else {
             b.cancel(0);
         }
-        // One goes on, and now leads the other.
+        // One continues, and is now the leader of the other.
         b.step();
         assert_eq!((b.admitted(), b.state(2)), (vec![(1, 128)], State::Waiting));
         b.run_to_first(1);
@@ -159,7 +159,7 @@ fn what_ended_is_forgotten_when_others_need_the_room() {
     b.submit_same(1, &[3; 120]);
     b.run_to_first(1);
     b.cancel(1);
-    // Its last blocks went first.
+    // Its last blocks were evicted first.
     assert_eq!(b.s.cache_counts().evictions, 5);
     b.submit_same(2, &text(100));
     b.step();
@@ -182,7 +182,7 @@ fn a_session_keeps_what_others_would_take() {
     b.step();
     assert_eq!(b.admitted(), [(2, 70)]);
     b.cancel(2);
-    // More than half of the memory is for no session, and who runs alone has all of it.
+    // A session may not take more than half of the memory, and a sequence that runs alone gets all of it.
     b.submit_same(3, &[4; 140]);
     b.run_to_first(3);
     assert_eq!((b.s.session_counts(), b.s.events().dropped_sessions), ((0, 0), 1));
@@ -200,7 +200,7 @@ fn who_kept_nothing_for_others_has_no_session() {
     assert!(b.s.session("chat").is_none());
 }
 
-/// Two conversations that are the same, word for word, are two sessions, though one block has what both end with.
+/// Two equal conversations are two sessions, although one block has the end of both.
 #[test]
 fn equal_conversations_are_kept_under_both_names() {
     for len in [3, 16, 20] {
@@ -217,7 +217,7 @@ fn equal_conversations_are_kept_under_both_names() {
         b.s.restore_session("c", saved.clone(), 0, &mut |_| Ok(())).unwrap();
         b.s.check().unwrap();
         ["a", "b"].into_iter().for_each(|name| assert!(b.s.drop_session(name)));
-        // What is left keeps it in the cache.
+        // The session that is left keeps it in the cache.
         b.s.cache_mut().clear();
         b.submit_same(2, &saved);
         b.plan();

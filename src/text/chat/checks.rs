@@ -1,4 +1,4 @@
-//! Jinja's tests: what may follow `is`.
+//! Jinja's tests, which may follow `is`.
 
 use super::ops::{compare_two, contains};
 use super::text::Piece;

@@ -1,4 +1,5 @@
-//! A conversation with tools, as JSON in the shape of OpenAI's API: checked, and in the form that templates expect.
+//! A conversation with tools, as JSON in the shape of OpenAI's API. Checks it and brings it into the form that
+//! templates expect.
 
 use super::json::{Fields, Json, field};
 use super::{MAX_INPUT, MAX_MESSAGES, RENDER_STACK};
@@ -6,13 +7,13 @@ use crate::base::{Error, Result, Status, threads};
 use std::collections::HashSet;
 use std::fmt::Display;
 
-/// Bytes of a tool's name, at most.
+/// Maximum length of a tool's name in bytes.
 const MAX_NAME: usize = 128;
 
-/// Names of a message's reasoning; the first is the one that templates read.
+/// Names of a message's reasoning; templates read the first one.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// Variables that are set otherwise.
+/// Variables that are set by other means.
 const RESERVED: [&str; 10] = [
     "messages",
     "tools",
@@ -26,26 +27,26 @@ const RESERVED: [&str; 10] = [
     "sep_token",
 ];
 
-/// What a conversation asks for.
+/// A checked conversation and its options.
 #[derive(Debug, Default)]
 pub struct Chat {
-    /// Objects, without nulls. A call's arguments are objects, a content is one text.
+    /// Objects without nulls. The arguments of a call are an object, a content is one text.
     pub messages: Vec<Json>,
-    /// As given.
+    /// The tools as given.
     pub tools: Vec<Json>,
     pub choice: ToolChoice,
-    /// More than one call in an answer.
+    /// The answer may have more than one call.
     pub parallel: bool,
-    /// For the template, by name.
+    /// Variables for the template, by name.
     pub variables: Fields,
     pub documents: Option<Json>,
     pub add_generation_prompt: bool,
-    /// The last message is to go on.
+    /// The last message is to be continued.
     pub continue_final: bool,
-    /// How calls and reasoning are written; None: as the template says.
+    /// Formats of calls and reasoning; None: as the template implies.
     pub tool_format: Option<String>,
     pub reasoning_format: Option<String>,
-    /// Bytes of the text, and values in it.
+    /// Size of the source text in bytes, and number of values in it.
     pub bytes: usize,
     pub values: usize,
 }
@@ -64,9 +65,9 @@ pub enum ToolChoice {
 #[derive(Clone, Copy, Debug)]
 pub struct Tool<'a> {
     pub name: &'a str,
-    /// A JSON schema; None where there is none: any object.
+    /// A JSON schema; None: any object.
     pub parameters: Option<&'a Json>,
-    /// Its arguments are to keep the schema.
+    /// The arguments must match the schema.
     pub strict: bool,
 }
 
@@ -106,8 +107,8 @@ fn object(at: At, value: Json) -> Result<Fields> {
 }
 
 impl Chat {
-    /// Of JSON. `InvalidArgument` naming the place; `TooLong` above `MAX_INPUT` or `MAX_MESSAGES`, or for too many
-    /// values.
+    /// Parses JSON. `InvalidArgument` naming the place; `TooLong` above `MAX_INPUT` or `MAX_MESSAGES`, or for too
+    /// many values.
     pub fn parse(source: &str) -> Result<Self> {
         threads::run_on_stack("bn-template", RENDER_STACK, || Self::of(source))?
     }
@@ -212,7 +213,7 @@ impl Chat {
         })
     }
 
-    /// Whether tools, their calls or results occur.
+    /// Returns whether the conversation has tools, calls or results.
     pub fn has_tools(&self) -> bool {
         let is_one = |message: &Json| {
             message.get("tool_calls").is_some() || message.get("role").and_then(Json::as_str) == Some("tool")
@@ -220,12 +221,12 @@ impl Chat {
         !self.tools.is_empty() || self.messages.iter().any(is_one)
     }
 
-    /// Whether the first message is by `role`.
+    /// Returns whether the role of the first message is `role`.
     pub fn begins_with(&self, role: &str) -> bool {
         self.messages.first().and_then(|first| first.get("role")?.as_str()) == Some(role)
     }
 
-    /// The text that the answer goes on with.
+    /// The text that the answer continues, if any.
     pub fn prefill(&self) -> Option<&str> {
         self.messages.last().filter(|_| self.continue_final)?.get("content")?.as_str()
     }
@@ -271,14 +272,14 @@ fn check_tools(tools: &[Json]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a function may be called so.
+/// Returns whether `name` is valid for a function.
 pub fn is_name(name: &str) -> bool {
     let sign = |c: u8| c.is_ascii_alphanumeric() || b"_-.:/".contains(&c);
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(sign)
 }
 
-/// Message `i` as templates expect it: without nulls (as transformers does), its content one text, the arguments of its
-/// calls objects (as vLLM does), its reasoning under the names that templates read (as transformers does).
+/// Message `i` as templates expect it: without nulls (as in transformers), the content as one text, the arguments
+/// of calls as objects (as in vLLM), the reasoning under the names that templates read (as in transformers).
 fn checked(i: usize, mut fields: Fields, values: &mut usize) -> Result<Fields> {
     fields.retain(|(_, value)| *value != Json::Null);
     let at: At = &format_args!("messages[{i}]");
@@ -314,7 +315,7 @@ fn checked(i: usize, mut fields: Fields, values: &mut usize) -> Result<Fields> {
     Ok(fields)
 }
 
-/// A text, or the texts of a list of parts, one behind the other.
+/// Returns a text, or the joined texts of a list of parts.
 fn content(at: At, value: Json) -> Result<String> {
     let parts = match value {
         Json::Text(text) => return Ok(text),
@@ -334,7 +335,7 @@ fn content(at: At, value: Json) -> Result<String> {
     Ok(joined)
 }
 
-/// A call whose arguments are an object.
+/// Returns a call whose arguments are an object.
 fn checked_call(at: At, call: Json, values: &mut usize) -> Result<Json> {
     let mut fields = object(at, call)?;
     if let Some(id) = field(&fields, "id") {

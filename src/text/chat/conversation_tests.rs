@@ -127,7 +127,7 @@ fn sizes_are_bounded() {
     assert!(refused(&format!(r#"{{"messages": {deep}}}"#)).contains("nested"));
 }
 
-/// The least text for a value may not cost more than what it brings.
+/// The shortest text of a value must not cost more than the budget that it adds.
 #[test]
 fn values_pay_for_themselves() {
     let source =

@@ -1,4 +1,5 @@
-//! Tools for templates that know none: described in words, in the manner of Hermes, whose format the answer then has.
+//! Describes tools in words for templates that know none, in the style of Hermes, whose format the answer then
+//! has.
 
 use super::conversation::Chat;
 use super::json::{Fields, Json, field};
@@ -9,8 +10,8 @@ const TAIL: &str = "</tools>\n\nTo call functions, write one such block for each
      {\"name\": \"the function's name\", \"arguments\": {\"a parameter\": \"its value\"}}\n</tool_call>\n\n\
      The results then come between <tool_response> tags.";
 
-/// The messages of `chat`, with tools, calls and results as texts. `role` is whose message has the tools: the first one
-/// where it is theirs, else a new one.
+/// The messages of `chat`, with tools, calls and results as texts. The tools go to the first message if its role
+/// is `role`, or else to a new message.
 pub fn described(chat: &Chat, role: &str) -> Vec<Json> {
     let mut made: Vec<Json> = Vec::new();
     let mut results = false;
@@ -36,7 +37,7 @@ pub fn described(chat: &Chat, role: &str) -> Vec<Json> {
     let tools = format!("{HEAD}{tools}{TAIL}");
     match made.first_mut() {
         Some(Json::Map(first)) if field(first, "role").and_then(Json::as_str) == Some(role) => {
-            // A system message goes on; a question comes behind.
+            // The tools come after a system message, but before a question.
             let behind = role == "user";
             set(first, "content", |known| match behind {
                 true => format!("{tools}\n\n{known}"),
@@ -52,7 +53,7 @@ fn say(role: &str, content: String) -> Json {
     Json::Map(vec![("role".into(), Json::Text(role.into())), ("content".into(), Json::Text(content))])
 }
 
-/// Changes the last field of that name, or adds it.
+/// Changes the last field with this name, or adds it.
 fn set(fields: &mut Fields, name: &str, change: impl FnOnce(&str) -> String) {
     let text = Json::Text(change(field(fields, name).and_then(Json::as_str).unwrap_or_default()));
     match fields.iter_mut().rfind(|(n, _)| n == name) {
@@ -61,7 +62,7 @@ fn set(fields: &mut Fields, name: &str, change: impl FnOnce(&str) -> String) {
     }
 }
 
-/// A message whose calls stand in its content.
+/// A message with its calls as part of its content.
 fn with_calls(fields: &Fields, content: &str) -> Fields {
     let mut kept: Fields = fields.iter().filter(|(name, _)| name != "tool_calls").cloned().collect();
     if let Some(Json::List(calls)) = field(fields, "tool_calls") {

@@ -1,8 +1,8 @@
 //! Jinja's filters, as far as chat templates use them.
 
 use super::methods::{change_case, is_space, items, lines, replace, strip};
-use super::ops::{self, Number, equal, iterate, join_all, number, order};
-use super::print::{json, text};
+use super::ops::{self, Number, equal, iterate, join_all, number, order, total_order};
+use super::print::{JsonStyle, json, text};
 use super::text::{Piece, Sink, piece};
 use super::value::{Args, ITEM_WORK, List, Outcome, Run, dict, fail, kind, list};
 use minijinja::value::{Rest, Value, ValueOrKwargs};
@@ -10,8 +10,10 @@ use minijinja::{Environment, State};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Work of a filter or test called for an item.
+/// Work units of a filter or test that is called for an item.
 const CALL_WORK: usize = 256;
+/// Bytes of `tojson`'s indent.
+const MAX_INDENT: usize = 16;
 
 type Filter = fn(&Run, &mut State, &Args) -> Outcome<Value>;
 
@@ -125,22 +127,7 @@ const FILTERS: [(&str, Filter); 35] = [
     }),
     ("string", |run, _, args| text(run, &args.need(0, "value")?)),
     ("title", |run, _, args| case(run, "title", args)),
-    ("tojson", |run, _, args| {
-        let value = args.need(0, "x")?;
-        let plain = |name: &str| args.get(usize::MAX, name).is_none_or(|value| !value.is_true());
-        if !plain("ensure_ascii") || !plain("sort_keys") || !plain("separators") {
-            return Err(fail("tojson with ensure_ascii, separators or sort_keys is not supported"));
-        }
-        let indent = args.get(2, "indent").filter(|indent| !indent.is_none());
-        let indent = match indent {
-            Some(indent) => {
-                let width = indent.as_usize().filter(|width| *width <= 16);
-                Some(width.ok_or_else(|| fail("tojson: indent goes from 0 to 16"))?)
-            }
-            None => None,
-        };
-        json(run, &value, indent)
-    }),
+    ("tojson", |run, _, args| to_json(run, args)),
     ("trim", |run, _, args| {
         let value = args.need(0, "value")?;
         let chars = args.get(1, "chars").filter(|chars| !chars.is_none());
@@ -174,14 +161,14 @@ pub fn register(env: &mut Environment<'_>, run: &Arc<Run>) {
             let values = args.into_values();
             let args = Args::new(&values);
             let result = filter(&run, state, &args)?;
-            // `map` and its like pass theirs on.
+            // `map` and similar filters pass on their additional arguments.
             args.done(8)?;
             Ok::<Value, minijinja::Error>(result)
         });
     }
 }
 
-/// `value.name`, by parts where there are dots.
+/// `value.name`; a name with dots is followed part by part.
 fn attribute(run: &Run, value: &Value, name: &str) -> Outcome<Value> {
     let mut value = value.clone();
     for part in name.split('.') {
@@ -223,7 +210,7 @@ fn case(run: &Run, how: &str, args: &Args) -> Outcome<Value> {
     if how != "title" {
         return change_case(run, how, value);
     }
-    // Words as the filter sees them, which are not those of the method of the same name.
+    // The filter's words differ from those of the method with the same name.
     run.work(ITEM_WORK * value.len())?;
     let mut out = Sink::new(run);
     let mut begins = true;
@@ -276,7 +263,7 @@ fn indent(run: &Run, args: &Args) -> Outcome<Value> {
     let (first, blank) = (is(2, "first"), is(3, "blank"));
     let value = text(run, &value)?;
     run.work(4 * piece(&value).len())?;
-    // Jinja's own trick: an end more, for a last line that is empty.
+    // Jinja's own trick: an additional line end, for an empty last line.
     let mut ended = Sink::new(run);
     ended.push_piece(piece(&value))?;
     ended.push("\n")?;
@@ -293,7 +280,7 @@ fn indent(run: &Run, args: &Args) -> Outcome<Value> {
     out.into_value()
 }
 
-/// As Jinja's, `map`, `select` and their like take none for a list without items.
+/// As in Jinja, `map`, `select` and similar filters treat a false value (undefined, none) as a list without items.
 fn iterate_if_any(run: &Run, args: &Args) -> Outcome<Vec<Value>> {
     let value = args.need(0, "value")?;
     if value.is_true() { iterate(run, &value) } else { Ok(Vec::new()) }
@@ -325,7 +312,7 @@ fn map(run: &Run, state: &mut State, args: &Args) -> Outcome<Value> {
     List::make(run, out)
 }
 
-/// `select`, `reject`: by a test of the item, or of its attribute; by its truth without one.
+/// `select`, `reject`: by a test of the item or of its attribute, or by its truth value if there is no test.
 fn select(run: &Run, state: &mut State, args: &Args, by_attribute: bool, keep: bool) -> Outcome<Value> {
     let values = iterate_if_any(run, args)?;
     let mut rest = &args.positional()[args.positional().len().min(1)..];
@@ -358,7 +345,7 @@ fn select(run: &Run, state: &mut State, args: &Args, by_attribute: bool, keep: b
     List::make(run, out)
 }
 
-/// Sorts numbers, or strings without regard to case, by `key`.
+/// Sorts numbers, or strings case-insensitively, by `key`.
 fn sort(
     run: &Run,
     items: &mut [Value],
@@ -373,7 +360,7 @@ fn sort(
             Some(text) => change_case(run, "lower", text)?,
             None => key,
         };
-        // With the first: whether these have an order at all.
+        // Compares with the first key, to check that they have an order at all.
         if let Some((first, _)) = keyed.first() {
             order(run, first, &key)?;
         }
@@ -381,7 +368,7 @@ fn sort(
         keyed.push((key, item.clone()));
     }
     let rounds = usize::BITS - keyed.len().leading_zeros();
-    // The library's sort takes half as much memory again.
+    // The library's sort allocates half as much memory again.
     run.memory(keyed.len().saturating_mul(size_of::<(Value, Value)>()))?;
     run.work(units.saturating_mul(rounds as usize))?;
     match reverse {
@@ -392,16 +379,38 @@ fn sort(
     Ok(())
 }
 
-/// Of values that have an order: a total one, as sorting asks for, though a float be no number, or as large as an integer
-/// that no float is.
-fn total_order(a: &Value, b: &Value) -> Ordering {
-    let rank = |value: &Value| match number(value) {
-        Some(Number::Int(int)) => (int as f64, int),
-        Some(Number::Float(float)) => (float + 0.0, 0),
-        None => (0.0, 0),
+/// As transformers has it: `tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
+fn to_json(run: &Run, args: &Args) -> Outcome<Value> {
+    let value = args.need(0, "x")?;
+    let given = |index, name| args.get(index, name).filter(|value: &Value| !value.is_none());
+    let flag = |index, name| given(index, name).is_some_and(|value| value.is_true());
+    let (ensure_ascii, sort_keys) = (flag(1, "ensure_ascii"), flag(4, "sort_keys"));
+    let bad = || fail(format!("tojson: indent is 0 to {MAX_INDENT}, or a text of as many bytes"));
+    let spaces = " ".repeat(MAX_INDENT);
+    let indent = given(2, "indent");
+    let indent = match &indent {
+        None => None,
+        Some(indent) => Some(match (Piece::of(indent), number(indent)) {
+            (Some(text), _) if text.len() <= MAX_INDENT => text,
+            (None, Some(Number::Int(width))) if width <= MAX_INDENT as i64 => {
+                // As Python has it: less than none is none.
+                Piece::trusted(&spaces[..width.max(0) as usize])
+            }
+            _ => return Err(bad()),
+        }),
     };
-    let ((x, i), (y, j)) = (rank(a), rank(b));
-    x.total_cmp(&y).then(i.cmp(&j)).then_with(|| piece(a).text.cmp(piece(b).text))
+    let separators = given(3, "separators");
+    let separators = match &separators {
+        None => [Piece::trusted(if indent.is_some() { "," } else { ", " }), Piece::trusted(": ")],
+        Some(pair) => match list(pair).map(|pair| &pair.items[..]) {
+            Some([item, key]) => match (Piece::of(item), Piece::of(key)) {
+                (Some(item), Some(key)) => [item, key],
+                _ => return Err(fail("tojson: separators are two texts")),
+            },
+            _ => return Err(fail("tojson: separators are two texts")),
+        },
+    };
+    json(run, &value, &JsonStyle { indent, separators, ensure_ascii, sort_keys })
 }
 
 fn extreme(run: &Run, args: &Args, wanted: Ordering) -> Outcome<Value> {

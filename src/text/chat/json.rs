@@ -7,9 +7,9 @@ use serde_json::Number;
 use std::cell::Cell;
 use std::fmt;
 
-/// Values of a text, at most: names count too.
+/// Maximum number of values of a text; names count too.
 pub const MAX_VALUES: usize = 1 << 20;
-/// Lists and objects in each other, at most. A chat puts some of them around arguments and schemas, and a template's
+/// Maximum nesting of lists and objects. A chat adds a few levels around arguments and schemas, and a template's
 /// values may be 64 deep.
 pub const MAX_DEPTH: usize = 48;
 
@@ -23,12 +23,12 @@ pub enum Json {
     Map(Fields),
 }
 
-/// An object's, in the order of the text. Of equal names the last counts.
+/// The fields of an object, in the order of the text. If names are equal, the last one counts.
 pub type Fields = Vec<(String, Json)>;
 
 impl Json {
-    /// The tree, and its number of values. `InvalidArgument` for what is no JSON or nests too deep, with the place;
-    /// `TooLong` above `MAX_VALUES`.
+    /// Parses a text. Returns the tree and its number of values. `InvalidArgument`, with the place, for invalid
+    /// JSON or too deep nesting; `TooLong` above `MAX_VALUES`.
     ///
     /// Recurses as deep as the text nests.
     pub fn parse(text: &str) -> Result<(Self, usize)> {
@@ -44,7 +44,7 @@ impl Json {
         }
     }
 
-    /// The field `name` of an object; None where there is none, or null.
+    /// The field `name` of an object; None if it is missing or null.
     pub fn get(&self, name: &str) -> Option<&Json> {
         match self {
             Self::Map(fields) => field(fields, name),
@@ -59,7 +59,7 @@ impl Json {
         }
     }
 
-    /// What messages call its type.
+    /// Name of the type in messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -72,7 +72,7 @@ impl Json {
     }
 }
 
-/// The last field of that name; None where there is none, or null.
+/// The last field with this name; None if it is missing or null.
 pub fn field<'a>(fields: &'a [(String, Json)], name: &str) -> Option<&'a Json> {
     let found = fields.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value);
     found.filter(|value| **value != Json::Null)

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The text with what messages wrote in braces.
+/// The text, with the parts from messages in braces.
 fn marked(source: &str, contents: &[&str]) -> String {
     let roles = ["user", "assistant"].into_iter().cycle();
     let messages: Vec<_> =
@@ -36,6 +36,11 @@ fn operations_keep_each_parts_mark() {
         ("{{ '[{}]'.format(C) }}{{ C * 2 }}", "[{<a> B}]{<a> B<a> B}"),
         ("{{ C | upper }}{{ ('x' + C) | lower }}{{ ('x' + C) | title }}", "{<A> Bx<a> b}X{<A> B}"),
         ("{{ [C, 'x'] }}{{ {'k': C} | tojson }}", "['{<a> B}', 'x']{\"k\": \"{<a> B}\"}"),
+        (
+            "{{ {C: [1, 2]} | tojson(separators=(C, ':'), indent='', sort_keys=true) }}",
+            "{\n\"{<a> B}\":[\n1{<a> B}\n2\n]\n}",
+        ),
+        ("{{ 'é' ~ C | tojson(ensure_ascii=true) }}", "é\"{<a> B}\""),
         ("{{ C | escape }}{{ (C + '\n' + 'y') | indent(2, true) }}", "{&lt;a&gt; B}  {<a> B}\n  y"),
         ("{{ C | reverse }}{{ C | string }}{{ C | first }}{{ C | list | join }}", "{B >a<<a> B<<a> B}"),
         ("{% set x %}<{{ C }}>{% endset %}{{ x }}{{ x[1:] }}", "<{<a> B}>{<a> B}>"),
@@ -78,7 +83,8 @@ fn a_role_of_no_usual_name_is_untrusted() {
     assert_eq!(made.untrusted[0], 10..19);
 }
 
-/// The templates of public families: what they write around messages is their own, however much they cut and join.
+/// Templates of public families: the text that they write around messages is their own, however they cut and
+/// join strings.
 #[test]
 fn families_mark_their_own_control_tokens() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/chat");
@@ -95,7 +101,7 @@ fn families_mark_their_own_control_tokens() {
             let roles = ["user", "assistant", "user", "assistant"];
             let messages: Vec<_> =
                 roles.iter().zip(&contents).map(|(role, content)| Message { role, content }).collect();
-            // A twentieth of what a rendering may take.
+            // A twentieth of a rendering's budget.
             let made = template.render_within([300_000, 3 << 20, 10_000], &messages[..3], true).unwrap();
             let own: String = made.own_parts().unwrap().into_iter().map(|(_, part)| part).collect();
             let untrusted: String = made.untrusted.iter().map(|range| &made.text[range.clone()]).collect();
@@ -110,7 +116,7 @@ fn families_mark_their_own_control_tokens() {
     assert!(seen >= 12, "{seen}");
 }
 
-/// In the style of those that think aloud: what stands before the end of the thoughts is left out.
+/// In the style of reasoning models: the template omits everything before the end of the reasoning.
 #[test]
 fn thoughts_that_are_cut_away_leave_marks_in_place() {
     let source = "{% for m in messages %}{% set c = m.content %}{% if '</think>' in c %}\

@@ -6,7 +6,7 @@ use super::text::{Piece, Sink, piece};
 use super::value::{Args, ITEM_WORK, List, Outcome, Run, dict, fail, kind, list};
 use minijinja::value::Value;
 
-/// The method `name` of `of`.
+/// Calls the method `name` of `of`.
 pub fn call(run: &Run, of: &Value, name: &str, args: &[Value]) -> Outcome<Value> {
     let result = if let Some(text) = Piece::of(of) {
         of_string(run, text, name, &Args::new(args))?
@@ -69,7 +69,7 @@ fn of_list(run: &Run, of: &Value, method: &str, args: &Args) -> Outcome<Option<V
     }
 }
 
-/// A loop's, or none. minijinja's own are neither charged nor checked.
+/// A method of a loop; None for other values. minijinja's own methods are neither charged nor checked.
 fn of_loop(run: &Run, of: &Value, method: &str, args: &[Value]) -> Outcome<Option<Value>> {
     if of.is_undefined() {
         return Err(fail(format!("the method '{method}' of something undefined")));
@@ -85,7 +85,7 @@ fn of_loop(run: &Run, of: &Value, method: &str, args: &[Value]) -> Outcome<Optio
     }
 }
 
-/// Tuples of a mapping's key and value.
+/// The items of a mapping, as tuples of key and value.
 pub fn items(run: &Run, of: &Value) -> Outcome<Value> {
     let Some(dict) = dict(of) else { return Err(fail(format!("the items of a {}", kind(of)))) };
     let pair = |(key, value): &(Value, Value)| {
@@ -96,7 +96,7 @@ pub fn items(run: &Run, of: &Value) -> Outcome<Value> {
     List::make(run, run.collect(dict.pairs.iter().map(pair))?)
 }
 
-/// Items that are all strings: Python's `join` takes no others.
+/// The items of a value, which must all be strings: Python's `join` takes no others.
 fn strings(run: &Run, value: &Value) -> Outcome<Vec<Value>> {
     let items = iterate(run, value)?;
     match items.iter().find(|item| Piece::of(item).is_none()) {
@@ -105,7 +105,8 @@ fn strings(run: &Run, value: &Value) -> Outcome<Vec<Value>> {
     }
 }
 
-/// Python's idea of a blank character: Unicode's, and the four separators of ASCII.
+/// Returns whether Python counts the character as a blank: Unicode's white space, and the four separators of
+/// ASCII.
 pub fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
@@ -141,7 +142,7 @@ fn predicate(method: &str, text: &str) -> Option<bool> {
     })
 }
 
-/// Methods that make another string; None for others.
+/// Methods that return another string; None for other names.
 fn change(run: &Run, method: &str, text: Piece, args: &Args) -> Outcome<Option<Value>> {
     let stripped = |args: &Args, left: bool, right: bool| {
         let chars = args.get(0, "chars").filter(|chars| !chars.is_none());
@@ -182,7 +183,7 @@ fn change(run: &Run, method: &str, text: Piece, args: &Args) -> Outcome<Option<V
     .map(Some)
 }
 
-/// `text` without what blanks, or those of `chars`, stand at its ends.
+/// `text` without the blanks, or the characters of `chars`, at its ends.
 pub fn strip<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
     let drop = |c: char| chars.map_or(is_space(c), |chars| chars.contains(c));
     let text = if left { text.trim_start_matches(drop) } else { text };
@@ -202,9 +203,11 @@ pub fn replace(run: &Run, text: Piece, old: Piece, new: Piece, most: usize) -> O
     out.into_value()
 }
 
-/// One letter may become several, and change by its neighbors: where any is untrusted, all are.
+/// One letter may become several, and depend on its neighbors, so the result is untrusted as a whole if any part
+/// is.
 pub fn change_case(run: &Run, how: &str, text: Piece) -> Outcome<Value> {
-    // No character's other case is more than three characters, of three bytes at most where one has two.
+    // A character's other case has at most three characters, of at most three bytes if the character itself has
+    // two.
     run.memory(text.len().saturating_mul(4))?;
     run.work(ITEM_WORK * text.len())?;
     let changed = match how {
@@ -235,7 +238,8 @@ fn capitalized(text: &str) -> String {
     first + &chars.as_str().to_lowercase()
 }
 
-/// Four letters that are two have a form of their own; of one that becomes several only the first is large.
+/// Four digraphs have a title case of their own. If the upper case has several letters, only the first stays upper
+/// case.
 fn title_case(c: char) -> String {
     match c {
         '\u{1c4}'..='\u{1c6}' => "\u{1c5}".into(),
@@ -249,7 +253,7 @@ fn title_case(c: char) -> String {
     }
 }
 
-/// Positions are in characters, as Python's.
+/// Positions are in characters, as in Python.
 fn find(run: &Run, method: &str, text: Piece, args: &Args) -> Outcome<Value> {
     let wanted = args.text(0, "sub")?;
     let wanted = piece(&wanted).text;
@@ -266,7 +270,7 @@ fn find(run: &Run, method: &str, text: Piece, args: &Args) -> Outcome<Value> {
     }
 }
 
-/// `text` with its `{}`, `{0}` and `{name}` filled in; no other form of field.
+/// `text` with its `{}`, `{0}` and `{name}` filled in; other fields are errors.
 fn format_fields(run: &Run, format: Piece, args: &Args) -> Outcome<Value> {
     let mut out = Sink::new(run);
     let (mut rest, mut next) = (format.text, 0);
@@ -299,7 +303,7 @@ fn format_fields(run: &Run, format: Piece, args: &Args) -> Outcome<Value> {
     out.into_value()
 }
 
-/// Methods that make a list of strings.
+/// Methods that return a list of strings.
 fn pieces(run: &Run, method: &str, text: Piece, args: &Args) -> Outcome<Value> {
     let list_of = |parts: &mut dyn Iterator<Item = &str>| {
         List::make(run, run.collect(parts.map(|part| run.string(text.part(part))))?)
@@ -345,7 +349,7 @@ fn partition(run: &Run, method: &str, text: Piece, separator: Piece) -> Outcome<
     List::make(run, run.collect(parts.into_iter().map(|part| run.string(text.sub(part))))?)
 }
 
-/// Words between runs of blanks, at most `most` and the rest.
+/// The words between runs of blanks: at most `most`, and then the rest.
 struct Words<'a> {
     rest: &'a str,
     most: usize,
@@ -365,7 +369,7 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-/// Lines without their ends, which are Python's.
+/// Lines without their ends, split as Python does.
 pub fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     let ends = |c: char| {

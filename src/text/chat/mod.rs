@@ -1,9 +1,9 @@
-//! Chat templates: a model's own Jinja template makes one text of a conversation.
+//! Chat templates: a model's own Jinja template turns a conversation into one text.
 //!
-//! A template comes with a file from outside, so it is a program by a stranger. minijinja parses and runs it with its
-//! steps counted; what can grow is done by `ops`, `filters` and `methods` here, which count bytes (`value::Run`).
-//! The meaning is transformers': Jinja2 with trimmed blocks, loop controls, `raise_exception`, `strftime_now`, its
-//! `tojson`, `{% generation %}`, and Python's methods of strings.
+//! A template comes from a file, so it is an untrusted program. minijinja parses and runs it with its steps
+//! counted. Everything that can grow is done by `ops`, `filters` and `methods` here, which count bytes
+//! (`value::Run`). The semantics are transformers': Jinja2 with trimmed blocks, loop controls, `raise_exception`,
+//! `strftime_now`, its `tojson`, `{% generation %}`, and Python's string methods.
 
 mod checks;
 mod conversation;
@@ -42,18 +42,20 @@ use std::sync::Arc;
 use text::Text;
 use value::{Dict, List, OBJECT_BYTES, Outcome, Run};
 
-/// Bytes of a template's source, at most; real ones have under 32 KiB.
+/// Maximum size of a template's source in bytes; real ones have less than 32 KiB.
 pub const MAX_SOURCE: usize = 256 << 10;
-/// Bytes of all roles and contents of a conversation, at most.
+/// Maximum number of bytes of all roles and contents of a conversation.
 pub const MAX_INPUT: usize = 64 << 20;
-/// Messages of a conversation, at most.
+/// Maximum number of messages of a conversation.
 pub const MAX_MESSAGES: usize = 1 << 16;
 
-/// Roles by these names count as the template's own words: some write a role into a control token, `<|user|>`.
+/// Roles with these names count as the template's own words, because some templates write a role into a control
+/// token, `<|user|>`.
 const ROLES: [&str; 7] = ["system", "user", "assistant", "tool", "developer", "function", "model"];
 
-/// Bytes that a rendering may allocate in all, freed ones included: this and so many for each byte of the input, of
-/// which a message counts `MESSAGE_BYTES` more. Steps and bytes looked at, likewise.
+/// Bytes that a rendering may allocate in total, including freed ones: a base, and a number for each byte of the
+/// input, in which a message counts `MESSAGE_BYTES` more. `WORK` limits units of work in the same way; `STEPS`
+/// has a number for each message instead.
 const MEMORY: (usize, usize) = (6 << 20, 32);
 const WORK: (usize, usize) = (64 << 20, 64);
 const STEPS: (usize, usize) = (200_000, 1_000);
@@ -62,25 +64,25 @@ const MESSAGE_BYTES: usize = 256;
 /// Memory, work and steps of a rendering.
 type Budget = [u64; 3];
 
-/// What an input of so many bytes and messages allows.
+/// The budget for an input of `input` bytes in `messages` messages.
 fn allowed(input: usize, messages: usize) -> Budget {
     let of = |(base, per): (usize, usize), n: usize| (base as u64).saturating_add(per as u64 * n as u64);
     [of(MEMORY, input), of(WORK, input), of(STEPS, messages)]
 }
 
-/// Loops, blocks and macros in each other: a macro counts 5, so 40 of them.
+/// Maximum nesting of loops, blocks and macros. A macro counts 5, so 40 of them can nest.
 const MAX_RECURSION: usize = 200;
-/// The parser and code generator recurse as deep as expressions nest, which `source` bounds.
+/// The parser and code generator recurse as deep as expressions nest; `source` bounds that.
 const COMPILE_STACK: usize = 64 << 20;
-/// Macros in each other, up to `MAX_RECURSION`, and lists in lists: the worst found take less than 192 KiB, unoptimized.
+/// Nested macros, up to `MAX_RECURSION`, and nested lists: the worst found take less than 192 KiB, unoptimized.
 const RENDER_STACK: usize = 2 << 20;
 
-/// Bytes of a compiled step with its line, and what its constant takes besides its text.
+/// Bytes of a compiled step with its line, and of its constant besides the text.
 const STEP_BYTES: usize = 192;
-/// And of none.
+/// Bytes of a template without steps.
 const LEAST_BYTES: usize = 16 << 10;
 
-/// Longest part of a template's own words in a message, in characters.
+/// Maximum length of a template's own words in an error message, in characters.
 const MAX_MESSAGE: usize = 500;
 
 /// One message of a conversation.
@@ -90,16 +92,16 @@ pub struct Message<'a> {
     pub content: &'a str,
 }
 
-/// A conversation as the model's template writes it.
+/// A conversation as rendered by the model's template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
     pub text: String,
-    /// What contents, and roles of no usual name, wrote of `text`, and what the template made of it: sorted ranges of
-    /// bytes, apart from each other, on characters' borders. All else is the template's own.
+    /// The parts of `text` that come from contents and unusual roles, or that the template derived from them: byte
+    /// ranges, sorted, disjoint and not adjacent, on character boundaries. The rest is the template's own.
     pub untrusted: Vec<Range<usize>>,
 }
 
-/// Runs a small template, so that what minijinja makes once in a process is made.
+/// Renders a small template, so that minijinja's one-time initialization is done.
 pub fn warm_up() -> Result<()> {
     ChatTemplate::new("{% for m in messages %}{{ m.role }}{% endfor %}", Vec::new())?
         .render(&[], true)
@@ -108,18 +110,19 @@ pub fn warm_up() -> Result<()> {
 
 /// A compiled template. Immutable: any number of threads may render at once.
 pub struct ChatTemplate {
-    /// Borrows from `source`, and so is dropped before it. What `keep` kept: why there is none.
+    /// Borrows from `source`, so it is dropped before that. An error if `keep` kept a template that failed to
+    /// compile.
     code: Result<Instructions<'static>>,
     source: Arc<str>,
-    /// Variables like `bos_token` and their text.
+    /// Variables like `bos_token` and their texts.
     tokens: Vec<(String, String)>,
-    /// In its place where there are tools.
+    /// The template for conversations with tools, if there is a separate one.
     for_tools: Option<Box<ChatTemplate>>,
 }
 
 impl ChatTemplate {
-    /// Compiles `source`; `tokens` are variables that it sees, `bos_token` and `eos_token` above all.
-    /// `Unsupported` for what is no template that this build understands, with the line.
+    /// Compiles `source`; `tokens` are variables for it, above all `bos_token` and `eos_token`. `Unsupported`,
+    /// with the line, for a template that this build does not understand.
     pub fn new(source: &str, tokens: Vec<(String, String)>) -> Result<Self> {
         source::check_size(source).map_err(|e| refused(&e))?;
         let text = source.to_owned();
@@ -134,7 +137,8 @@ impl ChatTemplate {
         Ok(Self { code: Ok(code), source, tokens, for_tools: None })
     }
 
-    /// As `new`; a template that is not understood is told to `log` and fails each `render`: the model still runs.
+    /// Like `new`, but logs the error of a template that is not understood. Each `render` then fails, while the
+    /// model still runs.
     pub fn keep(source: &str, tokens: Vec<(String, String)>, log: &dyn Fn(&str)) -> Self {
         Self::new(source, tokens).unwrap_or_else(|error| {
             log(&error.message);
@@ -142,28 +146,28 @@ impl ChatTemplate {
         })
     }
 
-    /// With another one for conversations that have tools, as files name it `tool_use`.
+    /// Adds another template for conversations with tools, which files call `tool_use`.
     pub fn with_tools(mut self, template: Option<Self>) -> Self {
         self.for_tools = template.map(Box::new);
         self
     }
 
-    /// The one for `chat`.
+    /// The template for `chat`.
     pub fn of(&self, chat: &Chat) -> &Self {
         self.for_tools.as_deref().filter(|_| !chat.tools.is_empty()).unwrap_or(self)
     }
 
-    /// The template in a GGUF file's metadata, None where there is none. `BadModel` for keys of another type.
+    /// The template in a GGUF file's metadata; None if there is none. `BadModel` for keys of another type.
     pub fn from_gguf(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<Self>> {
         source::from_gguf(gguf, log)
     }
 
-    /// Its text; empty where it was not understood.
+    /// The source; empty if the template was not understood.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Heap bytes that it takes while it lives.
+    /// Heap bytes of the compiled template.
     pub fn table_bytes(&self) -> usize {
         let code = self.code.as_ref().ok();
         let steps = code.map_or(0, |code| (0..).take_while(|&at| code.get(at).is_some()).count());
@@ -171,12 +175,11 @@ impl ChatTemplate {
         LEAST_BYTES + self.source.len() * 2 + steps * STEP_BYTES + more
     }
 
-    /// The conversation as one text, for [`Tokenizer::encode_chat`](super::Tokenizer::encode_chat); with the beginning
-    /// of the assistant's answer when `add_generation_prompt`.
+    /// Renders the conversation as one text, for [`Tokenizer::encode_chat`](crate::text::Tokenizer::encode_chat). With
+    /// `add_generation_prompt`, the beginning of the assistant's answer follows.
     ///
-    /// `InvalidArgument` where the template refuses the messages, with its words; `TooLong` above `MAX_INPUT` or
-    /// `MAX_MESSAGES`; `Unsupported` where the template fails, or takes more steps, work or memory than it may;
-    /// `OutOfMemory`.
+    /// `InvalidArgument`, with the template's words, if it refuses the messages; `TooLong` above `MAX_INPUT` or
+    /// `MAX_MESSAGES`; `Unsupported` if the template fails, or exceeds its steps, work or memory; `OutOfMemory`.
     pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Rendered> {
         let size = messages.iter().fold(0usize, |sum, message| {
             sum.saturating_add(message.role.len()).saturating_add(message.content.len())
@@ -251,7 +254,7 @@ fn evaluate(
     let root = root(run)?;
     let mut written = String::new();
     let mut out = machinery::make_string_output(&mut written);
-    // What the template left in its variables goes here.
+    // The values that the template left in its variables are dropped here.
     machinery::eval(&env, code, root, &BTreeMap::new(), &mut out, AutoEscape::None)?;
     run.read(&written)
 }
@@ -269,7 +272,7 @@ fn compile(text: &'static str, syntax: SyntaxConfig) -> Outcome<Instructions<'st
     Ok(generator.finish().0)
 }
 
-/// Everything that a template can name. Made for each rendering: its functions hold what may still be spent.
+/// Everything that a template can name. Made for each rendering, since its functions hold the remaining budget.
 fn environment<'a>(run: &Arc<Run>, steps: u64) -> Environment<'a> {
     let mut env = Environment::empty();
     env.set_fuel(Some(steps));
@@ -302,7 +305,7 @@ fn cut(text: &str) -> String {
     text.chars().take(MAX_MESSAGE).collect()
 }
 
-/// What a model without a template answers.
+/// The error for a model without a template.
 pub fn no_template() -> Error {
     Error::unsupported("this model has no chat template: submit prompts as the model expects them")
 }

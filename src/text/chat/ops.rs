@@ -1,4 +1,5 @@
-//! The operators of a chat template, each charged for what it makes and looks at; Python's meaning of them.
+//! The operators of a chat template, with Python's semantics. Each is charged for the memory and work that it
+//! takes.
 
 use super::methods;
 use super::print::text;
@@ -14,16 +15,16 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// Jinja's sandbox has the same.
+/// Jinja's sandbox has the same limit.
 const MAX_RANGE: i64 = 100_000;
 
-/// A function that gets its arguments as they lie on the stack.
+/// A function that takes its arguments as they are on the stack.
 pub struct Native {
     pub run: Arc<Run>,
     pub function: fn(&Run, &[Value]) -> Outcome<Value>,
 }
 
-/// Calls its first argument with the others: a macro gives what it wrote.
+/// Calls its first argument with the others. The output of a macro becomes a string with marks.
 struct Caller(Arc<Run>);
 
 impl fmt::Debug for Caller {
@@ -43,7 +44,7 @@ impl Object for Caller {
     }
 }
 
-/// What a capture or a macro gave, as a string with marks.
+/// The output of a capture or a macro, as a string with marks.
 fn captured(run: &Run, written: &Value) -> Outcome<Value> {
     let mut out = Sink::new(run);
     out.push_piece(run.read(written.as_str().ok_or_else(|| fail("this is no output"))?)?.piece())?;
@@ -65,7 +66,7 @@ impl Object for Native {
     }
 }
 
-/// The operators, and the functions that templates call by name.
+/// Registers the operators, and the functions that templates call by name.
 pub fn register(env: &mut Environment<'_>, run: &Arc<Run>) {
     type Function = fn(&Run, &[Value]) -> Outcome<Value>;
     let functions: [(&'static str, Function); 19] = [
@@ -119,7 +120,7 @@ pub fn register(env: &mut Environment<'_>, run: &Arc<Run>) {
     }
 }
 
-/// Of `namespace(...)` and `dict(...)`: a mapping's pairs, then the named arguments.
+/// The pairs of `namespace(...)` and `dict(...)`: those of mappings, then the named arguments.
 fn pairs(run: &Run, args: &[Value]) -> Outcome<Vec<(Value, Value)>> {
     let args = Args::new(args);
     let mut pairs = Vec::new();
@@ -143,14 +144,14 @@ fn copied(run: &Run, values: &[Value]) -> Outcome<Vec<Value>> {
     Ok(copy)
 }
 
-/// `of.name`; what has none gives an undefined value.
+/// `of.name`; undefined if there is no such attribute.
 pub fn attribute(run: &Run, of: &Value, name: &str) -> Outcome<Value> {
     if let Some(dict) = dict(of) {
         return Ok(dict.get(run, &Value::from(name))?.cloned().unwrap_or_default());
     }
     match of.downcast_object_ref::<Namespace>() {
         Some(namespace) => namespace.get(run, name),
-        // Loops and macros, of a few names.
+        // Loops and macros, which have only a few names.
         None => of.get_attr(name),
     }
 }
@@ -185,7 +186,7 @@ fn range(run: &Run, args: &[Value]) -> Outcome<Value> {
     List::make(run, items)
 }
 
-/// A number as Python's arithmetic takes it: bools count.
+/// A number as in Python's arithmetic, in which bools are numbers.
 #[derive(Clone, Copy)]
 pub enum Number {
     Int(i64),
@@ -271,7 +272,7 @@ fn multiply(run: &Run, a: &Value, b: &Value) -> Outcome<Value> {
     arithmetic((a, b), "*", i64::checked_mul, |x, y| x * y)
 }
 
-/// `a < b <= c ...`: operands and signs in turn. All operands are already computed.
+/// `a < b <= c ...`: operands and operators alternate. All operands are evaluated already.
 fn compare(run: &Run, args: &[Value]) -> Outcome<Value> {
     for link in args.windows(3).step_by(2) {
         if !compare_two(run, piece(&link[1]).text, &link[0], &link[2])? {
@@ -294,7 +295,7 @@ pub fn compare_two(run: &Run, sign: &str, a: &Value, b: &Value) -> Outcome<bool>
     })
 }
 
-/// None where a float is no number.
+/// None if one of them is NaN.
 pub fn order(run: &Run, a: &Value, b: &Value) -> Outcome<Option<Ordering>> {
     run.work(ITEM_WORK)?;
     if let (Some(x), Some(y)) = (Piece::of(a), Piece::of(b)) {
@@ -308,6 +309,18 @@ pub fn order(run: &Run, a: &Value, b: &Value) -> Outcome<Option<Ordering>> {
         (Some(Number::Float(x)), Some(Number::Float(y))) => Ok(x.partial_cmp(&y)),
         _ => Err(fail(format!("a {} and a {} have no order", kind(a), kind(b)))),
     }
+}
+
+/// A total order for sorting values that have an order. It also covers NaN, and floats next to integers that
+/// no float represents.
+pub fn total_order(a: &Value, b: &Value) -> Ordering {
+    let rank = |value: &Value| match number(value) {
+        Some(Number::Int(int)) => (int as f64, int),
+        Some(Number::Float(float)) => (float + 0.0, 0),
+        None => (0.0, 0),
+    };
+    let ((x, i), (y, j)) = (rank(a), rank(b));
+    x.total_cmp(&y).then(i.cmp(&j)).then_with(|| piece(a).text.cmp(piece(b).text))
 }
 
 pub fn equal(run: &Run, a: &Value, b: &Value) -> Outcome<bool> {
@@ -388,7 +401,7 @@ fn item(run: &Run, of: &Value, key: &Value) -> Outcome<Value> {
     if let Some(dict) = dict(of) {
         return Ok(dict.get(run, key)?.cloned().unwrap_or_default());
     }
-    // As Jinja: what has no such item may have such an attribute.
+    // As in Jinja: without such an item, there may be such an attribute.
     Piece::of(key).map_or(Ok(Value::UNDEFINED), |name| attribute(run, of, name.text))
 }
 
@@ -435,7 +448,7 @@ fn positions(
         return Err(fail("a slice's step is 0"));
     }
     let len = len as i64;
-    // Where no position is left: before the first for a backward slice, behind the last for a forward one.
+    // The end positions without an item: before the first for a backward slice, after the last for a forward one.
     let (low, high) = if step > 0 { (0, len) } else { (-1, len - 1) };
     let clip = |at: i64| (if at < 0 { at.saturating_add(len) } else { at }).clamp(low, high);
     let (first, last) = if step > 0 { (low, high) } else { (high, low) };
@@ -444,7 +457,7 @@ fn positions(
     Ok(walk.take_while(move |at| if step > 0 { *at < stop } else { *at > stop }).map(|at| at as usize))
 }
 
-/// What a `for` runs over: items, keys, or characters.
+/// The values that a `for` iterates over: items, keys, or characters.
 pub fn iterate(run: &Run, value: &Value) -> Outcome<Vec<Value>> {
     if let Some(list) = list(value) {
         return copied(run, &list.items);

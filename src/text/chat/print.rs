@@ -1,11 +1,12 @@
 //! A template's values as text: Python's `str` and `repr`, and `json.dumps`.
 
+use super::ops::{order, total_order};
 use super::text::{Piece, Sink};
 use super::value::{ITEM_WORK, Outcome, Run, dict, fail, list};
 use minijinja::value::{Value, ValueKind};
 use std::borrow::Cow;
 
-/// What `{{ value }}` writes, a string.
+/// The output of `{{ value }}`, as a string.
 pub fn text(run: &Run, value: &Value) -> Outcome<Value> {
     if Piece::of(value).is_some() {
         return Ok(value.clone());
@@ -51,7 +52,7 @@ fn repr(value: &Value, out: &mut Sink) -> Outcome<()> {
         ValueKind::None => out.push("None"),
         ValueKind::Bool => out.push(if value.is_true() { "True" } else { "False" }),
         ValueKind::Number => out.push(&number(value)),
-        // Loops and macros: nothing that a prompt should hold.
+        // Loops and macros, which do not belong in a prompt.
         other => Err(fail(format!("a {other} can't be written out"))),
     }
 }
@@ -110,104 +111,148 @@ fn quoted(text: Piece, out: &mut Sink) -> Outcome<()> {
     out.push(quote)
 }
 
-/// Whether Python's `repr` leaves it as it is: Rust's escapes agree, but for what combines with a letter before it.
+/// Returns whether Python's `repr` leaves the character unescaped. Rust's escapes agree, except for characters
+/// that combine with a letter before them.
 fn is_printable(c: char) -> bool {
     let escaped = || ['a', c].iter().collect::<String>().escape_debug().any(|c| c == '{');
     c == ' ' || c.is_ascii_graphic() || !c.is_ascii() && !escaped()
 }
 
-/// `json.dumps(value, ensure_ascii=False, indent=indent)`.
-pub fn json(run: &Run, value: &Value, indent: Option<usize>) -> Outcome<Value> {
+/// How `json.dumps` writes, by its arguments' names.
+pub struct JsonStyle<'a> {
+    /// Written before a line, once for each level; None: all on one line.
+    pub indent: Option<Piece<'a>>,
+    /// Written after an item, and after a key.
+    pub separators: [Piece<'a>; 2],
+    pub ensure_ascii: bool,
+    pub sort_keys: bool,
+}
+
+/// `json.dumps(value, ...)`.
+pub fn json(run: &Run, value: &Value, style: &JsonStyle) -> Outcome<Value> {
     let mut out = Sink::new(run);
-    write_json(value, indent, 0, &mut out)?;
+    style.write(value, 0, &mut out)?;
     out.into_value()
 }
 
-fn write_json(value: &Value, indent: Option<usize>, level: usize, out: &mut Sink) -> Outcome<()> {
-    out.run.work(ITEM_WORK)?;
-    if let Some(text) = Piece::of(value) {
-        return json_string(text, out);
-    }
-    let line = |level: usize, out: &mut Sink| match indent {
-        None => Ok(()),
-        Some(by) => {
-            out.push("\n")?;
-            (0..by * level).try_for_each(|_| out.push(" "))
+impl JsonStyle<'_> {
+    fn write(&self, value: &Value, level: usize, out: &mut Sink) -> Outcome<()> {
+        out.run.work(ITEM_WORK)?;
+        if let Some(text) = Piece::of(value) {
+            return self.string(text, out);
         }
-    };
-    let comma = if indent.is_some() { "," } else { ", " };
-    if let Some(list) = list(value) {
-        out.push("[")?;
-        for (at, item) in list.items.iter().enumerate() {
-            out.push(if at == 0 { "" } else { comma })?;
-            line(level + 1, out)?;
-            write_json(item, indent, level + 1, out)?;
-        }
-        if !list.items.is_empty() {
-            line(level, out)?;
-        }
-        return out.push("]");
-    }
-    if let Some(dict) = dict(value) {
-        out.push("{")?;
-        for (at, (key, item)) in dict.pairs.iter().enumerate() {
-            out.push(if at == 0 { "" } else { comma })?;
-            line(level + 1, out)?;
-            match Piece::of(key) {
-                Some(key) => json_string(key, out)?,
-                None => {
-                    out.push("\"")?;
-                    write_json(key, None, 0, out)?;
-                    out.push("\"")?;
-                }
+        if let Some(list) = list(value) {
+            out.push("[")?;
+            for (at, item) in list.items.iter().enumerate() {
+                self.begin(at, level + 1, out)?;
+                self.write(item, level + 1, out)?;
             }
-            out.push(": ")?;
-            write_json(item, indent, level + 1, out)?;
+            if !list.items.is_empty() {
+                self.line(level, out)?;
+            }
+            return out.push("]");
         }
-        if !dict.pairs.is_empty() {
-            line(level, out)?;
+        if let Some(dict) = dict(value) {
+            out.push("{")?;
+            let sorted = if self.sort_keys { Some(sorted(out.run, &dict.pairs)?) } else { None };
+            for at in 0..dict.pairs.len() {
+                let (key, item) = sorted.as_ref().map_or(&dict.pairs[at], |sorted| sorted[at]);
+                self.begin(at, level + 1, out)?;
+                match Piece::of(key) {
+                    Some(key) => self.string(key, out)?,
+                    None => {
+                        out.push("\"")?;
+                        self.write(key, 0, out)?;
+                        out.push("\"")?;
+                    }
+                }
+                out.push_piece(self.separators[1])?;
+                self.write(item, level + 1, out)?;
+            }
+            if !dict.pairs.is_empty() {
+                self.line(level, out)?;
+            }
+            return out.push("}");
         }
-        return out.push("}");
+        match value.kind() {
+            ValueKind::None => out.push("null"),
+            ValueKind::Bool => out.push(if value.is_true() { "true" } else { "false" }),
+            ValueKind::Number => out.push(match &*number(value) {
+                "nan" => "NaN",
+                "inf" => "Infinity",
+                "-inf" => "-Infinity",
+                number => number,
+            }),
+            other => Err(fail(format!("tojson: a {other} has no JSON"))),
+        }
     }
-    match value.kind() {
-        ValueKind::None => out.push("null"),
-        ValueKind::Bool => out.push(if value.is_true() { "true" } else { "false" }),
-        ValueKind::Number => out.push(match &*number(value) {
-            "nan" => "NaN",
-            "inf" => "Infinity",
-            "-inf" => "-Infinity",
-            number => number,
-        }),
-        other => Err(fail(format!("tojson: a {other} has no JSON"))),
+
+    /// Writes the indentation before the item at `at`.
+    fn begin(&self, at: usize, level: usize, out: &mut Sink) -> Outcome<()> {
+        if at > 0 {
+            out.run.work(self.separators[0].len())?;
+            out.push_piece(self.separators[0])?;
+        }
+        self.line(level, out)
+    }
+
+    fn line(&self, level: usize, out: &mut Sink) -> Outcome<()> {
+        let Some(indent) = self.indent else { return Ok(()) };
+        out.run.work(level * indent.len())?;
+        out.push("\n")?;
+        (0..level).try_for_each(|_| out.push_piece(indent))
+    }
+
+    fn string(&self, text: Piece, out: &mut Sink) -> Outcome<()> {
+        out.push("\"")?;
+        for (part, untrusted) in text.segments() {
+            self.part(part, untrusted, out)?;
+        }
+        out.push("\"")
+    }
+
+    fn part(&self, text: &str, untrusted: bool, out: &mut Sink) -> Outcome<()> {
+        out.run.work(4 * text.len())?;
+        let mut plain = 0;
+        for (at, c) in text.char_indices() {
+            let escape: Cow<str> = match c {
+                '"' => "\\\"".into(),
+                '\\' => "\\\\".into(),
+                '\n' => "\\n".into(),
+                '\r' => "\\r".into(),
+                '\t' => "\\t".into(),
+                '\u{8}' => "\\b".into(),
+                '\u{c}' => "\\f".into(),
+                c if (c as u32) < 0x20 => format!("\\u{:04x}", c as u32).into(),
+                // Written as in UTF-16: a character beyond 16 bits becomes two units.
+                c if self.ensure_ascii && c >= '\u{7f}' => {
+                    c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
+                }
+                _ => continue,
+            };
+            out.push_as(&text[plain..at], untrusted)?;
+            out.push_as(&escape, untrusted)?;
+            plain = at + c.len_utf8();
+        }
+        out.push_as(&text[plain..], untrusted)
     }
 }
 
-fn json_string(text: Piece, out: &mut Sink) -> Outcome<()> {
-    out.push("\"")?;
-    for (part, untrusted) in text.segments() {
-        json_part(part, untrusted, out)?;
+/// In the order of their keys, which must have one.
+fn sorted<'a>(run: &Run, pairs: &'a [(Value, Value)]) -> Outcome<Vec<&'a (Value, Value)>> {
+    let mut sorted = run.list(pairs.len())?;
+    let mut units = 0usize;
+    for (at, pair) in pairs.iter().enumerate() {
+        // One key alone needs no order.
+        if at > 0 {
+            order(run, &pairs[0].0, &pair.0)?;
+        }
+        units = units.saturating_add(ITEM_WORK + Piece::of(&pair.0).map_or(0, |key| key.len()));
+        sorted.push(pair);
     }
-    out.push("\"")
-}
-
-fn json_part(text: &str, untrusted: bool, out: &mut Sink) -> Outcome<()> {
-    out.run.work(4 * text.len())?;
-    let mut plain = 0;
-    for (at, c) in text.char_indices() {
-        let escape: Cow<str> = match c {
-            '"' => "\\\"".into(),
-            '\\' => "\\\\".into(),
-            '\n' => "\\n".into(),
-            '\r' => "\\r".into(),
-            '\t' => "\\t".into(),
-            '\u{8}' => "\\b".into(),
-            '\u{c}' => "\\f".into(),
-            c if (c as u32) < 0x20 => format!("\\u{:04x}", c as u32).into(),
-            _ => continue,
-        };
-        out.push_as(&text[plain..at], untrusted)?;
-        out.push_as(&escape, untrusted)?;
-        plain = at + c.len_utf8();
-    }
-    out.push_as(&text[plain..], untrusted)
+    // The library's sort takes half as much memory again.
+    run.memory(sorted.len().saturating_mul(size_of::<&(Value, Value)>()))?;
+    run.work(units.saturating_mul((usize::BITS - sorted.len().leading_zeros()) as usize))?;
+    sorted.sort_by(|a, b| total_order(&a.0, &b.0));
+    Ok(sorted)
 }

@@ -1,4 +1,4 @@
-//! Renders a conversation with tools.
+//! Renders conversations with tools.
 
 use super::conversation::Chat;
 use super::described::described;
@@ -9,20 +9,22 @@ use super::{ChatTemplate, MESSAGE_BYTES, ROLES, Rendered, allowed};
 use crate::base::{Error, Result, Status};
 use minijinja::value::Value;
 
-/// What a value of the JSON counts as bytes of input: for its object and its marks.
+/// Bytes of input that a JSON value counts as, for its object and its marks.
 const VALUE_BYTES: usize = 16;
-/// Values that count as a message's steps: templates go through tools one value at a time.
+/// Number of values that count as one message for the step budget: templates go through tools one value at a time.
 const VALUES_A_MESSAGE: usize = 8;
 
-/// Behind the last message while the template runs, to find where it ends. The space tells whether the template trims.
+/// Appended to the last message while the template runs, to find where it ends. The space at the end shows whether
+/// the template trims.
 const END: &str = "END_OF_WHAT_IS_CONTINUED ";
 
 impl ChatTemplate {
-    /// The conversation as one text, with what it asks for behind the last message. Every text in `chat` is untrusted,
-    /// names too, but for the usual roles. Tools are described in words where the template knows none.
+    /// Renders the conversation as one text, with the continuation that it asks for. Every text in `chat` is
+    /// untrusted, including names, except the usual roles. If the template does not know tools, they are described
+    /// in words.
     ///
-    /// `InvalidArgument` where the template refuses the messages, or leaves the message out that is to be continued;
-    /// else as [`Self::render`].
+    /// `InvalidArgument` if the template refuses the messages, or omits the message that is to be continued. Other
+    /// errors as for [`Self::render`].
     pub fn render_chat(&self, chat: &Chat) -> Result<Rendered> {
         self.of(chat).render_this(chat)
     }
@@ -39,7 +41,7 @@ impl ChatTemplate {
             return run(&chat.messages, &chat.tools);
         }
         match run(&described(chat, "system"), &[]) {
-            // Some take no system message.
+            // Some templates accept no system message.
             Err(error) if error.status == Status::InvalidArgument && !chat.begins_with("system") => {
                 run(&described(chat, "user"), &[])
             }
@@ -47,7 +49,7 @@ impl ChatTemplate {
         }
     }
 
-    /// Whether the template writes tools, as far as its words tell.
+    /// Returns whether the template appears to write tools, judging by its source.
     pub fn knows_tools(&self) -> bool {
         self.source.contains("tools") || self.source.contains("tool_call")
     }
@@ -71,14 +73,14 @@ impl ChatTemplate {
         ];
         let fixed = fixed.map(|(name, value)| (Value::from(name), value));
         let tokens = self.tokens.iter().map(|(name, text)| (Value::from(&**name), Value::from(&**text)));
-        // A variable's name is no part of the text.
+        // A variable's name is not part of the text.
         let given = chat.variables.iter().map(|(name, json)| Ok((Value::from(&**name), value(run, json)?)));
         let given = run.collect(given)?;
         Dict::make(run, given.into_iter().chain(fixed).chain(tokens))
     }
 }
 
-/// A message; with `END` behind its content where it is `continued`.
+/// A message. If it is `continued`, its content ends with `END`.
 fn message(run: &Run, message: &Json, continued: bool) -> Outcome<Value> {
     let Json::Map(fields) = message else { return value(run, message) };
     let pairs = fields.iter().map(|(name, field)| {
@@ -116,7 +118,7 @@ fn value(run: &Run, json: &Json) -> Outcome<Value> {
     })
 }
 
-/// What stands before `END`, as transformers cuts: where the template trims, without the blanks before it.
+/// Cuts the text before `END`, as transformers does; if the template trims, also the blanks before it.
 fn cut(made: Rendered) -> Result<Rendered> {
     let Rendered { mut text, mut untrusted } = made;
     let Some(at) = text.rfind(END.trim_end()) else {

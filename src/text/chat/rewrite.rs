@@ -1,13 +1,13 @@
-//! Rewrites a parsed template so that every operation whose result or work can grow is a call of `ops`.
+//! Rewrites a parsed template so that every operation whose result or work can grow calls a function of `ops`.
 //!
-//! This also takes those operations from minijinja's folding of constants, which would run them while loading.
+//! This also keeps those operations out of minijinja's constant folding, which would run them while loading.
 
 use super::value::Outcome;
 use minijinja::machinery::{Span, ast};
 use minijinja::value::Value;
 use minijinja::{Error, ErrorKind};
 
-/// Names of `ops`' functions: a blank in front, which no template can write.
+/// Names of `ops`' functions. They begin with a blank, so no template can write them.
 pub mod names {
     pub const ADD: &str = " +";
     pub const MUL: &str = " *";
@@ -25,7 +25,7 @@ pub mod names {
     pub const CALL: &str = " call";
     pub const CAPTURED: &str = " captured";
 }
-/// Where a statement that is only an effect leaves its result, and what a block's output goes through.
+/// The variable for unused results of statements, and the variable that receives a block's output.
 const IGNORED: &str = " ";
 const BLOCK: &str = " block";
 
@@ -122,13 +122,14 @@ fn statement<'a>(stmt: &Stmt<'a>, out: &mut Vec<Stmt<'a>>) -> Outcome<()> {
     Ok(())
 }
 
-/// Leaves what `body` writes in `BLOCK`, not yet a string.
+/// Captures the output of `body` in `BLOCK`, which is not a string yet.
 fn capture<'a>(body: Vec<Stmt<'a>>, span: Span, out: &mut Vec<Stmt<'a>>) {
     let block = ast::SetBlock { target: var(BLOCK, span), filter: None, body };
     out.push(Stmt::SetBlock(spanned(block, span)));
 }
 
-/// The string of what was captured, through the filters of a block, of which the innermost has nothing that it filters.
+/// The captured output as a string, passed through the filters of a block. The innermost filter has no operand of
+/// its own.
 fn filtered<'a>(filter: Option<&Expr<'a>>, span: Span) -> Outcome<Expr<'a>> {
     match filter {
         None => Ok(call(names::CAPTURED, vec![var(BLOCK, span)], span)),
@@ -150,7 +151,7 @@ fn macro_of<'a>(m: &ast::Macro<'a>) -> Outcome<ast::Macro<'a>> {
     })
 }
 
-/// `target = value`; a namespace's attribute is set by a call.
+/// `target = value`; an attribute of a namespace is set by a call.
 fn set<'a>(to: &Expr<'a>, value: Expr<'a>, span: Span) -> Outcome<Stmt<'a>> {
     let set = match to {
         Expr::GetAttr(attr) => {
@@ -162,7 +163,7 @@ fn set<'a>(to: &Expr<'a>, value: Expr<'a>, span: Span) -> Outcome<Stmt<'a>> {
     Ok(Stmt::Set(spanned(set, span)))
 }
 
-/// What is assigned to: a name, or names to unpack into.
+/// The target of an assignment: a name, or names to unpack into.
 fn target<'a>(to: &Expr<'a>) -> Outcome<Expr<'a>> {
     let all = |items: &[Expr<'a>]| items.iter().map(target).collect::<Outcome<Vec<_>>>();
     Ok(match to {
@@ -185,7 +186,7 @@ fn expr<'a>(e: &Expr<'a>) -> Outcome<Expr<'a>> {
             call(names::SLICE, args, span)
         }
         Expr::UnaryOp(u) => {
-            // It is no Copy.
+            // `UnaryOpKind` is not `Copy`.
             #[allow(clippy::needless_match)]
             let op = match u.op {
                 ast::UnaryOpKind::Not => ast::UnaryOpKind::Not,
@@ -228,7 +229,7 @@ fn expr<'a>(e: &Expr<'a>) -> Outcome<Expr<'a>> {
     })
 }
 
-/// A method by `METHOD`; a function by `CALL`, as it may be a macro.
+/// A method call goes through `METHOD`, a function call through `CALL`, since it may be a macro.
 fn call_of<'a>(c: &ast::Call<'a>, span: Span) -> Outcome<Expr<'a>> {
     let args = arguments(&c.args)?;
     let through = |name, first: Vec<Expr<'a>>, args: Vec<ast::CallArg<'a>>| {
@@ -236,7 +237,7 @@ fn call_of<'a>(c: &ast::Call<'a>, span: Span) -> Outcome<Expr<'a>> {
         Expr::Call(spanned(ast::Call { expr: var(name, span), args }, span))
     };
     Ok(match &c.expr {
-        // `loop(x)` runs the loop's body on x, which the VM does only where it sees the name.
+        // `loop(x)` runs the loop's body on x; the VM recognizes it only by this name.
         Expr::Var(v) if v.id == "loop" => {
             let iter = |arg| match arg {
                 ast::CallArg::Pos(e) => ast::CallArg::Pos(call(names::ITER, vec![e], span)),
@@ -277,7 +278,7 @@ fn binary<'a>(op: ast::BinOpKind, left: Expr<'a>, right: Expr<'a>, span: Span) -
         B::Gt => compare(">", left, right),
         B::Gte => compare(">=", left, right),
         B::In => compare("in", left, right),
-        // On numbers alone, or refused.
+        // These work on numbers only, or fail.
         B::Sub | B::Div | B::FloorDiv | B::Rem | B::Pow | B::ScAnd | B::ScOr => {
             Expr::BinOp(spanned(ast::BinOp { op, left, right }, span))
         }

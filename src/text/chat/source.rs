@@ -1,4 +1,4 @@
-//! Where a template's text comes from, and what is checked of it before it is parsed.
+//! Reads a template's source, and checks it before it is parsed.
 
 use super::value::{Outcome, fail};
 use super::{ChatTemplate, MAX_SOURCE};
@@ -8,11 +8,12 @@ use minijinja::machinery::{Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
 use serde_json::Value as Json;
 
-/// Words and signs in one tag, at most: a chain of so many makes expressions nest.
+/// Maximum number of tokens in one tag, since a chain of that length nests expressions.
 const MAX_TAG_TOKENS: usize = 2048;
-/// Bytes of a line, at most: minijinja's columns are 16 bits wide, and an error at the last one overflows them.
+/// Maximum length of a line in bytes: minijinja's columns are 16 bits wide, and an error at the last one overflows
+/// them.
 const MAX_LINE: usize = 60_000;
-/// `elif`s of a template: each nests in the one before.
+/// Maximum number of `elif`s in a template, since each nests in the one before.
 const MAX_ELIFS: usize = 512;
 
 const KEY: &str = "tokenizer.chat_template";
@@ -43,15 +44,15 @@ pub fn from_gguf(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<ChatTemplate>
     Ok(Some(keep(source).with_tools(for_tools.map(keep))))
 }
 
-/// The template for conversations with tools, beside that of `template_of_json`.
+/// The template for conversations with tools, if there is one besides that of `template_of_json`.
 pub fn template_for_tools(file: &Json) -> Option<&str> {
     let entries = file.get("chat_template")?.as_array()?;
     let entry = entries.iter().find(|entry| entry.get("name").and_then(Json::as_str) == Some(FOR_TOOLS))?;
     entry.get("template")?.as_str()
 }
 
-/// The default template of `chat_template` in a `tokenizer_config.json` or `chat_template.json`: a string, or a list
-/// of names and templates. None where there is none; `BadModel` where it is something else.
+/// The default template of `chat_template` in a `tokenizer_config.json` or `chat_template.json`: a string, or a
+/// list of names and templates. None if there is none; `BadModel` if it is something else.
 pub fn template_of_json(file: &Json) -> Result<Option<&str>> {
     let bad = || Error::bad_model("chat_template is neither a string nor a list of name and template");
     match file.get("chat_template") {
@@ -61,7 +62,7 @@ pub fn template_of_json(file: &Json) -> Result<Option<&str>> {
             let field = |entry: &'_ Json, name| Some(entry.get(name)?.as_str()?.to_owned());
             let names = entries.iter().map(|entry| field(entry, "template").and(field(entry, "name")));
             let names: Vec<String> = names.collect::<Option<_>>().ok_or_else(bad)?;
-            // Others are for tools (`template_for_tools`) and retrieval.
+            // The others are for tools (`template_for_tools`) and retrieval.
             let chosen = names.iter().position(|name| name == "default");
             let chosen = chosen.or_else(|| (names.len() == 1).then_some(0));
             Ok(chosen.and_then(|at| entries[at].get("template")?.as_str()))
@@ -77,8 +78,8 @@ pub fn check_size(source: &str) -> Outcome<()> {
     }
 }
 
-/// `source` as the parser gets it: its lines and nesting checked, line ends as Jinja reads them, and transformers'
-/// `{% generation %}`, which only marks its body, as a block of no effect.
+/// The source for the parser: lines and nesting are checked, line ends are normalized as in Jinja, and
+/// transformers' `{% generation %}`, which only marks its body, becomes a block without effect.
 pub fn prepare(source: &str, syntax: &SyntaxConfig) -> Outcome<String> {
     let mut text = source.replace("\r\n", "\n").replace('\r', "\n");
     if let Some(line) = text.split('\n').position(|line| line.len() > MAX_LINE) {

@@ -7,7 +7,7 @@ fn render(source: &str, messages: &[(&str, &str)]) -> Result<String> {
     ChatTemplate::new(source, tokens)?.render(&messages, true).map(|rendered| rendered.text)
 }
 
-/// Of a template about nothing but itself.
+/// Renders a template that does not depend on its messages.
 fn value(source: &str) -> String {
     render(source, &[("user", "hi")]).unwrap_or_else(|e| format!("{:?}: {e}", e.status))
 }
@@ -47,7 +47,13 @@ fn refusals_say_why() {
         ("{{ 'a'[::0] }}", "step is 0"),
         ("{{ [1] < [2] }}", "no order"),
         ("{{ range }}", "can't be written out"),
-        ("{{ messages | tojson(indent='x') }}", "indent"),
+        ("{{ messages | tojson(indent=17) }}", "indent"),
+        ("{{ messages | tojson(indent='12345678901234567') }}", "indent"),
+        ("{{ messages | tojson(indent=1.5) }}", "indent"),
+        ("{{ messages | tojson(separators=',') }}", "separators"),
+        ("{{ messages | tojson(separators=(',', 1)) }}", "separators"),
+        ("{{ {1: 2, 'a': 3} | tojson(sort_keys=true) }}", "no order"),
+        ("{{ messages | tojson(skipkeys=true) }}", "skipkeys"),
         ("{% for x in 5 %}{% endfor %}", "iterated"),
         ("{{ '{} {}'.format(1) }}", "format"),
         ("{{ strftime_now('%Q') }}", "%Q"),
@@ -143,7 +149,7 @@ fn a_template_for_tools_stands_in_where_there_are_some() {
     assert_eq!(template.render(&[Message { role: "user", content: "hi" }], true).unwrap().text, "hi");
 }
 
-/// What templates by strangers did that was free, or as good as, each worth minutes.
+/// Untrusted templates that cost minutes while being charged little or nothing, before the limits.
 fn hostile() -> Vec<String> {
     let shared = "{% set ns = namespace(x=[], y=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}\
                   {% set ns.y = [ns.y, ns.y] %}{% endfor %}";
@@ -189,6 +195,11 @@ fn hostile() -> Vec<String> {
         loops("{% for b in [] %}{% endfor %}"),
         loops("{% with %}{% macro m() %}{{ a }}{{ ns }}{{ messages }}{% endmacro %}{% endwith %}"),
         loops("{{ [a, 1, 2, 3] | map('int') | select('odd') | list | tojson }}"),
+        format!("{{% set x = dict({lines}) %}}{}", loops("{{ x | tojson(sort_keys=true) | length }}")),
+        format!(
+            "{{% set x = 'ab' * 300000 %}}{}",
+            loops("{{ [1, 2] | tojson(separators=[x, x]) | length }}")
+        ),
         loops("{{ '{} {}'.format(a, a) }}{{ 'a b c'.split() | join('-') }}"),
         loops("{{ 1 < a < 3 }}{{ a is divisibleby 3 }}{{ a ** 2 }}{{ a // 7 }}"),
         loops(&"{{ a }}".repeat(50)),
@@ -205,4 +216,26 @@ fn what_was_free_is_charged() {
             .any(|why| error.message.contains(why));
         assert!(charged, "{error}: {source}");
     }
+}
+
+/// Python's `json.dumps` output with the arguments that transformers passes on.
+#[test]
+fn tojson_has_the_arguments_of_transformers() {
+    let x = "{'b': [1, {'z': 'é\u{7f}😀', 'a': none}], 'B': {}, 'a': []}";
+    for (args, json) in [
+        ("", r#"{"b": [1, {"z": "é😀", "a": null}], "B": {}, "a": []}"#.replace("é😀", "é\u{7f}😀")),
+        ("ensure_ascii=true", r#"{"b": [1, {"z": "\u00e9\u007f\ud83d\ude00", "a": null}], "B": {}, "a": []}"#.into()),
+        ("true", r#"{"b": [1, {"z": "\u00e9\u007f\ud83d\ude00", "a": null}], "B": {}, "a": []}"#.into()),
+        ("sort_keys=true", "{\"B\": {}, \"a\": [], \"b\": [1, {\"a\": null, \"z\": \"é\u{7f}😀\"}]}".into()),
+        ("separators=(',', ':')", "{\"b\":[1,{\"z\":\"é\u{7f}😀\",\"a\":null}],\"B\":{},\"a\":[]}".into()),
+        ("false, 1, [';', '='], true", "{\n \"B\"={};\n \"a\"=[];\n \"b\"=[\n  1;\n  {\n   \"a\"=null;\n   \"z\"=\"é\u{7f}😀\"\n  }\n ]\n}".into()),
+        ("indent='->', sort_keys=false, separators=none", "{\n->\"b\": [\n->->1,\n->->{\n->->->\"z\": \"é\u{7f}😀\",\n->->->\"a\": null\n->->}\n->],\n->\"B\": {},\n->\"a\": []\n}".into()),
+        ("indent=-3", "{\n\"b\": [\n1,\n{\n\"z\": \"é\u{7f}😀\",\n\"a\": null\n}\n],\n\"B\": {},\n\"a\": []\n}".into()),
+    ] {
+        assert_eq!(value(&format!("{{{{ {x} | tojson({args}) }}}}")), json, "{args}");
+    }
+    assert_eq!(
+        value("{{ {10: 1, 9: 2} | tojson(sort_keys=true) }}{{ {none: 1} | tojson(sort_keys=true) }}"),
+        r#"{"9": 2, "10": 1}{"null": 1}"#
+    );
 }

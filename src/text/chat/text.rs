@@ -1,7 +1,7 @@
 //! Strings that know which of their bytes come from messages.
 //!
-//! minijinja's own strings are the template's words. What a message wrote, or what an operation made of it, is a `Text`:
-//! operations that copy parts keep each part's mark, the others mark all that they make.
+//! minijinja's own strings are the template's words. Text from a message, or derived from it, is a `Text`.
+//! Operations that copy parts keep the mark of each part; other operations mark their whole result.
 
 use super::value::{OBJECT_BYTES, Outcome, Run};
 use minijinja::value::{Object, ObjectRepr, Value};
@@ -9,10 +9,10 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-/// Longest string that minijinja keeps in the value itself.
+/// Maximum length of a string that minijinja stores in the value itself.
 const INLINE_BYTES: usize = 22;
 
-/// A string and its untrusted ranges: sorted, apart from each other, on characters' borders.
+/// A string and its untrusted ranges: sorted, disjoint and not adjacent, on character boundaries.
 #[derive(Default)]
 pub struct Text {
     pub text: String,
@@ -47,7 +47,7 @@ impl Object for Text {
 #[derive(Clone, Copy)]
 pub struct Piece<'a> {
     pub text: &'a str,
-    /// Where it begins in the string that `marks` are ranges of.
+    /// Start of the piece in the string that `marks` refers to.
     start: usize,
     marks: &'a [Range<usize>],
 }
@@ -64,7 +64,7 @@ impl<'a> Piece<'a> {
         Self { text, start: 0, marks: &[] }
     }
 
-    /// None for what is no string.
+    /// None if the value is not a string.
     pub fn of(value: &'a Value) -> Option<Self> {
         let native = || value.as_str().map(Self::trusted);
         value.downcast_object_ref::<Text>().map(Text::piece).or_else(native)
@@ -74,7 +74,7 @@ impl<'a> Piece<'a> {
         Self { text: &self.text[range.clone()], start: self.start + range.start, marks: self.marks }
     }
 
-    /// `part` is a slice of `self.text`.
+    /// The piece of `part`, which must be a slice of `self.text`.
     pub fn part(&self, part: &'a str) -> Self {
         let at = part.as_ptr() as usize - self.text.as_ptr() as usize;
         self.sub(at..at + part.len())
@@ -84,7 +84,7 @@ impl<'a> Piece<'a> {
         self.segments().any(|(_, untrusted)| untrusted)
     }
 
-    /// Its longest parts that are trusted or not as a whole.
+    /// Its maximal segments that are trusted or untrusted as a whole.
     pub fn segments(self) -> impl Iterator<Item = (&'a str, bool)> {
         let (mut at, end) = (self.start, self.start + self.text.len());
         let mut marks = &self.marks[self.marks.partition_point(|mark| mark.end <= at)..];
@@ -110,11 +110,11 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// Text under construction, charged before it grows.
+/// A text under construction, charged before it grows.
 pub struct Sink<'a> {
     pub run: &'a Run,
     text: Text,
-    /// Bytes that are charged.
+    /// Number of bytes charged.
     paid: usize,
 }
 
@@ -123,7 +123,7 @@ impl<'a> Sink<'a> {
         Self { run, text: Text::default(), paid: 0 }
     }
 
-    /// Room for exactly `bytes` more, charged.
+    /// Charges and reserves room for exactly `bytes` more.
     pub fn reserve(&mut self, bytes: usize) -> Outcome<()> {
         self.run.memory(bytes)?;
         self.text.text.try_reserve_exact(bytes).map_err(|_| self.run.no_memory(bytes))?;
@@ -131,7 +131,7 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    /// Of the template's own.
+    /// Appends the template's own text.
     pub fn push(&mut self, text: &str) -> Outcome<()> {
         self.push_as(text, false)
     }
@@ -179,7 +179,7 @@ impl<'a> Sink<'a> {
     }
 }
 
-/// Of a value that is known to be a string.
+/// The piece of a value that is known to be a string.
 pub fn piece(string: &Value) -> Piece<'_> {
     Piece::of(string).unwrap_or(Piece::trusted(""))
 }

@@ -19,7 +19,7 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// Longest format taken; a directive makes at most nine characters of two.
+/// Maximum length of a format; a directive turns two characters into at most nine.
 const MAX_FORMAT: usize = 256;
 
 pub fn format(format: &str, now: SystemTime) -> Outcome<String> {
@@ -43,7 +43,7 @@ pub fn format(format: &str, now: SystemTime) -> Outcome<String> {
             continue;
         }
         let mut directive = chars.next();
-        // glibc's: no zero in front.
+        // glibc's flag: no leading zero.
         let bare = directive == Some('-');
         if bare {
             directive = chars.next();
@@ -80,14 +80,14 @@ pub fn format(format: &str, now: SystemTime) -> Outcome<String> {
     Ok(out)
 }
 
-/// Days from 1970-01-01 to this day of the Gregorian calendar.
+/// Number of days from 1970-01-01 to this day of the Gregorian calendar.
 fn days_before(year: i64, month: i64, day: i64) -> i64 {
-    // Years begin in March, so that the odd day comes last.
+    // Years begin in March, so that the leap day comes last.
     let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     365 * y + y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400) + (153 * m + 2) / 5 + day - 1 - 719_468
 }
 
-/// Year, month and day of a day counted from 1970-01-01, which is not before it.
+/// Year, month and day of a day counted from 1970-01-01; `days` must not be negative.
 fn civil(days: i64) -> (i64, i64, i64) {
     let mut year = 1970 + days / 366;
     while days_before(year + 1, 1, 1) <= days {

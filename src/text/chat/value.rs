@@ -1,8 +1,8 @@
-//! What a chat template computes with, and what it may spend on it.
+//! The values that a chat template computes with, and the budget that it may spend.
 //!
 //! minijinja bounds neither the size of strings nor the depth of lists. So every value that a template can make is
-//! one of these: numbers, strings charged by their bytes (`text`), and the containers below, which are charged, know their
-//! depth, and hold nothing that could hold them.
+//! one of these: numbers, strings charged by their bytes (`text`), and the containers below, which are charged,
+//! know their depth, and never contain themselves.
 
 use super::text::{Piece, Sink, Text};
 use crate::base;
@@ -14,23 +14,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub type Outcome<T> = Result<T, Error>;
 
-/// Lists in lists, at most; also the depth of the recursion that compares, prints and frees them.
+/// Maximum nesting of lists; also the depth of the recursion that compares, prints and frees them.
 pub const MAX_DEPTH: u16 = 64;
-/// Bytes of a value, and of what stands around a heap object: a bound on what minijinja and the allocator take.
+/// Bytes of a value, and overhead of a heap object: upper bounds of what minijinja and the allocator take.
 pub const VALUE_BYTES: usize = 24;
 pub const OBJECT_BYTES: usize = 96;
-/// Work of an item that is copied, compared or dropped.
+/// Work units for copying, comparing or dropping an item.
 pub const ITEM_WORK: usize = 16;
 
-/// What one rendering may still spend, and what it made so far.
+/// The remaining budget of one rendering, and its output so far.
 pub struct Run {
-    /// Bytes that it may still allocate; freed ones don't come back.
+    /// Bytes that it may still allocate; freed ones are not returned.
     memory: AtomicU64,
-    /// Units of work that it may still do: one for a byte looked at, more for an item. About a nanosecond each.
+    /// Remaining units of work: one for an examined byte, more for an item. A unit takes about a nanosecond.
     work: AtomicU64,
-    /// Why it ends, where that is no fault of the template's.
+    /// The reason of an end that is not the template's fault.
     stopped: Mutex<Option<base::Error>>,
-    /// What was written out; see [`Run::write`].
+    /// Pieces of output; see [`Run::write`].
     pieces: Mutex<Vec<Value>>,
 }
 
@@ -39,30 +39,30 @@ impl Run {
         Self { memory: memory.into(), work: work.into(), stopped: Mutex::default(), pieces: Mutex::default() }
     }
 
-    /// Before `bytes` are allocated.
+    /// Charges `bytes` before they are allocated.
     pub fn memory(&self, bytes: usize) -> Outcome<()> {
         spend(&self.memory, bytes, "memory")
     }
 
-    /// Before so many units are done.
+    /// Charges `units` before the work is done.
     pub fn work(&self, units: usize) -> Outcome<()> {
         spend(&self.work, units, "work")
     }
 
-    /// Charges and makes room for `more` items.
+    /// Charges and reserves room for `more` items.
     pub fn grow<T>(&self, list: &mut Vec<T>, more: usize) -> Outcome<()> {
         let bytes = more.saturating_mul(size_of::<T>());
         self.memory(bytes)?;
         list.try_reserve(more).map_err(|_| self.no_memory(bytes))
     }
 
-    /// A list with room for `len` items, charged.
+    /// An empty list with room for `len` items, charged.
     pub fn list<T>(&self, len: usize) -> Outcome<Vec<T>> {
         let mut list = Vec::new();
         self.grow(&mut list, len).map(|()| list)
     }
 
-    /// As many as they come, charged one by one.
+    /// Collects all items, charging them one by one.
     pub fn collect<T>(&self, items: impl Iterator<Item = Outcome<T>>) -> Outcome<Vec<T>> {
         let mut list = Vec::new();
         for item in items {
@@ -72,7 +72,7 @@ impl Run {
         Ok(list)
     }
 
-    /// A copy.
+    /// A copy of a piece.
     pub fn string(&self, piece: Piece) -> Outcome<Value> {
         let mut out = Sink::new(self);
         out.reserve(piece.len())?;
@@ -80,7 +80,7 @@ impl Run {
         out.into_value()
     }
 
-    /// A string of which nothing is trusted where `untrusted`.
+    /// A string that is untrusted as a whole if `untrusted` is set.
     pub fn string_as(&self, text: &str, untrusted: bool) -> Outcome<Value> {
         let mut out = Sink::new(self);
         out.reserve(text.len())?;
@@ -88,8 +88,8 @@ impl Run {
         out.into_value()
     }
 
-    /// Keeps a string for the output, and gives what stands for it there: minijinja's captures and macros make one
-    /// string of what was written, which has no marks.
+    /// Stores a string for the output and returns its placeholder. minijinja's captures and macros join the output
+    /// into one string without marks.
     pub fn write(&self, string: Value) -> Outcome<String> {
         let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
         self.memory(2 * VALUE_BYTES)?;
@@ -98,7 +98,7 @@ impl Run {
         Ok(format!("{};", pieces.len() - 1))
     }
 
-    /// The text that `written` stands for.
+    /// The text that the placeholders in `written` stand for.
     pub fn read(&self, written: &str) -> Outcome<Text> {
         let pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = Sink::new(self);
@@ -109,7 +109,7 @@ impl Run {
         Ok(out.into_text())
     }
 
-    /// Ends the rendering with an error of the caller's.
+    /// Ends the rendering with an error for the caller.
     pub fn stop(&self, why: base::Error) -> Error {
         *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
         fail("the rendering was stopped")
@@ -143,25 +143,25 @@ pub struct List {
     depth: u16,
 }
 
-/// A mapping in the order of insertion. Templates write them out, so they are small: searched one by one.
+/// A mapping in the order of insertion. Templates spell mappings out, so they are small, and search is linear.
 pub struct Dict {
     pub pairs: Vec<(Value, Value)>,
     depth: u16,
 }
 
-/// `namespace()`: what survives a loop's scope.
+/// `namespace()`, whose attributes survive a loop's scope.
 #[derive(Default)]
 pub struct Namespace {
     pairs: Mutex<Vec<(String, Value)>>,
 }
 
 impl List {
-    /// Checks `items`, which are charged.
+    /// Makes a list of `items`, which are charged already. Checks their depth.
     pub fn make(run: &Run, items: Vec<Value>) -> Outcome<Value> {
         Self::of(run, items, false)
     }
 
-    /// As `make`, a tuple.
+    /// Like `make`, for a tuple.
     pub fn tuple(run: &Run, items: Vec<Value>) -> Outcome<Value> {
         Self::of(run, items, true)
     }
@@ -173,14 +173,14 @@ impl List {
         Ok(Value::from_object(Self { items, is_tuple, depth }))
     }
 
-    /// Of the same kind as this.
+    /// Makes a list or tuple of the same kind as this.
     pub fn another(&self, run: &Run, items: Vec<Value>) -> Outcome<Value> {
         if self.is_tuple { Self::tuple(run, items) } else { Self::make(run, items) }
     }
 }
 
 impl Dict {
-    /// Of equal keys the last counts.
+    /// Makes a mapping. If keys are equal, the last one counts.
     pub fn make(run: &Run, pairs: impl Iterator<Item = (Value, Value)>) -> Outcome<Value> {
         let mut kept: Vec<(Value, Value)> = Vec::new();
         for (key, value) in pairs {
@@ -208,7 +208,7 @@ impl Dict {
     }
 }
 
-/// What a search among `len` names takes.
+/// Work of a search among `len` names.
 fn search_work(len: usize, key: &Value) -> usize {
     len.saturating_mul(4 + Piece::of(key).map_or(0, |key| key.len() / 8))
 }
@@ -222,7 +222,7 @@ fn same_key(a: &Value, b: &Value) -> bool {
 }
 
 impl Namespace {
-    /// Refuses what could lead back here.
+    /// Refuses values that could contain this namespace.
     pub fn set(&self, run: &Run, name: &str, value: &Value) -> Outcome<()> {
         depth_above(std::iter::once(value))?;
         let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -245,8 +245,8 @@ impl Namespace {
     }
 }
 
-/// One more than the deepest of `values`. Fails above `MAX_DEPTH`, and for what is no plain value: a loop, a macro
-/// or a namespace.
+/// One more than the depth of the deepest of `values`. Fails above `MAX_DEPTH`, and for values that are not plain:
+/// a loop, a macro or a namespace.
 fn depth_above<'a>(values: impl Iterator<Item = &'a Value>) -> Outcome<u16> {
     let mut depth = 1;
     for value in values {
@@ -271,7 +271,7 @@ pub fn is_scalar(value: &Value) -> bool {
         || matches!(value.kind(), ValueKind::None | ValueKind::Bool | ValueKind::Number)
 }
 
-/// What messages call it.
+/// The kind of a value in messages.
 pub fn kind(value: &Value) -> ValueKind {
     if Piece::of(value).is_some() { ValueKind::String } else { value.kind() }
 }
@@ -284,7 +284,7 @@ pub fn dict(value: &Value) -> Option<&Dict> {
     value.downcast_object_ref::<Dict>()
 }
 
-// What minijinja itself prints of these (in its messages) is short, however large they are.
+// minijinja prints these values in its own messages. The output is short, however large they are.
 macro_rules! short_debug {
     ($($name:ident $text:literal),*) => { $(
         impl fmt::Debug for $name {
@@ -315,7 +315,8 @@ impl Object for Dict {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Map
     }
-    // Templates' look-ups are `ops`'; this is the VM's of a variable's name, among the few that every template has.
+    // Templates look up keys by `ops`. This is the VM's look-up of variables, of which every template has only a
+    // few.
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
         let named = |pair: &&(Value, Value)| pair.0.as_str() == Some(key);
         self.pairs.iter().find(named).map(|(_, value)| value.clone())
@@ -340,7 +341,7 @@ impl Object for Namespace {
     }
 }
 
-/// Positional and named arguments of a call.
+/// The positional and named arguments of a call.
 pub struct Args<'a> {
     positional: &'a [Value],
     named: Option<Kwargs>,
@@ -359,18 +360,18 @@ impl<'a> Args<'a> {
         self.positional
     }
 
-    /// The argument at `index` or of that name.
+    /// The argument at `index` or with this name.
     pub fn get(&self, index: usize, name: &str) -> Option<Value> {
         let named = || self.named.as_ref()?.get::<Option<Value>>(name).ok()?;
         self.positional.get(index).cloned().or_else(named)
     }
 
-    /// As `get`, and there must be one.
+    /// Like `get`, but fails without such an argument.
     pub fn need(&self, index: usize, name: &str) -> Outcome<Value> {
         self.get(index, name).ok_or_else(|| fail(format!("the argument '{name}' is missing")))
     }
 
-    /// A string.
+    /// Like `need`, for a string.
     pub fn text(&self, index: usize, name: &str) -> Outcome<Value> {
         let value = self.need(index, name)?;
         match Piece::of(&value) {
@@ -379,13 +380,14 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Of named arguments only.
+    /// The named arguments.
     pub fn pairs(&self) -> Vec<(String, Value)> {
         let Some(named) = &self.named else { return Vec::new() };
         named.args().map(|name| (name.to_owned(), named.get(name).unwrap_or_default())).collect()
     }
 
-    /// After all were asked for: a call with others is a mistake. `most` counts the positional ones.
+    /// Call after all arguments were read: other arguments are an error. `most` is the maximum number of
+    /// positional ones.
     pub fn done(&self, most: usize) -> Outcome<()> {
         if self.positional.len() > most {
             return Err(fail(format!("{} arguments where at most {most} are taken", self.positional.len())));

@@ -1,19 +1,19 @@
-//! One block of calls in an answer, as it arrives.
+//! Parses one block of calls in an answer as it arrives.
 
 use super::format::{ARGS, Block, Body, CALL_ID, LIST, NAMED, OBJECT, PYTHON};
 use super::scan::{Scan, Step};
 use super::{Symbol, Teller, python};
 use crate::text::chat::is_name;
 
-/// Bytes of a word that is no name.
+/// Maximum length in bytes of a key, string or marker.
 const MAX_WORD: usize = 128;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     More,
-    /// It is no call, or goes on as none: `raw` is text.
+    /// It is not a call, or does not continue as one: `raw` is text.
     Fail,
-    /// The block's end.
+    /// The block has ended.
     End,
 }
 
@@ -21,7 +21,7 @@ pub enum Turn {
 enum Field {
     Name,
     Arguments,
-    /// Known, and passed over.
+    /// A known field that is ignored.
     Other,
 }
 
@@ -29,11 +29,11 @@ enum Field {
 enum At {
     #[default]
     Begin,
-    /// Behind `[`.
+    /// After `[`.
     Bracket,
     /// Before another call.
     Item,
-    /// In an object, before a field's name; in it; behind it.
+    /// In an object: before a field's name, in it, after it.
     Key,
     KeyText,
     Colon(Field),
@@ -42,7 +42,7 @@ enum At {
     /// In the arguments.
     Arguments(Scan),
     BehindField,
-    /// In a name without quotes; behind it; in a marker behind it; in an id; before the arguments.
+    /// A name without quotes: in it, after it, in a marker after it, in an id, before the arguments.
     Name,
     BehindName,
     Sign,
@@ -53,28 +53,28 @@ enum At {
         quote: Option<char>,
         escaped: bool,
     },
-    /// Behind a call.
+    /// After a call.
     Behind,
-    /// In the marker that ends the block, behind so many bytes.
+    /// In the marker that ends the block, after this many bytes.
     Close(usize),
 }
 
 #[derive(Debug, Default)]
 pub struct Call {
-    /// None: without a marker, at the start of the answer.
+    /// None: a call without a marker, at the start of the answer.
     block: Option<&'static Block>,
     body: Body,
     at: At,
-    /// In a list; of calls like Python's; with a name without quotes.
+    /// Calls in a list; calls like Python's; a name without quotes.
     list: bool,
     python: bool,
     named: bool,
-    /// What has come and is not told yet.
+    /// Received text that is not emitted yet.
     pub raw: String,
-    /// Bytes of it that begin no call a second time.
+    /// Length of the prefix of `raw` that must not be tried as a call again.
     pub lead: usize,
     name: String,
-    /// Some that came before the name.
+    /// Arguments that came before the name.
     arguments: String,
     has_arguments: bool,
     told: bool,
@@ -90,7 +90,7 @@ fn begins_word(c: char) -> bool {
 }
 
 impl Call {
-    /// Begins behind a block's marker, or before what needs none. Keeps its memory.
+    /// Begins after a block's marker, or at a call that needs none. Reuses its memory.
     pub fn begin(&mut self, block: Option<&'static Block>, body: Body) {
         let Self { mut raw, mut name, mut arguments, mut word, .. } = std::mem::take(self);
         [&mut raw, &mut name, &mut arguments, &mut word].into_iter().for_each(|text| text.clear());
@@ -99,13 +99,13 @@ impl Call {
         *self = Self { block, body, raw, lead: open.len(), name, arguments, word, ..Self::default() };
     }
 
-    /// Room for so many bytes more in each text.
+    /// Reserves room for `bytes` more bytes in each buffer.
     pub fn reserve(&mut self, bytes: usize) -> Result<(), std::collections::TryReserveError> {
         let Self { raw, name, arguments, word, .. } = self;
         [raw, name, arguments, word].into_iter().try_for_each(|text| text.try_reserve(bytes))
     }
 
-    /// Bytes that it keeps back.
+    /// Number of bytes held back.
     pub fn held(&self) -> usize {
         self.raw.len() + self.arguments.len()
     }
@@ -148,7 +148,7 @@ impl Call {
         Turn::More
     }
 
-    /// The first sign of a call, or of a list of them.
+    /// The state after the first character of a call, or of a list of calls.
     fn begins(&mut self, c: char) -> Option<At> {
         let may = |body| self.body & body != 0;
         let python = At::Python { depth: 0, quote: None, escaped: false };
@@ -177,7 +177,7 @@ impl Call {
         }
     }
 
-    /// A control token that is a marker.
+    /// Processes a control token that is a marker.
     fn mark(&mut self, mark: &str) -> Turn {
         let next = match &self.at {
             At::Name | At::BehindName if mark == CALL_ID => {
@@ -200,7 +200,7 @@ impl Call {
         !self.list && self.block.is_some_and(|block| block.close == mark)
     }
 
-    /// In a text between quotes, a name without, or a marker.
+    /// Processes a character in a string, an unquoted name or a marker.
     fn in_word(&mut self, c: char, to: &mut Teller) -> Turn {
         let ends = match self.at {
             At::KeyText | At::Text(_) => c == '"',
@@ -247,7 +247,7 @@ impl Call {
         Turn::More
     }
 
-    /// A marker behind a name, written out.
+    /// Checks a spelled-out marker after a name.
     fn sign(&mut self) -> Turn {
         match &*self.word {
             ARGS => self.at = At::NamedArguments,
@@ -261,7 +261,7 @@ impl Call {
         Turn::More
     }
 
-    /// The field of this name; None for one that no call has, or has already.
+    /// The field with this name; None if calls have no such field, or if it is a duplicate.
     fn field(&self) -> Option<Field> {
         match &*self.word {
             "name" if self.name.is_empty() => Some(Field::Name),
@@ -277,7 +277,8 @@ impl Call {
         }
     }
 
-    /// Keeps the name in an object, and tells arguments that came before it. False: it is none.
+    /// Stores the name in an object, and emits arguments that came before it. Returns false if it is not a valid
+    /// name.
     fn keep_name_if(&mut self, to: &mut Teller) -> bool {
         let good = is_name(&self.word) && (self.block.is_some() || to.knows(&self.word));
         if good {
@@ -310,7 +311,7 @@ impl Call {
 
     fn argument(&mut self, c: char, step: Step, to: &mut Teller) -> Turn {
         if step == Step::Bad {
-            // What came before is told: only this is text.
+            // Everything before is emitted; only this character is text.
             return Turn::Fail;
         }
         if self.told {
@@ -380,7 +381,7 @@ impl Call {
         Turn::More
     }
 
-    /// Behind a call: another one, or the end of the block.
+    /// After a call: another call, or the end of the block.
     fn behind(&mut self, c: char) -> Turn {
         let close = self.block.map_or("", |block| block.close).as_bytes();
         let next = match (&self.at, c) {
@@ -395,7 +396,7 @@ impl Call {
             (At::Behind, c) if !self.list && close.first() == Some(&(c as u8)) && c.is_ascii() => {
                 At::Close(1)
             }
-            // As Llama 3 separates them.
+            // Llama 3 separates calls in this way.
             (At::Behind, ';') if close.is_empty() && !self.named && !self.python => At::Item,
             (At::Behind, '{') if !self.list && !close.is_empty() && !self.python => At::Key,
             _ => return Turn::Fail,

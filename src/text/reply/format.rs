@@ -1,49 +1,49 @@
-//! How families write calls and reasoning in their answers.
+//! The formats in which model families write calls and reasoning.
 
-/// What may stand behind a marker: a sum of these.
+/// The possible contents after a marker: a bit mask of these.
 pub type Body = u8;
-/// `{"name": "f", "arguments": {...}}`; `parameters` for `arguments`.
+/// `{"name": "f", "arguments": {...}}`, or `parameters` instead of `arguments`.
 pub const OBJECT: Body = 1;
 /// A list of such objects.
 pub const LIST: Body = 2;
-/// A name, `[ARGS]` or nothing, and an object of arguments.
+/// A name, optionally `[ARGS]`, and an object of arguments.
 pub const NAMED: Body = 4;
 /// `f(a=1, b="x")`, or a list of such calls.
 pub const PYTHON: Body = 8;
 
-/// Between a name and its arguments in [`NAMED`], and before an id, which is passed over.
+/// The marker between a name and its arguments in [`NAMED`]. [`CALL_ID`] comes before an id, which is ignored.
 pub const ARGS: &str = "[ARGS]";
 pub const CALL_ID: &str = "[CALL_ID]";
 
-/// Markers, and what stands between them.
+/// A pair of markers, and the contents between them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
     pub open: &'static str,
-    /// Empty: none, the calls end by themselves.
+    /// Empty: there is no closing marker, the calls end by themselves.
     pub close: &'static str,
     pub body: Body,
 }
 
-/// How a family's models are to write calls: `begin`, calls with `separator` between them, `end`; each is the three
-/// parts of `call` with name and arguments between them.
+/// How a family's models should write calls: `begin`, the calls with `separator` between them, `end`. A call is
+/// the three parts of `call`, with name and arguments between them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Written {
     pub begin: &'static str,
     pub call: [&'static str; 3],
-    /// None: there is one call.
+    /// None: only one call is possible.
     pub separator: Option<&'static str>,
     pub end: &'static str,
 }
 
-/// A family's way to write calls.
+/// A family's format of calls.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Format {
-    /// In `tool_format`.
+    /// Name in `tool_format`.
     pub name: &'static str,
-    /// What its templates contain, one of them at least.
+    /// Signs of the family's templates: each contains at least one of them.
     signs: &'static [&'static str],
     pub blocks: &'static [Block],
-    /// What may stand at the start of an answer without a marker.
+    /// Possible contents without a marker at the start of an answer.
     pub bare: Body,
     pub written: Written,
 }
@@ -52,7 +52,7 @@ pub struct Format {
 const PARAMETERS: Written =
     Written { begin: "", call: ["{\"name\": \"", "\", \"parameters\": ", "}"], separator: None, end: "" };
 
-/// The first whose sign a template contains is its format.
+/// The format of a template is the first one whose sign it contains.
 pub const FORMATS: [Format; 5] = [
     Format {
         name: "mistral11",
@@ -106,10 +106,10 @@ pub const FORMATS: [Format; 5] = [
 
 const TOOL_CALLS: Block = Block { open: "[TOOL_CALLS]", close: "", body: OBJECT | LIST | NAMED };
 
-/// Around reasoning.
+/// The markers around reasoning.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Thoughts {
-    /// In `reasoning_format`.
+    /// Name in `reasoning_format`.
     pub name: &'static str,
     pub open: &'static str,
     pub close: &'static str,
@@ -120,7 +120,7 @@ pub const THOUGHTS: [Thoughts; 2] = [
     Thoughts { name: "mistral", open: "[THINK]", close: "[/THINK]" },
 ];
 
-/// Of a chat template's source.
+/// The format for a chat template's source.
 pub fn format_of(template: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.signs.iter().any(|sign| template.contains(sign)))
 }
@@ -129,7 +129,8 @@ pub fn format_named(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)
 }
 
-/// Of a chat template's source. Some name only the end, as their prompts begin the reasoning, or leave it out.
+/// The tags for a chat template's source. Identified by the closing tag: some templates contain only that one,
+/// because their prompts open the reasoning, or because they strip it from earlier answers.
 pub fn thoughts_of(template: &str) -> Option<&'static Thoughts> {
     THOUGHTS.iter().find(|tags| template.contains(tags.close))
 }

@@ -1,4 +1,4 @@
-//! A grammar for answers that must call tools, in llguidance's dialect of Lark.
+//! Grammars for answers that must call tools, in llguidance's dialect of Lark.
 
 use super::Parts;
 use super::format::{ARGS, Format, Written};
@@ -6,11 +6,11 @@ use crate::base::Result;
 use crate::text::chat::{Chat, Json, Tool, ToolChoice};
 use std::fmt::Write;
 
-/// The grammar that `chat` asks for: a call for a choice that requires one; for other choices only where a tool is
-/// strict or calls may not be parallel. None where there is nothing to keep to.
+/// The grammar that `chat` asks for. If the choice requires a call, the answer must be one. Otherwise there is a
+/// grammar only if a tool is strict or calls may not be parallel. None if there is nothing to enforce.
 ///
-/// `control` is the id of a marker that is a control token of the vocabulary. `Unsupported` where calls are asked for
-/// and nobody knows how they are written.
+/// `control` returns the id of a marker that is a control token of the vocabulary. `Unsupported` if calls are
+/// asked for and their format is unknown.
 pub fn grammar(chat: &Chat, parts: &Parts, control: &dyn Fn(&str) -> Option<u32>) -> Result<Option<String>> {
     let must = match &chat.choice {
         ToolChoice::None => return Ok(None),
@@ -27,7 +27,7 @@ pub fn grammar(chat: &Chat, parts: &Parts, control: &dyn Fn(&str) -> Option<u32>
         _ => chat.tools().collect(),
     };
     let writer = Writer { format, control };
-    // Named, it is one call.
+    // A named function is called once.
     let several = chat.parallel && !matches!(chat.choice, ToolChoice::Named(_));
     let mut out = String::new();
     let _ = writeln!(out, "start: {}answer", writer.thoughts(parts));
@@ -49,7 +49,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// `text` as terminals: markers that are control tokens by their ids.
+    /// Converts `text` to terminals. Markers that are control tokens become their ids.
     fn terminals(&self, text: &str) -> String {
         let (mut out, mut rest) = (String::new(), text);
         let markers = || self.format.blocks.iter().flat_map(|block| [block.open, block.close]).chain([ARGS]);
@@ -68,7 +68,7 @@ impl Writer<'_> {
         out
     }
 
-    /// What stands before the answer where the model thinks aloud.
+    /// The rule for reasoning before the answer.
     fn thoughts(&self, parts: &Parts) -> &'static str {
         match (parts.thoughts, parts.thinking) {
             (None, _) => "",
@@ -98,7 +98,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Text that holds no call: nothing that begins one, and no marker.
+    /// Text without a call: it contains no marker, and does not begin like a call.
     fn text(&self) -> String {
         let first = if self.format.bare == 0 { "/(?s:.+)/" } else { "/[^\\s{\\[](?s:.*)/" };
         let written = self.format.blocks.iter().filter(|block| (self.control)(block.open).is_none());
@@ -107,7 +107,7 @@ impl Writer<'_> {
         })
     }
 
-    /// Before calls there may be text, unless they have no marker.
+    /// Text may come before calls, unless calls have no marker.
     fn text_before(&self) -> &'static str {
         if self.format.bare == 0 { "TEXT? " } else { "" }
     }
@@ -130,7 +130,7 @@ impl Writer<'_> {
     }
 }
 
-/// With the blanks that templates put into arguments, and no others.
+/// The schema of the arguments, with exactly the blanks that templates put into arguments.
 fn schema(parameters: Option<&Json>) -> Json {
     let text = |text: &str| Json::Text(text.to_owned());
     let any = || vec![("type".to_owned(), text("object"))];
@@ -150,14 +150,14 @@ fn schema(parameters: Option<&Json>) -> Json {
     Json::Map(fields)
 }
 
-/// As a text in quotes, and a space.
+/// Appends a quoted literal and a space.
 fn literal(text: &str, out: &mut String) {
     if !text.is_empty() {
         let _ = write!(out, "{} ", Json::Text(text.to_owned()));
     }
 }
 
-/// For a regular expression between slashes.
+/// Escapes a text for a regular expression between slashes.
 fn escaped(text: &str) -> String {
     let special = |c: char| r".+*?()|[]{}^$\/".contains(c);
     text.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()

@@ -1,11 +1,12 @@
-//! A model's answer told apart while it streams: text, reasoning, and calls of tools.
+//! Splits a model's answer into text, reasoning and tool calls while it streams.
 //!
-//! The result does not depend on how the answer was cut into pieces. Nothing is lost: what is not reasoning, no call and
-//! no marker of these is text. Line breaks beside a marker belong to it, as do blanks before the first.
+//! The result does not depend on how the answer is cut into pieces. Nothing is lost: everything that is not
+//! reasoning, a call or one of their markers is text. Line breaks next to a marker belong to it, and so do blanks
+//! before the first marker.
 //!
-//! A call is told once its name is known and its arguments begin, which then stream. What turns out earlier to be no
-//! call is text from its marker on; later, the call keeps what was told, and the rest is text from the first wrong
-//! character on.
+//! A call is emitted once its name is known and its arguments begin, which then stream. If something turns out not
+//! to be a call before that point, it is text from its marker on. If it goes wrong later, the call keeps what was
+//! emitted, and the rest is text from the first wrong character on.
 
 mod call;
 mod format;
@@ -23,28 +24,28 @@ use crate::base::{Error, Result};
 use call::{Call, Turn};
 use format::{ARGS, CALL_ID};
 
-/// Where the parts of an answer go.
+/// Receives the parts of an answer.
 pub trait Sink {
     fn text(&mut self, text: &str);
     fn reasoning(&mut self, text: &str);
     /// A call begins; `index` counts them from 0.
     fn call(&mut self, index: u32, id: &str, name: &str);
-    /// More of the arguments of call `index`, the last one.
+    /// Appends to the arguments of call `index`, the last one.
     fn arguments(&mut self, index: u32, text: &str);
 }
 
-/// What is looked for in an answer.
+/// The parts that are looked for in an answer.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
-    /// How calls are written; None: there are none.
+    /// How calls are written; None: the answer has no calls.
     pub format: Option<&'static Format>,
-    /// None: there is no reasoning.
+    /// The markers of reasoning; None: the answer has no reasoning.
     pub thoughts: Option<&'static Thoughts>,
-    /// The prompt has begun the reasoning.
+    /// The prompt has already begun the reasoning.
     pub thinking: bool,
-    /// The tools' names: without a marker, others are no calls.
+    /// Names of the tools. Without a marker, only these are calls.
     pub names: Vec<String>,
-    /// The calls' ids come of it.
+    /// Seed of the calls' ids.
     pub seed: u64,
 }
 
@@ -56,26 +57,26 @@ pub enum Symbol {
     Mark(&'static str),
 }
 
-/// See the module. Keeps back what may still become a marker or a call.
+/// The parser, see the module. Holds back what may still become a marker or a call.
 #[derive(Debug)]
 pub struct Reply {
     parts: Parts,
-    /// The markers that are control tokens. Written out by others, they are text.
+    /// The markers that are control tokens. Spelled out by other tokens, they are text.
     controls: Vec<&'static str>,
     stage: Stage,
     call: Call,
     calls: u32,
-    /// Before `held`: they belong to a marker, should one come.
+    /// Blanks before `held`; they belong to the marker if one comes.
     blanks: String,
-    /// What may become a marker.
+    /// Text that may become a marker.
     held: String,
-    /// Text or a call has come.
+    /// Text or a call was emitted.
     begun: bool,
-    /// Reasoning has come, so there is none any more.
+    /// Reasoning was emitted, so there is no more of it.
     thought: bool,
-    /// Line breaks that come belong to a marker.
+    /// Line breaks at this point belong to the marker before them.
     behind_mark: bool,
-    /// What is to be looked at, the next last.
+    /// Symbols to process, the next one last.
     todo: Vec<Symbol>,
 }
 
@@ -86,7 +87,7 @@ enum Stage {
     Call,
 }
 
-/// Tells calls to a sink.
+/// Emits calls to a sink.
 struct Teller<'a> {
     sink: &'a mut dyn Sink,
     count: &'a mut u32,
@@ -109,7 +110,7 @@ impl Teller<'_> {
 }
 
 impl Reply {
-    /// `is_control` says which markers are control tokens of the vocabulary.
+    /// `is_control` returns whether a marker is a control token of the vocabulary.
     pub fn new(parts: Parts, is_control: &dyn Fn(&str) -> bool) -> Self {
         let thoughts = parts.thoughts.iter().flat_map(|tags| [tags.open, tags.close]);
         let blocks = parts.format.iter().flat_map(|format| format.blocks);
@@ -138,17 +139,18 @@ impl Reply {
         names.sum::<usize>() + self.controls.capacity() * size_of::<&str>()
     }
 
-    /// Calls that have been told.
+    /// Number of calls emitted so far.
     pub fn calls(&self) -> u32 {
         self.calls
     }
 
-    /// Whether `control`, as a control token is written, is a marker: then it is to be given to [`Self::mark`].
+    /// Returns whether `control`, the written form of a control token, is a marker, which must be passed to
+    /// [`Self::mark`].
     pub fn is_mark(&self, control: &[u8]) -> bool {
         self.controls.iter().any(|mark| mark.as_bytes() == control)
     }
 
-    /// Makes room for `bytes` more of the answer. `OutOfMemory`.
+    /// Reserves room for `bytes` more of the answer. `OutOfMemory`.
     pub fn reserve(&mut self, bytes: usize) -> Result<()> {
         let all = self.blanks.len() + self.held.len() + self.call.held() + bytes;
         let more = |_| Error::out_of_memory("an answer's parts", 8 * all);
@@ -164,7 +166,7 @@ impl Reply {
         }
     }
 
-    /// A control token for which `is_mark` holds.
+    /// Processes a control token for which `is_mark` holds.
     pub fn mark(&mut self, control: &[u8], sink: &mut dyn Sink) {
         if let Some(mark) = self.controls.iter().find(|mark| mark.as_bytes() == control) {
             self.todo.push(Symbol::Mark(mark));
@@ -172,7 +174,7 @@ impl Reply {
         }
     }
 
-    /// The answer has ended: what is kept back is text, or reasoning.
+    /// Ends the answer: held-back characters become text or reasoning.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         while self.stage == Stage::Call && !self.call.raw.is_empty() {
             self.fail(sink);
@@ -200,7 +202,7 @@ impl Reply {
         }
     }
 
-    /// Whether `mark` means something here.
+    /// Returns whether `mark` has a meaning at this point.
     fn looks_for(&self, mark: &str) -> bool {
         let thoughts = self.parts.thoughts;
         match self.stage {
@@ -216,7 +218,7 @@ impl Reply {
         self.parts.format?.blocks.iter().find(|block| block.open == open)
     }
 
-    /// The markers that text may make here.
+    /// The markers that text may spell at this point.
     fn markers(&self) -> impl Iterator<Item = &'static str> {
         let thoughts = self.parts.thoughts.iter().flat_map(|tags| [tags.open, tags.close]);
         let blocks = self.parts.format.iter().flat_map(|format| format.blocks).map(|block| block.open);
@@ -251,7 +253,7 @@ impl Reply {
         }
     }
 
-    /// Whether `c` may belong to a marker that comes.
+    /// Returns whether `c` may belong to a marker that follows.
     fn is_break(&self, c: char) -> bool {
         let marks = self.parts.format.is_some() || self.parts.thoughts.is_some();
         let first = self.stage == Stage::Text && !self.begun && matches!(c, ' ' | '\r' | '\t');
@@ -269,7 +271,7 @@ impl Reply {
         begins
     }
 
-    /// At a marker.
+    /// Changes the stage at a marker.
     fn turn(&mut self, mark: &str) {
         self.stage = match (self.stage, self.block(mark)) {
             (Stage::Text, Some(block)) => {
@@ -308,7 +310,7 @@ impl Reply {
         }
     }
 
-    /// What was taken for a call, and was not told, is text; but it may hold markers.
+    /// A supposed call that was not emitted becomes text, which may contain markers.
     fn fail(&mut self, sink: &mut dyn Sink) {
         let (raw, lead) = (std::mem::take(&mut self.call.raw), self.call.lead);
         self.stage = Stage::Text;
@@ -318,7 +320,7 @@ impl Reply {
         self.todo.extend(raw[lead..].chars().rev().map(Symbol::Char));
     }
 
-    /// Behind what blanks came before it.
+    /// Emits the blanks held back before `text`, and then `text`.
     fn emit(&mut self, text: &str, sink: &mut dyn Sink) {
         if text.is_empty() && self.blanks.is_empty() {
             return;
@@ -337,7 +339,7 @@ impl Reply {
     }
 }
 
-/// Nine letters and digits, as Mistral's templates want them: the same for the same seed and place.
+/// An id of nine letters and digits, as Mistral's templates require; determined by seed and index.
 fn id(seed: u64, index: u32) -> String {
     const SIGNS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let mut x = seed ^ u64::from(index).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

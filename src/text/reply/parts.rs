@@ -1,4 +1,4 @@
-//! What is looked for in the answer to a conversation.
+//! Determines the parts to look for in the answer to a conversation.
 
 use super::Parts;
 use super::format::{FORMATS, THOUGHTS, format_named, format_of, thoughts_named, thoughts_of};
@@ -6,12 +6,12 @@ use crate::base::{Error, Result};
 use crate::text::chat::{Chat, ChatTemplate, ToolChoice};
 use std::fmt::Display;
 
-/// In place of a format's name.
+/// The name that stands for "no format".
 const NONE: &str = "none";
 
 impl Parts {
-    /// Of the answer to `prompt`, which `template` made of `chat`. Calls only where tools may be called.
-    /// `InvalidArgument` for formats of unknown names.
+    /// The parts of the answer to `prompt`, which `template` made of `chat`. Calls are looked for only if tools
+    /// may be called. `InvalidArgument` for unknown names of formats.
     pub fn of(chat: &Chat, template: &ChatTemplate, prompt: &str) -> Result<Self> {
         let template = template.of(chat);
         let source = template.source();
@@ -21,7 +21,7 @@ impl Parts {
                 unknown("tool_format", name, &FORMATS.each_ref().map(|format| format.name).join(", "))
             })?),
             None if template.knows_tools() => format_of(source),
-            // As the prompt describes it.
+            // The prompt describes this format.
             None => format_named("hermes"),
         };
         let thoughts = match chat.reasoning_format.as_deref() {
@@ -46,7 +46,7 @@ impl Parts {
         })
     }
 
-    /// `Unsupported` where tools may be called and nobody knows how calls are written.
+    /// `Unsupported` if tools may be called but the format of calls is unknown.
     pub fn check(&self, chat: &Chat) -> Result<()> {
         let asked = match &chat.choice {
             ToolChoice::None => false,

@@ -1,14 +1,14 @@
-//! Calls that are written as Python's: `f(a=1, b=["x", None])`.
+//! Parses calls in Python's syntax: `f(a=1, b=["x", None])`.
 
-/// Lists and dicts in each other, at most.
+/// Maximum nesting of lists and dicts.
 const MAX_DEPTH: usize = 32;
 
-/// The name, and the arguments as JSON, of a call that is all of `text`. None for anything else.
+/// Parses `text` as one call. Returns its name and its arguments as JSON, or None.
 pub fn call(text: &str) -> Option<(&str, String)> {
     let (name, rest) = text.split_once('(')?;
     let mut from = Reader { rest };
     let mut json = String::new();
-    // Escapes make a character six.
+    // An escape may turn one character into six.
     json.try_reserve(6 * text.len()).ok()?;
     json.push('{');
     from.blanks();
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// A list or tuple.
+    /// Parses a list or tuple.
     fn items(&mut self, json: &mut String, depth: usize) -> Option<()> {
         let close = if self.takes('[') { ']' } else { ')' };
         self.rest = self.rest.strip_prefix('(').filter(|_| close == ')').unwrap_or(self.rest);
@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// Behind an item: a comma, or what closes.
+    /// After an item: expects a comma or the closing character.
     fn comma(&mut self, close: char) -> Option<()> {
         self.blanks();
         let goes_on = self.takes(',');
@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
         (goes_on || self.rest.starts_with(close)).then_some(())
     }
 
-    /// As JSON has them.
+    /// Parses a number in JSON's syntax.
     fn number(&mut self) -> Option<&'a str> {
         let word = self.word(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
         let object = format!("{{\"\":{word}}}");
@@ -168,7 +168,7 @@ fn code(chars: &mut std::str::Chars, digits: usize) -> Option<char> {
     char::from_u32(u32::from_str_radix(all, 16).ok()?)
 }
 
-/// `text` as a JSON text.
+/// Appends `text` as a JSON string.
 fn quote(text: &str, json: &mut String) {
     json.push('"');
     for c in text.chars() {

@@ -1,6 +1,6 @@
-//! Checks JSON that arrives in characters.
+//! Validates JSON that arrives in characters.
 
-/// Lists and objects in each other, at most.
+/// Maximum nesting of lists and objects.
 const MAX_DEPTH: u32 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,10 +11,10 @@ pub enum Step {
     Bad,
 }
 
-/// A value that is an object, from its brace on.
+/// A validator of an object, from its opening brace on.
 #[derive(Debug, Default)]
 pub struct Scan {
-    /// What encloses the place, the innermost last: 1 an object, 0 a list.
+    /// The enclosing containers, innermost in the lowest bit: 1 an object, 0 a list.
     stack: u64,
     depth: u32,
     at: At,
@@ -25,29 +25,29 @@ enum At {
     /// Before the object.
     #[default]
     Start,
-    /// Behind `{`; behind its comma.
+    /// After `{`; after a comma in an object.
     First,
     Name,
     Colon,
-    /// Behind `[`; before any other value.
+    /// After `[`; before any other value.
     FirstItem,
     Value,
-    /// Behind a value.
+    /// After a value.
     Behind,
     Text {
         name: bool,
     },
-    /// Behind a backslash.
+    /// After a backslash.
     Escape {
         name: bool,
     },
-    /// So many digits of `\u` are left.
+    /// `left` digits of `\u` are missing.
     Digits {
         name: bool,
         left: u8,
     },
     Number(Number),
-    /// What is left of `true`, `false` or `null`.
+    /// The missing rest of `true`, `false` or `null`.
     Word(&'static str),
 }
 
@@ -64,7 +64,7 @@ enum Number {
 }
 
 impl Number {
-    /// The state behind `c`; None where it can't go on so.
+    /// The state after `c`; None if `c` cannot continue the number.
     fn next(self, c: char) -> Option<Self> {
         use Number::*;
         Some(match (self, c) {
@@ -114,7 +114,7 @@ impl Scan {
         }
     }
 
-    /// Outside of texts, numbers and words.
+    /// Handles characters outside of strings, numbers and words.
     fn structure(&mut self, at: At, c: char) -> Option<At> {
         if matches!(c, ' ' | '\n' | '\r' | '\t') && at != At::Start {
             return Some(at);
@@ -168,7 +168,7 @@ fn escape(c: char, name: bool) -> Option<At> {
     }
 }
 
-/// The beginning of a value that holds no others.
+/// The state after the first character of a string, number or word.
 fn value(c: char) -> Option<At> {
     Some(match c {
         '"' => At::Text { name: false },
@@ -182,7 +182,7 @@ fn value(c: char) -> Option<At> {
     })
 }
 
-/// Whether `text` is an object, with nothing around it.
+/// Returns whether `text` is exactly one object.
 pub fn is_object(text: &str) -> bool {
     let (mut scan, mut step) = (Scan::default(), Step::More);
     for c in text.chars() {

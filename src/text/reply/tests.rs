@@ -1,9 +1,9 @@
-//! Answers of known parts in each format, by a seeded generator, and what is made of them.
+//! Answers made of known parts in each format by a seeded generator, and the parser's results for them.
 
 use super::format::FORMATS;
 use super::*;
 
-/// What came out.
+/// The parser's output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Told {
     text: String,
@@ -40,7 +40,7 @@ fn parts(format: &str) -> Parts {
     }
 }
 
-/// `pieces` one after the other; those that are markers among `controls` as control tokens.
+/// Parses `pieces` one after the other. Those that are markers among `controls` count as control tokens.
 fn parse_as(parts: Parts, controls: &[&str], pieces: &[&str]) -> Told {
     let mut reply = Reply::new(parts, &|mark| controls.contains(&mark));
     let mut told = Told::default();
@@ -56,7 +56,8 @@ fn parse_as(parts: Parts, controls: &[&str], pieces: &[&str]) -> Told {
     told
 }
 
-/// In every way to cut `text` in two, and character by character: it makes no difference.
+/// Parses `text` whole, cut in two at every position, and character by character, and checks that the results
+/// agree.
 fn parse_parts(parts: Parts, text: &str) -> Told {
     let whole = parse_as(parts.clone(), &[], &[text]);
     for (at, _) in text.char_indices() {
@@ -195,7 +196,7 @@ fn what_is_no_call_is_text() {
     }
 }
 
-/// What was told stays, and what follows is text.
+/// Emitted parts stay, and the rest is text.
 #[test]
 fn calls_that_go_wrong_late() {
     for (format, text, rest, calls) in [
@@ -284,14 +285,14 @@ fn markers_that_are_control_tokens_are_only_those() {
         parse(&["[TOOL_CALLS]", " [{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", "[TOOL_CALLS]", "f {}"]),
         told("", &[call[0], ("f", "{}")])
     );
-    // Written out by other tokens.
+    // Spelled out by other tokens.
     assert_eq!(parse(&["[TOOL_", "CALLS]f{}"]), told("[TOOL_CALLS]f{}", &[]));
     assert_eq!(
         parse(&["[TOOL_CALLS]", "f", "[ARGS", "]{}"]),
         told("", &[("f", "{}")]),
         "either way behind a name"
     );
-    // Out of place: as control tokens are, they are left out.
+    // Control tokens that are out of place are left out.
     assert_eq!(parse(&["a", "[ARGS]", "b", "</think>", "c"]), told("abc", &[]));
     assert_eq!(parse(&["[TOOL_CALLS]", "[TOOL_CALLS]", "f{}"]), told("[TOOL_CALLS]", &[("f", "{}")]));
     assert_eq!(parse(&["[TOOL_CALLS]", "f", "</think>", "x"]), told("[TOOL_CALLS]fx", &[]));
@@ -328,7 +329,7 @@ fn templates_tell_their_format() {
     }
 }
 
-/// Numbers from a seed.
+/// Pseudo-random numbers from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -367,7 +368,7 @@ impl Dice {
     }
 }
 
-/// As Python writes it.
+/// A value in Python's syntax.
 fn python(value: &serde_json::Value) -> String {
     use serde_json::Value::*;
     match value {
@@ -386,7 +387,7 @@ fn python(value: &serde_json::Value) -> String {
 
 type Calls = Vec<(&'static str, serde_json::Map<String, serde_json::Value>)>;
 
-/// Calls as a model of the family writes them, in one of its ways.
+/// Calls in one of the ways in which models of the family write them.
 fn written(format: &str, calls: &Calls, dice: &mut Dice) -> String {
     let json = |arguments: &serde_json::Map<_, _>| serde_json::to_string(arguments).unwrap();
     let object = |key: &str, (name, arguments): &(&str, serde_json::Map<_, _>)| {
@@ -421,7 +422,7 @@ fn written(format: &str, calls: &Calls, dice: &mut Dice) -> String {
     }
 }
 
-/// Answers of known parts: each comes back as it was, however the answer is cut.
+/// Answers made of known parts: each part is recovered, however the answer is cut.
 #[test]
 fn generated_answers_come_back_as_they_were() {
     let mut dice = Dice(1);
@@ -433,7 +434,7 @@ fn generated_answers_come_back_as_they_were() {
         let calls: Calls =
             (0..count).map(|_| (["f", "get_weather", "a.b-c"][dice.below(3)], dice.object(3))).collect();
         let wrote = if calls.is_empty() { String::new() } else { written(format, &calls, &mut dice) };
-        // Without a marker, calls are all of the answer.
+        // Without a marker, calls are the whole answer.
         let bare = wrote.starts_with(['{', '[']) && !wrote.starts_with("[TOOL");
         let text = if bare { "" } else { dice.of(&texts) };
         let thought = if dice.below(2) == 0 { dice.of(&thoughts) } else { "" };
@@ -457,7 +458,7 @@ fn generated_answers_come_back_as_they_were() {
     }
 }
 
-/// Whatever a model writes: cuts make no difference, and what is told as text or reasoning stood there in this order.
+/// Arbitrary answers: cuts make no difference, and emitted text and reasoning occur in the answer in this order.
 #[test]
 fn damaged_answers_lose_nothing() {
     let mut dice = Dice(2);
@@ -496,7 +497,7 @@ fn damaged_answers_lose_nothing() {
             let mut rest = answer.chars();
             assert!(part.chars().all(|c| rest.any(|r| r == c)), "{format}: {answer:?} {came:?}");
         }
-        // What is in no part belongs to markers, and to what is around names and arguments.
+        // Characters that are in no part belong to markers, or to the syntax around names and arguments.
         let known = |c: &char| c.is_alphanumeric();
         let told = came.text.clone()
             + &came.reasoning

@@ -1,4 +1,5 @@
-//! Random JSON schemas, and what is valid under them by definition: written for this test, apart from what the engine uses.
+//! Random JSON schemas, and validity by definition: written for this test, independently of the engine's
+//! code.
 
 use serde_json::{Map, Value, json};
 
@@ -101,7 +102,7 @@ fn object(random: &mut Random, depth: u64) -> Value {
     })
 }
 
-/// Why `value` is not valid under `schema`, a part of `root`; None where it is.
+/// The reason why `value` is not valid under `schema`, a part of `root`; None if it is valid.
 pub fn fault(value: &Value, schema: &Value, root: &Value) -> Option<String> {
     let Value::Object(rules) = schema else {
         return (schema != &json!(true)).then(|| format!("{value} is where nothing is allowed"));

@@ -1,4 +1,5 @@
-//! Log probabilities of what a device draws: it tells what they are made of, and the row of logits stays there.
+//! Log probabilities of tokens drawn on a device: the device reports the values to compute them, and the row
+//! of logits stays there.
 
 use super::*;
 
@@ -37,7 +38,7 @@ fn all(engine: &Engine, requests: Vec<RequestParams>) -> Vec<Answer> {
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn log_probabilities_of_what_a_device_draws_are_the_hosts() {
     let driver = Emulated::new();
-    // Without anything in F16 the logits are the CPU's, to the last bit.
+    // Without F16 the logits have the CPU's bits.
     let options =
         LoadOptions { embedding: WeightType::Q8_0, head: WeightType::Q8_0, ..LoadOptions::default() };
     let model = open_model(ModelConfig { options, threads: 1, ..ModelConfig::default() }).unwrap();
@@ -67,7 +68,7 @@ fn log_probabilities_of_what_a_device_draws_are_the_hosts() {
     assert!(drafts.stats().accepted_tokens > 0);
 }
 
-/// Beside a row that the host draws from, as it has the chain's probabilities.
+/// Next to a row that the host draws from, as it asks for the chain's probabilities.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn reports_and_rows_come_of_one_step() {

@@ -1,12 +1,12 @@
-//! One engine on several devices, by the emulated driver, which has as many as a test wants.
+//! One engine on several devices, with the emulated driver, which has as many devices as a test needs.
 
 use super::*;
 
-fn driver(devices: c_int) -> Option<Emulated> {
-    let driver = Emulated::obedient()?;
+fn driver(devices: c_int) -> Emulated {
+    let driver = Emulated::obedient();
     driver.devices(devices);
     driver.memory(-1, 1 << 30);
-    Some(driver)
+    driver
 }
 
 fn outcome(answers: &[Answer], want: &[Answer]) -> (usize, usize) {
@@ -19,7 +19,7 @@ fn outcome(answers: &[Answer], want: &[Answer]) -> (usize, usize) {
 #[test]
 #[ignore = "needs the emulated driver: make test-cuda"]
 fn an_engine_of_three_devices_gives_the_same_answers() {
-    let Some(emulated) = driver(3) else { return };
+    let emulated = driver(3);
     let want = answers(&engine("cuda:0", |_| ()));
     want.iter().zip(&answers(&engine("cpu", |_| ()))).for_each(|(got, want)| near(got, want));
     let device = engine("cuda:0,cuda:2,cuda:1", |config| config.max_batch_size = 1);
@@ -33,11 +33,11 @@ fn an_engine_of_three_devices_gives_the_same_answers() {
     assert_eq!(emulated.live(), 0, "all is given back");
 }
 
-/// Two prompts that came together lie on two devices; each comes back to its own.
+/// Two prompts submitted together run on two devices; a follow-up returns to its own device.
 #[test]
 #[ignore = "needs the emulated driver: make test-cuda"]
 fn a_prompt_goes_where_its_beginning_is() {
-    let Some(_emulated) = driver(2) else { return };
+    let _emulated = driver(2);
     let device = engine("cuda:0,cuda:1", |config| config.kv_events_capacity = 100);
     let prompt = |n: u32| -> RequestParams<'static> {
         let ids: Vec<u32> = (0..70).map(|i| 40 + (i * (n + 3) + n) % 50).collect();
@@ -64,7 +64,7 @@ fn a_prompt_goes_where_its_beginning_is() {
 #[test]
 #[ignore = "needs the emulated driver: make test-cuda"]
 fn sessions_have_a_device() {
-    let Some(_emulated) = driver(2) else { return };
+    let _emulated = driver(2);
     let device = engine("cuda:0,cuda:1", |_| ());
     for name in ["a", "b", "c", "d", "e"] {
         ask(&device, RequestParams { session: Some(name.into()), ..text("The lazy dog", 3) });
@@ -77,11 +77,11 @@ fn sessions_have_a_device() {
     assert_eq!(device.stats().sessions, 5);
 }
 
-/// Requests that ran there fail with the reason, all others are answered, and the engine goes on.
+/// Requests that ran there fail with the reason, all others are answered, and the engine continues.
 #[test]
 #[ignore = "needs the emulated driver: make test-cuda"]
 fn a_lost_device_leaves_the_others_to_work() {
-    let Some(emulated) = driver(2) else { return };
+    let emulated = driver(2);
     let want = answers(&engine("cpu", |_| ()));
     let device = engine("cuda:0,cuda:1", |config| config.max_batch_size = 1);
     emulated.fail(c"cuLaunchKernel", 700);
@@ -101,7 +101,7 @@ fn a_lost_device_leaves_the_others_to_work() {
 #[test]
 #[ignore = "needs the emulated driver: make test-cuda"]
 fn devices_that_there_are_not_are_refused() {
-    let Some(emulated) = driver(2) else { return };
+    let emulated = driver(2);
     let refused = |device: &str| {
         Engine::create(EngineConfig { device: device.into(), ..Default::default() }).err().expect("refused")
     };

@@ -1,4 +1,4 @@
-//! Golden folders, copied to be spoilt.
+//! Copies of golden folders, for tests that damage them.
 
 use crate::common::{Running, load_source, root};
 use bn_engine::base::{Result, Status};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A copy of a golden folder that goes away with the test.
+/// A copy of a golden folder that is removed after the test.
 pub struct Copy(pub PathBuf);
 
 impl Copy {
@@ -15,7 +15,7 @@ impl Copy {
         Self::of_folder("models", name)
     }
 
-    /// Of a folder of `tests/golden/<kind>`.
+    /// Copies a folder of `tests/golden/<kind>`.
     pub fn of_folder(kind: &str, name: &str) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +56,7 @@ impl Copy {
         self.put("model.safetensors", file(&header, &data))
     }
 
-    /// Puts `bytes` in place of the data of one tensor of that many bytes.
+    /// Replaces the data of the tensor that has this many bytes with `bytes`.
     pub fn tensor(&self, name: &str, bytes: &[u8]) -> &Self {
         let (header, mut data) = parts(&self.read("model.safetensors"));
         let offset = |i: usize| header[name]["data_offsets"][i].as_u64().unwrap() as usize;

@@ -90,7 +90,7 @@ impl Random {
                 data.extend((0..64).map(|_| self.codes()));
                 data.extend(scale);
             }
-            // The codes behind a row's last column meet zeros.
+            // The codes after a row's last column meet zeros.
             DType::I2S | DType::Ternary => data.extend((0..32).map(|_| self.codes())),
             _ => panic!("no test makes {dtype:?} weights"),
         }
@@ -151,12 +151,12 @@ pub fn values(x: &Owned) -> Vec<Vec<f32>> {
     x.tensor().unwrap().to_vec2().unwrap()
 }
 
-/// Each element times `by`.
+/// Multiplies each element by `by`.
 pub fn times(x: Owned, by: f64) -> Owned {
     (x.tensor().unwrap() * by).unwrap().into()
 }
 
-/// With memory of its own.
+/// A copy with memory of its own.
 pub fn copy(x: &Owned) -> Owned {
     x.tensor().unwrap().copy().unwrap().into()
 }

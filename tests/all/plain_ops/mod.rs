@@ -1,4 +1,4 @@
-//! The operations of a decoder on plain candle: slow, obvious, and sharing no kernel with `FusedOps`.
+//! The operations of a decoder on plain candle: slow, obvious, and without any kernel of `FusedOps`.
 #![allow(dead_code)]
 
 use bn_engine::base::{Error, Result};
@@ -17,7 +17,7 @@ fn ours<T>(result: candle_core::Result<T>) -> Result<T> {
     result.map_err(|error| Error::internal(error.to_string()))
 }
 
-/// `[rows, cols]` f32: a decoder of each format of its own, one element at a time.
+/// `[rows, cols]` f32: an independent decoder of each format, one element at a time.
 pub fn dequantize(m: &Matrix) -> candle_core::Result<Tensor> {
     let values: Vec<f32> = (0..m.rows * m.cols).map(|i| element(m, i)).collect();
     Tensor::from_vec(values, (m.rows, m.cols), &Device::Cpu)
@@ -49,14 +49,15 @@ fn element(m: &Matrix, i: usize) -> f32 {
             half(block + 64) * code(byte, within % 128 / 32)
         }
         Kind::I2S => {
-            // 128 elements: 32 bytes, element 32 g + p in bits 6 - 2 g of byte p; the scale behind all codes.
+            // 128 elements: 32 bytes, element 32 g + p in bits 6 - 2 g of byte p; the scale follows all
+            // codes.
             let (block, within) = (i / 128 * 32, i % 128);
             let end = m.rows * m.cols / 4;
             let scale = f32::from_le_bytes(bytes[end..end + 4].try_into().unwrap());
             scale * code(bytes[block + within % 32], 3 - within / 32)
         }
         Kind::Ternary => {
-            // As I2_S, but each row in blocks of its own, and a scale for each behind all of them.
+            // As I2_S, but each row in blocks of its own, with one scale per row after all codes.
             let (row, column, blocks) = (i / m.cols, i % m.cols, m.cols.div_ceil(128));
             let byte = bytes[(row * blocks + column / 128) * 32 + column % 32];
             let end = m.rows * blocks * 32 + 4 * row;
@@ -81,7 +82,7 @@ fn rms_norm(x: &Tensor, norm: &Norm) -> candle_core::Result<Tensor> {
     x.broadcast_div(&(mean + norm.eps as f64)?.sqrt()?)?.broadcast_mul(&weight)
 }
 
-/// Half to even: candle's `round` goes away from zero, which differs where the fraction is exactly a half.
+/// Half to even: candle's `round` rounds half away from zero.
 fn round_half_even(x: &Tensor) -> candle_core::Result<Tensor> {
     let (floor, one) = (x.floor()?, x.ones_like()?);
     let fraction = (x - &floor)?;
@@ -99,11 +100,11 @@ fn quantize(x: &Tensor) -> candle_core::Result<(Tensor, Tensor)> {
     Ok((values, scale))
 }
 
-/// What int8 values with a scale for each `block` columns stand for.
+/// The values of int8 numbers with a scale for each `block` columns.
 fn rounded(x: &Tensor, block: usize) -> candle_core::Result<Tensor> {
     let blocks = x.reshape(((), block))?;
     let largest = blocks.abs()?.max_keepdim(1)?;
-    // A block of zeros stays one, whatever it is divided by.
+    // A block of zeros stays zero, whatever it is divided by.
     let divisor = largest.eq(0.0)?.where_cond(&largest.ones_like()?, &largest)?;
     let inverse = (divisor.ones_like()? * 127.0)?.div(&divisor)?;
     let values = round_half_even(&blocks.broadcast_mul(&inverse)?)?;
@@ -215,7 +216,8 @@ fn attention(
     let v = heads.narrow(1, s.heads + s.kv_heads, s.kv_heads)?;
     let KvLayout { blocks, block_size, .. } = kv.layout;
     let cache = kv.layer(layer).expect("a layer");
-    // The cache's own storage, a line for each slot of each head: not in tiles, which nobody else has to read.
+    // The cache's own storage, a line for each slot of each head. Not in tiles, since only these operations
+    // read it.
     let lines = cache.reshape((2 * blocks * s.kv_heads * block_size, s.head_dim))?;
     let slot = |table: &[u32], p: usize| table[p / block_size] as usize * block_size + p % block_size;
     for seq in &batch.seqs {

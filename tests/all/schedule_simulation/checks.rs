@@ -1,4 +1,4 @@
-//! What has to hold of every plan.
+//! Properties that every plan must have.
 
 use super::model::Live;
 use super::world::World;
@@ -6,15 +6,17 @@ use bn_engine::cache::blocks_for;
 use bn_engine::schedule::{PATIENCE_NS, Plan, PlanEntry, Rank, SeqId, State, Work};
 use std::fmt;
 
-/// Waiting requests that a plan looks at, and plans for which one that did not fit is not tried again.
+/// Maximum number of waiting requests that a plan examines, and number of plans before one that did not fit
+/// is tried again.
 const LOOK: usize = 16;
 const RETRY: u32 = 16;
 
-/// What the state before a plan demands of it. Every need is reckoned without the cache, so never too low.
+/// Requirements on a plan, from the state before it. Every need is computed without the cache, so never too
+/// low.
 pub struct Expected {
-    /// The first in line, where there is room for it or preemption must make some.
+    /// The first in line, if there is room for it or preemption must make some.
     head: Option<SeqId>,
-    /// Fit as it is.
+    /// Sequences that fit without preemption.
     fit: Vec<SeqId>,
     preemptions: u64,
 }
@@ -51,7 +53,7 @@ impl Expected {
             assert!(admitted(head), "{head:?} is first in line and has room");
         }
         if !plan.admitted.is_empty() {
-            // Somebody else may have taken the room.
+            // Another sequence may have taken the room.
             return;
         }
         for (slot, live) in world.requests.0.iter_mut().enumerate() {
@@ -90,7 +92,7 @@ fn need(world: &World, seq: SeqId, running: &[SeqId]) -> usize {
     blocks(world, live.known) + growth.min(ahead) + promised
 }
 
-/// Those behind `head` that it may preempt, from the last on, hold enough.
+/// Sequences after `head` that it may preempt, starting with the last, hold enough blocks.
 fn must_admit(world: &World, head: SeqId, running: &[SeqId]) -> bool {
     let (live, last) = (world.requests.get(head), world.requests.get(running[running.len() - 1]));
     let free_slot = running.len() < world.setting.config.max_batch_size as usize;
@@ -119,7 +121,7 @@ fn must_admit(world: &World, head: SeqId, running: &[SeqId]) -> bool {
 }
 
 impl World {
-    /// The plan against the model, which follows it.
+    /// Checks the plan against the model, and updates the model.
     pub fn check_plan(&mut self, plan: &Plan) {
         assert!(!plan.is_empty() || !plan.late.is_empty(), "work left and nothing planned");
         assert_eq!(plan.refused, None);
@@ -146,7 +148,7 @@ impl World {
         self.check_counts();
     }
 
-    /// Who has a time for its first token, and has not begun.
+    /// Sequences with a deadline for their first token that have not begun.
     fn check_late(&self, plan: &Plan) {
         for &seq in &plan.late {
             let live = self.requests.get(seq);
@@ -176,7 +178,7 @@ impl World {
         self.check_blocks(entry);
     }
 
-    /// Each row has its own place.
+    /// Checks that each row has its own place.
     pub fn check_blocks(&self, entry: &PlanEntry) {
         let table = self.scheduler.block_table(entry.seq);
         let end = entry.start + entry.rows;
@@ -187,8 +189,9 @@ impl World {
         }
     }
 
-    /// Invariant 4's second half: beside decode rows, prompts take what is left of the target for a step, or three
-    /// quarters of what decoding takes, where that is more. A row that the first in line always has may go beyond.
+    /// Invariant 4's second half: in a step with decode rows, prompts take the rest of the target time, or
+    /// three quarters of the decode rows' time if that is more. The one row that the first in line always
+    /// gets may exceed it.
     fn check_time(&mut self, plan: &Plan) {
         let (decodes, prompts) = plan.entries.split_at(plan.decode_rows as usize);
         if decodes.is_empty() || prompts.is_empty() {
@@ -208,14 +211,14 @@ impl World {
         self.tally.beside += 1;
     }
 
-    /// What the plan changes of who runs.
+    /// Applies the plan's changes to the running set.
     fn follow(&mut self, plan: &Plan) {
         for admission in &plan.admitted {
             let live = self.requests.get_mut(admission.seq);
             let most = (live.known - 1).min(live.request.reuse.limit);
             assert!(live.state != State::Paused && admission.cached <= most, "{admission:?} of {live:?}");
             assert!(live.request.reuse.shared || admission.cached == 0, "{admission:?} found something");
-            // Who was preempted in this plan too, stands at 0 below.
+            // A sequence that this plan also preempted is reset to 0 below.
             (live.state, live.computed) = (State::Running, admission.cached);
             assert_eq!(admission.resumed, live.ran, "{admission:?}");
             (live.fitting, live.ran) = (0, true);
@@ -248,7 +251,7 @@ impl World {
     }
 }
 
-/// For messages: all that led to a failure that the seed does not say.
+/// For messages: all state that led to a failure and does not follow from the seed.
 impl fmt::Display for World {
     fn fmt(&self, to: &mut fmt::Formatter) -> fmt::Result {
         writeln!(

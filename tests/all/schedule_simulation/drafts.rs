@@ -1,4 +1,4 @@
-//! Drafts for the rows of a plan: random offers, and what becomes of them.
+//! Drafts for the rows of a plan: random offers, and their outcomes.
 
 use super::world::World;
 use bn_engine::schedule::{MAX_DRAFT, Offer, Plan, Work};

@@ -63,7 +63,7 @@ impl Memory {
         hash
     }
 
-    /// What a pass that failed leaves.
+    /// Useless contents, as a failed pass leaves them.
     pub fn spoil(&mut self, table: &[u32], start: u32, rows: u32) {
         for position in start..start + rows {
             let at = self.at(table, position);

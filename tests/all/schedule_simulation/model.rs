@@ -1,4 +1,4 @@
-//! What a request is expected to do, kept apart from the scheduler.
+//! The expected behaviour of a request, kept apart from the scheduler.
 
 use super::rng::{Rng, mix};
 use bn_engine::schedule::{Rank, Request, Reuse, SeqId, State, Tokens};
@@ -6,34 +6,34 @@ use bn_engine::schedule::{Rank, Request, Reuse, SeqId, State, Tokens};
 /// Different tokens: few, so that unrelated texts often begin alike.
 const VOCAB: u64 = 3;
 
-/// A live request, and the model of where it stands.
+/// A live request, and the model of its state.
 #[derive(Clone, Debug)]
 pub struct Live {
     pub request: Request,
     pub rank: Rank,
     /// The prompt and the output that the request computes alone.
     pub whole: Vec<u32>,
-    /// The hash before the first token. Different wherever nothing may be shared.
+    /// The hash before the first token. Different for requests that must not share.
     pub root: u64,
     pub seed: u64,
-    /// Tokens that are known: the prompt and what was sampled.
+    /// Number of known tokens: the prompt and the sampled ones.
     pub known: u32,
-    /// New tokens after which it ends of itself.
+    /// Number of new tokens after which it ends by itself.
     pub ends_after: u32,
     pub state: State,
     pub computed: u32,
     /// It has computed something.
     pub ran: bool,
     pub since: u64,
-    /// Committed steps since it came, less those in which it was paused, and how many they may be.
+    /// Committed steps since its submit, except those in which it was paused, and their maximum.
     pub life: u64,
     pub allowed: u64,
-    /// Plans in a row that did not admit it although it fitted.
+    /// Consecutive plans that did not admit it although it fitted.
     pub fitting: u32,
 }
 
 impl Live {
-    /// `unique` tells requests apart that share nothing.
+    /// `unique` distinguishes requests that share nothing.
     pub fn new(
         request: Request,
         rank: Rank,
@@ -77,7 +77,7 @@ impl Live {
         self.known > self.request.prompt_len && self.computed + 1 == self.known
     }
 
-    /// Positions that it computes at most: the last token needs none.
+    /// Maximum number of positions that it computes: the last token needs none.
     pub fn bound(&self) -> u32 {
         self.request.prompt_len + self.request.max_new - 1
     }
@@ -90,7 +90,7 @@ impl Live {
         self.rank < other.rank && self.request.priority > other.request.priority
     }
 
-    /// `other` may compute now what this one begins with.
+    /// Returns true if `other` may be computing the prefix of this one now.
     pub fn may_follow(&self, other: &Live) -> bool {
         let known = |live: &Live| live.known as usize;
         let common = self.whole[..known(self)].iter().zip(&other.whole[..known(other)]);
@@ -127,7 +127,7 @@ impl Requests {
         self.0.iter_mut().flatten()
     }
 
-    /// Those in `state`, first in line first.
+    /// The sequences in `state`, in order.
     pub fn line(&self, state: State) -> Vec<SeqId> {
         let mut line: Vec<_> = self.iter().filter(|(_, live)| live.state == state).collect();
         line.sort_unstable_by_key(|(_, live)| live.rank);
@@ -143,10 +143,10 @@ impl Tokens for Requests {
     }
 }
 
-/// Prompts that begin like one another, repeat one another and go on where earlier requests ended.
+/// Prompts that share prefixes, repeat one another, or continue the texts of earlier requests.
 pub struct Prompts {
     bases: Vec<Vec<u32>>,
-    /// The last prompts given, and the last texts ended.
+    /// The latest prompts, and the latest finished texts.
     recent: Vec<Vec<u32>>,
     ended: Vec<Vec<u32>>,
     most: usize,

@@ -1,7 +1,7 @@
 //! The tests of a simulation: four pieces of many worlds, and a replay by seed.
 
-/// Of a `World` whose `run(steps)` gives what happened and a digest, and a `Tally` of `Default` with `add` and `print`.
-/// `assert_all` looks at that of a piece.
+/// Tests for a `World` whose `run(steps)` returns a tally and a digest. The `Tally` has `Default`, `add` and
+/// `print`. `assert_all` checks that of a piece.
 macro_rules! pieces {
     ($worlds:expr, $steps:expr, $assert_all:expr) => {
         fn run(first: u64, worlds: u64, steps: u64) -> Tally {
@@ -38,7 +38,7 @@ macro_rules! pieces {
             piece(4_000);
         }
 
-        /// The same seed runs the same: what replaying a failure depends on.
+        /// The same seed gives the same run: replaying a failure depends on it.
         #[test]
         fn replay() {
             let number =

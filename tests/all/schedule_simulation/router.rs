@@ -9,7 +9,7 @@ use std::collections::HashMap;
 pub struct Router(HashMap<u64, u64>);
 
 impl World {
-    /// Takes the events of a step, and asserts that they tell what is there.
+    /// Takes the events of a step, and asserts that they describe the cache.
     pub fn check_router(&mut self) {
         let (keys, cleared) = (&mut self.router.0, &mut self.tally.cleared);
         self.scheduler.cache_mut().drain_events(&mut |event| match event {

@@ -1,4 +1,4 @@
-//! How long requests wait for one another, by the clock of a machine with a known cost.
+//! How long requests wait for each other, on a simulated machine with a known cost.
 
 use super::rng::mix;
 use super::world::Cost;
@@ -18,7 +18,7 @@ struct Machine {
     cost: Cost,
     plan: Plan,
     now: u64,
-    /// By sequence: what is left to sample, and when the first token came.
+    /// By sequence: number of tokens left to sample, and time of the first token.
     left: Vec<u32>,
     first: Vec<Option<u64>>,
 }
@@ -40,7 +40,7 @@ fn config() -> SchedulerConfig {
 }
 
 impl Machine {
-    /// That has learned what its steps cost.
+    /// A scheduler that has learned the cost of its steps.
     fn new(config: SchedulerConfig, cost: Cost) -> Self {
         let scheduler = Scheduler::new(config).unwrap();
         let mut machine =
@@ -137,7 +137,7 @@ fn a_prompt_beside_decoding_that_takes_too_long_is_soon_done() {
     assert!(steps.iter().all(|&ns| ns as f64 <= most), "{steps:?}, {decode} without");
 }
 
-/// Its rows alone nearly fill the target, and there is always another short one.
+/// Its rows alone nearly fill the target, and there is always another short prompt.
 #[test]
 fn a_long_context_gets_its_turn_under_a_target_between_tokens() {
     let target_itl_ns = 14 * MS;

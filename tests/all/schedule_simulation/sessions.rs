@@ -1,4 +1,4 @@
-//! Sessions: what finished requests leave under a name.
+//! Sessions: named remains of finished requests.
 
 use super::rng::mix;
 use super::world::World;
@@ -7,7 +7,7 @@ use bn_engine::schedule::SeqId;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 impl World {
-    /// Now and then what a request computed is kept, right before it goes.
+    /// Now and then keeps a request's computed blocks, right before it ends.
     pub fn keep_some(&mut self, seq: SeqId) {
         if self.rng.one_in(8) {
             let name = self.rng.pick(&NAMES);
@@ -30,7 +30,7 @@ impl World {
         assert_eq!(self.scheduler.session_counts(), (0, 0));
     }
 
-    /// Each has its own text in its blocks, and all of them leave half of the memory.
+    /// Each session has its own text in its blocks, and together they leave half of the memory free.
     pub fn check_sessions(&self) {
         let sessions = NAMES.iter().filter_map(|name| self.scheduler.session(name));
         let (mut count, mut blocks) = (0, 0);

@@ -1,4 +1,4 @@
-//! How often each thing happened: a simulation that does not get there proves nothing of it.
+//! Counts how often each thing happened: a simulation that never reaches a case proves nothing about it.
 
 use bn_engine::cache::CacheCounts;
 use bn_engine::schedule::{Events, Scheduler};
@@ -7,9 +7,9 @@ use bn_engine::schedule::{Events, Scheduler};
 pub struct Tally {
     pub worlds: u64,
     pub steps: u64,
-    /// In which the first in line had to come in.
+    /// Plans in which the first in line had to be admitted.
     pub heads: u64,
-    /// With prompts beside decode rows.
+    /// Steps with prompts and decode rows.
     pub beside: u64,
     pub failed_passes: u64,
     pub dropped: u64,
@@ -20,7 +20,7 @@ pub struct Tally {
     pub paused: [u64; 4],
     pub resumes: u64,
     pub late: u64,
-    /// Sessions of all that a request had computed.
+    /// Sessions of all blocks that a request had computed.
     pub kept: u64,
     /// Events that the log had no room for.
     pub cleared: u64,
@@ -28,9 +28,9 @@ pub struct Tally {
     pub copied: u64,
     pub ended: u64,
     pub preempted_most: u32,
-    /// Plans in a row that left somebody waiting who fitted.
+    /// Consecutive plans that left a fitting sequence waiting.
     pub fitting: u32,
-    /// The longest life as a share of what is allowed.
+    /// The longest life, as a share of the allowed one.
     pub life: f64,
     events: Events,
     cache: CacheCounts,
@@ -134,8 +134,8 @@ impl Tally {
         println!("{:>12.3} of the steps allowed at most", self.life);
     }
 
-    /// Each often enough to mean something, and nobody driven out again and again: 16 times is the most that some 6,000
-    /// worlds have shown.
+    /// Each thing happened often enough to mean something, and no sequence was preempted again and again: 16
+    /// times is the maximum in some 6,000 worlds.
     pub fn assert_all(&self, least: u64) {
         assert!(self.preempted_most <= 64, "{} preemptions of one request", self.preempted_most);
         for (what, n) in self.counts() {

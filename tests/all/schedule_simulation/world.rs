@@ -1,4 +1,4 @@
-//! A machine that never was: scheduler, simulated memory, requests, and a clock that only the simulation moves.
+//! An imaginary machine: scheduler, simulated memory, requests, and a clock that only the simulation moves.
 
 use super::checks::Expected;
 use super::memory::Memory;
@@ -23,16 +23,16 @@ impl Cost {
     }
 }
 
-/// What a seed decides of a world.
+/// The settings of a world, drawn from its seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub config: SchedulerConfig,
     pub cost: Cost,
-    /// Live requests at most.
+    /// Maximum number of live requests.
     pub requests: u32,
     pub max_prompt: u32,
     pub max_new: u32,
-    /// One turn in so many submits, in a rush and in a lull.
+    /// One turn in this many submits, in a rush and in a lull.
     pub arrivals: [u64; 2],
 }
 
@@ -42,7 +42,7 @@ impl Setting {
         let blocks = 4 + rng.below(61) as u32;
         let max_batch_size = 1 + rng.below(16) as u32;
         let positions = u64::from(block_size * blocks);
-        // From many that fit to hardly one.
+        // From many that fit to barely one.
         let fit = *rng.pick(&[1, 4, 16]);
         let max_prompt = 1 + rng.below((positions / fit).clamp(1, 150)) as u32;
         let config = SchedulerConfig {
@@ -66,11 +66,12 @@ impl Setting {
         Self { config, cost, requests: 24 + rng.below(40) as u32, max_prompt, max_new, arrivals }
     }
 
-    /// Committed steps that a request may take for itself and for everyone in front of it.
+    /// Maximum number of committed steps that a request may take for itself and for each one in front of it.
     ///
-    /// Who is first in line and runs computes at least one row a step and is never preempted, so that it ends within `rows`
-    /// steps. Who is first and waits comes in once a batch slot is free, the steps are short enough and `PATIENCE_NS` have
-    /// passed: the first of those that run ends within `rows` steps too, and so does the next, until one is alone.
+    /// A running sequence that is first in line computes at least one row per step and is never preempted, so
+    /// it ends within `rows` steps. A waiting one that is first is admitted once a batch slot is free, the
+    /// steps are short enough and `PATIENCE_NS` have passed: the first of the running ones ends within `rows`
+    /// steps too, and so does the next, until one is alone.
     pub fn steps_each(&self) -> u64 {
         let rows = u64::from(self.max_prompt + self.max_new);
         let patience = PATIENCE_NS / (0.95 * self.cost.0) as u64 + 1;
@@ -121,7 +122,7 @@ impl World {
         }
     }
 
-    /// Random turns, then all that is left runs to its end. A digest of all of it.
+    /// Runs random turns, then everything left to its end. Returns a tally and a digest of all events.
     pub fn run(mut self, steps: u64) -> (Tally, u64) {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             while self.steps < steps {
@@ -211,13 +212,13 @@ impl World {
             return;
         }
         result.unwrap();
-        // A slot that is taken is refused, and nothing happens to who is in it.
+        // A submit to a taken slot is refused, and its sequence is unchanged.
         assert_eq!(self.scheduler.submit(seq, request, &self.requests).unwrap_err().status, Status::Internal);
         self.accepted += 1;
         self.waits(seq);
     }
 
-    /// `seq` is in line from now on, so that others may wait longer for it, and it for them.
+    /// `seq` is in line from now on, so other sequences may wait longer for it, and it for them.
     fn waits(&mut self, seq: SeqId) {
         let (each, rank, now) = (self.setting.steps_each(), self.requests.get(seq).rank, self.now);
         let mut in_front = 0;
@@ -233,7 +234,7 @@ impl World {
         (live.state, live.since, live.fitting) = (State::Waiting, now, 0);
     }
 
-    /// A cancel, a pause or a resume of anybody, whether or not there is one.
+    /// Cancels, pauses or resumes a random slot, whether or not it has a request.
     fn disturb(&mut self) {
         let live: Vec<SeqId> = self.requests.iter().map(|(seq, _)| seq).collect();
         let seq = match live.is_empty() || self.rng.one_in(8) {
@@ -271,7 +272,7 @@ impl World {
         }
     }
 
-    /// `take` fails where a request ends a second time.
+    /// `take` fails if a request ends a second time.
     fn end(&mut self, seq: SeqId) {
         let live = self.requests.0[seq.0 as usize].take().expect("a request ended twice");
         self.prompts.ended(&live.whole[..live.known as usize], &mut self.rng);
@@ -326,13 +327,13 @@ impl World {
         for (at, entry) in plan.entries.iter_mut().enumerate() {
             let (live, table) = (requests.get_mut(entry.seq), scheduler.block_table(entry.seq));
             if at == spoilt {
-                // It failed alone: its rows are worth nothing, and it is cancelled.
+                // It failed alone: its rows are useless, and it is cancelled.
                 self.memory.spoil(table, entry.start, entry.rows);
                 self.tally.dropped += 1;
                 ended.push(entry.seq);
                 continue;
             }
-            // What was drafted right stands, up to an end.
+            // Correct drafts are accepted, up to an end.
             let right = self.rng.below(u64::from(entry.drafts) + 1) as u32;
             entry.accepted = right.min(live.ends_after - live.generated() - u32::from(entry.sample));
             let mut hash = self.memory.run(table, live, entry.start, entry.known());

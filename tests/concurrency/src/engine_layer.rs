@@ -1,8 +1,6 @@
-#[path = "../../../src/engine/grants.rs"]
-pub mod grants;
-#[path = "../../../src/engine/hub.rs"]
+#![allow(unused_imports)]
+
+#[path = "../../../src/engine/hub/mod.rs"]
 pub mod hub;
-#[path = "../../../src/engine/ids.rs"]
-pub mod ids;
-#[path = "../../../src/engine/slots.rs"]
-pub mod slots;
+#[path = "memory_folder.rs"]
+pub mod memory;

@@ -5,7 +5,7 @@
 mod base;
 #[path = "engine_layer.rs"]
 mod engine;
-// What reads and writes the caller's memory: for Miri.
+// Reads and writes the caller's memory: for Miri.
 #[cfg(not(loom))]
 #[path = "ffi_layer.rs"]
 mod ffi;

@@ -199,7 +199,9 @@ public final class Engine: @unchecked Sendable {
 
     /// The embedding of the request's prompt.
     public func embed(_ request: Request) async throws -> [Float] {
-        let ending = try await last(of: submit(request, BN_REQUEST_EMBED)).ending!
+        var embedding = request
+        embedding.task = BN_TASK_EMBED
+        let ending = try await last(of: submit(embedding, 0)).ending!
         if let failure = ending.failure { throw failure }
         return ending.vector
     }

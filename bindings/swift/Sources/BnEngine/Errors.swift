@@ -39,7 +39,6 @@ public var libraryVersion: String { String(cString: bn_version()) }
 /// Makes a call, and throws what it says was wrong.
 func check(_ call: (UnsafeMutablePointer<bn_error>) -> bn_status) throws {
     var error = bn_error()
-    error.struct_size = size(of: bn_error.self)
     let status = call(&error)
     if status == BN_OK { return }
     let message = withUnsafeBytes(of: &error.message) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }

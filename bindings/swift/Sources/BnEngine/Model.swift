@@ -111,28 +111,29 @@ public final class Model: @unchecked Sendable {
     /// The tokens of a conversation, as submitting it makes them: the answer is begun.
     public func chatTokens(_ messages: [Message]) throws -> [UInt32] {
         let arena = Arena()
-        let list = arena.messages(messages)
+        var params = Request(messages: messages).parameters(arena)
         return try withExtendedLifetime(arena) {
-            try sized(UInt32(0)) {
-                bn_model_chat_tokenize(handle, list, messages.count, MemoryLayout<bn_chat_message>.size,
-                                       BN_CHAT_ADD_GENERATION_PROMPT, $0, $1, &$2, $3)
-            }
+            try sized(UInt32(0)) { bn_model_chat_tokenize(handle, &params, $0, $1, &$2, $3) }
         }
     }
     /// The tokens of a conversation with tools, as `Request.chatJSON` has it.
     public func chatJSONTokens(_ json: String) throws -> [UInt32] {
         let arena = Arena()
-        let c = arena.text(json)
+        var request = Request()
+        request.chatJSON = json
+        var params = request.parameters(arena)
         return try withExtendedLifetime(arena) {
-            try sized(UInt32(0)) { bn_model_chat_json_tokenize(handle, c, $0, $1, &$2, $3) }
+            try sized(UInt32(0)) { bn_model_chat_tokenize(handle, &params, $0, $1, &$2, $3) }
         }
     }
     /// The same as text, for display.
     public func chatJSONText(_ json: String) throws -> String {
         let arena = Arena()
-        let c = arena.text(json)
+        var request = Request()
+        request.chatJSON = json
+        var params = request.parameters(arena)
         let bytes = try withExtendedLifetime(arena) {
-            try sized(CChar(0)) { bn_model_chat_json_format(handle, c, $0, $1, &$2, $3) }
+            try sized(CChar(0)) { bn_model_chat_format(handle, &params, $0, $1, &$2, $3) }
         }
         return String(decoding: bytes.map(UInt8.init(bitPattern:)), as: UTF8.self)
     }

@@ -61,6 +61,8 @@ public struct Request: Sendable {
     public init(_ prompt: String? = nil, maxTokens: UInt32? = nil) { (self.prompt, self.maxTokens) = (prompt, maxTokens) }
     public init(messages: [Message]) { self.messages = messages }
 
+    var task = BN_TASK_GENERATE
+
     public struct Options: OptionSet, Sendable {
         public let rawValue: UInt32
         public init(rawValue: UInt32) { self.rawValue = rawValue }
@@ -80,8 +82,6 @@ public struct Request: Sendable {
         public static let chainLogprobs = Options(rawValue: BN_REQUEST_CHAIN_LOGPROBS)
         /// With `.echoPrompt` and `.logprobs`: of the prompt's tokens too.
         public static let promptLogprobs = Options(rawValue: BN_REQUEST_PROMPT_LOGPROBS)
-        /// With `.logprobs`: generate nothing, return those of the prompt.
-        public static let score = Options(rawValue: BN_REQUEST_SCORE)
     }
     public enum Sampler: Int32, Sendable {
         case temperature = 0, topNSigma, topK, typicalP, topP, minP, xtc
@@ -100,7 +100,7 @@ public struct Request: Sendable {
         (p.stop_tokens, p.stop_tokens_count) = (arena.array(stopTokens), stopTokens.count)
         (p.stop_strings, p.stop_strings_count) = (arena.array(stopStrings.map(arena.text)), stopStrings.count)
         p.session = arena.optional(session)
-        (p.flags, p.seed, p.cache_salt) = (options.rawValue, seed, cacheSalt)
+        (p.task, p.flags, p.seed, p.cache_salt) = (task, options.rawValue, seed, cacheSalt)
         (p.top_logprobs, p.logprobs_from, p.pooling) = (topLogprobs, logprobsFrom, pooling.rawValue)
         (p.logprob_tokens, p.logprob_tokens_count) = (arena.array(logprobTokens), logprobTokens.count)
         (p.constraint_kind, p.constraint) = constraint?.parameters(arena) ?? (BN_CONSTRAINT_NONE, bn_string())

@@ -28,7 +28,7 @@ extension Engine {
             var each = request
             (each.prompt, each.promptTokens, each.topLogprobs) = (nil, tokens, 1)
             each.logprobsFrom = UInt32(zip(before, tokens).prefix { $0.0 == $0.1 }.count)
-            each.options.formUnion([.logprobs, .score])
+            each.task = BN_TASK_SCORE
             return try stream(each)
         }
         var scores: [Score] = []

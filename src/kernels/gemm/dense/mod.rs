@@ -1,4 +1,4 @@
-//! f32 products with weights of every dense type.
+//! f32 products with the weights of every dense type.
 
 mod simd;
 #[cfg(test)]
@@ -12,17 +12,18 @@ use crate::kernels::rows::norm::tree_sum;
 use crate::kernels::simd::lanes::{BF16, F16, F32};
 use crate::kernels::{DType, Isa, Pool};
 
-/// Partial sums of a dot product: element i goes to lane i % LANES, whatever the instruction set.
+/// Number of partial sums of a dot product. Element i is added to lane i % LANES with every instruction set.
 pub(in crate::kernels) const LANES: usize = 16;
-/// Weight rows of a task.
+/// Weight rows per task.
 const TASK_ROWS: usize = 24;
 /// Some rows, and activations `[tokens, cols]`.
 type Task<'a> = driver::Task<'a, [f32]>;
 
-/// `out[t, column + i] = x[t] · w[i]` for the rows `i` of each of `parts`; other columns of `out` stay as they are.
+/// Computes `out[t, column + i] = x[t] · w[i]` for the rows `i` of each of `parts`; other columns of `out` are
+/// unchanged.
 ///
-/// `x` is `[tokens, cols]`, `out` `[tokens, stride]`, each matrix has `cols` columns. Weights become f32 first;
-/// every dot product is added up in the one order of `dot`, whatever else is computed with it.
+/// `x` is `[tokens, cols]`, `out` is `[tokens, stride]`, and each matrix has `cols` columns. Weights are converted to
+/// f32 first. Every dot product is added up in the order of `dot`, whatever else is computed with it.
 pub fn matmul(pool: &Pool, isa: Isa, x: &[f32], cols: usize, parts: &[Part], stride: usize, out: &mut [f32]) {
     assert!(cols > 0 && parts.iter().all(|p| p.matrix.cols == cols), "a product of {cols} columns");
     assert!(x.len().is_multiple_of(cols), "activations are [tokens, {cols}]");
@@ -45,7 +46,7 @@ fn reference(isa: Isa, task: &Task, w: &mut Vec<f32>) {
     }
 }
 
-/// LANES running sums by fused multiply-add, then halves added until one is left.
+/// Adds up LANES sums by fused multiply-add, and then adds their halves until one is left.
 pub(in crate::kernels) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
     a.chunks(LANES).zip(b.chunks(LANES)).for_each(|(a, b)| add_tail(&mut lanes, a, b));

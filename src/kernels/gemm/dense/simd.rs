@@ -1,8 +1,8 @@
-//! The dense product's inner loops on sixteen lanes, for weights of single elements: each dot product in the order of
-//! `super::dot`. Other types are decoded as the reference does.
+//! The dense product's inner loops on sixteen lanes, for weights that are single elements. Each dot product has the
+//! order of `super::dot`. Other types are decoded as in the reference.
 //!
-//! Few tokens: weights are widened in registers and multiplied at once. More tokens: rows become f32 once, in a
-//! panel, and tiles of rows and tokens share what they load.
+//! With few tokens, weights are widened in registers and multiplied at once. With more tokens, rows are converted to
+//! f32 once, in a panel; tiles of rows and tokens share their loads.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -15,20 +15,20 @@ use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::{Element, Lanes, Register};
 use std::ops::Range;
 
-/// Tokens that one widening of a row serves in registers.
+/// Maximum number of tokens that share one widening of a row in registers.
 const FUSED: usize = 4;
-/// Rows and tokens of a tile at most: 12 sums, three weights and an activation are all registers of AVX2.
+/// Maximum rows and tokens of a tile: 12 sums, three weights and an activation take all registers of AVX2.
 const TILE: usize = 3;
 const TOKENS: usize = 4;
-/// Rows and columns of a panel of f32 weights: with TOKENS activations it fits a first cache of 32 KiB. Each row more saves
-/// reads of activations from the second one.
+/// Rows and columns of a panel of f32 weights. With TOKENS activations it fits an L1 cache of 32 KiB. Each additional
+/// row saves reads of activations from the L2 cache.
 const ROWS: usize = 12;
 const PART: usize = 384;
-/// Tokens that a panel is swept over.
+/// Maximum number of tokens that a panel is swept over.
 const BLOCK: usize = 128;
 const PANEL: usize = ROWS * PART;
 const SUMS: usize = BLOCK * ROWS * LANES;
-/// Dot products of all tokens with all rows, whose elements are `E`.
+/// Computes the dot products of all tokens with all rows, whose elements are `E`.
 pub fn product<E: Element>(isa: Isa, task: &Task, scratch: &mut Vec<f32>) {
     let cols = task.matrix.cols;
     assert!(task.row_bytes == cols * E::BYTES && task.packed.len() == task.rows * task.row_bytes);
@@ -37,13 +37,13 @@ pub fn product<E: Element>(isa: Isa, task: &Task, scratch: &mut Vec<f32>) {
 }
 
 by_isa!(
-    /// Of 1 to FUSED tokens.
+    /// Computes `task` with 1 to FUSED tokens.
     fn fused<E: Element>(task: &Task) = fused_in_lanes::<lanes>
 );
 
 #[inline(always)]
 unsafe fn fused_in_lanes<L: Lanes, E: Element>(task: &Task) {
-    // Sums of AVX2 and NEON take several registers each.
+    // With AVX2 and NEON, a sum takes several registers.
     let many = L::SUMS >= 16;
     // SAFETY: the caller has the instructions.
     unsafe {
@@ -60,7 +60,7 @@ unsafe fn fused_in_lanes<L: Lanes, E: Element>(task: &Task) {
     }
 }
 
-/// All rows, R at a time while there are as many.
+/// Computes all rows: R at a time, and the last ones one by one.
 #[inline(always)]
 unsafe fn strips<L: Lanes, E: Element, const R: usize, const N: usize>(task: &Task) {
     let cols = task.matrix.cols;
@@ -77,7 +77,7 @@ unsafe fn strips<L: Lanes, E: Element, const R: usize, const N: usize>(task: &Ta
     }
 }
 
-/// R rows with N tokens.
+/// Computes R rows with N tokens.
 #[inline(always)]
 unsafe fn strip<L: Lanes, E: Element, const R: usize, const N: usize>(
     task: &Task,
@@ -87,13 +87,14 @@ unsafe fn strip<L: Lanes, E: Element, const R: usize, const N: usize>(
     let rows: [&[u8]; R] = task.group(first);
     let whole = task.matrix.cols / LANES * LANES;
     let mut lanes = [[[0.0; LANES]; R]; N];
-    // SAFETY: k + 16 <= cols, which each row and token has; the caller has the instructions. What is fetched need not be.
+    // SAFETY: k + 16 <= cols, which each row and token has; the caller has the instructions. Prefetched memory need
+    // not exist.
     unsafe {
         let mut sums = [[L::splat(0.0); R]; N];
         for k in (0..whole).step_by(LANES) {
             for r in 0..R {
                 let at = rows[r].as_ptr().add(k * E::BYTES);
-                // The row that comes at its place.
+                // The row that is read here next.
                 L::fetch(at.wrapping_add(R * task.row_bytes));
                 let weights = E::load::<L>(at);
                 for t in 0..N {
@@ -118,12 +119,12 @@ unsafe fn strip<L: Lanes, E: Element, const R: usize, const N: usize>(
     out
 }
 
-/// ROWS rows are widened in parts that stay in the first cache, and swept over up to BLOCK tokens. Lanes are apart to
-/// the end, their sums wait in memory between the parts.
+/// Widens ROWS rows in parts that stay in the L1 cache, and sweeps each part over up to BLOCK tokens. Lanes are kept
+/// apart to the end; their sums are in memory between the parts.
 fn swept<E: Element>(isa: Isa, task: &Task, scratch: &mut Vec<f32>) {
     let cols = task.matrix.cols;
     let scratch = grown(scratch, PANEL + SUMS + LANES);
-    // Whole cache lines, or half of all loads take two.
+    // Aligned to cache lines; otherwise half of all loads cross a line.
     let start = scratch.as_ptr().align_offset(64).min(LANES);
     let (panel, sums) = scratch[start..start + PANEL + SUMS].split_at_mut(PANEL);
     for first in (0..task.rows).step_by(ROWS) {
@@ -135,7 +136,7 @@ fn swept<E: Element>(isa: Isa, task: &Task, scratch: &mut Vec<f32>) {
                 let columns = from..cols.min(from + PART);
                 for (r, out) in panel.chunks_exact_mut(PART).take(count).enumerate() {
                     let row = task.row(first + r);
-                    // The row's next part, or the first one of the row that comes at its place.
+                    // The next part of this row, or the first part of the row that takes its place.
                     let next =
                         if columns.end < cols { columns.end * E::BYTES } else { ROWS * task.row_bytes };
                     let next = row.as_ptr().wrapping_add(next);
@@ -150,8 +151,8 @@ fn swept<E: Element>(isa: Isa, task: &Task, scratch: &mut Vec<f32>) {
 }
 
 by_isa!(
-    /// Adds some columns of the tokens from `start` on with the rows from `first` on, which are the panel's, to `sums`,
-    /// `[tokens, ROWS]`.
+    /// Adds the products of some columns to `sums`, `[tokens, ROWS]`: of the tokens from `start` on, with the panel's
+    /// rows, which are those from `first` on.
     fn part(
         task: &Task,
         start: usize,
@@ -197,7 +198,7 @@ unsafe fn part_in_lanes<L: Lanes>(
 }
 
 by_isa!(
-    /// Writes the dot products of the tokens from `start` on with the rows from `first` on, whose lanes are `sums`.
+    /// Writes the dot products of the tokens from `start` on with the rows from `first` on; `sums` has their lanes.
     fn finish(task: &Task, start: usize, first: usize, sums: &[[f32; LANES]]) = finish_in::<lanes>
 );
 
@@ -214,8 +215,8 @@ unsafe fn finish_in<L: Lanes>(task: &Task, start: usize, first: usize, sums: &[[
     }
 }
 
-/// N rows of `x`, `cols` apart, with R rows of `w`, PART apart, over `len` columns; one register of lanes after the
-/// other, so that N * R sums, R weights and an activation fit the registers.
+/// Multiplies N rows of `x`, `cols` apart, with R rows of `w`, PART apart, over `len` columns. It handles one
+/// register of lanes after another, so that N * R sums, R weights and an activation fit the registers.
 #[inline(always)]
 unsafe fn tile<L: Lanes, const N: usize, const R: usize>(
     x: &[f32],

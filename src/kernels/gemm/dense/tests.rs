@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 
 const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
-/// Those that are multiplied in f32, then the other ones whose rows become f32.
+/// Types that are multiplied in f32, then the other types whose rows are converted to f32.
 const DENSE: [DType; 15] = [
     DType::F32,
     DType::F16,
@@ -129,7 +129,7 @@ fn every_half_reads_alike() {
     assert!(a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits()));
 }
 
-/// Random codes and scales; scales of every finite size, subnormal ones and zeros too.
+/// Random codes and scales; scales of every finite size, with subnormal ones and zeros.
 fn random(dtype: DType, rows: usize, cols: usize, seed: u64) -> Matrix {
     let (elements, bytes) = dtype.block();
     let mut state = seed;
@@ -157,14 +157,14 @@ fn random(dtype: DType, rows: usize, cols: usize, seed: u64) -> Matrix {
             block[*at..at + 2].copy_from_slice(&bits.to_le_bytes());
         }
         if let DType::F32 | DType::BF16 = dtype {
-            // Exponents up to that of 1.
+            // Exponents up to the exponent of 1.
             block[bytes - 1] &= 0xbf;
         }
     }
     Matrix::new(Bytes::new(data), dtype, rows, cols).unwrap()
 }
 
-/// What `matmul` means: each row as f32, each dot product by itself.
+/// The definition of `matmul`: each row as f32, each dot product by itself.
 fn reference(m: &Matrix, x: &[f32]) -> Vec<u32> {
     let mut w = vec![0.0; m.cols];
     let mut out = vec![0; x.len() / m.cols * m.rows];
@@ -183,7 +183,7 @@ proptest! {
     #[test]
     fn rows_decode_alike(seed in any::<u64>(), blocks in 1usize..9) {
         for dtype in DENSE {
-            // Rows of single elements end anywhere.
+            // Rows of single elements may end anywhere.
             let cols = blocks * dtype.block().0 * if dtype.block().0 == 1 { 1 + seed as usize % 40 } else { 1 };
             let m = random(dtype, 2, cols, seed);
             let (mut a, mut b) = (vec![0.0; cols], vec![f32::NAN; cols]);

@@ -1,7 +1,7 @@
-//! Blocks of codes and scales as integers: what a type of blocks means.
+//! Decoding of blocks into integer codes and scales: the meaning of each type of blocks.
 //!
-//! Blocks of 32 columns and more with one f16 scale: ggml's Q4_0 to Q8_0, Q1_0 and Q2_0; super-blocks: its K-quants
-//! (github.com/ggml-org/ggml, ggml-quants.c).
+//! Blocks of 32 to 128 columns with one f16 scale are ggml's Q4_0 to Q8_0, Q1_0 and Q2_0; super-blocks are its
+//! K-quants (github.com/ggml-org/ggml, ggml-quants.c).
 
 use super::f16_at;
 use super::short_blocks::{Short, column, with_short};
@@ -9,19 +9,20 @@ use super::super_blocks::{Super, columns, scales, with_super};
 use crate::kernels::simd::bytes::Portable;
 use crate::kernels::{Arithmetic, DType};
 
-/// A block's weights as integers: weight i is `values[i] * scales[i / 16] * d - mins[i / 16] * min`. A block of 32 has
-/// scales of 1, and its minimum is added: `values[i] * d + min`. So have larger ones that meet activations in blocks of 32.
+/// A block's weights as integers. In a super-block, weight i is
+/// `values[i] * scales[i / 16] * d - mins[i / 16] * min`. Short blocks, of 32 to 128 columns, have scales of 1, and
+/// their minimum is added: `values[i] * d + min`.
 pub(in crate::kernels) struct Codes {
-    /// The type's offset is in them already. The first ones are a shorter block's.
+    /// Codes with the type's offset already subtracted. A shorter block uses only the first ones.
     pub values: [i8; 256],
     pub scales: [i8; 16],
     pub mins: [u8; 16],
     pub d: f32,
-    /// None where the type has no minimums.
+    /// None if the type has no minimums.
     pub min: Option<f32>,
 }
 
-/// The block of `dtype`, as its file packs it. Panics for types without such blocks.
+/// Decodes a block of `dtype`, as its file packs it. Panics for types without such blocks.
 pub(in crate::kernels) fn decode(dtype: DType, block: &[u8]) -> Codes {
     match dtype.arithmetic() {
         Arithmetic::Blocks256 => with_super!(dtype, K => decode_super::<K>(block)),
@@ -67,7 +68,7 @@ fn decode_super<K: Super>(block: &[u8]) -> Codes {
     }
 }
 
-/// A row of blocks as f32, with each float operation in the order of ggml's own reference, so that every bit agrees.
+/// Decodes a row of blocks to f32. Float operations are in the order of ggml's reference, so that every bit agrees.
 pub fn dequantize(dtype: DType, source: &[u8], out: &mut [f32]) {
     let (elements, bytes) = dtype.block();
     for (out, block) in out.chunks_exact_mut(elements).zip(source.chunks_exact(bytes)) {

@@ -1,4 +1,4 @@
-//! One row of a weight matrix as f32: embedding look-up, and the dense product's weights.
+//! Conversion of a row of a weight matrix to f32: for embedding look-up, and for the weights of the dense product.
 
 pub(in crate::kernels) mod decode;
 pub(in crate::kernels) mod panels;
@@ -11,9 +11,9 @@ use crate::kernels::{DType, Isa, Matrix};
 use half::f16;
 use std::ops::Range;
 
-/// Writes row `row` of `m` to `out`, which has `m.cols` elements, with the bits that ggml gives: F32, F16 and BF16 are
-/// exact, `code * scale` of the others is rounded as ggml rounds it. Panics where there is no such row, and for types
-/// that `pack::prepare` turns into others.
+/// Writes row `row` of `m` to `out`, which has `m.cols` elements, with the bits that ggml gives: F32, F16 and BF16
+/// are exact; the `code * scale` of other types is rounded as in ggml. Panics if there is no such row, and for types
+/// that `pack::prepare` converts to others.
 pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
     assert_eq!(out.len(), m.cols, "a dequantized row is as long as its source");
     if m.dtype == DType::Int8 {
@@ -33,13 +33,14 @@ pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
     }
 }
 
-/// The bytes of one row as the file packs them, without a `row_prefix`.
+/// The bytes of one row as the file packs them, without its `row_prefix`.
 pub(in crate::kernels) fn packed_row(m: &Matrix, row: usize) -> &[u8] {
     let (rows, _) = packed_rows(m, row..row + 1);
     &rows[m.dtype.row_prefix()..]
 }
 
-/// The bytes of some rows, and of each one; prefixes included. Those of `Int8` begin with a panel, and are whole ones.
+/// The bytes of some rows, and the number of bytes per row, prefixes included. For `Int8`, `rows` must start at a
+/// panel, and the bytes are whole panels.
 pub(in crate::kernels) fn packed_rows(m: &Matrix, rows: Range<usize>) -> (&[u8], usize) {
     assert!(rows.end <= m.rows, "row {} of a matrix of {} rows", rows.end - 1, m.rows);
     if m.dtype == DType::Int8 {
@@ -57,8 +58,8 @@ pub(in crate::kernels) fn packed_rows(m: &Matrix, rows: Range<usize>) -> (&[u8],
     (&m.data[rows.start * stride..rows.end * stride], stride)
 }
 
-/// The scale of a row of an I2_S or `Ternary` matrix, which stands behind the codes: one for all rows, or one for
-/// each. Weights are `(code - 1) * scale`.
+/// The scale of a row of an I2_S or `Ternary` matrix. Scales follow the codes: one for all rows, or one per row.
+/// Weights are `(code - 1) * scale`.
 pub(in crate::kernels) fn row_scale(m: &Matrix, row: usize) -> f32 {
     let at = match m.dtype {
         DType::I2S => m.rows * (m.cols / 4),
@@ -72,7 +73,7 @@ pub(in crate::kernels) fn f16_at(bytes: &[u8]) -> f32 {
 }
 
 by_isa!(
-    /// Elements as f32; meanwhile as many bytes at `next`, which need not be anybody's, are fetched to the caches.
+    /// Converts elements to f32, and prefetches as many bytes at `next`; any address is allowed there.
     pub(super) fn widen<E: Element>(source: &[u8], out: &mut [f32], next: *const u8) = in_lanes::<lanes>, in_scalars
 );
 
@@ -81,7 +82,7 @@ unsafe fn in_lanes<L: Lanes, E: Element>(source: &[u8], out: &mut [f32], next: *
     assert_eq!(source.len(), out.len() * E::BYTES, "a row as long as its elements");
     let (whole, rest) = out.as_chunks_mut::<16>();
     for (i, out) in whole.iter_mut().enumerate() {
-        // SAFETY: sixteen elements; what is fetched need not be there.
+        // SAFETY: sixteen elements; prefetched memory need not exist.
         unsafe {
             L::fetch(next.wrapping_add(16 * E::BYTES * i));
             E::load::<L>(source.as_ptr().add(16 * E::BYTES * i)).store(out.as_mut_ptr());
@@ -97,15 +98,15 @@ fn in_scalars<E: Element>(source: &[u8], out: &mut [f32], _: *const u8) {
     }
 }
 
-/// The elements of a row's end, fewer than sixteen; 0 behind them.
+/// The last elements of a row, fewer than sixteen, followed by zeros.
 pub(super) fn last_of<E: Element>(source: &[u8]) -> [f32; 16] {
     let mut out = [0.0; 16];
     in_scalars::<E>(source, &mut out, source.as_ptr());
     out
 }
 
-/// Blocks of 128 in 32 bytes: byte p holds elements p, p+32, p+64 and p+96, high bits first. `out` may end within
-/// the last block.
+/// Blocks of 128 elements in 32 bytes: byte p holds elements p, p+32, p+64 and p+96, from the high bits down. `out`
+/// may end within the last block.
 fn i2s_row(source: &[u8], scale: f32, out: &mut [f32]) {
     let values = [-1.0f32, 0.0, 1.0, 2.0].map(|v| v * scale);
     for (out, block) in out.chunks_mut(128).zip(source.chunks_exact(32)) {
@@ -117,8 +118,8 @@ fn i2s_row(source: &[u8], scale: f32, out: &mut [f32]) {
     }
 }
 
-/// Blocks of 256 in 66 bytes: two halves of 32 bytes, byte m holding elements m, m+32, m+64 and m+96 of its half,
-/// low bits first; then an f16 scale.
+/// Blocks of 256 elements in 66 bytes: two halves of 32 bytes, where byte m holds elements m, m+32, m+64 and m+96 of
+/// its half, from the low bits up; then an f16 scale.
 fn tq2_0_row(source: &[u8], out: &mut [f32]) {
     for (out, block) in out.chunks_exact_mut(256).zip(source.chunks_exact(66)) {
         let d = f16_at(&block[64..]);

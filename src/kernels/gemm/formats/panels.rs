@@ -1,27 +1,29 @@
-//! Rows of int8 with a scale each, in panels of sixteen: weights that are made at load (`int8::pack`).
+//! Rows of int8 with one scale each, in panels of sixteen: weights that are made at load (`int8::pack`).
 //!
-//! A panel is lines of four columns of each row after the other, as `simd::ints` has them, then a line with the rows' scales.
+//! A panel is a sequence of lines with four columns of each row, as in `simd::ints`, and then a line with the rows'
+//! scales.
 
 use crate::kernels::Matrix;
 use crate::kernels::pool::buffer::Line;
 
-/// Rows of a panel.
+/// Rows per panel.
 pub const SIDE: usize = 16;
 
-/// Columns that rows are padded to, with zeros.
+/// Rows are padded with zeros to a multiple of this number of columns.
 pub const WIDTH: usize = 128;
 
-/// The width of activation rows that have a scale each, for weights of `cols` columns.
+/// The width of activation rows with one scale each, for weights of `cols` columns.
 pub fn padded(cols: usize) -> usize {
     cols.next_multiple_of(WIDTH)
 }
 
-/// Lines of a panel of `cols` columns.
+/// Number of lines of a panel with `cols` columns.
 pub fn panel_lines(cols: usize) -> usize {
     padded(cols) / 4 + 1
 }
 
-/// The lines of panel `n` of `packed`, `each` of them. Panics where the bytes are not those of lines, which `pack` makes.
+/// Panel `n` of `packed`, where a panel has `each` lines. Panics if the bytes are not aligned as lines are; `pack`
+/// aligns them.
 #[inline]
 pub fn panel(packed: &[u8], each: usize, n: usize) -> &[Line] {
     let bytes = &packed[64 * each * n..64 * each * (n + 1)];
@@ -30,7 +32,7 @@ pub fn panel(packed: &[u8], each: usize, n: usize) -> &[Line] {
     unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), each) }
 }
 
-/// Row `row` of such a matrix as f32.
+/// Converts row `row` of such a matrix to f32.
 pub fn dequantize(m: &Matrix, row: usize, out: &mut [f32]) {
     let panel = panel(&m.data, panel_lines(m.cols), row / SIDE);
     let at = 4 * (row % SIDE);

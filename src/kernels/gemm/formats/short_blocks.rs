@@ -1,39 +1,41 @@
-//! Blocks of 32 to 128 columns behind one f16 scale: ggml's Q4_0 to Q8_0, Q1_0 and Q2_0 (github.com/ggml-org/ggml,
+//! Blocks of 32 to 128 columns with one f16 scale: ggml's Q4_0 to Q8_0, Q1_0 and Q2_0 (github.com/ggml-org/ggml,
 //! ggml-quants.c).
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep codes in registers
 
 use crate::kernels::simd::bytes::Bytes;
 
-/// A type whose blocks begin with an f16 scale and, where it has MINIMUMS, an f16 minimum; then, where it has FIFTHS, a bit
-/// for each of 32 columns. Its weights are `d * (code - OFFSET)`, or `d * code + min`.
+/// A type of short blocks. A block has an f16 scale; then an f16 minimum if the type has MINIMUMS; then one bit for
+/// each of 32 columns if it has FIFTHS; then the codes. Weights are `d * (code - OFFSET)`, or `d * code + min`.
 ///
-/// Codes of BITS bits stand in little-endian words of four bytes. Of 4 and 8 bits those that a word has at the same place of
-/// each byte are of neighboring columns, the same places of all words follow each other. Fewer bits are in the order of
-/// columns, byte by byte; activations for them come in the order of the other ones (`planes`).
+/// Codes of BITS bits are in little-endian words of four bytes. With 4 and 8 bits, the codes at the same bits of a
+/// word's four bytes belong to four neighboring columns, and the next four columns are at the same bits of the next
+/// word. With fewer bits, the codes are in the order of columns, byte by byte; activations for them are reordered to
+/// match (`planes`).
 pub trait Short {
     const BITS: usize;
     const OFFSET: i32;
     const MINIMUMS: bool;
     const FIFTHS: bool;
-    /// How many times 32 columns a block has.
+    /// Columns per block, in units of 32.
     const COUNT: usize;
-    /// Codes are int8. Others are unsigned, below 128.
+    /// Whether codes are int8; otherwise they are unsigned, below 128.
     const SIGNED: bool = Self::BITS == 8;
-    /// Where the codes begin.
+    /// Offset of the codes in a block.
     const CODES: usize = 2 + 2 * Self::MINIMUMS as usize + 4 * Self::FIFTHS as usize;
     const BYTES: usize = Self::CODES + 4 * Self::BITS * Self::COUNT;
-    /// Times four columns whose pairs of products with int8 fit an i16: 2 * largest code * 127 each.
+    /// Number of steps of four columns whose pairs of products with int8, each at most 2 * largest code * 127, add up
+    /// within an i16.
     const STEPS: usize = if Self::SIGNED { 1 } else { 8 >> Self::FIFTHS as usize };
 
-    /// All words of the block at `at` of each of ROWS rows; and the fifth bits, if there are some.
+    /// Reads all words of the block at `at` of each of ROWS rows, and the fifth bits if there are any.
     ///
     /// # Safety
-    /// `B`'s instructions are there; the blocks can be read.
+    /// `B`'s instructions are available; the blocks can be read.
     #[inline(always)]
     unsafe fn words<B: Bytes>(rows: &[*const u8], at: usize) -> ([B; 8], B) {
         let at = at + Self::CODES;
-        // SAFETY: the caller's promise. Behind fifth bits there are sixteen bytes.
+        // SAFETY: the caller's promise. After the fifth bits there are sixteen bytes.
         unsafe {
             let [a, b, c, d] = B::columns(rows, at);
             let mut words = [a, b, c, d, a, b, c, d];
@@ -45,10 +47,10 @@ pub trait Short {
         }
     }
 
-    /// Codes of the `n`-th 32 columns: of columns 0 to 3 of each row, 4 to 7, and so on.
+    /// Codes of the `n`-th 32 columns: columns 0 to 3 of each row, columns 4 to 7, and so on.
     ///
     /// # Safety
-    /// `B`'s instructions are there.
+    /// `B`'s instructions are available.
     #[inline(always)]
     unsafe fn codes<B: Bytes>((words, fifths): &([B; 8], B), n: usize) -> [B; 8] {
         // SAFETY: the caller's promise.
@@ -80,7 +82,7 @@ pub trait Short {
                         b.right::<6>(3),
                     ]
                 }
-                // 0 and 2, so that these types too are 1 less.
+                // Codes 0 and 2, so that the offset of these types is 1 too.
                 _ => {
                     let a = words[n];
                     [
@@ -115,7 +117,7 @@ macro_rules! short {
             }
         )*
 
-        /// `$call` with the `Short` of a type for `$f`.
+        /// Expands to `$call` with `$f` as the `Short` of a type.
         macro_rules! with_short {
             ($dtype:expr, $f:ident => $call:expr) => {
                 match $dtype {
@@ -142,7 +144,7 @@ short! {
 }
 pub(in crate::kernels) use with_short;
 
-/// Which of 32 columns is the `i`-th in the order of `Short::codes`.
+/// Index among 32 columns of the `i`-th one in the order of `Short::codes`.
 pub const fn column(bits: usize, i: usize) -> usize {
     if bits > 2 { i } else { (i / 4 % bits * 4 + i % 4) * (8 / bits) + i / 4 / bits }
 }

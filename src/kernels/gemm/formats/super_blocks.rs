@@ -4,43 +4,45 @@
 
 use crate::kernels::simd::bytes::{Bytes, Portable};
 
-/// A type of super-blocks: its weights are `d * scale * (code - OFFSET)`, or `d * scale * code - dmin * minimum` where it
-/// has MINIMA, with scales and minima of each 16 columns.
+/// A type of super-blocks. Its weights are `d * scale * (code - OFFSET)`, or `d * scale * code - dmin * minimum` if
+/// it has MINIMA. Each group of 16 or 32 columns has a scale and a minimum.
 pub trait Super {
     const BYTES: usize;
-    /// Where the bytes that hold codes begin, 32 at each.
+    /// Offsets of the bytes that hold codes, 32 bytes at each.
     const PACKED: &'static [usize];
-    /// Times four columns whose pairs of products with int8 fit an i16: 2 * largest code * 128 each.
+    /// Number of steps of four columns whose pairs of products with int8, each at most 2 * largest code * 128, add up
+    /// within an i16.
     const STEPS: usize;
-    /// Times four columns that share a scale.
+    /// Number of steps of four columns that share a scale.
     const GROUP: usize;
-    /// Where the block's f16 scale is, and that of its minima, or the same one again.
+    /// Offset of the block's f16 scale, and of the f16 scale of its minima; the same offset if there are no minima.
     const D: usize;
     const MIN: usize;
     const MINIMA: bool = Self::D != Self::MIN;
-    /// What codes are more than the integers they stand for.
+    /// The offset that codes have over the integers they stand for.
     const OFFSET: i16;
 
-    /// Where the sixteen bytes are that hold scales and minima.
+    /// Offset of the sixteen bytes that hold scales and minima.
     const SCALES: usize;
 
-    /// Scales, as i8, and minima, of groups of columns, from what lies at SCALES: byte after byte of each lane.
+    /// Scales, as i8, and minima of groups of columns, from the bytes at SCALES: byte after byte of each lane.
     ///
     /// # Safety
-    /// `B`'s instructions are there.
+    /// `B`'s instructions are available.
     unsafe fn scales<B: Bytes>(packed: [B; 4]) -> [[B; 4]; 2];
 
-    /// Codes of some of columns 32k.., byte by byte, from the same of what lies at PACKED.
+    /// Codes of some of columns 32k.., byte by byte, from the corresponding bytes at PACKED.
     ///
     /// # Safety
-    /// `B`'s instructions are there.
+    /// `B`'s instructions are available.
     unsafe fn codes<B: Bytes>(packed: [B; 6]) -> [B; 8];
 }
 
-/// Bytes `16 side ..` of what lies at PACKED of the block at `at` of each of ROWS rows: four, the next four, and so on.
+/// Reads bytes `16 side ..` of each part at PACKED, of the block at `at` of each of ROWS rows: four bytes, the next
+/// four, and so on.
 ///
 /// # Safety
-/// `B`'s instructions are there; the blocks can be read.
+/// `B`'s instructions are available; the blocks can be read.
 #[inline(always)]
 pub unsafe fn columns<K: Super, B: Bytes>(rows: &[*const u8], at: usize, side: usize) -> [[B; 6]; 4] {
     // SAFETY: the caller's promise.
@@ -72,7 +74,7 @@ pub fn scales<K: Super>(block: &[u8]) -> [[u8; 16]; 2] {
     })
 }
 
-/// `$call` with the `Super` of a type of super-blocks for `$k`.
+/// Expands to `$call` with `$k` as the `Super` of a type of super-blocks.
 macro_rules! with_super {
     ($dtype:expr, $k:ident => $call:expr) => {{
         use $crate::kernels::gemm::formats::super_blocks as types;
@@ -114,7 +116,7 @@ macro_rules! super_block {
             #[inline(always)]
             unsafe fn scales<B: Bytes>($w: [B; 4]) -> [[B; 4]; 2] {
                 // SAFETY: the caller's promise.
-                #[allow(unused_unsafe)] // of Q6_K
+                #[allow(unused_unsafe)] // for Q6_K
                 unsafe {
                     $scales
                 }
@@ -139,7 +141,8 @@ super_block!(
     /// 32 bytes of third bits, 64 bytes of 2-bit elements, 12 bytes of 6-bit scales, an f16.
     Q3_K, 110, [32, 64, 0], steps 4, group 4, d 108 108, offset 4, scales at 92,
     |w| {
-        // Low halves of the 16 scales, then the high two bits of each in four words; 32 too large.
+        // The low four bits of the 16 scales, then the high two bits of each in four words; the values are 32 too
+        // large.
         let [_, a, b, c] = w;
         let scales = [
             a.right::<0>(15).or(c.left::<4>(48)),
@@ -159,7 +162,7 @@ super_block!(
     }
 );
 super_block!(
-    /// Two f16, 12 bytes of 6-bit scales and minima of 32 elements each, 128 bytes of 4-bit elements.
+    /// Two f16, 12 bytes of 6-bit scales and minima for 32 elements each, 128 bytes of 4-bit elements.
     Q4_K, 144, [16, 48, 80, 112], steps 8, group 8, d 0 2, offset 0, scales at 0, |w| six_bits(w), |p| nibbles(p)
 );
 super_block!(
@@ -175,7 +178,7 @@ super_block!(
     }
 );
 super_block!(
-    /// 128 bytes of low 4 bits, 64 bytes of high 2, 16 int8 scales, an f16.
+    /// 128 bytes of low 4 bits, 64 bytes of high 2 bits, 16 int8 scales, an f16.
     Q6_K, 210, [0, 32, 64, 96, 128, 160], steps 2, group 4, d 208 208, offset 32, scales at 192,
     |w| [w; 2],
     |p| {
@@ -192,13 +195,13 @@ super_block!(
     }
 );
 
-/// The same done with each.
+/// Applies `one` to each of four.
 #[inline(always)]
 unsafe fn four<B: Bytes>(w: [B; 4], one: impl Fn(B) -> B) -> [B; 4] {
     [one(w[0]), one(w[1]), one(w[2]), one(w[3])]
 }
 
-/// Scales and minima of each 32 columns: six bits packed in 12 bytes, behind two f16.
+/// Scales and minima of each 32 columns: six bits each, packed in 12 bytes after two f16.
 #[inline(always)]
 unsafe fn six_bits<B: Bytes>([_, a, b, c]: [B; 4]) -> [[B; 4]; 2] {
     // SAFETY: the caller's promise.
@@ -209,7 +212,7 @@ unsafe fn six_bits<B: Bytes>([_, a, b, c]: [B; 4]) -> [[B; 4]; 2] {
     }
 }
 
-/// Two bits at a time of two vectors, low ones first.
+/// Codes of two bits, of two vectors, from the low bits up.
 #[inline(always)]
 unsafe fn pairs<B: Bytes>([a, b, ..]: [B; 6]) -> [B; 8] {
     // SAFETY: the caller's promise.
@@ -227,7 +230,7 @@ unsafe fn pairs<B: Bytes>([a, b, ..]: [B; 6]) -> [B; 8] {
     }
 }
 
-/// Four bits at a time of four vectors, low ones first.
+/// Codes of four bits, of four vectors, from the low bits up.
 #[inline(always)]
 unsafe fn nibbles<B: Bytes>([a, b, c, d, ..]: [B; 6]) -> [B; 8] {
     // SAFETY: the caller's promise.

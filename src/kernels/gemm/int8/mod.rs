@@ -1,8 +1,9 @@
-//! Products of int8 activations and int8 weights, with a scale for each token and one for each row. Integers are exact, so
-//! order never shows.
+//! Products of int8 activations and int8 weights, with one scale per token and one per row. Integer sums are exact,
+//! so their order does not matter.
 //!
-//! Weights are made at load, so they lie as every form reads them, in panels (`formats::panels`). Vector kernels multiply
-//! their lines with four columns of a token; sixteen lines are a right tile, and so many rows of activations a left one.
+//! Weights are made at load, in the layout that every kernel reads: panels (`formats::panels`). Vector kernels
+//! multiply the lines of a panel with four columns of a token. Sixteen lines are a right tile, and sixteen rows of
+//! activations a left tile.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -25,14 +26,15 @@ use crate::kernels::{DType, Isa, Matrix, Pool};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Tokens that share the loads of weights with one panel; with two panels twice as many fit the registers.
+/// Number of tokens that share the loads of one panel. Sets that take two panels at once have registers for twice as
+/// many tokens.
 const TILE: usize = 4;
-/// Weight rows of a task, whole panels.
+/// Weight rows per task: whole panels.
 const TASK_ROWS: usize = 2 * SIDE;
-/// Most columns of a matrix: no sum of products is beyond an i32.
+/// Maximum number of columns of a matrix, so that no sum of products exceeds an i32.
 const MAX_COLS: usize = (1 << 31) / (127 * 127);
 
-/// Lines that a matrix's bytes are.
+/// The bytes of a matrix, as lines.
 struct Lines(Vec<Line>);
 
 impl AsRef<[u8]> for Lines {
@@ -42,8 +44,8 @@ impl AsRef<[u8]> for Lines {
     }
 }
 
-/// A matrix whose rows `fill` writes: a row's values, and its scale is the result. Zeros stand behind its columns, and for
-/// rows that a panel lacks. `Unsupported` where sums of so many columns may overflow.
+/// Makes a matrix. `fill` writes the values of a row and returns its scale. Padding columns, and rows missing in the
+/// last panel, are zeros. `Unsupported` if sums over this number of columns may overflow.
 pub fn pack(
     pool: &Pool,
     rows: usize,
@@ -69,24 +71,24 @@ pub fn pack(
     Matrix::new(Bytes::new(Lines(data)), DType::Int8, rows, cols)
 }
 
-/// What tasks know of the activations.
+/// The activations, as tasks read them.
 pub(super) struct Rows<'a> {
     pub x: &'a Activations<'a>,
-    /// What `arrange` made of them.
+    /// The activations as `arrange` ordered them.
     pub arranged: &'a [Line],
 }
 
-/// Whole panels.
+/// A task of whole panels.
 pub(super) type Task<'a> = driver::Task<'a, Rows<'a>>;
 
 impl Task<'_> {
-    /// The lines of the task's panel `n`.
+    /// The lines of panel `n` of the task.
     #[inline]
     pub fn panel(&self, n: usize) -> &[Line] {
         panel(self.packed, self.x.x.cols / 4 + 1, n)
     }
 
-    /// Writes the outputs of token `t` for a panel's rows, as many as there are.
+    /// Writes the outputs of token `t` for the rows of a panel that exist.
     #[inline(always)]
     pub fn write_panel(&self, t: usize, panel: usize, values: &[f32; SIDE]) {
         let row = panel * SIDE;
@@ -97,9 +99,9 @@ impl Task<'_> {
     }
 }
 
-/// `out[t, column + i] = x[t] · w[i] * (row scale / scale(t))` for the rows `i` of each of `parts`; other columns of `out`
-/// stay as they are. `out` is `[x.rows.len(), stride]`, and `x.cols` is `padded` of the matrices' columns. No activation is
-/// -128, which `quantize_row` makes of nothing.
+/// Computes `out[t, column + i] = x[t] · w[i] * (row scale / scale(t))` for the rows `i` of each of `parts`; other
+/// columns of `out` are unchanged. `out` is `[x.rows.len(), stride]`, and `x.cols` is `padded` of the matrices'
+/// columns. No activation may be -128; `quantize_row` never produces it.
 pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: usize, out: &mut [f32]) {
     let tokens = x.rows.len();
     assert_eq!(x.values.len(), tokens * x.cols, "activations are [tokens, cols]");
@@ -119,7 +121,7 @@ thread_local! {
     static ARRANGED: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Activations in the order of tiles, where there are some.
+/// Returns the activations in the order of tiles, if tiles are used.
 #[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
 fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     #[cfg(any(test, target_arch = "x86_64"))]
@@ -134,7 +136,7 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let (panels, tokens) = (0..task.rows.div_ceil(SIDE), task.x.x.rows.len());
     #[cfg(any(test, target_arch = "x86_64"))]
     if tiles::int8::pays(isa, tokens) {
-        // SAFETY: such a set stands for a machine that has tiles; the driver configures them.
+        // SAFETY: such a set is passed only on a machine that has tiles; the driver configures them.
         return unsafe { tiles::int8::run(task, scratch) };
     }
     if isa == Isa::Scalar {
@@ -144,7 +146,7 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
 }
 
 by_isa!(
-    /// Panels with all tokens.
+    /// Multiplies panels with all tokens.
     fn sweep(task: &Task, panels: Range<usize>) = sweep_in::<ints>
 );
 
@@ -181,7 +183,7 @@ unsafe fn some_tokens<I: Ints, const P: usize>(task: &Task, panel: usize, first:
     }
 }
 
-/// The outputs of `T` tokens from `first` on for `P` panels.
+/// Computes the outputs of `T` tokens from `first` on for `P` panels.
 #[inline(always)]
 unsafe fn tile<I: Ints, const T: usize, const P: usize>(task: &Task, panel: usize, first: usize) {
     let lines = task.x.x.cols / 4;
@@ -189,12 +191,12 @@ unsafe fn tile<I: Ints, const T: usize, const P: usize>(task: &Task, panel: usiz
     for p in 0..P {
         codes[p] = task.panel(panel + p)[..lines].as_ptr();
     }
-    // SAFETY: so many lines, and a line of scales behind them; four columns of each token for each line; the caller has
-    // the instructions.
+    // SAFETY: `lines` lines, and a line of scales after them; four columns of each token for each line; the caller
+    // has the instructions.
     unsafe {
         let mut sums = [[I::zero(); P]; T];
         for t in 0..T {
-            // Outputs of tokens are far apart, and not in the caches.
+            // The outputs of tokens are far apart, and not in the caches.
             for at in 0..=P {
                 I::Lanes::fetch(task.place(first + t, panel * SIDE).wrapping_add(64 * at));
             }

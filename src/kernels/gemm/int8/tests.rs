@@ -38,7 +38,7 @@ fn scale(row: usize) -> f32 {
     0.0371 + row as f32 * 0.003
 }
 
-/// `tokens` rows as wide as weights of `cols` columns want them, and what goes with them.
+/// `tokens` rows, as wide as weights of `cols` columns need them, with their scales and sums.
 fn activations(tokens: usize, cols: usize, mut value: impl FnMut() -> i8) -> (Vec<i8>, Vec<QuantRow>) {
     let mut values = vec![0; tokens * padded(cols)];
     let rows = values.chunks_exact_mut(padded(cols)).enumerate().map(|(n, row)| {
@@ -49,7 +49,7 @@ fn activations(tokens: usize, cols: usize, mut value: impl FnMut() -> i8) -> (Ve
     (values, rows)
 }
 
-/// Bits of the product, with a column before each matrix's that is to stay as it is.
+/// Bits of the product. Before the columns of each matrix there is one that must not change.
 fn product(threads: usize, isa: Isa, values: &[i8], rows: &[QuantRow], weights: &[&Matrix]) -> Vec<u32> {
     let pool = Pool::new(threads).unwrap();
     let (mut stride, mut parts) = (0, Vec::new());
@@ -105,7 +105,7 @@ fn instruction_sets_threads_and_company_change_no_bit() {
     }
 }
 
-/// Any number of rows and tokens, on a model of tiles and, where there are some, on tiles.
+/// Any number of rows and tokens, on a model of tiles, and on tiles if the machine has them.
 #[test]
 fn tiles_are_the_reference() {
     let mut random = Random(11);
@@ -181,7 +181,7 @@ fn weights_are_rounded_by_the_largest_of_their_row() {
     assert_eq!(bad.status, Status::BadModel);
 }
 
-/// No weight is further off than half a step, which is the row's largest over 127.
+/// No weight is off by more than half a step; a step is the row's largest magnitude over 127.
 #[test]
 fn weights_stay_within_half_a_step() {
     let (mut random, rows, cols) = (Random(8), 3 * SIDE + 5, 300);

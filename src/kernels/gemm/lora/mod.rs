@@ -9,46 +9,47 @@ use crate::kernels::simd::lanes::{BF16, Element, F16, F32, Lanes};
 use crate::kernels::{DType, Isa, Matrix, Pool};
 use std::ops::Range;
 
-/// Columns of a task. A matrix has as many tasks as the widest one takes; those of a narrower one may be empty.
+/// Number of columns of each matrix in a task. An update has as many tasks as the widest matrix needs; some of them
+/// have no columns of a narrower matrix.
 const COLUMNS: usize = 512;
 const LANES: usize = 16;
-/// Rows that share what is loaded of B.
+/// Number of rows that share the loads of B.
 const ROWS: usize = 4;
 
 /// The update of one matrix.
 #[derive(Clone)]
 pub struct Pair {
-    /// `[rank, cols]`; F32, F16 or BF16, as `b`.
+    /// `[rank, cols]`, in F32, F16 or BF16, as `b` is.
     pub a: Matrix,
-    /// B's transpose, `[rank, rows]`: outputs side by side.
+    /// The transpose of B, `[rank, rows]`, so that outputs are side by side.
     pub b: Matrix,
     pub scale: f32,
 }
 
-/// The updates of some rows of a product, one for each of its matrices (None: it stays as it is).
+/// The updates of some rows of a product: one for each of its matrices, or None if the matrix has no update.
 pub struct Update<'a> {
     pub pairs: &'a [Option<Pair>],
-    /// Their inputs, `[rows.len(), cols]`.
+    /// The inputs of the rows, `[rows.len(), cols]`.
     pub x: &'a [f32],
-    /// Which rows of `y` they are; no two updates share one.
+    /// Indices of these rows in `y`; no two updates share a row.
     pub rows: &'a [u32],
-    /// Multiplies every pair's own.
+    /// Multiplies the scale of every pair.
     pub scale: f32,
 }
 
 impl Update<'_> {
-    /// Of all pairs: numbers between A and B for each row.
+    /// Number of values between A and B for each row, over all pairs.
     pub fn ranks(&self) -> usize {
         self.pairs.iter().flatten().map(|pair| pair.a.rows).sum()
     }
 }
 
-/// `y[row, column of matrix i + j] += s B_i[j] · (A_i x)` for the rows of all `updates`. `widths` are the rows of the
-/// product's matrices, whose columns stand side by side in `y`, `[_, sum of widths]`. `between` has room for the `ranks` of
-/// each update's rows.
+/// Computes `y[row, column of matrix i + j] += s B_i[j] · (A_i x)` for the rows of all `updates`. `widths` are the
+/// numbers of rows of the product's matrices, whose outputs are side by side in `y`, `[_, sum of widths]`. `between`
+/// has room for `ranks` values for each row of each update.
 ///
-/// `A x` is as `dense::matmul` has it, and then each element is added up in the order of ranks before it is added to `y`:
-/// a row's bits do not depend on the others.
+/// `A x` has the bits of `dense::matmul`. Each element of the update is added up in the order of ranks before it is
+/// added to `y`: the bits of a row do not depend on other rows.
 pub fn add(
     pool: &Pool,
     isa: Isa,
@@ -71,7 +72,7 @@ pub fn add(
     let shared = SharedOut::new(between);
     pool.run_if_worth(2 * cols * numbers, updates.len(), &|n| {
         let Some(at) = starts().nth(n) else { return };
-        // SAFETY: each update has numbers of its own.
+        // SAFETY: each update has its own numbers.
         down(pool, isa, &updates[n], cols, unsafe { shared.slice(at) });
     });
     let (between, y) = (&*between, SharedOut::new(y));
@@ -95,7 +96,7 @@ pub fn add(
     });
 }
 
-/// `s A x` of every pair, side by side.
+/// Computes `s A x` of every pair, side by side.
 fn down(pool: &Pool, isa: Isa, update: &Update, cols: usize, out: &mut [f32]) {
     let Some(first) = update.pairs.iter().flatten().next() else { return };
     let mut parts = [Part { matrix: &first.a, column: 0 }; MOST];
@@ -116,13 +117,13 @@ fn down(pool: &Pool, isa: Isa, update: &Update, cols: usize, out: &mut [f32]) {
     }
 }
 
-/// Numbers between A and B, those of a row `stride` behind those of the row before.
+/// The numbers between A and B; rows are `stride` apart.
 struct Between<'a> {
     values: &'a [f32],
     stride: usize,
 }
 
-/// The product, and where the matrix's columns begin in it.
+/// The product, and the first column of the matrix in it.
 struct Out<'a> {
     y: &'a SharedOut<'a>,
     stride: usize,
@@ -139,7 +140,7 @@ fn up(isa: Isa, b: &Matrix, columns: Range<usize>, t: &Between, rows: &[u32], ou
 }
 
 by_isa!(
-    /// Adds `t[n] · b`, some of its columns, to each of `rows`.
+    /// Adds `t[n] · b` to each of `rows`, for some of the columns.
     fn up_of<E: Element>(b: &Matrix, columns: Range<usize>, t: &Between, rows: &[u32], out: &Out)
         = up_in_lanes::<lanes>, up_in_scalars
 );
@@ -168,7 +169,7 @@ unsafe fn up_in_lanes<L: Lanes, E: Element>(
     up_in_scalars::<E>(b, whole.end..columns.end, t, rows, out);
 }
 
-/// Whole sixteens of columns of N rows.
+/// Computes whole sixteens of columns of N rows.
 #[inline(always)]
 unsafe fn strip<L: Lanes, E: Element, const N: usize>(
     b: &Matrix,
@@ -177,12 +178,13 @@ unsafe fn strip<L: Lanes, E: Element, const N: usize>(
     rows: &[u32],
     out: &Out,
 ) {
-    // Looked up once: a matrix does not know where its bytes lie.
+    // Looked up once: a matrix has to look up the address of its bytes each time.
     let (ranks, width, data) = (b.rows, b.cols, &b.data[..]);
     assert!(columns.end <= width && data.len() == ranks * width * E::BYTES && rows.len() == N);
     assert!(t.values.len() >= (N - 1) * t.stride + ranks);
     for j in columns.step_by(LANES) {
-        // SAFETY: sixteen columns of `b` from `j` on, which end before `columns.end`; the caller has the instructions.
+        // SAFETY: sixteen columns of `b` from `j` on, which end before `columns.end`; the caller has the
+        // instructions.
         unsafe {
             let mut sums = [L::splat(0.0); N];
             for k in 0..ranks {
@@ -214,8 +216,9 @@ fn up_in_scalars<E: Element>(b: &Matrix, columns: Range<usize>, t: &Between, row
 
 impl Out<'_> {
     /// # Safety
-    /// Only one task writes to these columns of this row, and has no other slice of them: rows belong to one update,
-    /// columns to one matrix, and parts of a matrix to tasks.
+    ///
+    /// Only one task writes to these columns of this row, and has no other slice of them: rows belong to one
+    /// update, columns to one matrix, and parts of a matrix to tasks.
     #[allow(clippy::mut_from_ref)]
     unsafe fn columns(&self, row: u32, columns: Range<usize>) -> &mut [f32] {
         let start = row as usize * self.stride + self.column;

@@ -68,7 +68,7 @@ impl Case {
         y
     }
 
-    /// In f64, matrix by matrix.
+    /// The result in f64, matrix by matrix.
     fn want(&self) -> Vec<f64> {
         let mut y: Vec<f64> = self.y().into_iter().map(f64::from).collect();
         let stride: usize = self.widths.iter().sum();

@@ -1,4 +1,4 @@
-//! Few tokens with short blocks: a register's lanes of rows are read as they lie, and unpacked in registers.
+//! Few tokens with short blocks: as many rows as a register has lanes are read in place, and unpacked in registers.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -10,11 +10,11 @@ use crate::kernels::simd::ints::{Floats, Ints, Part, four};
 use crate::kernels::simd::lanes::Register;
 use std::hint::black_box;
 
-/// Bytes behind the next rows that are asked for while rows are read as they lie.
+/// Prefetch distance: number of bytes past the corresponding place in the rows that are read next.
 const AHEAD: usize = 4096;
 
-/// Tokens up to which this is faster than rows that are unpacked once. Where codes fill their bytes, that pays later; and
-/// where many stand in a byte, to unpack them is little.
+/// Maximum number of tokens for which this is faster than unpacking rows once. Unpacking rows once pays later for
+/// codes that fill their bytes, and for bytes with many codes, which take little work to unpack.
 pub const fn most<F: Short>() -> usize {
     match F::BITS {
         8 => 4,
@@ -23,7 +23,7 @@ pub const fn most<F: Short>() -> usize {
     }
 }
 
-/// ROWS rows from `first` on; where the task has no more, its last one stands for them.
+/// ROWS rows from `first` on; past the task's end, its last row is repeated.
 #[inline(always)]
 pub fn rows_at<I: Ints>(task: &Task, first: usize) -> [*const u8; 16] {
     let mut rows = [task.packed.as_ptr(); 16];
@@ -33,8 +33,8 @@ pub fn rows_at<I: Ints>(task: &Task, first: usize) -> [*const u8; 16] {
     rows
 }
 
-/// Asks for as much of the next rows, from byte `at` of each on, as is used of ROWS rows from `first` on, or for the
-/// `n`-th `N`th of it: memory is fastest in its own order.
+/// Prefetches part `n` of `N` of the bytes at the next rows: as many as are used of the ROWS rows from `first` on,
+/// `bytes` at `at` of each row. Memory is fastest when it is read in order.
 #[inline(always)]
 pub fn fetch<I: Ints, const N: usize>(task: &Task, first: usize, at: usize, bytes: usize, n: usize) {
     let next = AHEAD + (first + I::Part::ROWS) * task.row_bytes + I::Part::ROWS * at;
@@ -43,7 +43,7 @@ pub fn fetch<I: Ints, const N: usize>(task: &Task, first: usize, at: usize, byte
 }
 
 by_isa!(
-    /// `task`, whose tokens are `T`.
+    /// Computes `task`, which has `T` tokens.
     pub fn few<F: Short, const T: usize>(task: &Task) = few_in::<ints>
 );
 
@@ -51,7 +51,8 @@ by_isa!(
 unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
     let mut x: [(&[i8], &[f32], &[i16]); T] = [(&[], &[], &[]); T];
     for t in 0..T {
-        // A compiler that knows how far they are apart adds that up instead of keeping eight addresses.
+        // black_box: a compiler that knows the tokens' distance computes addresses from it, instead of keeping eight
+        // addresses.
         x[t] = if T > 2 { black_box(task.x.row(t)) } else { task.x.row(t) };
     }
     assert!(
@@ -60,7 +61,8 @@ unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
     );
     let offset = if F::SIGNED && I::Part::UNSIGNED { 128 } else { F::OFFSET };
     for first in (0..task.rows).step_by(I::Part::ROWS) {
-        // SAFETY (of all): the caller has the instructions; a block of each row, and its values of each token.
+        // SAFETY (of all): the caller has the instructions; a block of each row, and the block's values of each
+        // token.
         unsafe {
             let rows = &rows_at::<I>(task, first)[..I::Part::ROWS];
             let mut totals = [Floats::<I>::splat(0.0); T];
@@ -106,7 +108,7 @@ unsafe fn add<I: Ints, F: Short, const T: usize>(
     dots: &mut [I::Part; T],
 ) {
     let steps = if I::Part::NARROW { F::STEPS } else { 8 };
-    // Nor a loop: of many tokens compilers would keep it, and codes in memory.
+    // Not a loop: with many tokens compilers would keep it, and the codes in memory.
     macro_rules! line {
         ($($k:literal)*) => {
             let mut own = [I::Part::splat(0); T];

@@ -1,8 +1,8 @@
-//! Products of int8 activations with weights that are quantized in blocks, as the file packs them.
+//! Products of int8 activations with weights that are quantized in blocks, in the layouts of their files.
 //!
-//! One order for each dot product, whatever computes it: `formats::decode` gives a block's weights as integers,
-//! `scalar::run` says what is done with them. Integer sums are exact; each block adds to the running f32 sum by one fused
-//! multiply-add, and by a second one where its type has minimums; blocks follow each other as their columns do.
+//! A dot product has one order on every machine. `formats::decode` defines a block's weights as integers, and
+//! `scalar::run` the arithmetic. Integer sums are exact. Each block adds to the running f32 sum with one fused
+//! multiply-add, and with a second one if its type has minimums; blocks are added in the order of their columns.
 
 mod few;
 mod k;
@@ -25,10 +25,10 @@ use crate::kernels::{DType, Isa, Pool};
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Weight rows of one task.
+/// Weight rows per task.
 const TASK_ROWS: usize = 32;
 
-/// Columns of an activation block for such weights; None for types that are multiplied otherwise.
+/// Columns per activation block for weights of this type; None for types with another arithmetic.
 pub fn block_of(dtype: DType) -> Option<usize> {
     match dtype.arithmetic() {
         Arithmetic::Blocks32 => Some(32),
@@ -37,7 +37,8 @@ pub fn block_of(dtype: DType) -> Option<usize> {
     }
 }
 
-/// `out[t, column + i] = x[t] · w[i]` for the rows `i` of each of `parts`; other columns of `out` stay as they are.
+/// Computes `out[t, column + i] = x[t] · w[i]` for the rows `i` of each of `parts`; other columns of `out` are
+/// unchanged.
 ///
 /// `out` is `[tokens, stride]`; each matrix is of a type whose `block_of` is `x.block`, and has `x.cols` columns.
 pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], stride: usize, out: &mut [f32]) {
@@ -64,12 +65,12 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
     });
 }
 
-/// What kernels want of the activations besides themselves.
+/// The activations in other orders that kernels need.
 #[derive(Default)]
 struct Arranged<'a> {
-    /// Of matrix tiles, for weights that are no planes, and for those of one bit and of two.
+    /// In the order of matrix tiles: for weights of more than two bits, of one bit, and of two bits.
     tiles: [Option<&'a [Line]>; 3],
-    /// For weights of one bit and of two.
+    /// For weights of one bit and of two bits.
     planes: [Option<BlockActivations<'a>>; 2],
 }
 
@@ -95,7 +96,7 @@ fn with_arranged(
         for (bits, lines) in buffers.tiles.iter_mut().enumerate() {
             if some(&|t| planes::bits(t).unwrap_or(0) == bits && takes_tiles(isa, t, x)) {
                 let x = if bits == 0 { x } else { arranged.planes[bits - 1].as_ref().unwrap_or(x) };
-                // SAFETY: such a set stands for a machine that has tiles.
+                // SAFETY: such a set is passed only on a machine that has tiles.
                 arranged.tiles[bits] = Some(unsafe { tiles::arrange(pool, x, lines) });
             }
         }
@@ -113,7 +114,7 @@ fn takes_tiles(_: Isa, _: DType, _: &BlockActivations) -> bool {
     false
 }
 
-/// The activations as kernels for such weights read them, where that is not their own order.
+/// The activations in the order in which kernels for such weights read them; None if that is their own order.
 fn in_order<'a>(arranged: &'a Arranged, dtype: DType) -> Option<&'a BlockActivations<'a>> {
     arranged.planes[planes::bits(dtype)? - 1].as_ref()
 }
@@ -127,7 +128,7 @@ fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
         _ if takes_tiles(isa, task.dtype, task.x) => {
             let arranged =
                 arranged.tiles[planes::bits(task.dtype).unwrap_or(0)].expect("made for such weights");
-            // SAFETY: such a set stands for a machine that has tiles.
+            // SAFETY: such a set is passed only on a machine that has tiles.
             unsafe { tiles::run(task, arranged, scratch) }
         }
         Arithmetic::Blocks256 => k::run(isa, task, scratch),
@@ -140,11 +141,11 @@ fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
 
 pub(super) type Task<'a> = driver::Task<'a, BlockActivations<'a>>;
 
-/// A token's values, scales and sums.
+/// The values, scales and sums of a token.
 type Row<'a> = (&'a [i8], &'a [f32], &'a [i16]);
 
 impl<'a> Task<'a> {
-    /// Token `t`'s values, scales and sums of some blocks of 32 columns.
+    /// The values, scales and sums of token `t` for some blocks of 32 columns.
     #[inline(always)]
     pub fn token(&self, t: usize, blocks: Range<usize>) -> Row<'a> {
         let (values, scales, sums) = self.x.row(t);
@@ -152,7 +153,7 @@ impl<'a> Task<'a> {
     }
 }
 
-/// Buffers of what `Arranged` holds; they grow to the largest product and stay.
+/// Buffers for `Arranged`. They grow to the largest product, and are kept.
 #[derive(Default)]
 struct Buffers {
     tiles: [Vec<Line>; 3],
@@ -160,7 +161,7 @@ struct Buffers {
 }
 
 thread_local! {
-    /// Of the thread that asks for a product.
+    /// The buffers of the thread that calls for a product.
     static ARRANGED: RefCell<Buffers> = RefCell::default();
 }
 
@@ -194,7 +195,7 @@ mod scalar {
         }
     }
 
-    /// `total` and the next 32 columns.
+    /// Adds the next 32 columns to `total`.
     fn add_short(codes: &Codes, w: &[i8; 32], x: &[i8], scale: f32, sum: i16, total: f32) -> f32 {
         let dot = dot(w, x);
         let total = (dot as f32).mul_add(codes.d * scale, total);
@@ -204,7 +205,7 @@ mod scalar {
         }
     }
 
-    /// `total` and the next 256 columns; `sums` of each 16.
+    /// Adds the next 256 columns to `total`; `sums` has one sum per 16 columns.
     fn add_long(codes: &Codes, x: &[i8], scale: f32, sums: &[i16], total: f32) -> f32 {
         let (mut dots, mut lows) = (0, 0);
         let groups = codes.values.as_chunks::<16>().0.iter().zip(x.as_chunks::<16>().0);

@@ -1,4 +1,4 @@
-//! Activations for weights of one and two bits (`short_blocks`), in the order in which those are unpacked.
+//! Activations for weights of one and two bits (`short_blocks`), in the order in which these weights are unpacked.
 
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::formats::short_blocks::column;
@@ -7,10 +7,10 @@ use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::{DType, Isa, Pool};
 
-/// Fewer activations than this are arranged faster than others are woken.
+/// Number of activations below which waking other threads takes longer than arranging them.
 const SMALL: usize = 1 << 17;
 
-/// Bits of a weight; None of types that are not unpacked here.
+/// Bits per weight; None for types that need no arranging.
 pub fn bits(dtype: DType) -> Option<usize> {
     match dtype {
         DType::Q1_0 => Some(1),
@@ -19,7 +19,7 @@ pub fn bits(dtype: DType) -> Option<usize> {
     }
 }
 
-/// `x` with the columns of each 32 in the order in which weights of `bits` bits are unpacked.
+/// Returns `x` with each 32 columns in the order in which weights of `bits` bits are unpacked.
 pub fn arrange<'a>(
     pool: &Pool,
     isa: Isa,
@@ -46,7 +46,7 @@ by_isa!(fn arrange_row(bits: usize, x: &[[i8; 32]], to: &mut [[i8; 32]]) = arran
 #[inline(always)]
 fn arrange_loop(bits: usize, x: &[[i8; 32]], to: &mut [[i8; 32]]) {
     for (x, to) in x.iter().zip(to) {
-        // Of constants compilers make shuffles.
+        // With constants, compilers generate shuffles.
         match bits {
             1 => (0..32).for_each(|i| to[i] = x[column(1, i)]),
             _ => (0..32).for_each(|i| to[i] = x[column(2, i)]),

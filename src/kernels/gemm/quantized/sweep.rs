@@ -1,4 +1,4 @@
-//! Rows of short blocks unpacked once, in panels of sixteen rows that are swept over all tokens.
+//! Rows of short blocks are unpacked once, in panels of sixteen rows, and swept over all tokens.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -11,20 +11,21 @@ use crate::kernels::simd::dispatch::{by_count, by_isa};
 use crate::kernels::simd::ints::{Floats, Ints, Part};
 use crate::kernels::simd::lanes::{Lanes, Register};
 
-/// Weight rows of a panel.
+/// Weight rows per panel.
 pub const ROWS: usize = 16;
-/// Times 32 columns of a panel: their codes take half of the first-level cache. A multiple of each type's COUNT.
+/// Number of 32-column blocks in a panel: their codes take half of the L1 cache. A multiple of each type's COUNT.
 const DEPTH: usize = 32;
-/// Tokens that a panel is swept over before it is made again: bounds what waits for the next columns.
+/// Maximum number of tokens that a panel is swept over before it is made again. It bounds the sums that wait for the
+/// next columns.
 pub const SWEPT: usize = 256;
 
-/// The dot products of `task`, whose type is `F`, with any number of tokens, with an instruction set that is not `Scalar`.
+/// Computes `task`, whose type is `F`, with any number of tokens, with an instruction set that is not `Scalar`.
 pub fn sweep<F: Short>(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let (blocks, tokens) = (task.x.cols / 32, task.x.tokens());
     let codes = grown(&mut scratch.codes, 8 * DEPTH.min(blocks));
     let scales = grown(&mut scratch.scales, 2 * DEPTH.min(blocks));
     let partial = grown(&mut scratch.partial, tokens.min(SWEPT));
-    // Tokens that share the loads of codes.
+    // Number of tokens that share the loads of codes.
     let at_once = if isa.has_avx512() { 8 } else { 4 };
     for begin in (0..tokens).step_by(SWEPT) {
         let partial = &mut partial[..SWEPT.min(tokens - begin)];
@@ -33,7 +34,8 @@ pub fn sweep<F: Short>(isa: Isa, task: &Task, scratch: &mut Scratch) {
             for start in (0..blocks).step_by(DEPTH) {
                 let depth = DEPTH.min(blocks - start);
                 let (codes, scales) = (&mut codes[..8 * depth], &mut scales[..2 * depth]);
-                // With few tokens the next rows are asked for while these are unpacked, else while they are multiplied.
+                // With few tokens the next rows are prefetched while these are unpacked, otherwise while these are
+                // multiplied.
                 let late = tokens >= 8;
                 let next = task.packed.as_ptr().wrapping_add((first + ROWS) * task.row_bytes);
                 let next = next.wrapping_add(ROWS * start / F::COUNT * F::BYTES);
@@ -52,9 +54,10 @@ pub fn sweep<F: Short>(isa: Isa, task: &Task, scratch: &mut Scratch) {
 }
 
 by_isa!(
-    /// Of `ROWS` rows of the task from `first` on, the last of which stands for those behind it, 32-column blocks `start`..:
-    /// line 8 b + k of `codes` has four columns of the b-th 32, row by row, line 2 b of `scales` the rows' scales, and the
-    /// line behind it their minimums. Meanwhile the rows at `next`, which need not be anybody's, are asked for.
+    /// Unpacks the 32-column blocks from `start` on of `ROWS` rows of the task from `first` on; past the task's end,
+    /// its last row is repeated. Line 8 b + k of `codes` has four columns of block b, row by row. Line 2 b of
+    /// `scales` has the rows' scales, and the next line their minimums. Meanwhile it prefetches the rows at `next`;
+    /// any address is allowed there.
     fn fill<F: Short>(
         codes: &mut [Line],
         scales: &mut [Line],
@@ -78,10 +81,10 @@ unsafe fn fill_unsigned<I: Ints, F: Short>(
     unsafe { fill_in::<I, F, false>(codes, scales, task, first, start, next) }
 }
 
-/// `fill`, also for matrix tiles, whose codes are SIGNED.
+/// As `fill`, and also for matrix tiles, which need SIGNED codes.
 ///
 /// # Safety
-/// `I`'s instructions are there.
+/// `I`'s instructions are available.
 #[inline(always)]
 pub unsafe fn fill_in<I: Ints, F: Short, const SIGNED: bool>(
     codes: &mut [Line],
@@ -106,7 +109,8 @@ pub unsafe fn fill_in<I: Ints, F: Short, const SIGNED: bool>(
         let at = b * F::BYTES;
         for part in 0..ROWS / I::Part::ROWS {
             let rows = &rows[part * I::Part::ROWS..];
-            // SAFETY: block b of each row, as just checked; as many of a line; the caller has the instructions.
+            // SAFETY: block b of each row, as just checked; a line has room for as many; the caller has the
+            // instructions.
             unsafe {
                 let d = Floats::<I>::halves(rows, at);
                 let words = F::words::<I::Part>(rows, at);
@@ -131,13 +135,13 @@ pub unsafe fn fill_in<I: Ints, F: Short, const SIGNED: bool>(
     }
 }
 
-/// Asks for block `b` of as many rows as a panel has.
+/// Prefetches block `b` of as many rows as a panel has.
 #[inline(always)]
 fn fetch<I: Ints, F: Short>(next: *const u8, b: usize) {
     Floats::<I>::fetch_lines(next.wrapping_add(ROWS * b * F::BYTES), ROWS * F::BYTES);
 }
 
-/// Unpacked rows of blocks `start`.. and the tokens `first`.. that they meet.
+/// Unpacked rows of the blocks from `start` on, and the tokens from `first` on to multiply them with.
 #[derive(Clone, Copy)]
 struct Step<'a> {
     task: &'a Task<'a>,
@@ -145,7 +149,7 @@ struct Step<'a> {
     scales: &'a [Line],
     start: usize,
     first: usize,
-    /// The next rows, to be asked for meanwhile.
+    /// The next rows, to be prefetched meanwhile.
     next: Option<*const u8>,
 }
 

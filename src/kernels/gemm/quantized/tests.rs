@@ -25,7 +25,7 @@ const TYPES: [DType; 13] = [
     DType::Q6_K,
 ];
 
-/// Offsets of a block's f16.
+/// Offsets of the f16 in a block.
 fn halves(dtype: DType) -> &'static [usize] {
     match dtype {
         DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
@@ -36,7 +36,7 @@ fn halves(dtype: DType) -> &'static [usize] {
     }
 }
 
-/// Columns of whole blocks of weights and of activations.
+/// Number of columns that makes whole blocks of weights and of activations.
 fn whole(dtype: DType) -> usize {
     dtype.block().0.max(block_of(dtype).unwrap())
 }
@@ -50,7 +50,8 @@ impl Random {
     }
 }
 
-/// Random codes, or all bits set or unset; scales of every size, subnormal ones and zeros too, now and then an infinity.
+/// Random codes, or all bits set or unset; scales of every size, with subnormal ones, zeros and sometimes an
+/// infinity.
 fn matrix(dtype: DType, rows: usize, cols: usize, seed: u64) -> Matrix {
     let (elements, bytes) = dtype.block();
     let mut random = Random(seed);
@@ -75,7 +76,7 @@ fn matrix(dtype: DType, rows: usize, cols: usize, seed: u64) -> Matrix {
     Matrix::new(Bytes::new(data), dtype, rows, cols).unwrap()
 }
 
-/// Tokens' activations; one in many is odd.
+/// Activations of tokens; one in many is unusual.
 fn activations(tokens: usize, cols: usize, seed: u64) -> Vec<f32> {
     let mut random = Random(seed ^ 0x5555);
     let mut one = || match random.next() % 512 {
@@ -101,7 +102,7 @@ impl Quantized {
     fn new(block: usize, cols: usize, x: &[f32]) -> Self {
         let mut values = vec![0; x.len()];
         let (mut scales, mut sums) = (vec![0.0; x.len() / block], vec![0; x.len() / columns_of_sum(block)]);
-        // Rows are whole blocks, so all rows are as one.
+        // Rows are whole blocks, so all rows can be quantized as one.
         quantize_blocks(Isa::Scalar, block, x, &mut values, &mut scales, &mut sums);
         Self { values, scales, sums, cols, block }
     }
@@ -118,7 +119,7 @@ impl Quantized {
     }
 }
 
-/// Bits, every NaN as the same one: which NaN comes out is nothing that IEEE 754 says.
+/// Bits, with every NaN as the same one: IEEE 754 does not say which NaN an operation returns.
 fn bits(out: &[f32]) -> Vec<u32> {
     out.iter().map(|v| if v.is_nan() { f32::NAN.to_bits() } else { v.to_bits() }).collect()
 }
@@ -139,7 +140,7 @@ fn product(threads: usize, isa: Isa, x: &BlockActivations, weights: &[&Matrix]) 
     bits(&out)
 }
 
-/// The sum of what is rounded to int8, up to f32's own rounding.
+/// The sum of the values that were rounded to int8, except for f32's own rounding.
 #[test]
 fn agrees_with_f64() {
     for dtype in TYPES {
@@ -174,7 +175,7 @@ fn agrees_with_f64() {
     }
 }
 
-/// So many that threads share their arrangement.
+/// Enough activations that threads arrange them together.
 #[test]
 fn many_activations_are_arranged_as_few() {
     for dtype in [DType::Q8_0, DType::Q1_0, DType::Q2_0] {
@@ -206,7 +207,7 @@ fn threads_and_company_change_no_bit() {
     }
 }
 
-/// Tasks of few tokens have more rows, the more rows there are and the fewer threads.
+/// Tasks with few tokens get longer with more rows and with fewer threads.
 #[test]
 fn longer_tasks_change_no_bit() {
     for dtype in TYPES {
@@ -243,7 +244,7 @@ proptest! {
     }
 }
 
-/// The largest codes, scales and values there are, and the smallest: no sum on the way has too few bits.
+/// The largest codes, scales and values that exist, and the smallest: no intermediate sum overflows.
 #[test]
 fn extremes_are_the_reference() {
     for dtype in TYPES {
@@ -254,7 +255,7 @@ fn extremes_are_the_reference() {
             for at in halves(dtype) {
                 data.chunks_exact_mut(bytes).for_each(|b| b[*at..at + 2].copy_from_slice(&[0, 0x3c]));
             }
-            // Q6_K's and Q3_K's scales beside codes of another kind.
+            // The scales of Q6_K and Q3_K beside codes of another kind.
             let m = Matrix::new(Bytes::new(data.clone()), dtype, 17, cols).unwrap();
             let scales = match dtype {
                 DType::Q6_K => 192..208,
@@ -264,7 +265,7 @@ fn extremes_are_the_reference() {
             data.chunks_exact_mut(bytes).for_each(|b| b[scales.clone()].fill(!byte));
             let other = Matrix::new(Bytes::new(data), dtype, 17, cols).unwrap();
             let mut x = Quantized::new(block, cols, &vec![1.0; 14 * cols]);
-            // What `quantize_blocks` can give; products of super-blocks would take -128 too.
+            // The least that `quantize_blocks` can produce; products of super-blocks would also accept -128.
             let least = if block == 32 { -127 } else { -128 };
             for (i, value) in x.values.iter_mut().enumerate() {
                 *value = match i / cols {
@@ -292,7 +293,7 @@ fn extremes_are_the_reference() {
     }
 }
 
-/// Any number of rows and tokens, on a model of tiles and, where there are some, on tiles.
+/// Any number of rows and tokens, on a model of tiles, and on tiles if the machine has them.
 #[test]
 fn tiles_are_the_reference() {
     for dtype in TYPES.into_iter().filter(|dtype| tiles::pays(Isa::Amx, *dtype, 64)) {

@@ -1,12 +1,12 @@
-//! The ternary product with a few tokens: rows are read as they lie, and unpacked in registers. `scalar` says what it
-//! computes.
+//! The ternary product with a few tokens: rows are read in place and unpacked in registers. `scalar` defines the
+//! result.
 //!
-//! A register holds bytes of one row, or of two. The products of its codes with the values of up to four tokens are added
-//! up in its lanes, and the lanes of as many rows as a register has are added up together at the rows' end, or at that of
-//! a TQ2_0 block.
+//! A register holds bytes of one row or of two rows. The products of its codes with the values of up to four tokens
+//! are summed in its lanes. At the end of the rows, or of a TQ2_0 block, the lanes of as many rows as a register has
+//! lanes are added up together.
 //!
-//! Of four codes in a byte the second and fourth stay two bits up, which saves shifts: the sums of their products are
-//! four times too large, and are kept apart.
+//! The second and fourth code of each byte stay shifted by two bits, which saves shifts. The sums of their products
+//! are four times too large, and are kept apart.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -19,12 +19,12 @@ use crate::kernels::simd::ints::Part;
 use crate::kernels::simd::lanes::Register;
 use std::hint::black_box;
 
-/// Bytes behind the next rows that are asked for while rows are read as they lie.
+/// Prefetch distance: number of bytes past the corresponding place in the rows that are read next.
 const AHEAD: usize = 4096;
 
 type Floats<S> = <<S as Set>::Part as Part>::Floats;
 
-/// `task` with an instruction set that is not `Scalar`.
+/// Computes `task` with an instruction set that is not `Scalar`.
 pub fn few<K: Kind>(isa: Isa, task: &Task) {
     let tokens = task.x.rows.len();
     for first in (0..tokens).step_by(TOKENS) {
@@ -34,10 +34,10 @@ pub fn few<K: Kind>(isa: Isa, task: &Task) {
 
 fn tile<K: Kind, const T: usize>(isa: Isa, task: &Task, start: usize) {
     match isa {
-        // SAFETY (of all): such a set stands for a machine that has the instructions.
+        // SAFETY (of all): such a set is passed only on a machine that has the instructions.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni | Isa::Amx => unsafe { avx512::<K, T>(task, start) },
-        // A machine with no more than AVX-512 runs the same code in its encoding.
+        // A machine with AVX-512 but without AVX-VNNI runs the same code in AVX-512's encoding.
         #[cfg(all(test, target_arch = "x86_64"))]
         Isa::AvxVnni if !crate::kernels::available().contains(&isa) => unsafe {
             avx_vnni_as_avx512::<K, T>(task, start)
@@ -52,7 +52,7 @@ fn tile<K: Kind, const T: usize>(isa: Isa, task: &Task, start: usize) {
     }
 }
 
-/// `tile_in` for some sets.
+/// Compiles `tile_in` for some sets.
 macro_rules! compiled {
     ($($name:ident, $set:ident, $features:literal;)*) => {$(
         #[target_feature(enable = $features)]
@@ -73,12 +73,12 @@ compiled! { avx_vnni_as_avx512, AvxVnniAsAvx512, "avx2,fma,f16c,avx512f,avx512vl
 #[cfg(target_arch = "aarch64")]
 compiled! { neon, Neon, "neon,dotprod"; }
 
-/// All rows of `task` with `T` tokens from `start` on.
+/// Computes all rows of `task` with `T` tokens from `start` on.
 #[inline(always)]
 unsafe fn tile_in<S: Set, K: Kind, const T: usize>(task: &Task, start: usize) {
     assert!(task.packed.len() == task.rows * task.row_bytes && task.row_bytes == K::row_bytes(task.x.cols));
     for first in (0..task.rows).step_by(S::Part::ROWS) {
-        // SAFETY: the caller has the instructions; rows are as long as was just looked at.
+        // SAFETY: the caller has the instructions; the length of rows was just checked.
         let totals = unsafe {
             by_count!(S::AT_ONCE[T - 1], N in 1 2 4, group::<S, K, T, N>(task, first, start), else unreachable!())
         };
@@ -88,7 +88,7 @@ unsafe fn tile_in<S: Set, K: Kind, const T: usize>(task: &Task, start: usize) {
         }
         for t in 0..T {
             let mut values = [0.0; 16];
-            // SAFETY: as above; a register has sixteen lanes at most.
+            // SAFETY: as above; a register has at most sixteen lanes.
             unsafe {
                 let token = Floats::<S>::splat(task.x.rows[start + t].scale);
                 let value = match K::SCALED {
@@ -102,8 +102,8 @@ unsafe fn tile_in<S: Set, K: Kind, const T: usize>(task: &Task, start: usize) {
     }
 }
 
-/// The products of `Part::ROWS` rows from `first` on, without the tokens' scales and those of whole rows. Where the task has
-/// no more rows, its last one stands for them.
+/// Computes the products of `Part::ROWS` rows from `first` on, without the scales of tokens and of whole rows. Past
+/// the task's end, its last row is repeated.
 #[inline(always)]
 unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
     task: &Task,
@@ -124,9 +124,10 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
         };
         assert!(sums[t].len() == blocks);
     }
-    // Memory is fastest in its own order.
+    // Memory is fastest when it is read in order.
     let next = task.packed.as_ptr().wrapping_add(AHEAD + first * task.row_bytes);
-    // SAFETY (of all): the caller has the instructions; the bytes of each row, and four values for each of each token.
+    // SAFETY (of all): the caller has the instructions; the bytes of each row, and four values of each token for each
+    // byte.
     unsafe {
         let mut totals = [Floats::<S>::splat(0.0); T];
         for b in 0..blocks {
@@ -138,7 +139,8 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
                     step.rows[i] = [rows[row + i].add(66 * b), rows[row + i + 4 * (S::HELD - 1)].add(66 * b)];
                 }
                 for t in 0..T {
-                    // Compilers would load the values of all tokens once for all rows, and keep them on the stack.
+                    // black_box: compilers would load the values of all tokens once for all rows, and keep them on
+                    // the stack.
                     step.x[t] = black_box(x[t].add(256 * b));
                 }
                 if start == 0 {
@@ -155,7 +157,8 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
                 scale = Floats::<S>::halves(&rows, 66 * b + 64);
             }
             for t in 0..T {
-                // Lanes of a TQ2_0 block are at most 8192 in magnitude, of 32 products; of two, 16384.
+                // In a TQ2_0 block, a lane sums 32 products and is at most 8192 in magnitude; two lanes are at most
+                // 16384.
                 let mut dots = fours::<S>(&all[t][..4], K::SCALED);
                 if S::Part::ROWS > 4 {
                     dots = S::rows(dots, fours::<S>(&all[t][4..], K::SCALED));
@@ -171,22 +174,22 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
     }
 }
 
-/// Some bytes of `N` registers' rows, and the values of `T` tokens that they meet.
+/// Some bytes of the rows in `N` registers, and the values of `T` tokens to multiply them with.
 struct Step<const T: usize, const N: usize> {
     rows: [[*const u8; 2]; N],
     x: [*const i8; T],
     bytes: usize,
-    /// What is asked for meanwhile: as much as is read.
+    /// Address to prefetch from meanwhile, as many bytes as are read.
     next: Option<*const u8>,
 }
 
 impl<const T: usize, const N: usize> Step<T, N> {
-    /// Writes the sums of products, in lanes, from `all[t][n]` on.
+    /// Writes the sums of products, by lane, to `all[t][n..]`.
     #[inline(always)]
     unsafe fn add<S: Set, K: Kind>(&self, all: &mut [[S::Part; 8]; T], n: usize) {
         // SAFETY: the caller has the instructions, bytes and values.
         unsafe {
-            // Not in `all`, which is memory.
+            // Separate from `all`, which is in memory.
             let mut wide = [[S::Part::splat(0); N]; T];
             for span in (0..self.bytes).step_by(S::SPAN) {
                 let mut sums = [[[S::Part::splat(0); 2]; N]; T];
@@ -211,8 +214,8 @@ impl<const T: usize, const N: usize> Step<T, N> {
         }
     }
 
-    /// Adds the products of a register's bytes of each row, from `part` on of the 32 at `at`, which are 128 columns. TQ2_0
-    /// has the first columns in the low bits, I2_S in the high ones.
+    /// Adds the products of the bytes that a register holds of each row, from `part` on of the 32 bytes at `at`,
+    /// which are 128 columns. TQ2_0 has the first columns in the low bits, I2_S in the high bits.
     #[inline(always)]
     unsafe fn multiply<S: Set, K: Kind>(&self, at: usize, part: usize, sums: &mut [[[S::Part; 2]; N]; T]) {
         // SAFETY: the caller has the instructions, bytes and values.
@@ -239,7 +242,7 @@ impl<const T: usize, const N: usize> Step<T, N> {
     }
 }
 
-/// The sums of two and two lanes of four registers, then of two and two of those.
+/// Adds pairs of lanes of four registers, and then pairs of the results.
 #[inline(always)]
 unsafe fn fours<S: Set>(v: &[S::Part], small: bool) -> S::Part {
     // SAFETY: the caller has the instructions.

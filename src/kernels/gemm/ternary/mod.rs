@@ -1,4 +1,4 @@
-//! Products of int8 activations and ternary weights: integers are exact, so order never shows.
+//! Products of int8 activations and ternary weights. Integer sums are exact, so their order does not matter.
 
 mod few;
 mod sets;
@@ -20,11 +20,11 @@ use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::{DType, Isa, Matrix, Pool};
 use std::cell::RefCell;
 
-/// Weight rows of one task.
+/// Weight rows per task.
 pub(super) const TASK_ROWS: usize = 32;
 
-/// Tokens' int8 activations, `[rows.len(), cols]`, each row with its scale and sum. `cols` is `padded` of the weights'
-/// columns; what is behind those is zero.
+/// The int8 activations of tokens, `[rows.len(), cols]`, with a scale and a sum per row. `cols` is `padded` of the
+/// weights' columns; the padding is zero.
 #[derive(Clone, Copy)]
 pub struct Activations<'a> {
     pub values: &'a [i8],
@@ -39,8 +39,8 @@ impl<'a> Activations<'a> {
     }
 }
 
-/// Refuses a ternary matrix with a code 3, which means no weight, or a scale that is not finite, with `BadModel`;
-/// the products rely on both. Other types pass. Each byte is read once, on `pool`.
+/// Refuses, with `BadModel`, a ternary matrix that has a code 3, which is no weight, or a scale that is not finite;
+/// the products rely on both. Other types pass. Reads each byte once, on `pool`.
 pub fn validate(pool: &Pool, m: &Matrix) -> Result<()> {
     if !m.dtype.is_ternary() {
         return Ok(());
@@ -68,7 +68,7 @@ fn validate_row(m: &Matrix, row: usize) -> Result<()> {
     }
 }
 
-/// `bytes` is a multiple of 32 long.
+/// Whether any code is 3. The length of `bytes` is a multiple of 32.
 fn has_three(bytes: &[u8]) -> bool {
     let low = 0x5555_5555_5555_5555u64;
     bytes.as_chunks::<8>().0.iter().any(|b| {
@@ -77,12 +77,12 @@ fn has_three(bytes: &[u8]) -> bool {
     })
 }
 
-/// `out[t, column + i] = x[t] · w[i] / scale(t)` for the rows `i` of each of `parts`; other columns of `out` stay as they
-/// are.
+/// Computes `out[t, column + i] = x[t] · w[i] / scale(t)` for the rows `i` of each of `parts`; other columns of `out`
+/// are unchanged.
 ///
-/// `out` is `[x.rows.len(), stride]`, and each matrix a ternary one whose columns `padded` makes `x.cols`. The
-/// integer dot products are exact. I2_S and `Ternary` give `dot * (weight scale / activation scale)`; TQ2_0 adds
-/// `block dot * block scale` block by block in f32 and divides by the activation scale.
+/// `out` is `[x.rows.len(), stride]`. Each matrix is ternary, and `padded` of its columns is `x.cols`. The integer
+/// dot products are exact. I2_S and `Ternary` give `dot * (weight scale / activation scale)`; TQ2_0 adds
+/// `block dot * block scale` block by block in f32, and then divides by the activation scale.
 pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: usize, out: &mut [f32]) {
     let tokens = x.rows.len();
     assert_eq!(x.values.len(), tokens * x.cols, "activations are [tokens, cols]");
@@ -112,14 +112,14 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: us
     });
 }
 
-/// What tasks know of the activations.
+/// The activations, as tasks read them.
 pub struct Tokens<'a> {
     values: &'a [i8],
     pub rows: &'a [QuantRow],
     pub cols: usize,
-    /// `[tokens, cols / 256]` sums of the activations of each block, where weights are TQ2_0.
+    /// `[tokens, cols / 256]` sums of the activations of each block, if weights are TQ2_0.
     sums: &'a [i32],
-    /// What `arrange` made of the activations.
+    /// The activations as `arrange` ordered them.
     pub arranged: &'a [Line],
 }
 
@@ -138,14 +138,14 @@ impl<'a> Tokens<'a> {
 pub(super) type Task<'a> = driver::Task<'a, Tokens<'a>>;
 
 impl Task<'_> {
-    /// Of a row of I2_S or `Ternary`, as `row_scale`.
+    /// The scale of a row of I2_S or `Ternary`, as in `row_scale`.
     #[inline]
     pub fn scale(&self, row: usize) -> f32 {
         let at = if self.dtype == DType::Ternary { 4 * (self.first + row) } else { 0 };
         f32::from_le_bytes([self.behind[at], self.behind[at + 1], self.behind[at + 2], self.behind[at + 3]])
     }
 
-    /// Those of rows from `first` on, as in `group`.
+    /// The scales of rows from `first` on, repeated as in `group`.
     #[inline(always)]
     fn scales(&self, first: usize, to: &mut [f32]) {
         for (r, to) in to.iter_mut().enumerate() {
@@ -157,7 +157,7 @@ impl Task<'_> {
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let kernel = if task.dtype == DType::TQ2_0 { run_kind::<Scaled> } else { run_kind::<Plain> };
     match isa {
-        // SAFETY: such a set stands for a machine that has the instructions.
+        // SAFETY: such a set is passed only on a machine that has the instructions.
         #[cfg(any(test, target_arch = "x86_64"))]
         _ if tiles::ternary::pays(isa, task.x.rows.len()) => unsafe { tiles::ternary::run(task, scratch) },
         Isa::Scalar => scalar::run(task, scratch),
@@ -172,12 +172,13 @@ fn run_kind<K: Kind>(isa: Isa, task: &Task, scratch: &mut Scratch) {
     }
 }
 
-/// How rows are packed.
+/// The packing of rows.
 trait Kind {
-    /// As TQ2_0, with scales of each 256 columns; else as I2_S, with one for the row.
+    /// Whether each 256 columns have a scale, as in TQ2_0; otherwise each row has one scale, and is packed as in
+    /// I2_S.
     const SCALED: bool;
 
-    /// Bytes of a row of so many columns.
+    /// Bytes of a row of `cols` columns.
     fn row_bytes(cols: usize) -> usize {
         if Self::SCALED { cols / 256 * 66 } else { cols / 4 }
     }
@@ -193,26 +194,28 @@ impl Kind for Scaled {
     const SCALED: bool = true;
 }
 
-/// Whether rows that are unpacked once are faster than rows that are read as they lie; the results are the same.
+/// Whether unpacking rows once is faster than reading them in place; the results are the same.
 fn sweep_pays(isa: Isa, task: &Task) -> bool {
     let (tokens, scaled) = (task.x.rows.len(), task.dtype == DType::TQ2_0);
     match isa {
         Isa::Neon => tokens >= 4,
-        // Of rows as they lie lanes are added up at each scale: of I2_S once a row, and that is faster than to unpack it.
+        // Rows that are read in place add up their lanes at each scale. I2_S does that once a row, which is faster
+        // than unpacking.
         Isa::AvxVnni => tokens >= 5 && scaled,
         Isa::Avx512Vnni | Isa::Amx => tokens >= if scaled { 5 } else { 8 },
         _ => tokens >= 5,
     }
 }
 
-/// Activations in the order in which the kernels of `isa` read them, where that is another than theirs.
+/// The activations in the order in which the kernels of `isa` read them, if that differs from their own order; else
+/// nothing.
 #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     match isa {
         #[cfg(any(test, target_arch = "x86_64"))]
         _ if tiles::ternary::pays(isa, x.rows.len()) => {
             let lines = grown(lines, tiles::ternary::arranged_lines(x));
-            // SAFETY: such a set stands for a machine that has tiles.
+            // SAFETY: such a set is passed only on a machine that has tiles.
             unsafe { tiles::ternary::arrange(pool, x, lines) };
             lines
         }
@@ -220,7 +223,8 @@ fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>)
     }
 }
 
-/// What the thread that asks for a product makes of its activations; it grows to the largest product and stays.
+/// Buffers for the activations of a product, in the thread that calls for it. They grow to the largest product, and
+/// are kept.
 #[derive(Default)]
 struct Prepared {
     /// `Tokens::sums`.
@@ -275,7 +279,7 @@ mod scalar {
         }
     }
 
-    /// Codes of an I2_S row in the order of its elements (layout in `rows`).
+    /// Unpacks the codes of an I2_S row in the order of its elements (layout in `formats`).
     fn unpack_i2s(packed: &[u8], codes: &mut [u8]) {
         for (codes, block) in codes.chunks_exact_mut(128).zip(packed.chunks_exact(32)) {
             for (k, codes) in codes.chunks_exact_mut(32).enumerate() {
@@ -286,7 +290,7 @@ mod scalar {
         }
     }
 
-    /// Codes of a TQ2_0 row in the order of its elements (layout in `rows`).
+    /// Unpacks the codes of a TQ2_0 row in the order of its elements (layout in `formats`).
     fn unpack_tq2_0(packed: &[u8], codes: &mut [u8]) {
         for (codes, block) in codes.chunks_exact_mut(256).zip(packed.chunks_exact(66)) {
             for (k, codes) in codes.chunks_exact_mut(32).enumerate() {
@@ -301,7 +305,7 @@ mod scalar {
         codes.iter().zip(x).map(|(c, x)| *c as i32 * *x as i32).sum()
     }
 
-    /// `Σ over blocks of (code · x - sum) * scale`, in f32 block by block.
+    /// `Σ over blocks of (code · x - sum) * scale`, added in f32 block by block.
     fn dot_scaled(codes: &[u8], packed: &[u8], x: &[i8], sums: &[i32]) -> f32 {
         let mut total = 0.0;
         let blocks = codes.chunks_exact(256).zip(x.chunks_exact(256)).zip(packed.chunks_exact(66));

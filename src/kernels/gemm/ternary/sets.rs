@@ -1,4 +1,4 @@
-//! What instruction sets have for the ternary product with a few tokens.
+//! Operations of each instruction set for the ternary product with a few tokens.
 
 #![allow(clippy::missing_safety_doc)] // said below, once
 
@@ -9,35 +9,38 @@ pub use aarch64::Neon;
 #[cfg(target_arch = "x86_64")]
 pub use x86::*;
 
-/// Tokens that share what is made of rows.
+/// Number of tokens that share the unpacked codes of rows.
 pub const TOKENS: usize = 4;
 
 /// An instruction set. Its registers have 32-bit lanes for `Part::ROWS` rows, whose products are added up together.
 ///
-/// All functions need the instructions, and the bytes; they are inlined into functions that have them.
+/// All functions need the instructions and the bytes; they are inlined into functions that have them.
 pub trait Set {
     type Part: Part;
-    /// Bytes of a row in a register.
+    /// Bytes of one row in a register.
     const BYTES: usize;
     /// Rows in a register: one, or two that are four rows apart.
     const HELD: usize;
-    /// Registers of rows that meet one token at a time, two tokens, and so on: more hide the latency of `dot`, fewer are
-    /// what memory likes best.
+    /// Number of registers of rows that are multiplied at once with one token, with two tokens, and so on. More
+    /// registers hide the latency of `dot`; fewer suit memory best.
     const AT_ONCE: [usize; TOKENS];
-    /// Bytes of a row whose products lanes hold.
+    /// Number of bytes of a row whose products the lanes can hold.
     const SPAN: usize = usize::MAX;
-    /// BYTES of each row.
+    /// Loads BYTES bytes of each row.
     unsafe fn bytes(row: *const u8, other: *const u8) -> Self::Part;
-    /// BYTES values of a token, for each row.
+    /// Loads BYTES values of a token, for each row.
     unsafe fn values(x: *const i8) -> Self::Part;
-    /// `sum` and the products of codes, up to 12, and values.
+    /// Adds the products of codes, up to 12, and values to `sum`.
     unsafe fn dot(sum: Self::Part, codes: Self::Part, x: Self::Part) -> Self::Part;
-    /// As i32, what `dot` made of `ones` and a quarter of `fours`, which was made of multiples of four.
+    /// The total as i32: `ones` and a quarter of `fours`. Both are results of `dot`; the codes of `fours` are
+    /// multiples of four.
     unsafe fn total(ones: Self::Part, fours: Self::Part) -> Self::Part;
     unsafe fn add(a: Self::Part, b: Self::Part) -> Self::Part;
-    /// Of each four lanes of `a` the sums of two and two, then those of `b`. All lanes fit an i16 if `small`.
+    /// Adds pairs of lanes. Each four lanes of the result are the two sums of four lanes of `a`, then those of `b`.
+    /// If `small`, all lanes fit an i16.
     unsafe fn pairs(a: Self::Part, b: Self::Part, small: bool) -> Self::Part;
-    /// From fours of lanes of four rows each, row by row all lanes of a row added up.
+    /// Adds up the lanes of each row, and returns the rows in order. In `a` and `b`, each four lanes belong to four
+    /// rows.
     unsafe fn rows(a: Self::Part, b: Self::Part) -> Self::Part;
 }
 
@@ -84,7 +87,8 @@ mod x86 {
 
     // SAFETY of all blocks: the caller has the instructions and the bytes.
     set!(Avx2, [1; 4], 256, |sum, codes, x| sum.dot(codes, x), |ones, fours| {
-        // Exact: a pair of products is at most 2·8·128 = 2048 in magnitude, and the 16 of a SPAN add up to -32768..=32512.
+        // Exact: a pair of products is at most 2·8·128 = 2048 in magnitude, and the 16 pairs of a SPAN add up to
+        // -32768..=32512.
         let sums = _mm256_add_epi16(ones, _mm256_srai_epi16::<2>(fours));
         _mm256_madd_epi16(sums, _mm256_set1_epi16(1))
     });
@@ -95,7 +99,7 @@ mod x86 {
         |sum, codes, x| pinned(_mm256_dpbusd_avx_epi32(sum, codes, x)),
         |ones, fours| _mm256_add_epi32(ones, _mm256_srai_epi32::<2>(fours))
     );
-    // What AVX-VNNI runs, in AVX-512's encoding: for tests on machines that have only that.
+    // The code of AVX-VNNI in AVX-512's encoding: for tests on machines that have only AVX-512.
     #[cfg(test)]
     set!(
         AvxVnniAsAvx512,

@@ -1,5 +1,5 @@
-//! The ternary product with more than a few tokens: panels of sixteen rows are transposed and unpacked once, some columns at
-//! a time, and swept over all tokens. `scalar` says what it computes.
+//! The ternary product with more than a few tokens: panels of sixteen rows are transposed and unpacked once, some
+//! columns at a time, and swept over all tokens. `scalar` defines the result.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -12,17 +12,17 @@ use crate::kernels::simd::ints::{Floats, Ints};
 use crate::kernels::simd::lanes::{Lanes, Register};
 use std::hint::black_box;
 
-/// Weight rows of a panel.
+/// Weight rows per panel.
 const ROWS: usize = 16;
-/// Columns that panels hold, all together: their codes take half of the first-level cache. A multiple of 512.
+/// Number of columns that all panels hold together: their codes take half of the L1 cache. A multiple of 512.
 const DEPTH: usize = 1024;
-/// Lines of 256 columns, whose products, 2 * 2 * 128 each, an i16 holds.
+/// Number of lines in 256 columns; an i16 holds the sum of their products, 2 * 2 * 128 each.
 const LINES: usize = 64;
 
-/// `task` with any number of tokens, with an instruction set that is not `Scalar`.
+/// Computes `task` with any number of tokens, with an instruction set that is not `Scalar`.
 pub fn sweep<K: Kind>(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let (cols, tokens) = (task.x.cols, task.x.rows.len());
-    // Panels that share the loads of tokens, and tokens that share those of codes, at most.
+    // Maximum numbers of panels that share the loads of tokens, and of tokens that share the loads of codes.
     let (most, at_once) = if isa.has_avx512() { (2, 8) } else { (1, 4) };
     let at_once = tokens.div_ceil(tokens.div_ceil(at_once));
     let depth = (DEPTH / most).min(cols);
@@ -52,8 +52,9 @@ pub fn sweep<K: Kind>(isa: Isa, task: &Task, scratch: &mut Scratch) {
 }
 
 by_isa!(
-    /// Of `ROWS` rows of the task from `first` on, the last of which stands for those behind it, columns `start..` as codes:
-    /// line n holds those of four columns, `start + 4 n ..`, row by row. And their `scales`: of blocks, or of the rows.
+    /// Unpacks the columns from `start` on of `ROWS` rows of the task from `first` on; past the task's end, its last
+    /// row is repeated. Line n has the codes of the four columns from `start + 4 n` on, row by row. Also reads
+    /// `scales`: those of blocks, or of the rows.
     fn unpack<K: Kind>(task: &Task, first: usize, start: usize, codes: &mut [Line], scales: &mut [[f32; ROWS]])
         = unpack_in::<ints>
 );
@@ -80,18 +81,19 @@ unsafe fn unpack_in<I: Ints, K: Kind>(
     if !K::SCALED && start == 0 {
         task.scales(first, &mut scales[0]);
     }
-    // Past those that are unpacked together.
+    // After the rows that are unpacked together.
     let next = rows[0].wrapping_add(I::PANELS * ROWS * task.row_bytes);
     for (n, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let block = start / 128 + n;
         let at = if K::SCALED { block / 2 * 66 + block % 2 * 32 } else { block * 32 };
-        // As much of the next rows as is used of these: memory is fastest in its own order.
+        // Prefetches as many bytes of the next rows as are used of these: memory is fastest when it is read in order.
         for line in 0..(ROWS * 32 + 64) / 64 {
             I::Lanes::fetch(next.wrapping_add(ROWS * at + 64 * line));
         }
         for part in 0..ROWS / I::Part::ROWS {
             let rows = &rows[part * I::Part::ROWS..];
-            // SAFETY: 32 bytes at `at` of each row, and two behind a block's; the caller has the instructions.
+            // SAFETY: 32 bytes at `at` of each row, and two bytes after a block's codes; the caller has the
+            // instructions.
             unsafe {
                 if K::SCALED && block % 2 == 1 {
                     let to = scales[block / 2].as_mut_ptr().add(part * I::Part::ROWS);
@@ -113,13 +115,13 @@ unsafe fn unpack_in<I: Ints, K: Kind>(
     }
 }
 
-/// Unpacked codes of columns `start..` of `panels`, and the tokens `first..` that they meet.
+/// Unpacked codes of the columns from `start` on of `panels`, and the tokens from `first` on to multiply them with.
 #[derive(Clone, Copy)]
 struct Step<'a> {
     task: &'a Task<'a>,
-    /// Panel by panel.
+    /// One panel after another.
     codes: &'a [Line],
-    /// Of TQ2_0, panel by panel, `blocks` each.
+    /// The scales of TQ2_0, one panel after another, `blocks` for each.
     scales: &'a [[f32; ROWS]],
     blocks: usize,
     panels: usize,
@@ -128,7 +130,7 @@ struct Step<'a> {
 }
 
 by_isa!(
-    /// Adds to what `T` tokens have so far, for each a line of each panel: i32, or f32 of TQ2_0.
+    /// Adds to the sums of `T` tokens. Each token has a line per panel: i32, or f32 for TQ2_0.
     fn tile<K: Kind, const T: usize>(step: Step, partial: &mut [Line]) = tile_in::<ints>
 );
 
@@ -151,10 +153,12 @@ unsafe fn add<I: Ints, K: Kind, const T: usize, const P: usize>(step: Step, part
     let partial = partial.as_chunks_mut::<P>().0.first_chunk_mut::<T>().expect("lines for each token");
     let (mut x, mut panels) = ([std::ptr::null(); T], [codes.as_ptr(); P]);
     for t in 0..T {
-        // A compiler that knows how far they are apart adds that up instead of keeping eight addresses.
+        // black_box: a compiler that knows the tokens' distance computes addresses from it, instead of keeping eight
+        // addresses.
         x[t] = black_box(task.x.row(first + t)[start..start + 4 * lines].as_ptr());
     }
-    // SAFETY: four values for each line of codes at each x; a line is sixteen numbers; the caller has the instructions.
+    // SAFETY: four values for each line of codes at each x; a line is sixteen numbers; the caller has the
+    // instructions.
     unsafe {
         for p in 0..P {
             panels[p] = panels[p].add(p * lines);
@@ -196,7 +200,7 @@ unsafe fn add<I: Ints, K: Kind, const T: usize, const P: usize>(step: Step, part
 }
 
 by_isa!(
-    /// Writes the outputs for the rows from `first` on; `partial` is what all columns add up to.
+    /// Writes the outputs of the rows from `first` on; `partial` has the sums over all columns.
     fn finish<K: Kind>(task: &Task, first: usize, panels: usize, scales: &[[f32; ROWS]], partial: &mut [Line])
         = finish_in::<ints>
 );
@@ -222,7 +226,7 @@ unsafe fn finish_in<I: Ints, K: Kind>(
                 value.store(at.cast());
             }
         }
-        // Of a panel that the task cuts short the surplus results are dropped.
+        // If the task ends within a panel, surplus results are dropped.
         let values = floats(partial).as_flattened();
         task.write(t, first, &values[..values.len().min(task.rows - first)]);
     }

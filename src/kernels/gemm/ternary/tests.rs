@@ -17,7 +17,7 @@ impl Random {
     }
 }
 
-/// Codes packed into each type's blocks, written apart from the kernels' own reading.
+/// Packs codes into the blocks of each type; written independently of the kernels' own reading.
 fn pack(dtype: DType, rows: usize, cols: usize, code: &mut dyn FnMut() -> u8) -> (Matrix, Vec<u8>) {
     let codes: Vec<u8> = (0..rows * cols).map(|_| code()).collect();
     let mut data = Vec::new();
@@ -58,7 +58,7 @@ fn row_scale(row: usize) -> f32 {
     0.0371 + row as f32 * 0.003
 }
 
-/// `tokens` rows as wide as weights of `cols` columns want them, zeros behind those.
+/// `tokens` rows, as wide as weights of `cols` columns need them, padded with zeros.
 fn activations(tokens: usize, cols: usize, mut value: impl FnMut() -> i8) -> Vec<i8> {
     let mut values = vec![0; tokens * padded(cols)];
     values.chunks_exact_mut(padded(cols)).for_each(|row| row[..cols].iter_mut().for_each(|v| *v = value()));
@@ -129,7 +129,7 @@ fn instruction_sets_threads_and_company_change_no_bit() {
 fn every_number_of_tokens_gives_the_same_bits() {
     let mut random = Random(21);
     for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
-        // Around the widths and depths that are unpacked at once, and one block less or more than whole rounds.
+        // Close to the widths and depths that are unpacked at once, and one block less or more than whole rounds.
         for (cols, rows) in [(256, 1), (1280, 31), (1792, 33), (2304, 47), (16384, 3), (1100, 17), (4224, 2)]
         {
             if dtype != DType::Ternary && cols % 256 != 0 {
@@ -185,7 +185,7 @@ fn extremes_do_not_overflow() {
             for code in [0u8, 1, 2] {
                 let (m, _) = pack(dtype, 5, cols, &mut || code);
                 for value in [-128i8, 127] {
-                    // As many as make every form run, and one that is left over.
+                    // Enough tokens to run every form, and one left over.
                     let values = vec![value; 17 * cols];
                     let rows = quant_rows(&values, cols);
                     let want = product(1, Isa::Scalar, &values, &rows, &[&m]);
@@ -254,7 +254,7 @@ fn invalid_codes_and_scales_are_refused() {
         }
         let m = Matrix::new(Bytes::new(data), dtype, 4, 768).unwrap();
         assert!(validate(&pool, &m).unwrap_err().message.contains("scale"));
-        // Many tasks: the one bad row among them is found.
+        // Many tasks: the only bad row among them is found.
         let mut n = 0;
         let mut code = || {
             n += 1;
@@ -265,7 +265,7 @@ fn invalid_codes_and_scales_are_refused() {
     }
 }
 
-/// Any number of rows and tokens, on a model of tiles and, where there are some, on tiles.
+/// Any number of rows and tokens, on a model of tiles, and on tiles if the machine has them.
 #[test]
 fn tiles_are_the_reference() {
     let mut random = Random(11);

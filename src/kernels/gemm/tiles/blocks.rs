@@ -1,12 +1,13 @@
-//! Weights with a scale for each 32 columns. `quantized::scalar` says what is computed.
+//! Weights with one scale per 32 columns. `quantized::scalar` defines the result.
 //!
-//! Here weights are the right tile, in the panels that other sets sweep over, and a row of the left tile is a token. Q8_0's
-//! need no decoding as the left tile: with few tokens they are multiplied where they lie, and tokens are the right one. A
-//! block is a step: a tile of sums, which become floats and are added to those of the blocks before, times both scales.
-//! Sixteen tokens with sixteen rows stay in registers meanwhile.
+//! Weights are the right tile, in the panels that other sets sweep over, and tokens are the rows of the left tile.
+//! Q8_0 is an exception: as the left tile its weights need no decoding. With few tokens they are multiplied in place,
+//! and tokens are the right tile. A step is one block: a tile of sums, which are converted to floats, multiplied by
+//! both scales and added to those of earlier blocks. The totals of sixteen tokens with sixteen rows stay in
+//! registers.
 //!
-//! This is not `sweep`'s form: there the sums of four blocks are stored together and totals go through memory, and sixteen
-//! or 32 tokens take 1.1 to 1.3 times as long (on an Emerald Rapids).
+//! This does not use `sweep`: there, the sums of four blocks are stored together and totals go through memory. With
+//! it, sixteen or 32 tokens take 1.1 to 1.3 times as long (on an Emerald Rapids).
 
 use super::{SIDE, by_token, columns, halves};
 use crate::kernels::DType;
@@ -19,31 +20,32 @@ use crate::kernels::simd::amx::{Set, Tiles};
 use crate::kernels::simd::ints::Ints;
 use crate::kernels::simd::lanes::Lanes;
 
-/// Bytes that tiles multiply: a block.
+/// Depth of a tile in bytes: a block.
 pub const DEPTH: usize = 32;
-/// Lines of codes of a block of sixteen rows, and of values of sixteen tokens.
+/// Lines of codes of a block of sixteen rows, and lines of values of sixteen tokens.
 const CODES: usize = SIDE * DEPTH / 64;
-/// What is kept of a block of sixteen tokens: values, scales, and scales times sums.
+/// Lines per block of sixteen tokens: values, scales, and scales times sums.
 const TOKEN_LINES: usize = CODES + 2;
-/// Blocks whose codes are swept over by all tokens before the next ones are decoded.
+/// Number of blocks whose codes are swept over all tokens before the next blocks are decoded.
 const SPAN: usize = 32;
-/// So many blocks behind its multiplication a block's sums are stored, and added: both would wait.
+/// A block's sums are stored, and added, this many blocks after its multiplication. If done sooner, both would stall.
 const STORED: usize = 2;
 const ADDED: usize = 3;
-/// Tiles of sums that there are, and room for.
+/// Number of tiles of sums, and of buffers for them.
 const RING: usize = 4;
 
-/// Whether tokens are needed as right tiles too: decoding once pays with more.
+/// Whether tokens are also needed as right tiles. With more tokens, decoding weights once is faster.
 fn both(x: &BlockActivations) -> bool {
     x.tokens() <= 2 * SIDE
 }
 
-/// Lines that `arrange` fills.
+/// Number of lines that `arrange` fills.
 pub fn lines_of_group(x: &BlockActivations) -> usize {
     x.cols / DEPTH * (TOKEN_LINES + if both(x) { CODES } else { 0 })
 }
 
-/// Of sixteen tokens `TOKEN_LINES` for each block, and what `both` says. Missing tokens repeat the last.
+/// Arranges sixteen tokens: `TOKEN_LINES` for each block, and right tiles if `both`. Missing tokens repeat the last
+/// one.
 #[inline(always)]
 pub unsafe fn arrange<S: Set>(x: &BlockActivations, group: usize, out: &mut [Line]) {
     let (left, right) = out.split_at_mut(x.cols / DEPTH * TOKEN_LINES);
@@ -68,7 +70,7 @@ pub unsafe fn arrange<S: Set>(x: &BlockActivations, group: usize, out: &mut [Lin
     }
 }
 
-/// `task` with any number of tokens.
+/// Computes `task` with any number of tokens.
 #[inline(always)]
 pub unsafe fn run<S: Set>(task: &Task, arranged: &[Line], scratch: &mut Scratch) {
     // SAFETY: the caller's promise.
@@ -84,27 +86,27 @@ struct Sweep<'a, S: Set, const MINIMUMS: bool> {
     task: &'a Task<'a>,
     tiles: S::Tiles,
     arranged: &'a [Line],
-    /// Of 32 columns of each row and column of tokens.
+    /// Number of blocks of 32 columns, and number of groups of sixteen tokens.
     blocks: usize,
     groups: usize,
-    /// Of `SPAN` blocks the codes of sixteen rows, and `RING` tiles of sums.
+    /// The codes of sixteen rows for `SPAN` blocks, and `RING` tiles of sums.
     codes: &'a mut [[Line; CODES]],
     sums: &'a mut [[Line; SIDE]; RING],
-    /// Of as many blocks the rows' scales and minimums.
+    /// The rows' scales and minimums for `SPAN` blocks.
     scales: &'a mut [[Line; 2]],
-    /// Sums so far of sixteen tokens with sixteen rows each.
+    /// The sums so far of sixteen tokens with sixteen rows each.
     partial: &'a mut [[Line; SIDE]],
 }
 
-/// Blocks of sixteen rows, and of sixteen tokens.
+/// Some blocks of sixteen rows and of sixteen tokens.
 #[derive(Clone, Copy)]
 struct Span<'a> {
     x: &'a [[Line; TOKEN_LINES]],
-    /// The weights where they lie, if they are the left tiles.
+    /// The weights in place, if they are the left tiles.
     direct: Option<*const u8>,
-    /// Right tiles.
+    /// The right tiles.
     right: *const [Line; CODES],
-    /// Rows to come, and how many bytes of them to ask for at each block; none but with the first tokens.
+    /// The next rows, and the number of their bytes to prefetch at each block: 0 except with the first tokens.
     next: *const u8,
     each: usize,
 }
@@ -141,7 +143,7 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
                         self.decode(first, start, depth);
                     }
                     for group in 0..self.groups {
-                        // Rows of tokens that are not there need not be added.
+                        // Rows of missing tokens need not be added.
                         match !direct && self.task.x.tokens() - SIDE * group <= SIDE / 2 {
                             true => self.sweep::<{ SIDE / 2 }>(direct, first, start, depth, group),
                             false => self.sweep::<SIDE>(direct, first, start, depth, group),
@@ -165,7 +167,7 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
         }
     }
 
-    /// Codes and scales of `depth` blocks from `start` on.
+    /// Decodes the codes and scales of `depth` blocks from `start` on.
     #[inline(always)]
     unsafe fn decode(&mut self, first: usize, start: usize, depth: usize) {
         let Self { task, codes, scales, .. } = self;
@@ -221,7 +223,8 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
         }
     }
 
-    /// Multiplies block `b` of the span, whose number is `P` but for multiples of four, stores sums and adds sums.
+    /// Multiplies block `b` of the span into tile `P`, which is `b` modulo four, and stores and adds the sums of
+    /// earlier blocks.
     #[inline(always)]
     unsafe fn turn<const P: usize, const ROWS: usize>(
         &mut self,
@@ -256,7 +259,7 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
         }
     }
 
-    /// To tile `P`: left rows `stride` bytes apart.
+    /// Multiplies into tile `P`; left rows are `stride` bytes apart.
     #[inline(always)]
     unsafe fn multiply<const P: usize>(&mut self, left: *const u8, stride: usize, right: *const u8) {
         // SAFETY (of all): a tile each.
@@ -274,7 +277,7 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
         }
     }
 
-    /// Stores the sums of `STORED` blocks before the one whose tile is `P`.
+    /// Stores the sums of the block that is `STORED` blocks before the block of tile `P`.
     #[inline(always)]
     unsafe fn keep<const P: usize>(&mut self, slot: usize) {
         let to = self.sums[slot].as_mut_ptr().cast();
@@ -289,7 +292,7 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
         }
     }
 
-    /// Adds the sums of block `b`, times the scales.
+    /// Adds the sums of block `b`, multiplied by the scales.
     #[inline(always)]
     unsafe fn add<const ROWS: usize>(
         &self,
@@ -317,7 +320,7 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
     }
 }
 
-/// Sixteen times the `t`-th float of a line.
+/// Float `t` of a line, in all sixteen lanes.
 #[inline(always)]
 unsafe fn number<L: Lanes>(line: &Line, t: usize) -> L {
     // SAFETY: the caller has the instructions; a line is sixteen floats.

@@ -1,7 +1,7 @@
-//! Int8 weights with a scale for each row. `int8::reference` says what is computed.
+//! Int8 weights with one scale per row. `int8::reference` defines the result.
 //!
-//! Both sides lie as tiles already, so there is nothing to unpack: a left tile is 64 columns of sixteen tokens, a right one
-//! so many of a panel, and a row of sums is a token's outputs.
+//! Both operands are already in the layout of tiles, so nothing is unpacked. A left tile is 64 columns of sixteen
+//! tokens, a right tile is 64 columns of a panel, and a row of sums is the outputs of a token.
 
 use super::sweep::{self, At, Kind, Tile};
 use super::{SIDE, in_groups, multiply_sides};
@@ -14,20 +14,20 @@ use crate::kernels::simd::ints::Ints;
 use crate::kernels::simd::lanes::Lanes;
 use crate::kernels::{DType, Isa, Pool};
 
-/// Bytes that tiles multiply, and columns of a step.
+/// Depth of a tile in bytes, and columns of a step.
 pub const DEPTH: usize = 64;
 const STEP: usize = 4 * DEPTH;
 const LINES: usize = 4 * SIDE;
-/// How far ahead weights are asked for.
+/// Prefetch distance of weights, in bytes.
 const AHEAD: usize = 4 * 1024;
 
-/// Whether `isa` multiplies so many tokens with tiles.
+/// Whether `isa` multiplies this number of tokens with tiles.
 pub fn pays(isa: Isa, tokens: usize) -> bool {
     super::pays(isa, DType::Int8, tokens)
 }
 
-/// Activations as left tiles: of each sixteen tokens all steps, a line a token. Tokens and columns that are missing are
-/// anything.
+/// Arranges activations as left tiles: for each sixteen tokens all steps, one line per token. Lines of missing tokens
+/// and columns have unspecified contents.
 pub fn arrange<'a>(pool: &Pool, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     let each = x.cols.div_ceil(STEP) * LINES;
     let lines = grown(lines, x.rows.len().div_ceil(SIDE) * each);
@@ -43,7 +43,7 @@ pub fn arrange<'a>(pool: &Pool, x: &Activations, lines: &'a mut Vec<Line>) -> &'
 }
 
 entry!(
-    /// `task` with any number of tokens.
+    /// Computes `task` with any number of tokens.
     ///
     /// # Safety
     /// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `task.x.arranged`.
@@ -79,7 +79,7 @@ impl Kind for Int8 {
             return;
         }
         let panel = place.row / SIDE;
-        // A panel that is missing is the last one again.
+        // A missing panel is replaced by the last one.
         let second = (panel + 1).min(task.rows.div_ceil(SIDE) - 1);
         let right = [&task.panel(panel)[first..], &task.panel(second)[first..]];
         if place.group == 0 {

@@ -1,12 +1,14 @@
 //! Products of int8 activations with integer weights on matrix tiles.
 //!
-//! A row of the left tile is a row's bytes, as its columns follow each other; the right tile has four bytes of each of
-//! sixteen rows in a row. Where unpacking takes a few instructions, the left rows are weights, else tokens: the others are
-//! put in order once for a product, or for all tokens. What is done with sums is what the reference does, in its order.
+//! A row of the left tile has consecutive columns of one row. A row of the right tile has four bytes of each of
+//! sixteen rows. If unpacking weights takes a few instructions, they are the left operand; otherwise tokens are. The
+//! right operand is put in order once: tokens for a product, weights for all tokens. Sums are processed as in the
+//! reference, in its order.
 //!
-//! Kernels are written once, for a `Set`: the processor's, or a model of tiles in tests, with the vectors of any set.
+//! Kernels are written once, for a `Set`: the processor's, or in tests a model of tiles beside the vectors of any
+//! set.
 
-/// Of a kernel for any `Set` a function that runs it with the processor's, or with that which tests want.
+/// Defines a function that runs a kernel for any `Set` with the processor's set, or with the set that a test wants.
 macro_rules! entry {
     ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),*) = $kernel:ident) => {
         $(#[$doc])*
@@ -53,18 +55,18 @@ use crate::kernels::{DType, Isa, Pool};
 
 #[cfg(test)]
 thread_local! {
-    /// Of products that tests want from a model of tiles, the set whose vectors they take beside it.
+    /// The set whose vectors are used with the model of tiles, in tests that want the model.
     pub static WANTED: std::cell::Cell<Option<Isa>> = const { std::cell::Cell::new(None) };
 }
 
-/// Whether this thread's products are the model's.
+/// Whether this thread's products use the model.
 #[cfg(test)]
 pub fn modelled() -> bool {
     WANTED.get().is_some()
 }
 
-/// What `product` gives where this thread's products are the model's, with the vectors of `isa`. It has no others:
-/// `product` uses one thread.
+/// Runs `product` with the model of tiles, and the vectors of `isa`. Only this thread's products use the model, so
+/// `product` must use one thread.
 #[cfg(test)]
 pub fn modelling<R>(isa: Isa, product: impl FnOnce() -> R) -> R {
     WANTED.set(Some(isa));
@@ -78,16 +80,16 @@ pub const fn modelled() -> bool {
     false
 }
 
-/// The thread's tiles for tasks of a product whose kernels use tiles, if they do; to be dropped behind them.
+/// Configures this thread's tiles for the tasks of a product, if `uses_tiles`; drop the result after the tasks.
 #[cfg(target_arch = "x86_64")]
 pub fn configured(uses_tiles: bool, depth: usize) -> Option<Configured> {
-    // SAFETY: `Isa::Amx`, for which alone kernels use tiles, stands for permitted ones. Products begin no others.
+    // SAFETY: kernels use tiles only for `Isa::Amx`, which stands for permitted ones. Products configure no others.
     (uses_tiles && !modelled()).then(|| unsafe { Configured::new(depth) })
 }
 
-/// Whether `isa` multiplies so many tokens with such weights with tiles. Of short blocks few tokens take as long as sixteen,
-/// and a few more than sixteen as long as 32. With the first numbers below tiles are 1.0 to 1.2 times as fast as AVX-512, of
-/// ternary weights 1.3 times (on an Emerald Rapids, weights from memory).
+/// Whether `isa` multiplies this number of tokens with such weights on tiles. With short blocks, a few tokens take as
+/// long as sixteen, and a few more than sixteen as long as 32. At the lower thresholds below, tiles are 1.0 to 1.2
+/// times as fast as AVX-512, and 1.3 times with ternary weights (on an Emerald Rapids, weights from memory).
 pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
     let (one, two) = match dtype {
         DType::Q8_0 => (6, 17),
@@ -104,16 +106,17 @@ pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
     isa == Isa::Amx && (modelled() || (one..=SIDE).contains(&tokens) || tokens >= two)
 }
 
-/// Bytes that tiles multiply, for activations in such blocks.
+/// Depth of tiles in bytes, for activations in blocks of `block` columns.
 #[cfg(target_arch = "x86_64")]
 pub fn depth(block: usize) -> usize {
     if block == 32 { blocks::DEPTH } else { supers::DEPTH }
 }
 
-/// Fewer activations than this are arranged faster than others are woken.
+/// Number of activations below which waking other threads takes longer than arranging them.
 const SMALL: usize = 1 << 17;
 
-/// Calls `one` for each of `groups` of tokens, which have `values` activations, with their lines, `each` of `out`.
+/// Calls `one` for each of `groups` of tokens, with the group's lines: `each` lines of `out`. The groups have
+/// `values` activations in all.
 fn in_groups(
     pool: &Pool,
     (groups, values): (usize, usize),
@@ -127,7 +130,7 @@ fn in_groups(
     if values < SMALL { (0..groups).for_each(one) } else { pool.run(groups, &one) }
 }
 
-/// Activations in the order of tiles.
+/// Arranges activations in the order of tiles.
 ///
 /// # Safety
 /// `Isa::Amx` is available.
@@ -142,7 +145,7 @@ pub unsafe fn arrange<'a>(pool: &Pool, x: &BlockActivations, lines: &'a mut Vec<
 
 entry!(fn arranged(x: &BlockActivations, group: usize, out: &mut [Line]) = arrange_group);
 entry!(
-    /// `task`, whose weights are in blocks.
+    /// Computes `task`, whose weights are in blocks.
     ///
     /// # Safety
     /// As for `arrange`, which has made `arranged`; this thread has tiles of `depth`.
@@ -169,12 +172,12 @@ unsafe fn product<S: Set>(task: &Task, arranged: &[Line], scratch: &mut Scratch)
     }
 }
 
-/// Weight rows of a tile, and tokens.
+/// Weight rows of a tile, and tokens of a tile.
 pub const SIDE: usize = 16;
 
-// What follows needs the instructions of its set, and is inlined into functions that have them.
+// The functions below need the instructions of their set, and are inlined into functions that have them.
 
-/// Of 16 bytes at `at` of each row four lines, with four bytes of every row in each.
+/// Loads 16 bytes at `at` of each row into four lines; each line has four bytes of every row.
 #[inline(always)]
 unsafe fn columns<S: Set>(rows: &[*const u8; SIDE], at: usize, to: &mut [Line; 4]) {
     type Of<S> = <<S as Set>::Ints as Ints>::Part;
@@ -190,8 +193,8 @@ unsafe fn columns<S: Set>(rows: &[*const u8; SIDE], at: usize, to: &mut [Line; 4
     }
 }
 
-/// Columns from `from` on, `cols` of them, in steps of 256, as right tiles: row `j` of tile `k` of a step has columns
-/// `32 k + 4 j ..` of its first half where j < 8, else of its second one.
+/// Arranges `cols` columns from `from` on as right tiles, in steps of 256. In tile `k` of a step, rows j < 8 have
+/// columns `32 k + 4 j ..` of the step's first half, and rows 8 + j the same of its second half.
 #[inline(always)]
 unsafe fn in_steps<S: Set>(rows: &[*const u8; SIDE], from: usize, cols: usize, out: &mut [Line]) {
     for at in (0..cols).step_by(16) {
@@ -202,7 +205,8 @@ unsafe fn in_steps<S: Set>(rows: &[*const u8; SIDE], from: usize, cols: usize, o
     }
 }
 
-/// Hands out the columns of sixteen lines of floats: of `count` rows each, for `tokens` tokens.
+/// Calls `write` with the columns of sixteen lines of floats: the outputs of `count` rows for each of `tokens`
+/// tokens.
 #[inline(always)]
 unsafe fn by_token<S: Set>(lines: &[Line; SIDE], tokens: usize, count: usize, write: impl Fn(usize, &[f32])) {
     let mut rows = [lines.as_ptr().cast(); SIDE];
@@ -217,7 +221,7 @@ unsafe fn by_token<S: Set>(lines: &[Line; SIDE], tokens: usize, count: usize, wr
             // SAFETY: a line is sixteen floats.
             let values = unsafe { &*line.0.as_ptr().cast::<[f32; SIDE]>() };
             match count {
-                // A copy of known length.
+                // A copy of constant length.
                 SIDE => write(first + t, values),
                 _ => write(first + t, &values[..count]),
             }
@@ -225,7 +229,7 @@ unsafe fn by_token<S: Set>(lines: &[Line; SIDE], tokens: usize, count: usize, wr
     }
 }
 
-/// Adds the products of `L` left tiles with `R` right ones, of one or two each, to tiles 2 l + r.
+/// Adds the products of `L` left tiles with `R` right tiles (one or two each) to tiles 2 l + r.
 #[inline(always)]
 unsafe fn multiply_sides<S: Set, const L: usize, const R: usize>(
     tiles: &mut S::Tiles,
@@ -252,7 +256,7 @@ unsafe fn multiply_sides<S: Set, const L: usize, const R: usize>(
     }
 }
 
-/// `count` F16, `stride` bytes apart; the last one stands for those up to sixteen.
+/// Loads `count` F16, `stride` bytes apart; the last one is repeated up to sixteen.
 #[inline(always)]
 unsafe fn halves<S: Set>(from: *const u8, stride: usize, count: usize) -> S::Lanes {
     type Of<S> = <<S as Set>::Lanes as Lanes>::Part;
@@ -260,6 +264,6 @@ unsafe fn halves<S: Set>(from: *const u8, stride: usize, count: usize) -> S::Lan
     for (i, row) in rows.iter_mut().enumerate() {
         *row = from.wrapping_add(i.min(count - 1) * stride);
     }
-    // SAFETY: one of so many.
+    // SAFETY: each row has one.
     unsafe { S::Lanes::of(|i| Of::<S>::halves(&rows[Of::<S>::WIDTH * i..], 0)) }
 }

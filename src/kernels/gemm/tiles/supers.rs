@@ -1,7 +1,8 @@
-//! K-quants: weights in super-blocks of 256 columns. `quantized::scalar` says what is computed.
+//! K-quants: weights in super-blocks of 256 columns. `quantized::scalar` defines the result.
 //!
-//! A code times its integer scale has two bytes: a signed high one and an unsigned low one. So a block of sixteen rows and
-//! sixteen tokens is twice four tiles' products, which become floats once. Minimums meet the tokens' sums likewise.
+//! A code times its integer scale takes two bytes: a signed high byte and an unsigned low byte. A block of sixteen
+//! rows and sixteen tokens therefore takes the products of four tiles twice, which are converted to floats once.
+//! Minimums are multiplied with the tokens' sums in the same way.
 
 use super::sweep::{At, Kind, Tile};
 use super::{SIDE, halves, in_steps};
@@ -16,25 +17,26 @@ use crate::kernels::simd::wide::Wide;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Bytes that tiles multiply.
+/// Depth of a tile in bytes.
 pub const DEPTH: usize = 64;
-/// Columns of a block, lines of one byte of each for sixteen rows or tokens.
+/// Columns of a block, and lines that hold one byte per column for sixteen rows or tokens.
 const COLUMNS: usize = 256;
 const LINES: usize = COLUMNS / DEPTH * SIDE;
-/// What is kept of a block of sixteen tokens: low and high bytes of sums, values, scales. Tiles of sums read on into values,
-/// where left tiles have zeros.
+/// Offsets in the lines of a block of sixteen tokens: low and high bytes of sums, values, scales. Tiles that are
+/// loaded from sums extend into the values; the left tiles have zeros there.
 const LOW_SUMS: usize = 0;
 const HIGH_SUMS: usize = 4;
 const VALUES: usize = 8;
 const SCALES: usize = VALUES + LINES;
 const TOKEN_LINES: usize = SCALES + 1;
 
-/// Lines of sixteen tokens.
+/// Number of lines per sixteen tokens.
 pub fn lines_of_group(x: &BlockActivations) -> usize {
     x.cols / COLUMNS * TOKEN_LINES
 }
 
-/// Of sixteen tokens `TOKEN_LINES` for each block, in the order of right tiles. Missing tokens repeat the last.
+/// Arranges sixteen tokens: `TOKEN_LINES` for each block, in the order of right tiles. Missing tokens repeat the last
+/// one.
 #[inline(always)]
 pub unsafe fn arrange<S: Set>(x: &BlockActivations, group: usize, out: &mut [Line]) {
     let token = |t: usize| x.row((group * SIDE + t).min(x.tokens() - 1));
@@ -43,7 +45,7 @@ pub unsafe fn arrange<S: Set>(x: &BlockActivations, group: usize, out: &mut [Lin
         *row = token(t).0.as_ptr().cast();
     }
     for (b, lines) in out.as_chunks_mut::<TOKEN_LINES>().0.iter_mut().enumerate() {
-        // SAFETY: 256 of a row's columns.
+        // SAFETY: 256 columns of each row.
         unsafe { in_steps::<S>(&rows, COLUMNS * b, COLUMNS, &mut lines[VALUES..SCALES]) };
     }
     for t in 0..SIDE {
@@ -68,10 +70,10 @@ impl<K: Super> Kind for Supers<K> {
     const TOKENS: usize = TOKEN_LINES;
     /// High bytes, low bytes, minimums.
     const CODES: usize = 2 * LINES + SIDE;
-    /// The rows' scales, and negated ones of minimums.
+    /// The rows' scales, and the negated scales of their minimums.
     const SCALES: usize = 2;
     const SIDES: usize = 1;
-    /// Of high bytes, of low ones, and of those of the tokens' sums.
+    /// Sums of high bytes, of low bytes, and both again for minimums with the tokens' sums.
     const SUMS: usize = if K::MINIMA { 4 } else { 2 };
     const TOKENS_LEFT: bool = false;
     const WHOLE: bool = false;
@@ -145,7 +147,7 @@ impl<K: Super> Kind for Supers<K> {
         }
     }
 
-    /// Times the scales.
+    /// Multiplies by the scales.
     #[inline(always)]
     unsafe fn add<S: Set>(at: &At<Self>, sums: &[Tile; 4], totals: &mut [Tile]) {
         let At { place, x: [x, _], scales, .. } = at;
@@ -169,12 +171,13 @@ impl<K: Super> Kind for Supers<K> {
     }
 }
 
-/// What lies at PACKED for columns below 128, with what lies there for those above: of 2 or 4 vectors with codes, the second
-/// half; of higher bits, the next vector or the upper half of each byte.
+/// Loads the vectors at PACKED: in their lower half the bytes for columns below 128, in their upper half the bytes
+/// for the columns from 128 on. Of 2 or 4 vectors with codes, the upper half comes from the second half of the
+/// vectors. For higher bits it comes from the next vector, or from the upper four bits of each byte.
 #[inline(always)]
 unsafe fn packed<K: Super, W: Wide>(block: *const u8) -> [W; 6] {
     let codes = if K::PACKED.len() < 4 { 2 } else { 4 };
-    // SAFETY (of all): 32 bytes at each lie in the block.
+    // SAFETY (of all): 32 bytes at each offset are within the block.
     unsafe {
         let at = |v: usize| block.add(K::PACKED[v]);
         let mut packed = [W::two(at(0), at(codes / 2)); 6];

@@ -1,10 +1,11 @@
-//! The sweep of weights over tokens, for all types but short blocks: which tiles hold what, what is decoded when, in
-//! which order sums are added up and outputs are written.
+//! The sweep of weights over tokens, for all types except short blocks. It determines the contents of the
+//! tiles, when steps are decoded, and in which order sums are added and outputs are written.
 //!
-//! A strip is sixteen weight rows, or twice as many. It meets as many tokens, a step of columns after the other. If these
-//! are all tokens, a step is decoded between the products of the one before, as what was just stored is no tile yet; else
-//! some steps are decoded together, and stay in the first cache while all tokens meet them. Sums are stored behind a step,
-//! and added behind the next one's products: both would wait.
+//! A strip is sixteen or 32 weight rows. It is multiplied with as many tokens, one step of columns after
+//! another. If these are all tokens, a step is decoded between the products of the step before, because bytes
+//! that were just stored cannot be loaded as a tile without a stall. Otherwise some steps are decoded
+//! together, and stay in the L1 cache while they are multiplied with all tokens. Sums are stored after a
+//! step, and added after the products of the next step; if done sooner, both would stall.
 
 use super::{SIDE, by_token};
 use crate::kernels::gemm::driver::{Scratch, Task};
@@ -13,50 +14,52 @@ use crate::kernels::simd::amx::{Set, Tiles};
 use crate::kernels::simd::lanes::Lanes;
 use std::ops::Range;
 
-/// Steps that are decoded together, or one and the next.
+/// Number of steps that are decoded together, or a step and the next one.
 const SPAN: usize = 2;
 
 /// Sixteen rows of sixteen sums.
 pub type Tile = [Line; SIDE];
 
-/// A step of a strip and some tokens.
+/// A step of a strip, with some tokens.
 #[derive(Clone, Copy)]
 pub struct Place {
     /// First row of the strip.
     pub row: usize,
-    /// First of the tokens' sixteens.
+    /// Index of the first group of sixteen tokens.
     pub group: usize,
     pub step: usize,
-    /// Number of this step among those that are decoded in turns.
+    /// Number of this step among those that take turns in the buffers.
     turn: usize,
-    /// The first and the last one of those that these tokens meet now.
+    /// Whether this is the first, and the last, of the steps that these tokens are multiplied with now.
     begins: bool,
     ends: bool,
 }
 
-/// What the sweep has to know of a type of weights. All functions need the instructions of their set.
+/// A type of weights, as the sweep needs it. All functions need the instructions of their set.
 #[allow(clippy::missing_safety_doc)] // said here, once
 pub trait Kind: Sized {
-    /// What tasks know of the activations.
+    /// The activations, as tasks read them.
     type X<'a>;
     /// Columns of a step, which has four parts.
     const COLUMNS: usize;
-    /// Lines of a step of sixteen tokens, which the type's `arrange` makes.
+    /// Lines per step of sixteen tokens, made by the type's `arrange`.
     const TOKENS: usize;
-    /// Lines of codes and of scales that `decode` makes of a step of a strip.
+    /// Lines of codes and of scales that `decode` makes per step of a strip.
     const CODES: usize;
     const SCALES: usize;
-    /// Sixteens of a strip, and of tokens at once. Two are four tiles of sums: number 2 l + r is of left l and right r.
-    /// One is as many tiles as the type's products want.
+    /// Number of sixteens of rows in a strip, and of tokens at once. With two there are four tiles of sums: tile 2 l
+    /// + r is of left l and right r. With one there are SUMS tiles, used as the type's products need them.
     const SIDES: usize = 2;
     const SUMS: usize = 4;
-    /// Left tiles are tokens, and so are rows of sums; else weights.
+    /// Whether left tiles, and so the rows of sums, are tokens; otherwise they are weights.
     const TOKENS_LEFT: bool;
-    /// A row's sums are integers and stay in tiles, else those of a step are made floats by `add`.
+    /// Whether the sums of a row are integers and stay in tiles; otherwise `add` converts the sums of each step to
+    /// floats.
     const WHOLE: bool;
 
     fn tokens(x: &Self::X<'_>) -> usize;
-    /// Some parts of a row's steps, of the rows that there are. The others are anything.
+    /// Decodes some parts (quarters) of steps of a strip, for the rows that exist. Codes of missing rows are
+    /// unspecified.
     #[inline(always)]
     unsafe fn decode<S: Set>(
         _: &Of<Self>,
@@ -68,10 +71,10 @@ pub trait Kind: Sized {
     }
     /// Adds the products of one part with `N` times sixteen tokens to tiles.
     unsafe fn multiply<S: Set, const N: usize>(tiles: &mut S::Tiles, at: &At<Self>, part: usize);
-    /// Adds a step's sums to those of the steps before it, if it is not the first one.
+    /// Adds the sums of a step to the totals of the steps before it; the first step initializes the totals.
     #[inline(always)]
     unsafe fn add<S: Set>(_: &At<Self>, _sums: &[Tile; 4], _totals: &mut [Tile]) {}
-    /// Makes outputs of a tile's sums.
+    /// Converts the sums of a tile to outputs.
     #[inline(always)]
     unsafe fn finish<S: Set>(_: &Of<Self>, _row: usize, _token: usize, _sums: &mut Tile) {}
 }
@@ -79,23 +82,23 @@ pub trait Kind: Sized {
 /// A task with such weights.
 pub type Of<'a, K> = Task<'a, <K as Kind>::X<'a>>;
 
-/// What there is at a `Place`.
+/// The operands at a `Place`.
 pub struct At<'s, 'a, K: Kind> {
     pub task: &'s Of<'a, K>,
     pub place: Place,
-    /// A step of sixteen tokens, and of the next ones or the same again.
+    /// A step of sixteen tokens, and of the next sixteen; the same again if there are no others.
     pub x: [&'s [Line]; 2],
     pub codes: &'s [Line],
     pub scales: &'s [Line],
 }
 
-/// Both sides of a product.
+/// Both operands of a product.
 struct Sides<'a, K: Kind> {
     task: &'a Of<'a, K>,
     arranged: &'a [Line],
     steps: usize,
     tokens: usize,
-    /// Of `SPAN` steps, and of twice as many.
+    /// Codes of `SPAN` steps, and scales of twice as many.
     codes: &'a mut [Line],
     scales: &'a mut [Line],
 }
@@ -103,18 +106,19 @@ struct Sides<'a, K: Kind> {
 struct Sweep<'a, S: Set, K: Kind> {
     sides: Sides<'a, K>,
     tiles: S::Tiles,
-    /// Tiles of the last step.
+    /// Tiles of sums of the last step.
     sums: &'a mut [Tile; 4],
-    /// Sums so far: for each `SIDES` of tokens the tiles of a strip.
+    /// Sums so far: the tiles of a strip for each `SIDES` groups of tokens.
     totals: &'a mut [Tile],
-    /// What is to be added up, or to be written.
+    /// The place whose sums are still to be added, or whose outputs are still to be written.
     last: Option<Place>,
 }
 
-/// `task` with any number of tokens.
+/// Computes `task` with any number of tokens.
 ///
 /// # Safety
-/// `S`'s instructions are there, this thread has tiles of the type's depth; `arranged` is what the type makes of `task.x`.
+/// `S`'s instructions are available; this thread has tiles of the type's depth; `arranged` is the result of the
+/// type's `arrange` for `task.x`.
 #[inline(always)]
 pub unsafe fn run<'a, S: Set, K: Kind>(
     task: &'a Task<'a, K::X<'a>>,
@@ -146,7 +150,7 @@ pub unsafe fn run<'a, S: Set, K: Kind>(
     unsafe { sweep.all() }
 }
 
-/// Does it with each tile of sums that is in use.
+/// Runs `$call` for each tile of sums that is in use.
 macro_rules! each {
     ($n:ident: $($number:literal)* => $t:ident, $call:expr) => {$(
         if used::<K, $n>($number) {
@@ -156,7 +160,7 @@ macro_rules! each {
     )*};
 }
 
-/// Whether a tile has sums where there are `N` times sixteen tokens.
+/// Whether a tile has sums if there are `N` times sixteen tokens.
 #[inline(always)]
 fn used<K: Kind, const N: usize>(tile: usize) -> bool {
     match (K::SIDES, N) {
@@ -186,7 +190,7 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
     unsafe fn all(&mut self) {
         let (rows, steps, groups) =
             (self.sides.task.rows, self.sides.steps, self.sides.tokens.div_ceil(SIDE));
-        // Strips of sixteen rows always, as then two steps' codes fill the first cache.
+        // Strips of sixteen rows always decode ahead: the codes of two of their steps fill the L1 cache.
         let ahead = K::SIDES == 1 || groups <= 2;
         let span = match ahead {
             true if groups > K::SIDES => 1,
@@ -202,7 +206,7 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
                 for start in (0..steps).step_by(span) {
                     let end = steps.min(start + span);
                     if !ahead {
-                        self.behind(); // its scales make room
+                        self.behind(); // this frees its scales
                         self.decode(row, 4 * start..4 * end, 0);
                     }
                     for group in (0..groups).step_by(K::SIDES) {
@@ -217,7 +221,7 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
                                 ends: step + 1 == end,
                             };
                             let two = K::SIDES == 2 && groups - group > 1;
-                            // Four copies: where nothing is decoded, compilers are not to prepare for it.
+                            // Four copies, so that compilers prepare for decoding only in copies that decode.
                             match (ahead && group == 0, two) {
                                 (true, false) => self.turn::<1>(place, self.next(place)),
                                 (true, true) => self.turn::<2>(place, self.next(place)),
@@ -232,7 +236,7 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
         }
     }
 
-    /// The step behind another one, and the first row of its strip.
+    /// The next step, and the first row of its strip.
     #[inline(always)]
     fn next(&self, place: Place) -> Option<(usize, usize)> {
         let (step, row) = (place.step + 1, place.row + K::SIDES * SIDE);
@@ -243,7 +247,7 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
         }
     }
 
-    /// Multiplies a step; meanwhile decodes the next one.
+    /// Multiplies a step, and decodes the next one meanwhile.
     #[inline(always)]
     unsafe fn turn<const N: usize>(&mut self, place: Place, next: Option<(usize, usize)>) {
         // SAFETY (of all): the caller's promise.
@@ -256,7 +260,7 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
                     self.decode(row, 4 * step + part..4 * step + part + 1, place.turn + 1);
                 }
                 if place.step + 1 == self.sides.steps {
-                    // Outputs are far apart, and none of them is in the caches.
+                    // Outputs are far apart, and not in the caches.
                     for t in SIDE * place.group + part * 4 * N..SIDE * place.group + (part + 1) * 4 * N {
                         for line in 0..=K::SIDES {
                             S::Lanes::fetch(self.sides.task.place(t, place.row).wrapping_add(64 * line));
@@ -273,7 +277,7 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
         }
     }
 
-    /// Of the step of turn `turn`, or those from it on.
+    /// Decodes parts of steps into the buffers of turn `turn`, and of the turns after it.
     #[inline(always)]
     unsafe fn decode(&mut self, row: usize, parts: Range<usize>, turn: usize) {
         let codes = &mut self.sides.codes[turn % SPAN * K::CODES..];
@@ -287,7 +291,7 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
         &mut self.totals[place.group * K::SIDES..][..K::SIDES * K::SIDES]
     }
 
-    /// Sums so far of whole rows, else none.
+    /// Loads the sums so far if whole rows are summed, else zeros.
     #[inline(always)]
     unsafe fn begin<const N: usize>(&mut self, place: Place) {
         let from: *const u8 = self.totals(place).as_ptr().cast();
@@ -311,7 +315,7 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
         }
     }
 
-    /// Adds up what was kept last. Behind a row's last step writes the outputs.
+    /// Adds the sums that were kept last. After the last step of a row, writes the outputs.
     #[inline(always)]
     unsafe fn behind(&mut self) {
         let Some(place) = self.last.take() else { return };
@@ -337,7 +341,7 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
         }
     }
 
-    /// Outputs of some tokens for some rows, up to sixteen of each.
+    /// Writes the outputs of some tokens for some rows, up to sixteen of each.
     #[inline(always)]
     unsafe fn write(&mut self, row: usize, token: usize, i: usize) {
         let (task, count) = (self.sides.task, SIDE.min(self.sides.task.rows - row));
@@ -349,7 +353,7 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
         }
         for (t, values) in floats(outputs).iter().enumerate().take(tokens) {
             match count {
-                // A copy of known length.
+                // A copy of constant length.
                 SIDE => task.write(token + t, row, values),
                 _ => task.write(token + t, row, &values[..count]),
             }

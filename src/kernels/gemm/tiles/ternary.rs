@@ -1,7 +1,7 @@
-//! Ternary weights. `ternary::scalar` says what is computed.
+//! Ternary weights. `ternary::scalar` defines the result.
 //!
-//! 64 packed bytes of a row are unpacked to four lines, one for each place of a code in its byte, and the activations lie in
-//! that order.
+//! 64 packed bytes of a row are unpacked into four lines, one for each position of a code in its byte. The
+//! activations are arranged in that order.
 
 use super::sweep::{self, At, Kind, Tile};
 use super::{SIDE, halves, in_groups, in_steps, multiply_sides};
@@ -16,19 +16,19 @@ use crate::kernels::simd::wide::Wide;
 use crate::kernels::{DType, Isa, Pool};
 use std::ops::Range;
 
-/// Columns of a step, their packed bytes, and lines of sixteen rows of codes or tokens.
+/// Columns per step, their packed bytes, and their lines for sixteen rows of codes or tokens.
 const STEP: usize = 256;
 const BYTES: usize = STEP / 4;
 const LINES: usize = STEP / 64 * SIDE;
-/// Bytes that tiles multiply.
+/// Depth of a tile in bytes.
 pub const DEPTH: usize = 64;
 
-/// Lines that `arrange` fills.
+/// Number of lines that `arrange` fills.
 pub fn arranged_lines(x: &Activations) -> usize {
     x.rows.len().div_ceil(SIDE) * x.cols.div_ceil(STEP) * LINES
 }
 
-/// Whether `isa` multiplies so many tokens with tiles.
+/// Whether `isa` multiplies this number of tokens with tiles.
 pub fn pays(isa: Isa, tokens: usize) -> bool {
     super::pays(isa, DType::Ternary, tokens)
 }
@@ -47,14 +47,15 @@ pub unsafe fn arrange(pool: &Pool, x: &Activations, out: &mut [Line]) {
 
 entry!(fn arranged(x: &Activations, group: usize, out: &mut [Line]) = arrange_group);
 entry!(
-    /// `task` with any number of tokens.
+    /// Computes `task` with any number of tokens.
     ///
     /// # Safety
-    /// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `task.arranged`.
+    /// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `task.x.arranged`.
     pub fn run(task: &Task, scratch: &mut Scratch) = product
 );
 
-/// Of sixteen tokens four tiles for each step. What is missing of a step is zeros; missing tokens repeat the last.
+/// Arranges sixteen tokens: four tiles for each step. A step that is cut short is padded with zeros; missing tokens
+/// repeat the last one.
 #[inline(always)]
 unsafe fn arrange_group<S: Set>(x: &Activations, group: usize, out: &mut [Line]) {
     let mut rows = [x.row(0).as_ptr().cast(); SIDE];
@@ -65,7 +66,7 @@ unsafe fn arrange_group<S: Set>(x: &Activations, group: usize, out: &mut [Line])
         let each = out.len();
         out[each - LINES..].fill(Line::default());
     }
-    // SAFETY: a row's columns.
+    // SAFETY: columns of each row.
     unsafe { in_steps::<S>(&rows, 0, x.cols, out) };
 }
 
@@ -80,7 +81,7 @@ unsafe fn product<S: Set>(task: &Task, scratch: &mut Scratch) {
     }
 }
 
-/// SCALED, each step has a scale, else each row.
+/// If SCALED, each step has a scale, otherwise each row.
 struct Ternary<const SCALED: bool>;
 
 impl<const SCALED: bool> Kind for Ternary<SCALED> {
@@ -115,11 +116,11 @@ impl<const SCALED: bool> Kind for Ternary<SCALED> {
             for r in part * SIDE / 2..count.min((part + 1) * SIDE / 2) {
                 S::Lanes::fetch(next.wrapping_add(r * BYTES));
                 let to = codes[r / SIDE * LINES + r % SIDE..][..3 * SIDE + 1].as_mut_ptr();
-                // SAFETY (of all): within the rows that were looked up, four of these lines.
+                // SAFETY (of all): within the rows that were sliced above, four of these lines.
                 unsafe {
                     let w = S::Wide::first(base.add(r * row_bytes), len);
                     let planes = [w.right::<0>(3), w.right::<2>(3), w.right::<4>(3), w.right::<6>(3)];
-                    // TQ2_0 has the first columns in the low bits, I2_S in the high ones.
+                    // TQ2_0 has the first columns in the low bits, I2_S in the high bits.
                     for (k, plane) in planes.into_iter().enumerate() {
                         plane.less(1).store(to.add(SIDE * if SCALED { k } else { 3 - k }).cast());
                     }
@@ -129,7 +130,7 @@ impl<const SCALED: bool> Kind for Ternary<SCALED> {
             if SCALED && part % 2 == 0 && count > SIDE * r {
                 let from = base.wrapping_add(SIDE * r * row_bytes + BYTES);
                 let to = scales[(step - first) * Self::SCALES + r].0.as_mut_ptr().cast();
-                // SAFETY: two bytes behind the rows' codes; a line is sixteen floats.
+                // SAFETY: two bytes after the rows' codes; a line is sixteen floats.
                 unsafe { halves::<S>(from, row_bytes, count - SIDE * r).store(to) };
             }
         }
@@ -146,7 +147,7 @@ impl<const SCALED: bool> Kind for Ternary<SCALED> {
         }
     }
 
-    /// Times the scales.
+    /// Multiplies by the scales.
     #[inline(always)]
     unsafe fn add<S: Set>(at: &At<Self>, sums: &[Tile; 4], totals: &mut [Tile]) {
         let At { task, place, scales, .. } = at;

@@ -1,4 +1,4 @@
-//! Few tokens with super-blocks: a register's lanes of rows are read as they lie, and unpacked in registers.
+//! Few tokens with super-blocks: as many rows as a register has lanes are read in place, and unpacked in registers.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -12,7 +12,7 @@ use crate::kernels::simd::ints::{Floats, Ints, Part, four};
 use crate::kernels::simd::lanes::Register;
 
 by_isa!(
-    /// `task`, whose tokens are `T`.
+    /// Computes `task`, which has `T` tokens.
     pub fn few<K: Super, const T: usize>(task: &Task) = few_in::<ints>
 );
 
@@ -43,7 +43,7 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
                 for side in 0..2 {
                     let packed = columns::<K, I::Part>(rows, at, side);
                     let step = Step { task, first, at, packed: &packed, side, scales, x: values };
-                    // As many sums as there are registers for.
+                    // As many sums as fit the registers.
                     match (I::Part::REGISTERS, T) {
                         (32.., _) => step.add::<I, K, 0, 8>(&mut dots),
                         (_, 1) => {
@@ -78,7 +78,7 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
     }
 }
 
-/// Columns `16 side ..` of each 32 of a block.
+/// Columns `16 side ..` of each 32 columns of a block.
 struct Step<'a, P, const T: usize> {
     task: &'a Task<'a>,
     first: usize,
@@ -90,7 +90,7 @@ struct Step<'a, P, const T: usize> {
 }
 
 impl<P: Part, const T: usize> Step<'_, P, T> {
-    /// Adds scales * (codes · x) of some of the eight times 32 columns.
+    /// Adds scales * (codes · x) of some of the block's eight groups of 32 columns.
     #[inline(always)]
     unsafe fn add<I: Ints<Part = P>, K: Super, const FROM: usize, const COUNT: usize>(
         &self,

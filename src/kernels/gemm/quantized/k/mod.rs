@@ -1,5 +1,6 @@
-//! Products of int8 activations and super-blocks of 256: the integers of `scalar`, in lanes of rows, so that each row's
-//! f32 sum has its order. Few tokens: rows are unpacked in registers. More tokens: rows become panels once.
+//! Products of int8 activations and super-blocks of 256 columns: the integers of `scalar`, with a lane per row, so
+//! that each row's f32 sum keeps its order. With few tokens, rows are unpacked in registers; with more, they are
+//! unpacked into panels once.
 
 mod few;
 mod panel;
@@ -10,11 +11,11 @@ use crate::kernels::gemm::formats::super_blocks::{Super, with_super};
 use crate::kernels::simd::dispatch::by_count;
 use crate::kernels::simd::ints::Part;
 
-/// The dot products of `task`, whose type is one of super-blocks, with an instruction set that is not `Scalar`.
+/// Computes `task`, whose type has super-blocks, with an instruction set that is not `Scalar`.
 pub fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let tokens = task.x.tokens();
-    // Memory sets the time of one token: eight rows at once come closer to its pace than sixteen, and less is done for a
-    // scale than with VNNI.
+    // One token is bound by memory. Eight rows at once come closer to its speed than sixteen, and AVX2 needs less
+    // work per scale than VNNI.
     let isa = if tokens == 1 && isa.has_avx2() { Isa::Avx2 } else { isa };
     with_super!(task.dtype, K => {
         check::<K>(task);
@@ -22,7 +23,7 @@ pub fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     })
 }
 
-/// Blocks of a row, and of a token.
+/// Number of blocks of a row, and of a token.
 #[inline(always)]
 fn blocks_of(task: &Task) -> usize {
     task.x.cols / 256
@@ -37,8 +38,8 @@ fn check<K: Super>(task: &Task) {
     assert!(task.packed.len() == task.rows * task.row_bytes && task.rows > 0);
 }
 
-/// Two i16 of each row that the sums of the `n`-th two times sixteen columns are multiplied with: minima, or scales times
-/// the negative offset.
+/// Two i16 of each row, the factors of the sums of pair `n` of groups of sixteen columns: minima, or scales times the
+/// negative offset.
 #[inline(always)]
 unsafe fn lows_of<K: Super, P: Part>(minima: [P; 4], n: usize) -> P {
     let by = if K::MINIMA { 1 } else { -K::OFFSET };

@@ -1,4 +1,4 @@
-//! Rows of super-blocks unpacked once, in panels that are swept over all tokens.
+//! Rows of super-blocks are unpacked once, in panels, and swept over all tokens.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -12,54 +12,54 @@ use crate::kernels::simd::dispatch::{by_count, by_isa};
 use crate::kernels::simd::ints::{Floats, Group, Ints, Part};
 use crate::kernels::simd::lanes::{Lanes, Register};
 
-/// Blocks of a row that a panel holds: two panels fill two thirds of the first cache.
+/// Number of blocks of a row in a panel: two panels fill two thirds of the L1 cache.
 const BLOCKS: usize = 2;
-/// Weight rows of a panel.
+/// Weight rows per panel.
 const ROWS: usize = 16;
-/// Panels that are swept together.
+/// Number of panels that are swept together.
 const PANELS: usize = 2;
-/// Tokens that they are swept over.
+/// Maximum number of tokens that they are swept over.
 const SWEPT: usize = 128;
-/// Tokens that share the loads of panels.
+/// Number of tokens that share the loads of panels.
 const TILE: usize = 4;
-/// Lines of four columns of a block, and of sixteen columns.
+/// Lines of four columns per block, and groups of sixteen columns per block.
 const FOURS: usize = 64;
 const GROUPS: usize = 16;
 
-/// Some blocks of sixteen rows; each line holds one thing of each row, row by row.
+/// Some blocks of sixteen rows. Each line has one item per row, row by row.
 #[repr(C, align(64))]
 struct Panel {
-    /// Four columns' codes.
+    /// Codes of four columns.
     codes: [Line; FOURS * BLOCKS],
     /// The scale of a group of columns, as `Part::factor`.
     scales: [Line; GROUPS * BLOCKS],
-    /// Two i16 of two times sixteen columns: minima, or scales times the negative offset.
+    /// Two i16 for each two groups of sixteen columns: minima, or scales times the negative offset.
     lows: [Line; GROUPS / 2 * BLOCKS],
     /// The scales of the blocks.
     d: [[f32; ROWS]; BLOCKS],
-    /// The negated ones of their minima.
+    /// The negated scales of their minima.
     min: [[f32; ROWS]; BLOCKS],
 }
 
-/// A token's dot products with all rows of the panels.
+/// The dot products of a token with all rows of the panels.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Sums([f32; PANELS * ROWS]);
 
-/// The columns that panels hold, of some tokens.
+/// The columns that panels hold, with some tokens.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     task: &'a Task<'a>,
     /// The first of the tokens.
     token: usize,
-    /// The panels' first block, and how many they hold.
+    /// The panels' first block, and the number of blocks that they hold.
     block: usize,
     blocks: usize,
     ahead: Ahead,
 }
 
 impl Place<'_> {
-    /// Token `t`'s values, scale and sums of block `b`.
+    /// The values, scale and sums of token `t` for block `b`.
     #[inline]
     fn at(&self, t: usize, b: usize) -> (*const i8, *const f32, *const i16) {
         let at = (self.token + t) * blocks_of(self.task) + self.block + b;
@@ -72,7 +72,7 @@ impl Place<'_> {
         )
     }
 
-    /// Fetches this block's part of what the next panels are made of.
+    /// Prefetches this block's share of the bytes for the next panels.
     #[inline(always)]
     fn fetch<L: Lanes, K: Super>(&self, b: usize) {
         let Ahead { start, stride, from, each } = self.ahead;
@@ -82,18 +82,18 @@ impl Place<'_> {
     }
 }
 
-/// What to fetch while tokens meet a panel.
+/// Bytes to prefetch while tokens are multiplied with a panel.
 #[derive(Clone, Copy)]
 struct Ahead {
-    /// The first row's first block to come, and how far it is from row to row.
+    /// The next block of the first row, and the distance between rows.
     start: *const u8,
     stride: usize,
-    /// The first row, and how many for each block.
+    /// The first row, and the number of rows for each block.
     from: usize,
     each: usize,
 }
 
-/// The dot products of `task`, some rows at a time with all tokens.
+/// Computes `task`: some rows at a time, with all tokens.
 pub fn sweep<K: Super>(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let (tokens, blocks) = (task.x.tokens(), blocks_of(task));
     let (panels, sums) = buffers(scratch, tokens.min(SWEPT));
@@ -129,7 +129,7 @@ pub fn sweep<K: Super>(isa: Isa, task: &Task, scratch: &mut Scratch) {
 }
 
 by_isa!(
-    /// Adds the columns of `place` of `T` tokens to their sums, block by block.
+    /// Adds the products of the columns of `place` to the sums of `T` tokens, block by block.
     fn tile<K: Super, const T: usize>(panels: &[Panel; PANELS], place: Place, sums: &mut [Sums])
         = tile_in::<ints>
 );
@@ -156,7 +156,7 @@ unsafe fn tile_in<I: Ints, K: Super, const T: usize>(
     }
 }
 
-/// Adds block `b` of `T` tokens with `P` panels, from number `n` on, to their sums.
+/// Adds the products of block `b` of `T` tokens with `P` panels, from panel `n` on, to the tokens' sums.
 #[inline(always)]
 unsafe fn block<I: Ints, K: Super, const T: usize, const P: usize>(
     panels: [Block; P],
@@ -190,7 +190,7 @@ unsafe fn block<I: Ints, K: Super, const T: usize, const P: usize>(
     }
 }
 
-/// Adds sums of sixteen columns times their minima, or what stands for them.
+/// Adds the sums of sixteen columns times their minima, or times scales with the negative offset.
 #[inline(always)]
 unsafe fn lows<I: Ints, const T: usize, const P: usize>(
     panels: [Block; P],
@@ -203,7 +203,7 @@ unsafe fn lows<I: Ints, const T: usize, const P: usize>(
     }
 }
 
-/// `sums += dots * (d * the token's scale)`.
+/// `sums += dots * (d * scale)` with the token's `scale`.
 #[inline(always)]
 unsafe fn add<I: Ints, const T: usize, const P: usize>(
     d: [&[f32; ROWS]; P],
@@ -224,7 +224,7 @@ unsafe fn add<I: Ints, const T: usize, const P: usize>(
     }
 }
 
-/// The panels, and the sums of some tokens.
+/// Buffers for the panels, and for the sums of some tokens.
 fn buffers(scratch: &mut Scratch, tokens: usize) -> (&mut [Panel; PANELS], &mut [Sums]) {
     let lines = |bytes: usize| bytes / size_of::<Line>();
     let panels = grown(&mut scratch.codes, lines(size_of::<[Panel; PANELS]>()));
@@ -259,7 +259,8 @@ impl Panel {
 }
 
 by_isa!(
-    /// Blocks `from..from + count` of sixteen rows of the task from row `first` on; the last row stands for those behind it.
+    /// Unpacks blocks `from..from + count` of sixteen rows of the task from row `first` on; past the task's end, its
+    /// last row is repeated.
     fn fill<K: Super>(panel: &mut Panel, task: &Task, first: usize, from: usize, count: usize)
         = fill_in::<ints>
 );
@@ -288,7 +289,7 @@ unsafe fn fill_in<I: Ints, K: Super>(
 }
 
 impl Panel {
-    /// Of block `b`, one of BLOCKS, part of the rows, whose blocks are at `at`.
+    /// Unpacks block `b` (one of BLOCKS) of part of the rows, whose blocks are at `at`.
     #[inline(always)]
     unsafe fn fill<I: Ints, K: Super>(&mut self, rows: &[*const u8], at: usize, b: usize, part: usize) {
         // SAFETY: the caller's promise; part of a line, or of sixteen floats.

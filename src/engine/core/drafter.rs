@@ -1,0 +1,165 @@
+//! A draft model: its weights, its KV cache and its passes.
+//!
+//! Its KV blocks have the same ids as the target model's, so a sequence has one block table, and prefixes,
+//! preemption and sessions need nothing more. The model computes what it lacks of a sequence when that sequence
+//! drafts.
+
+use crate::base::{Error, Result, panics, reserve};
+use crate::engine::api::EngineConfig;
+use crate::engine::memory::plan::{DraftBytes, MemoryPlan, kv_type};
+use crate::model::{Loaded, Model, Outputs};
+use crate::ops::{KvCache, OpSet, RaggedBatch};
+use crate::schedule::Work;
+use std::sync::Arc;
+
+pub struct Drafter {
+    model: Arc<dyn Model>,
+    kv: KvCache,
+    /// For each block, the number of leading positions whose K and V are valid here.
+    filled: Vec<u8>,
+    /// Maximum number of rows of the pass that is being built, and the pass itself.
+    max_rows: usize,
+    batch: RaggedBatch,
+    work: Work,
+    outputs: Outputs,
+}
+
+impl Drafter {
+    /// Makes a drafter as counted in `memory`; None if `config` has no draft model.
+    pub fn new(config: &EngineConfig, ops: &dyn OpSet, memory: &MemoryPlan) -> Result<Option<Self>> {
+        let Some(draft) = &config.draft_model else { return Ok(None) };
+        let (model, block_size) = (draft.model.clone(), config.kv_block_size as usize);
+        let kind = kv_type(config, &*model)?;
+        let kv = ops.kv_cache(model.kv_shape().layout(kind, memory.blocks, block_size))?;
+        let mut filled = Vec::new();
+        reserve(&mut filled, memory.blocks, "the draft model's blocks")?;
+        filled.resize(memory.blocks, 0);
+        let mut outputs = Outputs::default();
+        let logits = DraftBytes::logits(config, &*model);
+        let refused = |_| Error::out_of_memory("the draft model's logits", logits);
+        outputs.logits.try_reserve_exact(logits / size_of::<f32>()).map_err(refused)?;
+        let (batch, work) = (RaggedBatch::default(), Work::default());
+        Ok(Some(Self { model, kv, filled, max_rows: 0, batch, work, outputs }))
+    }
+
+    /// Number of positions that it can draft at.
+    pub fn context(&self) -> u32 {
+        self.model.facts().context_length.min(u32::MAX as usize) as u32
+    }
+
+    /// Invalidates the positions `start..end` of a sequence with this block table: their tokens have changed.
+    pub fn overwritten(&mut self, table: &[u32], start: u32, end: u32) {
+        let size = self.kv.layout.block_size as u32;
+        for index in start / size..end.div_ceil(size) {
+            let left = start.saturating_sub(index * size) as u8;
+            let filled = &mut self.filled[table[index as usize] as usize];
+            *filled = left.min(*filled);
+        }
+    }
+
+    /// Invalidates a block: its tokens have changed.
+    pub fn forget(&mut self, block: u32) {
+        self.filled[block as usize] = 0;
+    }
+
+    pub fn copy_blocks(&mut self, pairs: &[(u32, u32)]) -> Result<()> {
+        pairs.iter().for_each(|&(from, to)| self.filled[to as usize] = self.filled[from as usize]);
+        self.kv.copy_blocks(pairs)
+    }
+
+    /// Number of positions before the token at `last` that are not computed yet.
+    pub fn lacks(&self, table: &[u32], last: u32) -> u32 {
+        last - self.computed(table, last)
+    }
+
+    /// The first position that is not computed yet, at most `to`.
+    fn computed(&self, table: &[u32], to: u32) -> u32 {
+        let size = self.kv.layout.block_size as u32;
+        let is_full = |block: &&u32| u32::from(self.filled[**block as usize]) == size;
+        let full = table.iter().take_while(is_full).count() as u32;
+        let rest = table.get(full as usize).map_or(0, |&block| u32::from(self.filled[block as usize]));
+        (full * size + rest).min(to)
+    }
+
+    /// Begins a pass of at most `rows` rows.
+    pub fn begin(&mut self, rows: usize) {
+        self.max_rows = rows;
+        self.batch.clear();
+        self.work = Work::default();
+    }
+
+    /// Adds the rows that a sequence lacks up to the token at `last`, whose row gives logits. Returns false if the
+    /// pass has no room for all of them.
+    pub fn add(&mut self, table: &[u32], last: u32, token: &dyn Fn(u32) -> u32) -> Result<bool> {
+        let first = self.computed(table, last);
+        let room = self.max_rows - self.batch.tokens.len();
+        let rows = (last + 1 - first).min(room as u32);
+        if rows == 0 {
+            return Ok(false);
+        }
+        let batch = &mut self.batch;
+        batch.reserve(rows as usize, 1, 1)?;
+        let row = batch.push_seq(table, first, rows)?;
+        batch.tokens.extend((first..first + rows).map(token));
+        self.work.add(Work::span(first, rows));
+        // Other sequences with these blocks can rely on them within this pass: layers write before they read.
+        self.fill(table, first, first + rows);
+        let complete = first + rows > last;
+        if complete {
+            self.batch.logits_rows.push(row + rows - 1);
+        }
+        Ok(complete)
+    }
+
+    fn fill(&mut self, table: &[u32], start: u32, end: u32) {
+        let size = self.kv.layout.block_size as u32;
+        for index in start / size..end.div_ceil(size) {
+            self.filled[table[index as usize] as usize] = (end - index * size).min(size) as u8;
+        }
+    }
+
+    /// Runs the pass. Returns its work, and whether it was a decode pass: about all of its rows gave logits.
+    pub fn run(&mut self, ops: &dyn OpSet, stop: &mut dyn FnMut() -> bool) -> Result<(Work, bool)> {
+        let Self { model, kv, batch, outputs, .. } = self;
+        let ran = panics::catch(|| model.forward(ops, batch, kv, stop, outputs));
+        let ran = ran.unwrap_or_else(|text| Err(Error::internal(format!("it panicked: {text}"))));
+        // After a fully accepted draft, a sequence lacks two rows.
+        let decodes = self.batch.tokens.len() <= 2 * self.batch.logits_rows.len();
+        ran.map(|()| (self.work, decodes))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.batch.tokens.is_empty()
+    }
+
+    /// One row for each `add` that returned true, in order: `[rows, vocab]`.
+    pub fn logits(&mut self) -> &mut [f32] {
+        &mut self.outputs.logits
+    }
+}
+
+/// Checks that a draft model has the same vocabulary as the `target`.
+pub fn check(target: &Loaded, draft: &Loaded) -> Result<()> {
+    let sizes = [target, draft].map(|loaded| loaded.model.facts().vocab_size);
+    if sizes[0] != sizes[1] {
+        return Err(Error::invalid(format!(
+            "draft_model has a vocabulary of {} tokens, and the model one of {}",
+            sizes[1], sizes[0]
+        )));
+    }
+    let (Some(target), Some(draft)) = (&target.tokenizer, &draft.tokenizer) else { return Ok(()) };
+    let text = |of: &Option<&[u8]>| {
+        of.map_or("nothing".into(), |bytes| format!("{:?}", String::from_utf8_lossy(bytes)))
+    };
+    for id in 0..sizes[0] as u32 {
+        let pieces = (target.token_piece(id), draft.token_piece(id));
+        if pieces.0 != pieces.1 {
+            return Err(Error::invalid(format!(
+                "draft_model has another vocabulary: token {id} is {} there, and {} in the model",
+                text(&pieces.1),
+                text(&pieces.0)
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,581 @@
+//! A replica: an engine thread with its device. It loops over commands, plan, forward pass, sampling and
+//! publishing.
+
+use crate::base::clock::{now_ns, unix_ns};
+use crate::base::{Error, Result, Status, panics, reserve, reserved};
+use crate::constrain::{Counted, Grammars};
+use crate::engine::api::{EngineConfig, LOG_ERROR, LOG_WARN};
+use crate::engine::core::backend::Backend;
+use crate::engine::core::calls::Work;
+use crate::engine::core::drafter::Drafter;
+use crate::engine::delivery::callback;
+use crate::engine::delivery::callback::Log;
+use crate::engine::delivery::signal::Signal;
+use crate::engine::hub::ids::RequestId;
+use crate::engine::hub::{Command, Hub, Load, Outbox, Rest};
+use crate::engine::memory::plan::{MemoryPlan, logits_rows};
+use crate::engine::request::adapters::Adapted;
+use crate::engine::request::event::{Event, FinishReason};
+use crate::engine::request::sequence::{Sequence, cancelled, too_late};
+use crate::engine::request::speculation::Learned;
+use crate::engine::watch::kv_events::KvEvents;
+use crate::engine::watch::spans::{SpanSink, spans};
+use crate::engine::watch::stats::{Recorder, StepLog};
+use crate::model::{Loaded, Outputs};
+use crate::ops::{KvCache, Lora, RaggedBatch, Weight};
+use crate::sample::Sampler;
+use crate::schedule::{Admission, Offer, Plan, PlanEntry, Scheduler, SeqId, Tokens};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// State that all threads of the engine share.
+pub struct Shared {
+    pub hub: Hub<Event, Work, Signal>,
+    pub recorder: Recorder,
+    pub kv_events: KvEvents,
+    pub log: Log,
+    pub on_span: Option<SpanSink>,
+    pub grammars: Grammars,
+    pub loaded: Loaded,
+}
+
+impl Shared {
+    /// Counts the bytes of a kept grammar; see `Hub::keep`.
+    pub fn keep(&self, bytes: u64) -> Option<Counted> {
+        Some(Box::new(self.hub.keep(bytes)?))
+    }
+}
+
+/// State that a replica's thread owns.
+pub struct Core {
+    shared: Arc<Shared>,
+    /// Number of this replica.
+    replica: usize,
+    backend: Backend,
+    kv: KvCache,
+    scheduler: Scheduler,
+    /// One for each thread that may sample.
+    samplers: Vec<Sampler>,
+    draws: Vec<Draw>,
+    /// Drafts that the next step could verify.
+    offers: Vec<Offer>,
+    learned: Learned,
+    drafter: Option<Drafter>,
+    /// Indexed by slot, which is also the scheduler's `SeqId`.
+    sequences: Vec<Option<Box<Sequence>>>,
+    active: usize,
+    /// Waiting requests that the last step tried to admit and could not.
+    passed_over: usize,
+    /// Sequences that are paused because a grant was refused.
+    starved: Vec<SeqId>,
+    /// Fingerprint of the model, see `sessions::shape`; None until a session call needs it.
+    fingerprint: Option<u64>,
+    max_batch_tokens: usize,
+    /// Passes that failed in a row.
+    failures: u32,
+    /// The error that ends this replica: its device is lost.
+    lost: Option<Error>,
+    deadlines: BinaryHeap<Reverse<(u64, RequestId)>>,
+    // Reused from step to step.
+    commands: VecDeque<Command<Work>>,
+    plan: Plan,
+    batch: RaggedBatch,
+    outputs: Outputs,
+    outbox: Outbox<Event, Work>,
+    /// Sequences that ended in this step, with the reason if it was not their own. They leave the scheduler after
+    /// the commit.
+    ended: Vec<(SeqId, Option<(FinishReason, Error)>)>,
+    record: StepLog,
+}
+
+/// The tokens of all sequences, for the scheduler.
+struct Known<'a>(&'a [Option<Box<Sequence>>]);
+
+impl Tokens for Known<'_> {
+    fn token(&self, seq: SeqId, position: u32) -> u32 {
+        let sequence = self.0[seq.0 as usize].as_ref();
+        sequence.expect("the scheduler asks for live sequences").token_at(position as usize)
+    }
+}
+
+const QUEUE: &str = "the engine's queue";
+const BATCH: &str = "a step's lists";
+
+impl Core {
+    pub fn new(
+        shared: Arc<Shared>,
+        replica: usize,
+        backend: Backend,
+        kv: KvCache,
+        scheduler: Scheduler,
+        config: &EngineConfig,
+        memory: &MemoryPlan,
+    ) -> Result<Self> {
+        let (max_batch_size, max_batch_tokens) =
+            (config.max_batch_size as usize, config.max_batch_tokens as usize);
+        let queue_capacity = config.queue_capacity as usize;
+        let facts = shared.loaded.model.facts();
+        let (vocab, width) = (facts.vocab_size, facts.hidden_size);
+        let drafter = Drafter::new(config, &*backend.ops, memory)?;
+        let samplers = sampling::samplers(config, &backend, vocab, memory.max_sequence)?;
+        let (mut draws, mut offers) = (Vec::new(), Vec::new());
+        reserve(&mut draws, max_batch_size, BATCH)?;
+        reserve(&mut offers, max_batch_size, BATCH)?;
+        let mut outputs = Outputs::default();
+        for (what, out, most) in [
+            ("logits", &mut outputs.logits, logits_rows(config).saturating_mul(vocab)),
+            ("hidden states", &mut outputs.hidden, max_batch_tokens.saturating_mul(width)),
+        ] {
+            out.try_reserve_exact(most).map_err(|_| Error::out_of_memory(what, most.saturating_mul(4)))?;
+        }
+        let (mut sequences, mut outbox, mut plan) = (Vec::new(), Outbox::default(), Plan::default());
+        let (mut record, mut ended, mut starved) = (StepLog::default(), Vec::new(), Vec::new());
+        reserve(&mut starved, queue_capacity, QUEUE)?;
+        reserve(&mut outbox.slow, queue_capacity, QUEUE)?;
+        // Reserved up front, so that terminal events go out even when no memory is left.
+        reserve(&mut sequences, queue_capacity, QUEUE)?;
+        reserve(&mut outbox.events, queue_capacity, QUEUE)?;
+        reserve(&mut record.ends, queue_capacity, QUEUE)?;
+        reserve(&mut outbox.admitted, max_batch_size, BATCH)?;
+        reserve(&mut record.waits, max_batch_size, BATCH)?;
+        reserve(&mut record.gaps, logits_rows(config), BATCH)?;
+        reserve(&mut ended, max_batch_size, BATCH)?;
+        reserve(&mut plan.entries, max_batch_size, BATCH)?;
+        reserve(&mut plan.admitted, max_batch_size, BATCH)?;
+        Ok(Self {
+            shared,
+            replica,
+            backend,
+            kv,
+            scheduler,
+            samplers,
+            draws,
+            offers,
+            learned: Learned::default(),
+            drafter,
+            sequences,
+            active: 0,
+            passed_over: 0,
+            starved,
+            fingerprint: None,
+            max_batch_tokens,
+            failures: 0,
+            lost: None,
+            deadlines: BinaryHeap::new(),
+            commands: VecDeque::new(),
+            plan,
+            batch: RaggedBatch::default(),
+            outputs,
+            outbox,
+            ended,
+            record,
+        })
+    }
+
+    /// Runs the thread from start to end. Every accepted request gets its terminal event, even after a panic.
+    pub fn main(mut self) {
+        let outcome = panics::catch(|| {
+            let mut rest = Rest::UntilCommand;
+            while let Some(next) = self.turn(rest) {
+                rest = next;
+            }
+        });
+        let lost = self.lost.take().map_or(Ok(()), |error| Err(error.message));
+        self.close(outcome.and(lost));
+    }
+
+    /// One turn of the loop, after `rest`. Returns the rest before the next turn, or None when no work is left.
+    fn turn(&mut self, rest: Rest) -> Option<Rest> {
+        if self.lost.is_some() || !self.exchange(rest) {
+            return None;
+        }
+        let now = loop {
+            let now = now_ns();
+            self.expire(now);
+            self.pace();
+            // Events from commands and deadlines are published before a pass, which may be long.
+            if self.outbox.events.is_empty() && self.outbox.given.is_empty() {
+                break now;
+            }
+            self.exchange(Rest::None);
+        };
+        Some(match self.scheduler.ready_at(now) {
+            None if self.active == 0 => {
+                self.deadlines.clear();
+                Rest::UntilCommand
+            }
+            None => self.rest_until(u64::MAX, now),
+            Some(at) if at > now => self.rest_until(at, now),
+            Some(_) => {
+                self.step(now);
+                Rest::None
+            }
+        })
+    }
+
+    /// Rests until `at` or the next deadline. Paused requests have deadlines too.
+    fn rest_until(&self, at: u64, now: u64) -> Rest {
+        let next = self.deadlines.peek().map_or(at, |Reverse((deadline, _))| at.min(*deadline));
+        match next {
+            u64::MAX => Rest::UntilCommand,
+            next => Rest::For(Duration::from_nanos(next.saturating_sub(now).max(1))),
+        }
+    }
+
+    /// Publishes the results of the last step, then takes the queued commands and executes them. Returns false
+    /// when no work is left.
+    fn exchange(&mut self, rest: Rest) -> bool {
+        self.tell();
+        let mut commands = std::mem::take(&mut self.commands);
+        let (shared, replica) = (&self.shared, self.replica);
+        if rest != Rest::None {
+            shared.recorder.idle(replica, true);
+        }
+        let goes_on = shared.hub.exchange(replica, &mut self.outbox, &mut commands, rest);
+        if rest != Rest::None {
+            shared.recorder.idle(replica, false);
+        }
+        commands.drain(..).for_each(|command| self.obey(command));
+        self.commands = commands;
+        goes_on
+    }
+
+    /// Publishes the load, the statistics and the KV events of this replica.
+    fn tell(&mut self) {
+        self.outbox.load = self.load();
+        self.shared.recorder.record(self.replica, &mut self.record, self.scheduler.snapshot());
+        self.shared.kv_events.take_from(self.replica, self.scheduler.cache_mut());
+    }
+
+    fn obey(&mut self, command: Command<Work>) {
+        match command {
+            Command::Start(Work::Sequence(sequence)) => self.start(sequence),
+            Command::Start(Work::Call(call)) => call(self),
+            Command::End(id) if self.holds(id) => {
+                self.end(SeqId(id.slot()), Some(cancelled("cancelled by the host")))
+            }
+            Command::End(_) => {}
+            Command::Resume(id) if self.holds(id) => self.go_on(SeqId(id.slot()), |s| s.unread = false),
+            Command::Resume(_) => {}
+            Command::EndAll { shutdown: true } => self.end_all("the engine is shutting down"),
+            Command::EndAll { shutdown: false } => self.end_all("cancelled by the host"),
+            Command::Give { to, most, idle } => self.give(to, most as usize, idle),
+        }
+    }
+
+    fn start(&mut self, sequence: Box<Sequence>) {
+        let id = sequence.id;
+        let slot = id.slot() as usize;
+        if slot >= self.sequences.len() {
+            self.sequences.resize_with(slot + 1, || None);
+        }
+        debug_assert!(self.sequences[slot].is_none(), "a slot was reused before its terminal event");
+        let (seq, request) = (SeqId(id.slot()), sequence.request());
+        let deadlines = [sequence.queue_deadline_ns, sequence.deadline_ns];
+        let remembered = deadlines.into_iter().try_for_each(|deadline| self.remember(deadline, id));
+        if let Some(name) = &sequence.session {
+            self.scheduler.touch_session(name);
+        }
+        self.sequences[slot] = Some(sequence);
+        self.active += 1;
+        let queued = self.scheduler.submit(seq, request, &Known(&self.sequences)).and(remembered);
+        if let Err(error) = queued {
+            self.end(seq, Some((FinishReason::Failed, error)));
+        }
+    }
+
+    /// Keeps the heap at no more than about four deadlines per live sequence, even if the earliest deadline is far
+    /// away.
+    fn remember(&mut self, deadline_ns: u64, id: RequestId) -> Result<()> {
+        if deadline_ns == 0 {
+            return Ok(());
+        }
+        if self.deadlines.len() > 4 * self.active + 64 {
+            let mut deadlines = std::mem::take(&mut self.deadlines);
+            deadlines.retain(|Reverse((_, id))| self.holds(*id));
+            self.deadlines = deadlines;
+        }
+        reserved(self.deadlines.try_reserve(1), QUEUE, 16 * self.active)?;
+        self.deadlines.push(Reverse((deadline_ns, id)));
+        Ok(())
+    }
+
+    fn holds(&self, id: RequestId) -> bool {
+        matches!(self.sequences.get(id.slot() as usize), Some(Some(sequence)) if sequence.id == id)
+    }
+
+    fn expire(&mut self, now: u64) {
+        while let Some(&Reverse((deadline, id))) = self.deadlines.peek() {
+            if deadline > now && self.holds(id) {
+                return;
+            }
+            self.deadlines.pop();
+            let sequence = self.sequences.get(id.slot() as usize).and_then(Option::as_ref);
+            if let Some(why) = sequence.filter(|s| s.id == id).and_then(|s| s.expired(now)) {
+                self.end(SeqId(id.slot()), Some(why));
+            }
+        }
+    }
+
+    fn end_all(&mut self, why: &str) {
+        for slot in 0..self.sequences.len() {
+            if self.sequences[slot].is_some() {
+                self.end(SeqId(slot as u32), Some(cancelled(why)));
+            }
+        }
+    }
+
+    /// Frees a sequence's blocks and queues its terminal event.
+    fn end(&mut self, seq: SeqId, why: Option<(FinishReason, Error)>) {
+        if why.as_ref().is_none_or(|(reason, _)| *reason != FinishReason::Failed) {
+            self.keep_session(seq);
+        }
+        self.scheduler.cancel(seq, &Known(&self.sequences));
+        let Some(sequence) = self.sequences[seq.0 as usize].take() else { return };
+        sequence.drafts.iter().for_each(|drafts| self.learned.learn(drafts));
+        if sequence.starved {
+            self.starved.retain(|&starved| starved != seq);
+        }
+        self.active -= 1;
+        if let Some((FinishReason::Failed, error)) = &why {
+            self.shared.log.write(LOG_WARN, format!("request {:#x} failed: {error}", sequence.id.0));
+        }
+        if sequence.guide.is_some() {
+            // Its output may have grown the grammar.
+            self.shared.grammars.count(&|bytes| self.shared.keep(bytes));
+        }
+        let (trace, tokenizer) = (sequence.trace, self.shared.loaded.tokenizer.as_deref());
+        let event = sequence.finish(tokenizer, &mut self.outbox.spare, why, now_ns());
+        if let (Some(trace), Some(sink)) = (trace, &self.shared.on_span) {
+            spans(&event, trace, unix_ns()).for_each(|span| callback::run(|| sink(&span)));
+        }
+        self.record.ends.push(event.usage);
+        self.outbox.events.push((seq.0, event));
+    }
+
+    fn step(&mut self, now: u64) {
+        let (was_sick, mut plan) = (self.is_sick(), std::mem::take(&mut self.plan));
+        self.scheduler.plan(&mut plan, &Known(&self.sequences), now);
+        debug_assert!(
+            !plan.is_empty() || plan.refused.is_some() || !plan.late.is_empty(),
+            "active sequences, and nothing to do"
+        );
+        self.pass_over();
+        if let Some(seq) = plan.refused {
+            self.fail(seq, Error::new(Status::OutOfMemory, "could not allocate a block table"));
+        }
+        self.ended.extend(plan.late.iter().map(|&seq| (seq, Some(too_late()))));
+        let copied = self.copy_blocks(&plan.copies);
+        self.failures = self.failures.saturating_add(u32::from(copied.is_err()));
+        for admission in &plan.admitted {
+            if let Err(error) = copied.clone().and_then(|()| self.admit(admission, now)) {
+                self.fail(admission.seq, error);
+            }
+        }
+        self.drop_failed(&mut plan);
+        self.leave_out_late_masks(&mut plan);
+        self.ask_for_grants(&mut plan);
+        self.draft(&mut plan);
+        // Without a commit the sequences keep their state. The sequence that stopped the pass ends before the
+        // next one.
+        if !plan.is_empty()
+            && let Some(step_ns) = self.run_entries(&mut plan.entries)
+        {
+            self.drop_failed(&mut plan);
+            self.scheduler.commit(&plan, step_ns, &Known(&self.sequences));
+            let (learned, most_ns) = (self.scheduler.step_time(), self.scheduler.config().max_step_ns);
+            self.record.step(&plan, step_ns, most_ns, learned);
+        }
+        let mut ended = std::mem::take(&mut self.ended);
+        for (seq, why) in ended.drain(..) {
+            self.end(seq, why);
+        }
+        self.ended = ended;
+        self.plan = plan;
+        if self.is_sick() != was_sick {
+            self.turn_sick(!was_sick);
+        }
+    }
+
+    fn admit(&mut self, admission: &Admission, now: u64) -> Result<()> {
+        let Some(sequence) = self.sequences[admission.seq.0 as usize].as_mut() else { return Ok(()) };
+        if let Some(wait) = sequence.admit(admission.cached, now)? {
+            sequence.drafts.iter_mut().for_each(|drafts| drafts.begin(&self.learned));
+            self.outbox.admitted.push(admission.seq.0);
+            self.record.waits.push(wait);
+        }
+        Ok(())
+    }
+
+    /// Removes the entries of failed sequences. Otherwise their rows would run, or be committed and found in
+    /// the cache. Entries of late sequences are removed too and keep their state.
+    fn drop_failed(&self, plan: &mut Plan) {
+        let failed = |seq: SeqId| self.ended.iter().any(|(ended, why)| *ended == seq && why.is_some());
+        plan.retain(|entry| !entry.late && !failed(entry.seq));
+    }
+
+    /// Runs `entries` in one forward pass and samples. If the pass fails, each entry runs alone, so that only
+    /// the culprit fails: a sequence's results are the same in any batch (invariant 3). Returns the duration
+    /// of the pass in nanoseconds, 0 if it failed. Returns None if the pass was stopped because its results
+    /// are not needed any more, or if the device is lost.
+    fn run_entries(&mut self, entries: &mut [PlanEntry]) -> Option<u64> {
+        let started = now_ns();
+        let result = self.fill_batch(entries).and_then(|()| self.forward(entries));
+        let step_ns = now_ns() - started;
+        match result {
+            Ok(()) => {
+                self.failures = 0;
+                self.sample(entries);
+                self.pool(entries);
+                return Some(step_ns);
+            }
+            Err(error)
+                if error.status == Status::Cancelled
+                    && all_ended(&self.shared, self.replica, &mut self.sequences, entries) =>
+            {
+                return None;
+            }
+            Err(error) if error.status == Status::EngineDead => {
+                self.lost = Some(error);
+                return None;
+            }
+            Err(error) if entries.len() > 1 => {
+                self.failures = self.failures.saturating_add(1);
+                let log = &self.shared.log;
+                log.write(LOG_WARN, format!("a step failed, running its sequences alone: {error}"));
+                for entry in entries {
+                    if self.run_entries(std::slice::from_mut(entry)).is_none() && self.lost.is_none() {
+                        self.stop(entry.seq);
+                    }
+                }
+            }
+            Err(error) => {
+                self.failures = self.failures.saturating_add(1);
+                entries.iter().for_each(|entry| self.fail(entry.seq, error.clone()));
+            }
+        }
+        Some(0)
+    }
+
+    /// Ends a sequence whose pass was stopped because it was cancelled or expired.
+    fn stop(&mut self, seq: SeqId) {
+        let expired = self.sequences[seq.0 as usize].as_ref().and_then(|s| s.expired(now_ns()));
+        self.ended.push((seq, Some(expired.unwrap_or_else(|| cancelled("cancelled by the host")))));
+    }
+
+    fn fail(&mut self, seq: SeqId, error: Error) {
+        self.ended.push((seq, Some((FinishReason::Failed, error))));
+    }
+
+    fn fill_batch(&mut self, entries: &[PlanEntry]) -> Result<()> {
+        let (batch, vocab) = (&mut self.batch, self.shared.loaded.model.facts().vocab_size);
+        batch.clear();
+        let rows = entries.iter().map(|entry| entry.rows as usize).sum();
+        let logits = entries.iter().map(|entry| entry.logits as usize).sum();
+        batch.reserve(rows, entries.len(), logits)?;
+        for entry in entries {
+            let Some(sequence) = &mut self.sequences[entry.seq.0 as usize] else { continue };
+            let table = self.scheduler.block_table(entry.seq);
+            let first = batch.push_seq(table, entry.start, entry.rows)?;
+            if let Some(Adapted { adapter, scale }) = &sequence.adapter {
+                batch.adapt(&adapter.lora, *scale, first, entry.rows);
+            }
+            let known = entry.start..entry.start + entry.known();
+            batch.tokens.extend(known.map(|position| sequence.token_at(position as usize)));
+            batch.tokens.extend_from_slice(&sequence.drafted()[..entry.drafts as usize]);
+            match sequence.hidden_wanted(entry) {
+                Some(wanted) => {
+                    reserve(&mut batch.hidden_rows, wanted.len(), "a step's rows")?;
+                    batch.hidden_rows.extend(first + wanted.start..first + wanted.end);
+                }
+                None => {
+                    let end = batch.tokens.len() as u32;
+                    batch.logits_rows.extend(end - entry.logits..end);
+                    if self.backend.ops.draws() {
+                        draw_there(sequence, entry, vocab, &mut batch.draws)?;
+                    }
+                }
+            }
+        }
+        if batch.draws.rows.iter().all(Option::is_none) {
+            batch.draws.clear();
+        }
+        let most = self.scheduler.config().max_batch_size as usize;
+        batch.pad(self.backend.ops.decode_rows(batch.tokens.len()).min(most));
+        Ok(())
+    }
+
+    /// Uploads an adapter to the device that runs the passes.
+    pub fn hold_adapter(&mut self, lora: &Arc<Lora>) -> Result<()> {
+        self.backend.ops.hold(Weight::Adapter(lora))
+    }
+
+    fn forward(&mut self, entries: &[PlanEntry]) -> Result<()> {
+        if self.batch.tokens.is_empty() {
+            return Ok(());
+        }
+        let Self { replica, backend, batch, kv, shared, outputs, sequences, .. } = self;
+        let stop = &mut || all_ended(shared, *replica, sequences, entries);
+        panics::catch(|| shared.loaded.model.forward(&*backend.ops, batch, kv, stop, outputs)).unwrap_or_else(
+            |text| Err(Error::failed(Status::Internal, format!("the forward pass panicked: {text}"))),
+        )
+    }
+
+    /// Passes the hidden states to the sequences that asked for them.
+    fn pool(&mut self, entries: &[PlanEntry]) {
+        let now = now_ns();
+        let width = self.shared.loaded.model.facts().hidden_size;
+        let mut row = 0;
+        for entry in entries {
+            let Some(sequence) = self.sequences[entry.seq.0 as usize].as_mut() else { continue };
+            let Some(wanted) = sequence.hidden_wanted(entry) else { continue };
+            let hidden = &self.outputs.hidden[row * width..][..wanted.len() * width];
+            row += wanted.len();
+            match sequence.pool(hidden, entry.sample, &mut self.outbox.spare, now) {
+                Ok(()) if entry.sample => self.ended.push((entry.seq, None)),
+                Ok(()) => {}
+                Err(error) => self.fail(entry.seq, error),
+            }
+        }
+    }
+}
+
+pub mod backend;
+pub mod calls;
+pub mod drafter;
+mod drafts;
+mod end;
+mod pacing;
+pub mod sampling;
+pub mod session_file;
+use sampling::{Draw, draw_there};
+mod sessions;
+mod sharing;
+mod warm;
+
+#[cfg(test)]
+mod checks;
+
+/// Returns whether every sequence of the running pass was cancelled or has expired. Called between layers.
+fn all_ended(
+    shared: &Shared,
+    replica: usize,
+    sequences: &mut [Option<Box<Sequence>>],
+    entries: &[PlanEntry],
+) -> bool {
+    shared.hub.ends(replica, &mut |which| match which {
+        None => sequences.iter_mut().flatten().for_each(|sequence| sequence.doomed = true),
+        Some(id) => {
+            let sequence = sequences.get_mut(id.slot() as usize).and_then(Option::as_mut);
+            sequence.filter(|s| s.id == id).into_iter().for_each(|s| s.doomed = true);
+        }
+    });
+    let now = now_ns();
+    let living = |entry: &PlanEntry| {
+        let sequence = sequences[entry.seq.0 as usize].as_ref();
+        sequence.is_some_and(|s| !s.doomed && s.expired(now).is_none())
+    };
+    !entries.iter().any(living)
+}

@@ -1,0 +1,96 @@
+//! Requests that wait for memory, for a mask, or for their output to be polled.
+
+use super::*;
+use crate::constrain::{Guide, SLOW_NS};
+
+fn guide_of(sequences: &mut [Option<Box<Sequence>>], seq: SeqId) -> Option<&mut Guide> {
+    sequences[seq.0 as usize].as_mut()?.guide.as_mut()
+}
+
+impl Core {
+    /// Every sequence that is about to give a token without room for it is granted room, or paused.
+    pub(super) fn ask_for_grants(&mut self, plan: &mut Plan) {
+        plan.retain(|entry| !entry.sample || self.is_granted(entry.seq));
+    }
+
+    /// Leaves out sequences that wait for a slow mask, so that a grammar delays only its own request. Without
+    /// a commit they keep their state. If no other sequence runs, waits briefly.
+    pub(super) fn leave_out_late_masks(&mut self, plan: &mut Plan) {
+        let (sequences, mut late) = (&mut self.sequences, None);
+        plan.retain(|entry| {
+            let waits = entry.sample && guide_of(sequences, entry.seq).is_some_and(Guide::is_late);
+            late = late.or(waits.then_some(entry.seq));
+            !waits
+        });
+        if plan.is_empty()
+            && let Some(guide) = late.and_then(|seq| guide_of(sequences, seq))
+        {
+            guide.is_ready(now_ns().saturating_add(SLOW_NS));
+        }
+    }
+
+    fn is_granted(&mut self, seq: SeqId) -> bool {
+        if self.grant(seq) {
+            return true;
+        }
+        self.scheduler.pause(seq, &Known(&self.sequences));
+        if let Some(sequence) = self.sequences[seq.0 as usize].as_mut() {
+            sequence.starved = true;
+            self.starved.push(seq);
+        }
+        false
+    }
+
+    /// Returns true if `seq` has room for a token, or gets it.
+    fn grant(&mut self, seq: SeqId) -> bool {
+        let Self { sequences, starved, shared, .. } = self;
+        let Some(sequence) = &mut sequences[seq.0 as usize] else { return true };
+        let Some((tokens, bytes)) = sequence.wants() else { return true };
+        // A sequence that has not begun yet waits until all starved ones, in their order, have their grants.
+        let waits = !sequence.began && starved.first().is_some_and(|&first| first != seq);
+        let ask = || shared.hub.grant(seq.0, bytes, sequence.began);
+        // Kept grammars are evicted before any sequence is paused.
+        let granted = !waits && (ask() || shared.grammars.clear() && ask());
+        if granted {
+            sequence.grant(tokens);
+        }
+        granted
+    }
+
+    /// Pauses sequences with too much unpolled output, and resumes starved ones for which there is memory again.
+    pub(super) fn pace(&mut self) {
+        let mut slow = std::mem::take(&mut self.outbox.slow);
+        for id in slow.drain(..) {
+            let seq = SeqId(id.slot());
+            let sequence = self.sequences.get_mut(id.slot() as usize).and_then(Option::as_mut);
+            let Some(sequence) = sequence.filter(|sequence| sequence.id == id) else { continue };
+            sequence.unread = true;
+            match sequence.end_unread {
+                true => self.end(seq, Some(cancelled("its unread output passed max_unread_bytes"))),
+                false => self.scheduler.pause(seq, &Known(&self.sequences)),
+            }
+        }
+        self.outbox.slow = slow;
+        if !std::mem::take(&mut self.outbox.fed) {
+            return;
+        }
+        let mut at = 0;
+        while let Some(&seq) = self.starved.get(at) {
+            if self.grant(seq) {
+                self.starved.remove(at);
+                self.go_on(seq, |s| s.starved = false);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Clears one of the reasons why `seq` is paused, and resumes it when none is left.
+    pub(super) fn go_on(&mut self, seq: SeqId, reason: impl FnOnce(&mut Sequence)) {
+        let Some(sequence) = self.sequences[seq.0 as usize].as_mut() else { return };
+        reason(sequence);
+        if !sequence.starved && !sequence.unread {
+            self.scheduler.resume(seq, now_ns());
+        }
+    }
+}

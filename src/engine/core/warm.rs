@@ -1,0 +1,84 @@
+//! Warm-up passes before the first request, for operations that allocate memory on demand: on a device.
+
+use super::*;
+use crate::ops::Draw;
+
+/// Number of one-row decode steps: the second of a shape is captured as a graph, and the third replays it.
+const DECODES: usize = 3;
+
+impl Core {
+    /// Runs one step with the maximum number of rows and results, so that the engine holds its memory from
+    /// the start. Then runs a few steps of one row, so that the driver's work for the first launch of a
+    /// kernel is done too. Passes of a draft model and adapters allocate their memory on first use. Fails
+    /// with `OutOfMemory` if the step does not fit.
+    pub fn warm(&mut self, config: &EngineConfig, max_sequence: usize) -> Result<()> {
+        let size = self.kv.layout.block_size;
+        let rows = config.max_batch_tokens as usize;
+        let most = rows.div_ceil(size) + rows / max_sequence + config.max_batch_size as usize;
+        let mut blocks = Vec::new();
+        reserve(&mut blocks, most, BATCH)?;
+        let cache = self.scheduler.cache_mut();
+        blocks.extend(std::iter::from_fn(|| cache.take()).take(most));
+        let result = panics::catch(|| self.warm_in(&blocks, config, max_sequence))
+            .unwrap_or_else(|text| Err(Error::internal(format!("the first forward pass panicked: {text}"))));
+        self.scheduler.cache_mut().release_all(&mut blocks);
+        result
+    }
+
+    /// Each sequence writes to blocks of its own. The K and V that they read and the results have no meaning.
+    fn warm_in(&mut self, blocks: &[u32], config: &EngineConfig, max_sequence: usize) -> Result<()> {
+        let (size, total) = (self.kv.layout.block_size, self.kv.layout.blocks);
+        let spare = blocks.len().checked_sub(1);
+        let spare = spare.ok_or_else(|| Error::internal("a KV cache without a free block"))?;
+        let decodes = (config.max_batch_size as usize - 1).min(spare);
+        let (own, mut prompts) = blocks.split_at(decodes);
+        let batch = &mut self.batch;
+        batch.clear();
+        let mut logits = logits_rows(config) - decodes;
+        let mut left = config.max_batch_tokens as usize - decodes;
+        while left > 0 && !prompts.is_empty() {
+            let (table, others) = prompts.split_at(max_sequence.div_ceil(size).min(prompts.len()));
+            let rows = left.min(max_sequence).min(table.len() * size);
+            warm_up(batch, table, 0, rows, logits.min(rows))?;
+            (left, logits, prompts) = (left - rows, logits.saturating_sub(rows), others);
+        }
+        // The first sequence has the maximum length; the others have an equal share of the KV cache.
+        let each = (total / (decodes + 1)).max(1).min(max_sequence.div_ceil(size));
+        let mut table = Vec::new();
+        reserve(&mut table, max_sequence.div_ceil(size), BATCH)?;
+        for (n, &block) in own.iter().enumerate() {
+            let positions = if n == 0 { max_sequence } else { max_sequence.min(each * size) };
+            table.clear();
+            table.resize(positions.div_ceil(size), block);
+            warm_up(batch, &table, positions - 1, 1, 1)?;
+        }
+        let rows = batch.tokens.len() as u32;
+        reserve(&mut batch.hidden_rows, rows as usize, BATCH)?;
+        batch.hidden_rows.extend(0..rows);
+        self.run_batch()?;
+        for _ in 0..DECODES {
+            self.batch.clear();
+            warm_up(&mut self.batch, blocks, 0, 1, 1)?;
+            self.run_batch()?;
+        }
+        Ok(())
+    }
+
+    /// Runs the batch without a way to stop it.
+    pub(super) fn run_batch(&mut self) -> Result<()> {
+        let Self { backend, batch, kv, shared, outputs, .. } = self;
+        shared.loaded.model.forward(&*backend.ops, batch, kv, &mut || false, outputs)
+    }
+}
+
+/// Adds a sequence of `rows` rows from position `start` on. A token is drawn from each of its last `logits` rows.
+fn warm_up(batch: &mut RaggedBatch, table: &[u32], start: usize, rows: usize, logits: usize) -> Result<()> {
+    batch.reserve(rows, 1, logits)?;
+    reserve(&mut batch.draws.rows, logits, BATCH)?;
+    let first = batch.push_seq(table, start as u32, rows as u32)? as usize;
+    batch.tokens.resize(first + rows, 0);
+    batch.logits_rows.extend((first + rows - logits) as u32..(first + rows) as u32);
+    let draw = Draw { temperature: 1.0, ..Draw::default() };
+    batch.draws.rows.resize(batch.draws.rows.len() + logits, Some(draw));
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! The host's callbacks: running them, and detecting calls from inside one.
+
+use crate::base::Result;
+use crate::engine::api::{LOG_DEBUG, LOG_OFF, LogSink};
+use crate::engine::handle::config::in_range;
+use std::cell::Cell;
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a callback of the host. Blocking calls made inside it are refused (`Status::Reentrant`).
+pub fn run<T>(f: impl FnOnce() -> T) -> T {
+    struct Leave(bool);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            INSIDE.set(self.0);
+        }
+    }
+    let _leave = Leave(INSIDE.replace(true));
+    f()
+}
+
+pub fn inside() -> bool {
+    INSIDE.get()
+}
+
+/// The engine's log: a sink, and the most verbose level that it wants.
+#[derive(Clone)]
+pub struct Log {
+    sink: Option<LogSink>,
+    level: i32,
+}
+
+impl Log {
+    pub fn new(sink: Option<LogSink>, level: i32) -> Result<Self> {
+        in_range("log_level", level.into(), LOG_OFF.into(), LOG_DEBUG.into())?;
+        Ok(Self { sink, level })
+    }
+
+    /// Must not be called with a lock held: the sink may call the engine.
+    pub fn write(&self, level: i32, message: impl AsRef<str>) {
+        if let Some(sink) = self.sink.as_ref().filter(|_| level <= self.level) {
+            run(|| sink(level, message.as_ref()));
+        }
+    }
+}

@@ -1,0 +1,586 @@
+//! The engine as a host's threads see it.
+
+use crate::base::clock::now_ns;
+use crate::base::sync::Mutex;
+use crate::base::{Error, Result, Status, fork, reserve, threads};
+use crate::constrain::{Grammars, Guide};
+use crate::engine::api::*;
+use crate::engine::core::backend::Backend;
+use crate::engine::core::calls::Work;
+use crate::engine::core::drafter;
+use crate::engine::core::session_file;
+use crate::engine::core::{Core, Shared};
+use crate::engine::delivery::callback;
+use crate::engine::delivery::callback::Log;
+use crate::engine::delivery::deliver;
+use crate::engine::delivery::signal::Signal;
+use crate::engine::handle::config::RequestLimits;
+use crate::engine::hub::ids::next_salt;
+use crate::engine::hub::{Bounds, Hub, Phase, Place, dead};
+use crate::engine::memory::free;
+use crate::engine::memory::free::Claim;
+use crate::engine::memory::plan;
+use crate::engine::memory::plan::{MemoryPlan, RequestBytes};
+use crate::engine::request::adapters::Scratch;
+use crate::engine::request::answer::Answer;
+use crate::engine::request::prompt::Prompted;
+use crate::engine::request::sequence::Sequence;
+use crate::engine::request::speculation::{Drafts, Speculating};
+use crate::engine::watch::kv_events::KvEvents;
+use crate::engine::watch::stats::Recorder;
+use crate::engine::watch::{metrics, report};
+use crate::kernels::Pool;
+use crate::model::{Facts, Loaded};
+use crate::sample::Edits;
+use crate::schedule::{Scheduler, SchedulerConfig};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A running engine. Every method may be called from any thread, with two exceptions that `check_call` detects:
+/// blocking methods from a callback, and any method in a forked child.
+pub struct Engine {
+    pub(super) shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    memory: MemoryPlan,
+    max_batch_size: u32,
+    kv_block_size: u32,
+    default_timeout_ms: u32,
+    /// Default of requests that set none.
+    speculation: Speculating,
+    model_name: Option<String>,
+    pub(super) adapter_scratch: Mutex<Scratch>,
+    /// Passes run on a device, so adapters are uploaded when they are opened.
+    pub(super) on_device: bool,
+    made_in: u32,
+}
+
+/// The parts of a replica.
+pub(super) struct Seat {
+    pub backend: Backend,
+    pub memory: MemoryPlan,
+    pub claim: Claim,
+}
+
+fn make_core(
+    config: &EngineConfig,
+    shared: &Arc<Shared>,
+    replica: usize,
+    backend: Backend,
+    memory: &MemoryPlan,
+) -> Result<Core> {
+    let shape = shared.loaded.model.kv_shape();
+    let layout = shape.layout(memory.kv_type, memory.blocks, config.kv_block_size as usize);
+    let kv = backend.ops.kv_cache(layout)?;
+    let mut scheduler = Scheduler::new(SchedulerConfig {
+        max_batch_size: config.max_batch_size,
+        max_batch_tokens: config.max_batch_tokens,
+        max_logits_rows: plan::logits_rows(config) as u32,
+        max_step_ns: config.max_step_ms as u64 * 1_000_000,
+        block_size: config.kv_block_size,
+        blocks: memory.blocks as u32,
+        max_wait_ns: config.max_wait_us as u64 * 1_000,
+        target_itl_ns: config.target_itl_ms as u64 * 1_000_000,
+        ageing_ns: config.priority_ageing_ms as u64 * 1_000_000,
+    })?;
+    scheduler.draft_always = config.draft_always;
+    shared.kv_events.begin(scheduler.cache_mut())?;
+    Core::new(shared.clone(), replica, backend, kv, scheduler, config, memory)
+}
+
+/// State that an engine's threads share.
+fn share(
+    config: &EngineConfig,
+    loaded: Loaded,
+    threads: usize,
+    bounds: Bounds,
+    claims: Vec<Claim>,
+    blocks: Vec<usize>,
+    log: Log,
+) -> Result<Arc<Shared>> {
+    let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
+    let replicas = claims.len();
+    Ok(Arc::new(Shared {
+        kv_events: KvEvents::new(config.kv_events_capacity as usize, replicas),
+        hub: Hub::new(next_salt(), bounds, replicas, signal),
+        recorder: Recorder::new(claims, blocks),
+        log,
+        on_span: config.on_span.clone(),
+        grammars: Grammars::new(threads, bounds.bytes, free::room),
+        loaded,
+    }))
+}
+
+impl Engine {
+    /// Loads the model, unless it is loaded already, and starts the threads. Everything that can be refused is
+    /// refused here.
+    pub fn create(config: EngineConfig) -> Result<Self> {
+        config::check(&config)?;
+        loading::with_room(|| Self::make(config))
+    }
+
+    fn make(mut config: EngineConfig) -> Result<Self> {
+        let log = Log::new(config.log.take(), config.log_level)?;
+        let pool = Pool::new(config::threads(config.threads)?)?;
+        let backends = Backend::all(&config, &pool)?;
+        let loaded = match config.model.take() {
+            Some(loaded) => loaded,
+            None => load(&config, &pool, &log)?,
+        };
+        let computes = [("instructions", config.instructions.is_some()), ("device", backends[0].on_device)];
+        if loaded.model.kv_shape().kind.is_some()
+            && let Some((field, _)) = computes.iter().find(|(_, given)| *given)
+        {
+            return Err(Error::invalid(format!("{field} is given, and builtin:echo computes nothing")));
+        }
+        config.draft_model.as_ref().map_or(Ok(()), |draft| drafter::check(&loaded, draft))?;
+        let max_sequence =
+            config::sequence_length(config.max_sequence_length, loaded.model.facts().context_length)?;
+        let (mut seats, count) = (Vec::new(), backends.len());
+        reserve(&mut seats, count, "an engine's devices")?;
+        // Check all before any of them takes memory, so that a refusal leaves it to other engines.
+        for backend in backends.iter().filter(|backend| backend.on_device) {
+            let lacking =
+                backend.lacks([Some(&loaded), config.draft_model.as_ref()].into_iter().flatten())?;
+            plan::plan(&config, &loaded, backend, count, max_sequence, lacking)?;
+        }
+        for backend in backends {
+            log.write(LOG_INFO, backend.name.clone());
+            let models = [Some(&loaded), config.draft_model.as_ref()];
+            models.into_iter().flatten().try_for_each(|loaded| backend.hold(loaded))?;
+            let (memory, claim) = plan::plan(&config, &loaded, &backend, count, max_sequence, 0)?;
+            log.write(LOG_INFO, memory.to_string());
+            if let Some(text) = memory.clamped(max_sequence) {
+                log.write(LOG_WARN, text);
+            }
+            seats.push(Seat { backend, memory, claim });
+        }
+        let (engine, cores) = Self::assemble(&config, loaded, seats, log)?;
+        engine.start(cores, config.on_event.take())?;
+        Ok(engine)
+    }
+
+    /// Makes everything but the threads, with one core per seat.
+    pub(super) fn assemble(
+        config: &EngineConfig,
+        loaded: Loaded,
+        seats: Vec<Seat>,
+        log: Log,
+    ) -> Result<(Self, Vec<Core>)> {
+        let memory = MemoryPlan::of_all(seats.iter().map(|seat| &seat.memory));
+        let memory = memory.ok_or_else(|| Error::internal("an engine without a device"))?;
+        let on_device = seats[0].backend.on_device;
+        let threads = seats.iter().map(|seat| seat.backend.pool.threads()).sum();
+        let blocks = seats.iter().map(|seat| seat.memory.blocks).collect();
+        let bounds = Bounds {
+            requests: config.queue_capacity as usize,
+            queued_tokens: match config.queue_token_capacity {
+                0 => u64::MAX,
+                n => n,
+            },
+            bytes: memory.for_requests(),
+            aside: MemoryPlan::for_copies(seats.iter().map(|seat| &seat.memory)),
+            unread_bytes: config.max_unread_bytes,
+        };
+        let (mut cores, mut claims, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        reserve(&mut cores, seats.len(), "the engine's cores")?;
+        for Seat { backend, memory, claim } in seats {
+            claims.push(claim);
+            places.push((backend, memory));
+        }
+        let shared = share(config, loaded, threads, bounds, claims, blocks, log)?;
+        for (replica, (backend, own)) in places.into_iter().enumerate() {
+            let own = MemoryPlan { max_sequence: memory.max_sequence, ..own };
+            let mut core = make_core(config, &shared, replica, backend, &own)?;
+            if on_device {
+                core.warm(config, memory.max_sequence)?;
+            }
+            cores.push(core);
+        }
+        let engine = Self {
+            shared,
+            threads: Mutex::new(Vec::new()),
+            memory,
+            max_batch_size: config.max_batch_size,
+            kv_block_size: config.kv_block_size,
+            default_timeout_ms: config.default_timeout_ms,
+            speculation: Speculating::new(config),
+            model_name: config.model_name.clone(),
+            adapter_scratch: Mutex::new(Scratch::new(config.max_batch_tokens)),
+            on_device,
+            made_in: fork::generation(),
+        };
+        Ok((engine, cores))
+    }
+
+    fn start(&self, cores: Vec<Core>, sink: Option<EventSink>) -> Result<()> {
+        let mut handles = self.threads.lock();
+        for core in cores {
+            // A vector's memory can be refused, unlike that of a thread's closure.
+            let mut own = Vec::new();
+            reserve(&mut own, 1, "an engine's core")?;
+            own.push(core);
+            handles.push(threads::spawn("bn-engine".into(), move || own.into_iter().for_each(Core::main))?);
+        }
+        if let Some(sink) = sink {
+            let shared = self.shared.clone();
+            // If this fails, dropping the half-made engine ends the engine threads.
+            handles.push(threads::spawn("bn-delivery".into(), move || deliver(&shared, sink))?);
+        }
+        Ok(())
+    }
+
+    /// Submits all requests or none. Never waits for an engine thread.
+    pub fn submit(&self, requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
+        if self.shared.hub.signal().is_none() && requests.iter().any(|request| request.poll_by_id) {
+            self.refused(Status::InvalidArgument, requests.len());
+            return Err(Error::invalid("BN_REQUEST_POLL_BY_ID: an engine in callback mode cannot be polled"));
+        }
+        self.accept(requests)
+    }
+
+    fn accept(&self, requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
+        let n = requests.len();
+        self.try_accept(requests).inspect_err(|error| {
+            // Other requests may wait for resources of the refused ones: a grammar, the last reference to an
+            // adapter.
+            self.shared.hub.take_back();
+            self.refused(error.status, n)
+        })
+    }
+
+    /// Counts `n` requests as refused, including those that the caller refused for this engine.
+    pub fn refused(&self, status: Status, n: usize) {
+        self.shared.recorder.rejected(status, n);
+    }
+
+    fn try_accept(&self, mut requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
+        let n = requests.len();
+        if n == 0 {
+            return Err(Error::invalid("no requests"));
+        }
+        let most = self.shared.hub.bounds().requests;
+        if n > most {
+            return Err(Error::invalid(format!("{n} requests at once: queue_capacity is {most}")));
+        }
+        let (mut prepared, mut ids) = (Vec::new(), Vec::new());
+        reserve(&mut prepared, n, "requests")?;
+        reserve(&mut ids, n, "request ids")?;
+        for (i, request) in requests.iter_mut().enumerate() {
+            self.speculation.apply(request).map_err(|error| in_batch(error, i, n))?;
+            prepared.push(self.prepare(request).map_err(|error| in_batch(error, i, n))?);
+        }
+        self.compare(&mut prepared);
+        if self.hub().wants_kept(&prepared, self.shared.grammars.kept()) {
+            self.shared.grammars.clear();
+        }
+        self.shared.hub.submit(prepared, &mut ids)?;
+        Ok(ids)
+    }
+
+    pub(super) fn hub(&self) -> &Hub<Event, Work, Signal> {
+        &self.shared.hub
+    }
+
+    /// Checks and tokenizes a request.
+    fn prepare(&self, params: &RequestParams) -> Result<(Place, Work)> {
+        let now = now_ns();
+        let (facts, limits) = (self.facts(), self.limits(!params.generates()));
+        params.adapter.as_ref().map_or(Ok(()), |adapted| self.check_adapter(adapted))?;
+        let Prompted { ids: prompt, answer, grammar } = limits.prompt(params)?;
+        let lark = grammar.map(|text| {
+            let (kind, text, json) = (ConstraintKind::Lark, text.into(), params.json);
+            Constraint { kind, text, json }
+        });
+        let constraint = lark.as_ref().or(params.constraint.as_ref());
+        let max_new = match params.generates() {
+            false => 1,
+            true => match (params.max_new_tokens, (self.memory.max_sequence - prompt.len()) as u32) {
+                (0, room) => room,
+                (asked, room) => asked.min(room),
+            },
+        };
+        let longest = plan::longest_token(&self.shared.loaded);
+        let mut bytes = RequestBytes::new(params, prompt.len(), longest, facts.hidden_size);
+        bytes.prompt += Drafts::bytes(params, prompt.len(), max_new);
+        if self.on_device {
+            bytes.prompt += Edits::bytes(&params.sampling, prompt.len() as u64 + u64::from(max_new));
+        }
+        let drafts = Drafts::new(params, prompt.len(), max_new)?;
+        bytes.prompt += answer.as_ref().map_or(0, Answer::bytes);
+        let timeout_ms = match params.timeout_ms {
+            0 => self.default_timeout_ms,
+            TIMEOUT_NONE => 0,
+            ms => ms,
+        };
+        let ends = &self.shared.loaded.end_tokens;
+        let mut sequence = Box::new(Sequence::new(params, prompt, max_new, facts, ends, now, timeout_ms)?);
+        // With a constraint, the grammar decides when end tokens are allowed.
+        if params.ignore_eos && constraint.is_none() {
+            sequence.ignore_ends();
+        }
+        sequence.drafts = drafts;
+        sequence.takes(bytes);
+        sequence.forbid(limits.bad_words(params)?);
+        sequence.answer = answer;
+        if let Some(constraint) = constraint {
+            let until_ns = match timeout_ms {
+                0 => u64::MAX,
+                ms => now.saturating_add(u64::from(ms) * 1_000_000),
+            };
+            sequence.guide = Some(self.guide(constraint, until_ns)?);
+        }
+        sequence.cached_at = self.cached_at(&sequence)?;
+        let place = Place {
+            by_id: params.poll_by_id,
+            user_data: params.user_data,
+            reserved: bytes.reserved(),
+            kept: bytes.kept,
+            alone: sequence.most(),
+            priority: params.priority,
+            submitted_ns: now,
+            prompt_tokens: sequence.prompt.len() as u64,
+        };
+        Ok((place, Work::Sequence(sequence)))
+    }
+
+    /// Compiles a constraint as `submit` would, so that its errors are known early.
+    pub fn check_constraint(&self, constraint: &Constraint) -> Result<()> {
+        let checked = self.guide(constraint, u64::MAX).map(drop);
+        // Kept grammars may have been evicted for it.
+        self.hub().take_back();
+        checked
+    }
+
+    fn guide(&self, constraint: &Constraint, until_ns: u64) -> Result<Guide> {
+        let vocabulary = self.shared.loaded.vocabulary(free::room)?;
+        self.shared.grammars.guide(vocabulary, constraint, until_ns, &|bytes| self.shared.keep(bytes))
+    }
+
+    /// Number of elements of an embedding; `Unsupported` if the model makes none.
+    pub fn embedding_size(&self) -> Result<usize> {
+        self.limits(true).embedding_size()
+    }
+
+    fn limits(&self, quiet: bool) -> RequestLimits<'_> {
+        let Loaded { tokenizer, chat, .. } = &self.shared.loaded;
+        RequestLimits {
+            vocab_size: self.facts().vocab_size,
+            hidden_size: self.facts().hidden_size,
+            new_tokens: usize::from(!quiet),
+            max_sequence: self.memory.max_sequence,
+            tokenizer: tokenizer.as_deref(),
+            chat: chat.as_deref(),
+        }
+    }
+
+    /// Passes up to `capacity` events to `sink`, each with its lease. Waits for the first one for up to `timeout`
+    /// (None: without limit). An event stays in place until it is given back, its request is released or the
+    /// engine is destroyed. `Finished` for a request whose terminal event was returned; `Shutdown` or `EngineDead`
+    /// if no event is left and none will come.
+    pub fn poll(
+        &self,
+        which: Which,
+        capacity: usize,
+        timeout: Option<Duration>,
+        sink: &mut dyn FnMut(u64, &Event),
+    ) -> Result<usize> {
+        self.signal()?;
+        if capacity == 0 {
+            return Err(Error::invalid("capacity = 0 is out of range: at least 1"));
+        }
+        self.shared.hub.poll(which, capacity, timeout, sink)
+    }
+
+    /// Frees polled events, by request and lease. Unknown leases are ignored.
+    pub fn give_back(&self, leases: &mut dyn Iterator<Item = (RequestId, u64)>) {
+        self.shared.hub.give_back(leases);
+    }
+
+    /// Asynchronous: the terminal event confirms it. No error if the request has finished already.
+    pub fn cancel(&self, which: Which) -> Result<()> {
+        self.shared.hub.cancel(which)
+    }
+
+    /// Releases `id`; a live request is cancelled and its events are dropped.
+    pub fn release(&self, id: RequestId) -> Result<()> {
+        self.shared.hub.release(id)
+    }
+
+    pub fn stage(&self, id: RequestId) -> Result<Stage> {
+        self.shared.hub.stage(id)
+    }
+
+    /// Submits a request and waits for its completion event, in either mode and alongside any poller.
+    pub fn generate(&self, mut request: RequestParams) -> Result<Box<Event>> {
+        (request.stream, request.poll_by_id) = (false, true);
+        // Between the two, `destroy` may end the request, and does not forget how.
+        let _stay = self.shared.hub.stay();
+        let id = self.accept(vec![request])?[0];
+        let event = self.shared.hub.take_one(id);
+        let _ = self.release(id);
+        event
+    }
+
+    /// The statistics as Prometheus text.
+    pub fn metrics(&self) -> String {
+        metrics::text(&self.stats(), self.facts(), self.model_name(), self.phase())
+    }
+
+    /// The efficiency of batching, for people.
+    pub fn report(&self) -> String {
+        let (stats, efficiency) = self.counted();
+        report::text(&stats, &efficiency)
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.counted().0
+    }
+
+    fn counted(&self) -> (Stats, Efficiency) {
+        let (hub, bounds) = (self.shared.hub.usage(), self.shared.hub.bounds());
+        let (recorded, efficiency) = self.shared.recorder.snapshot();
+        let completed = |reason: FinishReason| hub.outcomes[reason as usize];
+        let grammars = self.shared.grammars.totals();
+        let total = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let stats = Stats {
+            max_batch_size: self.max_batch_size.into(),
+            accepted: hub.accepted,
+            completed_stop: completed(FinishReason::Stop),
+            completed_stop_string: completed(FinishReason::StopString),
+            completed_length: completed(FinishReason::Length),
+            completed_cancelled: completed(FinishReason::Cancelled),
+            completed_timed_out: completed(FinishReason::TimedOut),
+            completed_failed: completed(FinishReason::Failed),
+            completed_embedding: completed(FinishReason::Embedding),
+            queued: (hub.unfinished - hub.running) as u64,
+            running: hub.running as u64,
+            // The hub was read earlier, and requests may have begun or ended since.
+            paused: recorded.paused.min(hub.running as u64),
+            unreleased: hub.unreleased as u64,
+            queue_capacity: bounds.requests as u64,
+            queued_tokens: hub.queued_tokens,
+            queue_token_capacity: if bounds.queued_tokens == u64::MAX { 0 } else { bounds.queued_tokens },
+            queue_age_ns: self.shared.hub.queue_ages(now_ns()),
+            devices: self.shared.hub.replicas() as u64,
+            devices_lost: self.shared.hub.replicas_lost() as u64,
+            kv_block_size: self.kv_block_size.into(),
+            kv_bytes: self.memory.kv,
+            max_sequence_length: self.memory.max_sequence as u64,
+            memory_used_bytes: self.memory.fixed() + hub.reserved,
+            memory_peak_bytes: self.memory.fixed() + hub.reserved_peak,
+            memory_limit_bytes: self.memory.limit,
+            grammars_compiled: total(&grammars.compiled),
+            grammars_reused: total(&grammars.hits),
+            grammar_compile_ns: total(&grammars.compile_ns),
+            masks: total(&grammars.masks),
+            mask_ns: total(&grammars.mask_ns),
+            mask_wait_ns: total(&grammars.wait_ns),
+            ..recorded
+        };
+        (stats, efficiency)
+    }
+
+    /// `WrongMode` in callback mode, which has no descriptor.
+    pub fn wait_fd(&self) -> Result<i32> {
+        self.signal().map(Signal::fd)
+    }
+
+    fn signal(&self) -> Result<&Signal> {
+        self.shared.hub.signal().ok_or_else(|| {
+            let message = "the engine delivers by callback; it cannot be polled and has no wait descriptor";
+            Error::new(Status::WrongMode, message)
+        })
+    }
+
+    /// Asynchronous, idempotent; Drain may be followed by Cancel. `EngineDead` after the engine thread died.
+    pub fn shutdown(&self, mode: ShutdownMode) -> Result<()> {
+        if self.phase() == Phase::Dead {
+            return Err(dead());
+        }
+        self.shared.hub.advance(Phase::Closing, mode == ShutdownMode::Cancel);
+        self.shared.grammars.close();
+        Ok(())
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.shared.hub.phase()
+    }
+
+    /// Cancels all live requests, wakes blocked pollers and waits for them, joins every thread. Ids are invalid
+    /// afterwards. Does nothing if `check_call` refuses a blocking call.
+    pub fn destroy(&self) -> Result<()> {
+        self.check_call(true)?;
+        self.shared.hub.leave_all();
+        // A dead engine has nothing to cancel.
+        let _ = self.shutdown(ShutdownMode::Cancel);
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for handle in threads {
+            // Both kinds of threads catch their panics, so `join` reports nothing.
+            let _ = handle.join();
+        }
+        self.shared.grammars.stop();
+        self.shared.hub.destroy();
+        Ok(())
+    }
+
+    pub fn facts(&self) -> &Facts {
+        self.shared.loaded.model.facts()
+    }
+
+    /// Name of the model in the metrics.
+    pub fn model_name(&self) -> &str {
+        self.model_name.as_deref().unwrap_or(&self.facts().name)
+    }
+
+    /// The model that the engine runs.
+    pub fn loaded(&self) -> &Loaded {
+        &self.shared.loaded
+    }
+
+    /// `Forked` in a child of the process that made the engine; `Reentrant` inside a callback when `blocking`.
+    pub fn check_call(&self, blocking: bool) -> Result<()> {
+        if self.made_in != fork::generation() {
+            return Err(Error::new(Status::Forked, "the engine was made before this process was forked"));
+        }
+        if blocking && callback::inside() {
+            return Err(Error::new(Status::Reentrant, "a blocking call from a callback"));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        match self.destroy().map_err(|error| error.status) {
+            Ok(()) => {}
+            // The threads do not exist in a forked child; their handles and locks are in an unknown state.
+            Err(Status::Forked) => std::mem::forget(std::mem::take(self.threads.get_mut())),
+            // Nothing can be joined inside a callback; the threads end by themselves.
+            Err(_) => drop(self.shutdown(ShutdownMode::Cancel)),
+        }
+    }
+}
+
+/// Names the request of a batch of `n` that the error is about.
+pub fn in_batch(mut error: Error, at: usize, n: usize) -> Error {
+    if n > 1 {
+        error.message = format!("request {at}: {}", error.message);
+    }
+    error
+}
+
+/// Loads the model at `model_path`.
+fn load(config: &EngineConfig, pool: &Pool, log: &Log) -> Result<Loaded> {
+    let source = Source::parse(config.model_path.as_deref())?;
+    let options = LoadOptions { max_weight_bytes: config.memory_limit_bytes, ..Default::default() };
+    loading::load(&source, &options, pool, log, None)
+}
+
+mod calls;
+mod choice;
+pub mod config;
+pub mod loading;
+#[cfg(test)]
+mod slow_masks;

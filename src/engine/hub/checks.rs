@@ -1,0 +1,115 @@
+//! For the simulation: an exchange that does not block, and checks of the hub's state.
+
+use super::slots::checks::View;
+use super::*;
+use std::collections::BTreeSet;
+
+/// Outcome of an exchange that stops before its wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bed {
+    /// It would not wait.
+    Awake,
+    /// It would return false.
+    Done,
+    /// It waits for the bell, or for its time.
+    Asleep,
+}
+
+impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
+    /// Runs `exchange` up to its wait.
+    pub fn lie_down(&self, replica: usize, out: &mut Outbox<E, C>, rest: Rest) -> Bed {
+        let mut state = self.hand_over(replica, out);
+        if rest == Rest::None || !state.replicas[replica].is_quiet() {
+            return Bed::Awake;
+        }
+        if rest == Rest::UntilCommand && state.is_done() {
+            return Bed::Done;
+        }
+        state.replicas[replica].asleep = true;
+        Bed::Asleep
+    }
+
+    /// Returns whether the replica's bell has rung since it lay down.
+    pub fn is_rung(&self, replica: usize) -> bool {
+        !self.state.lock().replicas[replica].asleep
+    }
+
+    /// The outcome that the wait would see; None if it would go on waiting, though rung.
+    pub fn looks_up(&self, replica: usize) -> Option<Bed> {
+        let mut state = self.state.lock();
+        let (quiet, done) = (state.replicas[replica].is_quiet(), state.is_done());
+        state.replicas[replica].asleep = quiet && !done;
+        match (quiet, done) {
+            (false, _) => Some(Bed::Awake),
+            (true, true) => Some(Bed::Done),
+            _ => None,
+        }
+    }
+
+    /// Ends a timed wait.
+    pub fn get_up(&self, replica: usize) {
+        self.state.lock().replicas[replica].asleep = false;
+    }
+
+    /// Checks invariants that no host may break at any time. `readable`: state of the wait descriptor.
+    pub fn check(&self, readable: Option<bool>) {
+        let state = self.state.lock();
+        state.slots.check(self.bounds.bytes, state.aside);
+        for (number, replica) in state.replicas.iter().enumerate() {
+            let commands = &replica.commands;
+            let rests = replica.asleep && (!replica.is_quiet() || state.is_done());
+            assert!(!rests, "replica {number} sleeps beside {} commands", commands.len());
+            let ends =
+                || commands.iter().filter_map(|c| if let Command::End(id) = c { Some(*id) } else { None });
+            let different: BTreeSet<RequestId> = ends().collect();
+            assert_eq!(ends().count(), different.len(), "a request is to end twice");
+            let kinds: Vec<_> = commands.iter().map(std::mem::discriminant).collect();
+            assert!(!replica.gone || kinds.is_empty(), "replica {number} is gone: {kinds:?}");
+            assert_eq!(replica.idles_beside(&state.replicas), None, "replica {number} has room");
+        }
+        let over = state.phase >= Phase::Drained;
+        let expected = over || state.slots.usage().any_ready > 0;
+        assert_eq!(readable.unwrap_or(expected), expected, "the wait descriptor, in {:?}", state.phase);
+    }
+
+    pub fn view(&self, slot: u32) -> View {
+        self.state.lock().slots.view(slot as usize).expect("a slot")
+    }
+
+    /// Returns whether the host holds events or finished requests.
+    pub fn waits_for_host(&self) -> bool {
+        self.state.lock().slots.waits_for_host()
+    }
+
+    /// A dump for messages.
+    pub fn tell_all(&self) -> String {
+        let state = self.state.lock();
+        let slots: Vec<View> = (0..).map_while(|index| state.slots.view(index)).collect();
+        let fed: Vec<_> = state.replicas.iter().map(|replica| (replica.hungry, replica.fed)).collect();
+        format!("{:?}, hungry and fed: {fed:?}, {slots:#?}", state.slots.usage())
+    }
+
+    /// The replica of an unreleased request, live or not.
+    pub fn replica_of(&self, id: RequestId) -> Option<usize> {
+        let state = self.state.lock();
+        state.slots.find(id).ok().map(|index| state.slots.replica(index))
+    }
+
+    /// Returns whether the replica accepts requests.
+    pub fn is_open(&self, replica: usize) -> bool {
+        self.state.lock().replicas[replica].open
+    }
+
+    /// Number of requests that came before the oldest unfinished one; `u64::MAX` without one.
+    pub fn first_live(&self) -> u64 {
+        self.state.lock().slots.first_live()
+    }
+
+    /// Returns whether a grant would still let all requests finish; see `Slots::grant`.
+    pub fn could_grant(&self, slot: u32, bytes: u64, begun: bool) -> bool {
+        let state = self.state.lock();
+        let may_ask = state.may_ask(state.slots.replica(slot as usize), begun);
+        let most = self.bounds.bytes;
+        may_ask && (most == u64::MAX || state.slots.could_grant(slot as usize, bytes, most))
+    }
+}

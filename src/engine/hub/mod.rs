@@ -1,0 +1,569 @@
+//! The meeting point of host threads and the engine's replicas: requests in, events out, under one lock. A replica
+//! is an engine thread with the device that it computes on; there is one per device.
+//!
+//! `submit` opens a request's slot and queues the request for a replica in one critical section. In the same way,
+//! `exchange` publishes a step's events and takes the commands that came meanwhile. A submit and a poll take the
+//! lock once each, `bn_events_free` once for a batch. Unpolled events of a request are merged into one pending
+//! event, so nothing here grows with the length of an answer but that event.
+
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::base::{Error, Result, Status, reserved};
+use crate::engine::hub::ids::{RequestId, Which};
+use crate::engine::hub::slots::Slots;
+pub use crate::engine::hub::slots::{Merge, Place, Stage, Usage};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+#[cfg(loom)]
+use loom::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+#[cfg(not(loom))]
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+/// The wait descriptor as the hub sees it; in tests, a counter.
+pub trait Readable {
+    /// Makes the descriptor readable. If it already is, edge-triggered waiters wake once more.
+    fn set(&self);
+    fn clear(&self);
+}
+
+/// Work that is queued for a replica.
+pub trait Cargo {
+    /// Tells the cargo its request id.
+    fn name(&mut self, id: RequestId);
+    /// The replica with the lowest rank gets the request. `owed`: tokens that the replica owes to its unfinished
+    /// requests. `before`: the replica of the previous request in the same submit.
+    fn rank(&self, replica: usize, owed: u64, before: Option<usize>) -> u64;
+    /// Returns whether the request goes to its first-ranked replica even if that one is sick.
+    fn stays(&self) -> bool {
+        false
+    }
+    /// Tokens that `replica` owes for this request.
+    fn tokens(&self, replica: usize, before: Option<usize>) -> u64;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    Open,
+    /// No new requests.
+    Closing,
+    /// Every request has had its terminal event and all replicas are gone.
+    Drained,
+    /// The replicas died.
+    Dead,
+    /// The engine is being destroyed: pollers leave.
+    Destroyed,
+}
+
+/// Commands from host threads, and from the hub itself, to a replica.
+#[derive(Debug, PartialEq)]
+pub enum Command<C> {
+    Start(C),
+    /// The request was cancelled, or released while live.
+    End(RequestId),
+    /// The output for which the request was paused has been polled.
+    Resume(RequestId),
+    /// Ends all requests that were started before.
+    EndAll {
+        shutdown: bool,
+    },
+    /// Hand at most `most` waiting requests that have never run on to replica `to`. Unless that one is `idle`,
+    /// only requests that were not handed on before.
+    Give {
+        to: usize,
+        most: u32,
+        idle: bool,
+    },
+}
+
+/// Results that a replica publishes after a step. Reused from step to step for its memory.
+pub struct Outbox<E, C> {
+    pub events: Vec<(u32, Box<E>)>,
+    /// Slots whose requests were admitted.
+    pub admitted: Vec<u32>,
+    /// Memory was returned after a grant was refused; set by `exchange`.
+    pub fed: bool,
+    /// Requests with more unpolled output than allowed; filled by `exchange`.
+    pub slow: Vec<RequestId>,
+    /// Empty events for reuse; refilled by `exchange`.
+    pub spare: Vec<Box<E>>,
+    pub load: Load,
+    /// Requests handed on to a given replica, or to any other.
+    pub given: Vec<(Option<usize>, RequestId, C)>,
+    /// The replica has executed `Give`.
+    pub gave: bool,
+}
+
+/// Behavior of `exchange` if no command is queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Returns at once: there is work.
+    None,
+    /// Sleeps for at most this long.
+    For(Duration),
+    /// Sleeps until a command comes. Returns false if the hub is closing and every request has finished.
+    UntilCommand,
+}
+
+struct State<E, C> {
+    phase: Phase,
+    /// Number of requests submitted beside sick replicas that could go to any replica.
+    beside_sick: u32,
+    /// Bytes that are set aside now.
+    aside: u64,
+    /// All requests were told to end because the engine shuts down.
+    ending: bool,
+    /// The engine is being destroyed: polls return without an event, since it would be freed under their callers.
+    leaving: bool,
+    /// A poll left an event behind for lack of memory. The next give-back wakes edge-triggered loops once more.
+    starved: bool,
+    slots: Slots<E>,
+    replicas: Vec<Replica<C>>,
+    any_waiters: usize,
+    pollers: usize,
+    readable: bool,
+}
+
+pub struct Hub<E, C, R> {
+    state: Mutex<State<E, C>>,
+    any_bell: Condvar,
+    quiet: Condvar,
+    /// One per replica.
+    desks: Vec<Desk>,
+    /// Bytes of dropped set-asides. An atomic, since the thread that drops one may hold the lock.
+    returned: Arc<AtomicU64>,
+    signal: Option<R>,
+    bounds: Bounds,
+}
+
+impl<E, C> Default for Outbox<E, C> {
+    fn default() -> Self {
+        Self {
+            events: Vec::new(),
+            admitted: Vec::new(),
+            fed: false,
+            slow: Vec::new(),
+            spare: Vec::new(),
+            load: Load::default(),
+            given: Vec::new(),
+            gave: false,
+        }
+    }
+}
+
+impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
+    /// `replicas` is 1..=MAX_REPLICAS.
+    pub fn new(salt: u16, bounds: Bounds, replicas: usize, signal: Option<R>) -> Self {
+        let state = State {
+            phase: Phase::Open,
+            beside_sick: 0,
+            aside: 0,
+            ending: false,
+            leaving: false,
+            starved: false,
+            slots: Slots::new(salt, replicas, bounds.unread_bytes),
+            replicas: (0..replicas).map(|_| Replica::new()).collect(),
+            any_waiters: 0,
+            pollers: 0,
+            readable: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            any_bell: Condvar::new(),
+            quiet: Condvar::new(),
+            desks: (0..replicas).map(|_| Desk::new()).collect(),
+            returned: Arc::new(AtomicU64::new(0)),
+            signal,
+            bounds,
+        }
+    }
+
+    pub fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    pub fn signal(&self) -> Option<&R> {
+        self.signal.as_ref()
+    }
+
+    /// Opens a slot for each of `requests` and queues it for a replica; all of them or none. Appends their ids to
+    /// `ids`, which must have room for them.
+    pub fn submit(&self, requests: Vec<(Place, C)>, ids: &mut Vec<RequestId>) -> Result<()> {
+        let mut state = self.state.lock();
+        self.settle(&mut state);
+        state.open()?;
+        self.bounds.queue(requests.iter().map(|(place, _)| place), state.slots.usage())?;
+        if self.bounds.bytes != u64::MAX {
+            fits(requests.iter().map(|(place, _)| place), &mut state.slots, self.bounds.bytes, 0)?;
+        }
+        state.make_room(requests.len())?;
+        let mut before = None;
+        for (place, mut cargo) in requests {
+            let rank = |replica, owed| cargo.rank(replica, owed, before);
+            let replica = state.choose_for_new(&rank, cargo.stays()).unwrap_or(0);
+            let id = state.slots.open(place, replica, cargo.tokens(replica, before));
+            cargo.name(id);
+            ids.push(id);
+            state.start(replica, cargo);
+            before = Some(replica);
+        }
+        self.wake(state);
+        Ok(())
+    }
+
+    /// Tells the replica of a request to end it.
+    fn end(&self, mut state: MutexGuard<'_, State<E, C>>, index: usize, id: RequestId) {
+        let replica = state.slots.replica(index);
+        state.replicas[replica].commands.push_back(Command::End(id));
+        self.desks[replica].urgent.store(true, Ordering::Release);
+        self.wake(state);
+    }
+
+    /// Tells all replicas to end all their requests.
+    fn end_all(&self, mut state: MutexGuard<'_, State<E, C>>, shutdown: bool) {
+        state.slots.cancel_all();
+        state.ending |= shutdown;
+        for (own, desk) in state.replicas.iter_mut().zip(&self.desks) {
+            // Several of these in a row become one command.
+            if !own.gone && !own.ends_all() {
+                own.commands.push_back(Command::EndAll { shutdown });
+                desk.urgent.store(true, Ordering::Release);
+            }
+        }
+        self.wake(state);
+    }
+
+    /// Queues a call, which has no request, for a replica. Refused like a submit once the engine is closing.
+    pub fn call(&self, replica: usize, cargo: C) -> Result<()> {
+        let mut state = self.state.lock();
+        // Once the hub is closing, the replica may have taken its commands for the last time.
+        state.open()?;
+        let own = &mut state.replicas[replica];
+        if !own.open {
+            return Err(dead());
+        }
+        reserved(own.commands.try_reserve(1), "a call", size_of::<Command<C>>())?;
+        own.commands.push_back(Command::Start(cargo));
+        self.wake(state);
+        Ok(())
+    }
+
+    pub fn usage(&self) -> Usage {
+        let mut state = self.state.lock();
+        self.settle(&mut state);
+        *state.slots.usage()
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.state.lock().phase
+    }
+
+    /// `NotFound` unless `id` is an unreleased request of this engine.
+    pub fn stage(&self, id: RequestId) -> Result<Stage> {
+        let state = self.state.lock();
+        state.slots.find(id).map(|index| state.slots.stage(index))
+    }
+
+    /// Asks the replicas to end one request, or all that are live now. `EngineDead` if no replica is left.
+    pub fn cancel(&self, which: Which) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Dead {
+            return Err(dead());
+        }
+        match which {
+            Which::One(id) => {
+                let index = state.slots.find(id)?;
+                if state.slots.cancel(index) {
+                    self.end(state, index, id);
+                }
+            }
+            Which::Any if state.slots.usage().unfinished == 0 => {}
+            Which::Any => self.end_all(state, false),
+        }
+        Ok(())
+    }
+
+    /// Called by the request's replica: grants bytes for its next output (see `Slots::grant`). `begun`: it has had
+    /// a grant before. If the grant is refused, `exchange` reports when memory is available again.
+    pub fn grant(&self, slot: u32, bytes: u64, begun: bool) -> bool {
+        let mut state = self.state.lock();
+        self.settle(&mut state);
+        let replica = state.slots.replica(slot as usize);
+        let granted =
+            state.may_ask(replica, begun) && state.slots.grant(slot as usize, bytes, self.bounds.bytes);
+        if !granted {
+            state.replicas[replica].starve(begun);
+        }
+        granted
+    }
+
+    /// See `Slots::queue_ages`.
+    pub fn queue_ages(&self, now: u64) -> [u64; 4] {
+        self.state.lock().slots.queue_ages(now)
+    }
+
+    /// Releases `id`: its events are freed, and a live request is cancelled.
+    pub fn release(&self, id: RequestId) -> Result<()> {
+        let mut state = self.state.lock();
+        let index = state.slots.find(id)?;
+        let (told, reserved) = (!state.slots.cancel(index), state.slots.usage().reserved);
+        let live = state.slots.release(index);
+        self.update_signal(&mut state);
+        // Its leases returned memory, for which a request of another replica may wait.
+        if state.slots.usage().reserved < reserved {
+            state.feed_all();
+        }
+        match live && !told {
+            true => self.end(state, index, id),
+            false => self.feed(state),
+        }
+        Ok(())
+    }
+
+    /// Frees polled events.
+    pub fn give_back(&self, leases: &mut dyn Iterator<Item = (RequestId, u64)>) {
+        let mut state = self.state.lock();
+        leases.for_each(|(id, lease)| state.slots.give_back(id, lease));
+        self.feed(state);
+    }
+
+    /// Wakes all requests that wait for memory, after some was returned.
+    fn feed(&self, mut state: MutexGuard<'_, State<E, C>>) {
+        if std::mem::take(&mut state.starved)
+            && state.slots.usage().any_ready > 0
+            && let Some(signal) = &self.signal
+        {
+            signal.set();
+        }
+        state.feed_all();
+        self.wake(state);
+    }
+
+    /// Resumes requests that were paused until their events were taken.
+    fn resume_drained(&self, state: &mut State<E, C>) {
+        if state.slots.drained.is_empty() {
+            return;
+        }
+        let State { slots, replicas, .. } = state;
+        let mut drained = std::mem::take(&mut slots.drained);
+        for id in drained.drain(..) {
+            replicas[slots.replica(id.slot() as usize)].commands.push_back(Command::Resume(id));
+        }
+        slots.drained = drained;
+        self.ring(state.rouse());
+    }
+
+    /// Called by a replica: publishes the results of a step and takes the queued commands. Returns false when
+    /// there will never be work again (`Rest::UntilCommand`).
+    pub fn exchange(
+        &self,
+        replica: usize,
+        out: &mut Outbox<E, C>,
+        commands: &mut VecDeque<Command<C>>,
+        rest: Rest,
+    ) -> bool {
+        debug_assert!(commands.is_empty());
+        let mut state = self.hand_over(replica, out);
+        let bell = &self.desks[replica].bell;
+        match rest {
+            Rest::For(time) if state.replicas[replica].is_quiet() => {
+                state.replicas[replica].asleep = true;
+                state = bell.wait_for(state, time);
+            }
+            Rest::UntilCommand => {
+                while state.replicas[replica].is_quiet() {
+                    if state.is_done() {
+                        return false;
+                    }
+                    state.replicas[replica].asleep = true;
+                    state = bell.wait(state);
+                }
+            }
+            _ => {}
+        }
+        let own = &mut state.replicas[replica];
+        own.asleep = false;
+        std::mem::swap(&mut own.commands, commands);
+        let waited = own.begun_waits;
+        if own.take_fed() {
+            out.fed = true;
+            // Requests that were refused in favor of this replica's may ask again.
+            if waited {
+                state.feed_all();
+                self.ring(state.rouse());
+            }
+        }
+        self.desks[replica].urgent.store(false, Ordering::Relaxed);
+        true
+    }
+
+    /// First half of `exchange`: publishes the results.
+    fn hand_over(&self, replica: usize, out: &mut Outbox<E, C>) -> MutexGuard<'_, State<E, C>> {
+        let mut state = self.state.lock();
+        self.settle(&mut state);
+        let Usage { any_ready: before, reserved, .. } = *state.slots.usage();
+        out.admitted.drain(..).for_each(|slot| state.slots.admit(slot));
+        out.events.drain(..).for_each(|(slot, event)| state.slots.accept(slot, event));
+        // Ended requests have returned memory.
+        if state.slots.usage().reserved < reserved {
+            state.feed_all();
+        }
+        self.share(&mut state, replica, out);
+        out.slow.append(&mut state.slots.slow);
+        if out.spare.is_empty() {
+            std::mem::swap(&mut out.spare, &mut state.slots.spare);
+        }
+        self.update_signal(&mut state);
+        self.ring_any(state.slots.usage().any_ready.saturating_sub(before), state.any_waiters);
+        // The published results may be what other replicas wait for.
+        self.ring(state.rouse());
+        state
+    }
+
+    /// Called by a replica during a pass: shows each `End` (Some) and `EndAll` (None) that came since the last
+    /// look. The commands stay in the queue.
+    pub fn ends(&self, replica: usize, show: &mut dyn FnMut(Option<RequestId>)) {
+        let urgent = &self.desks[replica].urgent;
+        if !urgent.load(Ordering::Acquire) {
+            return;
+        }
+        let state = self.state.lock();
+        urgent.store(false, Ordering::Relaxed);
+        for command in &state.replicas[replica].commands {
+            match command {
+                Command::End(id) => show(Some(*id)),
+                Command::EndAll { .. } => show(None),
+                Command::Start(_) | Command::Resume(_) | Command::Give { .. } => {}
+            }
+        }
+    }
+
+    fn ring_any(&self, events: usize, waiters: usize) {
+        match events.min(waiters) {
+            0 => {}
+            1 => self.any_bell.notify_one(),
+            _ => self.any_bell.notify_all(),
+        }
+    }
+
+    /// Moves the phase forward (never back) and wakes everybody to see it. If `end`, tells all requests to end.
+    pub fn advance(&self, phase: Phase, end: bool) {
+        let mut state = self.state.lock();
+        state.phase = state.phase.max(phase);
+        if state.phase >= Phase::Drained {
+            // These commands will never be executed. Dropping a call notifies its waiting caller.
+            state.replicas.iter_mut().for_each(|replica| replica.commands.clear());
+        }
+        self.update_signal(&mut state);
+        state.slots.ring_all();
+        self.any_bell.notify_all();
+        match end && state.phase < Phase::Drained {
+            true => self.end_all(state, true),
+            false => self.wake(state),
+        }
+    }
+
+    /// Before `destroy`: all pollers leave without an event.
+    pub fn leave_all(&self) {
+        let mut state = self.state.lock();
+        state.leaving = true;
+        state.slots.ring_all();
+        self.any_bell.notify_all();
+    }
+
+    /// Enters `Destroyed`, waits until the last poller has left, then drops every event.
+    pub fn destroy(&self) {
+        self.advance(Phase::Destroyed, false);
+        let mut state = self.state.lock();
+        while state.pollers > 0 {
+            state = self.quiet.wait(state);
+        }
+        state.slots = Slots::new(0, self.desks.len(), 0);
+        // It comes back when its holders let go of it.
+        let aside = state.aside;
+        state.slots.set_aside(aside, u64::MAX);
+    }
+
+    /// Requests of a dying replica that have no terminal event yet, each with its `user_data`.
+    pub fn lost(&self, replica: usize) -> Vec<(RequestId, u64)> {
+        self.state.lock().slots.lost(replica)
+    }
+
+    /// The descriptor is readable while an event waits, and from the engine's end on. After the end, each change
+    /// and each poll that takes the last event sets it again: otherwise an edge-triggered loop that stopped at a
+    /// short count would not come back.
+    fn update_signal(&self, state: &mut State<E, C>) {
+        let Some(signal) = &self.signal else { return };
+        let over = state.phase >= Phase::Drained;
+        let readable = state.slots.usage().any_ready > 0 || over;
+        if readable && (over || !state.readable) {
+            signal.set();
+        } else if !readable && state.readable {
+            signal.clear();
+        }
+        state.readable = readable;
+    }
+}
+
+fn shut_down() -> Error {
+    Error::new(Status::Shutdown, "the engine is shut down")
+}
+
+pub fn dead() -> Error {
+    Error::new(Status::EngineDead, "the engine's thread died; destroy the engine")
+}
+
+impl<E: Merge, C> State<E, C> {
+    /// Reserves room for `n` more requests and, for each, commands to start it, to resume it and to end it.
+    fn make_room(&mut self, n: usize) -> Result<()> {
+        self.slots.make_room(n)?;
+        // Any replica may get any of the requests in the end. Two more commands: one to end all, one to give some.
+        let most = 3 * n + 2 * self.slots.usage().unfinished + 2;
+        let made = self.replicas.iter_mut().try_for_each(|replica| replica.commands.try_reserve(most));
+        reserved(made, "the request queue", most * size_of::<Command<C>>())
+    }
+
+    fn open(&self) -> Result<()> {
+        match self.phase {
+            Phase::Open => Ok(()),
+            Phase::Dead => Err(dead()),
+            _ => Err(Error::new(Status::Shutdown, "the engine is shutting down")),
+        }
+    }
+
+    fn over(&self) -> Result<()> {
+        match self.phase {
+            Phase::Open | Phase::Closing => Ok(()),
+            Phase::Dead => Err(dead()),
+            Phase::Drained | Phase::Destroyed => Err(shut_down()),
+        }
+    }
+}
+
+mod aside;
+pub mod ids;
+pub mod slots;
+pub use aside::SetAside;
+mod bounds;
+pub use bounds::Bounds;
+use bounds::fits;
+mod poll;
+mod replicas;
+use replicas::{Desk, Replica};
+pub use replicas::{Load, MAX_REPLICAS};
+
+#[cfg(all(test, not(loom)))]
+pub mod checks;
+
+#[cfg(test)]
+mod support;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,8 @@
+//! Memory: the plan made at create, grants to requests, and the machine's free memory.
+
+pub mod free;
+pub mod grants;
+pub mod plan;
+
+#[cfg(test)]
+mod grammar_tests;

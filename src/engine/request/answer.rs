@@ -1,0 +1,90 @@
+//! A request's output, parsed into text, reasoning and tool calls.
+
+use super::event::Event;
+use super::tool_calls::CallText;
+use crate::base::{Error, Result};
+use crate::text::reply::{Reply, Sink};
+
+pub struct Answer {
+    reply: Reply,
+    /// Text that passed the stop rules and is not parsed yet.
+    pub raw: String,
+}
+
+/// Fills an event, and remembers if memory was refused.
+struct Filling<'a> {
+    event: &'a mut Event,
+    refused: bool,
+}
+
+impl Filling<'_> {
+    fn push(to: &mut String, text: &str) -> bool {
+        let room = to.try_reserve(text.len()).is_ok();
+        if room {
+            to.push_str(text);
+        }
+        !room
+    }
+}
+
+impl Sink for Filling<'_> {
+    fn text(&mut self, text: &str) {
+        self.refused |= Self::push(&mut self.event.text, text);
+    }
+    fn reasoning(&mut self, text: &str) {
+        self.refused |= Self::push(&mut self.event.reasoning, text);
+    }
+    fn call(&mut self, index: u32, id: &str, name: &str) {
+        let call = CallText { index, id: id.into(), name: name.into(), arguments: String::new() };
+        self.refused |= !self.event.calls.push(call);
+    }
+    fn arguments(&mut self, index: u32, text: &str) {
+        self.refused |= !self.event.calls.more(index, text);
+    }
+}
+
+impl Answer {
+    pub fn new(reply: Reply) -> Self {
+        Self { reply, raw: String::new() }
+    }
+
+    /// Bytes that it holds from the start.
+    pub fn bytes(&self) -> u64 {
+        (size_of::<Self>() + self.reply.bytes()) as u64
+    }
+
+    /// Returns whether a control token with this text has a meaning in the answer.
+    pub fn is_mark(&self, control: &[u8]) -> bool {
+        self.reply.is_mark(control)
+    }
+
+    /// Number of calls parsed so far.
+    pub fn calls(&self) -> u32 {
+        self.reply.calls()
+    }
+
+    /// Parses `raw`, and then `mark`, a control token for which `is_mark` holds. `OutOfMemory`.
+    pub fn tell(&mut self, mark: Option<&[u8]>, event: &mut Event) -> Result<()> {
+        let Self { reply, raw } = self;
+        reply.reserve(raw.len() + mark.map_or(0, <[u8]>::len))?;
+        fill(event, |sink| {
+            reply.push(raw, sink);
+            if let Some(mark) = mark {
+                reply.mark(mark, sink);
+            }
+            raw.clear();
+        })
+    }
+
+    /// Parses `raw` as the last part of the output. `OutOfMemory`.
+    pub fn finish(&mut self, event: &mut Event) -> Result<()> {
+        self.tell(None, event)?;
+        fill(event, |sink| self.reply.finish(sink))
+    }
+}
+
+fn fill(event: &mut Event, with: impl FnOnce(&mut dyn Sink)) -> Result<()> {
+    let mut filling = Filling { event, refused: false };
+    with(&mut filling);
+    if filling.refused { Err(Error::out_of_memory("an answer's parts", 0)) } else { Ok(()) }
+}

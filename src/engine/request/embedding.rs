@@ -1,0 +1,103 @@
+//! Embeddings: a prompt's hidden states pooled into one vector.
+
+use super::event::Embedding;
+use crate::base::{Error, Result, reserve};
+use crate::engine::api::EmbeddingParams;
+use crate::model::Pooling;
+use std::ops::Range;
+
+/// The vector of one request while it is computed. Rows are added in the order of their positions, one by one, in
+/// f64, so no chunk, batch or thread count changes a bit of the result (invariant 3).
+pub struct Pooler {
+    pooling: Pooling,
+    normalize: bool,
+    width: usize,
+    rows: u64,
+    /// `[width]` once the request is admitted.
+    sum: Vec<f64>,
+}
+
+impl Pooler {
+    /// `model` is the model's default pooling; `width` is the number of elements of a hidden state.
+    pub fn new(params: &EmbeddingParams, model: Pooling, width: usize) -> Self {
+        let pooling = params.pooling.unwrap_or(model);
+        Self { pooling, normalize: params.normalize, width, rows: 0, sum: Vec::new() }
+    }
+
+    /// Bytes of the sum and of the vector.
+    pub fn bytes(width: usize) -> u64 {
+        (8 + 4) * width as u64
+    }
+
+    /// Allocates the sum, and forgets rows added before.
+    pub fn admit(&mut self) -> Result<()> {
+        self.rows = 0;
+        self.sum.clear();
+        reserve(&mut self.sum, self.width, "an embedding")?;
+        self.sum.resize(self.width, 0.0);
+        Ok(())
+    }
+
+    /// Range of the wanted rows in a chunk of `rows` rows from position `start` on. `last`: the prompt ends there.
+    pub fn wanted(&self, start: u32, rows: u32, last: bool) -> Range<u32> {
+        match self.pooling {
+            Pooling::Last => rows - u32::from(last)..rows,
+            Pooling::Mean => 0..rows,
+            Pooling::First => 0..u32::from(start == 0),
+        }
+    }
+
+    /// Adds the hidden states of a chunk's wanted rows, `[_, width]`.
+    pub fn add(&mut self, hidden: &[f32]) {
+        for row in hidden.chunks_exact(self.width) {
+            self.rows += 1;
+            self.sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+        }
+    }
+
+    /// The vector: the mean of the added rows, divided by its Euclidean length if `normalize` is set. Zeros stay
+    /// zeros.
+    pub fn finish(&mut self) -> Result<Embedding> {
+        let rows = self.rows as f64;
+        self.sum.iter_mut().for_each(|x| *x /= rows);
+        let length = self.sum.iter().map(|x| x * x).sum::<f64>().sqrt();
+        if !length.is_finite() {
+            return Err(Error::bad_model(
+                "the model's hidden states hold NaN or infinity: its weights may be damaged",
+            ));
+        }
+        let scale = if self.normalize && length > 0.0 { length } else { 1.0 };
+        let mut values = Vec::new();
+        reserve(&mut values, self.width, "an embedding")?;
+        values.extend(self.sum.iter().map(|x| (x / scale) as f32));
+        Ok(Embedding { values, pooling: self.pooling })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(row: &[f32]) -> Result<Embedding> {
+        let params = EmbeddingParams::default();
+        let mut pooler = Pooler::new(&params, Pooling::First, row.len());
+        pooler.admit()?;
+        pooler.add(row);
+        pooler.finish()
+    }
+
+    #[test]
+    fn the_models_pooling_is_the_default_and_lengths_are_one() {
+        let embedding = of(&[1e30, -2e30, 2e30]).unwrap();
+        assert_eq!(embedding.pooling, Pooling::First);
+        assert_eq!(embedding.values, [1.0 / 3.0, -2.0 / 3.0, 2.0 / 3.0]);
+    }
+
+    #[test]
+    fn zeros_stay_zeros_and_nan_is_an_error() {
+        assert_eq!(of(&[0.0, 0.0]).unwrap().values, [0.0, 0.0]);
+        for bad in [f32::NAN, f32::INFINITY] {
+            assert!(of(&[1.0, bad]).unwrap_err().message.contains("NaN"));
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The outputs that the grammars of `tool_choice` allow.
+
+use super::*;
+use crate::constrain::{Constraint, ConstraintKind, Grammars, JsonOptions, LazyVocabulary, uncounted};
+use crate::text::reply::{format_named, thoughts_named};
+use crate::text::{ChatTemplate, Tokenizer};
+
+const TOOLS: &str = r#"[
+    {"type": "function", "function": {"name": "get-weather", "parameters": {"type": "object", "properties": {
+        "city": {"type": "string"}, "days": {"type": "array", "items": {"type": "integer"}}}, "required": ["city"],
+        "additionalProperties": false}}},
+    {"type": "function", "function": {"name": "now"}}]"#;
+
+fn chat(more: &str) -> Chat {
+    Chat::parse(&format!(r#"{{"messages": [], "tools": {TOOLS}, {more}}}"#)).unwrap()
+}
+
+fn lark(chat: &Chat, parts: &Parts) -> Option<String> {
+    grammar(chat, parts, &|_| None).unwrap()
+}
+
+/// Returns whether `text` is allowed byte by byte, with an end after it.
+fn accepts(grammar: &str, text: &str) -> bool {
+    let bytes = Tokenizer::bytes().unwrap();
+    let vocabulary = LazyVocabulary::new();
+    let vocabulary = vocabulary.get(Some(&bytes), bytes.vocab_size(), bytes.end_tokens(), || None).unwrap();
+    let constraint =
+        Constraint { kind: ConstraintKind::Lark, text: grammar.into(), json: JsonOptions::default() };
+    let grammars = Grammars::new(1, u64::MAX, || None);
+    let mut guide = grammars
+        .guide(vocabulary, &constraint, u64::MAX, &uncounted)
+        .unwrap_or_else(|e| panic!("{e}: {grammar}"));
+    let tokens = text.bytes().map(u32::from).chain([256]);
+    let all = tokens.into_iter().all(|token| {
+        let allowed = guide.mask().unwrap().bits()[token as usize / 32] >> (token % 32) & 1 == 1;
+        if allowed && token < 256 {
+            guide.push(token).unwrap();
+        }
+        allowed
+    });
+    grammars.stop();
+    all
+}
+
+fn parts(format: &str) -> Parts {
+    Parts { format: format_named(format), ..Parts::default() }
+}
+
+const WEATHER: [(&str, &str); 5] = [
+    (
+        "hermes",
+        "<tool_call>\n{\"name\": \"get-weather\", \"arguments\": {\"city\": \"P\", \"days\": [1, 2]}}\n</tool_call>",
+    ),
+    ("llama3", "{\"name\": \"get-weather\", \"parameters\": {\"city\": \"P\", \"days\": [1, 2]}}"),
+    ("gemma", "{\"name\": \"get-weather\", \"parameters\": {\"city\": \"P\", \"days\": [1, 2]}}"),
+    (
+        "mistral",
+        "[TOOL_CALLS] [{\"name\": \"get-weather\", \"arguments\": {\"city\": \"P\", \"days\": [1, 2]}}]",
+    ),
+    ("mistral11", "[TOOL_CALLS]get-weather[ARGS]{\"city\": \"P\", \"days\": [1, 2]}"),
+];
+
+#[test]
+fn a_required_call_comes_in_its_format() {
+    for (format, call) in WEATHER {
+        let required = lark(&chat(r#""tool_choice": "required""#), &parts(format)).unwrap();
+        assert!(accepts(&required, call), "{format}: {required}");
+        let now = call.replace("get-weather", "now").replace("\"city\": \"P\", \"days\": [1, 2]", "");
+        assert!(accepts(&required, &now), "{format}: {now}");
+        for wrong in [
+            call.replace("get-weather", "other"),
+            call.replace("\"P\"", "5"),
+            call.replace("\"city\": \"P\", ", ""),
+            call.replace("[1, 2]", "[1, 2], \"x\": 1"),
+            format!("I {call}"),
+            String::new(),
+        ] {
+            assert!(!accepts(&required, &wrong), "{format}: {wrong}");
+        }
+        let choice = r#""tool_choice": {"type": "function", "function": {"name": "now"}}"#;
+        let named = lark(&chat(choice), &parts(format)).unwrap();
+        assert!(accepts(&named, &now) && !accepts(&named, call), "{format}: {named}");
+    }
+}
+
+#[test]
+fn several_calls_come_where_they_may() {
+    for (format, call) in WEATHER {
+        let two = match format {
+            "hermes" => format!("{call}\n{call}"),
+            "mistral" => call.replace("}]", "}, {\"name\": \"now\", \"arguments\": {}}]"),
+            "mistral11" => format!("{call}{call}"),
+            _ => format!("{call}; {call}"),
+        };
+        let allows = |more: &str| accepts(&lark(&chat(more), &parts(format)).unwrap(), &two);
+        let several = !matches!(format, "llama3" | "gemma");
+        assert_eq!(allows(r#""tool_choice": "required""#), several, "{format}: {two}");
+        assert!(!allows(r#""tool_choice": "required", "parallel_tool_calls": false"#), "{format}");
+    }
+}
+
+#[test]
+fn an_answer_that_may_call_is_text_or_a_sound_call() {
+    for (format, call) in WEATHER {
+        assert_eq!(lark(&chat(r#""tool_choice": "auto""#), &parts(format)), None);
+        assert_eq!(
+            lark(&chat(r#""tool_choice": "none", "parallel_tool_calls": false"#), &parts(format)),
+            None
+        );
+        let one = lark(&chat(r#""parallel_tool_calls": false"#), &parts(format)).unwrap();
+        assert!(accepts(&one, call) && accepts(&one, "Hello {\n}"), "{format}: {one}");
+        let anything = call.replace("\"P\"", "5");
+        assert!(accepts(&one, &anything), "{format}: only strict tools keep their schema");
+        let source = format!(r#"{{"messages": [], "tools": {TOOLS}}}"#)
+            .replace("\"name\"", "\"strict\": true, \"name\"");
+        let strict = lark(&Chat::parse(&source).unwrap(), &parts(format)).unwrap();
+        assert!(accepts(&strict, call) && accepts(&strict, "Hello"), "{format}: {strict}");
+        assert!(!accepts(&strict, &anything), "{format}: {strict}");
+        let markers = format_named(format).unwrap().blocks[0].open;
+        assert!(!accepts(&strict, &format!("Hello {markers}, you")), "{format}: {strict}");
+    }
+}
+
+#[test]
+fn thoughts_come_first() {
+    let (format, call) = WEATHER[0];
+    let required = chat(r#""tool_choice": "required""#);
+    let with = |thinking| Parts { thoughts: thoughts_named("think"), thinking, ..parts(format) };
+    let begun = lark(&required, &with(true)).unwrap();
+    assert!(accepts(&begun, &format!("hm\n</think>\n\n{call}")) && !accepts(&begun, call), "{begun}");
+    let free = lark(&required, &with(false)).unwrap();
+    assert!(accepts(&free, &format!("<think>hm</think>{call}")) && accepts(&free, call), "{free}");
+    assert!(!accepts(&free, &format!("hm</think>{call}")), "{free}");
+}
+
+/// Control tokens are matched by their ids.
+#[test]
+fn markers_that_are_control_tokens_are_no_text() {
+    let required = chat(r#""tool_choice": "required""#);
+    let ids = |mark: &str| {
+        ["[TOOL_CALLS]", "[ARGS]", "[/THINK]"].iter().position(|m| *m == mark).map(|at| 10 + at as u32)
+    };
+    let parts = Parts { thoughts: thoughts_named("mistral"), ..parts("mistral11") };
+    let made = grammar(&required, &parts, &ids).unwrap().unwrap();
+    assert!(made.contains("call_1: <[10]> \"now\" <[11]> args_1"), "{made}");
+    assert!(made.contains("thought: /(?s:.*)/ <[12]>") && made.contains("opened: \"[THINK]\""), "{made}");
+}
+
+#[test]
+fn calls_need_a_format() {
+    let required = chat(r#""tool_choice": "required""#);
+    let error = grammar(&required, &Parts::default(), &|_| None).unwrap_err();
+    assert!(error.message.contains("set tool_format"), "{error}");
+}
+
+#[test]
+fn parts_follow_template_and_chat() {
+    let of = |template: &str, chat: &str, prompt: &str| {
+        let template = ChatTemplate::new(template, Vec::new()).unwrap();
+        Parts::of(&Chat::parse(chat).unwrap(), &template, prompt)
+    };
+    let tools = |more: &str| {
+        format!(
+            r#"{{"messages": [{{"role": "assistant", "content": "<think>hm"}}], "tools": {TOOLS}{more}}}"#
+        )
+    };
+    let format = |parts: Parts| parts.format.map(|format| format.name);
+    let qwen = "{{ tools }}<tool_call> </think>";
+    let parts = of(qwen, &tools(""), "x<think>\n").unwrap();
+    assert_eq!((parts.names.len(), parts.thinking), (2, true));
+    assert_eq!(format(parts), Some("hermes"));
+    let parts = of(qwen, &tools(r#", "tool_choice": "none""#), "<think>x</think>").unwrap();
+    assert_eq!((parts.names.len(), parts.thinking, parts.format), (0, false, None));
+    assert!(of(qwen, &tools(r#", "continue_final_message": true"#), "x").unwrap().thinking);
+    assert_eq!(
+        format(of("{{ messages }}", &tools(""), "").unwrap()),
+        Some("hermes"),
+        "as the prompt describes it"
+    );
+    assert_eq!(format(of("{{ tools }}", &tools(""), "").unwrap()), None);
+    assert_eq!(format(of(qwen, &tools(r#", "tool_format": "llama3""#), "").unwrap()), Some("llama3"));
+    let none = of(qwen, &tools(r#", "tool_format": "none", "reasoning_format": "none""#), "<think>").unwrap();
+    assert!(none.format.is_none() && none.thoughts.is_none() && !none.thinking);
+    for field in ["tool_format", "reasoning_format"] {
+        let error = of(qwen, &tools(&format!(r#", "{field}": "x""#)), "").unwrap_err();
+        assert!(error.message.starts_with(&format!("chat_json: {field}: x is none of none, ")), "{error}");
+    }
+}

@@ -1,0 +1,103 @@
+use super::*;
+use crate::base::Bytes;
+use crate::formats::Gguf;
+use crate::formats::gguf::writer::{self, Meta};
+use crate::ops::{Draws, Report};
+use crate::text::reply::{Parts, Reply, format_named};
+
+const TOKENS: [&str; 10] = ["<unk>", "<s>", "</s>", "[TOOL_CALLS]", "[ARGS]", "f", "{", "}", "a", "\u{2581}"];
+
+fn tokenizer() -> Tokenizer {
+    let pair = |key: &str, value: Meta| (format!("tokenizer.ggml.{key}"), value);
+    let pairs = [
+        pair("model", "llama".into()),
+        pair("tokens", Meta::Strs(TOKENS.map(String::from).to_vec())),
+        pair("scores", Meta::F32s(vec![0.0; TOKENS.len()])),
+        pair("token_type", Meta::I32s(vec![2, 3, 3, 3, 3, 1, 1, 1, 1, 1])),
+    ];
+    let gguf = Gguf::from_bytes(Bytes::new(writer::metadata_only(&pairs)), "x").unwrap();
+    Tokenizer::from_gguf(&gguf, &|_| {}).unwrap().unwrap()
+}
+
+/// Text and calls in the events of an output of these tokens, and the finish reason.
+fn told(output: &str, stop_strings: &[&'static str]) -> (String, Vec<(String, String)>, FinishReason) {
+    let tokenizer = tokenizer();
+    let parts = Parts { format: format_named("mistral11"), names: vec!["f".into()], ..Parts::default() };
+    let stop_strings = stop_strings.iter().map(|text| (*text).into()).collect();
+    let params = RequestParams { stop_strings, ..RequestParams::default() };
+    let mut sequence = Sequence::new(&params, vec![1], 100, &Facts::default(), &[2], 0, 0).unwrap();
+    let control = |mark: &str| tokenizer.control_token(mark).is_some();
+    sequence.answer = Some(Answer::new(Reply::new(parts, &control)));
+    let mut event = Event::default();
+    for written in output.split(' ') {
+        let token = TOKENS.iter().position(|known| *known == written).unwrap() as u32;
+        sequence.output.push(token);
+        sequence.stop_rules(token, Some(&tokenizer), &mut event).unwrap();
+        if event.finish != FinishReason::None {
+            break;
+        }
+    }
+    let calls = event.calls.texts().iter().map(|call| (call.name.clone(), call.arguments.clone()));
+    (event.text, calls.collect(), event.finish)
+}
+
+#[test]
+fn control_tokens_begin_calls() {
+    let call = [("f".to_owned(), "{}".to_owned())];
+    let (text, calls, finish) = told("a a [TOOL_CALLS] f [ARGS] { } </s>", &[]);
+    assert_eq!((&*text, &*calls, finish), ("aa", &call[..], FinishReason::Stop));
+    // A stop string holds text back, but does not match across the marker.
+    let (text, calls, finish) = told("a [TOOL_CALLS] f { } </s>", &["af", "x"]);
+    assert_eq!((&*text, &*calls, finish), ("a", &call[..], FinishReason::Stop));
+    // Inside a call, a stop string ends the output too.
+    let (text, calls, finish) = told("a [TOOL_CALLS] f [ARGS] { } a", &["{}"]);
+    assert_eq!((&*text, calls.len(), finish), ("a[TOOL_CALLS]f[ARGS]", 0, FinishReason::StopString));
+    // A control token without a meaning here is left out of the text.
+    let (text, calls, _) = told("a [ARGS] a <s> f </s>", &[]);
+    assert_eq!((&*text, calls.len()), ("aaf", 0));
+}
+
+#[test]
+fn only_control_tokens_are_found_by_their_texts() {
+    let tokenizer = tokenizer();
+    assert_eq!(tokenizer.control_token("[ARGS]"), Some(4));
+    assert_eq!(
+        (tokenizer.control_token("f"), tokenizer.control_token("[ARGS]x"), tokenizer.control_token("")),
+        (None, None, None)
+    );
+}
+
+#[test]
+fn penalties_go_to_where_the_logits_lie() {
+    let mut params = RequestParams::default();
+    (params.sampling.presence_penalty, params.sampling.repetition_penalty) = (0.5, 1.1);
+    params.sampling.min_new_tokens = 1;
+    let mut sequence = Sequence::new(&params, vec![5, 6], 100, &Facts::default(), &[2], 0, 0).unwrap();
+    let mut draws = Draws::default();
+    let mut there = |sequence: &mut Sequence, n| sequence.draw_there(n, 10, &mut draws).unwrap();
+    assert_eq!(there(&mut sequence, 0), None, "the host forbids its end");
+    sequence.output.push(6);
+    let draw = there(&mut sequence, 0).unwrap();
+    assert_eq!((draw.edits, draw.presence, draw.repetition, draw.position), ((0, 2), 0.5, 1.1, 3));
+    assert_eq!(there(&mut sequence, 1), None, "a draft changes the list");
+    assert_eq!(there(&mut sequence, 0).unwrap().edits, (2, 4), "behind those of another row");
+    let edits: Vec<_> = draws.edits.iter().map(|edit| (edit.token, edit.count)).collect();
+    assert_eq!(edits[..2], [(5, 1), (6, 2)]);
+}
+
+#[test]
+fn log_probabilities_are_asked_for_where_the_logits_lie() {
+    let mut params = RequestParams::default();
+    (params.sampling.top_logprobs, params.sampling.logprob_tokens) = (3, vec![7, 8]);
+    let new =
+        |params: &RequestParams| Sequence::new(params, vec![5], 9, &Facts::default(), &[], 0, 0).unwrap();
+    let (mut sequence, mut draws) = (new(&params), Draws::default());
+    let mut there = |sequence: &mut Sequence, n| sequence.draw_there(n, 10, &mut draws).unwrap();
+    assert_eq!(there(&mut new(&RequestParams::default()), 0).unwrap().report, None);
+    assert_eq!(there(&mut sequence, 0).unwrap().report, Some(Report { tops: 3, listed: (0, 2), at: 0 }));
+    let draft = there(&mut sequence, 1).unwrap();
+    assert_eq!(draft.report, Some(Report { tops: 3, listed: (2, 4), at: 7 }), "behind those of another row");
+    params.sampling.chain_logprobs = true;
+    assert_eq!(there(&mut new(&params), 0), None, "the host has the chain");
+    assert_eq!((draws.listed, draws.report_words), (vec![7, 8, 7, 8], 14));
+}

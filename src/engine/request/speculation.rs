@@ -1,0 +1,231 @@
+//! Drafts of a request: likely next tokens that one step verifies together.
+
+use super::lookup::{Chances, Lookup, Text};
+use crate::base::{Error, Result};
+use crate::engine::api::{EngineConfig, RequestParams, Speculation};
+use crate::sample::{Dry, SamplerState, SamplingParams};
+use crate::schedule::{MAX_DRAFT, Offer};
+
+/// Speculation defaults of an engine's requests.
+pub struct Speculating {
+    how: Speculation,
+    most: u32,
+    has_model: bool,
+}
+
+impl Speculating {
+    pub fn new(config: &EngineConfig) -> Self {
+        let most = if config.draft_tokens == 0 { MAX_DRAFT as u32 } else { config.draft_tokens };
+        Self { how: config.speculates(), most, has_model: config.draft_model.is_some() }
+    }
+
+    /// Sets the fields that `params` leave open.
+    pub fn apply(&self, params: &mut RequestParams) -> Result<()> {
+        if *params.speculation.get_or_insert(self.how) == Speculation::Model && !self.has_model {
+            return Err(no_model());
+        }
+        if params.draft_tokens == 0 {
+            params.draft_tokens = self.most;
+        }
+        Ok(())
+    }
+}
+
+pub fn no_model() -> Error {
+    Error::invalid("speculation is BN_SPECULATION_DRAFT, and the engine has no draft_model")
+}
+
+/// Likelihood that drafts are accepted, learned from ended requests.
+#[derive(Clone, Copy, Default)]
+pub struct Learned {
+    lookup: Chances,
+    model: Rate,
+}
+
+impl Learned {
+    /// Learns from an ended request.
+    pub fn learn(&mut self, drafts: &Drafts) {
+        match &drafts.source {
+            Source::Lookup(lookup) => self.lookup.learn(&lookup.chances),
+            Source::Model(model) => self.model.learn(&model.rate),
+        }
+    }
+}
+
+/// Likelihood that a draft model's token is right after right ones.
+#[derive(Clone, Copy)]
+struct Rate {
+    right: f32,
+    tokens: u32,
+}
+
+/// Initial rate.
+const FIRST_RATE: f32 = 0.7;
+/// Weight of the newest token. The first tokens weigh more: the learned rate counts as `KNOWN` tokens.
+const NEW: f32 = 1.0 / 64.0;
+const KNOWN: f32 = 16.0;
+/// Minimum number of tokens for a request's rate to be learned from.
+const ENOUGH: u32 = 8;
+/// Each step without drafts moves a rate this far back to the initial one, since a rate is measured only
+/// while drafts run.
+const FORGET: f32 = 1.0 / 2048.0;
+
+impl Default for Rate {
+    fn default() -> Self {
+        Self { right: FIRST_RATE, tokens: 0 }
+    }
+}
+
+impl Rate {
+    fn see(&mut self, right: bool) {
+        self.tokens += 1;
+        let new = NEW.max(1.0 / (KNOWN + self.tokens as f32));
+        self.right += new * (f32::from(u8::from(right)) - self.right);
+    }
+
+    fn learn(&mut self, seen: &Self) {
+        if seen.tokens >= ENOUGH {
+            self.right += (seen.right - self.right) / 2.0;
+        }
+    }
+}
+
+/// Drafts from a draft model, drawn with the request's own sampling and random numbers.
+struct ModelDrafts {
+    sampling: SamplingParams,
+    sampler: SamplerState,
+    rate: Rate,
+}
+
+enum Source {
+    Lookup(Lookup),
+    Model(ModelDrafts),
+}
+
+/// The drafts of a request, and how they fared.
+pub struct Drafts {
+    source: Source,
+    /// Maximum number of tokens per step.
+    most: u32,
+    tokens: [u32; MAX_DRAFT],
+    count: u32,
+    pub drafted: u32,
+    pub accepted: u32,
+}
+
+impl Drafts {
+    /// None for a request that does not draft, or never could. `speculation` and `draft_tokens` must be set.
+    pub fn new(params: &RequestParams, prompt: usize, max_new: u32) -> Result<Option<Box<Self>>> {
+        if !wanted(params, max_new) {
+            return Ok(None);
+        }
+        let source = match params.speculation {
+            Some(Speculation::Model) => Source::Model(ModelDrafts::new(&params.sampling)?),
+            _ => Source::Lookup(Lookup::new(prompt, max_new as usize)),
+        };
+        let (most, tokens) = (params.draft_tokens, [0; MAX_DRAFT]);
+        Ok(Some(Box::new(Self { source, most, tokens, count: 0, drafted: 0, accepted: 0 })))
+    }
+
+    /// Bytes that `new` takes for such a request.
+    pub fn bytes(params: &RequestParams, prompt: usize, max_new: u32) -> u64 {
+        let own = match params.speculation {
+            Some(Speculation::Model) => params.sampling.bytes(),
+            _ => Lookup::bytes(prompt, max_new as usize),
+        };
+        if wanted(params, max_new) { (size_of::<Self>() + own) as u64 } else { 0 }
+    }
+
+    /// Starts with the rates learned from other requests.
+    pub fn begin(&mut self, learned: &Learned) {
+        match &mut self.source {
+            Source::Lookup(lookup) => lookup.chances = learned.lookup,
+            Source::Model(model) => model.rate = Rate { tokens: 0, ..learned.model },
+        }
+    }
+
+    /// Maximum number of drafted tokens per step.
+    pub fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// Reads the new tokens of the text.
+    pub fn read(&mut self, text: Text) {
+        if let Source::Lookup(lookup) = &mut self.source {
+            lookup.read(text);
+        }
+    }
+
+    /// The drafts that it can offer for entry `at` of a plan, at most `room` tokens.
+    pub fn offer(&self, at: usize, room: u32) -> Offer {
+        let mut offer = Offer { at, most: self.most.min(room), ..Offer::default() };
+        match &self.source {
+            Source::Lookup(lookup) => lookup.stands(&mut offer.stands),
+            Source::Model(model) => {
+                offer.by_model = true;
+                offer.stands = std::array::from_fn(|n| model.rate.right.powi(n as i32 + 1));
+            }
+        }
+        offer
+    }
+
+    /// Looks up the next `count` tokens. A model's drafts arrive one by one, through `push`.
+    pub fn draft(&mut self, text: Text, count: u32) {
+        self.count = 0;
+        if let Source::Lookup(lookup) = &mut self.source {
+            self.count = count;
+            lookup.draft(text, &mut self.tokens[..count as usize]);
+        }
+    }
+
+    /// Sampling parameters and state for a draft model's tokens; None without a draft model.
+    pub fn sampling(&mut self) -> Option<(&SamplingParams, &mut SamplerState)> {
+        match &mut self.source {
+            Source::Lookup(_) => None,
+            Source::Model(model) => Some((&model.sampling, &mut model.sampler)),
+        }
+    }
+
+    /// Appends a draft model's token.
+    pub fn push(&mut self, token: u32) {
+        self.tokens[self.count as usize] = token;
+        self.count += 1;
+    }
+
+    /// The drafted tokens of this step.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens[..self.count as usize]
+    }
+
+    /// Records that `drafted` tokens were verified, and the first `accepted` of them agreed. `ended`: the output
+    /// ended with the last accepted token or the one after it.
+    pub fn verified(&mut self, drafted: u32, accepted: u32, ended: bool) {
+        self.drafted += drafted;
+        self.accepted += accepted;
+        if let Source::Model(ModelDrafts { rate, .. }) = &mut self.source {
+            match drafted {
+                0 => rate.right += FORGET * (FIRST_RATE - rate.right),
+                _ => (0..drafted.min(accepted + u32::from(!ended))).for_each(|n| rate.see(n < accepted)),
+            }
+        }
+    }
+}
+
+impl ModelDrafts {
+    /// Leaves DRY out, whose breakers only the target model's sampling needs, and log probabilities.
+    fn new(params: &SamplingParams) -> Result<Self> {
+        let mut sampling = params.clone();
+        (sampling.dry, sampling.logprobs, sampling.chain_logprobs) = (Dry::default(), false, false);
+        sampling.top_logprobs = 0;
+        sampling.logprob_tokens.clear();
+        let sampler = SamplerState::new(&sampling)?;
+        Ok(Self { sampling, sampler, rate: Rate::default() })
+    }
+}
+
+fn wanted(params: &RequestParams, max_new: u32) -> bool {
+    params.speculation != Some(Speculation::Off) && params.embedding.is_none() && max_new > LEAST_OUTPUT
+}
+
+/// Minimum output length: with its first tokens a request has nothing to draft, and with its last ones no room.
+const LEAST_OUTPUT: u32 = 2;

@@ -1,0 +1,10 @@
+//! An engine's own reports: statistics, efficiency, rates, spans, and events of the KV cache.
+
+pub mod efficiency;
+pub mod kv_events;
+pub mod metrics;
+pub mod recent;
+pub mod report;
+pub mod spans;
+pub mod stats;
+pub mod table;

@@ -1,0 +1,215 @@
+//! Every statistic, once: its name, type, meaning and metric. The build script makes `bn_stats` of the header from
+//! this file, so comments here are the header's.
+
+use super::metrics::statistics;
+
+/// Number of `bn_latency.buckets`.
+pub const LATENCY_BUCKETS: usize = 24;
+
+/// A distribution of times. The percentiles are 0 before the first sample.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Latency {
+    /// The median, in nanoseconds.
+    pub p50_ns: u64,
+    /// The 90th percentile.
+    pub p90_ns: u64,
+    /// The 99th percentile.
+    pub p99_ns: u64,
+    /// Number of samples.
+    pub count: u64,
+    /// Their sum.
+    pub sum_ns: u64,
+    /// Samples by time: bucket `i` has those above `bn_latency_bound_ns(i - 1)` and up to
+    /// `bn_latency_bound_ns(i)`. Together they are `count`. The buckets of several engines
+    /// add up, which percentiles do not. The bounds are 1, 2.5 and 5 of each decade from 10
+    /// us to 50 s, 100 s, 300 s, and none.
+    pub buckets: [u64; LATENCY_BUCKETS],
+}
+
+/// Number of `bn_lengths.buckets`.
+pub const LENGTH_BUCKETS: usize = 20;
+
+/// A distribution of lengths in tokens.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Lengths {
+    /// Number of samples.
+    pub count: u64,
+    /// Their sum.
+    pub sum: u64,
+    /// Samples by length: bucket `i` has those above `bn_length_bound(i - 1)` and up to
+    /// `bn_length_bound(i)`. Together they are `count`. The bounds are 1, 2 and 5 of each
+    /// decade up to 1000000, and none.
+    pub buckets: [u64; LENGTH_BUCKETS],
+}
+
+statistics! {
+    /// A snapshot of an engine's counters. Counters start at 0 with the engine.
+    pub struct Stats {
+        /// Set by `bn_stats_init`.
+        struct_size: u32;
+
+        /// Nanoseconds from 1970 to the time when the engine was made.
+        made_unix_ns: u64, GaugeOfSeconds "engine_start_time_seconds" ("When the engine was made.");
+        /// Nanoseconds since then.
+        uptime_ns: u64;
+        /// Devices that compute; the CPU is one.
+        devices: u64, Gauge "devices";
+        /// Devices that were lost. While some are left, the engine goes on with them.
+        devices_lost: u64, Gauge "devices_lost" ("Devices that were lost.");
+        /// `bn_engine_config.max_batch_size`: of each device.
+        max_batch_size: u64, Gauge "max_batch_size" ("The most requests in a forward pass.");
+        /// The most tokens of one request, prompt and output together.
+        max_sequence_length: u64;
+
+        /// Requests accepted.
+        accepted: u64, Counter "requests_accepted_total";
+        /// Requests refused for their parameters.
+        rejected_invalid: u64, Counter "request_rejected_total" reason = "invalid" ("Requests refused at submit, by reason.");
+        /// Requests refused with `BN_ERR_QUEUE_FULL`.
+        rejected_queue_full: u64, Counter "request_rejected_total" reason = "queue_full";
+        /// Requests refused with `BN_ERR_TOO_LONG`.
+        rejected_too_long: u64, Counter "request_rejected_total" reason = "too_long";
+        /// Requests refused with `BN_ERR_MEMORY_LIMIT` or `BN_ERR_OUT_OF_MEMORY`.
+        rejected_memory: u64, Counter "request_rejected_total" reason = "memory";
+        /// Requests refused with `BN_ERR_SHUTDOWN`.
+        rejected_shutdown: u64, Counter "request_rejected_total" reason = "shutdown";
+        /// Requests finished as `BN_FINISH_STOP`.
+        completed_stop: u64, Counter "request_success_total" finished_reason = "stop" ("Requests finished, by reason.");
+        /// Requests finished as `BN_FINISH_STOP_STRING`.
+        completed_stop_string: u64, Counter "request_success_total" finished_reason = "stop_string";
+        /// Requests finished as `BN_FINISH_LENGTH`.
+        completed_length: u64, Counter "request_success_total" finished_reason = "length";
+        /// Requests finished as `BN_FINISH_EMBEDDING`.
+        completed_embedding: u64, Counter "request_success_total" finished_reason = "embedding";
+        /// Requests finished as `BN_FINISH_CANCELLED`.
+        completed_cancelled: u64, Counter "request_failure_total" finished_reason = "cancelled" ("Requests ended early, by reason.");
+        /// Requests finished as `BN_FINISH_TIMED_OUT`.
+        completed_timed_out: u64, Counter "request_failure_total" finished_reason = "timed_out";
+        /// Requests finished as `BN_FINISH_FAILED`.
+        completed_failed: u64, Counter "request_failure_total" finished_reason = "failed";
+
+        /// Requests waiting for their first admission now. Together with `running`: those
+        /// accepted and not finished.
+        queued: u64, Gauge "num_requests_waiting" ("Requests waiting for admission.");
+        /// Requests admitted and not finished, paused and interrupted ones included.
+        running: u64, Gauge "num_requests_running" ("Requests admitted and not finished.");
+        /// Requests paused now; they count as running.
+        paused: u64, Gauge "num_requests_paused";
+        /// Requests that count against `queue_capacity` now.
+        unreleased: u64, Gauge "num_requests_unreleased" ("Requests that hold a queue place.");
+        /// Limit of `unreleased`.
+        queue_capacity: u64, Gauge "queue_capacity" ("Queue places.");
+        /// Prompt tokens of the requests in `queued`.
+        queued_tokens: u64, Gauge "queued_prompt_tokens" ("Prompt tokens waiting for admission.");
+        /// Limit of `queued_tokens`; 0: none.
+        queue_token_capacity: u64, Gauge "queue_token_capacity" ("The most queued prompt tokens; 0: any.");
+        /// Nanoseconds that the oldest queued request of priority 0 to 63, 64 to 127, 128 to 191
+        /// and 192 to 255 has waited; 0 without one.
+        queue_age_ns: [u64; 4];
+        /// Running requests interrupted, for KV blocks or for one of higher priority.
+        preemptions: u64, Counter "num_preemptions_total" ("Requests interrupted.");
+        /// Requests paused, without KV blocks, as output was not polled or memory was short.
+        pauses: u64, Counter "pauses_total" ("Requests paused.");
+
+        /// Prompt tokens that went through the model, each once.
+        prompt_tokens: u64, Counter "prompt_tokens_total";
+        /// Tokens generated.
+        generated_tokens: u64, Counter "generation_tokens_total";
+        /// Prompt tokens of requests at their first admission.
+        queried_tokens: u64, Counter "prefix_cache_queries_total" ("Prompt tokens of admitted requests.");
+        /// Prompt tokens that were in the prefix cache. `prompt_tokens` does not count them.
+        cached_tokens: u64, Counter "prefix_cache_hits_total" ("Prompt tokens found in the cache.");
+        /// Tokens computed again after an interruption or a pause, not in `prompt_tokens`.
+        recomputed_tokens: u64, Counter "recomputed_tokens_total" ("Tokens computed again.");
+        /// Prompt tokens per second over the last ten seconds.
+        recent_prompt_tokens_per_second: f64, Gauge "prompt_tokens_per_second";
+        /// Generated tokens per second over the last ten seconds.
+        recent_generated_tokens_per_second: f64, Gauge "generation_tokens_per_second";
+
+        /// Forward passes.
+        steps: u64, Counter "engine_steps_total";
+        /// Requests in forward passes, summed over all passes. Over `steps`: the mean batch size.
+        batched_requests: u64, Counter "batched_requests_total" ("Requests in forward passes.");
+        /// Requests in the last forward pass, summed over devices.
+        last_batch_size: u64;
+        /// Forward passes that carried running answers.
+        decode_steps: u64, Counter "decode_steps_total" ("Forward passes with answers.");
+        /// Forward passes with running answers that took longer than `max_step_ms`. Many of
+        /// them: this load, or the model itself, is too slow for it.
+        long_steps: u64, Counter "long_steps_total" ("Decode steps longer than max_step_ms.");
+        /// Nanoseconds of forward passes that prompts took, tokens computed again included. A
+        /// pass with prompts and answers is split by what their rows cost, as learned from all
+        /// passes. This, `decode_ns`, `idle_ns` and `drafting_ns` are sums over the devices.
+        prefill_ns: u64, CounterOfSeconds "engine_time_seconds_total" phase = "prefill" ("Time of the engine, by what it did.");
+        /// Nanoseconds of forward passes that answers took.
+        decode_ns: u64, CounterOfSeconds "engine_time_seconds_total" phase = "decode";
+        /// Nanoseconds in which nothing could run: there were no requests, or all were paused.
+        /// What is left of `uptime_ns` (times `devices`) went into planning, sampling and handing
+        /// over.
+        idle_ns: u64, CounterOfSeconds "engine_time_seconds_total" phase = "idle";
+
+        /// From submit to admission.
+        queue_wait: Latency, Times "request_queue_time_seconds" ("Submit to admission.");
+        /// From submit to the first generated token.
+        time_to_first_token: Latency, Times "time_to_first_token_seconds" ("Submit to first token.");
+        /// From a generated token to the next of the same request.
+        inter_token: Latency, Times "inter_token_latency_seconds" ("A token to the next.");
+        /// From submit to the terminal event.
+        end_to_end: Latency, Times "e2e_request_latency_seconds" ("Submit to completion.");
+        /// From admission to the end of the prompt, of requests that have ended and got so far.
+        request_prefill: Latency, Times "request_prefill_time_seconds" ("Admission to the end of the prompt.");
+        /// From the first generated token to the last, of requests that have ended and have one.
+        request_decode: Latency, Times "request_decode_time_seconds" ("First token to last.");
+        /// Prompt tokens of the requests that have ended.
+        prompt_lengths: Lengths, Tokens "request_prompt_tokens" ("Prompt tokens of a request.");
+        /// Generated tokens of the requests that have ended.
+        generated_lengths: Lengths, Tokens "request_generation_tokens" ("Generated tokens of a request.");
+
+        /// Blocks of the KV cache.
+        kv_blocks_total: u64;
+        /// Blocks of the KV cache that requests and sessions hold now.
+        kv_blocks_used: u64;
+        /// Blocks of the KV cache that no request and no session uses now, with prefixes that a
+        /// later request may take.
+        kv_blocks_cached: u64, Gauge "kv_blocks_cached" ("KV blocks with prefixes for later.");
+        /// Cached blocks that were given up because requests needed the room.
+        kv_evictions: u64, Counter "kv_cache_evictions_total" ("Cached blocks given up.");
+        /// Tokens in a block of the KV cache.
+        kv_block_size: u64;
+        /// Bytes of the KV cache, of all its blocks.
+        kv_bytes: u64;
+        /// Sessions kept now.
+        sessions: u64, Gauge "sessions";
+        /// Blocks of the KV cache that they hold. A block that several share counts for each.
+        session_blocks: u64, Gauge "session_blocks" ("KV blocks that sessions hold.");
+        /// Bytes that count against `memory_limit_bytes` now, including compiled constraints that
+        /// are kept.
+        memory_used_bytes: u64, Gauge "memory_used_bytes" ("Bytes counted against the limit.");
+        /// The most that `memory_used_bytes` has been.
+        memory_peak_bytes: u64, Gauge "memory_peak_bytes" ("The most ever counted.");
+        /// The limit; 0: none.
+        memory_limit_bytes: u64, Gauge "memory_limit_bytes" ("The most bytes counted; 0: any.");
+
+        /// Tokens that were drafted and verified.
+        drafted_tokens: u64, Counter "spec_decode_num_draft_tokens_total";
+        /// Drafted tokens that outputs have.
+        accepted_tokens: u64, Counter "spec_decode_num_accepted_tokens_total" ("Drafted tokens that stood.");
+        /// Nanoseconds of passes of the draft model, which `prefill_ns` and `decode_ns` do not
+        /// count.
+        drafting_ns: u64, CounterOfSeconds "spec_decode_drafting_seconds_total" ("Seconds in passes of the draft model.");
+        /// Constraints of requests that were compiled, those that failed not included.
+        grammars_compiled: u64, Counter "grammars_compiled_total" ("Constraints compiled.");
+        /// Constraints of requests that were found compiled.
+        grammars_reused: u64, Counter "grammars_reused_total" ("Constraints found compiled.");
+        /// Nanoseconds that compiling took, on the threads that submit.
+        grammar_compile_ns: u64, CounterOfSeconds "grammar_compile_seconds_total" ("Seconds of compiling constraints.");
+        /// Masks computed: which tokens a constraint allows next.
+        masks: u64, Counter "masks_total" ("Masks of constraints computed.");
+        /// Nanoseconds that they took, on threads of their own, beside the forward passes.
+        mask_ns: u64, CounterOfSeconds "mask_seconds_total" ("Seconds of computing masks.");
+        /// Nanoseconds that sampling waited for them, summed over requests.
+        mask_wait_ns: u64, CounterOfSeconds "mask_wait_seconds_total" ("Seconds that sampling waited for masks.");
+    }
+}

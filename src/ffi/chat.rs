@@ -1,0 +1,17 @@
+//! Conversations.
+
+use super::growth::grown;
+use super::string::bn_string;
+
+/// A message of a conversation.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct bn_chat_message {
+    /// Who speaks: "system", "user", "assistant", or another role that the model's template
+    /// knows.
+    pub role: bn_string,
+    /// What they say.
+    pub content: bn_string,
+}
+
+grown!(bn_chat_message: 32; SIZED = false);

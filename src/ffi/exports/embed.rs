@@ -1,0 +1,50 @@
+//! Embeddings in one blocking call.
+
+use super::request::{finished, generate};
+use crate::base::{Error, Result};
+use crate::engine::api::{Embedding, Event};
+use crate::ffi::guard::{copy_out, guard, out, room};
+use crate::ffi::registry;
+use crate::ffi::request::{BN_TASK_EMBED, bn_request_params};
+use crate::ffi::status::{bn_error, bn_status};
+use crate::ffi::types::bn_engine;
+
+/// Computes the embedding of one prompt: submits `params` with `BN_TASK_EMBED`, waits for the
+/// vector and writes it to `values`, and its length (`bn_model_info.embedding_size`) to `*count`.
+/// If `capacity` is too small, nothing runs, and `params` is not read.
+///
+/// [not from a callback]
+/// @return as `bn_submit`; `BN_ERR_UNSUPPORTED`: also if the model makes no embeddings;
+/// `BN_ERR_CANCELLED`; `BN_ERR_TIMED_OUT`; or the status of a request that failed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_embed(
+    engine: *mut bn_engine,
+    params: *const bn_request_params,
+    values: *mut f32,
+    capacity: usize,
+    count: *mut usize,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        out("count", count)?;
+        let embedding = registry::blocking(engine, |engine| {
+            // SAFETY: checked above.
+            unsafe { room("values", engine.embedding_size()?, capacity, count) }?;
+            out("values", values)?;
+            // SAFETY: the caller's promise.
+            embedded(unsafe { generate(engine, params, BN_TASK_EMBED) }?)
+        })?;
+        // SAFETY: `count` was checked, and `values` is the caller's promise.
+        unsafe { copy_out("values", &embedding.values, values, capacity, count) }
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+fn embedded(event: Box<Event>) -> Result<Embedding> {
+    let event = finished(event)?;
+    match event.embedding {
+        Some(embedding) => Ok(embedding),
+        None => Err(Error::new(event.status, event.message)),
+    }
+}

@@ -1,0 +1,84 @@
+//! The end of an engine, and what it is doing.
+
+use crate::engine::Engine;
+use crate::engine::api::ShutdownMode;
+use crate::engine::hub::Phase;
+use crate::ffi::config::choice;
+use crate::ffi::guard::{guard, guard_number};
+use crate::ffi::registry;
+use crate::ffi::status::{bn_error, bn_status};
+use crate::ffi::types::bn_engine;
+
+/// The engine accepts requests.
+pub const BN_STATE_RUNNING: i32 = 0;
+/// The engine accepts no more requests and finishes those that it has.
+pub const BN_STATE_DRAINING: i32 = 1;
+/// Every request has finished. Events may still wait to be polled or delivered.
+pub const BN_STATE_DRAINED: i32 = 2;
+/// The engine's thread died of a bug, or its last device was lost. Every request has its last
+/// event.
+pub const BN_STATE_DEAD: i32 = 3;
+
+/// Accept nothing new, finish what was accepted.
+pub const BN_SHUTDOWN_DRAIN: i32 = 0;
+/// Accept nothing new, cancel what was accepted. May follow a drain.
+pub const BN_SHUTDOWN_CANCEL: i32 = 1;
+
+/// The state of an engine.
+///
+/// @return `BN_STATE_*`, which are 0 or more, or an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_engine_state(engine: *const bn_engine) -> i32 {
+    let body = || {
+        registry::with(engine, |engine| {
+            Ok(match engine.phase() {
+                Phase::Open => BN_STATE_RUNNING,
+                Phase::Closing => BN_STATE_DRAINING,
+                Phase::Drained | Phase::Destroyed => BN_STATE_DRAINED,
+                Phase::Dead => BN_STATE_DEAD,
+            })
+        })
+    };
+    // SAFETY: no error.
+    unsafe { guard_number(std::ptr::null_mut(), body) }
+}
+
+/// Stops the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_*`. It may be
+/// called again. Every accepted request still gets its last event. When the last event has been
+/// polled, `bn_poll` of `BN_ANY` returns `BN_ERR_SHUTDOWN`. A drain waits for requests that are
+/// paused until their output is polled. In callback mode, wait for `BN_STATE_DRAINED` and then
+/// destroy the engine, which makes the callbacks that are still due.
+///
+/// @return `BN_ERR_ENGINE_DEAD`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_engine_shutdown(
+    engine: *mut bn_engine,
+    mode: i32,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        let modes = [(BN_SHUTDOWN_DRAIN, ShutdownMode::Drain), (BN_SHUTDOWN_CANCEL, ShutdownMode::Cancel)];
+        let mode = choice("mode", mode, "BN_SHUTDOWN", &modes)?;
+        registry::with(engine, |engine| engine.shutdown(mode))
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+/// A file descriptor for epoll, kqueue, poll or select. It is readable while an event for `BN_ANY`
+/// waits, and for good once the engine is drained or dead: leave the loop when `bn_poll` returns
+/// `BN_ERR_SHUTDOWN` or `BN_ERR_ENGINE_DEAD`. It belongs to the engine: do not read, write or close
+/// it.
+///
+/// With edge-triggered waiting, call `bn_poll` with a timeout of 0 after each wake-up until it
+/// returns fewer events than there was room for. The end wakes one thread of each epoll instance
+/// once more; it must wake the others.
+///
+/// @return the descriptor, which is 0 or more; or `BN_ERR_WRONG_MODE`: callback mode; or another
+/// error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_engine_wait_fd(engine: *const bn_engine, error: *mut bn_error) -> i32 {
+    let body = || registry::with(engine, Engine::wait_fd);
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard_number(error, body) }
+}

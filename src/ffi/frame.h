@@ -1,0 +1,106 @@
+/**
+ * @file bn_engine.h
+ * bn_engine: a continuous-batching LLM engine behind a C ABI.
+ *
+ * Generated from src/ffi by cbindgen: change it there and run `make header`.
+ *
+ * A program makes an engine of a model, submits requests from any thread, and takes their events:
+ *
+ *     bn_engine_config config;
+ *     bn_engine_config_init(&config, sizeof config);
+ *     config.model_path = BN_STRING("model.gguf");
+ *     bn_engine *engine;
+ *     bn_error error;
+ *     if (bn_engine_create(&config, &engine, &error) != BN_OK) return puts(error.message);
+ *
+ *     bn_request_params params;
+ *     bn_request_params_init(&params, sizeof params);
+ *     params.prompt = BN_STRING("Once upon a time");
+ *     bn_request request;
+ *     if (bn_submit(engine, &params, &request, &error) != BN_OK) return puts(error.message);
+ *
+ *     bn_event event = {0};
+ *     size_t count;
+ *     while (event.kind != BN_EVENT_COMPLETED) {
+ *         if (bn_poll(engine, request, &event, sizeof event, 1, BN_FOREVER, &count, &error))
+ *             return puts(error.message);
+ *         fwrite(event.text.data, 1, event.text.length, stdout);
+ *         bn_events_free(engine, &event, sizeof event, count);
+ *     }
+ *     bn_release(engine, request, NULL);
+ *     bn_engine_destroy(engine);
+ *
+ * An engine thread for each device runs the active requests together: each step is one forward
+ * pass, with a token of each running answer and a chunk of new prompts. Such a program needs the
+ * first two sections, and fields of the structs that they name; each other section has one subject.
+ *
+ * These rules hold for every call:
+ *
+ * **Errors.** `BN_OK` is 0; errors are negative. A last parameter `bn_error *` may be NULL; it gets
+ * the reason in words. On an error nothing else is written, unless the comment says so. Each call
+ * that returns a status may return `BN_ERR_INVALID_ARGUMENT`, `BN_ERR_OUT_OF_MEMORY` and
+ * `BN_ERR_INTERNAL`, and one on an engine `BN_ERR_FORKED`. The comments name the others.
+ *
+ * **Threads.** Any thread may make any call at any time, also from a callback. The exceptions are
+ * marked [not from a callback]: they may wait, those of sessions and the cache for the end of a
+ * step. In a callback they return `BN_ERR_REENTRANT`, whichever engine called back. No lock is held
+ * in a callback. It must return: no `longjmp`, no C++ exception.
+ *
+ * **Buffers.** A call that writes a text, ids, a vector or a session takes the buffer's `capacity`
+ * in elements and writes the number that it needs to `*length` or `*count`. If that is more, it
+ * returns `BN_ERR_BUFFER_TOO_SMALL` and writes nothing else. To ask for the number alone, pass NULL
+ * and 0.
+ *
+ * **Ownership.** The library copies what you pass in, or needs it only until the call returns.
+ * What it returns belongs to it; the comment says until when it is valid. A `const char *` is a
+ * static NUL-terminated string. Handles of engines, models and adapters are only names: they are
+ * looked up, never dereferenced and never reused, and a freed one is refused.
+ *
+ * **Growth.** Structs may get new fields at their end, and the library touches no more of one than
+ * its caller compiled: `bn_X_init(&x, sizeof x)` sets the defaults of a struct that the caller
+ * fills or hands over, and arrays are passed with the size of an element, `sizeof(bn_X)`. Unknown
+ * fields must be 0 and unknown flags unset, or the call fails with `BN_ERR_UNSUPPORTED`. A struct
+ * without a size of its own never grows. Numbers of constants are never reused.
+ *
+ * **Fields.** `X_count` is the number of elements of `X`, and `X_context` is passed to the callback
+ * `X`. A text that is not set is all zeros, as `bn_X_init` leaves it.
+ *
+ * **Fork.** A child process may use models of its parent, and open models and make engines of its
+ * own. It cannot use engines of its parent.
+ *
+ * **Host safety.** A panic in the library becomes `BN_ERR_INTERNAL` or `BN_ERR_ENGINE_DEAD`. The
+ * library never prints, exits, or changes signal handlers. No call is a cancellation point of
+ * pthread_cancel. A thread that calls needs 64 KiB of stack. docs/api.md and SECURITY.md say more.
+ */
+
+#ifndef BN_ENGINE_H
+#define BN_ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/** A `bn_string.length`: `data` ends with a NUL byte, which is not part of the text. */
+#define BN_NUL_TERMINATED (SIZE_MAX)
+
+/** Initializer of a bn_string from a string literal: `bn_string s = BN_STRING_INIT("text");` */
+#define BN_STRING_INIT(literal) {"" literal, sizeof("" literal) - 1}
+
+/** @def BN_STRING
+ * A bn_string from a string literal, as an expression: `params.prompt = BN_STRING("text");` */
+/** @def BN_TEXT
+ * A bn_string from a pointer to NUL-terminated text, as an expression. */
+#ifdef __cplusplus
+#define BN_STRING(literal) (bn_string BN_STRING_INIT(literal))
+#define BN_TEXT(pointer) (bn_string{(pointer), BN_NUL_TERMINATED})
+extern "C" {
+#else
+#define BN_STRING(literal) ((bn_string)BN_STRING_INIT(literal))
+#define BN_TEXT(pointer) ((bn_string){(pointer), BN_NUL_TERMINATED})
+#endif
+
+@SECTIONS@
+#ifdef __cplusplus
+}
+#endif
+
+#endif

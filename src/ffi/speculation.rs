@@ -1,0 +1,30 @@
+//! Speculative decoding.
+
+use super::config::choice;
+use crate::base::Result;
+use crate::engine::api::Speculation;
+
+/// A request's: as the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model`, else
+/// `BN_SPECULATION_OFF`.
+pub const BN_SPECULATION_DEFAULT: i32 = 0;
+/// No drafts.
+pub const BN_SPECULATION_OFF: i32 = 1;
+/// Repeats what followed the same tokens earlier in prompt or output.
+pub const BN_SPECULATION_LOOKUP: i32 = 2;
+/// The engine's `draft_model` drafts.
+pub const BN_SPECULATION_DRAFT: i32 = 3;
+
+/// The largest `draft_tokens`.
+pub const BN_MAX_DRAFT_TOKENS: u32 = 15;
+const _: () = assert!(BN_MAX_DRAFT_TOKENS as usize == crate::schedule::MAX_DRAFT);
+
+/// None: by default.
+pub(super) fn speculation(value: i32) -> Result<Option<Speculation>> {
+    let kinds = [
+        (BN_SPECULATION_DEFAULT, None),
+        (BN_SPECULATION_OFF, Some(Speculation::Off)),
+        (BN_SPECULATION_LOOKUP, Some(Speculation::Lookup)),
+        (BN_SPECULATION_DRAFT, Some(Speculation::Model)),
+    ];
+    choice("speculation", value, "BN_SPECULATION", &kinds)
+}

@@ -1,0 +1,113 @@
+//! Byte-level BPE: a split rule cuts the text into words, and the `tokenizers` package merges each word into
+//! tokens.
+//!
+//! The package's own pipeline (`PreTokenizedString`, `Encoding`) keeps several copies of every word with offsets,
+//! some hundred bytes for each byte of text. Here one word is in flight at a time.
+
+use super::bytes::ByteMap;
+use super::split::{Rule, Splitter, byte_digits};
+use crate::base::{Error, Result, Status};
+use tokenizers::Model;
+use tokenizers::models::bpe::{BPE, Vocab};
+use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
+
+/// Maximum length of a word. Merging takes n log n time and about 130 bytes of scratch per byte of the word. A run
+/// of a quarter million letters or spaces without a cut is not natural language.
+pub(super) const MAX_WORD_BYTES: usize = 256 * 1024;
+
+pub(super) struct Bpe {
+    splitter: Splitter,
+    byte_digits: bool,
+    pub nfc: bool,
+    model: BPE,
+    map: ByteMap,
+    /// Bytes that have a token of their own. The package would silently drop a byte without one.
+    known: [bool; 256],
+}
+
+impl Bpe {
+    /// The caller has checked that the parts and the result of each merge are in `vocab`.
+    pub fn new(rule: &Rule, vocab: Vocab, merges: Vec<(String, String)>) -> Result<Self> {
+        let failed = |e| Error::internal(format!("the tokenizer could not be built: {e}"));
+        let map = ByteMap::new();
+        let known =
+            std::array::from_fn(|b| vocab.contains_key(map.char(b as u8).encode_utf8(&mut [0; 4]) as &str));
+        let model = BPE::builder()
+            .vocab_and_merges(vocab, merges)
+            .ignore_merges(rule.ignore_merges)
+            // The package's cache lives in thread locals of every calling thread and outlives the model.
+            .cache_capacity(0)
+            .build()
+            .map_err(failed)?;
+        Ok(Self {
+            splitter: rule.splitter()?,
+            byte_digits: rule.byte_digits,
+            nfc: rule.nfc,
+            model,
+            map,
+            known,
+        })
+    }
+
+    /// Appends the tokens of `text`, which has no special tokens.
+    pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        let composed;
+        let mut text = text;
+        if self.nfc && is_nfc_quick(text.chars()) != IsNormalized::Yes {
+            composed = compose(text)?;
+            text = &composed;
+        }
+        let mut word = String::new();
+        self.splitter.words(text, &mut |piece| match self.byte_digits {
+            true => byte_digits(piece.as_bytes(), &mut |piece| self.encode_word(piece, &mut word, ids)),
+            false => self.encode_word(piece.as_bytes(), &mut word, ids),
+        })
+    }
+
+    fn encode_word(&self, text: &[u8], word: &mut String, ids: &mut Vec<u32>) -> Result<()> {
+        if text.len() > MAX_WORD_BYTES {
+            return Err(too_long(text.len()));
+        }
+        word.clear();
+        for &byte in text {
+            if !self.known[byte as usize] {
+                return Err(no_token(byte));
+            }
+            word.push(self.map.char(byte));
+        }
+        let tokens =
+            self.model.tokenize(word).map_err(|e| Error::internal(format!("tokenizing failed: {e}")))?;
+        ids.try_reserve(tokens.len())
+            .map_err(|_| Error::out_of_memory("token ids", text.len().saturating_mul(4)))?;
+        ids.extend(tokens.iter().map(|token| token.id));
+        Ok(())
+    }
+}
+
+/// Converts to Unicode's normalization form C, which is at most three times as long.
+fn compose(text: &str) -> Result<String> {
+    let mut out = String::new();
+    let too_much = |_| Error::out_of_memory("composed text", text.len());
+    out.try_reserve(text.len()).map_err(too_much)?;
+    for (c, _) in text.nfc() {
+        out.try_reserve(4).map_err(too_much)?;
+        out.push(c);
+    }
+    Ok(out)
+}
+
+pub(super) fn no_token(byte: u8) -> Error {
+    Error::unsupported(format!(
+        "the text holds byte 0x{byte:02x}, for which the model's vocabulary has no token"
+    ))
+}
+
+pub(super) fn too_long(bytes: usize) -> Error {
+    Error::new(
+        Status::TooLong,
+        format!(
+            "the text holds a run of up to {bytes} bytes of one kind (letters, spaces or signs) without a break; \
+             at most {MAX_WORD_BYTES} are tokenized"
+        ),
+    )
+}

@@ -1,0 +1,482 @@
+//! `tokenizer.json` of a Hugging Face folder: runs the parts of the `tokenizers` package by the file's rules.
+//!
+//! The package's `Tokenizer` is not used as a whole: its BPE model caches words in thread locals that outlive it,
+//! and its `Encoding` keeps offsets of everything. The parts are the same, in the same order: added tokens are
+//! extracted, and the text between them is normalized, split into words and merged.
+
+use super::bytes::TokenBytes;
+use super::decoder::Spelling;
+use super::json_names::Names;
+use super::json_text::Json;
+use super::part::{fields_of, tree};
+use super::pipeline::{Normalizers, Normalizing, PreTokenizers};
+use super::special::Specials;
+use super::vocab::{END_NAMES, shown};
+use super::{Kind, Tokenizer};
+use crate::base::{Error, Result, panics, reserve};
+use fancy_regex::RegexBuilder;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::HashMap;
+use tokenizers::models::bpe::BPE;
+use tokenizers::{AddedToken, AddedVocabulary, Encoding, PostProcessor, PostProcessorWrapper, Token};
+
+/// Maximum size of a file; a vocabulary of a quarter million tokens has 35 MiB.
+const MAX_FILE_BYTES: usize = 256 << 20;
+const MAX_TOKENS: usize = 1 << 22;
+/// Maximum number of tokens that a post-processor may put around a text.
+const MAX_AROUND: usize = 16;
+
+/// Maximum number of parts of normalizer and pre-tokenizer, and maximum factor by which they may lengthen a text
+/// together.
+const MAX_PARTS: usize = 64;
+const MAX_GROWTH: usize = 64;
+
+/// The fields that are read from `tokenizer_config.json` and from `generation_config.json`.
+const TOKEN_KEYS: [&str; 4] = ["bos_token", "eos_token", "add_bos_token", "add_eos_token"];
+const ID_KEYS: [&str; 2] = ["bos_token_id", "eos_token_id"];
+
+/// Maximum number of bytes of all added tokens, since the finder takes a hundred times as many; real ones have up
+/// to 80 KiB.
+const MAX_ADDED_BYTES: usize = 512 << 10;
+/// Maximum number of bytes that a piece of a pattern may be compiled to.
+pub(super) const MAX_PROGRAM_BYTES: usize = 1 << 20;
+/// Maximum number of bytes of all patterns, since each byte may compile to thousands, and of counts like `{1,3}` in
+/// them, since each count may compile to `MAX_PROGRAM_BYTES`.
+pub(super) const MAX_PATTERN_BYTES: usize = 8 << 10;
+pub(super) const MAX_PATTERN_COUNTS: usize = 32;
+
+/// The tokenizer files of a folder, each as bytes.
+pub struct JsonFiles<'a> {
+    /// `tokenizer.json`
+    pub tokenizer: &'a [u8],
+    /// `tokenizer_config.json`
+    pub config: Option<&'a [u8]>,
+    /// `generation_config.json`
+    pub generation: Option<&'a [u8]>,
+}
+
+/// The error for a folder that has SentencePiece's `tokenizer.model` and no `tokenizer.json`.
+pub fn only_sentencepiece(folder: &str) -> Error {
+    Error::unsupported(format!(
+        "{folder}: it has a tokenizer.model but no tokenizer.json, which is what is read; make one with Python: \
+         transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+    ))
+}
+
+#[derive(Deserialize)]
+struct Probe {
+    model: ProbeModel,
+}
+
+#[derive(Deserialize)]
+struct ProbeModel {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct File {
+    #[serde(default)]
+    pub added_tokens: Vec<AddedEntry>,
+    #[serde(default, deserialize_with = "tree")]
+    pub normalizer: Option<Value>,
+    #[serde(default, deserialize_with = "tree")]
+    pub pre_tokenizer: Option<Value>,
+    #[serde(default, deserialize_with = "tree")]
+    post_processor: Option<Value>,
+    #[serde(default, deserialize_with = "tree")]
+    decoder: Option<Value>,
+    pub model: ModelEntry,
+}
+
+#[derive(Deserialize)]
+pub(super) struct AddedEntry {
+    pub id: u32,
+    #[serde(flatten)]
+    pub token: AddedToken,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ModelEntry {
+    pub vocab: HashMap<String, u32>,
+    pub merges: Vec<Merge>,
+    pub unk_token: Option<String>,
+    continuing_subword_prefix: Option<String>,
+    end_of_word_suffix: Option<String>,
+    #[serde(default)]
+    fuse_unk: bool,
+    #[serde(default)]
+    pub byte_fallback: bool,
+    #[serde(default)]
+    pub ignore_merges: bool,
+}
+
+/// A merge; older files write it as one line.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Merge {
+    Line(String),
+    Pair(String, String),
+}
+
+impl Merge {
+    /// None for a line that is not a merge.
+    pub fn parts(&self) -> Option<(&str, &str)> {
+        match self {
+            Merge::Pair(a, b) => Some((a, b)),
+            Merge::Line(line) => line.split_once(' ').filter(|_| !line.starts_with("#version")),
+        }
+    }
+}
+
+fn bad(what: &str, field: &str, message: impl std::fmt::Display) -> Error {
+    Error::bad_model(format!("{what}: '{field}': {message}"))
+}
+
+/// Calls a function of the package, whose panics and errors are the file's fault.
+pub(super) fn guarded<T, E: std::fmt::Display>(
+    what: &str,
+    field: &str,
+    f: impl FnOnce() -> std::result::Result<T, E>,
+) -> Result<T> {
+    panics::catch(f).map_err(|text| bad(what, field, text))?.map_err(|e| bad(what, field, e))
+}
+
+/// See [`Tokenizer::from_json`].
+pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<Tokenizer> {
+    let file = parse(files.tokenizer, what)?;
+    let config = side_file(files.config, &TOKEN_KEYS, what, "tokenizer_config.json")?;
+    let generation = side_file(files.generation, &ID_KEYS, what, "generation_config.json")?;
+    let added = added(&file, what)?;
+    let words = Words::of(&file, what)?;
+    let normalizers = Normalizers::new(&file.normalizer, what)?;
+    let pre_tokenizers = PreTokenizers::new(&file.pre_tokenizer, what)?;
+    let post: Option<PostProcessorWrapper> = part(what, "post_processor", &file.post_processor)?;
+    let spelling = Spelling::of(file.decoder.as_ref(), what, log)?;
+    let table = table(&file, &spelling, what)?;
+    let bounded = words.bounded && spelling.spells_all(&file.model.vocab, file.model.byte_fallback);
+    let declared: Vec<(String, u32)> =
+        file.added_tokens.iter().map(|entry| (entry.token.content.clone(), entry.id)).collect();
+    let merges = file.model.merges.len();
+    let model = model(file.model, what)?;
+    let vocabulary = |plain: bool| {
+        guarded(what, "added_tokens", || {
+            let mut vocabulary = AddedVocabulary::new();
+            let normalizing = Normalizing::new(&normalizers);
+            vocabulary.add_tokens(added.iter().cloned(), &model, Some(&normalizing))?;
+            normalizing.done()?;
+            vocabulary.set_encode_special_tokens(plain);
+            Ok::<_, tokenizers::Error>(vocabulary)
+        })
+    };
+    let (special, plain) = (vocabulary(false)?, vocabulary(true)?);
+    for (token, id) in declared {
+        match special.token_to_id(&token, &model) {
+            got if got == Some(id) || token.is_empty() => {}
+            got => {
+                let got = got.map_or("none".into(), |id| id.to_string());
+                let why = format_args!("'{}' says id {id}, but by its place it has {got}", shown(&token));
+                return Err(bad(what, "added_tokens", why));
+            }
+        }
+    }
+    let id_of = |token: &str| special.token_to_id(token, &model);
+    let names = Names { what, config: &config, generation: &generation, id_of: &id_of, n: table.len() };
+    let bos = names.bos()?;
+    let mut ends = names.ends()?;
+    ends.extend(
+        added
+            .iter()
+            .filter(|t| t.special && END_NAMES.contains(&&*t.content))
+            .filter_map(|t| id_of(&t.content)),
+    );
+    ends.sort_unstable();
+    ends.dedup();
+    if ends.is_empty() {
+        log(&format!("{what}: the files name no end token; generations end by their limits only"));
+    }
+    let mut special_ids: Vec<u32> =
+        added.iter().filter(|t| t.special).filter_map(|t| id_of(&t.content)).collect();
+    special_ids.sort_unstable();
+    let [before, behind] = around(post.as_ref(), table.len(), what)?;
+    let (first, last) = (names.with_bos(before, bos)?, names.with_eos(behind)?);
+    let forms = added.iter().filter_map(|t| Some((t.content.clone().into_bytes(), id_of(&t.content)?)));
+    let specials = Specials::new(forms)?;
+    let longest = table.longest().max(specials.longest()).max(1);
+    Ok(Tokenizer {
+        longest,
+        // Composing text, and U+2581 for a space, turn three bytes into one.
+        text_of_a_token: if bounded { longest.saturating_mul(3) } else { usize::MAX },
+        space_prefix: spelling.strips_space,
+        // About 260 bytes per merge measured, besides the texts.
+        table_bytes: 300 * table.len().max(merges) + files.tokenizer.len() + (1 << 20),
+        bytes: table,
+        specials,
+        always: Specials::new(std::iter::empty())?,
+        bos: bos.or(first.first().copied()),
+        first,
+        last,
+        ends,
+        kind: Kind::Json(Box::new(Json {
+            normalizers,
+            pre_tokenizers,
+            special,
+            plain,
+            special_ids,
+            model,
+            cuts: words.cuts,
+        })),
+    })
+}
+
+pub(super) fn parse(bytes: &[u8], what: &str) -> Result<File> {
+    if bytes.len() > MAX_FILE_BYTES {
+        return Err(Error::bad_model(format!(
+            "{what}: it has {} bytes; at most {MAX_FILE_BYTES} are read",
+            bytes.len()
+        )));
+    }
+    let wrong = |e: serde_json::Error| Error::bad_model(format!("{what}: it is no tokenizer.json: {e}"));
+    let probe: Probe = serde_json::from_slice(bytes).map_err(wrong)?;
+    // Files from before the package's version 0.9 leave the type out; only their merges identify them.
+    if let Some(kind) = probe.model.kind.filter(|kind| kind != "BPE") {
+        return Err(Error::unsupported(format!(
+            "{what}: 'model.type' is '{}'; only BPE is read, so this model takes and gives token ids only",
+            shown(&kind)
+        )));
+    }
+    let file: File = serde_json::from_slice(bytes).map_err(wrong)?;
+    let affixes = [
+        ("model.continuing_subword_prefix", &file.model.continuing_subword_prefix),
+        ("model.end_of_word_suffix", &file.model.end_of_word_suffix),
+    ];
+    for (field, affix) in affixes {
+        if affix.as_ref().is_some_and(|affix| !affix.is_empty()) {
+            return Err(Error::unsupported(format!(
+                "{what}: '{field}' marks word parts, which is not read; the model takes and gives token ids only"
+            )));
+        }
+    }
+    Ok(file)
+}
+
+/// The fields `keys` of a file; null if the folder has no such file.
+pub(super) fn side_file(bytes: Option<&[u8]>, keys: &[&str], what: &str, name: &str) -> Result<Value> {
+    let Some(bytes) = bytes else { return Ok(Value::Null) };
+    if bytes.len() > MAX_FILE_BYTES {
+        return Err(Error::bad_model(format!("{name} beside {what}: it has {} bytes", bytes.len())));
+    }
+    fields_of(bytes, keys).map_err(|e| Error::bad_model(format!("{name} beside {what}: {e}")))
+}
+
+fn part<T: DeserializeOwned>(what: &str, field: &str, value: &Option<Value>) -> Result<Option<T>> {
+    let Some(value) = value else { return Ok(None) };
+    guarded(what, field, || T::deserialize(value).map(Some))
+}
+
+/// The added tokens. `BadModel` if they are too long in total.
+fn added(file: &File, what: &str) -> Result<Vec<AddedToken>> {
+    let bytes: usize = file.added_tokens.iter().map(|entry| entry.token.content.len()).sum();
+    match bytes > MAX_ADDED_BYTES {
+        true => {
+            let why = format_args!("they have {bytes} bytes in all; at most {MAX_ADDED_BYTES} are read");
+            Err(bad(what, "added_tokens", why))
+        }
+        false => Ok(file.added_tokens.iter().map(|entry| entry.token.clone()).collect()),
+    }
+}
+
+/// The table of the bytes that each id stands for.
+fn table(file: &File, spelling: &Spelling, what: &str) -> Result<TokenBytes> {
+    let added =
+        file.added_tokens.iter().map(|entry| (entry.token.content.as_str(), entry.id, Some(&entry.token)));
+    let model = file.model.vocab.iter().map(|(token, &id)| (token.as_str(), id, None));
+    let n = model.clone().chain(added.clone()).map(|(_, id, _)| id as usize + 1).max().unwrap_or(0);
+    // Unused ids stand for nothing, but a few tokens must not ask for a huge table.
+    let most = (4 * (file.model.vocab.len() + file.added_tokens.len()) + 65_536).min(MAX_TOKENS);
+    if n == 0 || n > most {
+        return Err(bad(what, "model.vocab", format_args!("ids up to {n}; 1 to {most} are read")));
+    }
+    let mut texts: Vec<Option<(&str, Option<&AddedToken>)>> = Vec::new();
+    texts.try_reserve_exact(n).map_err(|_| Error::out_of_memory("the vocabulary", n * 24))?;
+    texts.resize(n, None);
+    // Added tokens come last: they often occur in the model's vocabulary too, where they are plain text.
+    for (text, id, token) in model.chain(added) {
+        if let Some((other, _)) = texts[id as usize].filter(|(other, _)| *other != text) {
+            let why = format_args!("'{}' and '{}' both have id {id}", shown(other), shown(text));
+            return Err(bad(what, "model.vocab", why));
+        }
+        texts[id as usize] = Some((text, token));
+    }
+    let mut table = TokenBytes::new(n)?;
+    for entry in texts {
+        match entry {
+            None => table.push(b"")?,
+            Some((text, Some(token))) if token.special => table.push_silent(text.as_bytes())?,
+            Some((text, token)) => table.push(&spelling.bytes(text, token.is_some()))?,
+        }
+    }
+    Ok(table)
+}
+
+fn model(entry: ModelEntry, what: &str) -> Result<BPE> {
+    let mut merges = Vec::new();
+    let wrong = |i: usize, why: &str| bad(what, "model.merges", format_args!("entry {i} {why}"));
+    for (i, merge) in entry.merges.into_iter().enumerate() {
+        let (a, b) = match merge {
+            Merge::Pair(a, b) => (a, b),
+            Merge::Line(line) if i == 0 && line.starts_with("#version") => continue,
+            Merge::Line(line) => match line.split_once(' ') {
+                Some((a, b)) if !b.contains(' ') => (a.to_owned(), b.to_owned()),
+                _ => return Err(wrong(i, "is not two tokens with a space between")),
+            },
+        };
+        for part in [&a, &b, &format!("{a}{b}")] {
+            if !entry.vocab.contains_key(part) {
+                return Err(wrong(
+                    i,
+                    &format!("needs '{}', which is no token of the vocabulary", shown(part)),
+                ));
+            }
+        }
+        reserve(&mut merges, 1, "merges")?;
+        merges.push((a, b));
+    }
+    if let Some(unknown) = entry.unk_token.as_ref().filter(|unknown| !entry.vocab.contains_key(*unknown)) {
+        let why = format_args!("'{}' is no token of the vocabulary", shown(unknown));
+        return Err(bad(what, "model.unk_token", why));
+    }
+    let mut vocab = tokenizers::models::bpe::Vocab::new();
+    let entries = entry.vocab.len();
+    vocab.try_reserve(entries).map_err(|_| Error::out_of_memory("the vocabulary", 32 * entries))?;
+    vocab.extend(entry.vocab);
+    let mut builder = BPE::builder()
+        .vocab_and_merges(vocab, merges)
+        .fuse_unk(entry.fuse_unk)
+        .byte_fallback(entry.byte_fallback)
+        .ignore_merges(entry.ignore_merges)
+        .cache_capacity(0);
+    if let Some(unknown) = entry.unk_token {
+        builder = builder.unk_token(unknown);
+    }
+    guarded(what, "model", || builder.build())
+}
+
+/// Effects of the normalizer and the pre-tokenizer on a text's length and cuts.
+struct Words {
+    /// A pattern splits text into words.
+    cuts: bool,
+    /// No text of unbounded length can vanish, so the number of tokens grows with the length of a text.
+    bounded: bool,
+    /// Factor by which a text may become longer.
+    growth: usize,
+    /// Number of bytes of its patterns, and of counts in them.
+    patterns: (usize, usize),
+}
+
+impl Words {
+    /// `Unsupported` for parts that make texts longer than any language needs.
+    fn of(file: &File, what: &str) -> Result<Self> {
+        let mut words = Self { cuts: false, bounded: true, growth: 1, patterns: (0, 0) };
+        let mut todo: Vec<&Value> = [&file.normalizer, &file.pre_tokenizer].into_iter().flatten().collect();
+        let mut seen = 0;
+        while let Some(value) = todo.pop() {
+            seen += 1;
+            if value.get("type").and_then(Value::as_str) == Some("Sequence") {
+                let parts = value.get("normalizers").or(value.get("pretokenizers"));
+                todo.extend(parts.and_then(Value::as_array).into_iter().flatten());
+            } else {
+                words.add(value);
+                words.pattern(value, what)?;
+            }
+            if seen > MAX_PARTS || words.growth > MAX_GROWTH {
+                return Err(Error::unsupported(format!(
+                    "{what}: 'normalizer' and 'pre_tokenizer' have more than {MAX_PARTS} parts or make a text more \
+                     than {MAX_GROWTH} times as long"
+                )));
+            }
+        }
+        let eats_space = |entry: &AddedEntry| entry.token.lstrip || entry.token.rstrip;
+        words.bounded &= !file.added_tokens.iter().any(eats_space);
+        Ok(words)
+    }
+
+    fn add(&mut self, part: &Value) {
+        let text = |key: &str| part.get(key).and_then(Value::as_str);
+        let pattern = |kind: &str| part.get("pattern").and_then(|p| p.get(kind)).and_then(Value::as_str);
+        let growth = match text("type") {
+            Some("NFC") => 3,
+            Some("Metaspace") => 3,
+            Some("Digits") => 1,
+            // The text is put before each piece, which may be only one byte long.
+            Some("Prepend") => 1 + text("prepend").map_or(0, str::len),
+            Some("Replace") => {
+                let content = text("content").unwrap_or("");
+                self.bounded &= pattern("String") == Some(" ") && content == "\u{2581}";
+                content.len().div_ceil(pattern("String").map_or(1, str::len).max(1)).max(1)
+            }
+            Some("ByteLevel") => {
+                self.cuts |= part.get("use_regex") != Some(&Value::Bool(false));
+                2
+            }
+            Some("Split") => {
+                self.cuts |= pattern("Regex").is_some();
+                self.bounded &= text("behavior") != Some("Removed");
+                1
+            }
+            Some("Punctuation") => {
+                self.bounded &= text("behavior") != Some("Removed");
+                1
+            }
+            kind => {
+                self.bounded = false;
+                // The longest compatibility decompositions; all other parts cut, strip or lower case.
+                if matches!(kind, Some("NFKC" | "NFKD" | "Nmt" | "Precompiled")) { 11 } else { 3 }
+            }
+        };
+        self.growth = self.growth.saturating_mul(growth);
+    }
+
+    /// `Unsupported` for patterns that compile to large programs: the package would build them at any size.
+    fn pattern(&mut self, part: &Value, what: &str) -> Result<()> {
+        let pattern = part.get("pattern").and_then(|p| p.get("Regex")).and_then(Value::as_str);
+        let Some(pattern) = pattern else { return Ok(()) };
+        let counts = pattern.as_bytes().windows(2).filter(|w| w[0] == b'{' && w[1].is_ascii_digit()).count();
+        self.patterns = (self.patterns.0 + pattern.len(), self.patterns.1 + counts);
+        let why = if self.patterns.0 > MAX_PATTERN_BYTES || self.patterns.1 > MAX_PATTERN_COUNTS {
+            format!("all have more than {MAX_PATTERN_BYTES} bytes or {MAX_PATTERN_COUNTS} counts")
+        } else {
+            match panics::catch(|| RegexBuilder::new(pattern).delegate_size_limit(MAX_PROGRAM_BYTES).build())
+            {
+                // The package reports invalid patterns.
+                Ok(Ok(_) | Err(fancy_regex::Error::ParseError(..))) => return Ok(()),
+                Ok(Err(e)) => e.to_string(),
+                Err(panic) => panic,
+            }
+        };
+        let what = format_args!("{what}: the pattern '{}' is not read", shown(pattern));
+        Err(Error::unsupported(format!("{what}: {}", shown(&why))))
+    }
+}
+
+/// The tokens that the post-processor puts before a text, and after it.
+fn around(post: Option<&PostProcessorWrapper>, n: usize, what: &str) -> Result<[Vec<u32>; 2]> {
+    let Some(post) = post else { return Ok([Vec::new(), Vec::new()]) };
+    const TEXT: u32 = u32::MAX;
+    let ids = guarded(what, "post_processor", || {
+        let text = Encoding::from_tokens(vec![Token::new(TEXT, "text".into(), (0, 4))], 0);
+        Ok::<_, tokenizers::Error>(post.process(text, None, true)?.get_ids().to_vec())
+    })?;
+    let at = ids.iter().position(|&id| id == TEXT);
+    let at = at.ok_or_else(|| bad(what, "post_processor", "it leaves the text out"))?;
+    let (before, behind) = (&ids[..at], &ids[at + 1..]);
+    if let Some(id) = before.iter().chain(behind).find(|&&id| id as usize >= n) {
+        return Err(bad(what, "post_processor", format_args!("id {id} is out of range, there are {n}")));
+    }
+    if ids.len() - 1 > MAX_AROUND {
+        return Err(bad(what, "post_processor", format_args!("{} tokens around a text", ids.len() - 1)));
+    }
+    Ok([before.to_vec(), behind.to_vec()])
+}

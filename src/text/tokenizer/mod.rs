@@ -1,0 +1,276 @@
+//! Tokenizers: byte-level and SentencePiece BPE, from GGUF and from `tokenizer.json`.
+
+mod bpe;
+mod bytes;
+mod decoder;
+mod export;
+#[cfg(test)]
+mod golden;
+mod json;
+mod json_names;
+#[cfg(test)]
+mod json_tests;
+mod json_text;
+mod marked;
+#[cfg(test)]
+mod marked_tests;
+mod matcher;
+#[cfg(test)]
+mod matcher_tests;
+mod part;
+mod pipeline;
+mod special;
+mod split;
+mod spm;
+#[cfg(test)]
+mod spm_tests;
+#[cfg(test)]
+mod tests;
+mod vocab;
+
+pub use export::{end_token_pairs, tokenizer_pairs};
+pub use json::{JsonFiles, only_sentencepiece};
+pub use json_names::{token_ids, token_text};
+pub use part::fields_of;
+pub use vocab::end_tokens as end_tokens_of_gguf;
+
+use crate::base::{Error, Result};
+use crate::formats::Gguf;
+use crate::text::{Utf8Stream, watch};
+use bytes::TokenBytes;
+use special::Specials;
+
+/// Text to token ids and back. Immutable: any number of threads may use one at once.
+pub struct Tokenizer {
+    kind: Kind,
+    /// The bytes that each id stands for.
+    bytes: TokenBytes,
+    /// Control tokens and user-defined tokens, by their written forms.
+    specials: Specials,
+    /// The user-defined tokens among them, which are recognized in every text.
+    always: Specials,
+    bos: Option<u32>,
+    /// The tokens that begin every prompt; `bos` if the model's metadata ask for it.
+    first: Vec<u32>,
+    /// Tokens that the files append to a complete text; see [`Tokenizer::encode_whole`].
+    last: Vec<u32>,
+    /// Sorted.
+    ends: Vec<u32>,
+    /// See [`Tokenizer::longest_token`].
+    longest: usize,
+    /// See [`Tokenizer::fewest_tokens`]; `usize::MAX` if one token can stand for a text of any length.
+    text_of_a_token: usize,
+    /// The first token of a text has a space before it, which [`Tokenizer::decode`] removes.
+    space_prefix: bool,
+    /// See [`Tokenizer::table_bytes`].
+    table_bytes: usize,
+}
+
+enum Kind {
+    /// One token per byte.
+    Bytes,
+    Bpe(Box<bpe::Bpe>),
+    Spm(Box<spm::Spm>),
+    Json(Box<json_text::Json>),
+}
+
+/// The byte tokenizer's end token.
+const BYTES_END: u32 = 256;
+/// The byte tokenizer's separator, appended to every prompt.
+const BYTES_SEPARATOR: u32 = 257;
+
+impl Tokenizer {
+    /// The tokenizer of `gguf`; None if the file has none. `log` receives a line for each guess.
+    ///
+    /// `Unsupported` for a kind that this build does not read, or a split rule that it does not know (the model
+    /// may still run on token ids). `BadModel`, naming the key, if the metadata contradict each other.
+    pub fn from_gguf(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<Self>> {
+        watch::install();
+        vocab::load(gguf, log)
+    }
+
+    /// The tokenizer of a Hugging Face folder. `what` is its name in messages; `log` receives a line for each
+    /// guess or omission.
+    ///
+    /// `Unsupported` for a model that is not BPE, or a part that this build does not read. `BadModel`, naming file
+    /// and field, for a file that is not a tokenizer or contradicts itself.
+    pub fn from_json(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<Self> {
+        watch::install();
+        json::load(files, what, log)
+    }
+
+    /// The tokenizer of the echo model: ids 0..=255 are bytes, 256 ends a generation, 257 separates the prompt
+    /// (appended when `add_special`) from the reply.
+    pub fn bytes() -> Result<Self> {
+        watch::install();
+        let mut bytes = TokenBytes::new(258)?;
+        for byte in 0..=255u8 {
+            bytes.push(&[byte])?;
+        }
+        bytes.push(b"")?;
+        bytes.push(b"")?;
+        let none = || Specials::new(std::iter::empty());
+        Ok(Self {
+            kind: Kind::Bytes,
+            bytes,
+            specials: none()?,
+            always: none()?,
+            bos: None,
+            first: Vec::new(),
+            last: Vec::new(),
+            ends: vec![BYTES_END],
+            longest: 1,
+            text_of_a_token: 1,
+            space_prefix: false,
+            table_bytes: 16 << 10,
+        })
+    }
+
+    /// Token ids of `text`. With `add_special`, they begin with the BOS that the model's metadata ask for, unless
+    /// the text itself begins with this token, as a chat template's does. They never end with an EOS, since the
+    /// text is to be continued. Control tokens written out in the text are recognized only with `parse_special`,
+    /// user-defined ones (which stand for their text) always.
+    ///
+    /// A vocabulary that puts a space before a text also puts one after a special token, as llama.cpp and the
+    /// `tokenizer.json` of Llama 1 and 2 do. A `tokenizer.json` follows its own rules.
+    ///
+    /// `TooLong` for an unbroken run of letters, spaces or signs of more than 256 KiB, or more than 2 MiB in
+    /// vocabularies by score. `Unsupported` for a byte that the vocabulary has no token for.
+    pub fn encode(&self, text: &str, add_special: bool, parse_special: bool) -> Result<Vec<u32>> {
+        let mut ids = self.first_ids(add_special && !(parse_special && self.begins(text)))?;
+        let forms = if parse_special { &self.specials } else { &self.always };
+        match &self.kind {
+            Kind::Bytes => marked::byte_ids(text, add_special, &mut ids)?,
+            Kind::Bpe(bpe) => self.between(forms, text, &mut ids, |text, ids| bpe.encode(text, ids))?,
+            Kind::Spm(spm) => self.between(forms, text, &mut ids, |text, ids| spm.encode(text, ids))?,
+            Kind::Json(json) => json.encode(text, parse_special, &mut ids)?,
+        }
+        Ok(ids)
+    }
+
+    /// Returns whether `text` begins with the written form of the one token that begins every prompt.
+    fn begins(&self, text: &str) -> bool {
+        self.first.len() == 1 && self.specials.at_start(text) == Some(self.first[0])
+    }
+
+    /// The ids of a prompt before those of its text, if `wanted`.
+    fn first_ids(&self, wanted: bool) -> Result<Vec<u32>> {
+        let (mut ids, first) = (Vec::new(), if wanted { &self.first[..] } else { &[] });
+        ids.try_reserve(first.len()).map_err(|_| Error::out_of_memory("token ids", 4 * first.len()))?;
+        ids.extend_from_slice(first);
+        Ok(ids)
+    }
+
+    /// Like [`Self::encode`] with `add_special`, for a text that is not continued, such as one to embed: appends
+    /// the tokens that the files ask for (EOS, in most embedding models). If the text already ends with this one
+    /// token, written out, it is not appended again.
+    pub fn encode_whole(&self, text: &str, parse_special: bool) -> Result<Vec<u32>> {
+        let mut ids = self.encode(text, true, parse_special)?;
+        let ends = parse_special && self.last.len() == 1 && ids.last() == self.last.first();
+        if !ends {
+            let more = self.last.len();
+            ids.try_reserve(more).map_err(|_| Error::out_of_memory("token ids", 4 * more))?;
+            ids.extend_from_slice(&self.last);
+        }
+        Ok(ids)
+    }
+
+    /// Appends the tokens of `forms` found in `text`, and encodes the text between them by `encode`.
+    fn between(
+        &self,
+        forms: &Specials,
+        text: &str,
+        ids: &mut Vec<u32>,
+        encode: impl Fn(&str, &mut Vec<u32>) -> Result<()>,
+    ) -> Result<()> {
+        let mut rest = text;
+        while let Some((start, end, id)) = forms.find(rest) {
+            encode(&rest[..start], ids)?;
+            marked::push_id(id, ids)?;
+            rest = &rest[end..];
+        }
+        encode(rest, ids)
+    }
+
+    /// The bytes that token `id` stands for; empty for control tokens. None if out of range.
+    pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
+        self.bytes.get(id)
+    }
+
+    /// The bytes of token `id` by itself: those that it stands for, or the written form of a control token. Keeps
+    /// a leading space, and parts of a character. Empty for tokens without a written form: padding of a
+    /// vocabulary, and the byte tokenizer's two. None if out of range.
+    pub fn token_piece(&self, id: u32) -> Option<&[u8]> {
+        self.bytes.written(id)
+    }
+
+    /// The control token with this written form.
+    pub fn control_token(&self, written: &str) -> Option<u32> {
+        let id = self.specials.at_start(written)?;
+        let whole = self.token_piece(id) == Some(written.as_bytes());
+        (whole && self.token_bytes(id).is_some_and(<[u8]>::is_empty)).then_some(id)
+    }
+
+    /// Maximum number of bytes that one token stands for in [`Self::token_bytes`], or is written with.
+    pub fn longest_token(&self) -> usize {
+        self.longest
+    }
+
+    /// Minimum number of tokens of a text of `bytes` bytes. A token usually stands for a bounded length, but
+    /// composing characters shortens a text, and some tokenizers make one token of any run that they do not know.
+    pub fn fewest_tokens(&self, bytes: usize) -> usize {
+        bytes / self.text_of_a_token
+    }
+
+    /// Heap bytes of the tables at their peak while loading, as measured for each kind.
+    pub fn table_bytes(&self) -> usize {
+        self.table_bytes
+    }
+
+    pub fn vocab_size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Pads the vocabulary with ids up to `n` that stand for nothing: models often have more tokens than their
+    /// tokenizer.
+    pub fn pad_to(&mut self, n: usize) -> Result<()> {
+        let more = self.bytes.pad_to(n)?;
+        self.table_bytes += more;
+        Ok(())
+    }
+
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// Tokens that end a generation (EOS, end of turn).
+    pub fn end_tokens(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// Decodes `ids`: their bytes joined, with invalid UTF-8 replaced by U+FFFD. If the vocabulary puts a space
+    /// before every text, that space is removed, so that a text comes back unchanged. A stream of
+    /// [`Self::token_bytes`] keeps it, because a continuation of a prompt begins with a space of its own.
+    /// `InvalidArgument`, naming the id, if one is out of range.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        let mut utf8 = Utf8Stream::default();
+        let mut out = String::new();
+        for &id in ids {
+            let bytes = self.token_bytes(id).ok_or_else(|| {
+                Error::invalid(format!(
+                    "token id {id} is out of range, the vocabulary has {}",
+                    self.vocab_size()
+                ))
+            })?;
+            // A replacement character has three bytes for one.
+            let need = 3 * bytes.len() + 3;
+            out.try_reserve(need).map_err(|_| Error::out_of_memory("decoded text", need))?;
+            utf8.push(bytes, &mut out);
+        }
+        utf8.finish(&mut out);
+        if self.space_prefix && out.starts_with(' ') {
+            out.remove(0);
+        }
+        Ok(out)
+    }
+}

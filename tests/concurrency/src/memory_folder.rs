@@ -1,0 +1,2 @@
+#[path = "../../../src/engine/memory/grants.rs"]
+pub mod grants;
