@@ -227,13 +227,14 @@ BN_KERNEL(add_rms_norm)(float *x, const float *y, const float *weight, float eps
     add_row(x + row_at(cols), y + row_at(cols), weight, eps, row);
 }
 
-// out = norm(x, weight), which may be x. x, out [rows, cols], weight [cols]. Grid, block and shared: as bn_add_rms_norm.
-BN_KERNEL(rms_norm)(const float *x, const float *weight, float eps, float *out, int cols) {
+// x = norm(x, weight) of `cols` columns of rows of `stride`, in place. x points at the first of these columns, weight [cols].
+// Grid, block and shared: as bn_add_rms_norm.
+BN_KERNEL(norm_columns)(float *x, const float *weight, float eps, int cols, int stride) {
     BN_SHARED(shared);
     Row row = shared_row(shared, cols, (cols + 3) / 4 * 4);
-    load_row(x + row_at(cols), row);
+    load_row(x + row_at(stride), row);
     norm_row(row, weight, eps);
-    store_row(row, out + row_at(cols));
+    store_row(row, x + row_at(stride));
 }
 
 // x += y, y normed first where y_weight is not null, nothing where y is null; out = norm(x, weight), x itself where

@@ -284,8 +284,20 @@ TEST(rows_single_steps) {
         c.reference_normed(normed);
         // In place.
         std::vector<float> got = c.x;
-        launch(bn_rms_norm, c.rows, c.block, c.row_shared(), got.data(), c.weight.data(), 1e-5f, got.data(), cols);
+        launch(bn_norm_columns, c.rows, c.block, c.row_shared(), got.data(), c.weight.data(), 1e-5f, cols, cols);
         CHECK(same_bits(got, normed));
+        // The same rows between other columns.
+        int stride = cols + 5;
+        std::vector<float> wide(static_cast<size_t>(c.rows) * static_cast<size_t>(stride), 7.0f), between = wide;
+        auto place = [&](std::vector<float> &to, const std::vector<float> &from) {
+            for (size_t row = 0; row < static_cast<size_t>(c.rows); row++) {
+                std::copy_n(from.begin() + static_cast<long>(row) * cols, cols, to.begin() + static_cast<long>(row) * stride + 3);
+            }
+        };
+        place(wide, c.x);
+        place(between, normed);
+        launch(bn_norm_columns, c.rows, c.block, c.row_shared(), wide.data() + 3, c.weight.data(), 1e-5f, cols, stride);
+        CHECK(same_bits(wide, between));
         got = c.x;
         launch(bn_add_rms_norm, c.rows, c.block, c.row_shared(), got.data(), c.y.data(), c.y_weight.data(), 1e-6f, cols);
         CHECK(same_bits(got, c.reference_sum()));
@@ -415,7 +427,7 @@ TEST(rows_have_the_bits_of_the_rust_code) {
             row.push_back(static_cast<float>((i * 37 + 11) % 101) * 0.31f - 15.0f);
             weight.push_back(0.5f + static_cast<float>(i % 13) * 0.1f);
         }
-        launch(bn_rms_norm, 1, 256, row_bytes((cols + 3) / 4 * 4), row.data(), weight.data(), 1e-5f, row.data(), cols);
+        launch(bn_norm_columns, 1, 256, row_bytes((cols + 3) / 4 * 4), row.data(), weight.data(), 1e-5f, cols, cols);
         CHECK(hash(row) == (cols == 33 ? 0x5a369dcfa9a51633 : 0xefaa8bc807ce6a72));
     }
     CHECK(bn_exp(0.0f) == 1.0f && bn_exp(-INFINITY) == 0.0f && bn_exp(INFINITY) == INFINITY && bn_exp(NAN) != bn_exp(NAN));

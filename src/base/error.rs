@@ -84,9 +84,8 @@ impl Error {
     pub fn out_of_memory(what: &str, bytes: usize) -> Self {
         Self::new(Status::OutOfMemory, format!("{REFUSED} {bytes} bytes for {what}"))
     }
-    /// Creates an error for a failure that came as text: `OutOfMemory` if the text says so, else `otherwise`. Only for
-    /// candle's errors and panics, which lose all but their text on the way here. No file has a part in these texts, so
-    /// none can forge the status.
+    /// Creates an error for a panic, of which only the text is left: `OutOfMemory` if the text says so, else
+    /// `otherwise`. No file has a part in these texts, so none can forge the status.
     pub fn failed(otherwise: Status, message: String) -> Self {
         let refused = message.contains(REFUSED);
         Self::new(if refused { Status::OutOfMemory } else { otherwise }, message)

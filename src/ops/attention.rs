@@ -1,12 +1,11 @@
 //! Paged attention in two passes over `qkv` `[T, (heads + 2 kv_heads) * head_dim]`. The first pass writes k, normed
 //! and rotated, and v to the KV cache. The second norms and rotates q as it needs it, and attends.
 
-use super::kv::{bytes, bytes_mut};
 use super::paging::{Paging, Span};
 use super::spare::Spare;
-use super::support::{f32s, output, rows};
 use super::{Attention, AttentionShape, Norm, RopeStyle};
 use crate::base::sync::Mutex;
+use crate::base::{Error, Result};
 use crate::kernels::attention::kv;
 use crate::kernels::attention::{Context, Half, PIECE, QUERIES, Scratch, Seen, TILE};
 use crate::kernels::attention::{finish, merge, state_len, stride};
@@ -14,7 +13,6 @@ use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::{norm, rope};
 use crate::kernels::{Isa, Pool};
-use candle_core::{CpuStorage, CustomOp2, InplaceOp2, Layout, Shape};
 use std::cell::RefCell;
 
 thread_local! {
@@ -59,14 +57,14 @@ struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    fn new(isa: Isa, how: &Attention<'a>, table: &'a [f32], rows: usize) -> candle_core::Result<Self> {
+    fn new(isa: Isa, how: &Attention<'a>, table: &'a [f32], rows: usize) -> Result<Self> {
         let (s, rope) = (how.shape, how.rope);
         let width = 2 * rope.inv_freq.len();
         if table.len() != rows * width || width > s.head_dim {
-            candle_core::bail!("a rotation is needed for each of {rows} rows");
+            return Err(Error::internal(format!("a rotation is needed for each of {rows} rows")));
         }
         if how.norms.is_some_and(|norms| norms.iter().any(|norm| norm.weight.len() != s.head_dim)) {
-            candle_core::bail!("the norms of q and k are not as wide as a head");
+            return Err(Error::internal("the norms of q and k are not as wide as a head"));
         }
         Ok(Self { isa, norms: how.norms, table, width, interleaved: rope.style == RopeStyle::Interleaved })
     }
@@ -90,28 +88,14 @@ pub struct KvWrite<'a> {
     pub table: &'a [f32],
 }
 
-impl InplaceOp2 for KvWrite<'_> {
-    fn name(&self) -> &'static str {
-        "kv-write"
-    }
-
-    fn cpu_fwd(
-        &self,
-        kv: &mut CpuStorage,
-        kv_layout: &Layout,
-        qkv: &CpuStorage,
-        layout: &Layout,
-    ) -> candle_core::Result<()> {
+impl KvWrite<'_> {
+    /// `kv` has the bytes of the layer.
+    pub fn run(&self, kv: &mut [u8], qkv: &[f32], dims: [usize; 2]) -> Result<()> {
         let (paging, s) = (self.paging, self.paging.shape);
-        if rows(layout, s.qkv())? != paging.rows() {
-            candle_core::bail!("the batch has {} rows, qkv others", paging.rows());
+        if dims != [paging.rows(), s.qkv()] || kv.len() != 2 * paging.half() {
+            return Err(Error::internal("qkv or the KV cache has another shape than the batch"));
         }
         let turn = Turn::new(self.isa, self.how, self.table, paging.rows())?;
-        let qkv = f32s(qkv, layout)?;
-        let kv = bytes_mut(kv, kv_layout)?;
-        if kv.len() != 2 * paging.half() {
-            candle_core::bail!("the KV cache has another shape");
-        }
         let (slots, batch, dim) = (paging.paged(&[]), paging.batch, s.head_dim);
         let tile_bytes = slots.kind.tile_bytes(dim);
         let shared = SharedOut::new(kv);
@@ -157,23 +141,13 @@ pub struct Attend<'a> {
     pub pieces: &'a Mutex<Vec<f32>>,
 }
 
-impl CustomOp2 for Attend<'_> {
-    fn name(&self) -> &'static str {
-        "paged-attention"
-    }
-
-    fn cpu_fwd(
-        &self,
-        qkv: &CpuStorage,
-        layout: &Layout,
-        kv: &CpuStorage,
-        kv_layout: &Layout,
-    ) -> candle_core::Result<(CpuStorage, Shape)> {
+impl Attend<'_> {
+    /// `kv` has the bytes of the layer.
+    pub fn run(&self, kv: &[u8], qkv: &[f32], dims: [usize; 2]) -> Result<Vec<f32>> {
         let (paging, s) = (self.paging, self.paging.shape);
-        let rows = rows(layout, s.qkv())?;
-        let (qkv, kv) = (f32s(qkv, layout)?, bytes(kv, kv_layout)?);
-        if rows != paging.rows() || kv.len() != 2 * paging.half() {
-            candle_core::bail!("qkv or the KV cache has another shape than the batch");
+        let rows = paging.rows();
+        if dims != [rows, s.qkv()] || kv.len() != 2 * paging.half() {
+            return Err(Error::internal("qkv or the KV cache has another shape than the batch"));
         }
         let width = s.heads * s.head_dim;
         let mut out = self.spare.take(rows * width)?;
@@ -191,7 +165,7 @@ impl CustomOp2 for Attend<'_> {
                 work.whole(&paging.spans[span], kv_head);
             }),
         }
-        Ok(output(out, rows, width))
+        Ok(out)
     }
 }
 

@@ -1,11 +1,10 @@
-//! Maps token ids `[T]` to rows of the embedding, times a scale: `[T, hidden]`.
+//! Maps token ids to rows of the embedding, times a scale.
 
 use super::spare::Spare;
-use super::support::output;
+use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::{Isa, Matrix, Pool};
-use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
 
 pub struct Embed<'a> {
     pub table: &'a Matrix,
@@ -15,19 +14,13 @@ pub struct Embed<'a> {
     pub spare: &'a Spare,
 }
 
-impl CustomOp1 for Embed<'_> {
-    fn name(&self) -> &'static str {
-        "embed"
-    }
-
-    fn cpu_fwd(&self, ids: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
-        let CpuStorage::U32(ids) = ids else { candle_core::bail!("token ids are u32") };
-        let Some((start, end)) = layout.contiguous_offsets() else {
-            candle_core::bail!("token ids are contiguous")
-        };
-        let (ids, hidden) = (&ids[start..end], self.table.cols);
+impl Embed<'_> {
+    /// `[ids, hidden]`.
+    pub fn run(&self, ids: &[u32]) -> Result<Vec<f32>> {
+        let hidden = self.table.cols;
         if let Some(id) = ids.iter().find(|id| **id as usize >= self.table.rows) {
-            candle_core::bail!("token id {id} is out of range: the embedding has {} rows", self.table.rows);
+            let rows = self.table.rows;
+            return Err(Error::internal(format!("token id {id}: the embedding has {rows} rows")));
         }
         let mut out = self.spare.take(ids.len() * hidden)?;
         let (work, shared) = (4 * out.len(), SharedOut::new(&mut out));
@@ -39,6 +32,6 @@ impl CustomOp1 for Embed<'_> {
                 out.iter_mut().for_each(|x| *x *= self.scale);
             }
         });
-        Ok(output(out, ids.len(), hidden))
+        Ok(out)
     }
 }

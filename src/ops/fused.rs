@@ -1,23 +1,23 @@
 //! The operations that the engine runs on the CPU: our kernels as candle operations.
 
 use super::attention::{Attend, KvWrite};
-use super::elementwise::{Add, Gated, Rows};
 use super::embed::Embed;
-use super::linear::{AddLinear, GatedLinear, Linear, Scratch};
+use super::linear::{Linear, Scratch};
 use super::lora::{Adapt, Adapted, LoraScratch, Site};
-use super::norm::RmsNorm;
 use super::owned::Owned;
+use super::prepare::Source;
+use super::rows::On;
 use super::spare::Spare;
-use super::support::{into_vec, ours};
+use super::tensors;
 use super::{
     Activation, Attention, AttentionShape, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch, Rope,
 };
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
+use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::rope;
 use crate::kernels::{Isa, Matrix, Pool, available};
-use candle_core::{Device, Tensor};
 use std::sync::Arc;
 
 /// The operations on the CPU, with scratch memory for one forward pass at a time. Each engine has its own.
@@ -130,13 +130,18 @@ impl FusedOps {
 }
 
 impl FusedOps {
-    fn owned(&self, what: &str, result: candle_core::Result<Tensor>) -> Result<Owned> {
-        ours(what, result).map(|tensor| Owned::new(tensor, &self.spare))
+    fn on(&self) -> On<'_> {
+        On { pool: &self.pool, isa: self.isa, spare: &self.spare }
+    }
+
+    /// A result: `[rows, columns]`.
+    fn made(&self, data: Vec<f32>, rows: usize, columns: usize) -> Result<Owned> {
+        Owned::new(data, [rows, columns], &self.spare)
     }
 
     fn product<'a>(&'a self, norm: Option<&'a Norm>, weights: &'a Projections) -> Linear<'a> {
         let Self { pool, isa, scratch, spare, .. } = self;
-        Linear { pool, isa: *isa, scratch, spare, norm, weights, memory: Mutex::default() }
+        Linear { pool, isa: *isa, scratch, spare, norm, weights }
     }
 }
 
@@ -148,12 +153,13 @@ impl OpSet for FusedOps {
 
     fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned> {
         let op = Embed { table, scale, isa: self.isa, pool: &self.pool, spare: &self.spare };
-        let ids = Tensor::from_slice(&batch.tokens, batch.tokens.len(), &Device::Cpu);
-        self.owned("embed", ids.and_then(|ids| ids.apply_op1_no_bwd(&op)))
+        self.made(op.run(&batch.tokens)?, batch.tokens.len(), table.cols)
     }
 
     fn linear(&self, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
-        self.owned("linear", x.tensor()?.apply_op1_no_bwd(&self.product(norm, weights)))
+        let product = self.product(norm, weights);
+        let out = x.read(|x, dims| product.run(Source::Rows(x), dims, Vec::new()))?;
+        self.made(out, x.dims()[0], product.width())
     }
 
     fn linear_to(
@@ -164,14 +170,18 @@ impl OpSet for FusedOps {
         weights: &Projections,
     ) -> Result<()> {
         // Not cleared: memory that is overwritten needs no zeros first.
-        let op = Linear { memory: Mutex::new(std::mem::take(out)), ..self.product(norm, weights) };
-        *out = ours("linear", x.tensor()?.apply_op1_no_bwd(&op).and_then(into_vec))?;
+        let memory = std::mem::take(out);
+        *out = x.read(|x, dims| self.product(norm, weights).run(Source::Rows(x), dims, memory))?;
         Ok(())
     }
 
     fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned> {
-        let op = RmsNorm { pool: &self.pool, isa: self.isa, norm, spare: &self.spare };
-        self.owned("norm", x.tensor()?.apply_op1_no_bwd(&op))
+        let out = x.read(|x, dims| self.on().norm(x, dims, norm))?;
+        self.made(out, x.dims()[0], norm.weight.len())
+    }
+
+    fn norm_columns(&self, x: &mut Owned, from: usize, norm: &Norm) -> Result<()> {
+        x.update(|x, dims| self.on().norm_columns(x, dims, from, norm))
     }
 
     fn attention(
@@ -186,9 +196,13 @@ impl OpSet for FusedOps {
         let (pool, isa, pieces) = (&*self.pool, self.isa, &self.pieces);
         let mut angles = self.angles.lock();
         let table = angles.of(pool, paging.batch, how.rope);
-        ours("kv write", cache.inplace_op2(qkv.tensor()?, &KvWrite { pool, isa, paging, how, table }))?;
+        let write = KvWrite { pool, isa, paging, how, table };
         let attend = Attend { pool, spare: &self.spare, isa, paging, how, table, pieces };
-        self.owned("attention", qkv.tensor()?.apply_op2_no_bwd(cache, &attend))
+        let out = qkv.read(|qkv, dims| {
+            tensors::update_bytes(cache, |kv| write.run(kv, qkv, dims))?;
+            tensors::read_bytes(cache, |kv| attend.run(kv, qkv, dims))
+        })?;
+        self.made(out, paging.rows(), how.shape.heads * how.shape.head_dim)
     }
 
     fn attention_bytes(&self, shape: &AttentionShape, _rows: usize, context: usize) -> usize {
@@ -196,16 +210,18 @@ impl OpSet for FusedOps {
     }
 
     fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned> {
-        let op = Gated { pool: &self.pool, isa: self.isa, activation, spare: &self.spare };
-        self.owned("gated", gate_up.tensor()?.apply_op1_no_bwd(&op))
+        let out = gate_up.read(|x, dims| self.on().gated(x, halves(dims)?, activation))?;
+        self.made(out, gate_up.dims()[0], gate_up.dims()[1] / 2)
     }
 
     fn add(&self, x: &mut Owned, y: &Owned, norm: Option<&Norm>) -> Result<()> {
-        ours("add", x.tensor()?.inplace_op2(y.tensor()?, &Add { pool: &self.pool, isa: self.isa, norm }))
+        same_shape(x, y)?;
+        x.update(|x, dims| y.read(|y, _| self.on().add(x, y, dims, norm)))
     }
 
     fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned> {
-        self.owned("rows", x.tensor()?.apply_op1_no_bwd(&Rows { rows, spare: &self.spare }))
+        let out = x.read(|x, dims| self.on().select(x, dims, rows))?;
+        self.made(out, rows.len(), x.dims()[1])
     }
 
     fn adapt(
@@ -217,7 +233,7 @@ impl OpSet for FusedOps {
         site: Site,
     ) -> Result<()> {
         let op = Adapt { pool: &self.pool, isa: self.isa, scratch: &self.lora, weights, adapted, site };
-        ours("adapt", y.tensor()?.inplace_op2(x.tensor()?, &op))
+        y.update(|y, y_dims| x.read(|x, x_dims| op.run(y, y_dims, x, x_dims)))
     }
 
     fn add_linear(
@@ -228,10 +244,18 @@ impl OpSet for FusedOps {
         norm: Option<&Norm>,
         weights: &Projections,
     ) -> Result<Owned> {
-        let op = AddLinear { norm: y_norm, linear: self.product(norm, weights), out: Mutex::default() };
-        ours("add-linear", x.tensor()?.inplace_op2(y.tensor()?, &op))?;
-        let shape = (x.dims()[0], op.linear.width());
-        self.owned("add-linear", Tensor::from_vec(op.out.into_inner(), shape, &Device::Cpu))
+        same_shape(x, y)?;
+        let (rows, product) = (x.dims()[0], self.product(norm, weights));
+        if y_norm.is_some_and(|norm| norm.weight.len() != x.dims()[1]) {
+            return Err(Error::internal("the norm of a sum is not as wide as its rows"));
+        }
+        let out = x.update(|x, dims| {
+            y.read(|y, _| {
+                let source = Source::Sum { x: SharedOut::new(x), y, norm: y_norm };
+                product.run(source, dims, Vec::new())
+            })
+        })?;
+        self.made(out, rows, product.width())
     }
 
     fn gated_linear(
@@ -241,7 +265,25 @@ impl OpSet for FusedOps {
         norm: Option<&Norm>,
         weights: &Projections,
     ) -> Result<Owned> {
-        let op = GatedLinear(activation, self.product(norm, weights));
-        self.owned("gated-linear", gate_up.tensor()?.apply_op1_no_bwd(&op))
+        let product = self.product(norm, weights);
+        let out = gate_up.read(|gate_up, dims| {
+            product.run(Source::Gated { gate_up, activation }, halves(dims)?, Vec::new())
+        })?;
+        self.made(out, gate_up.dims()[0], product.width())
+    }
+}
+
+/// The shape of gate, and of up, in rows that have both.
+fn halves([rows, both]: [usize; 2]) -> Result<[usize; 2]> {
+    match both.is_multiple_of(2) {
+        true => Ok([rows, both / 2]),
+        false => Err(Error::internal(format!("gate and up side by side, in {both} columns"))),
+    }
+}
+
+fn same_shape(x: &Owned, y: &Owned) -> Result<()> {
+    match x.dims() == y.dims() {
+        true => Ok(()),
+        false => Err(Error::internal(format!("a sum of {:?} and {:?}", x.dims(), y.dims()))),
     }
 }

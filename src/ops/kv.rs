@@ -1,12 +1,11 @@
 //! Paged K and V: their shape, their memory, and the bytes of blocks.
 
 use super::cuda::DeviceKv;
-use super::support::{ours, zeroed};
+use super::tensors;
 use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::{KvType, TILE};
-use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Tensor, WithDType};
+use candle_core::Tensor;
 use half::f16;
-use std::cell::RefCell;
 
 /// The shape of a KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +63,9 @@ impl KvCache {
     pub fn new(layout: KvLayout) -> Result<Self> {
         let shape = layout.layer()?;
         let layers = (0..layout.layers).map(|_| match layout.kind {
-            KvType::F32 => zeros::<f32>(&shape),
-            KvType::F16 => zeros::<f16>(&shape),
-            KvType::Int8 => zeros::<u8>(&shape),
+            KvType::F32 => tensors::zeros::<f32>("the KV cache", &shape),
+            KvType::F16 => tensors::zeros::<f16>("the KV cache", &shape),
+            KvType::Int8 => tensors::zeros::<u8>("the KV cache", &shape),
         });
         Ok(Self { layout, storage: Storage::Host(layers.collect::<Result<_>>()?) })
     }
@@ -152,86 +151,14 @@ impl KvCache {
         if last as usize >= blocks {
             return Err(Error::internal(format!("KV block {last} is out of range; there are {blocks}")));
         }
-        let halves = Halves { blocks, touch: RefCell::new(touch) };
-        self.layers()?.iter().try_for_each(|layer| ours("KV blocks", layer.inplace_op1(&halves)))
+        self.layers()?.iter().try_for_each(|layer| {
+            tensors::update_bytes(layer, |kv| {
+                let (k, v) = kv.split_at_mut(kv.len() / 2);
+                let size = k.len() / blocks;
+                touch(k, size);
+                touch(v, size);
+                Ok(())
+            })
+        })
     }
-}
-
-/// Function of `KvCache::each_half`: takes the bytes of K or V of a layer, and the bytes per block.
-type Touch<'a> = dyn FnMut(&mut [u8], usize) + 'a;
-
-/// See `KvCache::each_half`.
-struct Halves<'a> {
-    blocks: usize,
-    touch: RefCell<&'a mut Touch<'a>>,
-}
-
-impl InplaceOp1 for Halves<'_> {
-    fn name(&self) -> &'static str {
-        "kv-blocks"
-    }
-
-    fn cpu_fwd(&self, kv: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
-        let kv = bytes_mut(kv, layout)?;
-        let (k, v) = kv.split_at_mut(kv.len() / 2);
-        let size = k.len() / self.blocks;
-        let touch = &mut *self.touch.borrow_mut();
-        touch(k, size);
-        touch(v, size);
-        Ok(())
-    }
-}
-
-fn zeros<T: WithDType>(shape: &[usize; 5]) -> Result<Tensor> {
-    let elements: usize = shape.iter().product();
-    let bytes = elements.saturating_mul(size_of::<T>());
-    let storage = zeroed::<T>(elements).map_err(|_| Error::out_of_memory("the KV cache", bytes))?;
-    ours("the KV cache", Tensor::from_vec(storage, &shape[..], &Device::Cpu))
-}
-
-fn span(layout: &Layout, len: usize) -> candle_core::Result<std::ops::Range<usize>> {
-    match layout.contiguous_offsets() {
-        Some((start, end)) if end <= len => Ok(start..end),
-        _ => candle_core::bail!("a contiguous KV cache is needed, this one is {layout:?}"),
-    }
-}
-
-/// The bytes of a layer.
-pub(super) fn bytes<'a>(storage: &'a CpuStorage, layout: &Layout) -> candle_core::Result<&'a [u8]> {
-    fn of<T: WithDType>(data: &[T]) -> &[u8] {
-        // SAFETY: numbers have no padding, so they can be read as bytes.
-        unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
-    }
-    Ok(match storage {
-        CpuStorage::F32(data) => of(&data[span(layout, data.len())?]),
-        CpuStorage::F16(data) => of(&data[span(layout, data.len())?]),
-        CpuStorage::U8(data) => &data[span(layout, data.len())?],
-        _ => candle_core::bail!("a KV cache of F32, F16 or int8 is needed"),
-    })
-}
-
-/// Like `bytes`, but mutable.
-pub(super) fn bytes_mut<'a>(
-    storage: &'a mut CpuStorage,
-    layout: &Layout,
-) -> candle_core::Result<&'a mut [u8]> {
-    fn of<T: WithDType>(data: &mut [T]) -> &mut [u8] {
-        // SAFETY: numbers have no padding and any bits are a valid number, so they can be read and written as bytes.
-        unsafe { std::slice::from_raw_parts_mut(data.as_mut_ptr().cast(), size_of_val(data)) }
-    }
-    Ok(match storage {
-        CpuStorage::F32(data) => {
-            let span = span(layout, data.len())?;
-            of(&mut data[span])
-        }
-        CpuStorage::F16(data) => {
-            let span = span(layout, data.len())?;
-            of(&mut data[span])
-        }
-        CpuStorage::U8(data) => {
-            let span = span(layout, data.len())?;
-            &mut data[span]
-        }
-        _ => candle_core::bail!("a KV cache of F32, F16 or int8 is needed"),
-    })
 }

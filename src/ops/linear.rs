@@ -2,15 +2,14 @@
 
 use super::prepare::{Prepared, Rows, Source};
 use super::spare::Spare;
-use super::support::{f32s, f32s_mut, output, refused, rows};
-use super::{Activation, Norm, Projections};
+use super::{Norm, Projections};
 use crate::base::sync::Mutex;
+use crate::base::{Error, Result, reserve};
 use crate::kernels::gemm::blocks::{MOST, Part, SharedOut};
 use crate::kernels::gemm::{dense, int8, quantized, ternary};
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::elementwise;
 use crate::kernels::{Arithmetic, Isa, Matrix, Pool};
-use candle_core::{CpuStorage, CustomOp1, InplaceOp2, Layout, Shape};
 
 /// Scratch memory of one product; grows to the widest, then is reused.
 #[derive(Default)]
@@ -28,77 +27,17 @@ pub struct Linear<'a> {
     pub spare: &'a Spare,
     pub norm: Option<&'a Norm>,
     pub weights: &'a Projections,
-    /// Memory for the result; if empty, memory of `spare` is used.
-    pub memory: Mutex<Vec<f32>>,
-}
-
-impl CustomOp1 for Linear<'_> {
-    fn name(&self) -> &'static str {
-        "linear"
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
-        let cols = self.check()?;
-        let (rows, x) = (rows(layout, cols)?, f32s(x, layout)?);
-        Ok(output(self.run(Source::Rows(x), rows, cols)?, rows, self.width()))
-    }
-}
-
-/// `Linear` of a gated activation.
-pub struct GatedLinear<'a>(pub Activation, pub Linear<'a>);
-
-impl CustomOp1 for GatedLinear<'_> {
-    fn name(&self) -> &'static str {
-        "gated-linear"
-    }
-
-    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
-        let Self(activation, linear) = self;
-        let cols = linear.check()?;
-        let (rows, gate_up) = (rows(layout, 2 * cols)?, f32s(x, layout)?);
-        let source = Source::Gated { gate_up, activation: *activation };
-        Ok(output(linear.run(source, rows, cols)?, rows, linear.width()))
-    }
-}
-
-/// `x += y`, with `norm(y)` if there is a norm, then `Linear` of the sum, whose result is left in `out`.
-pub struct AddLinear<'a> {
-    pub norm: Option<&'a Norm>,
-    pub linear: Linear<'a>,
-    pub out: Mutex<Vec<f32>>,
-}
-
-impl InplaceOp2 for AddLinear<'_> {
-    fn name(&self) -> &'static str {
-        "add-linear"
-    }
-
-    fn cpu_fwd(
-        &self,
-        x: &mut CpuStorage,
-        xl: &Layout,
-        y: &CpuStorage,
-        yl: &Layout,
-    ) -> candle_core::Result<()> {
-        let cols = self.linear.check()?;
-        let count = rows(xl, cols)?;
-        if rows(yl, cols)? != count {
-            candle_core::bail!("a sum of {:?} and {:?}", xl.dims(), yl.dims());
-        }
-        if self.norm.is_some_and(|norm| norm.weight.len() != cols) {
-            candle_core::bail!("the norm of a sum is not as wide as its rows");
-        }
-        let (x, y) = (SharedOut::new(f32s_mut(x, xl)?), f32s(y, yl)?);
-        *self.out.lock() = self.linear.run(Source::Sum { x, y, norm: self.norm }, count, cols)?;
-        Ok(())
-    }
 }
 
 impl Linear<'_> {
-    /// Returns `[rows, width]`.
-    fn run(&self, source: Source, rows: usize, cols: usize) -> candle_core::Result<Vec<f32>> {
+    /// The product of the rows of `source`, `[rows, cols]`: `[rows, width]`. It is in `memory`, or in memory of `spare`
+    /// if that is empty.
+    pub fn run(&self, source: Source, [rows, cols]: [usize; 2], memory: Vec<f32>) -> Result<Vec<f32>> {
+        if self.check()? != cols {
+            return Err(Error::internal("the rows are not as wide as the weights"));
+        }
         let (width, matrices) = (self.width(), &self.weights.matrices);
-        let mut out = self.memory(rows * width)?;
+        let mut out = self.memory(rows * width, memory)?;
         let Scratch { prepared, own, part } = &mut *self.scratch.lock();
         let (pool, isa) = (self.pool, self.isa);
         let x = Rows { pool, isa, source, norm: self.norm, rows, cols };
@@ -130,15 +69,12 @@ impl Linear<'_> {
         Ok(out)
     }
 
-    fn memory(&self, n: usize) -> candle_core::Result<Vec<f32>> {
-        let mut out = std::mem::take(&mut *self.memory.lock());
+    fn memory(&self, n: usize, mut out: Vec<f32>) -> Result<Vec<f32>> {
         if out.capacity() == 0 {
             return self.spare.take(n);
         }
         let more = n.saturating_sub(out.len());
-        if out.try_reserve_exact(more).is_err() {
-            return Err(refused(n));
-        }
+        reserve(&mut out, more, "a step's outputs")?;
         out.resize(n, 0.0);
         Ok(out)
     }
@@ -149,26 +85,27 @@ impl Linear<'_> {
     }
 
     /// Checks that weights, norms and bias fit each other. Returns the number of the weights' columns.
-    fn check(&self) -> candle_core::Result<usize> {
+    fn check(&self) -> Result<usize> {
+        let bad = |why: String| Err(Error::internal(why));
         let Projections { matrices, bias, norms } = self.weights;
         let Some(first) = matrices.first().filter(|_| matrices.len() <= MOST) else {
-            candle_core::bail!("a product needs 1 to {MOST} matrices")
+            return bad(format!("a product needs 1 to {MOST} matrices"));
         };
         let alike = |m: &Matrix| m.cols == first.cols && m.dtype.is_ternary() == first.dtype.is_ternary();
         if !matrices.iter().all(alike) || matrices.iter().any(|m| m.rows == 0) {
-            candle_core::bail!("the weights of one product differ in width or in kind");
+            return bad("the weights of one product differ in width or in kind".to_owned());
         }
         if self.norm.iter().copied().chain(norms).any(|norm| norm.weight.len() != first.cols) {
-            candle_core::bail!("the norm is not as wide as the weights");
+            return bad("the norm is not as wide as the weights".to_owned());
         }
         if !norms.is_empty() && norms.len() != matrices.len() {
-            candle_core::bail!("{} norms for {} matrices", norms.len(), matrices.len());
+            return bad(format!("{} norms for {} matrices", norms.len(), matrices.len()));
         }
         if bias.as_ref().is_some_and(|bias| bias.len() != self.width()) {
-            candle_core::bail!("the bias is not as wide as the product");
+            return bad("the bias is not as wide as the product".to_owned());
         }
         if first.cols == 0 {
-            candle_core::bail!("a product over no columns");
+            return bad("a product over no columns".to_owned());
         }
         Ok(first.cols)
     }

@@ -1,14 +1,12 @@
 //! Adapters: low-rank updates of a decoder's products (Hu et al. 2021, "LoRA") for some rows of a step.
 
-use super::support::{f32s, f32s_mut, rows};
 use super::{Projections, RaggedBatch};
 use crate::base::sync::Mutex;
-use crate::base::{Result, reserve};
+use crate::base::{Error, Result, reserve};
 use crate::kernels::gemm::blocks::MOST;
 use crate::kernels::gemm::lora::{self, Pair, Update};
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::{Isa, Pool};
-use candle_core::{CpuStorage, InplaceOp2, Layout};
 use std::sync::Arc;
 
 /// The products of a decoder that an adapter may update.
@@ -124,28 +122,20 @@ pub struct Adapt<'a> {
     pub site: Site,
 }
 
-impl InplaceOp2 for Adapt<'_> {
-    fn name(&self) -> &'static str {
-        "adapt"
-    }
-
-    fn cpu_fwd(
-        &self,
-        y: &mut CpuStorage,
-        yl: &Layout,
-        x: &CpuStorage,
-        xl: &Layout,
-    ) -> candle_core::Result<()> {
+impl Adapt<'_> {
+    pub fn run(&self, y: &mut [f32], y_dims: [usize; 2], x: &[f32], x_dims: [usize; 2]) -> Result<()> {
         let mut widths = [0; MOST];
-        let Some(cols) = self.check(&mut widths) else { candle_core::bail!("an adapter of another model") };
+        let Some(cols) = self.check(&mut widths) else {
+            return Err(Error::internal("an adapter of another model"));
+        };
         let widths = &widths[..self.weights.matrices.len()];
-        let count = rows(yl, widths.iter().sum())?;
-        if rows(xl, cols)? != count
+        let count = y_dims[0];
+        if y_dims[1] != widths.iter().sum::<usize>()
+            || x_dims != [count, cols]
             || !self.adapted.iter().flat_map(|a| &a.rows).all(|r| (*r as usize) < count)
         {
-            candle_core::bail!("adapted rows of {count}");
+            return Err(Error::internal(format!("adapted rows of {x_dims:?} to {y_dims:?}")));
         }
-        let (y, x) = (f32s_mut(y, yl)?, f32s(x, xl)?);
         let LoraScratch { x: inputs, between } = &mut *self.scratch.lock();
         let live = || {
             self.adapted
@@ -168,9 +158,7 @@ impl InplaceOp2 for Adapt<'_> {
         lora::add(self.pool, self.isa, &updates, cols, widths, grown(between, numbers), y);
         Ok(())
     }
-}
 
-impl Adapt<'_> {
     /// Returns the number of the product's columns and fills `widths` with the rows of its matrices. `None` if a pair
     /// does not fit its matrix.
     fn check(&self, widths: &mut [usize; MOST]) -> Option<usize> {

@@ -1,20 +1,19 @@
-//! candle operations over our kernels, one per file. Tensors are f32 and contiguous, with one row per token.
+//! Operations on candle tensors by our kernels. Tensors are f32 and contiguous, with one row per token.
 
 mod attention;
 pub mod batch;
 mod cuda;
-mod elementwise;
 mod embed;
 mod fused;
 mod kv;
 mod linear;
 pub mod lora;
-mod norm;
 mod owned;
 mod paging;
 mod prepare;
+mod rows;
 mod spare;
-mod support;
+mod tensors;
 
 pub use batch::{
     Draw, Draws, Edit, Head, MAX_EDITS, MAX_LISTED, MAX_TOPS, RaggedBatch, Report, Reported, SeqRows,
@@ -193,6 +192,8 @@ pub trait OpSet: Send + Sync {
     }
     /// `norm` of each row of `x`.
     fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned>;
+    /// `norm` of the columns of `x` that begin at `from`, in place.
+    fn norm_columns(&self, x: &mut Owned, from: usize, norm: &Norm) -> Result<()>;
     /// Norms and rotates the q and k heads of `qkv` `[T, (heads + 2 kv_heads) * head_dim]` at the batch's positions,
     /// writes k and v to layer `layer` of `kv`, and attends causally over the block tables, within the window.
     /// Returns `[T, heads * head_dim]`. `paging` belongs to the step, and was made for `kv` and `how.shape`.

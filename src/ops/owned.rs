@@ -2,9 +2,9 @@
 
 use super::cuda::Part;
 use super::spare::Spare;
-use super::support::{f32s, ours};
+use super::tensors;
 use crate::base::{Error, Result, reserve};
-use candle_core::{Storage, Tensor};
+use candle_core::Tensor;
 use std::sync::Arc;
 
 /// Rows of f32: a candle tensor on the CPU, or a part of a device's memory. When dropped, it returns its memory to
@@ -17,8 +17,20 @@ enum Place {
 }
 
 impl Owned {
-    pub(super) fn new(tensor: Tensor, spare: &Arc<Spare>) -> Self {
-        Self(Place::Host { tensor, spare: Some(spare.clone()) })
+    /// A result on the CPU: `[rows, columns]`.
+    pub(super) fn new(data: Vec<f32>, [rows, columns]: [usize; 2], spare: &Arc<Spare>) -> Result<Self> {
+        let tensor = tensors::rows(data, rows, columns)?;
+        Ok(Self(Place::Host { tensor, spare: Some(spare.clone()) }))
+    }
+
+    /// Calls `f` with the elements `[rows, columns]`. `Internal` if they are on a device.
+    pub(super) fn read<T>(&self, f: impl FnOnce(&[f32], [usize; 2]) -> Result<T>) -> Result<T> {
+        tensors::read(self.tensor()?, f)
+    }
+
+    /// Like `read`, for a function that changes the elements.
+    pub(super) fn update<T>(&mut self, f: impl FnOnce(&mut [f32], [usize; 2]) -> Result<T>) -> Result<T> {
+        tensors::update(self.tensor()?, f)
     }
 
     /// Rows and columns.
@@ -47,19 +59,15 @@ impl Owned {
 
     /// Copies the elements to `out`, which is reallocated only if its capacity is too small. `OutOfMemory`.
     pub fn copy_to(&self, out: &mut Vec<f32>) -> Result<()> {
-        let tensor = match &self.0 {
-            Place::Host { tensor, .. } => tensor,
-            Place::Device(part) => return part.copy_to(out),
-        };
-        let (storage, layout) = tensor.storage_and_layout();
-        let Storage::Cpu(storage) = &*storage else {
-            return Err(Error::internal("a result is not on the CPU"));
-        };
-        let data = ours("a result", f32s(storage, layout))?;
-        out.clear();
-        reserve(out, data.len(), "a step's outputs")?;
-        out.extend_from_slice(data);
-        Ok(())
+        if let Place::Device(part) = &self.0 {
+            return part.copy_to(out);
+        }
+        self.read(|data, _| {
+            out.clear();
+            reserve(out, data.len(), "a step's outputs")?;
+            out.extend_from_slice(data);
+            Ok(())
+        })
     }
 }
 
@@ -78,9 +86,10 @@ impl From<Part> for Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        if let Place::Host { tensor, spare: Some(spare) } = &self.0 {
-            // If candle refuses, the memory is freed with the tensor.
-            let _ = tensor.inplace_op1(&**spare);
+        if let Place::Host { tensor, spare: Some(spare) } = &self.0
+            && let Ok(data) = tensors::take(tensor)
+        {
+            spare.give(data);
         }
     }
 }

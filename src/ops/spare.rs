@@ -1,8 +1,8 @@
 //! Reuses memory of dropped results for later ones. A step's results have the same few sizes in every layer, and
 //! touching fresh pages costs more than writing to them.
 
-use super::support::zeroed;
-use candle_core::{CpuStorage, InplaceOp1, Layout};
+use super::tensors::zeroed;
+use crate::base::{Error, Result};
 use parking_lot::Mutex;
 
 /// The residual, qkv, attention's output, gate and up; the wanted rows and their logits.
@@ -41,8 +41,10 @@ impl Spare {
 
     /// Returns `n` floats with unspecified contents, to be overwritten: a kept part that is large enough, or a new
     /// one.
-    pub fn take(&self, n: usize) -> candle_core::Result<Vec<f32>> {
-        let Some(mut part) = self.0.try_lock().and_then(|mut free| free.take(n)) else { return zeroed(n) };
+    pub fn take(&self, n: usize) -> Result<Vec<f32>> {
+        let Some(mut part) = self.0.try_lock().and_then(|mut free| free.take(n)) else {
+            return zeroed(n).ok_or_else(|| Error::out_of_memory("a step's results", n.saturating_mul(4)));
+        };
         part.resize(n, 0.0);
         if cfg!(debug_assertions) {
             // A result that is read before it was written shows in every test.
@@ -50,21 +52,14 @@ impl Spare {
         }
         Ok(part)
     }
-}
 
-/// Takes a tensor's memory.
-impl InplaceOp1 for Spare {
-    fn name(&self) -> &'static str {
-        "spare"
-    }
-
-    fn cpu_fwd(&self, storage: &mut CpuStorage, _: &Layout) -> candle_core::Result<()> {
-        if let (CpuStorage::F32(data), Some(mut free)) = (storage, self.0.try_lock())
+    /// Keeps the memory of a result that is no longer used.
+    pub fn give(&self, part: Vec<f32>) {
+        if let Some(mut free) = self.0.try_lock()
             && free.parts.len() < KEPT
         {
-            free.parts.push(std::mem::take(data));
+            free.parts.push(part);
         }
-        Ok(())
     }
 }
 
@@ -73,12 +68,11 @@ mod tests {
     use super::*;
     use crate::base::panics;
     use crate::ops::Owned;
-    use candle_core::{Device, Tensor};
     use std::sync::Arc;
 
     fn owned(part: Vec<f32>, spare: &Arc<Spare>) -> Owned {
         let len = part.len();
-        Owned::new(Tensor::from_vec(part, len, &Device::Cpu).unwrap(), spare)
+        Owned::new(part, [1, len], spare).unwrap()
     }
 
     #[test]
@@ -107,19 +101,10 @@ mod tests {
     /// process.
     #[test]
     fn a_panic_in_an_operation_stays_one() {
-        struct Broken;
-        impl InplaceOp1 for Broken {
-            fn name(&self) -> &'static str {
-                "broken"
-            }
-            fn cpu_fwd(&self, _: &mut CpuStorage, _: &Layout) -> candle_core::Result<()> {
-                panic!("in a kernel")
-            }
-        }
         let spare = Arc::<Spare>::default();
         let text = panics::catch(|| {
-            let x = owned(vec![0.0; 4], &spare);
-            let _ = x.tensor().unwrap().inplace_op1(&Broken);
+            let mut x = owned(vec![0.0; 4], &spare);
+            let _ = x.update(|_, _| -> Result<()> { panic!("in a kernel") });
         });
         assert!(text.unwrap_err().contains("in a kernel"));
     }

@@ -30,6 +30,10 @@ impl OpSet for InParts {
         self.0.norm(x, norm)
     }
 
+    fn norm_columns(&self, x: &mut Owned, from: usize, norm: &Norm) -> Result<()> {
+        self.0.norm_columns(x, from, norm)
+    }
+
     fn attention(
         &self,
         qkv: &Owned,

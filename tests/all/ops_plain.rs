@@ -249,6 +249,24 @@ fn gates_sums_and_rows() {
     assert_eq!(values(&sum(&fused(), &x, &y, None).unwrap()), values(&want));
 }
 
+#[test]
+fn norms_of_columns() {
+    let mut random = Random(13);
+    let (x, norm) = (times(random.tensor(9, 100), 5.0), random.norm(37));
+    let normed = |ops: &dyn OpSet, from| {
+        let mut x = copy(&x);
+        ops.norm_columns(&mut x, from, &norm).map(|()| x)
+    };
+    for from in [0, 20, 63] {
+        let (got, want) = (normed(&fused(), from).unwrap(), normed(&PlainOps, from).unwrap());
+        assert!(error(&got, &want) <= TOLERANCE, "from {from}");
+        for (got, x) in values(&got).iter().zip(values(&x)) {
+            assert_eq!([&got[..from], &got[from + 37..]], [&x[..from], &x[from + 37..]], "other columns");
+        }
+    }
+    assert!(normed(&fused(), 64).is_err(), "beyond the row");
+}
+
 fn side_by_side(parts: &[Owned]) -> Owned {
     Tensor::cat(&parts.iter().map(|part| part.tensor().unwrap()).collect::<Vec<_>>(), 1).unwrap().into()
 }

@@ -19,7 +19,7 @@ pub fn rms_norm(isa: Isa, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) 
     scaled(isa, x, weight, scale(isa, x, eps), out);
 }
 
-/// As `rms_norm`, in place, for a head of q or k.
+/// As `rms_norm`, in place.
 pub fn rms_norm_in_place(isa: Isa, x: &mut [f32], weight: &[f32], eps: f32) {
     assert_eq!(x.len(), weight.len(), "a norm's row and weight differ in length");
     let isa = isa.of_256_bits();

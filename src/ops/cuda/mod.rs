@@ -278,6 +278,24 @@ impl OpSet for CudaOps {
         Ok(self.row_floats(Source::Rows(x), Some(norm), x.dims[1])?.into())
     }
 
+    fn norm_columns(&self, x: &mut Owned, from: usize, norm: &Norm) -> Result<()> {
+        let x = x.part()?;
+        let ([rows, stride], cols) = (x.dims, norm.weight.len());
+        if from + cols > stride {
+            return Err(Error::internal(format!("a norm of columns {from} to {} of {stride}", from + cols)));
+        }
+        if self.queue.leaves() {
+            return Ok(());
+        }
+        let (weight, eps) = self.norm_args(Some(norm))?;
+        let first = x.address()? + (from * size_of::<f32>()) as u64;
+        let args = [first.into(), weight, eps, Arg::int(cols), Arg::int(stride)];
+        // SAFETY: the columns are within rows of `stride`, as checked; the weight is `[cols]`.
+        unsafe {
+            self.launch(&self.kernels().norm_columns, [rows, 1, 1], ROW_THREADS, row_shared(cols), &args)
+        }
+    }
+
     fn attention(
         &self,
         qkv: &Owned,

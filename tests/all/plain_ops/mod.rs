@@ -297,6 +297,17 @@ impl OpSet for PlainOps {
         owned(rms_norm(x.tensor().unwrap(), norm))
     }
 
+    fn norm_columns(&self, x: &mut Owned, from: usize, norm: &Norm) -> Result<()> {
+        let normed = |x: &Tensor| {
+            let (width, end) = (x.dim(1)?, from + norm.weight.len());
+            let (before, after) = (x.narrow(1, 0, from)?, x.narrow(1, end, width - end)?);
+            let own = rms_norm(&x.narrow(1, from, norm.weight.len())?.contiguous()?, norm)?;
+            Tensor::cat(&[before, own, after], 1)
+        };
+        *x = owned(normed(x.tensor().unwrap()))?;
+        Ok(())
+    }
+
     fn attention(
         &self,
         qkv: &Owned,

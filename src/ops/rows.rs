@@ -1,0 +1,107 @@
+//! Operations on rows by themselves: norms, the gated activation, the residual sum, the selection of rows.
+
+use super::spare::Spare;
+use super::{Activation, Norm};
+use crate::base::{Error, Result};
+use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::rows::{elementwise, norm};
+use crate::kernels::{Isa, Pool};
+
+/// The machine that the operations run on.
+#[derive(Clone, Copy)]
+pub struct On<'a> {
+    pub pool: &'a Pool,
+    pub isa: Isa,
+    pub spare: &'a Spare,
+}
+
+impl On<'_> {
+    /// `norm` of each row.
+    pub fn norm(self, x: &[f32], [rows, width]: [usize; 2], norm: &Norm) -> Result<Vec<f32>> {
+        check(norm, width)?;
+        self.map(x.len(), rows, width, &|row, out| {
+            norm::rms_norm(self.isa, &x[row * width..][..width], &norm.weight, norm.eps, out);
+        })
+    }
+
+    /// `norm` of the columns that begin at `from`, in place.
+    pub fn norm_columns(
+        self,
+        x: &mut [f32],
+        [rows, width]: [usize; 2],
+        from: usize,
+        norm: &Norm,
+    ) -> Result<()> {
+        let to = from + norm.weight.len();
+        if to > width {
+            return Err(Error::internal(format!("a norm of columns {from} to {to} of {width}")));
+        }
+        let shared = SharedOut::new(x);
+        self.pool.run_if_worth(rows * norm.weight.len(), rows, &|row| {
+            // SAFETY: each task has a row of its own.
+            let x = unsafe { shared.slice(row * width + from..row * width + to) };
+            norm::rms_norm_in_place(self.isa, x, &norm.weight, norm.eps);
+        });
+        Ok(())
+    }
+
+    /// `x` `[rows, 2 width]`, gate first, to `[rows, width]`.
+    pub fn gated(self, x: &[f32], [rows, width]: [usize; 2], activation: Activation) -> Result<Vec<f32>> {
+        self.map(4 * x.len(), rows, width, &|row, out| {
+            let (gate, up) = x[row * 2 * width..][..2 * width].split_at(width);
+            activation.apply(self.isa, gate, up, out);
+        })
+    }
+
+    /// `x += y`, with `norm(y)` if there is a norm.
+    pub fn add(self, x: &mut [f32], y: &[f32], [rows, width]: [usize; 2], norm: Option<&Norm>) -> Result<()> {
+        norm.map_or(Ok(()), |norm| check(norm, width))?;
+        let (work, shared) = (2 * x.len(), SharedOut::new(x));
+        self.pool.run_if_worth(work, rows, &|row| {
+            let at = row * width..(row + 1) * width;
+            // SAFETY: each task has a row of its own.
+            let x = unsafe { shared.slice(at.clone()) };
+            match norm {
+                Some(norm) => norm::add_rms_norm(self.isa, x, &y[at], &norm.weight, norm.eps),
+                None => elementwise::add(self.isa, x, &y[at]),
+            }
+        });
+        Ok(())
+    }
+
+    /// The rows `wanted`, in that order.
+    pub fn select(self, x: &[f32], [rows, width]: [usize; 2], wanted: &[u32]) -> Result<Vec<f32>> {
+        if let Some(row) = wanted.iter().find(|row| **row as usize >= rows) {
+            return Err(Error::internal(format!("row {row} of {rows}")));
+        }
+        let mut out = self.spare.take(wanted.len() * width)?;
+        for (&row, out) in wanted.iter().zip(out.chunks_exact_mut(width)) {
+            out.copy_from_slice(&x[row as usize * width..][..width]);
+        }
+        Ok(out)
+    }
+
+    /// `[rows, width]`, each row made by `make`.
+    fn map(
+        self,
+        work: usize,
+        rows: usize,
+        width: usize,
+        make: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) -> Result<Vec<f32>> {
+        let mut out = self.spare.take(rows * width)?;
+        let shared = SharedOut::new(&mut out);
+        self.pool.run_if_worth(work, rows, &|row| {
+            // SAFETY: each task has a row of its own.
+            make(row, unsafe { shared.slice(row * width..(row + 1) * width) });
+        });
+        Ok(out)
+    }
+}
+
+fn check(norm: &Norm, width: usize) -> Result<()> {
+    match norm.weight.len() == width {
+        true => Ok(()),
+        false => Err(Error::internal(format!("a norm of {} for rows of {width}", norm.weight.len()))),
+    }
+}

@@ -1,0 +1,176 @@
+//! The elements of candle tensors as slices. Tensors are contiguous, and have one row per token.
+
+use crate::base::{Error, Result, Status};
+use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Storage, Tensor, WithDType};
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// A tensor `[rows, columns]` of `data`.
+pub fn rows(data: Vec<f32>, rows: usize, columns: usize) -> Result<Tensor> {
+    ours(Tensor::from_vec(data, (rows, columns), &Device::Cpu))
+}
+
+/// Calls `f` with the elements of an f32 tensor `[rows, columns]`.
+pub fn read<T>(x: &Tensor, f: impl FnOnce(&[f32], [usize; 2]) -> Result<T>) -> Result<T> {
+    let (storage, layout) = x.storage_and_layout();
+    let Storage::Cpu(CpuStorage::F32(data)) = &*storage else { return Err(not("an f32 tensor", layout)) };
+    f(&data[span(layout, data.len())?], matrix(layout)?)
+}
+
+/// Like `read`, for a function that changes the elements.
+pub fn update<T>(x: &Tensor, f: impl FnOnce(&mut [f32], [usize; 2]) -> Result<T>) -> Result<T> {
+    in_place(x, |storage, layout| {
+        let CpuStorage::F32(data) = storage else { return Err(not("an f32 tensor", layout)) };
+        let span = span(layout, data.len())?;
+        f(&mut data[span], matrix(layout)?)
+    })
+}
+
+/// Takes the elements of an f32 tensor that fills its storage, without a copy. `x` and its clones must not be used
+/// afterwards.
+pub fn take(x: &Tensor) -> Result<Vec<f32>> {
+    in_place(x, |storage, layout| match storage {
+        CpuStorage::F32(data) if layout.contiguous_offsets() == Some((0, data.len())) => {
+            Ok(std::mem::take(data))
+        }
+        _ => Err(not("a whole f32 tensor", layout)),
+    })
+}
+
+/// A tensor of zeros, whose pages the system provides when they are first written. `OutOfMemory`.
+pub fn zeros<T: WithDType>(what: &str, shape: &[usize]) -> Result<Tensor> {
+    let elements = shape.iter().product();
+    let data = zeroed::<T>(elements)
+        .ok_or_else(|| Error::out_of_memory(what, elements.saturating_mul(size_of::<T>())))?;
+    ours(Tensor::from_vec(data, shape, &Device::Cpu))
+}
+
+/// Calls `f` with the bytes of a tensor of F32, F16 or U8.
+pub fn read_bytes<T>(x: &Tensor, f: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+    fn of<T: WithDType>(data: &[T]) -> &[u8] {
+        // SAFETY: numbers have no padding, so they can be read as bytes.
+        unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
+    }
+    let (storage, layout) = x.storage_and_layout();
+    match &*storage {
+        Storage::Cpu(CpuStorage::F32(data)) => f(of(&data[span(layout, data.len())?])),
+        Storage::Cpu(CpuStorage::F16(data)) => f(of(&data[span(layout, data.len())?])),
+        Storage::Cpu(CpuStorage::U8(data)) => f(&data[span(layout, data.len())?]),
+        _ => Err(not("F32, F16 or bytes", layout)),
+    }
+}
+
+/// Like `read_bytes`, for a function that changes the bytes.
+pub fn update_bytes<T>(x: &Tensor, f: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
+    fn of<T: WithDType>(data: &mut [T]) -> &mut [u8] {
+        // SAFETY: numbers have no padding and any bits are a valid number, so they can be read and written as bytes.
+        unsafe { std::slice::from_raw_parts_mut(data.as_mut_ptr().cast(), size_of_val(data)) }
+    }
+    in_place(x, |storage, layout| {
+        let span = |len| span(layout, len);
+        match storage {
+            CpuStorage::F32(data) => span(data.len()).and_then(|span| f(of(&mut data[span]))),
+            CpuStorage::F16(data) => span(data.len()).and_then(|span| f(of(&mut data[span]))),
+            CpuStorage::U8(data) => span(data.len()).and_then(|span| f(&mut data[span])),
+            _ => Err(not("F32, F16 or bytes", layout)),
+        }
+    })
+}
+
+/// A function as an operation of candle, which alone gives access to a tensor's storage.
+struct InPlace<F, T>(RefCell<State<F, T>>);
+
+enum State<F, T> {
+    Ready(F),
+    Running,
+    Done(Result<T>),
+}
+
+impl<F, T> InplaceOp1 for InPlace<F, T>
+where
+    F: FnOnce(&mut CpuStorage, &Layout) -> Result<T>,
+{
+    fn name(&self) -> &'static str {
+        "in place"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
+        if let State::Ready(f) = self.0.replace(State::Running) {
+            self.0.replace(State::Done(f(storage, layout)));
+        }
+        Ok(())
+    }
+}
+
+fn in_place<T>(x: &Tensor, f: impl FnOnce(&mut CpuStorage, &Layout) -> Result<T>) -> Result<T> {
+    let op = InPlace(RefCell::new(State::Ready(f)));
+    ours(x.inplace_op1(&op))?;
+    match op.0.into_inner() {
+        State::Done(result) => result,
+        _ => Err(Error::internal("a tensor that is not on the CPU")),
+    }
+}
+
+fn span(layout: &Layout, len: usize) -> Result<Range<usize>> {
+    match layout.contiguous_offsets() {
+        Some((start, end)) if end <= len => Ok(start..end),
+        _ => Err(not("a contiguous tensor", layout)),
+    }
+}
+
+fn matrix(layout: &Layout) -> Result<[usize; 2]> {
+    layout.dims().try_into().map_err(|_| not("a matrix", layout))
+}
+
+fn not(wanted: &str, layout: &Layout) -> Error {
+    Error::internal(format!("{wanted} is needed, this is one of {:?}", layout.dims()))
+}
+
+/// Converts an error of candle to ours.
+fn ours<T>(result: candle_core::Result<T>) -> Result<T> {
+    result.map_err(|error| Error::new(Status::Internal, error.to_string()))
+}
+
+/// Like `vec![0; n]`, but `None` instead of an abort when memory runs out.
+pub fn zeroed<T: WithDType>(n: usize) -> Option<Vec<T>> {
+    if n == 0 {
+        return Some(Vec::new());
+    }
+    let layout = std::alloc::Layout::array::<T>(n).ok()?;
+    // SAFETY: the layout is not empty. A null result is an error; any other is n zeroed numbers from the global
+    // allocator with the layout of a Vec of that capacity, and all-zero bits are 0 in each of candle's types.
+    unsafe {
+        let start = std::alloc::alloc_zeroed(layout).cast::<T>();
+        (!start.is_null()).then(|| Vec::from_raw_parts(start, n, n))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_tensors_become_vectors() {
+        let tensor = || rows(vec![1.0, 2.0, 3.0, 4.0], 2, 2).unwrap();
+        assert_eq!(take(&tensor()).unwrap(), [1.0, 2.0, 3.0, 4.0]);
+        assert!(take(&tensor().narrow(0, 1, 1).unwrap()).is_err(), "a part");
+        assert!(take(&tensor().t().unwrap()).is_err(), "not contiguous");
+    }
+
+    #[test]
+    fn parts_of_tensors_are_read_and_changed_in_place() {
+        let tensor = rows((0..6).map(|n| n as f32).collect(), 3, 2).unwrap();
+        let part = tensor.narrow(0, 1, 2).unwrap();
+        assert_eq!(
+            read(&part, |x, dims| Ok((x.to_vec(), dims))).unwrap(),
+            (vec![2.0, 3.0, 4.0, 5.0], [2, 2])
+        );
+        update(&part, |x, _| {
+            x[3] = 9.0;
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(take(&tensor).unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 9.0]);
+        assert!(read(&part.t().unwrap(), |_, _| Ok(())).is_err(), "not contiguous");
+    }
+}
