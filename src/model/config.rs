@@ -1,5 +1,6 @@
 //! A decoder's shape, from any file format, and checked: later code does not have to distrust the file.
 
+use super::family::{Family, QkNorm};
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
 use crate::ops::{Activation, AttentionShape, RopeStyle};
@@ -10,6 +11,8 @@ use std::ops::RangeInclusive;
 /// usize.
 #[derive(Clone, Debug)]
 pub struct DecoderConfig {
+    pub family: &'static Family,
+    /// The files' name for it.
     pub architecture: String,
     pub name: String,
     pub vocab_size: usize,
@@ -26,11 +29,13 @@ pub struct DecoderConfig {
     pub rms_eps: f32,
     /// The eps of the projections' own norms.
     pub projection_eps: f32,
-    /// Added to all RMSNorm weights of the file except the projections' own (Gemma's safetensors store w - 1).
+    /// Added to all RMSNorm weights of the file except the projections' own.
     pub norm_offset: f32,
     pub activation: Activation,
-    /// Factor on embedding rows (Gemma: sqrt(hidden), otherwise 1).
+    /// Factor on embedding rows.
     pub embedding_scale: f32,
+    /// The norms of each layer, by GGUF's names without `.weight`.
+    pub norms: Vec<&'static str>,
     pub parts: Parts,
     /// How hidden states become an embedding; `Last` for a text generator.
     pub pooling: Pooling,
@@ -81,15 +86,9 @@ pub enum RopeScaling {
     },
 }
 
-/// Optional parts of a model.
+/// Optional parts of the projections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
-    /// Norms before the attention's and the feed-forward's output projections (BitNet).
-    pub sub_norms: bool,
-    /// RMSNorm of each head of q and k (Qwen3, Gemma 3).
-    pub qk_norms: bool,
-    /// Norms after attention and feed-forward, before the residual sum (Gemma).
-    pub post_norms: bool,
     /// A norm for each projection's input (`use_rms_norm` of BitNet's quantization_config).
     pub projection_norms: bool,
     pub qkv_bias: bool,
@@ -187,9 +186,19 @@ impl DecoderConfig {
         names.float("attention.scale", scale, 1e-6..=1e3)
     }
 
-    /// Whether it was trained with ternary weights, whatever type they have in the files.
-    pub fn is_bitnet(&self) -> bool {
-        self.architecture.starts_with("bitnet")
+    /// The width of a layer's norm `name`, `None` if the layers have no such norm.
+    pub fn norm_width(&self, name: &str) -> Option<usize> {
+        if !self.norms.contains(&name) {
+            return None;
+        }
+        Some(match (name, self.family.qk_norm) {
+            ("attn_sub_norm", _) => self.attention_width(),
+            ("ffn_sub_norm", _) => self.ffn,
+            ("attn_q_norm" | "attn_k_norm", QkNorm::Head) => self.attention.head_dim,
+            ("attn_q_norm", QkNorm::Row) => self.attention_width(),
+            ("attn_k_norm", QkNorm::Row) => self.kv_width(),
+            _ => self.hidden,
+        })
     }
 
     /// Elements of a row of q, k and v side by side.

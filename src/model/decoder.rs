@@ -3,6 +3,7 @@
 
 use super::check::check_batch;
 use super::config::DecoderConfig;
+use super::family::QkNorm;
 use super::products::Products;
 use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, adapter, check_stop};
 use crate::base::Result;
@@ -12,16 +13,16 @@ use crate::ops::{
 };
 
 pub struct Layer {
-    pub attn_norm: Norm,
+    pub attn_norm: Option<Norm>,
     /// q, k, v: `[heads * head_dim, hidden]`, and twice `[kv_heads * head_dim, hidden]`.
     pub qkv: Projections,
-    /// The norm of each q head, and that of each k head.
+    /// The norm of q, and that of k: of each head, or of whole rows (`QkNorm`).
     pub qk_norms: Option<[Norm; 2]>,
     pub attn_sub_norm: Option<Norm>,
     /// `[hidden, heads * head_dim]`.
     pub output: Projections,
     pub attn_post_norm: Option<Norm>,
-    pub ffn_norm: Norm,
+    pub ffn_norm: Option<Norm>,
     /// gate, up: `[ffn, hidden]`.
     pub gate_up: Projections,
     pub ffn_sub_norm: Option<Norm>,
@@ -36,11 +37,11 @@ impl Layer {
     }
 
     fn norms(&self) -> impl Iterator<Item = &Norm> {
-        let sub_norms = self.attn_sub_norm.iter().chain(&self.ffn_sub_norm);
-        let post_norms = self.attn_post_norm.iter().chain(&self.ffn_post_norm);
+        let Self { attn_norm, attn_sub_norm, attn_post_norm, ffn_norm, ffn_sub_norm, ffn_post_norm, .. } =
+            self;
+        let norms = [attn_norm, attn_sub_norm, attn_post_norm, ffn_norm, ffn_sub_norm, ffn_post_norm];
         let own = self.projections().into_iter().flat_map(|p| &p.norms);
-        let norms = sub_norms.chain(post_norms).chain(self.qk_norms.iter().flatten()).chain(own);
-        norms.chain([&self.attn_norm, &self.ffn_norm])
+        norms.into_iter().flatten().chain(self.qk_norms.iter().flatten()).chain(own)
     }
 }
 
@@ -86,13 +87,20 @@ impl Decoder {
     }
 
     /// q, k and v of layer `index`. Adds `update`, the output of the previous layer, to the residual `x` first.
-    fn qkv(&self, all: &Products, index: usize, x: &mut Owned, update: Option<Owned>) -> Result<Owned> {
+    fn qkv(&self, step: &Step, index: usize, x: &mut Owned, update: Option<Owned>) -> Result<Owned> {
         let (layer, site) = (&self.weights.layers[index], Site::Qkv(index));
-        let norm = Some(&layer.attn_norm);
-        match update {
-            Some(update) => all.add_linear(x, (&update, self.post_norm(index - 1)), norm, &layer.qkv, site),
-            None => all.linear(x, norm, &layer.qkv, site),
+        let norm = layer.attn_norm.as_ref();
+        let mut qkv = match update {
+            Some(update) => {
+                step.all.add_linear(x, (&update, self.post_norm(index - 1)), norm, &layer.qkv, site)?
+            }
+            None => step.all.linear(x, norm, &layer.qkv, site)?,
+        };
+        if let (QkNorm::Row, Some([q, k])) = (self.config.family.qk_norm, &layer.qk_norms) {
+            step.ops.norm_columns(&mut qkv, 0, q)?;
+            step.ops.norm_columns(&mut qkv, q.weight.len(), k)?;
         }
+        Ok(qkv)
     }
 
     /// Runs layer `index` on `x`, to which `update` is still to be added, and returns the layer's own update. With
@@ -111,9 +119,9 @@ impl Decoder {
             shape: &self.config.attention,
             rope: &self.weights.ropes[span.rope],
             window: span.window,
-            norms: layer.qk_norms.as_ref(),
+            norms: layer.qk_norms.as_ref().filter(|_| self.config.family.qk_norm == QkNorm::Head),
         };
-        let qkv = self.qkv(&step.all, index, x, update)?;
+        let qkv = self.qkv(step, index, x, update)?;
         let mut attended = ops.attention(&qkv, &step.paging, step.kv, index, &how)?;
         drop(qkv);
         let mut products = &step.all;
@@ -139,7 +147,7 @@ impl Decoder {
         let norm = layer.attn_sub_norm.as_ref();
         let output = products.linear(&attended, norm, &layer.output, Site::Output(index))?;
         drop(attended);
-        let (update, norm) = ((&output, layer.attn_post_norm.as_ref()), Some(&layer.ffn_norm));
+        let (update, norm) = ((&output, layer.attn_post_norm.as_ref()), layer.ffn_norm.as_ref());
         let gate_up = products.add_linear(x, update, norm, &layer.gate_up, Site::GateUp(index))?;
         drop(output);
         let (activation, norm) = (self.config.activation, layer.ffn_sub_norm.as_ref());

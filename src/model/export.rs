@@ -3,13 +3,13 @@
 use super::Pooling;
 use super::checkpoint::Checkpoint;
 use super::config::{DecoderConfig, Parts, RopeScaling};
-use super::family::{Family, Window};
+use super::family::{Family, Windows};
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::gguf::writer::{Meta, write_file};
 use crate::kernels::pack::requantize;
 use crate::kernels::{DType, Matrix, Pool};
-use crate::ops::{Activation, RopeStyle};
+use crate::ops::RopeStyle;
 use std::io::Write;
 use std::path::Path;
 
@@ -62,9 +62,10 @@ pub fn export(
     progress: &mut dyn FnMut(f32, &str),
 ) -> Result<()> {
     let config = files.config(&|_| ())?;
-    let unknown = || Error::unsupported(format!("{}: GGUF has no '{}'", files.what(), config.architecture));
-    let architecture = gguf_architecture(&config).ok_or_else(unknown)?;
-    let family = Family::of_gguf(architecture).ok_or_else(unknown)?;
+    let family = config.family.in_gguf(config.activation).ok_or_else(|| {
+        let (what, name, activation) = (files.what(), &config.architecture, config.activation);
+        Error::unsupported(format!("{what}: GGUF has no architecture for '{name}' with {activation:?}"))
+    })?;
     let turn = family.gguf_rope != config.rope_style;
     if turn
         && (family.gguf_rope != RopeStyle::Interleaved || config.ropes[0].dims != config.attention.head_dim)
@@ -81,7 +82,7 @@ pub fn export(
             config.projection_eps
         )));
     }
-    let mut pairs = metadata(&config, architecture, family)?;
+    let mut pairs = metadata(&config, family)?;
     pairs.extend(extra);
     let items = items(&config, turn, &|name| files.has(name));
     let tensors: Vec<_> = items.iter().map(|(name, kind)| (name.clone(), kind.dims(&config))).collect();
@@ -127,20 +128,9 @@ fn items(c: &DecoderConfig, turn: bool, has: &dyn Fn(&str) -> bool) -> Vec<(Stri
 }
 
 fn layer_items(c: &DecoderConfig, turn: bool, add: &mut dyn FnMut(String, Kind)) {
-    let Parts { sub_norms, qk_norms, post_norms, projection_norms, qkv_bias, output_bias, ffn_bias } =
-        c.parts;
-    let (q, kv, head_dim) = (c.attention_width(), c.kv_width(), c.attention.head_dim);
-    let norms = [
-        ("attn_norm", c.hidden, true),
-        ("ffn_norm", c.hidden, true),
-        ("attn_sub_norm", q, sub_norms),
-        ("ffn_sub_norm", c.ffn, sub_norms),
-        ("attn_q_norm", head_dim, qk_norms),
-        ("attn_k_norm", head_dim, qk_norms),
-        ("post_attention_norm", c.hidden, post_norms),
-        ("post_ffw_norm", c.hidden, post_norms),
-    ];
-    for (part, len, _) in norms.into_iter().filter(|(.., there)| *there) {
+    let Parts { projection_norms, qkv_bias, output_bias, ffn_bias } = c.parts;
+    let (q, kv) = (c.attention_width(), c.kv_width());
+    for (part, len) in c.norms.iter().filter_map(|part| Some((part, c.norm_width(part)?))) {
         add(format!("{part}.weight"), Kind::Norm { len, offset: c.norm_offset });
     }
     let heads = |n: usize| turn.then_some(n);
@@ -277,22 +267,9 @@ fn llama3_factors(c: &DecoderConfig) -> Vec<f32> {
     plain.inv_freq().iter().zip(&scaled).map(|(plain, scaled)| plain / scaled).collect()
 }
 
-/// GGUF's name of the architecture that Hugging Face gives a class.
-pub fn gguf_architecture(c: &DecoderConfig) -> Option<&'static str> {
-    match c.architecture.as_str() {
-        // BitNet b1.58's reproductions by 1bitLLM (silu), and the 2B-4T (relu2).
-        _ if c.parts.sub_norms && c.activation == Activation::SwiGlu => Some("bitnet"),
-        "bitnet" | "bitnet-b1.58" => Some("bitnet-b1.58"),
-        "llama" | "mistral" => Some("llama"),
-        "qwen2" => Some("qwen2"),
-        "qwen3" => Some("qwen3"),
-        "gemma3_text" | "gemma3" => Some("gemma3"),
-        _ => None,
-    }
-}
-
 /// The metadata of the decoder.
-fn metadata(c: &DecoderConfig, architecture: &str, family: &Family) -> Result<Vec<(String, Meta)>> {
+fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
+    let architecture = family.gguf[0];
     let key = |key: &str| format!("{architecture}.{key}");
     let a = &c.attention;
     let sizes = [
@@ -367,9 +344,9 @@ fn windows(c: &DecoderConfig, family: &Family) -> Result<Vec<(&'static str, Meta
     let other = || Error::unsupported("sliding windows in these layers have no key in GGUF");
     let size = ("attention.sliding_window", Meta::U32(window as u32));
     let full: Vec<usize> = (0..c.layers).filter(|&i| c.spans[i].window.is_none()).collect();
-    match family.window {
-        Window::All if full.is_empty() => Ok(vec![size]),
-        Window::AllBut { .. } => {
+    match family.windows {
+        Windows::AllInGguf | Windows::All { .. } if full.is_empty() => Ok(vec![size]),
+        Windows::AllBut { .. } => {
             let every = full.first().map_or(c.layers + 1, |first| first + 1);
             if (0..c.layers).any(|i| c.spans[i].window.is_none() != ((i + 1) % every == 0)) {
                 return Err(other());

@@ -3,7 +3,7 @@
 use super::Pooling;
 use super::checkpoint::Checkpoint;
 use super::config::{DecoderConfig, HEADS, HIDDEN, LAYERS, LayerSpan, Names, Parts, RopeConfig, RopeScaling};
-use super::family::{FAMILIES, Family, REFUSED, SubNorms, Window};
+use super::family::{FAMILIES, Family, REFUSED, ScaleSizes, Windows};
 use super::namespaces;
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Error, Result, reserve};
@@ -93,7 +93,8 @@ impl Checkpoint for Gguf {
             return Err(Error::unsupported(message));
         }
         let family = Family::of_gguf(architecture).ok_or_else(|| {
-            let known: Vec<_> = FAMILIES.iter().flat_map(|f| f.gguf).copied().collect();
+            let mut known: Vec<_> = FAMILIES.iter().flat_map(|f| f.gguf).copied().collect();
+            known.dedup();
             Error::unsupported(format!(
                 "{}: architecture '{architecture}' is not supported; supported are {}",
                 self.what(),
@@ -203,6 +204,7 @@ impl<'a> Keys<'a> {
         let rows = self.gguf.tensor("token_embd.weight").map(|t| t.dims[1]);
         let rms_eps = self.gguf.get(&self.full("attention.layer_norm_rms_epsilon"))?;
         let config = DecoderConfig {
+            family: self.family,
             architecture: architecture.to_owned(),
             name: self.gguf.find::<&str>("general.name")?.unwrap_or(architecture).to_owned(),
             // The key, or the number of the embedding's rows in files without it.
@@ -217,10 +219,11 @@ impl<'a> Keys<'a> {
             rope_style: self.family.gguf_rope,
             rms_eps,
             projection_eps: rms_eps,
-            // Converters add Gemma's 1 themselves.
+            // Converters add it themselves.
             norm_offset: 0.0,
             activation: self.family.activation,
-            embedding_scale: if self.family.gemma { (hidden as f32).sqrt() } else { 1.0 },
+            embedding_scale: self.family.embedding_scale.of(hidden),
+            norms: self.norms(),
             parts: self.parts(),
             pooling: self.pooling()?,
             sampling: SamplingDefaults::default(),
@@ -268,10 +271,8 @@ impl<'a> Keys<'a> {
             return Err(self.names.unsupported("attention.value_length", value));
         }
         let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
-        // Gemma 3's files do not have its query_pre_attn_scalar. It is head_dim except for the 27B, which is
-        // recognized by its depth.
-        if self.family.gemma && layers == 62 {
-            shape.scale = AttentionShape::new(heads, kv_heads, hidden / heads).scale;
+        if let Some(scale) = &self.family.query_scale {
+            shape.scale = 1.0 / ((scale.gguf)(&ScaleSizes { layers, hidden, heads, head_dim }) as f32).sqrt();
         }
         shape.scale = self.float("attention.scale", shape.scale)?;
         Ok(shape)
@@ -292,10 +293,14 @@ impl<'a> Keys<'a> {
         let window = self.find::<u64>("attention.sliding_window")?.filter(|&window| window > 0);
         let Some(window) = window else { return Ok((ropes, vec![LayerSpan::default(); layers])) };
         let window = usize::try_from(window).unwrap_or(usize::MAX);
-        let spans = match self.family.window {
-            Window::Never => return Err(self.names.unsupported("attention.sliding_window", window)),
-            Window::All => vec![LayerSpan { window: Some(window), rope: 0 }; layers],
-            Window::AllBut { every, local_base } => {
+        let spans = match self.family.windows {
+            Windows::Never | Windows::Upper => {
+                return Err(self.names.unsupported("attention.sliding_window", window));
+            }
+            Windows::AllInGguf | Windows::All { .. } => {
+                vec![LayerSpan { window: Some(window), rope: 0 }; layers]
+            }
+            Windows::AllBut { every, local_base, .. } => {
                 let every = self.size("attention.sliding_window_pattern", Some(every))?;
                 self.names.within("attention.sliding_window_pattern", every, LAYERS)?;
                 let base = self.float("rope.freq_base_swa", local_base)?;
@@ -351,17 +356,21 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The parts of the family, and those that the first layer's tensors show.
+    fn has(&self, part: &str) -> bool {
+        self.gguf.tensor(&format!("blk.0.{part}")).is_some()
+    }
+
+    /// The norms of the family, and those of its optional ones that the first layer has.
+    fn norms(&self) -> Vec<&'static str> {
+        let optional =
+            self.family.optional_norms.iter().copied().filter(|norm| self.has(&format!("{norm}.weight")));
+        self.family.norms.iter().map(|(_, gguf)| *gguf).chain(optional).collect()
+    }
+
+    /// The parts that the first layer's tensors show.
     fn parts(&self) -> Parts {
-        let has = |part: &str| self.gguf.tensor(&format!("blk.0.{part}")).is_some();
+        let has = |part| self.has(part);
         Parts {
-            sub_norms: match self.family.sub_norms {
-                SubNorms::Required => true,
-                SubNorms::WherePresent => has("attn_sub_norm.weight"),
-                SubNorms::Never => false,
-            },
-            qk_norms: self.family.qk_norms,
-            post_norms: self.family.gemma,
             projection_norms: has("attn_q_norm_in.weight"),
             qkv_bias: has("attn_q.bias"),
             output_bias: has("attn_output.bias"),

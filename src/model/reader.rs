@@ -61,26 +61,26 @@ impl<'a> Reader<'a> {
         let (q, kv, hidden, ffn, parts) = (c.attention_width(), c.kv_width(), c.hidden, c.ffn, c.parts);
         let qkv = [(name("attn_q"), q), (name("attn_k"), kv), (name("attn_v"), kv)];
         let gate_up = [(name("ffn_gate"), ffn), (name("ffn_up"), ffn)];
-        let head = c.attention.head_dim;
+        let qk_norms = [self.layer_norm(index, "attn_q_norm", c)?, self.layer_norm(index, "attn_k_norm", c)?];
         Ok(Layer {
-            attn_norm: self.norm(&name("attn_norm.weight"), hidden, c)?,
+            attn_norm: self.layer_norm(index, "attn_norm", c)?,
             qkv: self.projections(&qkv, hidden, parts.qkv_bias, c)?,
-            qk_norms: match parts.qk_norms {
-                true => Some([
-                    self.norm(&name("attn_q_norm.weight"), head, c)?,
-                    self.norm(&name("attn_k_norm.weight"), head, c)?,
-                ]),
-                false => None,
-            },
-            attn_sub_norm: self.norm_if(parts.sub_norms, &name("attn_sub_norm.weight"), q, c)?,
+            qk_norms: if let [Some(q), Some(k)] = qk_norms { Some([q, k]) } else { None },
+            attn_sub_norm: self.layer_norm(index, "attn_sub_norm", c)?,
             output: self.projections(&[(name("attn_output"), hidden)], q, parts.output_bias, c)?,
-            attn_post_norm: self.norm_if(parts.post_norms, &name("post_attention_norm.weight"), hidden, c)?,
-            ffn_norm: self.norm(&name("ffn_norm.weight"), hidden, c)?,
+            attn_post_norm: self.layer_norm(index, "post_attention_norm", c)?,
+            ffn_norm: self.layer_norm(index, "ffn_norm", c)?,
             gate_up: self.projections(&gate_up, hidden, parts.ffn_bias, c)?,
-            ffn_sub_norm: self.norm_if(parts.sub_norms, &name("ffn_sub_norm.weight"), ffn, c)?,
+            ffn_sub_norm: self.layer_norm(index, "ffn_sub_norm", c)?,
             down: self.projections(&[(name("ffn_down"), hidden)], ffn, parts.ffn_bias, c)?,
-            ffn_post_norm: self.norm_if(parts.post_norms, &name("post_ffw_norm.weight"), hidden, c)?,
+            ffn_post_norm: self.layer_norm(index, "post_ffw_norm", c)?,
         })
+    }
+
+    /// A norm of a layer, if the model has it.
+    fn layer_norm(&mut self, index: usize, part: &str, c: &DecoderConfig) -> Result<Option<Norm>> {
+        let width = c.norm_width(part);
+        width.map(|width| self.norm(&format!("blk.{index}.{part}.weight"), width, c)).transpose()
     }
 
     /// Reads matrices (name, rows) of `cols` columns that are multiplied with the same activations, with their biases
@@ -176,10 +176,6 @@ impl<'a> Reader<'a> {
             weight = weight.iter().map(|w| w + c.norm_offset).collect();
         }
         Ok(Norm { weight, eps: c.rms_eps })
-    }
-
-    fn norm_if(&mut self, there: bool, name: &str, len: usize, c: &DecoderConfig) -> Result<Option<Norm>> {
-        if there { self.norm(name, len, c).map(Some) } else { Ok(None) }
     }
 
     /// The configuration's frequencies, divided by the file's own factors if it has them (GGUF's form of Llama 3.1's

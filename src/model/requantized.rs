@@ -39,7 +39,7 @@ impl<'a> Requantized<'a> {
                 }
             };
         }
-        let bitnet = weights == WeightType::Ternary && files.config(&|_| ())?.is_bitnet();
+        let bitnet = weights == WeightType::Ternary && files.config(&|_| ())?.family.ternary;
         Ok(Self { files, weights, embedding, head, bitnet })
     }
 

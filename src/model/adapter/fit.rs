@@ -5,7 +5,7 @@ use crate::base::{Bytes, Error, Result};
 use crate::kernels::gemm::lora::Pair;
 use crate::kernels::{DType, Matrix};
 use crate::model::DecoderConfig;
-use crate::model::export::{gguf_architecture, source_row};
+use crate::model::export::source_row;
 use crate::ops::lora::Pairs;
 use crate::ops::{Lora, RopeStyle};
 use std::collections::HashMap;
@@ -51,7 +51,7 @@ struct Fit<'a> {
 impl<'a> Fit<'a> {
     fn new(file: &'a AdapterFile, config: &'a DecoderConfig) -> Result<Self> {
         let kin = |name: &'a str| if name.starts_with("bitnet") { "bitnet" } else { name };
-        let model = gguf_architecture(config).unwrap_or(&config.architecture);
+        let model = config.family.gguf[0];
         if let Some(own) = file.architecture.as_deref().filter(|own| kin(own) != kin(model)) {
             let what = &file.what;
             return Err(Error::bad_model(format!(

@@ -1,13 +1,13 @@
 //! From `config.json` to a decoder's configuration.
 
-use super::class::{ACTIVATIONS, Biases, CLASSES, Class, KvHeads, ONE_BIT, activation};
 use super::fields::Fields;
 use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
 use crate::base::{Error, Result};
 use crate::model::config::{DecoderConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
+use crate::model::family::{BITNET_1BITLLM, Biases, FAMILIES, Family, KvHeads};
 use crate::model::{Pooling, SamplingDefaults};
-use crate::ops::{AttentionShape, RopeStyle};
+use crate::ops::{Activation, AttentionShape, RopeStyle};
 
 /// Keys that do not affect the arithmetic of a step.
 const IGNORED: &[&str] = &[
@@ -76,7 +76,6 @@ const STORED: &[&str] = &["quantization", "compression_config", "hadamard_config
 
 /// The contents of a `config.json`.
 pub struct Config {
-    pub class: &'static Class,
     pub decoder: DecoderConfig,
     pub quantization: Quantization,
     /// Whether the head is the embedding's table.
@@ -89,11 +88,11 @@ impl Config {
     /// Reads a configuration. `name` is the model's name, for its facts. All errors name the field.
     pub fn read(config: &Fields, name: &str) -> Result<Self> {
         let quantization = Quantization::read(config)?;
-        let class = class(config, &quantization)?;
+        let family = family(config, &quantization)?;
         refuse_features(config)?;
-        let decoder = decoder(config, class, &quantization, name)?;
-        let tied = config.flag("tie_word_embeddings")?.unwrap_or(class.tied);
-        Ok(Self { class, decoder, quantization, tied, unknown: config.unknown(IGNORED) })
+        let decoder = decoder(config, family, &quantization, name)?;
+        let tied = config.flag("tie_word_embeddings")?.unwrap_or(family.defaults.tied);
+        Ok(Self { decoder, quantization, tied, unknown: config.unknown(IGNORED) })
     }
 }
 
@@ -136,8 +135,8 @@ fn refuse_features(config: &Fields) -> Result<()> {
     Ok(())
 }
 
-/// The class that `model_type` names.
-fn class(config: &Fields, quantization: &Quantization) -> Result<&'static Class> {
+/// The family that `model_type` names.
+fn family(config: &Fields, quantization: &Quantization) -> Result<&'static Family> {
     for part in ["text_config", "vision_config", "audio_config"] {
         if config.object(part)?.is_some() {
             return Err(config.unsupported(part, "multimodal models are not read, nor their text part alone"));
@@ -146,38 +145,39 @@ fn class(config: &Fields, quantization: &Quantization) -> Result<&'static Class>
     let Some(model_type) = config.text("model_type")? else {
         return Err(config.bad("model_type", "it must name the architecture"));
     };
-    let class = CLASSES.iter().find(|class| class.model_type == model_type).ok_or_else(|| {
-        let known: Vec<_> = CLASSES.iter().map(|class| class.model_type).collect();
+    let family = Family::of_hf(model_type).ok_or_else(|| {
+        let known: Vec<_> = FAMILIES.iter().filter_map(|family| family.hf).collect();
         config.unsupported("model_type", format_args!("supported are {}", known.join(", ")))
     })?;
     // 1bitLLM's class is recognized by widths that `Quantization` has checked.
     let one_bit = quantization.weights == Weights::Online && config.size("weight_bits")?.is_some();
     match (one_bit, model_type) {
-        (false, _) => Ok(class),
-        (true, "llama" | "bitnet") => Ok(&ONE_BIT),
+        (false, _) => Ok(family),
+        (true, "llama" | "bitnet") => Ok(&BITNET_1BITLLM),
         (true, _) => Err(config.unsupported("model_type", "of that class it is llama or bitnet")),
     }
 }
 
-fn decoder(config: &Fields, class: &Class, q: &Quantization, name: &str) -> Result<DecoderConfig> {
+fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &str) -> Result<DecoderConfig> {
     let names = Names { what: config.what(), key: &key };
     let hidden = config.need("hidden_size")?;
     names.within("embedding_length", hidden, HIDDEN)?;
     let layers = config.need("num_hidden_layers")?;
     names.within("block_count", layers, LAYERS)?;
     let context = config.need("max_position_embeddings")?;
-    let attention = attention(config, class, hidden, &names)?;
+    let attention = attention(config, family, hidden, &names)?;
     let sizes = Sizes { layers, head_dim: attention.head_dim, context };
-    let (ropes, spans) = rope::read(config, class, &sizes)?;
-    let (act_key, act) = class.activation;
+    let (ropes, spans) = rope::read(config, family, &sizes)?;
+    let act_key = family.defaults.activation_key;
     let act = match config.text(act_key)? {
-        None => act,
+        None => family.activation,
         Some(name) => activation(name)
             .ok_or_else(|| config.unsupported(act_key, format_args!("known are {ACTIVATIONS}")))?,
     };
-    let rms_eps = config.float("rms_norm_eps")?.unwrap_or(class.rms_eps);
+    let rms_eps = config.float("rms_norm_eps")?.unwrap_or(family.defaults.rms_eps);
     let decoder = DecoderConfig {
-        architecture: class.model_type.to_owned(),
+        family,
+        architecture: family.name().to_owned(),
         name: name.to_owned(),
         vocab_size: config.need("vocab_size")?,
         context_length: context,
@@ -190,10 +190,11 @@ fn decoder(config: &Fields, class: &Class, q: &Quantization, name: &str) -> Resu
         rope_style: RopeStyle::Neox,
         rms_eps,
         projection_eps: q.projection_norms.unwrap_or(rms_eps),
-        norm_offset: if class.gemma { 1.0 } else { 0.0 },
+        norm_offset: family.norm_offset,
         activation: act,
-        embedding_scale: if class.gemma { (hidden as f32).sqrt() } else { 1.0 },
-        parts: parts(config, class, q)?,
+        embedding_scale: family.embedding_scale.of(hidden),
+        norms: family.norms.iter().map(|(_, gguf)| *gguf).collect(),
+        parts: parts(config, family, q)?,
         pooling: Pooling::Last,
         sampling: SamplingDefaults::default(),
     };
@@ -201,17 +202,29 @@ fn decoder(config: &Fields, class: &Class, q: &Quantization, name: &str) -> Resu
     Ok(decoder)
 }
 
-fn attention(config: &Fields, class: &Class, hidden: usize, names: &Names) -> Result<AttentionShape> {
+/// The activation that `hidden_act` names, if we know it.
+fn activation(name: &str) -> Option<Activation> {
+    match name {
+        "silu" | "swish" => Some(Activation::SwiGlu),
+        "relu2" => Some(Activation::Relu2),
+        "gelu_pytorch_tanh" => Some(Activation::GeGlu),
+        _ => None,
+    }
+}
+
+const ACTIVATIONS: &str = "silu, relu2 and gelu_pytorch_tanh";
+
+fn attention(config: &Fields, family: &Family, hidden: usize, names: &Names) -> Result<AttentionShape> {
     let heads = config.need("num_attention_heads")?;
     names.within("attention.head_count", heads, HEADS)?;
-    let kv_heads = match (config.size("num_key_value_heads")?, class.kv_heads) {
+    let kv_heads = match (config.size("num_key_value_heads")?, family.defaults.kv_heads) {
         (Some(kv_heads), _) => kv_heads,
         (None, KvHeads::Heads) => heads,
         // null means as many as there are heads, in all classes.
         (None, KvHeads::Needed) if config.contains("num_key_value_heads") => heads,
         (None, KvHeads::Needed) => config.need("num_key_value_heads")?,
     };
-    let head_dim = match config.size("head_dim")?.or(class.head_dim) {
+    let head_dim = match config.size("head_dim")?.or(family.defaults.head_dim) {
         Some(head_dim) => head_dim,
         None if hidden.is_multiple_of(heads) => hidden / heads,
         None => {
@@ -220,15 +233,15 @@ fn attention(config: &Fields, class: &Class, hidden: usize, names: &Names) -> Re
         }
     };
     let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
-    if class.gemma {
-        let scalar = config.float("query_pre_attn_scalar")?.unwrap_or(256.0);
+    if let Some(scale) = &family.query_scale {
+        let scalar = config.float(scale.key)?.unwrap_or(scale.default);
         shape.scale = (scalar as f64).powf(-0.5) as f32;
     }
     Ok(shape)
 }
 
-fn parts(config: &Fields, class: &Class, q: &Quantization) -> Result<Parts> {
-    let (attention, mlp) = match class.biases {
+fn parts(config: &Fields, family: &Family, q: &Quantization) -> Result<Parts> {
+    let (attention, mlp) = match family.biases {
         Biases::None | Biases::Qkv => (false, false),
         Biases::ByKey { mlp } => {
             let attention = config.flag("attention_bias")?.unwrap_or(false);
@@ -236,11 +249,8 @@ fn parts(config: &Fields, class: &Class, q: &Quantization) -> Result<Parts> {
         }
     };
     Ok(Parts {
-        sub_norms: class.sub_norms.is_some(),
-        qk_norms: class.qk_norms,
-        post_norms: class.gemma,
         projection_norms: q.projection_norms.is_some(),
-        qkv_bias: attention || class.biases == Biases::Qkv,
+        qkv_bias: attention || family.biases == Biases::Qkv,
         output_bias: attention,
         ffn_bias: mlp,
     })

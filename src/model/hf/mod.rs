@@ -1,7 +1,6 @@
 //! Hugging Face folders as checkpoints: `config.json` becomes a configuration, and safetensors get GGUF's names.
 
 mod chat;
-mod class;
 mod config;
 mod fields;
 mod names;
@@ -82,7 +81,7 @@ impl HfFolder {
             reserve(&mut self.unknown, 1, "tensor names")?;
             let made = self.by_name.try_reserve(1);
             made.map_err(|_| Error::out_of_memory("tensor names", 48 * self.by_name.len()))?;
-            match names::canonical(self.config.class, &tensor.name) {
+            match names::canonical(self.config.decoder.family, &tensor.name) {
                 Name::Buffer => {}
                 // Like transformers, ignores a tied head in the files and uses the embedding.
                 Name::Tensor(name) if name == "output.weight" && self.config.tied => {}
@@ -108,7 +107,7 @@ impl HfFolder {
         let own = self.by_name.get(name).map(String::as_str);
         let found = own.and_then(|own| self.tensors.find(own));
         let Some((file, tensor)) = found else {
-            let wanted = names::own(self.config.class, name).unwrap_or_else(|| name.to_owned());
+            let wanted = names::own(self.config.decoder.family, name).unwrap_or_else(|| name.to_owned());
             return Err(Error::bad_model(format!(
                 "{}: there is no tensor '{wanted}', which the config.json asks for",
                 self.folder.what()

@@ -1,6 +1,6 @@
 //! Maps Hugging Face's tensor names to GGUF's.
 
-use super::class::Class;
+use crate::model::family::{Family, Named};
 
 /// Meaning of a tensor's name.
 #[derive(Debug, PartialEq)]
@@ -14,8 +14,8 @@ pub enum Name {
     Unknown,
 }
 
-/// Names below `model.layers.N.`, without norms that differ between families.
-const PROJECTIONS: &[(&str, &str)] = &[
+/// Names below `model.layers.N.`; those of norms differ between families.
+const PROJECTIONS: &[Named] = &[
     ("self_attn.q_proj", "attn_q"),
     ("self_attn.k_proj", "attn_k"),
     ("self_attn.v_proj", "attn_v"),
@@ -24,18 +24,8 @@ const PROJECTIONS: &[(&str, &str)] = &[
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
 ];
-const LLAMA_NORMS: &[(&str, &str)] =
-    &[("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm")];
-const GEMMA_NORMS: &[(&str, &str)] = &[
-    ("input_layernorm", "attn_norm"),
-    ("post_attention_layernorm", "post_attention_norm"),
-    ("pre_feedforward_layernorm", "ffn_norm"),
-    ("post_feedforward_layernorm", "post_ffw_norm"),
-];
-const QK_NORMS: &[(&str, &str)] = &[("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")];
-
 /// Maps a name. Names of a whole model begin with `model.`; those of a model without a head may lack it.
-pub fn canonical(class: &Class, name: &str) -> Name {
+pub fn canonical(family: &Family, name: &str) -> Name {
     if name == "lm_head.weight" {
         return Name::Tensor("output.weight".into());
     }
@@ -55,10 +45,10 @@ pub fn canonical(class: &Class, name: &str) -> Name {
     if part == "self_attn.rotary_emb.inv_freq" {
         return Name::Buffer;
     }
-    in_layer(class, layer, part)
+    in_layer(family, layer, part)
 }
 
-fn in_layer(class: &Class, layer: &str, part: &str) -> Name {
+fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
     for (hf, gguf) in PROJECTIONS {
         let Some(tensor) = part.strip_prefix(hf).and_then(|rest| rest.strip_prefix('.')) else { continue };
         return match tensor {
@@ -70,7 +60,7 @@ fn in_layer(class: &Class, layer: &str, part: &str) -> Name {
         };
     }
     let Some(part) = part.strip_suffix(".weight") else { return Name::Unknown };
-    let gguf = norms(class).find(|(hf, _)| *hf == part);
+    let gguf = family.norms.iter().find(|(hf, _)| *hf == part);
     gguf.map_or(Name::Unknown, |(_, gguf)| Name::Tensor(format!("blk.{layer}.{gguf}.weight")))
 }
 
@@ -90,16 +80,8 @@ fn canonical_number(layer: &str) -> bool {
     layer.parse::<u16>().is_ok_and(|n| n.to_string() == layer)
 }
 
-/// The norms of a layer.
-fn norms(class: &Class) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let own = if class.gemma { GEMMA_NORMS } else { LLAMA_NORMS };
-    let heads = if class.qk_norms { QK_NORMS } else { &[] };
-    let sub = class.sub_norms.map(|sub| [(sub.attention, "attn_sub_norm"), (sub.ffn, "ffn_sub_norm")]);
-    own.iter().chain(heads).copied().chain(sub.into_iter().flatten())
-}
-
 /// The reverse mapping, for errors: the name of the tensor `gguf` in a folder.
-pub fn own(class: &Class, gguf: &str) -> Option<String> {
+pub fn own(family: &Family, gguf: &str) -> Option<String> {
     match gguf {
         "token_embd.weight" => return Some("model.embed_tokens.weight".into()),
         "output_norm.weight" => return Some("model.norm.weight".into()),
@@ -112,7 +94,7 @@ pub fn own(class: &Class, gguf: &str) -> Option<String> {
         Some(part) => (part, "rms_norm.weight"),
         None => (part, tensor),
     };
-    let mut parts = PROJECTIONS.iter().copied().chain(norms(class));
+    let mut parts = PROJECTIONS.iter().chain(family.norms);
     parts.find(|(_, gguf)| *gguf == part).map(|(hf, _)| format!("model.layers.{layer}.{hf}.{tensor}"))
 }
 

@@ -1,8 +1,8 @@
 //! Reads `quantization_config`: which weights are ternary, and their form in the files.
 
-use super::class::ONE_BIT_CLASS;
 use super::fields::Fields;
 use crate::base::{Error, Result, Status};
+use crate::model::family::BITNET_1BITLLM_CLASS;
 
 /// Form of the projections in all layers. Embedding, head and norms are never quantized.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,7 +27,8 @@ impl Quantization {
     /// Reads it from a whole `config.json`. `Unsupported` for methods other than BitNet's, by name.
     pub fn read(config: &Fields) -> Result<Self> {
         let plain = Self { weights: Weights::Plain, projection_norms: None };
-        let one_bit = config.texts("architectures")?.is_some_and(|names| names.contains(&ONE_BIT_CLASS));
+        let one_bit =
+            config.texts("architectures")?.is_some_and(|names| names.contains(&BITNET_1BITLLM_CLASS));
         let q = config.object("quantization_config")?;
         if one_bit {
             return Self::one_bit(config, q.is_some());
@@ -35,7 +36,7 @@ impl Quantization {
         // transformers' own classes ignore the widths of weights, while users take them for ternary weights.
         for key in ["weight_bits", "input_bits"] {
             if config.size(key)?.is_some() {
-                let why = format!("it is known of the class {ONE_BIT_CLASS} only");
+                let why = format!("it is known of the class {BITNET_1BITLLM_CLASS} only");
                 return Err(config.unsupported(key, why));
             }
         }
@@ -75,13 +76,14 @@ impl Quantization {
     fn one_bit(config: &Fields, quantized: bool) -> Result<Self> {
         for (key, bits) in [("weight_bits", 1), ("input_bits", 8)] {
             if config.size(key)? != Some(bits) {
-                return Err(
-                    config.unsupported(key, format_args!("of the class {ONE_BIT_CLASS} only {bits} is read"))
-                );
+                return Err(config.unsupported(
+                    key,
+                    format_args!("of the class {BITNET_1BITLLM_CLASS} only {bits} is read"),
+                ));
             }
         }
         if quantized {
-            let why = format!("with the class {ONE_BIT_CLASS} it is not read");
+            let why = format!("with the class {BITNET_1BITLLM_CLASS} it is not read");
             return Err(config.unsupported("quantization_config", why));
         }
         Ok(Self { weights: Weights::Online, projection_norms: None })

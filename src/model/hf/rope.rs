@@ -3,10 +3,10 @@
 //! Old: `rope_theta` and `rope_scaling`. New (transformers 5): `rope_parameters`, which has both, in Gemma once per
 //! kind of layer. If a file has both spellings, transformers uses `rope_scaling`.
 
-use super::class::{Class, Windows};
 use super::fields::Fields;
 use crate::base::Result;
 use crate::model::config::{LayerSpan, RopeConfig, RopeScaling};
+use crate::model::family::{Family, Windows};
 
 const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
@@ -22,31 +22,31 @@ pub struct Sizes {
 }
 
 /// The rotations, and the span of each layer.
-pub fn read(config: &Fields, class: &Class, sizes: &Sizes) -> Result<(Vec<RopeConfig>, Vec<LayerSpan>)> {
-    let windows = windows(config, class, sizes.layers)?;
+pub fn read(config: &Fields, family: &Family, sizes: &Sizes) -> Result<(Vec<RopeConfig>, Vec<LayerSpan>)> {
+    let windows = windows(config, family, sizes.layers)?;
     if config.float("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
-        let why = format!("{} rotates whole heads", class.model_type);
+        let why = format!("{} rotates whole heads", family.name());
         return Err(config.unsupported("partial_rotary_factor", why));
     }
-    let Windows::AllBut { local_theta, .. } = class.window else {
+    let Windows::AllBut { local_base, .. } = family.windows else {
         let spans = windows.into_iter().map(|window| LayerSpan { window, rope: 0 }).collect();
-        return Ok((vec![one(config, class, sizes)?], spans));
+        return Ok((vec![one(config, family, sizes)?], spans));
     };
-    let ropes = by_layer_type(config, class, local_theta, sizes)?;
+    let ropes = by_layer_type(config, family, local_base, sizes)?;
     let span = |window: Option<usize>| LayerSpan { window, rope: usize::from(window.is_some()) };
     Ok((ropes, windows.into_iter().map(span).collect()))
 }
 
 /// One rotation for all layers.
-fn one(config: &Fields, class: &Class, sizes: &Sizes) -> Result<RopeConfig> {
-    let theta = config.float("rope_theta")?.unwrap_or(class.rope_theta);
+fn one(config: &Fields, family: &Family, sizes: &Sizes) -> Result<RopeConfig> {
+    let theta = config.float("rope_theta")?.unwrap_or(family.defaults.rope_theta);
     let new = config.object("rope_parameters")?;
     let Some(parameters) = config.object("rope_scaling")?.or(new) else {
         return Ok(RopeConfig { base: theta, dims: sizes.head_dim, scaling: RopeScaling::None });
     };
     for kind in [FULL, SLIDING] {
         if parameters.contains(kind) {
-            let why = format!("{} has one rotation for all layers", class.model_type);
+            let why = format!("{} has one rotation for all layers", family.name());
             return Err(parameters.unsupported(kind, why));
         }
     }
@@ -54,9 +54,14 @@ fn one(config: &Fields, class: &Class, sizes: &Sizes) -> Result<RopeConfig> {
 }
 
 /// Gemma's two rotations: that of layers that see everything, then that of windowed ones.
-fn by_layer_type(config: &Fields, class: &Class, local_theta: f32, sizes: &Sizes) -> Result<Vec<RopeConfig>> {
-    let global = config.float("rope_theta")?.unwrap_or(class.rope_theta);
-    let local = config.float("rope_local_base_freq")?.unwrap_or(local_theta);
+fn by_layer_type(
+    config: &Fields,
+    family: &Family,
+    local_base: f32,
+    sizes: &Sizes,
+) -> Result<Vec<RopeConfig>> {
+    let global = config.float("rope_theta")?.unwrap_or(family.defaults.rope_theta);
+    let local = config.float("rope_local_base_freq")?.unwrap_or(local_base);
     let plain = |base| RopeConfig { base, dims: sizes.head_dim, scaling: RopeScaling::None };
     let parameters = config.object("rope_parameters")?;
     let of = |kind: &str, theta: f32| -> Result<RopeConfig> {
@@ -150,9 +155,9 @@ fn yarn(parameters: &Fields, original_context: usize, context: usize) -> Result<
 }
 
 /// The window of each layer, `None` if it sees everything.
-fn windows(config: &Fields, class: &Class, layers: usize) -> Result<Vec<Option<usize>>> {
-    match class.window {
-        Windows::Never => Ok(vec![None; layers]),
+fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option<usize>>> {
+    match family.windows {
+        Windows::Never | Windows::AllInGguf => Ok(vec![None; layers]),
         Windows::All { default } => {
             let window = match config.contains("sliding_window") {
                 true => config.size("sliding_window")?,

@@ -1,6 +1,6 @@
-use super::class::{CLASSES, ONE_BIT};
 use super::*;
 use crate::model::config::{LayerSpan, Parts, RopeConfig, RopeScaling};
+use crate::model::family::{BITNET_1BITLLM, FAMILIES, Family};
 use crate::ops::Activation;
 use serde_json::{Value, json};
 
@@ -245,7 +245,11 @@ fn gemmas_ways() {
     assert_eq!(d.spans, [span(Some(32), 1), span(None, 0), span(Some(32), 1), span(None, 0)]);
     let rope = |base, scaling| RopeConfig { base, dims: 32, scaling };
     assert_eq!(d.ropes, [rope(1e6, RopeScaling::Linear { factor: 8.0 }), rope(1e4, RopeScaling::None)]);
-    assert!(d.parts.post_norms && d.parts.qk_norms && !d.parts.sub_norms);
+    let width = |norm| d.norm_width(norm);
+    assert_eq!(
+        [width("post_ffw_norm"), width("attn_k_norm"), width("ffn_sub_norm")],
+        [Some(64), Some(32), None]
+    );
     let new = json!({"rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
         "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 200.0}}});
     let ropes = taken(gemma(new)).decoder.ropes;
@@ -258,15 +262,16 @@ fn gemmas_ways() {
 
 #[test]
 fn biases_by_class() {
-    let parts = |class: &str| {
-        taken(json!({"model_type": class, "attention_bias": true, "mlp_bias": true})).decoder.parts
-    };
+    let read =
+        |class: &str| taken(json!({"model_type": class, "attention_bias": true, "mlp_bias": true})).decoder;
+    let parts = |class| read(class).parts;
     let of = |p: Parts| (p.qkv_bias, p.output_bias, p.ffn_bias);
     assert_eq!(of(parts("llama")), (true, true, true));
     assert_eq!(of(parts("mistral")), (false, false, false));
     assert_eq!(of(parts("qwen2")), (true, false, false));
     assert_eq!(of(parts("qwen3")), (true, true, false));
-    assert!(parts("bitnet").sub_norms && !parts("llama").sub_norms && parts("qwen3").qk_norms);
+    let has = |class: &str, norm: &str| read(class).norm_width(norm).is_some();
+    assert!(has("bitnet", "attn_sub_norm") && !has("llama", "attn_sub_norm") && has("qwen3", "attn_q_norm"));
 }
 
 #[test]
@@ -317,7 +322,10 @@ fn one_bit_llms_own_class() {
     let config = taken(one(json!({})));
     assert_eq!(config.quantization.weights, Weights::Online);
     let d = &config.decoder;
-    assert_eq!((d.activation, d.parts.sub_norms, d.is_bitnet()), (Activation::SwiGlu, true, true));
+    assert_eq!(
+        (d.activation, d.norm_width("ffn_sub_norm"), d.family.ternary),
+        (Activation::SwiGlu, Some(96), true)
+    );
     refused(one(json!({"weight_bits": 2})), Status::Unsupported, &["'weight_bits' is 2"]);
     refused(one(json!({"input_bits": null})), Status::Unsupported, &["'input_bits' is missing"]);
     refused(one(json!({"quantization_config": {}})), Status::Unsupported, &["quantization_config"]);
@@ -326,9 +334,7 @@ fn one_bit_llms_own_class() {
 
 #[test]
 fn names_in_both_styles() {
-    let of = |class: &str, name: &str| {
-        names::canonical(CLASSES.iter().find(|c| c.model_type == class).unwrap(), name)
-    };
+    let of = |class: &str, name: &str| names::canonical(Family::of_hf(class).unwrap(), name);
     let tensor = |name: &str| Name::Tensor(name.into());
     for (hf, gguf) in [
         ("embed_tokens.weight", "token_embd.weight"),
@@ -343,7 +349,7 @@ fn names_in_both_styles() {
         assert_eq!(of("llama", hf), tensor(gguf));
         assert_eq!(of("llama", &format!("model.{hf}")), tensor(gguf));
         if !hf.ends_with(".norm.weight") {
-            assert_eq!(names::own(&CLASSES[0], gguf).unwrap(), format!("model.{hf}"));
+            assert_eq!(names::own(Family::of_hf("llama").unwrap(), gguf).unwrap(), format!("model.{hf}"));
         }
     }
     assert_eq!(of("llama", "lm_head.weight"), tensor("output.weight"));
@@ -356,7 +362,7 @@ fn names_in_both_styles() {
     assert_eq!(of("qwen3", "layers.2.self_attn.k_norm.weight"), tensor("blk.2.attn_k_norm.weight"));
     let gemma = of("gemma3_text", "layers.2.post_attention_layernorm.weight");
     assert_eq!(gemma, tensor("blk.2.post_attention_norm.weight"));
-    let one_bit = names::canonical(&ONE_BIT, "model.layers.2.self_attn.inner_attn_ln.weight");
+    let one_bit = names::canonical(&BITNET_1BITLLM, "model.layers.2.self_attn.inner_attn_ln.weight");
     assert_eq!(one_bit, tensor("blk.2.attn_sub_norm.weight"));
     for unknown in [
         "score.weight",
@@ -392,11 +398,11 @@ fn any_config_is_read_or_refused_quickly() {
         json!({"a": {}}),
         json!(true),
     ];
-    for class in CLASSES {
+    for class in FAMILIES.iter().filter_map(|family| family.hf) {
         for key in whole.as_object().unwrap().keys() {
             for value in &odd {
                 let mut config = whole.clone();
-                config["model_type"] = json!(class.model_type);
+                config["model_type"] = json!(class);
                 config[key] = value.clone();
                 if let Err(error) = read(&config) {
                     assert!(error.message.starts_with("m/config.json: "), "{error}");

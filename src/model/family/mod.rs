@@ -1,0 +1,214 @@
+//! The families of decoders, one file each, as data: how their files name things, what those files leave out, and
+//! where a layer's norms stand.
+//!
+//! A new family is a file here and its line in `FAMILIES`. It is written as its differences from [`BASE`].
+
+mod bitnet;
+mod bitnet_1bitllm;
+mod gemma3;
+mod llama;
+mod mistral;
+mod qwen2;
+mod qwen3;
+
+use crate::ops::{Activation, RopeStyle};
+
+pub use bitnet_1bitllm::{BITNET_1BITLLM, CLASS as BITNET_1BITLLM_CLASS};
+/// All families. If several have a GGUF architecture, its files belong to the first.
+pub const FAMILIES: &[&Family] = &[
+    &bitnet::BITNET,
+    &BITNET_1BITLLM,
+    &llama::LLAMA,
+    &mistral::MISTRAL,
+    &qwen2::QWEN2,
+    &qwen3::QWEN3,
+    &gemma3::GEMMA3,
+];
+
+/// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
+pub const REFUSED: &[(&str, &str)] = &[
+    ("gemma-embedding", "its tokens see the ones behind them, and attention here is causal"),
+    ("gemma2", "it caps attention scores and logits by a tanh"),
+    ("mistral3", "its queries are scaled by their position"),
+];
+
+#[derive(Debug)]
+pub struct Family {
+    /// `general.architecture` of GGUF files, which is also the prefix of their keys. bn-convert writes the first.
+    pub gguf: &'static [&'static str],
+    /// `model_type` of `config.json`. `None`: recognized otherwise.
+    pub hf: Option<&'static str>,
+    /// Trained with ternary weights, in whatever type a file has them.
+    pub ternary: bool,
+    /// Used if the files do not name it; GGUF files never do.
+    pub activation: Activation,
+    /// The norms of a layer, by their names in Hugging Face's and in GGUF files, without the layer's prefix and
+    /// without `.weight`.
+    pub norms: &'static [Named],
+    /// GGUF names of norms that some files of the architecture have, and others do not.
+    pub optional_norms: &'static [&'static str],
+    /// The rows that the norms of q and k, if there are any, normalize.
+    pub qk_norm: QkNorm,
+    pub windows: Windows,
+    pub embedding_scale: EmbeddingScale,
+    /// `None`: scores are scaled by 1/sqrt(head_dim).
+    pub query_scale: Option<QueryScale>,
+    pub biases: Biases,
+    /// Added to norm weights of safetensors (Gemma stores w - 1). GGUF's converters add it themselves.
+    pub norm_offset: f32,
+    /// Layout of q and k rows in GGUF files. Hugging Face's is always NEOX.
+    pub gguf_rope: RopeStyle,
+    pub defaults: Defaults,
+}
+
+/// A decoder as most are: RMSNorm before attention and feed-forward, SwiGLU, no biases, no windows.
+const BASE: Family = Family {
+    gguf: &[],
+    hf: None,
+    ternary: false,
+    activation: Activation::SwiGlu,
+    norms: &PRE_NORMS,
+    optional_norms: &[],
+    qk_norm: QkNorm::Head,
+    windows: Windows::Never,
+    embedding_scale: EmbeddingScale::One,
+    query_scale: None,
+    biases: Biases::None,
+    norm_offset: 0.0,
+    gguf_rope: RopeStyle::Neox,
+    defaults: Defaults {
+        kv_heads: KvHeads::Needed,
+        head_dim: None,
+        activation_key: "hidden_act",
+        rms_eps: 1e-6,
+        rope_theta: 10_000.0,
+        tied: false,
+    },
+};
+
+/// A name in Hugging Face's files, and GGUF's.
+pub type Named = (&'static str, &'static str);
+
+/// Values of keys that a `config.json` may leave out: those of `configuration_*.py` of transformers 5.23. Sizes have
+/// defaults there too, but no model uses them: here the file must give them.
+#[derive(Clone, Copy, Debug)]
+pub struct Defaults {
+    pub kv_heads: KvHeads,
+    /// `None`: hidden_size / num_attention_heads.
+    pub head_dim: Option<usize>,
+    /// The key that names the activation.
+    pub activation_key: &'static str,
+    pub rms_eps: f32,
+    pub rope_theta: f32,
+    pub tied: bool,
+}
+
+/// `num_key_value_heads` if the key is absent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum KvHeads {
+    /// As many as there are heads.
+    Heads,
+    Needed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum QkNorm {
+    /// Each head by itself.
+    Head,
+    /// All heads of a row together.
+    Row,
+}
+
+/// The layers that use a file's sliding window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Windows {
+    /// None. A GGUF file that asks for a window is refused; transformers ignores the key.
+    Never,
+    /// In GGUF files all layers, as they include Mistral's; none in a `config.json`.
+    AllInGguf,
+    /// All layers, unless `sliding_window` is null; `default` if the key is absent.
+    All { default: usize },
+    /// `layer_types`, or with `use_sliding_window` the layers from `max_window_layers` on. A GGUF file that asks for a
+    /// window is refused.
+    Upper,
+    /// `layer_types`, or all but each `every`th layer, which sees everything. The others rotate by `local_base`,
+    /// without scaling.
+    AllBut { every: usize, default: usize, local_base: f32 },
+}
+
+/// Factor on embedding rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum EmbeddingScale {
+    One,
+    SqrtHidden,
+}
+
+impl EmbeddingScale {
+    pub fn of(self, hidden: usize) -> f32 {
+        match self {
+            Self::One => 1.0,
+            Self::SqrtHidden => (hidden as f32).sqrt(),
+        }
+    }
+}
+
+/// Scores are scaled by 1/sqrt of a number.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryScale {
+    /// The key of `config.json` with the number, and its value if the key is absent.
+    pub key: &'static str,
+    pub default: f32,
+    /// The number in GGUF files without `attention.scale`.
+    pub gguf: fn(&ScaleSizes) -> usize,
+}
+
+pub struct ScaleSizes {
+    pub layers: usize,
+    pub hidden: usize,
+    pub heads: usize,
+    pub head_dim: usize,
+}
+
+/// Biases according to a `config.json`. A GGUF file's tensors show them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Biases {
+    None,
+    /// `attention_bias`: q, k, v and output. With `mlp`, `mlp_bias`: gate, up and down.
+    ByKey {
+        mlp: bool,
+    },
+    /// Always q, k and v.
+    Qkv,
+}
+
+/// Norms before attention and feed-forward.
+pub const PRE_NORMS: [Named; 2] =
+    [("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm")];
+/// Norms of q and k.
+pub const Q_NORM: Named = ("self_attn.q_norm", "attn_q_norm");
+pub const K_NORM: Named = ("self_attn.k_norm", "attn_k_norm");
+
+impl Family {
+    /// The name in a `config.json`.
+    pub fn name(&self) -> &'static str {
+        self.hf.unwrap_or(self.gguf[0])
+    }
+
+    pub fn of_gguf(architecture: &str) -> Option<&'static Self> {
+        FAMILIES.iter().find(|family| family.gguf.contains(&architecture)).copied()
+    }
+
+    pub fn of_hf(model_type: &str) -> Option<&'static Self> {
+        FAMILIES.iter().find(|family| family.hf == Some(model_type)).copied()
+    }
+
+    /// The family under whose architecture a GGUF file says the same as one of this family with `activation`, which
+    /// has no key in GGUF.
+    pub fn in_gguf(&'static self, activation: Activation) -> Option<&'static Self> {
+        let same = |other: &&Self| {
+            let names = |family: &Self| family.norms.iter().map(|(_, gguf)| *gguf).collect::<Vec<_>>();
+            other.activation == activation && other.ternary == self.ternary && names(other) == names(self)
+        };
+        if self.activation == activation { Some(self) } else { FAMILIES.iter().copied().find(same) }
+    }
+}
