@@ -37,6 +37,8 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -229,6 +231,17 @@ def without_embedding_scale(m):
     return m
 
 
+def norms_of_heads(m):
+    """OLMo 2's norms of whole rows as Qwen 3's, of each head by itself."""
+    for layer in m.model.layers:
+        attention = layer.self_attn
+        for norm in (attention.q_norm, attention.k_norm):
+            norm.forward = lambda x, w=norm.weight, n=attention.head_dim, eps=norm.variance_epsilon: (
+                torch.nn.functional.rms_norm(x.unflatten(-1, (-1, n)), (n,), eps=eps).flatten(-2) * w
+            )
+    return m
+
+
 def window_unused(config):
     """As Qwen2.5 is published: a window is named, and use_sliding_window says that there is none."""
     old_style(config)
@@ -244,6 +257,8 @@ OTHERS = {
     "mistral-window": family(
         "mistral-window",
         MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
         MistralConfig,
         41,
         "sliding_window 16: a token sees itself and 15 before it, in each of two layers",
@@ -255,6 +270,8 @@ OTHERS = {
     "mistral-plain": family(
         "mistral-plain",
         MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
         MistralConfig,
         42,
         "sliding_window null",
@@ -287,6 +304,16 @@ OTHERS = {
         head_dim=32,
         eps=1e-6,
         tied=True,
+    ),
+    "olmo2": family(
+        "olmo2",
+        Olmo2ForCausalLM,
+        Olmo2Config,
+        45,
+        "norms after attention and feed-forward, none before; q and k norms of whole rows",
+        ignored=[no_qk_norms, norms_of_heads, without_second_norms],
+        hidden=32,
+        layers=2,
     ),
 }
 

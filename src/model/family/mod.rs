@@ -8,6 +8,7 @@ mod bitnet_1bitllm;
 mod gemma3;
 mod llama;
 mod mistral;
+mod olmo2;
 mod qwen2;
 mod qwen3;
 
@@ -23,6 +24,7 @@ pub const FAMILIES: &[&Family] = &[
     &qwen2::QWEN2,
     &qwen3::QWEN3,
     &gemma3::GEMMA3,
+    &olmo2::OLMO2,
 ];
 
 /// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
