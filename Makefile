@@ -472,7 +472,7 @@ check-python: wheel
 	@$(PY_RUN) pip install --quiet --no-deps --force-reinstall target/wheels/*.whl
 	@cd bindings/python/tests && $(PY_RUN) python -W error -m unittest
 	@cd bindings/python && $(PY_RUN) ruff check --no-cache --quiet && $(PY_RUN) ruff format --no-cache --quiet --check
-	@$(PY_RUN) ruff check --no-cache --quiet --isolated --select F821,F401 hosts/server/tests deploy tools
+	@$(PY_RUN) ruff check --no-cache --quiet --isolated --select F821,F401 hosts deploy dev packaging tools
 	@cd bindings/python/tests && $(PY_RUN) mypy --cache-dir $(PY)/mypy --config-file ../pyproject.toml -p bn_engine
 
 test-python:

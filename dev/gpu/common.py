@@ -108,6 +108,12 @@ def timed(torch, run, repeat=20):
     return statistics.median(times)
 
 
+def copy_speed(torch, place):
+    source = torch.randint(-9, 9, (1 << 32,), dtype=torch.int8, device=place)
+    target = torch.empty_like(source)
+    return 2 * source.numel() / timed(torch, lambda: target.copy_(source))
+
+
 def ceilings():
     """Bytes/s of a plain copy (read and written), int8 and bf16 operations/s of a large product; None each where unknown."""
     name, torch = gpu() or "", torch_with_cuda()
@@ -116,10 +122,7 @@ def ceilings():
         how = f"data sheet of {name}" if sheet[0] else "neither torch with CUDA nor a data sheet for this device"
         return dict(zip(("bandwidth", "int8", "bf16"), sheet), how=how)
     place, n = torch.device(DEVICE), 8192
-    source = torch.randint(-9, 9, (1 << 32,), dtype=torch.int8, device=place)
-    target = torch.empty_like(source)
-    bandwidth = 2 * source.numel() / timed(torch, lambda: target.copy_(source))
-    del source, target
+    bandwidth = copy_speed(torch, place)
     a, b = (torch.randint(-127, 127, (n, n), dtype=torch.int8, device=place) for _ in range(2))
     int8 = 2 * n**3 / timed(torch, lambda: torch._int_mm(a, b.t()))
     x, y = (torch.randn(n, n, dtype=torch.bfloat16, device=place) for _ in range(2))

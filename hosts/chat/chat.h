@@ -1,5 +1,6 @@
 // The parts of bn-chat: options (options.c), the conversation (history.c), a turn of it (turn.c), commands
-// (commands.c), lines from the keyboard or a pipe (lines.c), and main.c, which opens the model and reads on.
+// (commands.c), lines from the keyboard or a pipe (lines.c), lines for the user (say.c), and main.c, which opens the
+// model and reads on.
 #ifndef CHAT_H
 #define CHAT_H
 

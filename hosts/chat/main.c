@@ -2,30 +2,11 @@
 #include "chat.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { EXIT_INTERRUPTED = 128 + SIGINT };
-
-void note(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vfprintf(stderr, format, args);
-    va_end(args);
-    fputc('\n', stderr);
-}
-
-void complain(const char *format, ...) {
-    va_list args;
-    fflush(stdout);
-    fputs("bn-chat: ", stderr);
-    va_start(args, format);
-    vfprintf(stderr, format, args);
-    va_end(args);
-    fputc('\n', stderr);
-}
 
 static void interrupt(int signal) {
     (void)signal;

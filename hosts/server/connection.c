@@ -16,8 +16,7 @@ char listener_tag;
 enum {
     ACCEPTS = 64,       // in a turn
     EXTRA = 16,         // connections beyond the most, for /health and the like
-    PAUSE_MS = 20,      // without descriptors or room
-    FRESH_MS = 20,      // a client is not closed for another this early: it may be about to send
+    FRESH_MS = 20,      // a client is not closed for another this early, as it may be about to send: new ones wait so long
     LINGER_MS = 2000,   // for the client to read the last answer
     READ = 64 << 10,    // bytes read at once
     SEND = 1 << 20,     // bytes sent in a turn
@@ -47,10 +46,6 @@ static struct clients *list_of(struct server *server, enum phase phase) {
     return phase == ANSWER ? &server->answering : phase == LINGER ? &server->lingering : &server->waiting;
 }
 
-size_t clients_count(const struct server *server) {
-    return server->waiting.count + server->lingering.count + server->answering.count;
-}
-
 static void enter(struct client *c, enum phase phase, uint64_t deadline_ms) {
     struct clients *list = list_of(c->server, phase);
     if (list != c->list || phase == HEAD) {
@@ -74,16 +69,14 @@ static void watch(struct client *c, bool sends) {
     bool answered = c->phase == ANSWER && (sends || (c->interest & EPOLLIN) == 0);
     uint32_t in = c->ended || answered || (c->phase == BODY && pending(c)) ? 0 : EPOLLIN;
     uint32_t wanted = in | (pending(c) ? EPOLLOUT : 0) | (c->hung_up ? 0 : EPOLLRDHUP);
-    struct epoll_event interest = {.events = wanted, .data.ptr = c};
     if (wanted == c->interest) return;
     c->interest = wanted;
-    epoll_ctl(c->server->epoll, EPOLL_CTL_MOD, c->fd, &interest);
+    poll_set(c->server->epoll, EPOLL_CTL_MOD, c->fd, wanted, c);
 }
 
 static void listen_for(struct server *server, uint32_t events) {
-    struct epoll_event interest = {.events = events, .data.ptr = &listener_tag};
-    if (server->listener >= 0) epoll_ctl(server->epoll, EPOLL_CTL_MOD, server->listener, &interest);
-    server->accept_ms = events != 0 ? 0 : now_ms() + PAUSE_MS;
+    if (server->listener >= 0) poll_set(server->epoll, EPOLL_CTL_MOD, server->listener, events, &listener_tag);
+    server->accept_ms = events != 0 ? 0 : now_ms() + FRESH_MS;
 }
 
 void client_call(struct client *c) {
@@ -307,7 +300,7 @@ static void add(struct server *server, int fd, const struct sockaddr_storage *ad
     c->extra = clients_count(server) >= server->options.max_connections;
     enter(c, HEAD, now_ms() + server->options.receive_timeout_s * 1000);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes); // a token does not wait for the one before it to be received
-    if (!loop_watch(server, fd, c->interest, c)) client_close(c);
+    if (!poll_set(server->epoll, EPOLL_CTL_ADD, fd, c->interest, c)) client_close(c);
     else client_ready(c, EPOLLIN); // it may have sent its request while it waited
 }
 
@@ -362,12 +355,12 @@ bool clients_turn(struct server *server) {
 
 int clients_timeout(const struct server *server) {
     if (server->again != NULL) return 0;
-    if (server->accept_ms != 0) return PAUSE_MS;
+    if (server->accept_ms != 0) return FRESH_MS;
     return clients_count(server) > 0 ? 1000 : -1; // deadlines are looked at once a second
 }
 
 bool clients_start(struct server *server) {
-    return loop_watch(server, server->listener, EPOLLIN, &listener_tag);
+    return poll_set(server->epoll, EPOLL_CTL_ADD, server->listener, EPOLLIN, &listener_tag);
 }
 
 void clients_stop_accepting(struct server *server) {

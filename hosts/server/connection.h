@@ -34,7 +34,6 @@ struct client {
 
 extern char listener_tag; // of the descriptor in the loop
 
-size_t clients_count(const struct server *server);
 bool clients_start(struct server *server);
 void clients_stop_accepting(struct server *server);
 void clients_accept(struct server *server);

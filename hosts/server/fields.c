@@ -297,7 +297,7 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
     return true;
 }
 
-void ask_free(struct ask *ask) {
+static void ask_free(struct ask *ask) {
     char *joined;
     while (buffer_length(&ask->joined) > 0) {
         buffer_take(&ask->joined, (char *)&joined, sizeof joined);
@@ -318,4 +318,16 @@ void ask_free(struct ask *ask) {
     ask->queries = NULL;
     ask->stops = NULL;
     ask->biases = NULL;
+}
+
+void ask_over(struct exchange *ex) {
+    ask_free(&ex->ask); // `n` and the like stay
+    cJSON_Delete(ex->root);
+    ex->root = NULL;
+    buffer_free(&ex->body);
+    memory_set(ex, &ex->input, ex->ask.kept.capacity);
+}
+
+void ask_let_go(struct work *work) {
+    ask_over(work->exchange);
 }

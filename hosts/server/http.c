@@ -11,12 +11,6 @@
 #include <strings.h>
 #include <time.h>
 
-uint64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 // -- answers ----------------------------------------------------------------------------------------
 
 static const char *reason(unsigned status) {
@@ -178,7 +172,7 @@ void http_begin(struct client *client, unsigned wrong) {
     ex->server->exchanges++;
     if (wrong != 0) refuse_form(ex, wrong);
     else look_at_head(ex);
-    trace_begin(ex);
+    if (ex->route != NULL && ex->route->handle == jobs_submit) trace_begin(ex, http1_field(&client->http, "traceparent"));
 }
 
 bool http_refused(const struct exchange *ex) {
@@ -210,7 +204,7 @@ void http_handle(struct exchange *ex, unsigned wrong) {
 void http_end(struct exchange *ex) {
     jobs_drop(ex);
     trace_end(ex);
-    route_over(ex);
+    ask_over(ex);
     ex->server->exchanges--;
     memory_set(ex, &ex->input, 0);
     memory_set(ex, &ex->output, 0);
@@ -225,6 +219,16 @@ void http_gone(struct exchange *ex) {
     if (ex->working) ex->gone = true;
     ex->client = NULL;
     jobs_drop(ex);
-    if (ex->working) work_abandon(ex); // http_end follows once its thread is done
+    if (ex->working) work_abandon(ex, ask_let_go); // http_end follows once its thread is done
     else http_end(ex);
+}
+
+void http_worked(struct exchange *ex) {
+    if (ex->working > 0) return;
+    if (!ex->gone) {
+        http_wake(ex);
+        return;
+    }
+    ex->server->abandoned--;
+    http_end(ex);
 }

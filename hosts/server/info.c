@@ -1,7 +1,6 @@
 #include "info.h"
 
 #include "adapters.h"
-#include "connection.h"
 #include "trace.h"
 
 #include <stdlib.h>

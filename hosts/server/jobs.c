@@ -1,5 +1,6 @@
 // The engine's requests: submitted for an exchange, found again by user_data, released when they end.
 #include "connection.h"
+#include "fields.h"
 #include "grammars.h"
 #include "pairs.h"
 #include "server.h"
@@ -150,7 +151,7 @@ static void submit(struct work *w) {
         s->status = bn_submit_batch(ex->server->engine, s->pointers, s->count, s->requests, &s->error);
     s->begun = true;
     free(s->tokens.ids);
-    route_over(ex);
+    ask_over(ex);
 }
 
 // Events may have come earlier: releases jobs that have had their last one, and those of a client that is gone.

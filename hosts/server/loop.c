@@ -18,11 +18,6 @@ static char signals_tag, engine_tag;
 
 enum { MANY = 128, PAUSE_MS = 2, CANCEL_MS = 5000 };
 
-bool loop_watch(struct server *server, int fd, uint32_t events, void *data) {
-    struct epoll_event interest = {.events = events, .data.ptr = data};
-    return epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &interest) == 0;
-}
-
 // A drain refuses later submissions, so wait for the threads' work first. Work of gone clients is not awaited.
 static void stop_engine(struct server *server) {
     if (server->engine == NULL) return;
@@ -48,7 +43,7 @@ static bool stop(struct server *server, bool signalled) {
 }
 
 static void on_work(struct server *server) {
-    while (work_done(server)) {}
+    for (struct exchange *ex; (ex = work_done()) != NULL;) http_worked(ex);
     stop_engine(server);
 }
 
@@ -68,12 +63,11 @@ static bool on_loaded(struct server *server) {
     }
     server->state = SERVING;
     fprintf(stderr, "bn-server: serving %s\n", server->name);
-    return loop_watch(server, bn_engine_wait_fd(server->engine, NULL), EPOLLIN, &engine_tag);
+    return poll_set(server->epoll, EPOLL_CTL_ADD, bn_engine_wait_fd(server->engine, NULL), EPOLLIN, &engine_tag);
 }
 
 static void look_at_engine(struct server *server, bool look) {
-    struct epoll_event interest = {.events = look ? EPOLLIN : 0, .data.ptr = &engine_tag};
-    epoll_ctl(server->epoll, EPOLL_CTL_MOD, bn_engine_wait_fd(server->engine, NULL), &interest);
+    poll_set(server->epoll, EPOLL_CTL_MOD, bn_engine_wait_fd(server->engine, NULL), look ? EPOLLIN : 0, &engine_tag);
     server->pause_end_ms = look ? 0 : now_ms() + PAUSE_MS;
 }
 
@@ -85,7 +79,7 @@ static bool on_engine(struct server *server) {
         return true;
     }
     // There will be no more events. After a drain this was expected; the descriptor stays readable.
-    epoll_ctl(server->epoll, EPOLL_CTL_DEL, bn_engine_wait_fd(server->engine, NULL), NULL);
+    poll_set(server->epoll, EPOLL_CTL_DEL, bn_engine_wait_fd(server->engine, NULL), 0, NULL);
     if (bn_engine_state(server->engine) != BN_STATE_DEAD) return true;
     fprintf(stderr, "bn-server: the engine died\n");
     server->exit_status = 1;
@@ -108,7 +102,7 @@ static bool dispatch(struct server *server, const struct epoll_event *event, int
     void *of = event->data.ptr;
     if (of == &signals_tag) return on_signal(server, signals);
     if (of == &load_tag) {
-        epoll_ctl(server->epoll, EPOLL_CTL_DEL, loaded, NULL);
+        poll_set(server->epoll, EPOLL_CTL_DEL, loaded, 0, NULL);
         return on_loaded(server);
     }
     if (of == &engine_tag) return on_engine(server);
@@ -158,9 +152,10 @@ int loop_run(struct server *server) {
     signal(SIGPIPE, SIG_IGN);
     sigprocmask(SIG_BLOCK, &set, NULL);
     int signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    int loaded = load_start(server), work = work_start();
-    if (signals < 0 || loaded < 0 || work < 0 || !loop_watch(server, signals, EPOLLIN, &signals_tag) ||
-        !loop_watch(server, loaded, EPOLLIN, &load_tag) || !loop_watch(server, work, EPOLLIN, &work_tag)) {
+    int loaded = load_start(server), work = work_start(), epoll = server->epoll;
+    if (signals < 0 || loaded < 0 || work < 0 || !poll_set(epoll, EPOLL_CTL_ADD, signals, EPOLLIN, &signals_tag) ||
+        !poll_set(epoll, EPOLL_CTL_ADD, loaded, EPOLLIN, &load_tag) ||
+        !poll_set(epoll, EPOLL_CTL_ADD, work, EPOLLIN, &work_tag)) {
         perror("bn-server: cannot start");
         return 1;
     }

@@ -1,8 +1,6 @@
 // /v1/completions and /v1/chat/completions.
 #include "openai.h"
 
-#include "fields.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

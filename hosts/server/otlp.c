@@ -142,7 +142,7 @@ static void write_batch(struct buffer *out, const struct server *server, const s
 // Ends the batch. Only the first of consecutive failures is reported. After a failure, the name's next address is
 // tried.
 static void finish(struct server *server, const char *wrong) {
-    epoll_ctl(server->epoll, EPOLL_CTL_DEL, otlp.fd, NULL);
+    poll_set(server->epoll, EPOLL_CTL_DEL, otlp.fd, 0, NULL);
     close(otlp.fd);
     otlp.fd = -1;
     buffer_free(&otlp.out);
@@ -175,7 +175,7 @@ static void begin(struct server *server, uint64_t now) {
     if (otlp.fd < 0) finish(server, strerror(errno));
     else if (connect(otlp.fd, to->ai_addr, to->ai_addrlen) != 0 && errno != EINPROGRESS)
         finish(server, strerror(errno));
-    else loop_watch(server, otlp.fd, EPOLLOUT, &otlp_tag);
+    else poll_set(server->epoll, EPOLL_CTL_ADD, otlp.fd, EPOLLOUT, &otlp_tag);
 }
 
 static void send_more(struct server *server) {
@@ -188,8 +188,7 @@ static void send_more(struct server *server) {
         }
         otlp.out.start += (size_t)sent;
     }
-    struct epoll_event interest = {.events = EPOLLIN, .data.ptr = &otlp_tag};
-    epoll_ctl(server->epoll, EPOLL_CTL_MOD, otlp.fd, &interest);
+    poll_set(server->epoll, EPOLL_CTL_MOD, otlp.fd, EPOLLIN, &otlp_tag);
 }
 
 // Called when the connection ends: the status decides if it was received; otherwise the error is `wrong`.

@@ -1,6 +1,5 @@
 #include "pairs.h"
 
-#include "fields.h"
 #include "values.h"
 
 #include <math.h>

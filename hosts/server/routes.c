@@ -59,11 +59,7 @@ static void read_body(struct work *w) {
     if (error != NULL) fail(ex, 400, "invalid_json", "%s", error);
     if (!ex->finished && fields_read(ex, ex->root) && ex->route->style != NULL && ex->route->style->keep != NULL)
         ex->route->style->keep(ex);
-    if (ex->finished) route_over(ex);
-}
-
-static void let_go(struct work *w) {
-    route_over(w->exchange);
+    if (ex->finished) ask_over(ex);
 }
 
 static void gone(struct work *w) {
@@ -75,7 +71,7 @@ static void body_read(struct work *w) {
     if (ex->gone || ex->finished) return;
     ex->route->handle(ex);
     if (ex->working > 0 || ex->root == NULL) return;
-    ex->work = (struct work){let_go, gone, ex, NULL}; // it was refused
+    ex->work = (struct work){ask_let_go, gone, ex, NULL}; // it was refused
     work_do(&ex->work, work_line(ex->length), 0);
 }
 
@@ -89,12 +85,4 @@ void route_run(struct exchange *ex) {
     memory_set(ex, &ex->input, ex->body.capacity);
     ex->work = (struct work){read_body, body_read, ex, NULL};
     work_do(&ex->work, work_line(ex->length), ex->length);
-}
-
-void route_over(struct exchange *ex) {
-    ask_free(&ex->ask); // `n` and the like stay
-    cJSON_Delete(ex->root);
-    ex->root = NULL;
-    buffer_free(&ex->body);
-    memory_set(ex, &ex->input, ex->ask.kept.capacity);
 }

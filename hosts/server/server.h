@@ -6,6 +6,7 @@
 #include "bn_engine.h"
 #include "buffer.h"
 #include "options.h"
+#include "system.h"
 
 #include <cjson/cJSON.h>
 #include <stdatomic.h>
@@ -58,6 +59,10 @@ struct server {
     int exit_status;
 };
 
+static inline size_t clients_count(const struct server *server) {
+    return server->waiting.count + server->lingering.count + server->answering.count;
+}
+
 // Position of an exchange in the client's traces; `start_ns` 0: not traced.
 struct trace {
     uint8_t trace_id[16], parent_id[8], id[8];
@@ -97,6 +102,19 @@ struct style {
     void (*choice)(struct exchange *ex, struct job *job, const bn_event *event); // into job->out
     void (*whole)(struct exchange *ex);
     void (*keep)(struct exchange *ex); // copies data that the answer needs from the body into ask.kept
+};
+
+enum {
+    FIELDS_COMPLETION = 1,
+    FIELDS_CHAT = 2,
+    FIELDS_EMBEDDING = 4,
+    FIELDS_BATCH = 8,
+    FIELDS_TOKENIZE = 16,
+    FIELDS_RESPONSE = 32,
+    FIELDS_MESSAGE = 64,
+    FIELDS_COUNT = 128,
+    FIELDS_RERANK = 256,
+    FIELDS_SCORE = 512,
 };
 
 struct route {
@@ -184,8 +202,6 @@ extern const struct route routes[];
 const struct route *route_find(const char *method, const char *path, const char **allow);
 // Answers a complete request, or submits it to the engine. `working` counts the work that takes longer.
 void route_run(struct exchange *ex);
-// Frees data that is needed only until the request is submitted.
-void route_over(struct exchange *ex);
 
 // http.c: requests and answers of a client.
 enum sending { ANSWER_WAITS, ANSWER_GOES, ANSWER_SENT };
@@ -198,7 +214,7 @@ enum sending http_answer(struct exchange *ex, struct buffer *out, struct buffer 
 void http_end(struct exchange *ex);
 void http_gone(struct exchange *ex); // its client is
 void http_wake(struct exchange *ex); // there is more of the answer
-uint64_t now_ms(void);
+void http_worked(struct exchange *ex); // a thread has finished work of it
 
 // memory.c: limits the memory that clients make the server hold, --max-memory in all. Counts `bytes` more in
 // `ex->input` or `ex->output`.
@@ -214,7 +230,6 @@ void jobs_drop(struct exchange *ex); // except for those in threads: call it aga
 bool jobs_poll(struct server *server, size_t *taken);
 
 // loop.c
-bool loop_watch(struct server *server, int fd, uint32_t events, void *data);
 int loop_run(struct server *server);
 
 #endif

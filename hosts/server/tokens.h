@@ -13,7 +13,7 @@ struct tokens {
 bn_status tokens_add_text(struct tokens *t, const bn_model *model, bn_string text, uint32_t flags, bn_error *error);
 bn_status tokens_add_chat(struct tokens *t, const bn_model *model, bn_string chat, bn_error *error);
 void tokens_add_ids(struct tokens *t, const uint32_t *ids, size_t count);
-// Answers with the token ids of the text or conversation in `ex->ask`, or with their number.
+// Answers with the token ids of the text or conversation in `ex->ask`, or with their number (tokenize.c).
 void tokenize(struct exchange *ex);
 
 #endif

@@ -1,11 +1,7 @@
 #include "trace.h"
 
-#include "connection.h"
-
 #include <pthread.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
 
 enum { QUEUE = 4096 };
 
@@ -15,16 +11,6 @@ static struct {
     size_t first, count;
     uint64_t dropped;
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-uint64_t unix_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-void random_bytes(void *to, size_t count) {
-    if (getrandom(to, count, 0) != (ssize_t)count) memset(to, 0x5a, count); // up to 256 bytes it cannot fail
-}
 
 // -- the queue --------------------------------------------------------------------------------------
 
@@ -96,11 +82,10 @@ bool traceparent_read(const char *text, struct trace *trace, bool *sampled) {
     return true;
 }
 
-void trace_begin(struct exchange *ex) {
+void trace_begin(struct exchange *ex, const char *traceparent) {
     bool sampled = true;
-    if (*ex->server->options.otlp_endpoint == 0 || ex->route == NULL || ex->route->handle != jobs_submit) return;
-    const char *parent = http1_field(&ex->client->http, "traceparent");
-    if (parent == NULL || !traceparent_read(parent, &ex->trace, &sampled)) {
+    if (*ex->server->options.otlp_endpoint == 0) return;
+    if (traceparent == NULL || !traceparent_read(traceparent, &ex->trace, &sampled)) {
         random_bytes(ex->trace.trace_id, sizeof ex->trace.trace_id);
         memset(ex->trace.parent_id, 0, sizeof ex->trace.parent_id);
     }

@@ -13,12 +13,10 @@ struct span {
     uint64_t input_tokens, output_tokens;
 };
 
-uint64_t unix_ns(void);
-void random_bytes(void *to, size_t count);
 // Reads a traceparent. Returns false if it is not valid.
 bool traceparent_read(const char *text, struct trace *trace, bool *sampled);
-// The exchange's span begins with its head, and ends with its answer.
-void trace_begin(struct exchange *ex);
+// The exchange's span begins with its head, which may have a traceparent, and ends with its answer.
+void trace_begin(struct exchange *ex, const char *traceparent);
 void trace_end(struct exchange *ex);
 // The export queue. Any thread may put a span; spans that do not fit are dropped and counted.
 void trace_put(const struct span *span);

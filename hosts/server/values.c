@@ -2,7 +2,6 @@
 #include "values.h"
 
 #include "adapters.h"
-#include "fields.h"
 
 #include <math.h>
 #include <stdlib.h>

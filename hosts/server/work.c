@@ -129,12 +129,8 @@ static void nothing(struct work *w) {
     (void)w;
 }
 
-static void let_go(struct work *w) {
-    route_over(w->exchange);
-}
-
 // Threads free the data, since that may take long too.
-void work_abandon(struct exchange *ex) {
+void work_abandon(struct exchange *ex, void (*let_go)(struct work *work)) {
     ex->server->abandoned++;
     pthread_mutex_lock(&work.lock);
     for (int l = 0; l < LINES; l++) {
@@ -156,24 +152,18 @@ void work_abandon(struct exchange *ex) {
     pthread_mutex_unlock(&work.lock);
 }
 
-bool work_done(struct server *server) {
+struct exchange *work_done(void) {
     uint64_t count;
     pthread_mutex_lock(&work.lock);
     struct work *w = work.done;
     if (w != NULL) work.done = w->next;
     else if (read(work.ready, &count, sizeof count) < 0) count = 0; // nothing to read is fine
     pthread_mutex_unlock(&work.lock);
-    if (w == NULL) return false;
+    if (w == NULL) return NULL;
     struct exchange *ex = w->exchange;
-    if (--ex->working == 0) server->working--;
+    if (--ex->working == 0) ex->server->working--;
     w->done(w); // it may have more work
-    if (ex->working > 0) return true;
-    if (!ex->gone) http_wake(ex);
-    else {
-        server->abandoned--;
-        http_end(ex);
-    }
-    return true;
+    return ex;
 }
 
 void work_stop(void) {

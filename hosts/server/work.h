@@ -15,10 +15,10 @@ int work_start(void);
 void work_do(struct work *work, enum line line, size_t bytes);
 // The line for this many bytes of text.
 enum line work_line(size_t bytes);
-// Called when the exchange's client is gone: work that has not begun is skipped.
-void work_abandon(struct exchange *ex);
-// Finishes work that the threads have run. Returns false if there was none.
-bool work_done(struct server *server);
+// Called when the exchange's client is gone: work that has not begun is skipped; `let_go` runs in place of `ex->work`.
+void work_abandon(struct exchange *ex, void (*let_go)(struct work *work));
+// Finishes one work that the threads have run. Returns its exchange, or NULL if there was none.
+struct exchange *work_done(void);
 // Ends the threads, which have no work left.
 void work_stop(void);
 

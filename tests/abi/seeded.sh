@@ -23,7 +23,6 @@ typedef struct bn_config {
     uint32_t struct_size;
     int32_t threads;
     bn_pair pair;
-    uint32_t reserved;
     uint32_t flags;
 } bn_config;
 
@@ -65,8 +64,6 @@ try refuse "a parameter's type changed" 's/uint32_t size/uint64_t size/'
 try refuse "a result's type changed" 's/int32_t bn_get/int64_t bn_get/'
 try refuse "a callback's parameter changed" 's/(int32_t level/(int64_t level/'
 try pass "a parameter renamed" 's/uint32_t size/uint32_t bytes/'
-try pass "reserved space taken" 's/uint32_t reserved/int32_t fresh/'
-added 1
 try pass "a field at the end" 's/uint32_t flags;/&\n    uint32_t more;/'
 added 2
 try pass "a constant and a function" 's/^#define.*/&\n#define BN_NEW 1/; s/^int32_t bn_get.*/&\nvoid bn_free(void);/'

@@ -228,7 +228,8 @@ static void *work(void *context) {
     uint64_t *state = context;
     for (bool open = true; open;) {
         uint64_t act = below(state, 12);
-        if (act < 6) open = submit(state);
+        bool room = taken <= RECORDS - WORKERS * BATCH; // otherwise other calls go on
+        if (act < 6 && room) open = submit(state);
         else if (act < 8) open = generate(state);
         else if (act < 9) open = call(state);
         else if (act < 11) disturb(state);

@@ -102,6 +102,8 @@ void finish_all(bn_engine *engine, int n);
 answer *run(bn_engine *engine, const bn_request_params *params);
 
 bn_stats stats(bn_engine *engine);
+// `on_logits`: holds its engine until the context, an atomic_bool, is true.
+int32_t hold(const bn_logits *row, void *may_go_on);
 double seconds(void);
 void sleep_ms(int ms);
 

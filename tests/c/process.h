@@ -26,17 +26,31 @@ static inline int count_entries(const char *path) {
     return count - 2;
 }
 
-// Returns true if a thread runs that is not about to end: joined threads may be listed for a moment.
-static inline int lives(const char *thread) {
-    enum { EXITING = 4 }; // PF_EXITING, proc_pid_stat(5)
+// Reads a thread's state and flags, proc_pid_stat(5). Returns false if it has ended.
+static inline int read_thread(const char *thread, char *state, unsigned *flags) {
     char path[64], line[512];
     snprintf(path, sizeof path, "/proc/self/task/%.20s/stat", thread);
     FILE *stat = fopen(path, "r");
     if (stat == NULL) return 0;
     const char *read = fgets(line, sizeof line, stat), *name_end = read != NULL ? strrchr(line, ')') : NULL;
     fclose(stat);
-    unsigned flags = EXITING;
-    return name_end != NULL && sscanf(name_end, ") %*c %*d %*d %*d %*d %*d %u", &flags) == 1 && (flags & EXITING) == 0;
+    return name_end != NULL && sscanf(name_end, ") %c %*d %*d %*d %*d %*d %u", state, flags) == 2;
+}
+
+// Returns true if a thread runs that is not about to end: joined threads may be listed for a moment.
+static inline int lives(const char *thread) {
+    enum { EXITING = 4 }; // PF_EXITING
+    char state;
+    unsigned flags;
+    return read_thread(thread, &state, &flags) && (flags & EXITING) == 0;
+}
+
+// Returns true if the thread of this number waits for something.
+static inline int sleeps(int thread) {
+    char name[16], state = 0;
+    unsigned flags;
+    snprintf(name, sizeof name, "%d", thread);
+    return read_thread(name, &state, &flags) && state == 'S';
 }
 
 static inline int count_threads(void) {

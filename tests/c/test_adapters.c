@@ -161,16 +161,6 @@ TEST(a_router_finds_the_blocks_of_an_adapter) {
     stop(engine);
 }
 
-static atomic_bool may_go_on;
-
-// Holds a request until the test has checked.
-static int32_t hold(const bn_logits *row, void *context) {
-    (void)row;
-    (void)context;
-    while (!atomic_load(&may_go_on)) sleep_ms(1);
-    return 0;
-}
-
 TEST(adapters_count_against_the_limit) {
     bn_engine *engine = tiny(64 << 20);
     uint64_t before = stats(engine).memory_used_bytes;
@@ -185,7 +175,9 @@ TEST(adapters_count_against_the_limit) {
     bn_request_params params = with(second, 1, 0);
     params.max_new_tokens = 40;
     params.flags |= BN_REQUEST_POLL_BY_ID;
+    static atomic_bool may_go_on;
     params.on_logits = hold;
+    params.on_logits_context = &may_go_on;
     bn_request id = submit(engine, &params);
     CHECK_OK(bn_adapter_free(second));
     CHECK(stats(engine).memory_used_bytes >= before + first + more);

@@ -100,11 +100,8 @@ static void all_run(bn_engine *engine) {
     for (int i = 0; i < REQUESTS; i++) list[i] = &params;
     CHECK_OK(bn_submit_batch(engine, list, REQUESTS, requests, NULL));
     bn_stats s;
-    do {
-        s = stats(engine);
-        CHECK(s.steps < 100); // all run from the first step on
-        sleep_ms(1);
-    } while (s.last_batch_size < REQUESTS);
+    while ((s = stats(engine)).steps < 100) sleep_ms(1);
+    CHECK_EQ(s.last_batch_size, REQUESTS);
     CHECK_EQ(s.running, REQUESTS);
     CHECK(s.queued == 0 && s.paused == 0 && s.preemptions == 0);
     CHECK_OK(bn_cancel(engine, BN_ANY, NULL));

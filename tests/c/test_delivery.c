@@ -68,7 +68,7 @@ TEST(release_frees_a_place_in_the_queue) {
     const bn_request_params *list[] = {&params, &params};
     bn_request both[2];
     CHECK_OK(bn_release(engine, one, NULL)); // if live, its slot is free a step later
-    for (int i = 0; i < 10000 && stats(engine).unreleased > 1; i++) sleep_ms(1);
+    while (stats(engine).unreleased > 1) sleep_ms(1);
     CHECK_STATUS(bn_submit_batch(engine, list, 2, both, NULL), BN_ERR_QUEUE_FULL);
     three = submit(engine, &params);
     free(finish(engine, two));
@@ -85,7 +85,7 @@ TEST(a_completed_request_keeps_its_place_until_release) {
     bn_request request = submit(engine, &params), next = 0;
     bn_event event;
     size_t count = 0;
-    do CHECK_OK(bn_poll(engine, request, &event, sizeof(bn_event), 1, 10000, &count, NULL));
+    do event = poll_one(engine, request);
     while (event.kind != BN_EVENT_COMPLETED);
     CHECK_STATUS(bn_submit(engine, &more, &next, NULL), BN_ERR_QUEUE_FULL);
     count = 7;
@@ -104,7 +104,7 @@ TEST(long_prompts_fill_the_queue_too) {
     config.queue_token_capacity = 10;
     bn_engine *engine = start(&config);
     bn_request_params first = ask("runs"), longest = ask("longer than the queue may be"), more = ask("m");
-    first.max_new_tokens = 1000;
+    first.max_new_tokens = 0; // a minute
     first.flags |= BN_REQUEST_IGNORE_EOS;
     bn_request running = submit(engine, &first), queued, refused = 0;
     while (stats(engine).running == 0) sleep_ms(1);
@@ -194,7 +194,7 @@ TEST(poll_by_id_keeps_a_request_out_of_any) {
 typedef struct {
     bn_engine *engine;
     bn_request which;
-    _Atomic int entered;
+    _Atomic int thread; // its number, once it has begun
     bn_status status;
     size_t count;
 } poller;
@@ -202,34 +202,36 @@ typedef struct {
 static void *poll_forever(void *context) {
     poller *p = context;
     bn_event event;
-    atomic_store(&p->entered, 1);
+    atomic_store(&p->thread, gettid());
     p->count = 0;
     p->status = bn_poll(p->engine, p->which, &event, sizeof(bn_event), 1, BN_FOREVER, &p->count, NULL);
     return NULL;
 }
 
+// An engine that takes half a minute to the first event of a request, which the poller is for.
+static bn_engine *start_slowest(poller *p) {
+    bn_engine_config config = slow_config("builtin:echo?us_per_token=1000000");
+    bn_request_params params = ask("a prompt of some thirty characters");
+    params.flags = BN_REQUEST_POLL_BY_ID;
+    p->engine = start(&config);
+    p->which = submit(p->engine, &params);
+    return p->engine;
+}
+
 static void begin_poll(pthread_t *thread, poller *p) {
     CHECK_EQ(pthread_create(thread, NULL, poll_forever, p), 0);
-    while (!atomic_load(&p->entered)) sleep_ms(1);
-    sleep_ms(30); // long enough to be in its wait
+    while (!atomic_load(&p->thread) || !sleeps(p->thread)) sleep_ms(1);
 }
 
 TEST(a_second_poller_of_one_id_is_told_busy) {
-    bn_engine_config config = slow_config("builtin:echo?us_per_token=400000");
-    bn_engine *engine = start(&config);
-    bn_request_params params = ask("x");
-    params.flags = BN_REQUEST_POLL_BY_ID;
-    poller p = {.engine = engine, .which = submit(engine, &params)};
+    poller p = {0};
+    bn_engine *engine = start_slowest(&p);
     pthread_t thread;
     begin_poll(&thread, &p);
     bn_event event;
     size_t count = 0;
-    bn_status status = BN_OK;
-    for (int i = 0; i < 100 && status == BN_OK && count == 0; i++) { // the other thread may be late
-        status = bn_poll(engine, p.which, &event, sizeof(bn_event), 1, 0, &count, NULL);
-        sleep_ms(5);
-    }
-    CHECK_STATUS(status, BN_ERR_BUSY);
+    CHECK_STATUS(bn_poll(engine, p.which, &event, sizeof(bn_event), 1, 0, &count, NULL), BN_ERR_BUSY);
+    CHECK_OK(bn_cancel(engine, p.which, NULL));
     pthread_join(thread, NULL);
     CHECK_STATUS(p.status, BN_OK);
     CHECK_EQ(p.count, 1);
@@ -237,33 +239,25 @@ TEST(a_second_poller_of_one_id_is_told_busy) {
 }
 
 TEST(a_release_wakes_who_polls_the_id) {
-    bn_engine_config config = slow_config("builtin:echo?us_per_token=1000000");
-    bn_engine *engine = start(&config);
-    bn_request_params params = ask("x");
-    params.flags = BN_REQUEST_POLL_BY_ID;
-    poller p = {.engine = engine, .which = submit(engine, &params)};
+    poller p = {0};
+    bn_engine *engine = start_slowest(&p);
     pthread_t thread;
     begin_poll(&thread, &p);
     CHECK_OK(bn_release(engine, p.which, NULL));
     pthread_join(thread, NULL);
     CHECK_STATUS(p.status, BN_ERR_NOT_FOUND);
-    double begin = seconds();
     stop(engine);
-    CHECK(seconds() - begin < 20);
 }
 
 // Also with requests under way: their last events would be freed while pollers hold them.
 TEST(destroy_wakes_blocked_pollers) {
-    bn_engine_config config = slow_config("builtin:echo?us_per_token=1000000");
-    bn_engine *engine = start(&config);
+    poller pollers[4] = {{0}};
+    pthread_t threads[4];
+    bn_engine *engine = start_slowest(&pollers[0]);
     bn_request_params params = ask("x");
     submit(engine, &params);
-    params.flags = BN_REQUEST_POLL_BY_ID;
-    bn_request one = submit(engine, &params);
-    poller pollers[4];
-    pthread_t threads[4];
     for (int i = 0; i < 4; i++) {
-        pollers[i] = (poller){.engine = engine, .which = i == 0 ? one : BN_ANY};
+        if (i > 0) pollers[i] = (poller){.engine = engine, .which = BN_ANY};
         begin_poll(&threads[i], &pollers[i]);
     }
     stop(engine);
@@ -283,7 +277,7 @@ TEST(the_wait_fd_is_readable_exactly_while_events_wait) {
     bn_request request = submit(engine, &params);
     bool done = false;
     while (!done) {
-        CHECK(readable(fd, 10000));
+        CHECK(readable(fd, 60000));
         CHECK(readable(fd, 0)); // still, until the events are taken
         bn_event events[8];
         size_t count = 0;
@@ -296,25 +290,34 @@ TEST(the_wait_fd_is_readable_exactly_while_events_wait) {
     CHECK(count == 0 && !readable(fd, 20));
     CHECK_OK(bn_release(engine, request, NULL));
     CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
-    CHECK(readable(fd, 10000)); // drained
+    CHECK(readable(fd, 60000)); // drained
     CHECK_STATUS(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_FOREVER, &count, NULL), BN_ERR_SHUTDOWN);
     stop(engine);
 }
 
 #ifdef __linux__
-TEST(edge_triggered_epoll_misses_nothing) {
-    bn_engine *engine = start_echo();
-    int epoll = epoll_create1(0), fd = dup(bn_engine_wait_fd(engine, NULL));
+static int watch_edges(int fd) {
+    int epoll = epoll_create1(0);
     struct epoll_event interest = {.events = EPOLLIN | EPOLLET};
     CHECK_EQ(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &interest), 0);
+    return epoll;
+}
+
+static void wait_for_an_edge(int epoll) {
+    struct epoll_event ready;
+    CHECK_EQ(epoll_wait(epoll, &ready, 1, 60000), 1);
+}
+
+TEST(edge_triggered_epoll_misses_nothing) {
+    bn_engine *engine = start_echo();
+    int fd = dup(bn_engine_wait_fd(engine, NULL)), epoll = watch_edges(fd);
     bn_request_params params = ask("edge after edge after edge");
     enum { N = 200 };
     int submitted = 0, done = 0;
     while (done < N) {
         // A few at a time, so that events keep coming while the queue is being emptied.
         for (; submitted < N && submitted - done < 5; submitted++) submit(engine, &params);
-        struct epoll_event ready;
-        CHECK_EQ(epoll_wait(epoll, &ready, 1, 10000), 1);
+        wait_for_an_edge(epoll);
         for (size_t count = 1; count > 0;) {
             bn_event events[4];
             CHECK_OK(bn_poll(engine, BN_ANY, events, sizeof(bn_event), 4, 0, &count, NULL));
@@ -345,22 +348,10 @@ static bool take_all(bn_engine *engine, int *completed) {
     return true;
 }
 
-static int watch_edges(bn_engine *engine) {
-    int epoll = epoll_create1(0);
-    struct epoll_event interest = {.events = EPOLLIN | EPOLLET};
-    CHECK_EQ(epoll_ctl(epoll, EPOLL_CTL_ADD, bn_engine_wait_fd(engine, NULL), &interest), 0);
-    return epoll;
-}
-
-static void wait_for_an_edge(int epoll) {
-    struct epoll_event ready;
-    CHECK_EQ(epoll_wait(epoll, &ready, 1, 10000), 1);
-}
-
 TEST(a_drain_wakes_an_edge_triggered_loop) {
     for (int i = 0; i < 20; i++) {
         bn_engine *engine = start_echo();
-        int epoll = watch_edges(engine), completed = 0;
+        int epoll = watch_edges(bn_engine_wait_fd(engine, NULL)), completed = 0;
         bn_request_params params = ask("to the last");
         int n = i % 7; // from none to more than one poll takes
         for (int k = 0; k < n; k++) submit(engine, &params);
@@ -436,8 +427,7 @@ static bn_engine *start_listening(listener *l, const char *path) {
 }
 
 static void wait_for(_Atomic int *counter, int value) {
-    for (int i = 0; i < 20000 && atomic_load(counter) < value; i++) sleep_ms(1);
-    CHECK(atomic_load(counter) >= value);
+    while (atomic_load(counter) < value) sleep_ms(1);
 }
 
 TEST(callbacks_come_and_may_call_back) {
@@ -457,7 +447,7 @@ TEST(callbacks_come_and_may_call_back) {
     size_t count = 0;
     CHECK_STATUS(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 0, &count, NULL), BN_ERR_WRONG_MODE);
     CHECK_STATUS(bn_poll(engine, request, &event, sizeof(bn_event), 1, 0, &count, NULL), BN_ERR_WRONG_MODE);
-    for (int i = 0; i < 2000 && stats(engine).unreleased > 0; i++) sleep_ms(1);
+    while (stats(engine).unreleased > 0) sleep_ms(1);
     CHECK_STATUS(bn_release(engine, request, NULL), BN_ERR_NOT_FOUND); // released by itself
     params.flags = BN_REQUEST_POLL_BY_ID;
     CHECK_STATUS(bn_submit(engine, &params, &request, NULL), BN_ERR_INVALID_ARGUMENT);
@@ -491,8 +481,7 @@ TEST(a_slow_callback_does_not_hold_the_engine_up) {
     l.engine = engine;
     bn_request_params params = ask("go on without it");
     for (int i = 0; i < 10; i++) submit(engine, &params);
-    for (int i = 0; i < 10000 && stats(engine).running + stats(engine).queued > 0; i++) sleep_ms(1);
-    CHECK_EQ(stats(engine).running + stats(engine).queued, 0);
+    while (stats(engine).running + stats(engine).queued > 0) sleep_ms(1);
     CHECK_EQ(l.completed, 0);
     atomic_store(&l.ready, 1);
     wait_for(&l.completed, 10);

@@ -149,7 +149,7 @@ TEST(what_an_embedding_may_not_ask_is_refused_by_name) {
 }
 
 TEST(a_cancelled_embedding_has_no_vector) {
-    bn_engine_config config = slow_config("builtin:echo?us_per_token=20000");
+    bn_engine_config config = slow_config("builtin:echo?us_per_token=200000");
     config.max_batch_size = 1; // a token a step: there is always another step to be cancelled before
     config.max_batch_tokens = 1;
     bn_engine *engine = start(&config);
@@ -186,11 +186,11 @@ static void *cancel_soon(void *engine) {
 }
 
 TEST(a_cancelled_bn_embed_is_an_error) {
-    bn_engine_config config = slow_config("builtin:echo?us_per_token=10000");
+    bn_engine_config config = slow_config("builtin:echo?us_per_token=200000");
     config.max_batch_size = 1;
     config.max_batch_tokens = 1;
     bn_engine *engine = start(&config);
-    bn_request_params params = ask("a prompt of some length, one that takes half a second");
+    bn_request_params params = ask("a prompt of some length, one that takes ten seconds");
     float values[ECHO_SIZE];
     size_t count = 7;
     pthread_t thread;

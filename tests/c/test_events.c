@@ -166,15 +166,18 @@ TEST(events_of_other_headers) {
 }
 
 TEST(finished_is_not_nothing_yet) {
-    bn_engine_config config = slow_config("builtin:echo?us_per_token=20000");
-    bn_engine *engine = start(&config);
+    bn_engine *engine = start_echo();
     bn_request_params params = ask("ab");
+    atomic_bool may_go_on = false;
     params.flags = BN_REQUEST_NO_STREAM;
+    params.on_logits = hold;
+    params.on_logits_context = &may_go_on;
     bn_request request = submit(engine, &params);
     bn_event event;
     size_t count = 7;
     CHECK_OK(bn_poll(engine, request, &event, sizeof event, 1, 0, &count, NULL));
     CHECK_EQ(count, 0);
+    atomic_store(&may_go_on, true);
     event = poll_one(engine, request);
     CHECK_EQ(event.kind, BN_EVENT_COMPLETED);
     const uint32_t timeouts[] = {BN_FOREVER, 0, 1};

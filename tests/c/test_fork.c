@@ -173,7 +173,7 @@ static int refused_everywhere(bn_engine *engine) {
 
 _Noreturn static void be_a_child(int way, bn_event *of_parent) {
     int line = 0;
-    alarm(20);
+    alarm(60);
     if (way % 4 == 1) execl("/bin/sh", "sh", "-c", ":", (char *)NULL);
     if (way % 4 == 2) exit(0);
     if (way % 4 == 3) {
@@ -306,7 +306,7 @@ static void *fork_again_and_again(void *context) {
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
-            alarm(20);
+            alarm(60);
             leave_at(live(l, i));
         }
         ended_with(child, 0);
@@ -358,7 +358,7 @@ static void fork_amid_first_use(const char *path, int delay_us) {
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        alarm(20);
+        alarm(60);
         chat_once((void *)path);
         _exit(0);
     }

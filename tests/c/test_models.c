@@ -86,8 +86,7 @@ TEST(opening_and_freeing_leaves_nothing) {
 }
 
 static void wait_for_state(bn_engine *engine, int32_t state) {
-    for (int i = 0; i < 20000 && bn_engine_state(engine) != state; i++) sleep_ms(1);
-    CHECK_EQ(bn_engine_state(engine), state);
+    while (bn_engine_state(engine) != state) sleep_ms(1);
 }
 
 TEST(an_engine_tells_its_state) {
@@ -132,7 +131,7 @@ TEST(a_request_knows_its_place_in_the_queue) {
     params.flags = BN_REQUEST_IGNORE_EOS | BN_REQUEST_NO_STREAM;
     params.max_new_tokens = 5000;
     for (int i = 0; i < N; i++) requests[i] = submit(engine, &params);
-    for (int i = 0; i < 20000 && where(engine, requests[0]).stage == BN_STAGE_QUEUED; i++) sleep_ms(1);
+    while (where(engine, requests[0]).stage == BN_STAGE_QUEUED) sleep_ms(1);
     CHECK_EQ(where(engine, requests[0]).stage, BN_STAGE_RUNNING);
     for (uint64_t i = 1; i < N; i++) {
         CHECK_EQ(where(engine, requests[i]).stage, BN_STAGE_QUEUED);
@@ -140,15 +139,13 @@ TEST(a_request_knows_its_place_in_the_queue) {
     }
     // A request in the middle ends; later ones move up.
     CHECK_OK(bn_cancel(engine, requests[2], NULL));
-    for (int i = 0; i < 20000 && where(engine, requests[2]).stage != BN_STAGE_FINISHED; i++) sleep_ms(1);
-    CHECK_EQ(where(engine, requests[2]).stage, BN_STAGE_FINISHED);
+    while (where(engine, requests[2]).stage != BN_STAGE_FINISHED) sleep_ms(1);
     CHECK_EQ(where(engine, requests[1]).queue_position, 0);
     CHECK_EQ(where(engine, requests[3]).queue_position, 1);
     CHECK_EQ(where(engine, requests[5]).queue_position, 3);
     // The running one ends: the next one runs.
     CHECK_OK(bn_cancel(engine, requests[0], NULL));
-    for (int i = 0; i < 20000 && where(engine, requests[1]).stage != BN_STAGE_RUNNING; i++) sleep_ms(1);
-    CHECK_EQ(where(engine, requests[1]).stage, BN_STAGE_RUNNING);
+    while (where(engine, requests[1]).stage != BN_STAGE_RUNNING) sleep_ms(1);
     CHECK_EQ(where(engine, requests[3]).queue_position, 0);
     CHECK_OK(bn_release(engine, requests[0], NULL));
     bn_request_info info = {.struct_size = sizeof info};

@@ -77,7 +77,7 @@ TEST(a_traced_request_has_a_span_for_each_phase) {
 
 TEST(a_request_that_was_cancelled_has_the_spans_that_it_reached) {
     trace t = {0};
-    bn_engine *engine = start_traced(&t, "builtin:echo?us_per_token=20000");
+    bn_engine *engine = start_traced(&t, "builtin:echo?us_per_token=200000");
     bn_request_params params = traced("a prompt of many steps");
     bn_request request = submit(engine, &params);
     while (stats(engine).running == 0) sleep_ms(1);

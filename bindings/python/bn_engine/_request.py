@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _header as header
 from ._convert import fill, initializer, reader
@@ -66,13 +66,14 @@ def _whole(parts: list[header.ToolCall]) -> list[header.ToolCall]:
 class Request:
     """What streams have in common. A request that is dropped before its end is cancelled."""
 
-    id = 0
+    _id: Any = (0,)  # where bn_submit writes it
     _ended = False
     _hook: Hook | None = None
 
     def __init__(
         self, engine: Engine, prompt: str | None, options: header.RequestOptions, flags: int = 0, key: int = 0
     ) -> None:
+        self._id = ffi.new("bn_request *")  # a signal may come between the submit and what follows
         self._engine = engine
         params = prepared("bn_request_params")
         function = options.pop("on_logits", None)
@@ -84,9 +85,12 @@ class Request:
         if function is not None:
             self._hook = Hook(function)
             self._hook.set(params)
-        out = ffi.new("bn_request *")
-        call(lib.bn_submit, engine._handle, params, out)
-        self.id = out[0]
+        call(lib.bn_submit, engine._handle, params, self._id)
+
+    @property
+    def id(self) -> int:
+        number: int = self._id[0]
+        return number
 
     def info(self) -> header.RequestInfo:
         """Where the request is. Not for busy loops."""

@@ -50,14 +50,18 @@ class Processes(unittest.TestCase):
             from bn_engine import Engine
             engine = Engine({SLOW!r})
             signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's is ignored
-            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+            def interrupt():
+                while not engine.stats().running: pass
+                os.kill(os.getpid(), signal.SIGINT)
+            threading.Thread(target=interrupt).start()
             try:
                 engine.generate({LONG!r})
             except KeyboardInterrupt:
-                while engine.stats().unreleased: pass
-                print(engine.stats().completed_cancelled)
+                print("interrupted")
+            while engine.stats().unreleased: pass
+            print(engine.stats().completed_cancelled)
             """)
-        self.assertEqual((status, output), (0, "1\n"), errors)
+        self.assertEqual((status, output), (0, "interrupted\n1\n"), errors)
 
     def test_a_signal_handler_may_close_the_engine(self):
         for wait in ("list(engine.stream(prompt))", "asyncio.run(engine.agenerate(prompt))"):
@@ -132,9 +136,9 @@ class Processes(unittest.TestCase):
             stream.result()
             del stream
             gc.collect()
-            print(threads() == before)
+            while threads() > before: pass  # one that has ended may be listed for a moment
             """)
-        self.assertEqual((status, output), (0, "True\nTrue\n"), errors)
+        self.assertEqual((status, output), (0, "True\n"), errors)
 
 
 class Readme(unittest.TestCase):

@@ -64,11 +64,7 @@ def stream(server, dice):
 
 
 def slow_reader(server, dice):
-    s = socket.socket()
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    s.settimeout(60)
-    s.connect(("127.0.0.1", server.port))
-    s.sendall(request("/v1/completions", json.dumps(body_of(dice, stream=True, logprobs=5))))
+    s = server.raw(request("/v1/completions", json.dumps(body_of(dice, stream=True, logprobs=5))), room=4096)
     return status_of(s, 0.02)
 
 

@@ -7,11 +7,21 @@ import re
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 PROGRAM = os.environ.get("BN_SERVER", os.path.join(ROOT, "target", "c", "bn-server"))
+SLOW = "builtin:echo?us_per_token=2000"
+LONG = {"prompt": "abcdefgh", "max_tokens": 60000, "ignore_eos": True}  # two minutes of it
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
 
 
 class Server:
@@ -78,9 +88,14 @@ class Server:
         assert b"200 OK" in s.recv(1 << 16)
         return s
 
-    def raw(self, data):
-        s = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+    def raw(self, data, room=None):
+        """A socket on which data was sent. `room`: bytes that it receives before they are read."""
+        s = socket.socket()
+        s.settimeout(60)
+        if room:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
         try:
+            s.connect(("127.0.0.1", self.port))
             s.sendall(data)
         except OSError:
             s.close()
@@ -90,12 +105,14 @@ class Server:
     def stats(self):
         return self.get("/stats")[1]
 
+    def metrics(self):
+        """The values of the metrics, by name and labels."""
+        lines = [line for line in self.get("/metrics")[1].decode().splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
     def until(self, condition, what):
         """Waits until a condition of the statistics holds."""
-        end = time.monotonic() + 60
-        while not condition(self.stats()):
-            assert time.monotonic() < end, what
-            time.sleep(0.01)
+        wait_until(lambda: condition(self.stats()), what)
 
     def until_closed(self):
         """Waits until the server accepts no connection."""
@@ -131,6 +148,25 @@ def read_all(s):
             s.close()
             return data
         data += more
+
+
+def read_until(s, mark):
+    data = b""
+    while mark not in data:
+        more = s.recv(1 << 16)
+        assert more, data
+        data += more
+    return data
+
+
+def run_c(sources, *options, arguments=()):
+    """Compiles files of hosts/server, and runs the program."""
+    here = os.path.join(ROOT, "hosts", "server")
+    with tempfile.TemporaryDirectory() as folder:
+        program = os.path.join(folder, "program")
+        subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-O1", "-g", "-I" + here,
+                        "-fno-sanitize-recover=all", *[os.path.join(here, source) for source in sources], *options, "-o", program], check=True)
+        return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=600)
 
 
 class ServerTest(unittest.TestCase):

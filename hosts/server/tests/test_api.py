@@ -1,5 +1,6 @@
 """Every route, with the model inside the library."""
 import base64
+import concurrent.futures
 import json
 import os
 import re
@@ -337,8 +338,6 @@ class Demo(ServerTest):
         self.assertEqual(len(set(sure["logprobs"]["tokens"])), 1)
 
     def test_answers_of_a_format(self):
-        import json
-
         schema = {"type": "object", "properties": {"size": {"enum": ["small", "large"]}, "on": {"type": "boolean"}},
                   "required": ["size", "on"], "additionalProperties": False}
         named = {"type": "json_schema", "json_schema": {"name": "thing", "strict": True, "schema": schema}}
@@ -370,8 +369,6 @@ class Demo(ServerTest):
         self.assertEqual(text["choices"][0]["text"].lstrip()[:1], "{")
 
     def test_same_seeds_in_many_streams(self):
-        import concurrent.futures
-
         def ask(i):
             events = self.server.stream("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 32, "seed": i % 4})
             return "".join(event["choices"][0]["text"] for event in events)

@@ -2,18 +2,17 @@
 ATTACK_SECONDS in the environment, the attack on the listener lasts that long and reports its counts."""
 import json
 import os
-import re
 import resource
+import select
+import signal
 import socket
 import threading
 import time
 import unittest
 
-from support import Server, read_all, request
+from support import LONG, SLOW, Server, read_all, request, wait_until
 
 SECONDS = float(os.environ.get("ATTACK_SECONDS", "0"))
-SLOW = "builtin:echo?us_per_token=2000"
-LONG = {"prompt": "abcdefgh", "max_tokens": 60000, "ignore_eos": True}
 
 
 def peak(server):
@@ -24,7 +23,7 @@ def peak(server):
 
 def counted(server):
     """Bytes of --max-memory."""
-    return int(re.search(rb"\nbn_server_memory_bytes (\d+)\n", server.get("/metrics")[1]).group(1))
+    return server.metrics()["bn_server_memory_bytes"]
 
 
 def unread(server, s):
@@ -35,23 +34,9 @@ def unread(server, s):
     return next(int(row[4].split(":")[1], 16) for row in rows if row[1].endswith(ports[0]) and row[2].endswith(ports[1]))
 
 
-def wait_until(condition, what):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
-
-
-def hold(server, count, data=b""):
+def hold(server, count, data=b"", room=None):
     """Connections that say nothing more."""
-    sockets = []
-    for _ in range(count):
-        s = socket.socket()
-        s.settimeout(60)
-        s.connect(("127.0.0.1", server.port))
-        s.sendall(data)
-        sockets.append(s)
-    return sockets
+    return [server.raw(data, room) for _ in range(count)]
 
 
 def close_all(sockets):
@@ -161,13 +146,10 @@ class Listener(unittest.TestCase):
 
     def test_an_answer_that_is_not_read_is_given_up(self):
         server = Server(model="builtin:echo", idle_timeout=1, max_sequence=1 << 16)
-        s = socket.socket()
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        s.connect(("127.0.0.1", server.port))
-        s.sendall(request("/tokenize", json.dumps({"text": "ab " * 1000000})))
-        server.until(lambda stats: stats["exchanges"] == 2, "begin")
+        s = server.raw(request("/tokenize", json.dumps({"text": "ab " * 1000000})), room=4096)
+        self.assertEqual(s.recv(1), b"H")
         server.until(lambda stats: stats["exchanges"] == 1, "end")
-        s.close()
+        self.assertNotEqual(read_all(s)[-1:], b"}")  # not to its end
         self.assertEqual(server.stop(), 0)
 
 
@@ -181,21 +163,18 @@ class Memory(unittest.TestCase):
     def test_bodies(self):
         server, before = self.serve()
         body = b"x" * ((4 << 20) - 100)
-        statuses, held = [], []
-        for _ in range(40):  # 160 MiB
-            s = socket.create_connection(("127.0.0.1", server.port), timeout=60)
-            held.append(s)
+        held = hold(server, 40)
+        for s in held:  # 160 MiB
             try:
                 s.sendall(b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (4 << 20) + body)
             except (BrokenPipeError, ConnectionResetError):
                 pass
-            s.settimeout(0.05)
-            try:
-                statuses.append(s.recv(400))
-            except TimeoutError:
-                pass
-        self.assertGreater(len(statuses), 30)
-        for answer in statuses:
+        answered = {}
+        while len(answered) <= 30:
+            ready = select.select(set(held) - set(answered), [], [], 60)[0]
+            self.assertTrue(ready, f"{len(answered)} answers")
+            answered.update((s, s.recv(400)) for s in ready)
+        for answer in answered.values():
             self.assertIn(b" 503 ", answer)
             self.assertIn(b"Retry-After: 1\r\n", answer)
         self.assertEqual(server.get("/health")[0], 200)
@@ -273,13 +252,7 @@ class Memory(unittest.TestCase):
 
     def test_streams_that_are_not_read(self):
         server, before = self.serve(max_sequence=1 << 16, max_unread=16 << 20, max_batch=64, idle_timeout=300)
-        sockets = []
-        for _ in range(16):
-            s = socket.socket()
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            s.connect(("127.0.0.1", server.port))
-            s.sendall(request("/v1/completions", json.dumps({**LONG, "stream": True, "logprobs": 5})))
-            sockets.append(s)
+        sockets = hold(server, 16, request("/v1/completions", json.dumps({**LONG, "stream": True, "logprobs": 5})), room=4096)
         server.until(lambda stats: stats["cancelled"] > 0, "a stream is cut")
         self.assertLess(peak(server) - before, 4 * self.LIMIT)
         close_all(sockets)
@@ -306,9 +279,7 @@ class Threads(unittest.TestCase):
         self.assertGreater(server.stats()["working"], 0)  # they are there still
         close_all(slow)
         server.until(lambda stats: stats["working"] <= 2, "what has not begun is dropped")
-        server.process.kill()
-        server.process.wait()
-        server.process.stderr.close()
+        server.stop(signal.SIGKILL)
 
     def sneak(self, path, harmless, hostile):
         """Two requests with hostile grammars of which something before looked harmless, and a known grammar meanwhile."""
@@ -324,9 +295,7 @@ class Threads(unittest.TestCase):
             server.ok("/v1/completions", body)
             self.assertEqual(server.stats()["working"], 2)  # they are there still
         close_all(slow)
-        server.process.kill()
-        server.process.wait()
-        server.process.stderr.close()
+        server.stop(signal.SIGKILL)
 
     def test_a_grammar_that_was_refused_unread_is_not_known(self):
         def body(i, **more):
@@ -348,7 +317,7 @@ class Threads(unittest.TestCase):
     def test_a_client_with_little_work_is_first(self):
         server = Server()
         slow = [server.raw(self.ask(i)) for i in range(6)]
-        server.until(lambda stats: stats["working"] == 6, "all at work or in line")
+        server.until(lambda stats: stats["working"] > 2, "more than threads at work or in line")
         other = socket.create_connection(("127.0.0.1", server.port), timeout=60, source_address=("127.0.0.2", 0))
         other.sendall(request("/v1/completions", json.dumps({"prompt": "a", "max_tokens": 4, "guided_regex": "[ab]+"})))
         while not other.recv(100).startswith(b"HTTP/1.1 200"):
@@ -356,14 +325,12 @@ class Threads(unittest.TestCase):
         self.assertGreaterEqual(server.stats()["working"], 2)  # from earlier clients
         other.close()
         close_all(slow)
-        server.process.kill()
-        server.process.wait()
-        server.process.stderr.close()
+        server.stop(signal.SIGKILL)
 
     def test_clients_that_are_gone_do_not_hold_up_the_end(self):
         server = Server()
         slow = [server.raw(self.ask(i)) for i in range(3)]
-        server.until(lambda stats: stats["working"] == 3, "all at work or in line")
+        server.until(lambda stats: stats["working"] > 0, "at work")
         close_all(slow)
         server.process.terminate()
         self.assertEqual(server.process.wait(timeout=60), 0)
@@ -386,10 +353,7 @@ class Threads(unittest.TestCase):
 
     def test_a_third_signal_is_the_end_at_once(self):
         server = Server(model=SLOW, max_sequence=1 << 16)
-        unread = socket.socket()
-        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        unread.connect(("127.0.0.1", server.port))
-        unread.sendall(request("/tokenize", json.dumps({"text": "ab " * 1000000})))
+        unread = server.raw(request("/tokenize", json.dumps({"text": "ab " * 1000000})), room=4096)
         self.assertEqual(unread.recv(1), b"H")  # the rest fits into no socket
         for words in ("finishing", "cancelling"):
             server.process.terminate()

@@ -7,14 +7,10 @@ import select
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 import unittest
 
-from support import PROGRAM, ROOT, Server, ServerTest, read_all, request
-
-LONG = {"prompt": "abcdefgh", "max_tokens": 60000, "ignore_eos": True}
-SLOW = "builtin:echo?us_per_token=2000"
+from support import LONG, PROGRAM, SLOW, Server, ServerTest, read_all, read_until, request, run_c
 
 
 def resident(server):
@@ -109,9 +105,7 @@ class Http(ServerTest):
         s = self.server.raw(data + data)
         got = b""
         while got.count(b"HTTP/1.1 200") < 2:
-            more = s.recv(4096)
-            self.assertTrue(more)
-            got += more
+            got += read_until(s, b"\n")
         s.close()
 
     def test_a_body_in_small_pieces(self):
@@ -146,10 +140,7 @@ class Hang(unittest.TestCase):
     def test_a_client_that_does_not_read_is_cut_off(self):
         self.server.stop()
         self.server = Server(model="builtin:echo", max_unread=4096)
-        s = socket.socket()
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        s.connect(("127.0.0.1", self.server.port))
-        s.sendall(request("/v1/completions", json.dumps({**LONG, "stream": True, "logprobs": 5})))
+        s = self.server.raw(request("/v1/completions", json.dumps({**LONG, "stream": True, "logprobs": 5})), room=4096)
         self.server.until(lambda stats: stats["cancelled"] == 1, "cut")
         s.close()
 
@@ -200,19 +191,18 @@ class LongBodies(unittest.TestCase):
 
     def test_the_end_of_the_server_meanwhile(self):
         dice = random.Random(1)
-        text = " ".join("".join(dice.choices("abcdefghij", k=9)) for _ in range(400000))
+        text = " ".join("".join(dice.choices("abcdefghij", k=9)) for _ in range(60000))
         for signals, statuses in [(1, ["200"]), (2, ["200", "503"])]:  # 200: it was done before the second
             server = Server()
-            sockets = [server.raw(request("/tokenize", json.dumps({"text": text}))) for _ in range(2)]
-            server.until(lambda stats: stats["working"] == 2, "two at work")  # a while for each thread
+            sockets = [server.raw(request("/tokenize", json.dumps({"text": text}))) for _ in range(10)]  # for two threads
             sockets.append(server.raw(request("/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 5, **self.PADDING}))))
-            server.until(lambda stats: stats["working"] == 3 or select.select(sockets, [], [], 0)[0], "three at work")
+            server.until(lambda stats: stats["working"] > 2 or select.select(sockets[-1:], [], [], 0)[0], "all at work")
             server.process.terminate()
             server.until_closed()
             if signals == 2:
                 server.process.terminate()
             self.assertIn(b" 200 ", sockets[0].recv(100))
-            self.assertIn(sockets[2].recv(100).decode().split()[1], statuses)
+            self.assertIn(sockets[-1].recv(100).decode().split()[1], statuses)
             for s in sockets:
                 s.close()
             self.assertEqual(server.stop(), 0)
@@ -220,14 +210,8 @@ class LongBodies(unittest.TestCase):
 
 class Starved(unittest.TestCase):
     def test_no_memory_is_not_called_bad_json(self):
-        with tempfile.TemporaryDirectory() as folder:
-            program = os.path.join(folder, "starved")
-            here = os.path.join(ROOT, "hosts", "server")
-            subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-O1", "-g", "-Wl,--wrap=malloc",
-                            "-fsanitize=undefined", "-fno-sanitize-recover=all", "-I" + here, os.path.join(here, "tests", "starved.c"),
-                            os.path.join(here, "json.c"), os.path.join(here, "buffer.c"), "-lcjson", "-o", program], check=True)
-            done = subprocess.run([program], capture_output=True, text=True, timeout=60)
-            self.assertEqual((done.returncode, done.stdout, done.stderr), (1, "", "bn-server: out of memory\n"))
+        done = run_c(["tests/starved.c", "json.c", "buffer.c"], "-fsanitize=undefined", "-Wl,--wrap=malloc", "-lcjson")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (1, "", "bn-server: out of memory\n"))
 
 
 class Limits(unittest.TestCase):
@@ -281,10 +265,7 @@ class Limits(unittest.TestCase):
         def round_of_streams():
             sockets = [server.raw(request("/v1/completions", json.dumps({"prompt": "abcdefgh", "max_tokens": 200, "ignore_eos": True, "no_cache": True, "stream": True}))) for _ in range(500)]
             for s in sockets:
-                data = b""
-                while not data.endswith(b"0\r\n\r\n"):
-                    data += s.recv(1 << 16)
-                self.assertIn(b"[DONE]", data)
+                self.assertIn(b"[DONE]", read_until(s, b"0\r\n\r\n"))
                 s.close()
 
         # Buffers reach their final sizes sooner or later, and the allocator's free memory fluctuates. Four rounds in a row
@@ -302,7 +283,8 @@ class End(unittest.TestCase):
     def test_a_signal_finishes_what_runs(self):
         for number in (signal.SIGTERM, signal.SIGINT):
             server = Server(model=SLOW, max_sequence=1 << 16)
-            streams = [server.open_stream({**LONG, "max_tokens": 200}) for _ in range(4)]
+            streams = [server.open_stream({**LONG, "max_tokens": 50}) for _ in range(4)]
+            holder = server.open_stream(LONG)  # nothing ends before it has hung up
             idle = server.connect()
             idle.request("GET", "/health")
             idle.getresponse().read()
@@ -311,7 +293,9 @@ class End(unittest.TestCase):
             idle.request("POST", "/v1/completions", json.dumps(LONG))
             self.assertEqual(idle.getresponse().status, 503)
             for s in streams:
-                self.assertIn(b"[DONE]", read_all(s))
+                read_until(s, b"[DONE]")
+                s.close()
+            holder.close()
             self.assertEqual(server.stop(), 0)
 
     def test_a_second_signal_cancels(self):

@@ -3,11 +3,9 @@ import json
 import os
 import random
 import re
-import subprocess
-import tempfile
 import unittest
 
-from support import ROOT, ServerTest, read_all
+from support import ServerTest, read_all, run_c
 
 HOST = b"Host: x\r\n"
 BODY = json.dumps({"text": "ab"}).encode()
@@ -281,14 +279,8 @@ class Rules(ServerTest):
 
 class Parser(unittest.TestCase):
     def test_random_bytes_under_sanitizers(self):
-        with tempfile.TemporaryDirectory() as folder:
-            program = os.path.join(folder, "mutate")
-            here = os.path.join(ROOT, "hosts", "server")
-            subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-O1", "-g",
-                            "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-I" + here,
-                            os.path.join(here, "tests", "mutate.c"), os.path.join(here, "http1.c"), "-o", program], check=True)
-            done = subprocess.run([program, os.environ.get("SEED", "1"), os.environ.get("PARSES", "100000")], capture_output=True, text=True, timeout=600)
-            self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        done = run_c(["tests/mutate.c", "http1.c"], "-fsanitize=address,undefined", arguments=[os.environ.get("SEED", "1"), os.environ.get("PARSES", "100000")])
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
 
 
 if __name__ == "__main__":

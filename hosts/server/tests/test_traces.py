@@ -8,8 +8,7 @@ import threading
 import time
 import unittest
 
-from support import PROGRAM, Server
-from test_watching import samples
+from support import PROGRAM, Server, wait_until
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 BODY = {"prompt": "abcdefgh", "max_tokens": 6, "ignore_eos": True}
@@ -45,10 +44,7 @@ class Collector:
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
     def wait(self, count):
-        end = time.monotonic() + 60
-        while len(self.spans) < count:
-            assert time.monotonic() < end, f"{len(self.spans)} spans of {count}"
-            time.sleep(0.01)
+        wait_until(lambda: len(self.spans) >= count, f"{count} spans")
         return self.spans
 
     def close(self):
@@ -138,31 +134,30 @@ class Traces(unittest.TestCase):
     def test_a_collector_that_is_gone_or_silent_holds_up_nobody(self):
         self.collector.status = None
         self.assertEqual(self.ask(), 200)
-        while not self.collector.posts:
-            time.sleep(0.01)
-        for _ in range(1100):  # more than the queue holds
-            self.assertEqual(self.ask(max_tokens=1), 200)
+        wait_until(lambda: self.collector.posts, "a batch")
+        self.assertGreater(self.spans_of(15, 100), 4096)  # more than the queue holds
         self.until("bn_server_spans_dropped_total", 1)
         self.assertEqual(self.server.stop(), 0)
 
     def test_what_waits_is_sent_before_the_server_ends(self):
-        for _ in range(300):
-            self.assertEqual(self.ask(max_tokens=1), 200)
+        spans = self.spans_of(4, 100)
         self.assertEqual(self.server.stop(), 0)
-        self.assertEqual(len(self.collector.spans), 1200)
+        self.assertEqual(len(self.collector.spans), spans)
 
     def test_a_slow_collector_does_not_hold_up_the_end_for_long(self):
         self.collector.pause = 2
-        for _ in range(900):
-            self.assertEqual(self.ask(max_tokens=1), 200)
+        spans = self.spans_of(12, 100)  # eight batches
         self.assertEqual(self.server.stop(), 0)
-        self.assertLess(len(self.collector.spans), 3600)
+        self.assertLess(len(self.collector.spans), spans)
+
+    def spans_of(self, requests, n):
+        """Asks; returns how many spans that makes: one for the request, three for each answer."""
+        for _ in range(requests):
+            self.assertEqual(self.ask(max_tokens=1, n=n), 200)
+        return requests * (1 + 3 * n)
 
     def until(self, name, least):
-        end = time.monotonic() + 60
-        while samples(self.server.get("/metrics")[1])[name] < least:
-            assert time.monotonic() < end, name
-            time.sleep(0.01)
+        wait_until(lambda: self.server.metrics()[name] >= least, name)
 
 
 class Endpoint(unittest.TestCase):
@@ -225,7 +220,7 @@ class Endpoint(unittest.TestCase):
     def test_without_an_endpoint_there_are_no_spans(self):
         server = Server(model="builtin:echo")
         self.assertEqual(server.request("POST", "/v1/completions", BODY, {"traceparent": f"00-{TRACE}-{PARENT}-01"})[0], 200)
-        now = samples(server.get("/metrics")[1])
+        now = server.metrics()
         self.assertEqual((now["bn_server_spans_exported_total"], now["bn_server_spans_dropped_total"]), (0, 0))
         self.assertEqual(server.stop(), 0)
 
