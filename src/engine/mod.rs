@@ -7,6 +7,7 @@ mod delivery;
 mod handle;
 pub mod hub;
 mod memory;
+mod replicas;
 mod request;
 mod watch;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::constrain::SLOW_NS;
-use crate::engine::request::sequence::Drawn;
+use crate::engine::request::drawing::Drawn;
 use crate::kernels::Pool;
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::ops::Draws;
@@ -107,7 +107,7 @@ impl Draw {
         let (own, until_ns) = (rows - 1 - self.entry.drafts as usize, now.saturating_add(SLOW_NS));
         for (n, row) in logits.chunks_exact_mut(vocab).skip(own).enumerate() {
             // A draft whose mask is late is left to a later step.
-            if n > 0 && !self.sequence.guide.as_mut().is_none_or(|guide| guide.is_ready(until_ns)) {
+            if n > 0 && !self.sequence.guide().is_none_or(|guide| guide.is_ready(until_ns)) {
                 break;
             }
             let row = there.drawn(self.row + own + n, row)?;
@@ -115,7 +115,7 @@ impl Draw {
             gap = if n == 0 { since } else { gap };
             self.drawn += 1;
             let stands = self.sequence.drafted().get(n) == self.sequence.output.last();
-            if !stands || self.sequence.finished() != FinishReason::None {
+            if !stands || self.sequence.writer.finished() != FinishReason::None {
                 break;
             }
         }
@@ -129,21 +129,21 @@ impl Core {
         self.record.done_ns = now;
         let (mut rows, until_ns) = (0, now.saturating_add(SLOW_NS));
         for (at, entry) in entries.iter_mut().enumerate().filter(|(_, entry)| entry.logits > 0) {
-            let place = &mut self.sequences[entry.seq.0 as usize];
-            if place.as_ref().is_none_or(|s| s.hidden_wanted(entry).is_some()) {
+            let Some(sequence) = self.sequences.get_mut(entry.seq) else { continue };
+            if sequence.hidden_wanted(entry).is_some() {
                 continue;
             }
             let row = rows;
             rows += entry.logits as usize;
-            let guide = place.as_mut().filter(|_| entry.sample).and_then(|s| s.guide.as_mut());
+            let guide = sequence.guide().filter(|_| entry.sample);
             entry.late = guide.is_some_and(|guide| !guide.is_ready(until_ns));
-            if entry.late {
+            if entry.late || !entry.sample && !sequence.scores() {
                 continue;
             }
-            let Some(mut sequence) = place.take_if(|s| entry.sample || s.scores()) else { continue };
             if entry.sample && sequence.generates() {
-                sequence.begin_token(&mut self.outbox.spare);
+                sequence.writer.begin(sequence.id, &mut self.outbox.spare);
             }
+            let Some(sequence) = self.sequences.lend(entry.seq) else { continue };
             self.draws.push(Draw::new(*entry, at, sequence, row));
         }
         let Self { shared, backend, samplers, draws, outputs, batch, .. } = self;
@@ -163,13 +163,13 @@ impl Core {
             if entry.sample && !sequence.generates() && gap.is_ok() {
                 gap = sequence.scored(&mut self.outbox.spare, now).map(|()| 0);
             }
-            let ended = sequence.finished() != FinishReason::None;
+            let ended = sequence.writer.finished() != FinishReason::None;
             if let Some(drafts) = &mut sequence.drafts {
                 drafts.verified(entry.drafts, entry.accepted, ended);
             }
-            let event = if gap.is_ok() { sequence.event_to_send() } else { None };
+            let event = if gap.is_ok() { sequence.writer.event_to_send() } else { None };
             let seq = entry.seq;
-            self.sequences[seq.0 as usize] = Some(sequence);
+            self.sequences.put_back(sequence);
             match gap {
                 Ok(gap) => {
                     self.record
@@ -180,7 +180,7 @@ impl Core {
                         self.ended.push((seq, None));
                     }
                 }
-                Err(error) => self.ended.push((seq, Some((FinishReason::Failed, error)))),
+                Err(error) => self.ended.push((seq, Some(failed(error)))),
             }
         }
     }
