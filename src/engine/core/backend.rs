@@ -2,7 +2,7 @@
 
 use crate::base::{Error, Result};
 use crate::engine::api::EngineConfig;
-use crate::engine::hub::MAX_REPLICAS;
+use crate::engine::replicas::balance::MAX_REPLICAS;
 use crate::kernels::{Isa, Pool};
 use crate::model::Loaded;
 use crate::ops::{CudaOps, FusedOps, OpSet};

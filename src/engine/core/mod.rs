@@ -10,7 +10,7 @@ use crate::engine::core::calls::Work;
 use crate::engine::delivery::callback;
 use crate::engine::delivery::callback::Log;
 use crate::engine::delivery::signal::Signal;
-use crate::engine::hub::{Command, Hub, Load, Outbox, Rest};
+use crate::engine::hub::{Command, Hub, Outbox, Rest};
 use crate::engine::memory::plan::{MemoryPlan, logits_rows};
 use crate::engine::replicas::health::Health;
 use crate::engine::request::adapters::Adapted;

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::engine::api::LOG_INFO;
+use crate::engine::replicas::balance::Load;
 use crate::engine::replicas::health::FAILURES;
 
 /// Maximum number of waiting requests that a replica counts.
