@@ -4,7 +4,6 @@
 use super::host::Host;
 use super::machine;
 use super::machine::Machine;
-use super::rng::{Rng, mix};
 use super::setting::Setting;
 use super::tally::Tally;
 use crate::base::clock::{fake, now_ns};
@@ -20,6 +19,7 @@ use crate::engine::memory::free::Claims;
 use crate::kernels::{Pool, isa};
 use crate::model::{self, Loaded, Source};
 use crate::ops::FusedOps;
+use crate::rng::{Rng, mix};
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
