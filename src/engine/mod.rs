@@ -14,4 +14,5 @@ mod watch;
 #[cfg(test)]
 mod simulation;
 
+pub use handle::loading::open_model;
 pub use handle::{Engine, in_batch};

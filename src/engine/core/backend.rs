@@ -89,6 +89,11 @@ impl Backend {
         Ok(Self { ops: Box::new(ops), on_device: true, name, kind, ..cpu })
     }
 
+    /// Number of samplers: one for each thread that may sample.
+    pub fn samplers(&self, config: &EngineConfig) -> usize {
+        self.pool.threads().min(config.max_batch_size as usize)
+    }
+
     /// Bytes that `hold` will take for these models, or fewer. Weights that are on the device already count 0.
     pub fn lacks<'a>(&self, models: impl Iterator<Item = &'a Loaded>) -> Result<u64> {
         let (mut seen, mut bytes) = (HashSet::new(), 0);

@@ -24,11 +24,6 @@ pub struct Draw {
     pub(super) gap: Result<u64>,
 }
 
-/// Number of samplers for an engine whose operations run on `threads`.
-pub fn sampler_count(max_batch_size: u32, threads: usize) -> usize {
-    threads.min(max_batch_size as usize)
-}
-
 /// Appends the draws that the device makes for the logits rows of `entry`; None for a row without one.
 pub fn draw_there(sequence: &mut Sequence, entry: &PlanEntry, vocab: usize, draws: &mut Draws) -> Result<()> {
     let own = entry.logits.saturating_sub(1 + entry.drafts);
@@ -50,7 +45,7 @@ pub fn samplers(
     vocab: usize,
     max_sequence: usize,
 ) -> Result<Vec<Sampler>> {
-    let (mut samplers, count) = (Vec::new(), sampler_count(config.max_batch_size, backend.pool.threads()));
+    let (mut samplers, count) = (Vec::new(), backend.samplers(config));
     reserve(&mut samplers, count, BATCH)?;
     for _ in 0..count {
         samplers.push(Sampler::new(vocab, max_sequence, backend.isa)?);

@@ -14,7 +14,6 @@ use crate::engine::delivery::callback;
 use crate::engine::delivery::callback::Log;
 use crate::engine::delivery::deliver;
 use crate::engine::delivery::signal::Signal;
-use crate::engine::handle::config::RequestLimits;
 use crate::engine::hub::ids::next_salt;
 use crate::engine::hub::{Bounds, Hub, Phase, Place, dead};
 use crate::engine::memory::free;
@@ -22,9 +21,7 @@ use crate::engine::memory::free::Claim;
 use crate::engine::memory::plan;
 use crate::engine::memory::plan::MemoryPlan;
 use crate::engine::request::account::RequestBytes;
-use crate::engine::request::adapters::Scratch;
 use crate::engine::request::answer::Answer;
-use crate::engine::request::prompt::Prompted;
 use crate::engine::request::sequence::Sequence;
 use crate::engine::request::speculation::{Drafts, Speculating};
 use crate::engine::request::times::Times;
@@ -577,8 +574,12 @@ fn load(config: &EngineConfig, pool: &Pool, log: &Log) -> Result<Loaded> {
     loading::load(&source, &options, pool, log, None)
 }
 
+mod adapters;
 mod calls;
 pub mod config;
+mod limits;
 pub mod loading;
+use adapters::Scratch;
+use limits::{Prompted, RequestLimits};
 #[cfg(test)]
 mod slow_masks;

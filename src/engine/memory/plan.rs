@@ -5,7 +5,6 @@ use crate::base::{Error, Result, Status};
 use crate::cache::{self, PrefixCache};
 use crate::engine::api::{EngineConfig, RequestParams};
 use crate::engine::core::backend::Backend;
-use crate::engine::core::sampling::sampler_count;
 use crate::engine::request::account::{GRANT, RequestBytes};
 use crate::engine::request::speculation::Drafts;
 use crate::engine::watch::kv_events;
@@ -226,7 +225,7 @@ const MANY_LOGITS: u32 = 64;
 fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, backend: &Backend, max_sequence: usize) -> u64 {
     let (model, facts) = (&*loaded.model, loaded.model.facts());
     let (logits, tokens) = (logits_rows(config), config.max_batch_tokens as usize);
-    let samplers = sampler_count(config.max_batch_size, backend.pool.threads());
+    let samplers = backend.samplers(config);
     let sampling = logits
         .saturating_mul(facts.vocab_size * 4)
         .saturating_add(samplers.saturating_mul(Sampler::bytes(facts.vocab_size, max_sequence)));

@@ -9,7 +9,6 @@ pub mod embedding;
 pub mod ending;
 pub mod event;
 pub mod lookup;
-pub mod prompt;
 pub mod scores;
 pub mod sequence;
 pub mod speculation;
