@@ -1,7 +1,6 @@
 //! Chooses the drafted tokens that a step verifies, and runs the passes of a draft model.
 
 use super::drafter::Drafter;
-use super::sampling::on_all_threads;
 use super::*;
 use crate::engine::request::speculation::Learned;
 use crate::ops::OpSet;
@@ -137,18 +136,18 @@ impl Core {
         for offer in offers.iter().filter(|offer| offer.depth > pass) {
             let entry = plan.entries[offer.at];
             let sequence = self.sequences.lend(entry.seq);
-            let row = self.draws.len();
-            self.draws.extend(
+            let row = self.sampling.draws.len();
+            self.sampling.draws.extend(
                 sequence.map(|sequence| Draw::new(PlanEntry { logits: 1, ..entry }, offer.at, sequence, row)),
             );
         }
-        let Self { drafting, backend, samplers, draws, shared, .. } = self;
+        let Self { drafting, backend, sampling, shared, .. } = self;
         let Some(drafter) = &mut drafting.model else { return };
         let vocab = shared.loaded.model.facts().vocab_size;
-        on_all_threads(&backend.pool, samplers, draws, drafter.logits(), vocab, &|draw, logits, sampler| {
+        sampling.run(&backend.pool, drafter.logits(), vocab, &|draw, logits, sampler| {
             draw.sequence.propose(logits, sampler).map(|()| 0)
         });
-        for Draw { at, mut sequence, known, gap, .. } in self.draws.drain(..) {
+        for Draw { at, mut sequence, known, gap, .. } in self.sampling.draws.drain(..) {
             // Needed after a panic too.
             sequence.output.truncate(known);
             self.sequences.put_back(sequence);

@@ -32,7 +32,7 @@ impl Core {
         let mut commands = std::mem::take(&mut self.commands);
         let mut sequences: Vec<_> =
             self.sequences.slots().filter_map(|seq| self.sequences.remove(seq)).collect();
-        sequences.extend(self.draws.drain(..).map(Draw::into_sequence));
+        sequences.extend(self.sampling.draws.drain(..).map(Draw::into_sequence));
         let mut queued = VecDeque::new();
         hub.exchange(replica, &mut self.outbox, &mut queued, Rest::None);
         commands.append(&mut queued);

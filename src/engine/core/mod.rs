@@ -22,7 +22,6 @@ use crate::engine::watch::spans::{SpanSink, spans};
 use crate::engine::watch::stats::{Recorder, StepLog};
 use crate::model::{Loaded, Outputs};
 use crate::ops::{KvCache, Lora, RaggedBatch, Weight};
-use crate::sample::Sampler;
 use crate::schedule::{Admission, Offer, Plan, PlanEntry, Scheduler, SeqId};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -54,9 +53,7 @@ pub struct Core {
     backend: Backend,
     kv: KvCache,
     scheduler: Scheduler,
-    /// One for each thread that may sample.
-    samplers: Vec<Sampler>,
-    draws: Vec<Draw>,
+    sampling: Sampling,
     drafting: Drafting,
     sequences: Sequences,
     deadlines: Deadlines,
@@ -101,9 +98,7 @@ impl Core {
         let (vocab, width) = (facts.vocab_size, facts.hidden_size);
         let drafting = Drafting::new(config, &*backend.ops, memory)?;
         let health = Health::new(shared.hub.replicas());
-        let samplers = sampling::samplers(config, &backend, vocab, memory.max_sequence)?;
-        let mut draws = Vec::new();
-        reserve(&mut draws, max_batch_size, BATCH)?;
+        let sampling = Sampling::new(config, &backend, vocab, memory.max_sequence)?;
         let mut outputs = Outputs::default();
         for (what, out, most) in [
             ("logits", &mut outputs.logits, logits_rows(config).saturating_mul(vocab)),
@@ -131,8 +126,7 @@ impl Core {
             backend,
             kv,
             scheduler,
-            samplers,
-            draws,
+            sampling,
             drafting,
             sequences,
             deadlines: Deadlines::default(),
@@ -506,7 +500,7 @@ mod sharing;
 mod warm;
 use deadlines::Deadlines;
 use drafts::Drafting;
-use sampling::{Draw, draw_there};
+use sampling::{Draw, Sampling, draw_there};
 use sequences::Sequences;
 
 #[cfg(test)]

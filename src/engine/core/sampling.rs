@@ -6,6 +6,7 @@ use crate::engine::request::drawing::Drawn;
 use crate::kernels::Pool;
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::ops::Draws;
+use crate::sample::Sampler;
 use crate::text::Tokenizer;
 
 /// A sequence that draws tokens from its rows of the logits. It is away from `Core::sequences` meanwhile.
@@ -36,21 +37,6 @@ pub fn draw_there(sequence: &mut Sequence, entry: &PlanEntry, vocab: usize, draw
         draws.rows.push(draw);
     }
     Ok(())
-}
-
-/// One sampler for each thread that may sample, for rows of `vocab` logits.
-pub fn samplers(
-    config: &EngineConfig,
-    backend: &Backend,
-    vocab: usize,
-    max_sequence: usize,
-) -> Result<Vec<Sampler>> {
-    let (mut samplers, count) = (Vec::new(), backend.samplers(config));
-    reserve(&mut samplers, count, BATCH)?;
-    for _ in 0..count {
-        samplers.push(Sampler::new(vocab, max_sequence, backend.isa)?);
-    }
-    Ok(samplers)
 }
 
 /// Tokens and reports that were drawn on the device.
@@ -139,20 +125,15 @@ impl Core {
                 sequence.writer.begin(sequence.id, &mut self.outbox.spare);
             }
             let Some(sequence) = self.sequences.lend(entry.seq) else { continue };
-            self.draws.push(Draw::new(*entry, at, sequence, row));
+            self.sampling.draws.push(Draw::new(*entry, at, sequence, row));
         }
-        let Self { shared, backend, samplers, draws, outputs, batch, .. } = self;
+        let Self { shared, backend, sampling, outputs, batch, .. } = self;
         let there = There { batch, tokens: &outputs.tokens, reports: &outputs.reports };
         let (vocab, tokenizer) = (shared.loaded.model.facts().vocab_size, shared.loaded.tokenizer.as_deref());
-        on_all_threads(
-            &backend.pool,
-            samplers,
-            draws,
-            &mut outputs.logits,
-            vocab,
-            &|draw, logits, sampler| draw.run(logits, there, sampler, tokenizer, now),
-        );
-        for Draw { at, mut sequence, known, drawn, mut gap, .. } in self.draws.drain(..) {
+        sampling.run(&backend.pool, &mut outputs.logits, vocab, &|draw, logits, sampler| {
+            draw.run(logits, there, sampler, tokenizer, now)
+        });
+        for Draw { at, mut sequence, known, drawn, mut gap, .. } in self.sampling.draws.drain(..) {
             let entry = &mut entries[at];
             entry.accepted = drawn.saturating_sub(1);
             if entry.sample && !sequence.generates() && gap.is_ok() {
@@ -184,28 +165,44 @@ impl Core {
 /// Work on a draw and its rows of logits.
 type Each<'a> = dyn Fn(&mut Draw, &mut [f32], &mut Sampler) -> Result<u64> + Sync + 'a;
 
-/// Calls `each` for all of `draws` and stores the result as `gap`. With n samplers, each one serves every nth
-/// draw.
-pub(super) fn on_all_threads(
-    pool: &Pool,
-    samplers: &mut [Sampler],
-    draws: &mut [Draw],
-    logits: &mut [f32],
-    vocab: usize,
-    each: &Each,
-) {
-    let (count, step) = (draws.len(), samplers.len().min(draws.len()));
-    let (samplers, draws, logits) = (SharedOut::new(samplers), SharedOut::new(draws), SharedOut::new(logits));
-    pool.run_if_worth(count * vocab, step, &|task| {
-        for n in (task..count).step_by(step) {
-            // SAFETY: no two tasks have a sampler, a draw or a row of logits in common: each draw has its own.
-            let (sampler, draw) =
-                unsafe { (&mut samplers.slice(task..task + 1)[0], &mut draws.slice(n..n + 1)[0]) };
-            // SAFETY: as above.
-            let logits =
-                unsafe { logits.slice(draw.row * vocab..(draw.row + draw.entry.logits as usize) * vocab) };
-            draw.gap = panics::catch(|| each(draw, logits, sampler))
-                .unwrap_or_else(|text| Err(Error::internal(format!("sampling panicked: {text}"))));
+/// Draws, and the samplers that serve them.
+pub(super) struct Sampling {
+    /// One for each thread that may sample.
+    samplers: Vec<Sampler>,
+    pub draws: Vec<Draw>,
+}
+
+impl Sampling {
+    /// For rows of `vocab` logits.
+    pub fn new(config: &EngineConfig, backend: &Backend, vocab: usize, max_sequence: usize) -> Result<Self> {
+        let (mut samplers, mut draws, count) = (Vec::new(), Vec::new(), backend.samplers(config));
+        reserve(&mut samplers, count, BATCH)?;
+        reserve(&mut draws, config.max_batch_size as usize, BATCH)?;
+        for _ in 0..count {
+            samplers.push(Sampler::new(vocab, max_sequence, backend.isa)?);
         }
-    });
+        Ok(Self { samplers, draws })
+    }
+
+    /// Calls `each` for all draws, on all threads, and stores the result as `gap`. With n samplers, each one serves
+    /// every nth draw.
+    pub fn run(&mut self, pool: &Pool, logits: &mut [f32], vocab: usize, each: &Each) {
+        let Self { samplers, draws } = self;
+        let (count, step) = (draws.len(), samplers.len().min(draws.len()));
+        let (samplers, draws, logits) =
+            (SharedOut::new(samplers), SharedOut::new(draws), SharedOut::new(logits));
+        pool.run_if_worth(count * vocab, step, &|task| {
+            for n in (task..count).step_by(step) {
+                // SAFETY: no two tasks have a sampler, a draw or a row of logits in common: each draw has its own.
+                let (sampler, draw) =
+                    unsafe { (&mut samplers.slice(task..task + 1)[0], &mut draws.slice(n..n + 1)[0]) };
+                // SAFETY: as above.
+                let logits = unsafe {
+                    logits.slice(draw.row * vocab..(draw.row + draw.entry.logits as usize) * vocab)
+                };
+                draw.gap = panics::catch(|| each(draw, logits, sampler))
+                    .unwrap_or_else(|text| Err(Error::internal(format!("sampling panicked: {text}"))));
+            }
+        });
+    }
 }
