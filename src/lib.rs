@@ -23,3 +23,7 @@ pub mod ops;
 pub mod sample;
 pub mod schedule;
 pub mod text;
+
+#[cfg(test)]
+#[path = "../tests/common/rng.rs"]
+mod rng;

@@ -157,6 +157,14 @@ fn one_line(mut message: String) -> String {
     line
 }
 
+/// Checks the value of an option. The error names it.
+pub fn in_range(name: &str, value: i64, low: i64, high: i64) -> Result<()> {
+    if (low..=high).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{name} = {value} is out of range: {low} to {high}")))
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

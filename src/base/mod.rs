@@ -10,4 +10,4 @@ pub mod sync;
 pub mod threads;
 
 pub use bytes::Bytes;
-pub use error::{Error, REFUSED, Result, Status, reserve, reserved};
+pub use error::{Error, REFUSED, Result, Status, in_range, reserve, reserved};

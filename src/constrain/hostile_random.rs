@@ -1,6 +1,7 @@
 //! Random grammars of hostile size: any keyword and operator may be inflated, alone or nested.
 
 use super::ConstraintKind;
+use crate::rng::draw;
 use serde_json::{Map, Value, json};
 
 pub struct Random(u64);
@@ -11,11 +12,7 @@ impl Random {
     }
 
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        draw(&mut self.0)
     }
 
     pub fn below(&mut self, n: usize) -> usize {

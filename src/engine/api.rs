@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 pub use crate::cache::CacheEvent;
 pub use crate::constrain::{Constraint, ConstraintKind, JsonOptions, WhiteSpace};
-pub use crate::engine::handle::loading::open_model;
 pub use crate::engine::hub::Stage;
 pub use crate::engine::hub::ids::{RequestId, Which};
 pub use crate::engine::request::adapters::{Adapted, Adapter};
 pub use crate::engine::request::event::{Embedding, Event, FinishReason, Logprob, Usage};
 pub use crate::engine::request::scores::ScoreParams;
 pub use crate::engine::request::tool_calls::{CallText, CallView, TextView, ToolCalls};
+pub use crate::engine::watch::buckets::{LATENCY_BOUNDS_NS, LENGTH_BOUNDS};
 pub use crate::engine::watch::efficiency::{Efficiency, HeldBack, StepCost};
 pub use crate::engine::watch::spans::{Span, SpanKind, SpanSink, TraceContext};
 pub use crate::engine::watch::table::{LATENCY_BUCKETS, LENGTH_BUCKETS, Latency, Lengths, Stats};
@@ -351,49 +351,4 @@ pub enum ShutdownMode {
     Drain,
     /// No new requests; all others are cancelled.
     Cancel,
-}
-
-/// Upper bounds of the buckets of a [`Latency`], inclusive, in nanoseconds: 1, 2.5 and 5 of each decade from 10 us
-/// on, 100 s and 300 s. One more bucket counts larger samples.
-pub const LATENCY_BOUNDS_NS: [u64; 23] = [
-    10_000,
-    25_000,
-    50_000,
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_500_000,
-    5_000_000,
-    10_000_000,
-    25_000_000,
-    50_000_000,
-    100_000_000,
-    250_000_000,
-    500_000_000,
-    1_000_000_000,
-    2_500_000_000,
-    5_000_000_000,
-    10_000_000_000,
-    25_000_000_000,
-    50_000_000_000,
-    100_000_000_000,
-    300_000_000_000,
-];
-const _: () = assert!(LATENCY_BUCKETS == LATENCY_BOUNDS_NS.len() + 1);
-
-/// Upper bounds of the buckets of [`Lengths`], inclusive, in tokens: 1, 2 and 5 of each decade up to a million.
-/// One more bucket counts larger samples.
-pub const LENGTH_BOUNDS: [u64; 19] = [
-    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000,
-    500_000, 1_000_000,
-];
-const _: () = assert!(LENGTH_BUCKETS == LENGTH_BOUNDS.len() + 1);
-
-impl Lengths {
-    pub fn record(&mut self, tokens: u64) {
-        self.count += 1;
-        self.sum += tokens;
-        self.buckets[LENGTH_BOUNDS.partition_point(|&bound| bound < tokens)] += 1;
-    }
 }

@@ -7,10 +7,12 @@ mod delivery;
 mod handle;
 pub mod hub;
 mod memory;
+mod replicas;
 mod request;
 mod watch;
 
 #[cfg(test)]
 mod simulation;
 
+pub use handle::loading::open_model;
 pub use handle::{Engine, in_batch};

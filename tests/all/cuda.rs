@@ -4,8 +4,8 @@
 use crate::common::{Golden, Running, Session, argmax, bits, json, load_file, relative_error, root};
 use crate::engine_support::{Answer, ask, collect, demo, text, with_logprobs};
 use bn_engine::base::Status;
-use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
+use bn_engine::engine::{Engine, open_model};
 use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Pool};
 use bn_engine::model::AdapterFile;

@@ -2,6 +2,7 @@
 
 use super::*;
 use bn_engine::base::Status;
+use bn_engine::engine::open_model;
 use bn_engine::model::Loaded;
 use std::cell::OnceCell;
 

@@ -4,6 +4,7 @@
 pub mod gguf;
 pub mod parity;
 pub mod parity_document;
+pub mod rng;
 
 use bn_engine::base::Result;
 use bn_engine::kernels::Pool;
@@ -14,16 +15,12 @@ use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Vigna's SplitMix64: seeded, the same on every machine.
+/// Like `rng::Rng`, for lengths and indexes.
 pub struct Rng(pub u64);
 
 impl Rng {
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        rng::draw(&mut self.0)
     }
 
     pub fn below(&mut self, n: usize) -> usize {

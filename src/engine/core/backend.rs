@@ -2,7 +2,7 @@
 
 use crate::base::{Error, Result};
 use crate::engine::api::EngineConfig;
-use crate::engine::hub::MAX_REPLICAS;
+use crate::engine::replicas::balance::MAX_REPLICAS;
 use crate::kernels::{Isa, Pool};
 use crate::model::Loaded;
 use crate::ops::{CudaOps, FusedOps, OpSet};
@@ -87,6 +87,11 @@ impl Backend {
         let kind = ops.facts().name.clone();
         let name = format!("device: cuda:{number} ({kind}); {}", cpu.name);
         Ok(Self { ops: Box::new(ops), on_device: true, name, kind, ..cpu })
+    }
+
+    /// Number of samplers: one for each thread that may sample.
+    pub fn samplers(&self, config: &EngineConfig) -> usize {
+        self.pool.threads().min(config.max_batch_size as usize)
     }
 
     /// Bytes that `hold` will take for these models, or fewer. Weights that are on the device already count 0.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::engine::hub::checks::Bed;
+use crate::engine::hub::ids::RequestId;
 use crate::schedule::{MAX_DRAFT, State};
 
 /// Upper bound of the granted bytes of an event with one token.
@@ -33,21 +34,21 @@ impl Core {
     }
 
     pub fn live(&self) -> impl Iterator<Item = &Sequence> {
-        self.sequences.iter().flatten().map(|sequence| &**sequence)
+        self.sequences.iter()
     }
 
     /// Checks the state between turns. `events`: all events are in slots, or here.
     pub fn check(&self, events: bool, max_unread: u64) {
         self.scheduler.check().unwrap();
-        assert_eq!(self.active, self.live().count());
+        assert_eq!(self.sequences.len(), self.live().count());
         let counts = self.scheduler.counts();
-        assert_eq!(self.active, counts.waiting + counts.paused + counts.running);
+        assert_eq!(self.sequences.len(), counts.waiting + counts.paused + counts.running);
         assert!(self.ended.is_empty());
-        let starved = self.live().filter(|sequence| sequence.starved).count();
+        let starved = self.live().filter(|sequence| sequence.account.starved).count();
         assert_eq!(self.starved.len(), starved, "those in line for a grant");
-        for (slot, sequence) in self.sequences.iter().enumerate() {
-            if let Some(sequence) = sequence {
-                assert_eq!(sequence.id.slot() as usize, slot);
+        for seq in self.sequences.slots() {
+            if let Some(sequence) = self.sequences.get(seq) {
+                assert_eq!(SeqId(sequence.id.slot()), seq);
                 self.check_sequence(sequence, events);
                 self.check_unread(sequence, max_unread);
             }
@@ -58,19 +59,22 @@ impl Core {
         let slot = sequence.id.slot();
         let seq = SeqId(slot);
         let state = self.scheduler.state(seq);
-        assert_eq!(state == State::Paused, sequence.starved || sequence.unread, "{:?}", sequence.id);
-        assert_eq!(sequence.starved, self.starved.contains(&seq), "{:?} in line for a grant", sequence.id);
-        for deadline in [sequence.deadline_ns, sequence.queue_deadline_ns] {
-            let known = deadline == 0
-                || sequence.was_admitted() && deadline == sequence.queue_deadline_ns
-                || self.deadlines.iter().any(|&Reverse(entry)| entry == (deadline, sequence.id));
+        assert_eq!(state == State::Paused, sequence.account.is_paused(), "{:?}", sequence.id);
+        assert_eq!(
+            sequence.account.starved,
+            self.starved.contains(&seq),
+            "{:?} in line for a grant",
+            sequence.id
+        );
+        for deadline in sequence.times.deadlines() {
+            let known = self.deadlines.has(deadline, sequence.id);
             assert!(known, "a deadline of {:?} is forgotten", sequence.id);
         }
         let view = self.shared.hub.view(slot);
         assert_eq!(view.replica, self.replica, "{:?} is another's", sequence.id);
         assert!(view.open && !view.finished, "{:?} {view:?}", sequence.id);
         let admitted = view.running || self.outbox.admitted.contains(&slot);
-        assert_eq!(sequence.was_admitted(), admitted, "{:?} {view:?}", sequence.id);
+        assert_eq!(sequence.times.was_admitted(), admitted, "{:?} {view:?}", sequence.id);
         let here = self.outbox.events.iter().filter(|(to, _)| *to == slot);
         let here: u64 = here.map(|(_, event)| event.granted).sum();
         let held = sequence.granted_bytes() + here + view.pending + view.leased;
@@ -81,7 +85,7 @@ impl Core {
     /// At most one event exceeds the limit.
     fn check_unread(&self, sequence: &Sequence, max_unread: u64) {
         let view = self.shared.hub.view(sequence.id.slot());
-        assert!(sequence.unread || !view.slow, "{:?} goes on: {view:?}", sequence.id);
+        assert!(sequence.account.unread || !view.slow, "{:?} goes on: {view:?}", sequence.id);
         let event = EVENT * if sequence.drafts.is_some() { 1 + MAX_DRAFT as u64 } else { 1 };
         let few = max_unread == 0 || view.slow || view.pending <= max_unread.max(event);
         assert!(few, "{:?} goes on: {view:?}", sequence.id);
@@ -92,15 +96,15 @@ impl Core {
         if self.starved.is_empty() {
             return Default::default();
         }
-        let starved = self.live().filter(|sequence| sequence.starved);
-        let fresh = self.live().filter(|sequence| !sequence.starved && !sequence.began);
+        let starved = self.live().filter(|sequence| sequence.account.starved);
+        let fresh = self.live().filter(|Sequence { account, .. }| !account.starved && !account.began);
         [starved.map(|sequence| sequence.id).collect(), fresh.map(|sequence| sequence.id).collect()]
     }
 
     /// Checks that no sequence has begun since, ahead of one that was already waiting.
     pub fn check_line(&self, [starved, fresh]: &[Vec<RequestId>; 2]) {
-        let waits = self.live().any(|sequence| sequence.starved && starved.contains(&sequence.id));
-        for sequence in self.live().filter(|sequence| waits && sequence.began) {
+        let waits = self.live().any(|sequence| sequence.account.starved && starved.contains(&sequence.id));
+        for sequence in self.live().filter(|sequence| waits && sequence.account.began) {
             assert!(!fresh.contains(&sequence.id), "{:?} began before others that wait", sequence.id);
         }
     }
@@ -108,8 +112,8 @@ impl Core {
     /// Checks a turn whose pass of `sequences` sequences was stopped at `now` at the latest.
     pub fn check_stopped(&self, sequences: usize, now: u64) {
         let entries = self.plan.entries.iter().filter(|_| self.plan.entries.len() == sequences);
-        for sequence in entries.filter_map(|entry| self.sequences[entry.seq.0 as usize].as_ref()) {
-            let ends = sequence.doomed || sequence.expired(now).is_some();
+        for sequence in entries.filter_map(|entry| self.sequences.get(entry.seq)) {
+            let ends = sequence.doomed || sequence.times.expired(now).is_some();
             assert!(ends, "the pass of {:?} was stopped", sequence.id);
         }
     }
@@ -126,8 +130,7 @@ impl Core {
         }
         for sequence in self.live() {
             let id = sequence.id;
-            let queue = if sequence.was_admitted() { 0 } else { sequence.queue_deadline_ns };
-            for deadline in [sequence.deadline_ns, queue].into_iter().filter(|&deadline| deadline > 0) {
+            for deadline in sequence.times.deadlines() {
                 assert!(
                     until <= deadline.max(now + 1),
                     "{id:?} ends at {deadline}, and is asleep to {until}"
@@ -143,17 +146,18 @@ impl Core {
 
     fn check_pause(&self, sequence: &Sequence, max_unread: u64, host: bool) {
         let (id, view) = (sequence.id, self.shared.hub.view(sequence.id.slot()));
-        if sequence.unread {
-            assert!(!sequence.end_unread, "{id:?} was to end");
+        let account = &sequence.account;
+        if account.unread {
+            assert!(!account.end_unread, "{id:?} was to end");
             let unread = view.slow && view.pending > max_unread && max_unread > 0;
             assert!(unread, "{id:?} waits for a poller of {view:?}");
         }
-        if sequence.starved {
+        if account.starved {
             assert!(host || self.shared.hub.waits_for_host(), "{id:?} waits for memory that no host holds");
             let first = self.starved.first() == Some(&SeqId(id.slot()));
             let (_, bytes) = sequence.wants().expect("who wants nothing is not starved");
-            let waits = !sequence.began && !first;
-            let none = waits || !self.shared.hub.could_grant(id.slot(), bytes, sequence.began);
+            let waits = !account.began && !first;
+            let none = waits || !self.shared.hub.could_grant(id.slot(), bytes, account.began);
             assert!(none, "{id:?} waits for {bytes} bytes that there are: {}", self.shared.hub.tell_all());
         }
     }

@@ -1,34 +1,54 @@
 //! Chooses the drafted tokens that a step verifies, and runs the passes of a draft model.
 
-use super::sampling::on_all_threads;
+use super::drafter::Drafter;
 use super::*;
+use crate::engine::request::speculation::Learned;
+use crate::ops::OpSet;
 use crate::schedule::MAX_DRAFT;
+
+/// A replica's share in speculation.
+pub(super) struct Drafting {
+    /// Drafts that the next step could verify; kept for its memory.
+    offers: Vec<Offer>,
+    pub learned: Learned,
+    /// The draft model, if there is one.
+    pub model: Option<Drafter>,
+}
+
+impl Drafting {
+    pub fn new(config: &EngineConfig, ops: &dyn OpSet, memory: &MemoryPlan) -> Result<Self> {
+        let model = Drafter::new(config, ops, memory)?;
+        let mut offers = Vec::new();
+        reserve(&mut offers, config.max_batch_size as usize, BATCH)?;
+        Ok(Self { offers, learned: Learned::default(), model })
+    }
+}
 
 impl Core {
     /// Copies KV blocks of both models, before any other work of the step.
     pub(super) fn copy_blocks(&mut self, pairs: &[(u32, u32)]) -> Result<()> {
         self.kv.copy_blocks(pairs)?;
-        self.drafter.as_mut().map_or(Ok(()), |drafter| drafter.copy_blocks(pairs))
+        self.drafting.model.as_mut().map_or(Ok(()), |drafter| drafter.copy_blocks(pairs))
     }
 
     /// Adds as many drafts to the decode rows of `plan` as pay off.
     pub(super) fn draft(&mut self, plan: &mut Plan) {
-        let mut offers = std::mem::take(&mut self.offers);
+        let mut offers = std::mem::take(&mut self.drafting.offers);
         offers.clear();
-        let context = self.drafter.as_ref().map_or(0, Drafter::context);
+        let context = self.drafting.model.as_ref().map_or(0, Drafter::context);
         for (at, entry) in plan.entries.iter().enumerate().filter(|(_, entry)| entry.decode) {
-            let Some(sequence) = &mut self.sequences[entry.seq.0 as usize] else { continue };
+            let Some(sequence) = self.sequences.get_mut(entry.seq) else { continue };
             if let Some((tokens, bytes)) = sequence.wants_room()
                 && self.shared.hub.grant(entry.seq.0, bytes, false)
             {
-                sequence.grant(tokens);
+                sequence.account.grant(tokens);
             }
             offers.extend(sequence.offer(at, context.saturating_sub(entry.start)));
         }
         if !offers.is_empty() {
             self.scheduler.draft(plan, &mut offers);
         }
-        if let Some(drafter) = &mut self.drafter {
+        if let Some(drafter) = &mut self.drafting.model {
             for entry in &plan.entries {
                 drafter.overwritten(
                     self.scheduler.block_table(entry.seq),
@@ -38,7 +58,7 @@ impl Core {
             }
         }
         for offer in offers.iter().filter(|offer| offer.depth > 0) {
-            if let Some(sequence) = self.sequences[plan.entries[offer.at].seq.0 as usize].as_mut() {
+            if let Some(sequence) = self.sequences.get_mut(plan.entries[offer.at].seq) {
                 sequence.draft(offer.depth);
             }
         }
@@ -46,7 +66,7 @@ impl Core {
         if !offers.is_empty() {
             self.draft_by_model(plan, &mut offers);
         }
-        self.offers = offers;
+        self.drafting.offers = offers;
     }
 
     /// Runs one draft pass for each token of the deepest offer. Drafts that were not produced are cut from the
@@ -54,7 +74,7 @@ impl Core {
     fn draft_by_model(&mut self, plan: &mut Plan, offers: &mut [Offer]) {
         // The sequence that lacks the fewest tokens goes first, so that it does not wait for one that has a prompt
         // to catch up with.
-        if let Some(drafter) = &self.drafter {
+        if let Some(drafter) = &self.drafting.model {
             offers.sort_by_key(|offer| {
                 let entry = plan.entries[offer.at];
                 drafter.lacks(self.scheduler.block_table(entry.seq), entry.start)
@@ -78,7 +98,7 @@ impl Core {
 
     /// A draft pass did not run: forgets everything that the draft model has computed for these sequences.
     fn lose_drafts(&mut self, plan: &Plan, offers: &[Offer]) {
-        let Self { drafter: Some(drafter), scheduler, .. } = self else { return };
+        let Self { drafting: Drafting { model: Some(drafter), .. }, scheduler, .. } = self else { return };
         for entry in offers.iter().map(|offer| plan.entries[offer.at]) {
             drafter.overwritten(scheduler.block_table(entry.seq), 0, entry.start + entry.rows);
         }
@@ -87,13 +107,12 @@ impl Core {
     /// Drafts one more token for each of `offers` that is deeper than `pass`. Offers that get none stop at this
     /// depth. Returns false if no offer goes deeper.
     fn draft_pass(&mut self, plan: &Plan, offers: &mut [Offer], pass: u32) -> Result<bool> {
-        let Self { replica, drafter: Some(drafter), backend, scheduler, shared, sequences, .. } = self else {
-            return Ok(false);
-        };
+        let Self { replica, drafting, backend, scheduler, shared, sequences, .. } = self;
+        let Some(drafter) = &mut drafting.model else { return Ok(false) };
         drafter.begin(scheduler.draft_rows(plan) as usize);
         for offer in offers.iter_mut().filter(|offer| offer.depth > pass) {
             let entry = plan.entries[offer.at];
-            let Some(sequence) = &sequences[entry.seq.0 as usize] else { continue };
+            let Some(sequence) = sequences.get(entry.seq) else { continue };
             let token = |position| sequence.token_or_draft(position as usize);
             if !drafter.add(scheduler.block_table(entry.seq), entry.start + pass, &token)? {
                 offer.depth = pass;
@@ -116,21 +135,22 @@ impl Core {
     fn draw_drafts(&mut self, plan: &Plan, offers: &mut [Offer], pass: u32) {
         for offer in offers.iter().filter(|offer| offer.depth > pass) {
             let entry = plan.entries[offer.at];
-            let sequence = self.sequences[entry.seq.0 as usize].take();
-            let row = self.draws.len();
-            self.draws.extend(
+            let sequence = self.sequences.lend(entry.seq);
+            let row = self.sampling.draws.len();
+            self.sampling.draws.extend(
                 sequence.map(|sequence| Draw::new(PlanEntry { logits: 1, ..entry }, offer.at, sequence, row)),
             );
         }
-        let Self { drafter: Some(drafter), backend, samplers, draws, shared, .. } = self else { return };
+        let Self { drafting, backend, sampling, shared, .. } = self;
+        let Some(drafter) = &mut drafting.model else { return };
         let vocab = shared.loaded.model.facts().vocab_size;
-        on_all_threads(&backend.pool, samplers, draws, drafter.logits(), vocab, &|draw, logits, sampler| {
+        sampling.run(&backend.pool, drafter.logits(), vocab, &|draw, logits, sampler| {
             draw.sequence.propose(logits, sampler).map(|()| 0)
         });
-        for Draw { entry, at, mut sequence, known, gap, .. } in self.draws.drain(..) {
+        for Draw { at, mut sequence, known, gap, .. } in self.sampling.draws.drain(..) {
             // Needed after a panic too.
             sequence.output.truncate(known);
-            self.sequences[entry.seq.0 as usize] = Some(sequence);
+            self.sequences.put_back(sequence);
             let failed = offers.iter_mut().find(|offer| offer.at == at && gap.is_err());
             failed.into_iter().for_each(|offer| offer.depth = pass);
         }

@@ -26,12 +26,13 @@ impl Core {
     /// to this replica.
     fn bury(&mut self, text: &str, others: bool) {
         let error = Error::new(Status::EngineDead, died(text));
-        let why = || Some((FinishReason::Failed, error.clone()));
+        let why = || Some(failed(error.clone()));
         let (shared, replica) = (self.shared.clone(), self.replica);
         let (hub, tokenizer) = (&shared.hub, shared.loaded.tokenizer.as_deref());
         let mut commands = std::mem::take(&mut self.commands);
-        let mut sequences: Vec<_> = self.sequences.iter_mut().filter_map(Option::take).collect();
-        sequences.extend(self.draws.drain(..).map(Draw::into_sequence));
+        let mut sequences: Vec<_> =
+            self.sequences.slots().filter_map(|seq| self.sequences.remove(seq)).collect();
+        sequences.extend(self.sampling.draws.drain(..).map(Draw::into_sequence));
         let mut queued = VecDeque::new();
         hub.exchange(replica, &mut self.outbox, &mut queued, Rest::None);
         commands.append(&mut queued);
@@ -41,7 +42,7 @@ impl Core {
             }
         }
         for sequence in sequences {
-            if others && !sequence.was_admitted() {
+            if others && !sequence.times.was_admitted() {
                 self.hand_on(None, sequence);
                 continue;
             }

@@ -2,31 +2,28 @@
 //! publishing.
 
 use crate::base::clock::{now_ns, unix_ns};
-use crate::base::{Error, Result, Status, panics, reserve, reserved};
+use crate::base::{Error, Result, Status, panics, reserve};
 use crate::constrain::{Counted, Grammars};
 use crate::engine::api::{EngineConfig, LOG_ERROR, LOG_WARN};
 use crate::engine::core::backend::Backend;
 use crate::engine::core::calls::Work;
-use crate::engine::core::drafter::Drafter;
 use crate::engine::delivery::callback;
 use crate::engine::delivery::callback::Log;
 use crate::engine::delivery::signal::Signal;
-use crate::engine::hub::ids::RequestId;
-use crate::engine::hub::{Command, Hub, Load, Outbox, Rest};
+use crate::engine::hub::{Command, Hub, Outbox, Rest};
 use crate::engine::memory::plan::{MemoryPlan, logits_rows};
+use crate::engine::replicas::health::Health;
 use crate::engine::request::adapters::Adapted;
+use crate::engine::request::ending::{Ending, cancelled, failed, too_late};
 use crate::engine::request::event::{Event, FinishReason};
-use crate::engine::request::sequence::{Sequence, cancelled, too_late};
-use crate::engine::request::speculation::Learned;
+use crate::engine::request::sequence::Sequence;
 use crate::engine::watch::kv_events::KvEvents;
 use crate::engine::watch::spans::{SpanSink, spans};
 use crate::engine::watch::stats::{Recorder, StepLog};
 use crate::model::{Loaded, Outputs};
 use crate::ops::{KvCache, Lora, RaggedBatch, Weight};
-use crate::sample::Sampler;
-use crate::schedule::{Admission, Offer, Plan, PlanEntry, Scheduler, SeqId, Tokens};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use crate::schedule::{Admission, Offer, Plan, PlanEntry, Scheduler, SeqId};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,28 +53,19 @@ pub struct Core {
     backend: Backend,
     kv: KvCache,
     scheduler: Scheduler,
-    /// One for each thread that may sample.
-    samplers: Vec<Sampler>,
-    draws: Vec<Draw>,
-    /// Drafts that the next step could verify.
-    offers: Vec<Offer>,
-    learned: Learned,
-    drafter: Option<Drafter>,
-    /// Indexed by slot, which is also the scheduler's `SeqId`.
-    sequences: Vec<Option<Box<Sequence>>>,
-    active: usize,
+    sampling: Sampling,
+    drafting: Drafting,
+    sequences: Sequences,
+    deadlines: Deadlines,
     /// Waiting requests that the last step tried to admit and could not.
     passed_over: usize,
     /// Sequences that are paused because a grant was refused.
     starved: Vec<SeqId>,
     /// Fingerprint of the model, see `sessions::shape`; None until a session call needs it.
     fingerprint: Option<u64>,
-    max_batch_tokens: usize,
-    /// Passes that failed in a row.
-    failures: u32,
+    health: Health,
     /// The error that ends this replica: its device is lost.
     lost: Option<Error>,
-    deadlines: BinaryHeap<Reverse<(u64, RequestId)>>,
     // Reused from step to step.
     commands: VecDeque<Command<Work>>,
     plan: Plan,
@@ -86,18 +74,8 @@ pub struct Core {
     outbox: Outbox<Event, Work>,
     /// Sequences that ended in this step, with the reason if it was not their own. They leave the scheduler after
     /// the commit.
-    ended: Vec<(SeqId, Option<(FinishReason, Error)>)>,
+    ended: Vec<(SeqId, Option<Ending>)>,
     record: StepLog,
-}
-
-/// The tokens of all sequences, for the scheduler.
-struct Known<'a>(&'a [Option<Box<Sequence>>]);
-
-impl Tokens for Known<'_> {
-    fn token(&self, seq: SeqId, position: u32) -> u32 {
-        let sequence = self.0[seq.0 as usize].as_ref();
-        sequence.expect("the scheduler asks for live sequences").token_at(position as usize)
-    }
 }
 
 const QUEUE: &str = "the engine's queue";
@@ -118,11 +96,9 @@ impl Core {
         let queue_capacity = config.queue_capacity as usize;
         let facts = shared.loaded.model.facts();
         let (vocab, width) = (facts.vocab_size, facts.hidden_size);
-        let drafter = Drafter::new(config, &*backend.ops, memory)?;
-        let samplers = sampling::samplers(config, &backend, vocab, memory.max_sequence)?;
-        let (mut draws, mut offers) = (Vec::new(), Vec::new());
-        reserve(&mut draws, max_batch_size, BATCH)?;
-        reserve(&mut offers, max_batch_size, BATCH)?;
+        let drafting = Drafting::new(config, &*backend.ops, memory)?;
+        let health = Health::new(shared.hub.replicas());
+        let sampling = Sampling::new(config, &backend, vocab, memory.max_sequence)?;
         let mut outputs = Outputs::default();
         for (what, out, most) in [
             ("logits", &mut outputs.logits, logits_rows(config).saturating_mul(vocab)),
@@ -130,12 +106,12 @@ impl Core {
         ] {
             out.try_reserve_exact(most).map_err(|_| Error::out_of_memory(what, most.saturating_mul(4)))?;
         }
-        let (mut sequences, mut outbox, mut plan) = (Vec::new(), Outbox::default(), Plan::default());
+        let (mut outbox, mut plan) = (Outbox::default(), Plan::default());
         let (mut record, mut ended, mut starved) = (StepLog::default(), Vec::new(), Vec::new());
         reserve(&mut starved, queue_capacity, QUEUE)?;
         reserve(&mut outbox.slow, queue_capacity, QUEUE)?;
         // Reserved up front, so that terminal events go out even when no memory is left.
-        reserve(&mut sequences, queue_capacity, QUEUE)?;
+        let sequences = Sequences::new(queue_capacity)?;
         reserve(&mut outbox.events, queue_capacity, QUEUE)?;
         reserve(&mut record.ends, queue_capacity, QUEUE)?;
         reserve(&mut outbox.admitted, max_batch_size, BATCH)?;
@@ -150,20 +126,15 @@ impl Core {
             backend,
             kv,
             scheduler,
-            samplers,
-            draws,
-            offers,
-            learned: Learned::default(),
-            drafter,
+            sampling,
+            drafting,
             sequences,
-            active: 0,
+            deadlines: Deadlines::default(),
             passed_over: 0,
             starved,
             fingerprint: None,
-            max_batch_tokens,
-            failures: 0,
+            health,
             lost: None,
-            deadlines: BinaryHeap::new(),
             commands: VecDeque::new(),
             plan,
             batch: RaggedBatch::default(),
@@ -202,7 +173,7 @@ impl Core {
             self.exchange(Rest::None);
         };
         Some(match self.scheduler.ready_at(now) {
-            None if self.active == 0 => {
+            None if self.sequences.len() == 0 => {
                 self.deadlines.clear();
                 Rest::UntilCommand
             }
@@ -217,7 +188,7 @@ impl Core {
 
     /// Rests until `at` or the next deadline. Paused requests have deadlines too.
     fn rest_until(&self, at: u64, now: u64) -> Rest {
-        let next = self.deadlines.peek().map_or(at, |Reverse((deadline, _))| at.min(*deadline));
+        let next = self.deadlines.next().map_or(at, |deadline| at.min(deadline));
         match next {
             u64::MAX => Rest::UntilCommand,
             next => Rest::For(Duration::from_nanos(next.saturating_sub(now).max(1))),
@@ -253,11 +224,13 @@ impl Core {
         match command {
             Command::Start(Work::Sequence(sequence)) => self.start(sequence),
             Command::Start(Work::Call(call)) => call(self),
-            Command::End(id) if self.holds(id) => {
+            Command::End(id) if self.sequences.holds(id) => {
                 self.end(SeqId(id.slot()), Some(cancelled("cancelled by the host")))
             }
             Command::End(_) => {}
-            Command::Resume(id) if self.holds(id) => self.go_on(SeqId(id.slot()), |s| s.unread = false),
+            Command::Resume(id) if self.sequences.holds(id) => {
+                self.go_on(SeqId(id.slot()), |account| account.unread = false)
+            }
             Command::Resume(_) => {}
             Command::EndAll { shutdown: true } => self.end_all("the engine is shutting down"),
             Command::EndAll { shutdown: false } => self.end_all("cancelled by the host"),
@@ -266,83 +239,51 @@ impl Core {
     }
 
     fn start(&mut self, sequence: Box<Sequence>) {
-        let id = sequence.id;
-        let slot = id.slot() as usize;
-        if slot >= self.sequences.len() {
-            self.sequences.resize_with(slot + 1, || None);
-        }
-        debug_assert!(self.sequences[slot].is_none(), "a slot was reused before its terminal event");
-        let (seq, request) = (SeqId(id.slot()), sequence.request());
-        let deadlines = [sequence.queue_deadline_ns, sequence.deadline_ns];
-        let remembered = deadlines.into_iter().try_for_each(|deadline| self.remember(deadline, id));
-        if let Some(name) = &sequence.session {
+        let (id, seq) = (sequence.id, SeqId(sequence.id.slot()));
+        let (deadlines, sequences) = (&mut self.deadlines, &self.sequences);
+        let remembered = sequence.times.deadlines().try_for_each(|at| deadlines.push(at, id, sequences));
+        if let Some(name) = &sequence.placement.session {
             self.scheduler.touch_session(name);
         }
-        self.sequences[slot] = Some(sequence);
-        self.active += 1;
-        let queued = self.scheduler.submit(seq, request, &Known(&self.sequences)).and(remembered);
+        let request = sequence.request;
+        self.sequences.insert(sequence);
+        let queued = self.scheduler.submit(seq, request, &self.sequences).and(remembered);
         if let Err(error) = queued {
-            self.end(seq, Some((FinishReason::Failed, error)));
+            self.end(seq, Some(failed(error)));
         }
-    }
-
-    /// Keeps the heap at no more than about four deadlines per live sequence, even if the earliest deadline is far
-    /// away.
-    fn remember(&mut self, deadline_ns: u64, id: RequestId) -> Result<()> {
-        if deadline_ns == 0 {
-            return Ok(());
-        }
-        if self.deadlines.len() > 4 * self.active + 64 {
-            let mut deadlines = std::mem::take(&mut self.deadlines);
-            deadlines.retain(|Reverse((_, id))| self.holds(*id));
-            self.deadlines = deadlines;
-        }
-        reserved(self.deadlines.try_reserve(1), QUEUE, 16 * self.active)?;
-        self.deadlines.push(Reverse((deadline_ns, id)));
-        Ok(())
-    }
-
-    fn holds(&self, id: RequestId) -> bool {
-        matches!(self.sequences.get(id.slot() as usize), Some(Some(sequence)) if sequence.id == id)
     }
 
     fn expire(&mut self, now: u64) {
-        while let Some(&Reverse((deadline, id))) = self.deadlines.peek() {
-            if deadline > now && self.holds(id) {
-                return;
-            }
-            self.deadlines.pop();
-            let sequence = self.sequences.get(id.slot() as usize).and_then(Option::as_ref);
-            if let Some(why) = sequence.filter(|s| s.id == id).and_then(|s| s.expired(now)) {
+        while let Some(id) = self.deadlines.pop(now, &self.sequences) {
+            if let Some(why) = self.sequences.find(id).and_then(|sequence| sequence.times.expired(now)) {
                 self.end(SeqId(id.slot()), Some(why));
             }
         }
     }
 
     fn end_all(&mut self, why: &str) {
-        for slot in 0..self.sequences.len() {
-            if self.sequences[slot].is_some() {
-                self.end(SeqId(slot as u32), Some(cancelled(why)));
+        for seq in self.sequences.slots() {
+            if self.sequences.get(seq).is_some() {
+                self.end(seq, Some(cancelled(why)));
             }
         }
     }
 
     /// Frees a sequence's blocks and queues its terminal event.
-    fn end(&mut self, seq: SeqId, why: Option<(FinishReason, Error)>) {
+    fn end(&mut self, seq: SeqId, why: Option<Ending>) {
         if why.as_ref().is_none_or(|(reason, _)| *reason != FinishReason::Failed) {
             self.keep_session(seq);
         }
-        self.scheduler.cancel(seq, &Known(&self.sequences));
-        let Some(sequence) = self.sequences[seq.0 as usize].take() else { return };
-        sequence.drafts.iter().for_each(|drafts| self.learned.learn(drafts));
-        if sequence.starved {
+        self.scheduler.cancel(seq, &self.sequences);
+        let Some(mut sequence) = self.sequences.remove(seq) else { return };
+        sequence.drafts.iter().for_each(|drafts| self.drafting.learned.learn(drafts));
+        if sequence.account.starved {
             self.starved.retain(|&starved| starved != seq);
         }
-        self.active -= 1;
         if let Some((FinishReason::Failed, error)) = &why {
             self.shared.log.write(LOG_WARN, format!("request {:#x} failed: {error}", sequence.id.0));
         }
-        if sequence.guide.is_some() {
+        if sequence.guide().is_some() {
             // Its output may have grown the grammar.
             self.shared.grammars.count(&|bytes| self.shared.keep(bytes));
         }
@@ -356,8 +297,8 @@ impl Core {
     }
 
     fn step(&mut self, now: u64) {
-        let (was_sick, mut plan) = (self.is_sick(), std::mem::take(&mut self.plan));
-        self.scheduler.plan(&mut plan, &Known(&self.sequences), now);
+        let (was_sick, mut plan) = (self.health.is_sick(), std::mem::take(&mut self.plan));
+        self.scheduler.plan(&mut plan, &self.sequences, now);
         debug_assert!(
             !plan.is_empty() || plan.refused.is_some() || !plan.late.is_empty(),
             "active sequences, and nothing to do"
@@ -368,7 +309,9 @@ impl Core {
         }
         self.ended.extend(plan.late.iter().map(|&seq| (seq, Some(too_late()))));
         let copied = self.copy_blocks(&plan.copies);
-        self.failures = self.failures.saturating_add(u32::from(copied.is_err()));
+        if copied.is_err() {
+            self.health.failed();
+        }
         for admission in &plan.admitted {
             if let Err(error) = copied.clone().and_then(|()| self.admit(admission, now)) {
                 self.fail(admission.seq, error);
@@ -384,7 +327,7 @@ impl Core {
             && let Some(step_ns) = self.run_entries(&mut plan.entries)
         {
             self.drop_failed(&mut plan);
-            self.scheduler.commit(&plan, step_ns, &Known(&self.sequences));
+            self.scheduler.commit(&plan, step_ns, &self.sequences);
             let (learned, most_ns) = (self.scheduler.step_time(), self.scheduler.config().max_step_ns);
             self.record.step(&plan, step_ns, most_ns, learned);
         }
@@ -394,15 +337,15 @@ impl Core {
         }
         self.ended = ended;
         self.plan = plan;
-        if self.is_sick() != was_sick {
+        if self.health.is_sick() != was_sick {
             self.turn_sick(!was_sick);
         }
     }
 
     fn admit(&mut self, admission: &Admission, now: u64) -> Result<()> {
-        let Some(sequence) = self.sequences[admission.seq.0 as usize].as_mut() else { return Ok(()) };
+        let Some(sequence) = self.sequences.get_mut(admission.seq) else { return Ok(()) };
         if let Some(wait) = sequence.admit(admission.cached, now)? {
-            sequence.drafts.iter_mut().for_each(|drafts| drafts.begin(&self.learned));
+            sequence.drafts.iter_mut().for_each(|drafts| drafts.begin(&self.drafting.learned));
             self.outbox.admitted.push(admission.seq.0);
             self.record.waits.push(wait);
         }
@@ -426,7 +369,7 @@ impl Core {
         let step_ns = now_ns() - started;
         match result {
             Ok(()) => {
-                self.failures = 0;
+                self.health.passed();
                 self.sample(entries);
                 self.pool(entries);
                 return Some(step_ns);
@@ -442,7 +385,7 @@ impl Core {
                 return None;
             }
             Err(error) if entries.len() > 1 => {
-                self.failures = self.failures.saturating_add(1);
+                self.health.failed();
                 let log = &self.shared.log;
                 log.write(LOG_WARN, format!("a step failed, running its sequences alone: {error}"));
                 for entry in entries {
@@ -452,7 +395,7 @@ impl Core {
                 }
             }
             Err(error) => {
-                self.failures = self.failures.saturating_add(1);
+                self.health.failed();
                 entries.iter().for_each(|entry| self.fail(entry.seq, error.clone()));
             }
         }
@@ -461,12 +404,12 @@ impl Core {
 
     /// Ends a sequence whose pass was stopped because it was cancelled or expired.
     fn stop(&mut self, seq: SeqId) {
-        let expired = self.sequences[seq.0 as usize].as_ref().and_then(|s| s.expired(now_ns()));
+        let expired = self.sequences.get(seq).and_then(|sequence| sequence.times.expired(now_ns()));
         self.ended.push((seq, Some(expired.unwrap_or_else(|| cancelled("cancelled by the host")))));
     }
 
     fn fail(&mut self, seq: SeqId, error: Error) {
-        self.ended.push((seq, Some((FinishReason::Failed, error))));
+        self.ended.push((seq, Some(failed(error))));
     }
 
     fn fill_batch(&mut self, entries: &[PlanEntry]) -> Result<()> {
@@ -476,7 +419,7 @@ impl Core {
         let logits = entries.iter().map(|entry| entry.logits as usize).sum();
         batch.reserve(rows, entries.len(), logits)?;
         for entry in entries {
-            let Some(sequence) = &mut self.sequences[entry.seq.0 as usize] else { continue };
+            let Some(sequence) = self.sequences.get_mut(entry.seq) else { continue };
             let table = self.scheduler.block_table(entry.seq);
             let first = batch.push_seq(table, entry.start, entry.rows)?;
             if let Some(Adapted { adapter, scale }) = &sequence.adapter {
@@ -529,7 +472,7 @@ impl Core {
         let width = self.shared.loaded.model.facts().hidden_size;
         let mut row = 0;
         for entry in entries {
-            let Some(sequence) = self.sequences[entry.seq.0 as usize].as_mut() else { continue };
+            let Some(sequence) = self.sequences.get_mut(entry.seq) else { continue };
             let Some(wanted) = sequence.hidden_wanted(entry) else { continue };
             let hidden = &self.outputs.hidden[row * width..][..wanted.len() * width];
             row += wanted.len();
@@ -544,38 +487,32 @@ impl Core {
 
 pub mod backend;
 pub mod calls;
+mod deadlines;
 pub mod drafter;
 mod drafts;
 mod end;
 mod pacing;
 pub mod sampling;
+mod sequences;
 pub mod session_file;
-use sampling::{Draw, draw_there};
 mod sessions;
 mod sharing;
 mod warm;
+use deadlines::Deadlines;
+use drafts::Drafting;
+use sampling::{Draw, Sampling, draw_there};
+use sequences::Sequences;
 
 #[cfg(test)]
 mod checks;
 
 /// Returns whether every sequence of the running pass was cancelled or has expired. Called between layers.
-fn all_ended(
-    shared: &Shared,
-    replica: usize,
-    sequences: &mut [Option<Box<Sequence>>],
-    entries: &[PlanEntry],
-) -> bool {
+fn all_ended(shared: &Shared, replica: usize, sequences: &mut Sequences, entries: &[PlanEntry]) -> bool {
     shared.hub.ends(replica, &mut |which| match which {
-        None => sequences.iter_mut().flatten().for_each(|sequence| sequence.doomed = true),
-        Some(id) => {
-            let sequence = sequences.get_mut(id.slot() as usize).and_then(Option::as_mut);
-            sequence.filter(|s| s.id == id).into_iter().for_each(|s| s.doomed = true);
-        }
+        None => sequences.iter_mut().for_each(|sequence| sequence.doomed = true),
+        Some(id) => sequences.find(id).into_iter().for_each(|sequence| sequence.doomed = true),
     });
     let now = now_ns();
-    let living = |entry: &PlanEntry| {
-        let sequence = sequences[entry.seq.0 as usize].as_ref();
-        sequence.is_some_and(|s| !s.doomed && s.expired(now).is_none())
-    };
-    !entries.iter().any(living)
+    let lives = |sequence: &Sequence| !sequence.doomed && sequence.times.expired(now).is_none();
+    !entries.iter().any(|entry| sequences.get(entry.seq).is_some_and(lives))
 }

@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::constrain::{Guide, SLOW_NS};
+use crate::engine::request::account::Account;
 
-fn guide_of(sequences: &mut [Option<Box<Sequence>>], seq: SeqId) -> Option<&mut Guide> {
-    sequences[seq.0 as usize].as_mut()?.guide.as_mut()
+fn guide_of(sequences: &mut Sequences, seq: SeqId) -> Option<&mut Guide> {
+    sequences.get_mut(seq)?.guide()
 }
 
 impl Core {
@@ -33,9 +34,9 @@ impl Core {
         if self.grant(seq) {
             return true;
         }
-        self.scheduler.pause(seq, &Known(&self.sequences));
-        if let Some(sequence) = self.sequences[seq.0 as usize].as_mut() {
-            sequence.starved = true;
+        self.scheduler.pause(seq, &self.sequences);
+        if let Some(sequence) = self.sequences.get_mut(seq) {
+            sequence.account.starved = true;
             self.starved.push(seq);
         }
         false
@@ -44,15 +45,16 @@ impl Core {
     /// Returns true if `seq` has room for a token, or gets it.
     fn grant(&mut self, seq: SeqId) -> bool {
         let Self { sequences, starved, shared, .. } = self;
-        let Some(sequence) = &mut sequences[seq.0 as usize] else { return true };
+        let Some(sequence) = sequences.get_mut(seq) else { return true };
         let Some((tokens, bytes)) = sequence.wants() else { return true };
         // A sequence that has not begun yet waits until all starved ones, in their order, have their grants.
-        let waits = !sequence.began && starved.first().is_some_and(|&first| first != seq);
-        let ask = || shared.hub.grant(seq.0, bytes, sequence.began);
+        let account = &mut sequence.account;
+        let waits = !account.began && starved.first().is_some_and(|&first| first != seq);
+        let ask = || shared.hub.grant(seq.0, bytes, account.began);
         // Kept grammars are evicted before any sequence is paused.
         let granted = !waits && (ask() || shared.grammars.clear() && ask());
         if granted {
-            sequence.grant(tokens);
+            account.grant(tokens);
         }
         granted
     }
@@ -62,12 +64,11 @@ impl Core {
         let mut slow = std::mem::take(&mut self.outbox.slow);
         for id in slow.drain(..) {
             let seq = SeqId(id.slot());
-            let sequence = self.sequences.get_mut(id.slot() as usize).and_then(Option::as_mut);
-            let Some(sequence) = sequence.filter(|sequence| sequence.id == id) else { continue };
-            sequence.unread = true;
-            match sequence.end_unread {
+            let Some(Sequence { account, .. }) = self.sequences.find(id) else { continue };
+            account.unread = true;
+            match account.end_unread {
                 true => self.end(seq, Some(cancelled("its unread output passed max_unread_bytes"))),
-                false => self.scheduler.pause(seq, &Known(&self.sequences)),
+                false => self.scheduler.pause(seq, &self.sequences),
             }
         }
         self.outbox.slow = slow;
@@ -78,7 +79,7 @@ impl Core {
         while let Some(&seq) = self.starved.get(at) {
             if self.grant(seq) {
                 self.starved.remove(at);
-                self.go_on(seq, |s| s.starved = false);
+                self.go_on(seq, |account| account.starved = false);
             } else {
                 at += 1;
             }
@@ -86,10 +87,10 @@ impl Core {
     }
 
     /// Clears one of the reasons why `seq` is paused, and resumes it when none is left.
-    pub(super) fn go_on(&mut self, seq: SeqId, reason: impl FnOnce(&mut Sequence)) {
-        let Some(sequence) = self.sequences[seq.0 as usize].as_mut() else { return };
-        reason(sequence);
-        if !sequence.starved && !sequence.unread {
+    pub(super) fn go_on(&mut self, seq: SeqId, reason: impl FnOnce(&mut Account)) {
+        let Some(Sequence { account, .. }) = self.sequences.get_mut(seq) else { return };
+        reason(account);
+        if !account.is_paused() {
             self.scheduler.resume(seq, now_ns());
         }
     }

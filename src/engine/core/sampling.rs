@@ -2,10 +2,11 @@
 
 use super::*;
 use crate::constrain::SLOW_NS;
-use crate::engine::request::sequence::Drawn;
+use crate::engine::request::drawing::Drawn;
 use crate::kernels::Pool;
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::ops::Draws;
+use crate::sample::Sampler;
 use crate::text::Tokenizer;
 
 /// A sequence that draws tokens from its rows of the logits. It is away from `Core::sequences` meanwhile.
@@ -24,11 +25,6 @@ pub struct Draw {
     pub(super) gap: Result<u64>,
 }
 
-/// Number of samplers for an engine whose operations run on `threads`.
-pub fn sampler_count(max_batch_size: u32, threads: usize) -> usize {
-    threads.min(max_batch_size as usize)
-}
-
 /// Appends the draws that the device makes for the logits rows of `entry`; None for a row without one.
 pub fn draw_there(sequence: &mut Sequence, entry: &PlanEntry, vocab: usize, draws: &mut Draws) -> Result<()> {
     let own = entry.logits.saturating_sub(1 + entry.drafts);
@@ -41,21 +37,6 @@ pub fn draw_there(sequence: &mut Sequence, entry: &PlanEntry, vocab: usize, draw
         draws.rows.push(draw);
     }
     Ok(())
-}
-
-/// One sampler for each thread that may sample, for rows of `vocab` logits.
-pub fn samplers(
-    config: &EngineConfig,
-    backend: &Backend,
-    vocab: usize,
-    max_sequence: usize,
-) -> Result<Vec<Sampler>> {
-    let (mut samplers, count) = (Vec::new(), sampler_count(config.max_batch_size, backend.pool.threads()));
-    reserve(&mut samplers, count, BATCH)?;
-    for _ in 0..count {
-        samplers.push(Sampler::new(vocab, max_sequence, backend.isa)?);
-    }
-    Ok(samplers)
 }
 
 /// Tokens and reports that were drawn on the device.
@@ -107,7 +88,7 @@ impl Draw {
         let (own, until_ns) = (rows - 1 - self.entry.drafts as usize, now.saturating_add(SLOW_NS));
         for (n, row) in logits.chunks_exact_mut(vocab).skip(own).enumerate() {
             // A draft whose mask is late is left to a later step.
-            if n > 0 && !self.sequence.guide.as_mut().is_none_or(|guide| guide.is_ready(until_ns)) {
+            if n > 0 && !self.sequence.guide().is_none_or(|guide| guide.is_ready(until_ns)) {
                 break;
             }
             let row = there.drawn(self.row + own + n, row)?;
@@ -115,7 +96,7 @@ impl Draw {
             gap = if n == 0 { since } else { gap };
             self.drawn += 1;
             let stands = self.sequence.drafted().get(n) == self.sequence.output.last();
-            if !stands || self.sequence.finished() != FinishReason::None {
+            if !stands || self.sequence.writer.finished() != FinishReason::None {
                 break;
             }
         }
@@ -129,47 +110,42 @@ impl Core {
         self.record.done_ns = now;
         let (mut rows, until_ns) = (0, now.saturating_add(SLOW_NS));
         for (at, entry) in entries.iter_mut().enumerate().filter(|(_, entry)| entry.logits > 0) {
-            let place = &mut self.sequences[entry.seq.0 as usize];
-            if place.as_ref().is_none_or(|s| s.hidden_wanted(entry).is_some()) {
+            let Some(sequence) = self.sequences.get_mut(entry.seq) else { continue };
+            if sequence.hidden_wanted(entry).is_some() {
                 continue;
             }
             let row = rows;
             rows += entry.logits as usize;
-            let guide = place.as_mut().filter(|_| entry.sample).and_then(|s| s.guide.as_mut());
+            let guide = sequence.guide().filter(|_| entry.sample);
             entry.late = guide.is_some_and(|guide| !guide.is_ready(until_ns));
-            if entry.late {
+            if entry.late || !entry.sample && !sequence.scores() {
                 continue;
             }
-            let Some(mut sequence) = place.take_if(|s| entry.sample || s.scores()) else { continue };
             if entry.sample && sequence.generates() {
-                sequence.begin_token(&mut self.outbox.spare);
+                sequence.writer.begin(sequence.id, &mut self.outbox.spare);
             }
-            self.draws.push(Draw::new(*entry, at, sequence, row));
+            let Some(sequence) = self.sequences.lend(entry.seq) else { continue };
+            self.sampling.draws.push(Draw::new(*entry, at, sequence, row));
         }
-        let Self { shared, backend, samplers, draws, outputs, batch, .. } = self;
+        let Self { shared, backend, sampling, outputs, batch, .. } = self;
         let there = There { batch, tokens: &outputs.tokens, reports: &outputs.reports };
         let (vocab, tokenizer) = (shared.loaded.model.facts().vocab_size, shared.loaded.tokenizer.as_deref());
-        on_all_threads(
-            &backend.pool,
-            samplers,
-            draws,
-            &mut outputs.logits,
-            vocab,
-            &|draw, logits, sampler| draw.run(logits, there, sampler, tokenizer, now),
-        );
-        for Draw { at, mut sequence, known, drawn, mut gap, .. } in self.draws.drain(..) {
+        sampling.run(&backend.pool, &mut outputs.logits, vocab, &|draw, logits, sampler| {
+            draw.run(logits, there, sampler, tokenizer, now)
+        });
+        for Draw { at, mut sequence, known, drawn, mut gap, .. } in self.sampling.draws.drain(..) {
             let entry = &mut entries[at];
             entry.accepted = drawn.saturating_sub(1);
             if entry.sample && !sequence.generates() && gap.is_ok() {
                 gap = sequence.scored(&mut self.outbox.spare, now).map(|()| 0);
             }
-            let ended = sequence.finished() != FinishReason::None;
+            let ended = sequence.writer.finished() != FinishReason::None;
             if let Some(drafts) = &mut sequence.drafts {
                 drafts.verified(entry.drafts, entry.accepted, ended);
             }
-            let event = if gap.is_ok() { sequence.event_to_send() } else { None };
+            let event = if gap.is_ok() { sequence.writer.event_to_send() } else { None };
             let seq = entry.seq;
-            self.sequences[seq.0 as usize] = Some(sequence);
+            self.sequences.put_back(sequence);
             match gap {
                 Ok(gap) => {
                     self.record
@@ -180,7 +156,7 @@ impl Core {
                         self.ended.push((seq, None));
                     }
                 }
-                Err(error) => self.ended.push((seq, Some((FinishReason::Failed, error)))),
+                Err(error) => self.ended.push((seq, Some(failed(error)))),
             }
         }
     }
@@ -189,28 +165,44 @@ impl Core {
 /// Work on a draw and its rows of logits.
 type Each<'a> = dyn Fn(&mut Draw, &mut [f32], &mut Sampler) -> Result<u64> + Sync + 'a;
 
-/// Calls `each` for all of `draws` and stores the result as `gap`. With n samplers, each one serves every nth
-/// draw.
-pub(super) fn on_all_threads(
-    pool: &Pool,
-    samplers: &mut [Sampler],
-    draws: &mut [Draw],
-    logits: &mut [f32],
-    vocab: usize,
-    each: &Each,
-) {
-    let (count, step) = (draws.len(), samplers.len().min(draws.len()));
-    let (samplers, draws, logits) = (SharedOut::new(samplers), SharedOut::new(draws), SharedOut::new(logits));
-    pool.run_if_worth(count * vocab, step, &|task| {
-        for n in (task..count).step_by(step) {
-            // SAFETY: no two tasks have a sampler, a draw or a row of logits in common: each draw has its own.
-            let (sampler, draw) =
-                unsafe { (&mut samplers.slice(task..task + 1)[0], &mut draws.slice(n..n + 1)[0]) };
-            // SAFETY: as above.
-            let logits =
-                unsafe { logits.slice(draw.row * vocab..(draw.row + draw.entry.logits as usize) * vocab) };
-            draw.gap = panics::catch(|| each(draw, logits, sampler))
-                .unwrap_or_else(|text| Err(Error::internal(format!("sampling panicked: {text}"))));
+/// Draws, and the samplers that serve them.
+pub(super) struct Sampling {
+    /// One for each thread that may sample.
+    samplers: Vec<Sampler>,
+    pub draws: Vec<Draw>,
+}
+
+impl Sampling {
+    /// For rows of `vocab` logits.
+    pub fn new(config: &EngineConfig, backend: &Backend, vocab: usize, max_sequence: usize) -> Result<Self> {
+        let (mut samplers, mut draws, count) = (Vec::new(), Vec::new(), backend.samplers(config));
+        reserve(&mut samplers, count, BATCH)?;
+        reserve(&mut draws, config.max_batch_size as usize, BATCH)?;
+        for _ in 0..count {
+            samplers.push(Sampler::new(vocab, max_sequence, backend.isa)?);
         }
-    });
+        Ok(Self { samplers, draws })
+    }
+
+    /// Calls `each` for all draws, on all threads, and stores the result as `gap`. With n samplers, each one serves
+    /// every nth draw.
+    pub fn run(&mut self, pool: &Pool, logits: &mut [f32], vocab: usize, each: &Each) {
+        let Self { samplers, draws } = self;
+        let (count, step) = (draws.len(), samplers.len().min(draws.len()));
+        let (samplers, draws, logits) =
+            (SharedOut::new(samplers), SharedOut::new(draws), SharedOut::new(logits));
+        pool.run_if_worth(count * vocab, step, &|task| {
+            for n in (task..count).step_by(step) {
+                // SAFETY: no two tasks have a sampler, a draw or a row of logits in common: each draw has its own.
+                let (sampler, draw) =
+                    unsafe { (&mut samplers.slice(task..task + 1)[0], &mut draws.slice(n..n + 1)[0]) };
+                // SAFETY: as above.
+                let logits = unsafe {
+                    logits.slice(draw.row * vocab..(draw.row + draw.entry.logits as usize) * vocab)
+                };
+                draw.gap = panics::catch(|| each(draw, logits, sampler))
+                    .unwrap_or_else(|text| Err(Error::internal(format!("sampling panicked: {text}"))));
+            }
+        });
+    }
 }

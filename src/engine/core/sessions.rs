@@ -11,9 +11,9 @@ const PROBE: u32 = 16;
 impl Core {
     /// Keeps the computed KV blocks of an ending sequence if it belongs to a session.
     pub(super) fn keep_session(&mut self, seq: SeqId) {
-        let Some(sequence) = self.sequences[seq.0 as usize].as_ref() else { return };
-        let Some(name) = &sequence.session else { return };
-        if let Err(error) = self.scheduler.keep_session(name, seq, &Known(&self.sequences)) {
+        let Some(sequence) = self.sequences.get(seq) else { return };
+        let Some(name) = &sequence.placement.session else { return };
+        if let Err(error) = self.scheduler.keep_session(name, seq, &self.sequences) {
             self.shared.log.write(LOG_WARN, format!("session {name:?} is not kept: {error}"));
         }
     }
@@ -56,7 +56,7 @@ impl Core {
         let shape = self.shape()?;
         let vocab = self.shared.loaded.model.facts().vocab_size;
         let saved = session_file::decode(content, &shape, vocab)?;
-        let (kv, drafter) = (&mut self.kv, &mut self.drafter);
+        let (kv, drafter) = (&mut self.kv, &mut self.drafting.model);
         let mut parts = saved.blocks.chunks_exact(shape.block_bytes as usize);
         let write = &mut |block| match parts.next() {
             Some(bytes) => {
@@ -90,7 +90,7 @@ impl Core {
 
     fn probe_in(&mut self, block: u32) -> Result<u64> {
         let vocab = self.shared.loaded.model.facts().vocab_size as u32;
-        let rows = PROBE.min(self.kv.layout.block_size as u32).min(self.max_batch_tokens as u32);
+        let rows = PROBE.min(self.kv.layout.block_size as u32).min(self.scheduler.config().max_batch_tokens);
         let mut bytes = Vec::new();
         reserve(&mut bytes, self.kv.block_len(), "a saved session")?;
         bytes.resize(self.kv.block_len(), 0);

@@ -3,20 +3,13 @@
 
 use super::*;
 use crate::engine::api::LOG_INFO;
+use crate::engine::replicas::balance::Load;
+use crate::engine::replicas::health::FAILURES;
 
 /// Maximum number of waiting requests that a replica counts.
 const MANY: usize = 64;
 
-/// Number of passes that fail in a row before a replica counts as sick.
-const FAILURES: u32 = 4;
-
 impl Core {
-    /// Returns whether its passes keep failing although the device is not lost. Without this flag a sick
-    /// replica, which soon has no work left, would be the first choice for every request.
-    pub(super) fn is_sick(&self) -> bool {
-        self.failures >= FAILURES && self.shared.hub.replicas() > 1
-    }
-
     /// Reports that the replica became sick or recovered. A sick one hands the requests that never ran here to
     /// others.
     pub(super) fn turn_sick(&mut self, sick: bool) {
@@ -44,15 +37,15 @@ impl Core {
         let counts = self.scheduler.counts();
         let free = counts.blocks_total - counts.blocks_used;
         let most = self.scheduler.config().max_batch_size as usize;
-        let sick = self.is_sick();
-        let room = match self.active {
+        let (sick, live) = (self.health.is_sick(), self.sequences.len());
+        let room = match live {
             _ if sick => 0,
             0 => most,
             _ if counts.waiting > 0 || 2 * free < counts.blocks_total => 0,
             n => most.saturating_sub(n).min(free * n / counts.blocks_used.max(1)),
         };
         let waiting = self.passed_over.min(counts.waiting);
-        Load { room: room as u32, idle: self.active == 0 && !sick, waiting: waiting as u32, sick }
+        Load { room: room as u32, idle: live == 0 && !sick, waiting: waiting as u32, sick }
     }
 
     /// Counts the waiting requests that a step has passed over and that could run elsewhere.
@@ -63,12 +56,9 @@ impl Core {
         };
     }
 
-    /// Returns whether a waiting request may go to another replica. Requests of a session stay: its replica is
-    /// fixed. Others are handed on only once, so that none goes back and forth, unless the other replica is
-    /// `idle`.
+    /// See `Placement::may_go`.
     fn may_go(&self, seq: SeqId, idle: bool) -> bool {
-        let sequence = self.sequences[seq.0 as usize].as_ref();
-        sequence.is_some_and(|sequence| sequence.session.is_none() && (idle || !sequence.moved))
+        self.sequences.get(seq).is_some_and(|sequence| sequence.placement.may_go(idle))
     }
 
     /// Hands waiting requests on, in queue order: the other replica can begin them at once.
@@ -88,16 +78,15 @@ impl Core {
         if self.outbox.given.try_reserve(1).is_err() {
             return false;
         }
-        self.scheduler.cancel(seq, &Known(&self.sequences));
-        let Some(sequence) = self.sequences[seq.0 as usize].take() else { return false };
-        self.active -= 1;
+        self.scheduler.cancel(seq, &self.sequences);
+        let Some(sequence) = self.sequences.remove(seq) else { return false };
         self.hand_on(to, sequence);
         true
     }
 
     /// Hands a sequence to replica `to`, or to any other.
     pub(super) fn hand_on(&mut self, to: Option<usize>, mut sequence: Box<Sequence>) {
-        sequence.moved = true;
+        sequence.placement.moved = true;
         self.outbox.given.push((to, sequence.id, Work::Sequence(sequence)));
     }
 }

@@ -1,8 +1,7 @@
 //! The host's callbacks: running them, and detecting calls from inside one.
 
-use crate::base::Result;
+use crate::base::{Result, in_range};
 use crate::engine::api::{LOG_DEBUG, LOG_OFF, LogSink};
-use crate::engine::handle::config::in_range;
 use std::cell::Cell;
 
 thread_local! {

@@ -1,8 +1,8 @@
 //! Calls of a host that replicas execute between two steps, while the host waits.
 
-use super::choice::session_rank;
 use super::*;
-use crate::cache::{CacheEvent, chain};
+use crate::cache::CacheEvent;
+use crate::engine::replicas::placement::session_rank;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 impl Engine {
@@ -67,42 +67,6 @@ impl Engine {
     /// The replica that has a session of this name, if there is one.
     pub(in crate::engine) fn home(&self, session: &str) -> usize {
         self.shared.hub.choose(&|replica, _| session_rank(session, replica)).unwrap_or(0)
-    }
-
-    /// Number of prompt positions that each replica has in its cache; empty if there is one replica.
-    pub(super) fn cached_at(&self, sequence: &Sequence) -> Result<Vec<u32>> {
-        let (size, reuse) = (self.kv_block_size as usize, sequence.request().reuse);
-        if self.shared.hub.replicas() == 1 || !reuse.shared {
-            return Ok(Vec::new());
-        }
-        let (mut keys, mut key) = (Vec::new(), reuse.salt);
-        reserve(&mut keys, sequence.prompt.len() / size, "the keys of a prompt")?;
-        for block in sequence.prompt.chunks_exact(size) {
-            key = chain(key, block);
-            keys.push(key);
-        }
-        let mut positions = self.shared.kv_events.leading(&keys)?;
-        positions.iter_mut().for_each(|blocks| *blocks *= size as u32);
-        Ok(positions)
-    }
-
-    /// For requests that are submitted together: finds the prefix that each prompt shares with the previous
-    /// one.
-    pub(super) fn compare(&self, requests: &mut [(Place, Work)]) {
-        if self.shared.hub.replicas() == 1 {
-            return;
-        }
-        for at in 1..requests.len() {
-            let (before, own) = requests.split_at_mut(at);
-            let (Work::Sequence(before), Work::Sequence(own)) = (&before[at - 1].1, &mut own[0].1) else {
-                continue;
-            };
-            let (a, b) = (before.request().reuse, own.request().reuse);
-            if a.shared && b.shared && a.salt == b.salt {
-                let pairs = before.prompt.iter().zip(&own.prompt);
-                own.like_before = pairs.take_while(|(a, b)| a == b).count() as u32;
-            }
-        }
     }
 
     /// Drops a session. `NotFound` if there is none of this name.

@@ -14,18 +14,17 @@ use crate::engine::delivery::callback;
 use crate::engine::delivery::callback::Log;
 use crate::engine::delivery::deliver;
 use crate::engine::delivery::signal::Signal;
-use crate::engine::handle::config::RequestLimits;
 use crate::engine::hub::ids::next_salt;
 use crate::engine::hub::{Bounds, Hub, Phase, Place, dead};
 use crate::engine::memory::free;
 use crate::engine::memory::free::Claim;
 use crate::engine::memory::plan;
-use crate::engine::memory::plan::{MemoryPlan, RequestBytes};
-use crate::engine::request::adapters::Scratch;
+use crate::engine::memory::plan::MemoryPlan;
+use crate::engine::request::account::RequestBytes;
 use crate::engine::request::answer::Answer;
-use crate::engine::request::prompt::Prompted;
 use crate::engine::request::sequence::Sequence;
 use crate::engine::request::speculation::{Drafts, Speculating};
+use crate::engine::request::times::Times;
 use crate::engine::watch::kv_events::KvEvents;
 use crate::engine::watch::stats::Recorder;
 use crate::engine::watch::{metrics, report};
@@ -268,10 +267,9 @@ impl Engine {
         reserve(&mut prepared, n, "requests")?;
         reserve(&mut ids, n, "request ids")?;
         for (i, request) in requests.iter_mut().enumerate() {
-            self.speculation.apply(request).map_err(|error| in_batch(error, i, n))?;
-            prepared.push(self.prepare(request).map_err(|error| in_batch(error, i, n))?);
+            let made = self.prepare(request, prepared.last());
+            prepared.push(made.map_err(|error| in_batch(error, i, n))?);
         }
-        self.compare(&mut prepared);
         if self.hub().wants_kept(&prepared, self.shared.grammars.kept()) {
             self.shared.grammars.clear();
         }
@@ -283,9 +281,15 @@ impl Engine {
         &self.shared.hub
     }
 
-    /// Checks and tokenizes a request.
-    fn prepare(&self, params: &RequestParams) -> Result<(Place, Work)> {
-        let now = now_ns();
+    /// Checks and tokenizes a request. `before`: the previous one of the same submit.
+    fn prepare(&self, params: &mut RequestParams, before: Option<&(Place, Work)>) -> Result<(Place, Work)> {
+        self.speculation.apply(params)?;
+        let timeout_ms = match params.timeout_ms {
+            0 => self.default_timeout_ms,
+            TIMEOUT_NONE => 0,
+            ms => ms,
+        };
+        let times = Times::new(now_ns(), timeout_ms, params.queue_timeout_ms);
         let (facts, limits) = (self.facts(), self.limits(!params.generates()));
         params.adapter.as_ref().map_or(Ok(()), |adapted| self.check_adapter(adapted))?;
         let Prompted { ids: prompt, answer, grammar } = limits.prompt(params)?;
@@ -309,29 +313,21 @@ impl Engine {
         }
         let drafts = Drafts::new(params, prompt.len(), max_new)?;
         bytes.prompt += answer.as_ref().map_or(0, Answer::bytes);
-        let timeout_ms = match params.timeout_ms {
-            0 => self.default_timeout_ms,
-            TIMEOUT_NONE => 0,
-            ms => ms,
-        };
         let ends = &self.shared.loaded.end_tokens;
-        let mut sequence = Box::new(Sequence::new(params, prompt, max_new, facts, ends, now, timeout_ms)?);
-        // With a constraint, the grammar decides when end tokens are allowed.
-        if params.ignore_eos && constraint.is_none() {
-            sequence.ignore_ends();
-        }
+        let mut sequence = Box::new(Sequence::new(params, prompt, max_new, bytes, facts, ends, times)?);
         sequence.drafts = drafts;
-        sequence.takes(bytes);
-        sequence.forbid(limits.bad_words(params)?);
-        sequence.answer = answer;
-        if let Some(constraint) = constraint {
-            let until_ns = match timeout_ms {
-                0 => u64::MAX,
-                ms => now.saturating_add(u64::from(ms) * 1_000_000),
-            };
-            sequence.guide = Some(self.guide(constraint, until_ns)?);
+        sequence.drawing.forbid(limits.bad_words(params)?);
+        sequence.writer.answer = answer;
+        // With a constraint, the grammar decides when end tokens are allowed.
+        match constraint {
+            Some(constraint) => {
+                sequence.drawing.guide = Some(self.guide(constraint, sequence.times.until())?)
+            }
+            None if params.ignore_eos => sequence.writer.stop.ignore_ends(),
+            None => {}
         }
-        sequence.cached_at = self.cached_at(&sequence)?;
+        let before = before.and_then(|(_, work)| work.sequence());
+        sequence.look_up(before, &self.shared.kv_events, self.kv_block_size as usize)?;
         let place = Place {
             by_id: params.poll_by_id,
             user_data: params.user_data,
@@ -339,7 +335,7 @@ impl Engine {
             kept: bytes.kept,
             alone: sequence.most(),
             priority: params.priority,
-            submitted_ns: now,
+            submitted_ns: sequence.times.submitted,
             prompt_tokens: sequence.prompt.len() as u64,
         };
         Ok((place, Work::Sequence(sequence)))
@@ -578,9 +574,12 @@ fn load(config: &EngineConfig, pool: &Pool, log: &Log) -> Result<Loaded> {
     loading::load(&source, &options, pool, log, None)
 }
 
+mod adapters;
 mod calls;
-mod choice;
 pub mod config;
+mod limits;
 pub mod loading;
+use adapters::Scratch;
+use limits::{Prompted, RequestLimits};
 #[cfg(test)]
 mod slow_masks;

@@ -1,16 +1,17 @@
-//! The meeting point of host threads and the engine's replicas: requests in, events out, under one lock. A replica
-//! is an engine thread with the device that it computes on; there is one per device.
+//! The meeting point of host threads and engine threads: requests in, events out, under one lock. With several
+//! devices there are several engine threads, by the number of their replica (`engine/replicas`).
 //!
-//! `submit` opens a request's slot and queues the request for a replica in one critical section. In the same way,
-//! `exchange` publishes a step's events and takes the commands that came meanwhile. A submit and a poll take the
-//! lock once each, `bn_events_free` once for a batch. Unpolled events of a request are merged into one pending
-//! event, so nothing here grows with the length of an answer but that event.
+//! `submit` opens a request's slot and queues the request for an engine thread in one critical section. In the
+//! same way, `exchange` publishes a step's events and takes the commands that came meanwhile. A submit and a poll
+//! take the lock once each, `bn_events_free` once for a batch. Unpolled events of a request are merged into one
+//! pending event, so nothing here grows with the length of an answer but that event.
 
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::{Error, Result, Status, reserved};
 use crate::engine::hub::ids::{RequestId, Which};
 use crate::engine::hub::slots::Slots;
 pub use crate::engine::hub::slots::{Merge, Place, Stage, Usage};
+use crate::engine::replicas::balance::{Balance, Gift, Load};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -112,8 +113,6 @@ pub enum Rest {
 
 struct State<E, C> {
     phase: Phase,
-    /// Number of requests submitted beside sick replicas that could go to any replica.
-    beside_sick: u32,
     /// Bytes that are set aside now.
     aside: u64,
     /// All requests were told to end because the engine shuts down.
@@ -123,7 +122,9 @@ struct State<E, C> {
     /// A poll left an event behind for lack of memory. The next give-back wakes edge-triggered loops once more.
     starved: bool,
     slots: Slots<E>,
-    replicas: Vec<Replica<C>>,
+    balance: Balance,
+    /// One per replica.
+    queues: Vec<Queue<C>>,
     any_waiters: usize,
     pollers: usize,
     readable: bool,
@@ -161,13 +162,13 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     pub fn new(salt: u16, bounds: Bounds, replicas: usize, signal: Option<R>) -> Self {
         let state = State {
             phase: Phase::Open,
-            beside_sick: 0,
             aside: 0,
             ending: false,
             leaving: false,
             starved: false,
             slots: Slots::new(salt, replicas, bounds.unread_bytes),
-            replicas: (0..replicas).map(|_| Replica::new()).collect(),
+            balance: Balance::new(replicas),
+            queues: (0..replicas).map(|_| Queue::new()).collect(),
             any_waiters: 0,
             pollers: 0,
             readable: false,
@@ -204,12 +205,13 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         state.make_room(requests.len())?;
         let mut before = None;
         for (place, mut cargo) in requests {
-            let rank = |replica, owed| cargo.rank(replica, owed, before);
-            let replica = state.choose_for_new(&rank, cargo.stays()).unwrap_or(0);
-            let id = state.slots.open(place, replica, cargo.tokens(replica, before));
+            let State { slots, balance, queues, .. } = &mut *state;
+            let rank = |replica| cargo.rank(replica, slots.owed(replica), before);
+            let replica = balance.choose(&rank, cargo.stays());
+            let id = slots.open(place, replica, cargo.tokens(replica, before));
             cargo.name(id);
             ids.push(id);
-            state.start(replica, cargo);
+            queues[replica].commands.push_back(Command::Start(cargo));
             before = Some(replica);
         }
         self.wake(state);
@@ -219,7 +221,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// Tells the replica of a request to end it.
     fn end(&self, mut state: MutexGuard<'_, State<E, C>>, index: usize, id: RequestId) {
         let replica = state.slots.replica(index);
-        state.replicas[replica].commands.push_back(Command::End(id));
+        state.queues[replica].commands.push_back(Command::End(id));
         self.desks[replica].urgent.store(true, Ordering::Release);
         self.wake(state);
     }
@@ -228,7 +230,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     fn end_all(&self, mut state: MutexGuard<'_, State<E, C>>, shutdown: bool) {
         state.slots.cancel_all();
         state.ending |= shutdown;
-        for (own, desk) in state.replicas.iter_mut().zip(&self.desks) {
+        for (own, desk) in state.queues.iter_mut().zip(&self.desks) {
             // Several of these in a row become one command.
             if !own.gone && !own.ends_all() {
                 own.commands.push_back(Command::EndAll { shutdown });
@@ -243,10 +245,10 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         let mut state = self.state.lock();
         // Once the hub is closing, the replica may have taken its commands for the last time.
         state.open()?;
-        let own = &mut state.replicas[replica];
-        if !own.open {
+        if !state.balance.is_open(replica) {
             return Err(dead());
         }
+        let own = &mut state.queues[replica];
         reserved(own.commands.try_reserve(1), "a call", size_of::<Command<C>>())?;
         own.commands.push_back(Command::Start(cargo));
         self.wake(state);
@@ -297,7 +299,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         let granted =
             state.may_ask(replica, begun) && state.slots.grant(slot as usize, bytes, self.bounds.bytes);
         if !granted {
-            state.replicas[replica].starve(begun);
+            state.queues[replica].starve(begun);
         }
         granted
     }
@@ -349,10 +351,10 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         if state.slots.drained.is_empty() {
             return;
         }
-        let State { slots, replicas, .. } = state;
+        let State { slots, queues, .. } = state;
         let mut drained = std::mem::take(&mut slots.drained);
         for id in drained.drain(..) {
-            replicas[slots.replica(id.slot() as usize)].commands.push_back(Command::Resume(id));
+            queues[slots.replica(id.slot() as usize)].commands.push_back(Command::Resume(id));
         }
         slots.drained = drained;
         self.ring(state.rouse());
@@ -371,22 +373,22 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         let mut state = self.hand_over(replica, out);
         let bell = &self.desks[replica].bell;
         match rest {
-            Rest::For(time) if state.replicas[replica].is_quiet() => {
-                state.replicas[replica].asleep = true;
+            Rest::For(time) if state.queues[replica].is_quiet() => {
+                state.queues[replica].asleep = true;
                 state = bell.wait_for(state, time);
             }
             Rest::UntilCommand => {
-                while state.replicas[replica].is_quiet() {
+                while state.queues[replica].is_quiet() {
                     if state.is_done() {
                         return false;
                     }
-                    state.replicas[replica].asleep = true;
+                    state.queues[replica].asleep = true;
                     state = bell.wait(state);
                 }
             }
             _ => {}
         }
-        let own = &mut state.replicas[replica];
+        let own = &mut state.queues[replica];
         own.asleep = false;
         std::mem::swap(&mut own.commands, commands);
         let waited = own.begun_waits;
@@ -434,7 +436,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         }
         let state = self.state.lock();
         urgent.store(false, Ordering::Relaxed);
-        for command in &state.replicas[replica].commands {
+        for command in &state.queues[replica].commands {
             match command {
                 Command::End(id) => show(Some(*id)),
                 Command::EndAll { .. } => show(None),
@@ -457,7 +459,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         state.phase = state.phase.max(phase);
         if state.phase >= Phase::Drained {
             // These commands will never be executed. Dropping a call notifies its waiting caller.
-            state.replicas.iter_mut().for_each(|replica| replica.commands.clear());
+            state.queues.iter_mut().for_each(|queue| queue.commands.clear());
         }
         self.update_signal(&mut state);
         state.slots.ring_all();
@@ -524,7 +526,7 @@ impl<E: Merge, C> State<E, C> {
         self.slots.make_room(n)?;
         // Any replica may get any of the requests in the end. Two more commands: one to end all, one to give some.
         let most = 3 * n + 2 * self.slots.usage().unfinished + 2;
-        let made = self.replicas.iter_mut().try_for_each(|replica| replica.commands.try_reserve(most));
+        let made = self.queues.iter_mut().try_for_each(|queue| queue.commands.try_reserve(most));
         reserved(made, "the request queue", most * size_of::<Command<C>>())
     }
 
@@ -553,9 +555,8 @@ mod bounds;
 pub use bounds::Bounds;
 use bounds::fits;
 mod poll;
-mod replicas;
-use replicas::{Desk, Replica};
-pub use replicas::{Load, MAX_REPLICAS};
+mod queues;
+use queues::{Desk, Queue};
 
 #[cfg(all(test, not(loom)))]
 pub mod checks;

@@ -5,9 +5,7 @@ use crate::base::{Error, Result, Status};
 use crate::cache::{self, PrefixCache};
 use crate::engine::api::{EngineConfig, RequestParams};
 use crate::engine::core::backend::Backend;
-use crate::engine::core::sampling::sampler_count;
-use crate::engine::request::embedding::Pooler;
-use crate::engine::request::event::Event;
+use crate::engine::request::account::{GRANT, RequestBytes};
 use crate::engine::request::speculation::Drafts;
 use crate::engine::watch::kv_events;
 use crate::kernels::attention::KvType;
@@ -227,7 +225,7 @@ const MANY_LOGITS: u32 = 64;
 fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, backend: &Backend, max_sequence: usize) -> u64 {
     let (model, facts) = (&*loaded.model, loaded.model.facts());
     let (logits, tokens) = (logits_rows(config), config.max_batch_tokens as usize);
-    let samplers = sampler_count(config.max_batch_size, backend.pool.threads());
+    let samplers = backend.samplers(config);
     let sampling = logits
         .saturating_mul(facts.vocab_size * 4)
         .saturating_add(samplers.saturating_mul(Sampler::bytes(facts.vocab_size, max_sequence)));
@@ -341,73 +339,6 @@ impl Need {
             ),
         )
     }
-}
-
-/// Number of tokens that one grant covers.
-pub const GRANT: u32 = 16;
-
-/// Memory of a request, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestBytes {
-    /// Held from submit to release: two events, one pending and one polled with its lease.
-    pub kept: u64,
-    /// Held from submit to the end of the request: the prompt's ids and the request's parameters.
-    pub prompt: u64,
-    /// Held until the last event is freed: an echoed prompt, an embedding.
-    pub delivered: u64,
-    /// Held for a generated token until its event is freed; [`KEPT_BYTES`] of these until the request ends.
-    pub token: u64,
-}
-
-impl RequestBytes {
-    /// `hidden_size` is the width of an embedding.
-    pub fn new(
-        params: &RequestParams,
-        prompt_tokens: usize,
-        longest_token: usize,
-        hidden_size: usize,
-    ) -> Self {
-        let tokens = prompt_tokens as u64;
-        let kept = 2 * size_of::<Event>() as u64 + 512;
-        // A stop string, a copy of its pattern, four bytes of fallback table for each of its bytes, and held-back
-        // text.
-        let stops: usize = params.stop_strings.iter().map(|s| 8 * s.len() + 160).sum();
-        // Token ids, and the keys of their blocks.
-        let words: usize = params.bad_words.iter().map(|word| 16 * word.len() + 128).sum();
-        let lists = (stops + words + params.sampling.bytes()) as u64;
-        let guide = if params.constraint.is_some() { GUIDE_BYTES } else { 0 };
-        let prompt = 512 + 5 * tokens + lists + 8 * params.stop_tokens.len() as u64 + guide;
-        let token = KEPT_BYTES + delivered_bytes(params, longest_token);
-        let delivered = match params.embedding {
-            Some(_) => Pooler::bytes(hidden_size),
-            None if params.echo_prompt || params.scores.is_some() => {
-                tokens * delivered_bytes(params, longest_token)
-            }
-            None => 0,
-        };
-        Self { kept, prompt, delivered, token }
-    }
-
-    /// Bytes reserved at submit.
-    pub fn reserved(&self) -> u64 {
-        self.kept + self.prompt + self.delivered
-    }
-}
-
-/// A grammar's parser and mask: 42 KiB after 200 tokens with a vocabulary of 128,256.
-const GUIDE_BYTES: u64 = 64 << 10;
-
-/// Bytes of a generated token until the request ends: its id, in a vector that may be twice as long as needed.
-pub const KEPT_BYTES: u64 = 12;
-
-/// Bytes of a token in an event. The factor 3 covers a vector that grows: it is copied to one twice as long while
-/// the old one is still there.
-fn delivered_bytes(params: &RequestParams, longest_token: usize) -> u64 {
-    let logprobs = params.sampling.logprobs_per_token() as u64;
-    // An invalid UTF-8 byte becomes three bytes. If the output is parsed, it may exist as text and as characters
-    // at the same time, arguments grow by escapes, and a call has a frame.
-    let (copies, frame) = if params.parse_output { (12, 64) } else { (3, 0) };
-    3 * (4 + 8 * logprobs + frame + copies * longest_token as u64)
 }
 
 #[cfg(test)]

@@ -11,11 +11,11 @@ pub struct Text<'a> {
 }
 
 impl Text<'_> {
-    fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.prompt.len() + self.output.len()
     }
 
-    fn at(&self, position: usize) -> u32 {
+    pub fn at(&self, position: usize) -> u32 {
         match self.prompt.get(position) {
             Some(&token) => token,
             None => self.output[position - self.prompt.len()],

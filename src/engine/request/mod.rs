@@ -1,12 +1,17 @@
-//! A request and its parts: prompt, sequence, drafts, answer, scores, embedding, and events.
+//! A request as the engine thread holds it: the sequence, what all requests have (times, memory, drawing, events)
+//! and what only some have (drafts, an answer to parse, scores, an embedding, an adapter).
 
+pub mod account;
 pub mod adapters;
 pub mod answer;
+pub mod drawing;
 pub mod embedding;
+pub mod ending;
 pub mod event;
 pub mod lookup;
-pub mod prompt;
 pub mod scores;
 pub mod sequence;
 pub mod speculation;
+pub mod times;
 pub mod tool_calls;
+pub mod writer;

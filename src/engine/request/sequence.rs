@@ -1,98 +1,55 @@
 //! A request as the engine thread holds it, from submit to its terminal event.
 
+use super::account::{Account, RequestBytes};
 use super::adapters::Adapted;
 use super::answer::Answer;
+use super::drawing::{Drawing, Drawn};
 use super::embedding::Pooler;
+use super::ending::Ending;
 use super::event::{Event, FinishReason, Spare, Usage};
 use super::lookup::Text;
 use super::scores::Scores;
 use super::speculation::Drafts;
-use crate::base::{Error, Result, Status, reserve};
+use super::times::Times;
+use super::writer::Writer;
+use crate::base::{Error, Result, reserve};
 use crate::constrain::Guide;
-use crate::engine::api::{LogitsHook, LogitsRow, Pooling, RequestParams, TraceContext};
-use crate::engine::delivery::callback;
+use crate::engine::api::{Pooling, RequestParams, TraceContext};
 use crate::engine::hub::ids::RequestId;
-use crate::engine::memory::plan::{GRANT, KEPT_BYTES, RequestBytes};
+use crate::engine::replicas::placement::Placement;
+use crate::engine::watch::kv_events::KvEvents;
 use crate::model::Facts;
-use crate::sample::{
-    self, Allowed, Edits, Known, Logprob, Sampler, SamplerState, SamplingParams, StopMatcher,
-};
+use crate::ops::{Draw, Draws};
+use crate::sample::{Known, Sampler};
 use crate::schedule::{Offer, PlanEntry, Request, Reuse};
-use crate::text::{Tokenizer, Utf8Stream};
+use crate::text::Tokenizer;
 use std::ops::Range;
 
 /// A checked request on its way to the engine thread.
 pub struct Sequence {
     pub id: RequestId,
-    user_data: u64,
-    sampling: SamplingParams,
-    sampler: SamplerState,
-    /// Penalties and biases of tokens that are drawn on the device.
-    edits: Edits,
-    stream: bool,
-    /// The prompt is still to be echoed.
-    echo_prompt: bool,
-    /// Cancelled or expired during a pass: it ends after the pass.
-    pub doomed: bool,
     pub prompt: Vec<u32>,
     pub output: Vec<u32>,
-    /// At most what `max_sequence_length` leaves. 1 for an embedding: the scheduler sees a prompt and one new
-    /// token. That token is never drawn or run, so it needs no position.
-    pub max_new: u32,
-    /// Bytes held from submit to the end.
-    pub reserved: u64,
-    /// Part of `reserved` that the last event takes along.
-    extra_bytes: u64,
-    /// Bytes for each token of the output.
-    token_bytes: u64,
-    /// Number of tokens that it may output before it needs another grant.
-    credit: u32,
-    /// It has had a grant.
-    pub began: bool,
-    /// Reasons for a pause: it lacks a grant; its output is not polled.
-    pub starved: bool,
-    pub unread: bool,
-    /// It ends instead of being paused for unpolled output.
-    pub end_unread: bool,
-    /// Prompt positions in each replica's prefix cache at submit; empty with one replica.
-    pub cached_at: Vec<u32>,
-    /// Number of positions that it shares with the previous request of the same submit.
-    pub like_before: u32,
-    /// It was handed on by another replica.
-    pub moved: bool,
-    /// Name of the session that keeps its KV when it ends.
-    pub session: Option<Box<str>>,
-    pub trace: Option<TraceContext>,
-    pub adapter: Option<Adapted>,
-    priority: u8,
-    drop_late: bool,
-    reuse: Reuse,
-    pub submitted_ns: u64,
-    /// 0: none.
-    pub deadline_ns: u64,
-    /// Deadline of its admission; 0: none.
-    pub queue_deadline_ns: u64,
-    admitted_ns: u64,
+    /// The scheduler's view. `max_new` is at most what `max_sequence_length` leaves, and 1 for an embedding: the
+    /// scheduler sees a prompt and one new token, which is never drawn or run, so it needs no position.
+    pub request: Request,
+    /// Cancelled or expired during a pass: it ends after the pass.
+    pub doomed: bool,
     /// Prompt positions found in the prefix cache.
     cached: u32,
-    prefilled_ns: u64,
-    first_ns: u64,
-    last_ns: u64,
-    utf8: Utf8Stream,
-    stop: StopMatcher,
-    pending: Option<Box<Event>>,
+    pub times: Times,
+    pub account: Account,
+    pub drawing: Drawing,
+    pub writer: Writer,
+    pub placement: Placement,
+    pub trace: Option<TraceContext>,
+    pub adapter: Option<Adapted>,
     /// Some: the request is for an embedding.
     pooler: Option<Pooler>,
     /// Some: the request asks for log probabilities of its prompt.
     scores: Option<Scores>,
     /// None: the request drafts nothing.
     pub drafts: Option<Box<Drafts>>,
-    /// Some: the output must match a grammar.
-    pub guide: Option<Guide>,
-    /// The host's hook that may change the logits.
-    hook: Option<LogitsHook>,
-    /// Some: the output is parsed into text, reasoning and calls.
-    pub answer: Option<Answer>,
 }
 
 impl Sequence {
@@ -101,80 +58,47 @@ impl Sequence {
         params: &RequestParams,
         prompt: Vec<u32>,
         max_new: u32,
+        bytes: RequestBytes,
         facts: &Facts,
         end_tokens: &[u32],
-        now: u64,
-        timeout_ms: u32,
+        times: Times,
     ) -> Result<Self> {
-        let after = |ms: u32| if ms == 0 { 0 } else { now.saturating_add(u64::from(ms) * 1_000_000) };
         let salt = params.adapter.as_ref().map_or(params.cache_salt, |a| a.salt(params.cache_salt));
-        let stop = StopMatcher::new(&params.stop_tokens, end_tokens, &params.stop_strings)?;
         let pooler = params.embedding.as_ref().map(|e| Pooler::new(e, facts.pooling, facts.hidden_size));
+        let scores = params.scores.map(Scores::new);
+        let request = Request {
+            prompt_len: prompt.len() as u32,
+            max_new,
+            priority: params.priority,
+            arrived_ns: times.submitted,
+            first_by_ns: if params.drop_late { times.queue_deadline } else { 0 },
+            reuse: Reuse { limit: reusable(params, facts), shared: params.cache, salt },
+            logits_from: scores.as_ref().map(Scores::first_row),
+        };
         Ok(Self {
             id: RequestId(0),
-            user_data: params.user_data,
-            sampling: params.sampling.clone(),
-            sampler: SamplerState::new(&params.sampling)?,
-            edits: Edits::default(),
-            stream: params.stream,
-            echo_prompt: params.echo_prompt,
-            doomed: false,
             prompt,
             output: Vec::new(),
-            max_new,
-            reserved: 0,
-            extra_bytes: 0,
-            token_bytes: 0,
-            credit: 0,
-            began: false,
-            starved: false,
-            unread: false,
-            end_unread: params.end_unread,
-            cached_at: Vec::new(),
-            like_before: 0,
-            moved: false,
-            session: params.session.as_deref().map(Into::into),
+            request,
+            doomed: false,
+            cached: 0,
+            times,
+            account: Account::new(bytes, params.end_unread),
+            writer: Writer::new(params, end_tokens)?,
+            drawing: Drawing::new(params)?,
+            placement: Placement::new(params.session.as_deref(), request.prompt_len, max_new),
             trace: params.trace,
             adapter: params.adapter.clone(),
-            priority: params.priority,
-            drop_late: params.drop_late,
-            reuse: Reuse { limit: reusable(params, facts), shared: params.cache, salt },
-            submitted_ns: now,
-            deadline_ns: after(timeout_ms),
-            queue_deadline_ns: after(params.queue_timeout_ms),
-            admitted_ns: 0,
-            cached: 0,
-            prefilled_ns: 0,
-            first_ns: 0,
-            last_ns: 0,
-            utf8: Utf8Stream::default(),
-            stop,
-            pending: None,
             pooler,
-            scores: params.scores.map(Scores::new),
+            scores,
             drafts: None,
-            guide: None,
-            hook: params.on_logits.clone(),
-            answer: None,
         })
     }
 
-    /// Forbids token sequences in the output.
-    pub fn forbid(&mut self, words: Vec<Vec<u32>>) {
-        self.sampling.bad_words.extend(words);
-    }
-
-    /// The scheduler's view of the request.
-    pub fn request(&self) -> Request {
-        Request {
-            prompt_len: self.prompt.len() as u32,
-            max_new: self.max_new,
-            priority: self.priority,
-            arrived_ns: self.submitted_ns,
-            first_by_ns: if self.drop_late { self.queue_deadline_ns } else { 0 },
-            reuse: self.reuse,
-            logits_from: self.scores.as_ref().map(Scores::first_row),
-        }
+    /// Prepares the choice of a replica. `before`: the previous request of the same submit.
+    pub fn look_up(&mut self, before: Option<&Self>, caches: &KvEvents, block_size: usize) -> Result<()> {
+        let before = before.map(|before| (&before.prompt[..], before.request.reuse));
+        self.placement.look_up((&self.prompt, self.request.reuse), before, caches, block_size)
     }
 
     /// Returns whether the request generates tokens.
@@ -182,60 +106,32 @@ impl Sequence {
         self.pooler.is_none() && self.scores.as_ref().is_none_or(Scores::generates)
     }
 
-    /// Sets the memory that the request takes.
-    pub fn takes(&mut self, bytes: RequestBytes) {
-        (self.reserved, self.extra_bytes, self.token_bytes) =
-            (bytes.reserved(), bytes.delivered, bytes.token);
+    /// Number of tokens that it may still generate.
+    fn left(&self) -> u32 {
+        let known = self.output.len() as u32;
+        if self.generates() { self.request.max_new.saturating_sub(known) } else { 0 }
     }
 
-    /// Maximum number of bytes that it holds at a time. Bytes of streamed events are returned as they are
-    /// polled.
+    /// Maximum number of bytes that it holds at a time.
     pub fn most(&self) -> u64 {
-        let tokens = u64::from(if self.generates() { self.max_new } else { 0 });
         let grants = if self.drafts.is_some() { 3 } else { 2 };
-        let in_events = if self.stream { tokens.min(grants * u64::from(GRANT)) } else { tokens };
-        self.reserved + tokens * KEPT_BYTES + in_events * self.token_bytes.saturating_sub(KEPT_BYTES)
+        self.account.most(self.left(), self.writer.stream.then_some(grants))
     }
 
-    /// The grant that it needs before the next token: the number of tokens and their bytes. None if it needs none.
+    /// The grant that it needs before the next token; see `Account::wants`.
     pub fn wants(&self) -> Option<(u32, u64)> {
-        let tokens = GRANT.min(self.max_new.saturating_sub(self.output.len() as u32)).max(1);
-        let needs = self.credit == 0 && self.generates();
-        needs.then_some((tokens, u64::from(tokens) * self.token_bytes))
+        self.account.wants(0, self.left())
     }
 
     /// Like `wants`, for a grant that makes room for all of its drafts.
     pub fn wants_room(&self) -> Option<(u32, u64)> {
-        let left = self.max_new.saturating_sub(self.output.len() as u32 + self.credit);
-        let needs = self.drafts.as_ref().is_some_and(|drafts| self.credit <= drafts.most()) && left > 0;
-        let tokens = GRANT.min(left);
-        needs.then_some((tokens, u64::from(tokens) * self.token_bytes))
-    }
-
-    pub fn grant(&mut self, tokens: u32) {
-        self.credit += tokens;
-        self.began = true;
+        self.account.wants(self.drafts.as_ref()?.most(), self.left())
     }
 
     /// Granted bytes that are not in an event it has given away.
     #[cfg(test)]
     pub fn granted_bytes(&self) -> u64 {
-        let pending = self.pending.as_ref().map_or(0, |event| event.granted);
-        u64::from(self.credit) * self.token_bytes + self.output.len() as u64 * KEPT_BYTES + pending
-    }
-
-    /// Reason for ending at `now`, if one of its deadlines has passed.
-    pub fn expired(&self, now: u64) -> Option<(FinishReason, Error)> {
-        let passed = |deadline: u64| deadline > 0 && deadline <= now;
-        if passed(self.deadline_ns) {
-            return Some(timed_out("the request's timeout passed"));
-        }
-        let queued = passed(self.queue_deadline_ns) && !self.was_admitted();
-        queued.then(|| timed_out("the request was not admitted within queue_timeout_ms"))
-    }
-
-    pub fn was_admitted(&self) -> bool {
-        self.admitted_ns > 0
+        self.account.granted(self.output.len()) + self.writer.pending_bytes()
     }
 
     /// Records an admission that found `cached` positions in the cache. Returns the waiting time if it is the
@@ -244,26 +140,32 @@ impl Sequence {
         if let Some(pooler) = &mut self.pooler {
             pooler.admit()?;
         }
-        if self.was_admitted() {
+        if self.times.was_admitted() {
             return Ok(None);
         }
-        if let Some(guide) = &mut self.guide {
+        if let Some(guide) = self.guide() {
             guide.begin()?;
         }
-        (self.admitted_ns, self.cached) = (now, cached);
-        Ok(Some(now.saturating_sub(self.submitted_ns)))
+        self.cached = cached;
+        Ok(Some(self.times.admit(now)))
+    }
+
+    /// Some: the output must match a grammar.
+    pub fn guide(&mut self) -> Option<&mut Guide> {
+        self.drawing.guide.as_mut()
+    }
+
+    fn text(&self) -> Text<'_> {
+        Text { prompt: &self.prompt, output: &self.output }
     }
 
     pub fn token_at(&self, position: usize) -> u32 {
-        match self.prompt.get(position) {
-            Some(&token) => token,
-            None => self.output[position - self.prompt.len()],
-        }
+        self.text().at(position)
     }
 
     /// Like `token_at`, with the drafted tokens after the known ones.
     pub fn token_or_draft(&self, position: usize) -> u32 {
-        let known = self.prompt.len() + self.output.len();
+        let known = self.text().len();
         if position < known { self.token_at(position) } else { self.drafted()[position - known] }
     }
 
@@ -271,11 +173,10 @@ impl Sequence {
     /// without any. A draft model has room for `positions` more.
     pub fn offer(&self, at: usize, positions: u32) -> Option<Offer> {
         // The step would wait for the masks of all drafts.
-        if self.guide.as_ref().is_some_and(Guide::is_slow) {
+        if self.drawing.guide.as_ref().is_some_and(Guide::is_slow) {
             return None;
         }
-        // Each token uses up one unit of credit, and the next token itself needs one.
-        let mut offer = self.drafts.as_ref()?.offer(at, self.credit.saturating_sub(1));
+        let mut offer = self.drafts.as_ref()?.offer(at, self.account.drafts());
         if offer.by_model {
             offer.most = offer.most.min(positions);
         }
@@ -295,7 +196,7 @@ impl Sequence {
         reserve(&mut self.output, drafts.tokens().len(), "drafted tokens")?;
         self.output.extend_from_slice(drafts.tokens());
         let drawn = drafts.sampling().map(|(params, state)| {
-            let (prompt, output, ends) = (&self.prompt[..], &self.output[..], self.stop.tokens());
+            let (prompt, output, ends) = (&self.prompt[..], &self.output[..], self.writer.stop.tokens());
             let known = Known { prompt, output, ends, ..Known::default() };
             sampler.sample(params, state, logits, &known, &mut Vec::new())
         });
@@ -309,48 +210,17 @@ impl Sequence {
         self.drafts.as_ref().map_or(&[], |drafts| drafts.tokens())
     }
 
-    /// The event that is being filled, or else a new one made from `spare`.
-    fn event(&mut self, spare: &mut Spare) -> Box<Event> {
-        if let Some(event) = self.pending.take() {
-            return event;
+    /// Parameters with which the device can draw the `n`-th token from now; see `Drawing::there`.
+    pub fn draw_there(&mut self, n: usize, vocab: usize, draws: &mut Draws) -> Result<Option<Draw>> {
+        if self.scores() || !self.generates() {
+            return Ok(None);
         }
-        let per_token = self.sampling.logprobs_per_token();
-        let mut event = spare.pop().unwrap_or_default();
-        (event.request, event.user_data) = (self.id, self.user_data);
-        event.logprobs_per_token = per_token;
-        event
+        let text = Text { prompt: &self.prompt, output: &self.output };
+        self.drawing.there(text, n, vocab, draws)
     }
 
-    /// Puts the echoed prompt at the start of the first event.
-    fn echo(&mut self, tokenizer: Option<&Tokenizer>, event: &mut Event) -> Result<()> {
-        if !std::mem::take(&mut self.echo_prompt) {
-            return Ok(());
-        }
-        let per_token = event.logprobs_per_token;
-        let text = match tokenizer.map(|t| t.decode(&self.prompt)) {
-            Some(Err(error)) if error.status == Status::OutOfMemory => return Err(error),
-            Some(Ok(text)) => text,
-            _ => String::new(),
-        };
-        reserve(&mut event.tokens, self.prompt.len(), "the prompt's tokens")?;
-        reserve(&mut event.logprobs, self.prompt.len() * per_token as usize, "log probabilities")?;
-        event.text = text;
-        event.tokens.extend_from_slice(&self.prompt);
-        if let Some(scores) = &self.scores {
-            return scores.write(event, &self.prompt, 0);
-        }
-        let unknown = |&token| (0..per_token).map(move |_| Logprob { token, logprob: f32::NAN });
-        event.logprobs.extend(self.prompt.iter().flat_map(unknown));
-        Ok(())
-    }
-
-    /// Must precede `advance`: prepares an event to fill.
-    pub fn begin_token(&mut self, spare: &mut Spare) {
-        self.pending = Some(self.event(spare));
-    }
-
-    /// Takes the next token from `row` and applies the stop rules. Returns the nanoseconds since the last token, or
-    /// since submit for the first one.
+    /// Takes the next token from `row` and applies the stop rules. The writer must have an event. Returns the
+    /// nanoseconds since the last token, or since submit for the first one.
     pub fn advance(
         &mut self,
         row: Drawn,
@@ -358,18 +228,13 @@ impl Sequence {
         tokenizer: Option<&Tokenizer>,
         now: u64,
     ) -> Result<u64> {
-        let Some(mut event) = self.pending.take() else {
+        let Some(mut event) = self.writer.take() else {
             return Err(Error::internal("a token without an event"));
         };
         let gap = self.next_token(row, sampler, tokenizer, &mut event, now);
         // After an error too, since the terminal event still delivers the output before it.
-        self.pending = Some(event);
+        self.writer.put(event);
         gap
-    }
-
-    /// The event that `advance` filled, if it is to be sent at once.
-    pub fn event_to_send(&mut self) -> Option<Box<Event>> {
-        self.pending.take_if(|event| self.stream && event.finish == FinishReason::None)
     }
 
     fn next_token(
@@ -380,23 +245,20 @@ impl Sequence {
         event: &mut Event,
         now: u64,
     ) -> Result<u64> {
-        self.echo(tokenizer, event)?;
+        self.writer.echo(&self.prompt, self.scores.as_ref(), tokenizer, event)?;
         reserve(&mut event.tokens, 1, "output tokens")?;
         reserve(&mut self.output, 1, "output tokens")?;
         reserve(&mut event.logprobs, event.logprobs_per_token as usize, "log probabilities")?;
-        let token = match row {
-            Drawn::Already(token, report) => sample::drawn(token, report, &mut event.logprobs)?,
-            Drawn::From(logits) => self.draw(logits, sampler, tokenizer, event)?,
-        };
+        let (text, ends) = (Text { prompt: &self.prompt, output: &self.output }, self.writer.stop.tokens());
+        let token = self.drawing.draw(row, text, ends, sampler, tokenizer, &mut event.logprobs)?;
         self.output.push(token);
         event.tokens.push(token);
-        self.credit = self.credit.saturating_sub(1);
-        event.granted += self.token_bytes.saturating_sub(KEPT_BYTES);
+        self.account.spend(event);
         let text = Text { prompt: &self.prompt, output: &self.output };
         self.drafts.iter_mut().for_each(|drafts| drafts.read(text));
-        let gap = self.tick(now);
-        self.stop_rules(token, tokenizer, event)?;
-        if let Some(guide) = self.guide.as_mut().filter(|_| event.finish == FinishReason::None) {
+        let gap = self.times.token(now);
+        self.writer.push(token, self.left() == 0, tokenizer, event)?;
+        if let Some(guide) = self.guide().filter(|_| event.finish == FinishReason::None) {
             guide.push(token)?;
         }
         Ok(gap)
@@ -416,10 +278,10 @@ impl Sequence {
         pooler.add(hidden);
         if done {
             let embedding = pooler.finish()?;
-            self.prefilled_ns = now;
-            let mut event = self.event(spare);
+            self.times.prefill(now);
+            let mut event = self.writer.event(self.id, spare);
             (event.finish, event.embedding) = (FinishReason::Embedding, Some(embedding));
-            self.pending = Some(event);
+            self.writer.put(event);
         }
         Ok(())
     }
@@ -432,92 +294,24 @@ impl Sequence {
     /// Adds the log probabilities from the logits of `entry`'s last rows.
     pub fn score(&mut self, entry: &PlanEntry, logits: &[f32], sampler: &mut Sampler) -> Result<()> {
         match &mut self.scores {
-            Some(scores) => scores.add(entry, logits, &self.prompt, &self.sampling, sampler),
+            Some(scores) => scores.add(entry, logits, &self.prompt, self.drawing.params(), sampler),
             None => Ok(()),
         }
     }
 
     /// Ends a request that wants no output after its prompt.
     pub fn scored(&mut self, spare: &mut Spare, now: u64) -> Result<()> {
-        let mut event = self.event(spare);
+        let mut event = self.writer.event(self.id, spare);
         if let Some(scores) = &self.scores {
             let from = scores.from();
             reserve(&mut event.tokens, self.prompt.len() - from, "the prompt's tokens")?;
             event.tokens.extend_from_slice(&self.prompt[from..]);
             scores.write(&mut event, &self.prompt, from)?;
         }
-        self.prefilled_ns = now;
+        self.times.prefill(now);
         event.finish = FinishReason::Length;
-        self.pending = Some(event);
+        self.writer.put(event);
         Ok(())
-    }
-
-    /// Reason for which `advance` or `pool` ended the request; None if it continues.
-    pub fn finished(&self) -> FinishReason {
-        self.pending.as_ref().map_or(FinishReason::None, |event| event.finish)
-    }
-
-    fn tick(&mut self, now: u64) -> u64 {
-        let since = if self.first_ns == 0 { self.submitted_ns } else { self.last_ns };
-        if self.first_ns == 0 {
-            (self.first_ns, self.prefilled_ns) = (now, now);
-        }
-        self.last_ns = now;
-        now.saturating_sub(since)
-    }
-
-    fn stop_rules(&mut self, token: u32, tokenizer: Option<&Tokenizer>, event: &mut Event) -> Result<()> {
-        let bytes = tokenizer.and_then(|t| t.token_bytes(token)).unwrap_or_default();
-        // Each byte may become U+FFFD, including those held back.
-        self.stop.reserve(3 * (bytes.len() + 3), text_of(&mut self.answer, event))?;
-        if let Some(stop) = self.stop.stop_token(token) {
-            (event.finish, event.stop) = (FinishReason::Stop, stop.map(|at| at as u32));
-        } else {
-            let mark = self.mark(token, tokenizer);
-            let mut piece = String::new();
-            match mark {
-                Some(_) => self.utf8.finish(&mut piece),
-                None => self.utf8.push(bytes, &mut piece),
-            }
-            if let Some(stop) = self.stop.push(&piece, text_of(&mut self.answer, event)) {
-                (event.finish, event.stop) = (FinishReason::StopString, Some(stop as u32));
-                return self.answer.as_mut().map_or(Ok(()), |answer| answer.finish(event));
-            }
-            if let Some(answer) = &mut self.answer {
-                if mark.is_some() {
-                    self.stop.cut(&mut answer.raw);
-                }
-                answer.tell(mark, event)?;
-            }
-            if self.output.len() < self.max_new as usize {
-                return Ok(());
-            }
-            event.finish = FinishReason::Length;
-        }
-        if let Some(stop) = self.flush(event)? {
-            (event.finish, event.stop) = (FinishReason::StopString, Some(stop));
-        }
-        Ok(())
-    }
-
-    /// The text of `token`, if it is a control token that has a meaning in the answer.
-    fn mark<'a>(&self, token: u32, tokenizer: Option<&'a Tokenizer>) -> Option<&'a [u8]> {
-        let (answer, tokenizer) = (self.answer.as_ref()?, tokenizer?);
-        let written = tokenizer.token_piece(token).filter(|_| tokenizer.token_bytes(token) == Some(b""));
-        written.filter(|written| answer.is_mark(written))
-    }
-
-    /// Releases the held-back text. Returns the index of the stop string that this completed, if any.
-    fn flush(&mut self, event: &mut Event) -> Result<Option<u32>> {
-        let mut piece = String::new();
-        self.utf8.finish(&mut piece);
-        let text = text_of(&mut self.answer, event);
-        let stop = self.stop.push(&piece, text);
-        if stop.is_none() {
-            self.stop.finish(text);
-        }
-        self.answer.as_mut().map_or(Ok(()), |answer| answer.finish(event))?;
-        Ok(stop.map(|at| at as u32))
     }
 
     /// Makes the terminal event. `why`: the reason if the request is ended from outside, not by its own rules.
@@ -525,44 +319,32 @@ impl Sequence {
         mut self: Box<Self>,
         tokenizer: Option<&Tokenizer>,
         spare: &mut Spare,
-        why: Option<(FinishReason, Error)>,
+        why: Option<Ending>,
         now: u64,
     ) -> Box<Event> {
-        let mut event = self.event(spare);
+        let mut event = self.writer.event(self.id, spare);
         if let Some((reason, error)) = why {
             // If there is no memory for the texts, the event still gives the reason.
-            let made = self.echo(tokenizer, &mut event);
-            let made = made.and_then(|()| self.stop.reserve(3, text_of(&mut self.answer, &mut event)));
-            let _ = made.and_then(|()| self.flush(&mut event));
+            let made = self.writer.echo(&self.prompt, self.scores.as_ref(), tokenizer, &mut event);
+            let _ = made.and_then(|()| self.writer.close(&mut event));
             (event.finish, event.status, event.message) = (reason, error.status, error.message);
         }
         event.usage = self.usage(now);
-        event.calls_made = self.answer.as_ref().map_or(0, Answer::calls);
-        event.granted += self.extra_bytes;
+        event.calls_made = self.writer.answer.as_ref().map_or(0, Answer::calls);
+        event.granted += self.account.bytes.delivered;
         event
     }
 
     fn usage(&self, now: u64) -> Usage {
-        let since = |end: u64, start: u64| if end == 0 { 0 } else { end.saturating_sub(start) };
-        let admitted = if self.admitted_ns == 0 { now } else { self.admitted_ns };
         Usage {
             prompt_tokens: self.prompt.len() as u32,
             generated_tokens: self.output.len() as u32,
             cached_tokens: self.cached,
             drafted_tokens: self.drafts.as_ref().map_or(0, |drafts| drafts.drafted),
             accepted_tokens: self.drafts.as_ref().map_or(0, |drafts| drafts.accepted),
-            queued_ns: admitted.saturating_sub(self.submitted_ns),
-            prefill_ns: since(self.prefilled_ns, self.admitted_ns),
-            first_token_ns: since(self.first_ns, self.submitted_ns),
-            decode_ns: since(self.last_ns, self.first_ns),
-            total_ns: now.saturating_sub(self.submitted_ns),
+            ..self.times.usage(now)
         }
     }
-}
-
-/// The string that receives the text that the stop rules let through.
-fn text_of<'a>(answer: &'a mut Option<Answer>, event: &'a mut Event) -> &'a mut String {
-    answer.as_mut().map_or(&mut event.text, |answer| &mut answer.raw)
 }
 
 /// Number of leading prompt positions whose results are not needed, so that the prefix cache may serve them.
@@ -575,24 +357,3 @@ fn reusable(params: &RequestParams, facts: &Facts) -> u32 {
         Some(Pooling::Last) | None => u32::MAX,
     }
 }
-
-/// Reasons for ending a request from outside.
-pub fn cancelled(what: &str) -> (FinishReason, Error) {
-    (FinishReason::Cancelled, Error::new(Status::Cancelled, what))
-}
-
-pub fn too_late() -> (FinishReason, Error) {
-    timed_out(
-        "the request was given up while it was queued: its first token would have come after queue_timeout_ms",
-    )
-}
-
-fn timed_out(what: &str) -> (FinishReason, Error) {
-    (FinishReason::TimedOut, Error::new(Status::TimedOut, what))
-}
-
-mod draw;
-pub use draw::Drawn;
-
-#[cfg(test)]
-mod tests;

@@ -2,7 +2,6 @@
 
 use super::machine::{self, Fault};
 use super::request::Asked;
-use super::rng::{Rng, mix};
 use super::setting::Setting;
 use super::tally::Tally;
 use crate::base::clock::{fake, now_ns};
@@ -15,6 +14,7 @@ use crate::engine::hub::slots::lease_bytes;
 use crate::engine::hub::{Phase, SetAside};
 use crate::kernels::isa;
 use crate::ops::RaggedBatch;
+use crate::rng::{Rng, mix};
 use crate::sample::Sampler;
 use std::collections::BTreeMap;
 use std::sync::Arc;

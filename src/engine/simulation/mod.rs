@@ -19,8 +19,6 @@ mod calls;
 mod host;
 mod machine;
 mod request;
-#[path = "../../../tests/all/schedule_simulation/rng.rs"]
-mod rng;
 mod setting;
 mod tally;
 mod world;

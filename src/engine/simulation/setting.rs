@@ -1,8 +1,9 @@
 //! The settings of a world, drawn from its seed.
 
-use super::rng::Rng;
 use crate::engine::api::{EngineConfig, KvType, RequestParams, Speculation, TIMEOUT_NONE};
-use crate::engine::memory::plan::{MemoryPlan, RequestBytes};
+use crate::engine::memory::plan::MemoryPlan;
+use crate::engine::request::account::RequestBytes;
+use crate::rng::Rng;
 use crate::schedule::PATIENCE_NS;
 
 /// Number of elements of the model's hidden state.

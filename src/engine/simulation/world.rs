@@ -4,7 +4,6 @@
 use super::host::Host;
 use super::machine;
 use super::machine::Machine;
-use super::rng::{Rng, mix};
 use super::setting::Setting;
 use super::tally::Tally;
 use crate::base::clock::{fake, now_ns};
@@ -20,6 +19,7 @@ use crate::engine::memory::free::Claims;
 use crate::kernels::{Pool, isa};
 use crate::model::{self, Loaded, Source};
 use crate::ops::FusedOps;
+use crate::rng::{Rng, mix};
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -268,7 +268,7 @@ impl World {
         core.check_line(&line);
         for sequence in core.live() {
             assert!(!told.contains(&sequence.id), "{:?} goes on though it was told to end", sequence.id);
-            assert!(sequence.expired(started).is_none(), "{:?} outlives its deadline", sequence.id);
+            assert!(sequence.times.expired(started).is_none(), "{:?} outlives its deadline", sequence.id);
         }
     }
 
@@ -311,9 +311,9 @@ impl World {
         for core in self.cores() {
             core.check(!self.setting.callback, self.setting.max_unread);
             for (what, n) in [
-                ("turns beside the starved", core.live().filter(|sequence| sequence.starved).count()),
-                ("turns beside the unread", core.live().filter(|sequence| sequence.unread).count()),
-                ("turns beside the moved", core.live().filter(|sequence| sequence.moved).count()),
+                ("turns beside the starved", core.live().filter(|sequence| sequence.account.starved).count()),
+                ("turns beside the unread", core.live().filter(|sequence| sequence.account.unread).count()),
+                ("turns beside the moved", core.live().filter(|sequence| sequence.placement.moved).count()),
             ] {
                 host.tally.more(what, n.min(1) as u64);
             }
@@ -332,8 +332,8 @@ impl World {
         let others = self.host().shared.hub.usage().unfinished > own;
         let held = others || !self.host().held.is_empty() || self.host().aside.is_some();
         core.check_rest(rest, now, self.setting.max_unread, held);
-        let starved = core.live().any(|sequence| sequence.starved);
-        let unread = core.live().any(|sequence| sequence.unread);
+        let starved = core.live().any(|sequence| sequence.account.starved);
+        let unread = core.live().any(|sequence| sequence.account.unread);
         let all = self.all_rest();
         let mut host = self.host.borrow_mut();
         host.tally.more("rests beside the starved", starved.into());
@@ -358,7 +358,7 @@ impl World {
         host.tally.count("statistics");
         let stats = host.engine.stats();
         let live = || self.cores().flat_map(Core::live);
-        let running = live().filter(|sequence| sequence.was_admitted()).count() as u64;
+        let running = live().filter(|sequence| sequence.times.was_admitted()).count() as u64;
         assert_eq!((stats.queued, stats.running), (live().count() as u64 - running, running));
         let counts = || self.cores().map(|core| core.scheduler().counts());
         let (paused, used): (usize, usize) =

@@ -46,6 +46,10 @@ impl KvEvents {
         Self { state: Mutex::new(State::default()), capacity, replicas }
     }
 
+    pub fn replicas(&self) -> usize {
+        self.replicas
+    }
+
     /// Returns whether the host or the choice of replicas needs the events.
     fn is_on(&self) -> bool {
         self.capacity > 0 || self.replicas > 1

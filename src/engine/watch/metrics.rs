@@ -1,7 +1,7 @@
 //! The statistics as Prometheus text (exposition format 0.0.4), named as vLLM names them, under `bn_`.
 
+use super::buckets::{LATENCY_BOUNDS_NS, LENGTH_BOUNDS};
 use super::table::{Latency, Lengths, METRICS, Stats};
-use crate::engine::api::{LATENCY_BOUNDS_NS, LENGTH_BOUNDS};
 use crate::engine::hub::Phase;
 use crate::model::Facts;
 use std::fmt::{Display, Write};

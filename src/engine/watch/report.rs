@@ -1,7 +1,7 @@
 //! How efficiently the engine runs, as text for people.
 
+use super::efficiency::{Efficiency, HeldBack};
 use super::table::Stats;
-use crate::engine::api::{Efficiency, HeldBack};
 use std::fmt::Write;
 
 pub fn text(stats: &Stats, of: &Efficiency) -> String {
@@ -80,7 +80,7 @@ fn held_back(of: &Efficiency) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::api::StepCost;
+    use crate::engine::watch::efficiency::StepCost;
     use crate::schedule::Work;
 
     fn busy() -> (Stats, Efficiency) {

@@ -1,12 +1,14 @@
 //! Counters and latency histograms; the engine thread records once per step.
 
+use super::buckets::LATENCY_BOUNDS_NS;
+use super::efficiency::Efficiency;
 use super::recent::Recent;
 use super::table::{LATENCY_BUCKETS, Latency, Lengths, Stats};
 use crate::base::Status;
 use crate::base::clock::{now_ns, unix_ns};
 use crate::base::sync::Mutex;
-use crate::engine::api::{Efficiency, LATENCY_BOUNDS_NS, Usage};
 use crate::engine::memory::free::Claim;
+use crate::engine::request::event::Usage;
 use crate::schedule::{Counts, Plan, Snapshot, StepTime};
 use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering};

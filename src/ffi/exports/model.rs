@@ -1,7 +1,7 @@
 //! Models: open, free, facts, tokens, conversations.
 
 use crate::base::{Error, Result};
-use crate::engine::api::open_model;
+use crate::engine::open_model;
 use crate::ffi::guard::{self, copy_out, guard, guard_only, guard_out, out, slice};
 use crate::ffi::model::{bn_model_config, bn_model_info};
 use crate::ffi::status::{bn_error, bn_status};

@@ -6,8 +6,8 @@ pub mod tl;
 use crate::base::sync::Mutex;
 use crate::base::{Bytes, Error, Result, Status};
 use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::gemm::formats::panels::padded;
 use crate::kernels::gemm::formats::{f16_at, packed_row};
-use crate::kernels::gemm::ternary::padded;
 use crate::kernels::{DType, Matrix, Pool};
 use std::ops::Range;
 

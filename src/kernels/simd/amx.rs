@@ -68,52 +68,13 @@ pub const fn shape(tile: usize, depth: usize) -> (usize, usize) {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub use hardware::{Amx, Configured, exist, permitted};
+pub use hardware::{Amx, Configured};
 
 #[cfg(target_arch = "x86_64")]
 mod hardware {
     use super::{Tiles, shape};
-    use once_cell::race::OnceBox;
+    use crate::kernels::simd::tiles_here::permitted;
     use std::arch::asm;
-    use std::arch::x86_64::{__cpuid, __cpuid_count};
-
-    /// Whether the system lets this process use tiles that `exist`. The first call asks the system. If it agrees,
-    /// each thread, whether it exists now or later, gets room for tiles when it first uses one.
-    pub fn permitted() -> bool {
-        static ANSWER: OnceBox<bool> = OnceBox::new();
-        *ANSWER.get_or_init(|| Box::new(ask()))
-    }
-
-    /// Whether the processor has AMX-TILE and AMX-INT8, and the system preserves tiles across context switches.
-    #[allow(unused_unsafe)] // newer compilers know cpuid as safe
-    pub fn exist() -> bool {
-        const OSXSAVE: u32 = 1 << 27;
-        const TILE_AND_INT8: u32 = 1 << 24 | 1 << 25;
-        const TILE_STATES: u64 = 1 << 17 | 1 << 18;
-        // SAFETY: every x86-64 has cpuid; xgetbv, which reads a register, is available if cpuid says so.
-        unsafe {
-            if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
-                return false;
-            }
-            let (low, high): (u32, u32);
-            asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack));
-            __cpuid_count(7, 0).edx & TILE_AND_INT8 == TILE_AND_INT8
-                && (u64::from(high) << 32 | u64::from(low)) & TILE_STATES == TILE_STATES
-        }
-    }
-
-    #[cfg(target_os = "linux")]
-    fn ask() -> bool {
-        const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
-        const TILE_DATA: libc::c_long = 18;
-        // SAFETY: a system call with two numbers.
-        unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0 }
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn ask() -> bool {
-        false
-    }
 
     /// The memory that `ldtilecfg` reads.
     #[repr(C, align(64))]
@@ -268,6 +229,7 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn the_model_is_the_processor() {
+        use crate::kernels::simd::tiles_here::{exist, permitted};
         if !exist() || !permitted() {
             return;
         }

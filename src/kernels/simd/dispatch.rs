@@ -13,7 +13,7 @@ macro_rules! by_isa {
             = $kernel:ident $(::<$family:ident> $(, $scalar:ident)?)?
     ) => {
         $(#[$doc])*
-        $vis fn $name $(<$g: $bound $(, const $c: usize)?>)? (isa: $crate::kernels::Isa, $($arg: $type),*) $(-> $out)? {
+        $vis fn $name $(<$g: $bound $(, const $c: usize)?>)? (isa: $crate::kernels::simd::isa::Isa, $($arg: $type),*) $(-> $out)? {
             macro_rules! of {
                 ($name_of:ident, $features:literal, $set:ident) => {
                     #[target_feature(enable = $features)]
@@ -34,14 +34,14 @@ macro_rules! by_isa {
                 #[cfg(all(test, target_arch = "x86_64"))]
                 of!(avx_vnni_as_avx512, "avx512f,avx512vl,avx512vnni,avx2,fma,f16c", AvxVnniAsAvx512);
                 #[cfg(all(test, target_arch = "x86_64"))]
-                if isa == $crate::kernels::Isa::AvxVnni && !$crate::kernels::available().contains(&isa) {
+                if isa == $crate::kernels::simd::isa::Isa::AvxVnni && !$crate::kernels::simd::isa::available().contains(&isa) {
                     // SAFETY: as below.
                     return unsafe { avx_vnni_as_avx512 $(::<$g $(, $c)?>)? ($($arg),*) };
                 }
                 #[cfg(target_arch = "x86_64")]
                 of!(avx_vnni, "avxvnni,avx2,fma,f16c", AvxVnni);
                 #[cfg(target_arch = "x86_64")]
-                if isa == $crate::kernels::Isa::AvxVnni {
+                if isa == $crate::kernels::simd::isa::Isa::AvxVnni {
                     // SAFETY: as below.
                     return unsafe { avx_vnni $(::<$g $(, $c)?>)? ($($arg),*) };
                 }
@@ -53,7 +53,7 @@ macro_rules! by_isa {
                 #[cfg(target_arch = "x86_64")]
                 _ if isa.has_avx2() => unsafe { avx2 $(::<$g $(, $c)?>)? ($($arg),*) },
                 #[cfg(target_arch = "aarch64")]
-                $crate::kernels::Isa::Neon => unsafe { neon $(::<$g $(, $c)?>)? ($($arg),*) },
+                $crate::kernels::simd::isa::Isa::Neon => unsafe { neon $(::<$g $(, $c)?>)? ($($arg),*) },
                 _ => $crate::kernels::simd::dispatch::scalar!(
                     ($($arg),*), ($($g $(, $c)?)?), $kernel $(, $family $(, $scalar)?)?),
             }

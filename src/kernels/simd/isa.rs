@@ -1,7 +1,7 @@
 //! The instruction sets that this machine has.
 
 #[cfg(target_arch = "x86_64")]
-use crate::kernels::simd::amx;
+use super::tiles_here;
 use once_cell::race::OnceBox;
 
 /// The instruction sets that kernels are written for. All give the same bits.
@@ -65,7 +65,7 @@ impl Isa {
     pub fn permitted(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Amx => amx::permitted(),
+            Self::Amx => tiles_here::permitted(),
             _ => true,
         }
     }
@@ -90,7 +90,7 @@ impl Isa {
                     && is_x86_feature_detected!("avx512vnni")
             }
             #[cfg(target_arch = "x86_64")]
-            Self::Amx => Self::Avx512Vnni.is_here() && amx::exist(),
+            Self::Amx => Self::Avx512Vnni.is_here() && tiles_here::exist(),
             #[cfg(target_arch = "aarch64")]
             Self::Neon => {
                 std::arch::is_aarch64_feature_detected!("neon")

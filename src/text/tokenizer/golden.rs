@@ -29,15 +29,11 @@ fn crc32(crc: u32, bytes: &[u8]) -> u32 {
     })
 }
 
-/// splitmix64.
 struct Draw(u64);
 
 impl Draw {
     fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) >> 33) as usize % n
+        (crate::rng::draw(&mut self.0) >> 33) as usize % n
     }
 }
 

@@ -2,7 +2,7 @@
 //! of them. A row that reads another sequence's position, or a stale one, sees it.
 
 use super::model::Live;
-use super::rng::mix;
+use crate::common::rng::mix;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {

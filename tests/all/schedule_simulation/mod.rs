@@ -12,7 +12,6 @@ mod checks;
 mod drafts;
 mod memory;
 mod model;
-mod rng;
 mod router;
 mod scenarios;
 mod sessions;

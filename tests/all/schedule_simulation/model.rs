@@ -1,6 +1,6 @@
 //! The expected behaviour of a request, kept apart from the scheduler.
 
-use super::rng::{Rng, mix};
+use crate::common::rng::{Rng, mix};
 use bn_engine::schedule::{Rank, Request, Reuse, SeqId, State, Tokens};
 
 /// Different tokens: few, so that unrelated texts often begin alike.

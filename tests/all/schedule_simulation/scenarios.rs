@@ -1,7 +1,7 @@
 //! How long requests wait for each other, on a simulated machine with a known cost.
 
-use super::rng::mix;
 use super::world::Cost;
+use crate::common::rng::mix;
 use bn_engine::schedule::{Plan, Request, Scheduler, SchedulerConfig, SeqId, State, Tokens};
 
 /// Requests that have nothing in common.

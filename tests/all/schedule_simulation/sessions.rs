@@ -1,7 +1,7 @@
 //! Sessions: named remains of finished requests.
 
-use super::rng::mix;
 use super::world::World;
+use crate::common::rng::mix;
 use bn_engine::schedule::SeqId;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];

@@ -3,9 +3,9 @@
 use super::checks::Expected;
 use super::memory::Memory;
 use super::model::{Live, Prompts, Requests, sampled};
-use super::rng::Rng;
 use super::router::Router;
 use super::tally::Tally;
+use crate::common::rng::Rng;
 use bn_engine::base::Status;
 use bn_engine::cache::blocks_for;
 use bn_engine::schedule::{
@@ -136,7 +136,7 @@ impl World {
         }
         (self.tally.worlds, self.tally.steps) = (1, self.steps);
         self.tally.take(&self.scheduler);
-        (self.tally, super::rng::mix(self.now, self.rng.next()))
+        (self.tally, crate::common::rng::mix(self.now, self.rng.next()))
     }
 
     fn turn(&mut self) {

@@ -4,3 +4,5 @@
 pub mod hub;
 #[path = "memory_folder.rs"]
 pub mod memory;
+#[path = "replicas_folder.rs"]
+pub mod replicas;

@@ -2,7 +2,6 @@ use super::*;
 use crate::base::Bytes;
 use crate::formats::Gguf;
 use crate::formats::gguf::writer::{self, Meta};
-use crate::ops::{Draws, Report};
 use crate::text::reply::{Parts, Reply, format_named};
 
 const TOKENS: [&str; 10] = ["<unk>", "<s>", "</s>", "[TOOL_CALLS]", "[ARGS]", "f", "{", "}", "a", "\u{2581}"];
@@ -25,14 +24,13 @@ fn told(output: &str, stop_strings: &[&'static str]) -> (String, Vec<(String, St
     let parts = Parts { format: format_named("mistral11"), names: vec!["f".into()], ..Parts::default() };
     let stop_strings = stop_strings.iter().map(|text| (*text).into()).collect();
     let params = RequestParams { stop_strings, ..RequestParams::default() };
-    let mut sequence = Sequence::new(&params, vec![1], 100, &Facts::default(), &[2], 0, 0).unwrap();
+    let mut writer = Writer::new(&params, &[2]).unwrap();
     let control = |mark: &str| tokenizer.control_token(mark).is_some();
-    sequence.answer = Some(Answer::new(Reply::new(parts, &control)));
+    writer.answer = Some(Answer::new(Reply::new(parts, &control)));
     let mut event = Event::default();
     for written in output.split(' ') {
         let token = TOKENS.iter().position(|known| *known == written).unwrap() as u32;
-        sequence.output.push(token);
-        sequence.stop_rules(token, Some(&tokenizer), &mut event).unwrap();
+        writer.push(token, false, Some(&tokenizer), &mut event).unwrap();
         if event.finish != FinishReason::None {
             break;
         }
@@ -65,39 +63,4 @@ fn only_control_tokens_are_found_by_their_texts() {
         (tokenizer.control_token("f"), tokenizer.control_token("[ARGS]x"), tokenizer.control_token("")),
         (None, None, None)
     );
-}
-
-#[test]
-fn penalties_go_to_where_the_logits_lie() {
-    let mut params = RequestParams::default();
-    (params.sampling.presence_penalty, params.sampling.repetition_penalty) = (0.5, 1.1);
-    params.sampling.min_new_tokens = 1;
-    let mut sequence = Sequence::new(&params, vec![5, 6], 100, &Facts::default(), &[2], 0, 0).unwrap();
-    let mut draws = Draws::default();
-    let mut there = |sequence: &mut Sequence, n| sequence.draw_there(n, 10, &mut draws).unwrap();
-    assert_eq!(there(&mut sequence, 0), None, "the host forbids its end");
-    sequence.output.push(6);
-    let draw = there(&mut sequence, 0).unwrap();
-    assert_eq!((draw.edits, draw.presence, draw.repetition, draw.position), ((0, 2), 0.5, 1.1, 3));
-    assert_eq!(there(&mut sequence, 1), None, "a draft changes the list");
-    assert_eq!(there(&mut sequence, 0).unwrap().edits, (2, 4), "behind those of another row");
-    let edits: Vec<_> = draws.edits.iter().map(|edit| (edit.token, edit.count)).collect();
-    assert_eq!(edits[..2], [(5, 1), (6, 2)]);
-}
-
-#[test]
-fn log_probabilities_are_asked_for_where_the_logits_lie() {
-    let mut params = RequestParams::default();
-    (params.sampling.top_logprobs, params.sampling.logprob_tokens) = (3, vec![7, 8]);
-    let new =
-        |params: &RequestParams| Sequence::new(params, vec![5], 9, &Facts::default(), &[], 0, 0).unwrap();
-    let (mut sequence, mut draws) = (new(&params), Draws::default());
-    let mut there = |sequence: &mut Sequence, n| sequence.draw_there(n, 10, &mut draws).unwrap();
-    assert_eq!(there(&mut new(&RequestParams::default()), 0).unwrap().report, None);
-    assert_eq!(there(&mut sequence, 0).unwrap().report, Some(Report { tops: 3, listed: (0, 2), at: 0 }));
-    let draft = there(&mut sequence, 1).unwrap();
-    assert_eq!(draft.report, Some(Report { tops: 3, listed: (2, 4), at: 7 }), "behind those of another row");
-    params.sampling.chain_logprobs = true;
-    assert_eq!(there(&mut new(&params), 0), None, "the host has the chain");
-    assert_eq!((draws.listed, draws.report_words), (vec![7, 8, 7, 8], 14));
 }

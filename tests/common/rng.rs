@@ -12,6 +12,12 @@ fn finish(mut z: u64) -> u64 {
 
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
+/// The number after `state`, which moves on.
+pub fn draw(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(STEP);
+    finish(*state)
+}
+
 /// A hash of both.
 pub fn mix(a: u64, b: u64) -> u64 {
     finish(finish(a.wrapping_add(STEP)) ^ b.wrapping_add(STEP))
@@ -19,8 +25,7 @@ pub fn mix(a: u64, b: u64) -> u64 {
 
 impl Rng {
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(STEP);
-        finish(self.0)
+        draw(&mut self.0)
     }
 
     pub fn below(&mut self, n: u64) -> u64 {

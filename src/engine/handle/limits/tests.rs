@@ -1,7 +1,11 @@
-//! The outputs that the grammars of `tool_choice` allow.
+//! The tokens of prompts, and the outputs that the grammars of `tool_choice` allow.
 
 use super::*;
+use crate::base::Bytes;
 use crate::constrain::{Constraint, ConstraintKind, Grammars, JsonOptions, LazyVocabulary, uncounted};
+use crate::engine::api::EmbeddingParams;
+use crate::formats::Gguf;
+use crate::formats::gguf::writer::{self, Meta};
 use crate::text::reply::{format_named, thoughts_named};
 use crate::text::{ChatTemplate, Tokenizer};
 
@@ -185,4 +189,39 @@ fn parts_follow_template_and_chat() {
         let error = of(qwen, &tools(&format!(r#", "{field}": "x""#)), "").unwrap_err();
         assert!(error.message.starts_with(&format!("chat_json: {field}: x is none of none, ")), "{error}");
     }
+}
+
+#[test]
+fn only_texts_to_embed_end_with_eos() {
+    let pair = |key: &str, value: Meta| (format!("tokenizer.ggml.{key}"), value);
+    let tokens = ["<unk>", "<s>", "</s>", "\u{2581}", "a"].map(String::from);
+    let pairs = [
+        pair("model", "llama".into()),
+        pair("tokens", Meta::Strs(tokens.to_vec())),
+        pair("scores", Meta::F32s(vec![0.0; 5])),
+        pair("token_type", Meta::I32s(vec![2, 3, 3, 1, 1])),
+        pair("add_eos_token", Meta::Bool(true)),
+    ];
+    let gguf = Gguf::from_bytes(Bytes::new(writer::metadata_only(&pairs)), "x").unwrap();
+    let tokenizer = Tokenizer::from_gguf(&gguf, &|_| {}).unwrap().unwrap();
+    let tokenizer = Some(&tokenizer);
+    let limits = RequestLimits {
+        vocab_size: 5,
+        hidden_size: 8,
+        max_sequence: 4,
+        new_tokens: 0,
+        tokenizer,
+        chat: None,
+    };
+    let ids = |prompt: Prompt, embedding: Option<EmbeddingParams>| {
+        limits.prompt(&RequestParams { prompt, embedding, ..Default::default() }).map(|made| made.ids)
+    };
+    let text = |text: &'static str| Prompt::Text(text.into());
+    let embedding = || Some(EmbeddingParams::default());
+    assert_eq!(ids(text("a"), None).unwrap(), [1, 3, 4]);
+    assert_eq!(ids(text("a"), embedding()).unwrap(), [1, 3, 4, 2]);
+    assert_eq!(ids(Prompt::Tokens(vec![4].into()), embedding()).unwrap(), [4]);
+    // Tokens appended after a text count too.
+    assert_eq!(ids(text("aa"), None).unwrap().len(), 4);
+    assert_eq!(ids(text("aa"), embedding()).unwrap_err().status, Status::TooLong);
 }

@@ -1,0 +1,257 @@
+//! Checks a request against the engine's limits, and makes the tokens of its prompt.
+
+use super::config::{draft_tokens, session_name};
+use crate::base::{Error, Result, Status, reserve};
+use crate::engine::api::{Prompt, RequestParams, ScoreParams};
+use crate::engine::request::answer::Answer;
+use crate::sample::SamplingParams;
+use crate::text::chat::no_template;
+use crate::text::reply::{Parts, Reply, grammar};
+use crate::text::{Chat, ChatTemplate, Message, Tokenizer};
+use xxhash_rust::xxh64::Xxh64;
+
+/// Maximum length of a bad word in bytes.
+const MAX_BAD_WORD: usize = 1024;
+
+/// A prompt as tokens, with the parser and the grammar of its output.
+#[derive(Default)]
+pub struct Prompted {
+    pub ids: Vec<u32>,
+    /// Some: the output is parsed.
+    pub answer: Option<Answer>,
+    /// Grammar that the output must match, in Lark.
+    pub grammar: Option<String>,
+}
+
+/// The limits that a request is checked against.
+pub struct RequestLimits<'a> {
+    pub vocab_size: usize,
+    /// 0: the model has no hidden states to pool.
+    pub hidden_size: usize,
+    pub max_sequence: usize,
+    /// Number of new tokens that a request needs room for after its prompt: 1, or 0 if it generates nothing.
+    pub new_tokens: usize,
+    pub tokenizer: Option<&'a Tokenizer>,
+    pub chat: Option<&'a ChatTemplate>,
+}
+
+impl RequestLimits<'_> {
+    /// Checks everything about `params` except room in the queue, and returns the prompt.
+    pub fn prompt(&self, params: &RequestParams) -> Result<Prompted> {
+        params.session.as_deref().map_or(Ok(()), session_name)?;
+        draft_tokens(params.draft_tokens)?;
+        if params.session.is_some() && !params.cache {
+            return Err(Error::invalid("session is set, and BN_REQUEST_NO_CACHE leaves nothing to keep"));
+        }
+        match params.embedding {
+            Some(_) => self.embedding(params)?,
+            None => self.generation(params)?,
+        }
+        if params.parse_output && !matches!(params.prompt, Prompt::ChatJson(_)) {
+            return Err(Error::invalid("BN_REQUEST_PARSE_OUTPUT is set and needs chat_json"));
+        }
+        let ids = match &params.prompt {
+            Prompt::Tokens(ids) => self.given(ids)?,
+            Prompt::Text(text) => self.encode(text, params.parse_special, params.embedding.is_some())?,
+            Prompt::Chat(messages) => self.conversation(messages)?,
+            Prompt::ChatJson(source) => return self.chat(source, params).and_then(|made| self.checked(made)),
+        };
+        if let Some(scores) = params.scores.filter(|scores| scores.from as usize >= ids.len().max(1)) {
+            let (from, n) = (scores.from, ids.len());
+            return Err(Error::invalid(format!(
+                "logprobs_from = {from} lies behind the prompt's {n} tokens"
+            )));
+        }
+        self.checked(Prompted { ids, ..Prompted::default() })
+    }
+
+    fn checked(&self, made: Prompted) -> Result<Prompted> {
+        match made.ids.len() {
+            0 => Err(Error::invalid("the prompt is empty")),
+            n => self.fits(n, n, "tokens").map(|()| made),
+        }
+    }
+
+    /// Returns a checked copy of the caller's own ids.
+    fn given(&self, ids: &[u32]) -> Result<Vec<u32>> {
+        self.fits(ids.len(), ids.len(), "tokens")?;
+        self.check_ids("the prompt", ids.iter().copied())?;
+        let mut copy = Vec::new();
+        reserve(&mut copy, ids.len(), "a prompt")?;
+        copy.extend_from_slice(ids);
+        Ok(copy)
+    }
+
+    /// Renders a conversation with the model's chat template and tokenizes it.
+    fn conversation(&self, messages: &[Message]) -> Result<Vec<u32>> {
+        let template = self.chat.ok_or_else(no_template)?;
+        let text = template.render(messages, true)?;
+        self.tokenizer()?.encode_chat(&text)
+    }
+
+    /// Renders a conversation with the model's chat template, and tokenizes it.
+    fn chat(&self, source: &str, params: &RequestParams) -> Result<Prompted> {
+        let template = self.chat.ok_or_else(no_template)?;
+        let chat = Chat::parse(source)?;
+        let made = template.render_chat(&chat)?;
+        let tokenizer = self.tokenizer()?;
+        let ids = tokenizer.encode_chat(&made)?;
+        let mut parts = Parts::of(&chat, template, &made.text)?;
+        parts.seed = seed(&ids, params.sampling.seed);
+        let control = |mark: &str| tokenizer.control_token(mark);
+        let grammar = grammar(&chat, &parts, &control)?;
+        if grammar.is_some() && params.constraint.is_some() {
+            return Err(Error::invalid("constraint is set, and chat_json asks for calls: a request has one"));
+        }
+        if params.parse_output {
+            parts.check(&chat)?;
+        }
+        let reply = params.parse_output.then(|| Reply::new(parts, &|mark| control(mark).is_some()));
+        Ok(Prompted { ids, answer: reply.map(Answer::new), grammar })
+    }
+
+    fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.tokenizer.ok_or_else(|| {
+            Error::unsupported(
+                "a text prompt needs a tokenizer, and the model's file has none; pass token ids",
+            )
+        })
+    }
+
+    fn generation(&self, params: &RequestParams) -> Result<()> {
+        if let Some(scores) = &params.scores {
+            scored(params, scores)?;
+        }
+        params.sampling.validate()?;
+        if !params.stop_strings.is_empty() && self.tokenizer.is_none() {
+            return Err(Error::unsupported("stop strings need a tokenizer, and the model's file has none"));
+        }
+        if (!params.bad_words.is_empty() || params.sampling.dry.multiplier > 0.0) && self.tokenizer.is_none()
+        {
+            return Err(Error::unsupported(
+                "bad words and DRY need a tokenizer, and the model's file has none",
+            ));
+        }
+        self.check_ids("logprob_tokens", params.sampling.logprob_tokens.iter().copied())?;
+        self.check_ids("logit_bias", params.sampling.logit_bias.iter().map(|(token, _)| *token))?;
+        self.check_ids("stop_tokens", params.stop_tokens.iter().copied())
+    }
+
+    /// The tokens of each bad word, alone and after a space.
+    pub fn bad_words(&self, params: &RequestParams) -> Result<Vec<Vec<u32>>> {
+        let mut words = Vec::new();
+        reserve(&mut words, 2 * params.bad_words.len(), "bad words")?;
+        for (i, word) in params.bad_words.iter().enumerate() {
+            if word.is_empty() || word.len() > MAX_BAD_WORD {
+                let n = word.len();
+                return Err(Error::invalid(format!("bad_words[{i}] has {n} bytes, not 1 to {MAX_BAD_WORD}")));
+            }
+            for text in [&**word, &format!(" {word}")] {
+                let ids = self.tokenizer()?.encode(text, false, false)?;
+                if !ids.is_empty() && !words.contains(&ids) {
+                    words.push(ids);
+                }
+            }
+        }
+        Ok(words)
+    }
+
+    /// Number of elements of an embedding.
+    pub fn embedding_size(&self) -> Result<usize> {
+        match self.hidden_size {
+            0 => Err(Error::unsupported("the model has no hidden states to make an embedding of")),
+            size => Ok(size),
+        }
+    }
+
+    /// Options of the output have no meaning for an embedding. If one is set, the error names it.
+    fn embedding(&self, params: &RequestParams) -> Result<()> {
+        self.embedding_size()?;
+        let given = &params.sampling;
+        let set = [
+            ("messages", matches!(params.prompt, Prompt::Chat(_))),
+            ("chat_json", matches!(params.prompt, Prompt::ChatJson(_))),
+            ("stop_tokens", !params.stop_tokens.is_empty()),
+            ("stop_strings", !params.stop_strings.is_empty()),
+            ("BN_REQUEST_IGNORE_EOS", params.ignore_eos),
+            ("BN_REQUEST_ECHO_PROMPT", params.echo_prompt),
+            ("bad_words", !params.bad_words.is_empty()),
+            ("constraint", params.constraint.is_some()),
+            ("on_logits", params.on_logits.is_some()),
+            ("BN_TASK_SCORE or BN_REQUEST_PROMPT_LOGPROBS", params.scores.is_some()),
+        ];
+        let named = set.iter().find(|(_, set)| *set).map(|(name, _)| *name);
+        match named.or_else(|| given.differs_from(&SamplingParams::default())) {
+            None => Ok(()),
+            Some(name) => Err(Error::invalid(format!(
+                "{name} is set, and a request for an embedding generates nothing"
+            ))),
+        }
+    }
+
+    /// `whole`: nothing follows the text. A text that is too long by its bytes alone is not tokenized.
+    fn encode(&self, text: &str, parse_special: bool, whole: bool) -> Result<Vec<u32>> {
+        let tokenizer = self.tokenizer()?;
+        self.fits(tokenizer.fewest_tokens(text.len()), text.len(), "bytes")?;
+        let ids = match whole {
+            true => tokenizer.encode_whole(text, parse_special)?,
+            false => tokenizer.encode(text, true, parse_special)?,
+        };
+        self.fits(ids.len(), ids.len(), "tokens").map(|()| ids)
+    }
+
+    /// Checks whether a prompt of `tokens` tokens fits. The error gives its size as `size` `unit`.
+    fn fits(&self, tokens: usize, size: usize, unit: &str) -> Result<()> {
+        if tokens <= self.max_sequence.saturating_sub(self.new_tokens) {
+            return Ok(());
+        }
+        let (limit, more) = (self.max_sequence, if self.new_tokens > 0 { " and a new token" } else { "" });
+        let message =
+            format!("the prompt has {size} {unit}; max_sequence_length = {limit} has to hold it{more}");
+        Err(Error::new(Status::TooLong, message))
+    }
+
+    fn check_ids(&self, what: &str, ids: impl IntoIterator<Item = u32>) -> Result<()> {
+        match ids.into_iter().enumerate().find(|(_, id)| *id as usize >= self.vocab_size) {
+            None => Ok(()),
+            Some((at, id)) => Err(Error::invalid(format!(
+                "token id {id} at index {at} of {what} is out of range: the vocabulary has {}",
+                self.vocab_size
+            ))),
+        }
+    }
+}
+
+/// Checks the options that prompt scores require, and those that they exclude.
+fn scored(params: &RequestParams, scores: &ScoreParams) -> Result<()> {
+    let flag = if scores.generates { "BN_REQUEST_PROMPT_LOGPROBS" } else { "BN_TASK_SCORE" };
+    if !params.sampling.logprobs {
+        return Err(Error::invalid(format!("{flag} is set and needs BN_REQUEST_LOGPROBS")));
+    }
+    if scores.generates && !params.echo_prompt {
+        return Err(Error::invalid(format!("{flag} is set and needs BN_REQUEST_ECHO_PROMPT")));
+    }
+    let set = [
+        ("chat_json", matches!(params.prompt, Prompt::ChatJson(_))),
+        ("stop_tokens", !scores.generates && !params.stop_tokens.is_empty()),
+        ("stop_strings", !scores.generates && !params.stop_strings.is_empty()),
+        ("BN_REQUEST_ECHO_PROMPT", !scores.generates && params.echo_prompt),
+        ("BN_REQUEST_CHAIN_LOGPROBS", params.sampling.chain_logprobs),
+        ("constraint", !scores.generates && params.constraint.is_some()),
+        ("on_logits", !scores.generates && params.on_logits.is_some()),
+    ];
+    match set.iter().find(|(_, set)| *set) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::invalid(format!("{name} cannot be set beside {flag}"))),
+    }
+}
+
+/// Seed for the ids of calls: the same prompt and seed give the same ids.
+fn seed(prompt: &[u32], seed: u64) -> u64 {
+    let mut hash = Xxh64::new(seed);
+    prompt.iter().for_each(|id| hash.update(&id.to_le_bytes()));
+    hash.digest()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Ranks the replicas for a request.
+//!
+//! A request goes to the replica that will owe the fewest tokens with it: those of the replica's unfinished
+//! requests, and those of the new prompt that its prefix cache lacks. If requests that are submitted together
+//! share a beginning, it counts once. On a tie the first replica wins. A session's requests and calls go to the
+//! replica that its name maps to, which stays the same as long as no replica dies (rendezvous hashing, Thaler and
+//! Ravishankar 1998).
+
+use crate::base::{Result, reserve};
+use crate::cache::chain;
+use crate::engine::watch::kv_events::KvEvents;
+use crate::schedule::Reuse;
+use xxhash_rust::xxh64::xxh64;
+
+/// Maximum number of new tokens that a request counts for: few requests use all that they may.
+const NEW_TOKENS: u32 = 256;
+
+/// Rank of a replica for a session; the replica with the lowest rank has the session.
+pub fn session_rank(name: &str, replica: usize) -> u64 {
+    xxh64(name.as_bytes(), replica as u64)
+}
+
+/// Properties of a request that decide on its replica.
+pub struct Placement {
+    /// Name of the session that keeps its KV when it ends.
+    pub session: Option<Box<str>>,
+    prompt_len: u32,
+    max_new: u32,
+    /// Prompt positions in each replica's prefix cache at submit; empty with one replica.
+    cached_at: Vec<u32>,
+    /// Number of positions that it shares with the previous request of the same submit.
+    like_before: u32,
+    /// It was handed on by another replica.
+    pub moved: bool,
+}
+
+impl Placement {
+    pub fn new(session: Option<&str>, prompt_len: u32, max_new: u32) -> Self {
+        let (session, cached_at) = (session.map(Into::into), Vec::new());
+        Self { session, prompt_len, max_new, cached_at, like_before: 0, moved: false }
+    }
+
+    /// Finds what the replicas have computed of `prompt`, and what the previous request of the same submit shares
+    /// with it.
+    pub fn look_up(
+        &mut self,
+        (prompt, reuse): (&[u32], Reuse),
+        before: Option<(&[u32], Reuse)>,
+        caches: &KvEvents,
+        block_size: usize,
+    ) -> Result<()> {
+        if caches.replicas() == 1 || !reuse.shared {
+            return Ok(());
+        }
+        let (mut keys, mut key) = (Vec::new(), reuse.salt);
+        reserve(&mut keys, prompt.len() / block_size, "the keys of a prompt")?;
+        for block in prompt.chunks_exact(block_size) {
+            key = chain(key, block);
+            keys.push(key);
+        }
+        self.cached_at = caches.leading(&keys)?;
+        self.cached_at.iter_mut().for_each(|blocks| *blocks *= block_size as u32);
+        if let Some((other, _)) = before.filter(|(_, other)| other.shared && other.salt == reuse.salt) {
+            self.like_before = other.iter().zip(prompt).take_while(|(a, b)| a == b).count() as u32;
+        }
+        Ok(())
+    }
+
+    /// Prompt tokens that `replica` has to compute, if the previous request of the same submit went to `before`.
+    fn missing(&self, replica: usize, before: Option<usize>) -> u64 {
+        let cached = self.cached_at.get(replica).copied().unwrap_or(0);
+        let computed = if before == Some(replica) { self.like_before } else { 0 };
+        self.prompt_len.saturating_sub(cached.max(computed)).into()
+    }
+
+    /// The replica with the lowest rank gets the request. `owed`: tokens that the replica owes to others.
+    pub fn rank(&self, replica: usize, owed: u64, before: Option<usize>) -> u64 {
+        match &self.session {
+            Some(name) => session_rank(name, replica),
+            None => owed + self.missing(replica, before),
+        }
+    }
+
+    /// Tokens that `replica` owes for this request.
+    pub fn tokens(&self, replica: usize, before: Option<usize>) -> u64 {
+        self.missing(replica, before) + u64::from(self.max_new.min(NEW_TOKENS))
+    }
+
+    /// Requests of a session stay: its blocks are on one replica only.
+    pub fn stays(&self) -> bool {
+        self.session.is_some()
+    }
+
+    /// Returns whether it may go to another replica while it waits. A request is handed on only once, so that none
+    /// goes back and forth, unless the other replica is `idle`.
+    pub fn may_go(&self, idle: bool) -> bool {
+        !self.stays() && (idle || !self.moved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain() -> Placement {
+        Placement { cached_at: vec![0, 64], like_before: 90, ..Placement::new(None, 100, 1000) }
+    }
+
+    #[test]
+    fn the_replica_that_owes_the_fewest_tokens_ranks_first() {
+        let ranks = |before| [0, 1].map(|replica| plain().rank(replica, 30, before));
+        assert_eq!(ranks(None), [130, 66]);
+        assert_eq!(ranks(Some(0)), [40, 66], "its neighbor computes the prefix there");
+        assert_eq!(ranks(Some(1)), [130, 40]);
+        assert_eq!(plain().tokens(1, None), 36 + 256);
+    }
+
+    #[test]
+    fn a_session_stays_where_its_name_maps_to() {
+        let session = Placement { session: Some("a".into()), ..plain() };
+        assert_eq!(session.rank(1, 30, None), session_rank("a", 1));
+        assert_eq!(session.rank(1, 0, Some(1)), session_rank("a", 1));
+        assert!(session.stays() && !session.may_go(true));
+    }
+
+    #[test]
+    fn a_request_moves_once_and_then_only_to_an_idle_replica() {
+        let mut placement = plain();
+        assert!(placement.may_go(false));
+        placement.moved = true;
+        assert!(!placement.may_go(false) && placement.may_go(true));
+    }
+}

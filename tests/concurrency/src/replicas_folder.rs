@@ -1,0 +1,2 @@
+#[path = "../../../src/engine/replicas/balance.rs"]
+pub mod balance;
