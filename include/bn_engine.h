@@ -4,7 +4,7 @@
  *
  * Generated from src/ffi by cbindgen: change it there and run `make header`.
  *
- * A program makes an engine of a model, submits requests from any thread, and takes their events:
+ * A program makes an engine, submits requests from any thread, and takes their events:
  *
  *     bn_engine_config config;
  *     bn_engine_config_init(&config, sizeof config);
@@ -30,47 +30,49 @@
  *     bn_release(engine, request, NULL);
  *     bn_engine_destroy(engine);
  *
- * An engine thread for each device runs the active requests together: each step is one forward
- * pass, with a token of each running answer and a chunk of new prompts. Such a program needs the
- * first two sections, and fields of the structs that they name; each other section has one subject.
+ * An engine thread for each device runs the active requests together. A step is one forward pass,
+ * with a token of each running answer and a chunk of new prompts. The first two sections are enough
+ * for such a program; each other one has one subject.
  *
  * These rules hold for every call:
  *
  * **Errors.** `BN_OK` is 0; errors are negative. A last parameter `bn_error *` may be NULL; it gets
  * the reason in words. On an error nothing else is written, unless the comment says so. Each call
- * that returns a status may return `BN_ERR_INVALID_ARGUMENT`, `BN_ERR_OUT_OF_MEMORY` and
- * `BN_ERR_INTERNAL`, and one on an engine `BN_ERR_FORKED`. The comments name the others.
+ * with a status may return `BN_ERR_INVALID_ARGUMENT`, `BN_ERR_OUT_OF_MEMORY` and `BN_ERR_INTERNAL`,
+ * and each on an engine `BN_ERR_FORKED`; comments name the others.
  *
- * **Threads.** Any thread may make any call at any time, also from a callback. The exceptions are
- * marked [not from a callback]: they may wait, those of sessions and the cache for the end of a
- * step. In a callback they return `BN_ERR_REENTRANT`, whichever engine called back. No lock is held
- * in a callback. It must return: no `longjmp`, no C++ exception.
+ * **Threads.** Any thread may make any call at any time, also from a callback. Calls marked
+ * [not from a callback] may wait, those of sessions and the cache for the end of a step, and return
+ * `BN_ERR_REENTRANT` in a callback of any engine. No lock is held in a callback. It must return: no
+ * `longjmp`, no C++ exception.
  *
- * **Buffers.** A call that writes a text, ids, a vector or a session takes the buffer's `capacity`
- * in elements and writes the number that it needs to `*length` or `*count`. If that is more, it
- * returns `BN_ERR_BUFFER_TOO_SMALL` and writes nothing else. To ask for the number alone, pass NULL
- * and 0.
+ * **Buffers.** A call that writes a text, bytes, ids or a vector to a buffer of `capacity` elements
+ * writes the number that it needs to `*length` or `*count`. If that is more, it returns
+ * `BN_ERR_BUFFER_TOO_SMALL` and writes nothing else. NULL and 0 ask for the number alone. Calls for
+ * events write up to `capacity`, and their number to `*count`.
  *
- * **Ownership.** The library copies what you pass in, or needs it only until the call returns.
- * What it returns belongs to it; the comment says until when it is valid. A `const char *` is a
- * static NUL-terminated string. Handles of engines, models and adapters are only names: they are
- * looked up, never dereferenced and never reused, and a freed one is refused.
+ * **Ownership.** The library copies what you pass in, or needs it only until the call returns. What
+ * it returns belongs to it; the comment says until when it is valid. What a callback gets is valid
+ * until it returns. A `const char *` is a static NUL-terminated string. Handles are only names of
+ * engines, models and adapters: looked up, never dereferenced, never reused, refused when freed.
+ * Freeing NULL does nothing.
  *
  * **Growth.** Structs may get new fields at their end, and the library touches no more of one than
- * its caller compiled: `bn_X_init(&x, sizeof x)` sets the defaults of a struct that the caller
- * fills or hands over, and arrays are passed with the size of an element, `sizeof(bn_X)`. Unknown
- * fields must be 0 and unknown flags unset, or the call fails with `BN_ERR_UNSUPPORTED`. A struct
- * without a size of its own never grows. Numbers of constants are never reused.
+ * its caller compiled: `bn_X_init(&x, sizeof x)` sets the size and the defaults, and arrays are
+ * passed with the size of an element, `sizeof(bn_X)`. Unknown fields must be 0 and unknown flags
+ * unset, or the call fails with `BN_ERR_UNSUPPORTED`. A struct without a size of its own never
+ * grows. Numbers of constants are never reused; ignore kinds that you do not know.
  *
  * **Fields.** `X_count` is the number of elements of `X`, and `X_context` is passed to the callback
- * `X`. A text that is not set is all zeros, as `bn_X_init` leaves it.
+ * `X`. The default of a field is 0, NULL or a text that is not set, and asks for nothing, unless
+ * its comment says otherwise.
  *
  * **Fork.** A child process may use models of its parent, and open models and make engines of its
  * own. It cannot use engines of its parent.
  *
  * **Host safety.** A panic in the library becomes `BN_ERR_INTERNAL` or `BN_ERR_ENGINE_DEAD`. The
  * library never prints, exits, or changes signal handlers. No call is a cancellation point of
- * pthread_cancel. A thread that calls needs 64 KiB of stack. docs/api.md and SECURITY.md say more.
+ * pthread_cancel. A caller needs 64 KiB of stack. docs/api.md and SECURITY.md say more.
  */
 
 #ifndef BN_ENGINE_H
@@ -98,15 +100,15 @@ extern "C" {
 #define BN_TEXT(pointer) ((bn_string){(pointer), BN_NUL_TERMINATED})
 #endif
 
-/** A LoRA adapter of an engine. Made by `bn_adapter_open`, freed by `bn_adapter_free`. */
+/** A LoRA adapter of an engine, from `bn_adapter_open` to `bn_adapter_free`. */
 typedef struct bn_adapter bn_adapter;
 
-/** An engine: the threads, KV cache and requests that run one model. Made by `bn_engine_create`,
- * freed by `bn_engine_destroy`. */
+/** An engine: the threads, KV cache and requests of one model, from `bn_engine_create` to
+ * `bn_engine_destroy`. */
 typedef struct bn_engine bn_engine;
 
-/** A model: weights, tokenizer and chat template. Immutable, so any number of engines may share
- * one. Made by `bn_model_open` or `bn_engine_model`, freed by `bn_model_free`. */
+/** A model: weights, tokenizer and chat template, for any number of engines. Immutable. From
+ * `bn_model_open` or `bn_engine_model` to `bn_model_free`. */
 typedef struct bn_model bn_model;
 
 typedef struct bn_string bn_string;
@@ -135,14 +137,14 @@ typedef struct bn_span bn_span;
 
 /** An argument is NULL, out of range, not UTF-8, of a wrong size, or not a live handle. */
 #define BN_ERR_INVALID_ARGUMENT (-1)
-/** No such request: the engine never issued it, or it was released. Or no session of this name. */
+/** No such session, or no such request: never issued, or released. */
 #define BN_ERR_NOT_FOUND (-2)
 /** A field, flag, model or file feature that this version does not support. */
 #define BN_ERR_UNSUPPORTED (-3)
 /** Another thread is polling this request, or every KV block is in use. */
 #define BN_ERR_BUSY (-4)
-/** `queue_capacity` requests are unreleased, or `queue_token_capacity` prompt tokens are queued, or
- * too many constraints are being compiled. Release finished requests, or try again later. */
+/** `queue_capacity` or `queue_token_capacity` is reached, or too many constraints wait to be
+ * compiled. */
 #define BN_ERR_QUEUE_FULL (-5)
 /** The system refused an allocation or a thread. */
 #define BN_ERR_OUT_OF_MEMORY (-6)
@@ -150,11 +152,9 @@ typedef struct bn_span bn_span;
 #define BN_ERR_MEMORY_LIMIT (-7)
 /** A file cannot be opened or mapped, or is not a regular file. */
 #define BN_ERR_IO (-8)
-/** The model's files are malformed or truncated, or the model computed a value that is not a
- * number. */
+/** The model's files are malformed or truncated, or it computed a value that is not a number. */
 #define BN_ERR_BAD_MODEL (-9)
-/** The call belongs to the other delivery mode, or to a feature that `bn_engine_config` turns
- * off. */
+/** The call belongs to the other delivery mode, or to a feature that is off. */
 #define BN_ERR_WRONG_MODE (-10)
 /** The call is not allowed from a callback. */
 #define BN_ERR_REENTRANT (-11)
@@ -167,22 +167,22 @@ typedef struct bn_span bn_span;
 #define BN_ERR_FORKED (-14)
 /** Ended by a progress callback, a cancel or a shutdown. */
 #define BN_ERR_CANCELLED (-15)
-/** The prompt leaves no room for a new token, or the text is longer than the library takes. */
+/** The prompt leaves no room for a new token, or a text is longer than the library takes. */
 #define BN_ERR_TOO_LONG (-16)
-/** The caller's buffer is too small. Only the needed size was written. */
+/** The caller's buffer is too small. */
 #define BN_ERR_BUFFER_TOO_SMALL (-17)
-/** A bug in this library. The message says where. */
+/** A bug in this library; the message says where. */
 #define BN_ERR_INTERNAL (-18)
 /** The request's timeout passed. */
 #define BN_ERR_TIMED_OUT (-19)
-/** The request's last event was polled before. There will never be another. */
+/** The request's last event was polled before. */
 #define BN_ERR_FINISHED (-20)
 
-/** Version of the ABI. It changes only if a program compiled against an older header could break.
+/** The ABI's version, changed only if programs compiled against an older header could break.
  * Compare it with `bn_abi_version()`. */
 #define BN_ABI_VERSION (1u)
 
-/** This header's version of the library. `bn_version()` returns the version of the linked one. */
+/** This header's version of the library; `bn_version()` is the linked one's. */
 #define BN_VERSION_MAJOR (0u)
 /** See `BN_VERSION_MAJOR`. */
 #define BN_VERSION_MINOR (1u)
@@ -192,21 +192,20 @@ typedef struct bn_span bn_span;
 /** The result of a call: `BN_OK` or a negative `BN_ERR_*`. */
 typedef int32_t bn_status;
 
-/** UTF-8 text. A text that you pass may have the length `BN_NUL_TERMINATED`. A text that the
- * library returns has its length, no NUL at its end, and a `data` that is never NULL. */
+/** UTF-8 text. What you pass may have the length `BN_NUL_TERMINATED`. What the library returns has
+ * no NUL at its end, and its `data` is never NULL. */
 struct bn_string {
-    /** The bytes. NULL with a length of 0: not set. `BN_TEXT(NULL)` is an error. */
+    /** NULL with a length of 0: not set. `BN_TEXT(NULL)` is an error. */
     const char *data;
-    /** Number of bytes. */
+    /** In bytes. */
     size_t length;
 };
 
-/** Why a call failed, in words. It needs no preparation: each call overwrites it. */
+/** Why a call failed. Each call overwrites it; it needs no preparation. */
 struct bn_error {
-    /** The status that the call returned. */
+    /** What the call returned. */
     int32_t status;
-    /** What went wrong, where, and what to do, as UTF-8 with a NUL at its end. A long message loses
-     * its middle. Empty after success. */
+    /** UTF-8 that ends with a NUL; a long message loses its middle. Empty after success. */
     char message[508];
 };
 
@@ -224,23 +223,21 @@ uint32_t bn_abi_version(void);
 
 /* -- An engine and its requests ---------------------------------------------------------------- */
 
-/** For `bn_poll`: any request, except those with `BN_REQUEST_POLL_BY_ID`. For `bn_cancel`: all
- * requests. */
+/** For `bn_poll`: any request without `BN_REQUEST_POLL_BY_ID`. For `bn_cancel`: all requests. */
 #define BN_ANY (18446744073709551615ull)
 
 /** As a time in milliseconds: no limit. */
 #define BN_FOREVER (4294967295u)
 
-/** The id of a request, valid for its engine until `bn_release`. Never 0 and never `BN_ANY`. A
- * stale or foreign id is refused with `BN_ERR_NOT_FOUND`. */
+/** The id of a request, never 0 or `BN_ANY`, valid for its engine until `bn_release`. A stale or
+ * foreign one gives `BN_ERR_NOT_FOUND`. */
 typedef uint64_t bn_request;
 
 /** Fills `*config` with the defaults. */
 bn_status bn_engine_config_init(bn_engine_config *config, uint32_t struct_size);
 
-/** Makes an engine and writes it to `*out`: loads the model, unless `config` has one that is open,
- * and starts the engine's threads (named `bn-*`, with all signals blocked). A process may have
- * several engines.
+/** Makes an engine: loads the model, unless `config` has an open one, and starts threads (named
+ * `bn-*`, all signals blocked). A process may have several.
  *
  * @return `BN_ERR_UNSUPPORTED`: the machine lacks `instructions`, or `device` is missing, has too
  * old a driver or cannot take the weights, or the library has no kernels for it;
@@ -249,12 +246,11 @@ bn_status bn_engine_config_init(bn_engine_config *config, uint32_t struct_size);
 bn_status bn_engine_create(const bn_engine_config *config, bn_engine **out, bn_error *error);
 
 /** Destroys an engine: cancels every request, joins every thread, closes every descriptor and frees
- * everything, events included. NULL is ignored.
+ * everything, events included.
  *
- * A `bn_poll` that blocks in another thread returns `BN_ERR_SHUTDOWN`; a blocked `bn_generate`
- * returns what it has, as `BN_FINISH_CANCELLED`; a blocked `bn_embed` returns `BN_ERR_CANCELLED`.
- * In poll mode, unread events are lost. In callback mode, every unreleased request gets its last
- * callback first, and none follows. In a forked child nothing happens.
+ * A blocked `bn_poll` returns `BN_ERR_SHUTDOWN`, a `bn_generate` what it has, a `bn_embed`
+ * `BN_ERR_CANCELLED`. In poll mode, unread events are lost; in callback mode, every unreleased
+ * request first gets its last callback, and none follows. In a forked child nothing happens.
  *
  * [not from a callback] */
 bn_status bn_engine_destroy(bn_engine *engine);
@@ -262,150 +258,127 @@ bn_status bn_engine_destroy(bn_engine *engine);
 /** Fills `*params` with the defaults. */
 bn_status bn_request_params_init(bn_request_params *params, uint32_t struct_size);
 
-/** Queues a request and writes its id to `*out`. It never waits for the model, but compiling a new
- * `constraint` may take seconds. Events may arrive, on other threads, before this returns. Exactly
- * one `BN_EVENT_COMPLETED` follows, as the request's last event, unless the request is released or
- * the engine destroyed first. Release every request when you are done with it; in callback mode
- * its last callback does so.
+/** Queues a request and writes its id to `*out`. It does not wait for the model; compiling a new
+ * `constraint` may take seconds. Events may arrive before it returns. The last is exactly one
+ * `BN_EVENT_COMPLETED`, unless the request is released or the engine destroyed before. Release
+ * every request; in callback mode its last callback does so.
  *
- * @return `BN_ERR_UNSUPPORTED`: an unknown flag or field, or the model has no tokenizer or chat
- * template for what is asked; `BN_ERR_TOO_LONG`; `BN_ERR_QUEUE_FULL`; `BN_ERR_TIMED_OUT`: the
- * constraint was not compiled within `timeout_ms`, or ten seconds; `BN_ERR_MEMORY_LIMIT`;
- * `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`. */
+ * @return `BN_ERR_UNSUPPORTED`: the model lacks a tokenizer or chat template for what is asked;
+ * `BN_ERR_TOO_LONG`; `BN_ERR_QUEUE_FULL`; `BN_ERR_TIMED_OUT`: the constraint was not compiled
+ * within `timeout_ms`, or ten seconds; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_SHUTDOWN`;
+ * `BN_ERR_ENGINE_DEAD`. */
 bn_status bn_submit(bn_engine *engine, const bn_request_params *params, bn_request *out,
     bn_error *error);
 
-/** Queues `params_count` requests, all or none, and writes their ids to `out[0]` to
- * `out[params_count - 1]`. `params` are that many pointers, 1 to `queue_capacity`. An error names
- * the request by its index.
+/** Queues 1 to `queue_capacity` requests, all or none, and writes their ids to `out`. An error
+ * names the request by its index.
  *
  * @return as `bn_submit`. */
 bn_status bn_submit_batch(bn_engine *engine, const bn_request_params *const *params,
     size_t params_count, bn_request *out, bn_error *error);
 
-/** Writes up to `capacity` (1 or more) waiting events to `events`, and their number to `*count`.
- * `event_size` is `sizeof(bn_event)`; `which` is a request, or `BN_ANY`. Waits up to `timeout_ms`
- * milliseconds for the first event: 0 does not wait, `BN_FOREVER` has no limit.
+/** Writes up to `capacity` (1 or more) events of `which`, a request or `BN_ANY`, to `events`. Waits
+ * up to `timeout_ms` milliseconds for the first; a count of 0 means that none came. A signal does
+ * not end the wait.
  *
- * A count of 0 means that nothing came in time.
- *
- * Each event goes to one caller: at most one event of a request in one call, and those of a
- * request in order. Give events back with `bn_events_free`. If several threads poll `BN_ANY`, one
- * may get a request's last event while another still reads an earlier one: release a request only
- * after all its events were given back.
- *
- * A signal does not end the wait.
+ * An event goes to one caller: at most one of a request in a call, and those of a request in
+ * order. Give them back with `bn_events_free`; release a request only after all its events were
+ * given back.
  *
  * [not from a callback]
- * @return `BN_ERR_FINISHED`: the request's last event was polled before; `BN_ERR_SHUTDOWN`: the
- * engine has shut down and no event for `BN_ANY` is left, or it was destroyed meanwhile;
- * `BN_ERR_ENGINE_DEAD`: no event for `BN_ANY` is left; `BN_ERR_NOT_FOUND`: also if the request
- * is released meanwhile; `BN_ERR_BUSY`: another thread is polling this request;
- * `BN_ERR_MEMORY_LIMIT`: too many events are not given back; `BN_ERR_WRONG_MODE`: callback
- * mode. */
+ * @return `BN_ERR_FINISHED`; `BN_ERR_SHUTDOWN`, `BN_ERR_ENGINE_DEAD`: no event for `BN_ANY` is
+ * left; `BN_ERR_NOT_FOUND`: also if the request is released meanwhile; `BN_ERR_BUSY`: another
+ * thread polls this request; `BN_ERR_MEMORY_LIMIT`: too many events are not given back;
+ * `BN_ERR_WRONG_MODE`: callback mode. */
 bn_status bn_poll(bn_engine *engine, bn_request which, bn_event *events, size_t event_size,
     size_t capacity, uint32_t timeout_ms, size_t *count, bn_error *error);
 
-/** Gives back `events_count` events that `bn_poll` returned, from any number of polls, and frees
- * what they point to. An event that was given back before, or whose request was released, is
- * skipped. */
+/** Gives back events of any polls, and frees what they point to. One that was given back before, or
+ * whose request was released, is skipped. */
 bn_status bn_events_free(bn_engine *engine, const bn_event *events, size_t event_size,
     size_t events_count);
 
-/** Asks the engine to end a request, or with `BN_ANY` all requests, and returns at once. A running
- * request ends after the current forward pass, or within it if nobody else takes part. Its last
- * event says what happened. Cancelling a finished request does nothing.
+/** Asks the engine to end `which`, and returns at once. A running request ends with the current
+ * forward pass, or within it if it is alone there. Its last event says what happened. A finished
+ * request is left alone.
  *
  * @return `BN_ERR_NOT_FOUND`; `BN_ERR_ENGINE_DEAD`. */
 bn_status bn_cancel(bn_engine *engine, bn_request which, bn_error *error);
 
-/** Releases a request: the id becomes invalid, and its events, polled ones too, are freed. A live
- * request is cancelled; it counts against `queue_capacity` until the engine has let go of it, at
- * most a step later.
- *
- * In callback mode the last callback releases the request. If another thread releases it earlier,
- * a callback may still be running: only `bn_engine_destroy` waits for it.
+/** Releases a request: its id becomes invalid, and its events, polled ones too, are freed. A live
+ * one is cancelled, and counts against `queue_capacity` for at most a step more. A callback of it
+ * may still run: only `bn_engine_destroy` waits for that.
  *
  * @return `BN_ERR_NOT_FOUND`. */
 bn_status bn_release(bn_engine *engine, bn_request request, bn_error *error);
 
-/** Submits one request, waits for its end and writes its only event to `*out`: the whole text and
- * all tokens. Free it with `bn_completion_free`; it does not need the engine any more. This works
- * in both delivery modes, beside all other requests, and there is nothing to release.
- * `BN_REQUEST_NO_STREAM` and `BN_REQUEST_POLL_BY_ID` make no difference.
+/** Submits one request, waits for its end and writes its only event, with the whole text and all
+ * tokens, to `*out`. Free it with `bn_completion_free`, also after the engine; there is nothing to
+ * release. Works in both delivery modes; `BN_REQUEST_NO_STREAM` and `BN_REQUEST_POLL_BY_ID` make
+ * no difference.
  *
- * A request that was cancelled or timed out is a success, with that finish reason and what it had.
- * One that failed is an error. To end it early, use a timeout, `bn_cancel` of `BN_ANY`, or a
- * shutdown with `BN_SHUTDOWN_CANCEL`.
+ * A request that was cancelled or timed out is a success, with what it had. Only a timeout,
+ * `bn_cancel` of `BN_ANY`, `BN_SHUTDOWN_CANCEL` and `bn_engine_destroy` end it early.
  *
  * [not from a callback]
  * @return as `bn_submit`; or the status of a request that failed. */
 bn_status bn_generate(bn_engine *engine, const bn_request_params *params, bn_event **out,
     bn_error *error);
 
-/** Frees what `bn_generate` returned. NULL is ignored. */
+/** Frees what `bn_generate` returned. */
 void bn_completion_free(bn_event *completion);
 
 /* -- Callbacks --------------------------------------------------------------------------------- */
 
-/** Receives one event, on the engine's delivery thread, one call at a time; the events of a request
- * come in order. `event` and what it points to are valid until the callback returns. It should not
- * take long: other events wait meanwhile, though the model keeps running. */
+/** Receives one event, on the engine's delivery thread, one call at a time, those of a request in
+ * order. Other events wait for it; the model does not. */
 typedef void (*bn_event_callback)(const bn_event *event, void *context);
 
-/** Receives one line of the log. `message` is valid until the callback returns. It may run on any
- * thread, on several at once, and inside the host's own calls. None runs after
- * `bn_engine_destroy`, or for a model `bn_model_open`, has returned. */
+/** Receives one line of the log, on any thread, several at once, also inside the host's own calls.
+ * None comes after `bn_engine_destroy`, or a model's `bn_model_open`, has returned. */
 typedef void (*bn_log_callback)(int32_t level, bn_string message, void *context);
 
 /** Receives the progress of loading, `fraction` from 0 to 1, and what is being loaded, on a thread
- * of the library while `bn_model_open` waits. If it returns anything but 0, `bn_model_open`
- * returns `BN_ERR_CANCELLED`. */
+ * of the library. Anything but 0 ends `bn_model_open` with `BN_ERR_CANCELLED`. */
 typedef int32_t (*bn_progress_callback)(float fraction, bn_string what, void *context);
 
-/** Changes a request's logits before each of its tokens. Biases, penalties, samplers and log
- * probabilities work on the result. Anything but 0 ends the request as `BN_FINISH_FAILED` with
- * `BN_ERR_CANCELLED`.
+/** Changes a request's logits before each of its tokens, before biases, penalties, samplers and log
+ * probabilities. Anything but 0 ends the request as `BN_FINISH_FAILED` with `BN_ERR_CANCELLED`.
  *
- * It is called on threads of the engine, for several requests at a time, and all requests wait
- * until it returns. What `*row` points to is valid until then. The output is the same in every
- * batch only if the callback depends on `*row` alone. Keep it and its context alive until the
- * request's last event, or, if the request is released before, until `bn_engine_destroy` has
- * returned. */
+ * It runs on threads of the engine, for several requests at a time, and all requests wait for it.
+ * The output is the same in every batch only if it depends on `*row` alone. Keep it and its
+ * context alive until the request's last event, or, if the request is released before, until
+ * `bn_engine_destroy` has returned. */
 typedef int32_t (*bn_logits_callback)(const bn_logits *row, void *context);
 
-/** Receives the spans of a request that has a `trace_id`, when it has ended: one for each phase
- * that it reached, in order. None comes for requests that end because the engine died. The thread
- * of the request's device calls it, and the requests there wait until it returns, so it should
- * copy `*span`, which is valid until then. The request's last event may come before or after. None
- * runs after `bn_engine_destroy` has returned. */
+/** Receives the spans of an ended request: one for each phase that it reached, in order, before or
+ * after its last event. None come if the engine died, or after `bn_engine_destroy` has returned.
+ * It runs on the engine thread of the request's device, whose requests wait for it. */
 typedef void (*bn_span_callback)(const bn_span *span, void *context);
 
 /* -- Requests ---------------------------------------------------------------------------------- */
 
 /** Generate an output. */
 #define BN_TASK_GENERATE (0)
-/** Compute the prompt's embedding, and return it in one event. `max_new_tokens` is ignored;
- * sampling and stop fields, `messages`, `chat_json` and the output flags must have their
- * defaults. */
+/** Return the prompt's embedding, in one event. `max_new_tokens` is ignored; sampling and stop
+ * fields, `on_logits`, `messages`, `chat_json` and the output flags must have their defaults. */
 #define BN_TASK_EMBED (1)
-/** Return the prompt's tokens from `logprobs_from` on and their log probabilities, in one event
- * that finishes the request as `BN_FINISH_LENGTH`. The tokens before them come from the prefix
- * cache if they are there, so continuations of one prompt compute it once. For reranking,
- * classification and evaluation. `max_new_tokens` is ignored; stop fields, `constraint`,
- * `on_logits` and `chat_json` are refused. */
+/** Return the prompt's tokens from `logprobs_from` on and their log probabilities, in one event, as
+ * `BN_FINISH_LENGTH`. `max_new_tokens` is ignored; stop fields, `constraint`, `on_logits` and
+ * `chat_json` are refused. */
 #define BN_TASK_SCORE (2)
 
 /** One event at the end, with the whole text and all tokens. */
 #define BN_REQUEST_NO_STREAM (1u << 0)
-/** Only a `bn_poll` of the request's own id returns its events: `BN_ANY` and the wait descriptor do
- * not see them. Refused in callback mode. */
+/** Only a `bn_poll` of the request's id returns its events; the wait descriptor does not see them.
+ * Refused in callback mode. */
 #define BN_REQUEST_POLL_BY_ID (1u << 1)
 /** Return the prompt's text and tokens in front of the output. */
 #define BN_REQUEST_ECHO_PROMPT (1u << 2)
 /** Do not end at the model's end tokens. */
 #define BN_REQUEST_IGNORE_EOS (1u << 3)
-/** Return the log probability of each generated token, and of `top_logprobs` more. */
+/** Return the log probability of each generated token, and of others as `top_logprobs` and
+ * `logprob_tokens` say. */
 #define BN_REQUEST_LOGPROBS (1u << 4)
 /** Control tokens spelled out in `prompt` (like `<|eot_id|>`) become those tokens. Not for text
  * from outside. */
@@ -415,43 +388,36 @@ typedef void (*bn_span_callback)(const bn_span *span, void *context);
 /** Take nothing from the prefix cache and leave nothing there. Results are the same. Refused with
  * `session`. */
 #define BN_REQUEST_NO_CACHE (1u << 7)
-/** Needs `queue_timeout_ms`: end a queued request, as `BN_FINISH_TIMED_OUT`, as soon as its first
- * token is predicted to come later than that. In overload, no time goes into requests that would
- * be late anyway. */
+/** Needs `queue_timeout_ms`: end a queued request, as `BN_FINISH_TIMED_OUT`, once its first token
+ * is predicted to come later than that. */
 #define BN_REQUEST_DROP_LATE (1u << 8)
-/** End the request, as `BN_FINISH_CANCELLED`, when its unread output would pause it
- * (`max_unread_bytes`). */
+/** End the request, as `BN_FINISH_CANCELLED`, when `max_unread_bytes` would pause it. */
 #define BN_REQUEST_END_UNREAD (1u << 9)
-/** With `BN_REQUEST_LOGPROBS`: log probabilities of the distribution that the token is drawn from,
- * behind penalties, temperature and samplers (of a dropped token: -infinity), instead of the
- * model's own. */
+/** With `BN_REQUEST_LOGPROBS`: those of the distribution that the token is drawn from, behind
+ * penalties, temperature and samplers (of a dropped token: -infinity). */
 #define BN_REQUEST_CHAIN_LOGPROBS (1u << 10)
-/** Needs `chat_json`: events have the answer's reasoning in `reasoning`, calls of tools in
- * `tool_calls`, and the rest in `text`, without the markers between them and line breaks beside
- * these. A call is returned as soon as its name is known and its arguments begin, and these as
- * they come. If they turn out not to be JSON, the call keeps what was returned of them, and the
- * rest is text. Stop strings are looked for in all that is generated. */
+/** Needs `chat_json`: events have reasoning in `reasoning`, calls of tools in `tool_calls`, and the
+ * rest in `text`, without their markers. If a call's arguments turn out not to be JSON, it keeps
+ * what was returned, and the rest is text. Stop strings are looked for in all that is
+ * generated. */
 #define BN_REQUEST_PARSE_OUTPUT (1u << 11)
-/** With `BN_REQUEST_ECHO_PROMPT` and `BN_REQUEST_LOGPROBS`: return the log probabilities of the
- * prompt's tokens too, from `logprobs_from` on: each one given those before it, by the model's
- * own softmax. Before that position, and for the first token, they are NaN. Refused with
- * `chat_json`. */
+/** With `BN_REQUEST_ECHO_PROMPT` and `BN_REQUEST_LOGPROBS`: also those of the prompt's tokens from
+ * `logprobs_from` on, by the model's own softmax. Refused with `chat_json`. */
 #define BN_REQUEST_PROMPT_LOGPROBS (1u << 12)
 
-/** The default of `bn_request_params.priority`. */
+/** Between the least urgent, 0, and the most urgent. */
 #define BN_PRIORITY_DEFAULT (128u)
-/** The most urgent `bn_request_params.priority`. */
+/** The most urgent priority. */
 #define BN_PRIORITY_MAX (255u)
 
 /** The largest `stop_strings_count` and `stop_tokens_count`. */
 #define BN_MAX_STOPS (256u)
 
-/** The request waits for admission. */
+/** It waits for admission. */
 #define BN_STAGE_QUEUED (0)
-/** The request was admitted. It takes part in forward passes, unless it is paused or
- * interrupted. */
+/** It takes part in forward passes, unless it is paused or interrupted. */
 #define BN_STAGE_RUNNING (1)
-/** The request has finished. Its last event may still wait to be polled. */
+/** It has finished. Its last event may still wait to be polled. */
 #define BN_STAGE_FINISHED (2)
 
 /** Where a request is. */
@@ -459,205 +425,172 @@ struct bn_request_info {
     uint32_t struct_size;
     /** `BN_STAGE_*`. */
     int32_t stage;
-    /** For `BN_STAGE_QUEUED`: the number of queued requests that were submitted before it, whatever
-     * their priorities are. Otherwise 0. */
+    /** With `BN_STAGE_QUEUED`: how many queued requests were submitted before it, whatever their
+     * priorities. Otherwise 0. */
     uint64_t queue_position;
 };
 
-/** One request. Set one of `prompt`, `prompt_tokens`, `messages` and `chat_json`. Nothing that it
- * points to is needed after the call that submits it. */
+/** One request, with one of `prompt`, `prompt_tokens`, `messages` and `chat_json`. */
 struct bn_request_params {
     uint32_t struct_size;
-    /** `BN_TASK_*`. Default `BN_TASK_GENERATE`. */
+    /** `BN_TASK_*`. */
     int32_t task;
-    /** `BN_REQUEST_*`. Default 0. */
+    /** `BN_REQUEST_*`. */
     uint32_t flags;
-    /** 0 to `BN_PRIORITY_MAX`, the most urgent. Default `BN_PRIORITY_DEFAULT`. Requests are ordered
-     * by arrival and priority; `bn_engine_config.priority_ageing_ms` says how much a priority is
-     * worth. A request without room interrupts running ones that are behind it and of lower
-     * priority, the last one first. They go on later, with the same output. */
+    /** 0 to `BN_PRIORITY_MAX`, default `BN_PRIORITY_DEFAULT`. `priority_ageing_ms` weighs it
+     * against arrival. A request without room interrupts running ones behind it and of lower
+     * priority, the last first; they go on later, with the same output. */
     uint32_t priority;
-    /** Returned in every event of the request. */
+    /** Returned in every event. */
     uint64_t user_data;
-    /** The prompt as text. The tokenizer puts in front of it the tokens that the model wants (BOS),
-     * and behind a text to embed those that it wants there (EOS). */
+    /** A text. The tokenizer adds what the model wants in front (BOS) and, to embed, behind
+     * (EOS). */
     bn_string prompt;
-    /** The prompt as token ids, used as they are. */
+    /** Token ids, used as they are. */
     const uint32_t *prompt_tokens;
     size_t prompt_tokens_count;
-    /** The prompt as a conversation, first message first. The model's chat template makes the
-     * prompt and begins the assistant's answer. `content` never becomes a control token, but
-     * `role` may. */
+    /** A conversation of up to 65536 messages, in order, for the model's chat template, which
+     * begins the assistant's answer. `content` never becomes a control token, but `role` may. */
     const bn_chat_message *messages;
-    /** Number of `messages`, at most 65536. */
     size_t messages_count;
-    /** `sizeof(bn_chat_message)`; set by `bn_request_params_init`. */
+    /** `sizeof(bn_chat_message)`; the default. */
     size_t message_size;
-    /** The prompt as a conversation with tools: a JSON object with the fields of OpenAI's chat
-     * completions `messages`, `tools`, `tool_choice`, `parallel_tool_calls`, and of
-     * transformers' chat templates `chat_template_kwargs` (the template's variables),
-     * `documents`, `add_generation_prompt` and `continue_final_message` (the answer goes on
-     * with the last message). `tool_format` and `reasoning_format` say how the model writes
-     * calls and reasoning, in place of what its template tells. Other fields are refused, nulls
-     * ignored. No text in it becomes a control token, names included. At most 64 MiB, 65536
+    /** A conversation with tools: a JSON object with the fields that docs/chat.md describes. Others
+     * are refused, nulls ignored. No text in it becomes a control token. At most 64 MiB, 65536
      * messages and 1048576 values.
      *
-     * A `tool_choice` of "required" or of a function constrains the output to such a call, as its
-     * `parameters` say; "auto" with `strict` tools, or without `parallel_tool_calls`, constrains
-     * the calls that come. `constraint` must not be set then. With "none", the model sees the
-     * tools, and calls are text. docs/chat.md says more. */
+     * A `tool_choice` of "required" or a function constrains the output to such a call, "auto"
+     * with `strict` tools or without `parallel_tool_calls` the calls that come; `constraint` must
+     * not be set then. */
     bn_string chat_json;
-    /** The most tokens to generate, default 128. 0: as many as `max_sequence_length` leaves, which
-     * limits the output in any case. */
+    /** The most tokens to generate, default 128. 0: as many as `max_sequence_length` leaves, the
+     * limit in any case. */
     uint32_t max_new_tokens;
-    /** Neither the model's end tokens (with `BN_REQUEST_IGNORE_EOS` too) nor `stop_tokens` come
-     * before this many tokens, unless a `constraint` leaves nothing else. Stop strings may.
-     * Default 0. */
+    /** Neither end tokens (with `BN_REQUEST_IGNORE_EOS` too) nor `stop_tokens` come before this
+     * many tokens, unless a `constraint` leaves nothing else. Stop strings may. */
     uint32_t min_new_tokens;
-    /** Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT` with what it
-     * has. 0 (default): the engine's `default_timeout_ms`. `BN_FOREVER`: no timeout. */
+    /** Milliseconds from submit until the request ends as `BN_FINISH_TIMED_OUT` with what it has.
+     * 0: the engine's `default_timeout_ms`. `BN_FOREVER`: none. */
     uint32_t timeout_ms;
-    /** Milliseconds from submit after which a request that is still queued ends as
-     * `BN_FINISH_TIMED_OUT`. 0 (default): `timeout_ms` alone counts. */
+    /** The same for a request that is still queued. 0: only `timeout_ms` counts. */
     uint32_t queue_timeout_ms;
-    /** Tokens that end the output, besides the model's own end tokens. They count even with
-     * `BN_REQUEST_IGNORE_EOS`. */
+    /** They end the output besides the model's end tokens, even with `BN_REQUEST_IGNORE_EOS`. */
     const uint32_t *stop_tokens;
-    /** Number of `stop_tokens`, at most `BN_MAX_STOPS`. */
     size_t stop_tokens_count;
-    /** Texts of 1 to 65536 bytes that end the output. The returned text ends before the first one;
-     * `tokens` and usage count every generated token. Only generated text is searched. */
+    /** Texts of 1 to 65536 bytes that end the output. Only generated text is searched. The returned
+     * text ends before the first one; `tokens` and usage have every generated token. */
     const bn_string *stop_strings;
-    /** Number of `stop_strings`, at most `BN_MAX_STOPS`. */
     size_t stop_strings_count;
-    /** Seed of the random numbers. The same seed, prompt and parameters give the same output,
-     * whatever else runs. Default 0. */
+    /** The same seed, prompt and parameters give the same output, whatever else runs. */
     uint64_t seed;
-    /** 0 to 100. 0 (default): always the most likely token. */
+    /** 0 to 100. 0: always the most likely token. */
     float temperature;
-    /** The temperature moves by this much up and down, 0 (default) to 100, with the entropy of the
-     * remaining tokens: up if many are likely, down if one is. */
+    /** 0 to 100: how far the temperature moves with the entropy of the remaining tokens, up if many
+     * are likely, down if one is. */
     float temperature_range;
-    /** Shape of that movement: the entropy as a share of the greatest possible one, raised to this.
-     * Above 0, at most 100, default 1. */
+    /** For that, the power of the entropy's share of the greatest possible one. Above 0 to 100,
+     * default 1. */
     float temperature_exponent;
-    /** Sample from this many most likely tokens. 0 (default): all. */
+    /** Keep this many most likely tokens. 0: all. */
     uint32_t top_k;
-    /** Sample from the most likely tokens that together reach this probability, above 0, at most 1
-     * (default). */
+    /** Keep the most likely tokens that together reach this probability, above 0 to 1. Default
+     * 1. */
     float top_p;
-    /** Drop tokens less likely than this times the most likely one, 0 (default) to 1. */
+    /** Drop tokens less likely than this times the most likely one, 0 to 1. */
     float min_p;
-    /** Sample from the tokens whose surprise is closest to the entropy and that together reach this
-     * probability, above 0, at most 1 (default). */
+    /** Keep the tokens with a surprise closest to the entropy that together reach this probability,
+     * above 0 to 1. Default 1. */
     float typical_p;
-    /** Drop tokens whose logits are more than this many standard deviations below the greatest one,
-     * up to 1000. 0 (default): off. */
+    /** Drop logits more than this many standard deviations below the greatest, up to 1000. 0:
+     * off. */
     float top_n_sigma;
-    /** The probability, 0 (default) to 1, of dropping all tokens that are at least `xtc_threshold`
-     * likely except the least likely of them. */
+    /** 0 to 1: the probability of dropping all tokens at least `xtc_threshold` likely but the least
+     * likely of them. */
     float xtc_probability;
-    /** Above 0, at most 1. Default 0.1. */
+    /** Above 0 to 1. Default 0.1. */
     float xtc_threshold;
-    /** Mirostat 2: keep the surprise of tokens at this many bits, up to 100, with no other
-     * `BN_SAMPLER_*` on but temperature. 0 (default): off. */
+    /** Mirostat 2: the surprise of tokens to keep, in bits, up to 100; no other `BN_SAMPLER_*` but
+     * temperature may be on. 0: off. */
     float mirostat_tau;
-    /** How fast mirostat follows, 0 to 1. Default 0.1. */
+    /** How fast it follows, 0 to 1. Default 0.1. */
     float mirostat_eta;
-    /** The samplers and their order: `BN_SAMPLER_*`, each at most once. One that is left out must
-     * be off. Not set (default): all, in the order of their numbers. */
+    /** `BN_SAMPLER_*` in their order, each at most once. One that is left out must be off. NULL:
+     * all, in the order of their numbers. */
     const int32_t *samplers;
     size_t samplers_count;
-    /** The penalties look at this many of the latest tokens of prompt and output. 0 (default):
-     * all. */
+    /** Penalties look at this many of the latest tokens of prompt and output. 0: all. */
     uint32_t penalty_window;
-    /** Divides positive and multiplies negative logits of tokens in the prompt or output, above 0,
-     * at most 100. 1 (default): off. */
+    /** Divides positive and multiplies negative logits of tokens in prompt or output. Above 0 to
+     * 100, default 1: off. */
     float repetition_penalty;
-    /** Subtracted from a token's logit for each time it is in the output, -100 to 100. Default
-     * 0. */
+    /** Subtracted from a token's logit for each time it is in the output, -100 to 100. */
     float frequency_penalty;
-    /** Subtracted from a token's logit if it is in the output, -100 to 100. Default 0. */
+    /** Subtracted once from the logit of a token in the output, -100 to 100. */
     float presence_penalty;
     /** DRY: a token that would lengthen a repetition of n tokens loses `dry_multiplier` times
-     * `dry_base` to the power of n - `dry_allowed_length` in its logit. 0 (default, off) to
-     * 100. */
+     * `dry_base` to the power of n - `dry_allowed_length` in its logit. 0 (off) to 100. */
     float dry_multiplier;
     /** 1 to 100. Default 1.75. */
     float dry_base;
     /** Shorter repetitions cost nothing. Default 2; 0 is as 1. */
     uint32_t dry_allowed_length;
-    /** DRY looks at this many of the latest tokens of prompt and output. 0 (default): all. */
+    /** The same as `penalty_window` for DRY. */
     uint32_t dry_window;
-    /** Texts of 1 to 65536 bytes that no repetition crosses; a token whose text has one loses
-     * nothing. NULL (default): a line break, `:`, `"` and `*`. */
+    /** Up to 256 texts of 1 to 65536 bytes that no repetition crosses; tokens with one lose
+     * nothing. NULL: a line break, `:`, `"` and `*`. Not NULL with a count of 0: none. */
     const bn_string *dry_breakers;
-    /** Number of `dry_breakers`, at most 256. 0 with `dry_breakers` set: none. */
     size_t dry_breakers_count;
-    /** Numbers to add to the logits of some tokens. */
+    /** Added to the logits of up to 4096 tokens. */
     const bn_logit_bias *logit_bias;
-    /** Number of `logit_bias`, at most 4096. */
     size_t logit_bias_count;
-    /** Texts of 1 to 1024 bytes that do not come, alone or behind a space, in the tokenizer's own
-     * spelling. The same text made of other tokens can come. */
+    /** Up to 256 texts of 1 to 1024 bytes that do not come, alone or behind a space, in the
+     * tokenizer's own spelling; other tokens may spell them. */
     const bn_string *bad_words;
-    /** Number of `bad_words`, at most 256. */
     size_t bad_words_count;
-    /** Changes the logits before each token is sampled. Default NULL. Refused with
-     * `BN_TASK_EMBED`. */
+    /** Changes the logits before each token. */
     bn_logits_callback on_logits;
     void *on_logits_context;
-    /** `BN_CONSTRAINT_*`. Default `BN_CONSTRAINT_NONE`. */
+    /** `BN_CONSTRAINT_*`. */
     int32_t constraint_kind;
-    /** `BN_JSON_*`: the spelling of the JSON of a constraint or of tool calls, and the meaning of
-     * its schemas. A schema's own "x-guidance" overrides these flags. Default 0. Needs a
-     * `constraint_kind` with JSON or Lark, or `chat_json`. */
+    /** `BN_JSON_*`, for JSON or Lark constraints and `chat_json` alone. A schema's "x-guidance"
+     * overrides them. */
     uint32_t json_flags;
-    /** The output matches this, as `constraint_kind` says; at most 524288 bytes. Tokens that would
-     * break it do not come, whatever else is asked for. When it is matched, the model's end tokens
-     * may come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if the match cannot go on. An
-     * output that `max_new_tokens` or a stop string ends early is the beginning of a match. It is
-     * compiled while the request is submitted; the latest ones stay compiled. Not set (default):
-     * none. */
+    /** What the output matches, as `constraint_kind` says, whatever else is asked for; at most
+     * 524288 bytes. Once matched, the model's end tokens may come, even with
+     * `BN_REQUEST_IGNORE_EOS`, and nothing else if the match cannot go on. What ends early is the
+     * beginning of a match. It is compiled at submit; the latest ones stay compiled. */
     bn_string constraint;
-    /** With `BN_REQUEST_LOGPROBS`: how many of the most likely tokens to return for each generated
-     * one, at most 32. Default 0. */
+    /** With `BN_REQUEST_LOGPROBS`: so many of the most likely tokens for each generated one, up to
+     * 32. */
     uint32_t top_logprobs;
-    /** With `BN_REQUEST_PROMPT_LOGPROBS` or `BN_TASK_SCORE`: the first position of the prompt whose
-     * log probability is wanted. Default 0. */
+    /** The prompt's first position for `BN_REQUEST_PROMPT_LOGPROBS` and `BN_TASK_SCORE`. */
     uint32_t logprobs_from;
-    /** With `BN_REQUEST_LOGPROBS`: tokens whose log probabilities to return for each generated one,
-     * behind those of `top_logprobs`. */
+    /** With `BN_REQUEST_LOGPROBS`: up to 256 more tokens, behind those of `top_logprobs`. */
     const uint32_t *logprob_tokens;
-    /** Number of `logprob_tokens`, at most 256. */
     size_t logprob_tokens_count;
-    /** With `BN_TASK_EMBED`: `BN_POOLING_*`. Default `BN_POOLING_MODEL`. */
+    /** With `BN_TASK_EMBED`: `BN_POOLING_*`. */
     int32_t pooling;
-    /** Factor of the adapter's update, -100 to 100. Default 1. */
+    /** Factor of `adapter`, -100 to 100. Default 1. */
     float adapter_scale;
-    /** The adapter that the request runs with, of the same engine. NULL (default): none. Requests
-     * with different adapters share no part of the prefix cache. */
+    /** An adapter of the same engine. Requests with different ones share no part of the prefix
+     * cache. */
     const bn_adapter *adapter;
-    /** Requests with different salts share no part of the prefix cache, so that timing tells a
-     * client nothing about the prompts of others. Default 0: requests that set none share. */
+    /** Nor do requests with different salts, so timing tells nothing about the prompts of
+     * others. */
     uint64_t cache_salt;
-    /** A name of 1 to 256 bytes. When the request ends, its keys and values stay in the KV cache
-     * under this name, in place of what had the name before. The next turn of the conversation,
-     * with the same `cache_salt`, finds them, however busy the engine was meanwhile. Nothing
-     * changes if the request fails, ends while it does not run, or needs more than half of the KV
-     * cache, which is the limit of all sessions together. The least recently used one goes first,
-     * also to make room for a request that does not fit alone. Names belong to the engine: two
-     * users need two names. Refused with `BN_REQUEST_NO_CACHE`. Not set (default): none. */
+    /** A name of 1 to 256 bytes; two users of an engine need two. When the request ends, its keys
+     * and values stay in the KV cache under this name, in place of what had it, for a next turn
+     * with the same `cache_salt`. Nothing changes if the request fails, ends while it does not
+     * run, or needs more than half of the KV cache, the limit of all sessions together. The least
+     * recently used goes first, also for a request that does not fit alone. */
     bn_string session;
-    /** `BN_SPECULATION_*`. Drafts never change the output. Default `BN_SPECULATION_DEFAULT`. */
+    /** `BN_SPECULATION_*`. Drafts never change the output. */
     int32_t speculation;
-    /** The most tokens drafted for one step, up to `BN_MAX_DRAFT_TOKENS`; their number follows from
-     * how many were right, and from the time that they take. 0 (default): the engine's. */
+    /** The most drafted for one step; fewer where fewer pay. 0: the engine's. */
     uint32_t draft_tokens;
-    /** The trace that the request belongs to, as in W3C's `traceparent`: its spans go to
-     * `bn_engine_config.on_span`. All zeros (default): none. */
+    /** The trace of the request's spans, as in W3C's `traceparent`, for `on_span`. */
     uint8_t trace_id[16];
-    /** The caller's span that its spans belong to. All zeros (default): none. Needs `trace_id`. */
+    /** The caller's span that they belong to. Needs `trace_id`. */
     uint8_t parent_id[8];
 };
 
@@ -672,10 +605,9 @@ bn_status bn_request_get_info(bn_engine *engine, bn_request request, bn_request_
 
 /* -- Events ------------------------------------------------------------------------------------ */
 
-/** New tokens and text; the request goes on. Everything since the last poll is in one event. */
+/** All new tokens and text since the last poll. */
 #define BN_EVENT_TOKENS (1)
-/** The request's last event, with a finish reason, usage, and the tokens and text not returned
- * before. */
+/** The last event: a finish reason, usage, and tokens and text not returned before. */
 #define BN_EVENT_COMPLETED (2)
 
 /** Not finished (`BN_EVENT_TOKENS`). */
@@ -686,112 +618,104 @@ bn_status bn_request_get_info(bn_engine *engine, bn_request request, bn_request_
 #define BN_FINISH_STOP_STRING (2)
 /** `max_new_tokens` or the engine's `max_sequence_length`. */
 #define BN_FINISH_LENGTH (3)
-/** Cancelled by `bn_cancel`, a shutdown or destroy, or for unread output
- * (`BN_REQUEST_END_UNREAD`). */
+/** By `bn_cancel`, a shutdown or destroy, or `BN_REQUEST_END_UNREAD`. */
 #define BN_FINISH_CANCELLED (4)
 /** Its timeout passed, or was bound to (`BN_REQUEST_DROP_LATE`). */
 #define BN_FINISH_TIMED_OUT (5)
-/** It failed; `status` and `message` say why. */
+/** `status` and `message` say why. */
 #define BN_FINISH_FAILED (6)
-/** The embedding is in `embedding` (`BN_TASK_EMBED`). */
+/** `BN_TASK_EMBED` is done. */
 #define BN_FINISH_EMBEDDING (7)
 
 /** A token and its log probability. */
 struct bn_logprob {
-    /** The token's id. */
+    /** Its id. */
     uint32_t token;
     /** Natural logarithm of its probability by the model, before penalties, temperature and
-     * samplers, or with `BN_REQUEST_CHAIN_LOGPROBS` by the distribution that it was drawn from. */
+     * samplers, or with `BN_REQUEST_CHAIN_LOGPROBS` behind them. */
     float logprob;
 };
 
-/** A call of a tool in an answer, or the next part of one. */
+/** A call of a tool in an answer, from when its name is known and its arguments begin, or its next
+ * part. */
 struct bn_tool_call {
-    /** Number of the call in the answer, from 0. */
+    /** Its number in the answer, from 0. */
     uint32_t index;
-    /** Nine letters and digits, the same for the same prompt, seed and index. Empty in all parts
-     * but the first. */
+    /** Nine letters and digits, the same for the same prompt, seed and index. Empty but in the
+     * first part. */
     bn_string id;
-    /** The tool's name, as the model wrote it: not always one of `tools`. Empty in all parts but
-     * the first. */
+    /** As the model wrote it, maybe none of `tools`. Empty but in the first part. */
     bn_string name;
     /** The next part of the arguments' JSON. */
     bn_string arguments;
 };
 
-/** What happened to a request. What an event from `bn_poll` points to belongs to the caller that
- * polled it. It stays valid and unchanged until `bn_events_free` gives the event back,
- * `bn_release` ends its request, or `bn_engine_destroy` is called. In a callback it is valid until
- * the callback returns. */
+/** What happened to a request. What a polled event points to stays valid and unchanged until
+ * `bn_events_free` of it, `bn_release` of its request, or `bn_engine_destroy`. */
 struct bn_event {
-    /** Bytes of this struct that the library wrote. */
     uint32_t struct_size;
-    /** `BN_EVENT_*`. Ignore kinds that you do not know. */
+    /** `BN_EVENT_*`. */
     int32_t kind;
     /** The request. */
     bn_request request;
-    /** `bn_request_params.user_data`. */
+    /** As in `bn_request_params`. */
     uint64_t user_data;
-    /** Names the event for `bn_events_free`. 0 in a callback. */
+    /** Its name for `bn_events_free`. 0 in a callback. */
     uint64_t lease;
     /** New text: whole UTF-8 characters. */
     bn_string text;
-    /** New tokens, an end token included. With `BN_REQUEST_ECHO_PROMPT` the first event begins with
-     * the prompt's; with `BN_TASK_SCORE` they are the prompt's from `logprobs_from` on. NULL if
-     * there are none. */
+    /** New tokens, an end token included, or NULL. With `BN_REQUEST_ECHO_PROMPT` the prompt's come
+     * first; with `BN_TASK_SCORE` they are the prompt's from `logprobs_from` on. */
     const uint32_t *tokens;
     size_t tokens_count;
     /** For each of `tokens` its own entry, then `top_logprobs` more, the most likely first, then
-     * those of `logprob_tokens`. NaN for the prompt's first token, and for its others without
-     * `BN_REQUEST_PROMPT_LOGPROBS` or `BN_TASK_SCORE`. NULL without a flag that asks for them. */
+     * those of `logprob_tokens`. NaN for prompt tokens that are first, before `logprobs_from`, or
+     * not asked for. NULL without a flag that asks for any. */
     const bn_logprob *logprobs;
-    /** Number of `logprobs`: `tokens_count * logprobs_per_token`. */
     size_t logprobs_count;
-    /** 0, or 1 + `top_logprobs` + `logprob_tokens_count`. */
+    /** 0, or 1 + `top_logprobs` + `logprob_tokens_count`: `logprobs` for each of `tokens`. */
     uint32_t logprobs_per_token;
     /** `BN_FINISH_*`. */
     int32_t finish_reason;
     /** `BN_OK`, or why the request failed, was cancelled or timed out. */
     bn_status status;
-    /** The index of the stop token (`BN_FINISH_STOP`) or stop string (`BN_FINISH_STOP_STRING`) that
-     * ended the request; -1 for the model's own end token and for other reasons. */
+    /** Index of the stop token or stop string that ended the request; -1 for other ends, the
+     * model's own end token too. */
     int32_t stop_index;
-    /** Why the request failed, was cancelled or timed out. Empty otherwise. */
+    /** The same in words; empty with `BN_OK`. */
     bn_string message;
-    /** New reasoning, which is not in `text` (`BN_REQUEST_PARSE_OUTPUT`): whole UTF-8
-     * characters. */
+    /** New reasoning (`BN_REQUEST_PARSE_OUTPUT`): whole UTF-8 characters. */
     bn_string reasoning;
-    /** New calls of tools, and more of the last one (`BN_REQUEST_PARSE_OUTPUT`). NULL if there are
-     * none. */
+    /** New calls, and more of the last one (`BN_REQUEST_PARSE_OUTPUT`), or NULL. */
     const bn_tool_call *tool_calls;
     size_t tool_calls_count;
-    /** The vector, if `finish_reason` is `BN_FINISH_EMBEDDING`; otherwise NULL. */
+    /** The vector of `BN_FINISH_EMBEDDING`; otherwise NULL. */
     const float *embedding;
     size_t embedding_count;
-    /** The pooling that made `embedding`, `BN_POOLING_*`; otherwise 0. */
+    /** The `BN_POOLING_*` that made it, or 0. */
     int32_t pooling;
-    /** Calls in the whole answer; 0 before `BN_EVENT_COMPLETED`. After `BN_FINISH_STOP`, the model
-     * waits for their results. */
+    /** Calls in the whole answer; after `BN_FINISH_STOP` the model waits for their results. This
+     * and all below are 0 before `BN_EVENT_COMPLETED`. */
     uint32_t tool_calls_total;
-    /** Tokens of the prompt. This and the fields below are 0 before `BN_EVENT_COMPLETED`. */
+    /** Tokens of the prompt. */
     uint32_t prompt_tokens;
     /** Generated tokens, an end token included. */
     uint32_t generated_tokens;
-    /** Prompt tokens that were in the prefix cache at admission and were not computed again. */
+    /** Prompt tokens that the prefix cache had at admission. */
     uint32_t cached_tokens;
-    /** Tokens that were drafted for the request and verified. */
+    /** Tokens drafted and verified. */
     uint32_t drafted_tokens;
     /** Drafted tokens that the output has. */
     uint32_t accepted_tokens;
-    /** Nanoseconds from submit to the first admission. */
+    /** From submit to the first admission. These five are in nanoseconds. */
     uint64_t queued_ns;
-    /** Nanoseconds from admission to the end of the prompt. */
+    /** From admission to the end of the prompt. */
     uint64_t prefill_ns;
-    /** Nanoseconds from submit to the first generated token. */
+    /** From submit to the first generated token. */
     uint64_t first_token_ns;
-    /** Nanoseconds from the first generated token to the last. */
+    /** From the first generated token to the last. */
     uint64_t decode_ns;
-    /** Nanoseconds from submit to this event. */
+    /** From submit to this event. */
     uint64_t total_ns;
 };
 
@@ -804,10 +728,10 @@ const char *bn_finish_reason_name(int32_t reason);
 #define BN_KV_TYPE_F16 (0)
 /** Single precision. */
 #define BN_KV_TYPE_F32 (1)
-/** int8, with a scale for each token and head. */
+/** int8, with a scale for each token and head: half of the memory of F16, and less precise. */
 #define BN_KV_TYPE_INT8 (2)
 
-/** The best instruction set that the machine has. */
+/** The machine's best. */
 #define BN_INSTRUCTIONS_AUTO (0)
 /** Portable code. */
 #define BN_INSTRUCTIONS_SCALAR (1)
@@ -819,19 +743,18 @@ const char *bn_finish_reason_name(int32_t reason);
 #define BN_INSTRUCTIONS_AVX512_VNNI (4)
 /** aarch64 NEON with dot products. */
 #define BN_INSTRUCTIONS_NEON (5)
-/** As AVX512_VNNI, and AMX tiles of bytes, if the system lets the process use them. An engine that
+/** AVX512_VNNI and AMX tiles of bytes, if the system lets the process use them. An engine that
  * wants them, by default too, asks when it is created: from then on the system refuses signal
  * stacks (`sigaltstack`) without room for tiles, some 11 KiB. */
 #define BN_INSTRUCTIONS_AMX (6)
 
-/** The engine accepts requests. */
+/** It accepts requests. */
 #define BN_STATE_RUNNING (0)
-/** The engine accepts no more requests and finishes those that it has. */
+/** It accepts no more, and finishes what it has. */
 #define BN_STATE_DRAINING (1)
 /** Every request has finished. Events may still wait to be polled or delivered. */
 #define BN_STATE_DRAINED (2)
-/** The engine's thread died of a bug, or its last device was lost. Every request has its last
- * event. */
+/** As `BN_ERR_ENGINE_DEAD`. */
 #define BN_STATE_DEAD (3)
 
 /** Accept nothing new, finish what was accepted. */
@@ -839,117 +762,102 @@ const char *bn_finish_reason_name(int32_t reason);
 /** Accept nothing new, cancel what was accepted. May follow a drain. */
 #define BN_SHUTDOWN_CANCEL (1)
 
-/** How to make an engine. `bn_engine_create` copies everything that it points to; what the contexts
- * point to must live until `bn_engine_destroy` returns. */
+/** How to make an engine. What contexts point to must live until `bn_engine_destroy` returns. */
 struct bn_engine_config {
     uint32_t struct_size;
-    /** Compute threads, 1 to 256. 0 (default): the CPUs that this process may use. */
+    /** Compute threads, 1 to 256. 0: the CPUs that this process may use. */
     uint32_t threads;
-    /** The model. The engine keeps its own reference, so it may be freed at any time. NULL
-     * (default): the model at `model_path` is loaded. */
+    /** The engine keeps its own reference. NULL: `model_path`. */
     bn_model *model;
-    /** As `bn_model_config.path`, for a model that this engine alone uses. Not set (default), with
-     * `model` NULL too: the model that is embedded in the library. */
+    /** As `bn_model_config.path`, for a model of this engine alone. Not set, with `model` NULL too:
+     * the model that is embedded in the library. */
     bn_string model_path;
-    /** The model's name in metrics. Not set (default): `bn_model_info.name`. */
+    /** The model's name in metrics. Not set: `bn_model_info.name`. */
     bn_string model_name;
-    /** A small model with the same vocabulary that drafts tokens for `model` to verify. Its weights
-     * and its part of each KV block count against `memory_limit_bytes`. The engine keeps its own
-     * reference. NULL (default): none. */
+    /** A small model with the same vocabulary that drafts tokens for `model` to verify. The engine
+     * keeps its own reference. Its weights and its part of each KV block count against
+     * `memory_limit_bytes`. */
     bn_model *draft_model;
-    /** Where forward passes run: `cpu` (default, also if not set), or an NVIDIA device, `cuda:0`
-     * and so on, of those that `CUDA_VISIBLE_DEVICES` leaves. There, `kv_cache_bytes`,
-     * `memory_limit_bytes` and the free memory are the device's. Answers equal the CPU's to the
-     * bit, except with F16 and BF16 weights and with `kv_type` F16, where they are near.
+    /** Where forward passes run: `cpu`, also if not set, or NVIDIA devices of one type of those
+     * that `CUDA_VISIBLE_DEVICES` leaves, `cuda:0` or `cuda:0,cuda:1`. Answers equal the CPU's to
+     * the bit, except with F16 and BF16 weights and with `kv_type` F16, where they are near.
      *
-     * With several devices of one type, as `cuda:0,cuda:1`, each has the whole model and a KV
-     * cache, and runs up to `max_batch_size` requests. Memory limits are for each device, and
-     * `bn_stats` has their sum; the limits of the queue are the engine's. If a device is lost, the
+     * Each device has the whole model and a KV cache, and runs up to `max_batch_size` requests.
+     * `memory_limit_bytes`, `kv_cache_bytes` and the free memory are each device's, in `bn_stats`
+     * they are summed; the queue's limits are the engine's. If one of several devices is lost,
      * requests that ran there fail with `BN_ERR_ENGINE_DEAD`, its sessions are gone, and the
-     * engine goes on with the others. docs/gpu.md says more. */
+     * engine goes on. */
     bn_string device;
-    /** The instruction set, `BN_INSTRUCTIONS_*`. One that the machine lacks is refused. Results are
-     * bitwise the same with any: this is for measuring and for finding faults. */
+    /** `BN_INSTRUCTIONS_*`. One that the machine lacks is refused. Results are bitwise the same
+     * with any. */
     int32_t instructions;
-    /** The most requests in one forward pass, 1 to 4096, default 32. */
+    /** The most requests in a forward pass, 1 to 4096, default 32. */
     uint32_t max_batch_size;
-    /** The most tokens in one forward pass, `max_batch_size` to 65536, default 512. Longer prompts
-     * run in chunks. */
+    /** The most tokens in a forward pass, `max_batch_size` to 65536, default 512. */
     uint32_t max_batch_tokens;
     /** The most tokens of one request, prompt and output together: 2 to the model's context length.
-     * 0 (default): the context length, or without `memory_limit_bytes` less if the KV cache holds
-     * no more; `bn_stats.max_sequence_length` says how much. */
+     * 0: that, or without `memory_limit_bytes` less if the KV cache holds no more
+     * (`bn_stats.max_sequence_length`). */
     uint32_t max_sequence_length;
-    /** Microseconds that an idle engine waits for more requests before its first step, 0 (default)
-     * to 1000000. */
+    /** Microseconds that an idle engine waits for more requests before its first step, up to
+     * 1000000. */
     uint32_t max_wait_us;
-    /** The time that a step with running answers should not exceed, in milliseconds, 1 to 60000,
-     * default 200. Prompts are cut into chunks, to keep the predicted time of a step below seven
-     * eighths of it. But prompts may always add three quarters of the time that the answers take,
-     * so that prompts get on: if answers alone take more than half of the target, a step may
-     * exceed it. */
+    /** Milliseconds that a step with running answers should last at most, 1 to 60000, default 200.
+     * Prompts are cut so that its predicted time is below seven eighths of that, or if this is
+     * more, 1.75 times the answers' time. */
     uint32_t max_step_ms;
-    /** The time between two tokens of an answer to aim at, in milliseconds, up to 60000. A request
-     * waits while a step of all running answers and its own, with as much prompt as recent steps
-     * had, is predicted to take longer. The lower of this and `max_step_ms` is the target for a
-     * step with prompts. It is an aim: at least one request runs, and running ones are not
-     * interrupted for it. 0 (default): as many run as fit, for throughput. */
+    /** Milliseconds between two tokens of an answer to aim at, up to 60000: requests wait while a
+     * step with them is predicted to take longer, but one always runs, and none is interrupted. If
+     * lower, it replaces `max_step_ms` in steps with prompts. 0: as many run as fit. */
     uint32_t target_itl_ms;
-    /** How much later a request of priority 255 may be submitted than one of priority 0 and still
-     * come first, in milliseconds, up to 3600000, default 30000. Priorities between are worth
-     * proportionally less. So a request of priority 0 waits only for work that came before it, or
-     * up to this much later. 0: order of arrival. */
+    /** How many milliseconds later than one of priority 0 a request of priority 255 may be
+     * submitted and still come first, up to 3600000, default 30000; others proportionally. 0:
+     * order of arrival. */
     uint32_t priority_ageing_ms;
-    /** The most unreleased requests, 1 to 1048576, default 1024: queued, running, and finished ones
-     * that were not released. One more is refused with `BN_ERR_QUEUE_FULL`. */
+    /** The most unreleased requests, 1 to 1048576, default 1024. One more gives
+     * `BN_ERR_QUEUE_FULL`. */
     uint32_t queue_capacity;
-    /** The timeout of requests that set none, in milliseconds from submit. 0 (default): none. */
+    /** `bn_request_params.timeout_ms` of requests that set none. */
     uint32_t default_timeout_ms;
-    /** The most prompt tokens of queued requests together. More are refused with
-     * `BN_ERR_QUEUE_FULL`, unless none is queued: a long prompt has its turn. 0 (default): no
-     * bound but `queue_capacity`. */
+    /** The most prompt tokens of queued requests together. More give `BN_ERR_QUEUE_FULL`, unless
+     * none is queued. */
     uint64_t queue_token_capacity;
     /** The most bytes for weights, KV cache, workspace, prompts, outputs and events together.
-     * Weights count whole, also those of a shared model. A prompt counts from submit on, an output
-     * as it grows, 16 tokens at a time: a request that gets no more memory is paused until others
-     * give some back, and is never shortened for it. 0 (default): no limit. Then the KV cache
-     * takes at most half of the memory that the machine and the process's control groups have
-     * free. */
+     * Weights count whole, also of a shared model; a prompt from submit on, an output as it grows,
+     * 16 tokens at a time. A request that gets no more memory is paused until others give some
+     * back, never shortened. 0: none, but the KV cache takes at most half of the memory that the
+     * machine and the process's control groups have free. */
     uint64_t memory_limit_bytes;
-    /** The most bytes of the KV cache. It never takes more than `memory_limit_bytes` leaves, or
-     * without that limit half of the free memory, nor more than `max_batch_size` requests of
-     * `max_sequence_length` need. 0 (default): these bounds alone. */
+    /** The most bytes of the KV cache, which takes no more than `memory_limit_bytes` leaves, or
+     * `max_batch_size` requests of `max_sequence_length` need. 0: these bounds alone. */
     uint64_t kv_cache_bytes;
-    /** Bytes of `memory_limit_bytes` that the KV cache leaves for adapters, besides what it leaves
-     * for requests. 0 (default): adapters take from the requests' part. */
+    /** Bytes of `memory_limit_bytes` that the KV cache leaves for adapters, besides those for
+     * requests. 0: adapters take from the requests' part. */
     uint64_t adapter_bytes;
     /** The most bytes of output, as `memory_limit_bytes` counts them, that a streaming request may
      * have unread. Beyond that it is paused until they are polled or delivered, or ends
      * (`BN_REQUEST_END_UNREAD`). Default 4194304; 0: no limit. */
     uint64_t max_unread_bytes;
-    /** Tokens per block of the KV cache: 16, 32 (default), 64 or 128. */
+    /** Tokens per KV block: 16, 32 (default), 64 or 128. */
     uint32_t kv_block_size;
-    /** The type of keys and values in the cache, `BN_KV_TYPE_*`. `BN_KV_TYPE_INT8` takes half of
-     * the memory of `BN_KV_TYPE_F16`, the default, and rounds more. Not for `builtin:echo`. */
+    /** `BN_KV_TYPE_*`, the type of keys and values. Not for `builtin:echo`. */
     int32_t kv_type;
-    /** Changes of the prefix cache to keep for `bn_kv_events`, at most 1048576. There is always
-     * room for twice as many as the cache has blocks. 0 (default): none are kept. */
+    /** Changes of the prefix cache to keep for `bn_kv_events`, up to 1048576; there is room for
+     * twice as many as the cache has blocks. 0: none. */
     uint32_t kv_events_capacity;
-    /** `bn_request_params.draft_tokens` of requests that do not say. 0 (default): as many as
-     * pay. */
+    /** `bn_request_params.draft_tokens` of requests that do not say. 0: as many as pay. */
     uint32_t draft_tokens;
-    /** `BN_SPECULATION_*` of requests that do not say. Default `BN_SPECULATION_DEFAULT`. */
+    /** `BN_SPECULATION_*` of requests that do not say. */
     int32_t speculation;
     /** The most detailed level that `log` gets, `BN_LOG_*`. Default `BN_LOG_WARN`. */
     int32_t log_level;
-    /** Receives the log. NULL (default): no log. */
+    /** Receives the log. */
     bn_log_callback log;
     void *log_context;
-    /** Receives each event on a thread of the engine: callback mode. NULL (default): poll mode, the
-     * host takes events with `bn_poll`. */
+    /** Receives each event: callback mode. NULL: poll mode. */
     bn_event_callback on_event;
     void *on_event_context;
-    /** Receives the spans of requests that have a `trace_id`. NULL (default): none. */
+    /** Receives the spans of requests that have a `trace_id`. */
     bn_span_callback on_span;
     void *on_span_context;
 };
@@ -959,23 +867,19 @@ struct bn_engine_config {
  * @return `BN_STATE_*`, which are 0 or more, or an error. */
 int32_t bn_engine_state(const bn_engine *engine);
 
-/** Stops the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_*`. It may be
- * called again. Every accepted request still gets its last event. When the last event has been
- * polled, `bn_poll` of `BN_ANY` returns `BN_ERR_SHUTDOWN`. A drain waits for requests that are
- * paused until their output is polled. In callback mode, wait for `BN_STATE_DRAINED` and then
- * destroy the engine, which makes the callbacks that are still due.
+/** Ends the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_*`. It may be called
+ * again. Every accepted request still gets its last event; when all are polled, `bn_poll` of
+ * `BN_ANY` returns `BN_ERR_SHUTDOWN`. A drain waits for paused requests until their output is
+ * polled. In callback mode, wait for `BN_STATE_DRAINED`, then destroy the engine, which makes the
+ * callbacks still due.
  *
  * @return `BN_ERR_ENGINE_DEAD`. */
 bn_status bn_engine_shutdown(bn_engine *engine, int32_t mode, bn_error *error);
 
-/** A file descriptor for epoll, kqueue, poll or select. It is readable while an event for `BN_ANY`
- * waits, and for good once the engine is drained or dead: leave the loop when `bn_poll` returns
- * `BN_ERR_SHUTDOWN` or `BN_ERR_ENGINE_DEAD`. It belongs to the engine: do not read, write or close
- * it.
- *
- * With edge-triggered waiting, call `bn_poll` with a timeout of 0 after each wake-up until it
- * returns fewer events than there was room for. The end wakes one thread of each epoll instance
- * once more; it must wake the others.
+/** A descriptor for epoll, kqueue, poll or select, readable while an event for `BN_ANY` waits, and
+ * for good once the engine is drained or dead: leave the loop when `bn_poll` returns
+ * `BN_ERR_SHUTDOWN` or `BN_ERR_ENGINE_DEAD`. It is the engine's: do not read, write or close it.
+ * The end wakes one edge-triggered thread of each epoll instance, which must wake the others.
  *
  * @return the descriptor, which is 0 or more; or `BN_ERR_WRONG_MODE`: callback mode; or another
  * error. */
@@ -991,19 +895,19 @@ int32_t bn_engine_wait_fd(const bn_engine *engine, bn_error *error);
 #define BN_WEIGHTS_Q4_0 (2)
 /** -1, 0 and 1 with a scale, as in BitNet b1.58. */
 #define BN_WEIGHTS_TERNARY (3)
-/** 8 bits, with a scale for each row; activations get one for each token. Faster than
- * `BN_WEIGHTS_Q8_0` for prompts, and less precise. */
+/** 8 bits, with a scale for each row; activations get one for each token. Faster than Q8_0 for
+ * prompts, and less precise. */
 #define BN_WEIGHTS_INT8 (4)
 
-/** The model's files set `temperature`. */
+/** `temperature` is recommended. */
 #define BN_SAMPLING_FIELD_TEMPERATURE (1u << 0)
-/** The model's files set `top_k`. */
+/** `top_k` is. */
 #define BN_SAMPLING_FIELD_TOP_K (1u << 1)
-/** The model's files set `top_p`. */
+/** `top_p` is. */
 #define BN_SAMPLING_FIELD_TOP_P (1u << 2)
-/** The model's files set `min_p`. */
+/** `min_p` is. */
 #define BN_SAMPLING_FIELD_MIN_P (1u << 3)
-/** The model's files set `repetition_penalty`. */
+/** `repetition_penalty` is. */
 #define BN_SAMPLING_FIELD_REPETITION_PENALTY (1u << 4)
 
 /** Put in front what submitting a text puts there (BOS). */
@@ -1011,45 +915,43 @@ int32_t bn_engine_wait_fd(const bn_engine *engine, bn_error *error);
 /** Control tokens spelled out in the text become those tokens. */
 #define BN_TOKENIZE_PARSE_SPECIAL (1u << 1)
 
-/** How to open a model. At most one of `path`, `fd` and `data` says where it is. With none of them
- * it is the small model that is embedded in the library. */
+/** How to open a model: by `path`, `fd` or `data`, at most one of them. With none it is the small
+ * model embedded in the library. */
 struct bn_model_config {
     uint32_t struct_size;
-    /** An open, readable descriptor of a GGUF file, or -1 (default). The file is read from its
-     * beginning, whatever the descriptor's position. It may be closed once `bn_model_open` has
-     * returned. */
+    /** A readable descriptor of a GGUF file, or -1 (default). It is read from the beginning,
+     * whatever its position, and may be closed once `bn_model_open` has returned. */
     int32_t fd;
     /** A GGUF file, a Hugging Face folder (`config.json`, safetensors, `tokenizer.json`), or
      * `builtin:echo`, a model without weights that answers with its prompt
      * (`builtin:echo?us_per_token=N&load_ms=N` takes so long for each token, and to load). */
     bn_string path;
-    /** The bytes of a GGUF file, at any alignment. They are used in place: keep them unchanged
-     * until the model and every engine made of it are freed. NULL (default): none. */
+    /** The bytes of a GGUF file, at any alignment, used in place: keep them unchanged until the
+     * model and every engine made of it are freed. */
     const void *data;
-    /** Number of bytes at `data`. */
+    /** Bytes at `data`. */
     size_t data_size;
-    /** The `kernel_config.ini` that a GGUF file with TL1 or TL2 tensors was converted with. Not set
-     * (default): the one beside the file. */
+    /** The `kernel_config.ini` of a GGUF file with TL1 or TL2 tensors. Not set: the one beside the
+     * file. */
     bn_string kernel_config_path;
-    /** The most bytes that the weights may take; loading stops at the tensor that passes it. 0
-     * (default): no limit. */
+    /** The most bytes of weights; loading stops at the tensor that passes it. */
     uint64_t memory_limit_bytes;
-    /** Threads that load, 1 to 256. 0 (default): the CPUs that this process may use. */
+    /** As in `bn_engine_config`. */
     uint32_t threads;
     /** The type that attention and feed-forward weights get while loading, `BN_WEIGHTS_*`. F32, F16
      * and BF16 weights can become any type, but only those of BitNet models `BN_WEIGHTS_TERNARY`;
-     * Q4_0 to Q8_0 and Q4_K to Q6_K can become `BN_WEIGHTS_INT8`. Default `BN_WEIGHTS_KEEP`. */
+     * Q4_0 to Q8_0 and Q4_K to Q6_K can become `BN_WEIGHTS_INT8`. */
     int32_t weight_type;
     /** The same for the embedding, without `BN_WEIGHTS_TERNARY`. */
     int32_t embedding_type;
-    /** The same for the output head. If it is tied to the embedding, either field sets both. */
+    /** The same for the output head. If that is tied to the embedding, either field sets both. */
     int32_t head_type;
-    /** The most detailed level that `log` gets, `BN_LOG_*`. Default `BN_LOG_WARN`. */
+    /** As in `bn_engine_config`. */
     int32_t log_level;
-    /** Receives the log. NULL (default): no log. */
+    /** Receives the log. */
     bn_log_callback log;
     void *log_context;
-    /** Receives the progress of loading, and may stop it. NULL (default): none. */
+    /** Receives the progress of loading, and may stop it. */
     bn_progress_callback progress;
     void *progress_context;
 };
@@ -1057,16 +959,15 @@ struct bn_model_config {
 /** What is known of a model. Pointers are valid until `bn_model_free`. */
 struct bn_model_info {
     uint32_t struct_size;
-    /** 1 if the model has a tokenizer. Without one, prompts are token ids and events have no
-     * text. */
+    /** 1 if it has one. Without, prompts are token ids and events have no text. */
     int32_t has_tokenizer;
-    /** The architecture as the model's files name it: `llama`, `bitnet-b1.58`, ... */
+    /** As the model's files name it: `llama`, `bitnet-b1.58`, ... */
     bn_string architecture;
-    /** The model's own name; may be empty. */
+    /** May be empty. */
     bn_string name;
     /** Token ids are 0 to `vocab_size - 1`. */
     uint64_t vocab_size;
-    /** Tokens of context that the model was made for. */
+    /** Tokens of context that it was made for. */
     uint64_t context_length;
     /** Decoder layers. */
     uint64_t layers;
@@ -1084,49 +985,45 @@ struct bn_model_info {
     uint64_t parameters;
     /** Bytes of weights, mapped or allocated. */
     uint64_t weight_bytes;
-    /** The model's end tokens, which end an output as `BN_FINISH_STOP`. NULL if there are none. */
+    /** They end an output as `BN_FINISH_STOP`. NULL if there are none. */
     const uint32_t *end_tokens;
     size_t end_tokens_count;
     /** The BOS token's id, or -1. */
     int64_t bos_token;
-    /** Elements of an embedding (`BN_TASK_EMBED`). 0: the model makes none. */
+    /** Elements of an embedding. 0: the model makes none. */
     uint64_t embedding_size;
-    /** The model's own pooling: `BN_POOLING_LAST`, `BN_POOLING_MEAN` or `BN_POOLING_FIRST`. */
+    /** The model's own, not `BN_POOLING_MODEL`. */
     int32_t pooling;
-    /** 1 if the model has a chat template, so that requests may have `messages`. */
+    /** 1 if it has one, so that requests may have `messages`. */
     int32_t has_chat_template;
-    /** Which of the five fields below the model's authors recommend, in `generation_config.json` or
-     * in the keys of a GGUF file: `BN_SAMPLING_FIELD_*`. The others are 0. Requests never use them
-     * by themselves. */
+    /** `BN_SAMPLING_FIELD_*`: which of the five fields below `generation_config.json`, or keys of a
+     * GGUF file, recommend. The others are 0. Requests never use them by themselves. */
     uint32_t sampling_fields;
-    /** Recommended temperature; 0: always the most likely token. */
+    /** Recommended; 0: always the most likely token. */
     float temperature;
-    /** Recommended `top_k`. */
+    /** Recommended. */
     uint32_t top_k;
-    /** Recommended `top_p`. */
+    /** Recommended. */
     float top_p;
-    /** Recommended `min_p`. */
+    /** Recommended. */
     float min_p;
-    /** Recommended `repetition_penalty`. */
+    /** Recommended. */
     float repetition_penalty;
 };
 
 /** Fills `*config` with the defaults. */
 bn_status bn_model_config_init(bn_model_config *config, uint32_t struct_size);
 
-/** Loads a model and writes it to `*out`. Any number of engines can then share the model and its
- * memory.
+/** Loads a model and writes it to `*out`.
  *
- * @return `BN_ERR_UNSUPPORTED`: the model needs something that this version lacks, or a field of a
- * newer header is set; `BN_ERR_IO`; `BN_ERR_BAD_MODEL`; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_CANCELLED`:
- * `progress` stopped it. */
+ * @return `BN_ERR_UNSUPPORTED`: the model needs something that this version lacks; `BN_ERR_IO`;
+ * `BN_ERR_BAD_MODEL`; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_CANCELLED`: `progress` stopped it. */
 bn_status bn_model_open(const bn_model_config *config, bn_model **out, bn_error *error);
 
-/** Frees a model's handle. Engines that were made of the model keep it until they are destroyed.
- * NULL is ignored. */
+/** Frees a model's handle. Engines made of the model keep it. */
 bn_status bn_model_free(bn_model *model);
 
-/** Writes a handle of the engine's model to `*out`, to be freed with `bn_model_free`. */
+/** Writes a handle of the engine's model to `*out`, for `bn_model_free`. */
 bn_status bn_engine_model(bn_engine *engine, bn_model **out, bn_error *error);
 
 /** Prepares `*info` for `bn_model_get_info`. */
@@ -1135,24 +1032,22 @@ bn_status bn_model_info_init(bn_model_info *info, uint32_t struct_size);
 /** Writes what is known of a model to `*out`. */
 bn_status bn_model_get_info(const bn_model *model, bn_model_info *out, bn_error *error);
 
-/** Writes the token ids of `text` to `tokens`, and their number to `*count`. `flags` are
- * `BN_TOKENIZE_*`.
+/** Writes the token ids of `text` to `tokens`. `flags` are `BN_TOKENIZE_*`.
  *
- * @return `BN_ERR_UNSUPPORTED`: unknown flag, or the model has no tokenizer; `BN_ERR_TOO_LONG`. */
+ * @return `BN_ERR_UNSUPPORTED`: also if the model has no tokenizer; `BN_ERR_TOO_LONG`. */
 bn_status bn_model_tokenize(const bn_model *model, bn_string text, uint32_t flags, uint32_t *tokens,
     size_t capacity, size_t *count, bn_error *error);
 
-/** Writes the text of `tokens` to `text`, and its length to `*length`. Bytes that are not UTF-8
- * become U+FFFD; control tokens have no text; the space that some vocabularies put in front of
- * every text is removed.
+/** Writes the text of `tokens` to `text`. Bytes that are not UTF-8 become U+FFFD; control tokens
+ * have no text; the space that some vocabularies put in front of every text is removed.
  *
  * @return `BN_ERR_INVALID_ARGUMENT`: also for an id outside of the vocabulary;
  * `BN_ERR_UNSUPPORTED`: the model has no tokenizer. */
 bn_status bn_model_detokenize(const bn_model *model, const uint32_t *tokens, size_t tokens_count,
     char *text, size_t capacity, size_t *length, bn_error *error);
 
-/** Writes the exact bytes of a token to `bytes`, and their number to `*length`. They may be part of
- * a UTF-8 character, and begin with a space. A control token gives its name, like `<|eot_id|>`.
+/** Writes the exact bytes of a token, which may be part of a UTF-8 character and begin with a
+ * space. A control token gives its name, like `<|eot_id|>`.
  *
  * @return as `bn_model_detokenize`. */
 bn_status bn_model_token_bytes(const bn_model *model, uint32_t token, char *bytes, size_t capacity,
@@ -1162,24 +1057,17 @@ bn_status bn_model_token_bytes(const bn_model *model, uint32_t token, char *byte
 
 /** A message of a conversation. */
 struct bn_chat_message {
-    /** Who speaks: "system", "user", "assistant", or another role that the model's template
-     * knows. */
+    /** "system", "user", "assistant", or another that the template knows. */
     bn_string role;
     /** What they say. */
     bn_string content;
 };
 
-/** Writes the conversation of `params`, its `messages` or `chat_json`, to `text` as the model's
- * chat template formats it, and its length to `*length`. A `prompt` or `prompt_tokens` is refused,
- * other fields are not read. `messages` end with the beginning of the assistant's answer;
- * `chat_json` says whether it does.
- *
- * For display and tests: to generate, submit the conversation or tokenize it, as a control token
- * that somebody typed into a message is one in this text.
- *
- * The template is a program that came with the model. Its steps and its memory are bounded; it
- * sees only the conversation and the date. It takes at most 65536 messages of 64 MiB together, and
- * runs in each call.
+/** Writes the conversation of `params`, its `messages` or `chat_json`, as the model's chat template
+ * formats it, for display: do not submit it, as a control token that somebody typed is one in it.
+ * A `prompt` or `prompt_tokens` is refused, other fields are not read. `messages` end with the
+ * beginning of the assistant's answer. At most 65536 messages of 64 MiB together. SECURITY.md says
+ * how the template is bounded.
  *
  * @return `BN_ERR_INVALID_ARGUMENT`: also if there is no conversation, or the template refuses it;
  * `BN_ERR_UNSUPPORTED`: the model has no template, or one that fails or is not understood;
@@ -1187,8 +1075,7 @@ struct bn_chat_message {
 bn_status bn_model_chat_format(const bn_model *model, const bn_request_params *params, char *text,
     size_t capacity, size_t *length, bn_error *error);
 
-/** Writes the token ids of the same conversation to `tokens`, and their number to `*count`: the
- * prompt that submitting `params` makes. They are a `bn_request_params.prompt_tokens`.
+/** Writes the token ids of that conversation: the prompt that submitting `params` makes.
  *
  * @return as `bn_model_chat_format`. */
 bn_status bn_model_chat_tokenize(const bn_model *model, const bn_request_params *params,
@@ -1198,37 +1085,32 @@ bn_status bn_model_chat_tokenize(const bn_model *model, const bn_request_params 
 
 /** No constraint. */
 #define BN_CONSTRAINT_NONE (0)
-/** `constraint` is a JSON schema; the output is JSON that is valid under it. Properties come in the
- * schema's order. A keyword that cannot be kept is refused by name, and so are unknown formats and
- * references to other documents. Keys and texts have one spelling: only quotes, backslashes and
- * control characters are escaped. A number may have more digits or a larger exponent than a double
- * keeps, and is valid as written. A property that the schema does not name may come twice, valid
- * each time. In the schema, "x-guidance" with "lenient", "coerce_one_of", "unknown_formats" or
- * separators of its own waives some of these rules. */
+/** A JSON schema; the output is JSON that is valid under it, with properties in its order. A
+ * keyword that cannot be kept is refused by name, as are unknown formats and references to other
+ * documents. Numbers may exceed a double, and a property that the schema does not name may come
+ * twice (docs/decoding.md). */
 #define BN_CONSTRAINT_JSON_SCHEMA (1)
 /** The output is a JSON object. `constraint` is not set. */
 #define BN_CONSTRAINT_JSON_OBJECT (2)
-/** `constraint` is a regular expression in Rust's syntax, without look-around and back references;
- * the whole output matches it, with or without `^` and `$`. */
+/** A regular expression in Rust's syntax, without look-around and back references, that the whole
+ * output matches, with or without `^` and `$`. */
 #define BN_CONSTRAINT_REGEX (3)
-/** `constraint` is a grammar in llguidance's dialect of Lark; the output matches its rule
- * `start`. */
+/** A grammar in llguidance's dialect of Lark; the output matches its rule `start`. */
 #define BN_CONSTRAINT_LARK (4)
-/** `constraint` is a grammar as llama.cpp has them; the output matches its rule `root`. Rules that
- * are not recursive match greedily. */
+/** A grammar as llama.cpp has them; the output matches its rule `root`. Rules that are not
+ * recursive match greedily. */
 #define BN_CONSTRAINT_GBNF (5)
 
-/** No white space between JSON's tokens. Without this flag and `BN_JSON_FLEXIBLE`, a space may
- * follow `:` and `,`, and between tokens may stand one line break with up to 32 spaces or 16 tabs
- * after it. */
+/** No white space between JSON's tokens. Without this flag and the next, a space may follow `:` and
+ * `,`, and between tokens may stand one line break with up to 32 spaces or 16 tabs after it. */
 #define BN_JSON_COMPACT (1u << 0)
 /** Up to 32 characters of white space between JSON's tokens. Refused with `BN_JSON_COMPACT`. */
 #define BN_JSON_FLEXIBLE (1u << 1)
-/** An unknown `format` in a schema says nothing, instead of being refused. */
+/** An unknown `format` in a schema is ignored, not refused. */
 #define BN_JSON_ANY_FORMAT (1u << 2)
 
-/** Compiles a constraint as `bn_submit` does, and keeps it compiled for requests whose `json_flags`
- * are 0. `kind` and `text` are as `bn_request_params.constraint_kind` and `constraint`.
+/** Compiles a constraint, as `bn_submit` does, and keeps it for requests whose `json_flags` are 0.
+ * `kind` is `BN_CONSTRAINT_*`.
  *
  * @return `BN_ERR_INVALID_ARGUMENT`: the constraint is wrong or too complex, the message says why;
  * `BN_ERR_UNSUPPORTED`: the model has no tokenizer or no end token; `BN_ERR_QUEUE_FULL`;
@@ -1255,7 +1137,7 @@ bn_status bn_engine_check_constraint(bn_engine *engine, int32_t kind, bn_string 
 
 /** A token and the number to add to its logit. */
 struct bn_logit_bias {
-    /** The token's id. */
+    /** Its id. */
     uint32_t token;
     /** -100 to 100, or `-INFINITY`: the token does not come. */
     float bias;
@@ -1263,11 +1145,10 @@ struct bn_logit_bias {
 
 /** The logits of a request's next token, before anything else looks at them. */
 struct bn_logits {
-    /** Bytes of this struct that the library wrote. */
     uint32_t struct_size;
-    /** Tokens of the vocabulary. */
+    /** Number of `logits`. */
     uint32_t vocab_size;
-    /** `bn_request_params.user_data`. */
+    /** As in `bn_request_params`. */
     uint64_t user_data;
     /** The prompt's tokens. */
     const uint32_t *prompt_tokens;
@@ -1275,14 +1156,14 @@ struct bn_logits {
     /** The tokens generated so far. */
     const uint32_t *output_tokens;
     size_t output_tokens_count;
-    /** A logit for each token of the vocabulary, to be changed in place. `-INFINITY` forbids a
-     * token; at least one must stay finite, and none may be NaN or `INFINITY`. */
+    /** One for each token, to be changed in place. `-INFINITY` forbids a token; at least one must
+     * stay finite, and none may be NaN or `INFINITY`. */
     float *logits;
 };
 
 /* -- Embeddings -------------------------------------------------------------------------------- */
 
-/** The pooling that the model was made for, `bn_model_info.pooling`. */
+/** The model's own, `bn_model_info.pooling`. */
 #define BN_POOLING_MODEL (0)
 /** The hidden state of the last prompt token, after the final norm. */
 #define BN_POOLING_LAST (1)
@@ -1291,9 +1172,9 @@ struct bn_logits {
 /** The hidden state of the first prompt token. */
 #define BN_POOLING_FIRST (3)
 
-/** Computes the embedding of one prompt: submits `params` with `BN_TASK_EMBED`, waits for the
- * vector and writes it to `values`, and its length (`bn_model_info.embedding_size`) to `*count`.
- * If `capacity` is too small, nothing runs, and `params` is not read.
+/** Computes one embedding: submits `params` with `BN_TASK_EMBED`, waits, and writes the
+ * `bn_model_info.embedding_size` elements of the vector. If `capacity` is too small, nothing runs,
+ * and `params` is not read.
  *
  * [not from a callback]
  * @return as `bn_submit`; `BN_ERR_UNSUPPORTED`: also if the model makes no embeddings;
@@ -1303,28 +1184,25 @@ bn_status bn_embed(bn_engine *engine, const bn_request_params *params, float *va
 
 /* -- Adapters ---------------------------------------------------------------------------------- */
 
-/** Reads a LoRA adapter for requests of this engine (`bn_request_params.adapter`) and writes it to
- * `*out`. `path` is a PEFT folder (`adapter_config.json`, `adapter_model.safetensors`) or a GGUF
- * file of llama.cpp's. The tensors are F32, F16 or BF16, of any linear layer and the head. The
- * files are not needed afterwards. Requests go on meanwhile; any number of adapters may run in one
- * batch.
+/** Reads a LoRA adapter for requests of this engine: a PEFT folder (`adapter_config.json`,
+ * `adapter_model.safetensors`) or a GGUF file of llama.cpp's, with tensors in F32, F16 or BF16, of
+ * any linear layer and the head. The files are not needed afterwards. Requests go on meanwhile;
+ * one batch may have any number of adapters.
  *
- * An adapter counts against `memory_limit_bytes`; so does, from the first one on, the room that
- * forward passes keep for adapters. Both take from `bn_engine_config.adapter_bytes`, then from
- * what requests leave.
+ * An adapter counts against `memory_limit_bytes`, as does, from the first one on, the room that
+ * forward passes keep for adapters. Both take from `adapter_bytes`, then from what requests leave.
  *
- * @return `BN_ERR_IO`: a file cannot be opened; `BN_ERR_BAD_MODEL`: it is not sound, or for a
- * model of other sizes; `BN_ERR_UNSUPPORTED`: it is more than LoRA (DoRA, biases, embeddings,
- * ...), or the model takes none; `BN_ERR_MEMORY_LIMIT`. With a device, this waits for the engine's
- * thread: also `BN_ERR_SHUTDOWN`, `BN_ERR_ENGINE_DEAD`, and `BN_ERR_REENTRANT` in a callback. */
+ * @return `BN_ERR_IO`; `BN_ERR_BAD_MODEL`: it is not sound, or for a model of other sizes;
+ * `BN_ERR_UNSUPPORTED`: it is more than LoRA (DoRA, biases, embeddings, ...), or the model takes
+ * none; `BN_ERR_MEMORY_LIMIT`. With a device, this waits for the engine's thread: also
+ * `BN_ERR_SHUTDOWN`, `BN_ERR_ENGINE_DEAD`, and `BN_ERR_REENTRANT` in a callback. */
 bn_status bn_adapter_open(bn_engine *engine, bn_string path, bn_adapter **out, bn_error *error);
 
-/** Writes a hash of the adapter's contents to `*out`, the same in each engine that opens it. The
- * hashes of its requests' blocks depend on it (`BN_HASH_XXH64`). */
+/** Writes a hash of the adapter's contents, the same in each engine that opens it. */
 bn_status bn_adapter_fingerprint(const bn_adapter *adapter, uint64_t *out);
 
-/** Frees an adapter's handle. Requests that run with it keep it until they end; then its bytes come
- * back. NULL is ignored. */
+/** Frees a handle. Requests that run with the adapter keep it until they end; then its bytes come
+ * back. */
 bn_status bn_adapter_free(bn_adapter *adapter);
 
 /* -- Sessions and the prefix cache ------------------------------------------------------------- */
@@ -1333,42 +1211,40 @@ bn_status bn_adapter_free(bn_adapter *adapter);
 #define BN_KV_EVENT_STORED (1)
 /** A block left the cache. */
 #define BN_KV_EVENT_REMOVED (2)
-/** Forget all blocks: those that are in the cache follow as `BN_KV_EVENT_STORED`. It comes when
- * changes were lost because they were not read in time, and after `bn_cache_clear`. An engine of
- * several devices reports each removed block instead; it reports a block as stored when the first
- * device has it, and as removed when none has it any more. */
+/** Forget all blocks: those that are there follow as `BN_KV_EVENT_STORED`. It comes when changes
+ * were not read in time, and after `bn_cache_clear`. An engine of several devices reports removed
+ * blocks instead; a block is stored when the first device has it, removed when none has it any
+ * more. */
 #define BN_KV_EVENT_CLEARED (3)
 
 /** XXH64 of a block's tokens as little-endian 32-bit numbers. The seed is the hash of the block
- * before it. The first block's seed is the request's `cache_salt`; with an adapter, it is XXH64 of
- * 12 bytes with `cache_salt` as the seed: `adapter_scale` as a little-endian float, then
+ * before it, for the first block the request's `cache_salt`, or with an adapter XXH64 of 12 bytes
+ * with `cache_salt` as the seed: `adapter_scale` as a little-endian float, then
  * `bn_adapter_fingerprint` as a little-endian 64-bit number. */
 #define BN_HASH_XXH64 (1)
 
-/** A change of the prefix cache. A block holds the keys and values of `kv_block_size` tokens; only
- * full blocks are reported. */
+/** A change of the prefix cache. Only full blocks, of `kv_block_size` tokens, are reported. */
 struct bn_kv_event {
     /** `BN_KV_EVENT_*`. */
     int32_t kind;
     /** `BN_HASH_*`, the same for all events of an engine. */
     int32_t hash_type;
-    /** For `BN_KV_EVENT_STORED` and `BN_KV_EVENT_REMOVED`: the block's hash. */
+    /** The block's; 0 for `BN_KV_EVENT_CLEARED`. */
     uint64_t hash;
     /** For `BN_KV_EVENT_STORED`: the hash of the block before it, or the first block's seed. */
     uint64_t parent_hash;
 };
 
-/** Drops a session: its name is forgotten. Its KV blocks stay in the prefix cache until others need
- * the room. Requests that use them go on.
+/** Forgets a session's name. Its KV blocks stay in the prefix cache until others need the room;
+ * requests that use them go on.
  *
  * [not from a callback]
  * @return `BN_ERR_NOT_FOUND`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`. */
 bn_status bn_session_drop(bn_engine *engine, bn_string name, bn_error *error);
 
-/** Writes a session to `data`, and its size to `*length`: its tokens, their keys and values, and
- * its `cache_salt`, for `bn_session_restore` on an engine with the same model, `kv_type` and
- * `kv_block_size`. The size changes when a request of the session ends. A call that writes makes a
- * copy of the session for a moment, which `memory_limit_bytes` does not count.
+/** Writes a session's tokens, keys and values, and `cache_salt`, for an engine with the same model,
+ * `kv_type` and `kv_block_size`. The size changes when a request of the session ends. Writing
+ * makes a copy for a moment, which `memory_limit_bytes` does not count.
  *
  * [not from a callback]
  * @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_SHUTDOWN`;
@@ -1376,10 +1252,9 @@ bn_status bn_session_drop(bn_engine *engine, bn_string name, bn_error *error);
 bn_status bn_session_save(bn_engine *engine, bn_string name, uint8_t *data, size_t capacity,
     size_t *length, bn_error *error);
 
-/** Makes a session of `size` bytes that `bn_session_save` wrote, in place of one that had this
- * name. Other sessions go if it needs their room. Load only what you have saved yourself: the
- * checksum finds damage, but not forgery. A forged session changes the output of every request
- * that has its `cache_salt` and begins with its tokens.
+/** Makes a session of what `bn_session_save` wrote, in place of one of this name. Others go if it
+ * needs their room. Load only what you have saved yourself: the checksum finds damage, not forgery
+ * (SECURITY.md).
  *
  * [not from a callback]
  * @return `BN_ERR_INVALID_ARGUMENT`: also for no session, a damaged one, or one of another model,
@@ -1389,15 +1264,13 @@ bn_status bn_session_save(bn_engine *engine, bn_string name, uint8_t *data, size
 bn_status bn_session_restore(bn_engine *engine, bn_string name, const uint8_t *data, size_t size,
     bn_error *error);
 
-/** Forgets every prefix in the KV cache that no request and no session uses now.
+/** Forgets every prefix in the KV cache that no request and no session uses.
  *
  * [not from a callback]
  * @return `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`. */
 bn_status bn_cache_clear(bn_engine *engine, bn_error *error);
 
-/** Writes up to `capacity` changes of the prefix cache to `events`, oldest first, and their number
- * to `*count`. `event_size` is `sizeof(bn_kv_event)`. Each change is returned once. For routers
- * that send a request where its prefix is cached. Never waits.
+/** Writes up to `capacity` changes of the prefix cache, oldest first, each once. Never waits.
  *
  * @return `BN_ERR_WRONG_MODE`: `kv_events_capacity` is 0. */
 bn_status bn_kv_events(bn_engine *engine, bn_kv_event *events, size_t event_size, size_t capacity,
@@ -1405,7 +1278,7 @@ bn_status bn_kv_events(bn_engine *engine, bn_kv_event *events, size_t event_size
 
 /* -- Speculative decoding ---------------------------------------------------------------------- */
 
-/** A request's: as the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model`, else
+/** A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model`, else
  * `BN_SPECULATION_OFF`. */
 #define BN_SPECULATION_DEFAULT (0)
 /** No drafts. */
@@ -1438,10 +1311,9 @@ struct bn_latency {
     uint64_t count;
     /** Their sum. */
     uint64_t sum_ns;
-    /** Samples by time: bucket `i` has those above `bn_latency_bound_ns(i - 1)` and up to
-     * `bn_latency_bound_ns(i)`. Together they are `count`. The buckets of several engines
-     * add up, which percentiles do not. The bounds are 1, 2.5 and 5 of each decade from 10
-     * us to 50 s, 100 s, 300 s, and none. */
+    /** Bucket `i` has samples above `bn_latency_bound_ns(i - 1)` and up to
+     * `bn_latency_bound_ns(i)`: together `count`. The bounds are 1, 2.5 and 5 of each decade from
+     * 10 us to 50 s, 100 s, 300 s, and none. */
     uint64_t buckets[BN_LATENCY_BUCKETS];
 };
 
@@ -1451,25 +1323,24 @@ struct bn_lengths {
     uint64_t count;
     /** Their sum. */
     uint64_t sum;
-    /** Samples by length: bucket `i` has those above `bn_length_bound(i - 1)` and up to
-     * `bn_length_bound(i)`. Together they are `count`. The bounds are 1, 2 and 5 of each
-     * decade up to 1000000, and none. */
+    /** The same by `bn_length_bound`. The bounds are 1, 2 and 5 of each decade up to 1000000, and
+     * none. */
     uint64_t buckets[BN_LENGTH_BUCKETS];
 };
 
-/** A snapshot of an engine's counters. Counters start at 0 with the engine. */
+/** A snapshot of an engine's counters, which start at 0 with the engine. */
 struct bn_stats {
     /** Set by `bn_stats_init`. */
     uint32_t struct_size;
-    /** Nanoseconds from 1970 to the time when the engine was made. */
+    /** When the engine was made, in nanoseconds since 1970. */
     uint64_t made_unix_ns;
     /** Nanoseconds since then. */
     uint64_t uptime_ns;
     /** Devices that compute; the CPU is one. */
     uint64_t devices;
-    /** Devices that were lost. While some are left, the engine goes on with them. */
+    /** Devices that were lost. */
     uint64_t devices_lost;
-    /** `bn_engine_config.max_batch_size`: of each device. */
+    /** `bn_engine_config.max_batch_size`, of each device. */
     uint64_t max_batch_size;
     /** The most tokens of one request, prompt and output together. */
     uint64_t max_sequence_length;
@@ -1499,25 +1370,24 @@ struct bn_stats {
     uint64_t completed_timed_out;
     /** Requests finished as `BN_FINISH_FAILED`. */
     uint64_t completed_failed;
-    /** Requests waiting for their first admission now. Together with `running`: those
-     * accepted and not finished. */
+    /** Requests waiting for their first admission now. */
     uint64_t queued;
     /** Requests admitted and not finished, paused and interrupted ones included. */
     uint64_t running;
     /** Requests paused now; they count as running. */
     uint64_t paused;
-    /** Requests that count against `queue_capacity` now. */
+    /** Requests that count against `queue_capacity`. */
     uint64_t unreleased;
-    /** Limit of `unreleased`. */
+    /** Its limit. */
     uint64_t queue_capacity;
     /** Prompt tokens of the requests in `queued`. */
     uint64_t queued_tokens;
-    /** Limit of `queued_tokens`; 0: none. */
+    /** Their limit; 0: none. */
     uint64_t queue_token_capacity;
-    /** Nanoseconds that the oldest queued request of priority 0 to 63, 64 to 127, 128 to 191
-     * and 192 to 255 has waited; 0 without one. */
+    /** Nanoseconds that the oldest queued request of priority 0 to 63, 64 to 127, 128 to 191 and
+     * 192 to 255 has waited, or 0. */
     uint64_t queue_age_ns[4];
-    /** Running requests interrupted, for KV blocks or for one of higher priority. */
+    /** Running requests interrupted, for KV blocks or a higher priority. */
     uint64_t preemptions;
     /** Requests paused, without KV blocks, as output was not polled or memory was short. */
     uint64_t pauses;
@@ -1527,7 +1397,7 @@ struct bn_stats {
     uint64_t generated_tokens;
     /** Prompt tokens of requests at their first admission. */
     uint64_t queried_tokens;
-    /** Prompt tokens that were in the prefix cache. `prompt_tokens` does not count them. */
+    /** Prompt tokens that were in the prefix cache, not in `prompt_tokens`. */
     uint64_t cached_tokens;
     /** Tokens computed again after an interruption or a pause, not in `prompt_tokens`. */
     uint64_t recomputed_tokens;
@@ -1537,24 +1407,22 @@ struct bn_stats {
     double recent_generated_tokens_per_second;
     /** Forward passes. */
     uint64_t steps;
-    /** Requests in forward passes, summed over all passes. Over `steps`: the mean batch size. */
+    /** Requests in forward passes, summed over passes. */
     uint64_t batched_requests;
     /** Requests in the last forward pass, summed over devices. */
     uint64_t last_batch_size;
     /** Forward passes that carried running answers. */
     uint64_t decode_steps;
-    /** Forward passes with running answers that took longer than `max_step_ms`. Many of
-     * them: this load, or the model itself, is too slow for it. */
+    /** Forward passes with running answers that took longer than `max_step_ms`. */
     uint64_t long_steps;
-    /** Nanoseconds of forward passes that prompts took, tokens computed again included. A
-     * pass with prompts and answers is split by what their rows cost, as learned from all
-     * passes. This, `decode_ns`, `idle_ns` and `drafting_ns` are sums over the devices. */
+    /** Nanoseconds of forward passes that prompts took, tokens computed again included; a pass with
+     * prompts and answers is split by the cost of their rows. This, `decode_ns`, `idle_ns` and
+     * `drafting_ns` are sums over the devices. */
     uint64_t prefill_ns;
     /** Nanoseconds of forward passes that answers took. */
     uint64_t decode_ns;
-    /** Nanoseconds in which nothing could run: there were no requests, or all were paused.
-     * What is left of `uptime_ns` (times `devices`) went into planning, sampling and handing
-     * over. */
+    /** Nanoseconds in which nothing could run: no requests, or all paused. What is left of
+     * `uptime_ns` (times `devices`) went into planning, sampling and handing over. */
     uint64_t idle_ns;
     /** From submit to admission. */
     bn_latency queue_wait;
@@ -1564,54 +1432,52 @@ struct bn_stats {
     bn_latency inter_token;
     /** From submit to the terminal event. */
     bn_latency end_to_end;
-    /** From admission to the end of the prompt, of requests that have ended and got so far. */
+    /** From admission to the end of the prompt, of ended requests that got so far. */
     bn_latency request_prefill;
-    /** From the first generated token to the last, of requests that have ended and have one. */
+    /** From the first generated token to the last, of ended requests that have one. */
     bn_latency request_decode;
-    /** Prompt tokens of the requests that have ended. */
+    /** Prompt tokens of ended requests. */
     bn_lengths prompt_lengths;
-    /** Generated tokens of the requests that have ended. */
+    /** Generated tokens of ended requests. */
     bn_lengths generated_lengths;
     /** Blocks of the KV cache. */
     uint64_t kv_blocks_total;
-    /** Blocks of the KV cache that requests and sessions hold now. */
+    /** Those that requests and sessions hold now. */
     uint64_t kv_blocks_used;
-    /** Blocks of the KV cache that no request and no session uses now, with prefixes that a
-     * later request may take. */
+    /** Those not in use, with prefixes that a later request may take. */
     uint64_t kv_blocks_cached;
-    /** Cached blocks that were given up because requests needed the room. */
+    /** Cached blocks given up because requests needed the room. */
     uint64_t kv_evictions;
     /** Tokens in a block of the KV cache. */
     uint64_t kv_block_size;
-    /** Bytes of the KV cache, of all its blocks. */
+    /** Bytes of all blocks. */
     uint64_t kv_bytes;
     /** Sessions kept now. */
     uint64_t sessions;
-    /** Blocks of the KV cache that they hold. A block that several share counts for each. */
+    /** Blocks that they hold. One that several share counts for each. */
     uint64_t session_blocks;
-    /** Bytes that count against `memory_limit_bytes` now, including compiled constraints that
-     * are kept. */
+    /** Bytes that count against `memory_limit_bytes` now, with compiled constraints that are
+     * kept. */
     uint64_t memory_used_bytes;
-    /** The most that `memory_used_bytes` has been. */
+    /** The most that it has been. */
     uint64_t memory_peak_bytes;
-    /** The limit; 0: none. */
+    /** Its limit; 0: none. */
     uint64_t memory_limit_bytes;
     /** Tokens that were drafted and verified. */
     uint64_t drafted_tokens;
     /** Drafted tokens that outputs have. */
     uint64_t accepted_tokens;
-    /** Nanoseconds of passes of the draft model, which `prefill_ns` and `decode_ns` do not
-     * count. */
+    /** Nanoseconds of passes of the draft model, not in `prefill_ns` and `decode_ns`. */
     uint64_t drafting_ns;
-    /** Constraints of requests that were compiled, those that failed not included. */
+    /** Constraints of requests that were compiled without an error. */
     uint64_t grammars_compiled;
     /** Constraints of requests that were found compiled. */
     uint64_t grammars_reused;
-    /** Nanoseconds that compiling took, on the threads that submit. */
+    /** Nanoseconds of compiling, on threads that submit. */
     uint64_t grammar_compile_ns;
     /** Masks computed: which tokens a constraint allows next. */
     uint64_t masks;
-    /** Nanoseconds that they took, on threads of their own, beside the forward passes. */
+    /** Nanoseconds that they took, beside the forward passes. */
     uint64_t mask_ns;
     /** Nanoseconds that sampling waited for them, summed over requests. */
     uint64_t mask_wait_ns;
@@ -1620,28 +1486,24 @@ struct bn_stats {
 /** Prepares `*stats` for `bn_engine_stats`. */
 bn_status bn_stats_init(bn_stats *stats, uint32_t struct_size);
 
-/** Writes a snapshot of the engine's counters to `*out`. */
+/** Writes a snapshot to `*out`. */
 bn_status bn_engine_stats(bn_engine *engine, bn_stats *out, bn_error *error);
 
-/** Writes the statistics as Prometheus text (exposition format 0.0.4) to `text`, and its length to
- * `*length`. 32768 bytes are enough for this version and a model's name of up to 256. Metrics have
- * vLLM's names with `bn_` for `vllm:` where they mean the same. `bn_model_info` and
- * `bn_cache_config_info` have constants as labels; `bn_engine_state` is 1 for the state that the
- * engine is in. */
+/** Writes the statistics as Prometheus text (exposition format 0.0.4): at most 32768 bytes in this
+ * version with a model's name of up to 256. hosts/server/README.md lists the metrics. */
 bn_status bn_engine_metrics(bn_engine *engine, char *text, size_t capacity, size_t *length,
     bn_error *error);
 
-/** Writes a report for people on how efficiently the engine runs. Its wording may change in any
- * version; programs read `bn_stats`. 4096 bytes are enough for this version. */
+/** Writes a report for people on how efficiently the engine runs, at most 4096 bytes in this
+ * version. Its wording may change in any. */
 bn_status bn_engine_report(bn_engine *engine, char *text, size_t capacity, size_t *length,
     bn_error *error);
 
-/** The upper bound of a bucket of `bn_latency`, inclusive, in nanoseconds; `UINT64_MAX` for the
- * last and for those that do not exist. */
+/** The inclusive upper bound of a bucket of `bn_latency`, in nanoseconds; `UINT64_MAX` for the last
+ * and for those beyond. */
 uint64_t bn_latency_bound_ns(uint32_t bucket);
 
-/** The upper bound of a bucket of `bn_lengths`, inclusive, in tokens; `UINT64_MAX` for the last and
- * for those that do not exist. */
+/** The same for `bn_lengths`, in tokens. */
 uint64_t bn_length_bound(uint32_t bucket);
 
 /* -- Logs and traces --------------------------------------------------------------------------- */
@@ -1666,23 +1528,22 @@ uint64_t bn_length_bound(uint32_t bucket);
 
 /** A phase of a traced request that has ended. */
 struct bn_span {
-    /** Bytes of this struct that the library wrote. */
     uint32_t struct_size;
-    /** `BN_SPAN_*`. Ignore kinds that you do not know. */
+    /** `BN_SPAN_*`. */
     int32_t kind;
     /** The request. */
     bn_request request;
-    /** `bn_request_params.user_data`. */
+    /** As in `bn_request_params`. */
     uint64_t user_data;
     /** How the request ended, `BN_FINISH_*`. */
     int32_t finish_reason;
-    /** `bn_request_params.trace_id`. */
+    /** As in `bn_request_params`. */
     uint8_t trace_id[16];
-    /** `bn_request_params.parent_id`. */
+    /** As in `bn_request_params`. */
     uint8_t parent_id[8];
     /** When the phase began, in nanoseconds since 1970. */
     uint64_t start_ns;
-    /** When it ended: with the request, if that was cut short in this phase. */
+    /** When it ended, at the latest with the request. */
     uint64_t end_ns;
     /** Tokens of the phase. */
     uint32_t tokens;

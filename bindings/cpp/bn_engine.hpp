@@ -52,6 +52,12 @@ public:
             return bn_model_detokenize(handle(), tokens.data(), tokens.size(), data, room, size, error);
         });
     }
+    // The exact bytes, which may be part of a character; of a control token its name.
+    std::string token_bytes(uint32_t token) const {
+        return detail::sized<std::string>([&](auto *data, auto room, auto *size, auto *error) {
+            return bn_model_token_bytes(handle(), token, data, room, size, error);
+        });
+    }
     // The tokens of a conversation, as submitting it makes them.
     std::vector<uint32_t> chat_tokens(const std::vector<Message> &messages) const {
         const auto list = detail::c_messages(messages);
@@ -429,6 +435,24 @@ public:
             return bn_engine_metrics(handle(), data, room, size, error);
         });
     }
+    std::string report() const { // for people, on how efficiently it runs
+        return detail::sized<std::string>([&](auto *data, auto room, auto *size, auto *error) {
+            return bn_engine_report(handle(), data, room, size, error);
+        });
+    }
+    // What changed in the prefix cache since the last call. Needs EngineConfig::kv_events_capacity.
+    std::vector<bn_kv_event> kv_events() const {
+        std::vector<bn_kv_event> all;
+        bn_kv_event events[256];
+        std::size_t count = std::size(events);
+        while (count == std::size(events)) {
+            detail::check([&](bn_error *error) {
+                return bn_kv_events(handle(), events, sizeof *events, std::size(events), &count, error);
+            });
+            all.insert(all.end(), events, events + count);
+        }
+        return all;
+    }
 
     std::string save_session(std::string_view name) const {
         return detail::sized<std::string>([&](char *data, auto room, auto *size, auto *error) {
@@ -483,6 +507,12 @@ public:
     }
     // NULL after a move.
     bn_adapter *handle() const noexcept { return handle_.get(); }
+    // A hash of its contents, the same in each engine that opens them.
+    uint64_t fingerprint() const {
+        uint64_t hash = 0;
+        detail::check([&](bn_error *) { return bn_adapter_fingerprint(handle(), &hash); });
+        return hash;
+    }
 
 private:
     struct Free {

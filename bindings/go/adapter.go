@@ -30,6 +30,17 @@ func (e *Engine) OpenAdapter(path string) (*Adapter, error) {
 	return a, nil
 }
 
+// Fingerprint returns a hash of the adapter's contents, the same in each engine that opens it.
+func (a *Adapter) Fingerprint() (uint64, error) {
+	ptr, err := a.handle()
+	if err != nil {
+		return 0, err
+	}
+	var hash C.uint64_t
+	err = try(func(*C.bn_error) C.bn_status { return C.bn_adapter_fingerprint(ptr, &hash) })
+	return uint64(hash), err
+}
+
 // Close frees the adapter. Requests that have it keep it. It may be called again.
 func (a *Adapter) Close() error {
 	a.mu.Lock()

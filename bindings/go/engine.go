@@ -29,6 +29,8 @@ type Options struct {
 	Model *Model // nil: the engine loads one of its own from
 	Path  string // this path, as in ModelOptions
 
+	ModelName string // in metrics; "": the model's own
+
 	Threads           int // that compute; 0: the CPUs of the process
 	MaxBatchSize      int // requests in a forward pass
 	MaxBatchTokens    int // tokens in a forward pass
@@ -42,7 +44,9 @@ type Options struct {
 	MaxStep           time.Duration // that a step should not exceed
 	TargetITL         time.Duration // between two tokens of an answer
 	MaxWait           time.Duration // that an idle engine waits for more requests
+	PriorityAgeing    time.Duration // that priority is worth; 0: 30 seconds; negative: requests run in the order of arrival
 	DefaultTimeout    time.Duration // of requests that set none
+	KVEvents          int           // changes of the prefix cache to keep for KVEvents
 	AdapterBytes      uint64        // of MemoryLimit that the KV cache leaves for adapters
 	Speculation       Speculation   // of requests that do not say
 	DraftTokens       int           // at most, for a step of a request; 0: as many as pay
@@ -95,7 +99,7 @@ func (c *core) create(o *Options) error {
 	defer memory.free()
 	var config C.bn_engine_config
 	C.bn_engine_config_init(&config, C.sizeof_bn_engine_config)
-	config.model_path = memory.text(o.Path)
+	config.model_path, config.model_name = memory.text(o.Path), memory.text(o.ModelName)
 	set(&config.threads, count(o.Threads))
 	set(&config.max_batch_size, count(o.MaxBatchSize))
 	set(&config.max_batch_tokens, count(o.MaxBatchTokens))
@@ -109,7 +113,13 @@ func (c *core) create(o *Options) error {
 	set(&config.max_step_ms, milliseconds(o.MaxStep))
 	config.target_itl_ms = milliseconds(o.TargetITL)
 	config.max_wait_us = count(int(o.MaxWait / time.Microsecond))
+	if o.PriorityAgeing < 0 {
+		config.priority_ageing_ms = 0
+	} else {
+		set(&config.priority_ageing_ms, milliseconds(o.PriorityAgeing))
+	}
 	config.default_timeout_ms = milliseconds(o.DefaultTimeout)
+	config.kv_events_capacity = count(o.KVEvents)
 	config.adapter_bytes = C.uint64_t(o.AdapterBytes)
 	config.device = memory.text(o.Device)
 	config.speculation, config.draft_tokens = C.int32_t(o.Speculation), count(o.DraftTokens)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // The numbers are those of the list in bindings/README.md.
@@ -218,12 +219,14 @@ func TestChat(t *testing.T) { // 6
 	defer m.Close()
 	tokens, err := m.ChatTokens(messages)
 	ok(t, err)
+	shown, err := m.ChatText(messages)
+	ok(t, err)
 	again, err := e.Generate(ctx, Request{PromptTokens: tokens})
 	ok(t, err)
 	text, err := m.Detokenize(tokens)
 	ok(t, err)
-	if again.Text != want || text != want {
-		t.Fatalf("%q, %q", again.Text, text)
+	if again.Text != want || text != want || shown != want {
+		t.Fatalf("%q, %q, %q", again.Text, text, shown)
 	}
 	_, err = open(t, Options{}).Generate(ctx, Request{Messages: messages})
 	wants(t, err, ErrUnsupported, "template")
@@ -338,6 +341,116 @@ func TestStats(t *testing.T) { // 9
 	ok(t, err)
 	if !strings.Contains(metrics, "bn_") || !strings.Contains(metrics, "\n") {
 		t.Fatal(metrics)
+	}
+	report, err := e.Report()
+	ok(t, err)
+	state, err := e.State()
+	ok(t, err)
+	if report == "" || state != StateRunning {
+		t.Fatal(report, state)
+	}
+	ok(t, e.Close())
+	_, err = e.State()
+	wants(t, err, ErrShutdown, "Close")
+	named := open(t, Options{Path: "builtin:echo", ModelName: "parrot"})
+	if metrics, err = named.Metrics(); err != nil || !strings.Contains(metrics, `"parrot"`) {
+		t.Fatal(metrics, err)
+	}
+}
+
+// A request that waits for the one place is overtaken by an urgent one, unless the order is that of arrival.
+func TestPriorityAgeing(t *testing.T) {
+	for _, ageing := range []time.Duration{0, -1} {
+		e := open(t, Options{Path: slow, MaxBatchSize: 1, PriorityAgeing: ageing})
+		running, waits := endless, endless
+		running.Priority = 127
+		first, err := e.Stream(ctx, running)
+		ok(t, err)
+		_, err = first.Recv()
+		ok(t, err)
+		second, err := e.Stream(ctx, waits)
+		ok(t, err)
+		urgent, err := e.Stream(ctx, Request{Prompt: "is urgent", Priority: 127})
+		ok(t, err)
+		first.Close()
+		if ageing == 0 {
+			read(t, urgent) // to its end, which the second has not
+			continue
+		}
+		_, err = second.Recv()
+		ok(t, err)
+		urgent.Close()
+		if ending, _ := urgent.Wait(); ending.Usage.GeneratedTokens != 0 {
+			t.Fatalf("%+v", ending)
+		}
+	}
+}
+
+func TestKVEvents(t *testing.T) {
+	e := open(t, Options{KVEvents: 16, KVBlockSize: 16})
+	_, err := e.Generate(ctx, Request{Prompt: strings.Repeat("One day ", 20)})
+	ok(t, err)
+	events, err := e.KVEvents()
+	ok(t, err)
+	if len(events) < 2 || events[0].Kind != KVStored || events[0].ParentHash != 0 || events[1].ParentHash != events[0].Hash {
+		t.Fatal(events)
+	}
+	ok(t, e.ClearCache())
+	events, err = e.KVEvents()
+	ok(t, err)
+	if len(events) != 1 || events[0].Kind != KVCleared {
+		t.Fatal(events)
+	}
+	_, err = open(t, Options{Path: "builtin:echo"}).KVEvents()
+	wants(t, err, ErrWrongMode, "kv_events_capacity")
+}
+
+func TestModelInfo(t *testing.T) {
+	m, err := OpenModel(ctx, ModelOptions{})
+	ok(t, err)
+	defer m.Close()
+	info, err := m.Info()
+	ok(t, err)
+	if info.Heads == 0 || info.KVHeads == 0 || info.HeadDim == 0 || info.FFNSize == 0 || info.Pooling == PoolingModel {
+		t.Fatalf("%+v", info)
+	}
+	if info.Recommended != (Sampling{}) {
+		t.Fatalf("%+v", info.Recommended)
+	}
+	tokens, err := m.Tokenize("a", false)
+	ok(t, err)
+	var bytes []byte
+	for _, token := range tokens {
+		b, err := m.TokenBytes(token)
+		ok(t, err)
+		bytes = append(bytes, b...)
+	}
+	if !strings.HasSuffix(string(bytes), "a") {
+		t.Fatalf("%q", bytes)
+	}
+	_, err = m.TokenBytes(math.MaxUint32)
+	wants(t, err, ErrInvalidArgument, "")
+}
+
+func TestRecommendedSampling(t *testing.T) {
+	const from = "../../tests/golden/models/llama-llama3"
+	folder := t.TempDir()
+	files, err := os.ReadDir(from)
+	ok(t, err)
+	for _, file := range files {
+		data, err := os.ReadFile(from + "/" + file.Name())
+		ok(t, err)
+		ok(t, os.WriteFile(folder+"/"+file.Name(), data, 0o600))
+	}
+	ok(t, os.WriteFile(folder+"/generation_config.json", []byte(`{"do_sample": true, "temperature": 0.5, "top_k": 20}`), 0o600))
+	m, err := OpenModel(ctx, ModelOptions{Path: folder})
+	ok(t, err)
+	defer m.Close()
+	info, err := m.Info()
+	ok(t, err)
+	got := info.Recommended
+	if got.Temperature == nil || *got.Temperature != 0.5 || got.TopK == nil || *got.TopK != 20 || got.TopP != nil || got.MinP != nil {
+		t.Fatalf("%+v", got)
 	}
 }
 

@@ -31,8 +31,10 @@ type ModelOptions struct {
 	Weights     WeightType
 	Embedding   WeightType
 	Head        WeightType
-	Log         func(LogLevel, string) // may be called on any goroutine, several at once; nil: no log
-	LogLevel    LogLevel               // the most detailed level that Log gets; 0: LogWarn
+	// The kernel_config.ini of a GGUF file with TL1 or TL2 tensors; "": the one beside the file.
+	KernelConfigPath string
+	Log              func(LogLevel, string) // may be called on any goroutine, several at once; nil: no log
+	LogLevel         LogLevel               // the most detailed level that Log gets; 0: LogWarn
 }
 
 // Model is a loaded model. Any number of engines may share it.
@@ -52,7 +54,7 @@ func OpenModel(ctx context.Context, options ModelOptions) (*Model, error) {
 	defer hooks.free()
 	var config C.bn_model_config
 	C.bn_model_config_init(&config, C.sizeof_bn_model_config)
-	config.path = memory.text(options.Path)
+	config.path, config.kernel_config_path = memory.text(options.Path), memory.text(options.KernelConfigPath)
 	config.memory_limit_bytes = C.uint64_t(options.MemoryLimit)
 	config.threads = count(options.Threads)
 	config.weight_type = C.int32_t(options.Weights)
@@ -115,11 +117,20 @@ type ModelInfo struct {
 	Architecture, Name            string
 	HasTokenizer, HasChatTemplate bool
 	VocabSize, ContextLength      int
-	Layers, HiddenSize            int
+	Layers, HiddenSize, FFNSize   int
+	Heads, KVHeads, HeadDim       int
 	EmbeddingSize                 int // 0: it makes no embeddings
 	Parameters, WeightBytes       uint64
 	EndTokens                     []uint32
 	BOS                           int // the token's id, or -1
+	Pooling                       Pooling
+	Recommended                   Sampling
+}
+
+// Sampling is what a model's authors recommend to requests, in its files. What they do not say is nil.
+type Sampling struct {
+	Temperature, TopP, MinP, RepetitionPenalty *float32
+	TopK                                       *int
 }
 
 // Info returns what is known of the model.
@@ -141,10 +152,34 @@ func goInfo(c *C.bn_model_info) ModelInfo {
 		Architecture: goText(c.architecture), Name: goText(c.name),
 		HasTokenizer: c.has_tokenizer != 0, HasChatTemplate: c.has_chat_template != 0,
 		VocabSize: int(c.vocab_size), ContextLength: int(c.context_length),
-		Layers: int(c.layers), HiddenSize: int(c.hidden_size), EmbeddingSize: int(c.embedding_size),
+		Layers: int(c.layers), HiddenSize: int(c.hidden_size), FFNSize: int(c.ffn_size),
+		Heads: int(c.heads), KVHeads: int(c.kv_heads), HeadDim: int(c.head_dim), EmbeddingSize: int(c.embedding_size),
 		Parameters: uint64(c.parameters), WeightBytes: uint64(c.weight_bytes),
 		EndTokens: goTokens(c.end_tokens, c.end_tokens_count), BOS: int(c.bos_token),
+		Pooling: Pooling(c.pooling), Recommended: recommended(c),
 	}
+}
+
+func recommended(c *C.bn_model_info) (s Sampling) {
+	for _, field := range []struct {
+		bit   C.uint32_t
+		to    **float32
+		value C.float
+	}{
+		{C.BN_SAMPLING_FIELD_TEMPERATURE, &s.Temperature, c.temperature}, {C.BN_SAMPLING_FIELD_TOP_P, &s.TopP, c.top_p},
+		{C.BN_SAMPLING_FIELD_MIN_P, &s.MinP, c.min_p},
+		{C.BN_SAMPLING_FIELD_REPETITION_PENALTY, &s.RepetitionPenalty, c.repetition_penalty},
+	} {
+		if c.sampling_fields&field.bit != 0 {
+			value := float32(field.value)
+			*field.to = &value
+		}
+	}
+	if c.sampling_fields&C.BN_SAMPLING_FIELD_TOP_K != 0 {
+		k := int(c.top_k)
+		s.TopK = &k
+	}
+	return s
 }
 
 // Tokenize returns the token ids of a text, with those that submitting it puts in front (BOS) if special is true.
@@ -176,6 +211,15 @@ func (m *Model) Detokenize(tokens []uint32) (string, error) {
 	return string(text), err
 }
 
+// TokenBytes returns the exact bytes of a token, which may be part of a character; of a control token its name.
+func (m *Model) TokenBytes(token uint32) ([]byte, error) {
+	return sized[byte](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
+		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
+			return C.bn_model_token_bytes(ptr, C.uint32_t(token), (*C.char)(data), room, n, failure)
+		})
+	})
+}
+
 // ChatTokens returns the token ids of a conversation, as submitting it makes them: the answer is begun.
 func (m *Model) ChatTokens(messages []Message) ([]uint32, error) {
 	var memory arena
@@ -194,12 +238,7 @@ func (m *Model) ChatJSONText(chat any) (string, error) {
 	if params.chat_json, err = memory.json("chat", chat); err != nil {
 		return "", err
 	}
-	text, err := sized[byte](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
-		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
-			return C.bn_model_chat_format(ptr, &params, (*C.char)(data), room, n, failure)
-		})
-	})
-	return string(text), err
+	return m.chatText(&params)
 }
 
 // ChatJSONTokens returns the token ids of a conversation with tools, as Request.Chat takes it.
@@ -212,6 +251,24 @@ func (m *Model) ChatJSONTokens(chat any) ([]uint32, error) {
 		return nil, err
 	}
 	return m.chatTokens(&params)
+}
+
+// ChatText returns a conversation as text. It is for display and for tests.
+func (m *Model) ChatText(messages []Message) (string, error) {
+	var memory arena
+	defer memory.free()
+	params := newParams()
+	params.messages, params.messages_count = memory.messages(messages)
+	return m.chatText(&params)
+}
+
+func (m *Model) chatText(params *C.bn_request_params) (string, error) {
+	text, err := sized[byte](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
+		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
+			return C.bn_model_chat_format(ptr, params, (*C.char)(data), room, n, failure)
+		})
+	})
+	return string(text), err
 }
 
 func (m *Model) chatTokens(params *C.bn_request_params) ([]uint32, error) {

@@ -237,6 +237,16 @@ func TestAdapters(t *testing.T) {
 	file, err := e.OpenAdapter("../../tests/golden/adapters/llama.gguf")
 	ok(t, err)
 	adapted := tokens(folder, 0)
+	one, err := folder.Fingerprint()
+	ok(t, err)
+	again, err := e.OpenAdapter("../../tests/golden/adapters/llama")
+	ok(t, err)
+	two, err := again.Fingerprint()
+	ok(t, err)
+	ok(t, again.Close())
+	if _, err = again.Fingerprint(); one == 0 || one != two || !errors.Is(err, ErrShutdown) {
+		t.Errorf("fingerprints %x and %x, %v", one, two, err)
+	}
 	if adapted == plain || tokens(file, 1) != adapted || tokens(file, -2) == adapted || tokens(nil, 0) != plain {
 		t.Error("the adapters make no difference, or another one")
 	}

@@ -43,3 +43,37 @@ func (e *Engine) DropSession(name string) error {
 func (e *Engine) ClearCache() error {
 	return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status { return C.bn_cache_clear(ptr, failure) })
 }
+
+// KVEventKind says how the prefix cache changed.
+type KVEventKind int32
+
+// The kinds of changes. bn_engine.h describes them, and what a hash covers.
+const (
+	KVStored  KVEventKind = C.BN_KV_EVENT_STORED
+	KVRemoved KVEventKind = C.BN_KV_EVENT_REMOVED
+	KVCleared KVEventKind = C.BN_KV_EVENT_CLEARED // forget all blocks
+)
+
+// KVEvent is a change of the prefix cache: a block of tokens came or left.
+type KVEvent struct {
+	Kind             KVEventKind
+	Hash, ParentHash uint64
+}
+
+// KVEvents returns what changed in the prefix cache since the last call. Without Options.KVEvents it fails.
+func (e *Engine) KVEvents() ([]KVEvent, error) {
+	var list []KVEvent
+	var events [256]C.bn_kv_event
+	for n := C.size_t(len(events)); n == C.size_t(len(events)); {
+		err := e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
+			return C.bn_kv_events(ptr, &events[0], C.sizeof_bn_kv_event, C.size_t(len(events)), &n, failure)
+		})
+		if err != nil {
+			return list, err
+		}
+		for _, event := range events[:n] {
+			list = append(list, KVEvent{KVEventKind(event.kind), uint64(event.hash), uint64(event.parent_hash)})
+		}
+	}
+	return list, nil
+}

@@ -67,3 +67,37 @@ func (e *Engine) Metrics() (string, error) {
 	})
 	return string(text), err
 }
+
+// Report returns how efficiently the engine runs, for people. Its wording may change.
+func (e *Engine) Report() (string, error) {
+	text, err := sized[byte](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
+		return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
+			return C.bn_engine_report(ptr, (*C.char)(data), room, n, failure)
+		})
+	})
+	return string(text), err
+}
+
+// State says what an engine does.
+type State int32
+
+// The states of an engine.
+const (
+	StateRunning  State = C.BN_STATE_RUNNING
+	StateDraining State = C.BN_STATE_DRAINING
+	StateDrained  State = C.BN_STATE_DRAINED
+	StateDead     State = C.BN_STATE_DEAD // of a bug, or its last device was lost
+)
+
+// State returns what the engine does.
+func (e *Engine) State() (state State, err error) {
+	err = e.use(func(ptr *C.bn_engine, _ *C.bn_error) C.bn_status {
+		got := C.bn_engine_state(ptr)
+		if got < 0 {
+			return C.bn_status(got)
+		}
+		state = State(got)
+		return C.BN_OK
+	})
+	return state, err
+}

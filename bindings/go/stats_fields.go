@@ -9,7 +9,7 @@ import "time"
 
 // Stats are an engine's counters, which start at 0 with the engine.
 type Stats struct {
-	// Nanoseconds from 1970 to the time when the engine was made.
+	// When the engine was made, in nanoseconds since 1970.
 	MadeUnix time.Duration
 
 	// Nanoseconds since then.
@@ -18,10 +18,10 @@ type Stats struct {
 	// Devices that compute; the CPU is one.
 	Devices uint64
 
-	// Devices that were lost. While some are left, the engine goes on with them.
+	// Devices that were lost.
 	DevicesLost uint64
 
-	// bn_engine_config.max_batch_size: of each device.
+	// bn_engine_config.max_batch_size, of each device.
 	MaxBatchSize uint64
 
 	// The most tokens of one request, prompt and output together.
@@ -66,8 +66,7 @@ type Stats struct {
 	// Requests finished as BN_FINISH_FAILED.
 	CompletedFailed uint64
 
-	// Requests waiting for their first admission now. Together with running: those
-	// accepted and not finished.
+	// Requests waiting for their first admission now.
 	Queued uint64
 
 	// Requests admitted and not finished, paused and interrupted ones included.
@@ -76,23 +75,23 @@ type Stats struct {
 	// Requests paused now; they count as running.
 	Paused uint64
 
-	// Requests that count against queue_capacity now.
+	// Requests that count against queue_capacity.
 	Unreleased uint64
 
-	// Limit of unreleased.
+	// Its limit.
 	QueueCapacity uint64
 
 	// Prompt tokens of the requests in queued.
 	QueuedTokens uint64
 
-	// Limit of queued_tokens; 0: none.
+	// Their limit; 0: none.
 	QueueTokenCapacity uint64
 
-	// Nanoseconds that the oldest queued request of priority 0 to 63, 64 to 127, 128 to 191
-	// and 192 to 255 has waited; 0 without one.
+	// Nanoseconds that the oldest queued request of priority 0 to 63, 64 to 127, 128 to 191 and
+	// 192 to 255 has waited, or 0.
 	QueueAge [4]time.Duration
 
-	// Running requests interrupted, for KV blocks or for one of higher priority.
+	// Running requests interrupted, for KV blocks or a higher priority.
 	Preemptions uint64
 
 	// Requests paused, without KV blocks, as output was not polled or memory was short.
@@ -107,7 +106,7 @@ type Stats struct {
 	// Prompt tokens of requests at their first admission.
 	QueriedTokens uint64
 
-	// Prompt tokens that were in the prefix cache. prompt_tokens does not count them.
+	// Prompt tokens that were in the prefix cache, not in prompt_tokens.
 	CachedTokens uint64
 
 	// Tokens computed again after an interruption or a pause, not in prompt_tokens.
@@ -122,7 +121,7 @@ type Stats struct {
 	// Forward passes.
 	Steps uint64
 
-	// Requests in forward passes, summed over all passes. Over steps: the mean batch size.
+	// Requests in forward passes, summed over passes.
 	BatchedRequests uint64
 
 	// Requests in the last forward pass, summed over devices.
@@ -131,21 +130,19 @@ type Stats struct {
 	// Forward passes that carried running answers.
 	DecodeSteps uint64
 
-	// Forward passes with running answers that took longer than max_step_ms. Many of
-	// them: this load, or the model itself, is too slow for it.
+	// Forward passes with running answers that took longer than max_step_ms.
 	LongSteps uint64
 
-	// Nanoseconds of forward passes that prompts took, tokens computed again included. A
-	// pass with prompts and answers is split by what their rows cost, as learned from all
-	// passes. This, decode_ns, idle_ns and drafting_ns are sums over the devices.
+	// Nanoseconds of forward passes that prompts took, tokens computed again included; a pass with
+	// prompts and answers is split by the cost of their rows. This, decode_ns, idle_ns and
+	// drafting_ns are sums over the devices.
 	Prefill time.Duration
 
 	// Nanoseconds of forward passes that answers took.
 	Decode time.Duration
 
-	// Nanoseconds in which nothing could run: there were no requests, or all were paused.
-	// What is left of uptime_ns (times devices) went into planning, sampling and handing
-	// over.
+	// Nanoseconds in which nothing could run: no requests, or all paused. What is left of
+	// uptime_ns (times devices) went into planning, sampling and handing over.
 	Idle time.Duration
 
 	// From submit to admission.
@@ -160,51 +157,50 @@ type Stats struct {
 	// From submit to the terminal event.
 	EndToEnd Latency
 
-	// From admission to the end of the prompt, of requests that have ended and got so far.
+	// From admission to the end of the prompt, of ended requests that got so far.
 	RequestPrefill Latency
 
-	// From the first generated token to the last, of requests that have ended and have one.
+	// From the first generated token to the last, of ended requests that have one.
 	RequestDecode Latency
 
-	// Prompt tokens of the requests that have ended.
+	// Prompt tokens of ended requests.
 	PromptLengths Lengths
 
-	// Generated tokens of the requests that have ended.
+	// Generated tokens of ended requests.
 	GeneratedLengths Lengths
 
 	// Blocks of the KV cache.
 	KVBlocksTotal uint64
 
-	// Blocks of the KV cache that requests and sessions hold now.
+	// Those that requests and sessions hold now.
 	KVBlocksUsed uint64
 
-	// Blocks of the KV cache that no request and no session uses now, with prefixes that a
-	// later request may take.
+	// Those not in use, with prefixes that a later request may take.
 	KVBlocksCached uint64
 
-	// Cached blocks that were given up because requests needed the room.
+	// Cached blocks given up because requests needed the room.
 	KVEvictions uint64
 
 	// Tokens in a block of the KV cache.
 	KVBlockSize uint64
 
-	// Bytes of the KV cache, of all its blocks.
+	// Bytes of all blocks.
 	KVBytes uint64
 
 	// Sessions kept now.
 	Sessions uint64
 
-	// Blocks of the KV cache that they hold. A block that several share counts for each.
+	// Blocks that they hold. One that several share counts for each.
 	SessionBlocks uint64
 
-	// Bytes that count against memory_limit_bytes now, including compiled constraints that
-	// are kept.
+	// Bytes that count against memory_limit_bytes now, with compiled constraints that are
+	// kept.
 	MemoryUsedBytes uint64
 
-	// The most that memory_used_bytes has been.
+	// The most that it has been.
 	MemoryPeakBytes uint64
 
-	// The limit; 0: none.
+	// Its limit; 0: none.
 	MemoryLimitBytes uint64
 
 	// Tokens that were drafted and verified.
@@ -213,23 +209,22 @@ type Stats struct {
 	// Drafted tokens that outputs have.
 	AcceptedTokens uint64
 
-	// Nanoseconds of passes of the draft model, which prefill_ns and decode_ns do not
-	// count.
+	// Nanoseconds of passes of the draft model, not in prefill_ns and decode_ns.
 	Drafting time.Duration
 
-	// Constraints of requests that were compiled, those that failed not included.
+	// Constraints of requests that were compiled without an error.
 	GrammarsCompiled uint64
 
 	// Constraints of requests that were found compiled.
 	GrammarsReused uint64
 
-	// Nanoseconds that compiling took, on the threads that submit.
+	// Nanoseconds of compiling, on threads that submit.
 	GrammarCompile time.Duration
 
 	// Masks computed: which tokens a constraint allows next.
 	Masks uint64
 
-	// Nanoseconds that they took, on threads of their own, beside the forward passes.
+	// Nanoseconds that they took, beside the forward passes.
 	Mask time.Duration
 
 	// Nanoseconds that sampling waited for them, summed over requests.

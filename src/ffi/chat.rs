@@ -7,8 +7,7 @@ use super::string::bn_string;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_chat_message {
-    /// Who speaks: "system", "user", "assistant", or another role that the model's template
-    /// knows.
+    /// "system", "user", "assistant", or another that the template knows.
     pub role: bn_string,
     /// What they say.
     pub content: bn_string,

@@ -10,33 +10,28 @@ use std::borrow::Cow;
 
 /// No constraint.
 pub const BN_CONSTRAINT_NONE: i32 = 0;
-/// `constraint` is a JSON schema; the output is JSON that is valid under it. Properties come in the
-/// schema's order. A keyword that cannot be kept is refused by name, and so are unknown formats and
-/// references to other documents. Keys and texts have one spelling: only quotes, backslashes and
-/// control characters are escaped. A number may have more digits or a larger exponent than a double
-/// keeps, and is valid as written. A property that the schema does not name may come twice, valid
-/// each time. In the schema, "x-guidance" with "lenient", "coerce_one_of", "unknown_formats" or
-/// separators of its own waives some of these rules.
+/// A JSON schema; the output is JSON that is valid under it, with properties in its order. A
+/// keyword that cannot be kept is refused by name, as are unknown formats and references to other
+/// documents. Numbers may exceed a double, and a property that the schema does not name may come
+/// twice (docs/decoding.md).
 pub const BN_CONSTRAINT_JSON_SCHEMA: i32 = 1;
 /// The output is a JSON object. `constraint` is not set.
 pub const BN_CONSTRAINT_JSON_OBJECT: i32 = 2;
-/// `constraint` is a regular expression in Rust's syntax, without look-around and back references;
-/// the whole output matches it, with or without `^` and `$`.
+/// A regular expression in Rust's syntax, without look-around and back references, that the whole
+/// output matches, with or without `^` and `$`.
 pub const BN_CONSTRAINT_REGEX: i32 = 3;
-/// `constraint` is a grammar in llguidance's dialect of Lark; the output matches its rule
-/// `start`.
+/// A grammar in llguidance's dialect of Lark; the output matches its rule `start`.
 pub const BN_CONSTRAINT_LARK: i32 = 4;
-/// `constraint` is a grammar as llama.cpp has them; the output matches its rule `root`. Rules that
-/// are not recursive match greedily.
+/// A grammar as llama.cpp has them; the output matches its rule `root`. Rules that are not
+/// recursive match greedily.
 pub const BN_CONSTRAINT_GBNF: i32 = 5;
 
-/// No white space between JSON's tokens. Without this flag and `BN_JSON_FLEXIBLE`, a space may
-/// follow `:` and `,`, and between tokens may stand one line break with up to 32 spaces or 16 tabs
-/// after it.
+/// No white space between JSON's tokens. Without this flag and the next, a space may follow `:` and
+/// `,`, and between tokens may stand one line break with up to 32 spaces or 16 tabs after it.
 pub const BN_JSON_COMPACT: u32 = 1 << 0;
 /// Up to 32 characters of white space between JSON's tokens. Refused with `BN_JSON_COMPACT`.
 pub const BN_JSON_FLEXIBLE: u32 = 1 << 1;
-/// An unknown `format` in a schema says nothing, instead of being refused.
+/// An unknown `format` in a schema is ignored, not refused.
 pub const BN_JSON_ANY_FORMAT: u32 = 1 << 2;
 
 const JSON_FLAGS: u32 = BN_JSON_COMPACT | BN_JSON_FLEXIBLE | BN_JSON_ANY_FORMAT;

@@ -8,10 +8,9 @@ use super::types::bn_request;
 use crate::engine::api::{Event, FinishReason, Logprob};
 use std::mem::offset_of;
 
-/// New tokens and text; the request goes on. Everything since the last poll is in one event.
+/// All new tokens and text since the last poll.
 pub const BN_EVENT_TOKENS: i32 = 1;
-/// The request's last event, with a finish reason, usage, and the tokens and text not returned
-/// before.
+/// The last event: a finish reason, usage, and tokens and text not returned before.
 pub const BN_EVENT_COMPLETED: i32 = 2;
 
 /// Not finished (`BN_EVENT_TOKENS`).
@@ -22,102 +21,94 @@ pub const BN_FINISH_STOP: i32 = 1;
 pub const BN_FINISH_STOP_STRING: i32 = 2;
 /// `max_new_tokens` or the engine's `max_sequence_length`.
 pub const BN_FINISH_LENGTH: i32 = 3;
-/// Cancelled by `bn_cancel`, a shutdown or destroy, or for unread output
-/// (`BN_REQUEST_END_UNREAD`).
+/// By `bn_cancel`, a shutdown or destroy, or `BN_REQUEST_END_UNREAD`.
 pub const BN_FINISH_CANCELLED: i32 = 4;
 /// Its timeout passed, or was bound to (`BN_REQUEST_DROP_LATE`).
 pub const BN_FINISH_TIMED_OUT: i32 = 5;
-/// It failed; `status` and `message` say why.
+/// `status` and `message` say why.
 pub const BN_FINISH_FAILED: i32 = 6;
-/// The embedding is in `embedding` (`BN_TASK_EMBED`).
+/// `BN_TASK_EMBED` is done.
 pub const BN_FINISH_EMBEDDING: i32 = 7;
 
 /// A token and its log probability.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_logprob {
-    /// The token's id.
+    /// Its id.
     pub token: u32,
     /// Natural logarithm of its probability by the model, before penalties, temperature and
-    /// samplers, or with `BN_REQUEST_CHAIN_LOGPROBS` by the distribution that it was drawn from.
+    /// samplers, or with `BN_REQUEST_CHAIN_LOGPROBS` behind them.
     pub logprob: f32,
 }
 
-/// What happened to a request. What an event from `bn_poll` points to belongs to the caller that
-/// polled it. It stays valid and unchanged until `bn_events_free` gives the event back,
-/// `bn_release` ends its request, or `bn_engine_destroy` is called. In a callback it is valid until
-/// the callback returns.
+/// What happened to a request. What a polled event points to stays valid and unchanged until
+/// `bn_events_free` of it, `bn_release` of its request, or `bn_engine_destroy`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_event {
-    /// Bytes of this struct that the library wrote.
     pub struct_size: u32,
-    /// `BN_EVENT_*`. Ignore kinds that you do not know.
+    /// `BN_EVENT_*`.
     pub kind: i32,
     /// The request.
     pub request: bn_request,
-    /// `bn_request_params.user_data`.
+    /// As in `bn_request_params`.
     pub user_data: u64,
-    /// Names the event for `bn_events_free`. 0 in a callback.
+    /// Its name for `bn_events_free`. 0 in a callback.
     pub lease: u64,
     /// New text: whole UTF-8 characters.
     pub text: bn_string,
-    /// New tokens, an end token included. With `BN_REQUEST_ECHO_PROMPT` the first event begins with
-    /// the prompt's; with `BN_TASK_SCORE` they are the prompt's from `logprobs_from` on. NULL if
-    /// there are none.
+    /// New tokens, an end token included, or NULL. With `BN_REQUEST_ECHO_PROMPT` the prompt's come
+    /// first; with `BN_TASK_SCORE` they are the prompt's from `logprobs_from` on.
     pub tokens: *const u32,
     pub tokens_count: usize,
     /// For each of `tokens` its own entry, then `top_logprobs` more, the most likely first, then
-    /// those of `logprob_tokens`. NaN for the prompt's first token, and for its others without
-    /// `BN_REQUEST_PROMPT_LOGPROBS` or `BN_TASK_SCORE`. NULL without a flag that asks for them.
+    /// those of `logprob_tokens`. NaN for prompt tokens that are first, before `logprobs_from`, or
+    /// not asked for. NULL without a flag that asks for any.
     pub logprobs: *const bn_logprob,
-    /// Number of `logprobs`: `tokens_count * logprobs_per_token`.
     pub logprobs_count: usize,
-    /// 0, or 1 + `top_logprobs` + `logprob_tokens_count`.
+    /// 0, or 1 + `top_logprobs` + `logprob_tokens_count`: `logprobs` for each of `tokens`.
     pub logprobs_per_token: u32,
     /// `BN_FINISH_*`.
     pub finish_reason: i32,
     /// `BN_OK`, or why the request failed, was cancelled or timed out.
     pub status: bn_status,
-    /// The index of the stop token (`BN_FINISH_STOP`) or stop string (`BN_FINISH_STOP_STRING`) that
-    /// ended the request; -1 for the model's own end token and for other reasons.
+    /// Index of the stop token or stop string that ended the request; -1 for other ends, the
+    /// model's own end token too.
     pub stop_index: i32,
-    /// Why the request failed, was cancelled or timed out. Empty otherwise.
+    /// The same in words; empty with `BN_OK`.
     pub message: bn_string,
-    /// New reasoning, which is not in `text` (`BN_REQUEST_PARSE_OUTPUT`): whole UTF-8
-    /// characters.
+    /// New reasoning (`BN_REQUEST_PARSE_OUTPUT`): whole UTF-8 characters.
     pub reasoning: bn_string,
-    /// New calls of tools, and more of the last one (`BN_REQUEST_PARSE_OUTPUT`). NULL if there are
-    /// none.
+    /// New calls, and more of the last one (`BN_REQUEST_PARSE_OUTPUT`), or NULL.
     pub tool_calls: *const bn_tool_call,
     pub tool_calls_count: usize,
-    /// The vector, if `finish_reason` is `BN_FINISH_EMBEDDING`; otherwise NULL.
+    /// The vector of `BN_FINISH_EMBEDDING`; otherwise NULL.
     pub embedding: *const f32,
     pub embedding_count: usize,
-    /// The pooling that made `embedding`, `BN_POOLING_*`; otherwise 0.
+    /// The `BN_POOLING_*` that made it, or 0.
     pub pooling: i32,
-    /// Calls in the whole answer; 0 before `BN_EVENT_COMPLETED`. After `BN_FINISH_STOP`, the model
-    /// waits for their results.
+    /// Calls in the whole answer; after `BN_FINISH_STOP` the model waits for their results. This
+    /// and all below are 0 before `BN_EVENT_COMPLETED`.
     pub tool_calls_total: u32,
-    /// Tokens of the prompt. This and the fields below are 0 before `BN_EVENT_COMPLETED`.
+    /// Tokens of the prompt.
     pub prompt_tokens: u32,
     /// Generated tokens, an end token included.
     pub generated_tokens: u32,
-    /// Prompt tokens that were in the prefix cache at admission and were not computed again.
+    /// Prompt tokens that the prefix cache had at admission.
     pub cached_tokens: u32,
-    /// Tokens that were drafted for the request and verified.
+    /// Tokens drafted and verified.
     pub drafted_tokens: u32,
     /// Drafted tokens that the output has.
     pub accepted_tokens: u32,
-    /// Nanoseconds from submit to the first admission.
+    /// From submit to the first admission. These five are in nanoseconds.
     pub queued_ns: u64,
-    /// Nanoseconds from admission to the end of the prompt.
+    /// From admission to the end of the prompt.
     pub prefill_ns: u64,
-    /// Nanoseconds from submit to the first generated token.
+    /// From submit to the first generated token.
     pub first_token_ns: u64,
-    /// Nanoseconds from the first generated token to the last.
+    /// From the first generated token to the last.
     pub decode_ns: u64,
-    /// Nanoseconds from submit to this event.
+    /// From submit to this event.
     pub total_ns: u64,
 }
 

@@ -4,7 +4,7 @@
  *
  * Generated from src/ffi by cbindgen: change it there and run `make header`.
  *
- * A program makes an engine of a model, submits requests from any thread, and takes their events:
+ * A program makes an engine, submits requests from any thread, and takes their events:
  *
  *     bn_engine_config config;
  *     bn_engine_config_init(&config, sizeof config);
@@ -30,47 +30,49 @@
  *     bn_release(engine, request, NULL);
  *     bn_engine_destroy(engine);
  *
- * An engine thread for each device runs the active requests together: each step is one forward
- * pass, with a token of each running answer and a chunk of new prompts. Such a program needs the
- * first two sections, and fields of the structs that they name; each other section has one subject.
+ * An engine thread for each device runs the active requests together. A step is one forward pass,
+ * with a token of each running answer and a chunk of new prompts. The first two sections are enough
+ * for such a program; each other one has one subject.
  *
  * These rules hold for every call:
  *
  * **Errors.** `BN_OK` is 0; errors are negative. A last parameter `bn_error *` may be NULL; it gets
  * the reason in words. On an error nothing else is written, unless the comment says so. Each call
- * that returns a status may return `BN_ERR_INVALID_ARGUMENT`, `BN_ERR_OUT_OF_MEMORY` and
- * `BN_ERR_INTERNAL`, and one on an engine `BN_ERR_FORKED`. The comments name the others.
+ * with a status may return `BN_ERR_INVALID_ARGUMENT`, `BN_ERR_OUT_OF_MEMORY` and `BN_ERR_INTERNAL`,
+ * and each on an engine `BN_ERR_FORKED`; comments name the others.
  *
- * **Threads.** Any thread may make any call at any time, also from a callback. The exceptions are
- * marked [not from a callback]: they may wait, those of sessions and the cache for the end of a
- * step. In a callback they return `BN_ERR_REENTRANT`, whichever engine called back. No lock is held
- * in a callback. It must return: no `longjmp`, no C++ exception.
+ * **Threads.** Any thread may make any call at any time, also from a callback. Calls marked
+ * [not from a callback] may wait, those of sessions and the cache for the end of a step, and return
+ * `BN_ERR_REENTRANT` in a callback of any engine. No lock is held in a callback. It must return: no
+ * `longjmp`, no C++ exception.
  *
- * **Buffers.** A call that writes a text, ids, a vector or a session takes the buffer's `capacity`
- * in elements and writes the number that it needs to `*length` or `*count`. If that is more, it
- * returns `BN_ERR_BUFFER_TOO_SMALL` and writes nothing else. To ask for the number alone, pass NULL
- * and 0.
+ * **Buffers.** A call that writes a text, bytes, ids or a vector to a buffer of `capacity` elements
+ * writes the number that it needs to `*length` or `*count`. If that is more, it returns
+ * `BN_ERR_BUFFER_TOO_SMALL` and writes nothing else. NULL and 0 ask for the number alone. Calls for
+ * events write up to `capacity`, and their number to `*count`.
  *
- * **Ownership.** The library copies what you pass in, or needs it only until the call returns.
- * What it returns belongs to it; the comment says until when it is valid. A `const char *` is a
- * static NUL-terminated string. Handles of engines, models and adapters are only names: they are
- * looked up, never dereferenced and never reused, and a freed one is refused.
+ * **Ownership.** The library copies what you pass in, or needs it only until the call returns. What
+ * it returns belongs to it; the comment says until when it is valid. What a callback gets is valid
+ * until it returns. A `const char *` is a static NUL-terminated string. Handles are only names of
+ * engines, models and adapters: looked up, never dereferenced, never reused, refused when freed.
+ * Freeing NULL does nothing.
  *
  * **Growth.** Structs may get new fields at their end, and the library touches no more of one than
- * its caller compiled: `bn_X_init(&x, sizeof x)` sets the defaults of a struct that the caller
- * fills or hands over, and arrays are passed with the size of an element, `sizeof(bn_X)`. Unknown
- * fields must be 0 and unknown flags unset, or the call fails with `BN_ERR_UNSUPPORTED`. A struct
- * without a size of its own never grows. Numbers of constants are never reused.
+ * its caller compiled: `bn_X_init(&x, sizeof x)` sets the size and the defaults, and arrays are
+ * passed with the size of an element, `sizeof(bn_X)`. Unknown fields must be 0 and unknown flags
+ * unset, or the call fails with `BN_ERR_UNSUPPORTED`. A struct without a size of its own never
+ * grows. Numbers of constants are never reused; ignore kinds that you do not know.
  *
  * **Fields.** `X_count` is the number of elements of `X`, and `X_context` is passed to the callback
- * `X`. A text that is not set is all zeros, as `bn_X_init` leaves it.
+ * `X`. The default of a field is 0, NULL or a text that is not set, and asks for nothing, unless
+ * its comment says otherwise.
  *
  * **Fork.** A child process may use models of its parent, and open models and make engines of its
  * own. It cannot use engines of its parent.
  *
  * **Host safety.** A panic in the library becomes `BN_ERR_INTERNAL` or `BN_ERR_ENGINE_DEAD`. The
  * library never prints, exits, or changes signal handlers. No call is a cancellation point of
- * pthread_cancel. A thread that calls needs 64 KiB of stack. docs/api.md and SECURITY.md say more.
+ * pthread_cancel. A caller needs 64 KiB of stack. docs/api.md and SECURITY.md say more.
  */
 
 #ifndef BN_ENGINE_H

@@ -21,50 +21,48 @@ pub const BN_WEIGHTS_Q8_0: i32 = 1;
 pub const BN_WEIGHTS_Q4_0: i32 = 2;
 /// -1, 0 and 1 with a scale, as in BitNet b1.58.
 pub const BN_WEIGHTS_TERNARY: i32 = 3;
-/// 8 bits, with a scale for each row; activations get one for each token. Faster than
-/// `BN_WEIGHTS_Q8_0` for prompts, and less precise.
+/// 8 bits, with a scale for each row; activations get one for each token. Faster than Q8_0 for
+/// prompts, and less precise.
 pub const BN_WEIGHTS_INT8: i32 = 4;
 
-/// How to open a model. At most one of `path`, `fd` and `data` says where it is. With none of them
-/// it is the small model that is embedded in the library.
+/// How to open a model: by `path`, `fd` or `data`, at most one of them. With none it is the small
+/// model embedded in the library.
 #[repr(C)]
 pub struct bn_model_config {
     pub struct_size: u32,
-    /// An open, readable descriptor of a GGUF file, or -1 (default). The file is read from its
-    /// beginning, whatever the descriptor's position. It may be closed once `bn_model_open` has
-    /// returned.
+    /// A readable descriptor of a GGUF file, or -1 (default). It is read from the beginning,
+    /// whatever its position, and may be closed once `bn_model_open` has returned.
     pub fd: i32,
     /// A GGUF file, a Hugging Face folder (`config.json`, safetensors, `tokenizer.json`), or
     /// `builtin:echo`, a model without weights that answers with its prompt
     /// (`builtin:echo?us_per_token=N&load_ms=N` takes so long for each token, and to load).
     pub path: bn_string,
-    /// The bytes of a GGUF file, at any alignment. They are used in place: keep them unchanged
-    /// until the model and every engine made of it are freed. NULL (default): none.
+    /// The bytes of a GGUF file, at any alignment, used in place: keep them unchanged until the
+    /// model and every engine made of it are freed.
     pub data: *const c_void,
-    /// Number of bytes at `data`.
+    /// Bytes at `data`.
     pub data_size: usize,
-    /// The `kernel_config.ini` that a GGUF file with TL1 or TL2 tensors was converted with. Not set
-    /// (default): the one beside the file.
+    /// The `kernel_config.ini` of a GGUF file with TL1 or TL2 tensors. Not set: the one beside the
+    /// file.
     pub kernel_config_path: bn_string,
-    /// The most bytes that the weights may take; loading stops at the tensor that passes it. 0
-    /// (default): no limit.
+    /// The most bytes of weights; loading stops at the tensor that passes it.
     pub memory_limit_bytes: u64,
-    /// Threads that load, 1 to 256. 0 (default): the CPUs that this process may use.
+    /// As in `bn_engine_config`.
     pub threads: u32,
     /// The type that attention and feed-forward weights get while loading, `BN_WEIGHTS_*`. F32, F16
     /// and BF16 weights can become any type, but only those of BitNet models `BN_WEIGHTS_TERNARY`;
-    /// Q4_0 to Q8_0 and Q4_K to Q6_K can become `BN_WEIGHTS_INT8`. Default `BN_WEIGHTS_KEEP`.
+    /// Q4_0 to Q8_0 and Q4_K to Q6_K can become `BN_WEIGHTS_INT8`.
     pub weight_type: i32,
     /// The same for the embedding, without `BN_WEIGHTS_TERNARY`.
     pub embedding_type: i32,
-    /// The same for the output head. If it is tied to the embedding, either field sets both.
+    /// The same for the output head. If that is tied to the embedding, either field sets both.
     pub head_type: i32,
-    /// The most detailed level that `log` gets, `BN_LOG_*`. Default `BN_LOG_WARN`.
+    /// As in `bn_engine_config`.
     pub log_level: i32,
-    /// Receives the log. NULL (default): no log.
+    /// Receives the log.
     pub log: bn_log_callback,
     pub log_context: *mut c_void,
-    /// Receives the progress of loading, and may stop it. NULL (default): none.
+    /// Receives the progress of loading, and may stop it.
     pub progress: bn_progress_callback,
     pub progress_context: *mut c_void,
 }
@@ -150,15 +148,15 @@ pub(super) unsafe fn path<'a>(field: &str, path: bn_string) -> Result<Option<&'a
     }
 }
 
-/// The model's files set `temperature`.
+/// `temperature` is recommended.
 pub const BN_SAMPLING_FIELD_TEMPERATURE: u32 = 1 << 0;
-/// The model's files set `top_k`.
+/// `top_k` is.
 pub const BN_SAMPLING_FIELD_TOP_K: u32 = 1 << 1;
-/// The model's files set `top_p`.
+/// `top_p` is.
 pub const BN_SAMPLING_FIELD_TOP_P: u32 = 1 << 2;
-/// The model's files set `min_p`.
+/// `min_p` is.
 pub const BN_SAMPLING_FIELD_MIN_P: u32 = 1 << 3;
-/// The model's files set `repetition_penalty`.
+/// `repetition_penalty` is.
 pub const BN_SAMPLING_FIELD_REPETITION_PENALTY: u32 = 1 << 4;
 
 /// What is known of a model. Pointers are valid until `bn_model_free`.
@@ -166,16 +164,15 @@ pub const BN_SAMPLING_FIELD_REPETITION_PENALTY: u32 = 1 << 4;
 #[derive(Clone, Copy)]
 pub struct bn_model_info {
     pub struct_size: u32,
-    /// 1 if the model has a tokenizer. Without one, prompts are token ids and events have no
-    /// text.
+    /// 1 if it has one. Without, prompts are token ids and events have no text.
     pub has_tokenizer: i32,
-    /// The architecture as the model's files name it: `llama`, `bitnet-b1.58`, ...
+    /// As the model's files name it: `llama`, `bitnet-b1.58`, ...
     pub architecture: bn_string,
-    /// The model's own name; may be empty.
+    /// May be empty.
     pub name: bn_string,
     /// Token ids are 0 to `vocab_size - 1`.
     pub vocab_size: u64,
-    /// Tokens of context that the model was made for.
+    /// Tokens of context that it was made for.
     pub context_length: u64,
     /// Decoder layers.
     pub layers: u64,
@@ -193,30 +190,29 @@ pub struct bn_model_info {
     pub parameters: u64,
     /// Bytes of weights, mapped or allocated.
     pub weight_bytes: u64,
-    /// The model's end tokens, which end an output as `BN_FINISH_STOP`. NULL if there are none.
+    /// They end an output as `BN_FINISH_STOP`. NULL if there are none.
     pub end_tokens: *const u32,
     pub end_tokens_count: usize,
     /// The BOS token's id, or -1.
     pub bos_token: i64,
-    /// Elements of an embedding (`BN_TASK_EMBED`). 0: the model makes none.
+    /// Elements of an embedding. 0: the model makes none.
     pub embedding_size: u64,
-    /// The model's own pooling: `BN_POOLING_LAST`, `BN_POOLING_MEAN` or `BN_POOLING_FIRST`.
+    /// The model's own, not `BN_POOLING_MODEL`.
     pub pooling: i32,
-    /// 1 if the model has a chat template, so that requests may have `messages`.
+    /// 1 if it has one, so that requests may have `messages`.
     pub has_chat_template: i32,
-    /// Which of the five fields below the model's authors recommend, in `generation_config.json` or
-    /// in the keys of a GGUF file: `BN_SAMPLING_FIELD_*`. The others are 0. Requests never use them
-    /// by themselves.
+    /// `BN_SAMPLING_FIELD_*`: which of the five fields below `generation_config.json`, or keys of a
+    /// GGUF file, recommend. The others are 0. Requests never use them by themselves.
     pub sampling_fields: u32,
-    /// Recommended temperature; 0: always the most likely token.
+    /// Recommended; 0: always the most likely token.
     pub temperature: f32,
-    /// Recommended `top_k`.
+    /// Recommended.
     pub top_k: u32,
-    /// Recommended `top_p`.
+    /// Recommended.
     pub top_p: f32,
-    /// Recommended `min_p`.
+    /// Recommended.
     pub min_p: f32,
-    /// Recommended `repetition_penalty`.
+    /// Recommended.
     pub repetition_penalty: f32,
 }
 

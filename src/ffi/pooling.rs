@@ -2,7 +2,7 @@
 
 use crate::engine::api::Pooling;
 
-/// The pooling that the model was made for, `bn_model_info.pooling`.
+/// The model's own, `bn_model_info.pooling`.
 pub const BN_POOLING_MODEL: i32 = 0;
 /// The hidden state of the last prompt token, after the final norm.
 pub const BN_POOLING_LAST: i32 = 1;

@@ -22,27 +22,25 @@ use std::ffi::c_void;
 
 /// Generate an output.
 pub const BN_TASK_GENERATE: i32 = 0;
-/// Compute the prompt's embedding, and return it in one event. `max_new_tokens` is ignored;
-/// sampling and stop fields, `messages`, `chat_json` and the output flags must have their
-/// defaults.
+/// Return the prompt's embedding, in one event. `max_new_tokens` is ignored; sampling and stop
+/// fields, `on_logits`, `messages`, `chat_json` and the output flags must have their defaults.
 pub const BN_TASK_EMBED: i32 = 1;
-/// Return the prompt's tokens from `logprobs_from` on and their log probabilities, in one event
-/// that finishes the request as `BN_FINISH_LENGTH`. The tokens before them come from the prefix
-/// cache if they are there, so continuations of one prompt compute it once. For reranking,
-/// classification and evaluation. `max_new_tokens` is ignored; stop fields, `constraint`,
-/// `on_logits` and `chat_json` are refused.
+/// Return the prompt's tokens from `logprobs_from` on and their log probabilities, in one event, as
+/// `BN_FINISH_LENGTH`. `max_new_tokens` is ignored; stop fields, `constraint`, `on_logits` and
+/// `chat_json` are refused.
 pub const BN_TASK_SCORE: i32 = 2;
 
 /// One event at the end, with the whole text and all tokens.
 pub const BN_REQUEST_NO_STREAM: u32 = 1 << 0;
-/// Only a `bn_poll` of the request's own id returns its events: `BN_ANY` and the wait descriptor do
-/// not see them. Refused in callback mode.
+/// Only a `bn_poll` of the request's id returns its events; the wait descriptor does not see them.
+/// Refused in callback mode.
 pub const BN_REQUEST_POLL_BY_ID: u32 = 1 << 1;
 /// Return the prompt's text and tokens in front of the output.
 pub const BN_REQUEST_ECHO_PROMPT: u32 = 1 << 2;
 /// Do not end at the model's end tokens.
 pub const BN_REQUEST_IGNORE_EOS: u32 = 1 << 3;
-/// Return the log probability of each generated token, and of `top_logprobs` more.
+/// Return the log probability of each generated token, and of others as `top_logprobs` and
+/// `logprob_tokens` say.
 pub const BN_REQUEST_LOGPROBS: u32 = 1 << 4;
 /// Control tokens spelled out in `prompt` (like `<|eot_id|>`) become those tokens. Not for text
 /// from outside.
@@ -54,36 +52,30 @@ pub const BN_REQUEST_EMBED_RAW: u32 = 1 << 6;
 /// `session`.
 pub const BN_REQUEST_NO_CACHE: u32 = 1 << 7;
 
-/// Needs `queue_timeout_ms`: end a queued request, as `BN_FINISH_TIMED_OUT`, as soon as its first
-/// token is predicted to come later than that. In overload, no time goes into requests that would
-/// be late anyway.
+/// Needs `queue_timeout_ms`: end a queued request, as `BN_FINISH_TIMED_OUT`, once its first token
+/// is predicted to come later than that.
 pub const BN_REQUEST_DROP_LATE: u32 = 1 << 8;
 
-/// End the request, as `BN_FINISH_CANCELLED`, when its unread output would pause it
-/// (`max_unread_bytes`).
+/// End the request, as `BN_FINISH_CANCELLED`, when `max_unread_bytes` would pause it.
 pub const BN_REQUEST_END_UNREAD: u32 = 1 << 9;
 
-/// With `BN_REQUEST_LOGPROBS`: log probabilities of the distribution that the token is drawn from,
-/// behind penalties, temperature and samplers (of a dropped token: -infinity), instead of the
-/// model's own.
+/// With `BN_REQUEST_LOGPROBS`: those of the distribution that the token is drawn from, behind
+/// penalties, temperature and samplers (of a dropped token: -infinity).
 pub const BN_REQUEST_CHAIN_LOGPROBS: u32 = 1 << 10;
 
-/// Needs `chat_json`: events have the answer's reasoning in `reasoning`, calls of tools in
-/// `tool_calls`, and the rest in `text`, without the markers between them and line breaks beside
-/// these. A call is returned as soon as its name is known and its arguments begin, and these as
-/// they come. If they turn out not to be JSON, the call keeps what was returned of them, and the
-/// rest is text. Stop strings are looked for in all that is generated.
+/// Needs `chat_json`: events have reasoning in `reasoning`, calls of tools in `tool_calls`, and the
+/// rest in `text`, without their markers. If a call's arguments turn out not to be JSON, it keeps
+/// what was returned, and the rest is text. Stop strings are looked for in all that is
+/// generated.
 pub const BN_REQUEST_PARSE_OUTPUT: u32 = 1 << 11;
 
-/// With `BN_REQUEST_ECHO_PROMPT` and `BN_REQUEST_LOGPROBS`: return the log probabilities of the
-/// prompt's tokens too, from `logprobs_from` on: each one given those before it, by the model's
-/// own softmax. Before that position, and for the first token, they are NaN. Refused with
-/// `chat_json`.
+/// With `BN_REQUEST_ECHO_PROMPT` and `BN_REQUEST_LOGPROBS`: also those of the prompt's tokens from
+/// `logprobs_from` on, by the model's own softmax. Refused with `chat_json`.
 pub const BN_REQUEST_PROMPT_LOGPROBS: u32 = 1 << 12;
 
-/// The default of `bn_request_params.priority`.
+/// Between the least urgent, 0, and the most urgent.
 pub const BN_PRIORITY_DEFAULT: u32 = 128;
-/// The most urgent `bn_request_params.priority`.
+/// The most urgent priority.
 pub const BN_PRIORITY_MAX: u32 = 255;
 
 /// The largest `stop_strings_count` and `stop_tokens_count`.
@@ -103,212 +95,179 @@ const FLAGS: u32 = BN_REQUEST_NO_STREAM
     | BN_REQUEST_PARSE_OUTPUT
     | BN_REQUEST_PROMPT_LOGPROBS;
 
-/// One request. Set one of `prompt`, `prompt_tokens`, `messages` and `chat_json`. Nothing that it
-/// points to is needed after the call that submits it.
+/// One request, with one of `prompt`, `prompt_tokens`, `messages` and `chat_json`.
 #[repr(C)]
 pub struct bn_request_params {
     pub struct_size: u32,
-    /// `BN_TASK_*`. Default `BN_TASK_GENERATE`.
+    /// `BN_TASK_*`.
     pub task: i32,
-    /// `BN_REQUEST_*`. Default 0.
+    /// `BN_REQUEST_*`.
     pub flags: u32,
-    /// 0 to `BN_PRIORITY_MAX`, the most urgent. Default `BN_PRIORITY_DEFAULT`. Requests are ordered
-    /// by arrival and priority; `bn_engine_config.priority_ageing_ms` says how much a priority is
-    /// worth. A request without room interrupts running ones that are behind it and of lower
-    /// priority, the last one first. They go on later, with the same output.
+    /// 0 to `BN_PRIORITY_MAX`, default `BN_PRIORITY_DEFAULT`. `priority_ageing_ms` weighs it
+    /// against arrival. A request without room interrupts running ones behind it and of lower
+    /// priority, the last first; they go on later, with the same output.
     pub priority: u32,
-    /// Returned in every event of the request.
+    /// Returned in every event.
     pub user_data: u64,
 
-    /// The prompt as text. The tokenizer puts in front of it the tokens that the model wants (BOS),
-    /// and behind a text to embed those that it wants there (EOS).
+    /// A text. The tokenizer adds what the model wants in front (BOS) and, to embed, behind
+    /// (EOS).
     pub prompt: bn_string,
-    /// The prompt as token ids, used as they are.
+    /// Token ids, used as they are.
     pub prompt_tokens: *const u32,
     pub prompt_tokens_count: usize,
-    /// The prompt as a conversation, first message first. The model's chat template makes the
-    /// prompt and begins the assistant's answer. `content` never becomes a control token, but
-    /// `role` may.
+    /// A conversation of up to 65536 messages, in order, for the model's chat template, which
+    /// begins the assistant's answer. `content` never becomes a control token, but `role` may.
     pub messages: *const bn_chat_message,
-    /// Number of `messages`, at most 65536.
     pub messages_count: usize,
-    /// `sizeof(bn_chat_message)`; set by `bn_request_params_init`.
+    /// `sizeof(bn_chat_message)`; the default.
     pub message_size: usize,
-    /// The prompt as a conversation with tools: a JSON object with the fields of OpenAI's chat
-    /// completions `messages`, `tools`, `tool_choice`, `parallel_tool_calls`, and of
-    /// transformers' chat templates `chat_template_kwargs` (the template's variables),
-    /// `documents`, `add_generation_prompt` and `continue_final_message` (the answer goes on
-    /// with the last message). `tool_format` and `reasoning_format` say how the model writes
-    /// calls and reasoning, in place of what its template tells. Other fields are refused, nulls
-    /// ignored. No text in it becomes a control token, names included. At most 64 MiB, 65536
+    /// A conversation with tools: a JSON object with the fields that docs/chat.md describes. Others
+    /// are refused, nulls ignored. No text in it becomes a control token. At most 64 MiB, 65536
     /// messages and 1048576 values.
     ///
-    /// A `tool_choice` of "required" or of a function constrains the output to such a call, as its
-    /// `parameters` say; "auto" with `strict` tools, or without `parallel_tool_calls`, constrains
-    /// the calls that come. `constraint` must not be set then. With "none", the model sees the
-    /// tools, and calls are text. docs/chat.md says more.
+    /// A `tool_choice` of "required" or a function constrains the output to such a call, "auto"
+    /// with `strict` tools or without `parallel_tool_calls` the calls that come; `constraint` must
+    /// not be set then.
     pub chat_json: bn_string,
 
-    /// The most tokens to generate, default 128. 0: as many as `max_sequence_length` leaves, which
-    /// limits the output in any case.
+    /// The most tokens to generate, default 128. 0: as many as `max_sequence_length` leaves, the
+    /// limit in any case.
     pub max_new_tokens: u32,
-    /// Neither the model's end tokens (with `BN_REQUEST_IGNORE_EOS` too) nor `stop_tokens` come
-    /// before this many tokens, unless a `constraint` leaves nothing else. Stop strings may.
-    /// Default 0.
+    /// Neither end tokens (with `BN_REQUEST_IGNORE_EOS` too) nor `stop_tokens` come before this
+    /// many tokens, unless a `constraint` leaves nothing else. Stop strings may.
     pub min_new_tokens: u32,
-    /// Milliseconds from submit after which the request ends as `BN_FINISH_TIMED_OUT` with what it
-    /// has. 0 (default): the engine's `default_timeout_ms`. `BN_FOREVER`: no timeout.
+    /// Milliseconds from submit until the request ends as `BN_FINISH_TIMED_OUT` with what it has.
+    /// 0: the engine's `default_timeout_ms`. `BN_FOREVER`: none.
     pub timeout_ms: u32,
-    /// Milliseconds from submit after which a request that is still queued ends as
-    /// `BN_FINISH_TIMED_OUT`. 0 (default): `timeout_ms` alone counts.
+    /// The same for a request that is still queued. 0: only `timeout_ms` counts.
     pub queue_timeout_ms: u32,
-    /// Tokens that end the output, besides the model's own end tokens. They count even with
-    /// `BN_REQUEST_IGNORE_EOS`.
+    /// They end the output besides the model's end tokens, even with `BN_REQUEST_IGNORE_EOS`.
     pub stop_tokens: *const u32,
-    /// Number of `stop_tokens`, at most `BN_MAX_STOPS`.
     pub stop_tokens_count: usize,
-    /// Texts of 1 to 65536 bytes that end the output. The returned text ends before the first one;
-    /// `tokens` and usage count every generated token. Only generated text is searched.
+    /// Texts of 1 to 65536 bytes that end the output. Only generated text is searched. The returned
+    /// text ends before the first one; `tokens` and usage have every generated token.
     pub stop_strings: *const bn_string,
-    /// Number of `stop_strings`, at most `BN_MAX_STOPS`.
     pub stop_strings_count: usize,
 
-    /// Seed of the random numbers. The same seed, prompt and parameters give the same output,
-    /// whatever else runs. Default 0.
+    /// The same seed, prompt and parameters give the same output, whatever else runs.
     pub seed: u64,
-    /// 0 to 100. 0 (default): always the most likely token.
+    /// 0 to 100. 0: always the most likely token.
     pub temperature: f32,
-    /// The temperature moves by this much up and down, 0 (default) to 100, with the entropy of the
-    /// remaining tokens: up if many are likely, down if one is.
+    /// 0 to 100: how far the temperature moves with the entropy of the remaining tokens, up if many
+    /// are likely, down if one is.
     pub temperature_range: f32,
-    /// Shape of that movement: the entropy as a share of the greatest possible one, raised to this.
-    /// Above 0, at most 100, default 1.
+    /// For that, the power of the entropy's share of the greatest possible one. Above 0 to 100,
+    /// default 1.
     pub temperature_exponent: f32,
-    /// Sample from this many most likely tokens. 0 (default): all.
+    /// Keep this many most likely tokens. 0: all.
     pub top_k: u32,
-    /// Sample from the most likely tokens that together reach this probability, above 0, at most 1
-    /// (default).
+    /// Keep the most likely tokens that together reach this probability, above 0 to 1. Default
+    /// 1.
     pub top_p: f32,
-    /// Drop tokens less likely than this times the most likely one, 0 (default) to 1.
+    /// Drop tokens less likely than this times the most likely one, 0 to 1.
     pub min_p: f32,
-    /// Sample from the tokens whose surprise is closest to the entropy and that together reach this
-    /// probability, above 0, at most 1 (default).
+    /// Keep the tokens with a surprise closest to the entropy that together reach this probability,
+    /// above 0 to 1. Default 1.
     pub typical_p: f32,
-    /// Drop tokens whose logits are more than this many standard deviations below the greatest one,
-    /// up to 1000. 0 (default): off.
+    /// Drop logits more than this many standard deviations below the greatest, up to 1000. 0:
+    /// off.
     pub top_n_sigma: f32,
-    /// The probability, 0 (default) to 1, of dropping all tokens that are at least `xtc_threshold`
-    /// likely except the least likely of them.
+    /// 0 to 1: the probability of dropping all tokens at least `xtc_threshold` likely but the least
+    /// likely of them.
     pub xtc_probability: f32,
-    /// Above 0, at most 1. Default 0.1.
+    /// Above 0 to 1. Default 0.1.
     pub xtc_threshold: f32,
-    /// Mirostat 2: keep the surprise of tokens at this many bits, up to 100, with no other
-    /// `BN_SAMPLER_*` on but temperature. 0 (default): off.
+    /// Mirostat 2: the surprise of tokens to keep, in bits, up to 100; no other `BN_SAMPLER_*` but
+    /// temperature may be on. 0: off.
     pub mirostat_tau: f32,
-    /// How fast mirostat follows, 0 to 1. Default 0.1.
+    /// How fast it follows, 0 to 1. Default 0.1.
     pub mirostat_eta: f32,
-    /// The samplers and their order: `BN_SAMPLER_*`, each at most once. One that is left out must
-    /// be off. Not set (default): all, in the order of their numbers.
+    /// `BN_SAMPLER_*` in their order, each at most once. One that is left out must be off. NULL:
+    /// all, in the order of their numbers.
     pub samplers: *const i32,
     pub samplers_count: usize,
 
-    /// The penalties look at this many of the latest tokens of prompt and output. 0 (default):
-    /// all.
+    /// Penalties look at this many of the latest tokens of prompt and output. 0: all.
     pub penalty_window: u32,
-    /// Divides positive and multiplies negative logits of tokens in the prompt or output, above 0,
-    /// at most 100. 1 (default): off.
+    /// Divides positive and multiplies negative logits of tokens in prompt or output. Above 0 to
+    /// 100, default 1: off.
     pub repetition_penalty: f32,
-    /// Subtracted from a token's logit for each time it is in the output, -100 to 100. Default
-    /// 0.
+    /// Subtracted from a token's logit for each time it is in the output, -100 to 100.
     pub frequency_penalty: f32,
-    /// Subtracted from a token's logit if it is in the output, -100 to 100. Default 0.
+    /// Subtracted once from the logit of a token in the output, -100 to 100.
     pub presence_penalty: f32,
     /// DRY: a token that would lengthen a repetition of n tokens loses `dry_multiplier` times
-    /// `dry_base` to the power of n - `dry_allowed_length` in its logit. 0 (default, off) to
-    /// 100.
+    /// `dry_base` to the power of n - `dry_allowed_length` in its logit. 0 (off) to 100.
     pub dry_multiplier: f32,
     /// 1 to 100. Default 1.75.
     pub dry_base: f32,
     /// Shorter repetitions cost nothing. Default 2; 0 is as 1.
     pub dry_allowed_length: u32,
-    /// DRY looks at this many of the latest tokens of prompt and output. 0 (default): all.
+    /// The same as `penalty_window` for DRY.
     pub dry_window: u32,
-    /// Texts of 1 to 65536 bytes that no repetition crosses; a token whose text has one loses
-    /// nothing. NULL (default): a line break, `:`, `"` and `*`.
+    /// Up to 256 texts of 1 to 65536 bytes that no repetition crosses; tokens with one lose
+    /// nothing. NULL: a line break, `:`, `"` and `*`. Not NULL with a count of 0: none.
     pub dry_breakers: *const bn_string,
-    /// Number of `dry_breakers`, at most 256. 0 with `dry_breakers` set: none.
     pub dry_breakers_count: usize,
 
-    /// Numbers to add to the logits of some tokens.
+    /// Added to the logits of up to 4096 tokens.
     pub logit_bias: *const bn_logit_bias,
-    /// Number of `logit_bias`, at most 4096.
     pub logit_bias_count: usize,
-    /// Texts of 1 to 1024 bytes that do not come, alone or behind a space, in the tokenizer's own
-    /// spelling. The same text made of other tokens can come.
+    /// Up to 256 texts of 1 to 1024 bytes that do not come, alone or behind a space, in the
+    /// tokenizer's own spelling; other tokens may spell them.
     pub bad_words: *const bn_string,
-    /// Number of `bad_words`, at most 256.
     pub bad_words_count: usize,
-    /// Changes the logits before each token is sampled. Default NULL. Refused with
-    /// `BN_TASK_EMBED`.
+    /// Changes the logits before each token.
     pub on_logits: bn_logits_callback,
     pub on_logits_context: *mut c_void,
 
-    /// `BN_CONSTRAINT_*`. Default `BN_CONSTRAINT_NONE`.
+    /// `BN_CONSTRAINT_*`.
     pub constraint_kind: i32,
-    /// `BN_JSON_*`: the spelling of the JSON of a constraint or of tool calls, and the meaning of
-    /// its schemas. A schema's own "x-guidance" overrides these flags. Default 0. Needs a
-    /// `constraint_kind` with JSON or Lark, or `chat_json`.
+    /// `BN_JSON_*`, for JSON or Lark constraints and `chat_json` alone. A schema's "x-guidance"
+    /// overrides them.
     pub json_flags: u32,
-    /// The output matches this, as `constraint_kind` says; at most 524288 bytes. Tokens that would
-    /// break it do not come, whatever else is asked for. When it is matched, the model's end tokens
-    /// may come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if the match cannot go on. An
-    /// output that `max_new_tokens` or a stop string ends early is the beginning of a match. It is
-    /// compiled while the request is submitted; the latest ones stay compiled. Not set (default):
-    /// none.
+    /// What the output matches, as `constraint_kind` says, whatever else is asked for; at most
+    /// 524288 bytes. Once matched, the model's end tokens may come, even with
+    /// `BN_REQUEST_IGNORE_EOS`, and nothing else if the match cannot go on. What ends early is the
+    /// beginning of a match. It is compiled at submit; the latest ones stay compiled.
     pub constraint: bn_string,
 
-    /// With `BN_REQUEST_LOGPROBS`: how many of the most likely tokens to return for each generated
-    /// one, at most 32. Default 0.
+    /// With `BN_REQUEST_LOGPROBS`: so many of the most likely tokens for each generated one, up to
+    /// 32.
     pub top_logprobs: u32,
-    /// With `BN_REQUEST_PROMPT_LOGPROBS` or `BN_TASK_SCORE`: the first position of the prompt whose
-    /// log probability is wanted. Default 0.
+    /// The prompt's first position for `BN_REQUEST_PROMPT_LOGPROBS` and `BN_TASK_SCORE`.
     pub logprobs_from: u32,
-    /// With `BN_REQUEST_LOGPROBS`: tokens whose log probabilities to return for each generated one,
-    /// behind those of `top_logprobs`.
+    /// With `BN_REQUEST_LOGPROBS`: up to 256 more tokens, behind those of `top_logprobs`.
     pub logprob_tokens: *const u32,
-    /// Number of `logprob_tokens`, at most 256.
     pub logprob_tokens_count: usize,
 
-    /// With `BN_TASK_EMBED`: `BN_POOLING_*`. Default `BN_POOLING_MODEL`.
+    /// With `BN_TASK_EMBED`: `BN_POOLING_*`.
     pub pooling: i32,
-    /// Factor of the adapter's update, -100 to 100. Default 1.
+    /// Factor of `adapter`, -100 to 100. Default 1.
     pub adapter_scale: f32,
-    /// The adapter that the request runs with, of the same engine. NULL (default): none. Requests
-    /// with different adapters share no part of the prefix cache.
+    /// An adapter of the same engine. Requests with different ones share no part of the prefix
+    /// cache.
     pub adapter: *const bn_adapter,
 
-    /// Requests with different salts share no part of the prefix cache, so that timing tells a
-    /// client nothing about the prompts of others. Default 0: requests that set none share.
+    /// Nor do requests with different salts, so timing tells nothing about the prompts of
+    /// others.
     pub cache_salt: u64,
-    /// A name of 1 to 256 bytes. When the request ends, its keys and values stay in the KV cache
-    /// under this name, in place of what had the name before. The next turn of the conversation,
-    /// with the same `cache_salt`, finds them, however busy the engine was meanwhile. Nothing
-    /// changes if the request fails, ends while it does not run, or needs more than half of the KV
-    /// cache, which is the limit of all sessions together. The least recently used one goes first,
-    /// also to make room for a request that does not fit alone. Names belong to the engine: two
-    /// users need two names. Refused with `BN_REQUEST_NO_CACHE`. Not set (default): none.
+    /// A name of 1 to 256 bytes; two users of an engine need two. When the request ends, its keys
+    /// and values stay in the KV cache under this name, in place of what had it, for a next turn
+    /// with the same `cache_salt`. Nothing changes if the request fails, ends while it does not
+    /// run, or needs more than half of the KV cache, the limit of all sessions together. The least
+    /// recently used goes first, also for a request that does not fit alone.
     pub session: bn_string,
 
-    /// `BN_SPECULATION_*`. Drafts never change the output. Default `BN_SPECULATION_DEFAULT`.
+    /// `BN_SPECULATION_*`. Drafts never change the output.
     pub speculation: i32,
-    /// The most tokens drafted for one step, up to `BN_MAX_DRAFT_TOKENS`; their number follows from
-    /// how many were right, and from the time that they take. 0 (default): the engine's.
+    /// The most drafted for one step; fewer where fewer pay. 0: the engine's.
     pub draft_tokens: u32,
 
-    /// The trace that the request belongs to, as in W3C's `traceparent`: its spans go to
-    /// `bn_engine_config.on_span`. All zeros (default): none.
+    /// The trace of the request's spans, as in W3C's `traceparent`, for `on_span`.
     pub trace_id: [u8; 16],
-    /// The caller's span that its spans belong to. All zeros (default): none. Needs `trace_id`.
+    /// The caller's span that they belong to. Needs `trace_id`.
     pub parent_id: [u8; 8],
 }
 
@@ -516,12 +475,11 @@ pub(super) unsafe fn conversation<'a>(
     Ok(out)
 }
 
-/// The request waits for admission.
+/// It waits for admission.
 pub const BN_STAGE_QUEUED: i32 = 0;
-/// The request was admitted. It takes part in forward passes, unless it is paused or
-/// interrupted.
+/// It takes part in forward passes, unless it is paused or interrupted.
 pub const BN_STAGE_RUNNING: i32 = 1;
-/// The request has finished. Its last event may still wait to be polled.
+/// It has finished. Its last event may still wait to be polled.
 pub const BN_STAGE_FINISHED: i32 = 2;
 
 /// Where a request is.
@@ -531,8 +489,8 @@ pub struct bn_request_info {
     pub struct_size: u32,
     /// `BN_STAGE_*`.
     pub stage: i32,
-    /// For `BN_STAGE_QUEUED`: the number of queued requests that were submitted before it, whatever
-    /// their priorities are. Otherwise 0.
+    /// With `BN_STAGE_QUEUED`: how many queued requests were submitted before it, whatever their
+    /// priorities. Otherwise 0.
     pub queue_position: u64,
 }
 

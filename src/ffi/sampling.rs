@@ -38,7 +38,7 @@ const SAMPLERS: [(i32, Filter); 7] = [
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_logit_bias {
-    /// The token's id.
+    /// Its id.
     pub token: u32,
     /// -100 to 100, or `-INFINITY`: the token does not come.
     pub bias: f32,
@@ -47,11 +47,10 @@ pub struct bn_logit_bias {
 /// The logits of a request's next token, before anything else looks at them.
 #[repr(C)]
 pub struct bn_logits {
-    /// Bytes of this struct that the library wrote.
     pub struct_size: u32,
-    /// Tokens of the vocabulary.
+    /// Number of `logits`.
     pub vocab_size: u32,
-    /// `bn_request_params.user_data`.
+    /// As in `bn_request_params`.
     pub user_data: u64,
     /// The prompt's tokens.
     pub prompt_tokens: *const u32,
@@ -59,8 +58,8 @@ pub struct bn_logits {
     /// The tokens generated so far.
     pub output_tokens: *const u32,
     pub output_tokens_count: usize,
-    /// A logit for each token of the vocabulary, to be changed in place. `-INFINITY` forbids a
-    /// token; at least one must stay finite, and none may be NaN or `INFINITY`.
+    /// One for each token, to be changed in place. `-INFINITY` forbids a token; at least one must
+    /// stay finite, and none may be NaN or `INFINITY`.
     pub logits: *mut f32,
 }
 

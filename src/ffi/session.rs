@@ -7,20 +7,19 @@ use crate::engine::api::CacheEvent;
 pub const BN_KV_EVENT_STORED: i32 = 1;
 /// A block left the cache.
 pub const BN_KV_EVENT_REMOVED: i32 = 2;
-/// Forget all blocks: those that are in the cache follow as `BN_KV_EVENT_STORED`. It comes when
-/// changes were lost because they were not read in time, and after `bn_cache_clear`. An engine of
-/// several devices reports each removed block instead; it reports a block as stored when the first
-/// device has it, and as removed when none has it any more.
+/// Forget all blocks: those that are there follow as `BN_KV_EVENT_STORED`. It comes when changes
+/// were not read in time, and after `bn_cache_clear`. An engine of several devices reports removed
+/// blocks instead; a block is stored when the first device has it, removed when none has it any
+/// more.
 pub const BN_KV_EVENT_CLEARED: i32 = 3;
 
 /// XXH64 of a block's tokens as little-endian 32-bit numbers. The seed is the hash of the block
-/// before it. The first block's seed is the request's `cache_salt`; with an adapter, it is XXH64 of
-/// 12 bytes with `cache_salt` as the seed: `adapter_scale` as a little-endian float, then
+/// before it, for the first block the request's `cache_salt`, or with an adapter XXH64 of 12 bytes
+/// with `cache_salt` as the seed: `adapter_scale` as a little-endian float, then
 /// `bn_adapter_fingerprint` as a little-endian 64-bit number.
 pub const BN_HASH_XXH64: i32 = 1;
 
-/// A change of the prefix cache. A block holds the keys and values of `kv_block_size` tokens; only
-/// full blocks are reported.
+/// A change of the prefix cache. Only full blocks, of `kv_block_size` tokens, are reported.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_kv_event {
@@ -28,7 +27,7 @@ pub struct bn_kv_event {
     pub kind: i32,
     /// `BN_HASH_*`, the same for all events of an engine.
     pub hash_type: i32,
-    /// For `BN_KV_EVENT_STORED` and `BN_KV_EVENT_REMOVED`: the block's hash.
+    /// The block's; 0 for `BN_KV_EVENT_CLEARED`.
     pub hash: u64,
     /// For `BN_KV_EVENT_STORED`: the hash of the block before it, or the first block's seed.
     pub parent_hash: u64,

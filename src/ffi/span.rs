@@ -23,23 +23,22 @@ const _: () = {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_span {
-    /// Bytes of this struct that the library wrote.
     pub struct_size: u32,
-    /// `BN_SPAN_*`. Ignore kinds that you do not know.
+    /// `BN_SPAN_*`.
     pub kind: i32,
     /// The request.
     pub request: bn_request,
-    /// `bn_request_params.user_data`.
+    /// As in `bn_request_params`.
     pub user_data: u64,
     /// How the request ended, `BN_FINISH_*`.
     pub finish_reason: i32,
-    /// `bn_request_params.trace_id`.
+    /// As in `bn_request_params`.
     pub trace_id: [u8; 16],
-    /// `bn_request_params.parent_id`.
+    /// As in `bn_request_params`.
     pub parent_id: [u8; 8],
     /// When the phase began, in nanoseconds since 1970.
     pub start_ns: u64,
-    /// When it ended: with the request, if that was cut short in this phase.
+    /// When it ended, at the latest with the request.
     pub end_ns: u64,
     /// Tokens of the phase.
     pub tokens: u32,

@@ -4,7 +4,7 @@ use super::config::choice;
 use crate::base::Result;
 use crate::engine::api::Speculation;
 
-/// A request's: as the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model`, else
+/// A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model`, else
 /// `BN_SPECULATION_OFF`.
 pub const BN_SPECULATION_DEFAULT: i32 = 0;
 /// No drafts.

@@ -11,14 +11,14 @@ pub type bn_status = i32;
 pub const BN_OK: i32 = 0;
 /// An argument is NULL, out of range, not UTF-8, of a wrong size, or not a live handle.
 pub const BN_ERR_INVALID_ARGUMENT: i32 = -1;
-/// No such request: the engine never issued it, or it was released. Or no session of this name.
+/// No such session, or no such request: never issued, or released.
 pub const BN_ERR_NOT_FOUND: i32 = -2;
 /// A field, flag, model or file feature that this version does not support.
 pub const BN_ERR_UNSUPPORTED: i32 = -3;
 /// Another thread is polling this request, or every KV block is in use.
 pub const BN_ERR_BUSY: i32 = -4;
-/// `queue_capacity` requests are unreleased, or `queue_token_capacity` prompt tokens are queued, or
-/// too many constraints are being compiled. Release finished requests, or try again later.
+/// `queue_capacity` or `queue_token_capacity` is reached, or too many constraints wait to be
+/// compiled.
 pub const BN_ERR_QUEUE_FULL: i32 = -5;
 /// The system refused an allocation or a thread.
 pub const BN_ERR_OUT_OF_MEMORY: i32 = -6;
@@ -26,11 +26,9 @@ pub const BN_ERR_OUT_OF_MEMORY: i32 = -6;
 pub const BN_ERR_MEMORY_LIMIT: i32 = -7;
 /// A file cannot be opened or mapped, or is not a regular file.
 pub const BN_ERR_IO: i32 = -8;
-/// The model's files are malformed or truncated, or the model computed a value that is not a
-/// number.
+/// The model's files are malformed or truncated, or it computed a value that is not a number.
 pub const BN_ERR_BAD_MODEL: i32 = -9;
-/// The call belongs to the other delivery mode, or to a feature that `bn_engine_config` turns
-/// off.
+/// The call belongs to the other delivery mode, or to a feature that is off.
 pub const BN_ERR_WRONG_MODE: i32 = -10;
 /// The call is not allowed from a callback.
 pub const BN_ERR_REENTRANT: i32 = -11;
@@ -43,24 +41,23 @@ pub const BN_ERR_ENGINE_DEAD: i32 = -13;
 pub const BN_ERR_FORKED: i32 = -14;
 /// Ended by a progress callback, a cancel or a shutdown.
 pub const BN_ERR_CANCELLED: i32 = -15;
-/// The prompt leaves no room for a new token, or the text is longer than the library takes.
+/// The prompt leaves no room for a new token, or a text is longer than the library takes.
 pub const BN_ERR_TOO_LONG: i32 = -16;
-/// The caller's buffer is too small. Only the needed size was written.
+/// The caller's buffer is too small.
 pub const BN_ERR_BUFFER_TOO_SMALL: i32 = -17;
-/// A bug in this library. The message says where.
+/// A bug in this library; the message says where.
 pub const BN_ERR_INTERNAL: i32 = -18;
 /// The request's timeout passed.
 pub const BN_ERR_TIMED_OUT: i32 = -19;
-/// The request's last event was polled before. There will never be another.
+/// The request's last event was polled before.
 pub const BN_ERR_FINISHED: i32 = -20;
 
-/// Why a call failed, in words. It needs no preparation: each call overwrites it.
+/// Why a call failed. Each call overwrites it; it needs no preparation.
 #[repr(C)]
 pub struct bn_error {
-    /// The status that the call returned.
+    /// What the call returned.
     pub status: i32,
-    /// What went wrong, where, and what to do, as UTF-8 with a NUL at its end. A long message loses
-    /// its middle. Empty after success.
+    /// UTF-8 that ends with a NUL; a long message loses its middle. Empty after success.
     pub message: [c_char; 508],
 }
 

@@ -5,14 +5,14 @@ use std::ffi::c_char;
 /// A `bn_string.length`: `data` ends with a NUL byte, which is not part of the text.
 pub const BN_NUL_TERMINATED: usize = usize::MAX;
 
-/// UTF-8 text. A text that you pass may have the length `BN_NUL_TERMINATED`. A text that the
-/// library returns has its length, no NUL at its end, and a `data` that is never NULL.
+/// UTF-8 text. What you pass may have the length `BN_NUL_TERMINATED`. What the library returns has
+/// no NUL at its end, and its `data` is never NULL.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_string {
-    /// The bytes. NULL with a length of 0: not set. `BN_TEXT(NULL)` is an error.
+    /// NULL with a length of 0: not set. `BN_TEXT(NULL)` is an error.
     pub data: *const c_char,
-    /// Number of bytes.
+    /// In bytes.
     pub length: usize,
 }
 

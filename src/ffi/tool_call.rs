@@ -4,17 +4,17 @@ use super::string::bn_string;
 use crate::engine::api::{CallView, TextView};
 use std::mem::offset_of;
 
-/// A call of a tool in an answer, or the next part of one.
+/// A call of a tool in an answer, from when its name is known and its arguments begin, or its next
+/// part.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_tool_call {
-    /// Number of the call in the answer, from 0.
+    /// Its number in the answer, from 0.
     pub index: u32,
-    /// Nine letters and digits, the same for the same prompt, seed and index. Empty in all parts
-    /// but the first.
+    /// Nine letters and digits, the same for the same prompt, seed and index. Empty but in the
+    /// first part.
     pub id: bn_string,
-    /// The tool's name, as the model wrote it: not always one of `tools`. Empty in all parts but
-    /// the first.
+    /// As the model wrote it, maybe none of `tools`. Empty but in the first part.
     pub name: bn_string,
     /// The next part of the arguments' JSON.
     pub arguments: bn_string,

@@ -3,29 +3,28 @@
 pub use super::string::*;
 use std::ffi::c_void;
 
-/// A model: weights, tokenizer and chat template. Immutable, so any number of engines may share
-/// one. Made by `bn_model_open` or `bn_engine_model`, freed by `bn_model_free`.
+/// A model: weights, tokenizer and chat template, for any number of engines. Immutable. From
+/// `bn_model_open` or `bn_engine_model` to `bn_model_free`.
 pub struct bn_model {
     _opaque: [u8; 0],
 }
 
-/// An engine: the threads, KV cache and requests that run one model. Made by `bn_engine_create`,
-/// freed by `bn_engine_destroy`.
+/// An engine: the threads, KV cache and requests of one model, from `bn_engine_create` to
+/// `bn_engine_destroy`.
 pub struct bn_engine {
     _opaque: [u8; 0],
 }
 
-/// A LoRA adapter of an engine. Made by `bn_adapter_open`, freed by `bn_adapter_free`.
+/// A LoRA adapter of an engine, from `bn_adapter_open` to `bn_adapter_free`.
 pub struct bn_adapter {
     _opaque: [u8; 0],
 }
 
-/// The id of a request, valid for its engine until `bn_release`. Never 0 and never `BN_ANY`. A
-/// stale or foreign id is refused with `BN_ERR_NOT_FOUND`.
+/// The id of a request, never 0 or `BN_ANY`, valid for its engine until `bn_release`. A stale or
+/// foreign one gives `BN_ERR_NOT_FOUND`.
 pub type bn_request = u64;
 
-/// For `bn_poll`: any request, except those with `BN_REQUEST_POLL_BY_ID`. For `bn_cancel`: all
-/// requests.
+/// For `bn_poll`: any request without `BN_REQUEST_POLL_BY_ID`. For `bn_cancel`: all requests.
 pub const BN_ANY: u64 = 0xffff_ffff_ffff_ffff;
 
 /// As a time in milliseconds: no limit.

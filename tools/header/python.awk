@@ -159,7 +159,8 @@ function exported(i) {
 }
 
 END {
-    print "\"\"\"Generated from include/bn_engine.h by tools/header/python.awk.\"\"\"\n"
+    print "\"\"\"Generated from include/bn_engine.h by tools/header/python.awk.\n"
+    print "An option has the default 0 or none, unless its comment says otherwise.\n\"\"\"\n"
     print "from __future__ import annotations\n"
     print "from array import array"
     print "from collections.abc import Mapping, Sequence"

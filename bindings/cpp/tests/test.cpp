@@ -164,6 +164,7 @@ void chat() { // 6
     tokens.prompt_tokens = engine.model().chat_tokens(messages);
     CHECK(engine.generate(tokens).text == expected);
     CHECK(engine.model().detokenize(tokens.prompt_tokens) == expected);
+    CHECK(engine.model().token_bytes(tokens.prompt_tokens[0]) == "s");
     CHECK(thrown([&] { bn::Engine().generate(bn::Request::chat(messages)); }).code() == BN_ERR_UNSUPPORTED);
 }
 
@@ -223,7 +224,7 @@ void statistics() { // 9
     const bn_stats stats = engine.stats();
     CHECK(stats.accepted == 1 && stats.completed_stop == 1 && stats.running + stats.queued + stats.unreleased == 0);
     CHECK(stats.generated_tokens == answer.generated_tokens && stats.queue_capacity == 7 && stats.end_to_end.count == 1);
-    CHECK(contains(engine.metrics(), "\n") && contains(engine.metrics(), "bn_"));
+    CHECK(contains(engine.metrics(), "\n") && contains(engine.metrics(), "bn_") && !engine.report().empty());
 }
 
 // Whose event it takes is not known to the thread of the futures.
@@ -313,10 +314,15 @@ void timeouts() {
 }
 
 void sessions() {
-    bn::Engine engine;
-    bn::Request request("One day");
+    bn::EngineConfig config;
+    config.kv_events_capacity = 1, config.kv_block_size = 16;
+    bn::Engine engine(config);
+    bn::Request request("One day there was a day like no other day, and that day had a night like no other night.");
     request.session = "s";
     engine.generate(request);
+    const std::vector<bn_kv_event> events = engine.kv_events();
+    CHECK(events.size() > 1 && events[0].kind == BN_KV_EVENT_STORED && events[1].parent_hash == events[0].hash);
+    CHECK(thrown([] { bn::Engine("builtin:echo").kv_events(); }).code() == BN_ERR_WRONG_MODE);
     std::string saved = engine.save_session("s");
     engine.drop_session("s");
     CHECK(thrown([&] { engine.drop_session("s"); }).code() == BN_ERR_NOT_FOUND);
@@ -438,6 +444,7 @@ void adapters(const std::string &golden) {
     bn::Adapter adapter(engine, folder + "/adapters/llama");
     const bn::Adapter file(engine, folder + "/adapters/llama.gguf");
     const std::vector<uint32_t> adapted = with(&adapter, 1);
+    CHECK(adapter.fingerprint() == bn::Adapter(engine, folder + "/adapters/llama").fingerprint());
     CHECK(adapted != plain && with(&file, 1) == adapted && with(&file, -2) != adapted && with(nullptr, 1) == plain);
     request.adapter = adapter.handle();
     bn::Stream stream = engine.stream(request);

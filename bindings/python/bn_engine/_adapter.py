@@ -7,7 +7,8 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ._convert import string
-from ._library import Owned, call, ffi, lib
+from ._error import Error
+from ._library import Owned, c_text, call, ffi, lib
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -22,3 +23,12 @@ class Adapter(Owned):
         call(lib.bn_adapter_open, engine._handle, string(path, kept), out)
         self._handle = out[0]
         self._free = weakref.finalize(self, lib.bn_adapter_free, self._handle)
+
+    @property
+    def fingerprint(self) -> int:
+        """A hash of the contents, the same in each engine that opens them."""
+        out = ffi.new("uint64_t *")
+        status = lib.bn_adapter_fingerprint(self._handle, out)
+        if status < 0:
+            raise Error.of(status, c_text(lib.bn_status_message(status)))
+        return int(out[0])

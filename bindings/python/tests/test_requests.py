@@ -240,6 +240,9 @@ class Adapters(unittest.TestCase):
         plain = self.ask()
         with Adapter(self.engine, ROOT / "tests/golden/adapters/llama") as adapter:
             adapted = self.ask(adapter=adapter)
+            fingerprint = adapter.fingerprint
+            with Adapter(self.engine, ROOT / "tests/golden/adapters/llama") as again:
+                self.assertEqual(again.fingerprint, fingerprint)
             self.assertNotEqual(adapted, plain)
             self.assertNotEqual(self.ask(adapter=adapter, adapter_scale=-2.0), adapted)
             self.assertEqual(self.ask(adapter=adapter, adapter_scale=0.0), plain)

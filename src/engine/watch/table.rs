@@ -20,10 +20,9 @@ pub struct Latency {
     pub count: u64,
     /// Their sum.
     pub sum_ns: u64,
-    /// Samples by time: bucket `i` has those above `bn_latency_bound_ns(i - 1)` and up to
-    /// `bn_latency_bound_ns(i)`. Together they are `count`. The buckets of several engines
-    /// add up, which percentiles do not. The bounds are 1, 2.5 and 5 of each decade from 10
-    /// us to 50 s, 100 s, 300 s, and none.
+    /// Bucket `i` has samples above `bn_latency_bound_ns(i - 1)` and up to
+    /// `bn_latency_bound_ns(i)`: together `count`. The bounds are 1, 2.5 and 5 of each decade from
+    /// 10 us to 50 s, 100 s, 300 s, and none.
     pub buckets: [u64; LATENCY_BUCKETS],
 }
 
@@ -38,27 +37,26 @@ pub struct Lengths {
     pub count: u64,
     /// Their sum.
     pub sum: u64,
-    /// Samples by length: bucket `i` has those above `bn_length_bound(i - 1)` and up to
-    /// `bn_length_bound(i)`. Together they are `count`. The bounds are 1, 2 and 5 of each
-    /// decade up to 1000000, and none.
+    /// The same by `bn_length_bound`. The bounds are 1, 2 and 5 of each decade up to 1000000, and
+    /// none.
     pub buckets: [u64; LENGTH_BUCKETS],
 }
 
 statistics! {
-    /// A snapshot of an engine's counters. Counters start at 0 with the engine.
+    /// A snapshot of an engine's counters, which start at 0 with the engine.
     pub struct Stats {
         /// Set by `bn_stats_init`.
         struct_size: u32;
 
-        /// Nanoseconds from 1970 to the time when the engine was made.
+        /// When the engine was made, in nanoseconds since 1970.
         made_unix_ns: u64, GaugeOfSeconds "engine_start_time_seconds" ("When the engine was made.");
         /// Nanoseconds since then.
         uptime_ns: u64;
         /// Devices that compute; the CPU is one.
         devices: u64, Gauge "devices";
-        /// Devices that were lost. While some are left, the engine goes on with them.
+        /// Devices that were lost.
         devices_lost: u64, Gauge "devices_lost" ("Devices that were lost.");
-        /// `bn_engine_config.max_batch_size`: of each device.
+        /// `bn_engine_config.max_batch_size`, of each device.
         max_batch_size: u64, Gauge "max_batch_size" ("The most requests in a forward pass.");
         /// The most tokens of one request, prompt and output together.
         max_sequence_length: u64;
@@ -90,25 +88,24 @@ statistics! {
         /// Requests finished as `BN_FINISH_FAILED`.
         completed_failed: u64, Counter "request_failure_total" finished_reason = "failed";
 
-        /// Requests waiting for their first admission now. Together with `running`: those
-        /// accepted and not finished.
+        /// Requests waiting for their first admission now.
         queued: u64, Gauge "num_requests_waiting" ("Requests waiting for admission.");
         /// Requests admitted and not finished, paused and interrupted ones included.
         running: u64, Gauge "num_requests_running" ("Requests admitted and not finished.");
         /// Requests paused now; they count as running.
         paused: u64, Gauge "num_requests_paused";
-        /// Requests that count against `queue_capacity` now.
+        /// Requests that count against `queue_capacity`.
         unreleased: u64, Gauge "num_requests_unreleased" ("Requests that hold a queue place.");
-        /// Limit of `unreleased`.
+        /// Its limit.
         queue_capacity: u64, Gauge "queue_capacity" ("Queue places.");
         /// Prompt tokens of the requests in `queued`.
         queued_tokens: u64, Gauge "queued_prompt_tokens" ("Prompt tokens waiting for admission.");
-        /// Limit of `queued_tokens`; 0: none.
+        /// Their limit; 0: none.
         queue_token_capacity: u64, Gauge "queue_token_capacity" ("The most queued prompt tokens; 0: any.");
-        /// Nanoseconds that the oldest queued request of priority 0 to 63, 64 to 127, 128 to 191
-        /// and 192 to 255 has waited; 0 without one.
+        /// Nanoseconds that the oldest queued request of priority 0 to 63, 64 to 127, 128 to 191 and
+        /// 192 to 255 has waited, or 0.
         queue_age_ns: [u64; 4];
-        /// Running requests interrupted, for KV blocks or for one of higher priority.
+        /// Running requests interrupted, for KV blocks or a higher priority.
         preemptions: u64, Counter "num_preemptions_total" ("Requests interrupted.");
         /// Requests paused, without KV blocks, as output was not polled or memory was short.
         pauses: u64, Counter "pauses_total" ("Requests paused.");
@@ -119,7 +116,7 @@ statistics! {
         generated_tokens: u64, Counter "generation_tokens_total";
         /// Prompt tokens of requests at their first admission.
         queried_tokens: u64, Counter "prefix_cache_queries_total" ("Prompt tokens of admitted requests.");
-        /// Prompt tokens that were in the prefix cache. `prompt_tokens` does not count them.
+        /// Prompt tokens that were in the prefix cache, not in `prompt_tokens`.
         cached_tokens: u64, Counter "prefix_cache_hits_total" ("Prompt tokens found in the cache.");
         /// Tokens computed again after an interruption or a pause, not in `prompt_tokens`.
         recomputed_tokens: u64, Counter "recomputed_tokens_total" ("Tokens computed again.");
@@ -130,24 +127,22 @@ statistics! {
 
         /// Forward passes.
         steps: u64, Counter "engine_steps_total";
-        /// Requests in forward passes, summed over all passes. Over `steps`: the mean batch size.
+        /// Requests in forward passes, summed over passes.
         batched_requests: u64, Counter "batched_requests_total" ("Requests in forward passes.");
         /// Requests in the last forward pass, summed over devices.
         last_batch_size: u64;
         /// Forward passes that carried running answers.
         decode_steps: u64, Counter "decode_steps_total" ("Forward passes with answers.");
-        /// Forward passes with running answers that took longer than `max_step_ms`. Many of
-        /// them: this load, or the model itself, is too slow for it.
+        /// Forward passes with running answers that took longer than `max_step_ms`.
         long_steps: u64, Counter "long_steps_total" ("Decode steps longer than max_step_ms.");
-        /// Nanoseconds of forward passes that prompts took, tokens computed again included. A
-        /// pass with prompts and answers is split by what their rows cost, as learned from all
-        /// passes. This, `decode_ns`, `idle_ns` and `drafting_ns` are sums over the devices.
+        /// Nanoseconds of forward passes that prompts took, tokens computed again included; a pass with
+        /// prompts and answers is split by the cost of their rows. This, `decode_ns`, `idle_ns` and
+        /// `drafting_ns` are sums over the devices.
         prefill_ns: u64, CounterOfSeconds "engine_time_seconds_total" phase = "prefill" ("Time of the engine, by what it did.");
         /// Nanoseconds of forward passes that answers took.
         decode_ns: u64, CounterOfSeconds "engine_time_seconds_total" phase = "decode";
-        /// Nanoseconds in which nothing could run: there were no requests, or all were paused.
-        /// What is left of `uptime_ns` (times `devices`) went into planning, sampling and handing
-        /// over.
+        /// Nanoseconds in which nothing could run: no requests, or all paused. What is left of
+        /// `uptime_ns` (times `devices`) went into planning, sampling and handing over.
         idle_ns: u64, CounterOfSeconds "engine_time_seconds_total" phase = "idle";
 
         /// From submit to admission.
@@ -158,56 +153,54 @@ statistics! {
         inter_token: Latency, Times "inter_token_latency_seconds" ("A token to the next.");
         /// From submit to the terminal event.
         end_to_end: Latency, Times "e2e_request_latency_seconds" ("Submit to completion.");
-        /// From admission to the end of the prompt, of requests that have ended and got so far.
+        /// From admission to the end of the prompt, of ended requests that got so far.
         request_prefill: Latency, Times "request_prefill_time_seconds" ("Admission to the end of the prompt.");
-        /// From the first generated token to the last, of requests that have ended and have one.
+        /// From the first generated token to the last, of ended requests that have one.
         request_decode: Latency, Times "request_decode_time_seconds" ("First token to last.");
-        /// Prompt tokens of the requests that have ended.
+        /// Prompt tokens of ended requests.
         prompt_lengths: Lengths, Tokens "request_prompt_tokens" ("Prompt tokens of a request.");
-        /// Generated tokens of the requests that have ended.
+        /// Generated tokens of ended requests.
         generated_lengths: Lengths, Tokens "request_generation_tokens" ("Generated tokens of a request.");
 
         /// Blocks of the KV cache.
         kv_blocks_total: u64;
-        /// Blocks of the KV cache that requests and sessions hold now.
+        /// Those that requests and sessions hold now.
         kv_blocks_used: u64;
-        /// Blocks of the KV cache that no request and no session uses now, with prefixes that a
-        /// later request may take.
+        /// Those not in use, with prefixes that a later request may take.
         kv_blocks_cached: u64, Gauge "kv_blocks_cached" ("KV blocks with prefixes for later.");
-        /// Cached blocks that were given up because requests needed the room.
+        /// Cached blocks given up because requests needed the room.
         kv_evictions: u64, Counter "kv_cache_evictions_total" ("Cached blocks given up.");
         /// Tokens in a block of the KV cache.
         kv_block_size: u64;
-        /// Bytes of the KV cache, of all its blocks.
+        /// Bytes of all blocks.
         kv_bytes: u64;
         /// Sessions kept now.
         sessions: u64, Gauge "sessions";
-        /// Blocks of the KV cache that they hold. A block that several share counts for each.
+        /// Blocks that they hold. One that several share counts for each.
         session_blocks: u64, Gauge "session_blocks" ("KV blocks that sessions hold.");
-        /// Bytes that count against `memory_limit_bytes` now, including compiled constraints that
-        /// are kept.
+        /// Bytes that count against `memory_limit_bytes` now, with compiled constraints that are
+        /// kept.
         memory_used_bytes: u64, Gauge "memory_used_bytes" ("Bytes counted against the limit.");
-        /// The most that `memory_used_bytes` has been.
+        /// The most that it has been.
         memory_peak_bytes: u64, Gauge "memory_peak_bytes" ("The most ever counted.");
-        /// The limit; 0: none.
+        /// Its limit; 0: none.
         memory_limit_bytes: u64, Gauge "memory_limit_bytes" ("The most bytes counted; 0: any.");
 
         /// Tokens that were drafted and verified.
         drafted_tokens: u64, Counter "spec_decode_num_draft_tokens_total";
         /// Drafted tokens that outputs have.
         accepted_tokens: u64, Counter "spec_decode_num_accepted_tokens_total" ("Drafted tokens that stood.");
-        /// Nanoseconds of passes of the draft model, which `prefill_ns` and `decode_ns` do not
-        /// count.
+        /// Nanoseconds of passes of the draft model, not in `prefill_ns` and `decode_ns`.
         drafting_ns: u64, CounterOfSeconds "spec_decode_drafting_seconds_total" ("Seconds in passes of the draft model.");
-        /// Constraints of requests that were compiled, those that failed not included.
+        /// Constraints of requests that were compiled without an error.
         grammars_compiled: u64, Counter "grammars_compiled_total" ("Constraints compiled.");
         /// Constraints of requests that were found compiled.
         grammars_reused: u64, Counter "grammars_reused_total" ("Constraints found compiled.");
-        /// Nanoseconds that compiling took, on the threads that submit.
+        /// Nanoseconds of compiling, on threads that submit.
         grammar_compile_ns: u64, CounterOfSeconds "grammar_compile_seconds_total" ("Seconds of compiling constraints.");
         /// Masks computed: which tokens a constraint allows next.
         masks: u64, Counter "masks_total" ("Masks of constraints computed.");
-        /// Nanoseconds that they took, on threads of their own, beside the forward passes.
+        /// Nanoseconds that they took, beside the forward passes.
         mask_ns: u64, CounterOfSeconds "mask_seconds_total" ("Seconds of computing masks.");
         /// Nanoseconds that sampling waited for them, summed over requests.
         mask_wait_ns: u64, CounterOfSeconds "mask_wait_seconds_total" ("Seconds that sampling waited for masks.");

@@ -5,20 +5,18 @@ use crate::ffi::registry;
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::*;
 
-/// Reads a LoRA adapter for requests of this engine (`bn_request_params.adapter`) and writes it to
-/// `*out`. `path` is a PEFT folder (`adapter_config.json`, `adapter_model.safetensors`) or a GGUF
-/// file of llama.cpp's. The tensors are F32, F16 or BF16, of any linear layer and the head. The
-/// files are not needed afterwards. Requests go on meanwhile; any number of adapters may run in one
-/// batch.
+/// Reads a LoRA adapter for requests of this engine: a PEFT folder (`adapter_config.json`,
+/// `adapter_model.safetensors`) or a GGUF file of llama.cpp's, with tensors in F32, F16 or BF16, of
+/// any linear layer and the head. The files are not needed afterwards. Requests go on meanwhile;
+/// one batch may have any number of adapters.
 ///
-/// An adapter counts against `memory_limit_bytes`; so does, from the first one on, the room that
-/// forward passes keep for adapters. Both take from `bn_engine_config.adapter_bytes`, then from
-/// what requests leave.
+/// An adapter counts against `memory_limit_bytes`, as does, from the first one on, the room that
+/// forward passes keep for adapters. Both take from `adapter_bytes`, then from what requests leave.
 ///
-/// @return `BN_ERR_IO`: a file cannot be opened; `BN_ERR_BAD_MODEL`: it is not sound, or for a
-/// model of other sizes; `BN_ERR_UNSUPPORTED`: it is more than LoRA (DoRA, biases, embeddings,
-/// ...), or the model takes none; `BN_ERR_MEMORY_LIMIT`. With a device, this waits for the engine's
-/// thread: also `BN_ERR_SHUTDOWN`, `BN_ERR_ENGINE_DEAD`, and `BN_ERR_REENTRANT` in a callback.
+/// @return `BN_ERR_IO`; `BN_ERR_BAD_MODEL`: it is not sound, or for a model of other sizes;
+/// `BN_ERR_UNSUPPORTED`: it is more than LoRA (DoRA, biases, embeddings, ...), or the model takes
+/// none; `BN_ERR_MEMORY_LIMIT`. With a device, this waits for the engine's thread: also
+/// `BN_ERR_SHUTDOWN`, `BN_ERR_ENGINE_DEAD`, and `BN_ERR_REENTRANT` in a callback.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_adapter_open(
     engine: *mut bn_engine,
@@ -35,8 +33,7 @@ pub unsafe extern "C" fn bn_adapter_open(
     unsafe { guard_out(error, "out", out, body) }
 }
 
-/// Writes a hash of the adapter's contents to `*out`, the same in each engine that opens it. The
-/// hashes of its requests' blocks depend on it (`BN_HASH_XXH64`).
+/// Writes a hash of the adapter's contents, the same in each engine that opens it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_adapter_fingerprint(adapter: *const bn_adapter, out: *mut u64) -> bn_status {
     guard_only(|| {
@@ -48,8 +45,8 @@ pub unsafe extern "C" fn bn_adapter_fingerprint(adapter: *const bn_adapter, out:
     })
 }
 
-/// Frees an adapter's handle. Requests that run with it keep it until they end; then its bytes come
-/// back. NULL is ignored.
+/// Frees a handle. Requests that run with the adapter keep it until they end; then its bytes come
+/// back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_adapter_free(adapter: *mut bn_adapter) -> bn_status {
     guard_only(|| if adapter.is_null() { Ok(()) } else { registry::free_adapter(adapter) })

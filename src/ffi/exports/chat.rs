@@ -37,17 +37,11 @@ unsafe fn rendered(
     Ok((model, made))
 }
 
-/// Writes the conversation of `params`, its `messages` or `chat_json`, to `text` as the model's
-/// chat template formats it, and its length to `*length`. A `prompt` or `prompt_tokens` is refused,
-/// other fields are not read. `messages` end with the beginning of the assistant's answer;
-/// `chat_json` says whether it does.
-///
-/// For display and tests: to generate, submit the conversation or tokenize it, as a control token
-/// that somebody typed into a message is one in this text.
-///
-/// The template is a program that came with the model. Its steps and its memory are bounded; it
-/// sees only the conversation and the date. It takes at most 65536 messages of 64 MiB together, and
-/// runs in each call.
+/// Writes the conversation of `params`, its `messages` or `chat_json`, as the model's chat template
+/// formats it, for display: do not submit it, as a control token that somebody typed is one in it.
+/// A `prompt` or `prompt_tokens` is refused, other fields are not read. `messages` end with the
+/// beginning of the assistant's answer. At most 65536 messages of 64 MiB together. SECURITY.md says
+/// how the template is bounded.
 ///
 /// @return `BN_ERR_INVALID_ARGUMENT`: also if there is no conversation, or the template refuses it;
 /// `BN_ERR_UNSUPPORTED`: the model has no template, or one that fails or is not understood;
@@ -72,8 +66,7 @@ pub unsafe extern "C" fn bn_model_chat_format(
     unsafe { guard(error, body) }
 }
 
-/// Writes the token ids of the same conversation to `tokens`, and their number to `*count`: the
-/// prompt that submitting `params` makes. They are a `bn_request_params.prompt_tokens`.
+/// Writes the token ids of that conversation: the prompt that submitting `params` makes.
 ///
 /// @return as `bn_model_chat_format`.
 #[unsafe(no_mangle)]

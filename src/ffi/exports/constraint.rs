@@ -8,8 +8,8 @@ use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::string::bn_string;
 use crate::ffi::types::bn_engine;
 
-/// Compiles a constraint as `bn_submit` does, and keeps it compiled for requests whose `json_flags`
-/// are 0. `kind` and `text` are as `bn_request_params.constraint_kind` and `constraint`.
+/// Compiles a constraint, as `bn_submit` does, and keeps it for requests whose `json_flags` are 0.
+/// `kind` is `BN_CONSTRAINT_*`.
 ///
 /// @return `BN_ERR_INVALID_ARGUMENT`: the constraint is wrong or too complex, the message says why;
 /// `BN_ERR_UNSUPPORTED`: the model has no tokenizer or no end token; `BN_ERR_QUEUE_FULL`;

@@ -9,9 +9,9 @@ use crate::ffi::request::{BN_TASK_EMBED, bn_request_params};
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::bn_engine;
 
-/// Computes the embedding of one prompt: submits `params` with `BN_TASK_EMBED`, waits for the
-/// vector and writes it to `values`, and its length (`bn_model_info.embedding_size`) to `*count`.
-/// If `capacity` is too small, nothing runs, and `params` is not read.
+/// Computes one embedding: submits `params` with `BN_TASK_EMBED`, waits, and writes the
+/// `bn_model_info.embedding_size` elements of the vector. If `capacity` is too small, nothing runs,
+/// and `params` is not read.
 ///
 /// [not from a callback]
 /// @return as `bn_submit`; `BN_ERR_UNSUPPORTED`: also if the model makes no embeddings;

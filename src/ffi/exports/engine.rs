@@ -15,9 +15,8 @@ pub unsafe extern "C" fn bn_engine_config_init(config: *mut bn_engine_config, st
     guard_only(|| unsafe { growth::init(config, struct_size) })
 }
 
-/// Makes an engine and writes it to `*out`: loads the model, unless `config` has one that is open,
-/// and starts the engine's threads (named `bn-*`, with all signals blocked). A process may have
-/// several engines.
+/// Makes an engine: loads the model, unless `config` has an open one, and starts threads (named
+/// `bn-*`, all signals blocked). A process may have several.
 ///
 /// @return `BN_ERR_UNSUPPORTED`: the machine lacks `instructions`, or `device` is missing, has too
 /// old a driver or cannot take the weights, or the library has no kernels for it;
@@ -40,12 +39,11 @@ pub unsafe extern "C" fn bn_engine_create(
 }
 
 /// Destroys an engine: cancels every request, joins every thread, closes every descriptor and frees
-/// everything, events included. NULL is ignored.
+/// everything, events included.
 ///
-/// A `bn_poll` that blocks in another thread returns `BN_ERR_SHUTDOWN`; a blocked `bn_generate`
-/// returns what it has, as `BN_FINISH_CANCELLED`; a blocked `bn_embed` returns `BN_ERR_CANCELLED`.
-/// In poll mode, unread events are lost. In callback mode, every unreleased request gets its last
-/// callback first, and none follows. In a forked child nothing happens.
+/// A blocked `bn_poll` returns `BN_ERR_SHUTDOWN`, a `bn_generate` what it has, a `bn_embed`
+/// `BN_ERR_CANCELLED`. In poll mode, unread events are lost; in callback mode, every unreleased
+/// request first gets its last callback, and none follows. In a forked child nothing happens.
 ///
 /// [not from a callback]
 #[unsafe(no_mangle)]

@@ -9,14 +9,13 @@ use crate::ffi::registry;
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::bn_engine;
 
-/// The engine accepts requests.
+/// It accepts requests.
 pub const BN_STATE_RUNNING: i32 = 0;
-/// The engine accepts no more requests and finishes those that it has.
+/// It accepts no more, and finishes what it has.
 pub const BN_STATE_DRAINING: i32 = 1;
 /// Every request has finished. Events may still wait to be polled or delivered.
 pub const BN_STATE_DRAINED: i32 = 2;
-/// The engine's thread died of a bug, or its last device was lost. Every request has its last
-/// event.
+/// As `BN_ERR_ENGINE_DEAD`.
 pub const BN_STATE_DEAD: i32 = 3;
 
 /// Accept nothing new, finish what was accepted.
@@ -43,11 +42,11 @@ pub unsafe extern "C" fn bn_engine_state(engine: *const bn_engine) -> i32 {
     unsafe { guard_number(std::ptr::null_mut(), body) }
 }
 
-/// Stops the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_*`. It may be
-/// called again. Every accepted request still gets its last event. When the last event has been
-/// polled, `bn_poll` of `BN_ANY` returns `BN_ERR_SHUTDOWN`. A drain waits for requests that are
-/// paused until their output is polled. In callback mode, wait for `BN_STATE_DRAINED` and then
-/// destroy the engine, which makes the callbacks that are still due.
+/// Ends the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_*`. It may be called
+/// again. Every accepted request still gets its last event; when all are polled, `bn_poll` of
+/// `BN_ANY` returns `BN_ERR_SHUTDOWN`. A drain waits for paused requests until their output is
+/// polled. In callback mode, wait for `BN_STATE_DRAINED`, then destroy the engine, which makes the
+/// callbacks still due.
 ///
 /// @return `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
@@ -65,14 +64,10 @@ pub unsafe extern "C" fn bn_engine_shutdown(
     unsafe { guard(error, body) }
 }
 
-/// A file descriptor for epoll, kqueue, poll or select. It is readable while an event for `BN_ANY`
-/// waits, and for good once the engine is drained or dead: leave the loop when `bn_poll` returns
-/// `BN_ERR_SHUTDOWN` or `BN_ERR_ENGINE_DEAD`. It belongs to the engine: do not read, write or close
-/// it.
-///
-/// With edge-triggered waiting, call `bn_poll` with a timeout of 0 after each wake-up until it
-/// returns fewer events than there was room for. The end wakes one thread of each epoll instance
-/// once more; it must wake the others.
+/// A descriptor for epoll, kqueue, poll or select, readable while an event for `BN_ANY` waits, and
+/// for good once the engine is drained or dead: leave the loop when `bn_poll` returns
+/// `BN_ERR_SHUTDOWN` or `BN_ERR_ENGINE_DEAD`. It is the engine's: do not read, write or close it.
+/// The end wakes one edge-triggered thread of each epoll instance, which must wake the others.
 ///
 /// @return the descriptor, which is 0 or more; or `BN_ERR_WRONG_MODE`: callback mode; or another
 /// error.

@@ -18,12 +18,10 @@ pub unsafe extern "C" fn bn_model_config_init(config: *mut bn_model_config, stru
     guard_only(|| unsafe { growth::init(config, struct_size) })
 }
 
-/// Loads a model and writes it to `*out`. Any number of engines can then share the model and its
-/// memory.
+/// Loads a model and writes it to `*out`.
 ///
-/// @return `BN_ERR_UNSUPPORTED`: the model needs something that this version lacks, or a field of a
-/// newer header is set; `BN_ERR_IO`; `BN_ERR_BAD_MODEL`; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_CANCELLED`:
-/// `progress` stopped it.
+/// @return `BN_ERR_UNSUPPORTED`: the model needs something that this version lacks; `BN_ERR_IO`;
+/// `BN_ERR_BAD_MODEL`; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_CANCELLED`: `progress` stopped it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_model_open(
     config: *const bn_model_config,
@@ -40,14 +38,13 @@ pub unsafe extern "C" fn bn_model_open(
     unsafe { guard_out(error, "out", out, body) }
 }
 
-/// Frees a model's handle. Engines that were made of the model keep it until they are destroyed.
-/// NULL is ignored.
+/// Frees a model's handle. Engines made of the model keep it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_model_free(model: *mut bn_model) -> bn_status {
     guard_only(|| if model.is_null() { Ok(()) } else { registry::free_model(model) })
 }
 
-/// Writes a handle of the engine's model to `*out`, to be freed with `bn_model_free`.
+/// Writes a handle of the engine's model to `*out`, for `bn_model_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_engine_model(
     engine: *mut bn_engine,
@@ -92,10 +89,9 @@ pub(super) fn tokenizer(model: &Loaded) -> Result<&Tokenizer> {
         .ok_or_else(|| Error::unsupported("this model has no tokenizer: it takes and gives token ids"))
 }
 
-/// Writes the token ids of `text` to `tokens`, and their number to `*count`. `flags` are
-/// `BN_TOKENIZE_*`.
+/// Writes the token ids of `text` to `tokens`. `flags` are `BN_TOKENIZE_*`.
 ///
-/// @return `BN_ERR_UNSUPPORTED`: unknown flag, or the model has no tokenizer; `BN_ERR_TOO_LONG`.
+/// @return `BN_ERR_UNSUPPORTED`: also if the model has no tokenizer; `BN_ERR_TOO_LONG`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_model_tokenize(
     model: *const bn_model,
@@ -120,9 +116,8 @@ pub unsafe extern "C" fn bn_model_tokenize(
     unsafe { guard(error, body) }
 }
 
-/// Writes the text of `tokens` to `text`, and its length to `*length`. Bytes that are not UTF-8
-/// become U+FFFD; control tokens have no text; the space that some vocabularies put in front of
-/// every text is removed.
+/// Writes the text of `tokens` to `text`. Bytes that are not UTF-8 become U+FFFD; control tokens
+/// have no text; the space that some vocabularies put in front of every text is removed.
 ///
 /// @return `BN_ERR_INVALID_ARGUMENT`: also for an id outside of the vocabulary;
 /// `BN_ERR_UNSUPPORTED`: the model has no tokenizer.
@@ -148,8 +143,8 @@ pub unsafe extern "C" fn bn_model_detokenize(
     unsafe { guard(error, body) }
 }
 
-/// Writes the exact bytes of a token to `bytes`, and their number to `*length`. They may be part of
-/// a UTF-8 character, and begin with a space. A control token gives its name, like `<|eot_id|>`.
+/// Writes the exact bytes of a token, which may be part of a UTF-8 character and begin with a
+/// space. A control token gives its name, like `<|eot_id|>`.
 ///
 /// @return as `bn_model_detokenize`.
 #[unsafe(no_mangle)]

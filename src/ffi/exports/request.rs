@@ -22,16 +22,15 @@ pub unsafe extern "C" fn bn_request_params_init(
     guard_only(|| unsafe { growth::init(params, struct_size) })
 }
 
-/// Queues a request and writes its id to `*out`. It never waits for the model, but compiling a new
-/// `constraint` may take seconds. Events may arrive, on other threads, before this returns. Exactly
-/// one `BN_EVENT_COMPLETED` follows, as the request's last event, unless the request is released or
-/// the engine destroyed first. Release every request when you are done with it; in callback mode
-/// its last callback does so.
+/// Queues a request and writes its id to `*out`. It does not wait for the model; compiling a new
+/// `constraint` may take seconds. Events may arrive before it returns. The last is exactly one
+/// `BN_EVENT_COMPLETED`, unless the request is released or the engine destroyed before. Release
+/// every request; in callback mode its last callback does so.
 ///
-/// @return `BN_ERR_UNSUPPORTED`: an unknown flag or field, or the model has no tokenizer or chat
-/// template for what is asked; `BN_ERR_TOO_LONG`; `BN_ERR_QUEUE_FULL`; `BN_ERR_TIMED_OUT`: the
-/// constraint was not compiled within `timeout_ms`, or ten seconds; `BN_ERR_MEMORY_LIMIT`;
-/// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
+/// @return `BN_ERR_UNSUPPORTED`: the model lacks a tokenizer or chat template for what is asked;
+/// `BN_ERR_TOO_LONG`; `BN_ERR_QUEUE_FULL`; `BN_ERR_TIMED_OUT`: the constraint was not compiled
+/// within `timeout_ms`, or ten seconds; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_SHUTDOWN`;
+/// `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_submit(
     engine: *mut bn_engine,
@@ -43,9 +42,8 @@ pub unsafe extern "C" fn bn_submit(
     unsafe { guard(error, || submit(engine, &[params], out)) }
 }
 
-/// Queues `params_count` requests, all or none, and writes their ids to `out[0]` to
-/// `out[params_count - 1]`. `params` are that many pointers, 1 to `queue_capacity`. An error names
-/// the request by its index.
+/// Queues 1 to `queue_capacity` requests, all or none, and writes their ids to `out`. An error
+/// names the request by its index.
 ///
 /// @return as `bn_submit`.
 #[unsafe(no_mangle)]
@@ -94,26 +92,19 @@ unsafe fn take<'a>(from: &[*const bn_request_params]) -> Result<Vec<RequestParam
     Ok(requests)
 }
 
-/// Writes up to `capacity` (1 or more) waiting events to `events`, and their number to `*count`.
-/// `event_size` is `sizeof(bn_event)`; `which` is a request, or `BN_ANY`. Waits up to `timeout_ms`
-/// milliseconds for the first event: 0 does not wait, `BN_FOREVER` has no limit.
+/// Writes up to `capacity` (1 or more) events of `which`, a request or `BN_ANY`, to `events`. Waits
+/// up to `timeout_ms` milliseconds for the first; a count of 0 means that none came. A signal does
+/// not end the wait.
 ///
-/// A count of 0 means that nothing came in time.
-///
-/// Each event goes to one caller: at most one event of a request in one call, and those of a
-/// request in order. Give events back with `bn_events_free`. If several threads poll `BN_ANY`, one
-/// may get a request's last event while another still reads an earlier one: release a request only
-/// after all its events were given back.
-///
-/// A signal does not end the wait.
+/// An event goes to one caller: at most one of a request in a call, and those of a request in
+/// order. Give them back with `bn_events_free`; release a request only after all its events were
+/// given back.
 ///
 /// [not from a callback]
-/// @return `BN_ERR_FINISHED`: the request's last event was polled before; `BN_ERR_SHUTDOWN`: the
-/// engine has shut down and no event for `BN_ANY` is left, or it was destroyed meanwhile;
-/// `BN_ERR_ENGINE_DEAD`: no event for `BN_ANY` is left; `BN_ERR_NOT_FOUND`: also if the request
-/// is released meanwhile; `BN_ERR_BUSY`: another thread is polling this request;
-/// `BN_ERR_MEMORY_LIMIT`: too many events are not given back; `BN_ERR_WRONG_MODE`: callback
-/// mode.
+/// @return `BN_ERR_FINISHED`; `BN_ERR_SHUTDOWN`, `BN_ERR_ENGINE_DEAD`: no event for `BN_ANY` is
+/// left; `BN_ERR_NOT_FOUND`: also if the request is released meanwhile; `BN_ERR_BUSY`: another
+/// thread polls this request; `BN_ERR_MEMORY_LIMIT`: too many events are not given back;
+/// `BN_ERR_WRONG_MODE`: callback mode.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_poll(
     engine: *mut bn_engine,
@@ -145,9 +136,8 @@ fn one_or_any(which: bn_request) -> Which {
     if which == BN_ANY { Which::Any } else { Which::One(RequestId(which)) }
 }
 
-/// Gives back `events_count` events that `bn_poll` returned, from any number of polls, and frees
-/// what they point to. An event that was given back before, or whose request was released, is
-/// skipped.
+/// Gives back events of any polls, and frees what they point to. One that was given back before, or
+/// whose request was released, is skipped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_events_free(
     engine: *mut bn_engine,
@@ -175,9 +165,9 @@ pub unsafe extern "C" fn bn_events_free(
     guard_only(body)
 }
 
-/// Asks the engine to end a request, or with `BN_ANY` all requests, and returns at once. A running
-/// request ends after the current forward pass, or within it if nobody else takes part. Its last
-/// event says what happened. Cancelling a finished request does nothing.
+/// Asks the engine to end `which`, and returns at once. A running request ends with the current
+/// forward pass, or within it if it is alone there. Its last event says what happened. A finished
+/// request is left alone.
 ///
 /// @return `BN_ERR_NOT_FOUND`; `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
@@ -191,12 +181,9 @@ pub unsafe extern "C" fn bn_cancel(
     unsafe { guard(error, body) }
 }
 
-/// Releases a request: the id becomes invalid, and its events, polled ones too, are freed. A live
-/// request is cancelled; it counts against `queue_capacity` until the engine has let go of it, at
-/// most a step later.
-///
-/// In callback mode the last callback releases the request. If another thread releases it earlier,
-/// a callback may still be running: only `bn_engine_destroy` waits for it.
+/// Releases a request: its id becomes invalid, and its events, polled ones too, are freed. A live
+/// one is cancelled, and counts against `queue_capacity` for at most a step more. A callback of it
+/// may still run: only `bn_engine_destroy` waits for that.
 ///
 /// @return `BN_ERR_NOT_FOUND`.
 #[unsafe(no_mangle)]
@@ -210,14 +197,13 @@ pub unsafe extern "C" fn bn_release(
     unsafe { guard(error, body) }
 }
 
-/// Submits one request, waits for its end and writes its only event to `*out`: the whole text and
-/// all tokens. Free it with `bn_completion_free`; it does not need the engine any more. This works
-/// in both delivery modes, beside all other requests, and there is nothing to release.
-/// `BN_REQUEST_NO_STREAM` and `BN_REQUEST_POLL_BY_ID` make no difference.
+/// Submits one request, waits for its end and writes its only event, with the whole text and all
+/// tokens, to `*out`. Free it with `bn_completion_free`, also after the engine; there is nothing to
+/// release. Works in both delivery modes; `BN_REQUEST_NO_STREAM` and `BN_REQUEST_POLL_BY_ID` make
+/// no difference.
 ///
-/// A request that was cancelled or timed out is a success, with that finish reason and what it had.
-/// One that failed is an error. To end it early, use a timeout, `bn_cancel` of `BN_ANY`, or a
-/// shutdown with `BN_SHUTDOWN_CANCEL`.
+/// A request that was cancelled or timed out is a success, with what it had. Only a timeout,
+/// `bn_cancel` of `BN_ANY`, `BN_SHUTDOWN_CANCEL` and `bn_engine_destroy` end it early.
 ///
 /// [not from a callback]
 /// @return as `bn_submit`; or the status of a request that failed.
@@ -260,7 +246,7 @@ pub(super) fn finished(event: Box<Event>) -> Result<Box<Event>> {
     }
 }
 
-/// Frees what `bn_generate` returned. NULL is ignored.
+/// Frees what `bn_generate` returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_completion_free(completion: *mut bn_event) {
     guard_only(|| {

@@ -8,8 +8,8 @@ use crate::ffi::session::bn_kv_event;
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::*;
 
-/// Drops a session: its name is forgotten. Its KV blocks stay in the prefix cache until others need
-/// the room. Requests that use them go on.
+/// Forgets a session's name. Its KV blocks stay in the prefix cache until others need the room;
+/// requests that use them go on.
 ///
 /// [not from a callback]
 /// @return `BN_ERR_NOT_FOUND`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
@@ -28,10 +28,9 @@ pub unsafe extern "C" fn bn_session_drop(
     unsafe { guard(error, body) }
 }
 
-/// Writes a session to `data`, and its size to `*length`: its tokens, their keys and values, and
-/// its `cache_salt`, for `bn_session_restore` on an engine with the same model, `kv_type` and
-/// `kv_block_size`. The size changes when a request of the session ends. A call that writes makes a
-/// copy of the session for a moment, which `memory_limit_bytes` does not count.
+/// Writes a session's tokens, keys and values, and `cache_salt`, for an engine with the same model,
+/// `kv_type` and `kv_block_size`. The size changes when a request of the session ends. Writing
+/// makes a copy for a moment, which `memory_limit_bytes` does not count.
 ///
 /// [not from a callback]
 /// @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_SHUTDOWN`;
@@ -62,10 +61,9 @@ pub unsafe extern "C" fn bn_session_save(
     unsafe { guard(error, body) }
 }
 
-/// Makes a session of `size` bytes that `bn_session_save` wrote, in place of one that had this
-/// name. Other sessions go if it needs their room. Load only what you have saved yourself: the
-/// checksum finds damage, but not forgery. A forged session changes the output of every request
-/// that has its `cache_salt` and begins with its tokens.
+/// Makes a session of what `bn_session_save` wrote, in place of one of this name. Others go if it
+/// needs their room. Load only what you have saved yourself: the checksum finds damage, not forgery
+/// (SECURITY.md).
 ///
 /// [not from a callback]
 /// @return `BN_ERR_INVALID_ARGUMENT`: also for no session, a damaged one, or one of another model,
@@ -89,7 +87,7 @@ pub unsafe extern "C" fn bn_session_restore(
     unsafe { guard(error, body) }
 }
 
-/// Forgets every prefix in the KV cache that no request and no session uses now.
+/// Forgets every prefix in the KV cache that no request and no session uses.
 ///
 /// [not from a callback]
 /// @return `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
@@ -100,9 +98,7 @@ pub unsafe extern "C" fn bn_cache_clear(engine: *mut bn_engine, error: *mut bn_e
     unsafe { guard(error, body) }
 }
 
-/// Writes up to `capacity` changes of the prefix cache to `events`, oldest first, and their number
-/// to `*count`. `event_size` is `sizeof(bn_kv_event)`. Each change is returned once. For routers
-/// that send a request where its prefix is cached. Never waits.
+/// Writes up to `capacity` changes of the prefix cache, oldest first, each once. Never waits.
 ///
 /// @return `BN_ERR_WRONG_MODE`: `kv_events_capacity` is 0.
 #[unsafe(no_mangle)]

@@ -17,7 +17,7 @@ pub unsafe extern "C" fn bn_stats_init(stats: *mut bn_stats, struct_size: u32) -
     guard_only(|| unsafe { growth::init(stats, struct_size) })
 }
 
-/// Writes a snapshot of the engine's counters to `*out`.
+/// Writes a snapshot to `*out`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_engine_stats(
     engine: *mut bn_engine,
@@ -34,11 +34,8 @@ pub unsafe extern "C" fn bn_engine_stats(
     unsafe { guard(error, body) }
 }
 
-/// Writes the statistics as Prometheus text (exposition format 0.0.4) to `text`, and its length to
-/// `*length`. 32768 bytes are enough for this version and a model's name of up to 256. Metrics have
-/// vLLM's names with `bn_` for `vllm:` where they mean the same. `bn_model_info` and
-/// `bn_cache_config_info` have constants as labels; `bn_engine_state` is 1 for the state that the
-/// engine is in.
+/// Writes the statistics as Prometheus text (exposition format 0.0.4): at most 32768 bytes in this
+/// version with a model's name of up to 256. hosts/server/README.md lists the metrics.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_engine_metrics(
     engine: *mut bn_engine,
@@ -51,8 +48,8 @@ pub unsafe extern "C" fn bn_engine_metrics(
     unsafe { page(engine, Engine::metrics, text, capacity, length, error) }
 }
 
-/// Writes a report for people on how efficiently the engine runs. Its wording may change in any
-/// version; programs read `bn_stats`. 4096 bytes are enough for this version.
+/// Writes a report for people on how efficiently the engine runs, at most 4096 bytes in this
+/// version. Its wording may change in any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_engine_report(
     engine: *mut bn_engine,
@@ -87,15 +84,14 @@ unsafe fn page(
     unsafe { guard(error, body) }
 }
 
-/// The upper bound of a bucket of `bn_latency`, inclusive, in nanoseconds; `UINT64_MAX` for the
-/// last and for those that do not exist.
+/// The inclusive upper bound of a bucket of `bn_latency`, in nanoseconds; `UINT64_MAX` for the last
+/// and for those beyond.
 #[unsafe(no_mangle)]
 pub extern "C" fn bn_latency_bound_ns(bucket: u32) -> u64 {
     LATENCY_BOUNDS_NS.get(bucket as usize).copied().unwrap_or(u64::MAX)
 }
 
-/// The upper bound of a bucket of `bn_lengths`, inclusive, in tokens; `UINT64_MAX` for the last and
-/// for those that do not exist.
+/// The same for `bn_lengths`, in tokens.
 #[unsafe(no_mangle)]
 pub extern "C" fn bn_length_bound(bucket: u32) -> u64 {
     LENGTH_BOUNDS.get(bucket as usize).copied().unwrap_or(u64::MAX)

@@ -15,4 +15,11 @@ public final class Adapter: @unchecked Sendable {
     }
 
     deinit { bn_adapter_free(handle) }
+
+    /// A hash of its contents, the same in each engine that opens it.
+    public func fingerprint() throws -> UInt64 {
+        var hash: UInt64 = 0
+        try check { _ in bn_adapter_fingerprint(handle, &hash) }
+        return hash
+    }
 }

@@ -89,7 +89,7 @@ final class Core: @unchecked Sendable {
     }
 
     func submit(_ request: Request, _ flags: UInt32) throws -> (Inbox, bn_request) {
-        let inbox = Inbox()
+        let inbox = Inbox(request.onLogits.map(Hook.init))
         let key = lock.withLock { () -> UInt64 in
             last += 1
             inboxes[last] = inbox // before its first event
@@ -99,6 +99,7 @@ final class Core: @unchecked Sendable {
         var parameters = request.parameters(arena)
         parameters.flags |= flags
         parameters.user_data = key
+        inbox.hook?.set(&parameters)
         var id: bn_request = 0
         do {
             try withExtendedLifetime((arena, request.adapter)) { try check { bn_submit(handle, &parameters, &id, $0) } }
@@ -136,8 +137,13 @@ public final class Engine: @unchecked Sendable {
     public struct Configuration: Sendable {
         public var threads, maxBatchSize, maxBatchTokens, maxSequenceLength, kvBlockSize, queueCapacity: UInt32?
         public var maxStepMilliseconds, targetTokenMilliseconds, defaultTimeoutMilliseconds: UInt32?
+        public var maxWaitMicroseconds, priorityAgeingMilliseconds: UInt32?
         public var queueTokenCapacity, memoryLimitBytes, kvCacheBytes, adapterBytes: UInt64?
         public var kvType: KVType = .f16
+        /// Changes of the prefix cache to keep for `kvEvents`.
+        public var kvEventsCapacity: UInt32?
+        /// In metrics; nil: the model's own name.
+        public var modelName: String?
         /// Of requests that do not say.
         public var speculation: Speculation = .unset
         public var draftTokens: UInt32?
@@ -148,6 +154,16 @@ public final class Engine: @unchecked Sendable {
         public var log: Log?
         public var logLevel = LogLevel.warn
         public init() {}
+    }
+    /// A change of the prefix cache: a block of tokens came or left. bn_engine.h says what a hash covers.
+    public struct KVEvent: Sendable {
+        public enum Kind: Int32, Sendable {
+            case unknown = 0, stored, removed
+            /// Forget all blocks.
+            case cleared
+        }
+        public let kind: Kind
+        public let hash, parentHash: UInt64
     }
     public enum KVType: Int32, Sendable {
         case f16 = 0, f32, int8
@@ -172,6 +188,9 @@ public final class Engine: @unchecked Sendable {
         set(\.max_step_ms, configuration.maxStepMilliseconds)
         set(\.target_itl_ms, configuration.targetTokenMilliseconds)
         set(\.default_timeout_ms, configuration.defaultTimeoutMilliseconds)
+        set(\.max_wait_us, configuration.maxWaitMicroseconds)
+        set(\.priority_ageing_ms, configuration.priorityAgeingMilliseconds)
+        set(\.kv_events_capacity, configuration.kvEventsCapacity)
         set(\.queue_token_capacity, configuration.queueTokenCapacity)
         set(\.memory_limit_bytes, configuration.memoryLimitBytes)
         set(\.kv_cache_bytes, configuration.kvCacheBytes)
@@ -182,7 +201,7 @@ public final class Engine: @unchecked Sendable {
         (config.log, config.log_context, config.log_level) = (hooks.logger, hooks.context, configuration.logLevel.rawValue)
         (config.model, config.draft_model) = (model?.handle, configuration.draftModel?.handle)
         let arena = Arena()
-        config.device = arena.optional(configuration.device)
+        (config.device, config.model_name) = (arena.optional(configuration.device), arena.optional(configuration.modelName))
         core = try withExtendedLifetime((arena, model, configuration.draftModel)) { try Core(&config, hooks) }
     }
 
@@ -250,7 +269,47 @@ public final class Engine: @unchecked Sendable {
 
     /// The statistics as Prometheus text.
     public func metrics() throws -> String {
-        let bytes = try sized(CChar(0)) { bn_engine_metrics(core.handle, $0, $1, &$2, $3) }
-        return String(decoding: bytes.map(UInt8.init(bitPattern:)), as: UTF8.self)
+        try sizedText { bn_engine_metrics(core.handle, $0, $1, &$2, $3) }
+    }
+
+    /// How efficiently the engine runs, for people. Its wording may change.
+    public func report() throws -> String {
+        try sizedText { bn_engine_report(core.handle, $0, $1, &$2, $3) }
+    }
+
+    /// What changed in the prefix cache since the last call. Needs `kvEventsCapacity`.
+    public func kvEvents() throws -> [KVEvent] {
+        let room = 256
+        var list: [KVEvent] = []
+        var events = Array(repeating: bn_kv_event(), count: room)
+        var count = room
+        while count == room {
+            try check { bn_kv_events(core.handle, &events, MemoryLayout<bn_kv_event>.size, room, &count, $0) }
+            list += events.prefix(count).map {
+                KVEvent(kind: .init(rawValue: $0.kind) ?? .unknown, hash: $0.hash, parentHash: $0.parent_hash)
+            }
+        }
+        return list
+    }
+
+    /// Forgets every prefix that is not in use.
+    public func clearCache() throws { try check { bn_cache_clear(core.handle, $0) } }
+
+    /// A session as bytes, for `restoreSession` of an engine with the same model.
+    public func saveSession(_ name: String) throws -> [UInt8] {
+        let arena = Arena()
+        let c = arena.text(name)
+        return try withExtendedLifetime(arena) { try sized(UInt8(0)) { bn_session_save(core.handle, c, $0, $1, &$2, $3) } }
+    }
+    /// Makes a session of what `saveSession` returned. Restore only what you have saved yourself.
+    public func restoreSession(_ name: String, _ saved: [UInt8]) throws {
+        let arena = Arena()
+        let c = arena.text(name)
+        try withExtendedLifetime(arena) { try check { bn_session_restore(core.handle, c, saved, saved.count, $0) } }
+    }
+    public func dropSession(_ name: String) throws {
+        let arena = Arena()
+        let c = arena.text(name)
+        try withExtendedLifetime(arena) { try check { bn_session_drop(core.handle, c, $0) } }
     }
 }

@@ -67,6 +67,10 @@ func sized<T>(_ zero: T, _ call: (UnsafeMutablePointer<T>?, Int, inout Int, Unsa
     }
 }
 
+func sizedText(_ call: (UnsafeMutablePointer<CChar>?, Int, inout Int, UnsafeMutablePointer<bn_error>) -> bn_status) throws -> String {
+    String(decoding: try sized(CChar(0), call).map(UInt8.init(bitPattern:)), as: UTF8.self)
+}
+
 /// Copies for C, which live as long as the arena.
 final class Arena {
     private var blocks: [UnsafeMutableRawPointer] = []

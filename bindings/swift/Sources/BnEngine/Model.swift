@@ -40,11 +40,39 @@ public final class Model: @unchecked Sendable {
     public struct Info: Sendable {
         public let architecture, name: String
         public let hasTokenizer, hasChatTemplate: Bool
-        public let vocabularySize, contextLength, layers, hiddenSize: Int
+        public let vocabularySize, contextLength, layers, hiddenSize, heads, kvHeads, headSize, feedForwardSize: Int
         /// Elements of an embedding; 0: it makes none.
         public let embeddingSize: Int
         public let parameters, weightBytes: UInt64
         public let endTokens: [UInt32]
+        public let bosToken: UInt32?
+        public let pooling: Request.Pooling
+        public let recommended: Sampling
+    }
+    /// What a model's authors recommend to requests, in its files. What they do not say is nil.
+    public struct Sampling: Sendable {
+        public let temperature, topP, minP, repetitionPenalty: Float?
+        public let topK: UInt32?
+
+        init(_ info: bn_model_info) {
+            func field<T>(_ bit: UInt32, _ value: T) -> T? { info.sampling_fields & bit == 0 ? nil : value }
+            temperature = field(BN_SAMPLING_FIELD_TEMPERATURE, info.temperature)
+            topK = field(BN_SAMPLING_FIELD_TOP_K, info.top_k)
+            topP = field(BN_SAMPLING_FIELD_TOP_P, info.top_p)
+            minP = field(BN_SAMPLING_FIELD_MIN_P, info.min_p)
+            repetitionPenalty = field(BN_SAMPLING_FIELD_REPETITION_PENALTY, info.repetition_penalty)
+        }
+    }
+    /// What weights become while a model is loaded.
+    public enum WeightType: Int32, Sendable {
+        case keep = 0, q8_0, q4_0, ternary, int8
+    }
+    /// The types of attention and feed-forward weights, the embedding and the output head.
+    public struct Weights: Sendable {
+        public var layers, embedding, head: WeightType
+        public init(layers: WeightType = .keep, embedding: WeightType = .keep, head: WeightType = .keep) {
+            (self.layers, self.embedding, self.head) = (layers, embedding, head)
+        }
     }
 
     let handle: OpaquePointer
@@ -53,16 +81,19 @@ public final class Model: @unchecked Sendable {
     deinit { bn_model_free(handle) }
 
     /// Loads a GGUF file, a Hugging Face folder or `builtin:echo`; without a path, the model embedded in the library.
+    /// `kernelConfigPath` is the kernel_config.ini of a GGUF file with TL1 or TL2 tensors, if it is not beside the file.
     /// It blocks a thread that is not one of Swift's tasks. Cancelling the task stops it.
-    public static func open(_ path: String? = nil, memoryLimit: UInt64 = 0, threads: UInt32 = 0, log: Log? = nil,
-                            logLevel: LogLevel = .warn) async throws -> Model {
+    public static func open(_ path: String? = nil, memoryLimit: UInt64 = 0, threads: UInt32 = 0, weights: Weights = Weights(),
+                            kernelConfigPath: String? = nil, log: Log? = nil, logLevel: LogLevel = .warn) async throws -> Model {
         try checkABI()
         let hooks = Hooks(log)
         let load: @Sendable () throws -> Model = {
             let arena = Arena()
             var config = bn_model_config()
             bn_model_config_init(&config, size(of: bn_model_config.self))
-            config.path = arena.optional(path)
+            (config.path, config.kernel_config_path) = (arena.optional(path), arena.optional(kernelConfigPath))
+            (config.weight_type, config.embedding_type) = (weights.layers.rawValue, weights.embedding.rawValue)
+            config.head_type = weights.head.rawValue
             config.memory_limit_bytes = memoryLimit
             config.threads = threads
             (config.log, config.log_context, config.log_level) = (hooks.logger, hooks.context, logLevel.rawValue)
@@ -92,8 +123,11 @@ public final class Model: @unchecked Sendable {
             architecture: String(info.architecture), name: String(info.name), hasTokenizer: info.has_tokenizer != 0,
             hasChatTemplate: info.has_chat_template != 0, vocabularySize: Int(info.vocab_size),
             contextLength: Int(info.context_length), layers: Int(info.layers), hiddenSize: Int(info.hidden_size),
-            embeddingSize: Int(info.embedding_size), parameters: info.parameters, weightBytes: info.weight_bytes,
-            endTokens: Array(UnsafeBufferPointer(start: info.end_tokens, count: info.end_tokens_count)))
+            heads: Int(info.heads), kvHeads: Int(info.kv_heads), headSize: Int(info.head_dim),
+            feedForwardSize: Int(info.ffn_size), embeddingSize: Int(info.embedding_size), parameters: info.parameters, weightBytes: info.weight_bytes,
+            endTokens: Array(UnsafeBufferPointer(start: info.end_tokens, count: info.end_tokens_count)),
+            bosToken: info.bos_token < 0 ? nil : UInt32(info.bos_token),
+            pooling: Request.Pooling(rawValue: info.pooling) ?? .model, recommended: Sampling(info))
     }
 
     /// The tokens of a text; with `special`, those that submitting it puts in front (BOS) too.
@@ -105,36 +139,33 @@ public final class Model: @unchecked Sendable {
         }
     }
     public func detokenize(_ tokens: [UInt32]) throws -> String {
-        let bytes = try sized(CChar(0)) { bn_model_detokenize(handle, tokens, tokens.count, $0, $1, &$2, $3) }
-        return String(decoding: bytes.map(UInt8.init(bitPattern:)), as: UTF8.self)
+        try sizedText { bn_model_detokenize(handle, tokens, tokens.count, $0, $1, &$2, $3) }
+    }
+    /// The exact bytes of a token, which may be part of a character; of a control token its name.
+    public func tokenBytes(_ token: UInt32) throws -> [UInt8] {
+        try sized(CChar(0)) { bn_model_token_bytes(handle, token, $0, $1, &$2, $3) }.map(UInt8.init(bitPattern:))
     }
     /// The tokens of a conversation, as submitting it makes them: the answer is begun.
-    public func chatTokens(_ messages: [Message]) throws -> [UInt32] {
-        let arena = Arena()
-        var params = Request(messages: messages).parameters(arena)
-        return try withExtendedLifetime(arena) {
-            try sized(UInt32(0)) { bn_model_chat_tokenize(handle, &params, $0, $1, &$2, $3) }
-        }
-    }
-    /// The tokens of a conversation with tools, as `Request.chatJSON` has it.
-    public func chatJSONTokens(_ json: String) throws -> [UInt32] {
-        let arena = Arena()
-        var request = Request()
-        request.chatJSON = json
-        var params = request.parameters(arena)
-        return try withExtendedLifetime(arena) {
-            try sized(UInt32(0)) { bn_model_chat_tokenize(handle, &params, $0, $1, &$2, $3) }
-        }
-    }
+    public func chatTokens(_ messages: [Message]) throws -> [UInt32] { try tokens(of: Request(messages: messages)) }
     /// The same as text, for display.
-    public func chatJSONText(_ json: String) throws -> String {
+    public func chatText(_ messages: [Message]) throws -> String { try text(of: Request(messages: messages)) }
+    /// The tokens of a conversation with tools, as `Request.chatJSON` has it.
+    public func chatJSONTokens(_ json: String) throws -> [UInt32] { try tokens(of: Request(chatJSON: json)) }
+    /// The same as text, for display.
+    public func chatJSONText(_ json: String) throws -> String { try text(of: Request(chatJSON: json)) }
+
+    private func tokens(of conversation: Request) throws -> [UInt32] {
         let arena = Arena()
-        var request = Request()
-        request.chatJSON = json
-        var params = request.parameters(arena)
-        let bytes = try withExtendedLifetime(arena) {
-            try sized(CChar(0)) { bn_model_chat_format(handle, &params, $0, $1, &$2, $3) }
+        var params = conversation.parameters(arena)
+        return try withExtendedLifetime(arena) {
+            try sized(UInt32(0)) { bn_model_chat_tokenize(handle, &params, $0, $1, &$2, $3) }
         }
-        return String(decoding: bytes.map(UInt8.init(bitPattern:)), as: UTF8.self)
+    }
+    private func text(of conversation: Request) throws -> String {
+        let arena = Arena()
+        var params = conversation.parameters(arena)
+        return try withExtendedLifetime(arena) {
+            try sizedText { bn_model_chat_format(handle, &params, $0, $1, &$2, $3) }
+        }
     }
 }

@@ -36,6 +36,8 @@ public struct Request: Sendable {
     /// What is added to the logits of tokens.
     public var logitBias: [UInt32: Float] = [:]
     public var badWords: [String] = []
+    /// Changes the logits before each token.
+    public var onLogits: LogitsHook?
     public var timeoutMilliseconds, queueTimeoutMilliseconds: UInt32?
     /// 0 to 255, the most urgent.
     public var priority: UInt8?
@@ -60,6 +62,7 @@ public struct Request: Sendable {
 
     public init(_ prompt: String? = nil, maxTokens: UInt32? = nil) { (self.prompt, self.maxTokens) = (prompt, maxTokens) }
     public init(messages: [Message]) { self.messages = messages }
+    public init(chatJSON: String) { self.chatJSON = chatJSON }
 
     var task = BN_TASK_GENERATE
 

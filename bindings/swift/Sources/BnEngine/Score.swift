@@ -1,3 +1,5 @@
+import CBnEngine
+
 /// How likely a text is behind a prompt.
 public struct Score: Sendable {
     /// The sum of its tokens' log probabilities.

@@ -13,7 +13,7 @@ public struct Ending: Sendable {
     public let draftedTokens, acceptedTokens: Int
     /// Calls of tools in the whole answer.
     public let toolCallsTotal: Int
-    public let queuedNanoseconds, firstTokenNanoseconds, totalNanoseconds: UInt64
+    public let queuedNanoseconds, prefillNanoseconds, firstTokenNanoseconds, decodeNanoseconds, totalNanoseconds: UInt64
     let vector: [Float]
     let failure: BnError?
 
@@ -23,7 +23,8 @@ public struct Ending: Sendable {
         (promptTokens, generatedTokens, cachedTokens) = (Int(e.prompt_tokens), Int(e.generated_tokens), Int(e.cached_tokens))
         (draftedTokens, acceptedTokens) = (Int(e.drafted_tokens), Int(e.accepted_tokens))
         toolCallsTotal = Int(e.tool_calls_total)
-        (queuedNanoseconds, firstTokenNanoseconds, totalNanoseconds) = (e.queued_ns, e.first_token_ns, e.total_ns)
+        (queuedNanoseconds, prefillNanoseconds, firstTokenNanoseconds) = (e.queued_ns, e.prefill_ns, e.first_token_ns)
+        (decodeNanoseconds, totalNanoseconds) = (e.decode_ns, e.total_ns)
         vector = Array(UnsafeBufferPointer(start: e.embedding, count: e.embedding_count))
         failure = e.status == BN_OK ? nil : BnError(code: .init(rawValue: e.status), message: String(e.message))
     }
@@ -83,9 +84,12 @@ public struct Event: Sendable {
 
 /// What has come for a request and was not read, or who waits for it. The core's lock guards it.
 final class Inbox {
+    /// The engine may call it until the request's last event.
+    let hook: Hook?
     var pending: Event?
     var reader: CheckedContinuation<Void, Never>?
     var over = false
+    init(_ hook: Hook?) { self.hook = hook }
 }
 
 /// The events of a request as they come, for one loop. Cancelling the task of the loop cancels the request, and its last
@@ -116,7 +120,7 @@ public final class Stream: AsyncSequence, @unchecked Sendable {
             cancel()
         }
         guard let event = core.take(inbox) else { return nil }
-        if event.ending?.reason == .failed, let failure = event.ending?.failure { throw failure }
+        if event.ending?.reason == .failed, let failure = event.ending?.failure { throw inbox.hook?.failure ?? failure }
         return event
     }
 }

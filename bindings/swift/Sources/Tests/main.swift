@@ -135,7 +135,7 @@ func chat() async throws { // 6
     var tokens = Request()
     tokens.promptTokens = try model.chatTokens(messages)
     try await check(engine.generate(tokens).text == expected)
-    try check(model.detokenize(tokens.promptTokens!) == expected)
+    try check(model.detokenize(tokens.promptTokens!) == expected && model.chatText(messages) == expected)
     try check(model.tokenize("") == [] && model.info().hasChatTemplate)
     let demo = try Engine()
     let refused = await thrown { try await demo.generate(Request(messages: messages)) }
@@ -187,6 +187,71 @@ func statistics() async throws { // 9
     check(stats.accepted == 1 && stats.completed_stop == 1 && stats.running + stats.queued + stats.unreleased == 0)
     check(stats.generated_tokens == answer.ending!.generatedTokens && stats.queue_capacity == 7 && stats.end_to_end.count == 1)
     try check(engine.metrics().contains("bn_") && answer.ending!.totalNanoseconds > 0)
+    configuration.modelName = "parrot"
+    let named = try Engine(nil, configuration)
+    try check(named.metrics().contains("\"parrot\"") && !named.report().isEmpty)
+}
+
+func models() async throws {
+    let model = try await Model.open(), info = try model.info()
+    check(info.heads > 0 && info.kvHeads > 0 && info.headSize > 0 && info.feedForwardSize > 0 && info.pooling != .model)
+    check(info.recommended.temperature == nil && info.recommended.topK == nil)
+    try check(model.tokenBytes(model.tokenize("a").last!).last == UInt8(ascii: "a"))
+    let f32 = CommandLine.arguments[3]
+    let small = try await Model.open(f32, weights: .init(layers: .int8)).info(), whole = try await Model.open(f32).info()
+    check(small.weightBytes < whole.weightBytes)
+    let refused = await thrown { try await Model.open(f32, weights: .init(embedding: .ternary)) }
+    check(refused.message.contains("embedding_type"))
+}
+
+func sessionsAndPrefixes() async throws {
+    var configuration = Engine.Configuration()
+    (configuration.kvEventsCapacity, configuration.kvBlockSize) = (16, 16)
+    let engine = try Engine(nil, configuration)
+    var request = Request(String(repeating: "One day ", count: 20))
+    request.session = "s"
+    _ = try await engine.generate(request)
+    let events = try engine.kvEvents()
+    check(events.count > 1 && events[0].kind == .stored && events[1].parentHash == events[0].hash)
+    var saved = try engine.saveSession("s")
+    try engine.dropSession("s")
+    let missing = await thrown { try engine.dropSession("s") }
+    check(missing.code == .notFound)
+    try engine.restoreSession("s", saved)
+    saved[saved.count / 2] ^= 1
+    let damaged = await thrown { try engine.restoreSession("s", saved) }
+    check(damaged.code == .invalidArgument)
+    try engine.clearCache()
+    try check(engine.kvEvents().contains { $0.kind == .cleared })
+}
+
+struct Third: Error {}
+
+func hooks() async throws {
+    let engine = try Engine()
+    try await withThrowingTaskGroup(of: Void.self) { group in
+        for token in 20..<36 {
+            group.addTask {
+                var request = Request("Once upon a time", maxTokens: 3)
+                request.options = .ignoreEndTokens
+                request.onLogits = { $0.logits[token + $0.outputTokens.count] = 1e6 }
+                let answer = try await engine.generate(request)
+                check(answer.tokens == (token..<token + 3).map { UInt32($0) })
+            }
+        }
+        try await group.waitForAll()
+    }
+    var request = Request("Once upon a time")
+    request.onLogits = { if $0.outputTokens.count == 2 { throw Third() } }
+    do {
+        _ = try await engine.generate(request)
+        check(false)
+    } catch is Third {}
+    request.onLogits = { $0.logits = [] }
+    let shortened = request
+    let refused = await thrown { try await engine.generate(shortened) }
+    check(refused.message.contains("onLogits"))
+    try await check(engine.generate(Request("17+25=", maxTokens: 8)).text == "42") // others go on
 }
 
 /// The number of open descriptors, one of which each engine adds or two.
@@ -326,6 +391,7 @@ func adapters() async throws { // 13
     }
     let plain = try await engine.generate(with(nil)).tokens
     var adapter: Adapter? = try Adapter(engine, folder + "/llama")
+    try check(adapter!.fingerprint() == Adapter(engine, folder + "/llama").fingerprint())
     let adapted = try await engine.generate(with(adapter)).tokens
     check(adapted != plain)
     try await check(engine.generate(with(Adapter(engine, folder + "/llama.gguf"))).tokens == adapted)
@@ -388,6 +454,9 @@ try await chat()
 try await embeddings()
 try await closing()
 try await statistics()
+try await models()
+try await sessionsAndPrefixes()
+try await hooks()
 try await droppedEnginesAreFreed()
 try await logsTimeoutsAndProbabilities()
 try await sampling()

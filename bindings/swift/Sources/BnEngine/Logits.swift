@@ -1,0 +1,54 @@
+import CBnEngine
+import Foundation
+
+/// What a token is about to be sampled from: copies of the engine's.
+public struct Logits: Sendable {
+    public let promptTokens: [UInt32]
+    /// Generated so far.
+    public let outputTokens: [UInt32]
+    /// Of each token of the vocabulary, to be changed in place; -infinity forbids one.
+    public var logits: [Float]
+}
+
+/// Changes a request's logits before each of its tokens. What it throws ends the request, and is thrown where that is
+/// waited for.
+///
+/// It is called on threads of the engine, for several requests at a time, and all requests wait for it. The same output
+/// in every batch needs a hook that depends on its argument alone. It must not wait for the engine.
+public typealias LogitsHook = @Sendable (inout Logits) throws -> Void
+
+/// The hook of a request, and what it threw. C gets an unretained pointer to it.
+final class Hook: @unchecked Sendable {
+    private let call: LogitsHook
+    private let lock = NSLock()
+    private var thrown: Error?
+
+    init(_ call: @escaping LogitsHook) { self.call = call }
+    var failure: Error? { lock.withLock { thrown } }
+
+    func set(_ p: inout bn_request_params) {
+        p.on_logits = { row, context in
+            Unmanaged<Hook>.fromOpaque(context!).takeUnretainedValue().run(row!.pointee)
+        }
+        p.on_logits_context = Unmanaged.passUnretained(self).toOpaque()
+    }
+
+    private func run(_ row: bn_logits) -> Int32 {
+        let count = Int(row.vocab_size)
+        var logits = Logits(
+            promptTokens: Array(UnsafeBufferPointer(start: row.prompt_tokens, count: row.prompt_tokens_count)),
+            outputTokens: Array(UnsafeBufferPointer(start: row.output_tokens, count: row.output_tokens_count)),
+            logits: Array(UnsafeBufferPointer(start: row.logits, count: count)))
+        do {
+            try call(&logits)
+            if logits.logits.count != count {
+                throw BnError(code: .invalidArgument, message: "onLogits has made \(logits.logits.count) logits of \(count)")
+            }
+            row.logits.update(from: logits.logits, count: count)
+            return 0
+        } catch {
+            lock.withLock { thrown = error }
+            return 1
+        }
+    }
+}
