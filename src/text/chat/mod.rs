@@ -11,7 +11,6 @@ mod conversation;
 mod conversation_tests;
 mod described;
 mod filters;
-mod json;
 #[cfg(test)]
 mod mark_tests;
 mod methods;
@@ -27,11 +26,11 @@ mod time;
 mod value;
 
 pub use conversation::{Chat, Tool, ToolChoice, is_name};
-pub use json::Json;
 pub use source::{template_for_tools, template_of_json};
 
 use crate::base::{Error, Result, Status, threads};
 use crate::formats::Gguf;
+pub use crate::text::json::Json;
 use minijinja::machinery::{self, CodeGenerator, Instructions};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;

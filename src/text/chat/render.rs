@@ -2,11 +2,11 @@
 
 use super::conversation::Chat;
 use super::described::described;
-use super::json::Json;
 use super::methods::is_space;
 use super::value::{Dict, List, Outcome, Run};
 use super::{ChatTemplate, MESSAGE_BYTES, ROLES, Rendered, allowed};
 use crate::base::{Error, Result, Status};
+use crate::text::json::Json;
 use minijinja::value::Value;
 
 /// Bytes of input that a JSON value counts as, for its object and its marks.
