@@ -1,12 +1,12 @@
 //! An engine's grammars: each is compiled once and shared by all requests that ask for it.
 
 use super::compile::{Job, Made};
-use super::guide::Guide;
+use super::guide::{Guide, Shared};
 use super::line::Line;
 use super::schema::JsonOptions;
 use super::source::{Constraint, ConstraintKind};
 use super::vocabulary::Vocabulary;
-use super::weigh::{Held, Weight};
+use super::weigh::{Totals, Weight, add};
 use super::workers::Workers;
 use crate::base::clock::now_ns;
 use crate::base::sync::Mutex;
@@ -14,7 +14,7 @@ use crate::base::{Error, Result, reserve};
 use llguidance::TokenParser;
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Limits on the number of kept grammars and their total bytes. They are enforced when a grammar is added or
 /// used and when an output ends, because lexer states are computed while outputs are generated.
@@ -26,50 +26,6 @@ const SHARE: u64 = 8;
 const STEP: u64 = 64 << 10;
 /// Time a caller waits for other compilations and its own.
 const MOST_WAIT_NS: u64 = 10_000_000_000;
-
-/// Counters since the engine was created.
-#[derive(Debug, Default)]
-pub struct Totals {
-    pub compiled: AtomicU64,
-    pub hits: AtomicU64,
-    pub compile_ns: AtomicU64,
-    pub masks: AtomicU64,
-    pub mask_ns: AtomicU64,
-    /// Time that sampling waited for masks.
-    pub wait_ns: AtomicU64,
-    /// Bytes of all compiled grammars, kept or in use.
-    pub held: Arc<Held>,
-}
-
-fn add(counter: &AtomicU64, n: u64) {
-    counter.fetch_add(n, Ordering::Relaxed);
-}
-
-impl Totals {
-    pub(super) fn masked(&self, ns: u64) {
-        add(&self.masks, 1);
-        add(&self.mask_ns, ns);
-    }
-
-    pub(super) fn waited(&self, ns: u64) {
-        add(&self.wait_ns, ns);
-    }
-}
-
-/// The parts of a compiled grammar that a request needs.
-pub struct Parts {
-    /// A parser at the start of an output. Parsers with the same number share a lexer, whose lock a mask
-    /// holds.
-    pub parser: TokenParser,
-    pub number: usize,
-    /// See `Guide`.
-    pub fresh: Arc<TokenParser>,
-    /// Set once one of the grammar's lexers has failed: the grammar is not used again.
-    pub spoiled: Arc<AtomicBool>,
-    pub weight: Arc<Weight>,
-    /// See `Made`.
-    pub size: usize,
-}
 
 /// Keeps a number of bytes counted until it is dropped.
 pub type Counted = Box<dyn Any + Send>;
@@ -89,19 +45,15 @@ struct Entry {
     /// One parser for each worker.
     parsers: Vec<TokenParser>,
     next: usize,
-    fresh: Arc<TokenParser>,
-    spoiled: Arc<AtomicBool>,
-    weight: Arc<Weight>,
-    /// See `Made`.
-    size: usize,
-    /// Bytes of `weight` that are already counted, and the guards that count them.
+    shared: Shared,
+    /// Bytes of the weight that are already counted, and the guards that count them.
     counted: u64,
     counts: Vec<Counted>,
 }
 
 impl Entry {
     fn bytes(&self) -> u64 {
-        self.weight.bytes().next_multiple_of(STEP)
+        self.shared.weight.bytes().next_multiple_of(STEP)
     }
 
     /// Counts the bytes by which the grammar has grown. Returns false if there is no room for them.
@@ -119,7 +71,7 @@ impl Entry {
     }
 
     fn is_sound(&self) -> bool {
-        !self.spoiled.load(Ordering::Relaxed)
+        !self.shared.spoiled.load(Ordering::Relaxed)
     }
 
     fn is(&self, constraint: &Constraint) -> bool {
@@ -128,15 +80,8 @@ impl Entry {
 
     fn guide(&mut self, workers: &Arc<Workers>) -> Guide {
         self.next = (self.next + 1) % self.parsers.len();
-        let parts = Parts {
-            parser: self.parsers[self.next].clone(),
-            number: self.next,
-            fresh: self.fresh.clone(),
-            spoiled: self.spoiled.clone(),
-            weight: self.weight.clone(),
-            size: self.size,
-        };
-        Guide::new(parts, workers.clone())
+        let parser = self.parsers[self.next].clone();
+        Guide::new(parser, self.next, self.shared.clone(), workers.clone())
     }
 }
 
@@ -254,20 +199,15 @@ impl Grammars {
     /// `parsers` are at the start of an output: one for each worker, and one that is never run.
     fn keep(&self, constraint: &Constraint, made: Made, purse: Purse) -> Result<Guide> {
         let Made { mut parsers, size } = made;
-        let text: Box<str> = (*constraint.text).into();
         let weight = Arc::new(Weight::new(&self.totals.held, parsers.iter(), size)?);
         let Some(fresh) = parsers.pop() else { return Err(Error::internal("a grammar without parsers")) };
-        let (kind, fresh, spoiled) = (constraint.kind, Arc::new(fresh), Arc::default());
         let mut entry = Entry {
-            kind,
-            text,
+            kind: constraint.kind,
+            text: (*constraint.text).into(),
             json: constraint.json,
             parsers,
             next: 0,
-            fresh,
-            spoiled,
-            weight,
-            size,
+            shared: Shared { fresh: Arc::new(fresh), spoiled: Arc::default(), weight, size },
             counted: 0,
             counts: Vec::new(),
         };

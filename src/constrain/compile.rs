@@ -2,8 +2,8 @@
 
 use super::line::Place;
 use super::read::Read;
-use super::source::{Constraint, refused};
-use super::vocabulary::Vocabulary;
+use super::source::{Constraint, refused, timed_out};
+use super::vocabulary::{STACK, Vocabulary};
 use crate::base::clock::now_ns;
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::{Error, Result, Status, panics, threads};
@@ -16,9 +16,6 @@ use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{Logger, TokenParser};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Large enough for recursion over grammars within the bounds of `source`.
-pub const STACK: usize = 256 << 20;
 
 /// Limits of one compilation: CPU time (reading a constraint may take as much again) and hash tables made. A
 /// schema of 200 patterns makes 160,000 tables.
@@ -192,10 +189,6 @@ impl Answer {
 
 pub fn late() -> Error {
     refused("compiling it takes too long")
-}
-
-pub fn timed_out() -> Error {
-    Error::new(Status::TimedOut, "constraint: the request's time was up before it was compiled")
 }
 
 /// Limit on a lexeme's weight, roughly its nodes and bytes.

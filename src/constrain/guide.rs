@@ -1,6 +1,5 @@
 //! A request's state in its grammar, and the mask of tokens allowed next.
 
-use super::cache::Parts;
 use super::compile::reason;
 use super::source::refused;
 use super::weigh::{Weight, parser_bytes};
@@ -38,6 +37,18 @@ impl Mask {
     pub fn complete(&self) -> bool {
         self.complete
     }
+}
+
+/// The parts of a compiled grammar that all its requests share.
+#[derive(Clone)]
+pub struct Shared {
+    /// A parser at the start of an output whose lexer is never run.
+    pub fresh: Arc<TokenParser>,
+    /// Set once one of the grammar's lexers has failed: the grammar is not used again.
+    pub spoiled: Arc<AtomicBool>,
+    pub weight: Arc<Weight>,
+    /// See `Made`.
+    pub size: usize,
 }
 
 /// State shared between a guide and the worker that computes its next mask.
@@ -186,8 +197,10 @@ pub struct Guide {
 }
 
 impl Guide {
-    pub(super) fn new(parts: Parts, workers: Arc<Workers>) -> Self {
-        let Parts { mut parser, number, fresh, spoiled, weight, size } = parts;
+    /// `parser` is at the start of an output. Parsers with the same number share a lexer, whose lock a mask
+    /// holds.
+    pub(super) fn new(mut parser: TokenParser, number: usize, shared: Shared, workers: Arc<Workers>) -> Self {
+        let Shared { fresh, spoiled, weight, size } = shared;
         let cancel = Mutex::new(Some(parser.enable_cancellation()));
         let (output, fresh) = (Vec::new(), Some(fresh));
         let inner = Inner { parser, fresh, weight, number, size, output, consumed: 0 };

@@ -40,9 +40,9 @@ mod suite_tests;
 #[cfg(test)]
 mod tests;
 
-pub use cache::{Counted, Grammars, Totals, uncounted};
-pub use compile::STACK;
+pub use cache::{Counted, Grammars, uncounted};
 pub use guide::{Guide, SLOW_NS};
 pub use schema::{JsonOptions, WhiteSpace};
 pub use source::{Constraint, ConstraintKind, MAX_BYTES};
-pub use vocabulary::{LazyVocabulary, Vocabulary};
+pub use vocabulary::{LazyVocabulary, STACK, Vocabulary};
+pub use weigh::Totals;

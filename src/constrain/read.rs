@@ -1,8 +1,7 @@
 //! Reads a constraint before llguidance sees it.
 
-use super::compile::timed_out;
 use super::line::Place;
-use super::source::Constraint;
+use super::source::{Constraint, timed_out};
 use crate::base::clock::now_ns;
 use crate::base::{Result, threads};
 use crate::text::watch::{self, Watch};

@@ -2,7 +2,7 @@
 
 use super::schema::{self, JsonOptions};
 use super::{bounds, gbnf};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, Status};
 use llguidance::api::TopLevelGrammar;
 use std::borrow::Cow;
 
@@ -77,6 +77,10 @@ impl Constraint<'_> {
 
 pub(super) fn refused(why: impl std::fmt::Display) -> Error {
     Error::invalid(format!("constraint: {why}"))
+}
+
+pub(super) fn timed_out() -> Error {
+    Error::new(Status::TimedOut, "constraint: the request's time was up before it was compiled")
 }
 
 fn bounded(text: &str) -> Result<()> {

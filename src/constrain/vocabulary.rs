@@ -1,6 +1,5 @@
 //! A model's tokens in llguidance's form: a trie of their bytes, made once per loaded model.
 
-use super::compile::STACK;
 use crate::base::{Error, Result, Status, panics, threads};
 use crate::text::Tokenizer;
 use llguidance::ParserFactory;
@@ -9,6 +8,9 @@ use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 use once_cell::race::OnceBox;
 use std::sync::Arc;
+
+/// Large enough for recursion over grammars within the bounds of `source`.
+pub const STACK: usize = 256 << 20;
 
 /// Longer tokens are never allowed, which bounds the trie's depth.
 const LONGEST: usize = 1000;

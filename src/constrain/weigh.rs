@@ -1,4 +1,4 @@
-//! Memory accounting of compiled grammars.
+//! Accounts of compiled grammars: memory, time and counts.
 
 use crate::base::Result;
 use crate::base::reserve;
@@ -13,6 +13,35 @@ pub fn parser_bytes(parser: &TokenParser, size: usize) -> u64 {
     let lexer = parser.parser.lexer_stats();
     let states = lexer.num_states * (lexer.num_regexps / 8 + 128);
     ((64 << 10) + size + lexer.num_bytes + states + 512 * lexer.num_regexps) as u64
+}
+
+/// Counters since the engine was created.
+#[derive(Debug, Default)]
+pub struct Totals {
+    pub compiled: AtomicU64,
+    pub hits: AtomicU64,
+    pub compile_ns: AtomicU64,
+    pub masks: AtomicU64,
+    pub mask_ns: AtomicU64,
+    /// Time that sampling waited for masks.
+    pub wait_ns: AtomicU64,
+    /// Bytes of all compiled grammars, kept or in use.
+    pub held: Arc<Held>,
+}
+
+pub fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+impl Totals {
+    pub fn masked(&self, ns: u64) {
+        add(&self.masks, 1);
+        add(&self.mask_ns, ns);
+    }
+
+    pub fn waited(&self, ns: u64) {
+        add(&self.wait_ns, ns);
+    }
 }
 
 /// Bytes of all grammars of an engine.

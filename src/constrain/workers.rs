@@ -1,7 +1,7 @@
 //! Threads that compute masks, started when the first request needs one.
 
-use super::cache::Totals;
 use super::guide::Slot;
+use super::weigh::Totals;
 use crate::base::clock::{ThreadClock, now_ns};
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::{Error, Result, Status, fork, reserved, threads};

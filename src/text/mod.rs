@@ -1,6 +1,7 @@
 //! Text: tokenizers, chat templates, parsed answers, and streaming UTF-8.
 
 pub mod chat;
+mod json;
 pub mod reply;
 mod tokenizer;
 mod utf8;

@@ -1,5 +1,6 @@
 use super::super::tests::{plain, vocabulary};
 use super::*;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 
 /// Hands out bytes up to `most` and counts them.
@@ -134,7 +135,7 @@ fn a_grammar_may_grow_while_it_goes() {
             for _ in 0..100 {
                 grammars.most_bytes = u64::MAX;
                 guide(&grammars, "a", &treasury);
-                *growing.lock() = Some(grammars.entries.lock()[0].weight.clone());
+                *growing.lock() = Some(grammars.entries.lock()[0].shared.weight.clone());
                 grammars.most_bytes = 1;
                 guide(&grammars, "b", &treasury);
                 assert!(grammars.entries.lock().is_empty());

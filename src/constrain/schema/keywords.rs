@@ -1,5 +1,8 @@
 //! JSON Schema's validation keywords. All others are annotations.
 
+use super::Refusal;
+use serde_json::{Map, Value};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Draft {
     Four,
@@ -96,6 +99,33 @@ const KEYWORDS: &[(&str, Holds, Draft, Draft)] = &[
 pub fn holds(keyword: &str, draft: Draft) -> Option<Holds> {
     let known = |row: &&(&str, Holds, Draft, Draft)| row.0 == keyword && row.2 <= draft && draft <= row.3;
     KEYWORDS.iter().find(known).map(|row| row.1)
+}
+
+/// The schemas of a keyword that holds some.
+pub fn schemas(holds: Option<Holds>, of: &Value) -> Vec<&Value> {
+    match (holds, of) {
+        // `items` is a list in older drafts.
+        (Some(Schema | Schemas), Value::Array(all)) => all.iter().collect(),
+        (Some(Schema), one) => vec![one],
+        (Some(Named), Value::Object(all)) => all.values().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Applies `change` to the schemas directly within a normal schema.
+pub fn each_below(
+    fields: &mut Map<String, Value>,
+    change: &mut dyn FnMut(&mut Value) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    for (keyword, of) in fields {
+        match (holds(keyword, Of2020), of) {
+            (Some(Schemas), Value::Array(all)) => all.iter_mut().try_for_each(&mut *change)?,
+            (Some(Schema), one) => change(one)?,
+            (Some(Named), Value::Object(all)) => all.values_mut().try_for_each(&mut *change)?,
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Keywords that apply other schemas to the same value.

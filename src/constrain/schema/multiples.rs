@@ -2,7 +2,7 @@
 //! in u32, and in release builds an overflow goes unnoticed.
 
 use super::Refusal;
-use super::keywords::{Draft, Holds, holds};
+use super::keywords::{Draft, Holds, holds, schemas};
 use super::normal::Fields;
 use super::rewrite::Rewriter;
 use serde_json::{Number, Value};
@@ -160,17 +160,10 @@ fn within(schema: &Value, named: Sum) -> Result<Sum, Refusal> {
     let mut beside = fields.get("multipleOf").map_or(Sum::None, of);
     let mut parts = Vec::new();
     for (keyword, of) in fields {
-        let inner: Vec<&Value> = match (holds(keyword, Draft::Of2020), of) {
-            (Some(Holds::Reference), _) => {
-                parts.push(named);
-                continue;
-            }
-            (Some(Holds::Schemas), Value::Array(all)) => all.iter().collect(),
-            (Some(Holds::Schema), one) => vec![one],
-            (Some(Holds::Named), Value::Object(all)) => all.values().collect(),
-            _ => continue,
-        };
-        let inner = inner.into_iter().map(|one| within(one, named)).collect::<Result<Vec<_>, _>>()?;
+        let held = holds(keyword, Draft::Of2020);
+        parts.extend((held == Some(Holds::Reference)).then_some(named));
+        let inner = schemas(held, of).into_iter().map(|one| within(one, named));
+        let inner = inner.collect::<Result<Vec<_>, _>>()?;
         let either = || inner.iter().fold(Sum::None, |all, one| all.and(*one));
         match keyword.as_str() {
             "allOf" => parts.extend(inner),

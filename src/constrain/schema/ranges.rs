@@ -5,7 +5,7 @@
 //! through `allOf` and references, so each counts for the whole schema.
 
 use super::Refusal;
-use super::keywords::{Draft, Holds, holds};
+use super::keywords::each_below;
 use super::normal::Fields;
 use serde_json::{Number, Value};
 use std::collections::HashMap;
@@ -54,19 +54,7 @@ impl Ranges {
     pub fn close(&self, schema: &mut Value) -> Result<(), Refusal> {
         let Value::Object(fields) = schema else { return Ok(()) };
         self.close_own(fields)?;
-        for (keyword, of) in fields {
-            match (holds(keyword, Draft::Of2020), of) {
-                (Some(Holds::Schemas), Value::Array(all)) => {
-                    all.iter_mut().try_for_each(|one| self.close(one))?;
-                }
-                (Some(Holds::Schema), one) => self.close(one)?,
-                (Some(Holds::Named), Value::Object(all)) => {
-                    all.values_mut().try_for_each(|one| self.close(one))?;
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        each_below(fields, &mut |one| self.close(one))
     }
 
     fn close_own(&self, fields: &mut Fields) -> Result<(), Refusal> {

@@ -2,7 +2,7 @@
 
 use super::Refusal;
 use super::budget::Budget;
-use super::keywords::{Draft, Holds, holds};
+use super::keywords::{Draft, Holds, holds, schemas};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -74,13 +74,7 @@ impl<'a> Places<'a> {
         for (keyword, value) in fields {
             let named = matches!(keyword.as_str(), "$defs" | "definitions");
             let held = if named { Some(Holds::Named) } else { holds(keyword, self.draft) };
-            let below: Vec<&'a Value> = match (held, value) {
-                (Some(Holds::Schema | Holds::Schemas), Value::Array(all)) => all.iter().collect(),
-                (Some(Holds::Schema), one) => vec![one],
-                (Some(Holds::Named), Value::Object(all)) => all.values().collect(),
-                _ => continue,
-            };
-            below.into_iter().try_for_each(|one| self.visit(one, scope, budget))?;
+            schemas(held, value).into_iter().try_for_each(|one| self.visit(one, scope, budget))?;
         }
         Ok(())
     }

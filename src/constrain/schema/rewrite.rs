@@ -3,7 +3,7 @@
 use super::Refusal;
 use super::budget::Budget;
 use super::check::{Checker, types};
-use super::keywords::{Draft, Holds, holds};
+use super::keywords::each_below;
 use super::normal::Fields;
 use super::prove::texts;
 use super::ranges::Ranges;
@@ -71,22 +71,11 @@ impl<'a> Rewriter<'a> {
         }
         self.look(&fields);
         together(&mut fields);
-        let below = |rewriter: &mut Self, (keyword, value): (String, Value)| {
-            let value = match (holds(&keyword, Draft::Of2020), value) {
-                (Some(Holds::Schema), one) => rewriter.schema(one)?,
-                (Some(Holds::Schemas), Value::Array(all)) => {
-                    all.into_iter().map(|one| rewriter.schema(one)).collect::<Result<_, _>>()?
-                }
-                (Some(Holds::Named), Value::Object(all)) => {
-                    let one = |(name, of)| Ok((name, rewriter.schema(of)?));
-                    Value::Object(all.into_iter().map(one).collect::<Result<_, Refusal>>()?)
-                }
-                (_, other) => other,
-            };
-            Ok((keyword, value))
-        };
-        let fields: Result<Fields, Refusal> = fields.into_iter().map(|field| below(self, field)).collect();
-        fields.map(Value::Object)
+        each_below(&mut fields, &mut |one| {
+            *one = self.schema(std::mem::take(one))?;
+            Ok(())
+        })?;
+        Ok(Value::Object(fields))
     }
 
     /// Records properties that are decided for the whole schema.

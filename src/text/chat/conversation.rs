@@ -1,9 +1,9 @@
 //! A conversation with tools, as JSON in the shape of OpenAI's API. Checks it and brings it into the form that
 //! templates expect.
 
-use super::json::{Fields, Json, field};
 use super::{MAX_INPUT, MAX_MESSAGES, RENDER_STACK};
 use crate::base::{Error, Result, Status, threads};
+use crate::text::json::{Fields, Json, field};
 use std::collections::HashSet;
 use std::fmt::Display;
 
@@ -113,7 +113,7 @@ impl Chat {
         threads::run_on_stack("bn-template", RENDER_STACK, || Self::of(source))?
     }
 
-    /// Recurses as deep as the text nests, within `json::MAX_DEPTH`.
+    /// Recurses as deep as the text nests, within `text::json::MAX_DEPTH`.
     fn of(source: &str) -> Result<Self> {
         if source.len() > MAX_INPUT {
             let message = format!("chat_json has {} bytes; at most {MAX_INPUT} are taken", source.len());

@@ -2,7 +2,7 @@
 //! has.
 
 use super::conversation::Chat;
-use super::json::{Fields, Json, field};
+use crate::text::json::{Fields, Json, field};
 
 const HEAD: &str = "# Tools\n\nYou may call functions to answer. Each line between the <tools> tags describes one, with a JSON schema of its \
      parameters:\n<tools>\n";

@@ -1,7 +1,7 @@
 //! Jinja's filters, as far as chat templates use them.
 
 use super::methods::{change_case, is_space, items, lines, replace, strip};
-use super::ops::{self, Number, equal, iterate, join_all, number, order, total_order};
+use super::ops::{self, Number, equal, iterate, join_all, number, order};
 use super::print::{JsonStyle, json, text};
 use super::text::{Piece, Sink, piece};
 use super::value::{Args, ITEM_WORK, List, Outcome, Run, dict, fail, kind, list};
@@ -231,22 +231,16 @@ fn escape(run: &Run, args: &Args) -> Outcome<Value> {
     let value = piece(&value);
     run.work(ITEM_WORK * value.len())?;
     let mut out = Sink::new(run);
-    for (part, untrusted) in value.segments() {
-        for c in part.chars() {
-            let escaped = match c {
-                '&' => "&amp;",
-                '<' => "&lt;",
-                '>' => "&gt;",
-                '"' => "&#34;",
-                '\'' => "&#39;",
-                c => {
-                    out.push_char(c, untrusted)?;
-                    continue;
-                }
-            };
-            out.push_as(escaped, untrusted)?;
-        }
-    }
+    out.push_escaped(value, |c| {
+        Some(match c {
+            '&' => "&amp;".into(),
+            '<' => "&lt;".into(),
+            '>' => "&gt;".into(),
+            '"' => "&#34;".into(),
+            '\'' => "&#39;".into(),
+            _ => return None,
+        })
+    })?;
     out.into_value()
 }
 
@@ -353,28 +347,15 @@ fn sort(
     reverse: bool,
 ) -> Outcome<()> {
     let mut keyed = run.list(items.len())?;
-    let mut units = 0usize;
     for item in items.iter() {
         let key = key(item)?;
         let key = match Piece::of(&key) {
             Some(text) => change_case(run, "lower", text)?,
             None => key,
         };
-        // Compares with the first key, to check that they have an order at all.
-        if let Some((first, _)) = keyed.first() {
-            order(run, first, &key)?;
-        }
-        units = units.saturating_add(ITEM_WORK + piece(&key).len());
         keyed.push((key, item.clone()));
     }
-    let rounds = usize::BITS - keyed.len().leading_zeros();
-    // The library's sort allocates half as much memory again.
-    run.memory(keyed.len().saturating_mul(size_of::<(Value, Value)>()))?;
-    run.work(units.saturating_mul(rounds as usize))?;
-    match reverse {
-        false => keyed.sort_by(|a, b| total_order(&a.0, &b.0)),
-        true => keyed.sort_by(|a, b| total_order(&b.0, &a.0)),
-    }
+    ops::sort(run, &mut keyed, |(key, _)| key, reverse)?;
     keyed.into_iter().zip(items).for_each(|((_, value), item)| *item = value);
     Ok(())
 }

@@ -3,17 +3,17 @@
 use super::ops::{attribute, equal, iterate, join_all};
 use super::print::text;
 use super::text::{Piece, Sink, piece};
-use super::value::{Args, ITEM_WORK, List, Outcome, Run, dict, fail, kind, list};
+use super::value::{Args, Dict, ITEM_WORK, List, Outcome, Run, dict, fail, kind, list};
 use minijinja::value::Value;
 
 /// Calls the method `name` of `of`.
 pub fn call(run: &Run, of: &Value, name: &str, args: &[Value]) -> Outcome<Value> {
     let result = if let Some(text) = Piece::of(of) {
         of_string(run, text, name, &Args::new(args))?
-    } else if dict(of).is_some() {
-        of_mapping(run, of, name, &Args::new(args))?
-    } else if list(of).is_some() {
-        of_list(run, of, name, &Args::new(args))?
+    } else if let Some(dict) = dict(of) {
+        of_mapping(run, dict, name, &Args::new(args))?
+    } else if let Some(list) = list(of) {
+        of_list(run, list, name, &Args::new(args))?
     } else {
         of_loop(run, of, name, args)?
     };
@@ -35,28 +35,26 @@ fn of_string(run: &Run, text: Piece, method: &str, args: &Args) -> Outcome<Optio
     }))
 }
 
-fn of_mapping(run: &Run, of: &Value, method: &str, args: &Args) -> Outcome<Option<Value>> {
-    let pairs = dict(of).map_or(&[][..], |dict| &dict.pairs);
+fn of_mapping(run: &Run, of: &Dict, method: &str, args: &Args) -> Outcome<Option<Value>> {
     Ok(Some(match method {
         "get" => {
             let default = || args.get(1, "default").unwrap_or(Value::from(()));
-            let found = dict(of).map_or(Ok(None), |dict| dict.get(run, &args.need(0, "key")?))?;
-            found.cloned().unwrap_or_else(default)
+            of.get(run, &args.need(0, "key")?)?.cloned().unwrap_or_else(default)
         }
-        "keys" => List::make(run, run.collect(pairs.iter().map(|(key, _)| Ok(key.clone())))?)?,
-        "values" => List::make(run, run.collect(pairs.iter().map(|(_, value)| Ok(value.clone())))?)?,
-        "items" => items(run, of)?,
+        "keys" => List::make(run, run.collect(of.pairs.iter().map(|(key, _)| Ok(key.clone())))?)?,
+        "values" => List::make(run, run.collect(of.pairs.iter().map(|(_, value)| Ok(value.clone())))?)?,
+        "items" => pairs(run, of)?,
         _ => return Ok(None),
     }))
 }
 
-fn of_list(run: &Run, of: &Value, method: &str, args: &Args) -> Outcome<Option<Value>> {
+fn of_list(run: &Run, of: &List, method: &str, args: &Args) -> Outcome<Option<Value>> {
     if !matches!(method, "count" | "index") {
         return Ok(None);
     }
     let wanted = args.need(0, "value")?;
     let (mut first, mut count) = (None, 0);
-    for (at, item) in list(of).into_iter().flat_map(|list| &list.items).enumerate() {
+    for (at, item) in of.items.iter().enumerate() {
         if equal(run, item, &wanted)? {
             first = first.or(Some(at));
             count += 1;
@@ -87,7 +85,11 @@ fn of_loop(run: &Run, of: &Value, method: &str, args: &[Value]) -> Outcome<Optio
 
 /// The items of a mapping, as tuples of key and value.
 pub fn items(run: &Run, of: &Value) -> Outcome<Value> {
-    let Some(dict) = dict(of) else { return Err(fail(format!("the items of a {}", kind(of)))) };
+    let dict = dict(of).ok_or_else(|| fail(format!("the items of a {}", kind(of))))?;
+    pairs(run, dict)
+}
+
+fn pairs(run: &Run, dict: &Dict) -> Outcome<Value> {
     let pair = |(key, value): &(Value, Value)| {
         let mut pair = run.list(2)?;
         pair.extend([key.clone(), value.clone()]);

@@ -11,7 +11,6 @@ mod conversation;
 mod conversation_tests;
 mod described;
 mod filters;
-mod json;
 #[cfg(test)]
 mod mark_tests;
 mod methods;
@@ -27,11 +26,11 @@ mod time;
 mod value;
 
 pub use conversation::{Chat, Tool, ToolChoice, is_name};
-pub use json::Json;
 pub use source::{template_for_tools, template_of_json};
 
 use crate::base::{Error, Result, Status, threads};
 use crate::formats::Gguf;
+pub use crate::text::json::Json;
 use minijinja::machinery::{self, CodeGenerator, Instructions};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
@@ -232,15 +231,15 @@ impl ChatTemplate {
             Dict::make(run, [role?, content?].into_iter())
         });
         let list = List::make(run, run.collect(list)?)?;
-        let nothing = || Value::from(());
-        let fixed = [
-            ("messages", list),
-            ("add_generation_prompt", Value::from(add_generation_prompt)),
-            ("tools", nothing()),
-            ("documents", nothing()),
-        ];
+        let prompt = Value::from(add_generation_prompt);
+        self.root(run, Vec::new(), [list, prompt, Value::from(()), Value::from(())])
+    }
+
+    /// All variables: `given` ones, the messages, whether to add a generation prompt, tools, documents, and tokens.
+    fn root(&self, run: &Run, given: Vec<(Value, Value)>, fixed: [Value; 4]) -> Outcome<Value> {
+        let names = ["messages", "add_generation_prompt", "tools", "documents"].map(Value::from);
         let tokens = self.tokens.iter().map(|(name, text)| (Value::from(&**name), Value::from(&**text)));
-        Dict::make(run, fixed.into_iter().map(|(name, value)| (Value::from(name), value)).chain(tokens))
+        Dict::make(run, given.into_iter().chain(names.into_iter().zip(fixed)).chain(tokens))
     }
 }
 

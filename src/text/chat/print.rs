@@ -1,10 +1,9 @@
 //! A template's values as text: Python's `str` and `repr`, and `json.dumps`.
 
-use super::ops::{order, total_order};
+use super::ops::sort;
 use super::text::{Piece, Sink};
 use super::value::{ITEM_WORK, Outcome, Run, dict, fail, list};
 use minijinja::value::{Value, ValueKind};
-use std::borrow::Cow;
 
 /// The output of `{{ value }}`, as a string.
 pub fn text(run: &Run, value: &Value) -> Outcome<Value> {
@@ -87,27 +86,21 @@ fn quoted(text: Piece, out: &mut Sink) -> Outcome<()> {
     out.run.work(ITEM_WORK * text.len())?;
     let quote = if text.contains('\'') && !text.contains('"') { "\"" } else { "'" };
     out.push(quote)?;
-    for (part, untrusted) in text.segments() {
-        for c in part.chars() {
-            let escape: Cow<str> = match c {
-                '\n' => "\\n".into(),
-                '\r' => "\\r".into(),
-                '\t' => "\\t".into(),
-                '\\' => "\\\\".into(),
-                '\'' if quote == "'" => "\\'".into(),
-                c if !is_printable(c) => match c as u32 {
-                    code @ 0..0x100 => format!("\\x{code:02x}").into(),
-                    code @ 0x100..0x10000 => format!("\\u{code:04x}").into(),
-                    code => format!("\\U{code:08x}").into(),
-                },
-                c => {
-                    out.push_char(c, untrusted)?;
-                    continue;
-                }
-            };
-            out.push_as(&escape, untrusted)?;
-        }
-    }
+    out.push_escaped(text, |c| {
+        Some(match c {
+            '\n' => "\\n".into(),
+            '\r' => "\\r".into(),
+            '\t' => "\\t".into(),
+            '\\' => "\\\\".into(),
+            '\'' if quote == "'" => "\\'".into(),
+            c if is_printable(c) => return None,
+            c => match c as u32 {
+                code @ 0..0x100 => format!("\\x{code:02x}").into(),
+                code @ 0x100..0x10000 => format!("\\u{code:04x}").into(),
+                code => format!("\\U{code:08x}").into(),
+            },
+        })
+    })?;
     out.push(quote)
 }
 
@@ -204,18 +197,10 @@ impl JsonStyle<'_> {
     }
 
     fn string(&self, text: Piece, out: &mut Sink) -> Outcome<()> {
-        out.push("\"")?;
-        for (part, untrusted) in text.segments() {
-            self.part(part, untrusted, out)?;
-        }
-        out.push("\"")
-    }
-
-    fn part(&self, text: &str, untrusted: bool, out: &mut Sink) -> Outcome<()> {
         out.run.work(4 * text.len())?;
-        let mut plain = 0;
-        for (at, c) in text.char_indices() {
-            let escape: Cow<str> = match c {
+        out.push("\"")?;
+        out.push_escaped(text, |c| {
+            Some(match c {
                 '"' => "\\\"".into(),
                 '\\' => "\\\\".into(),
                 '\n' => "\\n".into(),
@@ -228,31 +213,17 @@ impl JsonStyle<'_> {
                 c if self.ensure_ascii && c >= '\u{7f}' => {
                     c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
                 }
-                _ => continue,
-            };
-            out.push_as(&text[plain..at], untrusted)?;
-            out.push_as(&escape, untrusted)?;
-            plain = at + c.len_utf8();
-        }
-        out.push_as(&text[plain..], untrusted)
+                _ => return None,
+            })
+        })?;
+        out.push("\"")
     }
 }
 
 /// In the order of their keys, which must have one.
 fn sorted<'a>(run: &Run, pairs: &'a [(Value, Value)]) -> Outcome<Vec<&'a (Value, Value)>> {
     let mut sorted = run.list(pairs.len())?;
-    let mut units = 0usize;
-    for (at, pair) in pairs.iter().enumerate() {
-        // One key alone needs no order.
-        if at > 0 {
-            order(run, &pairs[0].0, &pair.0)?;
-        }
-        units = units.saturating_add(ITEM_WORK + Piece::of(&pair.0).map_or(0, |key| key.len()));
-        sorted.push(pair);
-    }
-    // The library's sort takes half as much memory again.
-    run.memory(sorted.len().saturating_mul(size_of::<&(Value, Value)>()))?;
-    run.work(units.saturating_mul((usize::BITS - sorted.len().leading_zeros()) as usize))?;
-    sorted.sort_by(|a, b| total_order(&a.0, &b.0));
+    sorted.extend(pairs);
+    sort(run, &mut sorted, |pair| &pair.0, false)?;
     Ok(sorted)
 }

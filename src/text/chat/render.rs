@@ -2,11 +2,11 @@
 
 use super::conversation::Chat;
 use super::described::described;
-use super::json::Json;
 use super::methods::is_space;
 use super::value::{Dict, List, Outcome, Run};
 use super::{ChatTemplate, MESSAGE_BYTES, ROLES, Rendered, allowed};
 use crate::base::{Error, Result, Status};
+use crate::text::json::Json;
 use minijinja::value::Value;
 
 /// Bytes of input that a JSON value counts as, for its object and its marks.
@@ -65,18 +65,10 @@ impl ChatTemplate {
         };
         let documents =
             chat.documents.as_ref().map_or(Ok(Value::from(())), |documents| value(run, documents))?;
-        let fixed = [
-            ("messages", messages),
-            ("add_generation_prompt", Value::from(chat.add_generation_prompt)),
-            ("tools", tools),
-            ("documents", documents),
-        ];
-        let fixed = fixed.map(|(name, value)| (Value::from(name), value));
-        let tokens = self.tokens.iter().map(|(name, text)| (Value::from(&**name), Value::from(&**text)));
         // A variable's name is not part of the text.
         let given = chat.variables.iter().map(|(name, json)| Ok((Value::from(&**name), value(run, json)?)));
-        let given = run.collect(given)?;
-        Dict::make(run, given.into_iter().chain(fixed).chain(tokens))
+        let prompt = Value::from(chat.add_generation_prompt);
+        self.root(run, run.collect(given)?, [messages, prompt, tools, documents])
     }
 }
 

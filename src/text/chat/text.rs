@@ -3,8 +3,9 @@
 //! minijinja's own strings are the template's words. Text from a message, or derived from it, is a `Text`.
 //! Operations that copy parts keep the mark of each part; other operations mark their whole result.
 
-use super::value::{OBJECT_BYTES, Outcome, Run};
+use super::value::{OBJECT_BYTES, Outcome, Run, short_debug};
 use minijinja::value::{Object, ObjectRepr, Value};
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -25,11 +26,7 @@ impl Text {
     }
 }
 
-impl fmt::Debug for Text {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("string")
-    }
-}
+short_debug!(Text "string");
 
 impl Object for Text {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
@@ -37,9 +34,6 @@ impl Object for Text {
     }
     fn is_true(self: &Arc<Self>) -> bool {
         !self.text.is_empty()
-    }
-    fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
     }
 }
 
@@ -142,6 +136,25 @@ impl<'a> Sink<'a> {
 
     pub fn push_char(&mut self, c: char, untrusted: bool) -> Outcome<()> {
         self.push_as(c.encode_utf8(&mut [0; 4]), untrusted)
+    }
+
+    /// Appends `piece`, in which `escape` replaces some characters.
+    pub fn push_escaped(
+        &mut self,
+        piece: Piece,
+        escape: impl Fn(char) -> Option<Cow<'static, str>>,
+    ) -> Outcome<()> {
+        for (part, untrusted) in piece.segments() {
+            let mut plain = 0;
+            for (at, c) in part.char_indices() {
+                let Some(escaped) = escape(c) else { continue };
+                self.push_as(&part[plain..at], untrusted)?;
+                self.push_as(&escaped, untrusted)?;
+                plain = at + c.len_utf8();
+            }
+            self.push_as(&part[plain..], untrusted)?;
+        }
+        Ok(())
     }
 
     pub fn push_as(&mut self, text: &str, untrusted: bool) -> Outcome<()> {

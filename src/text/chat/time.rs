@@ -4,20 +4,7 @@ use super::value::{Outcome, fail};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
+const MONTHS: &str = "January February March April May June July August September October November December";
 
 /// Maximum length of a format; a directive turns two characters into at most nine.
 const MAX_FORMAT: usize = 256;
@@ -31,7 +18,7 @@ pub fn format(format: &str, now: SystemTime) -> Outcome<String> {
     let (year, month, day) = civil(days);
     let (hour, minute) = (second / 3600, second / 60 % 60);
     let weekday = DAYS[(days + 3).rem_euclid(7) as usize];
-    let month_name = MONTHS[month as usize - 1];
+    let month_name = MONTHS.split(' ').nth(month as usize - 1).unwrap_or_default();
     let of_year = days - days_before(year, 1, 1) + 1;
     let twelve = (hour + 11) % 12 + 1;
     let half = if hour < 12 { "AM" } else { "PM" };

@@ -284,7 +284,7 @@ pub fn dict(value: &Value) -> Option<&Dict> {
     value.downcast_object_ref::<Dict>()
 }
 
-// minijinja prints these values in its own messages. The output is short, however large they are.
+/// minijinja prints these values in its own messages. The output is short, however large they are.
 macro_rules! short_debug {
     ($($name:ident $text:literal),*) => { $(
         impl fmt::Debug for $name {
@@ -294,6 +294,7 @@ macro_rules! short_debug {
         }
     )* };
 }
+pub(super) use short_debug;
 short_debug!(List "list", Dict "mapping", Namespace "namespace");
 
 impl Object for List {
@@ -335,9 +336,6 @@ impl Object for Dict {
 impl Object for Namespace {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Plain
-    }
-    fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
     }
 }
 

@@ -5,33 +5,16 @@ const MAX_DEPTH: usize = 32;
 
 /// Parses `text` as one call. Returns its name and its arguments as JSON, or None.
 pub fn call(text: &str) -> Option<(&str, String)> {
-    let (name, rest) = text.split_once('(')?;
-    let mut from = Reader { rest };
+    let at = text.find('(')?;
+    let mut from = Reader { rest: &text[at..] };
     let mut json = String::new();
     // An escape may turn one character into six.
     json.try_reserve(6 * text.len()).ok()?;
-    json.push('{');
-    from.blanks();
-    while !from.takes(')') {
-        if json.len() > 1 {
-            json.push_str(", ");
-        }
-        let argument = from.identifier()?;
-        from.blanks();
-        if !from.takes('=') {
-            return None;
-        }
-        quote(argument, &mut json);
-        json.push_str(": ");
-        from.value(&mut json, MAX_DEPTH)?;
-        from.blanks();
-        if !from.takes(',') && !from.rest.starts_with(')') {
-            return None;
-        }
-        from.blanks();
-    }
-    json.push('}');
-    from.rest.is_empty().then_some((name.trim_end(), json))
+    from.items(&mut json, ['{', '}'], ')', &mut |from, json| {
+        let name = from.identifier()?;
+        from.field(name, '=', json, MAX_DEPTH)
+    })?;
+    from.rest.is_empty().then_some((text[..at].trim_end(), json))
 }
 
 struct Reader<'a> {
@@ -68,8 +51,18 @@ impl<'a> Reader<'a> {
                 let text = self.text()?;
                 quote(&text, json);
             }
-            '[' | '(' => self.items(json, depth.checked_sub(1)?)?,
-            '{' => self.pairs(json, depth.checked_sub(1)?)?,
+            open @ ('[' | '(') => {
+                let depth = depth.checked_sub(1)?;
+                let close = if open == '[' { ']' } else { ')' };
+                self.items(json, ['[', ']'], close, &mut |from, json| from.value(json, depth))?
+            }
+            '{' => {
+                let depth = depth.checked_sub(1)?;
+                self.items(json, ['{', '}'], '}', &mut |from, json| {
+                    let name = from.text()?;
+                    from.field(&name, ':', json, depth)
+                })?
+            }
             '-' | '0'..='9' => json.push_str(self.number()?),
             _ => json.push_str(match self.identifier()? {
                 "True" | "true" => "true",
@@ -81,49 +74,38 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// Parses a list or tuple.
-    fn items(&mut self, json: &mut String, depth: usize) -> Option<()> {
-        let close = if self.takes('[') { ']' } else { ')' };
-        self.rest = self.rest.strip_prefix('(').filter(|_| close == ')').unwrap_or(self.rest);
-        json.push('[');
+    /// Parses what stands between an opening character and `close`, with commas between.
+    fn items(
+        &mut self,
+        json: &mut String,
+        [open, end]: [char; 2],
+        close: char,
+        item: &mut dyn FnMut(&mut Self, &mut String) -> Option<()>,
+    ) -> Option<()> {
+        self.rest = &self.rest[1..];
+        json.push(open);
         let mut first = true;
         self.blanks();
         while !self.takes(close) {
             json.push_str(if std::mem::take(&mut first) { "" } else { ", " });
-            self.value(json, depth)?;
-            self.comma(close)?;
-        }
-        json.push(']');
-        Some(())
-    }
-
-    fn pairs(&mut self, json: &mut String, depth: usize) -> Option<()> {
-        self.takes('{');
-        json.push('{');
-        let mut first = true;
-        self.blanks();
-        while !self.takes('}') {
-            json.push_str(if std::mem::take(&mut first) { "" } else { ", " });
-            let name = self.text()?;
-            quote(&name, json);
+            item(self, json)?;
             self.blanks();
-            if !self.takes(':') {
+            if !self.takes(',') && !self.rest.starts_with(close) {
                 return None;
             }
-            json.push_str(": ");
-            self.value(json, depth)?;
-            self.comma('}')?;
+            self.blanks();
         }
-        json.push('}');
+        json.push(end);
         Some(())
     }
 
-    /// After an item: expects a comma or the closing character.
-    fn comma(&mut self, close: char) -> Option<()> {
+    /// Parses the value of `name` after `sign`.
+    fn field(&mut self, name: &str, sign: char, json: &mut String, depth: usize) -> Option<()> {
+        quote(name, json);
+        json.push_str(": ");
         self.blanks();
-        let goes_on = self.takes(',');
-        self.blanks();
-        (goes_on || self.rest.starts_with(close)).then_some(())
+        self.takes(sign).then_some(())?;
+        self.value(json, depth)
     }
 
     /// Parses a number in JSON's syntax.

@@ -5,15 +5,11 @@
 //! some hundred bytes for each byte of text. Here one word is in flight at a time.
 
 use super::bytes::ByteMap;
-use super::split::{Rule, Splitter, byte_digits};
-use crate::base::{Error, Result, Status};
+use super::split::{MAX_WORD_BYTES, Rule, Splitter, byte_digits, too_long};
+use crate::base::{Error, Result, reserve, reserved};
 use tokenizers::Model;
 use tokenizers::models::bpe::{BPE, Vocab};
 use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
-
-/// Maximum length of a word. Merging takes n log n time and about 130 bytes of scratch per byte of the word. A run
-/// of a quarter million letters or spaces without a cut is not natural language.
-pub(super) const MAX_WORD_BYTES: usize = 256 * 1024;
 
 pub(super) struct Bpe {
     splitter: Splitter,
@@ -77,8 +73,7 @@ impl Bpe {
         }
         let tokens =
             self.model.tokenize(word).map_err(|e| Error::internal(format!("tokenizing failed: {e}")))?;
-        ids.try_reserve(tokens.len())
-            .map_err(|_| Error::out_of_memory("token ids", text.len().saturating_mul(4)))?;
+        reserve(ids, tokens.len(), "token ids")?;
         ids.extend(tokens.iter().map(|token| token.id));
         Ok(())
     }
@@ -87,10 +82,9 @@ impl Bpe {
 /// Converts to Unicode's normalization form C, which is at most three times as long.
 fn compose(text: &str) -> Result<String> {
     let mut out = String::new();
-    let too_much = |_| Error::out_of_memory("composed text", text.len());
-    out.try_reserve(text.len()).map_err(too_much)?;
+    reserved(out.try_reserve(text.len()), "composed text", text.len())?;
     for (c, _) in text.nfc() {
-        out.try_reserve(4).map_err(too_much)?;
+        reserved(out.try_reserve(4), "composed text", text.len())?;
         out.push(c);
     }
     Ok(out)
@@ -100,14 +94,4 @@ pub(super) fn no_token(byte: u8) -> Error {
     Error::unsupported(format!(
         "the text holds byte 0x{byte:02x}, for which the model's vocabulary has no token"
     ))
-}
-
-pub(super) fn too_long(bytes: usize) -> Error {
-    Error::new(
-        Status::TooLong,
-        format!(
-            "the text holds a run of up to {bytes} bytes of one kind (letters, spaces or signs) without a break; \
-             at most {MAX_WORD_BYTES} are tokenized"
-        ),
-    )
 }

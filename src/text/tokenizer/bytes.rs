@@ -1,6 +1,6 @@
 //! GPT-2's printable stand-ins for bytes, and the table from ids to the bytes they stand for.
 
-use crate::base::{Error, Result};
+use crate::base::{Result, reserve, reserved};
 
 /// The character that byte-level vocabularies write for `byte`: the byte itself if it is printable in Latin-1,
 /// else 256 + its rank among the unprintable bytes (github.com/openai/gpt-2, src/encoder.py).
@@ -41,6 +41,29 @@ impl ByteMap {
     }
 }
 
+/// The byte that a token like `<0x0A>` stands for.
+pub(super) fn byte_token(token: &str) -> Option<u8> {
+    let hex = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    let digits = hex.len() == 2 && hex.bytes().all(|b| b.is_ascii_hexdigit());
+    u8::from_str_radix(hex, 16).ok().filter(|_| digits)
+}
+
+/// A token for an error message: invisible characters are escaped, and an overlong token is cut.
+pub(super) fn shown(token: &str) -> String {
+    let mut out = String::new();
+    for (n, c) in token.chars().enumerate() {
+        match c {
+            _ if n == 60 => {
+                out.push('…');
+                break;
+            }
+            '"' | '\'' => out.push(c),
+            _ => out.extend(c.escape_debug()),
+        }
+    }
+    out
+}
+
 /// The bytes of all tokens in one allocation.
 pub(super) struct TokenBytes {
     bytes: Vec<u8>,
@@ -53,15 +76,12 @@ pub(super) struct TokenBytes {
 impl TokenBytes {
     pub fn new(tokens: usize) -> Result<Self> {
         let mut ends = Vec::new();
-        ends.try_reserve_exact(tokens)
-            .map_err(|_| Error::out_of_memory("the vocabulary", tokens.saturating_mul(8)))?;
+        reserved(ends.try_reserve_exact(tokens), "the vocabulary", tokens.saturating_mul(8))?;
         Ok(Self { bytes: Vec::new(), ends, silent: Vec::new() })
     }
 
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
-        self.bytes
-            .try_reserve(bytes.len())
-            .map_err(|_| Error::out_of_memory("the vocabulary", bytes.len()))?;
+        reserve(&mut self.bytes, bytes.len(), "the vocabulary")?;
         self.bytes.extend_from_slice(bytes);
         self.ends.push(self.bytes.len());
         Ok(())
@@ -69,7 +89,7 @@ impl TokenBytes {
 
     /// Appends a token that stands for nothing and is written as `bytes`.
     pub fn push_silent(&mut self, bytes: &[u8]) -> Result<()> {
-        self.silent.try_reserve(1).map_err(|_| Error::out_of_memory("the vocabulary", 4))?;
+        reserve(&mut self.silent, 1, "the vocabulary")?;
         self.silent.push(self.ends.len() as u32);
         self.push(bytes)
     }
@@ -78,7 +98,7 @@ impl TokenBytes {
     pub fn pad_to(&mut self, n: usize) -> Result<usize> {
         let more = n.saturating_sub(self.len());
         let bytes = more.saturating_mul(size_of::<usize>());
-        self.ends.try_reserve_exact(more).map_err(|_| Error::out_of_memory("the vocabulary", bytes))?;
+        reserved(self.ends.try_reserve_exact(more), "the vocabulary", bytes)?;
         self.ends.resize(self.len() + more, self.bytes.len());
         Ok(bytes)
     }

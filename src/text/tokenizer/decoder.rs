@@ -1,7 +1,6 @@
 //! Turns a single token into bytes by the decoder of a `tokenizer.json`.
 
-use super::bytes::ByteMap;
-use super::vocab::{byte_token, shown};
+use super::bytes::{ByteMap, byte_token, shown};
 use crate::base::{Error, Result};
 use serde_json::Value;
 use std::collections::HashMap;

@@ -1,9 +1,10 @@
 //! A `tokenizer.json` as GGUF metadata.
 
+use super::bytes::byte_token;
 use super::json::{self, File, JsonFiles};
 use super::json_names::token_text;
 use super::split::Rule;
-use super::vocab::{END_NAMES, byte_token};
+use super::vocab::END_NAMES;
 use super::{Kind, Tokenizer};
 use crate::base::{Bytes, Error, Result};
 use crate::formats::Gguf;
@@ -133,7 +134,8 @@ fn tokens(file: &File, spm: bool, n: usize) -> (Vec<String>, Vec<i32>) {
 }
 
 fn bpe_pairs(file: &File, what: &str) -> Result<Vec<(String, Meta)>> {
-    let rule = Rule::of_json(file).map_err(|why| Error::unsupported(format!("{what}: {why}")))?;
+    let rule = Rule::of_json(&file.pre_tokenizer, &file.normalizer, file.model.ignore_merges);
+    let rule = rule.map_err(|why| Error::unsupported(format!("{what}: {why}")))?;
     let merges = file.model.merges.iter().filter_map(json::Merge::parts);
     let merges = merges.map(|(a, b)| format!("{a} {b}")).collect();
     Ok(vec![pair("model", "gpt2"), pair("pre", rule.name()), pair("merges", Meta::Strs(merges))])

@@ -4,16 +4,16 @@
 //! and its `Encoding` keeps offsets of everything. The parts are the same, in the same order: added tokens are
 //! extracted, and the text between them is normalized, split into words and merged.
 
-use super::bytes::TokenBytes;
+use super::bytes::{TokenBytes, shown};
 use super::decoder::Spelling;
 use super::json_names::Names;
 use super::json_text::Json;
-use super::part::{fields_of, tree};
+use super::part::{bad, fields_of, guarded, tree};
 use super::pipeline::{Normalizers, Normalizing, PreTokenizers};
 use super::special::Specials;
-use super::vocab::{END_NAMES, shown};
+use super::vocab::END_NAMES;
 use super::{Kind, Tokenizer};
-use crate::base::{Error, Result, panics, reserve};
+use crate::base::{Error, Result, panics, reserve, reserved};
 use fancy_regex::RegexBuilder;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -131,19 +131,6 @@ impl Merge {
     }
 }
 
-fn bad(what: &str, field: &str, message: impl std::fmt::Display) -> Error {
-    Error::bad_model(format!("{what}: '{field}': {message}"))
-}
-
-/// Calls a function of the package, whose panics and errors are the file's fault.
-pub(super) fn guarded<T, E: std::fmt::Display>(
-    what: &str,
-    field: &str,
-    f: impl FnOnce() -> std::result::Result<T, E>,
-) -> Result<T> {
-    panics::catch(f).map_err(|text| bad(what, field, text))?.map_err(|e| bad(what, field, e))
-}
-
 /// See [`Tokenizer::from_json`].
 pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<Tokenizer> {
     let file = parse(files.tokenizer, what)?;
@@ -201,7 +188,8 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
         added.iter().filter(|t| t.special).filter_map(|t| id_of(&t.content)).collect();
     special_ids.sort_unstable();
     let [before, behind] = around(post.as_ref(), table.len(), what)?;
-    let (first, last) = (names.with_bos(before, bos)?, names.with_eos(behind)?);
+    let (eos, end) = (names.token("eos_token")?, behind.len());
+    let (first, last) = (names.with("bos", before, bos, 0)?, names.with("eos", behind, eos, end)?);
     let forms = added.iter().filter_map(|t| Some((t.content.clone().into_bytes(), id_of(&t.content)?)));
     let specials = Specials::new(forms)?;
     let longest = table.longest().max(specials.longest()).max(1);
@@ -300,7 +288,7 @@ fn table(file: &File, spelling: &Spelling, what: &str) -> Result<TokenBytes> {
         return Err(bad(what, "model.vocab", format_args!("ids up to {n}; 1 to {most} are read")));
     }
     let mut texts: Vec<Option<(&str, Option<&AddedToken>)>> = Vec::new();
-    texts.try_reserve_exact(n).map_err(|_| Error::out_of_memory("the vocabulary", n * 24))?;
+    reserved(texts.try_reserve_exact(n), "the vocabulary", n * 24)?;
     texts.resize(n, None);
     // Added tokens come last: they often occur in the model's vocabulary too, where they are plain text.
     for (text, id, token) in model.chain(added) {
@@ -350,7 +338,7 @@ fn model(entry: ModelEntry, what: &str) -> Result<BPE> {
     }
     let mut vocab = tokenizers::models::bpe::Vocab::new();
     let entries = entry.vocab.len();
-    vocab.try_reserve(entries).map_err(|_| Error::out_of_memory("the vocabulary", 32 * entries))?;
+    reserved(vocab.try_reserve(entries), "the vocabulary", 32 * entries)?;
     vocab.extend(entry.vocab);
     let mut builder = BPE::builder()
         .vocab_and_merges(vocab, merges)

@@ -1,6 +1,6 @@
 //! Special tokens in the side files of a folder.
 
-use super::vocab::shown;
+use super::bytes::shown;
 use crate::base::{Error, Result};
 use serde_json::Value;
 
@@ -72,38 +72,20 @@ impl Names<'_> {
         Ok(ends)
     }
 
-    /// The tokens that the post-processor puts `before` a text, with or without BOS as `add_bos_token` says.
-    pub fn with_bos(&self, mut before: Vec<u32>, bos: Option<u32>) -> Result<Vec<u32>> {
-        match (self.config.get("add_bos_token").and_then(Value::as_bool), bos) {
-            (Some(true), None) if before.is_empty() => {
+    /// The tokens `ids` that the post-processor puts around a text, with or without `token` as
+    /// `add_{name}_token` says; it is added at `place`.
+    pub fn with(&self, name: &str, mut ids: Vec<u32>, token: Option<u32>, place: usize) -> Result<Vec<u32>> {
+        match (self.config.get(format!("add_{name}_token")).and_then(Value::as_bool), token) {
+            (Some(true), None) if ids.is_empty() => {
                 return Err(Error::bad_model(format!(
-                    "tokenizer_config.json beside {}: 'add_bos_token' is true, but 'bos_token' names none",
+                    "tokenizer_config.json beside {}: 'add_{name}_token' is true, but '{name}_token' names none",
                     self.what
                 )));
             }
-            (Some(true), Some(bos)) if !before.contains(&bos) => before.insert(0, bos),
-            (Some(false), Some(bos)) => before.retain(|&id| id != bos),
+            (Some(true), Some(token)) if !ids.contains(&token) => ids.insert(place, token),
+            (Some(false), Some(token)) => ids.retain(|&id| id != token),
             _ => {}
         }
-        Ok(before)
-    }
-
-    /// Like `with_bos`, for the tokens `behind` a text, by `add_eos_token`.
-    pub fn with_eos(&self, mut behind: Vec<u32>) -> Result<Vec<u32>> {
-        let Some(asked) = self.config.get("add_eos_token").and_then(Value::as_bool) else {
-            return Ok(behind);
-        };
-        match (asked, self.token("eos_token")?) {
-            (true, None) if behind.is_empty() => {
-                return Err(Error::bad_model(format!(
-                    "tokenizer_config.json beside {}: 'add_eos_token' is true, but 'eos_token' names none",
-                    self.what
-                )));
-            }
-            (true, Some(eos)) if !behind.contains(&eos) => behind.push(eos),
-            (false, Some(eos)) => behind.retain(|&id| id != eos),
-            _ => {}
-        }
-        Ok(behind)
+        Ok(ids)
     }
 }

@@ -1,9 +1,8 @@
 //! Encodes a text by a `tokenizer.json`: see `json`.
 
-use super::bpe::{MAX_WORD_BYTES, too_long};
-use super::marked::Parts;
 use super::pipeline::{Normalizers, Normalizing, PreTokenizers, failed};
-use crate::base::{Error, Result, Status, panics};
+use super::split::{MAX_WORD_BYTES, too_long};
+use crate::base::{Error, Result, Status, panics, reserve};
 use std::ops::Range;
 use tokenizers::models::bpe::BPE;
 use tokenizers::normalizer::Range as OffsetRange;
@@ -38,30 +37,30 @@ struct Found {
 }
 
 impl Json {
-    /// Appends the tokens of `text`.
-    pub fn encode(&self, text: &str, parse_special: bool, ids: &mut Vec<u32>) -> Result<()> {
-        let vocabulary = if parse_special { &self.special } else { &self.plain };
-        guarded_run(text, || self.run(self.extract(vocabulary, text)?, ids))
+    /// Appends the tokens of `text`. A special token counts only if it is inside one of the parts `own`.
+    pub fn encode(&self, text: &str, own: &[(usize, &str)], ids: &mut Vec<u32>) -> Result<()> {
+        guarded_run(text, || self.run(self.pieces(text, own)?, ids))
     }
 
-    /// Like `encode` with `parse_special`, but a special token counts only if it is inside one of `own`.
-    pub fn encode_own(&self, text: &str, own: &Parts, ids: &mut Vec<u32>) -> Result<()> {
-        guarded_run(text, || {
-            let all = self.extract(&self.special, text)?;
-            let mut trusted = Vec::new();
-            for &(place, part) in own {
-                let found = self.extract(&self.special, part)?;
-                self.specials_of(&found, part, place, &mut trusted)?;
-            }
-            let mut found = Vec::new();
-            self.specials_of(&all, text, 0, &mut found)?;
-            // Blanks around a token, which some tokens include, may belong to a message.
-            let places = |found: &'_ Found| (found.begins, found.id);
-            match found.iter().map(places).eq(trusted.iter().map(places)) {
-                true => self.run(all, ids),
-                false => self.run(self.cut_at(text, &trusted)?, ids),
-            }
-        })
+    fn pieces(&self, text: &str, own: &[(usize, &str)]) -> Result<PreTokenizedString> {
+        if own.is_empty() {
+            return self.extract(&self.plain, text);
+        }
+        let all = self.extract(&self.special, text)?;
+        if own[0].1.len() == text.len() {
+            return Ok(all);
+        }
+        let (mut trusted, mut found) = (Vec::new(), Vec::new());
+        for &(place, part) in own {
+            self.specials_of(&self.extract(&self.special, part)?, part, place, &mut trusted)?;
+        }
+        self.specials_of(&all, text, 0, &mut found)?;
+        // Blanks around a token, which some tokens include, may belong to a message.
+        let places = |found: &'_ Found| (found.begins, found.id);
+        match found.iter().map(places).eq(trusted.iter().map(places)) {
+            true => Ok(all),
+            false => self.cut_at(text, &trusted),
+        }
     }
 
     /// Cuts `text` at the added tokens, and normalizes it.
@@ -86,7 +85,7 @@ impl Json {
             }
             let blanks = text[start..end].len() - text[start..end].trim_start().len();
             let range = place + start..place + end;
-            found.try_reserve(1).map_err(|_| Error::out_of_memory("special tokens", size_of::<Found>()))?;
+            reserve(found, 1, "special tokens")?;
             found.push(Found { begins: range.start + blanks, range, id: token.id });
         }
         Ok(())
@@ -142,7 +141,7 @@ impl Json {
                     &made
                 }
             };
-            ids.try_reserve(tokens.len()).map_err(|_| Error::out_of_memory("token ids", 4 * tokens.len()))?;
+            reserve(ids, tokens.len(), "token ids")?;
             ids.extend(tokens.iter().map(|token| token.id));
         }
         Ok(())

@@ -1,20 +1,15 @@
 //! Tokens of a rendered conversation: text from a message never becomes a control token.
 
-use super::{Kind, Tokenizer};
-use crate::base::{Error, Result};
+use super::{Kind, Tokenizer, append};
+use crate::base::{Error, Result, reserve};
 use crate::text::chat::Rendered;
 
-/// Parts of a text with their positions in it.
-pub(super) type Parts<'a> = Vec<(usize, &'a str)>;
-
 impl Rendered {
-    /// The parts that no untrusted range covers: the template's own words. `InvalidArgument` for invalid ranges.
-    pub fn own_parts(&self) -> Result<Parts<'_>> {
+    /// The parts that no untrusted range covers, with their positions: the template's own words.
+    /// `InvalidArgument` for invalid ranges.
+    pub fn own_parts(&self) -> Result<Vec<(usize, &str)>> {
         let mut parts = Vec::new();
-        let count = self.untrusted.len() + 1;
-        let too_much =
-            |_| Error::out_of_memory("parts of a conversation", count * size_of::<(usize, &str)>());
-        parts.try_reserve_exact(count).map_err(too_much)?;
+        reserve(&mut parts, self.untrusted.len() + 1, "parts of a conversation")?;
         let mut done = 0;
         let end = self.text.len();
         for range in self.untrusted.iter().chain(std::iter::once(&(end..end))) {
@@ -41,18 +36,28 @@ impl Tokenizer {
     ///
     /// Errors are those of `encode`, and `InvalidArgument` for invalid ranges.
     pub fn encode_chat(&self, chat: &Rendered) -> Result<Vec<u32>> {
-        let own = chat.own_parts()?;
-        let begins = own.first().is_some_and(|(at, part)| *at == 0 && self.begins(part));
-        let mut ids = self.first_ids(!begins)?;
+        self.encode_parts(&chat.text, &chat.own_parts()?, true)
+    }
+
+    /// See [`Self::encode`]; control tokens count only within one of the parts `own`.
+    pub(super) fn encode_parts(
+        &self,
+        text: &str,
+        own: &[(usize, &str)],
+        add_special: bool,
+    ) -> Result<Vec<u32>> {
+        let begins =
+            |part: &str| self.first.len() == 1 && self.specials.at_start(part) == Some(self.first[0]);
+        let begun = own.first().is_some_and(|(at, part)| *at == 0 && begins(part));
+        let mut ids = Vec::new();
+        if add_special && !begun {
+            append(&mut ids, &self.first)?;
+        }
         match &self.kind {
-            Kind::Bytes => byte_ids(&chat.text, true, &mut ids)?,
-            Kind::Bpe(bpe) => {
-                self.between_own(&chat.text, &own, &mut ids, |text, ids| bpe.encode(text, ids))?
-            }
-            Kind::Spm(spm) => {
-                self.between_own(&chat.text, &own, &mut ids, |text, ids| spm.encode(text, ids))?
-            }
-            Kind::Json(json) => json.encode_own(&chat.text, &own, &mut ids)?,
+            Kind::Bytes => byte_ids(text, add_special, &mut ids)?,
+            Kind::Bpe(bpe) => self.between_own(text, own, &mut ids, |text, ids| bpe.encode(text, ids))?,
+            Kind::Spm(spm) => self.between_own(text, own, &mut ids, |text, ids| spm.encode(text, ids))?,
+            Kind::Json(json) => json.encode(text, own, &mut ids)?,
         }
         Ok(ids)
     }
@@ -61,7 +66,7 @@ impl Tokenizer {
     fn between_own(
         &self,
         text: &str,
-        own: &Parts,
+        own: &[(usize, &str)],
         ids: &mut Vec<u32>,
         encode: impl Fn(&str, &mut Vec<u32>) -> Result<()>,
     ) -> Result<()> {
@@ -72,26 +77,35 @@ impl Tokenizer {
                 let (start, end) = (place + at + start, place + at + end);
                 at = end - place;
                 if self.token_bytes(id).is_some_and(<[u8]>::is_empty) {
-                    self.between(&self.always, &text[done..start], ids, &encode)?;
-                    push_id(id, ids)?;
+                    self.between_always(&text[done..start], ids, &encode)?;
+                    append(ids, &[id])?;
                     done = end;
                 }
             }
         }
-        self.between(&self.always, &text[done..], ids, &encode)
+        self.between_always(&text[done..], ids, &encode)
+    }
+
+    /// Appends the user-defined tokens in `text`, and encodes the text between them.
+    fn between_always(
+        &self,
+        text: &str,
+        ids: &mut Vec<u32>,
+        encode: impl Fn(&str, &mut Vec<u32>) -> Result<()>,
+    ) -> Result<()> {
+        let mut rest = text;
+        while let Some((start, end, id)) = self.always.find(rest) {
+            encode(&rest[..start], ids)?;
+            append(ids, &[id])?;
+            rest = &rest[end..];
+        }
+        encode(rest, ids)
     }
 }
 
-pub(super) fn push_id(id: u32, ids: &mut Vec<u32>) -> Result<()> {
-    ids.try_reserve(1).map_err(|_| Error::out_of_memory("token ids", 4))?;
-    ids.push(id);
-    Ok(())
-}
-
-/// Token ids of the byte tokenizer.
-pub(super) fn byte_ids(text: &str, separator: bool, ids: &mut Vec<u32>) -> Result<()> {
-    let too_much = |_| Error::out_of_memory("token ids", text.len().saturating_mul(4));
-    ids.try_reserve_exact(text.len() + 1).map_err(too_much)?;
+/// Appends the token ids of the byte tokenizer.
+fn byte_ids(text: &str, separator: bool, ids: &mut Vec<u32>) -> Result<()> {
+    reserve(ids, text.len() + 1, "token ids")?;
     ids.extend(text.bytes().map(u32::from));
     ids.extend(separator.then_some(super::BYTES_SEPARATOR));
     Ok(())

@@ -5,7 +5,7 @@
 //! patterns that do not belong to a known model run here: by backtracking, with fancy-regex's parser and
 //! semantics, and with a limit on the total steps for a text.
 
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, reserve};
 use fancy_regex::{Assertion, Expr, LookAround, Regex};
 
 /// Steps for a text: a base, and a number for each byte. Known rules take about ten per byte.
@@ -137,7 +137,10 @@ impl Matcher {
                 let wanted = matches!(look, LookAround::LookAhead | LookAround::LookBehind);
                 let back = match look {
                     LookAround::LookAhead | LookAround::LookAheadNeg => None,
-                    _ => Some(width(inner).ok_or("it looks behind by a varying length")?),
+                    _ => match widths(inner) {
+                        (least, most) if least == most => Some(least),
+                        _ => return Err("it looks behind by a varying length".into()),
+                    },
                 };
                 self.nested(inner, nested, |then| Step::Look { wanted, back, then })
             }
@@ -188,7 +191,7 @@ impl Matcher {
             false => Step::Either(leave, stay),
         };
         if hi == usize::MAX {
-            if width_least(child) == 0 {
+            if widths(child).0 == 0 {
                 return Err("it repeats without end what may be empty".into());
             }
             let split = self.push(Step::End)?;
@@ -213,9 +216,7 @@ impl Matcher {
         let mut search = Search { matcher: self, text, stack: Vec::new(), left: allowed(text) };
         let mut pieces = Vec::new();
         let mut push = |piece| -> Result<()> {
-            pieces
-                .try_reserve(1)
-                .map_err(|_| Error::out_of_memory("pieces of a text", size_of_val(&piece)))?;
+            reserve(&mut pieces, 1, "pieces of a text")?;
             pieces.push(piece);
             Ok(())
         };
@@ -246,33 +247,24 @@ fn allowed(text: &str) -> u64 {
     STEPS.0 + STEPS.1 * text.len() as u64
 }
 
-/// The fixed number of characters that it matches; None if that varies.
-fn width(expr: &Expr) -> Option<usize> {
+/// Minimum and maximum number of characters that it matches; `usize::MAX` if there is no maximum.
+fn widths(expr: &Expr) -> (usize, usize) {
+    let sum = |(a, b): (usize, usize), (c, d): (usize, usize)| (a.saturating_add(c), b.saturating_add(d));
     match expr {
-        Expr::Empty | Expr::Assertion(_) | Expr::LookAround(..) => Some(0),
-        Expr::Any { .. } | Expr::Delegate { .. } => Some(1),
-        Expr::Literal { val, .. } => Some(val.chars().count()),
-        Expr::Concat(parts) => parts.iter().map(width).sum(),
+        Expr::Empty | Expr::Assertion(_) | Expr::LookAround(..) => (0, 0),
+        Expr::Any { .. } | Expr::Delegate { .. } => (1, 1),
+        Expr::Literal { val, .. } => (val.chars().count(), val.chars().count()),
+        Expr::Concat(parts) => parts.iter().map(widths).fold((0, 0), sum),
         Expr::Alt(ways) => {
-            let first = width(ways.first()?)?;
-            ways.iter().all(|way| width(way) == Some(first)).then_some(first)
+            let wider = |(a, b): (usize, usize), (c, d): (usize, usize)| (a.min(c), b.max(d));
+            ways.iter().map(widths).reduce(wider).unwrap_or((0, usize::MAX))
         }
-        Expr::Group(inner) | Expr::AtomicGroup(inner) => width(inner),
-        Expr::Repeat { child, lo, hi, .. } if lo == hi => width(child)?.checked_mul(*lo),
-        _ => None,
-    }
-}
-
-/// Minimum number of characters that it matches.
-fn width_least(expr: &Expr) -> usize {
-    match expr {
-        Expr::Any { .. } | Expr::Delegate { .. } => 1,
-        Expr::Literal { val, .. } => val.chars().count(),
-        Expr::Concat(parts) => parts.iter().map(width_least).sum(),
-        Expr::Alt(ways) => ways.iter().map(width_least).min().unwrap_or(0),
-        Expr::Group(inner) | Expr::AtomicGroup(inner) => width_least(inner),
-        Expr::Repeat { child, lo, .. } => width_least(child).saturating_mul(*lo),
-        _ => 0,
+        Expr::Group(inner) | Expr::AtomicGroup(inner) => widths(inner),
+        Expr::Repeat { child, lo, hi, .. } => {
+            let (least, most) = widths(child);
+            (least.saturating_mul(*lo), most.saturating_mul(*hi))
+        }
+        _ => (0, usize::MAX),
     }
 }
 
@@ -324,8 +316,7 @@ impl Search<'_> {
                     self.one(&matcher.classes[*class as usize], place)?.map(|end| (step + 1, end))
                 }
                 Step::Either(first, second) => {
-                    let too_much = |_| Error::out_of_memory("a pattern's search", size_of::<(u32, u32)>());
-                    self.stack.try_reserve(1).map_err(too_much)?;
+                    reserve(&mut self.stack, 1, "a pattern's search")?;
                     self.stack.push((*second, place as u32));
                     Some((*first, place))
                 }

@@ -34,7 +34,7 @@ pub use json_names::{token_ids, token_text};
 pub use part::fields_of;
 pub use vocab::end_tokens as end_tokens_of_gguf;
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, reserve, reserved};
 use crate::formats::Gguf;
 use crate::text::{Utf8Stream, watch};
 use bytes::TokenBytes;
@@ -72,6 +72,12 @@ enum Kind {
     Bpe(Box<bpe::Bpe>),
     Spm(Box<spm::Spm>),
     Json(Box<json_text::Json>),
+}
+
+fn append(ids: &mut Vec<u32>, more: &[u32]) -> Result<()> {
+    reserve(ids, more.len(), "token ids")?;
+    ids.extend_from_slice(more);
+    Ok(())
 }
 
 /// The byte tokenizer's end token.
@@ -137,28 +143,8 @@ impl Tokenizer {
     /// `TooLong` for an unbroken run of letters, spaces or signs of more than 256 KiB, or more than 2 MiB in
     /// vocabularies by score. `Unsupported` for a byte that the vocabulary has no token for.
     pub fn encode(&self, text: &str, add_special: bool, parse_special: bool) -> Result<Vec<u32>> {
-        let mut ids = self.first_ids(add_special && !(parse_special && self.begins(text)))?;
-        let forms = if parse_special { &self.specials } else { &self.always };
-        match &self.kind {
-            Kind::Bytes => marked::byte_ids(text, add_special, &mut ids)?,
-            Kind::Bpe(bpe) => self.between(forms, text, &mut ids, |text, ids| bpe.encode(text, ids))?,
-            Kind::Spm(spm) => self.between(forms, text, &mut ids, |text, ids| spm.encode(text, ids))?,
-            Kind::Json(json) => json.encode(text, parse_special, &mut ids)?,
-        }
-        Ok(ids)
-    }
-
-    /// Returns whether `text` begins with the written form of the one token that begins every prompt.
-    fn begins(&self, text: &str) -> bool {
-        self.first.len() == 1 && self.specials.at_start(text) == Some(self.first[0])
-    }
-
-    /// The ids of a prompt before those of its text, if `wanted`.
-    fn first_ids(&self, wanted: bool) -> Result<Vec<u32>> {
-        let (mut ids, first) = (Vec::new(), if wanted { &self.first[..] } else { &[] });
-        ids.try_reserve(first.len()).map_err(|_| Error::out_of_memory("token ids", 4 * first.len()))?;
-        ids.extend_from_slice(first);
-        Ok(ids)
+        let whole = [(0, text)];
+        self.encode_parts(text, if parse_special { &whole } else { &[] }, add_special)
     }
 
     /// Like [`Self::encode`] with `add_special`, for a text that is not continued, such as one to embed: appends
@@ -168,28 +154,9 @@ impl Tokenizer {
         let mut ids = self.encode(text, true, parse_special)?;
         let ends = parse_special && self.last.len() == 1 && ids.last() == self.last.first();
         if !ends {
-            let more = self.last.len();
-            ids.try_reserve(more).map_err(|_| Error::out_of_memory("token ids", 4 * more))?;
-            ids.extend_from_slice(&self.last);
+            append(&mut ids, &self.last)?;
         }
         Ok(ids)
-    }
-
-    /// Appends the tokens of `forms` found in `text`, and encodes the text between them by `encode`.
-    fn between(
-        &self,
-        forms: &Specials,
-        text: &str,
-        ids: &mut Vec<u32>,
-        encode: impl Fn(&str, &mut Vec<u32>) -> Result<()>,
-    ) -> Result<()> {
-        let mut rest = text;
-        while let Some((start, end, id)) = forms.find(rest) {
-            encode(&rest[..start], ids)?;
-            marked::push_id(id, ids)?;
-            rest = &rest[end..];
-        }
-        encode(rest, ids)
     }
 
     /// The bytes that token `id` stands for; empty for control tokens. None if out of range.
@@ -264,7 +231,7 @@ impl Tokenizer {
             })?;
             // A replacement character has three bytes for one.
             let need = 3 * bytes.len() + 3;
-            out.try_reserve(need).map_err(|_| Error::out_of_memory("decoded text", need))?;
+            reserved(out.try_reserve(need), "decoded text", need)?;
             utf8.push(bytes, &mut out);
         }
         utf8.finish(&mut out);

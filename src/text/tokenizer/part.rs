@@ -1,7 +1,9 @@
 //! Parts of a tokenizer's files as trees of bounded size, however long the files are: a tree takes about eighty
 //! times its text.
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use crate::base::{self, panics};
+use crate::text::json::{Bounds, Json};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -13,32 +15,45 @@ const MAX_VALUES: usize = 1000;
 /// Maximum number of bytes of all its texts; the longest one, a table of characters, has half a MiB.
 const MAX_TEXT: usize = 1 << 20;
 
+pub(super) fn bad(what: &str, field: &str, message: impl std::fmt::Display) -> base::Error {
+    base::Error::bad_model(format!("{what}: '{field}': {message}"))
+}
+
+/// Calls a function of the package, whose panics and errors are the file's fault.
+pub(super) fn guarded<T, E: std::fmt::Display>(
+    what: &str,
+    field: &str,
+    f: impl FnOnce() -> Result<T, E>,
+) -> base::Result<T> {
+    panics::catch(f).map_err(|text| bad(what, field, text))?.map_err(|e| bad(what, field, e))
+}
+
 /// A normalizer, pre-tokenizer, post-processor or decoder. Null counts as none.
 pub(super) fn tree<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    let value = Tree(&Budget::new()).deserialize(deserializer)?;
-    Ok(Some(value).filter(|value| !value.is_null()))
+    match bounds().tree().deserialize(deserializer)? {
+        Json::Null => Ok(None),
+        tree => serde_json::to_value(tree).map(Some).map_err(D::Error::custom),
+    }
 }
 
 /// The fields `names` of the JSON object `json`, including nulls; other fields are dropped.
 pub fn fields_of(json: &[u8], names: &[&str]) -> serde_json::Result<Value> {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let value = Top(&Budget::new(), names).deserialize(&mut deserializer)?;
+    let value = Top(&bounds(), names).deserialize(&mut deserializer)?;
     deserializer.end().map(|()| value)
 }
 
-/// The number of values and bytes that are still allowed.
-struct Budget {
-    values: Cell<usize>,
-    text: Cell<usize>,
-}
-
-impl Budget {
-    fn new() -> Self {
-        Self { values: Cell::new(MAX_VALUES), text: Cell::new(MAX_TEXT) }
+fn bounds() -> Bounds {
+    Bounds {
+        values: Cell::new(MAX_VALUES),
+        name: 0,
+        text: Cell::new(MAX_TEXT),
+        depth: usize::MAX,
+        too_much: format!("a tokenizer's part has more than {MAX_VALUES} values or {MAX_TEXT} bytes"),
     }
 }
 
-struct Top<'a>(&'a Budget, &'a [&'a str]);
+struct Top<'a>(&'a Bounds, &'a [&'a str]);
 
 impl<'de> DeserializeSeed<'de> for Top<'_> {
     type Value = Value;
@@ -56,72 +71,12 @@ impl<'de> Visitor<'de> for Top<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
         while let Some(key) = map.next_key::<Cow<str>>()? {
-            match self.1.iter().find(|name| **name == key) {
-                Some(name) => drop(fields.insert((*name).to_owned(), map.next_value_seed(Tree(self.0))?)),
-                None => drop(map.next_value::<IgnoredAny>()?),
+            if !self.1.contains(&&*key) {
+                map.next_value::<IgnoredAny>()?;
+                continue;
             }
-        }
-        Ok(fields.into())
-    }
-}
-
-fn spend<E: Error>(left: &Cell<usize>, n: usize) -> Result<(), E> {
-    let rest = left.get().checked_sub(n).ok_or_else(|| {
-        E::custom(format_args!("a tokenizer's part has more than {MAX_VALUES} values or {MAX_TEXT} bytes"))
-    })?;
-    left.set(rest);
-    Ok(())
-}
-
-#[derive(Clone, Copy)]
-struct Tree<'a>(&'a Budget);
-
-impl<'de> DeserializeSeed<'de> for Tree<'_> {
-    type Value = Value;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        spend(&self.0.values, 1)?;
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Tree<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("a part of a tokenizer")
-    }
-    fn visit_unit<E: Error>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-    fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
-        spend(&self.0.text, text.len())?;
-        Ok(text.into())
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(value) = seq.next_element_seed(self)? {
-            list.push(value);
-        }
-        Ok(list.into())
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut fields = Map::new();
-        while let Some(key) = map.next_key::<String>()? {
-            spend(&self.0.text, key.len())?;
-            let value = map.next_value_seed(self)?;
-            fields.insert(key, value);
+            let tree = map.next_value_seed(self.0.tree())?;
+            fields.insert(key.into_owned(), serde_json::to_value(tree).map_err(A::Error::custom)?);
         }
         Ok(fields.into())
     }

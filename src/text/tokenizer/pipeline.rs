@@ -1,9 +1,9 @@
 //! Normalizers and pre-tokenizers, as the `tokenizers` package runs them, except for untrusted patterns.
 
-use super::json::guarded;
+use super::bytes::shown;
 use super::matcher::Matcher;
+use super::part::guarded;
 use super::split::is_known;
-use super::vocab::shown;
 use crate::base::{Error, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

@@ -3,8 +3,8 @@
 //! Names, merging flags and BOS defaults are llama.cpp's (src/llama-vocab.cpp). The cuts are those of the models'
 //! own `tokenizer.json`; llama.cpp rewrites them for its regex engine and sometimes only approximates them.
 
-use super::bpe::too_long;
-use crate::base::{Error, Result};
+use super::bytes::shown;
+use crate::base::{Error, Result, Status};
 use crate::formats::Gguf;
 use fancy_regex::Regex;
 use serde_json::Value;
@@ -32,6 +32,10 @@ pub(super) struct Rule {
     /// A BOS comes first if `add_bos_token` is absent.
     pub adds_bos: bool,
 }
+
+/// Maximum length of a word. Merging takes n log n time and about 130 bytes of scratch per byte of the word. A run
+/// of a quarter million letters or spaces without a cut is not natural language.
+pub(super) const MAX_WORD_BYTES: usize = 256 * 1024;
 
 const PRE_KEY: &str = "tokenizer.ggml.pre";
 
@@ -92,92 +96,77 @@ macro_rules! gpt4o {
 const PLAIN: Rule =
     Rule { names: &[], passes: &[], byte_digits: false, nfc: false, ignore_merges: false, adds_bos: false };
 
-static LLAMA_BPE: Rule = Rule {
-    names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon_e"],
-    passes: &[Pass::Pattern(gpt4!(r"\p{N}{1,3}"))],
-    ignore_merges: true,
-    adds_bos: true,
-    ..PLAIN
-};
-static QWEN2: Rule = Rule {
-    names: &["qwen2", "deepseek-r1-qwen"],
-    passes: &[Pass::Pattern(gpt4!(r"\p{N}"))],
-    nfc: true,
-    ..PLAIN
-};
-static GPT_2: Rule = Rule { names: &["gpt-2", "phi-2"], passes: &[GPT2], ..PLAIN };
-/// GPT-NeoX's rule: GPT-2's with composed text.
-static NEOX: Rule = Rule { names: &["mpt", "olmo"], passes: &[GPT2], nfc: true, ..PLAIN };
-static SMOLLM: Rule = Rule { names: &["smollm", "starcoder", "refact"], passes: &[DIGIT, GPT2], ..PLAIN };
-static COMMAND_R: Rule = Rule { names: &["command-r"], passes: &[DIGIT, GPT2], nfc: true, ..PLAIN };
-static DBRX: Rule = Rule { names: &["dbrx"], passes: &[Pass::Pattern(gpt4!(r"\p{N}{1,3}"))], ..PLAIN };
-/// llama.cpp does not cut at digits among stand-ins. With a vocabulary trained on these cuts, the difference
-/// hardly shows.
-static FALCON: Rule =
-    Rule { names: &["falcon"], passes: &[Pass::Punctuation, GPT2], byte_digits: true, ..PLAIN };
-/// llama.cpp takes a run of digits as one word; the vocabulary was trained on single digits.
-static DEEPSEEK_LLM: Rule = Rule {
-    names: &["deepseek-llm"],
-    passes: &[
-        LINE_BREAK,
-        Pass::Pattern(concat!(
-            r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚ",
-            r"Ḁ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ\x{1F5F}-\x{1F7D}ᾀ-ᾴᾶ-ᾼ\x{1FBE}ῂ-ῄῆ-ῌ\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\x{2126}ℨ\x{212A}-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄ",
-            r"Ⰰ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
-        )),
-        Pass::Pattern(r"\s?[!-/:-~！-／：-～‘-‟　-。]+"),
-        Pass::Pattern(r"\s+$"),
-        DEEPSEEK_CJK,
-        DIGIT,
-    ],
-    ..PLAIN
-};
-static DEEPSEEK_CODER: Rule = Rule {
-    names: &["deepseek-coder"],
-    passes: &[LINE_BREAK, Pass::Pattern(r"\s?\p{L}+"), Pass::Pattern(r"\s?\p{P}+"), DEEPSEEK_CJK, DIGIT],
-    ..PLAIN
-};
-static DEEPSEEK_V3: Rule = Rule {
-    names: &["deepseek-v3"],
-    passes: &[
-        Pass::Pattern(r"\p{N}{1,3}"),
-        Pass::Pattern(r"[一-龥぀-ゟ゠-ヿ]+"),
-        Pass::Pattern(concat!(
-            r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"##,
-            r"| ?[\p{P}\p{S}]+[\r\n]*",
-            tail!()
-        )),
-    ],
-    ..PLAIN
-};
-static GPT_4O: Rule = Rule {
-    names: &["gpt-4o", "llama4"],
-    passes: &[Pass::Pattern(gpt4o!(concat!(contractions!(), "?"), r"\p{N}{1,3}"))],
-    ..PLAIN
-};
-static TEKKEN: Rule = Rule {
-    names: &["tekken"],
-    passes: &[Pass::Pattern(gpt4o!("", r"\p{N}"))],
-    ignore_merges: true,
-    adds_bos: true,
-    ..PLAIN
-};
-
 /// In the order in which an error lists them.
-static RULES: [&Rule; 13] = [
-    &GPT_2,
-    &LLAMA_BPE,
-    &QWEN2,
-    &FALCON,
-    &SMOLLM,
-    &DEEPSEEK_LLM,
-    &DEEPSEEK_CODER,
-    &DEEPSEEK_V3,
-    &NEOX,
-    &COMMAND_R,
-    &DBRX,
-    &GPT_4O,
-    &TEKKEN,
+static RULES: [Rule; 13] = [
+    Rule { names: &["gpt-2", "phi-2"], passes: &[GPT2], ..PLAIN },
+    Rule {
+        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon_e"],
+        passes: &[Pass::Pattern(gpt4!(r"\p{N}{1,3}"))],
+        ignore_merges: true,
+        adds_bos: true,
+        ..PLAIN
+    },
+    Rule {
+        names: &["qwen2", "deepseek-r1-qwen"],
+        passes: &[Pass::Pattern(gpt4!(r"\p{N}"))],
+        nfc: true,
+        ..PLAIN
+    },
+    // llama.cpp does not cut at digits among stand-ins. With a vocabulary trained on these cuts, the difference
+    // hardly shows.
+    Rule { names: &["falcon"], passes: &[Pass::Punctuation, GPT2], byte_digits: true, ..PLAIN },
+    Rule { names: &["smollm", "starcoder", "refact"], passes: &[DIGIT, GPT2], ..PLAIN },
+    // llama.cpp takes a run of digits as one word; the vocabulary was trained on single digits.
+    Rule {
+        names: &["deepseek-llm"],
+        passes: &[
+            LINE_BREAK,
+            Pass::Pattern(concat!(
+                r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚ",
+                r"Ḁ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ\x{1F5F}-\x{1F7D}ᾀ-ᾴᾶ-ᾼ\x{1FBE}ῂ-ῄῆ-ῌ\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\x{2126}ℨ\x{212A}-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄ",
+                r"Ⰰ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
+            )),
+            Pass::Pattern(r"\s?[!-/:-~！-／：-～‘-‟　-。]+"),
+            Pass::Pattern(r"\s+$"),
+            DEEPSEEK_CJK,
+            DIGIT,
+        ],
+        ..PLAIN
+    },
+    Rule {
+        names: &["deepseek-coder"],
+        passes: &[LINE_BREAK, Pass::Pattern(r"\s?\p{L}+"), Pass::Pattern(r"\s?\p{P}+"), DEEPSEEK_CJK, DIGIT],
+        ..PLAIN
+    },
+    Rule {
+        names: &["deepseek-v3"],
+        passes: &[
+            Pass::Pattern(r"\p{N}{1,3}"),
+            Pass::Pattern(r"[一-龥぀-ゟ゠-ヿ]+"),
+            Pass::Pattern(concat!(
+                r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"##,
+                r"| ?[\p{P}\p{S}]+[\r\n]*",
+                tail!()
+            )),
+        ],
+        ..PLAIN
+    },
+    // GPT-NeoX's rule: GPT-2's with composed text.
+    Rule { names: &["mpt", "olmo"], passes: &[GPT2], nfc: true, ..PLAIN },
+    Rule { names: &["command-r"], passes: &[DIGIT, GPT2], nfc: true, ..PLAIN },
+    Rule { names: &["dbrx"], passes: &[Pass::Pattern(gpt4!(r"\p{N}{1,3}"))], ..PLAIN },
+    Rule {
+        names: &["gpt-4o", "llama4"],
+        passes: &[Pass::Pattern(gpt4o!(concat!(contractions!(), "?"), r"\p{N}{1,3}"))],
+        ..PLAIN
+    },
+    Rule {
+        names: &["tekken"],
+        passes: &[Pass::Pattern(gpt4o!("", r"\p{N}"))],
+        ignore_merges: true,
+        adds_bos: true,
+        ..PLAIN
+    },
 ];
 
 impl Rule {
@@ -192,14 +181,14 @@ impl Rule {
             Error::unsupported(format!(
                 "{}: metadata key '{PRE_KEY}' names the split rule '{}'; known are {}",
                 gguf.what(),
-                super::vocab::shown(name),
+                shown(name),
                 known.join(", ")
             ))
         })
     }
 
     pub fn named(name: &str) -> Option<&'static Self> {
-        RULES.into_iter().find(|rule| rule.names.contains(&name))
+        RULES.iter().find(|rule| rule.names.contains(&name))
     }
 
     /// The name in `tokenizer.ggml.pre`.
@@ -208,20 +197,24 @@ impl Rule {
     }
 
     /// The rule that matches a `tokenizer.json`. The error names the field that no rule matches, and why.
-    pub fn of_json(file: &super::json::File) -> std::result::Result<&'static Self, String> {
+    pub fn of_json(
+        pre_tokenizer: &Option<Value>,
+        normalizer: &Option<Value>,
+        ignore_merges: bool,
+    ) -> std::result::Result<&'static Self, String> {
         let mut passes = Vec::new();
-        let known = file.pre_tokenizer.as_ref().and_then(|part| passes_of(part, &mut passes));
+        let known = pre_tokenizer.as_ref().and_then(|part| passes_of(part, &mut passes));
         let spelled = |pass: &Pass| match pass {
             Pass::Pattern(pattern) => *pattern,
             Pass::Punctuation => PUNCTUATION,
         };
         let same =
             |rule: &&'static Self| rule.passes.iter().map(spelled).eq(passes.iter().map(String::as_str));
-        let found: Vec<_> = RULES.into_iter().filter(same).collect();
+        let found: Vec<_> = RULES.iter().filter(same).collect();
         let Some(first) = found.first().filter(|_| known.is_some()) else {
             return Err("'pre_tokenizer' is a rule that has no name in GGUF".into());
         };
-        let normalizer = file.normalizer.as_ref().map(|n| n.get("type").and_then(Value::as_str));
+        let normalizer = normalizer.as_ref().map(|n| n.get("type").and_then(Value::as_str));
         let nfc = normalizer == Some(Some("NFC"));
         let Some(composed) = found.iter().find(|rule| rule.nfc == nfc) else {
             let (is, rule) =
@@ -235,10 +228,10 @@ impl Rule {
                 ),
             });
         };
-        let merges = file.model.ignore_merges;
-        found.iter().find(|rule| rule.nfc == nfc && rule.ignore_merges == merges).copied().ok_or_else(|| {
+        let same = |rule: &&&'static Self| rule.nfc == nfc && rule.ignore_merges == ignore_merges;
+        found.iter().find(same).copied().ok_or_else(|| {
             format!(
-                "'ignore_merges' is {merges}, unlike in GGUF's rule '{}' for this 'pre_tokenizer'",
+                "'ignore_merges' is {ignore_merges}, unlike in GGUF's rule '{}' for this 'pre_tokenizer'",
                 composed.name()
             )
         })
@@ -248,20 +241,21 @@ impl Rule {
     fn guess(gguf: &Gguf, vocab_size: usize, log: &dyn Fn(&str)) -> Result<&'static Self> {
         let architecture = gguf.find::<&str>("general.architecture")?.unwrap_or("");
         let rule = match architecture {
-            "bitnet" | "bitnet-25" | "bitnet-b1.58" | "llama" if vocab_size >= LLAMA3_VOCAB => &LLAMA_BPE,
-            "qwen2" | "qwen3" => &QWEN2,
-            "gpt2" => &GPT_2,
-            "llama" if vocab_size == AQUILA_VOCAB => &GPT_2,
-            "gptneox" => &NEOX,
-            _ => {
-                return Err(Error::unsupported(format!(
+            "bitnet" | "bitnet-25" | "bitnet-b1.58" | "llama" if vocab_size >= LLAMA3_VOCAB => "llama-bpe",
+            "qwen2" | "qwen3" => "qwen2",
+            "gpt2" => "gpt-2",
+            "llama" if vocab_size == AQUILA_VOCAB => "gpt-2",
+            "gptneox" => "mpt",
+            _ => "",
+        };
+        let rule = Self::named(rule).ok_or_else(|| {
+                Error::unsupported(format!(
                     "{}: metadata key '{PRE_KEY}' names no split rule, and architecture '{}' with a vocabulary of \
                      {vocab_size} tells none; set it to the model's (gpt-2, llama-bpe, qwen2, ...)",
                     gguf.what(),
-                    super::vocab::shown(architecture)
-                )));
-            }
-        };
+                    shown(architecture)
+                ))
+        })?;
         log(&format!(
             "{}: metadata key '{PRE_KEY}' names no split rule; taking {} from architecture '{architecture}' \
              and a vocabulary of {vocab_size}",
@@ -328,6 +322,16 @@ fn passes_of(part: &Value, passes: &mut Vec<String>) -> Option<()> {
         _ => return None,
     }
     Some(())
+}
+
+pub(super) fn too_long(bytes: usize) -> Error {
+    Error::new(
+        Status::TooLong,
+        format!(
+            "the text holds a run of up to {bytes} bytes of one kind (letters, spaces or signs) without a break; \
+             at most {MAX_WORD_BYTES} are tokenized"
+        ),
+    )
 }
 
 enum Cutter {
@@ -412,7 +416,7 @@ mod tests {
     /// The rules are those of published files, so they show how much a `tokenizer.json` must be allowed.
     #[test]
     fn known_patterns_are_far_within_what_a_json_file_may_have() {
-        for rule in RULES {
+        for rule in &RULES {
             let patterns = rule.passes.iter().filter_map(|pass| match pass {
                 Pass::Pattern(pattern) => Some(*pattern),
                 Pass::Punctuation => None,

@@ -5,7 +5,7 @@
 //! Pieces write U+2581 for a space. Tables and texts here hold spaces, and a U+2581 in a text counts as one.
 
 use super::bpe::no_token;
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, reserve, reserved};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
@@ -89,7 +89,7 @@ impl Spm {
     ) -> Result<Self> {
         let mut table: HashMap<Box<str>, (u32, f32)> = HashMap::new();
         for (id, piece, score) in pieces {
-            table.try_reserve(1).map_err(|_| Error::out_of_memory("the vocabulary", 32 * table.len()))?;
+            reserved(table.try_reserve(1), "the vocabulary", 32 * table.len())?;
             // Adding 0.0 makes -0.0 equal to 0.0.
             table.entry(spaced(piece).into_boxed_str()).or_insert((id, score + 0.0));
         }
@@ -124,11 +124,10 @@ impl Spm {
 
     fn prepare(&self, text: &str) -> Result<String> {
         let mut out = String::new();
-        let too_much = |_| Error::out_of_memory("text to tokenize", text.len() + 1);
         if text.is_empty() {
             return Ok(out);
         }
-        out.try_reserve_exact(text.len() + 1).map_err(too_much)?;
+        reserved(out.try_reserve_exact(text.len() + 1), "text to tokenize", text.len() + 1)?;
         if self.spaces.prefix {
             out.push(' ');
         }
@@ -169,7 +168,7 @@ impl Spm {
         let mut pairs = BinaryHeap::new();
         // Each merge removes a pair and adds at most two, and there are fewer merges than characters.
         let most = 2 * symbols.len();
-        pairs.try_reserve(most).map_err(|_| Error::out_of_memory("merging", most * size_of::<Pair>()))?;
+        reserved(pairs.try_reserve(most), "merging", most * size_of::<Pair>())?;
         for left in 0..symbols.len() as u32 {
             pairs.extend(self.pair(text, &symbols, left));
         }
@@ -213,7 +212,7 @@ impl Spm {
 
     /// Appends a token, or the bytes of a character that is none, or the unknown token, once for a run.
     fn spell(&self, symbol: &str, first: usize, ids: &mut Vec<u32>) -> Result<()> {
-        ids.try_reserve(symbol.len()).map_err(|_| Error::out_of_memory("token ids", 4 * symbol.len()))?;
+        reserve(ids, symbol.len(), "token ids")?;
         if let Some((id, _)) = self.pieces.get(symbol) {
             ids.push(*id);
             return Ok(());
@@ -234,10 +233,7 @@ impl Spm {
 
 fn characters(text: &str) -> Result<Vec<Symbol>> {
     let mut symbols: Vec<Symbol> = Vec::new();
-    let count = text.chars().count();
-    symbols
-        .try_reserve_exact(count)
-        .map_err(|_| Error::out_of_memory("symbols", count * size_of::<Symbol>()))?;
+    reserve(&mut symbols, text.chars().count(), "symbols")?;
     for (i, (start, c)) in (0u32..).zip(text.char_indices()) {
         symbols.push(Symbol {
             start: start as u32,

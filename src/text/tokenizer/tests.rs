@@ -348,7 +348,7 @@ fn one_long_run_takes_linear_time_or_is_refused() {
     let t = toy.load();
     for unit in ["x", " ", "1", "!", "\n", "é", " \n", "a!", "<", " x", "'s"] {
         for tail in ["", "x", "\n"] {
-            let fits = unit.repeat((bpe::MAX_WORD_BYTES - 8) / unit.len()) + tail;
+            let fits = unit.repeat((split::MAX_WORD_BYTES - 8) / unit.len()) + tail;
             assert_eq!(t.decode(&t.encode(&fits, false, true).unwrap()).unwrap(), fits);
             let mib = unit.repeat((1 << 20) / unit.len()) + tail;
             match t.encode(&mib, false, true) {

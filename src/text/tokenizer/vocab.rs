@@ -1,12 +1,12 @@
 //! A tokenizer from GGUF's `tokenizer.ggml.*` metadata.
 
 use super::bpe::Bpe;
-use super::bytes::{ByteMap, TokenBytes};
+use super::bytes::{ByteMap, TokenBytes, byte_token, shown};
 use super::special::Specials;
 use super::split::Rule;
 use super::spm::{Spaces, Spm, spaced};
 use super::{Kind, Tokenizer};
-use crate::base::{Error, Result, reserve};
+use crate::base::{Error, Result, reserve, reserved};
 use crate::formats::Gguf;
 use std::collections::HashSet;
 use tokenizers::models::bpe::Vocab;
@@ -125,7 +125,8 @@ impl<'a> Common<'a> {
     /// Checks that no text occurs twice. Unused tokens may: converters pad a vocabulary with equal fillers.
     fn check_unique(&self) -> Result<()> {
         let mut seen = HashSet::new();
-        seen.try_reserve(self.tokens.len()).map_err(|_| no_memory::<&str>(self.tokens.len()))?;
+        let n = self.tokens.len();
+        reserved(seen.try_reserve(n), "the vocabulary", n.saturating_mul(size_of::<&str>()))?;
         for (id, token, ty) in self.entries() {
             if !seen.insert(token) && ty != TokenType::Unused {
                 return Err(bad(
@@ -139,9 +140,37 @@ impl<'a> Common<'a> {
     }
 
     /// The special tokens of the types `which`. `text` gives a token's written form.
-    fn specials(&self, text: impl Fn(&str) -> Vec<u8>, which: &[TokenType]) -> Result<Specials> {
+    fn specials(&self, text: &dyn Fn(&str) -> Vec<u8>, which: &[TokenType]) -> Result<Specials> {
         let forms = self.entries().filter(|(_, _, ty)| which.contains(ty));
         Specials::new(forms.map(|(id, token, _)| (text(token), id)))
+    }
+
+    /// `table`: the bytes of the tokens, and what the tables take for each. `shrinks`: factor by which a text may
+    /// become shorter as it is tokenized; None if one token can stand for a text of any length.
+    fn tokenizer(
+        self,
+        kind: Kind,
+        (bytes, table): (TokenBytes, usize),
+        written: &dyn Fn(&str) -> Vec<u8>,
+        adds_bos: bool,
+        shrinks: Option<usize>,
+    ) -> Result<Tokenizer> {
+        let specials = self.specials(written, &CONTROLS)?;
+        let longest = bytes.longest().max(specials.longest()).max(1);
+        Ok(Tokenizer {
+            longest,
+            text_of_a_token: shrinks.map_or(usize::MAX, |factor| longest.saturating_mul(factor)),
+            space_prefix: matches!(&kind, Kind::Spm(spm) if spm.spaces.prefix),
+            table_bytes: table * bytes.len(),
+            bytes,
+            specials,
+            always: self.specials(written, &[TokenType::UserDefined])?,
+            first: asked(self.gguf, ADD_BOS, (BOS, self.bos), adds_bos)?,
+            last: asked(self.gguf, ADD_EOS, (ENDS[0], self.eos), false)?,
+            kind,
+            bos: self.bos,
+            ends: self.ends,
+        })
     }
 }
 
@@ -160,26 +189,13 @@ fn load_bpe(mut common: Common, log: &dyn Fn(&str)) -> Result<Tokenizer> {
     common.check_unique()?;
     let vocab = build_vocab(&common)?;
     let merges = build_merges(gguf, &vocab)?;
-    let written = |token: &str| token.as_bytes().to_vec();
-    let specials = common.specials(written, &CONTROLS)?;
     let bytes = token_bytes(&common)?;
-    let longest = bytes.longest().max(specials.longest()).max(1);
-    Ok(Tokenizer {
-        longest,
-        // Composing turns at most three bytes into one (a Hangul syllable, the Kelvin sign).
-        text_of_a_token: if rule.nfc { longest.saturating_mul(3) } else { longest },
-        space_prefix: false,
-        // The `tokenizers` crate keeps vocabulary and merges in both directions.
-        table_bytes: 640 * bytes.len(),
-        bytes,
-        specials,
-        always: common.specials(written, &[TokenType::UserDefined])?,
-        first: first_token(&common, rule.adds_bos)?,
-        last: last_token(&common)?,
-        kind: Kind::Bpe(Box::new(Bpe::new(rule, vocab, merges)?)),
-        bos: common.bos,
-        ends: common.ends,
-    })
+    // Composing turns at most three bytes into one (a Hangul syllable, the Kelvin sign).
+    let shrinks = Some(if rule.nfc { 3 } else { 1 });
+    let adds_bos = rule.adds_bos;
+    let bpe = Kind::Bpe(Box::new(Bpe::new(rule, vocab, merges)?));
+    // The `tokenizers` crate keeps vocabulary and merges in both directions.
+    common.tokenizer(bpe, (bytes, 640), &|token| token.as_bytes().to_vec(), adds_bos, shrinks)
 }
 
 fn load_spm(common: Common) -> Result<Tokenizer> {
@@ -232,32 +248,10 @@ fn load_spm(common: Common) -> Result<Tokenizer> {
     let pieces = common.entries().filter(|(_, token, ty)| *ty == TokenType::Normal && !token.is_empty());
     let spm =
         Spm::new(pieces.map(|(id, token, _)| (id, token, scores[id as usize])), spelled, unknown, spaces)?;
-    let written = |token: &str| spaced(token).into_bytes();
-    let specials = common.specials(written, &CONTROLS)?;
-    let longest = bytes.longest().max(specials.longest()).max(1);
     // A U+2581 in a text (three bytes) is a space (one byte) in a token. A run of unknown characters is one token.
-    let bounded = spm.spells_all_bytes() && !spaces.squeeze;
-    Ok(Tokenizer {
-        longest,
-        text_of_a_token: if bounded { longest.saturating_mul(3) } else { usize::MAX },
-        space_prefix: spaces.prefix,
-        table_bytes: 256 * n,
-        bytes,
-        specials,
-        always: common.specials(written, &[TokenType::UserDefined])?,
-        first: first_token(&common, true)?,
-        last: last_token(&common)?,
-        kind: Kind::Spm(Box::new(spm)),
-        bos: common.bos,
-        ends: common.ends,
-    })
-}
-
-/// The byte that a token like `<0x0A>` stands for.
-pub(super) fn byte_token(token: &str) -> Option<u8> {
-    let hex = token.strip_prefix("<0x")?.strip_suffix('>')?;
-    let digits = hex.len() == 2 && hex.bytes().all(|b| b.is_ascii_hexdigit());
-    u8::from_str_radix(hex, 16).ok().filter(|_| digits)
+    let shrinks = Some(3).filter(|_| spm.spells_all_bytes() && !spaces.squeeze);
+    let written = |token: &str| spaced(token).into_bytes();
+    common.tokenizer(Kind::Spm(Box::new(spm)), (bytes, 256), &written, true, shrinks)
 }
 
 fn special_id(gguf: &Gguf, key: &str, n: usize) -> Result<Option<u32>> {
@@ -280,25 +274,11 @@ pub fn end_tokens(gguf: &Gguf, n: usize) -> Result<Vec<u32>> {
     Ok(ends)
 }
 
-/// The token that begins every prompt, if the file asks for one, or if it does not say and `by_default` is set.
-fn first_token(common: &Common, by_default: bool) -> Result<Vec<u32>> {
-    let Common { gguf, bos, .. } = *common;
-    match (gguf.find::<bool>(ADD_BOS)?, bos) {
-        (Some(true), None) => Err(bad(gguf, ADD_BOS, format_args!("it is true, but '{BOS}' is missing"))),
-        (asked, bos) if asked.unwrap_or(by_default) => Ok(bos.into_iter().collect()),
-        _ => Ok(Vec::new()),
-    }
-}
-
-/// The token that is appended to every complete text, if the file asks for one.
-fn last_token(common: &Common) -> Result<Vec<u32>> {
-    let Common { gguf, eos, .. } = *common;
-    match (gguf.find::<bool>(ADD_EOS)?, eos) {
-        (Some(true), None) => {
-            Err(bad(gguf, ADD_EOS, format_args!("it is true, but '{}' is missing", ENDS[0])))
-        }
-        (Some(true), Some(eos)) => Ok(vec![eos]),
-        _ => Ok(Vec::new()),
+/// The token `id` of the key `name`, if the file asks for it by `key`, or if it does not say and `by_default` is set.
+fn asked(gguf: &Gguf, key: &str, (name, id): (&str, Option<u32>), by_default: bool) -> Result<Vec<u32>> {
+    match (gguf.find::<bool>(key)?, id) {
+        (Some(true), None) => Err(bad(gguf, key, format_args!("it is true, but '{name}' is missing"))),
+        (asked, id) => Ok(id.into_iter().filter(|_| asked.unwrap_or(by_default)).collect()),
     }
 }
 
@@ -344,21 +324,18 @@ fn token_types(
 /// The texts that merging may produce: all except control tokens, so that no text can spell one.
 fn build_vocab(common: &Common) -> Result<Vocab> {
     let mut vocab = Vocab::new();
-    vocab.try_reserve(common.tokens.len()).map_err(|_| no_memory::<(String, u32)>(common.tokens.len()))?;
+    let n = common.tokens.len();
+    reserved(vocab.try_reserve(n), "the vocabulary", n.saturating_mul(size_of::<(String, u32)>()))?;
     let made = common.entries().filter(|(.., ty)| !matches!(ty, TokenType::Control | TokenType::Unused));
     vocab.extend(made.map(|(id, token, _)| (token.to_owned(), id)));
     Ok(vocab)
 }
 
-/// The error for a table of `n` entries that cannot be allocated.
-fn no_memory<T>(n: usize) -> Error {
-    Error::out_of_memory("the vocabulary", n.saturating_mul(size_of::<T>()))
-}
-
 fn build_merges(gguf: &Gguf, vocab: &Vocab) -> Result<Vec<(String, String)>> {
     let lines: Vec<&str> = gguf.get(MERGES)?;
     let mut seen = HashSet::new();
-    seen.try_reserve(lines.len()).map_err(|_| no_memory::<(&str, &str)>(lines.len()))?;
+    let bytes = lines.len().saturating_mul(size_of::<(&str, &str)>());
+    reserved(seen.try_reserve(lines.len()), "the vocabulary", bytes)?;
     let mut merges = Vec::new();
     reserve(&mut merges, lines.len(), "merges")?;
     for (i, line) in lines.into_iter().enumerate() {
@@ -389,20 +366,4 @@ fn token_bytes(common: &Common) -> Result<TokenBytes> {
         }
     }
     Ok(bytes)
-}
-
-/// A token for an error message: invisible characters are escaped, and an overlong token is cut.
-pub(super) fn shown(token: &str) -> String {
-    let mut out = String::new();
-    for (n, c) in token.chars().enumerate() {
-        match c {
-            _ if n == 60 => {
-                out.push('…');
-                break;
-            }
-            '"' | '\'' => out.push(c),
-            _ => out.extend(c.escape_debug()),
-        }
-    }
-    out
 }

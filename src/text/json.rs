@@ -32,12 +32,18 @@ impl Json {
     ///
     /// Recurses as deep as the text nests.
     pub fn parse(text: &str) -> Result<(Self, usize)> {
-        let left = Cell::new(MAX_VALUES);
+        let bounds = Bounds {
+            values: Cell::new(MAX_VALUES),
+            text: Cell::new(usize::MAX),
+            name: 1,
+            depth: MAX_DEPTH,
+            too_much: "too many values".into(),
+        };
         let mut from = serde_json::Deserializer::from_str(text);
-        let made = Tree { left: &left, depth: MAX_DEPTH }.deserialize(&mut from);
+        let made = bounds.tree().deserialize(&mut from);
         match made.and_then(|tree| from.end().map(|()| tree)) {
-            Ok(tree) => Ok((tree, MAX_VALUES - left.get())),
-            Err(_) if left.get() == 0 => {
+            Ok(tree) => Ok((tree, MAX_VALUES - bounds.values.get())),
+            Err(_) if bounds.values.get() == 0 => {
                 Err(Error::new(Status::TooLong, format!("it has more than {MAX_VALUES} values")))
             }
             Err(error) => Err(Error::invalid(error.to_string())),
@@ -106,21 +112,48 @@ impl Serialize for Json {
     }
 }
 
+/// Limits of a tree.
+pub struct Bounds {
+    /// Number of values that are still allowed, of which each name counts as `name`.
+    pub values: Cell<usize>,
+    pub name: usize,
+    /// Number of bytes of texts that are still allowed.
+    pub text: Cell<usize>,
+    pub depth: usize,
+    /// The error beyond `values` or `text`.
+    pub too_much: String,
+}
+
+impl Bounds {
+    /// Deserializes a tree within the limits.
+    pub fn tree(&self) -> Tree<'_> {
+        Tree { bounds: self, depth: self.depth }
+    }
+}
+
 #[derive(Clone, Copy)]
-struct Tree<'a> {
-    left: &'a Cell<usize>,
+pub struct Tree<'a> {
+    bounds: &'a Bounds,
     depth: usize,
 }
 
 impl Tree<'_> {
-    fn spend<E: serde::de::Error>(self) -> std::result::Result<(), E> {
-        let left = self.left.get().checked_sub(1).ok_or_else(|| E::custom("too many values"))?;
-        self.left.set(left);
+    fn spend<E: serde::de::Error>(self, left: &Cell<usize>, n: usize) -> std::result::Result<(), E> {
+        left.set(left.get().checked_sub(n).ok_or_else(|| E::custom(&self.bounds.too_much))?);
         Ok(())
     }
 
+    fn copy<E: serde::de::Error>(self, text: &str) -> std::result::Result<String, E> {
+        self.spend(&self.bounds.text, text.len())?;
+        let mut copy = String::new();
+        copy.try_reserve_exact(text.len()).map_err(|_| E::custom("there is no memory for it"))?;
+        copy.push_str(text);
+        Ok(copy)
+    }
+
     fn below<E: serde::de::Error>(self) -> std::result::Result<Self, E> {
-        let deeper = || E::custom(format_args!("it is nested more than {MAX_DEPTH} deep"));
+        let most = self.bounds.depth;
+        let deeper = || E::custom(format_args!("it is nested more than {most} deep"));
         Ok(Self { depth: self.depth.checked_sub(1).ok_or_else(deeper)?, ..self })
     }
 }
@@ -128,7 +161,7 @@ impl Tree<'_> {
 impl<'de> DeserializeSeed<'de> for Tree<'_> {
     type Value = Json;
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> std::result::Result<Json, D::Error> {
-        self.spend()?;
+        self.spend(&self.bounds.values, 1)?;
         from.deserialize_any(self)
     }
 }
@@ -155,7 +188,7 @@ impl<'de> Visitor<'de> for Tree<'_> {
         Number::from_f64(value).map(Json::Number).ok_or_else(|| E::custom("a number is not finite"))
     }
     fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<Json, E> {
-        copy(text).map(Json::Text)
+        self.copy(text).map(Json::Text)
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> std::result::Result<Json, A::Error> {
         let (below, mut items) = (self.below()?, Vec::new());
@@ -168,9 +201,9 @@ impl<'de> Visitor<'de> for Tree<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Json, A::Error> {
         let (below, mut fields) = (self.below()?, Vec::new());
         while let Some(name) = map.next_key::<std::borrow::Cow<str>>()? {
-            self.spend()?;
+            self.spend(&self.bounds.values, self.bounds.name)?;
             grow(&mut fields)?;
-            fields.push((copy(&name)?, map.next_value_seed(below)?));
+            fields.push((self.copy(&name)?, map.next_value_seed(below)?));
         }
         Ok(Json::Map(fields))
     }
@@ -178,13 +211,6 @@ impl<'de> Visitor<'de> for Tree<'_> {
 
 fn grow<T, E: serde::de::Error>(list: &mut Vec<T>) -> std::result::Result<(), E> {
     list.try_reserve(1).map_err(|_| E::custom("there is no memory for it"))
-}
-
-fn copy<E: serde::de::Error>(text: &str) -> std::result::Result<String, E> {
-    let mut copy = String::new();
-    copy.try_reserve_exact(text.len()).map_err(|_| E::custom("there is no memory for it"))?;
-    copy.push_str(text);
-    Ok(copy)
 }
 
 #[cfg(test)]
