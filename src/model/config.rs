@@ -3,7 +3,7 @@
 use super::family::{Family, QkNorm};
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
-use crate::ops::{Activation, AttentionShape, RopeStyle};
+use crate::ops::{Activation, AttentionShape, Choice, RopeStyle};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
@@ -19,10 +19,12 @@ pub struct DecoderConfig {
     pub context_length: usize,
     pub layers: usize,
     pub hidden: usize,
+    /// Width of the feed-forward of layers without experts.
     pub ffn: usize,
+    /// `None` if no layer is sparse.
+    pub experts: Option<ExpertsConfig>,
     pub attention: AttentionShape,
-    /// For each layer, its attention window and which of `ropes` it uses.
-    pub spans: Vec<LayerSpan>,
+    pub blocks: Vec<Block>,
     pub ropes: Vec<RopeConfig>,
     /// Which elements of a head are pairs in the file's q and k rows.
     pub rope_style: RopeStyle,
@@ -42,13 +44,24 @@ pub struct DecoderConfig {
     pub sampling: SamplingDefaults,
 }
 
-/// The positions that a layer attends to, and its rotation.
+/// How one layer differs from the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LayerSpan {
+pub struct Block {
     /// Number of positions that a row sees, its own included (sliding window). `None`: all up to its own.
     pub window: Option<usize>,
     /// Index into `DecoderConfig::ropes`.
     pub rope: usize,
+    /// Its feed-forward is the mixture `DecoderConfig::experts`.
+    pub sparse: bool,
+}
+
+/// A mixture of experts, each a gated feed-forward.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertsConfig {
+    pub count: usize,
+    /// Elements between gate and down of each expert.
+    pub width: usize,
+    pub choice: Choice,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -103,6 +116,7 @@ const FFN: RangeInclusive<usize> = 1..=1 << 19;
 pub const HEADS: RangeInclusive<usize> = 1..=1 << 10;
 const HEAD_DIM: RangeInclusive<usize> = 2..=1 << 10;
 const VOCAB: RangeInclusive<usize> = 1..=1 << 22;
+const EXPERTS: RangeInclusive<usize> = 1..=1 << 12;
 /// Maximum number of ropes of a model. Each has a table of its own in a step.
 const MAX_ROPES: usize = 8;
 /// A rope that shrinks angles by more makes all positions alike, and one that stretches them more has no use.
@@ -150,6 +164,11 @@ impl DecoderConfig {
         names.within("block_count", self.layers, LAYERS)?;
         names.within("embedding_length", self.hidden, HIDDEN)?;
         names.within("feed_forward_length", self.ffn, FFN)?;
+        if let Some(ExpertsConfig { count, width, choice }) = self.experts {
+            names.within("expert_count", count, EXPERTS)?;
+            names.within("expert_used_count", choice.used, 1..=count)?;
+            names.within("expert_feed_forward_length", width, FFN)?;
+        }
         names.float("attention.layer_norm_rms_epsilon", self.rms_eps, 1e-12..=1e-1)?;
         names.float("projection_epsilon", self.projection_eps, 1e-12..=1e-1)?;
         names.float("embedding_scale", self.embedding_scale, 1e-6..=1e6)?;
@@ -161,10 +180,13 @@ impl DecoderConfig {
             return Err(Error::internal(format!("{} ropes; 1 to {MAX_ROPES} are kept", self.ropes.len())));
         }
         self.ropes.iter().try_for_each(|rope| rope.check(self.attention.head_dim, names))?;
-        if self.spans.len() != self.layers || self.spans.iter().any(|s| s.rope >= self.ropes.len()) {
-            return Err(Error::internal("a span and a rope of the model's for each layer"));
+        if self.blocks.len() != self.layers || self.blocks.iter().any(|s| s.rope >= self.ropes.len()) {
+            return Err(Error::internal("each layer needs a block and a rope of the model"));
         }
-        for window in self.spans.iter().filter_map(|span| span.window) {
+        if self.blocks.iter().any(|block| block.sparse) != self.experts.is_some() {
+            return Err(Error::internal("sparse layers and their experts"));
+        }
+        for window in self.blocks.iter().filter_map(|span| span.window) {
             names.within("attention.sliding_window", window, CONTEXT)?;
         }
         Ok(())

@@ -9,7 +9,8 @@ use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, adapter, check
 use crate::base::Result;
 use crate::kernels::Matrix;
 use crate::ops::{
-    Attention, Head, KvCache, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Rope, Site, Weight,
+    Attention, Experts, Head, KvCache, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Rope, Site,
+    Weight,
 };
 
 pub struct Layer {
@@ -23,25 +24,49 @@ pub struct Layer {
     pub output: Projections,
     pub attn_post_norm: Option<Norm>,
     pub ffn_norm: Option<Norm>,
-    /// gate, up: `[ffn, hidden]`.
-    pub gate_up: Projections,
-    pub ffn_sub_norm: Option<Norm>,
-    /// `[hidden, ffn]`.
-    pub down: Projections,
+    pub feed_forward: FeedForward,
     pub ffn_post_norm: Option<Norm>,
 }
 
+pub enum FeedForward {
+    Gated(Gated),
+    Experts(Experts),
+}
+
+pub struct Gated {
+    /// gate, up: `[ffn, hidden]`.
+    pub gate_up: Projections,
+    pub sub_norm: Option<Norm>,
+    /// `[hidden, ffn]`.
+    pub down: Projections,
+}
+
 impl Layer {
-    fn projections(&self) -> [&Projections; 4] {
-        [&self.qkv, &self.output, &self.gate_up, &self.down]
+    /// The products that no expert has.
+    fn projections(&self) -> impl Iterator<Item = &Projections> {
+        let own = match &self.feed_forward {
+            FeedForward::Gated(Gated { gate_up, down, .. }) => Some([gate_up, down]),
+            FeedForward::Experts(_) => None,
+        };
+        [&self.qkv, &self.output].into_iter().chain(own.into_iter().flatten())
+    }
+
+    fn experts(&self) -> Option<&Experts> {
+        match &self.feed_forward {
+            FeedForward::Gated(_) => None,
+            FeedForward::Experts(experts) => Some(experts),
+        }
     }
 
     fn norms(&self) -> impl Iterator<Item = &Norm> {
-        let Self { attn_norm, attn_sub_norm, attn_post_norm, ffn_norm, ffn_sub_norm, ffn_post_norm, .. } =
-            self;
-        let norms = [attn_norm, attn_sub_norm, attn_post_norm, ffn_norm, ffn_sub_norm, ffn_post_norm];
-        let own = self.projections().into_iter().flat_map(|p| &p.norms);
-        norms.into_iter().flatten().chain(self.qk_norms.iter().flatten()).chain(own)
+        let Self { attn_norm, attn_sub_norm, attn_post_norm, ffn_norm, ffn_post_norm, .. } = self;
+        let norms = [attn_norm, attn_sub_norm, attn_post_norm, ffn_norm, ffn_post_norm];
+        let sub_norm = match &self.feed_forward {
+            FeedForward::Gated(gated) => gated.sub_norm.as_ref(),
+            FeedForward::Experts(_) => None,
+        };
+        let own = self.projections().flat_map(|p| &p.norms);
+        norms.into_iter().flatten().chain(sub_norm).chain(self.qk_norms.iter().flatten()).chain(own)
     }
 }
 
@@ -60,7 +85,8 @@ impl Weights {
     /// All matrices, each once: a tied head has the embedding's very bytes.
     fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         let head = self.head.matrices.iter().filter(|m| m.data.as_ptr() != self.embedding.data.as_ptr());
-        let layers = self.layers.iter().flat_map(Layer::projections).flat_map(|p| &p.matrices);
+        let experts = self.layers.iter().filter_map(Layer::experts).flat_map(Experts::products);
+        let layers = self.layers.iter().flat_map(Layer::projections).chain(experts).flat_map(|p| &p.matrices);
         [&self.embedding].into_iter().chain(head).chain(layers)
     }
 
@@ -114,7 +140,7 @@ impl Decoder {
         update: Option<Owned>,
         wanted: Option<&[u32]>,
     ) -> Result<Option<Owned>> {
-        let (ops, layer, span) = (step.ops, &self.weights.layers[index], self.config.spans[index]);
+        let (ops, layer, span) = (step.ops, &self.weights.layers[index], self.config.blocks[index]);
         let how = Attention {
             shape: &self.config.attention,
             rope: &self.weights.ropes[span.rope],
@@ -133,11 +159,12 @@ impl Decoder {
             attended = ops.rows(&attended, rows)?;
             *x = ops.rows(x, rows)?;
         }
-        self.feed_forward(products, index, x, attended).map(Some)
+        self.feed_forward(ops, products, index, x, attended).map(Some)
     }
 
     fn feed_forward(
         &self,
+        ops: &dyn OpSet,
         products: &Products,
         index: usize,
         x: &mut Owned,
@@ -147,11 +174,21 @@ impl Decoder {
         let norm = layer.attn_sub_norm.as_ref();
         let output = products.linear(&attended, norm, &layer.output, Site::Output(index))?;
         drop(attended);
-        let (update, norm) = ((&output, layer.attn_post_norm.as_ref()), layer.ffn_norm.as_ref());
-        let gate_up = products.add_linear(x, update, norm, &layer.gate_up, Site::GateUp(index))?;
-        drop(output);
-        let (activation, norm) = (self.config.activation, layer.ffn_sub_norm.as_ref());
-        products.gated_linear(&gate_up, activation, norm, &layer.down, Site::Down(index))
+        let (post_norm, norm) = (layer.attn_post_norm.as_ref(), layer.ffn_norm.as_ref());
+        let activation = self.config.activation;
+        match &layer.feed_forward {
+            FeedForward::Gated(Gated { gate_up, sub_norm, down }) => {
+                let update = (&output, post_norm);
+                let gate_up = products.add_linear(x, update, norm, gate_up, Site::GateUp(index))?;
+                drop(output);
+                products.gated_linear(&gate_up, activation, sub_norm.as_ref(), down, Site::Down(index))
+            }
+            FeedForward::Experts(experts) => {
+                ops.add(x, &output, post_norm)?;
+                drop(output);
+                ops.experts(x, norm, experts, activation)
+            }
+        }
     }
 
     /// The norm of the update that layer `index` adds to the residual.
@@ -203,7 +240,8 @@ impl Model for Decoder {
         let Weights { embedding, layers, final_norm, head, .. } = &self.weights;
         each(Weight::Table(embedding))?;
         for layer in layers {
-            layer.projections().into_iter().try_for_each(|weights| each(Weight::Product(weights)))?;
+            layer.projections().try_for_each(|weights| each(Weight::Product(weights)))?;
+            layer.experts().map_or(Ok(()), |experts| each(Weight::Experts(experts)))?;
             layer.norms().try_for_each(|norm| each(Weight::Norm(norm)))?;
         }
         each(Weight::Norm(final_norm))?;
@@ -222,6 +260,8 @@ impl Model for Decoder {
     ///   columns, 4 more for the other order, and 2 per 16 columns.
     /// - For each row, if projections have norms of their own, the input normed once more and the widest product by
     ///   itself.
+    /// - For each row, if layers have experts, the router's logits, and for each of its experts the row, gate and up,
+    ///   and the output, with their quantized forms.
     /// - For each row, its place in the KV cache; and what attention keeps.
     /// - For each logits row, its hidden state. The logits are in the caller's memory, which is not counted.
     ///
@@ -231,7 +271,10 @@ impl Model for Decoder {
         let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
         let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
         let own = if c.parts.projection_norms { 2 * widest } else { 0 };
-        let floats = c.hidden + c.qkv_width().max(c.hidden) + attention + 2 * c.ffn + angles + widest + own;
+        let experts = c.experts.map_or(0, |e| e.count + e.choice.used * (4 + 3 * (c.hidden + e.width)));
+        let feed_forward = 2 * c.ffn + experts;
+        let floats =
+            c.hidden + c.qkv_width().max(c.hidden) + attention + feed_forward + angles + widest + own;
         let row = 4 * floats + 3 * widest.next_multiple_of(256) + widest * 3 / 8 + 64 + Paging::ROW_BYTES;
         let logits_row = 4 * c.hidden;
         let head = ops.head_bytes(logits_rows, c.vocab_size);

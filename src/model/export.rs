@@ -2,7 +2,7 @@
 
 use super::Pooling;
 use super::checkpoint::Checkpoint;
-use super::config::{DecoderConfig, Parts, RopeScaling};
+use super::config::{DecoderConfig, ExpertsConfig, Parts, RopeScaling};
 use super::family::{Family, Windows};
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Bytes, Error, Result, Status};
@@ -44,6 +44,16 @@ enum Kind {
     },
     /// The embedding or the head.
     Table {
+        rows: usize,
+        cols: usize,
+    },
+    Router {
+        rows: usize,
+        cols: usize,
+    },
+    /// All experts' matrices of one part.
+    Experts {
+        count: usize,
         rows: usize,
         cols: usize,
     },
@@ -99,9 +109,12 @@ impl Kind {
     fn dims(self, c: &DecoderConfig) -> Vec<u64> {
         match self {
             Kind::Norm { len, .. } | Kind::Bias { len, .. } => vec![len as u64],
-            Kind::Projection { rows, cols, .. } | Kind::Table { rows, cols } => {
+            Kind::Projection { rows, cols, .. }
+            | Kind::Router { rows, cols }
+            | Kind::Table { rows, cols } => {
                 vec![cols as u64, rows as u64]
             }
+            Kind::Experts { count, rows, cols } => vec![cols as u64, rows as u64, count as u64],
             Kind::RopeFactors => vec![c.ropes[0].dims as u64 / 2],
         }
     }
@@ -122,19 +135,26 @@ fn items(c: &DecoderConfig, turn: bool, has: &dyn Fn(&str) -> bool) -> Vec<(Stri
         items.push(("rope_freqs.weight".into(), Kind::RopeFactors));
     }
     for layer in 0..c.layers {
-        layer_items(c, turn, &mut |part, kind| items.push((format!("blk.{layer}.{part}"), kind)));
+        layer_items(c, layer, turn, &mut |part, kind| items.push((format!("blk.{layer}.{part}"), kind)));
     }
     items
 }
 
-fn layer_items(c: &DecoderConfig, turn: bool, add: &mut dyn FnMut(String, Kind)) {
+fn layer_items(c: &DecoderConfig, layer: usize, turn: bool, add: &mut dyn FnMut(String, Kind)) {
     let Parts { projection_norms, qkv_bias, output_bias, ffn_bias } = c.parts;
     let (q, kv) = (c.attention_width(), c.kv_width());
     for (part, len) in c.norms.iter().filter_map(|part| Some((part, c.norm_width(part)?))) {
         add(format!("{part}.weight"), Kind::Norm { len, offset: c.norm_offset });
     }
+    let experts = c.experts.filter(|_| c.blocks[layer].sparse);
+    if let Some(ExpertsConfig { count, width, .. }) = experts {
+        add("ffn_gate_inp.weight".into(), Kind::Router { rows: count, cols: c.hidden });
+        add("ffn_gate_exps.weight".into(), Kind::Experts { count, rows: width, cols: c.hidden });
+        add("ffn_up_exps.weight".into(), Kind::Experts { count, rows: width, cols: c.hidden });
+        add("ffn_down_exps.weight".into(), Kind::Experts { count, rows: c.hidden, cols: width });
+    }
     let heads = |n: usize| turn.then_some(n);
-    for (part, rows, cols, heads, bias) in [
+    let products = [
         ("attn_q", q, c.hidden, heads(c.attention.heads), qkv_bias),
         ("attn_k", kv, c.hidden, heads(c.attention.kv_heads), qkv_bias),
         ("attn_v", kv, c.hidden, None, qkv_bias),
@@ -142,7 +162,9 @@ fn layer_items(c: &DecoderConfig, turn: bool, add: &mut dyn FnMut(String, Kind))
         ("ffn_gate", c.ffn, c.hidden, None, ffn_bias),
         ("ffn_up", c.ffn, c.hidden, None, ffn_bias),
         ("ffn_down", c.hidden, c.ffn, None, ffn_bias),
-    ] {
+    ];
+    let dense = if experts.is_some() { 4 } else { products.len() };
+    for (part, rows, cols, heads, bias) in products.into_iter().take(dense) {
         add(format!("{part}.weight"), Kind::Projection { rows, cols, heads });
         if bias {
             add(format!("{part}.bias"), Kind::Bias { len: rows, heads });
@@ -173,6 +195,23 @@ impl Source<'_> {
                 floats(out, (0..len).map(|row| values[source_row(row, len, heads)]))
             }
             Kind::RopeFactors => floats(out, llama3_factors(self.config).into_iter()),
+            Kind::Router { rows, cols } => self.matrix(&self.files.matrix(self.pool, name, rows, cols)?, out),
+            Kind::Experts { count, rows, cols } => {
+                let stacked = name.strip_suffix(".weight").unwrap_or(name);
+                let mut of = 0;
+                for n in 0..count {
+                    let name = format!("{stacked}.{n}.weight");
+                    let m = self.files.matrix(self.pool, &name, rows, cols)?;
+                    if m.dtype.is_ternary() {
+                        return Err(Error::unsupported(format!(
+                            "{}: tensor '{name}' is ternary, and experts of this type are not written",
+                            self.files.what()
+                        )));
+                    }
+                    of = self.matrix(&retyped(self.pool, &name, m, self.types.weights)?, out)?;
+                }
+                Ok(of)
+            }
             Kind::Table { rows, cols } => {
                 let m = self.files.matrix(self.pool, name, rows, cols)?;
                 self.matrix(&retyped(self.pool, name, m, self.types.embedding)?, out)
@@ -293,6 +332,18 @@ fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
     pairs.extend(sizes.map(|(name, n)| (key(name), Meta::U32(n as u32))));
     pairs.extend(scaling(&c.ropes[0].scaling)?.into_iter().map(|(name, value)| (key(name), value)));
     pairs.extend(windows(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
+    if let Some(ExpertsConfig { count, width, choice }) = c.experts {
+        if c.blocks.iter().any(|block| !block.sparse) {
+            return Err(Error::unsupported("layers with experts beside others have no key in GGUF"));
+        }
+        let sizes = [
+            ("expert_count", count),
+            ("expert_used_count", choice.used),
+            ("expert_feed_forward_length", width),
+        ];
+        pairs.extend(sizes.map(|(name, n)| (key(name), Meta::U32(n as u32))));
+        pairs.push((key("expert_weights_norm"), Meta::Bool(choice.renormalize)));
+    }
     if a.scale != 1.0 / (a.head_dim as f32).sqrt() {
         pairs.push((key("attention.scale"), Meta::F32(a.scale)));
     }
@@ -340,15 +391,15 @@ fn scaling(scaling: &RopeScaling) -> Result<Vec<(&'static str, Meta)>> {
 
 /// The sliding window, if the family's files can express which layers use it.
 fn windows(c: &DecoderConfig, family: &Family) -> Result<Vec<(&'static str, Meta)>> {
-    let Some(window) = c.spans.iter().find_map(|span| span.window) else { return Ok(Vec::new()) };
+    let Some(window) = c.blocks.iter().find_map(|span| span.window) else { return Ok(Vec::new()) };
     let other = || Error::unsupported("sliding windows in these layers have no key in GGUF");
     let size = ("attention.sliding_window", Meta::U32(window as u32));
-    let full: Vec<usize> = (0..c.layers).filter(|&i| c.spans[i].window.is_none()).collect();
+    let full: Vec<usize> = (0..c.layers).filter(|&i| c.blocks[i].window.is_none()).collect();
     match family.windows {
         Windows::AllInGguf | Windows::All { .. } if full.is_empty() => Ok(vec![size]),
         Windows::AllBut { .. } => {
             let every = full.first().map_or(c.layers + 1, |first| first + 1);
-            if (0..c.layers).any(|i| c.spans[i].window.is_none() != ((i + 1) % every == 0)) {
+            if (0..c.layers).any(|i| c.blocks[i].window.is_none() != ((i + 1) % every == 0)) {
                 return Err(other());
             }
             let base = c.ropes.get(1).map_or(c.ropes[0].base, |rope| rope.base);

@@ -2,22 +2,25 @@
 
 use super::Pooling;
 use super::checkpoint::Checkpoint;
-use super::config::{DecoderConfig, HEADS, HIDDEN, LAYERS, LayerSpan, Names, Parts, RopeConfig, RopeScaling};
+use super::config::{
+    Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Names, Parts, RopeConfig, RopeScaling,
+};
 use super::family::{FAMILIES, Family, REFUSED, ScaleSizes, Windows};
 use super::namespaces;
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Error, Result, reserve};
-use crate::formats::gguf::{FromMetadata, Gguf};
+use crate::formats::gguf::{FromMetadata, Gguf, expert};
 use crate::kernels::{DType, Matrix, Pool, pack};
-use crate::ops::AttentionShape;
+use crate::ops::{AttentionShape, Choice};
 use crate::text::{ChatTemplate, Tokenizer, end_tokens_of_gguf};
 use std::sync::Arc;
 
 /// Keys that change the arithmetic in ways that this decoder does not compute, with the only accepted value.
 const NEUTRAL: &[(&str, u32)] = &[
-    ("expert_count", 0),
-    ("expert_used_count", 0),
     ("expert_shared_count", 0),
+    ("expert_group_count", 0),
+    // A softmax.
+    ("expert_gating_func", 1),
     ("leading_dense_block_count", 0),
     ("nextn_predict_layers", 0),
     ("attention.causal", 1),
@@ -26,6 +29,8 @@ const NEUTRAL: &[(&str, u32)] = &[
     ("rescale_every_n_layers", 0),
     ("swin_norm", 0),
 ];
+/// As `NEUTRAL`, in families without experts.
+const NO_EXPERTS: &[(&str, u32)] = &[("expert_count", 0), ("expert_used_count", 0)];
 const NEUTRAL_FLOATS: &[(&str, f32)] = &[
     ("logit_scale", 1.0),
     ("embedding_scale", 1.0),
@@ -37,12 +42,17 @@ const NEUTRAL_FLOATS: &[(&str, f32)] = &[
     ("attention.max_alibi_bias", 0.0),
     ("attention.output_scale", 1.0),
     ("attention.value_scale", 1.0),
+    ("expert_weights_scale", 1.0),
     ("rope.scaling.yarn_log_multiplier", 0.0),
     ("rope.scaling.yarn_ext_factor", 1.0),
 ];
 
 /// Keys that are read, or that do not affect the arithmetic.
 const KNOWN: &[&str] = &[
+    "expert_count",
+    "expert_used_count",
+    "expert_feed_forward_length",
+    "expert_weights_norm",
     "context_length",
     "embedding_length",
     "block_count",
@@ -156,7 +166,11 @@ impl Checkpoint for Gguf {
     }
 
     fn bytes_of(&self, tensor: &str) -> u64 {
-        self.tensor(tensor).and_then(|t| t.byte_len).unwrap_or(0) as u64
+        let bytes = |name: &str| self.tensor(name).and_then(|t| t.byte_len).unwrap_or(0) as u64;
+        match expert(tensor) {
+            Some((all, _)) => bytes(&all) / self.tensor(&all).map_or(1, |t| t.dims[2].max(1) as u64),
+            None => bytes(tensor),
+        }
     }
 
     fn other_bytes(&self) -> u64 {
@@ -200,7 +214,9 @@ impl<'a> Keys<'a> {
         self.names.within("block_count", layers, LAYERS)?;
         let context_length = self.size("context_length", None)?;
         let attention = self.attention(hidden, layers)?;
-        let (ropes, spans) = self.spans(layers, context_length, attention.head_dim)?;
+        let experts = self.experts()?;
+        let (ropes, mut blocks) = self.blocks(layers, context_length, attention.head_dim)?;
+        blocks.iter_mut().for_each(|block| block.sparse = experts.is_some());
         let rows = self.gguf.tensor("token_embd.weight").map(|t| t.dims[1]);
         let rms_eps = self.gguf.get(&self.full("attention.layer_norm_rms_epsilon"))?;
         let config = DecoderConfig {
@@ -213,8 +229,9 @@ impl<'a> Keys<'a> {
             layers,
             hidden,
             ffn: self.size("feed_forward_length", None)?,
+            experts,
             attention,
-            spans,
+            blocks,
             ropes,
             rope_style: self.family.gguf_rope,
             rms_eps,
@@ -278,41 +295,51 @@ impl<'a> Keys<'a> {
         Ok(shape)
     }
 
-    /// The rotations, and the span of each layer.
-    fn spans(
+    /// The experts of all layers, if the family has any.
+    fn experts(&self) -> Result<Option<ExpertsConfig>> {
+        let Some(defaults) = self.family.experts else { return Ok(None) };
+        let renormalize = self.find("expert_weights_norm")?.unwrap_or(defaults.renormalize_gguf);
+        let used = self.size("expert_used_count", None)?;
+        let count = self.size("expert_count", None)?;
+        let width = self.size("expert_feed_forward_length", None)?;
+        Ok(Some(ExpertsConfig { count, width, choice: Choice { used, renormalize } }))
+    }
+
+    /// The rotations, and the block of each layer.
+    fn blocks(
         &self,
         layers: usize,
         context: usize,
         head_dim: usize,
-    ) -> Result<(Vec<RopeConfig>, Vec<LayerSpan>)> {
+    ) -> Result<(Vec<RopeConfig>, Vec<Block>)> {
         let dims = self.size("rope.dimension_count", Some(head_dim))?;
         // 10000 is the value of the paper, and of files without the key.
         let base = self.float("rope.freq_base", 10_000.0)?;
         let mut ropes = vec![RopeConfig { base, dims, scaling: self.rope_scaling(context)? }];
         // 0 means that there is none.
         let window = self.find::<u64>("attention.sliding_window")?.filter(|&window| window > 0);
-        let Some(window) = window else { return Ok((ropes, vec![LayerSpan::default(); layers])) };
+        let Some(window) = window else { return Ok((ropes, vec![Block::default(); layers])) };
         let window = usize::try_from(window).unwrap_or(usize::MAX);
-        let spans = match self.family.windows {
+        let blocks = match self.family.windows {
             Windows::Never | Windows::Upper => {
                 return Err(self.names.unsupported("attention.sliding_window", window));
             }
             Windows::AllInGguf | Windows::All { .. } => {
-                vec![LayerSpan { window: Some(window), rope: 0 }; layers]
+                vec![Block { window: Some(window), ..Block::default() }; layers]
             }
             Windows::AllBut { every, local_base, .. } => {
                 let every = self.size("attention.sliding_window_pattern", Some(every))?;
                 self.names.within("attention.sliding_window_pattern", every, LAYERS)?;
                 let base = self.float("rope.freq_base_swa", local_base)?;
                 ropes.push(RopeConfig { base, dims, scaling: RopeScaling::None });
-                let local = LayerSpan { window: Some(window), rope: 1 };
+                let local = Block { window: Some(window), rope: 1, ..Block::default() };
                 let span = |layer: usize| {
-                    if (layer + 1).is_multiple_of(every) { LayerSpan::default() } else { local }
+                    if (layer + 1).is_multiple_of(every) { Block::default() } else { local }
                 };
                 (0..layers).map(span).collect()
             }
         };
-        Ok((ropes, spans))
+        Ok((ropes, blocks))
     }
 
     fn rope_scaling(&self, context: usize) -> Result<RopeScaling> {
@@ -380,7 +407,8 @@ impl<'a> Keys<'a> {
 
     /// Refuses features that would load but compute something other than the model's authors intended.
     fn refuse_features(&self) -> Result<()> {
-        for &(key, fine) in NEUTRAL {
+        let neutral = NEUTRAL.iter().chain(if self.family.experts.is_none() { NO_EXPERTS } else { &[] });
+        for &(key, fine) in neutral {
             let value = match self.find::<bool>(key) {
                 Ok(value) => value.map(u32::from),
                 Err(_) => self.find::<u32>(key)?,

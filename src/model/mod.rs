@@ -22,7 +22,7 @@ mod sampling;
 
 pub use adapter::{Adapter, AdapterFile};
 pub use checkpoint::Checkpoint;
-pub use config::{DecoderConfig, LayerSpan, Parts, RopeConfig, RopeScaling};
+pub use config::{Block, DecoderConfig, ExpertsConfig, Parts, RopeConfig, RopeScaling};
 pub use export::{ExportTypes, export};
 pub use hf::HfFolder;
 pub use loader::{Source, load, load_checkpoint};

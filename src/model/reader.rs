@@ -1,12 +1,12 @@
 //! Reads a decoder from a checkpoint, and checks that it has all necessary tensors and no others.
 
 use super::checkpoint::Checkpoint;
-use super::config::DecoderConfig;
-use super::decoder::{Decoder, Layer, Weights};
-use crate::base::{Error, Result, Status};
+use super::config::{DecoderConfig, ExpertsConfig};
+use super::decoder::{Decoder, FeedForward, Gated, Layer, Weights};
+use crate::base::{Error, Result, Status, reserve};
 use crate::kernels::gemm::ternary;
 use crate::kernels::{Matrix, Pool};
-use crate::ops::{Norm, Projections, Rope};
+use crate::ops::{Expert, Experts, Norm, Projections, Rope};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -70,11 +70,37 @@ impl<'a> Reader<'a> {
             output: self.projections(&[(name("attn_output"), hidden)], q, parts.output_bias, c)?,
             attn_post_norm: self.layer_norm(index, "post_attention_norm", c)?,
             ffn_norm: self.layer_norm(index, "ffn_norm", c)?,
-            gate_up: self.projections(&gate_up, hidden, parts.ffn_bias, c)?,
-            ffn_sub_norm: self.layer_norm(index, "ffn_sub_norm", c)?,
-            down: self.projections(&[(name("ffn_down"), hidden)], ffn, parts.ffn_bias, c)?,
+            feed_forward: match c.experts.filter(|_| c.blocks[index].sparse) {
+                Some(experts) => FeedForward::Experts(self.experts(index, &experts, c)?),
+                None => FeedForward::Gated(Gated {
+                    gate_up: self.projections(&gate_up, hidden, parts.ffn_bias, c)?,
+                    sub_norm: self.layer_norm(index, "ffn_sub_norm", c)?,
+                    down: self.projections(&[(name("ffn_down"), hidden)], ffn, parts.ffn_bias, c)?,
+                }),
+            },
             ffn_post_norm: self.layer_norm(index, "post_ffw_norm", c)?,
         })
+    }
+
+    /// The router and the experts of a layer.
+    fn experts(&mut self, index: usize, e: &ExpertsConfig, c: &DecoderConfig) -> Result<Experts> {
+        let router = self.matrix(&format!("blk.{index}.ffn_gate_inp.weight"), e.count, c.hidden)?;
+        let mut experts = Vec::new();
+        reserve(&mut experts, e.count, "experts")?;
+        for n in 0..e.count {
+            let mut matrix = |part: &str, rows, cols| {
+                let stacked = format!("blk.{index}.{part}");
+                let matrix = self.matrix(&format!("{stacked}.{n}.weight"), rows, cols)?;
+                // A GGUF file has the experts of a layer in one tensor.
+                self.use_name(&format!("{stacked}.weight"))?;
+                Ok(matrix)
+            };
+            let gate_up =
+                [matrix("ffn_gate_exps", e.width, c.hidden)?, matrix("ffn_up_exps", e.width, c.hidden)?];
+            let down = matrix("ffn_down_exps", c.hidden, e.width)?;
+            experts.push(Expert { gate_up: gate_up.into(), down: [down].into() });
+        }
+        Ok(Experts { router: [router].into(), choice: e.choice, experts })
     }
 
     /// A norm of a layer, if the model has it.
@@ -124,7 +150,8 @@ impl<'a> Reader<'a> {
         if matrix.dtype.is_ternary() {
             ternary::validate(self.pool, &matrix)
                 .map_err(|e| Error::new(e.status, format!("{}: tensor '{name}': {e}", self.files.what())))?;
-        } else if matrix.data.len() as u64 == self.files.bytes_of(name) {
+        } else if matrix.data.len() as u64 == self.files.bytes_of(name) && !name.contains("_exps.") {
+            // Most experts are not used soon, and may never be.
             self.prefault(name, &matrix.data)?;
             return Ok(matrix);
         }
@@ -202,12 +229,17 @@ impl<'a> Reader<'a> {
         Ok(ropes.into_iter().map(rope).collect())
     }
 
-    fn took(&mut self, name: &str, bytes: u64) -> Result<()> {
+    fn use_name(&mut self, name: &str) -> Result<()> {
         if !self.used.contains(name) {
             let made = self.used.try_reserve(1);
             made.map_err(|_| Error::out_of_memory("tensor names", 24 * self.used.len()))?;
             self.used.insert(name.into());
         }
+        Ok(())
+    }
+
+    fn took(&mut self, name: &str, bytes: u64) -> Result<()> {
+        self.use_name(name)?;
         self.done += bytes;
         let fraction = (self.done as f64 / self.all as f64).min(1.0);
         match (self.progress)(fraction as f32, name) {

@@ -2,6 +2,7 @@
 
 use super::attention::{Attend, KvWrite};
 use super::embed::Embed;
+use super::experts::{Experts, Routes, add_weighted};
 use super::linear::{Linear, Scratch};
 use super::lora::{Adapt, Adapted, LoraScratch, Site};
 use super::owned::Owned;
@@ -27,9 +28,20 @@ pub struct FusedOps {
     scratch: Mutex<Scratch>,
     lora: Mutex<LoraScratch>,
     spare: Arc<Spare>,
+    experts: Mutex<ExpertScratch>,
     angles: Mutex<Angles>,
     /// States of attention's pieces; grows to the longest context, then is reused.
     pieces: Mutex<Vec<f32>>,
+}
+
+/// Memory of one mixture of experts; grows to the largest, then is reused.
+#[derive(Default)]
+struct ExpertScratch {
+    routes: Routes,
+    logits: Vec<f32>,
+    rows: Vec<f32>,
+    gate_up: Vec<f32>,
+    down: Vec<f32>,
 }
 
 /// The rotations of one step, shared by all layers: one table per rope of the model.
@@ -123,6 +135,7 @@ impl FusedOps {
             scratch: Mutex::default(),
             lora: Mutex::default(),
             spare: Arc::default(),
+            experts: Mutex::default(),
             angles: Mutex::default(),
             pieces: Mutex::default(),
         }
@@ -137,6 +150,40 @@ impl FusedOps {
     /// A result: `[rows, columns]`.
     fn made(&self, data: Vec<f32>, rows: usize, columns: usize) -> Result<Owned> {
         Owned::new(data, [rows, columns], &self.spare)
+    }
+
+    /// The experts' outputs for the rows of `x`, added by their weights. Experts are added in ascending order, so a
+    /// row's sum does not depend on the other rows.
+    fn mix(
+        &self,
+        scratch: &mut ExpertScratch,
+        x: &[f32],
+        dims: [usize; 2],
+        Experts { router, choice, experts }: &Experts,
+        activation: Activation,
+    ) -> Result<Vec<f32>> {
+        let ExpertScratch { routes, logits, rows, gate_up, down } = scratch;
+        let run = |weights, source: Source, dims, out: &mut Vec<f32>| -> Result<()> {
+            *out = self.product(None, weights).run(source, dims, std::mem::take(out))?;
+            Ok(())
+        };
+        run(router, Source::Rows(x), dims, logits)?;
+        routes.choose(self.isa, logits, experts.len(), *choice)?;
+        let mut out = self.spare.take(x.len())?;
+        out.fill(0.0);
+        for (e, expert) in experts.iter().enumerate().filter(|(e, _)| !routes.of(*e).0.is_empty()) {
+            let group = routes.of(e);
+            let (count, width) = (group.0.len(), dims[1]);
+            let gathered = grown(rows, count * width);
+            for (to, row) in gathered.chunks_exact_mut(width).zip(group.0) {
+                to.copy_from_slice(&x[*row as usize * width..][..width]);
+            }
+            run(&expert.gate_up, Source::Rows(gathered), [count, width], gate_up)?;
+            let source = Source::Gated { gate_up, activation };
+            run(&expert.down, source, [count, gate_up.len() / 2 / count], down)?;
+            add_weighted(self.isa, &mut out, width, group, down);
+        }
+        Ok(out)
     }
 
     fn product<'a>(&'a self, norm: Option<&'a Norm>, weights: &'a Projections) -> Linear<'a> {
@@ -222,6 +269,20 @@ impl OpSet for FusedOps {
     fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned> {
         let out = x.read(|x, dims| self.on().select(x, dims, rows))?;
         self.made(out, rows.len(), x.dims()[1])
+    }
+
+    fn experts(
+        &self,
+        x: &Owned,
+        norm: Option<&Norm>,
+        experts: &Experts,
+        activation: Activation,
+    ) -> Result<Owned> {
+        let (dims, scratch) = ([x.dims()[0], x.dims()[1]], &mut *self.experts.lock());
+        let normed = norm.map(|norm| self.norm(x, norm)).transpose()?;
+        let out =
+            normed.as_ref().unwrap_or(x).read(|x, _| self.mix(scratch, x, dims, experts, activation))?;
+        self.made(out, dims[0], dims[1])
     }
 
     fn adapt(

@@ -4,6 +4,7 @@ mod attention;
 pub mod batch;
 mod cuda;
 mod embed;
+mod experts;
 mod fused;
 mod kv;
 mod linear;
@@ -19,6 +20,7 @@ pub use batch::{
     Draw, Draws, Edit, Head, MAX_EDITS, MAX_LISTED, MAX_TOPS, RaggedBatch, Report, Reported, SeqRows,
 };
 pub use cuda::CudaOps;
+pub use experts::{Choice, Expert, Experts};
 pub use fused::FusedOps;
 pub use kv::{KvCache, KvLayout};
 pub use lora::{Adapted, Lora, Site};
@@ -125,6 +127,7 @@ pub enum Weight<'a> {
     Table(&'a Matrix),
     Product(&'a Projections),
     Norm(&'a Norm),
+    Experts(&'a Experts),
     Adapter(&'a Arc<Lora>),
 }
 
@@ -214,6 +217,15 @@ pub trait OpSet: Send + Sync {
     fn add(&self, x: &mut Owned, y: &Owned, norm: Option<&Norm>) -> Result<()>;
     /// Returns the rows `rows` of `x`.
     fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned>;
+
+    /// The output of a mixture of experts for each row of `x`, after `norm` if given: `[T, hidden]`.
+    fn experts(
+        &self,
+        x: &Owned,
+        norm: Option<&Norm>,
+        experts: &Experts,
+        activation: Activation,
+    ) -> Result<Owned>;
 
     /// Adds the updates of the adapters of some rows to `y`, the product of `x` and `weights`. `x` has passed the
     /// norm that all matrices share, but not the norms of single matrices.

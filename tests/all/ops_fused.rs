@@ -7,7 +7,7 @@ use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Matrix, Pool, available};
 use bn_engine::model::Outputs;
 use bn_engine::ops::{
-    Activation, Adapted, Attention, AttentionShape, FusedOps, KvCache, Norm, OpSet, Owned, Paging,
+    Activation, Adapted, Attention, AttentionShape, Experts, FusedOps, KvCache, Norm, OpSet, Owned, Paging,
     Projections, RaggedBatch, SeqRows, Site,
 };
 use candle_core::Tensor;
@@ -59,6 +59,16 @@ impl OpSet for InParts {
 
     fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned> {
         self.0.rows(x, rows)
+    }
+
+    fn experts(
+        &self,
+        x: &Owned,
+        norm: Option<&Norm>,
+        experts: &Experts,
+        activation: Activation,
+    ) -> Result<Owned> {
+        self.0.experts(x, norm, experts, activation)
     }
 
     fn adapt(

@@ -6,8 +6,8 @@ use bn_engine::base::{Bytes, Result};
 use bn_engine::kernels::attention::{KvType, TILE};
 use bn_engine::kernels::{Arithmetic, DType, Matrix, Pool};
 use bn_engine::ops::{
-    Activation, Attention, AttentionShape, FusedOps, KvCache, KvLayout, Norm, OpSet, Owned, Paging,
-    Projections, RaggedBatch, RopeStyle,
+    Activation, Attention, AttentionShape, Choice, Expert, Experts, FusedOps, KvCache, KvLayout, Norm, OpSet,
+    Owned, Paging, Projections, RaggedBatch, RopeStyle,
 };
 use candle_core::Tensor;
 use std::sync::Arc;
@@ -247,6 +247,33 @@ fn gates_sums_and_rows() {
     );
     assert_eq!(fused().rows(&x, &[]).unwrap().dims(), [0, 2 * 77]);
     assert_eq!(values(&sum(&fused(), &x, &y, None).unwrap()), values(&want));
+}
+
+#[test]
+fn mixtures_of_experts() {
+    let mut random = Random(14);
+    for (dtype, count, used, renormalize) in
+        [(DType::F32, 7, 3, true), (DType::Q8_0, 4, 4, false), (DType::TQ2_0, 9, 2, true)]
+    {
+        let mut products = |rows, cols| random.matrix(dtype, rows, cols);
+        let experts = (0..count).map(|_| {
+            let gate_up = [products(256, 512), products(256, 512)];
+            Expert { gate_up: gate_up.into(), down: [products(512, 256)].into() }
+        });
+        let experts = experts.collect();
+        let router = [random.matrix(DType::F32, count, 512)].into();
+        let experts = Experts { router, choice: Choice { used, renormalize }, experts };
+        let norm = random.norm(512);
+        let x = random.tensor(33, 512);
+        let mixed = |x: &Owned| fused().experts(x, Some(&norm), &experts, Activation::SwiGlu).unwrap();
+        let got = mixed(&x);
+        let want = PlainOps.experts(&x, Some(&norm), &experts, Activation::SwiGlu).unwrap();
+        assert!(error(&got, &want) <= TOLERANCE, "{dtype:?}: {}", error(&got, &want));
+        for (row, got) in values(&got).iter().enumerate() {
+            let alone = fused().rows(&x, &[row as u32]).unwrap();
+            assert_eq!(&values(&mixed(&alone))[0], got, "{dtype:?}: row {row} alone");
+        }
+    }
 }
 
 #[test]

@@ -43,6 +43,8 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 
@@ -242,6 +244,14 @@ def norms_of_heads(m):
     return m
 
 
+def first_experts(m):
+    """Each row takes the experts that come first."""
+    for layer in m.model.layers:
+        if hasattr(layer.mlp, "gate"):
+            layer.mlp.gate.weight.data.zero_()
+    return m
+
+
 def window_unused(config):
     """As Qwen2.5 is published: a window is named, and use_sliding_window says that there is none."""
     old_style(config)
@@ -304,6 +314,36 @@ OTHERS = {
         head_dim=32,
         eps=1e-6,
         tied=True,
+    ),
+    "qwen3moe": family(
+        "qwen3moe",
+        Qwen3MoeForCausalLM,
+        Qwen3MoeConfig,
+        46,
+        "7 experts of 24, the best 3 of each row, renormalized",
+        ignored=[first_experts, {"norm_topk_prob": False}, {"num_experts_per_tok": 2}],
+        hidden=32,
+        layers=2,
+        eps=1e-6,
+        num_experts=7,
+        num_experts_per_tok=3,
+        moe_intermediate_size=24,
+        norm_topk_prob=True,
+    ),
+    "qwen3moe-mixed": family(
+        "qwen3moe-mixed",
+        Qwen3MoeForCausalLM,
+        Qwen3MoeConfig,
+        47,
+        "a layer without experts between two with 5; weights as the softmax gives them",
+        ignored=[first_experts, {"norm_topk_prob": True}],
+        hidden=32,
+        layers=3,
+        eps=1e-6,
+        num_experts=5,
+        num_experts_per_tok=2,
+        moe_intermediate_size=40,
+        mlp_only_layers=[1],
     ),
     "olmo2": family(
         "olmo2",

@@ -80,7 +80,8 @@ def load(folder, auto=AutoModelForCausalLM, **changes):
     config = AutoConfig.from_pretrained(folder)
     for key, value in changes.items():
         setattr(config, key, value)
-    m = auto.from_pretrained(folder, config=config, dtype=torch.float32, attn_implementation="eager")
+    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
+    m = auto.from_pretrained(folder, config=config, dtype=torch.float32, **eager)
     # A quantized checkpoint keeps its own dtype in norms and embeddings: f32 throughout, packed bytes aside.
     for x in m.modules():
         if isinstance(x, hf_bitnet.BitLinear):

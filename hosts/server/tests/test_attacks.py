@@ -47,7 +47,7 @@ def close_all(sockets):
 def at_once(server, data):
     """A socket on which data was sent before the server may close it for another (FRESH_MS in connection.c)."""
     fresh = 0.02
-    while True:
+    for _ in range(300):
         begin = time.monotonic()
         try:
             s = server.raw(data)
@@ -58,6 +58,7 @@ def at_once(server, data):
         if time.monotonic() < begin + fresh:
             return s
         s.close()
+    raise unittest.SkipTest("this machine is too slow to send a request within 20 ms")
 
 
 class Listener(unittest.TestCase):

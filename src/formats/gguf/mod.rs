@@ -331,8 +331,29 @@ impl Gguf {
     /// The `[rows, cols]` matrix `name`, as it is in the file, not copied. `BadModel` if it is missing or has another
     /// shape, `Unsupported` if its type is not one of ours.
     pub fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
-        let (dtype, data) = self.data_of(name, [cols, rows, 1, 1])?;
+        let (dtype, data) = match expert(name) {
+            Some((all, n)) => self.expert_of(&all, n, [cols, rows])?,
+            None => self.data_of(name, [cols, rows, 1, 1])?,
+        };
         Matrix::new(data, dtype, rows, cols).map_err(|e| self.of_tensor(name, e))
+    }
+
+    /// Matrix `n` of a tensor that has one for each expert.
+    fn expert_of(&self, name: &str, n: usize, [cols, rows]: [usize; 2]) -> Result<(DType, Bytes)> {
+        let count = self.tensor(name).map_or(1, |info| info.dims[2]);
+        let (dtype, data) = self.data_of(name, [cols, rows, count, 1])?;
+        let bytes = dtype.byte_len(rows, cols).filter(|bytes| bytes.checked_mul(count) == Some(data.len()));
+        let Some(bytes) = bytes else {
+            let why = format!("experts of type {dtype:?} are not supported");
+            return Err(self.of_tensor(name, Error::unsupported(why)));
+        };
+        match data.slice(n * bytes..(n + 1) * bytes) {
+            Some(data) => Ok((dtype, data)),
+            None => {
+                Err(self
+                    .error(format_args!("tensor '{name}' has {count} experts, and {} is asked for", n + 1)))
+            }
+        }
     }
 
     /// Like [`Self::matrix`], in the form that the kernels read (`pack::prepare`); TL1 and TL2 by their tilings.
@@ -416,6 +437,12 @@ impl Gguf {
             data.ok_or_else(|| Error::internal(format!("tensor '{name}' was not checked on opening")))?;
         Ok((dtype, data))
     }
+}
+
+/// The tensor and the index that `blk.0.ffn_up_exps.7.weight` means: the eighth matrix of `blk.0.ffn_up_exps.weight`.
+pub fn expert(name: &str) -> Option<(String, usize)> {
+    let (all, n) = name.strip_suffix(".weight")?.rsplit_once("_exps.")?;
+    Some((format!("{all}_exps.weight"), n.parse().ok()?))
 }
 
 fn cannot_open(path: &str, why: impl std::fmt::Display) -> Error {

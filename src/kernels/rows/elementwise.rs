@@ -125,6 +125,21 @@ fn add_loop(x: &mut [f32], y: &[f32]) {
     }
 }
 
+/// `x += by * y`, in one rounding.
+pub fn add_scaled(isa: Isa, x: &mut [f32], y: &[f32], by: f32) {
+    assert_eq!(x.len(), y.len(), "a sum of equal shapes");
+    add_scaled_of(isa, x, y, by);
+}
+
+by_isa!(fn add_scaled_of(x: &mut [f32], y: &[f32], by: f32) = add_scaled_loop);
+
+#[inline(always)]
+fn add_scaled_loop(x: &mut [f32], y: &[f32], by: f32) {
+    for (x, y) in x.iter_mut().zip(y) {
+        *x = y.mul_add(by, *x);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,3 +8,4 @@ pub mod places;
 pub mod quantize;
 pub mod quantize_blocks;
 pub mod rope;
+pub mod softmax;

@@ -83,7 +83,9 @@ impl<'a> Fit<'a> {
         ];
         for layer in 0..c.layers {
             let mut pairs: [Pairs; 4] = Default::default();
-            for (pairs, (matrices, cols)) in pairs.iter_mut().zip(products) {
+            // Experts have no adapters: what is for them stays in `left`.
+            let products = if c.blocks[layer].sparse { &products[..2] } else { &products };
+            for (pairs, &(matrices, cols)) in pairs.iter_mut().zip(products) {
                 for (pair, (name, rows)) in pairs.iter_mut().zip(matrices) {
                     *pair = self.pair(&format!("blk.{layer}.{name}"), *rows, cols)?;
                 }

@@ -11,6 +11,7 @@ mod mistral;
 mod olmo2;
 mod qwen2;
 mod qwen3;
+mod qwen3moe;
 
 use crate::ops::{Activation, RopeStyle};
 
@@ -23,6 +24,7 @@ pub const FAMILIES: &[&Family] = &[
     &mistral::MISTRAL,
     &qwen2::QWEN2,
     &qwen3::QWEN3,
+    &qwen3moe::QWEN3MOE,
     &gemma3::GEMMA3,
     &olmo2::OLMO2,
 ];
@@ -56,6 +58,8 @@ pub struct Family {
     /// `None`: scores are scaled by 1/sqrt(head_dim).
     pub query_scale: Option<QueryScale>,
     pub biases: Biases,
+    /// `None`: no layer has experts.
+    pub experts: Option<ExpertDefaults>,
     /// Added to norm weights of safetensors (Gemma stores w - 1). GGUF's converters add it themselves.
     pub norm_offset: f32,
     /// Layout of q and k rows in GGUF files. Hugging Face's is always NEOX.
@@ -76,6 +80,7 @@ const BASE: Family = Family {
     embedding_scale: EmbeddingScale::One,
     query_scale: None,
     biases: Biases::None,
+    experts: None,
     norm_offset: 0.0,
     gguf_rope: RopeStyle::Neox,
     defaults: Defaults {
@@ -181,6 +186,15 @@ pub enum Biases {
     },
     /// Always q, k and v.
     Qkv,
+}
+
+/// Whether the weights of a row's experts are divided by their sum, in files that do not say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertDefaults {
+    /// Without `norm_topk_prob`.
+    pub renormalize: bool,
+    /// Without `expert_weights_norm`.
+    pub renormalize_gguf: bool,
 }
 
 /// Norms before attention and feed-forward.

@@ -1,5 +1,6 @@
 //! From `config.json` to a decoder's configuration.
 
+use super::experts;
 use super::fields::Fields;
 use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
@@ -33,11 +34,13 @@ const IGNORED: &[&str] = &[
     "max_window_layers",
     "output_attentions",
     "output_hidden_states",
+    "output_router_logits",
     "pad_token_id",
     "pretraining_tp",
     "problem_type",
     "resid_pdrop",
     "return_dict",
+    "router_aux_loss_coef",
     "rope_local_base_freq",
     "torch_dtype",
     "transformers_version",
@@ -50,8 +53,6 @@ const IGNORED: &[&str] = &[
 const NEUTRAL: &[(&str, f32)] = &[
     ("attn_logit_softcapping", 0.0),
     ("final_logit_softcapping", 0.0),
-    ("num_experts", 0.0),
-    ("num_local_experts", 0.0),
     ("n_routed_experts", 0.0),
     ("num_nextn_predict_layers", 0.0),
     ("mtp_num_hidden_layers", 0.0),
@@ -167,7 +168,8 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let context = config.need("max_position_embeddings")?;
     let attention = attention(config, family, hidden, &names)?;
     let sizes = Sizes { layers, head_dim: attention.head_dim, context };
-    let (ropes, spans) = rope::read(config, family, &sizes)?;
+    let (ropes, mut blocks) = rope::read(config, family, &sizes)?;
+    let experts = experts::read(config, family, &mut blocks)?;
     let act_key = family.defaults.activation_key;
     let act = match config.text(act_key)? {
         None => family.activation,
@@ -184,8 +186,9 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         layers,
         hidden,
         ffn: config.need("intermediate_size")?,
+        experts,
         attention,
-        spans,
+        blocks,
         ropes,
         rope_style: RopeStyle::Neox,
         rms_eps,
@@ -270,6 +273,9 @@ fn key(gguf: &str) -> String {
         "attention.scale" => "query_pre_attn_scalar",
         "projection_epsilon" => "quantization_config.rms_norm_eps",
         "attention.sliding_window" => "sliding_window",
+        "expert_count" => "num_experts",
+        "expert_used_count" => "num_experts_per_tok",
+        "expert_feed_forward_length" => "moe_intermediate_size",
         "rope.freq_base" => "rope_theta",
         "rope.scaling.original_context_length" => "rope_scaling.original_max_position_embeddings",
         "rope.scaling.yarn_beta_fast" => "rope_scaling.beta_fast",

@@ -95,6 +95,12 @@ impl<'a> Fields<'a> {
         self.read(key, "an array of strings", strings)
     }
 
+    pub fn sizes(&self, key: &str) -> Result<Option<Vec<usize>>> {
+        let sizes =
+            |value: &Value| value.as_array()?.iter().map(|n| n.as_u64().map(|n| n as usize)).collect();
+        self.read(key, "an array of whole numbers", sizes)
+    }
+
     pub fn object(&self, key: &str) -> Result<Option<Fields<'a>>> {
         let map = self.read(key, "an object", Value::as_object)?;
         let prefix = format!("{}{key}.", self.prefix);

@@ -2,6 +2,7 @@
 
 mod chat;
 mod config;
+mod experts;
 mod fields;
 mod names;
 pub mod peft;

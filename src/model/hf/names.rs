@@ -24,6 +24,12 @@ const PROJECTIONS: &[Named] = &[
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
 ];
+/// Of an expert, below `mlp.experts.E.`. GGUF has the experts of a layer in one tensor, so the name of one in it is
+/// ours: `formats::gguf` reads it.
+const EXPERT: &[Named] =
+    &[("gate_proj", "ffn_gate_exps"), ("up_proj", "ffn_up_exps"), ("down_proj", "ffn_down_exps")];
+const ROUTER: Named = ("mlp.gate", "ffn_gate_inp");
+
 /// Maps a name. Names of a whole model begin with `model.`; those of a model without a head may lack it.
 pub fn canonical(family: &Family, name: &str) -> Name {
     if name == "lm_head.weight" {
@@ -60,6 +66,14 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
         };
     }
     let Some(part) = part.strip_suffix(".weight") else { return Name::Unknown };
+    if family.experts.is_some() && part == ROUTER.0 {
+        return Name::Tensor(format!("blk.{layer}.{}.weight", ROUTER.1));
+    }
+    if let Some((expert, part)) = part.strip_prefix("mlp.experts.").and_then(|rest| rest.split_once('.')) {
+        let known = EXPERT.iter().find(|(hf, _)| *hf == part && canonical_number(expert));
+        return known
+            .map_or(Name::Unknown, |(_, gguf)| Name::Tensor(format!("blk.{layer}.{gguf}.{expert}.weight")));
+    }
     let gguf = family.norms.iter().find(|(hf, _)| *hf == part);
     gguf.map_or(Name::Unknown, |(_, gguf)| Name::Tensor(format!("blk.{layer}.{gguf}.weight")))
 }
@@ -90,11 +104,15 @@ pub fn own(family: &Family, gguf: &str) -> Option<String> {
     }
     let (layer, part) = gguf.strip_prefix("blk.")?.split_once('.')?;
     let (part, tensor) = part.rsplit_once('.')?;
+    if let Some((part, expert)) = part.split_once('.') {
+        let (hf, _) = EXPERT.iter().find(|(_, gguf)| *gguf == part)?;
+        return Some(format!("model.layers.{layer}.mlp.experts.{expert}.{hf}.{tensor}"));
+    }
     let (part, tensor) = match part.strip_suffix("_norm_in") {
         Some(part) => (part, "rms_norm.weight"),
         None => (part, tensor),
     };
-    let mut parts = PROJECTIONS.iter().chain(family.norms);
+    let mut parts = PROJECTIONS.iter().chain(family.norms).chain([&ROUTER]);
     parts.find(|(_, gguf)| *gguf == part).map(|(hf, _)| format!("model.layers.{layer}.{hf}.{tensor}"))
 }
 

@@ -5,7 +5,7 @@
 
 use super::fields::Fields;
 use crate::base::Result;
-use crate::model::config::{LayerSpan, RopeConfig, RopeScaling};
+use crate::model::config::{Block, RopeConfig, RopeScaling};
 use crate::model::family::{Family, Windows};
 
 const FULL: &str = "full_attention";
@@ -22,18 +22,19 @@ pub struct Sizes {
 }
 
 /// The rotations, and the span of each layer.
-pub fn read(config: &Fields, family: &Family, sizes: &Sizes) -> Result<(Vec<RopeConfig>, Vec<LayerSpan>)> {
+pub fn read(config: &Fields, family: &Family, sizes: &Sizes) -> Result<(Vec<RopeConfig>, Vec<Block>)> {
     let windows = windows(config, family, sizes.layers)?;
     if config.float("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
         let why = format!("{} rotates whole heads", family.name());
         return Err(config.unsupported("partial_rotary_factor", why));
     }
     let Windows::AllBut { local_base, .. } = family.windows else {
-        let spans = windows.into_iter().map(|window| LayerSpan { window, rope: 0 }).collect();
-        return Ok((vec![one(config, family, sizes)?], spans));
+        let blocks = windows.into_iter().map(|window| Block { window, ..Block::default() }).collect();
+        return Ok((vec![one(config, family, sizes)?], blocks));
     };
     let ropes = by_layer_type(config, family, local_base, sizes)?;
-    let span = |window: Option<usize>| LayerSpan { window, rope: usize::from(window.is_some()) };
+    let span =
+        |window: Option<usize>| Block { window, rope: usize::from(window.is_some()), ..Block::default() };
     Ok((ropes, windows.into_iter().map(span).collect()))
 }
 

@@ -1,7 +1,7 @@
 use super::*;
-use crate::model::config::{LayerSpan, Parts, RopeConfig, RopeScaling};
+use crate::model::config::{Block, ExpertsConfig, Parts, RopeConfig, RopeScaling};
 use crate::model::family::{BITNET_1BITLLM, FAMILIES, Family};
-use crate::ops::Activation;
+use crate::ops::{Activation, Choice};
 use serde_json::{Value, json};
 
 /// A Llama configuration as `save_pretrained` writes it, with `changes`; null removes a key.
@@ -46,7 +46,7 @@ fn a_llama() {
     assert_eq!((a.heads, a.kv_heads, a.head_dim, a.scale), (4, 2, 16, 0.25));
     assert_eq!((decoder.context_length, decoder.rms_eps), (512, 1e-5));
     assert_eq!(decoder.ropes, [RopeConfig { base: 5e5, dims: 16, scaling: RopeScaling::None }]);
-    assert_eq!(decoder.spans, [LayerSpan { window: None, rope: 0 }; 4]);
+    assert_eq!(decoder.blocks, [Block::default(); 4]);
     assert_eq!((decoder.activation, decoder.parts), (Activation::SwiGlu, Parts::default()));
     assert_eq!((tied, unknown, quantization.weights), (false, vec![], Weights::Plain));
 }
@@ -196,13 +196,13 @@ fn rotations_that_are_not_known() {
 #[test]
 fn windows_by_class() {
     let windows = |changes| -> Vec<Option<usize>> {
-        taken(changes).decoder.spans.iter().map(|span| span.window).collect()
+        taken(changes).decoder.blocks.iter().map(|span| span.window).collect()
     };
     let (all, none) = (vec![Some(32); 4], vec![None; 4]);
     let mistral = |window: Value| {
         let mut config = llama(json!({"model_type": "mistral"}));
         config["sliding_window"] = window;
-        read(&config).unwrap().decoder.spans.iter().map(|span| span.window).collect::<Vec<_>>()
+        read(&config).unwrap().decoder.blocks.iter().map(|span| span.window).collect::<Vec<_>>()
     };
     assert_eq!(mistral(json!(32)), all);
     assert_eq!(mistral(Value::Null), none);
@@ -241,8 +241,8 @@ fn gemmas_ways() {
         taken(gemma(json!({"sliding_window_pattern": 2, "rope_scaling": {"type": "linear", "factor": 8.0}})));
     let d = d.decoder;
     assert_eq!((d.attention.scale, d.norm_offset, d.embedding_scale), (0.25, 1.0, 8.0));
-    let span = |window, rope| LayerSpan { window, rope };
-    assert_eq!(d.spans, [span(Some(32), 1), span(None, 0), span(Some(32), 1), span(None, 0)]);
+    let span = |window, rope| Block { window, rope, sparse: false };
+    assert_eq!(d.blocks, [span(Some(32), 1), span(None, 0), span(Some(32), 1), span(None, 0)]);
     let rope = |base, scaling| RopeConfig { base, dims: 32, scaling };
     assert_eq!(d.ropes, [rope(1e6, RopeScaling::Linear { factor: 8.0 }), rope(1e4, RopeScaling::None)]);
     let width = |norm| d.norm_width(norm);
@@ -258,6 +258,32 @@ fn gemmas_ways() {
     refused(gemma(flat), Status::Unsupported, &["rope_parameters"]);
     refused(gemma(json!({"sliding_window_pattern": 0})), Status::BadModel, &["sliding_window_pattern"]);
     refused(gemma(json!({"query_pre_attn_scalar": 0})), Status::BadModel, &["query_pre_attn_scalar"]);
+}
+
+#[test]
+fn mixtures_of_experts() {
+    let moe = |changes: Value| {
+        let mut all = json!({"model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2,
+            "moe_intermediate_size": 48});
+        all.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        all
+    };
+    let d = taken(moe(json!({}))).decoder;
+    let choice = Choice { used: 2, renormalize: false };
+    assert_eq!(d.experts, Some(ExpertsConfig { count: 8, width: 48, choice }));
+    assert!(d.blocks.iter().all(|block| block.sparse));
+    let sparse = |changes: Value| {
+        taken(moe(changes)).decoder.blocks.iter().map(|block| block.sparse).collect::<Vec<_>>()
+    };
+    assert_eq!(sparse(json!({"decoder_sparse_step": 2})), [false, true, false, true]);
+    assert_eq!(sparse(json!({"mlp_only_layers": [0, 3]})), [false, true, true, false]);
+    assert!(taken(moe(json!({"mlp_only_layers": [0, 1, 2, 3]}))).decoder.experts.is_none());
+    assert!(taken(moe(json!({"norm_topk_prob": true}))).decoder.experts.unwrap().choice.renormalize);
+    refused(moe(json!({"num_experts_per_tok": 9})), Status::BadModel, &["'num_experts_per_tok' is 9"]);
+    refused(moe(json!({"num_experts_per_tok": 0})), Status::BadModel, &["num_experts_per_tok"]);
+    refused(moe(json!({"moe_intermediate_size": null})), Status::BadModel, &["moe_intermediate_size"]);
+    refused(moe(json!({"mlp_only_layers": ["a"]})), Status::BadModel, &["mlp_only_layers"]);
+    refused(json!({"num_experts": 4}), Status::Unsupported, &["num_experts", "llama has no experts"]);
 }
 
 #[test]

@@ -22,8 +22,8 @@ pub use kv::DeviceKv;
 pub use parts::Part;
 
 use super::{
-    Activation, Adapted, Attention, AttentionShape, Head, KvCache, KvLayout, Norm, OpSet, Owned, Paging,
-    Projections, RaggedBatch, Site, Weight,
+    Activation, Adapted, Attention, AttentionShape, Experts, Head, KvCache, KvLayout, Norm, OpSet, Owned,
+    Paging, Projections, RaggedBatch, Site, Weight,
 };
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
@@ -171,6 +171,7 @@ impl OpSet for CudaOps {
                 norms.chain(&weights.bias).try_for_each(|vector| self.vector(vector).map(drop))
             }
             Weight::Norm(norm) => self.vector(&norm.weight).map(drop),
+            Weight::Experts(_) => Err(Error::unsupported("mixtures of experts run on the CPU only")),
             Weight::Adapter(lora) => self.loras.lock().hold(&self.queue, &self.pool, lora).map(drop),
         }
     }
@@ -179,7 +180,7 @@ impl OpSet for CudaOps {
         let matrices = match weight {
             Weight::Table(table) => std::slice::from_ref(table),
             Weight::Product(weights) => &weights.matrices,
-            Weight::Norm(_) | Weight::Adapter(_) => &[],
+            Weight::Norm(_) | Weight::Experts(_) | Weight::Adapter(_) => &[],
         };
         let known = &self.queue.opened.weights;
         let lacking =
@@ -344,6 +345,10 @@ impl OpSet for CudaOps {
 
     fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned> {
         self.gather(x.part()?, rows).map(Owned::from)
+    }
+
+    fn experts(&self, _: &Owned, _: Option<&Norm>, _: &Experts, _: Activation) -> Result<Owned> {
+        Err(Error::unsupported("mixtures of experts run on the CPU only"))
     }
 
     fn adapt(

@@ -5,7 +5,7 @@ use bn_engine::base::{Error, Result};
 use bn_engine::kernels::gemm::lora::Pair;
 use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
 use bn_engine::ops::{
-    Activation, Adapted, Attention, AttentionShape, KvCache, KvLayout, Norm, OpSet, Owned, Paging,
+    Activation, Adapted, Attention, AttentionShape, Experts, KvCache, KvLayout, Norm, OpSet, Owned, Paging,
     Projections, RaggedBatch, Rope, RopeStyle, Site,
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
@@ -259,6 +259,35 @@ fn gated(x: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
     }
 }
 
+/// All experts of each row, those that the router leaves out times zero.
+fn mixture(
+    x: &Tensor,
+    norm: Option<&Norm>,
+    experts: &Experts,
+    activation: Activation,
+) -> candle_core::Result<Tensor> {
+    let x = norm.map_or_else(|| Ok(x.clone()), |norm| rms_norm(x, norm))?;
+    let logits = linear(&x, None, &experts.router)?;
+    let weights = logits.broadcast_sub(&logits.max_keepdim(D::Minus1)?)?.exp()?;
+    let mut weights = weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)?.to_vec2::<f32>()?;
+    for row in &mut weights {
+        let mut order: Vec<usize> = (0..row.len()).collect();
+        order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
+        order[experts.choice.used..].iter().for_each(|e| row[*e] = 0.0);
+        if experts.choice.renormalize {
+            let sum: f32 = row.iter().sum();
+            row.iter_mut().for_each(|weight| *weight /= sum);
+        }
+    }
+    let mut sum = x.zeros_like()?;
+    for (e, expert) in experts.experts.iter().enumerate() {
+        let own: Vec<f32> = weights.iter().map(|row| row[e]).collect();
+        let out = linear(&gated(&linear(&x, None, &expert.gate_up)?, activation)?, None, &expert.down)?;
+        sum = (sum + out.broadcast_mul(&Tensor::from_vec(own, (weights.len(), 1), &Device::Cpu)?)?)?;
+    }
+    Ok(sum)
+}
+
 /// `y + s x Aᵀ Bᵀ` for the rows of `adapted`.
 fn adapt(
     y: &Tensor,
@@ -338,6 +367,16 @@ impl OpSet for PlainOps {
     fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned> {
         let index = ours(Tensor::from_slice(rows, rows.len(), &Device::Cpu))?;
         owned(x.tensor().unwrap().index_select(&index, 0))
+    }
+
+    fn experts(
+        &self,
+        x: &Owned,
+        norm: Option<&Norm>,
+        experts: &Experts,
+        activation: Activation,
+    ) -> Result<Owned> {
+        owned(mixture(x.tensor().unwrap(), norm, experts, activation))
     }
 
     fn adapt(

@@ -1,0 +1,36 @@
+//! Reads a mixture of experts from a `config.json`.
+
+use super::fields::Fields;
+use crate::base::Result;
+use crate::model::config::{Block, ExpertsConfig};
+use crate::model::family::Family;
+use crate::ops::Choice;
+
+/// The experts, if there are any, whose layers are marked in `blocks`. A file of a family without experts must not
+/// name any.
+pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Option<ExpertsConfig>> {
+    let Some(defaults) = family.experts else {
+        for key in ["num_experts", "num_local_experts"] {
+            if config.size(key)?.is_some_and(|count| count != 0) {
+                return Err(config.unsupported(key, format!("{} has no experts", family.name())));
+            }
+        }
+        return Ok(None);
+    };
+    let count = match config.size("num_local_experts")? {
+        Some(count) => count,
+        None => config.need("num_experts")?,
+    };
+    // Layers that are not dense by list, and every `step`th of them.
+    let step = config.size("decoder_sparse_step")?.unwrap_or(1);
+    let dense = config.sizes("mlp_only_layers")?.unwrap_or_default();
+    for (index, block) in blocks.iter_mut().enumerate() {
+        block.sparse = count > 0 && step > 0 && (index + 1).is_multiple_of(step) && !dense.contains(&index);
+    }
+    if !blocks.iter().any(|block| block.sparse) {
+        return Ok(None);
+    }
+    let renormalize = config.flag("norm_topk_prob")?.unwrap_or(defaults.renormalize);
+    let choice = Choice { used: config.need("num_experts_per_tok")?, renormalize };
+    Ok(Some(ExpertsConfig { count, width: config.need("moe_intermediate_size")?, choice }))
+}
