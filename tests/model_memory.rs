@@ -35,13 +35,14 @@ fn measure(model: &Running, batch: &RaggedBatch, kv: &KvCache, out: &mut Outputs
 /// One test: the counters are the process's.
 #[test]
 fn steps_stay_within_their_workspace() {
-    // The last three have biases, windows and two ropes, and norms of projections.
+    // The last four have biases, windows and two ropes, norms of projections, and experts.
     for path in [
         "models/bn-demo.gguf",
         "tests/golden/llama-tiny-f32.gguf",
         "tests/golden/models/qwen2.gguf",
         "tests/golden/models/gemma3.gguf",
         "tests/golden/models/bitnet-embedding-qwen3-i2_s.gguf",
+        "tests/golden/models/qwen3moe-mixed",
     ] {
         let model = &common::load_file(path, 2).expect(path);
         let kv = model.kv(KvType::F32, 8, 64);

@@ -260,8 +260,8 @@ impl Model for Decoder {
     ///   columns, 4 more for the other order, and 2 per 16 columns.
     /// - For each row, if projections have norms of their own, the input normed once more and the widest product by
     ///   itself.
-    /// - For each row, if layers have experts, the router's logits, and for each of its experts the row, gate and up,
-    ///   and the output, with their quantized forms.
+    /// - For each row, if layers have experts, the router's logits and its choice; and of one expert, which may have
+    ///   all rows, the input, gate and up, and the output.
     /// - For each row, its place in the KV cache; and what attention keeps.
     /// - For each logits row, its hidden state. The logits are in the caller's memory, which is not counted.
     ///
@@ -269,9 +269,10 @@ impl Model for Decoder {
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize {
         let c = &self.config;
         let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
+        let widest = c.experts.map_or(widest, |e| widest.max(e.width));
         let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
         let own = if c.parts.projection_norms { 2 * widest } else { 0 };
-        let experts = c.experts.map_or(0, |e| e.count + e.choice.used * (4 + 3 * (c.hidden + e.width)));
+        let experts = c.experts.map_or(0, |e| e.count + 6 * e.choice.used + 4 * (c.hidden + e.width));
         let feed_forward = 2 * c.ffn + experts;
         let floats =
             c.hidden + c.qkv_width().max(c.hidden) + attention + feed_forward + angles + widest + own;

@@ -208,7 +208,14 @@ impl Source<'_> {
                             self.files.what()
                         )));
                     }
-                    of = self.matrix(&retyped(self.pool, &name, m, self.types.weights)?, out)?;
+                    let id = self.matrix(&retyped(self.pool, &name, m, self.types.weights)?, out)?;
+                    if n > 0 && id != of {
+                        return Err(Error::unsupported(format!(
+                            "{}: tensor '{name}' has another type than the experts before it",
+                            self.files.what()
+                        )));
+                    }
+                    of = id;
                 }
                 Ok(of)
             }

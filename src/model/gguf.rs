@@ -302,6 +302,11 @@ impl<'a> Keys<'a> {
         let used = self.size("expert_used_count", None)?;
         let count = self.size("expert_count", None)?;
         let width = self.size("expert_feed_forward_length", None)?;
+        let other = |name: &str, dims: &[usize; 4]| name.ends_with("_exps.weight") && dims[2] != count;
+        if let Some(tensor) = self.gguf.tensors().iter().find(|t| other(&t.name, &t.dims)) {
+            let why = format!("tensor '{}' has {}", tensor.name, tensor.dims[2]);
+            return Err(self.names.bad("expert_count", count, &why));
+        }
         Ok(Some(ExpertsConfig { count, width, choice: Choice { used, renormalize } }))
     }
 

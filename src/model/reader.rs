@@ -4,6 +4,7 @@ use super::checkpoint::Checkpoint;
 use super::config::{DecoderConfig, ExpertsConfig};
 use super::decoder::{Decoder, FeedForward, Gated, Layer, Weights};
 use crate::base::{Error, Result, Status, reserve};
+use crate::formats::gguf::expert;
 use crate::kernels::gemm::ternary;
 use crate::kernels::{Matrix, Pool};
 use crate::ops::{Expert, Experts, Norm, Projections, Rope};
@@ -88,16 +89,12 @@ impl<'a> Reader<'a> {
         let mut experts = Vec::new();
         reserve(&mut experts, e.count, "experts")?;
         for n in 0..e.count {
-            let mut matrix = |part: &str, rows, cols| {
-                let stacked = format!("blk.{index}.{part}");
-                let matrix = self.matrix(&format!("{stacked}.{n}.weight"), rows, cols)?;
-                // A GGUF file has the experts of a layer in one tensor.
-                self.use_name(&format!("{stacked}.weight"))?;
-                Ok(matrix)
-            };
-            let gate_up =
-                [matrix("ffn_gate_exps", e.width, c.hidden)?, matrix("ffn_up_exps", e.width, c.hidden)?];
-            let down = matrix("ffn_down_exps", c.hidden, e.width)?;
+            let name = |part: &str| format!("blk.{index}.{part}.{n}.weight");
+            let gate_up_names = [name("ffn_gate_exps"), name("ffn_up_exps")];
+            let [gate, up] = &gate_up_names;
+            let gate_up = [self.matrix(gate, e.width, c.hidden)?, self.matrix(up, e.width, c.hidden)?];
+            self.alike(&gate_up, |n| gate_up_names[n].clone())?;
+            let down = self.matrix(&name("ffn_down_exps"), c.hidden, e.width)?;
             experts.push(Expert { gate_up: gate_up.into(), down: [down].into() });
         }
         Ok(Experts { router: [router].into(), choice: e.choice, experts })
@@ -130,18 +127,22 @@ impl<'a> Reader<'a> {
                 biases.extend_from_slice(&self.vector(&format!("{name}.bias"), *rows)?);
             }
         }
-        let odd = |m: &Matrix| m.dtype.is_ternary() != matrices[0].dtype.is_ternary();
-        if let Some(odd) = matrices.iter().position(odd) {
-            return Err(Error::unsupported(format!(
-                "{}: '{}.weight' is {:?} and '{}.weight' is {:?}; they have to be both ternary or both not",
-                self.files.what(),
-                wanted[0].0,
-                matrices[0].dtype,
-                wanted[odd].0,
-                matrices[odd].dtype
-            )));
-        }
+        self.alike(&matrices, |n| format!("{}.weight", wanted[n].0))?;
         Ok(Projections { matrices, norms, bias: bias.then(|| biases.into()) })
+    }
+
+    /// `Unsupported` if some of the matrices of a product are ternary and others are not.
+    fn alike(&self, matrices: &[Matrix], name: impl Fn(usize) -> String) -> Result<()> {
+        let odd = |m: &Matrix| m.dtype.is_ternary() != matrices[0].dtype.is_ternary();
+        let Some(odd) = matrices.iter().position(odd) else { return Ok(()) };
+        Err(Error::unsupported(format!(
+            "{}: '{}' is {:?} and '{}' is {:?}; they have to be both ternary or both not",
+            self.files.what(),
+            name(0),
+            matrices[0].dtype,
+            name(odd),
+            matrices[odd].dtype
+        )))
     }
 
     fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
@@ -229,17 +230,15 @@ impl<'a> Reader<'a> {
         Ok(ropes.into_iter().map(rope).collect())
     }
 
-    fn use_name(&mut self, name: &str) -> Result<()> {
-        if !self.used.contains(name) {
+    fn took(&mut self, name: &str, bytes: u64) -> Result<()> {
+        // A GGUF file has the experts of a layer in one tensor.
+        let stacked = expert(name).map(|(all, _)| all).filter(|all| self.files.has(all));
+        let used = stacked.as_deref().unwrap_or(name);
+        if !self.used.contains(used) {
             let made = self.used.try_reserve(1);
             made.map_err(|_| Error::out_of_memory("tensor names", 24 * self.used.len()))?;
-            self.used.insert(name.into());
+            self.used.insert(used.into());
         }
-        Ok(())
-    }
-
-    fn took(&mut self, name: &str, bytes: u64) -> Result<()> {
-        self.use_name(name)?;
         self.done += bytes;
         let fraction = (self.done as f64 / self.all as f64).min(1.0);
         match (self.progress)(fraction as f32, name) {

@@ -47,7 +47,9 @@ impl<'a> Requantized<'a> {
         match tensor {
             EMBEDDING => self.embedding,
             HEAD => self.head,
-            // All other matrices are projections of layers.
+            // As a router of another type would choose other experts.
+            _ if tensor.ends_with(".ffn_gate_inp.weight") => WeightType::Keep,
+            // All other matrices are projections of layers and of experts.
             _ => self.weights,
         }
     }

@@ -50,7 +50,7 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Chooses the experts of each row of `logits` `[rows, experts]`. Of equal logits the lower index is chosen. A row
+    /// Chooses the experts of each row of `logits` `[rows, experts]`. Of equal probabilities the lower index is chosen. A row
     /// that has a logit that is not a number chooses the experts that come first, and its result is no number either.
     pub fn choose(&mut self, isa: Isa, logits: &[f32], experts: usize, choice: Choice) -> Result<()> {
         let (rows, used) = (logits.len() / experts.max(1), choice.used);
@@ -58,9 +58,10 @@ impl Routes {
             return Err(Error::internal(format!("{used} of {experts} experts")));
         }
         let Self { starts, rows: sorted, weights, chosen, probabilities } = self;
-        chosen.clear();
-        reserve(chosen, rows * used, "a step's experts")?;
-        starts.clear();
+        let what = "a step's experts";
+        emptied(chosen, rows * used, what)?;
+        emptied(probabilities, experts, what)?;
+        emptied(starts, experts + 1, what)?;
         starts.resize(experts + 1, 0);
         for row in logits.chunks_exact(experts) {
             probabilities.clear();
@@ -79,9 +80,9 @@ impl Routes {
             }
         }
         (0..experts).for_each(|e| starts[e + 1] += starts[e]);
-        sorted.clear();
+        emptied(sorted, chosen.len(), what)?;
         sorted.resize(chosen.len(), 0);
-        weights.clear();
+        emptied(weights, chosen.len(), what)?;
         weights.resize(chosen.len(), 0.0);
         for (n, (expert, weight)) in chosen.iter().enumerate() {
             let place = &mut starts[*expert as usize];
@@ -98,6 +99,12 @@ impl Routes {
         let range = self.starts[e]..self.starts[e + 1];
         (&self.rows[range.clone()], &self.weights[range])
     }
+}
+
+/// Empties `list`, which has room for `len` elements then. `OutOfMemory`.
+fn emptied<T>(list: &mut Vec<T>, len: usize, what: &str) -> Result<()> {
+    list.clear();
+    reserve(list, len, what)
 }
 
 /// The index of the largest element, the lowest of several.

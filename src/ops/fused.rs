@@ -1,4 +1,4 @@
-//! The operations that the engine runs on the CPU: our kernels as candle operations.
+//! The operations that the engine runs on the CPU, by our kernels.
 
 use super::attention::{Attend, KvWrite};
 use super::embed::Embed;
@@ -14,7 +14,7 @@ use super::{
     Activation, Attention, AttentionShape, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch, Rope,
 };
 use crate::base::sync::Mutex;
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, reserve};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::rope;
@@ -163,16 +163,22 @@ impl FusedOps {
         activation: Activation,
     ) -> Result<Vec<f32>> {
         let ExpertScratch { routes, logits, rows, gate_up, down } = scratch;
-        let run = |weights, source: Source, dims, out: &mut Vec<f32>| -> Result<()> {
-            *out = self.product(None, weights).run(source, dims, std::mem::take(out))?;
+        let run = |weights, source: Source, dims: [usize; 2], out: &mut Vec<f32>| -> Result<()> {
+            let product = self.product(None, weights);
+            let wanted = dims[0] * product.width();
+            reserve(out, wanted.saturating_sub(out.len()), "a step's experts")?;
+            *out = product.run(source, dims, std::mem::take(out))?;
             Ok(())
         };
         run(router, Source::Rows(x), dims, logits)?;
         routes.choose(self.isa, logits, experts.len(), *choice)?;
         let mut out = self.spare.take(x.len())?;
         out.fill(0.0);
-        for (e, expert) in experts.iter().enumerate().filter(|(e, _)| !routes.of(*e).0.is_empty()) {
+        for (e, expert) in experts.iter().enumerate() {
             let group = routes.of(e);
+            if group.0.is_empty() {
+                continue;
+            }
             let (count, width) = (group.0.len(), dims[1]);
             let gathered = grown(rows, count * width);
             for (to, row) in gathered.chunks_exact_mut(width).zip(group.0) {

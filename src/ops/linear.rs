@@ -4,7 +4,7 @@ use super::prepare::{Prepared, Rows, Source};
 use super::spare::Spare;
 use super::{Norm, Projections};
 use crate::base::sync::Mutex;
-use crate::base::{Error, Result, reserve};
+use crate::base::{Error, Result, reserved};
 use crate::kernels::gemm::blocks::{MOST, Part, SharedOut};
 use crate::kernels::gemm::{dense, int8, quantized, ternary};
 use crate::kernels::pool::buffer::grown;
@@ -74,7 +74,7 @@ impl Linear<'_> {
             return self.spare.take(n);
         }
         let more = n.saturating_sub(out.len());
-        reserve(&mut out, more, "a step's outputs")?;
+        reserved(out.try_reserve_exact(more), "a step's outputs", more.saturating_mul(size_of::<f32>()))?;
         out.resize(n, 0.0);
         Ok(out)
     }

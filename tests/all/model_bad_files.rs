@@ -1,7 +1,8 @@
 //! Bad files get an error that names the fault, and never a panic.
 
 use crate::common;
-use crate::common::gguf::{F16, FFN, File, HIDDEN, TQ2_0, VOCAB, Value, bitnet, gemma3, llama, qwen2};
+use crate::common::gguf::{F16, FFN, File, HIDDEN, TQ2_0, VOCAB, Value};
+use crate::common::gguf::{bitnet, gemma3, llama, qwen2, qwen3moe};
 use crate::common::{Rng, Running};
 use bn_engine::base::{Bytes, Error, Status};
 use bn_engine::formats::gguf::Gguf;
@@ -59,7 +60,7 @@ fn forward(model: &Running) -> Result<Vec<f32>, Error> {
 
 #[test]
 fn the_files_that_the_others_bend_are_fine() {
-    for file in [llama(), bitnet(), qwen2(), gemma3()] {
+    for file in [llama(), bitnet(), qwen2(), gemma3(), qwen3moe()] {
         let loaded = open(file.bytes()).expect("load");
         assert!(loaded.tokenizer.is_none(), "there is none in the file");
         assert_eq!(loaded.model.facts().vocab_size, VOCAB as usize);
@@ -107,6 +108,31 @@ fn architectures_and_features_that_are_not_ours() {
 }
 
 #[test]
+fn mixtures_of_experts() {
+    let with = |key: &str, value| qwen3moe().u32(&format!("qwen3moe.{key}"), value);
+    bad(with("expert_used_count", 0), &["qwen3moe.expert_used_count", "0"]);
+    bad(with("expert_used_count", 5), &["qwen3moe.expert_used_count", "5"]);
+    bad(qwen3moe().without_key("qwen3moe.expert_used_count"), &["qwen3moe.expert_used_count"]);
+    for count in [0, 3, 5, u32::MAX] {
+        bad(with("expert_count", count), &["qwen3moe.expert_count", "'blk.0.ffn_gate_exps.weight' has 4"]);
+    }
+    bad(with("expert_feed_forward_length", 31), &["'blk.0.ffn_gate_exps.weight'", "31"]);
+    unsupported(with("expert_shared_count", 1), &["expert_shared_count"]);
+    unsupported(with("expert_gating_func", 2), &["expert_gating_func", "2"]);
+    unsupported(qwen3moe().f32("qwen3moe.expert_weights_scale", 2.5), &["expert_weights_scale", "2.5"]);
+    bad(qwen3moe().without("blk.1.ffn_gate_inp.weight"), &["'blk.1.ffn_gate_inp.weight'", "missing"]);
+    bad(qwen3moe().without("blk.1.ffn_up_exps.weight"), &["'blk.1.ffn_up_exps.weight'", "missing"]);
+    let extra = "blk.0.ffn_up_exps.1.weight";
+    unsupported(qwen3moe().random(extra, &[HIDDEN, 32], 1), &[extra]);
+    // Whether a row's weights are renormalized follows from a key.
+    let run = |file: File| forward(&open(file.bytes()).expect("load")).expect("forward");
+    let renormalized = run(qwen3moe());
+    let set = |value| qwen3moe().set("qwen3moe.expert_weights_norm", Value::Bool(value));
+    assert_eq!(run(set(true)), renormalized);
+    assert_ne!(run(set(false)), renormalized);
+}
+
+#[test]
 fn features_that_are_not_ours() {
     for (key, value) in [
         ("attn_logit_softcapping", 50.0),
@@ -151,7 +177,7 @@ fn namespaces_that_nobody_knows() {
         ("gdn_v_grouped", Value::Bool(false)),
     ] {
         let key = format!("prism.hadamard.{key}");
-        for file in [llama(), qwen2(), bitnet(), gemma3()] {
+        for file in [llama(), qwen2(), bitnet(), gemma3(), qwen3moe()] {
             unsupported(file.set(&key, value.clone()), &["test file", "'prism.hadamard.", "Hadamard"]);
         }
     }

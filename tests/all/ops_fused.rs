@@ -184,12 +184,14 @@ fn mistakes_are_errors() {
     assert!(gated(&x).is_err(), "no up");
 }
 
-const MODELS: [&str; 5] = [
+const MODELS: [&str; 7] = [
     "models/bn-demo.gguf",
     "tests/golden/llama-tiny-f32.gguf",
     "tests/golden/models/qwen2.gguf",
     "tests/golden/models/gemma3.gguf",
     "tests/golden/models/bitnet-embedding-qwen3-i2_s.gguf",
+    "tests/golden/models/olmo2",
+    "tests/golden/models/qwen3moe-mixed",
 ];
 
 /// Rows `from..from + rows` of `sequences` sequences, a block of 64 for each.
@@ -247,10 +249,10 @@ fn models_have_the_same_bits_in_parts_and_whatever_rows_are_wanted() {
 }
 
 /// A region costs a wake-up and a wait for the slowest thread; a decode step of one row has hardly more
-/// regions than products.
+/// regions than products. Each expert has products of its own.
 #[test]
 fn a_layer_has_few_parallel_regions() {
-    for path in MODELS {
+    for path in MODELS.into_iter().filter(|path| !path.contains("moe")) {
         let pool = Pool::new(2).unwrap();
         let loaded = load_on(path, Arc::new(FusedOps::new(pool.clone()))).unwrap();
         let layers = loaded.model.facts().layers as u64;
@@ -267,8 +269,13 @@ fn a_layer_has_few_parallel_regions() {
         // Besides: the embedding, the last sum, the head's norm and the head; of a prompt its angles.
         assert!(decode <= 8 * layers + 4, "{path}: {decode} regions in a decode step of {layers} layers");
         // Four products and the operation before each, which AVX-512 arranges in one more region; attention's
-        // K and V, and attention itself. Norms of their own split three of the products.
-        let most = if path.contains("embedding") { 18 } else { 12 };
+        // K and V, and attention itself. Norms of their own split three of the products; norms of whole rows of q and k
+        // are two more.
+        let most = match path {
+            _ if path.contains("embedding") => 18,
+            _ if path.contains("olmo2") => 14,
+            _ => 12,
+        };
         assert!(prompts > layers, "{path}: the prompt is not shared out");
         assert!(prompts <= most * layers + 5, "{path}: {prompts} regions in a prompt of {layers} layers");
     }

@@ -202,6 +202,27 @@ pub fn gemma3() -> File {
     layers(model("gemma3"), &norms, dense).u32("gemma3.attention.sliding_window", 16)
 }
 
+/// Four experts of two layers; two are used.
+pub fn qwen3moe() -> File {
+    let key = |key: &str| format!("qwen3moe.{key}");
+    let mut file = layers(model("qwen3moe"), &[("attn_q_norm", HEAD), ("attn_k_norm", HEAD)], dense)
+        .u32(&key("expert_count"), 4)
+        .u32(&key("expert_used_count"), 2)
+        .u32(&key("expert_feed_forward_length"), 32);
+    for i in 0..2 {
+        let name = |part: &str| format!("blk.{i}.{part}.weight");
+        for part in ["ffn_gate", "ffn_up", "ffn_down"] {
+            file = file.without(&name(part));
+        }
+        file = file
+            .random(&name("ffn_gate_inp"), &[HIDDEN, 4], 20 + i)
+            .random(&name("ffn_gate_exps"), &[HIDDEN, 32, 4], 30 + i)
+            .random(&name("ffn_up_exps"), &[HIDDEN, 32, 4], 40 + i)
+            .random(&name("ffn_down_exps"), &[32, HIDDEN, 4], 50 + i);
+    }
+    file
+}
+
 pub fn bitnet() -> File {
     let norms = [("attn_sub_norm", HIDDEN), ("ffn_sub_norm", FFN)];
     layers(model("bitnet-b1.58"), &norms, |file, name, dims, seed| file.ternary(name, dims, seed))

@@ -347,11 +347,11 @@ impl Gguf {
             let why = format!("experts of type {dtype:?} are not supported");
             return Err(self.of_tensor(name, Error::unsupported(why)));
         };
-        match data.slice(n * bytes..(n + 1) * bytes) {
+        match (0..count).contains(&n).then(|| data.slice(n * bytes..(n + 1) * bytes)).flatten() {
             Some(data) => Ok((dtype, data)),
             None => {
                 Err(self
-                    .error(format_args!("tensor '{name}' has {count} experts, and {} is asked for", n + 1)))
+                    .error(format_args!("tensor '{name}' has {count} experts, and number {n} is asked for")))
             }
         }
     }
@@ -394,7 +394,8 @@ impl Gguf {
     }
 
     fn of_tensor(&self, name: &str, e: Error) -> Error {
-        let part = self.tensor(name).map_or(0, |info| info.part);
+        let stacked = expert(name).map(|(all, _)| all);
+        let part = self.tensor(stacked.as_deref().unwrap_or(name)).map_or(0, |info| info.part);
         Error::new(e.status, format!("{}: tensor '{name}': {}", self.parts[part].what, e.message))
     }
 

@@ -223,7 +223,9 @@ impl Family {
     pub fn in_gguf(&'static self, activation: Activation) -> Option<&'static Self> {
         let same = |other: &&Self| {
             let names = |family: &Self| family.norms.iter().map(|(_, gguf)| *gguf).collect::<Vec<_>>();
-            other.activation == activation && other.ternary == self.ternary && names(other) == names(self)
+            let alike =
+                (other.ternary, other.qk_norm, other.experts) == (self.ternary, self.qk_norm, self.experts);
+            other.activation == activation && alike && names(other) == names(self)
         };
         if self.activation == activation { Some(self) } else { FAMILIES.iter().copied().find(same) }
     }

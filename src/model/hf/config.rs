@@ -92,6 +92,10 @@ impl Config {
         let family = family(config, &quantization)?;
         refuse_features(config)?;
         let decoder = decoder(config, family, &quantization, name)?;
+        if decoder.experts.is_some() && quantization.weights != Weights::Plain {
+            let why = "of mixtures of experts only unquantized weights are read";
+            return Err(config.unsupported("quantization_config", why));
+        }
         let tied = config.flag("tie_word_embeddings")?.unwrap_or(family.defaults.tied);
         Ok(Self { decoder, quantization, tied, unknown: config.unknown(IGNORED) })
     }

@@ -69,7 +69,8 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
     if family.experts.is_some() && part == ROUTER.0 {
         return Name::Tensor(format!("blk.{layer}.{}.weight", ROUTER.1));
     }
-    if let Some((expert, part)) = part.strip_prefix("mlp.experts.").and_then(|rest| rest.split_once('.')) {
+    let of_experts = part.strip_prefix("mlp.experts.").filter(|_| family.experts.is_some());
+    if let Some((expert, part)) = of_experts.and_then(|rest| rest.split_once('.')) {
         let known = EXPERT.iter().find(|(hf, _)| *hf == part && canonical_number(expert));
         return known
             .map_or(Name::Unknown, |(_, gguf)| Name::Tensor(format!("blk.{layer}.{gguf}.{expert}.weight")));

@@ -21,7 +21,7 @@ pub struct Sizes {
     pub context: usize,
 }
 
-/// The rotations, and the span of each layer.
+/// The rotations, and the block of each layer.
 pub fn read(config: &Fields, family: &Family, sizes: &Sizes) -> Result<(Vec<RopeConfig>, Vec<Block>)> {
     let windows = windows(config, family, sizes.layers)?;
     if config.float("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {

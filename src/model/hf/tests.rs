@@ -282,6 +282,8 @@ fn mixtures_of_experts() {
     refused(moe(json!({"num_experts_per_tok": 9})), Status::BadModel, &["'num_experts_per_tok' is 9"]);
     refused(moe(json!({"num_experts_per_tok": 0})), Status::BadModel, &["num_experts_per_tok"]);
     refused(moe(json!({"moe_intermediate_size": null})), Status::BadModel, &["moe_intermediate_size"]);
+    let ternary = json!({"quantization_config": {"quant_method": "bitnet"}});
+    refused(moe(ternary), Status::Unsupported, &["quantization_config", "experts"]);
     refused(moe(json!({"mlp_only_layers": ["a"]})), Status::BadModel, &["mlp_only_layers"]);
     refused(json!({"num_experts": 4}), Status::Unsupported, &["num_experts", "llama has no experts"]);
 }
