@@ -134,7 +134,8 @@ fn compare_nearly(cpu: &Running, device: &Running, sequences: &[Vec<u32>], kind:
         .then(|| "layers without such weights have other bits".to_owned())
 }
 
-/// Every model of the goldens: all families, and all types of weights that a device supports.
+/// Every model of the goldens: all families, and all types of weights that a device supports. Mixtures of experts are
+/// refused.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn models_have_the_same_answers_on_a_device() {
@@ -162,13 +163,15 @@ fn models_have_the_same_answers_on_a_device() {
             }
             Err(error) => {
                 assert_eq!(error.status, Status::Unsupported, "{}: {error}", golden.model);
-                refused.push(error.message);
+                refused.push((golden.model, error.message));
             }
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(seen.len() > 50, "{seen:#?}");
-    assert!(refused.is_empty(), "{refused:#?}");
+    let mixture =
+        |(model, why): &(String, String)| model.contains("moe") && why.contains("mixtures of experts");
+    assert!(refused.iter().all(mixture) && !seen.iter().any(|model| model.contains("moe")), "{refused:#?}");
 }
 
 /// A prompt at once, in pieces and token by token: all kernels of products with F16 and BF16 weights.
