@@ -89,13 +89,12 @@ impl<'a> Reader<'a> {
         let mut experts = Vec::new();
         reserve(&mut experts, e.count, "experts")?;
         for n in 0..e.count {
-            let name = |part: &str| format!("blk.{index}.{part}.{n}.weight");
-            let gate_up_names = [name("ffn_gate_exps"), name("ffn_up_exps")];
-            let [gate, up] = &gate_up_names;
-            let gate_up = [self.matrix(gate, e.width, c.hidden)?, self.matrix(up, e.width, c.hidden)?];
-            self.alike(&gate_up, |n| gate_up_names[n].clone())?;
-            let down = self.matrix(&name("ffn_down_exps"), c.hidden, e.width)?;
-            experts.push(Expert { gate_up: gate_up.into(), down: [down].into() });
+            let name = |part: &str| format!("blk.{index}.{part}.{n}");
+            let gate_up = [(name("ffn_gate_exps"), e.width), (name("ffn_up_exps"), e.width)];
+            experts.push(Expert {
+                gate_up: self.projections(&gate_up, c.hidden, false, c)?,
+                down: self.projections(&[(name("ffn_down_exps"), c.hidden)], e.width, false, c)?,
+            });
         }
         Ok(Experts { router: [router].into(), choice: e.choice, experts })
     }
@@ -127,22 +126,18 @@ impl<'a> Reader<'a> {
                 biases.extend_from_slice(&self.vector(&format!("{name}.bias"), *rows)?);
             }
         }
-        self.alike(&matrices, |n| format!("{}.weight", wanted[n].0))?;
-        Ok(Projections { matrices, norms, bias: bias.then(|| biases.into()) })
-    }
-
-    /// `Unsupported` if some of the matrices of a product are ternary and others are not.
-    fn alike(&self, matrices: &[Matrix], name: impl Fn(usize) -> String) -> Result<()> {
         let odd = |m: &Matrix| m.dtype.is_ternary() != matrices[0].dtype.is_ternary();
-        let Some(odd) = matrices.iter().position(odd) else { return Ok(()) };
-        Err(Error::unsupported(format!(
-            "{}: '{}' is {:?} and '{}' is {:?}; they have to be both ternary or both not",
-            self.files.what(),
-            name(0),
-            matrices[0].dtype,
-            name(odd),
-            matrices[odd].dtype
-        )))
+        if let Some(odd) = matrices.iter().position(odd) {
+            return Err(Error::unsupported(format!(
+                "{}: '{}.weight' is {:?} and '{}.weight' is {:?}; they have to be both ternary or both not",
+                self.files.what(),
+                wanted[0].0,
+                matrices[0].dtype,
+                wanted[odd].0,
+                matrices[odd].dtype
+            )));
+        }
+        Ok(Projections { matrices, norms, bias: bias.then(|| biases.into()) })
     }
 
     fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {

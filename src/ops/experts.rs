@@ -42,9 +42,9 @@ pub struct Choice {
 /// ascending order of rows.
 #[derive(Default)]
 pub struct Routes {
-    pub starts: Vec<usize>,
-    pub rows: Vec<u32>,
-    pub weights: Vec<f32>,
+    starts: Vec<usize>,
+    rows: Vec<u32>,
+    weights: Vec<f32>,
     chosen: Vec<(u32, f32)>,
     probabilities: Vec<f32>,
 }

@@ -39,7 +39,6 @@ pub struct FusedOps {
 struct ExpertScratch {
     routes: Routes,
     logits: Vec<f32>,
-    rows: Vec<f32>,
     gate_up: Vec<f32>,
     down: Vec<f32>,
 }
@@ -162,7 +161,7 @@ impl FusedOps {
         Experts { router, choice, experts }: &Experts,
         activation: Activation,
     ) -> Result<Vec<f32>> {
-        let ExpertScratch { routes, logits, rows, gate_up, down } = scratch;
+        let ExpertScratch { routes, logits, gate_up, down } = scratch;
         let run = |weights, source: Source, dims: [usize; 2], out: &mut Vec<f32>| -> Result<()> {
             let product = self.product(None, weights);
             let wanted = dims[0] * product.width();
@@ -180,11 +179,9 @@ impl FusedOps {
                 continue;
             }
             let (count, width) = (group.0.len(), dims[1]);
-            let gathered = grown(rows, count * width);
-            for (to, row) in gathered.chunks_exact_mut(width).zip(group.0) {
-                to.copy_from_slice(&x[*row as usize * width..][..width]);
-            }
-            run(&expert.gate_up, Source::Rows(gathered), [count, width], gate_up)?;
+            let rows = self.on().select(x, dims, group.0)?;
+            run(&expert.gate_up, Source::Rows(&rows), [count, width], gate_up)?;
+            self.spare.give(rows);
             let source = Source::Gated { gate_up, activation };
             run(&expert.down, source, [count, gate_up.len() / 2 / count], down)?;
             add_weighted(self.isa, &mut out, width, group, down);
