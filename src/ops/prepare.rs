@@ -4,7 +4,7 @@
 use super::{Activation, Norm};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::ternary::{self, Activations};
-use crate::kernels::pool::buffer::grown;
+use crate::kernels::pool::buffer::{Line, grown, grown_lines};
 use crate::kernels::rows::quantize::{QuantRow, quantize_row};
 use crate::kernels::rows::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
 use crate::kernels::rows::{elementwise, norm};
@@ -41,7 +41,7 @@ pub struct Prepared {
 /// Quantized rows of one kind.
 #[derive(Default)]
 pub struct Ints {
-    int8: Vec<i8>,
+    int8: Vec<Line>,
     /// One entry per row, for rows with one scale.
     rows: Vec<QuantRow>,
     /// For rows in blocks.
@@ -79,7 +79,7 @@ impl<'a> Rows<'a> {
     /// The rows in int8 with one scale each. Rows are `ternary::padded(cols)` wide and end with zeros.
     pub fn whole<'p>(&self, to: &'p mut Ints) -> Activations<'p> {
         let (count, cols, width) = (self.rows, self.cols, ternary::padded(self.cols));
-        let (int8, rows) = (grown(&mut to.int8, count * width), grown(&mut to.rows, count));
+        let (int8, rows) = (grown_lines(&mut to.int8, count * width), grown(&mut to.rows, count));
         let (values, scales) = (SharedOut::new(int8), SharedOut::new(rows));
         self.pool.run_if_worth(self.work(), count, &|n| {
             // SAFETY: each task has a row of its own.
@@ -95,7 +95,7 @@ impl<'a> Rows<'a> {
     /// The rows in int8 with one scale per `block` columns, 32 or 256.
     pub fn blocks<'p>(&self, block: usize, to: &'p mut Ints) -> BlockActivations<'p> {
         let (count, cols, columns) = (self.rows, self.cols, columns_of_sum(block));
-        let int8 = grown(&mut to.int8, count * cols);
+        let int8 = grown_lines(&mut to.int8, count * cols);
         let scales = grown(&mut to.scales, count * cols / block);
         let sums = grown(&mut to.sums, count * cols / columns);
         let out = (SharedOut::new(int8), SharedOut::new(scales), SharedOut::new(sums));

@@ -34,6 +34,13 @@ impl Default for Line {
     }
 }
 
+/// The first `len` bytes of a buffer, grown if needed. They begin on a cache line, so that no vector load crosses two.
+pub fn grown_lines(buffer: &mut Vec<Line>, len: usize) -> &mut [i8] {
+    let lines = grown(buffer, len.div_ceil(size_of::<Line>()));
+    // SAFETY: the lines have at least `len` bytes, of any contents.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), len) }
+}
+
 /// The first `len` elements of a buffer, grown if needed. Panics if there is no memory; the engine's boundary turns
 /// that into an error, since the callers of this function cannot return one.
 pub fn grown<T: Copy + Default>(buffer: &mut Vec<T>, len: usize) -> &mut [T] {
