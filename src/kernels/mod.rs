@@ -7,6 +7,7 @@ pub mod attention;
 pub mod gemm;
 pub mod pack;
 pub mod pool;
+pub mod recurrent;
 pub mod rows;
 pub mod simd;
 

@@ -3,7 +3,7 @@
 use super::family::{Family, QkNorm};
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
-use crate::ops::{Activation, AttentionShape, Choice, RopeStyle};
+use crate::ops::{Activation, AttentionShape, Choice, DeltaShape, MAX_HEAD, RopeStyle};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
@@ -24,6 +24,8 @@ pub struct DecoderConfig {
     /// `None` if no layer is sparse.
     pub experts: Option<ExpertsConfig>,
     pub attention: AttentionShape,
+    /// `None` if no layer is recurrent.
+    pub delta: Option<DeltaShape>,
     pub blocks: Vec<Block>,
     pub ropes: Vec<RopeConfig>,
     /// Which elements of a head are pairs in the file's q and k rows.
@@ -51,6 +53,8 @@ pub struct Block {
     pub window: Option<usize>,
     /// Index into `DecoderConfig::ropes`.
     pub rope: usize,
+    /// It is of Gated DeltaNet (`DecoderConfig::delta`) instead of attention.
+    pub recurrent: bool,
     /// Its feed-forward is the mixture `DecoderConfig::experts`.
     pub sparse: bool,
 }
@@ -117,6 +121,8 @@ pub const HEADS: RangeInclusive<usize> = 1..=1 << 10;
 const HEAD_DIM: RangeInclusive<usize> = 2..=1 << 10;
 const VOCAB: RangeInclusive<usize> = 1..=1 << 22;
 const EXPERTS: RangeInclusive<usize> = 1..=1 << 12;
+/// Tokens that a short convolution sees.
+const KERNEL: RangeInclusive<usize> = 2..=16;
 /// Maximum number of ropes of a model. Each has a table of its own in a step.
 const MAX_ROPES: usize = 8;
 /// A rope that shrinks angles by more makes all positions alike, and one that stretches them more has no use.
@@ -186,6 +192,10 @@ impl DecoderConfig {
         if self.blocks.iter().any(|block| block.sparse) != self.experts.is_some() {
             return Err(Error::internal("sparse layers and their experts"));
         }
+        if self.blocks.iter().any(|block| block.recurrent) != self.delta.is_some() {
+            return Err(Error::internal("recurrent layers and their shape"));
+        }
+        self.delta.map_or(Ok(()), |delta| check_delta(&delta, names))?;
         for window in self.blocks.iter().filter_map(|span| span.window) {
             names.within("attention.sliding_window", window, CONTEXT)?;
         }
@@ -208,7 +218,18 @@ impl DecoderConfig {
         names.float("attention.scale", scale, 1e-6..=1e3)
     }
 
-    /// The width of a layer's norm `name`, `None` if the layers have no such norm.
+    /// Number of layers with a KV cache.
+    pub fn attention_layers(&self) -> usize {
+        self.blocks.iter().filter(|block| !block.recurrent).count()
+    }
+
+    /// Whether a layer has the norm `name`.
+    pub fn has_norm(&self, layer: usize, name: &str) -> bool {
+        self.norms.contains(&name)
+            && !(self.blocks[layer].recurrent && ["attn_q_norm", "attn_k_norm"].contains(&name))
+    }
+
+    /// The width of a layer's norm `name`, `None` if no layer has such a norm.
     pub fn norm_width(&self, name: &str) -> Option<usize> {
         if !self.norms.contains(&name) {
             return None;
@@ -228,6 +249,11 @@ impl DecoderConfig {
         self.attention.qkv()
     }
 
+    /// Rows of the queries' matrix: with an output gate, twice as many as there are elements.
+    pub fn query_rows(&self) -> usize {
+        self.attention_width() * if self.family.attention_gate { 2 } else { 1 }
+    }
+
     /// Elements of a row of attention output.
     pub fn attention_width(&self) -> usize {
         self.attention.heads * self.attention.head_dim
@@ -236,6 +262,19 @@ impl DecoderConfig {
     pub fn kv_width(&self) -> usize {
         self.attention.kv_heads * self.attention.head_dim
     }
+}
+
+fn check_delta(delta: &DeltaShape, names: &Names) -> Result<()> {
+    let DeltaShape { key_heads, value_heads, key_dim, value_dim, kernel, .. } = *delta;
+    names.within("ssm.group_count", key_heads, HEADS)?;
+    names.within("ssm.time_step_rank", value_heads, HEADS)?;
+    if !value_heads.is_multiple_of(key_heads) {
+        let why = format!("it must be a multiple of the number of key heads, {key_heads}");
+        return Err(names.bad("ssm.time_step_rank", value_heads, &why));
+    }
+    names.within("ssm.state_size", key_dim, 1..=MAX_HEAD)?;
+    names.within("ssm.inner_size", value_dim, 1..=MAX_HEAD)?;
+    names.within("ssm.conv_kernel", kernel, KERNEL)
 }
 
 impl RopeConfig {

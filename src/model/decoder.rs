@@ -6,26 +6,47 @@ use super::config::DecoderConfig;
 use super::family::QkNorm;
 use super::products::Products;
 use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, adapter, check_stop};
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::kernels::Matrix;
 use crate::ops::{
-    Attention, Experts, Head, KvCache, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Rope, Site,
-    Weight,
+    Accepted, Attention, DeltaNet, Experts, Head, KvCache, Norm, OpSet, Owned, Paging, Projections,
+    RaggedBatch, Rope, Site, StateShape, Weight,
 };
 
 pub struct Layer {
     pub attn_norm: Option<Norm>,
-    /// q, k, v: `[heads * head_dim, hidden]`, and twice `[kv_heads * head_dim, hidden]`.
-    pub qkv: Projections,
-    /// The norm of q, and that of k: of each head, or of whole rows (`QkNorm`).
-    pub qk_norms: Option<[Norm; 2]>,
+    pub mixer: Mixer,
+    /// Index among the layers with a mixer of this kind: of its KV cache, or of its state.
+    pub place: usize,
     pub attn_sub_norm: Option<Norm>,
-    /// `[hidden, heads * head_dim]`.
+    /// `[hidden, heads * head_dim]`, or `[hidden, values]`.
     pub output: Projections,
     pub attn_post_norm: Option<Norm>,
     pub ffn_norm: Option<Norm>,
     pub feed_forward: FeedForward,
     pub ffn_post_norm: Option<Norm>,
+}
+
+/// The part of a layer that mixes tokens.
+pub enum Mixer {
+    Attention(SelfAttention),
+    DeltaNet(Recurrent),
+}
+
+pub struct SelfAttention {
+    /// q, k, v: `[heads * head_dim, hidden]`, and twice `[kv_heads * head_dim, hidden]`. With an output gate q has
+    /// twice the rows: of each head, its query and its gate.
+    pub qkv: Projections,
+    /// The norm of q, and that of k: of each head, or of whole rows (`QkNorm`).
+    pub qk_norms: Option<[Norm; 2]>,
+}
+
+pub struct Recurrent {
+    /// q, k and v, and the gate of the output: `[channels, hidden]`, `[values, hidden]`.
+    pub inputs: Projections,
+    /// The logits of rates, and of decays: each `[value_heads, hidden]`.
+    pub gates: Projections,
+    pub net: DeltaNet,
 }
 
 pub enum FeedForward {
@@ -48,7 +69,18 @@ impl Layer {
             FeedForward::Gated(Gated { gate_up, down, .. }) => Some([gate_up, down]),
             FeedForward::Experts(_) => None,
         };
-        [&self.qkv, &self.output].into_iter().chain(own.into_iter().flatten())
+        let mixer = match &self.mixer {
+            Mixer::Attention(attention) => [Some(&attention.qkv), None],
+            Mixer::DeltaNet(recurrent) => [Some(&recurrent.inputs), Some(&recurrent.gates)],
+        };
+        mixer.into_iter().flatten().chain([&self.output]).chain(own.into_iter().flatten())
+    }
+
+    fn recurrent(&self) -> Option<&DeltaNet> {
+        match &self.mixer {
+            Mixer::Attention(_) => None,
+            Mixer::DeltaNet(recurrent) => Some(&recurrent.net),
+        }
     }
 
     fn experts(&self) -> Option<&Experts> {
@@ -65,8 +97,12 @@ impl Layer {
             FeedForward::Gated(gated) => gated.sub_norm.as_ref(),
             FeedForward::Experts(_) => None,
         };
+        let qk_norms = match &self.mixer {
+            Mixer::Attention(attention) => attention.qk_norms.as_ref(),
+            Mixer::DeltaNet(_) => None,
+        };
         let own = self.projections().flat_map(|p| &p.norms);
-        norms.into_iter().flatten().chain(sub_norm).chain(self.qk_norms.iter().flatten()).chain(own)
+        norms.into_iter().flatten().chain(sub_norm).chain(qk_norms.into_iter().flatten()).chain(own)
     }
 }
 
@@ -93,7 +129,9 @@ impl Weights {
     fn vectors(&self) -> impl Iterator<Item = &[f32]> {
         let norms = self.layers.iter().flat_map(Layer::norms).chain([&self.final_norm]);
         let biases = self.layers.iter().flat_map(Layer::projections).filter_map(|p| p.bias.as_deref());
-        norms.map(|norm| &*norm.weight).chain(biases)
+        let nets = self.layers.iter().filter_map(Layer::recurrent);
+        let nets = nets.flat_map(|net| [&*net.conv, &*net.a, &*net.dt_bias, &*net.norm.weight]);
+        norms.map(|norm| &*norm.weight).chain(biases).chain(nets)
     }
 }
 
@@ -112,26 +150,70 @@ impl Decoder {
         Self { config, weights, facts }
     }
 
-    /// q, k and v of layer `index`. Adds `update`, the output of the previous layer, to the residual `x` first.
-    fn qkv(&self, step: &Step, index: usize, x: &mut Owned, update: Option<Owned>) -> Result<Owned> {
-        let (layer, site) = (&self.weights.layers[index], Site::Qkv(index));
-        let norm = layer.attn_norm.as_ref();
-        let mut qkv = match update {
-            Some(update) => {
-                step.all.add_linear(x, (&update, self.post_norm(index - 1)), norm, &layer.qkv, site)?
-            }
-            None => step.all.linear(x, norm, &layer.qkv, site)?,
-        };
-        if let (QkNorm::Row, Some([q, k])) = (self.config.family.qk_norm, &layer.qk_norms) {
-            step.ops.norm_columns(&mut qkv, 0, q)?;
-            step.ops.norm_columns(&mut qkv, q.weight.len(), k)?;
+    /// A product of the normed residual `x` at the start of layer `index`. Adds `update`, the output of the previous
+    /// layer, to `x` first.
+    fn enter(
+        &self,
+        step: &Step,
+        index: usize,
+        x: &mut Owned,
+        update: Option<Owned>,
+        weights: &Projections,
+    ) -> Result<Owned> {
+        let (norm, site) = (self.weights.layers[index].attn_norm.as_ref(), Site::Qkv(index));
+        match update {
+            Some(update) => step.all.add_linear(x, (&update, self.post_norm(index - 1)), norm, weights, site),
+            None => step.all.linear(x, norm, weights, site),
         }
-        Ok(qkv)
+    }
+
+    /// The attention of layer `index`: `[T, heads * head_dim]`.
+    fn attention(
+        &self,
+        step: &Step,
+        index: usize,
+        x: &mut Owned,
+        update: Option<Owned>,
+        attention: &SelfAttention,
+    ) -> Result<Owned> {
+        let (ops, family, span) = (step.ops, self.config.family, self.config.blocks[index]);
+        let how = Attention {
+            shape: &self.config.attention,
+            rope: &self.weights.ropes[span.rope],
+            window: span.window,
+            norms: attention.qk_norms.as_ref().filter(|_| family.qk_norm == QkNorm::Head),
+        };
+        let mut qkv = self.enter(step, index, x, update, &attention.qkv)?;
+        if let (QkNorm::Row, Some([q, k])) = (family.qk_norm, &attention.qk_norms) {
+            ops.norm_columns(&mut qkv, 0, q)?;
+            ops.norm_columns(&mut qkv, q.weight.len(), k)?;
+        }
+        let place = self.weights.layers[index].place;
+        if !family.attention_gate {
+            return ops.attention(&qkv, &step.paging, step.kv, place, &how);
+        }
+        let [qkv, gate] = ops.split_gate(&qkv, how.shape)?;
+        ops.gate(&ops.attention(&qkv, &step.paging, step.kv, place, &how)?, &gate)
+    }
+
+    /// The recurrence of layer `index`: `[T, values]`.
+    fn recurrence(
+        &self,
+        step: &Step,
+        index: usize,
+        x: &mut Owned,
+        update: Option<Owned>,
+        recurrent: &Recurrent,
+    ) -> Result<Owned> {
+        let layer = &self.weights.layers[index];
+        let mixed = self.enter(step, index, x, update, &recurrent.inputs)?;
+        let gates = step.ops.linear(x, layer.attn_norm.as_ref(), &recurrent.gates)?;
+        step.ops.delta_net(&mixed, &gates, step.paging.batch, step.kv, layer.place, &recurrent.net)
     }
 
     /// Runs layer `index` on `x`, to which `update` is still to be added, and returns the layer's own update. With
-    /// `wanted`, only those rows continue after attention. If it is empty, the layer ends with K and V, and returns
-    /// `None`.
+    /// `wanted`, only those rows continue after the mixer. If it is empty, the layer ends with K and V, or with its
+    /// state, and returns `None`.
     fn layer(
         &self,
         step: &Step,
@@ -140,26 +222,20 @@ impl Decoder {
         update: Option<Owned>,
         wanted: Option<&[u32]>,
     ) -> Result<Option<Owned>> {
-        let (ops, layer, span) = (step.ops, &self.weights.layers[index], self.config.blocks[index]);
-        let how = Attention {
-            shape: &self.config.attention,
-            rope: &self.weights.ropes[span.rope],
-            window: span.window,
-            norms: layer.qk_norms.as_ref().filter(|_| self.config.family.qk_norm == QkNorm::Head),
+        let mut mixed = match &self.weights.layers[index].mixer {
+            Mixer::Attention(attention) => self.attention(step, index, x, update, attention)?,
+            Mixer::DeltaNet(recurrent) => self.recurrence(step, index, x, update, recurrent)?,
         };
-        let qkv = self.qkv(step, index, x, update)?;
-        let mut attended = ops.attention(&qkv, &step.paging, step.kv, index, &how)?;
-        drop(qkv);
-        let mut products = &step.all;
+        let (ops, mut products) = (step.ops, &step.all);
         if let Some(rows) = wanted {
             products = &step.wanted;
             if rows.is_empty() {
                 return Ok(None);
             }
-            attended = ops.rows(&attended, rows)?;
+            mixed = ops.rows(&mixed, rows)?;
             *x = ops.rows(x, rows)?;
         }
-        self.feed_forward(ops, products, index, x, attended).map(Some)
+        self.feed_forward(ops, products, index, x, mixed).map(Some)
     }
 
     fn feed_forward(
@@ -168,12 +244,12 @@ impl Decoder {
         products: &Products,
         index: usize,
         x: &mut Owned,
-        attended: Owned,
+        mixed: Owned,
     ) -> Result<Owned> {
         let layer = &self.weights.layers[index];
         let norm = layer.attn_sub_norm.as_ref();
-        let output = products.linear(&attended, norm, &layer.output, Site::Output(index))?;
-        drop(attended);
+        let output = products.linear(&mixed, norm, &layer.output, Site::Output(index))?;
+        drop(mixed);
         let (post_norm, norm) = (layer.attn_post_norm.as_ref(), layer.ffn_norm.as_ref());
         let activation = self.config.activation;
         match &layer.feed_forward {
@@ -233,7 +309,22 @@ impl Model for Decoder {
 
     fn kv_shape(&self) -> KvShape {
         let a = &self.config.attention;
-        KvShape { layers: self.config.layers, kv_heads: a.kv_heads, head_dim: a.head_dim, kind: None }
+        let layers = self.config.attention_layers();
+        KvShape { layers, kv_heads: a.kv_heads, head_dim: a.head_dim, kind: None }
+    }
+
+    fn state_shape(&self) -> StateShape {
+        let layers = self.config.layers - self.config.attention_layers();
+        let shape = self.config.delta.map(|delta| (delta.state(), delta.drafted_row()));
+        let (floats, row) = shape.unwrap_or_default();
+        StateShape { layers, floats, row }
+    }
+
+    fn advance(&self, ops: &dyn OpSet, kv: &KvCache, accepted: &[Accepted]) -> Result<()> {
+        let layers = self.weights.layers.iter();
+        layers
+            .filter_map(|layer| Some((layer.place, layer.recurrent()?)))
+            .try_for_each(|(place, net)| ops.advance(kv, place, net, accepted))
     }
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
@@ -242,6 +333,7 @@ impl Model for Decoder {
         for layer in layers {
             layer.projections().try_for_each(|weights| each(Weight::Product(weights)))?;
             layer.experts().map_or(Ok(()), |experts| each(Weight::Experts(experts)))?;
+            layer.recurrent().map_or(Ok(()), |net| each(Weight::Recurrent(net)))?;
             layer.norms().try_for_each(|norm| each(Weight::Norm(norm)))?;
         }
         each(Weight::Norm(final_norm))?;
@@ -249,6 +341,12 @@ impl Model for Decoder {
     }
 
     fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {
+        if self.config.delta.is_some() {
+            return Err(Error::unsupported(format!(
+                "{}: models with recurrent layers take no adapters yet",
+                file.what
+            )));
+        }
         adapter::fit(file, &self.config)
     }
 
@@ -262,6 +360,8 @@ impl Model for Decoder {
     ///   itself.
     /// - For each row, if layers have experts, the router's logits and its choice; and of one expert, which may have
     ///   all rows, the input, gate and up, and the output.
+    /// - For each row, if layers are recurrent, what the widest of them keeps; if attention has an output gate, the gate
+    ///   and its product.
     /// - For each row, its place in the KV cache; and what attention keeps.
     /// - For each logits row, its hidden state. The logits are in the caller's memory, which is not counted.
     ///
@@ -270,12 +370,16 @@ impl Model for Decoder {
         let c = &self.config;
         let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
         let widest = c.experts.map_or(widest, |e| widest.max(e.width));
+        let widest = c.delta.map_or(widest, |delta| widest.max(delta.values()));
         let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
         let own = if c.parts.projection_norms { 2 * widest } else { 0 };
         let experts = c.experts.map_or(0, |e| e.count + 6 * e.choice.used + 4 * (c.hidden + e.width));
         let feed_forward = 2 * c.ffn + experts;
+        let gate = if c.family.attention_gate { 3 * attention + c.qkv_width() } else { 0 };
+        let recurrent = c.delta.map_or(0, |delta| delta.floats_of_row());
         let floats =
             c.hidden + c.qkv_width().max(c.hidden) + attention + feed_forward + angles + widest + own;
+        let floats = floats + gate.max(recurrent);
         let row = 4 * floats + 3 * widest.next_multiple_of(256) + widest * 3 / 8 + 64 + Paging::ROW_BYTES;
         let logits_row = 4 * c.hidden;
         let head = ops.head_bytes(logits_rows, c.vocab_size);
@@ -296,6 +400,9 @@ impl Model for Decoder {
     ) -> Result<()> {
         let paging = Paging::new(batch, &kv.layout, &self.config.attention)?;
         check_batch(batch, &kv.layout, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
+        if self.config.delta.is_some() {
+            kv.states()?.check(batch)?;
+        }
         ops.begin(batch, kv)?;
         let wanted = Wanted::of(batch);
         let [all, some] = [None, wanted.rows()].map(|rows| Products::of_rows(ops, batch, rows));

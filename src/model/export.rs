@@ -72,6 +72,12 @@ pub fn export(
     progress: &mut dyn FnMut(f32, &str),
 ) -> Result<()> {
     let config = files.config(&|_| ())?;
+    if config.delta.is_some() {
+        return Err(Error::unsupported(format!(
+            "{}: recurrent layers have no key in GGUF yet",
+            files.what()
+        )));
+    }
     let family = config.family.in_gguf(config.activation).ok_or_else(|| {
         let (what, name, activation) = (files.what(), &config.architecture, config.activation);
         Error::unsupported(format!("{what}: GGUF has no architecture for '{name}' with {activation:?}"))

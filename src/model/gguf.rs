@@ -11,7 +11,7 @@ use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Error, Result, reserve};
 use crate::formats::gguf::{FromMetadata, Gguf, expert};
 use crate::kernels::{DType, Matrix, Pool, pack};
-use crate::ops::{AttentionShape, Choice};
+use crate::ops::{AttentionShape, Choice, DeltaShape, HeadOrder};
 use crate::text::{ChatTemplate, Tokenizer, end_tokens_of_gguf};
 use std::sync::Arc;
 
@@ -68,6 +68,14 @@ const KNOWN: &[&str] = &[
     "rope.freq_base",
     "rope.freq_base_swa",
     "rope.dimension_count",
+    // Equal rotations for text.
+    "rope.dimension_sections",
+    "full_attention_interval",
+    "ssm.conv_kernel",
+    "ssm.group_count",
+    "ssm.inner_size",
+    "ssm.state_size",
+    "ssm.time_step_rank",
     "rope.scale_linear",
     "rope.scaling.type",
     "rope.scaling.factor",
@@ -216,6 +224,7 @@ impl<'a> Keys<'a> {
         let attention = self.attention(hidden, layers)?;
         let experts = self.experts()?;
         let (ropes, mut blocks) = self.blocks(layers, context_length, attention.head_dim)?;
+        let delta = self.delta(&mut blocks)?;
         blocks.iter_mut().for_each(|block| block.sparse = experts.is_some());
         let rows = self.gguf.tensor("token_embd.weight").map(|t| t.dims[1]);
         let rms_eps = self.gguf.get(&self.full("attention.layer_norm_rms_epsilon"))?;
@@ -231,6 +240,7 @@ impl<'a> Keys<'a> {
             ffn: self.size("feed_forward_length", None)?,
             experts,
             attention,
+            delta,
             blocks,
             ropes,
             rope_style: self.family.gguf_rope,
@@ -308,6 +318,31 @@ impl<'a> Keys<'a> {
             return Err(self.names.bad("expert_count", count, &why));
         }
         Ok(Some(ExpertsConfig { count, width, choice: Choice { used, renormalize } }))
+    }
+
+    /// The shape of the layers of Gated DeltaNet, if the family has any; they are marked in `blocks`.
+    fn delta(&self, blocks: &mut [Block]) -> Result<Option<DeltaShape>> {
+        let Some(defaults) = self.family.delta else { return Ok(None) };
+        let every = self.size("full_attention_interval", Some(defaults.every))?;
+        self.names.within("full_attention_interval", every, LAYERS)?;
+        for (index, block) in blocks.iter_mut().enumerate() {
+            block.recurrent = !(index + 1).is_multiple_of(every);
+        }
+        let value_heads = self.size("ssm.time_step_rank", None)?;
+        let inner = self.size("ssm.inner_size", None)?;
+        if value_heads == 0 || !inner.is_multiple_of(value_heads) {
+            let why = format!("it must be a multiple of ssm.time_step_rank, {value_heads}");
+            return Err(self.names.bad("ssm.inner_size", inner, &why));
+        }
+        let shape = DeltaShape {
+            key_heads: self.size("ssm.group_count", None)?,
+            value_heads,
+            key_dim: self.size("ssm.state_size", None)?,
+            value_dim: inner / value_heads,
+            kernel: self.size("ssm.conv_kernel", None)?,
+            order: HeadOrder::Tiled,
+        };
+        Ok(blocks.iter().any(|block| block.recurrent).then_some(shape))
     }
 
     /// The rotations, and the block of each layer.

@@ -33,7 +33,7 @@ pub use sampling::SamplingDefaults;
 use crate::base::{Error, Result, Status};
 use crate::constrain::{LazyVocabulary, Vocabulary};
 use crate::kernels::attention::KvType;
-use crate::ops::{KvCache, KvLayout, OpSet, RaggedBatch, Weight};
+use crate::ops::{Accepted, KvCache, KvLayout, OpSet, RaggedBatch, StateShape, Weight};
 use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
 
@@ -95,6 +95,14 @@ pub struct Outputs {
 pub trait Model: Send + Sync {
     fn facts(&self) -> &Facts;
     fn kv_shape(&self) -> KvShape;
+    /// What a sequence's state takes in recurrent layers.
+    fn state_shape(&self) -> StateShape {
+        StateShape::default()
+    }
+    /// Advances states by rows of drafts of the last `forward` that turned out right. Other drafted rows leave no trace.
+    fn advance(&self, _: &dyn OpSet, _: &KvCache, _: &[Accepted]) -> Result<()> {
+        Ok(())
+    }
     /// Upper bound of scratch bytes on `ops` for a step of `rows` rows with `logits_rows` logits rows, if the hidden
     /// state of every row may be wanted.
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize;

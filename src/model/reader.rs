@@ -1,13 +1,14 @@
 //! Reads a decoder from a checkpoint, and checks that it has all necessary tensors and no others.
 
 use super::checkpoint::Checkpoint;
-use super::config::{DecoderConfig, ExpertsConfig};
-use super::decoder::{Decoder, FeedForward, Gated, Layer, Weights};
+use super::config::{Block, DecoderConfig, ExpertsConfig};
+use super::decoder::{Decoder, FeedForward, Gated, Layer, Mixer, Recurrent, SelfAttention, Weights};
 use crate::base::{Error, Result, Status, reserve};
 use crate::formats::gguf::expert;
+use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::gemm::ternary;
-use crate::kernels::{Matrix, Pool};
-use crate::ops::{Expert, Experts, Norm, Projections, Rope};
+use crate::kernels::{DType, Matrix, Pool, isa};
+use crate::ops::{DeltaNet, DeltaShape, Expert, Experts, Norm, Projections, Rope};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -59,18 +60,24 @@ impl<'a> Reader<'a> {
 
     fn layer(&mut self, index: usize, c: &DecoderConfig) -> Result<Layer> {
         let name = |part: &str| format!("blk.{index}.{part}");
-        let (q, kv, hidden, ffn, parts) = (c.attention_width(), c.kv_width(), c.hidden, c.ffn, c.parts);
-        let qkv = [(name("attn_q"), q), (name("attn_k"), kv), (name("attn_v"), kv)];
+        let (hidden, ffn, parts) = (c.hidden, c.ffn, c.parts);
         let gate_up = [(name("ffn_gate"), ffn), (name("ffn_up"), ffn)];
-        let qk_norms = [self.layer_norm(index, "attn_q_norm", c)?, self.layer_norm(index, "attn_k_norm", c)?];
+        let attn_norm = self.layer_norm(index, "attn_norm", c)?;
+        let (mixer, (output, from)) = match c.delta.filter(|_| c.blocks[index].recurrent) {
+            Some(shape) => (self.recurrent(index, shape, c)?, ("ssm_out", shape.values())),
+            None => (self.attention(index, c)?, ("attn_output", c.attention_width())),
+        };
+        let same = |block: &&Block| block.recurrent == c.blocks[index].recurrent;
+        let ffn_norm = c.family.ffn_norm;
+        let post_norm = Some("post_attention_norm").filter(|name| *name != ffn_norm);
         Ok(Layer {
-            attn_norm: self.layer_norm(index, "attn_norm", c)?,
-            qkv: self.projections(&qkv, hidden, parts.qkv_bias, c)?,
-            qk_norms: if let [Some(q), Some(k)] = qk_norms { Some([q, k]) } else { None },
+            attn_norm,
+            mixer,
+            place: c.blocks[..index].iter().filter(same).count(),
             attn_sub_norm: self.layer_norm(index, "attn_sub_norm", c)?,
-            output: self.projections(&[(name("attn_output"), hidden)], q, parts.output_bias, c)?,
-            attn_post_norm: self.layer_norm(index, "post_attention_norm", c)?,
-            ffn_norm: self.layer_norm(index, "ffn_norm", c)?,
+            output: self.projections(&[(name(output), hidden)], from, parts.output_bias, c)?,
+            attn_post_norm: post_norm.map_or(Ok(None), |name| self.layer_norm(index, name, c))?,
+            ffn_norm: self.layer_norm(index, ffn_norm, c)?,
             feed_forward: match c.experts.filter(|_| c.blocks[index].sparse) {
                 Some(experts) => FeedForward::Experts(self.experts(index, &experts, c)?),
                 None => FeedForward::Gated(Gated {
@@ -81,6 +88,62 @@ impl<'a> Reader<'a> {
             },
             ffn_post_norm: self.layer_norm(index, "post_ffw_norm", c)?,
         })
+    }
+
+    fn attention(&mut self, index: usize, c: &DecoderConfig) -> Result<Mixer> {
+        let name = |part: &str| format!("blk.{index}.{part}");
+        let (q, kv) = (c.query_rows(), c.kv_width());
+        let qkv = [(name("attn_q"), q), (name("attn_k"), kv), (name("attn_v"), kv)];
+        let qk_norms = [self.layer_norm(index, "attn_q_norm", c)?, self.layer_norm(index, "attn_k_norm", c)?];
+        Ok(Mixer::Attention(SelfAttention {
+            qkv: self.projections(&qkv, c.hidden, c.parts.qkv_bias, c)?,
+            qk_norms: if let [Some(q), Some(k)] = qk_norms { Some([q, k]) } else { None },
+        }))
+    }
+
+    fn recurrent(&mut self, index: usize, shape: DeltaShape, c: &DecoderConfig) -> Result<Mixer> {
+        let name = |part: &str| format!("blk.{index}.{part}");
+        let inputs = [(name("attn_qkv"), shape.channels()), (name("attn_gate"), shape.values())];
+        let heads = shape.value_heads;
+        let gates = [(name("ssm_beta"), heads), (name("ssm_alpha"), heads)];
+        let a = self.vector(&name("ssm_a"), heads)?;
+        if a.iter().any(|a| *a > 0.0) {
+            let what = self.files.what();
+            return Err(Error::bad_model(format!("{what}: tensor '{}' makes a state grow", name("ssm_a"))));
+        }
+        let weight = self.vector(&name("ssm_norm.weight"), shape.value_dim)?;
+        Ok(Mixer::DeltaNet(Recurrent {
+            inputs: self.projections(&inputs, c.hidden, false, c)?,
+            gates: self.projections(&gates, c.hidden, false, c)?,
+            net: DeltaNet {
+                shape,
+                conv: self.convolution(&name("ssm_conv1d.weight"), &shape)?,
+                a,
+                dt_bias: self.vector(&name("ssm_dt.bias"), heads)?,
+                norm: Norm { weight, eps: c.rms_eps },
+            },
+        }))
+    }
+
+    /// The weights of a short convolution, `[kernel, channels]`. Files have them by channel.
+    fn convolution(&mut self, name: &str, shape: &DeltaShape) -> Result<Arc<[f32]>> {
+        let (channels, kernel) = (shape.channels(), shape.kernel);
+        let matrix = self.files.matrix(self.pool, name, channels, kernel)?;
+        if !matches!(matrix.dtype, DType::F32 | DType::F16 | DType::BF16) {
+            let why = format!("is {:?}; F32, F16 and BF16 are read here", matrix.dtype);
+            return Err(Error::unsupported(format!("{}: tensor '{name}' {why}", self.files.what())));
+        }
+        let mut rows: Vec<f32> = Vec::new();
+        reserve(&mut rows, channels * kernel, "a convolution")?;
+        rows.resize(channels * kernel, 0.0);
+        for (channel, row) in rows.chunks_exact_mut(kernel).enumerate() {
+            dequantize_row(isa(), &matrix, channel, row);
+        }
+        if let Some(value) = rows.iter().find(|value| !value.is_finite()) {
+            return Err(Error::bad_model(format!("{}: tensor '{name}' holds {value}", self.files.what())));
+        }
+        self.took(name, self.files.bytes_of(name))?;
+        Ok((0..channels * kernel).map(|at| rows[at % channels * kernel + at / channels]).collect())
     }
 
     /// The router and the experts of a layer.
@@ -101,7 +164,7 @@ impl<'a> Reader<'a> {
 
     /// A norm of a layer, if the model has it.
     fn layer_norm(&mut self, index: usize, part: &str, c: &DecoderConfig) -> Result<Option<Norm>> {
-        let width = c.norm_width(part);
+        let width = c.norm_width(part).filter(|_| c.has_norm(index, part));
         width.map(|width| self.norm(&format!("blk.{index}.{part}.weight"), width, c)).transpose()
     }
 

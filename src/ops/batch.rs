@@ -1,6 +1,7 @@
 //! One step's ragged batch.
 
 use super::lora::Adapted;
+use super::state::StateRows;
 use crate::base::{Error, Result, reserve};
 
 /// One sequence's rows in a batch.
@@ -33,6 +34,11 @@ pub struct RaggedBatch {
     /// Rows that run with adapters (see `adapt`).
     pub adapted: Vec<Adapted>,
     pub draws: Draws,
+    /// The state of each of `seqs`; empty if the model has no recurrent layers.
+    pub states: Vec<StateRows>,
+    /// Copies of states to make on the way: after this number of the sequence's rows, to this slot. In ascending order
+    /// for each sequence.
+    pub saves: Vec<(u32, u32)>,
     /// Number of sequences at the end that are padding (see `pad`). Each repeats the only row of another
     /// sequence, and its results are ignored.
     pub padding: usize,
@@ -200,6 +206,7 @@ impl RaggedBatch {
         reserve(&mut self.tokens, rows, "a step's tokens")?;
         reserve(&mut self.positions, rows, "a step's positions")?;
         reserve(&mut self.seqs, seqs, "a step's sequences")?;
+        reserve(&mut self.states, seqs, "a step's states")?;
         reserve(&mut self.logits_rows, logits, "a step's rows")
     }
 
@@ -255,6 +262,8 @@ impl RaggedBatch {
         self.logits_rows.clear();
         self.hidden_rows.clear();
         self.adapted.clear();
+        self.states.clear();
+        self.saves.clear();
         self.draws.clear();
         self.padding = 0;
     }

@@ -1,6 +1,7 @@
 //! The operations that the engine runs on the CPU, by our kernels.
 
 use super::attention::{Attend, KvWrite};
+use super::delta::{Delta, DeltaNet, DeltaScratch};
 use super::embed::Embed;
 use super::experts::{Experts, Routes, add_weighted};
 use super::linear::{Linear, Scratch};
@@ -9,6 +10,7 @@ use super::owned::Owned;
 use super::prepare::Source;
 use super::rows::On;
 use super::spare::Spare;
+use super::state::Accepted;
 use super::tensors;
 use super::{
     Activation, Attention, AttentionShape, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch, Rope,
@@ -29,6 +31,7 @@ pub struct FusedOps {
     lora: Mutex<LoraScratch>,
     spare: Arc<Spare>,
     experts: Mutex<ExpertScratch>,
+    delta: Mutex<DeltaScratch>,
     angles: Mutex<Angles>,
     /// States of attention's pieces; grows to the longest context, then is reused.
     pieces: Mutex<Vec<f32>>,
@@ -135,6 +138,7 @@ impl FusedOps {
             lora: Mutex::default(),
             spare: Arc::default(),
             experts: Mutex::default(),
+            delta: Mutex::default(),
             angles: Mutex::default(),
             pieces: Mutex::default(),
         }
@@ -187,6 +191,11 @@ impl FusedOps {
             add_weighted(self.isa, &mut out, width, group, down);
         }
         Ok(out)
+    }
+
+    fn delta<'a>(&'a self, kv: &'a KvCache, layer: usize, net: &'a DeltaNet) -> Result<Delta<'a>> {
+        let Self { pool, isa, spare, .. } = self;
+        Ok(Delta { pool, isa: *isa, spare, net, states: kv.states()?, layer })
     }
 
     fn product<'a>(&'a self, norm: Option<&'a Norm>, weights: &'a Projections) -> Linear<'a> {
@@ -253,6 +262,36 @@ impl OpSet for FusedOps {
             tensors::read_bytes(cache, |kv| attend.run(kv, qkv, dims))
         })?;
         self.made(out, paging.rows(), how.shape.heads * how.shape.head_dim)
+    }
+
+    fn split_gate(&self, x: &Owned, shape: &AttentionShape) -> Result<[Owned; 2]> {
+        let [qkv, gate] = x.read(|x, dims| self.on().split_gate(x, dims, shape))?;
+        let rows = x.dims()[0];
+        Ok([self.made(qkv, rows, shape.qkv())?, self.made(gate, rows, shape.heads * shape.head_dim)?])
+    }
+
+    fn gate(&self, x: &Owned, gate: &Owned) -> Result<Owned> {
+        same_shape(x, gate)?;
+        let out = x.read(|x, dims| gate.read(|gate, _| self.on().logistic(gate, x, dims)))?;
+        self.made(out, x.dims()[0], x.dims()[1])
+    }
+
+    fn delta_net(
+        &self,
+        mixed: &Owned,
+        gates: &Owned,
+        batch: &RaggedBatch,
+        kv: &KvCache,
+        layer: usize,
+        net: &DeltaNet,
+    ) -> Result<Owned> {
+        let (op, scratch) = (self.delta(kv, layer, net)?, &mut *self.delta.lock());
+        let out = mixed.read(|mixed, _| gates.read(|gates, _| op.run(scratch, mixed, gates, batch)))?;
+        self.made(out, batch.tokens.len(), net.shape.values())
+    }
+
+    fn advance(&self, kv: &KvCache, layer: usize, net: &DeltaNet, accepted: &[Accepted]) -> Result<()> {
+        self.delta(kv, layer, net)?.advance(&mut self.delta.lock(), accepted)
     }
 
     fn attention_bytes(&self, shape: &AttentionShape, _rows: usize, context: usize) -> usize {

@@ -1,6 +1,7 @@
 //! Paged K and V: their shape, their memory, and the bytes of blocks.
 
 use super::cuda::DeviceKv;
+use super::state::States;
 use super::tensors;
 use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::{KvType, TILE};
@@ -25,6 +26,8 @@ pub struct KvLayout {
 pub struct KvCache {
     pub layout: KvLayout,
     storage: Storage,
+    /// Of a model with recurrent layers.
+    states: Option<States>,
 }
 
 enum Storage {
@@ -67,11 +70,21 @@ impl KvCache {
             KvType::F16 => tensors::zeros::<f16>("the KV cache", &shape),
             KvType::Int8 => tensors::zeros::<u8>("the KV cache", &shape),
         });
-        Ok(Self { layout, storage: Storage::Host(layers.collect::<Result<_>>()?) })
+        Ok(Self { layout, storage: Storage::Host(layers.collect::<Result<_>>()?), states: None })
     }
 
     pub(super) fn on_device(layout: KvLayout, kv: DeviceKv) -> Self {
-        Self { layout, storage: Storage::Device(kv) }
+        Self { layout, storage: Storage::Device(kv), states: None }
+    }
+
+    /// Adds the states of recurrent layers.
+    pub fn with_states(self, states: States) -> Self {
+        Self { states: Some(states), ..self }
+    }
+
+    /// The states of recurrent layers. `Internal` if there are none.
+    pub fn states(&self) -> Result<&States> {
+        self.states.as_ref().ok_or_else(|| Error::internal("no states of recurrent layers"))
     }
 
     /// K and V of a layer. `Internal` if there is no such layer, or if the cache is on a device.

@@ -3,6 +3,7 @@
 mod attention;
 pub mod batch;
 mod cuda;
+mod delta;
 mod embed;
 mod experts;
 mod fused;
@@ -14,20 +15,23 @@ mod paging;
 mod prepare;
 mod rows;
 mod spare;
+mod state;
 mod tensors;
 
 pub use batch::{
     Draw, Draws, Edit, Head, MAX_EDITS, MAX_LISTED, MAX_TOPS, RaggedBatch, Report, Reported, SeqRows,
 };
 pub use cuda::CudaOps;
+pub use delta::{DeltaNet, DeltaShape, HeadOrder, MAX_HEAD};
 pub use experts::{Choice, Expert, Experts};
 pub use fused::FusedOps;
 pub use kv::{KvCache, KvLayout};
 pub use lora::{Adapted, Lora, Site};
 pub use owned::Owned;
 pub use paging::Paging;
+pub use state::{Accepted, StateRows, StateShape, States};
 
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::kernels::Matrix;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -128,7 +132,13 @@ pub enum Weight<'a> {
     Product(&'a Projections),
     Norm(&'a Norm),
     Experts(&'a Experts),
+    Recurrent(&'a DeltaNet),
     Adapter(&'a Arc<Lora>),
+}
+
+/// The error of operations that devices lack.
+fn cpu_only(what: &str) -> Error {
+    Error::unsupported(format!("{what} run on the CPU only"))
 }
 
 /// All heavy steps of a decoder. `FusedOps` runs our kernels; tests run the same model on plain candle.
@@ -208,6 +218,34 @@ pub trait OpSet: Send + Sync {
         layer: usize,
         how: &Attention,
     ) -> Result<Owned>;
+    /// Parts rows of attention whose output has a gate. A row of `x` has query and gate of each head side by side, then
+    /// the k heads and the v heads. Returns q, k and v as `attention` takes them, and the gates
+    /// `[T, heads * head_dim]`.
+    fn split_gate(&self, _x: &Owned, _shape: &AttentionShape) -> Result<[Owned; 2]> {
+        Err(cpu_only("recurrent layers"))
+    }
+    /// `x` times the logistic function of `gate`, element by element.
+    fn gate(&self, _x: &Owned, _gate: &Owned) -> Result<Owned> {
+        Err(cpu_only("recurrent layers"))
+    }
+    /// Runs a layer of Gated DeltaNet between its products. A row of `mixed` has q, k, v and the gate of the output; a
+    /// row of `gates` has the logits of each head's rate and then of its decay. Updates state `layer` of the batch's
+    /// sequences. Returns `[T, values]`. The batch has passed `States::check`.
+    fn delta_net(
+        &self,
+        _mixed: &Owned,
+        _gates: &Owned,
+        _batch: &RaggedBatch,
+        _kv: &KvCache,
+        _layer: usize,
+        _net: &DeltaNet,
+    ) -> Result<Owned> {
+        Err(cpu_only("recurrent layers"))
+    }
+    /// Advances state `layer` of sequences by drafted rows of the last pass.
+    fn advance(&self, _kv: &KvCache, _layer: usize, _net: &DeltaNet, _accepted: &[Accepted]) -> Result<()> {
+        Err(cpu_only("recurrent layers"))
+    }
     /// Maximum bytes that `attention` keeps between calls, for steps of `rows` rows and contexts of `context`
     /// positions.
     fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize;
@@ -221,11 +259,13 @@ pub trait OpSet: Send + Sync {
     /// The output of a mixture of experts for each row of `x`, after `norm` if given: `[T, hidden]`.
     fn experts(
         &self,
-        x: &Owned,
-        norm: Option<&Norm>,
-        experts: &Experts,
-        activation: Activation,
-    ) -> Result<Owned>;
+        _x: &Owned,
+        _norm: Option<&Norm>,
+        _experts: &Experts,
+        _activation: Activation,
+    ) -> Result<Owned> {
+        Err(cpu_only("mixtures of experts"))
+    }
 
     /// Adds the updates of the adapters of some rows to `y`, the product of `x` and `weights`. `x` has passed the
     /// norm that all matrices share, but not the norms of single matrices.

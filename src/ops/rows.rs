@@ -1,7 +1,7 @@
 //! Operations on rows by themselves: norms, the gated activation, the residual sum, the selection of rows.
 
 use super::spare::Spare;
-use super::{Activation, Norm};
+use super::{Activation, AttentionShape, Norm};
 use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::rows::{elementwise, norm};
@@ -51,6 +51,43 @@ impl On<'_> {
             let (gate, up) = x[row * 2 * width..][..2 * width].split_at(width);
             activation.apply(self.isa, gate, up, out);
         })
+    }
+
+    /// `x` times the logistic function of `gate`.
+    pub fn logistic(self, gate: &[f32], x: &[f32], [rows, width]: [usize; 2]) -> Result<Vec<f32>> {
+        self.map(8 * x.len(), rows, width, &|row, out| {
+            let at = row * width..(row + 1) * width;
+            elementwise::logistic(self.isa, &gate[at.clone()], &x[at], out);
+        })
+    }
+
+    /// Parts the query and the gate of each head, which are side by side before the k and v heads.
+    pub fn split_gate(
+        self,
+        x: &[f32],
+        [rows, width]: [usize; 2],
+        shape: &AttentionShape,
+    ) -> Result<[Vec<f32>; 2]> {
+        let (dim, gates) = (shape.head_dim, shape.heads * shape.head_dim);
+        if width != shape.qkv() + gates {
+            return Err(Error::internal(format!("queries with gates in {width} columns")));
+        }
+        let mut gate = self.spare.take(rows * gates)?;
+        let shared = SharedOut::new(&mut gate);
+        let qkv = self.map(2 * x.len(), rows, shape.qkv(), &|row, out| {
+            let (both, kv) = x[row * width..][..width].split_at(2 * gates);
+            let (q, to) = out.split_at_mut(gates);
+            to.copy_from_slice(kv);
+            // SAFETY: each task has a row of its own.
+            let gate = unsafe { shared.slice(row * gates..(row + 1) * gates) };
+            for ((both, q), gate) in
+                both.chunks_exact(2 * dim).zip(q.chunks_exact_mut(dim)).zip(gate.chunks_exact_mut(dim))
+            {
+                q.copy_from_slice(&both[..dim]);
+                gate.copy_from_slice(&both[dim..]);
+            }
+        })?;
+        Ok([qkv, gate])
     }
 
     /// `x += y`, with `norm(y)` if there is a norm.

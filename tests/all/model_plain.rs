@@ -35,6 +35,15 @@ fn every_dense_architecture() {
     cases.iter().for_each(|golden| check(golden, 9));
 }
 
+/// Recurrent layers beside attention with a gate on its output.
+#[test]
+fn hybrids() {
+    let mut cases = Golden::models(|format| format == "hf-bf16");
+    cases.retain(|golden| golden.case.starts_with("qwen35") || golden.case == "qwen3next");
+    assert!(cases.len() >= 2, "{} cases", cases.len());
+    cases.iter().for_each(|golden| check(golden, 9));
+}
+
 #[test]
 fn llama() {
     check(&Golden::read("llama-tiny-f32"), 5);

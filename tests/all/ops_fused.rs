@@ -7,8 +7,8 @@ use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Matrix, Pool, available};
 use bn_engine::model::Outputs;
 use bn_engine::ops::{
-    Activation, Adapted, Attention, AttentionShape, Experts, FusedOps, KvCache, Norm, OpSet, Owned, Paging,
-    Projections, RaggedBatch, SeqRows, Site,
+    Activation, Adapted, Attention, AttentionShape, DeltaNet, Experts, FusedOps, KvCache, Norm, OpSet, Owned,
+    Paging, Projections, RaggedBatch, SeqRows, Site,
 };
 use candle_core::Tensor;
 use std::sync::Arc;
@@ -43,6 +43,26 @@ impl OpSet for InParts {
         how: &Attention,
     ) -> Result<Owned> {
         self.0.attention(qkv, paging, kv, layer, how)
+    }
+
+    fn split_gate(&self, x: &Owned, shape: &AttentionShape) -> Result<[Owned; 2]> {
+        self.0.split_gate(x, shape)
+    }
+
+    fn gate(&self, x: &Owned, gate: &Owned) -> Result<Owned> {
+        self.0.gate(x, gate)
+    }
+
+    fn delta_net(
+        &self,
+        mixed: &Owned,
+        gates: &Owned,
+        batch: &RaggedBatch,
+        kv: &KvCache,
+        layer: usize,
+        net: &DeltaNet,
+    ) -> Result<Owned> {
+        self.0.delta_net(mixed, gates, batch, kv, layer, net)
     }
 
     fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize {

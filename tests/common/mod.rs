@@ -10,7 +10,7 @@ use bn_engine::base::Result;
 use bn_engine::kernels::Pool;
 use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{LoadOptions, Loaded, Outputs, Source, load};
-use bn_engine::ops::{FusedOps, KvCache, Lora, OpSet, RaggedBatch, SeqRows};
+use bn_engine::ops::{FusedOps, KvCache, Lora, OpSet, RaggedBatch, SeqRows, StateRows, States};
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,6 +43,10 @@ pub fn root() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
 }
 
+/// Unused states, and the most drafted rows of a step.
+pub const SPARE_STATES: usize = 3;
+pub const DRAFTED: usize = 16;
+
 /// A model and the operations and pool for its steps.
 #[derive(Clone)]
 pub struct Running {
@@ -57,6 +61,15 @@ impl Running {
 
     pub fn kv(&self, kind: KvType, blocks: usize, block_size: usize) -> KvCache {
         self.ops.kv_cache(self.model.kv_shape().layout(kind, blocks, block_size)).expect("kv")
+    }
+
+    /// As `kv`, with states for `sequences` and some more, in a model with recurrent layers.
+    pub fn kv_of(&self, kind: KvType, blocks: usize, block_size: usize, sequences: usize) -> KvCache {
+        let (kv, shape) = (self.kv(kind, blocks, block_size), self.model.state_shape());
+        if shape.layers == 0 {
+            return kv;
+        }
+        kv.with_states(States::new(shape, sequences + SPARE_STATES, DRAFTED).expect("states"))
     }
 
     pub fn forward(&self, batch: &RaggedBatch, kv: &KvCache, out: &mut Outputs) -> Result<()> {
@@ -231,7 +244,7 @@ impl<'a> Session<'a> {
         let mut free: Vec<u32> = (0..blocks as u32).collect();
         Rng(seed).shuffle(&mut free);
         let tables = need.iter().map(|&n| free.split_off(free.len() - n)).collect();
-        let kv = model.kv(kind, blocks, block_size);
+        let kv = model.kv_of(kind, blocks, block_size, sequences.len());
         let (done, none) = (vec![0; sequences.len()], vec![Vec::new(); sequences.len()]);
         let adapters = vec![None; sequences.len()];
         Self { model, kv, sequences, tables, adapters, done, logits: none.clone(), hidden: none }
@@ -254,6 +267,9 @@ impl<'a> Session<'a> {
                 table: batch.block_tables.len() as u32,
                 table_len: self.tables[seq].len() as u32,
             });
+            if self.kv.states().is_ok() {
+                batch.states.push(StateRows { slot: (seq + SPARE_STATES) as u32, ..StateRows::default() });
+            }
             if let Some((lora, scale)) = &self.adapters[seq] {
                 batch.adapt(lora, *scale, batch.tokens.len() as u32, (to - from) as u32);
             }

@@ -3,9 +3,9 @@
   python architectures.py [case ...]     default: every case
 
 Each folder is written first, then loaded with `from_pretrained` and computed in f32 with eager attention, so the
-reference reads the same files as we do. Tokens are drawn as in make_golden.py, well-conditioned. Beside each case
-stands what the error would be if the feature that it is there for were ignored ("ignored" in `noise`): a case that
-can't tell has no place here.
+reference reads the same files as we do. Tokens are drawn as in make_golden.py, well-conditioned; no router is close
+to choosing another expert. Beside each case stands what the error would be if the feature that it is there for were
+ignored ("ignored" in `noise`): a case that can't tell has no place here.
 """
 
 import os
@@ -15,11 +15,14 @@ from cases import F32_TOLERANCE, LENGTHS, MODELS, VERSIONS, VOCAB, error, record
 
 import bitnet_folders
 import torch
+from delta_nets import ATTENTION, DELTA_NET, EXPERTS, by_definition, separate_projections, tiled_keys
 from folders import (
     GEMMA_ROPE,
     PLAIN_YARN,
     gemma_style,
+    interval_style,
     load,
+    nested_style,
     old_gemma_style,
     old_style,
     oldest_style,
@@ -31,6 +34,8 @@ from folders import (
 )
 from make_golden import draw, run_hf
 from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
     LlamaConfig,
@@ -41,22 +46,68 @@ from transformers import (
     Olmo2ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3_5Config,
+    Qwen3_5ForCausalLM,
+    Qwen3_5ForConditionalGeneration,
+    Qwen3_5MoeForCausalLM,
+    Qwen3_5MoeTextConfig,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
 )
 
 
-def folder_case(name, cls, config, seed, covers, store="bf16", style=old_style, ignored=None, **how):
+EXPERT_EDGE = 2e-5  # how much likelier a row's last expert is than the best of the others
+
+
+def watch_experts(m):
+    """That distance in the last row: filled as the model runs, by each router."""
+    edges = []
+
+    def hook(_, args, output):
+        best = output[0][-1].softmax(-1).topk(output[2].shape[-1] + 1).values
+        edges.append(float(best[-2] - best[-1]))
+
+    for x in m.modules():
+        if type(x).__name__.endswith("TopKRouter"):
+            x.register_forward_hook(hook)
+    return edges
+
+
+def folder_case(
+    name,
+    cls,
+    config,
+    seed,
+    covers,
+    store="bf16",
+    style=old_style,
+    ignored=None,
+    lengths=LENGTHS,
+    auto=AutoModelForCausalLM,
+    **how,
+):
     folder = write(name, randomize(cls(config), seed), store, style, **how)
-    m = load(folder)
-    sequences = draw(lambda ids: (run_hf(m, ids), 1.0), VOCAB, LENGTHS, seed)
+    m = load(folder, auto)
+    assert type(m) is cls, (name, type(m))
+    edges = watch_experts(m)
+
+    def run(ids):
+        edges.clear()
+        return run_hf(m, ids), float(min(edges, default=1.0) > EXPERT_EDGE)
+
+    sequences = draw(run, VOCAB, lengths, seed)
     rows = run_all(m, sequences)
-    read = {k: v for k, v in m.config.rope_parameters.items() if k != "type"}
-    assert read == config.rope_parameters, (name, read)
-    assert getattr(m.config, "layer_types", None) == getattr(config, "layer_types", None), name
-    noise = {"f64": error(rows, run_all(load(folder).double(), sequences))}
+    want, got = config.get_text_config(), m.config.get_text_config()
+    read = {k: v for k, v in got.rope_parameters.items() if k != "type"}
+    assert read == want.rope_parameters, (name, read)
+    assert getattr(got, "layer_types", None) == getattr(want, "layer_types", None), name
+    assert auto is AutoModelForCausalLM or error(run_all(load(folder), sequences), rows) == 0.0, name
+    noise = {"f64": error(rows, run_all(by_definition(load(folder).double()), sequences))}
     if ignored:
         others = [how(load(folder)) if callable(how) else load(folder, **how) for how in ignored]
         noise["ignored"] = min(error(run_all(other, sequences), rows) for other in others)
@@ -267,8 +318,6 @@ OTHERS = {
     "mistral-window": family(
         "mistral-window",
         MistralForCausalLM,
-    Olmo2Config,
-    Olmo2ForCausalLM,
         MistralConfig,
         41,
         "sliding_window 16: a token sees itself and 15 before it, in each of two layers",
@@ -280,8 +329,6 @@ OTHERS = {
     "mistral-plain": family(
         "mistral-plain",
         MistralForCausalLM,
-    Olmo2Config,
-    Olmo2ForCausalLM,
         MistralConfig,
         42,
         "sliding_window null",
@@ -404,7 +451,152 @@ GEMMA = {
     ),
 }
 
-CASES = LLAMA | OTHERS | GEMMA | bitnet_folders.CASES
+LINEAR, FULL = "linear_attention", "full_attention"
+LONG = (*LENGTHS, 150)  # across the reference's chunks of 64 tokens
+WHOLE_ROPE = {"rope_parameters": rope(partial_rotary_factor=1.0)}
+
+
+def mrope(factor, section):
+    """Partial rope. Its sections are for the three positions of an image's part; of text all three are the same."""
+    return {
+        "rope_parameters": rope(partial_rotary_factor=factor, mrope_section=section, mrope_interleaved=True)
+    }
+
+
+def delta_heads(key_heads, value_heads, key_dim, value_dim, kernel=4):
+    return {
+        "linear_num_key_heads": key_heads,
+        "linear_num_value_heads": value_heads,
+        "linear_key_head_dim": key_dim,
+        "linear_value_head_dim": value_dim,
+        "linear_conv_kernel_dim": kernel,
+    }
+
+
+def hybrid(name, cls, config_cls, seed, covers, style=lambda c: None, ignored=(), lengths=LENGTHS, **more):
+    ignored = [*DELTA_NET, *ATTENTION, WHOLE_ROPE, *ignored]
+    config = {"eps": 1e-6} | more
+    return lambda: folder_case(
+        name, cls, small(config_cls, **config), seed, covers, "bf16", style, ignored, lengths=lengths
+    )
+
+
+def nested():
+    """The text's model in one of text and images, which is how all of Qwen 3.5 are published."""
+    text = small(
+        Qwen3_5TextConfig,
+        layers=3,
+        hidden=32,
+        heads=2,
+        kv_heads=1,
+        eps=1e-6,
+        tied=True,
+        context=256,
+        layer_types=[LINEAR, LINEAR, FULL],
+        **delta_heads(2, 2, 32, 32, kernel=3),
+        **mrope(0.5, [2, 1, 1]),
+    )
+    vision = {
+        "depth": 1,
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_heads": 2,
+        "patch_size": 2,
+        "spatial_merge_size": 1,
+        "temporal_patch_size": 1,
+        "out_hidden_size": 32,
+        "num_position_embeddings": 4,
+    }
+    g = torch.Generator().manual_seed(92)
+    folder_case(
+        "qwen35-tied",
+        Qwen3_5ForConditionalGeneration,
+        Qwen3_5Config(text_config=text.to_dict(), vision_config=vision, tie_word_embeddings=True),
+        92,
+        "text_config; tensors of a vision tower and of multi-token prediction to leave alone; A_log and gated norms in "
+        "f32; DeltaNet with a value head for each key head, convolution of 3",
+        style=nested_style,
+        ignored=[*DELTA_NET, *ATTENTION, WHOLE_ROPE],
+        lengths=LONG,
+        auto=AutoModelForImageTextToText,
+        in_f32=("linear_attn.A_log", "linear_attn.norm.weight"),
+        more={
+            "mtp.fc.weight": torch.randn(32, 64, generator=g),
+            "mtp.layers.0.input_layernorm.weight": torch.randn(32, generator=g),
+            "mtp.norm.weight": torch.randn(32, generator=g),
+        },
+    )
+
+
+HYBRIDS = {
+    "qwen35": hybrid(
+        "qwen35",
+        Qwen3_5ForCausalLM,
+        Qwen3_5TextConfig,
+        91,
+        "gated DeltaNet in each first of two layers, 3 value heads for each key head, gated attention in the other; "
+        "rope of a quarter of a head; norms by 1 + weight",
+        ignored=[tiled_keys],
+        lengths=LONG,
+        layers=4,
+        hidden=48,
+        ffn=96,
+        heads=3,
+        kv_heads=1,
+        head_dim=32,
+        context=256,
+        layer_types=[LINEAR, FULL] * 2,
+        **delta_heads(2, 6, 16, 24),
+        **mrope(0.25, [2, 1, 1]),
+    ),
+    "qwen35-tied": nested,
+    "qwen35moe": hybrid(
+        "qwen35moe",
+        Qwen3_5MoeForCausalLM,
+        Qwen3_5MoeTextConfig,
+        93,
+        "6 experts of 40, the best 2 of each row, renormalized; a shared expert of 56 by the sigmoid of its gate",
+        ignored=[tiled_keys, *EXPERTS, first_experts, {"num_experts_per_tok": 1}],
+        layers=4,
+        hidden=32,
+        ffn=None,
+        layer_types=[LINEAR, LINEAR, LINEAR, FULL],
+        num_experts=6,
+        num_experts_per_tok=2,
+        moe_intermediate_size=40,
+        shared_expert_intermediate_size=56,
+        **delta_heads(2, 4, 16, 16),
+        **mrope(0.5, [2, 1, 1]),
+    ),
+    "qwen3next": hybrid(
+        "qwen3next",
+        Qwen3NextForCausalLM,
+        Qwen3NextConfig,
+        94,
+        "in_proj_qkvz and in_proj_ba with rows for each key head; full_attention_interval 3; experts as Qwen 3.5's",
+        style=interval_style,
+        ignored=[
+            tiled_keys,
+            separate_projections,
+            *EXPERTS,
+            first_experts,
+            {"num_experts_per_tok": 1},
+            {"norm_topk_prob": False},
+        ],
+        layers=4,
+        hidden=32,
+        layer_types=[LINEAR, LINEAR, FULL, LINEAR],
+        num_experts=6,
+        num_experts_per_tok=2,
+        moe_intermediate_size=40,
+        shared_expert_intermediate_size=56,
+        norm_topk_prob=True,
+        rope_parameters=rope(partial_rotary_factor=0.5),
+        **delta_heads(2, 4, 16, 24),
+    ),
+}
+
+CASES = LLAMA | OTHERS | GEMMA | HYBRIDS | bitnet_folders.CASES
 
 if __name__ == "__main__":
     os.makedirs(MODELS, exist_ok=True)

@@ -8,23 +8,29 @@ from cases import MODELS, VOCAB
 
 import torch
 from make_golden import run_hf
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.integrations import bitnet as hf_bitnet
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+ZERO_BASED = ("Gemma", "Qwen3_5", "Qwen3Next")  # norms by 1 + weight, but for DeltaNet's gated one
 IDS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
 
 
 def randomize(m, seed):
     """Weights large enough that attention is sharp and that every norm and bias matters."""
     torch.manual_seed(seed)
-    zero_based = type(m).__name__.startswith("Gemma")  # its norms multiply by 1 + weight
+    zero_based = type(m).__name__.startswith(ZERO_BASED)
     with torch.no_grad():
         for name, p in m.named_parameters():
             if name.endswith("bias"):
                 p.normal_(0, 0.5)
+            elif name.endswith("A_log"):
+                p.uniform_(-5.0, 0.5)  # with its bias and input: the state decays by 0.999 to 0.02 a token
+            elif name.endswith("conv1d.weight"):
+                p.uniform_(-0.5, 0.5)
             elif p.ndim == 1:
-                p.uniform_(0.4, 1.8).sub_(1.0 if zero_based else 0.0)
+                p.uniform_(0.4, 1.8).sub_(1.0 if zero_based and "linear_attn" not in name else 0.0)
             elif "embed_tokens" in name or "lm_head" in name:
                 p.normal_(0, 0.5)
             else:
@@ -76,10 +82,32 @@ def old_gemma_style(config):
     config["sliding_window_pattern"] = 2
 
 
+def interval_style(config):
+    """config.json of Qwen3-Next as published: which layers are attention, said by an interval."""
+    config["partial_rotary_factor"] = config["rope_parameters"].pop("partial_rotary_factor")
+    config["full_attention_interval"] = config.pop("layer_types").index("full_attention") + 1
+    old_style(config)
+
+
+def nested_style(config):
+    """config.json of Qwen 3.5 as published: a model of text and images, all of the text's in `text_config`."""
+    text = config["text_config"]
+    text |= {
+        "dtype": config.pop("dtype"),
+        "attn_output_gate": True,
+        "full_attention_interval": text["layer_types"].index("full_attention") + 1,
+        "mamba_ssm_dtype": "float32",
+        "mtp_num_hidden_layers": 1,
+        "mtp_use_dedicated_embeddings": False,
+        "partial_rotary_factor": text["rope_parameters"]["partial_rotary_factor"],
+    }
+    del config["transformers_version"]
+
+
 def load(folder, auto=AutoModelForCausalLM, **changes):
     config = AutoConfig.from_pretrained(folder)
     for key, value in changes.items():
-        setattr(config, key, value)
+        setattr(config.get_text_config(), key, value)
     eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
     m = auto.from_pretrained(folder, config=config, dtype=torch.float32, **eager)
     # A quantized checkpoint keeps its own dtype in norms and embeddings: f32 throughout, packed bytes aside.
@@ -96,11 +124,19 @@ def run_all(m, sequences):
     return torch.cat([run_hf(m, s) for s in sequences])
 
 
-def write(name, m, store, style, shard=None, generation=None):
-    """Saves the model as a folder; nothing of an older one stays."""
+def write(name, m, store, style, shard=None, generation=None, in_f32=(), more=None):
+    """Saves the model as a folder; nothing of an older one stays. Tensors with names that end as one of `in_f32` stay
+    in f32, and those of `more` come with them, which the model does not have."""
     folder = os.path.join(MODELS, name)
     shutil.rmtree(folder, ignore_errors=True)
-    m.to(DTYPES[store]).save_pretrained(folder, **({"max_shard_size": shard} if shard else {}))
+    kept = {n: p.detach().clone() for n, p in m.named_parameters() if n.endswith(tuple(in_f32))}
+    m.to(DTYPES[store])
+    for n, p in m.named_parameters():
+        p.data = kept.get(n, p.data)
+    m.save_pretrained(folder, **({"max_shard_size": shard} if shard else {}))
+    if more:
+        path = os.path.join(folder, "model.safetensors")
+        save_file(load_file(path) | {n: x.to(DTYPES[store]) for n, x in more.items()}, path, {"format": "pt"})
     edit_json(os.path.join(folder, "config.json"), style)
     if generation:
         edit_json(os.path.join(folder, "generation_config.json"), lambda g: g.update(generation))
@@ -127,12 +163,12 @@ def small(
     eps=1e-5,
     tied=False,
     vocab=VOCAB,
+    context=128,
     **more,
 ):
-    more = DEFAULT_ROPE | more
+    more = DEFAULT_ROPE | ({} if ffn is None else {"intermediate_size": ffn}) | more
     return cls(
         hidden_size=hidden,
-        intermediate_size=ffn,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
@@ -140,7 +176,7 @@ def small(
         vocab_size=vocab,
         rms_norm_eps=eps,
         tie_word_embeddings=tied,
-        max_position_embeddings=128,
+        max_position_embeddings=context,
         **IDS,
         **more,
     )

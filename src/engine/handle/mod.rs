@@ -133,6 +133,9 @@ impl Engine {
         {
             return Err(Error::invalid(format!("{field} is given, and builtin:echo computes nothing")));
         }
+        if loaded.model.state_shape().layers > 0 {
+            return Err(Error::unsupported("models with recurrent layers run in batches only by hand yet"));
+        }
         config.draft_model.as_ref().map_or(Ok(()), |draft| drafter::check(&loaded, draft))?;
         let max_sequence =
             config::sequence_length(config.max_sequence_length, loaded.model.facts().context_length)?;

@@ -110,6 +110,40 @@ fn relu2_loop(gate: &[f32], up: &[f32], out: &mut [f32]) {
     }
 }
 
+/// `out = x / (1 + e^-gate)`: `x` times the logistic function of the gate. SiLU if both are the same.
+pub fn logistic(isa: Isa, gate: &[f32], x: &[f32], out: &mut [f32]) {
+    assert!(gate.len() == out.len() && x.len() == out.len(), "one gate and one input for each output");
+    let (out, last) = out.as_chunks_mut::<16>();
+    let ((gate, gates), (x, xs)) = (gate.as_chunks::<16>(), x.as_chunks::<16>());
+    logistic_of(isa, gate, x, out);
+    logistic_scalars(gates, xs, last);
+}
+
+by_isa!(
+    fn logistic_of(gate: &[[f32; 16]], x: &[[f32; 16]], out: &mut [[f32; 16]]) = logistic_lanes::<lanes>, logistic_rest
+);
+
+#[inline(always)]
+unsafe fn logistic_lanes<L: Lanes>(gate: &[[f32; 16]], x: &[[f32; 16]], out: &mut [[f32; 16]]) {
+    for ((gate, x), out) in gate.iter().zip(x).zip(out) {
+        // SAFETY: arrays of sixteen.
+        unsafe {
+            let below = exp_lanes(Silu::exponents(L::load(gate.as_ptr()))).add(L::splat(1.0));
+            L::load(x.as_ptr()).div(below).store(out.as_mut_ptr());
+        }
+    }
+}
+
+fn logistic_rest(gate: &[[f32; 16]], x: &[[f32; 16]], out: &mut [[f32; 16]]) {
+    logistic_scalars(gate.as_flattened(), x.as_flattened(), out.as_flattened_mut());
+}
+
+fn logistic_scalars(gate: &[f32], x: &[f32], out: &mut [f32]) {
+    for ((out, g), x) in out.iter_mut().zip(gate).zip(x) {
+        *out = x / (1.0 + exp(-g));
+    }
+}
+
 /// `x += y`.
 pub fn add(isa: Isa, x: &mut [f32], y: &[f32]) {
     assert_eq!(x.len(), y.len(), "a sum of equal shapes");

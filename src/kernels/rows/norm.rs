@@ -34,15 +34,25 @@ pub fn add_rms_norm(isa: Isa, x: &mut [f32], y: &[f32], weight: &[f32], eps: f32
     add_scaled(isa, x, y, weight, scale(isa, y, eps));
 }
 
+/// `x / sqrt(sum(x²) + eps) * by`, in place.
+pub fn l2_norm_in_place(isa: Isa, x: &mut [f32], eps: f32, by: f32) {
+    let scale = by / (sum_of_squares(isa.of_256_bits(), x) + eps).sqrt();
+    x.iter_mut().for_each(|x| *x *= scale);
+}
+
 /// The factor of a row before its weights: `1 / sqrt(mean(x²) + eps)`.
 fn scale(isa: Isa, x: &[f32], eps: f32) -> f32 {
+    1.0 / (sum_of_squares(isa, x) / x.len() as f32 + eps).sqrt()
+}
+
+fn sum_of_squares(isa: Isa, x: &[f32]) -> f32 {
     let (whole, rest) = x.as_chunks::<LANES>();
     let mut lanes = [0.0; LANES];
     squares(isa, whole, &mut lanes);
     for (lane, v) in lanes.iter_mut().zip(rest) {
         *lane = v.mul_add(*v, *lane);
     }
-    1.0 / (tree_sum(&lanes) / x.len() as f32 + eps).sqrt()
+    tree_sum(&lanes)
 }
 
 by_isa!(fn squares(x: &[[f32; LANES]], lanes: &mut [f32; LANES]) = squares_in_lanes::<lanes>, squares_in_scalars);

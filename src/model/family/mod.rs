@@ -11,6 +11,7 @@ mod mistral;
 mod olmo2;
 mod qwen2;
 mod qwen3;
+mod qwen35;
 mod qwen3moe;
 
 use crate::ops::{Activation, RopeStyle};
@@ -25,6 +26,7 @@ pub const FAMILIES: &[&Family] = &[
     &qwen2::QWEN2,
     &qwen3::QWEN3,
     &qwen3moe::QWEN3MOE,
+    &qwen35::QWEN35,
     &gemma3::GEMMA3,
     &olmo2::OLMO2,
 ];
@@ -42,6 +44,8 @@ pub struct Family {
     pub gguf: &'static [&'static str],
     /// `model_type` of `config.json`. `None`: recognized otherwise.
     pub hf: Option<&'static str>,
+    /// `model_type` of a `config.json` with this family in its `text_config`, beside parts that are not read.
+    pub hf_whole: Option<&'static str>,
     /// Trained with ternary weights, in whatever type a file has them.
     pub ternary: bool,
     /// Used if the files do not name it; GGUF files never do.
@@ -51,6 +55,8 @@ pub struct Family {
     pub norms: &'static [Named],
     /// GGUF names of norms that some files of the architecture have, and others do not.
     pub optional_norms: &'static [&'static str],
+    /// The GGUF name of the norm before the feed-forward.
+    pub ffn_norm: &'static str,
     /// The rows that the norms of q and k, if there are any, normalize.
     pub qk_norm: QkNorm,
     pub windows: Windows,
@@ -58,6 +64,12 @@ pub struct Family {
     /// `None`: scores are scaled by 1/sqrt(head_dim).
     pub query_scale: Option<QueryScale>,
     pub biases: Biases,
+    /// `None`: all layers are of attention.
+    pub delta: Option<DeltaDefaults>,
+    /// Attention's output is multiplied by the logistic function of a gate, which stands beside each query.
+    pub attention_gate: bool,
+    /// The part of a head that is rotated, without `partial_rotary_factor`. `None`: whole heads always.
+    pub rotated: Option<f32>,
     /// `None`: no layer has experts.
     pub experts: Option<ExpertDefaults>,
     /// Added to norm weights of safetensors (Gemma stores w - 1). GGUF's converters add it themselves.
@@ -71,15 +83,20 @@ pub struct Family {
 const BASE: Family = Family {
     gguf: &[],
     hf: None,
+    hf_whole: None,
     ternary: false,
     activation: Activation::SwiGlu,
     norms: &PRE_NORMS,
     optional_norms: &[],
+    ffn_norm: "ffn_norm",
     qk_norm: QkNorm::Head,
     windows: Windows::Never,
     embedding_scale: EmbeddingScale::One,
     query_scale: None,
     biases: Biases::None,
+    delta: None,
+    attention_gate: false,
+    rotated: None,
     experts: None,
     norm_offset: 0.0,
     gguf_rope: RopeStyle::Neox,
@@ -197,6 +214,18 @@ pub struct ExpertDefaults {
     pub renormalize_gguf: bool,
 }
 
+/// Layers of Gated DeltaNet, in files that do not give their sizes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeltaDefaults {
+    /// Each `every`th layer is of attention (`full_attention_interval`).
+    pub every: usize,
+    pub key_heads: usize,
+    pub value_heads: usize,
+    /// Elements of a key, and of a value.
+    pub dim: usize,
+    pub kernel: usize,
+}
+
 /// Norms before attention and feed-forward.
 pub const PRE_NORMS: [Named; 2] =
     [("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm")];
@@ -218,13 +247,18 @@ impl Family {
         FAMILIES.iter().find(|family| family.hf == Some(model_type)).copied()
     }
 
+    /// The family of the `text_config` in a file of this `model_type`.
+    pub fn of_hf_whole(model_type: &str) -> Option<&'static Self> {
+        FAMILIES.iter().find(|family| family.hf_whole == Some(model_type)).copied()
+    }
+
     /// The family under whose architecture a GGUF file says the same as one of this family with `activation`, which
     /// has no key in GGUF.
     pub fn in_gguf(&'static self, activation: Activation) -> Option<&'static Self> {
         let same = |other: &&Self| {
             let names = |family: &Self| family.norms.iter().map(|(_, gguf)| *gguf).collect::<Vec<_>>();
-            let alike =
-                (other.ternary, other.qk_norm, other.experts) == (self.ternary, self.qk_norm, self.experts);
+            let alike = (other.ternary, other.qk_norm, other.experts, other.delta)
+                == (self.ternary, self.qk_norm, self.experts, self.delta);
             other.activation == activation && alike && names(other) == names(self)
         };
         if self.activation == activation { Some(self) } else { FAMILIES.iter().copied().find(same) }

@@ -1,5 +1,6 @@
 //! From `config.json` to a decoder's configuration.
 
+use super::delta;
 use super::experts;
 use super::fields::Fields;
 use super::quantization::{Quantization, Weights};
@@ -32,6 +33,9 @@ const IGNORED: &[&str] = &[
     "is_encoder_decoder",
     "label2id",
     "max_window_layers",
+    "mlp_only_layers",
+    "mtp_num_hidden_layers",
+    "mtp_use_dedicated_embeddings",
     "output_attentions",
     "output_hidden_states",
     "output_router_logits",
@@ -55,7 +59,6 @@ const NEUTRAL: &[(&str, f32)] = &[
     ("final_logit_softcapping", 0.0),
     ("n_routed_experts", 0.0),
     ("num_nextn_predict_layers", 0.0),
-    ("mtp_num_hidden_layers", 0.0),
     ("clip_qkv", 0.0),
     ("embedding_multiplier", 1.0),
     ("residual_multiplier", 1.0),
@@ -88,15 +91,32 @@ pub struct Config {
 impl Config {
     /// Reads a configuration. `name` is the model's name, for its facts. All errors name the field.
     pub fn read(config: &Fields, name: &str) -> Result<Self> {
+        let whole = config.text("model_type")?.and_then(Family::of_hf_whole);
+        if let (Some(family), Some(text)) = (whole, config.object("text_config")?) {
+            let tied = config.flag("tie_word_embeddings")?;
+            return Self::of(&text, family, Quantization::read(config)?, tied, name);
+        }
         let quantization = Quantization::read(config)?;
         let family = family(config, &quantization)?;
+        Self::of(config, family, quantization, None, name)
+    }
+
+    /// `tied`: what the whole file says of the head, if it says anything.
+    fn of(
+        config: &Fields,
+        family: &'static Family,
+        quantization: Quantization,
+        tied: Option<bool>,
+        name: &str,
+    ) -> Result<Self> {
         refuse_features(config)?;
         let decoder = decoder(config, family, &quantization, name)?;
         if decoder.experts.is_some() && quantization.weights != Weights::Plain {
             let why = "of mixtures of experts only unquantized weights are read";
             return Err(config.unsupported("quantization_config", why));
         }
-        let tied = config.flag("tie_word_embeddings")?.unwrap_or(family.defaults.tied);
+        let own = config.flag("tie_word_embeddings")?;
+        let tied = tied.or(own).unwrap_or(family.defaults.tied);
         Ok(Self { decoder, quantization, tied, unknown: config.unknown(IGNORED) })
     }
 }
@@ -171,8 +191,9 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     names.within("block_count", layers, LAYERS)?;
     let context = config.need("max_position_embeddings")?;
     let attention = attention(config, family, hidden, &names)?;
-    let sizes = Sizes { layers, head_dim: attention.head_dim, context };
+    let sizes = Sizes { layers, head_dim: attention.head_dim, rotated: attention.head_dim, context };
     let (ropes, mut blocks) = rope::read(config, family, &sizes)?;
+    let delta = delta::read(config, family, &mut blocks)?;
     let experts = experts::read(config, family, &mut blocks)?;
     let act_key = family.defaults.activation_key;
     let act = match config.text(act_key)? {
@@ -192,6 +213,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         ffn: config.need("intermediate_size")?,
         experts,
         attention,
+        delta,
         blocks,
         ropes,
         rope_style: RopeStyle::Neox,
@@ -277,6 +299,11 @@ fn key(gguf: &str) -> String {
         "attention.scale" => "query_pre_attn_scalar",
         "projection_epsilon" => "quantization_config.rms_norm_eps",
         "attention.sliding_window" => "sliding_window",
+        "ssm.group_count" => "linear_num_key_heads",
+        "ssm.time_step_rank" => "linear_num_value_heads",
+        "ssm.state_size" => "linear_key_head_dim",
+        "ssm.inner_size" => "linear_value_head_dim",
+        "ssm.conv_kernel" => "linear_conv_kernel_dim",
         "expert_count" => "num_experts",
         "expert_used_count" => "num_experts_per_tok",
         "expert_feed_forward_length" => "moe_intermediate_size",

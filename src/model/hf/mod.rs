@@ -2,6 +2,7 @@
 
 mod chat;
 mod config;
+mod delta;
 mod experts;
 mod fields;
 mod names;
@@ -199,7 +200,11 @@ impl Checkpoint for HfFolder {
             return self.unpack(pool, tensor, rows, cols, divide);
         }
         let (data, info, at) = self.find(tensor)?;
-        at.shape(info, &[rows, cols])?;
+        match *info.shape {
+            // A depthwise convolution, as torch stores it.
+            [channels, 1, kernel] => at.equal(info, &[channels, kernel], &[rows, cols])?,
+            _ => at.shape(info, &[rows, cols])?,
+        }
         let dtype = match info.ty {
             ElementType::F32 => DType::F32,
             ElementType::F16 => DType::F16,
@@ -218,7 +223,11 @@ impl Checkpoint for HfFolder {
     fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {
         let (data, info, at) = self.find(tensor)?;
         at.shape(info, &[len])?;
-        let floats = floats(&data, info.ty, len).ok_or_else(|| at.not_float(info))?;
+        let mut floats = floats(&data, info.ty, len).ok_or_else(|| at.not_float(info))?;
+        if tensor.ends_with(".ssm_a") {
+            // Stored as its logarithm, and in GGUF as it is used.
+            floats.iter_mut().for_each(|a| *a = -a.exp());
+        }
         Ok(floats.into())
     }
 
@@ -266,7 +275,12 @@ impl Place<'_> {
     }
 
     fn shape(&self, tensor: &TensorInfo, wanted: &[usize]) -> Result<()> {
-        match tensor.shape == wanted {
+        self.equal(tensor, &tensor.shape, wanted)
+    }
+
+    /// Refuses a tensor whose shape, read as `shape`, is not the one that is wanted.
+    fn equal(&self, tensor: &TensorInfo, shape: &[usize], wanted: &[usize]) -> Result<()> {
+        match shape == wanted {
             true => Ok(()),
             false => {
                 Err(self

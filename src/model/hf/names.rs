@@ -28,6 +28,18 @@ const PROJECTIONS: &[Named] = &[
 /// ours: `formats::gguf` reads it.
 const EXPERT: &[Named] =
     &[("gate_proj", "ffn_gate_exps"), ("up_proj", "ffn_up_exps"), ("down_proj", "ffn_down_exps")];
+/// Of a layer of Gated DeltaNet, with the whole name's end.
+const DELTA: &[Named] = &[
+    ("linear_attn.in_proj_qkv.weight", "attn_qkv.weight"),
+    ("linear_attn.in_proj_z.weight", "attn_gate.weight"),
+    ("linear_attn.in_proj_b.weight", "ssm_beta.weight"),
+    ("linear_attn.in_proj_a.weight", "ssm_alpha.weight"),
+    ("linear_attn.conv1d.weight", "ssm_conv1d.weight"),
+    ("linear_attn.dt_bias", "ssm_dt.bias"),
+    ("linear_attn.A_log", "ssm_a"),
+    ("linear_attn.norm.weight", "ssm_norm.weight"),
+    ("linear_attn.out_proj.weight", "ssm_out.weight"),
+];
 const ROUTER: Named = ("mlp.gate", "ffn_gate_inp");
 
 /// Maps a name. Names of a whole model begin with `model.`; those of a model without a head may lack it.
@@ -35,7 +47,13 @@ pub fn canonical(family: &Family, name: &str) -> Name {
     if name == "lm_head.weight" {
         return Name::Tensor("output.weight".into());
     }
+    // Parts that are not read: the towers of images, and layers that predict further tokens.
+    if family.hf_whole.is_some() && ["model.visual.", "mtp."].iter().any(|part| name.starts_with(part)) {
+        return Name::Buffer;
+    }
     let name = name.strip_prefix("model.").unwrap_or(name);
+    let text = name.strip_prefix("language_model.").filter(|_| family.hf_whole.is_some());
+    let name = text.unwrap_or(name);
     match name {
         "embed_tokens.weight" => return Name::Tensor("token_embd.weight".into()),
         "norm.weight" => return Name::Tensor("output_norm.weight".into()),
@@ -64,6 +82,10 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
             "weight_scale" => Name::Scale(format!("blk.{layer}.{gguf}.weight")),
             _ => Name::Unknown,
         };
+    }
+    let delta = DELTA.iter().filter(|_| family.delta.is_some()).find(|(hf, _)| *hf == part);
+    if let Some((_, gguf)) = delta {
+        return Name::Tensor(format!("blk.{layer}.{gguf}"));
     }
     let Some(part) = part.strip_suffix(".weight") else { return Name::Unknown };
     if family.experts.is_some() && part == ROUTER.0 {
@@ -104,6 +126,9 @@ pub fn own(family: &Family, gguf: &str) -> Option<String> {
         _ => {}
     }
     let (layer, part) = gguf.strip_prefix("blk.")?.split_once('.')?;
+    if let Some((hf, _)) = DELTA.iter().find(|(_, gguf)| *gguf == part) {
+        return Some(format!("model.layers.{layer}.{hf}"));
+    }
     let (part, tensor) = part.rsplit_once('.')?;
     if let Some((part, expert)) = part.split_once('.') {
         let (hf, _) = EXPERT.iter().find(|(_, gguf)| *gguf == part)?;

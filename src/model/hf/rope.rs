@@ -12,22 +12,47 @@ const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
 
 /// Keys of `rope_scaling` that are read, or that have no meaning for the supported kinds.
-const IGNORED: &[&str] = &["finetuned", "rope_type", "type", "rope_theta", "factor"];
+/// The sections of a rotation by time, height and width are equal for text.
+const IGNORED: &[&str] = &[
+    "finetuned",
+    "rope_type",
+    "type",
+    "rope_theta",
+    "factor",
+    "partial_rotary_factor",
+    "mrope_section",
+    "mrope_interleaved",
+];
 
 /// Checked sizes that rotations and windows depend on.
 pub struct Sizes {
     pub layers: usize,
     pub head_dim: usize,
+    /// Elements of a head that are rotated.
+    pub rotated: usize,
     pub context: usize,
+}
+
+/// The elements of a head that are rotated.
+fn rotated(config: &Fields, family: &Family, sizes: &Sizes) -> Result<usize> {
+    const KEY: &str = "partial_rotary_factor";
+    let parameters = config.object("rope_parameters")?;
+    let inner = parameters.map_or(Ok(None), |parameters| parameters.float(KEY))?;
+    let given = inner.or(config.float(KEY)?);
+    let Some(default) = family.rotated else {
+        return match given.is_none_or(|factor| factor == 1.0) {
+            true => Ok(sizes.head_dim),
+            false => Err(config.unsupported(KEY, format!("{} rotates whole heads", family.name()))),
+        };
+    };
+    // As transformers rounds.
+    Ok((sizes.head_dim as f64 * f64::from(given.unwrap_or(default))) as usize)
 }
 
 /// The rotations, and the block of each layer.
 pub fn read(config: &Fields, family: &Family, sizes: &Sizes) -> Result<(Vec<RopeConfig>, Vec<Block>)> {
     let windows = windows(config, family, sizes.layers)?;
-    if config.float("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
-        let why = format!("{} rotates whole heads", family.name());
-        return Err(config.unsupported("partial_rotary_factor", why));
-    }
+    let sizes = &Sizes { rotated: rotated(config, family, sizes)?, ..*sizes };
     let Windows::AllBut { local_base, .. } = family.windows else {
         let blocks = windows.into_iter().map(|window| Block { window, ..Block::default() }).collect();
         return Ok((vec![one(config, family, sizes)?], blocks));
@@ -43,7 +68,7 @@ fn one(config: &Fields, family: &Family, sizes: &Sizes) -> Result<RopeConfig> {
     let theta = config.float("rope_theta")?.unwrap_or(family.defaults.rope_theta);
     let new = config.object("rope_parameters")?;
     let Some(parameters) = config.object("rope_scaling")?.or(new) else {
-        return Ok(RopeConfig { base: theta, dims: sizes.head_dim, scaling: RopeScaling::None });
+        return Ok(RopeConfig { base: theta, dims: sizes.rotated, scaling: RopeScaling::None });
     };
     for kind in [FULL, SLIDING] {
         if parameters.contains(kind) {
@@ -63,7 +88,7 @@ fn by_layer_type(
 ) -> Result<Vec<RopeConfig>> {
     let global = config.float("rope_theta")?.unwrap_or(family.defaults.rope_theta);
     let local = config.float("rope_local_base_freq")?.unwrap_or(local_base);
-    let plain = |base| RopeConfig { base, dims: sizes.head_dim, scaling: RopeScaling::None };
+    let plain = |base| RopeConfig { base, dims: sizes.rotated, scaling: RopeScaling::None };
     let parameters = config.object("rope_parameters")?;
     let of = |kind: &str, theta: f32| -> Result<RopeConfig> {
         let Some(parameters) = &parameters else { return Ok(plain(theta)) };
@@ -86,9 +111,6 @@ fn by_layer_type(
 /// The rotation of `parameters`, with `theta` if they do not give it.
 fn rope(config: &Fields, parameters: &Fields, theta: f32, sizes: &Sizes) -> Result<RopeConfig> {
     let base = parameters.float("rope_theta")?.unwrap_or(theta);
-    if parameters.float("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
-        return Err(parameters.unsupported("partial_rotary_factor", "only whole heads are rotated"));
-    }
     let kind = match parameters.text("rope_type")? {
         Some(kind) => Some(kind),
         None => parameters.text("type")?,
@@ -124,7 +146,7 @@ fn rope(config: &Fields, parameters: &Fields, theta: f32, sizes: &Sizes) -> Resu
         let key = key.rsplit('.').next().unwrap_or(key);
         return Err(parameters.unsupported(key, "it is not known and may change the rotation"));
     }
-    Ok(RopeConfig { base, dims: sizes.head_dim, scaling })
+    Ok(RopeConfig { base, dims: sizes.rotated, scaling })
 }
 
 fn yarn(parameters: &Fields, original_context: usize, context: usize) -> Result<RopeScaling> {

@@ -22,8 +22,8 @@ pub use kv::DeviceKv;
 pub use parts::Part;
 
 use super::{
-    Activation, Adapted, Attention, AttentionShape, Experts, Head, KvCache, KvLayout, Norm, OpSet, Owned,
-    Paging, Projections, RaggedBatch, Site, Weight,
+    Activation, Adapted, Attention, AttentionShape, Head, KvCache, KvLayout, Norm, OpSet, Owned, Paging,
+    Projections, RaggedBatch, Site, Weight, cpu_only,
 };
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
@@ -171,7 +171,8 @@ impl OpSet for CudaOps {
                 norms.chain(&weights.bias).try_for_each(|vector| self.vector(vector).map(drop))
             }
             Weight::Norm(norm) => self.vector(&norm.weight).map(drop),
-            Weight::Experts(_) => Err(Error::unsupported("mixtures of experts run on the CPU only")),
+            Weight::Experts(_) => Err(cpu_only("mixtures of experts")),
+            Weight::Recurrent(_) => Err(cpu_only("recurrent layers")),
             Weight::Adapter(lora) => self.loras.lock().hold(&self.queue, &self.pool, lora).map(drop),
         }
     }
@@ -180,7 +181,7 @@ impl OpSet for CudaOps {
         let matrices = match weight {
             Weight::Table(table) => std::slice::from_ref(table),
             Weight::Product(weights) => &weights.matrices,
-            Weight::Norm(_) | Weight::Experts(_) | Weight::Adapter(_) => &[],
+            Weight::Norm(_) | Weight::Experts(_) | Weight::Recurrent(_) | Weight::Adapter(_) => &[],
         };
         let known = &self.queue.opened.weights;
         let lacking =
@@ -345,10 +346,6 @@ impl OpSet for CudaOps {
 
     fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned> {
         self.gather(x.part()?, rows).map(Owned::from)
-    }
-
-    fn experts(&self, _: &Owned, _: Option<&Norm>, _: &Experts, _: Activation) -> Result<Owned> {
-        Err(Error::unsupported("mixtures of experts run on the CPU only"))
     }
 
     fn adapt(

@@ -5,11 +5,13 @@ use bn_engine::base::{Error, Result};
 use bn_engine::kernels::gemm::lora::Pair;
 use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
 use bn_engine::ops::{
-    Activation, Adapted, Attention, AttentionShape, Experts, KvCache, KvLayout, Norm, OpSet, Owned, Paging,
-    Projections, RaggedBatch, Rope, RopeStyle, Site,
+    Activation, Adapted, Attention, AttentionShape, DeltaNet, Experts, KvCache, KvLayout, Norm, OpSet, Owned,
+    Paging, Projections, RaggedBatch, Rope, RopeStyle, Site,
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
+
+mod recurrent;
 
 pub struct PlainOps;
 
@@ -346,6 +348,26 @@ impl OpSet for PlainOps {
         how: &Attention,
     ) -> Result<Owned> {
         owned(attention(qkv.tensor().unwrap(), paging.batch, kv, layer, how))
+    }
+
+    fn split_gate(&self, x: &Owned, shape: &AttentionShape) -> Result<[Owned; 2]> {
+        Ok(recurrent::split_gate(x, shape))
+    }
+
+    fn gate(&self, x: &Owned, gate: &Owned) -> Result<Owned> {
+        Ok(recurrent::gate(x, gate))
+    }
+
+    fn delta_net(
+        &self,
+        mixed: &Owned,
+        gates: &Owned,
+        batch: &RaggedBatch,
+        kv: &KvCache,
+        layer: usize,
+        net: &DeltaNet,
+    ) -> Result<Owned> {
+        recurrent::delta_net(mixed, gates, batch, kv, layer, net)
     }
 
     fn attention_bytes(&self, _: &AttentionShape, _: usize, _: usize) -> usize {

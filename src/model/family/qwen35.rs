@@ -1,0 +1,19 @@
+//! Qwen 3.5, 3.6 and 3.8, and Bonsai 27B: three layers of Gated DeltaNet, then one of attention with a gate on its
+//! output. The text part alone.
+
+use super::{BASE, Biases, Defaults, DeltaDefaults, Family, K_NORM, PRE_NORMS, Q_NORM};
+
+pub const QWEN35: Family = Family {
+    gguf: &["qwen35"],
+    hf: Some("qwen3_5_text"),
+    hf_whole: Some("qwen3_5"),
+    norms: &[PRE_NORMS[0], Q_NORM, K_NORM, ("post_attention_layernorm", "post_attention_norm")],
+    ffn_norm: "post_attention_norm",
+    biases: Biases::ByKey { mlp: false },
+    delta: Some(DeltaDefaults { every: 4, key_heads: 16, value_heads: 32, dim: 128, kernel: 4 }),
+    attention_gate: true,
+    rotated: Some(0.25),
+    norm_offset: 1.0,
+    defaults: Defaults { head_dim: Some(256), ..BASE.defaults },
+    ..BASE
+};

@@ -1,0 +1,451 @@
+//! Gated DeltaNet (Yang et al. 2024, arXiv 2412.06464) as Qwen3-Next and Qwen3.5 have it: a short convolution of q, k
+//! and v, the gated delta rule, and a norm that a gate scales. The products before and behind it are not part of it.
+
+use super::Norm;
+use super::spare::Spare;
+use super::state::{Accepted, States};
+use crate::base::{Error, Result, reserve};
+use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::recurrent::delta::{Inputs, TILE, TileRow};
+use crate::kernels::recurrent::{conv, delta};
+use crate::kernels::rows::exp::exp;
+use crate::kernels::rows::{elementwise, norm};
+use crate::kernels::{Isa, Pool};
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The key head that a value head belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadOrder {
+    /// Value heads of one key head follow each other (Hugging Face).
+    Grouped,
+    /// Value head j belongs to key head j mod key_heads (GGUF).
+    Tiled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaShape {
+    pub key_heads: usize,
+    /// A multiple of `key_heads`.
+    pub value_heads: usize,
+    pub key_dim: usize,
+    pub value_dim: usize,
+    /// Tokens that the convolution sees, the current one included; at least 2.
+    pub kernel: usize,
+    pub order: HeadOrder,
+}
+
+impl DeltaShape {
+    /// Elements of q, k and v of a row, side by side.
+    pub fn channels(&self) -> usize {
+        2 * self.keys() + self.values()
+    }
+
+    /// Elements of k of a row.
+    pub fn keys(&self) -> usize {
+        self.key_heads * self.key_dim
+    }
+
+    /// Elements of v of a row.
+    pub fn values(&self) -> usize {
+        self.value_heads * self.value_dim
+    }
+
+    /// Elements of the convolution's part of a state: the inputs of the last tokens, `[kernel - 1, channels]`.
+    fn convolution(&self) -> usize {
+        (self.kernel - 1) * self.channels()
+    }
+
+    /// Elements of one head's part of a state: `[tiles, key_dim, TILE]`.
+    fn head(&self) -> usize {
+        self.value_dim.div_ceil(TILE) * self.key_dim * TILE
+    }
+
+    /// Elements of a layer's state: the convolution's part, then the heads'.
+    pub fn state(&self) -> usize {
+        self.convolution() + self.value_heads * self.head()
+    }
+
+    /// Elements that are kept of a drafted row: its inputs and gates.
+    pub fn drafted_row(&self) -> usize {
+        self.channels() + 2 * self.value_heads
+    }
+
+    fn key_head(&self, value_head: usize) -> usize {
+        match self.order {
+            HeadOrder::Grouped => value_head / (self.value_heads / self.key_heads),
+            HeadOrder::Tiled => value_head % self.key_heads,
+        }
+    }
+
+    /// f32 that a pass keeps of each row.
+    pub fn floats_of_row(&self) -> usize {
+        2 * self.channels() + 4 * self.value_heads + 3 * self.values()
+    }
+}
+
+/// The weights of a layer besides its products.
+#[derive(Clone)]
+pub struct DeltaNet {
+    pub shape: DeltaShape,
+    /// `[kernel, channels]`, the oldest token first.
+    pub conv: Arc<[f32]>,
+    /// Of each value head, -e^A_log, and the bias of its step.
+    pub a: Arc<[f32]>,
+    pub dt_bias: Arc<[f32]>,
+    /// Of each head's output, before the gate.
+    pub norm: Norm,
+}
+
+/// Added to the sum of squares of q, and of k (transformers' `l2norm`).
+const L2_EPS: f32 = 1e-6;
+/// Above it, softplus(x) is x (torch).
+const SOFTPLUS_LINEAR: f64 = 20.0;
+
+/// Convolved rows, and their decays and rates; grows to the largest step, then is reused.
+#[derive(Default)]
+pub struct DeltaScratch {
+    /// `[rows, channels]`.
+    mixed: Vec<f32>,
+    /// `[rows, value_heads, 2]`.
+    gates: Vec<f32>,
+}
+
+/// Inputs of rows: q, k and v, and the logits of their rates and of their decays. Row r begins at r times the stride.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    qkv: &'a [f32],
+    stride: usize,
+    gates: &'a [f32],
+    gates_stride: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn qkv(&self, row: usize, channels: Range<usize>) -> &'a [f32] {
+        &self.qkv[row * self.stride..][channels]
+    }
+}
+
+/// Consecutive rows of one sequence.
+struct Span<'a> {
+    rows: Range<usize>,
+    slot: u32,
+    /// The state before them is zero.
+    fresh: bool,
+    /// Number of rows at the end that do not change the state.
+    drafted: usize,
+    /// Slots that receive the state after some number of rows.
+    saves: &'a [(u32, u32)],
+}
+
+/// One layer of a pass.
+pub(super) struct Delta<'a> {
+    pub pool: &'a Pool,
+    pub isa: Isa,
+    pub spare: &'a Spare,
+    pub net: &'a DeltaNet,
+    pub states: &'a States,
+    /// Index among the recurrent layers.
+    pub layer: usize,
+}
+
+thread_local! {
+    /// A tile that drafted rows pass through.
+    static DRAFTED: RefCell<Vec<TileRow>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Tokens whose outputs a task keeps in one piece.
+const PIECE: usize = 64;
+
+impl Delta<'_> {
+    /// `mixed` `[T, channels + values]`: q, k, v and the gate of the output. `gates` `[T, 2 value_heads]`: the rates'
+    /// logits, then the decays'. Returns `[T, values]`.
+    pub fn run(
+        &self,
+        scratch: &mut DeltaScratch,
+        mixed: &[f32],
+        gates: &[f32],
+        batch: &super::RaggedBatch,
+    ) -> Result<Vec<f32>> {
+        let shape = &self.net.shape;
+        let (rows, stride) = (batch.tokens.len(), shape.channels() + shape.values());
+        if mixed.len() != rows * stride || gates.len() != rows * 2 * shape.value_heads {
+            return Err(Error::internal("inputs of a recurrent layer that have other widths"));
+        }
+        let inputs = Rows { qkv: mixed, stride, gates, gates_stride: 2 * shape.value_heads };
+        let mut spans = Vec::new();
+        reserve(&mut spans, batch.seqs.len(), "a step's states")?;
+        for (seq, state) in batch.seqs.iter().zip(&batch.states) {
+            let (row, n) = (seq.row as usize, seq.rows as usize);
+            spans.push(Span {
+                rows: row..row + n,
+                slot: state.slot,
+                fresh: batch.positions[row] == 0,
+                drafted: state.drafted as usize,
+                saves: &batch.saves[state.saves.0 as usize..state.saves.1 as usize],
+            });
+        }
+        self.prepare(scratch, &inputs, &spans, rows)?;
+        self.keep_drafted(&inputs, &spans);
+        let out = self.recur(scratch, &inputs, &spans, rows)?;
+        let normed = self.norm(&out, mixed, stride, rows);
+        self.spare.give(out);
+        normed
+    }
+
+    /// Advances states by drafted rows of the last step.
+    pub fn advance(&self, scratch: &mut DeltaScratch, accepted: &[Accepted]) -> Result<()> {
+        let (shape, kept) = (&self.net.shape, self.states.rows());
+        let stride = shape.drafted_row();
+        let own = &kept[self.layer * self.states.drafted * stride..][..self.states.drafted * stride];
+        for accepted in accepted {
+            let (from, rows) = (accepted.first as usize, accepted.rows as usize);
+            let own = own.get(from * stride..(from + rows) * stride);
+            let own = own.ok_or_else(|| Error::internal("drafted rows that were not kept"))?;
+            let inputs = Rows { qkv: own, stride, gates: &own[shape.channels()..], gates_stride: stride };
+            let spans = [Span { rows: 0..rows, slot: accepted.slot, fresh: false, drafted: 0, saves: &[] }];
+            self.prepare(scratch, &inputs, &spans, rows)?;
+            self.spare.give(self.recur(scratch, &inputs, &spans, rows)?);
+        }
+        Ok(())
+    }
+
+    /// Convolves q, k and v, normalizes the heads of q and k, and computes decays and rates.
+    fn prepare(&self, scratch: &mut DeltaScratch, inputs: &Rows, spans: &[Span], rows: usize) -> Result<()> {
+        let shape = &self.net.shape;
+        let (channels, heads) = (shape.channels(), shape.value_heads);
+        for (buffer, len) in [(&mut scratch.mixed, rows * channels), (&mut scratch.gates, rows * 2 * heads)] {
+            reserve(buffer, len.saturating_sub(buffer.len()), "a step's recurrent layers")?;
+            buffer.resize(len.max(buffer.len()), 0.0);
+        }
+        let data = self.states.data();
+        let (mixed, gates) = (SharedOut::new(&mut scratch.mixed), SharedOut::new(&mut scratch.gates));
+        let units = 2 * shape.key_heads + shape.value_heads;
+        self.pool.run_if_worth(rows * channels * (shape.kernel + 16), rows * (units + 1), &|task| {
+            let (row, unit) = (task / (units + 1), task % (units + 1));
+            if unit == units {
+                let at = row * 2 * heads..(row + 1) * 2 * heads;
+                // SAFETY: each task has a row, or channels of a row, of its own.
+                return self.gates(&inputs.gates[row * inputs.gates_stride..], unsafe { gates.slice(at) });
+            }
+            let span = &spans[spans.partition_point(|span| span.rows.end <= row)];
+            let own = self.channels_of(unit);
+            let at = row * channels + own.start..row * channels + own.end;
+            // SAFETY: as above.
+            let out = unsafe { mixed.slice(at) };
+            let state = &data[self.states.at(span.slot, self.layer)];
+            self.convolve(inputs, span, row, own, state, out);
+            match unit {
+                unit if unit < shape.key_heads => {
+                    norm::l2_norm_in_place(self.isa, out, L2_EPS, 1.0 / (shape.key_dim as f32).sqrt())
+                }
+                unit if unit < 2 * shape.key_heads => norm::l2_norm_in_place(self.isa, out, L2_EPS, 1.0),
+                _ => {}
+            }
+        });
+        Ok(())
+    }
+
+    /// The channels of a head: of q, then of k, then of v.
+    fn channels_of(&self, unit: usize) -> Range<usize> {
+        let DeltaShape { key_heads, key_dim, value_dim, .. } = self.net.shape;
+        match unit.checked_sub(2 * key_heads) {
+            None => unit * key_dim..(unit + 1) * key_dim,
+            Some(head) => {
+                let from = 2 * key_heads * key_dim + head * value_dim;
+                from..from + value_dim
+            }
+        }
+    }
+
+    fn convolve(
+        &self,
+        inputs: &Rows,
+        span: &Span,
+        row: usize,
+        own: Range<usize>,
+        state: &[f32],
+        out: &mut [f32],
+    ) {
+        let shape = &self.net.shape;
+        let (channels, before) = (shape.channels(), row - span.rows.start);
+        let first = if span.fresh { (shape.kernel - 1).saturating_sub(before) } else { 0 };
+        let taps = (first..shape.kernel).map(|tap| {
+            let weights = &self.net.conv[tap * channels..][own.clone()];
+            match (before + tap).checked_sub(shape.kernel - 1) {
+                Some(at) => (inputs.qkv(span.rows.start + at, own.clone()), weights),
+                None => (&state[(before + tap) * channels..][own.clone()], weights),
+            }
+        });
+        conv::run(self.isa, taps, &mut [0.0; MAX_HEAD][..own.len()], out);
+    }
+
+    /// The decay and the rate of each head, from the logits of all rates and then of all decays.
+    fn gates(&self, logits: &[f32], out: &mut [f32]) {
+        let heads = self.net.shape.value_heads;
+        for (head, out) in out.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            let (rate, step) = (logits[head], f64::from(logits[heads + head] + self.net.dt_bias[head]));
+            let softplus = if step > SOFTPLUS_LINEAR { step } else { step.exp().ln_1p() };
+            *out = [exp(self.net.a[head] * softplus as f32), 1.0 / (1.0 + exp(-rate))];
+        }
+    }
+
+    /// Keeps the inputs of drafted rows, for `advance`.
+    fn keep_drafted(&self, inputs: &Rows, spans: &[Span]) {
+        let (shape, stride) = (&self.net.shape, self.net.shape.drafted_row());
+        let mut kept = self.states.rows();
+        let own = kept[self.layer * self.states.drafted * stride..].chunks_exact_mut(stride);
+        let rows = spans.iter().flat_map(|span| span.rows.end - span.drafted..span.rows.end);
+        for (row, to) in rows.zip(own) {
+            let (qkv, gates) = to.split_at_mut(shape.channels());
+            qkv.copy_from_slice(inputs.qkv(row, 0..shape.channels()));
+            gates.copy_from_slice(&inputs.gates[row * inputs.gates_stride..][..2 * shape.value_heads]);
+        }
+    }
+
+    /// Runs the rows through the states: `[rows, values]`.
+    fn recur(&self, scratch: &DeltaScratch, inputs: &Rows, spans: &[Span], rows: usize) -> Result<Vec<f32>> {
+        let shape = &self.net.shape;
+        let mut out = self.spare.take(rows * shape.values())?;
+        let mut data = self.states.data();
+        let (shared, states) = (SharedOut::new(&mut out), SharedOut::new(&mut data));
+        let tasks = shape.value_heads + 1;
+        let work = rows * shape.value_heads * shape.head() * 6;
+        self.pool.run_if_worth(work, spans.len() * tasks, &|task| {
+            let (span, head) = (&spans[task / tasks], task % tasks);
+            match head.checked_sub(1) {
+                // SAFETY: each task has one head's part, or the convolution's, of its sequence's slots, which no other
+                // sequence has (`States::check`), and the columns of that head in its sequence's rows.
+                Some(head) => unsafe { self.head(scratch, span, head, &states, &shared) },
+                None => unsafe { self.shift(inputs, span, &states) },
+            }
+        });
+        Ok(out)
+    }
+
+    /// Runs a span through one head's tiles.
+    ///
+    /// # Safety
+    /// No other thread uses this head's part of the span's slots, nor its columns of the span's rows.
+    unsafe fn head(
+        &self,
+        scratch: &DeltaScratch,
+        span: &Span,
+        head: usize,
+        states: &SharedOut,
+        out: &SharedOut,
+    ) {
+        let shape = &self.net.shape;
+        let (channels, values, key) =
+            (shape.channels(), shape.values(), shape.key_head(head) * shape.key_dim);
+        let mixed = &scratch.mixed[span.rows.start * channels..];
+        let certain = span.rows.len() - span.drafted;
+        for tile in 0..shape.value_dim.div_ceil(TILE) {
+            let column = head * shape.value_dim + tile * TILE;
+            let width = TILE.min(shape.value_dim - tile * TILE);
+            let inputs = Inputs {
+                q: &mixed[key..],
+                k: &mixed[shape.keys() + key..],
+                v: &mixed[2 * shape.keys() + column..],
+                stride: channels,
+                width,
+                gates: &scratch.gates[(span.rows.start * shape.value_heads + head) * 2..],
+                gates_stride: 2 * shape.value_heads,
+            };
+            let len = shape.key_dim * TILE;
+            let from = shape.convolution() + head * shape.head() + tile * len;
+            let place = |slot| {
+                let at = self.states.at(slot, self.layer).start + from;
+                // SAFETY: the caller's promise.
+                unsafe { states.slice(at..at + len) }.as_chunks_mut().0
+            };
+            let run = |state: &mut [TileRow], rows: Range<usize>| {
+                let mut piece = [[0.0; TILE]; PIECE];
+                for from in rows.clone().step_by(PIECE) {
+                    let piece = &mut piece[..PIECE.min(rows.end - from)];
+                    delta::run(self.isa, state, inputs.from(from), piece);
+                    for (row, piece) in piece.iter().enumerate() {
+                        let at = (span.rows.start + from + row) * values + column;
+                        // SAFETY: the caller's promise.
+                        unsafe { out.slice(at..at + width) }.copy_from_slice(&piece[..width]);
+                    }
+                }
+            };
+            let state = place(span.slot);
+            if span.fresh {
+                state.as_flattened_mut().fill(0.0);
+            }
+            let mut done = 0;
+            for &(rows, slot) in span.saves {
+                run(state, done..rows as usize);
+                place(slot).copy_from_slice(state);
+                done = rows as usize;
+            }
+            run(state, done..certain);
+            if span.drafted > 0 {
+                DRAFTED.with_borrow_mut(|copy| {
+                    copy.clear();
+                    copy.extend_from_slice(state);
+                    run(copy, certain..span.rows.len());
+                });
+            }
+        }
+    }
+
+    /// Appends a span's inputs to the convolution's part of its slot, after copies of it to the slots of saves.
+    ///
+    /// # Safety
+    /// No other thread uses the convolution's part of the span's slots.
+    unsafe fn shift(&self, inputs: &Rows, span: &Span, states: &SharedOut) {
+        let (channels, len) = (self.net.shape.channels(), self.net.shape.convolution());
+        let place = |slot| {
+            let at = self.states.at(slot, self.layer).start;
+            // SAFETY: the caller's promise.
+            unsafe { states.slice(at..at + len) }
+        };
+        let append = |state: &mut [f32], rows: usize| {
+            let taps = len / channels;
+            let kept = taps.saturating_sub(rows);
+            state.copy_within((taps - kept) * channels.., 0);
+            for (at, row) in (kept..taps).zip(rows - (taps - kept)..rows) {
+                let row = inputs.qkv(span.rows.start + row, 0..channels);
+                state[at * channels..][..channels].copy_from_slice(row);
+            }
+        };
+        let state = place(span.slot);
+        if span.fresh {
+            state.fill(0.0);
+        }
+        for &(rows, slot) in span.saves {
+            let copy = place(slot);
+            copy.copy_from_slice(state);
+            append(copy, rows as usize);
+        }
+        append(state, span.rows.len() - span.drafted);
+    }
+
+    /// The norm of each head of `x` `[rows, values]`, times SiLU of the output's gate, which follows the channels in
+    /// the rows of `mixed`.
+    fn norm(&self, x: &[f32], mixed: &[f32], stride: usize, rows: usize) -> Result<Vec<f32>> {
+        let (shape, norm) = (&self.net.shape, &self.net.norm);
+        let (values, dim) = (shape.values(), shape.value_dim);
+        let mut out = self.spare.take(rows * values)?;
+        let shared = SharedOut::new(&mut out);
+        self.pool.run_if_worth(rows * values * 16, rows, &|row| {
+            let gate = &mixed[row * stride + shape.channels()..][..values];
+            let mut normed = [0.0; MAX_HEAD];
+            let normed = &mut normed[..dim];
+            for (head, gate) in gate.chunks_exact(dim).enumerate() {
+                let at = row * values + head * dim..row * values + (head + 1) * dim;
+                norm::rms_norm(self.isa, &x[at.clone()], &norm.weight, norm.eps, normed);
+                // SAFETY: each task has a row of its own.
+                elementwise::swiglu(self.isa, gate, normed, unsafe { shared.slice(at) });
+            }
+        });
+        Ok(out)
+    }
+}
+
+/// Maximum elements of a head's key, and of its value.
+pub const MAX_HEAD: usize = 512;

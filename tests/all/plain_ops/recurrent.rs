@@ -1,0 +1,149 @@
+//! Gated DeltaNet token by token in f64, after the formulas of the paper (arXiv 2412.06464), and attention's gate.
+
+use bn_engine::base::Result;
+use bn_engine::ops::{AttentionShape, DeltaNet, DeltaShape, HeadOrder, KvCache, Owned, RaggedBatch};
+use candle_core::{Device, Tensor};
+
+fn rows(x: &Owned) -> Vec<Vec<f32>> {
+    x.tensor().unwrap().to_vec2().unwrap()
+}
+
+fn owned(rows: Vec<Vec<f32>>) -> Owned {
+    let (height, width) = (rows.len(), rows[0].len());
+    Tensor::from_vec(rows.concat(), (height, width), &Device::Cpu).unwrap().into()
+}
+
+fn logistic(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// As `OpSet::split_gate`.
+pub fn split_gate(x: &Owned, shape: &AttentionShape) -> [Owned; 2] {
+    let dim = shape.head_dim;
+    let part = |row: &Vec<f32>, odd: bool| -> Vec<f32> {
+        let (both, kv) = row.split_at(2 * shape.heads * dim);
+        let halves = both.chunks_exact(dim).skip(usize::from(odd)).step_by(2).flatten();
+        halves.chain(if odd { &[] } else { kv }).copied().collect()
+    };
+    [false, true].map(|odd| owned(rows(x).iter().map(|row| part(row, odd)).collect()))
+}
+
+/// As `OpSet::gate`.
+pub fn gate(x: &Owned, gate: &Owned) -> Owned {
+    let times = |x: &f32, gate: &f32| (f64::from(*x) * logistic(f64::from(*gate))) as f32;
+    let pairs = rows(x).into_iter().zip(rows(gate));
+    owned(pairs.map(|(x, gate)| x.iter().zip(&gate).map(|(x, gate)| times(x, gate)).collect()).collect())
+}
+
+/// A sequence's past in one layer: inputs of the convolution, the oldest first, and `[value_heads, key, value]`.
+struct Past {
+    inputs: Vec<Vec<f64>>,
+    state: Vec<Vec<Vec<f64>>>,
+}
+
+impl Past {
+    fn zero(s: &DeltaShape) -> Self {
+        let state = vec![vec![vec![0.0; s.value_dim]; s.key_dim]; s.value_heads];
+        Self { inputs: vec![vec![0.0; s.channels()]; s.kernel - 1], state }
+    }
+
+    /// In a layout of its own, which takes no more than the engine's.
+    fn read(s: &DeltaShape, floats: &[f32]) -> Self {
+        let mut past = Self::zero(s);
+        let mut from = floats.iter().map(|x| f64::from(*x));
+        let all = past.inputs.iter_mut().chain(past.state.iter_mut().flatten()).flatten();
+        all.for_each(|x| *x = from.next().unwrap());
+        past
+    }
+
+    fn write(&self, floats: &mut [f32]) {
+        let all = self.inputs.iter().chain(self.state.iter().flatten()).flatten();
+        floats.iter_mut().zip(all).for_each(|(to, x)| *to = *x as f32);
+    }
+
+    /// The output of the next token, before its norm.
+    fn token(&mut self, net: &DeltaNet, row: &[f32], gates: &[f32]) -> Vec<f64> {
+        let s = &net.shape;
+        let (channels, keys) = (s.channels(), s.keys());
+        self.inputs.push(row[..channels].iter().map(|x| f64::from(*x)).collect());
+        let conv = |c: usize| {
+            let sum: f64 =
+                (0..s.kernel).map(|t| self.inputs[t][c] * f64::from(net.conv[t * channels + c])).sum();
+            sum * logistic(sum)
+        };
+        let mixed: Vec<f64> = (0..channels).map(conv).collect();
+        self.inputs.remove(0);
+        let mut out = Vec::new();
+        for head in 0..s.value_heads {
+            let key = match s.order {
+                HeadOrder::Grouped => head / (s.value_heads / s.key_heads),
+                HeadOrder::Tiled => head % s.key_heads,
+            };
+            let unit = |from: usize| -> Vec<f64> {
+                let x = &mixed[from + key * s.key_dim..][..s.key_dim];
+                let length = (x.iter().map(|x| x * x).sum::<f64>() + 1e-6).sqrt();
+                x.iter().map(|x| x / length).collect()
+            };
+            let (q, k) = (unit(0), unit(keys));
+            let v = &mixed[2 * keys + head * s.value_dim..][..s.value_dim];
+            let beta = logistic(f64::from(gates[head]));
+            let step = f64::from(gates[s.value_heads + head] + net.dt_bias[head]);
+            let decay = (f64::from(net.a[head]) * step.exp().ln_1p()).exp();
+            let state = &mut self.state[head];
+            for column in 0..s.value_dim {
+                state.iter_mut().for_each(|row| row[column] *= decay);
+                let memory: f64 = state.iter().zip(&k).map(|(row, k)| row[column] * k).sum();
+                let u = beta * (v[column] - memory);
+                state.iter_mut().zip(&k).for_each(|(row, k)| row[column] += k * u);
+                let sum: f64 = state.iter().zip(&q).map(|(row, q)| row[column] * q).sum();
+                out.push(sum / (s.key_dim as f64).sqrt());
+            }
+        }
+        out
+    }
+}
+
+fn norm(net: &DeltaNet, x: &[f64], gate: &[f32]) -> Vec<f32> {
+    let heads = x.chunks_exact(net.shape.value_dim).zip(gate.chunks_exact(net.shape.value_dim));
+    let normed = heads.flat_map(|(x, gate)| {
+        let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
+        let by = 1.0 / (mean + f64::from(net.norm.eps)).sqrt();
+        x.iter().zip(net.norm.weight.iter()).zip(gate).map(move |((x, w), gate)| {
+            let gate = f64::from(*gate);
+            (x * by * f64::from(*w) * gate * logistic(gate)) as f32
+        })
+    });
+    normed.collect()
+}
+
+/// As `OpSet::delta_net`, for batches without drafted rows and saves.
+pub fn delta_net(
+    mixed: &Owned,
+    gates: &Owned,
+    batch: &RaggedBatch,
+    kv: &KvCache,
+    layer: usize,
+    net: &DeltaNet,
+) -> Result<Owned> {
+    let (mixed, gates, states) = (rows(mixed), rows(gates), kv.states()?);
+    let mut out = Vec::new();
+    for (seq, state) in batch.seqs.iter().zip(&batch.states) {
+        let mut bytes = Vec::new();
+        states.read(state.slot, &mut bytes)?;
+        let mut floats: Vec<f32> =
+            bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+        let own = &mut floats[layer * states.shape.floats..][..states.shape.floats];
+        let mut past = match batch.positions[seq.row as usize] {
+            0 => Past::zero(&net.shape),
+            _ => Past::read(&net.shape, own),
+        };
+        for row in seq.row as usize..(seq.row + seq.rows) as usize {
+            let o = past.token(net, &mixed[row], &gates[row]);
+            out.push(norm(net, &o, &mixed[row][net.shape.channels()..]));
+        }
+        past.write(own);
+        let bytes: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
+        states.write(state.slot, &bytes)?;
+    }
+    Ok(owned(out))
+}
