@@ -65,6 +65,8 @@ pub struct ExpertsConfig {
     pub count: usize,
     /// Elements between gate and down of each expert.
     pub width: usize,
+    /// As `width`, of an expert that every row passes through. `None`: there is none.
+    pub shared: Option<usize>,
     pub choice: Choice,
 }
 
@@ -170,10 +172,11 @@ impl DecoderConfig {
         names.within("block_count", self.layers, LAYERS)?;
         names.within("embedding_length", self.hidden, HIDDEN)?;
         names.within("feed_forward_length", self.ffn, FFN)?;
-        if let Some(ExpertsConfig { count, width, choice }) = self.experts {
+        if let Some(ExpertsConfig { count, width, shared, choice }) = self.experts {
             names.within("expert_count", count, EXPERTS)?;
             names.within("expert_used_count", choice.used, 1..=count)?;
             names.within("expert_feed_forward_length", width, FFN)?;
+            shared.map_or(Ok(()), |width| names.within("expert_shared_feed_forward_length", width, FFN))?;
         }
         names.float("attention.layer_norm_rms_epsilon", self.rms_eps, 1e-12..=1e-1)?;
         names.float("projection_epsilon", self.projection_eps, 1e-12..=1e-1)?;

@@ -358,8 +358,8 @@ impl Model for Decoder {
     ///   columns, 4 more for the other order, and 2 per 16 columns.
     /// - For each row, if projections have norms of their own, the input normed once more and the widest product by
     ///   itself.
-    /// - For each row, if layers have experts, the router's logits and its choice; and of one expert, which may have
-    ///   all rows, the input, gate and up, and the output.
+    /// - For each row, if layers have experts, the router's logits and its choice; and of the widest expert, which may
+    ///   have all rows, the input, gate and up, and the output.
     /// - For each row, if layers are recurrent, what the widest of them keeps; if attention has an output gate, the gate
     ///   and its product.
     /// - For each row, its place in the KV cache; and what attention keeps.
@@ -369,11 +369,12 @@ impl Model for Decoder {
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize {
         let c = &self.config;
         let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
-        let widest = c.experts.map_or(widest, |e| widest.max(e.width));
+        let expert = c.experts.map_or(0, |e| e.width.max(e.shared.unwrap_or(0)));
+        let widest = widest.max(expert);
         let widest = c.delta.map_or(widest, |delta| widest.max(delta.values()));
         let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
         let own = if c.parts.projection_norms { 2 * widest } else { 0 };
-        let experts = c.experts.map_or(0, |e| e.count + 6 * e.choice.used + 4 * (c.hidden + e.width));
+        let experts = c.experts.map_or(0, |e| e.count + 6 * e.choice.used + 4 * (c.hidden + expert));
         let feed_forward = 2 * c.ffn + experts;
         let gate = if c.family.attention_gate { 3 * attention + c.qkv_width() } else { 0 };
         let recurrent = c.delta.map_or(0, |delta| delta.floats_of_row());

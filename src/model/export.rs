@@ -345,7 +345,7 @@ fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
     pairs.extend(sizes.map(|(name, n)| (key(name), Meta::U32(n as u32))));
     pairs.extend(scaling(&c.ropes[0].scaling)?.into_iter().map(|(name, value)| (key(name), value)));
     pairs.extend(windows(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
-    if let Some(ExpertsConfig { count, width, choice }) = c.experts {
+    if let Some(ExpertsConfig { count, width, choice, .. }) = c.experts {
         if c.blocks.iter().any(|block| !block.sparse) {
             return Err(Error::unsupported("layers with experts beside others have no key in GGUF"));
         }

@@ -11,7 +11,7 @@ use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Error, Result, reserve};
 use crate::formats::gguf::{FromMetadata, Gguf, expert};
 use crate::kernels::{DType, Matrix, Pool, pack};
-use crate::ops::{AttentionShape, Choice, DeltaShape, HeadOrder};
+use crate::ops::{AttentionShape, Choice, DeltaShape};
 use crate::text::{ChatTemplate, Tokenizer, end_tokens_of_gguf};
 use std::sync::Arc;
 
@@ -52,6 +52,7 @@ const KNOWN: &[&str] = &[
     "expert_count",
     "expert_used_count",
     "expert_feed_forward_length",
+    "expert_shared_feed_forward_length",
     "expert_weights_norm",
     "context_length",
     "embedding_length",
@@ -237,7 +238,8 @@ impl<'a> Keys<'a> {
             context_length,
             layers,
             hidden,
-            ffn: self.size("feed_forward_length", None)?,
+            // Files need not say it if no layer is dense.
+            ffn: self.size("feed_forward_length", experts.map(|experts| experts.width))?,
             experts,
             attention,
             delta,
@@ -317,7 +319,12 @@ impl<'a> Keys<'a> {
             let why = format!("tensor '{}' has {}", tensor.name, tensor.dims[2]);
             return Err(self.names.bad("expert_count", count, &why));
         }
-        Ok(Some(ExpertsConfig { count, width, choice: Choice { used, renormalize } }))
+        let rows = self.gguf.tensor("blk.0.ffn_up_shexp.weight").map(|tensor| tensor.dims[1]);
+        let shared = match defaults.shared {
+            true => Some(self.size("expert_shared_feed_forward_length", rows)?),
+            false => None,
+        };
+        Ok(Some(ExpertsConfig { count, width, shared, choice: Choice { used, renormalize } }))
     }
 
     /// The shape of the layers of Gated DeltaNet, if the family has any; they are marked in `blocks`.
@@ -340,7 +347,7 @@ impl<'a> Keys<'a> {
             key_dim: self.size("ssm.state_size", None)?,
             value_dim: inner / value_heads,
             kernel: self.size("ssm.conv_kernel", None)?,
-            order: HeadOrder::Tiled,
+            order: defaults.order,
         };
         Ok(blocks.iter().any(|block| block.recurrent).then_some(shape))
     }

@@ -8,6 +8,7 @@ mod decoder;
 mod echo;
 mod export;
 mod family;
+mod fused;
 mod gguf;
 mod hf;
 mod loader;

@@ -8,7 +8,7 @@ use crate::formats::gguf::expert;
 use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::gemm::ternary;
 use crate::kernels::{DType, Matrix, Pool, isa};
-use crate::ops::{DeltaNet, DeltaShape, Expert, Experts, Norm, Projections, Rope};
+use crate::ops::{DeltaNet, DeltaShape, Expert, Experts, Norm, Projections, Rope, Shared};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -152,14 +152,30 @@ impl<'a> Reader<'a> {
         let mut experts = Vec::new();
         reserve(&mut experts, e.count, "experts")?;
         for n in 0..e.count {
-            let name = |part: &str| format!("blk.{index}.{part}.{n}");
-            let gate_up = [(name("ffn_gate_exps"), e.width), (name("ffn_up_exps"), e.width)];
-            experts.push(Expert {
-                gate_up: self.projections(&gate_up, c.hidden, false, c)?,
-                down: self.projections(&[(name("ffn_down_exps"), c.hidden)], e.width, false, c)?,
-            });
+            let name = |part: &str| format!("blk.{index}.ffn_{part}_exps.{n}");
+            experts.push(self.expert(&name, e.width, c)?);
         }
-        Ok(Experts { router: [router].into(), choice: e.choice, experts })
+        let shared = match e.shared {
+            Some(width) => Some(self.shared(index, width, c)?),
+            None => None,
+        };
+        Ok(Experts { router: [router].into(), choice: e.choice, experts, shared })
+    }
+
+    /// The expert of a layer that every row passes through.
+    fn shared(&mut self, index: usize, width: usize, c: &DecoderConfig) -> Result<Shared> {
+        let name = |part: &str| format!("blk.{index}.ffn_{part}_shexp");
+        let expert = self.expert(&name, width, c)?;
+        let gate = self.projections(&[(name("gate_inp"), 1)], c.hidden, false, c)?;
+        Ok(Shared { expert, gate })
+    }
+
+    fn expert(&mut self, name: &dyn Fn(&str) -> String, width: usize, c: &DecoderConfig) -> Result<Expert> {
+        let gate_up = [(name("gate"), width), (name("up"), width)];
+        Ok(Expert {
+            gate_up: self.projections(&gate_up, c.hidden, false, c)?,
+            down: self.projections(&[(name("down"), c.hidden)], width, false, c)?,
+        })
     }
 
     /// A norm of a layer, if the model has it.

@@ -5,6 +5,7 @@ use super::Projections;
 use crate::base::{Error, Result, reserve};
 use crate::kernels::Isa;
 use crate::kernels::rows::elementwise;
+use crate::kernels::rows::exp::exp;
 use crate::kernels::rows::softmax::softmax;
 
 pub struct Experts {
@@ -12,6 +13,7 @@ pub struct Experts {
     pub router: Projections,
     pub choice: Choice,
     pub experts: Vec<Expert>,
+    pub shared: Option<Shared>,
 }
 
 /// One expert's feed-forward.
@@ -22,11 +24,20 @@ pub struct Expert {
     pub down: Projections,
 }
 
+/// An expert that every row passes through, beside those that the router chooses.
+pub struct Shared {
+    pub expert: Expert,
+    /// `[1, hidden]`: the logistic function of its product is the expert's weight.
+    pub gate: Projections,
+}
+
 impl Experts {
     /// The router and the products of all experts.
     pub fn products(&self) -> impl Iterator<Item = &Projections> {
-        let experts = self.experts.iter().flat_map(|expert| [&expert.gate_up, &expert.down]);
-        [&self.router].into_iter().chain(experts)
+        let shared = self.shared.as_ref();
+        let experts = self.experts.iter().chain(shared.map(|shared| &shared.expert));
+        let experts = experts.flat_map(|expert| [&expert.gate_up, &expert.down]);
+        [&self.router].into_iter().chain(shared.map(|shared| &shared.gate)).chain(experts)
     }
 }
 
@@ -122,6 +133,13 @@ fn best(of: &[f32]) -> usize {
 pub fn add_weighted(isa: Isa, to: &mut [f32], width: usize, (rows, weights): (&[u32], &[f32]), from: &[f32]) {
     for ((row, weight), from) in rows.iter().zip(weights).zip(from.chunks_exact(width)) {
         elementwise::add_scaled(isa, &mut to[*row as usize * width..][..width], from, *weight);
+    }
+}
+
+/// Adds to each row of `to` that of `from`, times the logistic function of its logit.
+pub fn add_gated(isa: Isa, to: &mut [f32], width: usize, logits: &[f32], from: &[f32]) {
+    for ((to, from), logit) in to.chunks_exact_mut(width).zip(from.chunks_exact(width)).zip(logits) {
+        elementwise::add_scaled(isa, to, from, 1.0 / (1.0 + exp(-logit)));
     }
 }
 

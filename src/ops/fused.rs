@@ -3,7 +3,7 @@
 use super::attention::{Attend, KvWrite};
 use super::delta::{Delta, DeltaNet, DeltaScratch};
 use super::embed::Embed;
-use super::experts::{Experts, Routes, add_weighted};
+use super::experts::{Experts, Routes, Shared, add_gated, add_weighted};
 use super::linear::{Linear, Scratch};
 use super::lora::{Adapt, Adapted, LoraScratch, Site};
 use super::owned::Owned;
@@ -155,14 +155,14 @@ impl FusedOps {
         Owned::new(data, [rows, columns], &self.spare)
     }
 
-    /// The experts' outputs for the rows of `x`, added by their weights. Experts are added in ascending order, so a
-    /// row's sum does not depend on the other rows.
+    /// The experts' outputs for the rows of `x`, added by their weights. Experts are added in ascending order, and the
+    /// shared one last, so a row's sum does not depend on the other rows.
     fn mix(
         &self,
         scratch: &mut ExpertScratch,
         x: &[f32],
         dims: [usize; 2],
-        Experts { router, choice, experts }: &Experts,
+        Experts { router, choice, experts, shared }: &Experts,
         activation: Activation,
     ) -> Result<Vec<f32>> {
         let ExpertScratch { routes, logits, gate_up, down } = scratch;
@@ -189,6 +189,13 @@ impl FusedOps {
             let source = Source::Gated { gate_up, activation };
             run(&expert.down, source, [count, gate_up.len() / 2 / count], down)?;
             add_weighted(self.isa, &mut out, width, group, down);
+        }
+        if let Some(Shared { expert, gate }) = shared {
+            run(&expert.gate_up, Source::Rows(x), dims, gate_up)?;
+            let source = Source::Gated { gate_up, activation };
+            run(&expert.down, source, [dims[0], gate_up.len() / 2 / dims[0].max(1)], down)?;
+            run(gate, Source::Rows(x), dims, logits)?;
+            add_gated(self.isa, &mut out, dims[1], logits, down);
         }
         Ok(out)
     }

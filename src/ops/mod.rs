@@ -23,7 +23,7 @@ pub use batch::{
 };
 pub use cuda::CudaOps;
 pub use delta::{DeltaNet, DeltaShape, HeadOrder, MAX_HEAD};
-pub use experts::{Choice, Expert, Experts};
+pub use experts::{Choice, Expert, Experts, Shared};
 pub use fused::FusedOps;
 pub use kv::{KvCache, KvLayout};
 pub use lora::{Adapted, Lora, Site};

@@ -7,7 +7,7 @@ use bn_engine::kernels::attention::{KvType, TILE};
 use bn_engine::kernels::{Arithmetic, DType, Matrix, Pool};
 use bn_engine::ops::{
     Activation, Attention, AttentionShape, Choice, Expert, Experts, FusedOps, KvCache, KvLayout, Norm, OpSet,
-    Owned, Paging, Projections, RaggedBatch, RopeStyle,
+    Owned, Paging, Projections, RaggedBatch, RopeStyle, Shared,
 };
 use candle_core::Tensor;
 use std::sync::Arc;
@@ -252,17 +252,23 @@ fn gates_sums_and_rows() {
 #[test]
 fn mixtures_of_experts() {
     let mut random = Random(14);
-    for (dtype, count, used, renormalize) in
-        [(DType::F32, 7, 3, true), (DType::Q8_0, 4, 4, false), (DType::TQ2_0, 9, 2, true)]
-    {
-        let mut products = |rows, cols| random.matrix(dtype, rows, cols);
-        let experts = (0..count).map(|_| {
-            let gate_up = [products(256, 512), products(256, 512)];
-            Expert { gate_up: gate_up.into(), down: [products(512, 256)].into() }
-        });
-        let experts = experts.collect();
+    for (dtype, count, used, renormalize, beside) in [
+        (DType::F32, 7, 3, true, false),
+        (DType::Q8_0, 4, 4, false, false),
+        (DType::TQ2_0, 9, 2, true, true),
+        (DType::F32, 3, 1, false, true),
+    ] {
+        let mut expert = |width: usize| {
+            let mut products = |rows, cols| random.matrix(dtype, rows, cols);
+            let gate_up = [products(width, 512), products(width, 512)];
+            Expert { gate_up: gate_up.into(), down: [products(512, width)].into() }
+        };
+        let experts = (0..count).map(|_| expert(256)).collect();
+        let shared = beside.then(|| expert(768));
+        let gate = random.matrix(DType::F32, 1, 512);
+        let shared = shared.map(|expert| Shared { expert, gate: [gate].into() });
         let router = [random.matrix(DType::F32, count, 512)].into();
-        let experts = Experts { router, choice: Choice { used, renormalize }, experts };
+        let experts = Experts { router, choice: Choice { used, renormalize }, experts, shared };
         let norm = random.norm(512);
         let x = random.tensor(33, 512);
         let mixed = |x: &Owned| fused().experts(x, Some(&norm), &experts, Activation::SwiGlu).unwrap();

@@ -49,7 +49,9 @@ from transformers import (
     Qwen3_5Config,
     Qwen3_5ForCausalLM,
     Qwen3_5ForConditionalGeneration,
+    Qwen3_5MoeConfig,
     Qwen3_5MoeForCausalLM,
+    Qwen3_5MoeForConditionalGeneration,
     Qwen3_5MoeTextConfig,
     Qwen3_5TextConfig,
     Qwen3Config,
@@ -481,6 +483,19 @@ def hybrid(name, cls, config_cls, seed, covers, style=lambda c: None, ignored=()
     )
 
 
+VISION = {
+    "depth": 1,
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_heads": 2,
+    "patch_size": 2,
+    "spatial_merge_size": 1,
+    "temporal_patch_size": 1,
+    "out_hidden_size": 32,
+    "num_position_embeddings": 4,
+}
+
+
 def nested():
     """The text's model in one of text and images, which is how all of Qwen 3.5 are published."""
     text = small(
@@ -496,22 +511,11 @@ def nested():
         **delta_heads(2, 2, 32, 32, kernel=3),
         **mrope(0.5, [2, 1, 1]),
     )
-    vision = {
-        "depth": 1,
-        "hidden_size": 8,
-        "intermediate_size": 8,
-        "num_heads": 2,
-        "patch_size": 2,
-        "spatial_merge_size": 1,
-        "temporal_patch_size": 1,
-        "out_hidden_size": 32,
-        "num_position_embeddings": 4,
-    }
     g = torch.Generator().manual_seed(92)
     folder_case(
         "qwen35-tied",
         Qwen3_5ForConditionalGeneration,
-        Qwen3_5Config(text_config=text.to_dict(), vision_config=vision, tie_word_embeddings=True),
+        Qwen3_5Config(text_config=text.to_dict(), vision_config=VISION, tie_word_embeddings=True),
         92,
         "text_config; tensors of a vision tower and of multi-token prediction to leave alone; A_log and gated norms in "
         "f32; DeltaNet with a value head for each key head, convolution of 3",
@@ -525,6 +529,35 @@ def nested():
             "mtp.layers.0.input_layernorm.weight": torch.randn(32, generator=g),
             "mtp.norm.weight": torch.randn(32, generator=g),
         },
+    )
+
+
+def nested_experts():
+    text = small(
+        Qwen3_5MoeTextConfig,
+        layers=2,
+        hidden=32,
+        ffn=None,
+        eps=1e-6,
+        layer_types=[LINEAR, FULL],
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=24,
+        shared_expert_intermediate_size=40,
+        **delta_heads(2, 4, 16, 16),
+        **mrope(0.5, [2, 1, 1]),
+    )
+    folder_case(
+        "qwen35moe-fused",
+        Qwen3_5MoeForConditionalGeneration,
+        Qwen3_5MoeConfig(text_config=text.to_dict(), vision_config=VISION),
+        95,
+        "text_config; the experts of a layer in two tensors of three dimensions",
+        style=nested_style,
+        ignored=[*DELTA_NET, *ATTENTION, *EXPERTS, WHOLE_ROPE, tiled_keys, first_experts],
+        auto=AutoModelForImageTextToText,
+        in_f32=("linear_attn.A_log", "linear_attn.norm.weight"),
+        fuse=True,
     )
 
 
@@ -550,6 +583,7 @@ HYBRIDS = {
         **mrope(0.25, [2, 1, 1]),
     ),
     "qwen35-tied": nested,
+    "qwen35moe-fused": nested_experts,
     "qwen35moe": hybrid(
         "qwen35moe",
         Qwen3_5MoeForCausalLM,

@@ -124,9 +124,22 @@ def run_all(m, sequences):
     return torch.cat([run_hf(m, s) for s in sequences])
 
 
-def write(name, m, store, style, shard=None, generation=None, in_f32=(), more=None):
+def fused(tensors):
+    """All experts of each layer stacked: [experts, rows, columns], of gate and up the rows of the gate first."""
+    experts = sorted({n.split(".experts.")[0] + ".experts" for n in tensors if ".experts." in n})
+    out = {n: x for n, x in tensors.items() if ".experts." not in n}
+    for e in experts:
+        count = sum(n.startswith(e + ".") and n.endswith("down_proj.weight") for n in tensors)
+        stack = lambda part: torch.stack([tensors[f"{e}.{i}.{part}_proj.weight"] for i in range(count)])
+        out[e + ".gate_up_proj"] = torch.cat([stack("gate"), stack("up")], 1)
+        out[e + ".down_proj"] = stack("down")
+    return out
+
+
+def write(name, m, store, style, shard=None, generation=None, in_f32=(), more=None, fuse=False):
     """Saves the model as a folder; nothing of an older one stays. Tensors with names that end as one of `in_f32` stay
-    in f32, and those of `more` come with them, which the model does not have."""
+    in f32, and those of `more` come with them, which the model does not have. `fuse`: all experts of a layer in two
+    tensors, gate_up_proj and down_proj, as the published Qwen 3.5 have them."""
     folder = os.path.join(MODELS, name)
     shutil.rmtree(folder, ignore_errors=True)
     kept = {n: p.detach().clone() for n, p in m.named_parameters() if n.endswith(tuple(in_f32))}
@@ -134,9 +147,10 @@ def write(name, m, store, style, shard=None, generation=None, in_f32=(), more=No
     for n, p in m.named_parameters():
         p.data = kept.get(n, p.data)
     m.save_pretrained(folder, **({"max_shard_size": shard} if shard else {}))
-    if more:
+    if more or fuse:
         path = os.path.join(folder, "model.safetensors")
-        save_file(load_file(path) | {n: x.to(DTYPES[store]) for n, x in more.items()}, path, {"format": "pt"})
+        tensors = load_file(path) | {n: x.to(DTYPES[store]) for n, x in (more or {}).items()}
+        save_file(fused(tensors) if fuse else tensors, path, {"format": "pt"})
     edit_json(os.path.join(folder, "config.json"), style)
     if generation:
         edit_json(os.path.join(folder, "generation_config.json"), lambda g: g.update(generation))

@@ -12,9 +12,11 @@ mod olmo2;
 mod qwen2;
 mod qwen3;
 mod qwen35;
+mod qwen35moe;
 mod qwen3moe;
+mod qwen3next;
 
-use crate::ops::{Activation, RopeStyle};
+use crate::ops::{Activation, HeadOrder, RopeStyle};
 
 pub use bitnet_1bitllm::{BITNET_1BITLLM, CLASS as BITNET_1BITLLM_CLASS};
 /// All families. If several have a GGUF architecture, its files belong to the first.
@@ -26,7 +28,9 @@ pub const FAMILIES: &[&Family] = &[
     &qwen2::QWEN2,
     &qwen3::QWEN3,
     &qwen3moe::QWEN3MOE,
+    &qwen3next::QWEN3NEXT,
     &qwen35::QWEN35,
+    &qwen35moe::QWEN35MOE,
     &gemma3::GEMMA3,
     &olmo2::OLMO2,
 ];
@@ -205,13 +209,15 @@ pub enum Biases {
     Qkv,
 }
 
-/// Whether the weights of a row's experts are divided by their sum, in files that do not say.
+/// Mixtures of experts, in files that do not say how the weights of a row's experts add up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpertDefaults {
-    /// Without `norm_topk_prob`.
+    /// They are divided by their sum without `norm_topk_prob`.
     pub renormalize: bool,
     /// Without `expert_weights_norm`.
     pub renormalize_gguf: bool,
+    /// There is an expert that every row passes through.
+    pub shared: bool,
 }
 
 /// Layers of Gated DeltaNet, in files that do not give their sizes.
@@ -224,6 +230,10 @@ pub struct DeltaDefaults {
     /// Elements of a key, and of a value.
     pub dim: usize,
     pub kernel: usize,
+    /// In GGUF files. Hugging Face's are always grouped.
+    pub order: HeadOrder,
+    /// Files have the rows of each key head's products side by side (`fused`).
+    pub fused: bool,
 }
 
 /// Norms before attention and feed-forward.

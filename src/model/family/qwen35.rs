@@ -2,6 +2,17 @@
 //! output. The text part alone.
 
 use super::{BASE, Biases, Defaults, DeltaDefaults, Family, K_NORM, PRE_NORMS, Q_NORM};
+use crate::ops::HeadOrder;
+
+pub const DELTA: DeltaDefaults = DeltaDefaults {
+    every: 4,
+    key_heads: 16,
+    value_heads: 32,
+    dim: 128,
+    kernel: 4,
+    order: HeadOrder::Tiled,
+    fused: false,
+};
 
 pub const QWEN35: Family = Family {
     gguf: &["qwen35"],
@@ -10,7 +21,7 @@ pub const QWEN35: Family = Family {
     norms: &[PRE_NORMS[0], Q_NORM, K_NORM, ("post_attention_layernorm", "post_attention_norm")],
     ffn_norm: "post_attention_norm",
     biases: Biases::ByKey { mlp: false },
-    delta: Some(DeltaDefaults { every: 4, key_heads: 16, value_heads: 32, dim: 128, kernel: 4 }),
+    delta: Some(DELTA),
     attention_gate: true,
     rotated: Some(0.25),
     norm_offset: 1.0,

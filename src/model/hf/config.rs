@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
 use crate::base::{Error, Result};
-use crate::model::config::{DecoderConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
+use crate::model::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
 use crate::model::family::{BITNET_1BITLLM, Biases, FAMILIES, Family, KvHeads};
 use crate::model::{Pooling, SamplingDefaults};
 use crate::ops::{Activation, AttentionShape, RopeStyle};
@@ -210,7 +210,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         context_length: context,
         layers,
         hidden,
-        ffn: config.need("intermediate_size")?,
+        ffn: ffn(config, experts, &blocks)?,
         experts,
         attention,
         delta,
@@ -229,6 +229,14 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     };
     decoder.check(&names)?;
     Ok(decoder)
+}
+
+/// The width of dense layers. A file without such layers need not give it, and then it is that of an expert.
+fn ffn(config: &Fields, experts: Option<ExpertsConfig>, blocks: &[Block]) -> Result<usize> {
+    match experts.filter(|_| blocks.iter().all(|block| block.sparse)) {
+        Some(experts) => Ok(config.size("intermediate_size")?.unwrap_or(experts.width)),
+        None => config.need("intermediate_size"),
+    }
 }
 
 /// The activation that `hidden_act` names, if we know it.
@@ -307,6 +315,7 @@ fn key(gguf: &str) -> String {
         "expert_count" => "num_experts",
         "expert_used_count" => "num_experts_per_tok",
         "expert_feed_forward_length" => "moe_intermediate_size",
+        "expert_shared_feed_forward_length" => "shared_expert_intermediate_size",
         "rope.freq_base" => "rope_theta",
         "rope.scaling.original_context_length" => "rope_scaling.original_max_position_embeddings",
         "rope.scaling.yarn_beta_fast" => "rope_scaling.beta_fast",

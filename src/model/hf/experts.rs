@@ -32,5 +32,10 @@ pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Op
     }
     let renormalize = config.flag("norm_topk_prob")?.unwrap_or(defaults.renormalize);
     let choice = Choice { used: config.need("num_experts_per_tok")?, renormalize };
-    Ok(Some(ExpertsConfig { count, width: config.need("moe_intermediate_size")?, choice }))
+    let width = config.need("moe_intermediate_size")?;
+    let shared = match defaults.shared {
+        true => Some(config.need("shared_expert_intermediate_size")?),
+        false => None,
+    };
+    Ok(Some(ExpertsConfig { count, width, shared, choice }))
 }

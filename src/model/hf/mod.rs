@@ -16,7 +16,9 @@ mod text;
 
 use super::checkpoint::Checkpoint;
 use super::config::DecoderConfig;
+use super::fused;
 use crate::base::{Bytes, Error, Result, Status, reserve};
+use crate::formats::gguf::expert;
 use crate::formats::hf::{Folder, Tensors, other};
 use crate::formats::safetensors::{ElementType, TensorInfo};
 use crate::kernels::pack::requantize;
@@ -83,22 +85,27 @@ impl HfFolder {
             reserve(&mut self.unknown, 1, "tensor names")?;
             let made = self.by_name.try_reserve(1);
             made.map_err(|_| Error::out_of_memory("tensor names", 48 * self.by_name.len()))?;
-            match names::canonical(self.config.decoder.family, &tensor.name) {
-                Name::Buffer => {}
+            let parts = match names::canonical(self.config.decoder.family, &tensor.name) {
+                Name::Buffer => continue,
                 // Like transformers, ignores a tied head in the files and uses the embedding.
-                Name::Tensor(name) if name == "output.weight" && self.config.tied => {}
-                Name::Tensor(name) => {
-                    if let Some(first) = self.by_name.insert(name, tensor.name.clone()) {
-                        return Err(Error::bad_model(format!(
-                            "{}: tensors '{first}' and '{}' are the same part of the model",
-                            file.what(),
-                            tensor.name
-                        )));
-                    }
-                }
+                Name::Tensor(name) if name == "output.weight" && self.config.tied => continue,
+                Name::Tensor(name) => vec![name],
+                Name::Parts(parts) => parts,
                 // Read along with its weights.
-                Name::Scale(_) if packed => {}
-                Name::Scale(_) | Name::Unknown => self.unknown.push(tensor.name.clone()),
+                Name::Scale(_) if packed => continue,
+                Name::Scale(_) | Name::Unknown => {
+                    self.unknown.push(tensor.name.clone());
+                    continue;
+                }
+            };
+            for part in parts {
+                if let Some(first) = self.by_name.insert(part, tensor.name.clone()) {
+                    return Err(Error::bad_model(format!(
+                        "{}: tensors '{first}' and '{}' are the same part of the model",
+                        file.what(),
+                        tensor.name
+                    )));
+                }
             }
         }
         Ok(())
@@ -106,9 +113,7 @@ impl HfFolder {
 
     /// The tensor with this GGUF name: its bytes, its info, and its name in errors.
     fn find(&self, name: &str) -> Result<(Bytes, &TensorInfo, Place<'_>)> {
-        let own = self.by_name.get(name).map(String::as_str);
-        let found = own.and_then(|own| self.tensors.find(own));
-        let Some((file, tensor)) = found else {
+        let Some((file, tensor)) = self.own(name).and_then(|own| self.tensors.find(own)) else {
             let wanted = names::own(self.config.decoder.family, name).unwrap_or_else(|| name.to_owned());
             return Err(Error::bad_model(format!(
                 "{}: there is no tensor '{wanted}', which the config.json asks for",
@@ -116,6 +121,54 @@ impl HfFolder {
             )));
         };
         Ok((file.data(tensor)?, tensor, Place { file: file.what(), tensor: &tensor.name }))
+    }
+
+    /// The file's name of a tensor, or of one that holds it beside others.
+    fn own(&self, name: &str) -> Option<&str> {
+        let own = self.by_name.get(name).or_else(|| self.by_name.get(&expert(name)?.0));
+        own.map(String::as_str)
+    }
+
+    /// One expert's matrix of a tensor that has those of all experts, `[experts, rows, cols]`, of gate and up
+    /// `[experts, 2 rows, cols]`. `None` if the expert has a tensor of its own.
+    fn expert(&self, tensor: &str, rows: usize, cols: usize) -> Result<Option<Matrix>> {
+        let Some((all, n)) = expert(tensor).filter(|_| !self.by_name.contains_key(tensor)) else {
+            return Ok(None);
+        };
+        let (data, info, at) = self.find(tensor)?;
+        let count = self.config.decoder.experts.map_or(0, |experts| experts.count);
+        let parts = self.parts_of(&info.name);
+        let part = parts.iter().position(|name| *name == all).unwrap_or(0);
+        at.shape(info, &[count, parts.len() * rows, cols])?;
+        let bytes = data.len() / count.max(1) / parts.len();
+        let from = (n * parts.len() + part) * bytes;
+        let data = data.slice(from..from + bytes);
+        let data =
+            data.ok_or_else(|| at.bad(&format!("has {count} experts, and number {n} is asked for")))?;
+        Matrix::new(data, at.dtype(info)?, rows, cols).map(Some).map_err(|e| at.of(e))
+    }
+
+    /// The rows of a product that a file has in pieces; `None` if it has it as it is.
+    fn gathered(&self, tensor: &str, cols: usize) -> Result<Option<Matrix>> {
+        let decoder = &self.config.decoder;
+        let shape = decoder.delta.filter(|_| decoder.family.delta.is_some_and(|delta| delta.fused));
+        let Some((shape, rows)) = shape.and_then(|shape| Some((shape, fused::rows(tensor, &shape)?))) else {
+            return Ok(None);
+        };
+        let (data, info, at) = self.find(tensor)?;
+        at.shape(info, &[rows, cols])?;
+        let whole = Matrix::new(data, at.dtype(info)?, rows, cols).map_err(|e| at.of(e))?;
+        let made = fused::gather(tensor, &shape, &whole).map_err(|e| at.of(e))?;
+        whole.data.release_pages();
+        Ok(Some(made))
+    }
+
+    /// The parts of the model that a tensor of the files holds.
+    fn parts_of(&self, own: &str) -> Vec<String> {
+        match names::canonical(self.config.decoder.family, own) {
+            Name::Parts(parts) => parts,
+            _ => vec![own.to_owned()],
+        }
     }
 
     /// Unpacks uint8 codes and their scale.
@@ -156,10 +209,6 @@ impl HfFolder {
             false => Err(at.bad(&format!("makes a scale of {scale}"))),
         }
     }
-
-    fn pages_of(&self, name: &str) -> Option<&TensorInfo> {
-        self.by_name.get(name).and_then(|own| self.tensors.find(own)).map(|(_, tensor)| tensor)
-    }
 }
 
 impl Checkpoint for HfFolder {
@@ -199,19 +248,19 @@ impl Checkpoint for HfFolder {
         if let (true, Weights::Packed { divide }) = (ternary, self.config.quantization.weights) {
             return self.unpack(pool, tensor, rows, cols, divide);
         }
+        if let Some(matrix) = self.expert(tensor, rows, cols)? {
+            return Ok(matrix);
+        }
+        if let Some(matrix) = self.gathered(tensor, cols)? {
+            return Ok(matrix);
+        }
         let (data, info, at) = self.find(tensor)?;
         match *info.shape {
             // A depthwise convolution, as torch stores it.
             [channels, 1, kernel] => at.equal(info, &[channels, kernel], &[rows, cols])?,
             _ => at.shape(info, &[rows, cols])?,
         }
-        let dtype = match info.ty {
-            ElementType::F32 => DType::F32,
-            ElementType::F16 => DType::F16,
-            ElementType::BF16 => DType::BF16,
-            ElementType::U8 | ElementType::Other => return Err(at.not_float(info)),
-        };
-        let matrix = Matrix::new(data, dtype, rows, cols).map_err(|e| at.of(e))?;
+        let matrix = Matrix::new(data, at.dtype(info)?, rows, cols).map_err(|e| at.of(e))?;
         if !(ternary && self.config.quantization.weights == Weights::Online) {
             return Ok(matrix);
         }
@@ -243,7 +292,10 @@ impl Checkpoint for HfFolder {
     }
 
     fn bytes_of(&self, tensor: &str) -> u64 {
-        self.pages_of(tensor).map_or(0, |tensor| tensor.byte_len() as u64)
+        let Some((_, info)) = self.own(tensor).and_then(|own| self.tensors.find(own)) else { return 0 };
+        let one_of = !self.by_name.contains_key(tensor);
+        let experts = if one_of { info.shape.first().copied().unwrap_or(1).max(1) } else { 1 };
+        (info.byte_len() / experts / self.parts_of(&info.name).len()) as u64
     }
 
     fn other_bytes(&self) -> u64 {
@@ -272,6 +324,15 @@ impl Place<'_> {
 
     fn not_float(&self, tensor: &TensorInfo) -> Error {
         self.unsupported(&format!("is {}; F32, F16 and BF16 are read here", tensor.type_name))
+    }
+
+    fn dtype(&self, tensor: &TensorInfo) -> Result<DType> {
+        match tensor.ty {
+            ElementType::F32 => Ok(DType::F32),
+            ElementType::F16 => Ok(DType::F16),
+            ElementType::BF16 => Ok(DType::BF16),
+            ElementType::U8 | ElementType::Other => Err(self.not_float(tensor)),
+        }
     }
 
     fn shape(&self, tensor: &TensorInfo, wanted: &[usize]) -> Result<()> {

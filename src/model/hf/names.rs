@@ -7,6 +7,8 @@ use crate::model::family::{Family, Named};
 pub enum Name {
     /// A tensor of the model, by GGUF's name.
     Tensor(String),
+    /// Several tensors of the model in one, by their GGUF names.
+    Parts(Vec<String>),
     /// The scale of a packed projection, by the GGUF name of its weights.
     Scale(String),
     /// A buffer of old files that follows from the configuration.
@@ -28,19 +30,38 @@ const PROJECTIONS: &[Named] = &[
 /// ours: `formats::gguf` reads it.
 const EXPERT: &[Named] =
     &[("gate_proj", "ffn_gate_exps"), ("up_proj", "ffn_up_exps"), ("down_proj", "ffn_down_exps")];
+/// All experts' matrices in one tensor, as Qwen 3.5's are published. Those of gate and up follow each other.
+const STACKED: &[(&str, &[&str])] = &[
+    ("mlp.experts.gate_up_proj", &["ffn_gate_exps.weight", "ffn_up_exps.weight"]),
+    ("mlp.experts.down_proj", &["ffn_down_exps.weight"]),
+];
 /// Of a layer of Gated DeltaNet, with the whole name's end.
 const DELTA: &[Named] = &[
-    ("linear_attn.in_proj_qkv.weight", "attn_qkv.weight"),
-    ("linear_attn.in_proj_z.weight", "attn_gate.weight"),
-    ("linear_attn.in_proj_b.weight", "ssm_beta.weight"),
-    ("linear_attn.in_proj_a.weight", "ssm_alpha.weight"),
     ("linear_attn.conv1d.weight", "ssm_conv1d.weight"),
     ("linear_attn.dt_bias", "ssm_dt.bias"),
     ("linear_attn.A_log", "ssm_a"),
     ("linear_attn.norm.weight", "ssm_norm.weight"),
     ("linear_attn.out_proj.weight", "ssm_out.weight"),
 ];
+/// The products before the recurrence, one by one (Qwen 3.5), and in pairs (Qwen3-Next).
+const SINGLE: &[Named] = &[
+    ("linear_attn.in_proj_qkv.weight", "attn_qkv.weight"),
+    ("linear_attn.in_proj_z.weight", "attn_gate.weight"),
+    ("linear_attn.in_proj_b.weight", "ssm_beta.weight"),
+    ("linear_attn.in_proj_a.weight", "ssm_alpha.weight"),
+];
+const PAIRS: &[(&str, &[&str])] = &[
+    ("linear_attn.in_proj_qkvz.weight", &["attn_qkv.weight", "attn_gate.weight"]),
+    ("linear_attn.in_proj_ba.weight", &["ssm_beta.weight", "ssm_alpha.weight"]),
+];
 const ROUTER: Named = ("mlp.gate", "ffn_gate_inp");
+/// Of an expert that every row passes through, and of its weight.
+const SHARED: &[Named] = &[
+    ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
+    ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
+    ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
+    ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
+];
 
 /// Maps a name. Names of a whole model begin with `model.`; those of a model without a head may lack it.
 pub fn canonical(family: &Family, name: &str) -> Name {
@@ -48,7 +69,8 @@ pub fn canonical(family: &Family, name: &str) -> Name {
         return Name::Tensor("output.weight".into());
     }
     // Parts that are not read: the towers of images, and layers that predict further tokens.
-    if family.hf_whole.is_some() && ["model.visual.", "mtp."].iter().any(|part| name.starts_with(part)) {
+    let visual = family.hf_whole.is_some() && name.starts_with("model.visual.");
+    if visual || family.delta.is_some() && name.starts_with("mtp.") {
         return Name::Buffer;
     }
     let name = name.strip_prefix("model.").unwrap_or(name);
@@ -83,13 +105,18 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
             _ => Name::Unknown,
         };
     }
-    let delta = DELTA.iter().filter(|_| family.delta.is_some()).find(|(hf, _)| *hf == part);
-    if let Some((_, gguf)) = delta {
+    let is = |(hf, _): &&Named| *hf == part;
+    if let Some((_, gguf)) = delta(family).find(is) {
         return Name::Tensor(format!("blk.{layer}.{gguf}"));
     }
+    let stacked = STACKED.iter().filter(|_| family.experts.is_some());
+    if let Some((_, parts)) = pairs(family).chain(stacked).find(|(hf, _)| *hf == part) {
+        return Name::Parts(parts.iter().map(|gguf| format!("blk.{layer}.{gguf}")).collect());
+    }
     let Some(part) = part.strip_suffix(".weight") else { return Name::Unknown };
-    if family.experts.is_some() && part == ROUTER.0 {
-        return Name::Tensor(format!("blk.{layer}.{}.weight", ROUTER.1));
+    let is = |(hf, _): &&Named| *hf == part;
+    if let Some((_, gguf)) = mixture(family).find(is) {
+        return Name::Tensor(format!("blk.{layer}.{gguf}.weight"));
     }
     let of_experts = part.strip_prefix("mlp.experts.").filter(|_| family.experts.is_some());
     if let Some((expert, part)) = of_experts.and_then(|rest| rest.split_once('.')) {
@@ -99,6 +126,22 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
     }
     let gguf = family.norms.iter().find(|(hf, _)| *hf == part);
     gguf.map_or(Name::Unknown, |(_, gguf)| Name::Tensor(format!("blk.{layer}.{gguf}.weight")))
+}
+
+/// The names of the family in a layer of Gated DeltaNet.
+fn delta(family: &Family) -> impl Iterator<Item = &'static Named> {
+    let of = family.delta.map(|delta| if delta.fused { &[] } else { SINGLE });
+    of.into_iter().flatten().chain(of.map(|_| DELTA).into_iter().flatten())
+}
+
+fn pairs(family: &Family) -> impl Iterator<Item = &'static (&'static str, &'static [&'static str])> {
+    family.delta.filter(|delta| delta.fused).map(|_| PAIRS).into_iter().flatten()
+}
+
+/// The names of the family in a mixture of experts, besides those of the experts that the router chooses.
+fn mixture(family: &Family) -> impl Iterator<Item = &'static Named> {
+    let shared = family.experts.filter(|experts| experts.shared).map(|_| SHARED);
+    family.experts.map(|_| &ROUTER).into_iter().chain(shared.into_iter().flatten())
 }
 
 /// GGUF's name, without `.weight`, of a PEFT module that is a product.
@@ -126,7 +169,8 @@ pub fn own(family: &Family, gguf: &str) -> Option<String> {
         _ => {}
     }
     let (layer, part) = gguf.strip_prefix("blk.")?.split_once('.')?;
-    if let Some((hf, _)) = DELTA.iter().find(|(_, gguf)| *gguf == part) {
+    let single = delta(family).find(|(_, gguf)| *gguf == part).map(|(hf, _)| hf);
+    if let Some(hf) = single.or(pairs(family).find(|(_, pair)| pair.contains(&part)).map(|(hf, _)| hf)) {
         return Some(format!("model.layers.{layer}.{hf}"));
     }
     let (part, tensor) = part.rsplit_once('.')?;
@@ -138,7 +182,7 @@ pub fn own(family: &Family, gguf: &str) -> Option<String> {
         Some(part) => (part, "rms_norm.weight"),
         None => (part, tensor),
     };
-    let mut parts = PROJECTIONS.iter().chain(family.norms).chain([&ROUTER]);
+    let mut parts = PROJECTIONS.iter().chain(family.norms).chain(mixture(family));
     parts.find(|(_, gguf)| *gguf == part).map(|(hf, _)| format!("model.layers.{layer}.{hf}.{tensor}"))
 }
 

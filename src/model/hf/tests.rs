@@ -270,7 +270,7 @@ fn mixtures_of_experts() {
     };
     let d = taken(moe(json!({}))).decoder;
     let choice = Choice { used: 2, renormalize: false };
-    assert_eq!(d.experts, Some(ExpertsConfig { count: 8, width: 48, choice }));
+    assert_eq!(d.experts, Some(ExpertsConfig { count: 8, width: 48, shared: None, choice }));
     assert!(d.blocks.iter().all(|block| block.sparse));
     let sparse = |changes: Value| {
         taken(moe(changes)).decoder.blocks.iter().map(|block| block.sparse).collect::<Vec<_>>()

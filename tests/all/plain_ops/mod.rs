@@ -5,8 +5,8 @@ use bn_engine::base::{Error, Result};
 use bn_engine::kernels::gemm::lora::Pair;
 use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
 use bn_engine::ops::{
-    Activation, Adapted, Attention, AttentionShape, DeltaNet, Experts, KvCache, KvLayout, Norm, OpSet, Owned,
-    Paging, Projections, RaggedBatch, Rope, RopeStyle, Site,
+    Activation, Adapted, Attention, AttentionShape, DeltaNet, Expert, Experts, KvCache, KvLayout, Norm,
+    OpSet, Owned, Paging, Projections, RaggedBatch, Rope, RopeStyle, Site,
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
@@ -282,10 +282,17 @@ fn mixture(
         }
     }
     let mut sum = x.zeros_like()?;
+    let run = |expert: &Expert| {
+        linear(&gated(&linear(&x, None, &expert.gate_up)?, activation)?, None, &expert.down)
+    };
     for (e, expert) in experts.experts.iter().enumerate() {
         let own: Vec<f32> = weights.iter().map(|row| row[e]).collect();
-        let out = linear(&gated(&linear(&x, None, &expert.gate_up)?, activation)?, None, &expert.down)?;
-        sum = (sum + out.broadcast_mul(&Tensor::from_vec(own, (weights.len(), 1), &Device::Cpu)?)?)?;
+        let own = Tensor::from_vec(own, (weights.len(), 1), &Device::Cpu)?;
+        sum = (sum + run(expert)?.broadcast_mul(&own)?)?;
+    }
+    if let Some(shared) = &experts.shared {
+        let weight = ((linear(&x, None, &shared.gate)?.neg()?.exp()? + 1.0)?).recip()?;
+        sum = (sum + run(&shared.expert)?.broadcast_mul(&weight)?)?;
     }
     Ok(sum)
 }

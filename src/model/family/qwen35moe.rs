@@ -1,0 +1,16 @@
+//! The mixtures of experts of Qwen 3.5 and 3.6: its layers, with experts in place of the feed-forward.
+
+use super::qwen35::QWEN35;
+use super::{ExpertDefaults, Family};
+
+/// The chosen experts' weights always add up to 1.
+pub const EXPERTS: ExpertDefaults =
+    ExpertDefaults { renormalize: true, renormalize_gguf: true, shared: true };
+
+pub const QWEN35MOE: Family = Family {
+    gguf: &["qwen35moe"],
+    hf: Some("qwen3_5_moe_text"),
+    hf_whole: Some("qwen3_5_moe"),
+    experts: Some(EXPERTS),
+    ..QWEN35
+};
