@@ -13,6 +13,15 @@ use std::sync::Arc;
 
 const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
+/// Small matrices that keep their type. A router of another type would choose other experts; the gates weigh whole heads
+/// and rows, over all later tokens; a convolution is no product.
+const KEPT: [&str; 5] = [
+    ".ffn_gate_inp.weight",
+    ".ffn_gate_inp_shexp.weight",
+    ".ssm_beta.weight",
+    ".ssm_alpha.weight",
+    ".ssm_conv1d.weight",
+];
 
 pub struct Requantized<'a> {
     files: &'a dyn Checkpoint,
@@ -47,8 +56,7 @@ impl<'a> Requantized<'a> {
         match tensor {
             EMBEDDING => self.embedding,
             HEAD => self.head,
-            // As a router of another type would choose other experts.
-            _ if tensor.ends_with(".ffn_gate_inp.weight") => WeightType::Keep,
+            _ if KEPT.iter().any(|end| tensor.ends_with(end)) => WeightType::Keep,
             // All other matrices are projections of layers and of experts.
             _ => self.weights,
         }
