@@ -25,6 +25,32 @@ fn parts(part: &str, shape: &DeltaShape) -> Option<Parts> {
     Some(Parts { rows, taken })
 }
 
+/// GGUF's names of the matrices, without the layer. Files of old converters have the inputs in one, too.
+pub const GATES: &str = "ssm_ba.weight";
+const INPUTS: &str = "ssm_in.weight";
+
+/// GGUF's name of the matrix that has the product `tensor` in pieces.
+pub fn whole_of(tensor: &str) -> Option<String> {
+    let (layer, part) = tensor.strip_prefix("blk.")?.split_once('.')?;
+    let whole = match part {
+        "attn_qkv.weight" | "attn_gate.weight" => INPUTS,
+        "ssm_beta.weight" | "ssm_alpha.weight" => GATES,
+        _ => return None,
+    };
+    Some(format!("blk.{layer}.{whole}"))
+}
+
+/// The products in the matrix with this GGUF name.
+pub fn parts_of(whole: &str) -> Option<[String; 2]> {
+    let (layer, part) = whole.strip_prefix("blk.")?.split_once('.')?;
+    let parts = match part {
+        INPUTS => ["attn_qkv", "attn_gate"],
+        GATES => ["ssm_beta", "ssm_alpha"],
+        _ => return None,
+    };
+    Some(parts.map(|part| format!("blk.{layer}.{part}.weight")))
+}
+
 /// Number of rows of the matrix that the file has.
 pub fn rows(tensor: &str, shape: &DeltaShape) -> Option<usize> {
     let (_, part) = tensor.strip_prefix("blk.")?.split_once('.')?;

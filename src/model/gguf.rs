@@ -6,6 +6,7 @@ use super::config::{
     Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Names, Parts, RopeConfig, RopeScaling,
 };
 use super::family::{FAMILIES, Family, REFUSED, ScaleSizes, Windows};
+use super::fused;
 use super::namespaces;
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Error, Result, reserve};
@@ -22,13 +23,16 @@ const NEUTRAL: &[(&str, u32)] = &[
     // A softmax.
     ("expert_gating_func", 1),
     ("leading_dense_block_count", 0),
-    ("nextn_predict_layers", 0),
     ("attention.causal", 1),
     ("attention.shared_kv_layers", 0),
     ("use_parallel_residual", 0),
     ("rescale_every_n_layers", 0),
     ("swin_norm", 0),
 ];
+/// As `NEUTRAL`, in families whose further blocks are not known.
+const NO_BLOCKS: &[(&str, u32)] = &[(NEXTN, 0)];
+/// The number of blocks, at the end, that predict further tokens.
+const NEXTN: &str = "nextn_predict_layers";
 /// As `NEUTRAL`, in families without experts.
 const NO_EXPERTS: &[(&str, u32)] = &[("expert_count", 0), ("expert_used_count", 0)];
 const NEUTRAL_FLOATS: &[(&str, f32)] = &[
@@ -49,6 +53,7 @@ const NEUTRAL_FLOATS: &[(&str, f32)] = &[
 
 /// Keys that are read, or that do not affect the arithmetic.
 const KNOWN: &[&str] = &[
+    NEXTN,
     "expert_count",
     "expert_used_count",
     "expert_feed_forward_length",
@@ -124,6 +129,11 @@ impl Checkpoint for Gguf {
         let key = |key: &str| format!("{architecture}.{key}");
         let keys = Keys { gguf: self, family, names: &Names { what: self.what(), key: &key } };
         let mut config = keys.config(architecture)?;
+        let further = keys.further()?;
+        if further > 0 {
+            let why = "predict further tokens, and are not read";
+            warn(&format!("{}: the last {further} of its blocks {why}", self.what()));
+        }
         config.sampling = SamplingDefaults::read(&GGUF_KEYS, &|key| number(self, key), self.what(), warn);
         keys.unknown().iter().for_each(|key| {
             warn(&format!("{}: metadata key '{key}' is not known and not used", self.what()));
@@ -148,6 +158,9 @@ impl Checkpoint for Gguf {
     }
 
     fn matrix(&self, pool: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
+        if let Some(matrix) = gathered(self, pool, tensor, cols)? {
+            return Ok(matrix);
+        }
         let matrix = self.prepared(pool, tensor, rows, cols)?;
         let at =
             |e: Error| Error::new(e.status, format!("{}: tensor '{tensor}': {}", self.what(), e.message));
@@ -164,9 +177,20 @@ impl Checkpoint for Gguf {
     }
 
     fn names(&self) -> Result<Vec<String>> {
+        let blocks = blocks_run(self)?;
         let mut names = Vec::new();
-        reserve(&mut names, self.tensors().len(), "tensor names")?;
-        names.extend(self.tensors().iter().map(|t| &t.name).filter(|name| !self.is_scale(name)).cloned());
+        reserve(&mut names, 2 * self.tensors().len(), "tensor names")?;
+        for name in self.tensors().iter().map(|t| &t.name) {
+            let further = block_of(name).is_some_and(|block| blocks.is_some_and(|blocks| block >= blocks));
+            if further || self.is_scale(name) {
+                continue;
+            }
+            let parts = fused::parts_of(name);
+            match parts.filter(|parts| !parts.iter().any(|part| self.tensor(part).is_some())) {
+                Some(parts) => names.extend(parts),
+                None => names.push(name.clone()),
+            }
+        }
         Ok(names)
     }
 
@@ -178,13 +202,45 @@ impl Checkpoint for Gguf {
         let bytes = |name: &str| self.tensor(name).and_then(|t| t.byte_len).unwrap_or(0) as u64;
         match expert(tensor) {
             Some((all, _)) => bytes(&all) / self.tensor(&all).map_or(1, |t| t.dims[2].max(1) as u64),
-            None => bytes(tensor),
+            None if self.tensor(tensor).is_some() => bytes(tensor),
+            None => fused::whole_of(tensor).map_or(0, |whole| bytes(&whole) / 2),
         }
     }
 
     fn other_bytes(&self) -> u64 {
         (self.file_bytes() as u64).saturating_sub(Gguf::tensor_bytes(self))
     }
+}
+
+/// A product that the file has in pieces of another matrix; `None` if it has it as it is.
+fn gathered(gguf: &Gguf, pool: &Pool, tensor: &str, cols: usize) -> Result<Option<Matrix>> {
+    let whole = fused::whole_of(tensor).filter(|_| gguf.tensor(tensor).is_none());
+    let Some(whole) = whole.filter(|whole| gguf.tensor(whole).is_some()) else { return Ok(None) };
+    let config = Checkpoint::config(gguf, &|_| ())?;
+    let shape = config.delta.filter(|_| config.family.delta.is_some_and(|delta| delta.fused));
+    let Some((shape, rows)) = shape.and_then(|shape| Some((shape, fused::rows(tensor, &shape)?))) else {
+        return Ok(None);
+    };
+    let raw = gguf.matrix(&whole, rows, cols)?;
+    let made = fused::gather(tensor, &shape, &raw).and_then(|matrix| pack::prepare(pool, matrix));
+    raw.data.release_pages();
+    made.map(Some)
+        .map_err(|e| Error::new(e.status, format!("{}: tensor '{whole}': {}", gguf.what(), e.message)))
+}
+
+/// The number of blocks that are run, if the file's architecture says that there are others.
+fn blocks_run(gguf: &Gguf) -> Result<Option<usize>> {
+    let architecture: &str = gguf.get("general.architecture")?;
+    if Family::of_gguf(architecture).is_none_or(|family| family.delta.is_none()) {
+        return Ok(None);
+    }
+    let size = |key: &str| gguf.find::<u64>(&format!("{architecture}.{key}"));
+    let (all, further) = (size("block_count")?.unwrap_or(0), size(NEXTN)?.unwrap_or(0));
+    Ok((further > 0).then_some(usize::try_from(all.saturating_sub(further)).unwrap_or(usize::MAX)))
+}
+
+fn block_of(tensor: &str) -> Option<usize> {
+    tensor.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
 }
 
 /// Some types are used by two kinds of models. Converts a matrix of such a type to the form whose product has the
@@ -219,13 +275,17 @@ impl<'a> Keys<'a> {
         self.refuse_features()?;
         let hidden = self.size("embedding_length", None)?;
         self.names.within("embedding_length", hidden, HIDDEN)?;
-        let layers = self.size("block_count", None)?;
-        self.names.within("block_count", layers, LAYERS)?;
+        let blocks = self.size("block_count", None)?;
+        self.names.within("block_count", blocks, LAYERS)?;
+        let further = self.further()?;
+        self.names.within(NEXTN, further, 0..=blocks - 1)?;
+        let layers = blocks - further;
         let context_length = self.size("context_length", None)?;
         let attention = self.attention(hidden, layers)?;
         let experts = self.experts()?;
         let (ropes, mut blocks) = self.blocks(layers, context_length, attention.head_dim)?;
         let delta = self.delta(&mut blocks)?;
+        let first = blocks.iter().position(|block| !block.recurrent).unwrap_or(0);
         blocks.iter_mut().for_each(|block| block.sparse = experts.is_some());
         let rows = self.gguf.tensor("token_embd.weight").map(|t| t.dims[1]);
         let rms_eps = self.gguf.get(&self.full("attention.layer_norm_rms_epsilon"))?;
@@ -252,8 +312,8 @@ impl<'a> Keys<'a> {
             norm_offset: 0.0,
             activation: self.family.activation,
             embedding_scale: self.family.embedding_scale.of(hidden),
-            norms: self.norms(),
-            parts: self.parts(),
+            norms: self.norms(first),
+            parts: self.parts(first),
             pooling: self.pooling()?,
             sampling: SamplingDefaults::default(),
         };
@@ -281,6 +341,11 @@ impl<'a> Keys<'a> {
 
     fn float(&self, key: &str, default: f32) -> Result<f32> {
         Ok(self.find(key)?.unwrap_or(default))
+    }
+
+    /// The number of blocks that predict further tokens.
+    fn further(&self) -> Result<usize> {
+        self.size(NEXTN, Some(0))
     }
 
     fn attention(&self, hidden: usize, layers: usize) -> Result<AttentionShape> {
@@ -335,6 +400,9 @@ impl<'a> Keys<'a> {
         for (index, block) in blocks.iter_mut().enumerate() {
             block.recurrent = !(index + 1).is_multiple_of(every);
         }
+        if !blocks.iter().any(|block| block.recurrent) {
+            return Ok(None);
+        }
         let value_heads = self.size("ssm.time_step_rank", None)?;
         let inner = self.size("ssm.inner_size", None)?;
         if value_heads == 0 || !inner.is_multiple_of(value_heads) {
@@ -349,7 +417,7 @@ impl<'a> Keys<'a> {
             kernel: self.size("ssm.conv_kernel", None)?,
             order: defaults.order,
         };
-        Ok(blocks.iter().any(|block| block.recurrent).then_some(shape))
+        Ok(Some(shape))
     }
 
     /// The rotations, and the block of each layer.
@@ -430,20 +498,20 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn has(&self, part: &str) -> bool {
-        self.gguf.tensor(&format!("blk.0.{part}")).is_some()
+    fn has(&self, layer: usize, part: &str) -> bool {
+        self.gguf.tensor(&format!("blk.{layer}.{part}")).is_some()
     }
 
-    /// The norms of the family, and those of its optional ones that the first layer has.
-    fn norms(&self) -> Vec<&'static str> {
-        let optional =
-            self.family.optional_norms.iter().copied().filter(|norm| self.has(&format!("{norm}.weight")));
+    /// The norms of the family, and those of its optional ones that the layer has.
+    fn norms(&self, layer: usize) -> Vec<&'static str> {
+        let has = |norm: &&str| self.has(layer, &format!("{norm}.weight"));
+        let optional = self.family.optional_norms.iter().copied().filter(has);
         self.family.norms.iter().map(|(_, gguf)| *gguf).chain(optional).collect()
     }
 
-    /// The parts that the first layer's tensors show.
-    fn parts(&self) -> Parts {
-        let has = |part| self.has(part);
+    /// The parts that the tensors of a layer of attention show.
+    fn parts(&self, layer: usize) -> Parts {
+        let has = |part| self.has(layer, part);
         Parts {
             projection_norms: has("attn_q_norm_in.weight"),
             qkv_bias: has("attn_q.bias"),
@@ -454,8 +522,9 @@ impl<'a> Keys<'a> {
 
     /// Refuses features that would load but compute something other than the model's authors intended.
     fn refuse_features(&self) -> Result<()> {
-        let neutral = NEUTRAL.iter().chain(if self.family.experts.is_none() { NO_EXPERTS } else { &[] });
-        for &(key, fine) in neutral {
+        let experts = if self.family.experts.is_none() { NO_EXPERTS } else { &[] };
+        let blocks = if self.family.delta.is_none() { NO_BLOCKS } else { &[] };
+        for &(key, fine) in NEUTRAL.iter().chain(experts).chain(blocks) {
             let value = match self.find::<bool>(key) {
                 Ok(value) => value.map(u32::from),
                 Err(_) => self.find::<u32>(key)?,
