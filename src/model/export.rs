@@ -1,15 +1,19 @@
 //! Writes a checkpoint as a GGUF file, which `gguf.rs` reads, and llama.cpp too if it knows the parts.
 
+mod delta;
+
 use super::Pooling;
 use super::checkpoint::Checkpoint;
 use super::config::{DecoderConfig, ExpertsConfig, Parts, RopeScaling};
 use super::family::{Family, Windows};
+use super::fused;
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::gguf::writer::{Meta, write_file};
 use crate::kernels::pack::requantize;
 use crate::kernels::{DType, Matrix, Pool};
 use crate::ops::RopeStyle;
+use delta::{Heads, Part};
 use std::io::Write;
 use std::path::Path;
 
@@ -51,12 +55,18 @@ enum Kind {
         rows: usize,
         cols: usize,
     },
+    /// The one row that weighs the shared expert.
+    Gate {
+        cols: usize,
+    },
     /// All experts' matrices of one part.
     Experts {
         count: usize,
         rows: usize,
         cols: usize,
     },
+    /// A part of a layer of Gated DeltaNet.
+    Delta(Heads, Part),
     /// `rope_freqs.weight`: the divisors of frequencies in Llama 3's scaling.
     RopeFactors,
 }
@@ -72,12 +82,6 @@ pub fn export(
     progress: &mut dyn FnMut(f32, &str),
 ) -> Result<()> {
     let config = files.config(&|_| ())?;
-    if config.delta.is_some() {
-        return Err(Error::unsupported(format!(
-            "{}: recurrent layers have no key in GGUF yet",
-            files.what()
-        )));
-    }
     let family = config.family.in_gguf(config.activation).ok_or_else(|| {
         let (what, name, activation) = (files.what(), &config.architecture, config.activation);
         Error::unsupported(format!("{what}: GGUF has no architecture for '{name}' with {activation:?}"))
@@ -100,7 +104,7 @@ pub fn export(
     }
     let mut pairs = metadata(&config, family)?;
     pairs.extend(extra);
-    let items = items(&config, turn, &|name| files.has(name));
+    let items = items(&config, family, turn, &|name| files.has(name));
     let tensors: Vec<_> = items.iter().map(|(name, kind)| (name.clone(), kind.dims(&config))).collect();
     let source = Source { files, types, pool, config: &config };
     write_file(path, &pairs, &tensors, |index, out| {
@@ -120,6 +124,8 @@ impl Kind {
             | Kind::Table { rows, cols } => {
                 vec![cols as u64, rows as u64]
             }
+            Kind::Gate { cols } => vec![cols as u64],
+            Kind::Delta(heads, part) => heads.dims(part, c.hidden),
             Kind::Experts { count, rows, cols } => vec![cols as u64, rows as u64, count as u64],
             Kind::RopeFactors => vec![c.ropes[0].dims as u64 / 2],
         }
@@ -127,7 +133,7 @@ impl Kind {
 }
 
 /// All tensors that `c` asks for, by name. `turn`: the rows of q and k are reordered.
-fn items(c: &DecoderConfig, turn: bool, has: &dyn Fn(&str) -> bool) -> Vec<(String, Kind)> {
+fn items(c: &DecoderConfig, family: &Family, turn: bool, has: &dyn Fn(&str) -> bool) -> Vec<(String, Kind)> {
     let (hidden, vocab) = (c.hidden, c.vocab_size);
     let norm = |len| Kind::Norm { len, offset: c.norm_offset };
     let mut items = vec![
@@ -141,7 +147,10 @@ fn items(c: &DecoderConfig, turn: bool, has: &dyn Fn(&str) -> bool) -> Vec<(Stri
         items.push(("rope_freqs.weight".into(), Kind::RopeFactors));
     }
     for layer in 0..c.layers {
-        layer_items(c, layer, turn, &mut |part, kind| items.push((format!("blk.{layer}.{part}"), kind)));
+        let mut add = |part, kind| items.push((format!("blk.{layer}.{part}"), kind));
+        let heads = c.delta.filter(|_| c.blocks[layer].recurrent).map(|shape| Heads::new(shape, family));
+        heads.into_iter().for_each(|heads| delta::items(heads, family, &mut add));
+        layer_items(c, layer, turn, &mut add);
     }
     items
 }
@@ -149,19 +158,15 @@ fn items(c: &DecoderConfig, turn: bool, has: &dyn Fn(&str) -> bool) -> Vec<(Stri
 fn layer_items(c: &DecoderConfig, layer: usize, turn: bool, add: &mut dyn FnMut(String, Kind)) {
     let Parts { projection_norms, qkv_bias, output_bias, ffn_bias } = c.parts;
     let (q, kv) = (c.attention_width(), c.kv_width());
-    for (part, len) in c.norms.iter().filter_map(|part| Some((part, c.norm_width(part)?))) {
+    let norms = c.norms.iter().filter(|part| c.has_norm(layer, part));
+    for (part, len) in norms.filter_map(|part| Some((part, c.norm_width(part)?))) {
         add(format!("{part}.weight"), Kind::Norm { len, offset: c.norm_offset });
     }
     let experts = c.experts.filter(|_| c.blocks[layer].sparse);
-    if let Some(ExpertsConfig { count, width, .. }) = experts {
-        add("ffn_gate_inp.weight".into(), Kind::Router { rows: count, cols: c.hidden });
-        add("ffn_gate_exps.weight".into(), Kind::Experts { count, rows: width, cols: c.hidden });
-        add("ffn_up_exps.weight".into(), Kind::Experts { count, rows: width, cols: c.hidden });
-        add("ffn_down_exps.weight".into(), Kind::Experts { count, rows: c.hidden, cols: width });
-    }
+    experts.iter().for_each(|experts| expert_items(c, experts, add));
     let heads = |n: usize| turn.then_some(n);
     let products = [
-        ("attn_q", q, c.hidden, heads(c.attention.heads), qkv_bias),
+        ("attn_q", c.query_rows(), c.hidden, heads(c.attention.heads), qkv_bias),
         ("attn_k", kv, c.hidden, heads(c.attention.kv_heads), qkv_bias),
         ("attn_v", kv, c.hidden, None, qkv_bias),
         ("attn_output", c.hidden, q, None, output_bias),
@@ -169,8 +174,9 @@ fn layer_items(c: &DecoderConfig, layer: usize, turn: bool, add: &mut dyn FnMut(
         ("ffn_up", c.ffn, c.hidden, None, ffn_bias),
         ("ffn_down", c.hidden, c.ffn, None, ffn_bias),
     ];
+    let of_mixer = if c.blocks[layer].recurrent { 4 } else { 0 };
     let dense = if experts.is_some() { 4 } else { products.len() };
-    for (part, rows, cols, heads, bias) in products.into_iter().take(dense) {
+    for (part, rows, cols, heads, bias) in products.into_iter().take(dense).skip(of_mixer) {
         add(format!("{part}.weight"), Kind::Projection { rows, cols, heads });
         if bias {
             add(format!("{part}.bias"), Kind::Bias { len: rows, heads });
@@ -179,6 +185,20 @@ fn layer_items(c: &DecoderConfig, layer: usize, turn: bool, add: &mut dyn FnMut(
             add(format!("{part}_norm_in.weight"), Kind::Norm { len: cols, offset: 0.0 });
         }
     }
+}
+
+fn expert_items(c: &DecoderConfig, experts: &ExpertsConfig, add: &mut dyn FnMut(String, Kind)) {
+    let (hidden, ExpertsConfig { count, width, shared, .. }) = (c.hidden, *experts);
+    add("ffn_gate_inp.weight".into(), Kind::Router { rows: count, cols: hidden });
+    add("ffn_gate_exps.weight".into(), Kind::Experts { count, rows: width, cols: hidden });
+    add("ffn_up_exps.weight".into(), Kind::Experts { count, rows: width, cols: hidden });
+    add("ffn_down_exps.weight".into(), Kind::Experts { count, rows: hidden, cols: width });
+    let Some(width) = shared else { return };
+    let product = |rows, cols| Kind::Projection { rows, cols, heads: None };
+    add("ffn_gate_inp_shexp.weight".into(), Kind::Gate { cols: hidden });
+    add("ffn_gate_shexp.weight".into(), product(width, hidden));
+    add("ffn_up_shexp.weight".into(), product(width, hidden));
+    add("ffn_down_shexp.weight".into(), product(hidden, width));
 }
 
 struct Source<'a> {
@@ -202,28 +222,13 @@ impl Source<'_> {
             }
             Kind::RopeFactors => floats(out, llama3_factors(self.config).into_iter()),
             Kind::Router { rows, cols } => self.matrix(&self.files.matrix(self.pool, name, rows, cols)?, out),
-            Kind::Experts { count, rows, cols } => {
-                let stacked = name.strip_suffix(".weight").unwrap_or(name);
-                let mut of = 0;
-                for n in 0..count {
-                    let name = format!("{stacked}.{n}.weight");
-                    let m = self.files.matrix(self.pool, &name, rows, cols)?;
-                    if m.dtype.is_ternary() {
-                        return Err(Error::unsupported(format!(
-                            "{}: tensor '{name}' is ternary, and experts of this type are not written",
-                            self.files.what()
-                        )));
-                    }
-                    let id = self.matrix(&retyped(self.pool, &name, m, self.types.weights)?, out)?;
-                    if n > 0 && id != of {
-                        return Err(Error::unsupported(format!(
-                            "{}: tensor '{name}' has another type than the experts before it",
-                            self.files.what()
-                        )));
-                    }
-                    of = id;
-                }
-                Ok(of)
+            Kind::Gate { cols } => self.matrix(&self.files.matrix(self.pool, name, 1, cols)?, out),
+            Kind::Experts { count, rows, cols } => self.experts(name, [count, rows, cols], out),
+            Kind::Delta(heads, part) => {
+                let at = |e: Error| {
+                    Error::new(e.status, format!("{}: tensor '{name}': {}", self.files.what(), e.message))
+                };
+                self.delta(name, heads, part, out).map_err(at)
             }
             Kind::Table { rows, cols } => {
                 let m = self.files.matrix(self.pool, name, rows, cols)?;
@@ -235,6 +240,54 @@ impl Source<'_> {
                 let to = self.projection_type(name, m.dtype.is_ternary())?;
                 self.matrix(&retyped(self.pool, name, m, to)?, out)
             }
+        }
+    }
+
+    fn experts(&self, name: &str, [count, rows, cols]: [usize; 3], out: &mut dyn Write) -> Result<u32> {
+        let stacked = name.strip_suffix(".weight").unwrap_or(name);
+        let mut of = 0;
+        for n in 0..count {
+            let name = format!("{stacked}.{n}.weight");
+            let m = self.files.matrix(self.pool, &name, rows, cols)?;
+            if m.dtype.is_ternary() {
+                return Err(Error::unsupported(format!(
+                    "{}: tensor '{name}' is ternary, and experts of this type are not written",
+                    self.files.what()
+                )));
+            }
+            let id = self.matrix(&retyped(self.pool, &name, m, self.types.weights)?, out)?;
+            if n > 0 && id != of {
+                return Err(Error::unsupported(format!(
+                    "{}: tensor '{name}' has another type than the experts before it",
+                    self.files.what()
+                )));
+            }
+            of = id;
+        }
+        Ok(of)
+    }
+
+    fn delta(&self, name: &str, heads: Heads, part: Part, out: &mut dyn Write) -> Result<u32> {
+        let dims = heads.dims(part, self.config.hidden);
+        let read = |name: &str, rows: u64, cols: u64| {
+            self.files.matrix(self.pool, name, rows as usize, cols as usize)
+        };
+        match (part, &dims[..]) {
+            (Part::Vector, [len]) => heads.vector(&self.files.vector(name, *len as usize)?, out),
+            (Part::Convolution, [cols, rows]) => heads.convolution(read(name, *rows, *cols)?, out),
+            (Part::Gates, [cols, both]) => {
+                let [rates, decays] = fused::parts_of(name).unwrap_or_default();
+                heads.gates(&read(&rates, both / 2, *cols)?, &read(&decays, both / 2, *cols)?, out)
+            }
+            (Part::Gate, [cols, rows]) => {
+                self.matrix(&heads.reordered(part, read(name, *rows, *cols)?)?, out)
+            }
+            (_, [cols, rows]) => {
+                let m = heads.reordered(part, read(name, *rows, *cols)?)?;
+                let to = self.projection_type(name, m.dtype.is_ternary())?;
+                self.matrix(&retyped(self.pool, name, m, to)?, out)
+            }
+            _ => Err(Error::internal("a part of a recurrent layer without dimensions")),
         }
     }
 
@@ -345,7 +398,8 @@ fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
     pairs.extend(sizes.map(|(name, n)| (key(name), Meta::U32(n as u32))));
     pairs.extend(scaling(&c.ropes[0].scaling)?.into_iter().map(|(name, value)| (key(name), value)));
     pairs.extend(windows(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
-    if let Some(ExpertsConfig { count, width, choice, .. }) = c.experts {
+    pairs.extend(delta::metadata(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
+    if let Some(ExpertsConfig { count, width, shared, choice }) = c.experts {
         if c.blocks.iter().any(|block| !block.sparse) {
             return Err(Error::unsupported("layers with experts beside others have no key in GGUF"));
         }
@@ -356,6 +410,8 @@ fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
         ];
         pairs.extend(sizes.map(|(name, n)| (key(name), Meta::U32(n as u32))));
         pairs.push((key("expert_weights_norm"), Meta::Bool(choice.renormalize)));
+        let shared = shared.map(|width| Meta::U32(width as u32));
+        pairs.extend(shared.map(|width| (key("expert_shared_feed_forward_length"), width)));
     }
     if a.scale != 1.0 / (a.head_dim as f32).sqrt() {
         pairs.push((key("attention.scale"), Meta::F32(a.scale)));

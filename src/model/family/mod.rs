@@ -74,6 +74,8 @@ pub struct Family {
     pub attention_gate: bool,
     /// The part of a head that is rotated, without `partial_rotary_factor`. `None`: whole heads always.
     pub rotated: Option<f32>,
+    /// GGUF files have the sections of a rotation by time, height and width, which are equal for text.
+    pub rope_sections: bool,
     /// `None`: no layer has experts.
     pub experts: Option<ExpertDefaults>,
     /// Added to norm weights of safetensors (Gemma stores w - 1). GGUF's converters add it themselves.
@@ -101,6 +103,7 @@ const BASE: Family = Family {
     delta: None,
     attention_gate: false,
     rotated: None,
+    rope_sections: false,
     experts: None,
     norm_offset: 0.0,
     gguf_rope: RopeStyle::Neox,

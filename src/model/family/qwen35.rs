@@ -24,6 +24,7 @@ pub const QWEN35: Family = Family {
     delta: Some(DELTA),
     attention_gate: true,
     rotated: Some(0.25),
+    rope_sections: true,
     norm_offset: 1.0,
     defaults: Defaults { head_dim: Some(256), ..BASE.defaults },
     ..BASE

@@ -10,6 +10,7 @@ pub const QWEN3NEXT: Family = Family {
     hf: Some("qwen3_next"),
     hf_whole: None,
     delta: Some(DeltaDefaults { order: HeadOrder::Grouped, fused: true, ..DELTA }),
+    rope_sections: false,
     experts: Some(EXPERTS),
     ..QWEN35
 };
