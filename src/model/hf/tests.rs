@@ -288,6 +288,92 @@ fn mixtures_of_experts() {
     refused(json!({"num_experts": 4}), Status::Unsupported, &["num_experts", "llama has no experts"]);
 }
 
+/// A Qwen3-Next configuration with `changes`.
+fn hybrid(changes: Value) -> Value {
+    let mut all = json!({"model_type": "qwen3_next", "num_experts": 8, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 48, "shared_expert_intermediate_size": 40, "head_dim": 16,
+        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8});
+    all.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    all
+}
+
+#[test]
+fn shared_experts() {
+    let d = taken(hybrid(json!({"intermediate_size": null}))).decoder;
+    let choice = Choice { used: 2, renormalize: true };
+    assert_eq!(d.experts, Some(ExpertsConfig { count: 8, width: 48, shared: Some(40), choice }));
+    // No layer is dense, so that the file need not say how wide such layers are.
+    assert_eq!((d.ffn, taken(hybrid(json!({}))).decoder.ffn), (48, 96));
+    refused(
+        hybrid(json!({"intermediate_size": null, "decoder_sparse_step": 2})),
+        Status::BadModel,
+        &["intermediate_size"],
+    );
+    for value in [json!(0), json!(-1), json!(1u64 << 50), Value::Null] {
+        let key = "shared_expert_intermediate_size";
+        refused(hybrid(json!({ key: value })), Status::BadModel, &[key]);
+    }
+}
+
+#[test]
+fn layers_of_gated_delta_nets() {
+    let recurrent = |changes: Value| {
+        taken(hybrid(changes)).decoder.blocks.iter().map(|block| block.recurrent).collect::<Vec<_>>()
+    };
+    assert_eq!(recurrent(json!({})), [true, true, true, false]);
+    assert_eq!(recurrent(json!({"full_attention_interval": 2})), [true, false, true, false]);
+    let (linear, full) = ("linear_attention", "full_attention");
+    assert_eq!(recurrent(json!({"layer_types": [full, linear, linear, full]})), [false, true, true, false]);
+    assert!(taken(hybrid(json!({"layer_types": [full, full, full, full]}))).decoder.delta.is_none());
+    let bad = |key: &str, value: Value| refused(hybrid(json!({ key: value })), Status::BadModel, &[key]);
+    for types in
+        [json!([]), json!([full]), json!([linear, linear, linear, full, full]), json!("x"), json!([1])]
+    {
+        bad("layer_types", types);
+    }
+    let odd = json!({"layer_types": [linear, linear, linear, "sliding_attention"]});
+    refused(hybrid(odd), Status::Unsupported, &["layer_types", "'sliding_attention'"]);
+    bad("full_attention_interval", json!(0));
+    for value in [0, 1, 17] {
+        bad("linear_conv_kernel_dim", json!(value));
+    }
+    for key in ["num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim"] {
+        for value in [json!(0), json!(1u64 << 40), json!(1e14), json!("4")] {
+            bad(&format!("linear_{key}"), value);
+        }
+    }
+    bad("linear_num_value_heads", json!(3));
+    refused(hybrid(json!({"linear_num_key_heads": 3})), Status::BadModel, &["linear_num_value_heads", "3"]);
+}
+
+#[test]
+fn tensors_of_several_parts() {
+    let of = |class: &str, part: &str| {
+        names::canonical(Family::of_hf(class).unwrap(), &format!("model.layers.3.{part}"))
+    };
+    let parts =
+        |parts: &[&str]| Name::Parts(parts.iter().map(|part| format!("blk.3.{part}.weight")).collect());
+    let pair = "linear_attn.in_proj_qkvz.weight";
+    assert_eq!(of("qwen3_next", pair), parts(&["attn_qkv", "attn_gate"]));
+    assert_eq!(of("qwen3_next", "linear_attn.in_proj_ba.weight"), parts(&["ssm_beta", "ssm_alpha"]));
+    assert_eq!(of("qwen3_5_moe_text", pair), Name::Unknown);
+    assert_eq!(of("qwen3_next", "linear_attn.in_proj_z.weight"), Name::Unknown);
+    let stacked = of("qwen3_5_moe_text", "mlp.experts.gate_up_proj");
+    assert_eq!(stacked, parts(&["ffn_gate_exps", "ffn_up_exps"]));
+    assert_eq!(of("qwen3_5_moe_text", "mlp.experts.down_proj"), parts(&["ffn_down_exps"]));
+    assert_eq!(of("qwen3_5_text", "mlp.experts.down_proj"), Name::Unknown);
+    let gate = "mlp.shared_expert_gate.weight";
+    assert_eq!(of("qwen3_next", gate), Name::Tensor("blk.3.ffn_gate_inp_shexp.weight".into()));
+    assert_eq!(of("qwen3_moe", gate), Name::Unknown);
+    let own = |class: &str, gguf: &str| names::own(Family::of_hf(class).unwrap(), gguf).unwrap();
+    assert_eq!(own("qwen3_next", "blk.3.attn_gate.weight"), format!("model.layers.3.{pair}"));
+    assert_eq!(own("qwen3_5_text", "blk.3.attn_gate.weight"), "model.layers.3.linear_attn.in_proj_z.weight");
+    assert_eq!(own("qwen3_next", "blk.3.ffn_gate_inp_shexp.weight"), format!("model.layers.3.{gate}"));
+    let family = Family::of_hf("qwen3_next").unwrap();
+    assert_eq!(names::canonical(family, "mtp.fc.weight"), Name::Buffer);
+}
+
 #[test]
 fn biases_by_class() {
     let read =
@@ -416,6 +502,9 @@ fn any_config_is_read_or_refused_quickly() {
         "quantization_config": {"quant_method": "bitnet"}, "sliding_window": 3}),
     );
     let text = whole.to_string();
+    let mixed = llama(hybrid(json!({"full_attention_interval": 2, "norm_topk_prob": true,
+        "linear_conv_kernel_dim": 4, "decoder_sparse_step": 1, "mlp_only_layers": [1],
+        "partial_rotary_factor": 0.5})));
     let odd = [
         json!(null),
         json!(-1),
@@ -427,11 +516,14 @@ fn any_config_is_read_or_refused_quickly() {
         json!(true),
     ];
     for class in FAMILIES.iter().filter_map(|family| family.hf) {
-        for key in whole.as_object().unwrap().keys() {
+        let keys = |file: &Value| file.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let all =
+            [&whole, &mixed].into_iter().flat_map(|file| keys(file).into_iter().map(move |key| (file, key)));
+        for (file, key) in all {
             for value in &odd {
-                let mut config = whole.clone();
+                let mut config = file.clone();
                 config["model_type"] = json!(class);
-                config[key] = value.clone();
+                config[&key] = value.clone();
                 if let Err(error) = read(&config) {
                     assert!(error.message.starts_with("m/config.json: "), "{error}");
                 }
