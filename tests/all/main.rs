@@ -31,6 +31,7 @@ mod model_echo;
 mod model_folders;
 mod model_golden;
 mod model_hostile;
+mod model_hybrids;
 mod model_kv;
 mod model_parity;
 mod model_plain;

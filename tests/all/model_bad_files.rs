@@ -2,16 +2,16 @@
 
 use crate::common;
 use crate::common::gguf::{F16, FFN, File, HIDDEN, TQ2_0, VOCAB, Value};
-use crate::common::gguf::{bitnet, gemma3, llama, qwen2, qwen3moe};
-use crate::common::{Rng, Running};
+use crate::common::gguf::{bitnet, gemma3, llama, qwen2, qwen3moe, qwen3next, qwen35, qwen35moe};
+use crate::common::{Rng, Running, SPARE_STATES};
 use bn_engine::base::{Bytes, Error, Status};
 use bn_engine::formats::gguf::Gguf;
 use bn_engine::kernels::Pool;
 use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{LoadOptions, Outputs, SamplingDefaults, Source, load, load_checkpoint};
-use bn_engine::ops::{RaggedBatch, SeqRows};
+use bn_engine::ops::{RaggedBatch, SeqRows, StateRows};
 
-fn open(bytes: Vec<u8>) -> Result<Running, Error> {
+pub fn open(bytes: Vec<u8>) -> Result<Running, Error> {
     let gguf = Gguf::from_bytes(Bytes::new(bytes), "test file")?;
     let pool = Pool::new(1)?;
     Running::new(load_checkpoint(&gguf, &pool, &|_, _| (), &mut |_, _| false)?, 1)
@@ -23,7 +23,7 @@ fn open_path(path: &str) -> Result<Running, Error> {
 
 /// Checks that the file is refused with `status`, and that the message contains each of `words`.
 #[track_caller]
-fn refused<T>(result: Result<T, Error>, status: Status, words: &[&str]) {
+pub fn refused<T>(result: Result<T, Error>, status: Status, words: &[&str]) {
     let Err(error) = result else { panic!("loaded where {words:?} should have been refused") };
     assert_eq!(error.status, status, "{error}");
     for word in words {
@@ -32,19 +32,19 @@ fn refused<T>(result: Result<T, Error>, status: Status, words: &[&str]) {
 }
 
 #[track_caller]
-fn bad(file: File, words: &[&str]) {
+pub fn bad(file: File, words: &[&str]) {
     refused(open(file.bytes()), Status::BadModel, words);
 }
 
 #[track_caller]
-fn unsupported(file: File, words: &[&str]) {
+pub fn unsupported(file: File, words: &[&str]) {
     refused(open(file.bytes()), Status::Unsupported, words);
 }
 
 /// Runs a prompt of one token, or returns the error.
-fn forward(model: &Running) -> Result<Vec<f32>, Error> {
-    let kv = model.kv(KvType::F32, 1, 16);
-    let batch = RaggedBatch {
+pub fn forward(model: &Running) -> Result<Vec<f32>, Error> {
+    let kv = model.kv_of(KvType::F32, 1, 16, 1);
+    let mut batch = RaggedBatch {
         tokens: vec![0],
         positions: vec![0],
         seqs: vec![SeqRows { row: 0, rows: 1, table: 0, table_len: 1 }],
@@ -52,6 +52,9 @@ fn forward(model: &Running) -> Result<Vec<f32>, Error> {
         logits_rows: vec![0],
         ..RaggedBatch::default()
     };
+    if kv.states().is_ok() {
+        batch.states.push(StateRows { slot: SPARE_STATES as u32, ..StateRows::default() });
+    }
     let mut out = Outputs::default();
     model.forward(&batch, &kv, &mut out)?;
     assert_eq!(out.logits.len(), model.model.facts().vocab_size);
@@ -60,7 +63,7 @@ fn forward(model: &Running) -> Result<Vec<f32>, Error> {
 
 #[test]
 fn the_files_that_the_others_bend_are_fine() {
-    for file in [llama(), bitnet(), qwen2(), gemma3(), qwen3moe()] {
+    for file in [llama(), bitnet(), qwen2(), gemma3(), qwen3moe(), qwen35(), qwen35moe(), qwen3next()] {
         let loaded = open(file.bytes()).expect("load");
         assert!(loaded.tokenizer.is_none(), "there is none in the file");
         assert_eq!(loaded.model.facts().vocab_size, VOCAB as usize);
@@ -441,9 +444,10 @@ fn what_is_odd_but_usable_is_logged() {
 fn mutated_files_never_panic() {
     let mut rng = Rng(20);
     let (mut ran, mut turned_away) = (0, 0);
-    for original in [llama().bytes(), bitnet().bytes(), gemma3().bytes()] {
-        let header =
-            original.windows(17).position(|w| w == b"blk.1.ffn_down.we").expect("the last tensor") + 64;
+    let files = [llama(), bitnet(), gemma3(), qwen35moe(), qwen3next()];
+    for (original, last) in files.map(|file| (file.bytes(), file.tensors.last().unwrap().name.clone())) {
+        let at = original.windows(last.len()).position(|w| w == last.as_bytes());
+        let header = at.expect("the last tensor") + last.len() + 32;
         for _ in 0..1000 {
             let mut bytes = original.clone();
             for _ in 0..1 + rng.below(3) {

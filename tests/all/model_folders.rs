@@ -251,7 +251,9 @@ fn the_chat_template_of_a_folder() {
 #[test]
 fn mutated_folders_never_panic() {
     let mut rng = Rng(7);
-    for name in ["bitnet-offline", "bitnet-1bitllm", "gemma3-embedding", "llama-yarn"] {
+    for name in
+        ["bitnet-offline", "bitnet-1bitllm", "gemma3-embedding", "llama-yarn", "qwen35moe-fused", "qwen3next"]
+    {
         let copy = Copy::of(name);
         let weights = copy.read("model.safetensors");
         let header = 8 + u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize;

@@ -20,7 +20,7 @@ fn folders_of_mutated_files_never_panic() {
     let template = root().join("tests/golden/chat/llama-3.1.jinja");
     let mut rng = Rng(11);
     let mut taken = 0;
-    for name in ["llama-sharded", "gemma3-embedding"] {
+    for name in ["llama-sharded", "gemma3-embedding", "qwen35moe-fused"] {
         let copy = Copy::of(name);
         copy.put("tokenizer.json", TOKENIZER);
         std::fs::copy(&template, copy.0.join("chat_template.jinja")).unwrap();

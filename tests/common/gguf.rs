@@ -204,8 +204,13 @@ pub fn gemma3() -> File {
 
 /// Four experts of two layers; two are used.
 pub fn qwen3moe() -> File {
-    let key = |key: &str| format!("qwen3moe.{key}");
-    let mut file = layers(model("qwen3moe"), &[("attn_q_norm", HEAD), ("attn_k_norm", HEAD)], dense)
+    experts("qwen3moe", layers(model("qwen3moe"), &[("attn_q_norm", HEAD), ("attn_k_norm", HEAD)], dense))
+}
+
+/// `file` with experts in place of its feed-forwards.
+fn experts(architecture: &str, file: File) -> File {
+    let key = |key: &str| format!("{architecture}.{key}");
+    let mut file = file
         .u32(&key("expert_count"), 4)
         .u32(&key("expert_used_count"), 2)
         .u32(&key("expert_feed_forward_length"), 32);
@@ -226,4 +231,68 @@ pub fn qwen3moe() -> File {
 pub fn bitnet() -> File {
     let norms = [("attn_sub_norm", HIDDEN), ("ffn_sub_norm", FFN)];
     layers(model("bitnet-b1.58"), &norms, |file, name, dims, seed| file.ternary(name, dims, seed))
+}
+
+pub const CHANNELS: u64 = 128;
+pub const VALUES: u64 = 64;
+
+/// A layer of Gated DeltaNet, with two key heads and four value heads of 16, then one of attention with a gate.
+fn hybrid(architecture: &str) -> File {
+    let key = |key: &str| format!("{architecture}.{key}");
+    let mut file = layers(model(architecture), &[("post_attention_norm", HIDDEN)], dense)
+        .u32(&key("full_attention_interval"), 2)
+        .u32(&key("ssm.conv_kernel"), 4)
+        .u32(&key("ssm.state_size"), 16)
+        .u32(&key("ssm.group_count"), 2)
+        .u32(&key("ssm.time_step_rank"), 4)
+        .u32(&key("ssm.inner_size"), VALUES as u32)
+        .u32(&key("rope.dimension_count"), 16);
+    for name in ["blk.0.ffn_norm", "blk.1.ffn_norm", "blk.0.attn_q", "blk.0.attn_k", "blk.0.attn_v"] {
+        file = file.without(&format!("{name}.weight"));
+    }
+    let heads = [("attn_q_norm", HEAD), ("attn_k_norm", HEAD)];
+    let of_heads =
+        |file: File, (part, width): (&str, u64)| file.random(&format!("blk.1.{part}.weight"), &[width], 7);
+    heads
+        .into_iter()
+        .fold(file, of_heads)
+        .without("blk.0.attn_output.weight")
+        .without("blk.1.attn_q.weight")
+        .random("blk.1.attn_q.weight", &[HIDDEN, 2 * HIDDEN], 60)
+        .random("blk.0.attn_qkv.weight", &[HIDDEN, CHANNELS], 61)
+        .random("blk.0.attn_gate.weight", &[HIDDEN, VALUES], 62)
+        .random("blk.0.ssm_beta.weight", &[HIDDEN, 4], 63)
+        .random("blk.0.ssm_alpha.weight", &[HIDDEN, 4], 64)
+        .random("blk.0.ssm_conv1d.weight", &[4, CHANNELS], 65)
+        .random("blk.0.ssm_dt.bias", &[4], 66)
+        .random("blk.0.ssm_a", &[4], 67)
+        .change("blk.0.ssm_a", |t| t.data = (-0.5f32).to_le_bytes().repeat(4))
+        .random("blk.0.ssm_norm.weight", &[16], 68)
+        .random("blk.0.ssm_out.weight", &[VALUES, HIDDEN], 69)
+}
+
+pub fn qwen35() -> File {
+    hybrid("qwen35")
+}
+
+pub fn qwen35moe() -> File {
+    with_shared("qwen35moe")
+}
+
+pub fn qwen3next() -> File {
+    with_shared("qwen3next")
+}
+
+fn with_shared(architecture: &str) -> File {
+    let key = format!("{architecture}.expert_shared_feed_forward_length");
+    let mut file = experts(architecture, hybrid(architecture)).u32(&key, 32);
+    for i in 0..2 {
+        let name = |part: &str| format!("blk.{i}.{part}.weight");
+        file = file
+            .random(&name("ffn_gate_inp_shexp"), &[HIDDEN], 70 + i)
+            .random(&name("ffn_gate_shexp"), &[HIDDEN, 32], 80 + i)
+            .random(&name("ffn_up_shexp"), &[HIDDEN, 32], 90 + i)
+            .random(&name("ffn_down_shexp"), &[32, HIDDEN], 100 + i);
+    }
+    file
 }
