@@ -98,6 +98,7 @@ fn a_scheduler_that_decodes_allocates_nothing() {
         max_step_ns: 200_000_000,
         block_size: BLOCK,
         blocks: 64 * RUNNING,
+        states: Default::default(),
         max_wait_ns: 0,
         target_itl_ns: 0,
         ageing_ns: 0,

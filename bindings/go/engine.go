@@ -46,6 +46,8 @@ type Options struct {
 	MaxWait           time.Duration // that an idle engine waits for more requests
 	PriorityAgeing    time.Duration // that priority is worth; 0: 30 seconds; negative: requests run in the order of arrival
 	DefaultTimeout    time.Duration // of requests that set none
+	Snapshots         int           // states that models with recurrent layers keep for later requests; 0: as many as run
+	SnapshotInterval  int           // tokens of a prompt between two of them; 0: 512, below 0: only where prompts part
 	KVEvents          int           // changes of the prefix cache to keep for KVEvents
 	AdapterBytes      uint64        // of MemoryLimit that the KV cache leaves for adapters
 	Speculation       Speculation   // of requests that do not say
@@ -120,6 +122,12 @@ func (c *core) create(o *Options) error {
 	}
 	config.default_timeout_ms = milliseconds(o.DefaultTimeout)
 	config.kv_events_capacity = count(o.KVEvents)
+	config.snapshots = count(o.Snapshots)
+	if o.SnapshotInterval < 0 {
+		config.snapshot_interval = 0
+	} else {
+		set(&config.snapshot_interval, count(o.SnapshotInterval))
+	}
 	config.adapter_bytes = C.uint64_t(o.AdapterBytes)
 	config.device = memory.text(o.Device)
 	config.speculation, config.draft_tokens = C.int32_t(o.Speculation), count(o.DraftTokens)

@@ -1,11 +1,13 @@
-//! Bookkeeping of paged KV: blocks that are held, blocks that are cached by content, and their size. The tensors are
-//! in `ops::KvCache`.
+//! Bookkeeping of paged KV: blocks that are held, blocks that are cached by content, and their size; and of the states
+//! of recurrent layers. The tensors are in `ops::KvCache`.
 
 mod pool;
 mod prefix;
+mod states;
 
 pub use pool::{BlockPool, BlockTable, NONE};
 pub use prefix::{CacheCounts, CacheEvent, Found, MAX_BLOCK_SIZE, Place, PrefixCache, chain};
+pub use states::{Snapshot, StatePool};
 
 use crate::base::{Error, Result};
 use crate::kernels::attention::KvType;

@@ -11,6 +11,7 @@
 //! block is always a leaf, and no block stays in the index longer than its parent.
 
 use super::pool::{BlockPool, BlockTable, NONE};
+use super::states::StatePool;
 use crate::base::{Error, Result};
 use std::collections::HashMap;
 use xxhash_rust::xxh64::xxh64;
@@ -57,6 +58,8 @@ pub struct Found {
     pub idle: usize,
     /// A block whose first positions match next, and the number of these positions.
     pub part: Option<(u32, u32)>,
+    /// The state after these positions, in a model with recurrent layers (`cut_to_state`).
+    pub state: Option<u32>,
 }
 
 impl Found {
@@ -99,6 +102,8 @@ pub struct PrefixCache {
     full: HashMap<u64, u32>,
     /// The newest child by the key of its parent.
     children: HashMap<u64, u32>,
+    /// The states of recurrent layers, with the snapshots of indexed blocks.
+    pub states: StatePool,
     counts: CacheCounts,
     /// Changes since the last `drain_events`; `None` if they are not logged.
     log: Option<Vec<CacheEvent>>,
@@ -138,6 +143,7 @@ impl PrefixCache {
             tokens,
             full,
             children,
+            states: StatePool::default(),
             counts: CacheCounts::default(),
             log: None,
         })
@@ -217,6 +223,27 @@ impl PrefixCache {
         let most = size.min(limit - found.blocks * size);
         found.part = self.find_part(Place { salt, parent, parent_key }, found.blocks, most, token);
         found
+    }
+
+    /// Cuts the result of `find` to the deepest position at which there is a snapshot of the state. Without one nothing
+    /// is left of it.
+    pub fn cut_to_state(&self, found: Found, table: &mut BlockTable) -> Found {
+        let (size, first) = (self.block_size as u32, table.len() - found.blocks);
+        let part = found.part.map(|(block, most)| (found.blocks, block, most));
+        let full = table[first..].iter().enumerate().map(|(index, &block)| (index, block, size)).rev();
+        let mut deepest = part.into_iter().chain(full).filter_map(|(index, block, most)| {
+            let (at, state) = self.states.deepest(block, most)?;
+            Some((index, block, at, state))
+        });
+        let Some((index, block, at, state)) = deepest.next() else {
+            table.truncate(first);
+            return Found::default();
+        };
+        drop(deepest);
+        let blocks = index + usize::from(at == size);
+        table.truncate(first + blocks);
+        let idle = table[first..].iter().filter(|block| self.pool.is_idle(**block)).count();
+        Found { blocks, idle, part: (at < size).then_some((block, at)), state: Some(state) }
     }
 
     /// Finds the child of `place` that shares the longest beginning, of at most `most` tokens, with block `index` of
@@ -322,6 +349,7 @@ impl PrefixCache {
         if node.len == 0 {
             return;
         }
+        self.states.forget_block(block);
         if node.len as usize == self.block_size {
             debug_assert!(!self.has_child(node.key, block), "KV block {block} leaves before its child");
             self.full.remove(&node.key);
@@ -397,6 +425,7 @@ impl PrefixCache {
     /// too and is held at least as long. Takes O(blocks); for tests.
     pub fn check(&self) -> Result<()> {
         self.pool.check()?;
+        self.states.check()?;
         let broken = |block: usize, what: &str| Err(Error::internal(format!("KV block {block} {what}")));
         let mut listed = 0;
         for (&key, &first) in &self.children {

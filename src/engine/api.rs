@@ -105,6 +105,11 @@ pub struct EngineConfig {
     /// Maximum size of the KV cache; 0: what the machine and `memory_limit_bytes` leave, up to a whole sequence
     /// per batch slot.
     pub kv_cache_bytes: u64,
+    /// Maximum number of snapshots of states, in a model with recurrent layers; 0: as many as `max_batch_size`, and at
+    /// least 8.
+    pub snapshots: u32,
+    /// Tokens of a prompt between two snapshots of its state, rounded up to whole KV blocks.
+    pub snapshot_interval: u32,
     /// Maximum number of prefix cache changes that wait for `Engine::kv_events`, 0..=1048576; 0: the host
     /// reads none.
     pub kv_events_capacity: u32,
@@ -167,6 +172,8 @@ impl Default for EngineConfig {
             kv_type: KvType::F16,
             memory_limit_bytes: 0,
             kv_cache_bytes: 0,
+            snapshots: 0,
+            snapshot_interval: 512,
             max_unread_bytes: 4 << 20,
             kv_events_capacity: 0,
             queue_capacity: 1024,

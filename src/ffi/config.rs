@@ -126,6 +126,14 @@ pub struct bn_engine_config {
     /// Changes of the prefix cache to keep for `bn_kv_events`, up to 1048576; there is room for
     /// twice as many as the cache has blocks. 0: none.
     pub kv_events_capacity: u32,
+    /// For models with recurrent layers, whose state is not in the KV cache: the most states to keep
+    /// for later requests with the same prefix. 0: `max_batch_size`, at least 8. States count
+    /// against `memory_limit_bytes`; with little memory there are fewer of them, then fewer requests
+    /// run.
+    pub snapshots: u32,
+    /// Tokens of a prompt between two such states, rounded up to KV blocks, default 512. 0: only
+    /// where prompts were seen to part, and at their ends.
+    pub snapshot_interval: u32,
 
     /// `bn_request_params.draft_tokens` of requests that do not say. 0: as many as pay.
     pub draft_tokens: u32,
@@ -146,9 +154,10 @@ pub struct bn_engine_config {
 }
 
 grown!(
-    bn_engine_config: 224, max_unread_bytes: EngineConfig::default().max_unread_bytes, priority_ageing_ms: EngineConfig::default().priority_ageing_ms, max_batch_size: EngineConfig::default().max_batch_size,
+    bn_engine_config: 232, max_unread_bytes: EngineConfig::default().max_unread_bytes, priority_ageing_ms: EngineConfig::default().priority_ageing_ms, max_batch_size: EngineConfig::default().max_batch_size,
     max_batch_tokens: EngineConfig::default().max_batch_tokens,
     kv_block_size: EngineConfig::default().kv_block_size,
+    snapshot_interval: EngineConfig::default().snapshot_interval,
     queue_capacity: EngineConfig::default().queue_capacity,
     max_step_ms: EngineConfig::default().max_step_ms, log_level: BN_LOG_WARN
 );
@@ -189,6 +198,8 @@ impl bn_engine_config {
             kv_cache_bytes: self.kv_cache_bytes,
             max_unread_bytes: self.max_unread_bytes,
             kv_events_capacity: self.kv_events_capacity,
+            snapshots: self.snapshots,
+            snapshot_interval: self.snapshot_interval,
             queue_capacity: self.queue_capacity,
             queue_token_capacity: self.queue_token_capacity,
             max_wait_us: self.max_wait_us,

@@ -126,7 +126,7 @@ impl Scheduler {
             plan.refused = Some(seq);
             return Try::No(HeldBack::Blocks);
         }
-        let found = self.find(seq, tokens, table);
+        let found = self.find_to_resume(seq, tokens, table);
         if self.find_leader(seq, &found) {
             self.events.followed += 1;
             return Try::No(HeldBack::Prefix);
@@ -139,7 +139,7 @@ impl Scheduler {
         }
         // A preempted sequence may have held the blocks that were found, or have left new ones.
         table.clear();
-        let found = self.find(seq, tokens, table);
+        let found = self.find_to_resume(seq, tokens, table);
         match self.start(seq, table, &found, plan) {
             true => Try::Admitted,
             false => Try::No(HeldBack::Blocks),
@@ -195,6 +195,12 @@ impl Scheduler {
         self.cache.find(reuse.salt, &slot.keys, &|at| tokens.token(seq, at), slot.reusable(), table)
     }
 
+    /// As `find`, cut to where the sequence can go on.
+    fn find_to_resume(&mut self, seq: SeqId, tokens: &dyn Tokens, table: &mut Vec<u32>) -> Found {
+        let found = self.find(seq, tokens, table);
+        self.cut_to_state(seq, found, table)
+    }
+
     /// Looks for a running sequence of higher rank that computes the next positions of `seq` now.
     fn find_leader(&mut self, seq: SeqId, found: &Found) -> bool {
         let (slot, size) = (&self.slots[seq], self.config.block_size);
@@ -215,6 +221,7 @@ impl Scheduler {
             return false;
         }
         self.slots[seq].leader = Some(Leader { seq: leader, ticket: front.rank.ticket, until });
+        self.branches_at(leader, until);
         true
     }
 
@@ -314,6 +321,7 @@ impl Scheduler {
             self.events.copies += 1;
         }
         self.waiting.remove(&self.slots, seq);
+        self.begin_state(seq, what.state, plan);
         let slot = &mut self.slots[seq];
         let resumed = std::mem::replace(&mut slot.admitted, true);
         (slot.state, slot.lane, slot.computed) = (State::Running, lane, cached);

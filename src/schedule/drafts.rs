@@ -1,7 +1,7 @@
 //! Decides how many drafted tokens a step verifies in addition to the known ones.
 
 use super::scheduler::TABLE;
-use super::{Plan, Scheduler, SeqId, Work};
+use super::{Plan, Scheduler, SeqId, StateConfig, Work};
 use crate::base::reserve;
 
 /// Maximum number of drafted tokens of a sequence in one step.
@@ -43,6 +43,8 @@ impl Scheduler {
         let logits: u32 = plan.entries.iter().map(|entry| entry.logits).sum();
         let rows = u64::from(self.config.max_batch_tokens).saturating_sub(plan.work.rows);
         let rows = rows.min(u64::from(self.config.max_logits_rows.saturating_sub(logits)));
+        let StateConfig { slots, drafts, .. } = self.config.states;
+        let rows = if slots == 0 { rows } else { rows.min(drafts.into()) };
         let depth = self.best_depth(plan, offers, rows);
         offers.iter_mut().for_each(|offer| offer.depth = 0);
         for _ in 0..depth {

@@ -18,6 +18,7 @@ mod prompts;
 mod scheduler;
 mod sessions;
 mod slots;
+mod states;
 mod step_time;
 
 pub use drafts::{MAX_DRAFT, Offer};
@@ -25,6 +26,7 @@ pub use order::Rank;
 pub use scheduler::Scheduler;
 pub use sessions::Session;
 pub use slots::State;
+pub use states::Save;
 pub use step_time::{StepCost, StepTime, Work};
 
 use slots::Slots;
@@ -45,10 +47,23 @@ pub struct SchedulerConfig {
     pub block_size: u32,
     /// Total number of KV blocks; at least 1.
     pub blocks: u32,
+    pub states: StateConfig,
     /// How long the first step of an idle engine waits for more requests.
     pub max_wait_ns: u64,
     /// How much later than a sequence of the lowest priority one of the highest may arrive and still come first.
     pub ageing_ns: u64,
+}
+
+/// States of recurrent layers. The default is that of a model without such layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateConfig {
+    /// Slots for states, at least max_batch_size.
+    pub slots: u32,
+    /// Tokens of a prompt between two snapshots of its state, a multiple of block_size; 0: only where prompts were seen to
+    /// part, and at their ends.
+    pub snapshot_interval: u32,
+    /// Maximum number of drafted rows of a step.
+    pub drafts: u32,
 }
 
 /// How long other sequences may pass a sequence before it may preempt those after it.
@@ -197,6 +212,8 @@ pub struct Plan {
     /// Blocks to copy, as (from, to), in this order. They are copied before anything else, even if the step does not
     /// run.
     pub copies: Vec<(u32, u32)>,
+    /// The same for slots of states.
+    pub state_copies: Vec<(u32, u32)>,
     /// Sequences that will miss `first_by_ns`. They stay in the queue until `cancel`.
     pub late: Vec<SeqId>,
     /// Sequence for whose block table the system has no memory. It stays in the queue.
@@ -216,6 +233,7 @@ impl Plan {
         self.entries.clear();
         self.admitted.clear();
         self.copies.clear();
+        self.state_copies.clear();
         self.late.clear();
         (self.refused, self.held_back) = (None, HeldBack::Nothing);
         (self.work, self.decode_rows) = (Work::default(), 0);

@@ -39,7 +39,9 @@ impl Scheduler {
         let mut chunks = std::mem::take(&mut self.chunks);
         chunks.clear();
         let decode = self.step_time.predict(plan.work);
+        let only = self.isolated();
         let prompts = self.running.iter().filter(|&seq| !self.slots[seq].decodes());
+        let prompts = prompts.filter(|seq| only.is_none_or(|only| only == *seq));
         chunks.extend(prompts.map(|seq| (seq, 0)));
         if !chunks.is_empty() {
             self.share(plan, &mut chunks);
@@ -147,6 +149,7 @@ impl Scheduler {
         if rows == 0 || !runs || !self.hold(seq, start + rows, plan, tokens, now) {
             return;
         }
+        self.plan_saves(seq, rows);
         let slot = &self.slots[seq];
         let (sample, decode) = (rows == slot.missing(), slot.decodes());
         let logits = rows.saturating_sub(slot.rows_without_logits(0)).max(sample.into());

@@ -5,7 +5,7 @@ use super::sessions::Sessions;
 use super::slots::{Lanes, Slot, fill};
 use super::*;
 use crate::base::{Error, Result, Status, reserve};
-use crate::cache::{BlockPool, CacheCounts, MAX_BLOCK_SIZE, NONE, Place, PrefixCache, blocks_for};
+use crate::cache::{BlockPool, CacheCounts, MAX_BLOCK_SIZE, NONE, Place, PrefixCache, StatePool, blocks_for};
 use std::collections::HashMap;
 
 pub(super) const TABLE: &str = "a block table";
@@ -21,6 +21,8 @@ pub struct Scheduler {
     /// The sequence that computes the block with this key now.
     pub(super) pending: HashMap<u64, SeqId>,
     pub(super) sessions: Sessions,
+    /// Copies of states that the planned step makes.
+    pub(super) saves: Vec<Save>,
     pub(super) step_time: StepTime,
     /// Times of the passes of a draft model.
     pub(super) draft_time: StepTime,
@@ -65,12 +67,20 @@ impl Scheduler {
                 "max_batch_tokens ({max_batch_tokens}) must be at least max_batch_size ({max_batch_size})"
             )));
         }
+        let StateConfig { slots, snapshot_interval, .. } = config.states;
+        if slots > 0 && (slots < max_batch_size || !snapshot_interval.is_multiple_of(block_size)) {
+            return Err(Error::invalid(format!(
+                "{slots} states for {max_batch_size} sequences, and snapshots every {snapshot_interval} tokens"
+            )));
+        }
+        let mut cache = PrefixCache::new(blocks, block_size)?;
+        cache.states = StatePool::new(slots)?;
         let (mut running, mut chunks) = (Line::default(), Vec::new());
         running.reserve(max_batch_size as usize)?;
         reserve(&mut chunks, max_batch_size as usize, "a step's prompts")?;
         Ok(Self {
             config,
-            cache: PrefixCache::new(blocks, block_size)?,
+            cache,
             slots: Slots::default(),
             lanes: Lanes::new(max_batch_size, blocks)?,
             waiting: Line::default(),
@@ -78,6 +88,7 @@ impl Scheduler {
             paused: 0,
             pending: HashMap::new(),
             sessions: Sessions::default(),
+            saves: Vec::new(),
             step_time: StepTime::default(),
             draft_time: StepTime::default(),
             usual_prompts: 0.0,
@@ -194,7 +205,8 @@ impl Scheduler {
             State::Waiting => self.waiting.remove(&self.slots, seq),
             State::Paused => self.paused -= 1,
             State::Running => {
-                self.store_tail(seq, tokens, false);
+                self.store_tail(seq, tokens, self.has_states());
+                self.leave_state(seq);
                 self.forget_pending(seq);
                 self.running.remove(&self.slots, seq);
                 let slot = &mut self.slots[seq];
@@ -224,6 +236,7 @@ impl Scheduler {
         plan.clear();
         self.hold_until = 0;
         self.plans += 1;
+        self.settle_states(tokens, now);
         self.admit(plan, tokens, now);
         self.plan_decodes(plan, tokens, now);
         self.plan_prompts(plan, tokens, now);
@@ -233,10 +246,11 @@ impl Scheduler {
     }
 
     fn plan_decodes(&mut self, plan: &mut Plan, tokens: &dyn Tokens, now: u64) {
-        let mut at = 0;
+        let (mut at, only) = (0, self.isolated());
         while let Some(seq) = self.running.get(at) {
             let slot = &self.slots[seq];
             let (start, due) = (slot.computed, slot.decodes() && !slot.is_done());
+            let due = due && only.is_none_or(|only| only == seq);
             if due {
                 if !self.hold(seq, start + 1, plan, tokens, now) {
                     // It was preempted, so another sequence is at `at` now.
@@ -300,15 +314,16 @@ impl Scheduler {
             };
             let (before, end) = (slot.computed, slot.computed + entry.kept());
             self.events.recomputed_rows += u64::from(slot.peak.clamp(before, end) - before);
-            (slot.computed, slot.peak) = (end, slot.peak.max(end));
+            (slot.computed, slot.peak, slot.stale) = (end, slot.peak.max(end), false);
             self.store_full(entry.seq, tokens);
             if entry.sample {
                 if !entry.decode {
-                    self.store_tail(entry.seq, tokens, false);
+                    self.store_tail(entry.seq, tokens, self.has_states());
                     self.forget_pending(entry.seq);
                 }
                 self.slots[entry.seq].len += 1 + entry.accepted;
             }
+            self.commit_saves(entry.seq);
         }
     }
 
@@ -445,6 +460,7 @@ impl Scheduler {
     /// holders. Takes O(blocks); for tests.
     pub fn check(&self) -> Result<()> {
         self.cache.check()?;
+        self.check_states()?;
         let mut holders = vec![0; self.cache.pool().total()];
         let mut states = [0; 4];
         for (seq, slot) in self.slots.iter() {

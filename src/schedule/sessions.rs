@@ -6,7 +6,7 @@
 
 use super::{Scheduler, SeqId, Tokens};
 use crate::base::{Error, Result, Status, reserve, reserved};
-use crate::cache::{BlockTable, NONE, Place, chain};
+use crate::cache::{BlockTable, Found, NONE, Place, Snapshot, chain};
 use std::collections::HashMap;
 
 /// A prefix whose blocks are held.
@@ -15,6 +15,8 @@ pub struct Session {
     pub salt: u64,
     /// Its blocks, in order of positions.
     pub table: BlockTable,
+    /// Slot of the state after its tokens, in a model with recurrent layers.
+    pub state: Option<u32>,
     /// Value of `Sessions::uses` when it was last used.
     used: u64,
 }
@@ -24,6 +26,8 @@ pub(super) struct Sessions {
     by_name: HashMap<Box<str>, Session>,
     uses: u64,
     blocks: usize,
+    /// Number of held states.
+    states: usize,
 }
 
 impl Scheduler {
@@ -34,12 +38,8 @@ impl Scheduler {
             return Ok(());
         }
         self.store_tail(seq, tokens, true);
-        let slot = &self.slots[seq];
-        let (size, salt) = (self.config.block_size, slot.request.reuse.salt);
-        let table = self.lanes.table(slot.lane);
-        let full = slot.indexed as usize;
-        let tail = table.get(full).map_or(0, |&block| self.cache.indexed(block));
-        let positions = full as u32 * size + tail;
+        let (state, positions) = self.known_state(seq);
+        let salt = self.slots[seq].request.reuse.salt;
         let blocks = self.blocks_for(positions);
         if blocks == 0 || blocks > self.session_room() {
             return Ok(());
@@ -49,9 +49,36 @@ impl Scheduler {
         known.extend((0..positions).map(|at| tokens.token(seq, at)));
         let mut session = self.new_session(name, known, salt)?;
         session.table.extend_from_slice(&self.block_table(seq)[..blocks]);
+        session.state = state;
         self.cache.retain(&session.table);
+        state.into_iter().for_each(|state| self.cache.states.hold(state));
         self.add_session(name, session);
         Ok(())
+    }
+
+    /// The positions of a running sequence that are indexed, and the state after them. In a model with recurrent layers,
+    /// these are the positions up to the deepest known state; none if sessions may hold no states.
+    fn known_state(&mut self, seq: SeqId) -> (Option<u32>, u32) {
+        let (size, slot) = (self.config.block_size, &self.slots[seq]);
+        let (full, state) = (slot.indexed as usize, slot.recurrent);
+        let table = self.lanes.table(slot.lane);
+        let tail = table.get(full).map_or(0, |&block| self.cache.indexed(block));
+        if state == NONE {
+            return (None, full as u32 * size + tail);
+        }
+        let part = table.get(full).map(|block| (*block, tail)).filter(|(_, tail)| *tail > 0);
+        let mut own = std::mem::take(&mut self.found);
+        own.clear();
+        if self.states_room() == 0 || reserve(&mut own, full, SESSION).is_err() {
+            return (None, 0);
+        }
+        own.extend_from_slice(&table[..full]);
+        if !slot.stale {
+            self.store_state(seq, self.slots[seq].computed, state);
+        }
+        let found = self.cache.cut_to_state(Found { blocks: full, part, ..Found::default() }, &mut own);
+        self.found = own;
+        (found.state, found.positions(size))
     }
 
     /// Creates a session with memory for its blocks, and reserves memory for its entry.
@@ -59,28 +86,33 @@ impl Scheduler {
         let mut table = BlockTable::new();
         reserve(&mut table, self.blocks_for(tokens.len() as u32), SESSION)?;
         reserved(self.sessions.by_name.try_reserve(1), SESSION, name.len())?;
-        Ok(Session { tokens, salt, table, used: 0 })
+        Ok(Session { tokens, salt, table, state: None, used: 0 })
     }
 
     /// Adds a session that holds its blocks. Drops the old session with its name, and others if it needs their room.
     fn add_session(&mut self, name: &str, mut session: Session) {
         self.drop_session(name);
-        while self.sessions.blocks + session.table.len() > self.session_room() && self.drop_oldest_session() {
-        }
+        let (blocks, states) = (session.table.len(), usize::from(session.state.is_some()));
+        let fits = |all: &Sessions, room: usize, states_room: usize| {
+            all.blocks + blocks <= room && all.states + states <= states_room
+        };
+        while !fits(&self.sessions, self.session_room(), self.states_room()) && self.drop_oldest_session() {}
         self.sessions.uses += 1;
         session.used = self.sessions.uses;
-        self.sessions.blocks += session.table.len();
+        self.sessions.blocks += blocks;
+        self.sessions.states += states;
         self.sessions.by_name.insert(name.into(), session);
     }
 
-    /// Creates a session of `tokens`. `write` fills its blocks one after the other. `MemoryLimit` if other sessions
-    /// or running sequences leave too few blocks.
+    /// Creates a session of `tokens`. `write` fills its blocks one after the other, then `write_state` its state in a
+    /// model with recurrent layers. `MemoryLimit` if other sessions or running sequences leave too few of them.
     pub fn restore_session(
         &mut self,
         name: &str,
         tokens: Vec<u32>,
         salt: u64,
         write: &mut dyn FnMut(u32) -> Result<()>,
+        write_state: &mut dyn FnMut(u32) -> Result<()>,
     ) -> Result<()> {
         let (blocks, room) = (self.blocks_for(tokens.len() as u32), self.session_room());
         // Drops no session unless that makes enough room.
@@ -94,12 +126,42 @@ impl Scheduler {
             return Err(Error::new(Status::MemoryLimit, message));
         }
         let mut session = self.new_session(name, tokens, salt)?;
-        let result = self.fill(&mut session, write);
+        let result = self.fill(&mut session, write).and_then(|()| self.fill_state(&mut session, write_state));
         match result {
             Ok(()) => self.add_session(name, session),
-            Err(_) => self.cache.release_all(&mut session.table),
+            Err(_) => self.let_go(session),
         }
         result
+    }
+
+    /// Takes a slot for a session's state and has it written.
+    fn fill_state(&mut self, session: &mut Session, write: &mut dyn FnMut(u32) -> Result<()>) -> Result<()> {
+        if !self.has_states() {
+            return Ok(());
+        }
+        self.drop_saves();
+        while self.sessions.states >= self.states_room() && self.drop_oldest_session() {}
+        let state = if self.states_room() == 0 { None } else { self.cache.states.take() };
+        let state = state.ok_or_else(|| {
+            let message =
+                "a session of a model with recurrent layers needs a state beside those of running sequences";
+            Error::new(Status::MemoryLimit, message)
+        })?;
+        session.state = Some(state);
+        write(state)?;
+        let size = self.config.block_size;
+        if let Some(&block) = session.table.last() {
+            let at = (session.tokens.len() as u32 - 1) % size + 1;
+            if self.cache.indexed(block) >= at {
+                self.cache.states.store(state, Snapshot { block, at });
+            }
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self, mut session: Session) {
+        self.cache.release_all(&mut session.table);
+        session.state.into_iter().for_each(|state| self.cache.states.release(state));
     }
 
     /// Takes blocks for a session, has them written, and adds them to the index.
@@ -141,6 +203,11 @@ impl Scheduler {
         self.cache.pool().total() / 2
     }
 
+    /// Maximum number of states that sessions may hold: running sequences need the others.
+    fn states_room(&self) -> usize {
+        self.cache.states.total().saturating_sub(self.config.max_batch_size as usize)
+    }
+
     /// Marks a session as used, so that it is not the oldest.
     pub fn touch_session(&mut self, name: &str) {
         if let Some(session) = self.sessions.by_name.get_mut(name) {
@@ -151,9 +218,10 @@ impl Scheduler {
 
     /// False if there is no session with this name.
     pub fn drop_session(&mut self, name: &str) -> bool {
-        let Some(mut session) = self.sessions.by_name.remove(name) else { return false };
+        let Some(session) = self.sessions.by_name.remove(name) else { return false };
         self.sessions.blocks -= session.table.len();
-        self.cache.release_all(&mut session.table);
+        self.sessions.states -= usize::from(session.state.is_some());
+        self.let_go(session);
         true
     }
 
@@ -171,6 +239,10 @@ impl Scheduler {
 
     pub(super) fn session_tables(&self) -> impl Iterator<Item = &BlockTable> {
         self.sessions.by_name.values().map(|session| &session.table)
+    }
+
+    pub(super) fn session_states(&self) -> impl Iterator<Item = u32> {
+        self.sessions.by_name.values().filter_map(|session| session.state)
     }
 
     /// Number of sessions, and of the blocks that they hold.

@@ -57,7 +57,18 @@ pub(super) struct Slot {
     pub need: usize,
     pub retry: u64,
     pub leader: Option<Leader>,
+    /// Slot of its state while it runs, in a model with recurrent layers; else `NONE`.
+    pub recurrent: u32,
+    /// Whether a pass changed the state and was not committed.
+    pub stale: bool,
+    /// While it has computed fewer positions, it runs in steps of its own; see `isolate`.
+    pub alone_until: u32,
+    /// Positions where other sequences leave its text; 0: none.
+    pub branches: [u32; BRANCHES],
 }
+
+/// Maximum number of such positions that a sequence remembers.
+pub(super) const BRANCHES: usize = 4;
 
 impl Slot {
     /// Maximum number of positions that it computes. The last sampled token is never run through the model, so it
@@ -162,8 +173,17 @@ impl Slots {
         keys.clear();
         let len = request.prompt_len;
         let since = request.arrived_ns;
-        *slot =
-            Slot { state: State::Waiting, request, rank, len, lane: NONE, keys, since, ..Slot::default() };
+        *slot = Slot {
+            state: State::Waiting,
+            request,
+            rank,
+            len,
+            lane: NONE,
+            recurrent: NONE,
+            keys,
+            since,
+            ..Slot::default()
+        };
         Ok(())
     }
 

@@ -13,6 +13,7 @@ fn config() -> SchedulerConfig {
         target_itl_ns: 0,
         block_size: 16,
         blocks: 10,
+        states: StateConfig::default(),
         max_wait_ns: 0,
         ageing_ns: 0,
     }

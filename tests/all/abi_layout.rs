@@ -83,7 +83,7 @@ fn structs(facts: &mut Facts) {
         bn_engine_config {
             struct_size, model, model_path, threads, instructions, max_batch_size,
             max_batch_tokens, max_sequence_length, kv_block_size, kv_type, queue_capacity, queue_token_capacity,
-            memory_limit_bytes, kv_cache_bytes, max_unread_bytes, kv_events_capacity, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
+            memory_limit_bytes, kv_cache_bytes, max_unread_bytes, kv_events_capacity, snapshots, snapshot_interval, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
             default_timeout_ms, log_level, on_event,
             on_event_context, log, log_context, model_name,
             on_span, on_span_context, adapter_bytes, speculation, draft_tokens, draft_model, device,

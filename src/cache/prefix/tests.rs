@@ -74,12 +74,12 @@ fn finds_whole_blocks_and_then_part_of_one() {
         (0, 0, None),
     ] {
         let part = part.map(|(index, n): (usize, u32)| (table[index], n));
-        let expected = Found { blocks, idle: blocks, part };
+        let expected = Found { blocks, idle: blocks, part, state: None };
         assert_eq!(find(&cache, 0, &text, limit), (expected, table[..blocks].to_vec()), "limit {limit}");
     }
     // Blocks that are held already take no room.
     cache.retain(&table[..1]);
-    assert_eq!(find(&cache, 0, &text, 8).0, Found { blocks: 2, idle: 1, part: None });
+    assert_eq!(find(&cache, 0, &text, 8).0, Found { blocks: 2, idle: 1, ..Found::default() });
     // Texts that differ in the first block, at its end, and within the second.
     for (text, blocks, part) in [
         ([1, 2, 9, 9, 9, 9, 9, 9], 0, Some((table[0], 2))),
@@ -87,7 +87,7 @@ fn finds_whole_blocks_and_then_part_of_one() {
         ([1, 2, 3, 4, 5, 9, 9, 9], 1, Some((table[1], 1))),
         ([9, 2, 3, 4, 5, 6, 7, 8], 0, None),
     ] {
-        assert_eq!(find(&cache, 0, &text, 8).0, Found { blocks, idle: 0, part }, "{text:?}");
+        assert_eq!(find(&cache, 0, &text, 8).0, Found { blocks, idle: 0, part, state: None }, "{text:?}");
     }
 }
 
@@ -160,7 +160,7 @@ fn a_part_grows_and_becomes_a_whole_block() {
     let key = keys(0, &text)[0];
     assert_eq!(cache.store(block, place, &text, key), Some(block));
     assert_eq!(cache.store(block, place, &text, key), Some(block), "once more");
-    assert_eq!(find(&cache, 0, &text, 4), (Found { blocks: 1, idle: 0, part: None }, vec![block]));
+    assert_eq!(find(&cache, 0, &text, 4), (Found { blocks: 1, ..Found::default() }, vec![block]));
     cache.release(other);
     assert_eq!((cache.pool().idle(), cache.pool().available()), (0, 3), "what nobody can find is free");
     cache.check().unwrap();

@@ -140,6 +140,11 @@ impl Drafter {
 
 /// Checks that a draft model has the same vocabulary as the `target`.
 pub fn check(target: &Loaded, draft: &Loaded) -> Result<()> {
+    if draft.model.state_shape().layers > 0 {
+        return Err(Error::unsupported(
+            "draft_model has recurrent layers: only models of attention alone draft",
+        ));
+    }
     let sizes = [target, draft].map(|loaded| loaded.model.facts().vocab_size);
     if sizes[0] != sizes[1] {
         return Err(Error::invalid(format!(

@@ -308,7 +308,7 @@ impl Core {
             self.fail(seq, Error::new(Status::OutOfMemory, "could not allocate a block table"));
         }
         self.ended.extend(plan.late.iter().map(|&seq| (seq, Some(too_late()))));
-        let copied = self.copy_blocks(&plan.copies);
+        let copied = self.copy_blocks(&plan.copies).and_then(|()| self.copy_states(&plan.state_copies));
         if copied.is_err() {
             self.health.failed();
         }
@@ -360,18 +360,18 @@ impl Core {
     }
 
     /// Runs `entries` in one forward pass and samples. If the pass fails, each entry runs alone, so that only
-    /// the culprit fails: a sequence's results are the same in any batch (invariant 3). Returns the duration
-    /// of the pass in nanoseconds, 0 if it failed. Returns None if the pass was stopped because its results
-    /// are not needed any more, or if the device is lost.
+    /// the culprit fails: a sequence's results are the same in any batch (invariant 3). In a model with recurrent
+    /// layers the next steps do that. Returns the duration of the pass in nanoseconds, 0 if it failed. Returns None
+    /// if the pass was stopped because its results are not needed any more, or if the device is lost.
     fn run_entries(&mut self, entries: &mut [PlanEntry]) -> Option<u64> {
         let started = now_ns();
+        entries.iter().for_each(|entry| self.scheduler.ran(entry.seq));
         let result = self.fill_batch(entries).and_then(|()| self.forward(entries));
+        let result = result.and_then(|()| self.sampled(entries));
         let step_ns = now_ns() - started;
         match result {
             Ok(()) => {
                 self.health.passed();
-                self.sample(entries);
-                self.pool(entries);
                 return Some(step_ns);
             }
             Err(error)
@@ -388,6 +388,11 @@ impl Core {
                 self.health.failed();
                 let log = &self.shared.log;
                 log.write(LOG_WARN, format!("a step failed, running its sequences alone: {error}"));
+                if self.kv.states().is_ok() {
+                    // Their states are neither those before nor those after the pass.
+                    entries.iter().for_each(|entry| self.scheduler.isolate(entry));
+                    return None;
+                }
                 for entry in entries {
                     if self.run_entries(std::slice::from_mut(entry)).is_none() && self.lost.is_none() {
                         self.stop(entry.seq);
@@ -428,6 +433,7 @@ impl Core {
             let known = entry.start..entry.start + entry.known();
             batch.tokens.extend(known.map(|position| sequence.token_at(position as usize)));
             batch.tokens.extend_from_slice(&sequence.drafted()[..entry.drafts as usize]);
+            push_state(batch, &self.scheduler, entry)?;
             match sequence.hidden_wanted(entry) {
                 Some(wanted) => {
                     reserve(&mut batch.hidden_rows, wanted.len(), "a step's rows")?;
@@ -497,11 +503,13 @@ mod sequences;
 pub mod session_file;
 mod sessions;
 mod sharing;
+mod states;
 mod warm;
 use deadlines::Deadlines;
 use drafts::Drafting;
 use sampling::{Draw, Sampling, draw_there};
 use sequences::Sequences;
+use states::push_state;
 
 #[cfg(test)]
 mod checks;

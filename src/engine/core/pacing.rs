@@ -16,10 +16,15 @@ impl Core {
 
     /// Leaves out sequences that wait for a slow mask, so that a grammar delays only its own request. Without
     /// a commit they keep their state. If no other sequence runs, waits briefly.
+    ///
+    /// A pass changes the states of recurrent layers, so there every mask must be ready before it.
     pub(super) fn leave_out_late_masks(&mut self, plan: &mut Plan) {
-        let (sequences, mut late) = (&mut self.sequences, None);
+        let (sequences, scheduler, mut late) = (&mut self.sequences, &self.scheduler, None);
+        let until_ns = now_ns().saturating_add(SLOW_NS);
         plan.retain(|entry| {
-            let waits = entry.sample && guide_of(sequences, entry.seq).is_some_and(Guide::is_late);
+            let needed = scheduler.state_slot(entry.seq).is_some();
+            let is_late = |guide: &mut Guide| guide.is_late() || needed && !guide.is_ready(until_ns);
+            let waits = entry.sample && guide_of(sequences, entry.seq).is_some_and(is_late);
             late = late.or(waits.then_some(entry.seq));
             !waits
         });

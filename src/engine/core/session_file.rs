@@ -1,16 +1,16 @@
 //! A session as bytes: its tokens and their K and V, bound to the model that computed them.
 //!
 //! All numbers are little-endian: [`MAGIC`], then u32 the version, u64 the model's fingerprint, u32 the kind of
-//! KV, u32 tokens per block, u64 bytes per block, u64 the salt, u64 the number of tokens, the tokens as u32, the
-//! blocks one after the other, and XXH64 (seed 0) of all that.
+//! KV, u32 tokens per block, u64 bytes per block, u64 bytes of a state, u64 the salt, u64 the number of tokens, the
+//! tokens as u32, the blocks one after the other, the state of recurrent layers, and XXH64 (seed 0) of all that.
 
 use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::KvType;
 use xxhash_rust::xxh64::xxh64;
 
 const MAGIC: &[u8; 8] = b"BNSESSN\0";
-const VERSION: u32 = 1;
-const HEADER: usize = 8 + 4 + 8 + 4 + 4 + 8 + 8 + 8;
+const VERSION: u32 = 2;
+const HEADER: usize = 8 + 4 + 8 + 4 + 4 + 8 + 8 + 8 + 8;
 const CHECKSUM: usize = 8;
 
 /// Properties in which a session must match the engine that restores it.
@@ -21,6 +21,8 @@ pub struct Shape {
     pub kind: KvType,
     pub block_size: u32,
     pub block_bytes: u64,
+    /// 0 for a model without recurrent layers.
+    pub state_bytes: u64,
 }
 
 /// A session's tokens, and the bytes of the blocks that hold them.
@@ -29,17 +31,18 @@ pub struct Saved<'a> {
     pub tokens: Vec<u32>,
     pub salt: u64,
     pub blocks: &'a [u8],
+    pub state: &'a [u8],
 }
 
 /// Number of bytes of a session of `tokens` tokens.
 pub fn size(shape: &Shape, tokens: usize) -> usize {
     let blocks = tokens.div_ceil(shape.block_size as usize);
     let data = (shape.block_bytes as usize).saturating_mul(blocks);
-    data.saturating_add(HEADER + 4 * tokens + CHECKSUM)
+    data.saturating_add(shape.state_bytes as usize).saturating_add(HEADER + 4 * tokens + CHECKSUM)
 }
 
-/// Encodes a session without the checksum. `seal` appends that, so that the engine thread does not hash. `blocks`
-/// appends the bytes of block `index`.
+/// Encodes a session without its state, which the caller appends, and without the checksum. `seal` appends that, so that
+/// the engine thread does not hash. `blocks` appends the bytes of block `index`.
 pub fn encode(
     shape: &Shape,
     tokens: &[u32],
@@ -55,6 +58,7 @@ pub fn encode(
     out.extend((shape.kind as u32).to_le_bytes());
     out.extend(shape.block_size.to_le_bytes());
     out.extend(shape.block_bytes.to_le_bytes());
+    out.extend(shape.state_bytes.to_le_bytes());
     out.extend(salt.to_le_bytes());
     out.extend((tokens.len() as u64).to_le_bytes());
     out.extend(tokens.iter().flat_map(|token| token.to_le_bytes()));
@@ -120,7 +124,8 @@ pub fn decode<'a>(content: &'a [u8], shape: &Shape, vocab: usize) -> Result<Save
             shape.kind as u32, shape.block_size, shape.block_bytes
         ));
     }
-    if fingerprint != shape.fingerprint {
+    let state_bytes = fields.u64();
+    if (fingerprint, state_bytes) != (shape.fingerprint, shape.state_bytes) {
         return refused("another model has computed it".into());
     }
     let (salt, count) = (fields.u64(), fields.u64());
@@ -128,16 +133,18 @@ pub fn decode<'a>(content: &'a [u8], shape: &Shape, vocab: usize) -> Result<Save
     let blocks = count.div_ceil(u64::from(block_size));
     let expected =
         count.checked_mul(4).zip(blocks.checked_mul(block_bytes)).and_then(|(a, b)| a.checked_add(b));
+    let expected = expected.and_then(|bytes| bytes.checked_add(state_bytes));
     if count == 0 || expected != Some(data.len() as u64) {
         return refused(format!("it has {} bytes for {count} tokens", data.len()));
     }
     let (ids, blocks) = data.split_at(4 * count as usize);
+    let (blocks, state) = blocks.split_at(blocks.len() - state_bytes as usize);
     let mut tokens = Vec::new();
     reserve(&mut tokens, count as usize, "a restored session")?;
     tokens.extend(ids.chunks_exact(4).map(|id| Fields(id).u32()));
     match tokens.iter().find(|&&token| token as usize >= vocab) {
         Some(token) => refused(format!("token {token} is out of range: the vocabulary has {vocab}")),
-        None => Ok(Saved { tokens, salt, blocks }),
+        None => Ok(Saved { tokens, salt, blocks, state }),
     }
 }
 
@@ -145,7 +152,8 @@ pub fn decode<'a>(content: &'a [u8], shape: &Shape, vocab: usize) -> Result<Save
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape { fingerprint: 7, kind: KvType::F16, block_size: 16, block_bytes: 6 };
+    const SHAPE: Shape =
+        Shape { fingerprint: 7, kind: KvType::F16, block_size: 16, block_bytes: 6, state_bytes: 3 };
 
     fn saved() -> Vec<u8> {
         let tokens: Vec<u32> = (0..20).collect();
@@ -154,6 +162,7 @@ mod tests {
             Ok(())
         })
         .unwrap();
+        bytes.extend([9; 3]);
         seal(&mut bytes);
         assert_eq!(bytes.len(), size(&SHAPE, 20));
         bytes
@@ -168,7 +177,7 @@ mod tests {
         let bytes = saved();
         let back = open(&bytes, &SHAPE, 20).unwrap();
         assert_eq!((back.tokens, back.salt), ((0..20).collect(), 3));
-        assert_eq!(back.blocks, [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]);
+        assert_eq!((back.blocks, back.state), (&[0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1][..], &[9; 3][..]));
     }
 
     #[test]

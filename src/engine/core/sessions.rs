@@ -3,6 +3,8 @@
 use super::session_file;
 use super::session_file::Shape;
 use super::*;
+use crate::ops::StateRows;
+use std::cell::RefCell;
 use xxhash_rust::xxh64::xxh64;
 
 /// Number of tokens whose K and V identify the model in a saved session.
@@ -48,7 +50,9 @@ impl Core {
         let shape = self.shape()?;
         let session = self.scheduler.session(name).ok_or_else(|| no_session(name))?;
         let read = &mut |index: usize, out: &mut Vec<u8>| self.kv.read_block(session.table[index], out);
-        session_file::encode(&shape, &session.tokens, session.salt, read)
+        let mut out = session_file::encode(&shape, &session.tokens, session.salt, read)?;
+        session.state.map_or(Ok(()), |state| self.kv.states()?.read(state, &mut out))?;
+        Ok(out)
     }
 
     /// Restores a session from the result of `session_file::unseal`.
@@ -56,16 +60,17 @@ impl Core {
         let shape = self.shape()?;
         let vocab = self.shared.loaded.model.facts().vocab_size;
         let saved = session_file::decode(content, &shape, vocab)?;
-        let (kv, drafter) = (&mut self.kv, &mut self.drafting.model);
+        let (kv, drafter) = (RefCell::new(&mut self.kv), &mut self.drafting.model);
         let mut parts = saved.blocks.chunks_exact(shape.block_bytes as usize);
         let write = &mut |block| match parts.next() {
             Some(bytes) => {
                 drafter.iter_mut().for_each(|drafter| drafter.forget(block));
-                kv.write_block(block, bytes)
+                kv.borrow_mut().write_block(block, bytes)
             }
             None => Err(Error::internal("a session has too few blocks")),
         };
-        self.scheduler.restore_session(name, saved.tokens, saved.salt, write)
+        let write_state = &mut |state| kv.borrow().states()?.write(state, saved.state);
+        self.scheduler.restore_session(name, saved.tokens, saved.salt, write, write_state)
     }
 
     /// The shape that a saved session must match. The model is identified by its results: the K and V of a
@@ -73,22 +78,37 @@ impl Core {
     fn shape(&mut self) -> Result<Shape> {
         let (kind, block_size) = (self.kv.layout.kind, self.kv.layout.block_size as u32);
         let block_bytes = self.kv.block_len() as u64;
+        let state_bytes = self.kv.states().map_or(0, |states| states.slot_len() as u64);
         let fingerprint = self.fingerprint.map_or_else(|| self.probe(), Ok)?;
         self.fingerprint = Some(fingerprint);
-        Ok(Shape { fingerprint, kind, block_size, block_bytes })
+        Ok(Shape { fingerprint, kind, block_size, block_bytes, state_bytes })
     }
 
     fn probe(&mut self) -> Result<u64> {
-        let block = self.scheduler.cache_mut().take().ok_or_else(|| {
-            Error::new(Status::Busy, "every KV block is in use: saving a session takes one for a moment")
-        })?;
-        let result = panics::catch(|| self.probe_in(block))
-            .unwrap_or_else(|text| Err(Error::internal(format!("the forward pass panicked: {text}"))));
-        self.scheduler.cache_mut().release(block);
+        let busy = |what| {
+            let message = format!("every {what} is in use: saving a session takes one for a moment");
+            Error::new(Status::Busy, message)
+        };
+        let cache = self.scheduler.cache_mut();
+        let state = match cache.states.is_empty() {
+            true => None,
+            false => Some(cache.states.take().ok_or_else(|| busy("state"))?),
+        };
+        let result = match self.scheduler.cache_mut().take() {
+            None => Err(busy("KV block")),
+            Some(block) => {
+                let result = panics::catch(|| self.probe_in(block, state)).unwrap_or_else(|text| {
+                    Err(Error::internal(format!("the forward pass panicked: {text}")))
+                });
+                self.scheduler.cache_mut().release(block);
+                result
+            }
+        };
+        state.into_iter().for_each(|state| self.scheduler.cache_mut().states.release(state));
         result
     }
 
-    fn probe_in(&mut self, block: u32) -> Result<u64> {
+    fn probe_in(&mut self, block: u32, state: Option<u32>) -> Result<u64> {
         let vocab = self.shared.loaded.model.facts().vocab_size as u32;
         let rows = PROBE.min(self.kv.layout.block_size as u32).min(self.scheduler.config().max_batch_tokens);
         let mut bytes = Vec::new();
@@ -101,6 +121,7 @@ impl Core {
             batch.clear();
             batch.reserve(rows as usize, 1, 0)?;
             batch.push_seq(&[block], start, rows)?;
+            batch.states.extend(state.map(|slot| StateRows { slot, ..StateRows::default() }));
             batch.tokens.extend((start..start + rows).map(|at| at * 7 % vocab));
             self.run_batch()?;
         }

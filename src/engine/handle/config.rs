@@ -13,6 +13,8 @@ pub fn check(config: &EngineConfig) -> Result<()> {
     in_range("max_step_ms", config.max_step_ms.into(), 1, 60_000)?;
     in_range("target_itl_ms", config.target_itl_ms.into(), 0, 60_000)?;
     in_range("kv_events_capacity", config.kv_events_capacity.into(), 0, 1 << 20)?;
+    in_range("snapshots", config.snapshots.into(), 0, 1 << 16)?;
+    in_range("snapshot_interval", config.snapshot_interval.into(), 0, 1 << 24)?;
     in_range("priority_ageing_ms", config.priority_ageing_ms.into(), 0, 3_600_000)?;
     draft_tokens(config.draft_tokens)?;
     if config.speculates() == Speculation::Model && config.draft_model.is_none() {

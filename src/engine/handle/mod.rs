@@ -30,8 +30,9 @@ use crate::engine::watch::stats::Recorder;
 use crate::engine::watch::{metrics, report};
 use crate::kernels::Pool;
 use crate::model::{Facts, Loaded};
+use crate::ops::States;
 use crate::sample::Edits;
-use crate::schedule::{Scheduler, SchedulerConfig};
+use crate::schedule::{Scheduler, SchedulerConfig, StateConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -71,14 +72,23 @@ fn make_core(
 ) -> Result<Core> {
     let shape = shared.loaded.model.kv_shape();
     let layout = shape.layout(memory.kv_type, memory.blocks, config.kv_block_size as usize);
-    let kv = backend.ops.kv_cache(layout)?;
+    let (states, shape) = (memory.states, shared.loaded.model.state_shape());
+    let mut kv = backend.ops.kv_cache(layout)?;
+    if states.slots > 0 {
+        kv = kv.with_states(States::new(shape, states.slots, states.drafted)?);
+    }
     let mut scheduler = Scheduler::new(SchedulerConfig {
-        max_batch_size: config.max_batch_size,
+        max_batch_size: if states.slots == 0 { config.max_batch_size } else { states.running as u32 },
         max_batch_tokens: config.max_batch_tokens,
         max_logits_rows: plan::logits_rows(config) as u32,
         max_step_ns: config.max_step_ms as u64 * 1_000_000,
         block_size: config.kv_block_size,
         blocks: memory.blocks as u32,
+        states: StateConfig {
+            slots: states.slots as u32,
+            snapshot_interval: config.snapshot_interval.next_multiple_of(config.kv_block_size),
+            drafts: states.drafted as u32,
+        },
         max_wait_ns: config.max_wait_us as u64 * 1_000,
         target_itl_ns: config.target_itl_ms as u64 * 1_000_000,
         ageing_ns: config.priority_ageing_ms as u64 * 1_000_000,
@@ -132,9 +142,6 @@ impl Engine {
             && let Some((field, _)) = computes.iter().find(|(_, given)| *given)
         {
             return Err(Error::invalid(format!("{field} is given, and builtin:echo computes nothing")));
-        }
-        if loaded.model.state_shape().layers > 0 {
-            return Err(Error::unsupported("models with recurrent layers run in batches only by hand yet"));
         }
         config.draft_model.as_ref().map_or(Ok(()), |draft| drafter::check(&loaded, draft))?;
         let max_sequence =

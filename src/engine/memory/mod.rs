@@ -3,6 +3,7 @@
 pub mod free;
 pub mod grants;
 pub mod plan;
+pub mod states;
 
 #[cfg(test)]
 mod grammar_tests;

@@ -1,6 +1,7 @@
 //! The engine's memory (invariant 5): counted before it is allocated; refusals name the setting and the bytes.
 
 use super::free::{CLAIMS, Claim};
+use super::states::StatePlan;
 use crate::base::{Error, Result, Status};
 use crate::cache::{self, PrefixCache};
 use crate::engine::api::{EngineConfig, RequestParams};
@@ -27,6 +28,8 @@ pub struct MemoryPlan {
     pub index: u64,
     pub kv_type: KvType,
     pub blocks: usize,
+    /// States of recurrent layers.
+    pub states: StatePlan,
     /// Length of the longest sequence that the blocks hold, at most the configured one.
     pub max_sequence: usize,
     /// 0: none.
@@ -35,13 +38,19 @@ pub struct MemoryPlan {
 
 impl fmt::Display for MemoryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { weights, workspace, kv, index, kv_type, blocks, limit, .. } = self;
+        let Self { weights, workspace, kv, index, kv_type, blocks, states, limit, .. } = self;
         let limit = if *limit == 0 { "no limit".into() } else { format!("limit {limit}") };
         write!(
             f,
             "memory in bytes: weights and tables {weights}, workspace {workspace}, KV {kv} and its index {index} in \
              {blocks} blocks of {kv_type:?}, {limit}"
-        )
+        )?;
+        match states {
+            StatePlan { slots: 0, .. } => Ok(()),
+            StatePlan { slots, running, bytes, .. } => {
+                write!(f, ", {bytes} for {slots} states, {running} of them of running sequences at most")
+            }
+        }
     }
 }
 
@@ -55,13 +64,14 @@ impl MemoryPlan {
             index: all.index + one.index,
             kv_type: one.kv_type,
             blocks: all.blocks + one.blocks,
+            states: one.states,
             max_sequence: all.max_sequence.min(one.max_sequence),
             limit: all.limit + one.limit,
         })
     }
 
     pub fn fixed(&self) -> u64 {
-        self.weights + self.workspace + self.kv + self.index
+        self.weights + self.workspace + self.kv + self.index + self.states.bytes
     }
 
     /// Bytes that queued prompts and buffered events may take together.
@@ -155,13 +165,19 @@ pub fn plan(
         None => (super::free::available(Path::new("/")).unwrap_or(FALLBACK), block),
     };
     let free = free.saturating_sub(workspace);
+    let left = match limit {
+        0 => free / 2,
+        limit => limit.saturating_sub(weights + workspace + config.adapter_bytes).min(free),
+    };
+    let states = StatePlan::new(config, model.state_shape(), left, block)?;
+    let free = free.saturating_sub(states.bytes);
     let requests = requests_bytes(config, loaded);
     let kv_cache = config.kv_cache_bytes;
     let explicit = config.max_sequence_length != 0;
     let need = Need {
         place: if backend.on_device { "the device" } else { "this machine" },
         weights,
-        workspace,
+        workspace: workspace + states.bytes,
         block,
         index: PrefixCache::block_bytes(block_size) as u64
             + kv_events::block_bytes(config.kv_events_capacity, replicas)
@@ -188,6 +204,7 @@ pub fn plan(
             index: blocks as u64 * need.index,
             kv_type,
             blocks,
+            states,
             max_sequence,
             limit,
         },
@@ -429,6 +446,7 @@ mod tests {
             index: 1,
             kv_type: KvType::F16,
             blocks: 1,
+            states: StatePlan::default(),
             max_sequence: 1,
             limit,
         };

@@ -1,9 +1,10 @@
 //! The echo model on a machine whose passes take time and fail, as the world's host decides.
 
 use super::host::Host;
+use super::recurrent::{self, Recurrent};
 use crate::base::{Error, Result, Status};
 use crate::model::{Facts, KvShape, Model, Outputs};
-use crate::ops::{KvCache, OpSet, RaggedBatch};
+use crate::ops::{Accepted, KvCache, OpSet, RaggedBatch, StateShape};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub enum Fault {
 
 pub struct Machine {
     pub echo: Arc<dyn Model>,
+    /// A recurrent layer beside echo's own.
+    pub recurrent: Option<Recurrent>,
 }
 
 impl Model for Machine {
@@ -50,6 +53,14 @@ impl Model for Machine {
 
     fn kv_shape(&self) -> KvShape {
         self.echo.kv_shape()
+    }
+
+    fn state_shape(&self) -> StateShape {
+        if self.recurrent.is_some() { recurrent::SHAPE } else { StateShape::default() }
+    }
+
+    fn advance(&self, _: &dyn OpSet, kv: &KvCache, accepted: &[Accepted]) -> Result<()> {
+        self.recurrent.as_ref().map_or(Ok(()), |recurrent| recurrent.advance(kv, accepted))
     }
 
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize {
@@ -72,6 +83,7 @@ impl Model for Machine {
             let mut spoilt = batch.clone();
             spoilt.tokens.iter_mut().for_each(|token| *token = (*token + 1) % 256);
             let _ = self.echo.forward(ops, &spoilt, kv, &mut || false, out);
+            self.recurrent.as_ref().map_or(Ok(()), |recurrent| recurrent.spoil(batch, kv))?;
         }
         match fault {
             Fault::Error => {
@@ -83,6 +95,11 @@ impl Model for Machine {
                 panic!("a fault of the simulation");
             }
             _ => {
+                if let Some(recurrent) = &self.recurrent
+                    && let Some(wrong) = recurrent.forward(batch, kv)?
+                {
+                    host.borrow_mut().broken.get_or_insert(wrong);
+                }
                 let result = self.echo.forward(ops, batch, kv, stop, out);
                 host.borrow_mut().passed(&result, batch);
                 result?;

@@ -18,6 +18,7 @@ mod asides;
 mod calls;
 mod host;
 mod machine;
+mod recurrent;
 mod request;
 mod setting;
 mod tally;

@@ -2,6 +2,7 @@
 
 use crate::engine::api::{EngineConfig, KvType, RequestParams, Speculation, TIMEOUT_NONE};
 use crate::engine::memory::plan::MemoryPlan;
+use crate::engine::memory::states::StatePlan;
 use crate::engine::request::account::RequestBytes;
 use crate::rng::Rng;
 use crate::schedule::PATIENCE_NS;
@@ -44,6 +45,8 @@ pub struct Setting {
     /// Outputs take a large part of the budget.
     pub heavy: bool,
     pub speculation: Speculation,
+    /// Slots for states of a recurrent layer; 0: the model has none.
+    pub states: usize,
 }
 
 impl Setting {
@@ -93,6 +96,7 @@ impl Setting {
             callback: rng.one_in(5),
             heavy,
             speculation: *rng.pick(&[Speculation::Off, Speculation::Lookup, Speculation::Model]),
+            states: if rng.one_in(2) { 1 + rng.below(16) as usize } else { 0 },
         }
     }
 
@@ -105,6 +109,7 @@ impl Setting {
             kv_block_size: self.block_size,
             max_unread_bytes: self.max_unread,
             kv_events_capacity: self.kv_events,
+            snapshot_interval: 16,
             queue_capacity: self.queue,
             queue_token_capacity: self.queue_tokens,
             max_wait_us: self.max_wait_us,
@@ -127,9 +132,15 @@ impl Setting {
             index: 0,
             kv_type: KvType::F32,
             blocks: self.blocks as usize,
+            states: self.state_plan(),
             max_sequence: self.max_sequence as usize,
             limit: if self.budget == u64::MAX || replica > 0 { 0 } else { self.budget },
         }
+    }
+
+    fn state_plan(&self) -> StatePlan {
+        let running = self.states.min(self.batch as usize);
+        StatePlan { slots: self.states, running, drafted: 30, bytes: 0 }
     }
 
     /// Milliseconds to a request's deadline; 0: none.

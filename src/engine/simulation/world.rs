@@ -4,6 +4,7 @@
 use super::host::Host;
 use super::machine;
 use super::machine::Machine;
+use super::recurrent::Recurrent;
 use super::setting::Setting;
 use super::tally::Tally;
 use crate::base::clock::{fake, now_ns};
@@ -71,7 +72,8 @@ impl World {
         fake::set(Some(1_000_000_000 + rng.below(1_000_000_000)));
         let (mut loaded, mut config) = (echo(), setting.config());
         config.draft_model = (setting.speculation == Speculation::Model).then(|| loaded.clone());
-        loaded.model = Arc::new(Machine { echo: loaded.model });
+        let recurrent = (setting.states > 0).then(Recurrent::default);
+        loaded.model = Arc::new(Machine { echo: loaded.model, recurrent });
         let seat = |replica| Seat {
             backend: FusedOps::with_isa(Pool::new(1).unwrap(), isa()).unwrap().into(),
             memory: setting.memory(replica),

@@ -214,7 +214,7 @@ fn equal_conversations_are_kept_under_both_names() {
             b.s.check().unwrap();
         }
         let saved = text(len);
-        b.s.restore_session("c", saved.clone(), 0, &mut |_| Ok(())).unwrap();
+        b.s.restore_session("c", saved.clone(), 0, &mut |_| Ok(()), &mut |_| Ok(())).unwrap();
         b.s.check().unwrap();
         ["a", "b"].into_iter().for_each(|name| assert!(b.s.drop_session(name)));
         // The session that is left keeps it in the cache.

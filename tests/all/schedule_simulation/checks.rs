@@ -174,6 +174,7 @@ impl World {
         assert_eq!(entry.sample, end == live.known, "{entry:?}");
         assert!(end <= live.known && end <= live.bound(), "{entry:?} goes too far");
         self.memory.check(table, live.root, &live.whole[..live.computed as usize]);
+        self.memory.check_state(&self.scheduler, entry.seq, live);
         assert_eq!((entry.logits, entry.drafts), (entry.sample.into(), 0), "{entry:?}");
         self.check_blocks(entry);
     }

@@ -3,6 +3,7 @@
 
 use super::model::Live;
 use crate::common::rng::mix;
+use bn_engine::schedule::{PlanEntry, Scheduler, SeqId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
@@ -13,15 +14,71 @@ struct Cell {
 
 const GARBAGE: Cell = Cell { token: u32::MAX, position: u32::MAX, hash: 0 };
 
+const NO_STATE: (u32, u64) = (u32::MAX, 0);
+
+/// The hash of a sequence's first tokens.
+fn hash_of(live: &Live, tokens: u32) -> u64 {
+    live.whole[..tokens as usize].iter().fold(live.root, |hash, token| mix(hash, u64::from(*token)))
+}
+
 pub struct Memory {
     cells: Vec<Cell>,
     size: usize,
+    /// States of recurrent layers: the number of tokens that each covers, and their hash.
+    states: Vec<(u32, u64)>,
 }
 
 impl Memory {
-    pub fn new(blocks: u32, block_size: u32) -> Self {
+    pub fn new(blocks: u32, block_size: u32, states: u32) -> Self {
         let size = block_size as usize;
-        Self { cells: vec![GARBAGE; blocks as usize * size], size }
+        Self { cells: vec![GARBAGE; blocks as usize * size], size, states: vec![NO_STATE; states as usize] }
+    }
+
+    pub fn copy_states(&mut self, copies: &[(u32, u32)]) {
+        for &(from, to) in copies {
+            assert_ne!(from, to, "a state copied to itself");
+            self.states[to as usize] = self.states[from as usize];
+        }
+    }
+
+    /// Asserts that a running sequence's state is that after its computed tokens.
+    pub fn check_state(&self, scheduler: &Scheduler, seq: SeqId, live: &Live) {
+        let Some(slot) = scheduler.state_slot(seq) else { return assert!(self.states.is_empty()) };
+        if live.computed > 0 {
+            let own = (live.computed, hash_of(live, live.computed));
+            assert_eq!(self.states[slot as usize], own, "{seq:?} has another state");
+        }
+    }
+
+    /// Asserts that a session's state is that after its tokens.
+    pub fn check_session(&self, state: Option<u32>, root: u64, tokens: &[u32]) {
+        let Some(slot) = state else { return assert!(self.states.is_empty(), "a session without its state") };
+        let hash = tokens.iter().fold(root, |hash, token| mix(hash, u64::from(*token)));
+        assert_eq!(self.states[slot as usize], (tokens.len() as u32, hash), "a session has another state");
+    }
+
+    /// Advances a sequence's state by an entry's rows, and makes the copies on the way.
+    pub fn run_states(&mut self, scheduler: &Scheduler, entry: &PlanEntry, live: &Live) {
+        let Some(slot) = scheduler.state_slot(entry.seq) else { return };
+        let mut last = entry.start;
+        for save in scheduler.saves(entry.seq) {
+            assert!(
+                save.at > last && save.at <= entry.start + entry.known() && save.slot != slot,
+                "{save:?}"
+            );
+            self.states[save.slot as usize] = (save.at, hash_of(live, save.at));
+            last = save.at;
+        }
+        let end = entry.start + entry.kept();
+        self.states[slot as usize] = (end, hash_of(live, end));
+    }
+
+    /// Useless contents, as a failed pass leaves them.
+    pub fn spoil_states(&mut self, scheduler: &Scheduler, seq: SeqId) {
+        let saves = scheduler.saves(seq).map(|save| save.slot);
+        for slot in scheduler.state_slot(seq).into_iter().chain(saves) {
+            self.states[slot as usize] = NO_STATE;
+        }
     }
 
     pub fn copy(&mut self, copies: &[(u32, u32)]) {

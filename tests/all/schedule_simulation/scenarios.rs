@@ -34,6 +34,7 @@ fn config() -> SchedulerConfig {
         target_itl_ns: 0,
         block_size: 32,
         blocks: 2000,
+        states: Default::default(),
         max_wait_ns: 0,
         ageing_ns: 0,
     }

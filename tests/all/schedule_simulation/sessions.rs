@@ -35,7 +35,9 @@ impl World {
         let sessions = NAMES.iter().filter_map(|name| self.scheduler.session(name));
         let (mut count, mut blocks) = (0, 0);
         for session in sessions {
-            self.memory.check(&session.table, mix(session.salt, 1), &session.tokens);
+            let root = mix(session.salt, 1);
+            self.memory.check(&session.table, root, &session.tokens);
+            self.memory.check_session(session.state, root, &session.tokens);
             (count, blocks) = (count + 1, blocks + session.table.len());
         }
         assert_eq!(self.scheduler.session_counts(), (count, blocks));

@@ -26,6 +26,7 @@ pub struct Tally {
     pub cleared: u64,
     pub too_long: u64,
     pub copied: u64,
+    pub resumed_states: u64,
     pub ended: u64,
     pub preempted_most: u32,
     /// Consecutive plans that left a fitting sequence waiting.
@@ -55,6 +56,7 @@ impl Tally {
             ("preemptions", e.preemptions),
             ("preemptions for others", e.preempted_for_others),
             ("pauses", e.pauses),
+            ("states continued from snapshots", self.resumed_states),
             ("pauses of waiting", self.paused[1]),
             ("pauses of running", self.paused[3]),
             ("ends of a pause", self.resumes),
@@ -104,6 +106,7 @@ impl Tally {
             (&mut self.cleared, other.cleared),
             (&mut e.dropped_sessions, o.dropped_sessions),
             (&mut self.copied, other.copied),
+            (&mut self.resumed_states, other.resumed_states),
             (&mut self.ended, other.ended),
             (&mut e.preemptions, o.preemptions),
             (&mut e.preempted_for_others, o.preempted_for_others),

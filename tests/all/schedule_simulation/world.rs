@@ -9,7 +9,7 @@ use crate::common::rng::Rng;
 use bn_engine::base::Status;
 use bn_engine::cache::blocks_for;
 use bn_engine::schedule::{
-    PATIENCE_NS, Plan, Rank, Request, Reuse, Scheduler, SchedulerConfig, SeqId, State, Work,
+    PATIENCE_NS, Plan, Rank, Request, Reuse, Scheduler, SchedulerConfig, SeqId, State, StateConfig, Work,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -53,9 +53,16 @@ impl Setting {
             target_itl_ns: if rng.one_in(4) { 20_000_000 + rng.below(100_000_000) } else { 0 },
             block_size,
             blocks,
+            states: StateConfig::default(),
             max_wait_ns: if rng.one_in(4) { rng.below(5_000_000) } else { 0 },
             ageing_ns: rng.below(20) * 500_000_000,
         };
+        let states = StateConfig {
+            slots: if rng.one_in(2) { max_batch_size + rng.below(8) as u32 } else { 0 },
+            snapshot_interval: block_size * *rng.pick(&[0, 1, 2, 7]),
+            drafts: rng.below(20) as u32,
+        };
+        let config = SchedulerConfig { states, ..config };
         let cost = Cost(
             1e7 + rng.below(40_000_000) as f64,
             rng.below(2_000_000) as f64,
@@ -95,6 +102,8 @@ pub struct World {
     pub steps: u64,
     accepted: u64,
     ended: u64,
+    /// The last pass changed states and was not committed.
+    stale: bool,
 }
 
 impl World {
@@ -108,7 +117,7 @@ impl World {
             seed,
             scheduler,
             router: Router::default(),
-            memory: Memory::new(blocks, block_size),
+            memory: Memory::new(blocks, block_size, setting.config.states.slots),
             requests: Requests((0..setting.requests).map(|_| None).collect()),
             tally: Tally::default(),
             prompts: Prompts::new(&mut rng, setting.max_prompt),
@@ -117,6 +126,7 @@ impl World {
             steps: 0,
             accepted: 0,
             ended: 0,
+            stale: false,
             rng,
             setting,
         }
@@ -288,24 +298,29 @@ impl World {
         };
         assert!(at <= self.now + self.setting.config.max_wait_ns);
         self.now = self.now.max(at);
-        let expected = Expected::before(self);
+        let expected = Some(Expected::before(self)).filter(|_| !std::mem::take(&mut self.stale));
         self.scheduler.plan(&mut self.plan, &self.requests, self.now);
         let mut plan = self.plan.clone();
         self.memory.copy(&plan.copies);
+        self.memory.copy_states(&plan.state_copies);
         self.tally.copied += plan.copies.len() as u64;
+        self.tally.resumed_states += plan.state_copies.len() as u64;
         self.check_plan(&plan);
-        expected.check(self, &plan);
+        expected.into_iter().for_each(|expected| expected.check(self, &plan));
         self.draft(&mut plan);
         // Noise of a tenth, and now and then the machine sleeps.
         let ns = self.setting.cost.ns(plan.work) * (0.95 + self.rng.below(100) as f64 * 1e-3);
         let ns = if self.rng.one_in(2000) { ns * 50.0 } else { ns } as u64;
         self.now += ns;
+        plan.entries.iter().for_each(|entry| self.scheduler.ran(entry.seq));
         match self.rng.below(64) {
             // The pass failed: nothing is committed.
             0 => {
                 for entry in &plan.entries {
                     self.memory.spoil(self.scheduler.block_table(entry.seq), entry.start, entry.rows);
+                    self.memory.spoil_states(&self.scheduler, entry.seq);
                 }
+                self.restart();
                 self.tally.failed_passes += 1;
             }
             _ => self.finish_step(&mut plan, ns),
@@ -320,6 +335,15 @@ impl World {
         self.check_router();
     }
 
+    /// Sequences with states compute everything again after a failed pass, and others wait for them.
+    fn restart(&mut self) {
+        self.stale = self.setting.config.states.slots > 0;
+        if self.stale {
+            let (each, live) = (self.setting.steps_each(), self.requests.iter().count() as u64);
+            self.requests.iter_mut().for_each(|request| request.allowed += each * live);
+        }
+    }
+
     fn finish_step(&mut self, plan: &mut Plan, ns: u64) {
         let mut ended = Vec::new();
         let (requests, scheduler) = (&mut self.requests, &self.scheduler);
@@ -329,6 +353,7 @@ impl World {
             if at == spoilt {
                 // It failed alone: its rows are useless, and it is cancelled.
                 self.memory.spoil(table, entry.start, entry.rows);
+                self.memory.spoil_states(scheduler, entry.seq);
                 self.tally.dropped += 1;
                 ended.push(entry.seq);
                 continue;
@@ -336,6 +361,7 @@ impl World {
             // Correct drafts are accepted, up to an end.
             let right = self.rng.below(u64::from(entry.drafts) + 1) as u32;
             entry.accepted = right.min(live.ends_after - live.generated() - u32::from(entry.sample));
+            self.memory.run_states(scheduler, entry, live);
             let mut hash = self.memory.run(table, live, entry.start, entry.known());
             live.computed += entry.kept();
             for n in 0..=entry.accepted {

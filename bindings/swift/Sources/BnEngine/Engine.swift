@@ -142,6 +142,8 @@ public final class Engine: @unchecked Sendable {
         public var kvType: KVType = .f16
         /// Changes of the prefix cache to keep for `kvEvents`.
         public var kvEventsCapacity: UInt32?
+        /// States that models with recurrent layers keep for later requests, and tokens of a prompt between two.
+        public var snapshots, snapshotInterval: UInt32?
         /// In metrics; nil: the model's own name.
         public var modelName: String?
         /// Of requests that do not say.
@@ -191,6 +193,8 @@ public final class Engine: @unchecked Sendable {
         set(\.max_wait_us, configuration.maxWaitMicroseconds)
         set(\.priority_ageing_ms, configuration.priorityAgeingMilliseconds)
         set(\.kv_events_capacity, configuration.kvEventsCapacity)
+        set(\.snapshots, configuration.snapshots)
+        set(\.snapshot_interval, configuration.snapshotInterval)
         set(\.queue_token_capacity, configuration.queueTokenCapacity)
         set(\.memory_limit_bytes, configuration.memoryLimitBytes)
         set(\.kv_cache_bytes, configuration.kvCacheBytes)

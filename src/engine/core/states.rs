@@ -1,0 +1,43 @@
+//! States of recurrent layers in a step: copied, passed to the batch, advanced by accepted drafts.
+
+use super::*;
+use crate::ops::{Accepted, StateRows};
+
+/// Adds the state of the entry's sequence to the batch, in a model with recurrent layers.
+pub(super) fn push_state(batch: &mut RaggedBatch, scheduler: &Scheduler, entry: &PlanEntry) -> Result<()> {
+    let Some(slot) = scheduler.state_slot(entry.seq) else { return Ok(()) };
+    let first = batch.saves.len() as u32;
+    reserve(&mut batch.saves, scheduler.saves(entry.seq).count(), BATCH)?;
+    batch.saves.extend(scheduler.saves(entry.seq).map(|save| (save.at - entry.start, save.slot)));
+    let saves = (first, batch.saves.len() as u32);
+    batch.states.push(StateRows { slot, drafted: entry.drafts, saves });
+    Ok(())
+}
+
+impl Core {
+    /// Copies states to the sequences that continue from them.
+    pub(super) fn copy_states(&mut self, pairs: &[(u32, u32)]) -> Result<()> {
+        if pairs.is_empty() { Ok(()) } else { self.kv.states()?.copy(pairs) }
+    }
+
+    /// Draws the step's tokens, and advances states by the drafts that stand.
+    pub(super) fn sampled(&mut self, entries: &mut [PlanEntry]) -> Result<()> {
+        self.sample(entries);
+        self.pool(entries);
+        if entries.iter().all(|entry| entry.accepted == 0) || self.kv.states().is_err() {
+            return Ok(());
+        }
+        let (mut accepted, mut first) = (Vec::new(), 0);
+        reserve(&mut accepted, entries.len(), BATCH)?;
+        for entry in entries.iter() {
+            if let Some(slot) = self.scheduler.state_slot(entry.seq).filter(|_| entry.accepted > 0) {
+                accepted.push(Accepted { slot, first, rows: entry.accepted });
+            }
+            first += entry.drafts;
+        }
+        let Self { backend, kv, shared, .. } = self;
+        panics::catch(|| shared.loaded.model.advance(&*backend.ops, kv, &accepted)).unwrap_or_else(|text| {
+            Err(Error::failed(Status::Internal, format!("accepting drafts panicked: {text}")))
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! A recurrent layer for the simulation's machine: its state counts a sequence's tokens and hashes them. A state of another
+//! sequence or of another time shows in the next pass.
+
+use crate::base::Result;
+use crate::base::sync::Mutex;
+use crate::ops::{Accepted, KvCache, RaggedBatch, StateShape};
+use crate::rng::mix;
+
+/// The number of tokens, then the hash in pieces of 16 bits, which f32 holds exactly.
+pub const SHAPE: StateShape = StateShape { layers: 1, floats: 5, row: 1 };
+
+/// A state: the number of tokens, and their hash.
+pub type State = (u32, u64);
+
+const NONE: State = (0, 0);
+
+fn read(kv: &KvCache, slot: u32) -> Result<State> {
+    let mut bytes = Vec::new();
+    kv.states()?.read(slot, &mut bytes)?;
+    let floats: Vec<u64> =
+        bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes) as u64).collect();
+    let hash = floats[1..].iter().rev().fold(0, |hash, piece| hash << 16 | piece);
+    Ok((floats[0] as u32, hash))
+}
+
+fn write(kv: &KvCache, slot: u32, (tokens, hash): State) -> Result<()> {
+    let pieces = (0..4).map(|n| (hash >> (16 * n) & 0xffff) as f32);
+    let floats = std::iter::once(tokens as f32).chain(pieces);
+    let bytes: Vec<u8> = floats.flat_map(f32::to_le_bytes).collect();
+    kv.states()?.write(slot, &bytes)
+}
+
+fn after((tokens, hash): State, token: u32) -> State {
+    (tokens + 1, mix(hash, u64::from(token) + 1))
+}
+
+/// Drafted tokens of the last pass.
+#[derive(Default)]
+pub struct Recurrent {
+    drafted: Mutex<Vec<u32>>,
+}
+
+impl Recurrent {
+    /// Advances the states of a pass. Returns what is wrong with them, if anything is.
+    pub fn forward(&self, batch: &RaggedBatch, kv: &KvCache) -> Result<Option<String>> {
+        kv.states()?.check(batch)?;
+        let mut drafted = self.drafted.lock();
+        drafted.clear();
+        for (seq, own) in batch.seqs.iter().zip(&batch.states) {
+            let (first, rows) = (seq.row as usize, seq.rows as usize);
+            let start = batch.positions[first];
+            let mut state = if start == 0 { NONE } else { read(kv, own.slot)? };
+            let past = past(batch, kv, seq.table as usize, start)?;
+            if state != past {
+                return Ok(Some(format!("the state at position {start} is {state:?} instead of {past:?}")));
+            }
+            let saves = &batch.saves[own.saves.0 as usize..own.saves.1 as usize];
+            let (known, drafts) = batch.tokens[first..first + rows].split_at(rows - own.drafted as usize);
+            for (row, token) in (1..).zip(known) {
+                state = after(state, *token);
+                for (_, slot) in saves.iter().filter(|(at, _)| *at == row) {
+                    write(kv, *slot, state)?;
+                }
+            }
+            write(kv, own.slot, state)?;
+            drafted.extend(drafts);
+        }
+        Ok(None)
+    }
+
+    /// Leaves useless states, as a pass that fails does.
+    pub fn spoil(&self, batch: &RaggedBatch, kv: &KvCache) -> Result<()> {
+        let own = batch.states.iter().map(|state| state.slot);
+        own.chain(batch.saves.iter().map(|(_, slot)| *slot)).try_for_each(|slot| write(kv, slot, (7, 7)))
+    }
+
+    pub fn advance(&self, kv: &KvCache, accepted: &[Accepted]) -> Result<()> {
+        let drafted = self.drafted.lock();
+        accepted.iter().try_for_each(|accepted| {
+            let rows = &drafted[accepted.first as usize..][..accepted.rows as usize];
+            let state = rows.iter().fold(read(kv, accepted.slot)?, |state, token| after(state, *token));
+            write(kv, accepted.slot, state)
+        })
+    }
+}
+
+/// The state after the first `tokens` tokens, which the echo model keeps in its KV cache.
+fn past(batch: &RaggedBatch, kv: &KvCache, table: usize, tokens: u32) -> Result<State> {
+    let size = kv.layout.block_size;
+    let (mut state, mut bytes) = (NONE, Vec::new());
+    for position in 0..tokens as usize {
+        if position % size == 0 {
+            bytes.clear();
+            kv.read_block(batch.block_tables[table + position / size], &mut bytes)?;
+        }
+        let at = position % size * 8;
+        let token = f32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        state = after(state, token as u32);
+    }
+    Ok(state)
+}

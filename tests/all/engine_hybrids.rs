@@ -1,0 +1,209 @@
+//! Models with recurrent layers in an engine: the same bits in any company, from snapshots, after preemption, with drafts
+//! and in sessions.
+
+use crate::common::load_file;
+use crate::engine_support::*;
+use bn_engine::base::Status;
+use bn_engine::engine::Engine;
+use bn_engine::engine::api::*;
+
+const MODEL: &str = "tests/golden/models/qwen35";
+
+fn hybrid(change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    let mut config = EngineConfig {
+        model: Some(load_file(MODEL, 1).unwrap().loaded),
+        threads: 2,
+        max_batch_size: 4,
+        kv_block_size: 16,
+        snapshot_interval: 32,
+        kv_type: KvType::F32,
+        ..Default::default()
+    };
+    change(&mut config);
+    Engine::create(config).unwrap()
+}
+
+/// Token ids that differ by `seed` after the first `common` ones.
+fn prompt(common: usize, len: usize, seed: usize) -> Vec<u32> {
+    let token = |at: usize| 4 + (at * at * 7 + at * 31 + if at < common { 0 } else { seed * (at + 13) }) % 60;
+    (0..len).map(|at| token(at) as u32).collect()
+}
+
+fn request(ids: &[u32], new: u32) -> RequestParams<'static> {
+    let request = RequestParams {
+        prompt: Prompt::Tokens(ids.to_vec().into()),
+        max_new_tokens: new,
+        ignore_eos: true,
+        ..Default::default()
+    };
+    with_logprobs(request)
+}
+
+/// The answer's tokens and the bits of their log probabilities, from an engine of one sequence.
+fn alone(ids: &[u32], new: u32) -> (Vec<u32>, Vec<(u32, u32)>) {
+    let engine = hybrid(|config| (config.max_batch_size, config.threads) = (1, 1));
+    outcome(&ask(&engine, request(ids, new)))
+}
+
+fn outcome(answer: &Answer) -> (Vec<u32>, Vec<(u32, u32)>) {
+    assert_eq!(answer.message, "");
+    (answer.tokens.clone(), answer.logprob_bits.clone())
+}
+
+#[test]
+fn any_company_and_chunks_give_the_bits_of_a_sequence_alone() {
+    let prompts: Vec<_> = (0..9).map(|n| prompt(0, 5 + 13 * n, n)).collect();
+    let want: Vec<_> = prompts.iter().map(|ids| alone(ids, 12)).collect();
+    for (batch, tokens) in [(4, 7), (8, 64), (16, 512)] {
+        let engine = hybrid(|config| (config.max_batch_size, config.max_batch_tokens) = (batch, tokens));
+        let ids = engine.submit(prompts.iter().map(|ids| request(ids, 12)).collect()).unwrap();
+        let answers = collect(&engine, prompts.len());
+        for (id, want) in ids.iter().zip(&want) {
+            assert_eq!(outcome(&answers[id]), *want, "batch {batch}, {tokens} tokens a step");
+        }
+    }
+}
+
+#[test]
+fn a_common_prefix_is_computed_once() {
+    let engine = hybrid(|_| ());
+    let prompts: Vec<_> = (1..5).map(|n| prompt(70, 100, n)).collect();
+    let answers: Vec<_> = prompts.iter().map(|ids| ask(&engine, request(ids, 4))).collect();
+    let cached: Vec<_> = answers.iter().map(|answer| answer.usage.cached_tokens).collect();
+    // From the regular snapshot at 64, which the first makes.
+    assert_eq!(cached, [0, 64, 64, 64]);
+    for (answer, ids) in answers.iter().zip(&prompts) {
+        assert_eq!(outcome(answer), alone(ids, 4));
+    }
+    // The whole prompt but its last token, and a chat's next turn from the end of the last.
+    let again = ask(&engine, request(&prompts[0], 4));
+    assert_eq!((again.usage.cached_tokens, outcome(&again)), (99, outcome(&answers[0])));
+    let turn = [&prompts[0][..], &answers[0].tokens, &prompt(0, 9, 3)].concat();
+    let next = ask(&engine, request(&turn, 4));
+    assert_eq!((next.usage.cached_tokens, outcome(&next)), (103, alone(&turn, 4)));
+}
+
+#[test]
+fn prompts_are_seen_to_part() {
+    let engine = hybrid(|config| config.snapshot_interval = 0);
+    let cached = |ids: &[u32]| ask(&engine, request(ids, 1)).usage.cached_tokens;
+    let prompts: Vec<_> = (1..4).map(|n| prompt(70, 100, n)).collect();
+    // The second computes all, and makes a snapshot where it leaves the first: in whole blocks.
+    assert_eq!(prompts.iter().map(|ids| cached(ids)).collect::<Vec<_>>(), [0, 0, 64]);
+    // A follower waits for the one that computes its prefix.
+    let engine = hybrid(|config| config.snapshot_interval = 0);
+    let ids = engine.submit(prompts.iter().map(|ids| request(ids, 3)).collect()).unwrap();
+    let answers = collect(&engine, 3);
+    assert_eq!(ids.iter().map(|id| answers[id].usage.cached_tokens).collect::<Vec<_>>(), [0, 64, 64]);
+    ids.iter().zip(&prompts).for_each(|(id, ids)| assert_eq!(outcome(&answers[id]), alone(ids, 3)));
+}
+
+#[test]
+fn preempted_sequences_go_on_from_their_state() {
+    // Seven blocks of 16 tokens for four sequences of up to 60.
+    let prompts: Vec<_> = (0..6).map(|n| prompt(0, 20 + n, n)).collect();
+    let engine = hybrid(|config| {
+        (config.max_sequence_length, config.kv_cache_bytes) = (80, 1);
+        let blocks = 7;
+        let shape = config.model.as_ref().unwrap().model.kv_shape();
+        config.kv_cache_bytes = blocks
+            * bn_engine::cache::bytes_per_block(shape, KvType::F32, config.kv_block_size as usize).unwrap();
+    });
+    let ids = engine.submit(prompts.iter().map(|ids| request(ids, 40)).collect()).unwrap();
+    let answers = collect(&engine, prompts.len());
+    for (id, ids) in ids.iter().zip(&prompts) {
+        assert_eq!(outcome(&answers[id]), alone(ids, 40));
+    }
+    let stats = engine.stats();
+    assert!(stats.preemptions > 0, "{stats:?}");
+}
+
+#[test]
+fn drafts_leave_no_trace() {
+    let prompts: Vec<_> = (0..3).map(|n| prompt(0, 30 + 20 * n, n)).collect();
+    // Answers of two tokens, which look-up often predicts.
+    let request = |ids: &[u32], new| {
+        let mut request = request(ids, new);
+        request.sampling.logit_bias = vec![(7, 100.0), (9, 100.0)];
+        request
+    };
+    let alone = |ids: &[u32]| {
+        let engine = hybrid(|config| config.speculation = Some(Speculation::Off));
+        outcome(&ask(&engine, request(ids, 60)))
+    };
+    let engine = hybrid(|config| {
+        (config.speculation, config.draft_always) = (Some(Speculation::Lookup), true);
+    });
+    let ids = engine.submit(prompts.iter().map(|ids| request(ids, 60)).collect()).unwrap();
+    let answers = collect(&engine, prompts.len());
+    for (id, ids) in ids.iter().zip(&prompts) {
+        assert_eq!(outcome(&answers[id]), alone(ids));
+    }
+    let stats = engine.stats();
+    assert!(stats.drafted_tokens > stats.accepted_tokens && stats.accepted_tokens > 0, "{stats:?}");
+}
+
+#[test]
+fn several_samples_share_one_prompt() {
+    let ids = prompt(0, 90, 5);
+    let engine = hybrid(|_| ());
+    let sample = |seed: u64| {
+        let mut request = request(&ids, 6);
+        (request.sampling.temperature, request.sampling.seed) = (1.0, seed);
+        request
+    };
+    let alone: Vec<_> = (0..4).map(|seed| outcome(&ask(&hybrid(|_| ()), sample(seed)))).collect();
+    let requests = engine.submit((0..4).map(sample).collect()).unwrap();
+    let answers = collect(&engine, 4);
+    for (id, want) in requests.iter().zip(&alone) {
+        assert_eq!(outcome(&answers[id]), *want);
+    }
+    let cached: u32 = requests.iter().map(|id| answers[id].usage.cached_tokens).sum();
+    assert_eq!(cached, 3 * 89);
+}
+
+#[test]
+fn sessions_are_saved_and_restored_with_their_state() {
+    let (first, more) = (prompt(0, 45, 1), prompt(0, 8, 2));
+    let session = |ids: &[u32]| RequestParams { session: Some("chat".into()), ..request(ids, 5) };
+    let engine = hybrid(|_| ());
+    let answer = ask(&engine, session(&first));
+    let turn = [&first[..], &answer.tokens, &more].concat();
+    let want = alone(&turn, 5);
+    let saved = engine.save_session("chat").unwrap();
+    // The last token was never run.
+    let known = first.len() as u32 + 4;
+    let next = ask(&engine, session(&turn));
+    assert_eq!((next.usage.cached_tokens, outcome(&next)), (known, want.clone()));
+    let other = hybrid(|_| ());
+    other.restore_session("chat", &saved).unwrap();
+    let next = ask(&other, session(&turn));
+    assert_eq!((next.usage.cached_tokens, outcome(&next)), (known, want));
+    // Every snapshot is evicted but the session's.
+    (0..40).for_each(|n| drop(ask(&other, request(&prompt(0, 70, 10 + n), 1))));
+    other.clear_cache().unwrap();
+    other.drop_session("chat").unwrap();
+}
+
+#[test]
+fn memory_is_counted_and_too_little_is_refused_with_both_numbers() {
+    let shape = load_file(MODEL, 1).unwrap().model.state_shape();
+    let slot = shape.slot_bytes().unwrap() as u64;
+    let (small, large) = (hybrid(|config| config.snapshots = 1), hybrid(|config| config.snapshots = 101));
+    let used = |engine: &Engine| engine.stats().memory_used_bytes;
+    assert_eq!(used(&large) - used(&small), 100 * slot);
+    let model = load_file(MODEL, 1).unwrap().loaded;
+    let config = EngineConfig {
+        model: Some(model),
+        threads: 1,
+        // Less than the rows of drafts and the bookkeeping take.
+        memory_limit_bytes: used(&small) - small.stats().kv_bytes - 5 * slot - 60 * shape.row_bytes() as u64,
+        kv_type: KvType::F32,
+        kv_block_size: 16,
+        max_batch_size: 4,
+        ..Default::default()
+    };
+    let error = Engine::create(config).err().unwrap();
+    assert_eq!(error.status, Status::MemoryLimit);
+    assert!(error.message.contains(&format!("the state of one sequence takes {slot} bytes")), "{error}");
+}
