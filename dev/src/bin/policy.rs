@@ -194,6 +194,7 @@ impl<'a> World<'a> {
             target_itl_ns,
             block_size: 32,
             blocks: 4096,
+            states: Default::default(),
             max_wait_ns: 0,
             ageing_ns: 30_000_000_000,
         })

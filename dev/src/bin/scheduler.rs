@@ -73,6 +73,7 @@ fn time(churn: bool) -> f64 {
         max_step_ns: 200_000_000,
         block_size: BLOCK,
         blocks: RUNNING * per_request + CACHED,
+        states: Default::default(),
         max_wait_ns: 0,
         target_itl_ns: 0,
         ageing_ns: 30_000_000_000,

@@ -4,7 +4,8 @@
 //!
 //! SHAPE: bitnet-2b (BitNet b1.58 2B-4T), bitnet-2b-silu (the same tensors under the architecture `bitnet`, which is
 //! the one that llama.cpp reads; its feed-forward has SiLU for ReLU²), bitnet-large, bitnet-3b, llama-1b (Llama 3.2),
-//! bonsai-1.7b and bonsai-8b (Qwen 3; the 8B with YaRN).
+//! bonsai-1.7b and bonsai-8b (Qwen 3; the 8B with YaRN), qwen35-4b and bonsai-27b (hybrids of Gated DeltaNet and
+//! attention).
 //! WEIGHTS: the type of the projections. HEAD: the type of the embedding, which is also the head, except in bonsai-8b,
 //! whose head is a separate tensor of the same type.
 //! LAYERS: writes only this many layers; they are the same for any number. DAMPING: multiplies the updates of
@@ -27,6 +28,10 @@ struct Shape {
     layers: usize,
     heads: usize,
     kv_heads: usize,
+    /// 0: hidden / heads.
+    head_dim: usize,
+    /// Key and value heads of 128 of the layers of Gated DeltaNet, which are three of four; 0: there are none.
+    delta: (usize, usize),
     vocab: usize,
     context: u32,
     rope_base: f32,
@@ -46,6 +51,8 @@ const BITNET_2B: Shape = Shape {
     layers: 30,
     heads: 20,
     kv_heads: 5,
+    head_dim: 0,
+    delta: (0, 0),
     vocab: 128_256,
     context: 4096,
     rope_base: 500_000.0,
@@ -64,6 +71,8 @@ const BONSAI: Shape = Shape {
     layers: 28,
     heads: 16,
     kv_heads: 8,
+    head_dim: 0,
+    delta: (0, 0),
     vocab: 151_936,
     context: 32_768,
     rope_base: 1e6,
@@ -74,7 +83,27 @@ const BONSAI: Shape = Shape {
     yarn: None,
 };
 
-const SHAPES: [Shape; 7] = [
+const QWEN35: Shape = Shape {
+    name: "qwen35-4b",
+    architecture: "qwen35",
+    hidden: 2560,
+    ffn: 9216,
+    layers: 32,
+    heads: 16,
+    kv_heads: 4,
+    head_dim: 256,
+    delta: (16, 32),
+    vocab: 248_320,
+    context: 262_144,
+    rope_base: 1e7,
+    ..BONSAI
+};
+
+/// Elements of a key and of a value in Gated DeltaNet, and tokens that its convolution sees.
+const DELTA_DIM: usize = 128;
+const KERNEL: usize = 4;
+
+const SHAPES: [Shape; 9] = [
     BITNET_2B,
     // The one BitNet that llama.cpp has.
     Shape { name: "bitnet-2b-silu", architecture: "bitnet", ..BITNET_2B },
@@ -129,6 +158,17 @@ const SHAPES: [Shape; 7] = [
         tied: false,
         yarn: Some((4.0, 16_384)),
         ..BONSAI
+    },
+    QWEN35,
+    Shape {
+        name: "bonsai-27b",
+        hidden: 5120,
+        ffn: 17_408,
+        layers: 64,
+        heads: 24,
+        delta: (16, 48),
+        tied: false,
+        ..QWEN35
     },
 ];
 
@@ -210,10 +250,14 @@ impl Tensors {
         if !s.tied {
             self.add("output.weight".into(), self.head, s.vocab, s.hidden)?;
         }
-        let head_dim = s.hidden / s.heads;
+        let head_dim = s.head_dim();
         let kv = head_dim * s.kv_heads;
         for layer in 0..layers {
             let name = |part: &str| format!("blk.{layer}.{part}.weight");
+            if s.delta.1 > 0 {
+                self.hybrid(s, layer)?;
+                continue;
+            }
             for (part, width, there) in [
                 ("attn_norm", s.hidden, true),
                 ("ffn_norm", s.hidden, true),
@@ -246,6 +290,57 @@ impl Tensors {
     }
 }
 
+impl Tensors {
+    /// A layer of Qwen 3.5.
+    fn hybrid(&mut self, s: &Shape, layer: usize) -> std::result::Result<(), String> {
+        let name = |part: &str| format!("blk.{layer}.{part}");
+        let (q, kv, (key_heads, value_heads)) = (s.head_dim() * s.heads, s.head_dim() * s.kv_heads, s.delta);
+        let values = value_heads * DELTA_DIM;
+        let channels = 2 * key_heads * DELTA_DIM + values;
+        let mut add = |part: &str, dtype, rows, cols, norm| {
+            self.add(name(part), dtype, rows, cols)?;
+            self.list.last_mut().into_iter().for_each(|tensor| tensor.norm = norm);
+            Ok::<_, String>(())
+        };
+        add("attn_norm.weight", DType::F32, 1, s.hidden, 1.0)?;
+        add("post_attention_norm.weight", DType::F32, 1, s.hidden, 1.0)?;
+        let mut products = vec![
+            ("ffn_gate.weight", s.ffn, s.hidden),
+            ("ffn_up.weight", s.ffn, s.hidden),
+            ("ffn_down.weight", s.hidden, s.ffn),
+        ];
+        if (layer + 1).is_multiple_of(4) {
+            add("attn_q_norm.weight", DType::F32, 1, s.head_dim(), 1.0)?;
+            add("attn_k_norm.weight", DType::F32, 1, s.head_dim(), 1.0)?;
+            products.extend([
+                ("attn_q.weight", 2 * q, s.hidden),
+                ("attn_k.weight", kv, s.hidden),
+                ("attn_v.weight", kv, s.hidden),
+                ("attn_output.weight", s.hidden, q),
+            ]);
+        } else {
+            add("ssm_conv1d.weight", DType::F32, channels, KERNEL, 1.0)?;
+            add("ssm_beta.weight", DType::F32, value_heads, s.hidden, 1.0)?;
+            add("ssm_alpha.weight", DType::F32, value_heads, s.hidden, 1.0)?;
+            add("ssm_a", DType::F32, 1, value_heads, -0.2)?;
+            add("ssm_dt.bias", DType::F32, 1, value_heads, -1.0)?;
+            add("ssm_norm.weight", DType::F32, 1, DELTA_DIM, 1.0)?;
+            products.extend([
+                ("attn_qkv.weight", channels, s.hidden),
+                ("attn_gate.weight", values, s.hidden),
+                ("ssm_out.weight", s.hidden, values),
+            ]);
+        }
+        products.into_iter().try_for_each(|(part, rows, cols)| self.add(name(part), self.weights, rows, cols))
+    }
+}
+
+impl Shape {
+    fn head_dim(&self) -> usize {
+        if self.head_dim == 0 { self.hidden / self.heads } else { self.head_dim }
+    }
+}
+
 fn metadata(s: &Shape, layers: usize) -> Vec<(String, Meta)> {
     let key = |k: &str| format!("{}.{k}", s.architecture);
     let u32s = [
@@ -255,7 +350,9 @@ fn metadata(s: &Shape, layers: usize) -> Vec<(String, Meta)> {
         ("feed_forward_length", s.ffn as u32),
         ("attention.head_count", s.heads as u32),
         ("attention.head_count_kv", s.kv_heads as u32),
-        ("rope.dimension_count", (s.hidden / s.heads) as u32),
+        ("attention.key_length", s.head_dim() as u32),
+        ("attention.value_length", s.head_dim() as u32),
+        ("rope.dimension_count", if s.delta.1 > 0 { s.head_dim() / 4 } else { s.head_dim() } as u32),
         ("vocab_size", s.vocab as u32),
     ];
     let mut pairs: Vec<(String, Meta)> = vec![
@@ -265,6 +362,19 @@ fn metadata(s: &Shape, layers: usize) -> Vec<(String, Meta)> {
         (key("rope.freq_base"), Meta::F32(s.rope_base)),
     ];
     pairs.extend(u32s.map(|(k, v)| (key(k), Meta::U32(v))));
+    let (key_heads, value_heads) = s.delta;
+    if value_heads > 0 {
+        let sizes = [
+            ("full_attention_interval", 4),
+            ("ssm.conv_kernel", KERNEL),
+            ("ssm.state_size", DELTA_DIM),
+            ("ssm.group_count", key_heads),
+            ("ssm.time_step_rank", value_heads),
+            ("ssm.inner_size", value_heads * DELTA_DIM),
+        ];
+        pairs.extend(sizes.map(|(k, v)| (key(k), Meta::U32(v as u32))));
+        pairs.push((key("rope.dimension_sections"), Meta::I32s(vec![11, 11, 10, 0])));
+    }
     if let Some((factor, context)) = s.yarn {
         pairs.extend([
             (key("rope.scaling.type"), "yarn".into()),
