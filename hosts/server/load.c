@@ -77,6 +77,8 @@ static bn_status make_engine(const struct options *o) {
     config.queue_token_capacity = o->queue_tokens;
     config.memory_limit_bytes = o->memory_limit;
     config.kv_cache_bytes = o->kv_cache;
+    config.snapshots = (uint32_t)o->snapshots;
+    config.snapshot_interval = (uint32_t)o->snapshot_interval;
     config.adapter_bytes = o->adapter_bytes;
     config.target_itl_ms = (uint32_t)o->target_itl_ms;
     config.default_timeout_ms = (uint32_t)o->request_timeout_ms;

@@ -46,6 +46,8 @@ static const struct option table[] = {
     NUMBER("--queue-tokens", queue_tokens, 0, 0, UINT64_MAX, "prompt tokens in the queue; 0: no bound"),
     NUMBER("--memory-limit", memory_limit, 0, 0, UINT64_MAX, "bytes for the engine; 0: no limit"),
     NUMBER("--kv-cache", kv_cache, 0, 0, UINT64_MAX, "bytes for the KV cache; 0: what fits"),
+    NUMBER("--snapshots", snapshots, 0, 0, 65536, "states kept of models with recurrent layers; 0: as many as run"),
+    NUMBER("--snapshot-interval", snapshot_interval, 512, 0, 1 << 24, "prompt tokens between two of them; 0: few"),
     NUMBER("--adapter-bytes", adapter_bytes, 0, 0, UINT64_MAX, "of the memory limit, kept for adapters"),
     NUMBER("--max-sequence", max_sequence, 0, 0, UINT32_MAX, "tokens of a request; 0: the model's context"),
     NUMBER("--target-itl", target_itl_ms, 0, 0, 60000, "milliseconds between two tokens; 0: throughput"),
