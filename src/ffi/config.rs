@@ -126,13 +126,13 @@ pub struct bn_engine_config {
     /// Changes of the prefix cache to keep for `bn_kv_events`, up to 1048576; there is room for
     /// twice as many as the cache has blocks. 0: none.
     pub kv_events_capacity: u32,
-    /// For models with recurrent layers, whose state is not in the KV cache: the most states to keep
-    /// for later requests with the same prefix. 0: `max_batch_size`, at least 8. States count
-    /// against `memory_limit_bytes`; with little memory there are fewer of them, then fewer requests
-    /// run.
+    /// For models with recurrent layers, whose state is not in the KV cache: the most states to
+    /// keep for later requests with the same prefix, up to 65536. 0: `max_batch_size`, at least 8.
+    /// States count against `memory_limit_bytes`; with little memory there are fewer of them, then
+    /// fewer requests run.
     pub snapshots: u32,
-    /// Tokens of a prompt between two such states, rounded up to KV blocks, default 512. 0: only
-    /// where prompts were seen to part, and at their ends.
+    /// Tokens of a prompt between two such states, up to 16777216, rounded up to KV blocks, default
+    /// 512. 0: only where prompts were seen to part, and at their ends.
     pub snapshot_interval: u32,
 
     /// `bn_request_params.draft_tokens` of requests that do not say. 0: as many as pay.
