@@ -847,8 +847,8 @@ struct bn_engine_config {
     uint32_t kv_events_capacity;
     /** For models with recurrent layers, whose state is not in the KV cache: the most states to
      * keep for later requests with the same prefix, up to 65536. 0: `max_batch_size`, at least 8.
-     * States count against `memory_limit_bytes`; with little memory there are fewer of them, then
-     * fewer requests run. */
+     * States count against `memory_limit_bytes`; with little memory there are fewer of them, and
+     * fewer requests run together. */
     uint32_t snapshots;
     /** Tokens of a prompt between two such states, up to 16777216, rounded up to KV blocks, default
      * 512. 0: only where prompts were seen to part, and at their ends. */

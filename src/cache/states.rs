@@ -35,7 +35,6 @@ pub struct StatePool {
     by_block: HashMap<u32, u32>,
     uses: u64,
     idle: usize,
-    evictions: u64,
 }
 
 impl StatePool {
@@ -50,9 +49,6 @@ impl StatePool {
         Ok(Self { slots: all, free, by_block, ..Self::default() })
     }
 
-    /// Bytes of bookkeeping per slot.
-    pub const SLOT_BYTES: usize = size_of::<Slot>() + 4 + 2 * 32;
-
     /// Whether the model has no states.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -62,28 +58,12 @@ impl StatePool {
         self.slots.len()
     }
 
-    /// Number of slots that `take` can give: free and idle ones.
-    pub fn available(&self) -> usize {
-        self.free.len() + self.idle
-    }
-
-    /// Number of idle slots.
-    pub fn idle(&self) -> usize {
-        self.idle
-    }
-
-    /// Number of snapshots that gave way to other states.
-    pub fn evictions(&self) -> u64 {
-        self.evictions
-    }
-
     /// Takes a slot, which then has one holder: a free one, or else the least recently used idle one. `None` if all are
     /// held.
     pub fn take(&mut self) -> Option<u32> {
         if self.free.is_empty() {
             let idle = (0..self.slots.len() as u32).filter(|slot| self.slots[*slot as usize].holders == 0);
             let oldest = idle.min_by_key(|slot| self.slots[*slot as usize].used)?;
-            self.evictions += 1;
             self.forget(oldest);
         }
         let slot = self.free.pop()?;
@@ -211,7 +191,7 @@ mod tests {
         let mut pool = StatePool::new(3).unwrap();
         let at = |block, at| Snapshot { block, at };
         let [a, b, c] = [(); 3].map(|()| pool.take().unwrap());
-        assert_eq!((pool.take(), pool.available()), (None, 0));
+        assert_eq!(pool.take(), None);
         assert!(pool.store(a, at(7, 4)) && pool.store(b, at(7, 9)) && !pool.store(c, at(7, 9)));
         assert_eq!(
             [3, 4, 8, 9].map(|most| pool.deepest(7, most)),
@@ -219,14 +199,14 @@ mod tests {
         );
         [a, b, c].into_iter().for_each(|slot| pool.release(slot));
         pool.check().unwrap();
-        assert_eq!((pool.available(), pool.idle()), (3, 2));
+        assert_eq!((pool.free.len(), pool.idle), (1, 2));
         pool.touch(a);
         assert_eq!(
             [pool.take(), pool.take()],
             [Some(c), Some(b)],
             "a free one, then the least recently used"
         );
-        assert_eq!((pool.deepest(7, 9), pool.evictions()), (Some((4, a)), 1));
+        assert_eq!(pool.deepest(7, 9), Some((4, a)));
         pool.hold(a);
         assert_eq!(pool.take(), None);
         pool.forget_block(7);

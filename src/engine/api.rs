@@ -108,7 +108,8 @@ pub struct EngineConfig {
     /// Maximum number of snapshots of states, in a model with recurrent layers; 0: as many as `max_batch_size`, and at
     /// least 8.
     pub snapshots: u32,
-    /// Tokens of a prompt between two snapshots of its state, rounded up to whole KV blocks.
+    /// Tokens of a prompt between two snapshots of its state, rounded up to whole KV blocks; 0: only where prompts were
+    /// seen to part, and at their ends.
     pub snapshot_interval: u32,
     /// Maximum number of prefix cache changes that wait for `Engine::kv_events`, 0..=1048576; 0: the host
     /// reads none.

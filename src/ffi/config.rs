@@ -128,8 +128,8 @@ pub struct bn_engine_config {
     pub kv_events_capacity: u32,
     /// For models with recurrent layers, whose state is not in the KV cache: the most states to
     /// keep for later requests with the same prefix, up to 65536. 0: `max_batch_size`, at least 8.
-    /// States count against `memory_limit_bytes`; with little memory there are fewer of them, then
-    /// fewer requests run.
+    /// States count against `memory_limit_bytes`; with little memory there are fewer of them, and
+    /// fewer requests run together.
     pub snapshots: u32,
     /// Tokens of a prompt between two such states, up to 16777216, rounded up to KV blocks, default
     /// 512. 0: only where prompts were seen to part, and at their ends.

@@ -199,6 +199,13 @@ impl DecoderConfig {
             return Err(Error::internal("recurrent layers and their shape"));
         }
         self.delta.map_or(Ok(()), |delta| check_delta(&delta, names))?;
+        if self.attention_layers() == 0 {
+            // Positions are counted in KV blocks.
+            let what = names.what;
+            return Err(Error::unsupported(format!(
+                "{what}: all layers are recurrent, and one of attention is needed"
+            )));
+        }
         for window in self.blocks.iter().filter_map(|span| span.window) {
             names.within("attention.sliding_window", window, CONTEXT)?;
         }

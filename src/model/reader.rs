@@ -133,6 +133,7 @@ impl<'a> Reader<'a> {
             let why = format!("is {:?}; F32, F16 and BF16 are read here", matrix.dtype);
             return Err(Error::unsupported(format!("{}: tensor '{name}' {why}", self.files.what())));
         }
+        self.hold(&matrix)?;
         let mut rows: Vec<f32> = Vec::new();
         reserve(&mut rows, channels * kernel, "a convolution")?;
         rows.resize(channels * kernel, 0.0);

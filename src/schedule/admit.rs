@@ -14,8 +14,6 @@ const LOOK_PAST: usize = 256;
 /// Number of plans for which a sequence that did not fit is not tried again, unless there is as much room as it
 /// needed or another sequence gave blocks back.
 const RETRY: u64 = 16;
-/// Minimum number of positions for which it is worth waiting for another sequence that computes them.
-const WORTH: u32 = 16;
 
 /// Factor on the predicted time to a first token: prompts that arrive later may go first.
 const LATE_MARGIN: f64 = 1.25;
@@ -126,8 +124,9 @@ impl Scheduler {
             plan.refused = Some(seq);
             return Try::No(HeldBack::Blocks);
         }
-        let found = self.find_to_resume(seq, tokens, table);
-        if self.find_leader(seq, &found) {
+        let whole = self.find(seq, tokens, table);
+        let found = self.cut_to_state(seq, whole, table);
+        if self.find_leader(seq, whole.blocks, &found) {
             self.events.followed += 1;
             return Try::No(HeldBack::Prefix);
         }
@@ -139,7 +138,8 @@ impl Scheduler {
         }
         // A preempted sequence may have held the blocks that were found, or have left new ones.
         table.clear();
-        let found = self.find_to_resume(seq, tokens, table);
+        let found = self.find(seq, tokens, table);
+        let found = self.cut_to_state(seq, found, table);
         match self.start(seq, table, &found, plan) {
             true => Try::Admitted,
             false => Try::No(HeldBack::Blocks),
@@ -195,28 +195,28 @@ impl Scheduler {
         self.cache.find(reuse.salt, &slot.keys, &|at| tokens.token(seq, at), slot.reusable(), table)
     }
 
-    /// As `find`, cut to where the sequence can go on.
-    fn find_to_resume(&mut self, seq: SeqId, tokens: &dyn Tokens, table: &mut Vec<u32>) -> Found {
-        let found = self.find(seq, tokens, table);
-        self.cut_to_state(seq, found, table)
-    }
-
-    /// Looks for a running sequence of higher rank that computes the next positions of `seq` now.
-    fn find_leader(&mut self, seq: SeqId, found: &Found) -> bool {
+    /// Looks for a running sequence of higher rank that computes the next positions of `seq` now. The cache has the first
+    /// `known` blocks of `seq`, which can go on from `found`.
+    fn find_leader(&mut self, seq: SeqId, known: usize, found: &Found) -> bool {
         let (slot, size) = (&self.slots[seq], self.config.block_size);
         if self.pending.is_empty() || !slot.request.reuse.shared {
             return false;
         }
         let key = |index: usize| slot.keys.get(index).unwrap_or(&slot.tail_key);
-        let Some(&leader) = self.pending.get(key(found.blocks)) else { return false };
+        let Some(&leader) = self.pending.get(key(known)) else { return false };
         let last = slot.keys.len();
-        let mut common = found.blocks;
+        let mut common = known;
         while common <= last && self.pending.get(key(common)) == Some(&leader) {
             common += 1;
         }
         let until = (common as u32).saturating_mul(size).min(slot.reusable());
         let have = found.positions(size);
         let front = &self.slots[leader];
+        // Only a block's end, or the end of the leader's prompt, gets a snapshot.
+        let until = match self.has_states() && until + 1 != front.request.prompt_len {
+            true => until - until % size,
+            false => until,
+        };
         if front.rank > slot.rank || front.computed >= until || until < have + WORTH {
             return false;
         }
@@ -308,6 +308,7 @@ impl Scheduler {
         table.extend_from_slice(found);
         let size = self.config.block_size;
         let mut cached = what.blocks as u32 * size;
+        let whole = what.positions(size);
         // This is right even if the block taken for the copy is the source itself: its contents stay until they are
         // overwritten.
         if let Some((part, positions)) = what.part
@@ -323,6 +324,7 @@ impl Scheduler {
         self.waiting.remove(&self.slots, seq);
         self.begin_state(seq, what.state, plan);
         let slot = &mut self.slots[seq];
+        slot.stale = cached < whole;
         let resumed = std::mem::replace(&mut slot.admitted, true);
         (slot.state, slot.lane, slot.computed) = (State::Running, lane, cached);
         (slot.indexed, slot.leader) = (what.blocks as u32, None);

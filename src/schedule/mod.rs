@@ -66,6 +66,9 @@ pub struct StateConfig {
     pub drafts: u32,
 }
 
+/// Minimum number of positions that are worth waiting for another sequence that computes them, and worth a snapshot.
+const WORTH: u32 = 16;
+
 /// How long other sequences may pass a sequence before it may preempt those after it.
 pub const PATIENCE_NS: u64 = 1_000_000_000;
 

@@ -316,9 +316,12 @@ impl Scheduler {
             self.events.recomputed_rows += u64::from(slot.peak.clamp(before, end) - before);
             (slot.computed, slot.peak, slot.stale) = (end, slot.peak.max(end), false);
             self.store_full(entry.seq, tokens);
+            let saved = self.saves(entry.seq).any(|save| save.at == end);
+            if !entry.decode && (entry.sample || saved) {
+                self.store_tail(entry.seq, tokens, self.has_states());
+            }
             if entry.sample {
                 if !entry.decode {
-                    self.store_tail(entry.seq, tokens, self.has_states());
                     self.forget_pending(entry.seq);
                 }
                 self.slots[entry.seq].len += 1 + entry.accepted;

@@ -37,6 +37,7 @@ impl Scheduler {
         if self.block_table(seq).is_empty() || !self.slots[seq].request.reuse.shared {
             return Ok(());
         }
+        self.check_states_room()?;
         self.store_tail(seq, tokens, true);
         let (state, positions) = self.known_state(seq);
         let salt = self.slots[seq].request.reuse.salt;
@@ -69,7 +70,7 @@ impl Scheduler {
         let part = table.get(full).map(|block| (*block, tail)).filter(|(_, tail)| *tail > 0);
         let mut own = std::mem::take(&mut self.found);
         own.clear();
-        if self.states_room() == 0 || reserve(&mut own, full, SESSION).is_err() {
+        if reserve(&mut own, full, SESSION).is_err() {
             return (None, 0);
         }
         own.extend_from_slice(&table[..full]);
@@ -114,6 +115,7 @@ impl Scheduler {
         write: &mut dyn FnMut(u32) -> Result<()>,
         write_state: &mut dyn FnMut(u32) -> Result<()>,
     ) -> Result<()> {
+        self.check_states_room()?;
         let (blocks, room) = (self.blocks_for(tokens.len() as u32), self.session_room());
         // Drops no session unless that makes enough room.
         let enough = blocks <= room.min(self.cache.pool().available() + self.sessions.blocks);
@@ -141,22 +143,26 @@ impl Scheduler {
         }
         self.drop_saves();
         while self.sessions.states >= self.states_room() && self.drop_oldest_session() {}
-        let state = if self.states_room() == 0 { None } else { self.cache.states.take() };
-        let state = state.ok_or_else(|| {
-            let message =
-                "a session of a model with recurrent layers needs a state beside those of running sequences";
-            Error::new(Status::MemoryLimit, message)
-        })?;
+        let state = self.cache.states.take().ok_or_else(no_state)?;
         session.state = Some(state);
         write(state)?;
-        let size = self.config.block_size;
-        if let Some(&block) = session.table.last() {
-            let at = (session.tokens.len() as u32 - 1) % size + 1;
-            if self.cache.indexed(block) >= at {
-                self.cache.states.store(state, Snapshot { block, at });
-            }
+        let at = (session.tokens.len() as u32 - 1) % self.config.block_size + 1;
+        let block = session.table.last().copied().filter(|block| self.cache.indexed(*block) >= at);
+        let Some(block) = block else { return Ok(()) };
+        if !self.cache.states.store(state, Snapshot { block, at })
+            && let Some((_, same)) = self.cache.states.deepest(block, at)
+        {
+            // Later requests find that one.
+            self.cache.states.hold(same);
+            self.cache.states.release(state);
+            session.state = Some(same);
         }
         Ok(())
+    }
+
+    /// `MemoryLimit` if sessions need states and may hold none.
+    fn check_states_room(&self) -> Result<()> {
+        if self.has_states() && self.states_room() == 0 { Err(no_state()) } else { Ok(()) }
     }
 
     fn let_go(&mut self, mut session: Session) {
@@ -249,6 +255,11 @@ impl Scheduler {
     pub fn session_counts(&self) -> (usize, usize) {
         (self.sessions.by_name.len(), self.sessions.blocks)
     }
+}
+
+fn no_state() -> Error {
+    let message = "a session needs a state beside those of running requests, and memory has no room for it";
+    Error::new(Status::MemoryLimit, message)
 }
 
 const SESSION: &str = "a session";

@@ -5,7 +5,7 @@
 //! prompt's last token. When the sequence leaves, its slot itself becomes a snapshot.
 
 use super::slots::{BRANCHES, Slot};
-use super::{Plan, PlanEntry, Scheduler, SeqId, Tokens};
+use super::{Plan, PlanEntry, Scheduler, SeqId, Tokens, WORTH};
 use crate::base::reserve;
 use crate::cache::{BlockTable, Found, NONE, Snapshot};
 
@@ -17,9 +17,6 @@ pub struct Save {
     pub at: u32,
     pub slot: u32,
 }
-
-/// Minimum number of tokens that are worth a snapshot.
-const WORTH: u32 = 16;
 
 impl Scheduler {
     pub(super) fn has_states(&self) -> bool {
@@ -99,9 +96,9 @@ impl Scheduler {
     /// Takes a slot for a sequence that is admitted, which continues from `from`. None may be left only if the model has
     /// no states.
     pub(super) fn begin_state(&mut self, seq: SeqId, from: Option<u32>, plan: &mut Plan) {
+        from.into_iter().for_each(|from| self.cache.states.touch(from));
         let Some(slot) = self.cache.states.take() else { return };
         if let Some(from) = from {
-            self.cache.states.touch(from);
             // The snapshot itself may have given way; its contents are still there.
             if from != slot {
                 plan.state_copies.push((from, slot));

@@ -313,6 +313,9 @@ impl Core {
             self.health.failed();
         }
         for admission in &plan.admitted {
+            if copied.is_err() {
+                self.scheduler.ran(admission.seq);
+            }
             if let Err(error) = copied.clone().and_then(|()| self.admit(admission, now)) {
                 self.fail(admission.seq, error);
             }
@@ -367,11 +370,13 @@ impl Core {
         let started = now_ns();
         entries.iter().for_each(|entry| self.scheduler.ran(entry.seq));
         let result = self.fill_batch(entries).and_then(|()| self.forward(entries));
-        let result = result.and_then(|()| self.sampled(entries));
         let step_ns = now_ns() - started;
         match result {
             Ok(()) => {
                 self.health.passed();
+                self.sample(entries);
+                self.pool(entries);
+                self.advance_states(entries);
                 return Some(step_ns);
             }
             Err(error)

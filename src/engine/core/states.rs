@@ -20,16 +20,21 @@ impl Core {
         if pairs.is_empty() { Ok(()) } else { self.kv.states()?.copy(pairs) }
     }
 
-    /// Draws the step's tokens, and advances states by the drafts that stand.
-    pub(super) fn sampled(&mut self, entries: &mut [PlanEntry]) -> Result<()> {
-        self.sample(entries);
-        self.pool(entries);
-        if entries.iter().all(|entry| entry.accepted == 0) || self.kv.states().is_err() {
-            return Ok(());
+    /// Advances states by the drafts that stand. If that fails, so do the requests that drafted.
+    pub(super) fn advance_states(&mut self, entries: &[PlanEntry]) {
+        let drafted = |entry: &&PlanEntry| entry.accepted > 0;
+        if self.kv.states().is_err() || !entries.iter().any(|entry| drafted(&entry)) {
+            return;
         }
+        if let Err(error) = self.advance(entries) {
+            entries.iter().filter(drafted).for_each(|entry| self.fail(entry.seq, error.clone()));
+        }
+    }
+
+    fn advance(&mut self, entries: &[PlanEntry]) -> Result<()> {
         let (mut accepted, mut first) = (Vec::new(), 0);
         reserve(&mut accepted, entries.len(), BATCH)?;
-        for entry in entries.iter() {
+        for entry in entries {
             if let Some(slot) = self.scheduler.state_slot(entry.seq).filter(|_| entry.accepted > 0) {
                 accepted.push(Accepted { slot, first, rows: entry.accepted });
             }

@@ -131,17 +131,18 @@ impl Claims {
         Self(AtomicU64::new(0))
     }
 
-    /// Claims as many blocks as `blocks` returns for the bytes that others have claimed. Calls it again if another
-    /// claim came in between.
+    /// Claims as many blocks as `blocks` returns for the bytes that others have claimed, and the bytes that `more` then
+    /// gives, which stay claimed. Calls them again if another claim came in between.
     pub fn claim(
         &'static self,
         block_bytes: u64,
+        more: &dyn Fn() -> u64,
         blocks: impl Fn(u64) -> Result<usize>,
     ) -> Result<(usize, Claim)> {
         let mut others = self.0.load(Relaxed);
         loop {
             let blocks = blocks(others)?;
-            let bytes = (blocks as u64).saturating_mul(block_bytes);
+            let bytes = (blocks as u64).saturating_mul(block_bytes).saturating_add(more());
             match self.0.compare_exchange(others, others.saturating_add(bytes), Relaxed, Relaxed) {
                 Ok(_) => {
                     let untouched = AtomicU64::new(bytes);
@@ -329,9 +330,9 @@ mod tests {
     fn claims_last_until_they_are_touched_or_dropped() {
         static CLAIMS: Claims = Claims::new();
         let untouched = || CLAIMS.0.load(Relaxed);
-        let (blocks, first) = CLAIMS.claim(10, |others| Ok(100 - others as usize)).unwrap();
+        let (blocks, first) = CLAIMS.claim(10, &|| 0, |others| Ok(100 - others as usize)).unwrap();
         assert_eq!((blocks, untouched()), (100, 1000));
-        let (blocks, second) = CLAIMS.claim(1, |others| Ok(2000 - others as usize)).unwrap();
+        let (blocks, second) = CLAIMS.claim(1, &|| 0, |others| Ok(2000 - others as usize)).unwrap();
         assert_eq!((blocks, untouched()), (1000, 2000));
         first.touched(30);
         assert_eq!(untouched(), 1700);
@@ -343,7 +344,7 @@ mod tests {
         assert_eq!(untouched(), 1000);
         drop(second);
         assert_eq!(untouched(), 0);
-        assert!(CLAIMS.claim(1, |_| Err(Error::invalid("no"))).is_err());
+        assert!(CLAIMS.claim(1, &|| 0, |_| Err(Error::invalid("no"))).is_err());
         assert_eq!(untouched(), 0);
     }
 
@@ -351,13 +352,13 @@ mod tests {
     fn grammars_get_nothing_that_was_claimed() {
         static CLAIMS: Claims = Claims::new();
         let root = Root::new("claimed", &[meminfo(8)]);
-        let (_, claim) = CLAIMS.claim(GIB, |_| Ok(7)).unwrap();
+        let (_, claim) = CLAIMS.claim(GIB, &|| 0, |_| Ok(7)).unwrap();
         assert_eq!(room_of(&root.0, &CLAIMS), Some(GIB));
         // The kernel counts touched pages.
         std::fs::write(root.0.join("proc/meminfo"), meminfo(6).1).unwrap();
         claim.touched(2);
         assert_eq!(room_of(&root.0, &CLAIMS), Some(GIB));
-        let (_, others) = CLAIMS.claim(GIB, |_| Ok(7)).unwrap();
+        let (_, others) = CLAIMS.claim(GIB, &|| 0, |_| Ok(7)).unwrap();
         assert_eq!(room_of(&root.0, &CLAIMS), Some(0));
         drop((claim, others));
         assert_eq!(room_of(&root.0, &CLAIMS), Some(6 * GIB));
@@ -371,7 +372,7 @@ mod tests {
         let share = |others: u64| Ok((1_000_000 - others) as usize / 2);
         std::thread::scope(|scope| {
             let claims: Vec<_> = (0..8)
-                .map(|_| scope.spawn(|| (together.wait(), CLAIMS.claim(1, share).unwrap()).1.1))
+                .map(|_| scope.spawn(|| (together.wait(), CLAIMS.claim(1, &|| 0, share).unwrap()).1.1))
                 .collect();
             let claims: Vec<_> = claims.into_iter().map(|claim| claim.join().unwrap()).collect();
             let mut bytes: Vec<_> = claims.iter().map(|claim| claim.bytes).collect();

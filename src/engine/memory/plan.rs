@@ -11,8 +11,10 @@ use crate::engine::request::speculation::Drafts;
 use crate::engine::watch::kv_events;
 use crate::kernels::attention::KvType;
 use crate::model::{Loaded, Model};
+use crate::ops::StateShape;
 use crate::sample::Sampler;
 use crate::text::Tokenizer;
+use std::cell::Cell;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -64,7 +66,7 @@ impl MemoryPlan {
             index: all.index + one.index,
             kv_type: one.kv_type,
             blocks: all.blocks + one.blocks,
-            states: one.states,
+            states: all.states + one.states,
             max_sequence: all.max_sequence.min(one.max_sequence),
             limit: all.limit + one.limit,
         })
@@ -114,11 +116,14 @@ pub fn kv_type(config: &EngineConfig, model: &dyn Model) -> Result<KvType> {
 }
 
 /// The inputs of the size calculation, in bytes; `max_sequence` and `block_size` are in tokens.
+#[derive(Clone, Copy)]
 struct Need {
     /// Name of the memory's owner, for messages.
     place: &'static str,
     weights: u64,
     workspace: u64,
+    /// States of recurrent layers.
+    states: u64,
     block: u64,
     /// Bookkeeping of a block.
     index: u64,
@@ -165,19 +170,14 @@ pub fn plan(
         None => (super::free::available(Path::new("/")).unwrap_or(FALLBACK), block),
     };
     let free = free.saturating_sub(workspace);
-    let left = match limit {
-        0 => free / 2,
-        limit => limit.saturating_sub(weights + workspace + config.adapter_bytes).min(free),
-    };
-    let states = StatePlan::new(config, model.state_shape(), left, block)?;
-    let free = free.saturating_sub(states.bytes);
     let requests = requests_bytes(config, loaded);
     let kv_cache = config.kv_cache_bytes;
     let explicit = config.max_sequence_length != 0;
     let need = Need {
         place: if backend.on_device { "the device" } else { "this machine" },
         weights,
-        workspace: workspace + states.bytes,
+        workspace,
+        states: 0,
         block,
         index: PrefixCache::block_bytes(block_size) as u64
             + kv_events::block_bytes(config.kv_events_capacity, replicas)
@@ -193,7 +193,13 @@ pub fn plan(
         batch,
     };
     let claimed = |others| if backend.on_device { 0 } else { others };
-    let (blocks, claim) = CLAIMS.claim(untouched, |others| need.blocks(claimed(others)))?;
+    let states = Cell::new(StatePlan::default());
+    let (blocks, claim) = CLAIMS.claim(untouched, &|| states.get().bytes, |others| {
+        let (plan, blocks) = need.divide(config, model.state_shape(), claimed(others))?;
+        states.set(plan);
+        Ok(blocks)
+    })?;
+    let states = states.get();
     let max_sequence = max_sequence.min(blocks.saturating_mul(block_size));
     let kv = blocks as u64 * block;
     Ok((
@@ -310,7 +316,7 @@ impl Need {
     /// Number of KV blocks, if other engines have claimed `claimed` bytes and not touched them yet. Fewer than a
     /// sequence of `max_sequence` takes are accepted only if neither that length nor a limit was set.
     fn blocks(&self, claimed: u64) -> Result<usize> {
-        let free = self.free.saturating_sub(claimed);
+        let free = self.free.saturating_sub(claimed).saturating_sub(self.states);
         let room = if self.limit == 0 { free / 2 } else { self.kv_share().min(free) };
         let wanted = self.one_sequence().saturating_mul(self.batch).min(u32::MAX as usize) as u64;
         let asked = if self.kv_cache == 0 { None } else { self.kv_cache.checked_div(self.block) };
@@ -320,11 +326,42 @@ impl Need {
         if fits < least { Err(self.too_small(fits, free)) } else { Ok(fits) }
     }
 
+    /// The states and the number of KV blocks, if other engines have claimed `claimed` bytes and not touched them yet.
+    fn divide(
+        mut self,
+        config: &EngineConfig,
+        shape: StateShape,
+        claimed: u64,
+    ) -> Result<(StatePlan, usize)> {
+        let states = StatePlan::new(config, shape, self.left(claimed), self.kv_of_one(), self.block)?;
+        self.states = states.bytes;
+        Ok((states, self.blocks(claimed)?))
+    }
+
+    /// Bytes that weights and workspace leave to states and KV.
+    fn left(&self, claimed: u64) -> u64 {
+        let free = self.free.saturating_sub(claimed);
+        match self.limit {
+            0 => free / 2,
+            limit => limit.saturating_sub(self.fixed()).min(free),
+        }
+    }
+
+    fn fixed(&self) -> u64 {
+        let Self { weights, workspace, states, adapters, .. } = self;
+        weights.saturating_add(*workspace).saturating_add(*states).saturating_add(*adapters)
+    }
+
+    /// Bytes of KV of the longest sequence, which always fits if the length or a limit is given.
+    fn kv_of_one(&self) -> u64 {
+        let one = if self.limit == 0 && !self.explicit { 1 } else { self.one_sequence() };
+        (one as u64).saturating_mul(self.block + self.index)
+    }
+
     /// KV's part of the limit. Requests get room for a short one in each place of the queue, but at most half, and
     /// less if KV could not hold one sequence otherwise.
     fn kv_share(&self) -> u64 {
-        let fixed = self.weights.saturating_add(self.workspace).saturating_add(self.adapters);
-        let left = self.limit.saturating_sub(fixed);
+        let left = self.limit.saturating_sub(self.fixed());
         let least = (left / 16).min(64 << 20);
         let kv = left - self.requests.min(left / 2).max(least);
         let one_sequence = (self.one_sequence() as u64).saturating_mul(self.block + self.index);
@@ -332,7 +369,8 @@ impl Need {
     }
 
     fn too_small(&self, fits: usize, free: u64) -> Error {
-        let Self { weights, workspace, block, limit, max_sequence, .. } = self;
+        let Self { weights, workspace, states, block, limit, max_sequence, .. } = self;
+        let states = if *states > 0 { format!(", states {states}") } else { String::new() };
         let (what, raise) = match limit {
             0 => (format!("half of {free} free bytes"), "set memory_limit_bytes to let KV take more"),
             _ => (format!("memory_limit_bytes = {limit}"), "raise the limit"),
@@ -349,7 +387,7 @@ impl Need {
         Error::new(
             Status::MemoryLimit,
             format!(
-                "{what} is too small: weights {weights}, workspace {workspace}, and one sequence of {max_sequence} \
+                "{what} is too small: weights {weights}, workspace {workspace}{states}, and one sequence of {max_sequence} \
                  tokens needs {} KV blocks of {block} bytes where {fits} fit{beside}; {raise}, or lower \
                  max_sequence_length or max_batch_tokens",
                 self.one_sequence()
@@ -370,6 +408,7 @@ mod tests {
             place: "this machine",
             weights: 100 * MIB,
             workspace: 20 * MIB,
+            states: 0,
             block: MIB,
             limit: 0,
             free: 1000 * MIB,

@@ -4,6 +4,7 @@ use crate::base::{Error, Result, Status};
 use crate::engine::api::EngineConfig;
 use crate::ops::StateShape;
 use crate::schedule::MAX_DRAFT;
+use std::ops::Add;
 
 /// How many states there are; nothing in a model without recurrent layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,15 +19,29 @@ pub struct StatePlan {
     pub bytes: u64,
 }
 
+impl Add for StatePlan {
+    type Output = Self;
+
+    /// The states of two devices.
+    fn add(self, other: Self) -> Self {
+        Self {
+            slots: self.slots + other.slots,
+            running: self.running + other.running,
+            drafted: self.drafted + other.drafted,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+}
+
 /// Sequences that draft in one step with the maximum depth. More of them draft less.
 const DRAFTING: usize = 4;
 /// Snapshots if the configuration does not say: as many as sequences run, and at least these.
 const LEAST_SNAPSHOTS: usize = 8;
 
 impl StatePlan {
-    /// Divides `room` bytes between states and KV: states take at most half, unless a single one needs more. `block` is
-    /// the size of a KV block. `MemoryLimit` if one state and one block do not fit.
-    pub fn new(config: &EngineConfig, shape: StateShape, room: u64, block: u64) -> Result<Self> {
+    /// Divides `room` bytes between states and KV: states take at most half, and leave `kv` bytes, unless a single one
+    /// needs more. `block` is the size of a KV block. `MemoryLimit` if one state and one block do not fit.
+    pub fn new(config: &EngineConfig, shape: StateShape, room: u64, kv: u64, block: u64) -> Result<Self> {
         if shape.layers == 0 {
             return Ok(Self::default());
         }
@@ -39,7 +54,8 @@ impl StatePlan {
             given => given as usize,
         };
         let left = room.saturating_sub(rows);
-        let fits = (left / 2 / slot).max(u64::from(slot.saturating_add(block) <= left)) as usize;
+        let fits = (left.saturating_sub(kv).min(left / 2) / slot)
+            .max(u64::from(slot.saturating_add(block) <= left)) as usize;
         if fits == 0 {
             return Err(Error::new(
                 Status::MemoryLimit,
@@ -67,7 +83,7 @@ mod tests {
         let config =
             |max_batch_size, snapshots| EngineConfig { max_batch_size, snapshots, ..Default::default() };
         let plan = |config: &EngineConfig, room| {
-            StatePlan::new(config, shape, room, 100).map(|plan| (plan.slots, plan.running))
+            StatePlan::new(config, shape, room, 200, 100).map(|plan| (plan.slots, plan.running))
         };
         assert_eq!(plan(&config(4, 0), 1 << 30).unwrap(), (12, 4));
         assert_eq!(plan(&config(4, 2), 1 << 30).unwrap(), (6, 4));
@@ -78,6 +94,9 @@ mod tests {
         let error = plan(&config(8, 0), 1024 + 99).unwrap_err();
         assert_eq!(error.status, Status::MemoryLimit);
         assert!(error.message.contains("takes 1024 bytes, one KV block 100"), "{error}");
-        assert_eq!(StatePlan::new(&config(8, 0), StateShape::default(), 0, 1).unwrap(), StatePlan::default());
+        assert_eq!(
+            StatePlan::new(&config(8, 0), StateShape::default(), 0, 1, 1).unwrap(),
+            StatePlan::default()
+        );
     }
 }

@@ -77,7 +77,7 @@ impl World {
         let seat = |replica| Seat {
             backend: FusedOps::with_isa(Pool::new(1).unwrap(), isa()).unwrap().into(),
             memory: setting.memory(replica),
-            claim: CLAIMS.claim(1, |_| Ok(0)).unwrap().1,
+            claim: CLAIMS.claim(1, &|| 0, |_| Ok(0)).unwrap().1,
         };
         let (seats, log) = ((0..setting.replicas).map(seat).collect(), Log::new(None, 0).unwrap());
         let (engine, cores) = Engine::assemble(&config, loaded, seats, log).unwrap();

@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn a_record_adds_up_and_empties_the_log() {
         static CLAIMS: Claims = Claims::new();
-        let (_, claim) = CLAIMS.claim(10, |_| Ok(7)).unwrap();
+        let (_, claim) = CLAIMS.claim(10, &|| 0, |_| Ok(7)).unwrap();
         let (recorder, mut log) = (Recorder::new(vec![claim], vec![7]), StepLog::default());
         for _ in 0..2 {
             let work = crate::schedule::Work { rows: 5, positions: 5, keys: 9 };
@@ -334,14 +334,14 @@ mod tests {
         let (stats, efficiency) = recorder.snapshot();
         assert_eq!((stats.steps, stats.prompt_tokens, stats.generated_tokens), (2, 10, 4));
         assert_eq!((efficiency.step_ns, efficiency.held_back), (2000, [0, 0, 0, 2, 0, 0, 0]));
-        let untouched = CLAIMS.claim(10, |others| Ok(others as usize)).unwrap().0;
+        let untouched = CLAIMS.claim(10, &|| 0, |others| Ok(others as usize)).unwrap().0;
         assert_eq!((stats.kv_blocks_used, untouched), (2, 40));
         assert_eq!((stats.time_to_first_token.count, stats.inter_token.buckets[2]), (2, 2));
     }
 
     fn recorder() -> Recorder {
         static CLAIMS: Claims = Claims::new();
-        Recorder::new(vec![CLAIMS.claim(10, |_| Ok(7)).unwrap().1], vec![7])
+        Recorder::new(vec![CLAIMS.claim(10, &|| 0, |_| Ok(7)).unwrap().1], vec![7])
     }
 
     #[test]
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn several_replicas_add_up() {
         static CLAIMS: Claims = Claims::new();
-        let claims = (0..2).map(|_| CLAIMS.claim(10, |_| Ok(7)).unwrap().1).collect();
+        let claims = (0..2).map(|_| CLAIMS.claim(10, &|| 0, |_| Ok(7)).unwrap().1).collect();
         let (recorder, mut log) =
             (Recorder::new(claims, vec![7, 8]), [StepLog::default(), StepLog::default()]);
         for (replica, rows) in [(0, 4), (1, 16), (0, 8), (1, 16)] {

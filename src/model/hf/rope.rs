@@ -111,6 +111,11 @@ fn by_layer_type(
 /// The rotation of `parameters`, with `theta` if they do not give it.
 fn rope(config: &Fields, parameters: &Fields, theta: f32, sizes: &Sizes) -> Result<RopeConfig> {
     let base = parameters.float("rope_theta")?.unwrap_or(theta);
+    let part = |factor: f32| (sizes.head_dim as f64 * f64::from(factor)) as usize;
+    if parameters.float("partial_rotary_factor")?.is_some_and(|factor| part(factor) != sizes.rotated) {
+        let why = format!("{} elements of a head are rotated here", sizes.rotated);
+        return Err(parameters.unsupported("partial_rotary_factor", why));
+    }
     let kind = match parameters.text("rope_type")? {
         Some(kind) => Some(kind),
         None => parameters.text("type")?,

@@ -2,6 +2,7 @@
 
 use super::world::World;
 use crate::common::rng::mix;
+use bn_engine::base::Status;
 use bn_engine::schedule::SeqId;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -11,7 +12,13 @@ impl World {
     pub fn keep_some(&mut self, seq: SeqId) {
         if self.rng.one_in(8) {
             let name = self.rng.pick(&NAMES);
-            self.scheduler.keep_session(name, seq, &self.requests).unwrap();
+            let states = self.setting.config.states.slots;
+            let kept = self.scheduler.keep_session(name, seq, &self.requests);
+            if states > 0 && states == self.setting.config.max_batch_size {
+                // Sessions may hold no state.
+                return assert!(kept.err().is_none_or(|error| error.status == Status::MemoryLimit));
+            }
+            kept.unwrap();
             let Some(session) = self.scheduler.session(name) else { return };
             self.tally.kept += u64::from(session.tokens.len() as u32 == self.requests.get(seq).computed);
         }
