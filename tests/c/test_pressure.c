@@ -267,10 +267,10 @@ TEST(a_damaged_session_is_refused) {
     }
     refuses(engine, NULL, 0);
     refuses(engine, NULL, 100);
-    // Magic, version, fingerprint, kind, block size, block bytes; not the salt, which may be any; the number of tokens.
-    for (size_t at = 0; at < 52; at++)
-        if (at < 36 || at >= 44) refuses_forged(engine, bytes, size, at);
-    refuses_forged(engine, bytes, size, 52 + 3); // a token's highest byte
+    // Magic, version, fingerprint, kind, bytes of blocks and states; not the salt, which may be any; the number of tokens.
+    for (size_t at = 0; at < 60; at++)
+        if (at < 44 || at >= 52) refuses_forged(engine, bytes, size, at);
+    refuses_forged(engine, bytes, size, 60 + 3); // a token's highest byte
     bn_engine_config others[] = {config, config, echo_config()};
     others[0].kv_type = BN_KV_TYPE_INT8;
     others[1].kv_block_size = 2 * BLOCK;

@@ -529,6 +529,16 @@ impl Host {
         }
     }
 
+    /// Returns whether the states of this many sequences cannot be advanced by their drafts.
+    pub fn keeps_states(&mut self, sequences: usize) -> bool {
+        let keeps = !self.calm && self.chance(self.setting.faults);
+        if keeps {
+            self.grazes += sequences as u64;
+            self.tally.count("states that were not advanced");
+        }
+        keeps
+    }
+
     /// Records how a pass without an early fault ended.
     pub fn passed(&mut self, result: &Result<()>, batch: &RaggedBatch) {
         let sequences = batch.seqs.len();

@@ -60,6 +60,10 @@ impl Model for Machine {
     }
 
     fn advance(&self, _: &dyn OpSet, kv: &KvCache, accepted: &[Accepted]) -> Result<()> {
+        let host = HOST.with_borrow(Clone::clone).expect("a world");
+        if host.borrow_mut().keeps_states(accepted.len()) {
+            return Err(Error::new(Status::Internal, "a fault of the simulation"));
+        }
         self.recurrent.as_ref().map_or(Ok(()), |recurrent| recurrent.advance(kv, accepted))
     }
 

@@ -10,7 +10,7 @@ pub struct Tally {
 }
 
 /// Things that must happen in every piece.
-const KINDS: [&str; 79] = [
+const KINDS: [&str; 80] = [
     "turns",
     "passes that ended",
     "rests until a time",
@@ -56,6 +56,7 @@ const KINDS: [&str; 79] = [
     "passes that panicked",
     "lone passes that failed",
     "passes with NaN",
+    "states that were not advanced",
     "passes with infinity",
     "embeddings with NaN",
     "probes that failed",

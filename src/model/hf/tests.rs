@@ -110,6 +110,8 @@ fn other_models_are_refused_by_name() {
     refused(json!({"final_logit_softcapping": 30.0}), Status::Unsupported, &["final_logit_softcapping"]);
     refused(json!({"use_bidirectional_attention": true}), Status::Unsupported, &["bidirectional"]);
     refused(json!({"partial_rotary_factor": 0.5}), Status::Unsupported, &["partial_rotary_factor"]);
+    let inner = json!({"rope_scaling": {"rope_type": "default", "partial_rotary_factor": 0.5}});
+    refused(inner, Status::Unsupported, &["rope_scaling.partial_rotary_factor"]);
     assert!(Fields::new(&json!([]), "x").is_err());
     let odd = taken(json!({"odd_scaling": 8.0, "use_cache": true, "attn_logit_softcapping": null}));
     assert_eq!(odd.unknown, ["odd_scaling"]);
