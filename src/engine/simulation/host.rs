@@ -478,7 +478,7 @@ impl Host {
             let own = hub.replica_of(**id) == Some(self.replica);
             own && hub.stage(**id).is_ok_and(|stage| stage != Stage::Finished)
         };
-        if let Some(id) = self.ending.iter().find(live).filter(|_| !is_probe(batch)) {
+        if let Some(id) = self.ending.iter().find(live).filter(|_| !machine::is_probe(batch)) {
             self.broken.get_or_insert(format!("{id:?} waits for the end of a pass to end"));
         }
         self.all = false;
@@ -508,7 +508,7 @@ impl Host {
         self.angry = self.angry.saturating_sub(1);
         let chance = match self.setting.faults {
             _ if angry => 3,
-            faults if is_probe(batch) => faults.min(10),
+            faults if machine::is_probe(batch) => faults.min(10),
             faults => faults,
         };
         if self.calm || !self.chance(chance) {
@@ -543,7 +543,7 @@ impl Host {
     pub fn passed(&mut self, result: &Result<()>, batch: &RaggedBatch) {
         let sequences = batch.seqs.len();
         self.stopped = None;
-        if result.is_ok() && self.all && !is_probe(batch) {
+        if result.is_ok() && self.all && !machine::is_probe(batch) {
             self.broken.get_or_insert("the pass went on for nobody".into());
         }
         match result {
@@ -562,7 +562,7 @@ impl Host {
         let lone = batch.seqs.len() == 1;
         match fault {
             Fault::None => {}
-            Fault::Error | Fault::Panic if is_probe(batch) => self.tally.count("probes that failed"),
+            Fault::Error | Fault::Panic if machine::is_probe(batch) => self.tally.count("probes that failed"),
             Fault::Error | Fault::Panic => {
                 self.hits += u64::from(lone);
                 self.tally.more("lone passes that failed", lone.into());
@@ -581,13 +581,6 @@ impl Host {
             }
         }
     }
-}
-
-/// Returns whether this is a pass for a session's fingerprint: token 0 is in no prompt.
-fn is_probe(batch: &RaggedBatch) -> bool {
-    let at = |position: u32| position * 7 % 258;
-    batch.logits_rows.is_empty()
-        && batch.tokens.iter().zip(&batch.positions).all(|(token, p)| *token == at(*p))
 }
 
 /// Returns whether logits row `row` is the first one of its sequence.
