@@ -34,7 +34,6 @@ pub struct StatePool {
     /// The first snapshot of each block that has any.
     by_block: HashMap<u32, u32>,
     uses: u64,
-    idle: usize,
 }
 
 impl StatePool {
@@ -75,7 +74,6 @@ impl StatePool {
     pub fn hold(&mut self, slot: u32) {
         let state = &mut self.slots[slot as usize];
         assert!(state.holders > 0 || state.snapshot.is_some(), "hold of the free state {slot}");
-        self.idle -= usize::from(state.holders == 0);
         state.holders += 1;
     }
 
@@ -84,10 +82,8 @@ impl StatePool {
         let state = &mut self.slots[slot as usize];
         assert!(state.holders > 0, "release of the state {slot}, which nobody holds");
         state.holders -= 1;
-        match (state.holders, state.snapshot) {
-            (0, Some(_)) => self.idle += 1,
-            (0, None) => self.free.push(slot),
-            _ => {}
+        if state.holders == 0 && state.snapshot.is_none() {
+            self.free.push(slot);
         }
     }
 
@@ -108,11 +104,6 @@ impl StatePool {
     pub fn touch(&mut self, slot: u32) {
         self.uses += 1;
         self.slots[slot as usize].used = self.uses;
-    }
-
-    /// The snapshot of a slot, if it is one.
-    pub fn snapshot(&self, slot: u32) -> Option<Snapshot> {
-        self.slots[slot as usize].snapshot
     }
 
     /// The deepest snapshot after at most `most` positions of a block: its depth and its slot.
@@ -148,7 +139,6 @@ impl StatePool {
             }
         }
         if self.slots[slot as usize].holders == 0 {
-            self.idle -= 1;
             self.free.push(slot);
         }
     }
@@ -157,20 +147,19 @@ impl StatePool {
     /// tests.
     pub fn check(&self) -> Result<()> {
         let broken = |slot: usize, what: &str| Err(Error::internal(format!("state {slot} {what}")));
-        let (mut idle, mut listed) = (0, 0);
+        let mut listed = 0;
         for (at, slot) in self.slots.iter().enumerate() {
             let free = self.free.iter().filter(|free| **free as usize == at).count();
             if free != usize::from(slot.holders == 0 && slot.snapshot.is_none()) {
                 return broken(at, "is free and in use, or neither");
             }
-            idle += usize::from(slot.holders == 0 && slot.snapshot.is_some());
             listed += usize::from(slot.snapshot.is_some());
             if slot.snapshot.is_some_and(|s| !self.chain(s.block).any(|other| other as usize == at)) {
                 return broken(at, "is not found by its block");
             }
         }
         let chained: usize = self.by_block.keys().map(|block| self.chain(*block).count()).sum();
-        match (idle, chained) == (self.idle, listed) {
+        match chained == listed {
             true => Ok(()),
             false => broken(0, "or another is miscounted"),
         }
@@ -199,7 +188,8 @@ mod tests {
         );
         [a, b, c].into_iter().for_each(|slot| pool.release(slot));
         pool.check().unwrap();
-        assert_eq!((pool.free.len(), pool.idle), (1, 2));
+        let idle = pool.slots.iter().filter(|slot| slot.holders == 0 && slot.snapshot.is_some()).count();
+        assert_eq!((pool.free.len(), idle), (1, 2));
         pool.touch(a);
         assert_eq!(
             [pool.take(), pool.take()],

@@ -180,7 +180,10 @@ fn sessions_are_saved_and_restored_with_their_state() {
     let next = ask(&other, session(&turn));
     assert_eq!((next.usage.cached_tokens, outcome(&next)), (known, want));
     // Every snapshot is evicted but the session's.
+    let turn = [&turn[..], &next.tokens, &more].concat();
+    let known = (turn.len() - more.len()) as u32 - 1;
     (0..40).for_each(|n| drop(ask(&other, request(&prompt(0, 70, 10 + n), 1))));
+    assert_eq!(ask(&other, session(&turn)).usage.cached_tokens, known);
     other.clear_cache().unwrap();
     other.drop_session("chat").unwrap();
 }

@@ -33,6 +33,13 @@ pub struct Sizes {
     pub context: usize,
 }
 
+impl Sizes {
+    /// This part of a head's elements, rounded as transformers does.
+    fn part(&self, factor: f32) -> usize {
+        (self.head_dim as f64 * f64::from(factor)) as usize
+    }
+}
+
 /// The elements of a head that are rotated.
 fn rotated(config: &Fields, family: &Family, sizes: &Sizes) -> Result<usize> {
     const KEY: &str = "partial_rotary_factor";
@@ -45,8 +52,7 @@ fn rotated(config: &Fields, family: &Family, sizes: &Sizes) -> Result<usize> {
             false => Err(config.unsupported(KEY, format!("{} rotates whole heads", family.name()))),
         };
     };
-    // As transformers rounds.
-    Ok((sizes.head_dim as f64 * f64::from(given.unwrap_or(default))) as usize)
+    Ok(sizes.part(given.unwrap_or(default)))
 }
 
 /// The rotations, and the block of each layer.
@@ -111,8 +117,7 @@ fn by_layer_type(
 /// The rotation of `parameters`, with `theta` if they do not give it.
 fn rope(config: &Fields, parameters: &Fields, theta: f32, sizes: &Sizes) -> Result<RopeConfig> {
     let base = parameters.float("rope_theta")?.unwrap_or(theta);
-    let part = |factor: f32| (sizes.head_dim as f64 * f64::from(factor)) as usize;
-    if parameters.float("partial_rotary_factor")?.is_some_and(|factor| part(factor) != sizes.rotated) {
+    if parameters.float("partial_rotary_factor")?.is_some_and(|factor| sizes.part(factor) != sizes.rotated) {
         let why = format!("{} elements of a head are rotated here", sizes.rotated);
         return Err(parameters.unsupported("partial_rotary_factor", why));
     }
