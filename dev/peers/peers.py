@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 
 import llama_cpp_bench
-from gguf_size import step
+from gguf_size import EXPERTS, USED, step
 from plot import plot
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -33,6 +33,9 @@ PAIRS = [
     ("Llama 1B Q4_0", ("llama-1b", "q4_0", "q6_k"), ("llama-1b", "q4_0", "q6_k"), 64, 16),
     ("Bonsai 1.7B Q1_0", ("bonsai-1.7b", "q1_0", "q1_0"), ("bonsai-1.7b", "q1_0", "q1_0"), 64, 16),
     ("Bonsai 1.7B Q2_0", ("bonsai-1.7b", "q2_0", "q2_0"), ("bonsai-1.7b", "q2_0", "q2_0"), 64, 16),
+    ("Qwen 3.5 4B Q4_K", ("qwen35-4b", "q4_k", "q6_k"), ("qwen35-4b", "q4_k", "q6_k"), 32, 16),
+    ("Qwen 3.5 4B Q1_0", ("qwen35-4b", "q1_0", "q1_0"), ("qwen35-4b", "q1_0", "q1_0"), 32, 16),
+    ("Maple 20B TQ2_0", ("maple-20b", "tq2_0", "q4_k"), ("maple-20b", "tq2_0", "q4_k"), 32, 16),
 ]
 PHASES = ("prefill", "decode")
 
@@ -82,13 +85,14 @@ def limits(options, folder):
 
 
 def allowed(size, limit, batch, prompt):
-    """Tokens a second that the weights alone allow: read once a step, multiplied once a token, the head once for each
-    token that is sampled."""
+    """Tokens a second that the weights alone allow: read once a step, of experts those that some row has, multiplied once a
+    token, the head once for each token that is sampled."""
     part = lambda name: sum(n / limit[kind] for kind, n in size[name].items())
-    reading, layers, head = size["bytes"] / limit["read"], part("layers"), part("head")
+    layers, head = part("layers"), part("head")
+    reading = lambda rows: (size["bytes"] + size["experts"] * (1 - (1 - USED / EXPERTS) ** rows)) / limit["read"]
     return {
-        "prefill": batch * prompt / max(reading, batch * (prompt * layers + head)),
-        "decode": batch / max(reading, batch * (layers + head)),
+        "prefill": batch * prompt / max(reading(batch * prompt), batch * (prompt * layers + head)),
+        "decode": batch / max(reading(batch), batch * (layers + head)),
     }
 
 

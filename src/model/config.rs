@@ -1,6 +1,7 @@
 //! A decoder's shape, from any file format, and checked: later code does not have to distrust the file.
 
 use super::family::{Family, QkNorm};
+use super::rotation::Rotations;
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
 use crate::ops::{Activation, AttentionShape, Choice, DeltaShape, MAX_HEAD, RopeStyle};
@@ -38,11 +39,17 @@ pub struct DecoderConfig {
     pub activation: Activation,
     /// Factor on embedding rows.
     pub embedding_scale: f32,
+    /// Factor on a layer's two updates of the residual.
+    pub residual_scale: f32,
+    /// Logits are divided by it.
+    pub logit_scale: f32,
     /// The norms of each layer, by GGUF's names without `.weight`.
     pub norms: Vec<&'static str>,
     pub parts: Parts,
     /// How hidden states become an embedding; `Last` for a text generator.
     pub pooling: Pooling,
+    /// The rotations that weights are folded with.
+    pub rotations: Option<Rotations>,
     pub sampling: SamplingDefaults,
 }
 
@@ -73,7 +80,7 @@ pub struct ExpertsConfig {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeConfig {
     pub base: f32,
-    /// Number of rotated elements of a head; even, at most head_dim.
+    /// Number of rotated elements of a head; even, at most head_dim. 0: it does not rotate.
     pub dims: usize,
     pub scaling: RopeScaling,
 }
@@ -102,6 +109,14 @@ pub enum RopeScaling {
         beta_slow: f32,
         attention_factor: f32,
         truncate: bool,
+    },
+    /// LongRoPE (Ding et al. 2024): divisors of the frequencies, `dims / 2` each. `long` ones belong to contexts of
+    /// more than `original_context`. `attention_factor` is a factor on cos and sin of both.
+    Long {
+        short: Vec<f32>,
+        long: Vec<f32>,
+        original_context: usize,
+        attention_factor: f32,
     },
 }
 
@@ -181,6 +196,11 @@ impl DecoderConfig {
         names.float("attention.layer_norm_rms_epsilon", self.rms_eps, 1e-12..=1e-1)?;
         names.float("projection_epsilon", self.projection_eps, 1e-12..=1e-1)?;
         names.float("embedding_scale", self.embedding_scale, 1e-6..=1e6)?;
+        names.float("residual_scale", self.residual_scale, 1e-3..=1e3)?;
+        names.float("logit_scale", self.logit_scale, 1e-6..=1e6)?;
+        if let Activation::ClampedSwiGlu { limit } = self.activation {
+            names.float("swiglu_clamp_exp", limit, 1e-3..=1e6)?;
+        }
         self.check_attention(names)?;
         if self.norm_offset != 0.0 && self.norm_offset != 1.0 {
             return Err(Error::internal(format!("a norm offset of {}", self.norm_offset)));
@@ -226,6 +246,15 @@ impl DecoderConfig {
             return Err(names.bad("attention.key_length", head_dim, why));
         }
         names.float("attention.scale", scale, 1e-6..=1e3)
+    }
+
+    /// The eps of a norm. The residual is kept divided by `residual_scale`, so that its updates need no factor: its norms
+    /// give the same with an eps that is divided by the scale's square.
+    pub fn norm_eps(&self, name: &str) -> f32 {
+        match ["attn_norm", self.family.ffn_norm, "output_norm"].contains(&name) {
+            true => self.rms_eps / (self.residual_scale * self.residual_scale),
+            false => self.rms_eps,
+        }
     }
 
     /// Number of layers with a KV cache.
@@ -290,6 +319,9 @@ fn check_delta(delta: &DeltaShape, names: &Names) -> Result<()> {
 impl RopeConfig {
     fn check(&self, head_dim: usize, names: &Names) -> Result<()> {
         names.float("rope.freq_base", self.base, 1.0..=1e12)?;
+        if self.dims == 0 && self.scaling == RopeScaling::None {
+            return Ok(());
+        }
         names.within("rope.dimension_count", self.dims, 2..=head_dim)?;
         if !self.dims.is_multiple_of(2) {
             return Err(names.bad("rope.dimension_count", self.dims, "it must be even"));
@@ -317,6 +349,19 @@ impl RopeConfig {
                 if beta_slow > beta_fast {
                     let why = format!("it must be at most the fast one, {beta_fast}");
                     return Err(names.bad("rope.scaling.yarn_beta_slow", beta_slow, &why));
+                }
+                names.float("rope.scaling.attn_factor", attention_factor, 1e-3..=1e3)?;
+                original(original_context)
+            }
+            RopeScaling::Long { ref short, ref long, original_context, attention_factor } => {
+                for (key, factors) in
+                    [("rope.scaling.short_factor", short), ("rope.scaling.long_factor", long)]
+                {
+                    if factors.len() != self.dims / 2 {
+                        let why = format!("{} belong to {} rotated elements", self.dims / 2, self.dims);
+                        return Err(names.bad(key, format_args!("a list of {}", factors.len()), &why));
+                    }
+                    factors.iter().try_for_each(|factor| names.float(key, *factor, ROPE_FACTOR))?;
                 }
                 names.float("rope.scaling.attn_factor", attention_factor, 1e-3..=1e3)?;
                 original(original_context)

@@ -9,8 +9,8 @@ use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, adapter, check
 use crate::base::{Error, Result};
 use crate::kernels::Matrix;
 use crate::ops::{
-    Accepted, Attention, DeltaNet, Experts, Head, KvCache, Norm, OpSet, Owned, Paging, Projections,
-    RaggedBatch, Rope, Site, StateShape, Weight,
+    Accepted, Attention, DeltaNet, Experts, FEW_ROWS, Fold, Head, KvCache, Norm, OpSet, Owned, Paging,
+    Projections, RaggedBatch, Rope, Site, StateShape, Weight,
 };
 
 pub struct Layer {
@@ -109,12 +109,32 @@ impl Layer {
 pub struct Weights {
     /// `[vocab, hidden]`.
     pub embedding: Matrix,
+    /// The rotation of the embedding's rows.
+    pub unfold: Option<Fold>,
     pub layers: Vec<Layer>,
     pub final_norm: Norm,
+    /// The final norm before the head, which scales logits too.
+    pub head_norm: Norm,
     /// `[vocab, hidden]`; the embedding again if they are tied.
     pub head: Projections,
     /// In the order of `DecoderConfig::ropes`.
-    pub ropes: Vec<Rope>,
+    pub ropes: Vec<Ropes>,
+}
+
+/// A rotation of layers.
+pub struct Ropes {
+    pub rope: Rope,
+    /// That of caches whose sequences may be longer than this number of tokens, if it is another one.
+    pub long: Option<(usize, Rope)>,
+}
+
+impl Ropes {
+    fn of(&self, kv: &KvCache) -> &Rope {
+        match &self.long {
+            Some((above, long)) if kv.longest > *above => long,
+            _ => &self.rope,
+        }
+    }
 }
 
 impl Weights {
@@ -179,7 +199,7 @@ impl Decoder {
         let (ops, family, span) = (step.ops, self.config.family, self.config.blocks[index]);
         let how = Attention {
             shape: &self.config.attention,
-            rope: &self.weights.ropes[span.rope],
+            rope: self.weights.ropes[span.rope].of(step.kv),
             window: span.window,
             norms: attention.qk_norms.as_ref().filter(|_| family.qk_norm == QkNorm::Head),
         };
@@ -280,7 +300,9 @@ impl Decoder {
         wanted: Option<&[u32]>,
     ) -> Result<Option<Owned>> {
         let (ops, last) = (step.ops, self.config.layers - 1);
-        let mut x = ops.embed(step.paging.batch, &self.weights.embedding, self.config.embedding_scale)?;
+        let scale = self.config.embedding_scale / self.config.residual_scale;
+        let mut x = ops.embed(step.paging.batch, &self.weights.embedding, scale)?;
+        self.weights.unfold.as_ref().map_or(Ok(()), |fold| ops.unfold(&mut x, fold))?;
         let mut update = None;
         for index in 0..=last {
             check_stop(stop)?;
@@ -328,7 +350,7 @@ impl Model for Decoder {
     }
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
-        let Weights { embedding, layers, final_norm, head, .. } = &self.weights;
+        let Weights { embedding, layers, final_norm, head_norm, head, .. } = &self.weights;
         each(Weight::Table(embedding))?;
         for layer in layers {
             layer.projections().try_for_each(|weights| each(Weight::Product(weights)))?;
@@ -337,6 +359,7 @@ impl Model for Decoder {
             layer.norms().try_for_each(|norm| each(Weight::Norm(norm)))?;
         }
         each(Weight::Norm(final_norm))?;
+        each(Weight::Norm(head_norm))?;
         each(Weight::Product(head))
     }
 
@@ -358,8 +381,9 @@ impl Model for Decoder {
     ///   columns, 4 more for the other order, and 2 per 16 columns.
     /// - For each row, if projections have norms of their own, the input normed once more and the widest product by
     ///   itself.
-    /// - For each row, if layers have experts, the router's logits and its choice; and of the widest expert, which may
-    ///   have all rows, the input, gate and up, and the output.
+    /// - For each row, if layers have experts, the router's logits, its choice and the output of each chosen expert; and of
+    ///   the widest expert, which may have all rows, the input, gate and up, and the output. The same once more for the few
+    ///   rows that a thread may work on by itself.
     /// - For each row, if layers are recurrent, what the widest of them keeps; if attention has an output gate, the gate
     ///   and its product.
     /// - For each row, its place in the KV cache; and what attention keeps.
@@ -374,7 +398,8 @@ impl Model for Decoder {
         let widest = c.delta.map_or(widest, |delta| widest.max(delta.values()));
         let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
         let own = if c.parts.projection_norms { 2 * widest } else { 0 };
-        let experts = c.experts.map_or(0, |e| e.count + 6 * e.choice.used + 4 * (c.hidden + expert));
+        let experts =
+            c.experts.map_or(0, |e| e.count + (7 + c.hidden) * e.choice.used + 4 * (c.hidden + expert));
         let feed_forward = 2 * c.ffn + experts;
         let gate = if c.family.attention_gate { 3 * attention + c.qkv_width() } else { 0 };
         let recurrent = c.delta.map_or(0, |delta| delta.floats_of_row());
@@ -387,6 +412,7 @@ impl Model for Decoder {
         rows.saturating_mul(row)
             .saturating_add(logits_rows.saturating_mul(logits_row))
             .saturating_add(head)
+            .saturating_add(c.experts.map_or(0, |_| ops.threads() * FEW_ROWS * 6 * 4 * (c.hidden + expert)))
             .saturating_add(ops.attention_bytes(&c.attention, rows, c.context_length))
             .saturating_add(1 << 20)
     }
@@ -429,7 +455,7 @@ impl Model for Decoder {
         let products = Products::of_rows(ops, batch, Some(&batch.logits_rows));
         let Outputs { logits, tokens, reports, .. } = out;
         let to = Head { logits, tokens, reports, draws: &batch.draws };
-        products.head(to, &x, Some(norm), &self.weights.head)
+        products.head(to, &x, Some(&self.weights.head_norm), &self.weights.head)
     }
 }
 

@@ -4,15 +4,15 @@ mod delta;
 
 use super::Pooling;
 use super::checkpoint::Checkpoint;
-use super::config::{DecoderConfig, ExpertsConfig, Parts, RopeScaling};
-use super::family::{Family, Windows};
+use super::config::{DecoderConfig, ExpertsConfig, Parts, RopeConfig, RopeScaling};
+use super::family::{Family, Rotation, Scales, Windows};
 use super::fused;
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::gguf::writer::{Meta, write_file};
 use crate::kernels::pack::requantize;
 use crate::kernels::{DType, Matrix, Pool};
-use crate::ops::RopeStyle;
+use crate::ops::{Activation, RopeStyle};
 use delta::{Heads, Part};
 use std::io::Write;
 use std::path::Path;
@@ -67,8 +67,16 @@ enum Kind {
     },
     /// A part of a layer of Gated DeltaNet.
     Delta(Heads, Part),
-    /// `rope_freqs.weight`: the divisors of frequencies in Llama 3's scaling.
-    RopeFactors,
+    /// Divisors of frequencies.
+    RopeFactors(Divisors),
+}
+
+/// The contexts that divisors of frequencies belong to: any (Llama 3's scaling), or LongRoPE's short and long ones.
+#[derive(Clone, Copy)]
+enum Divisors {
+    Any,
+    Short,
+    Long,
 }
 
 /// Writes `files` to `path`. `extra` has further metadata pairs (tokenizer, chat template). `progress` is called with
@@ -88,7 +96,8 @@ pub fn export(
     })?;
     let turn = family.gguf_rope != config.rope_style;
     if turn
-        && (family.gguf_rope != RopeStyle::Interleaved || config.ropes[0].dims != config.attention.head_dim)
+        && (family.gguf_rope != RopeStyle::Interleaved
+            || described(&config).dims != config.attention.head_dim)
     {
         return Err(Error::unsupported(format!(
             "{}: q and k rows of this layout cannot be reordered",
@@ -101,6 +110,9 @@ pub fn export(
             files.what(),
             config.projection_eps
         )));
+    }
+    if config.rotations.is_some() {
+        return Err(Error::unsupported(format!("{}: rotated weights are not written", files.what())));
     }
     let mut pairs = metadata(&config, family)?;
     pairs.extend(extra);
@@ -127,7 +139,7 @@ impl Kind {
             Kind::Gate { cols } => vec![cols as u64],
             Kind::Delta(heads, part) => heads.dims(part, c.hidden),
             Kind::Experts { count, rows, cols } => vec![cols as u64, rows as u64, count as u64],
-            Kind::RopeFactors => vec![c.ropes[0].dims as u64 / 2],
+            Kind::RopeFactors(_) => vec![described(c).dims as u64 / 2],
         }
     }
 }
@@ -143,9 +155,14 @@ fn items(c: &DecoderConfig, family: &Family, turn: bool, has: &dyn Fn(&str) -> b
     if has("output.weight") {
         items.push(("output.weight".into(), Kind::Table { rows: vocab, cols: hidden }));
     }
-    if matches!(c.ropes[0].scaling, RopeScaling::Llama3 { .. }) {
-        items.push(("rope_freqs.weight".into(), Kind::RopeFactors));
-    }
+    let divisors: &[_] = match described(c).scaling {
+        RopeScaling::Llama3 { .. } => &[("rope_freqs", Divisors::Any)],
+        RopeScaling::Long { .. } => {
+            &[("rope_factors_short", Divisors::Short), ("rope_factors_long", Divisors::Long)]
+        }
+        _ => &[],
+    };
+    items.extend(divisors.iter().map(|(name, of)| (format!("{name}.weight"), Kind::RopeFactors(*of))));
     for layer in 0..c.layers {
         let mut add = |part, kind| items.push((format!("blk.{layer}.{part}"), kind));
         let heads = c.delta.filter(|_| c.blocks[layer].recurrent).map(|shape| Heads::new(shape, family));
@@ -220,7 +237,7 @@ impl Source<'_> {
                 let values = self.files.vector(name, len)?;
                 floats(out, (0..len).map(|row| values[source_row(row, len, heads)]))
             }
-            Kind::RopeFactors => floats(out, llama3_factors(self.config).into_iter()),
+            Kind::RopeFactors(of) => floats(out, divisors(described(self.config), of).into_iter()),
             Kind::Router { rows, cols } => self.matrix(&self.files.matrix(self.pool, name, rows, cols)?, out),
             Kind::Gate { cols } => self.matrix(&self.files.matrix(self.pool, name, 1, cols)?, out),
             Kind::Experts { count, rows, cols } => self.experts(name, [count, rows, cols], out),
@@ -364,12 +381,20 @@ fn reordered(m: &Matrix, heads: Option<usize>) -> Result<Matrix> {
     Matrix::new(Bytes::new(data), m.dtype, m.rows, m.cols)
 }
 
-/// The divisors of frequencies in Llama 3's scaling.
-fn llama3_factors(c: &DecoderConfig) -> Vec<f32> {
-    let mut plain = c.ropes[0].clone();
-    let scaled = plain.inv_freq();
-    plain.scaling = RopeScaling::None;
-    plain.inv_freq().iter().zip(&scaled).map(|(plain, scaled)| plain / scaled).collect()
+fn divisors(rope: &RopeConfig, of: Divisors) -> Vec<f32> {
+    match (&rope.scaling, of) {
+        (RopeScaling::Long { short, .. }, Divisors::Short) => short.clone(),
+        (RopeScaling::Long { long, .. }, Divisors::Long) => long.clone(),
+        _ => {
+            let plain = RopeConfig { scaling: RopeScaling::None, ..*rope };
+            plain.inv_freq().iter().zip(rope.inv_freq()).map(|(plain, scaled)| plain / scaled).collect()
+        }
+    }
+}
+
+/// The rotation that files describe: of several the first that rotates.
+fn described(c: &DecoderConfig) -> &RopeConfig {
+    c.ropes.iter().find(|rope| rope.dims > 0).unwrap_or(&c.ropes[0])
 }
 
 /// The metadata of the decoder.
@@ -386,17 +411,17 @@ fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
         ("attention.head_count_kv", a.kv_heads),
         ("attention.key_length", a.head_dim),
         ("attention.value_length", a.head_dim),
-        ("rope.dimension_count", c.ropes[0].dims),
+        ("rope.dimension_count", described(c).dims),
         ("vocab_size", c.vocab_size),
     ];
     let mut pairs: Vec<(String, Meta)> = vec![
         ("general.architecture".into(), architecture.into()),
         ("general.name".into(), c.name.as_str().into()),
         (key("attention.layer_norm_rms_epsilon"), Meta::F32(c.rms_eps)),
-        (key("rope.freq_base"), Meta::F32(c.ropes[0].base)),
+        (key("rope.freq_base"), Meta::F32(described(c).base)),
     ];
     pairs.extend(sizes.map(|(name, n)| (key(name), Meta::U32(n as u32))));
-    pairs.extend(scaling(&c.ropes[0].scaling)?.into_iter().map(|(name, value)| (key(name), value)));
+    pairs.extend(scaling(&described(c).scaling)?.into_iter().map(|(name, value)| (key(name), value)));
     pairs.extend(windows(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
     pairs.extend(delta::metadata(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
     if let Some(ExpertsConfig { count, width, shared, choice }) = c.experts {
@@ -413,6 +438,7 @@ fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
         let shared = shared.map(|width| Meta::U32(width as u32));
         pairs.extend(shared.map(|width| (key("expert_shared_feed_forward_length"), width)));
     }
+    pairs.extend(factors(c, family).into_iter().map(|(name, value)| (key(name), value)));
     if a.scale != 1.0 / (a.head_dim as f32).sqrt() {
         pairs.push((key("attention.scale"), Meta::F32(a.scale)));
     }
@@ -432,6 +458,18 @@ fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
     Ok(pairs)
 }
 
+/// Factors that the family's files may give, and a limit of gates.
+fn factors(c: &DecoderConfig, family: &Family) -> Vec<(&'static str, Meta)> {
+    let Scales { embedding, residual, logits, .. } = &family.scales;
+    let values = [(embedding, c.embedding_scale), (residual, c.residual_scale), (logits, c.logit_scale)];
+    let given = values.into_iter().filter_map(|(factor, value)| Some((factor.keys?.1, Meta::F32(value))));
+    let limit = match c.activation {
+        Activation::ClampedSwiGlu { limit } => Some(("swiglu_clamp_exp", Meta::F32s(vec![limit; c.layers]))),
+        _ => None,
+    };
+    given.chain(limit).collect()
+}
+
 fn scaling(scaling: &RopeScaling) -> Result<Vec<(&'static str, Meta)>> {
     match *scaling {
         // Llama 3's scaling is in rope_freqs.weight.
@@ -439,6 +477,11 @@ fn scaling(scaling: &RopeScaling) -> Result<Vec<(&'static str, Meta)>> {
         RopeScaling::Linear { factor } => {
             Ok(vec![("rope.scaling.type", "linear".into()), ("rope.scaling.factor", Meta::F32(factor))])
         }
+        RopeScaling::Long { original_context, attention_factor, .. } => Ok(vec![
+            ("rope.scaling.type", "longrope".into()),
+            ("rope.scaling.original_context_length", Meta::U32(original_context as u32)),
+            ("rope.scaling.attn_factor", Meta::F32(attention_factor)),
+        ]),
         RopeScaling::Yarn { truncate: false, .. } => {
             Err(Error::unsupported("YaRN with truncate = false has no key in GGUF"))
         }
@@ -466,6 +509,12 @@ fn windows(c: &DecoderConfig, family: &Family) -> Result<Vec<(&'static str, Meta
     let full: Vec<usize> = (0..c.layers).filter(|&i| c.blocks[i].window.is_none()).collect();
     match family.windows {
         Windows::AllInGguf | Windows::All { .. } if full.is_empty() => Ok(vec![size]),
+        Windows::AllBut { rotation: Rotation::WindowedOnly, own_beside, .. } => {
+            let windowed = c.blocks.iter().map(|block| block.window.is_some());
+            let size = Meta::U32((window - usize::from(own_beside)) as u32);
+            let pattern = ("attention.sliding_window_pattern", Meta::Bools(windowed.collect()));
+            Ok(vec![("attention.sliding_window", size), pattern])
+        }
         Windows::AllBut { .. } => {
             let every = full.first().map_or(c.layers + 1, |first| first + 1);
             if (0..c.layers).any(|i| c.blocks[i].window.is_none() != ((i + 1) % every == 0)) {

@@ -5,97 +5,23 @@ use super::checkpoint::Checkpoint;
 use super::config::{
     Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Names, Parts, RopeConfig, RopeScaling,
 };
-use super::family::{FAMILIES, Family, REFUSED, ScaleSizes, Windows};
+use super::family::{FAMILIES, Factor, Family, REFUSED, Rotation, ScaleSizes, Windows};
 use super::fused;
+use super::keys::{KNOWN, NEUTRAL, NEUTRAL_FLOATS, NEXTN, NO_BLOCKS, NO_EXPERTS};
 use super::namespaces;
+use super::rotation::{self, Rotations};
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Error, Result, reserve};
 use crate::formats::gguf::{FromMetadata, Gguf, expert};
 use crate::kernels::{DType, Matrix, Pool, pack};
-use crate::ops::{AttentionShape, Choice, DeltaShape};
+use crate::ops::{Activation, AttentionShape, Choice, DeltaShape};
 use crate::text::{ChatTemplate, Tokenizer, end_tokens_of_gguf};
 use std::sync::Arc;
 
-/// Keys that change the arithmetic in ways that this decoder does not compute, with the only accepted value.
-const NEUTRAL: &[(&str, u32)] = &[
-    ("expert_shared_count", 0),
-    ("expert_group_count", 0),
-    // A softmax.
-    ("expert_gating_func", 1),
-    ("leading_dense_block_count", 0),
-    ("attention.causal", 1),
-    ("attention.shared_kv_layers", 0),
-    ("use_parallel_residual", 0),
-    ("rescale_every_n_layers", 0),
-    ("swin_norm", 0),
-];
-/// As `NEUTRAL`, in families whose further blocks are not known.
-const NO_BLOCKS: &[(&str, u32)] = &[(NEXTN, 0)];
-/// The number of blocks, at the end, that predict further tokens.
-const NEXTN: &str = "nextn_predict_layers";
-/// As `NEUTRAL`, in families without experts.
-const NO_EXPERTS: &[(&str, u32)] = &[("expert_count", 0), ("expert_used_count", 0)];
-const NEUTRAL_FLOATS: &[(&str, f32)] = &[
-    ("logit_scale", 1.0),
-    ("embedding_scale", 1.0),
-    ("residual_scale", 1.0),
-    ("attn_logit_softcapping", 0.0),
-    ("final_logit_softcapping", 0.0),
-    ("attention.temperature_scale", 0.0),
-    ("attention.clamp_kqv", 0.0),
-    ("attention.max_alibi_bias", 0.0),
-    ("attention.output_scale", 1.0),
-    ("attention.value_scale", 1.0),
-    ("expert_weights_scale", 1.0),
-    ("rope.scaling.yarn_log_multiplier", 0.0),
-    ("rope.scaling.yarn_ext_factor", 1.0),
-];
-
-/// Keys that are read, or that do not affect the arithmetic.
-const KNOWN: &[&str] = &[
-    NEXTN,
-    "expert_count",
-    "expert_used_count",
-    "expert_feed_forward_length",
-    "expert_shared_feed_forward_length",
-    "expert_weights_norm",
-    "context_length",
-    "embedding_length",
-    "block_count",
-    "feed_forward_length",
-    "attention.head_count",
-    "attention.head_count_kv",
-    "attention.key_length",
-    "attention.value_length",
-    "attention.layer_norm_rms_epsilon",
-    "attention.scale",
-    "attention.sliding_window",
-    "attention.sliding_window_pattern",
-    "rope.freq_base",
-    "rope.freq_base_swa",
-    "rope.dimension_count",
-    // Equal rotations for text.
-    "rope.dimension_sections",
-    "full_attention_interval",
-    "ssm.conv_kernel",
-    "ssm.group_count",
-    "ssm.inner_size",
-    "ssm.state_size",
-    "ssm.time_step_rank",
-    "rope.scale_linear",
-    "rope.scaling.type",
-    "rope.scaling.factor",
-    "rope.scaling.attn_factor",
-    "rope.scaling.original_context_length",
-    "rope.scaling.finetuned",
-    "rope.scaling.yarn_attn_factor",
-    "rope.scaling.yarn_beta_fast",
-    "rope.scaling.yarn_beta_slow",
-    "pooling_type",
-    "vocab_size",
-    "tensor_data_layout",
-];
-
+/// The `rope.scaling.type` of LongRoPE.
+const LONG: &str = "longrope";
+/// The tensors of its divisors for short and for long contexts.
+const LONG_FACTORS: [&str; 2] = ["rope_factors_short.weight", "rope_factors_long.weight"];
 /// The value of a float or integer key; NaN if the key has another type.
 fn number(gguf: &Gguf, key: &str) -> Option<f64> {
     if !gguf.contains(key) {
@@ -125,10 +51,11 @@ impl Checkpoint for Gguf {
                 known.join(", ")
             ))
         })?;
-        namespaces::check(self, &[architecture], warn)?;
+        namespaces::check(self, &[architecture, rotation::PREFIX], warn)?;
         let key = |key: &str| format!("{architecture}.{key}");
         let keys = Keys { gguf: self, family, names: &Names { what: self.what(), key: &key } };
         let mut config = keys.config(architecture)?;
+        config.rotations = Rotations::read(self)?;
         let further = keys.further()?;
         if further > 0 {
             let why = "predict further tokens, and are not read";
@@ -178,11 +105,14 @@ impl Checkpoint for Gguf {
 
     fn names(&self) -> Result<Vec<String>> {
         let blocks = blocks_run(self)?;
+        let architecture: &str = self.get("general.architecture")?;
+        let long = self.find::<&str>(&format!("{architecture}.rope.scaling.type"))? == Some(LONG);
         let mut names = Vec::new();
         reserve(&mut names, 2 * self.tensors().len(), "tensor names")?;
         for name in self.tensors().iter().map(|t| &t.name) {
             let further = block_of(name).is_some_and(|block| blocks.is_some_and(|blocks| block >= blocks));
-            if further || self.is_scale(name) {
+            let in_config = long && LONG_FACTORS.contains(&name.as_str());
+            if further || in_config || self.is_scale(name) {
                 continue;
             }
             let parts = fused::parts_of(name);
@@ -284,6 +214,8 @@ impl<'a> Keys<'a> {
         let attention = self.attention(hidden, layers)?;
         let experts = self.experts()?;
         let (ropes, mut blocks) = self.blocks(layers, context_length, attention.head_dim)?;
+        let sizes = ScaleSizes { layers, hidden, heads: attention.heads, head_dim: attention.head_dim };
+        let scales = &self.family.scales;
         let delta = self.delta(&mut blocks)?;
         let first = blocks.iter().position(|block| !block.recurrent).unwrap_or(0);
         blocks.iter_mut().for_each(|block| block.sparse = experts.is_some());
@@ -310,11 +242,14 @@ impl<'a> Keys<'a> {
             projection_eps: rms_eps,
             // Converters add it themselves.
             norm_offset: 0.0,
-            activation: self.family.activation,
-            embedding_scale: self.family.embedding_scale.of(hidden),
+            activation: self.activation()?,
+            embedding_scale: self.factor(&scales.embedding, &sizes)?,
+            residual_scale: self.factor(&scales.residual, &sizes)?,
+            logit_scale: self.factor(&scales.logits, &sizes)?,
             norms: self.norms(first),
             parts: self.parts(first),
             pooling: self.pooling()?,
+            rotations: None,
             sampling: SamplingDefaults::default(),
         };
         config.check(self.names)?;
@@ -365,11 +300,29 @@ impl<'a> Keys<'a> {
             return Err(self.names.unsupported("attention.value_length", value));
         }
         let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
-        if let Some(scale) = &self.family.query_scale {
-            shape.scale = 1.0 / ((scale.gguf)(&ScaleSizes { layers, hidden, heads, head_dim }) as f32).sqrt();
-        }
-        shape.scale = self.float("attention.scale", shape.scale)?;
+        let scale = (self.family.scales.scores.gguf)(&ScaleSizes { layers, hidden, heads, head_dim });
+        shape.scale = self.float("attention.scale", scale)?;
         Ok(shape)
+    }
+
+    fn factor(&self, factor: &Factor, sizes: &ScaleSizes) -> Result<f32> {
+        let given = factor.keys.map_or(Ok(None), |(_, key)| self.find::<f32>(key))?;
+        Ok(given.unwrap_or((factor.gguf)(sizes)))
+    }
+
+    /// The family's activation, with the file's limit if there is one.
+    fn activation(&self) -> Result<Activation> {
+        const KEY: &str = "swiglu_clamp_exp";
+        let mut limits = match self.find::<Vec<f32>>(KEY) {
+            Ok(limits) => limits.unwrap_or_default(),
+            Err(_) => vec![self.float(KEY, 0.0)?],
+        };
+        limits.dedup();
+        match (self.family.activation, &limits[..]) {
+            (Activation::ClampedSwiGlu { .. }, [limit]) => Ok(Activation::ClampedSwiGlu { limit: *limit }),
+            (own, [] | [0.0]) => Ok(own),
+            (_, limits) => Err(self.names.unsupported(KEY, format_args!("{limits:?}"))),
+        }
     }
 
     /// The experts of all layers, if the family has any.
@@ -430,7 +383,7 @@ impl<'a> Keys<'a> {
         let dims = self.size("rope.dimension_count", Some(head_dim))?;
         // 10000 is the value of the paper, and of files without the key.
         let base = self.float("rope.freq_base", 10_000.0)?;
-        let mut ropes = vec![RopeConfig { base, dims, scaling: self.rope_scaling(context)? }];
+        let mut ropes = vec![RopeConfig { base, dims, scaling: self.rope_scaling(context, dims)? }];
         // 0 means that there is none.
         let window = self.find::<u64>("attention.sliding_window")?.filter(|&window| window > 0);
         let Some(window) = window else { return Ok((ropes, vec![Block::default(); layers])) };
@@ -442,22 +395,38 @@ impl<'a> Keys<'a> {
             Windows::AllInGguf | Windows::All { .. } => {
                 vec![Block { window: Some(window), ..Block::default() }; layers]
             }
-            Windows::AllBut { every, local_base, .. } => {
-                let every = self.size("attention.sliding_window_pattern", Some(every))?;
-                self.names.within("attention.sliding_window_pattern", every, LAYERS)?;
-                let base = self.float("rope.freq_base_swa", local_base)?;
-                ropes.push(RopeConfig { base, dims, scaling: RopeScaling::None });
+            Windows::AllBut { every, rotation, own_beside, .. } => {
+                let local = |base| RopeConfig { base, dims, scaling: RopeScaling::None };
+                match rotation {
+                    Rotation::Local { base } => ropes.push(local(self.float("rope.freq_base_swa", base)?)),
+                    Rotation::WindowedOnly => {
+                        ropes.insert(0, RopeConfig { dims: 0, ..local(base) });
+                    }
+                }
+                let window = window.saturating_add(own_beside.into());
                 let local = Block { window: Some(window), rope: 1, ..Block::default() };
-                let span = |layer: usize| {
-                    if (layer + 1).is_multiple_of(every) { Block::default() } else { local }
-                };
-                (0..layers).map(span).collect()
+                let windowed = self.windowed(layers, every)?.into_iter();
+                windowed.map(|windowed| if windowed { local } else { Block::default() }).collect()
             }
         };
         Ok((ropes, blocks))
     }
 
-    fn rope_scaling(&self, context: usize) -> Result<RopeScaling> {
+    /// Whether each layer has a window: the file's list, or all but each `every`th layer, by the file's number or by
+    /// this one.
+    fn windowed(&self, layers: usize, every: usize) -> Result<Vec<bool>> {
+        const KEY: &str = "attention.sliding_window_pattern";
+        if let Ok(Some(list)) = self.find::<Vec<bool>>(KEY) {
+            let count = format_args!("a list of {}", list.len());
+            let why = format!("there are {layers} layers");
+            return if list.len() == layers { Ok(list) } else { Err(self.names.bad(KEY, count, &why)) };
+        }
+        let every = self.size(KEY, Some(every))?;
+        self.names.within(KEY, every, LAYERS)?;
+        Ok((1..=layers).map(|layer| !layer.is_multiple_of(every)).collect())
+    }
+
+    fn rope_scaling(&self, context: usize, dims: usize) -> Result<RopeScaling> {
         let kind = self.find::<&str>("rope.scaling.type")?;
         let factor = match self.find::<f32>("rope.scaling.factor")? {
             Some(factor) => factor,
@@ -465,10 +434,10 @@ impl<'a> Keys<'a> {
         };
         let attention = self.float("rope.scaling.attn_factor", 1.0)?
             * self.float("rope.scaling.yarn_attn_factor", 1.0)?;
-        if attention != 1.0 && kind != Some("yarn") {
+        if attention != 1.0 && !matches!(kind, Some("yarn" | LONG)) {
             return Err(self.names.unsupported(
                 "rope.scaling.attn_factor",
-                format_args!("{attention} where rope.scaling.type is not yarn"),
+                format_args!("{attention} where rope.scaling.type is not yarn or {LONG}"),
             ));
         }
         match kind {
@@ -484,6 +453,19 @@ impl<'a> Keys<'a> {
                 attention_factor: attention * RopeScaling::yarn_attention(factor),
                 truncate: true,
             }),
+            Some(LONG) => {
+                let original_context = self.size("rope.scaling.original_context_length", Some(context))?;
+                let [short, long] = LONG_FACTORS.map(|name| self.gguf.vector_f32(name, dims / 2));
+                Ok(RopeScaling::Long {
+                    short: short?.to_vec(),
+                    long: long?.to_vec(),
+                    original_context,
+                    attention_factor: match self.find("rope.scaling.attn_factor")? {
+                        Some(factor) => factor,
+                        None => RopeScaling::long_attention(context, original_context),
+                    },
+                })
+            }
             Some(other) => Err(self.names.unsupported("rope.scaling.type", format_args!("'{other}'"))),
         }
     }
@@ -533,7 +515,7 @@ impl<'a> Keys<'a> {
                 return Err(self.names.unsupported(key, value));
             }
         }
-        for &(key, fine) in NEUTRAL_FLOATS {
+        for &(key, fine) in NEUTRAL_FLOATS.iter().filter(|(key, _)| !self.family.reads_factor(key)) {
             if let Some(value) = self.find::<f32>(key)?.filter(|&v| v != fine) {
                 return Err(self.names.unsupported(key, value));
             }

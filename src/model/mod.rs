@@ -11,6 +11,7 @@ mod family;
 mod fused;
 mod gguf;
 mod hf;
+mod keys;
 mod loader;
 mod namespaces;
 mod options;
@@ -19,6 +20,7 @@ mod products;
 mod reader;
 mod requantized;
 mod rope;
+mod rotation;
 mod sampling;
 
 pub use adapter::{Adapter, AdapterFile};

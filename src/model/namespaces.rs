@@ -13,12 +13,6 @@ use std::collections::BTreeSet;
 /// Namespaces that any file may have. Their keys are read elsewhere, or say how the file was made.
 const KNOWN: &[&str] = &["general", "tokenizer", "split", "quantize", "imatrix", "mradermacher", "duynt"];
 
-/// Keys by their beginnings, whatever their values are, and why a file with them cannot run.
-const REFUSED: &[(&str, &str)] = &[(
-    "prism.hadamard.",
-    "its weights are folded with a Hadamard transform, which this build does not apply to activations",
-)];
-
 /// The newest `general.quantization_version`: another one has other blocks under the same types' numbers.
 const QUANTIZATION_VERSION: u64 = 2;
 
@@ -30,11 +24,6 @@ pub fn check(gguf: &Gguf, own: &[&str], warn: &dyn Fn(&str)) -> Result<()> {
     let refuse = |key: &str, why: &str| {
         Err(Error::unsupported(format!("{}: metadata key '{key}': {why}", gguf.what())))
     };
-    for &(beginning, why) in REFUSED {
-        if let Some(key) = keys.iter().find(|key| key.starts_with(beginning)) {
-            return refuse(key, why);
-        }
-    }
     if let Some(version) = gguf.find::<u64>("general.quantization_version")?
         && version > QUANTIZATION_VERSION
     {

@@ -1,8 +1,8 @@
 //! Reads a decoder from a checkpoint, and checks that it has all necessary tensors and no others.
 
 use super::checkpoint::Checkpoint;
-use super::config::{Block, DecoderConfig, ExpertsConfig};
-use super::decoder::{Decoder, FeedForward, Gated, Layer, Mixer, Recurrent, SelfAttention, Weights};
+use super::config::{Block, DecoderConfig, ExpertsConfig, RopeConfig};
+use super::decoder::{Decoder, FeedForward, Gated, Layer, Mixer, Recurrent, Ropes, SelfAttention, Weights};
 use crate::base::{Error, Result, Status, reserve};
 use crate::formats::gguf::expert;
 use crate::kernels::gemm::formats::dequantize_row;
@@ -11,6 +11,15 @@ use crate::kernels::{DType, Matrix, Pool, isa};
 use crate::ops::{DeltaNet, DeltaShape, Expert, Experts, Norm, Projections, Rope, Shared};
 use std::collections::HashSet;
 use std::sync::Arc;
+
+/// `norm` with its results times `by`; `norm` itself if that changes nothing.
+fn scaled(norm: &Norm, by: f32) -> Norm {
+    if by == 1.0 {
+        norm.clone()
+    } else {
+        Norm { weight: norm.weight.iter().map(|w| w * by).collect(), ..*norm }
+    }
+}
 
 /// Divisors of rope frequencies are at least 1 in real files. A tiny one would make angles infinite.
 const MIN_ROPE_FACTOR: f32 = 1e-3;
@@ -46,15 +55,23 @@ impl<'a> Reader<'a> {
     pub fn decoder(mut self, config: DecoderConfig) -> Result<Decoder> {
         let (hidden, vocab) = (config.hidden, config.vocab_size);
         let embedding = self.dense("token_embd.weight", vocab, hidden)?;
-        let head = match self.files.has("output.weight") {
-            true => self.dense("output.weight", vocab, hidden)?,
-            false => embedding.clone(),
-        };
-        let final_norm = self.norm("output_norm.weight", hidden, &config)?;
+        let tied = !self.files.has("output.weight");
+        let head = if tied { embedding.clone() } else { self.dense("output.weight", vocab, hidden)? };
+        let final_norm = self.norm("output_norm", hidden, &config)?;
         let layers = (0..config.layers).map(|index| self.layer(index, &config)).collect::<Result<_>>()?;
         let ropes = self.ropes(&config)?;
         self.nothing_left()?;
-        let weights = Weights { embedding, layers, final_norm, head: [head].into(), ropes };
+        let head_norm = scaled(&final_norm, 1.0 / config.logit_scale);
+        let (what, name) = (self.files.what(), if tied { "token_embd.weight" } else { "output.weight" });
+        let (mut fold, mut unfold) = (None, None);
+        if let Some(rotations) = &config.rotations {
+            fold = rotations.of([name].into_iter(), hidden, None, what)?;
+            if rotations.embedding {
+                unfold = Some(rotations.fold("token_embd.weight", hidden, None, what)?);
+            }
+        }
+        let head = Projections { fold, ..[head].into() };
+        let weights = Weights { embedding, unfold, layers, final_norm, head_norm, head, ropes };
         Ok(Decoder::new(config, weights, self.files.other_bytes()))
     }
 
@@ -182,7 +199,7 @@ impl<'a> Reader<'a> {
     /// A norm of a layer, if the model has it.
     fn layer_norm(&mut self, index: usize, part: &str, c: &DecoderConfig) -> Result<Option<Norm>> {
         let width = c.norm_width(part).filter(|_| c.has_norm(index, part));
-        width.map(|width| self.norm(&format!("blk.{index}.{part}.weight"), width, c)).transpose()
+        width.map(|width| self.norm(&format!("blk.{index}.{part}"), width, c)).transpose()
     }
 
     /// Reads matrices (name, rows) of `cols` columns that are multiplied with the same activations, with their biases
@@ -217,7 +234,14 @@ impl<'a> Reader<'a> {
                 matrices[odd].dtype
             )));
         }
-        Ok(Projections { matrices, norms, bias: bias.then(|| biases.into()) })
+        let fold = match &c.rotations {
+            Some(rotations) => {
+                let names: Vec<_> = wanted.iter().map(|(name, _)| format!("{name}.weight")).collect();
+                rotations.of(names.iter().map(String::as_str), cols, c.delta.as_ref(), self.files.what())?
+            }
+            None => None,
+        };
+        Ok(Projections { matrices, norms, bias: bias.then(|| biases.into()), fold })
     }
 
     fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
@@ -273,17 +297,19 @@ impl<'a> Reader<'a> {
         Ok(vector)
     }
 
+    /// The norm whose weights are the tensor `name` with `.weight`.
     fn norm(&mut self, name: &str, len: usize, c: &DecoderConfig) -> Result<Norm> {
-        let mut weight = self.vector(name, len)?;
+        let mut weight = self.vector(&format!("{name}.weight"), len)?;
         if c.norm_offset != 0.0 {
             weight = weight.iter().map(|w| w + c.norm_offset).collect();
         }
-        Ok(Norm { weight, eps: c.rms_eps })
+        let part = name.rsplit('.').next().unwrap_or(name);
+        Ok(Norm { weight, eps: c.norm_eps(part) })
     }
 
     /// The configuration's frequencies, divided by the file's own factors if it has them (GGUF's form of Llama 3.1's
     /// scaling). The rope of windowed layers is not scaled.
-    fn ropes(&mut self, c: &DecoderConfig) -> Result<Vec<Rope>> {
+    fn ropes(&mut self, c: &DecoderConfig) -> Result<Vec<Ropes>> {
         let mut ropes: Vec<_> =
             c.ropes.iter().map(|rope| (rope.inv_freq(), rope.attention_factor())).collect();
         if self.files.has("rope_freqs.weight") {
@@ -297,12 +323,16 @@ impl<'a> Reader<'a> {
                 *freq /= factor;
             }
         }
-        let rope = |(inv_freq, factor): (Vec<f32>, f32)| Rope {
-            inv_freq: inv_freq.into(),
-            style: c.rope_style,
-            factor,
+        let rope =
+            |inv_freq: Vec<f32>, factor| Rope { inv_freq: inv_freq.into(), style: c.rope_style, factor };
+        let both = |(of, (inv_freq, factor)): (&RopeConfig, _)| Ropes {
+            rope: rope(inv_freq, factor),
+            long: of
+                .long()
+                .filter(|(above, _)| c.context_length > *above)
+                .map(|(above, inv_freq)| (above, rope(inv_freq, factor))),
         };
-        Ok(ropes.into_iter().map(rope).collect())
+        Ok(c.ropes.iter().zip(ropes).map(both).collect())
     }
 
     fn took(&mut self, name: &str, bytes: u64) -> Result<()> {

@@ -12,14 +12,36 @@ impl RopeScaling {
     pub fn yarn_attention(factor: f32) -> f32 {
         if factor <= 1.0 { 1.0 } else { (0.1 * (factor as f64).ln() + 1.0) as f32 }
     }
+
+    /// Factor on cos and sin of LongRoPE if a file does not give one, for a context of this many times the original
+    /// one.
+    pub fn long_attention(context: usize, original: usize) -> f32 {
+        let (times, original) = (context as f64 / original.max(1) as f64, original as f64);
+        if times <= 1.0 || original <= 1.0 { 1.0 } else { (1.0 + times.ln() / original.ln()).sqrt() as f32 }
+    }
 }
 
 impl RopeConfig {
+    fn plain(&self, pair: usize) -> f64 {
+        (self.base as f64).powf(-2.0 * pair as f64 / self.dims as f64)
+    }
+
+    /// The frequencies of contexts above a length, and that length, if they differ from `inv_freq`.
+    pub fn long(&self) -> Option<(usize, Vec<f32>)> {
+        let RopeScaling::Long { long, original_context, .. } = &self.scaling else { return None };
+        Some((*original_context, self.divided(long)))
+    }
+
+    fn divided(&self, by: &[f32]) -> Vec<f32> {
+        by.iter().enumerate().map(|(i, by)| (self.plain(i) / f64::from(*by)) as f32).collect()
+    }
+
     /// Radians per position of each pair; `dims / 2` numbers.
     pub fn inv_freq(&self) -> Vec<f32> {
-        let plain = |i: usize| (self.base as f64).powf(-2.0 * i as f64 / self.dims as f64);
+        let plain = |i: usize| self.plain(i);
         let pairs = 0..self.dims / 2;
         match self.scaling {
+            RopeScaling::Long { ref short, .. } => self.divided(short),
             RopeScaling::None => pairs.map(|i| plain(i) as f32).collect(),
             RopeScaling::Linear { factor } => pairs.map(|i| (plain(i) / factor as f64) as f32).collect(),
             RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
@@ -48,7 +70,9 @@ impl RopeConfig {
     /// Factor on cos and sin.
     pub fn attention_factor(&self) -> f32 {
         match self.scaling {
-            RopeScaling::Yarn { attention_factor, .. } => attention_factor,
+            RopeScaling::Yarn { attention_factor, .. } | RopeScaling::Long { attention_factor, .. } => {
+                attention_factor
+            }
             _ => 1.0,
         }
     }

@@ -7,6 +7,7 @@ use crate::kernels::Isa;
 use crate::kernels::rows::elementwise;
 use crate::kernels::rows::exp::exp;
 use crate::kernels::rows::softmax::softmax;
+use std::ops::Range;
 
 pub struct Experts {
     /// `[experts, hidden]`.
@@ -53,9 +54,12 @@ pub struct Choice {
 /// ascending order of rows.
 #[derive(Default)]
 pub struct Routes {
+    used: usize,
     starts: Vec<usize>,
     rows: Vec<u32>,
     weights: Vec<f32>,
+    /// The entries of each row, `used` of them, in ascending order of experts.
+    entries: Vec<u32>,
     chosen: Vec<(u32, f32)>,
     probabilities: Vec<f32>,
 }
@@ -68,7 +72,8 @@ impl Routes {
         if used == 0 || used > experts {
             return Err(Error::internal(format!("{used} of {experts} experts")));
         }
-        let Self { starts, rows: sorted, weights, chosen, probabilities } = self;
+        self.used = used;
+        let Self { starts, rows: sorted, weights, entries, chosen, probabilities, .. } = self;
         let what = "a step's experts";
         emptied(chosen, rows * used, what)?;
         emptied(probabilities, experts, what)?;
@@ -102,13 +107,28 @@ impl Routes {
         }
         starts.rotate_right(1);
         starts[0] = 0;
+        emptied(entries, sorted.len(), what)?;
+        entries.resize(sorted.len(), 0);
+        // The entries of a row are met in ascending order of experts: the row's last place counts those so far.
+        for (entry, row) in sorted.iter().enumerate() {
+            let of_row = &mut entries[*row as usize * used..][..used];
+            let count = of_row[used - 1] as usize;
+            of_row[used - 1] += 1;
+            of_row[count] = entry as u32;
+        }
         Ok(())
     }
 
-    /// The rows of expert `e`, with their weights.
-    pub fn of(&self, e: usize) -> (&[u32], &[f32]) {
+    /// The entries of expert `e`, and their rows.
+    pub fn of(&self, e: usize) -> (Range<usize>, &[u32]) {
         let range = self.starts[e]..self.starts[e + 1];
-        (&self.rows[range.clone()], &self.weights[range])
+        (range.clone(), &self.rows[range])
+    }
+
+    /// The entries of a row and their weights, in ascending order of experts.
+    pub fn of_row(&self, row: usize) -> impl Iterator<Item = (usize, f32)> {
+        let entries = &self.entries[row * self.used..][..self.used];
+        entries.iter().map(|entry| (*entry as usize, self.weights[*entry as usize]))
     }
 }
 
@@ -129,13 +149,6 @@ fn best(of: &[f32]) -> usize {
     best
 }
 
-/// Adds `weights[n] * from[n]` to row `rows[n]` of `to`; all rows have `width` elements.
-pub fn add_weighted(isa: Isa, to: &mut [f32], width: usize, (rows, weights): (&[u32], &[f32]), from: &[f32]) {
-    for ((row, weight), from) in rows.iter().zip(weights).zip(from.chunks_exact(width)) {
-        elementwise::add_scaled(isa, &mut to[*row as usize * width..][..width], from, *weight);
-    }
-}
-
 /// Adds to each row of `to` that of `from`, times the logistic function of its logit.
 pub fn add_gated(isa: Isa, to: &mut [f32], width: usize, logits: &[f32], from: &[f32]) {
     for ((to, from), logit) in to.chunks_exact_mut(width).zip(from.chunks_exact(width)).zip(logits) {
@@ -150,8 +163,12 @@ mod tests {
     fn routes(logits: &[f32], experts: usize, used: usize, renormalize: bool) -> Vec<Vec<(u32, f32)>> {
         let mut routes = Routes::default();
         routes.choose(Isa::Scalar, logits, experts, Choice { used, renormalize }).unwrap();
-        let of =
-            |e| std::iter::zip(routes.of(e).0, routes.of(e).1).map(|(row, weight)| (*row, *weight)).collect();
+        for row in 0..logits.len() / experts {
+            let entries: Vec<_> = routes.of_row(row).collect();
+            assert!(entries.len() == used && entries.is_sorted_by(|a, b| a.0 < b.0), "{entries:?}");
+            assert!(entries.iter().all(|(entry, _)| routes.rows[*entry] == row as u32));
+        }
+        let of = |e| routes.of(e).0.map(|entry| (routes.rows[entry], routes.weights[entry])).collect();
         (0..experts).map(of).collect()
     }
 

@@ -3,9 +3,10 @@
 use super::attention::{Attend, KvWrite};
 use super::delta::{Delta, DeltaNet, DeltaScratch};
 use super::embed::Embed;
-use super::experts::{Experts, Routes, Shared, add_gated, add_weighted};
+use super::experts::Experts;
 use super::linear::{Linear, Scratch};
 use super::lora::{Adapt, Adapted, LoraScratch, Site};
+use super::mixture::{Mixture, MixtureScratch};
 use super::owned::Owned;
 use super::prepare::Source;
 use super::rows::On;
@@ -13,10 +14,10 @@ use super::spare::Spare;
 use super::state::Accepted;
 use super::tensors;
 use super::{
-    Activation, Attention, AttentionShape, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch, Rope,
+    Activation, Attention, AttentionShape, Fold, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch, Rope,
 };
 use crate::base::sync::Mutex;
-use crate::base::{Error, Result, reserve};
+use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::rope;
@@ -30,20 +31,11 @@ pub struct FusedOps {
     scratch: Mutex<Scratch>,
     lora: Mutex<LoraScratch>,
     spare: Arc<Spare>,
-    experts: Mutex<ExpertScratch>,
+    experts: Mutex<MixtureScratch>,
     delta: Mutex<DeltaScratch>,
     angles: Mutex<Angles>,
     /// States of attention's pieces; grows to the longest context, then is reused.
     pieces: Mutex<Vec<f32>>,
-}
-
-/// Memory of one mixture of experts; grows to the largest, then is reused.
-#[derive(Default)]
-struct ExpertScratch {
-    routes: Routes,
-    logits: Vec<f32>,
-    gate_up: Vec<f32>,
-    down: Vec<f32>,
 }
 
 /// The rotations of one step, shared by all layers: one table per rope of the model.
@@ -155,51 +147,6 @@ impl FusedOps {
         Owned::new(data, [rows, columns], &self.spare)
     }
 
-    /// The experts' outputs for the rows of `x`, added by their weights. Experts are added in ascending order, and the
-    /// shared one last, so a row's sum does not depend on the other rows.
-    fn mix(
-        &self,
-        scratch: &mut ExpertScratch,
-        x: &[f32],
-        dims: [usize; 2],
-        Experts { router, choice, experts, shared }: &Experts,
-        activation: Activation,
-    ) -> Result<Vec<f32>> {
-        let ExpertScratch { routes, logits, gate_up, down } = scratch;
-        let run = |weights, source: Source, dims: [usize; 2], out: &mut Vec<f32>| -> Result<()> {
-            let product = self.product(None, weights);
-            let wanted = dims[0] * product.width();
-            reserve(out, wanted.saturating_sub(out.len()), "a step's experts")?;
-            *out = product.run(source, dims, std::mem::take(out))?;
-            Ok(())
-        };
-        run(router, Source::Rows(x), dims, logits)?;
-        routes.choose(self.isa, logits, experts.len(), *choice)?;
-        let mut out = self.spare.take(x.len())?;
-        out.fill(0.0);
-        for (e, expert) in experts.iter().enumerate() {
-            let group = routes.of(e);
-            if group.0.is_empty() {
-                continue;
-            }
-            let (count, width) = (group.0.len(), dims[1]);
-            let rows = self.on().select(x, dims, group.0)?;
-            run(&expert.gate_up, Source::Rows(&rows), [count, width], gate_up)?;
-            self.spare.give(rows);
-            let source = Source::Gated { gate_up, activation };
-            run(&expert.down, source, [count, gate_up.len() / 2 / count], down)?;
-            add_weighted(self.isa, &mut out, width, group, down);
-        }
-        if let Some(Shared { expert, gate }) = shared {
-            run(&expert.gate_up, Source::Rows(x), dims, gate_up)?;
-            let source = Source::Gated { gate_up, activation };
-            run(&expert.down, source, [dims[0], gate_up.len() / 2 / dims[0].max(1)], down)?;
-            run(gate, Source::Rows(x), dims, logits)?;
-            add_gated(self.isa, &mut out, dims[1], logits, down);
-        }
-        Ok(out)
-    }
-
     fn delta<'a>(&'a self, kv: &'a KvCache, layer: usize, net: &'a DeltaNet) -> Result<Delta<'a>> {
         let Self { pool, isa, spare, .. } = self;
         Ok(Delta { pool, isa: *isa, spare, net, states: kv.states()?, layer })
@@ -220,6 +167,18 @@ impl OpSet for FusedOps {
     fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned> {
         let op = Embed { table, scale, isa: self.isa, pool: &self.pool, spare: &self.spare };
         self.made(op.run(&batch.tokens)?, batch.tokens.len(), table.cols)
+    }
+
+    fn unfold(&self, x: &mut Owned, fold: &Fold) -> Result<()> {
+        x.update(|x, [rows, width]| {
+            fold.check(width)?;
+            let shared = SharedOut::new(x);
+            self.pool.run_if_worth(16 * rows * width, rows, &|row| {
+                // SAFETY: each task has a row of its own.
+                fold.undo(self.isa, unsafe { shared.slice(row * width..(row + 1) * width) });
+            });
+            Ok(())
+        })
     }
 
     fn linear(&self, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
@@ -305,6 +264,10 @@ impl OpSet for FusedOps {
         shape.scratch_bytes(self.pool.threads(), context)
     }
 
+    fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
     fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned> {
         let out = gate_up.read(|x, dims| self.on().gated(x, halves(dims)?, activation))?;
         self.made(out, gate_up.dims()[0], gate_up.dims()[1] / 2)
@@ -329,8 +292,8 @@ impl OpSet for FusedOps {
     ) -> Result<Owned> {
         let (dims, scratch) = ([x.dims()[0], x.dims()[1]], &mut *self.experts.lock());
         let normed = norm.map(|norm| self.norm(x, norm)).transpose()?;
-        let out =
-            normed.as_ref().unwrap_or(x).read(|x, _| self.mix(scratch, x, dims, experts, activation))?;
+        let mixture = Mixture { on: self.on(), scratch: &self.scratch, experts, activation };
+        let out = normed.as_ref().unwrap_or(x).read(|x, _| mixture.run(scratch, x, dims))?;
         self.made(out, dims[0], dims[1])
     }
 

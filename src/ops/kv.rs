@@ -25,6 +25,9 @@ pub struct KvLayout {
 /// and their scale.
 pub struct KvCache {
     pub layout: KvLayout,
+    /// Tokens that a sequence may have at most. It decides between a model's rotations for short and for long contexts, so
+    /// that all K of a cache are rotated alike.
+    pub longest: usize,
     storage: Storage,
     /// Of a model with recurrent layers.
     states: Option<States>,
@@ -70,11 +73,12 @@ impl KvCache {
             KvType::F16 => tensors::zeros::<f16>("the KV cache", &shape),
             KvType::Int8 => tensors::zeros::<u8>("the KV cache", &shape),
         });
-        Ok(Self { layout, storage: Storage::Host(layers.collect::<Result<_>>()?), states: None })
+        let storage = Storage::Host(layers.collect::<Result<_>>()?);
+        Ok(Self { layout, longest: usize::MAX, storage, states: None })
     }
 
     pub(super) fn on_device(layout: KvLayout, kv: DeviceKv) -> Self {
-        Self { layout, storage: Storage::Device(kv), states: None }
+        Self { layout, longest: usize::MAX, storage: Storage::Device(kv), states: None }
     }
 
     /// Adds the states of recurrent layers.

@@ -40,16 +40,17 @@ impl Linear<'_> {
         let mut out = self.memory(rows * width, memory)?;
         let Scratch { prepared, own, part } = &mut *self.scratch.lock();
         let (pool, isa) = (self.pool, self.isa);
-        let x = Rows { pool, isa, source, norm: self.norm, rows, cols };
+        let fold = self.weights.fold.as_ref();
+        let x = Rows { pool, isa, source, norm: self.norm, fold, rows, cols };
         if self.weights.norms.is_empty() {
             let mut refs = [&matrices[0]; MOST];
             refs.iter_mut().zip(matrices).for_each(|(to, matrix)| *to = matrix);
             self.product(&x, &refs[..matrices.len()], prepared, &mut out);
         } else {
-            let x = x.floats(&mut prepared.floats);
+            let x = Rows { fold: None, ..x }.floats(&mut prepared.floats);
             let mut column = 0;
             for (matrix, norm) in matrices.iter().zip(&self.weights.norms) {
-                let x = Rows { pool, isa, source: Source::Rows(x), norm: Some(norm), rows, cols };
+                let x = Rows { pool, isa, source: Source::Rows(x), norm: Some(norm), fold, rows, cols };
                 let part = grown(part, rows * matrix.rows);
                 self.product(&x, &[matrix], own, part);
                 for (out, part) in out.chunks_exact_mut(width).zip(part.chunks_exact(matrix.rows)) {
@@ -87,7 +88,7 @@ impl Linear<'_> {
     /// Checks that weights, norms and bias fit each other. Returns the number of the weights' columns.
     fn check(&self) -> Result<usize> {
         let bad = |why: String| Err(Error::internal(why));
-        let Projections { matrices, bias, norms } = self.weights;
+        let Projections { matrices, bias, norms, fold } = self.weights;
         let Some(first) = matrices.first().filter(|_| matrices.len() <= MOST) else {
             return bad(format!("a product needs 1 to {MOST} matrices"));
         };
@@ -104,6 +105,7 @@ impl Linear<'_> {
         if bias.as_ref().is_some_and(|bias| bias.len() != self.width()) {
             return bad("the bias is not as wide as the product".to_owned());
         }
+        fold.as_ref().map_or(Ok(()), |fold| fold.check(first.cols))?;
         if first.cols == 0 {
             return bad("a product over no columns".to_owned());
         }
@@ -120,7 +122,7 @@ impl Linear<'_> {
         // Rows are computed once.
         let Rows { pool, isa, rows, cols, .. } = *x;
         let source = Source::Rows(x.floats(floats));
-        let x = Rows { pool, isa, source, norm: None, rows, cols };
+        let x = Rows { pool, isa, source, norm: None, fold: None, rows, cols };
         let mut again = Prepared { floats: Vec::new(), ints: std::mem::take(ints) };
         for kind in [Arithmetic::Int8, Arithmetic::Blocks32, Arithmetic::Blocks256, Arithmetic::Float] {
             self.of_kind(kind, &x, weights, &mut again, out);

@@ -6,10 +6,12 @@ mod cuda;
 mod delta;
 mod embed;
 mod experts;
+mod fold;
 mod fused;
 mod kv;
 mod linear;
 pub mod lora;
+mod mixture;
 mod owned;
 mod paging;
 mod prepare;
@@ -24,9 +26,11 @@ pub use batch::{
 pub use cuda::CudaOps;
 pub use delta::{DeltaNet, DeltaShape, HeadOrder, MAX_HEAD};
 pub use experts::{Choice, Expert, Experts, Shared};
+pub use fold::{Fold, Regrouped};
 pub use fused::FusedOps;
 pub use kv::{KvCache, KvLayout};
 pub use lora::{Adapted, Lora, Site};
+pub use mixture::FEW as FEW_ROWS;
 pub use owned::Owned;
 pub use paging::Paging;
 pub use state::{Accepted, StateRows, StateShape, States};
@@ -37,10 +41,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// How a gated feed-forward combines `gate` and `up`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// `silu(gate) * up` (Llama).
     SwiGlu,
+    /// `silu(min(gate, limit)) * clamp(up, -limit, limit)` (DeepSeek-V4, Maple).
+    ClampedSwiGlu { limit: f32 },
     /// `relu(gate)^2 * up` (BitNet b1.58 2B-4T).
     Relu2,
     /// `gelu(gate) * up`, GELU in its tanh form (Gemma).
@@ -98,11 +104,13 @@ pub struct Projections {
     pub bias: Option<Arc<[f32]>>,
     /// Each matrix's own norm of its input, applied after the shared one: none, or one per matrix.
     pub norms: Vec<Norm>,
+    /// The rotation of the inputs that all matrices are folded with. It comes after the norms.
+    pub fold: Option<Fold>,
 }
 
 impl<M: Into<Vec<Matrix>>> From<M> for Projections {
     fn from(matrices: M) -> Self {
-        Self { matrices: matrices.into(), bias: None, norms: Vec::new() }
+        Self { matrices: matrices.into(), bias: None, norms: Vec::new(), fold: None }
     }
 }
 
@@ -171,6 +179,10 @@ pub trait OpSet: Send + Sync {
     }
     /// Rows of `table` for `batch.tokens`, times `scale`: `[T, hidden]`.
     fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned>;
+    /// Undoes the rotation of rows of a folded table.
+    fn unfold(&self, _x: &mut Owned, _fold: &Fold) -> Result<()> {
+        Err(cpu_only("folded embeddings"))
+    }
     /// Applies `norm` if given, then each matrix's own norm if it has one. Then quantizes the rows as the weights'
     /// type requires (`DType::arithmetic`): for ternary weights to int8 per token (scale 127 / max(absmax, 1e-5),
     /// half to even). Then computes `x · Wᵀ + bias` for each matrix, outputs side by side: `[T, sum of rows]`.
@@ -249,6 +261,10 @@ pub trait OpSet: Send + Sync {
     /// Maximum bytes that `attention` keeps between calls, for steps of `rows` rows and contexts of `context`
     /// positions.
     fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize;
+    /// Number of threads that operations run on.
+    fn threads(&self) -> usize {
+        1
+    }
     /// Gated activation of `gate_up` `[T, 2 ffn]`, gate first: `[T, ffn]`.
     fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned>;
     /// `x += y`, with `norm(y)` if there is a norm.

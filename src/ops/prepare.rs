@@ -1,7 +1,7 @@
 //! Everything before a product, in one pass over a row: the sum or the gate that makes the row, its norm, and int8
 //! quantization. If only the int8 form is multiplied, the f32 row is never written to memory.
 
-use super::{Activation, Norm};
+use super::{Activation, Fold, Norm};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::ternary::{self, Activations};
 use crate::kernels::pool::buffer::{Line, grown, grown_lines};
@@ -27,6 +27,8 @@ pub struct Rows<'a> {
     pub isa: Isa,
     pub source: Source<'a>,
     pub norm: Option<&'a Norm>,
+    /// Rows are rotated after the norm.
+    pub fold: Option<&'a Fold>,
     pub rows: usize,
     pub cols: usize,
 }
@@ -52,6 +54,8 @@ pub struct Ints {
 thread_local! {
     /// Buffer for one row before it is quantized.
     static ROW: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    /// One row before it is rotated.
+    static UNFOLDED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
 impl<'a> Rows<'a> {
@@ -60,7 +64,7 @@ impl<'a> Rows<'a> {
     where
         'a: 'p,
     {
-        if let (Source::Rows(x), None) = (&self.source, self.norm) {
+        if let (Source::Rows(x), None, None) = (&self.source, self.norm, self.fold) {
             return x;
         }
         let (count, cols) = (self.rows, self.cols);
@@ -122,6 +126,20 @@ impl<'a> Rows<'a> {
 
     /// Makes row `n`. Returns it if it is already in memory; otherwise writes it to `to` and returns `None`.
     fn make(&self, n: usize, to: &mut [f32]) -> Option<&[f32]> {
+        let Some(fold) = self.fold else { return self.normed(n, to) };
+        match self.normed(n, to) {
+            Some(row) => fold.apply(self.isa, row, to),
+            None => UNFOLDED.with_borrow_mut(|row| {
+                let row = grown(row, self.cols);
+                row.copy_from_slice(to);
+                fold.apply(self.isa, row, to);
+            }),
+        }
+        None
+    }
+
+    /// As `make`, before the rotation.
+    fn normed(&self, n: usize, to: &mut [f32]) -> Option<&[f32]> {
         let at = n * self.cols..(n + 1) * self.cols;
         let row: &[f32] = match &self.source {
             Source::Rows(x) => &x[at],
@@ -164,6 +182,7 @@ impl Activation {
     pub(super) fn apply(self, isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
         match self {
             Activation::SwiGlu => elementwise::swiglu(isa, gate, up, out),
+            Activation::ClampedSwiGlu { limit } => elementwise::clamped_swiglu(isa, limit, gate, up, out),
             Activation::Relu2 => elementwise::relu2(isa, gate, up, out),
             Activation::GeGlu => elementwise::geglu(isa, gate, up, out),
         }

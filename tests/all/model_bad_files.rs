@@ -2,7 +2,9 @@
 
 use crate::common;
 use crate::common::gguf::{F16, FFN, File, HIDDEN, TQ2_0, VOCAB, Value};
-use crate::common::gguf::{bitnet, gemma3, llama, qwen2, qwen3moe, qwen3next, qwen35, qwen35moe};
+use crate::common::gguf::{
+    bitnet, gemma3, llama, maple, minicpm, qwen2, qwen3moe, qwen3next, qwen35, qwen35moe,
+};
 use crate::common::{Rng, Running, SPARE_STATES};
 use bn_engine::base::{Bytes, Error, Status};
 use bn_engine::formats::gguf::Gguf;
@@ -63,7 +65,9 @@ pub fn forward(model: &Running) -> Result<Vec<f32>, Error> {
 
 #[test]
 fn the_files_that_the_others_bend_are_fine() {
-    for file in [llama(), bitnet(), qwen2(), gemma3(), qwen3moe(), qwen35(), qwen35moe(), qwen3next()] {
+    let others = [minicpm(), maple()];
+    let files = [llama(), bitnet(), qwen2(), gemma3(), qwen3moe(), qwen35(), qwen35moe(), qwen3next()];
+    for file in files.into_iter().chain(others) {
         let loaded = open(file.bytes()).expect("load");
         assert!(loaded.tokenizer.is_none(), "there is none in the file");
         assert_eq!(loaded.model.facts().vocab_size, VOCAB as usize);
@@ -161,7 +165,8 @@ fn features_that_are_not_ours() {
         assert!(open(llama().u32(&key, 0).bytes()).is_ok(), "{key}");
         unsupported(llama().u32(&key, value), &[&key, &value.to_string()]);
     }
-    unsupported(llama().str("llama.rope.scaling.type", "longrope"), &["llama.rope.scaling.type", "longrope"]);
+    unsupported(llama().str("llama.rope.scaling.type", "dynamic"), &["llama.rope.scaling.type", "dynamic"]);
+    bad(llama().str("llama.rope.scaling.type", "longrope"), &["rope_factors_short.weight"]);
     unsupported(llama().u32("llama.attention.causal", 0), &["llama.attention.causal", "0"]);
     unsupported(llama().u32("llama.pooling_type", 4), &["llama.pooling_type", "4"]);
     unsupported(qwen2().u32("qwen2.attention.sliding_window", 16), &["qwen2.attention.sliding_window", "16"]);
@@ -173,17 +178,6 @@ fn features_that_are_not_ours() {
 #[test]
 fn namespaces_that_nobody_knows() {
     let names = || Value::Strs(vec!["blk.0.ffn_down.weight".into()]);
-    for (key, value) in [
-        ("version", Value::U32(1)),
-        ("transform", Value::Str("normalized-sylvester-walsh-hadamard".into())),
-        ("weight_names", names()),
-        ("gdn_v_grouped", Value::Bool(false)),
-    ] {
-        let key = format!("prism.hadamard.{key}");
-        for file in [llama(), qwen2(), bitnet(), gemma3(), qwen3moe()] {
-            unsupported(file.set(&key, value.clone()), &["test file", "'prism.hadamard.", "Hadamard"]);
-        }
-    }
     for (key, value) in [
         ("xielu.alpha_p", Value::F32(0.8)),
         ("diffusion.shift_logits", Value::Bool(true)),
@@ -216,6 +210,80 @@ fn namespaces_that_nobody_knows() {
         (1, 1, 0, 0),
         "{said:?}"
     );
+}
+
+/// Keys of families with windows by list, limits of gates, factors and LongRoPE.
+#[test]
+fn keys_of_maple_and_minicpm_out_of_range() {
+    let pattern = |value| maple().set("maple.attention.sliding_window_pattern", value);
+    bad(pattern(Value::Bools(vec![true])), &["sliding_window_pattern", "list of 1", "2 layers"]);
+    bad(pattern(Value::U32(0)), &["sliding_window_pattern"]);
+    bad(maple().f32("maple.swiglu_clamp_exp", -1.0), &["swiglu_clamp_exp"]);
+    unsupported(llama().f32("llama.swiglu_clamp_exp", 7.0), &["swiglu_clamp_exp"]);
+    for key in ["embedding_scale", "residual_scale", "logit_scale"] {
+        for value in [0.0, f32::NAN, f32::INFINITY] {
+            bad(minicpm().f32(&format!("minicpm.{key}"), value), &[key]);
+        }
+        unsupported(llama().f32(&format!("llama.{key}"), 2.0), &[key]);
+    }
+    for name in ["rope_factors_short.weight", "rope_factors_long.weight"] {
+        bad(minicpm().without(name), &[name]);
+        bad(minicpm().change(name, |t| t.data.fill(0)), &["factor"]);
+        unsupported(minicpm().without_key("minicpm.rope.scaling.type"), &["rope_factors"]);
+    }
+}
+
+/// Rotations of weights: keys that contradict each other or the tensors, and kinds that are not known.
+#[test]
+fn rotations_out_of_range() {
+    let rotated = |key: &str, value: Value| {
+        let names = |names: &[&str]| Value::Strs(names.iter().map(|name| name.to_string()).collect());
+        let keys = [
+            ("version", Value::U32(1)),
+            ("block_size", Value::U32(16)),
+            ("transform", Value::Str("normalized-sylvester-walsh-hadamard".into())),
+            ("axis", Value::Str("input-last-dimension".into())),
+            ("sign_mode", Value::Str("explicit".into())),
+            ("sign_widths", Value::I32s(vec![HIDDEN as i32, FFN as i32])),
+            ("sign_values", Value::I32s([1, -1].repeat((HIDDEN + FFN) as usize / 2))),
+            ("weight_names", names(&["blk.0.ffn_down.weight", "blk.1.ffn_down.weight"])),
+            ("inverse_weight_names", names(&["token_embd.weight"])),
+            ("gdn_v_grouped", Value::Bool(true)),
+        ];
+        let file = keys
+            .into_iter()
+            .fold(llama(), |file, (key, value)| file.set(&format!("prism.hadamard.{key}"), value));
+        if key.is_empty() { file } else { file.set(&format!("prism.hadamard.{key}"), value) }
+    };
+    let one = |name: &str| Value::Strs(vec![name.into()]);
+    let model = open(rotated("", Value::U32(0)).bytes()).expect("a rotated model");
+    assert!(forward(&model).expect("a pass").iter().all(|logit| logit.is_finite()));
+    for (key, value, words) in [
+        ("version", Value::U32(3), &["3"][..]),
+        ("version", Value::U32(2), &["2"]),
+        ("transform", Value::Str("dct".into()), &["dct"]),
+        ("axis", Value::Str("output".into()), &["output"]),
+        ("sign_mode", Value::Str("seeded".into()), &["seeded"]),
+        ("inverse_weight_names", one("output.weight"), &["output.weight"]),
+        ("weight_names", one("token_embd.weight"), &["token_embd.weight"]),
+        ("seed", Value::U32(7), &["not known"]),
+    ] {
+        let named = format!("'prism.hadamard.{key}'");
+        unsupported(rotated(key, value), &[&["test file", &named], words].concat());
+    }
+    unsupported(rotated("weight_names", one("blk.0.ffn_up.weight")), &["blk.0.ffn_up.weight", "rotation"]);
+    for (key, value, words) in [
+        ("block_size", Value::U32(48), &["48", "power of two"][..]),
+        ("block_size", Value::U32(0), &["power of two"]),
+        ("block_size", Value::U32(1 << 15), &["no whole blocks of 32768"]),
+        ("sign_widths", Value::I32s(vec![HIDDEN as i32]), &["sign_widths", "sign_values"]),
+        ("sign_values", Value::I32s([1, 2].repeat((HIDDEN + FFN) as usize / 2)), &["2", "signs"]),
+        ("weight_names", one("blk.9.ffn_down.weight"), &["blk.9.ffn_down.weight", "no such matrix"]),
+        ("weight_names", one("output_norm.weight"), &["no such matrix"]),
+        ("weight_names", Value::U32(1), &["prism.hadamard.weight_names"]),
+    ] {
+        bad(rotated(key, value), &[&["test file"], words].concat());
+    }
 }
 
 /// Keys of the newer parts, each with an invalid value.
@@ -444,7 +512,7 @@ fn what_is_odd_but_usable_is_logged() {
 fn mutated_files_never_panic() {
     let mut rng = Rng(20);
     let (mut ran, mut turned_away) = (0, 0);
-    let files = [llama(), bitnet(), gemma3(), qwen35moe(), qwen3next()];
+    let files = [llama(), bitnet(), gemma3(), qwen35moe(), qwen3next(), minicpm(), maple()];
     for (original, last) in files.map(|file| (file.bytes(), file.tensors.last().unwrap().name.clone())) {
         let at = original.windows(last.len()).position(|w| w == last.as_bytes());
         let header = at.expect("the last tensor") + last.len() + 32;

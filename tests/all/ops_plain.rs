@@ -6,8 +6,8 @@ use bn_engine::base::{Bytes, Result};
 use bn_engine::kernels::attention::{KvType, TILE};
 use bn_engine::kernels::{Arithmetic, DType, Matrix, Pool};
 use bn_engine::ops::{
-    Activation, Attention, AttentionShape, Choice, Expert, Experts, FusedOps, KvCache, KvLayout, Norm, OpSet,
-    Owned, Paging, Projections, RaggedBatch, RopeStyle, Shared,
+    Activation, Attention, AttentionShape, Choice, Expert, Experts, Fold, FusedOps, HeadOrder, KvCache,
+    KvLayout, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Regrouped, RopeStyle, Shared,
 };
 use candle_core::Tensor;
 use std::sync::Arc;
@@ -139,14 +139,19 @@ fn biases_and_norms_of_their_own() {
             let (x, shared) = (times(random.tensor(rows, 512), 9.0), random.norm(512));
             let bias: Arc<[f32]> = random.floats(46).into();
             let norms: Vec<_> = (0..3).map(|_| random.norm(512)).collect();
-            let biased = Projections { matrices: matrices.clone(), bias: Some(bias.clone()), norms: vec![] };
+            let biased = Projections {
+                matrices: matrices.clone(),
+                bias: Some(bias.clone()),
+                norms: vec![],
+                fold: None,
+            };
             let got = fused().linear(&x, None, &biased).unwrap();
             let product = fused().linear(&x, None, &plain(&matrices)).unwrap();
             let sum = |row: &Vec<f32>| row.iter().zip(&*bias).map(|(x, b)| x + b).collect::<Vec<_>>();
             assert_eq!(values(&got), values(&product).iter().map(sum).collect::<Vec<_>>(), "{dtype:?}");
             assert!(error(&got, &PlainOps.linear(&x, None, &biased).unwrap()) <= TOLERANCE, "{dtype:?}");
             // Each matrix alone, its two norms one after the other.
-            let own = Projections { matrices: matrices.clone(), bias: Some(bias.clone()), norms };
+            let own = Projections { matrices: matrices.clone(), bias: Some(bias.clone()), norms, fold: None };
             let got = fused().linear(&x, Some(&shared), &own).unwrap();
             let once = fused().linear(&x, Some(&shared), &plain(&[identity(512)])).unwrap();
             let alone = (0..3)
@@ -230,7 +235,8 @@ fn attention_of_ragged_batches() {
 fn gates_sums_and_rows() {
     let mut random = Random(5);
     let x = times(random.tensor(5, 2 * 77), 20.0);
-    for activation in [Activation::SwiGlu, Activation::Relu2, Activation::GeGlu] {
+    let clamped = Activation::ClampedSwiGlu { limit: 0.5 };
+    for activation in [Activation::SwiGlu, Activation::Relu2, Activation::GeGlu, clamped] {
         let got = fused().gated(&x, activation).unwrap();
         let want = PlainOps.gated(&x, activation).unwrap();
         assert!(error(&got, &want) <= TOLERANCE, "{activation:?}");
@@ -279,6 +285,49 @@ fn mixtures_of_experts() {
             let alone = fused().rows(&x, &[row as u32]).unwrap();
             assert_eq!(&values(&mixed(&alone))[0], got, "{dtype:?}: row {row} alone");
         }
+    }
+}
+
+/// Rotated inputs of products of each arithmetic, and a rotated table.
+#[test]
+fn rotations() {
+    let mut random = Random(17);
+    let signs: Vec<f32> = (0..256).map(|i| if i % 7 < 3 { -1.0 } else { 1.0 }).collect();
+    let heads = Regrouped::of(2, 8, HeadOrder::Tiled);
+    for (block, signs, heads) in [(256, None, None), (64, Some(signs), None), (32, None, heads)] {
+        let fold = Fold { block, signs: signs.map(Into::into), heads };
+        for dtype in [DType::F32, DType::Q8_0, DType::Q6_K, DType::TQ2_0] {
+            let matrices = [random.matrix(dtype, 33, 256), random.matrix(dtype, 16, 256)];
+            let weights = Projections { fold: Some(fold.clone()), ..matrices.into() };
+            let (x, norm) = (random.tensor(5, 256), random.norm(256));
+            for norm in [None, Some(&norm)] {
+                let [got, want] =
+                    [&fused() as &dyn OpSet, &PlainOps].map(|ops| ops.linear(&x, norm, &weights).unwrap());
+                // Rounding to int8 may part at a half.
+                let tolerance = if dtype == DType::F32 { TOLERANCE } else { 2e-3 };
+                assert!(error(&got, &want) <= tolerance, "{dtype:?}, {block}: {}", error(&got, &want));
+                for (row, got) in values(&got).iter().enumerate() {
+                    let alone = fused().rows(&x, &[row as u32]).unwrap();
+                    assert_eq!(
+                        &values(&fused().linear(&alone, norm, &weights).unwrap())[0],
+                        got,
+                        "row {row} alone"
+                    );
+                }
+            }
+            let gate_up = random.tensor(3, 512);
+            let [got, want] = [&fused() as &dyn OpSet, &PlainOps]
+                .map(|ops| ops.gated_linear(&gate_up, Activation::SwiGlu, None, &weights).unwrap());
+            assert!(error(&got, &want) <= 2e-3, "{dtype:?}: {}", error(&got, &want));
+        }
+        let [got, want] = [&fused() as &dyn OpSet, &PlainOps].map(|ops| {
+            let mut x = Random(18).tensor(3, 256);
+            ops.unfold(&mut x, &fold).unwrap();
+            x
+        });
+        assert!(error(&got, &want) <= TOLERANCE);
+        let narrow = Projections { fold: Some(fold), ..[random.matrix(DType::F32, 4, 80)].into() };
+        assert!(fused().linear(&random.tensor(1, 80), None, &narrow).is_err(), "blocks of {block}");
     }
 }
 
@@ -354,6 +403,7 @@ fn mistakes_are_errors() {
         matrices: vec![dense(random, 64), dense(random, 64)],
         bias: Some(random.floats(bias).into()),
         norms: norms.iter().map(|n| random.norm(*n)).collect(),
+        fold: None,
     };
     assert!(ops.linear(&x, None, &with(16, &[64, 64], &mut random)).is_ok());
     for (bias, norms) in [(15, &[][..]), (17, &[]), (16, &[64]), (16, &[64, 63]), (16, &[64, 64, 64])] {

@@ -15,6 +15,8 @@ pub enum Value {
     Bool(bool),
     Str(String),
     Strs(Vec<String>),
+    I32s(Vec<i32>),
+    Bools(Vec<bool>),
 }
 
 #[derive(Clone)]
@@ -106,9 +108,16 @@ impl File {
                 Value::Bool(v) => (out.extend(7u32.to_le_bytes()), out.push(*v as u8)),
                 Value::Str(s) => (out.extend(8u32.to_le_bytes()), string(&mut out, s)),
                 Value::Strs(all) => {
-                    out.extend([9u32, 8].iter().flat_map(|n| n.to_le_bytes()));
-                    out.extend((all.len() as u64).to_le_bytes());
+                    array(&mut out, 8, all.len());
                     ((), all.iter().for_each(|s| string(&mut out, s)))
+                }
+                Value::I32s(all) => {
+                    array(&mut out, 5, all.len());
+                    ((), out.extend(all.iter().flat_map(|v| v.to_le_bytes())))
+                }
+                Value::Bools(all) => {
+                    array(&mut out, 7, all.len());
+                    ((), out.extend(all.iter().map(|v| *v as u8)))
                 }
             };
         }
@@ -139,6 +148,11 @@ pub const FFN: u64 = 256;
 pub const VOCAB: u64 = 40;
 
 const HEAD: u64 = HIDDEN / 2;
+
+fn array(out: &mut Vec<u8>, elements: u32, len: usize) {
+    out.extend([9, elements].iter().flat_map(|n| n.to_le_bytes()));
+    out.extend((len as u64).to_le_bytes());
+}
 
 /// Two layers, two heads over one KV head: small enough for thousands of loads.
 fn model(architecture: &str) -> File {
@@ -205,6 +219,31 @@ pub fn gemma3() -> File {
 /// Four experts of two layers; two are used.
 pub fn qwen3moe() -> File {
     experts("qwen3moe", layers(model("qwen3moe"), &[("attn_q_norm", HEAD), ("attn_k_norm", HEAD)], dense))
+}
+
+/// As `qwen3moe`; the first layer has a window and rotates half of a head, the second has neither.
+pub fn maple() -> File {
+    experts("maple", layers(model("maple"), &[("attn_q_norm", HEAD), ("attn_k_norm", HEAD)], dense))
+        .random("output.weight", &[HIDDEN, VOCAB], 8)
+        .u32("maple.rope.dimension_count", HEAD as u32 / 2)
+        .u32("maple.attention.sliding_window", 16)
+        .set("maple.attention.sliding_window_pattern", Value::Bools(vec![true, false]))
+        .f32("maple.swiglu_clamp_exp", 7.0)
+}
+
+/// With LongRoPE.
+pub fn minicpm() -> File {
+    let factor = |t: &mut Tensor| t.data = 1.5f32.to_le_bytes().repeat(HEAD as usize / 2);
+    layers(model("minicpm"), &[], dense)
+        .f32("minicpm.embedding_scale", 12.0)
+        .f32("minicpm.residual_scale", 0.9)
+        .f32("minicpm.logit_scale", 4.0)
+        .str("minicpm.rope.scaling.type", "longrope")
+        .u32("minicpm.rope.scaling.original_context_length", 32)
+        .random("rope_factors_short.weight", &[HEAD / 2], 9)
+        .change("rope_factors_short.weight", factor)
+        .random("rope_factors_long.weight", &[HEAD / 2], 9)
+        .change("rope_factors_long.weight", factor)
 }
 
 /// `file` with experts in place of its feed-forwards.

@@ -71,6 +71,8 @@ TABLES = {
     "qwen2": PER_LAYER,
     "qwen3": PER_LAYER | QK_NORMS,
     "gemma3": GEMMA3,
+    "granite": PER_LAYER,
+    "minicpm": PER_LAYER,
 }
 
 
@@ -88,8 +90,8 @@ def names(m, arch):
 
 
 def heads_to_rotate(name, arch, config):
-    """llama's GGUF interleaves the halves of each q and k head; the number of heads, or none."""
-    if arch != "llama":
+    """The GGUF of llama, granite and minicpm interleaves the halves of each q and k head; the number of heads, or none."""
+    if arch not in ("llama", "granite", "minicpm"):
         return None
     part = name.split(".")[2] if name.startswith("blk.") else ""
     return {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(part)
@@ -254,6 +256,17 @@ COUNTERPARTS = {
         [("attention.sliding_window", "u32", 16), ("attention.sliding_window_pattern", "u32", 2)],
     ),
     "qwen3": lambda: counterpart("qwen3", "qwen3", "q and k norms; rows not interleaved"),
+    "granite": lambda: counterpart(
+        "granite",
+        "granite",
+        "embedding_scale, residual_scale, logit_scale and attention.scale",
+        [
+            ("embedding_scale", "f32", 6.0),
+            ("residual_scale", "f32", 0.22),
+            ("logit_scale", "f32", 8.0),
+            ("attention.scale", "f32", 0.4),
+        ],
+    ),
 }
 
 

@@ -29,7 +29,7 @@ def run(path, sequences, vocab, embedding=None):
     out = []
     for ids in sequences:
         cp = L.llama_context_default_params()
-        cp.n_ctx, cp.n_batch, cp.n_ubatch, cp.n_threads, cp.n_threads_batch = 128, 128, 128, 1, 1
+        cp.n_ctx, cp.n_batch, cp.n_ubatch, cp.n_threads, cp.n_threads_batch = 256, 256, 256, 1, 1
         cp.type_k = cp.type_v = L.GGML_TYPE_F32
         cp.flash_attn_type = 0
         cp.embeddings = embedding is not None

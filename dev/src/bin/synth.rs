@@ -5,9 +5,9 @@
 //! SHAPE: bitnet-2b (BitNet b1.58 2B-4T), bitnet-2b-silu (the same tensors under the architecture `bitnet`, which is
 //! the one that llama.cpp reads; its feed-forward has SiLU for ReLU²), bitnet-large, bitnet-3b, llama-1b (Llama 3.2),
 //! bonsai-1.7b and bonsai-8b (Qwen 3; the 8B with YaRN), qwen35-4b and bonsai-27b (hybrids of Gated DeltaNet and
-//! attention).
+//! attention), maple-20b (256 experts, of which a row has 8).
 //! WEIGHTS: the type of the projections. HEAD: the type of the embedding, which is also the head, except in bonsai-8b,
-//! whose head is a separate tensor of the same type.
+//! bonsai-27b and maple-20b, whose head is a separate tensor of the same type.
 //! LAYERS: writes only this many layers; they are the same for any number. DAMPING: multiplies the updates of
 //! layers after the second, by their sub-norms. The first two layers then agree more or less with all, as a
 //! draft model may.
@@ -32,6 +32,8 @@ struct Shape {
     head_dim: usize,
     /// Key and value heads of 128 of the layers of Gated DeltaNet, which are three of four; 0: there are none.
     delta: (usize, usize),
+    /// Number of experts, how many of them a row has, and their width; 0: layers are dense.
+    experts: (usize, usize, usize),
     vocab: usize,
     context: u32,
     rope_base: f32,
@@ -53,6 +55,7 @@ const BITNET_2B: Shape = Shape {
     kv_heads: 5,
     head_dim: 0,
     delta: (0, 0),
+    experts: (0, 0, 0),
     vocab: 128_256,
     context: 4096,
     rope_base: 500_000.0,
@@ -73,6 +76,7 @@ const BONSAI: Shape = Shape {
     kv_heads: 8,
     head_dim: 0,
     delta: (0, 0),
+    experts: (0, 0, 0),
     vocab: 151_936,
     context: 32_768,
     rope_base: 1e6,
@@ -103,7 +107,7 @@ const QWEN35: Shape = Shape {
 const DELTA_DIM: usize = 128;
 const KERNEL: usize = 4;
 
-const SHAPES: [Shape; 9] = [
+const SHAPES: [Shape; 10] = [
     BITNET_2B,
     // The one BitNet that llama.cpp has.
     Shape { name: "bitnet-2b-silu", architecture: "bitnet", ..BITNET_2B },
@@ -169,6 +173,17 @@ const SHAPES: [Shape; 9] = [
         delta: (16, 48),
         tied: false,
         ..QWEN35
+    },
+    Shape {
+        name: "maple-20b",
+        architecture: "maple",
+        ffn: 512,
+        layers: 24,
+        kv_heads: 4,
+        experts: (256, 8, 512),
+        context: 131_072,
+        tied: false,
+        ..BONSAI
     },
 ];
 
@@ -274,23 +289,44 @@ impl Tensors {
                     tensor.norm = self.damping;
                 }
             }
+            let dense =
+                [("ffn_gate", s.ffn, s.hidden), ("ffn_up", s.ffn, s.hidden), ("ffn_down", s.hidden, s.ffn)];
             for (part, rows, cols) in [
                 ("attn_q", s.hidden, s.hidden),
                 ("attn_k", kv, s.hidden),
                 ("attn_v", kv, s.hidden),
                 ("attn_output", s.hidden, s.hidden),
-                ("ffn_gate", s.ffn, s.hidden),
-                ("ffn_up", s.ffn, s.hidden),
-                ("ffn_down", s.hidden, s.ffn),
-            ] {
+            ]
+            .into_iter()
+            .chain(dense.into_iter().filter(|_| s.experts.0 == 0))
+            {
                 self.add(name(part), self.weights, rows, cols)?;
             }
+            self.mixture(s, &name)?;
         }
         Ok(())
     }
 }
 
 impl Tensors {
+    /// A layer's experts.
+    fn mixture(&mut self, s: &Shape, name: &dyn Fn(&str) -> String) -> std::result::Result<(), String> {
+        let (count, _, width) = s.experts;
+        if count == 0 {
+            return Ok(());
+        }
+        self.add(name("ffn_gate_inp"), DType::F32, count, s.hidden)?;
+        for (part, rows, cols) in [
+            ("ffn_gate_exps", width, s.hidden),
+            ("ffn_up_exps", width, s.hidden),
+            ("ffn_down_exps", s.hidden, width),
+        ] {
+            self.add(name(part), self.weights, rows, cols)?;
+            self.list.last_mut().into_iter().for_each(|tensor| tensor.dims.push(count as u64));
+        }
+        Ok(())
+    }
+
     /// A layer of Qwen 3.5.
     fn hybrid(&mut self, s: &Shape, layer: usize) -> std::result::Result<(), String> {
         let name = |part: &str| format!("blk.{layer}.{part}");
@@ -336,6 +372,18 @@ impl Tensors {
 }
 
 impl Shape {
+    /// Elements of a head that are rotated.
+    fn rotated(&self) -> usize {
+        self.head_dim()
+            / if self.delta.1 > 0 {
+                4
+            } else if self.experts.0 > 0 {
+                2
+            } else {
+                1
+            }
+    }
+
     fn head_dim(&self) -> usize {
         if self.head_dim == 0 { self.hidden / self.heads } else { self.head_dim }
     }
@@ -352,7 +400,7 @@ fn metadata(s: &Shape, layers: usize) -> Vec<(String, Meta)> {
         ("attention.head_count_kv", s.kv_heads as u32),
         ("attention.key_length", s.head_dim() as u32),
         ("attention.value_length", s.head_dim() as u32),
-        ("rope.dimension_count", if s.delta.1 > 0 { s.head_dim() / 4 } else { s.head_dim() } as u32),
+        ("rope.dimension_count", s.rotated() as u32),
         ("vocab_size", s.vocab as u32),
     ];
     let mut pairs: Vec<(String, Meta)> = vec![
@@ -374,6 +422,19 @@ fn metadata(s: &Shape, layers: usize) -> Vec<(String, Meta)> {
         ];
         pairs.extend(sizes.map(|(k, v)| (key(k), Meta::U32(v as u32))));
         pairs.push((key("rope.dimension_sections"), Meta::I32s(vec![11, 11, 10, 0])));
+    }
+    let (count, used, width) = s.experts;
+    if count > 0 {
+        let sizes = [
+            ("expert_count", count),
+            ("expert_used_count", used),
+            ("expert_feed_forward_length", width),
+            ("attention.sliding_window", 512),
+        ];
+        pairs.extend(sizes.map(|(k, v)| (key(k), Meta::U32(v as u32))));
+        let windowed = (1..=layers).map(|layer| !layer.is_multiple_of(4)).collect();
+        pairs.push((key("attention.sliding_window_pattern"), Meta::Bools(windowed)));
+        pairs.push((key("swiglu_clamp_exp"), Meta::F32s(vec![7.0; layers])));
     }
     if let Some((factor, context)) = s.yarn {
         pairs.extend([
@@ -426,7 +487,7 @@ fn tokenizer(vocab: usize) -> Vec<(String, Meta)> {
 /// Random blocks of about the size that trained weights have: mean square 1 over the columns.
 fn random(tensor: &Tensor, seed: u64, out: &mut dyn Write) -> Result<u32> {
     let (dtype, cols) = (tensor.dtype, tensor.dims[0] as usize);
-    let rows = tensor.dims.get(1).map_or(1, |rows| *rows as usize);
+    let rows = tensor.dims[1..].iter().product::<u64>() as usize;
     let scale = 1.0 / (cols as f32).sqrt();
     let mut rng = SplitMix(seed);
     let (elements, block) = dtype.block();

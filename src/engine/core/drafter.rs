@@ -30,7 +30,8 @@ impl Drafter {
         let Some(draft) = &config.draft_model else { return Ok(None) };
         let (model, block_size) = (draft.model.clone(), config.kv_block_size as usize);
         let kind = kv_type(config, &*model)?;
-        let kv = ops.kv_cache(model.kv_shape().layout(kind, memory.blocks, block_size))?;
+        let mut kv = ops.kv_cache(model.kv_shape().layout(kind, memory.blocks, block_size))?;
+        kv.longest = memory.max_sequence.min(model.facts().context_length);
         let mut filled = Vec::new();
         reserve(&mut filled, memory.blocks, "the draft model's blocks")?;
         filled.resize(memory.blocks, 0);

@@ -74,6 +74,8 @@ fn make_core(
     let layout = shape.layout(memory.kv_type, memory.blocks, config.kv_block_size as usize);
     let (states, shape) = (memory.states, shared.loaded.model.state_shape());
     let mut kv = backend.ops.kv_cache(layout)?;
+    kv.longest =
+        config::sequence_length(config.max_sequence_length, shared.loaded.model.facts().context_length)?;
     if states.slots > 0 {
         kv = kv.with_states(States::new(shape, states.slots, states.drafted)?);
     }

@@ -205,6 +205,7 @@ macro_rules! arrays {
 }
 arrays!(
     &'a str => "an array of UTF-8 strings",
+    bool => "an array of bools",
     u32 => "an array of unsigned 32-bit integers",
     i32 => "an array of signed 32-bit integers",
     f32 => "an array of 32-bit floats"

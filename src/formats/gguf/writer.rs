@@ -20,6 +20,7 @@ pub enum Meta {
     Strs(Vec<String>),
     I32s(Vec<i32>),
     F32s(Vec<f32>),
+    Bools(Vec<bool>),
     /// Type number and payload, written unchanged.
     Raw(u32, Vec<u8>),
 }
@@ -168,6 +169,10 @@ fn write_value(out: &mut Vec<u8>, value: &Meta) {
         Meta::Strs(items) => {
             array(out, ValueType::String, items.len());
             items.iter().for_each(|s| string(out, s));
+        }
+        Meta::Bools(items) => {
+            array(out, ValueType::Bool, items.len());
+            out.extend(items.iter().map(|v| u8::from(*v)));
         }
         Meta::I32s(items) => {
             array(out, ValueType::I32, items.len());

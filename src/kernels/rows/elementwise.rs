@@ -7,25 +7,47 @@ use crate::kernels::simd::lanes::Lanes;
 
 /// `out = silu(gate) * up`, silu(g) = g / (1 + e^-g) (Shazeer 2020, "GLU Variants").
 pub fn swiglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    gated::<Silu>(isa, gate, up, out);
+    gated(isa, Silu, gate, up, out);
+}
+
+/// `swiglu` with the gate at most `limit` and `up` within `-limit` and `limit`; NaN stays.
+pub fn clamped_swiglu(isa: Isa, limit: f32, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    gated(isa, Clamped { limit }, gate, up, out);
 }
 
 /// `out = gelu(gate) * up` in the tanh form, g/2 (1 + tanh(u)) with u = sqrt(2/pi) (g + 0.044715 g^3) (Hendrycks and
 /// Gimpel 2016). Computed as g / (1 + e^-2u), which is equal: 1 + tanh(u) = 2 / (1 + e^-2u).
 pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    gated::<Gelu>(isa, gate, up, out);
+    gated(isa, Gelu, gate, up, out);
 }
 
-/// The exponent x of a gate g / (1 + e^x).
-trait Gate {
+/// The gate g / (1 + e^x) on `up`, where g and `up` may be limited first.
+trait Gate: Copy {
+    /// x, which depends on g.
     fn exponent(g: f32) -> f32;
     /// # Safety
     /// `L`'s instructions are available.
     unsafe fn exponents<L: Lanes>(g: L) -> L;
+
+    fn limited(self, g: f32, up: f32) -> (f32, f32) {
+        (g, up)
+    }
+    /// # Safety
+    /// `L`'s instructions are available.
+    #[inline(always)]
+    unsafe fn limited_lanes<L: Lanes>(self, g: L, up: L) -> (L, L) {
+        (g, up)
+    }
 }
 
+#[derive(Clone, Copy)]
 struct Silu;
+#[derive(Clone, Copy)]
 struct Gelu;
+#[derive(Clone, Copy)]
+struct Clamped {
+    limit: f32,
+}
 
 impl Gate for Silu {
     fn exponent(g: f32) -> f32 {
@@ -35,6 +57,33 @@ impl Gate for Silu {
     unsafe fn exponents<L: Lanes>(g: L) -> L {
         // SAFETY: the caller's promise. A product with -1 is the exact negative.
         unsafe { g.mul(L::splat(-1.0)) }
+    }
+}
+
+impl Gate for Clamped {
+    fn exponent(g: f32) -> f32 {
+        Silu::exponent(g)
+    }
+    #[inline(always)]
+    unsafe fn exponents<L: Lanes>(g: L) -> L {
+        // SAFETY: the caller's promise.
+        unsafe { Silu::exponents(g) }
+    }
+
+    fn limited(self, g: f32, up: f32) -> (f32, f32) {
+        // Not `min` and `clamp`, which would hide a NaN or panic.
+        let at_most = |x: f32| if self.limit < x { self.limit } else { x };
+        let up = at_most(up);
+        (at_most(g), if up < -self.limit { -self.limit } else { up })
+    }
+    #[inline(always)]
+    unsafe fn limited_lanes<L: Lanes>(self, g: L, up: L) -> (L, L) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (most, least) = (L::splat(self.limit), L::splat(-self.limit));
+            let up = most.less(up, most, up);
+            (most.less(g, most, g), up.less(least, least, up))
+        }
     }
 }
 
@@ -58,38 +107,39 @@ impl Gate for Gelu {
     }
 }
 
-fn gated<G: Gate>(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
+fn gated<G: Gate>(isa: Isa, by: G, gate: &[f32], up: &[f32], out: &mut [f32]) {
     assert!(gate.len() == out.len() && up.len() == out.len(), "one gate and one up for each output");
     let (out, last) = out.as_chunks_mut::<16>();
     let ((gate, gates), (up, ups)) = (gate.as_chunks::<16>(), up.as_chunks::<16>());
-    sixteens::<G>(isa, gate, up, out);
-    one_by_one::<G>(gates, ups, last);
+    sixteens(isa, by, gate, up, out);
+    one_by_one(by, gates, ups, last);
 }
 
 by_isa!(
-    fn sixteens<G: Gate>(gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]])
+    fn sixteens<G: Gate>(by: G, gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]])
         = in_lanes::<lanes>, in_scalars
 );
 
 #[inline(always)]
-unsafe fn in_lanes<L: Lanes, G: Gate>(gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]]) {
+unsafe fn in_lanes<L: Lanes, G: Gate>(by: G, gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]]) {
     for ((gate, up), out) in gate.iter().zip(up).zip(out) {
         // SAFETY: arrays of sixteen.
         unsafe {
-            let g = L::load(gate.as_ptr());
+            let (g, up) = by.limited_lanes(L::load(gate.as_ptr()), L::load(up.as_ptr()));
             let below = exp_lanes(G::exponents(g)).add(L::splat(1.0));
-            g.div(below).mul(L::load(up.as_ptr())).store(out.as_mut_ptr());
+            g.div(below).mul(up).store(out.as_mut_ptr());
         }
     }
 }
 
-fn in_scalars<G: Gate>(gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]]) {
-    one_by_one::<G>(gate.as_flattened(), up.as_flattened(), out.as_flattened_mut());
+fn in_scalars<G: Gate>(by: G, gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]]) {
+    one_by_one(by, gate.as_flattened(), up.as_flattened(), out.as_flattened_mut());
 }
 
-fn one_by_one<G: Gate>(gate: &[f32], up: &[f32], out: &mut [f32]) {
+fn one_by_one<G: Gate>(by: G, gate: &[f32], up: &[f32], out: &mut [f32]) {
     for ((out, g), up) in out.iter_mut().zip(gate).zip(up) {
-        *out = g / (1.0 + exp(G::exponent(*g))) * up;
+        let (g, up) = by.limited(*g, *up);
+        *out = g / (1.0 + exp(G::exponent(g))) * up;
     }
 }
 
@@ -182,7 +232,9 @@ mod tests {
     fn gates_have_one_set_of_bits() {
         let gate: Vec<f32> = (0..1003).map(|i| (i as f32 - 500.0) * 0.37).collect();
         let up: Vec<f32> = (0..1003).map(|i| (i as f32 * 0.77).sin()).collect();
-        for gated in [swiglu, geglu] {
+        let clamped: fn(Isa, &[f32], &[f32], &mut [f32]) =
+            |isa, gate, up, out| clamped_swiglu(isa, 0.75, gate, up, out);
+        for gated in [swiglu, geglu, clamped] {
             let (mut a, mut b) = (vec![0.0; 1003], vec![0.0; 1003]);
             gated(Isa::Scalar, &gate, &up, &mut a);
             gated(crate::kernels::isa(), &gate, &up, &mut b);
@@ -200,6 +252,17 @@ mod tests {
             let u = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g.powi(3));
             let want = 0.5 * g * (1.0 + u.tanh());
             assert!((got as f64 - want).abs() <= 1e-6 * want.abs().max(1e-3), "{g}: {got} for {want}");
+        }
+    }
+
+    #[test]
+    fn clamps_limit_gates_above_and_ups_on_both_sides() {
+        let (gate, up) = ([9.0, -9.0, 1.0, f32::NAN].repeat(5), [1.0, 9.0, -9.0, 1.0].repeat(5));
+        for isa in [Isa::Scalar, crate::kernels::isa()] {
+            let (mut got, mut want) = (vec![0.0; 20], vec![0.0; 20]);
+            clamped_swiglu(isa, 7.0, &gate, &up, &mut got);
+            swiglu(isa, &[7.0, -9.0, 1.0, f32::NAN].repeat(5), &[1.0, 7.0, -7.0, 1.0].repeat(5), &mut want);
+            assert!(got.iter().zip(&want).all(|(a, b)| a == b || a.is_nan() && b.is_nan()), "{got:?}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub mod elementwise;
 pub mod exp;
+pub mod hadamard;
 pub mod logits;
 pub mod norm;
 pub mod places;

@@ -1,8 +1,20 @@
 //! Gemma 3, text alone (arXiv 2503.19786): windowed layers with a rotation of their own, and norms on both sides of
 //! attention and feed-forward.
 
-use super::{BASE, Biases, Defaults, EmbeddingScale, Family, K_NORM, Q_NORM, QueryScale, Windows};
+use super::{
+    BASE, Biases, Defaults, Factor, Family, K_NORM, ONE, Q_NORM, Rotation, ScaleSizes, Scales, Windows,
+};
 use crate::ops::Activation;
+
+/// Scores are divided by the square root of a number.
+fn scores(number: f32) -> f32 {
+    f64::from(number).powf(-0.5) as f32
+}
+
+/// The number in GGUF files, which do not have it. It is head_dim except for the 27B, which is recognized by its depth.
+fn number(sizes: &ScaleSizes) -> usize {
+    if sizes.layers == 62 { sizes.hidden / sizes.heads } else { sizes.head_dim }
+}
 
 pub const GEMMA3: Family = Family {
     gguf: &["gemma3"],
@@ -16,14 +28,26 @@ pub const GEMMA3: Family = Family {
         ("pre_feedforward_layernorm", "ffn_norm"),
         ("post_feedforward_layernorm", "post_ffw_norm"),
     ],
-    windows: Windows::AllBut { every: 6, default: 4096, local_base: 10_000.0 },
-    embedding_scale: EmbeddingScale::SqrtHidden,
-    // GGUF files do not have the number. It is head_dim except for the 27B, which is recognized by its depth.
-    query_scale: Some(QueryScale {
-        key: "query_pre_attn_scalar",
-        default: 256.0,
-        gguf: |s| if s.layers == 62 { s.hidden / s.heads } else { s.head_dim },
-    }),
+    windows: Windows::AllBut {
+        every: 6,
+        default: 4096,
+        rotation: Rotation::Local { base: 10_000.0 },
+        own_beside: false,
+    },
+    scales: Scales {
+        embedding: Factor {
+            of: |_, sizes| (sizes.hidden as f32).sqrt(),
+            gguf: |sizes| (sizes.hidden as f32).sqrt(),
+            ..ONE
+        },
+        scores: Factor {
+            keys: Some(("query_pre_attn_scalar", "attention.scale")),
+            of: |number, _| scores(number),
+            default: 256.0,
+            gguf: |sizes| 1.0 / (number(sizes) as f32).sqrt(),
+        },
+        ..BASE.scales
+    },
     biases: Biases::ByKey { mlp: false },
     norm_offset: 1.0,
     defaults: Defaults {

@@ -6,7 +6,10 @@
 mod bitnet;
 mod bitnet_1bitllm;
 mod gemma3;
+mod granite;
 mod llama;
+mod maple;
+mod minicpm;
 mod mistral;
 mod olmo2;
 mod qwen2;
@@ -33,6 +36,9 @@ pub const FAMILIES: &[&Family] = &[
     &qwen35moe::QWEN35MOE,
     &gemma3::GEMMA3,
     &olmo2::OLMO2,
+    &granite::GRANITE,
+    &minicpm::MINICPM,
+    &maple::MAPLE,
 ];
 
 /// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
@@ -64,9 +70,7 @@ pub struct Family {
     /// The rows that the norms of q and k, if there are any, normalize.
     pub qk_norm: QkNorm,
     pub windows: Windows,
-    pub embedding_scale: EmbeddingScale,
-    /// `None`: scores are scaled by 1/sqrt(head_dim).
-    pub query_scale: Option<QueryScale>,
+    pub scales: Scales,
     pub biases: Biases,
     /// `None`: all layers are of attention.
     pub delta: Option<DeltaDefaults>,
@@ -97,8 +101,16 @@ const BASE: Family = Family {
     ffn_norm: "ffn_norm",
     qk_norm: QkNorm::Head,
     windows: Windows::Never,
-    embedding_scale: EmbeddingScale::One,
-    query_scale: None,
+    scales: Scales {
+        embedding: ONE,
+        residual: ONE,
+        logits: ONE,
+        scores: Factor {
+            of: |_, sizes| 1.0 / (sizes.head_dim as f32).sqrt(),
+            gguf: |sizes| 1.0 / (sizes.head_dim as f32).sqrt(),
+            ..ONE
+        },
+    },
     biases: Biases::None,
     delta: None,
     attention_gate: false,
@@ -162,37 +174,54 @@ pub enum Windows {
     /// `layer_types`, or with `use_sliding_window` the layers from `max_window_layers` on. A GGUF file that asks for a
     /// window is refused.
     Upper,
-    /// `layer_types`, or all but each `every`th layer, which sees everything. The others rotate by `local_base`,
-    /// without scaling.
-    AllBut { every: usize, default: usize, local_base: f32 },
+    /// `layer_types`, or all but each `every`th layer, which sees everything.
+    AllBut {
+        every: usize,
+        default: usize,
+        rotation: Rotation,
+        /// A file's number does not count a row's own position.
+        own_beside: bool,
+    },
 }
 
-/// Factor on embedding rows.
+/// The rotations of a model with windowed layers and others.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum EmbeddingScale {
-    One,
-    SqrtHidden,
+pub enum Rotation {
+    /// Windowed layers rotate by `base`, without scaling.
+    Local { base: f32 },
+    /// Only windowed layers rotate.
+    WindowedOnly,
 }
 
-impl EmbeddingScale {
-    pub fn of(self, hidden: usize) -> f32 {
-        match self {
-            Self::One => 1.0,
-            Self::SqrtHidden => (hidden as f32).sqrt(),
-        }
-    }
-}
-
-/// Scores are scaled by 1/sqrt of a number.
 #[derive(Clone, Copy, Debug)]
-pub struct QueryScale {
-    /// The key of `config.json` with the number, and its value if the key is absent.
-    pub key: &'static str,
-    pub default: f32,
-    /// The number in GGUF files without `attention.scale`.
-    pub gguf: fn(&ScaleSizes) -> usize,
+pub struct Scales {
+    /// On embedding rows.
+    pub embedding: Factor,
+    /// On each of a layer's two updates of the residual.
+    pub residual: Factor,
+    /// Logits are divided by it.
+    pub logits: Factor,
+    /// On attention scores. GGUF files of all families may have it as `attention.scale`.
+    pub scores: Factor,
 }
 
+/// A number that follows from a model's files.
+#[derive(Clone, Copy, Debug)]
+pub struct Factor {
+    /// The number's key in `config.json`, and in GGUF; `None` if files do not give it.
+    pub keys: Option<Named>,
+    /// The value in `config.json`, by the number there; `default` if the key is absent.
+    pub of: fn(f32, &ScaleSizes) -> f32,
+    pub default: f32,
+    /// The value in GGUF files without the key.
+    pub gguf: fn(&ScaleSizes) -> f32,
+}
+
+/// Always 1.
+pub const ONE: Factor = Factor { keys: None, of: |number, _| number, default: 1.0, gguf: |_| 1.0 };
+
+/// Sizes that factors depend on.
+#[derive(Clone, Copy)]
 pub struct ScaleSizes {
     pub layers: usize,
     pub hidden: usize,
@@ -250,6 +279,13 @@ impl Family {
     /// The name in a `config.json`.
     pub fn name(&self) -> &'static str {
         self.hf.unwrap_or(self.gguf[0])
+    }
+
+    /// Whether this key of `config.json` or of GGUF files gives one of the family's factors.
+    pub fn reads_factor(&self, key: &str) -> bool {
+        let Scales { embedding, residual, logits, scores } = &self.scales;
+        let keys = [embedding, residual, logits, scores].into_iter().filter_map(|factor| factor.keys);
+        keys.into_iter().any(|(hf, gguf)| key == hf || key == gguf)
     }
 
     pub fn of_gguf(architecture: &str) -> Option<&'static Self> {

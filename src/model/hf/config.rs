@@ -7,9 +7,10 @@ use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
 use crate::base::{Error, Result};
 use crate::model::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
-use crate::model::family::{BITNET_1BITLLM, Biases, FAMILIES, Family, KvHeads};
+use crate::model::family::{BITNET_1BITLLM, Biases, FAMILIES, Factor, Family, KvHeads, ScaleSizes};
 use crate::model::{Pooling, SamplingDefaults};
 use crate::ops::{Activation, AttentionShape, RopeStyle};
+use std::borrow::Cow;
 
 /// Keys that do not affect the arithmetic of a step.
 const IGNORED: &[&str] = &[
@@ -45,6 +46,7 @@ const IGNORED: &[&str] = &[
     "resid_pdrop",
     "return_dict",
     "router_aux_loss_coef",
+    "router_dtype",
     "rope_local_base_freq",
     "torch_dtype",
     "transformers_version",
@@ -59,6 +61,7 @@ const NEUTRAL: &[(&str, f32)] = &[
     ("final_logit_softcapping", 0.0),
     ("n_routed_experts", 0.0),
     ("num_nextn_predict_layers", 0.0),
+    ("num_shared_experts", 0.0),
     ("clip_qkv", 0.0),
     ("embedding_multiplier", 1.0),
     ("residual_multiplier", 1.0),
@@ -109,7 +112,7 @@ impl Config {
         tied: Option<bool>,
         name: &str,
     ) -> Result<Self> {
-        refuse_features(config)?;
+        refuse_features(config, family)?;
         let decoder = decoder(config, family, &quantization, name)?;
         if decoder.experts.is_some() && quantization.weights != Weights::Plain {
             let why = "of mixtures of experts only unquantized weights are read";
@@ -141,8 +144,8 @@ impl Config {
 }
 
 /// Refuses features that would load, but compute something other than the model's authors intended.
-fn refuse_features(config: &Fields) -> Result<()> {
-    for &(key, fine) in NEUTRAL {
+fn refuse_features(config: &Fields, family: &Family) -> Result<()> {
+    for &(key, fine) in NEUTRAL.iter().filter(|(key, _)| !family.reads_factor(key)) {
         if config.float(key)?.is_some_and(|value| value != fine) {
             return Err(config.unsupported(key, "this decoder has no such part"));
         }
@@ -167,9 +170,12 @@ fn family(config: &Fields, quantization: &Quantization) -> Result<&'static Famil
             return Err(config.unsupported(part, "multimodal models are not read, nor their text part alone"));
         }
     }
-    let Some(model_type) = config.text("model_type")? else {
+    let classes = config.texts("architectures")?.unwrap_or_default();
+    let class = classes.first().and_then(|class| class.strip_suffix("ForCausalLM"));
+    let Some(model_type) = config.text("model_type")?.map(Cow::Borrowed).or(class.map(of_class)) else {
         return Err(config.bad("model_type", "it must name the architecture"));
     };
+    let model_type = &*model_type;
     let family = Family::of_hf(model_type).ok_or_else(|| {
         let known: Vec<_> = FAMILIES.iter().filter_map(|family| family.hf).collect();
         config.unsupported("model_type", format_args!("supported are {}", known.join(", ")))
@@ -183,6 +189,11 @@ fn family(config: &Fields, quantization: &Quantization) -> Result<&'static Famil
     }
 }
 
+/// The `model_type` of a class in files that name that alone (Maple's).
+fn of_class(class: &str) -> Cow<'static, str> {
+    Cow::Owned(class.to_ascii_lowercase())
+}
+
 fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &str) -> Result<DecoderConfig> {
     let names = Names { what: config.what(), key: &key };
     let hidden = config.need("hidden_size")?;
@@ -190,7 +201,9 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let layers = config.need("num_hidden_layers")?;
     names.within("block_count", layers, LAYERS)?;
     let context = config.need("max_position_embeddings")?;
-    let attention = attention(config, family, hidden, &names)?;
+    let attention = attention(config, family, [hidden, layers], &names)?;
+    let scales = &family.scales;
+    let scale_sizes = ScaleSizes { layers, hidden, heads: attention.heads, head_dim: attention.head_dim };
     let sizes = Sizes { layers, head_dim: attention.head_dim, rotated: attention.head_dim, context };
     let (ropes, mut blocks) = rope::read(config, family, &sizes)?;
     let delta = delta::read(config, family, &mut blocks)?;
@@ -198,6 +211,8 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let act_key = family.defaults.activation_key;
     let act = match config.text(act_key)? {
         None => family.activation,
+        // The limit has no key.
+        Some("silu") if matches!(family.activation, Activation::ClampedSwiGlu { .. }) => family.activation,
         Some(name) => activation(name)
             .ok_or_else(|| config.unsupported(act_key, format_args!("known are {ACTIVATIONS}")))?,
     };
@@ -221,10 +236,13 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         projection_eps: q.projection_norms.unwrap_or(rms_eps),
         norm_offset: family.norm_offset,
         activation: act,
-        embedding_scale: family.embedding_scale.of(hidden),
+        embedding_scale: factor(config, &scales.embedding, &scale_sizes)?,
+        residual_scale: factor(config, &scales.residual, &scale_sizes)?,
+        logit_scale: factor(config, &scales.logits, &scale_sizes)?,
         norms: family.norms.iter().map(|(_, gguf)| *gguf).collect(),
         parts: parts(config, family, q)?,
         pooling: Pooling::Last,
+        rotations: None,
         sampling: SamplingDefaults::default(),
     };
     decoder.check(&names)?;
@@ -251,7 +269,18 @@ fn activation(name: &str) -> Option<Activation> {
 
 const ACTIVATIONS: &str = "silu, relu2 and gelu_pytorch_tanh";
 
-fn attention(config: &Fields, family: &Family, hidden: usize, names: &Names) -> Result<AttentionShape> {
+/// A factor of the family, by the file's number.
+fn factor(config: &Fields, factor: &Factor, sizes: &ScaleSizes) -> Result<f32> {
+    let given = factor.keys.map_or(Ok(None), |(key, _)| config.float(key))?;
+    Ok((factor.of)(given.unwrap_or(factor.default), sizes))
+}
+
+fn attention(
+    config: &Fields,
+    family: &Family,
+    [hidden, layers]: [usize; 2],
+    names: &Names,
+) -> Result<AttentionShape> {
     let heads = config.need("num_attention_heads")?;
     names.within("attention.head_count", heads, HEADS)?;
     let kv_heads = match (config.size("num_key_value_heads")?, family.defaults.kv_heads) {
@@ -270,10 +299,7 @@ fn attention(config: &Fields, family: &Family, hidden: usize, names: &Names) -> 
         }
     };
     let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
-    if let Some(scale) = &family.query_scale {
-        let scalar = config.float(scale.key)?.unwrap_or(scale.default);
-        shape.scale = (scalar as f64).powf(-0.5) as f32;
-    }
+    shape.scale = factor(config, &family.scales.scores, &ScaleSizes { layers, hidden, heads, head_dim })?;
     Ok(shape)
 }
 

@@ -101,6 +101,12 @@ impl<'a> Fields<'a> {
         self.read(key, "an array of whole numbers", sizes)
     }
 
+    /// Finite numbers.
+    pub fn floats(&self, key: &str) -> Result<Option<Vec<f32>>> {
+        let finite = |value: &Value| value.as_f64().map(|f| f as f32).filter(|f| f.is_finite());
+        self.read(key, "an array of numbers", |value| value.as_array()?.iter().map(finite).collect())
+    }
+
     pub fn object(&self, key: &str) -> Result<Option<Fields<'a>>> {
         let map = self.read(key, "an object", Value::as_object)?;
         let prefix = format!("{}{key}.", self.prefix);

@@ -6,7 +6,7 @@
 use super::fields::Fields;
 use crate::base::Result;
 use crate::model::config::{Block, RopeConfig, RopeScaling};
-use crate::model::family::{Family, Windows};
+use crate::model::family::{Family, Rotation, Windows};
 
 const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
@@ -59,14 +59,27 @@ fn rotated(config: &Fields, family: &Family, sizes: &Sizes) -> Result<usize> {
 pub fn read(config: &Fields, family: &Family, sizes: &Sizes) -> Result<(Vec<RopeConfig>, Vec<Block>)> {
     let windows = windows(config, family, sizes.layers)?;
     let sizes = &Sizes { rotated: rotated(config, family, sizes)?, ..*sizes };
-    let Windows::AllBut { local_base, .. } = family.windows else {
+    let Windows::AllBut { rotation, .. } = family.windows else {
         let blocks = windows.into_iter().map(|window| Block { window, ..Block::default() }).collect();
         return Ok((vec![one(config, family, sizes)?], blocks));
     };
-    let ropes = by_layer_type(config, family, local_base, sizes)?;
+    let ropes = match rotation {
+        Rotation::Local { base } => by_layer_type(config, family, base, sizes)?,
+        Rotation::WindowedOnly => windowed_only(config, family, sizes)?,
+    };
     let span =
         |window: Option<usize>| Block { window, rope: usize::from(window.is_some()), ..Block::default() };
     Ok((ropes, windows.into_iter().map(span).collect()))
+}
+
+/// No rotation for layers that see everything, then that of windowed ones.
+fn windowed_only(config: &Fields, family: &Family, sizes: &Sizes) -> Result<Vec<RopeConfig>> {
+    const KEY: &str = "nope_on_global_attention";
+    if config.flag(KEY)? == Some(false) {
+        return Err(config.unsupported(KEY, format!("{} rotates in windowed layers only", family.name())));
+    }
+    let local = one(config, family, sizes)?;
+    Ok(vec![RopeConfig { base: local.base, dims: 0, scaling: RopeScaling::None }, local])
 }
 
 /// One rotation for all layers.
@@ -140,15 +153,16 @@ fn rope(config: &Fields, parameters: &Fields, theta: f32, sizes: &Sizes) -> Resu
             original_context,
         },
         Some("yarn") => yarn(parameters, original_context, sizes.context)?,
+        Some("longrope") => long(parameters, original_context, sizes.context)?,
         Some(_) => {
             let key = if parameters.contains("rope_type") { "rope_type" } else { "type" };
-            return Err(parameters.unsupported(key, "default, linear, llama3 and yarn are known"));
+            return Err(parameters.unsupported(key, "default, linear, llama3, longrope and yarn are known"));
         }
     };
     // Keys of other kinds than the file's own have no effect, as in transformers.
     for key in ["low_freq_factor", "high_freq_factor", "attention_factor", "beta_fast", "beta_slow", "mscale"]
         .into_iter()
-        .chain(["mscale_all_dim", "truncate"])
+        .chain(["mscale_all_dim", "truncate", "short_factor", "long_factor"])
     {
         parameters.contains(key);
     }
@@ -157,6 +171,21 @@ fn rope(config: &Fields, parameters: &Fields, theta: f32, sizes: &Sizes) -> Resu
         return Err(parameters.unsupported(key, "it is not known and may change the rotation"));
     }
     Ok(RopeConfig { base, dims: sizes.rotated, scaling })
+}
+
+fn long(parameters: &Fields, original_context: usize, context: usize) -> Result<RopeScaling> {
+    let factors = |key| {
+        parameters.floats(key)?.ok_or_else(|| parameters.bad(key, "longrope needs a divisor for each pair"))
+    };
+    Ok(RopeScaling::Long {
+        short: factors("short_factor")?,
+        long: factors("long_factor")?,
+        original_context,
+        attention_factor: match parameters.float("attention_factor")? {
+            Some(given) => given,
+            None => RopeScaling::long_attention(context, original_context),
+        },
+    })
 }
 
 fn yarn(parameters: &Fields, original_context: usize, context: usize) -> Result<RopeScaling> {
@@ -214,7 +243,7 @@ fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option
                 }
             }
         }
-        Windows::AllBut { every, default, .. } => {
+        Windows::AllBut { every, default, own_beside, .. } => {
             let window = match config.contains("sliding_window") {
                 true => config.size("sliding_window")?,
                 false => Some(default),
@@ -227,6 +256,7 @@ fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option
                 }
                 None => (0..layers).map(|layer| (layer + 1) % every != 0).collect(),
             };
+            let window = window.map(|window| window.saturating_add(own_beside.into()));
             sliding(config, &slides, window)
         }
     }

@@ -21,6 +21,13 @@ fn llama(changes: Value) -> Value {
     config
 }
 
+fn merged(mut value: Value, changes: Value) -> Value {
+    for (key, change) in changes.as_object().unwrap() {
+        value[key] = change.clone();
+    }
+    value
+}
+
 fn read(config: &Value) -> Result<Config> {
     Config::read(&Fields::new(config, "m/config.json")?, "m")
 }
@@ -104,7 +111,13 @@ fn other_models_are_refused_by_name() {
     let of =
         |changes| refused(changes, Status::Unsupported, &["'model_type' is 'mixtral'", "llama, mistral"]);
     of(json!({"model_type": "mixtral"}));
-    refused(json!({"model_type": null}), Status::BadModel, &["model_type"]);
+    refused(json!({"model_type": null, "architectures": null}), Status::BadModel, &["model_type"]);
+    refused(
+        json!({"model_type": null, "architectures": ["TForCausalLM"]}),
+        Status::Unsupported,
+        &["model_type"],
+    );
+    assert_eq!(taken(json!({"model_type": null})).decoder.family.name(), "llama");
     refused(json!({"text_config": {}}), Status::Unsupported, &["text_config", "multimodal"]);
     refused(json!({"hidden_act": "gelu"}), Status::Unsupported, &["'hidden_act' is 'gelu'", "silu"]);
     refused(json!({"final_logit_softcapping": 30.0}), Status::Unsupported, &["final_logit_softcapping"]);
@@ -179,13 +192,29 @@ fn rotations_in_both_spellings() {
 #[test]
 fn rotations_that_are_not_known() {
     let scaling = |s: Value| json!({ "rope_scaling": s });
-    for kind in ["dynamic", "longrope", "su"] {
+    for kind in ["dynamic", "su"] {
         let name = format!("is '{kind}'");
         refused(scaling(json!({"rope_type": kind, "factor": 2.0})), Status::Unsupported, &[&name]);
     }
     refused(scaling(json!({"type": "linear"})), Status::BadModel, &["'rope_scaling.factor' is missing"]);
     refused(scaling(json!({"type": "linear", "factor": 0.0})), Status::BadModel, &["rope_scaling.factor"]);
     refused(scaling(json!({"type": "llama3", "factor": 2.0})), Status::BadModel, &["low_freq_factor"]);
+    let long = |more: Value| {
+        let factors = json!({"rope_type": "longrope", "short_factor": [1.0; 8], "long_factor": [2.0; 8],
+                             "original_max_position_embeddings": 128});
+        scaling(merged(factors, more))
+    };
+    let RopeScaling::Long { attention_factor, original_context, .. } =
+        &taken(long(json!({}))).decoder.ropes[0].scaling
+    else {
+        panic!("another scaling")
+    };
+    // The context is 512.
+    let factor = (1.0 + 4f64.ln() / 128f64.ln()).sqrt() as f32;
+    assert_eq!((*attention_factor, *original_context), (factor, 128));
+    refused(long(json!({"long_factor": null})), Status::BadModel, &["'rope_scaling.long_factor' is missing"]);
+    refused(long(json!({"short_factor": [1.0]})), Status::BadModel, &["short_factor", "8 belong to 16"]);
+    refused(long(json!({"long_factor": [0.0; 8]})), Status::BadModel, &["long_factor"]);
     refused(scaling(json!({"mystery": 1})), Status::Unsupported, &["'rope_scaling.mystery' is 1"]);
     refused(scaling(json!("yarn")), Status::BadModel, &["'rope_scaling' is 'yarn'", "object"]);
     refused(

@@ -57,12 +57,15 @@ struct Quantized {
 }
 
 /// The kernels' number for `activation`.
-fn number(activation: Activation) -> Arg {
-    Arg::Int(match activation {
+fn number(activation: Activation) -> Result<Arg> {
+    Ok(Arg::Int(match activation {
         Activation::SwiGlu => 0,
         Activation::Relu2 => 1,
         Activation::GeGlu => 2,
-    })
+        Activation::ClampedSwiGlu { .. } => {
+            return Err(Error::unsupported("clamped gates run on the CPU alone"));
+        }
+    }))
 }
 
 impl Source<'_> {
@@ -219,7 +222,7 @@ impl CudaOps {
                 vec![x.arg()?, y.arg()?, y_weight, y_eps, weight, eps]
             }
             Source::Gated { gate_up, activation } => {
-                vec![gate_up.arg()?, number(activation), weight, eps]
+                vec![gate_up.arg()?, number(activation)?, weight, eps]
             }
         })
     }

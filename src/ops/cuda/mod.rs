@@ -164,6 +164,7 @@ impl OpSet for CudaOps {
     fn hold(&self, weight: Weight) -> Result<()> {
         match weight {
             Weight::Table(table) => self.matrix(table).map(drop),
+            Weight::Product(Projections { fold: Some(_), .. }) => Err(cpu_only("rotated weights")),
             Weight::Product(weights) => {
                 weights.matrices.iter().try_for_each(|matrix| self.check_row(matrix.cols))?;
                 weights.matrices.iter().try_for_each(|matrix| self.matrix(matrix).map(drop))?;

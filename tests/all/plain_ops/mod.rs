@@ -5,8 +5,8 @@ use bn_engine::base::{Error, Result};
 use bn_engine::kernels::gemm::lora::Pair;
 use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
 use bn_engine::ops::{
-    Activation, Adapted, Attention, AttentionShape, DeltaNet, Expert, Experts, KvCache, KvLayout, Norm,
-    OpSet, Owned, Paging, Projections, RaggedBatch, Rope, RopeStyle, Site,
+    Activation, Adapted, Attention, AttentionShape, DeltaNet, Expert, Experts, Fold, KvCache, KvLayout, Norm,
+    OpSet, Owned, Paging, Projections, RaggedBatch, Regrouped, Rope, RopeStyle, Site,
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
@@ -113,10 +113,42 @@ fn rounded(x: &Tensor, block: usize) -> candle_core::Result<Tensor> {
     values.broadcast_mul(&(largest / 127.0)?)?.reshape(x.shape())
 }
 
+/// `x` `[T, width]` times the block-diagonal matrix of H / sqrt(block), H[i, j] = (-1)^(ones in i & j).
+fn walsh_hadamard(x: &Tensor, block: usize) -> candle_core::Result<Tensor> {
+    let by = 1.0 / (block as f64).sqrt();
+    let sign = |i: usize, j: usize| if (i & j).count_ones() % 2 == 0 { by } else { -by };
+    let h: Vec<f64> = (0..block * block).map(|at| sign(at / block, at % block)).collect();
+    let (h, (rows, width)) = (Tensor::from_vec(h, (block, block), &Device::Cpu)?, x.dims2()?);
+    let x = x.to_dtype(DType::F64)?.reshape((rows * width / block, block))?;
+    x.matmul(&h)?.reshape((rows, width))?.to_dtype(DType::F32)
+}
+
+fn signed(x: &Tensor, fold: &Fold) -> candle_core::Result<Tensor> {
+    match &fold.signs {
+        Some(signs) => x.broadcast_mul(&Tensor::from_slice(signs, signs.len(), &Device::Cpu)?),
+        None => Ok(x.clone()),
+    }
+}
+
+/// `H (s * x)`, of heads in grouped order.
+fn rotated(x: &Tensor, fold: &Fold) -> candle_core::Result<Tensor> {
+    let (rows, width) = x.dims2()?;
+    let x = match fold.heads {
+        Some(Regrouped { key_heads, value_heads }) => {
+            let each = value_heads / key_heads;
+            let x = x.reshape((rows, each, key_heads, width / value_heads))?;
+            x.transpose(1, 2)?.contiguous()?.reshape((rows, width))?
+        }
+        None => x.clone(),
+    };
+    walsh_hadamard(&signed(&x, fold)?, fold.block)
+}
+
 fn linear(x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> candle_core::Result<Tensor> {
     let x = norm.map_or_else(|| Ok(x.clone()), |norm| rms_norm(x, norm))?;
     let products = weights.matrices.iter().enumerate().map(|(i, m)| {
         let x = weights.norms.get(i).map_or_else(|| Ok(x.clone()), |norm| rms_norm(&x, norm))?;
+        let x = weights.fold.as_ref().map_or_else(|| Ok(x.clone()), |fold| rotated(&x, fold))?;
         let w = dequantize(m)?.to_dtype(DType::F64)?.t()?;
         let y = match m.dtype.arithmetic() {
             Arithmetic::Ternary | Arithmetic::Int8 => {
@@ -140,6 +172,9 @@ fn linear(x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> candle_core
 fn rotate(x: &Tensor, positions: &[u32], rope: &Rope) -> candle_core::Result<Tensor> {
     let (rows, heads, dim) = x.dims3()?;
     let pairs = rope.inv_freq.len();
+    if pairs == 0 {
+        return Ok(x.clone());
+    }
     let angles = positions.iter().flat_map(|p| rope.inv_freq.iter().map(move |f| *p as f64 * *f as f64));
     let angles = Tensor::from_vec(angles.collect::<Vec<f64>>(), (rows, 1, pairs, 1), &Device::Cpu)?;
     let factor = rope.factor as f64;
@@ -256,6 +291,10 @@ fn gated(x: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
     let (gate, up) = (x.narrow(1, 0, width)?, x.narrow(1, width, width)?);
     match activation {
         Activation::SwiGlu => ((&gate / (gate.neg()?.exp()? + 1.0)?)? * up)?.contiguous(),
+        Activation::ClampedSwiGlu { limit } => {
+            let (gate, up) = (gate.minimum(limit)?, up.clamp(-limit, limit)?);
+            ((&gate / (gate.neg()?.exp()? + 1.0)?)? * up)?.contiguous()
+        }
         Activation::Relu2 => (gate.relu()?.sqr()? * up)?.contiguous(),
         Activation::GeGlu => (gate.contiguous()?.gelu()? * up)?.contiguous(),
     }
@@ -325,6 +364,12 @@ impl OpSet for PlainOps {
     fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned> {
         let ids = ours(Tensor::from_slice(&batch.tokens, batch.tokens.len(), &Device::Cpu))?;
         owned(dequantize(table).and_then(|table| table.index_select(&ids, 0)? * scale as f64))
+    }
+
+    fn unfold(&self, x: &mut Owned, fold: &Fold) -> Result<()> {
+        let row = walsh_hadamard(x.tensor().unwrap(), fold.block).and_then(|x| signed(&x, fold));
+        *x = owned(row)?;
+        Ok(())
     }
 
     fn linear(&self, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {

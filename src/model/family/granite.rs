@@ -1,0 +1,23 @@
+//! Granite 3 and 4, dense (arXiv 2405.04324): Llama with four factors.
+
+use super::llama::LLAMA;
+use super::{BASE, Biases, Defaults, Factor, Family, KvHeads, ONE, Scales};
+
+pub const GRANITE: Family = Family {
+    gguf: &["granite"],
+    hf: Some("granite"),
+    scales: Scales {
+        embedding: Factor { keys: Some(("embedding_multiplier", "embedding_scale")), ..ONE },
+        residual: Factor { keys: Some(("residual_multiplier", "residual_scale")), ..ONE },
+        logits: Factor { keys: Some(("logits_scaling", "logit_scale")), ..ONE },
+        scores: Factor {
+            keys: Some(("attention_multiplier", "attention.scale")),
+            of: ONE.of,
+            ..BASE.scales.scores
+        },
+    },
+    biases: Biases::ByKey { mlp: true },
+    gguf_rope: LLAMA.gguf_rope,
+    defaults: Defaults { kv_heads: KvHeads::Heads, ..BASE.defaults },
+    ..BASE
+};

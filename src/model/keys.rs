@@ -1,0 +1,83 @@
+//! The metadata keys of a GGUF file's architecture, without its prefix: those that are read, and those that must not
+//! change the arithmetic.
+
+/// Keys that change the arithmetic in ways that this decoder does not compute, with the only accepted value.
+pub const NEUTRAL: &[(&str, u32)] = &[
+    ("expert_shared_count", 0),
+    ("expert_group_count", 0),
+    // A softmax.
+    ("expert_gating_func", 1),
+    ("leading_dense_block_count", 0),
+    ("attention.causal", 1),
+    ("attention.shared_kv_layers", 0),
+    ("use_parallel_residual", 0),
+    ("rescale_every_n_layers", 0),
+    ("swin_norm", 0),
+];
+/// As `NEUTRAL`, in families whose further blocks are not known.
+pub const NO_BLOCKS: &[(&str, u32)] = &[(NEXTN, 0)];
+/// The number of blocks, at the end, that predict further tokens.
+pub const NEXTN: &str = "nextn_predict_layers";
+/// As `NEUTRAL`, in families without experts.
+pub const NO_EXPERTS: &[(&str, u32)] = &[("expert_count", 0), ("expert_used_count", 0)];
+pub const NEUTRAL_FLOATS: &[(&str, f32)] = &[
+    ("logit_scale", 1.0),
+    ("embedding_scale", 1.0),
+    ("residual_scale", 1.0),
+    ("attn_logit_softcapping", 0.0),
+    ("final_logit_softcapping", 0.0),
+    ("attention.temperature_scale", 0.0),
+    ("attention.clamp_kqv", 0.0),
+    ("attention.max_alibi_bias", 0.0),
+    ("attention.output_scale", 1.0),
+    ("attention.value_scale", 1.0),
+    ("expert_weights_scale", 1.0),
+    ("rope.scaling.yarn_log_multiplier", 0.0),
+    ("rope.scaling.yarn_ext_factor", 1.0),
+];
+
+/// Keys that are read, or that do not affect the arithmetic.
+pub const KNOWN: &[&str] = &[
+    NEXTN,
+    "expert_count",
+    "expert_used_count",
+    "expert_feed_forward_length",
+    "expert_shared_feed_forward_length",
+    "expert_weights_norm",
+    "context_length",
+    "embedding_length",
+    "block_count",
+    "feed_forward_length",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "attention.layer_norm_rms_epsilon",
+    "attention.scale",
+    "attention.sliding_window",
+    "attention.sliding_window_pattern",
+    "rope.freq_base",
+    "rope.freq_base_swa",
+    "rope.dimension_count",
+    // Equal rotations for text.
+    "rope.dimension_sections",
+    "full_attention_interval",
+    "ssm.conv_kernel",
+    "ssm.group_count",
+    "ssm.inner_size",
+    "ssm.state_size",
+    "ssm.time_step_rank",
+    "rope.scale_linear",
+    "swiglu_clamp_exp",
+    "rope.scaling.type",
+    "rope.scaling.factor",
+    "rope.scaling.attn_factor",
+    "rope.scaling.original_context_length",
+    "rope.scaling.finetuned",
+    "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+    "pooling_type",
+    "vocab_size",
+    "tensor_data_layout",
+];

@@ -1,0 +1,166 @@
+//! A mixture of experts on the CPU. An expert with few rows is the work of one thread, so that a step with few rows for
+//! each of many experts takes one parallel region; an expert with many rows is the work of all.
+
+use super::experts::{Expert, Experts, Routes, Shared, add_gated};
+use super::linear::{Linear, Scratch};
+use super::prepare::Source;
+use super::rows::On;
+use super::{Activation, Projections};
+use crate::base::sync::Mutex;
+use crate::base::{Error, Result, reserve};
+use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::pool::buffer::grown;
+use crate::kernels::rows::elementwise;
+use std::cell::RefCell;
+
+/// Rows up to which an expert is the work of one thread.
+pub const FEW: usize = 32;
+
+/// Memory of one mixture; grows to the largest, then is reused.
+#[derive(Default)]
+pub struct MixtureScratch {
+    routes: Routes,
+    logits: Vec<f32>,
+    /// `[rows * used, hidden]`: the output of each expert for each of its rows, by experts.
+    outputs: Vec<f32>,
+    whole: Work,
+}
+
+/// One feed-forward's memory.
+#[derive(Default)]
+struct Work {
+    rows: Vec<f32>,
+    gate_up: Vec<f32>,
+    down: Vec<f32>,
+}
+
+thread_local! {
+    /// The memory of an expert with few rows, in the thread that it is the work of.
+    static OWN: RefCell<(Work, Mutex<Scratch>)> = RefCell::default();
+}
+
+pub struct Mixture<'a> {
+    pub on: On<'a>,
+    /// Memory of the products that all threads work on.
+    pub scratch: &'a Mutex<Scratch>,
+    pub experts: &'a Experts,
+    pub activation: Activation,
+}
+
+impl Mixture<'_> {
+    /// The experts' outputs for the rows of `x`, added by their weights. Experts are added in ascending order, and the
+    /// shared one last, so a row's sum does not depend on the other rows.
+    pub fn run(&self, scratch: &mut MixtureScratch, x: &[f32], dims: [usize; 2]) -> Result<Vec<f32>> {
+        let (On { pool, isa, spare }, [rows, width]) = (self.on, dims);
+        let Experts { router, choice, experts, shared } = self.experts;
+        let MixtureScratch { routes, logits, outputs, whole } = scratch;
+        self.product(router, self.scratch, Source::Rows(x), dims, logits)?;
+        routes.choose(isa, logits, experts.len(), *choice)?;
+        let wanted = rows * choice.used * width;
+        reserve(outputs, wanted.saturating_sub(outputs.len()), "the outputs of a step's experts")?;
+        let outputs = grown(outputs, wanted);
+        self.experts(routes, x, dims, whole, &SharedOut::new(outputs))?;
+        let mut out = spare.take(x.len())?;
+        let sums = SharedOut::new(&mut out);
+        pool.run_if_worth(2 * wanted, rows, &|row| {
+            // SAFETY: each task has a row of its own.
+            let to = unsafe { sums.slice(row * width..(row + 1) * width) };
+            to.fill(0.0);
+            for (entry, weight) in routes.of_row(row) {
+                elementwise::add_scaled(isa, to, &outputs[entry * width..][..width], weight);
+            }
+        });
+        if let Some(Shared { expert, gate }) = shared {
+            self.feed_forward(expert, self.scratch, Source::Rows(x), dims, whole)?;
+            self.product(gate, self.scratch, Source::Rows(x), dims, logits)?;
+            add_gated(isa, &mut out, width, logits, &whole.down);
+        }
+        Ok(out)
+    }
+
+    /// Writes the outputs of all experts that have rows.
+    fn experts(
+        &self,
+        routes: &Routes,
+        x: &[f32],
+        dims: [usize; 2],
+        whole: &mut Work,
+        outputs: &SharedOut,
+    ) -> Result<()> {
+        let pool = self.on.pool;
+        let one = |e: usize, work: &mut Work, scratch: &Mutex<Scratch>| -> Result<()> {
+            let (range, rows) = routes.of(e);
+            let [count, width] = [rows.len(), dims[1]];
+            let more = (count * width).saturating_sub(work.rows.len());
+            reserve(&mut work.rows, more, "an expert's rows")?;
+            let gathered = grown(&mut work.rows, count * width);
+            for (to, row) in gathered.chunks_exact_mut(width).zip(rows) {
+                to.copy_from_slice(&x[*row as usize * width..][..width]);
+            }
+            let rows = std::mem::take(&mut work.rows);
+            let source = Source::Rows(&rows[..count * width]);
+            let made = self.feed_forward(&self.experts.experts[e], scratch, source, [count, width], work);
+            work.rows = rows;
+            made?;
+            // SAFETY: entries belong to one expert each, and each expert to one task.
+            let to = unsafe { outputs.slice(range.start * width..range.end * width) };
+            to.copy_from_slice(&work.down);
+            Ok(())
+        };
+        // With fewer experts some threads would wait for the last of them.
+        let few = |e: &usize| (1..=FEW).contains(&routes.of(*e).1.len());
+        let all = 0..self.experts.experts.len();
+        let alone = all.clone().filter(few).count() >= 2 * pool.threads();
+        let failed = Mutex::new(None);
+        if alone {
+            pool.run(all.len(), &|e| {
+                if !few(&e) || failed.lock().is_some() {
+                    return;
+                }
+                OWN.with_borrow_mut(|(work, scratch)| {
+                    if let Err(error) = one(e, work, scratch) {
+                        failed.lock().get_or_insert(error);
+                    }
+                });
+            });
+        }
+        if let Some(error) = failed.lock().take() {
+            return Err(error);
+        }
+        let rest = all.filter(|e| !routes.of(*e).1.is_empty() && !(alone && few(e)));
+        rest.into_iter().try_for_each(|e| one(e, whole, self.scratch))
+    }
+
+    /// An expert's output, in `work.down`.
+    fn feed_forward(
+        &self,
+        expert: &Expert,
+        scratch: &Mutex<Scratch>,
+        source: Source,
+        dims: [usize; 2],
+        Work { gate_up, down, .. }: &mut Work,
+    ) -> Result<()> {
+        self.product(&expert.gate_up, scratch, source, dims, gate_up)?;
+        let source = Source::Gated { gate_up, activation: self.activation };
+        let between = gate_up.len() / 2 / dims[0].max(1);
+        self.product(&expert.down, scratch, source, [dims[0], between], down)
+    }
+
+    /// Overwrites `out` with a product.
+    fn product(
+        &self,
+        weights: &Projections,
+        scratch: &Mutex<Scratch>,
+        source: Source,
+        dims: [usize; 2],
+        out: &mut Vec<f32>,
+    ) -> Result<()> {
+        let On { pool, isa, spare } = self.on;
+        let product = Linear { pool, isa, scratch, spare, norm: None, weights };
+        let wanted =
+            dims[0].checked_mul(product.width()).ok_or_else(|| Error::internal("a product's size"))?;
+        reserve(out, wanted.saturating_sub(out.len()), "a step's experts")?;
+        *out = product.run(source, dims, std::mem::take(out))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,175 @@
+"""Makes GGUF files of the folders in tests/golden/models with llama.cpp's own converter, and one whose weights are folded
+with rotations as Bonsai 2's are.
+
+  python converted.py LLAMA_CPP [case ...]     LLAMA_CPP: its source, with conversion/ and gguf-py/
+
+A file has the logits of its folder. "llama.cpp" in `noise` is what llama.cpp itself computes, in F32.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path[:0] = [sys.argv[1], os.path.join(sys.argv[1], "gguf-py")]
+
+from cases import F32_TOLERANCE, MODELS, ROOT, VERSIONS, VOCAB, error, find  # noqa: E402
+from cases import record  # noqa: E402
+
+import conversion  # noqa: E402
+import gguf  # noqa: E402
+import llama_cpp_run  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from gguf import GGMLQuantizationType as T  # noqa: E402
+
+# llama.cpp itself has no values of another size than keys, and no fewer KV heads in OLMo 2.
+NOT_RUN = ("qwen35", "olmo2")
+FOLDERS = ["qwen35", "qwen35-tied", "qwen35moe", "qwen35moe-fused", "qwen3moe", "olmo2"]
+ROTATED, BLOCK = "qwen35", 16
+
+
+LAYERS, INTERVAL = "layer_types", "full_attention_interval"
+
+
+def no_vocab(model):
+    model.gguf_writer.add_tokenizer_model("no_vocab")
+    model.gguf_writer.add_vocab_size(VOCAB)
+
+
+def convert(folder, path, kind):
+    source = Path(MODELS, folder)
+    hparams = conversion.ModelBase.load_hparams(source, False)
+    architecture = conversion.get_model_architecture(hparams, conversion.ModelType.TEXT)
+    cls = conversion.get_model_class(architecture)
+    cls.set_vocab, cls.no_mtp = no_vocab, True
+    with torch.inference_mode():
+        model = cls(source, kind, Path(path), eager=True, model_name=folder)
+        if LAYERS in model.hparams and "full_attention" in model.hparams[LAYERS]:
+            # transformers no longer writes the interval, which is what the converter reads.
+            model.hparams.setdefault(INTERVAL, model.hparams[LAYERS].index("full_attention") + 1)
+        model.write()
+
+
+def theirs(folder, sequences):
+    with tempfile.TemporaryDirectory() as place:
+        path = os.path.join(place, "twin.gguf")
+        convert(folder, path, gguf.LlamaFileType.ALL_F32)
+        return llama_cpp_run.run(path, sequences, VOCAB)
+
+
+def rows_of(case):
+    return torch.from_numpy(np.fromfile(os.path.join(ROOT, case["logits"]), "<f4").reshape(-1, case["vocab"]).copy())
+
+
+def converted(folder):
+    case, path = find(folder), os.path.join(MODELS, folder + ".gguf")
+    convert(folder, path, gguf.LlamaFileType.MOSTLY_BF16)
+    rows = rows_of(case)
+    noise = {} if folder in NOT_RUN else {"llama.cpp": error(theirs(folder, case["sequences"]), rows)}
+    assert noise.get("llama.cpp", 0.0) < F32_TOLERANCE, (folder, noise)
+    arch = gguf.GGUFReader(path).get_field("general.architecture").contents()
+    record(
+        folder + "-gguf",
+        path,
+        arch,
+        "gguf-bf16",
+        "the folder as llama.cpp's converter writes it",
+        case["sequences"],
+        rows,
+        case["source"],
+        "transformers",
+        F32_TOLERANCE,
+        noise=noise,
+        values=case["logits"],
+    )
+
+
+# ---------------------------------------------------------------- rotations
+
+
+def sylvester(n):
+    """(-1)^(ones in i & j) / sqrt(n)"""
+    i = np.arange(n)
+    ones = np.array([bin(x).count("1") for x in range(n)])
+    return (1.0 - 2.0 * (ones[i[:, None] & i[None]] % 2)) / np.sqrt(n)
+
+
+def fold(x, signs):
+    """Rows x with x' = H (s * x) for each block of a row: a product with rotated activations stays what it was."""
+    h = sylvester(BLOCK)
+    y = (x.astype(np.float64) * signs).reshape(len(x), -1, BLOCK) @ h
+    return y.reshape(x.shape).astype(np.float32)
+
+
+def grouped(x, key_heads, value_heads):
+    """Columns of value heads in turns to those of each key head side by side."""
+    each = value_heads // key_heads
+    x = x.reshape(len(x), each, key_heads, -1)
+    return np.ascontiguousarray(x.swapaxes(1, 2)).reshape(len(x), -1)
+
+
+FOLDED = ("attn_q", "attn_k", "attn_v", "attn_qkv", "attn_gate", "attn_output", "ssm_out", "ffn_gate", "ffn_up", "ffn_down")
+
+
+def rotated(name="qwen35-rotated"):
+    """In F32, so that only rounding parts it from the model that is not rotated."""
+    case, path = find(ROTATED), os.path.join(MODELS, name + ".gguf")
+    rng = np.random.default_rng(7)
+    with tempfile.TemporaryDirectory() as place:
+        plain = os.path.join(place, "plain.gguf")
+        convert(ROTATED, plain, gguf.LlamaFileType.ALL_F32)
+        reader = gguf.GGUFReader(plain)
+        w = gguf.GGUFWriter(path, "qwen35")
+        for key, field in reader.fields.items():
+            if not key.startswith(("GGUF.", "general.architecture")):
+                w.add_key_value(key, field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None)
+        groups, heads = (reader.get_field("qwen35.ssm." + key).contents() for key in ("group_count", "time_step_rank"))
+        tensors = {t.name: np.array(t.data).reshape([int(n) for n in reversed(t.shape)]) for t in reader.tensors}
+    names = [n for n in tensors if n == "output.weight" or n.endswith(tuple(f".{part}.weight" for part in FOLDED))]
+    widths = sorted({tensors[n].shape[1] for n in names})
+    signs = {n: rng.choice([-1, 1], n) for n in widths}
+    for n, x in tensors.items():
+        if n.endswith("ssm_out.weight"):
+            x = grouped(x, groups, heads)
+        if n in names or n == "token_embd.weight":
+            x = fold(x, signs[x.shape[1]])
+        w.add_tensor(n, x)
+    key = lambda part: "prism.hadamard." + part
+    w.add_uint32(key("version"), 1)
+    w.add_uint32(key("block_size"), BLOCK)
+    w.add_string(key("transform"), "normalized-sylvester-walsh-hadamard")
+    w.add_string(key("axis"), "input-last-dimension")
+    w.add_string(key("sign_mode"), "explicit")
+    w.add_array(key("sign_widths"), [int(n) for n in widths])
+    w.add_array(key("sign_values"), [int(s) for n in widths for s in signs[n]])
+    w.add_array(key("weight_names"), names)
+    w.add_array(key("inverse_weight_names"), ["token_embd.weight"])
+    w.add_bool(key("gdn_v_grouped"), True)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    record(
+        name,
+        path,
+        "qwen35",
+        "gguf-f32",
+        "Bonsai 2: each product's weights folded with signs and a Walsh-Hadamard transform of blocks of 16, the "
+        "embedding's rows with their inverse, columns after the recurrence in grouped order; folded by numpy",
+        case["sequences"],
+        rows_of(case),
+        case["source"],
+        "transformers",
+        F32_TOLERANCE,
+        values=case["logits"],
+    )
+
+
+CASES = {folder: (lambda folder=folder: converted(folder)) for folder in FOLDERS} | {"qwen35-rotated": rotated}
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for name in sys.argv[2:] or CASES:
+        CASES[name]()
+    print(VERSIONS)
