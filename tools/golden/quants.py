@@ -38,6 +38,8 @@ SCALES = {
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108],
     "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "TQ1_0": [52], "TQ2_0": [64],
 }
+# Made after all others, so that the bytes of those stay as they are.
+LATER = {"IQ4_NL": [0], "IQ4_XS": [0]}
 ODD = [0.0, -0.0, 6e-8, -3e-5, 1.0, -1.0, 6e4]  # zeros, a subnormal and the ends of the range among the scales
 
 
@@ -49,7 +51,7 @@ def random_blocks(name, rows, cols):
     if name == "TQ2_0":  # the code 3 means nothing
         codes = RNG.integers(0, 3, (n, 64, 4), dtype=U8)
         blocks[:, :64] = (codes << np.array([0, 2, 4, 6], U8)).sum(-1, dtype=U8)
-    for k, at in enumerate(SCALES[name]):
+    for at in (SCALES | LATER)[name]:
         d = (RNG.standard_normal(n) * 0.02).astype(F16)
         some = RNG.permutation(n)[: len(ODD)]
         d[some] = np.array(ODD, F16)[RNG.permutation(len(ODD))][: some.size]
@@ -57,8 +59,8 @@ def random_blocks(name, rows, cols):
     return kind, blocks.reshape(rows, -1)
 
 
-def known():
-    for name in SCALES:
+def known(names):
+    for name in names:
         shape = (3, 512) if gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]][0] == 256 else (3, 224)
         kind, packed = random_blocks(name, *shape)
         save(name.lower(), kind, shape, packed, quants.dequantize(packed, kind))
@@ -188,7 +190,7 @@ def quantized():
 
 def main():
     os.makedirs(OUT, exist_ok=True)
-    known()
+    known(SCALES)
     q2_0()
     iq1_bn()
     iq2_bn()
@@ -198,6 +200,7 @@ def main():
     look_up_tables()
     quantized()
     q1_0()
+    known(LATER)
     with open(os.path.join(OUT, "quants.json"), "w") as f:
         f.write("[\n" + ",\n".join(" " + json.dumps(case) for case in cases) + "\n]\n")
 

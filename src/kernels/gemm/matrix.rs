@@ -20,6 +20,10 @@ pub enum DType {
     Q4_K = 12,
     Q5_K = 13,
     Q6_K = 14,
+    /// Four-bit codes for sixteen uneven numbers; one scale per 32.
+    IQ4_NL = 20,
+    /// The same codes in super-blocks of 256.
+    IQ4_XS = 23,
     BF16 = 30,
     TQ1_0 = 34,
     TQ2_0 = 35,
@@ -70,11 +74,11 @@ pub struct Matrix {
 
 impl DType {
     /// All types that have their own number in files.
-    pub const IN_FILES: [DType; 22] = {
+    pub const IN_FILES: [DType; 24] = {
         use DType::*;
         [
-            F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, BF16, TQ1_0, TQ2_0, I2S,
-            TL1, TL2, Q1_0, Q2_0, IQ1_BN, IQ2_BN,
+            F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16,
+            TQ1_0, TQ2_0, I2S, TL1, TL2, Q1_0, Q2_0, IQ1_BN, IQ2_BN,
         ]
     };
 
@@ -104,6 +108,8 @@ impl DType {
             DType::Q4_K => (256, 144),
             DType::Q5_K => (256, 176),
             DType::Q6_K => (256, 210),
+            DType::IQ4_NL => (32, 18),
+            DType::IQ4_XS => (256, 136),
             DType::TQ1_0 => (256, 54),
             DType::TQ2_0 => (256, 66),
             DType::I2S | DType::Ternary => (128, 32),
@@ -135,8 +141,8 @@ impl DType {
         match self {
             I2S | TQ2_0 | Ternary => Arithmetic::Ternary,
             Int8 => Arithmetic::Int8,
-            Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q1_0 | Q2_0 | Q2_0_128 => Arithmetic::Blocks32,
-            Q2_K | Q3_K | Q4_K | Q5_K | Q6_K => Arithmetic::Blocks256,
+            Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q1_0 | Q2_0 | Q2_0_128 | IQ4_NL => Arithmetic::Blocks32,
+            Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | IQ4_XS => Arithmetic::Blocks256,
             // The last five are converted to other types before they are multiplied.
             F32 | F16 | BF16 | TQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => Arithmetic::Float,
         }

@@ -26,6 +26,13 @@ pub trait Bytes: Copy {
     unsafe fn flip(self) -> Self;
     /// Subtracts `by` from each byte, with wrapping.
     unsafe fn less(self, by: u8) -> Self;
+    /// Keeps the bits of each lane that are in `mask`.
+    unsafe fn only(self, mask: u32) -> Self;
+    /// Moves bytes within each lane: byte `i` of `order` is the number, 0 to 3, of the byte that comes to place `i`. A
+    /// number of 0x80 makes a zero.
+    unsafe fn reorder(self, order: u32) -> Self;
+    /// Replaces each byte, which is below 16, with the entry of `table` at that index.
+    unsafe fn pick(self, table: &[u8; 16]) -> Self;
 }
 
 /// Writes rows `ROWS * part ..` of a line of sixteen rows.
@@ -67,6 +74,14 @@ impl Bytes for Portable {
         fn flip(self) -> Self = Self(self.0 ^ Self::mask(128));
         fn less(self, by: u8) -> Self =
             Self(u32::from_ne_bytes(self.0.to_ne_bytes().map(|b| b.wrapping_sub(by))));
+        fn only(self, mask: u32) -> Self = Self(self.0 & mask);
+        fn reorder(self, order: u32) -> Self = {
+            let bytes = self.0.to_le_bytes();
+            let moved = order.to_le_bytes().map(|n| if n < 4 { bytes[n as usize] } else { 0 });
+            Self(u32::from_le_bytes(moved))
+        };
+        fn pick(self, table: &[u8; 16]) -> Self =
+            Self(u32::from_ne_bytes(self.0.to_ne_bytes().map(|b| table[b as usize])));
     }
 }
 
@@ -84,6 +99,15 @@ mod x86 {
                 _mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12),
             );
             [order, _mm_set1_epi32(if n.is_multiple_of(2) { 0x08040201 } else { 0x80402010u32 as i32 })]
+        }
+    }
+
+    /// An order within each lane, for `shuffle_epi8`.
+    #[inline(always)]
+    unsafe fn in_lanes(order: u32) -> __m128i {
+        unsafe {
+            let fours = _mm_setr_epi32(0, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c);
+            _mm_add_epi8(_mm_set1_epi32(order as i32), fours)
         }
     }
 
@@ -121,6 +145,13 @@ mod x86 {
             };
             fn flip(self) -> Self = _mm256_xor_si256(self, _mm256_set1_epi8(-128));
             fn less(self, by: u8) -> Self = _mm256_sub_epi8(self, _mm256_set1_epi8(by as i8));
+            fn only(self, mask: u32) -> Self = _mm256_and_si256(self, _mm256_set1_epi32(mask as i32));
+            fn reorder(self, order: u32) -> Self =
+                _mm256_shuffle_epi8(self, _mm256_broadcastsi128_si256(in_lanes(order)));
+            fn pick(self, table: &[u8; 16]) -> Self = {
+                let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+                _mm256_shuffle_epi8(table, self)
+            };
         }
     }
 
@@ -162,6 +193,13 @@ mod x86 {
             };
             fn flip(self) -> Self = _mm512_xor_si512(self, _mm512_set1_epi8(-128));
             fn less(self, by: u8) -> Self = _mm512_sub_epi8(self, _mm512_set1_epi8(by as i8));
+            fn only(self, mask: u32) -> Self = _mm512_and_si512(self, _mm512_set1_epi32(mask as i32));
+            fn reorder(self, order: u32) -> Self =
+                _mm512_shuffle_epi8(self, _mm512_broadcast_i32x4(in_lanes(order)));
+            fn pick(self, table: &[u8; 16]) -> Self = {
+                let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+                _mm512_shuffle_epi8(table, self)
+            };
         }
     }
 }
@@ -194,6 +232,12 @@ mod aarch64 {
             };
             fn flip(self) -> Self = veorq_u8(self, vdupq_n_u8(128));
             fn less(self, by: u8) -> Self = vsubq_u8(self, vdupq_n_u8(by));
+            fn only(self, mask: u32) -> Self = vandq_u8(self, vreinterpretq_u8_u32(vdupq_n_u32(mask)));
+            fn reorder(self, order: u32) -> Self = {
+                let fours = vreinterpretq_u8_u32(vld1q_u32([0, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c].as_ptr()));
+                vqtbl1q_u8(self, vaddq_u8(vreinterpretq_u8_u32(vdupq_n_u32(order)), fours))
+            };
+            fn pick(self, table: &[u8; 16]) -> Self = vqtbl1q_u8(vld1q_u8(table.as_ptr()), self);
         }
     }
 }

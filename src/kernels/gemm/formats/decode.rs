@@ -1,11 +1,11 @@
 //! Decoding of blocks into integer codes and scales: the meaning of each type of blocks.
 //!
-//! Blocks of 32 to 128 columns with one f16 scale are ggml's Q4_0 to Q8_0, Q1_0 and Q2_0; super-blocks are its
-//! K-quants (github.com/ggml-org/ggml, ggml-quants.c).
+//! Blocks of 32 to 128 columns with one scale are ggml's Q4_0 to Q8_0, Q1_0, Q2_0 and IQ4_NL; super-blocks are its
+//! K-quants and IQ4_XS (github.com/ggml-org/ggml, ggml-quants.c).
 
 use super::f16_at;
 use super::short_blocks::{Short, column, with_short};
-use super::super_blocks::{Super, columns, scales, with_super};
+use super::super_blocks::{Super, column as first_column, scales, with_super};
 use crate::kernels::simd::bytes::Portable;
 use crate::kernels::{Arithmetic, DType};
 
@@ -50,12 +50,12 @@ fn decode_short<F: Short>(block: &[u8]) -> Codes {
 fn decode_super<K: Super>(block: &[u8]) -> Codes {
     let [scales, mins] = scales::<K>(block);
     let mut values = [0; 256];
-    for j in 0..8 {
+    for (side, j) in (0..8).map(|n| (n / 4, n % 4)) {
         // SAFETY (of both): a whole block, as `scales` has seen; any processor has the instructions.
-        let packed = unsafe { columns::<K, Portable>(&[block.as_ptr()], 0, j / 4) }[j % 4];
-        for (k, Portable(codes)) in unsafe { K::codes(packed) }.into_iter().enumerate() {
+        let packed = unsafe { K::packed::<Portable>(&[block.as_ptr()], 0, side) };
+        for (k, Portable(codes)) in unsafe { K::codes(&packed, j) }.into_iter().enumerate() {
             for (i, code) in codes.to_le_bytes().into_iter().enumerate() {
-                values[32 * k + 4 * j + i] = code as i8 - K::OFFSET as i8;
+                values[first_column::<K>(k, side) + 4 * j + i] = code as i8 - K::OFFSET as i8;
             }
         }
     }

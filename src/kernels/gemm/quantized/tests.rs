@@ -9,7 +9,7 @@ use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use half::f16;
 use proptest::prelude::*;
 
-const TYPES: [DType; 13] = [
+const TYPES: [DType; 15] = [
     DType::Q1_0,
     DType::Q2_0,
     DType::Q2_0_128,
@@ -23,6 +23,8 @@ const TYPES: [DType; 13] = [
     DType::Q4_K,
     DType::Q5_K,
     DType::Q6_K,
+    DType::IQ4_NL,
+    DType::IQ4_XS,
 ];
 
 /// Offsets of the f16 in a block.
@@ -260,13 +262,14 @@ fn extremes_are_the_reference() {
             let scales = match dtype {
                 DType::Q6_K => 192..208,
                 DType::Q3_K => 96..108,
+                DType::IQ4_XS => 2..8,
                 _ => 0..0,
             };
             data.chunks_exact_mut(bytes).for_each(|b| b[scales.clone()].fill(!byte));
             let other = Matrix::new(Bytes::new(data), dtype, 17, cols).unwrap();
             let mut x = Quantized::new(block, cols, &vec![1.0; 14 * cols]);
-            // The least that `quantize_blocks` can produce; products of super-blocks would also accept -128.
-            let least = if block == 32 { -127 } else { -128 };
+            // The least that `quantize_blocks` can produce; products of most super-blocks would also accept -128.
+            let least = if block == 32 || dtype == DType::IQ4_XS { -127 } else { -128 };
             for (i, value) in x.values.iter_mut().enumerate() {
                 *value = match i / cols {
                     0 => least,
