@@ -63,6 +63,9 @@ fn fill(dtype: DType, random: &mut SplitMix, block: &mut [u8]) {
         DType::TQ2_0 => &[64],
         _ => &[],
     };
+    if dtype == DType::MXFP4 {
+        block[0] = 118;
+    }
     for &at in scales {
         block[at..at + 2].copy_from_slice(&scale);
     }

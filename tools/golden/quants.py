@@ -4,7 +4,7 @@
 
 Each `<name>.bin` holds, one after the other, the tensor as a file has it and its elements: as f32, or as int8 that are
 multiplied with the case's scale. Names, shapes and lengths stand in `quants.json`. What the package `gguf` can decode is decoded by it. The others follow public layouts:
-Q1_0 and Q2_0 of ggml (ggml-quants.c), IQ1_BN and IQ2_BN of ik_llama.cpp (iqk_quantize.cpp), TL1 and TL2 of bitnet.cpp
+Q1_0 and Q2_0 of ggml (ggml-quants.c), PQ2_0 and PTQ1_0 of PrismML's llama.cpp (ggml-quants.c), IQ1_BN and IQ2_BN of ik_llama.cpp (iqk_quantize.cpp), TL1 and TL2 of bitnet.cpp
 (utils/convert-hf-to-gguf-bitnet.py), Hugging Face's packed uint8 (transformers, integrations/bitnet.py).
 """
 
@@ -39,7 +39,7 @@ SCALES = {
     "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "TQ1_0": [52], "TQ2_0": [64],
 }
 # Made after all others, so that the bytes of those stay as they are.
-LATER = {"IQ4_NL": [0], "IQ4_XS": [0]}
+LATER = {"IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": []}
 ODD = [0.0, -0.0, 6e-8, -3e-5, 1.0, -1.0, 6e4]  # zeros, a subnormal and the ends of the range among the scales
 
 
@@ -56,6 +56,8 @@ def random_blocks(name, rows, cols):
         some = RNG.permutation(n)[: len(ODD)]
         d[some] = np.array(ODD, F16)[RNG.permutation(len(ODD))][: some.size]
         blocks[:, at : at + 2] = d.view(U8).reshape(n, 2)
+    if name == "MXFP4":  # an exponent
+        blocks[:, 0] = np.concatenate([[0, 1, 2, 3, 252], RNG.integers(110, 130, n - 5)])
     return kind, blocks.reshape(rows, -1)
 
 
@@ -82,6 +84,25 @@ def q2_0(rows=3, cols=320):
     q = codes.reshape(rows, -1, 16, 4)
     packed = np.concatenate([d[..., None].view(U8), q[..., 0] | q[..., 1] << 2 | q[..., 2] << 4 | q[..., 3] << 6], -1)
     save("q2_0", 42, (rows, cols), packed, (codes.astype(np.float32) - 1) * d.astype(np.float32)[..., None])
+
+
+def pq2_0(rows=3, cols=384):
+    d = (RNG.standard_normal((rows, cols // 128)) * 0.02).astype(F16)
+    codes = RNG.integers(0, 4, (rows, cols // 128, 128), dtype=U8)
+    q = codes.reshape(rows, -1, 32, 4)
+    packed = np.concatenate([d[..., None].view(U8), q[..., 0] | q[..., 1] << 2 | q[..., 2] << 4 | q[..., 3] << 6], -1)
+    save("pq2_0", 142, (rows, cols), packed, (codes.astype(np.float32) - 1) * d.astype(np.float32)[..., None])
+
+
+def ptq1_0(rows=3, cols=384):
+    d = (RNG.standard_normal((rows, cols // 128, 1)) * 0.02).astype(F16)
+    t = trits(rows, cols).reshape(rows, -1, 128)
+    stage = lambda at, each, count: t[..., at : at + each * count].reshape(rows, -1, each, count).swapaxes(2, 3)
+    # The first element of a byte is its most significant digit; bytes of four leave the least significant one free.
+    fives = [base3(stage(at, 5, count)[..., ::-1]) for at, count in ((0, 16), (80, 8))]
+    four = np.pad(stage(120, 4, 2), ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=-1)
+    packed = np.concatenate([*fives, base3(four[..., ::-1]), d.view(U8)], -1)
+    save("ptq1_0", 143, (rows, cols), packed, t * d.astype(np.float32))
 
 
 def trits(rows, cols):
@@ -201,6 +222,8 @@ def main():
     quantized()
     q1_0()
     known(LATER)
+    pq2_0()
+    ptq1_0()
     with open(os.path.join(OUT, "quants.json"), "w") as f:
         f.write("[\n" + ",\n".join(" " + json.dumps(case) for case in cases) + "\n]\n")
 

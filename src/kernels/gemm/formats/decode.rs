@@ -1,7 +1,7 @@
 //! Decoding of blocks into integer codes and scales: the meaning of each type of blocks.
 //!
-//! Blocks of 32 to 128 columns with one scale are ggml's Q4_0 to Q8_0, Q1_0, Q2_0 and IQ4_NL; super-blocks are its
-//! K-quants and IQ4_XS (github.com/ggml-org/ggml, ggml-quants.c).
+//! Blocks of 32 to 128 columns with one scale are ggml's Q4_0 to Q8_0, Q1_0, Q2_0, IQ4_NL and MXFP4; super-blocks are
+//! its K-quants and IQ4_XS (github.com/ggml-org/ggml, ggml-quants.c).
 
 use super::f16_at;
 use super::short_blocks::{Short, column, with_short};
@@ -44,7 +44,7 @@ fn decode_short<F: Short>(block: &[u8]) -> Codes {
         }
     }
     let min = F::MINIMUMS.then(|| f16_at(&block[2..]));
-    Codes { values, scales: [1; 16], mins: [0; 16], d: f16_at(block), min }
+    Codes { values, scales: [1; 16], mins: [0; 16], d: F::scale(block), min }
 }
 
 fn decode_super<K: Super>(block: &[u8]) -> Codes {

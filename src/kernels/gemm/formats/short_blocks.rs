@@ -1,9 +1,11 @@
-//! Blocks of 32 to 128 columns with one scale: ggml's Q4_0 to Q8_0, Q1_0, Q2_0 and IQ4_NL (github.com/ggml-org/ggml,
-//! ggml-quants.c).
+//! Blocks of 32 to 128 columns with one scale: ggml's Q4_0 to Q8_0, Q1_0, Q2_0, IQ4_NL and MXFP4
+//! (github.com/ggml-org/ggml, ggml-quants.c).
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep codes in registers
 
+use super::f16_at;
 use crate::kernels::simd::bytes::Bytes;
+use crate::kernels::simd::lanes::{Register, half_power};
 
 /// The numbers that codes of IQ4_NL and IQ4_XS stand for, as int8.
 pub const UNEVEN: [u8; 16] = {
@@ -15,6 +17,9 @@ pub const UNEVEN: [u8; 16] = {
     }
     bytes
 };
+
+/// Twice the numbers that codes of MXFP4 stand for, with an offset of 12.
+const DOUBLED: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
 /// A type of short blocks. A block has an f16 scale; then an f16 minimum if the type has MINIMUMS; then one bit for
 /// each of 32 columns if it has FIFTHS; then the codes. Weights are `d * (code - OFFSET)`, or `d * code + min`.
@@ -30,15 +35,37 @@ pub trait Short {
     const FIFTHS: bool;
     /// Columns per block, in units of 32.
     const COUNT: usize;
+    /// Codes from a table are below 32, or SIGNED.
     const TABLE: Option<&[u8; 16]> = None;
+    /// Whether the scale is one byte, an exponent, instead of an f16.
+    const EXPONENT: bool = false;
     /// Whether codes are int8; otherwise they are unsigned, below 128.
     const SIGNED: bool = Self::BITS == 8;
     /// Offset of the codes in a block.
-    const CODES: usize = 2 + 2 * Self::MINIMUMS as usize + 4 * Self::FIFTHS as usize;
+    const CODES: usize =
+        2 - Self::EXPONENT as usize + 2 * Self::MINIMUMS as usize + 4 * Self::FIFTHS as usize;
     const BYTES: usize = Self::CODES + 4 * Self::BITS * Self::COUNT;
     /// Number of steps of four columns whose pairs of products with int8, each at most 2 * largest code * 127, add up
     /// within an i16.
-    const STEPS: usize = if Self::SIGNED { 1 } else { 8 >> Self::FIFTHS as usize };
+    const STEPS: usize = match Self::SIGNED {
+        true => 1,
+        false => 8 >> (Self::FIFTHS || Self::TABLE.is_some()) as usize,
+    };
+
+    /// The scale of a block.
+    fn scale(block: &[u8]) -> f32 {
+        if Self::EXPONENT { half_power(block[0]) } else { f16_at(block) }
+    }
+
+    /// The scales of the blocks at `at` of each of WIDTH rows.
+    ///
+    /// # Safety
+    /// `R`'s instructions are available; the blocks can be read.
+    #[inline(always)]
+    unsafe fn scales<R: Register>(rows: &[*const u8], at: usize) -> R {
+        // SAFETY: the caller's promise.
+        unsafe { if Self::EXPONENT { R::half_powers(rows, at) } else { R::halves(rows, at) } }
+    }
 
     /// Reads all words of the block at `at` of each of ROWS rows, and the fifth bits if there are any.
     ///
@@ -160,6 +187,10 @@ short! {
     IQ4_NL: 1 of 4 bits, fifths false, offset 0, minimums false, with {
         const TABLE: Option<&[u8; 16]> = Some(&UNEVEN);
         const SIGNED: bool = true;
+    };
+    MXFP4: 1 of 4 bits, fifths false, offset 12, minimums false, with {
+        const TABLE: Option<&[u8; 16]> = Some(&DOUBLED);
+        const EXPONENT: bool = true;
     };
 }
 pub(in crate::kernels) use with_short;

@@ -93,7 +93,7 @@ pub fn configured(uses_tiles: bool, depth: usize) -> Option<Configured> {
 pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
     let (one, two) = match dtype {
         DType::Q8_0 => (6, 17),
-        DType::Q4_0 | DType::IQ4_NL => (12, 17),
+        DType::Q4_0 | DType::IQ4_NL | DType::MXFP4 => (12, 17),
         DType::Q4_1 | DType::Q5_0 | DType::Q5_1 => (12, 20),
         DType::Q1_0 => (11, 17),
         DType::Q2_0 | DType::Q2_0_128 => (12, 18),
