@@ -40,6 +40,7 @@ SCALES = {
 }
 # Made after all others, so that the bytes of those stay as they are.
 LATER = {"IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": []}
+LAST = {"IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0]}
 ODD = [0.0, -0.0, 6e-8, -3e-5, 1.0, -1.0, 6e4]  # zeros, a subnormal and the ends of the range among the scales
 
 
@@ -51,7 +52,7 @@ def random_blocks(name, rows, cols):
     if name == "TQ2_0":  # the code 3 means nothing
         codes = RNG.integers(0, 3, (n, 64, 4), dtype=U8)
         blocks[:, :64] = (codes << np.array([0, 2, 4, 6], U8)).sum(-1, dtype=U8)
-    for at in (SCALES | LATER)[name]:
+    for at in (SCALES | LATER | LAST)[name]:
         d = (RNG.standard_normal(n) * 0.02).astype(F16)
         some = RNG.permutation(n)[: len(ODD)]
         d[some] = np.array(ODD, F16)[RNG.permutation(len(ODD))][: some.size]
@@ -224,6 +225,7 @@ def main():
     known(LATER)
     pq2_0()
     ptq1_0()
+    known(LAST)
     with open(os.path.join(OUT, "quants.json"), "w") as f:
         f.write("[\n" + ",\n".join(" " + json.dumps(case) for case in cases) + "\n]\n")
 

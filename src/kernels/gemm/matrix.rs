@@ -20,6 +20,12 @@ pub enum DType {
     Q4_K = 12,
     Q5_K = 13,
     Q6_K = 14,
+    /// Super-blocks with numbers of entries in codebooks, of eight columns (IQ2) or four (IQ3).
+    IQ2_XXS = 16,
+    IQ2_XS = 17,
+    IQ3_XXS = 18,
+    IQ3_S = 21,
+    IQ2_S = 22,
     /// Four-bit codes for sixteen uneven numbers; one scale per 32.
     IQ4_NL = 20,
     /// The same codes in super-blocks of 256.
@@ -78,11 +84,12 @@ pub struct Matrix {
 
 impl DType {
     /// All types that files may have. Of two with one number, the first is the usual one.
-    pub const IN_FILES: [DType; 27] = {
+    pub const IN_FILES: [DType; 32] = {
         use DType::*;
         [
-            F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16,
-            TQ1_0, TQ2_0, I2S, TL1, TL2, MXFP4, Q1_0, Q2_0, IQ1_BN, IQ2_BN, Q2_0_128, PTQ1_0,
+            F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ2_XXS, IQ2_XS, IQ2_S,
+            IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS, BF16, TQ1_0, TQ2_0, I2S, TL1, TL2, MXFP4, Q1_0, Q2_0, IQ1_BN,
+            IQ2_BN, Q2_0_128, PTQ1_0,
         ]
     };
 
@@ -112,6 +119,11 @@ impl DType {
             DType::Q4_K => (256, 144),
             DType::Q5_K => (256, 176),
             DType::Q6_K => (256, 210),
+            DType::IQ2_XXS => (256, 66),
+            DType::IQ2_XS => (256, 74),
+            DType::IQ2_S => (256, 82),
+            DType::IQ3_XXS => (256, 98),
+            DType::IQ3_S => (256, 110),
             DType::IQ4_NL => (32, 18),
             DType::IQ4_XS => (256, 136),
             DType::TQ1_0 => (256, 54),
@@ -150,7 +162,9 @@ impl DType {
             Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q1_0 | Q2_0 | Q2_0_128 | IQ4_NL | MXFP4 => {
                 Arithmetic::Blocks32
             }
-            Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | IQ4_XS => Arithmetic::Blocks256,
+            Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S | IQ4_XS => {
+                Arithmetic::Blocks256
+            }
             // The last six are converted to other types before they are multiplied.
             F32 | F16 | BF16 | TQ1_0 | PTQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => Arithmetic::Float,
         }

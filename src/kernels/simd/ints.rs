@@ -346,6 +346,10 @@ mod x86 {
             fn sixteens(self, n: usize) -> Self = Self(self.0.sixteens(n));
             fn flip(self) -> Self = Self(self.0.flip());
             fn less(self, by: u8) -> Self = Self(self.0.less(by));
+            fn xor(self, other: Self) -> Self = Self(self.0.xor(other.0));
+            fn up<const N: i32>(self) -> Self = Self(self.0.up::<N>());
+            fn gather(self, table: &[u32]) -> Self = Self(self.0.gather(table));
+            fn negate_where(self, signs: Self, n: usize) -> Self = Self(self.0.negate_where(signs.0, n));
             fn only(self, mask: u32) -> Self = Self(self.0.only(mask));
             fn reorder(self, order: u32) -> Self = Self(self.0.reorder(order));
             fn pick(self, table: &[u8; 16]) -> Self = Self(self.0.pick(table));

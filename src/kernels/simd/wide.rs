@@ -129,6 +129,18 @@ impl<B: Bytes, const N: usize> Bytes for Many<B, N> {
     unsafe fn less(self, by: u8) -> Self {
         Self::each(|i| unsafe { self.0[i].less(by) })
     }
+    unsafe fn xor(self, other: Self) -> Self {
+        Self::each(|i| unsafe { self.0[i].xor(other.0[i]) })
+    }
+    unsafe fn up<const BITS: i32>(self) -> Self {
+        Self::each(|i| unsafe { self.0[i].up::<BITS>() })
+    }
+    unsafe fn gather(self, table: &[u32]) -> Self {
+        Self::each(|i| unsafe { self.0[i].gather(table) })
+    }
+    unsafe fn negate_where(self, signs: Self, n: usize) -> Self {
+        Self::each(|i| unsafe { self.0[i].negate_where(signs.0[i], n) })
+    }
     unsafe fn only(self, mask: u32) -> Self {
         Self::each(|i| unsafe { self.0[i].only(mask) })
     }

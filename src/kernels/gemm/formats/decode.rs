@@ -1,7 +1,7 @@
 //! Decoding of blocks into integer codes and scales: the meaning of each type of blocks.
 //!
 //! Blocks of 32 to 128 columns with one scale are ggml's Q4_0 to Q8_0, Q1_0, Q2_0, IQ4_NL and MXFP4; super-blocks are
-//! its K-quants and IQ4_XS (github.com/ggml-org/ggml, ggml-quants.c).
+//! its K-quants, IQ2, IQ3 and IQ4_XS (github.com/ggml-org/ggml, ggml-quants.c).
 
 use super::f16_at;
 use super::short_blocks::{Short, column, with_short};
@@ -63,7 +63,7 @@ fn decode_super<K: Super>(block: &[u8]) -> Codes {
         values,
         scales: scales.map(|scale| scale as i8),
         mins,
-        d: f16_at(&block[K::D..]),
+        d: f16_at(&block[K::D..]) * K::UNIT,
         min: K::MINIMA.then(|| f16_at(&block[K::MIN..])),
     }
 }

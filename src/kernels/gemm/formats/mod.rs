@@ -1,6 +1,8 @@
 //! Conversion of a row of a weight matrix to f32: for embedding look-up, and for the weights of the dense product.
 
+pub(in crate::kernels) mod codebooks;
 pub(in crate::kernels) mod decode;
+mod grids;
 pub(in crate::kernels) mod panels;
 pub(in crate::kernels) mod short_blocks;
 pub(in crate::kernels) mod super_blocks;

@@ -1,13 +1,14 @@
-//! Super-blocks of 256 columns: ggml's K-quants and IQ4_XS (github.com/ggml-org/ggml, ggml-quants.c).
+//! Super-blocks of 256 columns: ggml's K-quants and IQ4_XS, and in `codebooks` others (github.com/ggml-org/ggml, ggml-quants.c).
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep codes in registers
 
+pub use super::codebooks::{IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 use super::short_blocks::UNEVEN;
 use crate::kernels::simd::bytes::{Bytes, Portable};
 #[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::simd::wide::Wide;
 
-/// A type of super-blocks. Its weights are `d * scale * (code - OFFSET)`, or `d * scale * code - dmin * minimum` if
+/// A type of super-blocks. Its weights are `d * UNIT * scale * (code - OFFSET)`, or `d * scale * code - dmin * minimum` if
 /// it has MINIMA. Each group of 16 or 32 columns has a scale and a minimum.
 ///
 /// A block is decoded in two sides. A side has sixteen of each 32 columns, or 128 columns in a row if the type is in
@@ -23,6 +24,8 @@ pub trait Super {
     const D: usize;
     const MIN: usize;
     const MINIMA: bool = Self::D != Self::MIN;
+    /// A power of two that the f16 scale is multiplied by.
+    const UNIT: f32 = 1.0;
     /// The offset that codes have over the integers they stand for; 0 if they are SIGNED.
     const OFFSET: i16;
     /// Whether codes are int8; otherwise they are unsigned, below 128.
@@ -137,6 +140,11 @@ macro_rules! with_super {
             $crate::kernels::DType::Q5_K => with!(Q5_K),
             $crate::kernels::DType::Q6_K => with!(Q6_K),
             $crate::kernels::DType::IQ4_XS => with!(IQ4_XS),
+            $crate::kernels::DType::IQ2_XXS => with!(IQ2_XXS),
+            $crate::kernels::DType::IQ2_XS => with!(IQ2_XS),
+            $crate::kernels::DType::IQ2_S => with!(IQ2_S),
+            $crate::kernels::DType::IQ3_XXS => with!(IQ3_XXS),
+            $crate::kernels::DType::IQ3_S => with!(IQ3_S),
             other => panic!("{other:?} has no super-blocks"),
         }
     }};

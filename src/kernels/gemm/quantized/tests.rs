@@ -9,7 +9,7 @@ use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use half::f16;
 use proptest::prelude::*;
 
-const TYPES: [DType; 16] = [
+const TYPES: [DType; 21] = [
     DType::Q1_0,
     DType::Q2_0,
     DType::Q2_0_128,
@@ -26,6 +26,11 @@ const TYPES: [DType; 16] = [
     DType::IQ4_NL,
     DType::IQ4_XS,
     DType::MXFP4,
+    DType::IQ2_XXS,
+    DType::IQ2_XS,
+    DType::IQ2_S,
+    DType::IQ3_XXS,
+    DType::IQ3_S,
 ];
 
 /// Offsets of the f16 in a block.
@@ -270,13 +275,18 @@ fn extremes_are_the_reference() {
                 DType::Q6_K => 192..208,
                 DType::Q3_K => 96..108,
                 DType::IQ4_XS => 2..8,
+                DType::IQ2_XS => 66..74,
+                DType::IQ2_S => 74..82,
+                DType::IQ3_S => 106..110,
                 _ => 0..0,
             };
             data.chunks_exact_mut(bytes).for_each(|b| b[scales.clone()].fill(!byte));
             let other = Matrix::new(Bytes::new(data), dtype, 17, cols).unwrap();
             let mut x = Quantized::new(block, cols, &vec![1.0; 14 * cols]);
-            // The least that `quantize_blocks` can produce; products of most super-blocks would also accept -128.
-            let least = if block == 32 || dtype == DType::IQ4_XS { -127 } else { -128 };
+            // The least that `quantize_blocks` can produce; products with K-quants would also accept -128.
+            let k_quant =
+                matches!(dtype, DType::Q2_K | DType::Q3_K | DType::Q4_K | DType::Q5_K | DType::Q6_K);
+            let least = if k_quant { -128 } else { -127 };
             for (i, value) in x.values.iter_mut().enumerate() {
                 *value = match i / cols {
                     0 => least,

@@ -116,7 +116,8 @@ impl<K: Super> Kind for Supers<K> {
                 }
             }
             if quarters.contains(&0) {
-                halves::<S>(at.add(K::D), row_bytes, count).store(numbers[0].0.as_mut_ptr().cast());
+                let d = halves::<S>(at.add(K::D), row_bytes, count).mul(S::Lanes::splat(K::UNIT));
+                d.store(numbers[0].0.as_mut_ptr().cast());
             }
             if K::MINIMA && quarters.contains(&1) {
                 let scales = halves::<S>(at.add(K::MIN), row_bytes, count);

@@ -58,7 +58,7 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
                         }
                     }
                 }
-                let d = Floats::<I>::halves(rows, at + K::D);
+                let d = Floats::<I>::halves(rows, at + K::D).mul(Register::splat(K::UNIT));
                 let min = Floats::<I>::halves(rows, at + K::MIN);
                 for t in 0..T {
                     let scale = Floats::<I>::splat(*x.scales.as_ptr().add(t * blocks_of(task) + b));

@@ -299,7 +299,8 @@ impl Panel {
         // SAFETY: the caller's promise; part of a line, or of sixteen floats.
         unsafe {
             let first = part * I::Part::ROWS;
-            Floats::<I>::halves(rows, at + K::D).store(self.d[b].as_mut_ptr().add(first));
+            let d = Floats::<I>::halves(rows, at + K::D).mul(Register::splat(K::UNIT));
+            d.store(self.d[b].as_mut_ptr().add(first));
             let min = Floats::<I>::halves(rows, at + K::MIN).mul(Register::splat(-1.0));
             min.store(self.min[b].as_mut_ptr().add(first));
             for side in 0..2 {
