@@ -167,7 +167,8 @@ mod x86 {
             fn up<const N: i32>(self) -> Self = _mm256_slli_epi32::<N>(self);
             fn gather(self, table: &[u32]) -> Self = _mm256_i32gather_epi32::<4>(table.as_ptr().cast(), self);
             fn negate_where(self, signs: Self, n: usize) -> Self = {
-                let [order, bits] = nibble(n).map(|v| _mm256_broadcastsi128_si256(v));
+                let [order, bits] = nibble(n);
+                let (order, bits) = (_mm256_broadcastsi128_si256(order), _mm256_broadcastsi128_si256(bits));
                 let set = _mm256_and_si256(_mm256_shuffle_epi8(signs, order), bits);
                 let negative = _mm256_cmpeq_epi8(set, bits);
                 _mm256_sub_epi8(_mm256_xor_si256(self, negative), negative)
@@ -224,7 +225,8 @@ mod x86 {
             fn up<const N: i32>(self) -> Self = _mm512_sll_epi32(self, _mm_cvtsi32_si128(N));
             fn gather(self, table: &[u32]) -> Self = _mm512_i32gather_epi32::<4>(self, table.as_ptr().cast());
             fn negate_where(self, signs: Self, n: usize) -> Self = {
-                let [order, bits] = nibble(n).map(|v| _mm512_broadcast_i32x4(v));
+                let [order, bits] = nibble(n);
+                let (order, bits) = (_mm512_broadcast_i32x4(order), _mm512_broadcast_i32x4(bits));
                 let set = _mm512_test_epi8_mask(_mm512_shuffle_epi8(signs, order), bits);
                 _mm512_mask_sub_epi8(self, set, _mm512_setzero_si512(), self)
             };

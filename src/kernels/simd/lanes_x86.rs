@@ -28,8 +28,8 @@ unsafe fn bytes(rows: &[*const u8], at: usize) -> __m128i {
     // SAFETY: the caller has them.
     unsafe {
         let byte = |r: usize| *rows[r].add(at) as i8;
-        let [a, b, c, d, e, f, g, h] = [0, 1, 2, 3, 4, 5, 6, 7].map(byte);
-        _mm_setr_epi8(a, b, c, d, e, f, g, h, 0, 0, 0, 0, 0, 0, 0, 0)
+        let (a, b, c, d) = (byte(0), byte(1), byte(2), byte(3));
+        _mm_setr_epi8(a, b, c, d, byte(4), byte(5), byte(6), byte(7), 0, 0, 0, 0, 0, 0, 0, 0)
     }
 }
 

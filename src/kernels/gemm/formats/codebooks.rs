@@ -2,6 +2,8 @@
 //!
 //! An entry of a codebook has the magnitudes of four or eight columns in a row. Signs are apart, one bit per column.
 //! Rows stay in the layout of their file: entries are gathered for several rows at once.
+//!
+//! Nothing here takes a closure: compilers leave closures as calls if functions have more target features.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep codes in registers
 
@@ -107,8 +109,8 @@ impl<K: Book> Super for K {
         }
         // SAFETY: the caller's promise; 32 bytes at each address.
         unsafe {
-            let line = |k: usize| W::two(bytes[32 * k..].as_ptr(), bytes[128 + 32 * k..].as_ptr());
-            [line(0), line(1), line(2), line(3)]
+            let at = |k: usize| bytes.as_ptr().add(32 * k);
+            [W::two(at(0), at(4)), W::two(at(1), at(5)), W::two(at(2), at(6)), W::two(at(3), at(7))]
         }
     }
 }
@@ -163,11 +165,10 @@ impl Book for IQ2_XXS {
     unsafe fn scales<B: Bytes>(rows: &[*const u8], at: usize) -> [B; 4] {
         // SAFETY (of all): the caller's promise.
         unsafe {
-            let words = |side: usize| {
-                let (a, b) = (B::columns(rows, at + 2 + 32 * side), B::columns(rows, at + 18 + 32 * side));
-                odd_of_words([a[1], a[3], b[1], b[3]])
-            };
-            let (first, second) = (words(0), words(1));
+            let (a, b) = (B::columns(rows, at + 2), B::columns(rows, at + 18));
+            let first = odd_of_words([a[1], a[3], b[1], b[3]]);
+            let (a, b) = (B::columns(rows, at + 34), B::columns(rows, at + 50));
+            let second = odd_of_words([a[1], a[3], b[1], b[3]]);
             [first, second, first, second]
         }
     }
@@ -178,7 +179,7 @@ impl Book for IQ2_XXS {
         unsafe {
             let (a, b) = (B::columns(rows, at + 2 + 32 * side), B::columns(rows, at + 18 + 32 * side));
             let numbers = [a[0], a[2], b[0], b[2]];
-            Read { numbers: twice(numbers), high: a[0], signs: each([a[1], a[3], b[1], b[3]], |w| sevens(w)) }
+            Read { numbers: twice(numbers), high: a[0], signs: all_sevens([a[1], a[3], b[1], b[3]]) }
         }
     }
 
@@ -220,11 +221,12 @@ impl Book for IQ2_XS {
         unsafe {
             let (a, b) = (B::columns(rows, at + 2 + 32 * side), B::columns(rows, at + 18 + 32 * side));
             let numbers = [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]];
-            let signs = |g: usize| {
-                let [low, high] = [numbers[2 * g], numbers[2 * g + 1]].map(|w| w.right::<1>(127));
-                with_parity(low.reorder(0x8080_0301).or(high.reorder(0x0301_8080)))
-            };
-            Read { numbers, high: a[0], signs: [signs(0), signs(1), signs(2), signs(3)] }
+            let mut signs = a;
+            for g in 0..4 {
+                let (low, high) = (numbers[2 * g].right::<1>(127), numbers[2 * g + 1].right::<1>(127));
+                signs[g] = with_parity(low.reorder(0x8080_0301).or(high.reorder(0x0301_8080)));
+            }
+            Read { numbers, high: a[0], signs }
         }
     }
 
@@ -313,7 +315,7 @@ impl Book for IQ3_XXS {
         unsafe {
             let (a, b) = (B::columns(rows, at + 2 + 32 * side), B::columns(rows, at + 18 + 32 * side));
             let numbers = [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]];
-            let signs = each(B::columns(rows, at + 66 + 16 * side), |w| sevens(w));
+            let signs = all_sevens(B::columns(rows, at + 66 + 16 * side));
             Read { numbers, high: a[0], signs }
         }
     }
@@ -394,11 +396,6 @@ unsafe fn shifted<B: Bytes>(bytes: B, n: usize, mask: u8) -> B {
 }
 
 #[inline(always)]
-unsafe fn each<B: Bytes>(w: [B; 4], one: impl Fn(B) -> B) -> [B; 4] {
-    [one(w[0]), one(w[1]), one(w[2]), one(w[3])]
-}
-
-#[inline(always)]
 fn twice<B: Bytes>([a, b, c, d]: [B; 4]) -> [B; 8] {
     [a, b, c, d, a, b, c, d]
 }
@@ -411,6 +408,12 @@ unsafe fn sevens<B: Bytes>(word: B) -> B {
         let low = word.only(0x7f).or(word.only(0x3f80).up::<1>());
         with_parity(low.or(word.only(0x1f_c000).up::<2>()).or(word.only(0xfe0_0000).up::<3>()))
     }
+}
+
+#[inline(always)]
+unsafe fn all_sevens<B: Bytes>([a, b, c, d]: [B; 4]) -> [B; 4] {
+    // SAFETY: the caller's promise.
+    unsafe { [sevens(a), sevens(b), sevens(c), sevens(d)] }
 }
 
 /// Each byte has seven signs; the eighth makes the number of negative ones even.
@@ -439,9 +442,12 @@ unsafe fn odd_of_words<B: Bytes>([a, b, c, d]: [B; 4]) -> B {
 #[inline(always)]
 unsafe fn odd_of_nibbles<B: Bytes>(lanes: B) -> [B; 2] {
     // SAFETY (of all): the caller's promise.
-    unsafe {
-        let odd =
-            |two: B| two.left::<1>(30).only(0x00ff_00ff).or(two.right::<3>(30).only(0xff00_ff00)).less(255);
-        [odd(lanes.reorder(0x0101_0000)), odd(lanes.reorder(0x0303_0202))]
-    }
+    unsafe { [odd_of_two(lanes.reorder(0x0101_0000)), odd_of_two(lanes.reorder(0x0303_0202))] }
+}
+
+/// The same for the scales in two bytes that stand twice each.
+#[inline(always)]
+unsafe fn odd_of_two<B: Bytes>(two: B) -> B {
+    // SAFETY: the caller's promise.
+    unsafe { two.left::<1>(30).only(0x00ff_00ff).or(two.right::<3>(30).only(0xff00_ff00)).less(255) }
 }

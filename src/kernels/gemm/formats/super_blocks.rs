@@ -1,4 +1,5 @@
-//! Super-blocks of 256 columns: ggml's K-quants and IQ4_XS, and in `codebooks` others (github.com/ggml-org/ggml, ggml-quants.c).
+//! Super-blocks of 256 columns: ggml's K-quants and IQ4_XS, and those of `codebooks` (github.com/ggml-org/ggml,
+//! ggml-quants.c).
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep codes in registers
 
@@ -8,8 +9,8 @@ use crate::kernels::simd::bytes::{Bytes, Portable};
 #[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::simd::wide::Wide;
 
-/// A type of super-blocks. Its weights are `d * UNIT * scale * (code - OFFSET)`, or `d * scale * code - dmin * minimum` if
-/// it has MINIMA. Each group of 16 or 32 columns has a scale and a minimum.
+/// A type of super-blocks. Its weights are `d * UNIT * scale * (code - OFFSET)`, or `d * scale * code - dmin * minimum`
+/// if it has MINIMA. Each group of 16 or 32 columns has a scale and a minimum.
 ///
 /// A block is decoded in two sides. A side has sixteen of each 32 columns, or 128 columns in a row if the type is in
 /// HALVES. `column` is the first of sixteen columns of a side.
@@ -288,18 +289,8 @@ impl Super for IQ4_XS {
         // SAFETY: the caller's promise.
         unsafe {
             let [high, low, ..] = B::columns(rows, at);
-            let four = |high: B, low: B| {
-                let low = low.right::<0>(15).only(0x00ff_00ff).or(low.right::<4>(15).only(0xff00_ff00));
-                let high = [
-                    high.left::<4>(48).only(0xff),
-                    high.left::<2>(48).only(0xff00),
-                    high.right::<0>(48).only(0xff_0000),
-                    high.right::<2>(48).only(0xff00_0000),
-                ];
-                low.or(high[0]).or(high[1]).or(high[2].or(high[3])).less(32)
-            };
-            let first = four(high.reorder(0x0202_0202), low.reorder(0x0101_0000));
-            let second = four(high.reorder(0x0303_0303), low.reorder(0x0303_0202));
+            let first = six_of(high.reorder(0x0202_0202), low.reorder(0x0101_0000));
+            let second = six_of(high.reorder(0x0303_0303), low.reorder(0x0303_0202));
             [[first, second, first, second]; 2]
         }
     }
@@ -308,8 +299,13 @@ impl Super for IQ4_XS {
     unsafe fn packed<B: Bytes>(rows: &[*const u8], at: usize, side: usize) -> [[B; 4]; 4] {
         // SAFETY: the caller's promise.
         unsafe {
-            let at = |k: usize| B::columns(rows, at + 8 + 64 * side + 16 * k);
-            [at(0), at(1), at(2), at(3)]
+            let at = at + 8 + 64 * side;
+            [
+                B::columns(rows, at),
+                B::columns(rows, at + 16),
+                B::columns(rows, at + 32),
+                B::columns(rows, at + 48),
+            ]
         }
     }
 
@@ -331,12 +327,26 @@ impl Super for IQ4_XS {
     unsafe fn lines<W: Wide>(block: *const u8) -> [W; 4] {
         // SAFETY: the caller's promise.
         unsafe {
-            let line = |k: usize| {
+            let mut lines = [W::nibbles_of_two(block.add(8), block.add(72)); 4];
+            for k in 0..4 {
                 let at = block.add(8 + 16 * k);
-                W::nibbles_of_two(at, at.add(64)).right::<0>(15).pick(&UNEVEN)
-            };
-            [line(0), line(1), line(2), line(3)]
+                lines[k] = W::nibbles_of_two(at, at.add(64)).right::<0>(15).pick(&UNEVEN);
+            }
+            lines
         }
+    }
+}
+
+/// Four scales of six bits, less 32, byte by byte: their high bits from a byte that stands four times in `high`, their
+/// low bits from two bytes that stand twice each.
+#[inline(always)]
+unsafe fn six_of<B: Bytes>(high: B, low: B) -> B {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let low = low.right::<0>(15).only(0x00ff_00ff).or(low.right::<4>(15).only(0xff00_ff00));
+        let a = high.left::<4>(48).only(0xff).or(high.left::<2>(48).only(0xff00));
+        let b = high.right::<0>(48).only(0xff_0000).or(high.right::<2>(48).only(0xff00_0000));
+        low.or(a.or(b)).less(32)
     }
 }
 
