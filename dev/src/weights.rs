@@ -57,11 +57,16 @@ fn fill(dtype: DType, random: &mut SplitMix, block: &mut [u8]) {
     }
     let scales: &[usize] = match dtype {
         DType::Q8_0 | DType::Q4_0 | DType::Q5_0 | DType::Q1_0 | DType::Q2_0 => &[0],
+        DType::IQ4_NL | DType::IQ4_XS | DType::IQ2_XXS | DType::IQ2_XS | DType::IQ2_S => &[0],
+        DType::IQ3_XXS | DType::IQ3_S => &[0],
         DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
         DType::Q6_K => &[208],
         DType::TQ2_0 => &[64],
         _ => &[],
     };
+    if dtype == DType::MXFP4 {
+        block[0] = 118;
+    }
     for &at in scales {
         block[at..at + 2].copy_from_slice(&scale);
     }

@@ -51,7 +51,7 @@ pub struct bn_model_config {
     pub threads: u32,
     /// The type that attention and feed-forward weights get while loading, `BN_WEIGHTS_*`. F32, F16
     /// and BF16 weights can become any type, but only those of BitNet models `BN_WEIGHTS_TERNARY`;
-    /// Q4_0 to Q8_0 and Q4_K to Q6_K can become `BN_WEIGHTS_INT8`.
+    /// Q4_0 to Q8_0, Q4_K to Q6_K, IQ4 and MXFP4 can become `BN_WEIGHTS_INT8`.
     pub weight_type: i32,
     /// The same for the embedding, without `BN_WEIGHTS_TERNARY`.
     pub embedding_type: i32,

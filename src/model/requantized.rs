@@ -153,7 +153,8 @@ impl Checkpoint for Requantized<'_> {
 
 fn may_become(to: DType, from: DType) -> bool {
     use DType::*;
-    let blocks = matches!(from, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q4_K | Q5_K | Q6_K);
+    let blocks =
+        matches!(from, Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q4_K | Q5_K | Q6_K | IQ4_NL | IQ4_XS | MXFP4);
     matches!(from, F32 | F16 | BF16) || to == Int8 && blocks
 }
 

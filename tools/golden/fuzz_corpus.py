@@ -34,7 +34,10 @@ BLOCKS = {"q2_k": (10, 256, 84, (80, 82)), "q3_k": (11, 256, 110, (108,)), "q4_k
           "q5_k": (13, 256, 176, (0, 2)), "q6_k": (14, 256, 210, (208,)), "q4_0": (2, 32, 18, (0,)),
           "q4_1": (3, 32, 20, (0, 2)), "q5_0": (6, 32, 22, (0,)), "q5_1": (7, 32, 24, (0, 2)),
           "q8_0": (8, 32, 34, (0,)), "q1_0": (41, 128, 18, (0,)), "q2_0": (42, 64, 18, (0,)),
-          "q2_0_128": (42, 128, 34, (0,))}
+          "q2_0_128": (42, 128, 34, (0,)), "pq2_0": (142, 128, 34, (0,)), "ptq1_0": (143, 128, 28, (26,)),
+          "iq2_xxs": (16, 256, 66, (0,)), "iq2_xs": (17, 256, 74, (0,)), "iq2_s": (22, 256, 82, (0,)),
+          "iq3_xxs": (18, 256, 98, (0,)), "iq3_s": (21, 256, 110, (0,)), "iq4_nl": (20, 32, 18, (0,)),
+          "iq4_xs": (23, 256, 136, (0,)), "mxfp4": (39, 32, 17, ())}
 
 
 def string(s):
@@ -74,6 +77,8 @@ def blocks(kind, n):
     raw = RNG.integers(0, 256, (n // elements, size), dtype=np.uint8)
     for at in scales:
         raw[:, at:at + 2] = np.frombuffer(np.float16(0.01).tobytes(), np.uint8)
+    if kind == "mxfp4":  # an exponent
+        raw[:, 0] = 120
     return number, raw.tobytes()
 
 
@@ -154,6 +159,10 @@ def ggufs():
         "qwen3-few-bits": model("qwen3", 256, 256, 2, 1, 128,
                                 ["q1_0", "q2_0", "q2_0_128", "tq2_0", "tq1_0", "q1_0", "q2_0_128", "q1_0"],
                                 more=[("blk.0.attn_q_norm.weight", 1, 128), ("blk.0.attn_k_norm.weight", 1, 128)]),
+        "llama-tables": model("llama", 256, 256, 1, 1, 32,
+                              ["iq2_xxs", "iq2_xs", "iq2_s", "mxfp4", "iq3_xxs", "iq3_s", "iq4_xs", "iq4_nl"]),
+        "llama-prism": model("llama", 128, 128, 1, 1, 128,
+                             ["pq2_0", "ptq1_0", "pq2_0", "ptq1_0", "ptq1_0", "pq2_0", "ptq1_0", "pq2_0"]),
     }
     for name, (pairs, tensors) in cases.items():
         with open(path("gguf", name + ".gguf"), "wb") as f:

@@ -4,7 +4,7 @@
 
 Each `<name>.bin` holds, one after the other, the tensor as a file has it and its elements: as f32, or as int8 that are
 multiplied with the case's scale. Names, shapes and lengths stand in `quants.json`. What the package `gguf` can decode is decoded by it. The others follow public layouts:
-Q1_0 and Q2_0 of ggml (ggml-quants.c), IQ1_BN and IQ2_BN of ik_llama.cpp (iqk_quantize.cpp), TL1 and TL2 of bitnet.cpp
+Q1_0 and Q2_0 of ggml (ggml-quants.c), PQ2_0 and PTQ1_0 of PrismML's llama.cpp (ggml-quants.c), IQ1_BN and IQ2_BN of ik_llama.cpp (iqk_quantize.cpp), TL1 and TL2 of bitnet.cpp
 (utils/convert-hf-to-gguf-bitnet.py), Hugging Face's packed uint8 (transformers, integrations/bitnet.py).
 """
 
@@ -38,6 +38,9 @@ SCALES = {
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108],
     "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "TQ1_0": [52], "TQ2_0": [64],
 }
+# Made after all others, so that the bytes of those stay as they are.
+LATER = {"IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": []}
+LAST = {"IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0]}
 ODD = [0.0, -0.0, 6e-8, -3e-5, 1.0, -1.0, 6e4]  # zeros, a subnormal and the ends of the range among the scales
 
 
@@ -49,16 +52,18 @@ def random_blocks(name, rows, cols):
     if name == "TQ2_0":  # the code 3 means nothing
         codes = RNG.integers(0, 3, (n, 64, 4), dtype=U8)
         blocks[:, :64] = (codes << np.array([0, 2, 4, 6], U8)).sum(-1, dtype=U8)
-    for k, at in enumerate(SCALES[name]):
+    for at in (SCALES | LATER | LAST)[name]:
         d = (RNG.standard_normal(n) * 0.02).astype(F16)
         some = RNG.permutation(n)[: len(ODD)]
         d[some] = np.array(ODD, F16)[RNG.permutation(len(ODD))][: some.size]
         blocks[:, at : at + 2] = d.view(U8).reshape(n, 2)
+    if name == "MXFP4":  # an exponent
+        blocks[:, 0] = np.concatenate([[0, 1, 2, 3, 252], RNG.integers(110, 130, n - 5)])
     return kind, blocks.reshape(rows, -1)
 
 
-def known():
-    for name in SCALES:
+def known(names):
+    for name in names:
         shape = (3, 512) if gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]][0] == 256 else (3, 224)
         kind, packed = random_blocks(name, *shape)
         save(name.lower(), kind, shape, packed, quants.dequantize(packed, kind))
@@ -80,6 +85,25 @@ def q2_0(rows=3, cols=320):
     q = codes.reshape(rows, -1, 16, 4)
     packed = np.concatenate([d[..., None].view(U8), q[..., 0] | q[..., 1] << 2 | q[..., 2] << 4 | q[..., 3] << 6], -1)
     save("q2_0", 42, (rows, cols), packed, (codes.astype(np.float32) - 1) * d.astype(np.float32)[..., None])
+
+
+def pq2_0(rows=3, cols=384):
+    d = (RNG.standard_normal((rows, cols // 128)) * 0.02).astype(F16)
+    codes = RNG.integers(0, 4, (rows, cols // 128, 128), dtype=U8)
+    q = codes.reshape(rows, -1, 32, 4)
+    packed = np.concatenate([d[..., None].view(U8), q[..., 0] | q[..., 1] << 2 | q[..., 2] << 4 | q[..., 3] << 6], -1)
+    save("pq2_0", 142, (rows, cols), packed, (codes.astype(np.float32) - 1) * d.astype(np.float32)[..., None])
+
+
+def ptq1_0(rows=3, cols=384):
+    d = (RNG.standard_normal((rows, cols // 128, 1)) * 0.02).astype(F16)
+    t = trits(rows, cols).reshape(rows, -1, 128)
+    stage = lambda at, each, count: t[..., at : at + each * count].reshape(rows, -1, each, count).swapaxes(2, 3)
+    # The first element of a byte is its most significant digit; bytes of four leave the least significant one free.
+    fives = [base3(stage(at, 5, count)[..., ::-1]) for at, count in ((0, 16), (80, 8))]
+    four = np.pad(stage(120, 4, 2), ((0, 0), (0, 0), (0, 0), (0, 1)), constant_values=-1)
+    packed = np.concatenate([*fives, base3(four[..., ::-1]), d.view(U8)], -1)
+    save("ptq1_0", 143, (rows, cols), packed, t * d.astype(np.float32))
 
 
 def trits(rows, cols):
@@ -188,7 +212,7 @@ def quantized():
 
 def main():
     os.makedirs(OUT, exist_ok=True)
-    known()
+    known(SCALES)
     q2_0()
     iq1_bn()
     iq2_bn()
@@ -198,6 +222,10 @@ def main():
     look_up_tables()
     quantized()
     q1_0()
+    known(LATER)
+    pq2_0()
+    ptq1_0()
+    known(LAST)
     with open(os.path.join(OUT, "quants.json"), "w") as f:
         f.write("[\n" + ",\n".join(" " + json.dumps(case) for case in cases) + "\n]\n")
 

@@ -40,7 +40,7 @@ const SHAPES: [(usize, usize); 8] = [
 const QUICK_SHAPES: [(usize, usize); 2] = [(6912, 2560), (2048, 2048)];
 const TOKENS: [usize; 8] = [1, 2, 4, 8, 16, 32, 128, 512];
 const QUICK_TOKENS: [usize; 4] = [1, 8, 16, 32];
-const TYPES: [DType; 11] = [
+const TYPES: [DType; 19] = [
     DType::Int8,
     DType::I2S,
     DType::TQ2_0,
@@ -52,6 +52,14 @@ const TYPES: [DType; 11] = [
     DType::Q4_0,
     DType::Q4_K,
     DType::Q6_K,
+    DType::IQ4_NL,
+    DType::IQ4_XS,
+    DType::MXFP4,
+    DType::IQ2_XXS,
+    DType::IQ2_XS,
+    DType::IQ2_S,
+    DType::IQ3_XXS,
+    DType::IQ3_S,
 ];
 /// (heads, KV heads, head_dim) of the two models.
 const HEADS: [(usize, usize, usize); 2] = [(20, 5, 128), (32, 8, 64)];

@@ -512,7 +512,7 @@ fn random(tensor: &Tensor, seed: u64, out: &mut dyn Write) -> Result<u32> {
         tail[..4].copy_from_slice(&scale.to_le_bytes());
         write(out, &tail)?;
     }
-    Ok(dtype as u32)
+    Ok(dtype.file_id())
 }
 
 fn write(out: &mut dyn Write, bytes: &[u8]) -> Result<()> {
@@ -528,6 +528,8 @@ fn scales(dtype: DType) -> &'static [usize] {
         DType::Q6_K => &[208],
         DType::TQ1_0 => &[52],
         DType::TQ2_0 => &[64],
+        DType::PTQ1_0 => &[26],
+        DType::MXFP4 => &[],
         _ => &[0],
     }
 }
@@ -554,14 +556,21 @@ fn fill(dtype: DType, scale: f32, rng: &mut SplitMix, buffer: &mut [u8], norm: O
             _ => {
                 // ceil(n * 256 / 243): five trits.
                 let byte = |rng: &mut SplitMix| match dtype {
-                    DType::TQ2_0 | DType::Q2_0 => trits(rng),
-                    DType::TQ1_0 | DType::IQ1_BN => ((rng.draw() % 243 * 256).div_ceil(243)) as u8,
+                    DType::TQ2_0 | DType::Q2_0 | DType::Q2_0_128 => trits(rng),
+                    DType::TQ1_0 | DType::PTQ1_0 | DType::IQ1_BN => {
+                        ((rng.draw() % 243 * 256).div_ceil(243)) as u8
+                    }
                     _ => rng.draw() as u8,
                 };
                 block.iter_mut().for_each(|b| *b = byte(rng));
-                let ternary = matches!(dtype, DType::TQ1_0 | DType::TQ2_0 | DType::Q1_0 | DType::Q2_0);
+                use DType::{PTQ1_0, Q1_0, Q2_0, Q2_0_128, TQ1_0, TQ2_0};
+                let ternary = matches!(dtype, TQ1_0 | PTQ1_0 | TQ2_0 | Q1_0 | Q2_0 | Q2_0_128);
                 // Sub-blocks of K-quants have scales of up to 63 of their own, codes go to 127.
                 let step = f16::from_f32(if ternary { scale } else { scale / 256.0 }).to_le_bytes();
+                if dtype == DType::MXFP4 {
+                    // A power of two near the scale's twentieth: codes go to 12.
+                    block[0] = ((scale / 10.0).to_bits() >> 23) as u8;
+                }
                 if dtype != DType::IQ1_BN {
                     scales(dtype).iter().for_each(|&at| block[at..at + 2].copy_from_slice(&step));
                 }

@@ -26,14 +26,7 @@ pub struct TensorInfo {
     /// Bytes from its start to the start of the next tensor, or to the end of the file. Known once all tensors are.
     pub(super) extent: usize,
     /// The type that `set_extent` found for a number that several types share.
-    found: Option<Found>,
-}
-
-/// A type that shares its number with another.
-#[derive(Clone, Copy, Debug)]
-enum Found {
-    Ours(DType),
-    Foreign(&'static str),
+    found: Option<DType>,
 }
 
 impl TensorInfo {
@@ -75,42 +68,42 @@ impl TensorInfo {
 
     /// The type, if this build can read it.
     pub fn dtype(&self) -> Option<DType> {
-        match self.found {
-            Some(Found::Ours(dtype)) => Some(dtype),
-            Some(Found::Foreign(_)) => None,
-            None => DType::IN_FILES.into_iter().find(|t| *t as u32 == self.type_id),
-        }
+        self.found.or(DType::IN_FILES.into_iter().find(|t| t.file_id() == self.type_id))
     }
 
     /// Sets the bytes that the tensor has in its file. They distinguish types that share a number: MXFP4 (32 elements
-    /// in 17 bytes) from TL2, and Q2_0 of 128 elements in 34 bytes from ggml's of 64 in 18. It is ggml's Q2_0 if
-    /// there is room for that. (Padding adds room for up to 31 bytes, so a small tensor may be mistaken. It has under
-    /// 2048 elements; no model has such tensors.)
+    /// in 17 bytes) from TL2 (in at most 8), and Q2_0 of 128 elements in 34 bytes from ggml's of 64 in 18. It is the
+    /// larger one, MXFP4 or ggml's Q2_0, if there is room for that, and MXFP4 if TL2 cannot be. (Padding adds room for
+    /// up to 31 bytes, so a small tensor may be mistaken. It has under 2048 elements; no model has such tensors.)
     pub(super) fn set_extent(&mut self, extent: usize) {
         self.extent = extent;
-        let mxfp4 = self.elements() / 32 * 17;
-        let [cols, rows @ ..] = self.dims;
-        let wide = || DType::Q2_0_128.byte_len(rows.iter().product(), cols).filter(|len| *len <= extent);
-        (self.found, self.byte_len) = match (self.dtype(), self.byte_len) {
-            (Some(DType::TL2), None) => (Some(Found::Foreign("MXFP4")), None),
-            (Some(DType::TL2), _) if extent >= mxfp4 => (Some(Found::Foreign("MXFP4")), None),
-            (Some(DType::Q2_0), Some(len)) if extent < len && wide().is_some() => {
-                (Some(Found::Ours(DType::Q2_0_128)), wide())
+        let length = |dtype: DType| Some((dtype, self.byte_len_as(dtype)?));
+        let found = match (self.dtype(), self.byte_len) {
+            (Some(DType::TL2), tl2) => {
+                length(DType::MXFP4).filter(|(_, len)| tl2.is_none() || *len <= extent)
             }
-            (_, len) => (None, len),
+            (Some(DType::Q2_0), Some(len)) if extent < len => {
+                length(DType::Q2_0_128).filter(|(_, len)| *len <= extent)
+            }
+            _ => None,
         };
+        if let Some((dtype, len)) = found {
+            (self.found, self.byte_len) = (Some(dtype), Some(len));
+        }
+    }
+
+    fn byte_len_as(&self, dtype: DType) -> Option<usize> {
+        let [cols, rows @ ..] = self.dims;
+        dtype.byte_len(rows.iter().product(), cols)
     }
 
     /// The number and, if there is one, the name: `12 (Q4_K)`.
     pub fn type_name(&self) -> String {
-        let foreign = match self.found {
-            Some(Found::Foreign(name)) => Some(name),
-            _ => None,
+        let name = match self.found {
+            Some(dtype) => name_of(dtype),
+            None => ggml_type_name(self.type_id),
         };
-        match foreign.or(ggml_type_name(self.type_id)) {
-            Some(name) => format!("{} ({name})", self.type_id),
-            None => format!("{} (unknown)", self.type_id),
-        }
+        format!("{} ({})", self.type_id, name.unwrap_or("unknown"))
     }
 
     /// Number of elements; checked when the file was opened.
@@ -151,15 +144,15 @@ impl TensorInfo {
         let blocks = dtype.block().0;
         match dtype.byte_len(rows, cols) {
             Some(len) => Ok(Some(len)),
-            // TL2 cannot hold this, but another type has the same number.
-            None if dtype == DType::TL2 => Ok(None),
+            // TL2 cannot hold this, but MXFP4 has the same number.
+            None if dtype == DType::TL2 && self.byte_len_as(DType::MXFP4).is_some() => Ok(None),
             None if blocks > 1 && !cols.is_multiple_of(blocks) => Err(format!(
                 "tensor '{}' of type {} has dimensions {:?}; its type stores multiples of {blocks}",
                 self.name,
                 self.type_name(),
                 self.dims
             )),
-            None if dtype == DType::TL1 => Err(format!(
+            None if matches!(dtype, DType::TL1 | DType::TL2) => Err(format!(
                 "tensor '{}' of type {} has dimensions {:?}; its type stores multiples of 64",
                 self.name,
                 self.type_name(),
@@ -172,9 +165,13 @@ impl TensorInfo {
 
 /// Names of types in a sentence: `F32, F16 and BF16`.
 fn names_of(types: &[DType]) -> String {
-    let mut names = types.iter().filter_map(|t| ggml_type_name(*t as u32)).collect::<Vec<_>>();
+    let mut names = types.iter().filter_map(|t| name_of(*t)).collect::<Vec<_>>();
     let last = names.pop().unwrap_or_default();
     format!("{} and {last}", names.join(", "))
+}
+
+fn name_of(dtype: DType) -> Option<&'static str> {
+    if dtype == DType::MXFP4 { Some("MXFP4") } else { ggml_type_name(dtype as u32) }
 }
 
 /// Name of a type in ggml, bitnet.cpp (I2_S, TL1), ik_llama.cpp (IQ1_BN, IQ2_BN) or PrismML's fork (PQ2_0, PTQ1_0).

@@ -66,7 +66,8 @@ fn every_type_has_a_name_and_a_length() {
     for dtype in DType::IN_FILES {
         let (rows, cols) = (64, 512);
         let len = dtype.byte_len(rows, cols).expect("possible");
-        let g = parse(&Writer::new().tensor("w", &[cols as u64, rows as u64], dtype as u32, &vec![0; len]));
+        let g =
+            parse(&Writer::new().tensor("w", &[cols as u64, rows as u64], dtype.file_id(), &vec![0; len]));
         let info = g.tensor("w").unwrap();
         assert_eq!((info.dtype(), info.byte_len), (Some(dtype), Some(len)));
         assert!(!info.type_name().contains("unknown"), "{}", info.type_name());
@@ -76,7 +77,7 @@ fn every_type_has_a_name_and_a_length() {
     refused(
         g.matrix("w", 1, 64),
         Status::Unsupported,
-        &["777", "it reads F32, F16, Q4_0", "TL2, Q1_0, Q2_0", "and IQ2_BN"],
+        &["777", "it reads F32, F16, Q4_0", "TL2, MXFP4, Q1_0, Q2_0", "and PTQ1_0"],
     );
 }
 
@@ -149,17 +150,28 @@ fn tilings_are_read_beside_the_file_or_where_the_caller_says() {
 
 #[test]
 fn types_that_share_a_number_are_told_apart_by_their_bytes() {
-    // MXFP4: 17 bytes for 32 elements.
-    for (cols, rows) in [(320u64, 64u64), (64, 64)] {
+    // MXFP4: 17 bytes for 32 elements. TL2 has no rows of 64 elements.
+    for (cols, rows) in [(320u64, 64u64), (64, 64), (32, 3)] {
         let mxfp4 = vec![0; (cols * rows / 32 * 17) as usize];
         for writer in [
             Writer::new().tensor("w", &[cols, rows], 39, &mxfp4),
             Writer::new().tensor("w", &[cols, rows], 39, &mxfp4).tensor("next", &[8], 0, &[0; 32]),
         ] {
             let g = parse(&writer);
-            assert_eq!(g.tensor("w").unwrap().byte_len, None);
-            refused(g.matrix("w", rows as usize, cols as usize), Status::Unsupported, &["39 (MXFP4)"]);
+            let info = g.tensor("w").unwrap();
+            assert_eq!((info.byte_len, info.type_name()), (Some(mxfp4.len()), "39 (MXFP4)".into()));
+            assert_eq!(g.matrix("w", rows as usize, cols as usize).unwrap().dtype, DType::MXFP4);
         }
+    }
+    let file = |cols: u64, rows: u64, bytes: usize| {
+        let writer = Writer::new().tensor("w", &[cols, rows], 39, &vec![0; bytes]);
+        Gguf::from_bytes(writer.bytes(), "test.gguf")
+    };
+    let tl2 = file(320, 64, DType::TL2.byte_len(64, 320).unwrap() + 64).unwrap();
+    assert_eq!(tl2.tensor("w").unwrap().dtype(), Some(DType::TL2));
+    for (cols, rows, bytes, word) in [(64, 64, 2000, "truncated"), (48, 4, 256, "multiples of")] {
+        let error = file(cols, rows, bytes).err().expect("neither type");
+        assert!(error.message.contains(word) && error.message.contains("'w'"), "{error}");
     }
     // A fork's Q2_0 has 34 bytes for 128 elements, ggml's 36.
     let (rows, cols) = (64u64, 128u64);
@@ -217,7 +229,7 @@ fn damaged_tensors_are_refused_or_usable() {
         let len = dtype.byte_len(rows, cols).expect("possible");
         let name = format!("blk.0.{dtype:?}");
         let dims = [cols as u64, rows as u64];
-        writer = writer.tensor(&name, &dims, dtype as u32, &vec![0b0101_0101; len]);
+        writer = writer.tensor(&name, &dims, dtype.file_id(), &vec![0b0101_0101; len]);
         if matches!(dtype, DType::TL1 | DType::TL2) {
             writer = writer.tensor(&format!("{name}_scale"), &[1], 0, &0.5f32.to_le_bytes());
         }

@@ -20,12 +20,22 @@ pub enum DType {
     Q4_K = 12,
     Q5_K = 13,
     Q6_K = 14,
+    /// Super-blocks with numbers of entries in codebooks, of eight columns (IQ2) or four (IQ3).
+    IQ2_XXS = 16,
+    IQ2_XS = 17,
+    IQ3_XXS = 18,
+    IQ3_S = 21,
+    IQ2_S = 22,
+    /// Four-bit codes for sixteen uneven numbers; one scale per 32.
+    IQ4_NL = 20,
+    /// The same codes in super-blocks of 256.
+    IQ4_XS = 23,
     BF16 = 30,
     TQ1_0 = 34,
     TQ2_0 = 35,
     /// BitNet's 2-bit ternary: the flattened tensor in blocks of 128, and one f32 scale after the codes.
     I2S = 36,
-    /// The look-up-table types of bitnet.cpp (layout in `tl`); ggml uses the number 39 for MXFP4.
+    /// The look-up-table types of bitnet.cpp (layout in `tl`). In ggml the number of TL2 stands for MXFP4.
     TL1 = 38,
     TL2 = 39,
     /// Plus or minus a scale; one scale per 128.
@@ -35,10 +45,14 @@ pub enum DType {
     /// The ternary types of ik_llama.cpp; one scale per row.
     IQ1_BN = 134,
     IQ2_BN = 135,
+    /// PrismML's PQ2_0: as Q2_0, with one scale per 128. Older files use Q2_0's number for it.
+    Q2_0_128 = 142,
+    /// PrismML's dense form of that for ternary weights: as TQ1_0, with one scale per 128.
+    PTQ1_0 = 143,
+    /// Floats of four bits; one power of two per 32.
+    MXFP4 = u32::MAX - 2,
     /// Our own: signed bytes, one scale per row (layout in `formats::panels`). No file has it.
-    Int8 = u32::MAX - 2,
-    /// As Q2_0, with one scale per 128: the type of an older fork, whose files use Q2_0's number for it.
-    Q2_0_128 = u32::MAX - 1,
+    Int8 = u32::MAX - 1,
     /// Our own: rows of whole 128-blocks in I2_S's bit order, padded with code 1, which is zero; one f32 scale per
     /// row after all codes. No file has it.
     Ternary = u32::MAX,
@@ -69,19 +83,20 @@ pub struct Matrix {
 }
 
 impl DType {
-    /// All types that have their own number in files.
-    pub const IN_FILES: [DType; 22] = {
+    /// All types that files may have. Of two with one number, the first is the usual one.
+    pub const IN_FILES: [DType; 32] = {
         use DType::*;
         [
-            F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, BF16, TQ1_0, TQ2_0, I2S,
-            TL1, TL2, Q1_0, Q2_0, IQ1_BN, IQ2_BN,
+            F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ2_XXS, IQ2_XS, IQ2_S,
+            IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS, BF16, TQ1_0, TQ2_0, I2S, TL1, TL2, MXFP4, Q1_0, Q2_0, IQ1_BN,
+            IQ2_BN, Q2_0_128, PTQ1_0,
         ]
     };
 
     /// The type's number in a GGUF file; `Ternary` and `Int8` have no valid one.
     pub fn file_id(self) -> u32 {
         match self {
-            DType::Q2_0_128 => DType::Q2_0 as u32,
+            DType::MXFP4 => DType::TL2 as u32,
             other => other as u32,
         }
     }
@@ -104,12 +119,21 @@ impl DType {
             DType::Q4_K => (256, 144),
             DType::Q5_K => (256, 176),
             DType::Q6_K => (256, 210),
+            DType::IQ2_XXS => (256, 66),
+            DType::IQ2_XS => (256, 74),
+            DType::IQ2_S => (256, 82),
+            DType::IQ3_XXS => (256, 98),
+            DType::IQ3_S => (256, 110),
+            DType::IQ4_NL => (32, 18),
+            DType::IQ4_XS => (256, 136),
             DType::TQ1_0 => (256, 54),
             DType::TQ2_0 => (256, 66),
             DType::I2S | DType::Ternary => (128, 32),
             DType::Q1_0 => (128, 18),
             DType::Q2_0 => (64, 18),
             DType::Q2_0_128 => (128, 34),
+            DType::PTQ1_0 => (128, 28),
+            DType::MXFP4 => (32, 17),
             DType::IQ1_BN => (64, 13),
             DType::IQ2_BN => (64, 16),
             DType::TL1 | DType::TL2 => (4, 1),
@@ -135,10 +159,14 @@ impl DType {
         match self {
             I2S | TQ2_0 | Ternary => Arithmetic::Ternary,
             Int8 => Arithmetic::Int8,
-            Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q1_0 | Q2_0 | Q2_0_128 => Arithmetic::Blocks32,
-            Q2_K | Q3_K | Q4_K | Q5_K | Q6_K => Arithmetic::Blocks256,
-            // The last five are converted to other types before they are multiplied.
-            F32 | F16 | BF16 | TQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => Arithmetic::Float,
+            Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q1_0 | Q2_0 | Q2_0_128 | IQ4_NL | MXFP4 => {
+                Arithmetic::Blocks32
+            }
+            Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S | IQ4_XS => {
+                Arithmetic::Blocks256
+            }
+            // The last six are converted to other types before they are multiplied.
+            F32 | F16 | BF16 | TQ1_0 | PTQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => Arithmetic::Float,
         }
     }
 

@@ -22,7 +22,8 @@ const ZERO: u8 = 1;
 /// Returns `m` in a layout that the kernels read. A matrix that they read as it is comes back unchanged, without a
 /// copy of its bytes. The others are packed into new memory:
 ///
-/// - I2_S whose rows end within blocks, IQ1_BN and IQ2_BN become `Ternary`, TQ1_0 becomes TQ2_0, all without loss;
+/// - I2_S whose rows end within blocks, IQ1_BN and IQ2_BN become `Ternary`, TQ1_0 becomes TQ2_0 and PTQ1_0 becomes
+///   `Q2_0_128`, all without loss;
 /// - TL1 and TL2 need more than the matrix: see `tl::unpack`.
 ///
 /// A matrix packed to `Ternary` has valid codes and finite scales; the result is `BadModel` if the source does not.
@@ -45,6 +46,7 @@ pub fn prepare(pool: &Pool, m: Matrix) -> Result<Matrix> {
             })
         }
         DType::TQ1_0 => tq1_0_to_tq2_0(pool, &m),
+        DType::PTQ1_0 => ptq1_0_to_q2_0(pool, &m),
         DType::TL1 | DType::TL2 => {
             Err(Error::unsupported(format!("a {:?} matrix needs its tiling (kernel_config.ini)", m.dtype)))
         }
@@ -279,26 +281,49 @@ fn iq2_bn_codes(source: &[u8], codes: &mut [u8]) {
     }
 }
 
-/// Blocks of 256 elements: 32 bytes of five elements with a stride of 32, 16 bytes of five with a stride of 16, 4
-/// bytes of four, then an f16 scale, which is kept (ggml, ggml-quants.c: dequantize_row_tq1_0).
-fn tq1_0_to_tq2_0(pool: &Pool, m: &Matrix) -> Result<Matrix> {
+/// Codes of elements in base 3. A part is some bytes with as many elements each; successive elements are in
+/// successive bytes.
+fn base_3_codes(bytes: &[u8], parts: &[(usize, usize)], codes: &mut [u8]) {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
+    let (mut bytes, mut codes) = (bytes, codes);
+    for &(len, each) in parts {
+        let (part, rest) = bytes.split_at(len);
+        let (to, behind) = codes.split_at_mut(len * each);
+        for (codes, power) in to.chunks_exact_mut(len).zip(POWERS) {
+            codes.iter_mut().zip(part).for_each(|(code, b)| *code = trit(*b, power));
+        }
+        (bytes, codes) = (rest, behind);
+    }
+}
+
+/// Blocks of 128 elements: 16 bytes of five elements, 8 of five, 2 of four, then an f16 scale, which is kept
+/// (github.com/PrismML-Eng/llama.cpp, pull request 148).
+fn ptq1_0_to_q2_0(pool: &Pool, m: &Matrix) -> Result<Matrix> {
+    let stride = m.cols / 128 * 34;
+    let mut data = zeroed(m.rows.saturating_mul(stride))?;
+    for_rows(pool, m.rows, stride, 128, &mut data, &|row, codes: &mut [u8], out| {
+        let blocks = packed_row(m, row).as_chunks::<28>().0;
+        for (block, out) in blocks.iter().zip(out.as_chunks_mut::<34>().0) {
+            base_3_codes(&block[..26], &[(16, 5), (8, 5), (2, 4)], &mut codes[..128]);
+            out[..2].copy_from_slice(&block[26..]);
+            for (out, codes) in out[2..].iter_mut().zip(codes.as_chunks::<4>().0) {
+                *out = codes[0] | codes[1] << 2 | codes[2] << 4 | codes[3] << 6;
+            }
+        }
+        Ok(())
+    })?;
+    Matrix::new(Bytes::new(data), DType::Q2_0_128, m.rows, m.cols)
+}
+
+/// Blocks of 256 elements: 32 bytes of five elements, 16 of five, 4 of four, then an f16 scale, which is kept (ggml,
+/// ggml-quants.c: dequantize_row_tq1_0).
+fn tq1_0_to_tq2_0(pool: &Pool, m: &Matrix) -> Result<Matrix> {
     let stride = m.cols / 256 * 66;
     let mut data = zeroed(m.rows.saturating_mul(stride))?;
     for_rows(pool, m.rows, stride, 256, &mut data, &|row, codes: &mut [u8], out| {
         let blocks = packed_row(m, row).as_chunks::<54>().0;
         for (block, out) in blocks.iter().zip(out.as_chunks_mut::<66>().0) {
-            for (n, power) in POWERS.into_iter().enumerate() {
-                let mut take = |at: usize, bytes: &[u8]| {
-                    let codes = &mut codes[at + n * bytes.len()..][..bytes.len()];
-                    codes.iter_mut().zip(bytes).for_each(|(code, b)| *code = trit(*b, power));
-                };
-                take(0, &block[..32]);
-                take(160, &block[32..48]);
-                if n < 4 {
-                    take(240, &block[48..52]);
-                }
-            }
+            base_3_codes(&block[..52], &[(32, 5), (16, 5), (4, 4)], &mut codes[..256]);
             tq2_0_block(codes, out);
             out[64..].copy_from_slice(&block[52..]);
         }

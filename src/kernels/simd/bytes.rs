@@ -26,6 +26,20 @@ pub trait Bytes: Copy {
     unsafe fn flip(self) -> Self;
     /// Subtracts `by` from each byte, with wrapping.
     unsafe fn less(self, by: u8) -> Self;
+    unsafe fn xor(self, other: Self) -> Self;
+    /// Shifts each lane left by `N` bits.
+    unsafe fn up<const N: i32>(self) -> Self;
+    /// Replaces each lane with the entry of `table` at that index, which must be within it.
+    unsafe fn gather(self, table: &[u32]) -> Self;
+    /// Negates the bytes whose bits are set in `signs`: bits 4n to 4n + 3 of a lane, one for each of its bytes.
+    unsafe fn negate_where(self, signs: Self, n: usize) -> Self;
+    /// Keeps the bits of each lane that are in `mask`.
+    unsafe fn only(self, mask: u32) -> Self;
+    /// Moves bytes within each lane: byte `i` of `order` is the number, 0 to 3, of the byte that comes to place `i`. A
+    /// number of 0x80 makes a zero.
+    unsafe fn reorder(self, order: u32) -> Self;
+    /// Replaces each byte, which is below 16, with the entry of `table` at that index.
+    unsafe fn pick(self, table: &[u8; 16]) -> Self;
 }
 
 /// Writes rows `ROWS * part ..` of a line of sixteen rows.
@@ -67,6 +81,25 @@ impl Bytes for Portable {
         fn flip(self) -> Self = Self(self.0 ^ Self::mask(128));
         fn less(self, by: u8) -> Self =
             Self(u32::from_ne_bytes(self.0.to_ne_bytes().map(|b| b.wrapping_sub(by))));
+        fn xor(self, other: Self) -> Self = Self(self.0 ^ other.0);
+        fn up<const N: i32>(self) -> Self = Self(self.0 << N);
+        fn gather(self, table: &[u32]) -> Self = Self(table[self.0 as usize]);
+        fn negate_where(self, signs: Self, n: usize) -> Self = {
+            let (bytes, mut signs) = (self.0.to_le_bytes(), signs.0 >> (4 * n));
+            Self(u32::from_le_bytes(bytes.map(|byte| {
+                let negative = signs & 1 == 1;
+                signs >>= 1;
+                if negative { byte.wrapping_neg() } else { byte }
+            })))
+        };
+        fn only(self, mask: u32) -> Self = Self(self.0 & mask);
+        fn reorder(self, order: u32) -> Self = {
+            let bytes = self.0.to_le_bytes();
+            let moved = order.to_le_bytes().map(|n| if n < 4 { bytes[n as usize] } else { 0 });
+            Self(u32::from_le_bytes(moved))
+        };
+        fn pick(self, table: &[u8; 16]) -> Self =
+            Self(u32::from_ne_bytes(self.0.to_ne_bytes().map(|b| table[b as usize])));
     }
 }
 
@@ -84,6 +117,15 @@ mod x86 {
                 _mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12),
             );
             [order, _mm_set1_epi32(if n.is_multiple_of(2) { 0x08040201 } else { 0x80402010u32 as i32 })]
+        }
+    }
+
+    /// An order within each lane, for `shuffle_epi8`.
+    #[inline(always)]
+    unsafe fn in_lanes(order: u32) -> __m128i {
+        unsafe {
+            let fours = _mm_setr_epi32(0, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c);
+            _mm_add_epi8(_mm_set1_epi32(order as i32), fours)
         }
     }
 
@@ -121,6 +163,23 @@ mod x86 {
             };
             fn flip(self) -> Self = _mm256_xor_si256(self, _mm256_set1_epi8(-128));
             fn less(self, by: u8) -> Self = _mm256_sub_epi8(self, _mm256_set1_epi8(by as i8));
+            fn xor(self, other: Self) -> Self = _mm256_xor_si256(self, other);
+            fn up<const N: i32>(self) -> Self = _mm256_slli_epi32::<N>(self);
+            fn gather(self, table: &[u32]) -> Self = _mm256_i32gather_epi32::<4>(table.as_ptr().cast(), self);
+            fn negate_where(self, signs: Self, n: usize) -> Self = {
+                let [order, bits] = nibble(n);
+                let (order, bits) = (_mm256_broadcastsi128_si256(order), _mm256_broadcastsi128_si256(bits));
+                let set = _mm256_and_si256(_mm256_shuffle_epi8(signs, order), bits);
+                let negative = _mm256_cmpeq_epi8(set, bits);
+                _mm256_sub_epi8(_mm256_xor_si256(self, negative), negative)
+            };
+            fn only(self, mask: u32) -> Self = _mm256_and_si256(self, _mm256_set1_epi32(mask as i32));
+            fn reorder(self, order: u32) -> Self =
+                _mm256_shuffle_epi8(self, _mm256_broadcastsi128_si256(in_lanes(order)));
+            fn pick(self, table: &[u8; 16]) -> Self = {
+                let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+                _mm256_shuffle_epi8(table, self)
+            };
         }
     }
 
@@ -162,6 +221,22 @@ mod x86 {
             };
             fn flip(self) -> Self = _mm512_xor_si512(self, _mm512_set1_epi8(-128));
             fn less(self, by: u8) -> Self = _mm512_sub_epi8(self, _mm512_set1_epi8(by as i8));
+            fn xor(self, other: Self) -> Self = _mm512_xor_si512(self, other);
+            fn up<const N: i32>(self) -> Self = _mm512_sll_epi32(self, _mm_cvtsi32_si128(N));
+            fn gather(self, table: &[u32]) -> Self = _mm512_i32gather_epi32::<4>(self, table.as_ptr().cast());
+            fn negate_where(self, signs: Self, n: usize) -> Self = {
+                let [order, bits] = nibble(n);
+                let (order, bits) = (_mm512_broadcast_i32x4(order), _mm512_broadcast_i32x4(bits));
+                let set = _mm512_test_epi8_mask(_mm512_shuffle_epi8(signs, order), bits);
+                _mm512_mask_sub_epi8(self, set, _mm512_setzero_si512(), self)
+            };
+            fn only(self, mask: u32) -> Self = _mm512_and_si512(self, _mm512_set1_epi32(mask as i32));
+            fn reorder(self, order: u32) -> Self =
+                _mm512_shuffle_epi8(self, _mm512_broadcast_i32x4(in_lanes(order)));
+            fn pick(self, table: &[u8; 16]) -> Self = {
+                let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+                _mm512_shuffle_epi8(table, self)
+            };
         }
     }
 }
@@ -171,6 +246,18 @@ mod aarch64 {
     use super::{Bytes, inlined};
     use crate::kernels::simd::neon::transpose;
     use std::arch::aarch64::*;
+
+    /// All bits of each byte of a lane whose bit among bits 4n to 4n + 3 is set.
+    #[inline(always)]
+    unsafe fn nibble(v: uint8x16_t, n: usize) -> uint8x16_t {
+        unsafe {
+            let lanes = vcreate_u8(0x0404_0404_0000_0000);
+            let lanes = vcombine_u8(lanes, vadd_u8(lanes, vdup_n_u8(8)));
+            let bytes = vqtbl1q_u8(v, vaddq_u8(lanes, vdupq_n_u8((n / 2) as u8)));
+            let bits = if n.is_multiple_of(2) { 0x0804_0201 } else { 0x8040_2010 };
+            vtstq_u8(bytes, vreinterpretq_u8_u32(vdupq_n_u32(bits)))
+        }
+    }
 
     // SAFETY of all blocks: every aarch64 that std runs on has NEON; the caller has the bytes.
     impl Bytes for uint8x16_t {
@@ -185,15 +272,28 @@ mod aarch64 {
             fn right<const N: i32>(self, mask: u8) -> Self =
                 vandq_u8(vshlq_u8(self, vdupq_n_s8(-N as i8)), vdupq_n_u8(mask));
             fn left<const N: i32>(self, mask: u8) -> Self = vandq_u8(vshlq_n_u8::<N>(self), vdupq_n_u8(mask));
-            fn sixteens(self, n: usize) -> Self = {
-                let lanes = vcreate_u8(0x0404_0404_0000_0000);
-                let lanes = vcombine_u8(lanes, vadd_u8(lanes, vdup_n_u8(8)));
-                let bytes = vqtbl1q_u8(self, vaddq_u8(lanes, vdupq_n_u8((n / 2) as u8)));
-                let bits = if n.is_multiple_of(2) { 0x0804_0201 } else { 0x8040_2010 };
-                vandq_u8(vtstq_u8(bytes, vreinterpretq_u8_u32(vdupq_n_u32(bits))), vdupq_n_u8(16))
-            };
+            fn sixteens(self, n: usize) -> Self = vandq_u8(nibble(self, n), vdupq_n_u8(16));
             fn flip(self) -> Self = veorq_u8(self, vdupq_n_u8(128));
             fn less(self, by: u8) -> Self = vsubq_u8(self, vdupq_n_u8(by));
+            fn xor(self, other: Self) -> Self = veorq_u8(self, other);
+            fn up<const N: i32>(self) -> Self =
+                vreinterpretq_u8_u32(vshlq_u32(vreinterpretq_u32_u8(self), vdupq_n_s32(N)));
+            fn gather(self, table: &[u32]) -> Self = {
+                let mut lanes = [0; 4];
+                vst1q_u32(lanes.as_mut_ptr(), vreinterpretq_u32_u8(self));
+                let entries = lanes.map(|n: u32| *table.as_ptr().add(n as usize));
+                vreinterpretq_u8_u32(vld1q_u32(entries.as_ptr()))
+            };
+            fn negate_where(self, signs: Self, n: usize) -> Self = {
+                let negative = nibble(signs, n);
+                vsubq_u8(veorq_u8(self, negative), negative)
+            };
+            fn only(self, mask: u32) -> Self = vandq_u8(self, vreinterpretq_u8_u32(vdupq_n_u32(mask)));
+            fn reorder(self, order: u32) -> Self = {
+                let fours = vreinterpretq_u8_u32(vld1q_u32([0, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c].as_ptr()));
+                vqtbl1q_u8(self, vaddq_u8(vreinterpretq_u8_u32(vdupq_n_u32(order)), fours))
+            };
+            fn pick(self, table: &[u8; 16]) -> Self = vqtbl1q_u8(vld1q_u8(table.as_ptr()), self);
         }
     }
 }

@@ -167,9 +167,9 @@ pub trait Ints: Copy {
     }
 
     /// Adds scale * (codes · x) for `T` tokens and `P` panels. The products of `steps` lines must fit an i16, two for
-    /// each row.
+    /// each row. SIGNED is as for `dots`.
     #[inline(always)]
-    unsafe fn add_group<const T: usize, const P: usize>(
+    unsafe fn add_group<const SIGNED: bool, const T: usize, const P: usize>(
         sums: &mut [[Self; P]; T],
         lines: usize,
         steps: usize,
@@ -184,7 +184,7 @@ pub trait Ints: Copy {
             }
             let steps = if Self::Part::NARROW { steps } else { lines };
             for from in (0..lines).step_by(steps) {
-                Self::add_dots::<false, T, P>(sums, from, steps, codes, x, scales, steps == 2);
+                Self::add_dots::<SIGNED, T, P>(sums, from, steps, codes, x, scales, steps <= 2);
             }
         }
     }
@@ -346,6 +346,13 @@ mod x86 {
             fn sixteens(self, n: usize) -> Self = Self(self.0.sixteens(n));
             fn flip(self) -> Self = Self(self.0.flip());
             fn less(self, by: u8) -> Self = Self(self.0.less(by));
+            fn xor(self, other: Self) -> Self = Self(self.0.xor(other.0));
+            fn up<const N: i32>(self) -> Self = Self(self.0.up::<N>());
+            fn gather(self, table: &[u32]) -> Self = Self(self.0.gather(table));
+            fn negate_where(self, signs: Self, n: usize) -> Self = Self(self.0.negate_where(signs.0, n));
+            fn only(self, mask: u32) -> Self = Self(self.0.only(mask));
+            fn reorder(self, order: u32) -> Self = Self(self.0.reorder(order));
+            fn pick(self, table: &[u8; 16]) -> Self = Self(self.0.pick(table));
         }
     }
 

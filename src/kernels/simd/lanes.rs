@@ -34,6 +34,8 @@ pub trait Register: Copy {
     unsafe fn load_f16(from: *const u16) -> Self;
     /// Loads the f16 at offset `at` from each of WIDTH addresses.
     unsafe fn halves(rows: &[*const u8], at: usize) -> Self;
+    /// Loads the byte at offset `at` from each of WIDTH addresses; returns `half_power` of each.
+    unsafe fn half_powers(rows: &[*const u8], at: usize) -> Self;
     unsafe fn load_bf16(from: *const u16) -> Self;
     unsafe fn load_i8(from: *const i8) -> Self;
     /// 256 times the i32 sums at `high` plus the i32 sums at `low`, as f32.
@@ -61,6 +63,12 @@ pub trait Register: Copy {
     /// must be within -128 and 127.
     unsafe fn store_i8(sixteen: &[Self], to: *mut i8, sums: &mut Self::Ints);
     unsafe fn total(sums: Self::Ints) -> i32;
+}
+
+/// Half the number that an E8M0 byte stands for, an exponent of two: `2^(e - 128)`. The two smallest are subnormal.
+pub fn half_power(e: u8) -> f32 {
+    let e = e as i32;
+    f32::from_bits(((e - 1) << 23).max((e + 1) << 21) as u32)
 }
 
 /// Sixteen lanes.

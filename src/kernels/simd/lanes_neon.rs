@@ -1,7 +1,7 @@
 //! NEON's registers.
 
 use super::dispatch::inlined;
-use super::lanes::{Register, Sixteen};
+use super::lanes::{Register, Sixteen, half_power};
 use super::neon::halves;
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -26,6 +26,10 @@ impl Register for float32x4_t {
         fn halves(rows: &[*const u8], at: usize) -> Self = {
             let four = [0, 1, 2, 3].map(|r| rows[r].add(at).cast::<u16>().read_unaligned());
             Self::load_f16(four.as_ptr())
+        };
+        fn half_powers(rows: &[*const u8], at: usize) -> Self = {
+            let four = [0, 1, 2, 3].map(|r| half_power(*rows[r].add(at)));
+            Self::load(four.as_ptr())
         };
         fn load_bf16(from: *const u16) -> Self = vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from)));
         fn load_i8(from: *const i8) -> Self = {

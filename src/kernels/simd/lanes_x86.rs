@@ -22,6 +22,17 @@ unsafe fn words(rows: &[*const u8], at: usize) -> __m128i {
     }
 }
 
+/// The byte at `at` from each of eight addresses.
+#[inline(always)]
+unsafe fn bytes(rows: &[*const u8], at: usize) -> __m128i {
+    // SAFETY: the caller has them.
+    unsafe {
+        let byte = |r: usize| *rows[r].add(at) as i8;
+        let (a, b, c, d) = (byte(0), byte(1), byte(2), byte(3));
+        _mm_setr_epi8(a, b, c, d, byte(4), byte(5), byte(6), byte(7), 0, 0, 0, 0, 0, 0, 0, 0)
+    }
+}
+
 // SAFETY of all blocks: the caller has the instructions, and elements for all lanes.
 impl Register for __m256 {
     type Ints = __m256i;
@@ -37,6 +48,12 @@ impl Register for __m256 {
         fn load(from: *const f32) -> Self = _mm256_loadu_ps(from);
         fn load_f16(from: *const u16) -> Self = _mm256_cvtph_ps(_mm_loadu_si128(from.cast()));
         fn halves(rows: &[*const u8], at: usize) -> Self = _mm256_cvtph_ps(words(rows, at));
+        fn half_powers(rows: &[*const u8], at: usize) -> Self = {
+            let (e, one) = (_mm256_cvtepu8_epi32(bytes(rows, at)), _mm256_set1_epi32(1));
+            let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(e, one));
+            let small = _mm256_slli_epi32::<21>(_mm256_add_epi32(e, one));
+            _mm256_castsi256_ps(_mm256_max_epi32(normal, small))
+        };
         fn load_bf16(from: *const u16) -> Self = {
             let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
@@ -101,6 +118,13 @@ impl Register for __m512 {
         fn load_f16(from: *const u16) -> Self = _mm512_cvtph_ps(_mm256_loadu_si256(from.cast()));
         fn halves(rows: &[*const u8], at: usize) -> Self =
             _mm512_cvtph_ps(_mm256_set_m128i(words(&rows[8..], at), words(rows, at)));
+        fn half_powers(rows: &[*const u8], at: usize) -> Self = {
+            let all = _mm_unpacklo_epi64(bytes(rows, at), bytes(&rows[8..], at));
+            let (e, one) = (_mm512_cvtepu8_epi32(all), _mm512_set1_epi32(1));
+            let normal = _mm512_slli_epi32::<23>(_mm512_sub_epi32(e, one));
+            let small = _mm512_slli_epi32::<21>(_mm512_add_epi32(e, one));
+            _mm512_castsi512_ps(_mm512_max_epi32(normal, small))
+        };
         fn load_bf16(from: *const u16) -> Self = {
             let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))

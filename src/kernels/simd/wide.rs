@@ -12,6 +12,8 @@ pub trait Wide: Bytes {
     /// Loads 32 bytes twice, the second time shifted down by four bits. The upper half of the shifted bytes is
     /// unspecified.
     unsafe fn nibbles(from: *const u8) -> Self;
+    /// Loads 16 bytes from each address twice, the second time shifted down as `nibbles` does.
+    unsafe fn nibbles_of_two(a: *const u8, b: *const u8) -> Self;
     /// Loads the first `len` bytes at `from`, followed by zeros.
     unsafe fn first(from: *const u8, len: usize) -> Self;
     /// Multiplies int8 by four of sixteen int8 `scales`: the first sixteen bytes by scale `n`, the next by `n + 1`,
@@ -38,6 +40,14 @@ mod x86 {
             unsafe {
                 let twice = _mm512_broadcast_i64x4(_mm256_loadu_si256(from.cast()));
                 _mm512_srlv_epi64(twice, _mm512_setr_epi64(0, 0, 0, 0, 4, 4, 4, 4))
+            }
+        }
+        #[inline(always)]
+        unsafe fn nibbles_of_two(a: *const u8, b: *const u8) -> Self {
+            unsafe {
+                let twice = |at: *const u8| _mm256_broadcastsi128_si256(_mm_loadu_si128(at.cast()));
+                let both = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(twice(a)), twice(b));
+                _mm512_srlv_epi64(both, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4))
             }
         }
         #[inline(always)]
@@ -119,6 +129,27 @@ impl<B: Bytes, const N: usize> Bytes for Many<B, N> {
     unsafe fn less(self, by: u8) -> Self {
         Self::each(|i| unsafe { self.0[i].less(by) })
     }
+    unsafe fn xor(self, other: Self) -> Self {
+        Self::each(|i| unsafe { self.0[i].xor(other.0[i]) })
+    }
+    unsafe fn up<const BITS: i32>(self) -> Self {
+        Self::each(|i| unsafe { self.0[i].up::<BITS>() })
+    }
+    unsafe fn gather(self, table: &[u32]) -> Self {
+        Self::each(|i| unsafe { self.0[i].gather(table) })
+    }
+    unsafe fn negate_where(self, signs: Self, n: usize) -> Self {
+        Self::each(|i| unsafe { self.0[i].negate_where(signs.0[i], n) })
+    }
+    unsafe fn only(self, mask: u32) -> Self {
+        Self::each(|i| unsafe { self.0[i].only(mask) })
+    }
+    unsafe fn reorder(self, order: u32) -> Self {
+        Self::each(|i| unsafe { self.0[i].reorder(order) })
+    }
+    unsafe fn pick(self, table: &[u8; 16]) -> Self {
+        Self::each(|i| unsafe { self.0[i].pick(table) })
+    }
 }
 
 // SAFETY of all blocks: as above.
@@ -129,6 +160,10 @@ impl<B: Bytes, const N: usize> Wide for Many<B, N> {
     }
     unsafe fn nibbles(from: *const u8) -> Self {
         unsafe { Self::of(std::array::from_fn(|i| *from.add(i % 32) >> (i / 32 * 4))) }
+    }
+    unsafe fn nibbles_of_two(a: *const u8, b: *const u8) -> Self {
+        let at = |i: usize| if i < 32 { a.wrapping_add(i % 16) } else { b.wrapping_add(i % 16) };
+        unsafe { Self::of(std::array::from_fn(|i| *at(i) >> (i / 16 % 2 * 4))) }
     }
     unsafe fn first(from: *const u8, len: usize) -> Self {
         unsafe { Self::of(std::array::from_fn(|i| if i < len { *from.add(i) } else { 0 })) }

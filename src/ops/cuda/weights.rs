@@ -50,8 +50,10 @@ fn format(dtype: DType) -> Option<(&'static str, Layout)> {
         F32 => ("f32", Other(repack::as_it_is)),
         F16 => ("f16", Other(repack::as_it_is)),
         BF16 => ("bf16", Other(repack::as_it_is)),
+        // No kernel takes them.
+        IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S | IQ4_NL | IQ4_XS | MXFP4 => return None,
         // The loader has converted these to other types.
-        TQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => return None,
+        TQ1_0 | PTQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => return None,
     })
 }
 

@@ -1,11 +1,11 @@
 //! Decoding of blocks into integer codes and scales: the meaning of each type of blocks.
 //!
-//! Blocks of 32 to 128 columns with one f16 scale are ggml's Q4_0 to Q8_0, Q1_0 and Q2_0; super-blocks are its
-//! K-quants (github.com/ggml-org/ggml, ggml-quants.c).
+//! Blocks of 32 to 128 columns with one scale are ggml's Q4_0 to Q8_0, Q1_0, Q2_0, IQ4_NL and MXFP4; super-blocks are
+//! its K-quants, IQ2, IQ3 and IQ4_XS (github.com/ggml-org/ggml, ggml-quants.c).
 
 use super::f16_at;
 use super::short_blocks::{Short, column, with_short};
-use super::super_blocks::{Super, columns, scales, with_super};
+use super::super_blocks::{Super, column as first_column, scales, with_super};
 use crate::kernels::simd::bytes::Portable;
 use crate::kernels::{Arithmetic, DType};
 
@@ -44,18 +44,18 @@ fn decode_short<F: Short>(block: &[u8]) -> Codes {
         }
     }
     let min = F::MINIMUMS.then(|| f16_at(&block[2..]));
-    Codes { values, scales: [1; 16], mins: [0; 16], d: f16_at(block), min }
+    Codes { values, scales: [1; 16], mins: [0; 16], d: F::scale(block), min }
 }
 
 fn decode_super<K: Super>(block: &[u8]) -> Codes {
     let [scales, mins] = scales::<K>(block);
     let mut values = [0; 256];
-    for j in 0..8 {
+    for (side, j) in (0..8).map(|n| (n / 4, n % 4)) {
         // SAFETY (of both): a whole block, as `scales` has seen; any processor has the instructions.
-        let packed = unsafe { columns::<K, Portable>(&[block.as_ptr()], 0, j / 4) }[j % 4];
-        for (k, Portable(codes)) in unsafe { K::codes(packed) }.into_iter().enumerate() {
+        let packed = unsafe { K::packed::<Portable>(&[block.as_ptr()], 0, side) };
+        for (k, Portable(codes)) in unsafe { K::codes(&packed, j) }.into_iter().enumerate() {
             for (i, code) in codes.to_le_bytes().into_iter().enumerate() {
-                values[32 * k + 4 * j + i] = code as i8 - K::OFFSET as i8;
+                values[first_column::<K>(k, side) + 4 * j + i] = code as i8 - K::OFFSET as i8;
             }
         }
     }
@@ -63,7 +63,7 @@ fn decode_super<K: Super>(block: &[u8]) -> Codes {
         values,
         scales: scales.map(|scale| scale as i8),
         mins,
-        d: f16_at(&block[K::D..]),
+        d: f16_at(&block[K::D..]) * K::UNIT,
         min: K::MINIMA.then(|| f16_at(&block[K::MIN..])),
     }
 }

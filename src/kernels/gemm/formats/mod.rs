@@ -1,6 +1,8 @@
 //! Conversion of a row of a weight matrix to f32: for embedding look-up, and for the weights of the dense product.
 
+pub(in crate::kernels) mod codebooks;
 pub(in crate::kernels) mod decode;
+mod grids;
 pub(in crate::kernels) mod panels;
 pub(in crate::kernels) mod short_blocks;
 pub(in crate::kernels) mod super_blocks;
@@ -26,7 +28,7 @@ pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
         DType::BF16 => widen::<lanes::BF16>(isa, source, out, source.as_ptr()),
         DType::I2S | DType::Ternary => i2s_row(source, row_scale(m, row), out),
         DType::TQ2_0 => tq2_0_row(source, out),
-        DType::TQ1_0 | DType::TL1 | DType::TL2 | DType::IQ1_BN | DType::IQ2_BN => {
+        DType::TQ1_0 | DType::PTQ1_0 | DType::TL1 | DType::TL2 | DType::IQ1_BN | DType::IQ2_BN => {
             panic!("a {:?} matrix was not prepared", m.dtype)
         }
         blocks => decode::dequantize(blocks, source, out),

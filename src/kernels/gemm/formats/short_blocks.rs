@@ -1,9 +1,25 @@
-//! Blocks of 32 to 128 columns with one f16 scale: ggml's Q4_0 to Q8_0, Q1_0 and Q2_0 (github.com/ggml-org/ggml,
-//! ggml-quants.c).
+//! Blocks of 32 to 128 columns with one scale: ggml's Q4_0 to Q8_0, Q1_0, Q2_0, IQ4_NL and MXFP4
+//! (github.com/ggml-org/ggml, ggml-quants.c).
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep codes in registers
 
+use super::f16_at;
 use crate::kernels::simd::bytes::Bytes;
+use crate::kernels::simd::lanes::{Register, half_power};
+
+/// The numbers that codes of IQ4_NL and IQ4_XS stand for, as int8.
+pub const UNEVEN: [u8; 16] = {
+    let numbers: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+    let (mut bytes, mut i) = ([0; 16], 0);
+    while i < 16 {
+        bytes[i] = numbers[i] as u8;
+        i += 1;
+    }
+    bytes
+};
+
+/// Twice the numbers that codes of MXFP4 stand for, with an offset of 12.
+const DOUBLED: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
 /// A type of short blocks. A block has an f16 scale; then an f16 minimum if the type has MINIMUMS; then one bit for
 /// each of 32 columns if it has FIFTHS; then the codes. Weights are `d * (code - OFFSET)`, or `d * code + min`.
@@ -11,7 +27,7 @@ use crate::kernels::simd::bytes::Bytes;
 /// Codes of BITS bits are in little-endian words of four bytes. With 4 and 8 bits, the codes at the same bits of a
 /// word's four bytes belong to four neighboring columns, and the next four columns are at the same bits of the next
 /// word. With fewer bits, the codes are in the order of columns, byte by byte; activations for them are reordered to
-/// match (`planes`).
+/// match (`planes`). If the type has a TABLE, four bits of the block are an index into it, and the entry is the code.
 pub trait Short {
     const BITS: usize;
     const OFFSET: i32;
@@ -19,14 +35,37 @@ pub trait Short {
     const FIFTHS: bool;
     /// Columns per block, in units of 32.
     const COUNT: usize;
+    /// Codes from a table are below 32, or SIGNED.
+    const TABLE: Option<&[u8; 16]> = None;
+    /// Whether the scale is one byte, an exponent, instead of an f16.
+    const EXPONENT: bool = false;
     /// Whether codes are int8; otherwise they are unsigned, below 128.
     const SIGNED: bool = Self::BITS == 8;
     /// Offset of the codes in a block.
-    const CODES: usize = 2 + 2 * Self::MINIMUMS as usize + 4 * Self::FIFTHS as usize;
+    const CODES: usize =
+        2 - Self::EXPONENT as usize + 2 * Self::MINIMUMS as usize + 4 * Self::FIFTHS as usize;
     const BYTES: usize = Self::CODES + 4 * Self::BITS * Self::COUNT;
     /// Number of steps of four columns whose pairs of products with int8, each at most 2 * largest code * 127, add up
     /// within an i16.
-    const STEPS: usize = if Self::SIGNED { 1 } else { 8 >> Self::FIFTHS as usize };
+    const STEPS: usize = match Self::SIGNED {
+        true => 1,
+        false => 8 >> (Self::FIFTHS || Self::TABLE.is_some()) as usize,
+    };
+
+    /// The scale of a block.
+    fn scale(block: &[u8]) -> f32 {
+        if Self::EXPONENT { half_power(block[0]) } else { f16_at(block) }
+    }
+
+    /// The scales of the blocks at `at` of each of WIDTH rows.
+    ///
+    /// # Safety
+    /// `R`'s instructions are available; the blocks can be read.
+    #[inline(always)]
+    unsafe fn scales<R: Register>(rows: &[*const u8], at: usize) -> R {
+        // SAFETY: the caller's promise.
+        unsafe { if Self::EXPONENT { R::half_powers(rows, at) } else { R::halves(rows, at) } }
+    }
 
     /// Reads all words of the block at `at` of each of ROWS rows, and the fifth bits if there are any.
     ///
@@ -62,9 +101,12 @@ pub trait Short {
                     for w in 0..4 {
                         (codes[w], codes[4 + w]) = (words[w].right::<0>(15), words[w].right::<4>(15));
                     }
-                    if Self::FIFTHS {
-                        for k in 0..8 {
+                    for k in 0..8 {
+                        if Self::FIFTHS {
                             codes[k] = codes[k].or(fifths.sixteens(k));
+                        }
+                        if let Some(table) = Self::TABLE {
+                            codes[k] = codes[k].pick(table);
                         }
                     }
                     codes
@@ -103,7 +145,7 @@ pub trait Short {
 
 macro_rules! short {
     ($($(#[$doc:meta])* $name:ident: $count:literal of $bits:literal bits, fifths $fifths:literal, offset $offset:literal,
-        minimums $minimums:literal;)*) => {
+        minimums $minimums:literal $(, with { $($more:item)* })?;)*) => {
         $(
             $(#[$doc])*
             #[allow(non_camel_case_types)] // the names that files and their users know
@@ -114,6 +156,7 @@ macro_rules! short {
                 const FIFTHS: bool = $fifths;
                 const OFFSET: i32 = $offset;
                 const MINIMUMS: bool = $minimums;
+                $($($more)*)?
             }
         )*
 
@@ -141,6 +184,14 @@ short! {
     Q1_0: 4 of 1 bits, fifths false, offset 1, minimums false;
     Q2_0: 2 of 2 bits, fifths false, offset 1, minimums false;
     Q2_0_128: 4 of 2 bits, fifths false, offset 1, minimums false;
+    IQ4_NL: 1 of 4 bits, fifths false, offset 0, minimums false, with {
+        const TABLE: Option<&[u8; 16]> = Some(&UNEVEN);
+        const SIGNED: bool = true;
+    };
+    MXFP4: 1 of 4 bits, fifths false, offset 12, minimums false, with {
+        const TABLE: Option<&[u8; 16]> = Some(&DOUBLED);
+        const EXPONENT: bool = true;
+    };
 }
 pub(in crate::kernels) use with_short;
 

@@ -1,17 +1,23 @@
-//! Super-blocks of 256 columns: ggml's K-quants (github.com/ggml-org/ggml, ggml-quants.c).
+//! Super-blocks of 256 columns: ggml's K-quants and IQ4_XS, and those of `codebooks` (github.com/ggml-org/ggml,
+//! ggml-quants.c).
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep codes in registers
 
+pub use super::codebooks::{IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
+use super::short_blocks::UNEVEN;
 use crate::kernels::simd::bytes::{Bytes, Portable};
+#[cfg(any(test, target_arch = "x86_64"))]
+use crate::kernels::simd::wide::Wide;
 
-/// A type of super-blocks. Its weights are `d * scale * (code - OFFSET)`, or `d * scale * code - dmin * minimum` if
-/// it has MINIMA. Each group of 16 or 32 columns has a scale and a minimum.
+/// A type of super-blocks. Its weights are `d * UNIT * scale * (code - OFFSET)`, or `d * scale * code - dmin * minimum`
+/// if it has MINIMA. Each group of 16 or 32 columns has a scale and a minimum.
+///
+/// A block is decoded in two sides. A side has sixteen of each 32 columns, or 128 columns in a row if the type is in
+/// HALVES. `column` is the first of sixteen columns of a side.
 pub trait Super {
     const BYTES: usize;
-    /// Offsets of the bytes that hold codes, 32 bytes at each.
-    const PACKED: &'static [usize];
     /// Number of steps of four columns whose pairs of products with int8, each at most 2 * largest code * 128, add up
-    /// within an i16.
+    /// within an i16. The values that meet SIGNED codes are -127 or more.
     const STEPS: usize;
     /// Number of steps of four columns that share a scale.
     const GROUP: usize;
@@ -19,37 +25,60 @@ pub trait Super {
     const D: usize;
     const MIN: usize;
     const MINIMA: bool = Self::D != Self::MIN;
-    /// The offset that codes have over the integers they stand for.
+    /// A power of two that the f16 scale is multiplied by.
+    const UNIT: f32 = 1.0;
+    /// The offset that codes have over the integers they stand for; 0 if they are SIGNED.
     const OFFSET: i16;
+    /// Whether codes are int8; otherwise they are unsigned, below 128.
+    const SIGNED: bool = false;
+    const HALVES: bool = false;
 
-    /// Offset of the sixteen bytes that hold scales and minima.
-    const SCALES: usize;
+    /// What is read of one side of a block, for the codes.
+    type Packed<B: Bytes>: Copy;
 
-    /// Scales, as i8, and minima of groups of columns, from the bytes at SCALES: byte after byte of each lane.
+    /// Scales, as i8, and minima of groups of columns of the block at `at` of each of ROWS rows: byte after byte of
+    /// each lane. The second four are the scales again if the type has no minima.
+    ///
+    /// # Safety
+    /// `B`'s instructions are available; the blocks can be read.
+    unsafe fn scales<B: Bytes>(rows: &[*const u8], at: usize) -> [[B; 4]; 2];
+
+    /// Reads a side of the block at `at` of each of ROWS rows.
+    ///
+    /// # Safety
+    /// As for `scales`.
+    unsafe fn packed<B: Bytes>(rows: &[*const u8], at: usize, side: usize) -> Self::Packed<B>;
+
+    /// Codes of the four columns that are `4 j` after `column(k)`, for each `k`.
     ///
     /// # Safety
     /// `B`'s instructions are available.
-    unsafe fn scales<B: Bytes>(packed: [B; 4]) -> [[B; 4]; 2];
+    unsafe fn codes<B: Bytes>(packed: &Self::Packed<B>, j: usize) -> [B; 8];
 
-    /// Codes of some of columns 32k.., byte by byte, from the corresponding bytes at PACKED.
+    /// Codes of a whole block: of columns `32 k ..` in the lower half of line `k`, and of columns `128 + 32 k ..` in
+    /// its upper half.
     ///
     /// # Safety
-    /// `B`'s instructions are available.
-    unsafe fn codes<B: Bytes>(packed: [B; 6]) -> [B; 8];
+    /// `W`'s instructions are available; the block can be read.
+    #[cfg(any(test, target_arch = "x86_64"))]
+    unsafe fn lines<W: Wide>(block: *const u8) -> [W; 4];
 }
 
-/// Reads bytes `16 side ..` of each part at PACKED, of the block at `at` of each of ROWS rows: four bytes, the next
-/// four, and so on.
-///
-/// # Safety
-/// `B`'s instructions are available; the blocks can be read.
+/// The first of sixteen columns of a side of a block.
 #[inline(always)]
-pub unsafe fn columns<K: Super, B: Bytes>(rows: &[*const u8], at: usize, side: usize) -> [[B; 6]; 4] {
+pub const fn column<K: Super>(k: usize, side: usize) -> usize {
+    if K::HALVES { 128 * side + 16 * k } else { 32 * k + 16 * side }
+}
+
+/// Reads bytes `16 side ..` of the 32 bytes at each offset, of the block at `at` of each of ROWS rows: four bytes, the
+/// next four, and so on.
+#[inline(always)]
+unsafe fn columns<B: Bytes>(offsets: &[usize], rows: &[*const u8], at: usize, side: usize) -> [[B; 6]; 4] {
     // SAFETY: the caller's promise.
     unsafe {
-        let mut columns = B::columns(rows, at + 16 * side + K::PACKED[0]).map(|first| [first; 6]);
-        for v in 1..K::PACKED.len() {
-            let four = B::columns(rows, at + 16 * side + K::PACKED[v]);
+        let mut columns = B::columns(rows, at + 16 * side + offsets[0]).map(|first| [first; 6]);
+        for v in 1..offsets.len() {
+            let four = B::columns(rows, at + 16 * side + offsets[v]);
             for j in 0..4 {
                 columns[j][v] = four[j];
             }
@@ -58,12 +87,33 @@ pub unsafe fn columns<K: Super, B: Bytes>(rows: &[*const u8], at: usize, side: u
     }
 }
 
+/// Loads the 32 bytes at each offset: in the lower half of a vector the bytes for columns below 128, in its upper half
+/// the bytes for the columns from 128 on. With 2 or 4 vectors of codes, the upper half comes from the second half of
+/// the vectors. For higher bits it comes from the next vector, or from the upper four bits of each byte.
+#[cfg(any(test, target_arch = "x86_64"))]
+#[inline(always)]
+unsafe fn both_halves<W: Wide>(offsets: &[usize], block: *const u8) -> [W; 6] {
+    let codes = if offsets.len() < 4 { 2 } else { 4 };
+    // SAFETY (of all): 32 bytes at each offset are within the block.
+    unsafe {
+        let at = |v: usize| block.add(offsets[v]);
+        let mut packed = [W::two(at(0), at(codes / 2)); 6];
+        packed[1] = W::two(at(codes / 2 - 1), at(codes - 1));
+        match offsets.len() - codes {
+            0 => {}
+            1 => packed[codes] = W::nibbles(at(codes)),
+            _ => packed[codes] = W::two(at(codes), at(codes + 1)),
+        }
+        packed
+    }
+}
+
 /// Scales, as i8, and minima of each 16 columns of a block.
 #[inline(always)]
 pub fn scales<K: Super>(block: &[u8]) -> [[u8; 16]; 2] {
     assert_eq!(block.len(), K::BYTES, "a whole block");
-    // SAFETY: sixteen bytes of a block.
-    let both = unsafe { K::scales(Portable::columns(&[block.as_ptr()], K::SCALES)) };
+    // SAFETY: a whole block; any processor has the instructions.
+    let both = unsafe { K::scales::<Portable>(&[block.as_ptr()], 0) };
     both.map(|words| {
         let mut all = [0; 16];
         for (n, byte) in all.iter_mut().enumerate() {
@@ -90,12 +140,19 @@ macro_rules! with_super {
             $crate::kernels::DType::Q4_K => with!(Q4_K),
             $crate::kernels::DType::Q5_K => with!(Q5_K),
             $crate::kernels::DType::Q6_K => with!(Q6_K),
+            $crate::kernels::DType::IQ4_XS => with!(IQ4_XS),
+            $crate::kernels::DType::IQ2_XXS => with!(IQ2_XXS),
+            $crate::kernels::DType::IQ2_XS => with!(IQ2_XS),
+            $crate::kernels::DType::IQ2_S => with!(IQ2_S),
+            $crate::kernels::DType::IQ3_XXS => with!(IQ3_XXS),
+            $crate::kernels::DType::IQ3_S => with!(IQ3_S),
             other => panic!("{other:?} has no super-blocks"),
         }
     }};
 }
 pub(in crate::kernels) use with_super;
 
+/// Types whose codes are in vectors of 32 bytes, at some offsets in a block, and whose scales are in sixteen bytes.
 macro_rules! super_block {
     ($(#[$doc:meta])* $name:ident, $bytes:literal, $packed:expr, steps $steps:literal, group $group:literal,
      d $d:literal $min:literal, offset $offset:literal, scales at $at:literal, |$w:ident| $scales:expr,
@@ -105,27 +162,43 @@ macro_rules! super_block {
         pub struct $name;
         impl Super for $name {
             const BYTES: usize = $bytes;
-            const PACKED: &'static [usize] = &$packed;
             const STEPS: usize = $steps;
             const GROUP: usize = $group;
             const D: usize = $d;
             const MIN: usize = $min;
             const OFFSET: i16 = $offset;
-            const SCALES: usize = $at;
+            type Packed<B: Bytes> = [[B; 6]; 4];
 
             #[inline(always)]
-            unsafe fn scales<B: Bytes>($w: [B; 4]) -> [[B; 4]; 2] {
-                // SAFETY: the caller's promise.
-                #[allow(unused_unsafe)] // for Q6_K
+            unsafe fn scales<B: Bytes>(rows: &[*const u8], at: usize) -> [[B; 4]; 2] {
+                // SAFETY: the caller's promise; sixteen bytes of a block.
                 unsafe {
+                    let $w = B::columns(rows, at + $at);
                     $scales
                 }
             }
 
             #[inline(always)]
-            unsafe fn codes<B: Bytes>($p: [B; 6]) -> [B; 8] {
+            unsafe fn packed<B: Bytes>(rows: &[*const u8], at: usize, side: usize) -> [[B; 6]; 4] {
+                // SAFETY: the caller's promise.
+                unsafe { columns(&$packed, rows, at, side) }
+            }
+
+            #[inline(always)]
+            unsafe fn codes<B: Bytes>(packed: &[[B; 6]; 4], j: usize) -> [B; 8] {
+                let $p = packed[j];
                 // SAFETY: the caller's promise.
                 unsafe { $codes }
+            }
+
+            #[cfg(any(test, target_arch = "x86_64"))]
+            #[inline(always)]
+            unsafe fn lines<W: Wide>(block: *const u8) -> [W; 4] {
+                // SAFETY: the caller's promise.
+                let $p = unsafe { both_halves::<W>(&$packed, block) };
+                // SAFETY: the caller's promise.
+                let [a, b, c, d, ..] = unsafe { $codes };
+                [a, b, c, d]
             }
         }
     };
@@ -194,6 +267,88 @@ super_block!(
         both(low, high)
     }
 );
+
+/// An f16, eight scales of six bits, less 32 (the high two bits of all, then the low four bits), and sixteen bytes of
+/// 4-bit codes for each 32 columns, the first sixteen in the low bits.
+#[allow(non_camel_case_types)] // the name that files and their users know
+pub struct IQ4_XS;
+
+impl Super for IQ4_XS {
+    const BYTES: usize = 136;
+    const STEPS: usize = 1;
+    const GROUP: usize = 8;
+    const D: usize = 0;
+    const MIN: usize = 0;
+    const OFFSET: i16 = 0;
+    const SIGNED: bool = true;
+    const HALVES: bool = true;
+    type Packed<B: Bytes> = [[B; 4]; 4];
+
+    #[inline(always)]
+    unsafe fn scales<B: Bytes>(rows: &[*const u8], at: usize) -> [[B; 4]; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let [high, low, ..] = B::columns(rows, at);
+            let first = six_of(high.reorder(0x0202_0202), low.reorder(0x0101_0000));
+            let second = six_of(high.reorder(0x0303_0303), low.reorder(0x0303_0202));
+            [[first, second, first, second]; 2]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn packed<B: Bytes>(rows: &[*const u8], at: usize, side: usize) -> [[B; 4]; 4] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let at = at + 8 + 64 * side;
+            [
+                B::columns(rows, at),
+                B::columns(rows, at + 16),
+                B::columns(rows, at + 32),
+                B::columns(rows, at + 48),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<B: Bytes>(packed: &[[B; 4]; 4], j: usize) -> [B; 8] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let [a, b, c, d] = [packed[0][j], packed[1][j], packed[2][j], packed[3][j]];
+            let mut codes = nibbles([a, b, c, d, d, d]);
+            for k in 0..8 {
+                codes[k] = codes[k].pick(&UNEVEN);
+            }
+            codes
+        }
+    }
+
+    #[cfg(any(test, target_arch = "x86_64"))]
+    #[inline(always)]
+    unsafe fn lines<W: Wide>(block: *const u8) -> [W; 4] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut lines = [W::nibbles_of_two(block.add(8), block.add(72)); 4];
+            for k in 0..4 {
+                let at = block.add(8 + 16 * k);
+                lines[k] = W::nibbles_of_two(at, at.add(64)).right::<0>(15).pick(&UNEVEN);
+            }
+            lines
+        }
+    }
+}
+
+/// Four scales of six bits, less 32, byte by byte: their high bits from a byte that stands four times in `high`, their
+/// low bits from two bytes that stand twice each.
+#[inline(always)]
+unsafe fn six_of<B: Bytes>(high: B, low: B) -> B {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let low = low.right::<0>(15).only(0x00ff_00ff).or(low.right::<4>(15).only(0xff00_ff00));
+        let a = high.left::<4>(48).only(0xff).or(high.left::<2>(48).only(0xff00));
+        let b = high.right::<0>(48).only(0xff_0000).or(high.right::<2>(48).only(0xff00_0000));
+        low.or(a.or(b)).less(32)
+    }
+}
 
 /// Applies `one` to each of four.
 #[inline(always)]

@@ -69,7 +69,7 @@ unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
             for n in 0..task.row_bytes / F::BYTES {
                 let at = n * F::BYTES;
                 fetch::<I, 1>(task, first, at, F::BYTES, 0);
-                let d = Floats::<I>::halves(rows, at);
+                let d = F::scales::<Floats<I>>(rows, at);
                 let words = F::words::<I::Part>(rows, at);
                 for i in 0..F::COUNT {
                     let b = n * F::COUNT + i;

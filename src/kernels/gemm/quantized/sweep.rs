@@ -112,7 +112,7 @@ pub unsafe fn fill_in<I: Ints, F: Short, const SIGNED: bool>(
             // SAFETY: block b of each row, as just checked; a line has room for as many; the caller has the
             // instructions.
             unsafe {
-                let d = Floats::<I>::halves(rows, at);
+                let d = F::scales::<Floats<I>>(rows, at);
                 let words = F::words::<I::Part>(rows, at);
                 for n in 0..F::COUNT {
                     let to = |line: &mut Line| line.0.as_mut_ptr().cast::<f32>().add(part * I::Part::ROWS);

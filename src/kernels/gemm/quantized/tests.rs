@@ -9,7 +9,7 @@ use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use half::f16;
 use proptest::prelude::*;
 
-const TYPES: [DType; 13] = [
+const TYPES: [DType; 21] = [
     DType::Q1_0,
     DType::Q2_0,
     DType::Q2_0_128,
@@ -23,6 +23,14 @@ const TYPES: [DType; 13] = [
     DType::Q4_K,
     DType::Q5_K,
     DType::Q6_K,
+    DType::IQ4_NL,
+    DType::IQ4_XS,
+    DType::MXFP4,
+    DType::IQ2_XXS,
+    DType::IQ2_XS,
+    DType::IQ2_S,
+    DType::IQ3_XXS,
+    DType::IQ3_S,
 ];
 
 /// Offsets of the f16 in a block.
@@ -32,7 +40,20 @@ fn halves(dtype: DType) -> &'static [usize] {
         DType::Q2_K => &[80, 82],
         DType::Q3_K => &[108],
         DType::Q6_K => &[208],
+        DType::MXFP4 => &[],
         _ => &[0],
+    }
+}
+
+/// Sets the scales of all blocks to one that `half` gives.
+fn set_scales(dtype: DType, data: &mut [u8], mut half: impl FnMut() -> f16) {
+    for block in data.chunks_exact_mut(dtype.block().1) {
+        for at in halves(dtype) {
+            block[*at..at + 2].copy_from_slice(&half().to_le_bytes());
+        }
+        if dtype == DType::MXFP4 {
+            block[0] = (half().to_f32().to_bits() >> 23) as u8;
+        }
     }
 }
 
@@ -148,12 +169,7 @@ fn agrees_with_f64() {
         let mut random = Random(9);
         let mut data: Vec<u8> =
             (0..dtype.byte_len(rows, cols).unwrap()).map(|_| random.next() as u8).collect();
-        for block in data.chunks_exact_mut(dtype.block().1) {
-            for at in halves(dtype) {
-                let half = f16::from_f32(0.01 + random.next() as f32 / 1e6);
-                block[*at..at + 2].copy_from_slice(&half.to_le_bytes());
-            }
-        }
+        set_scales(dtype, &mut data, || f16::from_f32(0.01 + random.next() as f32 / 1e6));
         let m = Matrix::new(Bytes::new(data), dtype, rows, cols).unwrap();
         let x: Vec<f32> = (0..2 * cols).map(|_| random.next() as i16 as f32 / 4096.0).collect();
         let quantized = Quantized::new(block, cols, &x);
@@ -252,21 +268,25 @@ fn extremes_are_the_reference() {
         let cols = 5 * whole(dtype);
         for byte in [0x00, 0x7f, 0x80, 0xff] {
             let mut data = vec![byte; 17 * 5 * bytes];
-            for at in halves(dtype) {
-                data.chunks_exact_mut(bytes).for_each(|b| b[*at..at + 2].copy_from_slice(&[0, 0x3c]));
-            }
+            set_scales(dtype, &mut data, || f16::ONE);
             // The scales of Q6_K and Q3_K beside codes of another kind.
             let m = Matrix::new(Bytes::new(data.clone()), dtype, 17, cols).unwrap();
             let scales = match dtype {
                 DType::Q6_K => 192..208,
                 DType::Q3_K => 96..108,
+                DType::IQ4_XS => 2..8,
+                DType::IQ2_XS => 66..74,
+                DType::IQ2_S => 74..82,
+                DType::IQ3_S => 106..110,
                 _ => 0..0,
             };
             data.chunks_exact_mut(bytes).for_each(|b| b[scales.clone()].fill(!byte));
             let other = Matrix::new(Bytes::new(data), dtype, 17, cols).unwrap();
             let mut x = Quantized::new(block, cols, &vec![1.0; 14 * cols]);
-            // The least that `quantize_blocks` can produce; products of super-blocks would also accept -128.
-            let least = if block == 32 { -127 } else { -128 };
+            // The least that `quantize_blocks` can produce; products with K-quants would also accept -128.
+            let k_quant =
+                matches!(dtype, DType::Q2_K | DType::Q3_K | DType::Q4_K | DType::Q5_K | DType::Q6_K);
+            let least = if k_quant { -128 } else { -127 };
             for (i, value) in x.values.iter_mut().enumerate() {
                 *value = match i / cols {
                     0 => least,

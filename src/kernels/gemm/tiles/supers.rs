@@ -104,7 +104,7 @@ impl<K: Super> Kind for Supers<K> {
                 }
                 let block = at.add(r * row_bytes);
                 let [scales, minimums] = scales::<K>(std::slice::from_raw_parts(block, K::BYTES));
-                let codes = K::codes(packed::<K, S::Wide>(block));
+                let codes = K::lines::<S::Wide>(block);
                 for k in 0..4 {
                     let codes = if K::OFFSET == 0 { codes[k] } else { codes[k].less(K::OFFSET as u8) };
                     let [low, high] = codes.times_scales(&scales, 2 * k);
@@ -116,7 +116,8 @@ impl<K: Super> Kind for Supers<K> {
                 }
             }
             if quarters.contains(&0) {
-                halves::<S>(at.add(K::D), row_bytes, count).store(numbers[0].0.as_mut_ptr().cast());
+                let d = halves::<S>(at.add(K::D), row_bytes, count).mul(S::Lanes::splat(K::UNIT));
+                d.store(numbers[0].0.as_mut_ptr().cast());
             }
             if K::MINIMA && quarters.contains(&1) {
                 let scales = halves::<S>(at.add(K::MIN), row_bytes, count);
@@ -168,25 +169,5 @@ impl<K: Super> Kind for Supers<K> {
                 total.store(to);
             }
         }
-    }
-}
-
-/// Loads the vectors at PACKED: in their lower half the bytes for columns below 128, in their upper half the bytes
-/// for the columns from 128 on. Of 2 or 4 vectors with codes, the upper half comes from the second half of the
-/// vectors. For higher bits it comes from the next vector, or from the upper four bits of each byte.
-#[inline(always)]
-unsafe fn packed<K: Super, W: Wide>(block: *const u8) -> [W; 6] {
-    let codes = if K::PACKED.len() < 4 { 2 } else { 4 };
-    // SAFETY (of all): 32 bytes at each offset are within the block.
-    unsafe {
-        let at = |v: usize| block.add(K::PACKED[v]);
-        let mut packed = [W::two(at(0), at(codes / 2)); 6];
-        packed[1] = W::two(at(codes / 2 - 1), at(codes - 1));
-        match K::PACKED.len() - codes {
-            0 => {}
-            1 => packed[codes] = W::nibbles(at(codes)),
-            _ => packed[codes] = W::two(at(codes), at(codes + 1)),
-        }
-        packed
     }
 }

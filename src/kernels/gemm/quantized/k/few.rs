@@ -2,8 +2,8 @@
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
-use super::{blocks_of, lows_of};
-use crate::kernels::gemm::formats::super_blocks::{Super, columns};
+use super::{blocks_of, has_lows, lows_of};
+use crate::kernels::gemm::formats::super_blocks::{Super, column};
 use crate::kernels::gemm::quantized::Task;
 use crate::kernels::gemm::quantized::few::{fetch, rows_at};
 use crate::kernels::simd::bytes::Bytes;
@@ -26,14 +26,14 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
             let mut totals = [Floats::<I>::splat(0.0); T];
             for b in 0..blocks_of(task) {
                 let at = b * K::BYTES;
-                let [scales, minima] = K::scales(I::Part::columns(rows, at + K::SCALES));
+                let [scales, minima] = K::scales::<I::Part>(rows, at);
                 let (mut values, mut sums) = ([x.values.as_ptr(); T], [x.sums.as_ptr(); T]);
                 for t in 0..T {
                     let at = t * blocks_of(task) + b;
                     (values[t], sums[t]) = (values[t].add(256 * at), sums[t].add(16 * at));
                 }
                 let mut lows = [I::Part::splat(0); T];
-                for n in 0..8 {
+                for n in 0..if has_lows::<K, I::Part>() { 8 } else { 0 } {
                     let low = lows_of::<K, _>(minima, n);
                     for t in 0..T {
                         lows[t] = lows[t].add_pairs(low, I::Part::splat(four(sums[t].add(2 * n))));
@@ -41,24 +41,24 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
                 }
                 let mut dots = if K::MINIMA { [I::Part::splat(0); T] } else { lows };
                 for side in 0..2 {
-                    let packed = columns::<K, I::Part>(rows, at, side);
-                    let step = Step { task, first, at, packed: &packed, side, scales, x: values };
+                    let packed = K::packed::<I::Part>(rows, at, side);
+                    let step = Step::<I, K, T> { task, first, at, packed: &packed, side, scales, x: values };
                     // As many sums as fit the registers.
                     match (I::Part::REGISTERS, T) {
-                        (32.., _) => step.add::<I, K, 0, 8>(&mut dots),
+                        (32.., _) => step.add::<0, 8>(&mut dots),
                         (_, 1) => {
-                            step.add::<I, K, 0, 4>(&mut dots);
-                            step.add::<I, K, 4, 4>(&mut dots);
+                            step.add::<0, 4>(&mut dots);
+                            step.add::<4, 4>(&mut dots);
                         }
                         _ => {
-                            step.add::<I, K, 0, 2>(&mut dots);
-                            step.add::<I, K, 2, 2>(&mut dots);
-                            step.add::<I, K, 4, 2>(&mut dots);
-                            step.add::<I, K, 6, 2>(&mut dots);
+                            step.add::<0, 2>(&mut dots);
+                            step.add::<2, 2>(&mut dots);
+                            step.add::<4, 2>(&mut dots);
+                            step.add::<6, 2>(&mut dots);
                         }
                     }
                 }
-                let d = Floats::<I>::halves(rows, at + K::D);
+                let d = Floats::<I>::halves(rows, at + K::D).mul(Register::splat(K::UNIT));
                 let min = Floats::<I>::halves(rows, at + K::MIN);
                 for t in 0..T {
                     let scale = Floats::<I>::splat(*x.scales.as_ptr().add(t * blocks_of(task) + b));
@@ -78,45 +78,51 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
     }
 }
 
-/// Columns `16 side ..` of each 32 columns of a block.
-struct Step<'a, P, const T: usize> {
+/// A side of a block.
+struct Step<'a, I: Ints, K: Super, const T: usize> {
     task: &'a Task<'a>,
     first: usize,
     at: usize,
-    packed: &'a [[P; 6]; 4],
+    packed: &'a K::Packed<I::Part>,
     side: usize,
-    scales: [P; 4],
+    scales: [I::Part; 4],
     x: [*const i8; T],
 }
 
-impl<P: Part, const T: usize> Step<'_, P, T> {
-    /// Adds scales * (codes · x) of some of the block's eight groups of 32 columns.
+impl<I: Ints, K: Super, const T: usize> Step<'_, I, K, T> {
+    /// Adds scales * (codes · x) of some of the side's eight times sixteen columns.
     #[inline(always)]
-    unsafe fn add<I: Ints<Part = P>, K: Super, const FROM: usize, const COUNT: usize>(
-        &self,
-        dots: &mut [P; T],
-    ) {
-        let steps = if P::NARROW && K::STEPS < 4 { K::STEPS } else { 4 };
+    unsafe fn add<const FROM: usize, const COUNT: usize>(&self, dots: &mut [I::Part; T]) {
+        let steps = if I::Part::NARROW && K::STEPS < 4 { K::STEPS } else { 4 };
         // SAFETY: the caller has the instructions; 256 values at each x.
         unsafe {
-            let mut factors = [P::splat(0); COUNT];
+            let mut factors = [I::Part::splat(0); COUNT];
             for n in 0..COUNT {
-                let group = (8 * (FROM + n) + 4 * self.side) / K::GROUP;
+                let group = column::<K>(FROM + n, self.side) / 4 / K::GROUP;
                 factors[n] = self.scales[group / 4].factor(group % 4);
             }
-            let mut own = [[P::splat(0); COUNT]; T];
+            let mut own = [[I::Part::splat(0); COUNT]; T];
             for j in 0..4 {
                 if FROM == 0 {
                     fetch::<I, 8>(self.task, self.first, self.at, K::BYTES, 4 * self.side + j);
                 }
-                let codes = K::codes(self.packed[j]);
+                let mut codes = K::codes(self.packed, j);
+                if K::SIGNED && I::Part::UNSIGNED {
+                    for k in 0..8 {
+                        codes[k] = codes[k].flip();
+                    }
+                }
                 for t in 0..T {
                     for n in 0..COUNT {
-                        let x = self.x[t].add(32 * (FROM + n) + 16 * self.side + 4 * j);
-                        own[t][n] = own[t][n].dot(codes[FROM + n], P::splat(four(x)));
+                        let x = self.x[t].add(column::<K>(FROM + n, self.side) + 4 * j);
+                        let (code, x) = (codes[FROM + n], I::Part::splat(four(x)));
+                        own[t][n] = match K::SIGNED && !I::Part::UNSIGNED {
+                            true => own[t][n].dot_signed(code, x),
+                            false => own[t][n].dot(code, x),
+                        };
                         if (j + 1) % steps == 0 {
                             dots[t] = dots[t].add(own[t][n], factors[n]);
-                            own[t][n] = P::splat(0);
+                            own[t][n] = I::Part::splat(0);
                         }
                     }
                 }

@@ -14,11 +14,11 @@ use crate::kernels::simd::ints::Part;
 /// Computes `task`, whose type has super-blocks, with an instruction set that is not `Scalar`.
 pub fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let tokens = task.x.tokens();
-    // One token is bound by memory. Eight rows at once come closer to its speed than sixteen, and AVX2 needs less
-    // work per scale than VNNI.
-    let isa = if tokens == 1 && isa.has_avx2() { Isa::Avx2 } else { isa };
     with_super!(task.dtype, K => {
         check::<K>(task);
+        // One token is bound by memory. Eight rows at once come closer to its speed than sixteen, and AVX2 needs less
+        // work per scale than VNNI, but more for signed codes.
+        let isa = if tokens == 1 && isa.has_avx2() && !K::SIGNED { Isa::Avx2 } else { isa };
         by_count!(tokens, T in 1 2 3, few::few::<K, T>(isa, task), else panel::sweep::<K>(isa, task, scratch))
     })
 }
@@ -38,11 +38,21 @@ fn check<K: Super>(task: &Task) {
     assert!(task.packed.len() == task.rows * task.row_bytes && task.rows > 0);
 }
 
+/// The offset that codes have, as products with them need it.
+const fn offset<K: Super, P: Part>() -> i16 {
+    if K::SIGNED && P::UNSIGNED { 128 } else { K::OFFSET }
+}
+
+/// Whether a block's sums of values are needed.
+const fn has_lows<K: Super, P: Part>() -> bool {
+    K::MINIMA || offset::<K, P>() != 0
+}
+
 /// Two i16 of each row, the factors of the sums of pair `n` of groups of sixteen columns: minima, or scales times the
 /// negative offset.
 #[inline(always)]
 unsafe fn lows_of<K: Super, P: Part>(minima: [P; 4], n: usize) -> P {
-    let by = if K::MINIMA { 1 } else { -K::OFFSET };
+    let by = if K::MINIMA { 1 } else { -offset::<K, P>() };
     // SAFETY: the caller has the instructions.
     unsafe {
         match K::GROUP {

@@ -3,9 +3,9 @@
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
 use super::super::{Scratch, Task};
-use super::{blocks_of, lows_of};
+use super::{blocks_of, has_lows, lows_of};
 use crate::kernels::Isa;
-use crate::kernels::gemm::formats::super_blocks::{Super, columns};
+use crate::kernels::gemm::formats::super_blocks::{Super, column};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::bytes::{Bytes, put};
 use crate::kernels::simd::dispatch::{by_count, by_isa};
@@ -173,13 +173,17 @@ unsafe fn block<I: Ints, K: Super, const T: usize, const P: usize>(
         }
         let zero = [[I::zero(); P]; T];
         let mut dots = zero;
-        if !K::MINIMA {
+        if !K::MINIMA && has_lows::<K, I::Part>() {
             lows::<I, T, P>(panels, x.map(|x| x.2), &mut dots);
         }
         for g in 0..FOURS / K::GROUP {
             let groups =
                 panels.map(|p| Group { codes: p.codes.as_ptr().add(g * K::GROUP), scale: &p.scales[g] });
-            I::add_group(&mut dots, K::GROUP, K::STEPS, groups, x.map(|x| x.0.add(4 * K::GROUP * g)));
+            let x = x.map(|x| x.0.add(4 * K::GROUP * g));
+            match K::SIGNED && !I::Part::UNSIGNED {
+                true => I::add_group::<true, T, P>(&mut dots, K::GROUP, K::STEPS, groups, x),
+                false => I::add_group::<false, T, P>(&mut dots, K::GROUP, K::STEPS, groups, x),
+            }
         }
         add::<I, T, P>(panels.map(|p| p.d), dots, x.map(|x| *x.1), n, sums);
         if K::MINIMA {
@@ -295,23 +299,26 @@ impl Panel {
         // SAFETY: the caller's promise; part of a line, or of sixteen floats.
         unsafe {
             let first = part * I::Part::ROWS;
-            Floats::<I>::halves(rows, at + K::D).store(self.d[b].as_mut_ptr().add(first));
+            let d = Floats::<I>::halves(rows, at + K::D).mul(Register::splat(K::UNIT));
+            d.store(self.d[b].as_mut_ptr().add(first));
             let min = Floats::<I>::halves(rows, at + K::MIN).mul(Register::splat(-1.0));
             min.store(self.min[b].as_mut_ptr().add(first));
             for side in 0..2 {
-                let packed = columns::<K, I::Part>(rows, at, side);
+                let packed = K::packed::<I::Part>(rows, at, side);
                 for j in 0..4 {
-                    let codes = K::codes(packed[j]);
+                    let codes = K::codes(&packed, j);
                     for k in 0..8 {
-                        put(&mut self.codes[FOURS * b + 8 * k + 4 * side + j], part, codes[k]);
+                        let flip = K::SIGNED && I::Part::UNSIGNED;
+                        let code = if flip { codes[k].flip() } else { codes[k] };
+                        put(&mut self.codes[FOURS * b + column::<K>(k, side) / 4 + j], part, code);
                     }
                 }
             }
-            let [scales, minima] = K::scales(I::Part::columns(rows, at + K::SCALES));
+            let [scales, minima] = K::scales::<I::Part>(rows, at);
             for group in 0..FOURS / K::GROUP {
                 put(&mut self.scales[GROUPS * b + group], part, scales[group / 4].factor(group % 4));
             }
-            for n in 0..GROUPS / 2 {
+            for n in 0..if has_lows::<K, I::Part>() { GROUPS / 2 } else { 0 } {
                 put(&mut self.lows[GROUPS / 2 * b + n], part, lows_of::<K, _>(minima, n));
             }
         }
