@@ -45,7 +45,7 @@ fn fill(dtype: DType, random: &mut SplitMix, block: &mut [u8]) {
         DType::F32 => block.copy_from_slice(&random.unit().to_le_bytes()),
         DType::F16 => block.copy_from_slice(&f16::from_f32(random.unit()).to_le_bytes()),
         DType::BF16 => block.copy_from_slice(&bf16::from_f32(random.unit()).to_le_bytes()),
-        DType::TQ2_0 | DType::I2S | DType::Ternary => {
+        DType::TQ2_0 | DType::TQ2_0_256 | DType::I2S | DType::Ternary => {
             for byte in block.iter_mut() {
                 let n = random.draw() % 81;
                 *byte = ((n % 3) | ((n / 3 % 3) << 2) | ((n / 9 % 3) << 4) | ((n / 27) << 6)) as u8;
@@ -61,7 +61,7 @@ fn fill(dtype: DType, random: &mut SplitMix, block: &mut [u8]) {
         DType::IQ3_XXS | DType::IQ3_S => &[0],
         DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
         DType::Q6_K => &[208],
-        DType::TQ2_0 => &[64],
+        DType::TQ2_0 | DType::TQ2_0_256 => &[64],
         _ => &[],
     };
     if dtype == DType::MXFP4 {

@@ -49,6 +49,9 @@ pub enum DType {
     Q2_0_128 = 142,
     /// PrismML's dense form of that for ternary weights: as TQ1_0, with one scale per 128.
     PTQ1_0 = 143,
+    /// TQ2_0 in a model that was not trained with one scale of activations for each token: they have one per 256
+    /// columns, as in ggml.
+    TQ2_0_256 = u32::MAX - 3,
     /// Floats of four bits; one power of two per 32.
     MXFP4 = u32::MAX - 2,
     /// Our own: signed bytes, one scale per row (layout in `formats::panels`). No file has it.
@@ -97,6 +100,7 @@ impl DType {
     pub fn file_id(self) -> u32 {
         match self {
             DType::MXFP4 => DType::TL2 as u32,
+            DType::TQ2_0_256 => DType::TQ2_0 as u32,
             other => other as u32,
         }
     }
@@ -127,7 +131,7 @@ impl DType {
             DType::IQ4_NL => (32, 18),
             DType::IQ4_XS => (256, 136),
             DType::TQ1_0 => (256, 54),
-            DType::TQ2_0 => (256, 66),
+            DType::TQ2_0 | DType::TQ2_0_256 => (256, 66),
             DType::I2S | DType::Ternary => (128, 32),
             DType::Q1_0 => (128, 18),
             DType::Q2_0 => (64, 18),
@@ -162,7 +166,8 @@ impl DType {
             Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q1_0 | Q2_0 | Q2_0_128 | IQ4_NL | MXFP4 => {
                 Arithmetic::Blocks32
             }
-            Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S | IQ4_XS => {
+            Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S | IQ4_XS
+            | TQ2_0_256 => {
                 Arithmetic::Blocks256
             }
             // The last six are converted to other types before they are multiplied.

@@ -332,29 +332,6 @@ fn tq1_0_to_tq2_0(pool: &Pool, m: &Matrix) -> Result<Matrix> {
     Matrix::new(Bytes::new(data), DType::TQ2_0, m.rows, m.cols)
 }
 
-/// Returns a TQ2_0 matrix as `Q2_0_128`, whose activations have one scale per 32 columns: for models that were not
-/// trained with one scale per token.
-pub fn tq2_0_in_blocks(pool: &Pool, m: &Matrix) -> Result<Matrix> {
-    assert_eq!(m.dtype, DType::TQ2_0);
-    let stride = m.cols / 128 * 34;
-    let mut data = zeroed(m.rows.saturating_mul(stride))?;
-    for_rows(pool, m.rows, stride, 0, &mut data, &|row, _: &mut [u8], out| {
-        for (block, out) in packed_row(m, row).as_chunks::<66>().0.iter().zip(out.as_chunks_mut::<68>().0) {
-            let (halves, d) = block.as_chunks::<32>();
-            for (half, out) in halves.iter().zip(out.as_chunks_mut::<34>().0) {
-                out[..2].copy_from_slice(d);
-                for (j, out) in out[2..].iter_mut().enumerate() {
-                    // Elements 4 j to 4 j + 3, which are side by side.
-                    let (from, shift) = (&half[4 * j % 32..][..4], j / 8 * 2);
-                    *out = (0..4).map(|k| (from[k] >> shift & 3) << (2 * k)).sum();
-                }
-            }
-        }
-        Ok(())
-    })?;
-    Matrix::new(Bytes::new(data), DType::Q2_0_128, m.rows, m.cols)
-}
-
 /// Packs 256 codes in TQ2_0's bit order (see `formats`) into the first 64 bytes of `out`.
 pub(in crate::kernels) fn tq2_0_block(codes: &[u8], out: &mut [u8]) {
     for (codes, out) in codes.chunks_exact(128).zip(out.chunks_exact_mut(32)) {

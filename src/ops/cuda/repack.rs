@@ -130,6 +130,14 @@ pub const Q5_1: Block = short([4, 1], Some(2), five::<8>);
 pub const Q2_0: Block = short([2, 0], None, plain::<2, 2>);
 pub const Q1_0: Block = short([1, 0], None, plain::<1, 2>);
 pub const TQ2_0: Block = Block { scale: 64, minimum: None, bits: [2, 0], code: quarter::<0>, group: None };
+/// As Q3_K, whose codes are 4 above their integers where these are 1 above.
+pub const TQ2_0_256: Block = Block {
+    scale: 64,
+    minimum: None,
+    bits: [2, 1],
+    code: |b, i| quarter::<0>(b, i) + 3,
+    group: Some(|_, _| [1, 1]),
+};
 pub const Q2_K: Block = Block {
     scale: 80,
     minimum: Some(82),

@@ -43,6 +43,7 @@ fn format(dtype: DType) -> Option<(&'static str, Layout)> {
         Q1_0 => ("q1_0", Blocks(repack::Q1_0)),
         TQ2_0 => ("tq2_0", Blocks(repack::TQ2_0)),
         Q2_K => ("q2_k", Blocks(repack::Q2_K)),
+        TQ2_0_256 => ("q3_k", Blocks(repack::TQ2_0_256)),
         Q3_K => ("q3_k", Blocks(repack::Q3_K)),
         Q4_K => ("q4_k", Blocks(repack::Q4_K)),
         Q5_K => ("q5_k", Blocks(repack::Q5_K)),

@@ -140,6 +140,7 @@ macro_rules! with_super {
             $crate::kernels::DType::Q4_K => with!(Q4_K),
             $crate::kernels::DType::Q5_K => with!(Q5_K),
             $crate::kernels::DType::Q6_K => with!(Q6_K),
+            $crate::kernels::DType::TQ2_0_256 => with!(TQ2_0_256),
             $crate::kernels::DType::IQ4_XS => with!(IQ4_XS),
             $crate::kernels::DType::IQ2_XXS => with!(IQ2_XXS),
             $crate::kernels::DType::IQ2_XS => with!(IQ2_XS),
@@ -208,6 +209,15 @@ super_block!(
     /// 16 bytes of 4-bit scales and minima, 64 bytes of 2-bit elements, two f16.
     Q2_K, 84, [16, 48], steps 4, group 4, d 80 82, offset 0, scales at 0,
     |w| [four(w, |w| w.right::<0>(15)), four(w, |w| w.right::<4>(15))],
+    |p| pairs(p)
+);
+super_block!(
+    /// 64 bytes of 2-bit elements, an f16. Scales within the block are 1.
+    TQ2_0_256, 66, [0, 32], steps 8, group 8, d 64 64, offset 1, scales at 0,
+    |w| {
+        let one = w[0].right::<0>(0).less(255);
+        [[one; 4]; 2]
+    },
     |p| pairs(p)
 );
 super_block!(

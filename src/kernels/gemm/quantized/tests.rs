@@ -9,7 +9,7 @@ use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use half::f16;
 use proptest::prelude::*;
 
-const TYPES: [DType; 21] = [
+const TYPES: [DType; 22] = [
     DType::Q1_0,
     DType::Q2_0,
     DType::Q2_0_128,
@@ -25,6 +25,7 @@ const TYPES: [DType; 21] = [
     DType::Q6_K,
     DType::IQ4_NL,
     DType::IQ4_XS,
+    DType::TQ2_0_256,
     DType::MXFP4,
     DType::IQ2_XXS,
     DType::IQ2_XS,
@@ -40,6 +41,7 @@ fn halves(dtype: DType) -> &'static [usize] {
         DType::Q2_K => &[80, 82],
         DType::Q3_K => &[108],
         DType::Q6_K => &[208],
+        DType::TQ2_0_256 => &[64],
         DType::MXFP4 => &[],
         _ => &[0],
     }
