@@ -160,7 +160,7 @@ typedef struct bn_span bn_span;
 #define BN_ERR_REENTRANT (-11)
 /** The engine is shutting down or has shut down. */
 #define BN_ERR_SHUTDOWN (-12)
-/** The engine's thread died of a bug, or its last device was lost. Every request has its last
+/** The engine's thread died of a bug, or its last device was lost; every request has its last
  * event. */
 #define BN_ERR_ENGINE_DEAD (-13)
 /** The engine was made before this process was forked. */
