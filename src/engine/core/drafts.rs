@@ -6,7 +6,7 @@ use crate::engine::request::speculation::Learned;
 use crate::ops::OpSet;
 use crate::schedule::MAX_DRAFT;
 
-/// A replica's share in speculation.
+/// An engine thread's share in speculation.
 pub(super) struct Drafting {
     /// Drafts that the next step could verify; kept for its memory.
     offers: Vec<Offer>,
@@ -122,8 +122,8 @@ impl Core {
             return Ok(false);
         }
         let started = now_ns();
-        let (work, decodes) =
-            drafter.run(&*backend.ops, &mut || all_ended(shared, *replica, sequences, &plan.entries))?;
+        let (work, decodes) = drafter
+            .run(&*backend.ops, &mut || all_ended(shared, replica.number, sequences, &plan.entries))?;
         let ns = now_ns() - started;
         scheduler.drafted(work, decodes, ns);
         self.record.drafting_ns += ns;

@@ -1,11 +1,11 @@
-//! The end of a replica: each of its requests gets a terminal event or goes to another replica.
+//! The end of an engine thread: each of its requests gets a terminal event or goes to another replica.
 
 use super::*;
 
 impl Core {
-    /// Closes the replica. `outcome` is the result of the loop.
+    /// `outcome` is the result of the loop.
     pub(super) fn close(mut self, outcome: std::result::Result<(), String>) {
-        let (shared, replica) = (self.shared.clone(), self.replica);
+        let (shared, replica) = (self.shared.clone(), self.replica.number);
         let others = shared.hub.retire(replica);
         if let Err(text) = &outcome {
             shared.log.write(LOG_ERROR, format!("engine thread {replica} died: {text}"));
@@ -14,7 +14,7 @@ impl Core {
                 shared.log.write(LOG_ERROR, format!("and so did its end: {text}"));
             }
         }
-        // Free the KV cache before other threads can see that the replica is gone.
+        // Free the KV cache before other threads can see that this one is gone.
         drop(self);
         shared.kv_events.forget(replica);
         shared.recorder.part(replica);
@@ -27,7 +27,7 @@ impl Core {
     fn bury(&mut self, text: &str, others: bool) {
         let error = Error::new(Status::EngineDead, died(text));
         let why = || Some(failed(error.clone()));
-        let (shared, replica) = (self.shared.clone(), self.replica);
+        let (shared, replica) = (self.shared.clone(), self.replica.number);
         let (hub, tokenizer) = (&shared.hub, shared.loaded.tokenizer.as_deref());
         let mut commands = std::mem::take(&mut self.commands);
         let mut sequences: Vec<_> =
@@ -43,7 +43,7 @@ impl Core {
         }
         for sequence in sequences {
             if others && !sequence.times.was_admitted() {
-                self.hand_on(None, sequence);
+                self.outbox.share.hand_on(None, sequence);
                 continue;
             }
             let slot = sequence.id.slot();
@@ -56,14 +56,14 @@ impl Core {
     /// Gives a terminal event to requests whose sequence was lost in the panic, and to those that no other replica
     /// could take.
     fn write_off(&mut self, text: &str) {
-        for (id, user_data) in self.shared.hub.lost(self.replica) {
+        for (id, user_data) in self.shared.hub.lost(self.replica.number) {
             let mut event: Box<Event> = Box::default();
             (event.request, event.user_data) = (id, user_data);
             (event.finish, event.status) = (FinishReason::Failed, Status::EngineDead);
             event.message = died(text);
             self.outbox.events.push((id.slot(), event));
         }
-        self.shared.hub.exchange(self.replica, &mut self.outbox, &mut VecDeque::new(), Rest::None);
+        self.shared.hub.exchange(self.replica.number, &mut self.outbox, &mut VecDeque::new(), Rest::None);
     }
 }
 

@@ -4,9 +4,9 @@ use super::slots::lease_bytes;
 use super::*;
 use crate::base::sync::Arc;
 #[cfg(loom)]
-use loom::sync::atomic::AtomicUsize;
+use loom::sync::atomic::{AtomicBool, AtomicUsize};
 #[cfg(not(loom))]
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {

@@ -1,0 +1,201 @@
+//! The engine threads of an engine, one per replica, as the hub sees them: their command queues, the tokens that they
+//! owe, and their balance. It is a part of the hub's state.
+
+use super::balance::{Balance, Duty, Load};
+use crate::base::sync::Arc;
+use crate::base::{Result, reserved};
+use crate::engine::hub::ids::RequestId;
+use crate::engine::hub::queue::{Command, Desk, Queue};
+use crate::engine::hub::slots::{Merge, Slots};
+
+/// Work that is queued for a replica.
+pub trait Cargo {
+    /// Tells the cargo its request id.
+    fn name(&mut self, id: RequestId);
+    /// The replica with the lowest rank gets the request. `owed`: tokens that the replica owes to its unfinished
+    /// requests. `before`: the replica of the previous request in the same submit.
+    fn rank(&self, replica: usize, owed: u64, before: Option<usize>) -> u64;
+    /// Returns whether the request goes to its first-ranked replica even if that one is sick.
+    fn stays(&self) -> bool {
+        false
+    }
+    /// Tokens that `replica` owes for this request.
+    fn tokens(&self, replica: usize, before: Option<usize>) -> u64;
+}
+
+/// News of a replica after a step for the others.
+pub struct Share<C> {
+    pub load: Load,
+    /// Requests handed on to a given replica, or to any other.
+    pub given: Vec<(Option<usize>, RequestId, C)>,
+    /// The replica has executed `Command::Give`.
+    pub gave: bool,
+}
+
+pub struct Team<C> {
+    pub queues: Vec<Queue<C>>,
+    desks: Arc<Vec<Desk>>,
+    /// Tokens of the unfinished requests of each.
+    owed: Vec<u64>,
+    balance: Balance,
+}
+
+impl<C> Default for Share<C> {
+    fn default() -> Self {
+        Self { load: Load::default(), given: Vec::new(), gave: false }
+    }
+}
+
+impl<C: Cargo> Team<C> {
+    pub fn new(replicas: usize) -> Self {
+        Self {
+            queues: (0..replicas).map(|_| Queue::new()).collect(),
+            desks: Arc::new((0..replicas).map(|_| Desk::new()).collect()),
+            owed: vec![0; replicas],
+            balance: Balance::new(replicas),
+        }
+    }
+
+    pub fn desks(&self) -> Arc<Vec<Desk>> {
+        self.desks.clone()
+    }
+
+    /// Number of replicas that died.
+    pub fn lost(&self) -> usize {
+        self.balance.lost()
+    }
+
+    /// Returns whether `replica` accepts requests.
+    pub fn is_open(&self, replica: usize) -> bool {
+        self.balance.is_open(replica)
+    }
+
+    /// Replica with the lowest `rank`, sick or not: the choice for what stays.
+    pub fn home(&self, rank: &dyn Fn(usize) -> u64) -> Option<usize> {
+        self.balance.first(rank, true)
+    }
+
+    /// Reserves room for `most` more commands in each queue: any replica may get any request in the end.
+    pub fn make_room(&mut self, most: usize) -> Result<()> {
+        let made = self.queues.iter_mut().try_for_each(|queue| queue.commands.try_reserve(most));
+        reserved(made, "the request queue", most * size_of::<Command<C>>())
+    }
+
+    /// Chooses the replica of a new request, which then owes its tokens. `before`: the replica of the previous request
+    /// in the same submit.
+    pub fn choose(&mut self, cargo: &C, before: Option<usize>) -> Duty {
+        let rank = |replica| cargo.rank(replica, self.owed[replica], before);
+        let replica = self.balance.choose(&rank, cargo.stays());
+        self.owe(Duty { replica: replica as u32, tokens: cargo.tokens(replica, before) })
+    }
+
+    fn owe(&mut self, duty: Duty) -> Duty {
+        self.owed[duty.replica()] += duty.tokens;
+        duty
+    }
+
+    /// A request has ended, or was handed on.
+    pub fn done(&mut self, duty: Duty) {
+        self.owed[duty.replica()] -= duty.tokens;
+    }
+
+    pub fn owed(&self) -> &[u64] {
+        &self.owed
+    }
+
+    pub fn send(&mut self, replica: usize, command: Command<C>) {
+        if matches!(command, Command::End(_) | Command::EndAll { .. }) {
+            self.desks[replica].urge();
+        }
+        self.queues[replica].commands.push_back(command);
+    }
+
+    /// Tells all replicas to end all their requests. Several such commands in a row become one.
+    pub fn end_all(&mut self, shutdown: bool) {
+        for replica in 0..self.queues.len() {
+            let own = &self.queues[replica];
+            if !own.gone && !own.ends_all() {
+                self.send(replica, Command::EndAll { shutdown });
+            }
+        }
+    }
+
+    /// Returns whether a request of `replica` may ask for a grant. One that has not `begun` waits for those of
+    /// other replicas that have begun and were refused.
+    pub fn may_ask(&self, replica: usize, begun: bool) -> bool {
+        let waits = |other: usize| other != replica && self.queues[other].begun_waits;
+        begun || !(0..self.queues.len()).any(waits)
+    }
+
+    /// Memory was returned: notifies every thread that was refused a grant.
+    pub fn feed_all(&mut self) {
+        self.queues.iter_mut().for_each(Queue::feed);
+    }
+
+    /// Returns a mask of the sleeping threads to wake, and marks them as awake. `done`: none will ever have work again.
+    pub fn rouse(&mut self, done: bool) -> u64 {
+        let mut ring = 0;
+        for (replica, own) in self.queues.iter_mut().enumerate() {
+            if own.asleep && (done || !own.is_quiet()) {
+                own.asleep = false;
+                ring |= 1 << replica;
+            }
+        }
+        ring
+    }
+
+    /// Takes note of a replica's load, and moves the requests that it gives away. `ending`: all requests were told to
+    /// end because the engine shuts down.
+    pub fn share<E: Merge>(&mut self, from: usize, news: &mut Share<C>, slots: &mut Slots<E>, ending: bool) {
+        if std::mem::take(&mut news.gave) {
+            self.balance.answered(from);
+        }
+        self.balance.report(from, news.load);
+        for (to, id, cargo) in news.given.drain(..) {
+            let rank = |replica| cargo.rank(replica, self.owed[replica], None);
+            let to = self.balance.pass_on(from, to, &rank, cargo.stays());
+            let duty = self.owe(Duty { replica: to as u32, tokens: cargo.tokens(to, None) });
+            let (old, cancelled) = slots.hand_on(id.slot(), duty);
+            self.done(old);
+            self.send(to, Command::Start(cargo));
+            // The request was cancelled while its old replica had it, so notify the new one.
+            if cancelled {
+                self.send(to, if ending { Command::EndAll { shutdown: true } } else { Command::End(id) });
+            }
+        }
+        self.level();
+    }
+
+    /// Asks replicas with waiting requests to give some to others that have room.
+    fn level(&mut self) {
+        for (from, gift) in self.balance.gifts() {
+            self.queues[from].commands.push_back(Command::Give(gift));
+        }
+    }
+
+    /// `replica` accepts no more requests, and those that it gives away go to others. Returns whether there are any.
+    pub fn close(&mut self, replica: usize) -> bool {
+        let others = self.balance.close(replica);
+        self.level();
+        others
+    }
+
+    /// The thread of `replica` has ended, by a failure if it `died`. Returns whether it was the last one.
+    pub fn part(&mut self, replica: usize, died: bool) -> bool {
+        self.balance.part(replica, died);
+        let own = &mut self.queues[replica];
+        own.gone = true;
+        // Nothing will execute these commands. Dropping a call notifies its waiting caller.
+        own.commands.clear();
+        self.queues.iter().all(|queue| queue.gone)
+    }
+
+    /// See `Balance::forgotten_by`.
+    #[cfg(all(test, not(loom)))]
+    pub fn forgotten_by(&self, replica: usize) -> Option<usize> {
+        self.balance.forgotten_by(replica)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;
