@@ -48,6 +48,8 @@ impl Shared {
 /// State that an engine thread owns.
 pub struct Core {
     shared: Arc<Shared>,
+    /// Number of this thread.
+    number: usize,
     replica: Replica,
     backend: Backend,
     kv: KvCache,
@@ -80,7 +82,7 @@ const BATCH: &str = "a step's lists";
 impl Core {
     pub fn new(
         shared: Arc<Shared>,
-        replica: usize,
+        number: usize,
         backend: Backend,
         kv: KvCache,
         scheduler: Scheduler,
@@ -93,7 +95,7 @@ impl Core {
         let facts = shared.loaded.model.facts();
         let (vocab, width) = (facts.vocab_size, facts.hidden_size);
         let drafting = Drafting::new(config, &*backend.ops, memory)?;
-        let replica = Replica::new(replica, shared.hub.replicas());
+        let replica = Replica::new(number, shared.hub.threads());
         let sampling = Sampling::new(config, &backend, vocab, memory.max_sequence)?;
         let mut outputs = Outputs::default();
         for (what, out, most) in [
@@ -118,6 +120,7 @@ impl Core {
         reserve(&mut plan.admitted, max_batch_size, BATCH)?;
         Ok(Self {
             shared,
+            number,
             replica,
             backend,
             kv,
@@ -194,13 +197,13 @@ impl Core {
     fn exchange(&mut self, rest: Rest) -> bool {
         self.tell();
         let mut commands = std::mem::take(&mut self.commands);
-        let (shared, replica) = (&self.shared, self.replica.number);
+        let (shared, number) = (&self.shared, self.number);
         if rest != Rest::None {
-            shared.recorder.idle(replica, true);
+            shared.recorder.idle(number, true);
         }
-        let goes_on = shared.hub.exchange(replica, &mut self.outbox, &mut commands, rest);
+        let goes_on = shared.hub.exchange(number, &mut self.outbox, &mut commands, rest);
         if rest != Rest::None {
-            shared.recorder.idle(replica, false);
+            shared.recorder.idle(number, false);
         }
         commands.drain(..).for_each(|command| self.obey(command));
         self.commands = commands;
@@ -209,10 +212,9 @@ impl Core {
 
     /// Publishes the load, the statistics and the KV events.
     fn tell(&mut self) {
-        let replica = self.replica.number;
         self.outbox.share.load = self.replica.load(&self.scheduler, self.sequences.len());
-        self.shared.recorder.record(replica, &mut self.record, self.scheduler.snapshot());
-        self.shared.kv_events.take_from(replica, self.scheduler.cache_mut());
+        self.shared.recorder.record(self.number, &mut self.record, self.scheduler.snapshot());
+        self.shared.kv_events.take_from(self.number, self.scheduler.cache_mut());
     }
 
     fn obey(&mut self, command: Command<Work>) {
@@ -379,7 +381,7 @@ impl Core {
             }
             Err(error)
                 if error.status == Status::Cancelled
-                    && all_ended(&self.shared, self.replica.number, &mut self.sequences, entries) =>
+                    && all_ended(&self.shared, self.number, &mut self.sequences, entries) =>
             {
                 return None;
             }
@@ -468,8 +470,8 @@ impl Core {
         if self.batch.tokens.is_empty() {
             return Ok(());
         }
-        let Self { replica, backend, batch, kv, shared, outputs, sequences, .. } = self;
-        let stop = &mut || all_ended(shared, replica.number, sequences, entries);
+        let Self { number, backend, batch, kv, shared, outputs, sequences, .. } = self;
+        let stop = &mut || all_ended(shared, *number, sequences, entries);
         panics::catch(|| shared.loaded.model.forward(&*backend.ops, batch, kv, stop, outputs)).unwrap_or_else(
             |text| Err(Error::failed(Status::Internal, format!("the forward pass panicked: {text}"))),
         )
@@ -517,8 +519,8 @@ use states::push_state;
 mod checks;
 
 /// Returns whether every sequence of the running pass was cancelled or has expired. Called between layers.
-fn all_ended(shared: &Shared, replica: usize, sequences: &mut Sequences, entries: &[PlanEntry]) -> bool {
-    shared.hub.ends(replica, &mut |which| match which {
+fn all_ended(shared: &Shared, thread: usize, sequences: &mut Sequences, entries: &[PlanEntry]) -> bool {
+    shared.hub.ends(thread, &mut |which| match which {
         None => sequences.iter_mut().for_each(|sequence| sequence.doomed = true),
         Some(id) => sequences.find(id).into_iter().for_each(|sequence| sequence.doomed = true),
     });

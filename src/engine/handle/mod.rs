@@ -56,7 +56,7 @@ pub struct Engine {
     made_in: u32,
 }
 
-/// The parts of a replica.
+/// What an engine thread computes on.
 pub(super) struct Seat {
     pub backend: Backend,
     pub memory: MemoryPlan,
@@ -66,7 +66,7 @@ pub(super) struct Seat {
 fn make_core(
     config: &EngineConfig,
     shared: &Arc<Shared>,
-    replica: usize,
+    number: usize,
     backend: Backend,
     memory: &MemoryPlan,
 ) -> Result<Core> {
@@ -95,7 +95,7 @@ fn make_core(
     })?;
     scheduler.draft_always = config.draft_always;
     shared.kv_events.begin(scheduler.cache_mut())?;
-    Core::new(shared.clone(), replica, backend, kv, scheduler, config, memory)
+    Core::new(shared.clone(), number, backend, kv, scheduler, config, memory)
 }
 
 /// State that an engine's threads share.
@@ -109,10 +109,10 @@ fn share(
     log: Log,
 ) -> Result<Arc<Shared>> {
     let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
-    let replicas = claims.len();
+    let count = claims.len();
     Ok(Arc::new(Shared {
-        kv_events: KvEvents::new(config.kv_events_capacity as usize, replicas),
-        hub: Hub::new(next_salt(), bounds, replicas, signal),
+        kv_events: KvEvents::new(config.kv_events_capacity as usize, count),
+        hub: Hub::new(next_salt(), bounds, count, signal),
         recorder: Recorder::new(claims, blocks),
         log,
         on_span: config.on_span.clone(),
@@ -199,9 +199,9 @@ impl Engine {
             places.push((backend, memory));
         }
         let shared = share(config, loaded, threads, bounds, claims, blocks, log)?;
-        for (replica, (backend, own)) in places.into_iter().enumerate() {
+        for (number, (backend, own)) in places.into_iter().enumerate() {
             let own = MemoryPlan { max_sequence: memory.max_sequence, ..own };
-            let mut core = make_core(config, &shared, replica, backend, &own)?;
+            let mut core = make_core(config, &shared, number, backend, &own)?;
             if on_device {
                 core.warm(config, memory.max_sequence)?;
             }
@@ -469,7 +469,7 @@ impl Engine {
             queued_tokens: hub.queued_tokens,
             queue_token_capacity: if bounds.queued_tokens == u64::MAX { 0 } else { bounds.queued_tokens },
             queue_age_ns: self.shared.hub.queue_ages(now_ns()),
-            devices: self.shared.hub.replicas() as u64,
+            devices: self.shared.hub.threads() as u64,
             devices_lost: self.shared.hub.team(|team| team.lost()) as u64,
             kv_block_size: self.kv_block_size.into(),
             kv_bytes: self.memory.kv,

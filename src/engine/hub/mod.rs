@@ -39,9 +39,9 @@ pub enum Phase {
     Open,
     /// No new requests.
     Closing,
-    /// Every request has had its terminal event and all replicas are gone.
+    /// Every request has had its terminal event and all threads are gone.
     Drained,
-    /// The replicas died.
+    /// The threads died.
     Dead,
     /// The engine is being destroyed: pollers leave.
     Destroyed,
@@ -115,9 +115,9 @@ impl<E, C> Default for Outbox<E, C> {
 }
 
 impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
-    /// `replicas` is 1..=MAX_REPLICAS.
-    pub fn new(salt: u16, bounds: Bounds, replicas: usize, signal: Option<R>) -> Self {
-        let team = Team::new(replicas);
+    /// `threads` is 1..=MAX_REPLICAS.
+    pub fn new(salt: u16, bounds: Bounds, threads: usize, signal: Option<R>) -> Self {
+        let team = Team::new(threads);
         let desks = team.desks();
         let state = State {
             phase: Phase::Open,
@@ -168,8 +168,8 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             let id = slots.open(place, duty);
             cargo.name(id);
             ids.push(id);
-            team.send(duty.replica(), Command::Start(cargo));
-            before = Some(duty.replica());
+            team.send(duty.thread(), Command::Start(cargo));
+            before = Some(duty.thread());
         }
         self.wake(state);
         Ok(())
@@ -178,7 +178,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// Tells the thread of a request to end it.
     fn end(&self, mut state: MutexGuard<'_, State<E, C>>, index: usize, id: RequestId) {
         let duty = state.slots.duty(index);
-        state.team.send(duty.replica(), Command::End(id));
+        state.team.send(duty.thread(), Command::End(id));
         self.wake(state);
     }
 
@@ -189,15 +189,15 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         self.wake(state);
     }
 
-    /// Queues a call, which has no request, for a replica. Refused like a submit once the engine is closing.
-    pub fn call(&self, replica: usize, cargo: C) -> Result<()> {
+    /// Queues a call, which has no request, for a thread. Refused like a submit once the engine is closing.
+    pub fn call(&self, thread: usize, cargo: C) -> Result<()> {
         let mut state = self.state.lock();
-        // Once the hub is closing, the replica may have taken its commands for the last time.
+        // Once the hub is closing, the thread may have taken its commands for the last time.
         state.open()?;
-        if !state.team.is_open(replica) {
+        if !state.team.is_open(thread) {
             return Err(dead());
         }
-        let own = &mut state.team.queues[replica];
+        let own = &mut state.team.queues[thread];
         reserved(own.commands.try_reserve(1), "a call", size_of::<Command<C>>())?;
         own.commands.push_back(Command::Start(cargo));
         self.wake(state);
@@ -244,11 +244,11 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     pub fn grant(&self, slot: u32, bytes: u64, begun: bool) -> bool {
         let mut state = self.state.lock();
         self.settle(&mut state);
-        let replica = state.slots.duty(slot as usize).replica();
+        let thread = state.slots.duty(slot as usize).thread();
         let granted =
-            state.team.may_ask(replica, begun) && state.slots.grant(slot as usize, bytes, self.bounds.bytes);
+            state.team.may_ask(thread, begun) && state.slots.grant(slot as usize, bytes, self.bounds.bytes);
         if !granted {
-            state.team.queues[replica].starve(begun);
+            state.team.queues[thread].starve(begun);
         }
         granted
     }
@@ -303,7 +303,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         let State { slots, team, .. } = state;
         let mut drained = std::mem::take(&mut slots.drained);
         for id in drained.drain(..) {
-            team.send(slots.duty(id.slot() as usize).replica(), Command::Resume(id));
+            team.send(slots.duty(id.slot() as usize).thread(), Command::Resume(id));
         }
         slots.drained = drained;
         self.ring(state.rouse());
@@ -313,31 +313,31 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// there will never be work again (`Rest::UntilCommand`).
     pub fn exchange(
         &self,
-        replica: usize,
+        thread: usize,
         out: &mut Outbox<E, C>,
         commands: &mut VecDeque<Command<C>>,
         rest: Rest,
     ) -> bool {
         debug_assert!(commands.is_empty());
-        let mut state = self.hand_over(replica, out);
-        let bell = &self.desks[replica].bell;
+        let mut state = self.hand_over(thread, out);
+        let bell = &self.desks[thread].bell;
         match rest {
-            Rest::For(time) if state.team.queues[replica].is_quiet() => {
-                state.team.queues[replica].asleep = true;
+            Rest::For(time) if state.team.queues[thread].is_quiet() => {
+                state.team.queues[thread].asleep = true;
                 state = bell.wait_for(state, time);
             }
             Rest::UntilCommand => {
-                while state.team.queues[replica].is_quiet() {
+                while state.team.queues[thread].is_quiet() {
                     if state.is_done() {
                         return false;
                     }
-                    state.team.queues[replica].asleep = true;
+                    state.team.queues[thread].asleep = true;
                     state = bell.wait(state);
                 }
             }
             _ => {}
         }
-        let own = &mut state.team.queues[replica];
+        let own = &mut state.team.queues[thread];
         own.asleep = false;
         std::mem::swap(&mut own.commands, commands);
         let waited = own.begun_waits;
@@ -349,12 +349,12 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
                 self.ring(state.rouse());
             }
         }
-        self.desks[replica].calm();
+        self.desks[thread].calm();
         true
     }
 
     /// First half of `exchange`: publishes the results.
-    fn hand_over(&self, replica: usize, out: &mut Outbox<E, C>) -> MutexGuard<'_, State<E, C>> {
+    fn hand_over(&self, thread: usize, out: &mut Outbox<E, C>) -> MutexGuard<'_, State<E, C>> {
         let mut state = self.state.lock();
         self.settle(&mut state);
         let Usage { any_ready: before, reserved, .. } = *state.slots.usage();
@@ -367,7 +367,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         if slots.usage().reserved < reserved {
             team.feed_all();
         }
-        team.share(replica, &mut out.share, slots, *ending);
+        team.share(thread, &mut out.share, slots, *ending);
         out.slow.append(&mut state.slots.slow);
         if out.spare.is_empty() {
             std::mem::swap(&mut out.spare, &mut state.slots.spare);
@@ -381,13 +381,13 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
 
     /// Called by an engine thread during a pass: shows each `End` (Some) and `EndAll` (None) that came since the last
     /// look. The commands stay in the queue.
-    pub fn ends(&self, replica: usize, show: &mut dyn FnMut(Option<RequestId>)) {
-        if !self.desks[replica].is_urgent() {
+    pub fn ends(&self, thread: usize, show: &mut dyn FnMut(Option<RequestId>)) {
+        if !self.desks[thread].is_urgent() {
             return;
         }
         let state = self.state.lock();
-        self.desks[replica].calm();
-        for command in &state.team.queues[replica].commands {
+        self.desks[thread].calm();
+        for command in &state.team.queues[thread].commands {
             match command {
                 Command::End(id) => show(Some(*id)),
                 Command::EndAll { .. } => show(None),
@@ -443,15 +443,15 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     }
 
     /// Requests of a dying thread that have no terminal event yet, each with its `user_data`.
-    pub fn lost(&self, replica: usize) -> Vec<(RequestId, u64)> {
-        self.state.lock().slots.lost(replica)
+    pub fn lost(&self, thread: usize) -> Vec<(RequestId, u64)> {
+        self.state.lock().slots.lost(thread)
     }
 
     /// The thread accepts no more requests, and those that it gives away go to others. Returns false if there are no
     /// others: the hub is then closing.
-    pub fn retire(&self, replica: usize) -> bool {
+    pub fn retire(&self, thread: usize) -> bool {
         let mut state = self.state.lock();
-        let others = state.team.close(replica);
+        let others = state.team.close(thread);
         if !others {
             state.phase = state.phase.max(Phase::Closing);
         }
@@ -460,8 +460,8 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     }
 
     /// The thread has ended. After the last one the hub is drained, or dead if the last one `died`.
-    pub fn part(&self, replica: usize, died: bool) {
-        let last = self.state.lock().team.part(replica, died);
+    pub fn part(&self, thread: usize, died: bool) {
+        let last = self.state.lock().team.part(thread, died);
         if last {
             self.advance(if died { Phase::Dead } else { Phase::Drained }, false);
         }
@@ -488,7 +488,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     }
 
     /// Number of engine threads that were started.
-    pub fn replicas(&self) -> usize {
+    pub fn threads(&self) -> usize {
         self.desks.len()
     }
 

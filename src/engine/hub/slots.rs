@@ -519,9 +519,9 @@ impl<E: Merge> Slots<E> {
         self.slots.iter().filter(|slot| slot.polled).for_each(|slot| slot.bell.notify_all());
     }
 
-    /// Requests of a replica without a terminal event, each with its `user_data`.
-    pub fn lost(&self, replica: usize) -> Vec<(RequestId, u64)> {
-        let own = |slot: &Slot<E>| slot.open && !slot.finished && slot.duty.replica() == replica;
+    /// Requests of a thread without a terminal event, each with its `user_data`.
+    pub fn lost(&self, thread: usize) -> Vec<(RequestId, u64)> {
+        let own = |slot: &Slot<E>| slot.open && !slot.finished && slot.duty.thread() == thread;
         let open = self.slots.iter().enumerate().filter(|(_, slot)| own(slot));
         open.map(|(i, slot)| (RequestId::new(self.salt, slot.generation, i as u32), slot.place.user_data))
             .collect()

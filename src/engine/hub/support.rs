@@ -48,7 +48,7 @@ impl Readable for Flag {
 #[derive(Debug, PartialEq)]
 pub struct Parcel(pub RequestId);
 
-/// Each goes to the replica with the fewest requests.
+/// Each goes to the thread with the fewest requests.
 impl Cargo for Parcel {
     fn name(&mut self, id: RequestId) {
         self.0 = id;
@@ -69,10 +69,10 @@ pub fn hub(requests: usize) -> TestHub {
     hub_of(requests, 1)
 }
 
-pub fn hub_of(requests: usize, replicas: usize) -> TestHub {
+pub fn hub_of(requests: usize, threads: usize) -> TestHub {
     let bytes = 1000 + lease_bytes::<Note>();
     let bounds = Bounds { requests, queued_tokens: 100, bytes, unread_bytes: 10, aside: 600 };
-    Arc::new(Hub::new(7, bounds, replicas, Some(Flag::default())))
+    Arc::new(Hub::new(7, bounds, threads, Some(Flag::default())))
 }
 
 pub fn edges(hub: &TestHub) -> usize {
@@ -98,7 +98,7 @@ pub fn open(hub: &TestHub, by_id: bool) -> RequestId {
     submit(hub, &[(by_id, 10)]).unwrap()[0]
 }
 
-/// Exchanges as replica 0. Returns whether there is more to do, and the commands that came.
+/// Exchanges as thread 0. Returns whether there is more to do, and the commands that came.
 pub fn exchange(
     hub: &TestHub,
     events: &[(RequestId, &str, bool)],
@@ -112,12 +112,12 @@ pub fn exchange(
 
 pub fn exchange_of(
     hub: &TestHub,
-    replica: usize,
+    thread: usize,
     mut out: Outbox<Note, Parcel>,
     rest: Rest,
 ) -> (bool, Vec<Command<Parcel>>) {
     let mut commands = VecDeque::new();
-    let goes_on = hub.exchange(replica, &mut out, &mut commands, rest);
+    let goes_on = hub.exchange(thread, &mut out, &mut commands, rest);
     (goes_on, commands.into())
 }
 

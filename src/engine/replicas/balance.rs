@@ -25,16 +25,16 @@ pub struct Load {
     pub sick: bool,
 }
 
-/// The replica that has a request, and the tokens that it owes for it.
+/// The thread, by the number of its replica, that has a request, and the tokens that it owes for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Duty {
-    pub replica: u32,
+    pub thread: u32,
     pub tokens: u64,
 }
 
 impl Duty {
-    pub fn replica(self) -> usize {
-        self.replica as usize
+    pub fn thread(self) -> usize {
+        self.thread as usize
     }
 }
 

@@ -29,7 +29,7 @@ impl Engine {
         &self,
         work: impl FnOnce(&mut Core) -> Result<()> + Clone + Send + 'static,
     ) -> Result<()> {
-        let replicas = 0..self.shared.hub.replicas();
+        let replicas = 0..self.shared.hub.threads();
         let asked: Vec<_> = replicas.map(|replica| self.ask(replica, work.clone())).collect();
         let mut result = Err(dead());
         for answer in asked {

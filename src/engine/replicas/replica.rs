@@ -17,7 +17,8 @@ const FAILURES: u32 = 4;
 const MANY: usize = 64;
 
 pub struct Replica {
-    pub number: usize,
+    /// Number of its thread.
+    number: usize,
     /// No other replica could take requests.
     alone: bool,
     /// Passes that failed in a row.

@@ -86,17 +86,17 @@ impl<C: Cargo> Team<C> {
     pub fn choose(&mut self, cargo: &C, before: Option<usize>) -> Duty {
         let rank = |replica| cargo.rank(replica, self.owed[replica], before);
         let replica = self.balance.choose(&rank, cargo.stays());
-        self.owe(Duty { replica: replica as u32, tokens: cargo.tokens(replica, before) })
+        self.owe(Duty { thread: replica as u32, tokens: cargo.tokens(replica, before) })
     }
 
     fn owe(&mut self, duty: Duty) -> Duty {
-        self.owed[duty.replica()] += duty.tokens;
+        self.owed[duty.thread()] += duty.tokens;
         duty
     }
 
     /// A request has ended, or was handed on.
     pub fn done(&mut self, duty: Duty) {
-        self.owed[duty.replica()] -= duty.tokens;
+        self.owed[duty.thread()] -= duty.tokens;
     }
 
     pub fn owed(&self) -> &[u64] {
@@ -154,7 +154,7 @@ impl<C: Cargo> Team<C> {
         for (to, id, cargo) in news.given.drain(..) {
             let rank = |replica| cargo.rank(replica, self.owed[replica], None);
             let to = self.balance.pass_on(from, to, &rank, cargo.stays());
-            let duty = self.owe(Duty { replica: to as u32, tokens: cargo.tokens(to, None) });
+            let duty = self.owe(Duty { thread: to as u32, tokens: cargo.tokens(to, None) });
             let (old, cancelled) = slots.hand_on(id.slot(), duty);
             self.done(old);
             self.send(to, Command::Start(cargo));

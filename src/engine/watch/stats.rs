@@ -80,7 +80,7 @@ impl StepLog {
     }
 }
 
-/// The latest report of one replica.
+/// The latest report of one engine thread.
 #[derive(Clone, Copy, Default)]
 struct Part {
     /// Total blocks of its KV cache.
@@ -89,7 +89,7 @@ struct Part {
     idle_ns: u64,
     /// Start of the time in which nothing could run; 0: something can.
     idle_since_ns: u64,
-    /// Since the replica began.
+    /// Since the thread began.
     efficiency: Efficiency,
     drafting_ns: u64,
     scheduling: Snapshot,
@@ -125,7 +125,7 @@ impl Inner {
         self.generated_lengths.record(usage.generated_tokens.into());
     }
 
-    /// Sums over all replicas.
+    /// Sums over all engine threads.
     fn sum(&self, of: impl Fn(&Part) -> u64) -> u64 {
         self.parts.iter().map(of).sum()
     }
@@ -138,7 +138,7 @@ impl Inner {
 
 pub struct Recorder {
     inner: Mutex<Inner>,
-    /// One per replica.
+    /// One per engine thread.
     claims: Vec<Claim>,
     made_ns: u64,
     made_unix_ns: u64,
@@ -149,7 +149,7 @@ pub struct Recorder {
 const REJECTIONS: usize = 5;
 
 impl Recorder {
-    /// One replica for each of `claims`; their KV caches have `blocks` blocks.
+    /// One thread for each of `claims`; their KV caches have `blocks` blocks.
     pub fn new(claims: Vec<Claim>, blocks: Vec<usize>) -> Self {
         let part = |blocks: usize| Part { blocks: blocks as u64, ..Part::default() };
         let inner = Inner {
@@ -188,13 +188,13 @@ impl Recorder {
         self.rejected[counter].fetch_add(n as u64, Ordering::Relaxed);
     }
 
-    /// Called by a replica: adds the events of a step, and empties `log`.
-    pub fn record(&self, replica: usize, log: &mut StepLog, scheduling: Snapshot) {
+    /// Called by an engine thread: adds the events of a step, and empties `log`.
+    pub fn record(&self, thread: usize, log: &mut StepLog, scheduling: Snapshot) {
         let counts = scheduling.counts;
-        self.claims[replica].touched(counts.blocks_used + counts.blocks_cached);
+        self.claims[thread].touched(counts.blocks_used + counts.blocks_cached);
         let inner = &mut *self.inner.lock();
         let (before, generated) = (inner.prompt_tokens(), log.gaps.len() as u64);
-        let part = &mut inner.parts[replica];
+        let part = &mut inner.parts[thread];
         part.scheduling = scheduling;
         if log.steps > 0 {
             part.last_batch_size = log.sequences;
@@ -213,19 +213,19 @@ impl Recorder {
         (log.steps, log.sequences, log.prompt_rows) = (0, 0, 0);
     }
 
-    /// Called by a replica: from now on nothing can run (true), or something can again.
-    pub fn idle(&self, replica: usize, idle: bool) {
-        let (now, part) = (now_ns(), &mut self.inner.lock().parts[replica]);
+    /// Called by an engine thread: from now on nothing can run (true), or something can again.
+    pub fn idle(&self, thread: usize, idle: bool) {
+        let (now, part) = (now_ns(), &mut self.inner.lock().parts[thread]);
         let since = std::mem::replace(&mut part.idle_since_ns, if idle { now } else { 0 });
         if since > 0 {
             part.idle_ns += now - since;
         }
     }
 
-    /// Called when a replica ends: its blocks and sessions no longer count, and it stays idle.
-    pub fn part(&self, replica: usize) {
-        self.idle(replica, true);
-        let part = &mut self.inner.lock().parts[replica];
+    /// Called when an engine thread ends: its blocks and sessions no longer count, and it stays idle.
+    pub fn part(&self, thread: usize) {
+        self.idle(thread, true);
+        let part = &mut self.inner.lock().parts[thread];
         (part.blocks, part.last_batch_size) = (0, 0);
         part.scheduling.counts = Counts::default();
         (part.scheduling.sessions, part.scheduling.session_blocks) = (0, 0);
@@ -387,17 +387,17 @@ mod tests {
     }
 
     #[test]
-    fn several_replicas_add_up() {
+    fn several_threads_add_up() {
         static CLAIMS: Claims = Claims::new();
         let claims = (0..2).map(|_| CLAIMS.claim(10, &|| 0, |_| Ok(7)).unwrap().1).collect();
         let (recorder, mut log) =
             (Recorder::new(claims, vec![7, 8]), [StepLog::default(), StepLog::default()]);
-        for (replica, rows) in [(0, 4), (1, 16), (0, 8), (1, 16)] {
+        for (thread, rows) in [(0, 4), (1, 16), (0, 8), (1, 16)] {
             let work = crate::schedule::Work { rows, positions: rows, keys: rows };
             let plan = Plan { work, ..Plan::default() };
-            log[replica].step(&plan, 1000, 2000, &StepTime::default());
-            let counts = Counts { blocks_used: 10 + replica, ..Counts::default() };
-            recorder.record(replica, &mut log[replica], Snapshot { counts, ..Snapshot::default() });
+            log[thread].step(&plan, 1000, 2000, &StepTime::default());
+            let counts = Counts { blocks_used: 10 + thread, ..Counts::default() };
+            recorder.record(thread, &mut log[thread], Snapshot { counts, ..Snapshot::default() });
         }
         let (stats, efficiency) = recorder.snapshot();
         assert_eq!((stats.steps, stats.prompt_tokens, stats.kv_blocks_used), (4, 44, 21));

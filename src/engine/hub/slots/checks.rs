@@ -6,7 +6,7 @@ use super::*;
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     pub place: Place,
-    pub replica: usize,
+    pub thread: usize,
     pub open: bool,
     pub discard: bool,
     pub running: bool,
@@ -23,7 +23,7 @@ impl<E: Merge> Slots<E> {
         let slot = self.slots.get(index)?;
         Some(View {
             place: slot.place,
-            replica: slot.duty.replica(),
+            thread: slot.duty.thread(),
             open: slot.open,
             discard: slot.discard,
             running: slot.running,
@@ -53,12 +53,12 @@ impl<E: Merge> Slots<E> {
         let bytes = bytes + aside;
         assert_eq!(usage.reserved, bytes, "bytes reserved, and those of all slots");
         assert!(usage.reserved_peak <= budget && bytes <= usage.reserved_peak, "{usage:?} of {budget}");
-        for (replica, owed) in owed.iter().enumerate() {
-            let own = live().filter(|slot| slot.duty.replica() == replica);
+        for (thread, owed) in owed.iter().enumerate() {
+            let own = live().filter(|slot| slot.duty.thread() == thread);
             assert_eq!(
                 *owed,
                 own.map(|slot| slot.duty.tokens).sum::<u64>(),
-                "tokens that replica {replica} owes"
+                "tokens that thread {thread} owes"
             );
         }
         let need = live().map(|slot| slot.place.need()).max().unwrap_or(0);
