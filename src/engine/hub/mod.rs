@@ -150,9 +150,9 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         self.signal.as_ref()
     }
 
-    /// Opens a slot for each of `requests` and queues it for an engine thread; all of them or none. Appends their ids to
+    /// Takes all of `requests`, or none: opens a slot for each and queues it for an engine thread. Appends their ids to
     /// `ids`, which must have room for them.
-    pub fn submit(&self, requests: Vec<(Place, C)>, ids: &mut Vec<RequestId>) -> Result<()> {
+    pub fn submit(&self, requests: &mut Vec<(Place, C)>, ids: &mut Vec<RequestId>) -> Result<()> {
         let mut state = self.state.lock();
         self.settle(&mut state);
         state.open()?;
@@ -162,7 +162,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         }
         state.make_room(requests.len())?;
         let mut before = None;
-        for (place, mut cargo) in requests {
+        for (place, mut cargo) in requests.drain(..) {
             let State { slots, team, .. } = &mut *state;
             let duty = team.choose(&cargo, before);
             let id = slots.open(place, duty);

@@ -91,7 +91,7 @@ pub fn submit(hub: &TestHub, wanted: &[(bool, u64)]) -> Result<Vec<RequestId>> {
         (place, Parcel(RequestId(0)))
     };
     let mut ids = Vec::new();
-    hub.submit(wanted.iter().map(place).collect(), &mut ids).map(|()| ids)
+    hub.submit(&mut wanted.iter().map(place).collect(), &mut ids).map(|()| ids)
 }
 
 pub fn open(hub: &TestHub, by_id: bool) -> RequestId {
