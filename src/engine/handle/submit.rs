@@ -118,7 +118,9 @@ impl Engine {
             None => {}
         }
         let before = before.and_then(|(_, work)| work.sequence());
-        sequence.look_up(before, &self.shared.kv_events, self.kv_block_size as usize)?;
+        let before = before.map(|before| (&before.prompt[..], before.request.reuse));
+        let (own, block_size) = ((&sequence.prompt[..], sequence.request.reuse), self.kv_block_size as usize);
+        sequence.placement.look_up(own, before, &self.shared.kv_events, block_size)?;
         let place = Place {
             by_id: params.poll_by_id,
             user_data: params.user_data,
