@@ -2,6 +2,7 @@
 //! replica of each request and call, and moves waiting requests from busy and sick replicas to others.
 
 pub mod balance;
+pub mod blocks;
 mod calls;
 pub mod placement;
 pub mod replica;

@@ -49,7 +49,7 @@ impl Placement {
         caches: &KvEvents,
         block_size: usize,
     ) -> Result<()> {
-        if caches.replicas() == 1 || !reuse.shared {
+        if !caches.has_several() || !reuse.shared {
             return Ok(());
         }
         let (mut keys, mut key) = (Vec::new(), reuse.salt);
