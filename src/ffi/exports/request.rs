@@ -96,9 +96,8 @@ unsafe fn take<'a>(from: &[*const bn_request_params]) -> Result<Vec<RequestParam
 ///
 /// [not from a callback]
 /// @return `BN_ERR_FINISHED`; `BN_ERR_SHUTDOWN`, `BN_ERR_ENGINE_DEAD`: no event for `BN_ANY` is
-/// left; `BN_ERR_NOT_FOUND`: also if the request is released meanwhile; `BN_ERR_BUSY`: another
-/// thread polls this request; `BN_ERR_MEMORY_LIMIT`: too many events are not given back;
-/// `BN_ERR_WRONG_MODE`: callback mode.
+/// left; `BN_ERR_NOT_FOUND`: also if the request is released meanwhile; `BN_ERR_BUSY`;
+/// `BN_ERR_MEMORY_LIMIT`: too many events are not given back; `BN_ERR_WRONG_MODE`: callback mode.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_poll(
     engine: *mut bn_engine,
