@@ -28,13 +28,15 @@ struct Samples {
     sum_ns: u64,
 }
 
-impl Samples {
-    fn new() -> Self {
+impl Default for Samples {
+    fn default() -> Self {
         let histogram =
             Histogram::new_with_bounds(1_000, 3_600_000_000_000, 2).expect("constant bounds are valid");
         Self { histogram, buckets: [0; LATENCY_BUCKETS], sum_ns: 0 }
     }
+}
 
+impl Samples {
     fn record(&mut self, ns: u64) {
         self.histogram.saturating_record(ns);
         self.buckets[LATENCY_BOUNDS_NS.partition_point(|&bound| bound < ns)] += 1;
@@ -95,6 +97,7 @@ struct Part {
     scheduling: Snapshot,
 }
 
+#[derive(Default)]
 struct Inner {
     parts: Vec<Part>,
     steps: u64,
@@ -152,22 +155,7 @@ impl Recorder {
     /// One thread for each of `claims`; their KV caches have `blocks` blocks.
     pub fn new(claims: Vec<Claim>, blocks: Vec<usize>) -> Self {
         let part = |blocks: usize| Part { blocks: blocks as u64, ..Part::default() };
-        let inner = Inner {
-            parts: blocks.into_iter().map(part).collect(),
-            steps: 0,
-            sequence_steps: 0,
-            prompt_rows: 0,
-            generated_tokens: 0,
-            queue_wait: Samples::new(),
-            time_to_first_token: Samples::new(),
-            inter_token: Samples::new(),
-            end_to_end: Samples::new(),
-            request_prefill: Samples::new(),
-            request_decode: Samples::new(),
-            prompt_lengths: Lengths::default(),
-            generated_lengths: Lengths::default(),
-            recent: Recent::default(),
-        };
+        let inner = Inner { parts: blocks.into_iter().map(part).collect(), ..Inner::default() };
         Self {
             inner: Mutex::new(inner),
             claims,
@@ -302,7 +290,7 @@ mod tests {
     #[test]
     fn every_sample_is_in_the_bucket_of_the_first_bound_that_holds_it() {
         assert!(LATENCY_BOUNDS_NS.is_sorted_by(|a, b| a < b));
-        let mut samples = Samples::new();
+        let mut samples = Samples::default();
         let mut expected = [0; LATENCY_BUCKETS];
         for (i, bound) in LATENCY_BOUNDS_NS.into_iter().enumerate() {
             for ns in [bound - 1, bound, bound + 1] {
