@@ -12,6 +12,7 @@ use crate::engine::delivery::callback::Log;
 use crate::engine::delivery::signal::Signal;
 use crate::engine::hub::{Command, Hub, Outbox, Rest};
 use crate::engine::memory::plan::{MemoryPlan, logits_rows};
+use crate::engine::replicas::balance::Gift;
 use crate::engine::replicas::replica::Replica;
 use crate::engine::request::adapters::Adapted;
 use crate::engine::request::ending::{Ending, cancelled, failed, too_late};
@@ -233,8 +234,7 @@ impl Core {
             Command::EndAll { shutdown: false } => self.end_all("cancelled by the host"),
             Command::Give(gift) => {
                 self.outbox.share.gave = true;
-                let Self { replica, scheduler, sequences, outbox, .. } = self;
-                replica.give(gift, scheduler, sequences, &mut outbox.share);
+                self.give(gift);
             }
         }
     }
@@ -341,8 +341,13 @@ impl Core {
         }
         self.ended = ended;
         self.plan = plan;
-        let Self { replica, shared, scheduler, sequences, outbox, .. } = self;
-        replica.examine(&shared.log, scheduler, sequences, &mut outbox.share);
+        self.replica.examine(&self.shared.log).into_iter().for_each(|gift| self.give(gift));
+    }
+
+    /// Hands waiting requests on.
+    fn give(&mut self, gift: Gift) {
+        let Self { replica, scheduler, sequences, outbox, .. } = self;
+        replica.give(gift, scheduler, sequences, &mut outbox.share);
     }
 
     fn admit(&mut self, admission: &Admission, now: u64) -> Result<()> {
@@ -472,9 +477,8 @@ impl Core {
         }
         let Self { number, backend, batch, kv, shared, outputs, sequences, .. } = self;
         let stop = &mut || all_ended(shared, *number, sequences, entries);
-        panics::catch(|| shared.loaded.model.forward(&*backend.ops, batch, kv, stop, outputs)).unwrap_or_else(
-            |text| Err(Error::failed(Status::Internal, format!("the forward pass panicked: {text}"))),
-        )
+        let pass = || shared.loaded.model.forward(&*backend.ops, batch, kv, stop, outputs);
+        panics::checked("the forward pass", pass)
     }
 
     /// Passes the hidden states to the sequences that asked for them.

@@ -317,7 +317,7 @@ impl Engine {
             queue_token_capacity: if bounds.queued_tokens == u64::MAX { 0 } else { bounds.queued_tokens },
             queue_age_ns: self.shared.hub.queue_ages(now_ns()),
             devices: self.shared.hub.threads() as u64,
-            devices_lost: self.shared.hub.team(|team| team.lost()) as u64,
+            devices_lost: self.shared.hub.team(|team| team.balance.lost()) as u64,
             kv_block_size: self.kv_block_size.into(),
             kv_bytes: self.memory.kv,
             max_sequence_length: self.memory.max_sequence as u64,

@@ -54,7 +54,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// Checks invariants that no host may break at any time. `readable`: state of the wait descriptor.
     pub fn check(&self, readable: Option<bool>) {
         let state = self.state.lock();
-        state.slots.check(self.bounds.bytes, state.aside, state.team.owed());
+        state.slots.check(self.bounds.bytes, state.aside, &state.team.owed);
         for (number, thread) in state.team.queues.iter().enumerate() {
             let commands = &thread.commands;
             let rests = thread.asleep && (!thread.is_quiet() || state.is_done());
@@ -65,7 +65,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             assert_eq!(ends().count(), different.len(), "a request is to end twice");
             let kinds: Vec<_> = commands.iter().map(std::mem::discriminant).collect();
             assert!(!thread.gone || kinds.is_empty(), "thread {number} is gone: {kinds:?}");
-            assert_eq!(state.team.forgotten_by(number), None, "thread {number} has room");
+            assert_eq!(state.team.balance.forgotten_by(number), None, "thread {number} has room");
         }
         let over = state.phase >= Phase::Drained;
         let expected = over || state.slots.usage().any_ready > 0;
@@ -92,7 +92,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// The thread of an unreleased request, live or not.
     pub fn replica_of(&self, id: RequestId) -> Option<usize> {
         let state = self.state.lock();
-        state.slots.find(id).ok().map(|index| state.slots.duty(index).thread())
+        state.slots.find(id).ok().map(|index| state.slots.duty(index).thread)
     }
 
     /// Number of requests that came before the oldest unfinished one; `u64::MAX` without one.
@@ -103,7 +103,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// Returns whether a grant would still let all requests finish; see `Slots::grant`.
     pub fn could_grant(&self, slot: u32, bytes: u64, begun: bool) -> bool {
         let state = self.state.lock();
-        let may_ask = state.team.may_ask(state.slots.duty(slot as usize).thread(), begun);
+        let may_ask = state.team.may_ask(state.slots.duty(slot as usize).thread, begun);
         let most = self.bounds.bytes;
         may_ask && (most == u64::MAX || state.slots.could_grant(slot as usize, bytes, most))
     }

@@ -118,7 +118,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// `threads` is 1..=MAX_REPLICAS.
     pub fn new(salt: u16, bounds: Bounds, threads: usize, signal: Option<R>) -> Self {
         let team = Team::new(threads);
-        let desks = team.desks();
+        let desks = team.desks.clone();
         let state = State {
             phase: Phase::Open,
             aside: 0,
@@ -168,8 +168,8 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             let id = slots.open(place, duty);
             cargo.name(id);
             ids.push(id);
-            team.send(duty.thread(), Command::Start(cargo));
-            before = Some(duty.thread());
+            team.send(duty.thread, Command::Start(cargo));
+            before = Some(duty.thread);
         }
         self.wake(state);
         Ok(())
@@ -178,7 +178,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// Tells the thread of a request to end it.
     fn end(&self, mut state: MutexGuard<'_, State<E, C>>, index: usize, id: RequestId) {
         let duty = state.slots.duty(index);
-        state.team.send(duty.thread(), Command::End(id));
+        state.team.send(duty.thread, Command::End(id));
         self.wake(state);
     }
 
@@ -194,7 +194,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         let mut state = self.state.lock();
         // Once the hub is closing, the thread may have taken its commands for the last time.
         state.open()?;
-        if !state.team.is_open(thread) {
+        if !state.team.balance.is_open(thread) {
             return Err(dead());
         }
         let own = &mut state.team.queues[thread];
@@ -244,7 +244,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     pub fn grant(&self, slot: u32, bytes: u64, begun: bool) -> bool {
         let mut state = self.state.lock();
         self.settle(&mut state);
-        let thread = state.slots.duty(slot as usize).thread();
+        let thread = state.slots.duty(slot as usize).thread;
         let granted =
             state.team.may_ask(thread, begun) && state.slots.grant(slot as usize, bytes, self.bounds.bytes);
         if !granted {
@@ -303,7 +303,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         let State { slots, team, .. } = state;
         let mut drained = std::mem::take(&mut slots.drained);
         for id in drained.drain(..) {
-            team.send(slots.duty(id.slot() as usize).thread(), Command::Resume(id));
+            team.send(slots.duty(id.slot() as usize).thread, Command::Resume(id));
         }
         slots.drained = drained;
         self.ring(state.rouse());

@@ -9,7 +9,7 @@ use crate::engine::replicas::balance::Duty;
 use std::collections::VecDeque;
 
 /// The slots' view of an event.
-pub trait Merge {
+pub trait Merge: Default {
     /// Appends the later event `next`, and leaves reusable memory in `next`.
     fn merge(&mut self, next: &mut Self);
     /// How the event ends its request, an index below `OUTCOMES`; 0 if the request goes on.
@@ -36,6 +36,7 @@ pub enum Stage {
 /// Maximum number of empty events kept for the engine thread.
 const SPARE: usize = 64;
 
+#[derive(Default)]
 struct Slot<E> {
     generation: u32,
     open: bool,
@@ -70,6 +71,7 @@ pub fn lease_bytes<E: Merge>() -> u64 {
     (2 * size_of::<(u64, Box<E>)>() + size_of::<E>() + E::KEPT) as u64
 }
 
+#[derive(Default)]
 pub struct Slots<E> {
     salt: u16,
     slots: Vec<Slot<E>>,
@@ -137,20 +139,7 @@ pub struct Usage {
 
 impl<E: Merge> Slots<E> {
     pub fn new(salt: u16, max_unread: u64) -> Self {
-        Self {
-            salt,
-            max_unread,
-            largest_need: Some(0),
-            claims: Vec::new(),
-            slow: Vec::new(),
-            drained: Vec::new(),
-            slots: Vec::new(),
-            free: Vec::new(),
-            last_lease: 0,
-            any: VecDeque::new(),
-            usage: Usage::default(),
-            spare: Vec::new(),
-        }
+        Self { salt, max_unread, largest_need: Some(0), ..Self::default() }
     }
 
     pub fn usage(&self) -> &Usage {
@@ -173,7 +162,7 @@ impl<E: Merge> Slots<E> {
 
     pub fn open(&mut self, place: Place, duty: Duty) -> RequestId {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::new());
+            self.slots.push(Slot::default());
             (self.slots.len() - 1) as u32
         });
         let slot = &mut self.slots[index as usize];
@@ -521,7 +510,7 @@ impl<E: Merge> Slots<E> {
 
     /// Requests of a thread without a terminal event, each with its `user_data`.
     pub fn lost(&self, thread: usize) -> Vec<(RequestId, u64)> {
-        let own = |slot: &Slot<E>| slot.open && !slot.finished && slot.duty.thread() == thread;
+        let own = |slot: &Slot<E>| slot.open && !slot.finished && slot.duty.thread == thread;
         let open = self.slots.iter().enumerate().filter(|(_, slot)| own(slot));
         open.map(|(i, slot)| (RequestId::new(self.salt, slot.generation, i as u32), slot.place.user_data))
             .collect()
@@ -535,26 +524,3 @@ impl<E: Merge> Slots<E> {
 
 #[cfg(all(test, not(loom)))]
 pub mod checks;
-
-impl<E> Slot<E> {
-    fn new() -> Self {
-        Self {
-            generation: 0,
-            open: false,
-            discard: false,
-            running: false,
-            finished: false,
-            cancelled: false,
-            in_any: false,
-            slow: false,
-            polled: false,
-            ticket: 0,
-            place: Place::default(),
-            duty: Duty::default(),
-            granted: 0,
-            pending: None,
-            leases: VecDeque::new(),
-            bell: Arc::new(Condvar::new()),
-        }
-    }
-}

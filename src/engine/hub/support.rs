@@ -8,7 +8,7 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Note {
     pub text: String,
     pub last: bool,
@@ -52,9 +52,6 @@ pub struct Parcel(pub RequestId);
 impl Cargo for Parcel {
     fn name(&mut self, id: RequestId) {
         self.0 = id;
-    }
-    fn rank(&self, _: usize, owed: u64, _: Option<usize>) -> u64 {
-        owed
     }
     fn tokens(&self, _: usize, _: Option<usize>) -> u64 {
         1

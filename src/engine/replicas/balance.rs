@@ -28,14 +28,8 @@ pub struct Load {
 /// The thread, by the number of its replica, that has a request, and the tokens that it owes for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Duty {
-    pub thread: u32,
+    pub thread: usize,
     pub tokens: u64,
-}
-
-impl Duty {
-    pub fn thread(self) -> usize {
-        self.thread as usize
-    }
 }
 
 /// Waiting requests, which have never run, that a replica hands on: at most `most`, to replica `to` or to any other.

@@ -61,6 +61,7 @@ impl Engine {
 
     /// The replica that has a session of this name, if there is one.
     pub(in crate::engine) fn home(&self, session: &str) -> usize {
-        self.shared.hub.team(|team| team.home(&|replica| session_rank(session, replica))).unwrap_or(0)
+        let rank = |replica| session_rank(session, replica);
+        self.shared.hub.team(|team| team.balance.first(&rank, true)).unwrap_or(0)
     }
 }

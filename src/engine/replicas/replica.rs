@@ -91,27 +91,22 @@ impl Replica {
         }
     }
 
-    /// After a step: reports if the replica became sick or recovered. A sick one hands the requests that never ran here
-    /// to others.
-    pub fn examine(
-        &mut self,
-        log: &Log,
-        scheduler: &mut Scheduler,
-        sequences: &mut Sequences,
-        share: &mut Share<Work>,
-    ) {
+    /// After a step: reports if the replica became sick or recovered. A sick one is to give all requests that never ran
+    /// here to others.
+    pub fn examine(&mut self, log: &Log) -> Option<Gift> {
         let (sick, number) = (self.is_sick(), self.number);
         if sick == std::mem::replace(&mut self.was_sick, sick) {
-            return;
+            return None;
         }
         if !sick {
-            return log.write(LOG_INFO, format!("replica {number}: a pass succeeded, requests come again"));
+            log.write(LOG_INFO, format!("replica {number}: a pass succeeded, requests come again"));
+            return None;
         }
         let text = format!(
             "replica {number}: {FAILURES} passes failed in a row, others get its requests until one succeeds"
         );
         log.write(LOG_WARN, text);
-        self.give(Gift { to: None, most: u32::MAX, idle: true }, scheduler, sequences, share);
+        Some(Gift { to: None, most: u32::MAX, idle: true })
     }
 }
 
@@ -135,12 +130,8 @@ impl Cargo for Work {
         }
     }
 
-    fn rank(&self, replica: usize, owed: u64, before: Option<usize>) -> u64 {
-        self.sequence().map_or(owed, |sequence| sequence.placement.rank(replica, owed, before))
-    }
-
-    fn stays(&self) -> bool {
-        self.sequence().is_some_and(|sequence| sequence.placement.stays())
+    fn home(&self, replica: usize) -> Option<u64> {
+        self.sequence()?.placement.home(replica)
     }
 
     fn tokens(&self, replica: usize, before: Option<usize>) -> u64 {

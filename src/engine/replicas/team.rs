@@ -12,14 +12,12 @@ use crate::engine::hub::slots::{Merge, Slots};
 pub trait Cargo {
     /// Tells the cargo its request id.
     fn name(&mut self, id: RequestId);
-    /// The replica with the lowest rank gets the request. `owed`: tokens that the replica owes to its unfinished
-    /// requests. `before`: the replica of the previous request in the same submit.
-    fn rank(&self, replica: usize, owed: u64, before: Option<usize>) -> u64;
-    /// Returns whether the request goes to its first-ranked replica even if that one is sick.
-    fn stays(&self) -> bool {
-        false
+    /// Rank of a replica for a request that stays with the one of the lowest rank, even if that one is sick. None: any
+    /// may have the request.
+    fn home(&self, _replica: usize) -> Option<u64> {
+        None
     }
-    /// Tokens that `replica` owes for this request.
+    /// Tokens that `replica` owes for this request. `before`: the replica of the previous request in the same submit.
     fn tokens(&self, replica: usize, before: Option<usize>) -> u64;
 }
 
@@ -34,10 +32,11 @@ pub struct Share<C> {
 
 pub struct Team<C> {
     pub queues: Vec<Queue<C>>,
-    desks: Arc<Vec<Desk>>,
+    /// The hub has them too, to use them without its lock.
+    pub desks: Arc<Vec<Desk>>,
     /// Tokens of the unfinished requests of each.
-    owed: Vec<u64>,
-    balance: Balance,
+    pub owed: Vec<u64>,
+    pub balance: Balance,
 }
 
 impl<C> Default for Share<C> {
@@ -56,51 +55,26 @@ impl<C: Cargo> Team<C> {
         }
     }
 
-    pub fn desks(&self) -> Arc<Vec<Desk>> {
-        self.desks.clone()
-    }
-
-    /// Number of replicas that died.
-    pub fn lost(&self) -> usize {
-        self.balance.lost()
-    }
-
-    /// Returns whether `replica` accepts requests.
-    pub fn is_open(&self, replica: usize) -> bool {
-        self.balance.is_open(replica)
-    }
-
-    /// Replica with the lowest `rank`, sick or not: the choice for what stays.
-    pub fn home(&self, rank: &dyn Fn(usize) -> u64) -> Option<usize> {
-        self.balance.first(rank, true)
-    }
-
     /// Reserves room for `most` more commands in each queue: any replica may get any request in the end.
     pub fn make_room(&mut self, most: usize) -> Result<()> {
         let made = self.queues.iter_mut().try_for_each(|queue| queue.commands.try_reserve(most));
         reserved(made, "the request queue", most * size_of::<Command<C>>())
     }
 
-    /// Chooses the replica of a new request, which then owes its tokens. `before`: the replica of the previous request
-    /// in the same submit.
+    /// Chooses the replica of a new request, which then owes its tokens. `before`: see `Cargo::tokens`.
     pub fn choose(&mut self, cargo: &C, before: Option<usize>) -> Duty {
-        let rank = |replica| cargo.rank(replica, self.owed[replica], before);
-        let replica = self.balance.choose(&rank, cargo.stays());
-        self.owe(Duty { thread: replica as u32, tokens: cargo.tokens(replica, before) })
+        let replica = self.balance.choose(&rank(cargo, &self.owed, before), cargo.home(0).is_some());
+        self.owe(Duty { thread: replica, tokens: cargo.tokens(replica, before) })
     }
 
     fn owe(&mut self, duty: Duty) -> Duty {
-        self.owed[duty.thread()] += duty.tokens;
+        self.owed[duty.thread] += duty.tokens;
         duty
     }
 
     /// A request has ended, or was handed on.
     pub fn done(&mut self, duty: Duty) {
-        self.owed[duty.thread()] -= duty.tokens;
-    }
-
-    pub fn owed(&self) -> &[u64] {
-        &self.owed
+        self.owed[duty.thread] -= duty.tokens;
     }
 
     pub fn send(&mut self, replica: usize, command: Command<C>) {
@@ -152,9 +126,9 @@ impl<C: Cargo> Team<C> {
         }
         self.balance.report(from, news.load);
         for (to, id, cargo) in news.given.drain(..) {
-            let rank = |replica| cargo.rank(replica, self.owed[replica], None);
-            let to = self.balance.pass_on(from, to, &rank, cargo.stays());
-            let duty = self.owe(Duty { thread: to as u32, tokens: cargo.tokens(to, None) });
+            let stays = cargo.home(0).is_some();
+            let to = self.balance.pass_on(from, to, &rank(&cargo, &self.owed, None), stays);
+            let duty = self.owe(Duty { thread: to, tokens: cargo.tokens(to, None) });
             let (old, cancelled) = slots.hand_on(id.slot(), duty);
             self.done(old);
             self.send(to, Command::Start(cargo));
@@ -189,12 +163,11 @@ impl<C: Cargo> Team<C> {
         own.commands.clear();
         self.queues.iter().all(|queue| queue.gone)
     }
+}
 
-    /// See `Balance::forgotten_by`.
-    #[cfg(all(test, not(loom)))]
-    pub fn forgotten_by(&self, replica: usize) -> Option<usize> {
-        self.balance.forgotten_by(replica)
-    }
+/// Ranks the replicas for a request: by the tokens that they owe with it, unless it stays.
+fn rank<C: Cargo>(cargo: &C, owed: &[u64], before: Option<usize>) -> impl Fn(usize) -> u64 {
+    move |replica| cargo.home(replica).unwrap_or_else(|| owed[replica] + cargo.tokens(replica, before))
 }
 
 #[cfg(all(test, not(loom)))]

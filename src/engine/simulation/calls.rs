@@ -225,7 +225,10 @@ impl Host {
             Err(error) if error.status == Status::OutOfMemory => self.tally.count("refused: allocation"),
             Err(error) => {
                 let hub = &self.shared.hub;
-                assert!(hub.phase() > Phase::Open || !hub.team(|team| team.is_open(replica)), "{error}");
+                assert!(
+                    hub.phase() > Phase::Open || !hub.team(|team| team.balance.is_open(replica)),
+                    "{error}"
+                );
             }
         }
     }

@@ -23,7 +23,7 @@ impl<E: Merge> Slots<E> {
         let slot = self.slots.get(index)?;
         Some(View {
             place: slot.place,
-            thread: slot.duty.thread(),
+            thread: slot.duty.thread,
             open: slot.open,
             discard: slot.discard,
             running: slot.running,
@@ -54,7 +54,7 @@ impl<E: Merge> Slots<E> {
         assert_eq!(usage.reserved, bytes, "bytes reserved, and those of all slots");
         assert!(usage.reserved_peak <= budget && bytes <= usage.reserved_peak, "{usage:?} of {budget}");
         for (thread, owed) in owed.iter().enumerate() {
-            let own = live().filter(|slot| slot.duty.thread() == thread);
+            let own = live().filter(|slot| slot.duty.thread == thread);
             assert_eq!(
                 *owed,
                 own.map(|slot| slot.duty.tokens).sum::<u64>(),

@@ -21,7 +21,7 @@ fn given(to: Option<usize>, ids: &[RequestId]) -> Out {
 }
 
 fn home(hub: &TestHub, rank: impl Fn(usize, u64) -> u64) -> Option<usize> {
-    hub.team(|team| team.home(&|replica| rank(replica, team.owed()[replica])))
+    hub.team(|team| team.balance.first(&|replica| rank(replica, team.owed[replica]), true))
 }
 
 fn turn(hub: &TestHub, replica: usize, out: Out) -> Vec<Command<Parcel>> {
