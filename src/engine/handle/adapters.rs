@@ -46,7 +46,7 @@ impl Engine {
             // The upload waits for the engine threads.
             self.check_call(true)?;
             let lora = lora.clone();
-            self.call_all(move |core| core.hold_adapter(&lora)).map_err(in_file)?;
+            self.shared.call_all(move |core| core.hold_adapter(&lora)).map_err(in_file)?;
         }
         let engine = Arc::downgrade(&self.shared);
         let take_back = move || engine.upgrade().iter().for_each(|shared| shared.hub.take_back());

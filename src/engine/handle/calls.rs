@@ -6,19 +6,19 @@ use crate::cache::CacheEvent;
 impl Engine {
     /// Drops a session. `NotFound` if there is none of this name.
     pub fn drop_session(&self, name: &str) -> Result<()> {
-        self.call_home(name, Core::drop_session)
+        self.shared.call_home(name, Core::drop_session)
     }
 
     /// Returns a session as bytes, for an engine with the same model and KV type.
     pub fn save_session(&self, name: &str) -> Result<Vec<u8>> {
-        let mut bytes = self.call_home(name, Core::save_session)?;
+        let mut bytes = self.shared.call_home(name, Core::save_session)?;
         session_file::seal(&mut bytes);
         Ok(bytes)
     }
 
     /// Number of bytes that `save_session` returns, without encoding them.
     pub fn session_size(&self, name: &str) -> Result<usize> {
-        self.call_home(name, Core::session_size)
+        self.shared.call_home(name, Core::session_size)
     }
 
     /// Restores a session from the result of `save_session`. `InvalidArgument` for anything else; `MemoryLimit` if
@@ -30,7 +30,7 @@ impl Engine {
         reserve(&mut copy, content.len(), "a restored session")?;
         copy.extend_from_slice(content);
         let copy = Arc::new(copy);
-        self.call_home(name, move |core, name| core.restore_session(name, &copy))
+        self.shared.call_home(name, move |core, name| core.restore_session(name, &copy))
     }
 
     /// Passes up to `capacity` changes of the prefix caches to `sink`, oldest first.
@@ -40,7 +40,7 @@ impl Engine {
 
     /// Forgets every prefix that no request and no session holds.
     pub fn clear_cache(&self) -> Result<()> {
-        self.call_all(|core| {
+        self.shared.call_all(|core| {
             core.clear_cache();
             Ok(())
         })

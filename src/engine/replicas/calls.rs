@@ -2,15 +2,14 @@
 
 use super::placement::session_rank;
 use crate::base::{Result, Status};
-use crate::engine::core::Core;
 use crate::engine::core::calls::Work;
-use crate::engine::handle::Engine;
+use crate::engine::core::{Core, Shared};
 use crate::engine::hub::dead;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-impl Engine {
+impl Shared {
     /// Queues a call for a replica and returns the receiver of its result.
-    pub(in crate::engine) fn ask<T: Send + 'static>(
+    pub fn ask<T: Send + 'static>(
         &self,
         replica: usize,
         work: impl FnOnce(&mut Core) -> Result<T> + Send + 'static,
@@ -20,16 +19,16 @@ impl Engine {
             // The caller waits for the answer, unless its process is going away.
             let _ = reply.send(core.answer(work));
         };
-        self.shared.hub.call(replica, Work::Call(Box::new(call)))?;
+        self.hub.call(replica, Work::Call(Box::new(call)))?;
         Ok(answer)
     }
 
     /// Runs a call on every live replica and waits for all. Returns an error if one fails or if all are dead.
-    pub(in crate::engine) fn call_all(
+    pub fn call_all(
         &self,
         work: impl FnOnce(&mut Core) -> Result<()> + Clone + Send + 'static,
     ) -> Result<()> {
-        let replicas = 0..self.shared.hub.threads();
+        let replicas = 0..self.hub.threads();
         let asked: Vec<_> = replicas.map(|replica| self.ask(replica, work.clone())).collect();
         let mut result = Err(dead());
         for answer in asked {
@@ -44,7 +43,7 @@ impl Engine {
 
     /// Runs a call on the replica of a session and waits for its result. If that one dies meanwhile, runs it on the
     /// replica that the name maps to then.
-    pub(in crate::engine) fn call_home<T: Send + 'static>(
+    pub fn call_home<T: Send + 'static>(
         &self,
         session: &str,
         work: impl FnOnce(&mut Core, &str) -> Result<T> + Clone + Send + 'static,
@@ -60,8 +59,8 @@ impl Engine {
     }
 
     /// The replica that has a session of this name, if there is one.
-    pub(in crate::engine) fn home(&self, session: &str) -> usize {
+    pub fn home(&self, session: &str) -> usize {
         let rank = |replica| session_rank(session, replica);
-        self.shared.hub.team(|team| team.balance.first(&rank, true)).unwrap_or(0)
+        self.hub.team(|team| team.balance.first(&rank, true)).unwrap_or(0)
     }
 }

@@ -198,7 +198,7 @@ impl Host {
     /// Makes a call to the core.
     pub fn call(&mut self) {
         let name = *self.rng.pick(&NAMES);
-        let (engine, home) = (&self.engine, self.engine.home(name));
+        let (engine, home) = (&self.shared, self.shared.home(name));
         let any = self.rng.below(self.setting.replicas as u64) as usize;
         let (replica, call) = match self.rng.below(8) {
             0 => (home, engine.ask(home, |core| core.drop_session(name)).map(Call::Drop)),
