@@ -160,7 +160,7 @@ typedef struct bn_span bn_span;
 #define BN_ERR_REENTRANT (-11)
 /** The engine is shutting down or has shut down. */
 #define BN_ERR_SHUTDOWN (-12)
-/** The engine's thread died of a bug, or its last device was lost. Every request has its last
+/** The engine's thread died of a bug, or its last device was lost; every request has its last
  * event. */
 #define BN_ERR_ENGINE_DEAD (-13)
 /** The engine was made before this process was forked. */
@@ -287,9 +287,8 @@ bn_status bn_submit_batch(bn_engine *engine, const bn_request_params *const *par
  *
  * [not from a callback]
  * @return `BN_ERR_FINISHED`; `BN_ERR_SHUTDOWN`, `BN_ERR_ENGINE_DEAD`: no event for `BN_ANY` is
- * left; `BN_ERR_NOT_FOUND`: also if the request is released meanwhile; `BN_ERR_BUSY`: another
- * thread polls this request; `BN_ERR_MEMORY_LIMIT`: too many events are not given back;
- * `BN_ERR_WRONG_MODE`: callback mode. */
+ * left; `BN_ERR_NOT_FOUND`: also if the request is released meanwhile; `BN_ERR_BUSY`;
+ * `BN_ERR_MEMORY_LIMIT`: too many events are not given back; `BN_ERR_WRONG_MODE`: callback mode. */
 bn_status bn_poll(bn_engine *engine, bn_request which, bn_event *events, size_t event_size,
     size_t capacity, uint32_t timeout_ms, size_t *count, bn_error *error);
 
@@ -370,8 +369,7 @@ typedef void (*bn_span_callback)(const bn_span *span, void *context);
 
 /** One event at the end, with the whole text and all tokens. */
 #define BN_REQUEST_NO_STREAM (1u << 0)
-/** Only a `bn_poll` of the request's id returns its events; the wait descriptor does not see them.
- * Refused in callback mode. */
+/** Only a `bn_poll` of the request's id returns its events. Refused in callback mode. */
 #define BN_REQUEST_POLL_BY_ID (1u << 1)
 /** Return the prompt's text and tokens in front of the output. */
 #define BN_REQUEST_ECHO_PROMPT (1u << 2)
@@ -814,8 +812,7 @@ struct bn_engine_config {
      * submitted and still come first, up to 3600000, default 30000; others proportionally. 0:
      * order of arrival. */
     uint32_t priority_ageing_ms;
-    /** The most unreleased requests, 1 to 1048576, default 1024. One more gives
-     * `BN_ERR_QUEUE_FULL`. */
+    /** The most unreleased requests, 1 to 1048576, default 1024. */
     uint32_t queue_capacity;
     /** `bn_request_params.timeout_ms` of requests that set none. */
     uint32_t default_timeout_ms;
@@ -1255,8 +1252,7 @@ bn_status bn_session_drop(bn_engine *engine, bn_string name, bn_error *error);
  * makes a copy for a moment, which `memory_limit_bytes` does not count.
  *
  * [not from a callback]
- * @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_SHUTDOWN`;
- * `BN_ERR_ENGINE_DEAD`. */
+ * @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`. */
 bn_status bn_session_save(bn_engine *engine, bn_string name, uint8_t *data, size_t capacity,
     size_t *length, bn_error *error);
 
@@ -1267,8 +1263,8 @@ bn_status bn_session_save(bn_engine *engine, bn_string name, uint8_t *data, size
  * [not from a callback]
  * @return `BN_ERR_INVALID_ARGUMENT`: also for no session, a damaged one, or one of another model,
  * `kv_type`, `kv_block_size` or version; `BN_ERR_MEMORY_LIMIT`: it needs more KV blocks than
- * sessions may hold together, or than requests and sessions leave now; `BN_ERR_BUSY`: every KV
- * block is in use; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`. */
+ * sessions may hold together, or than requests and sessions leave now; `BN_ERR_BUSY`;
+ * `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`. */
 bn_status bn_session_restore(bn_engine *engine, bn_string name, const uint8_t *data, size_t size,
     bn_error *error);
 
@@ -1350,7 +1346,7 @@ struct bn_stats {
     uint64_t devices_lost;
     /** `bn_engine_config.max_batch_size`, of each device. */
     uint64_t max_batch_size;
-    /** The most tokens of one request, prompt and output together. */
+    /** `bn_engine_config.max_sequence_length`, or less if the KV cache holds no more. */
     uint64_t max_sequence_length;
     /** Requests accepted. */
     uint64_t accepted;

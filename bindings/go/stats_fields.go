@@ -24,7 +24,7 @@ type Stats struct {
 	// bn_engine_config.max_batch_size, of each device.
 	MaxBatchSize uint64
 
-	// The most tokens of one request, prompt and output together.
+	// bn_engine_config.max_sequence_length, or less if the KV cache holds no more.
 	MaxSequenceLength uint64
 
 	// Requests accepted.

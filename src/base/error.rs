@@ -2,51 +2,31 @@
 
 use std::fmt;
 
-/// The stable numbers of the C ABI's `bn_status`. Never reused, never renumbered.
+/// The stable numbers of the C ABI's `bn_status`, never reused or renumbered. `ffi/status.rs` has their meanings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Status {
     #[default]
     Ok = 0,
-    /// An argument is NULL, out of range, not UTF-8, or has the wrong struct_size.
     InvalidArgument = -1,
-    /// No such request: never issued by this engine, or released.
     NotFound = -2,
-    /// A field, flag, model feature or file feature that this build does not support.
     Unsupported = -3,
-    /// Another thread is already polling this request.
     Busy = -4,
-    /// `queue_capacity` requests are unreleased, or `queue_token_capacity` prompt tokens queued.
     QueueFull = -5,
-    /// The system refused an allocation.
     OutOfMemory = -6,
-    /// `memory_limit_bytes` does not allow it.
     MemoryLimit = -7,
-    /// A file could not be opened or mapped.
     Io = -8,
-    /// A model file is malformed, truncated or not a model file.
     BadModel = -9,
-    /// The call belongs to the other delivery mode.
     WrongMode = -10,
-    /// The call is not allowed from a callback.
     Reentrant = -11,
-    /// The engine is shutting down or drained.
     Shutdown = -12,
-    /// The engine's thread died; only destroy is left.
     EngineDead = -13,
-    /// The engine was made in the parent process.
     Forked = -14,
-    /// The caller's progress callback, a cancel or a shutdown ended it.
     Cancelled = -15,
-    /// The prompt, or prompt plus new tokens, can never fit.
     TooLong = -16,
-    /// The caller's buffer is too small; the needed size was written.
     BufferTooSmall = -17,
-    /// A bug in this library; the message says where.
     Internal = -18,
-    /// The request's timeout passed.
     TimedOut = -19,
-    /// The request's last event was polled before: there will never be another.
     Finished = -20,
 }
 

@@ -1,5 +1,6 @@
 //! Turns panics into errors. Nothing is printed: the hook keeps the text for `catch`.
 
+use super::error::{Error, Status};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +36,11 @@ pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     let result = catch_unwind(AssertUnwindSafe(f));
     DEPTH.set(DEPTH.get() - 1);
     result.map_err(|_| TEXT.with(|slot| std::mem::take(&mut *slot.borrow_mut())))
+}
+
+/// Runs `f`. If it panics, the error says that `what` did; see `Error::failed`.
+pub fn checked<T>(what: &str, f: impl FnOnce() -> super::error::Result<T>) -> super::error::Result<T> {
+    catch(f).unwrap_or_else(|text| Err(Error::failed(Status::Internal, format!("{what} panicked: {text}"))))
 }
 
 /// Continues a panic that was caught on another thread, with its text and without running the hook again.

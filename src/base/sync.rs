@@ -52,8 +52,13 @@ impl<T> Mutex<T> {
 /// A condition variable. Each notification is a system call, so callers keep track of whether anybody waits.
 pub struct Condvar(imp::Condvar);
 
+impl Default for Condvar {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Condvar {
-    #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         Self(imp::Condvar::new())
     }

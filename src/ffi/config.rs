@@ -94,8 +94,7 @@ pub struct bn_engine_config {
     /// order of arrival.
     pub priority_ageing_ms: u32,
 
-    /// The most unreleased requests, 1 to 1048576, default 1024. One more gives
-    /// `BN_ERR_QUEUE_FULL`.
+    /// The most unreleased requests, 1 to 1048576, default 1024.
     pub queue_capacity: u32,
     /// `bn_request_params.timeout_ms` of requests that set none.
     pub default_timeout_ms: u32,

@@ -50,6 +50,26 @@ pub unsafe fn guard_out<T>(
     unsafe { guard(error, body) }
 }
 
+/// As [`guard`], for exports that write an array to `to`, a caller's buffer by its name and capacity, and its length to
+/// `length`, a pointer by its name.
+///
+/// # Safety
+/// As [`guard`] and [`copy_out`]; and the pointer of `length` is NULL or points to a writable number.
+pub unsafe fn guard_copy<T: Copy, A: AsRef<[T]>>(
+    error: *mut bn_error,
+    (what, to, capacity): (&str, *mut T, usize),
+    (name, length): (&str, *mut usize),
+    body: impl FnOnce() -> Result<A>,
+) -> bn_status {
+    let body = || {
+        out(name, length)?;
+        // SAFETY: `length` was checked, and `to` is the caller's promise.
+        unsafe { copy_out(what, body()?.as_ref(), to, capacity, length) }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { guard(error, body) }
+}
+
 /// As [`guard`], for exports that return a number of their own, 0 or more, or else a negative
 /// status.
 ///

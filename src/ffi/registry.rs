@@ -55,27 +55,23 @@ impl<T> Handles<T> {
     fn find<R>(&self, what: &str, handle: usize, use_it: impl FnOnce(&Arc<T>) -> R) -> Result<R> {
         let table = self.read();
         let found = table.iter().find(|(live, _)| *live == handle);
-        found.map(|(_, object)| use_it(object)).ok_or_else(|| {
-            Error::invalid(match handle {
-                0 => format!("{what} is NULL"),
-                _ => format!("{what} is not a live one: freed before, or never made"),
-            })
-        })
+        found.map(|(_, object)| use_it(object)).ok_or_else(|| missing(what, handle))
     }
 
-    /// Refused where there is none.
-    fn free(&self, what: &str, handle: usize) -> Result<()> {
-        match self.remove(handle) {
-            Some(_) => Ok(()),
-            None => self.find(what, handle, |_| ()),
+    fn remove(&self, what: &str, handle: usize) -> Result<Arc<T>> {
+        let mut table = self.write();
+        match table.iter().position(|(live, _)| *live == handle) {
+            Some(at) => Ok(table.swap_remove(at).1),
+            None => Err(missing(what, handle)),
         }
     }
+}
 
-    fn remove(&self, handle: usize) -> Option<Arc<T>> {
-        let mut table = self.write();
-        let at = table.iter().position(|(live, _)| *live == handle)?;
-        Some(table.swap_remove(at).1)
-    }
+fn missing(what: &str, handle: usize) -> Error {
+    Error::invalid(match handle {
+        0 => format!("{what} is NULL"),
+        _ => format!("{what} is not a live one: freed before, or never made"),
+    })
 }
 
 /// What a fork holds: nobody else can be in the tables then.
@@ -175,7 +171,7 @@ pub(super) fn destroy(handle: *mut bn_engine) -> Result<()> {
     }
     entry.engine.destroy()?;
     // No call gets in any more, and none that is inside waits.
-    ENGINES.remove(handle as usize);
+    let _ = ENGINES.remove("engine", handle as usize);
     drop(inside);
     let mut guard = entry.leaving.lock();
     while entry.calls.load(Ordering::SeqCst) > 0 {
@@ -198,7 +194,7 @@ pub(super) fn model(handle: *const bn_model) -> Result<Arc<Loaded>> {
 }
 
 pub(super) fn free_model(handle: *mut bn_model) -> Result<()> {
-    MODELS.free("model", handle as usize)
+    MODELS.remove("model", handle as usize).map(drop)
 }
 
 pub(super) fn insert_adapter(adapter: Adapter) -> Result<*mut bn_adapter> {
@@ -210,13 +206,7 @@ pub(super) fn adapter(handle: *const bn_adapter) -> Result<Arc<Adapter>> {
 }
 
 pub(super) fn free_adapter(handle: *mut bn_adapter) -> Result<()> {
-    match ADAPTERS.remove(handle as usize) {
-        Some(adapter) => {
-            adapter.free();
-            Ok(())
-        }
-        None => ADAPTERS.find("adapter", handle as usize, |_| ()),
-    }
+    ADAPTERS.remove("adapter", handle as usize).map(Adapter::free)
 }
 
 #[cfg(test)]

@@ -32,8 +32,7 @@ pub const BN_TASK_SCORE: i32 = 2;
 
 /// One event at the end, with the whole text and all tokens.
 pub const BN_REQUEST_NO_STREAM: u32 = 1 << 0;
-/// Only a `bn_poll` of the request's id returns its events; the wait descriptor does not see them.
-/// Refused in callback mode.
+/// Only a `bn_poll` of the request's id returns its events. Refused in callback mode.
 pub const BN_REQUEST_POLL_BY_ID: u32 = 1 << 1;
 /// Return the prompt's text and tokens in front of the output.
 pub const BN_REQUEST_ECHO_PROMPT: u32 = 1 << 2;

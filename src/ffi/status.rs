@@ -34,7 +34,7 @@ pub const BN_ERR_WRONG_MODE: i32 = -10;
 pub const BN_ERR_REENTRANT: i32 = -11;
 /// The engine is shutting down or has shut down.
 pub const BN_ERR_SHUTDOWN: i32 = -12;
-/// The engine's thread died of a bug, or its last device was lost. Every request has its last
+/// The engine's thread died of a bug, or its last device was lost; every request has its last
 /// event.
 pub const BN_ERR_ENGINE_DEAD: i32 = -13;
 /// The engine was made before this process was forked.
@@ -96,7 +96,7 @@ fn fitted(message: &str, max: usize) -> Cow<'_, str> {
     format!("{}{GAP}{}", &message[..head], &message[tail..]).into()
 }
 
-/// Number, name, sentence; the numbers are `base::Status`'s.
+/// Number, name, sentence; the numbers are `base::Status`'s, the sentences the constants' own.
 macro_rules! statuses {
     ($($constant:ident $status:ident $sentence:literal)*) => {
         const STATUSES: &[(i32, &CStr, &CStr)] = &[$((
@@ -112,25 +112,25 @@ macro_rules! statuses {
 }
 
 statuses! {
-    BN_OK Ok c"done"
-    BN_ERR_INVALID_ARGUMENT InvalidArgument c"an argument is NULL, out of range, not UTF-8 or of the wrong struct_size, or the engine is not a live one"
-    BN_ERR_NOT_FOUND NotFound c"no such request: never issued by this engine, or released"
-    BN_ERR_UNSUPPORTED Unsupported c"a field, flag or feature that this version does not know"
-    BN_ERR_BUSY Busy c"another thread is polling this request"
-    BN_ERR_QUEUE_FULL QueueFull c"the queue is full"
-    BN_ERR_OUT_OF_MEMORY OutOfMemory c"the system refused an allocation"
-    BN_ERR_MEMORY_LIMIT MemoryLimit c"memory_limit_bytes does not allow it"
-    BN_ERR_IO Io c"a file could not be opened or mapped"
-    BN_ERR_BAD_MODEL BadModel c"a model file is malformed, truncated, or no model file"
-    BN_ERR_WRONG_MODE WrongMode c"the call belongs to the other delivery mode"
+    BN_OK Ok c"success"
+    BN_ERR_INVALID_ARGUMENT InvalidArgument c"an argument is NULL, out of range, not UTF-8, of a wrong size, or not a live handle"
+    BN_ERR_NOT_FOUND NotFound c"no such session, or no such request: never issued, or released"
+    BN_ERR_UNSUPPORTED Unsupported c"a field, flag, model or file feature that this version does not support"
+    BN_ERR_BUSY Busy c"another thread is polling this request, or every KV block is in use"
+    BN_ERR_QUEUE_FULL QueueFull c"queue_capacity or queue_token_capacity is reached, or too many constraints wait to be compiled"
+    BN_ERR_OUT_OF_MEMORY OutOfMemory c"the system refused an allocation or a thread"
+    BN_ERR_MEMORY_LIMIT MemoryLimit c"memory_limit_bytes, or the size of the KV cache, does not allow it"
+    BN_ERR_IO Io c"a file cannot be opened or mapped, or is not a regular file"
+    BN_ERR_BAD_MODEL BadModel c"the model's files are malformed or truncated, or it computed a value that is not a number"
+    BN_ERR_WRONG_MODE WrongMode c"the call belongs to the other delivery mode, or to a feature that is off"
     BN_ERR_REENTRANT Reentrant c"the call is not allowed from a callback"
-    BN_ERR_SHUTDOWN Shutdown c"the engine is shutting down, or drained"
-    BN_ERR_ENGINE_DEAD EngineDead c"the engine's thread died; poll, release, stats and destroy are left"
-    BN_ERR_FORKED Forked c"the engine was made by the parent of this process"
-    BN_ERR_CANCELLED Cancelled c"a callback, a cancel or a shutdown ended it"
-    BN_ERR_TOO_LONG TooLong c"the prompt leaves no room for a new token"
-    BN_ERR_BUFFER_TOO_SMALL BufferTooSmall c"the caller's buffer is too small; the needed size was written"
-    BN_ERR_INTERNAL Internal c"a bug in bn_engine"
+    BN_ERR_SHUTDOWN Shutdown c"the engine is shutting down or has shut down"
+    BN_ERR_ENGINE_DEAD EngineDead c"the engine's thread died of a bug, or its last device was lost; every request has its last event"
+    BN_ERR_FORKED Forked c"the engine was made before this process was forked"
+    BN_ERR_CANCELLED Cancelled c"ended by a progress callback, a cancel or a shutdown"
+    BN_ERR_TOO_LONG TooLong c"the prompt leaves no room for a new token, or a text is longer than the library takes"
+    BN_ERR_BUFFER_TOO_SMALL BufferTooSmall c"the caller's buffer is too small"
+    BN_ERR_INTERNAL Internal c"a bug in this library; the message says where"
     BN_ERR_TIMED_OUT TimedOut c"the request's timeout passed"
     BN_ERR_FINISHED Finished c"the request's last event was polled before"
 }
@@ -145,4 +145,21 @@ pub(super) fn name(status: i32) -> &'static CStr {
 
 pub(super) fn sentence(status: i32) -> &'static CStr {
     entry(status).map_or(c"a status that this version does not know", |e| e.2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_sentence_is_its_constants_comment() {
+        let source = include_str!("status.rs");
+        for (_, name, sentence) in STATUSES {
+            let (name, sentence) = (name.to_str().unwrap(), sentence.to_str().unwrap());
+            let (before, _) = source.split_once(&format!("pub const {name}:")).unwrap();
+            let lines: Vec<_> = before.lines().rev().map_while(|line| line.strip_prefix("/// ")).collect();
+            let comment = lines.into_iter().rev().collect::<Vec<_>>().join(" ").replace('`', "");
+            assert!(comment.eq_ignore_ascii_case(&format!("{sentence}.")), "{name}: {comment} / {sentence}");
+        }
+    }
 }

@@ -16,7 +16,7 @@ impl Core {
     /// Runs the next exchange up to its wait.
     pub fn lie_down(&mut self, rest: Rest) -> Bed {
         self.tell();
-        self.shared.hub.lie_down(self.replica, &mut self.outbox, rest)
+        self.shared.hub.lie_down(self.number, &mut self.outbox, rest)
     }
 
     /// Runs a turn as `main` does.
@@ -71,7 +71,7 @@ impl Core {
             assert!(known, "a deadline of {:?} is forgotten", sequence.id);
         }
         let view = self.shared.hub.view(slot);
-        assert_eq!(view.replica, self.replica, "{:?} is another's", sequence.id);
+        assert_eq!(view.thread, self.number, "{:?} is another's", sequence.id);
         assert!(view.open && !view.finished, "{:?} {view:?}", sequence.id);
         let admitted = view.running || self.outbox.admitted.contains(&slot);
         assert_eq!(sequence.times.was_admitted(), admitted, "{:?} {view:?}", sequence.id);

@@ -1,4 +1,4 @@
-//! The deadlines of a replica's requests.
+//! The deadlines of an engine thread's requests.
 
 use super::sequences::Sequences;
 use crate::base::{Result, reserved};

@@ -122,8 +122,7 @@ impl Drafter {
     /// Runs the pass. Returns its work, and whether it was a decode pass: about all of its rows gave logits.
     pub fn run(&mut self, ops: &dyn OpSet, stop: &mut dyn FnMut() -> bool) -> Result<(Work, bool)> {
         let Self { model, kv, batch, outputs, .. } = self;
-        let ran = panics::catch(|| model.forward(ops, batch, kv, stop, outputs));
-        let ran = ran.unwrap_or_else(|text| Err(Error::internal(format!("it panicked: {text}"))));
+        let ran = panics::checked("it", || model.forward(ops, batch, kv, stop, outputs));
         // After a fully accepted draft, a sequence lacks two rows.
         let decodes = self.batch.tokens.len() <= 2 * self.batch.logits_rows.len();
         ran.map(|()| (self.work, decodes))

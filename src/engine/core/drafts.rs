@@ -6,7 +6,7 @@ use crate::engine::request::speculation::Learned;
 use crate::ops::OpSet;
 use crate::schedule::MAX_DRAFT;
 
-/// A replica's share in speculation.
+/// An engine thread's share in speculation.
 pub(super) struct Drafting {
     /// Drafts that the next step could verify; kept for its memory.
     offers: Vec<Offer>,
@@ -107,7 +107,7 @@ impl Core {
     /// Drafts one more token for each of `offers` that is deeper than `pass`. Offers that get none stop at this
     /// depth. Returns false if no offer goes deeper.
     fn draft_pass(&mut self, plan: &Plan, offers: &mut [Offer], pass: u32) -> Result<bool> {
-        let Self { replica, drafting, backend, scheduler, shared, sequences, .. } = self;
+        let Self { number, drafting, backend, scheduler, shared, sequences, .. } = self;
         let Some(drafter) = &mut drafting.model else { return Ok(false) };
         drafter.begin(scheduler.draft_rows(plan) as usize);
         for offer in offers.iter_mut().filter(|offer| offer.depth > pass) {
@@ -123,7 +123,7 @@ impl Core {
         }
         let started = now_ns();
         let (work, decodes) =
-            drafter.run(&*backend.ops, &mut || all_ended(shared, *replica, sequences, &plan.entries))?;
+            drafter.run(&*backend.ops, &mut || all_ended(shared, *number, sequences, &plan.entries))?;
         let ns = now_ns() - started;
         scheduler.drafted(work, decodes, ns);
         self.record.drafting_ns += ns;

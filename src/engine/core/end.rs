@@ -1,40 +1,40 @@
-//! The end of a replica: each of its requests gets a terminal event or goes to another replica.
+//! The end of an engine thread: each of its requests gets a terminal event or goes to another thread.
 
 use super::*;
 
 impl Core {
-    /// Closes the replica. `outcome` is the result of the loop.
+    /// `outcome` is the result of the loop.
     pub(super) fn close(mut self, outcome: std::result::Result<(), String>) {
-        let (shared, replica) = (self.shared.clone(), self.replica);
-        let others = shared.hub.retire(replica);
+        let (shared, number) = (self.shared.clone(), self.number);
+        let others = shared.hub.retire(number);
         if let Err(text) = &outcome {
-            shared.log.write(LOG_ERROR, format!("engine thread {replica} died: {text}"));
+            shared.log.write(LOG_ERROR, format!("engine thread {number} died: {text}"));
             let told = panics::catch(|| self.bury(text, others)).and(panics::catch(|| self.write_off(text)));
             if let Err(text) = told {
                 shared.log.write(LOG_ERROR, format!("and so did its end: {text}"));
             }
         }
-        // Free the KV cache before other threads can see that the replica is gone.
+        // Free the KV cache before other threads can see that this one is gone.
         drop(self);
-        shared.kv_events.forget(replica);
-        shared.recorder.part(replica);
-        shared.hub.part(replica, outcome.is_err());
+        shared.kv_events.forget(number);
+        shared.recorder.part(number);
+        shared.hub.part(number, outcome.is_err());
     }
 
     /// After a panic in the loop: gives every request a terminal event, wherever the request is at the
-    /// moment. Requests that never ran go to other replicas if `others` is true. The hub sends nothing more
-    /// to this replica.
+    /// moment. Requests that never ran go to other threads if `others` is true. The hub sends nothing more
+    /// to this thread.
     fn bury(&mut self, text: &str, others: bool) {
         let error = Error::new(Status::EngineDead, died(text));
         let why = || Some(failed(error.clone()));
-        let (shared, replica) = (self.shared.clone(), self.replica);
+        let (shared, number) = (self.shared.clone(), self.number);
         let (hub, tokenizer) = (&shared.hub, shared.loaded.tokenizer.as_deref());
         let mut commands = std::mem::take(&mut self.commands);
         let mut sequences: Vec<_> =
             self.sequences.slots().filter_map(|seq| self.sequences.remove(seq)).collect();
         sequences.extend(self.sampling.draws.drain(..).map(Draw::into_sequence));
         let mut queued = VecDeque::new();
-        hub.exchange(replica, &mut self.outbox, &mut queued, Rest::None);
+        hub.exchange(number, &mut self.outbox, &mut queued, Rest::None);
         commands.append(&mut queued);
         for command in commands {
             if let Command::Start(Work::Sequence(sequence)) = command {
@@ -43,27 +43,27 @@ impl Core {
         }
         for sequence in sequences {
             if others && !sequence.times.was_admitted() {
-                self.hand_on(None, sequence);
+                self.outbox.share.hand_on(None, sequence);
                 continue;
             }
             let slot = sequence.id.slot();
             let event = panics::catch(|| sequence.finish(tokenizer, &mut Vec::new(), why(), now_ns()));
             self.outbox.events.extend(event.ok().map(|event| (slot, event)));
         }
-        hub.exchange(replica, &mut self.outbox, &mut VecDeque::new(), Rest::None);
+        hub.exchange(number, &mut self.outbox, &mut VecDeque::new(), Rest::None);
     }
 
-    /// Gives a terminal event to requests whose sequence was lost in the panic, and to those that no other replica
+    /// Gives a terminal event to requests whose sequence was lost in the panic, and to those that no other thread
     /// could take.
     fn write_off(&mut self, text: &str) {
-        for (id, user_data) in self.shared.hub.lost(self.replica) {
+        for (id, user_data) in self.shared.hub.lost(self.number) {
             let mut event: Box<Event> = Box::default();
             (event.request, event.user_data) = (id, user_data);
             (event.finish, event.status) = (FinishReason::Failed, Status::EngineDead);
             event.message = died(text);
             self.outbox.events.push((id.slot(), event));
         }
-        self.shared.hub.exchange(self.replica, &mut self.outbox, &mut VecDeque::new(), Rest::None);
+        self.shared.hub.exchange(self.number, &mut self.outbox, &mut VecDeque::new(), Rest::None);
     }
 }
 

@@ -1,4 +1,4 @@
-//! A replica: an engine thread with its device. It loops over commands, plan, forward pass, sampling and
+//! An engine thread with its device. It loops over commands, plan, forward pass, sampling and
 //! publishing.
 
 use crate::base::clock::{now_ns, unix_ns};
@@ -12,7 +12,8 @@ use crate::engine::delivery::callback::Log;
 use crate::engine::delivery::signal::Signal;
 use crate::engine::hub::{Command, Hub, Outbox, Rest};
 use crate::engine::memory::plan::{MemoryPlan, logits_rows};
-use crate::engine::replicas::health::Health;
+use crate::engine::replicas::balance::Gift;
+use crate::engine::replicas::replica::Replica;
 use crate::engine::request::adapters::Adapted;
 use crate::engine::request::ending::{Ending, cancelled, failed, too_late};
 use crate::engine::request::event::{Event, FinishReason};
@@ -45,11 +46,12 @@ impl Shared {
     }
 }
 
-/// State that a replica's thread owns.
+/// State that an engine thread owns.
 pub struct Core {
     shared: Arc<Shared>,
-    /// Number of this replica.
-    replica: usize,
+    /// Number of this thread.
+    number: usize,
+    replica: Replica,
     backend: Backend,
     kv: KvCache,
     scheduler: Scheduler,
@@ -57,14 +59,11 @@ pub struct Core {
     drafting: Drafting,
     sequences: Sequences,
     deadlines: Deadlines,
-    /// Waiting requests that the last step tried to admit and could not.
-    passed_over: usize,
     /// Sequences that are paused because a grant was refused.
     starved: Vec<SeqId>,
     /// Fingerprint of the model, see `sessions::shape`; None until a session call needs it.
     fingerprint: Option<u64>,
-    health: Health,
-    /// The error that ends this replica: its device is lost.
+    /// The error that ends this thread: its device is lost.
     lost: Option<Error>,
     // Reused from step to step.
     commands: VecDeque<Command<Work>>,
@@ -84,7 +83,7 @@ const BATCH: &str = "a step's lists";
 impl Core {
     pub fn new(
         shared: Arc<Shared>,
-        replica: usize,
+        number: usize,
         backend: Backend,
         kv: KvCache,
         scheduler: Scheduler,
@@ -97,7 +96,7 @@ impl Core {
         let facts = shared.loaded.model.facts();
         let (vocab, width) = (facts.vocab_size, facts.hidden_size);
         let drafting = Drafting::new(config, &*backend.ops, memory)?;
-        let health = Health::new(shared.hub.replicas());
+        let replica = Replica::new(number, shared.hub.threads());
         let sampling = Sampling::new(config, &backend, vocab, memory.max_sequence)?;
         let mut outputs = Outputs::default();
         for (what, out, most) in [
@@ -122,6 +121,7 @@ impl Core {
         reserve(&mut plan.admitted, max_batch_size, BATCH)?;
         Ok(Self {
             shared,
+            number,
             replica,
             backend,
             kv,
@@ -130,10 +130,8 @@ impl Core {
             drafting,
             sequences,
             deadlines: Deadlines::default(),
-            passed_over: 0,
             starved,
             fingerprint: None,
-            health,
             lost: None,
             commands: VecDeque::new(),
             plan,
@@ -167,7 +165,7 @@ impl Core {
             self.expire(now);
             self.pace();
             // Events from commands and deadlines are published before a pass, which may be long.
-            if self.outbox.events.is_empty() && self.outbox.given.is_empty() {
+            if self.outbox.events.is_empty() && self.outbox.share.given.is_empty() {
                 break now;
             }
             self.exchange(Rest::None);
@@ -200,24 +198,24 @@ impl Core {
     fn exchange(&mut self, rest: Rest) -> bool {
         self.tell();
         let mut commands = std::mem::take(&mut self.commands);
-        let (shared, replica) = (&self.shared, self.replica);
+        let (shared, number) = (&self.shared, self.number);
         if rest != Rest::None {
-            shared.recorder.idle(replica, true);
+            shared.recorder.idle(number, true);
         }
-        let goes_on = shared.hub.exchange(replica, &mut self.outbox, &mut commands, rest);
+        let goes_on = shared.hub.exchange(number, &mut self.outbox, &mut commands, rest);
         if rest != Rest::None {
-            shared.recorder.idle(replica, false);
+            shared.recorder.idle(number, false);
         }
         commands.drain(..).for_each(|command| self.obey(command));
         self.commands = commands;
         goes_on
     }
 
-    /// Publishes the load, the statistics and the KV events of this replica.
+    /// Publishes the load, the statistics and the KV events.
     fn tell(&mut self) {
-        self.outbox.load = self.load();
-        self.shared.recorder.record(self.replica, &mut self.record, self.scheduler.snapshot());
-        self.shared.kv_events.take_from(self.replica, self.scheduler.cache_mut());
+        self.outbox.share.load = self.replica.load(&self.scheduler, self.sequences.len());
+        self.shared.recorder.record(self.number, &mut self.record, self.scheduler.snapshot());
+        self.shared.kv_events.take_from(self.number, self.scheduler.cache_mut());
     }
 
     fn obey(&mut self, command: Command<Work>) {
@@ -234,7 +232,10 @@ impl Core {
             Command::Resume(_) => {}
             Command::EndAll { shutdown: true } => self.end_all("the engine is shutting down"),
             Command::EndAll { shutdown: false } => self.end_all("cancelled by the host"),
-            Command::Give { to, most, idle } => self.give(to, most as usize, idle),
+            Command::Give(gift) => {
+                self.outbox.share.gave = true;
+                self.give(gift);
+            }
         }
     }
 
@@ -297,20 +298,20 @@ impl Core {
     }
 
     fn step(&mut self, now: u64) {
-        let (was_sick, mut plan) = (self.health.is_sick(), std::mem::take(&mut self.plan));
+        let mut plan = std::mem::take(&mut self.plan);
         self.scheduler.plan(&mut plan, &self.sequences, now);
         debug_assert!(
             !plan.is_empty() || plan.refused.is_some() || !plan.late.is_empty(),
             "active sequences, and nothing to do"
         );
-        self.pass_over();
+        self.replica.pass_over(&self.scheduler, &self.sequences);
         if let Some(seq) = plan.refused {
             self.fail(seq, Error::new(Status::OutOfMemory, "could not allocate a block table"));
         }
         self.ended.extend(plan.late.iter().map(|&seq| (seq, Some(too_late()))));
         let copied = self.copy_blocks(&plan.copies).and_then(|()| self.copy_states(&plan.state_copies));
         if copied.is_err() {
-            self.health.failed();
+            self.replica.failed();
         }
         for admission in &plan.admitted {
             if copied.is_err() {
@@ -340,9 +341,13 @@ impl Core {
         }
         self.ended = ended;
         self.plan = plan;
-        if self.health.is_sick() != was_sick {
-            self.turn_sick(!was_sick);
-        }
+        self.replica.examine(&self.shared.log).into_iter().for_each(|gift| self.give(gift));
+    }
+
+    /// Hands waiting requests on.
+    fn give(&mut self, gift: Gift) {
+        let Self { replica, scheduler, sequences, outbox, .. } = self;
+        replica.give(gift, scheduler, sequences, &mut outbox.share);
     }
 
     fn admit(&mut self, admission: &Admission, now: u64) -> Result<()> {
@@ -373,7 +378,7 @@ impl Core {
         let step_ns = now_ns() - started;
         match result {
             Ok(()) => {
-                self.health.passed();
+                self.replica.passed();
                 self.sample(entries);
                 self.pool(entries);
                 self.advance_states(entries);
@@ -381,7 +386,7 @@ impl Core {
             }
             Err(error)
                 if error.status == Status::Cancelled
-                    && all_ended(&self.shared, self.replica, &mut self.sequences, entries) =>
+                    && all_ended(&self.shared, self.number, &mut self.sequences, entries) =>
             {
                 return None;
             }
@@ -390,7 +395,7 @@ impl Core {
                 return None;
             }
             Err(error) if entries.len() > 1 => {
-                self.health.failed();
+                self.replica.failed();
                 let log = &self.shared.log;
                 log.write(LOG_WARN, format!("a step failed, running its sequences alone: {error}"));
                 if self.kv.states().is_ok() {
@@ -405,7 +410,7 @@ impl Core {
                 }
             }
             Err(error) => {
-                self.health.failed();
+                self.replica.failed();
                 entries.iter().for_each(|entry| self.fail(entry.seq, error.clone()));
             }
         }
@@ -470,11 +475,10 @@ impl Core {
         if self.batch.tokens.is_empty() {
             return Ok(());
         }
-        let Self { replica, backend, batch, kv, shared, outputs, sequences, .. } = self;
-        let stop = &mut || all_ended(shared, *replica, sequences, entries);
-        panics::catch(|| shared.loaded.model.forward(&*backend.ops, batch, kv, stop, outputs)).unwrap_or_else(
-            |text| Err(Error::failed(Status::Internal, format!("the forward pass panicked: {text}"))),
-        )
+        let Self { number, backend, batch, kv, shared, outputs, sequences, .. } = self;
+        let stop = &mut || all_ended(shared, *number, sequences, entries);
+        let pass = || shared.loaded.model.forward(&*backend.ops, batch, kv, stop, outputs);
+        panics::checked("the forward pass", pass)
     }
 
     /// Passes the hidden states to the sequences that asked for them.
@@ -504,10 +508,9 @@ mod drafts;
 mod end;
 mod pacing;
 pub mod sampling;
-mod sequences;
+pub mod sequences;
 pub mod session_file;
 mod sessions;
-mod sharing;
 mod states;
 mod warm;
 use deadlines::Deadlines;
@@ -520,8 +523,8 @@ use states::push_state;
 mod checks;
 
 /// Returns whether every sequence of the running pass was cancelled or has expired. Called between layers.
-fn all_ended(shared: &Shared, replica: usize, sequences: &mut Sequences, entries: &[PlanEntry]) -> bool {
-    shared.hub.ends(replica, &mut |which| match which {
+fn all_ended(shared: &Shared, thread: usize, sequences: &mut Sequences, entries: &[PlanEntry]) -> bool {
+    shared.hub.ends(thread, &mut |which| match which {
         None => sequences.iter_mut().for_each(|sequence| sequence.doomed = true),
         Some(id) => sequences.find(id).into_iter().for_each(|sequence| sequence.doomed = true),
     });

@@ -200,8 +200,7 @@ impl Sampling {
                 let logits = unsafe {
                     logits.slice(draw.row * vocab..(draw.row + draw.entry.logits as usize) * vocab)
                 };
-                draw.gap = panics::catch(|| each(draw, logits, sampler))
-                    .unwrap_or_else(|text| Err(Error::internal(format!("sampling panicked: {text}"))));
+                draw.gap = panics::checked("sampling", || each(draw, logits, sampler));
             }
         });
     }

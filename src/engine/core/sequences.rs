@@ -1,4 +1,4 @@
-//! The live sequences of a replica.
+//! The live sequences of an engine thread.
 
 use crate::base::{Result, reserve};
 use crate::engine::hub::ids::RequestId;

@@ -23,8 +23,7 @@ impl Core {
     /// Runs a call that a host thread waits for. Statistics and load are published before that thread
     /// continues.
     pub fn answer<T>(&mut self, call: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        let result = panics::catch(|| call(self))
-            .unwrap_or_else(|text| Err(Error::internal(format!("a call panicked: {text}"))));
+        let result = panics::checked("a call", || call(self));
         self.tell();
         result
     }
@@ -97,9 +96,7 @@ impl Core {
         let result = match self.scheduler.cache_mut().take() {
             None => Err(busy("KV block")),
             Some(block) => {
-                let result = panics::catch(|| self.probe_in(block, state)).unwrap_or_else(|text| {
-                    Err(Error::internal(format!("the forward pass panicked: {text}")))
-                });
+                let result = panics::checked("the forward pass", || self.probe_in(block, state));
                 self.scheduler.cache_mut().release(block);
                 result
             }

@@ -41,8 +41,6 @@ impl Core {
             first += entry.drafts;
         }
         let Self { backend, kv, shared, .. } = self;
-        panics::catch(|| shared.loaded.model.advance(&*backend.ops, kv, &accepted)).unwrap_or_else(|text| {
-            Err(Error::failed(Status::Internal, format!("accepting drafts panicked: {text}")))
-        })
+        panics::checked("accepting drafts", || shared.loaded.model.advance(&*backend.ops, kv, &accepted))
     }
 }

@@ -19,8 +19,8 @@ impl Core {
         reserve(&mut blocks, most, BATCH)?;
         let cache = self.scheduler.cache_mut();
         blocks.extend(std::iter::from_fn(|| cache.take()).take(most));
-        let result = panics::catch(|| self.warm_in(&blocks, config, max_sequence))
-            .unwrap_or_else(|text| Err(Error::internal(format!("the first forward pass panicked: {text}"))));
+        let pass = || self.warm_in(&blocks, config, max_sequence);
+        let result = panics::checked("the first forward pass", pass);
         self.scheduler.cache_mut().release_all(&mut blocks);
         result
     }

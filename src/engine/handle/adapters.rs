@@ -43,10 +43,10 @@ impl Engine {
         let crate::model::Adapter { lora, bytes, fingerprint, .. } = opened;
         let lora = Arc::new(lora);
         if self.on_device {
-            // The upload waits for the replicas.
+            // The upload waits for the engine threads.
             self.check_call(true)?;
             let lora = lora.clone();
-            self.call_all(move |core| core.hold_adapter(&lora)).map_err(in_file)?;
+            self.shared.call_all(move |core| core.hold_adapter(&lora)).map_err(in_file)?;
         }
         let engine = Arc::downgrade(&self.shared);
         let take_back = move || engine.upgrade().iter().for_each(|shared| shared.hub.take_back());
@@ -66,7 +66,7 @@ impl Engine {
 
     /// Number of copies: each device has its own.
     fn copies(&self) -> u64 {
-        self.hub().replicas() as u64
+        self.hub().threads() as u64
     }
 
     /// Reserves the memory that a pass keeps for adapted rows: their normalized inputs, a second copy of the rows,

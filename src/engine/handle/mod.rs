@@ -3,7 +3,7 @@
 use crate::base::clock::now_ns;
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result, Status, fork, reserve, threads};
-use crate::constrain::{Grammars, Guide};
+use crate::constrain::Grammars;
 use crate::engine::api::*;
 use crate::engine::core::backend::Backend;
 use crate::engine::core::calls::Work;
@@ -15,23 +15,18 @@ use crate::engine::delivery::callback::Log;
 use crate::engine::delivery::deliver;
 use crate::engine::delivery::signal::Signal;
 use crate::engine::hub::ids::next_salt;
-use crate::engine::hub::{Bounds, Hub, Phase, Place, dead};
+use crate::engine::hub::{Bounds, Hub, Phase, dead};
 use crate::engine::memory::free;
 use crate::engine::memory::free::Claim;
 use crate::engine::memory::plan;
 use crate::engine::memory::plan::MemoryPlan;
-use crate::engine::request::account::RequestBytes;
-use crate::engine::request::answer::Answer;
-use crate::engine::request::sequence::Sequence;
-use crate::engine::request::speculation::{Drafts, Speculating};
-use crate::engine::request::times::Times;
+use crate::engine::request::speculation::Speculating;
 use crate::engine::watch::kv_events::KvEvents;
 use crate::engine::watch::stats::Recorder;
 use crate::engine::watch::{metrics, report};
 use crate::kernels::Pool;
 use crate::model::{Facts, Loaded};
 use crate::ops::States;
-use crate::sample::Edits;
 use crate::schedule::{Scheduler, SchedulerConfig, StateConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +51,7 @@ pub struct Engine {
     made_in: u32,
 }
 
-/// The parts of a replica.
+/// What an engine thread computes on.
 pub(super) struct Seat {
     pub backend: Backend,
     pub memory: MemoryPlan,
@@ -66,7 +61,7 @@ pub(super) struct Seat {
 fn make_core(
     config: &EngineConfig,
     shared: &Arc<Shared>,
-    replica: usize,
+    number: usize,
     backend: Backend,
     memory: &MemoryPlan,
 ) -> Result<Core> {
@@ -97,7 +92,7 @@ fn make_core(
     })?;
     scheduler.draft_always = config.draft_always;
     shared.kv_events.begin(scheduler.cache_mut())?;
-    Core::new(shared.clone(), replica, backend, kv, scheduler, config, memory)
+    Core::new(shared.clone(), number, backend, kv, scheduler, config, memory)
 }
 
 /// State that an engine's threads share.
@@ -111,10 +106,10 @@ fn share(
     log: Log,
 ) -> Result<Arc<Shared>> {
     let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
-    let replicas = claims.len();
+    let count = claims.len();
     Ok(Arc::new(Shared {
-        kv_events: KvEvents::new(config.kv_events_capacity as usize, replicas),
-        hub: Hub::new(next_salt(), bounds, replicas, signal),
+        kv_events: KvEvents::new(config.kv_events_capacity as usize, count),
+        hub: Hub::new(next_salt(), bounds, count, signal),
         recorder: Recorder::new(claims, blocks),
         log,
         on_span: config.on_span.clone(),
@@ -201,9 +196,9 @@ impl Engine {
             places.push((backend, memory));
         }
         let shared = share(config, loaded, threads, bounds, claims, blocks, log)?;
-        for (replica, (backend, own)) in places.into_iter().enumerate() {
+        for (number, (backend, own)) in places.into_iter().enumerate() {
             let own = MemoryPlan { max_sequence: memory.max_sequence, ..own };
-            let mut core = make_core(config, &shared, replica, backend, &own)?;
+            let mut core = make_core(config, &shared, number, backend, &own)?;
             if on_device {
                 core.warm(config, memory.max_sequence)?;
             }
@@ -242,145 +237,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Submits all requests or none. Never waits for an engine thread.
-    pub fn submit(&self, requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
-        if self.shared.hub.signal().is_none() && requests.iter().any(|request| request.poll_by_id) {
-            self.refused(Status::InvalidArgument, requests.len());
-            return Err(Error::invalid("BN_REQUEST_POLL_BY_ID: an engine in callback mode cannot be polled"));
-        }
-        self.accept(requests)
-    }
-
-    fn accept(&self, requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
-        let n = requests.len();
-        self.try_accept(requests).inspect_err(|error| {
-            // Other requests may wait for resources of the refused ones: a grammar, the last reference to an
-            // adapter.
-            self.shared.hub.take_back();
-            self.refused(error.status, n)
-        })
-    }
-
-    /// Counts `n` requests as refused, including those that the caller refused for this engine.
-    pub fn refused(&self, status: Status, n: usize) {
-        self.shared.recorder.rejected(status, n);
-    }
-
-    fn try_accept(&self, mut requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
-        let n = requests.len();
-        if n == 0 {
-            return Err(Error::invalid("no requests"));
-        }
-        let most = self.shared.hub.bounds().requests;
-        if n > most {
-            return Err(Error::invalid(format!("{n} requests at once: queue_capacity is {most}")));
-        }
-        let (mut prepared, mut ids) = (Vec::new(), Vec::new());
-        reserve(&mut prepared, n, "requests")?;
-        reserve(&mut ids, n, "request ids")?;
-        for (i, request) in requests.iter_mut().enumerate() {
-            let made = self.prepare(request, prepared.last());
-            prepared.push(made.map_err(|error| in_batch(error, i, n))?);
-        }
-        if self.hub().wants_kept(&prepared, self.shared.grammars.kept()) {
-            self.shared.grammars.clear();
-        }
-        self.shared.hub.submit(prepared, &mut ids)?;
-        Ok(ids)
-    }
-
     pub(super) fn hub(&self) -> &Hub<Event, Work, Signal> {
         &self.shared.hub
-    }
-
-    /// Checks and tokenizes a request. `before`: the previous one of the same submit.
-    fn prepare(&self, params: &mut RequestParams, before: Option<&(Place, Work)>) -> Result<(Place, Work)> {
-        self.speculation.apply(params)?;
-        let timeout_ms = match params.timeout_ms {
-            0 => self.default_timeout_ms,
-            TIMEOUT_NONE => 0,
-            ms => ms,
-        };
-        let times = Times::new(now_ns(), timeout_ms, params.queue_timeout_ms);
-        let (facts, limits) = (self.facts(), self.limits(!params.generates()));
-        params.adapter.as_ref().map_or(Ok(()), |adapted| self.check_adapter(adapted))?;
-        let Prompted { ids: prompt, answer, grammar } = limits.prompt(params)?;
-        let lark = grammar.map(|text| {
-            let (kind, text, json) = (ConstraintKind::Lark, text.into(), params.json);
-            Constraint { kind, text, json }
-        });
-        let constraint = lark.as_ref().or(params.constraint.as_ref());
-        let max_new = match params.generates() {
-            false => 1,
-            true => match (params.max_new_tokens, (self.memory.max_sequence - prompt.len()) as u32) {
-                (0, room) => room,
-                (asked, room) => asked.min(room),
-            },
-        };
-        let longest = plan::longest_token(&self.shared.loaded);
-        let mut bytes = RequestBytes::new(params, prompt.len(), longest, facts.hidden_size);
-        bytes.prompt += Drafts::bytes(params, prompt.len(), max_new);
-        if self.on_device {
-            bytes.prompt += Edits::bytes(&params.sampling, prompt.len() as u64 + u64::from(max_new));
-        }
-        let drafts = Drafts::new(params, prompt.len(), max_new)?;
-        bytes.prompt += answer.as_ref().map_or(0, Answer::bytes);
-        let ends = &self.shared.loaded.end_tokens;
-        let mut sequence = Box::new(Sequence::new(params, prompt, max_new, bytes, facts, ends, times)?);
-        sequence.drafts = drafts;
-        sequence.drawing.forbid(limits.bad_words(params)?);
-        sequence.writer.answer = answer;
-        // With a constraint, the grammar decides when end tokens are allowed.
-        match constraint {
-            Some(constraint) => {
-                sequence.drawing.guide = Some(self.guide(constraint, sequence.times.until())?)
-            }
-            None if params.ignore_eos => sequence.writer.stop.ignore_ends(),
-            None => {}
-        }
-        let before = before.and_then(|(_, work)| work.sequence());
-        sequence.look_up(before, &self.shared.kv_events, self.kv_block_size as usize)?;
-        let place = Place {
-            by_id: params.poll_by_id,
-            user_data: params.user_data,
-            reserved: bytes.reserved(),
-            kept: bytes.kept,
-            alone: sequence.most(),
-            priority: params.priority,
-            submitted_ns: sequence.times.submitted,
-            prompt_tokens: sequence.prompt.len() as u64,
-        };
-        Ok((place, Work::Sequence(sequence)))
-    }
-
-    /// Compiles a constraint as `submit` would, so that its errors are known early.
-    pub fn check_constraint(&self, constraint: &Constraint) -> Result<()> {
-        let checked = self.guide(constraint, u64::MAX).map(drop);
-        // Kept grammars may have been evicted for it.
-        self.hub().take_back();
-        checked
-    }
-
-    fn guide(&self, constraint: &Constraint, until_ns: u64) -> Result<Guide> {
-        let vocabulary = self.shared.loaded.vocabulary(free::room)?;
-        self.shared.grammars.guide(vocabulary, constraint, until_ns, &|bytes| self.shared.keep(bytes))
-    }
-
-    /// Number of elements of an embedding; `Unsupported` if the model makes none.
-    pub fn embedding_size(&self) -> Result<usize> {
-        self.limits(true).embedding_size()
-    }
-
-    fn limits(&self, quiet: bool) -> RequestLimits<'_> {
-        let Loaded { tokenizer, chat, .. } = &self.shared.loaded;
-        RequestLimits {
-            vocab_size: self.facts().vocab_size,
-            hidden_size: self.facts().hidden_size,
-            new_tokens: usize::from(!quiet),
-            max_sequence: self.memory.max_sequence,
-            tokenizer: tokenizer.as_deref(),
-            chat: chat.as_deref(),
-        }
     }
 
     /// Passes up to `capacity` events to `sink`, each with its lease. Waits for the first one for up to `timeout`
@@ -418,17 +276,6 @@ impl Engine {
 
     pub fn stage(&self, id: RequestId) -> Result<Stage> {
         self.shared.hub.stage(id)
-    }
-
-    /// Submits a request and waits for its completion event, in either mode and alongside any poller.
-    pub fn generate(&self, mut request: RequestParams) -> Result<Box<Event>> {
-        (request.stream, request.poll_by_id) = (false, true);
-        // Between the two, `destroy` may end the request, and does not forget how.
-        let _stay = self.shared.hub.stay();
-        let id = self.accept(vec![request])?[0];
-        let event = self.shared.hub.take_one(id);
-        let _ = self.release(id);
-        event
     }
 
     /// The statistics as Prometheus text.
@@ -471,8 +318,8 @@ impl Engine {
             queued_tokens: hub.queued_tokens,
             queue_token_capacity: if bounds.queued_tokens == u64::MAX { 0 } else { bounds.queued_tokens },
             queue_age_ns: self.shared.hub.queue_ages(now_ns()),
-            devices: self.shared.hub.replicas() as u64,
-            devices_lost: self.shared.hub.replicas_lost() as u64,
+            devices: self.shared.hub.threads() as u64,
+            devices_lost: self.shared.hub.team(|team| team.balance.lost()) as u64,
             kv_block_size: self.kv_block_size.into(),
             kv_bytes: self.memory.kv,
             max_sequence_length: self.memory.max_sequence as u64,
@@ -571,14 +418,6 @@ impl Drop for Engine {
     }
 }
 
-/// Names the request of a batch of `n` that the error is about.
-pub fn in_batch(mut error: Error, at: usize, n: usize) -> Error {
-    if n > 1 {
-        error.message = format!("request {at}: {}", error.message);
-    }
-    error
-}
-
 /// Loads the model at `model_path`.
 fn load(config: &EngineConfig, pool: &Pool, log: &Log) -> Result<Loaded> {
     let source = Source::parse(config.model_path.as_deref())?;
@@ -591,7 +430,8 @@ mod calls;
 pub mod config;
 mod limits;
 pub mod loading;
+mod submit;
 use adapters::Scratch;
-use limits::{Prompted, RequestLimits};
+pub use submit::in_batch;
 #[cfg(test)]
 mod slow_masks;

@@ -74,7 +74,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         if returned > 0 {
             state.aside -= returned;
             state.slots.put_back(returned);
-            state.feed_all();
+            state.team.feed_all();
             self.ring(state.rouse());
         }
     }

@@ -17,28 +17,28 @@ pub enum Bed {
 
 impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// Runs `exchange` up to its wait.
-    pub fn lie_down(&self, replica: usize, out: &mut Outbox<E, C>, rest: Rest) -> Bed {
-        let mut state = self.hand_over(replica, out);
-        if rest == Rest::None || !state.queues[replica].is_quiet() {
+    pub fn lie_down(&self, thread: usize, out: &mut Outbox<E, C>, rest: Rest) -> Bed {
+        let mut state = self.hand_over(thread, out);
+        if rest == Rest::None || !state.team.queues[thread].is_quiet() {
             return Bed::Awake;
         }
         if rest == Rest::UntilCommand && state.is_done() {
             return Bed::Done;
         }
-        state.queues[replica].asleep = true;
+        state.team.queues[thread].asleep = true;
         Bed::Asleep
     }
 
-    /// Returns whether the replica's bell has rung since it lay down.
-    pub fn is_rung(&self, replica: usize) -> bool {
-        !self.state.lock().queues[replica].asleep
+    /// Returns whether the thread's bell has rung since it lay down.
+    pub fn is_rung(&self, thread: usize) -> bool {
+        !self.state.lock().team.queues[thread].asleep
     }
 
     /// The outcome that the wait would see; None if it would go on waiting, though rung.
-    pub fn looks_up(&self, replica: usize) -> Option<Bed> {
+    pub fn looks_up(&self, thread: usize) -> Option<Bed> {
         let mut state = self.state.lock();
-        let (quiet, done) = (state.queues[replica].is_quiet(), state.is_done());
-        state.queues[replica].asleep = quiet && !done;
+        let (quiet, done) = (state.team.queues[thread].is_quiet(), state.is_done());
+        state.team.queues[thread].asleep = quiet && !done;
         match (quiet, done) {
             (false, _) => Some(Bed::Awake),
             (true, true) => Some(Bed::Done),
@@ -47,25 +47,25 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     }
 
     /// Ends a timed wait.
-    pub fn get_up(&self, replica: usize) {
-        self.state.lock().queues[replica].asleep = false;
+    pub fn get_up(&self, thread: usize) {
+        self.state.lock().team.queues[thread].asleep = false;
     }
 
     /// Checks invariants that no host may break at any time. `readable`: state of the wait descriptor.
     pub fn check(&self, readable: Option<bool>) {
         let state = self.state.lock();
-        state.slots.check(self.bounds.bytes, state.aside);
-        for (number, replica) in state.queues.iter().enumerate() {
-            let commands = &replica.commands;
-            let rests = replica.asleep && (!replica.is_quiet() || state.is_done());
-            assert!(!rests, "replica {number} sleeps beside {} commands", commands.len());
+        state.slots.check(self.bounds.bytes, state.aside, &state.team.owed);
+        for (number, thread) in state.team.queues.iter().enumerate() {
+            let commands = &thread.commands;
+            let rests = thread.asleep && (!thread.is_quiet() || state.is_done());
+            assert!(!rests, "thread {number} sleeps beside {} commands", commands.len());
             let ends =
                 || commands.iter().filter_map(|c| if let Command::End(id) = c { Some(*id) } else { None });
             let different: BTreeSet<RequestId> = ends().collect();
             assert_eq!(ends().count(), different.len(), "a request is to end twice");
             let kinds: Vec<_> = commands.iter().map(std::mem::discriminant).collect();
-            assert!(!replica.gone || kinds.is_empty(), "replica {number} is gone: {kinds:?}");
-            assert_eq!(state.balance.forgotten_by(number), None, "replica {number} has room");
+            assert!(!thread.gone || kinds.is_empty(), "thread {number} is gone: {kinds:?}");
+            assert_eq!(state.team.balance.forgotten_by(number), None, "thread {number} has room");
         }
         let over = state.phase >= Phase::Drained;
         let expected = over || state.slots.usage().any_ready > 0;
@@ -85,19 +85,14 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     pub fn tell_all(&self) -> String {
         let state = self.state.lock();
         let slots: Vec<View> = (0..).map_while(|index| state.slots.view(index)).collect();
-        let fed: Vec<_> = state.queues.iter().map(|queue| (queue.hungry, queue.fed)).collect();
+        let fed: Vec<_> = state.team.queues.iter().map(|queue| (queue.hungry, queue.fed)).collect();
         format!("{:?}, hungry and fed: {fed:?}, {slots:#?}", state.slots.usage())
     }
 
-    /// The replica of an unreleased request, live or not.
+    /// The thread of an unreleased request, live or not.
     pub fn replica_of(&self, id: RequestId) -> Option<usize> {
         let state = self.state.lock();
-        state.slots.find(id).ok().map(|index| state.slots.replica(index))
-    }
-
-    /// Returns whether the replica accepts requests.
-    pub fn is_open(&self, replica: usize) -> bool {
-        self.state.lock().balance.is_open(replica)
+        state.slots.find(id).ok().map(|index| state.slots.duty(index).thread)
     }
 
     /// Number of requests that came before the oldest unfinished one; `u64::MAX` without one.
@@ -108,7 +103,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// Returns whether a grant would still let all requests finish; see `Slots::grant`.
     pub fn could_grant(&self, slot: u32, bytes: u64, begun: bool) -> bool {
         let state = self.state.lock();
-        let may_ask = state.may_ask(state.slots.replica(slot as usize), begun);
+        let may_ask = state.team.may_ask(state.slots.duty(slot as usize).thread, begun);
         let most = self.bounds.bytes;
         may_ask && (most == u64::MAX || state.slots.could_grant(slot as usize, bytes, most))
     }

@@ -257,7 +257,8 @@ fn loom_a_cancel_finds_a_request_that_is_moved() {
             let hub = hub.clone();
             thread::spawn(move || hub.cancel(Which::One(id)).unwrap())
         };
-        let out = Outbox { given: vec![(Some(0), id, Parcel(id))], ..Outbox::default() };
+        let mut out = Outbox::default();
+        out.share.given.push((Some(0), id, Parcel(id)));
         let told = exchange_of(&hub, 1, out, Rest::None).1;
         let mut seen = Vec::new();
         while seen.len() < 2 {

@@ -1,5 +1,5 @@
-//! The meeting point of host threads and engine threads: requests in, events out, under one lock. With several
-//! devices there are several engine threads, by the number of their replica (`engine/replicas`).
+//! The meeting point of host threads and an engine thread: requests in, events out, under one lock. An engine of several
+//! devices has several such threads (`replicas/team.rs`), and each names itself by its number.
 //!
 //! `submit` opens a request's slot and queues the request for an engine thread in one critical section. In the
 //! same way, `exchange` publishes a step's events and takes the commands that came meanwhile. A submit and a poll
@@ -11,19 +11,20 @@ use crate::base::{Error, Result, Status, reserved};
 use crate::engine::hub::ids::{RequestId, Which};
 use crate::engine::hub::slots::Slots;
 pub use crate::engine::hub::slots::{Merge, Place, Stage, Usage};
-use crate::engine::replicas::balance::{Balance, Gift, Load};
+pub use crate::engine::replicas::team::Cargo;
+use crate::engine::replicas::team::{Share, Team};
 use std::collections::VecDeque;
 use std::time::Duration;
 
 #[cfg(loom)]
 use loom::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicU64, Ordering},
 };
 #[cfg(not(loom))]
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicU64, Ordering},
 };
 
 /// The wait descriptor as the hub sees it; in tests, a counter.
@@ -33,56 +34,20 @@ pub trait Readable {
     fn clear(&self);
 }
 
-/// Work that is queued for a replica.
-pub trait Cargo {
-    /// Tells the cargo its request id.
-    fn name(&mut self, id: RequestId);
-    /// The replica with the lowest rank gets the request. `owed`: tokens that the replica owes to its unfinished
-    /// requests. `before`: the replica of the previous request in the same submit.
-    fn rank(&self, replica: usize, owed: u64, before: Option<usize>) -> u64;
-    /// Returns whether the request goes to its first-ranked replica even if that one is sick.
-    fn stays(&self) -> bool {
-        false
-    }
-    /// Tokens that `replica` owes for this request.
-    fn tokens(&self, replica: usize, before: Option<usize>) -> u64;
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Open,
     /// No new requests.
     Closing,
-    /// Every request has had its terminal event and all replicas are gone.
+    /// Every request has had its terminal event and all threads are gone.
     Drained,
-    /// The replicas died.
+    /// The threads died.
     Dead,
     /// The engine is being destroyed: pollers leave.
     Destroyed,
 }
 
-/// Commands from host threads, and from the hub itself, to a replica.
-#[derive(Debug, PartialEq)]
-pub enum Command<C> {
-    Start(C),
-    /// The request was cancelled, or released while live.
-    End(RequestId),
-    /// The output for which the request was paused has been polled.
-    Resume(RequestId),
-    /// Ends all requests that were started before.
-    EndAll {
-        shutdown: bool,
-    },
-    /// Hand at most `most` waiting requests that have never run on to replica `to`. Unless that one is `idle`,
-    /// only requests that were not handed on before.
-    Give {
-        to: usize,
-        most: u32,
-        idle: bool,
-    },
-}
-
-/// Results that a replica publishes after a step. Reused from step to step for its memory.
+/// Results that an engine thread publishes after a step. Reused from step to step for its memory.
 pub struct Outbox<E, C> {
     pub events: Vec<(u32, Box<E>)>,
     /// Slots whose requests were admitted.
@@ -93,11 +58,7 @@ pub struct Outbox<E, C> {
     pub slow: Vec<RequestId>,
     /// Empty events for reuse; refilled by `exchange`.
     pub spare: Vec<Box<E>>,
-    pub load: Load,
-    /// Requests handed on to a given replica, or to any other.
-    pub given: Vec<(Option<usize>, RequestId, C)>,
-    /// The replica has executed `Give`.
-    pub gave: bool,
+    pub share: Share<C>,
 }
 
 /// Behavior of `exchange` if no command is queued.
@@ -122,9 +83,7 @@ struct State<E, C> {
     /// A poll left an event behind for lack of memory. The next give-back wakes edge-triggered loops once more.
     starved: bool,
     slots: Slots<E>,
-    balance: Balance,
-    /// One per replica.
-    queues: Vec<Queue<C>>,
+    team: Team<C>,
     any_waiters: usize,
     pollers: usize,
     readable: bool,
@@ -134,8 +93,8 @@ pub struct Hub<E, C, R> {
     state: Mutex<State<E, C>>,
     any_bell: Condvar,
     quiet: Condvar,
-    /// One per replica.
-    desks: Vec<Desk>,
+    /// One per engine thread.
+    desks: Arc<Vec<Desk>>,
     /// Bytes of dropped set-asides. An atomic, since the thread that drops one may hold the lock.
     returned: Arc<AtomicU64>,
     signal: Option<R>,
@@ -150,25 +109,24 @@ impl<E, C> Default for Outbox<E, C> {
             fed: false,
             slow: Vec::new(),
             spare: Vec::new(),
-            load: Load::default(),
-            given: Vec::new(),
-            gave: false,
+            share: Share::default(),
         }
     }
 }
 
 impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
-    /// `replicas` is 1..=MAX_REPLICAS.
-    pub fn new(salt: u16, bounds: Bounds, replicas: usize, signal: Option<R>) -> Self {
+    /// `threads` is 1..=MAX_REPLICAS.
+    pub fn new(salt: u16, bounds: Bounds, threads: usize, signal: Option<R>) -> Self {
+        let team = Team::new(threads);
+        let desks = team.desks.clone();
         let state = State {
             phase: Phase::Open,
             aside: 0,
             ending: false,
             leaving: false,
             starved: false,
-            slots: Slots::new(salt, replicas, bounds.unread_bytes),
-            balance: Balance::new(replicas),
-            queues: (0..replicas).map(|_| Queue::new()).collect(),
+            slots: Slots::new(salt, bounds.unread_bytes),
+            team,
             any_waiters: 0,
             pollers: 0,
             readable: false,
@@ -177,7 +135,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             state: Mutex::new(state),
             any_bell: Condvar::new(),
             quiet: Condvar::new(),
-            desks: (0..replicas).map(|_| Desk::new()).collect(),
+            desks,
             returned: Arc::new(AtomicU64::new(0)),
             signal,
             bounds,
@@ -192,9 +150,9 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         self.signal.as_ref()
     }
 
-    /// Opens a slot for each of `requests` and queues it for a replica; all of them or none. Appends their ids to
+    /// Takes all of `requests`, or none: opens a slot for each and queues it for an engine thread. Appends their ids to
     /// `ids`, which must have room for them.
-    pub fn submit(&self, requests: Vec<(Place, C)>, ids: &mut Vec<RequestId>) -> Result<()> {
+    pub fn submit(&self, requests: &mut Vec<(Place, C)>, ids: &mut Vec<RequestId>) -> Result<()> {
         let mut state = self.state.lock();
         self.settle(&mut state);
         state.open()?;
@@ -204,51 +162,42 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         }
         state.make_room(requests.len())?;
         let mut before = None;
-        for (place, mut cargo) in requests {
-            let State { slots, balance, queues, .. } = &mut *state;
-            let rank = |replica| cargo.rank(replica, slots.owed(replica), before);
-            let replica = balance.choose(&rank, cargo.stays());
-            let id = slots.open(place, replica, cargo.tokens(replica, before));
+        for (place, mut cargo) in requests.drain(..) {
+            let State { slots, team, .. } = &mut *state;
+            let duty = team.choose(&cargo, before);
+            let id = slots.open(place, duty);
             cargo.name(id);
             ids.push(id);
-            queues[replica].commands.push_back(Command::Start(cargo));
-            before = Some(replica);
+            team.send(duty.thread, Command::Start(cargo));
+            before = Some(duty.thread);
         }
         self.wake(state);
         Ok(())
     }
 
-    /// Tells the replica of a request to end it.
+    /// Tells the thread of a request to end it.
     fn end(&self, mut state: MutexGuard<'_, State<E, C>>, index: usize, id: RequestId) {
-        let replica = state.slots.replica(index);
-        state.queues[replica].commands.push_back(Command::End(id));
-        self.desks[replica].urgent.store(true, Ordering::Release);
+        let duty = state.slots.duty(index);
+        state.team.send(duty.thread, Command::End(id));
         self.wake(state);
     }
 
-    /// Tells all replicas to end all their requests.
     fn end_all(&self, mut state: MutexGuard<'_, State<E, C>>, shutdown: bool) {
         state.slots.cancel_all();
         state.ending |= shutdown;
-        for (own, desk) in state.queues.iter_mut().zip(&self.desks) {
-            // Several of these in a row become one command.
-            if !own.gone && !own.ends_all() {
-                own.commands.push_back(Command::EndAll { shutdown });
-                desk.urgent.store(true, Ordering::Release);
-            }
-        }
+        state.team.end_all(shutdown);
         self.wake(state);
     }
 
-    /// Queues a call, which has no request, for a replica. Refused like a submit once the engine is closing.
-    pub fn call(&self, replica: usize, cargo: C) -> Result<()> {
+    /// Queues a call, which has no request, for a thread. Refused like a submit once the engine is closing.
+    pub fn call(&self, thread: usize, cargo: C) -> Result<()> {
         let mut state = self.state.lock();
-        // Once the hub is closing, the replica may have taken its commands for the last time.
+        // Once the hub is closing, the thread may have taken its commands for the last time.
         state.open()?;
-        if !state.balance.is_open(replica) {
+        if !state.team.balance.is_open(thread) {
             return Err(dead());
         }
-        let own = &mut state.queues[replica];
+        let own = &mut state.team.queues[thread];
         reserved(own.commands.try_reserve(1), "a call", size_of::<Command<C>>())?;
         own.commands.push_back(Command::Start(cargo));
         self.wake(state);
@@ -271,7 +220,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         state.slots.find(id).map(|index| state.slots.stage(index))
     }
 
-    /// Asks the replicas to end one request, or all that are live now. `EngineDead` if no replica is left.
+    /// Asks for the end of one request, or of all that are live now. `EngineDead` if no engine thread is left.
     pub fn cancel(&self, which: Which) -> Result<()> {
         let mut state = self.state.lock();
         if state.phase == Phase::Dead {
@@ -290,16 +239,16 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         Ok(())
     }
 
-    /// Called by the request's replica: grants bytes for its next output (see `Slots::grant`). `begun`: it has had
+    /// Called by the request's thread: grants bytes for its next output (see `Slots::grant`). `begun`: it has had
     /// a grant before. If the grant is refused, `exchange` reports when memory is available again.
     pub fn grant(&self, slot: u32, bytes: u64, begun: bool) -> bool {
         let mut state = self.state.lock();
         self.settle(&mut state);
-        let replica = state.slots.replica(slot as usize);
+        let thread = state.slots.duty(slot as usize).thread;
         let granted =
-            state.may_ask(replica, begun) && state.slots.grant(slot as usize, bytes, self.bounds.bytes);
+            state.team.may_ask(thread, begun) && state.slots.grant(slot as usize, bytes, self.bounds.bytes);
         if !granted {
-            state.queues[replica].starve(begun);
+            state.team.queues[thread].starve(begun);
         }
         granted
     }
@@ -316,9 +265,9 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         let (told, reserved) = (!state.slots.cancel(index), state.slots.usage().reserved);
         let live = state.slots.release(index);
         self.update_signal(&mut state);
-        // Its leases returned memory, for which a request of another replica may wait.
+        // Its leases returned memory, for which another request may wait.
         if state.slots.usage().reserved < reserved {
-            state.feed_all();
+            state.team.feed_all();
         }
         match live && !told {
             true => self.end(state, index, id),
@@ -342,7 +291,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         {
             signal.set();
         }
-        state.feed_all();
+        state.team.feed_all();
         self.wake(state);
     }
 
@@ -351,96 +300,98 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         if state.slots.drained.is_empty() {
             return;
         }
-        let State { slots, queues, .. } = state;
+        let State { slots, team, .. } = state;
         let mut drained = std::mem::take(&mut slots.drained);
         for id in drained.drain(..) {
-            queues[slots.replica(id.slot() as usize)].commands.push_back(Command::Resume(id));
+            team.send(slots.duty(id.slot() as usize).thread, Command::Resume(id));
         }
         slots.drained = drained;
         self.ring(state.rouse());
     }
 
-    /// Called by a replica: publishes the results of a step and takes the queued commands. Returns false when
+    /// Called by an engine thread: publishes the results of a step and takes the queued commands. Returns false when
     /// there will never be work again (`Rest::UntilCommand`).
     pub fn exchange(
         &self,
-        replica: usize,
+        thread: usize,
         out: &mut Outbox<E, C>,
         commands: &mut VecDeque<Command<C>>,
         rest: Rest,
     ) -> bool {
         debug_assert!(commands.is_empty());
-        let mut state = self.hand_over(replica, out);
-        let bell = &self.desks[replica].bell;
+        let mut state = self.hand_over(thread, out);
+        let bell = &self.desks[thread].bell;
         match rest {
-            Rest::For(time) if state.queues[replica].is_quiet() => {
-                state.queues[replica].asleep = true;
+            Rest::For(time) if state.team.queues[thread].is_quiet() => {
+                state.team.queues[thread].asleep = true;
                 state = bell.wait_for(state, time);
             }
             Rest::UntilCommand => {
-                while state.queues[replica].is_quiet() {
+                while state.team.queues[thread].is_quiet() {
                     if state.is_done() {
                         return false;
                     }
-                    state.queues[replica].asleep = true;
+                    state.team.queues[thread].asleep = true;
                     state = bell.wait(state);
                 }
             }
             _ => {}
         }
-        let own = &mut state.queues[replica];
+        let own = &mut state.team.queues[thread];
         own.asleep = false;
         std::mem::swap(&mut own.commands, commands);
         let waited = own.begun_waits;
         if own.take_fed() {
             out.fed = true;
-            // Requests that were refused in favor of this replica's may ask again.
+            // Requests that were refused in favor of this thread's may ask again.
             if waited {
-                state.feed_all();
+                state.team.feed_all();
                 self.ring(state.rouse());
             }
         }
-        self.desks[replica].urgent.store(false, Ordering::Relaxed);
+        self.desks[thread].calm();
         true
     }
 
     /// First half of `exchange`: publishes the results.
-    fn hand_over(&self, replica: usize, out: &mut Outbox<E, C>) -> MutexGuard<'_, State<E, C>> {
+    fn hand_over(&self, thread: usize, out: &mut Outbox<E, C>) -> MutexGuard<'_, State<E, C>> {
         let mut state = self.state.lock();
         self.settle(&mut state);
         let Usage { any_ready: before, reserved, .. } = *state.slots.usage();
         out.admitted.drain(..).for_each(|slot| state.slots.admit(slot));
-        out.events.drain(..).for_each(|(slot, event)| state.slots.accept(slot, event));
-        // Ended requests have returned memory.
-        if state.slots.usage().reserved < reserved {
-            state.feed_all();
+        let State { slots, team, ending, .. } = &mut *state;
+        for (slot, event) in out.events.drain(..) {
+            slots.accept(slot, event).into_iter().for_each(|duty| team.done(duty));
         }
-        self.share(&mut state, replica, out);
+        // Ended requests have returned memory.
+        if slots.usage().reserved < reserved {
+            team.feed_all();
+        }
+        team.share(thread, &mut out.share, slots, *ending);
         out.slow.append(&mut state.slots.slow);
         if out.spare.is_empty() {
             std::mem::swap(&mut out.spare, &mut state.slots.spare);
         }
         self.update_signal(&mut state);
         self.ring_any(state.slots.usage().any_ready.saturating_sub(before), state.any_waiters);
-        // The published results may be what other replicas wait for.
+        // The published results may be what other threads wait for.
         self.ring(state.rouse());
         state
     }
 
-    /// Called by a replica during a pass: shows each `End` (Some) and `EndAll` (None) that came since the last
+    /// Called by an engine thread during a pass: shows each `End` (Some) and `EndAll` (None) that came since the last
     /// look. The commands stay in the queue.
-    pub fn ends(&self, replica: usize, show: &mut dyn FnMut(Option<RequestId>)) {
-        let urgent = &self.desks[replica].urgent;
-        if !urgent.load(Ordering::Acquire) {
+    pub fn ends(&self, thread: usize, show: &mut dyn FnMut(Option<RequestId>)) {
+        if !self.desks[thread].is_urgent() {
             return;
         }
         let state = self.state.lock();
-        urgent.store(false, Ordering::Relaxed);
-        for command in &state.queues[replica].commands {
+        self.desks[thread].calm();
+        for command in &state.team.queues[thread].commands {
             match command {
                 Command::End(id) => show(Some(*id)),
                 Command::EndAll { .. } => show(None),
-                Command::Start(_) | Command::Resume(_) | Command::Give { .. } => {}
+                Command::Start(_) | Command::Resume(_) | Command::Give(_) => {}
             }
         }
     }
@@ -459,7 +410,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         state.phase = state.phase.max(phase);
         if state.phase >= Phase::Drained {
             // These commands will never be executed. Dropping a call notifies its waiting caller.
-            state.queues.iter_mut().for_each(|queue| queue.commands.clear());
+            state.team.queues.iter_mut().for_each(|queue| queue.commands.clear());
         }
         self.update_signal(&mut state);
         state.slots.ring_all();
@@ -485,15 +436,60 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         while state.pollers > 0 {
             state = self.quiet.wait(state);
         }
-        state.slots = Slots::new(0, self.desks.len(), 0);
+        state.slots = Slots::new(0, 0);
         // It comes back when its holders let go of it.
         let aside = state.aside;
         state.slots.set_aside(aside, u64::MAX);
     }
 
-    /// Requests of a dying replica that have no terminal event yet, each with its `user_data`.
-    pub fn lost(&self, replica: usize) -> Vec<(RequestId, u64)> {
-        self.state.lock().slots.lost(replica)
+    /// Requests of a dying thread that have no terminal event yet, each with its `user_data`.
+    pub fn lost(&self, thread: usize) -> Vec<(RequestId, u64)> {
+        self.state.lock().slots.lost(thread)
+    }
+
+    /// The thread accepts no more requests, and those that it gives away go to others. Returns false if there are no
+    /// others: the hub is then closing.
+    pub fn retire(&self, thread: usize) -> bool {
+        let mut state = self.state.lock();
+        let others = state.team.close(thread);
+        if !others {
+            state.phase = state.phase.max(Phase::Closing);
+        }
+        self.wake(state);
+        others
+    }
+
+    /// The thread has ended. After the last one the hub is drained, or dead if the last one `died`.
+    pub fn part(&self, thread: usize, died: bool) {
+        let last = self.state.lock().team.part(thread, died);
+        if last {
+            self.advance(if died { Phase::Dead } else { Phase::Drained }, false);
+        }
+    }
+
+    /// Wakes every thread that sleeps although something waits for it, or nothing ever will.
+    fn wake(&self, mut state: MutexGuard<'_, State<E, C>>) {
+        let ring = state.rouse();
+        drop(state);
+        self.ring(ring);
+    }
+
+    /// Rings the bells of the threads in a mask.
+    fn ring(&self, mut threads: u64) {
+        while threads != 0 {
+            self.desks[threads.trailing_zeros() as usize].bell.notify_one();
+            threads &= threads - 1;
+        }
+    }
+
+    /// Shows the engine threads.
+    pub fn team<T>(&self, look: impl FnOnce(&Team<C>) -> T) -> T {
+        look(&self.state.lock().team)
+    }
+
+    /// Number of engine threads that were started.
+    pub fn threads(&self) -> usize {
+        self.desks.len()
     }
 
     /// The descriptor is readable while an event waits, and from the engine's end on. After the end, each change
@@ -520,14 +516,12 @@ pub fn dead() -> Error {
     Error::new(Status::EngineDead, "the engine's thread died; destroy the engine")
 }
 
-impl<E: Merge, C> State<E, C> {
+impl<E: Merge, C: Cargo> State<E, C> {
     /// Reserves room for `n` more requests and, for each, commands to start it, to resume it and to end it.
     fn make_room(&mut self, n: usize) -> Result<()> {
         self.slots.make_room(n)?;
-        // Any replica may get any of the requests in the end. Two more commands: one to end all, one to give some.
-        let most = 3 * n + 2 * self.slots.usage().unfinished + 2;
-        let made = self.queues.iter_mut().try_for_each(|queue| queue.commands.try_reserve(most));
-        reserved(made, "the request queue", most * size_of::<Command<C>>())
+        // Two more commands: one to end all, one to give some.
+        self.team.make_room(3 * n + 2 * self.slots.usage().unfinished + 2)
     }
 
     fn open(&self) -> Result<()> {
@@ -536,6 +530,16 @@ impl<E: Merge, C> State<E, C> {
             Phase::Dead => Err(dead()),
             _ => Err(Error::new(Status::Shutdown, "the engine is shutting down")),
         }
+    }
+
+    /// Returns whether no thread will ever have work again.
+    fn is_done(&self) -> bool {
+        self.phase > Phase::Open && self.slots.usage().unfinished == 0
+    }
+
+    /// See `Team::rouse`.
+    fn rouse(&mut self) -> u64 {
+        self.team.rouse(self.is_done())
     }
 
     fn over(&self) -> Result<()> {
@@ -555,14 +559,15 @@ mod bounds;
 pub use bounds::Bounds;
 use bounds::fits;
 mod poll;
-mod queues;
-use queues::{Desk, Queue};
+pub mod queue;
+pub use queue::Command;
+use queue::Desk;
 
 #[cfg(all(test, not(loom)))]
 pub mod checks;
 
 #[cfg(test)]
-mod support;
+pub mod support;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -5,10 +5,11 @@ use super::ids::{LAST_GENERATION, RequestId};
 use crate::base::sync::{Arc, Condvar};
 use crate::base::{Error, Result, Status, reserved};
 use crate::engine::memory::grants::{Claim, is_safe};
+use crate::engine::replicas::balance::Duty;
 use std::collections::VecDeque;
 
 /// The slots' view of an event.
-pub trait Merge {
+pub trait Merge: Default {
     /// Appends the later event `next`, and leaves reusable memory in `next`.
     fn merge(&mut self, next: &mut Self);
     /// How the event ends its request, an index below `OUTCOMES`; 0 if the request goes on.
@@ -35,6 +36,7 @@ pub enum Stage {
 /// Maximum number of empty events kept for the engine thread.
 const SPARE: usize = 64;
 
+#[derive(Default)]
 struct Slot<E> {
     generation: u32,
     open: bool,
@@ -52,9 +54,7 @@ struct Slot<E> {
     /// Numbers requests in their order of arrival.
     ticket: u64,
     place: Place,
-    /// The replica of the request, and the tokens that it owes for it.
-    replica: u32,
-    tokens: u64,
+    duty: Duty,
     /// Bytes granted beyond `Place::reserved`.
     granted: u64,
     pending: Option<Box<E>>,
@@ -71,6 +71,7 @@ pub fn lease_bytes<E: Merge>() -> u64 {
     (2 * size_of::<(u64, Box<E>)>() + size_of::<E>() + E::KEPT) as u64
 }
 
+#[derive(Default)]
 pub struct Slots<E> {
     salt: u16,
     slots: Vec<Slot<E>>,
@@ -80,8 +81,6 @@ pub struct Slots<E> {
     /// Slots that got a pending event for any poller; entries may be stale.
     any: VecDeque<u32>,
     usage: Usage,
-    /// Tokens of the unfinished requests, per replica.
-    owed: Vec<u64>,
     /// Largest need of any unfinished request. This much stays free, so that all of them can finish, at least one
     /// after the other. None: must be computed again.
     largest_need: Option<u64>,
@@ -139,22 +138,8 @@ pub struct Usage {
 }
 
 impl<E: Merge> Slots<E> {
-    pub fn new(salt: u16, replicas: usize, max_unread: u64) -> Self {
-        Self {
-            salt,
-            max_unread,
-            owed: vec![0; replicas],
-            largest_need: Some(0),
-            claims: Vec::new(),
-            slow: Vec::new(),
-            drained: Vec::new(),
-            slots: Vec::new(),
-            free: Vec::new(),
-            last_lease: 0,
-            any: VecDeque::new(),
-            usage: Usage::default(),
-            spare: Vec::new(),
-        }
+    pub fn new(salt: u16, max_unread: u64) -> Self {
+        Self { salt, max_unread, largest_need: Some(0), ..Self::default() }
     }
 
     pub fn usage(&self) -> &Usage {
@@ -175,16 +160,13 @@ impl<E: Merge> Slots<E> {
         reserved(made, "request slots", total * size_of::<Slot<E>>())
     }
 
-    /// Opens a slot for a request of `replica`, which then owes `tokens` more.
-    pub fn open(&mut self, place: Place, replica: usize, tokens: u64) -> RequestId {
+    pub fn open(&mut self, place: Place, duty: Duty) -> RequestId {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::new());
+            self.slots.push(Slot::default());
             (self.slots.len() - 1) as u32
         });
         let slot = &mut self.slots[index as usize];
-        (slot.open, slot.place, slot.ticket) = (true, place, self.usage.accepted);
-        (slot.replica, slot.tokens) = (replica as u32, tokens);
-        self.owed[replica] += tokens;
+        (slot.open, slot.place, slot.duty, slot.ticket) = (true, place, duty, self.usage.accepted);
         let id = RequestId::new(self.salt, slot.generation, index);
         self.usage.accepted += 1;
         self.usage.unreleased += 1;
@@ -200,23 +182,16 @@ impl<E: Merge> Slots<E> {
         RequestId::new(self.salt, self.slots[index].generation, index as u32)
     }
 
-    pub fn replica(&self, index: usize) -> usize {
-        self.slots[index].replica as usize
+    pub fn duty(&self, index: usize) -> Duty {
+        self.slots[index].duty
     }
 
-    pub fn owed(&self, replica: usize) -> u64 {
-        self.owed[replica]
-    }
-
-    /// Moves a request to another replica, which then owes `tokens` more. Returns whether its end was requested
-    /// before, so that the new replica must end it.
-    pub fn hand_on(&mut self, index: u32, replica: usize, tokens: u64) -> bool {
+    /// Makes a waiting request the duty of another thread. Returns the old duty, and whether its end was requested
+    /// before, so that the new thread must end it.
+    pub fn hand_on(&mut self, index: u32, duty: Duty) -> (Duty, bool) {
         let slot = &mut self.slots[index as usize];
         debug_assert!(slot.open && !slot.finished && !slot.running, "only what waits is handed on");
-        self.owed[slot.replica as usize] -= slot.tokens;
-        self.owed[replica] += tokens;
-        (slot.replica, slot.tokens) = (replica as u32, tokens);
-        slot.cancelled
+        (std::mem::replace(&mut slot.duty, duty), slot.cancelled)
     }
 
     fn reserve(&mut self, bytes: u64) {
@@ -336,14 +311,13 @@ impl<E: Merge> Slots<E> {
         self.usage.queued_tokens -= slot.place.prompt_tokens;
     }
 
-    /// Takes an event in. A terminal event must be the slot's last.
-    pub fn accept(&mut self, index: u32, mut event: Box<E>) {
+    /// Takes an event in. A terminal event must be the slot's last; returns the duty that is then over.
+    pub fn accept(&mut self, index: u32, mut event: Box<E>) -> Option<Duty> {
         let slot = &mut self.slots[index as usize];
         debug_assert!(slot.open && !slot.finished, "invariant 2: an event after the terminal one");
         let outcome = event.outcome();
         if outcome > 0 {
             slot.finished = true;
-            self.owed[slot.replica as usize] -= slot.tokens;
             self.usage.unfinished -= 1;
             match slot.running {
                 true => self.usage.running -= 1,
@@ -352,11 +326,13 @@ impl<E: Merge> Slots<E> {
             self.usage.outcomes[outcome] += 1;
             self.largest_need = self.largest_need.filter(|&most| most > slot.place.need());
         }
+        let over = slot.finished.then_some(slot.duty);
         if slot.discard {
             if slot.finished {
                 self.close(index as usize);
             }
-            return self.keep(event);
+            self.keep(event);
+            return over;
         }
         if slot.polled {
             slot.bell.notify_all();
@@ -383,6 +359,7 @@ impl<E: Merge> Slots<E> {
         if outcome > 0 {
             self.shrink(index as usize);
         }
+        over
     }
 
     /// Reduces a finished request's reservation to that of its events.
@@ -531,9 +508,9 @@ impl<E: Merge> Slots<E> {
         self.slots.iter().filter(|slot| slot.polled).for_each(|slot| slot.bell.notify_all());
     }
 
-    /// Requests of `replica` without a terminal event, each with its `user_data`.
-    pub fn lost(&self, replica: usize) -> Vec<(RequestId, u64)> {
-        let own = |slot: &Slot<E>| slot.open && !slot.finished && slot.replica as usize == replica;
+    /// Requests of a thread without a terminal event, each with its `user_data`.
+    pub fn lost(&self, thread: usize) -> Vec<(RequestId, u64)> {
+        let own = |slot: &Slot<E>| slot.open && !slot.finished && slot.duty.thread == thread;
         let open = self.slots.iter().enumerate().filter(|(_, slot)| own(slot));
         open.map(|(i, slot)| (RequestId::new(self.salt, slot.generation, i as u32), slot.place.user_data))
             .collect()
@@ -547,27 +524,3 @@ impl<E: Merge> Slots<E> {
 
 #[cfg(all(test, not(loom)))]
 pub mod checks;
-
-impl<E> Slot<E> {
-    fn new() -> Self {
-        Self {
-            generation: 0,
-            open: false,
-            discard: false,
-            running: false,
-            finished: false,
-            cancelled: false,
-            in_any: false,
-            slow: false,
-            polled: false,
-            ticket: 0,
-            place: Place::default(),
-            replica: 0,
-            tokens: 0,
-            granted: 0,
-            pending: None,
-            leases: VecDeque::new(),
-            bell: Arc::new(Condvar::new()),
-        }
-    }
-}

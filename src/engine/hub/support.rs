@@ -4,11 +4,11 @@ use super::slots::lease_bytes;
 use super::*;
 use crate::base::sync::Arc;
 #[cfg(loom)]
-use loom::sync::atomic::AtomicUsize;
+use loom::sync::atomic::{AtomicBool, AtomicUsize};
 #[cfg(not(loom))]
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Note {
     pub text: String,
     pub last: bool,
@@ -48,13 +48,10 @@ impl Readable for Flag {
 #[derive(Debug, PartialEq)]
 pub struct Parcel(pub RequestId);
 
-/// Each goes to the replica with the fewest requests.
+/// Each goes to the thread with the fewest requests.
 impl Cargo for Parcel {
     fn name(&mut self, id: RequestId) {
         self.0 = id;
-    }
-    fn rank(&self, _: usize, owed: u64, _: Option<usize>) -> u64 {
-        owed
     }
     fn tokens(&self, _: usize, _: Option<usize>) -> u64 {
         1
@@ -69,10 +66,10 @@ pub fn hub(requests: usize) -> TestHub {
     hub_of(requests, 1)
 }
 
-pub fn hub_of(requests: usize, replicas: usize) -> TestHub {
+pub fn hub_of(requests: usize, threads: usize) -> TestHub {
     let bytes = 1000 + lease_bytes::<Note>();
     let bounds = Bounds { requests, queued_tokens: 100, bytes, unread_bytes: 10, aside: 600 };
-    Arc::new(Hub::new(7, bounds, replicas, Some(Flag::default())))
+    Arc::new(Hub::new(7, bounds, threads, Some(Flag::default())))
 }
 
 pub fn edges(hub: &TestHub) -> usize {
@@ -91,14 +88,14 @@ pub fn submit(hub: &TestHub, wanted: &[(bool, u64)]) -> Result<Vec<RequestId>> {
         (place, Parcel(RequestId(0)))
     };
     let mut ids = Vec::new();
-    hub.submit(wanted.iter().map(place).collect(), &mut ids).map(|()| ids)
+    hub.submit(&mut wanted.iter().map(place).collect(), &mut ids).map(|()| ids)
 }
 
 pub fn open(hub: &TestHub, by_id: bool) -> RequestId {
     submit(hub, &[(by_id, 10)]).unwrap()[0]
 }
 
-/// Exchanges as replica 0. Returns whether there is more to do, and the commands that came.
+/// Exchanges as thread 0. Returns whether there is more to do, and the commands that came.
 pub fn exchange(
     hub: &TestHub,
     events: &[(RequestId, &str, bool)],
@@ -112,12 +109,12 @@ pub fn exchange(
 
 pub fn exchange_of(
     hub: &TestHub,
-    replica: usize,
+    thread: usize,
     mut out: Outbox<Note, Parcel>,
     rest: Rest,
 ) -> (bool, Vec<Command<Parcel>>) {
     let mut commands = VecDeque::new();
-    let goes_on = hub.exchange(replica, &mut out, &mut commands, rest);
+    let goes_on = hub.exchange(thread, &mut out, &mut commands, rest);
     (goes_on, commands.into())
 }
 

@@ -119,7 +119,7 @@ fn queued_tokens_are_bounded() {
     let submit = |tokens: &[u64]| {
         let place = |&prompt_tokens| (Place { prompt_tokens, ..Place::default() }, Parcel(RequestId(0)));
         let mut ids = Vec::new();
-        hub.submit(tokens.iter().map(place).collect(), &mut ids).map(|()| ids)
+        hub.submit(&mut tokens.iter().map(place).collect(), &mut ids).map(|()| ids)
     };
     let queued = || hub.usage().queued_tokens;
     let long = submit(&[70, 80]).unwrap();
@@ -369,7 +369,7 @@ fn a_grant_leaves_enough_for_the_others_to_end() {
         (place, Parcel(RequestId(0)))
     };
     let mut ids = Vec::new();
-    hub.submit(vec![place(600), place(700)], &mut ids).unwrap();
+    hub.submit(&mut vec![place(600), place(700)], &mut ids).unwrap();
     exchange(&hub, &[], Rest::None);
     let spare = 1000 + lease_bytes::<Note>() - 20;
     let (a, b) = (ids[0].slot(), ids[1].slot());
@@ -456,5 +456,5 @@ fn what_is_kept_can_be_given_up_for_requests() {
     assert!(hub.wants_kept(&many[..4], 700) && !hub.wants_kept(&many, 700), "the queue has room for 4");
     drop(kept);
     assert!(!hub.wants_kept(&place(900), 700), "it fits");
-    hub.submit(place(900), &mut Vec::new()).unwrap();
+    hub.submit(&mut place(900), &mut Vec::new()).unwrap();
 }

@@ -144,14 +144,14 @@ struct Need {
     batch: usize,
 }
 
-/// Divides the limit on one device of `replicas`: weights and workspace first, a share for requests, the rest for
+/// Divides the limit on one device of `devices`: weights and workspace first, a share for requests, the rest for
 /// KV. Without a limit, KV may take half of the free memory. `lacking`: bytes that weights will still take on the
 /// device. `OutOfMemory` if these do not fit, `MemoryLimit` if the rest does not.
 pub fn plan(
     config: &EngineConfig,
     loaded: &Loaded,
     backend: &Backend,
-    replicas: usize,
+    devices: usize,
     max_sequence: usize,
     lacking: u64,
 ) -> Result<(MemoryPlan, Claim)> {
@@ -180,7 +180,7 @@ pub fn plan(
         states: 0,
         block,
         index: PrefixCache::block_bytes(block_size) as u64
-            + kv_events::block_bytes(config.kv_events_capacity, replicas)
+            + kv_events::block_bytes(config.kv_events_capacity, devices)
             + u64::from(config.draft_model.is_some()),
         limit,
         free,
@@ -313,8 +313,12 @@ impl Need {
         self.max_sequence.div_ceil(self.block_size)
     }
 
-    /// Number of KV blocks, if other engines have claimed `claimed` bytes and not touched them yet. Fewer than a
-    /// sequence of `max_sequence` takes are accepted only if neither that length nor a limit was set.
+    /// The fewest KV blocks: those of the longest sequence if its length or a limit was set.
+    fn least(&self) -> usize {
+        if self.limit == 0 && !self.explicit { 1 } else { self.one_sequence() }
+    }
+
+    /// Number of KV blocks, if other engines have claimed `claimed` bytes and not touched them yet.
     fn blocks(&self, claimed: u64) -> Result<usize> {
         let free = self.free.saturating_sub(claimed).saturating_sub(self.states);
         let room = if self.limit == 0 { free / 2 } else { self.kv_share().min(free) };
@@ -322,7 +326,7 @@ impl Need {
         let asked = if self.kv_cache == 0 { None } else { self.kv_cache.checked_div(self.block) };
         let room = room.checked_div(self.block + self.index).unwrap_or(wanted);
         let fits = wanted.min(asked.unwrap_or(wanted)).min(room) as usize;
-        let least = if self.limit == 0 && !self.explicit { 1 } else { self.one_sequence() };
+        let least = self.least();
         if fits < least { Err(self.too_small(fits, free)) } else { Ok(fits) }
     }
 
@@ -354,8 +358,7 @@ impl Need {
 
     /// Bytes of KV of the longest sequence, which always fits if the length or a limit is given.
     fn kv_of_one(&self) -> u64 {
-        let one = if self.limit == 0 && !self.explicit { 1 } else { self.one_sequence() };
-        (one as u64).saturating_mul(self.block + self.index)
+        (self.least() as u64).saturating_mul(self.block + self.index)
     }
 
     /// KV's part of the limit. Requests get room for a short one in each place of the queue, but at most half, and

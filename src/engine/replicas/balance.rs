@@ -25,13 +25,19 @@ pub struct Load {
     pub sick: bool,
 }
 
-/// Waiting requests that one replica is asked to hand on to another.
+/// The thread, by the number of its replica, that has a request, and the tokens that it owes for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Duty {
+    pub thread: usize,
+    pub tokens: u64,
+}
+
+/// Waiting requests, which have never run, that a replica hands on: at most `most`, to replica `to` or to any other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gift {
-    pub from: usize,
-    pub to: usize,
+    pub to: Option<usize>,
     pub most: u32,
-    /// The receiver has no request.
+    /// The receiver has no request. Otherwise only requests go that were not handed on before.
     pub idle: bool,
 }
 
@@ -132,12 +138,12 @@ impl Balance {
         }
     }
 
-    /// Replicas with waiting requests that are to give some to replicas that have room.
-    pub fn gifts(&mut self) -> impl Iterator<Item = Gift> {
+    /// Replicas with waiting requests, each with those that it is to give to a replica that has room.
+    pub fn gifts(&mut self) -> impl Iterator<Item = (usize, Gift)> {
         (0..self.members.len()).filter_map(|to| self.gift(to))
     }
 
-    fn gift(&mut self, to: usize) -> Option<Gift> {
+    fn gift(&mut self, to: usize) -> Option<(usize, Gift)> {
         let Member { load: Load { room, idle, .. }, open, awaits, .. } = self.members[to];
         if room == 0 || awaits || !open {
             return None;
@@ -149,7 +155,7 @@ impl Balance {
         let giver = &mut self.members[from];
         giver.giving_to = Some(to);
         // Only half of them: the giving replica will have room itself.
-        Some(Gift { from, to, most: giver.load.waiting.div_ceil(2).min(room), idle })
+        Some((from, Gift { to: Some(to), most: giver.load.waiting.div_ceil(2).min(room), idle }))
     }
 
     /// `replica` accepts no more requests. Returns whether others do.
@@ -222,13 +228,13 @@ mod tests {
     #[test]
     fn each_giver_and_each_receiver_is_asked_once() {
         let mut balance = balance(&[BUSY, IDLE, IDLE]);
-        let gift = Gift { from: 0, to: 1, most: 3, idle: true };
-        assert_eq!(balance.gifts().collect::<Vec<_>>(), [gift]);
+        let gift = |to| Gift { to: Some(to), most: 3, idle: true };
+        assert_eq!(balance.gifts().collect::<Vec<_>>(), [(0, gift(1))]);
         assert_eq!(balance.gifts().count(), 0);
         balance.answered(0);
         balance.report(1, BUSY);
-        assert_eq!(balance.gifts().collect::<Vec<_>>(), [Gift { from: 1, to: 2, ..gift }]);
+        assert_eq!(balance.gifts().collect::<Vec<_>>(), [(1, gift(2))]);
         balance.close(1);
-        assert_eq!(balance.gifts().collect::<Vec<_>>(), [Gift { to: 2, ..gift }], "the other never came");
+        assert_eq!(balance.gifts().collect::<Vec<_>>(), [(0, gift(2))], "the other never came");
     }
 }

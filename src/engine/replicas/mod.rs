@@ -1,6 +1,9 @@
-//! An engine on several devices has several replicas, each an engine thread with its device. This room decides which
-//! of them gets a request.
+//! An engine on several devices has several replicas, each an engine thread with its device. This room chooses the
+//! replica of each request and call, and moves waiting requests from busy and sick replicas to others.
 
 pub mod balance;
-pub mod health;
+pub mod blocks;
+mod calls;
 pub mod placement;
+pub mod replica;
+pub mod team;

@@ -49,7 +49,7 @@ impl Placement {
         caches: &KvEvents,
         block_size: usize,
     ) -> Result<()> {
-        if caches.replicas() == 1 || !reuse.shared {
+        if !caches.has_several() || !reuse.shared {
             return Ok(());
         }
         let (mut keys, mut key) = (Vec::new(), reuse.salt);
@@ -73,12 +73,9 @@ impl Placement {
         self.prompt_len.saturating_sub(cached.max(computed)).into()
     }
 
-    /// The replica with the lowest rank gets the request. `owed`: tokens that the replica owes to others.
-    pub fn rank(&self, replica: usize, owed: u64, before: Option<usize>) -> u64 {
-        match &self.session {
-            Some(name) => session_rank(name, replica),
-            None => owed + self.missing(replica, before),
-        }
+    /// Requests of a session stay: its blocks are on one replica only. See `session_rank`.
+    pub fn home(&self, replica: usize) -> Option<u64> {
+        self.session.as_ref().map(|name| session_rank(name, replica))
     }
 
     /// Tokens that `replica` owes for this request.
@@ -86,15 +83,10 @@ impl Placement {
         self.missing(replica, before) + u64::from(self.max_new.min(NEW_TOKENS))
     }
 
-    /// Requests of a session stay: its blocks are on one replica only.
-    pub fn stays(&self) -> bool {
-        self.session.is_some()
-    }
-
     /// Returns whether it may go to another replica while it waits. A request is handed on only once, so that none
     /// goes back and forth, unless the other replica is `idle`.
     pub fn may_go(&self, idle: bool) -> bool {
-        !self.stays() && (idle || !self.moved)
+        self.session.is_none() && (idle || !self.moved)
     }
 }
 
@@ -107,20 +99,19 @@ mod tests {
     }
 
     #[test]
-    fn the_replica_that_owes_the_fewest_tokens_ranks_first() {
-        let ranks = |before| [0, 1].map(|replica| plain().rank(replica, 30, before));
-        assert_eq!(ranks(None), [130, 66]);
-        assert_eq!(ranks(Some(0)), [40, 66], "its neighbor computes the prefix there");
-        assert_eq!(ranks(Some(1)), [130, 40]);
-        assert_eq!(plain().tokens(1, None), 36 + 256);
+    fn a_replica_owes_what_its_cache_lacks_and_some_new_tokens() {
+        let tokens = |before| [0, 1].map(|replica| plain().tokens(replica, before));
+        assert_eq!(tokens(None), [100 + 256, 36 + 256]);
+        assert_eq!(tokens(Some(0)), [10 + 256, 36 + 256], "its neighbor computes the prefix there");
+        assert_eq!(tokens(Some(1)), [100 + 256, 10 + 256]);
+        assert_eq!(plain().home(0), None);
     }
 
     #[test]
     fn a_session_stays_where_its_name_maps_to() {
         let session = Placement { session: Some("a".into()), ..plain() };
-        assert_eq!(session.rank(1, 30, None), session_rank("a", 1));
-        assert_eq!(session.rank(1, 0, Some(1)), session_rank("a", 1));
-        assert!(session.stays() && !session.may_go(true));
+        assert_eq!(session.home(1), Some(session_rank("a", 1)));
+        assert!(!session.may_go(true));
     }
 
     #[test]

@@ -17,7 +17,6 @@ use crate::constrain::Guide;
 use crate::engine::api::{Pooling, RequestParams, TraceContext};
 use crate::engine::hub::ids::RequestId;
 use crate::engine::replicas::placement::Placement;
-use crate::engine::watch::kv_events::KvEvents;
 use crate::model::Facts;
 use crate::ops::{Draw, Draws};
 use crate::sample::{Known, Sampler};
@@ -93,12 +92,6 @@ impl Sequence {
             scores,
             drafts: None,
         })
-    }
-
-    /// Prepares the choice of a replica. `before`: the previous request of the same submit.
-    pub fn look_up(&mut self, before: Option<&Self>, caches: &KvEvents, block_size: usize) -> Result<()> {
-        let before = before.map(|before| (&before.prompt[..], before.request.reuse));
-        self.placement.look_up((&self.prompt, self.request.reuse), before, caches, block_size)
     }
 
     /// Returns whether the request generates tokens.

@@ -198,7 +198,7 @@ impl Host {
     /// Makes a call to the core.
     pub fn call(&mut self) {
         let name = *self.rng.pick(&NAMES);
-        let (engine, home) = (&self.engine, self.engine.home(name));
+        let (engine, home) = (&self.shared, self.shared.home(name));
         let any = self.rng.below(self.setting.replicas as u64) as usize;
         let (replica, call) = match self.rng.below(8) {
             0 => (home, engine.ask(home, |core| core.drop_session(name)).map(Call::Drop)),
@@ -225,7 +225,10 @@ impl Host {
             Err(error) if error.status == Status::OutOfMemory => self.tally.count("refused: allocation"),
             Err(error) => {
                 let hub = &self.shared.hub;
-                assert!(hub.phase() > Phase::Open || !hub.is_open(replica), "{error}");
+                assert!(
+                    hub.phase() > Phase::Open || !hub.team(|team| team.balance.is_open(replica)),
+                    "{error}"
+                );
             }
         }
     }

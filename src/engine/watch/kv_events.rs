@@ -1,31 +1,26 @@
-//! The contents of the replicas' prefix caches, for choosing a replica; and their changes, for the host.
+//! Changes of the prefix caches, for the host and for the choice of an engine thread.
 
 use crate::base::sync::Mutex;
-use crate::base::{Error, Result, Status, reserve, reserved};
+use crate::base::{Error, Result, Status, reserved};
 use crate::cache::{CacheEvent, PrefixCache};
-use std::collections::{HashMap, VecDeque};
+use crate::engine::replicas::blocks::{BLOCK_BYTES, Blocks};
+use std::collections::VecDeque;
 
 /// Changes of the prefix caches. A host that reads too seldom gets everything again, starting with `Cleared`.
 pub struct KvEvents {
     state: Mutex<State>,
     /// 0: the host reads no events.
     capacity: usize,
-    replicas: usize,
+    /// There are several caches.
+    several: bool,
 }
 
-#[derive(Default)]
 struct State {
     waiting: VecDeque<CacheEvent>,
     /// Number of events that `waiting` has room for. All blocks of the caches fit.
     room: usize,
-    /// With several replicas: the blocks that any of them has, by key.
-    held: HashMap<u64, Held>,
-}
-
-struct Held {
-    parent_key: u64,
-    /// A bit mask of the replicas that have the block.
-    replicas: u64,
+    /// The blocks of several caches.
+    blocks: Option<Blocks>,
 }
 
 /// Bytes of the queue and of the cache's own list, for `capacity` events.
@@ -34,29 +29,30 @@ pub fn bytes(capacity: u32) -> u64 {
 }
 
 /// Bytes per KV block: room for twice as many events as blocks, and for the block's key.
-pub fn block_bytes(capacity: u32, replicas: usize) -> u64 {
-    let events = if capacity == 0 && replicas == 1 { 0 } else { 4 * size_of::<CacheEvent>() };
-    // A hash table may be half empty, and is copied to one twice as large.
-    let keys = if replicas == 1 { 0 } else { 3 * (size_of::<(u64, Held)>() + 1) };
+pub fn block_bytes(capacity: u32, caches: usize) -> u64 {
+    let events = if capacity == 0 && caches == 1 { 0 } else { 4 * size_of::<CacheEvent>() };
+    let keys = if caches == 1 { 0 } else { BLOCK_BYTES };
     (events + keys) as u64
 }
 
 impl KvEvents {
-    pub fn new(capacity: usize, replicas: usize) -> Self {
-        Self { state: Mutex::new(State::default()), capacity, replicas }
+    /// `caches`: number of engine threads, each with its cache.
+    pub fn new(capacity: usize, caches: usize) -> Self {
+        let several = caches > 1;
+        let blocks = several.then(|| Blocks::new(caches));
+        Self { state: Mutex::new(State { waiting: VecDeque::new(), room: 0, blocks }), capacity, several }
     }
 
-    pub fn replicas(&self) -> usize {
-        self.replicas
+    pub fn has_several(&self) -> bool {
+        self.several
     }
 
-    /// Returns whether the host or the choice of replicas needs the events.
+    /// Returns whether the host or the choice of a thread needs the events.
     fn is_on(&self) -> bool {
-        self.capacity > 0 || self.replicas > 1
+        self.capacity > 0 || self.several
     }
 
-    /// Makes a replica's `cache` log its changes if they are needed. Reserves room for all blocks of the cache
-    /// too.
+    /// Makes a `cache` log its changes if they are needed. Reserves room for all blocks of the cache too.
     pub fn begin(&self, cache: &mut PrefixCache) -> Result<()> {
         if !self.is_on() {
             return Ok(());
@@ -66,63 +62,38 @@ impl KvEvents {
         let capacity = self.capacity.max(2 * blocks);
         state.room += capacity;
         let mut made = state.waiting.try_reserve(state.room);
-        if self.replicas > 1 {
-            made = made.and(state.held.try_reserve(state.held.len() + state.room / 2));
+        if let Some(blocks) = &mut state.blocks {
+            made = made.and(blocks.try_reserve(state.room / 2));
         }
         reserved(made, "events of the KV cache", state.room.saturating_mul(size_of::<CacheEvent>()))?;
         cache.log_events(capacity)
     }
 
-    /// Called by a replica: takes over the changes of a step.
-    pub fn take_from(&self, replica: usize, cache: &mut PrefixCache) {
+    /// Called by an engine thread: takes over the changes of a step.
+    pub fn take_from(&self, thread: usize, cache: &mut PrefixCache) {
         if !self.is_on() {
             return;
         }
         let state = &mut *self.state.lock();
         let mut lost = false;
-        cache.drain_events(&mut |event| match self.replicas {
-            1 => lost |= !state.push(event),
-            _ => lost |= !state.merge(replica, event, self.capacity > 0),
-        });
-        if !lost {
-            return;
-        }
-        state.waiting.clear();
-        match self.replicas {
-            1 => {
-                cache.tell_all_again();
-                cache.drain_events(&mut |event| state.waiting.push_back(event));
-            }
-            _ => state.tell_all(),
+        cache.drain_events(&mut |event| lost |= !state.take(thread, event, self.capacity > 0));
+        if lost && !state.tell_all() {
+            cache.tell_all_again();
+            cache.drain_events(&mut |event| state.waiting.push_back(event));
         }
     }
 
-    /// Removes all blocks of a replica that has ended.
-    pub fn forget(&self, replica: usize) {
+    /// Removes all blocks of a thread that has ended.
+    pub fn forget(&self, thread: usize) {
         let state = &mut *self.state.lock();
-        if self.replicas > 1 && !state.merge(replica, CacheEvent::Cleared, self.capacity > 0) {
-            state.waiting.clear();
+        if self.several && !state.take(thread, CacheEvent::Cleared, self.capacity > 0) {
             state.tell_all();
         }
     }
 
-    /// Number of leading prompt blocks, given by their keys, in the cache of each replica.
+    /// See `Blocks::leading`. Empty with one cache.
     pub fn leading(&self, keys: &[u64]) -> Result<Vec<u32>> {
-        let mut counts = Vec::new();
-        reserve(&mut counts, self.replicas, "a request")?;
-        counts.resize(self.replicas, 0);
-        let state = self.state.lock();
-        let mut having = u64::MAX;
-        for key in keys {
-            having &= state.held.get(key).map_or(0, |held| held.replicas);
-            if having == 0 {
-                break;
-            }
-            (0..self.replicas)
-                .filter(|replica| having >> replica & 1 == 1)
-                .for_each(|replica| counts[replica] += 1);
-        }
-        Ok(counts)
+        self.state.lock().blocks.as_ref().map_or(Ok(Vec::new()), |blocks| blocks.leading(keys))
     }
 
     /// Passes up to `capacity` events to `sink`, oldest first.
@@ -141,56 +112,26 @@ impl KvEvents {
 }
 
 impl State {
-    /// Returns false if there is no room for the event.
-    fn push(&mut self, event: CacheEvent) -> bool {
-        let fits = self.waiting.len() < self.room;
-        if fits {
-            self.waiting.push_back(event);
+    /// Takes over an event. Returns false if one was lost because there is no room for it.
+    fn take(&mut self, thread: usize, event: CacheEvent, told: bool) -> bool {
+        let Self { waiting, room, blocks } = self;
+        let mut fits = true;
+        let mut tell = |event| {
+            fits &= !told || waiting.len() < *room;
+            waiting.extend((told && fits).then_some(event));
+        };
+        match blocks {
+            None => tell(event),
+            Some(blocks) => blocks.merge(thread, event, &mut tell),
         }
         fits
     }
 
-    /// With several replicas, the host learns when the first one gets a block, and when the last one loses it.
-    /// Returns false if an event was lost.
-    fn merge(&mut self, replica: usize, event: CacheEvent, told: bool) -> bool {
-        let bit = 1 << replica;
-        match event {
-            CacheEvent::Stored { key, parent_key } => {
-                let held = self.held.entry(key).or_insert(Held { parent_key, replicas: 0 });
-                let first = held.replicas == 0;
-                held.replicas |= bit;
-                !(first && told) || self.push(event)
-            }
-            CacheEvent::Removed { key } => {
-                let Some(held) = self.held.get_mut(&key) else { return true };
-                held.replicas &= !bit;
-                let last = held.replicas == 0;
-                if last {
-                    self.held.remove(&key);
-                }
-                !(last && told) || self.push(event)
-            }
-            CacheEvent::Cleared => {
-                let Self { held, waiting, room } = self;
-                let mut fits = true;
-                held.retain(|&key, held| {
-                    held.replicas &= !bit;
-                    let gone = held.replicas == 0;
-                    if gone && told {
-                        fits &= waiting.len() < *room;
-                        waiting.extend(fits.then_some(CacheEvent::Removed { key }));
-                    }
-                    !gone
-                });
-                fits
-            }
-        }
-    }
-
-    fn tell_all(&mut self) {
-        self.waiting.push_back(CacheEvent::Cleared);
-        let all = self.held.iter().map(|(&key, held)| (key, held.parent_key));
-        self.waiting.extend(all.map(|(key, parent_key)| CacheEvent::Stored { key, parent_key }));
+    /// Replaces the events by all blocks. Returns false with one cache, which has to tell its blocks itself.
+    fn tell_all(&mut self) -> bool {
+        let Self { waiting, blocks, .. } = self;
+        waiting.clear();
+        blocks.as_ref().map(|blocks| blocks.tell_all(&mut |event| waiting.push_back(event))).is_some()
     }
 }
 
@@ -218,7 +159,7 @@ mod tests {
         let events = KvEvents::new(8, 3);
         events.state.lock().room = 8;
         let mut believed = HashSet::new();
-        let tell = |replica, event| assert!(events.state.lock().merge(replica, event, true));
+        let tell = |replica, event| assert!(events.state.lock().take(replica, event, true));
         let leading = |keys: &[u64]| events.leading(keys).unwrap();
         for (replica, key) in [(0, 1), (0, 2), (0, 3), (2, 1), (2, 2), (1, 2)] {
             tell(replica, stored(key));
@@ -244,14 +185,13 @@ mod tests {
         caches.iter_mut().for_each(|cache| events.begin(cache).unwrap());
         let mut state = events.state.lock();
         assert_eq!(state.room, 8);
-        assert!(state.merge(1, stored(2), true));
+        assert!(state.take(1, stored(2), true));
         for n in 0..7 {
             let event = if n % 2 == 0 { stored(1) } else { CacheEvent::Removed { key: 1 } };
-            assert!(state.merge(0, event, true), "event {n}");
+            assert!(state.take(0, event, true), "event {n}");
         }
-        assert!(!state.merge(0, CacheEvent::Removed { key: 1 }, true), "it has room for 8");
-        state.waiting.clear();
-        state.tell_all();
+        assert!(!state.take(0, CacheEvent::Removed { key: 1 }, true), "it has room for 8");
+        assert!(state.tell_all());
         drop(state);
         let mut believed = HashSet::new();
         believe(&events, &mut believed);

@@ -28,13 +28,15 @@ struct Samples {
     sum_ns: u64,
 }
 
-impl Samples {
-    fn new() -> Self {
+impl Default for Samples {
+    fn default() -> Self {
         let histogram =
             Histogram::new_with_bounds(1_000, 3_600_000_000_000, 2).expect("constant bounds are valid");
         Self { histogram, buckets: [0; LATENCY_BUCKETS], sum_ns: 0 }
     }
+}
 
+impl Samples {
     fn record(&mut self, ns: u64) {
         self.histogram.saturating_record(ns);
         self.buckets[LATENCY_BOUNDS_NS.partition_point(|&bound| bound < ns)] += 1;
@@ -80,7 +82,7 @@ impl StepLog {
     }
 }
 
-/// The latest report of one replica.
+/// The latest report of one engine thread.
 #[derive(Clone, Copy, Default)]
 struct Part {
     /// Total blocks of its KV cache.
@@ -89,12 +91,13 @@ struct Part {
     idle_ns: u64,
     /// Start of the time in which nothing could run; 0: something can.
     idle_since_ns: u64,
-    /// Since the replica began.
+    /// Since the thread began.
     efficiency: Efficiency,
     drafting_ns: u64,
     scheduling: Snapshot,
 }
 
+#[derive(Default)]
 struct Inner {
     parts: Vec<Part>,
     steps: u64,
@@ -125,7 +128,7 @@ impl Inner {
         self.generated_lengths.record(usage.generated_tokens.into());
     }
 
-    /// Sums over all replicas.
+    /// Sums over all engine threads.
     fn sum(&self, of: impl Fn(&Part) -> u64) -> u64 {
         self.parts.iter().map(of).sum()
     }
@@ -138,7 +141,7 @@ impl Inner {
 
 pub struct Recorder {
     inner: Mutex<Inner>,
-    /// One per replica.
+    /// One per engine thread.
     claims: Vec<Claim>,
     made_ns: u64,
     made_unix_ns: u64,
@@ -149,25 +152,10 @@ pub struct Recorder {
 const REJECTIONS: usize = 5;
 
 impl Recorder {
-    /// One replica for each of `claims`; their KV caches have `blocks` blocks.
+    /// One thread for each of `claims`; their KV caches have `blocks` blocks.
     pub fn new(claims: Vec<Claim>, blocks: Vec<usize>) -> Self {
         let part = |blocks: usize| Part { blocks: blocks as u64, ..Part::default() };
-        let inner = Inner {
-            parts: blocks.into_iter().map(part).collect(),
-            steps: 0,
-            sequence_steps: 0,
-            prompt_rows: 0,
-            generated_tokens: 0,
-            queue_wait: Samples::new(),
-            time_to_first_token: Samples::new(),
-            inter_token: Samples::new(),
-            end_to_end: Samples::new(),
-            request_prefill: Samples::new(),
-            request_decode: Samples::new(),
-            prompt_lengths: Lengths::default(),
-            generated_lengths: Lengths::default(),
-            recent: Recent::default(),
-        };
+        let inner = Inner { parts: blocks.into_iter().map(part).collect(), ..Inner::default() };
         Self {
             inner: Mutex::new(inner),
             claims,
@@ -188,13 +176,13 @@ impl Recorder {
         self.rejected[counter].fetch_add(n as u64, Ordering::Relaxed);
     }
 
-    /// Called by a replica: adds the events of a step, and empties `log`.
-    pub fn record(&self, replica: usize, log: &mut StepLog, scheduling: Snapshot) {
+    /// Called by an engine thread: adds the events of a step, and empties `log`.
+    pub fn record(&self, thread: usize, log: &mut StepLog, scheduling: Snapshot) {
         let counts = scheduling.counts;
-        self.claims[replica].touched(counts.blocks_used + counts.blocks_cached);
+        self.claims[thread].touched(counts.blocks_used + counts.blocks_cached);
         let inner = &mut *self.inner.lock();
         let (before, generated) = (inner.prompt_tokens(), log.gaps.len() as u64);
-        let part = &mut inner.parts[replica];
+        let part = &mut inner.parts[thread];
         part.scheduling = scheduling;
         if log.steps > 0 {
             part.last_batch_size = log.sequences;
@@ -213,19 +201,19 @@ impl Recorder {
         (log.steps, log.sequences, log.prompt_rows) = (0, 0, 0);
     }
 
-    /// Called by a replica: from now on nothing can run (true), or something can again.
-    pub fn idle(&self, replica: usize, idle: bool) {
-        let (now, part) = (now_ns(), &mut self.inner.lock().parts[replica]);
+    /// Called by an engine thread: from now on nothing can run (true), or something can again.
+    pub fn idle(&self, thread: usize, idle: bool) {
+        let (now, part) = (now_ns(), &mut self.inner.lock().parts[thread]);
         let since = std::mem::replace(&mut part.idle_since_ns, if idle { now } else { 0 });
         if since > 0 {
             part.idle_ns += now - since;
         }
     }
 
-    /// Called when a replica ends: its blocks and sessions no longer count, and it stays idle.
-    pub fn part(&self, replica: usize) {
-        self.idle(replica, true);
-        let part = &mut self.inner.lock().parts[replica];
+    /// Called when an engine thread ends: its blocks and sessions no longer count, and it stays idle.
+    pub fn part(&self, thread: usize) {
+        self.idle(thread, true);
+        let part = &mut self.inner.lock().parts[thread];
         (part.blocks, part.last_batch_size) = (0, 0);
         part.scheduling.counts = Counts::default();
         (part.scheduling.sessions, part.scheduling.session_blocks) = (0, 0);
@@ -302,7 +290,7 @@ mod tests {
     #[test]
     fn every_sample_is_in_the_bucket_of_the_first_bound_that_holds_it() {
         assert!(LATENCY_BOUNDS_NS.is_sorted_by(|a, b| a < b));
-        let mut samples = Samples::new();
+        let mut samples = Samples::default();
         let mut expected = [0; LATENCY_BUCKETS];
         for (i, bound) in LATENCY_BOUNDS_NS.into_iter().enumerate() {
             for ns in [bound - 1, bound, bound + 1] {
@@ -387,17 +375,17 @@ mod tests {
     }
 
     #[test]
-    fn several_replicas_add_up() {
+    fn several_threads_add_up() {
         static CLAIMS: Claims = Claims::new();
         let claims = (0..2).map(|_| CLAIMS.claim(10, &|| 0, |_| Ok(7)).unwrap().1).collect();
         let (recorder, mut log) =
             (Recorder::new(claims, vec![7, 8]), [StepLog::default(), StepLog::default()]);
-        for (replica, rows) in [(0, 4), (1, 16), (0, 8), (1, 16)] {
+        for (thread, rows) in [(0, 4), (1, 16), (0, 8), (1, 16)] {
             let work = crate::schedule::Work { rows, positions: rows, keys: rows };
             let plan = Plan { work, ..Plan::default() };
-            log[replica].step(&plan, 1000, 2000, &StepTime::default());
-            let counts = Counts { blocks_used: 10 + replica, ..Counts::default() };
-            recorder.record(replica, &mut log[replica], Snapshot { counts, ..Snapshot::default() });
+            log[thread].step(&plan, 1000, 2000, &StepTime::default());
+            let counts = Counts { blocks_used: 10 + thread, ..Counts::default() };
+            recorder.record(thread, &mut log[thread], Snapshot { counts, ..Snapshot::default() });
         }
         let (stats, efficiency) = recorder.snapshot();
         assert_eq!((stats.steps, stats.prompt_tokens, stats.kv_blocks_used), (4, 44, 21));

@@ -58,7 +58,7 @@ statistics! {
         devices_lost: u64, Gauge "devices_lost" ("Devices that were lost.");
         /// `bn_engine_config.max_batch_size`, of each device.
         max_batch_size: u64, Gauge "max_batch_size" ("The most requests in a forward pass.");
-        /// The most tokens of one request, prompt and output together.
+        /// `bn_engine_config.max_sequence_length`, or less if the KV cache holds no more.
         max_sequence_length: u64;
 
         /// Requests accepted.

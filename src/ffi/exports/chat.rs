@@ -4,7 +4,7 @@ use super::model::tokenizer;
 use crate::base::{Error, Result};
 use crate::engine::api::Prompt;
 use crate::ffi::growth;
-use crate::ffi::guard::{copy_out, guard, out};
+use crate::ffi::guard::guard_copy;
 use crate::ffi::registry;
 use crate::ffi::request::bn_request_params;
 use crate::ffi::status::{bn_error, bn_status};
@@ -56,14 +56,12 @@ pub unsafe extern "C" fn bn_model_chat_format(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        out("length", length)?;
         // SAFETY: the caller's promise.
         let (_, made) = unsafe { rendered(model, params) }?;
-        // SAFETY: `length` was checked; `text` is the caller's promise.
-        unsafe { copy_out("text", made.text.as_bytes(), text.cast(), capacity, length) }
+        Ok(made.text)
     };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
+    // SAFETY: the caller's promise for `error`, `text` and `length`.
+    unsafe { guard_copy(error, ("text", text.cast::<u8>(), capacity), ("length", length), body) }
 }
 
 /// Writes the token ids of that conversation: the prompt that submitting `params` makes.
@@ -79,13 +77,10 @@ pub unsafe extern "C" fn bn_model_chat_tokenize(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        out("count", count)?;
         // SAFETY: the caller's promise.
         let (model, made) = unsafe { rendered(model, params) }?;
-        let ids = tokenizer(&model)?.encode_chat(&made)?;
-        // SAFETY: `count` was checked; `tokens` is the caller's promise.
-        unsafe { copy_out("tokens", &ids, tokens, capacity, count) }
+        tokenizer(&model)?.encode_chat(&made)
     };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
+    // SAFETY: the caller's promise for `error`, `tokens` and `count`.
+    unsafe { guard_copy(error, ("tokens", tokens, capacity), ("count", count), body) }
 }

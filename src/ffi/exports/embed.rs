@@ -3,7 +3,7 @@
 use super::request::{finished, generate};
 use crate::base::{Error, Result};
 use crate::engine::api::{Embedding, Event};
-use crate::ffi::guard::{copy_out, guard, out, room};
+use crate::ffi::guard::{guard_copy, out, room};
 use crate::ffi::registry;
 use crate::ffi::request::{BN_TASK_EMBED, bn_request_params};
 use crate::ffi::status::{bn_error, bn_status};
@@ -26,19 +26,16 @@ pub unsafe extern "C" fn bn_embed(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        out("count", count)?;
-        let embedding = registry::blocking(engine, |engine| {
-            // SAFETY: checked above.
+        registry::blocking(engine, |engine| {
+            // SAFETY: `guard_copy` has checked `count`.
             unsafe { room("values", engine.embedding_size()?, capacity, count) }?;
             out("values", values)?;
             // SAFETY: the caller's promise.
-            embedded(unsafe { generate(engine, params, BN_TASK_EMBED) }?)
-        })?;
-        // SAFETY: `count` was checked, and `values` is the caller's promise.
-        unsafe { copy_out("values", &embedding.values, values, capacity, count) }
+            embedded(unsafe { generate(engine, params, BN_TASK_EMBED) }?).map(|embedding| embedding.values)
+        })
     };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
+    // SAFETY: the caller's promise for `error`, `values` and `count`.
+    unsafe { guard_copy(error, ("values", values, capacity), ("count", count), body) }
 }
 
 fn embedded(event: Box<Event>) -> Result<Embedding> {

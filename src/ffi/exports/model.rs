@@ -2,7 +2,7 @@
 
 use crate::base::{Error, Result};
 use crate::engine::open_model;
-use crate::ffi::guard::{self, copy_out, guard, guard_only, guard_out, out, slice};
+use crate::ffi::guard::{self, copy_out, guard, guard_copy, guard_only, guard_out, out, slice};
 use crate::ffi::model::{bn_model_config, bn_model_info};
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::*;
@@ -103,17 +103,14 @@ pub unsafe extern "C" fn bn_model_tokenize(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        out("count", count)?;
         guard::flags("flags", flags, BN_TOKENIZE_ADD_SPECIAL | BN_TOKENIZE_PARSE_SPECIAL)?;
         // SAFETY: the caller's promise.
         let text = unsafe { guard::text("text", text) }?;
         let (special, parse) = (flags & BN_TOKENIZE_ADD_SPECIAL != 0, flags & BN_TOKENIZE_PARSE_SPECIAL != 0);
-        let ids = tokenizer(&*registry::model(model)?)?.encode(text, special, parse)?;
-        // SAFETY: `count` was checked; `tokens` is the caller's promise.
-        unsafe { copy_out("tokens", &ids, tokens, capacity, count) }
+        tokenizer(&*registry::model(model)?)?.encode(text, special, parse)
     };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
+    // SAFETY: the caller's promise for `error`, `tokens` and `count`.
+    unsafe { guard_copy(error, ("tokens", tokens, capacity), ("count", count), body) }
 }
 
 /// Writes the text of `tokens` to `text`. Bytes that are not UTF-8 become U+FFFD; control tokens
@@ -132,15 +129,12 @@ pub unsafe extern "C" fn bn_model_detokenize(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        out("length", length)?;
         // SAFETY: the caller's promise.
         let ids = unsafe { slice("tokens", tokens, tokens_count) }?;
-        let made = tokenizer(&*registry::model(model)?)?.decode(ids)?;
-        // SAFETY: `length` was checked; `text` is the caller's promise.
-        unsafe { copy_out("text", made.as_bytes(), text.cast(), capacity, length) }
+        tokenizer(&*registry::model(model)?)?.decode(ids)
     };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
+    // SAFETY: the caller's promise for `error`, `text` and `length`.
+    unsafe { guard_copy(error, ("text", text.cast::<u8>(), capacity), ("length", length), body) }
 }
 
 /// Writes the exact bytes of a token, which may be part of a UTF-8 character and begin with a

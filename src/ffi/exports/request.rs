@@ -5,7 +5,7 @@ use crate::engine::api::{Event, FinishReason, RequestId, RequestParams, Which};
 use crate::engine::{Engine, in_batch};
 use crate::ffi::event::{Completion, bn_event};
 use crate::ffi::growth::{self, Array};
-use crate::ffi::guard::{guard, guard_only, guard_out, out, slice};
+use crate::ffi::guard::{self, guard, guard_only, guard_out, slice};
 use crate::ffi::registry;
 use crate::ffi::request::{BN_TASK_GENERATE, bn_request_params};
 use crate::ffi::status::{bn_error, bn_status};
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn bn_submit(
     error: *mut bn_error,
 ) -> bn_status {
     // SAFETY: the caller's promise: one pointer to parameters, one id of room.
-    unsafe { guard(error, || submit(engine, &[params], out)) }
+    unsafe { bn_submit_batch(engine, &raw const params, 1, out, error) }
 }
 
 /// Queues 1 to `queue_capacity` requests, all or none, and writes their ids to `out`. An error
@@ -54,29 +54,23 @@ pub unsafe extern "C" fn bn_submit_batch(
     out: *mut bn_request,
     error: *mut bn_error,
 ) -> bn_status {
-    // SAFETY: the caller's promise: so many pointers to parameters, room for as many ids.
-    unsafe { guard(error, || submit(engine, slice("params", params, params_count)?, out)) }
-}
-
-/// # Safety
-/// Each of `from` is NULL or points to parameters as the header describes them; `to` is
-/// NULL or has room for as many ids.
-unsafe fn submit(
-    engine: *mut bn_engine,
-    from: &[*const bn_request_params],
-    to: *mut bn_request,
-) -> Result<()> {
-    out("out", to)?;
-    let ids = registry::with(engine, |engine| {
-        // SAFETY: the caller's promise.
-        let requests = unsafe { take(from) };
-        engine.submit(requests.inspect_err(|error| engine.refused(error.status, from.len()))?)
-    })?;
-    for (at, RequestId(id)) in ids.into_iter().enumerate() {
-        // SAFETY: one id for each request, for which the caller has room.
-        unsafe { to.add(at).write(id) };
-    }
-    Ok(())
+    let body = || {
+        // SAFETY: the caller's promise: so many pointers to parameters.
+        let from = unsafe { slice("params", params, params_count) }?;
+        guard::out("out", out)?;
+        let ids = registry::with(engine, |engine| {
+            // SAFETY: the caller's promise.
+            let requests = unsafe { take(from) };
+            engine.submit(requests.inspect_err(|error| engine.refused(error.status, from.len()))?)
+        })?;
+        for (at, RequestId(id)) in ids.into_iter().enumerate() {
+            // SAFETY: one id for each request, for which the caller has room.
+            unsafe { out.add(at).write(id) };
+        }
+        Ok(())
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
 }
 
 /// # Safety
@@ -102,9 +96,8 @@ unsafe fn take<'a>(from: &[*const bn_request_params]) -> Result<Vec<RequestParam
 ///
 /// [not from a callback]
 /// @return `BN_ERR_FINISHED`; `BN_ERR_SHUTDOWN`, `BN_ERR_ENGINE_DEAD`: no event for `BN_ANY` is
-/// left; `BN_ERR_NOT_FOUND`: also if the request is released meanwhile; `BN_ERR_BUSY`: another
-/// thread polls this request; `BN_ERR_MEMORY_LIMIT`: too many events are not given back;
-/// `BN_ERR_WRONG_MODE`: callback mode.
+/// left; `BN_ERR_NOT_FOUND`: also if the request is released meanwhile; `BN_ERR_BUSY`;
+/// `BN_ERR_MEMORY_LIMIT`: too many events are not given back; `BN_ERR_WRONG_MODE`: callback mode.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_poll(
     engine: *mut bn_engine,

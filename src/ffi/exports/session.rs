@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::ffi::growth::Array;
-use crate::ffi::guard::{self, copy_out, guard, out};
+use crate::ffi::guard::{self, guard, guard_copy, guard_out};
 use crate::ffi::registry;
 use crate::ffi::session::bn_kv_event;
 use crate::ffi::status::{bn_error, bn_status};
@@ -33,8 +33,7 @@ pub unsafe extern "C" fn bn_session_drop(
 /// makes a copy for a moment, which `memory_limit_bytes` does not count.
 ///
 /// [not from a callback]
-/// @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`: every KV block is in use; `BN_ERR_SHUTDOWN`;
-/// `BN_ERR_ENGINE_DEAD`.
+/// @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_session_save(
     engine: *mut bn_engine,
@@ -45,20 +44,17 @@ pub unsafe extern "C" fn bn_session_save(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        out("length", length)?;
         // SAFETY: the caller's promise.
         let name = unsafe { guard::text("name", name) }?;
         if capacity == 0 {
             let size = registry::blocking(engine, |engine| engine.session_size(name))?;
-            // SAFETY: `length` was checked.
-            return unsafe { guard::room("data", size, capacity, length) };
+            // SAFETY: `guard_copy` has checked `length`.
+            unsafe { guard::room("data", size, capacity, length) }?;
         }
-        let saved = registry::blocking(engine, |engine| engine.save_session(name))?;
-        // SAFETY: `length` was checked; `data` is the caller's promise.
-        unsafe { copy_out("data", &saved, data, capacity, length) }
+        registry::blocking(engine, |engine| engine.save_session(name))
     };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
+    // SAFETY: the caller's promise for `error`, `data` and `length`.
+    unsafe { guard_copy(error, ("data", data, capacity), ("length", length), body) }
 }
 
 /// Makes a session of what `bn_session_save` wrote, in place of one of this name. Others go if it
@@ -68,8 +64,8 @@ pub unsafe extern "C" fn bn_session_save(
 /// [not from a callback]
 /// @return `BN_ERR_INVALID_ARGUMENT`: also for no session, a damaged one, or one of another model,
 /// `kv_type`, `kv_block_size` or version; `BN_ERR_MEMORY_LIMIT`: it needs more KV blocks than
-/// sessions may hold together, or than requests and sessions leave now; `BN_ERR_BUSY`: every KV
-/// block is in use; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
+/// sessions may hold together, or than requests and sessions leave now; `BN_ERR_BUSY`;
+/// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_session_restore(
     engine: *mut bn_engine,
@@ -111,7 +107,6 @@ pub unsafe extern "C" fn bn_kv_events(
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
-        out("count", count)?;
         let to = Array::new(events, event_size, capacity)?;
         let mut n = 0;
         registry::with(engine, |engine| {
@@ -121,10 +116,8 @@ pub unsafe extern "C" fn bn_kv_events(
                 n += 1;
             })
         })?;
-        // SAFETY: checked above.
-        unsafe { count.write(n) };
-        Ok(())
+        Ok(n)
     };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
+    // SAFETY: the caller's promise for `error` and `count`.
+    unsafe { guard_out(error, "count", count, body) }
 }

@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::engine::api::{LATENCY_BOUNDS_NS, LENGTH_BOUNDS};
 use crate::ffi::growth;
-use crate::ffi::guard::{copy_out, guard, guard_only, out};
+use crate::ffi::guard::{guard, guard_copy, guard_only};
 use crate::ffi::registry;
 use crate::ffi::stats::bn_stats;
 use crate::ffi::status::{bn_error, bn_status};
@@ -74,14 +74,9 @@ unsafe fn page(
     length: *mut usize,
     error: *mut bn_error,
 ) -> bn_status {
-    let body = || {
-        out("length", length)?;
-        let page = registry::with(engine, |engine| Ok(render(engine)))?;
-        // SAFETY: `length` was checked; `text` is the caller's promise.
-        unsafe { copy_out("text", page.as_bytes(), text.cast(), capacity, length) }
-    };
-    // SAFETY: the caller's promise for `error`.
-    unsafe { guard(error, body) }
+    let body = || registry::with(engine, |engine| Ok(render(engine)));
+    // SAFETY: the caller's promise.
+    unsafe { guard_copy(error, ("text", text.cast::<u8>(), capacity), ("length", length), body) }
 }
 
 /// The inclusive upper bound of a bucket of `bn_latency`, in nanoseconds; `UINT64_MAX` for the last

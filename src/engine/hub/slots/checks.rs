@@ -6,7 +6,7 @@ use super::*;
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     pub place: Place,
-    pub replica: usize,
+    pub thread: usize,
     pub open: bool,
     pub discard: bool,
     pub running: bool,
@@ -23,7 +23,7 @@ impl<E: Merge> Slots<E> {
         let slot = self.slots.get(index)?;
         Some(View {
             place: slot.place,
-            replica: slot.replica as usize,
+            thread: slot.duty.thread,
             open: slot.open,
             discard: slot.discard,
             running: slot.running,
@@ -35,8 +35,8 @@ impl<E: Merge> Slots<E> {
         })
     }
 
-    /// `aside`: bytes that belong to no request.
-    pub fn check(&self, budget: u64, aside: u64) {
+    /// `aside`: bytes that belong to no request. `owed`: tokens that each thread owes.
+    pub fn check(&self, budget: u64, aside: u64, owed: &[u64]) {
         let open = || self.slots.iter().filter(|slot| slot.open);
         let live = || open().filter(|slot| !slot.finished);
         let ready = |slot: &&Slot<E>| slot.pending.is_some() && !slot.place.by_id;
@@ -53,9 +53,13 @@ impl<E: Merge> Slots<E> {
         let bytes = bytes + aside;
         assert_eq!(usage.reserved, bytes, "bytes reserved, and those of all slots");
         assert!(usage.reserved_peak <= budget && bytes <= usage.reserved_peak, "{usage:?} of {budget}");
-        for (replica, owed) in self.owed.iter().enumerate() {
-            let own = live().filter(|slot| slot.replica as usize == replica);
-            assert_eq!(*owed, own.map(|slot| slot.tokens).sum::<u64>(), "tokens that replica {replica} owes");
+        for (thread, owed) in owed.iter().enumerate() {
+            let own = live().filter(|slot| slot.duty.thread == thread);
+            assert_eq!(
+                *owed,
+                own.map(|slot| slot.duty.tokens).sum::<u64>(),
+                "tokens that thread {thread} owes"
+            );
         }
         let need = live().map(|slot| slot.place.need()).max().unwrap_or(0);
         assert_eq!(self.largest_need.unwrap_or(need), need, "the largest need");

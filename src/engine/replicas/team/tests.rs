@@ -1,10 +1,27 @@
+use crate::base::Status;
+use crate::engine::hub::ids::{RequestId, Which};
 use crate::engine::hub::support::*;
 use crate::engine::hub::*;
+use crate::engine::replicas::balance::{Gift, Load};
+use crate::engine::replicas::team::Share;
 
 type Out = Outbox<Note, Parcel>;
 
+fn out(load: Load, given: Vec<(Option<usize>, RequestId, Parcel)>) -> Out {
+    Out { share: Share { load, given, gave: false }, ..Out::default() }
+}
+
 fn load(room: u32, waiting: u32) -> Out {
-    Out { load: Load { room, idle: room > 0, waiting, sick: false }, ..Out::default() }
+    out(Load { room, idle: room > 0, waiting, sick: false }, Vec::new())
+}
+
+/// Hands the requests to a given replica, or to any other.
+fn given(to: Option<usize>, ids: &[RequestId]) -> Out {
+    out(Load::default(), ids.iter().map(|&id| (to, id, Parcel(id))).collect())
+}
+
+fn home(hub: &TestHub, rank: impl Fn(usize, u64) -> u64) -> Option<usize> {
+    hub.team(|team| team.balance.first(&|replica| rank(replica, team.owed[replica]), true))
 }
 
 fn turn(hub: &TestHub, replica: usize, out: Out) -> Vec<Command<Parcel>> {
@@ -21,10 +38,10 @@ fn requests_go_where_the_fewest_are() {
     let ids: Vec<_> = (0..4).map(|_| open(&hub, false)).collect();
     assert_eq!(turn(&hub, 0, Out::default()), [start(ids[0]), start(ids[3])]);
     assert_eq!(turn(&hub, 1, Out::default()), [start(ids[1])]);
-    assert_eq!(hub.choose(&|replica, owed| owed * 4 + (3 - replica as u64)), Some(2));
+    assert_eq!(home(&hub, |replica, owed| owed * 4 + (3 - replica as u64)), Some(2));
     let end = vec![(ids[1].slot(), Box::new(Note { text: String::new(), last: true }))];
     turn(&hub, 1, Out { events: end, ..Out::default() });
-    assert_eq!(hub.choose(&|_, owed| owed), Some(1));
+    assert_eq!(home(&hub, |_, owed| owed), Some(1));
 }
 
 #[test]
@@ -34,12 +51,13 @@ fn who_has_room_gets_half_of_what_waits() {
     turn(&hub, 1, Out::default());
     assert_eq!(turn(&hub, 0, load(0, 3)).len(), 2);
     assert!(turn(&hub, 1, load(9, 0)).is_empty());
-    let give = Command::Give { to: 1, most: 2, idle: true };
-    assert_eq!(turn(&hub, 0, load(0, 3)), [give]);
+    let give = |most, idle| Command::Give(Gift { to: Some(1), most, idle });
+    assert_eq!(turn(&hub, 0, load(0, 3)), [give(2, true)]);
     assert!(turn(&hub, 0, load(0, 3)).is_empty(), "it is asked once");
-    let out = Out { gave: true, given: vec![(Some(1), ids[2], Parcel(ids[2]))], ..load(0, 1) };
+    let mut out = load(0, 1);
+    (out.share.gave, out.share.given) = (true, vec![(Some(1), ids[2], Parcel(ids[2]))]);
     // One is left, and the other replica still has room.
-    assert_eq!(turn(&hub, 0, out), [Command::Give { to: 1, most: 1, idle: false }]);
+    assert_eq!(turn(&hub, 0, out), [give(1, false)]);
     assert_eq!(turn(&hub, 1, load(8, 0)), [start(ids[2])]);
 }
 
@@ -50,7 +68,7 @@ fn what_is_moved_ends_where_it_was_to_end() {
     turn(&hub, 0, Out::default());
     turn(&hub, 1, Out::default());
     hub.cancel(Which::One(ids[0])).unwrap();
-    let given = |n: usize| Out { given: vec![(Some(1), ids[n], Parcel(ids[n]))], ..Out::default() };
+    let given = |n: usize| given(Some(1), &[ids[n]]);
     assert_eq!(turn(&hub, 0, given(0)), [Command::End(ids[0])]);
     hub.cancel(Which::Any).unwrap();
     let all = || Command::EndAll { shutdown: false };
@@ -67,8 +85,7 @@ fn what_is_moved_while_the_engine_ends_is_told_so() {
     turn(&hub, 1, Out::default());
     hub.advance(Phase::Closing, true);
     let all = || Command::EndAll { shutdown: true };
-    let given = vec![(Some(1), ids[0], Parcel(ids[0]))];
-    assert_eq!(turn(&hub, 0, Out { given, ..Out::default() }), [all()]);
+    assert_eq!(turn(&hub, 0, given(Some(1), &ids[..1])), [all()]);
     assert_eq!(turn(&hub, 1, Out::default()), [all(), start(ids[0]), all()]);
 }
 
@@ -78,8 +95,7 @@ fn a_dead_replicas_requests_go_to_those_that_live() {
     let ids: Vec<_> = (0..3).map(|_| open(&hub, false)).collect();
     assert!(hub.retire(0), "there are others");
     assert_eq!(hub.call(0, Parcel(RequestId(0))).unwrap_err().status, Status::EngineDead);
-    let given = vec![(None, ids[0], Parcel(ids[0]))];
-    assert_eq!(turn(&hub, 0, Out { given, ..Out::default() }), [start(ids[0])]);
+    assert_eq!(turn(&hub, 0, given(None, &ids[..1])), [start(ids[0])]);
     assert_eq!(turn(&hub, 1, Out::default()), [start(ids[1]), start(ids[0])]);
     hub.part(0, true);
     let next = open(&hub, false);
@@ -100,13 +116,13 @@ fn who_dies_while_it_is_asked_is_asked_no_more() {
     turn(&hub, 1, load(0, 2));
     turn(&hub, 2, load(0, 1));
     hub.retire(1);
-    assert_eq!(turn(&hub, 2, load(0, 1)), [Command::Give { to: 0, most: 1, idle: true }]);
+    assert_eq!(turn(&hub, 2, load(0, 1)), [Command::Give(Gift { to: Some(0), most: 1, idle: true })]);
 }
 
 #[test]
 fn sick_replicas_get_probes_in_turn() {
     let hub = hub_of(64, 3);
-    let sick = || Out { load: Load { sick: true, ..Load::default() }, ..Out::default() };
+    let sick = || out(Load { sick: true, ..Load::default() }, Vec::new());
     [0, 1].iter().for_each(|replica| _ = turn(&hub, *replica, sick()));
     (0..32).for_each(|_| _ = open(&hub, false));
     assert_eq!([0, 1].map(|replica| turn(&hub, replica, sick()).len()), [1, 1]);
@@ -117,14 +133,14 @@ fn sick_replicas_get_probes_in_turn() {
 #[test]
 fn a_sick_replica_gets_a_probe_now_and_then() {
     let hub = hub_of(64, 2);
-    let sick = |sick| Out { load: Load { sick, ..Load::default() }, ..Out::default() };
+    let sick = |sick| out(Load { sick, ..Load::default() }, Vec::new());
     turn(&hub, 0, sick(true));
     let open_some = |n: usize| (0..n).for_each(|_| _ = open(&hub, false));
     open_some(15);
     assert_eq!((turn(&hub, 0, sick(true)).len(), turn(&hub, 1, Out::default()).len()), (0, 15));
     open_some(17);
     assert_eq!((turn(&hub, 0, sick(true)).len(), turn(&hub, 1, Out::default()).len()), (2, 15));
-    assert_eq!(hub.choose(&|replica, _| replica as u64), Some(0), "a session stays");
+    assert_eq!(home(&hub, |replica, _| replica as u64), Some(0), "a session stays");
     // If all are sick, they are chosen as usual.
     turn(&hub, 1, sick(true));
     open_some(4);
@@ -140,8 +156,8 @@ fn what_a_sick_replica_hands_on_goes_to_a_well_one() {
     let ids: Vec<_> = (0..3).map(|_| open(&hub, false)).collect();
     turn(&hub, 0, Out::default());
     turn(&hub, 1, Out::default());
-    let load = Load { sick: true, ..Load::default() };
-    let given = vec![(None, ids[0], Parcel(ids[0])), (None, ids[2], Parcel(ids[2]))];
-    assert!(turn(&hub, 0, Out { load, given, ..Out::default() }).is_empty());
+    let mut out = given(None, &[ids[0], ids[2]]);
+    out.share.load.sick = true;
+    assert!(turn(&hub, 0, out).is_empty());
     assert_eq!(turn(&hub, 1, Out::default()), [start(ids[0]), start(ids[2])]);
 }

@@ -1,0 +1,174 @@
+//! The way of a request from a host's call to the hub.
+
+use super::Engine;
+use super::limits::{Prompted, RequestLimits};
+use crate::base::clock::now_ns;
+use crate::base::{Error, Result, Status, reserve};
+use crate::constrain::Guide;
+use crate::engine::api::*;
+use crate::engine::core::calls::Work;
+use crate::engine::hub::Place;
+use crate::engine::memory::{free, plan};
+use crate::engine::request::account::RequestBytes;
+use crate::engine::request::answer::Answer;
+use crate::engine::request::sequence::Sequence;
+use crate::engine::request::speculation::Drafts;
+use crate::engine::request::times::Times;
+use crate::model::Loaded;
+use crate::sample::Edits;
+
+impl Engine {
+    /// Submits all requests or none. Never waits for an engine thread.
+    pub fn submit(&self, requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
+        let n = requests.len();
+        let by_id = requests.iter().any(|request| request.poll_by_id);
+        let queued = match self.hub().signal() {
+            None if by_id => {
+                Err(Error::invalid("BN_REQUEST_POLL_BY_ID: an engine in callback mode cannot be polled"))
+            }
+            _ => self.queue(requests),
+        };
+        queued.inspect_err(|error| self.refused(error.status, n))
+    }
+
+    /// Submits a request and waits for its completion event, in either mode and alongside any poller.
+    pub fn generate(&self, mut request: RequestParams) -> Result<Box<Event>> {
+        (request.stream, request.poll_by_id) = (false, true);
+        // Between the two, `destroy` may end the request, and does not forget how.
+        let _stay = self.hub().stay();
+        let id = self.queue(vec![request]).inspect_err(|error| self.refused(error.status, 1))?[0];
+        let event = self.hub().take_one(id);
+        let _ = self.release(id);
+        event
+    }
+
+    fn queue(&self, mut requests: Vec<RequestParams>) -> Result<Vec<RequestId>> {
+        let (n, most) = (requests.len(), self.hub().bounds().requests);
+        if n == 0 {
+            return Err(Error::invalid("no requests"));
+        }
+        if n > most {
+            return Err(Error::invalid(format!("{n} requests at once: queue_capacity is {most}")));
+        }
+        let (mut prepared, mut ids) = (Vec::new(), Vec::new());
+        reserve(&mut prepared, n, "requests")?;
+        reserve(&mut ids, n, "request ids")?;
+        for (i, request) in requests.iter_mut().enumerate() {
+            let made = self.prepare(request, prepared.last());
+            prepared.push(made.map_err(|error| in_batch(error, i, n))?);
+        }
+        let mut queued = self.hub().submit(&mut prepared, &mut ids);
+        if queued.is_err() && self.hub().wants_kept(&prepared, self.shared.grammars.kept()) {
+            self.shared.grammars.clear();
+            queued = self.hub().submit(&mut prepared, &mut ids);
+        }
+        queued.map(|()| ids)
+    }
+
+    /// Counts `n` requests as refused, including those that the caller refused for this engine. Other requests may wait
+    /// for what they had: a grammar, the last reference to an adapter.
+    pub fn refused(&self, status: Status, n: usize) {
+        self.hub().take_back();
+        self.shared.recorder.rejected(status, n);
+    }
+
+    /// Checks and tokenizes a request. `before`: the previous one of the same submit.
+    fn prepare(&self, params: &mut RequestParams, before: Option<&(Place, Work)>) -> Result<(Place, Work)> {
+        self.speculation.apply(params)?;
+        let timeout_ms = match params.timeout_ms {
+            0 => self.default_timeout_ms,
+            TIMEOUT_NONE => 0,
+            ms => ms,
+        };
+        let times = Times::new(now_ns(), timeout_ms, params.queue_timeout_ms);
+        let (facts, limits) = (self.facts(), self.limits(!params.generates()));
+        params.adapter.as_ref().map_or(Ok(()), |adapted| self.check_adapter(adapted))?;
+        let Prompted { ids: prompt, answer, grammar } = limits.prompt(params)?;
+        let lark = grammar.map(|text| {
+            let (kind, text, json) = (ConstraintKind::Lark, text.into(), params.json);
+            Constraint { kind, text, json }
+        });
+        let constraint = lark.as_ref().or(params.constraint.as_ref());
+        let max_new = match params.generates() {
+            false => 1,
+            true => match (params.max_new_tokens, (self.memory.max_sequence - prompt.len()) as u32) {
+                (0, room) => room,
+                (asked, room) => asked.min(room),
+            },
+        };
+        let longest = plan::longest_token(&self.shared.loaded);
+        let mut bytes = RequestBytes::new(params, prompt.len(), longest, facts.hidden_size);
+        bytes.prompt += Drafts::bytes(params, prompt.len(), max_new);
+        if self.on_device {
+            bytes.prompt += Edits::bytes(&params.sampling, prompt.len() as u64 + u64::from(max_new));
+        }
+        let drafts = Drafts::new(params, prompt.len(), max_new)?;
+        bytes.prompt += answer.as_ref().map_or(0, Answer::bytes);
+        let ends = &self.shared.loaded.end_tokens;
+        let mut sequence = Box::new(Sequence::new(params, prompt, max_new, bytes, facts, ends, times)?);
+        sequence.drafts = drafts;
+        sequence.drawing.forbid(limits.bad_words(params)?);
+        sequence.writer.answer = answer;
+        // With a constraint, the grammar decides when end tokens are allowed.
+        match constraint {
+            Some(constraint) => {
+                sequence.drawing.guide = Some(self.guide(constraint, sequence.times.until())?)
+            }
+            None if params.ignore_eos => sequence.writer.stop.ignore_ends(),
+            None => {}
+        }
+        let before = before.and_then(|(_, work)| work.sequence());
+        let before = before.map(|before| (&before.prompt[..], before.request.reuse));
+        let (own, block_size) = ((&sequence.prompt[..], sequence.request.reuse), self.kv_block_size as usize);
+        sequence.placement.look_up(own, before, &self.shared.kv_events, block_size)?;
+        let place = Place {
+            by_id: params.poll_by_id,
+            user_data: params.user_data,
+            reserved: bytes.reserved(),
+            kept: bytes.kept,
+            alone: sequence.most(),
+            priority: params.priority,
+            submitted_ns: sequence.times.submitted,
+            prompt_tokens: sequence.prompt.len() as u64,
+        };
+        Ok((place, Work::Sequence(sequence)))
+    }
+
+    /// Compiles a constraint as `submit` would, so that its errors are known early.
+    pub fn check_constraint(&self, constraint: &Constraint) -> Result<()> {
+        let checked = self.guide(constraint, u64::MAX).map(drop);
+        // Kept grammars may have been evicted for it.
+        self.hub().take_back();
+        checked
+    }
+
+    fn guide(&self, constraint: &Constraint, until_ns: u64) -> Result<Guide> {
+        let vocabulary = self.shared.loaded.vocabulary(free::room)?;
+        self.shared.grammars.guide(vocabulary, constraint, until_ns, &|bytes| self.shared.keep(bytes))
+    }
+
+    /// Number of elements of an embedding; `Unsupported` if the model makes none.
+    pub fn embedding_size(&self) -> Result<usize> {
+        self.limits(true).embedding_size()
+    }
+
+    fn limits(&self, quiet: bool) -> RequestLimits<'_> {
+        let Loaded { tokenizer, chat, .. } = &self.shared.loaded;
+        RequestLimits {
+            vocab_size: self.facts().vocab_size,
+            hidden_size: self.facts().hidden_size,
+            new_tokens: usize::from(!quiet),
+            max_sequence: self.memory.max_sequence,
+            tokenizer: tokenizer.as_deref(),
+            chat: chat.as_deref(),
+        }
+    }
+}
+
+/// Names the request of a batch of `n` that the error is about.
+pub fn in_batch(mut error: Error, at: usize, n: usize) -> Error {
+    if n > 1 {
+        error.message = format!("request {at}: {}", error.message);
+    }
+    error
+}

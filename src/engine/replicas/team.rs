@@ -1,0 +1,174 @@
+//! The engine threads of an engine, one per replica, as the hub sees them: their command queues, the tokens that they
+//! owe, and their balance. It is a part of the hub's state.
+
+use super::balance::{Balance, Duty, Load};
+use crate::base::sync::Arc;
+use crate::base::{Result, reserved};
+use crate::engine::hub::ids::RequestId;
+use crate::engine::hub::queue::{Command, Desk, Queue};
+use crate::engine::hub::slots::{Merge, Slots};
+
+/// Work that is queued for a replica.
+pub trait Cargo {
+    /// Tells the cargo its request id.
+    fn name(&mut self, id: RequestId);
+    /// Rank of a replica for a request that stays with the one of the lowest rank, even if that one is sick. None: any
+    /// may have the request.
+    fn home(&self, _replica: usize) -> Option<u64> {
+        None
+    }
+    /// Tokens that `replica` owes for this request. `before`: the replica of the previous request in the same submit.
+    fn tokens(&self, replica: usize, before: Option<usize>) -> u64;
+}
+
+/// News of a replica after a step for the others.
+pub struct Share<C> {
+    pub load: Load,
+    /// Requests handed on to a given replica, or to any other.
+    pub given: Vec<(Option<usize>, RequestId, C)>,
+    /// The replica has executed `Command::Give`.
+    pub gave: bool,
+}
+
+pub struct Team<C> {
+    pub queues: Vec<Queue<C>>,
+    /// The hub has them too, to use them without its lock.
+    pub desks: Arc<Vec<Desk>>,
+    /// Tokens of the unfinished requests of each.
+    pub owed: Vec<u64>,
+    pub balance: Balance,
+}
+
+impl<C> Default for Share<C> {
+    fn default() -> Self {
+        Self { load: Load::default(), given: Vec::new(), gave: false }
+    }
+}
+
+impl<C: Cargo> Team<C> {
+    pub fn new(replicas: usize) -> Self {
+        Self {
+            queues: (0..replicas).map(|_| Queue::new()).collect(),
+            desks: Arc::new((0..replicas).map(|_| Desk::new()).collect()),
+            owed: vec![0; replicas],
+            balance: Balance::new(replicas),
+        }
+    }
+
+    /// Reserves room for `most` more commands in each queue: any replica may get any request in the end.
+    pub fn make_room(&mut self, most: usize) -> Result<()> {
+        let made = self.queues.iter_mut().try_for_each(|queue| queue.commands.try_reserve(most));
+        reserved(made, "the request queue", most * size_of::<Command<C>>())
+    }
+
+    /// Chooses the replica of a new request, which then owes its tokens. `before`: see `Cargo::tokens`.
+    pub fn choose(&mut self, cargo: &C, before: Option<usize>) -> Duty {
+        let replica = self.balance.choose(&rank(cargo, &self.owed, before), cargo.home(0).is_some());
+        self.owe(Duty { thread: replica, tokens: cargo.tokens(replica, before) })
+    }
+
+    fn owe(&mut self, duty: Duty) -> Duty {
+        self.owed[duty.thread] += duty.tokens;
+        duty
+    }
+
+    /// A request has ended, or was handed on.
+    pub fn done(&mut self, duty: Duty) {
+        self.owed[duty.thread] -= duty.tokens;
+    }
+
+    pub fn send(&mut self, replica: usize, command: Command<C>) {
+        if matches!(command, Command::End(_) | Command::EndAll { .. }) {
+            self.desks[replica].urge();
+        }
+        self.queues[replica].commands.push_back(command);
+    }
+
+    /// Tells all replicas to end all their requests. Several such commands in a row become one.
+    pub fn end_all(&mut self, shutdown: bool) {
+        for replica in 0..self.queues.len() {
+            let own = &self.queues[replica];
+            if !own.gone && !own.ends_all() {
+                self.send(replica, Command::EndAll { shutdown });
+            }
+        }
+    }
+
+    /// Returns whether a request of `replica` may ask for a grant. One that has not `begun` waits for those of
+    /// other replicas that have begun and were refused.
+    pub fn may_ask(&self, replica: usize, begun: bool) -> bool {
+        let waits = |other: usize| other != replica && self.queues[other].begun_waits;
+        begun || !(0..self.queues.len()).any(waits)
+    }
+
+    /// Memory was returned: notifies every thread that was refused a grant.
+    pub fn feed_all(&mut self) {
+        self.queues.iter_mut().for_each(Queue::feed);
+    }
+
+    /// Returns a mask of the sleeping threads to wake, and marks them as awake. `done`: none will ever have work again.
+    pub fn rouse(&mut self, done: bool) -> u64 {
+        let mut ring = 0;
+        for (replica, own) in self.queues.iter_mut().enumerate() {
+            if own.asleep && (done || !own.is_quiet()) {
+                own.asleep = false;
+                ring |= 1 << replica;
+            }
+        }
+        ring
+    }
+
+    /// Takes note of a replica's load, and moves the requests that it gives away. `ending`: all requests were told to
+    /// end because the engine shuts down.
+    pub fn share<E: Merge>(&mut self, from: usize, news: &mut Share<C>, slots: &mut Slots<E>, ending: bool) {
+        if std::mem::take(&mut news.gave) {
+            self.balance.answered(from);
+        }
+        self.balance.report(from, news.load);
+        for (to, id, cargo) in news.given.drain(..) {
+            let stays = cargo.home(0).is_some();
+            let to = self.balance.pass_on(from, to, &rank(&cargo, &self.owed, None), stays);
+            let duty = self.owe(Duty { thread: to, tokens: cargo.tokens(to, None) });
+            let (old, cancelled) = slots.hand_on(id.slot(), duty);
+            self.done(old);
+            self.send(to, Command::Start(cargo));
+            // The request was cancelled while its old replica had it, so notify the new one.
+            if cancelled {
+                self.send(to, if ending { Command::EndAll { shutdown: true } } else { Command::End(id) });
+            }
+        }
+        self.level();
+    }
+
+    /// Asks replicas with waiting requests to give some to others that have room.
+    fn level(&mut self) {
+        for (from, gift) in self.balance.gifts() {
+            self.queues[from].commands.push_back(Command::Give(gift));
+        }
+    }
+
+    /// `replica` accepts no more requests, and those that it gives away go to others. Returns whether there are any.
+    pub fn close(&mut self, replica: usize) -> bool {
+        let others = self.balance.close(replica);
+        self.level();
+        others
+    }
+
+    /// The thread of `replica` has ended, by a failure if it `died`. Returns whether it was the last one.
+    pub fn part(&mut self, replica: usize, died: bool) -> bool {
+        self.balance.part(replica, died);
+        let own = &mut self.queues[replica];
+        own.gone = true;
+        // Nothing will execute these commands. Dropping a call notifies its waiting caller.
+        own.commands.clear();
+        self.queues.iter().all(|queue| queue.gone)
+    }
+}
+
+/// Ranks the replicas for a request: by the tokens that they owe with it, unless it stays.
+fn rank<C: Cargo>(cargo: &C, owed: &[u64], before: Option<usize>) -> impl Fn(usize) -> u64 {
+    move |replica| cargo.home(replica).unwrap_or_else(|| owed[replica] + cargo.tokens(replica, before))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;
