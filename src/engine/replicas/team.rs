@@ -170,5 +170,7 @@ fn rank<C: Cargo>(cargo: &C, owed: &[u64], before: Option<usize>) -> impl Fn(usi
     move |replica| cargo.home(replica).unwrap_or_else(|| owed[replica] + cargo.tokens(replica, before))
 }
 
+// By its path, which `tests/concurrency` needs.
 #[cfg(all(test, not(loom)))]
+#[path = "team/tests.rs"]
 mod tests;
