@@ -41,6 +41,7 @@ pub struct Queue<C> {
 }
 
 /// State that only the queue's own thread waits for or looks at.
+#[derive(Default)]
 pub struct Desk {
     pub bell: Condvar,
     /// An `End` or `EndAll` came that `Hub::ends` has not shown yet.
@@ -48,10 +49,6 @@ pub struct Desk {
 }
 
 impl Desk {
-    pub fn new() -> Self {
-        Self { bell: Condvar::new(), urgent: AtomicBool::new(false) }
-    }
-
     pub fn urge(&self) {
         self.urgent.store(true, Ordering::Release);
     }
@@ -66,8 +63,8 @@ impl Desk {
     }
 }
 
-impl<C> Queue<C> {
-    pub fn new() -> Self {
+impl<C> Default for Queue<C> {
+    fn default() -> Self {
         Self {
             commands: VecDeque::new(),
             asleep: false,
@@ -77,7 +74,9 @@ impl<C> Queue<C> {
             gone: false,
         }
     }
+}
 
+impl<C> Queue<C> {
     /// Notes a refused grant. `begun`: the request has begun to give output.
     pub fn starve(&mut self, begun: bool) {
         self.hungry = true;

@@ -48,8 +48,8 @@ impl<C> Default for Share<C> {
 impl<C: Cargo> Team<C> {
     pub fn new(replicas: usize) -> Self {
         Self {
-            queues: (0..replicas).map(|_| Queue::new()).collect(),
-            desks: Arc::new((0..replicas).map(|_| Desk::new()).collect()),
+            queues: (0..replicas).map(|_| Queue::default()).collect(),
+            desks: Arc::new((0..replicas).map(|_| Desk::default()).collect()),
             owed: vec![0; replicas],
             balance: Balance::new(replicas),
         }
@@ -170,5 +170,7 @@ fn rank<C: Cargo>(cargo: &C, owed: &[u64], before: Option<usize>) -> impl Fn(usi
     move |replica| cargo.home(replica).unwrap_or_else(|| owed[replica] + cargo.tokens(replica, before))
 }
 
+// By its path, which `tests/concurrency` needs.
 #[cfg(all(test, not(loom)))]
+#[path = "team/tests.rs"]
 mod tests;
