@@ -140,7 +140,7 @@ fn tq2_0_is_multiplied_as_its_model_was_trained() {
         assert_eq!(dtype(architecture, &[]), DType::TQ2_0, "{architecture}");
     }
     for architecture in ["qwen3", "gemma3"] {
-        assert_eq!(dtype(architecture, &[]), DType::Q2_0_128, "{architecture}");
+        assert_eq!(dtype(architecture, &[]), DType::TQ2_0_256, "{architecture}");
         assert_eq!(dtype(architecture, &["blk.0.attn_q_norm_in.weight"]), DType::TQ2_0, "{architecture}");
     }
 }

@@ -21,7 +21,6 @@ import gguf  # noqa: E402
 import llama_cpp_run  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from gguf import GGMLQuantizationType as T  # noqa: E402
 
 # llama.cpp itself has no values of another size than keys, and no fewer KV heads in OLMo 2.
 NOT_RUN = ("qwen35", "olmo2")
