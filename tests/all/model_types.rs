@@ -1,7 +1,7 @@
 //! One ternary model in each of GGUF's ternary types, and in widths that are not whole blocks: the same bits.
 
 use crate::common::gguf::{File, HIDDEN, I2_S, Tensor, bitnet};
-use crate::common::{Running, Session, alone, bits};
+use crate::common::{Running, Session, alone, bits, root};
 use bn_engine::base::{Bytes, Result};
 use bn_engine::formats::gguf::Gguf;
 use bn_engine::kernels::{DType, Pool};
@@ -87,6 +87,29 @@ fn ternary_types_agree_alone_and_in_a_batch() {
         }
         let some: Vec<f32> = alone(&open(&file, 1).expect("load"), &sequences, 16).concat();
         assert!(some.iter().all(|x| x.is_finite()) && some.iter().any(|x| *x != 0.0));
+    }
+}
+
+/// Models whose embedding and projections have all types with tables and codebooks, and PrismML's.
+#[test]
+fn tables_and_codebooks_agree_alone_and_in_a_batch() {
+    let sequences = [vec![1, 2, 3, 4, 5, 6, 7], vec![9, 8], vec![10]];
+    for name in ["llama-tables", "llama-prism"] {
+        let path = root().join(format!("fuzz/corpus/gguf/{name}.gguf"));
+        let gguf = Gguf::from_bytes(Bytes::new(std::fs::read(path).expect("a seed")), name).expect("a file");
+        let mut expected = None;
+        for threads in [1, 2] {
+            let pool = Pool::new(threads).expect("a pool");
+            let model = load_checkpoint(&gguf, &pool, &|_, _| (), &mut |_, _| false).expect("load");
+            let loaded = Running::new(model, threads).expect("run");
+            let single = alone(&loaded, &sequences, 16);
+            assert!(single.iter().flatten().all(|x| x.is_finite()) && single[0].iter().any(|x| *x != 0.0));
+            let expected = expected.get_or_insert_with(|| bits(&single));
+            assert!(bits(&single) == *expected, "{name}, {threads} threads");
+            let mut session = Session::new(&loaded, &sequences, 16, 5);
+            session.step(&sequences.iter().enumerate().map(|(i, s)| (i, s.len())).collect::<Vec<_>>());
+            assert!(bits(&session.logits) == *expected, "{name}, one batch");
+        }
     }
 }
 

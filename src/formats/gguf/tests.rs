@@ -31,7 +31,7 @@ fn sample() -> Writer {
         .tensor("f32", &[3], 0, &f32s(&[1.0, 2.0, -3.5]))
         .tensor("f16", &[2, 1], 1, &[0x00, 0x3c, 0x00, 0xc0])
         .tensor("bf16", &[2], 30, &[0x80, 0x3f, 0x00, 0xc0])
-        .tensor("iq2", &[256, 4], 16, &[9; 4 * 66])
+        .tensor("iq1", &[256, 4], 19, &[9; 4 * 50])
         .tensor("odd", &[8], 777, &[1; 40])
         .tensor("m", &[2, 3], 0, &f32s(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]))
 }
@@ -101,7 +101,7 @@ fn refuses_tensors_only_when_asked() {
             assert!(e.message.contains(part), "{} lacks {part}", e.message);
         }
     };
-    check(g.matrix("iq2", 4, 256).err().unwrap(), Status::Unsupported, &["'iq2'", "16 (IQ2_XXS)"]);
+    check(g.matrix("iq1", 4, 256).err().unwrap(), Status::Unsupported, &["'iq1'", "19 (IQ1_S)"]);
     check(g.matrix("odd", 1, 8).err().unwrap(), Status::Unsupported, &["'odd'", "777"]);
     check(g.matrix("none", 1, 8).err().unwrap(), Status::BadModel, &["'none'", "missing"]);
     check(g.matrix("m", 2, 3).err().unwrap(), Status::BadModel, &["'m'", "[2, 3, 1, 1]", "[3, 2, 1, 1]"]);

@@ -280,7 +280,7 @@ impl Book for IQ2_S {
     unsafe fn entry<B: Bytes>(read: &Read<B>, k: usize, j: usize) -> B {
         let n = 2 * (k % 2) + j / 2;
         // SAFETY (of all): the caller's promise.
-        unsafe { byte(read.numbers[k / 2], n, 0).or(shifted(byte(read.high, k / 2, 1), 2 * n, 3)) }
+        unsafe { byte(read.numbers[k / 2], n, 0).or(pair(byte(read.high, k / 2, 1), n)) }
     }
 }
 
@@ -365,7 +365,7 @@ impl Book for IQ3_S {
     #[inline(always)]
     unsafe fn entry<B: Bytes>(read: &Read<B>, k: usize, j: usize) -> B {
         // SAFETY (of all): the caller's promise.
-        unsafe { byte(read.numbers[k], j, 0).or(shifted(byte(read.high, k / 2, 1), 4 * (k % 2) + j, 1)) }
+        unsafe { byte(read.numbers[k], j, 0).or(byte(read.high.sixteens(k), j, 1).right::<4>(1)) }
     }
 }
 
@@ -377,20 +377,16 @@ unsafe fn byte<B: Bytes>(lanes: B, n: usize, to: usize) -> B {
     unsafe { lanes.reorder(zeros | (n as u32) << (8 * to)) }
 }
 
-/// Each byte shifted right by `n` bits, with `mask` applied.
+/// Bits `2 n` and `2 n + 1` of each byte.
 #[inline(always)]
-unsafe fn shifted<B: Bytes>(bytes: B, n: usize, mask: u8) -> B {
+unsafe fn pair<B: Bytes>(bytes: B, n: usize) -> B {
     // SAFETY (of all): the caller's promise.
     unsafe {
         match n {
-            0 => bytes.right::<0>(mask),
-            1 => bytes.right::<1>(mask),
-            2 => bytes.right::<2>(mask),
-            3 => bytes.right::<3>(mask),
-            4 => bytes.right::<4>(mask),
-            5 => bytes.right::<5>(mask),
-            6 => bytes.right::<6>(mask),
-            _ => bytes.right::<7>(mask),
+            0 => bytes.right::<0>(3),
+            1 => bytes.right::<2>(3),
+            2 => bytes.right::<4>(3),
+            _ => bytes.right::<6>(3),
         }
     }
 }
