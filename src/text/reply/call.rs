@@ -1,9 +1,12 @@
 //! Parses one block of calls in an answer as it arrives.
 
-use super::format::{ARGS, Block, Body, CALL_ID, LIST, NAMED, OBJECT, PYTHON};
+mod tags;
+
+use super::format::{ARGS, Block, Body, CALL_ID, LIST, NAMED, OBJECT, PYTHON, TAGS, TAGS_OF_KNOWN};
 use super::scan::{Scan, Step};
 use super::{Symbol, Teller, python};
 use crate::text::chat::is_name;
+use tags::Tags;
 
 /// Maximum length in bytes of a key, string or marker.
 const MAX_WORD: usize = 128;
@@ -65,6 +68,8 @@ pub struct Call {
     block: Option<&'static Block>,
     body: Body,
     at: At,
+    /// The state in calls that are written in tags, in place of `at`.
+    tags: Tags,
     /// Calls in a list; calls like Python's; a name without quotes.
     list: bool,
     python: bool,
@@ -96,6 +101,9 @@ impl Call {
         [&mut raw, &mut name, &mut arguments, &mut word].into_iter().for_each(|text| text.clear());
         let open = block.map_or("", |block| block.open);
         raw.push_str(open);
+        if body & TAGS_OF_KNOWN != 0 {
+            word.push_str(open);
+        }
         *self = Self { block, body, raw, lead: open.len(), name, arguments, word, ..Self::default() };
     }
 
@@ -111,6 +119,9 @@ impl Call {
     }
 
     pub fn step(&mut self, symbol: Symbol, to: &mut Teller) -> Turn {
+        if self.body & (TAGS | TAGS_OF_KNOWN) != 0 {
+            return self.in_tags(symbol, to);
+        }
         let c = match symbol {
             Symbol::Mark(mark) => return self.mark(mark),
             Symbol::Char(c) => c,

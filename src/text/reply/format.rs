@@ -10,10 +10,17 @@ pub const LIST: Body = 2;
 pub const NAMED: Body = 4;
 /// `f(a=1, b="x")`, or a list of such calls.
 pub const PYTHON: Body = 8;
+/// `<function=f>`, each parameter as `<parameter=a>`, its value and `</parameter>`, and `</function>`.
+pub const TAGS: Body = 16;
+/// The same without its first tag, which is the marker. Only known functions are calls.
+pub const TAGS_OF_KNOWN: Body = 32;
 
 /// The marker between a name and its arguments in [`NAMED`]. [`CALL_ID`] comes before an id, which is ignored.
 pub const ARGS: &str = "[ARGS]";
 pub const CALL_ID: &str = "[CALL_ID]";
+
+/// The last tag in [`TAGS`].
+pub const FUNCTION_END: &str = "</function>";
 
 /// A pair of markers, and the contents between them.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,11 +32,13 @@ pub struct Block {
 }
 
 /// How a family's models should write calls: `begin`, the calls with `separator` between them, `end`. A call is
-/// the three parts of `call`, with name and arguments between them.
+/// the three parts of `call`, with name and arguments between them. Arguments are a JSON object, or one after the
+/// other the three parts of `parameter`, with name and value between them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Written {
     pub begin: &'static str,
     pub call: [&'static str; 3],
+    pub parameter: Option<[&'static str; 3]>,
     /// None: only one call is possible.
     pub separator: Option<&'static str>,
     pub end: &'static str,
@@ -40,8 +49,8 @@ pub struct Written {
 pub struct Format {
     /// Name in `tool_format`.
     pub name: &'static str,
-    /// Signs of the family's templates: each contains at least one of them.
-    signs: &'static [&'static str],
+    /// Signs of the family's templates: each contains all signs of at least one of these lists.
+    signs: &'static [&'static [&'static str]],
     pub blocks: &'static [Block],
     /// Possible contents without a marker at the start of an answer.
     pub bare: Body,
@@ -49,52 +58,81 @@ pub struct Format {
 }
 
 /// `{"name": "f", "parameters": {...}}`, alone.
-const PARAMETERS: Written =
-    Written { begin: "", call: ["{\"name\": \"", "\", \"parameters\": ", "}"], separator: None, end: "" };
+const PARAMETERS: Written = Written {
+    begin: "",
+    call: ["{\"name\": \"", "\", \"parameters\": ", "}"],
+    parameter: None,
+    separator: None,
+    end: "",
+};
 
-/// The format of a template is the first one whose sign it contains.
-pub const FORMATS: [Format; 5] = [
+/// The format of a template is the first one whose signs it contains.
+pub const FORMATS: [Format; 6] = [
     Format {
         name: "mistral11",
-        signs: &["[ARGS]"],
+        signs: &[&["[ARGS]"]],
         blocks: &[TOOL_CALLS],
         bare: 0,
-        written: Written { begin: "", call: ["[TOOL_CALLS]", ARGS, ""], separator: Some(""), end: "" },
+        written: Written {
+            begin: "",
+            call: ["[TOOL_CALLS]", ARGS, ""],
+            parameter: None,
+            separator: Some(""),
+            end: "",
+        },
     },
     Format {
         name: "mistral",
-        signs: &["[TOOL_CALLS]"],
+        signs: &[&["[TOOL_CALLS]"]],
         blocks: &[TOOL_CALLS],
         bare: 0,
         written: Written {
             begin: "[TOOL_CALLS] [",
             call: ["{\"name\": \"", "\", \"arguments\": ", "}"],
+            parameter: None,
             separator: Some(", "),
             end: "]",
         },
     },
     Format {
+        name: "qwen3_coder",
+        signs: &[&["<tool_call>", "<function="]],
+        blocks: &[
+            Block { open: "<tool_call>", close: "</tool_call>", body: TAGS },
+            Block { open: "<function=", close: "</tool_call>", body: TAGS_OF_KNOWN },
+        ],
+        bare: 0,
+        written: Written {
+            begin: "",
+            call: ["<tool_call>\n<function=", ">\n", "</function>\n</tool_call>"],
+            parameter: Some(["<parameter=", ">\n", "\n</parameter>\n"]),
+            separator: Some("\n"),
+            end: "",
+        },
+    },
+    Format {
         name: "hermes",
-        signs: &["<tool_call>"],
+        signs: &[&["<tool_call>"]],
         blocks: &[Block { open: "<tool_call>", close: "</tool_call>", body: OBJECT }],
         bare: 0,
         written: Written {
             begin: "",
             call: ["<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"],
+            parameter: None,
             separator: Some("\n"),
             end: "",
         },
     },
     Format {
         name: "llama3",
-        signs: &["<|python_tag|>", "<|start_header_id|>"],
+        signs: &[&["<|python_tag|>"], &["<|start_header_id|>"]],
         blocks: &[Block { open: "<|python_tag|>", close: "", body: OBJECT | PYTHON }],
         bare: OBJECT | PYTHON,
         written: PARAMETERS,
     },
     Format {
         name: "gemma",
-        signs: &["<start_of_turn>"],
+        signs: &[&["<start_of_turn>"]],
         blocks: &[
             Block { open: "```tool_code", close: "```", body: OBJECT | PYTHON },
             Block { open: "```json", close: "```", body: OBJECT | LIST },
@@ -122,7 +160,8 @@ pub const THOUGHTS: [Thoughts; 2] = [
 
 /// The format for a chat template's source.
 pub fn format_of(template: &str) -> Option<&'static Format> {
-    FORMATS.iter().find(|format| format.signs.iter().any(|sign| template.contains(sign)))
+    let has = |signs: &[&str]| signs.iter().all(|sign| template.contains(sign));
+    FORMATS.iter().find(|format| format.signs.iter().any(|signs| has(signs)))
 }
 
 pub fn format_named(name: &str) -> Option<&'static Format> {

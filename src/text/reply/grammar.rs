@@ -1,16 +1,19 @@
 //! Grammars for answers that must call tools, in llguidance's dialect of Lark.
 
+mod parameters;
+
 use super::Parts;
 use super::format::{ARGS, Format, Written};
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::text::chat::{Chat, Json, Tool, ToolChoice};
+use crate::text::json::Fields;
 use std::fmt::Write;
 
 /// The grammar that `chat` asks for. If the choice requires a call, the answer must be one. Otherwise there is a
 /// grammar only if a tool is strict or calls may not be parallel. None if there is nothing to enforce.
 ///
 /// `control` returns the id of a marker that is a control token of the vocabulary. `Unsupported` if calls are
-/// asked for and their format is unknown.
+/// asked for and their format is unknown, or cannot keep a schema.
 pub fn grammar(chat: &Chat, parts: &Parts, control: &dyn Fn(&str) -> Option<u32>) -> Result<Option<String>> {
     let must = match &chat.choice {
         ToolChoice::None => return Ok(None),
@@ -39,7 +42,7 @@ pub fn grammar(chat: &Chat, parts: &Parts, control: &dyn Fn(&str) -> Option<u32>
         }
     }
     writer.thought_rule(parts, &mut out);
-    writer.calls(&wanted, must, several, &mut out);
+    writer.calls(&wanted, must, several, &mut out)?;
     Ok(Some(out))
 }
 
@@ -112,8 +115,9 @@ impl Writer<'_> {
         if self.format.bare == 0 { "TEXT? " } else { "" }
     }
 
-    fn calls(&self, tools: &[Tool], must: bool, several: bool, out: &mut String) {
-        let Written { begin, call: [before, between, behind], separator, end } = &self.format.written;
+    fn calls(&self, tools: &[Tool], must: bool, several: bool, out: &mut String) -> Result<()> {
+        let Written { begin, call: [before, between, behind], parameter, separator, end } =
+            &self.format.written;
         let more = match separator {
             Some(separator) if several => format!("({}call)*", self.terminals(separator)),
             _ => String::new(),
@@ -123,17 +127,30 @@ impl Writer<'_> {
         let _ = writeln!(out, "call: {}", names.join(" | "));
         for (i, tool) in tools.iter().enumerate() {
             let head = self.terminals(&format!("{before}{}{between}", tool.name));
-            let _ = writeln!(out, "call_{i}: {head}args_{i} {}", self.terminals(behind));
-            let schema = schema(tool.parameters.filter(|_| must || tool.strict));
-            let _ = writeln!(out, "args_{i}: %json {schema}");
+            let kept = tool.parameters.filter(|_| must || tool.strict);
+            let arguments = match parameter {
+                Some(parameter) => parameters::rules(i, kept, parameter, out)
+                    .map_err(|what| self.refused(tool.name, &what))?,
+                None => {
+                    let _ = writeln!(out, "args_{i}: %json {}", schema(kept));
+                    format!("args_{i} ")
+                }
+            };
+            let _ = writeln!(out, "call_{i}: {head}{arguments}{}", self.terminals(behind));
         }
+        Ok(())
+    }
+
+    /// The error for a tool whose schema cannot be kept because of `what`.
+    fn refused(&self, tool: &str, what: &str) -> Error {
+        let format = self.format.name;
+        Error::unsupported(format!("chat_json: tools: {tool}: {what} cannot be kept in calls of {format}"))
     }
 }
 
 /// The schema of the arguments, with exactly the blanks that templates put into arguments.
 fn schema(parameters: Option<&Json>) -> Json {
-    let text = |text: &str| Json::Text(text.to_owned());
-    let any = || vec![("type".to_owned(), text("object"))];
+    let any = || vec![("type".to_owned(), Json::Text("object".to_owned()))];
     let mut fields = match parameters {
         Some(Json::Map(fields)) => fields.clone(),
         _ => any(),
@@ -141,13 +158,19 @@ fn schema(parameters: Option<&Json>) -> Json {
     if !fields.iter().any(|(name, _)| name == "type") {
         fields.extend(any());
     }
+    spaced(fields)
+}
+
+/// A schema whose JSON has the blanks of templates.
+fn spaced(mut schema: Fields) -> Json {
+    let text = |text: &str| Json::Text(text.to_owned());
     let blanks = vec![
         ("whitespace_flexible".to_owned(), Json::Bool(false)),
         ("item_separator".to_owned(), text(", ")),
         ("key_separator".to_owned(), text(": ")),
     ];
-    fields.push(("x-guidance".to_owned(), Json::Map(blanks)));
-    Json::Map(fields)
+    schema.push(("x-guidance".to_owned(), Json::Map(blanks)));
+    Json::Map(schema)
 }
 
 /// Appends a quoted literal and a space.

@@ -11,6 +11,7 @@
 mod call;
 mod format;
 mod grammar;
+mod known;
 mod parts;
 mod python;
 mod scan;
@@ -19,6 +20,7 @@ mod tests;
 
 pub use format::{Format, Thoughts, format_named, format_of, thoughts_named, thoughts_of};
 pub use grammar::grammar;
+pub use known::{Kind, Known};
 
 use crate::base::{Error, Result};
 use call::{Call, Turn};
@@ -43,8 +45,8 @@ pub struct Parts {
     pub thoughts: Option<&'static Thoughts>,
     /// The prompt has already begun the reasoning.
     pub thinking: bool,
-    /// Names of the tools. Without a marker, only these are calls.
-    pub names: Vec<String>,
+    /// The tools. Without a marker, only these are calls.
+    pub tools: Vec<Known>,
     /// Seed of the calls' ids.
     pub seed: u64,
 }
@@ -105,7 +107,11 @@ impl Teller<'_> {
     }
 
     fn knows(&self, name: &str) -> bool {
-        self.parts.names.iter().any(|known| known == name)
+        self.tool(name).is_some()
+    }
+
+    fn tool(&self, name: &str) -> Option<&Known> {
+        self.parts.tools.iter().find(|tool| tool.name == name)
     }
 }
 
@@ -135,8 +141,8 @@ impl Reply {
 
     /// Heap bytes that it holds from the start.
     pub fn bytes(&self) -> usize {
-        let names = self.parts.names.iter().map(|name| size_of::<String>() + name.capacity());
-        names.sum::<usize>() + self.controls.capacity() * size_of::<&str>()
+        self.parts.tools.iter().map(Known::bytes).sum::<usize>()
+            + self.controls.capacity() * size_of::<&str>()
     }
 
     /// Number of calls emitted so far.
@@ -262,7 +268,7 @@ impl Reply {
 
     fn begins_bare(&mut self, c: char) -> bool {
         let bare = self.parts.format.map_or(0, |format| format.bare);
-        let begins = self.stage == Stage::Text && !self.begun && bare != 0 && !self.parts.names.is_empty();
+        let begins = self.stage == Stage::Text && !self.begun && bare != 0 && !self.parts.tools.is_empty();
         if begins {
             self.stage = Stage::Call;
             self.call.begin(None, bare);

@@ -1,9 +1,11 @@
 //! Determines the parts to look for in the answer to a conversation.
 
-use super::Parts;
 use super::format::{FORMATS, THOUGHTS, format_named, format_of, thoughts_named, thoughts_of};
+use super::known::MAX_FIELDS;
+use super::{Known, Parts};
 use crate::base::{Error, Result};
 use crate::text::chat::{Chat, ChatTemplate, ToolChoice};
+use std::cell::Cell;
 use std::fmt::Display;
 
 /// The name that stands for "no format".
@@ -37,11 +39,12 @@ impl Parts {
             goes_on || prompt.trim_end().ends_with(tags.open)
         });
         let calls = chat.choice != ToolChoice::None;
+        let left = Cell::new(MAX_FIELDS);
         Ok(Self {
             format: format.filter(|_| calls),
             thoughts,
             thinking,
-            names: chat.tools().filter(|_| calls).map(|tool| tool.name.to_owned()).collect(),
+            tools: chat.tools().filter(|_| calls).map(|tool| Known::of(&tool, &left)).collect(),
             seed: 0,
         })
     }

@@ -17,6 +17,15 @@ pub fn call(text: &str) -> Option<(&str, String)> {
     from.rest.is_empty().then_some((text[..at].trim_end(), json))
 }
 
+/// Converts a list, a dict or a constant to JSON. None if `text` is none.
+pub fn value(text: &str) -> Option<String> {
+    text.starts_with(|c: char| c == '[' || c == '{' || c.is_ascii_alphabetic()).then_some(())?;
+    let (mut from, mut json) = (Reader { rest: text }, String::new());
+    json.try_reserve(6 * text.len()).ok()?;
+    from.value(&mut json, MAX_DEPTH)?;
+    from.rest.is_empty().then_some(json)
+}
+
 struct Reader<'a> {
     rest: &'a str,
 }
@@ -151,20 +160,23 @@ fn code(chars: &mut std::str::Chars, digits: usize) -> Option<char> {
 }
 
 /// Appends `text` as a JSON string.
-fn quote(text: &str, json: &mut String) {
+pub fn quote(text: &str, json: &mut String) {
     json.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => json.push_str("\\\""),
-            '\\' => json.push_str("\\\\"),
-            '\n' => json.push_str("\\n"),
-            '\r' => json.push_str("\\r"),
-            '\t' => json.push_str("\\t"),
-            c if (c as u32) < 0x20 => json.push_str(&format!("\\u{:04x}", c as u32)),
-            c => json.push(c),
-        }
+    text.chars().for_each(|c| escape(c, json));
+    json.push('"');
+}
+
+/// Appends a character of a JSON string.
+pub fn escape(c: char, json: &mut String) {
+    match c {
+        '"' => json.push_str("\\\""),
+        '\\' => json.push_str("\\\\"),
+        '\n' => json.push_str("\\n"),
+        '\r' => json.push_str("\\r"),
+        '\t' => json.push_str("\\t"),
+        c if (c as u32) < 0x20 => json.push_str(&format!("\\u{:04x}", c as u32)),
+        c => json.push(c),
     }
-    json.push('"');
 }
 
 #[cfg(test)]
@@ -224,5 +236,21 @@ mod tests {
         }
         let deep = format!("f(a={}{})", "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(call(&deep), None);
+    }
+    #[test]
+    fn values_become_json() {
+        for (text, json) in [
+            ("True", Some("true")),
+            ("None", Some("null")),
+            ("['a', 1, {'k': False}]", Some(r#"["a", 1, {"k": false}]"#)),
+            ("[1", None),
+            ("[1] ", None),
+            ("'a'", None),
+            ("Trueish", None),
+            ("(1)", None),
+            ("", None),
+        ] {
+            assert_eq!(value(text).as_deref(), json, "{text}");
+        }
     }
 }

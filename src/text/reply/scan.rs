@@ -182,6 +182,24 @@ fn value(c: char) -> Option<At> {
     })
 }
 
+/// Returns whether `text` is exactly one value, without blanks around it.
+pub fn is_value(text: &str) -> bool {
+    let (mut scan, mut step) = (Scan { at: At::Value, ..Scan::default() }, Step::More);
+    for c in text.chars() {
+        // A number outside of lists and objects ends with the text.
+        let number = scan.depth == 0 && matches!(scan.at, At::Number(_));
+        if step != Step::More {
+            return false;
+        }
+        step = scan.push(c);
+        if number && !matches!(scan.at, At::Number(_)) {
+            return false;
+        }
+    }
+    let number = scan.depth == 0 && matches!(scan.at, At::Number(number) if number.may_end());
+    step == Step::Done || step == Step::More && number
+}
+
 /// Returns whether `text` is exactly one object.
 pub fn is_object(text: &str) -> bool {
     let (mut scan, mut step) = (Scan::default(), Step::More);
@@ -248,5 +266,29 @@ mod tests {
         let deep = |n: usize| format!("{{\"a\":{}{}}}", "[".repeat(n), "]".repeat(n));
         assert!(is_object(&deep(63)));
         assert!(!is_object(&deep(64)));
+    }
+    #[test]
+    fn tells_values_from_other_texts() {
+        for good in [
+            "1",
+            "-0.5e3",
+            "0",
+            "\"\"",
+            "\"a\\n\"",
+            "true",
+            "null",
+            "[]",
+            "[1, 2]",
+            "{\"a\": [\n1]}",
+            "[[1], {}]",
+        ] {
+            assert!(is_value(good), "{good}");
+        }
+        for bad in [
+            "", "01", "1.", "-", "1,2", "1 2", "1}", "\"a", "\"a\" b", "tru", "truex", "[1", "[1]]", "{},{}",
+            "a", "'a'",
+        ] {
+            assert!(!is_value(bad), "{bad}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Answers made of known parts in each format by a seeded generator, and the parser's results for them.
 
+mod tags;
+
 use super::format::FORMATS;
 use super::*;
 
@@ -30,12 +32,18 @@ impl Sink for Told {
     }
 }
 
+/// A tool whose parameters `t0`, `t1`, ... are text.
+fn known(name: &str) -> Known {
+    let parameters = (0..4).flat_map(|i| [(format!("t{i}"), Kind::Text), (format!("n{i}"), Kind::Nullable)]);
+    Known { name: name.into(), parameters: parameters.collect() }
+}
+
 fn parts(format: &str) -> Parts {
     Parts {
         format: format_named(format),
         thoughts: thoughts_named("think"),
         thinking: false,
-        names: ["f", "get_weather", "a.b-c"].map(String::from).to_vec(),
+        tools: ["f", "get_weather", "a.b-c"].map(known).to_vec(),
         seed: 7,
     }
 }
@@ -85,6 +93,12 @@ fn calls_in_each_format() {
     let weather = [("get_weather", r#"{"city": "Paris"}"#)];
     let both = [weather[0], ("f", "{}")];
     for (format, text, expected) in [
+        (
+            "qwen3_coder",
+            "I look.\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>\n\
+             <tool_call>\n<function=f>\n</function>\n</tool_call>\nSo.",
+            told("I look.So.", &both),
+        ),
         (
             "hermes",
             "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>",
@@ -319,6 +333,9 @@ fn templates_tell_their_format() {
     assert_eq!(named("{{ '[TOOL_CALLS]' ~ name ~ '[ARGS]' }}"), Some("mistral11"));
     assert_eq!(named("{{ '[TOOL_CALLS] [' }}"), Some("mistral"));
     assert_eq!(named("<|start_header_id|> <tool_call>"), Some("hermes"));
+    assert_eq!(named("{{ '<tool_call>\\n<function=' ~ name }}"), Some("qwen3_coder"));
+    // Llama's own calls have tags, but not this block.
+    assert_eq!(named("<|start_header_id|> <function=f>{}</function>"), Some("llama3"));
     assert_eq!(named("<|start_header_id|>"), Some("llama3"));
     assert_eq!(named("<start_of_turn>"), Some("gemma"));
     assert_eq!(named("{{ messages }}"), None);
@@ -364,7 +381,11 @@ impl Dice {
     }
 
     fn object(&mut self, depth: usize) -> serde_json::Map<String, serde_json::Value> {
-        (0..self.below(4)).map(|i| (format!("k{i}"), self.value(depth))).collect()
+        let key = |value: &serde_json::Value| if value.is_string() { "t" } else { "k" };
+        (0..self.below(4))
+            .map(|i| (i, self.value(depth)))
+            .map(|(i, v)| (format!("{}{i}", key(&v)), v))
+            .collect()
     }
 }
 
@@ -402,6 +423,7 @@ fn written(format: &str, calls: &Calls, dice: &mut Dice) -> String {
         format!("[{}]", calls.collect::<Vec<_>>().join(", "))
     };
     match (format, dice.below(2)) {
+        ("qwen3_coder", way) => calls.iter().map(|call| tags::written(call, way == 1)).collect(),
         ("hermes", 0) => {
             objects("arguments").iter().map(|call| format!("<tool_call>\n{call}\n</tool_call>\n")).collect()
         }
@@ -488,6 +510,11 @@ fn damaged_answers_lose_nothing() {
         "{\"a\": [1, \"x\"]}",
         "é",
         "\\",
+        "<function=f>",
+        "<parameter=t0>",
+        "</parameter>",
+        "</function>",
+        "<",
     ];
     for round in 0..1500 {
         let format = FORMATS[round % FORMATS.len()].name;
@@ -497,11 +524,16 @@ fn damaged_answers_lose_nothing() {
             let mut rest = answer.chars();
             assert!(part.chars().all(|c| rest.any(|r| r == c)), "{format}: {answer:?} {came:?}");
         }
+        // The line breaks and backslashes of text are escaped in arguments.
+        let plain = |json: &str| match format {
+            "qwen3_coder" => json.replace("\\\\", "").replace("\\n", ""),
+            _ => json.into(),
+        };
         // Characters that are in no part belong to markers, or to the syntax around names and arguments.
         let known = |c: &char| c.is_alphanumeric();
         let told = came.text.clone()
             + &came.reasoning
-            + &came.calls.iter().map(|(n, a)| n.clone() + a).collect::<String>();
+            + &came.calls.iter().map(|(n, a)| n.clone() + &plain(a)).collect::<String>();
         let mut lost: Vec<char> = answer.chars().filter(known).collect();
         for c in told.chars().filter(known) {
             let at = lost
@@ -511,7 +543,9 @@ fn damaged_answers_lose_nothing() {
             lost.swap_remove(at);
         }
         let lost: String = lost.into_iter().collect();
-        let markers = "toolcalltoolcallthinkthinkTOOLCALLSARGSpythontagtoolcodenamearguments".repeat(12);
+        let markers =
+            "toolcalltoolcallthinkthinkTOOLCALLSARGSpythontagtoolcodenameargumentsfunctionparameter"
+                .repeat(12);
         assert!(lost.chars().all(|c| markers.contains(c)), "{format}: {answer:?} lost {lost}");
         if came.calls.is_empty() && came.reasoning.is_empty() && !answer.contains("think>") {
             assert_eq!(came.text, answer, "{format}");

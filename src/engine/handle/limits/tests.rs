@@ -1,5 +1,7 @@
 //! The tokens of prompts, and the outputs that the grammars of `tool_choice` allow.
 
+mod tags;
+
 use super::*;
 use crate::base::Bytes;
 use crate::constrain::{Constraint, ConstraintKind, Grammars, JsonOptions, LazyVocabulary, uncounted};
@@ -171,10 +173,12 @@ fn parts_follow_template_and_chat() {
     let format = |parts: Parts| parts.format.map(|format| format.name);
     let qwen = "{{ tools }}<tool_call> </think>";
     let parts = of(qwen, &tools(""), "x<think>\n").unwrap();
-    assert_eq!((parts.names.len(), parts.thinking), (2, true));
+    assert_eq!((parts.tools.len(), parts.thinking), (2, true));
     assert_eq!(format(parts), Some("hermes"));
+    let coder = "{{ tools }}<tool_call>\\n<function=";
+    assert_eq!(format(of(coder, &tools(""), "").unwrap()), Some("qwen3_coder"));
     let parts = of(qwen, &tools(r#", "tool_choice": "none""#), "<think>x</think>").unwrap();
-    assert_eq!((parts.names.len(), parts.thinking, parts.format), (0, false, None));
+    assert_eq!((parts.tools.len(), parts.thinking, parts.format), (0, false, None));
     assert!(of(qwen, &tools(r#", "continue_final_message": true"#), "x").unwrap().thinking);
     assert_eq!(
         format(of("{{ messages }}", &tools(""), "").unwrap()),

@@ -2,7 +2,7 @@ use super::*;
 use crate::base::Bytes;
 use crate::formats::Gguf;
 use crate::formats::gguf::writer::{self, Meta};
-use crate::text::reply::{Parts, Reply, format_named};
+use crate::text::reply::{Known, Parts, Reply, format_named};
 
 const TOKENS: [&str; 10] = ["<unk>", "<s>", "</s>", "[TOOL_CALLS]", "[ARGS]", "f", "{", "}", "a", "\u{2581}"];
 
@@ -21,7 +21,8 @@ fn tokenizer() -> Tokenizer {
 /// Text and calls in the events of an output of these tokens, and the finish reason.
 fn told(output: &str, stop_strings: &[&'static str]) -> (String, Vec<(String, String)>, FinishReason) {
     let tokenizer = tokenizer();
-    let parts = Parts { format: format_named("mistral11"), names: vec!["f".into()], ..Parts::default() };
+    let tools = vec![Known { name: "f".into(), ..Known::default() }];
+    let parts = Parts { format: format_named("mistral11"), tools, ..Parts::default() };
     let stop_strings = stop_strings.iter().map(|text| (*text).into()).collect();
     let params = RequestParams { stop_strings, ..RequestParams::default() };
     let mut writer = Writer::new(&params, &[2]).unwrap();

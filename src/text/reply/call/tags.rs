@@ -1,0 +1,252 @@
+//! Parses calls that are written in tags. Their parameters become one JSON object.
+//!
+//! Nothing in a value is escaped, so it is all text up to its end, control tokens included, and its closing tag counts
+//! only if a tag follows that may. Models leave out closing tags: a value also ends before a declared parameter on a
+//! new line, and before the end of the function on a new line with the end of the block behind it.
+
+use super::{Call, MAX_WORD, Turn, is_blank};
+use crate::text::chat::is_name;
+use crate::text::reply::format::{FUNCTION_END, TAGS_OF_KNOWN};
+use crate::text::reply::{Kind, Symbol, Teller, python, scan};
+
+const FUNCTION: &str = "<function=";
+const PARAMETER: &str = "<parameter=";
+const PARAMETER_END: &str = "</parameter>";
+const CALL_END: &str = "</tool_call>";
+
+/// Maximum number of blanks between a value's closing tag and the tag that follows.
+const MAX_BLANKS: usize = 64;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tags {
+    /// Before a function.
+    #[default]
+    Function,
+    /// In a function, before its first parameter.
+    Inside,
+    Value(Value),
+    /// After a function.
+    Behind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    kind: Kind,
+    /// Length of the prefix of `raw` that belongs to the value. What follows may be its end.
+    sure: usize,
+    /// Nothing of it has come.
+    fresh: bool,
+}
+
+/// The result of comparing a text with tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found<'a> {
+    /// It is no tag, and cannot become one.
+    No,
+    /// It may become a tag.
+    Part,
+    /// It is this tag, with a name if tags of its kind have one.
+    Tag(&'static str, &'a str),
+}
+
+/// Compares `text` with `tags`. Those that end with `=` continue with a name and `>`.
+fn find<'a>(text: &'a str, tags: &[&'static str]) -> Found<'a> {
+    for tag in tags {
+        match text.strip_prefix(tag) {
+            None if tag.starts_with(text) => return Found::Part,
+            None => {}
+            Some("") if tag.ends_with('>') => return Found::Tag(tag, ""),
+            Some(name) if tag.ends_with('=') => {
+                let (name, ends) = name.strip_suffix('>').map_or((name, false), |name| (name, true));
+                let good = |c: char| !c.is_control() && c != '<' && c != '>';
+                return match name.len() <= MAX_WORD && name.chars().all(good) {
+                    true if !ends => Found::Part,
+                    true if !name.is_empty() => Found::Tag(tag, name),
+                    _ => Found::No,
+                };
+            }
+            Some(_) => {}
+        }
+    }
+    Found::No
+}
+
+/// The same for blanks and a tag.
+fn find_behind<'a>(text: &'a str, tags: &[&'static str]) -> Found<'a> {
+    let rest = text.trim_start_matches(is_blank);
+    match text.len() - rest.len() {
+        0..=MAX_BLANKS => find(rest, tags),
+        _ => Found::No,
+    }
+}
+
+/// Compares `text`, a part of a value, with what may end it. The tag that is found is the last one.
+fn find_end<'a>(text: &'a str, knows: &dyn Fn(&str) -> bool) -> Found<'a> {
+    let line = text.strip_prefix('\n');
+    let rest = line.unwrap_or(text);
+    if let Some(rest) = rest.strip_prefix(PARAMETER_END) {
+        return find_behind(rest, &[PARAMETER, FUNCTION_END, CALL_END]);
+    }
+    if PARAMETER_END.starts_with(rest) {
+        return Found::Part;
+    }
+    if line.is_none() {
+        return Found::No;
+    }
+    if let Some(rest) = rest.strip_prefix(FUNCTION_END) {
+        return find_behind(rest, &[CALL_END]);
+    }
+    match find(rest, &[PARAMETER, FUNCTION_END]) {
+        Found::Tag(_, name) if !knows(name) => Found::No,
+        found => found,
+    }
+}
+
+/// Emits a character of a string.
+fn tell_char(c: char, to: &mut Teller) {
+    if c < ' ' || c == '"' || c == '\\' {
+        let mut escaped = String::new();
+        python::escape(c, &mut escaped);
+        to.arguments(&escaped);
+    } else {
+        to.arguments(c.encode_utf8(&mut [0; 4]));
+    }
+}
+
+/// Emits a complete value. One that is neither text nor JSON is a string all the same, so that it arrives.
+fn tell_value(text: &str, kind: Kind, to: &mut Teller) {
+    let trimmed = text.trim_matches(is_blank);
+    if kind == Kind::Any && scan::is_value(trimmed) {
+        return to.arguments(trimmed);
+    }
+    let converted = match kind {
+        Kind::Any => python::value(trimmed),
+        _ => ["null", "None"].contains(&text).then(|| "null".to_owned()),
+    };
+    if let Some(json) = converted {
+        return to.arguments(&json);
+    }
+    to.arguments("\"");
+    text.chars().for_each(|c| tell_char(c, to));
+    to.arguments("\"");
+}
+
+impl Call {
+    /// Processes a symbol. Markers are the text that they spell.
+    pub(super) fn in_tags(&mut self, symbol: Symbol, to: &mut Teller) -> Turn {
+        let mark = match symbol {
+            Symbol::Char(c) => return self.in_tag(c, to),
+            Symbol::Mark(mark) => mark,
+        };
+        let before = self.raw.len();
+        for c in mark.chars() {
+            match self.in_tag(c, to) {
+                Turn::More => {}
+                Turn::End => return Turn::End,
+                Turn::Fail => {
+                    // The marker is tried again, as one.
+                    self.raw.truncate(before);
+                    return Turn::Fail;
+                }
+            }
+        }
+        Turn::More
+    }
+
+    fn in_tag(&mut self, c: char, to: &mut Teller) -> Turn {
+        self.raw.push(c);
+        let tags: &[&'static str] = match self.tags {
+            Tags::Value(value) => return self.in_value(value, to),
+            Tags::Function => &[FUNCTION],
+            Tags::Inside => &[PARAMETER, FUNCTION_END],
+            Tags::Behind => &[FUNCTION, CALL_END],
+        };
+        if self.word.is_empty() && is_blank(c) {
+            return Turn::More;
+        }
+        self.word.push(c);
+        let tag = match find(&self.word, tags) {
+            Found::No => return Turn::Fail,
+            Found::Part => return Turn::More,
+            Found::Tag(tag, _) => tag,
+        };
+        self.word.drain(..tag.len());
+        self.word.pop();
+        if tag == FUNCTION {
+            return self.begin_function(to);
+        }
+        if self.tags == Tags::Inside {
+            self.tell(to);
+            to.arguments("{");
+        }
+        self.turn(tag, to)
+    }
+
+    /// Begins the function whose name is in `word`.
+    fn begin_function(&mut self, to: &Teller) -> Turn {
+        let any = self.body & TAGS_OF_KNOWN == 0;
+        if !is_name(&self.word) || !any && !to.knows(&self.word) {
+            return Turn::Fail;
+        }
+        std::mem::swap(&mut self.name, &mut self.word);
+        self.word.clear();
+        self.tags = Tags::Inside;
+        Turn::More
+    }
+
+    /// Goes on after a tag in a function. The name of a parameter is in `word`.
+    fn turn(&mut self, tag: &'static str, to: &mut Teller) -> Turn {
+        if tag == PARAMETER {
+            self.begin_value(to);
+            return Turn::More;
+        }
+        if tag != CALL_END || matches!(self.tags, Tags::Value(_)) {
+            to.arguments("}");
+        }
+        self.complete();
+        self.word.clear();
+        self.tags = Tags::Behind;
+        if tag == CALL_END { Turn::End } else { Turn::More }
+    }
+
+    /// Begins the value of the parameter whose name is in `word`.
+    fn begin_value(&mut self, to: &mut Teller) {
+        let kind = to.tool(&self.name).and_then(|tool| tool.kind(&self.word)).unwrap_or_default();
+        let mut key = String::new();
+        key.push_str(if std::mem::replace(&mut self.has_arguments, true) { ", " } else { "" });
+        python::quote(&self.word, &mut key);
+        key.push_str(if kind == Kind::Text { ": \"" } else { ": " });
+        to.arguments(&key);
+        self.word.clear();
+        self.raw.clear();
+        self.tags = Tags::Value(Value { kind, sure: 0, fresh: true });
+    }
+
+    /// Processes the last character of `raw`. A line break at either end of a value belongs to its tags.
+    fn in_value(&mut self, mut value: Value, to: &mut Teller) -> Turn {
+        if std::mem::take(&mut value.fresh) && self.raw == "\n" {
+            self.raw.clear();
+        }
+        while let Some(c) = self.raw[value.sure..].chars().next() {
+            let knows = |name: &str| to.tool(&self.name).is_some_and(|tool| tool.kind(name).is_some());
+            match find_end(&self.raw[value.sure..], &knows) {
+                Found::Part => break,
+                Found::No if value.kind == Kind::Text => {
+                    tell_char(c, to);
+                    self.raw.drain(..c.len_utf8());
+                }
+                Found::No => value.sure += c.len_utf8(),
+                Found::Tag(tag, name) => {
+                    self.word.push_str(name);
+                    match value.kind {
+                        Kind::Text => to.arguments("\""),
+                        kind => tell_value(&self.raw[..value.sure], kind, to),
+                    }
+                    return self.turn(tag, to);
+                }
+            }
+        }
+        self.tags = Tags::Value(value);
+        Turn::More
+    }
+}

@@ -1,0 +1,200 @@
+//! The tools that an answer may call, and which of their parameters are text.
+
+use crate::text::chat::{Json, Tool};
+use std::cell::Cell;
+
+/// The possible types of a value: a bit mask of these.
+pub type Types = u8;
+pub const TEXT: Types = 1;
+pub const NULL: Types = 2;
+const OTHER: Types = 4;
+const ALL: Types = TEXT | NULL | OTHER;
+
+/// Maximum nesting of a schema with its references.
+pub const MAX_DEPTH: u32 = 32;
+/// Maximum number of fields that are looked at for one chat: references may multiply them.
+pub const MAX_FIELDS: usize = 1 << 20;
+
+/// How a value is to be read that is written without quotes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// It is a string.
+    Text,
+    /// It is a string, or null.
+    Nullable,
+    /// It is JSON, or else a string.
+    #[default]
+    Any,
+}
+
+/// A tool that may be called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    pub name: String,
+    pub parameters: Vec<(String, Kind)>,
+}
+
+impl Known {
+    /// `left` is the number of fields that may still be looked at. After that, parameters count as
+    /// [`Kind::Any`].
+    pub fn of(tool: &Tool, left: &Cell<usize>) -> Self {
+        let schemas = Schemas { root: tool.parameters, left };
+        let parameters =
+            schemas.properties().iter().map(|(name, schema)| (name.clone(), schemas.kind(schema)));
+        Self { name: tool.name.to_owned(), parameters: parameters.collect() }
+    }
+
+    /// The kind of a parameter; None if the tool declares no such parameter.
+    pub fn kind(&self, parameter: &str) -> Option<Kind> {
+        self.parameters.iter().find(|(name, _)| name == parameter).map(|(_, kind)| *kind)
+    }
+
+    /// Bytes that it takes up.
+    pub fn bytes(&self) -> usize {
+        let names = self.parameters.iter().map(|(name, _)| name.capacity());
+        let list = self.parameters.capacity() * size_of::<(String, Kind)>();
+        size_of::<Self>() + self.name.capacity() + list + names.sum::<usize>()
+    }
+}
+
+/// The schema of a tool's arguments, with the schemas in it.
+pub struct Schemas<'a> {
+    pub root: Option<&'a Json>,
+    /// Number of fields that may still be looked at.
+    pub left: &'a Cell<usize>,
+}
+
+impl<'a> Schemas<'a> {
+    /// The schema itself, behind its references.
+    pub fn object(&self) -> Option<&'a Json> {
+        let mut object = self.root?;
+        for _ in 0..MAX_DEPTH {
+            match object.get("$ref").and_then(Json::as_str) {
+                Some(path) => object = self.find(path)?,
+                None => break,
+            }
+        }
+        Some(object)
+    }
+
+    pub fn properties(&self) -> &'a [(String, Json)] {
+        match self.object().and_then(|object| object.get("properties")) {
+            Some(Json::Map(fields)) => fields,
+            _ => &[],
+        }
+    }
+
+    /// The schema at a reference into this one, such as `#/$defs/City`.
+    pub fn find(&self, path: &str) -> Option<&'a Json> {
+        let mut names = path.strip_prefix('#')?.split('/');
+        names.next().filter(|first| first.is_empty())?;
+        names.try_fold(self.root?, |schema, name| {
+            let Json::Map(fields) = schema else { return None };
+            self.spend(fields.len())?;
+            schema.get(&name.replace("~1", "/").replace("~0", "~"))
+        })
+    }
+
+    pub fn kind(&self, schema: &Json) -> Kind {
+        match self.types(schema, MAX_DEPTH) {
+            TEXT => Kind::Text,
+            types if types == TEXT | NULL => Kind::Nullable,
+            _ => Kind::Any,
+        }
+    }
+
+    fn spend(&self, fields: usize) -> Option<()> {
+        self.left.set(self.left.get().checked_sub(fields)?);
+        Some(())
+    }
+
+    /// The types that a value may have.
+    pub fn types(&self, schema: &Json, depth: u32) -> Types {
+        let Json::Map(fields) = schema else { return ALL };
+        if depth == 0 || self.spend(1 + fields.len()).is_none() {
+            return ALL;
+        }
+        let of = |schema: &Json| self.types(schema, depth - 1);
+        fields.iter().fold(ALL, |types, (name, value)| {
+            types
+                & match (&**name, value) {
+                    ("type", Json::List(names)) => names.iter().fold(0, |all, name| all | named(name)),
+                    ("type", name) => named(name),
+                    ("enum", Json::List(values)) => values.iter().fold(0, |all, value| all | type_of(value)),
+                    ("const", value) => type_of(value),
+                    ("anyOf" | "oneOf", Json::List(schemas)) => {
+                        schemas.iter().fold(0, |all, schema| all | of(schema))
+                    }
+                    ("allOf", Json::List(schemas)) => {
+                        schemas.iter().fold(ALL, |all, schema| all & of(schema))
+                    }
+                    ("$ref", Json::Text(path)) => self.find(path).map_or(ALL, of),
+                    _ => ALL,
+                }
+        })
+    }
+}
+
+fn named(name: &Json) -> Types {
+    match name.as_str() {
+        Some("string") => TEXT,
+        Some("null") => NULL,
+        _ => OTHER,
+    }
+}
+
+fn type_of(value: &Json) -> Types {
+    match value {
+        Json::Text(_) => TEXT,
+        Json::Null => NULL,
+        _ => OTHER,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::chat::Chat;
+
+    fn kinds(parameters: &str) -> Vec<(String, Kind)> {
+        let function = format!(r#"{{"name": "f", "parameters": {parameters}}}"#);
+        let chat =
+            format!(r#"{{"messages": [], "tools": [{{"type": "function", "function": {function}}}]}}"#);
+        let chat = Chat::parse(&chat).unwrap();
+        let tool = chat.tools().next().unwrap();
+        Known::of(&tool, &Cell::new(MAX_FIELDS)).parameters
+    }
+
+    #[test]
+    fn schemas_tell_which_parameters_are_text() {
+        for (schema, kind) in [
+            (r#"{"type": "string"}"#, Kind::Text),
+            (r#"{"type": ["string"], "minLength": 1}"#, Kind::Text),
+            (r#"{"enum": ["a", "1"]}"#, Kind::Text),
+            (r#"{"const": "a"}"#, Kind::Text),
+            (r#"{"anyOf": [{"type": "string"}, {"enum": ["a"]}]}"#, Kind::Text),
+            (r##"{"$ref": "#/$defs/City"}"##, Kind::Text),
+            (r##"{"allOf": [{"$ref": "#/$defs/a~1b"}], "default": 1}"##, Kind::Text),
+            (r#"{"type": ["string", "null"]}"#, Kind::Nullable),
+            (r#"{"oneOf": [{"type": "null"}, {"type": "string"}]}"#, Kind::Nullable),
+            (r#"{"enum": ["a", null]}"#, Kind::Nullable),
+            (r#"{"enum": ["a", 1]}"#, Kind::Any),
+            (r#"{"type": ["string", "integer"]}"#, Kind::Any),
+            (r#"{"type": "null"}"#, Kind::Any),
+            (r#"{"description": "a text"}"#, Kind::Any),
+            (r##"{"$ref": "#/$defs/none"}"##, Kind::Any),
+            (r##"{"$ref": "#/properties/p"}"##, Kind::Any),
+            (r##"{"anyOf": [{"$ref": "#/properties/p"}, {"$ref": "#/properties/p"}]}"##, Kind::Any),
+            ("true", Kind::Any),
+        ] {
+            let defs = r##"{"City": {"type": "string"}, "a/b": {"$ref": "#/$defs/City"}}"##;
+            let root = format!(r#"{{"properties": {{"p": {schema}}}, "$defs": {defs}}}"#);
+            assert_eq!(kinds(&root), [("p".to_owned(), kind)], "{schema}");
+        }
+        let root =
+            r##"{"$ref": "#/$defs/Args", "$defs": {"Args": {"properties": {"p": {"type": "string"}}}}}"##;
+        assert_eq!(kinds(root), [("p".to_owned(), Kind::Text)]);
+        assert_eq!(kinds(r##"{"$ref": "#", "properties": {"p": {}}}"##).len(), 1);
+        assert!(kinds(r#"{"type": "object"}"#).is_empty());
+    }
+}
