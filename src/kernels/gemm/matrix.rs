@@ -167,9 +167,7 @@ impl DType {
                 Arithmetic::Blocks32
             }
             Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S | IQ4_XS
-            | TQ2_0_256 => {
-                Arithmetic::Blocks256
-            }
+            | TQ2_0_256 => Arithmetic::Blocks256,
             // The last six are converted to other types before they are multiplied.
             F32 | F16 | BF16 | TQ1_0 | PTQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => Arithmetic::Float,
         }
