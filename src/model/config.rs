@@ -1,6 +1,6 @@
 //! A decoder's shape, from any file format, and checked: later code does not have to distrust the file.
 
-use super::family::{Family, QkNorm};
+use super::family::{Family, QkNorm, Rotation, Windows};
 use super::rotation::Rotations;
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
@@ -208,7 +208,8 @@ impl DecoderConfig {
         if self.ropes.is_empty() || self.ropes.len() > MAX_ROPES {
             return Err(Error::internal(format!("{} ropes; 1 to {MAX_ROPES} are kept", self.ropes.len())));
         }
-        self.ropes.iter().try_for_each(|rope| rope.check(self.attention.head_dim, names))?;
+        let still = matches!(self.family.windows, Windows::AllBut { rotation: Rotation::WindowedOnly, .. });
+        self.ropes.iter().try_for_each(|rope| rope.check(self.attention.head_dim, still, names))?;
         if self.blocks.len() != self.layers || self.blocks.iter().any(|s| s.rope >= self.ropes.len()) {
             return Err(Error::internal("each layer needs a block and a rope of the model"));
         }
@@ -248,8 +249,8 @@ impl DecoderConfig {
         names.float("attention.scale", scale, 1e-6..=1e3)
     }
 
-    /// The eps of a norm. The residual is kept divided by `residual_scale`, so that its updates need no factor: its norms
-    /// give the same with an eps that is divided by the scale's square.
+    /// The eps of a norm. The residual is kept divided by `residual_scale`, so that its updates need no factor. Its norms
+    /// give the same results if eps is divided by the square of the scale.
     pub fn norm_eps(&self, name: &str) -> f32 {
         match ["attn_norm", self.family.ffn_norm, "output_norm"].contains(&name) {
             true => self.rms_eps / (self.residual_scale * self.residual_scale),
@@ -317,9 +318,10 @@ fn check_delta(delta: &DeltaShape, names: &Names) -> Result<()> {
 }
 
 impl RopeConfig {
-    fn check(&self, head_dim: usize, names: &Names) -> Result<()> {
+    /// `still`: it may rotate nothing.
+    fn check(&self, head_dim: usize, still: bool, names: &Names) -> Result<()> {
         names.float("rope.freq_base", self.base, 1.0..=1e12)?;
-        if self.dims == 0 && self.scaling == RopeScaling::None {
+        if still && self.dims == 0 && self.scaling == RopeScaling::None {
             return Ok(());
         }
         names.within("rope.dimension_count", self.dims, 2..=head_dim)?;

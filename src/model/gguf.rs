@@ -22,6 +22,7 @@ use std::sync::Arc;
 const LONG: &str = "longrope";
 /// The tensors of its divisors for short and for long contexts.
 const LONG_FACTORS: [&str; 2] = ["rope_factors_short.weight", "rope_factors_long.weight"];
+
 /// The value of a float or integer key; NaN if the key has another type.
 fn number(gguf: &Gguf, key: &str) -> Option<f64> {
     if !gguf.contains(key) {
@@ -305,6 +306,11 @@ impl<'a> Keys<'a> {
         Ok(shape)
     }
 
+    /// Whether this key gives one of the family's factors.
+    fn reads_factor(&self, key: &str) -> bool {
+        self.family.factor_keys().any(|(_, gguf)| gguf == key)
+    }
+
     fn factor(&self, factor: &Factor, sizes: &ScaleSizes) -> Result<f32> {
         let given = factor.keys.map_or(Ok(None), |(_, key)| self.find::<f32>(key))?;
         Ok(given.unwrap_or((factor.gguf)(sizes)))
@@ -319,9 +325,14 @@ impl<'a> Keys<'a> {
         };
         limits.dedup();
         match (self.family.activation, &limits[..]) {
+            // 0 stands for no limit.
+            (Activation::ClampedSwiGlu { .. }, [0.0]) => Ok(Activation::SwiGlu),
             (Activation::ClampedSwiGlu { .. }, [limit]) => Ok(Activation::ClampedSwiGlu { limit: *limit }),
             (own, [] | [0.0]) => Ok(own),
-            (_, limits) => Err(self.names.unsupported(KEY, format_args!("{limits:?}"))),
+            (_, [limit]) => Err(self.names.unsupported(KEY, limit)),
+            (_, limits) => {
+                Err(self.names.unsupported(KEY, format_args!("a list of {} limits", limits.len())))
+            }
         }
     }
 
@@ -386,7 +397,13 @@ impl<'a> Keys<'a> {
         let mut ropes = vec![RopeConfig { base, dims, scaling: self.rope_scaling(context, dims)? }];
         // 0 means that there is none.
         let window = self.find::<u64>("attention.sliding_window")?.filter(|&window| window > 0);
-        let Some(window) = window else { return Ok((ropes, vec![Block::default(); layers])) };
+        let Some(window) = window else {
+            if let Windows::AllBut { rotation: Rotation::WindowedOnly, .. } = self.family.windows {
+                let why = "layers of this family rotate in a window only, and it must be positive";
+                return Err(self.names.bad("attention.sliding_window", 0, why));
+            }
+            return Ok((ropes, vec![Block::default(); layers]));
+        };
         let window = usize::try_from(window).unwrap_or(usize::MAX);
         let blocks = match self.family.windows {
             Windows::Never | Windows::Upper => {
@@ -460,9 +477,9 @@ impl<'a> Keys<'a> {
                     short: short?.to_vec(),
                     long: long?.to_vec(),
                     original_context,
-                    attention_factor: match self.find("rope.scaling.attn_factor")? {
-                        Some(factor) => factor,
-                        None => RopeScaling::long_attention(context, original_context),
+                    attention_factor: match self.find::<f32>("rope.scaling.attn_factor")? {
+                        Some(_) => attention,
+                        None => attention * RopeScaling::long_attention(context, original_context),
                     },
                 })
             }
@@ -515,7 +532,7 @@ impl<'a> Keys<'a> {
                 return Err(self.names.unsupported(key, value));
             }
         }
-        for &(key, fine) in NEUTRAL_FLOATS.iter().filter(|(key, _)| !self.family.reads_factor(key)) {
+        for &(key, fine) in NEUTRAL_FLOATS.iter().filter(|(key, _)| !self.reads_factor(key)) {
             if let Some(value) = self.find::<f32>(key)?.filter(|&v| v != fine) {
                 return Err(self.names.unsupported(key, value));
             }

@@ -59,7 +59,7 @@ pub const KNOWN: &[&str] = &[
     "rope.freq_base",
     "rope.freq_base_swa",
     "rope.dimension_count",
-    // Equal rotations for text.
+    // Its sections are equal for text.
     "rope.dimension_sections",
     "full_attention_interval",
     "ssm.conv_kernel",

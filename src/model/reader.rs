@@ -308,12 +308,13 @@ impl<'a> Reader<'a> {
     }
 
     /// The configuration's frequencies, divided by the file's own factors if it has them (GGUF's form of Llama 3.1's
-    /// scaling). The rope of windowed layers is not scaled.
+    /// scaling). Of two ropes the first that rotates is scaled.
     fn ropes(&mut self, c: &DecoderConfig) -> Result<Vec<Ropes>> {
         let mut ropes: Vec<_> =
             c.ropes.iter().map(|rope| (rope.inv_freq(), rope.attention_factor())).collect();
         if self.files.has("rope_freqs.weight") {
-            let inv_freq = &mut ropes[0].0;
+            let scaled = ropes.iter().position(|(inv_freq, _)| !inv_freq.is_empty()).unwrap_or(0);
+            let inv_freq = &mut ropes[scaled].0;
             let factors = self.vector("rope_freqs.weight", inv_freq.len())?;
             for (freq, factor) in inv_freq.iter_mut().zip(factors.iter()) {
                 if *factor < MIN_ROPE_FACTOR {

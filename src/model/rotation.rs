@@ -25,7 +25,27 @@ const KEYS: [&str; 11] = [
     "tied_output",
 ];
 
-/// The tables whose rows are looked up.
+/// The products whose weights may be folded, by the last part of their names.
+const PRODUCTS: [&str; 17] = [
+    "attn_q",
+    "attn_k",
+    "attn_v",
+    "attn_qkv",
+    "attn_gate",
+    "attn_output",
+    "ssm_out",
+    "ffn_gate",
+    "ffn_up",
+    "ffn_down",
+    "ffn_gate_exps",
+    "ffn_up_exps",
+    "ffn_down_exps",
+    "ffn_gate_shexp",
+    "ffn_up_shexp",
+    "ffn_down_shexp",
+    "output",
+];
+/// The table whose rows are looked up.
 const EMBEDDING: &str = "token_embd.weight";
 /// The product after the recurrence.
 const AFTER_DELTA: &str = ".ssm_out.weight";
@@ -144,9 +164,6 @@ impl<'a> File<'a> {
             return Err(self.names.unsupported("inverse_weight_names", format_args!("'{other}'")));
         }
         let (embedding, mut weights) = (!inverse.is_empty(), self.weights()?);
-        if weights.contains(EMBEDDING) {
-            return Err(self.names.unsupported("weight_names", format_args!("'{EMBEDDING}'")));
-        }
         if embedding && self.gguf.tensor("output.weight").is_none() {
             // The head is the table, whose rows are rotated.
             weights.insert(EMBEDDING.to_owned());
@@ -165,6 +182,14 @@ impl<'a> File<'a> {
                 "the file has no such matrix",
             ));
         }
+        let product = |name: &str| {
+            let part = name.strip_suffix(".weight").and_then(|name| name.rsplit('.').next());
+            part.is_some_and(|part| PRODUCTS.contains(&part))
+        };
+        // Others are read without a rotation.
+        if let Some(name) = names.iter().find(|name| !product(name)) {
+            return Err(self.names.unsupported("weight_names", format_args!("'{name}'")));
+        }
         Ok(names.into_iter().map(str::to_owned).collect())
     }
 
@@ -178,9 +203,9 @@ impl<'a> File<'a> {
         let all = widths.iter().try_fold(0usize, |all, width| all.checked_add(*width as usize));
         if all != Some(values.len()) {
             let why = format!("'{PREFIX}.sign_values' has {}", values.len());
-            return Err(self.names.bad("sign_widths", format_args!("{widths:?}"), &why));
+            return Err(self.names.bad("sign_widths", format_args!("a list of {}", widths.len()), &why));
         }
-        if let Some(value) = values.iter().find(|value| value.abs() != 1) {
+        if let Some(value) = values.iter().find(|value| ![1, -1].contains(*value)) {
             return Err(self.names.bad("sign_values", value, "signs are 1 and -1"));
         }
         let mut rest = &values[..];

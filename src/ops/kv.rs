@@ -25,7 +25,7 @@ pub struct KvLayout {
 /// and their scale.
 pub struct KvCache {
     pub layout: KvLayout,
-    /// Tokens that a sequence may have at most. It decides between a model's rotations for short and for long contexts, so
+    /// Tokens that a sequence may have at most, whatever memory allows. It decides between a model's rotations for short and for long contexts, so
     /// that all K of a cache are rotated alike.
     pub longest: usize,
     storage: Storage,

@@ -1,4 +1,4 @@
-//! Norms, quantization of activations for the weights' type, the product and its bias.
+//! Norms, rotations, quantization of activations for the weights' type, the product and its bias.
 
 use super::prepare::{Prepared, Rows, Source};
 use super::spare::Spare;

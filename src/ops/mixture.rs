@@ -7,7 +7,7 @@ use super::prepare::Source;
 use super::rows::On;
 use super::{Activation, Projections};
 use crate::base::sync::Mutex;
-use crate::base::{Error, Result, reserve};
+use crate::base::{Error, Result, reserved};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::elementwise;
@@ -57,7 +57,7 @@ impl Mixture<'_> {
         self.product(router, self.scratch, Source::Rows(x), dims, logits)?;
         routes.choose(isa, logits, experts.len(), *choice)?;
         let wanted = rows * choice.used * width;
-        reserve(outputs, wanted.saturating_sub(outputs.len()), "the outputs of a step's experts")?;
+        room(outputs, wanted)?;
         let outputs = grown(outputs, wanted);
         self.experts(routes, x, dims, whole, &SharedOut::new(outputs))?;
         let mut out = spare.take(x.len())?;
@@ -91,8 +91,7 @@ impl Mixture<'_> {
         let one = |e: usize, work: &mut Work, scratch: &Mutex<Scratch>| -> Result<()> {
             let (range, rows) = routes.of(e);
             let [count, width] = [rows.len(), dims[1]];
-            let more = (count * width).saturating_sub(work.rows.len());
-            reserve(&mut work.rows, more, "an expert's rows")?;
+            room(&mut work.rows, count * width)?;
             let gathered = grown(&mut work.rows, count * width);
             for (to, row) in gathered.chunks_exact_mut(width).zip(rows) {
                 to.copy_from_slice(&x[*row as usize * width..][..width]);
@@ -159,8 +158,14 @@ impl Mixture<'_> {
         let product = Linear { pool, isa, scratch, spare, norm: None, weights };
         let wanted =
             dims[0].checked_mul(product.width()).ok_or_else(|| Error::internal("a product's size"))?;
-        reserve(out, wanted.saturating_sub(out.len()), "a step's experts")?;
+        room(out, wanted)?;
         *out = product.run(source, dims, std::mem::take(out))?;
         Ok(())
     }
+}
+
+/// Lets `list` have `len` elements, and no more memory than they need: `workspace_bytes` counts that.
+fn room(list: &mut Vec<f32>, len: usize) -> Result<()> {
+    let more = len.saturating_sub(list.len());
+    reserved(list.try_reserve_exact(more), "a step's experts", more.saturating_mul(size_of::<f32>()))
 }

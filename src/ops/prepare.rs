@@ -1,5 +1,5 @@
-//! Everything before a product, in one pass over a row: the sum or the gate that makes the row, its norm, and int8
-//! quantization. If only the int8 form is multiplied, the f32 row is never written to memory.
+//! Everything before a product, in one pass over a row: the sum or the gate that makes the row, its norm, its
+//! rotation, and int8 quantization. If only the int8 form is multiplied, the f32 row is never written to memory.
 
 use super::{Activation, Fold, Norm};
 use crate::kernels::gemm::blocks::SharedOut;

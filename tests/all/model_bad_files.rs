@@ -219,6 +219,8 @@ fn keys_of_maple_and_minicpm_out_of_range() {
     bad(pattern(Value::Bools(vec![true])), &["sliding_window_pattern", "list of 1", "2 layers"]);
     bad(pattern(Value::U32(0)), &["sliding_window_pattern"]);
     bad(maple().f32("maple.swiglu_clamp_exp", -1.0), &["swiglu_clamp_exp"]);
+    bad(maple().without_key("maple.attention.sliding_window"), &["attention.sliding_window"]);
+    bad(llama().u32("llama.rope.dimension_count", 0), &["rope.dimension_count"]);
     unsupported(llama().f32("llama.swiglu_clamp_exp", 7.0), &["swiglu_clamp_exp"]);
     for key in ["embedding_scale", "residual_scale", "logit_scale"] {
         for value in [0.0, f32::NAN, f32::INFINITY] {

@@ -31,7 +31,9 @@ impl Drafter {
         let (model, block_size) = (draft.model.clone(), config.kv_block_size as usize);
         let kind = kv_type(config, &*model)?;
         let mut kv = ops.kv_cache(model.kv_shape().layout(kind, memory.blocks, block_size))?;
-        kv.longest = memory.max_sequence.min(model.facts().context_length);
+        let context = model.facts().context_length;
+        let asked = config.max_sequence_length as usize;
+        kv.longest = if asked == 0 { context } else { asked.min(context) };
         let mut filled = Vec::new();
         reserve(&mut filled, memory.blocks, "the draft model's blocks")?;
         filled.resize(memory.blocks, 0);

@@ -24,6 +24,8 @@ impl Engine {
         let by_id = requests.iter().any(|request| request.poll_by_id);
         let queued = match self.hub().signal() {
             None if by_id => {
+                // Before `refused`, which takes back adapters that nothing holds.
+                drop(requests);
                 Err(Error::invalid("BN_REQUEST_POLL_BY_ID: an engine in callback mode cannot be polled"))
             }
             _ => self.queue(requests),

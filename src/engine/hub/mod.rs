@@ -482,7 +482,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         }
     }
 
-    /// Shows the engine threads.
+    /// Runs `look` on the team, under the lock.
     pub fn team<T>(&self, look: impl FnOnce(&Team<C>) -> T) -> T {
         look(&self.state.lock().team)
     }

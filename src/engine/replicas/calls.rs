@@ -58,7 +58,7 @@ impl Shared {
         }
     }
 
-    /// The replica that has a session of this name, if there is one.
+    /// The replica that the name of a session belongs to.
     pub fn home(&self, session: &str) -> usize {
         let rank = |replica| session_rank(session, replica);
         self.hub.team(|team| team.balance.first(&rank, true)).unwrap_or(0)

@@ -3,7 +3,7 @@
 use super::formats::panels;
 use crate::base::{Bytes, Error, Result};
 
-/// The layout of a weight matrix. The numbers are GGUF's type ids, except for the last three (`file_id`).
+/// The layout of a weight matrix. The numbers are GGUF's type ids, except for the last four (`file_id`).
 #[allow(non_camel_case_types)] // the names that files and their users know
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]

@@ -1,4 +1,4 @@
-//! Granite 3 and 4, dense (arXiv 2405.04324): Llama with four factors.
+//! Granite 3, and dense Granite 4 in GGUF (arXiv 2405.04324): Llama with four factors.
 
 use super::llama::LLAMA;
 use super::{BASE, Biases, Defaults, Factor, Family, KvHeads, ONE, Scales};

@@ -281,11 +281,10 @@ impl Family {
         self.hf.unwrap_or(self.gguf[0])
     }
 
-    /// Whether this key of `config.json` or of GGUF files gives one of the family's factors.
-    pub fn reads_factor(&self, key: &str) -> bool {
+    /// The keys of the family's factors.
+    pub fn factor_keys(&self) -> impl Iterator<Item = Named> {
         let Scales { embedding, residual, logits, scores } = &self.scales;
-        let keys = [embedding, residual, logits, scores].into_iter().filter_map(|factor| factor.keys);
-        keys.into_iter().any(|(hf, gguf)| key == hf || key == gguf)
+        [embedding, residual, logits, scores].into_iter().filter_map(|factor| factor.keys)
     }
 
     pub fn of_gguf(architecture: &str) -> Option<&'static Self> {
@@ -310,6 +309,11 @@ impl Family {
                 == (self.ternary, self.qk_norm, self.experts, self.delta);
             other.activation == activation && alike && names(other) == names(self)
         };
-        if self.activation == activation { Some(self) } else { FAMILIES.iter().copied().find(same) }
+        let kind = std::mem::discriminant;
+        if kind(&self.activation) == kind(&activation) {
+            Some(self)
+        } else {
+            FAMILIES.iter().copied().find(same)
+        }
     }
 }

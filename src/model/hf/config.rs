@@ -145,7 +145,10 @@ impl Config {
 
 /// Refuses features that would load, but compute something other than the model's authors intended.
 fn refuse_features(config: &Fields, family: &Family) -> Result<()> {
-    for &(key, fine) in NEUTRAL.iter().filter(|(key, _)| !family.reads_factor(key)) {
+    for &(key, fine) in NEUTRAL {
+        if family.factor_keys().any(|(hf, _)| hf == key) {
+            continue;
+        }
         if config.float(key)?.is_some_and(|value| value != fine) {
             return Err(config.unsupported(key, "this decoder has no such part"));
         }
@@ -195,6 +198,10 @@ fn of_class(class: &str) -> Cow<'static, str> {
 }
 
 fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &str) -> Result<DecoderConfig> {
+    let key = |gguf: &str| {
+        let own = family.factor_keys().find(|(_, key)| *key == gguf);
+        own.map_or_else(|| key(gguf), |(hf, _)| hf.to_owned())
+    };
     let names = Names { what: config.what(), key: &key };
     let hidden = config.need("hidden_size")?;
     names.within("embedding_length", hidden, HIDDEN)?;
@@ -330,7 +337,6 @@ fn key(gguf: &str) -> String {
         "attention.head_count_kv" => "num_key_value_heads",
         "attention.key_length" | "rope.dimension_count" => "head_dim",
         "attention.layer_norm_rms_epsilon" => "rms_norm_eps",
-        "attention.scale" => "query_pre_attn_scalar",
         "projection_epsilon" => "quantization_config.rms_norm_eps",
         "attention.sliding_window" => "sliding_window",
         "ssm.group_count" => "linear_num_key_heads",

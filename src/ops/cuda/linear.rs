@@ -8,7 +8,7 @@ use super::weights::{OnDevice, Vector};
 use crate::base::{Error, Result};
 use crate::kernels::Arithmetic;
 use crate::kernels::gemm::blocks::MOST;
-use crate::ops::{Activation, Norm, Projections};
+use crate::ops::{Activation, Norm, Projections, cpu_only};
 
 /// Threads of a block that works on one row.
 pub const ROW_THREADS: usize = 256;
@@ -63,7 +63,7 @@ fn number(activation: Activation) -> Result<Arg> {
         Activation::Relu2 => 1,
         Activation::GeGlu => 2,
         Activation::ClampedSwiGlu { .. } => {
-            return Err(Error::unsupported("clamped gates run on the CPU alone"));
+            return Err(cpu_only("clamped gates"));
         }
     }))
 }
