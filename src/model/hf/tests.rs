@@ -200,7 +200,7 @@ fn rotations_that_are_not_known() {
     refused(scaling(json!({"type": "linear", "factor": 0.0})), Status::BadModel, &["rope_scaling.factor"]);
     refused(scaling(json!({"type": "llama3", "factor": 2.0})), Status::BadModel, &["low_freq_factor"]);
     let long = |more: Value| {
-        let factors = json!({"rope_type": "longrope", "short_factor": [1.0; 8], "long_factor": [2.0; 8],
+        let factors = json!({"rope_type": "longrope", "short_factor": vec![1.0; 8], "long_factor": vec![2.0; 8],
                              "original_max_position_embeddings": 128});
         scaling(merged(factors, more))
     };
@@ -214,7 +214,7 @@ fn rotations_that_are_not_known() {
     assert_eq!((*attention_factor, *original_context), (factor, 128));
     refused(long(json!({"long_factor": null})), Status::BadModel, &["'rope_scaling.long_factor' is missing"]);
     refused(long(json!({"short_factor": [1.0]})), Status::BadModel, &["short_factor", "8 belong to 16"]);
-    refused(long(json!({"long_factor": [0.0; 8]})), Status::BadModel, &["long_factor"]);
+    refused(long(json!({"long_factor": vec![0.0; 8]})), Status::BadModel, &["long_factor"]);
     refused(scaling(json!({"mystery": 1})), Status::Unsupported, &["'rope_scaling.mystery' is 1"]);
     refused(scaling(json!("yarn")), Status::BadModel, &["'rope_scaling' is 'yarn'", "object"]);
     refused(

@@ -4,9 +4,11 @@ mod parameters;
 
 use super::Parts;
 use super::format::{ARGS, Format, Written};
+use super::known::{MAX_FIELDS, Schemas};
 use crate::base::{Error, Result};
 use crate::text::chat::{Chat, Json, Tool, ToolChoice};
 use crate::text::json::Fields;
+use std::cell::Cell;
 use std::fmt::Write;
 
 /// The grammar that `chat` asks for. If the choice requires a call, the answer must be one. Otherwise there is a
@@ -125,11 +127,12 @@ impl Writer<'_> {
         let _ = writeln!(out, "calls: {}call {more} {}", self.terminals(begin), self.terminals(end));
         let names: Vec<String> = (0..tools.len()).map(|i| format!("call_{i}")).collect();
         let _ = writeln!(out, "call: {}", names.join(" | "));
+        let left = Cell::new(MAX_FIELDS);
         for (i, tool) in tools.iter().enumerate() {
             let head = self.terminals(&format!("{before}{}{between}", tool.name));
             let kept = tool.parameters.filter(|_| must || tool.strict);
             let arguments = match parameter {
-                Some(parameter) => parameters::rules(i, kept, parameter, out)
+                Some(parameter) => parameters::rules(i, &Schemas { root: kept, left: &left }, parameter, out)
                     .map_err(|what| self.refused(tool.name, &what))?,
                 None => {
                     let _ = writeln!(out, "args_{i}: %json {}", schema(kept));

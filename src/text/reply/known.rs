@@ -2,6 +2,7 @@
 
 use crate::text::chat::{Json, Tool};
 use std::cell::Cell;
+use std::collections::HashSet;
 
 /// The possible types of a value: a bit mask of these.
 pub type Types = u8;
@@ -12,7 +13,7 @@ const ALL: Types = TEXT | NULL | OTHER;
 
 /// Maximum nesting of a schema with its references.
 pub const MAX_DEPTH: u32 = 32;
-/// Maximum number of fields that are looked at for one chat: references may multiply them.
+/// Maximum number of fields and list items that are looked at for one chat: references may multiply them.
 pub const MAX_FIELDS: usize = 1 << 20;
 
 /// How a value is to be read that is written without quotes.
@@ -39,8 +40,8 @@ impl Known {
     /// [`Kind::Any`].
     pub fn of(tool: &Tool, left: &Cell<usize>) -> Self {
         let schemas = Schemas { root: tool.parameters, left };
-        let parameters =
-            schemas.properties().iter().map(|(name, schema)| (name.clone(), schemas.kind(schema)));
+        let declared = schemas.object().map(properties).unwrap_or_default();
+        let parameters = declared.into_iter().map(|(name, schema)| (name.to_owned(), schemas.kind(schema)));
         Self { name: tool.name.to_owned(), parameters: parameters.collect() }
     }
 
@@ -60,12 +61,12 @@ impl Known {
 /// The schema of a tool's arguments, with the schemas in it.
 pub struct Schemas<'a> {
     pub root: Option<&'a Json>,
-    /// Number of fields that may still be looked at.
+    /// Number of fields and list items that may still be looked at; 0 also once there were more than that.
     pub left: &'a Cell<usize>,
 }
 
 impl<'a> Schemas<'a> {
-    /// The schema itself, behind its references.
+    /// The schema itself, behind its references. What stands beside a reference is ignored.
     pub fn object(&self) -> Option<&'a Json> {
         let mut object = self.root?;
         for _ in 0..MAX_DEPTH {
@@ -77,20 +78,14 @@ impl<'a> Schemas<'a> {
         Some(object)
     }
 
-    pub fn properties(&self) -> &'a [(String, Json)] {
-        match self.object().and_then(|object| object.get("properties")) {
-            Some(Json::Map(fields)) => fields,
-            _ => &[],
-        }
-    }
-
     /// The schema at a reference into this one, such as `#/$defs/City`.
     pub fn find(&self, path: &str) -> Option<&'a Json> {
         let mut names = path.strip_prefix('#')?.split('/');
         names.next().filter(|first| first.is_empty())?;
         names.try_fold(self.root?, |schema, name| {
             let Json::Map(fields) = schema else { return None };
-            self.spend(fields.len())?;
+            // Long names take time, too.
+            self.spend(fields.len() + name.len() / 64)?;
             schema.get(&name.replace("~1", "/").replace("~0", "~"))
         })
     }
@@ -103,24 +98,29 @@ impl<'a> Schemas<'a> {
         }
     }
 
-    fn spend(&self, fields: usize) -> Option<()> {
-        self.left.set(self.left.get().checked_sub(fields)?);
-        Some(())
+    /// None if that is more than what is left, of which there is nothing then.
+    pub fn spend(&self, fields: usize) -> Option<()> {
+        let left = self.left.get().checked_sub(fields);
+        self.left.set(left.unwrap_or(0));
+        left.map(drop)
     }
 
     /// The types that a value may have.
     pub fn types(&self, schema: &Json, depth: u32) -> Types {
-        let Json::Map(fields) = schema else { return ALL };
-        if depth == 0 || self.spend(1 + fields.len()).is_none() {
+        let fields = match schema {
+            Json::Map(fields) => &**fields,
+            _ => &[],
+        };
+        if self.spend(1 + fields.len()).is_none() || depth == 0 {
             return ALL;
         }
         let of = |schema: &Json| self.types(schema, depth - 1);
         fields.iter().fold(ALL, |types, (name, value)| {
             types
                 & match (&**name, value) {
-                    ("type", Json::List(names)) => names.iter().fold(0, |all, name| all | named(name)),
+                    ("type", Json::List(names)) => self.either(names, named),
                     ("type", name) => named(name),
-                    ("enum", Json::List(values)) => values.iter().fold(0, |all, value| all | type_of(value)),
+                    ("enum", Json::List(values)) => self.either(values, type_of),
                     ("const", value) => type_of(value),
                     ("anyOf" | "oneOf", Json::List(schemas)) => {
                         schemas.iter().fold(0, |all, schema| all | of(schema))
@@ -133,6 +133,21 @@ impl<'a> Schemas<'a> {
                 }
         })
     }
+
+    fn either(&self, items: &[Json], of: fn(&Json) -> Types) -> Types {
+        let types = || items.iter().fold(0, |all, item| all | of(item));
+        self.spend(items.len()).map_or(ALL, |()| types())
+    }
+}
+
+/// The properties that an object's schema declares, each name once.
+pub fn properties(object: &Json) -> Vec<(&str, &Json)> {
+    let Some(Json::Map(fields)) = object.get("properties") else { return Vec::new() };
+    let mut names = HashSet::new();
+    let last = fields.iter().rev().filter(|(name, _)| names.insert(&**name));
+    let mut all: Vec<_> = last.map(|(name, schema)| (&**name, schema)).collect();
+    all.reverse();
+    all
 }
 
 fn named(name: &Json) -> Types {
@@ -196,5 +211,30 @@ mod tests {
         assert_eq!(kinds(root), [("p".to_owned(), Kind::Text)]);
         assert_eq!(kinds(r##"{"$ref": "#", "properties": {"p": {}}}"##).len(), 1);
         assert!(kinds(r#"{"type": "object"}"#).is_empty());
+    }
+
+    #[test]
+    fn of_equal_names_the_last_one_counts() {
+        let root = r#"{"properties": {"p": {"type": "string"}, "q": {}, "p": {"type": "integer"}}}"#;
+        assert_eq!(kinds(root), [("q".to_owned(), Kind::Any), ("p".to_owned(), Kind::Any)]);
+    }
+
+    #[test]
+    fn lists_count_as_often_as_they_are_looked_at() {
+        for list in [r#"{"enum": ["a", "b"]}"#, r#"{"type": ["string", "string"]}"#, r#"{"anyOf": [{}, {}]}"#]
+        {
+            let left = |n: usize| {
+                let refs = vec![r##"{"$ref": "#/$defs/E"}"##; n].join(",");
+                let root =
+                    format!(r#"{{"properties": {{"p": {{"anyOf": [{refs}]}}}}, "$defs": {{"E": {list}}}}}"#);
+                let (root, left) = (Json::parse(&root).unwrap().0, Cell::new(100));
+                let schemas = Schemas { root: Some(&root), left: &left };
+                properties(&root).into_iter().for_each(|(_, schema)| drop(schemas.kind(schema)));
+                left.get()
+            };
+            // Two for the reference, three on its way, and two and two for the list.
+            assert_eq!((left(1), left(1) - left(2)), (98 - 9, 9), "{list}");
+            assert_eq!(left(1000), 0, "{list}");
+        }
     }
 }

@@ -127,13 +127,12 @@ impl<'a> Reader<'a> {
     fn text(&mut self) -> Option<String> {
         let quote = self.rest.chars().next().filter(|c| "\"'".contains(*c))?;
         let mut text = String::new();
-        text.try_reserve(self.rest.len()).ok()?;
         let mut chars = self.rest[1..].chars();
         loop {
-            match chars.next()? {
+            let c = match chars.next()? {
                 c if c == quote => break,
                 '\n' => return None,
-                '\\' => text.push(match chars.next()? {
+                '\\' => match chars.next()? {
                     'n' => '\n',
                     't' => '\t',
                     'r' => '\r',
@@ -144,9 +143,12 @@ impl<'a> Reader<'a> {
                     'U' => code(&mut chars, 8)?,
                     c @ ('\\' | '\'' | '"') => c,
                     _ => return None,
-                }),
-                c => text.push(c),
-            }
+                },
+                c => c,
+            };
+            // Not all at once: there may be many short texts in a long call.
+            text.try_reserve(c.len_utf8()).ok()?;
+            text.push(c);
         }
         self.rest = chars.as_str();
         Some(text)
@@ -237,6 +239,13 @@ mod tests {
         let deep = format!("f(a={}{})", "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(call(&deep), None);
     }
+
+    #[test]
+    fn many_short_texts_take_little_time() {
+        let many = format!("[{}'']", "'', ".repeat(100_000));
+        assert_eq!(value(&many), Some(many.replace('\'', "\"")));
+    }
+
     #[test]
     fn values_become_json() {
         for (text, json) in [
