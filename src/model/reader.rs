@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
                 unfold = Some(rotations.fold("token_embd.weight", hidden, None, what)?);
             }
         }
-        let head = Projections { fold, ..[head].into() };
+        let head = Projections { fold: fold.map(Arc::new), ..[head].into() };
         let weights = Weights { embedding, unfold, layers, final_norm, head_norm, head, ropes };
         Ok(Decoder::new(config, weights, self.files.other_bytes()))
     }
@@ -241,7 +241,7 @@ impl<'a> Reader<'a> {
             }
             None => None,
         };
-        Ok(Projections { matrices, norms, bias: bias.then(|| biases.into()), fold })
+        Ok(Projections { matrices, norms, bias: bias.then(|| biases.into()), fold: fold.map(Arc::new) })
     }
 
     fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {

@@ -50,11 +50,14 @@ const EMBEDDING: &str = "token_embd.weight";
 /// The product after the recurrence.
 const AFTER_DELTA: &str = ".ssm_out.weight";
 
+/// The signs of inputs of a width.
+type Signs = (usize, Arc<[f32]>);
+
 #[derive(Clone, Debug)]
 pub struct Rotations {
     block: usize,
     /// By the width of inputs; `None`: no rotation has signs.
-    signs: Option<Vec<(usize, Arc<[f32]>)>>,
+    signs: Option<Vec<Signs>>,
     weights: BTreeSet<String>,
     /// The rows of the embedding are rotated.
     pub embedding: bool,
@@ -193,7 +196,7 @@ impl<'a> File<'a> {
         Ok(names.into_iter().map(str::to_owned).collect())
     }
 
-    fn signs(&self) -> Result<Option<Vec<(usize, Arc<[f32]>)>>> {
+    fn signs(&self) -> Result<Option<Vec<Signs>>> {
         match self.get::<&str>("sign_mode")? {
             "identity" => return Ok(None),
             "explicit" => {}

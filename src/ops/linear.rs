@@ -40,7 +40,7 @@ impl Linear<'_> {
         let mut out = self.memory(rows * width, memory)?;
         let Scratch { prepared, own, part } = &mut *self.scratch.lock();
         let (pool, isa) = (self.pool, self.isa);
-        let fold = self.weights.fold.as_ref();
+        let fold = self.weights.fold.as_deref();
         let x = Rows { pool, isa, source, norm: self.norm, fold, rows, cols };
         if self.weights.norms.is_empty() {
             let mut refs = [&matrices[0]; MOST];

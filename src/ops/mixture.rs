@@ -126,7 +126,8 @@ impl Mixture<'_> {
         if let Some(error) = failed.lock().take() {
             return Err(error);
         }
-        let rest = all.filter(|e| !routes.of(*e).1.is_empty() && !(alone && few(e)));
+        let done = |e: &usize| routes.of(*e).1.is_empty() || alone && few(e);
+        let rest = all.filter(|e| !done(e));
         rest.into_iter().try_for_each(|e| one(e, whole, self.scratch))
     }
 

@@ -105,7 +105,7 @@ pub struct Projections {
     /// Each matrix's own norm of its input, applied after the shared one: none, or one per matrix.
     pub norms: Vec<Norm>,
     /// The rotation of the inputs that all matrices are folded with. It comes after the norms.
-    pub fold: Option<Fold>,
+    pub fold: Option<Arc<Fold>>,
 }
 
 impl<M: Into<Vec<Matrix>>> From<M> for Projections {

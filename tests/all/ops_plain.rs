@@ -298,7 +298,7 @@ fn rotations() {
         let fold = Fold { block, signs: signs.map(Into::into), heads };
         for dtype in [DType::F32, DType::Q8_0, DType::Q6_K, DType::TQ2_0] {
             let matrices = [random.matrix(dtype, 33, 256), random.matrix(dtype, 16, 256)];
-            let weights = Projections { fold: Some(fold.clone()), ..matrices.into() };
+            let weights = Projections { fold: Some(Arc::new(fold.clone())), ..matrices.into() };
             let (x, norm) = (random.tensor(5, 256), random.norm(256));
             for norm in [None, Some(&norm)] {
                 let [got, want] =
@@ -326,7 +326,7 @@ fn rotations() {
             x
         });
         assert!(error(&got, &want) <= TOLERANCE);
-        let narrow = Projections { fold: Some(fold), ..[random.matrix(DType::F32, 4, 80)].into() };
+        let narrow = Projections { fold: Some(Arc::new(fold)), ..[random.matrix(DType::F32, 4, 80)].into() };
         assert!(fused().linear(&random.tensor(1, 80), None, &narrow).is_err(), "blocks of {block}");
     }
 }

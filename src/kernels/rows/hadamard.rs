@@ -40,7 +40,7 @@ mod tests {
     fn it_is_the_matrix_with_all_instruction_sets() {
         for block in [1, 2, 8, 64, 512] {
             let x: Vec<f32> = (0..2 * block).map(|i| ((i * 37 % 101) as f32 - 50.0) * 0.13).collect();
-            let sign = |i: usize, j: usize| if (i & j).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+            let sign = |i: usize, j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
             let mut scalar = x.clone();
             walsh_hadamard(Isa::Scalar, block, &mut scalar);
             for (x, got) in x.chunks_exact(block).zip(scalar.chunks_exact(block)) {

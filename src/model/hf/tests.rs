@@ -212,7 +212,7 @@ fn rotations_that_are_not_known() {
     // The context is 512.
     let factor = (1.0 + 4f64.ln() / 128f64.ln()).sqrt() as f32;
     assert_eq!((*attention_factor, *original_context), (factor, 128));
-    refused(long(json!({"long_factor": null})), Status::BadModel, &["'rope_scaling.long_factor' is missing"]);
+    refused(long(json!({"long_factor": null})), Status::BadModel, &["'rope_scaling.long_factor' is null"]);
     refused(long(json!({"short_factor": [1.0]})), Status::BadModel, &["short_factor", "8 belong to 16"]);
     refused(long(json!({"long_factor": vec![0.0; 8]})), Status::BadModel, &["long_factor"]);
     refused(scaling(json!({"mystery": 1})), Status::Unsupported, &["'rope_scaling.mystery' is 1"]);

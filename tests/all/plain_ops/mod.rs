@@ -116,7 +116,7 @@ fn rounded(x: &Tensor, block: usize) -> candle_core::Result<Tensor> {
 /// `x` `[T, width]` times the block-diagonal matrix of H / sqrt(block), H[i, j] = (-1)^(ones in i & j).
 fn walsh_hadamard(x: &Tensor, block: usize) -> candle_core::Result<Tensor> {
     let by = 1.0 / (block as f64).sqrt();
-    let sign = |i: usize, j: usize| if (i & j).count_ones() % 2 == 0 { by } else { -by };
+    let sign = |i: usize, j: usize| if (i & j).count_ones().is_multiple_of(2) { by } else { -by };
     let h: Vec<f64> = (0..block * block).map(|at| sign(at / block, at % block)).collect();
     let (h, (rows, width)) = (Tensor::from_vec(h, (block, block), &Device::Cpu)?, x.dims2()?);
     let x = x.to_dtype(DType::F64)?.reshape((rows * width / block, block))?;
@@ -148,7 +148,7 @@ fn linear(x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> candle_core
     let x = norm.map_or_else(|| Ok(x.clone()), |norm| rms_norm(x, norm))?;
     let products = weights.matrices.iter().enumerate().map(|(i, m)| {
         let x = weights.norms.get(i).map_or_else(|| Ok(x.clone()), |norm| rms_norm(&x, norm))?;
-        let x = weights.fold.as_ref().map_or_else(|| Ok(x.clone()), |fold| rotated(&x, fold))?;
+        let x = weights.fold.as_deref().map_or_else(|| Ok(x.clone()), |fold| rotated(&x, fold))?;
         let w = dequantize(m)?.to_dtype(DType::F64)?.t()?;
         let y = match m.dtype.arithmetic() {
             Arithmetic::Ternary | Arithmetic::Int8 => {
