@@ -207,26 +207,21 @@ impl Book for IQ2_XS {
 
     #[inline(always)]
     unsafe fn scales<B: Bytes>(rows: &[*const u8], at: usize) -> [B; 4] {
-        // SAFETY (of all): the caller's promise.
-        unsafe {
-            let [_, _, a, b] = B::columns(rows, at + 58);
-            let ([a, b], [c, d]) = (odd_of_nibbles(a), odd_of_nibbles(b));
-            [a, b, c, d]
-        }
+        // SAFETY: the caller's promise.
+        unsafe { scales_of_sixteens(rows, at + 66) }
     }
 
     #[inline(always)]
     unsafe fn read<B: Bytes>(rows: &[*const u8], at: usize, side: usize) -> Read<B> {
         // SAFETY (of all): the caller's promise.
         unsafe {
-            let (a, b) = (B::columns(rows, at + 2 + 32 * side), B::columns(rows, at + 18 + 32 * side));
-            let numbers = [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]];
-            let mut signs = a;
+            let numbers = words::<B>(rows, at + 2 + 32 * side);
+            let mut signs = [numbers[0]; 4];
             for g in 0..4 {
                 let (low, high) = (numbers[2 * g].right::<1>(127), numbers[2 * g + 1].right::<1>(127));
                 signs[g] = with_parity(low.reorder(0x8080_0301).or(high.reorder(0x0301_8080)));
             }
-            Read { numbers, high: a[0], signs }
+            Read { numbers, high: numbers[0], signs }
         }
     }
 
@@ -258,12 +253,8 @@ impl Book for IQ2_S {
 
     #[inline(always)]
     unsafe fn scales<B: Bytes>(rows: &[*const u8], at: usize) -> [B; 4] {
-        // SAFETY (of all): the caller's promise.
-        unsafe {
-            let [_, _, a, b] = B::columns(rows, at + 66);
-            let ([a, b], [c, d]) = (odd_of_nibbles(a), odd_of_nibbles(b));
-            [a, b, c, d]
-        }
+        // SAFETY: the caller's promise.
+        unsafe { scales_of_sixteens(rows, at + 74) }
     }
 
     #[inline(always)]
@@ -313,10 +304,9 @@ impl Book for IQ3_XXS {
     unsafe fn read<B: Bytes>(rows: &[*const u8], at: usize, side: usize) -> Read<B> {
         // SAFETY (of all): the caller's promise.
         unsafe {
-            let (a, b) = (B::columns(rows, at + 2 + 32 * side), B::columns(rows, at + 18 + 32 * side));
-            let numbers = [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]];
+            let numbers = words::<B>(rows, at + 2 + 32 * side);
             let signs = all_sevens(B::columns(rows, at + 66 + 16 * side));
-            Read { numbers, high: a[0], signs }
+            Read { numbers, high: numbers[0], signs }
         }
     }
 
@@ -355,8 +345,7 @@ impl Book for IQ3_S {
     unsafe fn read<B: Bytes>(rows: &[*const u8], at: usize, side: usize) -> Read<B> {
         // SAFETY (of all): the caller's promise.
         unsafe {
-            let (a, b) = (B::columns(rows, at + 2 + 32 * side), B::columns(rows, at + 18 + 32 * side));
-            let numbers = [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]];
+            let numbers = words::<B>(rows, at + 2 + 32 * side);
             let high = B::columns(rows, at + 66)[side];
             Read { numbers, high, signs: B::columns(rows, at + 74 + 16 * side) }
         }
@@ -366,6 +355,32 @@ impl Book for IQ3_S {
     unsafe fn entry<B: Bytes>(read: &Read<B>, k: usize, j: usize) -> B {
         // SAFETY (of all): the caller's promise.
         unsafe { byte(read.numbers[k], j, 0).or(byte(read.high.sixteens(k), j, 1).right::<4>(1)) }
+    }
+}
+
+/// Eight words at `at` of each row.
+///
+/// # Safety
+/// As for `Book::read`.
+#[inline(always)]
+unsafe fn words<B: Bytes>(rows: &[*const u8], at: usize) -> [B; 8] {
+    // SAFETY (of both): the caller's promise.
+    let ([a, b, c, d], [e, f, g, h]) = unsafe { (B::columns(rows, at), B::columns(rows, at + 16)) };
+    [a, b, c, d, e, f, g, h]
+}
+
+/// `2 s + 1` for the scales `s` of each sixteen columns, of four bits each, in the eight bytes at `at`, the last ones of a
+/// block.
+///
+/// # Safety
+/// As for `Book::scales`.
+#[inline(always)]
+unsafe fn scales_of_sixteens<B: Bytes>(rows: &[*const u8], at: usize) -> [B; 4] {
+    // SAFETY (of all): the caller's promise; the eight bytes before are read too.
+    unsafe {
+        let [_, _, a, b] = B::columns(rows, at - 8);
+        let ([a, b], [c, d]) = (odd_of_nibbles(a), odd_of_nibbles(b));
+        [a, b, c, d]
     }
 }
 
