@@ -56,6 +56,8 @@ pub struct Choice {
 pub struct Routes {
     used: usize,
     starts: Vec<usize>,
+    /// The experts that have rows.
+    busy: Vec<usize>,
     rows: Vec<u32>,
     weights: Vec<f32>,
     /// The entries of each row, `used` of them, in ascending order of experts.
@@ -73,7 +75,7 @@ impl Routes {
             return Err(Error::internal(format!("{used} of {experts} experts")));
         }
         self.used = used;
-        let Self { starts, rows: sorted, weights, entries, chosen, probabilities, .. } = self;
+        let Self { starts, busy, rows: sorted, weights, entries, chosen, probabilities, .. } = self;
         let what = "a step's experts";
         emptied(chosen, rows * used, what)?;
         emptied(probabilities, experts, what)?;
@@ -95,6 +97,8 @@ impl Routes {
                 chosen[first..].iter_mut().for_each(|(_, weight)| *weight /= sum);
             }
         }
+        emptied(busy, experts, what)?;
+        busy.extend((0..experts).filter(|e| starts[e + 1] > 0));
         (0..experts).for_each(|e| starts[e + 1] += starts[e]);
         emptied(sorted, chosen.len(), what)?;
         sorted.resize(chosen.len(), 0);
@@ -117,6 +121,11 @@ impl Routes {
             of_row[count] = entry as u32;
         }
         Ok(())
+    }
+
+    /// The experts that have rows, in ascending order.
+    pub fn busy(&self) -> &[usize] {
+        &self.busy
     }
 
     /// The entries of expert `e`, and their rows.

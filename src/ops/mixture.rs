@@ -106,18 +106,18 @@ impl Mixture<'_> {
             to.copy_from_slice(&work.down);
             Ok(())
         };
+        let few = |e: &usize| routes.of(*e).1.len() <= FEW;
+        let busy = routes.busy();
         // With fewer experts some threads would wait for the last of them.
-        let few = |e: &usize| (1..=FEW).contains(&routes.of(*e).1.len());
-        let all = 0..self.experts.experts.len();
-        let alone = all.clone().filter(few).count() >= 2 * pool.threads();
+        let alone = busy.iter().filter(|e| few(e)).count() >= 2 * pool.threads();
         let failed = Mutex::new(None);
         if alone {
-            pool.run(all.len(), &|e| {
-                if !few(&e) || failed.lock().is_some() {
+            pool.run(busy.len(), &|n| {
+                if !few(&busy[n]) || failed.lock().is_some() {
                     return;
                 }
                 OWN.with_borrow_mut(|(work, scratch)| {
-                    if let Err(error) = one(e, work, scratch) {
+                    if let Err(error) = one(busy[n], work, scratch) {
                         failed.lock().get_or_insert(error);
                     }
                 });
@@ -126,9 +126,8 @@ impl Mixture<'_> {
         if let Some(error) = failed.lock().take() {
             return Err(error);
         }
-        let done = |e: &usize| routes.of(*e).1.is_empty() || alone && few(e);
-        let rest = all.filter(|e| !done(e));
-        rest.into_iter().try_for_each(|e| one(e, whole, self.scratch))
+        let mut rest = busy.iter().filter(|e| !(alone && few(e)));
+        rest.try_for_each(|e| one(*e, whole, self.scratch))
     }
 
     /// An expert's output, in `work.down`.
