@@ -1,6 +1,6 @@
 //! A decoder's shape, from any file format, and checked: later code does not have to distrust the file.
 
-use super::family::{Family, QkNorm, Rotation, Windows};
+use super::family::{Family, QkNorm};
 use super::rotation::Rotations;
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
@@ -208,7 +208,7 @@ impl DecoderConfig {
         if self.ropes.is_empty() || self.ropes.len() > MAX_ROPES {
             return Err(Error::internal(format!("{} ropes; 1 to {MAX_ROPES} are kept", self.ropes.len())));
         }
-        let still = matches!(self.family.windows, Windows::AllBut { rotation: Rotation::WindowedOnly, .. });
+        let still = self.family.rotates_in_windows_only();
         self.ropes.iter().try_for_each(|rope| rope.check(self.attention.head_dim, still, names))?;
         if self.blocks.len() != self.layers || self.blocks.iter().any(|s| s.rope >= self.ropes.len()) {
             return Err(Error::internal("each layer needs a block and a rope of the model"));

@@ -504,9 +504,8 @@ fn scaling(scaling: &RopeScaling) -> Result<Vec<(&'static str, Meta)>> {
 /// The sliding window, if the family's files can express which layers use it.
 fn windows(c: &DecoderConfig, family: &Family) -> Result<Vec<(&'static str, Meta)>> {
     let other = || Error::unsupported("sliding windows in these layers have no key in GGUF");
-    let still = matches!(family.windows, Windows::AllBut { rotation: Rotation::WindowedOnly, .. });
     let Some(window) = c.blocks.iter().find_map(|span| span.window) else {
-        return if still { Err(other()) } else { Ok(Vec::new()) };
+        return if family.rotates_in_windows_only() { Err(other()) } else { Ok(Vec::new()) };
     };
     let size = ("attention.sliding_window", Meta::U32(window as u32));
     let full: Vec<usize> = (0..c.layers).filter(|&i| c.blocks[i].window.is_none()).collect();

@@ -398,7 +398,7 @@ impl<'a> Keys<'a> {
         // 0 means that there is none.
         let window = self.find::<u64>("attention.sliding_window")?.filter(|&window| window > 0);
         let Some(window) = window else {
-            if let Windows::AllBut { rotation: Rotation::WindowedOnly, .. } = self.family.windows {
+            if self.family.rotates_in_windows_only() {
                 let why = "layers of this family rotate in a window only, and it must be positive";
                 return Err(self.names.bad("attention.sliding_window", 0, why));
             }

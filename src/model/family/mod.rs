@@ -281,6 +281,11 @@ impl Family {
         self.hf.unwrap_or(self.gguf[0])
     }
 
+    /// Whether layers without a window do not rotate.
+    pub fn rotates_in_windows_only(&self) -> bool {
+        matches!(self.windows, Windows::AllBut { rotation: Rotation::WindowedOnly, .. })
+    }
+
     /// The keys of the family's factors.
     pub fn factor_keys(&self) -> impl Iterator<Item = Named> {
         let Scales { embedding, residual, logits, scores } = &self.scales;

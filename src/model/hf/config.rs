@@ -10,7 +10,6 @@ use crate::model::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, L
 use crate::model::family::{BITNET_1BITLLM, Biases, FAMILIES, Factor, Family, KvHeads, ScaleSizes};
 use crate::model::{Pooling, SamplingDefaults};
 use crate::ops::{Activation, AttentionShape, RopeStyle};
-use std::borrow::Cow;
 
 /// Keys that do not affect the arithmetic of a step.
 const IGNORED: &[&str] = &[
@@ -175,7 +174,9 @@ fn family(config: &Fields, quantization: &Quantization) -> Result<&'static Famil
     }
     let classes = config.texts("architectures")?.unwrap_or_default();
     let class = classes.first().and_then(|class| class.strip_suffix("ForCausalLM"));
-    let Some(model_type) = config.text("model_type")?.map(Cow::Borrowed).or(class.map(of_class)) else {
+    let named = config.text("model_type")?.map(str::to_owned);
+    // Maple's files name the class alone.
+    let Some(model_type) = named.or(class.map(str::to_ascii_lowercase)) else {
         return Err(config.bad("model_type", "it must name the architecture"));
     };
     let model_type = &*model_type;
@@ -190,11 +191,6 @@ fn family(config: &Fields, quantization: &Quantization) -> Result<&'static Famil
         (true, "llama" | "bitnet") => Ok(&BITNET_1BITLLM),
         (true, _) => Err(config.unsupported("model_type", "of that class it is llama or bitnet")),
     }
-}
-
-/// The `model_type` of a class in files that name that alone (Maple's).
-fn of_class(class: &str) -> Cow<'static, str> {
-    Cow::Owned(class.to_ascii_lowercase())
 }
 
 fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &str) -> Result<DecoderConfig> {
