@@ -951,6 +951,10 @@ struct bn_model_config {
     int32_t embedding_type;
     /** The same for the output head. If that is tied to the embedding, either field sets both. */
     int32_t head_type;
+    /** Nonzero: also loads the model's block of multi-token prediction, which drafts tokens
+     * (`BN_SPECULATION_DRAFT`). Every pass then computes a part of it. `BN_ERR_UNSUPPORTED` if the
+     * files have none. */
+    uint32_t mtp;
     /** As in `bn_engine_config`. */
     int32_t log_level;
     /** Receives the log. */
@@ -1282,14 +1286,14 @@ bn_status bn_kv_events(bn_engine *engine, bn_kv_event *events, size_t event_size
 
 /* -- Speculative decoding ---------------------------------------------------------------------- */
 
-/** A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model`, else
+/** A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` if something drafts, else
  * `BN_SPECULATION_OFF`. */
 #define BN_SPECULATION_DEFAULT (0)
 /** No drafts. */
 #define BN_SPECULATION_OFF (1)
 /** Repeats what followed the same tokens earlier in prompt or output. */
 #define BN_SPECULATION_LOOKUP (2)
-/** The engine's `draft_model` drafts. */
+/** The engine's `draft_model` drafts, or the model's own block (`bn_model_config.mtp`). */
 #define BN_SPECULATION_DRAFT (3)
 
 /** The largest `draft_tokens`. */

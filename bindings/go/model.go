@@ -31,6 +31,7 @@ type ModelOptions struct {
 	Weights     WeightType
 	Embedding   WeightType
 	Head        WeightType
+	MTP         bool // also load the model's block of multi-token prediction, which drafts (SpeculationDraft)
 	// The kernel_config.ini of a GGUF file with TL1 or TL2 tensors; "": the one beside the file.
 	KernelConfigPath string
 	Log              func(LogLevel, string) // may be called on any goroutine, several at once; nil: no log
@@ -60,6 +61,9 @@ func OpenModel(ctx context.Context, options ModelOptions) (*Model, error) {
 	config.weight_type = C.int32_t(options.Weights)
 	config.embedding_type = C.int32_t(options.Embedding)
 	config.head_type = C.int32_t(options.Head)
+	if options.MTP {
+		config.mtp = 1
+	}
 	set(&config.log_level, C.int32_t(options.LogLevel))
 	config.log, config.log_context = hooks.callback(), unsafe.Pointer(hooks.handle)
 	config.progress, config.progress_context = C.bn_progress_callback(C.bnengineProgress), unsafe.Pointer(hooks.handle)

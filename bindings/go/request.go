@@ -47,7 +47,7 @@ const (
 	SpeculationDefault Speculation = C.BN_SPECULATION_DEFAULT // a request's: the engine's; an engine's: DraftModel or nobody
 	SpeculationOff     Speculation = C.BN_SPECULATION_OFF
 	SpeculationLookup  Speculation = C.BN_SPECULATION_LOOKUP // the request's own text
-	SpeculationDraft   Speculation = C.BN_SPECULATION_DRAFT  // the engine's DraftModel
+	SpeculationDraft   Speculation = C.BN_SPECULATION_DRAFT  // the engine's DraftModel, or the model's own block (MTP)
 )
 
 // AllTokens as MaxTokens: as many as the engine's MaxSequenceLength leaves.

@@ -16,7 +16,7 @@ typedef struct {
     const char *model;                // NULL: the embedded one
     const char *system, *draft_model; // NULL: none
     const char *device;               // NULL: the CPU
-    uint32_t threads, context, max_tokens;
+    uint32_t threads, context, max_tokens, mtp;
     uint32_t given; // which of the sampling fields were given, BN_SAMPLING_*
     float temperature, top_p, min_p, repetition_penalty;
     uint32_t top_k;

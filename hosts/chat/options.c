@@ -38,6 +38,8 @@ static const option table[] = {
      offsetof(options, context), 2, UINT32_MAX, 0},
     {"--draft-model", "PATH", "a small model with the same vocabulary, which drafts tokens", TEXT,
      offsetof(options, draft_model), 0, 0, 0},
+    {"--mtp", "0|1", "1: the model's own block of multi-token prediction drafts tokens", WHOLE, offsetof(options, mtp), 0,
+     1, 0},
     {"--device", "NAME", "what computes: cpu (default), or cuda:0 and so on", TEXT, offsetof(options, device), 0, 0, 0},
     {"--threads", "N", "compute threads (default: one for each CPU)", WHOLE, offsetof(options, threads), 1, 256, 0},
 };

@@ -71,6 +71,7 @@ printf '%0200d\n' 1 | refuses '128' builtin:echo --context 128
 
 # Errors are reported in one line.
 refuses '/nowhere' /nowhere < /dev/null
+refuses 'mtp is set' --mtp 1 < /dev/null
 refuses '/nowhere' --draft-model /nowhere < /dev/null
 refuses 'vocabulary' --draft-model builtin:echo < /dev/null
 head -c 100000 "$demo" > "$dir/cut.gguf"

@@ -40,12 +40,13 @@ static void on_log(int32_t level, bn_string message, void *context) {
     fprintf(stderr, "bn-server: %.*s\n", (int)message.length, message.data);
 }
 
-static bn_status open_model(const struct options *o, const char *path, bn_model **out) {
+static bn_status open_model(const struct options *o, const char *path, uint64_t mtp, bn_model **out) {
     bn_model_config config;
     bn_model_config_init(&config, sizeof config);
     if (*path != 0) config.path = BN_TEXT(path);
     config.memory_limit_bytes = o->memory_limit;
     config.threads = (uint32_t)o->threads;
+    config.mtp = (uint32_t)mtp;
     config.progress = on_progress;
     config.log = on_log;
     return bn_model_open(&config, out, &load.error);
@@ -89,8 +90,8 @@ static bn_status make_engine(const struct options *o) {
 
 static void *run(void *context) { // the options
     const struct options *o = context;
-    load.status = open_model(o, o->model, &load.model);
-    if (load.status == BN_OK && *o->draft_model != 0) load.status = open_model(o, o->draft_model, &load.draft);
+    load.status = open_model(o, o->model, o->mtp, &load.model);
+    if (load.status == BN_OK && *o->draft_model != 0) load.status = open_model(o, o->draft_model, 0, &load.draft);
     if (load.status == BN_OK) {
         name_model(o);
         load.status = make_engine(o);

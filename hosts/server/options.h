@@ -6,7 +6,7 @@
 
 struct options {
     const char *model, *model_name, *adapters, *draft_model, *speculation, *json_whitespace, *device, *host, *api_key, *otlp_endpoint, *rerank_template;
-    uint64_t any_model, port;
+    uint64_t any_model, mtp, port;
     uint64_t threads, max_batch, queue, queue_tokens, memory_limit, kv_cache, snapshots, snapshot_interval, adapter_bytes, max_sequence, target_itl_ms;
     uint64_t request_timeout_ms;
     uint64_t max_body, max_header, max_depth, max_items, max_connections, max_unread, max_memory;

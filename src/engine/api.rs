@@ -1,6 +1,6 @@
 //! The engine's Rust interface: plain types that `ffi` converts to and from C.
 
-use crate::model::Loaded;
+use crate::model::{Loaded, Model};
 use crate::sample::SamplingParams;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -201,9 +201,14 @@ impl Default for EngineConfig {
 }
 
 impl EngineConfig {
-    /// The speculation mode of requests that set none.
-    pub fn speculates(&self) -> Speculation {
-        let default = if self.draft_model.is_some() { Speculation::Model } else { Speculation::Off };
+    /// Whether something drafts for `model`: the draft model, or the model itself.
+    pub fn drafts(&self, model: &dyn Model) -> bool {
+        self.draft_model.is_some() || model.drafts()
+    }
+
+    /// The speculation mode of requests to `model` that set none.
+    pub fn speculates(&self, model: &dyn Model) -> Speculation {
+        let default = if self.drafts(model) { Speculation::Model } else { Speculation::Off };
         self.speculation.unwrap_or(default)
     }
 }

@@ -57,6 +57,10 @@ pub struct bn_model_config {
     pub embedding_type: i32,
     /// The same for the output head. If that is tied to the embedding, either field sets both.
     pub head_type: i32,
+    /// Nonzero: also loads the model's block of multi-token prediction, which drafts tokens
+    /// (`BN_SPECULATION_DRAFT`). Every pass then computes a part of it. `BN_ERR_UNSUPPORTED` if the
+    /// files have none.
+    pub mtp: u32,
     /// As in `bn_engine_config`.
     pub log_level: i32,
     /// Receives the log.
@@ -98,6 +102,7 @@ impl bn_model_config {
                 embedding: weight_type("embedding_type", self.embedding_type)?,
                 head: weight_type("head_type", self.head_type)?,
                 kernel_config: kernel_config.map(str::to_owned),
+                mtp: self.mtp != 0,
                 max_weight_bytes: self.memory_limit_bytes,
             },
             threads: self.threads,

@@ -4,14 +4,14 @@ use super::config::choice;
 use crate::base::Result;
 use crate::engine::api::Speculation;
 
-/// A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model`, else
+/// A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` if something drafts, else
 /// `BN_SPECULATION_OFF`.
 pub const BN_SPECULATION_DEFAULT: i32 = 0;
 /// No drafts.
 pub const BN_SPECULATION_OFF: i32 = 1;
 /// Repeats what followed the same tokens earlier in prompt or output.
 pub const BN_SPECULATION_LOOKUP: i32 = 2;
-/// The engine's `draft_model` drafts.
+/// The engine's `draft_model` drafts, or the model's own block (`bn_model_config.mtp`).
 pub const BN_SPECULATION_DRAFT: i32 = 3;
 
 /// The largest `draft_tokens`.

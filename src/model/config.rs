@@ -1,6 +1,7 @@
 //! A decoder's shape, from any file format, and checked: later code does not have to distrust the file.
 
 use super::family::{Family, QkNorm};
+use super::keys::NEXTN;
 use super::rotation::Rotations;
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
@@ -19,6 +20,8 @@ pub struct DecoderConfig {
     pub vocab_size: usize,
     pub context_length: usize,
     pub layers: usize,
+    /// Number of blocks behind the layers that predict further tokens, whether they are read or not.
+    pub further: usize,
     pub hidden: usize,
     /// Width of the feed-forward of layers without experts.
     pub ffn: usize,
@@ -185,6 +188,7 @@ impl DecoderConfig {
         names.within("vocab_size", self.vocab_size, VOCAB)?;
         names.within("context_length", self.context_length, CONTEXT)?;
         names.within("block_count", self.layers, LAYERS)?;
+        names.within(NEXTN, self.further, 0..=*LAYERS.end())?;
         names.within("embedding_length", self.hidden, HIDDEN)?;
         names.within("feed_forward_length", self.ffn, FFN)?;
         if let Some(ExpertsConfig { count, width, shared, choice }) = self.experts {

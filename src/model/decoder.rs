@@ -1,6 +1,8 @@
 //! One decoder for all families. The configuration determines the norms, the rotation and the activation; the types
 //! of the weights determine the arithmetic.
 
+mod mtp;
+
 use super::check::check_batch;
 use super::config::DecoderConfig;
 use super::family::QkNorm;
@@ -12,6 +14,8 @@ use crate::ops::{
     Accepted, Attention, DeltaNet, Experts, FEW_ROWS, Fold, Head, KvCache, Norm, OpSet, Owned, Paging,
     Projections, RaggedBatch, Rope, Site, StateShape, Weight,
 };
+
+pub use mtp::Mtp;
 
 pub struct Layer {
     pub attn_norm: Option<Norm>,
@@ -111,7 +115,10 @@ pub struct Weights {
     pub embedding: Matrix,
     /// The rotation of the embedding's rows.
     pub unfold: Option<Fold>,
+    /// Those of the model, then that of `mtp`.
     pub layers: Vec<Layer>,
+    /// `None`: the files have no block of multi-token prediction, or it is not wanted.
+    pub mtp: Option<Mtp>,
     pub final_norm: Norm,
     /// The final norm before the head, which scales logits too.
     pub head_norm: Norm,
@@ -142,12 +149,14 @@ impl Weights {
     fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         let head = self.head.matrices.iter().filter(|m| m.data.as_ptr() != self.embedding.data.as_ptr());
         let experts = self.layers.iter().filter_map(Layer::experts).flat_map(Experts::products);
-        let layers = self.layers.iter().flat_map(Layer::projections).chain(experts).flat_map(|p| &p.matrices);
-        [&self.embedding].into_iter().chain(head).chain(layers)
+        let layers = self.layers.iter().flat_map(Layer::projections).chain(experts);
+        let products = layers.chain(self.mtp.iter().map(|mtp| &mtp.join)).flat_map(|p| &p.matrices);
+        [&self.embedding].into_iter().chain(head).chain(products)
     }
 
     fn vectors(&self) -> impl Iterator<Item = &[f32]> {
         let norms = self.layers.iter().flat_map(Layer::norms).chain([&self.final_norm]);
+        let norms = norms.chain(self.mtp.iter().flat_map(Mtp::norms));
         let biases = self.layers.iter().flat_map(Layer::projections).filter_map(|p| p.bias.as_deref());
         let nets = self.layers.iter().filter_map(Layer::recurrent);
         let nets = nets.flat_map(|net| [&*net.conv, &*net.a, &*net.dt_bias, &*net.norm.weight]);
@@ -187,6 +196,40 @@ impl Decoder {
         }
     }
 
+    /// How layer `index` attends.
+    fn how<'a>(&'a self, step: &Step, index: usize, attention: &'a SelfAttention) -> Attention<'a> {
+        let span = self.config.blocks[index];
+        Attention {
+            shape: &self.config.attention,
+            rope: self.weights.ropes[span.rope].of(step.kv),
+            window: span.window,
+            from: usize::from(index == self.config.layers),
+            norms: attention.qk_norms.as_ref().filter(|_| self.config.family.qk_norm == QkNorm::Head),
+        }
+    }
+
+    /// q, k and v of layer `index`, and with an output gate its logits.
+    fn qkv(
+        &self,
+        step: &Step,
+        index: usize,
+        x: &mut Owned,
+        update: Option<Owned>,
+        attention: &SelfAttention,
+    ) -> Result<(Owned, Option<Owned>)> {
+        let (ops, family) = (step.ops, self.config.family);
+        let mut qkv = self.enter(step, index, x, update, &attention.qkv)?;
+        if let (QkNorm::Row, Some([q, k])) = (family.qk_norm, &attention.qk_norms) {
+            ops.norm_columns(&mut qkv, 0, q)?;
+            ops.norm_columns(&mut qkv, q.weight.len(), k)?;
+        }
+        if !family.attention_gate {
+            return Ok((qkv, None));
+        }
+        let [qkv, gate] = ops.split_gate(&qkv, &self.config.attention)?;
+        Ok((qkv, Some(gate)))
+    }
+
     /// The attention of layer `index`: `[T, heads * head_dim]`.
     fn attention(
         &self,
@@ -196,24 +239,24 @@ impl Decoder {
         update: Option<Owned>,
         attention: &SelfAttention,
     ) -> Result<Owned> {
-        let (ops, family, span) = (step.ops, self.config.family, self.config.blocks[index]);
-        let how = Attention {
-            shape: &self.config.attention,
-            rope: self.weights.ropes[span.rope].of(step.kv),
-            window: span.window,
-            norms: attention.qk_norms.as_ref().filter(|_| family.qk_norm == QkNorm::Head),
-        };
-        let mut qkv = self.enter(step, index, x, update, &attention.qkv)?;
-        if let (QkNorm::Row, Some([q, k])) = (family.qk_norm, &attention.qk_norms) {
-            ops.norm_columns(&mut qkv, 0, q)?;
-            ops.norm_columns(&mut qkv, q.weight.len(), k)?;
-        }
-        let place = self.weights.layers[index].place;
-        if !family.attention_gate {
-            return ops.attention(&qkv, &step.paging, step.kv, place, &how);
-        }
-        let [qkv, gate] = ops.split_gate(&qkv, how.shape)?;
-        ops.gate(&ops.attention(&qkv, &step.paging, step.kv, place, &how)?, &gate)
+        let (qkv, gate) = self.qkv(step, index, x, update, attention)?;
+        let (how, place) = (self.how(step, index, attention), self.weights.layers[index].place);
+        let out = step.ops.attention(&qkv, &step.paging, step.kv, place, &how)?;
+        gate.map_or(Ok(None), |gate| step.ops.gate(&out, &gate).map(Some)).map(|gated| gated.unwrap_or(out))
+    }
+
+    /// The part of layer `index` that later rows need: K and V.
+    fn append(
+        &self,
+        step: &Step,
+        index: usize,
+        x: &mut Owned,
+        update: Option<Owned>,
+        attention: &SelfAttention,
+    ) -> Result<()> {
+        let (qkv, _) = self.qkv(step, index, x, update, attention)?;
+        let (how, place) = (self.how(step, index, attention), self.weights.layers[index].place);
+        step.ops.append(&qkv, &step.paging, step.kv, place, &how)
     }
 
     /// The recurrence of layer `index`: `[T, values]`.
@@ -242,16 +285,20 @@ impl Decoder {
         update: Option<Owned>,
         wanted: Option<&[u32]>,
     ) -> Result<Option<Owned>> {
+        let nothing = wanted.is_some_and(<[u32]>::is_empty);
         let mut mixed = match &self.weights.layers[index].mixer {
+            Mixer::Attention(attention) if nothing => {
+                return self.append(step, index, x, update, attention).map(|()| None);
+            }
             Mixer::Attention(attention) => self.attention(step, index, x, update, attention)?,
             Mixer::DeltaNet(recurrent) => self.recurrence(step, index, x, update, recurrent)?,
         };
+        if nothing {
+            return Ok(None);
+        }
         let (ops, mut products) = (step.ops, &step.all);
         if let Some(rows) = wanted {
             products = &step.wanted;
-            if rows.is_empty() {
-                return Ok(None);
-            }
             mixed = ops.rows(&mixed, rows)?;
             *x = ops.rows(x, rows)?;
         }
@@ -292,6 +339,14 @@ impl Decoder {
         self.weights.layers[index].ffn_post_norm.as_ref()
     }
 
+    /// The embeddings of the batch's tokens.
+    fn embed(&self, step: &Step) -> Result<Owned> {
+        let scale = self.config.embedding_scale / self.config.residual_scale;
+        let mut x = step.ops.embed(step.paging.batch, &self.weights.embedding, scale)?;
+        self.weights.unfold.as_ref().map_or(Ok(()), |fold| step.ops.unfold(&mut x, fold))?;
+        Ok(x)
+    }
+
     /// The residual after the last layer, of the rows `wanted` or of all rows. `None` if no row is wanted.
     fn residual(
         &self,
@@ -300,10 +355,7 @@ impl Decoder {
         wanted: Option<&[u32]>,
     ) -> Result<Option<Owned>> {
         let (ops, last) = (step.ops, self.config.layers - 1);
-        let scale = self.config.embedding_scale / self.config.residual_scale;
-        let mut x = ops.embed(step.paging.batch, &self.weights.embedding, scale)?;
-        self.weights.unfold.as_ref().map_or(Ok(()), |fold| ops.unfold(&mut x, fold))?;
-        let mut update = None;
+        let (mut x, mut update) = (self.embed(step)?, None);
         for index in 0..=last {
             check_stop(stop)?;
             update = self.layer(step, index, &mut x, update, wanted.filter(|_| index == last))?;
@@ -336,13 +388,32 @@ impl Model for Decoder {
     }
 
     fn state_shape(&self) -> StateShape {
-        let layers = self.config.layers - self.config.attention_layers();
+        let layers = self.config.blocks.iter().filter(|block| block.recurrent).count();
         let shape = self.config.delta.map(|delta| (delta.state(), delta.drafted_row()));
         let (floats, row) = shape.unwrap_or_default();
-        StateShape { layers, floats, row }
+        let hidden = self.weights.mtp.as_ref().map_or(0, |_| self.config.hidden);
+        StateShape { layers, floats, row, hidden }
+    }
+
+    fn drafts(&self) -> bool {
+        self.weights.mtp.is_some()
+    }
+
+    fn draft(
+        &self,
+        ops: &dyn OpSet,
+        batch: &RaggedBatch,
+        before: &[f32],
+        kv: &KvCache,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        self.predict(ops, (batch, before), kv, out)
     }
 
     fn advance(&self, ops: &dyn OpSet, kv: &KvCache, accepted: &[Accepted]) -> Result<()> {
+        if self.weights.mtp.is_some() {
+            kv.states()?.advance_hidden(accepted)?;
+        }
         let layers = self.weights.layers.iter();
         layers
             .filter_map(|layer| Some((layer.place, layer.recurrent()?)))
@@ -350,13 +421,17 @@ impl Model for Decoder {
     }
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
-        let Weights { embedding, layers, final_norm, head_norm, head, .. } = &self.weights;
+        let Weights { embedding, layers, mtp, final_norm, head_norm, head, .. } = &self.weights;
         each(Weight::Table(embedding))?;
         for layer in layers {
             layer.projections().try_for_each(|weights| each(Weight::Product(weights)))?;
             layer.experts().map_or(Ok(()), |experts| each(Weight::Experts(experts)))?;
             layer.recurrent().map_or(Ok(()), |net| each(Weight::Recurrent(net)))?;
             layer.norms().try_for_each(|norm| each(Weight::Norm(norm)))?;
+        }
+        if let Some(mtp) = mtp {
+            each(Weight::Product(&mtp.join))?;
+            mtp.norms().try_for_each(|norm| each(Weight::Norm(norm)))?;
         }
         each(Weight::Norm(final_norm))?;
         each(Weight::Norm(head_norm))?;
@@ -386,6 +461,8 @@ impl Model for Decoder {
     ///   rows that a thread may work on by itself.
     /// - For each row, if layers are recurrent, what the widest of them keeps; if attention has an output gate, the gate
     ///   and its product.
+    /// - For each row, if a block predicts further tokens, its inputs: the hidden state, that of the row before it, the
+    ///   embedding, the norms of both, and their product.
     /// - For each row, its place in the KV cache; and what attention keeps.
     /// - For each logits row, its hidden state. The logits are in the caller's memory, which is not counted.
     ///
@@ -405,7 +482,8 @@ impl Model for Decoder {
         let recurrent = c.delta.map_or(0, |delta| delta.floats_of_row());
         let floats =
             c.hidden + c.qkv_width().max(c.hidden) + attention + feed_forward + angles + widest + own;
-        let floats = floats + gate.max(recurrent);
+        let mtp = self.weights.mtp.as_ref().map_or(0, |_| 6 * c.hidden);
+        let floats = floats + gate.max(recurrent) + mtp;
         let row = 4 * floats + 3 * widest.next_multiple_of(256) + widest * 3 / 8 + 64 + Paging::ROW_BYTES;
         let logits_row = 4 * c.hidden;
         let head = ops.head_bytes(logits_rows, c.vocab_size);
@@ -427,18 +505,23 @@ impl Model for Decoder {
     ) -> Result<()> {
         let paging = Paging::new(batch, &kv.layout, &self.config.attention)?;
         check_batch(batch, &kv.layout, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
-        if self.config.delta.is_some() {
+        if !self.state_shape().is_empty() {
             kv.states()?.check(batch)?;
         }
         ops.begin(batch, kv)?;
-        let wanted = Wanted::of(batch);
+        let mtp = self.weights.mtp.as_ref();
+        let wanted = if mtp.is_some() { Wanted(None) } else { Wanted::of(batch) };
         let [all, some] = [None, wanted.rows()].map(|rows| Products::of_rows(ops, batch, rows));
         let step = Step { ops, paging, kv, all, wanted: some };
         let x = self.residual(&step, stop, wanted.rows())?;
         check_stop(stop)?;
+        if let (Some(mtp), Some(x)) = (mtp, &x) {
+            self.follow(&step, mtp, x)?;
+        }
         out.hidden.clear();
         out.tokens.clear();
-        let (Some(x), norm) = (x, &self.weights.final_norm) else {
+        let none = batch.logits_rows.is_empty() && batch.hidden_rows.is_empty();
+        let (Some(x), norm) = (x.filter(|_| !none), &self.weights.final_norm) else {
             out.logits.clear();
             return ops.finish();
         };

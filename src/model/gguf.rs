@@ -57,11 +57,6 @@ impl Checkpoint for Gguf {
         let keys = Keys { gguf: self, family, names: &Names { what: self.what(), key: &key } };
         let mut config = keys.config(architecture)?;
         config.rotations = Rotations::read(self)?;
-        let further = keys.further()?;
-        if further > 0 {
-            let why = "predict further tokens, and are not read";
-            warn(&format!("{}: the last {further} of its blocks {why}", self.what()));
-        }
         config.sampling = SamplingDefaults::read(&GGUF_KEYS, &|key| number(self, key), self.what(), warn);
         keys.unknown().iter().for_each(|key| {
             warn(&format!("{}: metadata key '{key}' is not known and not used", self.what()));
@@ -105,15 +100,13 @@ impl Checkpoint for Gguf {
     }
 
     fn names(&self) -> Result<Vec<String>> {
-        let blocks = blocks_run(self)?;
         let architecture: &str = self.get("general.architecture")?;
         let long = self.find::<&str>(&format!("{architecture}.rope.scaling.type"))? == Some(LONG);
         let mut names = Vec::new();
         reserve(&mut names, 2 * self.tensors().len(), "tensor names")?;
         for name in self.tensors().iter().map(|t| &t.name) {
-            let further = block_of(name).is_some_and(|block| blocks.is_some_and(|blocks| block >= blocks));
             let in_config = long && LONG_FACTORS.contains(&name.as_str());
-            if further || in_config || self.is_scale(name) {
+            if in_config || self.is_scale(name) {
                 continue;
             }
             let parts = fused::parts_of(name);
@@ -159,21 +152,6 @@ fn gathered(gguf: &Gguf, pool: &Pool, tensor: &str, cols: usize) -> Result<Optio
         .map_err(|e| Error::new(e.status, format!("{}: tensor '{whole}': {}", gguf.what(), e.message)))
 }
 
-/// The number of blocks that are run, if the file's architecture says that there are others.
-fn blocks_run(gguf: &Gguf) -> Result<Option<usize>> {
-    let architecture: &str = gguf.get("general.architecture")?;
-    if Family::of_gguf(architecture).is_none_or(|family| family.delta.is_none()) {
-        return Ok(None);
-    }
-    let size = |key: &str| gguf.find::<u64>(&format!("{architecture}.{key}"));
-    let (all, further) = (size("block_count")?.unwrap_or(0), size(NEXTN)?.unwrap_or(0));
-    Ok((further > 0).then_some(usize::try_from(all.saturating_sub(further)).unwrap_or(usize::MAX)))
-}
-
-fn block_of(tensor: &str) -> Option<usize> {
-    tensor.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
-}
-
 /// Some types are used by two kinds of models. Converts a matrix of such a type to the form whose product has the
 /// arithmetic of its training: one scale of activations per token, or one per 32 columns.
 ///
@@ -208,7 +186,7 @@ impl<'a> Keys<'a> {
         self.names.within("embedding_length", hidden, HIDDEN)?;
         let blocks = self.size("block_count", None)?;
         self.names.within("block_count", blocks, LAYERS)?;
-        let further = self.further()?;
+        let further = self.size(NEXTN, Some(0))?;
         self.names.within(NEXTN, further, 0..=blocks - 1)?;
         let layers = blocks - further;
         let context_length = self.size("context_length", None)?;
@@ -230,6 +208,7 @@ impl<'a> Keys<'a> {
             vocab_size: self.size("vocab_size", rows)?,
             context_length,
             layers,
+            further,
             hidden,
             // Files need not say it if no layer is dense.
             ffn: self.size("feed_forward_length", experts.map(|experts| experts.width))?,
@@ -277,11 +256,6 @@ impl<'a> Keys<'a> {
 
     fn float(&self, key: &str, default: f32) -> Result<f32> {
         Ok(self.find(key)?.unwrap_or(default))
-    }
-
-    /// The number of blocks that predict further tokens.
-    fn further(&self) -> Result<usize> {
-        self.size(NEXTN, Some(0))
     }
 
     fn attention(&self, hidden: usize, layers: usize) -> Result<AttentionShape> {
@@ -522,7 +496,7 @@ impl<'a> Keys<'a> {
     /// Refuses features that would load but compute something other than the model's authors intended.
     fn refuse_features(&self) -> Result<()> {
         let experts = if self.family.experts.is_none() { NO_EXPERTS } else { &[] };
-        let blocks = if self.family.delta.is_none() { NO_BLOCKS } else { &[] };
+        let blocks = if self.family.mtp { &[] } else { NO_BLOCKS };
         for &(key, fine) in NEUTRAL.iter().chain(experts).chain(blocks) {
             let value = match self.find::<bool>(key) {
                 Ok(value) => value.map(u32::from),

@@ -4,7 +4,7 @@ use super::checkpoint::Checkpoint;
 use super::echo::Echo;
 use super::hf::HfFolder;
 use super::options::LoadOptions;
-use super::reader::{CANCELLED, Reader};
+use super::reader::{CANCELLED, Reader, join_of};
 use super::requantized::Requantized;
 use super::{Facts, Loaded, Model};
 use crate::base::log::{INFO, WARN};
@@ -136,10 +136,9 @@ pub fn load(
             Box::new(Gguf::from_bytes_with(bytes.clone(), what, options.kernel_config.as_deref())?)
         }
     };
-    let limit = options.max_weight_bytes;
     match options.requantizes() {
-        false => decoder(&*files, limit, pool, log, progress),
-        true => decoder(&Requantized::new(&*files, options)?, limit, pool, log, progress),
+        false => decoder(&*files, options, pool, log, progress),
+        true => decoder(&Requantized::new(&*files, options)?, options, pool, log, progress),
     }
 }
 
@@ -160,6 +159,11 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
             "weight_type, embedding_type or head_type is given, and builtin:echo has no weights",
         ));
     }
+    if options.mtp && matches!(source, Source::Echo(_)) {
+        return Err(Error::unsupported(
+            "mtp is set, and builtin:echo has no block of multi-token prediction",
+        ));
+    }
     let gguf = match source {
         Source::File(path) => !Path::new(path).is_dir(),
         Source::Memory { .. } => true,
@@ -178,13 +182,13 @@ pub fn load_checkpoint(
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
-    decoder(files, 0, pool, log, progress)
+    decoder(files, &LoadOptions::default(), pool, log, progress)
 }
 
-/// Loads a decoder. `limit` is the maximum number of bytes of the weights; 0: any.
+/// Loads a decoder from files that convert weights themselves.
 fn decoder(
     files: &dyn Checkpoint,
-    limit: u64,
+    options: &LoadOptions,
     pool: &Pool,
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
@@ -197,7 +201,11 @@ fn decoder(
         None => files.end_tokens(vocab_size)?,
     };
     let chat = files.chat(&|message| log(WARN, message))?;
-    let model = Reader::new(files, limit, pool, progress).decoder(config)?;
+    if config.further > 0 && !options.mtp && files.has(&join_of(&config)) {
+        let why = "its block of multi-token prediction is not read; with mtp it would draft";
+        log(INFO, &format!("{}: {why}", files.what()));
+    }
+    let model = Reader::new(files, options.max_weight_bytes, pool, progress).decoder(config, options.mtp)?;
     // Not earlier: reading the embedding has shown that there are this many tokens.
     tokenizer.as_mut().map_or(Ok(()), |tokenizer| tokenizer.pad_to(vocab_size))?;
     let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();

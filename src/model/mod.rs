@@ -98,13 +98,30 @@ pub struct Outputs {
 pub trait Model: Send + Sync {
     fn facts(&self) -> &Facts;
     fn kv_shape(&self) -> KvShape;
-    /// What a sequence's state takes in recurrent layers.
+    /// What a sequence's state takes.
     fn state_shape(&self) -> StateShape {
         StateShape::default()
     }
     /// Advances states by rows of drafts of the last `forward` that turned out right. Other drafted rows leave no trace.
     fn advance(&self, _: &dyn OpSet, _: &KvCache, _: &[Accepted]) -> Result<()> {
         Ok(())
+    }
+    /// Whether it has a block that predicts further tokens (multi-token prediction), for `draft`.
+    fn drafts(&self) -> bool {
+        false
+    }
+    /// Drafts the token that follows each row of `batch`, whose sequences have one row each: `out.logits`
+    /// `[rows, vocab_size]`. `before` `[rows, hidden_size]` has the hidden states of the tokens before the rows: that of
+    /// the sequence's state (`States::read_hidden`), or `out.hidden` of the draft pass before. Changes no state.
+    fn draft(
+        &self,
+        _: &dyn OpSet,
+        _batch: &RaggedBatch,
+        _before: &[f32],
+        _: &KvCache,
+        _: &mut Outputs,
+    ) -> Result<()> {
+        Err(Error::internal("drafts of a model without a block that predicts them"))
     }
     /// Upper bound of scratch bytes on `ops` for a step of `rows` rows with `logits_rows` logits rows, if the hidden
     /// state of every row may be wanted.

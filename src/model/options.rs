@@ -30,6 +30,8 @@ pub struct LoadOptions {
     /// Path of the `kernel_config.ini` with the tilings of a GGUF file's TL1 and TL2 tensors. `None`: the one beside
     /// the file.
     pub kernel_config: Option<String>,
+    /// Reads the block of multi-token prediction, which drafts tokens. `Unsupported` if the files have none.
+    pub mtp: bool,
     /// Maximum bytes of weights, above which loading fails; 0: no limit.
     pub max_weight_bytes: u64,
 }

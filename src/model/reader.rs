@@ -2,7 +2,9 @@
 
 use super::checkpoint::Checkpoint;
 use super::config::{Block, DecoderConfig, ExpertsConfig, RopeConfig};
-use super::decoder::{Decoder, FeedForward, Gated, Layer, Mixer, Recurrent, Ropes, SelfAttention, Weights};
+use super::decoder::{
+    Decoder, FeedForward, Gated, Layer, Mixer, Mtp, Recurrent, Ropes, SelfAttention, Weights,
+};
 use crate::base::{Error, Result, Status, reserve};
 use crate::formats::gguf::expert;
 use crate::kernels::gemm::formats::dequantize_row;
@@ -26,6 +28,11 @@ const MIN_ROPE_FACTOR: f32 = 1e-3;
 
 /// The message of a load that the progress callback cancelled.
 pub const CANCELLED: &str = "the progress callback gave the load up";
+
+/// The name of the product at the beginning of a block of multi-token prediction.
+pub fn join_of(c: &DecoderConfig) -> String {
+    format!("blk.{}.nextn.eh_proj.weight", c.layers)
+}
 
 /// Takes tensors out of a checkpoint, and remembers which.
 pub struct Reader<'a> {
@@ -52,15 +59,26 @@ impl<'a> Reader<'a> {
         Self { files, pool, used: HashSet::new(), done: 0, all, held: 0, limit, progress }
     }
 
-    pub fn decoder(mut self, config: DecoderConfig) -> Result<Decoder> {
+    /// Reads a decoder, with `mtp` its block of multi-token prediction too.
+    pub fn decoder(mut self, mut config: DecoderConfig, mtp: bool) -> Result<Decoder> {
         let (hidden, vocab) = (config.hidden, config.vocab_size);
         let embedding = self.dense("token_embd.weight", vocab, hidden)?;
         let tied = !self.files.has("output.weight");
         let head = if tied { embedding.clone() } else { self.dense("output.weight", vocab, hidden)? };
         let final_norm = self.norm("output_norm", hidden, &config)?;
-        let layers = (0..config.layers).map(|index| self.layer(index, &config)).collect::<Result<_>>()?;
+        let mut layers =
+            (0..config.layers).map(|index| self.layer(index, &config)).collect::<Result<Vec<_>>>()?;
+        let mtp = match mtp {
+            true => {
+                config.blocks.push(Block { sparse: config.experts.is_some(), ..Block::default() });
+                let mtp = self.mtp(&config, &final_norm)?;
+                layers.push(self.layer(config.layers, &config)?);
+                Some(mtp)
+            }
+            false => None,
+        };
         let ropes = self.ropes(&config)?;
-        self.nothing_left()?;
+        self.nothing_left(&config)?;
         let head_norm = scaled(&final_norm, 1.0 / config.logit_scale);
         let (what, name) = (self.files.what(), if tied { "token_embd.weight" } else { "output.weight" });
         let (mut fold, mut unfold) = (None, None);
@@ -71,8 +89,31 @@ impl<'a> Reader<'a> {
             }
         }
         let head = Projections { fold: fold.map(Arc::new), ..[head].into() };
-        let weights = Weights { embedding, unfold, layers, final_norm, head_norm, head, ropes };
+        let weights = Weights { embedding, unfold, layers, mtp, final_norm, head_norm, head, ropes };
         Ok(Decoder::new(config, weights, self.files.other_bytes()))
+    }
+
+    /// The part of multi-token prediction beside its layer.
+    fn mtp(&mut self, c: &DecoderConfig, final_norm: &Norm) -> Result<Mtp> {
+        let (name, join) = (|part: &str| format!("blk.{}.nextn.{part}", c.layers), join_of(c));
+        if c.further != 1 || !self.files.has(&join) {
+            let (what, count) = (self.files.what(), c.further);
+            let found = if count > 1 { format!("{count} blocks") } else { "no block".into() };
+            return Err(Error::unsupported(format!(
+                "{what}: mtp is set, and it has {found} of multi-token prediction: one is needed"
+            )));
+        }
+        let own_norm = name("shared_head_norm");
+        let norm = match self.files.has(&format!("{own_norm}.weight")) {
+            true => self.norm(&own_norm, c.hidden, c)?,
+            false => final_norm.clone(),
+        };
+        Ok(Mtp {
+            norms: [self.norm(&name("enorm"), c.hidden, c)?, self.norm(&name("hnorm"), c.hidden, c)?],
+            join: [self.matrix(&join, c.hidden, 2 * c.hidden)?].into(),
+            head_norm: scaled(&norm, 1.0 / c.logit_scale),
+            norm,
+        })
     }
 
     fn layer(&mut self, index: usize, c: &DecoderConfig) -> Result<Layer> {
@@ -354,8 +395,14 @@ impl<'a> Reader<'a> {
     }
 
     /// Refuses tensors that are not used: they belong to a model that we do not know, so its answers would be wrong.
-    fn nothing_left(&self) -> Result<()> {
-        match self.files.names()?.iter().find(|name| !self.used.contains(*name)) {
+    /// Blocks that predict further tokens may be left.
+    fn nothing_left(&self, c: &DecoderConfig) -> Result<()> {
+        let further = c.blocks.len()..c.layers + c.further;
+        let block = |name: &str| name.strip_prefix("blk.")?.split_once('.')?.0.parse::<usize>().ok();
+        let left = |name: &&String| {
+            !self.used.contains(*name) && !block(name).is_some_and(|block| further.contains(&block))
+        };
+        match self.files.names()?.iter().find(left) {
             None => Ok(()),
             Some(name) => Err(Error::unsupported(format!(
                 "{}: tensor '{name}' belongs to no part of the model that this build knows",

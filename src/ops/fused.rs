@@ -230,6 +230,44 @@ impl OpSet for FusedOps {
         self.made(out, paging.rows(), how.shape.heads * how.shape.head_dim)
     }
 
+    fn append(
+        &self,
+        qkv: &Owned,
+        paging: &Paging,
+        kv: &KvCache,
+        layer: usize,
+        how: &Attention,
+    ) -> Result<()> {
+        let (pool, cache) = (&*self.pool, kv.layer(layer)?);
+        let mut angles = self.angles.lock();
+        let write =
+            KvWrite { pool, isa: self.isa, paging, how, table: angles.of(pool, paging.batch, how.rope) };
+        qkv.read(|qkv, dims| tensors::update_bytes(cache, |kv| write.run(kv, qkv, dims)))
+    }
+
+    fn beside(&self, [(a, a_norm), (b, b_norm)]: [(&Owned, &Norm); 2]) -> Result<Owned> {
+        let (rows, widths) = (a.dims()[0], [a.dims()[1], b.dims()[1]]);
+        if b.dims()[0] != rows {
+            return Err(Error::internal(format!("{:?} beside {:?}", a.dims(), b.dims())));
+        }
+        let out = a.read(|a, _| b.read(|b, _| self.on().beside([(a, a_norm), (b, b_norm)], rows, widths)))?;
+        self.made(out, rows, widths[0] + widths[1])
+    }
+
+    fn shift(&self, h: &Owned, batch: &RaggedBatch, kv: &KvCache) -> Result<Owned> {
+        let states = kv.states()?;
+        let dims = [batch.tokens.len(), states.shape.hidden];
+        if h.dims() != dims {
+            return Err(Error::internal(format!("hidden states {:?} where {dims:?} belong", h.dims())));
+        }
+        let mut out = self.spare.take(dims[0] * dims[1])?;
+        h.read(|h, _| {
+            states.shift(h, batch, &mut out);
+            Ok(())
+        })?;
+        self.made(out, dims[0], dims[1])
+    }
+
     fn split_gate(&self, x: &Owned, shape: &AttentionShape) -> Result<[Owned; 2]> {
         let [qkv, gate] = x.read(|x, dims| self.on().split_gate(x, dims, shape))?;
         let rows = x.dims()[0];

@@ -121,6 +121,8 @@ pub struct Attention<'a> {
     pub rope: &'a Rope,
     /// Number of positions that a row sees, including its own. `None`: all up to its own.
     pub window: Option<usize>,
+    /// The first position that has a key. Rows before it see their own.
+    pub from: usize,
     /// RMSNorm of each q head and of each k head, before the rotation.
     pub norms: Option<&'a [Norm; 2]>,
 }
@@ -128,7 +130,8 @@ pub struct Attention<'a> {
 impl Attention<'_> {
     /// The first position that a row at `position` sees.
     pub fn first(&self, position: usize) -> usize {
-        self.window.map_or(0, |window| (position + 1).saturating_sub(window.max(1)))
+        let first = self.window.map_or(0, |window| (position + 1).saturating_sub(window.max(1)));
+        first.max(self.from.min(position))
     }
 }
 
@@ -230,6 +233,25 @@ pub trait OpSet: Send + Sync {
         layer: usize,
         how: &Attention,
     ) -> Result<Owned>;
+    /// `attention` of which only k and v are wanted.
+    fn append(
+        &self,
+        qkv: &Owned,
+        paging: &Paging,
+        kv: &KvCache,
+        layer: usize,
+        how: &Attention,
+    ) -> Result<()> {
+        self.attention(qkv, paging, kv, layer, how).map(drop)
+    }
+    /// The rows of two matrices, each normed by its norm, side by side: `[T, sum of widths]`.
+    fn beside(&self, _x: [(&Owned, &Norm); 2]) -> Result<Owned> {
+        Err(cpu_only("blocks of multi-token prediction"))
+    }
+    /// The hidden states of the tokens before the batch's, given the batch's own (`States::shift`): `[T, hidden]`.
+    fn shift(&self, _h: &Owned, _batch: &RaggedBatch, _kv: &KvCache) -> Result<Owned> {
+        Err(cpu_only("blocks of multi-token prediction"))
+    }
     /// Parts rows of attention whose output has a gate. A row of `x` has query and gate of each head side by side, then
     /// the k heads and the v heads. Returns q, k and v as `attention` takes them, and the gates
     /// `[T, heads * head_dim]`.

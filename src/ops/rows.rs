@@ -24,6 +24,22 @@ impl On<'_> {
         })
     }
 
+    /// Rows of two matrices, each normed, side by side.
+    pub fn beside(
+        self,
+        [(a, a_norm), (b, b_norm)]: [(&[f32], &Norm); 2],
+        rows: usize,
+        [wa, wb]: [usize; 2],
+    ) -> Result<Vec<f32>> {
+        check(a_norm, wa)?;
+        check(b_norm, wb)?;
+        self.map(a.len() + b.len(), rows, wa + wb, &|row, out| {
+            let (left, right) = out.split_at_mut(wa);
+            norm::rms_norm(self.isa, &a[row * wa..][..wa], &a_norm.weight, a_norm.eps, left);
+            norm::rms_norm(self.isa, &b[row * wb..][..wb], &b_norm.weight, b_norm.eps, right);
+        })
+    }
+
     /// `norm` of the columns that begin at `from`, in place.
     pub fn norm_columns(
         self,

@@ -9,8 +9,8 @@ use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::{Error, Result, reserve};
 use std::ops::Range;
 
-/// What a model's recurrent layers keep of a sequence, in f32. All layers have states of one size. The default is that
-/// of a model without such layers.
+/// What a model keeps of a sequence beside K and V, in f32: the states of recurrent layers, all of one size, and a hidden
+/// state. The default is that of a model that keeps nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateShape {
     pub layers: usize,
@@ -18,17 +18,30 @@ pub struct StateShape {
     pub floats: usize,
     /// Elements that one layer keeps of a drafted row.
     pub row: usize,
+    /// Elements of the last token's hidden state, which multi-token prediction continues from. 0: it is not kept.
+    pub hidden: usize,
 }
 
 impl StateShape {
+    /// Whether sequences have states.
+    pub fn is_empty(&self) -> bool {
+        self.layers == 0 && self.hidden == 0
+    }
+
+    /// Elements of the state of a sequence: each layer's, then the hidden state.
+    fn slot(&self) -> Option<usize> {
+        self.layers.checked_mul(self.floats)?.checked_add(self.hidden)
+    }
+
     /// Bytes of the state of a sequence. `None` if the number overflows.
     pub fn slot_bytes(&self) -> Option<usize> {
-        self.layers.checked_mul(self.floats)?.checked_mul(size_of::<f32>())
+        self.slot()?.checked_mul(size_of::<f32>())
     }
 
     /// Bytes that are kept of a drafted row.
     pub fn row_bytes(&self) -> usize {
-        self.layers.saturating_mul(self.row).saturating_mul(size_of::<f32>())
+        let floats = self.layers.saturating_mul(self.row).saturating_add(self.hidden);
+        floats.saturating_mul(size_of::<f32>())
     }
 }
 
@@ -59,22 +72,22 @@ pub struct States {
     pub slots: usize,
     /// Maximum number of drafted rows of a step.
     pub drafted: usize,
-    /// `[slots, layers, floats]`.
+    /// `[slots, layers * floats + hidden]`.
     data: Mutex<Vec<f32>>,
-    /// The inputs of the last step's drafted rows: `[layers, drafted, row]`.
+    /// The inputs of the last step's drafted rows: `[layers, drafted, row]`, then `[drafted, hidden]`.
     rows: Mutex<Vec<f32>>,
 }
 
 impl States {
     /// Zeros. The system provides their pages when they are first written. `OutOfMemory`.
     pub fn new(shape: StateShape, slots: usize, drafted: usize) -> Result<Self> {
-        let make = |what: &str, [a, b, c]: [usize; 3]| {
-            let elements = a.checked_mul(b).and_then(|n| n.checked_mul(c));
-            let made = elements.and_then(zeroed::<f32>);
-            made.ok_or_else(|| Error::out_of_memory(what, elements.unwrap_or(usize::MAX).saturating_mul(4)))
+        let make = |what: &str, bytes: Option<usize>| {
+            let made = bytes.and_then(|bytes| zeroed::<f32>(bytes / size_of::<f32>()));
+            made.ok_or_else(|| Error::out_of_memory(what, bytes.unwrap_or(usize::MAX)))
         };
-        let data = Mutex::new(make("states of recurrent layers", [slots, shape.layers, shape.floats])?);
-        let rows = Mutex::new(make("drafted rows", [shape.layers, drafted, shape.row])?);
+        let bytes = shape.slot_bytes().and_then(|bytes| bytes.checked_mul(slots));
+        let data = Mutex::new(make("states of sequences", bytes)?);
+        let rows = Mutex::new(make("drafted rows", shape.row_bytes().checked_mul(drafted))?);
         Ok(Self { shape, slots, drafted, data, rows })
     }
 
@@ -88,15 +101,19 @@ impl States {
 
     /// The elements of a layer's state in a slot.
     pub(super) fn at(&self, slot: u32, layer: usize) -> Range<usize> {
-        let from = (slot as usize * self.shape.layers + layer) * self.shape.floats;
+        let from = slot as usize * self.slot_floats() + layer * self.shape.floats;
         from..from + self.shape.floats
+    }
+
+    fn slot_floats(&self) -> usize {
+        self.shape.slot().unwrap_or_default()
     }
 
     fn slot(&self, slot: u32) -> Result<Range<usize>> {
         if slot as usize >= self.slots {
             return Err(Error::internal(format!("state {slot} is out of range; there are {}", self.slots)));
         }
-        let len = self.shape.layers * self.shape.floats;
+        let len = self.slot_floats();
         Ok(slot as usize * len..(slot as usize + 1) * len)
     }
 
@@ -132,6 +149,62 @@ impl States {
         let mut data = self.data();
         for (x, bytes) in data[slot].iter_mut().zip(bytes.as_chunks::<4>().0) {
             *x = f32::from_le_bytes(*bytes);
+        }
+        Ok(())
+    }
+
+    /// The elements of the hidden state in a slot.
+    fn hidden_at(&self, slot: u32) -> Range<usize> {
+        let end = (slot as usize + 1) * self.slot_floats();
+        end - self.shape.hidden..end
+    }
+
+    /// Appends the hidden state of a slot.
+    pub fn read_hidden(&self, slot: u32, out: &mut Vec<f32>) -> Result<()> {
+        self.slot(slot)?;
+        reserve(out, self.shape.hidden, "a hidden state")?;
+        out.extend_from_slice(&self.data()[self.hidden_at(slot)]);
+        Ok(())
+    }
+
+    /// Writes the hidden states of the tokens before the batch's to `out`, `[T, hidden]`: zeros at position 0, those of the
+    /// slots for each sequence's first row, and for the others those of the rows before them in `h`. Then the slots get the
+    /// last ones that are not drafted. The batch has passed `check`.
+    pub(super) fn shift(&self, h: &[f32], batch: &RaggedBatch, out: &mut [f32]) {
+        let (width, mut data, mut kept) = (self.shape.hidden, self.data(), self.rows());
+        let mut kept = kept[self.shape.layers * self.drafted * self.shape.row..].chunks_exact_mut(width);
+        for (seq, state) in batch.seqs.iter().zip(&batch.states) {
+            let (first, rows) = (seq.row as usize, seq.rows as usize);
+            let h = &h[first * width..(first + rows) * width];
+            let (own, others) = out[first * width..(first + rows) * width].split_at_mut(width);
+            match batch.positions[first] {
+                0 => own.fill(0.0),
+                _ => own.copy_from_slice(&data[self.hidden_at(state.slot)]),
+            }
+            others.copy_from_slice(&h[..others.len()]);
+            let after = |rows: usize| &h[(rows - 1) * width..rows * width];
+            for &(rows, slot) in &batch.saves[state.saves.0 as usize..state.saves.1 as usize] {
+                data[self.hidden_at(slot)].copy_from_slice(after(rows as usize));
+            }
+            let certain = rows - state.drafted as usize;
+            if certain > 0 {
+                data[self.hidden_at(state.slot)].copy_from_slice(after(certain));
+            }
+            for (h, to) in h[certain * width..].chunks_exact(width).zip(&mut kept) {
+                to.copy_from_slice(h);
+            }
+        }
+    }
+
+    /// Advances hidden states by drafted rows of the last step.
+    pub fn advance_hidden(&self, accepted: &[Accepted]) -> Result<()> {
+        let (width, mut data, kept) = (self.shape.hidden, self.data(), self.rows());
+        let kept = &kept[self.shape.layers * self.drafted * self.shape.row..];
+        for Accepted { slot, first, rows } in accepted.iter().filter(|accepted| accepted.rows > 0) {
+            let last = (first + rows - 1) as usize * width;
+            let own = kept.get(last..last + width);
+            let own = own.ok_or_else(|| Error::internal("drafted rows that were not kept"))?;
+            data[self.hidden_at(*slot)].copy_from_slice(own);
         }
         Ok(())
     }

@@ -1,11 +1,12 @@
 //! Models with recurrent layers in an engine: the same bits in any company, from snapshots, after preemption, with drafts
 //! and in sessions.
 
-use crate::common::load_file;
+use crate::common::{load_file, load_source, root};
 use crate::engine_support::*;
 use bn_engine::base::Status;
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
+use bn_engine::model::{LoadOptions, Source};
 
 const MODEL: &str = "tests/golden/models/qwen35";
 
@@ -209,4 +210,108 @@ fn memory_is_counted_and_too_little_is_refused_with_both_numbers() {
     let error = Engine::create(config).err().unwrap();
     assert_eq!(error.status, Status::MemoryLimit);
     assert!(error.message.contains(&format!("the state of one sequence takes {slot} bytes")), "{error}");
+}
+
+/// An engine whose model drafts for itself.
+fn with_mtp(change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    let path = root().join("tests/golden/mtp/qwen35").to_string_lossy().into_owned();
+    let options = LoadOptions { mtp: true, ..LoadOptions::default() };
+    let model = load_source(&Source::File(path), &options, 1).unwrap().loaded;
+    hybrid(|config| {
+        (config.model, config.draft_always) = (Some(model), true);
+        change(config);
+    })
+}
+
+/// A request whose answer is of two tokens, so that a random model's drafts often stand.
+fn two_words(ids: &[u32], new: u32) -> RequestParams<'static> {
+    let mut request = request(ids, new);
+    request.sampling.logit_bias = vec![(7, 100.0), (9, 100.0)];
+    request
+}
+
+/// As `alone`, without drafts. The model is the same but for its block.
+fn undrafted(ids: &[u32], new: u32) -> (Vec<u32>, Vec<(u32, u32)>) {
+    let engine = hybrid(|config| (config.max_batch_size, config.threads) = (1, 1));
+    outcome(&ask(&engine, two_words(ids, new)))
+}
+
+#[test]
+fn a_model_that_drafts_for_itself_gives_the_same_bits() {
+    let prompts: Vec<_> = (0..6).map(|n| prompt(0, 1 + 17 * n, n)).collect();
+    let want: Vec<_> = prompts.iter().map(|ids| undrafted(ids, 40)).collect();
+    for (tokens, depth) in [(512, 15), (512, 1), (7, 3)] {
+        let engine = with_mtp(|config| (config.max_batch_tokens, config.draft_tokens) = (tokens, depth));
+        let ids = engine.submit(prompts.iter().map(|ids| two_words(ids, 40)).collect()).unwrap();
+        let answers = collect(&engine, prompts.len());
+        for (id, want) in ids.iter().zip(&want) {
+            assert_eq!(outcome(&answers[id]), *want, "{tokens} tokens a step, {depth} drafts");
+        }
+        let stats = engine.stats();
+        assert!(stats.drafted_tokens > stats.accepted_tokens && stats.accepted_tokens > 20, "{stats:?}");
+        assert!(stats.drafting_ns > 0);
+    }
+}
+
+/// The block's hidden state takes part in snapshots, preemption, sessions and look-ups.
+#[test]
+fn drafts_of_a_block_go_on_as_their_sequence_does() {
+    let prompts: Vec<_> = (0..6).map(|n| prompt(0, 20 + n, n)).collect();
+    let tight = with_mtp(|config| {
+        config.max_sequence_length = 80;
+        let shape = config.model.as_ref().unwrap().model.kv_shape();
+        config.kv_cache_bytes = 7 * bn_engine::cache::bytes_per_block(shape, KvType::F32, 16).unwrap();
+    });
+    let ids = tight.submit(prompts.iter().map(|ids| two_words(ids, 40)).collect()).unwrap();
+    let answers = collect(&tight, prompts.len());
+    ids.iter().zip(&prompts).for_each(|(id, ids)| assert_eq!(outcome(&answers[id]), undrafted(ids, 40)));
+    let stats = tight.stats();
+    assert!(stats.preemptions > 0 && stats.accepted_tokens > 0, "{stats:?}");
+
+    // A chat: each turn continues from its snapshot, then from a saved session. With one draft in each step, those that
+    // stand are those of a sequence that computed everything.
+    let accepted =
+        |answer: &Answer| (outcome(answer), answer.usage.drafted_tokens, answer.usage.accepted_tokens);
+    let one_draft = || with_mtp(|config| config.draft_tokens = 1);
+    let fresh = |ids: &[u32]| accepted(&ask(&one_draft(), two_words(ids, 20)));
+    let session = |ids: &[u32]| RequestParams { session: Some("chat".into()), ..two_words(ids, 20) };
+    let engine = one_draft();
+    let mut turn = prompt(0, 45, 1);
+    let mut answer = ask(&engine, session(&turn));
+    for n in 0..2 {
+        turn = [&turn[..], &answer.tokens, &prompt(0, 9, 3 + n)].concat();
+        answer = ask(&engine, session(&turn));
+        assert!(answer.usage.cached_tokens as usize > turn.len() - 12);
+        assert_eq!(accepted(&answer), fresh(&turn));
+    }
+    let other = one_draft();
+    other.restore_session("chat", &engine.save_session("chat").unwrap()).unwrap();
+    let turn = [&turn[..], &answer.tokens, &prompt(0, 9, 9)].concat();
+    assert_eq!(accepted(&ask(&other, session(&turn))), fresh(&turn));
+    // A model without the block has other states.
+    let saved = engine.save_session("chat").unwrap();
+    assert!(hybrid(|_| ()).restore_session("chat", &saved).is_err());
+
+    // The request decides.
+    let looked_up = RequestParams { speculation: Some(Speculation::Lookup), ..two_words(&prompts[0], 40) };
+    let off = RequestParams { speculation: Some(Speculation::Off), ..two_words(&prompts[0], 40) };
+    for request in [looked_up, off] {
+        let answer = ask(&engine, request);
+        assert_eq!(outcome(&answer), undrafted(&prompts[0], 40));
+    }
+}
+
+#[test]
+fn one_thing_drafts() {
+    let path = root().join("tests/golden/mtp/qwen35").to_string_lossy().into_owned();
+    let load = |mtp| {
+        let options = LoadOptions { mtp, ..LoadOptions::default() };
+        load_source(&Source::File(path.clone()), &options, 1).unwrap().loaded
+    };
+    let refused = |model, draft_model| {
+        let config = EngineConfig { model: Some(model), draft_model, threads: 1, ..Default::default() };
+        Engine::create(config).err().unwrap().message
+    };
+    assert!(refused(load(true), Some(load(false))).contains("choose one"));
+    assert!(refused(load(false), Some(load(true))).contains("recurrent layers or mtp"));
 }

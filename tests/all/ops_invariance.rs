@@ -108,6 +108,7 @@ impl Toy {
                 shape: &self.shape,
                 rope: if layer == 0 { &self.rope } else { &self.local },
                 window: self.window.filter(|_| layer == 1),
+                from: 0,
                 norms: self.qk_norms.as_ref(),
             };
             let post = self.post_norm.as_ref();

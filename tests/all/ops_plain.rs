@@ -200,7 +200,7 @@ fn attention_of_ragged_batches() {
         // Odd cases have features of few models.
         let odd = case % 2 == 1;
         (shape.scale, rope.factor) = if odd { (shape.scale * 1.3, 1.2) } else { (shape.scale, 1.0) };
-        let how = Attention { shape: &shape, rope: &rope, window, norms: odd.then_some(&norms) };
+        let how = Attention { shape: &shape, rope: &rope, window, from: 0, norms: odd.then_some(&norms) };
         // Chunks in steps: prompts in parts, then together with a decode row.
         let chunk = |seq, start, rows| Chunk { seq, start, rows };
         let steps = [
@@ -429,7 +429,7 @@ fn mistaken_batches_are_errors() {
             &Paging::new(batch, &kv.layout, &shape)?,
             &kv,
             layer,
-            &Attention { shape: &shape, rope: &rope(8, RopeStyle::Neox), window: None, norms: None },
+            &Attention { shape: &shape, rope: &rope(8, RopeStyle::Neox), window: None, from: 0, norms: None },
         )
     };
     assert!(run(&good, 0).is_ok());
@@ -456,7 +456,7 @@ fn mistaken_batches_are_errors() {
     assert!(Paging::new(&twice, &kv.layout, &shape).is_err(), "two sequences write to one block");
     let turn = rope(8, RopeStyle::Neox);
     let paging = Paging::new(&good, &kv.layout, &shape).unwrap();
-    let how = Attention { shape: &shape, rope: &turn, window: None, norms: None };
+    let how = Attention { shape: &shape, rope: &turn, window: None, from: 0, norms: None };
     let other = cache(KvType::F16, [1, 1, 16, 3, 16]).unwrap();
     assert!(ops.attention(&qkv, &paging, &other, 0, &how).is_err(), "paging of another cache");
     assert!(ops.attention(&random.tensor(3, 64), &paging, &kv, 0, &how).is_err(), "fewer rows");

@@ -107,6 +107,17 @@ TEST(a_draft_model_changes_no_byte) {
     stop(engine);
 }
 
+TEST(a_model_without_a_block_of_multi_token_prediction_is_refused) {
+    bn_model_config config;
+    bn_model *model = NULL;
+    bn_error error;
+    bn_model_config_init(&config, sizeof config);
+    config.mtp = 1;
+    CHECK_STATUS(bn_model_open(&config, &model, &error), BN_ERR_UNSUPPORTED);
+    CHECK_CONTAINS(error.message, "mtp is set, and it has no block of multi-token prediction");
+    CHECK(model == NULL);
+}
+
 TEST(what_is_no_speculation_is_refused) {
     bn_engine_config config = echo_config();
     bn_engine *engine = NULL;

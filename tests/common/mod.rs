@@ -66,7 +66,7 @@ impl Running {
     /// As `kv`, with states for `sequences` and some more, in a model with recurrent layers.
     pub fn kv_of(&self, kind: KvType, blocks: usize, block_size: usize, sequences: usize) -> KvCache {
         let (kv, shape) = (self.kv(kind, blocks, block_size), self.model.state_shape());
-        if shape.layers == 0 {
+        if shape.is_empty() {
             return kv;
         }
         kv.with_states(States::new(shape, sequences + SPARE_STATES, DRAFTED).expect("states"))
@@ -140,14 +140,16 @@ fn text(case: &serde_json::Value, field: &str) -> String {
     case[field].as_str().expect(field).into()
 }
 
-fn sequences(json: &serde_json::Value) -> Vec<Vec<u32>> {
-    let ids = |s: &serde_json::Value| -> Vec<u32> {
-        s.as_array().expect("ids").iter().map(|id| id.as_u64().expect("an id") as u32).collect()
-    };
-    json["sequences"].as_array().expect("sequences").iter().map(ids).collect()
+/// A list of token ids.
+pub fn numbers(json: &serde_json::Value) -> Vec<u32> {
+    json.as_array().expect("ids").iter().map(|id| id.as_u64().expect("an id") as u32).collect()
 }
 
-fn floats(path: &Path) -> Vec<f32> {
+fn sequences(json: &serde_json::Value) -> Vec<Vec<u32>> {
+    json["sequences"].as_array().expect("sequences").iter().map(numbers).collect()
+}
+
+pub fn floats(path: &Path) -> Vec<f32> {
     let raw = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     raw.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
 }

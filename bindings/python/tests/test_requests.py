@@ -348,6 +348,17 @@ class Speculation(unittest.TestCase):
         with self.assertRaisesRegex(bn_engine.InvalidArgumentError, "vocabulary"):
             Engine(model, draft_model=Model("builtin:echo"))
 
+    def test_a_block_of_the_model_drafts(self):
+        model = Model(ROOT / "tests/golden/mtp/qwen35", mtp=1)
+        options = {"max_new_tokens": 30, "ignore_eos": True, "logit_bias": {7: 100.0, 9: 100.0}}
+        with Engine(model) as engine:
+            drafted = engine.generate(list(range(5, 40)), **options)
+            plain = engine.generate(list(range(5, 40)), speculation=bn_engine.SPECULATION_OFF, **options)
+            self.assertEqual(drafted.tokens, plain.tokens)
+            self.assertEqual(plain.drafted_tokens, 0)
+        with self.assertRaisesRegex(bn_engine.UnsupportedError, "mtp is set"):
+            Model(ROOT / "models/bn-demo.gguf", mtp=1)
+
     def test_an_engine_keeps_the_bytes_of_its_draft_model(self):
         data = bytearray((ROOT / "models/bn-demo.gguf").read_bytes())
         with Engine(draft_model=Model(data=data)), self.assertRaises(BufferError):

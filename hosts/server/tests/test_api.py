@@ -268,7 +268,7 @@ class Demo(ServerTest):
             self.assertEqual(server.stop(), 0)
         self.refused("/v1/completions", {"prompt": "x", "speculation": "draft"}, "no draft_model")
         for options, words in [(["--draft-model", "/nowhere.gguf"], "/nowhere.gguf"), (["--speculation", "draft"], "no draft_model"),
-                               (["--draft-model", "builtin:echo"], "vocabulary")]:
+                               (["--draft-model", "builtin:echo"], "vocabulary"), (["--mtp", "1"], "mtp is set")]:
             failed = subprocess.run([PROGRAM, "--port", "0", *options], capture_output=True, text=True, timeout=60)
             self.assertEqual(failed.returncode, 3, failed.stderr)
             self.assertIn(words, failed.stderr)

@@ -1,6 +1,6 @@
 //! Chooses the drafted tokens that a step verifies, and runs the passes of a draft model.
 
-use super::drafter::Drafter;
+use super::drafter::{DraftModel, Drafter, Wanted};
 use super::*;
 use crate::engine::request::speculation::Learned;
 use crate::ops::OpSet;
@@ -11,16 +11,23 @@ pub(super) struct Drafting {
     /// Drafts that the next step could verify; kept for its memory.
     offers: Vec<Offer>,
     pub learned: Learned,
-    /// The draft model, if there is one.
+    /// What drafts beside look-ups, if anything does.
     pub model: Option<Drafter>,
 }
 
 impl Drafting {
-    pub fn new(config: &EngineConfig, ops: &dyn OpSet, memory: &MemoryPlan) -> Result<Self> {
-        let model = Drafter::new(config, ops, memory)?;
+    pub fn new(config: &EngineConfig, target: &Loaded, ops: &dyn OpSet, memory: &MemoryPlan) -> Result<Self> {
+        let model = Drafter::new(config, target, ops, memory)?;
         let mut offers = Vec::new();
         reserve(&mut offers, config.max_batch_size as usize, BATCH)?;
         Ok(Self { offers, learned: Learned::default(), model })
+    }
+}
+
+impl Drafting {
+    /// The draft model, if it has a cache of its own.
+    pub fn own_cache(&mut self) -> Option<&mut DraftModel> {
+        self.model.as_mut().and_then(Drafter::own_cache)
     }
 }
 
@@ -28,7 +35,7 @@ impl Core {
     /// Copies KV blocks of both models, before any other work of the step.
     pub(super) fn copy_blocks(&mut self, pairs: &[(u32, u32)]) -> Result<()> {
         self.kv.copy_blocks(pairs)?;
-        self.drafting.model.as_mut().map_or(Ok(()), |drafter| drafter.copy_blocks(pairs))
+        self.drafting.own_cache().map_or(Ok(()), |draft| draft.copy_blocks(pairs))
     }
 
     /// Adds as many drafts to the decode rows of `plan` as pay off.
@@ -48,9 +55,9 @@ impl Core {
         if !offers.is_empty() {
             self.scheduler.draft(plan, &mut offers);
         }
-        if let Some(drafter) = &mut self.drafting.model {
+        if let Some(draft) = self.drafting.own_cache() {
             for entry in &plan.entries {
-                drafter.overwritten(
+                draft.overwritten(
                     self.scheduler.block_table(entry.seq),
                     entry.start,
                     entry.start + entry.rows,
@@ -98,23 +105,30 @@ impl Core {
 
     /// A draft pass did not run: forgets everything that the draft model has computed for these sequences.
     fn lose_drafts(&mut self, plan: &Plan, offers: &[Offer]) {
-        let Self { drafting: Drafting { model: Some(drafter), .. }, scheduler, .. } = self else { return };
+        let Self { drafting, scheduler, .. } = self;
+        let Some(draft) = drafting.own_cache() else { return };
         for entry in offers.iter().map(|offer| plan.entries[offer.at]) {
-            drafter.overwritten(scheduler.block_table(entry.seq), 0, entry.start + entry.rows);
+            draft.overwritten(scheduler.block_table(entry.seq), 0, entry.start + entry.rows);
         }
     }
 
     /// Drafts one more token for each of `offers` that is deeper than `pass`. Offers that get none stop at this
     /// depth. Returns false if no offer goes deeper.
     fn draft_pass(&mut self, plan: &Plan, offers: &mut [Offer], pass: u32) -> Result<bool> {
-        let Self { number, drafting, backend, scheduler, shared, sequences, .. } = self;
+        let Self { number, drafting, backend, kv, scheduler, shared, sequences, .. } = self;
         let Some(drafter) = &mut drafting.model else { return Ok(false) };
         drafter.begin(scheduler.draft_rows(plan) as usize);
         for offer in offers.iter_mut().filter(|offer| offer.depth > pass) {
             let entry = plan.entries[offer.at];
             let Some(sequence) = sequences.get(entry.seq) else { continue };
-            let token = |position| sequence.token_or_draft(position as usize);
-            if !drafter.add(scheduler.block_table(entry.seq), entry.start + pass, &token)? {
+            let wanted = Wanted {
+                table: scheduler.block_table(entry.seq),
+                last: entry.start + pass,
+                pass,
+                state: scheduler.state_slot(entry.seq),
+                token: &|position| sequence.token_or_draft(position as usize),
+            };
+            if !drafter.add(&wanted, kv)? {
                 offer.depth = pass;
             }
         }
@@ -123,7 +137,7 @@ impl Core {
         }
         let started = now_ns();
         let (work, decodes) =
-            drafter.run(&*backend.ops, &mut || all_ended(shared, *number, sequences, &plan.entries))?;
+            drafter.run(&*backend.ops, kv, &mut || all_ended(shared, *number, sequences, &plan.entries))?;
         let ns = now_ns() - started;
         scheduler.drafted(work, decodes, ns);
         self.record.drafting_ns += ns;

@@ -95,7 +95,7 @@ impl Core {
         let queue_capacity = config.queue_capacity as usize;
         let facts = shared.loaded.model.facts();
         let (vocab, width) = (facts.vocab_size, facts.hidden_size);
-        let drafting = Drafting::new(config, &*backend.ops, memory)?;
+        let drafting = Drafting::new(config, &shared.loaded, &*backend.ops, memory)?;
         let replica = Replica::new(number, shared.hub.threads());
         let sampling = Sampling::new(config, &backend, vocab, memory.max_sequence)?;
         let mut outputs = Outputs::default();

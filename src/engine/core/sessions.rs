@@ -59,7 +59,7 @@ impl Core {
         let shape = self.shape()?;
         let vocab = self.shared.loaded.model.facts().vocab_size;
         let saved = session_file::decode(content, &shape, vocab)?;
-        let (kv, drafter) = (RefCell::new(&mut self.kv), &mut self.drafting.model);
+        let (kv, drafter) = (RefCell::new(&mut self.kv), &mut self.drafting.own_cache());
         let mut parts = saved.blocks.chunks_exact(shape.block_bytes as usize);
         let write = &mut |block| match parts.next() {
             Some(bytes) => {

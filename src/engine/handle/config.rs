@@ -1,8 +1,7 @@
 //! Checks the ranges of the configuration. Errors name the field.
 
 use crate::base::{Error, Result, in_range};
-use crate::engine::api::{EngineConfig, Speculation};
-use crate::engine::request::speculation::no_model;
+use crate::engine::api::EngineConfig;
 use crate::schedule::MAX_DRAFT;
 
 pub fn check(config: &EngineConfig) -> Result<()> {
@@ -17,9 +16,6 @@ pub fn check(config: &EngineConfig) -> Result<()> {
     in_range("snapshot_interval", config.snapshot_interval.into(), 0, 1 << 24)?;
     in_range("priority_ageing_ms", config.priority_ageing_ms.into(), 0, 3_600_000)?;
     draft_tokens(config.draft_tokens)?;
-    if config.speculates() == Speculation::Model && config.draft_model.is_none() {
-        return Err(no_model());
-    }
     if ![16, 32, 64, 128].contains(&config.kv_block_size) {
         let size = config.kv_block_size;
         return Err(Error::invalid(format!("kv_block_size = {size} is out of range: 16, 32, 64 or 128")));

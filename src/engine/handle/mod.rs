@@ -140,7 +140,7 @@ impl Engine {
         {
             return Err(Error::invalid(format!("{field} is given, and builtin:echo computes nothing")));
         }
-        config.draft_model.as_ref().map_or(Ok(()), |draft| drafter::check(&loaded, draft))?;
+        drafter::check(&config, &loaded)?;
         let max_sequence =
             config::sequence_length(config.max_sequence_length, loaded.model.facts().context_length)?;
         let (mut seats, count) = (Vec::new(), backends.len());
@@ -204,6 +204,7 @@ impl Engine {
             }
             cores.push(core);
         }
+        let speculation = Speculating::new(config, &*shared.loaded.model);
         let engine = Self {
             shared,
             threads: Mutex::new(Vec::new()),
@@ -211,7 +212,7 @@ impl Engine {
             max_batch_size: config.max_batch_size,
             kv_block_size: config.kv_block_size,
             default_timeout_ms: config.default_timeout_ms,
-            speculation: Speculating::new(config),
+            speculation,
             model_name: config.model_name.clone(),
             adapter_scratch: Mutex::new(Scratch::new(config.max_batch_tokens)),
             on_device,

@@ -161,7 +161,7 @@ pub fn plan(
     let (weights, workspace) = (weight_bytes(loaded), workspace_bytes(config, loaded, backend, max_sequence));
     let kv_type = kv_type(config, model)?;
     let draft = config.draft_model.as_ref().map(|draft| DraftBytes::new(config, loaded, draft, backend));
-    let draft = draft.transpose()?.unwrap_or_default();
+    let draft = draft.transpose()?.unwrap_or_else(|| DraftBytes::of_itself(config, model));
     let (weights, workspace) = (weights + draft.weights, workspace + draft.workspace);
     let block = cache::bytes_per_block(model.kv_shape(), kv_type, block_size)? + draft.block;
     // A device allocates memory at once; the CPU's memory counts as used when it is first written.
@@ -282,6 +282,14 @@ impl DraftBytes {
         })
     }
 
+    /// What a model needs to draft for itself, if it can: its weights and its part of a block count already.
+    fn of_itself(config: &EngineConfig, model: &dyn Model) -> Self {
+        let hidden = 2 * size_of::<f32>() * model.facts().hidden_size;
+        let rows = (config.max_batch_size as usize).saturating_mul(hidden);
+        let workspace = Self::logits(config, model).saturating_add(rows) as u64;
+        Self { workspace: if model.drafts() { workspace } else { 0 }, ..Self::default() }
+    }
+
     /// Bytes of the logits of a pass.
     pub fn logits(config: &EngineConfig, model: &dyn Model) -> usize {
         (config.max_batch_size as usize).saturating_mul(model.facts().vocab_size * size_of::<f32>())
@@ -291,7 +299,8 @@ impl DraftBytes {
 /// Bytes of a queue full of short requests, and of a full batch of them while they run.
 fn requests_bytes(config: &EngineConfig, loaded: &Loaded) -> u64 {
     let longest = longest_token(loaded);
-    let params = RequestParams { speculation: Some(config.speculates()), ..RequestParams::default() };
+    let speculation = Some(config.speculates(&*loaded.model));
+    let params = RequestParams { speculation, ..RequestParams::default() };
     let hidden = loaded.model.facts().hidden_size;
     let mut one = RequestBytes::new(&params, SHORT_PROMPT, longest, hidden);
     one.prompt += Drafts::bytes(&params, SHORT_PROMPT, params.max_new_tokens);

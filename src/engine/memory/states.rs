@@ -42,7 +42,7 @@ impl StatePlan {
     /// Divides `room` bytes between states and KV: states take at most half, and leave `kv` bytes, unless a single one
     /// needs more. `block` is the size of a KV block. `MemoryLimit` if one state and one block do not fit.
     pub fn new(config: &EngineConfig, shape: StateShape, room: u64, kv: u64, block: u64) -> Result<Self> {
-        if shape.layers == 0 {
+        if shape.is_empty() {
             return Ok(Self::default());
         }
         let slot = shape.slot_bytes().unwrap_or(usize::MAX) as u64;
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn states_take_half_and_leave_a_third_to_snapshots() {
-        let shape = StateShape { layers: 2, floats: 128, row: 0 };
+        let shape = StateShape { layers: 2, floats: 128, row: 0, hidden: 0 };
         let config =
             |max_batch_size, snapshots| EngineConfig { max_batch_size, snapshots, ..Default::default() };
         let plan = |config: &EngineConfig, room| {

@@ -3,6 +3,7 @@
 use super::lookup::{Chances, Lookup, Text};
 use crate::base::{Error, Result};
 use crate::engine::api::{EngineConfig, RequestParams, Speculation};
+use crate::model::Model;
 use crate::sample::{Dry, SamplerState, SamplingParams};
 use crate::schedule::{MAX_DRAFT, Offer};
 
@@ -10,19 +11,19 @@ use crate::schedule::{MAX_DRAFT, Offer};
 pub struct Speculating {
     how: Speculation,
     most: u32,
-    has_model: bool,
+    drafts: bool,
 }
 
 impl Speculating {
-    pub fn new(config: &EngineConfig) -> Self {
+    pub fn new(config: &EngineConfig, model: &dyn Model) -> Self {
         let most = if config.draft_tokens == 0 { MAX_DRAFT as u32 } else { config.draft_tokens };
-        Self { how: config.speculates(), most, has_model: config.draft_model.is_some() }
+        Self { how: config.speculates(model), most, drafts: config.drafts(model) }
     }
 
     /// Sets the fields that `params` leave open.
     pub fn apply(&self, params: &mut RequestParams) -> Result<()> {
-        if *params.speculation.get_or_insert(self.how) == Speculation::Model && !self.has_model {
-            return Err(no_model());
+        if *params.speculation.get_or_insert(self.how) == Speculation::Model && !self.drafts {
+            return Err(no_drafter());
         }
         if params.draft_tokens == 0 {
             params.draft_tokens = self.most;
@@ -31,8 +32,11 @@ impl Speculating {
     }
 }
 
-pub fn no_model() -> Error {
-    Error::invalid("speculation is BN_SPECULATION_DRAFT, and the engine has no draft_model")
+pub fn no_drafter() -> Error {
+    Error::invalid(
+        "speculation is BN_SPECULATION_DRAFT, and the engine has no draft_model, nor its model a block of multi-token \
+         prediction (mtp)",
+    )
 }
 
 /// Likelihood that drafts are accepted, learned from ended requests.

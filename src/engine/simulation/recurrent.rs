@@ -7,7 +7,7 @@ use crate::ops::{Accepted, KvCache, RaggedBatch, StateShape};
 use crate::rng::mix;
 
 /// The number of tokens, then the hash in pieces of 16 bits, which f32 holds exactly.
-pub const SHAPE: StateShape = StateShape { layers: 1, floats: 5, row: 1 };
+pub const SHAPE: StateShape = StateShape { layers: 1, floats: 5, row: 1, hidden: 0 };
 
 /// A state: the number of tokens, and their hash.
 pub type State = (u32, u64);

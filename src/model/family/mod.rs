@@ -82,6 +82,8 @@ pub struct Family {
     pub rope_sections: bool,
     /// `None`: no layer has experts.
     pub experts: Option<ExpertDefaults>,
+    /// Files may have a block of multi-token prediction behind the layers.
+    pub mtp: bool,
     /// Added to norm weights of safetensors (Gemma stores w - 1). GGUF's converters add it themselves.
     pub norm_offset: f32,
     /// Layout of q and k rows in GGUF files. Hugging Face's is always NEOX.
@@ -117,6 +119,7 @@ const BASE: Family = Family {
     rotated: None,
     rope_sections: false,
     experts: None,
+    mtp: false,
     norm_offset: 0.0,
     gguf_rope: RopeStyle::Neox,
     defaults: Defaults {

@@ -25,6 +25,7 @@ pub const QWEN35: Family = Family {
     attention_gate: true,
     rotated: Some(0.25),
     rope_sections: true,
+    mtp: true,
     norm_offset: 1.0,
     defaults: Defaults { head_dim: Some(256), ..BASE.defaults },
     ..BASE

@@ -85,7 +85,7 @@ impl HfFolder {
             reserve(&mut self.unknown, 1, "tensor names")?;
             let made = self.by_name.try_reserve(1);
             made.map_err(|_| Error::out_of_memory("tensor names", 48 * self.by_name.len()))?;
-            let parts = match names::canonical(self.config.decoder.family, &tensor.name) {
+            let parts = match self.canonical(&tensor.name) {
                 Name::Buffer => continue,
                 // Like transformers, ignores a tied head in the files and uses the embedding.
                 Name::Tensor(name) if name == "output.weight" && self.config.tied => continue,
@@ -111,10 +111,17 @@ impl HfFolder {
         Ok(())
     }
 
+    /// The meaning of a tensor's name.
+    fn canonical(&self, name: &str) -> Name {
+        let DecoderConfig { family, layers, .. } = self.config.decoder;
+        names::further(family, layers, name).unwrap_or_else(|| names::canonical(family, name))
+    }
+
     /// The tensor with this GGUF name: its bytes, its info, and its name in errors.
     fn find(&self, name: &str) -> Result<(Bytes, &TensorInfo, Place<'_>)> {
         let Some((file, tensor)) = self.own(name).and_then(|own| self.tensors.find(own)) else {
-            let wanted = names::own(self.config.decoder.family, name).unwrap_or_else(|| name.to_owned());
+            let DecoderConfig { family, layers, .. } = self.config.decoder;
+            let wanted = names::own(family, layers, name).unwrap_or_else(|| name.to_owned());
             return Err(Error::bad_model(format!(
                 "{}: there is no tensor '{wanted}', which the config.json asks for",
                 self.folder.what()
@@ -165,7 +172,7 @@ impl HfFolder {
 
     /// The parts of the model that a tensor of the files holds.
     fn parts_of(&self, own: &str) -> Vec<String> {
-        match names::canonical(self.config.decoder.family, own) {
+        match self.canonical(own) {
             Name::Parts(parts) => parts,
             _ => vec![own.to_owned()],
         }

@@ -68,9 +68,8 @@ pub fn canonical(family: &Family, name: &str) -> Name {
     if name == "lm_head.weight" {
         return Name::Tensor("output.weight".into());
     }
-    // Parts that are not read: the towers of images, and layers that predict further tokens.
-    let visual = family.hf_whole.is_some() && name.starts_with("model.visual.");
-    if visual || family.delta.is_some() && name.starts_with("mtp.") {
+    // The towers of images are not read.
+    if family.hf_whole.is_some() && name.starts_with("model.visual.") {
         return Name::Buffer;
     }
     let name = name.strip_prefix("model.").unwrap_or(name);
@@ -92,6 +91,29 @@ pub fn canonical(family: &Family, name: &str) -> Name {
         return Name::Buffer;
     }
     in_layer(family, layer, part)
+}
+
+/// Of a block of multi-token prediction, beside those of its layer: below `mtp.`, and below GGUF's `nextn.`.
+const MTP: &[Named] = &[
+    ("fc", "eh_proj"),
+    ("pre_fc_norm_embedding", "enorm"),
+    ("pre_fc_norm_hidden", "hnorm"),
+    ("norm", "shared_head_norm"),
+];
+
+/// Maps the name of a tensor of multi-token prediction, whose blocks follow the `layers` in GGUF. `None` if it is another
+/// tensor's name.
+pub fn further(family: &Family, layers: usize, name: &str) -> Option<Name> {
+    let part = name.strip_prefix("model.").unwrap_or(name).strip_prefix("mtp.").filter(|_| family.mtp)?;
+    let layer = part.strip_prefix("layers.").and_then(|rest| rest.split_once('.'));
+    let layer = layer.and_then(|(n, part)| Some((layers + usize::from(n.parse::<u16>().ok()?), part)));
+    let known = layer.map_or(Name::Unknown, |(n, part)| in_layer(family, &n.to_string(), part));
+    let own = MTP.iter().find(|(hf, _)| part.strip_suffix(".weight") == Some(hf));
+    Some(match (known, own) {
+        (Name::Unknown, Some((_, gguf))) => Name::Tensor(format!("blk.{layers}.nextn.{gguf}.weight")),
+        (Name::Unknown, None) => Name::Tensor(format!("blk.{layers}.nextn.{part}")),
+        (known, _) => known,
+    })
 }
 
 fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
@@ -160,8 +182,20 @@ fn canonical_number(layer: &str) -> bool {
     layer.parse::<u16>().is_ok_and(|n| n.to_string() == layer)
 }
 
-/// The reverse mapping, for errors: the name of the tensor `gguf` in a folder.
-pub fn own(family: &Family, gguf: &str) -> Option<String> {
+/// The reverse mapping, for errors: the name of the tensor `gguf` in a folder of a model with so many `layers`.
+pub fn own(family: &Family, layers: usize, gguf: &str) -> Option<String> {
+    let block = gguf.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+    if let Some((_, part)) = block.filter(|(n, _)| family.mtp && n.parse() == Ok(layers)) {
+        let own = part.strip_prefix("nextn.").and_then(|part| part.strip_suffix(".weight"));
+        return match MTP.iter().find(|(_, gguf)| own == Some(gguf)) {
+            Some((hf, _)) => Some(format!("mtp.{hf}.weight")),
+            None => own_of(family, &format!("blk.0.{part}")).map(|hf| hf.replacen("model.", "mtp.", 1)),
+        };
+    }
+    own_of(family, gguf)
+}
+
+fn own_of(family: &Family, gguf: &str) -> Option<String> {
     match gguf {
         "token_embd.weight" => return Some("model.embed_tokens.weight".into()),
         "output_norm.weight" => return Some("model.norm.weight".into()),

@@ -397,12 +397,31 @@ fn tensors_of_several_parts() {
     let gate = "mlp.shared_expert_gate.weight";
     assert_eq!(of("qwen3_next", gate), Name::Tensor("blk.3.ffn_gate_inp_shexp.weight".into()));
     assert_eq!(of("qwen3_moe", gate), Name::Unknown);
-    let own = |class: &str, gguf: &str| names::own(Family::of_hf(class).unwrap(), gguf).unwrap();
+    let own = |class: &str, gguf: &str| names::own(Family::of_hf(class).unwrap(), 4, gguf).unwrap();
     assert_eq!(own("qwen3_next", "blk.3.attn_gate.weight"), format!("model.layers.3.{pair}"));
     assert_eq!(own("qwen3_5_text", "blk.3.attn_gate.weight"), "model.layers.3.linear_attn.in_proj_z.weight");
     assert_eq!(own("qwen3_next", "blk.3.ffn_gate_inp_shexp.weight"), format!("model.layers.3.{gate}"));
-    let family = Family::of_hf("qwen3_next").unwrap();
-    assert_eq!(names::canonical(family, "mtp.fc.weight"), Name::Buffer);
+}
+
+#[test]
+fn tensors_of_multi_token_prediction() {
+    let further = |class: &str, name: &str| names::further(Family::of_hf(class).unwrap(), 4, name);
+    for (hf, gguf) in [
+        ("mtp.fc.weight", "nextn.eh_proj.weight"),
+        ("mtp.pre_fc_norm_embedding.weight", "nextn.enorm.weight"),
+        ("mtp.norm.weight", "nextn.shared_head_norm.weight"),
+        ("mtp.layers.0.self_attn.q_proj.weight", "attn_q.weight"),
+        ("mtp.layers.0.input_layernorm.weight", "attn_norm.weight"),
+    ] {
+        let gguf = format!("blk.4.{gguf}");
+        assert_eq!(further("qwen3_next", hf), Some(Name::Tensor(gguf.clone())));
+        assert_eq!(names::own(Family::of_hf("qwen3_next").unwrap(), 4, &gguf).unwrap(), hf);
+        assert_eq!(further("qwen3", hf), None);
+    }
+    let second = Name::Tensor("blk.5.attn_k.weight".into());
+    assert_eq!(further("qwen3_5_text", "mtp.layers.1.self_attn.k_proj.weight"), Some(second));
+    let unknown = Name::Tensor("blk.4.nextn.layers.0.strange".into());
+    assert_eq!(further("qwen3_next", "mtp.layers.0.strange"), Some(unknown));
 }
 
 #[test]
@@ -494,7 +513,7 @@ fn names_in_both_styles() {
         assert_eq!(of("llama", hf), tensor(gguf));
         assert_eq!(of("llama", &format!("model.{hf}")), tensor(gguf));
         if !hf.ends_with(".norm.weight") {
-            assert_eq!(names::own(Family::of_hf("llama").unwrap(), gguf).unwrap(), format!("model.{hf}"));
+            assert_eq!(names::own(Family::of_hf("llama").unwrap(), 12, gguf).unwrap(), format!("model.{hf}"));
         }
     }
     assert_eq!(of("llama", "lm_head.weight"), tensor("output.weight"));

@@ -218,7 +218,8 @@ fn softmax_attention(
     let scores = (q.transpose(0, 1)?.contiguous()?.matmul(&k.transpose(1, 2)?.contiguous()?)?
         * how.shape.scale as f64)?;
     let window = how.window.unwrap_or(usize::MAX);
-    let sees = move |row: usize, c: usize| c <= row && row - c < window;
+    let from = how.from;
+    let sees = move |row: usize, c: usize| c <= row && row - c < window && c >= from.min(row);
     let hidden =
         |p: u32| (0..context).map(move |c| if sees(p as usize, c) { 0.0f32 } else { f32::NEG_INFINITY });
     let mask = positions.iter().flat_map(|p| hidden(*p)).collect::<Vec<_>>();

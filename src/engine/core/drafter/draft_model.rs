@@ -12,7 +12,7 @@ use crate::ops::{KvCache, OpSet, RaggedBatch};
 use crate::schedule::Work;
 use std::sync::Arc;
 
-pub struct Drafter {
+pub struct DraftModel {
     model: Arc<dyn Model>,
     kv: KvCache,
     /// For each block, the number of leading positions whose K and V are valid here.
@@ -24,10 +24,9 @@ pub struct Drafter {
     outputs: Outputs,
 }
 
-impl Drafter {
-    /// Makes a drafter as counted in `memory`; None if `config` has no draft model.
-    pub fn new(config: &EngineConfig, ops: &dyn OpSet, memory: &MemoryPlan) -> Result<Option<Self>> {
-        let Some(draft) = &config.draft_model else { return Ok(None) };
+impl DraftModel {
+    /// Makes it as counted in `memory`.
+    pub fn new(config: &EngineConfig, draft: &Loaded, ops: &dyn OpSet, memory: &MemoryPlan) -> Result<Self> {
         let (model, block_size) = (draft.model.clone(), config.kv_block_size as usize);
         let kind = kv_type(config, &*model)?;
         let mut kv = ops.kv_cache(model.kv_shape().layout(kind, memory.blocks, block_size))?;
@@ -42,12 +41,7 @@ impl Drafter {
         let refused = |_| Error::out_of_memory("the draft model's logits", logits);
         outputs.logits.try_reserve_exact(logits / size_of::<f32>()).map_err(refused)?;
         let (batch, work) = (RaggedBatch::default(), Work::default());
-        Ok(Some(Self { model, kv, filled, max_rows: 0, batch, work, outputs }))
-    }
-
-    /// Number of positions that it can draft at.
-    pub fn context(&self) -> u32 {
-        self.model.facts().context_length.min(u32::MAX as usize) as u32
+        Ok(Self { model, kv, filled, max_rows: 0, batch, work, outputs })
     }
 
     /// Invalidates the positions `start..end` of a sequence with this block table: their tokens have changed.
@@ -89,6 +83,10 @@ impl Drafter {
         self.max_rows = rows;
         self.batch.clear();
         self.work = Work::default();
+    }
+
+    pub fn model(&self) -> &dyn Model {
+        &*self.model
     }
 
     /// Adds the rows that a sequence lacks up to the token at `last`, whose row gives logits. Returns false if the
@@ -138,35 +136,4 @@ impl Drafter {
     pub fn logits(&mut self) -> &mut [f32] {
         &mut self.outputs.logits
     }
-}
-
-/// Checks that a draft model has the same vocabulary as the `target`.
-pub fn check(target: &Loaded, draft: &Loaded) -> Result<()> {
-    if draft.model.state_shape().layers > 0 {
-        return Err(Error::unsupported(
-            "draft_model has recurrent layers: only models of attention alone draft",
-        ));
-    }
-    let sizes = [target, draft].map(|loaded| loaded.model.facts().vocab_size);
-    if sizes[0] != sizes[1] {
-        return Err(Error::invalid(format!(
-            "draft_model has a vocabulary of {} tokens, and the model one of {}",
-            sizes[1], sizes[0]
-        )));
-    }
-    let (Some(target), Some(draft)) = (&target.tokenizer, &draft.tokenizer) else { return Ok(()) };
-    let text = |of: &Option<&[u8]>| {
-        of.map_or("nothing".into(), |bytes| format!("{:?}", String::from_utf8_lossy(bytes)))
-    };
-    for id in 0..sizes[0] as u32 {
-        let pieces = (target.token_piece(id), draft.token_piece(id));
-        if pieces.0 != pieces.1 {
-            return Err(Error::invalid(format!(
-                "draft_model has another vocabulary: token {id} is {} there, and {} in the model",
-                text(&pieces.1),
-                text(&pieces.0)
-            )));
-        }
-    }
-    Ok(())
 }

@@ -1,0 +1,95 @@
+//! Drafts from the model's own block of multi-token prediction. The model's passes keep its K and V, and the hidden state
+//! that it continues from, in the model's cache; so it never lacks any position.
+
+use super::Wanted;
+use crate::base::{Error, Result, panics, reserve};
+use crate::engine::api::EngineConfig;
+use crate::engine::memory::plan::DraftBytes;
+use crate::model::{Loaded, Model, Outputs};
+use crate::ops::{KvCache, OpSet, RaggedBatch};
+use crate::schedule::Work;
+use std::sync::Arc;
+
+pub struct Mtp {
+    model: Arc<dyn Model>,
+    /// The pass that is being built: its rows, their states' slots, and the hidden states before them.
+    batch: RaggedBatch,
+    work: Work,
+    slots: Vec<u32>,
+    before: Vec<f32>,
+    /// The slots of the rows of the pass before, whose hidden states are in `outputs`.
+    previous: Vec<u32>,
+    outputs: Outputs,
+}
+
+const WHAT: &str = "rows of drafts";
+
+impl Mtp {
+    /// With memory for a row of each sequence.
+    pub fn new(config: &EngineConfig, target: &Loaded) -> Result<Self> {
+        let (model, mut outputs) = (target.model.clone(), Outputs::default());
+        let bytes = DraftBytes::logits(config, &*model);
+        let refused = |_| Error::out_of_memory(WHAT, bytes);
+        outputs.logits.try_reserve_exact(bytes / size_of::<f32>()).map_err(refused)?;
+        let (rows, width) = (config.max_batch_size as usize, model.facts().hidden_size);
+        let (mut slots, mut previous, mut before) = (Vec::new(), Vec::new(), Vec::new());
+        reserve(&mut slots, rows, WHAT)?;
+        reserve(&mut previous, rows, WHAT)?;
+        reserve(&mut before, rows * width, WHAT)?;
+        reserve(&mut outputs.hidden, rows * width, WHAT)?;
+        let (batch, work) = (RaggedBatch::default(), Work::default());
+        Ok(Self { model, batch, work, slots, before, previous, outputs })
+    }
+
+    pub fn model(&self) -> &dyn Model {
+        &*self.model
+    }
+
+    pub fn begin(&mut self) {
+        std::mem::swap(&mut self.slots, &mut self.previous);
+        self.slots.clear();
+        self.before.clear();
+        self.batch.clear();
+        self.work = Work::default();
+    }
+
+    /// Adds a sequence's row: its first one of a step continues from the model's hidden state, the others from the block's.
+    pub fn add(&mut self, wanted: &Wanted, kv: &KvCache) -> Result<bool> {
+        let Wanted { table, last, pass, state, token } = *wanted;
+        let slot = state.ok_or_else(|| Error::internal("drafts of a sequence without a state"))?;
+        match pass {
+            // No token comes before it, so it has no hidden state.
+            0 if last == 0 => return Ok(false),
+            0 => kv.states()?.read_hidden(slot, &mut self.before)?,
+            _ => {
+                let Some(row) = self.previous.iter().position(|other| *other == slot) else {
+                    return Ok(false);
+                };
+                let width = self.model.facts().hidden_size;
+                reserve(&mut self.before, width, WHAT)?;
+                self.before.extend_from_slice(&self.outputs.hidden[row * width..(row + 1) * width]);
+            }
+        }
+        self.batch.reserve(1, 1, 1)?;
+        let row = self.batch.push_seq(table, last, 1)?;
+        self.batch.tokens.push(token(last));
+        self.batch.logits_rows.push(row);
+        reserve(&mut self.slots, 1, WHAT)?;
+        self.slots.push(slot);
+        self.work.add(Work::span(last, 1));
+        Ok(true)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.batch.tokens.is_empty()
+    }
+
+    pub fn run(&mut self, ops: &dyn OpSet, kv: &KvCache) -> Result<Work> {
+        let Self { model, batch, before, outputs, .. } = self;
+        panics::checked("it", || model.draft(ops, batch, before, kv, outputs)).map(|()| self.work)
+    }
+
+    pub fn logits(&mut self) -> &mut [f32] {
+        &mut self.outputs.logits
+    }
+}

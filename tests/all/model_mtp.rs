@@ -1,0 +1,182 @@
+//! Blocks of multi-token prediction: their drafts against transformers, the hidden states that they continue from, and
+//! files with wrong ones.
+
+use crate::common::gguf::{File, HIDDEN, qwen35, qwen35moe};
+use crate::common::{Running, alone, bits, floats, json, load_source, numbers, relative_error, root};
+use crate::model_bad_files::refused;
+use bn_engine::base::{Bytes, Error, Status};
+use bn_engine::kernels::attention::KvType;
+use bn_engine::model::{LoadOptions, Outputs, Source};
+use bn_engine::ops::{Accepted, KvCache, RaggedBatch, StateRows};
+
+const BLOCKS: [u32; 8] = [5, 2, 7, 0, 3, 6, 1, 4];
+
+fn load(source: &Source) -> Result<Running, Error> {
+    load_source(source, &LoadOptions { mtp: true, ..LoadOptions::default() }, 1)
+}
+
+fn golden(name: &str) -> Running {
+    load(&Source::File(root().join("tests/golden/mtp").join(name).to_string_lossy().into_owned())).unwrap()
+}
+
+/// One sequence in a model's cache.
+struct Chat<'a> {
+    model: &'a Running,
+    kv: KvCache,
+    out: Outputs,
+    drafts: Outputs,
+    done: u32,
+}
+
+const SLOT: u32 = 1;
+
+impl<'a> Chat<'a> {
+    fn new(model: &'a Running) -> Self {
+        let kv = model.kv_of(KvType::F32, BLOCKS.len(), 16, 1);
+        Self { model, kv, out: Outputs::default(), drafts: Outputs::default(), done: 0 }
+    }
+
+    fn batch(&self, tokens: &[u32], start: u32) -> RaggedBatch {
+        let mut batch = RaggedBatch::default();
+        batch.reserve(tokens.len(), 1, tokens.len()).unwrap();
+        let row = batch.push_seq(&BLOCKS, start, tokens.len() as u32).unwrap();
+        batch.tokens.extend(tokens);
+        batch.logits_rows.push(row + tokens.len() as u32 - 1);
+        batch
+    }
+
+    /// Runs tokens, of which the last `drafted` are drafts. Each save is a number of rows and a slot.
+    fn run(&mut self, tokens: &[u32], drafted: u32, saves: &[(u32, u32)]) {
+        let mut batch = self.batch(tokens, self.done);
+        batch.saves.extend(saves);
+        batch.states.push(StateRows { slot: SLOT, drafted, saves: (0, saves.len() as u32) });
+        self.model.forward(&batch, &self.kv, &mut self.out).unwrap();
+        self.done += tokens.len() as u32 - drafted;
+    }
+
+    fn hidden(&self, slot: u32) -> Vec<f32> {
+        let mut hidden = Vec::new();
+        self.kv.states().unwrap().read_hidden(slot, &mut hidden).unwrap();
+        hidden
+    }
+
+    /// The logits of the token after `token`, which stands behind those that ran and `ahead` drafts.
+    fn draft(&mut self, token: u32, ahead: u32) -> Vec<f32> {
+        let before = if ahead == 0 { self.hidden(SLOT) } else { self.drafts.hidden.clone() };
+        let batch = self.batch(&[token], self.done + ahead);
+        self.model.model.draft(&*self.model.ops, &batch, &before, &self.kv, &mut self.drafts).unwrap();
+        self.drafts.logits.clone()
+    }
+}
+
+#[test]
+fn drafts_are_those_of_transformers() {
+    for name in ["qwen35", "qwen35moe"] {
+        let folder = root().join("tests/golden/mtp").join(name);
+        let case = json(&folder.join("drafts.json"));
+        let (tokens, drafts) = (numbers(&case["tokens"]), numbers(&case["drafts"]));
+        let want = floats(&folder.join("drafts.f32"));
+        let model = golden(name);
+        let vocab = model.model.facts().vocab_size;
+        for chunk in [1, 7, 17, 39] {
+            let (mut chat, mut seen) = (Chat::new(&model), 0.0f64);
+            while (chat.done as usize) + 1 < tokens.len() {
+                let from = chat.done as usize;
+                let to = (from + chunk).min(tokens.len() - 1);
+                chat.run(&tokens[from..to], 0, &[]);
+                let row = &want[(to - 1) * vocab..to * vocab];
+                seen = seen.max(relative_error(&chat.draft(tokens[to], 0), row));
+            }
+            let last = tokens.len() - 1;
+            for (ahead, token) in drafts.iter().enumerate() {
+                let row = &want[(last + ahead) * vocab..(last + ahead + 1) * vocab];
+                seen = seen.max(relative_error(&chat.draft(*token, ahead as u32 + 1), row));
+            }
+            println!("{name} in chunks of {chunk}: {seen:.1e}");
+            assert!(seen < 1e-5, "{name} in chunks of {chunk}: {seen:.1e}");
+        }
+    }
+}
+
+/// The model's own results are those without the block.
+#[test]
+fn a_block_changes_no_bit_of_the_model() {
+    let path = root().join("tests/golden/mtp/qwen35").to_string_lossy().into_owned();
+    let without = load_source(&Source::File(path), &LoadOptions::default(), 1).unwrap();
+    let tokens = vec![(0..40).map(|n| n * 7 % 64).collect::<Vec<u32>>()];
+    assert!(bits(&alone(&golden("qwen35"), &tokens, 16)) == bits(&alone(&without, &tokens, 16)));
+    assert!(!without.model.drafts() && golden("qwen35").model.drafts());
+}
+
+#[test]
+fn hidden_states_follow_what_is_certain() {
+    let model = golden("qwen35");
+    let tokens: Vec<u32> = (0..30).map(|n| n * 11 % 64).collect();
+    let after = |count: usize| {
+        let mut chat = Chat::new(&model);
+        chat.run(&tokens[..count], 0, &[]);
+        chat.hidden(SLOT)
+    };
+    let mut chat = Chat::new(&model);
+    chat.run(&tokens[..20], 0, &[(1, 2), (16, 3)]);
+    assert!(chat.hidden(2) == after(1) && chat.hidden(3) == after(16) && chat.hidden(SLOT) == after(20));
+    // Of five drafts two stand.
+    chat.run(&tokens[20..26], 5, &[]);
+    assert!(chat.hidden(SLOT) == after(21));
+    let accept = |rows, first| [Accepted { slot: SLOT, first, rows }];
+    let advance = |chat: &Chat, accepted: &[Accepted]| model.model.advance(&*model.ops, &chat.kv, accepted);
+    advance(&chat, &accept(2, 0)).unwrap();
+    assert!(chat.hidden(SLOT) == after(23));
+    let mut same = Chat::new(&model);
+    same.run(&tokens[..23], 0, &[]);
+    chat.done = 23;
+    assert!(chat.draft(5, 0) == same.draft(5, 0));
+    assert!(advance(&chat, &accept(1, u32::MAX - 1)).is_err());
+}
+
+/// A file with a block behind its two layers.
+fn with_block(file: File, name: &str) -> File {
+    let own = |part: &str| format!("blk.2.{part}.weight");
+    let mut file = file
+        .u32(&format!("{name}.block_count"), 3)
+        .u32(&format!("{name}.nextn_predict_layers"), 1)
+        .random(&own("nextn.eh_proj"), &[2 * HIDDEN, HIDDEN], 201)
+        .random(&own("nextn.enorm"), &[HIDDEN], 202)
+        .random(&own("nextn.hnorm"), &[HIDDEN], 203);
+    // The block is of attention, as the second layer.
+    let layer: Vec<_> =
+        file.tensors.iter().filter(|tensor| tensor.name.starts_with("blk.1.")).cloned().collect();
+    file.tensors.extend(layer.into_iter().map(|mut tensor| {
+        tensor.name = tensor.name.replacen("blk.1.", "blk.2.", 1);
+        tensor
+    }));
+    file
+}
+
+#[test]
+fn files_with_blocks_that_are_not_understood_are_refused() {
+    let open =
+        |file: File| load(&Source::Memory { bytes: Bytes::new(file.bytes()), what: "test file".into() });
+    for (file, name) in [(qwen35 as fn() -> File, "qwen35"), (qwen35moe, "qwen35moe")] {
+        let whole = with_block(file(), name);
+        let model = open(whole.clone()).unwrap();
+        let mut chat = Chat::new(&model);
+        chat.run(&[1, 2, 3], 0, &[]);
+        assert!(chat.draft(4, 0).iter().all(|x| x.is_finite()));
+        assert_eq!(model.model.kv_shape().layers, 2);
+        let unsupported = |file: File, words: &[&str]| refused(open(file), Status::Unsupported, words);
+        let bad = |file: File, words: &[&str]| refused(open(file), Status::BadModel, words);
+        unsupported(file(), &["mtp is set", "no block"]);
+        unsupported(whole.clone().without("blk.2.nextn.eh_proj.weight"), &["mtp is set", "no block"]);
+        bad(whole.clone().without("blk.2.nextn.enorm.weight"), &["'blk.2.nextn.enorm.weight'"]);
+        bad(whole.clone().without("blk.2.attn_k.weight"), &["'blk.2.attn_k.weight'"]);
+        let strange = "blk.2.nextn.embed_tokens.weight";
+        unsupported(whole.clone().random(strange, &[HIDDEN, 40], 1), &[strange, "no part"]);
+        let narrow = whole.clone().without("blk.2.nextn.hnorm.weight");
+        bad(narrow.random("blk.2.nextn.hnorm.weight", &[HIDDEN - 1], 1), &["hnorm"]);
+        let two = whole.u32(&format!("{name}.nextn_predict_layers"), 2);
+        unsupported(two.u32(&format!("{name}.block_count"), 4), &["2 blocks"]);
+    }
+    let echo = load(&Source::parse(Some("builtin:echo")).unwrap());
+    refused(echo, Status::Unsupported, &["mtp is set", "builtin:echo"]);
+}
