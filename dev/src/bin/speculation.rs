@@ -1,12 +1,14 @@
 //! Measures the gain of speculation: tokens per second with drafts relative to those without, and the share of accepted
 //! drafts.
 //!
-//! `cargo dev speculation -- [--quick] [--threads N] [--isa NAME] [--only WORD]... [--json FILE] [MODEL.gguf [DRAFT.gguf]]`
+//! `cargo dev speculation -- [--quick] [--threads N] [--isa NAME] [--only WORD]... [--json FILE] [MODEL.gguf [DRAFT.gguf | mtp]]`
 //!
 //! Loads: `loop`, the repetition that the model has fallen into at temperature 0; `free`, a temperature at
 //! which almost no draft is accepted; without a model also `copy`: a hook makes the demo model quote a story
 //! from its prompt. Drafts are looked up. With a draft model, whose head is rounded to 4 bits, they come from
-//! it; the loads are then `draft`, the beginnings of eight outputs at temperature 0, and `free`. Two engines
+//! it; the loads are then `draft`, the beginnings of eight outputs at temperature 0, and `free`. With `mtp` they come from
+//! the model's own block, which the engine without drafts does not load. A block of random weights predicts nothing, so a
+//! bias leaves outputs one token (`one`: every draft stands) or two (`two`: about half of them do). Two engines
 //! run the same model's requests in turns, 1, 4 and 8 at a time; a ratio is the median of rounds. "depth"
 //! limits the number of drafts.
 
@@ -29,6 +31,8 @@ const BEGINNINGS: [&str; 4] =
 struct Models {
     loaded: Loaded,
     draft: Option<Loaded>,
+    /// The model with its block of multi-token prediction.
+    mtp: Option<Loaded>,
 }
 
 /// A load: its prompts and parameters.
@@ -38,6 +42,8 @@ struct Load {
     /// Outputs that a hook makes the model repeat, one per prompt, if there are any.
     outputs: Vec<Vec<u32>>,
     temperature: f32,
+    /// Outputs have these tokens only; empty: any.
+    words: &'static [u32],
     tokens: u32,
     /// Requests in all; 0: as many as run at a time.
     requests: usize,
@@ -54,6 +60,7 @@ impl Load {
             ..RequestParams::default()
         };
         (request.sampling.temperature, request.sampling.seed) = (self.temperature, n as u64);
+        request.sampling.logit_bias = self.words.iter().map(|token| (*token, 100.0)).collect();
         let output = self.outputs.get(n % self.prompts.len()).cloned();
         request.on_logits = output.map(|output| {
             LogitsHook(Arc::new(move |row| {
@@ -89,7 +96,9 @@ fn together(engine: &Engine, load: &Load, first: usize, n: usize) -> Result<Vec<
 }
 
 fn engine(options: &Options, models: &Models, speculates: bool, draft_tokens: u32) -> Result<Engine> {
-    let (loaded, draft_model) = (&models.loaded, models.draft.clone().filter(|_| speculates));
+    let (draft_model, mtp) =
+        (models.draft.clone().filter(|_| speculates), models.mtp.as_ref().filter(|_| speculates));
+    let loaded = mtp.unwrap_or(&models.loaded);
     let lookup = if speculates { Speculation::Lookup } else { Speculation::Off };
 
     Engine::create(EngineConfig {
@@ -98,7 +107,7 @@ fn engine(options: &Options, models: &Models, speculates: bool, draft_tokens: u3
         instructions: Some(options.isa),
         max_batch_size: 8,
         max_sequence_length: 512.min(loaded.model.facts().context_length as u32),
-        speculation: if draft_model.is_some() { None } else { Some(lookup) },
+        speculation: if draft_model.is_some() || mtp.is_some() { None } else { Some(lookup) },
         draft_model,
         draft_tokens,
         ..EngineConfig::default()
@@ -122,13 +131,18 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
         prompts: random.clone(),
         outputs: Vec::new(),
         temperature,
+        words: &[],
         tokens,
         requests: 0,
     };
     let mut loads = vec![of("free", 1.5)];
-    match models.draft {
-        Some(_) => loads.push(Load { tokens: 48, requests: 8, ..of("draft", 0.0) }),
-        None => loads.push(going_on(options, models, of("loop", 0.0))?),
+    match (&models.draft, &models.mtp) {
+        (Some(_), _) => loads.push(Load { tokens: 48, requests: 8, ..of("draft", 0.0) }),
+        (None, Some(_)) => {
+            loads.push(Load { words: &[300], ..of("one", 0.0) });
+            loads.push(Load { words: &[300, 301], ..of("two", 0.0) });
+        }
+        (None, None) => loads.push(going_on(options, models, of("loop", 0.0))?),
     }
     if let (true, Some(tokenizer)) = (demo, &loaded.tokenizer) {
         let mut prompts = Vec::new();
@@ -193,13 +207,16 @@ fn measure(
 
 fn all(options: &Options, paths: &[String]) -> Result<Vec<serde_json::Value>> {
     let pool = Pool::new(options.threads)?;
-    let open = |path: Option<&String>, head| {
-        let options = LoadOptions { embedding: head, head, ..LoadOptions::default() };
+    let open = |path: Option<&String>, head, mtp| {
+        let options = LoadOptions { embedding: head, head, mtp, ..LoadOptions::default() };
         let source = Source::parse(path.map(String::as_str))?;
         load(&source, &options, &pool, &|_, _| (), &mut |_, _| false)
     };
-    let draft = paths.get(1).map(|path| open(Some(path), WeightType::Q4_0)).transpose()?;
-    let models = Models { loaded: open(paths.first(), WeightType::Keep)?, draft };
+    let own = paths.get(1).is_some_and(|path| path == "mtp");
+    let draft =
+        paths.get(1).filter(|_| !own).map(|path| open(Some(path), WeightType::Q4_0, false)).transpose()?;
+    let mtp = if own { Some(open(paths.first(), WeightType::Keep, true)?) } else { None };
+    let models = Models { loaded: open(paths.first(), WeightType::Keep, false)?, draft, mtp };
     let mut results = Vec::new();
     for load in loads(options, &models, paths.is_empty())? {
         for batch in BATCHES {

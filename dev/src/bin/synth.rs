@@ -8,6 +8,7 @@
 //! attention), maple-20b (256 experts, of which a row has 8).
 //! WEIGHTS: the type of the projections. HEAD: the type of the embedding, which is also the head, except in bonsai-8b,
 //! bonsai-27b and maple-20b, whose head is a separate tensor of the same type.
+//! qwen35-4b has a block of multi-token prediction.
 //! LAYERS: writes only this many layers; they are the same for any number. DAMPING: multiplies the updates of
 //! layers after the second, by their sub-norms. The first two layers then agree more or less with all, as a
 //! draft model may.
@@ -41,6 +42,8 @@ struct Shape {
     sub_norms: bool,
     qk_norms: bool,
     tied: bool,
+    /// Whether a block of multi-token prediction stands behind the layers.
+    mtp: bool,
     /// YaRN's factor and the context that it stretches.
     yarn: Option<(f32, u32)>,
 }
@@ -63,6 +66,7 @@ const BITNET_2B: Shape = Shape {
     sub_norms: true,
     qk_norms: false,
     tied: true,
+    mtp: false,
     yarn: None,
 };
 
@@ -84,6 +88,7 @@ const BONSAI: Shape = Shape {
     sub_norms: false,
     qk_norms: true,
     tied: true,
+    mtp: false,
     yarn: None,
 };
 
@@ -100,6 +105,7 @@ const QWEN35: Shape = Shape {
     vocab: 248_320,
     context: 262_144,
     rope_base: 1e7,
+    mtp: true,
     ..BONSAI
 };
 
@@ -172,6 +178,7 @@ const SHAPES: [Shape; 10] = [
         heads: 24,
         delta: (16, 48),
         tied: false,
+        mtp: false,
         ..QWEN35
     },
     Shape {
@@ -270,7 +277,7 @@ impl Tensors {
         for layer in 0..layers {
             let name = |part: &str| format!("blk.{layer}.{part}.weight");
             if s.delta.1 > 0 {
-                self.hybrid(s, layer)?;
+                self.hybrid(s, layer, (layer + 1).is_multiple_of(4))?;
                 continue;
             }
             for (part, width, there) in [
@@ -304,7 +311,17 @@ impl Tensors {
             }
             self.mixture(s, &name)?;
         }
-        Ok(())
+        if s.mtp { self.further(s, layers) } else { Ok(()) }
+    }
+
+    /// A block of multi-token prediction, whose layer is of attention.
+    fn further(&mut self, s: &Shape, index: usize) -> std::result::Result<(), String> {
+        let name = |part: &str| format!("blk.{index}.nextn.{part}.weight");
+        self.add(name("eh_proj"), self.weights, s.hidden, 2 * s.hidden)?;
+        for norm in ["enorm", "hnorm", "shared_head_norm"] {
+            self.add(name(norm), DType::F32, 1, s.hidden)?;
+        }
+        self.hybrid(s, index, true)
     }
 }
 
@@ -327,8 +344,8 @@ impl Tensors {
         Ok(())
     }
 
-    /// A layer of Qwen 3.5.
-    fn hybrid(&mut self, s: &Shape, layer: usize) -> std::result::Result<(), String> {
+    /// A layer of Qwen 3.5, of attention or of Gated DeltaNet.
+    fn hybrid(&mut self, s: &Shape, layer: usize, attends: bool) -> std::result::Result<(), String> {
         let name = |part: &str| format!("blk.{layer}.{part}");
         let (q, kv, (key_heads, value_heads)) = (s.head_dim() * s.heads, s.head_dim() * s.kv_heads, s.delta);
         let values = value_heads * DELTA_DIM;
@@ -345,7 +362,7 @@ impl Tensors {
             ("ffn_up.weight", s.ffn, s.hidden),
             ("ffn_down.weight", s.hidden, s.ffn),
         ];
-        if (layer + 1).is_multiple_of(4) {
+        if attends {
             add("attn_q_norm.weight", DType::F32, 1, s.head_dim(), 1.0)?;
             add("attn_k_norm.weight", DType::F32, 1, s.head_dim(), 1.0)?;
             products.extend([
@@ -394,7 +411,7 @@ fn metadata(s: &Shape, layers: usize) -> Vec<(String, Meta)> {
     let u32s = [
         ("context_length", s.context),
         ("embedding_length", s.hidden as u32),
-        ("block_count", layers as u32),
+        ("block_count", layers as u32 + u32::from(s.mtp)),
         ("feed_forward_length", s.ffn as u32),
         ("attention.head_count", s.heads as u32),
         ("attention.head_count_kv", s.kv_heads as u32),
@@ -410,6 +427,9 @@ fn metadata(s: &Shape, layers: usize) -> Vec<(String, Meta)> {
         (key("rope.freq_base"), Meta::F32(s.rope_base)),
     ];
     pairs.extend(u32s.map(|(k, v)| (key(k), Meta::U32(v))));
+    if s.mtp {
+        pairs.push((key("nextn_predict_layers"), Meta::U32(1)));
+    }
     let (key_heads, value_heads) = s.delta;
     if value_heads > 0 {
         let sizes = [

@@ -539,6 +539,15 @@ impl Host {
         keeps
     }
 
+    /// Returns whether a pass of the block that drafts fails.
+    pub fn spoils_drafts(&mut self) -> bool {
+        let spoils = !self.calm && self.chance(self.setting.faults);
+        if spoils {
+            self.tally.count("draft passes that failed");
+        }
+        spoils
+    }
+
     /// Records how a pass without an early fault ended.
     pub fn passed(&mut self, result: &Result<()>, batch: &RaggedBatch) {
         let sequences = batch.seqs.len();

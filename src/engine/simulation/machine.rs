@@ -50,6 +50,8 @@ pub struct Machine {
     pub echo: Arc<dyn Model>,
     /// A recurrent layer beside echo's own.
     pub recurrent: Option<Recurrent>,
+    /// It has a block that drafts.
+    pub drafts: bool,
 }
 
 impl Model for Machine {
@@ -72,6 +74,29 @@ impl Model for Machine {
             return Err(Error::new(Status::Internal, "a fault of the simulation"));
         }
         self.recurrent.as_ref().map_or(Ok(()), |recurrent| recurrent.advance(kv, accepted))
+    }
+
+    fn drafts(&self) -> bool {
+        self.drafts
+    }
+
+    fn draft(
+        &self,
+        ops: &dyn OpSet,
+        batch: &RaggedBatch,
+        before: &[f32],
+        kv: &KvCache,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let host = HOST.with_borrow(Clone::clone).expect("a world");
+        if host.borrow_mut().spoils_drafts() {
+            return Err(Error::new(Status::Internal, "a fault of the simulation"));
+        }
+        self.echo.forward(ops, batch, kv, &mut || false, out)?;
+        if let Some(wrong) = Recurrent::draft(batch, before, kv, &mut out.hidden)? {
+            host.borrow_mut().broken.get_or_insert(wrong);
+        }
+        Ok(())
     }
 
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize {

@@ -1,5 +1,5 @@
 //! A recurrent layer for the simulation's machine: its state counts a sequence's tokens and hashes them. A state of another
-//! sequence or of another time shows in the next pass.
+//! sequence or of another time shows in the next pass. The hidden state, from which a block drafts, is the last token.
 
 use crate::base::Result;
 use crate::base::sync::Mutex;
@@ -7,25 +7,30 @@ use crate::ops::{Accepted, KvCache, RaggedBatch, StateShape};
 use crate::rng::mix;
 
 /// The number of tokens, then the hash in pieces of 16 bits, which f32 holds exactly.
-pub const SHAPE: StateShape = StateShape { layers: 1, floats: 5, row: 1, hidden: 0 };
+pub const SHAPE: StateShape = StateShape { layers: 1, floats: 5, row: 1, hidden: 1 };
 
 /// A state: the number of tokens, and their hash.
 pub type State = (u32, u64);
 
 const NONE: State = (0, 0);
 
+/// The hidden state after this token.
+fn hidden(token: u32) -> f32 {
+    token as f32 + 0.5
+}
+
 fn read(kv: &KvCache, slot: u32) -> Result<State> {
     let mut bytes = Vec::new();
     kv.states()?.read(slot, &mut bytes)?;
     let floats: Vec<u64> =
         bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes) as u64).collect();
-    let hash = floats[1..].iter().rev().fold(0, |hash, piece| hash << 16 | piece);
+    let hash = floats[1..5].iter().rev().fold(0, |hash, piece| hash << 16 | piece);
     Ok((floats[0] as u32, hash))
 }
 
-fn write(kv: &KvCache, slot: u32, (tokens, hash): State) -> Result<()> {
+fn write(kv: &KvCache, slot: u32, (tokens, hash): State, last: u32) -> Result<()> {
     let pieces = (0..4).map(|n| (hash >> (16 * n) & 0xffff) as f32);
-    let floats = std::iter::once(tokens as f32).chain(pieces);
+    let floats = std::iter::once(tokens as f32).chain(pieces).chain([hidden(last)]);
     let bytes: Vec<u8> = floats.flat_map(f32::to_le_bytes).collect();
     kv.states()?.write(slot, &bytes)
 }
@@ -59,10 +64,12 @@ impl Recurrent {
             for (row, token) in (1..).zip(known) {
                 state = after(state, *token);
                 for (_, slot) in saves.iter().filter(|(at, _)| *at == row) {
-                    write(kv, *slot, state)?;
+                    write(kv, *slot, state, *token)?;
                 }
             }
-            write(kv, own.slot, state)?;
+            if let Some(last) = known.last() {
+                write(kv, own.slot, state, *last)?;
+            }
             drafted.extend(drafts);
         }
         Ok(None)
@@ -71,7 +78,7 @@ impl Recurrent {
     /// Leaves useless states, as a pass that fails does.
     pub fn spoil(&self, batch: &RaggedBatch, kv: &KvCache) -> Result<()> {
         let own = batch.states.iter().map(|state| state.slot);
-        own.chain(batch.saves.iter().map(|(_, slot)| *slot)).try_for_each(|slot| write(kv, slot, (7, 7)))
+        own.chain(batch.saves.iter().map(|(_, slot)| *slot)).try_for_each(|slot| write(kv, slot, (7, 7), 7))
     }
 
     pub fn advance(&self, kv: &KvCache, accepted: &[Accepted]) -> Result<()> {
@@ -79,23 +86,41 @@ impl Recurrent {
         accepted.iter().try_for_each(|accepted| {
             let rows = &drafted[accepted.first as usize..][..accepted.rows as usize];
             let state = rows.iter().fold(read(kv, accepted.slot)?, |state, token| after(state, *token));
-            write(kv, accepted.slot, state)
+            rows.last().map_or(Ok(()), |last| write(kv, accepted.slot, state, *last))
         })
+    }
+
+    /// Writes the hidden states of a draft pass to `out`. Returns what is wrong with those before its rows, if anything is.
+    pub fn draft(
+        batch: &RaggedBatch,
+        before: &[f32],
+        kv: &KvCache,
+        out: &mut Vec<f32>,
+    ) -> Result<Option<String>> {
+        let mut wrong = None;
+        for (seq, before) in batch.seqs.iter().zip(before) {
+            let last = batch.positions[seq.row as usize] - 1;
+            let want = hidden(token_at(batch, kv, seq.table as usize, last as usize)?);
+            if *before != want {
+                wrong = Some(format!("the hidden state after position {last} is {before} instead of {want}"));
+            }
+        }
+        out.clear();
+        out.extend(batch.tokens.iter().map(|token| hidden(*token)));
+        Ok(wrong)
     }
 }
 
-/// The state after the first `tokens` tokens, which the echo model keeps in its KV cache.
+/// The token at a position, which the echo model keeps in its KV cache.
+fn token_at(batch: &RaggedBatch, kv: &KvCache, table: usize, position: usize) -> Result<u32> {
+    let (size, mut bytes) = (kv.layout.block_size, Vec::new());
+    kv.read_block(batch.block_tables[table + position / size], &mut bytes)?;
+    let at = position % size * 8;
+    Ok(f32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes")) as u32)
+}
+
+/// The state after the first `tokens` tokens.
 fn past(batch: &RaggedBatch, kv: &KvCache, table: usize, tokens: u32) -> Result<State> {
-    let size = kv.layout.block_size;
-    let (mut state, mut bytes) = (NONE, Vec::new());
-    for position in 0..tokens as usize {
-        if position % size == 0 {
-            bytes.clear();
-            kv.read_block(batch.block_tables[table + position / size], &mut bytes)?;
-        }
-        let at = position % size * 8;
-        let token = f32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-        state = after(state, token as u32);
-    }
-    Ok(state)
+    (0..tokens as usize)
+        .try_fold(NONE, |state, position| Ok(after(state, token_at(batch, kv, table, position)?)))
 }

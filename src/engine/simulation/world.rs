@@ -71,9 +71,11 @@ impl World {
         static CLAIMS: Claims = Claims::new();
         fake::set(Some(1_000_000_000 + rng.below(1_000_000_000)));
         let (mut loaded, mut config) = (echo(), setting.config());
-        config.draft_model = (setting.speculation == Speculation::Model).then(|| loaded.clone());
-        let recurrent = (setting.states > 0).then(Recurrent::default);
-        loaded.model = Arc::new(Machine { echo: loaded.model, recurrent });
+        let (recurrent, by_model) = (setting.states > 0, setting.speculation == Speculation::Model);
+        config.draft_model = (by_model && !recurrent).then(|| loaded.clone());
+        let drafts = by_model && recurrent;
+        let recurrent = recurrent.then(Recurrent::default);
+        loaded.model = Arc::new(Machine { echo: loaded.model, recurrent, drafts });
         let seat = |replica| Seat {
             backend: FusedOps::with_isa(Pool::new(1).unwrap(), isa()).unwrap().into(),
             memory: setting.memory(replica),

@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 pub struct Mtp {
     model: Arc<dyn Model>,
+    /// Elements of a hidden state.
+    width: usize,
     /// The pass that is being built: its rows, their states' slots, and the hidden states before them.
     batch: RaggedBatch,
     work: Work,
@@ -31,14 +33,14 @@ impl Mtp {
         let bytes = DraftBytes::logits(config, &*model);
         let refused = |_| Error::out_of_memory(WHAT, bytes);
         outputs.logits.try_reserve_exact(bytes / size_of::<f32>()).map_err(refused)?;
-        let (rows, width) = (config.max_batch_size as usize, model.facts().hidden_size);
+        let (rows, width) = (config.max_batch_size as usize, model.state_shape().hidden);
         let (mut slots, mut previous, mut before) = (Vec::new(), Vec::new(), Vec::new());
         reserve(&mut slots, rows, WHAT)?;
         reserve(&mut previous, rows, WHAT)?;
         reserve(&mut before, rows * width, WHAT)?;
         reserve(&mut outputs.hidden, rows * width, WHAT)?;
         let (batch, work) = (RaggedBatch::default(), Work::default());
-        Ok(Self { model, batch, work, slots, before, previous, outputs })
+        Ok(Self { model, width, batch, work, slots, before, previous, outputs })
     }
 
     pub fn model(&self) -> &dyn Model {
@@ -65,9 +67,8 @@ impl Mtp {
                 let Some(row) = self.previous.iter().position(|other| *other == slot) else {
                     return Ok(false);
                 };
-                let width = self.model.facts().hidden_size;
-                reserve(&mut self.before, width, WHAT)?;
-                self.before.extend_from_slice(&self.outputs.hidden[row * width..(row + 1) * width]);
+                reserve(&mut self.before, self.width, WHAT)?;
+                self.before.extend_from_slice(&self.outputs.hidden[row * self.width..][..self.width]);
             }
         }
         self.batch.reserve(1, 1, 1)?;
