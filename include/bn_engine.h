@@ -951,12 +951,12 @@ struct bn_model_config {
     int32_t embedding_type;
     /** The same for the output head. If that is tied to the embedding, either field sets both. */
     int32_t head_type;
+    /** As in `bn_engine_config`. */
+    int32_t log_level;
     /** Nonzero: also loads the model's block of multi-token prediction, which drafts tokens
      * (`BN_SPECULATION_DRAFT`). Every pass then computes a part of it. `BN_ERR_UNSUPPORTED` if the
      * files have none. */
     uint32_t mtp;
-    /** As in `bn_engine_config`. */
-    int32_t log_level;
     /** Receives the log. */
     bn_log_callback log;
     void *log_context;
@@ -1475,7 +1475,7 @@ struct bn_stats {
     uint64_t drafted_tokens;
     /** Drafted tokens that outputs have. */
     uint64_t accepted_tokens;
-    /** Nanoseconds of passes of the draft model, not in `prefill_ns` and `decode_ns`. */
+    /** Nanoseconds of passes that draft, not in `prefill_ns` and `decode_ns`. */
     uint64_t drafting_ns;
     /** Constraints of requests that were compiled without an error. */
     uint64_t grammars_compiled;

@@ -4,7 +4,7 @@ mod common;
 mod counting;
 
 use bn_engine::kernels::attention::KvType;
-use bn_engine::model::{Facts, Outputs};
+use bn_engine::model::{Facts, LoadOptions, Outputs, Source};
 use bn_engine::ops::{KvCache, RaggedBatch, SeqRows, StateRows};
 use common::{Running, SPARE_STATES};
 use counting::{CALLS, LIVE, PEAK};
@@ -40,7 +40,8 @@ fn measure(model: &Running, batch: &RaggedBatch, kv: &KvCache, out: &mut Outputs
 /// One test: the counters are the process's.
 #[test]
 fn steps_stay_within_their_workspace() {
-    // The last six have biases, windows and two ropes, norms of projections, experts, and recurrent layers with them.
+    // The last eight have biases, windows and two ropes, norms of projections, experts, recurrent layers, and blocks that
+    // draft.
     for path in [
         "models/bn-demo.gguf",
         "tests/golden/llama-tiny-f32.gguf",
@@ -50,8 +51,12 @@ fn steps_stay_within_their_workspace() {
         "tests/golden/models/qwen3moe-mixed",
         "tests/golden/models/qwen35moe",
         "tests/golden/models/qwen3next",
+        "tests/golden/mtp/qwen35",
+        "tests/golden/mtp/qwen35moe",
     ] {
-        let model = &common::load_file(path, 2).expect(path);
+        let source = Source::File(common::root().join(path).to_string_lossy().into_owned());
+        let options = LoadOptions { mtp: path.contains("/mtp/"), ..LoadOptions::default() };
+        let model = &common::load_source(&source, &options, 2).expect(path);
         let kv = model.kv_of(KvType::F32, 8, 64, 8);
         let Facts { layers, vocab_size: vocab, hidden_size: hidden, .. } = *model.model.facts();
         let mut out = Outputs {

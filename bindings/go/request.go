@@ -44,7 +44,7 @@ type Speculation int32
 
 // Who drafts tokens.
 const (
-	SpeculationDefault Speculation = C.BN_SPECULATION_DEFAULT // a request's: the engine's; an engine's: DraftModel or nobody
+	SpeculationDefault Speculation = C.BN_SPECULATION_DEFAULT // a request's: the engine's; an engine's: DraftModel, MTP or nobody
 	SpeculationOff     Speculation = C.BN_SPECULATION_OFF
 	SpeculationLookup  Speculation = C.BN_SPECULATION_LOOKUP // the request's own text
 	SpeculationDraft   Speculation = C.BN_SPECULATION_DRAFT  // the engine's DraftModel, or the model's own block (MTP)

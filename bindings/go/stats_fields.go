@@ -209,7 +209,7 @@ type Stats struct {
 	// Drafted tokens that outputs have.
 	AcceptedTokens uint64
 
-	// Nanoseconds of passes of the draft model, not in prefill_ns and decode_ns.
+	// Nanoseconds of passes that draft, not in prefill_ns and decode_ns.
 	Drafting time.Duration
 
 	// Constraints of requests that were compiled without an error.

@@ -150,7 +150,7 @@ pub struct EngineConfig {
     /// "cpu" (also if empty), or "cuda:0" and so on, or several CUDA devices separated by commas. Each device has
     /// its own copy of the model, its own KV cache and its own engine thread.
     pub device: String,
-    /// Default for requests that set none; None: by the draft model, if there is one.
+    /// Default for requests that set none; None: by a model, if one drafts.
     pub speculation: Option<Speculation>,
     /// The model that drafts tokens for requests that ask for it. It must have the same vocabulary.
     pub draft_model: Option<Loaded>,
@@ -245,7 +245,7 @@ pub enum Speculation {
     Off,
     /// The request's own text: the tokens that followed an earlier occurrence of its last tokens.
     Lookup,
-    /// The engine's draft model.
+    /// The engine's draft model, or the model's own block of multi-token prediction.
     Model,
 }
 

@@ -57,12 +57,12 @@ pub struct bn_model_config {
     pub embedding_type: i32,
     /// The same for the output head. If that is tied to the embedding, either field sets both.
     pub head_type: i32,
+    /// As in `bn_engine_config`.
+    pub log_level: i32,
     /// Nonzero: also loads the model's block of multi-token prediction, which drafts tokens
     /// (`BN_SPECULATION_DRAFT`). Every pass then computes a part of it. `BN_ERR_UNSUPPORTED` if the
     /// files have none.
     pub mtp: u32,
-    /// As in `bn_engine_config`.
-    pub log_level: i32,
     /// Receives the log.
     pub log: bn_log_callback,
     pub log_context: *mut c_void,

@@ -12,7 +12,7 @@ use crate::base::{Error, Result};
 use crate::kernels::Matrix;
 use crate::ops::{
     Accepted, Attention, DeltaNet, Experts, FEW_ROWS, Fold, Head, KvCache, Norm, OpSet, Owned, Paging,
-    Projections, RaggedBatch, Rope, Site, StateShape, Weight,
+    Projections, RaggedBatch, Recurrent, Rope, ShortConv, Site, StateShape, Weight,
 };
 
 pub use mtp::Mtp;
@@ -34,7 +34,8 @@ pub struct Layer {
 /// The part of a layer that mixes tokens.
 pub enum Mixer {
     Attention(SelfAttention),
-    DeltaNet(Recurrent),
+    DeltaNet(GatedDelta),
+    ShortConv(Convolution),
 }
 
 pub struct SelfAttention {
@@ -45,12 +46,18 @@ pub struct SelfAttention {
     pub qk_norms: Option<[Norm; 2]>,
 }
 
-pub struct Recurrent {
+pub struct GatedDelta {
     /// q, k and v, and the gate of the output: `[channels, hidden]`, `[values, hidden]`.
     pub inputs: Projections,
     /// The logits of rates, and of decays: each `[value_heads, hidden]`.
     pub gates: Projections,
     pub net: DeltaNet,
+}
+
+pub struct Convolution {
+    /// B, C and x: `[3 channels, hidden]`.
+    pub input: Projections,
+    pub net: ShortConv,
 }
 
 pub enum FeedForward {
@@ -75,15 +82,17 @@ impl Layer {
         };
         let mixer = match &self.mixer {
             Mixer::Attention(attention) => [Some(&attention.qkv), None],
-            Mixer::DeltaNet(recurrent) => [Some(&recurrent.inputs), Some(&recurrent.gates)],
+            Mixer::DeltaNet(delta) => [Some(&delta.inputs), Some(&delta.gates)],
+            Mixer::ShortConv(conv) => [Some(&conv.input), None],
         };
         mixer.into_iter().flatten().chain([&self.output]).chain(own.into_iter().flatten())
     }
 
-    fn recurrent(&self) -> Option<&DeltaNet> {
+    fn recurrent(&self) -> Option<Recurrent<'_>> {
         match &self.mixer {
             Mixer::Attention(_) => None,
-            Mixer::DeltaNet(recurrent) => Some(&recurrent.net),
+            Mixer::DeltaNet(delta) => Some(Recurrent::DeltaNet(&delta.net)),
+            Mixer::ShortConv(conv) => Some(Recurrent::ShortConv(&conv.net)),
         }
     }
 
@@ -103,7 +112,7 @@ impl Layer {
         };
         let qk_norms = match &self.mixer {
             Mixer::Attention(attention) => attention.qk_norms.as_ref(),
-            Mixer::DeltaNet(_) => None,
+            Mixer::DeltaNet(_) | Mixer::ShortConv(_) => None,
         };
         let own = self.projections().flat_map(|p| &p.norms);
         norms.into_iter().flatten().chain(sub_norm).chain(qk_norms.into_iter().flatten()).chain(own)
@@ -159,7 +168,7 @@ impl Weights {
         let norms = norms.chain(self.mtp.iter().flat_map(Mtp::norms));
         let biases = self.layers.iter().flat_map(Layer::projections).filter_map(|p| p.bias.as_deref());
         let nets = self.layers.iter().filter_map(Layer::recurrent);
-        let nets = nets.flat_map(|net| [&*net.conv, &*net.a, &*net.dt_bias, &*net.norm.weight]);
+        let nets = nets.flat_map(|net| net.vectors());
         norms.map(|norm| &*norm.weight).chain(biases).chain(nets)
     }
 }
@@ -266,12 +275,26 @@ impl Decoder {
         index: usize,
         x: &mut Owned,
         update: Option<Owned>,
-        recurrent: &Recurrent,
+        delta: &GatedDelta,
     ) -> Result<Owned> {
         let layer = &self.weights.layers[index];
-        let mixed = self.enter(step, index, x, update, &recurrent.inputs)?;
-        let gates = step.ops.linear(x, layer.attn_norm.as_ref(), &recurrent.gates)?;
-        step.ops.delta_net(&mixed, &gates, step.paging.batch, step.kv, layer.place, &recurrent.net)
+        let mixed = self.enter(step, index, x, update, &delta.inputs)?;
+        let gates = step.ops.linear(x, layer.attn_norm.as_ref(), &delta.gates)?;
+        step.ops.delta_net(&mixed, &gates, step.paging.batch, step.kv, layer.place, &delta.net)
+    }
+
+    /// The convolution of layer `index`: `[T, channels]`.
+    fn convolution(
+        &self,
+        step: &Step,
+        index: usize,
+        x: &mut Owned,
+        update: Option<Owned>,
+        conv: &Convolution,
+    ) -> Result<Owned> {
+        let input = self.enter(step, index, x, update, &conv.input)?;
+        let place = self.weights.layers[index].place;
+        step.ops.short_conv(&input, step.paging.batch, step.kv, place, &conv.net)
     }
 
     /// Runs layer `index` on `x`, to which `update` is still to be added, and returns the layer's own update. With
@@ -291,7 +314,8 @@ impl Decoder {
                 return self.append(step, index, x, update, attention).map(|()| None);
             }
             Mixer::Attention(attention) => self.attention(step, index, x, update, attention)?,
-            Mixer::DeltaNet(recurrent) => self.recurrence(step, index, x, update, recurrent)?,
+            Mixer::DeltaNet(delta) => self.recurrence(step, index, x, update, delta)?,
+            Mixer::ShortConv(conv) => self.convolution(step, index, x, update, conv)?,
         };
         if nothing {
             return Ok(None);
@@ -431,7 +455,7 @@ impl Model for Decoder {
         }
         if let Some(mtp) = mtp {
             each(Weight::Product(&mtp.join))?;
-            mtp.norms().try_for_each(|norm| each(Weight::Norm(norm)))?;
+            mtp.norms().chain([&mtp.head_norm]).try_for_each(|norm| each(Weight::Norm(norm)))?;
         }
         each(Weight::Norm(final_norm))?;
         each(Weight::Norm(head_norm))?;
@@ -439,9 +463,9 @@ impl Model for Decoder {
     }
 
     fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {
-        if self.config.delta.is_some() {
+        if !self.state_shape().is_empty() {
             return Err(Error::unsupported(format!(
-                "{}: models with recurrent layers take no adapters yet",
+                "{}: models with recurrent layers or mtp take no adapters yet",
                 file.what
             )));
         }
@@ -473,6 +497,7 @@ impl Model for Decoder {
         let expert = c.experts.map_or(0, |e| e.width.max(e.shared.unwrap_or(0)));
         let widest = widest.max(expert);
         let widest = c.delta.map_or(widest, |delta| widest.max(delta.values()));
+        let widest = self.weights.mtp.as_ref().map_or(widest, |_| widest.max(2 * c.hidden));
         let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
         let own = if c.parts.projection_norms { 2 * widest } else { 0 };
         let experts =

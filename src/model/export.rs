@@ -434,7 +434,7 @@ fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
             ("expert_feed_forward_length", width),
         ];
         pairs.extend(sizes.map(|(name, n)| (key(name), Meta::U32(n as u32))));
-        pairs.push((key("expert_weights_norm"), Meta::Bool(choice.renormalize)));
+        pairs.push((key("expert_weights_norm"), Meta::Bool(choice.renormalize.is_some())));
         let shared = shared.map(|width| Meta::U32(width as u32));
         pairs.extend(shared.map(|width| (key("expert_shared_feed_forward_length"), width)));
     }

@@ -327,7 +327,7 @@ impl<'a> Keys<'a> {
             true => Some(self.size("expert_shared_feed_forward_length", rows)?),
             false => None,
         };
-        Ok(Some(ExpertsConfig { count, width, shared, choice: Choice { used, renormalize } }))
+        Ok(Some(ExpertsConfig { count, width, shared, choice: Choice::softmax(used, renormalize) }))
     }
 
     /// The shape of the layers of Gated DeltaNet, if the family has any; they are marked in `blocks`.

@@ -201,9 +201,20 @@ fn decoder(
         None => files.end_tokens(vocab_size)?,
     };
     let chat = files.chat(&|message| log(WARN, message))?;
-    if config.further > 0 && !options.mtp && files.has(&join_of(&config)) {
-        let why = "its block of multi-token prediction is not read; with mtp it would draft";
-        log(INFO, &format!("{}: {why}", files.what()));
+    let further = if files.has(&join_of(&config)) { config.further } else { 0 };
+    match (options.mtp, further) {
+        (true, 1) | (false, 0 | 2..) => {}
+        (false, 1) => {
+            let why = "its block of multi-token prediction is not read; with mtp it would draft";
+            log(INFO, &format!("{}: {why}", files.what()));
+        }
+        (true, count) => {
+            let found = if count > 1 { format!("{count} blocks") } else { "no block".into() };
+            return Err(Error::unsupported(format!(
+                "{}: mtp is set, and the files have {found} of multi-token prediction: one is needed",
+                files.what()
+            )));
+        }
     }
     let model = Reader::new(files, options.max_weight_bytes, pool, progress).decoder(config, options.mtp)?;
     // Not earlier: reading the embedding has shown that there are this many tokens.

@@ -98,7 +98,7 @@ pub struct Outputs {
 pub trait Model: Send + Sync {
     fn facts(&self) -> &Facts;
     fn kv_shape(&self) -> KvShape;
-    /// What a sequence's state takes.
+    /// The size of a sequence's state.
     fn state_shape(&self) -> StateShape {
         StateShape::default()
     }

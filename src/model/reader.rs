@@ -3,7 +3,7 @@
 use super::checkpoint::Checkpoint;
 use super::config::{Block, DecoderConfig, ExpertsConfig, RopeConfig};
 use super::decoder::{
-    Decoder, FeedForward, Gated, Layer, Mixer, Mtp, Recurrent, Ropes, SelfAttention, Weights,
+    Decoder, FeedForward, Gated, GatedDelta, Layer, Mixer, Mtp, Ropes, SelfAttention, Weights,
 };
 use crate::base::{Error, Result, Status, reserve};
 use crate::formats::gguf::expert;
@@ -95,14 +95,7 @@ impl<'a> Reader<'a> {
 
     /// The part of multi-token prediction beside its layer.
     fn mtp(&mut self, c: &DecoderConfig, final_norm: &Norm) -> Result<Mtp> {
-        let (name, join) = (|part: &str| format!("blk.{}.nextn.{part}", c.layers), join_of(c));
-        if c.further != 1 || !self.files.has(&join) {
-            let (what, count) = (self.files.what(), c.further);
-            let found = if count > 1 { format!("{count} blocks") } else { "no block".into() };
-            return Err(Error::unsupported(format!(
-                "{what}: mtp is set, and it has {found} of multi-token prediction: one is needed"
-            )));
-        }
+        let name = |part: &str| format!("blk.{}.nextn.{part}", c.layers);
         let own_norm = name("shared_head_norm");
         let norm = match self.files.has(&format!("{own_norm}.weight")) {
             true => self.norm(&own_norm, c.hidden, c)?,
@@ -110,7 +103,7 @@ impl<'a> Reader<'a> {
         };
         Ok(Mtp {
             norms: [self.norm(&name("enorm"), c.hidden, c)?, self.norm(&name("hnorm"), c.hidden, c)?],
-            join: [self.matrix(&join, c.hidden, 2 * c.hidden)?].into(),
+            join: [self.matrix(&join_of(c), c.hidden, 2 * c.hidden)?].into(),
             head_norm: scaled(&norm, 1.0 / c.logit_scale),
             norm,
         })
@@ -170,7 +163,7 @@ impl<'a> Reader<'a> {
             return Err(Error::bad_model(format!("{what}: tensor '{}' makes a state grow", name("ssm_a"))));
         }
         let weight = self.vector(&name("ssm_norm.weight"), shape.value_dim)?;
-        Ok(Mixer::DeltaNet(Recurrent {
+        Ok(Mixer::DeltaNet(GatedDelta {
             inputs: self.projections(&inputs, c.hidden, false, c)?,
             gates: self.projections(&gates, c.hidden, false, c)?,
             net: DeltaNet {
@@ -218,7 +211,7 @@ impl<'a> Reader<'a> {
             Some(width) => Some(self.shared(index, width, c)?),
             None => None,
         };
-        Ok(Experts { router: [router].into(), choice: e.choice, experts, shared })
+        Ok(Experts { router: [router].into(), choice: e.choice, bias: None, experts, shared })
     }
 
     /// The expert of a layer that every row passes through.
@@ -397,11 +390,10 @@ impl<'a> Reader<'a> {
     /// Refuses tensors that are not used: they belong to a model that we do not know, so its answers would be wrong.
     /// Blocks that predict further tokens may be left.
     fn nothing_left(&self, c: &DecoderConfig) -> Result<()> {
-        let further = c.blocks.len()..c.layers + c.further;
+        let unread = c.further > 0 && c.blocks.len() == c.layers;
         let block = |name: &str| name.strip_prefix("blk.")?.split_once('.')?.0.parse::<usize>().ok();
-        let left = |name: &&String| {
-            !self.used.contains(*name) && !block(name).is_some_and(|block| further.contains(&block))
-        };
+        let further = |name: &str| unread && block(name).is_some_and(|block| block >= c.layers);
+        let left = |name: &&String| !self.used.contains(*name) && !further(name);
         match self.files.names()?.iter().find(left) {
             None => Ok(()),
             Some(name) => Err(Error::unsupported(format!(

@@ -34,7 +34,7 @@ pub struct RaggedBatch {
     /// Rows that run with adapters (see `adapt`).
     pub adapted: Vec<Adapted>,
     pub draws: Draws,
-    /// The state of each of `seqs`; empty if the model has no recurrent layers.
+    /// The state of each of `seqs`; empty if the model keeps none.
     pub states: Vec<StateRows>,
     /// Copies of states to make on the way: after this number of the sequence's rows, to this slot. In ascending order
     /// for each sequence.

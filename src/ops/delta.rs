@@ -2,6 +2,7 @@
 //! and v, the gated delta rule, and a norm that a gate scales. The products before and behind it are not part of it.
 
 use super::Norm;
+use super::spans::{Span, Taps};
 use super::spare::Spare;
 use super::state::{Accepted, States};
 use crate::base::{Error, Result, reserve};
@@ -127,18 +128,6 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Consecutive rows of one sequence.
-struct Span<'a> {
-    rows: Range<usize>,
-    slot: u32,
-    /// The state before them is zero.
-    fresh: bool,
-    /// Number of rows at the end that do not change the state.
-    drafted: usize,
-    /// Slots that receive the state after some number of rows.
-    saves: &'a [(u32, u32)],
-}
-
 /// One layer of a pass.
 pub(super) struct Delta<'a> {
     pub pool: &'a Pool,
@@ -174,18 +163,7 @@ impl Delta<'_> {
             return Err(Error::internal("inputs of a recurrent layer that have other widths"));
         }
         let inputs = Rows { qkv: mixed, stride, gates, gates_stride: 2 * shape.value_heads };
-        let mut spans = Vec::new();
-        reserve(&mut spans, batch.seqs.len(), "a step's states")?;
-        for (seq, state) in batch.seqs.iter().zip(&batch.states) {
-            let (row, n) = (seq.row as usize, seq.rows as usize);
-            spans.push(Span {
-                rows: row..row + n,
-                slot: state.slot,
-                fresh: batch.positions[row] == 0,
-                drafted: state.drafted as usize,
-                saves: &batch.saves[state.saves.0 as usize..state.saves.1 as usize],
-            });
-        }
+        let spans = Span::all(batch)?;
         self.prepare(scratch, &inputs, &spans, rows)?;
         self.keep_drafted(&inputs, &spans);
         let out = self.recur(scratch, &inputs, &spans, rows)?;
@@ -219,7 +197,7 @@ impl Delta<'_> {
             reserve(buffer, len.saturating_sub(buffer.len()), "a step's recurrent layers")?;
             buffer.resize(len.max(buffer.len()), 0.0);
         }
-        let data = self.states.data();
+        let (data, taps) = (self.states.data(), self.taps(inputs));
         let (mixed, gates) = (SharedOut::new(&mut scratch.mixed), SharedOut::new(&mut scratch.gates));
         let units = 2 * shape.key_heads + shape.value_heads;
         self.pool.run_if_worth(rows * channels * (shape.kernel + 16), rows * (units + 1), &|task| {
@@ -229,13 +207,13 @@ impl Delta<'_> {
                 // SAFETY: each task has a row, or channels of a row, of its own.
                 return self.gates(&inputs.gates[row * inputs.gates_stride..], unsafe { gates.slice(at) });
             }
-            let span = &spans[spans.partition_point(|span| span.rows.end <= row)];
-            let own = self.channels_of(unit);
+            let (span, own) = (Span::of(spans, row), self.channels_of(unit));
             let at = row * channels + own.start..row * channels + own.end;
             // SAFETY: as above.
             let out = unsafe { mixed.slice(at) };
             let state = &data[self.states.at(span.slot, self.layer)];
-            self.convolve(inputs, span, row, own, state, out);
+            let sums = &mut [0.0; MAX_HEAD][..own.len()];
+            conv::run(self.isa, taps.of(span, row, own, state), sums, out);
             match unit {
                 unit if unit < shape.key_heads => {
                     norm::l2_norm_in_place(self.isa, out, L2_EPS, 1.0 / (shape.key_dim as f32).sqrt())
@@ -259,26 +237,10 @@ impl Delta<'_> {
         }
     }
 
-    fn convolve(
-        &self,
-        inputs: &Rows,
-        span: &Span,
-        row: usize,
-        own: Range<usize>,
-        state: &[f32],
-        out: &mut [f32],
-    ) {
-        let shape = &self.net.shape;
-        let (channels, before) = (shape.channels(), row - span.rows.start);
-        let first = if span.fresh { (shape.kernel - 1).saturating_sub(before) } else { 0 };
-        let taps = (first..shape.kernel).map(|tap| {
-            let weights = &self.net.conv[tap * channels..][own.clone()];
-            match (before + tap).checked_sub(shape.kernel - 1) {
-                Some(at) => (inputs.qkv(span.rows.start + at, own.clone()), weights),
-                None => (&state[(before + tap) * channels..][own.clone()], weights),
-            }
-        });
-        conv::run(self.isa, taps, &mut [0.0; MAX_HEAD][..own.len()], out);
+    /// The inputs of the convolution.
+    fn taps<'b>(&'b self, inputs: &'b Rows<'b>) -> Taps<'b, impl Fn(usize, Range<usize>) -> &'b [f32]> {
+        let (shape, input) = (&self.net.shape, |row, own| inputs.qkv(row, own));
+        Taps { kernel: shape.kernel, channels: shape.channels(), input, weights: &self.net.conv }
     }
 
     /// The decay and the rate of each head, from the logits of all rates and then of all decays.
@@ -296,8 +258,7 @@ impl Delta<'_> {
         let (shape, stride) = (&self.net.shape, self.net.shape.drafted_row());
         let mut kept = self.states.rows();
         let own = kept[self.layer * self.states.drafted * stride..].chunks_exact_mut(stride);
-        let rows = spans.iter().flat_map(|span| span.rows.end - span.drafted..span.rows.end);
-        for (row, to) in rows.zip(own) {
+        for (row, to) in Span::drafted(spans).zip(own) {
             let (qkv, gates) = to.split_at_mut(shape.channels());
             qkv.copy_from_slice(inputs.qkv(row, 0..shape.channels()));
             gates.copy_from_slice(&inputs.gates[row * inputs.gates_stride..][..2 * shape.value_heads]);
@@ -309,7 +270,7 @@ impl Delta<'_> {
         let shape = &self.net.shape;
         let mut out = self.spare.take(rows * shape.values())?;
         let mut data = self.states.data();
-        let (shared, states) = (SharedOut::new(&mut out), SharedOut::new(&mut data));
+        let (shared, states, taps) = (SharedOut::new(&mut out), SharedOut::new(&mut data), self.taps(inputs));
         let tasks = shape.value_heads + 1;
         let work = rows * shape.value_heads * shape.head() * 6;
         self.pool.run_if_worth(work, spans.len() * tasks, &|task| {
@@ -318,7 +279,11 @@ impl Delta<'_> {
                 // SAFETY: each task has one head's part, or the convolution's, of its sequence's slots, which no other
                 // sequence has (`States::check`), and the columns of that head in its sequence's rows.
                 Some(head) => unsafe { self.head(scratch, span, head, &states, &shared) },
-                None => unsafe { self.shift(inputs, span, &states) },
+                None => taps.append(span, |slot| {
+                    let at = self.states.at(slot, self.layer).start;
+                    // SAFETY: as above.
+                    unsafe { states.slice(at..at + shape.convolution()) }
+                }),
             }
         });
         Ok(out)
@@ -391,38 +356,6 @@ impl Delta<'_> {
                 });
             }
         }
-    }
-
-    /// Appends a span's inputs to the convolution's part of its slot, after copies of it to the slots of saves.
-    ///
-    /// # Safety
-    /// No other thread uses the convolution's part of the span's slots.
-    unsafe fn shift(&self, inputs: &Rows, span: &Span, states: &SharedOut) {
-        let (channels, len) = (self.net.shape.channels(), self.net.shape.convolution());
-        let place = |slot| {
-            let at = self.states.at(slot, self.layer).start;
-            // SAFETY: the caller's promise.
-            unsafe { states.slice(at..at + len) }
-        };
-        let append = |state: &mut [f32], rows: usize| {
-            let taps = len / channels;
-            let kept = taps.saturating_sub(rows);
-            state.copy_within((taps - kept) * channels.., 0);
-            for (at, row) in (kept..taps).zip(rows - (taps - kept)..rows) {
-                let row = inputs.qkv(span.rows.start + row, 0..channels);
-                state[at * channels..][..channels].copy_from_slice(row);
-            }
-        };
-        let state = place(span.slot);
-        if span.fresh {
-            state.fill(0.0);
-        }
-        for &(rows, slot) in span.saves {
-            let copy = place(slot);
-            copy.copy_from_slice(state);
-            append(copy, rows as usize);
-        }
-        append(state, span.rows.len() - span.drafted);
     }
 
     /// The norm of each head of `x` `[rows, values]`, times SiLU of the output's gate, which follows the channels in

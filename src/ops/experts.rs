@@ -8,11 +8,14 @@ use crate::kernels::rows::elementwise;
 use crate::kernels::rows::exp::exp;
 use crate::kernels::rows::softmax::softmax;
 use std::ops::Range;
+use std::sync::Arc;
 
 pub struct Experts {
     /// `[experts, hidden]`.
     pub router: Projections,
     pub choice: Choice,
+    /// Added to each expert's probability for the choice alone. `None`: nothing.
+    pub bias: Option<Arc<[f32]>>,
     pub experts: Vec<Expert>,
     pub shared: Option<Shared>,
 }
@@ -42,12 +45,29 @@ impl Experts {
     }
 }
 
-/// How a row's experts follow from its router logits: the `used` largest after a softmax.
+/// How a row's experts follow from its router logits: those with the `used` largest probabilities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     pub used: usize,
-    /// Divide the weights of the chosen experts by their sum.
-    pub renormalize: bool,
+    pub gate: Gate,
+    /// Divide the weights of the chosen experts by their sum and this number. `None`: they are the probabilities.
+    pub renormalize: Option<f32>,
+    /// Factor on the weights.
+    pub scale: f32,
+}
+
+/// The function that makes probabilities of router logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    Softmax,
+    /// Of each logit by itself.
+    Logistic,
+}
+
+impl Choice {
+    pub fn softmax(used: usize, renormalize: bool) -> Self {
+        Self { used, gate: Gate::Softmax, renormalize: renormalize.then_some(0.0), scale: 1.0 }
+    }
 }
 
 /// The experts of all rows, grouped: for expert `e` the entries `starts[e]..starts[e + 1]` of `rows` and `weights`, in
@@ -64,38 +84,54 @@ pub struct Routes {
     entries: Vec<u32>,
     chosen: Vec<(u32, f32)>,
     probabilities: Vec<f32>,
+    /// Probabilities with the bias. Those of chosen experts are taken out.
+    scores: Vec<f32>,
 }
 
 impl Routes {
-    /// Chooses the experts of each row of `logits` `[rows, experts]`. Of equal probabilities the lower index is chosen. A row
+    /// Chooses the experts of each row of `logits` `[rows, experts]`. Of equal scores the lower index is chosen. A row
     /// that has a logit that is not a number chooses the experts that come first, and its result is no number either.
-    pub fn choose(&mut self, isa: Isa, logits: &[f32], experts: usize, choice: Choice) -> Result<()> {
+    pub fn choose(
+        &mut self,
+        isa: Isa,
+        logits: &[f32],
+        experts: usize,
+        choice: Choice,
+        bias: Option<&[f32]>,
+    ) -> Result<()> {
         let (rows, used) = (logits.len() / experts.max(1), choice.used);
         if used == 0 || used > experts {
             return Err(Error::internal(format!("{used} of {experts} experts")));
         }
         self.used = used;
-        let Self { starts, busy, rows: sorted, weights, entries, chosen, probabilities, .. } = self;
+        let Self { starts, busy, rows: sorted, weights, entries, chosen, probabilities, scores, .. } = self;
         let what = "a step's experts";
         emptied(chosen, rows * used, what)?;
         emptied(probabilities, experts, what)?;
+        emptied(scores, experts, what)?;
         emptied(starts, experts + 1, what)?;
         starts.resize(experts + 1, 0);
         for row in logits.chunks_exact(experts) {
             probabilities.clear();
             probabilities.extend_from_slice(row);
-            softmax(isa, probabilities);
+            match choice.gate {
+                Gate::Softmax => softmax(isa, probabilities),
+                Gate::Logistic => probabilities.iter_mut().for_each(|p| *p = 1.0 / (1.0 + exp(-*p))),
+            }
+            scores.clear();
+            scores.extend_from_slice(probabilities);
+            bias.into_iter().for_each(|bias| elementwise::add(isa, scores, bias));
             let first = chosen.len();
             for _ in 0..used {
-                let best = best(probabilities);
+                let best = best(scores);
                 chosen.push((best as u32, probabilities[best]));
                 starts[best + 1] += 1;
-                probabilities[best] = f32::NEG_INFINITY;
+                scores[best] = f32::NEG_INFINITY;
             }
-            if choice.renormalize {
-                let sum: f32 = chosen[first..].iter().map(|(_, weight)| weight).sum();
-                chosen[first..].iter_mut().for_each(|(_, weight)| *weight /= sum);
-            }
+            let own = &mut chosen[first..];
+            let sum = |more| own.iter().map(|(_, weight)| weight).sum::<f32>() + more;
+            let sum = choice.renormalize.map_or(1.0, sum);
+            own.iter_mut().for_each(|(_, weight)| *weight = *weight / sum * choice.scale);
         }
         emptied(busy, experts, what)?;
         busy.extend((0..experts).filter(|e| starts[e + 1] > 0));
@@ -171,7 +207,7 @@ mod tests {
 
     fn routes(logits: &[f32], experts: usize, used: usize, renormalize: bool) -> Vec<Vec<(u32, f32)>> {
         let mut routes = Routes::default();
-        routes.choose(Isa::Scalar, logits, experts, Choice { used, renormalize }).unwrap();
+        routes.choose(Isa::Scalar, logits, experts, Choice::softmax(used, renormalize), None).unwrap();
         for row in 0..logits.len() / experts {
             let entries: Vec<_> = routes.of_row(row).collect();
             assert!(entries.len() == used && entries.is_sorted_by(|a, b| a.0 < b.0), "{entries:?}");
@@ -200,6 +236,23 @@ mod tests {
         let got = routes(&[f32::NAN, f32::NAN, f32::NAN], 3, 2, true);
         assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 0]);
         let mut routes = Routes::default();
-        assert!(routes.choose(Isa::Scalar, &[0.0; 4], 2, Choice { used: 3, renormalize: true }).is_err());
+        assert!(routes.choose(Isa::Scalar, &[0.0; 4], 2, Choice::softmax(3, true), None).is_err());
+    }
+
+    #[test]
+    fn a_bias_changes_the_choice_and_not_the_weights() {
+        let (logits, bias) = ([0.0, 1.0, 2.0], [9.0, 0.0, 0.5]);
+        let logistic = logits.map(|x: f32| 1.0 / (1.0 + (-x).exp()));
+        let choice = Choice { used: 2, gate: Gate::Logistic, renormalize: Some(1e-6), scale: 2.5 };
+        let mut routes = Routes::default();
+        routes.choose(Isa::Scalar, &logits, 3, choice, Some(&bias)).unwrap();
+        assert_eq!(routes.busy(), [0, 2]);
+        let sum = logistic[0] + logistic[2] + 1e-6;
+        let got: Vec<f32> = routes.of_row(0).map(|(_, weight)| weight).collect();
+        for (got, want) in got.iter().zip([logistic[0], logistic[2]]) {
+            assert!((got - 2.5 * want / sum).abs() < 1e-6, "{got}");
+        }
+        routes.choose(Isa::Scalar, &logits, 3, Choice { renormalize: None, ..choice }, None).unwrap();
+        assert_eq!(routes.busy(), [1, 2]);
     }
 }

@@ -10,11 +10,13 @@ use super::mixture::{Mixture, MixtureScratch};
 use super::owned::Owned;
 use super::prepare::Source;
 use super::rows::On;
+use super::short_conv::{Conv, ShortConv};
 use super::spare::Spare;
 use super::state::Accepted;
 use super::tensors;
 use super::{
-    Activation, Attention, AttentionShape, Fold, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch, Rope,
+    Activation, Attention, AttentionShape, Fold, KvCache, Norm, OpSet, Paging, Projections, RaggedBatch,
+    Recurrent, Rope,
 };
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
@@ -152,6 +154,11 @@ impl FusedOps {
         Ok(Delta { pool, isa: *isa, spare, net, states: kv.states()?, layer })
     }
 
+    fn conv<'a>(&'a self, kv: &'a KvCache, layer: usize, net: &'a ShortConv) -> Result<Conv<'a>> {
+        let Self { pool, isa, spare, .. } = self;
+        Ok(Conv { pool, isa: *isa, spare, net, states: kv.states()?, layer })
+    }
+
     fn product<'a>(&'a self, norm: Option<&'a Norm>, weights: &'a Projections) -> Linear<'a> {
         let Self { pool, isa, scratch, spare, .. } = self;
         Linear { pool, isa: *isa, scratch, spare, norm, weights }
@@ -230,6 +237,15 @@ impl OpSet for FusedOps {
         self.made(out, paging.rows(), how.shape.heads * how.shape.head_dim)
     }
 
+    fn given(&self, data: &[f32], [rows, columns]: [usize; 2]) -> Result<Owned> {
+        let mut copy = self.spare.take(rows * columns)?;
+        if copy.len() != data.len() {
+            return Err(Error::internal(format!("{} elements for {rows} rows of {columns}", data.len())));
+        }
+        copy.copy_from_slice(data);
+        self.made(copy, rows, columns)
+    }
+
     fn append(
         &self,
         qkv: &Owned,
@@ -294,8 +310,24 @@ impl OpSet for FusedOps {
         self.made(out, batch.tokens.len(), net.shape.values())
     }
 
-    fn advance(&self, kv: &KvCache, layer: usize, net: &DeltaNet, accepted: &[Accepted]) -> Result<()> {
-        self.delta(kv, layer, net)?.advance(&mut self.delta.lock(), accepted)
+    fn short_conv(
+        &self,
+        x: &Owned,
+        batch: &RaggedBatch,
+        kv: &KvCache,
+        layer: usize,
+        net: &ShortConv,
+    ) -> Result<Owned> {
+        let op = self.conv(kv, layer, net)?;
+        let out = x.read(|x, _| op.run(x, batch))?;
+        self.made(out, batch.tokens.len(), net.shape.channels)
+    }
+
+    fn advance(&self, kv: &KvCache, layer: usize, net: Recurrent, accepted: &[Accepted]) -> Result<()> {
+        match net {
+            Recurrent::DeltaNet(net) => self.delta(kv, layer, net)?.advance(&mut self.delta.lock(), accepted),
+            Recurrent::ShortConv(net) => self.conv(kv, layer, net)?.advance(accepted),
+        }
     }
 
     fn attention_bytes(&self, shape: &AttentionShape, _rows: usize, context: usize) -> usize {

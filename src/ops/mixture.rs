@@ -52,10 +52,10 @@ impl Mixture<'_> {
     /// shared one last, so a row's sum does not depend on the other rows.
     pub fn run(&self, scratch: &mut MixtureScratch, x: &[f32], dims: [usize; 2]) -> Result<Vec<f32>> {
         let (On { pool, isa, spare }, [rows, width]) = (self.on, dims);
-        let Experts { router, choice, experts, shared } = self.experts;
+        let Experts { router, choice, bias, experts, shared } = self.experts;
         let MixtureScratch { routes, logits, outputs, whole } = scratch;
         self.product(router, self.scratch, Source::Rows(x), dims, logits)?;
-        routes.choose(isa, logits, experts.len(), *choice)?;
+        routes.choose(isa, logits, experts.len(), *choice, bias.as_deref())?;
         let wanted = rows * choice.used * width;
         room(outputs, wanted)?;
         let outputs = grown(outputs, wanted);

@@ -16,6 +16,8 @@ mod owned;
 mod paging;
 mod prepare;
 mod rows;
+mod short_conv;
+mod spans;
 mod spare;
 mod state;
 mod tensors;
@@ -25,7 +27,7 @@ pub use batch::{
 };
 pub use cuda::CudaOps;
 pub use delta::{DeltaNet, DeltaShape, HeadOrder, MAX_HEAD};
-pub use experts::{Choice, Expert, Experts, Shared};
+pub use experts::{Choice, Expert, Experts, Gate, Shared};
 pub use fold::{Fold, Regrouped};
 pub use fused::FusedOps;
 pub use kv::{KvCache, KvLayout};
@@ -33,6 +35,7 @@ pub use lora::{Adapted, Lora, Site};
 pub use mixture::FEW as FEW_ROWS;
 pub use owned::Owned;
 pub use paging::Paging;
+pub use short_conv::{ConvShape, ShortConv};
 pub use state::{Accepted, StateRows, StateShape, States};
 
 use crate::base::{Error, Result};
@@ -121,7 +124,7 @@ pub struct Attention<'a> {
     pub rope: &'a Rope,
     /// Number of positions that a row sees, including its own. `None`: all up to its own.
     pub window: Option<usize>,
-    /// The first position that has a key. Rows before it see their own.
+    /// The first position that has a key; on the CPU only. Rows before it see their own.
     pub from: usize,
     /// RMSNorm of each q head and of each k head, before the rotation.
     pub norms: Option<&'a [Norm; 2]>,
@@ -143,8 +146,26 @@ pub enum Weight<'a> {
     Product(&'a Projections),
     Norm(&'a Norm),
     Experts(&'a Experts),
-    Recurrent(&'a DeltaNet),
+    Recurrent(Recurrent<'a>),
     Adapter(&'a Arc<Lora>),
+}
+
+/// The weights of a layer whose past is a state of fixed size, besides its products.
+#[derive(Clone, Copy)]
+pub enum Recurrent<'a> {
+    DeltaNet(&'a DeltaNet),
+    ShortConv(&'a ShortConv),
+}
+
+impl<'a> Recurrent<'a> {
+    /// All weights.
+    pub fn vectors(self) -> impl Iterator<Item = &'a [f32]> {
+        let (delta, conv) = match self {
+            Self::DeltaNet(net) => (Some([&*net.conv, &*net.a, &*net.dt_bias, &*net.norm.weight]), None),
+            Self::ShortConv(net) => (None, Some(&*net.weights)),
+        };
+        delta.into_iter().flatten().chain(conv)
+    }
 }
 
 /// The error of operations that devices lack.
@@ -233,7 +254,11 @@ pub trait OpSet: Send + Sync {
         layer: usize,
         how: &Attention,
     ) -> Result<Owned>;
-    /// `attention` of which only k and v are wanted.
+    /// A copy of rows of the caller: `[rows, columns]`.
+    fn given(&self, _data: &[f32], _dims: [usize; 2]) -> Result<Owned> {
+        Err(cpu_only("blocks of multi-token prediction"))
+    }
+    /// Like `attention`, but only writes k and v.
     fn append(
         &self,
         qkv: &Owned,
@@ -276,8 +301,20 @@ pub trait OpSet: Send + Sync {
     ) -> Result<Owned> {
         Err(cpu_only("recurrent layers"))
     }
+    /// Runs a short convolution between its products. A row of `x` has B, C and x. Updates state `layer` of the batch's
+    /// sequences. Returns `[T, channels]`. The batch has passed `States::check`.
+    fn short_conv(
+        &self,
+        _x: &Owned,
+        _batch: &RaggedBatch,
+        _kv: &KvCache,
+        _layer: usize,
+        _net: &ShortConv,
+    ) -> Result<Owned> {
+        Err(cpu_only("recurrent layers"))
+    }
     /// Advances state `layer` of sequences by drafted rows of the last pass.
-    fn advance(&self, _kv: &KvCache, _layer: usize, _net: &DeltaNet, _accepted: &[Accepted]) -> Result<()> {
+    fn advance(&self, _kv: &KvCache, _layer: usize, _net: Recurrent, _accepted: &[Accepted]) -> Result<()> {
         Err(cpu_only("recurrent layers"))
     }
     /// Maximum bytes that `attention` keeps between calls, for steps of `rows` rows and contexts of `context`

@@ -23,14 +23,6 @@ impl Owned {
         Ok(Self(Place::Host { tensor, spare: Some(spare.clone()) }))
     }
 
-    /// A copy of `data` on the CPU: `[rows, columns]`.
-    pub fn of_rows(data: &[f32], [rows, columns]: [usize; 2]) -> Result<Self> {
-        let mut copy = Vec::new();
-        reserve(&mut copy, data.len(), "a step's inputs")?;
-        copy.extend_from_slice(data);
-        Ok(tensors::rows(copy, rows, columns)?.into())
-    }
-
     /// Calls `f` with the elements `[rows, columns]`. `Internal` if they are on a device.
     pub(super) fn read<T>(&self, f: impl FnOnce(&[f32], [usize; 2]) -> Result<T>) -> Result<T> {
         tensors::read(self.tensor()?, f)

@@ -1,4 +1,4 @@
-//! States of recurrent layers: their memory, and the bytes of slots.
+//! States of sequences, for recurrent layers and for multi-token prediction: their memory, and the bytes of slots.
 //!
 //! A slot has the states of all layers of one sequence after some number of its tokens. A forward pass updates the
 //! slots of its sequences in place. It may save copies to other slots on its way.
@@ -9,7 +9,7 @@ use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::{Error, Result, reserve};
 use std::ops::Range;
 
-/// What a model keeps of a sequence beside K and V, in f32: the states of recurrent layers, all of one size, and a hidden
+/// The elements that a model keeps of a sequence beside K and V, in f32: the states of recurrent layers, all of one size, and a hidden
 /// state. The default is that of a model that keeps nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateShape {
@@ -171,7 +171,7 @@ impl States {
     /// slots for each sequence's first row, and for the others those of the rows before them in `h`. Then the slots get the
     /// last ones that are not drafted. The batch has passed `check`.
     pub(super) fn shift(&self, h: &[f32], batch: &RaggedBatch, out: &mut [f32]) {
-        let (width, mut data, mut kept) = (self.shape.hidden, self.data(), self.rows());
+        let (width, mut kept, mut data) = (self.shape.hidden, self.rows(), self.data());
         let mut kept = kept[self.shape.layers * self.drafted * self.shape.row..].chunks_exact_mut(width);
         for (seq, state) in batch.seqs.iter().zip(&batch.states) {
             let (first, rows) = (seq.row as usize, seq.rows as usize);
@@ -198,7 +198,7 @@ impl States {
 
     /// Advances hidden states by drafted rows of the last step.
     pub fn advance_hidden(&self, accepted: &[Accepted]) -> Result<()> {
-        let (width, mut data, kept) = (self.shape.hidden, self.data(), self.rows());
+        let (width, kept, mut data) = (self.shape.hidden, self.rows(), self.data());
         let kept = &kept[self.shape.layers * self.drafted * self.shape.row..];
         for Accepted { slot, first, rows } in accepted.iter().filter(|accepted| accepted.rows > 0) {
             let last = (first + rows - 1) as usize * width;
@@ -224,7 +224,8 @@ impl States {
             let Some(saves) = batch.saves.get(state.saves.0 as usize..state.saves.1 as usize) else {
                 return wrong(format!("saves {:?} of {}", state.saves, batch.saves.len()));
             };
-            let ascending = saves.windows(2).all(|pair| pair[0].0 < pair[1].0);
+            let ascending = saves.first().is_none_or(|(rows, _)| *rows > 0)
+                && saves.windows(2).all(|pair| pair[0].0 < pair[1].0);
             let last = saves.last().map_or(0, |(rows, _)| *rows);
             if state.drafted > seq.rows || last > seq.rows - state.drafted || !ascending {
                 return wrong(format!(

@@ -122,8 +122,8 @@ fn a_model_that_cannot_draft_is_refused() {
     let n = model.model.facts().vocab_size;
     let sizes = format!("draft_model has a vocabulary of 258 tokens, and the model one of {n}");
     assert_eq!(error.message, sizes);
-    let none = "speculation is BN_SPECULATION_DRAFT, and the engine has no draft_model, nor its model a block \
-                of multi-token prediction (mtp)";
+    let none = "speculation is BN_SPECULATION_DRAFT, and the engine has no draft_model, nor a \
+                model opened with mtp";
     assert_eq!(create(None, Some(Speculation::Model)).message, none);
     let engine = demo(|_| ());
     let request = RequestParams { speculation: Some(Speculation::Model), ..text("a", 9) };

@@ -1,4 +1,4 @@
-//! Blocks of multi-token prediction: their drafts against transformers, the hidden states that they continue from, and
+//! Blocks of multi-token prediction: their drafts against a reference of transformers' layers, the hidden states that they continue from, and
 //! files with wrong ones.
 
 use crate::common::gguf::{File, HIDDEN, qwen35, qwen35moe};
@@ -70,7 +70,7 @@ impl<'a> Chat<'a> {
 }
 
 #[test]
-fn drafts_are_those_of_transformers() {
+fn drafts_are_those_of_the_reference() {
     for name in ["qwen35", "qwen35moe"] {
         let folder = root().join("tests/golden/mtp").join(name);
         let case = json(&folder.join("drafts.json"));

@@ -200,7 +200,13 @@ fn attention_of_ragged_batches() {
         // Odd cases have features of few models.
         let odd = case % 2 == 1;
         (shape.scale, rope.factor) = if odd { (shape.scale * 1.3, 1.2) } else { (shape.scale, 1.0) };
-        let how = Attention { shape: &shape, rope: &rope, window, from: 0, norms: odd.then_some(&norms) };
+        let how = Attention {
+            shape: &shape,
+            rope: &rope,
+            window,
+            from: usize::from(odd),
+            norms: odd.then_some(&norms),
+        };
         // Chunks in steps: prompts in parts, then together with a decode row.
         let chunk = |seq, start, rows| Chunk { seq, start, rows };
         let steps = [
@@ -274,7 +280,8 @@ fn mixtures_of_experts() {
         let gate = random.matrix(DType::F32, 1, 512);
         let shared = shared.map(|expert| Shared { expert, gate: [gate].into() });
         let router = [random.matrix(DType::F32, count, 512)].into();
-        let experts = Experts { router, choice: Choice { used, renormalize }, experts, shared };
+        let experts =
+            Experts { router, choice: Choice::softmax(used, renormalize), bias: None, experts, shared };
         let norm = random.norm(512);
         let x = random.tensor(33, 512);
         let mixed = |x: &Owned| fused().experts(x, Some(&norm), &experts, Activation::SwiGlu).unwrap();

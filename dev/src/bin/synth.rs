@@ -8,7 +8,7 @@
 //! attention), maple-20b (256 experts, of which a row has 8).
 //! WEIGHTS: the type of the projections. HEAD: the type of the embedding, which is also the head, except in bonsai-8b,
 //! bonsai-27b and maple-20b, whose head is a separate tensor of the same type.
-//! qwen35-4b has a block of multi-token prediction.
+//! qwen35-4b-mtp also has a block of multi-token prediction.
 //! LAYERS: writes only this many layers; they are the same for any number. DAMPING: multiplies the updates of
 //! layers after the second, by their sub-norms. The first two layers then agree more or less with all, as a
 //! draft model may.
@@ -105,7 +105,6 @@ const QWEN35: Shape = Shape {
     vocab: 248_320,
     context: 262_144,
     rope_base: 1e7,
-    mtp: true,
     ..BONSAI
 };
 
@@ -113,7 +112,7 @@ const QWEN35: Shape = Shape {
 const DELTA_DIM: usize = 128;
 const KERNEL: usize = 4;
 
-const SHAPES: [Shape; 10] = [
+const SHAPES: [Shape; 11] = [
     BITNET_2B,
     // The one BitNet that llama.cpp has.
     Shape { name: "bitnet-2b-silu", architecture: "bitnet", ..BITNET_2B },
@@ -170,6 +169,7 @@ const SHAPES: [Shape; 10] = [
         ..BONSAI
     },
     QWEN35,
+    Shape { name: "qwen35-4b-mtp", mtp: true, ..QWEN35 },
     Shape {
         name: "bonsai-27b",
         hidden: 5120,
@@ -178,7 +178,6 @@ const SHAPES: [Shape; 10] = [
         heads: 24,
         delta: (16, 48),
         tied: false,
-        mtp: false,
         ..QWEN35
     },
     Shape {

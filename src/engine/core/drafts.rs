@@ -1,4 +1,4 @@
-//! Chooses the drafted tokens that a step verifies, and runs the passes of a draft model.
+//! Chooses the drafted tokens that a step verifies, and runs the passes that draft.
 
 use super::drafter::{DraftModel, Drafter, Wanted};
 use super::*;
@@ -11,7 +11,7 @@ pub(super) struct Drafting {
     /// Drafts that the next step could verify; kept for its memory.
     offers: Vec<Offer>,
     pub learned: Learned,
-    /// What drafts beside look-ups, if anything does.
+    /// The model that drafts, if one does.
     pub model: Option<Drafter>,
 }
 
@@ -93,7 +93,7 @@ impl Core {
                 self.lose_drafts(plan, offers);
                 offers.iter_mut().for_each(|offer| offer.depth = offer.depth.min(pass));
                 if error.status != Status::Cancelled {
-                    self.shared.log.write(LOG_WARN, format!("a pass of the draft model failed: {error}"));
+                    self.shared.log.write(LOG_WARN, format!("a pass that drafts failed: {error}"));
                 }
             }
             if !matches!(ran, Ok(true)) {
@@ -145,7 +145,7 @@ impl Core {
         Ok(offers.iter().any(|offer| offer.depth > pass + 1))
     }
 
-    /// Draws each sequence's next draft from the logits of the draft model.
+    /// Draws each sequence's next draft from the logits of the pass.
     fn draw_drafts(&mut self, plan: &Plan, offers: &mut [Offer], pass: u32) {
         for offer in offers.iter().filter(|offer| offer.depth > pass) {
             let entry = plan.entries[offer.at];

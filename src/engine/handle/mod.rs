@@ -140,7 +140,7 @@ impl Engine {
         {
             return Err(Error::invalid(format!("{field} is given, and builtin:echo computes nothing")));
         }
-        drafter::check(&config, &loaded)?;
+        drafter::check(&config, &loaded, backends[0].on_device)?;
         let max_sequence =
             config::sequence_length(config.max_sequence_length, loaded.model.facts().context_length)?;
         let (mut seats, count) = (Vec::new(), backends.len());

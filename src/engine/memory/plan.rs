@@ -282,7 +282,7 @@ impl DraftBytes {
         })
     }
 
-    /// What a model needs to draft for itself, if it can: its weights and its part of a block count already.
+    /// Memory of a model that drafts for itself, beside its weights and KV, which are counted already.
     fn of_itself(config: &EngineConfig, model: &dyn Model) -> Self {
         let hidden = 2 * size_of::<f32>() * model.facts().hidden_size;
         let rows = (config.max_batch_size as usize).saturating_mul(hidden);

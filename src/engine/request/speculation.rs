@@ -34,8 +34,7 @@ impl Speculating {
 
 pub fn no_drafter() -> Error {
     Error::invalid(
-        "speculation is BN_SPECULATION_DRAFT, and the engine has no draft_model, nor its model a block of multi-token \
-         prediction (mtp)",
+        "speculation is BN_SPECULATION_DRAFT, and the engine has no draft_model, nor a model opened with mtp",
     )
 }
 

@@ -97,6 +97,7 @@ impl Recurrent {
         kv: &KvCache,
         out: &mut Vec<f32>,
     ) -> Result<Option<String>> {
+        assert_eq!(before.len(), batch.seqs.len(), "a hidden state for each row");
         let mut wrong = None;
         for (seq, before) in batch.seqs.iter().zip(before) {
             let last = batch.positions[seq.row as usize] - 1;

@@ -10,7 +10,7 @@ pub struct Tally {
 }
 
 /// Things that must happen in every piece.
-const KINDS: [&str; 80] = [
+const KINDS: [&str; 81] = [
     "turns",
     "passes that ended",
     "rests until a time",
@@ -74,6 +74,7 @@ const KINDS: [&str; 80] = [
     "ended: in the queue",
     "tokens drafted",
     "drafts that stood",
+    "draft passes that failed",
     "pauses",
     "preemptions",
     "positions found in the cache",

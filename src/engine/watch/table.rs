@@ -190,8 +190,8 @@ statistics! {
         drafted_tokens: u64, Counter "spec_decode_num_draft_tokens_total";
         /// Drafted tokens that outputs have.
         accepted_tokens: u64, Counter "spec_decode_num_accepted_tokens_total" ("Drafted tokens that stood.");
-        /// Nanoseconds of passes of the draft model, not in `prefill_ns` and `decode_ns`.
-        drafting_ns: u64, CounterOfSeconds "spec_decode_drafting_seconds_total" ("Seconds in passes of the draft model.");
+        /// Nanoseconds of passes that draft, not in `prefill_ns` and `decode_ns`.
+        drafting_ns: u64, CounterOfSeconds "spec_decode_drafting_seconds_total" ("Seconds in passes that draft.");
         /// Constraints of requests that were compiled without an error.
         grammars_compiled: u64, Counter "grammars_compiled_total" ("Constraints compiled.");
         /// Constraints of requests that were found compiled.

@@ -9,18 +9,18 @@ use super::*;
 
 /// The block's weights beside its layer, which is the last of `Weights::layers`.
 pub struct Mtp {
-    /// Of the token's embedding, and of the hidden state.
+    /// The norms of the token's embedding, and of the hidden state.
     pub norms: [Norm; 2],
-    /// `[hidden, 2 hidden]`, of both side by side.
+    /// `[hidden, 2 hidden]`: the product of both side by side.
     pub join: Projections,
-    /// Of the block's hidden state, and the same before the head.
+    /// The norm of the block's hidden state, and the same before the head.
     pub norm: Norm,
     pub head_norm: Norm,
 }
 
 impl Mtp {
     pub(super) fn norms(&self) -> impl Iterator<Item = &Norm> {
-        self.norms.iter().chain([&self.norm, &self.head_norm])
+        self.norms.iter().chain([&self.norm])
     }
 }
 
@@ -42,7 +42,7 @@ impl Decoder {
         let index = self.config.layers;
         match &self.weights.layers[index].mixer {
             Mixer::Attention(attention) => self.append(step, index, &mut x, None, attention),
-            Mixer::DeltaNet(_) => Err(Error::internal("a recurrent block of multi-token prediction")),
+            _ => Err(Error::internal("a recurrent block of multi-token prediction")),
         }
     }
 
@@ -63,7 +63,7 @@ impl Decoder {
         ops.begin(batch, kv)?;
         let [all, wanted] = [(); 2].map(|()| Products::of_rows(ops, batch, None));
         let step = Step { ops, paging, kv, all, wanted };
-        let mut x = self.joined(&step, mtp, &Owned::of_rows(before, [rows, hidden])?)?;
+        let mut x = self.joined(&step, mtp, &ops.given(before, [rows, hidden])?)?;
         let index = self.config.layers;
         if let Some(update) = self.layer(&step, index, &mut x, None, None)? {
             ops.add(&mut x, &update, self.post_norm(index))?;

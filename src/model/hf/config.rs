@@ -226,7 +226,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         vocab_size: config.need("vocab_size")?,
         context_length: context,
         layers,
-        further: if family.mtp { config.size("mtp_num_hidden_layers")?.unwrap_or(1) } else { 0 },
+        further: if family.mtp { config.size("mtp_num_hidden_layers")?.unwrap_or(1).max(1) } else { 0 },
         hidden,
         ffn: ffn(config, experts, &blocks)?,
         experts,

@@ -31,7 +31,7 @@ pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Op
         return Ok(None);
     }
     let renormalize = config.flag("norm_topk_prob")?.unwrap_or(defaults.renormalize);
-    let choice = Choice { used: config.need("num_experts_per_tok")?, renormalize };
+    let choice = Choice::softmax(config.need("num_experts_per_tok")?, renormalize);
     let width = config.need("moe_intermediate_size")?;
     let shared = match defaults.shared {
         true => Some(config.need("shared_expert_intermediate_size")?),

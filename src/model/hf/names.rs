@@ -93,7 +93,7 @@ pub fn canonical(family: &Family, name: &str) -> Name {
     in_layer(family, layer, part)
 }
 
-/// Of a block of multi-token prediction, beside those of its layer: below `mtp.`, and below GGUF's `nextn.`.
+/// Names in a block of multi-token prediction, beside those of its layer: below `mtp.`, and below GGUF's `nextn.`.
 const MTP: &[Named] = &[
     ("fc", "eh_proj"),
     ("pre_fc_norm_embedding", "enorm"),
@@ -106,6 +106,7 @@ const MTP: &[Named] = &[
 pub fn further(family: &Family, layers: usize, name: &str) -> Option<Name> {
     let part = name.strip_prefix("model.").unwrap_or(name).strip_prefix("mtp.").filter(|_| family.mtp)?;
     let layer = part.strip_prefix("layers.").and_then(|rest| rest.split_once('.'));
+    let layer = layer.filter(|(n, _)| canonical_number(n));
     let layer = layer.and_then(|(n, part)| Some((layers + usize::from(n.parse::<u16>().ok()?), part)));
     let known = layer.map_or(Name::Unknown, |(n, part)| in_layer(family, &n.to_string(), part));
     let own = MTP.iter().find(|(hf, _)| part.strip_suffix(".weight") == Some(hf));

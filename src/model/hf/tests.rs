@@ -300,7 +300,7 @@ fn mixtures_of_experts() {
         all
     };
     let d = taken(moe(json!({}))).decoder;
-    let choice = Choice { used: 2, renormalize: false };
+    let choice = Choice::softmax(2, false);
     assert_eq!(d.experts, Some(ExpertsConfig { count: 8, width: 48, shared: None, choice }));
     assert!(d.blocks.iter().all(|block| block.sparse));
     let sparse = |changes: Value| {
@@ -309,7 +309,9 @@ fn mixtures_of_experts() {
     assert_eq!(sparse(json!({"decoder_sparse_step": 2})), [false, true, false, true]);
     assert_eq!(sparse(json!({"mlp_only_layers": [0, 3]})), [false, true, true, false]);
     assert!(taken(moe(json!({"mlp_only_layers": [0, 1, 2, 3]}))).decoder.experts.is_none());
-    assert!(taken(moe(json!({"norm_topk_prob": true}))).decoder.experts.unwrap().choice.renormalize);
+    assert!(
+        taken(moe(json!({"norm_topk_prob": true}))).decoder.experts.unwrap().choice.renormalize.is_some()
+    );
     refused(moe(json!({"num_experts_per_tok": 9})), Status::BadModel, &["'num_experts_per_tok' is 9"]);
     refused(moe(json!({"num_experts_per_tok": 0})), Status::BadModel, &["num_experts_per_tok"]);
     refused(moe(json!({"moe_intermediate_size": null})), Status::BadModel, &["moe_intermediate_size"]);
@@ -332,7 +334,7 @@ fn hybrid(changes: Value) -> Value {
 #[test]
 fn shared_experts() {
     let d = taken(hybrid(json!({"intermediate_size": null}))).decoder;
-    let choice = Choice { used: 2, renormalize: true };
+    let choice = Choice::softmax(2, true);
     assert_eq!(d.experts, Some(ExpertsConfig { count: 8, width: 48, shared: Some(40), choice }));
     // No layer is dense, so that the file need not say how wide such layers are.
     assert_eq!((d.ffn, taken(hybrid(json!({}))).decoder.ffn), (48, 96));

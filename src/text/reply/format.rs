@@ -67,7 +67,7 @@ const PARAMETERS: Written = Written {
 };
 
 /// The format of a template is the first one whose signs it contains.
-pub const FORMATS: [Format; 6] = [
+pub const FORMATS: [Format; 10] = [
     Format {
         name: "mistral11",
         signs: &[&["[ARGS]"]],
@@ -92,6 +92,62 @@ pub const FORMATS: [Format; 6] = [
             parameter: None,
             separator: Some(", "),
             end: "]",
+        },
+    },
+    Format {
+        name: "granite",
+        signs: &[&["<|tool_call|>"]],
+        blocks: &[Block { open: "<|tool_call|>", close: "", body: OBJECT | LIST }],
+        bare: 0,
+        written: Written {
+            begin: "<|tool_call|>[",
+            call: ["{\"name\": \"", "\", \"arguments\": ", "}"],
+            parameter: None,
+            separator: Some(", "),
+            end: "]",
+        },
+    },
+    Format {
+        name: "lfm2",
+        signs: &[&["<|tool_list_start|>"], &["<|tool_call_start|>"]],
+        blocks: &[Block {
+            open: "<|tool_call_start|>",
+            close: "<|tool_call_end|>",
+            body: OBJECT | LIST | PYTHON,
+        }],
+        bare: 0,
+        written: Written {
+            begin: "<|tool_call_start|>[",
+            call: ["{\"name\": \"", "\", \"arguments\": ", "}"],
+            parameter: None,
+            separator: Some(", "),
+            end: "]<|tool_call_end|>",
+        },
+    },
+    Format {
+        name: "hunyuan",
+        signs: &[&["<tool_calls>"]],
+        blocks: &[Block { open: "<tool_calls>", close: "</tool_calls>", body: OBJECT | LIST }],
+        bare: 0,
+        written: Written {
+            begin: "<tool_calls>[",
+            call: ["{\"name\": \"", "\", \"arguments\": ", "}"],
+            parameter: None,
+            separator: Some(", "),
+            end: "]</tool_calls>",
+        },
+    },
+    Format {
+        name: "seed_oss",
+        signs: &[&["<seed:tool_call>"]],
+        blocks: &[Block { open: "<seed:tool_call>", close: "</seed:tool_call>", body: TAGS }],
+        bare: 0,
+        written: Written {
+            begin: "",
+            call: ["<seed:tool_call>\n<function=", ">\n", "</function>\n</seed:tool_call>"],
+            parameter: Some(["<parameter=", ">", "</parameter>\n"]),
+            separator: Some("\n"),
+            end: "",
         },
     },
     Format {
@@ -153,8 +209,9 @@ pub struct Thoughts {
     pub close: &'static str,
 }
 
-pub const THOUGHTS: [Thoughts; 2] = [
+pub const THOUGHTS: [Thoughts; 3] = [
     Thoughts { name: "think", open: "<think>", close: "</think>" },
+    Thoughts { name: "seed", open: "<seed:think>", close: "</seed:think>" },
     Thoughts { name: "mistral", open: "[THINK]", close: "[/THINK]" },
 ];
 

@@ -337,6 +337,11 @@ fn templates_tell_their_format() {
     // Llama's own calls have tags, but not this block.
     assert_eq!(named("<|start_header_id|> <function=f>{}</function>"), Some("llama3"));
     assert_eq!(named("<|start_header_id|>"), Some("llama3"));
+    assert_eq!(named("respond only with <|tool_call|> followed by a JSON list"), Some("granite"));
+    assert_eq!(named("List of tools: <|tool_list_start|>["), Some("lfm2"));
+    assert_eq!(named("'<tool_calls>' <tool_call>"), Some("hunyuan"));
+    assert_eq!(named("<seed:tool_call>\n<function="), Some("seed_oss"));
+    assert_eq!(thoughts_of("</seed:think>").map(|tags| tags.name), Some("seed"));
     assert_eq!(named("<start_of_turn>"), Some("gemma"));
     assert_eq!(named("{{ messages }}"), None);
     assert_eq!(thoughts_of("c.split('</think>')").map(|tags| tags.name), Some("think"));
@@ -424,6 +429,19 @@ fn written(format: &str, calls: &Calls, dice: &mut Dice) -> String {
     };
     match (format, dice.below(2)) {
         ("qwen3_coder", way) => calls.iter().map(|call| tags::written(call, way == 1)).collect(),
+        ("seed_oss", way) => calls
+            .iter()
+            .map(|call| tags::written(call, way == 1).replace("tool_call>", "seed:tool_call>"))
+            .collect(),
+        ("granite", _) => format!("<|tool_call|>[{}]", objects("arguments").join(", ")),
+        ("hunyuan", way) => {
+            let list = objects("arguments").join(", ");
+            [format!("<tool_calls>[{list}]</tool_calls>"), format!("<tool_calls>\n[{list}]\n</tool_calls>\n")]
+                [way]
+                .clone()
+        }
+        ("lfm2", 0) => format!("<|tool_call_start|>{}<|tool_call_end|>", pythons()),
+        ("lfm2", _) => format!("<|tool_call_start|>[{}]<|tool_call_end|>", objects("arguments").join(", ")),
         ("hermes", 0) => {
             objects("arguments").iter().map(|call| format!("<tool_call>\n{call}\n</tool_call>\n")).collect()
         }
@@ -511,6 +529,13 @@ fn damaged_answers_lose_nothing() {
         "é",
         "\\",
         "<function=f>",
+        "<|tool_call|>",
+        "<|tool_call_start|>",
+        "<|tool_call_end|>",
+        "<tool_calls>",
+        "</tool_calls>",
+        "<seed:tool_call>",
+        "</seed:tool_call>",
         "<parameter=t0>",
         "</parameter>",
         "</function>",
@@ -526,7 +551,7 @@ fn damaged_answers_lose_nothing() {
         }
         // The line breaks and backslashes of text are escaped in arguments.
         let plain = |json: &str| match format {
-            "qwen3_coder" => json.replace("\\\\", "").replace("\\n", ""),
+            "qwen3_coder" | "seed_oss" => json.replace("\\\\", "").replace("\\n", ""),
             _ => json.into(),
         };
         // Characters that are in no part belong to markers, or to the syntax around names and arguments.
@@ -544,7 +569,7 @@ fn damaged_answers_lose_nothing() {
         }
         let lost: String = lost.into_iter().collect();
         let markers =
-            "toolcalltoolcallthinkthinkTOOLCALLSARGSpythontagtoolcodenameargumentsfunctionparameter"
+            "toolcalltoolcallthinkthinkTOOLCALLSARGSpythontagtoolcodenameargumentsfunctionparameterseedstartends"
                 .repeat(12);
         assert!(lost.chars().all(|c| markers.contains(c)), "{format}: {answer:?} lost {lost}");
         if came.calls.is_empty() && came.reasoning.is_empty() && !answer.contains("think>") {

@@ -316,7 +316,7 @@ fn mixture(
         let mut order: Vec<usize> = (0..row.len()).collect();
         order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
         order[experts.choice.used..].iter().for_each(|e| row[*e] = 0.0);
-        if experts.choice.renormalize {
+        if experts.choice.renormalize.is_some() {
             let sum: f32 = row.iter().sum();
             row.iter_mut().for_each(|weight| *weight /= sum);
         }

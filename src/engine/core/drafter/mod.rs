@@ -116,8 +116,12 @@ impl Drafter {
     }
 }
 
-/// Checks that at most one thing drafts, and that a draft model has the same vocabulary as the `target`.
-pub fn check(config: &EngineConfig, target: &Loaded) -> Result<()> {
+/// Checks that something drafts if drafts are asked for, at most one thing does, and a draft model has the vocabulary of
+/// the `target`.
+pub fn check(config: &EngineConfig, target: &Loaded, on_device: bool) -> Result<()> {
+    if on_device && target.model.drafts() {
+        return Err(Error::unsupported("models with mtp run on the CPU only"));
+    }
     if config.speculates(&*target.model) == Speculation::Model && !config.drafts(&*target.model) {
         return Err(no_drafter());
     }

@@ -24,7 +24,7 @@ pub struct Mtp {
     outputs: Outputs,
 }
 
-const WHAT: &str = "rows of drafts";
+const WHAT: &str = "passes that draft";
 
 impl Mtp {
     /// With memory for a row of each sequence.

@@ -52,7 +52,7 @@ fn parts(format: &str) -> Parts {
     Parts { format: format_named(format), ..Parts::default() }
 }
 
-const WEATHER: [(&str, &str); 5] = [
+const WEATHER: [(&str, &str); 8] = [
     (
         "hermes",
         "<tool_call>\n{\"name\": \"get-weather\", \"arguments\": {\"city\": \"P\", \"days\": [1, 2]}}\n</tool_call>",
@@ -62,6 +62,19 @@ const WEATHER: [(&str, &str); 5] = [
     (
         "mistral",
         "[TOOL_CALLS] [{\"name\": \"get-weather\", \"arguments\": {\"city\": \"P\", \"days\": [1, 2]}}]",
+    ),
+    (
+        "granite",
+        "<|tool_call|>[{\"name\": \"get-weather\", \"arguments\": {\"city\": \"P\", \"days\": [1, 2]}}]",
+    ),
+    (
+        "lfm2",
+        "<|tool_call_start|>[{\"name\": \"get-weather\", \"arguments\": {\"city\": \"P\", \"days\": [1, 2]}}]\
+         <|tool_call_end|>",
+    ),
+    (
+        "hunyuan",
+        "<tool_calls>[{\"name\": \"get-weather\", \"arguments\": {\"city\": \"P\", \"days\": [1, 2]}}]</tool_calls>",
     ),
     ("mistral11", "[TOOL_CALLS]get-weather[ARGS]{\"city\": \"P\", \"days\": [1, 2]}"),
 ];
@@ -94,7 +107,9 @@ fn several_calls_come_where_they_may() {
     for (format, call) in WEATHER {
         let two = match format {
             "hermes" => format!("{call}\n{call}"),
-            "mistral" => call.replace("}]", "}, {\"name\": \"now\", \"arguments\": {}}]"),
+            "mistral" | "granite" | "lfm2" | "hunyuan" => {
+                call.replace("}]", "}, {\"name\": \"now\", \"arguments\": {}}]")
+            }
             "mistral11" => format!("{call}{call}"),
             _ => format!("{call}; {call}"),
         };

@@ -12,7 +12,6 @@ use crate::text::reply::{Kind, Symbol, Teller, python, scan};
 const FUNCTION: &str = "<function=";
 const PARAMETER: &str = "<parameter=";
 const PARAMETER_END: &str = "</parameter>";
-const CALL_END: &str = "</tool_call>";
 
 /// Maximum number of blanks between a value's closing tag and the tag that follows.
 const MAX_BLANKS: usize = 64;
@@ -81,11 +80,11 @@ fn find_behind<'a>(text: &'a str, tags: &[&'static str]) -> Found<'a> {
 }
 
 /// Compares `text`, a part of a value, with what may end it. The tag that is found is the last one.
-fn find_end<'a>(text: &'a str, knows: &dyn Fn(&str) -> bool) -> Found<'a> {
+fn find_end<'a>(text: &'a str, call_end: &'static str, knows: &dyn Fn(&str) -> bool) -> Found<'a> {
     let line = text.strip_prefix('\n');
     let rest = line.unwrap_or(text);
     if let Some(rest) = rest.strip_prefix(PARAMETER_END) {
-        return find_behind(rest, &[PARAMETER, FUNCTION_END, CALL_END]);
+        return find_behind(rest, &[PARAMETER, FUNCTION_END, call_end]);
     }
     if PARAMETER_END.starts_with(rest) {
         return Found::Part;
@@ -94,7 +93,7 @@ fn find_end<'a>(text: &'a str, knows: &dyn Fn(&str) -> bool) -> Found<'a> {
         return Found::No;
     }
     if let Some(rest) = rest.strip_prefix(FUNCTION_END) {
-        return find_behind(rest, &[CALL_END]);
+        return find_behind(rest, &[call_end]);
     }
     match find(rest, &[PARAMETER, FUNCTION_END]) {
         Found::Tag(_, name) if !knows(name) => Found::No,
@@ -155,17 +154,17 @@ impl Call {
 
     fn in_tag(&mut self, c: char, to: &mut Teller) -> Turn {
         self.raw.push(c);
-        let tags: &[&'static str] = match self.tags {
+        let tags = match self.tags {
             Tags::Value(value) => return self.in_value(value, to),
-            Tags::Function => &[FUNCTION],
-            Tags::Inside => &[PARAMETER, FUNCTION_END],
-            Tags::Behind => &[FUNCTION, CALL_END],
+            Tags::Function => [FUNCTION; 2],
+            Tags::Inside => [PARAMETER, FUNCTION_END],
+            Tags::Behind => [FUNCTION, self.call_end()],
         };
         if self.word.is_empty() && is_blank(c) {
             return Turn::More;
         }
         self.word.push(c);
-        let tag = match find(&self.word, tags) {
+        let tag = match find(&self.word, &tags) {
             Found::No => return Turn::Fail,
             Found::Part => return Turn::More,
             Found::Tag(tag, _) => tag,
@@ -180,6 +179,11 @@ impl Call {
             to.arguments("{");
         }
         self.turn(tag, to)
+    }
+
+    /// The tag that ends the block.
+    fn call_end(&self) -> &'static str {
+        self.block.map_or("", |block| block.close)
     }
 
     /// Begins the function whose name is in `word`.
@@ -200,13 +204,14 @@ impl Call {
             self.begin_value(to);
             return Turn::More;
         }
-        if tag != CALL_END || matches!(self.tags, Tags::Value(_)) {
+        let ends = tag == self.call_end();
+        if !ends || matches!(self.tags, Tags::Value(_)) {
             to.arguments("}");
         }
         self.complete();
         self.word.clear();
         self.tags = Tags::Behind;
-        if tag == CALL_END { Turn::End } else { Turn::More }
+        if ends { Turn::End } else { Turn::More }
     }
 
     /// Begins the value of the parameter whose name is in `word`.
@@ -229,7 +234,7 @@ impl Call {
         }
         while let Some(c) = self.raw[value.sure..].chars().next() {
             let knows = |name: &str| to.tool(&self.name).is_some_and(|tool| tool.kind(name).is_some());
-            match find_end(&self.raw[value.sure..], &knows) {
+            match find_end(&self.raw[value.sure..], self.call_end(), &knows) {
                 Found::Part => break,
                 Found::No if value.kind == Kind::Text => {
                     tell_char(c, to);

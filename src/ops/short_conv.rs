@@ -1,0 +1,142 @@
+//! The gated short convolution of LFM2 (Liquid AI, arXiv 2511.23404): a product gives B, C and x of each token, and
+//! `C * conv(B * x)` goes through another product. The products are not part of it.
+
+use super::spans::{Span, Taps};
+use super::spare::Spare;
+use super::state::{Accepted, States};
+use crate::base::{Error, Result};
+use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::recurrent::conv;
+use crate::kernels::{Isa, Pool};
+use std::ops::Range;
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvShape {
+    pub channels: usize,
+    /// Tokens that the convolution sees, the current one included; at least 2.
+    pub kernel: usize,
+}
+
+impl ConvShape {
+    /// Elements of a layer's state: the inputs of the last tokens, `[kernel - 1, channels]`.
+    pub fn state(&self) -> usize {
+        (self.kernel - 1) * self.channels
+    }
+
+    /// Elements that are kept of a drafted row: its input.
+    pub fn drafted_row(&self) -> usize {
+        self.channels
+    }
+
+    /// f32 that a pass keeps of each row.
+    pub fn floats_of_row(&self) -> usize {
+        5 * self.channels
+    }
+}
+
+/// The weights of a layer besides its products.
+#[derive(Clone)]
+pub struct ShortConv {
+    pub shape: ConvShape,
+    /// `[kernel, channels]`, the oldest token first.
+    pub weights: Arc<[f32]>,
+}
+
+/// One layer of a pass.
+pub(super) struct Conv<'a> {
+    pub pool: &'a Pool,
+    pub isa: Isa,
+    pub spare: &'a Spare,
+    pub net: &'a ShortConv,
+    pub states: &'a States,
+    /// Index among the recurrent layers.
+    pub layer: usize,
+}
+
+/// Channels that a task computes.
+const PIECE: usize = 512;
+
+impl Conv<'_> {
+    /// `x` `[T, 3 channels]`: B, C and x. Returns `[T, channels]`.
+    pub fn run(&self, x: &[f32], batch: &super::RaggedBatch) -> Result<Vec<f32>> {
+        let (channels, rows) = (self.net.shape.channels, batch.tokens.len());
+        if x.len() != rows * 3 * channels {
+            return Err(Error::internal("inputs of a short convolution that have another width"));
+        }
+        let spans = Span::all(batch)?;
+        let mut inputs = self.spare.take(rows * channels)?;
+        let (shared, pieces) = (SharedOut::new(&mut inputs), channels.div_ceil(PIECE));
+        let piece = |task: usize| {
+            let (row, from) = (task / pieces, task % pieces * PIECE);
+            (row, from..channels.min(from + PIECE))
+        };
+        self.pool.run_if_worth(rows * channels, rows * pieces, &|task| {
+            let (row, own) = piece(task);
+            let (b, x) = (&x[row * 3 * channels..], &x[row * 3 * channels + 2 * channels..]);
+            // SAFETY: each task has channels of a row of its own.
+            let out = unsafe { shared.slice(row * channels + own.start..row * channels + own.end) };
+            for (out, (b, x)) in out.iter_mut().zip(b[own.clone()].iter().zip(&x[own])) {
+                *out = b * x;
+            }
+        });
+        let taps = self.taps(&inputs);
+        let mut out = self.spare.take(rows * channels)?;
+        let (shared, data) = (SharedOut::new(&mut out), self.states.data());
+        self.pool.run_if_worth(rows * channels * self.net.shape.kernel, rows * pieces, &|task| {
+            let (row, own) = piece(task);
+            // SAFETY: as above.
+            let out = unsafe { shared.slice(row * channels + own.start..row * channels + own.end) };
+            let span = Span::of(&spans, row);
+            let state = &data[self.states.at(span.slot, self.layer)];
+            conv::sum(self.isa, taps.of(span, row, own.clone(), state), out);
+            let c = &x[row * 3 * channels + channels..][own];
+            out.iter_mut().zip(c).for_each(|(out, c)| *out *= c);
+        });
+        drop((data, taps));
+        self.keep_drafted(&inputs, &spans);
+        self.append(&inputs, &spans);
+        self.spare.give(inputs);
+        Ok(out)
+    }
+
+    /// Advances states by drafted rows of the last step.
+    pub fn advance(&self, accepted: &[Accepted]) -> Result<()> {
+        let channels = self.net.shape.channels;
+        let kept = self.states.rows();
+        let own = &kept[self.layer * self.states.drafted * channels..][..self.states.drafted * channels];
+        for accepted in accepted {
+            let (from, rows) = (accepted.first as usize, accepted.rows as usize);
+            let own = own.get(from * channels..(from + rows) * channels);
+            let own = own.ok_or_else(|| Error::internal("drafted rows that were not kept"))?;
+            let span = Span { rows: 0..rows, slot: accepted.slot, fresh: false, drafted: 0, saves: &[] };
+            self.append(own, &[span]);
+        }
+        Ok(())
+    }
+
+    /// `inputs` `[rows, channels]`: B * x.
+    fn taps<'a>(&'a self, inputs: &'a [f32]) -> Taps<'a, impl Fn(usize, Range<usize>) -> &'a [f32]> {
+        let ConvShape { channels, kernel } = self.net.shape;
+        let input = move |row: usize, own: Range<usize>| &inputs[row * channels..][own];
+        Taps { kernel, channels, input, weights: &self.net.weights }
+    }
+
+    /// Keeps the inputs of drafted rows, for `advance`.
+    fn keep_drafted(&self, inputs: &[f32], spans: &[Span]) {
+        let (channels, mut kept) = (self.net.shape.channels, self.states.rows());
+        let own = kept[self.layer * self.states.drafted * channels..].chunks_exact_mut(channels);
+        for (row, to) in Span::drafted(spans).zip(own) {
+            to.copy_from_slice(&inputs[row * channels..][..channels]);
+        }
+    }
+
+    fn append(&self, inputs: &[f32], spans: &[Span]) {
+        let mut data = self.states.data();
+        let (states, taps) = (SharedOut::new(&mut data), self.taps(inputs));
+        for span in spans {
+            // SAFETY: one thread writes, and a span's slots are apart (`States::check`).
+            taps.append(span, |slot| unsafe { states.slice(self.states.at(slot, self.layer)) });
+        }
+    }
+}
