@@ -151,7 +151,8 @@ impl Weights {
         let biases = self.layers.iter().flat_map(Layer::projections).filter_map(|p| p.bias.as_deref());
         let nets = self.layers.iter().filter_map(Layer::recurrent);
         let nets = nets.flat_map(|net| [&*net.conv, &*net.a, &*net.dt_bias, &*net.norm.weight]);
-        norms.map(|norm| &*norm.weight).chain(biases).chain(nets)
+        let norms = norms.flat_map(|norm| [Some(&*norm.weight), norm.bias.as_deref()]);
+        norms.flatten().chain(biases).chain(nets)
     }
 }
 
@@ -201,7 +202,7 @@ impl Decoder {
             shape: &self.config.attention,
             rope: self.weights.ropes[span.rope].of(step.kv),
             window: span.window,
-            norms: attention.qk_norms.as_ref().filter(|_| family.qk_norm == QkNorm::Head),
+            norms: attention.qk_norms.as_ref().filter(|_| family.qk_norm != QkNorm::Row),
         };
         let mut qkv = self.enter(step, index, x, update, &attention.qkv)?;
         if let (QkNorm::Row, Some([q, k])) = (family.qk_norm, &attention.qk_norms) {
@@ -351,6 +352,8 @@ impl Model for Decoder {
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
         let Weights { embedding, layers, final_norm, head_norm, head, .. } = &self.weights;
+        each(Weight::Attention(&self.config.attention))?;
+        self.config.logit_cap.map_or(Ok(()), |_| each(Weight::Cap))?;
         each(Weight::Table(embedding))?;
         for layer in layers {
             layer.projections().try_for_each(|weights| each(Weight::Product(weights)))?;
@@ -454,8 +457,9 @@ impl Model for Decoder {
         let x = if all { x } else { ops.rows(&x, &wanted.places(&batch.logits_rows))? };
         let products = Products::of_rows(ops, batch, Some(&batch.logits_rows));
         let Outputs { logits, tokens, reports, .. } = out;
-        let to = Head { logits, tokens, reports, draws: &batch.draws };
-        products.head(to, &x, Some(&self.weights.head_norm), &self.weights.head)
+        let to = Head { logits: &mut *logits, tokens, reports, draws: &batch.draws };
+        products.head(to, &x, Some(&self.weights.head_norm), &self.weights.head)?;
+        self.config.logit_cap.map_or(Ok(()), |cap| ops.cap(logits, cap))
     }
 }
 
