@@ -5,6 +5,8 @@
 
 mod bitnet;
 mod bitnet_1bitllm;
+mod ernie4_5;
+mod exaone4;
 mod gemma3;
 mod granite;
 mod llama;
@@ -12,12 +14,15 @@ mod maple;
 mod minicpm;
 mod mistral;
 mod olmo2;
+mod olmo3;
 mod qwen2;
 mod qwen3;
 mod qwen35;
 mod qwen35moe;
 mod qwen3moe;
 mod qwen3next;
+mod seed_oss;
+mod smollm3;
 
 use crate::ops::{Activation, AttentionShape, HeadOrder, RopeStyle};
 
@@ -35,10 +40,15 @@ pub const FAMILIES: &[&Family] = &[
     &qwen35::QWEN35,
     &qwen35moe::QWEN35MOE,
     &gemma3::GEMMA3,
+    &olmo3::OLMO3,
     &olmo2::OLMO2,
     &granite::GRANITE,
     &minicpm::MINICPM,
     &maple::MAPLE,
+    &seed_oss::SEED_OSS,
+    &ernie4_5::ERNIE4_5,
+    &smollm3::SMOLLM3,
+    &exaone4::EXAONE4,
 ];
 
 /// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
