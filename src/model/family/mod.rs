@@ -8,6 +8,7 @@ mod bitnet_1bitllm;
 mod ernie4_5;
 mod exaone4;
 mod gemma3;
+mod glm4;
 mod granite;
 mod llama;
 mod maple;
@@ -15,6 +16,7 @@ mod minicpm;
 mod mistral;
 mod olmo2;
 mod olmo3;
+mod phi3;
 mod qwen2;
 mod qwen3;
 mod qwen35;
@@ -49,6 +51,8 @@ pub const FAMILIES: &[&Family] = &[
     &ernie4_5::ERNIE4_5,
     &smollm3::SMOLLM3,
     &exaone4::EXAONE4,
+    &glm4::GLM4,
+    &phi3::PHI3,
 ];
 
 /// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
