@@ -10,9 +10,11 @@ mod exaone4;
 mod gemma3;
 mod glm4;
 mod granite;
+mod hunyuan_dense;
 mod llama;
 mod maple;
 mod minicpm;
+mod ministral3;
 mod mistral;
 mod olmo2;
 mod olmo3;
@@ -53,13 +55,14 @@ pub const FAMILIES: &[&Family] = &[
     &exaone4::EXAONE4,
     &glm4::GLM4,
     &phi3::PHI3,
+    &ministral3::MINISTRAL3,
+    &hunyuan_dense::HUNYUAN_DENSE,
 ];
 
 /// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
 pub const REFUSED: &[(&str, &str)] = &[
     ("gemma-embedding", "its tokens see the ones behind them, and attention here is causal"),
     ("gemma2", "it caps attention scores and logits by a tanh"),
-    ("mistral3", "its queries are scaled by their position"),
 ];
 
 #[derive(Debug)]
