@@ -7,6 +7,7 @@ mod bitnet;
 mod bitnet_1bitllm;
 mod ernie4_5;
 mod exaone4;
+mod gemma2;
 mod gemma3;
 mod glm4;
 mod granite;
@@ -27,6 +28,7 @@ mod qwen3moe;
 mod qwen3next;
 mod seed_oss;
 mod smollm3;
+mod starcoder2;
 
 use crate::ops::{Activation, AttentionShape, HeadOrder, RopeStyle};
 
@@ -43,6 +45,7 @@ pub const FAMILIES: &[&Family] = &[
     &qwen3next::QWEN3NEXT,
     &qwen35::QWEN35,
     &qwen35moe::QWEN35MOE,
+    &gemma2::GEMMA2,
     &gemma3::GEMMA3,
     &olmo3::OLMO3,
     &olmo2::OLMO2,
@@ -57,13 +60,12 @@ pub const FAMILIES: &[&Family] = &[
     &phi3::PHI3,
     &ministral3::MINISTRAL3,
     &hunyuan_dense::HUNYUAN_DENSE,
+    &starcoder2::STARCODER2,
 ];
 
 /// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
-pub const REFUSED: &[(&str, &str)] = &[
-    ("gemma-embedding", "its tokens see the ones behind them, and attention here is causal"),
-    ("gemma2", "it caps attention scores and logits by a tanh"),
-];
+pub const REFUSED: &[(&str, &str)] =
+    &[("gemma-embedding", "its tokens see the ones behind them, and attention here is causal")];
 
 #[derive(Debug)]
 pub struct Family {
