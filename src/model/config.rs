@@ -5,7 +5,7 @@ use super::keys::NEXTN;
 use super::rotation::Rotations;
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
-use crate::ops::{Activation, AttentionShape, Choice, DeltaShape, MAX_HEAD, RopeStyle};
+use crate::ops::{Activation, AttentionShape, Choice, DeltaShape, MAX_HEAD, RopeStyle, Temperature};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
@@ -46,6 +46,8 @@ pub struct DecoderConfig {
     pub residual_scale: f32,
     /// Logits are divided by it.
     pub logit_scale: f32,
+    /// The soft cap of logits.
+    pub logit_cap: Option<f32>,
     /// The norms of each layer, by GGUF's names without `.weight`.
     pub norms: Vec<&'static str>,
     pub parts: Parts,
@@ -197,7 +199,7 @@ impl DecoderConfig {
             names.within("expert_feed_forward_length", width, FFN)?;
             shared.map_or(Ok(()), |width| names.within("expert_shared_feed_forward_length", width, FFN))?;
         }
-        names.float("attention.layer_norm_rms_epsilon", self.rms_eps, 1e-12..=1e-1)?;
+        names.float(self.family.eps_key(), self.rms_eps, 1e-12..=1e-1)?;
         names.float("projection_epsilon", self.projection_eps, 1e-12..=1e-1)?;
         names.float("embedding_scale", self.embedding_scale, 1e-6..=1e6)?;
         names.float("residual_scale", self.residual_scale, 1e-3..=1e3)?;
@@ -212,7 +214,7 @@ impl DecoderConfig {
         if self.ropes.is_empty() || self.ropes.len() > MAX_ROPES {
             return Err(Error::internal(format!("{} ropes; 1 to {MAX_ROPES} are kept", self.ropes.len())));
         }
-        let still = self.family.rotates_in_windows_only();
+        let still = self.family.has_still_layers();
         self.ropes.iter().try_for_each(|rope| rope.check(self.attention.head_dim, still, names))?;
         if self.blocks.len() != self.layers || self.blocks.iter().any(|s| s.rope >= self.ropes.len()) {
             return Err(Error::internal("each layer needs a block and a rope of the model"));
@@ -238,7 +240,8 @@ impl DecoderConfig {
     }
 
     fn check_attention(&self, names: &Names) -> Result<()> {
-        let AttentionShape { heads, kv_heads, head_dim, scale } = self.attention;
+        let AttentionShape { heads, kv_heads, head_dim, scale, temperature, cap, norms_last: _ } =
+            self.attention;
         names.within("attention.head_count", heads, HEADS)?;
         names.within("attention.head_count_kv", kv_heads, 1..=heads)?;
         if heads % kv_heads != 0 {
@@ -250,6 +253,13 @@ impl DecoderConfig {
             let why = "a head must have an even number of elements";
             return Err(names.bad("attention.key_length", head_dim, why));
         }
+        if let Some(Temperature { scale, length }) = temperature {
+            names.float("attention.temperature_scale", scale, 0.0..=1e3)?;
+            names.within("rope.scaling.original_context_length", length, CONTEXT)?;
+        }
+        for (key, cap) in [("attn_logit_softcapping", cap), ("final_logit_softcapping", self.logit_cap)] {
+            cap.map_or(Ok(()), |cap| names.float(key, cap, 1e-3..=1e6))?;
+        }
         names.float("attention.scale", scale, 1e-6..=1e3)
     }
 
@@ -260,6 +270,11 @@ impl DecoderConfig {
             true => self.rms_eps / (self.residual_scale * self.residual_scale),
             false => self.rms_eps,
         }
+    }
+
+    /// The rotation that files describe: of several the first that rotates.
+    pub fn described(&self) -> &RopeConfig {
+        self.ropes.iter().find(|rope| rope.dims > 0).unwrap_or(&self.ropes[0])
     }
 
     /// Number of layers with a KV cache.
@@ -281,11 +296,29 @@ impl DecoderConfig {
         Some(match (name, self.family.qk_norm) {
             ("attn_sub_norm", _) => self.attention_width(),
             ("ffn_sub_norm", _) => self.ffn,
-            ("attn_q_norm" | "attn_k_norm", QkNorm::Head) => self.attention.head_dim,
+            ("attn_q_norm" | "attn_k_norm", QkNorm::Head | QkNorm::Turned) => self.attention.head_dim,
             ("attn_q_norm", QkNorm::Row) => self.attention_width(),
             ("attn_k_norm", QkNorm::Row) => self.kv_width(),
             _ => self.hidden,
         })
+    }
+
+    /// The matrices of q, k and v, by GGUF's names in a layer, and their rows.
+    pub fn qkv_products(&self) -> Vec<(&'static str, usize)> {
+        let (q, kv) = (self.query_rows(), self.kv_width());
+        match self.family.fused.qkv {
+            true => vec![("attn_qkv", q + 2 * kv)],
+            false => vec![("attn_q", q), ("attn_k", kv), ("attn_v", kv)],
+        }
+    }
+
+    /// As `qkv_products`, of gate and up.
+    pub fn gate_up_products(&self) -> Vec<(&'static str, usize)> {
+        match self.family.fused.gate_up {
+            true => vec![("ffn_up", 2 * self.ffn)],
+            false if !self.activation.gated() => vec![("ffn_up", self.ffn)],
+            false => vec![("ffn_gate", self.ffn), ("ffn_up", self.ffn)],
+        }
     }
 
     /// Elements of a row of q, k and v side by side.
@@ -322,6 +355,20 @@ fn check_delta(delta: &DeltaShape, names: &Names) -> Result<()> {
 }
 
 impl RopeConfig {
+    /// The rotation of layers that do not rotate.
+    pub fn still(&self) -> Self {
+        Self { base: self.base, dims: 0, scaling: RopeScaling::None }
+    }
+
+    /// The rotations and blocks of layers without windows. `rotates`: whether each rotates.
+    pub fn of_layers(self, rotates: &[bool]) -> (Vec<Self>, Vec<Block>) {
+        if !rotates.contains(&false) {
+            return (vec![self], vec![Block::default(); rotates.len()]);
+        }
+        let block = |rotates: &bool| Block { rope: usize::from(*rotates), ..Block::default() };
+        (vec![self.still(), self], rotates.iter().map(block).collect())
+    }
+
     /// `still`: it may rotate nothing.
     fn check(&self, head_dim: usize, still: bool, names: &Names) -> Result<()> {
         names.float("rope.freq_base", self.base, 1.0..=1e12)?;

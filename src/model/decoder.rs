@@ -169,7 +169,8 @@ impl Weights {
         let biases = self.layers.iter().flat_map(Layer::projections).filter_map(|p| p.bias.as_deref());
         let nets = self.layers.iter().filter_map(Layer::recurrent);
         let nets = nets.flat_map(|net| net.vectors());
-        norms.map(|norm| &*norm.weight).chain(biases).chain(nets)
+        let norms = norms.flat_map(|norm| [Some(&*norm.weight), norm.bias.as_deref()]);
+        norms.flatten().chain(biases).chain(nets)
     }
 }
 
@@ -213,7 +214,7 @@ impl Decoder {
             rope: self.weights.ropes[span.rope].of(step.kv),
             window: span.window,
             from: usize::from(index == self.config.layers),
-            norms: attention.qk_norms.as_ref().filter(|_| self.config.family.qk_norm == QkNorm::Head),
+            norms: attention.qk_norms.as_ref().filter(|_| self.config.family.qk_norm != QkNorm::Row),
         }
     }
 
@@ -446,6 +447,8 @@ impl Model for Decoder {
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
         let Weights { embedding, layers, mtp, final_norm, head_norm, head, .. } = &self.weights;
+        each(Weight::Attention(&self.config.attention))?;
+        self.config.logit_cap.map_or(Ok(()), |_| each(Weight::Cap))?;
         each(Weight::Table(embedding))?;
         for layer in layers {
             layer.projections().try_for_each(|weights| each(Weight::Product(weights)))?;
@@ -562,8 +565,9 @@ impl Model for Decoder {
         let x = if all { x } else { ops.rows(&x, &wanted.places(&batch.logits_rows))? };
         let products = Products::of_rows(ops, batch, Some(&batch.logits_rows));
         let Outputs { logits, tokens, reports, .. } = out;
-        let to = Head { logits, tokens, reports, draws: &batch.draws };
-        products.head(to, &x, Some(&self.weights.head_norm), &self.weights.head)
+        let to = Head { logits: &mut *logits, tokens, reports, draws: &batch.draws };
+        products.head(to, &x, Some(&self.weights.head_norm), &self.weights.head)?;
+        self.config.logit_cap.map_or(Ok(()), |cap| ops.cap(logits, cap))
     }
 }
 

@@ -97,7 +97,7 @@ pub fn export(
     let turn = family.gguf_rope != config.rope_style;
     if turn
         && (family.gguf_rope != RopeStyle::Interleaved
-            || described(&config).dims != config.attention.head_dim)
+            || config.described().dims != config.attention.head_dim)
     {
         return Err(Error::unsupported(format!(
             "{}: q and k rows of this layout cannot be reordered",
@@ -139,7 +139,7 @@ impl Kind {
             Kind::Gate { cols } => vec![cols as u64],
             Kind::Delta(heads, part) => heads.dims(part, c.hidden),
             Kind::Experts { count, rows, cols } => vec![cols as u64, rows as u64, count as u64],
-            Kind::RopeFactors(_) => vec![described(c).dims as u64 / 2],
+            Kind::RopeFactors(_) => vec![c.described().dims as u64 / 2],
         }
     }
 }
@@ -155,7 +155,7 @@ fn items(c: &DecoderConfig, family: &Family, turn: bool, has: &dyn Fn(&str) -> b
     if has("output.weight") {
         items.push(("output.weight".into(), Kind::Table { rows: vocab, cols: hidden }));
     }
-    let divisors: &[_] = match described(c).scaling {
+    let divisors: &[_] = match c.described().scaling {
         RopeScaling::Llama3 { .. } => &[("rope_freqs", Divisors::Any)],
         RopeScaling::Long { .. } => {
             &[("rope_factors_short", Divisors::Short), ("rope_factors_long", Divisors::Long)]
@@ -163,6 +163,9 @@ fn items(c: &DecoderConfig, family: &Family, turn: bool, has: &dyn Fn(&str) -> b
         _ => &[],
     };
     items.extend(divisors.iter().map(|(name, of)| (format!("{name}.weight"), Kind::RopeFactors(*of))));
+    if family.layer_norms {
+        items.push(("output_norm.bias".into(), Kind::Bias { len: hidden, heads: None }));
+    }
     for layer in 0..c.layers {
         let mut add = |part, kind| items.push((format!("blk.{layer}.{part}"), kind));
         let heads = c.delta.filter(|_| c.blocks[layer].recurrent).map(|shape| Heads::new(shape, family));
@@ -174,26 +177,32 @@ fn items(c: &DecoderConfig, family: &Family, turn: bool, has: &dyn Fn(&str) -> b
 
 fn layer_items(c: &DecoderConfig, layer: usize, turn: bool, add: &mut dyn FnMut(String, Kind)) {
     let Parts { projection_norms, qkv_bias, output_bias, ffn_bias } = c.parts;
-    let (q, kv) = (c.attention_width(), c.kv_width());
     let norms = c.norms.iter().filter(|part| c.has_norm(layer, part));
     for (part, len) in norms.filter_map(|part| Some((part, c.norm_width(part)?))) {
         add(format!("{part}.weight"), Kind::Norm { len, offset: c.norm_offset });
+        if c.family.layer_norms {
+            add(format!("{part}.bias"), Kind::Bias { len, heads: None });
+        }
     }
     let experts = c.experts.filter(|_| c.blocks[layer].sparse);
     experts.iter().for_each(|experts| expert_items(c, experts, add));
-    let heads = |n: usize| turn.then_some(n);
-    let products = [
-        ("attn_q", c.query_rows(), c.hidden, heads(c.attention.heads), qkv_bias),
-        ("attn_k", kv, c.hidden, heads(c.attention.kv_heads), qkv_bias),
-        ("attn_v", kv, c.hidden, None, qkv_bias),
-        ("attn_output", c.hidden, q, None, output_bias),
-        ("ffn_gate", c.ffn, c.hidden, None, ffn_bias),
-        ("ffn_up", c.ffn, c.hidden, None, ffn_bias),
-        ("ffn_down", c.hidden, c.ffn, None, ffn_bias),
-    ];
-    let of_mixer = if c.blocks[layer].recurrent { 4 } else { 0 };
-    let dense = if experts.is_some() { 4 } else { products.len() };
-    for (part, rows, cols, heads, bias) in products.into_iter().take(dense).skip(of_mixer) {
+    let heads = |part| match part {
+        "attn_q" => Some(c.attention.heads).filter(|_| turn),
+        "attn_k" => Some(c.attention.kv_heads).filter(|_| turn),
+        _ => None,
+    };
+    let mut products = Vec::new();
+    if !c.blocks[layer].recurrent {
+        products.extend(c.qkv_products().into_iter().map(|(part, rows)| (part, rows, c.hidden, qkv_bias)));
+        products.push(("attn_output", c.hidden, c.attention_width(), output_bias));
+    }
+    if experts.is_none() {
+        products
+            .extend(c.gate_up_products().into_iter().map(|(part, rows)| (part, rows, c.hidden, ffn_bias)));
+        products.push(("ffn_down", c.hidden, c.ffn, ffn_bias));
+    }
+    for (part, rows, cols, bias) in products {
+        let heads = heads(part);
         add(format!("{part}.weight"), Kind::Projection { rows, cols, heads });
         if bias {
             add(format!("{part}.bias"), Kind::Bias { len: rows, heads });
@@ -237,7 +246,7 @@ impl Source<'_> {
                 let values = self.files.vector(name, len)?;
                 floats(out, (0..len).map(|row| values[source_row(row, len, heads)]))
             }
-            Kind::RopeFactors(of) => floats(out, divisors(described(self.config), of).into_iter()),
+            Kind::RopeFactors(of) => floats(out, divisors(self.config.described(), of).into_iter()),
             Kind::Router { rows, cols } => self.matrix(&self.files.matrix(self.pool, name, rows, cols)?, out),
             Kind::Gate { cols } => self.matrix(&self.files.matrix(self.pool, name, 1, cols)?, out),
             Kind::Experts { count, rows, cols } => self.experts(name, [count, rows, cols], out),
@@ -392,11 +401,6 @@ fn divisors(rope: &RopeConfig, of: Divisors) -> Vec<f32> {
     }
 }
 
-/// The rotation that files describe: of several the first that rotates.
-fn described(c: &DecoderConfig) -> &RopeConfig {
-    c.ropes.iter().find(|rope| rope.dims > 0).unwrap_or(&c.ropes[0])
-}
-
 /// The metadata of the decoder.
 fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
     let architecture = family.gguf[0];
@@ -411,17 +415,17 @@ fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
         ("attention.head_count_kv", a.kv_heads),
         ("attention.key_length", a.head_dim),
         ("attention.value_length", a.head_dim),
-        ("rope.dimension_count", described(c).dims),
+        ("rope.dimension_count", c.described().dims),
         ("vocab_size", c.vocab_size),
     ];
     let mut pairs: Vec<(String, Meta)> = vec![
         ("general.architecture".into(), architecture.into()),
         ("general.name".into(), c.name.as_str().into()),
-        (key("attention.layer_norm_rms_epsilon"), Meta::F32(c.rms_eps)),
-        (key("rope.freq_base"), Meta::F32(described(c).base)),
+        (key(family.eps_key()), Meta::F32(c.rms_eps)),
+        (key("rope.freq_base"), Meta::F32(c.described().base)),
     ];
     pairs.extend(sizes.map(|(name, n)| (key(name), Meta::U32(n as u32))));
-    pairs.extend(scaling(&described(c).scaling)?.into_iter().map(|(name, value)| (key(name), value)));
+    pairs.extend(scaling(&c.described().scaling)?.into_iter().map(|(name, value)| (key(name), value)));
     pairs.extend(windows(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
     pairs.extend(delta::metadata(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
     if let Some(ExpertsConfig { count, width, shared, choice }) = c.experts {
@@ -439,6 +443,8 @@ fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
         pairs.extend(shared.map(|width| (key("expert_shared_feed_forward_length"), width)));
     }
     pairs.extend(factors(c, family).into_iter().map(|(name, value)| (key(name), value)));
+    let temperature = a.temperature.map(|t| (key("attention.temperature_scale"), Meta::F32(t.scale)));
+    pairs.extend(temperature);
     if a.scale != 1.0 / (a.head_dim as f32).sqrt() {
         pairs.push((key("attention.scale"), Meta::F32(a.scale)));
     }
@@ -460,8 +466,14 @@ fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
 
 /// Factors that the family's files may give, and a limit of gates.
 fn factors(c: &DecoderConfig, family: &Family) -> Vec<(&'static str, Meta)> {
-    let Scales { embedding, residual, logits, .. } = &family.scales;
-    let values = [(embedding, c.embedding_scale), (residual, c.residual_scale), (logits, c.logit_scale)];
+    let Scales { embedding, residual, logits, score_cap, logit_cap, .. } = &family.scales;
+    let values = [
+        (embedding, c.embedding_scale),
+        (residual, c.residual_scale),
+        (logits, c.logit_scale),
+        (score_cap, c.attention.cap.unwrap_or(0.0)),
+        (logit_cap, c.logit_cap.unwrap_or(0.0)),
+    ];
     let given = values.into_iter().filter_map(|(factor, value)| Some((factor.keys?.1, Meta::F32(value))));
     let limit = match c.activation {
         Activation::ClampedSwiGlu { limit } => Some(("swiglu_clamp_exp", Meta::F32s(vec![limit; c.layers]))),
@@ -501,8 +513,12 @@ fn scaling(scaling: &RopeScaling) -> Result<Vec<(&'static str, Meta)>> {
     }
 }
 
-/// The sliding window, if the family's files can express which layers use it.
+/// The sliding window, if the family's files can express which layers use it and which rotate.
 fn windows(c: &DecoderConfig, family: &Family) -> Result<Vec<(&'static str, Meta)>> {
+    let rotates = c.blocks.iter().map(|block| c.ropes[block.rope].dims > 0);
+    if family.still.is_some() && !rotates.eq(family.rotating(c.layers)) {
+        return Err(Error::unsupported("which layers rotate has no key in GGUF"));
+    }
     let other = || Error::unsupported("sliding windows in these layers have no key in GGUF");
     let Some(window) = c.blocks.iter().find_map(|span| span.window) else {
         return if family.rotates_in_windows_only() { Err(other()) } else { Ok(Vec::new()) };
@@ -511,7 +527,9 @@ fn windows(c: &DecoderConfig, family: &Family) -> Result<Vec<(&'static str, Meta
     let full: Vec<usize> = (0..c.layers).filter(|&i| c.blocks[i].window.is_none()).collect();
     match family.windows {
         Windows::AllInGguf | Windows::All { .. } if full.is_empty() => Ok(vec![size]),
-        Windows::AllBut { rotation: Rotation::WindowedOnly, own_beside, .. } => {
+        Windows::AllBut {
+            rotation: Rotation::WindowedOnly | Rotation::WindowedIfAny, own_beside, ..
+        } => {
             let windowed = c.blocks.iter().map(|block| block.window.is_some());
             let size = Meta::U32((window - usize::from(own_beside)) as u32);
             let pattern = ("attention.sliding_window_pattern", Meta::Bools(windowed.collect()));

@@ -1,13 +1,13 @@
 //! GGUF files as checkpoints: metadata keys become a configuration, and tensors keep their names.
 
+mod rope;
+
 use super::Pooling;
 use super::checkpoint::Checkpoint;
-use super::config::{
-    Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Names, Parts, RopeConfig, RopeScaling,
-};
-use super::family::{FAMILIES, Factor, Family, REFUSED, Rotation, ScaleSizes, Windows};
+use super::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
+use super::family::{FAMILIES, Factor, Family, REFUSED, ScaleSizes};
 use super::fused;
-use super::keys::{KNOWN, NEUTRAL, NEUTRAL_FLOATS, NEXTN, NO_BLOCKS, NO_EXPERTS};
+use super::keys::{KNOWN, NEUTRAL, NEUTRAL_FLOATS, NEXTN, NO_BLOCKS, NO_EXPERTS, SECTIONS, TEMPERATURE};
 use super::namespaces;
 use super::rotation::{self, Rotations};
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
@@ -17,11 +17,6 @@ use crate::kernels::{DType, Matrix, Pool, pack};
 use crate::ops::{Activation, AttentionShape, Choice, DeltaShape};
 use crate::text::{ChatTemplate, Tokenizer, end_tokens_of_gguf};
 use std::sync::Arc;
-
-/// The `rope.scaling.type` of LongRoPE.
-const LONG: &str = "longrope";
-/// The tensors of its divisors for short and for long contexts.
-const LONG_FACTORS: [&str; 2] = ["rope_factors_short.weight", "rope_factors_long.weight"];
 
 /// The value of a float or integer key; NaN if the key has another type.
 fn number(gguf: &Gguf, key: &str) -> Option<f64> {
@@ -101,11 +96,11 @@ impl Checkpoint for Gguf {
 
     fn names(&self) -> Result<Vec<String>> {
         let architecture: &str = self.get("general.architecture")?;
-        let long = self.find::<&str>(&format!("{architecture}.rope.scaling.type"))? == Some(LONG);
+        let long = rope::kind(self, architecture)? == Some(rope::LONG);
         let mut names = Vec::new();
         reserve(&mut names, 2 * self.tensors().len(), "tensor names")?;
         for name in self.tensors().iter().map(|t| &t.name) {
-            let in_config = long && LONG_FACTORS.contains(&name.as_str());
+            let in_config = long && rope::LONG_FACTORS.contains(&name.as_str());
             if in_config || self.is_scale(name) {
                 continue;
             }
@@ -199,7 +194,7 @@ impl<'a> Keys<'a> {
         let first = blocks.iter().position(|block| !block.recurrent).unwrap_or(0);
         blocks.iter_mut().for_each(|block| block.sparse = experts.is_some());
         let rows = self.gguf.tensor("token_embd.weight").map(|t| t.dims[1]);
-        let rms_eps = self.gguf.get(&self.full("attention.layer_norm_rms_epsilon"))?;
+        let rms_eps = self.gguf.get(&self.full(self.family.eps_key()))?;
         let config = DecoderConfig {
             family: self.family,
             architecture: architecture.to_owned(),
@@ -226,6 +221,7 @@ impl<'a> Keys<'a> {
             embedding_scale: self.factor(&scales.embedding, &sizes)?,
             residual_scale: self.factor(&scales.residual, &sizes)?,
             logit_scale: self.factor(&scales.logits, &sizes)?,
+            logit_cap: self.cap(&scales.logit_cap, &sizes)?,
             norms: self.norms(first),
             parts: self.parts(first),
             pooling: self.pooling()?,
@@ -274,20 +270,29 @@ impl<'a> Keys<'a> {
             let value = format_args!("{value_dim} beside keys of {head_dim}");
             return Err(self.names.unsupported("attention.value_length", value));
         }
-        let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
-        let scale = (self.family.scales.scores.gguf)(&ScaleSizes { layers, hidden, heads, head_dim });
+        let mut shape = self.family.attention(heads, kv_heads, head_dim);
+        let sizes = ScaleSizes { layers, hidden, heads, head_dim };
+        let scale = (self.family.scales.scores.gguf)(&sizes);
         shape.scale = self.float("attention.scale", scale)?;
+        shape.temperature = self.temperature()?;
+        shape.cap = self.cap(&self.family.scales.score_cap, &sizes)?;
         Ok(shape)
     }
 
-    /// Whether this key gives one of the family's factors.
+    /// Whether this key gives one of the family's factors, or a part that only some families have.
     fn reads_factor(&self, key: &str) -> bool {
-        self.family.factor_keys().any(|(_, gguf)| gguf == key)
+        key == TEMPERATURE && self.family.temperature
+            || self.family.factor_keys().any(|(_, gguf)| gguf == key)
     }
 
     fn factor(&self, factor: &Factor, sizes: &ScaleSizes) -> Result<f32> {
         let given = factor.keys.map_or(Ok(None), |(_, key)| self.find::<f32>(key))?;
         Ok(given.unwrap_or((factor.gguf)(sizes)))
+    }
+
+    /// A soft cap.
+    fn cap(&self, factor: &Factor, sizes: &ScaleSizes) -> Result<Option<f32>> {
+        Ok(Some(self.factor(factor, sizes)?).filter(|cap| *cap != 0.0))
     }
 
     /// The family's activation, with the file's limit if there is one.
@@ -358,109 +363,6 @@ impl<'a> Keys<'a> {
         Ok(Some(shape))
     }
 
-    /// The rotations, and the block of each layer.
-    fn blocks(
-        &self,
-        layers: usize,
-        context: usize,
-        head_dim: usize,
-    ) -> Result<(Vec<RopeConfig>, Vec<Block>)> {
-        let dims = self.size("rope.dimension_count", Some(head_dim))?;
-        // 10000 is the value of the paper, and of files without the key.
-        let base = self.float("rope.freq_base", 10_000.0)?;
-        let mut ropes = vec![RopeConfig { base, dims, scaling: self.rope_scaling(context, dims)? }];
-        // 0 means that there is none.
-        let window = self.find::<u64>("attention.sliding_window")?.filter(|&window| window > 0);
-        let Some(window) = window else {
-            if self.family.rotates_in_windows_only() {
-                let why = "layers of this family rotate in a window only, and it must be positive";
-                return Err(self.names.bad("attention.sliding_window", 0, why));
-            }
-            return Ok((ropes, vec![Block::default(); layers]));
-        };
-        let window = usize::try_from(window).unwrap_or(usize::MAX);
-        let blocks = match self.family.windows {
-            Windows::Never | Windows::Upper => {
-                return Err(self.names.unsupported("attention.sliding_window", window));
-            }
-            Windows::AllInGguf | Windows::All { .. } => {
-                vec![Block { window: Some(window), ..Block::default() }; layers]
-            }
-            Windows::AllBut { every, rotation, own_beside, .. } => {
-                let local = |base| RopeConfig { base, dims, scaling: RopeScaling::None };
-                match rotation {
-                    Rotation::Local { base } => ropes.push(local(self.float("rope.freq_base_swa", base)?)),
-                    Rotation::WindowedOnly => {
-                        ropes.insert(0, RopeConfig { dims: 0, ..local(base) });
-                    }
-                }
-                let window = window.saturating_add(own_beside.into());
-                let local = Block { window: Some(window), rope: 1, ..Block::default() };
-                let windowed = self.windowed(layers, every)?.into_iter();
-                windowed.map(|windowed| if windowed { local } else { Block::default() }).collect()
-            }
-        };
-        Ok((ropes, blocks))
-    }
-
-    /// Whether each layer has a window: the file's list, or all but each `every`th layer, by the file's number or by
-    /// this one.
-    fn windowed(&self, layers: usize, every: usize) -> Result<Vec<bool>> {
-        const KEY: &str = "attention.sliding_window_pattern";
-        if let Ok(Some(list)) = self.find::<Vec<bool>>(KEY) {
-            let count = format_args!("a list of {}", list.len());
-            let why = format!("there are {layers} layers");
-            return if list.len() == layers { Ok(list) } else { Err(self.names.bad(KEY, count, &why)) };
-        }
-        let every = self.size(KEY, Some(every))?;
-        self.names.within(KEY, every, LAYERS)?;
-        Ok((1..=layers).map(|layer| !layer.is_multiple_of(every)).collect())
-    }
-
-    fn rope_scaling(&self, context: usize, dims: usize) -> Result<RopeScaling> {
-        let kind = self.find::<&str>("rope.scaling.type")?;
-        let factor = match self.find::<f32>("rope.scaling.factor")? {
-            Some(factor) => factor,
-            None => self.float("rope.scale_linear", 1.0)?,
-        };
-        let attention = self.float("rope.scaling.attn_factor", 1.0)?
-            * self.float("rope.scaling.yarn_attn_factor", 1.0)?;
-        if attention != 1.0 && !matches!(kind, Some("yarn" | LONG)) {
-            return Err(self.names.unsupported(
-                "rope.scaling.attn_factor",
-                format_args!("{attention} where rope.scaling.type is not yarn or {LONG}"),
-            ));
-        }
-        match kind {
-            Some("none") => Ok(RopeScaling::None),
-            // A factor of 1 scales nothing; converters write it.
-            None | Some("linear") if factor == 1.0 => Ok(RopeScaling::None),
-            None | Some("linear") => Ok(RopeScaling::Linear { factor }),
-            Some("yarn") => Ok(RopeScaling::Yarn {
-                factor,
-                original_context: self.size("rope.scaling.original_context_length", Some(context))?,
-                beta_fast: self.float("rope.scaling.yarn_beta_fast", 32.0)?,
-                beta_slow: self.float("rope.scaling.yarn_beta_slow", 1.0)?,
-                attention_factor: attention * RopeScaling::yarn_attention(factor),
-                truncate: true,
-            }),
-            Some(LONG) => {
-                let original_context = self.size("rope.scaling.original_context_length", Some(context))?;
-                let [short, long] = LONG_FACTORS.map(|name| self.gguf.vector_f32(name, dims / 2));
-                Ok(RopeScaling::Long {
-                    short: short?.to_vec(),
-                    long: long?.to_vec(),
-                    original_context,
-                    attention_factor: match self.find::<f32>("rope.scaling.attn_factor")? {
-                        Some(_) => attention,
-                        None => attention * RopeScaling::long_attention(context, original_context),
-                    },
-                })
-            }
-            Some(other) => Err(self.names.unsupported("rope.scaling.type", format_args!("'{other}'"))),
-        }
-    }
-
     /// In llama.cpp's numbers. 0 means that hidden states are not pooled.
     fn pooling(&self) -> Result<Pooling> {
         match self.find::<u32>("pooling_type")? {
@@ -487,7 +389,7 @@ impl<'a> Keys<'a> {
         let has = |part| self.has(layer, part);
         Parts {
             projection_norms: has("attn_q_norm_in.weight"),
-            qkv_bias: has("attn_q.bias"),
+            qkv_bias: has(if self.family.fused.qkv { "attn_qkv.bias" } else { "attn_q.bias" }),
             output_bias: has("attn_output.bias"),
             ffn_bias: has("ffn_down.bias"),
         }
@@ -505,6 +407,10 @@ impl<'a> Keys<'a> {
             if let Some(value) = value.filter(|&v| v != fine) {
                 return Err(self.names.unsupported(key, value));
             }
+        }
+        let sections = self.find::<Vec<i32>>(SECTIONS)?.unwrap_or_default();
+        if !self.family.rope_sections && sections.iter().any(|&n| n != 0) {
+            return Err(self.names.unsupported(SECTIONS, format_args!("a list of {}", sections.len())));
         }
         for &(key, fine) in NEUTRAL_FLOATS.iter().filter(|(key, _)| !self.reads_factor(key)) {
             if let Some(value) = self.find::<f32>(key)?.filter(|&v| v != fine) {

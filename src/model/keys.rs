@@ -18,6 +18,11 @@ pub const NEUTRAL: &[(&str, u32)] = &[
 pub const NO_BLOCKS: &[(&str, u32)] = &[(NEXTN, 0)];
 /// The number of blocks, at the end, that predict further tokens.
 pub const NEXTN: &str = "nextn_predict_layers";
+/// The growth of queries with their position.
+pub const TEMPERATURE: &str = "attention.temperature_scale";
+/// The sections of a rotation by time, height and width. They are equal for text, but in families that need not have
+/// them they mean another order of rows.
+pub const SECTIONS: &str = "rope.dimension_sections";
 /// As `NEUTRAL`, in families without experts.
 pub const NO_EXPERTS: &[(&str, u32)] = &[("expert_count", 0), ("expert_used_count", 0)];
 pub const NEUTRAL_FLOATS: &[(&str, f32)] = &[
@@ -26,13 +31,12 @@ pub const NEUTRAL_FLOATS: &[(&str, f32)] = &[
     ("residual_scale", 1.0),
     ("attn_logit_softcapping", 0.0),
     ("final_logit_softcapping", 0.0),
-    ("attention.temperature_scale", 0.0),
+    (TEMPERATURE, 0.0),
     ("attention.clamp_kqv", 0.0),
     ("attention.max_alibi_bias", 0.0),
     ("attention.output_scale", 1.0),
     ("attention.value_scale", 1.0),
     ("expert_weights_scale", 1.0),
-    ("rope.scaling.yarn_log_multiplier", 0.0),
     ("rope.scaling.yarn_ext_factor", 1.0),
 ];
 
@@ -52,6 +56,7 @@ pub const KNOWN: &[&str] = &[
     "attention.head_count_kv",
     "attention.key_length",
     "attention.value_length",
+    "attention.layer_norm_epsilon",
     "attention.layer_norm_rms_epsilon",
     "attention.scale",
     "attention.sliding_window",
@@ -59,8 +64,7 @@ pub const KNOWN: &[&str] = &[
     "rope.freq_base",
     "rope.freq_base_swa",
     "rope.dimension_count",
-    // Its sections are equal for text.
-    "rope.dimension_sections",
+    SECTIONS,
     "full_attention_interval",
     "ssm.conv_kernel",
     "ssm.group_count",
@@ -75,6 +79,7 @@ pub const KNOWN: &[&str] = &[
     "rope.scaling.original_context_length",
     "rope.scaling.finetuned",
     "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_log_multiplier",
     "rope.scaling.yarn_beta_fast",
     "rope.scaling.yarn_beta_slow",
     "pooling_type",

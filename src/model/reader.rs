@@ -19,8 +19,14 @@ fn scaled(norm: &Norm, by: f32) -> Norm {
     if by == 1.0 {
         norm.clone()
     } else {
-        Norm { weight: norm.weight.iter().map(|w| w * by).collect(), ..*norm }
+        let all = |vector: &Arc<[f32]>| vector.iter().map(|w| w * by).collect();
+        Norm { weight: all(&norm.weight), bias: norm.bias.as_ref().map(all), eps: norm.eps }
     }
+}
+
+/// The matrices of layer `index` by their whole names.
+fn named(index: usize, products: Vec<(&str, usize)>) -> Vec<(String, usize)> {
+    products.into_iter().map(|(part, rows)| (format!("blk.{index}.{part}"), rows)).collect()
 }
 
 /// Divisors of rope frequencies are at least 1 in real files. A tiny one would make angles infinite.
@@ -112,7 +118,7 @@ impl<'a> Reader<'a> {
     fn layer(&mut self, index: usize, c: &DecoderConfig) -> Result<Layer> {
         let name = |part: &str| format!("blk.{index}.{part}");
         let (hidden, ffn, parts) = (c.hidden, c.ffn, c.parts);
-        let gate_up = [(name("ffn_gate"), ffn), (name("ffn_up"), ffn)];
+        let gate_up = named(index, c.gate_up_products());
         let attn_norm = self.layer_norm(index, "attn_norm", c)?;
         let (mixer, (output, from)) = match c.delta.filter(|_| c.blocks[index].recurrent) {
             Some(shape) => (self.recurrent(index, shape, c)?, ("ssm_out", shape.values())),
@@ -142,9 +148,7 @@ impl<'a> Reader<'a> {
     }
 
     fn attention(&mut self, index: usize, c: &DecoderConfig) -> Result<Mixer> {
-        let name = |part: &str| format!("blk.{index}.{part}");
-        let (q, kv) = (c.query_rows(), c.kv_width());
-        let qkv = [(name("attn_q"), q), (name("attn_k"), kv), (name("attn_v"), kv)];
+        let qkv = named(index, c.qkv_products());
         let qk_norms = [self.layer_norm(index, "attn_q_norm", c)?, self.layer_norm(index, "attn_k_norm", c)?];
         Ok(Mixer::Attention(SelfAttention {
             qkv: self.projections(&qkv, c.hidden, c.parts.qkv_bias, c)?,
@@ -171,7 +175,7 @@ impl<'a> Reader<'a> {
                 conv: self.convolution(&name("ssm_conv1d.weight"), &shape)?,
                 a,
                 dt_bias: self.vector(&name("ssm_dt.bias"), heads)?,
-                norm: Norm { weight, eps: c.rms_eps },
+                norm: Norm { weight, bias: None, eps: c.rms_eps },
             },
         }))
     }
@@ -251,7 +255,7 @@ impl<'a> Reader<'a> {
             if c.parts.projection_norms {
                 // LlamaRMSNorm for any body, so without the body's offset.
                 let weight = self.vector(&format!("{name}_norm_in.weight"), cols)?;
-                norms.push(Norm { weight, eps: c.projection_eps });
+                norms.push(Norm { weight, bias: None, eps: c.projection_eps });
             }
             if bias {
                 biases.extend_from_slice(&self.vector(&format!("{name}.bias"), *rows)?);
@@ -338,7 +342,11 @@ impl<'a> Reader<'a> {
             weight = weight.iter().map(|w| w + c.norm_offset).collect();
         }
         let part = name.rsplit('.').next().unwrap_or(name);
-        Ok(Norm { weight, eps: c.norm_eps(part) })
+        let bias = match c.family.layer_norms {
+            true => Some(self.vector(&format!("{name}.bias"), len)?),
+            false => None,
+        };
+        Ok(Norm { weight, bias, eps: c.norm_eps(part) })
     }
 
     /// The configuration's frequencies, divided by the file's own factors if it has them (GGUF's form of Llama 3.1's

@@ -13,10 +13,9 @@ impl RopeScaling {
         if factor <= 1.0 { 1.0 } else { (0.1 * (factor as f64).ln() + 1.0) as f32 }
     }
 
-    /// Factor on cos and sin of LongRoPE if a file does not give one, for a context of this many times the original
-    /// one.
-    pub fn long_attention(context: usize, original: usize) -> f32 {
-        let (times, original) = (context as f64 / original.max(1) as f64, original as f64);
+    /// Factor on cos and sin of LongRoPE if a file does not give one, for a context of `times` the original one.
+    pub fn long_attention(times: f64, original: usize) -> f32 {
+        let original = original as f64;
         if times <= 1.0 || original <= 1.0 { 1.0 } else { (1.0 + times.ln() / original.ln()).sqrt() as f32 }
     }
 }

@@ -11,7 +11,7 @@ use crate::kernels::attention::{Context, Half, PIECE, QUERIES, Scratch, Seen, TI
 use crate::kernels::attention::{finish, merge, state_len, stride};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::pool::buffer::grown;
-use crate::kernels::rows::{norm, rope};
+use crate::kernels::rows::rope;
 use crate::kernels::{Isa, Pool};
 use std::cell::RefCell;
 
@@ -54,6 +54,7 @@ struct Turn<'a> {
     table: &'a [f32],
     width: usize,
     interleaved: bool,
+    norms_last: bool,
 }
 
 impl<'a> Turn<'a> {
@@ -66,15 +67,23 @@ impl<'a> Turn<'a> {
         if how.norms.is_some_and(|norms| norms.iter().any(|norm| norm.weight.len() != s.head_dim)) {
             return Err(Error::internal("the norms of q and k are not as wide as a head"));
         }
-        Ok(Self { isa, norms: how.norms, table, width, interleaved: rope.style == RopeStyle::Interleaved })
+        let interleaved = rope.style == RopeStyle::Interleaved;
+        Ok(Self { isa, norms: how.norms, table, width, interleaved, norms_last: s.norms_last })
     }
 
     /// Norms and rotates one head of `row`. `which` is 0 for q, 1 for k.
     fn apply(&self, row: usize, which: usize, head: &mut [f32]) {
-        if let Some(norms) = self.norms {
-            norm::rms_norm_in_place(self.isa, head, &norms[which].weight, norms[which].eps);
+        let rotate = |head: &mut [f32]| {
+            rope::rotate(head, &self.table[row * self.width..][..self.width], self.interleaved);
+        };
+        let Some(norms) = self.norms else { return rotate(head) };
+        if self.norms_last {
+            rotate(head);
         }
-        rope::rotate(head, &self.table[row * self.width..][..self.width], self.interleaved);
+        norms[which].in_place(self.isa, head);
+        if !self.norms_last {
+            rotate(head);
+        }
     }
 }
 
@@ -183,7 +192,7 @@ impl Work<'_> {
     fn context(&self, span: &Span, kv_head: usize) -> Context<'_> {
         let paging = self.op.paging;
         let (k, v) = (paging.paged(self.keys), paging.paged(self.values));
-        Context { k, v, table: paging.table(span.seq), kv_head }
+        Context { k, v, table: paging.table(span.seq), kv_head, cap: paging.shape.cap }
     }
 
     fn seen(&self, row: usize) -> Seen {
@@ -201,7 +210,8 @@ impl Work<'_> {
             let q = &mut q[..dim];
             q.copy_from_slice(&self.qkv[row * s.qkv() + head * dim..][..dim]);
             self.turn.apply(row, 0, q);
-            q.iter_mut().for_each(|x| *x *= s.scale);
+            let scale = s.scale_at(self.op.paging.batch.positions[row] as usize);
+            q.iter_mut().for_each(|x| *x *= scale);
         }
     }
 

@@ -22,6 +22,7 @@ use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::pool::buffer::grown;
+use crate::kernels::rows::cap::cap_all;
 use crate::kernels::rows::rope;
 use crate::kernels::{Isa, Matrix, Pool, available};
 use std::sync::Arc;
@@ -207,6 +208,17 @@ impl OpSet for FusedOps {
         Ok(())
     }
 
+    fn cap(&self, logits: &mut [f32], cap: f32) -> Result<()> {
+        const PIECE: usize = 4096;
+        let (len, shared) = (logits.len(), SharedOut::new(logits));
+        self.pool.run_if_worth(16 * len, len.div_ceil(PIECE), &|n| {
+            // SAFETY: each task has a piece of its own.
+            let piece = unsafe { shared.slice(n * PIECE..len.min((n + 1) * PIECE)) };
+            cap_all(self.isa, piece, cap);
+        });
+        Ok(())
+    }
+
     fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned> {
         let out = x.read(|x, dims| self.on().norm(x, dims, norm))?;
         self.made(out, x.dims()[0], norm.weight.len())
@@ -339,8 +351,9 @@ impl OpSet for FusedOps {
     }
 
     fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned> {
-        let out = gate_up.read(|x, dims| self.on().gated(x, halves(dims)?, activation))?;
-        self.made(out, gate_up.dims()[0], gate_up.dims()[1] / 2)
+        let dims = activation.of_dims([gate_up.dims()[0], gate_up.dims()[1]])?;
+        let out = gate_up.read(|x, _| self.on().gated(x, dims, activation))?;
+        self.made(out, dims[0], dims[1])
     }
 
     fn add(&self, x: &mut Owned, y: &Owned, norm: Option<&Norm>) -> Result<()> {
@@ -410,17 +423,19 @@ impl OpSet for FusedOps {
     ) -> Result<Owned> {
         let product = self.product(norm, weights);
         let out = gate_up.read(|gate_up, dims| {
-            product.run(Source::Gated { gate_up, activation }, halves(dims)?, Vec::new())
+            product.run(Source::Gated { gate_up, activation }, activation.of_dims(dims)?, Vec::new())
         })?;
         self.made(out, gate_up.dims()[0], product.width())
     }
 }
 
-/// The shape of gate, and of up, in rows that have both.
-fn halves([rows, both]: [usize; 2]) -> Result<[usize; 2]> {
-    match both.is_multiple_of(2) {
-        true => Ok([rows, both / 2]),
-        false => Err(Error::internal(format!("gate and up side by side, in {both} columns"))),
+impl Activation {
+    /// The shape of up in rows that may have gates beside it.
+    fn of_dims(self, [rows, both]: [usize; 2]) -> Result<[usize; 2]> {
+        match both.is_multiple_of(self.products()) {
+            true => Ok([rows, both / self.products()]),
+            false => Err(Error::internal(format!("gate and up side by side, in {both} columns"))),
+        }
     }
 }
 

@@ -43,7 +43,7 @@ use crate::kernels::Matrix;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// How a gated feed-forward combines `gate` and `up`.
+/// How a feed-forward combines `gate` and `up`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// `silu(gate) * up` (Llama).
@@ -54,6 +54,15 @@ pub enum Activation {
     Relu2,
     /// `gelu(gate) * up`, GELU in its tanh form (Gemma).
     GeGlu,
+    /// `gelu(up)` in the same form, without a gate (StarCoder 2).
+    Gelu,
+}
+
+impl Activation {
+    /// Whether gate and up are two products.
+    pub fn gated(self) -> bool {
+        self != Self::Gelu
+    }
 }
 
 /// Which elements of a head are rotated as a pair.
@@ -73,19 +82,55 @@ pub struct AttentionShape {
     pub head_dim: usize,
     /// Factor on the scores.
     pub scale: f32,
+    /// The norms of q and k heads come after their rotation.
+    pub norms_last: bool,
+    pub temperature: Option<Temperature>,
+    /// Scores s become `cap * tanh(s / cap)`.
+    pub cap: Option<f32>,
+}
+
+/// Queries grow with their position: times `1 + scale * ln(1 + floor(position / length))` (Llama 4, Ministral 3).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Temperature {
+    pub scale: f32,
+    pub length: usize,
+}
+
+impl Temperature {
+    pub fn at(&self, position: usize) -> f32 {
+        (1.0 + f64::from(self.scale) * ((position / self.length) as f64).ln_1p()) as f32
+    }
 }
 
 impl AttentionShape {
     /// Scores scaled by 1/sqrt(head_dim), as in nearly every model.
     pub fn new(heads: usize, kv_heads: usize, head_dim: usize) -> Self {
-        Self { heads, kv_heads, head_dim, scale: 1.0 / (head_dim as f32).sqrt() }
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        Self { heads, kv_heads, head_dim, scale, norms_last: false, temperature: None, cap: None }
+    }
+
+    /// The factor on the scores of a row at `position`.
+    pub fn scale_at(&self, position: usize) -> f32 {
+        self.scale * self.temperature.map_or(1.0, |temperature| temperature.at(position))
+    }
+
+    /// The part of it that devices lack, if it has one.
+    fn cpu_only(&self) -> Option<&'static str> {
+        let parts = [
+            (self.norms_last, "norms of rotated heads"),
+            (self.temperature.is_some(), "queries that grow with their position"),
+            (self.cap.is_some(), "capped scores"),
+        ];
+        parts.into_iter().find_map(|(has, part)| has.then_some(part))
     }
 }
 
-/// RMSNorm (Zhang and Sennrich 2019): `x / sqrt(mean(x^2) + eps) * weight`.
+/// RMSNorm (Zhang and Sennrich 2019): `x / sqrt(mean(x^2) + eps) * weight`. With a bias LayerNorm (Ba et al. 2016),
+/// which subtracts the mean first: `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias`.
 #[derive(Clone)]
 pub struct Norm {
     pub weight: Arc<[f32]>,
+    pub bias: Option<Arc<[f32]>>,
     pub eps: f32,
 }
 
@@ -126,7 +171,7 @@ pub struct Attention<'a> {
     pub window: Option<usize>,
     /// The first position that has a key; on the CPU only. Rows before it see their own.
     pub from: usize,
-    /// RMSNorm of each q head and of each k head, before the rotation.
+    /// RMSNorm of each q head and of each k head, before the rotation or after it (`AttentionShape::norms_last`).
     pub norms: Option<&'a [Norm; 2]>,
 }
 
@@ -143,6 +188,10 @@ impl Attention<'_> {
 pub enum Weight<'a> {
     /// The table of an embedding.
     Table(&'a Matrix),
+    /// No weight, but what attention does with them.
+    Attention(&'a AttentionShape),
+    /// No weight either: logits have a soft cap.
+    Cap,
     Product(&'a Projections),
     Norm(&'a Norm),
     Experts(&'a Experts),
@@ -235,6 +284,10 @@ pub trait OpSet: Send + Sync {
         to.tokens.clear();
         self.linear_to(to.logits, x, norm, weights)
     }
+    /// Logits x become `cap * tanh(x / cap)`.
+    fn cap(&self, _logits: &mut [f32], _cap: f32) -> Result<()> {
+        Err(cpu_only("capped logits"))
+    }
     /// Bytes that `head` keeps for `rows` rows of a vocabulary of `vocab` tokens.
     fn head_bytes(&self, _rows: usize, _vocab: usize) -> usize {
         0
@@ -324,7 +377,7 @@ pub trait OpSet: Send + Sync {
     fn threads(&self) -> usize {
         1
     }
-    /// Gated activation of `gate_up` `[T, 2 ffn]`, gate first: `[T, ffn]`.
+    /// Gated activation of `gate_up` `[T, 2 ffn]`, gate first, or activation of `up` `[T, ffn]`: `[T, ffn]`.
     fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned>;
     /// `x += y`, with `norm(y)` if there is a norm.
     fn add(&self, x: &mut Owned, y: &Owned, norm: Option<&Norm>) -> Result<()>;

@@ -17,7 +17,7 @@ pub enum Source<'a> {
     Rows(&'a [f32]),
     /// `x += y`, or `x += norm(y)`, then the rows of `x`. Both are `[rows, cols]`.
     Sum { x: SharedOut<'a>, y: &'a [f32], norm: Option<&'a Norm> },
-    /// `[rows, 2 cols]`, gate first.
+    /// `[rows, 2 cols]`, gate first; `[rows, cols]` without gates.
     Gated { gate_up: &'a [f32], activation: Activation },
 }
 
@@ -54,7 +54,7 @@ pub struct Ints {
 thread_local! {
     /// Buffer for one row before it is quantized.
     static ROW: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
-    /// One row before it is rotated.
+    /// One row before it is rotated, or added.
     static UNFOLDED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -147,22 +147,22 @@ impl<'a> Rows<'a> {
                 // SAFETY: one task makes this row, once, and no other code accesses `x` meanwhile.
                 let x = unsafe { x.slice(at.clone()) };
                 match norm {
-                    Some(norm) => norm::add_rms_norm(self.isa, x, &y[at], &norm.weight, norm.eps),
+                    Some(norm) => norm.add_to(self.isa, x, &y[at]),
                     None => elementwise::add(self.isa, x, &y[at]),
                 }
                 x
             }
             Source::Gated { gate_up, activation } => {
-                let (gate, up) = gate_up[2 * at.start..2 * at.end].split_at(self.cols);
-                activation.apply(self.isa, gate, up, to);
+                let width = activation.products() * self.cols;
+                activation.apply(self.isa, &gate_up[n * width..(n + 1) * width], to);
                 if let Some(norm) = self.norm {
-                    norm::rms_norm_in_place(self.isa, to, &norm.weight, norm.eps);
+                    norm.in_place(self.isa, to);
                 }
                 return None;
             }
         };
         let Some(norm) = self.norm else { return Some(row) };
-        norm::rms_norm(self.isa, row, &norm.weight, norm.eps, to);
+        norm.apply(self.isa, row, to);
         None
     }
 
@@ -177,10 +177,49 @@ impl<'a> Rows<'a> {
     }
 }
 
+impl Norm {
+    /// The norm of one row.
+    pub(super) fn apply(&self, isa: Isa, x: &[f32], out: &mut [f32]) {
+        match self.bias {
+            None => norm::rms_norm(isa, x, &self.weight, self.eps, out),
+            Some(_) => {
+                out.copy_from_slice(x);
+                self.in_place(isa, out);
+            }
+        }
+    }
+
+    pub(super) fn in_place(&self, isa: Isa, x: &mut [f32]) {
+        match &self.bias {
+            None => norm::rms_norm_in_place(isa, x, &self.weight, self.eps),
+            Some(bias) => norm::layer_norm_in_place(isa, x, &self.weight, bias, self.eps),
+        }
+    }
+
+    /// Adds the norm of `y` to `x`.
+    pub(super) fn add_to(&self, isa: Isa, x: &mut [f32], y: &[f32]) {
+        match self.bias {
+            None => norm::add_rms_norm(isa, x, y, &self.weight, self.eps),
+            Some(_) => UNFOLDED.with_borrow_mut(|row| {
+                let row = grown(row, y.len());
+                self.apply(isa, y, row);
+                elementwise::add(isa, x, row);
+            }),
+        }
+    }
+}
+
 impl Activation {
-    /// Applies the activation to one row.
-    pub(super) fn apply(self, isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    /// Number of products that it combines.
+    pub(super) fn products(self) -> usize {
+        if self.gated() { 2 } else { 1 }
+    }
+
+    /// Applies the activation to one row, gate first if there is a gate.
+    pub(super) fn apply(self, isa: Isa, gate_up: &[f32], out: &mut [f32]) {
+        let (gate, up) = if self.gated() { gate_up.split_at(out.len()) } else { (&[][..], gate_up) };
         match self {
+            Activation::Gelu => elementwise::gelu(isa, up, out),
             Activation::SwiGlu => elementwise::swiglu(isa, gate, up, out),
             Activation::ClampedSwiGlu { limit } => elementwise::clamped_swiglu(isa, limit, gate, up, out),
             Activation::Relu2 => elementwise::relu2(isa, gate, up, out),

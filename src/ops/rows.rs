@@ -4,7 +4,7 @@ use super::spare::Spare;
 use super::{Activation, AttentionShape, Norm};
 use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::SharedOut;
-use crate::kernels::rows::{elementwise, norm};
+use crate::kernels::rows::elementwise;
 use crate::kernels::{Isa, Pool};
 
 /// The machine that the operations run on.
@@ -20,7 +20,7 @@ impl On<'_> {
     pub fn norm(self, x: &[f32], [rows, width]: [usize; 2], norm: &Norm) -> Result<Vec<f32>> {
         check(norm, width)?;
         self.map(x.len(), rows, width, &|row, out| {
-            norm::rms_norm(self.isa, &x[row * width..][..width], &norm.weight, norm.eps, out);
+            norm.apply(self.isa, &x[row * width..][..width], out);
         })
     }
 
@@ -35,8 +35,8 @@ impl On<'_> {
         check(b_norm, wb)?;
         self.map(a.len() + b.len(), rows, wa + wb, &|row, out| {
             let (left, right) = out.split_at_mut(wa);
-            norm::rms_norm(self.isa, &a[row * wa..][..wa], &a_norm.weight, a_norm.eps, left);
-            norm::rms_norm(self.isa, &b[row * wb..][..wb], &b_norm.weight, b_norm.eps, right);
+            a_norm.apply(self.isa, &a[row * wa..][..wa], left);
+            b_norm.apply(self.isa, &b[row * wb..][..wb], right);
         })
     }
 
@@ -56,16 +56,16 @@ impl On<'_> {
         self.pool.run_if_worth(rows * norm.weight.len(), rows, &|row| {
             // SAFETY: each task has a row of its own.
             let x = unsafe { shared.slice(row * width + from..row * width + to) };
-            norm::rms_norm_in_place(self.isa, x, &norm.weight, norm.eps);
+            norm.in_place(self.isa, x);
         });
         Ok(())
     }
 
-    /// `x` `[rows, 2 width]`, gate first, to `[rows, width]`.
+    /// `x` `[rows, 2 width]`, gate first, or `[rows, width]` without gates, to `[rows, width]`.
     pub fn gated(self, x: &[f32], [rows, width]: [usize; 2], activation: Activation) -> Result<Vec<f32>> {
         self.map(4 * x.len(), rows, width, &|row, out| {
-            let (gate, up) = x[row * 2 * width..][..2 * width].split_at(width);
-            activation.apply(self.isa, gate, up, out);
+            let both = activation.products() * width;
+            activation.apply(self.isa, &x[row * both..][..both], out);
         })
     }
 
@@ -115,7 +115,7 @@ impl On<'_> {
             // SAFETY: each task has a row of its own.
             let x = unsafe { shared.slice(at.clone()) };
             match norm {
-                Some(norm) => norm::add_rms_norm(self.isa, x, &y[at], &norm.weight, norm.eps),
+                Some(norm) => norm.add_to(self.isa, x, &y[at]),
                 None => elementwise::add(self.isa, x, &y[at]),
             }
         });

@@ -27,6 +27,7 @@ mod engine_scores;
 mod engine_speculation;
 mod layers;
 mod model_adapters;
+mod model_bad_dense;
 mod model_bad_files;
 mod model_echo;
 mod model_folders;

@@ -3,7 +3,8 @@
 use crate::common;
 use crate::common::gguf::{F16, FFN, File, HIDDEN, TQ2_0, VOCAB, Value};
 use crate::common::gguf::{
-    bitnet, gemma3, llama, maple, minicpm, qwen2, qwen3moe, qwen3next, qwen35, qwen35moe,
+    bitnet, gemma2, gemma3, llama, maple, minicpm, mistral3, phi3, qwen2, qwen3moe, qwen3next, qwen35,
+    qwen35moe, starcoder2,
 };
 use crate::common::{Rng, Running, SPARE_STATES};
 use bn_engine::base::{Bytes, Error, Status};
@@ -65,7 +66,7 @@ pub fn forward(model: &Running) -> Result<Vec<f32>, Error> {
 
 #[test]
 fn the_files_that_the_others_bend_are_fine() {
-    let others = [minicpm(), maple()];
+    let others = [minicpm(), maple(), gemma2(), mistral3(), phi3(), starcoder2()];
     let files = [llama(), bitnet(), qwen2(), gemma3(), qwen3moe(), qwen35(), qwen35moe(), qwen3next()];
     for file in files.into_iter().chain(others) {
         let loaded = open(file.bytes()).expect("load");
@@ -171,7 +172,6 @@ fn features_that_are_not_ours() {
     unsupported(llama().u32("llama.pooling_type", 4), &["llama.pooling_type", "4"]);
     unsupported(qwen2().u32("qwen2.attention.sliding_window", 16), &["qwen2.attention.sliding_window", "16"]);
     unsupported(llama().str("general.architecture", "gemma-embedding"), &["'gemma-embedding'", "causal"]);
-    unsupported(llama().str("general.architecture", "gemma2"), &["'gemma2'", "tanh"]);
 }
 
 /// Keys outside of the architecture's namespace: arithmetic is refused by name, stamps are ignored.
@@ -231,8 +231,10 @@ fn keys_of_maple_and_minicpm_out_of_range() {
     for name in ["rope_factors_short.weight", "rope_factors_long.weight"] {
         bad(minicpm().without(name), &[name]);
         bad(minicpm().change(name, |t| t.data.fill(0)), &["factor"]);
-        unsupported(minicpm().without_key("minicpm.rope.scaling.type"), &["rope_factors"]);
     }
+    // As in files of Phi-3.
+    assert!(open(minicpm().without_key("minicpm.rope.scaling.type").bytes()).is_ok());
+    unsupported(minicpm().str("minicpm.rope.scaling.type", "none"), &["rope_factors"]);
 }
 
 /// Rotations of weights: keys that contradict each other or the tensors, and kinds that are not known.
@@ -512,8 +514,11 @@ fn what_is_odd_but_usable_is_logged() {
 fn mutated_files_never_panic() {
     let mut rng = Rng(20);
     let (mut ran, mut turned_away) = (0, 0);
+    let others = [gemma2(), mistral3(), phi3(), starcoder2()];
     let files = [llama(), bitnet(), gemma3(), qwen35moe(), qwen3next(), minicpm(), maple()];
-    for (original, last) in files.map(|file| (file.bytes(), file.tensors.last().unwrap().name.clone())) {
+    for (original, last) in
+        files.into_iter().chain(others).map(|file| (file.bytes(), file.tensors.last().unwrap().name.clone()))
+    {
         let at = original.windows(last.len()).position(|w| w == last.as_bytes());
         let header = at.expect("the last tensor") + last.len() + 32;
         for _ in 0..1000 {

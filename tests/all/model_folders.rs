@@ -251,9 +251,18 @@ fn the_chat_template_of_a_folder() {
 #[test]
 fn mutated_folders_never_panic() {
     let mut rng = Rng(7);
-    for name in
-        ["bitnet-offline", "bitnet-1bitllm", "gemma3-embedding", "llama-yarn", "qwen35moe-fused", "qwen3next"]
-    {
+    for name in [
+        "bitnet-offline",
+        "bitnet-1bitllm",
+        "gemma3-embedding",
+        "llama-yarn",
+        "qwen35moe-fused",
+        "qwen3next",
+        "phi3-long",
+        "ministral3",
+        "smollm3",
+        "starcoder2",
+    ] {
         let copy = Copy::of(name);
         let weights = copy.read("model.safetensors");
         let header = 8 + u64::from_le_bytes(weights[..8].try_into().unwrap()) as usize;

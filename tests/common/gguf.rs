@@ -246,6 +246,53 @@ pub fn minicpm() -> File {
         .change("rope_factors_long.weight", factor)
 }
 
+/// With soft caps.
+pub fn gemma2() -> File {
+    layers(model("gemma2"), &[("post_attention_norm", HIDDEN), ("post_ffw_norm", HIDDEN)], dense)
+        .f32("gemma2.attn_logit_softcapping", 50.0)
+        .f32("gemma2.final_logit_softcapping", 30.0)
+        .u32("gemma2.attention.sliding_window", 16)
+}
+
+/// With YaRN and queries that grow with their position.
+pub fn mistral3() -> File {
+    layers(model("mistral3"), &[], dense)
+        .str("mistral3.rope.scaling.type", "yarn")
+        .f32("mistral3.rope.scaling.factor", 4.0)
+        .u32("mistral3.rope.scaling.original_context_length", 16)
+        .f32("mistral3.rope.scaling.yarn_log_multiplier", 1.0)
+        .f32("mistral3.attention.temperature_scale", 0.1)
+}
+
+/// With q, k and v in one matrix, and gate and up.
+pub fn phi3() -> File {
+    let mut file = layers(model("phi3"), &[], dense);
+    for i in 0..2 {
+        let name = |part: &str| format!("blk.{i}.{part}.weight");
+        for part in ["attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up"] {
+            file = file.without(&name(part));
+        }
+        file = file.random(&name("attn_qkv"), &[HIDDEN, 2 * HIDDEN], 30 + i);
+        file = file.random(&name("ffn_up"), &[HIDDEN, 2 * FFN], 32 + i);
+    }
+    file
+}
+
+/// With LayerNorm and a feed-forward without gate.
+pub fn starcoder2() -> File {
+    let mut file = layers(model("starcoder2"), &[], dense)
+        .without_key("starcoder2.attention.layer_norm_rms_epsilon")
+        .f32("starcoder2.attention.layer_norm_epsilon", 1e-5)
+        .random("output_norm.bias", &[HIDDEN], 34);
+    for i in 0..2 {
+        file = file.without(&format!("blk.{i}.ffn_gate.weight"));
+        for part in ["attn_norm", "ffn_norm"] {
+            file = file.random(&format!("blk.{i}.{part}.bias"), &[HIDDEN], 35 + i);
+        }
+    }
+    file
+}
+
 /// `file` with experts in place of its feed-forwards.
 fn experts(architecture: &str, file: File) -> File {
     let key = |key: &str| format!("{architecture}.{key}");

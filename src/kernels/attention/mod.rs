@@ -7,6 +7,7 @@
 
 use crate::kernels::Isa;
 use crate::kernels::pool::buffer::grown;
+use crate::kernels::rows::cap::soft;
 use crate::kernels::rows::exp::exp;
 pub use kv::{Half, KvType, Paged, TILE};
 use kv::{scale, value};
@@ -33,6 +34,8 @@ pub struct Context<'a> {
     /// The sequence's block table.
     pub table: &'a [u32],
     pub kv_head: usize,
+    /// The soft cap of scores (`rows::cap`).
+    pub cap: Option<f32>,
 }
 
 /// The positions that a row attends to: `first..=position`.
@@ -208,7 +211,7 @@ fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, scores: &mut [f
 
 /// One step of a query's softmax.
 fn span(q: &[f32], seen: &Seen, context: &Context, start: usize, state: State) {
-    let Context { k, v, table, kv_head } = *context;
+    let Context { k, v, table, kv_head, cap } = *context;
     let head_dim = q.len();
     let range = seen.within(start, SPAN);
     if range.is_empty() {
@@ -220,7 +223,8 @@ fn span(q: &[f32], seen: &Seen, context: &Context, start: usize, state: State) {
         let keys = k.tile(table, kv_head, (start + j) / TILE);
         let dot = (0..head_dim)
             .fold(0.0f32, |sum, d| q[d].mul_add(value(k.kind, Half::K, keys, j % TILE, d, head_dim), sum));
-        weights[j] = scale(k.kind, keys, j % TILE, head_dim).map_or(dot, |scale| dot * scale);
+        let score = scale(k.kind, keys, j % TILE, head_dim).map_or(dot, |scale| dot * scale);
+        weights[j] = cap.map_or(score, |cap| soft(score, cap));
         // A NaN does not change the maximum; it reaches the output through its weight.
         high = if weights[j] > high { weights[j] } else { high };
     }

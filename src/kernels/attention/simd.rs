@@ -4,6 +4,7 @@
 
 use super::{Context, Half, KvType, Paged, Rows, SPAN, State, TILE, WIDEST, decay, state_len, value};
 use super::{Isa, PIECE};
+use crate::kernels::rows::cap::soft_lanes;
 use crate::kernels::rows::exp::exp_lanes;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::{Element, F16, F32, Int8, Lanes};
@@ -75,6 +76,8 @@ struct Span<'a> {
     next_values: [&'a [u8]; TILES],
     /// Whether nothing has prefetched this span.
     begins: bool,
+    /// `Context::cap`.
+    cap: Option<f32>,
 }
 
 impl<'a> Span<'a> {
@@ -94,7 +97,8 @@ impl<'a> Span<'a> {
         };
         let (keys, values) = (all(&context.k), all(&context.v));
         let rows = first..last + 1;
-        Some(Self { start, rows, tiles, keys, values, next_keys: keys, next_values: values, begins: false })
+        let (next_keys, next_values, cap) = (keys, values, context.cap);
+        Some(Self { start, rows, tiles, keys, values, next_keys, next_values, begins: false, cap })
     }
 
     fn within(&self, rows: &Rows, row: usize) -> Range<usize> {
@@ -216,7 +220,12 @@ impl<'a> Span<'a> {
         unsafe {
             let mut top = L::splat(*state.max);
             for t in tiles.clone() {
-                let score = L::load(scores.as_ptr().add(t * TILE));
+                let at = scores.as_mut_ptr().add(t * TILE);
+                let mut score = L::load(at);
+                if let Some(cap) = self.cap {
+                    score = soft_lanes(score, cap);
+                    score.store(at);
+                }
                 top = match lanes(t) {
                     (0, TILE) => score.above(top),
                     (from, to) => score.only(from, to, L::splat(f32::NEG_INFINITY)).above(top),

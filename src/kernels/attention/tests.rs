@@ -19,6 +19,7 @@ struct Stored {
     block_size: usize,
     data: [Vec<u8>; 2],
     table: Vec<u32>,
+    cap: Option<f32>,
 }
 
 impl Stored {
@@ -28,8 +29,15 @@ impl Stored {
         let blocks = positions.div_ceil(block_size);
         let bytes = blocks * kv_heads * block_size / TILE * kind.tile_bytes(head_dim);
         let table = (0..blocks as u32).rev().collect();
-        let mut stored =
-            Self { kind, kv_heads, head_dim, block_size, data: [0, 1].map(|_| vec![0xff; bytes]), table };
+        let mut stored = Self {
+            kind,
+            kv_heads,
+            head_dim,
+            block_size,
+            data: [0, 1].map(|_| vec![0xff; bytes]),
+            table,
+            cap: None,
+        };
         for (half, values) in [Half::K, Half::V].into_iter().zip(values) {
             for (at, row) in values.chunks_exact(kv_heads * head_dim).enumerate() {
                 (0..kv_heads)
@@ -60,14 +68,16 @@ impl Stored {
     }
 
     fn context(&self, kv_head: usize) -> Context<'_> {
-        Context { k: self.paged(Half::K), v: self.paged(Half::V), table: &self.table, kv_head }
+        Context { k: self.paged(Half::K), v: self.paged(Half::V), table: &self.table, kv_head, cap: self.cap }
     }
 
     /// Softmax attention in f64.
     fn naive(&self, q: &[f32], kv_head: usize, seen: Seen) -> Vec<f64> {
         let positions = seen.first..=seen.position;
         let dot = |k: Vec<f32>| q.iter().zip(k).map(|(a, b)| *a as f64 * b as f64).sum::<f64>();
-        let scores: Vec<f64> = positions.clone().map(|at| dot(self.row(Half::K, at, kv_head))).collect();
+        let capped = |s: f64| self.cap.map_or(s, |cap| f64::from(cap) * (s / f64::from(cap)).tanh());
+        let score = |at| capped(dot(self.row(Half::K, at, kv_head)));
+        let scores: Vec<f64> = positions.clone().map(score).collect();
         let max = scores.iter().cloned().fold(f64::MIN, f64::max);
         let total: f64 = scores.iter().map(|s| (s - max).exp()).sum();
         let mut out = vec![0.0; self.head_dim];
@@ -118,7 +128,8 @@ fn equals_the_plain_formula_and_one_set_of_bits() {
             let seen = Seen { first, position };
             let mut all = Vec::new();
             for block_size in [16, 32, 64] {
-                let kv = Stored::new(kind, [&ks, &vs], kv_heads, dim, block_size);
+                let cap = (case % 2 == 1).then_some(2.0);
+                let kv = Stored { cap, ..Stored::new(kind, [&ks, &vs], kv_heads, dim, block_size) };
                 for &isa in available() {
                     all.push(run(isa, &q, heads, &[seen], &kv.context(kv_heads - 1)));
                 }

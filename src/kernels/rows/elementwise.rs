@@ -21,6 +21,14 @@ pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
     gated(isa, Gelu, gate, up, out);
 }
 
+/// `out = gelu(up)`, in the form of `geglu`.
+pub fn gelu(isa: Isa, up: &[f32], out: &mut [f32]) {
+    const ONES: [f32; 256] = [1.0; 256];
+    for (up, out) in up.chunks(ONES.len()).zip(out.chunks_mut(ONES.len())) {
+        gated(isa, Gelu, up, &ONES[..up.len()], out);
+    }
+}
+
 /// The gate g / (1 + e^x) on `up`, where g and `up` may be limited first.
 trait Gate: Copy {
     /// x, which depends on g.

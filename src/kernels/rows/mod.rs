@@ -1,5 +1,6 @@
 //! Functions of single rows of activations: norms, gates, rope, rounding to int8.
 
+pub mod cap;
 pub mod elementwise;
 pub mod exp;
 pub mod hadamard;

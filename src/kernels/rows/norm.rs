@@ -34,6 +34,31 @@ pub fn add_rms_norm(isa: Isa, x: &mut [f32], y: &[f32], weight: &[f32], eps: f32
     add_scaled(isa, x, y, weight, scale(isa, y, eps));
 }
 
+/// As `rms_norm` of `x` less its mean, plus `bias`, in place (Ba et al. 2016, "Layer Normalization").
+pub fn layer_norm_in_place(isa: Isa, x: &mut [f32], weight: &[f32], bias: &[f32], eps: f32) {
+    assert!(
+        x.len() == weight.len() && x.len() == bias.len(),
+        "a norm's row, weight and bias differ in length"
+    );
+    let isa = isa.of_256_bits();
+    let mut lanes = [0.0; LANES];
+    sums(isa, x, &mut lanes);
+    let mean = tree_sum(&lanes) / x.len() as f32;
+    x.iter_mut().for_each(|x| *x -= mean);
+    let scale = scale(isa, x, eps);
+    scale_in_place(isa, x, weight, scale);
+    x.iter_mut().zip(bias).for_each(|(x, bias)| *x += bias);
+}
+
+by_isa!(fn sums(x: &[f32], lanes: &mut [f32; LANES]) = sums_loop);
+
+#[inline(always)]
+fn sums_loop(x: &[f32], lanes: &mut [f32; LANES]) {
+    for x in x.chunks(LANES) {
+        lanes.iter_mut().zip(x).for_each(|(lane, x)| *lane += x);
+    }
+}
+
 /// `x / sqrt(sum(x²) + eps) * by`, in place.
 pub fn l2_norm_in_place(isa: Isa, x: &mut [f32], eps: f32, by: f32) {
     let scale = by / (sum_of_squares(isa.of_256_bits(), x) + eps).sqrt();
@@ -121,6 +146,32 @@ pub(in crate::kernels) fn tree_sum<const N: usize>(lanes: &[f32; N]) -> f32 {
 mod tests {
     use super::*;
     use crate::kernels::isa;
+
+    #[test]
+    fn layer_norms_are_the_formula_with_one_set_of_bits() {
+        for len in [1, 7, 32, 33, 100, 2560] {
+            let x: Vec<f32> = (0..len).map(|i| ((i * 37 + 11) % 101) as f32 * 0.31 - 5.0).collect();
+            let weight: Vec<f32> = (0..len).map(|i| 0.5 + (i % 13) as f32 * 0.1).collect();
+            let bias: Vec<f32> = (0..len).map(|i| (i % 7) as f32 - 3.0).collect();
+            let made = |isa| {
+                let mut own = x.clone();
+                layer_norm_in_place(isa, &mut own, &weight, &bias, 1e-5);
+                own
+            };
+            let (plain, fast) = (made(Isa::Scalar), made(isa()));
+            assert!(plain.iter().zip(&fast).all(|(a, b)| a.to_bits() == b.to_bits()), "length {len}");
+            let mean = x.iter().map(|v| f64::from(*v)).sum::<f64>() / len as f64;
+            let var = x.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / len as f64;
+            for i in 0..len {
+                let want = (f64::from(x[i]) - mean) / (var + 1e-5).sqrt() * f64::from(weight[i])
+                    + f64::from(bias[i]);
+                assert!(
+                    (f64::from(plain[i]) - want).abs() <= 2e-6 * want.abs().max(1.0),
+                    "length {len}, {i}"
+                );
+            }
+        }
+    }
 
     #[test]
     fn agrees_with_f64_and_between_instruction_sets() {

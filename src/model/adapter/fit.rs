@@ -58,8 +58,8 @@ impl<'a> Fit<'a> {
                 "{what}: an adapter for '{own}', and the model is '{model}'"
             )));
         }
-        let turn = file.rope != config.rope_style;
-        if turn && config.ropes[0].dims != config.attention.head_dim {
+        let turn = file.rope.unwrap_or(config.family.hf_rope) != config.rope_style;
+        if turn && config.described().dims != config.attention.head_dim {
             return Err(Error::unsupported(format!("{}: its q and k rows cannot be reordered", file.what)));
         }
         let mut left = HashMap::new();
@@ -74,12 +74,12 @@ impl<'a> Fit<'a> {
 
     fn take_all(&mut self) -> Result<()> {
         let c = self.config;
-        let (q, kv, hidden, ffn) = (c.attention_width(), c.kv_width(), c.hidden, c.ffn);
+        let hidden = c.hidden;
         let products: [Product; 4] = [
-            (&[("attn_q", q), ("attn_k", kv), ("attn_v", kv)], hidden),
-            (&[("attn_output", hidden)], q),
-            (&[("ffn_gate", ffn), ("ffn_up", ffn)], hidden),
-            (&[("ffn_down", hidden)], ffn),
+            (&c.qkv_products(), hidden),
+            (&[("attn_output", hidden)], c.attention_width()),
+            (&c.gate_up_products(), hidden),
+            (&[("ffn_down", hidden)], c.ffn),
         ];
         for layer in 0..c.layers {
             let mut pairs: [Pairs; 4] = Default::default();

@@ -55,5 +55,5 @@ pub fn read(gguf: &Gguf) -> Result<AdapterFile> {
         parts.push(Part { name: base.to_owned(), a, b, scale });
     }
     let architecture = Some(architecture.to_owned());
-    Ok(AdapterFile { what: what.to_owned(), architecture, rope: family.gguf_rope, parts })
+    Ok(AdapterFile { what: what.to_owned(), architecture, rope: Some(family.gguf_rope), parts })
 }

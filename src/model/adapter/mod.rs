@@ -19,8 +19,8 @@ pub struct AdapterFile {
     pub what: String,
     /// GGUF's name of the architecture that it is for, if the file has it.
     pub architecture: Option<String>,
-    /// Order of the rows in B of q and k.
-    pub rope: RopeStyle,
+    /// Order of the rows in B of q and k. `None`: that of the family's Hugging Face files.
+    pub rope: Option<RopeStyle>,
     pub parts: Vec<Part>,
 }
 

@@ -1,6 +1,6 @@
 //! BitNet b1.58 2B-4T (arXiv 2504.12285): ternary weights, relu², and norms before the output projections.
 
-use super::{BASE, Biases, Defaults, Family, PRE_NORMS};
+use super::{ATTENTION_BIASES, BASE, Defaults, Family, PRE_NORMS};
 use crate::ops::Activation;
 
 pub const BITNET: Family = Family {
@@ -14,7 +14,7 @@ pub const BITNET: Family = Family {
         PRE_NORMS[1],
         ("mlp.ffn_sub_norm", "ffn_sub_norm"),
     ],
-    biases: Biases::ByKey { mlp: false },
+    biases: ATTENTION_BIASES,
     defaults: Defaults { rms_eps: 1e-5, rope_theta: 500_000.0, ..BASE.defaults },
     ..BASE
 };

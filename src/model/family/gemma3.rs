@@ -2,7 +2,8 @@
 //! attention and feed-forward.
 
 use super::{
-    BASE, Biases, Defaults, Factor, Family, K_NORM, ONE, Q_NORM, Rotation, ScaleSizes, Scales, Windows,
+    ATTENTION_BIASES, BASE, Defaults, Factor, Family, K_NORM, ONE, Q_NORM, Rotation, ScaleSizes, Scales,
+    Windows,
 };
 use crate::ops::Activation;
 
@@ -31,8 +32,9 @@ pub const GEMMA3: Family = Family {
     windows: Windows::AllBut {
         every: 6,
         default: 4096,
-        rotation: Rotation::Local { base: 10_000.0 },
+        rotation: Rotation::Local { base: Some(10_000.0) },
         own_beside: false,
+        gguf_default: None,
     },
     scales: Scales {
         embedding: Factor {
@@ -48,7 +50,7 @@ pub const GEMMA3: Family = Family {
         },
         ..BASE.scales
     },
-    biases: Biases::ByKey { mlp: false },
+    biases: ATTENTION_BIASES,
     norm_offset: 1.0,
     defaults: Defaults {
         head_dim: Some(256),

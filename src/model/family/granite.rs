@@ -1,7 +1,7 @@
 //! Granite 3, and dense Granite 4 in GGUF (arXiv 2405.04324): Llama with four factors.
 
 use super::llama::LLAMA;
-use super::{BASE, Biases, Defaults, Factor, Family, KvHeads, ONE, Scales};
+use super::{BASE, Defaults, Factor, Family, KvHeads, ONE, Scales};
 
 pub const GRANITE: Family = Family {
     gguf: &["granite"],
@@ -15,8 +15,9 @@ pub const GRANITE: Family = Family {
             of: ONE.of,
             ..BASE.scales.scores
         },
+        ..BASE.scales
     },
-    biases: Biases::ByKey { mlp: true },
+    biases: LLAMA.biases,
     gguf_rope: LLAMA.gguf_rope,
     defaults: Defaults { kv_heads: KvHeads::Heads, ..BASE.defaults },
     ..BASE

@@ -1,15 +1,17 @@
 //! Llama 2 and 3 (arXiv 2407.21783). Ternary models in this format (Falcon3, Falcon-E, Llama3-8B-1.58) may have norms
 //! before their output projections in GGUF files.
 
-use super::{BASE, Biases, Defaults, Family, KvHeads, Windows};
+use super::{ATTENTION_BIASES, BASE, Bias, Biases, Defaults, Family, KvHeads, Windows};
 use crate::ops::RopeStyle;
+
+const LLAMA_BIASES: Biases = Biases { ffn: Bias::key("mlp_bias"), ..ATTENTION_BIASES };
 
 pub const LLAMA: Family = Family {
     gguf: &["llama"],
     hf: Some("llama"),
     optional_norms: &["attn_sub_norm", "ffn_sub_norm"],
     windows: Windows::AllInGguf,
-    biases: Biases::ByKey { mlp: true },
+    biases: LLAMA_BIASES,
     gguf_rope: RopeStyle::Interleaved,
     defaults: Defaults { kv_heads: KvHeads::Heads, ..BASE.defaults },
     ..BASE

@@ -2,7 +2,7 @@
 //! fourth sees everything and does not rotate.
 
 use super::qwen3::QWEN3;
-use super::{BASE, Biases, Defaults, ExpertDefaults, Family, Rotation, Windows};
+use super::{BASE, Defaults, ExpertDefaults, Family, NO_BIASES, Rotation, Windows};
 use crate::ops::Activation;
 
 pub const MAPLE: Family = Family {
@@ -12,10 +12,16 @@ pub const MAPLE: Family = Family {
     norms: QWEN3.norms,
     // The model was trained with FlashAttention's window_size, which counts the positions before a row's own
     // (vLLM's pull request 51833).
-    windows: Windows::AllBut { every: 4, default: 512, rotation: Rotation::WindowedOnly, own_beside: true },
+    windows: Windows::AllBut {
+        every: 4,
+        default: 512,
+        rotation: Rotation::WindowedOnly,
+        own_beside: true,
+        gguf_default: None,
+    },
     rotated: Some(1.0),
     experts: Some(ExpertDefaults { renormalize: true, renormalize_gguf: true, shared: false }),
-    biases: Biases::None,
+    biases: NO_BIASES,
     defaults: Defaults { head_dim: None, ..BASE.defaults },
     ..BASE
 };

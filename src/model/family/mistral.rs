@@ -6,7 +6,7 @@ use super::{BASE, Family, Windows};
 pub const MISTRAL: Family = Family {
     gguf: LLAMA.gguf,
     hf: Some("mistral"),
-    windows: Windows::All { default: 4096 },
+    windows: Windows::All { default: Some(4096) },
     gguf_rope: LLAMA.gguf_rope,
     ..BASE
 };

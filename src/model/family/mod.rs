@@ -5,21 +5,32 @@
 
 mod bitnet;
 mod bitnet_1bitllm;
+mod ernie4_5;
+mod exaone4;
+mod gemma2;
 mod gemma3;
+mod glm4;
 mod granite;
+mod hunyuan_dense;
 mod llama;
 mod maple;
 mod minicpm;
+mod ministral3;
 mod mistral;
 mod olmo2;
+mod olmo3;
+mod phi3;
 mod qwen2;
 mod qwen3;
 mod qwen35;
 mod qwen35moe;
 mod qwen3moe;
 mod qwen3next;
+mod seed_oss;
+mod smollm3;
+mod starcoder2;
 
-use crate::ops::{Activation, HeadOrder, RopeStyle};
+use crate::ops::{Activation, AttentionShape, HeadOrder, RopeStyle};
 
 pub use bitnet_1bitllm::{BITNET_1BITLLM, CLASS as BITNET_1BITLLM_CLASS};
 /// All families. If several have a GGUF architecture, its files belong to the first.
@@ -34,19 +45,27 @@ pub const FAMILIES: &[&Family] = &[
     &qwen3next::QWEN3NEXT,
     &qwen35::QWEN35,
     &qwen35moe::QWEN35MOE,
+    &gemma2::GEMMA2,
     &gemma3::GEMMA3,
+    &olmo3::OLMO3,
     &olmo2::OLMO2,
     &granite::GRANITE,
     &minicpm::MINICPM,
     &maple::MAPLE,
+    &seed_oss::SEED_OSS,
+    &ernie4_5::ERNIE4_5,
+    &smollm3::SMOLLM3,
+    &exaone4::EXAONE4,
+    &glm4::GLM4,
+    &phi3::PHI3,
+    &ministral3::MINISTRAL3,
+    &hunyuan_dense::HUNYUAN_DENSE,
+    &starcoder2::STARCODER2,
 ];
 
 /// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
-pub const REFUSED: &[(&str, &str)] = &[
-    ("gemma-embedding", "its tokens see the ones behind them, and attention here is causal"),
-    ("gemma2", "it caps attention scores and logits by a tanh"),
-    ("mistral3", "its queries are scaled by their position"),
-];
+pub const REFUSED: &[(&str, &str)] =
+    &[("gemma-embedding", "its tokens see the ones behind them, and attention here is causal")];
 
 #[derive(Debug)]
 pub struct Family {
@@ -56,6 +75,8 @@ pub struct Family {
     pub hf: Option<&'static str>,
     /// `model_type` of a `config.json` with this family in its `text_config`, beside parts that are not read.
     pub hf_whole: Option<&'static str>,
+    /// How the names of those parts' tensors begin.
+    pub towers: &'static [&'static str],
     /// Trained with ternary weights, in whatever type a file has them.
     pub ternary: bool,
     /// Used if the files do not name it; GGUF files never do.
@@ -63,6 +84,12 @@ pub struct Family {
     /// The norms of a layer, by their names in Hugging Face's and in GGUF files, without the layer's prefix and
     /// without `.weight`.
     pub norms: &'static [Named],
+    /// Products that are one matrix in the files.
+    pub fused: Fused,
+    /// Norms subtract the mean and have biases (LayerNorm).
+    pub layer_norms: bool,
+    /// The names of up and down where there is no gate.
+    pub ungated: &'static [Named],
     /// GGUF names of norms that some files of the architecture have, and others do not.
     pub optional_norms: &'static [&'static str],
     /// The GGUF name of the norm before the feed-forward.
@@ -71,6 +98,8 @@ pub struct Family {
     pub qk_norm: QkNorm,
     pub windows: Windows,
     pub scales: Scales,
+    /// Files may have queries grow with their position (`ops::Temperature`).
+    pub temperature: bool,
     pub biases: Biases,
     /// `None`: all layers are of attention.
     pub delta: Option<DeltaDefaults>,
@@ -78,6 +107,8 @@ pub struct Family {
     pub attention_gate: bool,
     /// The part of a head that is rotated, without `partial_rotary_factor`. `None`: whole heads always.
     pub rotated: Option<f32>,
+    /// Rotations of kind `dynamic` may have `alpha`, which stretches the base.
+    pub rope_alpha: bool,
     /// GGUF files have the sections of a rotation by time, height and width, which are equal for text.
     pub rope_sections: bool,
     /// `None`: no layer has experts.
@@ -86,8 +117,11 @@ pub struct Family {
     pub mtp: bool,
     /// Added to norm weights of safetensors (Gemma stores w - 1). GGUF's converters add it themselves.
     pub norm_offset: f32,
-    /// Layout of q and k rows in GGUF files. Hugging Face's is always NEOX.
+    /// Layout of q and k rows in Hugging Face's files, and in GGUF files.
+    pub hf_rope: RopeStyle,
     pub gguf_rope: RopeStyle,
+    /// Each layer of this number does not rotate, unless a `config.json` lists those that do (`no_rope_layers`).
+    pub still: Option<usize>,
     pub defaults: Defaults,
 }
 
@@ -96,9 +130,13 @@ const BASE: Family = Family {
     gguf: &[],
     hf: None,
     hf_whole: None,
+    towers: &[],
     ternary: false,
     activation: Activation::SwiGlu,
     norms: &PRE_NORMS,
+    fused: Fused { qkv: false, gate_up: false },
+    layer_norms: false,
+    ungated: &[],
     optional_norms: &[],
     ffn_norm: "ffn_norm",
     qk_norm: QkNorm::Head,
@@ -112,20 +150,27 @@ const BASE: Family = Family {
             gguf: |sizes| 1.0 / (sizes.head_dim as f32).sqrt(),
             ..ONE
         },
+        score_cap: NO_CAP,
+        logit_cap: NO_CAP,
     },
-    biases: Biases::None,
+    temperature: false,
+    biases: NO_BIASES,
     delta: None,
     attention_gate: false,
     rotated: None,
+    rope_alpha: false,
     rope_sections: false,
     experts: None,
     mtp: false,
     norm_offset: 0.0,
+    hf_rope: RopeStyle::Neox,
     gguf_rope: RopeStyle::Neox,
+    still: None,
     defaults: Defaults {
         kv_heads: KvHeads::Needed,
         head_dim: None,
         activation_key: "hidden_act",
+        eps_key: "rms_norm_eps",
         rms_eps: 1e-6,
         rope_theta: 10_000.0,
         tied: false,
@@ -144,6 +189,8 @@ pub struct Defaults {
     pub head_dim: Option<usize>,
     /// The key that names the activation.
     pub activation_key: &'static str,
+    /// The key of the norms' eps.
+    pub eps_key: &'static str,
     pub rms_eps: f32,
     pub rope_theta: f32,
     pub tied: bool,
@@ -163,6 +210,8 @@ pub enum QkNorm {
     Head,
     /// All heads of a row together.
     Row,
+    /// Each head by itself, after its rotation.
+    Turned,
 }
 
 /// The layers that use a file's sliding window.
@@ -173,10 +222,12 @@ pub enum Windows {
     /// In GGUF files all layers, as they include Mistral's; none in a `config.json`.
     AllInGguf,
     /// All layers, unless `sliding_window` is null; `default` if the key is absent.
-    All { default: usize },
+    All { default: Option<usize> },
     /// `layer_types`, or with `use_sliding_window` the layers from `max_window_layers` on. A GGUF file that asks for a
     /// window is refused.
     Upper,
+    /// As `Upper`, but only `layer_types` says which layers.
+    Listed,
     /// `layer_types`, or all but each `every`th layer, which sees everything.
     AllBut {
         every: usize,
@@ -184,16 +235,29 @@ pub enum Windows {
         rotation: Rotation,
         /// A file's number does not count a row's own position.
         own_beside: bool,
+        /// The window of GGUF files without the key. `None`: they have none.
+        gguf_default: Option<u64>,
     },
 }
 
 /// The rotations of a model with windowed layers and others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rotation {
-    /// Windowed layers rotate by `base`, without scaling.
-    Local { base: f32 },
+    /// Windowed layers rotate without scaling by `base`, or by the base of the others.
+    Local { base: Option<f32> },
+    /// All layers rotate alike.
+    Same,
     /// Only windowed layers rotate.
     WindowedOnly,
+    /// As `WindowedOnly`, but in a model without windows all layers rotate.
+    WindowedIfAny,
+}
+
+/// Products whose matrices stand one after the other in one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fused {
+    pub qkv: bool,
+    pub gate_up: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -206,6 +270,9 @@ pub struct Scales {
     pub logits: Factor,
     /// On attention scores. GGUF files of all families may have it as `attention.scale`.
     pub scores: Factor,
+    /// The soft caps of scores and of logits; 0: none.
+    pub score_cap: Factor,
+    pub logit_cap: Factor,
 }
 
 /// A number that follows from a model's files.
@@ -223,6 +290,9 @@ pub struct Factor {
 /// Always 1.
 pub const ONE: Factor = Factor { keys: None, of: |number, _| number, default: 1.0, gguf: |_| 1.0 };
 
+/// No cap.
+const NO_CAP: Factor = Factor { default: 0.0, gguf: |_| 0.0, ..ONE };
+
 /// Sizes that factors depend on.
 #[derive(Clone, Copy)]
 pub struct ScaleSizes {
@@ -234,15 +304,36 @@ pub struct ScaleSizes {
 
 /// Biases according to a `config.json`. A GGUF file's tensors show them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Biases {
-    None,
-    /// `attention_bias`: q, k, v and output. With `mlp`, `mlp_bias`: gate, up and down.
-    ByKey {
-        mlp: bool,
-    },
-    /// Always q, k and v.
-    Qkv,
+pub struct Biases {
+    pub qkv: Bias,
+    /// The product after attention.
+    pub output: Bias,
+    /// Gate, up and down.
+    pub ffn: Bias,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bias {
+    Never,
+    Always,
+    /// As a key says, or `default` if it is absent.
+    Key {
+        key: &'static str,
+        default: bool,
+    },
+}
+
+impl Bias {
+    /// A key that is false if it is absent.
+    pub const fn key(key: &'static str) -> Self {
+        Self::Key { key, default: false }
+    }
+}
+
+pub const NO_BIASES: Biases = Biases { qkv: Bias::Never, output: Bias::Never, ffn: Bias::Never };
+/// One key for all of attention.
+pub const ATTENTION_BIASES: Biases =
+    Biases { qkv: Bias::key("attention_bias"), output: Bias::key("attention_bias"), ..NO_BIASES };
 
 /// Mixtures of experts, in files that do not say how the weights of a row's experts add up.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -284,15 +375,42 @@ impl Family {
         self.hf.unwrap_or(self.gguf[0])
     }
 
-    /// Whether layers without a window do not rotate.
+    /// The shape of attention, with the scale of most models.
+    pub fn attention(&self, heads: usize, kv_heads: usize, head_dim: usize) -> AttentionShape {
+        let norms_last = self.qk_norm == QkNorm::Turned;
+        AttentionShape { norms_last, ..AttentionShape::new(heads, kv_heads, head_dim) }
+    }
+
+    /// Whether layers without a window never rotate.
     pub fn rotates_in_windows_only(&self) -> bool {
         matches!(self.windows, Windows::AllBut { rotation: Rotation::WindowedOnly, .. })
     }
 
+    /// Whether some layers may not rotate.
+    pub fn has_still_layers(&self) -> bool {
+        let by_window = matches!(
+            self.windows,
+            Windows::AllBut { rotation: Rotation::WindowedOnly | Rotation::WindowedIfAny, .. }
+        );
+        by_window || self.still.is_some()
+    }
+
+    /// GGUF's key of the norms' eps.
+    pub fn eps_key(&self) -> &'static str {
+        if self.layer_norms { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" }
+    }
+
+    /// Whether each layer rotates, if no file says which do.
+    pub fn rotating(&self, layers: usize) -> Vec<bool> {
+        let rotates = |layer: usize| self.still.is_none_or(|every| !layer.is_multiple_of(every));
+        (1..=layers).map(rotates).collect()
+    }
+
     /// The keys of the family's factors.
     pub fn factor_keys(&self) -> impl Iterator<Item = Named> {
-        let Scales { embedding, residual, logits, scores } = &self.scales;
-        [embedding, residual, logits, scores].into_iter().filter_map(|factor| factor.keys)
+        let Scales { embedding, residual, logits, scores, score_cap, logit_cap } = &self.scales;
+        let all = [embedding, residual, logits, scores, score_cap, logit_cap];
+        all.into_iter().filter_map(|factor| factor.keys)
     }
 
     pub fn of_gguf(architecture: &str) -> Option<&'static Self> {
@@ -313,8 +431,8 @@ impl Family {
     pub fn in_gguf(&'static self, activation: Activation) -> Option<&'static Self> {
         let same = |other: &&Self| {
             let names = |family: &Self| family.norms.iter().map(|(_, gguf)| *gguf).collect::<Vec<_>>();
-            let alike = (other.ternary, other.qk_norm, other.experts, other.delta)
-                == (self.ternary, self.qk_norm, self.experts, self.delta);
+            let alike = (other.ternary, other.qk_norm, other.experts, other.delta, other.fused)
+                == (self.ternary, self.qk_norm, self.experts, self.delta, self.fused);
             other.activation == activation && alike && names(other) == names(self)
         };
         let kind = std::mem::discriminant;

@@ -1,7 +1,7 @@
 //! OLMo 2 (arXiv 2501.00656): norms after attention and feed-forward, none before them, and norms of whole rows of q
 //! and k.
 
-use super::{BASE, Biases, Defaults, Family, K_NORM, KvHeads, Q_NORM, QkNorm};
+use super::{ATTENTION_BIASES, BASE, Defaults, Family, K_NORM, KvHeads, Q_NORM, QkNorm};
 
 pub const OLMO2: Family = Family {
     gguf: &["olmo2"],
@@ -13,7 +13,7 @@ pub const OLMO2: Family = Family {
         ("post_feedforward_layernorm", "post_ffw_norm"),
     ],
     qk_norm: QkNorm::Row,
-    biases: Biases::ByKey { mlp: false },
+    biases: ATTENTION_BIASES,
     defaults: Defaults { kv_heads: KvHeads::Heads, rms_eps: 1e-5, ..BASE.defaults },
     ..BASE
 };

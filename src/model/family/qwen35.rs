@@ -1,7 +1,7 @@
 //! Qwen 3.5, 3.6 and 3.8, and Bonsai 27B: three layers of Gated DeltaNet, then one of attention with a gate on its
 //! output. The text part alone.
 
-use super::{BASE, Biases, Defaults, DeltaDefaults, Family, K_NORM, PRE_NORMS, Q_NORM};
+use super::{ATTENTION_BIASES, BASE, Defaults, DeltaDefaults, Family, K_NORM, PRE_NORMS, Q_NORM};
 use crate::ops::HeadOrder;
 
 pub const DELTA: DeltaDefaults = DeltaDefaults {
@@ -18,9 +18,10 @@ pub const QWEN35: Family = Family {
     gguf: &["qwen35"],
     hf: Some("qwen3_5_text"),
     hf_whole: Some("qwen3_5"),
+    towers: &["model.visual."],
     norms: &[PRE_NORMS[0], Q_NORM, K_NORM, ("post_attention_layernorm", "post_attention_norm")],
     ffn_norm: "post_attention_norm",
-    biases: Biases::ByKey { mlp: false },
+    biases: ATTENTION_BIASES,
     delta: Some(DELTA),
     attention_gate: true,
     rotated: Some(0.25),

@@ -7,9 +7,9 @@ use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
 use crate::base::{Error, Result};
 use crate::model::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
-use crate::model::family::{BITNET_1BITLLM, Biases, FAMILIES, Factor, Family, KvHeads, ScaleSizes};
+use crate::model::family::{BITNET_1BITLLM, Bias, FAMILIES, Factor, Family, KvHeads, Q_NORM, ScaleSizes};
 use crate::model::{Pooling, SamplingDefaults};
-use crate::ops::{Activation, AttentionShape, RopeStyle};
+use crate::ops::{Activation, AttentionShape};
 
 /// Keys that do not affect the arithmetic of a step.
 const IGNORED: &[&str] = &[
@@ -25,6 +25,9 @@ const IGNORED: &[&str] = &[
     "cache_implementation",
     "chunk_size_feed_forward",
     "dtype",
+    "embd_pdrop",
+    "embedding_dropout",
+    "eod_token_id",
     "eos_token_id",
     "hidden_dropout",
     "id2label",
@@ -42,6 +45,7 @@ const IGNORED: &[&str] = &[
     "pretraining_tp",
     "problem_type",
     "resid_pdrop",
+    "residual_dropout",
     "return_dict",
     "router_aux_loss_coef",
     "router_dtype",
@@ -71,8 +75,7 @@ const NEUTRAL_FLAGS: &[(&str, bool)] = &[
     ("use_bidirectional_attention", false),
     ("is_causal", true),
     ("alibi", false),
-    ("qk_layernorm", false),
-    ("use_qk_norm", false),
+    ("use_cla", false),
     ("parallel_attn", false),
     ("use_parallel_residual", false),
 ];
@@ -94,6 +97,9 @@ impl Config {
     pub fn read(config: &Fields, name: &str) -> Result<Self> {
         let whole = config.text("model_type")?.and_then(Family::of_hf_whole);
         if let (Some(family), Some(text)) = (whole, config.object("text_config")?) {
+            if text.text("model_type")?.is_some_and(|own| Some(own) != family.hf) {
+                return Err(text.unsupported("model_type", format_args!("{} is read there", family.name())));
+            }
             let tied = config.flag("tie_word_embeddings")?;
             return Self::of(&text, family, Quantization::read(config)?, tied, name);
         }
@@ -156,6 +162,13 @@ fn refuse_features(config: &Fields, family: &Family) -> Result<()> {
             return Err(config.unsupported(key, "this decoder has no such part"));
         }
     }
+    let normed = family.norms.iter().any(|(_, gguf)| *gguf == Q_NORM.1);
+    for key in ["qk_layernorm", "use_qk_norm"] {
+        if config.flag(key)?.is_some_and(|value| value != normed) {
+            let why = if normed { "always norms q and k" } else { "never norms q and k" };
+            return Err(config.unsupported(key, format_args!("{} {why}", family.name())));
+        }
+    }
     for key in STORED {
         if config.is_set(key) {
             return Err(config.unsupported(key, "weights stored in this way are not read"));
@@ -215,10 +228,14 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         None => family.activation,
         // The limit has no key.
         Some("silu") if matches!(family.activation, Activation::ClampedSwiGlu { .. }) => family.activation,
+        Some("gelu_pytorch_tanh") if !family.activation.gated() => Activation::Gelu,
+        Some(_) if !family.activation.gated() => {
+            return Err(config.unsupported(act_key, "without a gate only gelu_pytorch_tanh is known"));
+        }
         Some(name) => activation(name)
             .ok_or_else(|| config.unsupported(act_key, format_args!("known are {ACTIVATIONS}")))?,
     };
-    let rms_eps = config.float("rms_norm_eps")?.unwrap_or(family.defaults.rms_eps);
+    let rms_eps = config.float(family.defaults.eps_key)?.unwrap_or(family.defaults.rms_eps);
     let decoder = DecoderConfig {
         family,
         architecture: family.name().to_owned(),
@@ -234,7 +251,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         delta,
         blocks,
         ropes,
-        rope_style: RopeStyle::Neox,
+        rope_style: family.hf_rope,
         rms_eps,
         projection_eps: q.projection_norms.unwrap_or(rms_eps),
         norm_offset: family.norm_offset,
@@ -242,6 +259,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         embedding_scale: factor(config, &scales.embedding, &scale_sizes)?,
         residual_scale: factor(config, &scales.residual, &scale_sizes)?,
         logit_scale: factor(config, &scales.logits, &scale_sizes)?,
+        logit_cap: cap(config, &scales.logit_cap, &scale_sizes)?,
         norms: family.norms.iter().map(|(_, gguf)| *gguf).collect(),
         parts: parts(config, family, q)?,
         pooling: Pooling::Last,
@@ -278,6 +296,14 @@ fn factor(config: &Fields, factor: &Factor, sizes: &ScaleSizes) -> Result<f32> {
     Ok((factor.of)(given.unwrap_or(factor.default), sizes))
 }
 
+/// A soft cap. `null` means that there is none.
+fn cap(config: &Fields, cap: &Factor, sizes: &ScaleSizes) -> Result<Option<f32>> {
+    match cap.keys {
+        Some((key, _)) if config.contains(key) && !config.is_set(key) => Ok(None),
+        _ => Ok(Some(factor(config, cap, sizes)?).filter(|cap| *cap != 0.0)),
+    }
+}
+
 fn attention(
     config: &Fields,
     family: &Family,
@@ -301,24 +327,25 @@ fn attention(
             return Err(config.bad("num_attention_heads", why));
         }
     };
-    let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
-    shape.scale = factor(config, &family.scales.scores, &ScaleSizes { layers, hidden, heads, head_dim })?;
+    let mut shape = family.attention(heads, kv_heads, head_dim);
+    let sizes = ScaleSizes { layers, hidden, heads, head_dim };
+    shape.temperature = rope::temperature(config, family)?;
+    shape.cap = cap(config, &family.scales.score_cap, &sizes)?;
+    shape.scale = factor(config, &family.scales.scores, &sizes)?;
     Ok(shape)
 }
 
 fn parts(config: &Fields, family: &Family, q: &Quantization) -> Result<Parts> {
-    let (attention, mlp) = match family.biases {
-        Biases::None | Biases::Qkv => (false, false),
-        Biases::ByKey { mlp } => {
-            let attention = config.flag("attention_bias")?.unwrap_or(false);
-            (attention, mlp && config.flag("mlp_bias")?.unwrap_or(false))
-        }
+    let has = |bias| match bias {
+        Bias::Never => Ok(false),
+        Bias::Always => Ok(true),
+        Bias::Key { key, default } => Ok::<_, Error>(config.flag(key)?.unwrap_or(default)),
     };
     Ok(Parts {
         projection_norms: q.projection_norms.is_some(),
-        qkv_bias: attention || family.biases == Biases::Qkv,
-        output_bias: attention,
-        ffn_bias: mlp,
+        qkv_bias: has(family.biases.qkv)?,
+        output_bias: has(family.biases.output)?,
+        ffn_bias: has(family.biases.ffn)?,
     })
 }
 
@@ -333,6 +360,7 @@ fn key(gguf: &str) -> String {
         "attention.head_count_kv" => "num_key_value_heads",
         "attention.key_length" | "rope.dimension_count" => "head_dim",
         "attention.layer_norm_rms_epsilon" => "rms_norm_eps",
+        "attention.layer_norm_epsilon" => "norm_epsilon",
         "projection_epsilon" => "quantization_config.rms_norm_eps",
         "attention.sliding_window" => "sliding_window",
         "ssm.group_count" => "linear_num_key_heads",
@@ -349,6 +377,7 @@ fn key(gguf: &str) -> String {
         "rope.scaling.original_context_length" => "rope_scaling.original_max_position_embeddings",
         "rope.scaling.yarn_beta_fast" => "rope_scaling.beta_fast",
         "rope.scaling.yarn_beta_slow" => "rope_scaling.beta_slow",
+        "attention.temperature_scale" => "rope_scaling.llama_4_scaling_beta",
         "rope.scaling.attn_factor" => "rope_scaling.attention_factor",
         other => match other.strip_prefix("rope.scaling.") {
             Some(key) => return format!("rope_scaling.{key}"),

@@ -4,6 +4,8 @@ mod chat;
 mod config;
 mod delta;
 mod experts;
+#[cfg(test)]
+mod family_tests;
 mod fields;
 mod names;
 pub mod peft;

@@ -1,6 +1,6 @@
 //! Maps Hugging Face's tensor names to GGUF's.
 
-use crate::model::family::{Family, Named};
+use crate::model::family::{FAMILIES, Family, Named};
 
 /// Meaning of a tensor's name.
 #[derive(Debug, PartialEq)]
@@ -26,6 +26,9 @@ const PROJECTIONS: &[Named] = &[
     ("mlp.up_proj", "ffn_up"),
     ("mlp.down_proj", "ffn_down"),
 ];
+/// Products that some families have in one matrix.
+const FUSED_QKV: Named = ("self_attn.qkv_proj", "attn_qkv");
+const FUSED_GATE_UP: Named = ("mlp.gate_up_proj", "ffn_up");
 /// Of an expert, below `mlp.experts.E.`. GGUF has the experts of a layer in one tensor, so the name of one in it is
 /// ours: `formats::gguf` reads it.
 const EXPERT: &[Named] =
@@ -65,19 +68,20 @@ const SHARED: &[Named] = &[
 
 /// Maps a name. Names of a whole model begin with `model.`; those of a model without a head may lack it.
 pub fn canonical(family: &Family, name: &str) -> Name {
+    // The towers of images are not read.
+    let visual = family.hf_whole.is_some() && family.towers.iter().any(|tower| name.starts_with(tower));
+    let name = text(family, name);
     if name == "lm_head.weight" {
         return Name::Tensor("output.weight".into());
     }
-    // The towers of images are not read.
-    if family.hf_whole.is_some() && name.starts_with("model.visual.") {
+    if visual {
         return Name::Buffer;
     }
-    let name = name.strip_prefix("model.").unwrap_or(name);
-    let text = name.strip_prefix("language_model.").filter(|_| family.hf_whole.is_some());
-    let name = text.unwrap_or(name);
+    let name = text(family, name.strip_prefix("model.").unwrap_or(name));
     match name {
         "embed_tokens.weight" => return Name::Tensor("token_embd.weight".into()),
         "norm.weight" => return Name::Tensor("output_norm.weight".into()),
+        "norm.bias" if family.layer_norms => return Name::Tensor("output_norm.bias".into()),
         "rotary_emb.inv_freq" => return Name::Buffer,
         _ => {}
     }
@@ -117,8 +121,13 @@ pub fn further(family: &Family, layers: usize, name: &str) -> Option<Name> {
     })
 }
 
+/// The name in the text's model, which may stand in one of several kinds of input.
+fn text<'a>(family: &Family, name: &'a str) -> &'a str {
+    name.strip_prefix("language_model.").filter(|_| family.hf_whole.is_some()).unwrap_or(name)
+}
+
 fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
-    for (hf, gguf) in PROJECTIONS {
+    for (hf, gguf) in projections(family) {
         let Some(tensor) = part.strip_prefix(hf).and_then(|rest| rest.strip_prefix('.')) else { continue };
         return match tensor {
             "weight" | "bias" => Name::Tensor(format!("blk.{layer}.{gguf}.{tensor}")),
@@ -136,6 +145,10 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
     if let Some((_, parts)) = pairs(family).chain(stacked).find(|(hf, _)| *hf == part) {
         return Name::Parts(parts.iter().map(|gguf| format!("blk.{layer}.{gguf}")).collect());
     }
+    let bias = part.strip_suffix(".bias").filter(|_| family.layer_norms);
+    if let Some((_, gguf)) = family.norms.iter().find(|(hf, _)| Some(*hf) == bias) {
+        return Name::Tensor(format!("blk.{layer}.{gguf}.bias"));
+    }
     let Some(part) = part.strip_suffix(".weight") else { return Name::Unknown };
     let is = |(hf, _): &&Named| *hf == part;
     if let Some((_, gguf)) = mixture(family).find(is) {
@@ -149,6 +162,13 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
     }
     let gguf = family.norms.iter().find(|(hf, _)| *hf == part);
     gguf.map_or(Name::Unknown, |(_, gguf)| Name::Tensor(format!("blk.{layer}.{gguf}.weight")))
+}
+
+/// The names of the family's products, those of fused ones before others of the same name in GGUF.
+fn projections(family: &Family) -> impl Iterator<Item = &'static Named> {
+    let qkv = family.fused.qkv.then_some(&FUSED_QKV);
+    let gate_up = family.fused.gate_up.then_some(&FUSED_GATE_UP);
+    qkv.into_iter().chain(gate_up).chain(family.ungated).chain(PROJECTIONS)
 }
 
 /// The names of the family in a layer of Gated DeltaNet.
@@ -174,7 +194,9 @@ pub fn projection(module: &str) -> Option<String> {
     }
     let module = module.strip_prefix("model.").unwrap_or(module);
     let (layer, part) = module.strip_prefix("layers.")?.split_once('.')?;
-    let (_, gguf) = PROJECTIONS.iter().find(|(hf, _)| *hf == part)?;
+    let ungated = FAMILIES.iter().flat_map(|family| family.ungated);
+    let mut known = PROJECTIONS.iter().chain([&FUSED_QKV, &FUSED_GATE_UP]).chain(ungated);
+    let (_, gguf) = known.find(|(hf, _)| *hf == part)?;
     canonical_number(layer).then(|| format!("blk.{layer}.{gguf}"))
 }
 
@@ -200,6 +222,7 @@ fn own_of(family: &Family, gguf: &str) -> Option<String> {
     match gguf {
         "token_embd.weight" => return Some("model.embed_tokens.weight".into()),
         "output_norm.weight" => return Some("model.norm.weight".into()),
+        "output_norm.bias" => return Some("model.norm.bias".into()),
         "output.weight" => return Some("lm_head.weight".into()),
         _ => {}
     }
@@ -217,7 +240,7 @@ fn own_of(family: &Family, gguf: &str) -> Option<String> {
         Some(part) => (part, "rms_norm.weight"),
         None => (part, tensor),
     };
-    let mut parts = PROJECTIONS.iter().chain(family.norms).chain(mixture(family));
+    let mut parts = projections(family).chain(family.norms).chain(mixture(family));
     parts.find(|(_, gguf)| *gguf == part).map(|(hf, _)| format!("model.layers.{layer}.{hf}.{tensor}"))
 }
 

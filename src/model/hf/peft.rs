@@ -7,7 +7,6 @@ use crate::formats::hf::Folder;
 use crate::formats::safetensors::{ElementType, SafeTensors, TensorInfo};
 use crate::kernels::{DType, Matrix};
 use crate::model::adapter::{AdapterFile, Part};
-use crate::ops::RopeStyle;
 use serde_json::Value;
 
 const CONFIG: &str = "adapter_config.json";
@@ -52,7 +51,7 @@ pub fn read(folder: &Folder) -> Result<AdapterFile> {
         reserve(&mut parts, 1, "an adapter's tensors")?;
         parts.push(part(&file, module, tensor, &scales)?);
     }
-    Ok(AdapterFile { what: folder.what().to_owned(), architecture: None, rope: RopeStyle::Neox, parts })
+    Ok(AdapterFile { what: folder.what().to_owned(), architecture: None, rope: None, parts })
 }
 
 /// Fails with `Unsupported` for a tensor that is not a B with a matching A.

@@ -7,9 +7,14 @@ use super::fields::Fields;
 use crate::base::Result;
 use crate::model::config::{Block, RopeConfig, RopeScaling};
 use crate::model::family::{Family, Rotation, Windows};
+use crate::ops::Temperature;
 
 const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
+
+const KINDS: &str = "default, dynamic, linear, llama3, longrope (su) and yarn are known";
+/// The growth of queries with their position, which stands among the rotation's keys.
+const TEMPERATURE: &str = "llama_4_scaling_beta";
 
 /// Keys of `rope_scaling` that are read, or that have no meaning for the supported kinds.
 /// The sections of a rotation by time, height and width are equal for text.
@@ -22,6 +27,7 @@ const IGNORED: &[&str] = &[
     "partial_rotary_factor",
     "mrope_section",
     "mrope_interleaved",
+    "max_position_embeddings",
 ];
 
 /// Checked sizes that rotations and windows depend on.
@@ -59,13 +65,21 @@ fn rotated(config: &Fields, family: &Family, sizes: &Sizes) -> Result<usize> {
 pub fn read(config: &Fields, family: &Family, sizes: &Sizes) -> Result<(Vec<RopeConfig>, Vec<Block>)> {
     let windows = windows(config, family, sizes.layers)?;
     let sizes = &Sizes { rotated: rotated(config, family, sizes)?, ..*sizes };
-    let Windows::AllBut { rotation, .. } = family.windows else {
-        let blocks = windows.into_iter().map(|window| Block { window, ..Block::default() }).collect();
-        return Ok((vec![one(config, family, sizes)?], blocks));
-    };
-    let ropes = match rotation {
-        Rotation::Local { base } => by_layer_type(config, family, base, sizes)?,
-        Rotation::WindowedOnly => windowed_only(config, family, sizes)?,
+    let no_windows = config.contains("sliding_window") && !config.is_set("sliding_window");
+    let ropes = match family.windows {
+        Windows::AllBut { rotation: Rotation::Local { base }, .. } => {
+            by_layer_type(config, family, base, sizes)?
+        }
+        Windows::AllBut { rotation: Rotation::WindowedOnly, .. } => windowed_only(config, family, sizes)?,
+        Windows::AllBut { rotation: Rotation::WindowedIfAny, .. } if !no_windows => {
+            windowed_only(config, family, sizes)?
+        }
+        _ => {
+            let rotates = rotating(config, family, sizes.layers)?;
+            let (ropes, mut blocks) = one(config, family, sizes)?.of_layers(&rotates);
+            blocks.iter_mut().zip(windows).for_each(|(block, window)| block.window = window);
+            return Ok((ropes, blocks));
+        }
     };
     let span =
         |window: Option<usize>| Block { window, rope: usize::from(window.is_some()), ..Block::default() };
@@ -79,7 +93,24 @@ fn windowed_only(config: &Fields, family: &Family, sizes: &Sizes) -> Result<Vec<
         return Err(config.unsupported(KEY, format!("{} rotates in windowed layers only", family.name())));
     }
     let local = one(config, family, sizes)?;
-    Ok(vec![RopeConfig { base: local.base, dims: 0, scaling: RopeScaling::None }, local])
+    Ok(vec![local.still(), local])
+}
+
+/// Whether each layer rotates.
+fn rotating(config: &Fields, family: &Family, layers: usize) -> Result<Vec<bool>> {
+    const LIST: &str = "no_rope_layers";
+    const INTERVAL: &str = "no_rope_layer_interval";
+    if family.still.is_none() {
+        return Ok(family.rotating(layers));
+    }
+    let every = config.size(INTERVAL)?;
+    match (config.sizes(LIST)?, every) {
+        // Despite its name, the list has a 1 for each layer that rotates.
+        (Some(list), _) if list.len() >= layers => Ok(list[..layers].iter().map(|n| *n != 0).collect()),
+        (Some(_), _) => Err(config.bad(LIST, format_args!("there are {layers} layers"))),
+        (None, Some(0)) => Err(config.bad(INTERVAL, "it must be 1 or more")),
+        (None, every) => Ok(Family { still: every.or(family.still), ..*family }.rotating(layers)),
+    }
 }
 
 /// One rotation for all layers.
@@ -95,24 +126,27 @@ fn one(config: &Fields, family: &Family, sizes: &Sizes) -> Result<RopeConfig> {
             return Err(parameters.unsupported(kind, why));
         }
     }
-    rope(config, &parameters, theta, sizes)
+    rope(config, family, &parameters, theta, sizes)
 }
 
-/// Gemma's two rotations: that of layers that see everything, then that of windowed ones.
+/// Two rotations: that of layers that see everything, then that of windowed ones.
 fn by_layer_type(
     config: &Fields,
     family: &Family,
-    local_base: f32,
+    local_base: Option<f32>,
     sizes: &Sizes,
 ) -> Result<Vec<RopeConfig>> {
     let global = config.float("rope_theta")?.unwrap_or(family.defaults.rope_theta);
-    let local = config.float("rope_local_base_freq")?.unwrap_or(local_base);
+    let local = match local_base {
+        Some(base) => config.float("rope_local_base_freq")?.unwrap_or(base),
+        None => global,
+    };
     let plain = |base| RopeConfig { base, dims: sizes.rotated, scaling: RopeScaling::None };
     let parameters = config.object("rope_parameters")?;
     let of = |kind: &str, theta: f32| -> Result<RopeConfig> {
         let Some(parameters) = &parameters else { return Ok(plain(theta)) };
         match parameters.object(kind)? {
-            Some(own) => rope(config, &own, theta, sizes),
+            Some(own) => rope(config, family, &own, theta, sizes),
             None => Ok(plain(theta)),
         }
     };
@@ -122,14 +156,20 @@ fn by_layer_type(
         return Err(config.unsupported("rope_parameters", why));
     }
     if let Some(scaling) = config.object("rope_scaling")? {
-        ropes[0] = rope(config, &scaling, ropes[0].base, sizes)?;
+        ropes[0] = rope(config, family, &scaling, ropes[0].base, sizes)?;
     }
     Ok(ropes)
 }
 
 /// The rotation of `parameters`, with `theta` if they do not give it.
-fn rope(config: &Fields, parameters: &Fields, theta: f32, sizes: &Sizes) -> Result<RopeConfig> {
-    let base = parameters.float("rope_theta")?.unwrap_or(theta);
+fn rope(
+    config: &Fields,
+    family: &Family,
+    parameters: &Fields,
+    theta: f32,
+    sizes: &Sizes,
+) -> Result<RopeConfig> {
+    let mut base = parameters.float("rope_theta")?.unwrap_or(theta);
     if parameters.float("partial_rotary_factor")?.is_some_and(|factor| sizes.part(factor) != sizes.rotated) {
         let why = format!("{} elements of a head are rotated here", sizes.rotated);
         return Err(parameters.unsupported("partial_rotary_factor", why));
@@ -152,13 +192,26 @@ fn rope(config: &Fields, parameters: &Fields, theta: f32, sizes: &Sizes) -> Resu
             high_freq_factor: needed("high_freq_factor")?,
             original_context,
         },
+        // Contexts are no longer than the model's, and up to that the base stays as it is.
+        Some("dynamic") => {
+            base = stretched(parameters, family, base, sizes.rotated)?;
+            RopeScaling::None
+        }
+        // Phi-3's older names of it.
+        Some("su") => long(parameters, original_context, sizes.context)?,
+        Some("yarn") if parameters.contains("long_factor") => {
+            long(parameters, original_context, sizes.context)?
+        }
         Some("yarn") => yarn(parameters, original_context, sizes.context)?,
         Some("longrope") => long(parameters, original_context, sizes.context)?,
         Some(_) => {
             let key = if parameters.contains("rope_type") { "rope_type" } else { "type" };
-            return Err(parameters.unsupported(key, "default, linear, llama3, longrope and yarn are known"));
+            return Err(parameters.unsupported(key, KINDS));
         }
     };
+    if family.temperature {
+        parameters.contains(TEMPERATURE);
+    }
     // Keys of other kinds than the file's own have no effect, as in transformers.
     for key in ["low_freq_factor", "high_freq_factor", "attention_factor", "beta_fast", "beta_slow", "mscale"]
         .into_iter()
@@ -173,6 +226,31 @@ fn rope(config: &Fields, parameters: &Fields, theta: f32, sizes: &Sizes) -> Resu
     Ok(RopeConfig { base, dims: sizes.rotated, scaling })
 }
 
+/// The base that `alpha` stretches, if the family knows it and the file has it.
+fn stretched(parameters: &Fields, family: &Family, base: f32, dims: usize) -> Result<f32> {
+    let alpha = if family.rope_alpha { parameters.float("alpha")? } else { None };
+    match alpha.filter(|alpha| *alpha != 0.0) {
+        Some(_) if dims <= 2 => Err(parameters.unsupported("alpha", "heads of two elements cannot have it")),
+        Some(alpha) => {
+            Ok((f64::from(base) * f64::from(alpha).powf(dims as f64 / (dims as f64 - 2.0))) as f32)
+        }
+        None => Ok(base),
+    }
+}
+
+/// The growth of queries, if the family and the file have it.
+pub fn temperature(config: &Fields, family: &Family) -> Result<Option<Temperature>> {
+    if !family.temperature {
+        return Ok(None);
+    }
+    let new = config.object("rope_parameters")?;
+    let Some(parameters) = config.object("rope_scaling")?.or(new) else {
+        return Err(config.bad("rope_parameters", "it must give the rotation and how queries grow"));
+    };
+    let Some(scale) = parameters.float(TEMPERATURE)?.filter(|scale| *scale != 0.0) else { return Ok(None) };
+    Ok(Some(Temperature { scale, length: parameters.need("original_max_position_embeddings")? }))
+}
+
 fn long(parameters: &Fields, original_context: usize, context: usize) -> Result<RopeScaling> {
     let factors = |key| {
         parameters.floats(key)?.ok_or_else(|| parameters.bad(key, "longrope needs a divisor for each pair"))
@@ -183,7 +261,11 @@ fn long(parameters: &Fields, original_context: usize, context: usize) -> Result<
         original_context,
         attention_factor: match parameters.float("attention_factor")? {
             Some(given) => given,
-            None => RopeScaling::long_attention(context, original_context),
+            None => {
+                let ratio = context as f64 / original_context.max(1) as f64;
+                let times = parameters.float("factor")?.map_or(ratio, f64::from);
+                RopeScaling::long_attention(times, original_context)
+            }
         },
     })
 }
@@ -216,6 +298,9 @@ fn yarn(parameters: &Fields, original_context: usize, context: usize) -> Result<
     })
 }
 
+/// The number of layers from one that sees everything to the next.
+const PATTERN: &str = "sliding_window_pattern";
+
 /// The window of each layer, `None` if it sees everything.
 fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option<usize>>> {
     match family.windows {
@@ -223,11 +308,11 @@ fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option
         Windows::All { default } => {
             let window = match config.contains("sliding_window") {
                 true => config.size("sliding_window")?,
-                false => Some(default),
+                false => default,
             };
             Ok(vec![window; layers])
         }
-        Windows::Upper => {
+        Windows::Upper | Windows::Listed => {
             let window = config.size("sliding_window")?;
             let used = config.flag("use_sliding_window")?.unwrap_or(false);
             let window = window.filter(|_| used);
@@ -235,6 +320,8 @@ fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option
             match layer_types(config, layers)? {
                 Some(slides) => sliding(config, &slides, window),
                 None if window.is_none() => Ok(vec![None; layers]),
+                None if family.windows == Windows::Listed => Err(config
+                    .bad("layer_types", "with use_sliding_window it must list the layers that have one")),
                 None => {
                     let first = first.ok_or_else(|| {
                         config.bad("max_window_layers", "with use_sliding_window it must be a number")
@@ -243,18 +330,21 @@ fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option
                 }
             }
         }
-        Windows::AllBut { every, default, own_beside, .. } => {
+        Windows::AllBut { every, default, own_beside, rotation, .. } => {
             let window = match config.contains("sliding_window") {
                 true => config.size("sliding_window")?,
                 false => Some(default),
             };
-            let every = config.size("sliding_window_pattern")?.unwrap_or(every);
             let slides = match layer_types(config, layers)? {
-                Some(slides) => slides,
-                None if every == 0 => {
-                    return Err(config.bad("sliding_window_pattern", "it must be 1 or more"));
+                Some(slides) => {
+                    config.contains(PATTERN);
+                    slides
                 }
-                None => (0..layers).map(|layer| (layer + 1) % every != 0).collect(),
+                None if window.is_none() && rotation == Rotation::WindowedIfAny => vec![false; layers],
+                None => match config.size(PATTERN)?.unwrap_or(every) {
+                    0 => return Err(config.bad(PATTERN, "it must be 1 or more")),
+                    every => (1..=layers).map(|layer| !layer.is_multiple_of(every)).collect(),
+                },
             };
             let window = window.map(|window| window.saturating_add(own_beside.into()));
             sliding(config, &slides, window)

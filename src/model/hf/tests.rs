@@ -5,7 +5,7 @@ use crate::ops::{Activation, Choice};
 use serde_json::{Value, json};
 
 /// A Llama configuration as `save_pretrained` writes it, with `changes`; null removes a key.
-fn llama(changes: Value) -> Value {
+pub(super) fn llama(changes: Value) -> Value {
     let mut config = json!({
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 100, "hidden_size": 64,
         "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -21,23 +21,23 @@ fn llama(changes: Value) -> Value {
     config
 }
 
-fn merged(mut value: Value, changes: Value) -> Value {
+pub(super) fn merged(mut value: Value, changes: Value) -> Value {
     for (key, change) in changes.as_object().unwrap() {
         value[key] = change.clone();
     }
     value
 }
 
-fn read(config: &Value) -> Result<Config> {
+pub(super) fn read(config: &Value) -> Result<Config> {
     Config::read(&Fields::new(config, "m/config.json")?, "m")
 }
 
-fn taken(changes: Value) -> Config {
+pub(super) fn taken(changes: Value) -> Config {
     read(&llama(changes.clone())).unwrap_or_else(|e| panic!("{changes}: {e}"))
 }
 
 /// Checks that the configuration is refused, in a sentence that names the file and has all `parts`.
-fn refused(changes: Value, status: Status, parts: &[&str]) {
+pub(super) fn refused(changes: Value, status: Status, parts: &[&str]) {
     let error = read(&llama(changes.clone())).err().unwrap_or_else(|| panic!("{changes} was taken"));
     assert_eq!(error.status, status, "{error}");
     for part in ["m/config.json: "].iter().chain(parts) {
@@ -192,7 +192,7 @@ fn rotations_in_both_spellings() {
 #[test]
 fn rotations_that_are_not_known() {
     let scaling = |s: Value| json!({ "rope_scaling": s });
-    for kind in ["dynamic", "su"] {
+    for kind in ["xdrope", "ntk"] {
         let name = format!("is '{kind}'");
         refused(scaling(json!({"rope_type": kind, "factor": 2.0})), Status::Unsupported, &[&name]);
     }
@@ -212,6 +212,8 @@ fn rotations_that_are_not_known() {
     // The context is 512.
     let factor = (1.0 + 4f64.ln() / 128f64.ln()).sqrt() as f32;
     assert_eq!((*attention_factor, *original_context), (factor, 128));
+    let own = taken(long(json!({"factor": 2.0}))).decoder.ropes[0].attention_factor();
+    assert_eq!(own, (1.0 + 2f64.ln() / 128f64.ln()).sqrt() as f32);
     refused(long(json!({"long_factor": null})), Status::BadModel, &["'rope_scaling.long_factor' is null"]);
     refused(long(json!({"short_factor": [1.0]})), Status::BadModel, &["short_factor", "8 belong to 16"]);
     refused(long(json!({"long_factor": vec![0.0; 8]})), Status::BadModel, &["long_factor"]);

@@ -164,6 +164,8 @@ impl OpSet for CudaOps {
     fn hold(&self, weight: Weight) -> Result<()> {
         match weight {
             Weight::Table(table) => self.matrix(table).map(drop),
+            Weight::Attention(shape) => shape.cpu_only().map_or(Ok(()), |part| Err(cpu_only(part))),
+            Weight::Cap => Err(cpu_only("capped logits")),
             Weight::Product(Projections { fold: Some(_), .. }) => Err(cpu_only("rotated weights")),
             Weight::Product(weights) => {
                 weights.matrices.iter().try_for_each(|matrix| self.check_row(matrix.cols))?;
@@ -171,6 +173,7 @@ impl OpSet for CudaOps {
                 let norms = weights.norms.iter().map(|norm| &norm.weight);
                 norms.chain(&weights.bias).try_for_each(|vector| self.vector(vector).map(drop))
             }
+            Weight::Norm(Norm { bias: Some(_), .. }) => Err(cpu_only("layer norms")),
             Weight::Norm(norm) => self.vector(&norm.weight).map(drop),
             Weight::Experts(_) => Err(cpu_only("mixtures of experts")),
             Weight::Recurrent(_) => Err(cpu_only("recurrent layers")),
@@ -182,7 +185,12 @@ impl OpSet for CudaOps {
         let matrices = match weight {
             Weight::Table(table) => std::slice::from_ref(table),
             Weight::Product(weights) => &weights.matrices,
-            Weight::Norm(_) | Weight::Experts(_) | Weight::Recurrent(_) | Weight::Adapter(_) => &[],
+            Weight::Attention(_)
+            | Weight::Cap
+            | Weight::Norm(_)
+            | Weight::Experts(_)
+            | Weight::Recurrent(_)
+            | Weight::Adapter(_) => &[],
         };
         let known = &self.queue.opened.weights;
         let lacking =

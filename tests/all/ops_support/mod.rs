@@ -42,7 +42,7 @@ impl Random {
     }
 
     pub fn norm(&mut self, width: usize) -> Norm {
-        Norm { weight: self.floats(width).iter().map(|w| 1.0 + 0.3 * w).collect(), eps: 1e-5 }
+        Norm { weight: self.floats(width).iter().map(|w| 1.0 + 0.3 * w).collect(), bias: None, eps: 1e-5 }
     }
 
     pub fn matrix(&mut self, dtype: DType, rows: usize, cols: usize) -> Matrix {

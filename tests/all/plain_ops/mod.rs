@@ -78,10 +78,18 @@ fn element(m: &Matrix, i: usize) -> f32 {
     }
 }
 
-fn rms_norm(x: &Tensor, norm: &Norm) -> candle_core::Result<Tensor> {
+fn normed(x: &Tensor, norm: &Norm) -> candle_core::Result<Tensor> {
     let weight = Tensor::from_slice(&norm.weight, norm.weight.len(), &Device::Cpu)?;
+    let x = match norm.bias {
+        Some(_) => x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?,
+        None => x.clone(),
+    };
     let mean = x.sqr()?.mean_keepdim(D::Minus1)?;
-    x.broadcast_div(&(mean + norm.eps as f64)?.sqrt()?)?.broadcast_mul(&weight)
+    let y = x.broadcast_div(&(mean + norm.eps as f64)?.sqrt()?)?.broadcast_mul(&weight)?;
+    match &norm.bias {
+        Some(bias) => y.broadcast_add(&Tensor::from_slice(bias, bias.len(), &Device::Cpu)?),
+        None => Ok(y),
+    }
 }
 
 /// Half to even: candle's `round` rounds half away from zero.
@@ -145,9 +153,9 @@ fn rotated(x: &Tensor, fold: &Fold) -> candle_core::Result<Tensor> {
 }
 
 fn linear(x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> candle_core::Result<Tensor> {
-    let x = norm.map_or_else(|| Ok(x.clone()), |norm| rms_norm(x, norm))?;
+    let x = norm.map_or_else(|| Ok(x.clone()), |norm| normed(x, norm))?;
     let products = weights.matrices.iter().enumerate().map(|(i, m)| {
-        let x = weights.norms.get(i).map_or_else(|| Ok(x.clone()), |norm| rms_norm(&x, norm))?;
+        let x = weights.norms.get(i).map_or_else(|| Ok(x.clone()), |norm| normed(&x, norm))?;
         let x = weights.fold.as_deref().map_or_else(|| Ok(x.clone()), |fold| rotated(&x, fold))?;
         let w = dequantize(m)?.to_dtype(DType::F64)?.t()?;
         let y = match m.dtype.arithmetic() {
@@ -224,6 +232,10 @@ fn softmax_attention(
         |p: u32| (0..context).map(move |c| if sees(p as usize, c) { 0.0f32 } else { f32::NEG_INFINITY });
     let mask = positions.iter().flat_map(|p| hidden(*p)).collect::<Vec<_>>();
     let mask = Tensor::from_vec(mask, (1, rows, context), &Device::Cpu)?;
+    let scores = match how.shape.cap {
+        Some(cap) => ((scores / cap as f64)?.tanh()? * cap as f64)?,
+        None => scores,
+    };
     let scores = scores.broadcast_add(&mask)?;
     let weights = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
     let weights = weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)?;
@@ -247,10 +259,15 @@ fn attention(
     let heads = qkv.reshape((batch.tokens.len(), s.heads + 2 * s.kv_heads, s.head_dim))?;
     let part = |from, count, norm: usize| {
         let part = heads.narrow(1, from, count)?.contiguous()?;
-        let part = how.norms.map_or_else(|| Ok(part.clone()), |norms| rms_norm(&part, &norms[norm]))?;
-        rotate(&part, &batch.positions, how.rope)
+        let normed = |x: &Tensor| how.norms.map_or_else(|| Ok(x.clone()), |norms| normed(x, &norms[norm]));
+        match s.norms_last {
+            true => normed(&rotate(&part, &batch.positions, how.rope)?),
+            false => rotate(&normed(&part)?, &batch.positions, how.rope),
+        }
     };
     let (q, k) = (part(0, s.heads, 0)?, part(s.heads, s.kv_heads, 1)?);
+    let growth: Vec<f32> = batch.positions.iter().map(|at| s.scale_at(*at as usize) / s.scale).collect();
+    let q = q.broadcast_mul(&Tensor::from_vec(growth, (batch.tokens.len(), 1, 1), &Device::Cpu)?)?;
     let v = heads.narrow(1, s.heads + s.kv_heads, s.kv_heads)?;
     let KvLayout { blocks, block_size, .. } = kv.layout;
     let cache = kv.layer(layer).expect("a layer");
@@ -288,6 +305,9 @@ fn attention(
 }
 
 fn gated(x: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
+    if activation == Activation::Gelu {
+        return x.contiguous()?.gelu();
+    }
     let width = x.dim(1)? / 2;
     let (gate, up) = (x.narrow(1, 0, width)?, x.narrow(1, width, width)?);
     match activation {
@@ -298,6 +318,7 @@ fn gated(x: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
         }
         Activation::Relu2 => (gate.relu()?.sqr()? * up)?.contiguous(),
         Activation::GeGlu => (gate.contiguous()?.gelu()? * up)?.contiguous(),
+        Activation::Gelu => unreachable!("it has no gate"),
     }
 }
 
@@ -308,7 +329,7 @@ fn mixture(
     experts: &Experts,
     activation: Activation,
 ) -> candle_core::Result<Tensor> {
-    let x = norm.map_or_else(|| Ok(x.clone()), |norm| rms_norm(x, norm))?;
+    let x = norm.map_or_else(|| Ok(x.clone()), |norm| normed(x, norm))?;
     let logits = linear(&x, None, &experts.router)?;
     let weights = logits.broadcast_sub(&logits.max_keepdim(D::Minus1)?)?.exp()?;
     let mut weights = weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)?.to_vec2::<f32>()?;
@@ -377,15 +398,20 @@ impl OpSet for PlainOps {
         owned(linear(x.tensor().unwrap(), norm, weights))
     }
 
+    fn cap(&self, logits: &mut [f32], cap: f32) -> Result<()> {
+        logits.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
+        Ok(())
+    }
+
     fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned> {
-        owned(rms_norm(x.tensor().unwrap(), norm))
+        owned(normed(x.tensor().unwrap(), norm))
     }
 
     fn norm_columns(&self, x: &mut Owned, from: usize, norm: &Norm) -> Result<()> {
         let normed = |x: &Tensor| {
             let (width, end) = (x.dim(1)?, from + norm.weight.len());
             let (before, after) = (x.narrow(1, 0, from)?, x.narrow(1, end, width - end)?);
-            let own = rms_norm(&x.narrow(1, from, norm.weight.len())?.contiguous()?, norm)?;
+            let own = normed(&x.narrow(1, from, norm.weight.len())?.contiguous()?, norm)?;
             Tensor::cat(&[before, own, after], 1)
         };
         *x = owned(normed(x.tensor().unwrap()))?;
@@ -433,7 +459,7 @@ impl OpSet for PlainOps {
 
     fn add(&self, x: &mut Owned, y: &Owned, norm: Option<&Norm>) -> Result<()> {
         let sum = norm
-            .map_or_else(|| Ok(y.tensor().unwrap().clone()), |norm| rms_norm(y.tensor().unwrap(), norm))
+            .map_or_else(|| Ok(y.tensor().unwrap().clone()), |norm| normed(y.tensor().unwrap(), norm))
             .and_then(|y| x.tensor().unwrap() + y);
         *x = owned(sum)?;
         Ok(())

@@ -1,0 +1,106 @@
+//! Soft caps, `cap * tanh(x / cap)` (Gemma 2), with the same bits from scalar and vector code.
+//!
+//! Near 0 the tanh is a polynomial, so that small values keep their precision; elsewhere 1 - 2 / (e^2x + 1). The
+//! absolute error is below 1e-7, the relative one below 4e-7.
+
+use super::exp::{exp, exp_lanes};
+use crate::kernels::Isa;
+use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::lanes::Lanes;
+
+/// Below it the polynomial holds: x + x^3 P(x^2), coefficients of Cephes' tanhf.
+const NEAR: f32 = 0.625;
+const P: [f32; 5] = [-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1];
+
+#[inline(always)] // fused where the caller may use FMA
+fn tanh(x: f32) -> f32 {
+    let size = x.abs();
+    if size < NEAR {
+        let square = x * x;
+        let p = P[1..].iter().fold(P[0], |p, c| p.mul_add(square, *c));
+        return (p * square).mul_add(x, x);
+    }
+    let far = 1.0 - 2.0 / (exp(size * 2.0) + 1.0);
+    if x < 0.0 { far * -1.0 } else { far }
+}
+
+/// `cap * tanh(x / cap)`; NaN for NaN.
+#[inline(always)]
+pub fn soft(x: f32, cap: f32) -> f32 {
+    tanh(x / cap) * cap
+}
+
+/// The bits of `soft` in each lane.
+///
+/// # Safety
+/// `L`'s instructions are available.
+#[inline(always)]
+pub unsafe fn soft_lanes<L: Lanes>(x: L, cap: f32) -> L {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let x = x.div(L::splat(cap));
+        let (size, square) = (x.abs(), x.mul(x));
+        let mut p = L::splat(P[0]);
+        for c in &P[1..] {
+            p = p.fma(square, L::splat(*c));
+        }
+        let near = p.mul(square).fma(x, x);
+        let below = exp_lanes(size.mul(L::splat(2.0))).add(L::splat(1.0));
+        let far = L::splat(1.0).sub(L::splat(2.0).div(below));
+        let far = x.less(L::splat(0.0), far.mul(L::splat(-1.0)), far);
+        size.less(L::splat(NEAR), near, far).mul(L::splat(cap))
+    }
+}
+
+/// `soft` of each value, in place.
+pub fn cap_all(isa: Isa, x: &mut [f32], cap: f32) {
+    let (whole, rest) = x.as_chunks_mut::<16>();
+    sixteens(isa, whole, cap);
+    rest.iter_mut().for_each(|x| *x = soft(*x, cap));
+}
+
+by_isa!(fn sixteens(x: &mut [[f32; 16]], cap: f32) = in_lanes::<lanes>, in_scalars);
+
+#[inline(always)]
+unsafe fn in_lanes<L: Lanes>(x: &mut [[f32; 16]], cap: f32) {
+    for x in x {
+        // SAFETY: arrays of sixteen.
+        unsafe { soft_lanes(L::load(x.as_ptr()), cap).store(x.as_mut_ptr()) }
+    }
+}
+
+fn in_scalars(x: &mut [[f32; 16]], cap: f32) {
+    x.as_flattened_mut().iter_mut().for_each(|x| *x = soft(*x, cap));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cap_all, soft};
+    use crate::kernels::available;
+
+    fn inputs() -> Vec<f32> {
+        let odd = [0.0, -0.0, 1e-20, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::NAN];
+        (-20_000..20_001).map(|i| i as f32 * 0.0297).chain(odd).collect()
+    }
+
+    #[test]
+    fn close_to_the_true_value() {
+        for x in inputs().into_iter().filter(|x| !x.is_nan()) {
+            let (got, want) = (f64::from(soft(x, 30.0)), 30.0 * (f64::from(x) / 30.0).tanh());
+            assert!((got - want).abs() <= 4e-7 * want.abs(), "{x}: {got} for {want}");
+        }
+        assert!(soft(f32::NAN, 30.0).is_nan());
+    }
+
+    #[test]
+    fn vector_bits_are_scalar_bits() {
+        let x = inputs();
+        for isa in available() {
+            let mut y = x.clone();
+            cap_all(*isa, &mut y, 30.0);
+            for (x, y) in x.iter().zip(y) {
+                assert!(y.to_bits() == soft(*x, 30.0).to_bits() || x.is_nan() && y.is_nan(), "{isa:?} {x}");
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Keys that only some dense families have.
+
+use super::names::{self, Name};
+use super::tests::{llama, merged, read, refused, taken};
+use crate::base::Status;
+use crate::model::config::{Parts, RopeScaling};
+use crate::model::family::Family;
+use crate::ops::{Activation, RopeStyle, Temperature};
+use serde_json::{Value, json};
+
+fn of(class: &str, changes: Value) -> Value {
+    merged(json!({ "model_type": class }), changes)
+}
+
+#[test]
+fn what_a_file_leaves_out_is_its_class_own() {
+    let bare =
+        json!({"rms_norm_eps": null, "rope_theta": null, "hidden_act": null, "tie_word_embeddings": null});
+    for (class, eps, theta, tied, head_dim) in [
+        ("seed_oss", 1e-6, 1e4, false, 128),
+        ("ernie4_5", 1e-5, 5e5, true, 128),
+        ("smollm3", 1e-6, 2e6, true, 16),
+        ("olmo3", 1e-5, 5e5, false, 16),
+        ("exaone4", 1e-5, 1e4, false, 16),
+        ("glm4", 1.5625e-7, 1e4, false, 128),
+        ("phi3", 1e-5, 1e4, false, 16),
+        ("hunyuan_v1_dense", 1e-5, 1e4, false, 16),
+        ("gemma2", 1e-6, 1e4, true, 256),
+        ("starcoder2", 1e-5, 1e4, true, 16),
+    ] {
+        let config = taken(of(class, bare.clone()));
+        let d = &config.decoder;
+        assert_eq!((d.rms_eps, d.described().base), (eps, theta), "{class}");
+        assert_eq!((config.tied, d.attention.head_dim), (tied, head_dim), "{class}");
+    }
+}
+
+#[test]
+fn biases_by_key() {
+    let parts = |class: &str, changes: Value| {
+        let Parts { qkv_bias, output_bias, ffn_bias, .. } = taken(of(class, changes)).decoder.parts;
+        (qkv_bias, output_bias, ffn_bias)
+    };
+    assert_eq!(parts("seed_oss", json!({})), (true, false, false));
+    let all = json!({"attention_bias": false, "attention_out_bias": true, "mlp_bias": true});
+    assert_eq!(parts("seed_oss", all), (false, true, true));
+    assert_eq!(parts("ernie4_5", json!({})), (false, false, false));
+    assert_eq!(parts("ernie4_5", json!({"use_bias": true})), (true, true, true));
+    assert_eq!(parts("starcoder2", json!({ "hidden_act": null })), (true, true, true));
+    assert_eq!(parts("glm4", json!({})), (true, false, false));
+    assert_eq!(parts("glm4", json!({"attention_bias": false})), (false, false, false));
+}
+
+#[test]
+fn layers_that_do_not_rotate() {
+    let rotates = |changes: Value| -> Vec<bool> {
+        let d = taken(of("smollm3", changes)).decoder;
+        d.blocks.iter().map(|block| d.ropes[block.rope].dims > 0).collect()
+    };
+    assert_eq!(rotates(json!({})), [true, true, true, false]);
+    assert_eq!(rotates(json!({"no_rope_layer_interval": 2})), [true, false, true, false]);
+    assert_eq!(rotates(json!({"no_rope_layers": [0, 1, 1, 0, 0]})), [false, true, true, false]);
+    assert_eq!(rotates(json!({"no_rope_layers": [1, 1, 1, 1]})), [true; 4]);
+    let refused = |changes, words: &[&str]| refused(of("smollm3", changes), Status::BadModel, words);
+    refused(json!({"no_rope_layers": [1, 0]}), &["no_rope_layers", "4 layers"]);
+    refused(json!({"no_rope_layer_interval": 0}), &["no_rope_layer_interval"]);
+    let window = json!({"use_sliding_window": true, "sliding_window": 32, "max_window_layers": 2});
+    refused(window, &["layer_types"]);
+}
+
+/// EXAONE 4 with windows rotates in them only, and without them everywhere.
+#[test]
+fn rotations_in_windows_if_there_are_any() {
+    let layers = |changes: Value| -> Vec<(bool, bool)> {
+        let mut config = llama(json!({"model_type": "exaone4"}));
+        changes.as_object().unwrap().iter().for_each(|(key, value)| config[key] = value.clone());
+        let d = read(&config).unwrap().decoder;
+        d.blocks.iter().map(|block| (block.window.is_some(), d.ropes[block.rope].dims > 0)).collect()
+    };
+    let hybrid = [(true, true), (true, true), (true, true), (false, false)];
+    assert_eq!(layers(json!({"sliding_window": 32})), hybrid);
+    let types = json!(["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"]);
+    let published = json!({"sliding_window": 32, "sliding_window_pattern": "LLLG", "layer_types": types});
+    assert_eq!(layers(published), hybrid);
+    assert_eq!(layers(json!({"sliding_window": null})), [(false, true); 4]);
+    let full = json!(["full_attention", "full_attention", "full_attention", "full_attention"]);
+    assert_eq!(layers(json!({"sliding_window": 32, "layer_types": full})), [(false, false); 4]);
+}
+
+/// OLMo 3 scales the rotation of layers without windows alone; Gemma 2 rotates all layers alike.
+#[test]
+fn rotations_of_windowed_layers() {
+    let scaling = json!({"rope_type": "linear", "factor": 4.0});
+    let d = taken(of("olmo3", json!({"rope_scaling": scaling}))).decoder;
+    let of_layer = |layer: usize| d.ropes[d.blocks[layer].rope].clone();
+    assert_eq!((of_layer(0).scaling, of_layer(0).base), (RopeScaling::None, 5e5));
+    assert_eq!((of_layer(3).scaling, of_layer(3).base), (RopeScaling::Linear { factor: 4.0 }, 5e5));
+    let d = taken(of("gemma2", json!({"rope_scaling": scaling}))).decoder;
+    assert_eq!(d.ropes.len(), 1);
+    let windows: Vec<_> = d.blocks.iter().map(|block| block.window).collect();
+    assert_eq!(windows, [Some(4096), None, Some(4096), None]);
+}
+
+#[test]
+fn rotations_of_kind_dynamic() {
+    let rope = |class, more| {
+        let scaling = merged(json!({"type": "dynamic", "factor": 2.0}), more);
+        taken(of(class, json!({ "rope_scaling": scaling }))).decoder.ropes.remove(0)
+    };
+    // Up to the model's context the base stays as it is.
+    assert_eq!(rope("llama", json!({})).base, 5e5);
+    let stretched = rope("hunyuan_v1_dense", json!({"alpha": 1000.0}));
+    assert_eq!(
+        (stretched.base, stretched.scaling),
+        ((5e5 * 1000f64.powf(16.0 / 14.0)) as f32, RopeScaling::None)
+    );
+    let alpha = json!({"rope_scaling": {"type": "dynamic", "factor": 2.0, "alpha": 1000.0}});
+    refused(alpha, Status::Unsupported, &["rope_scaling.alpha"]);
+}
+
+#[test]
+fn older_names_of_longrope() {
+    let factors = |kind| json!({"type": kind, "short_factor": vec![1.0; 8], "long_factor": vec![2.0; 8]});
+    for kind in ["su", "yarn"] {
+        let config = json!({"rope_scaling": factors(kind), "original_max_position_embeddings": 128});
+        let d = taken(of("phi3", config)).decoder;
+        assert!(matches!(d.ropes[0].scaling, RopeScaling::Long { original_context: 128, .. }), "{kind}");
+    }
+    refused(of("phi3", json!({"rope_scaling": {"type": "su"}})), Status::BadModel, &["short_factor"]);
+    let part = taken(of("phi3", json!({"partial_rotary_factor": 0.75}))).decoder.ropes.remove(0);
+    assert_eq!(part.dims, 12);
+}
+
+#[test]
+fn growing_queries() {
+    let yarn = json!({"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 32, "rope_theta": 1e6,
+                      "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1});
+    let with =
+        |class, more| of(class, json!({"rope_parameters": merged(yarn.clone(), more), "rope_theta": null}));
+    let temperature = |more| taken(with("ministral3", more)).decoder.attention.temperature;
+    assert_eq!(temperature(json!({})), Some(Temperature { scale: 0.1, length: 32 }));
+    assert_eq!(temperature(json!({"llama_4_scaling_beta": 0.0})), None);
+    let none = json!({"original_max_position_embeddings": null});
+    refused(with("ministral3", none), Status::BadModel, &["original_max_position_embeddings"]);
+    let zero = json!({"original_max_position_embeddings": 0});
+    refused(with("ministral3", zero), Status::BadModel, &["original_max_position_embeddings"]);
+    refused(
+        with("ministral3", json!({"llama_4_scaling_beta": -1.0})),
+        Status::BadModel,
+        &["llama_4_scaling_beta"],
+    );
+    refused(with("mistral", json!({})), Status::Unsupported, &["llama_4_scaling_beta"]);
+    refused(json!({"model_type": "ministral3"}), Status::BadModel, &["rope_parameters"]);
+}
+
+/// As Ministral 3 is published; Mistral Small 3 has the same kind of folder.
+#[test]
+fn text_beside_images() {
+    let whole = |class: &str| {
+        let text = llama(json!({"model_type": class, "rope_scaling": {"type": "linear", "factor": 2.0}}));
+        json!({"model_type": "mistral3", "text_config": text, "vision_config": {}, "tie_word_embeddings": true})
+    };
+    let config = read(&whole("ministral3")).unwrap();
+    assert!(config.tied && config.decoder.family.hf == Some("ministral3"));
+    let error = read(&whole("mistral")).err().expect("another class");
+    assert!(error.message.contains("'text_config.model_type' is 'mistral'"), "{error}");
+}
+
+#[test]
+fn soft_caps() {
+    let caps = |changes: Value| {
+        let mut config = llama(json!({"model_type": "gemma2"}));
+        changes.as_object().unwrap().iter().for_each(|(key, value)| config[key] = value.clone());
+        let d = read(&config).unwrap().decoder;
+        (d.attention.cap, d.logit_cap)
+    };
+    assert_eq!(caps(json!({})), (Some(50.0), Some(30.0)));
+    let own = json!({"attn_logit_softcapping": 7.0, "final_logit_softcapping": null});
+    assert_eq!(caps(own), (Some(7.0), None));
+    for key in ["attn_logit_softcapping", "final_logit_softcapping"] {
+        refused(of("gemma2", json!({ key: -1.0 })), Status::BadModel, &[key]);
+        refused(json!({ key: 30.0 }), Status::Unsupported, &[key]);
+    }
+}
+
+#[test]
+fn norms_of_heads_that_a_key_names() {
+    assert!(taken(of("hunyuan_v1_dense", json!({"use_qk_norm": true}))).unknown.is_empty());
+    refused(of("hunyuan_v1_dense", json!({"use_qk_norm": false})), Status::Unsupported, &["use_qk_norm"]);
+    refused(of("hunyuan_v1_dense", json!({"use_cla": true})), Status::Unsupported, &["use_cla"]);
+}
+
+#[test]
+fn feed_forwards_without_gate() {
+    let d = taken(of("starcoder2", json!({"hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-3}))).decoder;
+    assert_eq!((d.activation, d.rms_eps), (Activation::Gelu, 1e-3));
+    refused(of("starcoder2", json!({"hidden_act": "silu"})), Status::Unsupported, &["hidden_act"]);
+    refused(
+        of("starcoder2", json!({"hidden_act": null, "norm_epsilon": 7.0})),
+        Status::BadModel,
+        &["norm_epsilon"],
+    );
+    assert_eq!(taken(of("glm4", json!({}))).decoder.rope_style, RopeStyle::Interleaved);
+}
+
+#[test]
+fn names_of_fused_products_and_of_layer_norms() {
+    let both = |class: &str, hf: &str, gguf: &str| {
+        let family = Family::of_hf(class).unwrap();
+        let name = format!("model.layers.3.{hf}");
+        assert_eq!(names::canonical(family, &name), Name::Tensor(format!("blk.3.{gguf}")), "{class}");
+        assert_eq!(names::own(family, &format!("blk.3.{gguf}")), Some(name), "{class}");
+    };
+    both("phi3", "self_attn.qkv_proj.weight", "attn_qkv.weight");
+    both("phi3", "mlp.gate_up_proj.weight", "ffn_up.weight");
+    both("glm4", "mlp.gate_up_proj.weight", "ffn_up.weight");
+    both("glm4", "post_self_attn_layernorm.weight", "post_attention_norm.weight");
+    both("starcoder2", "mlp.c_fc.bias", "ffn_up.bias");
+    both("starcoder2", "mlp.c_proj.weight", "ffn_down.weight");
+    both("starcoder2", "input_layernorm.bias", "attn_norm.bias");
+    for (module, gguf) in [
+        ("layers.1.self_attn.qkv_proj", "blk.1.attn_qkv"),
+        ("layers.1.mlp.gate_up_proj", "blk.1.ffn_up"),
+        ("layers.1.mlp.c_proj", "blk.1.ffn_down"),
+    ] {
+        assert_eq!(names::projection(module).as_deref(), Some(gguf));
+    }
+    let ministral = Family::of_hf("ministral3").unwrap();
+    let canonical = |name| names::canonical(ministral, name);
+    let tensor = |name: &str| Name::Tensor(name.into());
+    assert_eq!(canonical("language_model.lm_head.weight"), tensor("output.weight"));
+    assert_eq!(canonical("language_model.model.norm.weight"), tensor("output_norm.weight"));
+    assert_eq!(canonical("vision_tower.ln_pre.weight"), Name::Buffer);
+    assert_eq!(canonical("multi_modal_projector.norm.weight"), Name::Buffer);
+    let llama = Family::of_hf("llama").unwrap();
+    assert_eq!(names::canonical(llama, "language_model.lm_head.weight"), Name::Unknown);
+    assert_eq!(names::canonical(llama, "model.layers.0.mlp.gate_up_proj.weight"), Name::Unknown);
+    assert_eq!(names::canonical(llama, "model.layers.0.input_layernorm.bias"), Name::Unknown);
+}
