@@ -97,10 +97,10 @@ const PLAIN: Rule =
     Rule { names: &[], passes: &[], byte_digits: false, nfc: false, ignore_merges: false, adds_bos: false };
 
 /// In the order in which an error lists them.
-static RULES: [Rule; 13] = [
-    Rule { names: &["gpt-2", "phi-2"], passes: &[GPT2], ..PLAIN },
+static RULES: [Rule; 17] = [
+    Rule { names: &["gpt-2", "phi-2", "exaone4"], passes: &[GPT2], ..PLAIN },
     Rule {
-        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon_e"],
+        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon_e", "falcon-h1", "lfm2"],
         passes: &[Pass::Pattern(gpt4!(r"\p{N}{1,3}"))],
         ignore_merges: true,
         adds_bos: true,
@@ -110,6 +110,32 @@ static RULES: [Rule; 13] = [
         names: &["qwen2", "deepseek-r1-qwen"],
         passes: &[Pass::Pattern(gpt4!(r"\p{N}"))],
         nfc: true,
+        ..PLAIN
+    },
+    Rule {
+        names: &["qwen35"],
+        passes: &[Pass::Pattern(concat!(
+            contractions!(),
+            r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*",
+            tail!()
+        ))],
+        nfc: true,
+        ..PLAIN
+    },
+    Rule { names: &["hunyuan"], passes: &[Pass::Pattern(gpt4!(r"\p{N}"))], ..PLAIN },
+    Rule {
+        names: &["glm4", "chatglm-bpe"],
+        passes: &[Pass::Pattern(gpt4!(r"\p{N}{1,3}"))],
+        ignore_merges: true,
+        ..PLAIN
+    },
+    Rule {
+        names: &["seed-coder"],
+        passes: &[Pass::Pattern(concat!(
+            contractions!(),
+            r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+",
+            tail!()
+        ))],
         ..PLAIN
     },
     // llama.cpp does not cut at digits among stand-ins. With a vocabulary trained on these cuts, the difference
@@ -139,7 +165,7 @@ static RULES: [Rule; 13] = [
         ..PLAIN
     },
     Rule {
-        names: &["deepseek-v3"],
+        names: &["deepseek-v3", "hunyuan-dense"],
         passes: &[
             Pass::Pattern(r"\p{N}{1,3}"),
             Pass::Pattern(r"[一-龥぀-ゟ゠-ヿ]+"),
@@ -154,7 +180,7 @@ static RULES: [Rule; 13] = [
     // GPT-NeoX's rule: GPT-2's with composed text.
     Rule { names: &["mpt", "olmo"], passes: &[GPT2], nfc: true, ..PLAIN },
     Rule { names: &["command-r"], passes: &[DIGIT, GPT2], nfc: true, ..PLAIN },
-    Rule { names: &["dbrx"], passes: &[Pass::Pattern(gpt4!(r"\p{N}{1,3}"))], ..PLAIN },
+    Rule { names: &["dbrx", "smaug-bpe"], passes: &[Pass::Pattern(gpt4!(r"\p{N}{1,3}"))], ..PLAIN },
     Rule {
         names: &["gpt-4o", "llama4"],
         passes: &[Pass::Pattern(gpt4o!(concat!(contractions!(), "?"), r"\p{N}{1,3}"))],
