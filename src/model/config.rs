@@ -5,7 +5,9 @@ use super::keys::NEXTN;
 use super::rotation::Rotations;
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
-use crate::ops::{Activation, AttentionShape, Choice, DeltaShape, MAX_HEAD, RopeStyle, Temperature};
+use crate::ops::{
+    Activation, AttentionShape, Choice, ConvShape, DeltaShape, MAX_HEAD, RopeStyle, Temperature,
+};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
@@ -28,8 +30,10 @@ pub struct DecoderConfig {
     /// `None` if no layer is sparse.
     pub experts: Option<ExpertsConfig>,
     pub attention: AttentionShape,
-    /// `None` if no layer is recurrent.
+    /// `None` if no layer is of Gated DeltaNet.
     pub delta: Option<DeltaShape>,
+    /// `None` if no layer is a short convolution.
+    pub conv: Option<ConvShape>,
     pub blocks: Vec<Block>,
     pub ropes: Vec<RopeConfig>,
     /// Which elements of a head are pairs in the file's q and k rows.
@@ -65,7 +69,7 @@ pub struct Block {
     pub window: Option<usize>,
     /// Index into `DecoderConfig::ropes`.
     pub rope: usize,
-    /// It is of Gated DeltaNet (`DecoderConfig::delta`) instead of attention.
+    /// It is of Gated DeltaNet or a short convolution (`DecoderConfig::delta`, `conv`) instead of attention.
     pub recurrent: bool,
     /// Its feed-forward is the mixture `DecoderConfig::experts`.
     pub sparse: bool,
@@ -80,6 +84,8 @@ pub struct ExpertsConfig {
     /// As `width`, of an expert that every row passes through. `None`: there is none.
     pub shared: Option<usize>,
     pub choice: Choice,
+    /// Each expert has a bias that the choice adds to its probability.
+    pub bias: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -193,7 +199,7 @@ impl DecoderConfig {
         names.within(NEXTN, self.further, 0..=*LAYERS.end())?;
         names.within("embedding_length", self.hidden, HIDDEN)?;
         names.within("feed_forward_length", self.ffn, FFN)?;
-        if let Some(ExpertsConfig { count, width, shared, choice }) = self.experts {
+        if let Some(ExpertsConfig { count, width, shared, choice, .. }) = self.experts {
             names.within("expert_count", count, EXPERTS)?;
             names.within("expert_used_count", choice.used, 1..=count)?;
             names.within("expert_feed_forward_length", width, FFN)?;
@@ -222,10 +228,11 @@ impl DecoderConfig {
         if self.blocks.iter().any(|block| block.sparse) != self.experts.is_some() {
             return Err(Error::internal("sparse layers and their experts"));
         }
-        if self.blocks.iter().any(|block| block.recurrent) != self.delta.is_some() {
+        if self.blocks.iter().any(|block| block.recurrent) != (self.delta.is_some() || self.conv.is_some()) {
             return Err(Error::internal("recurrent layers and their shape"));
         }
         self.delta.map_or(Ok(()), |delta| check_delta(&delta, names))?;
+        self.conv.map_or(Ok(()), |conv| names.within("shortconv.l_cache", conv.kernel, KERNEL))?;
         if self.attention_layers() == 0 {
             // Positions are counted in KV blocks.
             let what = names.what;
@@ -266,7 +273,7 @@ impl DecoderConfig {
     /// The eps of a norm. The residual is kept divided by `residual_scale`, so that its updates need no factor. Its norms
     /// give the same results if eps is divided by the square of the scale.
     pub fn norm_eps(&self, name: &str) -> f32 {
-        match ["attn_norm", self.family.ffn_norm, "output_norm"].contains(&name) {
+        match ["attn_norm", self.family.ffn_norm, self.family.final_norm.1].contains(&name) {
             true => self.rms_eps / (self.residual_scale * self.residual_scale),
             false => self.rms_eps,
         }

@@ -414,8 +414,9 @@ impl Model for Decoder {
 
     fn state_shape(&self) -> StateShape {
         let layers = self.config.blocks.iter().filter(|block| block.recurrent).count();
-        let shape = self.config.delta.map(|delta| (delta.state(), delta.drafted_row()));
-        let (floats, row) = shape.unwrap_or_default();
+        let delta = self.config.delta.map(|delta| (delta.state(), delta.drafted_row()));
+        let conv = self.config.conv.map(|conv| (conv.state(), conv.drafted_row()));
+        let (floats, row) = delta.or(conv).unwrap_or_default();
         let hidden = self.weights.mtp.as_ref().map_or(0, |_| self.config.hidden);
         StateShape { layers, floats, row, hidden }
     }
@@ -507,7 +508,8 @@ impl Model for Decoder {
             c.experts.map_or(0, |e| e.count + (7 + c.hidden) * e.choice.used + 4 * (c.hidden + expert));
         let feed_forward = 2 * c.ffn + experts;
         let gate = if c.family.attention_gate { 3 * attention + c.qkv_width() } else { 0 };
-        let recurrent = c.delta.map_or(0, |delta| delta.floats_of_row());
+        let conv = c.conv.map_or(0, |conv| conv.floats_of_row());
+        let recurrent = c.delta.map_or(conv, |delta| delta.floats_of_row());
         let floats =
             c.hidden + c.qkv_width().max(c.hidden) + attention + feed_forward + angles + widest + own;
         let mtp = self.weights.mtp.as_ref().map_or(0, |_| 6 * c.hidden);

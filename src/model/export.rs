@@ -111,6 +111,9 @@ pub fn export(
             config.projection_eps
         )));
     }
+    if config.conv.is_some() {
+        return Err(Error::unsupported(format!("{}: short convolutions are not written", files.what())));
+    }
     if config.rotations.is_some() {
         return Err(Error::unsupported(format!("{}: rotated weights are not written", files.what())));
     }
@@ -428,7 +431,7 @@ fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
     pairs.extend(scaling(&c.described().scaling)?.into_iter().map(|(name, value)| (key(name), value)));
     pairs.extend(windows(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
     pairs.extend(delta::metadata(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
-    if let Some(ExpertsConfig { count, width, shared, choice }) = c.experts {
+    if let Some(ExpertsConfig { count, width, shared, choice, .. }) = c.experts {
         if c.blocks.iter().any(|block| !block.sparse) {
             return Err(Error::unsupported("layers with experts beside others have no key in GGUF"));
         }

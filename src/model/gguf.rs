@@ -7,14 +7,17 @@ use super::checkpoint::Checkpoint;
 use super::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
 use super::family::{FAMILIES, Factor, Family, REFUSED, ScaleSizes};
 use super::fused;
-use super::keys::{KNOWN, NEUTRAL, NEUTRAL_FLOATS, NEXTN, NO_BLOCKS, NO_EXPERTS, SECTIONS, TEMPERATURE};
+use super::keys::{
+    DENSE_FIRST, GATING, GATING_LOGISTIC, GATING_SOFTMAX, KNOWN, NEUTRAL, NEUTRAL_FLOATS, NEXTN, NO_BLOCKS,
+    NO_DENSE, NO_EXPERTS, SECTIONS, TEMPERATURE,
+};
 use super::namespaces;
 use super::rotation::{self, Rotations};
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Error, Result, reserve};
 use crate::formats::gguf::{FromMetadata, Gguf, expert};
 use crate::kernels::{DType, Matrix, Pool, pack};
-use crate::ops::{Activation, AttentionShape, Choice, DeltaShape};
+use crate::ops::{Activation, AttentionShape, Choice, ConvShape, DeltaShape, Gate};
 use crate::text::{ChatTemplate, Tokenizer, end_tokens_of_gguf};
 use std::sync::Arc;
 
@@ -191,8 +194,11 @@ impl<'a> Keys<'a> {
         let sizes = ScaleSizes { layers, hidden, heads: attention.heads, head_dim: attention.head_dim };
         let scales = &self.family.scales;
         let delta = self.delta(&mut blocks)?;
+        let conv = self.conv(hidden, &mut blocks)?;
         let first = blocks.iter().position(|block| !block.recurrent).unwrap_or(0);
-        blocks.iter_mut().for_each(|block| block.sparse = experts.is_some());
+        let dense = self.dense_first()?;
+        let sparse = |index| experts.is_some() && index >= dense;
+        blocks.iter_mut().enumerate().for_each(|(index, block)| block.sparse = sparse(index));
         let rows = self.gguf.tensor("token_embd.weight").map(|t| t.dims[1]);
         let rms_eps = self.gguf.get(&self.full(self.family.eps_key()))?;
         let config = DecoderConfig {
@@ -210,6 +216,7 @@ impl<'a> Keys<'a> {
             experts,
             attention,
             delta,
+            conv,
             blocks,
             ropes,
             rope_style: self.family.gguf_rope,
@@ -257,7 +264,10 @@ impl<'a> Keys<'a> {
     fn attention(&self, hidden: usize, layers: usize) -> Result<AttentionShape> {
         let heads = self.size("attention.head_count", None)?;
         self.names.within("attention.head_count", heads, HEADS)?;
-        let kv_heads = self.size("attention.head_count_kv", Some(heads))?;
+        let kv_heads = match self.kv_heads(layers)? {
+            Some(by_layer) => by_layer.into_iter().max().unwrap_or(0),
+            None => self.size("attention.head_count_kv", Some(heads))?,
+        };
         let given = self.find::<u64>("attention.key_length")?.is_some();
         if !given && !hidden.is_multiple_of(heads) {
             let why =
@@ -327,12 +337,58 @@ impl<'a> Keys<'a> {
             let why = format!("tensor '{}' has {}", tensor.name, tensor.dims[2]);
             return Err(self.names.bad("expert_count", count, &why));
         }
+        let gated = self.find::<u32>(GATING)?.unwrap_or(GATING_SOFTMAX);
+        let gate = match gated {
+            GATING_SOFTMAX => Gate::Softmax,
+            GATING_LOGISTIC => Gate::Logistic,
+            other => return Err(self.names.unsupported(GATING, other)),
+        };
+        if gate != defaults.gate {
+            return Err(self.names.unsupported(GATING, gated));
+        }
+        let choice = Choice {
+            gate,
+            renormalize: renormalize.then_some(defaults.more),
+            scale: self.float("expert_weights_scale", 1.0)?,
+            ..Choice::softmax(used, renormalize)
+        };
         let rows = self.gguf.tensor("blk.0.ffn_up_shexp.weight").map(|tensor| tensor.dims[1]);
         let shared = match defaults.shared {
             true => Some(self.size("expert_shared_feed_forward_length", rows)?),
             false => None,
         };
-        Ok(Some(ExpertsConfig { count, width, shared, choice: Choice::softmax(used, renormalize) }))
+        Ok(Some(ExpertsConfig { count, width, shared, choice, bias: defaults.bias.is_some() }))
+    }
+
+    /// The number of dense layers before the sparse ones.
+    fn dense_first(&self) -> Result<usize> {
+        let default = self.family.experts.and_then(|experts| experts.dense_first);
+        default.map_or(Ok(0), |(_, default)| self.size(DENSE_FIRST, Some(default)))
+    }
+
+    /// The KV heads of each layer, 0 in layers of short convolutions. `None`: one number is for all layers.
+    fn kv_heads(&self, layers: usize) -> Result<Option<Vec<usize>>> {
+        const KEY: &str = "attention.head_count_kv";
+        if self.family.conv.is_none() {
+            return Ok(None);
+        }
+        let Ok(Some(list)) = self.find::<Vec<i32>>(KEY) else { return Ok(None) };
+        let most = list.iter().copied().max().unwrap_or(0);
+        if list.len() != layers || list.iter().any(|n| *n != 0 && *n != most) {
+            let why = format!("it must be 0 or the same number for each of {layers} layers");
+            return Err(self.names.bad(KEY, format_args!("a list of {}", list.len()), &why));
+        }
+        Ok(Some(list.into_iter().map(|n| usize::try_from(n).unwrap_or(0)).collect()))
+    }
+
+    /// The shape of the short convolutions, if there are any; their layers are marked in `blocks`.
+    fn conv(&self, hidden: usize, blocks: &mut [Block]) -> Result<Option<ConvShape>> {
+        let Some(by_layer) = self.kv_heads(blocks.len())? else { return Ok(None) };
+        blocks.iter_mut().zip(by_layer).for_each(|(block, kv_heads)| block.recurrent = kv_heads == 0);
+        if !blocks.iter().any(|block| block.recurrent) {
+            return Ok(None);
+        }
+        Ok(Some(ConvShape { channels: hidden, kernel: self.size("shortconv.l_cache", None)? }))
     }
 
     /// The shape of the layers of Gated DeltaNet, if the family has any; they are marked in `blocks`.
@@ -399,7 +455,12 @@ impl<'a> Keys<'a> {
     fn refuse_features(&self) -> Result<()> {
         let experts = if self.family.experts.is_none() { NO_EXPERTS } else { &[] };
         let blocks = if self.family.mtp { &[] } else { NO_BLOCKS };
-        for &(key, fine) in NEUTRAL.iter().chain(experts).chain(blocks) {
+        let dense = if self.family.experts.is_some_and(|experts| experts.dense_first.is_some()) {
+            &[]
+        } else {
+            NO_DENSE
+        };
+        for &(key, fine) in NEUTRAL.iter().chain(experts).chain(blocks).chain(dense) {
             let value = match self.find::<bool>(key) {
                 Ok(value) => value.map(u32::from),
                 Err(_) => self.find::<u32>(key)?,

@@ -5,15 +5,20 @@
 pub const NEUTRAL: &[(&str, u32)] = &[
     ("expert_shared_count", 0),
     ("expert_group_count", 0),
-    // A softmax.
-    ("expert_gating_func", 1),
-    ("leading_dense_block_count", 0),
     ("attention.causal", 1),
     ("attention.shared_kv_layers", 0),
     ("use_parallel_residual", 0),
     ("rescale_every_n_layers", 0),
     ("swin_norm", 0),
 ];
+/// As `NEUTRAL`, in families whose layers are all alike.
+pub const NO_DENSE: &[(&str, u32)] = &[(DENSE_FIRST, 0)];
+/// The number of dense layers before those with experts.
+pub const DENSE_FIRST: &str = "leading_dense_block_count";
+/// The function that makes probabilities of a router's logits, in llama.cpp's numbers.
+pub const GATING: &str = "expert_gating_func";
+pub const GATING_SOFTMAX: u32 = 1;
+pub const GATING_LOGISTIC: u32 = 2;
 /// As `NEUTRAL`, in families whose further blocks are not known.
 pub const NO_BLOCKS: &[(&str, u32)] = &[(NEXTN, 0)];
 /// The number of blocks, at the end, that predict further tokens.
@@ -24,7 +29,8 @@ pub const TEMPERATURE: &str = "attention.temperature_scale";
 /// them they mean another order of rows.
 pub const SECTIONS: &str = "rope.dimension_sections";
 /// As `NEUTRAL`, in families without experts.
-pub const NO_EXPERTS: &[(&str, u32)] = &[("expert_count", 0), ("expert_used_count", 0)];
+pub const NO_EXPERTS: &[(&str, u32)] =
+    &[("expert_count", 0), ("expert_used_count", 0), (GATING, GATING_SOFTMAX)];
 pub const NEUTRAL_FLOATS: &[(&str, f32)] = &[
     ("logit_scale", 1.0),
     ("embedding_scale", 1.0),
@@ -43,6 +49,9 @@ pub const NEUTRAL_FLOATS: &[(&str, f32)] = &[
 /// Keys that are read, or that do not affect the arithmetic.
 pub const KNOWN: &[&str] = &[
     NEXTN,
+    DENSE_FIRST,
+    GATING,
+    "shortconv.l_cache",
     "expert_count",
     "expert_used_count",
     "expert_feed_forward_length",

@@ -3,14 +3,16 @@
 use super::checkpoint::Checkpoint;
 use super::config::{Block, DecoderConfig, ExpertsConfig, RopeConfig};
 use super::decoder::{
-    Decoder, FeedForward, Gated, GatedDelta, Layer, Mixer, Mtp, Ropes, SelfAttention, Weights,
+    Convolution, Decoder, FeedForward, Gated, GatedDelta, Layer, Mixer, Mtp, Ropes, SelfAttention, Weights,
 };
 use crate::base::{Error, Result, Status, reserve};
 use crate::formats::gguf::expert;
 use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::gemm::ternary;
 use crate::kernels::{DType, Matrix, Pool, isa};
-use crate::ops::{DeltaNet, DeltaShape, Expert, Experts, Norm, Projections, Rope, Shared};
+use crate::ops::{
+    ConvShape, DeltaNet, DeltaShape, Expert, Experts, Norm, Projections, Rope, Shared, ShortConv,
+};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -71,7 +73,7 @@ impl<'a> Reader<'a> {
         let embedding = self.dense("token_embd.weight", vocab, hidden)?;
         let tied = !self.files.has("output.weight");
         let head = if tied { embedding.clone() } else { self.dense("output.weight", vocab, hidden)? };
-        let final_norm = self.norm("output_norm", hidden, &config)?;
+        let final_norm = self.norm(config.family.final_norm.1, hidden, &config)?;
         let mut layers =
             (0..config.layers).map(|index| self.layer(index, &config)).collect::<Result<Vec<_>>>()?;
         let mtp = match mtp {
@@ -120,9 +122,13 @@ impl<'a> Reader<'a> {
         let (hidden, ffn, parts) = (c.hidden, c.ffn, c.parts);
         let gate_up = named(index, c.gate_up_products());
         let attn_norm = self.layer_norm(index, "attn_norm", c)?;
-        let (mixer, (output, from)) = match c.delta.filter(|_| c.blocks[index].recurrent) {
-            Some(shape) => (self.recurrent(index, shape, c)?, ("ssm_out", shape.values())),
-            None => (self.attention(index, c)?, ("attn_output", c.attention_width())),
+        let recurrent = c.blocks[index].recurrent;
+        let (mixer, (output, from)) = match (c.delta, c.conv) {
+            (Some(shape), _) if recurrent => (self.recurrent(index, shape, c)?, ("ssm_out", shape.values())),
+            (_, Some(shape)) if recurrent => {
+                (self.short_conv(index, shape, c)?, ("shortconv.out_proj", shape.channels))
+            }
+            _ => (self.attention(index, c)?, ("attn_output", c.attention_width())),
         };
         let same = |block: &&Block| block.recurrent == c.blocks[index].recurrent;
         let ffn_norm = c.family.ffn_norm;
@@ -172,7 +178,7 @@ impl<'a> Reader<'a> {
             gates: self.projections(&gates, c.hidden, false, c)?,
             net: DeltaNet {
                 shape,
-                conv: self.convolution(&name("ssm_conv1d.weight"), &shape)?,
+                conv: self.convolution(&name("ssm_conv1d.weight"), shape.channels(), shape.kernel)?,
                 a,
                 dt_bias: self.vector(&name("ssm_dt.bias"), heads)?,
                 norm: Norm { weight, bias: None, eps: c.rms_eps },
@@ -180,9 +186,17 @@ impl<'a> Reader<'a> {
         }))
     }
 
+    fn short_conv(&mut self, index: usize, shape: ConvShape, c: &DecoderConfig) -> Result<Mixer> {
+        let name = |part: &str| format!("blk.{index}.shortconv.{part}");
+        let weights = self.convolution(&name("conv.weight"), shape.channels, shape.kernel)?;
+        Ok(Mixer::ShortConv(Convolution {
+            input: self.projections(&[(name("in_proj"), 3 * shape.channels)], c.hidden, false, c)?,
+            net: ShortConv { shape, weights },
+        }))
+    }
+
     /// The weights of a short convolution, `[kernel, channels]`. Files have them by channel.
-    fn convolution(&mut self, name: &str, shape: &DeltaShape) -> Result<Arc<[f32]>> {
-        let (channels, kernel) = (shape.channels(), shape.kernel);
+    fn convolution(&mut self, name: &str, channels: usize, kernel: usize) -> Result<Arc<[f32]>> {
         let matrix = self.files.matrix(self.pool, name, channels, kernel)?;
         if !matches!(matrix.dtype, DType::F32 | DType::F16 | DType::BF16) {
             let why = format!("is {:?}; F32, F16 and BF16 are read here", matrix.dtype);
@@ -215,7 +229,11 @@ impl<'a> Reader<'a> {
             Some(width) => Some(self.shared(index, width, c)?),
             None => None,
         };
-        Ok(Experts { router: [router].into(), choice: e.choice, bias: None, experts, shared })
+        let bias = match e.bias {
+            true => Some(self.vector(&format!("blk.{index}.exp_probs_b.bias"), e.count)?),
+            false => None,
+        };
+        Ok(Experts { router: [router].into(), choice: e.choice, bias, experts, shared })
     }
 
     /// The expert of a layer that every row passes through.

@@ -9,10 +9,16 @@ use bn_engine::engine::api::*;
 use bn_engine::model::{LoadOptions, Source};
 
 const MODEL: &str = "tests/golden/models/qwen35";
+/// Gated DeltaNet, and short convolutions with a mixture of experts.
+const MODELS: [&str; 2] = [MODEL, "tests/golden/models/lfm2moe"];
 
 fn hybrid(change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    hybrid_of(MODEL, change)
+}
+
+fn hybrid_of(model: &str, change: impl FnOnce(&mut EngineConfig)) -> Engine {
     let mut config = EngineConfig {
-        model: Some(load_file(MODEL, 1).unwrap().loaded),
+        model: Some(load_file(model, 1).unwrap().loaded),
         threads: 2,
         max_batch_size: 4,
         kv_block_size: 16,
@@ -42,7 +48,11 @@ fn request(ids: &[u32], new: u32) -> RequestParams<'static> {
 
 /// The answer's tokens and the bits of their log probabilities, from an engine of one sequence.
 fn alone(ids: &[u32], new: u32) -> (Vec<u32>, Vec<(u32, u32)>) {
-    let engine = hybrid(|config| (config.max_batch_size, config.threads) = (1, 1));
+    alone_of(MODEL, ids, new)
+}
+
+fn alone_of(model: &str, ids: &[u32], new: u32) -> (Vec<u32>, Vec<(u32, u32)>) {
+    let engine = hybrid_of(model, |config| (config.max_batch_size, config.threads) = (1, 1));
     outcome(&ask(&engine, request(ids, new)))
 }
 
@@ -54,20 +64,29 @@ fn outcome(answer: &Answer) -> (Vec<u32>, Vec<(u32, u32)>) {
 #[test]
 fn any_company_and_chunks_give_the_bits_of_a_sequence_alone() {
     let prompts: Vec<_> = (0..9).map(|n| prompt(0, 5 + 13 * n, n)).collect();
-    let want: Vec<_> = prompts.iter().map(|ids| alone(ids, 12)).collect();
-    for (batch, tokens) in [(4, 7), (8, 64), (16, 512)] {
-        let engine = hybrid(|config| (config.max_batch_size, config.max_batch_tokens) = (batch, tokens));
-        let ids = engine.submit(prompts.iter().map(|ids| request(ids, 12)).collect()).unwrap();
-        let answers = collect(&engine, prompts.len());
-        for (id, want) in ids.iter().zip(&want) {
-            assert_eq!(outcome(&answers[id]), *want, "batch {batch}, {tokens} tokens a step");
+    for model in MODELS {
+        let want: Vec<_> = prompts.iter().map(|ids| alone_of(model, ids, 12)).collect();
+        for (batch, tokens) in [(4, 7), (8, 64), (16, 512)] {
+            let sizes = |config: &mut EngineConfig| {
+                (config.max_batch_size, config.max_batch_tokens) = (batch, tokens);
+            };
+            let engine = hybrid_of(model, sizes);
+            let ids = engine.submit(prompts.iter().map(|ids| request(ids, 12)).collect()).unwrap();
+            let answers = collect(&engine, prompts.len());
+            for (id, want) in ids.iter().zip(&want) {
+                assert_eq!(outcome(&answers[id]), *want, "{model}, batch {batch}, {tokens} tokens a step");
+            }
         }
     }
 }
 
 #[test]
 fn a_common_prefix_is_computed_once() {
-    let engine = hybrid(|_| ());
+    MODELS.into_iter().for_each(a_common_prefix_is_computed_once_by);
+}
+
+fn a_common_prefix_is_computed_once_by(model: &str) {
+    let (engine, alone) = (hybrid_of(model, |_| ()), |ids: &[u32], new| alone_of(model, ids, new));
     let prompts: Vec<_> = (1..5).map(|n| prompt(70, 100, n)).collect();
     let answers: Vec<_> = prompts.iter().map(|ids| ask(&engine, request(ids, 4))).collect();
     let cached: Vec<_> = answers.iter().map(|answer| answer.usage.cached_tokens).collect();
@@ -101,9 +120,13 @@ fn prompts_are_seen_to_part() {
 
 #[test]
 fn preempted_sequences_go_on_from_their_state() {
+    MODELS.into_iter().for_each(preempted_sequences_of);
+}
+
+fn preempted_sequences_of(model: &str) {
     // Seven blocks of 16 tokens for four sequences of up to 60.
     let prompts: Vec<_> = (0..6).map(|n| prompt(0, 20 + n, n)).collect();
-    let engine = hybrid(|config| {
+    let engine = hybrid_of(model, |config| {
         (config.max_sequence_length, config.kv_cache_bytes) = (80, 1);
         let blocks = 7;
         let shape = config.model.as_ref().unwrap().model.kv_shape();
@@ -113,7 +136,7 @@ fn preempted_sequences_go_on_from_their_state() {
     let ids = engine.submit(prompts.iter().map(|ids| request(ids, 40)).collect()).unwrap();
     let answers = collect(&engine, prompts.len());
     for (id, ids) in ids.iter().zip(&prompts) {
-        assert_eq!(outcome(&answers[id]), alone(ids, 40));
+        assert_eq!(outcome(&answers[id]), alone_of(model, ids, 40));
     }
     let stats = engine.stats();
     assert!(stats.preemptions > 0, "{stats:?}");
@@ -121,6 +144,10 @@ fn preempted_sequences_go_on_from_their_state() {
 
 #[test]
 fn drafts_leave_no_trace() {
+    MODELS.into_iter().for_each(drafts_leave_no_trace_in);
+}
+
+fn drafts_leave_no_trace_in(model: &str) {
     let prompts: Vec<_> = (0..3).map(|n| prompt(0, 30 + 20 * n, n)).collect();
     // Answers of two tokens, which look-up often predicts.
     let request = |ids: &[u32], new| {
@@ -129,10 +156,10 @@ fn drafts_leave_no_trace() {
         request
     };
     let alone = |ids: &[u32]| {
-        let engine = hybrid(|config| config.speculation = Some(Speculation::Off));
+        let engine = hybrid_of(model, |config| config.speculation = Some(Speculation::Off));
         outcome(&ask(&engine, request(ids, 60)))
     };
-    let engine = hybrid(|config| {
+    let engine = hybrid_of(model, |config| {
         (config.speculation, config.draft_always) = (Some(Speculation::Lookup), true);
     });
     let ids = engine.submit(prompts.iter().map(|ids| request(ids, 60)).collect()).unwrap();
@@ -165,6 +192,12 @@ fn several_samples_share_one_prompt() {
 
 #[test]
 fn sessions_are_saved_and_restored_with_their_state() {
+    MODELS.into_iter().for_each(sessions_of);
+}
+
+fn sessions_of(model: &str) {
+    let hybrid = |change: fn(&mut EngineConfig)| hybrid_of(model, change);
+    let alone = |ids: &[u32], new| alone_of(model, ids, new);
     let (first, more) = (prompt(0, 45, 1), prompt(0, 8, 2));
     let session = |ids: &[u32]| RequestParams { session: Some("chat".into()), ..request(ids, 5) };
     let engine = hybrid(|_| ());

@@ -28,6 +28,7 @@ NOT_RUN = ("qwen35", "olmo2", "exaone4", "phi3-window")
 FOLDERS = ["qwen35", "qwen35-tied", "qwen35moe", "qwen35moe-fused", "qwen3moe", "olmo2"]
 DENSE = ["seed-oss", "ernie4_5", "smollm3", "olmo3", "exaone4", "exaone4-plain", "glm4", "phi3-long", "phi3-window"]
 DENSE += ["ministral3", "hunyuan", "gemma2", "starcoder2"]
+CONVOLUTIONS = ["lfm2", "lfm2-wide", "lfm2moe"]
 # Its GELU is a table in f16.
 GELU, GELU_TOLERANCE = ("gemma2", "starcoder2"), 1e-3
 ROTATED, BLOCK = "qwen35", 16
@@ -172,7 +173,7 @@ def rotated(name="qwen35-rotated"):
     )
 
 
-CASES = {folder: (lambda folder=folder: converted(folder)) for folder in FOLDERS + DENSE} | {"qwen35-rotated": rotated}
+CASES = {folder: (lambda folder=folder: converted(folder)) for folder in FOLDERS + DENSE + CONVOLUTIONS} | {"qwen35-rotated": rotated}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -20,7 +20,7 @@ pub const MAPLE: Family = Family {
         gguf_default: None,
     },
     rotated: Some(1.0),
-    experts: Some(ExpertDefaults { renormalize: true, renormalize_gguf: true, shared: false }),
+    experts: Some(ExpertDefaults::SOFTMAX),
     biases: NO_BIASES,
     defaults: Defaults { head_dim: None, ..BASE.defaults },
     ..BASE

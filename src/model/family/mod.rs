@@ -12,6 +12,8 @@ mod gemma3;
 mod glm4;
 mod granite;
 mod hunyuan_dense;
+mod lfm2;
+mod lfm2moe;
 mod llama;
 mod maple;
 mod minicpm;
@@ -30,7 +32,7 @@ mod seed_oss;
 mod smollm3;
 mod starcoder2;
 
-use crate::ops::{Activation, AttentionShape, HeadOrder, RopeStyle};
+use crate::ops::{Activation, AttentionShape, Gate, HeadOrder, RopeStyle};
 
 pub use bitnet_1bitllm::{BITNET_1BITLLM, CLASS as BITNET_1BITLLM_CLASS};
 /// All families. If several have a GGUF architecture, its files belong to the first.
@@ -61,6 +63,8 @@ pub const FAMILIES: &[&Family] = &[
     &ministral3::MINISTRAL3,
     &hunyuan_dense::HUNYUAN_DENSE,
     &starcoder2::STARCODER2,
+    &lfm2::LFM2,
+    &lfm2moe::LFM2MOE,
 ];
 
 /// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
@@ -88,8 +92,10 @@ pub struct Family {
     pub fused: Fused,
     /// Norms subtract the mean and have biases (LayerNorm).
     pub layer_norms: bool,
-    /// The names of up and down where there is no gate.
-    pub ungated: &'static [Named],
+    /// The name of the norm before the head.
+    pub final_norm: Named,
+    /// The names of products that differ from most families'.
+    pub products: &'static [Named],
     /// GGUF names of norms that some files of the architecture have, and others do not.
     pub optional_norms: &'static [&'static str],
     /// The GGUF name of the norm before the feed-forward.
@@ -101,8 +107,10 @@ pub struct Family {
     /// Files may have queries grow with their position (`ops::Temperature`).
     pub temperature: bool,
     pub biases: Biases,
-    /// `None`: all layers are of attention.
+    /// `None`: no layer is of Gated DeltaNet.
     pub delta: Option<DeltaDefaults>,
+    /// `None`: no layer is a short convolution.
+    pub conv: Option<ConvDefaults>,
     /// Attention's output is multiplied by the logistic function of a gate, which stands beside each query.
     pub attention_gate: bool,
     /// The part of a head that is rotated, without `partial_rotary_factor`. `None`: whole heads always.
@@ -136,7 +144,8 @@ const BASE: Family = Family {
     norms: &PRE_NORMS,
     fused: Fused { qkv: false, gate_up: false },
     layer_norms: false,
-    ungated: &[],
+    final_norm: ("norm", "output_norm"),
+    products: &[],
     optional_norms: &[],
     ffn_norm: "ffn_norm",
     qk_norm: QkNorm::Head,
@@ -156,6 +165,7 @@ const BASE: Family = Family {
     temperature: false,
     biases: NO_BIASES,
     delta: None,
+    conv: None,
     attention_gate: false,
     rotated: None,
     rope_alpha: false,
@@ -344,6 +354,40 @@ pub struct ExpertDefaults {
     pub renormalize_gguf: bool,
     /// There is an expert that every row passes through.
     pub shared: bool,
+    pub gate: Gate,
+    /// Added to the sum that weights are divided by.
+    pub more: f32,
+    /// The name of the experts' biases in Hugging Face's files; in GGUF `exp_probs_b.bias`. `None`: there are none.
+    pub bias: Option<&'static str>,
+    /// The key of the number of dense layers before the sparse ones, and the number without it; in GGUF
+    /// `leading_dense_block_count`. `None`: there are none.
+    pub dense_first: Option<(&'static str, usize)>,
+    /// How the names of the experts begin in Hugging Face's files, and their gate, up and down.
+    pub inside: &'static str,
+    pub parts: [&'static str; 3],
+}
+
+impl ExpertDefaults {
+    /// Experts as most are, with Qwen's names.
+    pub const SOFTMAX: Self = Self {
+        renormalize: true,
+        renormalize_gguf: true,
+        shared: false,
+        gate: Gate::Softmax,
+        more: 0.0,
+        bias: None,
+        dense_first: None,
+        inside: "mlp",
+        parts: ["gate_proj", "up_proj", "down_proj"],
+    };
+}
+
+/// Layers of short convolutions, in files that do not give their size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConvDefaults {
+    pub kernel: usize,
+    /// A `config.json` gives 3/2 of the feed-forward's width, unrounded.
+    pub rounds_width: bool,
 }
 
 /// Layers of Gated DeltaNet, in files that do not give their sizes.

@@ -4,8 +4,7 @@ use super::qwen35::QWEN35;
 use super::{ExpertDefaults, Family};
 
 /// The chosen experts' weights always add up to 1.
-pub const EXPERTS: ExpertDefaults =
-    ExpertDefaults { renormalize: true, renormalize_gguf: true, shared: true };
+pub const EXPERTS: ExpertDefaults = ExpertDefaults { shared: true, ..ExpertDefaults::SOFTMAX };
 
 pub const QWEN35MOE: Family = Family {
     gguf: &["qwen35moe"],

@@ -7,7 +7,7 @@ pub const QWEN3MOE: Family = Family {
     gguf: &["qwen3moe"],
     hf: Some("qwen3_moe"),
     // GGUF has no key for it: llama.cpp renormalizes, as all published models do.
-    experts: Some(ExpertDefaults { renormalize: false, renormalize_gguf: true, shared: false }),
+    experts: Some(ExpertDefaults { renormalize: false, ..ExpertDefaults::SOFTMAX }),
     defaults: Defaults { head_dim: None, ..QWEN3.defaults },
     ..QWEN3
 };

@@ -11,7 +11,7 @@ pub const STARCODER2: Family = Family {
     hf: Some("starcoder2"),
     activation: Activation::Gelu,
     layer_norms: true,
-    ungated: &[("mlp.c_fc", "ffn_up"), ("mlp.c_proj", "ffn_down")],
+    products: &[("mlp.c_fc", "ffn_up"), ("mlp.c_proj", "ffn_down")],
     windows: Windows::All { default: None },
     biases: Biases { qkv: BIAS, output: BIAS, ffn: BIAS },
     defaults: Defaults { eps_key: "norm_epsilon", rms_eps: 1e-5, tied: true, ..BASE.defaults },

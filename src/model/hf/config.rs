@@ -5,6 +5,7 @@ use super::experts;
 use super::fields::Fields;
 use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
+use super::short_conv;
 use crate::base::{Error, Result};
 use crate::model::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
 use crate::model::family::{BITNET_1BITLLM, Bias, FAMILIES, Factor, Family, KvHeads, Q_NORM, ScaleSizes};
@@ -222,6 +223,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let sizes = Sizes { layers, head_dim: attention.head_dim, rotated: attention.head_dim, context };
     let (ropes, mut blocks) = rope::read(config, family, &sizes)?;
     let delta = delta::read(config, family, &mut blocks)?;
+    let conv = short_conv::read(config, family, hidden, &mut blocks)?;
     let experts = experts::read(config, family, &mut blocks)?;
     let act_key = family.defaults.activation_key;
     let act = match config.text(act_key)? {
@@ -245,10 +247,11 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         layers,
         further: if family.mtp { config.size("mtp_num_hidden_layers")?.unwrap_or(1).max(1) } else { 0 },
         hidden,
-        ffn: ffn(config, experts, &blocks)?,
+        ffn: ffn(config, family, experts, &blocks)?,
         experts,
         attention,
         delta,
+        conv,
         blocks,
         ropes,
         rope_style: family.hf_rope,
@@ -271,7 +274,10 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
 }
 
 /// The width of dense layers. A file without such layers need not give it, and then it is that of an expert.
-fn ffn(config: &Fields, experts: Option<ExpertsConfig>, blocks: &[Block]) -> Result<usize> {
+fn ffn(config: &Fields, family: &Family, experts: Option<ExpertsConfig>, blocks: &[Block]) -> Result<usize> {
+    if let Some(defaults) = family.conv {
+        return short_conv::ffn(config, defaults);
+    }
     match experts.filter(|_| blocks.iter().all(|block| block.sparse)) {
         Some(experts) => Ok(config.size("intermediate_size")?.unwrap_or(experts.width)),
         None => config.need("intermediate_size"),
@@ -368,6 +374,7 @@ fn key(gguf: &str) -> String {
         "ssm.state_size" => "linear_key_head_dim",
         "ssm.inner_size" => "linear_value_head_dim",
         "ssm.conv_kernel" => "linear_conv_kernel_dim",
+        "shortconv.l_cache" => "conv_L_cache",
         "nextn_predict_layers" => "mtp_num_hidden_layers",
         "expert_count" => "num_experts",
         "expert_used_count" => "num_experts_per_tok",

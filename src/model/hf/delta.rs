@@ -14,7 +14,7 @@ pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Op
     let Some(defaults) = family.delta else { return Ok(None) };
     let every = config.size("full_attention_interval")?.unwrap_or(defaults.every);
     match config.texts("layer_types")? {
-        Some(types) => mark(config, &types, blocks)?,
+        Some(types) => mark(config, &types, blocks, [RECURRENT, ATTENTION])?,
         None if every == 0 => return Err(config.bad("full_attention_interval", "it must be 1 or more")),
         None => {
             let recurrent = |index: usize| !(index + 1).is_multiple_of(every);
@@ -33,17 +33,23 @@ pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Op
     Ok(blocks.iter().any(|block| block.recurrent).then_some(shape))
 }
 
-fn mark(config: &Fields, types: &[&str], blocks: &mut [Block]) -> Result<()> {
+/// Marks recurrent layers by the list of all layers' types. The two types are that of recurrent layers and the other.
+pub fn mark(
+    config: &Fields,
+    types: &[&str],
+    blocks: &mut [Block],
+    [recurrent, attention]: [&str; 2],
+) -> Result<()> {
     if types.len() != blocks.len() {
         return Err(config.bad("layer_types", format_args!("num_hidden_layers is {}", blocks.len())));
     }
     for (block, kind) in blocks.iter_mut().zip(types) {
         block.recurrent = match *kind {
-            RECURRENT => true,
-            ATTENTION => false,
+            kind if kind == recurrent => true,
+            kind if kind == attention => false,
             other => {
                 let other: String = other.chars().take(60).collect();
-                let why = format!("'{other}' in it is not {RECURRENT} or {ATTENTION}");
+                let why = format!("'{other}' in it is not {recurrent} or {attention}");
                 return Err(config.unsupported("layer_types", why));
             }
         };

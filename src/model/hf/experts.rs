@@ -24,18 +24,29 @@ pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Op
     // Layers that are not dense by list, and every `step`th of them.
     let step = config.size("decoder_sparse_step")?.unwrap_or(1);
     let dense = config.sizes("mlp_only_layers")?.unwrap_or_default();
+    let first = match defaults.dense_first {
+        Some((key, default)) => config.size(key)?.unwrap_or(default),
+        None => 0,
+    };
     for (index, block) in blocks.iter_mut().enumerate() {
-        block.sparse = count > 0 && step > 0 && (index + 1).is_multiple_of(step) && !dense.contains(&index);
+        let nth = step > 0 && (index + 1).is_multiple_of(step);
+        block.sparse = count > 0 && nth && index >= first && !dense.contains(&index);
     }
     if !blocks.iter().any(|block| block.sparse) {
         return Ok(None);
     }
     let renormalize = config.flag("norm_topk_prob")?.unwrap_or(defaults.renormalize);
-    let choice = Choice::softmax(config.need("num_experts_per_tok")?, renormalize);
+    let choice = Choice {
+        gate: defaults.gate,
+        renormalize: renormalize.then_some(defaults.more),
+        scale: config.float("routed_scaling_factor")?.unwrap_or(1.0),
+        ..Choice::softmax(config.need("num_experts_per_tok")?, renormalize)
+    };
+    let bias = defaults.bias.is_some() && config.flag("use_expert_bias")?.unwrap_or(true);
     let width = config.need("moe_intermediate_size")?;
     let shared = match defaults.shared {
         true => Some(config.need("shared_expert_intermediate_size")?),
         false => None,
     };
-    Ok(Some(ExpertsConfig { count, width, shared, choice }))
+    Ok(Some(ExpertsConfig { count, width, shared, choice, bias }))
 }

@@ -12,6 +12,7 @@ pub mod peft;
 mod pooling;
 mod quantization;
 mod rope;
+mod short_conv;
 #[cfg(test)]
 mod tests;
 mod text;

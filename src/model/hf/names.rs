@@ -29,15 +29,16 @@ const PROJECTIONS: &[Named] = &[
 /// Products that some families have in one matrix.
 const FUSED_QKV: Named = ("self_attn.qkv_proj", "attn_qkv");
 const FUSED_GATE_UP: Named = ("mlp.gate_up_proj", "ffn_up");
-/// Of an expert, below `mlp.experts.E.`. GGUF has the experts of a layer in one tensor, so the name of one in it is
-/// ours: `formats::gguf` reads it.
-const EXPERT: &[Named] =
-    &[("gate_proj", "ffn_gate_exps"), ("up_proj", "ffn_up_exps"), ("down_proj", "ffn_down_exps")];
+/// GGUF's names of an expert's parts. It has the experts of a layer in one tensor, so the name of one in it is ours:
+/// `formats::gguf` reads it.
+const EXPERT: [&str; 3] = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"];
 /// All experts' matrices in one tensor, as Qwen 3.5's are published. Those of gate and up follow each other.
 const STACKED: &[(&str, &[&str])] = &[
-    ("mlp.experts.gate_up_proj", &["ffn_gate_exps.weight", "ffn_up_exps.weight"]),
-    ("mlp.experts.down_proj", &["ffn_down_exps.weight"]),
+    ("gate_up_proj", &["ffn_gate_exps.weight", "ffn_up_exps.weight"]),
+    ("down_proj", &["ffn_down_exps.weight"]),
 ];
+/// GGUF's name of the experts' biases.
+const EXPERT_BIAS: &str = "exp_probs_b.bias";
 /// Of a layer of Gated DeltaNet, with the whole name's end.
 const DELTA: &[Named] = &[
     ("linear_attn.conv1d.weight", "ssm_conv1d.weight"),
@@ -57,7 +58,8 @@ const PAIRS: &[(&str, &[&str])] = &[
     ("linear_attn.in_proj_qkvz.weight", &["attn_qkv.weight", "attn_gate.weight"]),
     ("linear_attn.in_proj_ba.weight", &["ssm_beta.weight", "ssm_alpha.weight"]),
 ];
-const ROUTER: Named = ("mlp.gate", "ffn_gate_inp");
+/// The router, below the experts' prefix.
+const ROUTER: Named = ("gate", "ffn_gate_inp");
 /// Of an expert that every row passes through, and of its weight.
 const SHARED: &[Named] = &[
     ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
@@ -80,9 +82,13 @@ pub fn canonical(family: &Family, name: &str) -> Name {
     let name = text(family, name.strip_prefix("model.").unwrap_or(name));
     match name {
         "embed_tokens.weight" => return Name::Tensor("token_embd.weight".into()),
-        "norm.weight" => return Name::Tensor("output_norm.weight".into()),
-        "norm.bias" if family.layer_norms => return Name::Tensor("output_norm.bias".into()),
         "rotary_emb.inv_freq" => return Name::Buffer,
+        _ => {}
+    }
+    let (norm, gguf) = family.final_norm;
+    match name.strip_prefix(norm) {
+        Some(".weight") => return Name::Tensor(format!("{gguf}.weight")),
+        Some(".bias") if family.layer_norms => return Name::Tensor(format!("{gguf}.bias")),
         _ => {}
     }
     let Some((layer, part)) = name.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) else {
@@ -141,9 +147,12 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
     if let Some((_, gguf)) = delta(family).find(is) {
         return Name::Tensor(format!("blk.{layer}.{gguf}"));
     }
-    let stacked = STACKED.iter().filter(|_| family.experts.is_some());
-    if let Some((_, parts)) = pairs(family).chain(stacked).find(|(hf, _)| *hf == part) {
+    let stacked = in_experts(family, part).map(|part| STACKED.iter().find(|(hf, _)| *hf == part));
+    if let Some((_, parts)) = stacked.flatten().or_else(|| pairs(family).find(|(hf, _)| *hf == part)) {
         return Name::Parts(parts.iter().map(|gguf| format!("blk.{layer}.{gguf}")).collect());
+    }
+    if family.experts.is_some_and(|experts| experts.bias == Some(part)) {
+        return Name::Tensor(format!("blk.{layer}.{EXPERT_BIAS}"));
     }
     let bias = part.strip_suffix(".bias").filter(|_| family.layer_norms);
     if let Some((_, gguf)) = family.norms.iter().find(|(hf, _)| Some(*hf) == bias) {
@@ -151,14 +160,15 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
     }
     let Some(part) = part.strip_suffix(".weight") else { return Name::Unknown };
     let is = |(hf, _): &&Named| *hf == part;
-    if let Some((_, gguf)) = mixture(family).find(is) {
+    let shared = shared(family).find(is).map(|(_, gguf)| *gguf);
+    if let Some(gguf) = shared.or_else(|| (router(family)? == part).then_some(ROUTER.1)) {
         return Name::Tensor(format!("blk.{layer}.{gguf}.weight"));
     }
-    let of_experts = part.strip_prefix("mlp.experts.").filter(|_| family.experts.is_some());
-    if let Some((expert, part)) = of_experts.and_then(|rest| rest.split_once('.')) {
-        let known = EXPERT.iter().find(|(hf, _)| *hf == part && canonical_number(expert));
+    if let Some((expert, part)) = in_experts(family, part).and_then(|rest| rest.split_once('.')) {
+        let parts = family.experts.map_or([""; 3], |experts| experts.parts);
+        let known = parts.iter().position(|hf| *hf == part).filter(|_| canonical_number(expert));
         return known
-            .map_or(Name::Unknown, |(_, gguf)| Name::Tensor(format!("blk.{layer}.{gguf}.{expert}.weight")));
+            .map_or(Name::Unknown, |at| Name::Tensor(format!("blk.{layer}.{}.{expert}.weight", EXPERT[at])));
     }
     let gguf = family.norms.iter().find(|(hf, _)| *hf == part);
     gguf.map_or(Name::Unknown, |(_, gguf)| Name::Tensor(format!("blk.{layer}.{gguf}.weight")))
@@ -168,7 +178,7 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
 fn projections(family: &Family) -> impl Iterator<Item = &'static Named> {
     let qkv = family.fused.qkv.then_some(&FUSED_QKV);
     let gate_up = family.fused.gate_up.then_some(&FUSED_GATE_UP);
-    qkv.into_iter().chain(gate_up).chain(family.ungated).chain(PROJECTIONS)
+    qkv.into_iter().chain(gate_up).chain(family.products).chain(PROJECTIONS)
 }
 
 /// The names of the family in a layer of Gated DeltaNet.
@@ -181,10 +191,19 @@ fn pairs(family: &Family) -> impl Iterator<Item = &'static (&'static str, &'stat
     family.delta.filter(|delta| delta.fused).map(|_| PAIRS).into_iter().flatten()
 }
 
-/// The names of the family in a mixture of experts, besides those of the experts that the router chooses.
-fn mixture(family: &Family) -> impl Iterator<Item = &'static Named> {
-    let shared = family.experts.filter(|experts| experts.shared).map(|_| SHARED);
-    family.experts.map(|_| &ROUTER).into_iter().chain(shared.into_iter().flatten())
+/// The part of a name behind that of a layer's experts.
+fn in_experts<'a>(family: &Family, part: &'a str) -> Option<&'a str> {
+    part.strip_prefix(family.experts?.inside)?.strip_prefix(".experts.")
+}
+
+/// The name of the router in a layer.
+fn router(family: &Family) -> Option<String> {
+    Some(format!("{}.{}", family.experts?.inside, ROUTER.0))
+}
+
+/// The names of the family in an expert that every row passes through.
+fn shared(family: &Family) -> impl Iterator<Item = &'static Named> {
+    family.experts.filter(|experts| experts.shared).map(|_| SHARED).into_iter().flatten()
 }
 
 /// GGUF's name, without `.weight`, of a PEFT module that is a product.
@@ -194,8 +213,8 @@ pub fn projection(module: &str) -> Option<String> {
     }
     let module = module.strip_prefix("model.").unwrap_or(module);
     let (layer, part) = module.strip_prefix("layers.")?.split_once('.')?;
-    let ungated = FAMILIES.iter().flat_map(|family| family.ungated);
-    let mut known = PROJECTIONS.iter().chain([&FUSED_QKV, &FUSED_GATE_UP]).chain(ungated);
+    let products = FAMILIES.iter().flat_map(|family| family.products);
+    let mut known = PROJECTIONS.iter().chain([&FUSED_QKV, &FUSED_GATE_UP]).chain(products);
     let (_, gguf) = known.find(|(hf, _)| *hf == part)?;
     canonical_number(layer).then(|| format!("blk.{layer}.{gguf}"))
 }
@@ -221,10 +240,12 @@ pub fn own(family: &Family, layers: usize, gguf: &str) -> Option<String> {
 fn own_of(family: &Family, gguf: &str) -> Option<String> {
     match gguf {
         "token_embd.weight" => return Some("model.embed_tokens.weight".into()),
-        "output_norm.weight" => return Some("model.norm.weight".into()),
-        "output_norm.bias" => return Some("model.norm.bias".into()),
         "output.weight" => return Some("lm_head.weight".into()),
         _ => {}
+    }
+    let (norm, final_norm) = family.final_norm;
+    if let Some(tensor) = gguf.strip_prefix(final_norm) {
+        return Some(format!("model.{norm}{tensor}"));
     }
     let (layer, part) = gguf.strip_prefix("blk.")?.split_once('.')?;
     let single = delta(family).find(|(_, gguf)| *gguf == part).map(|(hf, _)| hf);
@@ -233,14 +254,18 @@ fn own_of(family: &Family, gguf: &str) -> Option<String> {
     }
     let (part, tensor) = part.rsplit_once('.')?;
     if let Some((part, expert)) = part.split_once('.') {
-        let (hf, _) = EXPERT.iter().find(|(_, gguf)| *gguf == part)?;
-        return Some(format!("model.layers.{layer}.mlp.experts.{expert}.{hf}.{tensor}"));
+        let (at, experts) = (EXPERT.iter().position(|gguf| *gguf == part)?, family.experts?);
+        let (inside, hf) = (experts.inside, experts.parts[at]);
+        return Some(format!("model.layers.{layer}.{inside}.experts.{expert}.{hf}.{tensor}"));
+    }
+    if part == ROUTER.1 {
+        return router(family).map(|hf| format!("model.layers.{layer}.{hf}.{tensor}"));
     }
     let (part, tensor) = match part.strip_suffix("_norm_in") {
         Some(part) => (part, "rms_norm.weight"),
         None => (part, tensor),
     };
-    let mut parts = projections(family).chain(family.norms).chain(mixture(family));
+    let mut parts = projections(family).chain(family.norms).chain(shared(family));
     parts.find(|(_, gguf)| *gguf == part).map(|(hf, _)| format!("model.layers.{layer}.{hf}.{tensor}"))
 }
 
