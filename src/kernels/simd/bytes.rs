@@ -40,6 +40,61 @@ pub trait Bytes: Copy {
     unsafe fn reorder(self, order: u32) -> Self;
     /// Replaces each byte, which is below 16, with the entry of `table` at that index.
     unsafe fn pick(self, table: &[u8; 16]) -> Self;
+
+    /// Whether the functions below are a few instructions; otherwise they take one byte after another, and `gather` is
+    /// faster.
+    const TABLES: bool = false;
+    /// Replaces each byte with the entry at that index of one of `tables`, of which there are one, two or four. The low
+    /// bits of the same byte of `which` are the number of the table.
+    #[inline(always)]
+    unsafe fn look_up(self, which: Self, tables: &[[u8; 256]]) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { byte_by_byte(self, which, |n, which| tables[which as usize % tables.len()][n as usize]) }
+    }
+    /// Replaces each byte with the entry of `table`, which has 64 or 128, at the byte's low bits.
+    #[inline(always)]
+    unsafe fn pick_of<const N: usize>(self, table: &[u8; N]) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { byte_by_byte(self, self, |n, _| table[n as usize % N]) }
+    }
+    /// Moves eight bits to each byte: to byte `i` of a lane the lane's bits `at[i] ..`. Bits past the end of the lane are
+    /// unspecified.
+    #[inline(always)]
+    unsafe fn fields(self, at: [u8; 4]) -> Self {
+        let mut lanes = [0; 64];
+        // SAFETY: the caller's promise; no register is larger.
+        unsafe {
+            self.store(lanes.as_mut_ptr());
+            for lane in &mut lanes.as_chunks_mut::<4>().0[..Self::ROWS] {
+                let bits = u32::from_le_bytes(*lane);
+                *lane = at.map(|at| (bits >> at) as u8);
+            }
+            Self::load(lanes.as_ptr())
+        }
+    }
+    /// Negates the bytes whose bits are set in `signs`, in the same byte: bit `n` for even bytes, bit `4 + n` for odd
+    /// ones.
+    #[inline(always)]
+    unsafe fn negate_by_bytes(self, signs: Self, n: usize) -> Self {
+        // SAFETY (of all): the caller's promise.
+        unsafe {
+            let signs = signs.only(0x1001_1001 << n);
+            byte_by_byte(self, signs, |byte, sign| if sign == 0 { byte } else { byte.wrapping_neg() })
+        }
+    }
+}
+
+/// Applies `one` to each byte of two registers.
+#[inline(always)]
+unsafe fn byte_by_byte<B: Bytes>(a: B, b: B, one: impl Fn(u8, u8) -> u8) -> B {
+    let (mut bytes, mut other) = ([0; 64], [0; 64]);
+    // SAFETY: the caller has the instructions; no register is larger.
+    unsafe {
+        a.store(bytes.as_mut_ptr());
+        b.store(other.as_mut_ptr());
+        bytes.iter_mut().zip(other).for_each(|(byte, other)| *byte = one(*byte, other));
+        B::load(bytes.as_ptr())
+    }
 }
 
 /// Writes rows `ROWS * part ..` of a line of sixteen rows.
@@ -51,6 +106,38 @@ pub unsafe fn put<B: Bytes>(line: &mut Line, part: usize, v: B) {
     // SAFETY: the caller's promise.
     unsafe { v.store(line.0.as_mut_ptr().add(4 * B::ROWS * part)) }
 }
+
+/// Defines the functions of `Bytes` of a type that has a register of another type within.
+#[cfg(target_arch = "x86_64")]
+macro_rules! as_within {
+    ($within:ty) => {
+        const ROWS: usize = <$within as Bytes>::ROWS;
+
+        inlined! {
+            fn load(from: *const u8) -> Self = Self(Bytes::load(from));
+            fn store(self, to: *mut u8) = self.0.store(to);
+            fn columns(rows: &[*const u8], at: usize) -> [Self; 4] = {
+                let [a, b, c, d] = Bytes::columns(rows, at);
+                [Self(a), Self(b), Self(c), Self(d)]
+            };
+            fn or(self, other: Self) -> Self = Self(self.0.or(other.0));
+            fn right<const N: i32>(self, mask: u8) -> Self = Self(self.0.right::<N>(mask));
+            fn left<const N: i32>(self, mask: u8) -> Self = Self(self.0.left::<N>(mask));
+            fn sixteens(self, n: usize) -> Self = Self(self.0.sixteens(n));
+            fn flip(self) -> Self = Self(self.0.flip());
+            fn less(self, by: u8) -> Self = Self(self.0.less(by));
+            fn xor(self, other: Self) -> Self = Self(self.0.xor(other.0));
+            fn up<const N: i32>(self) -> Self = Self(self.0.up::<N>());
+            fn gather(self, table: &[u32]) -> Self = Self(self.0.gather(table));
+            fn negate_where(self, signs: Self, n: usize) -> Self = Self(self.0.negate_where(signs.0, n));
+            fn only(self, mask: u32) -> Self = Self(self.0.only(mask));
+            fn reorder(self, order: u32) -> Self = Self(self.0.reorder(order));
+            fn pick(self, table: &[u8; 16]) -> Self = Self(self.0.pick(table));
+        }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use as_within;
 
 /// One row, for any processor.
 #[derive(Clone, Copy)]
