@@ -68,9 +68,9 @@ impl Bytes for Vbmi {
             let order = _mm512_add_epi8(_mm512_set1_epi32(lane), _mm512_set1_epi64(0x2020_2020 << 32));
             Self(_mm512_multishift_epi64_epi8(order, self.0))
         };
-        fn negate_by_bytes(self, signs: Self, n: usize) -> Self = {
+        fn take_by_bytes(self, signs: Self, n: usize, whole: u8) -> Self = {
             let set = _mm512_test_epi8_mask(signs.0, _mm512_set1_epi32(0x1001_1001 << n));
-            Self(_mm512_mask_sub_epi8(self.0, set, _mm512_setzero_si512(), self.0))
+            Self(_mm512_mask_sub_epi8(self.0, set, _mm512_set1_epi8(whole as i8), self.0))
         };
     }
 }
@@ -91,5 +91,56 @@ impl Part for Vbmi {
         fn pair(self, a: usize, b: usize, by: i16) -> Self = Self(self.0.pair(a, b, by));
         fn add_pairs(self, pairs: Self, x: Self) -> Self = Self(self.0.add_pairs(pairs.0, x.0));
         fn to_f32(self) -> __m512 = self.0.to_f32();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::simd::bytes::Portable;
+    use crate::kernels::{Isa, available};
+
+    #[inline(always)]
+    unsafe fn all<B: Bytes>(a: &[u8; 64], b: &[u8; 64], tables: &[[u8; 256]; 4]) -> [[u8; 64]; 7] {
+        let mut all = [[0; 64]; 7];
+        for at in (0..64).step_by(4 * B::ROWS) {
+            // SAFETY (of all): the caller has the instructions; whole registers.
+            unsafe {
+                let (a, b) = (B::load(a.as_ptr().add(at)), B::load(b.as_ptr().add(at)));
+                let results = [
+                    a.look_up(b, &tables[..1]),
+                    a.look_up(b, &tables[..2]),
+                    a.look_up(b, tables),
+                    a.pick_of(tables[0].first_chunk::<64>().unwrap()),
+                    a.pick_of(tables[1].first_chunk::<128>().unwrap()),
+                    a.fields([0, 7, 14, 21]),
+                    a.take_by_bytes(b, 2, 128),
+                ];
+                all.iter_mut().zip(results).for_each(|(to, v)| v.store(to.as_mut_ptr().add(at)));
+            }
+        }
+        all
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
+    fn all_in_registers(a: &[u8; 64], b: &[u8; 64], tables: &[[u8; 256]; 4]) -> [[u8; 64]; 7] {
+        // SAFETY: this function has the instructions.
+        unsafe { all::<Vbmi>(a, b, tables) }
+    }
+
+    #[test]
+    fn registers_are_looked_up_as_any_processor_does() {
+        if !available().contains(&Isa::Avx512Vbmi) {
+            return;
+        }
+        let byte = |n: usize| (n.wrapping_mul(0x9e37_79b9) >> 13) as u8;
+        let tables: [[u8; 256]; 4] = std::array::from_fn(|t| std::array::from_fn(|n| byte(1000 * t + n)));
+        for seed in 0..64 {
+            let [a, b] = [7, 8].map(|k| std::array::from_fn(|n| byte(10_000 * k + 64 * seed + n)));
+            // SAFETY (of both): the machine has the instructions.
+            let (want, got) =
+                unsafe { (all::<Portable>(&a, &b, &tables), all_in_registers(&a, &b, &tables)) };
+            assert_eq!(want, got, "{seed}");
+        }
     }
 }

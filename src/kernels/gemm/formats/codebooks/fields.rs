@@ -92,7 +92,7 @@ pub unsafe fn with_parity<B: Bytes>(bytes: B) -> B {
     // SAFETY (of all): the caller's promise.
     unsafe {
         if B::TABLES {
-            return bytes.pick_of(&EVEN);
+            return bytes.pick_of(&EVEN.0);
         }
         let fold = bytes.xor(bytes.right::<4>(15));
         let fold = fold.xor(fold.right::<2>(63));

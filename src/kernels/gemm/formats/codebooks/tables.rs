@@ -1,32 +1,43 @@
 //! Codebooks in the forms in which they are looked up, made of `grids` by the compiler.
 
-macro_rules! grid {
-    ($name:ident, $parts:literal of $magnitudes:expr) => {{
-        const N: usize = grids::$name.len();
-        static GRID: [[u32; N]; $parts] = expanded(&grids::$name, &$magnitudes);
-        &GRID
-    }};
-}
-pub(super) use grid;
+/// A table that begins at a cache line: registers of a whole line are otherwise loaded from two.
+#[repr(C, align(64))]
+pub struct InLines<T>(pub T);
 
 pub const IQ2: [u8; 3] = [8, 25, 43];
 pub const IQ3_EVEN: [u8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
 pub const IQ3_ODD: [u8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
 
-/// The magnitudes of each four columns of all entries.
-pub const fn expanded<const N: usize, const PARTS: usize>(
+/// The codes at four digits of an entry, from the one at `bit` on.
+const fn word(entry: u16, bit: usize, bits: usize, magnitudes: &[u8], offset: u8) -> u32 {
+    let (mut word, mut i) = (0, 0);
+    while i < 4 {
+        let digit = entry as usize >> (bit + bits * i) & ((1 << bits) - 1);
+        word |= ((magnitudes[digit] + offset) as u32) << (8 * i);
+        i += 1;
+    }
+    word
+}
+
+/// As `Grid::Words`, of digits of three bits.
+pub const fn grid_of_words<const N: usize>(entries: &[u16; N], magnitudes: &[u8], offset: u8) -> [u32; N] {
+    let (mut grid, mut n) = ([0; N], 0);
+    while n < N {
+        grid[n] = word(entries[n], 0, 3, magnitudes, offset);
+        n += 1;
+    }
+    grid
+}
+
+/// As `Grid::Pairs`, of digits of two bits.
+pub const fn grid_of_pairs<const N: usize>(
     entries: &[u16; N],
     magnitudes: &[u8],
-) -> [[u32; N]; PARTS] {
-    let bits = if PARTS == 2 { 2 } else { 3 };
-    let (mut grid, mut n) = ([[0; N]; PARTS], 0);
+    offset: u8,
+) -> [[u32; 2]; N] {
+    let (mut grid, mut n) = ([[0; 2]; N], 0);
     while n < N {
-        let mut i = 0;
-        while i < 4 * PARTS {
-            let digit = entries[n] as usize >> (bits * i) & ((1 << bits) - 1);
-            grid[i / 4][n] |= (magnitudes[digit] as u32) << (8 * (i % 4));
-            i += 1;
-        }
+        grid[n] = [word(entries[n], 0, 2, magnitudes, offset), word(entries[n], 8, 2, magnitudes, offset)];
         n += 1;
     }
     grid
@@ -49,22 +60,22 @@ pub const fn digits<const N: usize, const TABLES: usize>(
 }
 
 /// As `Book::levels`, for the six low bits of a byte.
-pub const fn levels(bits: usize, magnitudes: &[u8]) -> [[u8; 64]; 4] {
+pub const fn levels(bits: usize, magnitudes: &[u8], offset: u8) -> [[u8; 64]; 4] {
     let (mut levels, mut n) = ([[0; 64]; 4], 0);
     while n < 4 * 64 {
-        let digit = n % 64 >> (bits * (n / 64) % 6) & ((1 << bits) - 1);
-        levels[n / 64][n % 64] = if digit < magnitudes.len() { magnitudes[digit] } else { 0 };
+        let digit = (n % 64) >> (bits * (n / 64) % 6) & ((1 << bits) - 1);
+        levels[n / 64][n % 64] = if digit < magnitudes.len() { magnitudes[digit] + offset } else { 0 };
         n += 1;
     }
     levels
 }
 
 /// Seven signs and the eighth.
-pub static EVEN: [u8; 128] = {
+pub static EVEN: InLines<[u8; 128]> = {
     let (mut even, mut n) = ([0; 128], 0);
     while n < 128 {
         even[n] = n as u8 | ((n.count_ones() % 2) as u8) << 7;
         n += 1;
     }
-    even
+    InLines(even)
 };

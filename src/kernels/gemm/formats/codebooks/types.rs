@@ -5,7 +5,7 @@
 use super::super::grids;
 use super::fields::*;
 use super::tables::*;
-use super::{Book, Read};
+use super::{Book, Grid, Read};
 use crate::kernels::simd::bytes::Bytes;
 
 /// Entries of eight columns. For each 32: four bytes with numbers, and a word with four times seven signs and a scale.
@@ -14,24 +14,25 @@ pub struct IQ2_XXS;
 
 impl Book for IQ2_XXS {
     const BYTES: usize = 66;
-    const STEPS: usize = 2;
+    const STEPS: usize = 1;
     const GROUP: usize = 8;
     const UNIT: f32 = 0.125;
+    const OFFSET: u8 = 64;
     const BITS: usize = 2;
 
-    fn grid(j: usize) -> &'static [u32] {
-        let grid: &[[u32; _]; 2] = grid!(IQ2_XXS, 2 of IQ2);
-        &grid[j % 2]
+    fn grid() -> Grid {
+        static GRID: [[u32; 2]; 256] = grid_of_pairs(&grids::IQ2_XXS, &IQ2, IQ2_XXS::OFFSET);
+        Grid::Pairs(&GRID)
     }
 
     fn digits() -> [&'static [[u8; 256]]; 2] {
-        static DIGITS: [[[u8; 256]; 1]; 2] = digits(2, &grids::IQ2_XXS);
-        [&DIGITS[0], &DIGITS[1]]
+        static DIGITS: InLines<[[[u8; 256]; 1]; 2]> = InLines(digits(2, &grids::IQ2_XXS));
+        [&DIGITS.0[0], &DIGITS.0[1]]
     }
 
     fn levels() -> &'static [[u8; 64]; 4] {
-        static LEVELS: [[u8; 64]; 4] = levels(2, &IQ2);
-        &LEVELS
+        static LEVELS: InLines<[[u8; 64]; 4]> = InLines(levels(2, &IQ2, IQ2_XXS::OFFSET));
+        &LEVELS.0
     }
 
     #[inline(always)]
@@ -78,24 +79,25 @@ pub struct IQ2_XS;
 
 impl Book for IQ2_XS {
     const BYTES: usize = 74;
-    const STEPS: usize = 2;
+    const STEPS: usize = 1;
     const GROUP: usize = 4;
     const UNIT: f32 = 0.125;
+    const OFFSET: u8 = 64;
     const BITS: usize = 2;
 
-    fn grid(j: usize) -> &'static [u32] {
-        let grid: &[[u32; _]; 2] = grid!(IQ2_XS, 2 of IQ2);
-        &grid[j % 2]
+    fn grid() -> Grid {
+        static GRID: [[u32; 2]; 512] = grid_of_pairs(&grids::IQ2_XS, &IQ2, IQ2_XS::OFFSET);
+        Grid::Pairs(&GRID)
     }
 
     fn digits() -> [&'static [[u8; 256]]; 2] {
-        static DIGITS: [[[u8; 256]; 2]; 2] = digits(2, &grids::IQ2_XS);
-        [&DIGITS[0], &DIGITS[1]]
+        static DIGITS: InLines<[[[u8; 256]; 2]; 2]> = InLines(digits(2, &grids::IQ2_XS));
+        [&DIGITS.0[0], &DIGITS.0[1]]
     }
 
     fn levels() -> &'static [[u8; 64]; 4] {
-        static LEVELS: [[u8; 64]; 4] = levels(2, &IQ2);
-        &LEVELS
+        static LEVELS: InLines<[[u8; 64]; 4]> = InLines(levels(2, &IQ2, IQ2_XS::OFFSET));
+        &LEVELS.0
     }
 
     #[inline(always)]
@@ -141,24 +143,25 @@ pub struct IQ2_S;
 
 impl Book for IQ2_S {
     const BYTES: usize = 82;
-    const STEPS: usize = 2;
+    const STEPS: usize = 1;
     const GROUP: usize = 4;
     const UNIT: f32 = 0.125;
+    const OFFSET: u8 = 64;
     const BITS: usize = 2;
 
-    fn grid(j: usize) -> &'static [u32] {
-        let grid: &[[u32; _]; 2] = grid!(IQ2_S, 2 of IQ2);
-        &grid[j % 2]
+    fn grid() -> Grid {
+        static GRID: [[u32; 2]; 1024] = grid_of_pairs(&grids::IQ2_S, &IQ2, IQ2_S::OFFSET);
+        Grid::Pairs(&GRID)
     }
 
     fn digits() -> [&'static [[u8; 256]]; 2] {
-        static DIGITS: [[[u8; 256]; 4]; 2] = digits(2, &grids::IQ2_S);
-        [&DIGITS[0], &DIGITS[1]]
+        static DIGITS: InLines<[[[u8; 256]; 4]; 2]> = InLines(digits(2, &grids::IQ2_S));
+        [&DIGITS.0[0], &DIGITS.0[1]]
     }
 
     fn levels() -> &'static [[u8; 64]; 4] {
-        static LEVELS: [[u8; 64]; 4] = levels(2, &IQ2);
-        &LEVELS
+        static LEVELS: InLines<[[u8; 64]; 4]> = InLines(levels(2, &IQ2, IQ2_S::OFFSET));
+        &LEVELS.0
     }
 
     #[inline(always)]
@@ -172,8 +175,8 @@ impl Book for IQ2_S {
         // SAFETY (of all): the caller's promise.
         unsafe {
             let numbers = twice(B::columns(rows, at + 2 + 16 * side));
-            let high = [B::columns(rows, at + 66)[side]; 8];
-            Read { numbers, high, signs: B::columns(rows, at + 34 + 16 * side) }
+            let [_, high, ..] = B::columns(rows, at + 62 + 4 * side);
+            Read { numbers, high: [high; 8], signs: B::columns(rows, at + 34 + 16 * side) }
         }
     }
 
@@ -198,24 +201,25 @@ pub struct IQ3_XXS;
 
 impl Book for IQ3_XXS {
     const BYTES: usize = 98;
-    const STEPS: usize = 2;
+    const STEPS: usize = 1;
     const GROUP: usize = 8;
     const UNIT: f32 = 0.25;
+    const OFFSET: u8 = 64;
     const BITS: usize = 3;
 
-    fn grid(_: usize) -> &'static [u32] {
-        let grid: &[[u32; _]; 1] = grid!(IQ3_XXS, 1 of IQ3_EVEN);
-        &grid[0]
+    fn grid() -> Grid {
+        static GRID: [u32; 256] = grid_of_words(&grids::IQ3_XXS, &IQ3_EVEN, IQ3_XXS::OFFSET);
+        Grid::Words(&GRID)
     }
 
     fn digits() -> [&'static [[u8; 256]]; 2] {
-        static DIGITS: [[[u8; 256]; 1]; 2] = digits(3, &grids::IQ3_XXS);
-        [&DIGITS[0], &DIGITS[1]]
+        static DIGITS: InLines<[[[u8; 256]; 1]; 2]> = InLines(digits(3, &grids::IQ3_XXS));
+        [&DIGITS.0[0], &DIGITS.0[1]]
     }
 
     fn levels() -> &'static [[u8; 64]; 4] {
-        static LEVELS: [[u8; 64]; 4] = levels(3, &IQ3_EVEN);
-        &LEVELS
+        static LEVELS: InLines<[[u8; 64]; 4]> = InLines(levels(3, &IQ3_EVEN, IQ3_XXS::OFFSET));
+        &LEVELS.0
     }
 
     #[inline(always)]
@@ -256,24 +260,25 @@ pub struct IQ3_S;
 
 impl Book for IQ3_S {
     const BYTES: usize = 110;
-    const STEPS: usize = 8;
+    const STEPS: usize = 4;
     const GROUP: usize = 8;
     const UNIT: f32 = 1.0;
+    const OFFSET: u8 = 16;
     const BITS: usize = 3;
 
-    fn grid(_: usize) -> &'static [u32] {
-        let grid: &[[u32; _]; 1] = grid!(IQ3_S, 1 of IQ3_ODD);
-        &grid[0]
+    fn grid() -> Grid {
+        static GRID: [u32; 512] = grid_of_words(&grids::IQ3_S, &IQ3_ODD, IQ3_S::OFFSET);
+        Grid::Words(&GRID)
     }
 
     fn digits() -> [&'static [[u8; 256]]; 2] {
-        static DIGITS: [[[u8; 256]; 2]; 2] = digits(3, &grids::IQ3_S);
-        [&DIGITS[0], &DIGITS[1]]
+        static DIGITS: InLines<[[[u8; 256]; 2]; 2]> = InLines(digits(3, &grids::IQ3_S));
+        [&DIGITS.0[0], &DIGITS.0[1]]
     }
 
     fn levels() -> &'static [[u8; 64]; 4] {
-        static LEVELS: [[u8; 64]; 4] = levels(3, &IQ3_ODD);
-        &LEVELS
+        static LEVELS: InLines<[[u8; 64]; 4]> = InLines(levels(3, &IQ3_ODD, IQ3_S::OFFSET));
+        &LEVELS.0
     }
 
     #[inline(always)]
@@ -290,8 +295,8 @@ impl Book for IQ3_S {
         // SAFETY (of all): the caller's promise.
         unsafe {
             let numbers = words::<B>(rows, at + 2 + 32 * side);
-            let high = [B::columns(rows, at + 66)[side]; 8];
-            Read { numbers, high, signs: B::columns(rows, at + 74 + 16 * side) }
+            let [_, high, ..] = B::columns(rows, at + 62 + 4 * side);
+            Read { numbers, high: [high; 8], signs: B::columns(rows, at + 74 + 16 * side) }
         }
     }
 
