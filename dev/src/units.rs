@@ -70,7 +70,7 @@ pub fn of_kernels(isa: Isa, kind: Kind) -> Unit {
         (Isa::Neon, _) => "neon",
         (Isa::Avx2, _) | (_, Kind::F32) => "avx2",
         (Isa::AvxVnni, _) => "avx-vnni",
-        (Isa::Avx512Vnni, _) => "avx512-vnni",
+        (Isa::Avx512Vnni | Isa::Avx512Vbmi, _) => "avx512-vnni",
         (Isa::Amx, _) => "amx",
     };
     let mine = units().into_iter().find(|unit| unit.kind == kind && unit.isa == name);

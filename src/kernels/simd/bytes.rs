@@ -29,10 +29,12 @@ pub trait Bytes: Copy {
     unsafe fn xor(self, other: Self) -> Self;
     /// Shifts each lane left by `N` bits.
     unsafe fn up<const N: i32>(self) -> Self;
-    /// Replaces each lane with the entry of `table` at that index, which must be within it.
-    unsafe fn gather(self, table: &[u32]) -> Self;
-    /// Negates the bytes whose bits are set in `signs`: bits 4n to 4n + 3 of a lane, one for each of its bytes.
-    unsafe fn negate_where(self, signs: Self, n: usize) -> Self;
+    /// Entries of `table` at ROWS numbers, which must be within it.
+    unsafe fn gather(numbers: *const u32, table: &[u32]) -> Self;
+    /// The same for entries of two words: first words, and second words.
+    unsafe fn gather_pairs(numbers: *const u32, table: &[[u32; 2]]) -> [Self; 2];
+    /// Takes the bytes whose bits are set in `signs` from `whole`: bits 4n to 4n + 3 of a lane, one for each of its bytes.
+    unsafe fn take_where(self, signs: Self, n: usize, whole: u8) -> Self;
     /// Keeps the bits of each lane that are in `mask`.
     unsafe fn only(self, mask: u32) -> Self;
     /// Moves bytes within each lane: byte `i` of `order` is the number, 0 to 3, of the byte that comes to place `i`. A
@@ -40,6 +42,61 @@ pub trait Bytes: Copy {
     unsafe fn reorder(self, order: u32) -> Self;
     /// Replaces each byte, which is below 16, with the entry of `table` at that index.
     unsafe fn pick(self, table: &[u8; 16]) -> Self;
+
+    /// Whether the functions below are a few instructions; otherwise they take one byte after another, and `gather` is
+    /// faster.
+    const TABLES: bool = false;
+    /// Replaces each byte with the entry at that index of one of `tables`, of which there are one, two or four. The low
+    /// bits of the same byte of `which` are the number of the table.
+    #[inline(always)]
+    unsafe fn look_up(self, which: Self, tables: &[[u8; 256]]) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { byte_by_byte(self, which, |n, which| tables[which as usize % tables.len()][n as usize]) }
+    }
+    /// Replaces each byte with the entry of `table`, which has 64 or 128, at the byte's low bits.
+    #[inline(always)]
+    unsafe fn pick_of<const N: usize>(self, table: &[u8; N]) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe { byte_by_byte(self, self, |n, _| table[n as usize % N]) }
+    }
+    /// Moves eight bits to each byte: to byte `i` of a lane the lane's bits `at[i] ..`. Bits past the end of the lane are
+    /// unspecified.
+    #[inline(always)]
+    unsafe fn fields(self, at: [u8; 4]) -> Self {
+        let mut lanes = [0; 64];
+        // SAFETY: the caller's promise; no register is larger.
+        unsafe {
+            self.store(lanes.as_mut_ptr());
+            for lane in &mut lanes.as_chunks_mut::<4>().0[..Self::ROWS] {
+                let bits = u32::from_le_bytes(*lane);
+                *lane = at.map(|at| (bits >> at) as u8);
+            }
+            Self::load(lanes.as_ptr())
+        }
+    }
+    /// Takes the bytes whose bits are set in `signs` from `whole`. The bits are in the same byte: bit `n` for even bytes,
+    /// bit `4 + n` for odd ones.
+    #[inline(always)]
+    unsafe fn take_by_bytes(self, signs: Self, n: usize, whole: u8) -> Self {
+        // SAFETY (of all): the caller's promise.
+        unsafe {
+            let signs = signs.only(0x1001_1001 << n);
+            byte_by_byte(self, signs, |byte, sign| if sign == 0 { byte } else { whole.wrapping_sub(byte) })
+        }
+    }
+}
+
+/// Applies `one` to each byte of two registers.
+#[inline(always)]
+unsafe fn byte_by_byte<B: Bytes>(a: B, b: B, one: impl Fn(u8, u8) -> u8) -> B {
+    let (mut bytes, mut other) = ([0; 64], [0; 64]);
+    // SAFETY: the caller has the instructions; no register is larger.
+    unsafe {
+        a.store(bytes.as_mut_ptr());
+        b.store(other.as_mut_ptr());
+        bytes.iter_mut().zip(other).for_each(|(byte, other)| *byte = one(*byte, other));
+        B::load(bytes.as_ptr())
+    }
 }
 
 /// Writes rows `ROWS * part ..` of a line of sixteen rows.
@@ -51,6 +108,43 @@ pub unsafe fn put<B: Bytes>(line: &mut Line, part: usize, v: B) {
     // SAFETY: the caller's promise.
     unsafe { v.store(line.0.as_mut_ptr().add(4 * B::ROWS * part)) }
 }
+
+/// Defines the functions of `Bytes` of a type that has a register of another type within.
+#[cfg(target_arch = "x86_64")]
+macro_rules! as_within {
+    ($within:ty) => {
+        const ROWS: usize = <$within as Bytes>::ROWS;
+
+        inlined! {
+            fn load(from: *const u8) -> Self = Self(Bytes::load(from));
+            fn store(self, to: *mut u8) = self.0.store(to);
+            fn columns(rows: &[*const u8], at: usize) -> [Self; 4] = {
+                let [a, b, c, d] = Bytes::columns(rows, at);
+                [Self(a), Self(b), Self(c), Self(d)]
+            };
+            fn or(self, other: Self) -> Self = Self(self.0.or(other.0));
+            fn right<const N: i32>(self, mask: u8) -> Self = Self(self.0.right::<N>(mask));
+            fn left<const N: i32>(self, mask: u8) -> Self = Self(self.0.left::<N>(mask));
+            fn sixteens(self, n: usize) -> Self = Self(self.0.sixteens(n));
+            fn flip(self) -> Self = Self(self.0.flip());
+            fn less(self, by: u8) -> Self = Self(self.0.less(by));
+            fn xor(self, other: Self) -> Self = Self(self.0.xor(other.0));
+            fn up<const N: i32>(self) -> Self = Self(self.0.up::<N>());
+            fn gather(numbers: *const u32, table: &[u32]) -> Self = Self(Bytes::gather(numbers, table));
+            fn gather_pairs(numbers: *const u32, table: &[[u32; 2]]) -> [Self; 2] = {
+                let [a, b] = Bytes::gather_pairs(numbers, table);
+                [Self(a), Self(b)]
+            };
+            fn take_where(self, signs: Self, n: usize, whole: u8) -> Self =
+                Self(self.0.take_where(signs.0, n, whole));
+            fn only(self, mask: u32) -> Self = Self(self.0.only(mask));
+            fn reorder(self, order: u32) -> Self = Self(self.0.reorder(order));
+            fn pick(self, table: &[u8; 16]) -> Self = Self(self.0.pick(table));
+        }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use as_within;
 
 /// One row, for any processor.
 #[derive(Clone, Copy)]
@@ -83,13 +177,15 @@ impl Bytes for Portable {
             Self(u32::from_ne_bytes(self.0.to_ne_bytes().map(|b| b.wrapping_sub(by))));
         fn xor(self, other: Self) -> Self = Self(self.0 ^ other.0);
         fn up<const N: i32>(self) -> Self = Self(self.0 << N);
-        fn gather(self, table: &[u32]) -> Self = Self(table[self.0 as usize]);
-        fn negate_where(self, signs: Self, n: usize) -> Self = {
+        fn gather(numbers: *const u32, table: &[u32]) -> Self = Self(table[*numbers as usize]);
+        fn gather_pairs(numbers: *const u32, table: &[[u32; 2]]) -> [Self; 2] =
+            table[*numbers as usize].map(Self);
+        fn take_where(self, signs: Self, n: usize, whole: u8) -> Self = {
             let (bytes, mut signs) = (self.0.to_le_bytes(), signs.0 >> (4 * n));
             Self(u32::from_le_bytes(bytes.map(|byte| {
                 let negative = signs & 1 == 1;
                 signs >>= 1;
-                if negative { byte.wrapping_neg() } else { byte }
+                if negative { whole.wrapping_sub(byte) } else { byte }
             })))
         };
         fn only(self, mask: u32) -> Self = Self(self.0 & mask);
@@ -129,6 +225,48 @@ mod x86 {
         }
     }
 
+    // Gathers are made of loads: these take two thirds of the time of the instructions for it on a Zen 4, and some
+    // processors of Intel are slower still since they are patched against side channels.
+
+    /// The word of `table` at a number.
+    #[inline(always)]
+    unsafe fn word(number: *const u32, table: &[u32]) -> __m128i {
+        // SAFETY: the caller has the number, which is within the table.
+        unsafe { _mm_castps_si128(_mm_load_ss(table.as_ptr().add(*number as usize).cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn four_words(numbers: *const u32, table: &[u32]) -> __m128i {
+        // SAFETY (of all): the caller has four numbers.
+        unsafe {
+            let first = _mm_unpacklo_epi32(word(numbers, table), word(numbers.add(1), table));
+            let second = _mm_unpacklo_epi32(word(numbers.add(2), table), word(numbers.add(3), table));
+            _mm_unpacklo_epi64(first, second)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn two_pairs(numbers: *const u32, table: &[[u32; 2]]) -> __m128i {
+        // SAFETY (of all): the caller has two numbers, which are within the table.
+        unsafe {
+            let first = _mm_loadl_epi64(table.as_ptr().add(*numbers as usize).cast());
+            let second = table.as_ptr().add(*numbers.add(1) as usize);
+            _mm_castpd_si128(_mm_loadh_pd(_mm_castsi128_pd(first), second.cast()))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn two_halves(low: __m128i, high: __m128i) -> __m256i {
+        // SAFETY: the caller has AVX2.
+        unsafe { _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high) }
+    }
+
+    #[inline(always)]
+    unsafe fn two_registers(low: __m256i, high: __m256i) -> __m512i {
+        // SAFETY: the caller has AVX-512 F.
+        unsafe { _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high) }
+    }
+
     // SAFETY of all blocks: the caller has AVX2, and the bytes.
     impl Bytes for __m256i {
         const ROWS: usize = 8;
@@ -165,13 +303,24 @@ mod x86 {
             fn less(self, by: u8) -> Self = _mm256_sub_epi8(self, _mm256_set1_epi8(by as i8));
             fn xor(self, other: Self) -> Self = _mm256_xor_si256(self, other);
             fn up<const N: i32>(self) -> Self = _mm256_slli_epi32::<N>(self);
-            fn gather(self, table: &[u32]) -> Self = _mm256_i32gather_epi32::<4>(table.as_ptr().cast(), self);
-            fn negate_where(self, signs: Self, n: usize) -> Self = {
+            fn gather(numbers: *const u32, table: &[u32]) -> Self =
+                two_halves(four_words(numbers, table), four_words(numbers.add(4), table));
+            fn gather_pairs(numbers: *const u32, table: &[[u32; 2]]) -> [Self; 2] = {
+                let low = two_halves(two_pairs(numbers, table), two_pairs(numbers.add(4), table));
+                let high = two_halves(two_pairs(numbers.add(2), table), two_pairs(numbers.add(6), table));
+                let (low, high) = (_mm256_castsi256_ps(low), _mm256_castsi256_ps(high));
+                [
+                    _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(low, high)),
+                    _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(low, high)),
+                ]
+            };
+            fn take_where(self, signs: Self, n: usize, whole: u8) -> Self = {
                 let [order, bits] = nibble(n);
                 let (order, bits) = (_mm256_broadcastsi128_si256(order), _mm256_broadcastsi128_si256(bits));
                 let set = _mm256_and_si256(_mm256_shuffle_epi8(signs, order), bits);
                 let negative = _mm256_cmpeq_epi8(set, bits);
-                _mm256_sub_epi8(_mm256_xor_si256(self, negative), negative)
+                let taken = _mm256_sub_epi8(_mm256_set1_epi8(whole as i8), self);
+                _mm256_blendv_epi8(self, taken, negative)
             };
             fn only(self, mask: u32) -> Self = _mm256_and_si256(self, _mm256_set1_epi32(mask as i32));
             fn reorder(self, order: u32) -> Self =
@@ -223,12 +372,18 @@ mod x86 {
             fn less(self, by: u8) -> Self = _mm512_sub_epi8(self, _mm512_set1_epi8(by as i8));
             fn xor(self, other: Self) -> Self = _mm512_xor_si512(self, other);
             fn up<const N: i32>(self) -> Self = _mm512_sll_epi32(self, _mm_cvtsi32_si128(N));
-            fn gather(self, table: &[u32]) -> Self = _mm512_i32gather_epi32::<4>(self, table.as_ptr().cast());
-            fn negate_where(self, signs: Self, n: usize) -> Self = {
+            fn gather(numbers: *const u32, table: &[u32]) -> Self =
+                _mm512_i32gather_epi32::<4>(_mm512_loadu_si512(numbers.cast()), table.as_ptr().cast());
+            fn gather_pairs(numbers: *const u32, table: &[[u32; 2]]) -> [Self; 2] = {
+                let [a, b] = Bytes::gather_pairs(numbers, table);
+                let [c, d] = Bytes::gather_pairs(numbers.add(8), table);
+                [two_registers(a, c), two_registers(b, d)]
+            };
+            fn take_where(self, signs: Self, n: usize, whole: u8) -> Self = {
                 let [order, bits] = nibble(n);
                 let (order, bits) = (_mm512_broadcast_i32x4(order), _mm512_broadcast_i32x4(bits));
                 let set = _mm512_test_epi8_mask(_mm512_shuffle_epi8(signs, order), bits);
-                _mm512_mask_sub_epi8(self, set, _mm512_setzero_si512(), self)
+                _mm512_mask_sub_epi8(self, set, _mm512_set1_epi8(whole as i8), self)
             };
             fn only(self, mask: u32) -> Self = _mm512_and_si512(self, _mm512_set1_epi32(mask as i32));
             fn reorder(self, order: u32) -> Self =
@@ -259,6 +414,16 @@ mod aarch64 {
         }
     }
 
+    #[inline(always)]
+    unsafe fn two_pairs(numbers: *const u32, table: &[[u32; 2]]) -> uint32x4_t {
+        // SAFETY (of all): the caller has two numbers, which are within the table.
+        unsafe {
+            let first = table.as_ptr().add(*numbers as usize);
+            let second = table.as_ptr().add(*numbers.add(1) as usize);
+            vcombine_u32(vld1_u32(first.cast()), vld1_u32(second.cast()))
+        }
+    }
+
     // SAFETY of all blocks: every aarch64 that std runs on has NEON; the caller has the bytes.
     impl Bytes for uint8x16_t {
         const ROWS: usize = 4;
@@ -278,15 +443,17 @@ mod aarch64 {
             fn xor(self, other: Self) -> Self = veorq_u8(self, other);
             fn up<const N: i32>(self) -> Self =
                 vreinterpretq_u8_u32(vshlq_u32(vreinterpretq_u32_u8(self), vdupq_n_s32(N)));
-            fn gather(self, table: &[u32]) -> Self = {
-                let mut lanes = [0; 4];
-                vst1q_u32(lanes.as_mut_ptr(), vreinterpretq_u32_u8(self));
-                let entries = lanes.map(|n: u32| *table.as_ptr().add(n as usize));
+            fn gather(numbers: *const u32, table: &[u32]) -> Self = {
+                let entries = [0, 1, 2, 3].map(|n| *table.as_ptr().add(*numbers.add(n) as usize));
                 vreinterpretq_u8_u32(vld1q_u32(entries.as_ptr()))
             };
-            fn negate_where(self, signs: Self, n: usize) -> Self = {
+            fn gather_pairs(numbers: *const u32, table: &[[u32; 2]]) -> [Self; 2] = {
+                let (low, high) = (two_pairs(numbers, table), two_pairs(numbers.add(2), table));
+                [vreinterpretq_u8_u32(vuzp1q_u32(low, high)), vreinterpretq_u8_u32(vuzp2q_u32(low, high))]
+            };
+            fn take_where(self, signs: Self, n: usize, whole: u8) -> Self = {
                 let negative = nibble(signs, n);
-                vsubq_u8(veorq_u8(self, negative), negative)
+                vbslq_u8(negative, vsubq_u8(vdupq_n_u8(whole), self), self)
             };
             fn only(self, mask: u32) -> Self = vandq_u8(self, vreinterpretq_u8_u32(vdupq_n_u32(mask)));
             fn reorder(self, order: u32) -> Self = {

@@ -5,12 +5,14 @@
 /// such type; without a `scalar`, callers must not pass such a set. Given a kernel alone it compiles the
 /// kernel for each set; this is for loops over elements whose order is free. The kernel and all that it calls
 /// must be `inline(always)`: that is how they get the instructions.
+///
+/// A kernel of `ints` that looks up bytes says `tables if` some condition: then it is compiled for VBMI too.
 macro_rules! by_isa {
     (
         $(#[$doc:meta])*
         $vis:vis fn $name:ident $(<$g:ident: $bound:path $(, const $c:ident: usize)?>)?
             ($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)?
-            = $kernel:ident $(::<$family:ident> $(, $scalar:ident)?)?
+            = $kernel:ident $(::<$family:ident> $(, $scalar:ident)? $(tables if $tables:expr)?)?
     ) => {
         $(#[$doc])*
         $vis fn $name $(<$g: $bound $(, const $c: usize)?>)? (isa: $crate::kernels::simd::isa::Isa, $($arg: $type),*) $(-> $out)? {
@@ -46,6 +48,12 @@ macro_rules! by_isa {
                     return unsafe { avx_vnni $(::<$g $(, $c)?>)? ($($arg),*) };
                 }
             );
+            $crate::kernels::simd::dispatch::of_tables!(($($($tables)?)?)
+                #[cfg(target_arch = "x86_64")]
+                of!(vbmi, "avx512f,avx512bw,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c", Avx512Vbmi);
+                // SAFETY: as below.
+                isa => unsafe { vbmi $(::<$g $(, $c)?>)? ($($arg),*) }
+            );
             match isa {
                 // SAFETY (of all): such a set is passed only on a machine that has the instructions.
                 #[cfg(target_arch = "x86_64")]
@@ -68,6 +76,20 @@ macro_rules! of_ints {
     (($($other:ident)?) $($then:tt)*) => {};
 }
 pub(in crate::kernels) use of_ints;
+
+/// Expands to the function and its call only for kernels with tables.
+macro_rules! of_tables {
+    (() $($then:tt)*) => {};
+    (($tables:expr) #[$x86:meta] $of:ident!($($set:tt)*); $isa:ident => $call:expr) => {
+        #[$x86]
+        $of!($($set)*);
+        #[$x86]
+        if $tables && $isa.has_vbmi() {
+            return $call;
+        }
+    };
+}
+pub(in crate::kernels) use of_tables;
 
 macro_rules! call {
     ($kernel:ident, ($($arg:ident),*), ($($g:ident),*)) => {

@@ -270,6 +270,8 @@ macro_rules! sixteen {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
+    use super::super::bytes::as_within;
+    use super::super::vbmi::Vbmi;
     use super::super::x86::pinned;
     use super::{Bytes, Part, inlined};
     use std::arch::x86_64::*;
@@ -277,6 +279,7 @@ mod x86 {
     sixteen!(Avx2, __m256i, 2, 1);
     sixteen!(AvxVnni, Vnni<false>, 2, 1);
     sixteen!(Avx512, __m512i, 1, 2);
+    sixteen!(Avx512Vbmi, Vbmi, 1, 2);
     // The code of AVX-VNNI in AVX-512's encoding: for tests on machines that have only AVX-512.
     #[cfg(test)]
     sixteen!(AvxVnniAsAvx512, Vnni<true>, 2, 1);
@@ -331,29 +334,7 @@ mod x86 {
 
     // SAFETY of all blocks: the caller has AVX2, and the bytes.
     impl<const EVEX: bool> Bytes for Vnni<EVEX> {
-        const ROWS: usize = <__m256i as Bytes>::ROWS;
-
-        inlined! {
-            fn load(from: *const u8) -> Self = Self(Bytes::load(from));
-            fn store(self, to: *mut u8) = self.0.store(to);
-            fn columns(rows: &[*const u8], at: usize) -> [Self; 4] = {
-                let [a, b, c, d] = Bytes::columns(rows, at);
-                [Self(a), Self(b), Self(c), Self(d)]
-            };
-            fn or(self, other: Self) -> Self = Self(self.0.or(other.0));
-            fn right<const N: i32>(self, mask: u8) -> Self = Self(self.0.right::<N>(mask));
-            fn left<const N: i32>(self, mask: u8) -> Self = Self(self.0.left::<N>(mask));
-            fn sixteens(self, n: usize) -> Self = Self(self.0.sixteens(n));
-            fn flip(self) -> Self = Self(self.0.flip());
-            fn less(self, by: u8) -> Self = Self(self.0.less(by));
-            fn xor(self, other: Self) -> Self = Self(self.0.xor(other.0));
-            fn up<const N: i32>(self) -> Self = Self(self.0.up::<N>());
-            fn gather(self, table: &[u32]) -> Self = Self(self.0.gather(table));
-            fn negate_where(self, signs: Self, n: usize) -> Self = Self(self.0.negate_where(signs.0, n));
-            fn only(self, mask: u32) -> Self = Self(self.0.only(mask));
-            fn reorder(self, order: u32) -> Self = Self(self.0.reorder(order));
-            fn pick(self, table: &[u8; 16]) -> Self = Self(self.0.pick(table));
-        }
+        as_within!(__m256i);
     }
 
     // SAFETY of all blocks: the caller has AVX2, and AVX-VNNI; if EVEX, AVX-512 VL and VNNI.

@@ -18,15 +18,17 @@ pub enum Isa {
     AvxVnni,
     /// `Avx2`, and AVX-512 F, BW, VL and VNNI.
     Avx512Vnni,
-    /// `Avx512Vnni`, and AMX matrix tiles of bytes (AMX-TILE and AMX-INT8) that the system lets the process use.
+    /// `Avx512Vnni`, and AVX-512 VBMI, which looks up bytes in registers.
+    Avx512Vbmi,
+    /// `Avx512Vbmi`, and AMX matrix tiles of bytes (AMX-TILE and AMX-INT8) that the system lets the process use.
     Amx,
     /// aarch64 with NEON and its dot products.
     Neon,
 }
 
 impl Isa {
-    pub const ALL: [Self; 6] =
-        [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni, Self::Amx, Self::Neon];
+    pub const ALL: [Self; 7] =
+        [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni, Self::Avx512Vbmi, Self::Amx, Self::Neon];
 
     /// Whether AVX2, FMA and F16C are available, on their own or as part of a wider set.
     pub fn has_avx2(self) -> bool {
@@ -35,7 +37,12 @@ impl Isa {
 
     /// Whether AVX2 and AVX-512 F, BW, VL and VNNI are available.
     pub fn has_avx512(self) -> bool {
-        matches!(self, Self::Avx512Vnni | Self::Amx)
+        matches!(self, Self::Avx512Vnni | Self::Avx512Vbmi | Self::Amx)
+    }
+
+    /// Whether AVX-512 VBMI is available too.
+    pub fn has_vbmi(self) -> bool {
+        matches!(self, Self::Avx512Vbmi | Self::Amx)
     }
 
     /// The same set without AVX-512, for kernels whose time is spent on memory.
@@ -50,6 +57,7 @@ impl Isa {
             Self::Avx2 => "avx2",
             Self::AvxVnni => "avx-vnni",
             Self::Avx512Vnni => "avx512-vnni",
+            Self::Avx512Vbmi => "avx512-vbmi",
             Self::Amx => "amx",
             Self::Neon => "neon",
         }
@@ -90,7 +98,9 @@ impl Isa {
                     && is_x86_feature_detected!("avx512vnni")
             }
             #[cfg(target_arch = "x86_64")]
-            Self::Amx => Self::Avx512Vnni.is_here() && tiles_here::exist(),
+            Self::Avx512Vbmi => Self::Avx512Vnni.is_here() && is_x86_feature_detected!("avx512vbmi"),
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx => Self::Avx512Vbmi.is_here() && tiles_here::exist(),
             #[cfg(target_arch = "aarch64")]
             Self::Neon => {
                 std::arch::is_aarch64_feature_detected!("neon")

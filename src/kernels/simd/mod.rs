@@ -17,6 +17,8 @@ pub(super) mod models;
 pub(super) mod neon;
 #[cfg(target_arch = "x86_64")]
 mod tiles_here;
+#[cfg(target_arch = "x86_64")]
+mod vbmi;
 #[cfg(any(test, target_arch = "x86_64"))]
 pub(super) mod wide;
 #[cfg(target_arch = "x86_64")]

@@ -135,11 +135,14 @@ impl<B: Bytes, const N: usize> Bytes for Many<B, N> {
     unsafe fn up<const BITS: i32>(self) -> Self {
         Self::each(|i| unsafe { self.0[i].up::<BITS>() })
     }
-    unsafe fn gather(self, table: &[u32]) -> Self {
-        Self::each(|i| unsafe { self.0[i].gather(table) })
+    unsafe fn gather(numbers: *const u32, table: &[u32]) -> Self {
+        Self::each(|i| unsafe { B::gather(numbers.add(B::ROWS * i), table) })
     }
-    unsafe fn negate_where(self, signs: Self, n: usize) -> Self {
-        Self::each(|i| unsafe { self.0[i].negate_where(signs.0[i], n) })
+    unsafe fn gather_pairs(numbers: *const u32, table: &[[u32; 2]]) -> [Self; 2] {
+        [0, 1].map(|n| Self::each(|i| unsafe { B::gather_pairs(numbers.add(B::ROWS * i), table)[n] }))
+    }
+    unsafe fn take_where(self, signs: Self, n: usize, whole: u8) -> Self {
+        Self::each(|i| unsafe { self.0[i].take_where(signs.0[i], n, whole) })
     }
     unsafe fn only(self, mask: u32) -> Self {
         Self::each(|i| unsafe { self.0[i].only(mask) })

@@ -32,6 +32,8 @@ pub trait Super {
     /// Whether codes are int8; otherwise they are unsigned, below 128.
     const SIGNED: bool = false;
     const HALVES: bool = false;
+    /// Whether the type has a codebook.
+    const BOOK: bool = false;
 
     /// What is read of one side of a block, for the codes.
     type Packed<B: Bytes>: Copy;
@@ -49,7 +51,8 @@ pub trait Super {
     /// As for `scales`.
     unsafe fn packed<B: Bytes>(rows: &[*const u8], at: usize, side: usize) -> Self::Packed<B>;
 
-    /// Codes of the four columns that are `4 j` after `column(k)`, for each `k`.
+    /// Codes of the four columns that are `4 j` after `column(k)`, for each `k`. If the type is a BOOK and `B` has TABLES,
+    /// the activations are in the order of `codebooks::fours`.
     ///
     /// # Safety
     /// `B`'s instructions are available.

@@ -22,6 +22,7 @@ use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::dispatch::by_count;
 use crate::kernels::{DType, Isa, Pool};
+use planes::Order;
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -60,7 +61,7 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
         #[cfg(not(target_arch = "x86_64"))]
         let depth = None;
         Product { pool, x, tokens, parts, stride, height: TASK_ROWS, depth }.run(out, &|task, scratch| {
-            run(isa, &task.with(in_order(&arranged, task.dtype).unwrap_or(x)), &arranged, scratch)
+            run(isa, &task.with(arranged.of(isa, task.dtype).unwrap_or(x)), &arranged, scratch)
         })
     });
 }
@@ -70,8 +71,15 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
 struct Arranged<'a> {
     /// In the order of matrix tiles: for weights of more than two bits, of one bit, and of two bits.
     tiles: [Option<&'a [Line]>; 3],
-    /// For weights of one bit and of two bits.
-    planes: [Option<BlockActivations<'a>>; 2],
+    /// By `Order`.
+    orders: [Option<BlockActivations<'a>>; 3],
+}
+
+impl<'a> Arranged<'a> {
+    /// The activations in the order in which kernels for such weights read them; None if that is their own order.
+    fn of(&self, isa: Isa, dtype: DType) -> Option<&BlockActivations<'a>> {
+        self.orders[Order::of(isa, dtype)? as usize].as_ref()
+    }
 }
 
 fn with_arranged(
@@ -87,15 +95,15 @@ fn with_arranged(
     let some = |of: &dyn Fn(DType) -> bool| parts.iter().any(|p| of(p.matrix.dtype));
     ARRANGED.with_borrow_mut(|buffers| {
         let mut arranged = Arranged::default();
-        for (bits, values) in buffers.planes.iter_mut().enumerate() {
-            if some(&|t| planes::bits(t) == Some(bits + 1)) {
-                arranged.planes[bits] = Some(planes::arrange(pool, isa, bits + 1, x, values));
+        for (order, values) in Order::ALL.into_iter().zip(&mut buffers.orders) {
+            if some(&|t| Order::of(isa, t) == Some(order)) {
+                arranged.orders[order as usize] = Some(planes::arrange(pool, isa, order, x, values));
             }
         }
         #[cfg(any(test, target_arch = "x86_64"))]
         for (bits, lines) in buffers.tiles.iter_mut().enumerate() {
             if some(&|t| planes::bits(t).unwrap_or(0) == bits && takes_tiles(isa, t, x)) {
-                let x = if bits == 0 { x } else { arranged.planes[bits - 1].as_ref().unwrap_or(x) };
+                let x = if bits == 0 { x } else { arranged.orders[bits - 1].as_ref().unwrap_or(x) };
                 // SAFETY: such a set is passed only on a machine that has tiles.
                 arranged.tiles[bits] = Some(unsafe { tiles::arrange(pool, x, lines) });
             }
@@ -112,11 +120,6 @@ fn takes_tiles(isa: Isa, dtype: DType, x: &BlockActivations) -> bool {
 #[cfg(not(any(test, target_arch = "x86_64")))]
 fn takes_tiles(_: Isa, _: DType, _: &BlockActivations) -> bool {
     false
-}
-
-/// The activations in the order in which kernels for such weights read them; None if that is their own order.
-fn in_order<'a>(arranged: &'a Arranged, dtype: DType) -> Option<&'a BlockActivations<'a>> {
-    arranged.planes[planes::bits(dtype)? - 1].as_ref()
 }
 
 fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
@@ -157,7 +160,7 @@ impl<'a> Task<'a> {
 #[derive(Default)]
 struct Buffers {
     tiles: [Vec<Line>; 3],
-    planes: [Vec<i8>; 2],
+    orders: [Vec<i8>; 3],
 }
 
 thread_local! {

@@ -1,11 +1,14 @@
-//! Activations for weights of one and two bits (`short_blocks`), in the order in which these weights are unpacked.
+//! Activations in the order in which weights are unpacked: for weights of one and two bits (`short_blocks`), and for
+//! codebooks in tables (`codebooks`).
 
 use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::gemm::formats::codebooks::fours;
 use crate::kernels::gemm::formats::short_blocks::column;
+use crate::kernels::gemm::formats::super_blocks::{Super, with_super};
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::{DType, Isa, Pool};
+use crate::kernels::{Arithmetic, DType, Isa, Pool};
 
 /// Number of activations below which waking other threads takes longer than arranging them.
 const SMALL: usize = 1 << 17;
@@ -19,11 +22,36 @@ pub fn bits(dtype: DType) -> Option<usize> {
     }
 }
 
-/// Returns `x` with each 32 columns in the order in which weights of `bits` bits are unpacked.
+/// An order of activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// For weights of one bit, and of two bits.
+    One,
+    Two,
+    /// For codebooks.
+    Fours,
+}
+
+impl Order {
+    pub const ALL: [Self; 3] = [Self::One, Self::Two, Self::Fours];
+
+    /// The order in which the kernels of `isa` need activations, but not those with tiles; None if it is their own.
+    pub fn of(isa: Isa, dtype: DType) -> Option<Self> {
+        match dtype.arithmetic() {
+            _ if isa == Isa::Scalar => None,
+            Arithmetic::Blocks256 if isa.has_vbmi() => {
+                with_super!(dtype, K => K::BOOK.then_some(Self::Fours))
+            }
+            _ => bits(dtype).map(|bits| if bits == 1 { Self::One } else { Self::Two }),
+        }
+    }
+}
+
+/// Returns `x` with each 32 columns in another order.
 pub fn arrange<'a>(
     pool: &Pool,
     isa: Isa,
-    bits: usize,
+    order: Order,
     x: &BlockActivations<'a>,
     to: &'a mut Vec<i8>,
 ) -> BlockActivations<'a> {
@@ -34,22 +62,23 @@ pub fn arrange<'a>(
             let range = t * x.cols..(t + 1) * x.cols;
             // SAFETY: each task has a row of its own.
             let to = unsafe { shared.slice(range.clone()) };
-            arrange_row(isa, bits, x.values[range].as_chunks().0, to.as_chunks_mut().0);
+            arrange_row(isa, order, x.values[range].as_chunks().0, to.as_chunks_mut().0);
         };
         if x.values.len() < SMALL { (0..x.tokens()).for_each(one) } else { pool.run(x.tokens(), &one) }
     }
     BlockActivations { values, ..*x }
 }
 
-by_isa!(fn arrange_row(bits: usize, x: &[[i8; 32]], to: &mut [[i8; 32]]) = arrange_loop);
+by_isa!(fn arrange_row(order: Order, x: &[[i8; 32]], to: &mut [[i8; 32]]) = arrange_loop);
 
 #[inline(always)]
-fn arrange_loop(bits: usize, x: &[[i8; 32]], to: &mut [[i8; 32]]) {
+fn arrange_loop(order: Order, x: &[[i8; 32]], to: &mut [[i8; 32]]) {
     for (x, to) in x.iter().zip(to) {
         // With constants, compilers generate shuffles.
-        match bits {
-            1 => (0..32).for_each(|i| to[i] = x[column(1, i)]),
-            _ => (0..32).for_each(|i| to[i] = x[column(2, i)]),
+        match order {
+            Order::One => (0..32).for_each(|i| to[i] = x[column(1, i)]),
+            Order::Two => (0..32).for_each(|i| to[i] = x[column(2, i)]),
+            Order::Fours => (0..32).for_each(|i| to[i] = x[fours(i)]),
         }
     }
 }

@@ -36,7 +36,7 @@ fn tile<K: Kind, const T: usize>(isa: Isa, task: &Task, start: usize) {
     match isa {
         // SAFETY (of all): such a set is passed only on a machine that has the instructions.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512Vnni | Isa::Amx => unsafe { avx512::<K, T>(task, start) },
+        _ if isa.has_avx512() => unsafe { avx512::<K, T>(task, start) },
         // A machine with AVX-512 but without AVX-VNNI runs the same code in AVX-512's encoding.
         #[cfg(all(test, target_arch = "x86_64"))]
         Isa::AvxVnni if !crate::kernels::available().contains(&isa) => unsafe {

@@ -202,7 +202,7 @@ fn sweep_pays(isa: Isa, task: &Task) -> bool {
         // Rows that are read in place add up their lanes at each scale. I2_S does that once a row, which is faster
         // than unpacking.
         Isa::AvxVnni => tokens >= 5 && scaled,
-        Isa::Avx512Vnni | Isa::Amx => tokens >= if scaled { 5 } else { 8 },
+        _ if isa.has_avx512() => tokens >= if scaled { 5 } else { 8 },
         _ => tokens >= 5,
     }
 }

@@ -13,7 +13,7 @@ use crate::kernels::simd::lanes::Register;
 
 by_isa!(
     /// Computes `task`, which has `T` tokens.
-    pub fn few<K: Super, const T: usize>(task: &Task) = few_in::<ints>
+    pub fn few<K: Super, const T: usize>(task: &Task) = few_in::<ints> tables if K::BOOK
 );
 
 #[inline(always)]
@@ -40,22 +40,13 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
                     }
                 }
                 let mut dots = if K::MINIMA { [I::Part::splat(0); T] } else { lows };
-                for side in 0..2 {
-                    let packed = K::packed::<I::Part>(rows, at, side);
-                    let step = Step::<I, K, T> { task, first, at, packed: &packed, side, scales, x: values };
-                    // As many sums as fit the registers.
-                    match (I::Part::REGISTERS, T) {
-                        (32.., _) => step.add::<0, 8>(&mut dots),
-                        (_, 1) => {
-                            step.add::<0, 4>(&mut dots);
-                            step.add::<4, 4>(&mut dots);
-                        }
-                        _ => {
-                            step.add::<0, 2>(&mut dots);
-                            step.add::<2, 2>(&mut dots);
-                            step.add::<4, 2>(&mut dots);
-                            step.add::<6, 2>(&mut dots);
-                        }
+                if K::BOOK {
+                    // Not a loop: what the scales are read of is then not read again.
+                    add_side::<I, K, T>(task, first, rows, b, 0, scales, values, &mut dots);
+                    add_side::<I, K, T>(task, first, rows, b, 1, scales, values, &mut dots);
+                } else {
+                    for side in 0..2 {
+                        add_side::<I, K, T>(task, first, rows, b, side, scales, values, &mut dots);
                     }
                 }
                 let d = Floats::<I>::halves(rows, at + K::D).mul(Register::splat(K::UNIT));
@@ -73,6 +64,41 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
                 let mut values = [0.0; 16];
                 totals[t].store(values.as_mut_ptr());
                 task.write(t, first, &values[..(task.rows - first).min(I::Part::ROWS)]);
+            }
+        }
+    }
+}
+
+/// Adds scales * (codes · x) of a side of block `b`.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // all registers
+unsafe fn add_side<I: Ints, K: Super, const T: usize>(
+    task: &Task,
+    first: usize,
+    rows: &[*const u8],
+    b: usize,
+    side: usize,
+    scales: [I::Part; 4],
+    x: [*const i8; T],
+    dots: &mut [I::Part; T],
+) {
+    let at = b * K::BYTES;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let packed = &K::packed::<I::Part>(rows, at, side);
+        let step = Step::<I, K, T> { task, first, at, packed, side, scales, x };
+        // As many sums as fit the registers.
+        match (I::Part::REGISTERS, T) {
+            (32.., _) => step.add::<0, 8>(dots),
+            (_, 1) => {
+                step.add::<0, 4>(dots);
+                step.add::<4, 4>(dots);
+            }
+            _ => {
+                step.add::<0, 2>(dots);
+                step.add::<2, 2>(dots);
+                step.add::<4, 2>(dots);
+                step.add::<6, 2>(dots);
             }
         }
     }

@@ -17,8 +17,8 @@ pub fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     with_super!(task.dtype, K => {
         check::<K>(task);
         // One token is bound by memory. Eight rows at once come closer to its speed than sixteen, and AVX2 needs less
-        // work per scale than VNNI, but more for signed codes.
-        let isa = if tokens == 1 && isa.has_avx2() && !K::SIGNED { Isa::Avx2 } else { isa };
+        // work per scale than VNNI, but more for signed codes and for look-ups.
+        let isa = if tokens == 1 && isa.has_avx2() && !K::SIGNED && !K::BOOK { Isa::Avx2 } else { isa };
         by_count!(tokens, T in 1 2 3, few::few::<K, T>(isa, task), else panel::sweep::<K>(isa, task, scratch))
     })
 }

@@ -266,7 +266,7 @@ by_isa!(
     /// Unpacks blocks `from..from + count` of sixteen rows of the task from row `first` on; past the task's end, its
     /// last row is repeated.
     fn fill<K: Super>(panel: &mut Panel, task: &Task, first: usize, from: usize, count: usize)
-        = fill_in::<ints>
+        = fill_in::<ints> tables if K::BOOK
 );
 
 #[inline(always)]
