@@ -34,10 +34,12 @@ pub const BN_INSTRUCTIONS_AVX_VNNI: i32 = 3;
 pub const BN_INSTRUCTIONS_AVX512_VNNI: i32 = 4;
 /// aarch64 NEON with dot products.
 pub const BN_INSTRUCTIONS_NEON: i32 = 5;
-/// AVX512_VNNI and AMX tiles of bytes, if the system lets the process use them. An engine that
+/// AVX512_VBMI and AMX tiles of bytes, if the system lets the process use them. An engine that
 /// wants them, by default too, asks when it is created: from then on the system refuses signal
 /// stacks (`sigaltstack`) without room for tiles, some 11 KiB.
 pub const BN_INSTRUCTIONS_AMX: i32 = 6;
+/// AVX512_VNNI and AVX-512 VBMI, which looks up the entries of codebook weights (IQ2, IQ3).
+pub const BN_INSTRUCTIONS_AVX512_VBMI: i32 = 7;
 
 /// How to make an engine. What contexts point to must live until `bn_engine_destroy` returns.
 #[repr(C)]
@@ -238,6 +240,7 @@ impl bn_engine_config {
             (BN_INSTRUCTIONS_AVX512_VNNI, Some(Isa::Avx512Vnni)),
             (BN_INSTRUCTIONS_NEON, Some(Isa::Neon)),
             (BN_INSTRUCTIONS_AMX, Some(Isa::Amx)),
+            (BN_INSTRUCTIONS_AVX512_VBMI, Some(Isa::Avx512Vbmi)),
         ];
         choice("instructions", self.instructions, "BN_INSTRUCTIONS", &sets)
     }

@@ -117,7 +117,7 @@ def rope_base(config):
 
 
 def write(path, m, arch, values, matrix, more=()):
-    """`matrix`: the type of two-dimensional tensors; vectors are F32. `more`: (key, "u32" | "f32" | "str", value)."""
+    """`matrix`: the type of two-dimensional tensors, or what makes bytes and a type of them; vectors are F32. `more`: (key, "u32" | "f32" | "str", value)."""
     c = m.config
     w = gguf.GGUFWriter(path, arch)
     w.add_name(os.path.basename(path).removesuffix(".gguf"))
@@ -139,7 +139,11 @@ def write(path, m, arch, values, matrix, more=()):
         {"u32": w.add_uint32, "f32": w.add_float32, "str": w.add_string}[kind](f"{arch}.{key}", value)
     for name, x in values.items():
         kind = T.F32 if x.ndim == 1 else matrix
-        w.add_tensor(name, gguf.quants.quantize(x, kind) if kind != T.F32 else x, raw_dtype=kind)
+        if callable(kind):
+            data, kind = kind(x)
+        else:
+            data = gguf.quants.quantize(x, kind) if kind != T.F32 else x
+        w.add_tensor(name, data, raw_dtype=kind)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -320,7 +324,16 @@ TYPES = {
     "q4_k": "MOSTLY_Q4_K_M",
     "q5_k": "MOSTLY_Q5_K_M",
     "q6_k": "MOSTLY_Q6_K",
+    "iq4_nl": "MOSTLY_IQ4_NL",
+    "iq4_xs": "MOSTLY_IQ4_XS",
+    "iq3_s": "MOSTLY_IQ3_S",
+    "iq3_xxs": None,
+    "iq2_s": None,
+    "iq2_xs": None,
+    "iq2_xxs": None,
 }
+# Bytes of a block, and a scale.
+RANDOM = {"iq3_xxs": (98, 1e-3), "iq2_s": (82, 3e-3), "iq2_xs": (74, 3e-3), "iq2_xxs": (66, 3e-3)}
 TERNARY = {
     "tq1_0": ("MOSTLY_TQ1_0", 256),
     "tq2_0": ("MOSTLY_TQ2_0", 256),
@@ -463,9 +476,26 @@ def quantized(base, label, ftype, embedding=None):
     return path
 
 
+def random_blocks(base, label):
+    """Random blocks, whose scales give values of the usual size: llama.cpp's quantizer asks for an importance matrix."""
+    kind, (size, scale) = T[label.upper()], RANDOM[label]
+    gen = np.random.default_rng(78)
+
+    def blocks(x):
+        if x.shape[1] % 256:
+            return gguf.quants.quantize(x, T.F16), T.F16
+        data = gen.integers(0, 256, (x.shape[0], x.shape[1] // 256, size), np.uint8)
+        data[..., :2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
+        return data.reshape(x.shape[0], -1), kind
+
+    path = os.path.join(MODELS, f"type-{label}.gguf")
+    write(path, base, "llama", tensors(base, "llama"), blocks)
+    return path
+
+
 def type_case(label, ftype):
     base = type_model()
-    path = quantized(base, label, ftype)
+    path = quantized(base, label, ftype) if ftype else random_blocks(base, label)
     m, kinds = dequantized(path, type_model())
     assert label.upper() in kinds, kinds
     sequences = draw(wide(lambda ids: (run_hf(m, ids), 1.0)), TYPE_VOCAB, TYPE_LENGTHS, 74)
