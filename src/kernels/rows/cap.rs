@@ -10,7 +10,7 @@ use crate::kernels::simd::lanes::Lanes;
 
 /// Below it the polynomial holds: x + x^3 P(x^2), coefficients of Cephes' tanhf.
 const NEAR: f32 = 0.625;
-const P: [f32; 5] = [-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1];
+const P: [f32; 5] = [-5.704_988_7e-3, 2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1];
 
 #[inline(always)] // fused where the caller may use FMA
 fn tanh(x: f32) -> f32 {
@@ -21,7 +21,7 @@ fn tanh(x: f32) -> f32 {
         return (p * square).mul_add(x, x);
     }
     let far = 1.0 - 2.0 / (exp(size * 2.0) + 1.0);
-    if x < 0.0 { far * -1.0 } else { far }
+    if x < 0.0 { -far } else { far }
 }
 
 /// `cap * tanh(x / cap)`; NaN for NaN.
