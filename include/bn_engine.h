@@ -741,10 +741,12 @@ const char *bn_finish_reason_name(int32_t reason);
 #define BN_INSTRUCTIONS_AVX512_VNNI (4)
 /** aarch64 NEON with dot products. */
 #define BN_INSTRUCTIONS_NEON (5)
-/** AVX512_VNNI and AMX tiles of bytes, if the system lets the process use them. An engine that
+/** AVX512_VBMI and AMX tiles of bytes, if the system lets the process use them. An engine that
  * wants them, by default too, asks when it is created: from then on the system refuses signal
  * stacks (`sigaltstack`) without room for tiles, some 11 KiB. */
 #define BN_INSTRUCTIONS_AMX (6)
+/** AVX512_VNNI and AVX-512 VBMI, which looks up the entries of codebook weights (IQ2, IQ3). */
+#define BN_INSTRUCTIONS_AVX512_VBMI (7)
 
 /** It accepts requests. */
 #define BN_STATE_RUNNING (0)

@@ -202,6 +202,7 @@ impl DecoderConfig {
         if let Some(ExpertsConfig { count, width, shared, choice, .. }) = self.experts {
             names.within("expert_count", count, EXPERTS)?;
             names.within("expert_used_count", choice.used, 1..=count)?;
+            names.float("expert_weights_scale", choice.scale, 1e-3..=1e3)?;
             names.within("expert_feed_forward_length", width, FFN)?;
             shared.map_or(Ok(()), |width| names.within("expert_shared_feed_forward_length", width, FFN))?;
         }

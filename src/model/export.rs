@@ -524,7 +524,8 @@ fn windows(c: &DecoderConfig, family: &Family) -> Result<Vec<(&'static str, Meta
     }
     let other = || Error::unsupported("sliding windows in these layers have no key in GGUF");
     let Some(window) = c.blocks.iter().find_map(|span| span.window) else {
-        return if family.rotates_in_windows_only() { Err(other()) } else { Ok(Vec::new()) };
+        let still = c.blocks.iter().any(|block| c.ropes[block.rope].dims == 0);
+        return if family.rotates_in_windows_only() || still { Err(other()) } else { Ok(Vec::new()) };
     };
     let size = ("attention.sliding_window", Meta::U32(window as u32));
     let full: Vec<usize> = (0..c.layers).filter(|&i| c.blocks[i].window.is_none()).collect();

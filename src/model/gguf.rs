@@ -197,6 +197,7 @@ impl<'a> Keys<'a> {
         let conv = self.conv(hidden, &mut blocks)?;
         let first = blocks.iter().position(|block| !block.recurrent).unwrap_or(0);
         let dense = self.dense_first()?;
+        self.names.within(DENSE_FIRST, dense, 0..=layers - 1)?;
         let sparse = |index| experts.is_some() && index >= dense;
         blocks.iter_mut().enumerate().for_each(|(index, block)| block.sparse = sparse(index));
         let rows = self.gguf.tensor("token_embd.weight").map(|t| t.dims[1]);
@@ -292,6 +293,7 @@ impl<'a> Keys<'a> {
     /// Whether this key gives one of the family's factors, or a part that only some families have.
     fn reads_factor(&self, key: &str) -> bool {
         key == TEMPERATURE && self.family.temperature
+            || key == "expert_weights_scale" && self.family.experts.is_some_and(|e| e.gate == Gate::Logistic)
             || self.family.factor_keys().any(|(_, gguf)| gguf == key)
     }
 
@@ -350,7 +352,7 @@ impl<'a> Keys<'a> {
             gate,
             renormalize: renormalize.then_some(defaults.more),
             scale: self.float("expert_weights_scale", 1.0)?,
-            ..Choice::softmax(used, renormalize)
+            used,
         };
         let rows = self.gguf.tensor("blk.0.ffn_up_shexp.weight").map(|tensor| tensor.dims[1]);
         let shared = match defaults.shared {

@@ -60,7 +60,7 @@ pub struct Choice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     Softmax,
-    /// Of each logit by itself.
+    /// Each logit by itself.
     Logistic,
 }
 

@@ -59,7 +59,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Whether gate and up are two products.
+    /// Whether there is a gate.
     pub fn gated(self) -> bool {
         self != Self::Gelu
     }
@@ -70,7 +70,7 @@ impl Activation {
 pub enum RopeStyle {
     /// (i, i + rot/2): NEOX, Hugging Face.
     Neox,
-    /// (2i, 2i + 1): GGUF files of the `llama` architecture, whose q and k rows are permuted for it.
+    /// (2i, 2i + 1): ERNIE, GLM-4, and GGUF files of the `llama` architecture, whose q and k rows are permuted for it.
     Interleaved,
 }
 

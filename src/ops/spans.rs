@@ -57,7 +57,7 @@ pub struct Taps<'a, R> {
 }
 
 impl<'a, R: Fn(usize, Range<usize>) -> &'a [f32]> Taps<'a, R> {
-    /// What `row` convolves of these channels, the oldest first: inputs and their weights.
+    /// The inputs of these channels that `row` convolves, the oldest first, with their weights.
     pub fn of<'b>(
         &'b self,
         span: &Span,

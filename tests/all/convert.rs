@@ -56,6 +56,7 @@ fn every_folder_becomes_a_file_that_computes_the_same() {
             // The narrowest models of the set, and one whose projections' norms have a different eps.
             Err(error) if error.message.contains("too few for I2_S") => continue,
             Err(error) if error.message.contains("no key in GGUF") => continue,
+            Err(error) if error.message.contains("short convolutions are not written") => continue,
             result => result.unwrap_or_else(|e| panic!("{}: {e}", golden.case)),
         }
         let (folder, file) = (logits(&golden.model, &golden), logits(&out.to_string_lossy(), &golden));
@@ -308,14 +309,14 @@ fn a_tokenizer_that_has_no_name_is_refused_for_the_right_field() {
         let said = words.iter().all(|word| stderr.contains(word));
         assert!(failed.status.code() == Some(1) && said, "{words:?}: {stderr}");
     };
-    let qwen2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    let qwen35 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
     let split = |pattern: &str| {
         let split =
             json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
         let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
         json!({"type": "Sequence", "pretokenizers": [split, bytes]})
     };
-    refused(&|f| f["pre_tokenizer"] = split(qwen2), &["'normalizer' is missing", "'qwen2'", "NFC"]);
+    refused(&|f| f["pre_tokenizer"] = split(qwen35), &["'normalizer' is missing", "'qwen35'", "NFC"]);
     refused(&|f| f["pre_tokenizer"] = split("[a-c]+"), &["'pre_tokenizer' is a rule that has no name"]);
     let smollm = |f: &mut Value| {
         let digits = json!({"type": "Digits", "individual_digits": true});

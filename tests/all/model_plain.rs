@@ -39,7 +39,9 @@ fn every_dense_architecture() {
 #[test]
 fn hybrids() {
     let mut cases = Golden::models(|format| format == "hf-bf16");
-    cases.retain(|golden| golden.case.starts_with("qwen35") || golden.case == "qwen3next");
+    let hybrid =
+        |golden: &Golden| ["qwen35", "qwen3next", "lfm2"].iter().any(|name| golden.case.starts_with(name));
+    cases.retain(hybrid);
     assert!(cases.len() >= 5, "{} cases", cases.len());
     cases.iter().for_each(|golden| check(golden, 9));
 }

@@ -18,7 +18,6 @@ use crate::rng::{Rng, mix};
 use crate::sample::Sampler;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Behavior of the host for a while. Each action happens in one of this many turns; 0: never.
 #[derive(Clone, Copy, Debug)]
@@ -211,9 +210,10 @@ impl Host {
         if !self.calm && self.rng.one_in(100) {
             refusals::refuse_after(Some(self.rng.below(3)));
         }
-        let result = self.engine.poll(Which::Any, capacity, Some(Duration::ZERO), &mut |lease, event| {
-            got.push((lease, event.clone()));
-        });
+        let result =
+            self.engine.poll(Which::Any, capacity, Some(std::time::Duration::ZERO), &mut |lease, event| {
+                got.push((lease, event.clone()));
+            });
         refusals::refuse_after(None);
         let refused = refusals::count() > before;
         self.tally.count("polls");
@@ -247,9 +247,10 @@ impl Host {
 
     pub fn poll_this(&mut self, id: RequestId) -> bool {
         let mut got = Vec::new();
-        let result = self.engine.poll(Which::One(id), 1, Some(Duration::ZERO), &mut |lease, event| {
-            got.push((lease, event.clone()));
-        });
+        let result =
+            self.engine.poll(Which::One(id), 1, Some(std::time::Duration::ZERO), &mut |lease, event| {
+                got.push((lease, event.clone()));
+            });
         self.tally.count("polls of one");
         let finished = self.asked[&id].finish != FinishReason::None;
         match result {
@@ -411,7 +412,7 @@ impl Host {
             self.tally.count("releases beside a lease");
         }
         if !self.setting.callback && self.rng.one_in(4) {
-            let poll = self.engine.poll(Which::One(id), 1, Some(Duration::ZERO), &mut |_, _| ());
+            let poll = self.engine.poll(Which::One(id), 1, Some(std::time::Duration::ZERO), &mut |_, _| ());
             assert_eq!(poll.unwrap_err().status, Status::NotFound);
             self.tally.count("polls of nobody");
         }
@@ -531,21 +532,16 @@ impl Host {
 
     /// Returns whether the states of this many sequences cannot be advanced by their drafts.
     pub fn keeps_states(&mut self, sequences: usize) -> bool {
-        let keeps = !self.calm && self.chance(self.setting.faults);
-        if keeps {
-            self.grazes += sequences as u64;
-            self.tally.count("states that were not advanced");
-        }
+        let keeps = self.fails("states that were not advanced");
+        self.grazes += if keeps { sequences as u64 } else { 0 };
         keeps
     }
 
-    /// Returns whether a pass of the block that drafts fails.
-    pub fn spoils_drafts(&mut self) -> bool {
-        let spoils = !self.calm && self.chance(self.setting.faults);
-        if spoils {
-            self.tally.count("draft passes that failed");
-        }
-        spoils
+    /// Returns whether a fault strikes, and counts it as `what`.
+    pub fn fails(&mut self, what: &'static str) -> bool {
+        let fails = !self.calm && self.chance(self.setting.faults);
+        self.tally.more(what, fails.into());
+        fails
     }
 
     /// Records how a pass without an early fault ended.
@@ -595,8 +591,8 @@ impl Host {
 /// Returns whether logits row `row` is the first one of its sequence.
 fn is_first(batch: &RaggedBatch, row: usize) -> bool {
     let at = batch.logits_rows[row];
-    let own = batch.seqs.iter().find(|seq| (seq.row..seq.row + seq.rows).contains(&at));
-    own.is_none_or(|seq| row == 0 || batch.logits_rows[row - 1] < seq.row)
+    let mut own = batch.seqs.iter().filter(|seq| (seq.row..seq.row + seq.rows).contains(&at));
+    own.next().is_none_or(|seq| row == 0 || batch.logits_rows[row - 1] < seq.row)
 }
 
 fn is_readable(fd: i32) -> bool {

@@ -89,7 +89,7 @@ impl Model for Machine {
         out: &mut Outputs,
     ) -> Result<()> {
         let host = HOST.with_borrow(Clone::clone).expect("a world");
-        if host.borrow_mut().spoils_drafts() {
+        if host.borrow_mut().fails("draft passes that failed") {
             return Err(Error::new(Status::Internal, "a fault of the simulation"));
         }
         self.echo.forward(ops, batch, kv, &mut || false, out)?;

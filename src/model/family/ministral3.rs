@@ -7,7 +7,12 @@ pub const MINISTRAL3: Family = Family {
     gguf: &["mistral3"],
     hf: Some("ministral3"),
     hf_whole: Some("mistral3"),
-    towers: &["vision_tower.", "multi_modal_projector."],
+    towers: &[
+        "vision_tower.",
+        "multi_modal_projector.",
+        "model.vision_tower.",
+        "model.multi_modal_projector.",
+    ],
     windows: Windows::All { default: None },
     temperature: true,
     gguf_rope: LLAMA.gguf_rope,

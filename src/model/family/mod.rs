@@ -128,7 +128,7 @@ pub struct Family {
     /// Layout of q and k rows in Hugging Face's files, and in GGUF files.
     pub hf_rope: RopeStyle,
     pub gguf_rope: RopeStyle,
-    /// Each layer of this number does not rotate, unless a `config.json` lists those that do (`no_rope_layers`).
+    /// Every `n`th layer does not rotate, unless a `config.json` lists those that do (`no_rope_layers`).
     pub still: Option<usize>,
     pub defaults: Defaults,
 }
@@ -345,12 +345,12 @@ pub const NO_BIASES: Biases = Biases { qkv: Bias::Never, output: Bias::Never, ff
 pub const ATTENTION_BIASES: Biases =
     Biases { qkv: Bias::key("attention_bias"), output: Bias::key("attention_bias"), ..NO_BIASES };
 
-/// Mixtures of experts, in files that do not say how the weights of a row's experts add up.
+/// A mixture of experts: what files leave out, and names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpertDefaults {
-    /// They are divided by their sum without `norm_topk_prob`.
+    /// Weights are divided by their sum if `norm_topk_prob` is absent.
     pub renormalize: bool,
-    /// Without `expert_weights_norm`.
+    /// The same if `expert_weights_norm` is absent.
     pub renormalize_gguf: bool,
     /// There is an expert that every row passes through.
     pub shared: bool,

@@ -8,6 +8,9 @@ use crate::model::family::{Rotation, Windows};
 use crate::model::keys::TEMPERATURE;
 use crate::ops::Temperature;
 
+/// The base of windowed layers.
+const BASE_OF_WINDOWS: &str = "rope.freq_base_swa";
+
 /// The `rope.scaling.type` of LongRoPE.
 pub const LONG: &str = "longrope";
 /// The key of YaRN's `mscale_all_dim`.
@@ -56,9 +59,15 @@ impl Keys<'_> {
                 Ok((vec![rope], vec![Block { window: Some(window), ..Block::default() }; layers]))
             }
             Windows::AllBut { every, rotation, own_beside, .. } => {
+                let reads_base = matches!(rotation, Rotation::Local { .. });
+                if let Some(other) =
+                    self.find::<f32>(BASE_OF_WINDOWS)?.filter(|other| *other != base && !reads_base)
+                {
+                    return Err(self.names.unsupported(BASE_OF_WINDOWS, other));
+                }
                 let ropes = match rotation {
                     Rotation::Local { base: default } => {
-                        let base = self.float("rope.freq_base_swa", default.unwrap_or(base))?;
+                        let base = self.float(BASE_OF_WINDOWS, default.unwrap_or(base))?;
                         vec![rope, RopeConfig { base, dims, scaling: RopeScaling::None }]
                     }
                     Rotation::Same => vec![rope],
@@ -73,8 +82,8 @@ impl Keys<'_> {
         }
     }
 
-    /// Whether each layer has a window: the file's list, or all but each `every`th layer, by the file's number or by
-    /// this one.
+    /// Whether each layer has a window: the file's list, or all but each `every`th layer, by the file's number, or
+    /// `every` without one.
     fn windowed(&self, layers: usize, every: usize) -> Result<Vec<bool>> {
         const KEY: &str = "attention.sliding_window_pattern";
         if let Ok(Some(list)) = self.find::<Vec<bool>>(KEY) {

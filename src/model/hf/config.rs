@@ -22,9 +22,17 @@ const IGNORED: &[&str] = &[
     "attention_dropout",
     "attn_implementation",
     "auto_map",
+    "block_dim",
+    "block_mlp_init_scale",
+    "block_norm_eps",
+    "block_out_init_scale",
+    "block_use_xavier_init",
     "bos_token_id",
     "cache_implementation",
     "chunk_size_feed_forward",
+    "conv_dim",
+    "conv_dim_out",
+    "conv_use_xavier_init",
     "dtype",
     "embd_pdrop",
     "embedding_dropout",
@@ -38,6 +46,7 @@ const IGNORED: &[&str] = &[
     "label2id",
     "max_window_layers",
     "mlp_only_layers",
+    "num_heads",
     "mtp_use_dedicated_embeddings",
     "output_attentions",
     "output_hidden_states",
@@ -74,6 +83,7 @@ const NEUTRAL: &[(&str, f32)] = &[
 ];
 const NEUTRAL_FLAGS: &[(&str, bool)] = &[
     ("use_bidirectional_attention", false),
+    ("block_use_swiglu", true),
     ("is_causal", true),
     ("alibi", false),
     ("use_cla", false),
@@ -119,11 +129,19 @@ impl Config {
     ) -> Result<Self> {
         refuse_features(config, family)?;
         let decoder = decoder(config, family, &quantization, name)?;
+        if (family.fused.qkv || family.conv.is_some()) && quantization.weights != Weights::Plain {
+            let why = "of this family only unquantized weights are read";
+            return Err(config.unsupported("quantization_config", why));
+        }
         if decoder.experts.is_some() && quantization.weights != Weights::Plain {
             let why = "of mixtures of experts only unquantized weights are read";
             return Err(config.unsupported("quantization_config", why));
         }
-        let own = config.flag("tie_word_embeddings")?;
+        // LFM2's files call it so.
+        let own = match config.flag("tie_embedding")?.filter(|_| family.conv.is_some()) {
+            None => config.flag("tie_word_embeddings")?,
+            own => own,
+        };
         let tied = tied.or(own).unwrap_or(family.defaults.tied);
         Ok(Self { decoder, quantization, tied, unknown: config.unknown(IGNORED) })
     }
@@ -186,6 +204,11 @@ fn family(config: &Fields, quantization: &Quantization) -> Result<&'static Famil
         }
     }
     let classes = config.texts("architectures")?.unwrap_or_default();
+    let encodes = |class: &&&str| class.contains("Bidirectional") || class.ends_with("ForMaskedLM");
+    if let Some(class) = classes.iter().find(encodes) {
+        let why = format!("in a {class} tokens see the ones behind them, and attention here is causal");
+        return Err(config.unsupported("architectures", why));
+    }
     let class = classes.first().and_then(|class| class.strip_suffix("ForCausalLM"));
     let named = config.text("model_type")?.map(str::to_owned);
     // Maple's files name the class alone.
@@ -208,7 +231,8 @@ fn family(config: &Fields, quantization: &Quantization) -> Result<&'static Famil
 
 fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &str) -> Result<DecoderConfig> {
     let key = |gguf: &str| {
-        let own = family.factor_keys().find(|(_, key)| *key == gguf);
+        let eps = (family.defaults.eps_key, family.eps_key());
+        let own = family.factor_keys().chain([eps]).find(|(_, key)| *key == gguf);
         own.map_or_else(|| key(gguf), |(hf, _)| hf.to_owned())
     };
     let names = Names { what: config.what(), key: &key };
@@ -365,8 +389,6 @@ fn key(gguf: &str) -> String {
         "attention.head_count" => "num_attention_heads",
         "attention.head_count_kv" => "num_key_value_heads",
         "attention.key_length" | "rope.dimension_count" => "head_dim",
-        "attention.layer_norm_rms_epsilon" => "rms_norm_eps",
-        "attention.layer_norm_epsilon" => "norm_epsilon",
         "projection_epsilon" => "quantization_config.rms_norm_eps",
         "attention.sliding_window" => "sliding_window",
         "ssm.group_count" => "linear_num_key_heads",
@@ -376,6 +398,7 @@ fn key(gguf: &str) -> String {
         "ssm.conv_kernel" => "linear_conv_kernel_dim",
         "shortconv.l_cache" => "conv_L_cache",
         "nextn_predict_layers" => "mtp_num_hidden_layers",
+        "expert_weights_scale" => "routed_scaling_factor",
         "expert_count" => "num_experts",
         "expert_used_count" => "num_experts_per_tok",
         "expert_feed_forward_length" => "moe_intermediate_size",

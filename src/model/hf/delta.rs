@@ -33,7 +33,7 @@ pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Op
     Ok(blocks.iter().any(|block| block.recurrent).then_some(shape))
 }
 
-/// Marks recurrent layers by the list of all layers' types. The two types are that of recurrent layers and the other.
+/// Marks recurrent layers by the list of all layers' types. The names are those of both types.
 pub fn mark(
     config: &Fields,
     types: &[&str],

@@ -4,14 +4,14 @@ use super::fields::Fields;
 use crate::base::Result;
 use crate::model::config::{Block, ExpertsConfig};
 use crate::model::family::Family;
-use crate::ops::Choice;
+use crate::ops::{Choice, Gate};
 
 /// The experts, if there are any, whose layers are marked in `blocks`. A file of a family without experts must not
 /// name any.
 pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Option<ExpertsConfig>> {
     let Some(defaults) = family.experts else {
         for key in ["num_experts", "num_local_experts"] {
-            if config.size(key)?.is_some_and(|count| count != 0) {
+            if config.size(key)?.is_some_and(|count| count > 1) {
                 return Err(config.unsupported(key, format!("{} has no experts", family.name())));
             }
         }
@@ -36,11 +36,12 @@ pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Op
         return Ok(None);
     }
     let renormalize = config.flag("norm_topk_prob")?.unwrap_or(defaults.renormalize);
+    let scale = config.float("routed_scaling_factor")?.filter(|_| defaults.gate == Gate::Logistic);
     let choice = Choice {
+        used: config.need("num_experts_per_tok")?,
         gate: defaults.gate,
         renormalize: renormalize.then_some(defaults.more),
-        scale: config.float("routed_scaling_factor")?.unwrap_or(1.0),
-        ..Choice::softmax(config.need("num_experts_per_tok")?, renormalize)
+        scale: scale.unwrap_or(1.0),
     };
     let bias = defaults.bias.is_some() && config.flag("use_expert_bias")?.unwrap_or(true);
     let width = config.need("moe_intermediate_size")?;

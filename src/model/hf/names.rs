@@ -39,7 +39,7 @@ const STACKED: &[(&str, &[&str])] = &[
 ];
 /// GGUF's name of the experts' biases.
 const EXPERT_BIAS: &str = "exp_probs_b.bias";
-/// Of a layer of Gated DeltaNet, with the whole name's end.
+/// Names of a layer of Gated DeltaNet, with the whole name's end.
 const DELTA: &[Named] = &[
     ("linear_attn.conv1d.weight", "ssm_conv1d.weight"),
     ("linear_attn.dt_bias", "ssm_dt.bias"),
@@ -60,7 +60,7 @@ const PAIRS: &[(&str, &[&str])] = &[
 ];
 /// The router, below the experts' prefix.
 const ROUTER: Named = ("gate", "ffn_gate_inp");
-/// Of an expert that every row passes through, and of its weight.
+/// Names of an expert that every row passes through, and of its weight.
 const SHARED: &[Named] = &[
     ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
     ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
@@ -251,6 +251,9 @@ fn own_of(family: &Family, gguf: &str) -> Option<String> {
     let single = delta(family).find(|(_, gguf)| *gguf == part).map(|(hf, _)| hf);
     if let Some(hf) = single.or(pairs(family).find(|(_, pair)| pair.contains(&part)).map(|(hf, _)| hf)) {
         return Some(format!("model.layers.{layer}.{hf}"));
+    }
+    if part == EXPERT_BIAS {
+        return family.experts?.bias.map(|hf| format!("model.layers.{layer}.{hf}"));
     }
     let (part, tensor) = part.rsplit_once('.')?;
     if let Some((part, expert)) = part.split_once('.') {

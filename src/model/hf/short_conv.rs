@@ -44,8 +44,12 @@ pub fn ffn(config: &Fields, defaults: ConvDefaults) -> Result<usize> {
     if !rounds {
         return Ok(given);
     }
-    let by = config.float("block_ffn_dim_multiplier")?.unwrap_or(1.0);
-    let width = (f64::from(by) * (given.saturating_mul(2) / 3) as f64) as usize;
+    const MULTIPLIER: &str = "block_ffn_dim_multiplier";
+    let two_thirds = given.saturating_mul(2) / 3;
+    if config.contains(MULTIPLIER) && !config.is_set(MULTIPLIER) {
+        return Ok(two_thirds);
+    }
+    let width = (f64::from(config.float(MULTIPLIER)?.unwrap_or(1.0)) * two_thirds as f64) as usize;
     let multiple = config.size("block_multiple_of")?.unwrap_or(256).max(1);
     Ok(width.checked_next_multiple_of(multiple).unwrap_or(usize::MAX))
 }

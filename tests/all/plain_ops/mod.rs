@@ -5,8 +5,8 @@ use bn_engine::base::{Error, Result};
 use bn_engine::kernels::gemm::lora::Pair;
 use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
 use bn_engine::ops::{
-    Activation, Adapted, Attention, AttentionShape, DeltaNet, Expert, Experts, Fold, KvCache, KvLayout, Norm,
-    OpSet, Owned, Paging, Projections, RaggedBatch, Regrouped, Rope, RopeStyle, Site,
+    Activation, Adapted, Attention, AttentionShape, DeltaNet, Expert, Experts, Fold, Gate, KvCache, KvLayout,
+    Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Regrouped, Rope, RopeStyle, ShortConv, Site,
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
@@ -447,6 +447,17 @@ impl OpSet for PlainOps {
         net: &DeltaNet,
     ) -> Result<Owned> {
         recurrent::delta_net(mixed, gates, batch, kv, layer, net)
+    }
+
+    fn short_conv(
+        &self,
+        x: &Owned,
+        batch: &RaggedBatch,
+        kv: &KvCache,
+        layer: usize,
+        net: &ShortConv,
+    ) -> Result<Owned> {
+        recurrent::short_conv(x, batch, kv, layer, net)
     }
 
     fn attention_bytes(&self, _: &AttentionShape, _: usize, _: usize) -> usize {

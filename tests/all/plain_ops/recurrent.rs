@@ -1,7 +1,10 @@
-//! Gated DeltaNet token by token in f64, after the formulas of the paper (arXiv 2412.06464), and attention's gate.
+//! Gated DeltaNet token by token in f64, after the formulas of the paper (arXiv 2412.06464), attention's gate, and short
+//! convolutions.
 
 use bn_engine::base::Result;
-use bn_engine::ops::{AttentionShape, DeltaNet, DeltaShape, HeadOrder, KvCache, Owned, RaggedBatch};
+use bn_engine::ops::{
+    AttentionShape, DeltaNet, DeltaShape, HeadOrder, KvCache, Owned, RaggedBatch, ShortConv,
+};
 use candle_core::{Device, Tensor};
 
 fn rows(x: &Owned) -> Vec<Vec<f32>> {
@@ -125,23 +128,73 @@ pub fn delta_net(
     layer: usize,
     net: &DeltaNet,
 ) -> Result<Owned> {
-    let (mixed, gates, states) = (rows(mixed), rows(gates), kv.states()?);
-    let mut out = Vec::new();
+    let (mixed, gates, shape) = (rows(mixed), rows(gates), &net.shape);
+    let token = |past: &mut Past, row: usize| {
+        let o = past.token(net, &mixed[row], &gates[row]);
+        norm(net, &o, &mixed[row][shape.channels()..])
+    };
+    by_token(
+        batch,
+        kv,
+        layer,
+        &|floats| match floats {
+            Some(floats) => Past::read(shape, floats),
+            None => Past::zero(shape),
+        },
+        &token,
+        &|past, floats| past.write(floats),
+    )
+}
+
+/// As `OpSet::short_conv`, for batches without drafted rows and saves.
+pub fn short_conv(
+    x: &Owned,
+    batch: &RaggedBatch,
+    kv: &KvCache,
+    layer: usize,
+    net: &ShortConv,
+) -> Result<Owned> {
+    let (x, channels, kernel) = (rows(x), net.shape.channels, net.shape.kernel);
+    let token = |past: &mut Vec<f64>, row: usize| {
+        let [b, c, x] = [0, 1, 2].map(|part| &x[row][part * channels..(part + 1) * channels]);
+        past.extend(b.iter().zip(x).map(|(b, x)| f64::from(*b) * f64::from(*x)));
+        let out = |channel: usize| {
+            let taps = (0..kernel)
+                .map(|tap| past[tap * channels + channel] * f64::from(net.weights[tap * channels + channel]));
+            (taps.sum::<f64>() * f64::from(c[channel])) as f32
+        };
+        let out = (0..channels).map(out).collect();
+        past.drain(..channels);
+        out
+    };
+    let begin = |floats: Option<&[f32]>| match floats {
+        Some(floats) => floats.iter().map(|x| f64::from(*x)).collect(),
+        None => vec![0.0; (kernel - 1) * channels],
+    };
+    by_token(batch, kv, layer, &begin, &token, &|past, floats| {
+        floats.iter_mut().zip(past).for_each(|(to, x)| *to = *x as f32);
+    })
+}
+
+/// The outputs of each row, token by token from each sequence's state. `begin` makes a past of a state, or of none.
+fn by_token<P>(
+    batch: &RaggedBatch,
+    kv: &KvCache,
+    layer: usize,
+    begin: &dyn Fn(Option<&[f32]>) -> P,
+    token: &dyn Fn(&mut P, usize) -> Vec<f32>,
+    end: &dyn Fn(&P, &mut [f32]),
+) -> Result<Owned> {
+    let (states, mut out) = (kv.states()?, Vec::new());
     for (seq, state) in batch.seqs.iter().zip(&batch.states) {
         let mut bytes = Vec::new();
         states.read(state.slot, &mut bytes)?;
         let mut floats: Vec<f32> =
             bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
         let own = &mut floats[layer * states.shape.floats..][..states.shape.floats];
-        let mut past = match batch.positions[seq.row as usize] {
-            0 => Past::zero(&net.shape),
-            _ => Past::read(&net.shape, own),
-        };
-        for row in seq.row as usize..(seq.row + seq.rows) as usize {
-            let o = past.token(net, &mixed[row], &gates[row]);
-            out.push(norm(net, &o, &mixed[row][net.shape.channels()..]));
-        }
-        past.write(own);
+        let mut past = begin(Some(&*own).filter(|_| batch.positions[seq.row as usize] > 0));
+        out.extend((seq.row as usize..(seq.row + seq.rows) as usize).map(|row| token(&mut past, row)));
+        end(&past, own);
         let bytes: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
         states.write(state.slot, &bytes)?;
     }
