@@ -18,6 +18,7 @@ use crate::rng::{Rng, mix};
 use crate::sample::Sampler;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Behavior of the host for a while. Each action happens in one of this many turns; 0: never.
 #[derive(Clone, Copy, Debug)]
@@ -210,10 +211,9 @@ impl Host {
         if !self.calm && self.rng.one_in(100) {
             refusals::refuse_after(Some(self.rng.below(3)));
         }
-        let result =
-            self.engine.poll(Which::Any, capacity, Some(std::time::Duration::ZERO), &mut |lease, event| {
-                got.push((lease, event.clone()));
-            });
+        let result = self.engine.poll(Which::Any, capacity, Some(Duration::ZERO), &mut |lease, event| {
+            got.push((lease, event.clone()));
+        });
         refusals::refuse_after(None);
         let refused = refusals::count() > before;
         self.tally.count("polls");
@@ -247,10 +247,9 @@ impl Host {
 
     pub fn poll_this(&mut self, id: RequestId) -> bool {
         let mut got = Vec::new();
-        let result =
-            self.engine.poll(Which::One(id), 1, Some(std::time::Duration::ZERO), &mut |lease, event| {
-                got.push((lease, event.clone()));
-            });
+        let result = self.engine.poll(Which::One(id), 1, Some(Duration::ZERO), &mut |lease, event| {
+            got.push((lease, event.clone()));
+        });
         self.tally.count("polls of one");
         let finished = self.asked[&id].finish != FinishReason::None;
         match result {
@@ -412,7 +411,7 @@ impl Host {
             self.tally.count("releases beside a lease");
         }
         if !self.setting.callback && self.rng.one_in(4) {
-            let poll = self.engine.poll(Which::One(id), 1, Some(std::time::Duration::ZERO), &mut |_, _| ());
+            let poll = self.engine.poll(Which::One(id), 1, Some(Duration::ZERO), &mut |_, _| ());
             assert_eq!(poll.unwrap_err().status, Status::NotFound);
             self.tally.count("polls of nobody");
         }
@@ -576,7 +575,7 @@ impl Host {
             }
             Fault::Logits(row, value) => {
                 // Only a sequence's first row is certain to be sampled; a draft's row may be skipped.
-                let sure = is_first(batch, row);
+                let sure = machine::is_first(batch, row);
                 (self.hits, self.grazes) = (self.hits + u64::from(sure), self.grazes + u64::from(!sure));
                 self.tally.count(if value.is_nan() { "passes with NaN" } else { "passes with infinity" });
             }
@@ -586,13 +585,6 @@ impl Host {
             }
         }
     }
-}
-
-/// Returns whether logits row `row` is the first one of its sequence.
-fn is_first(batch: &RaggedBatch, row: usize) -> bool {
-    let at = batch.logits_rows[row];
-    let mut own = batch.seqs.iter().filter(|seq| (seq.row..seq.row + seq.rows).contains(&at));
-    own.next().is_none_or(|seq| row == 0 || batch.logits_rows[row - 1] < seq.row)
 }
 
 fn is_readable(fd: i32) -> bool {

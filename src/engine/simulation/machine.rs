@@ -46,6 +46,13 @@ pub fn is_probe(batch: &RaggedBatch) -> bool {
         && batch.tokens.iter().zip(&batch.positions).all(|(token, p)| *token == at(*p))
 }
 
+/// Returns whether logits row `row` is the first one of its sequence.
+pub fn is_first(batch: &RaggedBatch, row: usize) -> bool {
+    let at = batch.logits_rows[row];
+    let mut own = batch.seqs.iter().filter(|seq| (seq.row..seq.row + seq.rows).contains(&at));
+    own.next().is_none_or(|seq| row == 0 || batch.logits_rows[row - 1] < seq.row)
+}
+
 pub struct Machine {
     pub echo: Arc<dyn Model>,
     /// A recurrent layer beside echo's own.

@@ -5,7 +5,7 @@ use super::tests::{llama, merged, read, refused, taken};
 use crate::base::Status;
 use crate::model::config::{Parts, RopeScaling};
 use crate::model::family::Family;
-use crate::ops::{Activation, RopeStyle, Temperature};
+use crate::ops::{Activation, ConvShape, RopeStyle, Temperature};
 use serde_json::{Value, json};
 
 fn of(class: &str, changes: Value) -> Value {
@@ -209,7 +209,7 @@ fn names_of_fused_products_and_of_layer_norms() {
         let family = Family::of_hf(class).unwrap();
         let name = format!("model.layers.3.{hf}");
         assert_eq!(names::canonical(family, &name), Name::Tensor(format!("blk.3.{gguf}")), "{class}");
-        assert_eq!(names::own(family, &format!("blk.3.{gguf}")), Some(name), "{class}");
+        assert_eq!(names::own(family, 9, &format!("blk.3.{gguf}")), Some(name), "{class}");
     };
     both("phi3", "self_attn.qkv_proj.weight", "attn_qkv.weight");
     both("phi3", "mlp.gate_up_proj.weight", "ffn_up.weight");
@@ -236,4 +236,38 @@ fn names_of_fused_products_and_of_layer_norms() {
     assert_eq!(names::canonical(llama, "language_model.lm_head.weight"), Name::Unknown);
     assert_eq!(names::canonical(llama, "model.layers.0.mlp.gate_up_proj.weight"), Name::Unknown);
     assert_eq!(names::canonical(llama, "model.layers.0.input_layernorm.bias"), Name::Unknown);
+}
+
+/// LFM2's files as published: the layers of attention by number, and a width to round.
+#[test]
+fn short_convolutions() {
+    let base = json!({
+        "model_type": "lfm2", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 128, "block_ff_dim": 100,
+        "full_attn_idxs": [2], "norm_eps": 1e-5, "rope_theta": 1e6, "conv_L_cache": 3, "conv_bias": false,
+    });
+    let read = |change: Value| read(&merged(base.clone(), change));
+    let decoder = read(json!({})).unwrap().decoder;
+    assert_eq!(decoder.conv, Some(ConvShape { channels: 64, kernel: 3 }));
+    assert_eq!(decoder.blocks.iter().map(|b| b.recurrent).collect::<Vec<_>>(), [true, true, false, true]);
+    let width = |change| read(change).unwrap().decoder.ffn;
+    assert_eq!(width(json!({})), 256);
+    assert_eq!(width(json!({"block_multiple_of": 16})), 80);
+    assert_eq!(width(json!({"block_multiple_of": 16, "block_ffn_dim_multiplier": 1.5})), 112);
+    assert_eq!(width(json!({"block_ffn_dim_multiplier": null})), 66);
+    assert_eq!(width(json!({"block_auto_adjust_ff_dim": false})), 100);
+    assert!(read(json!({})).unwrap().tied && !read(json!({"tie_embedding": false})).unwrap().tied);
+    for (change, word) in [
+        (json!({"conv_bias": true}), "conv_bias"),
+        (json!({"conv_L_cache": 1}), "conv_L_cache"),
+        (json!({"layer_types": ["conv", "full_attention"]}), "layer_types"),
+        (json!({"layer_types": ["conv", "conv", "odd", "conv"]}), "odd"),
+        (json!({"full_attn_idxs": []}), "recurrent"),
+        (json!({"block_use_swiglu": false}), "block_use_swiglu"),
+        (json!({"norm_eps": 7.0}), "norm_eps"),
+        (json!({"architectures": ["Lfm2BidirectionalModel"]}), "Lfm2BidirectionalModel"),
+    ] {
+        let error = read(change.clone()).err().unwrap();
+        assert!(error.message.contains(word), "{change}: {error}");
+    }
 }

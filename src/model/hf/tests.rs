@@ -303,7 +303,7 @@ fn mixtures_of_experts() {
     };
     let d = taken(moe(json!({}))).decoder;
     let choice = Choice::softmax(2, false);
-    assert_eq!(d.experts, Some(ExpertsConfig { count: 8, width: 48, shared: None, choice }));
+    assert_eq!(d.experts, Some(ExpertsConfig { count: 8, width: 48, shared: None, choice, bias: false }));
     assert!(d.blocks.iter().all(|block| block.sparse));
     let sparse = |changes: Value| {
         taken(moe(changes)).decoder.blocks.iter().map(|block| block.sparse).collect::<Vec<_>>()
@@ -337,7 +337,7 @@ fn hybrid(changes: Value) -> Value {
 fn shared_experts() {
     let d = taken(hybrid(json!({"intermediate_size": null}))).decoder;
     let choice = Choice::softmax(2, true);
-    assert_eq!(d.experts, Some(ExpertsConfig { count: 8, width: 48, shared: Some(40), choice }));
+    assert_eq!(d.experts, Some(ExpertsConfig { count: 8, width: 48, shared: Some(40), choice, bias: false }));
     // No layer is dense, so that the file need not say how wide such layers are.
     assert_eq!((d.ffn, taken(hybrid(json!({}))).decoder.ffn), (48, 96));
     refused(

@@ -428,11 +428,10 @@ fn written(format: &str, calls: &Calls, dice: &mut Dice) -> String {
         format!("[{}]", calls.collect::<Vec<_>>().join(", "))
     };
     match (format, dice.below(2)) {
-        ("qwen3_coder", way) => calls.iter().map(|call| tags::written(call, way == 1)).collect(),
-        ("seed_oss", way) => calls
-            .iter()
-            .map(|call| tags::written(call, way == 1).replace("tool_call>", "seed:tool_call>"))
-            .collect(),
+        ("qwen3_coder", way) => calls.iter().map(|call| tags::written(call, way == 1, "tool_call")).collect(),
+        ("seed_oss", way) => {
+            calls.iter().map(|call| tags::written(call, way == 1, "seed:tool_call")).collect()
+        }
         ("granite", _) => format!("<|tool_call|>[{}]", objects("arguments").join(", ")),
         ("hunyuan", way) => {
             let list = objects("arguments").join(", ");

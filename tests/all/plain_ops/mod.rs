@@ -331,16 +331,22 @@ fn mixture(
 ) -> candle_core::Result<Tensor> {
     let x = norm.map_or_else(|| Ok(x.clone()), |norm| normed(x, norm))?;
     let logits = linear(&x, None, &experts.router)?;
-    let weights = logits.broadcast_sub(&logits.max_keepdim(D::Minus1)?)?.exp()?;
-    let mut weights = weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)?.to_vec2::<f32>()?;
-    for row in &mut weights {
-        let mut order: Vec<usize> = (0..row.len()).collect();
-        order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
-        order[experts.choice.used..].iter().for_each(|e| row[*e] = 0.0);
-        if experts.choice.renormalize.is_some() {
-            let sum: f32 = row.iter().sum();
-            row.iter_mut().for_each(|weight| *weight /= sum);
+    let weights = match experts.choice.gate {
+        Gate::Softmax => {
+            let weights = logits.broadcast_sub(&logits.max_keepdim(D::Minus1)?)?.exp()?;
+            weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)?
         }
+        Gate::Logistic => ((logits.neg()?.exp()? + 1.0)?).recip()?,
+    };
+    let mut weights = weights.to_vec2::<f32>()?;
+    for row in &mut weights {
+        let bias = |e: usize| experts.bias.as_ref().map_or(0.0, |bias| bias[e]);
+        let score: Vec<f32> = row.iter().enumerate().map(|(e, weight)| weight + bias(e)).collect();
+        let mut order: Vec<usize> = (0..row.len()).collect();
+        order.sort_by(|a, b| score[*b].total_cmp(&score[*a]));
+        order[experts.choice.used..].iter().for_each(|e| row[*e] = 0.0);
+        let sum = experts.choice.renormalize.map_or(1.0, |more| row.iter().sum::<f32>() + more);
+        row.iter_mut().for_each(|weight| *weight *= experts.choice.scale / sum);
     }
     let mut sum = x.zeros_like()?;
     let run = |expert: &Expert| {

@@ -3,8 +3,9 @@
 use super::*;
 use serde_json::{Map, Value};
 
-/// A call in one of two ways: with line breaks and JSON, or without and with Python's constants.
-pub fn written((name, arguments): &(&'static str, Map<String, Value>), tight: bool) -> String {
+/// A call in one of two ways: with line breaks and JSON, or without and with Python's constants. `block` has the call, and
+/// may begin without its tag if it is `tool_call`.
+pub fn written((name, arguments): &(&'static str, Map<String, Value>), tight: bool, block: &str) -> String {
     let line = if tight { "" } else { "\n" };
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
@@ -15,8 +16,8 @@ pub fn written((name, arguments): &(&'static str, Map<String, Value>), tight: bo
         format!("<parameter={key}>{line}{}{line}</parameter>\n", text(value))
     };
     let parameters: String = arguments.iter().map(parameter).collect();
-    let open = if tight { "" } else { "<tool_call>\n" };
-    format!("{open}<function={name}>\n{parameters}</function>\n</tool_call>\n")
+    let open = if tight && block == "tool_call" { String::new() } else { format!("<{block}>\n") };
+    format!("{open}<function={name}>\n{parameters}</function>\n</{block}>\n")
 }
 
 /// The answer with one call of `f` that has these parameters.
