@@ -8,7 +8,7 @@
 // the vocabulary, which needs no tokenizer. --together: all prompts of a batch go into its first step, as far as they
 // fit, instead of the first alone and the others behind it; then prefill and decode come after one another.
 // --step-tokens: a step's tokens at most, instead of the engine's default.
-// --instructions: scalar, avx2, avx-vnni, avx512-vnni, amx or neon instead of the best that the machine has.
+// --instructions: scalar, avx2, avx-vnni, avx512-vnni, avx512-vbmi, amx or neon instead of the best that the machine has.
 // --device: cuda:0 and so on instead of the CPU.
 // --kv: f16, f32 or int8: what keys and values are stored in.
 // --weights: keep, q8_0, q4_0, ternary or int8: what attention and feed-forward weights become while loading.
@@ -360,10 +360,11 @@ static int32_t named(const char *name, const char *const *names, size_t count, c
 }
 
 static void instruction_set(const char *name) {
-    static const char *const names[] = {"auto", "scalar", "avx2", "avx-vnni", "avx512-vnni", "neon", "amx"};
+    static const char *const names[] = {"auto", "scalar", "avx2", "avx-vnni",
+                                        "avx512-vnni", "neon", "amx", "avx512-vbmi"};
     // BN_INSTRUCTIONS_*, in their order
     instructions = named(name, names, sizeof names / sizeof *names,
-                         "instructions auto, scalar, avx2, avx-vnni, avx512-vnni, neon or amx");
+                         "instructions auto, scalar, avx2, avx-vnni, avx512-vnni, avx512-vbmi, neon or amx");
 }
 
 static void weights_named(const char *name) {

@@ -957,7 +957,7 @@ struct bn_model_config {
     int32_t log_level;
     /** Nonzero: also loads the model's block of multi-token prediction, which drafts tokens
      * (`BN_SPECULATION_DRAFT`). Every pass then computes a part of it. `BN_ERR_UNSUPPORTED` if the
-     * files have none. */
+     * files do not have one. Not with a `draft_model`, adapters or a device. */
     uint32_t mtp;
     /** Receives the log. */
     bn_log_callback log;
@@ -1288,8 +1288,8 @@ bn_status bn_kv_events(bn_engine *engine, bn_kv_event *events, size_t event_size
 
 /* -- Speculative decoding ---------------------------------------------------------------------- */
 
-/** A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` if something drafts, else
- * `BN_SPECULATION_OFF`. */
+/** A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model` or `mtp`,
+ * else `BN_SPECULATION_OFF`. */
 #define BN_SPECULATION_DEFAULT (0)
 /** No drafts. */
 #define BN_SPECULATION_OFF (1)

@@ -27,14 +27,14 @@ static int32_t progress(float fraction, bn_string what, void *terminal) {
 }
 
 // Opens a model; `path` NULL: the one inside the library. Returns the exit code, or -1 to continue.
-static int open_model(const char *path, const options *o, bool drafts, bn_model **out) {
+static int open_model(const char *path, uint32_t threads, uint32_t mtp, bn_model **out) {
     bn_error error = {0};
     bn_model_config model;
     bool terminal = isatty(STDERR_FILENO);
     bn_model_config_init(&model, sizeof model);
     if (path != NULL) model.path = BN_TEXT(path);
-    model.threads = o->threads;
-    model.mtp = drafts ? 0 : o->mtp;
+    model.threads = threads;
+    model.mtp = mtp;
     model.log = warn;
     model.progress = progress;
     model.progress_context = terminal ? stderr : NULL;
@@ -51,9 +51,9 @@ static int start(chat *c) {
     bn_engine_config engine;
     bn_stats stats;
     bn_model *draft = NULL;
-    int code = open_model(c->options.model, &c->options, false, &c->model);
+    int code = open_model(c->options.model, c->options.threads, c->options.mtp, &c->model);
     if (code < 0 && c->options.draft_model != NULL)
-        code = open_model(c->options.draft_model, &c->options, true, &draft);
+        code = open_model(c->options.draft_model, c->options.threads, 0, &draft);
     if (code >= 0) return code;
 
     bn_engine_config_init(&engine, sizeof engine);

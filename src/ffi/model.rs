@@ -61,7 +61,7 @@ pub struct bn_model_config {
     pub log_level: i32,
     /// Nonzero: also loads the model's block of multi-token prediction, which drafts tokens
     /// (`BN_SPECULATION_DRAFT`). Every pass then computes a part of it. `BN_ERR_UNSUPPORTED` if the
-    /// files have none.
+    /// files do not have one. Not with a `draft_model`, adapters or a device.
     pub mtp: u32,
     /// Receives the log.
     pub log: bn_log_callback,

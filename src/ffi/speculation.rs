@@ -4,8 +4,8 @@ use super::config::choice;
 use crate::base::Result;
 use crate::engine::api::Speculation;
 
-/// A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` if something drafts, else
-/// `BN_SPECULATION_OFF`.
+/// A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model` or `mtp`,
+/// else `BN_SPECULATION_OFF`.
 pub const BN_SPECULATION_DEFAULT: i32 = 0;
 /// No drafts.
 pub const BN_SPECULATION_OFF: i32 = 1;

@@ -566,7 +566,11 @@ impl Host {
         let lone = batch.seqs.len() == 1;
         match fault {
             Fault::None => {}
-            Fault::Error | Fault::Panic if machine::is_probe(batch) => self.tally.count("probes that failed"),
+            Fault::Error | Fault::Panic if machine::is_probe(batch) => {
+                // A single row of a prompt may look like one.
+                self.grazes += u64::from(batch.tokens.len() == 1);
+                self.tally.count("probes that failed");
+            }
             Fault::Error | Fault::Panic => {
                 self.hits += u64::from(lone);
                 self.tally.more("lone passes that failed", lone.into());

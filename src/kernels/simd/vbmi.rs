@@ -58,12 +58,15 @@ impl Bytes for Vbmi {
             }
             _ => unreachable!("one, two or four"),
         });
-        fn pick_of<const N: usize>(self, table: &[u8; N]) -> Self = Self(match N {
-            64 => _mm512_permutexvar_epi8(self.0, part(table, 0)),
-            _ => _mm512_permutex2var_epi8(part(table, 0), self.0, part(table, 1)),
-        });
+        fn pick_of<const N: usize>(self, table: &[u8; N]) -> Self = {
+            const { assert!(N == 64 || N == 128) };
+            Self(match N {
+                64 => _mm512_permutexvar_epi8(self.0, part(table, 0)),
+                _ => _mm512_permutex2var_epi8(part(table, 0), self.0, part(table, 1)),
+            })
+        };
         fn fields(self, at: [u8; 4]) -> Self = {
-            // Of two lanes in a row, the second begins at bit 32.
+            // The second of two lanes begins at bit 32.
             let lane = i32::from_le_bytes(at);
             let order = _mm512_add_epi8(_mm512_set1_epi32(lane), _mm512_set1_epi64(0x2020_2020 << 32));
             Self(_mm512_multishift_epi64_epi8(order, self.0))

@@ -97,7 +97,11 @@ pub const FORMATS: [Format; 10] = [
     Format {
         name: "granite",
         signs: &[&["<|tool_call|>"]],
-        blocks: &[Block { open: "<|tool_call|>", close: "", body: OBJECT | LIST }],
+        // The second is Granite 3.1's.
+        blocks: &[
+            Block { open: "<|tool_call|>", close: "", body: OBJECT | LIST },
+            Block { open: "<tool_call>", close: "", body: OBJECT | LIST },
+        ],
         bare: 0,
         written: Written {
             begin: "<|tool_call|>[",
@@ -109,7 +113,7 @@ pub const FORMATS: [Format; 10] = [
     },
     Format {
         name: "lfm2",
-        signs: &[&["<|tool_list_start|>"], &["<|tool_call_start|>"]],
+        signs: &[&["<|tool_list_start|>"], &["List of tools: ["]],
         blocks: &[Block {
             open: "<|tool_call_start|>",
             close: "<|tool_call_end|>",
@@ -125,7 +129,7 @@ pub const FORMATS: [Format; 10] = [
         },
     },
     Format {
-        name: "hunyuan",
+        name: "hunyuan_a13b",
         signs: &[&["<tool_calls>"]],
         blocks: &[Block { open: "<tool_calls>", close: "</tool_calls>", body: OBJECT | LIST }],
         bare: 0,
@@ -218,6 +222,10 @@ pub const THOUGHTS: [Thoughts; 3] = [
 /// The format for a chat template's source.
 pub fn format_of(template: &str) -> Option<&'static Format> {
     let has = |signs: &[&str]| signs.iter().all(|sign| template.contains(sign));
+    // Hunyuan's dense models write a name and a fenced object in both, which is not read.
+    if has(&["<tool_calls>", "<tool_call>"]) {
+        return None;
+    }
     FORMATS.iter().find(|format| format.signs.iter().any(|signs| has(signs)))
 }
 

@@ -339,7 +339,10 @@ fn templates_tell_their_format() {
     assert_eq!(named("<|start_header_id|>"), Some("llama3"));
     assert_eq!(named("respond only with <|tool_call|> followed by a JSON list"), Some("granite"));
     assert_eq!(named("List of tools: <|tool_list_start|>["), Some("lfm2"));
-    assert_eq!(named("'<tool_calls>' <tool_call>"), Some("hunyuan"));
+    assert_eq!(named("'<tool_calls>['"), Some("hunyuan_a13b"));
+    assert_eq!(named("<tool_calls><tool_call>"), None);
+    assert_eq!(named("List of tools: ["), Some("lfm2"));
+    assert_eq!(named("<|tool_call_start|>\n```python"), None);
     assert_eq!(named("<seed:tool_call>\n<function="), Some("seed_oss"));
     assert_eq!(thoughts_of("</seed:think>").map(|tags| tags.name), Some("seed"));
     assert_eq!(named("<start_of_turn>"), Some("gemma"));
@@ -432,8 +435,10 @@ fn written(format: &str, calls: &Calls, dice: &mut Dice) -> String {
         ("seed_oss", way) => {
             calls.iter().map(|call| tags::written(call, way == 1, "seed:tool_call")).collect()
         }
-        ("granite", _) => format!("<|tool_call|>[{}]", objects("arguments").join(", ")),
-        ("hunyuan", way) => {
+        ("granite", way) => {
+            format!("{}[{}]", ["<|tool_call|>", "<tool_call>"][way], objects("arguments").join(", "))
+        }
+        ("hunyuan_a13b", way) => {
             let list = objects("arguments").join(", ");
             [format!("<tool_calls>[{list}]</tool_calls>"), format!("<tool_calls>\n[{list}]\n</tool_calls>\n")]
                 [way]

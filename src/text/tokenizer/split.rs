@@ -97,17 +97,17 @@ const PLAIN: Rule =
     Rule { names: &[], passes: &[], byte_digits: false, nfc: false, ignore_merges: false, adds_bos: false };
 
 /// In the order in which an error lists them.
-static RULES: [Rule; 17] = [
+static RULES: [Rule; 16] = [
     Rule { names: &["gpt-2", "phi-2", "exaone4"], passes: &[GPT2], ..PLAIN },
     Rule {
-        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon_e", "falcon-h1", "lfm2"],
+        names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon_e", "lfm2"],
         passes: &[Pass::Pattern(gpt4!(r"\p{N}{1,3}"))],
         ignore_merges: true,
         adds_bos: true,
         ..PLAIN
     },
     Rule {
-        names: &["qwen2", "deepseek-r1-qwen"],
+        names: &["qwen2", "deepseek-r1-qwen", "hunyuan"],
         passes: &[Pass::Pattern(gpt4!(r"\p{N}"))],
         nfc: true,
         ..PLAIN
@@ -122,13 +122,7 @@ static RULES: [Rule; 17] = [
         nfc: true,
         ..PLAIN
     },
-    Rule { names: &["hunyuan"], passes: &[Pass::Pattern(gpt4!(r"\p{N}"))], ..PLAIN },
-    Rule {
-        names: &["glm4", "chatglm-bpe"],
-        passes: &[Pass::Pattern(gpt4!(r"\p{N}{1,3}"))],
-        ignore_merges: true,
-        ..PLAIN
-    },
+    Rule { names: &["glm4"], passes: &[Pass::Pattern(gpt4!(r"\p{N}{1,3}"))], ignore_merges: true, ..PLAIN },
     Rule {
         names: &["seed-coder"],
         passes: &[Pass::Pattern(concat!(

@@ -73,7 +73,7 @@ const WEATHER: [(&str, &str); 8] = [
          <|tool_call_end|>",
     ),
     (
-        "hunyuan",
+        "hunyuan_a13b",
         "<tool_calls>[{\"name\": \"get-weather\", \"arguments\": {\"city\": \"P\", \"days\": [1, 2]}}]</tool_calls>",
     ),
     ("mistral11", "[TOOL_CALLS]get-weather[ARGS]{\"city\": \"P\", \"days\": [1, 2]}"),
@@ -107,7 +107,7 @@ fn several_calls_come_where_they_may() {
     for (format, call) in WEATHER {
         let two = match format {
             "hermes" => format!("{call}\n{call}"),
-            "mistral" | "granite" | "lfm2" | "hunyuan" => {
+            "mistral" | "granite" | "lfm2" | "hunyuan_a13b" => {
                 call.replace("}]", "}, {\"name\": \"now\", \"arguments\": {}}]")
             }
             "mistral11" => format!("{call}{call}"),

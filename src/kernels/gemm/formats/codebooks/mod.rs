@@ -89,8 +89,8 @@ pub struct Read<B> {
 /// A side of a block.
 #[derive(Clone, Copy)]
 pub struct Side<B: Copy> {
-    /// Unsigned codes of the four columns `16 k + 4 j ..` in number `4 k + j`. If `B` has TABLES, the first sixteen are
-    /// digits instead.
+    /// Unsigned codes of the four columns `16 k + 4 j ..` in number `4 k + j`. If `B` has TABLES, the first eight or
+    /// sixteen are digits instead.
     codes: [MaybeUninit<B>; 32],
     /// As in `Read`.
     signs: [B; 4],
