@@ -350,10 +350,11 @@ class Speculation(unittest.TestCase):
 
     def test_a_block_of_the_model_drafts(self):
         model = Model(ROOT / "tests/golden/mtp/qwen35", mtp=1)
-        options = {"max_new_tokens": 30, "ignore_eos": True, "logit_bias": {7: 100.0, 9: 100.0}}
+        options = {"prompt_tokens": list(range(5, 40)), "max_new_tokens": 30, "ignore_eos": True}
+        options["logit_bias"] = {7: 100.0, 9: 100.0}
         with Engine(model) as engine:
-            drafted = engine.generate(list(range(5, 40)), **options)
-            plain = engine.generate(list(range(5, 40)), speculation=bn_engine.SPECULATION_OFF, **options)
+            drafted = engine.generate(**options)
+            plain = engine.generate(speculation=bn_engine.SPECULATION_OFF, **options)
             self.assertEqual(drafted.tokens, plain.tokens)
             self.assertEqual(plain.drafted_tokens, 0)
         with self.assertRaisesRegex(bn_engine.UnsupportedError, "mtp is set"):
