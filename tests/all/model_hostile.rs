@@ -20,7 +20,16 @@ fn folders_of_mutated_files_never_panic() {
     let template = root().join("tests/golden/chat/llama-3.1.jinja");
     let mut rng = Rng(11);
     let mut taken = 0;
-    for name in ["llama-sharded", "gemma3-embedding", "qwen35moe-fused"] {
+    for name in [
+        "llama-sharded",
+        "gemma3-embedding",
+        "qwen35moe-fused",
+        "fp8-block",
+        "int4-zeros",
+        "int8-channel",
+        "gptq-order",
+        "awq",
+    ] {
         let copy = Copy::of(name);
         copy.put("tokenizer.json", TOKENIZER);
         std::fs::copy(&template, copy.0.join("chat_template.jinja")).unwrap();

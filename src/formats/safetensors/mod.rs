@@ -28,7 +28,12 @@ pub enum ElementType {
     F32,
     F16,
     BF16,
+    /// Floats of one byte: four bits of exponent and three of mantissa, without infinities.
+    F8E4M3,
     U8,
+    I8,
+    I32,
+    I64,
     /// A type that is not read; its name is in [`TensorInfo::type_name`].
     Other,
 }
@@ -147,7 +152,11 @@ fn info(record: Record) -> std::result::Result<TensorInfo, String> {
         "F32" => ElementType::F32,
         "F16" => ElementType::F16,
         "BF16" => ElementType::BF16,
+        "F8_E4M3" => ElementType::F8E4M3,
         "U8" => ElementType::U8,
+        "I8" => ElementType::I8,
+        "I32" => ElementType::I32,
+        "I64" => ElementType::I64,
         _ => ElementType::Other,
     };
     let bits = header::type_bits(&type_name);

@@ -131,10 +131,10 @@ fn headers_that_are_no_header() {
 
 #[test]
 fn other_types_are_kept_by_name() {
-    let header = r#"{"a":{"dtype":"I64","shape":[],"data_offsets":[0,8]},
+    let header = r#"{"a":{"dtype":"F64","shape":[],"data_offsets":[0,8]},
         "b":{"dtype":"Q9","shape":[7],"data_offsets":[8,11]}}"#;
     let file = parse(header, &[0; 11]).unwrap();
     let a = file.tensor("a").unwrap();
-    assert_eq!((a.ty, a.type_name.as_str(), a.elements()), (ElementType::Other, "I64", 1));
+    assert_eq!((a.ty, a.type_name.as_str(), a.elements()), (ElementType::Other, "F64", 1));
     assert_eq!(file.tensor("b").unwrap().ty, ElementType::Other);
 }

@@ -1,5 +1,6 @@
 //! Repacking at load: ternary layouts that no kernel reads are converted to layouts that the integer product reads.
 
+pub mod codes;
 pub mod requantize;
 pub mod tl;
 

@@ -78,7 +78,7 @@ fn finite_row(source: &Matrix, row: usize, out: &mut [f32]) -> Result<()> {
 }
 
 /// The first element with the largest magnitude.
-fn largest(x: &[f32]) -> f32 {
+pub(super) fn largest(x: &[f32]) -> f32 {
     x.iter().fold(0.0, |max: f32, x| if x.abs() > max.abs() { *x } else { max })
 }
 
@@ -86,7 +86,7 @@ fn inverse(d: f32) -> f32 {
     if d == 0.0 { 0.0 } else { 1.0 / d }
 }
 
-fn q8_0(x: &[f32; 32], out: &mut [u8; 34]) {
+pub(super) fn q8_0(x: &[f32; 32], out: &mut [u8; 34]) {
     let d = largest(x).abs() / 127.0;
     let id = inverse(d);
     out[..2].copy_from_slice(&f16::from_f32(d).to_le_bytes());

@@ -91,7 +91,7 @@ const NEUTRAL_FLAGS: &[(&str, bool)] = &[
     ("use_parallel_residual", false),
 ];
 /// Keys that say how weights are stored, where transformers has `quantization_config`.
-const STORED: &[&str] = &["quantization", "compression_config", "hadamard_config"];
+const STORED: &[&str] = &["compression_config", "hadamard_config"];
 
 /// The contents of a `config.json`.
 pub struct Config {
@@ -129,13 +129,15 @@ impl Config {
     ) -> Result<Self> {
         refuse_features(config, family)?;
         let decoder = decoder(config, family, &quantization, name)?;
-        if (family.fused.qkv || family.conv.is_some()) && quantization.weights != Weights::Plain {
-            let why = "of this family only unquantized weights are read";
-            return Err(config.unsupported("quantization_config", why));
-        }
-        if decoder.experts.is_some() && quantization.weights != Weights::Plain {
-            let why = "of mixtures of experts only unquantized weights are read";
-            return Err(config.unsupported("quantization_config", why));
+        if quantization.weights.is_ternary() {
+            if family.fused.qkv || family.conv.is_some() {
+                let why = "of this family no ternary weights are read";
+                return Err(config.unsupported("quantization_config", why));
+            }
+            if decoder.experts.is_some() {
+                let why = "of mixtures of experts no ternary weights are read";
+                return Err(config.unsupported("quantization_config", why));
+            }
         }
         // LFM2's files call it so.
         let own = match config.flag("tie_embedding")?.filter(|_| family.conv.is_some()) {

@@ -42,6 +42,11 @@ impl<'a> Fields<'a> {
         self.map.contains_key(key)
     }
 
+    /// All keys, in the file's order.
+    pub fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.map.keys().map(String::as_str)
+    }
+
     /// The key exists and is not `null`.
     pub fn is_set(&self, key: &str) -> bool {
         self.get(key).is_some()

@@ -11,6 +11,7 @@ mod names;
 pub mod peft;
 mod pooling;
 mod quantization;
+mod quantized;
 mod rope;
 mod short_conv;
 #[cfg(test)]
@@ -83,7 +84,8 @@ impl HfFolder {
 
     /// Gives each tensor its GGUF name. Skips buffers, and lists tensors that are not part of a model that we know.
     fn name_tensors(&mut self) -> Result<()> {
-        let packed = matches!(self.config.quantization.weights, Weights::Packed { .. });
+        let weights = self.config.quantization.weights;
+        let scaled = matches!(weights, Weights::Packed { .. } | Weights::Quantized(_));
         for (file, tensor) in self.tensors.iter() {
             reserve(&mut self.unknown, 1, "tensor names")?;
             let made = self.by_name.try_reserve(1);
@@ -92,10 +94,11 @@ impl HfFolder {
                 Name::Buffer => continue,
                 // Like transformers, ignores a tied head in the files and uses the embedding.
                 Name::Tensor(name) if name == "output.weight" && self.config.tied => continue,
+                Name::Tensor(name) if self.is_idle_bias(&name, &file.data(tensor)?) => continue,
                 Name::Tensor(name) => vec![name],
                 Name::Parts(parts) => parts,
                 // Read along with its weights.
-                Name::Scale(_) if packed => continue,
+                Name::Scale(_) if scaled => continue,
                 Name::Scale(_) | Name::Unknown => {
                     self.unknown.push(tensor.name.clone());
                     continue;
@@ -117,7 +120,29 @@ impl HfFolder {
     /// The meaning of a tensor's name.
     fn canonical(&self, name: &str) -> Name {
         let DecoderConfig { family, layers, .. } = self.config.decoder;
-        names::further(family, layers, name).unwrap_or_else(|| names::canonical(family, name))
+        let named = |name: &str| {
+            names::further(family, layers, name).unwrap_or_else(|| names::canonical(family, name))
+        };
+        let product = match self.config.quantization.weights {
+            Weights::Quantized(quantized) => quantized::product(quantized.method, name),
+            _ => None,
+        };
+        match product.map(|(product, weights)| (named(&product), weights)) {
+            None => named(name),
+            Some((name, true)) => name,
+            Some((Name::Tensor(name), false)) => Name::Scale(name),
+            Some((Name::Parts(mut parts), false)) => Name::Scale(parts.swap_remove(0)),
+            Some((_, false)) => Name::Unknown,
+        }
+    }
+
+    fn is_idle_bias(&self, name: &str, data: &[u8]) -> bool {
+        match self.config.quantization.weights {
+            Weights::Quantized(quantized) => {
+                quantized::is_idle_bias(quantized.method, name, &self.config.decoder.parts, data)
+            }
+            _ => false,
+        }
     }
 
     /// The tensor with this GGUF name: its bytes, its info, and its name in errors.
@@ -159,18 +184,34 @@ impl HfFolder {
     }
 
     /// The rows of a product that a file has in pieces; `None` if it has it as it is.
-    fn gathered(&self, tensor: &str, cols: usize) -> Result<Option<Matrix>> {
+    fn gathered(&self, pool: &Pool, tensor: &str, cols: usize) -> Result<Option<Matrix>> {
         let decoder = &self.config.decoder;
         let shape = decoder.delta.filter(|_| decoder.family.delta.is_some_and(|delta| delta.fused));
         let Some((shape, rows)) = shape.and_then(|shape| Some((shape, fused::rows(tensor, &shape)?))) else {
             return Ok(None);
         };
-        let (data, info, at) = self.find(tensor)?;
-        at.shape(info, &[rows, cols])?;
-        let whole = Matrix::new(data, at.dtype(info)?, rows, cols).map_err(|e| at.of(e))?;
+        let whole = self.stored(pool, tensor, rows, cols)?;
+        let (_, _, at) = self.find(tensor)?;
         let made = fused::gather(tensor, &shape, &whole).map_err(|e| at.of(e))?;
         whole.data.release_pages();
         Ok(Some(made))
+    }
+
+    /// The matrix of a tensor: as it is, or in a type of ours if another tool has quantized it.
+    fn stored(&self, pool: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
+        let (data, info, at) = self.find(tensor)?;
+        if let Weights::Quantized(quantized) = self.config.quantization.weights {
+            let made = quantized::read(quantized.method, pool, &self.tensors, info, [rows, cols])?;
+            if let Some(matrix) = made {
+                return Ok(matrix);
+            }
+        }
+        match *info.shape {
+            // A depthwise convolution, as torch stores it.
+            [channels, 1, kernel] => at.equal(info, &[channels, kernel], &[rows, cols])?,
+            _ => at.shape(info, &[rows, cols])?,
+        }
+        Matrix::new(data, at.dtype(info)?, rows, cols).map_err(|e| at.of(e))
     }
 
     /// The parts of the model that a tensor of the files holds.
@@ -230,6 +271,10 @@ impl Checkpoint for HfFolder {
         for key in &self.config.unknown {
             warn(&format!("{}: key '{key}' is not known and not used", self.folder.path_of(CONFIG)));
         }
+        if matches!(self.config.quantization.weights, Weights::Quantized(quantized) if quantized.ranges) {
+            let why = "ranges of activations or of cached keys and values, which are not used";
+            warn(&format!("{}: 'quantization_config' has {why}", self.folder.path_of(CONFIG)));
+        }
         if !self.config.tied && !self.has("output.weight") {
             warn(&format!("{}: there is no lm_head.weight: the head is the embedding", self.folder.what()));
         }
@@ -261,19 +306,14 @@ impl Checkpoint for HfFolder {
         if let Some(matrix) = self.expert(tensor, rows, cols)? {
             return Ok(matrix);
         }
-        if let Some(matrix) = self.gathered(tensor, cols)? {
+        if let Some(matrix) = self.gathered(pool, tensor, cols)? {
             return Ok(matrix);
         }
-        let (data, info, at) = self.find(tensor)?;
-        match *info.shape {
-            // A depthwise convolution, as torch stores it.
-            [channels, 1, kernel] => at.equal(info, &[channels, kernel], &[rows, cols])?,
-            _ => at.shape(info, &[rows, cols])?,
-        }
-        let matrix = Matrix::new(data, at.dtype(info)?, rows, cols).map_err(|e| at.of(e))?;
+        let matrix = self.stored(pool, tensor, rows, cols)?;
         if !(ternary && self.config.quantization.weights == Weights::Online) {
             return Ok(matrix);
         }
+        let (_, _, at) = self.find(tensor)?;
         let ternary = requantize::quantize(pool, &matrix, DType::Ternary).map_err(|e| at.of(e))?;
         matrix.data.release_pages();
         Ok(ternary)
@@ -341,7 +381,7 @@ impl Place<'_> {
             ElementType::F32 => Ok(DType::F32),
             ElementType::F16 => Ok(DType::F16),
             ElementType::BF16 => Ok(DType::BF16),
-            ElementType::U8 | ElementType::Other => Err(self.not_float(tensor)),
+            _ => Err(self.not_float(tensor)),
         }
     }
 
@@ -368,7 +408,7 @@ fn floats(data: &[u8], ty: ElementType, len: usize) -> Option<Vec<f32>> {
         ElementType::F32 => data.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
         ElementType::F16 => halves.map(|h| half::f16::from_bits(h).to_f32()).collect(),
         ElementType::BF16 => halves.map(|h| half::bf16::from_bits(h).to_f32()).collect(),
-        ElementType::U8 | ElementType::Other => return None,
+        _ => return None,
     };
     debug_assert_eq!(out.len(), len, "checked on opening");
     Some(out)

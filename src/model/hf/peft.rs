@@ -80,7 +80,7 @@ fn part(file: &SafeTensors, module: &str, a: &TensorInfo, scales: &Scales) -> Re
             ElementType::F32 => DType::F32,
             ElementType::F16 => DType::F16,
             ElementType::BF16 => DType::BF16,
-            ElementType::U8 | ElementType::Other => return Err(at.not_float(tensor)),
+            _ => return Err(at.not_float(tensor)),
         };
         Matrix::new(file.data(tensor)?, dtype, rows, cols).map_err(|e| at.of(e))
     };

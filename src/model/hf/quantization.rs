@@ -1,10 +1,11 @@
-//! Reads `quantization_config`: which weights are ternary, and their form in the files.
+//! Reads `quantization_config`: the form of weights in the files.
 
 use super::fields::Fields;
+use super::quantized::{self, Quantized};
 use crate::base::{Error, Result, Status};
 use crate::model::family::BITNET_1BITLLM_CLASS;
 
-/// Form of the projections in all layers. Embedding, head and norms are never quantized.
+/// Form of the projections in all layers. In ternary models embedding, head and norms are never quantized.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Weights {
     /// In the type of their tensors.
@@ -14,6 +15,14 @@ pub enum Weights {
     Packed { divide: bool },
     /// Floats that every step rounds to ternary weights, by mean |w|.
     Online,
+    /// Quantized by another tool, those products that have its tensors.
+    Quantized(Quantized),
+}
+
+impl Weights {
+    pub fn is_ternary(self) -> bool {
+        matches!(self, Self::Packed { .. } | Self::Online)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,8 +33,11 @@ pub struct Quantization {
 }
 
 impl Quantization {
-    /// Reads it from a whole `config.json`. `Unsupported` for methods other than BitNet's, by name.
+    /// Reads it from a whole `config.json`. `Unsupported` for methods that are not known, by name.
     pub fn read(config: &Fields) -> Result<Self> {
+        if config.is_set("quantization") {
+            return Err(config.unsupported("quantization", "MLX's weights are not read"));
+        }
         let plain = Self { weights: Weights::Plain, projection_norms: None };
         let one_bit =
             config.texts("architectures")?.is_some_and(|names| names.contains(&BITNET_1BITLLM_CLASS));
@@ -43,11 +55,13 @@ impl Quantization {
         let Some(q) = q else { return Ok(plain) };
         match q.text("quant_method")? {
             Some("bitnet") => {}
-            Some(_) => {
-                return Err(q.unsupported(
-                    "quant_method",
-                    "of quantized folders only bitnet is read: give the unquantized model, or a GGUF file",
-                ));
+            Some(method) => {
+                let Some(quantized) = quantized::read_config(method, &q)? else {
+                    let why = "bitnet, compressed-tensors, fp8, gptq and awq are read: give a folder of one of them, the \
+                               unquantized model, or a GGUF file";
+                    return Err(q.unsupported("quant_method", why));
+                };
+                return Ok(Self { weights: Weights::Quantized(quantized), ..plain });
             }
             None => return Err(q.bad("quant_method", "it must name the method")),
         }
