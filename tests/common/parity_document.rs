@@ -16,10 +16,11 @@ best token.
 const EXACT: &str = "
 ## Against transformers, f32 on the CPU
 
-Ternary models compute with int8 activations on both sides. GGUF types are compared with a model that has the dequantized
-weights of the file. Products with quantized weights (Q1_0 to Q8_0) round activations to int8 in blocks of 32 or 256
-columns. The reference does not, so their limit is llama.cpp's own distance from that reference, times 1.05, and three times
-the limit of f32. Small models with random weights show rounding more than real ones do.
+Ternary models compute with int8 activations on both sides. GGUF types, and folders that other tools have quantized, are
+compared with a model that has the dequantized weights of the file. Products with quantized weights (Q1_0 to Q8_0) round
+activations to int8 in blocks of 32 or 256 columns. The reference does not, so their limit is llama.cpp's own distance from
+that reference, times 1.05, and three times the limit of f32; for folders it is the distance of a model in torch that rounds
+as we do. Small models with random weights show rounding more than real ones do.
 
 | model | architecture | format | what it covers | error | limit | argmax |
 |---|---|---|---|---|---|---|

@@ -299,7 +299,7 @@ CASES = dict(
             {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [64, 64], "modules_to_not_convert": ["lm_head"]},
         ),
         case(
-            "int4-group", Qwen3MoeForCausalLM, Qwen3MoeConfig, 404,
+            "int4-moe", Qwen3MoeForCausalLM, Qwen3MoeConfig, 404,
             "pack-quantized: 4 bits, groups of 32, experts, a router that is left in bf16; becomes Q4_0",
             "hf-int4",
             packed,
