@@ -5,7 +5,7 @@ mod delta;
 use super::Pooling;
 use super::checkpoint::Checkpoint;
 use super::config::{DecoderConfig, ExpertsConfig, Parts, RopeConfig, RopeScaling};
-use super::family::{Family, Rotation, Scales, Windows};
+use super::family::{Family, Rotation, Scales, SharedExpert, Windows};
 use super::fused;
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Bytes, Error, Result, Status};
@@ -113,6 +113,10 @@ pub fn export(
     }
     if config.conv.is_some() {
         return Err(Error::unsupported(format!("{}: short convolutions are not written", files.what())));
+    }
+    if config.mamba.is_some() || config.family.experts.is_some_and(|e| e.shared == SharedExpert::Added) {
+        let what = files.what();
+        return Err(Error::unsupported(format!("{what}: Granite's mixtures and Mamba-2 are not written")));
     }
     if config.rotations.is_some() {
         return Err(Error::unsupported(format!("{}: rotated weights are not written", files.what())));

@@ -179,6 +179,7 @@ fn models_have_the_same_answers_on_a_device() {
         "gemma2",
         "starcoder2",
         "lfm2",
+        "falcon-h1",
         "type-iq",
     ];
     let of_cpu = |model: &String| parts.iter().any(|part| model.contains(part));

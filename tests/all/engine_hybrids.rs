@@ -9,8 +9,13 @@ use bn_engine::engine::api::*;
 use bn_engine::model::{LoadOptions, Source};
 
 const MODEL: &str = "tests/golden/models/qwen35";
-/// Gated DeltaNet, and short convolutions with a mixture of experts.
-const MODELS: [&str; 2] = [MODEL, "tests/golden/models/lfm2moe"];
+/// Gated DeltaNet; short convolutions with a mixture of experts; Mamba-2 beside attention, and between it.
+const MODELS: [&str; 4] = [
+    MODEL,
+    "tests/golden/models/lfm2moe",
+    "tests/golden/models/falcon-h1",
+    "tests/golden/models/granitemoehybrid",
+];
 
 fn hybrid(change: impl FnOnce(&mut EngineConfig)) -> Engine {
     hybrid_of(MODEL, change)

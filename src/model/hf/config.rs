@@ -3,6 +3,7 @@
 use super::delta;
 use super::experts;
 use super::fields::Fields;
+use super::mamba::{self, Multipliers};
 use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
 use super::short_conv;
@@ -44,9 +45,11 @@ const IGNORED: &[&str] = &[
     "is_decoder",
     "is_encoder_decoder",
     "label2id",
+    "mamba_chunk_size",
     "max_window_layers",
     "mlp_only_layers",
     "num_heads",
+    "num_logits_to_keep",
     "mtp_use_dedicated_embeddings",
     "output_attentions",
     "output_hidden_states",
@@ -88,6 +91,7 @@ const NEUTRAL_FLAGS: &[(&str, bool)] = &[
     ("alibi", false),
     ("use_cla", false),
     ("parallel_attn", false),
+    ("mamba_use_mlp", true),
     ("use_parallel_residual", false),
 ];
 /// Keys that say how weights are stored, where transformers has `quantization_config`.
@@ -129,7 +133,8 @@ impl Config {
     ) -> Result<Self> {
         refuse_features(config, family)?;
         let decoder = decoder(config, family, &quantization, name)?;
-        if (family.fused.qkv || family.conv.is_some()) && quantization.weights != Weights::Plain {
+        let plain = family.fused.qkv || family.conv.is_some() || family.mamba.is_some();
+        if plain && quantization.weights != Weights::Plain {
             let why = "of this family only unquantized weights are read";
             return Err(config.unsupported("quantization_config", why));
         }
@@ -220,6 +225,8 @@ fn family(config: &Fields, quantization: &Quantization) -> Result<&'static Famil
         let known: Vec<_> = FAMILIES.iter().filter_map(|family| family.hf).collect();
         config.unsupported("model_type", format_args!("supported are {}", known.join(", ")))
     })?;
+    let without = family.experts.is_some() && config.size("num_local_experts")? == Some(0);
+    let family = family.dense.filter(|_| without).unwrap_or(family);
     // 1bitLLM's class is recognized by widths that `Quantization` has checked.
     let one_bit = quantization.weights == Weights::Online && config.size("weight_bits")?.is_some();
     match (one_bit, model_type) {
@@ -232,8 +239,9 @@ fn family(config: &Fields, quantization: &Quantization) -> Result<&'static Famil
 fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &str) -> Result<DecoderConfig> {
     let key = |gguf: &str| {
         let eps = (family.defaults.eps_key, family.eps_key());
-        let own = family.factor_keys().chain([eps]).find(|(_, key)| *key == gguf);
-        own.map_or_else(|| key(gguf), |(hf, _)| hf.to_owned())
+        let own = family.factor_keys().chain([eps]).find(|(_, key)| *key == gguf).map(|(hf, _)| hf);
+        let own = own.or_else(|| mamba::key(gguf).filter(|_| family.mamba.is_some()));
+        own.map_or_else(|| key(gguf), str::to_owned)
     };
     let names = Names { what: config.what(), key: &key };
     let hidden = config.need("hidden_size")?;
@@ -241,13 +249,16 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let layers = config.need("num_hidden_layers")?;
     names.within("block_count", layers, LAYERS)?;
     let context = config.need("max_position_embeddings")?;
-    let attention = attention(config, family, [hidden, layers], &names)?;
+    let mut attention = attention(config, family, [hidden, layers], &names)?;
+    let multipliers = Multipliers::read(config, family)?;
+    attention.scale *= multipliers.scores;
     let scales = &family.scales;
     let scale_sizes = ScaleSizes { layers, hidden, heads: attention.heads, head_dim: attention.head_dim };
     let sizes = Sizes { layers, head_dim: attention.head_dim, rotated: attention.head_dim, context };
     let (ropes, mut blocks) = rope::read(config, family, &sizes)?;
     let delta = delta::read(config, family, &mut blocks)?;
     let conv = short_conv::read(config, family, hidden, &mut blocks)?;
+    let mamba = mamba::read(config, family, hidden, &mut blocks)?;
     let experts = experts::read(config, family, &mut blocks)?;
     let act_key = family.defaults.activation_key;
     let act = match config.text(act_key)? {
@@ -276,15 +287,16 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         attention,
         delta,
         conv,
+        mamba,
         blocks,
         ropes,
         rope_style: family.hf_rope,
         rms_eps,
         projection_eps: q.projection_norms.unwrap_or(rms_eps),
         norm_offset: family.norm_offset,
-        activation: act,
+        activation: multipliers.activation(config, act)?,
         embedding_scale: factor(config, &scales.embedding, &scale_sizes)?,
-        residual_scale: factor(config, &scales.residual, &scale_sizes)?,
+        residual_scale: factor(config, &scales.residual, &scale_sizes)? * multipliers.attention,
         logit_scale: factor(config, &scales.logits, &scale_sizes)?,
         logit_cap: cap(config, &scales.logit_cap, &scale_sizes)?,
         norms: family.norms.iter().map(|(_, gguf)| *gguf).collect(),
@@ -304,7 +316,7 @@ fn ffn(config: &Fields, family: &Family, experts: Option<ExpertsConfig>, blocks:
     }
     match experts.filter(|_| blocks.iter().all(|block| block.sparse)) {
         Some(experts) => Ok(config.size("intermediate_size")?.unwrap_or(experts.width)),
-        None => config.need("intermediate_size"),
+        None => config.need(family.defaults.ffn_key),
     }
 }
 

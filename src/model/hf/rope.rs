@@ -100,6 +100,9 @@ fn windowed_only(config: &Fields, family: &Family, sizes: &Sizes) -> Result<Vec<
 fn rotating(config: &Fields, family: &Family, layers: usize) -> Result<Vec<bool>> {
     const LIST: &str = "no_rope_layers";
     const INTERVAL: &str = "no_rope_layer_interval";
+    if family.may_stand_still && config.text("position_embedding_type")? != Some("rope") {
+        return Ok(vec![false; layers]);
+    }
     if family.still.is_none() {
         return Ok(family.rotating(layers));
     }
