@@ -408,7 +408,9 @@ impl MambaConfig {
         let [least, most] = self.steps;
         match least >= 0.0 && least <= most {
             true => Ok(()),
-            false => Err(names.bad("time_step_limit", format_args!("{least} to {most}"), "it must be a range")),
+            false => {
+                Err(names.bad("time_step_limit", format_args!("{least} to {most}"), "it must be a range"))
+            }
         }
     }
 }

@@ -16,7 +16,8 @@ use crate::ops::{
 };
 
 pub use layer::{
-    Beside, Convolution, FeedForward, Gated, GatedDelta, Layer, Mixer, Ropes, SelfAttention, StateSpace, Weights,
+    Beside, Convolution, FeedForward, Gated, GatedDelta, Layer, Mixer, Ropes, SelfAttention, StateSpace,
+    Weights,
 };
 pub use mtp::Mtp;
 
@@ -340,9 +341,7 @@ impl Model for Decoder {
             kv.states()?.advance_hidden(accepted)?;
         }
         let layers = self.weights.layers.iter();
-        layers
-            .filter_map(Layer::recurrent)
-            .try_for_each(|(place, net)| ops.advance(kv, place, net, accepted))
+        layers.filter_map(Layer::recurrent).try_for_each(|(place, net)| ops.advance(kv, place, net, accepted))
     }
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {

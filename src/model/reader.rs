@@ -4,11 +4,10 @@ mod mamba;
 
 use super::checkpoint::Checkpoint;
 use super::config::{Block, DecoderConfig, ExpertsConfig, RopeConfig};
-use super::family::SharedExpert;
 use super::decoder::{
-    Convolution, Decoder, FeedForward, Gated, GatedDelta, Layer, Mixer, Mtp, Ropes, SelfAttention,
-    Weights,
+    Convolution, Decoder, FeedForward, Gated, GatedDelta, Layer, Mixer, Mtp, Ropes, SelfAttention, Weights,
 };
+use super::family::SharedExpert;
 use crate::base::{Error, Result, Status, reserve};
 use crate::formats::gguf::expert;
 use crate::kernels::gemm::formats::dequantize_row;

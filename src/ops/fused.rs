@@ -360,9 +360,7 @@ impl OpSet for FusedOps {
         match net {
             Recurrent::DeltaNet(net) => self.delta(kv, layer, net)?.advance(&mut self.delta.lock(), accepted),
             Recurrent::ShortConv(net) => self.conv(kv, layer, net)?.advance(accepted),
-            Recurrent::Mamba(net) => {
-                self.mamba2(kv, layer, net)?.advance(&mut self.mamba.lock(), accepted)
-            }
+            Recurrent::Mamba(net) => self.mamba2(kv, layer, net)?.advance(&mut self.mamba.lock(), accepted),
         }
     }
 

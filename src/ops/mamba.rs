@@ -163,12 +163,7 @@ const PIECE: usize = 256;
 
 impl Mamba2<'_> {
     /// `x` `[T, inputs]`: the gate; x, B and C; the steps. Returns `[T, inner]`.
-    pub fn run(
-        &self,
-        scratch: &mut MambaScratch,
-        x: &[f32],
-        batch: &super::RaggedBatch,
-    ) -> Result<Vec<f32>> {
+    pub fn run(&self, scratch: &mut MambaScratch, x: &[f32], batch: &super::RaggedBatch) -> Result<Vec<f32>> {
         let shape = &self.net.shape;
         let (rows, stride) = (batch.tokens.len(), shape.inputs());
         if x.len() != rows * stride {
@@ -255,13 +250,7 @@ impl Mamba2<'_> {
     }
 
     /// Runs the rows through the states: `[rows, inner]`.
-    fn recur(
-        &self,
-        scratch: &MambaScratch,
-        inputs: &Rows,
-        spans: &[Span],
-        rows: usize,
-    ) -> Result<Vec<f32>> {
+    fn recur(&self, scratch: &MambaScratch, inputs: &Rows, spans: &[Span], rows: usize) -> Result<Vec<f32>> {
         let shape = &self.net.shape;
         let mut out = self.spare.take(rows * shape.inner())?;
         let mut data = self.states.data();

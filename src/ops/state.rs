@@ -197,7 +197,12 @@ impl States {
     }
 
     /// What a layer kept of accepted rows, among all that it `kept`.
-    pub(super) fn accepted<'a>(&self, kept: &'a [f32], layer: usize, accepted: &Accepted) -> Result<&'a [f32]> {
+    pub(super) fn accepted<'a>(
+        &self,
+        kept: &'a [f32],
+        layer: usize,
+        accepted: &Accepted,
+    ) -> Result<&'a [f32]> {
         let (row, first, rows) = (self.shape.row, accepted.first as usize, accepted.rows as usize);
         let own = &kept[layer * self.drafted * row..(layer + 1) * self.drafted * row];
         let own = own.get(first * row..(first + rows) * row);

@@ -4,7 +4,8 @@ use super::qwen35::QWEN35;
 use super::{ExpertDefaults, Family, SharedExpert};
 
 /// The chosen experts' weights always add up to 1.
-pub const EXPERTS: ExpertDefaults = ExpertDefaults { shared: SharedExpert::Weighed, ..ExpertDefaults::SOFTMAX };
+pub const EXPERTS: ExpertDefaults =
+    ExpertDefaults { shared: SharedExpert::Weighed, ..ExpertDefaults::SOFTMAX };
 
 pub const QWEN35MOE: Family = Family {
     gguf: &["qwen35moe"],

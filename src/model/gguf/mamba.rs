@@ -18,8 +18,7 @@ impl Keys<'_> {
             blocks.iter_mut().zip(by_layer).for_each(|(block, kv_heads)| block.recurrent = kv_heads == 0);
         }
         let Some(first) = blocks.iter().position(Block::has_state) else { return Ok(None) };
-        let (heads, inner) =
-            (self.size("ssm.time_step_rank", None)?, self.size("ssm.inner_size", None)?);
+        let (heads, inner) = (self.size("ssm.time_step_rank", None)?, self.size("ssm.inner_size", None)?);
         if heads == 0 || !inner.is_multiple_of(heads) {
             let why = format!("it must be a multiple of ssm.time_step_rank, {heads}");
             return Err(self.names.bad("ssm.inner_size", inner, &why));
@@ -53,14 +52,15 @@ pub fn canonical(name: &str) -> String {
 
 /// A vector of a family with Mamba-2. That of heads has a second dimension, that of groups too.
 pub fn vector(gguf: &Gguf, name: &str, len: usize) -> Result<Arc<[f32]>> {
-    let bare = name.strip_suffix(".weight").filter(|bare| bare.ends_with(BARE) && gguf.tensor(name).is_none());
+    let bare =
+        name.strip_suffix(".weight").filter(|bare| bare.ends_with(BARE) && gguf.tensor(name).is_none());
     let name = bare.unwrap_or(name);
     let dims = gguf.tensor(name).map(|tensor| tensor.dims);
     match dims {
-        Some([one, n, 1, 1]) if one == 1 && n == len && is_of(name, &[".ssm_a", ".ssm_d"]) => {
-            gguf.vector_of(name, [1, len])
-        }
-        Some([width, groups, 1, 1]) if width.checked_mul(groups) == Some(len) && is_of(name, &[".ssm_norm.weight"]) => {
+        Some([1, n, 1, 1]) if n == len && is_of(name, &[".ssm_a", ".ssm_d"]) => gguf.vector_of(name, [1, n]),
+        Some([width, groups, 1, 1])
+            if width.checked_mul(groups) == Some(len) && is_of(name, &[".ssm_norm.weight"]) =>
+        {
             gguf.vector_of(name, [width, groups])
         }
         _ => gguf.vector_f32(name, len),

@@ -429,7 +429,27 @@ fn key(gguf: &str) -> String {
     name.to_owned()
 }
 
-/// Parses the file's JSON, whatever it holds.
+/// Parses the file's JSON, whatever it holds. Python writes an infinite number as `Infinity`, which JSON does not have.
 pub fn parse(json: &[u8], what: &str) -> Result<serde_json::Value> {
-    serde_json::from_slice(json).map_err(|e| Error::bad_model(format!("{what}: {e}")))
+    let parsed = serde_json::from_slice(json);
+    let again = |e| serde_json::from_slice(&without_infinity(json)).map_err(|_| e);
+    parsed.or_else(again).map_err(|e: serde_json::Error| Error::bad_model(format!("{what}: {e}")))
+}
+
+/// The text with each `Infinity` outside of strings as transformers 5 spells it.
+fn without_infinity(json: &[u8]) -> Vec<u8> {
+    const WORD: &[u8] = b"Infinity";
+    let (mut out, mut rest, mut quoted) = (Vec::new(), json, false);
+    while let Some((&byte, tail)) = rest.split_first() {
+        if !quoted && rest.starts_with(WORD) {
+            out.extend_from_slice(br#"{"__float__":"Infinity"}"#);
+            rest = &rest[WORD.len()..];
+            continue;
+        }
+        let escape = usize::from(quoted && byte == b'\\' && !tail.is_empty());
+        quoted ^= byte == b'"';
+        out.extend_from_slice(&rest[..1 + escape]);
+        rest = &tail[escape..];
+    }
+    out
 }

@@ -8,6 +8,8 @@ mod experts;
 mod family_tests;
 mod fields;
 mod mamba;
+#[cfg(test)]
+mod mamba_tests;
 mod names;
 pub mod peft;
 mod pooling;
@@ -163,7 +165,8 @@ impl HfFolder {
     fn among(&self, tensor: &str, rows: usize, cols: usize) -> Result<Option<Matrix>> {
         let own = self.own(tensor).map(|own| self.parts_of(own)).unwrap_or_default();
         let joined = &self.config.decoder.family.joined;
-        let Some(part) = own.iter().position(|part| part == tensor).filter(|_| !joined.is_empty() && own.len() > 1)
+        let Some(part) =
+            own.iter().position(|part| part == tensor).filter(|_| !joined.is_empty() && own.len() > 1)
         else {
             return Ok(None);
         };

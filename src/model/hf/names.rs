@@ -219,7 +219,12 @@ fn router(family: &Family) -> Option<String> {
 
 /// The names of the family in an expert that every row passes through.
 fn shared(family: &Family) -> impl Iterator<Item = &'static Named> {
-    family.experts.filter(|experts| experts.shared == SharedExpert::Weighed).map(|_| SHARED).into_iter().flatten()
+    family
+        .experts
+        .filter(|experts| experts.shared == SharedExpert::Weighed)
+        .map(|_| SHARED)
+        .into_iter()
+        .flatten()
 }
 
 /// GGUF's name, without `.weight`, of a PEFT module that is a product.
