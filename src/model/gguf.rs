@@ -381,13 +381,12 @@ impl<'a> Keys<'a> {
     /// The KV heads of each layer, 0 in layers of short convolutions or Mamba-2. `None`: one number is for all layers.
     fn kv_heads(&self, layers: usize) -> Result<Option<Vec<usize>>> {
         const KEY: &str = "attention.head_count_kv";
-        if self.family.conv.is_none() && self.family.mamba.is_none() {
-            return Ok(None);
-        }
         let Ok(Some(list)) = self.find::<Vec<i32>>(KEY) else { return Ok(None) };
         let most = list.iter().copied().max().unwrap_or(0);
-        if list.len() != layers || list.iter().any(|n| *n != 0 && *n != most) {
-            let why = format!("it must be 0 or the same number for each of {layers} layers");
+        let may_lack = self.family.conv.is_some() || self.family.mamba.is_some();
+        if list.len() != layers || list.iter().any(|n| *n != most && !(*n == 0 && may_lack)) {
+            let or = if may_lack { "0 or " } else { "" };
+            let why = format!("it must be {or}the same number for each of {layers} layers");
             return Err(self.names.bad(KEY, format_args!("a list of {}", list.len()), &why));
         }
         Ok(Some(list.into_iter().map(|n| usize::try_from(n).unwrap_or(0)).collect()))

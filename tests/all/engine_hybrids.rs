@@ -155,22 +155,24 @@ fn drafts_leave_no_trace() {
 fn drafts_leave_no_trace_in(model: &str) {
     let prompts: Vec<_> = (0..3).map(|n| prompt(0, 30 + 20 * n, n)).collect();
     // Answers of two tokens, which look-up often predicts.
-    let request = |ids: &[u32], new| {
-        let mut request = request(ids, new);
-        request.sampling.logit_bias = vec![(7, 100.0), (9, 100.0)];
+    let request = |ids: &[u32], pair: [u32; 2]| {
+        let mut request = request(ids, 60);
+        request.sampling.logit_bias = pair.map(|token| (token, 100.0)).to_vec();
         request
     };
-    let alone = |ids: &[u32]| {
+    let alone = |ids: &[u32], pair| {
         let engine = hybrid_of(model, |config| config.speculation = Some(Speculation::Off));
-        outcome(&ask(&engine, request(ids, 60)))
+        outcome(&ask(&engine, request(ids, pair)))
     };
     let engine = hybrid_of(model, |config| {
         (config.speculation, config.draft_always) = (Some(Speculation::Lookup), true);
     });
-    let ids = engine.submit(prompts.iter().map(|ids| request(ids, 60)).collect()).unwrap();
-    let answers = collect(&engine, prompts.len());
-    for (id, ids) in ids.iter().zip(&prompts) {
-        assert_eq!(outcome(&answers[id]), alone(ids));
+    for pair in [[7, 9], [21, 40], [12, 33]] {
+        let ids = engine.submit(prompts.iter().map(|ids| request(ids, pair)).collect()).unwrap();
+        let answers = collect(&engine, prompts.len());
+        for (id, ids) in ids.iter().zip(&prompts) {
+            assert_eq!(outcome(&answers[id]), alone(ids, pair));
+        }
     }
     let stats = engine.stats();
     assert!(stats.drafted_tokens > stats.accepted_tokens && stats.accepted_tokens > 0, "{stats:?}");

@@ -260,18 +260,6 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let conv = short_conv::read(config, family, hidden, &mut blocks)?;
     let mamba = mamba::read(config, family, hidden, &mut blocks)?;
     let experts = experts::read(config, family, &mut blocks)?;
-    let act_key = family.defaults.activation_key;
-    let act = match config.text(act_key)? {
-        None => family.activation,
-        // The limit has no key.
-        Some("silu") if matches!(family.activation, Activation::ClampedSwiGlu { .. }) => family.activation,
-        Some("gelu_pytorch_tanh") if !family.activation.gated() => Activation::Gelu,
-        Some(_) if !family.activation.gated() => {
-            return Err(config.unsupported(act_key, "without a gate only gelu_pytorch_tanh is known"));
-        }
-        Some(name) => activation(name)
-            .ok_or_else(|| config.unsupported(act_key, format_args!("known are {ACTIVATIONS}")))?,
-    };
     let rms_eps = config.float(family.defaults.eps_key)?.unwrap_or(family.defaults.rms_eps);
     let decoder = DecoderConfig {
         family,
@@ -294,7 +282,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         rms_eps,
         projection_eps: q.projection_norms.unwrap_or(rms_eps),
         norm_offset: family.norm_offset,
-        activation: multipliers.activation(config, act)?,
+        activation: multipliers.activation(config, activation(config, family)?)?,
         embedding_scale: factor(config, &scales.embedding, &scale_sizes)?,
         residual_scale: factor(config, &scales.residual, &scale_sizes)? * multipliers.attention,
         logit_scale: factor(config, &scales.logits, &scale_sizes)?,
@@ -320,8 +308,25 @@ fn ffn(config: &Fields, family: &Family, experts: Option<ExpertsConfig>, blocks:
     }
 }
 
-/// The activation that `hidden_act` names, if we know it.
-fn activation(name: &str) -> Option<Activation> {
+/// The activation of feed-forwards.
+fn activation(config: &Fields, family: &Family) -> Result<Activation> {
+    let key = family.defaults.activation_key;
+    match config.text(key)? {
+        None => Ok(family.activation),
+        // The limit has no key.
+        Some("silu") if matches!(family.activation, Activation::ClampedSwiGlu { .. }) => Ok(family.activation),
+        Some("gelu_pytorch_tanh") if !family.activation.gated() => Ok(Activation::Gelu),
+        Some(_) if !family.activation.gated() => {
+            Err(config.unsupported(key, "without a gate only gelu_pytorch_tanh is known"))
+        }
+        Some(name) => {
+            named(name).ok_or_else(|| config.unsupported(key, format_args!("known are {ACTIVATIONS}")))
+        }
+    }
+}
+
+/// The activation with this name, if we know it.
+fn named(name: &str) -> Option<Activation> {
     match name {
         "silu" | "swish" => Some(Activation::SwiGlu),
         "relu2" => Some(Activation::Relu2),
