@@ -139,6 +139,11 @@ pub enum RopeScaling {
     Linear {
         factor: f32,
     },
+    /// Pairs behind the first `pairs` do not rotate. Positions are divided by `factor`.
+    Proportional {
+        pairs: usize,
+        factor: f32,
+    },
     /// Llama 3.1's scaling, which depends on the wavelength.
     Llama3 {
         factor: f32,
@@ -456,7 +461,9 @@ impl RopeConfig {
         let original = |context| names.within("rope.scaling.original_context_length", context, CONTEXT);
         match self.scaling {
             RopeScaling::None => Ok(()),
-            RopeScaling::Linear { factor } => names.float("rope.scaling.factor", factor, ROPE_FACTOR),
+            RopeScaling::Linear { factor } | RopeScaling::Proportional { factor, .. } => {
+                names.float("rope.scaling.factor", factor, ROPE_FACTOR)
+            }
             RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
                 names.float("rope.scaling.factor", factor, ROPE_FACTOR)?;
                 names.float("rope.scaling.low_freq_factor", low_freq_factor, ROPE_FACTOR)?;

@@ -99,6 +99,10 @@ impl Decoder {
         let (qkv, gate) = self.qkv(step, index, x, update, attention)?;
         let (how, place) = (self.how(step, index, attention), self.weights.layers[index].place);
         let out = step.ops.attention(&qkv, &step.paging, step.kv, place, &how)?;
+        drop(qkv);
+        let of_heads = |weights| step.ops.linear(x, self.weights.layers[index].attn_norm.as_ref(), weights);
+        let gate =
+            gate.map_or_else(|| attention.gate.as_ref().map(of_heads).transpose(), |gate| Ok(Some(gate)))?;
         gate.map_or(Ok(None), |gate| step.ops.gate(&out, &gate).map(Some)).map(|gated| gated.unwrap_or(out))
     }
 
@@ -408,6 +412,7 @@ impl Model for Decoder {
             c.experts.map_or(0, |e| e.count + (7 + c.hidden) * e.choice.used + 4 * (c.hidden + expert));
         let feed_forward = 2 * c.ffn + experts;
         let gate = if c.family.attention_gate { 3 * attention + c.qkv_width() } else { 0 };
+        let gate = gate + if c.family.head_gates { attention + c.attention.heads } else { 0 };
         let conv = c.conv.map_or(0, |conv| conv.floats_of_row());
         let mamba = c.mamba.map_or(conv, |mamba| mamba.shape.floats_of_row() + c.hidden);
         let recurrent = c.delta.map_or(mamba, |delta| delta.floats_of_row());

@@ -90,6 +90,11 @@ pub fn export(
     progress: &mut dyn FnMut(f32, &str),
 ) -> Result<()> {
     let config = files.config(&|_| ())?;
+    if config.family.mamba.is_some() || config.family.experts.is_some_and(|e| e.shared == SharedExpert::Added)
+    {
+        let what = files.what();
+        return Err(Error::unsupported(format!("{what}: Granite's mixtures and Mamba-2 are not written")));
+    }
     let family = config.family.in_gguf(config.activation).ok_or_else(|| {
         let (what, name, activation) = (files.what(), &config.architecture, config.activation);
         Error::unsupported(format!("{what}: GGUF has no architecture for '{name}' with {activation:?}"))
@@ -113,10 +118,6 @@ pub fn export(
     }
     if config.conv.is_some() {
         return Err(Error::unsupported(format!("{}: short convolutions are not written", files.what())));
-    }
-    if config.mamba.is_some() || config.family.experts.is_some_and(|e| e.shared == SharedExpert::Added) {
-        let what = files.what();
-        return Err(Error::unsupported(format!("{what}: Granite's mixtures and Mamba-2 are not written")));
     }
     if config.rotations.is_some() {
         return Err(Error::unsupported(format!("{}: rotated weights are not written", files.what())));
@@ -501,6 +502,9 @@ fn scaling(scaling: &RopeScaling) -> Result<Vec<(&'static str, Meta)>> {
             ("rope.scaling.original_context_length", Meta::U32(original_context as u32)),
             ("rope.scaling.attn_factor", Meta::F32(attention_factor)),
         ]),
+        RopeScaling::Proportional { .. } => {
+            Err(Error::unsupported("rotations of a part of a head's pairs are not written"))
+        }
         RopeScaling::Yarn { truncate: false, .. } => {
             Err(Error::unsupported("YaRN with truncate = false has no key in GGUF"))
         }

@@ -169,6 +169,13 @@ impl<'a> Reader<'a> {
         let qk_norms = [self.layer_norm(index, "attn_q_norm", c)?, self.layer_norm(index, "attn_k_norm", c)?];
         Ok(Mixer::Attention(SelfAttention {
             qkv: self.projections(&qkv, c.hidden, c.parts.qkv_bias, c)?,
+            gate: match c.family.head_gates {
+                true => {
+                    let gate = [(format!("blk.{index}.attn_gate"), c.attention.heads)];
+                    Some(self.projections(&gate, c.hidden, false, c)?)
+                }
+                false => None,
+            },
             qk_norms: if let [Some(q), Some(k)] = qk_norms { Some([q, k]) } else { None },
         }))
     }

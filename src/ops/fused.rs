@@ -311,8 +311,11 @@ impl OpSet for FusedOps {
     }
 
     fn gate(&self, x: &Owned, gate: &Owned) -> Result<Owned> {
-        same_shape(x, gate)?;
-        let out = x.read(|x, dims| gate.read(|gate, _| self.on().logistic(gate, x, dims)))?;
+        let ([rows, width], [own, gates]) = ([x.dims()[0], x.dims()[1]], [gate.dims()[0], gate.dims()[1]]);
+        if rows != own || gates == 0 || !width.is_multiple_of(gates) {
+            return Err(Error::internal(format!("{:?} for gates of {:?}", gate.dims(), x.dims())));
+        }
+        let out = x.read(|x, dims| gate.read(|gate, _| self.on().logistic((gate, gates), x, dims)))?;
         self.made(out, x.dims()[0], x.dims()[1])
     }
 

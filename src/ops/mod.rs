@@ -347,7 +347,8 @@ pub trait OpSet: Send + Sync {
     fn split_gate(&self, _x: &Owned, _shape: &AttentionShape) -> Result<[Owned; 2]> {
         Err(cpu_only("recurrent layers"))
     }
-    /// `x` times the logistic function of `gate`, element by element.
+    /// `x` times the logistic function of `gate`, element by element. A gate with fewer columns has one for each part of a
+    /// row: for each head.
     fn gate(&self, _x: &Owned, _gate: &Owned) -> Result<Owned> {
         Err(cpu_only("recurrent layers"))
     }

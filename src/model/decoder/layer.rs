@@ -41,6 +41,8 @@ pub struct SelfAttention {
     /// q, k, v: `[heads * head_dim, hidden]`, and twice `[kv_heads * head_dim, hidden]`. With an output gate q has
     /// twice the rows: of each head, its query and its gate.
     pub qkv: Projections,
+    /// The logits of a gate for each head of the output: `[heads, hidden]`.
+    pub gate: Option<Projections>,
     /// The norm of q, and that of k: of each head, or of whole rows (`QkNorm`).
     pub qk_norms: Option<[Norm; 2]>,
 }
@@ -87,7 +89,7 @@ impl Layer {
             FeedForward::Experts(_) => None,
         };
         let mixer = match &self.mixer {
-            Mixer::Attention(attention) => [Some(&attention.qkv), None],
+            Mixer::Attention(attention) => [Some(&attention.qkv), attention.gate.as_ref()],
             Mixer::DeltaNet(delta) => [Some(&delta.inputs), Some(&delta.gates)],
             Mixer::ShortConv(conv) => [Some(&conv.input), None],
             Mixer::Mamba(mamba) => [Some(&mamba.input), None],

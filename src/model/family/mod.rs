@@ -17,6 +17,7 @@ mod granitemoehybrid;
 mod hunyuan_dense;
 mod lfm2;
 mod lfm2moe;
+mod lfm3;
 mod llama;
 mod maple;
 mod minicpm;
@@ -69,6 +70,7 @@ pub const FAMILIES: &[&Family] = &[
     &starcoder2::STARCODER2,
     &lfm2::LFM2,
     &lfm2moe::LFM2MOE,
+    &lfm3::LFM3,
     &granitemoehybrid::GRANITEMOEHYBRID,
     &granitemoe::GRANITEMOE,
     &granitemoe::GRANITEMOESHARED,
@@ -125,6 +127,8 @@ pub struct Family {
     pub mamba: Option<MambaDefaults>,
     /// Attention's output is multiplied by the logistic function of a gate, which stands beside each query.
     pub attention_gate: bool,
+    /// Each head of attention's output is multiplied by the logistic function of a product of the layer's inputs.
+    pub head_gates: bool,
     /// The part of a head that is rotated, without `partial_rotary_factor`. `None`: whole heads always.
     pub rotated: Option<f32>,
     /// Rotations of kind `dynamic` may have `alpha`, which stretches the base.
@@ -185,6 +189,7 @@ const BASE: Family = Family {
     conv: None,
     mamba: None,
     attention_gate: false,
+    head_gates: false,
     rotated: None,
     rope_alpha: false,
     rope_sections: false,

@@ -92,6 +92,8 @@ const NEUTRAL_FLAGS: &[(&str, bool)] = &[
     ("use_cla", false),
     ("parallel_attn", false),
     ("mamba_use_mlp", true),
+    ("use_sandwich_norm", true),
+    ("use_attention_gate", true),
     ("use_parallel_residual", false),
 ];
 /// Keys that say how weights are stored, where transformers has `quantization_config`.
@@ -314,7 +316,9 @@ fn activation(config: &Fields, family: &Family) -> Result<Activation> {
     match config.text(key)? {
         None => Ok(family.activation),
         // The limit has no key.
-        Some("silu") if matches!(family.activation, Activation::ClampedSwiGlu { .. }) => Ok(family.activation),
+        Some("silu") if matches!(family.activation, Activation::ClampedSwiGlu { .. }) => {
+            Ok(family.activation)
+        }
         Some("gelu_pytorch_tanh") if !family.activation.gated() => Ok(Activation::Gelu),
         Some(_) if !family.activation.gated() => {
             Err(config.unsupported(key, "without a gate only gelu_pytorch_tanh is known"))

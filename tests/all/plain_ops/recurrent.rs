@@ -36,7 +36,11 @@ pub fn split_gate(x: &Owned, shape: &AttentionShape) -> [Owned; 2] {
 pub fn gate(x: &Owned, gate: &Owned) -> Owned {
     let times = |x: &f32, gate: &f32| (f64::from(*x) * logistic(f64::from(*gate))) as f32;
     let pairs = rows(x).into_iter().zip(rows(gate));
-    owned(pairs.map(|(x, gate)| x.iter().zip(&gate).map(|(x, gate)| times(x, gate)).collect()).collect())
+    let row = |(x, gate): (Vec<f32>, Vec<f32>)| {
+        let part = x.len() / gate.len();
+        x.iter().enumerate().map(|(at, x)| times(x, &gate[at / part])).collect()
+    };
+    owned(pairs.map(row).collect())
 }
 
 /// A sequence's past in one layer: inputs of the convolution, the oldest first, and `[value_heads, key, value]`.
