@@ -6,7 +6,7 @@ use super::rotation::Rotations;
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
 use crate::ops::{
-    Activation, AttentionShape, Choice, ConvShape, DeltaShape, MAX_HEAD, RopeStyle, Temperature,
+    Activation, AttentionShape, Choice, ConvShape, DeltaShape, MAX_HEAD, MambaShape, RopeStyle, Temperature,
 };
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -34,6 +34,8 @@ pub struct DecoderConfig {
     pub delta: Option<DeltaShape>,
     /// `None` if no layer is a short convolution.
     pub conv: Option<ConvShape>,
+    /// `None` if no layer is of Mamba-2.
+    pub mamba: Option<MambaConfig>,
     pub blocks: Vec<Block>,
     pub ropes: Vec<RopeConfig>,
     /// Which elements of a head are pairs in the file's q and k rows.
@@ -69,10 +71,43 @@ pub struct Block {
     pub window: Option<usize>,
     /// Index into `DecoderConfig::ropes`.
     pub rope: usize,
-    /// It is of Gated DeltaNet or a short convolution (`DecoderConfig::delta`, `conv`) instead of attention.
+    /// It is of Gated DeltaNet, Mamba-2 or a short convolution (`DecoderConfig::delta`, `mamba`, `conv`) instead of
+    /// attention.
     pub recurrent: bool,
+    /// It has Mamba-2 beside attention: both see the same inputs, and their outputs are added.
+    pub beside: bool,
     /// Its feed-forward is the mixture `DecoderConfig::experts`.
     pub sparse: bool,
+}
+
+impl Block {
+    /// Whether its past is a state.
+    pub fn has_state(&self) -> bool {
+        self.recurrent || self.beside
+    }
+}
+
+/// Layers of Mamba-2.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MambaConfig {
+    pub shape: MambaShape,
+    pub norm: GateNorm,
+    pub conv_bias: bool,
+    /// Bounds of the steps.
+    pub steps: [f32; 2],
+    /// Factors on the gate, x, B, C and the steps, as the product gives them.
+    pub inputs: [f32; 5],
+    /// The factor on the output.
+    pub output: f32,
+}
+
+/// Where Mamba-2's norm stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateNorm {
+    /// There is none.
+    Never,
+    BeforeGate,
+    AfterGate,
 }
 
 /// A mixture of experts, each a gated feed-forward.
@@ -102,6 +137,11 @@ pub enum RopeScaling {
     None,
     /// Positions divided by `factor` (Chen et al. 2023).
     Linear {
+        factor: f32,
+    },
+    /// Pairs behind the first `pairs` do not rotate. Positions are divided by `factor`.
+    Proportional {
+        pairs: usize,
         factor: f32,
     },
     /// Llama 3.1's scaling, which depends on the wavelength.
@@ -151,6 +191,8 @@ const VOCAB: RangeInclusive<usize> = 1..=1 << 22;
 const EXPERTS: RangeInclusive<usize> = 1..=1 << 12;
 /// Tokens that a short convolution sees.
 const KERNEL: RangeInclusive<usize> = 2..=16;
+/// Of parts of a layer.
+const FACTOR: RangeInclusive<f32> = -1e6..=1e6;
 /// Maximum number of ropes of a model. Each has a table of its own in a step.
 const MAX_ROPES: usize = 8;
 /// A rope that shrinks angles by more makes all positions alike, and one that stretches them more has no use.
@@ -211,6 +253,9 @@ impl DecoderConfig {
         names.float("embedding_scale", self.embedding_scale, 1e-6..=1e6)?;
         names.float("residual_scale", self.residual_scale, 1e-3..=1e3)?;
         names.float("logit_scale", self.logit_scale, 1e-6..=1e6)?;
+        if let Activation::ScaledSwiGlu { by, output } = self.activation {
+            [by, output].iter().try_for_each(|factor| names.float("mlp_multipliers", *factor, FACTOR))?;
+        }
         if let Activation::ClampedSwiGlu { limit } = self.activation {
             names.float("swiglu_clamp_exp", limit, 1e-3..=1e6)?;
         }
@@ -229,9 +274,11 @@ impl DecoderConfig {
         if self.blocks.iter().any(|block| block.sparse) != self.experts.is_some() {
             return Err(Error::internal("sparse layers and their experts"));
         }
-        if self.blocks.iter().any(|block| block.recurrent) != (self.delta.is_some() || self.conv.is_some()) {
+        let shaped = self.delta.is_some() || self.conv.is_some() || self.mamba.is_some();
+        if self.blocks.iter().any(Block::has_state) != shaped {
             return Err(Error::internal("recurrent layers and their shape"));
         }
+        self.mamba.map_or(Ok(()), |mamba| mamba.check(names))?;
         self.delta.map_or(Ok(()), |delta| check_delta(&delta, names))?;
         self.conv.map_or(Ok(()), |conv| names.within("shortconv.l_cache", conv.kernel, KERNEL))?;
         if self.attention_layers() == 0 {
@@ -349,6 +396,30 @@ impl DecoderConfig {
     }
 }
 
+impl MambaConfig {
+    fn check(&self, names: &Names) -> Result<()> {
+        let MambaShape { heads, head_dim, groups, state_dim, kernel } = self.shape;
+        names.within("ssm.time_step_rank", heads, HEADS)?;
+        names.within("ssm.group_count", groups, 1..=heads)?;
+        if !heads.is_multiple_of(groups) {
+            let why = format!("it must divide the number of heads, {heads}");
+            return Err(names.bad("ssm.group_count", groups, &why));
+        }
+        names.within("ssm.inner_size", head_dim, 1..=MAX_HEAD)?;
+        names.within("ssm.state_size", state_dim, 1..=MAX_HEAD)?;
+        names.within("ssm.conv_kernel", kernel, KERNEL)?;
+        let factors = self.inputs.iter().chain([&self.output]);
+        factors.into_iter().try_for_each(|factor| names.float("ssm_multipliers", *factor, FACTOR))?;
+        let [least, most] = self.steps;
+        match least >= 0.0 && least <= most {
+            true => Ok(()),
+            false => {
+                Err(names.bad("time_step_limit", format_args!("{least} to {most}"), "it must be a range"))
+            }
+        }
+    }
+}
+
 fn check_delta(delta: &DeltaShape, names: &Names) -> Result<()> {
     let DeltaShape { key_heads, value_heads, key_dim, value_dim, kernel, .. } = *delta;
     names.within("ssm.group_count", key_heads, HEADS)?;
@@ -390,7 +461,9 @@ impl RopeConfig {
         let original = |context| names.within("rope.scaling.original_context_length", context, CONTEXT);
         match self.scaling {
             RopeScaling::None => Ok(()),
-            RopeScaling::Linear { factor } => names.float("rope.scaling.factor", factor, ROPE_FACTOR),
+            RopeScaling::Linear { factor } | RopeScaling::Proportional { factor, .. } => {
+                names.float("rope.scaling.factor", factor, ROPE_FACTOR)
+            }
             RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
                 names.float("rope.scaling.factor", factor, ROPE_FACTOR)?;
                 names.float("rope.scaling.low_freq_factor", low_freq_factor, ROPE_FACTOR)?;

@@ -15,7 +15,10 @@ use crate::ops::{
     StateShape, Weight,
 };
 
-pub use layer::{Convolution, FeedForward, Gated, GatedDelta, Layer, Mixer, Ropes, SelfAttention, Weights};
+pub use layer::{
+    Beside, Convolution, FeedForward, Gated, GatedDelta, Layer, Mixer, Ropes, SelfAttention, StateSpace,
+    Weights,
+};
 pub use mtp::Mtp;
 
 /// A loaded decoder.
@@ -96,6 +99,10 @@ impl Decoder {
         let (qkv, gate) = self.qkv(step, index, x, update, attention)?;
         let (how, place) = (self.how(step, index, attention), self.weights.layers[index].place);
         let out = step.ops.attention(&qkv, &step.paging, step.kv, place, &how)?;
+        drop(qkv);
+        let of_heads = |weights| step.ops.linear(x, self.weights.layers[index].attn_norm.as_ref(), weights);
+        let gate =
+            gate.map_or_else(|| attention.gate.as_ref().map(of_heads).transpose(), |gate| Ok(Some(gate)))?;
         gate.map_or(Ok(None), |gate| step.ops.gate(&out, &gate).map(Some)).map(|gated| gated.unwrap_or(out))
     }
 
@@ -142,6 +149,48 @@ impl Decoder {
         step.ops.short_conv(&input, step.paging.batch, step.kv, place, &conv.net)
     }
 
+    /// Mamba-2 in layer `index`: `[T, inner]`.
+    fn state_space(
+        &self,
+        step: &Step,
+        index: usize,
+        x: &mut Owned,
+        update: Option<Owned>,
+        mamba: &StateSpace,
+    ) -> Result<Owned> {
+        let input = self.enter(step, index, x, update, &mamba.input)?;
+        step.ops.mamba(&input, step.paging.batch, step.kv, self.weights.layers[index].place, &mamba.net)
+    }
+
+    /// As `state_space`, beside another mixer, which has added the update to `x`.
+    fn beside(&self, step: &Step, index: usize, x: &Owned) -> Result<Option<Owned>> {
+        let layer = &self.weights.layers[index];
+        let Some(Beside { mixer, place, .. }) = &layer.beside else { return Ok(None) };
+        let input = step.ops.linear(x, layer.attn_norm.as_ref(), &mixer.input)?;
+        step.ops.mamba(&input, step.paging.batch, step.kv, *place, &mixer.net).map(Some)
+    }
+
+    /// The mixer of layer `index`. `None` if the layer ends with its K and V.
+    fn mixed(
+        &self,
+        step: &Step,
+        index: usize,
+        x: &mut Owned,
+        update: Option<Owned>,
+        ends: bool,
+    ) -> Result<Option<Owned>> {
+        match &self.weights.layers[index].mixer {
+            Mixer::Attention(attention) if ends => {
+                return self.append(step, index, x, update, attention).map(|()| None);
+            }
+            Mixer::Attention(attention) => self.attention(step, index, x, update, attention),
+            Mixer::DeltaNet(delta) => self.recurrence(step, index, x, update, delta),
+            Mixer::ShortConv(conv) => self.convolution(step, index, x, update, conv),
+            Mixer::Mamba(mamba) => self.state_space(step, index, x, update, mamba),
+        }
+        .map(Some)
+    }
+
     /// Runs layer `index` on `x`, to which `update` is still to be added, and returns the layer's own update. With
     /// `wanted`, only those rows continue after the mixer. If it is empty, the layer ends with K and V, or with its
     /// state, and returns `None`.
@@ -154,24 +203,37 @@ impl Decoder {
         wanted: Option<&[u32]>,
     ) -> Result<Option<Owned>> {
         let nothing = wanted.is_some_and(<[u32]>::is_empty);
-        let mut mixed = match &self.weights.layers[index].mixer {
-            Mixer::Attention(attention) if nothing => {
-                return self.append(step, index, x, update, attention).map(|()| None);
-            }
-            Mixer::Attention(attention) => self.attention(step, index, x, update, attention)?,
-            Mixer::DeltaNet(delta) => self.recurrence(step, index, x, update, delta)?,
-            Mixer::ShortConv(conv) => self.convolution(step, index, x, update, conv)?,
-        };
-        if nothing {
-            return Ok(None);
-        }
+        let mixed = self.mixed(step, index, x, update, nothing)?;
+        let mut beside = self.beside(step, index, x)?;
+        let Some(mut mixed) = mixed.filter(|_| !nothing) else { return Ok(None) };
         let (ops, mut products) = (step.ops, &step.all);
         if let Some(rows) = wanted {
             products = &step.wanted;
             mixed = ops.rows(&mixed, rows)?;
+            beside = beside.map(|beside| ops.rows(&beside, rows)).transpose()?;
             *x = ops.rows(x, rows)?;
         }
-        self.feed_forward(ops, products, index, x, mixed).map(Some)
+        let output = self.output(ops, products, index, mixed, beside)?;
+        self.feed_forward(ops, products, index, x, output).map(Some)
+    }
+
+    /// The product of what the mixer of layer `index` gave, with that of a second one added.
+    fn output(
+        &self,
+        ops: &dyn OpSet,
+        products: &Products,
+        index: usize,
+        mixed: Owned,
+        beside: Option<Owned>,
+    ) -> Result<Owned> {
+        let layer = &self.weights.layers[index];
+        let norm = layer.attn_sub_norm.as_ref();
+        let mut output = products.linear(&mixed, norm, &layer.output, Site::Output(index))?;
+        drop(mixed);
+        if let (Some(mixed), Some(beside)) = (beside, &layer.beside) {
+            ops.add(&mut output, &ops.linear(&mixed, None, &beside.output)?, None)?;
+        }
+        Ok(output)
     }
 
     fn feed_forward(
@@ -180,12 +242,9 @@ impl Decoder {
         products: &Products,
         index: usize,
         x: &mut Owned,
-        mixed: Owned,
+        output: Owned,
     ) -> Result<Owned> {
         let layer = &self.weights.layers[index];
-        let norm = layer.attn_sub_norm.as_ref();
-        let output = products.linear(&mixed, norm, &layer.output, Site::Output(index))?;
-        drop(mixed);
         let (post_norm, norm) = (layer.attn_post_norm.as_ref(), layer.ffn_norm.as_ref());
         let activation = self.config.activation;
         match &layer.feed_forward {
@@ -257,10 +316,11 @@ impl Model for Decoder {
     }
 
     fn state_shape(&self) -> StateShape {
-        let layers = self.config.blocks.iter().filter(|block| block.recurrent).count();
+        let layers = self.config.blocks.iter().filter(|block| block.has_state()).count();
         let delta = self.config.delta.map(|delta| (delta.state(), delta.drafted_row()));
         let conv = self.config.conv.map(|conv| (conv.state(), conv.drafted_row()));
-        let (floats, row) = delta.or(conv).unwrap_or_default();
+        let mamba = self.config.mamba.map(|mamba| (mamba.shape.state(), mamba.shape.drafted_row()));
+        let (floats, row) = delta.or(conv).or(mamba).unwrap_or_default();
         let hidden = self.weights.mtp.as_ref().map_or(0, |_| self.config.hidden);
         StateShape { layers, floats, row, hidden }
     }
@@ -285,9 +345,7 @@ impl Model for Decoder {
             kv.states()?.advance_hidden(accepted)?;
         }
         let layers = self.weights.layers.iter();
-        layers
-            .filter_map(|layer| Some((layer.place, layer.recurrent()?)))
-            .try_for_each(|(place, net)| ops.advance(kv, place, net, accepted))
+        layers.filter_map(Layer::recurrent).try_for_each(|(place, net)| ops.advance(kv, place, net, accepted))
     }
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
@@ -298,7 +356,7 @@ impl Model for Decoder {
         for layer in layers {
             layer.projections().try_for_each(|weights| each(Weight::Product(weights)))?;
             layer.experts().map_or(Ok(()), |experts| each(Weight::Experts(experts)))?;
-            layer.recurrent().map_or(Ok(()), |net| each(Weight::Recurrent(net)))?;
+            layer.recurrent().map_or(Ok(()), |(_, net)| each(Weight::Recurrent(net)))?;
             layer.norms().try_for_each(|norm| each(Weight::Norm(norm)))?;
         }
         if let Some(mtp) = mtp {
@@ -331,7 +389,8 @@ impl Model for Decoder {
     /// - For each row, if layers have experts, the router's logits, its choice and the output of each chosen expert; and of
     ///   the widest expert, which may have all rows, the input, gate and up, and the output. The same once more for the few
     ///   rows that a thread may work on by itself.
-    /// - For each row, if layers are recurrent, what the widest of them keeps; if attention has an output gate, the gate
+    /// - For each row, if layers are recurrent, what the widest of them keeps, and the product that
+    ///   stands beside another; if attention has an output gate, the gate
     ///   and its product.
     /// - For each row, if a block predicts further tokens, its inputs: the hidden state, that of the row before it, the
     ///   embedding, the norms of both, and their product.
@@ -345,6 +404,7 @@ impl Model for Decoder {
         let expert = c.experts.map_or(0, |e| e.width.max(e.shared.unwrap_or(0)));
         let widest = widest.max(expert);
         let widest = c.delta.map_or(widest, |delta| widest.max(delta.values()));
+        let widest = c.mamba.map_or(widest, |mamba| widest.max(mamba.shape.inner()));
         let widest = self.weights.mtp.as_ref().map_or(widest, |_| widest.max(2 * c.hidden));
         let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
         let own = if c.parts.projection_norms { 2 * widest } else { 0 };
@@ -352,8 +412,10 @@ impl Model for Decoder {
             c.experts.map_or(0, |e| e.count + (7 + c.hidden) * e.choice.used + 4 * (c.hidden + expert));
         let feed_forward = 2 * c.ffn + experts;
         let gate = if c.family.attention_gate { 3 * attention + c.qkv_width() } else { 0 };
+        let gate = gate + if c.family.head_gates { attention + c.attention.heads } else { 0 };
         let conv = c.conv.map_or(0, |conv| conv.floats_of_row());
-        let recurrent = c.delta.map_or(conv, |delta| delta.floats_of_row());
+        let mamba = c.mamba.map_or(conv, |mamba| mamba.shape.floats_of_row() + c.hidden);
+        let recurrent = c.delta.map_or(mamba, |delta| delta.floats_of_row());
         let floats =
             c.hidden + c.qkv_width().max(c.hidden) + attention + feed_forward + angles + widest + own;
         let mtp = self.weights.mtp.as_ref().map_or(0, |_| 6 * c.hidden);

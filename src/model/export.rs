@@ -5,7 +5,7 @@ mod delta;
 use super::Pooling;
 use super::checkpoint::Checkpoint;
 use super::config::{DecoderConfig, ExpertsConfig, Parts, RopeConfig, RopeScaling};
-use super::family::{Family, Rotation, Scales, Windows};
+use super::family::{Family, Rotation, Scales, SharedExpert, Windows};
 use super::fused;
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Bytes, Error, Result, Status};
@@ -90,6 +90,11 @@ pub fn export(
     progress: &mut dyn FnMut(f32, &str),
 ) -> Result<()> {
     let config = files.config(&|_| ())?;
+    if config.family.mamba.is_some() || config.family.experts.is_some_and(|e| e.shared == SharedExpert::Added)
+    {
+        let what = files.what();
+        return Err(Error::unsupported(format!("{what}: Granite's mixtures and Mamba-2 are not written")));
+    }
     let family = config.family.in_gguf(config.activation).ok_or_else(|| {
         let (what, name, activation) = (files.what(), &config.architecture, config.activation);
         Error::unsupported(format!("{what}: GGUF has no architecture for '{name}' with {activation:?}"))
@@ -497,6 +502,9 @@ fn scaling(scaling: &RopeScaling) -> Result<Vec<(&'static str, Meta)>> {
             ("rope.scaling.original_context_length", Meta::U32(original_context as u32)),
             ("rope.scaling.attn_factor", Meta::F32(attention_factor)),
         ]),
+        RopeScaling::Proportional { .. } => {
+            Err(Error::unsupported("rotations of a part of a head's pairs are not written"))
+        }
         RopeScaling::Yarn { truncate: false, .. } => {
             Err(Error::unsupported("YaRN with truncate = false has no key in GGUF"))
         }

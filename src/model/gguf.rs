@@ -1,11 +1,12 @@
 //! GGUF files as checkpoints: metadata keys become a configuration, and tensors keep their names.
 
+mod mamba;
 mod rope;
 
 use super::Pooling;
 use super::checkpoint::Checkpoint;
 use super::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
-use super::family::{FAMILIES, Factor, Family, REFUSED, ScaleSizes};
+use super::family::{FAMILIES, Factor, Family, REFUSED, ScaleSizes, SharedExpert};
 use super::fused;
 use super::keys::{
     DENSE_FIRST, GATING, GATING_LOGISTIC, GATING_SOFTMAX, KNOWN, NEUTRAL, NEUTRAL_FLOATS, NEXTN, NO_BLOCKS,
@@ -94,12 +95,13 @@ impl Checkpoint for Gguf {
     }
 
     fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {
-        self.vector_f32(tensor, len)
+        if mamba::has(self)? { mamba::vector(self, tensor, len) } else { self.vector_f32(tensor, len) }
     }
 
     fn names(&self) -> Result<Vec<String>> {
         let architecture: &str = self.get("general.architecture")?;
         let long = rope::kind(self, architecture)? == Some(rope::LONG);
+        let mamba = mamba::has(self)?;
         let mut names = Vec::new();
         reserve(&mut names, 2 * self.tensors().len(), "tensor names")?;
         for name in self.tensors().iter().map(|t| &t.name) {
@@ -107,9 +109,10 @@ impl Checkpoint for Gguf {
             if in_config || self.is_scale(name) {
                 continue;
             }
-            let parts = fused::parts_of(name);
+            let parts = fused::parts_of(name).filter(|_| !mamba);
             match parts.filter(|parts| !parts.iter().any(|part| self.tensor(part).is_some())) {
                 Some(parts) => names.extend(parts),
+                None if mamba => names.push(mamba::canonical(name)),
                 None => names.push(name.clone()),
             }
         }
@@ -195,6 +198,7 @@ impl<'a> Keys<'a> {
         let scales = &self.family.scales;
         let delta = self.delta(&mut blocks)?;
         let conv = self.conv(hidden, &mut blocks)?;
+        let mamba = self.mamba(&mut blocks)?;
         let first = blocks.iter().position(|block| !block.recurrent).unwrap_or(0);
         let dense = self.dense_first()?;
         self.names.within(DENSE_FIRST, dense, 0..=layers - 1)?;
@@ -218,6 +222,7 @@ impl<'a> Keys<'a> {
             attention,
             delta,
             conv,
+            mamba,
             blocks,
             ropes,
             rope_style: self.family.gguf_rope,
@@ -331,9 +336,12 @@ impl<'a> Keys<'a> {
     fn experts(&self) -> Result<Option<ExpertsConfig>> {
         let Some(defaults) = self.family.experts else { return Ok(None) };
         let renormalize = self.find("expert_weights_norm")?.unwrap_or(defaults.renormalize_gguf);
+        let count = self.size("expert_count", defaults.optional.then_some(0))?;
+        if count == 0 && defaults.optional {
+            return Ok(None);
+        }
         let used = self.size("expert_used_count", None)?;
-        let count = self.size("expert_count", None)?;
-        let width = self.size("expert_feed_forward_length", None)?;
+        let width = self.size(defaults.width.1, None)?;
         let other = |name: &str, dims: &[usize; 4]| name.ends_with("_exps.weight") && dims[2] != count;
         if let Some(tensor) = self.gguf.tensors().iter().find(|t| other(&t.name, &t.dims)) {
             let why = format!("tensor '{}' has {}", tensor.name, tensor.dims[2]);
@@ -355,9 +363,11 @@ impl<'a> Keys<'a> {
             used,
         };
         let rows = self.gguf.tensor("blk.0.ffn_up_shexp.weight").map(|tensor| tensor.dims[1]);
+        const SHARED: &str = "expert_shared_feed_forward_length";
         let shared = match defaults.shared {
-            true => Some(self.size("expert_shared_feed_forward_length", rows)?),
-            false => None,
+            SharedExpert::Weighed => Some(self.size(SHARED, rows)?),
+            SharedExpert::Added => Some(self.size(SHARED, rows.or(Some(0)))?).filter(|width| *width > 0),
+            SharedExpert::Never => None,
         };
         Ok(Some(ExpertsConfig { count, width, shared, choice, bias: defaults.bias.is_some() }))
     }
@@ -368,16 +378,15 @@ impl<'a> Keys<'a> {
         default.map_or(Ok(0), |(_, default)| self.size(DENSE_FIRST, Some(default)))
     }
 
-    /// The KV heads of each layer, 0 in layers of short convolutions. `None`: one number is for all layers.
+    /// The KV heads of each layer, 0 in layers of short convolutions or Mamba-2. `None`: one number is for all layers.
     fn kv_heads(&self, layers: usize) -> Result<Option<Vec<usize>>> {
         const KEY: &str = "attention.head_count_kv";
-        if self.family.conv.is_none() {
-            return Ok(None);
-        }
         let Ok(Some(list)) = self.find::<Vec<i32>>(KEY) else { return Ok(None) };
         let most = list.iter().copied().max().unwrap_or(0);
-        if list.len() != layers || list.iter().any(|n| *n != 0 && *n != most) {
-            let why = format!("it must be 0 or the same number for each of {layers} layers");
+        let may_lack = self.family.conv.is_some() || self.family.mamba.is_some();
+        if list.len() != layers || list.iter().any(|n| *n != most && !(*n == 0 && may_lack)) {
+            let or = if may_lack { "0 or " } else { "" };
+            let why = format!("it must be {or}the same number for each of {layers} layers");
             return Err(self.names.bad(KEY, format_args!("a list of {}", list.len()), &why));
         }
         Ok(Some(list.into_iter().map(|n| usize::try_from(n).unwrap_or(0)).collect()))
@@ -385,7 +394,8 @@ impl<'a> Keys<'a> {
 
     /// The shape of the short convolutions, if there are any; their layers are marked in `blocks`.
     fn conv(&self, hidden: usize, blocks: &mut [Block]) -> Result<Option<ConvShape>> {
-        let Some(by_layer) = self.kv_heads(blocks.len())? else { return Ok(None) };
+        let by_layer = self.family.conv.map_or(Ok(None), |_| self.kv_heads(blocks.len()))?;
+        let Some(by_layer) = by_layer else { return Ok(None) };
         blocks.iter_mut().zip(by_layer).for_each(|(block, kv_heads)| block.recurrent = kv_heads == 0);
         if !blocks.iter().any(|block| block.recurrent) {
             return Ok(None);

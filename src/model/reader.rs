@@ -1,10 +1,13 @@
 //! Reads a decoder from a checkpoint, and checks that it has all necessary tensors and no others.
 
+mod mamba;
+
 use super::checkpoint::Checkpoint;
 use super::config::{Block, DecoderConfig, ExpertsConfig, RopeConfig};
 use super::decoder::{
     Convolution, Decoder, FeedForward, Gated, GatedDelta, Layer, Mixer, Mtp, Ropes, SelfAttention, Weights,
 };
+use super::family::SharedExpert;
 use crate::base::{Error, Result, Status, reserve};
 use crate::formats::gguf::expert;
 use crate::kernels::gemm::formats::dequantize_row;
@@ -123,12 +126,19 @@ impl<'a> Reader<'a> {
         let gate_up = named(index, c.gate_up_products());
         let attn_norm = self.layer_norm(index, "attn_norm", c)?;
         let recurrent = c.blocks[index].recurrent;
-        let (mixer, (output, from)) = match (c.delta, c.conv) {
-            (Some(shape), _) if recurrent => (self.recurrent(index, shape, c)?, ("ssm_out", shape.values())),
-            (_, Some(shape)) if recurrent => {
+        let (mixer, (output, from)) = match (c.delta, c.conv, &c.mamba) {
+            (Some(shape), ..) if recurrent => (self.recurrent(index, shape, c)?, ("ssm_out", shape.values())),
+            (_, Some(shape), _) if recurrent => {
                 (self.short_conv(index, shape, c)?, ("shortconv.out_proj", shape.channels))
             }
+            (.., Some(mamba)) if recurrent => {
+                (Mixer::Mamba(self.mamba(index, mamba, c)?), ("ssm_out", mamba.shape.inner()))
+            }
             _ => (self.attention(index, c)?, ("attn_output", c.attention_width())),
+        };
+        let beside = match c.mamba.as_ref().filter(|_| c.blocks[index].beside) {
+            Some(mamba) => Some(self.beside(index, mamba, c)?),
+            None => None,
         };
         let same = |block: &&Block| block.recurrent == c.blocks[index].recurrent;
         let ffn_norm = c.family.ffn_norm;
@@ -139,6 +149,7 @@ impl<'a> Reader<'a> {
             place: c.blocks[..index].iter().filter(same).count(),
             attn_sub_norm: self.layer_norm(index, "attn_sub_norm", c)?,
             output: self.projections(&[(name(output), hidden)], from, parts.output_bias, c)?,
+            beside,
             attn_post_norm: post_norm.map_or(Ok(None), |name| self.layer_norm(index, name, c))?,
             ffn_norm: self.layer_norm(index, ffn_norm, c)?,
             feed_forward: match c.experts.filter(|_| c.blocks[index].sparse) {
@@ -158,6 +169,13 @@ impl<'a> Reader<'a> {
         let qk_norms = [self.layer_norm(index, "attn_q_norm", c)?, self.layer_norm(index, "attn_k_norm", c)?];
         Ok(Mixer::Attention(SelfAttention {
             qkv: self.projections(&qkv, c.hidden, c.parts.qkv_bias, c)?,
+            gate: match c.family.head_gates {
+                true => {
+                    let gate = [(format!("blk.{index}.attn_gate"), c.attention.heads)];
+                    Some(self.projections(&gate, c.hidden, false, c)?)
+                }
+                false => None,
+            },
             qk_norms: if let [Some(q), Some(k)] = qk_norms { Some([q, k]) } else { None },
         }))
     }
@@ -240,7 +258,11 @@ impl<'a> Reader<'a> {
     fn shared(&mut self, index: usize, width: usize, c: &DecoderConfig) -> Result<Shared> {
         let name = |part: &str| format!("blk.{index}.ffn_{part}_shexp");
         let expert = self.expert(&name, width, c)?;
-        let gate = self.projections(&[(name("gate_inp"), 1)], c.hidden, false, c)?;
+        let weighed = c.family.experts.is_some_and(|experts| experts.shared == SharedExpert::Weighed);
+        let gate = match weighed {
+            true => Some(self.projections(&[(name("gate_inp"), 1)], c.hidden, false, c)?),
+            false => None,
+        };
         Ok(Shared { expert, gate })
     }
 

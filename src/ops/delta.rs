@@ -5,14 +5,14 @@ use super::Norm;
 use super::spans::{Span, Taps};
 use super::spare::Spare;
 use super::state::{Accepted, States};
+use super::tiles::{self, Columns};
 use crate::base::{Error, Result, reserve};
 use crate::kernels::gemm::blocks::SharedOut;
-use crate::kernels::recurrent::delta::{Inputs, TILE, TileRow};
+use crate::kernels::recurrent::delta::{Inputs, TILE};
 use crate::kernels::recurrent::{conv, delta};
 use crate::kernels::rows::exp::exp;
 use crate::kernels::rows::{elementwise, norm};
 use crate::kernels::{Isa, Pool};
-use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -104,6 +104,12 @@ const L2_EPS: f32 = 1e-6;
 /// Above it, softplus(x) is x (torch).
 const SOFTPLUS_LINEAR: f64 = 20.0;
 
+/// ln(1 + e^x).
+pub(super) fn softplus(x: f32) -> f32 {
+    let x = f64::from(x);
+    (if x > SOFTPLUS_LINEAR { x } else { x.exp().ln_1p() }) as f32
+}
+
 /// Convolved rows, and their decays and rates; grows to the largest step, then is reused.
 #[derive(Default)]
 pub struct DeltaScratch {
@@ -139,14 +145,6 @@ pub(super) struct Delta<'a> {
     pub layer: usize,
 }
 
-thread_local! {
-    /// A tile that drafted rows pass through.
-    static DRAFTED: RefCell<Vec<TileRow>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Tokens whose outputs a task keeps in one piece.
-const PIECE: usize = 64;
-
 impl Delta<'_> {
     /// `mixed` `[T, channels + values]`: q, k, v and the gate of the output. `gates` `[T, 2 value_heads]`: the rates'
     /// logits, then the decays'. Returns `[T, values]`.
@@ -176,11 +174,8 @@ impl Delta<'_> {
     pub fn advance(&self, scratch: &mut DeltaScratch, accepted: &[Accepted]) -> Result<()> {
         let (shape, kept) = (&self.net.shape, self.states.rows());
         let stride = shape.drafted_row();
-        let own = &kept[self.layer * self.states.drafted * stride..][..self.states.drafted * stride];
         for accepted in accepted {
-            let (from, rows) = (accepted.first as usize, accepted.rows as usize);
-            let own = own.get(from * stride..(from + rows) * stride);
-            let own = own.ok_or_else(|| Error::internal("drafted rows that were not kept"))?;
+            let (own, rows) = (self.states.accepted(&kept, self.layer, accepted)?, accepted.rows as usize);
             let inputs = Rows { qkv: own, stride, gates: &own[shape.channels()..], gates_stride: stride };
             let spans = [Span { rows: 0..rows, slot: accepted.slot, fresh: false, drafted: 0, saves: &[] }];
             self.prepare(scratch, &inputs, &spans, rows)?;
@@ -247,9 +242,8 @@ impl Delta<'_> {
     fn gates(&self, logits: &[f32], out: &mut [f32]) {
         let heads = self.net.shape.value_heads;
         for (head, out) in out.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-            let (rate, step) = (logits[head], f64::from(logits[heads + head] + self.net.dt_bias[head]));
-            let softplus = if step > SOFTPLUS_LINEAR { step } else { step.exp().ln_1p() };
-            *out = [exp(self.net.a[head] * softplus as f32), 1.0 / (1.0 + exp(-rate))];
+            let (rate, step) = (logits[head], softplus(logits[heads + head] + self.net.dt_bias[head]));
+            *out = [exp(self.net.a[head] * step), 1.0 / (1.0 + exp(-rate))];
         }
     }
 
@@ -305,7 +299,6 @@ impl Delta<'_> {
         let (channels, values, key) =
             (shape.channels(), shape.values(), shape.key_head(head) * shape.key_dim);
         let mixed = &scratch.mixed[span.rows.start * channels..];
-        let certain = span.rows.len() - span.drafted;
         for tile in 0..shape.value_dim.div_ceil(TILE) {
             let column = head * shape.value_dim + tile * TILE;
             let width = TILE.min(shape.value_dim - tile * TILE);
@@ -325,34 +318,11 @@ impl Delta<'_> {
                 // SAFETY: the caller's promise.
                 unsafe { states.slice(at..at + len) }.as_chunks_mut().0
             };
-            let run = |state: &mut [TileRow], rows: Range<usize>| {
-                let mut piece = [[0.0; TILE]; PIECE];
-                for from in rows.clone().step_by(PIECE) {
-                    let piece = &mut piece[..PIECE.min(rows.end - from)];
-                    delta::run(self.isa, state, inputs.from(from), piece);
-                    for (row, piece) in piece.iter().enumerate() {
-                        let at = (span.rows.start + from + row) * values + column;
-                        // SAFETY: the caller's promise.
-                        unsafe { out.slice(at..at + width) }.copy_from_slice(&piece[..width]);
-                    }
-                }
-            };
-            let state = place(span.slot);
-            if span.fresh {
-                state.as_flattened_mut().fill(0.0);
-            }
-            let mut done = 0;
-            for &(rows, slot) in span.saves {
-                run(state, done..rows as usize);
-                place(slot).copy_from_slice(state);
-                done = rows as usize;
-            }
-            run(state, done..certain);
-            if span.drafted > 0 {
-                DRAFTED.with_borrow_mut(|copy| {
-                    copy.clear();
-                    copy.extend_from_slice(state);
-                    run(copy, certain..span.rows.len());
+            let columns = Columns { out, stride: values, first: column, width };
+            // SAFETY: as above.
+            unsafe {
+                tiles::through(span, &columns, place, |state, from, out| {
+                    delta::run(self.isa, state, inputs.from(from), out);
                 });
             }
         }

@@ -31,8 +31,8 @@ pub struct Expert {
 /// An expert that every row passes through, beside those that the router chooses.
 pub struct Shared {
     pub expert: Expert,
-    /// `[1, hidden]`: the logistic function of its product is the expert's weight.
-    pub gate: Projections,
+    /// `[1, hidden]`: the logistic function of its product is the expert's weight. `None`: that is 1.
+    pub gate: Option<Projections>,
 }
 
 impl Experts {
@@ -41,7 +41,7 @@ impl Experts {
         let shared = self.shared.as_ref();
         let experts = self.experts.iter().chain(shared.map(|shared| &shared.expert));
         let experts = experts.flat_map(|expert| [&expert.gate_up, &expert.down]);
-        [&self.router].into_iter().chain(shared.map(|shared| &shared.gate)).chain(experts)
+        [&self.router].into_iter().chain(shared.and_then(|shared| shared.gate.as_ref())).chain(experts)
     }
 }
 

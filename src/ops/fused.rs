@@ -6,6 +6,7 @@ use super::embed::Embed;
 use super::experts::Experts;
 use super::linear::{Linear, Scratch};
 use super::lora::{Adapt, Adapted, LoraScratch, Site};
+use super::mamba::{Mamba, Mamba2, MambaScratch};
 use super::mixture::{Mixture, MixtureScratch};
 use super::owned::Owned;
 use super::prepare::Source;
@@ -36,6 +37,7 @@ pub struct FusedOps {
     spare: Arc<Spare>,
     experts: Mutex<MixtureScratch>,
     delta: Mutex<DeltaScratch>,
+    mamba: Mutex<MambaScratch>,
     angles: Mutex<Angles>,
     /// States of attention's pieces; grows to the longest context, then is reused.
     pieces: Mutex<Vec<f32>>,
@@ -134,6 +136,7 @@ impl FusedOps {
             spare: Arc::default(),
             experts: Mutex::default(),
             delta: Mutex::default(),
+            mamba: Mutex::default(),
             angles: Mutex::default(),
             pieces: Mutex::default(),
         }
@@ -158,6 +161,11 @@ impl FusedOps {
     fn conv<'a>(&'a self, kv: &'a KvCache, layer: usize, net: &'a ShortConv) -> Result<Conv<'a>> {
         let Self { pool, isa, spare, .. } = self;
         Ok(Conv { pool, isa: *isa, spare, net, states: kv.states()?, layer })
+    }
+
+    fn mamba2<'a>(&'a self, kv: &'a KvCache, layer: usize, net: &'a Mamba) -> Result<Mamba2<'a>> {
+        let Self { pool, isa, spare, .. } = self;
+        Ok(Mamba2 { pool, isa: *isa, spare, net, states: kv.states()?, layer })
     }
 
     fn product<'a>(&'a self, norm: Option<&'a Norm>, weights: &'a Projections) -> Linear<'a> {
@@ -303,8 +311,11 @@ impl OpSet for FusedOps {
     }
 
     fn gate(&self, x: &Owned, gate: &Owned) -> Result<Owned> {
-        same_shape(x, gate)?;
-        let out = x.read(|x, dims| gate.read(|gate, _| self.on().logistic(gate, x, dims)))?;
+        let ([rows, width], [own, gates]) = ([x.dims()[0], x.dims()[1]], [gate.dims()[0], gate.dims()[1]]);
+        if rows != own || gates == 0 || !width.is_multiple_of(gates) {
+            return Err(Error::internal(format!("{:?} for gates of {:?}", gate.dims(), x.dims())));
+        }
+        let out = x.read(|x, dims| gate.read(|gate, _| self.on().logistic((gate, gates), x, dims)))?;
         self.made(out, x.dims()[0], x.dims()[1])
     }
 
@@ -335,10 +346,24 @@ impl OpSet for FusedOps {
         self.made(out, batch.tokens.len(), net.shape.channels)
     }
 
+    fn mamba(
+        &self,
+        x: &Owned,
+        batch: &RaggedBatch,
+        kv: &KvCache,
+        layer: usize,
+        net: &Mamba,
+    ) -> Result<Owned> {
+        let (op, scratch) = (self.mamba2(kv, layer, net)?, &mut *self.mamba.lock());
+        let out = x.read(|x, _| op.run(scratch, x, batch))?;
+        self.made(out, batch.tokens.len(), net.shape.inner())
+    }
+
     fn advance(&self, kv: &KvCache, layer: usize, net: Recurrent, accepted: &[Accepted]) -> Result<()> {
         match net {
             Recurrent::DeltaNet(net) => self.delta(kv, layer, net)?.advance(&mut self.delta.lock(), accepted),
             Recurrent::ShortConv(net) => self.conv(kv, layer, net)?.advance(accepted),
+            Recurrent::Mamba(net) => self.mamba2(kv, layer, net)?.advance(&mut self.mamba.lock(), accepted),
         }
     }
 

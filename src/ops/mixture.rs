@@ -72,8 +72,13 @@ impl Mixture<'_> {
         });
         if let Some(Shared { expert, gate }) = shared {
             self.feed_forward(expert, self.scratch, Source::Rows(x), dims, whole)?;
-            self.product(gate, self.scratch, Source::Rows(x), dims, logits)?;
-            add_gated(isa, &mut out, width, logits, &whole.down);
+            match gate {
+                Some(gate) => {
+                    self.product(gate, self.scratch, Source::Rows(x), dims, logits)?;
+                    add_gated(isa, &mut out, width, logits, &whole.down);
+                }
+                None => elementwise::add(isa, &mut out, &whole.down),
+            }
         }
         Ok(out)
     }

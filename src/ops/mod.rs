@@ -11,6 +11,7 @@ mod fused;
 mod kv;
 mod linear;
 pub mod lora;
+mod mamba;
 mod mixture;
 mod owned;
 mod paging;
@@ -21,6 +22,7 @@ mod spans;
 mod spare;
 mod state;
 mod tensors;
+mod tiles;
 
 pub use batch::{
     Draw, Draws, Edit, Head, MAX_EDITS, MAX_LISTED, MAX_TOPS, RaggedBatch, Report, Reported, SeqRows,
@@ -32,6 +34,7 @@ pub use fold::{Fold, Regrouped};
 pub use fused::FusedOps;
 pub use kv::{KvCache, KvLayout};
 pub use lora::{Adapted, Lora, Site};
+pub use mamba::{Mamba, MambaFactors, MambaNorm, MambaShape};
 pub use mixture::FEW as FEW_ROWS;
 pub use owned::Owned;
 pub use paging::Paging;
@@ -50,6 +53,8 @@ pub enum Activation {
     SwiGlu,
     /// `silu(min(gate, limit)) * clamp(up, -limit, limit)` (DeepSeek-V4, Maple).
     ClampedSwiGlu { limit: f32 },
+    /// `silu(by gate) * output up`, for the factors `by` and `output` (Falcon-H1).
+    ScaledSwiGlu { by: f32, output: f32 },
     /// `relu(gate)^2 * up` (BitNet b1.58 2B-4T).
     Relu2,
     /// `gelu(gate) * up`, GELU in its tanh form (Gemma).
@@ -204,16 +209,22 @@ pub enum Weight<'a> {
 pub enum Recurrent<'a> {
     DeltaNet(&'a DeltaNet),
     ShortConv(&'a ShortConv),
+    Mamba(&'a Mamba),
 }
 
 impl<'a> Recurrent<'a> {
     /// All weights.
     pub fn vectors(self) -> impl Iterator<Item = &'a [f32]> {
-        let (delta, conv) = match self {
-            Self::DeltaNet(net) => (Some([&*net.conv, &*net.a, &*net.dt_bias, &*net.norm.weight]), None),
-            Self::ShortConv(net) => (None, Some(&*net.weights)),
+        let vectors: Vec<&'a [f32]> = match self {
+            Self::DeltaNet(net) => vec![&net.conv, &net.a, &net.dt_bias, &net.norm.weight],
+            Self::ShortConv(net) => vec![&net.weights],
+            Self::Mamba(net) => {
+                let norm = net.norm.norm().map(|norm| &*norm.weight);
+                let all = [&*net.conv, &net.conv_bias, &net.a, &net.dt_bias, &net.d];
+                all.into_iter().chain(norm).collect()
+            }
         };
-        delta.into_iter().flatten().chain(conv)
+        vectors.into_iter()
     }
 }
 
@@ -336,7 +347,8 @@ pub trait OpSet: Send + Sync {
     fn split_gate(&self, _x: &Owned, _shape: &AttentionShape) -> Result<[Owned; 2]> {
         Err(cpu_only("recurrent layers"))
     }
-    /// `x` times the logistic function of `gate`, element by element.
+    /// `x` times the logistic function of `gate`, element by element. A gate with fewer columns has one for each part of a
+    /// row: for each head.
     fn gate(&self, _x: &Owned, _gate: &Owned) -> Result<Owned> {
         Err(cpu_only("recurrent layers"))
     }
@@ -363,6 +375,18 @@ pub trait OpSet: Send + Sync {
         _kv: &KvCache,
         _layer: usize,
         _net: &ShortConv,
+    ) -> Result<Owned> {
+        Err(cpu_only("recurrent layers"))
+    }
+    /// Runs a layer of Mamba-2 between its products. A row of `x` has the gate, then x, B and C, then the steps. Updates
+    /// state `layer` of the batch's sequences. Returns `[T, inner]`. The batch has passed `States::check`.
+    fn mamba(
+        &self,
+        _x: &Owned,
+        _batch: &RaggedBatch,
+        _kv: &KvCache,
+        _layer: usize,
+        _net: &Mamba,
     ) -> Result<Owned> {
         Err(cpu_only("recurrent layers"))
     }

@@ -222,6 +222,9 @@ impl Activation {
             Activation::Gelu => elementwise::gelu(isa, up, out),
             Activation::SwiGlu => elementwise::swiglu(isa, gate, up, out),
             Activation::ClampedSwiGlu { limit } => elementwise::clamped_swiglu(isa, limit, gate, up, out),
+            Activation::ScaledSwiGlu { by, output } => {
+                elementwise::scaled_swiglu(isa, [by, output], gate, up, out)
+            }
             Activation::Relu2 => elementwise::relu2(isa, gate, up, out),
             Activation::GeGlu => elementwise::geglu(isa, gate, up, out),
         }

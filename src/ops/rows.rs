@@ -5,6 +5,7 @@ use super::{Activation, AttentionShape, Norm};
 use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::rows::elementwise;
+use crate::kernels::rows::exp::exp;
 use crate::kernels::{Isa, Pool};
 
 /// The machine that the operations run on.
@@ -69,11 +70,23 @@ impl On<'_> {
         })
     }
 
-    /// `x` times the logistic function of `gate`.
-    pub fn logistic(self, gate: &[f32], x: &[f32], [rows, width]: [usize; 2]) -> Result<Vec<f32>> {
+    /// `x` times the logistic function of `gate`, a row of which has so many columns.
+    pub fn logistic(
+        self,
+        (gate, gates): (&[f32], usize),
+        x: &[f32],
+        [rows, width]: [usize; 2],
+    ) -> Result<Vec<f32>> {
         self.map(8 * x.len(), rows, width, &|row, out| {
-            let at = row * width..(row + 1) * width;
-            elementwise::logistic(self.isa, &gate[at.clone()], &x[at], out);
+            let (x, gate) = (&x[row * width..(row + 1) * width], &gate[row * gates..(row + 1) * gates]);
+            if gates == width {
+                return elementwise::logistic(self.isa, gate, x, out);
+            }
+            let parts = out.chunks_exact_mut(width / gates).zip(x.chunks_exact(width / gates));
+            for ((out, x), gate) in parts.zip(gate) {
+                let by = 1.0 / (1.0 + exp(-gate));
+                out.iter_mut().zip(x).for_each(|(out, x)| *out = x * by);
+            }
         })
     }
 

@@ -102,13 +102,9 @@ impl Conv<'_> {
 
     /// Advances states by drafted rows of the last step.
     pub fn advance(&self, accepted: &[Accepted]) -> Result<()> {
-        let channels = self.net.shape.channels;
         let kept = self.states.rows();
-        let own = &kept[self.layer * self.states.drafted * channels..][..self.states.drafted * channels];
         for accepted in accepted {
-            let (from, rows) = (accepted.first as usize, accepted.rows as usize);
-            let own = own.get(from * channels..(from + rows) * channels);
-            let own = own.ok_or_else(|| Error::internal("drafted rows that were not kept"))?;
+            let (own, rows) = (self.states.accepted(&kept, self.layer, accepted)?, accepted.rows as usize);
             let span = Span { rows: 0..rows, slot: accepted.slot, fresh: false, drafted: 0, saves: &[] };
             self.append(own, &[span]);
         }

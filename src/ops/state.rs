@@ -196,6 +196,19 @@ impl States {
         }
     }
 
+    /// What a layer kept of accepted rows, among all that it `kept`.
+    pub(super) fn accepted<'a>(
+        &self,
+        kept: &'a [f32],
+        layer: usize,
+        accepted: &Accepted,
+    ) -> Result<&'a [f32]> {
+        let (row, first, rows) = (self.shape.row, accepted.first as usize, accepted.rows as usize);
+        let own = &kept[layer * self.drafted * row..(layer + 1) * self.drafted * row];
+        let own = own.get(first * row..(first + rows) * row);
+        own.ok_or_else(|| Error::internal("drafted rows that were not kept"))
+    }
+
     /// Advances hidden states by drafted rows of the last step.
     pub fn advance_hidden(&self, accepted: &[Accepted]) -> Result<()> {
         let (width, kept, mut data) = (self.shape.hidden, self.rows(), self.data());

@@ -46,6 +46,9 @@ fn logits(path: &str, golden: &Golden) -> Vec<Vec<f32>> {
     alone(&loaded, &golden.sequences, 16)
 }
 
+/// What refusals of parts that bn-convert does not write say.
+const UNWRITTEN: [&str; 2] = ["short convolutions are not written", "Mamba-2 are not written"];
+
 #[test]
 fn every_folder_becomes_a_file_that_computes_the_same() {
     let scratch = Scratch::new("all");
@@ -56,7 +59,7 @@ fn every_folder_becomes_a_file_that_computes_the_same() {
             // The narrowest models of the set, and one whose projections' norms have a different eps.
             Err(error) if error.message.contains("too few for I2_S") => continue,
             Err(error) if error.message.contains("no key in GGUF") => continue,
-            Err(error) if error.message.contains("short convolutions are not written") => continue,
+            Err(error) if UNWRITTEN.iter().any(|part| error.message.contains(part)) => continue,
             result => result.unwrap_or_else(|e| panic!("{}: {e}", golden.case)),
         }
         let (folder, file) = (logits(&golden.model, &golden), logits(&out.to_string_lossy(), &golden));

@@ -178,7 +178,8 @@ fn models_have_the_same_answers_on_a_device() {
         "hunyuan",
         "gemma2",
         "starcoder2",
-        "lfm2",
+        "lfm",
+        "falcon-h1",
         "type-iq",
     ];
     let of_cpu = |model: &String| parts.iter().any(|part| model.contains(part));

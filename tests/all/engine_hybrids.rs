@@ -9,8 +9,14 @@ use bn_engine::engine::api::*;
 use bn_engine::model::{LoadOptions, Source};
 
 const MODEL: &str = "tests/golden/models/qwen35";
-/// Gated DeltaNet, and short convolutions with a mixture of experts.
-const MODELS: [&str; 2] = [MODEL, "tests/golden/models/lfm2moe"];
+/// Gated DeltaNet; short convolutions with a mixture of experts, and beside windows; Mamba-2 beside attention, and between it.
+const MODELS: [&str; 5] = [
+    MODEL,
+    "tests/golden/models/lfm2moe",
+    "tests/golden/models/lfm3",
+    "tests/golden/models/falcon-h1",
+    "tests/golden/models/granitemoehybrid",
+];
 
 fn hybrid(change: impl FnOnce(&mut EngineConfig)) -> Engine {
     hybrid_of(MODEL, change)
@@ -152,6 +158,7 @@ fn drafts_leave_no_trace_in(model: &str) {
     // Answers of two tokens, which look-up often predicts.
     let request = |ids: &[u32], new| {
         let mut request = request(ids, new);
+        (request.sampling.temperature, request.sampling.seed) = (1.0, 5);
         request.sampling.logit_bias = vec![(7, 100.0), (9, 100.0)];
         request
     };

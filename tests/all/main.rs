@@ -35,6 +35,7 @@ mod model_golden;
 mod model_hostile;
 mod model_hybrids;
 mod model_kv;
+mod model_mamba;
 mod model_mtp;
 mod model_parity;
 mod model_plain;

@@ -262,6 +262,8 @@ fn mutated_folders_never_panic() {
         "ministral3",
         "smollm3",
         "starcoder2",
+        "granitemoehybrid",
+        "falcon-h1",
     ] {
         let copy = Copy::of(name);
         let weights = copy.read("model.safetensors");

@@ -39,8 +39,8 @@ fn every_dense_architecture() {
 #[test]
 fn hybrids() {
     let mut cases = Golden::models(|format| format == "hf-bf16");
-    let hybrid =
-        |golden: &Golden| ["qwen35", "qwen3next", "lfm2"].iter().any(|name| golden.case.starts_with(name));
+    let names = ["qwen35", "qwen3next", "lfm", "falcon-h1", "granitemoe"];
+    let hybrid = |golden: &Golden| names.iter().any(|name| golden.case.starts_with(name));
     cases.retain(hybrid);
     assert!(cases.len() >= 5, "{} cases", cases.len());
     cases.iter().for_each(|golden| check(golden, 9));

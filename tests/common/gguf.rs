@@ -357,6 +357,52 @@ fn hybrid(architecture: &str) -> File {
         .random("blk.0.ssm_out.weight", &[VALUES, HIDDEN], 69)
 }
 
+pub const STATES: u64 = 12;
+pub const INNER: u64 = 80;
+/// Of x, and of B and C in two groups.
+pub const MAMBA_CHANNELS: u64 = INNER + 4 * STATES;
+
+/// Mamba-2 in layer `i`: four heads of 20 in two groups.
+fn mamba(file: File, i: u64) -> File {
+    let name = |part: &str| format!("blk.{i}.{part}");
+    let negative = |t: &mut Tensor| t.data = (-0.5f32).to_le_bytes().repeat(4);
+    file.random(&name("ssm_in.weight"), &[HIDDEN, INNER + MAMBA_CHANNELS + 4], 60)
+        .random(&name("ssm_conv1d.weight"), &[4, MAMBA_CHANNELS], 61)
+        .random(&name("ssm_conv1d.bias"), &[MAMBA_CHANNELS], 62)
+        .random(&name("ssm_dt.bias"), &[4], 63)
+        .random(&name("ssm_a"), &[1, 4], 64)
+        .change(&name("ssm_a"), negative)
+        .random(&name("ssm_d"), &[1, 4], 65)
+        .random(&name("ssm_norm.weight"), &[INNER / 2, 2], 66)
+        .random(&name("ssm_out.weight"), &[INNER, HIDDEN], 67)
+}
+
+fn mamba_keys(file: File, architecture: &str) -> File {
+    let key = |key: &str| format!("{architecture}.ssm.{key}");
+    file.u32(&key("conv_kernel"), 4)
+        .u32(&key("state_size"), STATES as u32)
+        .u32(&key("group_count"), 2)
+        .u32(&key("time_step_rank"), 4)
+        .u32(&key("inner_size"), INNER as u32)
+}
+
+/// Mamba-2, then attention that does not rotate.
+pub fn granitehybrid() -> File {
+    let mut file = mamba_keys(layers(model("granitehybrid"), &[], dense), "granitehybrid")
+        .set("granitehybrid.attention.head_count_kv", Value::I32s(vec![0, 1]))
+        .set("granitehybrid.rope.scaling.finetuned", Value::Bool(false));
+    for part in ["attn_q", "attn_k", "attn_v", "attn_output"] {
+        file = file.without(&format!("blk.0.{part}.weight"));
+    }
+    mamba(file, 0)
+}
+
+/// Mamba-2 beside attention in both layers.
+pub fn falcon_h1() -> File {
+    let file = mamba_keys(layers(model("falcon-h1"), &[], dense), "falcon-h1");
+    mamba(mamba(file, 0), 1)
+}
+
 pub fn qwen35() -> File {
     hybrid("qwen35")
 }

@@ -6,6 +6,7 @@ with rotations as Bonsai 2's are.
 A file has the logits of its folder. "llama.cpp" in `noise` is what llama.cpp itself computes, in F32.
 """
 
+import json
 import os
 import sys
 import tempfile
@@ -23,12 +24,16 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 # llama.cpp itself has no values of another size than keys, no fewer KV heads in OLMo 2, and windows of EXAONE 4 only in a
-# model of 64 layers, of Phi-3 never.
-NOT_RUN = ("qwen35", "olmo2", "exaone4", "phi3-window")
+# model of 64 layers, of Phi-3 never; Mamba-2 only with as many elements as a multiple of groups times the width.
+NOT_RUN = ("qwen35", "olmo2", "exaone4", "phi3-window", "falcon-h1-plain")
 FOLDERS = ["qwen35", "qwen35-tied", "qwen35moe", "qwen35moe-fused", "qwen3moe", "olmo2"]
 DENSE = ["seed-oss", "ernie4_5", "smollm3", "olmo3", "exaone4", "exaone4-plain", "glm4", "phi3-long", "phi3-window"]
 DENSE += ["ministral3", "hunyuan", "gemma2", "starcoder2"]
 CONVOLUTIONS = ["lfm2", "lfm2-wide", "lfm2moe"]
+MAMBA = ["granitemoehybrid", "granitemoehybrid-dense", "granitemoehybrid-attention"]
+MAMBA += ["granitemoe", "granitemoeshared", "falcon-h1", "falcon-h1-plain"]
+# The converter multiplies weights by factors, which BF16 would round.
+IN_F32 = ("falcon-h1", "falcon-h1-plain")
 # Its GELU is a table in f16.
 GELU, GELU_TOLERANCE = ("gemma2", "starcoder2"), 1e-3
 ROTATED, BLOCK = "qwen35", 16
@@ -42,6 +47,17 @@ def no_vocab(model):
     model.gguf_writer.add_vocab_size(VOCAB)
 
 
+def published(hparams, source):
+    """The file as it is where the converter knows Mamba-2's layers by their published names alone."""
+    if not any(key.startswith("mamba_") for key in hparams):
+        return hparams
+    own = json.loads(Path(source, "config.json").read_text())
+    names = {"linear_attention": "mamba", "full_attention": "attention"}
+    if LAYERS in own:
+        own[LAYERS] = [names.get(kind, kind) for kind in own[LAYERS]]
+    return own
+
+
 def convert(folder, path, kind):
     source = Path(MODELS, folder)
     hparams = conversion.ModelBase.load_hparams(source, False)
@@ -50,7 +66,7 @@ def convert(folder, path, kind):
     for part in (cls, *(x for x in vars(cls).values() if isinstance(x, type))):
         part.set_vocab, part.no_mtp = no_vocab, True
     with torch.inference_mode():
-        model = cls(source, kind, Path(path), eager=True, model_name=folder)
+        model = cls(source, kind, Path(path), eager=True, model_name=folder, hparams=published(hparams, source))
         if LAYERS in model.hparams and "full_attention" in model.hparams[LAYERS]:
             # transformers no longer writes the interval, which is what the converter reads.
             model.hparams.setdefault(INTERVAL, model.hparams[LAYERS].index("full_attention") + 1)
@@ -70,7 +86,8 @@ def rows_of(case):
 
 def converted(folder):
     case, path = find(folder), os.path.join(MODELS, folder + ".gguf")
-    convert(folder, path, gguf.LlamaFileType.MOSTLY_BF16)
+    floats = folder in IN_F32
+    convert(folder, path, gguf.LlamaFileType.ALL_F32 if floats else gguf.LlamaFileType.MOSTLY_BF16)
     rows = rows_of(case)
     noise = {} if folder in NOT_RUN else {"llama.cpp": error(theirs(folder, case["sequences"]), rows)}
     tolerance = GELU_TOLERANCE if folder in GELU else F32_TOLERANCE
@@ -80,7 +97,7 @@ def converted(folder):
         folder + "-gguf",
         path,
         arch,
-        "gguf-bf16",
+        "gguf-f32" if floats else "gguf-bf16",
         "the folder as llama.cpp's converter writes it",
         case["sequences"],
         rows,
@@ -173,7 +190,7 @@ def rotated(name="qwen35-rotated"):
     )
 
 
-CASES = {folder: (lambda folder=folder: converted(folder)) for folder in FOLDERS + DENSE + CONVOLUTIONS} | {"qwen35-rotated": rotated}
+CASES = {folder: (lambda folder=folder: converted(folder)) for folder in FOLDERS + DENSE + CONVOLUTIONS + MAMBA} | {"qwen35-rotated": rotated}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

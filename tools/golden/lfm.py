@@ -1,20 +1,33 @@
-"""Folders of LFM2 and its mixture of experts, as architectures.py makes them.
+"""Folders of LFM2, its mixture of experts and LFM3, as architectures.py makes them; and a GGUF file of LFM3, with the names,
+keys and values that llama.cpp reads. Its converter was not at hand.
 
   python lfm.py [case ...]     default: every case
 """
 
+import json
+import os
 import sys
 
-from cases import VOCAB
+from cases import F32_TOLERANCE, MODELS, ROOT, VOCAB, find, record
 
 import architectures
 from architectures import folder_case
 
+import gguf
+import numpy as np
 import torch
 from folders import IDS, randomize, rope
-from transformers import Lfm2Config, Lfm2ForCausalLM, Lfm2MoeConfig, Lfm2MoeForCausalLM
+from safetensors.torch import load_file
+from transformers import (
+    Lfm2Config,
+    Lfm2ForCausalLM,
+    Lfm2MoeConfig,
+    Lfm2MoeForCausalLM,
+    Lfm3Config,
+    Lfm3ForCausalLM,
+)
 
-CONV, FULL = "conv", "full_attention"
+CONV, FULL, SLIDING = "conv", "full_attention", "sliding_attention"
 
 
 def convolutions(m):
@@ -93,7 +106,152 @@ def with_biases(m, seed):
 architectures.randomize = with_biases
 
 
+def without_gates(m):
+    for layer in m.model.layers:
+        if hasattr(layer, "self_attn"):
+            layer.self_attn.g_proj = None
+    return m
+
+
+def without_qk_norms(m):
+    for layer in m.model.layers:
+        if hasattr(layer, "self_attn"):
+            layer.self_attn.q_norm = layer.self_attn.k_norm = torch.nn.Identity()
+    return m
+
+
+def without_second_norms(m):
+    for layer in m.model.layers:
+        layer.post_operator_norm = layer.post_ffn_norm = torch.nn.Identity()
+    return m
+
+
+ROPES = {FULL: rope("proportional", 1e4, partial_rotary_factor=0.5), SLIDING: rope(theta=100.0)}
+OTHER_ROPES = [{"rope_parameters": ROPES | {FULL: rope(theta=1e4)}}, {"rope_parameters": ROPES | {SLIDING: rope(theta=1e4)}}]
+
+
+def lfm3():
+    folder_case(
+        "lfm3",
+        Lfm3ForCausalLM,
+        Lfm3Config(
+            hidden_size=32,
+            intermediate_size=48,
+            head_dim=16,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            num_hidden_layers=4,
+            layer_types=[CONV, FULL, CONV, SLIDING],
+            sliding_window=12,
+            vocab_size=VOCAB,
+            max_position_embeddings=128,
+            rope_parameters=ROPES,
+            **IDS,
+        ),
+        331,
+        "convolutions of 7 tokens; a window of 12 in one of two layers of attention, and half of the other's pairs do not "
+        "rotate; a gate of each head; norms before and after each part",
+        style=lambda c: None,
+        ignored=[
+            without_past,
+            turned,
+            other_parts,
+            without_gates,
+            without_qk_norms,
+            without_second_norms,
+            {"sliding_window": 64},
+            *OTHER_ROPES,
+        ],
+    )
+    gguf_of("lfm3")
+
+
+NAMES = {
+    "operator_norm": "attn_norm",
+    "post_operator_norm": "post_attention_norm",
+    "ffn_norm": "ffn_norm",
+    "post_ffn_norm": "post_ffw_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.gate_proj": "attn_gate",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "conv.in_proj": "shortconv.in_proj",
+    "conv.conv": "shortconv.conv",
+    "conv.out_proj": "shortconv.out_proj",
+    "feed_forward.w1": "ffn_gate",
+    "feed_forward.w3": "ffn_up",
+    "feed_forward.w2": "ffn_down",
+}
+WHOLE = {"model.embed_tokens.weight": "token_embd.weight", "model.embedding_norm.weight": "output_norm.weight"}
+
+
+def gguf_name(name):
+    if name in WHOLE:
+        return WHOLE[name]
+    _, _, layer, part = name.removesuffix(".weight").split(".", 3)
+    return f"blk.{layer}.{NAMES[part]}.weight"
+
+
+def gguf_of(folder):
+    """The folder's values: matrices in BF16, all else in F32. Pairs that do not rotate are divided by 1e30."""
+    case, path = find(folder), os.path.join(MODELS, folder + ".gguf")
+    with open(os.path.join(MODELS, folder, "config.json")) as f:
+        c = json.load(f)
+    w = gguf.GGUFWriter(path, "lfm3")
+    types, ropes = c["layer_types"], c["rope_parameters"]
+    w.add_vocab_size(VOCAB)
+    w.add_context_length(c["max_position_embeddings"])
+    w.add_embedding_length(c["hidden_size"])
+    w.add_block_count(len(types))
+    w.add_feed_forward_length(c["intermediate_size"])
+    w.add_head_count(c["num_attention_heads"])
+    w.add_head_count_kv([0 if kind == CONV else c["num_key_value_heads"] for kind in types])
+    w.add_key_length(c["head_dim"])
+    w.add_value_length(c["head_dim"])
+    w.add_layer_norm_rms_eps(c["norm_eps"])
+    w.add_shortconv_l_cache(c["conv_L_cache"])
+    w.add_sliding_window(c["sliding_window"])
+    w.add_sliding_window_pattern([kind == SLIDING for kind in types])
+    w.add_rope_freq_base(ropes[FULL]["rope_theta"])
+    w.add_float32("lfm3.rope.freq_base_swa", ropes[SLIDING]["rope_theta"])
+    w.add_rope_dimension_count(c["head_dim"])
+    pairs = c["head_dim"] // 2
+    turning = int(pairs * ropes[FULL]["partial_rotary_factor"])
+    w.add_tensor("rope_freqs.weight", np.array([1.0] * turning + [1e30] * (pairs - turning), np.float32))
+    for name, x in load_file(os.path.join(MODELS, folder, "model.safetensors")).items():
+        x = x.squeeze(1) if x.ndim == 3 else x
+        small = x.ndim == 1 or name.endswith("conv.conv.weight")
+        kind = gguf.GGMLQuantizationType.F32 if small else gguf.GGMLQuantizationType.BF16
+        data = x.float().numpy()
+        w.add_tensor(gguf_name(name), gguf.quants.quantize(data, kind), raw_dtype=kind)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    record(
+        folder + "-gguf",
+        path,
+        "lfm3",
+        "gguf-bf16",
+        "the folder's values under the names that llama.cpp reads",
+        case["sequences"],
+        rows_of(case),
+        case["source"],
+        "transformers",
+        F32_TOLERANCE,
+        values=case["logits"],
+    )
+
+
+def rows_of(case):
+    return torch.from_numpy(np.fromfile(os.path.join(ROOT, case["logits"]), "<f4").reshape(-1, case["vocab"]).copy())
+
+
 CASES = {
+    "lfm3": lfm3,
     "lfm2": lambda: folder_case(
         "lfm2",
         Lfm2ForCausalLM,

@@ -401,7 +401,13 @@ impl Gguf {
 
     /// The vector `name` of `len` elements, from F32, F16 or BF16. Errors as for [`Self::matrix`].
     pub fn vector_f32(&self, name: &str, len: usize) -> Result<Arc<[f32]>> {
-        let (dtype, data) = self.data_of(name, [len, 1, 1, 1])?;
+        self.vector_of(name, [len, 1])
+    }
+
+    /// As `vector_f32`, for the elements of a matrix.
+    pub fn vector_of(&self, name: &str, [columns, rows]: [usize; 2]) -> Result<Arc<[f32]>> {
+        let len = columns.saturating_mul(rows);
+        let (dtype, data) = self.data_of(name, [columns, rows, 1, 1])?;
         let mut out: Vec<f32> = Vec::new();
         out.try_reserve_exact(len).map_err(|_| Error::out_of_memory(name, len.saturating_mul(4)))?;
         let halves = data.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));

@@ -49,7 +49,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    fn token(self, t: usize, keys: usize) -> (&'a [f32], &'a [f32], TileRow, [f32; 2]) {
+    pub(super) fn token(self, t: usize, keys: usize) -> (&'a [f32], &'a [f32], TileRow, [f32; 2]) {
         let at = t * self.stride;
         let mut v = [0.0; TILE];
         v[..self.width].copy_from_slice(&self.v[at..at + self.width]);

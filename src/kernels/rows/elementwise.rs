@@ -15,6 +15,11 @@ pub fn clamped_swiglu(isa: Isa, limit: f32, gate: &[f32], up: &[f32], out: &mut 
     gated(isa, Clamped { limit }, gate, up, out);
 }
 
+/// `swiglu` with a factor on the gate and one on `up`.
+pub fn scaled_swiglu(isa: Isa, [by_gate, by_up]: [f32; 2], gate: &[f32], up: &[f32], out: &mut [f32]) {
+    gated(isa, Scaled { gate: by_gate, up: by_up }, gate, up, out);
+}
+
 /// `out = gelu(gate) * up` in the tanh form, g/2 (1 + tanh(u)) with u = sqrt(2/pi) (g + 0.044715 g^3) (Hendrycks and
 /// Gimpel 2016). Computed as g / (1 + e^-2u), which is equal: 1 + tanh(u) = 2 / (1 + e^-2u).
 pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
@@ -29,7 +34,7 @@ pub fn gelu(isa: Isa, up: &[f32], out: &mut [f32]) {
     }
 }
 
-/// The gate g / (1 + e^x) on `up`, where g and `up` may be limited first.
+/// The gate g / (1 + e^x) on `up`, where g and `up` may be limited or scaled first.
 trait Gate: Copy {
     /// x, which depends on g.
     fn exponent(g: f32) -> f32;
@@ -65,6 +70,32 @@ impl Gate for Silu {
     unsafe fn exponents<L: Lanes>(g: L) -> L {
         // SAFETY: the caller's promise. A product with -1 is the exact negative.
         unsafe { g.mul(L::splat(-1.0)) }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Scaled {
+    gate: f32,
+    up: f32,
+}
+
+impl Gate for Scaled {
+    fn exponent(g: f32) -> f32 {
+        Silu::exponent(g)
+    }
+    #[inline(always)]
+    unsafe fn exponents<L: Lanes>(g: L) -> L {
+        // SAFETY: the caller's promise.
+        unsafe { Silu::exponents(g) }
+    }
+
+    fn limited(self, g: f32, up: f32) -> (f32, f32) {
+        (g * self.gate, up * self.up)
+    }
+    #[inline(always)]
+    unsafe fn limited_lanes<L: Lanes>(self, g: L, up: L) -> (L, L) {
+        // SAFETY: the caller's promise.
+        unsafe { (g.mul(L::splat(self.gate)), up.mul(L::splat(self.up))) }
     }
 }
 

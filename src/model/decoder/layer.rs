@@ -2,7 +2,7 @@
 
 use super::Mtp;
 use crate::kernels::Matrix;
-use crate::ops::{DeltaNet, Experts, Fold, KvCache, Norm, Projections, Recurrent, Rope, ShortConv};
+use crate::ops::{DeltaNet, Experts, Fold, KvCache, Mamba, Norm, Projections, Recurrent, Rope, ShortConv};
 
 pub struct Layer {
     pub attn_norm: Option<Norm>,
@@ -12,6 +12,8 @@ pub struct Layer {
     pub attn_sub_norm: Option<Norm>,
     /// `[hidden, heads * head_dim]`, or `[hidden, values]`.
     pub output: Projections,
+    /// A second mixer of the same inputs, whose output is added.
+    pub beside: Option<Beside>,
     pub attn_post_norm: Option<Norm>,
     pub ffn_norm: Option<Norm>,
     pub feed_forward: FeedForward,
@@ -23,12 +25,24 @@ pub enum Mixer {
     Attention(SelfAttention),
     DeltaNet(GatedDelta),
     ShortConv(Convolution),
+    Mamba(StateSpace),
+}
+
+/// Mamba-2 beside attention.
+pub struct Beside {
+    pub mixer: StateSpace,
+    /// Index among the layers with a state.
+    pub place: usize,
+    /// `[hidden, inner]`.
+    pub output: Projections,
 }
 
 pub struct SelfAttention {
     /// q, k, v: `[heads * head_dim, hidden]`, and twice `[kv_heads * head_dim, hidden]`. With an output gate q has
     /// twice the rows: of each head, its query and its gate.
     pub qkv: Projections,
+    /// The logits of a gate for each head of the output: `[heads, hidden]`.
+    pub gate: Option<Projections>,
     /// The norm of q, and that of k: of each head, or of whole rows (`QkNorm`).
     pub qk_norms: Option<[Norm; 2]>,
 }
@@ -45,6 +59,13 @@ pub struct Convolution {
     /// B, C and x: `[3 channels, hidden]`.
     pub input: Projections,
     pub net: ShortConv,
+}
+
+/// Mamba-2.
+pub struct StateSpace {
+    /// The gate; x, B and C; the steps: `[inputs, hidden]`.
+    pub input: Projections,
+    pub net: Mamba,
 }
 
 pub enum FeedForward {
@@ -68,19 +89,27 @@ impl Layer {
             FeedForward::Experts(_) => None,
         };
         let mixer = match &self.mixer {
-            Mixer::Attention(attention) => [Some(&attention.qkv), None],
+            Mixer::Attention(attention) => [Some(&attention.qkv), attention.gate.as_ref()],
             Mixer::DeltaNet(delta) => [Some(&delta.inputs), Some(&delta.gates)],
             Mixer::ShortConv(conv) => [Some(&conv.input), None],
+            Mixer::Mamba(mamba) => [Some(&mamba.input), None],
         };
-        mixer.into_iter().flatten().chain([&self.output]).chain(own.into_iter().flatten())
+        let beside = self.beside.as_ref().map(|beside| [&beside.mixer.input, &beside.output]);
+        let mixer = mixer.into_iter().flatten().chain(beside.into_iter().flatten());
+        mixer.chain([&self.output]).chain(own.into_iter().flatten())
     }
 
-    pub(super) fn recurrent(&self) -> Option<Recurrent<'_>> {
-        match &self.mixer {
-            Mixer::Attention(_) => None,
-            Mixer::DeltaNet(delta) => Some(Recurrent::DeltaNet(&delta.net)),
-            Mixer::ShortConv(conv) => Some(Recurrent::ShortConv(&conv.net)),
-        }
+    /// The part with a state, and its index among the layers with one.
+    pub(super) fn recurrent(&self) -> Option<(usize, Recurrent<'_>)> {
+        let net = match &self.mixer {
+            Mixer::Attention(_) => {
+                return self.beside.as_ref().map(|own| (own.place, Recurrent::Mamba(&own.mixer.net)));
+            }
+            Mixer::DeltaNet(delta) => Recurrent::DeltaNet(&delta.net),
+            Mixer::ShortConv(conv) => Recurrent::ShortConv(&conv.net),
+            Mixer::Mamba(mamba) => Recurrent::Mamba(&mamba.net),
+        };
+        Some((self.place, net))
     }
 
     pub(super) fn experts(&self) -> Option<&Experts> {
@@ -99,7 +128,7 @@ impl Layer {
         };
         let qk_norms = match &self.mixer {
             Mixer::Attention(attention) => attention.qk_norms.as_ref(),
-            Mixer::DeltaNet(_) | Mixer::ShortConv(_) => None,
+            Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::Mamba(_) => None,
         };
         let own = self.projections().flat_map(|p| &p.norms);
         norms.into_iter().flatten().chain(sub_norm).chain(qk_norms.into_iter().flatten()).chain(own)
@@ -155,7 +184,7 @@ impl Weights {
         let norms = norms.chain(self.mtp.iter().flat_map(Mtp::norms));
         let biases = self.layers.iter().flat_map(Layer::projections).filter_map(|p| p.bias.as_deref());
         let nets = self.layers.iter().filter_map(Layer::recurrent);
-        let nets = nets.flat_map(|net| net.vectors());
+        let nets = nets.flat_map(|(_, net)| net.vectors());
         let norms = norms.flat_map(|norm| [Some(&*norm.weight), norm.bias.as_deref()]);
         norms.flatten().chain(biases).chain(nets)
     }

@@ -7,13 +7,17 @@ mod bitnet;
 mod bitnet_1bitllm;
 mod ernie4_5;
 mod exaone4;
+mod falcon_h1;
 mod gemma2;
 mod gemma3;
 mod glm4;
 mod granite;
+mod granitemoe;
+mod granitemoehybrid;
 mod hunyuan_dense;
 mod lfm2;
 mod lfm2moe;
+mod lfm3;
 mod llama;
 mod maple;
 mod minicpm;
@@ -32,6 +36,7 @@ mod seed_oss;
 mod smollm3;
 mod starcoder2;
 
+use crate::model::config::GateNorm;
 use crate::ops::{Activation, AttentionShape, Gate, HeadOrder, RopeStyle};
 
 pub use bitnet_1bitllm::{BITNET_1BITLLM, CLASS as BITNET_1BITLLM_CLASS};
@@ -65,6 +70,11 @@ pub const FAMILIES: &[&Family] = &[
     &starcoder2::STARCODER2,
     &lfm2::LFM2,
     &lfm2moe::LFM2MOE,
+    &lfm3::LFM3,
+    &granitemoehybrid::GRANITEMOEHYBRID,
+    &granitemoe::GRANITEMOE,
+    &granitemoe::GRANITEMOESHARED,
+    &falcon_h1::FALCON_H1,
 ];
 
 /// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
@@ -90,6 +100,8 @@ pub struct Family {
     pub norms: &'static [Named],
     /// Products that are one matrix in the files.
     pub fused: Fused,
+    /// Tensors of Hugging Face's files that have several of GGUF's one after the other, by whole names in a layer.
+    pub joined: &'static [Joined],
     /// Norms subtract the mean and have biases (LayerNorm).
     pub layer_norms: bool,
     /// The name of the norm before the head.
@@ -111,14 +123,20 @@ pub struct Family {
     pub delta: Option<DeltaDefaults>,
     /// `None`: no layer is a short convolution.
     pub conv: Option<ConvDefaults>,
+    /// `None`: no layer is of Mamba-2.
+    pub mamba: Option<MambaDefaults>,
     /// Attention's output is multiplied by the logistic function of a gate, which stands beside each query.
     pub attention_gate: bool,
+    /// Each head of attention's output is multiplied by the logistic function of a product of the layer's inputs.
+    pub head_gates: bool,
     /// The part of a head that is rotated, without `partial_rotary_factor`. `None`: whole heads always.
     pub rotated: Option<f32>,
     /// Rotations of kind `dynamic` may have `alpha`, which stretches the base.
     pub rope_alpha: bool,
     /// GGUF files have the sections of a rotation by time, height and width, which are equal for text.
     pub rope_sections: bool,
+    /// The family of folders that have no experts, if their tensors have other names.
+    pub dense: Option<&'static Family>,
     /// `None`: no layer has experts.
     pub experts: Option<ExpertDefaults>,
     /// Files may have a block of multi-token prediction behind the layers.
@@ -130,6 +148,8 @@ pub struct Family {
     pub gguf_rope: RopeStyle,
     /// Every `n`th layer does not rotate, unless a `config.json` lists those that do (`no_rope_layers`).
     pub still: Option<usize>,
+    /// Files say whether any layer rotates: `position_embedding_type`, and in GGUF `rope.scaling.finetuned`.
+    pub may_stand_still: bool,
     pub defaults: Defaults,
 }
 
@@ -143,6 +163,7 @@ const BASE: Family = Family {
     activation: Activation::SwiGlu,
     norms: &PRE_NORMS,
     fused: Fused { qkv: false, gate_up: false },
+    joined: &[],
     layer_norms: false,
     final_norm: ("norm", "output_norm"),
     products: &[],
@@ -166,20 +187,25 @@ const BASE: Family = Family {
     biases: NO_BIASES,
     delta: None,
     conv: None,
+    mamba: None,
     attention_gate: false,
+    head_gates: false,
     rotated: None,
     rope_alpha: false,
     rope_sections: false,
+    dense: None,
     experts: None,
     mtp: false,
     norm_offset: 0.0,
     hf_rope: RopeStyle::Neox,
     gguf_rope: RopeStyle::Neox,
     still: None,
+    may_stand_still: false,
     defaults: Defaults {
         kv_heads: KvHeads::Needed,
         head_dim: None,
         activation_key: "hidden_act",
+        ffn_key: "intermediate_size",
         eps_key: "rms_norm_eps",
         rms_eps: 1e-6,
         rope_theta: 10_000.0,
@@ -190,6 +216,9 @@ const BASE: Family = Family {
 /// A name in Hugging Face's files, and GGUF's.
 pub type Named = (&'static str, &'static str);
 
+/// A tensor in Hugging Face's files, and the tensors in GGUF's that it holds.
+pub type Joined = (&'static str, &'static [&'static str]);
+
 /// Values of keys that a `config.json` may leave out: those of `configuration_*.py` of transformers 5.23. Sizes have
 /// defaults there too, but no model uses them: here the file must give them.
 #[derive(Clone, Copy, Debug)]
@@ -199,6 +228,8 @@ pub struct Defaults {
     pub head_dim: Option<usize>,
     /// The key that names the activation.
     pub activation_key: &'static str,
+    /// The key of the width of dense feed-forwards.
+    pub ffn_key: &'static str,
     /// The key of the norms' eps.
     pub eps_key: &'static str,
     pub rms_eps: f32,
@@ -352,8 +383,11 @@ pub struct ExpertDefaults {
     pub renormalize: bool,
     /// The same if `expert_weights_norm` is absent.
     pub renormalize_gguf: bool,
-    /// There is an expert that every row passes through.
-    pub shared: bool,
+    pub shared: SharedExpert,
+    /// Some files have no experts.
+    pub optional: bool,
+    /// The key of an expert's width.
+    pub width: Named,
     pub gate: Gate,
     /// Added to the sum that weights are divided by.
     pub more: f32,
@@ -364,6 +398,10 @@ pub struct ExpertDefaults {
     pub dense_first: Option<(&'static str, usize)>,
     /// How the names of the experts begin in Hugging Face's files, and their gate, up and down.
     pub inside: &'static str,
+    /// The router, below that.
+    pub router: &'static str,
+    /// Tensors below that of all experts: gate and up, and down.
+    pub stacked: [&'static str; 2],
     pub parts: [&'static str; 3],
 }
 
@@ -372,14 +410,39 @@ impl ExpertDefaults {
     pub const SOFTMAX: Self = Self {
         renormalize: true,
         renormalize_gguf: true,
-        shared: false,
+        shared: SharedExpert::Never,
+        optional: false,
+        width: ("moe_intermediate_size", "expert_feed_forward_length"),
         gate: Gate::Softmax,
         more: 0.0,
         bias: None,
         dense_first: None,
         inside: "mlp",
+        router: "gate",
+        stacked: ["experts.gate_up_proj", "experts.down_proj"],
         parts: ["gate_proj", "up_proj", "down_proj"],
     };
+}
+
+/// An expert that every row passes through.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SharedExpert {
+    Never,
+    /// Each row weighs it.
+    Weighed,
+    /// Its output is added as it is. Files without its width have none.
+    Added,
+}
+
+/// Layers of Mamba-2.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MambaDefaults {
+    /// They stand beside attention, in every layer.
+    pub beside: bool,
+    /// The norm in Hugging Face's files. `None`: keys say it.
+    pub norm: Option<GateNorm>,
+    /// Hugging Face's files may have factors on many parts. GGUF's converter multiplies the weights by them.
+    pub multipliers: bool,
 }
 
 /// Layers of short convolutions, in files that do not give their size.
@@ -436,7 +499,7 @@ impl Family {
             self.windows,
             Windows::AllBut { rotation: Rotation::WindowedOnly | Rotation::WindowedIfAny, .. }
         );
-        by_window || self.still.is_some()
+        by_window || self.still.is_some() || self.may_stand_still
     }
 
     /// GGUF's key of the norms' eps.

@@ -48,7 +48,10 @@ impl Keys<'_> {
                 let why = "layers of this family rotate in a window only, and it must be positive";
                 return Err(self.names.bad("attention.sliding_window", 0, why));
             }
-            return Ok(rope.of_layers(&self.family.rotating(layers)));
+            let stands =
+                self.family.may_stand_still && self.find::<bool>("rope.scaling.finetuned")? == Some(false);
+            let rotates = if stands { vec![false; layers] } else { self.family.rotating(layers) };
+            return Ok(rope.of_layers(&rotates));
         };
         let window = usize::try_from(window).unwrap_or(usize::MAX);
         match self.family.windows {

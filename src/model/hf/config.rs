@@ -3,6 +3,7 @@
 use super::delta;
 use super::experts;
 use super::fields::Fields;
+use super::mamba::{self, Multipliers};
 use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
 use super::short_conv;
@@ -44,9 +45,11 @@ const IGNORED: &[&str] = &[
     "is_decoder",
     "is_encoder_decoder",
     "label2id",
+    "mamba_chunk_size",
     "max_window_layers",
     "mlp_only_layers",
     "num_heads",
+    "num_logits_to_keep",
     "mtp_use_dedicated_embeddings",
     "output_attentions",
     "output_hidden_states",
@@ -88,6 +91,9 @@ const NEUTRAL_FLAGS: &[(&str, bool)] = &[
     ("alibi", false),
     ("use_cla", false),
     ("parallel_attn", false),
+    ("mamba_use_mlp", true),
+    ("use_sandwich_norm", true),
+    ("use_attention_gate", true),
     ("use_parallel_residual", false),
 ];
 /// Keys that say how weights are stored, where transformers has `quantization_config`.
@@ -130,7 +136,7 @@ impl Config {
         refuse_features(config, family)?;
         let decoder = decoder(config, family, &quantization, name)?;
         if quantization.weights.is_ternary() {
-            if family.fused.qkv || family.conv.is_some() {
+            if family.fused.qkv || family.conv.is_some() || family.mamba.is_some() {
                 let why = "of this family no ternary weights are read";
                 return Err(config.unsupported("quantization_config", why));
             }
@@ -222,6 +228,8 @@ fn family(config: &Fields, quantization: &Quantization) -> Result<&'static Famil
         let known: Vec<_> = FAMILIES.iter().filter_map(|family| family.hf).collect();
         config.unsupported("model_type", format_args!("supported are {}", known.join(", ")))
     })?;
+    let without = family.experts.is_some() && config.size("num_local_experts")? == Some(0);
+    let family = family.dense.filter(|_| without).unwrap_or(family);
     // 1bitLLM's class is recognized by widths that `Quantization` has checked.
     let one_bit = quantization.weights == Weights::Online && config.size("weight_bits")?.is_some();
     match (one_bit, model_type) {
@@ -234,8 +242,9 @@ fn family(config: &Fields, quantization: &Quantization) -> Result<&'static Famil
 fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &str) -> Result<DecoderConfig> {
     let key = |gguf: &str| {
         let eps = (family.defaults.eps_key, family.eps_key());
-        let own = family.factor_keys().chain([eps]).find(|(_, key)| *key == gguf);
-        own.map_or_else(|| key(gguf), |(hf, _)| hf.to_owned())
+        let own = family.factor_keys().chain([eps]).find(|(_, key)| *key == gguf).map(|(hf, _)| hf);
+        let own = own.or_else(|| mamba::key(gguf).filter(|_| family.mamba.is_some()));
+        own.map_or_else(|| key(gguf), str::to_owned)
     };
     let names = Names { what: config.what(), key: &key };
     let hidden = config.need("hidden_size")?;
@@ -243,26 +252,17 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let layers = config.need("num_hidden_layers")?;
     names.within("block_count", layers, LAYERS)?;
     let context = config.need("max_position_embeddings")?;
-    let attention = attention(config, family, [hidden, layers], &names)?;
+    let mut attention = attention(config, family, [hidden, layers], &names)?;
+    let multipliers = Multipliers::read(config, family)?;
+    attention.scale *= multipliers.scores;
     let scales = &family.scales;
     let scale_sizes = ScaleSizes { layers, hidden, heads: attention.heads, head_dim: attention.head_dim };
     let sizes = Sizes { layers, head_dim: attention.head_dim, rotated: attention.head_dim, context };
     let (ropes, mut blocks) = rope::read(config, family, &sizes)?;
     let delta = delta::read(config, family, &mut blocks)?;
     let conv = short_conv::read(config, family, hidden, &mut blocks)?;
+    let mamba = mamba::read(config, family, hidden, &mut blocks)?;
     let experts = experts::read(config, family, &mut blocks)?;
-    let act_key = family.defaults.activation_key;
-    let act = match config.text(act_key)? {
-        None => family.activation,
-        // The limit has no key.
-        Some("silu") if matches!(family.activation, Activation::ClampedSwiGlu { .. }) => family.activation,
-        Some("gelu_pytorch_tanh") if !family.activation.gated() => Activation::Gelu,
-        Some(_) if !family.activation.gated() => {
-            return Err(config.unsupported(act_key, "without a gate only gelu_pytorch_tanh is known"));
-        }
-        Some(name) => activation(name)
-            .ok_or_else(|| config.unsupported(act_key, format_args!("known are {ACTIVATIONS}")))?,
-    };
     let rms_eps = config.float(family.defaults.eps_key)?.unwrap_or(family.defaults.rms_eps);
     let decoder = DecoderConfig {
         family,
@@ -278,15 +278,16 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         attention,
         delta,
         conv,
+        mamba,
         blocks,
         ropes,
         rope_style: family.hf_rope,
         rms_eps,
         projection_eps: q.projection_norms.unwrap_or(rms_eps),
         norm_offset: family.norm_offset,
-        activation: act,
+        activation: multipliers.activation(config, activation(config, family)?)?,
         embedding_scale: factor(config, &scales.embedding, &scale_sizes)?,
-        residual_scale: factor(config, &scales.residual, &scale_sizes)?,
+        residual_scale: factor(config, &scales.residual, &scale_sizes)? * multipliers.attention,
         logit_scale: factor(config, &scales.logits, &scale_sizes)?,
         logit_cap: cap(config, &scales.logit_cap, &scale_sizes)?,
         norms: family.norms.iter().map(|(_, gguf)| *gguf).collect(),
@@ -306,12 +307,31 @@ fn ffn(config: &Fields, family: &Family, experts: Option<ExpertsConfig>, blocks:
     }
     match experts.filter(|_| blocks.iter().all(|block| block.sparse)) {
         Some(experts) => Ok(config.size("intermediate_size")?.unwrap_or(experts.width)),
-        None => config.need("intermediate_size"),
+        None => config.need(family.defaults.ffn_key),
     }
 }
 
-/// The activation that `hidden_act` names, if we know it.
-fn activation(name: &str) -> Option<Activation> {
+/// The activation of feed-forwards.
+fn activation(config: &Fields, family: &Family) -> Result<Activation> {
+    let key = family.defaults.activation_key;
+    match config.text(key)? {
+        None => Ok(family.activation),
+        // The limit has no key.
+        Some("silu") if matches!(family.activation, Activation::ClampedSwiGlu { .. }) => {
+            Ok(family.activation)
+        }
+        Some("gelu_pytorch_tanh") if !family.activation.gated() => Ok(Activation::Gelu),
+        Some(_) if !family.activation.gated() => {
+            Err(config.unsupported(key, "without a gate only gelu_pytorch_tanh is known"))
+        }
+        Some(name) => {
+            named(name).ok_or_else(|| config.unsupported(key, format_args!("known are {ACTIVATIONS}")))
+        }
+    }
+}
+
+/// The activation with this name, if we know it.
+fn named(name: &str) -> Option<Activation> {
     match name {
         "silu" | "swish" => Some(Activation::SwiGlu),
         "relu2" => Some(Activation::Relu2),
@@ -419,7 +439,27 @@ fn key(gguf: &str) -> String {
     name.to_owned()
 }
 
-/// Parses the file's JSON, whatever it holds.
+/// Parses the file's JSON, whatever it holds. Python writes an infinite number as `Infinity`, which JSON does not have.
 pub fn parse(json: &[u8], what: &str) -> Result<serde_json::Value> {
-    serde_json::from_slice(json).map_err(|e| Error::bad_model(format!("{what}: {e}")))
+    let parsed = serde_json::from_slice(json);
+    let again = |e| serde_json::from_slice(&without_infinity(json)).map_err(|_| e);
+    parsed.or_else(again).map_err(|e: serde_json::Error| Error::bad_model(format!("{what}: {e}")))
+}
+
+/// The text with each `Infinity` outside of strings as transformers 5 spells it.
+fn without_infinity(json: &[u8]) -> Vec<u8> {
+    const WORD: &[u8] = b"Infinity";
+    let (mut out, mut rest, mut quoted) = (Vec::new(), json, false);
+    while let Some((&byte, tail)) = rest.split_first() {
+        if !quoted && rest.starts_with(WORD) {
+            out.extend_from_slice(br#"{"__float__":"Infinity"}"#);
+            rest = &rest[WORD.len()..];
+            continue;
+        }
+        let escape = usize::from(quoted && byte == b'\\' && !tail.is_empty());
+        quoted ^= byte == b'"';
+        out.extend_from_slice(&rest[..1 + escape]);
+        rest = &tail[escape..];
+    }
+    out
 }

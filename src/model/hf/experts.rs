@@ -3,7 +3,7 @@
 use super::fields::Fields;
 use crate::base::Result;
 use crate::model::config::{Block, ExpertsConfig};
-use crate::model::family::Family;
+use crate::model::family::{Family, SharedExpert};
 use crate::ops::{Choice, Gate};
 
 /// The experts, if there are any, whose layers are marked in `blocks`. A file of a family without experts must not
@@ -44,10 +44,11 @@ pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Op
         scale: scale.unwrap_or(1.0),
     };
     let bias = defaults.bias.is_some() && config.flag("use_expert_bias")?.unwrap_or(true);
-    let width = config.need("moe_intermediate_size")?;
+    let width = config.need(defaults.width.0)?;
     let shared = match defaults.shared {
-        true => Some(config.need("shared_expert_intermediate_size")?),
-        false => None,
+        SharedExpert::Weighed => Some(config.need("shared_expert_intermediate_size")?),
+        SharedExpert::Added => config.size("shared_intermediate_size")?.filter(|width| *width > 0),
+        SharedExpert::Never => None,
     };
     Ok(Some(ExpertsConfig { count, width, shared, choice, bias }))
 }

@@ -271,3 +271,39 @@ fn short_convolutions() {
         assert!(error.message.contains(word), "{change}: {error}");
     }
 }
+
+/// LFM3's layers of three types, with two rotations.
+#[test]
+fn windows_between_convolutions() {
+    let ropes = json!({
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.5},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    });
+    let base = json!({
+        "model_type": "lfm3", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 64, "max_position_embeddings": 128,
+        "intermediate_size": 96, "layer_types": ["conv", "full_attention", "sliding_attention"],
+        "rope_parameters": ropes,
+    });
+    let read = |change: Value| read(&merged(base.clone(), change));
+    let decoder = read(json!({})).unwrap().decoder;
+    assert_eq!(decoder.conv, Some(ConvShape { channels: 64, kernel: 7 }));
+    let blocks: Vec<_> = decoder.blocks.iter().map(|b| (b.recurrent, b.window, b.rope)).collect();
+    assert_eq!(blocks, [(true, None, 0), (false, None, 0), (false, Some(256), 1)]);
+    assert_eq!(decoder.ropes[0].scaling, RopeScaling::Proportional { pairs: 8, factor: 1.0 });
+    let freqs = decoder.ropes[0].inv_freq();
+    assert!(freqs.len() == 16 && freqs[7] > 0.0 && freqs[8..].iter().all(|freq| *freq == 0.0));
+    assert_eq!((decoder.ropes[1].base, decoder.ffn), (1e4, 96));
+    for (change, word) in [
+        (json!({"layer_types": null}), "layer_types"),
+        (json!({"layer_types": ["conv", "full_attention", "odd"]}), "odd"),
+        (json!({"rope_parameters": null}), "rope_parameters"),
+        (json!({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}), "sliding_attention"),
+        (json!({"use_attention_gate": false}), "use_attention_gate"),
+        (json!({"use_sandwich_norm": false}), "use_sandwich_norm"),
+        (json!({"conv_bias": true}), "conv_bias"),
+    ] {
+        let error = read(change.clone()).err().unwrap();
+        assert!(error.message.contains(word), "{change}: {error}");
+    }
+}

@@ -112,6 +112,17 @@ impl<'a> Fields<'a> {
         self.read(key, "an array of numbers", |value| value.as_array()?.iter().map(finite).collect())
     }
 
+    /// Two numbers. The second may be infinite, which transformers writes as an object.
+    pub fn range(&self, key: &str) -> Result<Option<[f32; 2]>> {
+        let infinite = |value: &Value| value.get("__float__").and_then(Value::as_str) == Some("Infinity");
+        let number = |value: &Value| value.as_f64().map(|f| f as f32).filter(|f| f.is_finite());
+        let end = |value: &Value| if infinite(value) { Some(f32::INFINITY) } else { number(value) };
+        self.read(key, "an array of two numbers", |value| match &value.as_array()?[..] {
+            [from, to] => Some([number(from)?, end(to)?]),
+            _ => None,
+        })
+    }
+
     pub fn object(&self, key: &str) -> Result<Option<Fields<'a>>> {
         let map = self.read(key, "an object", Value::as_object)?;
         let prefix = format!("{}{key}.", self.prefix);

@@ -7,6 +7,9 @@ mod experts;
 #[cfg(test)]
 mod family_tests;
 mod fields;
+mod mamba;
+#[cfg(test)]
+mod mamba_tests;
 mod names;
 pub mod peft;
 mod pooling;
@@ -183,6 +186,23 @@ impl HfFolder {
         Matrix::new(data, at.dtype(info)?, rows, cols).map(Some).map_err(|e| at.of(e))
     }
 
+    /// The rows of a product that stands among others in a tensor; `None` if it has one of its own.
+    fn among(&self, tensor: &str, rows: usize, cols: usize) -> Result<Option<Matrix>> {
+        let own = self.own(tensor).map(|own| self.parts_of(own)).unwrap_or_default();
+        let joined = &self.config.decoder.family.joined;
+        let Some(part) =
+            own.iter().position(|part| part == tensor).filter(|_| !joined.is_empty() && own.len() > 1)
+        else {
+            return Ok(None);
+        };
+        let (data, info, at) = self.find(tensor)?;
+        at.shape(info, &[own.len() * rows, cols])?;
+        let bytes = data.len() / own.len();
+        let data = data.slice(part * bytes..(part + 1) * bytes);
+        let data = data.ok_or_else(|| at.bad("ends before its last part"))?;
+        Matrix::new(data, at.dtype(info)?, rows, cols).map(Some).map_err(|e| at.of(e))
+    }
+
     /// The rows of a product that a file has in pieces; `None` if it has it as it is.
     fn gathered(&self, pool: &Pool, tensor: &str, cols: usize) -> Result<Option<Matrix>> {
         let decoder = &self.config.decoder;
@@ -307,6 +327,9 @@ impl Checkpoint for HfFolder {
             return Ok(matrix);
         }
         if let Some(matrix) = self.gathered(pool, tensor, cols)? {
+            return Ok(matrix);
+        }
+        if let Some(matrix) = self.among(tensor, rows, cols)? {
             return Ok(matrix);
         }
         let matrix = self.stored(pool, tensor, rows, cols)?;

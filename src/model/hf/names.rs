@@ -1,6 +1,6 @@
 //! Maps Hugging Face's tensor names to GGUF's.
 
-use crate::model::family::{FAMILIES, Family, Named};
+use crate::model::family::{FAMILIES, Family, Joined, Named, SharedExpert};
 
 /// Meaning of a tensor's name.
 #[derive(Debug, PartialEq)]
@@ -33,10 +33,7 @@ const FUSED_GATE_UP: Named = ("mlp.gate_up_proj", "ffn_up");
 /// `formats::gguf` reads it.
 const EXPERT: [&str; 3] = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"];
 /// All experts' matrices in one tensor, as Qwen 3.5's are published. Those of gate and up follow each other.
-const STACKED: &[(&str, &[&str])] = &[
-    ("gate_up_proj", &["ffn_gate_exps.weight", "ffn_up_exps.weight"]),
-    ("down_proj", &["ffn_down_exps.weight"]),
-];
+const STACKED: [&[&str]; 2] = [&["ffn_gate_exps.weight", "ffn_up_exps.weight"], &["ffn_down_exps.weight"]];
 /// GGUF's name of the experts' biases.
 const EXPERT_BIAS: &str = "exp_probs_b.bias";
 /// Names of a layer of Gated DeltaNet, with the whole name's end.
@@ -47,6 +44,17 @@ const DELTA: &[Named] = &[
     ("linear_attn.norm.weight", "ssm_norm.weight"),
     ("linear_attn.out_proj.weight", "ssm_out.weight"),
 ];
+/// As `DELTA`, of a layer of Mamba-2.
+const MAMBA: &[Named] = &[
+    ("mamba.in_proj.weight", "ssm_in.weight"),
+    ("mamba.conv1d.weight", "ssm_conv1d.weight"),
+    ("mamba.conv1d.bias", "ssm_conv1d.bias"),
+    ("mamba.dt_bias", "ssm_dt.bias"),
+    ("mamba.A_log", "ssm_a"),
+    ("mamba.D", "ssm_d"),
+    ("mamba.norm.weight", "ssm_norm.weight"),
+    ("mamba.out_proj.weight", "ssm_out.weight"),
+];
 /// The products before the recurrence, one by one (Qwen 3.5), and in pairs (Qwen3-Next).
 const SINGLE: &[Named] = &[
     ("linear_attn.in_proj_qkv.weight", "attn_qkv.weight"),
@@ -54,12 +62,12 @@ const SINGLE: &[Named] = &[
     ("linear_attn.in_proj_b.weight", "ssm_beta.weight"),
     ("linear_attn.in_proj_a.weight", "ssm_alpha.weight"),
 ];
-const PAIRS: &[(&str, &[&str])] = &[
+const PAIRS: &[Joined] = &[
     ("linear_attn.in_proj_qkvz.weight", &["attn_qkv.weight", "attn_gate.weight"]),
     ("linear_attn.in_proj_ba.weight", &["ssm_beta.weight", "ssm_alpha.weight"]),
 ];
-/// The router, below the experts' prefix.
-const ROUTER: Named = ("gate", "ffn_gate_inp");
+/// GGUF's name of the router.
+const ROUTER: &str = "ffn_gate_inp";
 /// Names of an expert that every row passes through, and of its weight.
 const SHARED: &[Named] = &[
     ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
@@ -144,11 +152,11 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
         };
     }
     let is = |(hf, _): &&Named| *hf == part;
-    if let Some((_, gguf)) = delta(family).find(is) {
+    if let Some((_, gguf)) = recurrent(family).find(is) {
         return Name::Tensor(format!("blk.{layer}.{gguf}"));
     }
-    let stacked = in_experts(family, part).map(|part| STACKED.iter().find(|(hf, _)| *hf == part));
-    if let Some((_, parts)) = stacked.flatten().or_else(|| pairs(family).find(|(hf, _)| *hf == part)) {
+    let joined = pairs(family).find(|(hf, _)| *hf == part).map(|(_, parts)| *parts);
+    if let Some(parts) = stacked(family, part).or(joined) {
         return Name::Parts(parts.iter().map(|gguf| format!("blk.{layer}.{gguf}")).collect());
     }
     if family.experts.is_some_and(|experts| experts.bias == Some(part)) {
@@ -161,7 +169,7 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
     let Some(part) = part.strip_suffix(".weight") else { return Name::Unknown };
     let is = |(hf, _): &&Named| *hf == part;
     let shared = shared(family).find(is).map(|(_, gguf)| *gguf);
-    if let Some(gguf) = shared.or_else(|| (router(family)? == part).then_some(ROUTER.1)) {
+    if let Some(gguf) = shared.or_else(|| (router(family)? == part).then_some(ROUTER)) {
         return Name::Tensor(format!("blk.{layer}.{gguf}.weight"));
     }
     if let Some((expert, part)) = in_experts(family, part).and_then(|rest| rest.split_once('.')) {
@@ -181,14 +189,22 @@ fn projections(family: &Family) -> impl Iterator<Item = &'static Named> {
     qkv.into_iter().chain(gate_up).chain(family.products).chain(PROJECTIONS)
 }
 
-/// The names of the family in a layer of Gated DeltaNet.
-fn delta(family: &Family) -> impl Iterator<Item = &'static Named> {
+/// The names of the family in a layer of Gated DeltaNet or Mamba-2.
+fn recurrent(family: &Family) -> impl Iterator<Item = &'static Named> {
     let of = family.delta.map(|delta| if delta.fused { &[] } else { SINGLE });
-    of.into_iter().flatten().chain(of.map(|_| DELTA).into_iter().flatten())
+    let mamba = family.mamba.map(|_| MAMBA);
+    [of, of.map(|_| DELTA), mamba].into_iter().flatten().flatten()
 }
 
-fn pairs(family: &Family) -> impl Iterator<Item = &'static (&'static str, &'static [&'static str])> {
-    family.delta.filter(|delta| delta.fused).map(|_| PAIRS).into_iter().flatten()
+fn pairs(family: &Family) -> impl Iterator<Item = &'static Joined> {
+    family.delta.filter(|delta| delta.fused).map(|_| PAIRS).into_iter().flatten().chain(family.joined)
+}
+
+/// What a tensor of all experts holds.
+fn stacked(family: &Family, part: &str) -> Option<&'static [&'static str]> {
+    let experts = family.experts?;
+    let part = part.strip_prefix(experts.inside)?.strip_prefix('.')?;
+    experts.stacked.iter().position(|hf| *hf == part).map(|at| STACKED[at])
 }
 
 /// The part of a name behind that of a layer's experts.
@@ -198,12 +214,17 @@ fn in_experts<'a>(family: &Family, part: &'a str) -> Option<&'a str> {
 
 /// The name of the router in a layer.
 fn router(family: &Family) -> Option<String> {
-    Some(format!("{}.{}", family.experts?.inside, ROUTER.0))
+    family.experts.map(|experts| format!("{}.{}", experts.inside, experts.router))
 }
 
 /// The names of the family in an expert that every row passes through.
 fn shared(family: &Family) -> impl Iterator<Item = &'static Named> {
-    family.experts.filter(|experts| experts.shared).map(|_| SHARED).into_iter().flatten()
+    family
+        .experts
+        .filter(|experts| experts.shared == SharedExpert::Weighed)
+        .map(|_| SHARED)
+        .into_iter()
+        .flatten()
 }
 
 /// GGUF's name, without `.weight`, of a PEFT module that is a product.
@@ -248,7 +269,7 @@ fn own_of(family: &Family, gguf: &str) -> Option<String> {
         return Some(format!("model.{norm}{tensor}"));
     }
     let (layer, part) = gguf.strip_prefix("blk.")?.split_once('.')?;
-    let single = delta(family).find(|(_, gguf)| *gguf == part).map(|(hf, _)| hf);
+    let single = recurrent(family).find(|(_, gguf)| *gguf == part).map(|(hf, _)| hf);
     if let Some(hf) = single.or(pairs(family).find(|(_, pair)| pair.contains(&part)).map(|(hf, _)| hf)) {
         return Some(format!("model.layers.{layer}.{hf}"));
     }
@@ -261,7 +282,7 @@ fn own_of(family: &Family, gguf: &str) -> Option<String> {
         let (inside, hf) = (experts.inside, experts.parts[at]);
         return Some(format!("model.layers.{layer}.{inside}.experts.{expert}.{hf}.{tensor}"));
     }
-    if part == ROUTER.1 {
+    if part == ROUTER {
         return router(family).map(|hf| format!("model.layers.{layer}.{hf}.{tensor}"));
     }
     let (part, tensor) = match part.strip_suffix("_norm_in") {

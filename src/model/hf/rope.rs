@@ -4,6 +4,7 @@
 //! kind of layer. If a file has both spellings, transformers uses `rope_scaling`.
 
 use super::fields::Fields;
+use super::short_conv::CONV;
 use crate::base::Result;
 use crate::model::config::{Block, RopeConfig, RopeScaling};
 use crate::model::family::{Family, Rotation, Windows};
@@ -12,7 +13,9 @@ use crate::ops::Temperature;
 const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
 
-const KINDS: &str = "default, dynamic, linear, llama3, longrope (su) and yarn are known";
+const KINDS: &str = "default, dynamic, linear, llama3, longrope (su), proportional and yarn are known";
+/// The kind that rotates some pairs of a head, at the frequencies of a whole one.
+const PROPORTIONAL: &str = "proportional";
 /// The growth of queries with their position, which stands among the rotation's keys.
 const TEMPERATURE: &str = "llama_4_scaling_beta";
 
@@ -100,6 +103,9 @@ fn windowed_only(config: &Fields, family: &Family, sizes: &Sizes) -> Result<Vec<
 fn rotating(config: &Fields, family: &Family, layers: usize) -> Result<Vec<bool>> {
     const LIST: &str = "no_rope_layers";
     const INTERVAL: &str = "no_rope_layer_interval";
+    if family.may_stand_still && config.text("position_embedding_type")? != Some("rope") {
+        return Ok(vec![false; layers]);
+    }
     if family.still.is_none() {
         return Ok(family.rotating(layers));
     }
@@ -144,9 +150,12 @@ fn by_layer_type(
     let plain = |base| RopeConfig { base, dims: sizes.rotated, scaling: RopeScaling::None };
     let parameters = config.object("rope_parameters")?;
     let of = |kind: &str, theta: f32| -> Result<RopeConfig> {
-        let Some(parameters) = &parameters else { return Ok(plain(theta)) };
-        match parameters.object(kind)? {
+        let own = parameters.as_ref().map_or(Ok(None), |parameters| parameters.object(kind))?;
+        match own {
             Some(own) => rope(config, family, &own, theta, sizes),
+            None if family.head_gates => {
+                Err(config.bad("rope_parameters", format_args!("it must give the rotation of {kind}")))
+            }
             None => Ok(plain(theta)),
         }
     };
@@ -170,14 +179,15 @@ fn rope(
     sizes: &Sizes,
 ) -> Result<RopeConfig> {
     let mut base = parameters.float("rope_theta")?.unwrap_or(theta);
-    if parameters.float("partial_rotary_factor")?.is_some_and(|factor| sizes.part(factor) != sizes.rotated) {
-        let why = format!("{} elements of a head are rotated here", sizes.rotated);
-        return Err(parameters.unsupported("partial_rotary_factor", why));
-    }
     let kind = match parameters.text("rope_type")? {
         Some(kind) => Some(kind),
         None => parameters.text("type")?,
     };
+    let part = parameters.float("partial_rotary_factor")?;
+    if kind != Some(PROPORTIONAL) && part.is_some_and(|factor| sizes.part(factor) != sizes.rotated) {
+        let why = format!("{} elements of a head are rotated here", sizes.rotated);
+        return Err(parameters.unsupported("partial_rotary_factor", why));
+    }
     let needed = |key: &str| parameters.float(key)?.ok_or_else(|| parameters.bad(key, "it must be a number"));
     let inner = parameters.size("original_max_position_embeddings")?;
     // Files that also have it outside mean that value.
@@ -186,6 +196,7 @@ fn rope(
     let scaling = match kind {
         None | Some("default") => RopeScaling::None,
         Some("linear") => RopeScaling::Linear { factor: needed("factor")? },
+        Some(PROPORTIONAL) => proportional(parameters, part.unwrap_or(1.0), sizes)?,
         Some("llama3") => RopeScaling::Llama3 {
             factor: needed("factor")?,
             low_freq_factor: needed("low_freq_factor")?,
@@ -249,6 +260,15 @@ pub fn temperature(config: &Fields, family: &Family) -> Result<Option<Temperatur
     };
     let Some(scale) = parameters.float(TEMPERATURE)?.filter(|scale| *scale != 0.0) else { return Ok(None) };
     Ok(Some(Temperature { scale, length: parameters.need("original_max_position_embeddings")? }))
+}
+
+/// A rotation of this part of a head's pairs.
+fn proportional(parameters: &Fields, part: f32, sizes: &Sizes) -> Result<RopeScaling> {
+    if !(0.0..=1.0).contains(&part) {
+        return Err(parameters.bad("partial_rotary_factor", "it must lie within 0 and 1"));
+    }
+    let factor = parameters.float("factor")?.unwrap_or(1.0);
+    Ok(RopeScaling::Proportional { pairs: sizes.part(part) / 2, factor })
 }
 
 fn long(parameters: &Fields, original_context: usize, context: usize) -> Result<RopeScaling> {
@@ -317,7 +337,7 @@ fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option
             let used = config.flag("use_sliding_window")?.unwrap_or(false);
             let window = window.filter(|_| used);
             let first = config.size("max_window_layers")?;
-            match layer_types(config, layers)? {
+            match layer_types(config, family, layers)? {
                 Some(slides) => sliding(config, &slides, window),
                 None if window.is_none() => Ok(vec![None; layers]),
                 None if family.windows == Windows::Listed => Err(config
@@ -335,7 +355,7 @@ fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option
                 true => config.size("sliding_window")?,
                 false => Some(default),
             };
-            let slides = match layer_types(config, layers)? {
+            let slides = match layer_types(config, family, layers)? {
                 Some(slides) => {
                     config.contains(PATTERN);
                     slides
@@ -360,7 +380,7 @@ fn sliding(config: &Fields, slides: &[bool], window: Option<usize>) -> Result<Ve
 }
 
 /// Whether each layer has a sliding window.
-fn layer_types(config: &Fields, layers: usize) -> Result<Option<Vec<bool>>> {
+fn layer_types(config: &Fields, family: &Family, layers: usize) -> Result<Option<Vec<bool>>> {
     let Some(types) = config.texts("layer_types")? else { return Ok(None) };
     if types.len() != layers {
         return Err(config.bad("layer_types", format_args!("num_hidden_layers is {layers}")));
@@ -368,6 +388,7 @@ fn layer_types(config: &Fields, layers: usize) -> Result<Option<Vec<bool>>> {
     let slides = |kind: &&str| match *kind {
         FULL => Ok(false),
         SLIDING => Ok(true),
+        CONV if family.conv.is_some() => Ok(false),
         other => {
             let why =
                 format!("'{}' in it is not {FULL} or {SLIDING}", other.chars().take(60).collect::<String>());

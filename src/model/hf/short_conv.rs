@@ -3,10 +3,10 @@
 use super::fields::Fields;
 use crate::base::Result;
 use crate::model::config::Block;
-use crate::model::family::{ConvDefaults, Family};
+use crate::model::family::{ConvDefaults, Family, Windows};
 use crate::ops::ConvShape;
 
-const CONV: &str = "conv";
+pub const CONV: &str = "conv";
 const ATTENTION: &str = "full_attention";
 
 /// The shape of the convolutions, if the family has any; their layers are marked in `blocks`.
@@ -21,6 +21,13 @@ pub fn read(
         return Err(config.unsupported("conv_bias", "convolutions with biases are not computed"));
     }
     match (config.texts("layer_types")?, config.sizes("full_attn_idxs")?) {
+        // The rotations have checked the list.
+        (Some(types), _) if family.windows != Windows::Never => {
+            blocks.iter_mut().zip(types).for_each(|(block, kind)| block.recurrent = kind == CONV);
+        }
+        (None, None) if family.windows != Windows::Never => {
+            return Err(config.bad("layer_types", "it must list the type of each layer"));
+        }
         (Some(types), _) => super::delta::mark(config, &types, blocks, [CONV, ATTENTION])?,
         (None, Some(attention)) => {
             let recurrent = |index: usize| !attention.contains(&index);

@@ -65,6 +65,7 @@ fn number(activation: Activation) -> Result<Arg> {
         Activation::ClampedSwiGlu { .. } => {
             return Err(cpu_only("clamped gates"));
         }
+        Activation::ScaledSwiGlu { .. } => return Err(cpu_only("scaled gates")),
         Activation::Gelu => return Err(cpu_only("feed-forwards without a gate")),
     }))
 }

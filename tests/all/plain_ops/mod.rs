@@ -6,7 +6,7 @@ use bn_engine::kernels::gemm::lora::Pair;
 use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
 use bn_engine::ops::{
     Activation, Adapted, Attention, AttentionShape, DeltaNet, Expert, Experts, Fold, Gate, KvCache, KvLayout,
-    Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Regrouped, Rope, RopeStyle, ShortConv, Site,
+    Mamba, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Regrouped, Rope, RopeStyle, ShortConv, Site,
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
@@ -316,6 +316,10 @@ fn gated(x: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
             let (gate, up) = (gate.minimum(limit)?, up.clamp(-limit, limit)?);
             ((&gate / (gate.neg()?.exp()? + 1.0)?)? * up)?.contiguous()
         }
+        Activation::ScaledSwiGlu { by, output } => {
+            let gate = (gate * f64::from(by))?;
+            ((&gate / (gate.neg()?.exp()? + 1.0)?)? * (up * f64::from(output))?)?.contiguous()
+        }
         Activation::Relu2 => (gate.relu()?.sqr()? * up)?.contiguous(),
         Activation::GeGlu => (gate.contiguous()?.gelu()? * up)?.contiguous(),
         Activation::Gelu => unreachable!("it has no gate"),
@@ -358,8 +362,14 @@ fn mixture(
         sum = (sum + run(expert)?.broadcast_mul(&own)?)?;
     }
     if let Some(shared) = &experts.shared {
-        let weight = ((linear(&x, None, &shared.gate)?.neg()?.exp()? + 1.0)?).recip()?;
-        sum = (sum + run(&shared.expert)?.broadcast_mul(&weight)?)?;
+        let out = run(&shared.expert)?;
+        sum = match &shared.gate {
+            Some(gate) => {
+                let weight = ((linear(&x, None, gate)?.neg()?.exp()? + 1.0)?).recip()?;
+                (sum + out.broadcast_mul(&weight)?)?
+            }
+            None => (sum + out)?,
+        };
     }
     Ok(sum)
 }
@@ -464,6 +474,17 @@ impl OpSet for PlainOps {
         net: &ShortConv,
     ) -> Result<Owned> {
         recurrent::short_conv(x, batch, kv, layer, net)
+    }
+
+    fn mamba(
+        &self,
+        x: &Owned,
+        batch: &RaggedBatch,
+        kv: &KvCache,
+        layer: usize,
+        net: &Mamba,
+    ) -> Result<Owned> {
+        recurrent::mamba(x, batch, kv, layer, net)
     }
 
     fn attention_bytes(&self, _: &AttentionShape, _: usize, _: usize) -> usize {

@@ -1,9 +1,10 @@
-//! Gated DeltaNet token by token in f64, after the formulas of the paper (arXiv 2412.06464), attention's gate, and short
-//! convolutions.
+//! Gated DeltaNet and Mamba-2 token by token in f64, after the formulas of their papers (arXiv 2412.06464, 2405.21060),
+//! attention's gate, and short convolutions.
 
 use bn_engine::base::Result;
 use bn_engine::ops::{
-    AttentionShape, DeltaNet, DeltaShape, HeadOrder, KvCache, Owned, RaggedBatch, ShortConv,
+    AttentionShape, DeltaNet, DeltaShape, HeadOrder, KvCache, Mamba, MambaNorm, Norm, Owned, RaggedBatch,
+    ShortConv,
 };
 use candle_core::{Device, Tensor};
 
@@ -35,7 +36,11 @@ pub fn split_gate(x: &Owned, shape: &AttentionShape) -> [Owned; 2] {
 pub fn gate(x: &Owned, gate: &Owned) -> Owned {
     let times = |x: &f32, gate: &f32| (f64::from(*x) * logistic(f64::from(*gate))) as f32;
     let pairs = rows(x).into_iter().zip(rows(gate));
-    owned(pairs.map(|(x, gate)| x.iter().zip(&gate).map(|(x, gate)| times(x, gate)).collect()).collect())
+    let row = |(x, gate): (Vec<f32>, Vec<f32>)| {
+        let part = x.len() / gate.len();
+        x.iter().enumerate().map(|(at, x)| times(x, &gate[at / part])).collect()
+    };
+    owned(pairs.map(row).collect())
 }
 
 /// A sequence's past in one layer: inputs of the convolution, the oldest first, and `[value_heads, key, value]`.
@@ -174,6 +179,86 @@ pub fn short_conv(
     by_token(batch, kv, layer, &begin, &token, &|past, floats| {
         floats.iter_mut().zip(past).for_each(|(to, x)| *to = *x as f32);
     })
+}
+
+/// As `OpSet::mamba`, for batches without drafted rows and saves. The past is in a layout of its own: inputs of the
+/// convolution, the oldest first, then `[heads, head_dim, state_dim]`.
+pub fn mamba(x: &Owned, batch: &RaggedBatch, kv: &KvCache, layer: usize, net: &Mamba) -> Result<Owned> {
+    let (x, s) = (rows(x), &net.shape);
+    let before = (s.kernel - 1) * s.channels();
+    let token = |past: &mut Vec<f64>, row: usize| {
+        let (z, rest) = x[row].split_at(s.inner());
+        let (inputs, steps) = rest.split_at(s.channels());
+        let state = past.split_off(before);
+        past.extend(inputs.iter().map(|x| f64::from(*x)));
+        let mixed = convolved(past, net);
+        past.drain(..s.channels());
+        past.extend(state);
+        let y = state_space(&mut past[before..], &mixed, steps, net);
+        gated(y, z, net)
+    };
+    let begin = |floats: Option<&[f32]>| match floats {
+        Some(floats) => floats[..before + s.inner() * s.state_dim].iter().map(|x| f64::from(*x)).collect(),
+        None => vec![0.0; before + s.inner() * s.state_dim],
+    };
+    by_token(batch, kv, layer, &begin, &token, &|past, floats| {
+        floats.iter_mut().zip(past).for_each(|(to, x)| *to = *x as f32);
+    })
+}
+
+/// SiLU of the convolution of the last tokens' inputs.
+fn convolved(inputs: &[f64], net: &Mamba) -> Vec<f64> {
+    let channels = net.shape.channels();
+    let one = |channel: usize| {
+        let tap = |t: usize| inputs[t * channels + channel] * f64::from(net.conv[t * channels + channel]);
+        let sum = (0..net.shape.kernel).map(tap).sum::<f64>() + f64::from(net.conv_bias[channel]);
+        sum * logistic(sum)
+    };
+    (0..channels).map(one).collect()
+}
+
+/// The next token's output of each head, before the gate.
+fn state_space(state: &mut [f64], mixed: &[f64], steps: &[f32], net: &Mamba) -> Vec<f64> {
+    let s = &net.shape;
+    let (inner, vectors, n) = (s.inner(), s.groups * s.state_dim, s.state_dim);
+    let mut out = Vec::new();
+    for head in 0..s.heads {
+        let group = head / (s.heads / s.groups) * n;
+        let (b, c) = (&mixed[inner + group..][..n], &mixed[inner + vectors + group..][..n]);
+        let step = f64::from(steps[head]) * f64::from(net.factors.step) + f64::from(net.dt_bias[head]);
+        let step = step.exp().ln_1p().max(f64::from(net.steps[0])).min(f64::from(net.steps[1]));
+        let decay = (step * f64::from(net.a[head])).exp();
+        for p in head * s.head_dim..(head + 1) * s.head_dim {
+            let own = &mut state[p * n..(p + 1) * n];
+            own.iter_mut().zip(b).for_each(|(h, b)| *h = *h * decay + step * mixed[p] * b);
+            let sum: f64 = own.iter().zip(c).map(|(h, c)| h * c).sum();
+            out.push(sum + f64::from(net.d[head]) * mixed[p]);
+        }
+    }
+    out
+}
+
+/// The gate, with the norm of each group before it or behind it.
+fn gated(mut y: Vec<f64>, z: &[f32], net: &Mamba) -> Vec<f32> {
+    let normed = |y: &mut [f64], norm: &Norm| {
+        let width = y.len() / net.shape.groups;
+        for (group, weights) in y.chunks_exact_mut(width).zip(norm.weight.chunks_exact(width)) {
+            let mean = group.iter().map(|x| x * x).sum::<f64>() / width as f64;
+            let by = 1.0 / (mean + f64::from(norm.eps)).sqrt();
+            group.iter_mut().zip(weights).for_each(|(x, w)| *x *= by * f64::from(*w));
+        }
+    };
+    if let MambaNorm::BeforeGate(norm) = &net.norm {
+        normed(&mut y, norm);
+    }
+    for (y, z) in y.iter_mut().zip(z) {
+        let z = f64::from(*z) * f64::from(net.factors.gate);
+        *y *= z * logistic(z) * f64::from(net.factors.output);
+    }
+    if let MambaNorm::AfterGate(norm) = &net.norm {
+        normed(&mut y, norm);
+    }
+    y.into_iter().map(|y| y as f32).collect()
 }
 
 /// The outputs of each row, token by token from each sequence's state. `begin` makes a past of a state, or of none.

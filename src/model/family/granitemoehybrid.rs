@@ -1,0 +1,29 @@
+//! Granite 4: Mamba-2 with layers of attention between them, or attention alone; with experts beside a feed-forward of all
+//! rows, or with that alone. Most do not rotate.
+
+use super::granitemoe::GRANITEMOE;
+use super::{Defaults, ExpertDefaults, Family, MambaDefaults};
+use crate::model::config::GateNorm;
+
+pub const GRANITEMOEHYBRID: Family = Family { dense: Some(&DENSE), ..ALL };
+
+const ALL: Family = Family {
+    gguf: &["granitehybrid"],
+    hf: Some("granitemoehybrid"),
+    mamba: Some(MambaDefaults { beside: false, norm: Some(GateNorm::AfterGate), multipliers: false }),
+    experts: match GRANITEMOE.experts {
+        Some(experts) => Some(ExpertDefaults { optional: true, ..experts }),
+        None => None,
+    },
+    may_stand_still: true,
+    ..GRANITEMOE
+};
+
+/// Folders without experts.
+const DENSE: Family = Family {
+    joined: &[("shared_mlp.input_linear.weight", &["ffn_gate.weight", "ffn_up.weight"])],
+    products: &[("shared_mlp.output_linear", "ffn_down")],
+    experts: None,
+    defaults: Defaults { ffn_key: "shared_intermediate_size", ..GRANITEMOE.defaults },
+    ..ALL
+};

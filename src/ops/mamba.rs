@@ -1,0 +1,351 @@
+//! Mamba-2 (Dao and Gu 2024, arXiv 2405.21060) as Granite 4 and Falcon-H1 have it: a short convolution of x, B and C, the
+//! recurrence, and a gate with or without a norm. The products before and behind it are not part of it.
+
+use super::Norm;
+use super::delta::softplus;
+use super::spans::{Span, Taps};
+use super::spare::Spare;
+use super::state::{Accepted, States};
+use super::tiles::{self, Columns};
+use crate::base::{Error, Result, reserve};
+use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::recurrent::delta::{Inputs, TILE};
+use crate::kernels::recurrent::{conv, mamba};
+use crate::kernels::rows::exp::exp;
+use crate::kernels::rows::{elementwise, norm};
+use crate::kernels::{Isa, Pool};
+use std::ops::Range;
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MambaShape {
+    /// A multiple of `groups`.
+    pub heads: usize,
+    /// Elements of a head's x.
+    pub head_dim: usize,
+    /// Groups of heads with the same B and C, which follow each other.
+    pub groups: usize,
+    /// Elements of B, and of C, of a group.
+    pub state_dim: usize,
+    /// Tokens that the convolution sees, the current one included; at least 2.
+    pub kernel: usize,
+}
+
+impl MambaShape {
+    /// Elements of x of a row, and of the gate.
+    pub fn inner(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Elements of B of a row, and of C.
+    pub fn vectors(&self) -> usize {
+        self.groups * self.state_dim
+    }
+
+    /// Elements of x, B and C of a row, side by side.
+    pub fn channels(&self) -> usize {
+        self.inner() + 2 * self.vectors()
+    }
+
+    /// Elements of a row of the product before it: the gate; x, B and C; a step for each head.
+    pub fn inputs(&self) -> usize {
+        self.inner() + self.channels() + self.heads
+    }
+
+    /// Elements of the convolution's part of a state: the inputs of the last tokens, `[kernel - 1, channels]`.
+    fn convolution(&self) -> usize {
+        (self.kernel - 1) * self.channels()
+    }
+
+    /// Elements of one head's part of a state: `[tiles, state_dim, TILE]`.
+    fn head(&self) -> usize {
+        self.head_dim.div_ceil(TILE) * self.state_dim * TILE
+    }
+
+    /// Elements of a layer's state: the convolution's part, then the heads'.
+    pub fn state(&self) -> usize {
+        self.convolution() + self.heads * self.head()
+    }
+
+    /// Elements that are kept of a drafted row: x, B and C before the convolution, and the steps.
+    pub fn drafted_row(&self) -> usize {
+        self.channels() + self.heads
+    }
+
+    /// f32 that a pass keeps of each row.
+    pub fn floats_of_row(&self) -> usize {
+        self.inputs() + self.channels() + 2 * self.heads + 2 * self.inner()
+    }
+
+    /// The group of a head.
+    fn group(&self, head: usize) -> usize {
+        head / (self.heads / self.groups)
+    }
+}
+
+/// The weights of a layer besides its products.
+#[derive(Clone)]
+pub struct Mamba {
+    pub shape: MambaShape,
+    /// `[kernel, channels]`, the oldest token first; and the bias of each channel.
+    pub conv: Arc<[f32]>,
+    pub conv_bias: Arc<[f32]>,
+    /// Of each head, -e^A_log, the bias of its step, and D.
+    pub a: Arc<[f32]>,
+    pub dt_bias: Arc<[f32]>,
+    pub d: Arc<[f32]>,
+    pub norm: MambaNorm,
+    pub factors: MambaFactors,
+    /// Bounds of the steps.
+    pub steps: [f32; 2],
+}
+
+/// The norm of each group's outputs, with the weights of all groups, `[inner]`.
+#[derive(Clone)]
+pub enum MambaNorm {
+    Never,
+    BeforeGate(Norm),
+    AfterGate(Norm),
+}
+
+impl MambaNorm {
+    pub fn norm(&self) -> Option<&Norm> {
+        match self {
+            Self::Never => None,
+            Self::BeforeGate(norm) | Self::AfterGate(norm) => Some(norm),
+        }
+    }
+}
+
+/// Factors on the gate, on the steps before their bias, and on the gated output.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MambaFactors {
+    pub gate: f32,
+    pub step: f32,
+    pub output: f32,
+}
+
+/// Convolved rows, and their decays and steps; grows to the largest pass, then is reused.
+#[derive(Default)]
+pub struct MambaScratch {
+    /// `[rows, channels]`.
+    mixed: Vec<f32>,
+    /// `[rows, heads, 2]`.
+    gates: Vec<f32>,
+}
+
+/// Inputs of rows: x, B and C, then the steps. Row r begins at r times the stride.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    inputs: &'a [f32],
+    stride: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn of(&self, row: usize, elements: Range<usize>) -> &'a [f32] {
+        &self.inputs[row * self.stride..][elements]
+    }
+}
+
+/// One layer of a pass.
+pub(super) struct Mamba2<'a> {
+    pub pool: &'a Pool,
+    pub isa: Isa,
+    pub spare: &'a Spare,
+    pub net: &'a Mamba,
+    pub states: &'a States,
+    /// Index among the layers with a state.
+    pub layer: usize,
+}
+
+/// Channels that a task convolves.
+const PIECE: usize = 256;
+
+impl Mamba2<'_> {
+    /// `x` `[T, inputs]`: the gate; x, B and C; the steps. Returns `[T, inner]`.
+    pub fn run(&self, scratch: &mut MambaScratch, x: &[f32], batch: &super::RaggedBatch) -> Result<Vec<f32>> {
+        let shape = &self.net.shape;
+        let (rows, stride) = (batch.tokens.len(), shape.inputs());
+        if x.len() != rows * stride {
+            return Err(Error::internal("inputs of Mamba-2 that have another width"));
+        }
+        let inputs = Rows { inputs: &x[shape.inner().min(x.len())..], stride };
+        let spans = Span::all(batch)?;
+        self.prepare(scratch, &inputs, &spans, rows)?;
+        self.keep_drafted(&inputs, &spans);
+        let y = self.recur(scratch, &inputs, &spans, rows)?;
+        self.gate(y, x, rows)
+    }
+
+    /// Advances states by drafted rows of the last step.
+    pub fn advance(&self, scratch: &mut MambaScratch, accepted: &[Accepted]) -> Result<()> {
+        let (stride, kept) = (self.net.shape.drafted_row(), self.states.rows());
+        for accepted in accepted {
+            let inputs = Rows { inputs: self.states.accepted(&kept, self.layer, accepted)?, stride };
+            let rows = accepted.rows as usize;
+            let spans = [Span { rows: 0..rows, slot: accepted.slot, fresh: false, drafted: 0, saves: &[] }];
+            self.prepare(scratch, &inputs, &spans, rows)?;
+            self.spare.give(self.recur(scratch, &inputs, &spans, rows)?);
+        }
+        Ok(())
+    }
+
+    /// Convolves x, B and C, and computes decays and steps.
+    fn prepare(&self, scratch: &mut MambaScratch, inputs: &Rows, spans: &[Span], rows: usize) -> Result<()> {
+        let shape = &self.net.shape;
+        let (channels, heads) = (shape.channels(), shape.heads);
+        for (buffer, len) in [(&mut scratch.mixed, rows * channels), (&mut scratch.gates, rows * 2 * heads)] {
+            reserve(buffer, len.saturating_sub(buffer.len()), "a step's recurrent layers")?;
+            buffer.resize(len.max(buffer.len()), 0.0);
+        }
+        let (data, taps) = (self.states.data(), self.taps(inputs));
+        let (mixed, gates) = (SharedOut::new(&mut scratch.mixed), SharedOut::new(&mut scratch.gates));
+        let pieces = channels.div_ceil(PIECE);
+        self.pool.run_if_worth(rows * channels * (shape.kernel + 16), rows * (pieces + 1), &|task| {
+            let (row, piece) = (task / (pieces + 1), task % (pieces + 1));
+            if piece == pieces {
+                let at = row * 2 * heads..(row + 1) * 2 * heads;
+                // SAFETY: each task has a row, or channels of a row, of its own.
+                return self.steps(inputs.of(row, channels..channels + heads), unsafe { gates.slice(at) });
+            }
+            let own = piece * PIECE..channels.min((piece + 1) * PIECE);
+            // SAFETY: as above.
+            let out = unsafe { mixed.slice(row * channels + own.start..row * channels + own.end) };
+            let span = Span::of(spans, row);
+            let state = &data[self.states.at(span.slot, self.layer)];
+            let sums = &mut [0.0; PIECE][..own.len()];
+            conv::sum(self.isa, taps.of(span, row, own.clone(), state), sums);
+            elementwise::add(self.isa, sums, &self.net.conv_bias[own]);
+            elementwise::logistic(self.isa, sums, sums, out);
+        });
+        Ok(())
+    }
+
+    /// The inputs of the convolution.
+    fn taps<'b>(&'b self, inputs: &'b Rows<'b>) -> Taps<'b, impl Fn(usize, Range<usize>) -> &'b [f32]> {
+        let (shape, input) = (&self.net.shape, |row, own| inputs.of(row, own));
+        Taps { kernel: shape.kernel, channels: shape.channels(), input, weights: &self.net.conv }
+    }
+
+    /// The decay and the step of each head.
+    fn steps(&self, logits: &[f32], out: &mut [f32]) {
+        let Mamba { a, dt_bias, factors, steps: [least, most], .. } = self.net;
+        for (head, out) in out.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            let step = softplus(logits[head] * factors.step + dt_bias[head]);
+            // Not `clamp`, which would panic at a NaN of its bounds; a NaN of the step stays.
+            let step = if step < *least { *least } else { step };
+            let step = if step > *most { *most } else { step };
+            *out = [exp(a[head] * step), step];
+        }
+    }
+
+    /// Keeps the inputs of drafted rows, for `advance`.
+    fn keep_drafted(&self, inputs: &Rows, spans: &[Span]) {
+        let stride = self.net.shape.drafted_row();
+        let mut kept = self.states.rows();
+        let own = kept[self.layer * self.states.drafted * stride..].chunks_exact_mut(stride);
+        for (row, to) in Span::drafted(spans).zip(own) {
+            to.copy_from_slice(inputs.of(row, 0..stride));
+        }
+    }
+
+    /// Runs the rows through the states: `[rows, inner]`.
+    fn recur(&self, scratch: &MambaScratch, inputs: &Rows, spans: &[Span], rows: usize) -> Result<Vec<f32>> {
+        let shape = &self.net.shape;
+        let mut out = self.spare.take(rows * shape.inner())?;
+        let mut data = self.states.data();
+        let (shared, states, taps) = (SharedOut::new(&mut out), SharedOut::new(&mut data), self.taps(inputs));
+        let tasks = shape.heads + 1;
+        let work = rows * shape.heads * shape.head() * 4;
+        self.pool.run_if_worth(work, spans.len() * tasks, &|task| {
+            let (span, head) = (&spans[task / tasks], task % tasks);
+            match head.checked_sub(1) {
+                // SAFETY: each task has one head's part, or the convolution's, of its sequence's slots, which no other
+                // sequence has (`States::check`), and the columns of that head in its sequence's rows.
+                Some(head) => unsafe { self.head(scratch, span, head, &states, &shared) },
+                None => taps.append(span, |slot| {
+                    let at = self.states.at(slot, self.layer).start;
+                    // SAFETY: as above.
+                    unsafe { states.slice(at..at + shape.convolution()) }
+                }),
+            }
+        });
+        Ok(out)
+    }
+
+    /// Runs a span through one head's tiles.
+    ///
+    /// # Safety
+    /// No other thread uses this head's part of the span's slots, nor its columns of the span's rows.
+    unsafe fn head(
+        &self,
+        scratch: &MambaScratch,
+        span: &Span,
+        head: usize,
+        states: &SharedOut,
+        out: &SharedOut,
+    ) {
+        let shape = &self.net.shape;
+        let (channels, inner) = (shape.channels(), shape.inner());
+        let mixed = &scratch.mixed[span.rows.start * channels..];
+        let b = inner + shape.group(head) * shape.state_dim;
+        for tile in 0..shape.head_dim.div_ceil(TILE) {
+            let first = head * shape.head_dim + tile * TILE;
+            let width = TILE.min(shape.head_dim - tile * TILE);
+            let inputs = Inputs {
+                q: &mixed[b + shape.vectors()..],
+                k: &mixed[b..],
+                v: &mixed[first..],
+                stride: channels,
+                width,
+                gates: &scratch.gates[(span.rows.start * shape.heads + head) * 2..],
+                gates_stride: 2 * shape.heads,
+            };
+            let len = shape.state_dim * TILE;
+            let from = shape.convolution() + head * shape.head() + tile * len;
+            let place = |slot| {
+                let at = self.states.at(slot, self.layer).start + from;
+                // SAFETY: the caller's promise.
+                unsafe { states.slice(at..at + len) }.as_chunks_mut().0
+            };
+            let columns = Columns { out, stride: inner, first, width };
+            // SAFETY: as above.
+            unsafe {
+                tiles::through(span, &columns, place, |state, from, out| {
+                    mamba::run(self.isa, state, inputs.from(from), self.net.d[head], out);
+                });
+            }
+        }
+    }
+
+    /// `y` `[rows, inner]` times SiLU of the gate, which begins the rows of `x`, normed before or after.
+    fn gate(&self, mut y: Vec<f32>, x: &[f32], rows: usize) -> Result<Vec<f32>> {
+        let (shape, isa) = (&self.net.shape, self.isa);
+        let (inner, stride, MambaFactors { gate: by, output, .. }) =
+            (shape.inner(), shape.inputs(), self.net.factors);
+        let mut out = self.spare.take(rows * inner)?;
+        let (shared, before) = (SharedOut::new(&mut out), SharedOut::new(&mut y));
+        self.pool.run_if_worth(rows * inner * 16, rows, &|row| {
+            let at = row * inner..(row + 1) * inner;
+            // SAFETY: each task has a row of its own.
+            let (y, out) = unsafe { (before.slice(at.clone()), shared.slice(at)) };
+            if let MambaNorm::BeforeGate(norm) = &self.net.norm {
+                self.norm_groups(norm, y);
+            }
+            elementwise::scaled_swiglu(isa, [by, output], &x[row * stride..][..inner], y, out);
+            if let MambaNorm::AfterGate(norm) = &self.net.norm {
+                self.norm_groups(norm, out);
+            }
+        });
+        self.spare.give(y);
+        Ok(out)
+    }
+
+    /// The norm of each group of a row.
+    fn norm_groups(&self, Norm { weight, eps, .. }: &Norm, row: &mut [f32]) {
+        let width = row.len() / self.net.shape.groups;
+        for (group, weight) in row.chunks_exact_mut(width).zip(weight.chunks_exact(width)) {
+            norm::rms_norm_in_place(self.isa, group, weight, *eps);
+        }
+    }
+}
