@@ -43,6 +43,9 @@ impl RopeConfig {
             RopeScaling::Long { ref short, .. } => self.divided(short),
             RopeScaling::None => pairs.map(|i| plain(i) as f32).collect(),
             RopeScaling::Linear { factor } => pairs.map(|i| (plain(i) / factor as f64) as f32).collect(),
+            RopeScaling::Proportional { pairs: turning, factor } => {
+                pairs.map(|i| if i < turning { (plain(i) / factor as f64) as f32 } else { 0.0 }).collect()
+            }
             RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => {
                 let (low, high) = (low_freq_factor as f64, high_freq_factor as f64);
                 let one = |i| {

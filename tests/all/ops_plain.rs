@@ -27,7 +27,7 @@ const TYPES: [DType; 9] = [
 
 /// `[layers, kv_heads, head_dim, blocks, block_size]`.
 fn cache(kind: KvType, [layers, kv_heads, head_dim, blocks, block_size]: [usize; 5]) -> Result<KvCache> {
-    KvCache::new(KvLayout { kind, layers, kv_heads, head_dim, blocks, block_size })
+    KvCache::new(KvLayout { kind, layers, kv_heads, head_dim, others: None, blocks, block_size })
 }
 
 fn fused() -> FusedOps {
@@ -201,11 +201,10 @@ fn attention_of_ragged_batches() {
         let odd = case % 2 == 1;
         (shape.scale, rope.factor) = if odd { (shape.scale * 1.3, 1.2) } else { (shape.scale, 1.0) };
         let how = Attention {
-            shape: &shape,
-            rope: &rope,
             window,
             from: usize::from(odd),
             norms: odd.then_some(&norms),
+            ..Attention::plain(&shape, &rope)
         };
         // Chunks in steps: prompts in parts, then together with a decode row.
         let chunk = |seq, start, rows| Chunk { seq, start, rows };
@@ -280,8 +279,15 @@ fn mixtures_of_experts() {
         let gate = random.matrix(DType::F32, 1, 512);
         let shared = shared.map(|expert| Shared { expert, gate: [gate].into() });
         let router = [random.matrix(DType::F32, count, 512)].into();
-        let experts =
-            Experts { router, choice: Choice::softmax(used, renormalize), bias: None, experts, shared };
+        let experts = Experts {
+            router_norm: None,
+            router,
+            choice: Choice::softmax(used, renormalize),
+            bias: None,
+            scales: None,
+            experts,
+            shared,
+        };
         let norm = random.norm(512);
         let x = random.tensor(33, 512);
         let mixed = |x: &Owned| fused().experts(x, Some(&norm), &experts, Activation::SwiGlu).unwrap();
@@ -436,7 +442,7 @@ fn mistaken_batches_are_errors() {
             &Paging::new(batch, &kv.layout, &shape)?,
             &kv,
             layer,
-            &Attention { shape: &shape, rope: &rope(8, RopeStyle::Neox), window: None, from: 0, norms: None },
+            &Attention::plain(&shape, &rope(8, RopeStyle::Neox)),
         )
     };
     assert!(run(&good, 0).is_ok());
@@ -463,7 +469,7 @@ fn mistaken_batches_are_errors() {
     assert!(Paging::new(&twice, &kv.layout, &shape).is_err(), "two sequences write to one block");
     let turn = rope(8, RopeStyle::Neox);
     let paging = Paging::new(&good, &kv.layout, &shape).unwrap();
-    let how = Attention { shape: &shape, rope: &turn, window: None, from: 0, norms: None };
+    let how = Attention::plain(&shape, &turn);
     let other = cache(KvType::F16, [1, 1, 16, 3, 16]).unwrap();
     assert!(ops.attention(&qkv, &paging, &other, 0, &how).is_err(), "paging of another cache");
     assert!(ops.attention(&random.tensor(3, 64), &paging, &kv, 0, &how).is_err(), "fewer rows");

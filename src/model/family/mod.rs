@@ -9,6 +9,7 @@ mod ernie4_5;
 mod exaone4;
 mod gemma2;
 mod gemma3;
+mod gemma4;
 mod glm4;
 mod granite;
 mod hunyuan_dense;
@@ -49,6 +50,7 @@ pub const FAMILIES: &[&Family] = &[
     &qwen35moe::QWEN35MOE,
     &gemma2::GEMMA2,
     &gemma3::GEMMA3,
+    &gemma4::GEMMA4,
     &olmo3::OLMO3,
     &olmo2::OLMO2,
     &granite::GRANITE,
@@ -111,6 +113,13 @@ pub struct Family {
     pub delta: Option<DeltaDefaults>,
     /// `None`: no layer is a short convolution.
     pub conv: Option<ConvDefaults>,
+    /// Layers without a window have heads of their own, and the last layers may share K and V; rows may have an input for
+    /// each layer. V heads are normed without weights.
+    pub global_heads: bool,
+    /// Files may have a factor for the residual behind each layer.
+    pub layer_scales: bool,
+    /// Tensors of a layer, and of the model, that are neither products nor norms by Hugging Face's names: whole names.
+    pub tensors: &'static [Named],
     /// Attention's output is multiplied by the logistic function of a gate, which stands beside each query.
     pub attention_gate: bool,
     /// The part of a head that is rotated, without `partial_rotary_factor`. `None`: whole heads always.
@@ -166,6 +175,9 @@ const BASE: Family = Family {
     biases: NO_BIASES,
     delta: None,
     conv: None,
+    global_heads: false,
+    layer_scales: false,
+    tensors: &[],
     attention_gate: false,
     rotated: None,
     rope_alpha: false,
@@ -362,6 +374,8 @@ pub struct ExpertDefaults {
     /// The key of the number of dense layers before the sparse ones, and the number without it; in GGUF
     /// `leading_dense_block_count`. `None`: there are none.
     pub dense_first: Option<(&'static str, usize)>,
+    /// A dense feed-forward stands beside the experts, each with norms of its own. Files may have no experts.
+    pub beside: bool,
     /// How the names of the experts begin in Hugging Face's files, and their gate, up and down.
     pub inside: &'static str,
     pub parts: [&'static str; 3],
@@ -377,6 +391,7 @@ impl ExpertDefaults {
         more: 0.0,
         bias: None,
         dense_first: None,
+        beside: false,
         inside: "mlp",
         parts: ["gate_proj", "up_proj", "down_proj"],
     };

@@ -7,6 +7,7 @@ mod experts;
 #[cfg(test)]
 mod family_tests;
 mod fields;
+mod layers;
 mod names;
 pub mod peft;
 mod pooling;

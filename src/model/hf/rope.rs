@@ -12,7 +12,9 @@ use crate::ops::Temperature;
 const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
 
-const KINDS: &str = "default, dynamic, linear, llama3, longrope (su) and yarn are known";
+const KINDS: &str = "default, dynamic, linear, llama3, longrope (su), proportional and yarn are known";
+/// The kind that rotates some pairs of a head, at the frequencies of a whole one.
+const PROPORTIONAL: &str = "proportional";
 /// The growth of queries with their position, which stands among the rotation's keys.
 const TEMPERATURE: &str = "llama_4_scaling_beta";
 
@@ -34,6 +36,8 @@ const IGNORED: &[&str] = &[
 pub struct Sizes {
     pub layers: usize,
     pub head_dim: usize,
+    /// As `head_dim`, in layers without a window, if theirs differs.
+    pub global_dim: Option<usize>,
     /// Elements of a head that are rotated.
     pub rotated: usize,
     pub context: usize,
@@ -143,14 +147,23 @@ fn by_layer_type(
     };
     let plain = |base| RopeConfig { base, dims: sizes.rotated, scaling: RopeScaling::None };
     let parameters = config.object("rope_parameters")?;
-    let of = |kind: &str, theta: f32| -> Result<RopeConfig> {
-        let Some(parameters) = &parameters else { return Ok(plain(theta)) };
-        match parameters.object(kind)? {
+    let of = |kind: &str, theta: f32, sizes: &Sizes| -> Result<RopeConfig> {
+        let own = parameters.as_ref().map_or(Ok(None), |parameters| parameters.object(kind))?;
+        match own {
             Some(own) => rope(config, family, &own, theta, sizes),
+            None if sizes.global_dim.is_some() => {
+                Err(config.bad("rope_parameters", format_args!("it must give the rotation of {kind}")))
+            }
             None => Ok(plain(theta)),
         }
     };
-    let mut ropes = vec![of(FULL, global)?, of(SLIDING, local)?];
+    let wide = sizes.global_dim.unwrap_or(sizes.head_dim);
+    let wide = Sizes {
+        head_dim: wide,
+        rotated: if sizes.global_dim.is_some() { wide } else { sizes.rotated },
+        ..*sizes
+    };
+    let mut ropes = vec![of(FULL, global, &wide)?, of(SLIDING, local, sizes)?];
     if let Some(key) = parameters.and_then(|p| p.unknown(&[]).into_iter().next()) {
         let why = format!("'{key}' in it is not {FULL} or {SLIDING}");
         return Err(config.unsupported("rope_parameters", why));
@@ -170,14 +183,15 @@ fn rope(
     sizes: &Sizes,
 ) -> Result<RopeConfig> {
     let mut base = parameters.float("rope_theta")?.unwrap_or(theta);
-    if parameters.float("partial_rotary_factor")?.is_some_and(|factor| sizes.part(factor) != sizes.rotated) {
-        let why = format!("{} elements of a head are rotated here", sizes.rotated);
-        return Err(parameters.unsupported("partial_rotary_factor", why));
-    }
     let kind = match parameters.text("rope_type")? {
         Some(kind) => Some(kind),
         None => parameters.text("type")?,
     };
+    let part = parameters.float("partial_rotary_factor")?;
+    if kind != Some(PROPORTIONAL) && part.is_some_and(|factor| sizes.part(factor) != sizes.rotated) {
+        let why = format!("{} elements of a head are rotated here", sizes.rotated);
+        return Err(parameters.unsupported("partial_rotary_factor", why));
+    }
     let needed = |key: &str| parameters.float(key)?.ok_or_else(|| parameters.bad(key, "it must be a number"));
     let inner = parameters.size("original_max_position_embeddings")?;
     // Files that also have it outside mean that value.
@@ -186,6 +200,14 @@ fn rope(
     let scaling = match kind {
         None | Some("default") => RopeScaling::None,
         Some("linear") => RopeScaling::Linear { factor: needed("factor")? },
+        Some(PROPORTIONAL) => {
+            let part = part.unwrap_or(1.0);
+            if !(0.0..=1.0).contains(&part) {
+                return Err(parameters.bad("partial_rotary_factor", "it must lie within 0 and 1"));
+            }
+            let factor = parameters.float("factor")?.unwrap_or(1.0);
+            RopeScaling::Proportional { pairs: sizes.part(part) / 2, factor }
+        }
         Some("llama3") => RopeScaling::Llama3 {
             factor: needed("factor")?,
             low_freq_factor: needed("low_freq_factor")?,
