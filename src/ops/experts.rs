@@ -136,10 +136,8 @@ impl Routes {
             let own = &mut chosen[first..];
             let sum = |more| own.iter().map(|(_, weight)| weight).sum::<f32>() + more;
             let sum = choice.renormalize.map_or(1.0, sum);
-            own.iter_mut().for_each(|(expert, weight)| {
-                *weight =
-                    *weight / sum * choice.scale * scales.map_or(1.0, |scales| scales[*expert as usize]);
-            });
+            let scale = |expert: u32| choice.scale * scales.map_or(1.0, |scales| scales[expert as usize]);
+            own.iter_mut().for_each(|(expert, weight)| *weight = *weight / sum * scale(*expert));
         }
         emptied(busy, experts, what)?;
         busy.extend((0..experts).filter(|e| starts[e + 1] > 0));

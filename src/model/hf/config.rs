@@ -270,18 +270,6 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let experts = experts::read(config, family, &mut blocks)?;
     let ffn = ffn(config, family, experts, &blocks)?;
     layers::share(config, family, &mut blocks, ffn, &names)?;
-    let act_key = family.defaults.activation_key;
-    let act = match config.text(act_key)? {
-        None => family.activation,
-        // The limit has no key.
-        Some("silu") if matches!(family.activation, Activation::ClampedSwiGlu { .. }) => family.activation,
-        Some("gelu_pytorch_tanh") if !family.activation.gated() => Activation::Gelu,
-        Some(_) if !family.activation.gated() => {
-            return Err(config.unsupported(act_key, "without a gate only gelu_pytorch_tanh is known"));
-        }
-        Some(name) => activation(name)
-            .ok_or_else(|| config.unsupported(act_key, format_args!("known are {ACTIVATIONS}")))?,
-    };
     let decoder = DecoderConfig {
         family,
         architecture: family.name().to_owned(),
@@ -304,7 +292,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         rms_eps,
         projection_eps: q.projection_norms.unwrap_or(rms_eps),
         norm_offset: family.norm_offset,
-        activation: act,
+        activation: acts(config, family)?,
         embedding_scale: factor(config, &scales.embedding, &scale_sizes)?,
         residual_scale: factor(config, &scales.residual, &scale_sizes)?,
         logit_scale: factor(config, &scales.logits, &scale_sizes)?,
@@ -329,6 +317,22 @@ fn ffn(config: &Fields, family: &Family, experts: Option<ExpertsConfig>, blocks:
         Some(experts) => Ok(config.size("intermediate_size")?.unwrap_or(experts.width)),
         None => config.need("intermediate_size"),
     }
+}
+
+/// The activation of a file.
+fn acts(config: &Fields, family: &Family) -> Result<Activation> {
+    let act_key = family.defaults.activation_key;
+    Ok(match config.text(act_key)? {
+        None => family.activation,
+        // The limit has no key.
+        Some("silu") if matches!(family.activation, Activation::ClampedSwiGlu { .. }) => family.activation,
+        Some("gelu_pytorch_tanh") if !family.activation.gated() => Activation::Gelu,
+        Some(_) if !family.activation.gated() => {
+            return Err(config.unsupported(act_key, "without a gate only gelu_pytorch_tanh is known"));
+        }
+        Some(name) => activation(name)
+            .ok_or_else(|| config.unsupported(act_key, format_args!("known are {ACTIVATIONS}")))?,
+    })
 }
 
 /// The activation that `hidden_act` names, if we know it.

@@ -200,14 +200,7 @@ fn rope(
     let scaling = match kind {
         None | Some("default") => RopeScaling::None,
         Some("linear") => RopeScaling::Linear { factor: needed("factor")? },
-        Some(PROPORTIONAL) => {
-            let part = part.unwrap_or(1.0);
-            if !(0.0..=1.0).contains(&part) {
-                return Err(parameters.bad("partial_rotary_factor", "it must lie within 0 and 1"));
-            }
-            let factor = parameters.float("factor")?.unwrap_or(1.0);
-            RopeScaling::Proportional { pairs: sizes.part(part) / 2, factor }
-        }
+        Some(PROPORTIONAL) => proportional(parameters, part.unwrap_or(1.0), sizes)?,
         Some("llama3") => RopeScaling::Llama3 {
             factor: needed("factor")?,
             low_freq_factor: needed("low_freq_factor")?,
@@ -246,6 +239,15 @@ fn rope(
         return Err(parameters.unsupported(key, "it is not known and may change the rotation"));
     }
     Ok(RopeConfig { base, dims: sizes.rotated, scaling })
+}
+
+/// The rotation of a part of a head's pairs.
+fn proportional(parameters: &Fields, part: f32, sizes: &Sizes) -> Result<RopeScaling> {
+    if !(0.0..=1.0).contains(&part) {
+        return Err(parameters.bad("partial_rotary_factor", "it must lie within 0 and 1"));
+    }
+    let factor = parameters.float("factor")?.unwrap_or(1.0);
+    Ok(RopeScaling::Proportional { pairs: sizes.part(part) / 2, factor })
 }
 
 /// The base that `alpha` stretches, if the family knows it and the file has it.
