@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
                     ],
                 }))
             }
-            Some(experts) => FeedForward::Experts(self.experts(index, &experts, c)?),
+            Some(experts) => FeedForward::Experts(Box::new(self.experts(index, &experts, c)?)),
         })
     }
 

@@ -79,7 +79,7 @@ pub struct Convolution {
 
 pub enum FeedForward {
     Gated(Gated),
-    Experts(Experts),
+    Experts(Box<Experts>),
     Both(Box<Both>),
 }
 
@@ -134,7 +134,7 @@ impl Layer {
     pub(super) fn experts(&self) -> Option<&Experts> {
         match &self.feed_forward {
             FeedForward::Gated(_) => None,
-            FeedForward::Experts(experts) => Some(experts),
+            FeedForward::Experts(experts) => Some(experts.as_ref()),
             FeedForward::Both(both) => Some(&both.experts),
         }
     }
