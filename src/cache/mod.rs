@@ -16,8 +16,8 @@ use crate::model::KvShape;
 /// Bytes of K and V of one block of `block_size` tokens (whole tiles) in all layers; 0 for a model without KV.
 /// `BadModel` if the number overflows 64 bits.
 pub fn bytes_per_block(shape: KvShape, kind: KvType, block_size: usize) -> Result<u64> {
-    let layer = shape.layout(kind, 1, block_size).block_bytes();
-    layer.and_then(|bytes| (bytes as u64).checked_mul(shape.layers as u64)).ok_or_else(|| {
+    let bytes = shape.layout(kind, 1, block_size).block_bytes();
+    bytes.map(|bytes| bytes as u64).ok_or_else(|| {
         Error::bad_model(format!(
             "a KV block of {block_size} tokens x {} layers x {} heads x {} elements passes 64 bits",
             shape.layers, shape.kv_heads, shape.head_dim
@@ -33,15 +33,19 @@ pub fn blocks_for(positions: u64, block_size: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::KvLayers;
 
     #[test]
     fn sizes() {
-        let shape = KvShape { layers: 3, kv_heads: 4, head_dim: 64, kind: None };
+        let shape = KvShape { layers: 3, kv_heads: 4, head_dim: 64, ..KvShape::default() };
         for (kind, head) in [(KvType::F32, 64 * 4), (KvType::F16, 64 * 2), (KvType::Int8, 64 + 4)] {
             assert_eq!(bytes_per_block(shape, kind, 32).unwrap(), 2 * 3 * 4 * 32 * head, "{kind:?}");
         }
         assert_eq!(bytes_per_block(KvShape::default(), KvType::F16, 32).unwrap(), 0);
-        let absurd = KvShape { layers: usize::MAX, kv_heads: 2, head_dim: 2, kind: None };
+        let others = Some(KvLayers { layers: 2, kv_heads: 1, head_dim: 128 });
+        let both = bytes_per_block(KvShape { others, ..shape }, KvType::F16, 32).unwrap();
+        assert_eq!(both, 2 * 32 * 2 * (3 * 4 * 64 + 2 * 128));
+        let absurd = KvShape { layers: usize::MAX, kv_heads: 2, head_dim: 2, ..KvShape::default() };
         assert!(bytes_per_block(absurd, KvType::F16, 32).is_err());
         assert_eq!([0, 1, 32, 33].map(|n| blocks_for(n, 32)), [0, 1, 1, 2]);
     }

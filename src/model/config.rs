@@ -1,7 +1,7 @@
 //! A decoder's shape, from any file format, and checked: later code does not have to distrust the file.
 
 use super::family::{Family, QkNorm};
-use super::keys::NEXTN;
+use super::keys::{LAYER_INPUTS, NEXTN, SHARED_KV};
 use super::rotation::Rotations;
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
@@ -30,6 +30,10 @@ pub struct DecoderConfig {
     /// `None` if no layer is sparse.
     pub experts: Option<ExpertsConfig>,
     pub attention: AttentionShape,
+    /// The attention of layers without a window, if theirs differs.
+    pub global: Option<AttentionShape>,
+    /// Elements of a row's input to each layer by itself. `None`: there is no such input.
+    pub layer_inputs: Option<usize>,
     /// `None` if no layer is of Gated DeltaNet.
     pub delta: Option<DeltaShape>,
     /// `None` if no layer is a short convolution.
@@ -76,7 +80,11 @@ pub struct Block {
     pub recurrent: bool,
     /// It has Mamba-2 beside attention: both see the same inputs, and their outputs are added.
     pub beside: bool,
-    /// Its feed-forward is the mixture `DecoderConfig::experts`.
+    /// The earlier layer whose K and V it attends to. `None`: its own.
+    pub shares: Option<usize>,
+    /// The width of its feed-forward, if it is not `DecoderConfig::ffn`.
+    pub ffn: Option<usize>,
+    /// Its feed-forward is the mixture `DecoderConfig::experts`, or has it beside a dense one.
     pub sparse: bool,
 }
 
@@ -259,7 +267,11 @@ impl DecoderConfig {
         if let Activation::ClampedSwiGlu { limit } = self.activation {
             names.float("swiglu_clamp_exp", limit, 1e-3..=1e6)?;
         }
-        self.check_attention(names)?;
+        self.shapes().try_for_each(|shape| self.check_attention(shape, names))?;
+        self.layer_inputs.map_or(Ok(()), |width| names.within(LAYER_INPUTS, width, 1..=1 << 12))?;
+        for ffn in self.blocks.iter().filter_map(|block| block.ffn) {
+            names.within("feed_forward_length", ffn, FFN)?;
+        }
         if self.norm_offset != 0.0 && self.norm_offset != 1.0 {
             return Err(Error::internal(format!("a norm offset of {}", self.norm_offset)));
         }
@@ -267,7 +279,10 @@ impl DecoderConfig {
             return Err(Error::internal(format!("{} ropes; 1 to {MAX_ROPES} are kept", self.ropes.len())));
         }
         let still = self.family.has_still_layers();
-        self.ropes.iter().try_for_each(|rope| rope.check(self.attention.head_dim, still, names))?;
+        for (index, rope) in self.ropes.iter().enumerate() {
+            let shape = self.global.as_ref().filter(|_| index == 0).unwrap_or(&self.attention);
+            rope.check(shape.head_dim, still, names)?;
+        }
         if self.blocks.len() != self.layers || self.blocks.iter().any(|s| s.rope >= self.ropes.len()) {
             return Err(Error::internal("each layer needs a block and a rope of the model"));
         }
@@ -294,9 +309,8 @@ impl DecoderConfig {
         Ok(())
     }
 
-    fn check_attention(&self, names: &Names) -> Result<()> {
-        let AttentionShape { heads, kv_heads, head_dim, scale, temperature, cap, norms_last: _ } =
-            self.attention;
+    fn check_attention(&self, shape: &AttentionShape, names: &Names) -> Result<()> {
+        let AttentionShape { heads, kv_heads, head_dim, scale, temperature, cap, .. } = *shape;
         names.within("attention.head_count", heads, HEADS)?;
         names.within("attention.head_count_kv", kv_heads, 1..=heads)?;
         if heads % kv_heads != 0 {
@@ -332,18 +346,68 @@ impl DecoderConfig {
         self.ropes.iter().find(|rope| rope.dims > 0).unwrap_or(&self.ropes[0])
     }
 
-    /// Number of layers with a KV cache.
+    /// Number of layers of attention.
     pub fn attention_layers(&self) -> usize {
         self.blocks.iter().filter(|block| !block.recurrent).count()
     }
 
-    /// Whether a layer has the norm `name`.
-    pub fn has_norm(&self, layer: usize, name: &str) -> bool {
-        self.norms.contains(&name)
-            && !(self.blocks[layer].recurrent && ["attn_q_norm", "attn_k_norm"].contains(&name))
+    /// The shapes of attention.
+    pub fn shapes(&self) -> impl Iterator<Item = &AttentionShape> {
+        [&self.attention].into_iter().chain(&self.global)
     }
 
-    /// The width of a layer's norm `name`, `None` if no layer has such a norm.
+    /// Whether a layer attends as `global` says.
+    pub fn is_global(&self, layer: usize) -> bool {
+        self.global.is_some() && self.blocks[layer].window.is_none()
+    }
+
+    /// How layer `layer` attends.
+    pub fn attention_of(&self, layer: usize) -> &AttentionShape {
+        self.global.as_ref().filter(|_| self.is_global(layer)).unwrap_or(&self.attention)
+    }
+
+    /// Numbers of layers with a KV cache of their own: of those like `attention`, and of those like `global`.
+    pub fn kv_layers(&self) -> [usize; 2] {
+        let own = |index: &usize| !self.blocks[*index].recurrent && self.blocks[*index].shares.is_none();
+        let global = (0..self.blocks.len()).filter(own).filter(|index| self.is_global(*index)).count();
+        [(0..self.blocks.len()).filter(own).count() - global, global]
+    }
+
+    /// The index of a layer's KV cache, or of its state. Caches of `global` layers stand behind the others.
+    pub fn place(&self, layer: usize) -> usize {
+        let layer = self.blocks[layer].shares.unwrap_or(layer);
+        let kind = |index: usize| (self.blocks[index].recurrent, self.is_global(index));
+        let alike = |index: &usize| kind(*index) == kind(layer) && self.blocks[*index].shares.is_none();
+        let before = if self.is_global(layer) { self.kv_layers()[0] } else { 0 };
+        before + (0..layer).filter(alike).count()
+    }
+
+    /// The last layer that writes K and V or a state.
+    pub fn last_written(&self) -> usize {
+        self.blocks[..self.layers].iter().rposition(|block| block.shares.is_none()).unwrap_or(0)
+    }
+
+    /// The width of a layer's feed-forward without experts.
+    pub fn ffn_of(&self, layer: usize) -> usize {
+        self.blocks[layer].ffn.unwrap_or(self.ffn)
+    }
+
+    /// Whether a layer has the norm `name`.
+    pub fn has_norm(&self, layer: usize, name: &str) -> bool {
+        let block = &self.blocks[layer];
+        self.norms.contains(&name)
+            && !(block.recurrent && ["attn_q_norm", "attn_k_norm"].contains(&name))
+            && !(block.shares.is_some() && name == "attn_k_norm")
+    }
+
+    /// The width of layer `layer`'s norm `name`, `None` if it has no such norm.
+    pub fn norm_width_of(&self, layer: usize, name: &str) -> Option<usize> {
+        let width = self.norm_width(name).filter(|_| self.has_norm(layer, name))?;
+        let of_head = ["attn_q_norm", "attn_k_norm"].contains(&name) && self.is_global(layer);
+        Some(if of_head { self.attention_of(layer).head_dim } else { width })
+    }
+
+    /// The width of a layer's norm `name`, `None` if no layer has such a norm; of heads' norms without those of `global`.
     pub fn norm_width(&self, name: &str) -> Option<usize> {
         if !self.norms.contains(&name) {
             return None;
@@ -359,6 +423,21 @@ impl DecoderConfig {
     }
 
     /// The matrices of q, k and v, by GGUF's names in a layer, and their rows.
+    pub fn qkv_products_of(&self, layer: usize) -> Vec<(&'static str, usize)> {
+        let AttentionShape { heads, kv_heads, head_dim, keys_are_values, .. } = *self.attention_of(layer);
+        if self.global.is_none() {
+            return self.qkv_products();
+        }
+        let (q, k, v) =
+            (("attn_q", heads * head_dim), ("attn_k", kv_heads * head_dim), ("attn_v", kv_heads * head_dim));
+        match (self.blocks[layer].shares, keys_are_values) {
+            (Some(_), _) => vec![q],
+            (None, true) => vec![q, k],
+            (None, false) => vec![q, k, v],
+        }
+    }
+
+    /// As `qkv_products_of`, where all layers are alike.
     pub fn qkv_products(&self) -> Vec<(&'static str, usize)> {
         let (q, kv) = (self.query_rows(), self.kv_width());
         match self.family.fused.qkv {
@@ -367,12 +446,12 @@ impl DecoderConfig {
         }
     }
 
-    /// As `qkv_products`, of gate and up.
-    pub fn gate_up_products(&self) -> Vec<(&'static str, usize)> {
+    /// As `qkv_products`, of gate and up of a feed-forward of this width.
+    pub fn gate_up_products(&self, ffn: usize) -> Vec<(&'static str, usize)> {
         match self.family.fused.gate_up {
-            true => vec![("ffn_up", 2 * self.ffn)],
-            false if !self.activation.gated() => vec![("ffn_up", self.ffn)],
-            false => vec![("ffn_gate", self.ffn), ("ffn_up", self.ffn)],
+            true => vec![("ffn_up", 2 * ffn)],
+            false if !self.activation.gated() => vec![("ffn_up", ffn)],
+            false => vec![("ffn_gate", ffn), ("ffn_up", ffn)],
         }
     }
 
@@ -418,6 +497,22 @@ impl MambaConfig {
             }
         }
     }
+}
+
+/// Lets the last `count` layers attend to K and V of the last layer before them of their kind, with or without a window.
+pub fn share(blocks: &mut [Block], count: usize, names: &Names) -> Result<()> {
+    names.within(SHARED_KV, count, 0..=blocks.len().saturating_sub(1))?;
+    let first = blocks.len() - count;
+    for index in first..blocks.len() {
+        let alike = |block: &Block| block.window.is_some() == blocks[index].window.is_some();
+        blocks[index].shares = blocks[..first].iter().rposition(alike);
+        if blocks[index].shares.is_none() {
+            let why =
+                format!("before them there is no layer like layer {index} whose K and V it could share");
+            return Err(names.bad(SHARED_KV, count, &why));
+        }
+    }
+    Ok(())
 }
 
 fn check_delta(delta: &DeltaShape, names: &Names) -> Result<()> {

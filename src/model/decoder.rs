@@ -11,13 +11,13 @@ use super::products::Products;
 use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, adapter, check_stop};
 use crate::base::{Error, Result};
 use crate::ops::{
-    Accepted, Attention, FEW_ROWS, Head, KvCache, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Site,
-    StateShape, Weight,
+    Accepted, Attention, AttentionShape, FEW_ROWS, Head, KvCache, KvLayers, KvLayout, Norm, OpSet, Owned,
+    Paging, Projections, RaggedBatch, Site, StateShape, Weight,
 };
 
 pub use layer::{
-    Beside, Convolution, FeedForward, Gated, GatedDelta, Layer, Mixer, Ropes, SelfAttention, StateSpace,
-    Weights,
+    Beside, Both, Convolution, FeedForward, Gated, GatedDelta, Layer, LayerInput, LayerInputs, Mixer, Ropes,
+    SelfAttention, StateSpace, Weights,
 };
 pub use mtp::Mtp;
 
@@ -34,6 +34,16 @@ impl Decoder {
     pub fn new(config: DecoderConfig, weights: Weights, other_bytes: u64) -> Self {
         let facts = facts(&config, &weights, other_bytes);
         Self { config, weights, facts }
+    }
+
+    /// The places of a step's rows for layers that attend as `DecoderConfig::attention` says, and as `global`.
+    fn paging<'a>(
+        &'a self,
+        batch: &'a RaggedBatch,
+        kv: &KvLayout,
+    ) -> Result<(Paging<'a>, Option<Paging<'a>>)> {
+        let of = |shape| Paging::new(batch, kv, shape);
+        Ok((of(&self.config.attention)?, self.config.global.as_ref().map(of).transpose()?))
     }
 
     /// A product of the normed residual `x` at the start of layer `index`. Adds `update`, the output of the previous
@@ -57,11 +67,13 @@ impl Decoder {
     fn how<'a>(&'a self, step: &Step, index: usize, attention: &'a SelfAttention) -> Attention<'a> {
         let span = self.config.blocks[index];
         Attention {
-            shape: &self.config.attention,
+            shape: self.config.attention_of(index),
             rope: self.weights.ropes[span.rope].of(step.kv),
             window: span.window,
             from: usize::from(index == self.config.layers),
             norms: attention.qk_norms.as_ref().filter(|_| self.config.family.qk_norm != QkNorm::Row),
+            value_norm: attention.value_norm.as_ref(),
+            shared: attention.shared,
         }
     }
 
@@ -98,7 +110,8 @@ impl Decoder {
     ) -> Result<Owned> {
         let (qkv, gate) = self.qkv(step, index, x, update, attention)?;
         let (how, place) = (self.how(step, index, attention), self.weights.layers[index].place);
-        let out = step.ops.attention(&qkv, &step.paging, step.kv, place, &how)?;
+        let out =
+            step.ops.attention(&qkv, step.paging_of(self.config.is_global(index)), step.kv, place, &how)?;
         drop(qkv);
         let of_heads = |weights| step.ops.linear(x, self.weights.layers[index].attn_norm.as_ref(), weights);
         let gate =
@@ -117,7 +130,7 @@ impl Decoder {
     ) -> Result<()> {
         let (qkv, _) = self.qkv(step, index, x, update, attention)?;
         let (how, place) = (self.how(step, index, attention), self.weights.layers[index].place);
-        step.ops.append(&qkv, &step.paging, step.kv, place, &how)
+        step.ops.append(&qkv, step.paging_of(self.config.is_global(index)), step.kv, place, &how)
     }
 
     /// The recurrence of layer `index`: `[T, values]`.
@@ -193,28 +206,31 @@ impl Decoder {
 
     /// Runs layer `index` on `x`, to which `update` is still to be added, and returns the layer's own update. With
     /// `wanted`, only those rows continue after the mixer. If it is empty, the layer ends with K and V, or with its
-    /// state, and returns `None`.
+    /// state, and returns `None`. `inputs` are those of all layers, if the layers have any.
     fn layer(
         &self,
         step: &Step,
         index: usize,
         x: &mut Owned,
         update: Option<Owned>,
+        inputs: Option<&Owned>,
         wanted: Option<&[u32]>,
     ) -> Result<Option<Owned>> {
         let nothing = wanted.is_some_and(<[u32]>::is_empty);
         let mixed = self.mixed(step, index, x, update, nothing)?;
         let mut beside = self.beside(step, index, x)?;
         let Some(mut mixed) = mixed.filter(|_| !nothing) else { return Ok(None) };
-        let (ops, mut products) = (step.ops, &step.all);
+        let (ops, mut products, mut own) = (step.ops, &step.all, None);
         if let Some(rows) = wanted {
             products = &step.wanted;
             mixed = ops.rows(&mixed, rows)?;
             beside = beside.map(|beside| ops.rows(&beside, rows)).transpose()?;
             *x = ops.rows(x, rows)?;
+            own = inputs.map(|inputs| ops.rows(inputs, rows)).transpose()?;
         }
         let output = self.output(ops, products, index, mixed, beside)?;
-        self.feed_forward(ops, products, index, x, output).map(Some)
+        let update = self.feed_forward(ops, products, index, x, output)?;
+        self.close(ops, index, x, update, own.as_ref().or(inputs)).map(Some)
     }
 
     /// The product of what the mixer of layer `index` gave, with that of a second one added.
@@ -236,6 +252,39 @@ impl Decoder {
         Ok(output)
     }
 
+    /// The end of layer `index`, behind its feed-forward: its own input, and its scale.
+    fn close(
+        &self,
+        ops: &dyn OpSet,
+        index: usize,
+        x: &mut Owned,
+        mut update: Owned,
+        inputs: Option<&Owned>,
+    ) -> Result<Owned> {
+        let layer = &self.weights.layers[index];
+        if let (Some(input), Some(inputs), Some(width)) = (&layer.input, inputs, self.config.layer_inputs) {
+            ops.add(x, &update, layer.ffn_post_norm.as_ref())?;
+            drop(update);
+            let gate = ops.linear(x, None, &input.gate)?;
+            let gated = ops.gated_columns(&gate, inputs, index * width, self.config.activation)?;
+            update = ops.linear(&gated, None, &input.output)?;
+        }
+        layer.scale.map_or(Ok(()), |by| ops.scale(x, by))?;
+        Ok(update)
+    }
+
+    /// The inputs of all layers side by side: `[T, layers * width]`.
+    fn layer_inputs(&self, step: &Step, x: &Owned) -> Result<Option<Owned>> {
+        let Some(LayerInputs { table, scale, projection, norm }) = &self.weights.inputs else {
+            return Ok(None);
+        };
+        let mut inputs = step.ops.linear(x, None, projection)?;
+        step.ops.norm_parts(&mut inputs, norm)?;
+        let rows = step.ops.embed(step.paging.batch, table, *scale)?;
+        step.ops.add(&mut inputs, &rows, None)?;
+        Ok(Some(inputs))
+    }
+
     fn feed_forward(
         &self,
         ops: &dyn OpSet,
@@ -247,12 +296,22 @@ impl Decoder {
         let layer = &self.weights.layers[index];
         let (post_norm, norm) = (layer.attn_post_norm.as_ref(), layer.ffn_norm.as_ref());
         let activation = self.config.activation;
+        let dense = |x: &mut Owned, output: Owned, Gated { gate_up, sub_norm, down }: &Gated| {
+            let update = (&output, post_norm);
+            let gate_up = products.add_linear(x, update, norm, gate_up, Site::GateUp(index))?;
+            drop(output);
+            products.gated_linear(&gate_up, activation, sub_norm.as_ref(), down, Site::Down(index))
+        };
         match &layer.feed_forward {
-            FeedForward::Gated(Gated { gate_up, sub_norm, down }) => {
-                let update = (&output, post_norm);
-                let gate_up = products.add_linear(x, update, norm, gate_up, Site::GateUp(index))?;
-                drop(output);
-                products.gated_linear(&gate_up, activation, sub_norm.as_ref(), down, Site::Down(index))
+            FeedForward::Gated(gated) => dense(x, output, gated),
+            FeedForward::Both(both) => {
+                let Both { dense: gated, experts, experts_norm, post_norms: [dense_norm, sparse_norm] } =
+                    &**both;
+                let output = dense(x, output, gated)?;
+                let sparse = ops.experts(x, Some(experts_norm), experts, activation)?;
+                let mut sum = ops.norm(&output, dense_norm)?;
+                ops.add(&mut sum, &sparse, Some(sparse_norm))?;
+                Ok(sum)
             }
             FeedForward::Experts(experts) => {
                 ops.add(x, &output, post_norm)?;
@@ -264,7 +323,8 @@ impl Decoder {
 
     /// The norm of the update that layer `index` adds to the residual.
     fn post_norm(&self, index: usize) -> Option<&Norm> {
-        self.weights.layers[index].ffn_post_norm.as_ref()
+        let layer = &self.weights.layers[index];
+        layer.input.as_ref().map(|input| &input.post_norm).or(layer.ffn_post_norm.as_ref())
     }
 
     /// The embeddings of the batch's tokens.
@@ -284,9 +344,16 @@ impl Decoder {
     ) -> Result<Option<Owned>> {
         let (ops, last) = (step.ops, self.config.layers - 1);
         let (mut x, mut update) = (self.embed(step)?, None);
+        let inputs = self.layer_inputs(step, &x)?;
+        // Later rows need nothing of the layers behind it.
+        let written = self.config.last_written();
         for index in 0..=last {
             check_stop(stop)?;
-            update = self.layer(step, index, &mut x, update, wanted.filter(|_| index == last))?;
+            let ends = |rows: &&[u32]| index == last || rows.is_empty() && index == written;
+            update = self.layer(step, index, &mut x, update, inputs.as_ref(), wanted.filter(ends))?;
+            if update.is_none() {
+                return Ok(None);
+            }
         }
         let Some(update) = update else { return Ok(None) };
         ops.add(&mut x, &update, self.post_norm(last))?;
@@ -298,10 +365,18 @@ impl Decoder {
 struct Step<'a> {
     ops: &'a dyn OpSet,
     paging: Paging<'a>,
+    /// As `paging`, for layers that attend as `DecoderConfig::global` says.
+    global: Option<Paging<'a>>,
     kv: &'a KvCache,
     all: Products<'a>,
     /// The products of the wanted rows.
     wanted: Products<'a>,
+}
+
+impl<'a> Step<'a> {
+    fn paging_of(&self, global: bool) -> &Paging<'a> {
+        self.global.as_ref().filter(|_| global).unwrap_or(&self.paging)
+    }
 }
 
 impl Model for Decoder {
@@ -310,9 +385,13 @@ impl Model for Decoder {
     }
 
     fn kv_shape(&self) -> KvShape {
-        let a = &self.config.attention;
-        let layers = self.config.attention_layers();
-        KvShape { layers, kv_heads: a.kv_heads, head_dim: a.head_dim, kind: None }
+        let (c, [layers, others]) = (&self.config, self.config.kv_layers());
+        let others = c.global.as_ref().map(|a| KvLayers {
+            layers: others,
+            kv_heads: a.kv_heads,
+            head_dim: a.head_dim,
+        });
+        KvShape { layers, kv_heads: c.attention.kv_heads, head_dim: c.attention.head_dim, others, kind: None }
     }
 
     fn state_shape(&self) -> StateShape {
@@ -349,10 +428,15 @@ impl Model for Decoder {
     }
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
-        let Weights { embedding, layers, mtp, final_norm, head_norm, head, .. } = &self.weights;
-        each(Weight::Attention(&self.config.attention))?;
+        let Weights { embedding, inputs, layers, mtp, final_norm, head_norm, head, .. } = &self.weights;
+        self.config.shapes().try_for_each(|shape| each(Weight::Attention(shape)))?;
         self.config.logit_cap.map_or(Ok(()), |_| each(Weight::Cap))?;
         each(Weight::Table(embedding))?;
+        if let Some(inputs) = inputs {
+            each(Weight::Table(&inputs.table))?;
+            each(Weight::Product(&inputs.projection))?;
+            each(Weight::Norm(&inputs.norm))?;
+        }
         for layer in layers {
             layer.projections().try_for_each(|weights| each(Weight::Product(weights)))?;
             layer.experts().map_or(Ok(()), |experts| each(Weight::Experts(experts)))?;
@@ -369,9 +453,9 @@ impl Model for Decoder {
     }
 
     fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {
-        if !self.state_shape().is_empty() {
+        if !self.state_shape().is_empty() || self.config.global.is_some() {
             return Err(Error::unsupported(format!(
-                "{}: models with recurrent layers or mtp take no adapters yet",
+                "{}: models with recurrent layers, mtp or layers whose heads differ take no adapters yet",
                 file.what
             )));
         }
@@ -394,13 +478,17 @@ impl Model for Decoder {
     ///   and its product.
     /// - For each row, if a block predicts further tokens, its inputs: the hidden state, that of the row before it, the
     ///   embedding, the norms of both, and their product.
-    /// - For each row, its place in the KV cache; and what attention keeps.
+    /// - For each row, if layers have inputs of their own, those of all layers, twice, and a layer's gate and its product.
+    /// - For each row, its place in the KV cache, for each shape of attention; and what attention keeps.
     /// - For each logits row, its hidden state. The logits are in the caller's memory, which is not counted.
     ///
     /// A wanted hidden state takes less than a row: the residual, the row and its norm.
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize {
         let c = &self.config;
-        let (attention, widest) = (c.attention_width(), c.hidden.max(c.ffn).max(c.attention_width()));
+        let most = |of: fn(&AttentionShape) -> usize| c.shapes().map(of).max().unwrap_or(0);
+        let (attention, qkv) = (most(|a| a.heads * a.head_dim), most(AttentionShape::qkv));
+        let ffn = (0..c.blocks.len()).map(|layer| c.ffn_of(layer)).max().unwrap_or(c.ffn);
+        let widest = c.hidden.max(ffn).max(attention);
         let expert = c.experts.map_or(0, |e| e.width.max(e.shared.unwrap_or(0)));
         let widest = widest.max(expert);
         let widest = c.delta.map_or(widest, |delta| widest.max(delta.values()));
@@ -410,24 +498,27 @@ impl Model for Decoder {
         let own = if c.parts.projection_norms { 2 * widest } else { 0 };
         let experts =
             c.experts.map_or(0, |e| e.count + (7 + c.hidden) * e.choice.used + 4 * (c.hidden + expert));
-        let feed_forward = 2 * c.ffn + experts;
-        let gate = if c.family.attention_gate { 3 * attention + c.qkv_width() } else { 0 };
+        let beside = c.family.experts.filter(|e| e.beside && c.experts.is_some()).map_or(0, |_| 3 * c.hidden);
+        let feed_forward = 2 * ffn + experts + beside;
+        let inputs = c.layer_inputs.map_or(0, |width| (2 * c.layers + 2) * width);
+        let gate = if c.family.attention_gate { 3 * attention + qkv } else { 0 };
         let gate = gate + if c.family.head_gates { attention + c.attention.heads } else { 0 };
         let conv = c.conv.map_or(0, |conv| conv.floats_of_row());
         let mamba = c.mamba.map_or(conv, |mamba| mamba.shape.floats_of_row() + c.hidden);
         let recurrent = c.delta.map_or(mamba, |delta| delta.floats_of_row());
-        let floats =
-            c.hidden + c.qkv_width().max(c.hidden) + attention + feed_forward + angles + widest + own;
+        let floats = c.hidden + qkv.max(c.hidden) + attention + feed_forward + inputs + angles + widest + own;
         let mtp = self.weights.mtp.as_ref().map_or(0, |_| 6 * c.hidden);
         let floats = floats + gate.max(recurrent) + mtp;
-        let row = 4 * floats + 3 * widest.next_multiple_of(256) + widest * 3 / 8 + 64 + Paging::ROW_BYTES;
+        let paging = c.shapes().count() * Paging::ROW_BYTES;
+        let row = 4 * floats + 3 * widest.next_multiple_of(256) + widest * 3 / 8 + 64 + paging;
         let logits_row = 4 * c.hidden;
+        let kept = c.shapes().map(|shape| ops.attention_bytes(shape, rows, c.context_length));
         let head = ops.head_bytes(logits_rows, c.vocab_size);
         rows.saturating_mul(row)
             .saturating_add(logits_rows.saturating_mul(logits_row))
             .saturating_add(head)
             .saturating_add(c.experts.map_or(0, |_| ops.threads() * FEW_ROWS * 6 * 4 * (c.hidden + expert)))
-            .saturating_add(ops.attention_bytes(&c.attention, rows, c.context_length))
+            .saturating_add(kept.max().unwrap_or(0))
             .saturating_add(1 << 20)
     }
 
@@ -439,7 +530,7 @@ impl Model for Decoder {
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
-        let paging = Paging::new(batch, &kv.layout, &self.config.attention)?;
+        let (paging, global) = self.paging(batch, &kv.layout)?;
         check_batch(batch, &kv.layout, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
         if !self.state_shape().is_empty() {
             kv.states()?.check(batch)?;
@@ -448,7 +539,7 @@ impl Model for Decoder {
         let mtp = self.weights.mtp.as_ref();
         let wanted = if mtp.is_some() { Wanted(None) } else { Wanted::of(batch) };
         let [all, some] = [None, wanted.rows()].map(|rows| Products::of_rows(ops, batch, rows));
-        let step = Step { ops, paging, kv, all, wanted: some };
+        let step = Step { ops, paging, global, kv, all, wanted: some };
         let x = self.residual(&step, stop, wanted.rows())?;
         check_stop(stop)?;
         if let (Some(mtp), Some(x)) = (mtp, &x) {

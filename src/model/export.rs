@@ -119,6 +119,10 @@ pub fn export(
     if config.conv.is_some() {
         return Err(Error::unsupported(format!("{}: short convolutions are not written", files.what())));
     }
+    if config.global.is_some() {
+        let what = files.what();
+        return Err(Error::unsupported(format!("{what}: layers whose heads differ are not written")));
+    }
     if config.rotations.is_some() {
         return Err(Error::unsupported(format!("{}: rotated weights are not written", files.what())));
     }
@@ -205,8 +209,9 @@ fn layer_items(c: &DecoderConfig, layer: usize, turn: bool, add: &mut dyn FnMut(
         products.push(("attn_output", c.hidden, c.attention_width(), output_bias));
     }
     if experts.is_none() {
-        products
-            .extend(c.gate_up_products().into_iter().map(|(part, rows)| (part, rows, c.hidden, ffn_bias)));
+        products.extend(
+            c.gate_up_products(c.ffn).into_iter().map(|(part, rows)| (part, rows, c.hidden, ffn_bias)),
+        );
         products.push(("ffn_down", c.hidden, c.ffn, ffn_bias));
     }
     for (part, rows, cols, bias) in products {

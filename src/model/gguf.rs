@@ -1,5 +1,6 @@
 //! GGUF files as checkpoints: metadata keys become a configuration, and tensors keep their names.
 
+mod layers;
 mod mamba;
 mod rope;
 
@@ -10,7 +11,7 @@ use super::family::{FAMILIES, Factor, Family, REFUSED, ScaleSizes, SharedExpert}
 use super::fused;
 use super::keys::{
     DENSE_FIRST, GATING, GATING_LOGISTIC, GATING_SOFTMAX, KNOWN, NEUTRAL, NEUTRAL_FLOATS, NEXTN, NO_BLOCKS,
-    NO_DENSE, NO_EXPERTS, SECTIONS, TEMPERATURE,
+    NO_DENSE, NO_EXPERTS, NO_SHARED, SECTIONS, TEMPERATURE,
 };
 use super::namespaces;
 use super::rotation::{self, Rotations};
@@ -191,9 +192,13 @@ impl<'a> Keys<'a> {
         self.names.within(NEXTN, further, 0..=blocks - 1)?;
         let layers = blocks - further;
         let context_length = self.size("context_length", None)?;
-        let attention = self.attention(hidden, layers)?;
+        let rms_eps = self.gguf.get(&self.full(self.family.eps_key()))?;
+        let mut attention = self.attention(hidden, layers)?;
+        attention.value_eps = Some(rms_eps).filter(|_| self.family.global_heads);
+        let global = self.global(&attention, layers)?;
         let experts = self.experts()?;
-        let (ropes, mut blocks) = self.blocks(layers, context_length, attention.head_dim)?;
+        let dims = [global.as_ref().unwrap_or(&attention).head_dim, attention.head_dim];
+        let (ropes, mut blocks) = self.blocks(layers, context_length, dims)?;
         let sizes = ScaleSizes { layers, hidden, heads: attention.heads, head_dim: attention.head_dim };
         let scales = &self.family.scales;
         let delta = self.delta(&mut blocks)?;
@@ -205,7 +210,8 @@ impl<'a> Keys<'a> {
         let sparse = |index| experts.is_some() && index >= dense;
         blocks.iter_mut().enumerate().for_each(|(index, block)| block.sparse = sparse(index));
         let rows = self.gguf.tensor("token_embd.weight").map(|t| t.dims[1]);
-        let rms_eps = self.gguf.get(&self.full(self.family.eps_key()))?;
+        let ffn = self.feed_forwards(experts.as_ref(), &mut blocks)?;
+        self.share(&mut blocks)?;
         let config = DecoderConfig {
             family: self.family,
             architecture: architecture.to_owned(),
@@ -216,10 +222,11 @@ impl<'a> Keys<'a> {
             layers,
             further,
             hidden,
-            // Files need not say it if no layer is dense.
-            ffn: self.size("feed_forward_length", experts.map(|experts| experts.width))?,
+            ffn,
             experts,
             attention,
+            global,
+            layer_inputs: self.layer_inputs()?,
             delta,
             conv,
             mamba,
@@ -271,6 +278,7 @@ impl<'a> Keys<'a> {
         let heads = self.size("attention.head_count", None)?;
         self.names.within("attention.head_count", heads, HEADS)?;
         let kv_heads = match self.kv_heads(layers)? {
+            _ if self.family.global_heads => self.kv_heads_of(layers, true)?,
             Some(by_layer) => by_layer.into_iter().max().unwrap_or(0),
             None => self.size("attention.head_count_kv", Some(heads))?,
         };
@@ -280,12 +288,12 @@ impl<'a> Keys<'a> {
                 format!("it must divide embedding_length, {hidden}, where there is no attention.key_length");
             return Err(self.names.bad("attention.head_count", heads, &why));
         }
-        let head_dim = self.size("attention.key_length", Some(hidden / heads))?;
-        let value_dim = self.size("attention.value_length", Some(head_dim))?;
-        if value_dim != head_dim {
-            let value = format_args!("{value_dim} beside keys of {head_dim}");
-            return Err(self.names.unsupported("attention.value_length", value));
-        }
+        let head_dim = match self.family.global_heads {
+            true => self.head_dim(["attention.key_length_swa", "attention.value_length_swa"], None)?,
+            false => {
+                self.head_dim(["attention.key_length", "attention.value_length"], Some(hidden / heads))?
+            }
+        };
         let mut shape = self.family.attention(heads, kv_heads, head_dim);
         let sizes = ScaleSizes { layers, hidden, heads, head_dim };
         let scale = (self.family.scales.scores.gguf)(&sizes);
@@ -335,6 +343,9 @@ impl<'a> Keys<'a> {
     /// The experts of all layers, if the family has any.
     fn experts(&self) -> Result<Option<ExpertsConfig>> {
         let Some(defaults) = self.family.experts else { return Ok(None) };
+        if defaults.beside && self.size("expert_count", Some(0))? == 0 {
+            return Ok(None);
+        }
         let renormalize = self.find("expert_weights_norm")?.unwrap_or(defaults.renormalize_gguf);
         let count = self.size("expert_count", defaults.optional.then_some(0))?;
         if count == 0 && defaults.optional {
@@ -472,7 +483,8 @@ impl<'a> Keys<'a> {
         } else {
             NO_DENSE
         };
-        for &(key, fine) in NEUTRAL.iter().chain(experts).chain(blocks).chain(dense) {
+        let shared = if self.family.global_heads { &[] } else { NO_SHARED };
+        for &(key, fine) in NEUTRAL.iter().chain(experts).chain(blocks).chain(dense).chain(shared) {
             let value = match self.find::<bool>(key) {
                 Ok(value) => value.map(u32::from),
                 Err(_) => self.find::<u32>(key)?,

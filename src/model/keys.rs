@@ -6,11 +6,18 @@ pub const NEUTRAL: &[(&str, u32)] = &[
     ("expert_shared_count", 0),
     ("expert_group_count", 0),
     ("attention.causal", 1),
-    ("attention.shared_kv_layers", 0),
     ("use_parallel_residual", 0),
     ("rescale_every_n_layers", 0),
     ("swin_norm", 0),
 ];
+/// As `NEUTRAL`, in families whose layers have K and V of their own.
+pub const NO_SHARED: &[(&str, u32)] = &[(SHARED_KV, 0), (LAYER_INPUTS, 0)];
+/// The number of layers, at the end, that attend to K and V of earlier ones.
+pub const SHARED_KV: &str = "attention.shared_kv_layers";
+/// The tensor with the scale of a layer.
+pub const LAYER_SCALE: &str = "layer_output_scale";
+/// The width of the inputs of single layers.
+pub const LAYER_INPUTS: &str = "embedding_length_per_layer_input";
 /// As `NEUTRAL`, in families whose layers are all alike.
 pub const NO_DENSE: &[(&str, u32)] = &[(DENSE_FIRST, 0)];
 /// The number of dense layers before those with experts.
@@ -49,6 +56,8 @@ pub const NEUTRAL_FLOATS: &[(&str, f32)] = &[
 /// Keys that are read, or that do not affect the arithmetic.
 pub const KNOWN: &[&str] = &[
     NEXTN,
+    SHARED_KV,
+    LAYER_INPUTS,
     DENSE_FIRST,
     GATING,
     "shortconv.l_cache",
@@ -65,6 +74,8 @@ pub const KNOWN: &[&str] = &[
     "attention.head_count_kv",
     "attention.key_length",
     "attention.value_length",
+    "attention.key_length_swa",
+    "attention.value_length_swa",
     "attention.layer_norm_epsilon",
     "attention.layer_norm_rms_epsilon",
     "attention.scale",
@@ -73,6 +84,7 @@ pub const KNOWN: &[&str] = &[
     "rope.freq_base",
     "rope.freq_base_swa",
     "rope.dimension_count",
+    "rope.dimension_count_swa",
     SECTIONS,
     "full_attention_interval",
     "ssm.conv_kernel",

@@ -36,7 +36,7 @@ pub use sampling::SamplingDefaults;
 use crate::base::{Error, Result, Status};
 use crate::constrain::{LazyVocabulary, Vocabulary};
 use crate::kernels::attention::KvType;
-use crate::ops::{Accepted, KvCache, KvLayout, OpSet, RaggedBatch, StateShape, Weight};
+use crate::ops::{Accepted, KvCache, KvLayers, KvLayout, OpSet, RaggedBatch, StateShape, Weight};
 use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
 
@@ -68,6 +68,8 @@ pub struct KvShape {
     pub layers: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
+    /// Layers of another shape, behind those.
+    pub others: Option<KvLayers>,
     /// `None`: stored in the type that the host asks for.
     pub kind: Option<KvType>,
 }
@@ -75,8 +77,8 @@ pub struct KvShape {
 impl KvShape {
     /// The layout of a cache of this shape, in `kind` unless the model has a type of its own.
     pub fn layout(self, kind: KvType, blocks: usize, block_size: usize) -> KvLayout {
-        let Self { layers, kv_heads, head_dim, kind: own } = self;
-        KvLayout { kind: own.unwrap_or(kind), layers, kv_heads, head_dim, blocks, block_size }
+        let Self { layers, kv_heads, head_dim, others, kind: own } = self;
+        KvLayout { kind: own.unwrap_or(kind), layers, kv_heads, head_dim, others, blocks, block_size }
     }
 }
 

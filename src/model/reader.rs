@@ -5,9 +5,11 @@ mod mamba;
 use super::checkpoint::Checkpoint;
 use super::config::{Block, DecoderConfig, ExpertsConfig, RopeConfig};
 use super::decoder::{
-    Convolution, Decoder, FeedForward, Gated, GatedDelta, Layer, Mixer, Mtp, Ropes, SelfAttention, Weights,
+    Both, Convolution, Decoder, FeedForward, Gated, GatedDelta, Layer, LayerInput, LayerInputs, Mixer, Mtp,
+    Ropes, SelfAttention, Weights,
 };
 use super::family::SharedExpert;
+use super::keys::LAYER_SCALE;
 use crate::base::{Error, Result, Status, reserve};
 use crate::formats::gguf::expert;
 use crate::kernels::gemm::formats::dequantize_row;
@@ -32,6 +34,11 @@ fn scaled(norm: &Norm, by: f32) -> Norm {
 /// The matrices of layer `index` by their whole names.
 fn named(index: usize, products: Vec<(&str, usize)>) -> Vec<(String, usize)> {
     products.into_iter().map(|(part, rows)| (format!("blk.{index}.{part}"), rows)).collect()
+}
+
+/// Whether most of a matrix is not used soon, and may never be: experts, and rows of single tokens.
+fn seldom(name: &str) -> bool {
+    name.contains("_exps.") || name.starts_with("per_layer_token_embd.")
 }
 
 /// Divisors of rope frequencies are at least 1 in real files. A tiny one would make angles infinite.
@@ -77,6 +84,7 @@ impl<'a> Reader<'a> {
         let tied = !self.files.has("output.weight");
         let head = if tied { embedding.clone() } else { self.dense("output.weight", vocab, hidden)? };
         let final_norm = self.norm(config.family.final_norm.1, hidden, &config)?;
+        let inputs = config.layer_inputs.map(|width| self.inputs(width, &config)).transpose()?;
         let mut layers =
             (0..config.layers).map(|index| self.layer(index, &config)).collect::<Result<Vec<_>>>()?;
         let mtp = match mtp {
@@ -100,7 +108,7 @@ impl<'a> Reader<'a> {
             }
         }
         let head = Projections { fold: fold.map(Arc::new), ..[head].into() };
-        let weights = Weights { embedding, unfold, layers, mtp, final_norm, head_norm, head, ropes };
+        let weights = Weights { embedding, unfold, inputs, layers, mtp, final_norm, head_norm, head, ropes };
         Ok(Decoder::new(config, weights, self.files.other_bytes()))
     }
 
@@ -122,8 +130,7 @@ impl<'a> Reader<'a> {
 
     fn layer(&mut self, index: usize, c: &DecoderConfig) -> Result<Layer> {
         let name = |part: &str| format!("blk.{index}.{part}");
-        let (hidden, ffn, parts) = (c.hidden, c.ffn, c.parts);
-        let gate_up = named(index, c.gate_up_products());
+        let (hidden, parts) = (c.hidden, c.parts);
         let attn_norm = self.layer_norm(index, "attn_norm", c)?;
         let recurrent = c.blocks[index].recurrent;
         let (mixer, (output, from)) = match (c.delta, c.conv, &c.mamba) {
@@ -134,39 +141,111 @@ impl<'a> Reader<'a> {
             (.., Some(mamba)) if recurrent => {
                 (Mixer::Mamba(self.mamba(index, mamba, c)?), ("ssm_out", mamba.shape.inner()))
             }
-            _ => (self.attention(index, c)?, ("attn_output", c.attention_width())),
+            _ => {
+                let shape = c.attention_of(index);
+                (self.attention(index, c)?, ("attn_output", shape.heads * shape.head_dim))
+            }
         };
         let beside = match c.mamba.as_ref().filter(|_| c.blocks[index].beside) {
             Some(mamba) => Some(self.beside(index, mamba, c)?),
             None => None,
         };
-        let same = |block: &&Block| block.recurrent == c.blocks[index].recurrent;
         let ffn_norm = c.family.ffn_norm;
         let post_norm = Some("post_attention_norm").filter(|name| *name != ffn_norm);
         Ok(Layer {
             attn_norm,
             mixer,
-            place: c.blocks[..index].iter().filter(same).count(),
+            place: c.place(index),
             attn_sub_norm: self.layer_norm(index, "attn_sub_norm", c)?,
             output: self.projections(&[(name(output), hidden)], from, parts.output_bias, c)?,
             beside,
             attn_post_norm: post_norm.map_or(Ok(None), |name| self.layer_norm(index, name, c))?,
             ffn_norm: self.layer_norm(index, ffn_norm, c)?,
-            feed_forward: match c.experts.filter(|_| c.blocks[index].sparse) {
-                Some(experts) => FeedForward::Experts(self.experts(index, &experts, c)?),
-                None => FeedForward::Gated(Gated {
-                    gate_up: self.projections(&gate_up, hidden, parts.ffn_bias, c)?,
-                    sub_norm: self.layer_norm(index, "ffn_sub_norm", c)?,
-                    down: self.projections(&[(name("ffn_down"), hidden)], ffn, parts.ffn_bias, c)?,
-                }),
-            },
+            feed_forward: self.feed_forward(index, c)?,
             ffn_post_norm: self.layer_norm(index, "post_ffw_norm", c)?,
+            input: c.layer_inputs.map(|width| self.input(index, width, c)).transpose()?,
+            scale: None,
+        })
+        .and_then(|layer| self.scale(index, layer, c))
+    }
+
+    fn feed_forward(&mut self, index: usize, c: &DecoderConfig) -> Result<FeedForward> {
+        let beside = c.family.experts.is_some_and(|experts| experts.beside);
+        Ok(match c.experts.filter(|_| c.blocks[index].sparse) {
+            None => FeedForward::Gated(self.gated(index, c)?),
+            Some(experts) if beside => {
+                let name = |part: &str| format!("blk.{index}.{part}");
+                FeedForward::Both(Box::new(Both {
+                    dense: self.gated(index, c)?,
+                    experts: self.experts(index, &experts, c)?,
+                    experts_norm: self.norm(&name("pre_ffw_norm_2"), c.hidden, c)?,
+                    post_norms: [
+                        self.norm(&name("post_ffw_norm_1"), c.hidden, c)?,
+                        self.norm(&name("post_ffw_norm_2"), c.hidden, c)?,
+                    ],
+                }))
+            }
+            Some(experts) => FeedForward::Experts(Box::new(self.experts(index, &experts, c)?)),
         })
     }
 
+    fn gated(&mut self, index: usize, c: &DecoderConfig) -> Result<Gated> {
+        let (ffn, bias, down) = (c.ffn_of(index), c.parts.ffn_bias, format!("blk.{index}.ffn_down"));
+        Ok(Gated {
+            gate_up: self.projections(&named(index, c.gate_up_products(ffn)), c.hidden, bias, c)?,
+            sub_norm: self.layer_norm(index, "ffn_sub_norm", c)?,
+            down: self.projections(&[(down, c.hidden)], ffn, bias, c)?,
+        })
+    }
+
+    /// The inputs of single layers. Both parts are halved in power, and the product is divided by the root of its width.
+    fn inputs(&mut self, width: usize, c: &DecoderConfig) -> Result<LayerInputs> {
+        let all = c.layers * width;
+        let half = std::f32::consts::FRAC_1_SQRT_2;
+        let norm = self.norm("per_layer_proj_norm", width, c)?;
+        // The root is left out before the norm, so its eps is that of larger rows.
+        let norm = Norm { eps: norm.eps * c.hidden as f32, ..scaled(&norm, half) };
+        Ok(LayerInputs {
+            table: self.dense("per_layer_token_embd.weight", c.vocab_size, all)?,
+            scale: (width as f32).sqrt() * half,
+            projection: self.projections(&[("per_layer_model_proj".into(), all)], c.hidden, false, c)?,
+            norm,
+        })
+    }
+
+    /// How a layer takes its input.
+    fn input(&mut self, index: usize, width: usize, c: &DecoderConfig) -> Result<LayerInput> {
+        let name = |part: &str| format!("blk.{index}.{part}");
+        Ok(LayerInput {
+            gate: self.projections(&[(name("inp_gate"), width)], c.hidden, false, c)?,
+            output: self.projections(&[(name("proj"), c.hidden)], width, false, c)?,
+            post_norm: self.norm(&name("post_norm"), c.hidden, c)?,
+        })
+    }
+
+    /// Adds the scale of a layer, if the files have one, to the residual and to the norm of the layer's last update.
+    fn scale(&mut self, index: usize, mut layer: Layer, c: &DecoderConfig) -> Result<Layer> {
+        let name = format!("blk.{index}.{LAYER_SCALE}.weight");
+        if !c.family.layer_scales || !self.files.has(&name) {
+            return Ok(layer);
+        }
+        let by = self.vector(&name, 1)?[0];
+        match (&mut layer.input, &mut layer.ffn_post_norm) {
+            (Some(LayerInput { post_norm, .. }), _) | (None, Some(post_norm)) => {
+                *post_norm = scaled(post_norm, by);
+            }
+            (None, None) => return Err(Error::internal("the scale of a layer whose update has no norm")),
+        }
+        layer.scale = Some(by).filter(|by| *by != 1.0);
+        Ok(layer)
+    }
+
     fn attention(&mut self, index: usize, c: &DecoderConfig) -> Result<Mixer> {
-        let qkv = named(index, c.qkv_products());
-        let qk_norms = [self.layer_norm(index, "attn_q_norm", c)?, self.layer_norm(index, "attn_k_norm", c)?];
+        let qkv = named(index, c.qkv_products_of(index));
+        let (shape, shared) = (c.attention_of(index), c.blocks[index].shares.is_some());
+        let q_norm = self.layer_norm(index, "attn_q_norm", c)?;
+        let k_norm = if shared { q_norm.clone() } else { self.layer_norm(index, "attn_k_norm", c)? };
+        let ones = |eps| Norm { weight: vec![1.0; shape.head_dim].into(), bias: None, eps };
         Ok(Mixer::Attention(SelfAttention {
             qkv: self.projections(&qkv, c.hidden, c.parts.qkv_bias, c)?,
             gate: match c.family.head_gates {
@@ -176,7 +255,9 @@ impl<'a> Reader<'a> {
                 }
                 false => None,
             },
-            qk_norms: if let [Some(q), Some(k)] = qk_norms { Some([q, k]) } else { None },
+            qk_norms: if let (Some(q), Some(k)) = (q_norm, k_norm) { Some([q, k]) } else { None },
+            value_norm: shape.value_eps.map(ones),
+            shared,
         }))
     }
 
@@ -239,10 +320,22 @@ impl<'a> Reader<'a> {
         let router = self.matrix(&format!("blk.{index}.ffn_gate_inp.weight"), e.count, c.hidden)?;
         let mut experts = Vec::new();
         reserve(&mut experts, e.count, "experts")?;
+        let whole = self.files.has(&format!("blk.{index}.ffn_gate_up_exps.weight"));
         for n in 0..e.count {
             let name = |part: &str| format!("blk.{index}.ffn_{part}_exps.{n}");
-            experts.push(self.expert(&name, e.width, c)?);
+            experts.push(self.expert(&name, e.width, whole, c)?);
         }
+        let (router_norm, scales) = if c.family.experts.is_some_and(|experts| experts.beside) {
+            let by = 1.0 / (c.hidden as f32).sqrt();
+            let weight = self.vector(&format!("blk.{index}.ffn_gate_inp.scale"), c.hidden)?;
+            let weight = weight.iter().map(|w| w * by).collect();
+            let scales = format!("blk.{index}.ffn_down_exps.scale");
+            let has = self.files.has(&scales);
+            let scales = has.then(|| self.vector(&scales, e.count)).transpose()?;
+            (Some(Norm { weight, bias: None, eps: c.rms_eps }), scales)
+        } else {
+            (None, None)
+        };
         let shared = match e.shared {
             Some(width) => Some(self.shared(index, width, c)?),
             None => None,
@@ -251,13 +344,14 @@ impl<'a> Reader<'a> {
             true => Some(self.vector(&format!("blk.{index}.exp_probs_b.bias"), e.count)?),
             false => None,
         };
-        Ok(Experts { router: [router].into(), choice: e.choice, bias, experts, shared })
+        let router = [router].into();
+        Ok(Experts { router_norm, router, choice: e.choice, bias, scales, experts, shared })
     }
 
     /// The expert of a layer that every row passes through.
     fn shared(&mut self, index: usize, width: usize, c: &DecoderConfig) -> Result<Shared> {
         let name = |part: &str| format!("blk.{index}.ffn_{part}_shexp");
-        let expert = self.expert(&name, width, c)?;
+        let expert = self.expert(&name, width, false, c)?;
         let weighed = c.family.experts.is_some_and(|experts| experts.shared == SharedExpert::Weighed);
         let gate = match weighed {
             true => Some(self.projections(&[(name("gate_inp"), 1)], c.hidden, false, c)?),
@@ -266,8 +360,18 @@ impl<'a> Reader<'a> {
         Ok(Shared { expert, gate })
     }
 
-    fn expert(&mut self, name: &dyn Fn(&str) -> String, width: usize, c: &DecoderConfig) -> Result<Expert> {
-        let gate_up = [(name("gate"), width), (name("up"), width)];
+    /// An expert, whose gate and up may be one matrix, `whole`.
+    fn expert(
+        &mut self,
+        name: &dyn Fn(&str) -> String,
+        width: usize,
+        whole: bool,
+        c: &DecoderConfig,
+    ) -> Result<Expert> {
+        let gate_up = match whole {
+            true => vec![(name("gate_up"), 2 * width)],
+            false => vec![(name("gate"), width), (name("up"), width)],
+        };
         Ok(Expert {
             gate_up: self.projections(&gate_up, c.hidden, false, c)?,
             down: self.projections(&[(name("down"), c.hidden)], width, false, c)?,
@@ -276,7 +380,7 @@ impl<'a> Reader<'a> {
 
     /// A norm of a layer, if the model has it.
     fn layer_norm(&mut self, index: usize, part: &str, c: &DecoderConfig) -> Result<Option<Norm>> {
-        let width = c.norm_width(part).filter(|_| c.has_norm(index, part));
+        let width = c.norm_width_of(index, part);
         width.map(|width| self.norm(&format!("blk.{index}.{part}"), width, c)).transpose()
     }
 
@@ -328,8 +432,7 @@ impl<'a> Reader<'a> {
         if matrix.dtype.is_ternary() {
             ternary::validate(self.pool, &matrix)
                 .map_err(|e| Error::new(e.status, format!("{}: tensor '{name}': {e}", self.files.what())))?;
-        } else if matrix.data.len() as u64 == self.files.bytes_of(name) && !name.contains("_exps.") {
-            // Most experts are not used soon, and may never be.
+        } else if matrix.data.len() as u64 == self.files.bytes_of(name) && !seldom(name) {
             self.prefault(name, &matrix.data)?;
             return Ok(matrix);
         }
@@ -441,7 +544,13 @@ impl<'a> Reader<'a> {
         let unread = c.further > 0 && c.blocks.len() == c.layers;
         let block = |name: &str| name.strip_prefix("blk.")?.split_once('.')?.0.parse::<usize>().ok();
         let further = |name: &str| unread && block(name).is_some_and(|block| block >= c.layers);
-        let left = |name: &&String| !self.used.contains(*name) && !further(name);
+        // Files may have the products that shared K and V replace.
+        let replaced = |name: &str| {
+            let part = name.splitn(3, '.').nth(2).unwrap_or_default();
+            block(name).is_some_and(|block| c.blocks.get(block).is_some_and(|block| block.shares.is_some()))
+                && ["attn_k.weight", "attn_v.weight", "attn_k_norm.weight"].contains(&part)
+        };
+        let left = |name: &&String| !self.used.contains(*name) && !further(name) && !replaced(name);
         match self.files.names()?.iter().find(left) {
             None => Ok(()),
             Some(name) => Err(Error::unsupported(format!(

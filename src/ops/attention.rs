@@ -28,7 +28,8 @@ const TASKS_EACH: usize = 4;
 impl AttentionShape {
     /// Width of a row of qkv.
     pub fn qkv(&self) -> usize {
-        (self.heads + 2 * self.kv_heads) * self.head_dim
+        let kv = if self.keys_are_values { 1 } else { 2 };
+        (self.heads + kv * self.kv_heads) * self.head_dim
     }
 
     /// Number of q heads that share a KV head.
@@ -67,6 +68,9 @@ impl<'a> Turn<'a> {
         if how.norms.is_some_and(|norms| norms.iter().any(|norm| norm.weight.len() != s.head_dim)) {
             return Err(Error::internal("the norms of q and k are not as wide as a head"));
         }
+        if how.value_norm.map(|norm| norm.weight.len()) != s.value_eps.map(|_| s.head_dim) {
+            return Err(Error::internal("the norm of v is not as wide as a head"));
+        }
         let interleaved = rope.style == RopeStyle::Interleaved;
         Ok(Self { isa, norms: how.norms, table, width, interleaved, norms_last: s.norms_last })
     }
@@ -104,6 +108,7 @@ impl KvWrite<'_> {
         if dims != [paging.rows(), s.qkv()] || kv.len() != 2 * paging.half() {
             return Err(Error::internal("qkv or the KV cache has another shape than the batch"));
         }
+        let values_from = s.heads + if s.keys_are_values { 0 } else { s.kv_heads };
         let turn = Turn::new(self.isa, self.how, self.table, paging.rows())?;
         let (slots, batch, dim) = (paging.paged(&[]), paging.batch, s.head_dim);
         let tile_bytes = slots.kind.tile_bytes(dim);
@@ -120,17 +125,22 @@ impl KvWrite<'_> {
                 let tile = unsafe { shared.slice(to..to + tile_bytes) };
                 for row in span.rows.clone() {
                     let at = batch.positions[row] as usize % TILE;
-                    let from = row * s.qkv() + (s.heads + half as usize * s.kv_heads + head) * dim;
-                    let from = &qkv[from..from + dim];
-                    match half {
-                        Half::V => kv::store(slots.kind, half, tile, at, from),
-                        Half::K => SCRATCH.with_borrow_mut(|scratch| {
-                            let key = &mut scratch.queries(1, dim)[..dim];
-                            key.copy_from_slice(from);
-                            turn.apply(row, 1, key);
-                            kv::store(slots.kind, half, tile, at, key);
-                        }),
+                    let before = if half == Half::K { s.heads } else { values_from };
+                    let from = &qkv[row * s.qkv() + (before + head) * dim..][..dim];
+                    let norm = self.how.value_norm;
+                    if half == Half::V && norm.is_none() {
+                        kv::store(slots.kind, half, tile, at, from);
+                        continue;
                     }
+                    SCRATCH.with_borrow_mut(|scratch| {
+                        let own = &mut scratch.queries(1, dim)[..dim];
+                        own.copy_from_slice(from);
+                        match norm.filter(|_| half == Half::V) {
+                            Some(norm) => norm.in_place(self.isa, own),
+                            None => turn.apply(row, 1, own),
+                        }
+                        kv::store(slots.kind, half, tile, at, own);
+                    });
                 }
             }
         });
@@ -155,7 +165,7 @@ impl Attend<'_> {
     pub fn run(&self, kv: &[u8], qkv: &[f32], dims: [usize; 2]) -> Result<Vec<f32>> {
         let (paging, s) = (self.paging, self.paging.shape);
         let rows = paging.rows();
-        if dims != [rows, s.qkv()] || kv.len() != 2 * paging.half() {
+        if dims != [rows, self.how.width()] || kv.len() != 2 * paging.half() {
             return Err(Error::internal("qkv or the KV cache has another shape than the batch"));
         }
         let width = s.heads * s.head_dim;
@@ -208,7 +218,7 @@ impl Work<'_> {
         for (n, q) in queries.chunks_exact_mut(stride(dim)).enumerate() {
             let (row, head) = (span.rows.start + n / group, kv_head * group + n % group);
             let q = &mut q[..dim];
-            q.copy_from_slice(&self.qkv[row * s.qkv() + head * dim..][..dim]);
+            q.copy_from_slice(&self.qkv[row * self.op.how.width() + head * dim..][..dim]);
             self.turn.apply(row, 0, q);
             let scale = s.scale_at(self.op.paging.batch.positions[row] as usize);
             q.iter_mut().for_each(|x| *x *= scale);

@@ -1,7 +1,7 @@
 //! A mixture of experts (Shazeer et al. 2017): a router chooses a few feed-forwards for each row, and their outputs are
 //! added by its weights.
 
-use super::Projections;
+use super::{Norm, Projections};
 use crate::base::{Error, Result, reserve};
 use crate::kernels::Isa;
 use crate::kernels::rows::elementwise;
@@ -11,11 +11,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub struct Experts {
+    /// The router's own norm of the rows, which it has in place of the experts'.
+    pub router_norm: Option<Norm>,
     /// `[experts, hidden]`.
     pub router: Projections,
     pub choice: Choice,
     /// Added to each expert's probability for the choice alone. `None`: nothing.
     pub bias: Option<Arc<[f32]>>,
+    /// Factors on the weights of chosen experts. `None`: 1.
+    pub scales: Option<Arc<[f32]>>,
     pub experts: Vec<Expert>,
     pub shared: Option<Shared>,
 }
@@ -98,6 +102,7 @@ impl Routes {
         experts: usize,
         choice: Choice,
         bias: Option<&[f32]>,
+        scales: Option<&[f32]>,
     ) -> Result<()> {
         let (rows, used) = (logits.len() / experts.max(1), choice.used);
         if used == 0 || used > experts {
@@ -131,7 +136,8 @@ impl Routes {
             let own = &mut chosen[first..];
             let sum = |more| own.iter().map(|(_, weight)| weight).sum::<f32>() + more;
             let sum = choice.renormalize.map_or(1.0, sum);
-            own.iter_mut().for_each(|(_, weight)| *weight = *weight / sum * choice.scale);
+            let scale = |expert: u32| choice.scale * scales.map_or(1.0, |scales| scales[expert as usize]);
+            own.iter_mut().for_each(|(expert, weight)| *weight = *weight / sum * scale(*expert));
         }
         emptied(busy, experts, what)?;
         busy.extend((0..experts).filter(|e| starts[e + 1] > 0));
@@ -207,7 +213,7 @@ mod tests {
 
     fn routes(logits: &[f32], experts: usize, used: usize, renormalize: bool) -> Vec<Vec<(u32, f32)>> {
         let mut routes = Routes::default();
-        routes.choose(Isa::Scalar, logits, experts, Choice::softmax(used, renormalize), None).unwrap();
+        routes.choose(Isa::Scalar, logits, experts, Choice::softmax(used, renormalize), None, None).unwrap();
         for row in 0..logits.len() / experts {
             let entries: Vec<_> = routes.of_row(row).collect();
             assert!(entries.len() == used && entries.is_sorted_by(|a, b| a.0 < b.0), "{entries:?}");
@@ -236,7 +242,7 @@ mod tests {
         let got = routes(&[f32::NAN, f32::NAN, f32::NAN], 3, 2, true);
         assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 0]);
         let mut routes = Routes::default();
-        assert!(routes.choose(Isa::Scalar, &[0.0; 4], 2, Choice::softmax(3, true), None).is_err());
+        assert!(routes.choose(Isa::Scalar, &[0.0; 4], 2, Choice::softmax(3, true), None, None).is_err());
     }
 
     #[test]
@@ -245,14 +251,27 @@ mod tests {
         let logistic = logits.map(|x: f32| 1.0 / (1.0 + (-x).exp()));
         let choice = Choice { used: 2, gate: Gate::Logistic, renormalize: Some(1e-6), scale: 2.5 };
         let mut routes = Routes::default();
-        routes.choose(Isa::Scalar, &logits, 3, choice, Some(&bias)).unwrap();
+        routes.choose(Isa::Scalar, &logits, 3, choice, Some(&bias), None).unwrap();
         assert_eq!(routes.busy(), [0, 2]);
         let sum = logistic[0] + logistic[2] + 1e-6;
         let got: Vec<f32> = routes.of_row(0).map(|(_, weight)| weight).collect();
         for (got, want) in got.iter().zip([logistic[0], logistic[2]]) {
             assert!((got - 2.5 * want / sum).abs() < 1e-6, "{got}");
         }
-        routes.choose(Isa::Scalar, &logits, 3, Choice { renormalize: None, ..choice }, None).unwrap();
+        routes.choose(Isa::Scalar, &logits, 3, Choice { renormalize: None, ..choice }, None, None).unwrap();
         assert_eq!(routes.busy(), [1, 2]);
+        let plain: Vec<f32> = routes.of_row(0).map(|(_, weight)| weight).collect();
+        routes
+            .choose(
+                Isa::Scalar,
+                &logits,
+                3,
+                Choice { renormalize: None, ..choice },
+                None,
+                Some(&[9.0, 0.5, 2.0]),
+            )
+            .unwrap();
+        let scaled: Vec<f32> = routes.of_row(0).map(|(_, weight)| weight).collect();
+        assert_eq!(scaled, [0.5 * plain[0], 2.0 * plain[1]]);
     }
 }

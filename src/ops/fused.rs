@@ -232,6 +232,31 @@ impl OpSet for FusedOps {
         self.made(out, x.dims()[0], norm.weight.len())
     }
 
+    fn norm_parts(&self, x: &mut Owned, norm: &Norm) -> Result<()> {
+        x.update(|x, dims| self.on().norm_parts(x, dims, norm))
+    }
+
+    fn gated_columns(
+        &self,
+        gate: &Owned,
+        inputs: &Owned,
+        from: usize,
+        activation: Activation,
+    ) -> Result<Owned> {
+        let (rows, width) = (gate.dims()[0], gate.dims()[1]);
+        let out = gate.read(|gate, dims| {
+            inputs.read(|inputs, own| self.on().gated_columns((gate, dims), (inputs, own), from, activation))
+        })?;
+        self.made(out, rows, width)
+    }
+
+    fn scale(&self, x: &mut Owned, by: f32) -> Result<()> {
+        x.update(|x, dims| {
+            self.on().scale(x, dims, by);
+            Ok(())
+        })
+    }
+
     fn norm_columns(&self, x: &mut Owned, from: usize, norm: &Norm) -> Result<()> {
         x.update(|x, dims| self.on().norm_columns(x, dims, from, norm))
     }
@@ -251,7 +276,9 @@ impl OpSet for FusedOps {
         let write = KvWrite { pool, isa, paging, how, table };
         let attend = Attend { pool, spare: &self.spare, isa, paging, how, table, pieces };
         let out = qkv.read(|qkv, dims| {
-            tensors::update_bytes(cache, |kv| write.run(kv, qkv, dims))?;
+            if !how.shared {
+                tensors::update_bytes(cache, |kv| write.run(kv, qkv, dims))?;
+            }
             tensors::read_bytes(cache, |kv| attend.run(kv, qkv, dims))
         })?;
         self.made(out, paging.rows(), how.shape.heads * how.shape.head_dim)
@@ -401,7 +428,10 @@ impl OpSet for FusedOps {
         let (dims, scratch) = ([x.dims()[0], x.dims()[1]], &mut *self.experts.lock());
         let normed = norm.map(|norm| self.norm(x, norm)).transpose()?;
         let mixture = Mixture { on: self.on(), scratch: &self.scratch, experts, activation };
-        let out = normed.as_ref().unwrap_or(x).read(|x, _| mixture.run(scratch, x, dims))?;
+        let seen = experts.router_norm.as_ref().map(|norm| self.norm(x, norm)).transpose()?;
+        let normed = normed.as_ref().unwrap_or(x);
+        let seen = seen.as_ref().unwrap_or(normed);
+        let out = normed.read(|x, _| seen.read(|seen, _| mixture.run(scratch, x, seen, dims)))?;
         self.made(out, dims[0], dims[1])
     }
 

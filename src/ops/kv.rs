@@ -15,9 +15,19 @@ pub struct KvLayout {
     pub layers: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
+    /// Layers of another shape, behind those.
+    pub others: Option<KvLayers>,
     pub blocks: usize,
     /// Tokens per block; a multiple of the attention tile (16).
     pub block_size: usize,
+}
+
+/// Layers of one shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvLayers {
+    pub layers: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
 }
 
 /// Paged K and V: for each layer one tensor `[2, blocks, kv_heads, block_size, head_dim]`, K then V, in the tiles of
@@ -39,42 +49,58 @@ enum Storage {
 }
 
 impl KvLayout {
-    /// Bytes of K and V of one block in one layer. `None` if the number overflows a `usize`.
-    pub fn block_bytes(&self) -> Option<usize> {
-        if self.head_dim > u32::MAX as usize {
-            return None;
-        }
-        let tiles = self.kv_heads.checked_mul(self.block_size / TILE)?;
-        tiles.checked_mul(self.kind.tile_bytes(self.head_dim))?.checked_mul(2)
+    /// The layers by their shapes, in order.
+    pub fn groups(&self) -> impl Iterator<Item = KvLayers> {
+        let Self { layers, kv_heads, head_dim, others, .. } = *self;
+        [KvLayers { layers, kv_heads, head_dim }].into_iter().chain(others)
     }
 
-    /// The shape of a layer's tensor. `OutOfMemory` if its size overflows.
-    fn layer(&self) -> Result<[usize; 5]> {
-        let bytes = self.block_bytes().and_then(|bytes| bytes.checked_mul(self.blocks));
+    /// Bytes of K and V of one block in one of `layers`. `None` if the number overflows a `usize`.
+    pub fn layer_bytes(&self, layers: &KvLayers) -> Option<usize> {
+        if layers.head_dim > u32::MAX as usize {
+            return None;
+        }
+        let tiles = layers.kv_heads.checked_mul(self.block_size / TILE)?;
+        tiles.checked_mul(self.kind.tile_bytes(layers.head_dim))?.checked_mul(2)
+    }
+
+    /// As `layer_bytes`, in all layers.
+    pub fn block_bytes(&self) -> Option<usize> {
+        let of = |layers: KvLayers| self.layer_bytes(&layers)?.checked_mul(layers.layers);
+        self.groups().try_fold(0usize, |sum, layers| sum.checked_add(of(layers)?))
+    }
+
+    /// The shape of the tensor of one of `layers`. `OutOfMemory` if its size overflows.
+    fn layer(&self, layers: &KvLayers) -> Result<[usize; 5]> {
+        let bytes = self.layer_bytes(layers).and_then(|bytes| bytes.checked_mul(self.blocks));
         if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
             return Err(Error::out_of_memory("the KV cache", usize::MAX));
         }
-        let row = self.kind.tile_bytes(self.head_dim) / TILE;
+        let row = self.kind.tile_bytes(layers.head_dim) / TILE;
         let width = match self.kind {
             KvType::F32 => row / size_of::<f32>(),
             KvType::F16 => row / size_of::<f16>(),
             KvType::Int8 => row,
         };
-        Ok([2, self.blocks, self.kv_heads, self.block_size, width])
+        Ok([2, self.blocks, layers.kv_heads, self.block_size, width])
     }
 }
 
 impl KvCache {
     /// Zeros. The system provides their pages when they are first written.
     pub fn new(layout: KvLayout) -> Result<Self> {
-        let shape = layout.layer()?;
-        let layers = (0..layout.layers).map(|_| match layout.kind {
-            KvType::F32 => tensors::zeros::<f32>("the KV cache", &shape),
-            KvType::F16 => tensors::zeros::<f16>("the KV cache", &shape),
-            KvType::Int8 => tensors::zeros::<u8>("the KV cache", &shape),
-        });
-        let storage = Storage::Host(layers.collect::<Result<_>>()?);
-        Ok(Self { layout, longest: usize::MAX, storage, states: None })
+        let mut tensors = Vec::new();
+        for group in layout.groups() {
+            let shape = layout.layer(&group)?;
+            for _ in 0..group.layers {
+                tensors.push(match layout.kind {
+                    KvType::F32 => tensors::zeros::<f32>("the KV cache", &shape)?,
+                    KvType::F16 => tensors::zeros::<f16>("the KV cache", &shape)?,
+                    KvType::Int8 => tensors::zeros::<u8>("the KV cache", &shape)?,
+                });
+            }
+        }
+        Ok(Self { layout, longest: usize::MAX, storage: Storage::Host(tensors), states: None })
     }
 
     pub(super) fn on_device(layout: KvLayout, kv: DeviceKv) -> Self {
@@ -114,7 +140,7 @@ impl KvCache {
 
     /// Bytes of a block in all layers.
     pub fn block_len(&self) -> usize {
-        self.layout.block_bytes().unwrap_or_default() * self.layout.layers
+        self.layout.block_bytes().unwrap_or_default()
     }
 
     /// Appends the bytes of a block: K and V of each layer.

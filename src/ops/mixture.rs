@@ -50,12 +50,19 @@ pub struct Mixture<'a> {
 impl Mixture<'_> {
     /// The experts' outputs for the rows of `x`, added by their weights. Experts are added in ascending order, and the
     /// shared one last, so a row's sum does not depend on the other rows.
-    pub fn run(&self, scratch: &mut MixtureScratch, x: &[f32], dims: [usize; 2]) -> Result<Vec<f32>> {
+    /// The router sees the rows of `seen`.
+    pub fn run(
+        &self,
+        scratch: &mut MixtureScratch,
+        x: &[f32],
+        seen: &[f32],
+        dims: [usize; 2],
+    ) -> Result<Vec<f32>> {
         let (On { pool, isa, spare }, [rows, width]) = (self.on, dims);
-        let Experts { router, choice, bias, experts, shared } = self.experts;
+        let Experts { router, choice, bias, scales, experts, shared, router_norm: _ } = self.experts;
         let MixtureScratch { routes, logits, outputs, whole } = scratch;
-        self.product(router, self.scratch, Source::Rows(x), dims, logits)?;
-        routes.choose(isa, logits, experts.len(), *choice, bias.as_deref())?;
+        self.product(router, self.scratch, Source::Rows(seen), dims, logits)?;
+        routes.choose(isa, logits, experts.len(), *choice, bias.as_deref(), scales.as_deref())?;
         let wanted = rows * choice.used * width;
         room(outputs, wanted)?;
         let outputs = grown(outputs, wanted);

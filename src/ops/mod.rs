@@ -32,7 +32,7 @@ pub use delta::{DeltaNet, DeltaShape, HeadOrder, MAX_HEAD};
 pub use experts::{Choice, Expert, Experts, Gate, Shared};
 pub use fold::{Fold, Regrouped};
 pub use fused::FusedOps;
-pub use kv::{KvCache, KvLayout};
+pub use kv::{KvCache, KvLayers, KvLayout};
 pub use lora::{Adapted, Lora, Site};
 pub use mamba::{Mamba, MambaFactors, MambaNorm, MambaShape};
 pub use mixture::FEW as FEW_ROWS;
@@ -92,6 +92,10 @@ pub struct AttentionShape {
     pub temperature: Option<Temperature>,
     /// Scores s become `cap * tanh(s / cap)`.
     pub cap: Option<f32>,
+    /// The eps of the norm of v heads, which has no weights. `None`: they have no norm.
+    pub value_eps: Option<f32>,
+    /// V is K before its norm and rotation: a row has no v heads.
+    pub keys_are_values: bool,
 }
 
 /// Queries grow with their position: times `1 + scale * ln(1 + floor(position / length))` (Llama 4, Ministral 3).
@@ -111,7 +115,17 @@ impl AttentionShape {
     /// Scores scaled by 1/sqrt(head_dim), as in nearly every model.
     pub fn new(heads: usize, kv_heads: usize, head_dim: usize) -> Self {
         let scale = 1.0 / (head_dim as f32).sqrt();
-        Self { heads, kv_heads, head_dim, scale, norms_last: false, temperature: None, cap: None }
+        Self {
+            heads,
+            kv_heads,
+            head_dim,
+            scale,
+            norms_last: false,
+            temperature: None,
+            cap: None,
+            value_eps: None,
+            keys_are_values: false,
+        }
     }
 
     /// The factor on the scores of a row at `position`.
@@ -125,6 +139,8 @@ impl AttentionShape {
             (self.norms_last, "norms of rotated heads"),
             (self.temperature.is_some(), "queries that grow with their position"),
             (self.cap.is_some(), "capped scores"),
+            (self.value_eps.is_some(), "normed values"),
+            (self.keys_are_values, "values that are keys"),
         ];
         parts.into_iter().find_map(|(has, part)| has.then_some(part))
     }
@@ -178,6 +194,23 @@ pub struct Attention<'a> {
     pub from: usize,
     /// RMSNorm of each q head and of each k head, before the rotation or after it (`AttentionShape::norms_last`).
     pub norms: Option<&'a [Norm; 2]>,
+    /// The norm of each v head, for `AttentionShape::value_eps`.
+    pub value_norm: Option<&'a Norm>,
+    /// K and V are those of an earlier layer, which has written them: a row has q heads alone, and the norm of k is not
+    /// used.
+    pub shared: bool,
+}
+
+impl<'a> Attention<'a> {
+    /// Over all positions, without norms.
+    pub fn plain(shape: &'a AttentionShape, rope: &'a Rope) -> Self {
+        Self { shape, rope, window: None, from: 0, norms: None, value_norm: None, shared: false }
+    }
+
+    /// Elements of a row.
+    fn width(&self) -> usize {
+        if self.shared { self.shape.heads * self.shape.head_dim } else { self.shape.qkv() }
+    }
 }
 
 impl Attention<'_> {
@@ -305,10 +338,29 @@ pub trait OpSet: Send + Sync {
     }
     /// `norm` of each row of `x`.
     fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned>;
+    /// `norm` of each part of a row of `x`, as wide as the norm, in place.
+    fn norm_parts(&self, _x: &mut Owned, _norm: &Norm) -> Result<()> {
+        Err(cpu_only("inputs of single layers"))
+    }
+    /// The activation of `gate` `[T, width]` times the columns of `inputs` from `from` on.
+    fn gated_columns(
+        &self,
+        _gate: &Owned,
+        _inputs: &Owned,
+        _from: usize,
+        _activation: Activation,
+    ) -> Result<Owned> {
+        Err(cpu_only("inputs of single layers"))
+    }
+    /// `x *= by`.
+    fn scale(&self, _x: &mut Owned, _by: f32) -> Result<()> {
+        Err(cpu_only("layers with a scale"))
+    }
     /// `norm` of the columns of `x` that begin at `from`, in place.
     fn norm_columns(&self, x: &mut Owned, from: usize, norm: &Norm) -> Result<()>;
     /// Norms and rotates the q and k heads of `qkv` `[T, (heads + 2 kv_heads) * head_dim]` at the batch's positions,
     /// writes k and v to layer `layer` of `kv`, and attends causally over the block tables, within the window.
+    /// Without v heads (`AttentionShape::keys_are_values`), or k heads either (`Attention::shared`), rows are narrower.
     /// Returns `[T, heads * head_dim]`. `paging` belongs to the step, and was made for `kv` and `how.shape`.
     fn attention(
         &self,

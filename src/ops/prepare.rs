@@ -218,6 +218,11 @@ impl Activation {
     /// Applies the activation to one row, gate first if there is a gate.
     pub(super) fn apply(self, isa: Isa, gate_up: &[f32], out: &mut [f32]) {
         let (gate, up) = if self.gated() { gate_up.split_at(out.len()) } else { (&[][..], gate_up) };
+        self.apply_to(isa, gate, up, out);
+    }
+
+    /// As `apply`, to a gate that stands elsewhere; an empty one if there is none.
+    pub(super) fn apply_to(self, isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
         match self {
             Activation::Gelu => elementwise::gelu(isa, up, out),
             Activation::SwiGlu => elementwise::swiglu(isa, gate, up, out),

@@ -62,6 +62,48 @@ impl On<'_> {
         Ok(())
     }
 
+    /// `norm` of each part of a row, as wide as the norm, in place.
+    pub fn norm_parts(self, x: &mut [f32], [rows, width]: [usize; 2], norm: &Norm) -> Result<()> {
+        let part = norm.weight.len();
+        if part == 0 || !width.is_multiple_of(part) {
+            return Err(Error::internal(format!("norms of {part} in rows of {width}")));
+        }
+        let shared = SharedOut::new(x);
+        self.pool.run_if_worth(2 * rows * width, rows, &|row| {
+            // SAFETY: each task has a row of its own.
+            let x = unsafe { shared.slice(row * width..(row + 1) * width) };
+            x.chunks_exact_mut(part).for_each(|part| norm.in_place(self.isa, part));
+        });
+        Ok(())
+    }
+
+    /// The activation of `gate` times the columns of `inputs` from `from` on.
+    pub fn gated_columns(
+        self,
+        (gate, [rows, width]): (&[f32], [usize; 2]),
+        (inputs, [input_rows, all]): (&[f32], [usize; 2]),
+        from: usize,
+        activation: Activation,
+    ) -> Result<Vec<f32>> {
+        if input_rows != rows || from + width > all || !activation.gated() {
+            return Err(Error::internal(format!("columns {from} of {all}, of gates of {width}")));
+        }
+        self.map(4 * gate.len(), rows, width, &|row, out| {
+            let input = &inputs[row * all + from..][..width];
+            activation.apply_to(self.isa, &gate[row * width..][..width], input, out);
+        })
+    }
+
+    /// `x *= by`.
+    pub fn scale(self, x: &mut [f32], [rows, width]: [usize; 2], by: f32) {
+        let (work, shared) = (x.len(), SharedOut::new(x));
+        self.pool.run_if_worth(work, rows, &|row| {
+            // SAFETY: each task has a row of its own.
+            let x = unsafe { shared.slice(row * width..(row + 1) * width) };
+            x.iter_mut().for_each(|x| *x *= by);
+        });
+    }
+
     /// `x` `[rows, 2 width]`, gate first, or `[rows, width]` without gates, to `[rows, width]`.
     pub fn gated(self, x: &[f32], [rows, width]: [usize; 2], activation: Activation) -> Result<Vec<f32>> {
         self.map(4 * x.len(), rows, width, &|row, out| {

@@ -177,6 +177,7 @@ fn models_have_the_same_answers_on_a_device() {
         "ministral3",
         "hunyuan",
         "gemma2",
+        "gemma4",
         "starcoder2",
         "lfm",
         "falcon-h1",

@@ -36,7 +36,7 @@ impl Model for Faulty {
         &self.facts
     }
     fn kv_shape(&self) -> KvShape {
-        KvShape { layers: 1, kv_heads: 1, head_dim: 2, kind: None }
+        KvShape { layers: 1, kv_heads: 1, head_dim: 2, ..KvShape::default() }
     }
     fn workspace_bytes(&self, _: &dyn OpSet, _: usize, _: usize) -> usize {
         0

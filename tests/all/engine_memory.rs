@@ -49,7 +49,7 @@ const CONTEXT: usize = 1 << 24;
 
 /// 4 MiB of K and V per token: a sequence at the full context takes 64 TiB.
 fn vast(change: impl FnOnce(&mut EngineConfig)) -> Result<Engine> {
-    of(CONTEXT, KvShape { layers: 64, kv_heads: 64, head_dim: 256, kind: None }, change)
+    of(CONTEXT, KvShape { layers: 64, kv_heads: 64, head_dim: 256, ..KvShape::default() }, change)
 }
 
 fn ids(tokens: usize, new: u32) -> RequestParams<'static> {
@@ -106,7 +106,7 @@ fn a_length_that_was_asked_for_is_refused_where_it_does_not_fit() {
 #[test]
 fn a_small_limit_has_room_for_a_queue_of_short_requests() {
     // A sequence takes 1 MiB; KV for a full batch would take 32 MiB.
-    let shape = KvShape { layers: 1, kv_heads: 1, head_dim: 64, kind: None };
+    let shape = KvShape { layers: 1, kv_heads: 1, head_dim: 64, ..KvShape::default() };
     let limit = 16 << 20;
     let engine = of(4096, shape, |config| config.memory_limit_bytes = limit).unwrap();
     engine.submit((0..1024).map(|_| ids(8, 4)).collect()).unwrap();

@@ -19,6 +19,7 @@ mod engine_echo;
 mod engine_embed;
 mod engine_everything;
 mod engine_faults;
+mod engine_gemma4;
 mod engine_hybrids;
 mod engine_invariance;
 mod engine_memory;

@@ -72,8 +72,16 @@ fn its_tokenizer_and_facts_fit() {
 
 fn kv() -> KvCache {
     let kind = KvType::F32;
-    KvCache::new(KvLayout { kind, layers: 1, kv_heads: 1, head_dim: 2, blocks: 4, block_size: 16 })
-        .expect("kv")
+    KvCache::new(KvLayout {
+        kind,
+        layers: 1,
+        kv_heads: 1,
+        head_dim: 2,
+        others: None,
+        blocks: 4,
+        block_size: 16,
+    })
+    .expect("kv")
 }
 
 fn one_row() -> RaggedBatch {

@@ -96,7 +96,8 @@ impl Toy {
     fn cache(&self, block_size: usize) -> KvCache {
         let AttentionShape { kv_heads, head_dim, .. } = self.shape;
         let kind = self.kv_type;
-        KvCache::new(KvLayout { kind, layers: 2, kv_heads, head_dim, blocks: BLOCKS, block_size }).unwrap()
+        let (layers, blocks, others) = (2, BLOCKS, None);
+        KvCache::new(KvLayout { kind, layers, kv_heads, head_dim, others, blocks, block_size }).unwrap()
     }
 
     /// Bits of the hidden state after both layers, a row for each of the batch's.
@@ -105,11 +106,11 @@ impl Toy {
         let paging = Paging::new(batch, &kv.layout, &self.shape).unwrap();
         for layer in 0..2 {
             let how = Attention {
-                shape: &self.shape,
                 rope: if layer == 0 { &self.rope } else { &self.local },
                 window: self.window.filter(|_| layer == 1),
                 from: 0,
                 norms: self.qk_norms.as_ref(),
+                ..Attention::plain(&self.shape, &self.rope)
             };
             let post = self.post_norm.as_ref();
             let qkv = ops.linear(&x, Some(&self.norm), &self.qkv).unwrap();

@@ -27,7 +27,7 @@ const TYPES: [DType; 9] = [
 
 /// `[layers, kv_heads, head_dim, blocks, block_size]`.
 fn cache(kind: KvType, [layers, kv_heads, head_dim, blocks, block_size]: [usize; 5]) -> Result<KvCache> {
-    KvCache::new(KvLayout { kind, layers, kv_heads, head_dim, blocks, block_size })
+    KvCache::new(KvLayout { kind, layers, kv_heads, head_dim, others: None, blocks, block_size })
 }
 
 fn fused() -> FusedOps {
@@ -201,11 +201,10 @@ fn attention_of_ragged_batches() {
         let odd = case % 2 == 1;
         (shape.scale, rope.factor) = if odd { (shape.scale * 1.3, 1.2) } else { (shape.scale, 1.0) };
         let how = Attention {
-            shape: &shape,
-            rope: &rope,
             window,
             from: usize::from(odd),
             norms: odd.then_some(&norms),
+            ..Attention::plain(&shape, &rope)
         };
         // Chunks in steps: prompts in parts, then together with a decode row.
         let chunk = |seq, start, rows| Chunk { seq, start, rows };
@@ -235,6 +234,87 @@ fn attention_of_ragged_batches() {
         let untouched = layer(0).abs().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap();
         assert_eq!(untouched, 0.0, "only the layer asked for is written");
     }
+}
+
+/// V that is K, its norm without weights, and K and V that another layer has written.
+#[test]
+fn values_that_are_keys_and_keys_of_other_layers() {
+    let (heads, kv_heads, head_dim, blocks, block_size) = (6, 2, 16, 16, 16);
+    let mut random = Random(31);
+    let tables = tables(&mut random, &[40, 21], block_size, blocks);
+    for keys_are_values in [false, true] {
+        let shape = AttentionShape {
+            scale: 1.0,
+            value_eps: Some(1e-6),
+            keys_are_values,
+            ..AttentionShape::new(heads, kv_heads, head_dim)
+        };
+        let (rope, norms) = (rope(head_dim / 2, RopeStyle::Neox), [0, 1].map(|_| random.norm(head_dim)));
+        let ones = Norm { weight: vec![1.0; head_dim].into(), bias: None, eps: 1e-6 };
+        let how = Attention {
+            norms: Some(&norms),
+            value_norm: Some(&ones),
+            window: Some(9),
+            ..Attention::plain(&shape, &rope)
+        };
+        let caches = [0, 1].map(|_| cache(KvType::F32, [1, kv_heads, head_dim, blocks, block_size]).unwrap());
+        for chunks in [[(0, 0, 30), (1, 0, 5)], [(1, 5, 16), (0, 30, 10)]] {
+            let chunks = chunks.map(|(seq, start, rows)| Chunk { seq, start, rows });
+            let batch = batch(&chunks, &tables, |_, _| 0);
+            let rows = batch.tokens.len();
+            let paging = Paging::new(&batch, &caches[0].layout, &shape).unwrap();
+            let kv = if keys_are_values { kv_heads } else { 2 * kv_heads };
+            let qkv = random.tensor(rows, (heads + kv) * head_dim);
+            let queries = random.tensor(rows, heads * head_dim);
+            let shared = Attention { shared: true, window: None, ..how };
+            for (x, how) in [(&qkv, &how), (&queries, &shared)] {
+                let want = PlainOps.attention(x, &paging, &caches[0], 0, how).unwrap();
+                let got = fused().attention(x, &paging, &caches[1], 0, how).unwrap();
+                assert!(error(&got, &want) <= TOLERANCE, "{keys_are_values}, {}", how.shared);
+                assert!(fused().attention(&random.tensor(rows, 8), &paging, &caches[1], 0, how).is_err());
+            }
+            let none = Attention { value_norm: None, ..how };
+            assert!(fused().attention(&qkv, &paging, &caches[1], 0, &none).is_err(), "the norm is missing");
+        }
+    }
+}
+
+/// Parts of rows with a norm, gates on some columns, and a factor on all.
+#[test]
+fn inputs_of_single_layers() {
+    let mut random = Random(32);
+    let (x, norm) = (random.tensor(5, 3 * 20), random.norm(20));
+    let changed = |ops: &dyn OpSet| {
+        let mut x = fused().rows(&x, &[0, 1, 2, 3, 4]).unwrap();
+        ops.norm_parts(&mut x, &norm).unwrap();
+        ops.scale(&mut x, 0.75).unwrap();
+        values(&x)
+    };
+    let got = changed(&fused());
+    for (ours, plain) in got.concat().iter().zip(changed(&PlainOps).concat()) {
+        assert!((ours - plain).abs() <= 1e-6, "{ours} for {plain}");
+    }
+    for (row, parts) in values(&x).iter().zip(&got) {
+        for (n, x) in row.iter().enumerate() {
+            let part = &row[n / 20 * 20..][..20];
+            let mean = part.iter().map(|x| x * x).sum::<f32>() / 20.0;
+            let want = 0.75 * x / (mean + norm.eps).sqrt() * norm.weight[n % 20];
+            assert!((parts[n] - want).abs() <= 1e-5, "{} for {want}", parts[n]);
+        }
+    }
+    let (gate, act) = (random.tensor(5, 20), Activation::GeGlu);
+    for from in [0, 20, 40] {
+        let got = fused().gated_columns(&gate, &x, from, act).unwrap();
+        assert!(error(&got, &PlainOps.gated_columns(&gate, &x, from, act).unwrap()) <= TOLERANCE);
+        let gelu = |g: f32| 0.5 * g * (1.0 + (0.797_884_6 * (g + 0.044_715 * g * g * g)).tanh());
+        for ((got, gate), x) in values(&got).iter().zip(values(&gate)).zip(values(&x)) {
+            for (n, got) in got.iter().enumerate() {
+                assert!((got - gelu(gate[n]) * x[from + n]).abs() <= 1e-5);
+            }
+        }
+    }
+    assert!(fused().gated_columns(&gate, &x, 41, act).is_err(), "columns behind the last");
+    assert!(fused().norm_parts(&mut fused().rows(&x, &[0]).unwrap(), &random.norm(7)).is_err());
 }
 
 #[test]
@@ -283,8 +363,17 @@ fn mixtures_of_experts() {
         let gate = (count > 3).then(|| [gate].into());
         let shared = shared.map(|expert| Shared { expert, gate });
         let router = [random.matrix(DType::F32, count, 512)].into();
-        let experts =
-            Experts { router, choice: Choice::softmax(used, renormalize), bias: None, experts, shared };
+        let own = Random(33).norm(512);
+        let scales = (0..count).map(|n| 0.5 + n as f32).collect();
+        let experts = Experts {
+            router_norm: (dtype == DType::F32).then_some(own),
+            router,
+            choice: Choice::softmax(used, renormalize),
+            bias: None,
+            scales: (dtype == DType::F32).then_some(scales),
+            experts,
+            shared,
+        };
         let norm = random.norm(512);
         let x = random.tensor(33, 512);
         let mixed = |x: &Owned| fused().experts(x, Some(&norm), &experts, Activation::SwiGlu).unwrap();
@@ -439,7 +528,7 @@ fn mistaken_batches_are_errors() {
             &Paging::new(batch, &kv.layout, &shape)?,
             &kv,
             layer,
-            &Attention { shape: &shape, rope: &rope(8, RopeStyle::Neox), window: None, from: 0, norms: None },
+            &Attention::plain(&shape, &rope(8, RopeStyle::Neox)),
         )
     };
     assert!(run(&good, 0).is_ok());
@@ -466,7 +555,7 @@ fn mistaken_batches_are_errors() {
     assert!(Paging::new(&twice, &kv.layout, &shape).is_err(), "two sequences write to one block");
     let turn = rope(8, RopeStyle::Neox);
     let paging = Paging::new(&good, &kv.layout, &shape).unwrap();
-    let how = Attention { shape: &shape, rope: &turn, window: None, from: 0, norms: None };
+    let how = Attention::plain(&shape, &turn);
     let other = cache(KvType::F16, [1, 1, 16, 3, 16]).unwrap();
     assert!(ops.attention(&qkv, &paging, &other, 0, &how).is_err(), "paging of another cache");
     assert!(ops.attention(&random.tensor(3, 64), &paging, &kv, 0, &how).is_err(), "fewer rows");

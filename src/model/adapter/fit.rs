@@ -78,7 +78,7 @@ impl<'a> Fit<'a> {
         let products: [Product; 4] = [
             (&c.qkv_products(), hidden),
             (&[("attn_output", hidden)], c.attention_width()),
-            (&c.gate_up_products(), hidden),
+            (&c.gate_up_products(c.ffn), hidden),
             (&[("ffn_down", hidden)], c.ffn),
         ];
         for layer in 0..c.layers {

@@ -18,6 +18,32 @@ pub struct Layer {
     pub ffn_norm: Option<Norm>,
     pub feed_forward: FeedForward,
     pub ffn_post_norm: Option<Norm>,
+    /// The layer's own input, which is added last.
+    pub input: Option<LayerInput>,
+    /// The residual behind the layer is multiplied by it. The norm of the layer's last update holds it already.
+    pub scale: Option<f32>,
+}
+
+/// How a layer takes its own input: the activation of a product of the residual, times the input, goes through another
+/// product and a norm.
+pub struct LayerInput {
+    /// `[width, hidden]`.
+    pub gate: Projections,
+    /// `[hidden, width]`.
+    pub output: Projections,
+    pub post_norm: Norm,
+}
+
+/// The inputs of all layers: for each token, a row of a table, and a product of the token's embedding, of which each
+/// layer's part is normed.
+pub struct LayerInputs {
+    /// `[vocab, layers * width]`.
+    pub table: Matrix,
+    pub scale: f32,
+    /// `[layers * width, hidden]`.
+    pub projection: Projections,
+    /// As wide as a layer's input.
+    pub norm: Norm,
 }
 
 /// The part of a layer that mixes tokens.
@@ -45,6 +71,10 @@ pub struct SelfAttention {
     pub gate: Option<Projections>,
     /// The norm of q, and that of k: of each head, or of whole rows (`QkNorm`).
     pub qk_norms: Option<[Norm; 2]>,
+    /// The norm of each v head, which has no weights.
+    pub value_norm: Option<Norm>,
+    /// K and V are another layer's: `qkv` is of q alone, and the norm of k is not used.
+    pub shared: bool,
 }
 
 pub struct GatedDelta {
@@ -70,7 +100,19 @@ pub struct StateSpace {
 
 pub enum FeedForward {
     Gated(Gated),
-    Experts(Experts),
+    Experts(Box<Experts>),
+    Both(Box<Both>),
+}
+
+/// A dense feed-forward beside a mixture of experts. Both see the same residual through norms of their own, and the norms
+/// of their outputs are added.
+pub struct Both {
+    pub dense: Gated,
+    pub experts: Experts,
+    /// The experts' norm; the dense one's is the layer's.
+    pub experts_norm: Norm,
+    /// Those of the dense output and of the experts'.
+    pub post_norms: [Norm; 2],
 }
 
 pub struct Gated {
@@ -84,10 +126,8 @@ pub struct Gated {
 impl Layer {
     /// The products that no expert has.
     pub(super) fn projections(&self) -> impl Iterator<Item = &Projections> {
-        let own = match &self.feed_forward {
-            FeedForward::Gated(Gated { gate_up, down, .. }) => Some([gate_up, down]),
-            FeedForward::Experts(_) => None,
-        };
+        let own = self.dense().map(|Gated { gate_up, down, .. }| [gate_up, down]);
+        let input = self.input.iter().flat_map(|input| [&input.gate, &input.output]);
         let mixer = match &self.mixer {
             Mixer::Attention(attention) => [Some(&attention.qkv), attention.gate.as_ref()],
             Mixer::DeltaNet(delta) => [Some(&delta.inputs), Some(&delta.gates)],
@@ -96,7 +136,15 @@ impl Layer {
         };
         let beside = self.beside.as_ref().map(|beside| [&beside.mixer.input, &beside.output]);
         let mixer = mixer.into_iter().flatten().chain(beside.into_iter().flatten());
-        mixer.chain([&self.output]).chain(own.into_iter().flatten())
+        mixer.chain([&self.output]).chain(own.into_iter().flatten()).chain(input)
+    }
+
+    fn dense(&self) -> Option<&Gated> {
+        match &self.feed_forward {
+            FeedForward::Gated(gated) => Some(gated),
+            FeedForward::Experts(_) => None,
+            FeedForward::Both(both) => Some(&both.dense),
+        }
     }
 
     /// The part with a state, and its index among the layers with one.
@@ -115,23 +163,33 @@ impl Layer {
     pub(super) fn experts(&self) -> Option<&Experts> {
         match &self.feed_forward {
             FeedForward::Gated(_) => None,
-            FeedForward::Experts(experts) => Some(experts),
+            FeedForward::Experts(experts) => Some(experts.as_ref()),
+            FeedForward::Both(both) => Some(&both.experts),
         }
     }
 
     pub(super) fn norms(&self) -> impl Iterator<Item = &Norm> {
         let Self { attn_norm, attn_sub_norm, attn_post_norm, ffn_norm, ffn_post_norm, .. } = self;
         let norms = [attn_norm, attn_sub_norm, attn_post_norm, ffn_norm, ffn_post_norm];
-        let sub_norm = match &self.feed_forward {
-            FeedForward::Gated(gated) => gated.sub_norm.as_ref(),
-            FeedForward::Experts(_) => None,
+        let sub_norm = self.dense().and_then(|gated| gated.sub_norm.as_ref());
+        let qk_norms: &[Norm] = match &self.mixer {
+            Mixer::Attention(SelfAttention { qk_norms: Some(norms), shared, .. }) => {
+                if *shared {
+                    &norms[..1]
+                } else {
+                    norms
+                }
+            }
+            _ => &[],
         };
-        let qk_norms = match &self.mixer {
-            Mixer::Attention(attention) => attention.qk_norms.as_ref(),
-            Mixer::DeltaNet(_) | Mixer::ShortConv(_) | Mixer::Mamba(_) => None,
+        let both = match &self.feed_forward {
+            FeedForward::Both(both) => Some([&both.experts_norm].into_iter().chain(&both.post_norms)),
+            _ => None,
         };
-        let own = self.projections().flat_map(|p| &p.norms);
-        norms.into_iter().flatten().chain(sub_norm).chain(qk_norms.into_iter().flatten()).chain(own)
+        let router = self.experts().and_then(|experts| experts.router_norm.as_ref());
+        let more = both.into_iter().flatten().chain(router).chain(self.input.iter().map(|i| &i.post_norm));
+        let own = self.projections().flat_map(|p| &p.norms).chain(more);
+        norms.into_iter().flatten().chain(sub_norm).chain(qk_norms).chain(own)
     }
 }
 
@@ -140,6 +198,7 @@ pub struct Weights {
     pub embedding: Matrix,
     /// The rotation of the embedding's rows.
     pub unfold: Option<Fold>,
+    pub inputs: Option<LayerInputs>,
     /// Those of the model, then that of `mtp`.
     pub layers: Vec<Layer>,
     /// `None`: the files have no block of multi-token prediction, or it is not wanted.
@@ -175,17 +234,22 @@ impl Weights {
         let head = self.head.matrices.iter().filter(|m| m.data.as_ptr() != self.embedding.data.as_ptr());
         let experts = self.layers.iter().filter_map(Layer::experts).flat_map(Experts::products);
         let layers = self.layers.iter().flat_map(Layer::projections).chain(experts);
-        let products = layers.chain(self.mtp.iter().map(|mtp| &mtp.join)).flat_map(|p| &p.matrices);
-        [&self.embedding].into_iter().chain(head).chain(products)
+        let inputs = self.inputs.iter().map(|inputs| &inputs.projection);
+        let products = layers.chain(self.mtp.iter().map(|mtp| &mtp.join)).chain(inputs);
+        let tables = [&self.embedding].into_iter().chain(self.inputs.iter().map(|inputs| &inputs.table));
+        tables.chain(head).chain(products.flat_map(|p| &p.matrices))
     }
 
     pub(super) fn vectors(&self) -> impl Iterator<Item = &[f32]> {
         let norms = self.layers.iter().flat_map(Layer::norms).chain([&self.final_norm]);
         let norms = norms.chain(self.mtp.iter().flat_map(Mtp::norms));
+        let norms = norms.chain(self.inputs.iter().map(|inputs| &inputs.norm));
+        let experts = self.layers.iter().filter_map(Layer::experts);
+        let scales = experts.filter_map(|experts| experts.scales.as_deref());
         let biases = self.layers.iter().flat_map(Layer::projections).filter_map(|p| p.bias.as_deref());
         let nets = self.layers.iter().filter_map(Layer::recurrent);
         let nets = nets.flat_map(|(_, net)| net.vectors());
         let norms = norms.flat_map(|norm| [Some(&*norm.weight), norm.bias.as_deref()]);
-        norms.flatten().chain(biases).chain(nets)
+        norms.flatten().chain(biases).chain(nets).chain(scales)
     }
 }

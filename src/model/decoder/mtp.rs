@@ -58,14 +58,14 @@ impl Decoder {
             return Err(Error::internal("drafts of a model without a block that predicts them"));
         };
         let (rows, hidden) = (batch.tokens.len(), self.config.hidden);
-        let paging = Paging::new(batch, &kv.layout, &self.config.attention)?;
+        let (paging, global) = self.paging(batch, &kv.layout)?;
         check_batch(batch, &kv.layout, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
         ops.begin(batch, kv)?;
         let [all, wanted] = [(); 2].map(|()| Products::of_rows(ops, batch, None));
-        let step = Step { ops, paging, kv, all, wanted };
+        let step = Step { ops, paging, global, kv, all, wanted };
         let mut x = self.joined(&step, mtp, &ops.given(before, [rows, hidden])?)?;
         let index = self.config.layers;
-        if let Some(update) = self.layer(&step, index, &mut x, None, None)? {
+        if let Some(update) = self.layer(&step, index, &mut x, None, None, None)? {
             ops.add(&mut x, &update, self.post_norm(index))?;
         }
         ops.norm(&x, &mtp.norm)?.copy_to(&mut out.hidden)?;

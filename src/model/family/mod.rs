@@ -10,6 +10,7 @@ mod exaone4;
 mod falcon_h1;
 mod gemma2;
 mod gemma3;
+mod gemma4;
 mod glm4;
 mod granite;
 mod granitemoe;
@@ -54,6 +55,7 @@ pub const FAMILIES: &[&Family] = &[
     &qwen35moe::QWEN35MOE,
     &gemma2::GEMMA2,
     &gemma3::GEMMA3,
+    &gemma4::GEMMA4,
     &olmo3::OLMO3,
     &olmo2::OLMO2,
     &granite::GRANITE,
@@ -125,6 +127,13 @@ pub struct Family {
     pub conv: Option<ConvDefaults>,
     /// `None`: no layer is of Mamba-2.
     pub mamba: Option<MambaDefaults>,
+    /// Layers without a window have heads of their own, and the last layers may share K and V; rows may have an input for
+    /// each layer. V heads are normed without weights.
+    pub global_heads: bool,
+    /// Files may have a factor for the residual behind each layer.
+    pub layer_scales: bool,
+    /// Tensors of a layer, and of the model, that are neither products nor norms by Hugging Face's names: whole names.
+    pub tensors: &'static [Named],
     /// Attention's output is multiplied by the logistic function of a gate, which stands beside each query.
     pub attention_gate: bool,
     /// Each head of attention's output is multiplied by the logistic function of a product of the layer's inputs.
@@ -188,6 +197,9 @@ const BASE: Family = Family {
     delta: None,
     conv: None,
     mamba: None,
+    global_heads: false,
+    layer_scales: false,
+    tensors: &[],
     attention_gate: false,
     head_gates: false,
     rotated: None,
@@ -396,6 +408,8 @@ pub struct ExpertDefaults {
     /// The key of the number of dense layers before the sparse ones, and the number without it; in GGUF
     /// `leading_dense_block_count`. `None`: there are none.
     pub dense_first: Option<(&'static str, usize)>,
+    /// A dense feed-forward stands beside the experts, each with norms of its own. Files may have no experts.
+    pub beside: bool,
     /// How the names of the experts begin in Hugging Face's files, and their gate, up and down.
     pub inside: &'static str,
     /// The router, below that.
@@ -417,6 +431,7 @@ impl ExpertDefaults {
         more: 0.0,
         bias: None,
         dense_first: None,
+        beside: false,
         inside: "mlp",
         router: "gate",
         stacked: ["experts.gate_up_proj", "experts.down_proj"],

@@ -26,12 +26,12 @@ pub fn kind<'a>(gguf: &'a Gguf, architecture: &str) -> Result<Option<&'a str>> {
 }
 
 impl Keys<'_> {
-    /// The rotations, and the block of each layer.
+    /// The rotations, and the block of each layer. Heads are of so many elements: those without a window, the others.
     pub(super) fn blocks(
         &self,
         layers: usize,
         context: usize,
-        head_dim: usize,
+        [head_dim, windowed_dim]: [usize; 2],
     ) -> Result<(Vec<RopeConfig>, Vec<Block>)> {
         let dims = self.size("rope.dimension_count", Some(head_dim))?;
         // 10000 is the value of the paper, and of files without the key.
@@ -71,6 +71,8 @@ impl Keys<'_> {
                 let ropes = match rotation {
                     Rotation::Local { base: default } => {
                         let base = self.float(BASE_OF_WINDOWS, default.unwrap_or(base))?;
+                        let own = if self.family.global_heads { windowed_dim } else { dims };
+                        let dims = self.size("rope.dimension_count_swa", Some(own))?;
                         vec![rope, RopeConfig { base, dims, scaling: RopeScaling::None }]
                     }
                     Rotation::Same => vec![rope],
@@ -87,7 +89,7 @@ impl Keys<'_> {
 
     /// Whether each layer has a window: the file's list, or all but each `every`th layer, by the file's number, or
     /// `every` without one.
-    fn windowed(&self, layers: usize, every: usize) -> Result<Vec<bool>> {
+    pub(super) fn windowed(&self, layers: usize, every: usize) -> Result<Vec<bool>> {
         const KEY: &str = "attention.sliding_window_pattern";
         if let Ok(Some(list)) = self.find::<Vec<bool>>(KEY) {
             let count = format_args!("a list of {}", list.len());

@@ -3,6 +3,7 @@
 use super::delta;
 use super::experts;
 use super::fields::Fields;
+use super::layers;
 use super::mamba::{self, Multipliers};
 use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
@@ -10,6 +11,7 @@ use super::short_conv;
 use crate::base::{Error, Result};
 use crate::model::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
 use crate::model::family::{BITNET_1BITLLM, Bias, FAMILIES, Factor, Family, KvHeads, Q_NORM, ScaleSizes};
+use crate::model::keys::{LAYER_INPUTS, SHARED_KV};
 use crate::model::{Pooling, SamplingDefaults};
 use crate::ops::{Activation, AttentionShape};
 
@@ -84,8 +86,9 @@ const NEUTRAL: &[(&str, f32)] = &[
     ("logit_scale", 1.0),
     ("scale_emb", 1.0),
 ];
+const BIDIRECTIONAL: &str = "use_bidirectional_attention";
 const NEUTRAL_FLAGS: &[(&str, bool)] = &[
-    ("use_bidirectional_attention", false),
+    (BIDIRECTIONAL, false),
     ("block_use_swiglu", true),
     ("is_causal", true),
     ("alibi", false),
@@ -185,6 +188,13 @@ fn refuse_features(config: &Fields, family: &Family) -> Result<()> {
         }
     }
     for &(key, fine) in NEUTRAL_FLAGS {
+        if key == BIDIRECTIONAL && family.global_heads {
+            // Between the tokens of an image.
+            if config.text(key)?.is_some_and(|which| which != "vision") {
+                return Err(config.unsupported(key, "attention here is causal"));
+            }
+            continue;
+        }
         if config.flag(key)?.is_some_and(|value| value != fine) {
             return Err(config.unsupported(key, "this decoder has no such part"));
         }
@@ -252,18 +262,28 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let layers = config.need("num_hidden_layers")?;
     names.within("block_count", layers, LAYERS)?;
     let context = config.need("max_position_embeddings")?;
+    let rms_eps = config.float(family.defaults.eps_key)?.unwrap_or(family.defaults.rms_eps);
     let mut attention = attention(config, family, [hidden, layers], &names)?;
     let multipliers = Multipliers::read(config, family)?;
     attention.scale *= multipliers.scores;
+    attention.value_eps = Some(rms_eps).filter(|_| family.global_heads);
+    let global = layers::global(config, family, &attention, layers)?;
     let scales = &family.scales;
     let scale_sizes = ScaleSizes { layers, hidden, heads: attention.heads, head_dim: attention.head_dim };
-    let sizes = Sizes { layers, head_dim: attention.head_dim, rotated: attention.head_dim, context };
+    let sizes = Sizes {
+        layers,
+        head_dim: attention.head_dim,
+        global_dim: global.as_ref().map(|global| global.head_dim),
+        rotated: attention.head_dim,
+        context,
+    };
     let (ropes, mut blocks) = rope::read(config, family, &sizes)?;
     let delta = delta::read(config, family, &mut blocks)?;
     let conv = short_conv::read(config, family, hidden, &mut blocks)?;
     let mamba = mamba::read(config, family, hidden, &mut blocks)?;
     let experts = experts::read(config, family, &mut blocks)?;
-    let rms_eps = config.float(family.defaults.eps_key)?.unwrap_or(family.defaults.rms_eps);
+    let ffn = ffn(config, family, experts, &blocks)?;
+    layers::share(config, family, &mut blocks, ffn, &names)?;
     let decoder = DecoderConfig {
         family,
         architecture: family.name().to_owned(),
@@ -273,9 +293,11 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         layers,
         further: if family.mtp { config.size("mtp_num_hidden_layers")?.unwrap_or(1).max(1) } else { 0 },
         hidden,
-        ffn: ffn(config, family, experts, &blocks)?,
+        ffn,
         experts,
         attention,
+        global,
+        layer_inputs: layers::inputs(config, family)?,
         delta,
         conv,
         mamba,
@@ -305,7 +327,8 @@ fn ffn(config: &Fields, family: &Family, experts: Option<ExpertsConfig>, blocks:
     if let Some(defaults) = family.conv {
         return short_conv::ffn(config, defaults);
     }
-    match experts.filter(|_| blocks.iter().all(|block| block.sparse)) {
+    let beside = family.experts.is_some_and(|experts| experts.beside);
+    match experts.filter(|_| !beside && blocks.iter().all(|block| block.sparse)) {
         Some(experts) => Ok(config.size("intermediate_size")?.unwrap_or(experts.width)),
         None => config.need(family.defaults.ffn_key),
     }
@@ -426,6 +449,8 @@ fn key(gguf: &str) -> String {
         "expert_feed_forward_length" => "moe_intermediate_size",
         "expert_shared_feed_forward_length" => "shared_expert_intermediate_size",
         "rope.freq_base" => "rope_theta",
+        SHARED_KV => "num_kv_shared_layers",
+        LAYER_INPUTS => "hidden_size_per_layer_input",
         "rope.scaling.original_context_length" => "rope_scaling.original_max_position_embeddings",
         "rope.scaling.yarn_beta_fast" => "rope_scaling.beta_fast",
         "rope.scaling.yarn_beta_slow" => "rope_scaling.beta_slow",

@@ -17,6 +17,9 @@ pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Op
         }
         return Ok(None);
     };
+    if defaults.beside && !config.flag("enable_moe_block")?.unwrap_or(false) {
+        return Ok(None);
+    }
     let count = match config.size("num_local_experts")? {
         Some(count) => count,
         None => config.need("num_experts")?,
@@ -38,7 +41,7 @@ pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Op
     let renormalize = config.flag("norm_topk_prob")?.unwrap_or(defaults.renormalize);
     let scale = config.float("routed_scaling_factor")?.filter(|_| defaults.gate == Gate::Logistic);
     let choice = Choice {
-        used: config.need("num_experts_per_tok")?,
+        used: config.need(if defaults.beside { "top_k_experts" } else { "num_experts_per_tok" })?,
         gate: defaults.gate,
         renormalize: renormalize.then_some(defaults.more),
         scale: scale.unwrap_or(1.0),

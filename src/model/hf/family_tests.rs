@@ -238,6 +238,64 @@ fn names_of_fused_products_and_of_layer_norms() {
     assert_eq!(names::canonical(llama, "model.layers.0.input_layernorm.bias"), Name::Unknown);
 }
 
+/// Gemma 4's layers by kind, in both spellings of their heads.
+#[test]
+fn heads_by_layer() {
+    const SLIDING: &str = "sliding_attention";
+    const FULL: &str = "full_attention";
+    let base = json!({
+        "model_type": "gemma4_text", "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 64, "max_position_embeddings": 128,
+        "intermediate_size": 96, "layer_types": [SLIDING, FULL, SLIDING, SLIDING, FULL, FULL],
+        "sliding_window": 16, "num_kv_shared_layers": 3, "use_double_wide_mlp": true,
+        "global_head_dim": 32, "num_global_key_value_heads": 1, "attention_k_eq_v": true,
+        "hidden_size_per_layer_input": 12, "vocab_size_per_layer_input": 64,
+        "use_bidirectional_attention": "vision",
+        "rope_parameters": {
+            FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+            SLIDING: {"rope_type": "default", "rope_theta": 1e4},
+        },
+    });
+    let read = |change: Value| read(&merged(base.clone(), change));
+    let d = read(json!({})).unwrap().decoder;
+    let global = d.global.clone().unwrap();
+    assert_eq!((global.kv_heads, global.head_dim, global.keys_are_values), (1, 32, true));
+    let windowed = &d.attention;
+    assert_eq!((windowed.kv_heads, windowed.head_dim, windowed.keys_are_values), (2, 8, false));
+    assert_eq!((d.attention.scale, d.attention.value_eps, d.layer_inputs), (1.0, Some(1e-6), Some(12)));
+    let shares: Vec<_> = d.blocks.iter().map(|block| block.shares).collect();
+    assert_eq!(shares, [None, None, None, Some(2), Some(1), Some(1)]);
+    let places: Vec<_> = (0..6).map(|layer| d.place(layer)).collect();
+    assert_eq!((d.kv_layers(), places, d.last_written()), ([2, 1], vec![0, 2, 1, 1, 2, 2], 2));
+    assert_eq!([0, 5].map(|layer| d.ffn_of(layer)), [96, 192]);
+    assert_eq!((d.ropes[0].dims, d.ropes[1].dims), (32, 8));
+    assert_eq!(d.ropes[0].scaling, RopeScaling::Proportional { pairs: 4, factor: 1.0 });
+    let turning = d.ropes[0].inv_freq().iter().filter(|f| **f > 0.0).count();
+    assert_eq!(turning, 4);
+    let own = json!({"head_dim": 24, "num_key_value_heads": 4});
+    let list = json!({"per_layer_config": {"1": own, "4": own, "5": own}});
+    let global = read(list).unwrap().decoder.global.unwrap();
+    assert_eq!((global.kv_heads, global.head_dim), (4, 24));
+    for (change, word) in [
+        (json!({"per_layer_config": {"1": own, "4": own}}), "per_layer_config.5"),
+        (json!({"per_layer_config": {"0": own, "1": own, "4": own, "5": own}}), "per_layer_config.0"),
+        (json!({"per_layer_config": {"1": own, "4": own, "5": {"head_dim": 8}}}), "alike"),
+        (json!({"num_kv_shared_layers": 6}), "num_kv_shared_layers"),
+        (json!({"num_kv_shared_layers": 5}), "num_kv_shared_layers"),
+        (json!({"global_head_dim": 31}), "even"),
+        (json!({"num_global_key_value_heads": 3}), "divide"),
+        (json!({"hidden_size_per_layer_input": 1u64 << 40}), "hidden_size_per_layer_input"),
+        (json!({"vocab_size_per_layer_input": 63}), "vocab_size_per_layer_input"),
+        (json!({"use_bidirectional_attention": "all"}), "use_bidirectional_attention"),
+        (json!({"rope_parameters": null}), "rope_parameters"),
+        (json!({"intermediate_size": 1u64 << 62}), "intermediate_size"),
+        (json!({"enable_moe_block": true}), "num_experts"),
+    ] {
+        let error = read(change.clone()).err().unwrap_or_else(|| panic!("{change}"));
+        assert!(error.message.contains(word), "{change}: {error}");
+    }
+}
+
 /// LFM2's files as published: the layers of attention by number, and a width to round.
 #[test]
 fn short_convolutions() {

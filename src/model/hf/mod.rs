@@ -7,6 +7,7 @@ mod experts;
 #[cfg(test)]
 mod family_tests;
 mod fields;
+mod layers;
 mod mamba;
 #[cfg(test)]
 mod mamba_tests;

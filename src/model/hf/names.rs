@@ -1,5 +1,6 @@
 //! Maps Hugging Face's tensor names to GGUF's.
 
+use crate::formats::gguf::expert;
 use crate::model::family::{FAMILIES, Family, Joined, Named, SharedExpert};
 
 /// Meaning of a tensor's name.
@@ -93,6 +94,9 @@ pub fn canonical(family: &Family, name: &str) -> Name {
         "rotary_emb.inv_freq" => return Name::Buffer,
         _ => {}
     }
+    if let Some((_, gguf)) = family.tensors.iter().find(|(hf, _)| *hf == name) {
+        return Name::Tensor((*gguf).into());
+    }
     let (norm, gguf) = family.final_norm;
     match name.strip_prefix(norm) {
         Some(".weight") => return Name::Tensor(format!("{gguf}.weight")),
@@ -152,7 +156,7 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
         };
     }
     let is = |(hf, _): &&Named| *hf == part;
-    if let Some((_, gguf)) = recurrent(family).find(is) {
+    if let Some((_, gguf)) = recurrent(family).chain(family.tensors).find(is) {
         return Name::Tensor(format!("blk.{layer}.{gguf}"));
     }
     let joined = pairs(family).find(|(hf, _)| *hf == part).map(|(_, parts)| *parts);
@@ -190,7 +194,7 @@ fn projections(family: &Family) -> impl Iterator<Item = &'static Named> {
 }
 
 /// The names of the family in a layer of Gated DeltaNet or Mamba-2.
-fn recurrent(family: &Family) -> impl Iterator<Item = &'static Named> {
+fn recurrent(family: &Family) -> impl Iterator<Item = &'static Named> + Clone {
     let of = family.delta.map(|delta| if delta.fused { &[] } else { SINGLE });
     let mamba = family.mamba.map(|_| MAMBA);
     [of, of.map(|_| DELTA), mamba].into_iter().flatten().flatten()
@@ -264,12 +268,18 @@ fn own_of(family: &Family, gguf: &str) -> Option<String> {
         "output.weight" => return Some("lm_head.weight".into()),
         _ => {}
     }
+    if let Some((hf, _)) = family.tensors.iter().find(|(_, name)| *name == gguf) {
+        return Some(format!("model.{hf}"));
+    }
     let (norm, final_norm) = family.final_norm;
     if let Some(tensor) = gguf.strip_prefix(final_norm) {
         return Some(format!("model.{norm}{tensor}"));
     }
     let (layer, part) = gguf.strip_prefix("blk.")?.split_once('.')?;
-    let single = recurrent(family).find(|(_, gguf)| *gguf == part).map(|(hf, _)| hf);
+    let whole = expert(gguf).and_then(|(all, _)| Some(all.split_once('.')?.1.split_once('.')?.1.to_owned()));
+    let whole = whole.as_deref().unwrap_or(part);
+    let known = recurrent(family).chain(family.tensors);
+    let single = known.clone().find(|(_, gguf)| *gguf == part || *gguf == whole).map(|(hf, _)| hf);
     if let Some(hf) = single.or(pairs(family).find(|(_, pair)| pair.contains(&part)).map(|(hf, _)| hf)) {
         return Some(format!("model.layers.{layer}.{hf}"));
     }

@@ -37,6 +37,8 @@ const IGNORED: &[&str] = &[
 pub struct Sizes {
     pub layers: usize,
     pub head_dim: usize,
+    /// As `head_dim`, in layers without a window, if theirs differs.
+    pub global_dim: Option<usize>,
     /// Elements of a head that are rotated.
     pub rotated: usize,
     pub context: usize,
@@ -149,17 +151,23 @@ fn by_layer_type(
     };
     let plain = |base| RopeConfig { base, dims: sizes.rotated, scaling: RopeScaling::None };
     let parameters = config.object("rope_parameters")?;
-    let of = |kind: &str, theta: f32| -> Result<RopeConfig> {
+    let of = |kind: &str, theta: f32, sizes: &Sizes| -> Result<RopeConfig> {
         let own = parameters.as_ref().map_or(Ok(None), |parameters| parameters.object(kind))?;
         match own {
             Some(own) => rope(config, family, &own, theta, sizes),
-            None if family.head_gates => {
+            None if family.head_gates || sizes.global_dim.is_some() => {
                 Err(config.bad("rope_parameters", format_args!("it must give the rotation of {kind}")))
             }
             None => Ok(plain(theta)),
         }
     };
-    let mut ropes = vec![of(FULL, global)?, of(SLIDING, local)?];
+    let wide = sizes.global_dim.unwrap_or(sizes.head_dim);
+    let wide = Sizes {
+        head_dim: wide,
+        rotated: if sizes.global_dim.is_some() { wide } else { sizes.rotated },
+        ..*sizes
+    };
+    let mut ropes = vec![of(FULL, global, &wide)?, of(SLIDING, local, sizes)?];
     if let Some(key) = parameters.and_then(|p| p.unknown(&[]).into_iter().next()) {
         let why = format!("'{key}' in it is not {FULL} or {SLIDING}");
         return Err(config.unsupported("rope_parameters", why));
@@ -237,6 +245,15 @@ fn rope(
     Ok(RopeConfig { base, dims: sizes.rotated, scaling })
 }
 
+/// The rotation of a part of a head's pairs.
+fn proportional(parameters: &Fields, part: f32, sizes: &Sizes) -> Result<RopeScaling> {
+    if !(0.0..=1.0).contains(&part) {
+        return Err(parameters.bad("partial_rotary_factor", "it must lie within 0 and 1"));
+    }
+    let factor = parameters.float("factor")?.unwrap_or(1.0);
+    Ok(RopeScaling::Proportional { pairs: sizes.part(part) / 2, factor })
+}
+
 /// The base that `alpha` stretches, if the family knows it and the file has it.
 fn stretched(parameters: &Fields, family: &Family, base: f32, dims: usize) -> Result<f32> {
     let alpha = if family.rope_alpha { parameters.float("alpha")? } else { None };
@@ -260,15 +277,6 @@ pub fn temperature(config: &Fields, family: &Family) -> Result<Option<Temperatur
     };
     let Some(scale) = parameters.float(TEMPERATURE)?.filter(|scale| *scale != 0.0) else { return Ok(None) };
     Ok(Some(Temperature { scale, length: parameters.need("original_max_position_embeddings")? }))
-}
-
-/// A rotation of this part of a head's pairs.
-fn proportional(parameters: &Fields, part: f32, sizes: &Sizes) -> Result<RopeScaling> {
-    if !(0.0..=1.0).contains(&part) {
-        return Err(parameters.bad("partial_rotary_factor", "it must lie within 0 and 1"));
-    }
-    let factor = parameters.float("factor")?.unwrap_or(1.0);
-    Ok(RopeScaling::Proportional { pairs: sizes.part(part) / 2, factor })
 }
 
 fn long(parameters: &Fields, original_context: usize, context: usize) -> Result<RopeScaling> {

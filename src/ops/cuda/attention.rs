@@ -1,11 +1,11 @@
 //! Paged attention: norms and rotates q and k, writes K and V, then attends with each row's heads to all that the row
 //! sees.
 
-use super::CudaOps;
 use super::kernels::{AttentionKernels, HEADS};
 use super::launch::Arg;
 use super::linear::at_column;
 use super::parts::Part;
+use super::{CudaOps, cpu_only};
 use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::{KvType, PIECE};
 use crate::ops::{Attention, AttentionShape, KvLayout, Paging, RopeStyle, SeqRows};
@@ -297,6 +297,9 @@ impl CudaOps {
 
     /// Refuses KV that none of the kernels takes on this device. `Unsupported`.
     pub(super) fn check_heads(&self, layout: &KvLayout) -> Result<()> {
+        if layout.others.is_some() {
+            return Err(cpu_only("layers whose heads differ"));
+        }
         let (dim, widest) = (layout.head_dim, HEADS[HEADS.len() - 1]);
         if dim > widest || !dim.is_multiple_of(2) {
             let message = format!("heads of {dim} elements: a device takes even numbers up to {widest}");

@@ -244,8 +244,15 @@ mod tests {
     use crate::kernels::attention::KvType;
     use crate::ops::{Draws, SeqRows};
 
-    const KV: KvLayout =
-        KvLayout { kind: KvType::F16, layers: 1, kv_heads: 1, head_dim: 64, blocks: 4, block_size: 16 };
+    const KV: KvLayout = KvLayout {
+        kind: KvType::F16,
+        layers: 1,
+        kv_heads: 1,
+        head_dim: 64,
+        others: None,
+        blocks: 4,
+        block_size: 16,
+    };
 
     fn decode(rows: u32, position: u32) -> RaggedBatch {
         RaggedBatch {

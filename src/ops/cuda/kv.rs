@@ -20,9 +20,9 @@ impl DeviceKv {
     pub fn new(queue: &Arc<Queue>, layout: &KvLayout) -> Result<Self> {
         let &KvLayout { layers, blocks, .. } = layout;
         let too_large = || Error::out_of_memory("the KV cache", usize::MAX);
-        let both = layout.block_bytes().ok_or_else(too_large)?;
-        let bytes =
-            both.checked_mul(blocks).and_then(|layer| layer.checked_mul(layers)).ok_or_else(too_large)?;
+        let all = layout.block_bytes().ok_or_else(too_large)?;
+        let bytes = all.checked_mul(blocks).ok_or_else(too_large)?;
+        let both = all / layers.max(1);
         let memory = Buffer::new(&queue.opened.device, bytes, "the KV cache")?;
         memory.fill(&queue.stream, 0)?;
         Ok(Self { queue: queue.clone(), memory, layers, blocks, block: both / 2 })

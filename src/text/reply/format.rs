@@ -211,12 +211,15 @@ pub struct Thoughts {
     pub name: &'static str,
     pub open: &'static str,
     pub close: &'static str,
+    /// Text behind the first marker that belongs to it; may be empty.
+    pub label: &'static str,
 }
 
-pub const THOUGHTS: [Thoughts; 3] = [
-    Thoughts { name: "think", open: "<think>", close: "</think>" },
-    Thoughts { name: "seed", open: "<seed:think>", close: "</seed:think>" },
-    Thoughts { name: "mistral", open: "[THINK]", close: "[/THINK]" },
+pub const THOUGHTS: [Thoughts; 4] = [
+    Thoughts { name: "think", open: "<think>", close: "</think>", label: "" },
+    Thoughts { name: "seed", open: "<seed:think>", close: "</seed:think>", label: "" },
+    Thoughts { name: "mistral", open: "[THINK]", close: "[/THINK]", label: "" },
+    Thoughts { name: "gemma4", open: "<|channel>", close: "<channel|>", label: "thought\n" },
 ];
 
 /// The format for a chat template's source.

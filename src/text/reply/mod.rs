@@ -78,6 +78,8 @@ pub struct Reply {
     thought: bool,
     /// Line breaks at this point belong to the marker before them.
     behind_mark: bool,
+    /// Text that belongs to the marker of reasoning before it; empty if it may not come here.
+    label: &'static str,
     /// Symbols to process, the next one last.
     todo: Vec<Symbol>,
 }
@@ -134,6 +136,7 @@ impl Reply {
             begun: false,
             thought: thinking,
             behind_mark: thinking,
+            label: "",
             todo: Vec::new(),
             parts,
         }
@@ -228,7 +231,9 @@ impl Reply {
     fn markers(&self) -> impl Iterator<Item = &'static str> {
         let thoughts = self.parts.thoughts.iter().flat_map(|tags| [tags.open, tags.close]);
         let blocks = self.parts.format.iter().flat_map(|format| format.blocks).map(|block| block.open);
-        thoughts.chain(blocks).filter(|mark| !self.controls.contains(mark) && self.looks_for(mark))
+        let marks = thoughts.chain(blocks);
+        let marks = marks.filter(|mark| !self.controls.contains(mark) && self.looks_for(mark));
+        marks.chain(Some(self.label).filter(|label| !label.is_empty()))
     }
 
     fn in_text(&mut self, c: char, sink: &mut dyn Sink) {
@@ -247,7 +252,10 @@ impl Reply {
             match found {
                 Some(mark) if mark == self.held => {
                     self.held.clear();
-                    return self.turn(mark);
+                    return match std::mem::take(&mut self.label) == mark {
+                        true => {}
+                        false => self.turn(mark),
+                    };
                 }
                 Some(_) => return,
                 None => {}
@@ -292,6 +300,8 @@ impl Reply {
             self.behind_mark = true;
             self.blanks.clear();
         }
+        let label = self.parts.thoughts.map(|tags| tags.label);
+        self.label = label.filter(|_| self.stage == Stage::Thoughts).unwrap_or_default();
     }
 
     fn in_call(&mut self, symbol: Symbol, sink: &mut dyn Sink) {
@@ -340,6 +350,7 @@ impl Reply {
         self.blanks.clear();
         if !text.is_empty() {
             self.behind_mark = false;
+            self.label = "";
             self.begun |= self.stage != Stage::Thoughts;
         }
     }

@@ -285,6 +285,19 @@ fn reasoning_is_told_apart() {
     assert_eq!((&*call.reasoning, &*call.text, &*call.calls[0].1), ("hm", "", "{\"a\": 1}"));
     let brackets = Parts { thoughts: thoughts_named("mistral"), ..parts("mistral") };
     assert_eq!(parse_parts(brackets, "[THINK]hm[/THINK]Yes"), told("hm", "Yes"));
+    let channel = Parts { thoughts: thoughts_named("gemma4"), format: None, ..parts("") };
+    for (text, expected) in [
+        ("<|channel>thought\nhm\n<channel|>Yes", told("hm", "Yes")),
+        ("<|channel>thought\n<channel|>Yes", told("", "Yes")),
+        ("<|channel>thoughtful<channel|>Yes", told("thoughtful", "Yes")),
+        ("<|channel>\nthought\nthought\n<channel|>Yes", told("thought", "Yes")),
+        ("<|channel>though", told("though", "")),
+    ] {
+        assert_eq!(parse_parts(channel.clone(), text), expected, "{text}");
+    }
+    let controls = ["<|channel>", "<channel|>"];
+    let pieces = ["<|channel>", "thou", "ght\nhm", "<channel|>", "Yes"];
+    assert_eq!(parse_as(channel, &controls, &pieces), told("hm", "Yes"));
     let none = Parts { thoughts: None, format: None, ..parts("") };
     assert_eq!(parse_parts(none, "\n<think>hm</think>"), told("", "\n<think>hm</think>"));
 }
@@ -348,6 +361,7 @@ fn templates_tell_their_format() {
     assert_eq!(named("<start_of_turn>"), Some("gemma"));
     assert_eq!(named("{{ messages }}"), None);
     assert_eq!(thoughts_of("c.split('</think>')").map(|tags| tags.name), Some("think"));
+    assert_eq!(thoughts_of("text.split('<channel|>')").map(|tags| tags.name), Some("gemma4"));
     assert_eq!(thoughts_of("{{ messages }}"), None);
     for format in &FORMATS {
         assert_eq!(format_named(format.name), Some(format));

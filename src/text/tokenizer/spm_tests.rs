@@ -76,6 +76,40 @@ fn the_best_score_wins_and_the_leftmost_of_equals() {
     assert_eq!(toy.with("tokenizer.ggml.add_space_prefix", Meta::Bool(false)).shown("aaab", false), "aa ab");
 }
 
+/// As llama.cpp gives them for the same vocabulary.
+#[test]
+fn merges_in_place_of_scores() {
+    let merges = ["▁ a", "a a", "aa aa", "▁ ▁", "▁▁ ▁▁", "a b", "ab c"].map(String::from).to_vec();
+    let of = |merges: Vec<String>| {
+        let mut toy =
+            Toy::new(&["▁a", "aa", "aaaa", "▁▁", "▁▁▁▁", "ab", "abc", "▁", "a", "b", "c", "é", "bc"])
+                .with("tokenizer.ggml.model", Meta::from("gemma4"))
+                .with("tokenizer.ggml.merges", Meta::Strs(merges))
+                .with("tokenizer.ggml.add_space_prefix", Meta::Bool(false));
+        toy.scores.fill(-1000.0);
+        toy
+    };
+    let toy = of(merges.clone());
+    for (text, want) in [
+        ("aab", "aa b"),
+        ("aaaaa", "aaaa a"),
+        (" aab", "▁a ab"),
+        ("   a", "▁▁ ▁a"),
+        ("é€", "é <0xE2> <0x82> <0xAC>"),
+        ("a<tag>b", "a <tag> b"),
+        ("abcabc", "abc abc"),
+        // No merge makes "bc".
+        ("bc", "b c"),
+    ] {
+        assert_eq!(toy.shown(text, false), want, "{text}");
+    }
+    for wrong in ["aa", "a ", "a d", "b b"] {
+        let with = [merges.clone(), vec![wrong.to_owned()]].concat();
+        let error = of(with).try_load().err().unwrap();
+        assert!(error.status == Status::BadModel && error.message.contains("merges"), "{wrong}: {error}");
+    }
+}
+
 #[test]
 fn spaces_before_texts_and_behind_specials() {
     let toy = Toy::usual();

@@ -8,7 +8,7 @@ use super::spm::{Spaces, Spm, spaced};
 use super::{Kind, Tokenizer};
 use crate::base::{Error, Result, reserve, reserved};
 use crate::formats::Gguf;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use tokenizers::models::bpe::Vocab;
 
 const MODEL: &str = "tokenizer.ggml.model";
@@ -26,7 +26,7 @@ const ENDS: [&str; 3] =
     ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 /// Control tokens with these names end a generation too: most files name only one id, and chat models end their
 /// turns with another.
-pub(super) const END_NAMES: [&str; 7] = [
+pub(super) const END_NAMES: [&str; 8] = [
     "<|eot_id|>",
     "<|eom_id|>",
     "<|end_of_text|>",
@@ -34,6 +34,7 @@ pub(super) const END_NAMES: [&str; 7] = [
     "<|endoftext|>",
     "<|end|>",
     "<end_of_turn>",
+    "<turn|>",
 ];
 
 /// The type of a token in `token_type`.
@@ -74,11 +75,21 @@ pub(super) fn load(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<Tokenizer>>
     }
     match gguf.get::<&str>(MODEL)? {
         "gpt2" => load_bpe(Common::read(gguf, false, log)?, log).map(Some),
-        "llama" => load_spm(Common::read(gguf, true, log)?).map(Some),
+        "llama" => {
+            let common = Common::read(gguf, true, log)?;
+            let scores = scores(&common)?;
+            load_spm(common, &scores).map(Some)
+        }
+        // Gemma 4: a SentencePiece vocabulary whose scores are left out, and told by its merges.
+        "gemma4" => {
+            let common = Common::read(gguf, true, log)?;
+            let scores = scores_of_merges(&common)?;
+            load_spm(common, &scores).map(Some)
+        }
         "none" | "no_vocab" => Ok(None),
         other => Err(Error::unsupported(format!(
-            "{}: metadata key '{MODEL}' is '{}'; only gpt2 (byte-level BPE) and llama (SentencePiece BPE) are read, \
-             so this model takes and gives token ids only",
+            "{}: metadata key '{MODEL}' is '{}'; only gpt2 (byte-level BPE), llama and gemma4 (SentencePiece BPE) are \
+             read, so this model takes and gives token ids only",
             gguf.what(),
             shown(other)
         ))),
@@ -198,7 +209,46 @@ fn load_bpe(mut common: Common, log: &dyn Fn(&str)) -> Result<Tokenizer> {
     common.tokenizer(bpe, (bytes, 640), &|token| token.as_bytes().to_vec(), adds_bos, shrinks)
 }
 
-fn load_spm(common: Common) -> Result<Tokenizer> {
+fn scores(common: &Common) -> Result<Vec<f32>> {
+    let (gguf, n) = (common.gguf, common.tokens.len());
+    let scores: Vec<f32> = gguf.get(SCORES)?;
+    if scores.len() != n {
+        return Err(bad(gguf, SCORES, format_args!("{} entries, but '{TOKENS}' has {n}", scores.len())));
+    }
+    if let Some(i) = scores.iter().position(|score| score.is_nan()) {
+        return Err(bad(gguf, SCORES, format_args!("entry {i} is not a number")));
+    }
+    Ok(scores)
+}
+
+/// A token's score by the first merge that makes it. NaN for tokens of several characters that no merge makes.
+fn scores_of_merges(common: &Common) -> Result<Vec<f32>> {
+    let normal = |(_, token, ty): &(u32, &str, TokenType)| *ty == TokenType::Normal && !token.is_empty();
+    let mut ids: HashMap<&str, u32> = HashMap::new();
+    let (n, gguf) = (common.tokens.len(), common.gguf);
+    reserved(ids.try_reserve(n), "the vocabulary", n.saturating_mul(size_of::<(&str, u32)>()))?;
+    ids.extend(common.entries().filter(normal).map(|(id, token, _)| (token, id)));
+    let mut scores: Vec<f32> = Vec::new();
+    reserve(&mut scores, n, "the vocabulary")?;
+    scores.extend(common.tokens.iter().map(|token| match token.chars().nth(1) {
+        None => 0.0,
+        Some(_) => f32::NAN,
+    }));
+    let lines: Vec<&str> = gguf.get(MERGES)?;
+    for (i, line) in lines.into_iter().enumerate() {
+        let refuse = |why: &str| bad(gguf, MERGES, format_args!("entry {i}, '{}': {why}", shown(line)));
+        let parts = line.split_once(' ').filter(|(a, b)| !a.is_empty() && !b.is_empty());
+        let (a, b) = parts.ok_or_else(|| refuse("it is not two tokens with a space between"))?;
+        let made = ids.get(&*format!("{a}{b}")).filter(|_| ids.contains_key(a) && ids.contains_key(b));
+        let made = made.ok_or_else(|| refuse("a part or the whole is no token of the vocabulary"))?;
+        let score = &mut scores[*made as usize];
+        *score = if score.is_nan() { -(i as f32) } else { *score };
+    }
+    Ok(scores)
+}
+
+/// `scores`: one for each token; NaN for one that merging does not make.
+fn load_spm(common: Common, scores: &[f32]) -> Result<Tokenizer> {
     let gguf = common.gguf;
     let n = common.tokens.len();
     if gguf.contains(CHARSMAP) {
@@ -207,13 +257,6 @@ fn load_spm(common: Common) -> Result<Tokenizer> {
              token ids only",
             gguf.what()
         )));
-    }
-    let scores: Vec<f32> = gguf.get(SCORES)?;
-    if scores.len() != n {
-        return Err(bad(gguf, SCORES, format_args!("{} entries, but '{TOKENS}' has {n}", scores.len())));
-    }
-    if let Some(i) = scores.iter().position(|score| score.is_nan()) {
-        return Err(bad(gguf, SCORES, format_args!("entry {i} is not a number")));
     }
     common.check_unique()?;
     let mut spelled = [None; 256];
@@ -245,7 +288,9 @@ fn load_spm(common: Common) -> Result<Tokenizer> {
         prefix: gguf.find::<bool>("tokenizer.ggml.add_space_prefix")?.unwrap_or(true),
         squeeze: gguf.find::<bool>("tokenizer.ggml.remove_extra_whitespaces")?.unwrap_or(false),
     };
-    let pieces = common.entries().filter(|(_, token, ty)| *ty == TokenType::Normal && !token.is_empty());
+    let pieces = common.entries().filter(|(id, token, ty)| {
+        *ty == TokenType::Normal && !token.is_empty() && !scores[*id as usize].is_nan()
+    });
     let spm =
         Spm::new(pieces.map(|(id, token, _)| (id, token, scores[id as usize])), spelled, unknown, spaces)?;
     // A U+2581 in a text (three bytes) is a space (one byte) in a token. A run of unknown characters is one token.

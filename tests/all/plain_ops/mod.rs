@@ -248,6 +248,14 @@ fn slots(half: &Tensor) -> candle_core::Result<Tensor> {
     half.transpose(1, 2)?.contiguous()?.reshape((blocks * block_size, kv_heads, dim))
 }
 
+/// The v heads, normed if the model does.
+fn values(heads: &Tensor, how: &Attention) -> candle_core::Result<Tensor> {
+    let s = how.shape;
+    let from = if s.keys_are_values { s.heads } else { s.heads + s.kv_heads };
+    let v = heads.narrow(1, from, s.kv_heads)?.contiguous()?;
+    how.value_norm.map_or_else(|| Ok(v.clone()), |norm| normed(&v, norm))
+}
+
 fn attention(
     qkv: &Tensor,
     batch: &RaggedBatch,
@@ -256,7 +264,7 @@ fn attention(
     how: &Attention,
 ) -> candle_core::Result<Tensor> {
     let s = how.shape;
-    let heads = qkv.reshape((batch.tokens.len(), s.heads + 2 * s.kv_heads, s.head_dim))?;
+    let heads = qkv.reshape((batch.tokens.len(), qkv.dim(1)? / s.head_dim, s.head_dim))?;
     let part = |from, count, norm: usize| {
         let part = heads.narrow(1, from, count)?.contiguous()?;
         let normed = |x: &Tensor| how.norms.map_or_else(|| Ok(x.clone()), |norms| normed(x, &norms[norm]));
@@ -265,10 +273,13 @@ fn attention(
             false => rotate(&normed(&part)?, &batch.positions, how.rope),
         }
     };
-    let (q, k) = (part(0, s.heads, 0)?, part(s.heads, s.kv_heads, 1)?);
+    let q = part(0, s.heads, 0)?;
+    let written = match how.shared {
+        true => None,
+        false => Some([part(s.heads, s.kv_heads, 1)?, values(&heads, how)?]),
+    };
     let growth: Vec<f32> = batch.positions.iter().map(|at| s.scale_at(*at as usize) / s.scale).collect();
     let q = q.broadcast_mul(&Tensor::from_vec(growth, (batch.tokens.len(), 1, 1), &Device::Cpu)?)?;
-    let v = heads.narrow(1, s.heads + s.kv_heads, s.kv_heads)?;
     let KvLayout { blocks, block_size, .. } = kv.layout;
     let cache = kv.layer(layer).expect("a layer");
     // The cache's own storage, a line for each slot of each head. Not in tiles, since only these operations
@@ -280,7 +291,7 @@ fn attention(
         for row in seq.row as usize..(seq.row + seq.rows) as usize {
             let position = batch.positions[row] as usize;
             let block = table[position / block_size] as usize;
-            for (half, x) in [&k, &v].into_iter().enumerate() {
+            for (half, x) in written.iter().flatten().enumerate() {
                 for head in 0..s.kv_heads {
                     let at = ((half * blocks + block) * s.kv_heads + head) * block_size;
                     let x = x.i((row, head))?.reshape((1, s.head_dim))?.contiguous()?;
@@ -333,8 +344,9 @@ fn mixture(
     experts: &Experts,
     activation: Activation,
 ) -> candle_core::Result<Tensor> {
+    let seen = experts.router_norm.as_ref().map(|norm| normed(x, norm)).transpose()?;
     let x = norm.map_or_else(|| Ok(x.clone()), |norm| normed(x, norm))?;
-    let logits = linear(&x, None, &experts.router)?;
+    let logits = linear(seen.as_ref().unwrap_or(&x), None, &experts.router)?;
     let weights = match experts.choice.gate {
         Gate::Softmax => {
             let weights = logits.broadcast_sub(&logits.max_keepdim(D::Minus1)?)?.exp()?;
@@ -350,7 +362,8 @@ fn mixture(
         order.sort_by(|a, b| score[*b].total_cmp(&score[*a]));
         order[experts.choice.used..].iter().for_each(|e| row[*e] = 0.0);
         let sum = experts.choice.renormalize.map_or(1.0, |more| row.iter().sum::<f32>() + more);
-        row.iter_mut().for_each(|weight| *weight *= experts.choice.scale / sum);
+        let scale = |e: usize| experts.scales.as_ref().map_or(1.0, |scales| scales[e]);
+        row.iter_mut().enumerate().for_each(|(e, weight)| *weight *= experts.choice.scale / sum * scale(e));
     }
     let mut sum = x.zeros_like()?;
     let run = |expert: &Expert| {
@@ -421,6 +434,29 @@ impl OpSet for PlainOps {
 
     fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned> {
         owned(normed(x.tensor().unwrap(), norm))
+    }
+
+    fn norm_parts(&self, x: &mut Owned, norm: &Norm) -> Result<()> {
+        let parts = |x: &Tensor| normed(&x.reshape(((), norm.weight.len()))?, norm)?.reshape(x.shape());
+        *x = owned(parts(x.tensor().unwrap()))?;
+        Ok(())
+    }
+
+    fn gated_columns(
+        &self,
+        gate: &Owned,
+        inputs: &Owned,
+        from: usize,
+        activation: Activation,
+    ) -> Result<Owned> {
+        let (gate, inputs) = (gate.tensor().unwrap(), inputs.tensor().unwrap());
+        let both = |width| Tensor::cat(&[gate, &inputs.narrow(1, from, width)?], 1);
+        owned(gate.dim(1).and_then(|width| gated(&both(width)?, activation)))
+    }
+
+    fn scale(&self, x: &mut Owned, by: f32) -> Result<()> {
+        *x = owned(x.tensor().unwrap() * f64::from(by))?;
+        Ok(())
     }
 
     fn norm_columns(&self, x: &mut Owned, from: usize, norm: &Norm) -> Result<()> {

@@ -1,0 +1,101 @@
+//! Layers whose heads differ, and layers that share K and V, in an engine: the bits of a sequence alone in any company and
+//! chunks, in sessions, and with K and V counted by layer.
+
+use crate::common::load_file;
+use crate::engine_support::*;
+use bn_engine::engine::Engine;
+use bn_engine::engine::api::*;
+
+/// The last two of four layers share K and V, so a prompt's early rows end at the second.
+const SHARED: &str = "tests/golden/models/gemma4-inputs";
+const MODELS: [&str; 3] = ["tests/golden/models/gemma4", SHARED, "tests/golden/models/gemma4-experts.gguf"];
+
+fn engine(model: &str, change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    let mut config = EngineConfig {
+        model: Some(load_file(model, 1).unwrap().loaded),
+        threads: 2,
+        max_batch_size: 4,
+        kv_block_size: 16,
+        kv_type: KvType::F32,
+        ..Default::default()
+    };
+    change(&mut config);
+    Engine::create(config).unwrap()
+}
+
+fn prompt(len: usize, seed: usize) -> Vec<u32> {
+    (0..len).map(|at| (4 + (at * at * 7 + at * 31 + seed * (at + 13)) % 60) as u32).collect()
+}
+
+fn request(ids: &[u32]) -> RequestParams<'static> {
+    let request = RequestParams {
+        prompt: Prompt::Tokens(ids.to_vec().into()),
+        max_new_tokens: 10,
+        ignore_eos: true,
+        ..Default::default()
+    };
+    with_logprobs(request)
+}
+
+fn outcome(answer: &Answer) -> (Vec<u32>, Vec<(u32, u32)>) {
+    assert_eq!(answer.message, "");
+    (answer.tokens.clone(), answer.logprob_bits.clone())
+}
+
+fn alone(model: &str, ids: &[u32]) -> (Vec<u32>, Vec<(u32, u32)>) {
+    let engine = engine(model, |config| (config.max_batch_size, config.threads) = (1, 1));
+    outcome(&ask(&engine, request(ids)))
+}
+
+#[test]
+fn any_company_and_chunks_give_the_bits_of_a_sequence_alone() {
+    let prompts: Vec<_> = (0..6).map(|n| prompt(5 + 15 * n, n)).collect();
+    for model in MODELS {
+        let want: Vec<_> = prompts.iter().map(|ids| alone(model, ids)).collect();
+        for (batch, tokens) in [(4, 7), (8, 512)] {
+            let engine = engine(model, |config| {
+                (config.max_batch_size, config.max_batch_tokens) = (batch, tokens);
+            });
+            let ids = engine.submit(prompts.iter().map(|ids| request(ids)).collect()).unwrap();
+            let answers = collect(&engine, prompts.len());
+            for (id, want) in ids.iter().zip(&want) {
+                assert_eq!(outcome(&answers[id]), *want, "{model}, batch {batch}, {tokens} tokens a step");
+            }
+        }
+    }
+}
+
+#[test]
+fn sessions_are_saved_and_restored() {
+    for model in MODELS {
+        let (first, session) =
+            (prompt(45, 1), |ids: &[u32]| RequestParams { session: Some("chat".into()), ..request(ids) });
+        let one = engine(model, |_| ());
+        let answer = ask(&one, session(&first));
+        let turn = [&first[..], &answer.tokens, &prompt(8, 2)].concat();
+        let saved = one.save_session("chat").unwrap();
+        let other = engine(model, |_| ());
+        other.restore_session("chat", &saved).unwrap();
+        let next = ask(&other, session(&turn));
+        assert!(next.usage.cached_tokens >= 48, "{model}: {}", next.usage.cached_tokens);
+        assert_eq!(outcome(&next), alone(model, &turn), "{model}");
+    }
+}
+
+/// A block has K and V of the layers that have some, each with heads of its own.
+#[test]
+fn blocks_are_counted_by_layer() {
+    for (model, elements) in [
+        // Two layers of two heads of 8, and one of one head of 16.
+        (MODELS[0], 2 * 2 * 8 + 16),
+        // Of four layers two have K and V: of two heads of 8, and of two heads of 16.
+        (SHARED, 2 * 8 + 2 * 16),
+        (MODELS[2], 2 * 8 + 16),
+    ] {
+        for (kind, bytes) in [(KvType::F32, 4), (KvType::F16, 2)] {
+            let stats = engine(model, |config| config.kv_type = kind).stats();
+            let block = 2 * 16 * elements * bytes;
+            assert_eq!(stats.kv_bytes, stats.kv_blocks_total * block as u64, "{model}, {kind:?}");
+        }
+    }
+}
