@@ -9,7 +9,8 @@ fn run(file: &File) -> Vec<Vec<u32>> {
     bits(&alone(&model, &[(0..30).map(|i| i * 7 % 40).collect()], 16))
 }
 
-const FILES: [(fn() -> File, &str); 2] = [(granitehybrid, "granitehybrid"), (falcon_h1, "falcon-h1")];
+type Make = fn() -> File;
+const FILES: [(Make, &str); 2] = [(granitehybrid, "granitehybrid"), (falcon_h1, "falcon-h1")];
 
 #[test]
 fn sizes() {

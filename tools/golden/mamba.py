@@ -174,7 +174,6 @@ CASES = {
             mamba_n_groups=2,
             intermediate_size=24,
             shared_intermediate_size=40,
-            tie_word_embeddings=True,
             **EXPERTS,
         ),
         321,

@@ -222,10 +222,10 @@ fn state_space(state: &mut [f64], mixed: &[f64], steps: &[f32], net: &Mamba) -> 
     let s = &net.shape;
     let (inner, vectors, n) = (s.inner(), s.groups * s.state_dim, s.state_dim);
     let mut out = Vec::new();
-    for head in 0..s.heads {
+    for (head, step) in steps.iter().enumerate() {
         let group = head / (s.heads / s.groups) * n;
         let (b, c) = (&mixed[inner + group..][..n], &mixed[inner + vectors + group..][..n]);
-        let step = f64::from(steps[head]) * f64::from(net.factors.step) + f64::from(net.dt_bias[head]);
+        let step = f64::from(*step) * f64::from(net.factors.step) + f64::from(net.dt_bias[head]);
         let step = step.exp().ln_1p().max(f64::from(net.steps[0])).min(f64::from(net.steps[1]));
         let decay = (step * f64::from(net.a[head])).exp();
         for p in head * s.head_dim..(head + 1) * s.head_dim {
