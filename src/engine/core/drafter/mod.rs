@@ -14,7 +14,7 @@ pub use draft_model::DraftModel;
 use mtp::Mtp;
 
 pub enum Drafter {
-    Model(DraftModel),
+    Model(Box<DraftModel>),
     Mtp(Mtp),
 }
 
@@ -39,7 +39,7 @@ impl Drafter {
         memory: &MemoryPlan,
     ) -> Result<Option<Self>> {
         match &config.draft_model {
-            Some(draft) => Ok(Some(Self::Model(DraftModel::new(config, draft, ops, memory)?))),
+            Some(draft) => Ok(Some(Self::Model(Box::new(DraftModel::new(config, draft, ops, memory)?)))),
             None if target.model.drafts() => Ok(Some(Self::Mtp(Mtp::new(config, target)?))),
             None => Ok(None),
         }
