@@ -15,7 +15,7 @@ use mtp::Mtp;
 
 pub enum Drafter {
     Model(Box<DraftModel>),
-    Mtp(Mtp),
+    Mtp(Box<Mtp>),
 }
 
 /// A sequence whose next draft is wanted.
@@ -40,7 +40,7 @@ impl Drafter {
     ) -> Result<Option<Self>> {
         match &config.draft_model {
             Some(draft) => Ok(Some(Self::Model(Box::new(DraftModel::new(config, draft, ops, memory)?)))),
-            None if target.model.drafts() => Ok(Some(Self::Mtp(Mtp::new(config, target)?))),
+            None if target.model.drafts() => Ok(Some(Self::Mtp(Box::new(Mtp::new(config, target)?)))),
             None => Ok(None),
         }
     }
