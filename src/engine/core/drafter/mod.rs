@@ -14,8 +14,8 @@ pub use draft_model::DraftModel;
 use mtp::Mtp;
 
 pub enum Drafter {
-    Model(DraftModel),
-    Mtp(Mtp),
+    Model(Box<DraftModel>),
+    Mtp(Box<Mtp>),
 }
 
 /// A sequence whose next draft is wanted.
@@ -39,8 +39,8 @@ impl Drafter {
         memory: &MemoryPlan,
     ) -> Result<Option<Self>> {
         match &config.draft_model {
-            Some(draft) => Ok(Some(Self::Model(DraftModel::new(config, draft, ops, memory)?))),
-            None if target.model.drafts() => Ok(Some(Self::Mtp(Mtp::new(config, target)?))),
+            Some(draft) => Ok(Some(Self::Model(Box::new(DraftModel::new(config, draft, ops, memory)?)))),
+            None if target.model.drafts() => Ok(Some(Self::Mtp(Box::new(Mtp::new(config, target)?)))),
             None => Ok(None),
         }
     }
