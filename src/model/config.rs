@@ -211,8 +211,13 @@ impl DecoderConfig {
         names.float("embedding_scale", self.embedding_scale, 1e-6..=1e6)?;
         names.float("residual_scale", self.residual_scale, 1e-3..=1e3)?;
         names.float("logit_scale", self.logit_scale, 1e-6..=1e6)?;
-        if let Activation::ClampedSwiGlu { limit } = self.activation {
-            names.float("swiglu_clamp_exp", limit, 1e-3..=1e6)?;
+        match self.activation {
+            Activation::ClampedSwiGlu { limit } => names.float("swiglu_clamp_exp", limit, 1e-3..=1e6)?,
+            Activation::SteepSwiGlu { alpha, limit } => {
+                names.float("swiglu_alpha", alpha, 1e-3..=1e3)?;
+                names.float("swiglu_clamp_exp", limit, 1e-3..=1e6)?;
+            }
+            _ => {}
         }
         self.check_attention(names)?;
         if self.norm_offset != 0.0 && self.norm_offset != 1.0 {

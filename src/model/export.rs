@@ -114,6 +114,9 @@ pub fn export(
     if config.conv.is_some() {
         return Err(Error::unsupported(format!("{}: short convolutions are not written", files.what())));
     }
+    if config.family.sinks {
+        return Err(Error::unsupported(format!("{}: attention sinks are not written", files.what())));
+    }
     if config.rotations.is_some() {
         return Err(Error::unsupported(format!("{}: rotated weights are not written", files.what())));
     }

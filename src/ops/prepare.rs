@@ -222,6 +222,9 @@ impl Activation {
             Activation::Gelu => elementwise::gelu(isa, up, out),
             Activation::SwiGlu => elementwise::swiglu(isa, gate, up, out),
             Activation::ClampedSwiGlu { limit } => elementwise::clamped_swiglu(isa, limit, gate, up, out),
+            Activation::SteepSwiGlu { alpha, limit } => {
+                elementwise::steep_swiglu(isa, [alpha, limit], gate, up, out);
+            }
             Activation::Relu2 => elementwise::relu2(isa, gate, up, out),
             Activation::GeGlu => elementwise::geglu(isa, gate, up, out),
         }

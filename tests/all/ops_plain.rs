@@ -197,6 +197,7 @@ fn attention_of_ragged_batches() {
         let layer = |index| caches[1].layer(index).unwrap();
         let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
         let (mut rope, norms) = (rope(pairs, style), [0, 1].map(|_| random.norm(head_dim)));
+        let sinks: Vec<f32> = random.floats(heads).iter().map(|x| 3.0 * x).collect();
         // Odd cases have features of few models.
         let odd = case % 2 == 1;
         (shape.scale, rope.factor) = if odd { (shape.scale * 1.3, 1.2) } else { (shape.scale, 1.0) };
@@ -206,6 +207,7 @@ fn attention_of_ragged_batches() {
             window,
             from: usize::from(odd),
             norms: odd.then_some(&norms),
+            sinks: odd.then_some(&sinks),
         };
         // Chunks in steps: prompts in parts, then together with a decode row.
         let chunk = |seq, start, rows| Chunk { seq, start, rows };
@@ -242,7 +244,8 @@ fn gates_sums_and_rows() {
     let mut random = Random(5);
     let x = times(random.tensor(5, 2 * 77), 20.0);
     let clamped = Activation::ClampedSwiGlu { limit: 0.5 };
-    for activation in [Activation::SwiGlu, Activation::Relu2, Activation::GeGlu, clamped] {
+    let steep = Activation::SteepSwiGlu { alpha: 1.7, limit: 0.5 };
+    for activation in [Activation::SwiGlu, Activation::Relu2, Activation::GeGlu, clamped, steep] {
         let got = fused().gated(&x, activation).unwrap();
         let want = PlainOps.gated(&x, activation).unwrap();
         assert!(error(&got, &want) <= TOLERANCE, "{activation:?}");
@@ -436,7 +439,14 @@ fn mistaken_batches_are_errors() {
             &Paging::new(batch, &kv.layout, &shape)?,
             &kv,
             layer,
-            &Attention { shape: &shape, rope: &rope(8, RopeStyle::Neox), window: None, from: 0, norms: None },
+            &Attention {
+                shape: &shape,
+                rope: &rope(8, RopeStyle::Neox),
+                window: None,
+                from: 0,
+                norms: None,
+                sinks: None,
+            },
         )
     };
     assert!(run(&good, 0).is_ok());
@@ -463,13 +473,15 @@ fn mistaken_batches_are_errors() {
     assert!(Paging::new(&twice, &kv.layout, &shape).is_err(), "two sequences write to one block");
     let turn = rope(8, RopeStyle::Neox);
     let paging = Paging::new(&good, &kv.layout, &shape).unwrap();
-    let how = Attention { shape: &shape, rope: &turn, window: None, from: 0, norms: None };
+    let how = Attention { shape: &shape, rope: &turn, window: None, from: 0, norms: None, sinks: None };
     let other = cache(KvType::F16, [1, 1, 16, 3, 16]).unwrap();
     assert!(ops.attention(&qkv, &paging, &other, 0, &how).is_err(), "paging of another cache");
     assert!(ops.attention(&random.tensor(3, 64), &paging, &kv, 0, &how).is_err(), "fewer rows");
     let narrow = [0, 1].map(|_| random.norm(8));
     let how = Attention { norms: Some(&narrow), ..how };
     assert!(ops.attention(&qkv, &paging, &kv, 0, &how).is_err(), "norms of half a head");
+    let how = Attention { norms: None, sinks: Some(&[0.0]), ..how };
+    assert!(ops.attention(&qkv, &paging, &kv, 0, &how).is_err(), "a sink for one of two heads");
     assert!(cache(KvType::F16, [2, usize::MAX / 2, 64, 64, 16]).is_err());
     assert!(cache(KvType::Int8, [1, 1 << 20, 1 << 10, 1 << 20, 16]).is_err(), "64 PiB");
 }

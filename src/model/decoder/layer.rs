@@ -3,6 +3,7 @@
 use super::Mtp;
 use crate::kernels::Matrix;
 use crate::ops::{DeltaNet, Experts, Fold, KvCache, Norm, Projections, Recurrent, Rope, ShortConv};
+use std::sync::Arc;
 
 pub struct Layer {
     pub attn_norm: Option<Norm>,
@@ -31,6 +32,8 @@ pub struct SelfAttention {
     pub qkv: Projections,
     /// The norm of q, and that of k: of each head, or of whole rows (`QkNorm`).
     pub qk_norms: Option<[Norm; 2]>,
+    /// One of each head, if the model has them (`ops::Attention`).
+    pub sinks: Option<Arc<[f32]>>,
 }
 
 pub struct GatedDelta {
@@ -80,6 +83,13 @@ impl Layer {
             Mixer::Attention(_) => None,
             Mixer::DeltaNet(delta) => Some(Recurrent::DeltaNet(&delta.net)),
             Mixer::ShortConv(conv) => Some(Recurrent::ShortConv(&conv.net)),
+        }
+    }
+
+    pub(super) fn sinks(&self) -> Option<&[f32]> {
+        match &self.mixer {
+            Mixer::Attention(attention) => attention.sinks.as_deref(),
+            Mixer::DeltaNet(_) | Mixer::ShortConv(_) => None,
         }
     }
 
@@ -153,7 +163,10 @@ impl Weights {
     pub(super) fn vectors(&self) -> impl Iterator<Item = &[f32]> {
         let norms = self.layers.iter().flat_map(Layer::norms).chain([&self.final_norm]);
         let norms = norms.chain(self.mtp.iter().flat_map(Mtp::norms));
-        let biases = self.layers.iter().flat_map(Layer::projections).filter_map(|p| p.bias.as_deref());
+        let experts = self.layers.iter().filter_map(Layer::experts).flat_map(Experts::products);
+        let products = self.layers.iter().flat_map(Layer::projections).chain(experts);
+        let biases = products.filter_map(|p| p.bias.as_deref());
+        let biases = biases.chain(self.layers.iter().filter_map(Layer::sinks));
         let nets = self.layers.iter().filter_map(Layer::recurrent);
         let nets = nets.flat_map(|net| net.vectors());
         let norms = norms.flat_map(|norm| [Some(&*norm.weight), norm.bias.as_deref()]);

@@ -10,6 +10,7 @@ mod exaone4;
 mod gemma2;
 mod gemma3;
 mod glm4;
+mod gpt_oss;
 mod granite;
 mod hunyuan_dense;
 mod lfm2;
@@ -65,6 +66,7 @@ pub const FAMILIES: &[&Family] = &[
     &starcoder2::STARCODER2,
     &lfm2::LFM2,
     &lfm2moe::LFM2MOE,
+    &gpt_oss::GPT_OSS,
 ];
 
 /// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
@@ -113,10 +115,14 @@ pub struct Family {
     pub conv: Option<ConvDefaults>,
     /// Attention's output is multiplied by the logistic function of a gate, which stands beside each query.
     pub attention_gate: bool,
+    /// Attention has sinks (`ops::Attention`).
+    pub sinks: bool,
     /// The part of a head that is rotated, without `partial_rotary_factor`. `None`: whole heads always.
     pub rotated: Option<f32>,
     /// Rotations of kind `dynamic` may have `alpha`, which stretches the base.
     pub rope_alpha: bool,
+    /// The ends of YaRN's ramp are whole pairs in GGUF files, which do not say it.
+    pub rounds_yarn: bool,
     /// GGUF files have the sections of a rotation by time, height and width, which are equal for text.
     pub rope_sections: bool,
     /// `None`: no layer has experts.
@@ -167,8 +173,10 @@ const BASE: Family = Family {
     delta: None,
     conv: None,
     attention_gate: false,
+    sinks: false,
     rotated: None,
     rope_alpha: false,
+    rounds_yarn: true,
     rope_sections: false,
     experts: None,
     mtp: false,
@@ -362,6 +370,15 @@ pub struct ExpertDefaults {
     /// The key of the number of dense layers before the sparse ones, and the number without it; in GGUF
     /// `leading_dense_block_count`. `None`: there are none.
     pub dense_first: Option<(&'static str, usize)>,
+    /// The router and each product of an expert have a bias.
+    pub biases: bool,
+    /// The key of an expert's width.
+    pub width: &'static str,
+    /// Hugging Face's files have all experts of a layer in one tensor, its rows and columns exchanged, and gate and up in
+    /// turns (`hf/interleaved.rs`).
+    pub interleaved: bool,
+    /// The router's name in Hugging Face's files, below `inside`.
+    pub router: &'static str,
     /// How the names of the experts begin in Hugging Face's files, and their gate, up and down.
     pub inside: &'static str,
     pub parts: [&'static str; 3],
@@ -377,6 +394,10 @@ impl ExpertDefaults {
         more: 0.0,
         bias: None,
         dense_first: None,
+        biases: false,
+        width: "moe_intermediate_size",
+        interleaved: false,
+        router: "gate",
         inside: "mlp",
         parts: ["gate_proj", "up_proj", "down_proj"],
     };

@@ -38,8 +38,10 @@ const IGNORED: &[&str] = &[
     "embedding_dropout",
     "eod_token_id",
     "eos_token_id",
+    "experts_per_token",
     "hidden_dropout",
     "id2label",
+    "initial_context_length",
     "initializer_range",
     "is_decoder",
     "is_encoder_decoder",
@@ -133,7 +135,11 @@ impl Config {
             let why = "of this family only unquantized weights are read";
             return Err(config.unsupported("quantization_config", why));
         }
-        if decoder.experts.is_some() && quantization.weights != Weights::Plain {
+        let interleaved = family.experts.is_some_and(|experts| experts.interleaved);
+        if quantization.weights == Weights::Mxfp4 && !interleaved {
+            return Err(config.unsupported("quantization_config", "of this family mxfp4 is not read"));
+        }
+        if decoder.experts.is_some() && ![Weights::Plain, Weights::Mxfp4].contains(&quantization.weights) {
             let why = "of mixtures of experts only unquantized weights are read";
             return Err(config.unsupported("quantization_config", why));
         }
@@ -251,7 +257,8 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let experts = experts::read(config, family, &mut blocks)?;
     let act_key = family.defaults.activation_key;
     let act = match config.text(act_key)? {
-        None => family.activation,
+        None => steep(config, family)?,
+        Some("silu") if matches!(family.activation, Activation::SteepSwiGlu { .. }) => steep(config, family)?,
         // The limit has no key.
         Some("silu") if matches!(family.activation, Activation::ClampedSwiGlu { .. }) => family.activation,
         Some("gelu_pytorch_tanh") if !family.activation.gated() => Activation::Gelu,
@@ -295,6 +302,15 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     };
     decoder.check(&names)?;
     Ok(decoder)
+}
+
+/// The family's activation, with the file's numbers if the family reads them.
+fn steep(config: &Fields, family: &Family) -> Result<Activation> {
+    let Activation::SteepSwiGlu { alpha, limit } = family.activation else { return Ok(family.activation) };
+    Ok(Activation::SteepSwiGlu {
+        alpha: config.float("swiglu_alpha")?.unwrap_or(alpha),
+        limit: config.float("swiglu_limit")?.unwrap_or(limit),
+    })
 }
 
 /// The width of dense layers. A file without such layers need not give it, and then it is that of an expert.
@@ -398,6 +414,7 @@ fn key(gguf: &str) -> String {
         "ssm.conv_kernel" => "linear_conv_kernel_dim",
         "shortconv.l_cache" => "conv_L_cache",
         "nextn_predict_layers" => "mtp_num_hidden_layers",
+        "swiglu_clamp_exp" => "swiglu_limit",
         "expert_weights_scale" => "routed_scaling_factor",
         "expert_count" => "num_experts",
         "expert_used_count" => "num_experts_per_tok",

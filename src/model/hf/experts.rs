@@ -44,7 +44,7 @@ pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Op
         scale: scale.unwrap_or(1.0),
     };
     let bias = defaults.bias.is_some() && config.flag("use_expert_bias")?.unwrap_or(true);
-    let width = config.need("moe_intermediate_size")?;
+    let width = config.need(defaults.width)?;
     let shared = match defaults.shared {
         true => Some(config.need("shared_expert_intermediate_size")?),
         false => None,

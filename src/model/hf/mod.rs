@@ -7,6 +7,7 @@ mod experts;
 #[cfg(test)]
 mod family_tests;
 mod fields;
+mod interleaved;
 mod names;
 pub mod peft;
 mod pooling;
@@ -83,7 +84,7 @@ impl HfFolder {
 
     /// Gives each tensor its GGUF name. Skips buffers, and lists tensors that are not part of a model that we know.
     fn name_tensors(&mut self) -> Result<()> {
-        let packed = matches!(self.config.quantization.weights, Weights::Packed { .. });
+        let scaled = matches!(self.config.quantization.weights, Weights::Packed { .. } | Weights::Mxfp4);
         for (file, tensor) in self.tensors.iter() {
             reserve(&mut self.unknown, 1, "tensor names")?;
             let made = self.by_name.try_reserve(1);
@@ -95,7 +96,7 @@ impl HfFolder {
                 Name::Tensor(name) => vec![name],
                 Name::Parts(parts) => parts,
                 // Read along with its weights.
-                Name::Scale(_) if packed => continue,
+                Name::Scale(_) if scaled => continue,
                 Name::Scale(_) | Name::Unknown => {
                     self.unknown.push(tensor.name.clone());
                     continue;
@@ -258,6 +259,9 @@ impl Checkpoint for HfFolder {
         if let (true, Weights::Packed { divide }) = (ternary, self.config.quantization.weights) {
             return self.unpack(pool, tensor, rows, cols, divide);
         }
+        if let Some(matrix) = self.interleaved(pool, tensor, rows, cols)? {
+            return Ok(matrix);
+        }
         if let Some(matrix) = self.expert(tensor, rows, cols)? {
             return Ok(matrix);
         }
@@ -305,7 +309,9 @@ impl Checkpoint for HfFolder {
         let Some((_, info)) = self.own(tensor).and_then(|own| self.tensors.find(own)) else { return 0 };
         let one_of = !self.by_name.contains_key(tensor);
         let experts = if one_of { info.shape.first().copied().unwrap_or(1).max(1) } else { 1 };
-        (info.byte_len() / experts / self.parts_of(&info.name).len()) as u64
+        let scales = interleaved::scales_of(&info.name).and_then(|name| self.tensors.find(&name));
+        let bytes = info.byte_len() + scales.map_or(0, |(_, scales)| scales.byte_len());
+        (bytes / experts / self.parts_of(&info.name).len()) as u64
     }
 
     fn other_bytes(&self) -> u64 {

@@ -37,6 +37,20 @@ const STACKED: &[(&str, &[&str])] = &[
     ("gate_up_proj", &["ffn_gate_exps.weight", "ffn_up_exps.weight"]),
     ("down_proj", &["ffn_down_exps.weight"]),
 ];
+/// The same where gate and up are in turns (`ExpertDefaults::interleaved`), as floats or as blocks beside their scales,
+/// and the biases of each.
+const INTERLEAVED: &[(&str, &[&str])] = &[
+    ("gate_up_proj", STACKED[0].1),
+    ("gate_up_proj_blocks", STACKED[0].1),
+    ("gate_up_proj_bias", &["ffn_gate_exps.bias", "ffn_up_exps.bias"]),
+    ("down_proj", STACKED[1].1),
+    ("down_proj_blocks", STACKED[1].1),
+    ("down_proj_bias", &["ffn_down_exps.bias"]),
+];
+/// The end of a name of scales, where that of their weights has the other.
+pub const SCALES: Named = ("_scales", "_blocks");
+/// Attention's sinks.
+const SINKS: Named = ("self_attn.sinks", "attn_sinks.weight");
 /// GGUF's name of the experts' biases.
 const EXPERT_BIAS: &str = "exp_probs_b.bias";
 /// Names of a layer of Gated DeltaNet, with the whole name's end.
@@ -58,8 +72,8 @@ const PAIRS: &[(&str, &[&str])] = &[
     ("linear_attn.in_proj_qkvz.weight", &["attn_qkv.weight", "attn_gate.weight"]),
     ("linear_attn.in_proj_ba.weight", &["ssm_beta.weight", "ssm_alpha.weight"]),
 ];
-/// The router, below the experts' prefix.
-const ROUTER: Named = ("gate", "ffn_gate_inp");
+/// GGUF's name of the router.
+const ROUTER: &str = "ffn_gate_inp";
 /// Names of an expert that every row passes through, and of its weight.
 const SHARED: &[Named] = &[
     ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
@@ -147,12 +161,26 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
     if let Some((_, gguf)) = delta(family).find(is) {
         return Name::Tensor(format!("blk.{layer}.{gguf}"));
     }
-    let stacked = in_experts(family, part).map(|part| STACKED.iter().find(|(hf, _)| *hf == part));
+    if family.sinks && part == SINKS.0 {
+        return Name::Tensor(format!("blk.{layer}.{}", SINKS.1));
+    }
+    let experts = in_experts(family, part);
+    let weights =
+        experts.and_then(|part| part.strip_suffix(SCALES.0)).map(|part| format!("{part}{}", SCALES.1));
+    if let Some((_, parts)) = weights.and_then(|weights| stacked(family).find(|(hf, _)| *hf == weights)) {
+        return Name::Scale(format!("blk.{layer}.{}", parts[0]));
+    }
+    let stacked = experts.map(|part| stacked(family).find(|(hf, _)| *hf == part));
     if let Some((_, parts)) = stacked.flatten().or_else(|| pairs(family).find(|(hf, _)| *hf == part)) {
         return Name::Parts(parts.iter().map(|gguf| format!("blk.{layer}.{gguf}")).collect());
     }
     if family.experts.is_some_and(|experts| experts.bias == Some(part)) {
         return Name::Tensor(format!("blk.{layer}.{EXPERT_BIAS}"));
+    }
+    if family.experts.is_some_and(|experts| experts.biases)
+        && part.strip_suffix(".bias") == router(family).as_deref()
+    {
+        return Name::Tensor(format!("blk.{layer}.{ROUTER}.bias"));
     }
     let bias = part.strip_suffix(".bias").filter(|_| family.layer_norms);
     if let Some((_, gguf)) = family.norms.iter().find(|(hf, _)| Some(*hf) == bias) {
@@ -161,7 +189,7 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
     let Some(part) = part.strip_suffix(".weight") else { return Name::Unknown };
     let is = |(hf, _): &&Named| *hf == part;
     let shared = shared(family).find(is).map(|(_, gguf)| *gguf);
-    if let Some(gguf) = shared.or_else(|| (router(family)? == part).then_some(ROUTER.1)) {
+    if let Some(gguf) = shared.or_else(|| (router(family)? == part).then_some(ROUTER)) {
         return Name::Tensor(format!("blk.{layer}.{gguf}.weight"));
     }
     if let Some((expert, part)) = in_experts(family, part).and_then(|rest| rest.split_once('.')) {
@@ -198,7 +226,13 @@ fn in_experts<'a>(family: &Family, part: &'a str) -> Option<&'a str> {
 
 /// The name of the router in a layer.
 fn router(family: &Family) -> Option<String> {
-    Some(format!("{}.{}", family.experts?.inside, ROUTER.0))
+    let experts = family.experts?;
+    Some(format!("{}.{}", experts.inside, experts.router))
+}
+
+/// The names of tensors that have all experts of a layer.
+fn stacked(family: &Family) -> impl Iterator<Item = &'static (&'static str, &'static [&'static str])> {
+    if family.experts.is_some_and(|experts| experts.interleaved) { INTERLEAVED } else { STACKED }.iter()
 }
 
 /// The names of the family in an expert that every row passes through.
@@ -255,13 +289,22 @@ fn own_of(family: &Family, gguf: &str) -> Option<String> {
     if part == EXPERT_BIAS {
         return family.experts?.bias.map(|hf| format!("model.layers.{layer}.{hf}"));
     }
+    if family.sinks && part == SINKS.1 {
+        return Some(format!("model.layers.{layer}.{}", SINKS.0));
+    }
     let (part, tensor) = part.rsplit_once('.')?;
+    if let Some(experts) = family.experts.filter(|experts| experts.interleaved) {
+        let all = format!("{}.{tensor}", part.split_once('.').map_or(part, |(all, _)| all));
+        if let Some((hf, _)) = INTERLEAVED.iter().find(|(_, parts)| parts.contains(&&*all)) {
+            return Some(format!("model.layers.{layer}.{}.experts.{hf}", experts.inside));
+        }
+    }
     if let Some((part, expert)) = part.split_once('.') {
         let (at, experts) = (EXPERT.iter().position(|gguf| *gguf == part)?, family.experts?);
         let (inside, hf) = (experts.inside, experts.parts[at]);
         return Some(format!("model.layers.{layer}.{inside}.experts.{expert}.{hf}.{tensor}"));
     }
-    if part == ROUTER.1 {
+    if part == ROUTER {
         return router(family).map(|hf| format!("model.layers.{layer}.{hf}.{tensor}"));
     }
     let (part, tensor) = match part.strip_suffix("_norm_in") {
