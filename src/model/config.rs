@@ -261,11 +261,16 @@ impl DecoderConfig {
         names.float("embedding_scale", self.embedding_scale, 1e-6..=1e6)?;
         names.float("residual_scale", self.residual_scale, 1e-3..=1e3)?;
         names.float("logit_scale", self.logit_scale, 1e-6..=1e6)?;
-        if let Activation::ScaledSwiGlu { by, output } = self.activation {
-            [by, output].iter().try_for_each(|factor| names.float("mlp_multipliers", *factor, FACTOR))?;
-        }
-        if let Activation::ClampedSwiGlu { limit } = self.activation {
-            names.float("swiglu_clamp_exp", limit, 1e-3..=1e6)?;
+        match self.activation {
+            Activation::ClampedSwiGlu { limit } => names.float("swiglu_clamp_exp", limit, 1e-3..=1e6)?,
+            Activation::SteepSwiGlu { alpha, limit } => {
+                names.float("swiglu_alpha", alpha, 1e-3..=1e3)?;
+                names.float("swiglu_clamp_exp", limit, 1e-3..=1e6)?;
+            }
+            Activation::ScaledSwiGlu { by, output } => {
+                [by, output].iter().try_for_each(|factor| names.float("mlp_multipliers", *factor, FACTOR))?;
+            }
+            _ => {}
         }
         self.shapes().try_for_each(|shape| self.check_attention(shape, names))?;
         self.layer_inputs.map_or(Ok(()), |width| names.within(LAYER_INPUTS, width, 1..=1 << 12))?;

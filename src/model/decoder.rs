@@ -71,6 +71,7 @@ impl Decoder {
             rope: self.weights.ropes[span.rope].of(step.kv),
             window: span.window,
             from: usize::from(index == self.config.layers),
+            sinks: attention.sinks.as_deref(),
             norms: attention.qk_norms.as_ref().filter(|_| self.config.family.qk_norm != QkNorm::Row),
             value_norm: attention.value_norm.as_ref(),
             shared: attention.shared,
@@ -439,6 +440,7 @@ impl Model for Decoder {
         }
         for layer in layers {
             layer.projections().try_for_each(|weights| each(Weight::Product(weights)))?;
+            layer.sinks().map_or(Ok(()), |_| each(Weight::Sinks))?;
             layer.experts().map_or(Ok(()), |experts| each(Weight::Experts(experts)))?;
             layer.recurrent().map_or(Ok(()), |(_, net)| each(Weight::Recurrent(net)))?;
             layer.norms().try_for_each(|norm| each(Weight::Norm(norm)))?;

@@ -123,6 +123,9 @@ pub fn export(
         let what = files.what();
         return Err(Error::unsupported(format!("{what}: layers whose heads differ are not written")));
     }
+    if config.family.sinks {
+        return Err(Error::unsupported(format!("{}: attention sinks are not written", files.what())));
+    }
     if config.rotations.is_some() {
         return Err(Error::unsupported(format!("{}: rotated weights are not written", files.what())));
     }

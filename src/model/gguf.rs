@@ -10,8 +10,8 @@ use super::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, 
 use super::family::{FAMILIES, Factor, Family, REFUSED, ScaleSizes, SharedExpert};
 use super::fused;
 use super::keys::{
-    DENSE_FIRST, GATING, GATING_LOGISTIC, GATING_SOFTMAX, KNOWN, NEUTRAL, NEUTRAL_FLOATS, NEXTN, NO_BLOCKS,
-    NO_DENSE, NO_EXPERTS, NO_SHARED, SECTIONS, TEMPERATURE,
+    DENSE_FIRST, GATING, GATING_CHOSEN, GATING_LOGISTIC, GATING_SOFTMAX, KNOWN, NEUTRAL, NEUTRAL_FLOATS,
+    NEXTN, NO_BLOCKS, NO_DENSE, NO_EXPERTS, NO_SHARED, SECTIONS, TEMPERATURE,
 };
 use super::namespaces;
 use super::rotation::{self, Rotations};
@@ -329,6 +329,9 @@ impl<'a> Keys<'a> {
         };
         limits.dedup();
         match (self.family.activation, &limits[..]) {
+            (Activation::SteepSwiGlu { alpha, .. }, [limit]) if *limit != 0.0 => {
+                Ok(Activation::SteepSwiGlu { alpha, limit: *limit })
+            }
             // 0 stands for no limit.
             (Activation::ClampedSwiGlu { .. }, [0.0]) => Ok(Activation::SwiGlu),
             (Activation::ClampedSwiGlu { .. }, [limit]) => Ok(Activation::ClampedSwiGlu { limit: *limit }),
@@ -360,7 +363,7 @@ impl<'a> Keys<'a> {
         }
         let gated = self.find::<u32>(GATING)?.unwrap_or(GATING_SOFTMAX);
         let gate = match gated {
-            GATING_SOFTMAX => Gate::Softmax,
+            GATING_SOFTMAX | GATING_CHOSEN => Gate::Softmax,
             GATING_LOGISTIC => Gate::Logistic,
             other => return Err(self.names.unsupported(GATING, other)),
         };
@@ -369,7 +372,7 @@ impl<'a> Keys<'a> {
         }
         let choice = Choice {
             gate,
-            renormalize: renormalize.then_some(defaults.more),
+            renormalize: (renormalize || gated == GATING_CHOSEN).then_some(defaults.more),
             scale: self.float("expert_weights_scale", 1.0)?,
             used,
         };

@@ -26,6 +26,8 @@ pub const DENSE_FIRST: &str = "leading_dense_block_count";
 pub const GATING: &str = "expert_gating_func";
 pub const GATING_SOFTMAX: u32 = 1;
 pub const GATING_LOGISTIC: u32 = 2;
+/// The softmax of the chosen logits alone: that of all, divided by the sum of the chosen.
+pub const GATING_CHOSEN: u32 = 3;
 /// As `NEUTRAL`, in families whose further blocks are not known.
 pub const NO_BLOCKS: &[(&str, u32)] = &[(NEXTN, 0)];
 /// The number of blocks, at the end, that predict further tokens.

@@ -246,6 +246,10 @@ impl<'a> Reader<'a> {
         let q_norm = self.layer_norm(index, "attn_q_norm", c)?;
         let k_norm = if shared { q_norm.clone() } else { self.layer_norm(index, "attn_k_norm", c)? };
         let ones = |eps| Norm { weight: vec![1.0; shape.head_dim].into(), bias: None, eps };
+        let sinks = match c.family.sinks {
+            true => Some(self.vector(&format!("blk.{index}.attn_sinks.weight"), c.attention.heads)?),
+            false => None,
+        };
         Ok(Mixer::Attention(SelfAttention {
             qkv: self.projections(&qkv, c.hidden, c.parts.qkv_bias, c)?,
             gate: match c.family.head_gates {
@@ -258,6 +262,7 @@ impl<'a> Reader<'a> {
             qk_norms: if let (Some(q), Some(k)) = (q_norm, k_norm) { Some([q, k]) } else { None },
             value_norm: shape.value_eps.map(ones),
             shared,
+            sinks,
         }))
     }
 
@@ -296,28 +301,36 @@ impl<'a> Reader<'a> {
 
     /// The weights of a short convolution, `[kernel, channels]`. Files have them by channel.
     fn convolution(&mut self, name: &str, channels: usize, kernel: usize) -> Result<Arc<[f32]>> {
-        let matrix = self.files.matrix(self.pool, name, channels, kernel)?;
+        let rows = self.rows(name, channels, kernel)?;
+        Ok((0..channels * kernel).map(|at| rows[at % channels * kernel + at / channels]).collect())
+    }
+
+    /// A small matrix as f32.
+    fn rows(&mut self, name: &str, count: usize, cols: usize) -> Result<Vec<f32>> {
+        let matrix = self.files.matrix(self.pool, name, count, cols)?;
         if !matches!(matrix.dtype, DType::F32 | DType::F16 | DType::BF16) {
             let why = format!("is {:?}; F32, F16 and BF16 are read here", matrix.dtype);
             return Err(Error::unsupported(format!("{}: tensor '{name}' {why}", self.files.what())));
         }
         self.hold(&matrix)?;
         let mut rows: Vec<f32> = Vec::new();
-        reserve(&mut rows, channels * kernel, "a convolution")?;
-        rows.resize(channels * kernel, 0.0);
-        for (channel, row) in rows.chunks_exact_mut(kernel).enumerate() {
-            dequantize_row(isa(), &matrix, channel, row);
+        reserve(&mut rows, count * cols, "a small matrix")?;
+        rows.resize(count * cols, 0.0);
+        for (n, row) in rows.chunks_exact_mut(cols).enumerate() {
+            dequantize_row(isa(), &matrix, n, row);
         }
         if let Some(value) = rows.iter().find(|value| !value.is_finite()) {
             return Err(Error::bad_model(format!("{}: tensor '{name}' holds {value}", self.files.what())));
         }
         self.took(name, self.files.bytes_of(name))?;
-        Ok((0..channels * kernel).map(|at| rows[at % channels * kernel + at / channels]).collect())
+        Ok(rows)
     }
 
     /// The router and the experts of a layer.
     fn experts(&mut self, index: usize, e: &ExpertsConfig, c: &DecoderConfig) -> Result<Experts> {
-        let router = self.matrix(&format!("blk.{index}.ffn_gate_inp.weight"), e.count, c.hidden)?;
+        let name = |part: &str| format!("blk.{index}.ffn_{part}");
+        let router = self.matrix(&name("gate_inp.weight"), e.count, c.hidden)?;
+        let mut router: Projections = [router].into();
         let mut experts = Vec::new();
         reserve(&mut experts, e.count, "experts")?;
         let whole = self.files.has(&format!("blk.{index}.ffn_gate_up_exps.weight"));
@@ -336,6 +349,17 @@ impl<'a> Reader<'a> {
         } else {
             (None, None)
         };
+        if c.family.experts.is_some_and(|experts| experts.biases) {
+            router.bias = Some(self.vector(&name("gate_inp.bias"), e.count)?);
+            let [gate, up] = ["gate_exps.bias", "up_exps.bias"].map(name);
+            let [gate, up] = [self.rows(&gate, e.count, e.width)?, self.rows(&up, e.count, e.width)?];
+            let down = self.rows(&name("down_exps.bias"), e.count, c.hidden)?;
+            for (n, expert) in experts.iter_mut().enumerate() {
+                let of = |all: &[f32], width: usize| all[n * width..(n + 1) * width].to_vec();
+                expert.gate_up.bias = Some([of(&gate, e.width), of(&up, e.width)].concat().into());
+                expert.down.bias = Some(of(&down, c.hidden).into());
+            }
+        }
         let shared = match e.shared {
             Some(width) => Some(self.shared(index, width, c)?),
             None => None,
@@ -344,7 +368,6 @@ impl<'a> Reader<'a> {
             true => Some(self.vector(&format!("blk.{index}.exp_probs_b.bias"), e.count)?),
             false => None,
         };
-        let router = [router].into();
         Ok(Experts { router_norm, router, choice: e.choice, bias, scales, experts, shared })
     }
 

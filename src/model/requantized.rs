@@ -15,10 +15,11 @@ const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
 /// Small matrices that keep their type. A router of another type would choose other experts; the gates weigh whole heads
 /// and rows, over all later tokens; a convolution is no product.
-const KEPT: [&str; 7] = [
+const KEPT: [&str; 8] = [
     "per_layer_token_embd.weight",
     ".ffn_gate_inp.weight",
     ".ffn_gate_inp_shexp.weight",
+    "_exps.bias",
     ".ssm_beta.weight",
     ".ssm_alpha.weight",
     ".ssm_conv1d.weight",

@@ -71,6 +71,9 @@ impl<'a> Turn<'a> {
         if how.value_norm.map(|norm| norm.weight.len()) != s.value_eps.map(|_| s.head_dim) {
             return Err(Error::internal("the norm of v is not as wide as a head"));
         }
+        if how.sinks.is_some_and(|sinks| sinks.len() != s.heads) {
+            return Err(Error::internal("each head has one sink"));
+        }
         let interleaved = rope.style == RopeStyle::Interleaved;
         Ok(Self { isa, norms: how.norms, table, width, interleaved, norms_last: s.norms_last })
     }
@@ -202,7 +205,9 @@ impl Work<'_> {
     fn context(&self, span: &Span, kv_head: usize) -> Context<'_> {
         let paging = self.op.paging;
         let (k, v) = (paging.paged(self.keys), paging.paged(self.values));
-        Context { k, v, table: paging.table(span.seq), kv_head, cap: paging.shape.cap }
+        let group = paging.shape.group();
+        let sinks = self.op.how.sinks.map_or(&[][..], |sinks| &sinks[kv_head * group..][..group]);
+        Context { k, v, table: paging.table(span.seq), kv_head, cap: paging.shape.cap, sinks }
     }
 
     fn seen(&self, row: usize) -> Seen {
@@ -338,7 +343,8 @@ impl Work<'_> {
                 merge(&seen, index, total, part(index), s.head_dim);
             }
             // SAFETY: no other code accesses the output now.
-            finish(total, unsafe { self.place(span, kv_head, n / s.group(), n % s.group()) });
+            let out = unsafe { self.place(span, kv_head, n / s.group(), n % s.group()) };
+            finish(total, out, self.op.how.sinks.map(|sinks| sinks[kv_head * s.group() + n % s.group()]));
         }
     }
 }

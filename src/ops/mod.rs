@@ -55,6 +55,8 @@ pub enum Activation {
     ClampedSwiGlu { limit: f32 },
     /// `silu(by gate) * output up`, for the factors `by` and `output` (Falcon-H1).
     ScaledSwiGlu { by: f32, output: f32 },
+    /// `g / (1 + e^-(alpha g)) * (u + 1)`, g = min(gate, limit), u = clamp(up, -limit, limit) (gpt-oss).
+    SteepSwiGlu { alpha: f32, limit: f32 },
     /// `relu(gate)^2 * up` (BitNet b1.58 2B-4T).
     Relu2,
     /// `gelu(gate) * up`, GELU in its tanh form (Gemma).
@@ -192,6 +194,8 @@ pub struct Attention<'a> {
     pub window: Option<usize>,
     /// The first position that has a key; on the CPU only. Rows before it see their own.
     pub from: usize,
+    /// Of each head, a score without a value: its weight is left out after the softmax (Xiao et al. 2023).
+    pub sinks: Option<&'a [f32]>,
     /// RMSNorm of each q head and of each k head, before the rotation or after it (`AttentionShape::norms_last`).
     pub norms: Option<&'a [Norm; 2]>,
     /// The norm of each v head, for `AttentionShape::value_eps`.
@@ -204,7 +208,7 @@ pub struct Attention<'a> {
 impl<'a> Attention<'a> {
     /// Over all positions, without norms.
     pub fn plain(shape: &'a AttentionShape, rope: &'a Rope) -> Self {
-        Self { shape, rope, window: None, from: 0, norms: None, value_norm: None, shared: false }
+        Self { shape, rope, window: None, from: 0, norms: None, value_norm: None, shared: false, sinks: None }
     }
 
     /// Elements of a row.
@@ -230,6 +234,8 @@ pub enum Weight<'a> {
     Attention(&'a AttentionShape),
     /// No weight either: logits have a soft cap.
     Cap,
+    /// A layer's attention has sinks.
+    Sinks,
     Product(&'a Projections),
     Norm(&'a Norm),
     Experts(&'a Experts),

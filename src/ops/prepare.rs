@@ -230,6 +230,9 @@ impl Activation {
             Activation::ScaledSwiGlu { by, output } => {
                 elementwise::scaled_swiglu(isa, [by, output], gate, up, out)
             }
+            Activation::SteepSwiGlu { alpha, limit } => {
+                elementwise::steep_swiglu(isa, [alpha, limit], gate, up, out);
+            }
             Activation::Relu2 => elementwise::relu2(isa, gate, up, out),
             Activation::GeGlu => elementwise::geglu(isa, gate, up, out),
         }

@@ -61,6 +61,7 @@ fn every_folder_becomes_a_file_that_computes_the_same() {
             Err(error) if error.message.contains("no key in GGUF") => continue,
             Err(error) if UNWRITTEN.iter().any(|part| error.message.contains(part)) => continue,
             Err(error) if error.message.contains("layers whose heads differ are not written") => continue,
+            Err(error) if error.message.contains("attention sinks are not written") => continue,
             result => result.unwrap_or_else(|e| panic!("{}: {e}", golden.case)),
         }
         let (folder, file) = (logits(&golden.model, &golden), logits(&out.to_string_lossy(), &golden));

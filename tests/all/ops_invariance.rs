@@ -27,6 +27,7 @@ struct Toy {
     window: Option<usize>,
     local: Rope,
     qk_norms: Option<[Norm; 2]>,
+    sinks: Option<Vec<f32>>,
     post_norm: Option<Norm>,
     scale: f32,
     lengths: Vec<usize>,
@@ -52,6 +53,7 @@ impl Toy {
             activation,
             window: None,
             qk_norms: None,
+            sinks: None,
             post_norm: None,
             scale: 1.0,
         }
@@ -62,6 +64,7 @@ impl Toy {
         let mut random = Random(seed + 100);
         let mut toy = Self::new(seed, dtype, shape, RopeStyle::Neox, Activation::GeGlu);
         toy.qk_norms = Some([0, 1].map(|_| random.norm(toy.shape.head_dim)));
+        toy.sinks = Some(random.floats(toy.shape.heads));
         toy.post_norm = Some(random.norm(256));
         toy.window = Some(window);
         toy.local.factor = 1.3;
@@ -110,6 +113,7 @@ impl Toy {
                 window: self.window.filter(|_| layer == 1),
                 from: 0,
                 norms: self.qk_norms.as_ref(),
+                sinks: self.sinks.as_deref(),
                 ..Attention::plain(&self.shape, &self.rope)
             };
             let post = self.post_norm.as_ref();

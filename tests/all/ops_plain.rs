@@ -197,6 +197,7 @@ fn attention_of_ragged_batches() {
         let layer = |index| caches[1].layer(index).unwrap();
         let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
         let (mut rope, norms) = (rope(pairs, style), [0, 1].map(|_| random.norm(head_dim)));
+        let sinks: Vec<f32> = random.floats(heads).iter().map(|x| 3.0 * x).collect();
         // Odd cases have features of few models.
         let odd = case % 2 == 1;
         (shape.scale, rope.factor) = if odd { (shape.scale * 1.3, 1.2) } else { (shape.scale, 1.0) };
@@ -204,6 +205,7 @@ fn attention_of_ragged_batches() {
             window,
             from: usize::from(odd),
             norms: odd.then_some(&norms),
+            sinks: odd.then_some(&sinks),
             ..Attention::plain(&shape, &rope)
         };
         // Chunks in steps: prompts in parts, then together with a decode row.
@@ -323,7 +325,8 @@ fn gates_sums_and_rows() {
     let x = times(random.tensor(5, 2 * 77), 20.0);
     let clamped = Activation::ClampedSwiGlu { limit: 0.5 };
     let scaled = Activation::ScaledSwiGlu { by: 0.3, output: -1.7 };
-    for activation in [Activation::SwiGlu, Activation::Relu2, Activation::GeGlu, clamped, scaled] {
+    let steep = Activation::SteepSwiGlu { alpha: 1.7, limit: 0.5 };
+    for activation in [Activation::SwiGlu, Activation::Relu2, Activation::GeGlu, clamped, scaled, steep] {
         let got = fused().gated(&x, activation).unwrap();
         let want = PlainOps.gated(&x, activation).unwrap();
         assert!(error(&got, &want) <= TOLERANCE, "{activation:?}");
@@ -562,6 +565,8 @@ fn mistaken_batches_are_errors() {
     let narrow = [0, 1].map(|_| random.norm(8));
     let how = Attention { norms: Some(&narrow), ..how };
     assert!(ops.attention(&qkv, &paging, &kv, 0, &how).is_err(), "norms of half a head");
+    let how = Attention { norms: None, sinks: Some(&[0.0]), ..how };
+    assert!(ops.attention(&qkv, &paging, &kv, 0, &how).is_err(), "a sink for one of two heads");
     assert!(cache(KvType::F16, [2, usize::MAX / 2, 64, 64, 16]).is_err());
     assert!(cache(KvType::Int8, [1, 1 << 20, 1 << 10, 1 << 20, 16]).is_err(), "64 PiB");
 }

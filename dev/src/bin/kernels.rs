@@ -400,6 +400,6 @@ impl Kv {
             block_size: KV_BLOCK,
             head_dim,
         };
-        Context { k: paged(Half::K), v: paged(Half::V), table, kv_head, cap: None }
+        Context { k: paged(Half::K), v: paged(Half::V), table, kv_head, cap: None, sinks: &[] }
     }
 }

@@ -36,6 +36,9 @@ pub struct Context<'a> {
     pub kv_head: usize,
     /// The soft cap of scores (`rows::cap`).
     pub cap: Option<f32>,
+    /// Of each query head of the KV head, a score without a value: a row's weights and its own add up to 1 (attention
+    /// sinks). Empty: there are none.
+    pub sinks: &'a [f32],
 }
 
 /// The positions that a row attends to: `first..=position`.
@@ -158,7 +161,7 @@ impl Scratch {
             }
         }
         for (n, state) in self.states.chunks_exact_mut(len).take(rows.queries()).enumerate() {
-            finish(state, out(n / heads, n % heads));
+            finish(state, out(n / heads, n % heads), context.sinks.get(n % heads).copied());
         }
     }
 
@@ -211,7 +214,7 @@ fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, scores: &mut [f
 
 /// One step of a query's softmax.
 fn span(q: &[f32], seen: &Seen, context: &Context, start: usize, state: State) {
-    let Context { k, v, table, kv_head, cap } = *context;
+    let Context { k, v, table, kv_head, cap, sinks: _ } = *context;
     let head_dim = q.len();
     let range = seen.within(start, SPAN);
     if range.is_empty() {
@@ -266,12 +269,19 @@ pub fn merge(seen: &Seen, index: usize, state: &mut [f32], piece: &mut [f32], he
     state.values.iter_mut().zip(piece.values).for_each(|(x, y)| *x = *x * a + *y * b);
 }
 
-/// Computes a head's output from its state.
-pub fn finish(state: &mut [f32], out: &mut [f32]) {
+/// Computes a head's output from its state and its sink.
+pub fn finish(state: &mut [f32], out: &mut [f32], sink: Option<f32>) {
     let state = State::of(state, out.len());
     let l: [f32; TILE / 2] = std::array::from_fn(|i| state.sums[i] + state.sums[i + TILE / 2]);
     let total = ((l[0] + l[1]) + (l[2] + l[3])) + ((l[4] + l[5]) + (l[6] + l[7]));
-    let inverse = 1.0 / total;
+    let inverse = match sink {
+        Some(sink) => {
+            let high = if sink > *state.max { sink } else { *state.max };
+            let keep = decay(*state.max, high);
+            keep / total.mul_add(keep, exp(sink - high))
+        }
+        None => 1.0 / total,
+    };
     out.iter_mut().zip(state.values).for_each(|(out, x)| *out = *x * inverse);
 }
 

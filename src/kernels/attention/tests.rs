@@ -20,6 +20,7 @@ struct Stored {
     data: [Vec<u8>; 2],
     table: Vec<u32>,
     cap: Option<f32>,
+    sinks: Vec<f32>,
 }
 
 impl Stored {
@@ -37,6 +38,7 @@ impl Stored {
             data: [0, 1].map(|_| vec![0xff; bytes]),
             table,
             cap: None,
+            sinks: Vec::new(),
         };
         for (half, values) in [Half::K, Half::V].into_iter().zip(values) {
             for (at, row) in values.chunks_exact(kv_heads * head_dim).enumerate() {
@@ -68,18 +70,20 @@ impl Stored {
     }
 
     fn context(&self, kv_head: usize) -> Context<'_> {
-        Context { k: self.paged(Half::K), v: self.paged(Half::V), table: &self.table, kv_head, cap: self.cap }
+        let (k, v) = (self.paged(Half::K), self.paged(Half::V));
+        Context { k, v, table: &self.table, kv_head, cap: self.cap, sinks: &self.sinks }
     }
 
-    /// Softmax attention in f64.
-    fn naive(&self, q: &[f32], kv_head: usize, seen: Seen) -> Vec<f64> {
+    /// Softmax attention of query head `head` in f64.
+    fn naive(&self, q: &[f32], kv_head: usize, head: usize, seen: Seen) -> Vec<f64> {
         let positions = seen.first..=seen.position;
         let dot = |k: Vec<f32>| q.iter().zip(k).map(|(a, b)| *a as f64 * b as f64).sum::<f64>();
         let capped = |s: f64| self.cap.map_or(s, |cap| f64::from(cap) * (s / f64::from(cap)).tanh());
         let score = |at| capped(dot(self.row(Half::K, at, kv_head)));
         let scores: Vec<f64> = positions.clone().map(score).collect();
-        let max = scores.iter().cloned().fold(f64::MIN, f64::max);
-        let total: f64 = scores.iter().map(|s| (s - max).exp()).sum();
+        let sink = self.sinks.get(head).map(|sink| f64::from(*sink));
+        let max = scores.iter().copied().chain(sink).fold(f64::MIN, f64::max);
+        let total: f64 = scores.iter().copied().chain(sink).map(|s| (s - max).exp()).sum();
         let mut out = vec![0.0; self.head_dim];
         for (at, s) in positions.zip(&scores) {
             let row = self.row(Half::V, at, kv_head);
@@ -129,12 +133,15 @@ fn equals_the_plain_formula_and_one_set_of_bits() {
             let mut all = Vec::new();
             for block_size in [16, 32, 64] {
                 let cap = (case % 2 == 1).then_some(2.0);
-                let kv = Stored { cap, ..Stored::new(kind, [&ks, &vs], kv_heads, dim, block_size) };
+                // A head's sink may be its largest score, or next to none.
+                let sinks = (case % 3 == 1).then(|| (0..heads).map(|head| [0.5, 6.0, -90.0][head % 3]));
+                let sinks = sinks.into_iter().flatten().collect();
+                let kv = Stored { cap, sinks, ..Stored::new(kind, [&ks, &vs], kv_heads, dim, block_size) };
                 for &isa in available() {
                     all.push(run(isa, &q, heads, &[seen], &kv.context(kv_heads - 1)));
                 }
-                for (q, out) in q.chunks_exact(dim).zip(all[0].chunks_exact(dim)) {
-                    let want = kv.naive(q, kv_heads - 1, seen);
+                for (head, (q, out)) in q.chunks_exact(dim).zip(all[0].chunks_exact(dim)).enumerate() {
+                    let want = kv.naive(q, kv_heads - 1, head, seen);
                     let error = out.iter().zip(&want).map(|(a, b)| (*a as f64 - b).abs()).fold(0.0, f64::max);
                     assert!(error < 2e-6, "{kind:?}, dim {dim}, positions {first}..={position}: {error}");
                 }
@@ -153,7 +160,10 @@ fn rows_together_have_the_bits_of_rows_alone() {
         let positions = 2 * PIECE + 90;
         let [ks, vs] = [3, 44].map(|seed| noise(seed + case as u32, positions * kv_heads * dim));
         for kind in KvType::ALL {
-            let kv = Stored::new(kind, [&ks, &vs], kv_heads, dim, 32);
+            let mut kv = Stored::new(kind, [&ks, &vs], kv_heads, dim, 32);
+            if case % 2 == 1 {
+                kv.sinks = (0..heads).map(|head| head as f32 - 1.0).collect();
+            }
             let context = kv.context(0);
             // These cover single rows in pieces, and rows that begin within the first piece and after it.
             for (rows, from, window) in
@@ -182,7 +192,7 @@ fn rows_together_have_the_bits_of_rows_alone() {
                     }
                 }
                 let head = &q[..dim];
-                let want = kv.naive(head, 0, seen[0]);
+                let want = kv.naive(head, 0, 0, seen[0]);
                 let error =
                     together.iter().zip(&want).map(|(a, b)| (*a as f64 - b).abs()).fold(0.0, f64::max);
                 assert!(error < 2e-6, "{kind:?}, dim {dim}: {error}");
@@ -206,7 +216,7 @@ fn in_pieces(isa: Isa, q: &[f32], heads: usize, seen: Seen, context: &Context) -
         for (index, states) in seen.pieces().zip(&mut pieces) {
             merge(&seen, index, state, &mut states[n * len..][..len], dim);
         }
-        finish(state, out);
+        finish(state, out, context.sinks.get(n).copied());
     }
     out
 }

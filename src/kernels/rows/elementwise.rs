@@ -20,6 +20,11 @@ pub fn scaled_swiglu(isa: Isa, [by_gate, by_up]: [f32; 2], gate: &[f32], up: &[f
     gated(isa, Scaled { gate: by_gate, up: by_up }, gate, up, out);
 }
 
+/// `clamped_swiglu` with `alpha` times the gate in the exponent, and 1 added to the clamped `up` (gpt-oss).
+pub fn steep_swiglu(isa: Isa, [alpha, limit]: [f32; 2], gate: &[f32], up: &[f32], out: &mut [f32]) {
+    gated(isa, Steep { alpha, limit }, gate, up, out);
+}
+
 /// `out = gelu(gate) * up` in the tanh form, g/2 (1 + tanh(u)) with u = sqrt(2/pi) (g + 0.044715 g^3) (Hendrycks and
 /// Gimpel 2016). Computed as g / (1 + e^-2u), which is equal: 1 + tanh(u) = 2 / (1 + e^-2u).
 pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
@@ -37,10 +42,10 @@ pub fn gelu(isa: Isa, up: &[f32], out: &mut [f32]) {
 /// The gate g / (1 + e^x) on `up`, where g and `up` may be limited or scaled first.
 trait Gate: Copy {
     /// x, which depends on g.
-    fn exponent(g: f32) -> f32;
+    fn exponent(self, g: f32) -> f32;
     /// # Safety
     /// `L`'s instructions are available.
-    unsafe fn exponents<L: Lanes>(g: L) -> L;
+    unsafe fn exponents<L: Lanes>(self, g: L) -> L;
 
     fn limited(self, g: f32, up: f32) -> (f32, f32) {
         (g, up)
@@ -61,13 +66,18 @@ struct Gelu;
 struct Clamped {
     limit: f32,
 }
+#[derive(Clone, Copy)]
+struct Steep {
+    alpha: f32,
+    limit: f32,
+}
 
 impl Gate for Silu {
-    fn exponent(g: f32) -> f32 {
+    fn exponent(self, g: f32) -> f32 {
         -g
     }
     #[inline(always)]
-    unsafe fn exponents<L: Lanes>(g: L) -> L {
+    unsafe fn exponents<L: Lanes>(self, g: L) -> L {
         // SAFETY: the caller's promise. A product with -1 is the exact negative.
         unsafe { g.mul(L::splat(-1.0)) }
     }
@@ -80,13 +90,13 @@ struct Scaled {
 }
 
 impl Gate for Scaled {
-    fn exponent(g: f32) -> f32 {
-        Silu::exponent(g)
+    fn exponent(self, g: f32) -> f32 {
+        Silu.exponent(g)
     }
     #[inline(always)]
-    unsafe fn exponents<L: Lanes>(g: L) -> L {
+    unsafe fn exponents<L: Lanes>(self, g: L) -> L {
         // SAFETY: the caller's promise.
-        unsafe { Silu::exponents(g) }
+        unsafe { Silu.exponents(g) }
     }
 
     fn limited(self, g: f32, up: f32) -> (f32, f32) {
@@ -100,13 +110,13 @@ impl Gate for Scaled {
 }
 
 impl Gate for Clamped {
-    fn exponent(g: f32) -> f32 {
-        Silu::exponent(g)
+    fn exponent(self, g: f32) -> f32 {
+        Silu.exponent(g)
     }
     #[inline(always)]
-    unsafe fn exponents<L: Lanes>(g: L) -> L {
+    unsafe fn exponents<L: Lanes>(self, g: L) -> L {
         // SAFETY: the caller's promise.
-        unsafe { Silu::exponents(g) }
+        unsafe { Silu.exponents(g) }
     }
 
     fn limited(self, g: f32, up: f32) -> (f32, f32) {
@@ -126,6 +136,30 @@ impl Gate for Clamped {
     }
 }
 
+impl Gate for Steep {
+    fn exponent(self, g: f32) -> f32 {
+        g * -self.alpha
+    }
+    #[inline(always)]
+    unsafe fn exponents<L: Lanes>(self, g: L) -> L {
+        // SAFETY: the caller's promise.
+        unsafe { g.mul(L::splat(-self.alpha)) }
+    }
+
+    fn limited(self, g: f32, up: f32) -> (f32, f32) {
+        let (g, up) = Clamped { limit: self.limit }.limited(g, up);
+        (g, up + 1.0)
+    }
+    #[inline(always)]
+    unsafe fn limited_lanes<L: Lanes>(self, g: L, up: L) -> (L, L) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (g, up) = Clamped { limit: self.limit }.limited_lanes(g, up);
+            (g, up.add(L::splat(1.0)))
+        }
+    }
+}
+
 impl Gelu {
     /// 2 sqrt(2/pi), and the same times 0.044715. Twice the argument of the tanh is `g (FIRST + THIRD g^2)`.
     const FIRST: f32 = 1.595_769_2;
@@ -133,11 +167,11 @@ impl Gelu {
 }
 
 impl Gate for Gelu {
-    fn exponent(g: f32) -> f32 {
+    fn exponent(self, g: f32) -> f32 {
         (g * g).mul_add(Self::THIRD, Self::FIRST) * -g
     }
     #[inline(always)]
-    unsafe fn exponents<L: Lanes>(g: L) -> L {
+    unsafe fn exponents<L: Lanes>(self, g: L) -> L {
         // SAFETY: the caller's promise.
         unsafe {
             let factor = g.mul(g).fma(L::splat(Self::THIRD), L::splat(Self::FIRST));
@@ -165,7 +199,7 @@ unsafe fn in_lanes<L: Lanes, G: Gate>(by: G, gate: &[[f32; 16]], up: &[[f32; 16]
         // SAFETY: arrays of sixteen.
         unsafe {
             let (g, up) = by.limited_lanes(L::load(gate.as_ptr()), L::load(up.as_ptr()));
-            let below = exp_lanes(G::exponents(g)).add(L::splat(1.0));
+            let below = exp_lanes(by.exponents(g)).add(L::splat(1.0));
             g.div(below).mul(up).store(out.as_mut_ptr());
         }
     }
@@ -178,7 +212,7 @@ fn in_scalars<G: Gate>(by: G, gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[
 fn one_by_one<G: Gate>(by: G, gate: &[f32], up: &[f32], out: &mut [f32]) {
     for ((out, g), up) in out.iter_mut().zip(gate).zip(up) {
         let (g, up) = by.limited(*g, *up);
-        *out = g / (1.0 + exp(G::exponent(g))) * up;
+        *out = g / (1.0 + exp(by.exponent(g))) * up;
     }
 }
 
@@ -217,7 +251,7 @@ unsafe fn logistic_lanes<L: Lanes>(gate: &[[f32; 16]], x: &[[f32; 16]], out: &mu
     for ((gate, x), out) in gate.iter().zip(x).zip(out) {
         // SAFETY: arrays of sixteen.
         unsafe {
-            let below = exp_lanes(Silu::exponents(L::load(gate.as_ptr()))).add(L::splat(1.0));
+            let below = exp_lanes(Silu.exponents(L::load(gate.as_ptr()))).add(L::splat(1.0));
             L::load(x.as_ptr()).div(below).store(out.as_mut_ptr());
         }
     }
@@ -273,7 +307,9 @@ mod tests {
         let up: Vec<f32> = (0..1003).map(|i| (i as f32 * 0.77).sin()).collect();
         let clamped: fn(Isa, &[f32], &[f32], &mut [f32]) =
             |isa, gate, up, out| clamped_swiglu(isa, 0.75, gate, up, out);
-        for gated in [swiglu, geglu, clamped] {
+        let steep: fn(Isa, &[f32], &[f32], &mut [f32]) =
+            |isa, gate, up, out| steep_swiglu(isa, [1.702, 7.0], gate, up, out);
+        for gated in [swiglu, geglu, clamped, steep] {
             let (mut a, mut b) = (vec![0.0; 1003], vec![0.0; 1003]);
             gated(Isa::Scalar, &gate, &up, &mut a);
             gated(crate::kernels::isa(), &gate, &up, &mut b);
@@ -302,6 +338,22 @@ mod tests {
             clamped_swiglu(isa, 7.0, &gate, &up, &mut got);
             swiglu(isa, &[7.0, -9.0, 1.0, f32::NAN].repeat(5), &[1.0, 7.0, -7.0, 1.0].repeat(5), &mut want);
             assert!(got.iter().zip(&want).all(|(a, b)| a == b || a.is_nan() && b.is_nan()), "{got:?}");
+        }
+    }
+
+    #[test]
+    fn steep_gates_are_their_formula() {
+        let gate: Vec<f32> = (-400..400).map(|i| i as f32 * 0.03).collect();
+        let up: Vec<f32> = (0..800).map(|i| (i as f32 * 0.7).sin() * 9.0).collect();
+        let mut out = vec![0.0; 800];
+        steep_swiglu(crate::kernels::isa(), [1.702, 7.0], &gate, &up, &mut out);
+        for ((g, u), got) in gate.iter().zip(&up).zip(out) {
+            let (g, u) = (f64::from(*g).min(7.0), f64::from(*u).clamp(-7.0, 7.0));
+            let want = g / (1.0 + (-1.702 * g).exp()) * (u + 1.0);
+            assert!(
+                (f64::from(got) - want).abs() <= 3e-6 * want.abs().max(1e-3),
+                "{g}, {u}: {got} for {want}"
+            );
         }
     }
 

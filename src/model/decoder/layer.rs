@@ -3,6 +3,7 @@
 use super::Mtp;
 use crate::kernels::Matrix;
 use crate::ops::{DeltaNet, Experts, Fold, KvCache, Mamba, Norm, Projections, Recurrent, Rope, ShortConv};
+use std::sync::Arc;
 
 pub struct Layer {
     pub attn_norm: Option<Norm>,
@@ -75,6 +76,8 @@ pub struct SelfAttention {
     pub value_norm: Option<Norm>,
     /// K and V are another layer's: `qkv` is of q alone, and the norm of k is not used.
     pub shared: bool,
+    /// One of each head, if the model has them (`ops::Attention`).
+    pub sinks: Option<Arc<[f32]>>,
 }
 
 pub struct GatedDelta {
@@ -158,6 +161,13 @@ impl Layer {
             Mixer::Mamba(mamba) => Recurrent::Mamba(&mamba.net),
         };
         Some((self.place, net))
+    }
+
+    pub(super) fn sinks(&self) -> Option<&[f32]> {
+        match &self.mixer {
+            Mixer::Attention(attention) => attention.sinks.as_deref(),
+            _ => None,
+        }
     }
 
     pub(super) fn experts(&self) -> Option<&Experts> {
@@ -245,8 +255,11 @@ impl Weights {
         let norms = norms.chain(self.mtp.iter().flat_map(Mtp::norms));
         let norms = norms.chain(self.inputs.iter().map(|inputs| &inputs.norm));
         let experts = self.layers.iter().filter_map(Layer::experts);
-        let scales = experts.filter_map(|experts| experts.scales.as_deref());
-        let biases = self.layers.iter().flat_map(Layer::projections).filter_map(|p| p.bias.as_deref());
+        let scales = experts.clone().filter_map(|experts| experts.scales.as_deref());
+        let products =
+            self.layers.iter().flat_map(Layer::projections).chain(experts.flat_map(Experts::products));
+        let biases = products.filter_map(|p| p.bias.as_deref());
+        let biases = biases.chain(self.layers.iter().filter_map(Layer::sinks));
         let nets = self.layers.iter().filter_map(Layer::recurrent);
         let nets = nets.flat_map(|(_, net)| net.vectors());
         let norms = norms.flat_map(|norm| [Some(&*norm.weight), norm.bias.as_deref()]);

@@ -12,6 +12,7 @@ mod gemma2;
 mod gemma3;
 mod gemma4;
 mod glm4;
+mod gpt_oss;
 mod granite;
 mod granitemoe;
 mod granitemoehybrid;
@@ -77,6 +78,7 @@ pub const FAMILIES: &[&Family] = &[
     &granitemoe::GRANITEMOE,
     &granitemoe::GRANITEMOESHARED,
     &falcon_h1::FALCON_H1,
+    &gpt_oss::GPT_OSS,
 ];
 
 /// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
@@ -138,10 +140,14 @@ pub struct Family {
     pub attention_gate: bool,
     /// Each head of attention's output is multiplied by the logistic function of a product of the layer's inputs.
     pub head_gates: bool,
+    /// Attention has sinks (`ops::Attention`).
+    pub sinks: bool,
     /// The part of a head that is rotated, without `partial_rotary_factor`. `None`: whole heads always.
     pub rotated: Option<f32>,
     /// Rotations of kind `dynamic` may have `alpha`, which stretches the base.
     pub rope_alpha: bool,
+    /// The ends of YaRN's ramp are whole pairs in GGUF files, which do not say it.
+    pub rounds_yarn: bool,
     /// GGUF files have the sections of a rotation by time, height and width, which are equal for text.
     pub rope_sections: bool,
     /// The family of folders that have no experts, if their tensors have other names.
@@ -202,8 +208,10 @@ const BASE: Family = Family {
     tensors: &[],
     attention_gate: false,
     head_gates: false,
+    sinks: false,
     rotated: None,
     rope_alpha: false,
+    rounds_yarn: true,
     rope_sections: false,
     dense: None,
     experts: None,
@@ -410,6 +418,11 @@ pub struct ExpertDefaults {
     pub dense_first: Option<(&'static str, usize)>,
     /// A dense feed-forward stands beside the experts, each with norms of its own. Files may have no experts.
     pub beside: bool,
+    /// The router and each product of an expert have a bias.
+    pub biases: bool,
+    /// Hugging Face's files have all experts of a layer in one tensor, its rows and columns exchanged, and gate and up in
+    /// turns (`hf/interleaved.rs`).
+    pub interleaved: bool,
     /// How the names of the experts begin in Hugging Face's files, and their gate, up and down.
     pub inside: &'static str,
     /// The router, below that.
@@ -432,6 +445,8 @@ impl ExpertDefaults {
         bias: None,
         dense_first: None,
         beside: false,
+        biases: false,
+        interleaved: false,
         inside: "mlp",
         router: "gate",
         stacked: ["experts.gate_up_proj", "experts.down_proj"],

@@ -132,7 +132,7 @@ impl Keys<'_> {
                 beta_fast: self.float("rope.scaling.yarn_beta_fast", 32.0)?,
                 beta_slow: self.float("rope.scaling.yarn_beta_slow", 1.0)?,
                 attention_factor: attention * self.yarn_attention(factor)?,
-                truncate: true,
+                truncate: self.family.rounds_yarn,
             }),
             Some(LONG) => {
                 let original_context = self.size("rope.scaling.original_context_length", Some(context))?;

@@ -41,8 +41,10 @@ const IGNORED: &[&str] = &[
     "embedding_dropout",
     "eod_token_id",
     "eos_token_id",
+    "experts_per_token",
     "hidden_dropout",
     "id2label",
+    "initial_context_length",
     "initializer_range",
     "is_decoder",
     "is_encoder_decoder",
@@ -138,6 +140,10 @@ impl Config {
     ) -> Result<Self> {
         refuse_features(config, family)?;
         let decoder = decoder(config, family, &quantization, name)?;
+        let interleaved = family.experts.is_some_and(|experts| experts.interleaved);
+        if quantization.weights == Weights::Mxfp4 && !interleaved {
+            return Err(config.unsupported("quantization_config", "of this family mxfp4 is not read"));
+        }
         if quantization.weights.is_ternary() {
             if family.fused.qkv || family.conv.is_some() || family.mamba.is_some() {
                 let why = "of this family no ternary weights are read";
@@ -322,6 +328,15 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     Ok(decoder)
 }
 
+/// The family's activation, with the file's numbers if the family reads them.
+fn steep(config: &Fields, family: &Family) -> Result<Activation> {
+    let Activation::SteepSwiGlu { alpha, limit } = family.activation else { return Ok(family.activation) };
+    Ok(Activation::SteepSwiGlu {
+        alpha: config.float("swiglu_alpha")?.unwrap_or(alpha),
+        limit: config.float("swiglu_limit")?.unwrap_or(limit),
+    })
+}
+
 /// The width of dense layers. A file without such layers need not give it, and then it is that of an expert.
 fn ffn(config: &Fields, family: &Family, experts: Option<ExpertsConfig>, blocks: &[Block]) -> Result<usize> {
     if let Some(defaults) = family.conv {
@@ -338,7 +353,8 @@ fn ffn(config: &Fields, family: &Family, experts: Option<ExpertsConfig>, blocks:
 fn activation(config: &Fields, family: &Family) -> Result<Activation> {
     let key = family.defaults.activation_key;
     match config.text(key)? {
-        None => Ok(family.activation),
+        None => steep(config, family),
+        Some("silu") if matches!(family.activation, Activation::SteepSwiGlu { .. }) => steep(config, family),
         // The limit has no key.
         Some("silu") if matches!(family.activation, Activation::ClampedSwiGlu { .. }) => {
             Ok(family.activation)
@@ -443,6 +459,7 @@ fn key(gguf: &str) -> String {
         "ssm.conv_kernel" => "linear_conv_kernel_dim",
         "shortconv.l_cache" => "conv_L_cache",
         "nextn_predict_layers" => "mtp_num_hidden_layers",
+        "swiglu_clamp_exp" => "swiglu_limit",
         "expert_weights_scale" => "routed_scaling_factor",
         "expert_count" => "num_experts",
         "expert_used_count" => "num_experts_per_tok",

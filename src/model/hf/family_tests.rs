@@ -365,3 +365,53 @@ fn windows_between_convolutions() {
         assert!(error.message.contains(word), "{change}: {error}");
     }
 }
+
+#[test]
+fn gpt_oss() {
+    let experts = json!({"model_type": "gpt_oss", "num_local_experts": 8, "num_experts_per_tok": 2});
+    let d = |changes: Value| taken(merged(experts.clone(), changes)).decoder;
+    let bare = d(json!({"head_dim": null, "rope_theta": null, "rms_norm_eps": null, "sliding_window": 128}));
+    assert_eq!((bare.attention.head_dim, bare.described().base, bare.rms_eps), (64, 150_000.0, 1e-5));
+    let windows: Vec<_> = bare.blocks.iter().map(|block| block.window).collect();
+    assert_eq!(windows, [Some(128), None, Some(128), None]);
+    assert_eq!(bare.activation, Activation::SteepSwiGlu { alpha: 1.702, limit: 7.0 });
+    assert_eq!(bare.experts.map(|e| (e.count, e.width, e.choice.used)), Some((8, 96, 2)));
+    let Parts { qkv_bias, output_bias, ffn_bias, .. } = bare.parts;
+    assert_eq!((qkv_bias, output_bias, ffn_bias), (true, true, false));
+    let other = d(json!({"swiglu_alpha": 1.5, "swiglu_limit": 3.0}));
+    assert_eq!(other.activation, Activation::SteepSwiGlu { alpha: 1.5, limit: 3.0 });
+    d(json!({"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}}));
+    let bad = |changes, words: &[&str]| refused(changes, Status::Unsupported, words);
+    bad(
+        merged(experts.clone(), json!({"quantization_config": {"quant_method": "mxfp4", "x": 1}})),
+        &["quantization_config.x"],
+    );
+    bad(json!({"quantization_config": {"quant_method": "mxfp4"}}), &["mxfp4"]);
+    refused(merged(experts, json!({"swiglu_limit": 0.0})), Status::BadModel, &["swiglu_limit"]);
+}
+
+#[test]
+fn tensors_of_gpt_oss() {
+    let family = Family::of_hf("gpt_oss").unwrap();
+    let of = |part: &str| names::canonical(family, &format!("model.layers.3.{part}"));
+    let parts = |parts: &[&str]| Name::Parts(parts.iter().map(|part| format!("blk.3.{part}")).collect());
+    let both = ["ffn_gate_exps.weight", "ffn_up_exps.weight"];
+    for (hf, gguf) in [
+        ("mlp.experts.gate_up_proj", parts(&both)),
+        ("mlp.experts.gate_up_proj_blocks", parts(&both)),
+        ("mlp.experts.gate_up_proj_scales", Name::Scale("blk.3.ffn_gate_exps.weight".into())),
+        ("mlp.experts.gate_up_proj_bias", parts(&["ffn_gate_exps.bias", "ffn_up_exps.bias"])),
+        ("mlp.experts.down_proj_bias", parts(&["ffn_down_exps.bias"])),
+        ("mlp.router.weight", Name::Tensor("blk.3.ffn_gate_inp.weight".into())),
+        ("mlp.router.bias", Name::Tensor("blk.3.ffn_gate_inp.bias".into())),
+        ("self_attn.sinks", Name::Tensor("blk.3.attn_sinks.weight".into())),
+        ("mlp.gate.weight", Name::Unknown),
+    ] {
+        assert_eq!(of(hf), gguf, "{hf}");
+    }
+    let own = |gguf: &str| names::own(family, 4, &format!("blk.3.{gguf}")).unwrap();
+    assert_eq!(own("attn_sinks.weight"), "model.layers.3.self_attn.sinks");
+    assert_eq!(own("ffn_up_exps.2.weight"), "model.layers.3.mlp.experts.gate_up_proj");
+    assert_eq!(own("ffn_down_exps.bias"), "model.layers.3.mlp.experts.down_proj_bias");
+    assert_eq!(own("ffn_gate_inp.bias"), "model.layers.3.mlp.router.bias");
+}

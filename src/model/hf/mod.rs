@@ -7,6 +7,7 @@ mod experts;
 #[cfg(test)]
 mod family_tests;
 mod fields;
+mod interleaved;
 mod layers;
 mod mamba;
 #[cfg(test)]
@@ -89,7 +90,7 @@ impl HfFolder {
     /// Gives each tensor its GGUF name. Skips buffers, and lists tensors that are not part of a model that we know.
     fn name_tensors(&mut self) -> Result<()> {
         let weights = self.config.quantization.weights;
-        let scaled = matches!(weights, Weights::Packed { .. } | Weights::Quantized(_));
+        let scaled = matches!(weights, Weights::Packed { .. } | Weights::Quantized(_) | Weights::Mxfp4);
         for (file, tensor) in self.tensors.iter() {
             reserve(&mut self.unknown, 1, "tensor names")?;
             let made = self.by_name.try_reserve(1);
@@ -324,6 +325,9 @@ impl Checkpoint for HfFolder {
         if let (true, Weights::Packed { divide }) = (ternary, self.config.quantization.weights) {
             return self.unpack(pool, tensor, rows, cols, divide);
         }
+        if let Some(matrix) = self.interleaved(pool, tensor, rows, cols)? {
+            return Ok(matrix);
+        }
         if let Some(matrix) = self.expert(tensor, rows, cols)? {
             return Ok(matrix);
         }
@@ -369,7 +373,9 @@ impl Checkpoint for HfFolder {
         let Some((_, info)) = self.own(tensor).and_then(|own| self.tensors.find(own)) else { return 0 };
         let one_of = !self.by_name.contains_key(tensor);
         let experts = if one_of { info.shape.first().copied().unwrap_or(1).max(1) } else { 1 };
-        (info.byte_len() / experts / self.parts_of(&info.name).len()) as u64
+        let scales = interleaved::scales_of(&info.name).and_then(|name| self.tensors.find(&name));
+        let bytes = info.byte_len() + scales.map_or(0, |(_, scales)| scales.byte_len());
+        (bytes / experts / self.parts_of(&info.name).len()) as u64
     }
 
     fn other_bytes(&self) -> u64 {

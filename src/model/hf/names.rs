@@ -35,6 +35,20 @@ const FUSED_GATE_UP: Named = ("mlp.gate_up_proj", "ffn_up");
 const EXPERT: [&str; 3] = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"];
 /// All experts' matrices in one tensor, as Qwen 3.5's are published. Those of gate and up follow each other.
 const STACKED: [&[&str]; 2] = [&["ffn_gate_exps.weight", "ffn_up_exps.weight"], &["ffn_down_exps.weight"]];
+/// The same where gate and up are in turns (`ExpertDefaults::interleaved`), as floats or as blocks beside their scales,
+/// and the biases of each.
+const INTERLEAVED: &[(&str, &[&str])] = &[
+    ("gate_up_proj", STACKED[0]),
+    ("gate_up_proj_blocks", STACKED[0]),
+    ("gate_up_proj_bias", &["ffn_gate_exps.bias", "ffn_up_exps.bias"]),
+    ("down_proj", STACKED[1]),
+    ("down_proj_blocks", STACKED[1]),
+    ("down_proj_bias", &["ffn_down_exps.bias"]),
+];
+/// The end of a name of scales, where that of their weights has the other.
+pub const SCALES: Named = ("_scales", "_blocks");
+/// Attention's sinks.
+const SINKS: Named = ("self_attn.sinks", "attn_sinks.weight");
 /// GGUF's name of the experts' biases.
 const EXPERT_BIAS: &str = "exp_probs_b.bias";
 /// Names of a layer of Gated DeltaNet, with the whole name's end.
@@ -159,12 +173,28 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
     if let Some((_, gguf)) = recurrent(family).chain(family.tensors).find(is) {
         return Name::Tensor(format!("blk.{layer}.{gguf}"));
     }
+    if family.sinks && part == SINKS.0 {
+        return Name::Tensor(format!("blk.{layer}.{}", SINKS.1));
+    }
+    let experts = in_experts(family, part);
+    let all = interleaved(family);
+    let weights =
+        experts.and_then(|part| part.strip_suffix(SCALES.0)).map(|part| format!("{part}{}", SCALES.1));
+    if let Some((_, parts)) = weights.and_then(|weights| all.iter().find(|(hf, _)| *hf == weights)) {
+        return Name::Scale(format!("blk.{layer}.{}", parts[0]));
+    }
+    let in_turns = experts.and_then(|part| all.iter().find(|(hf, _)| *hf == part)).map(|(_, parts)| *parts);
     let joined = pairs(family).find(|(hf, _)| *hf == part).map(|(_, parts)| *parts);
-    if let Some(parts) = stacked(family, part).or(joined) {
+    if let Some(parts) = in_turns.or(stacked(family, part)).or(joined) {
         return Name::Parts(parts.iter().map(|gguf| format!("blk.{layer}.{gguf}")).collect());
     }
     if family.experts.is_some_and(|experts| experts.bias == Some(part)) {
         return Name::Tensor(format!("blk.{layer}.{EXPERT_BIAS}"));
+    }
+    if family.experts.is_some_and(|experts| experts.biases)
+        && part.strip_suffix(".bias") == router(family).as_deref()
+    {
+        return Name::Tensor(format!("blk.{layer}.{ROUTER}.bias"));
     }
     let bias = part.strip_suffix(".bias").filter(|_| family.layer_norms);
     if let Some((_, gguf)) = family.norms.iter().find(|(hf, _)| Some(*hf) == bias) {
@@ -219,6 +249,11 @@ fn in_experts<'a>(family: &Family, part: &'a str) -> Option<&'a str> {
 /// The name of the router in a layer.
 fn router(family: &Family) -> Option<String> {
     family.experts.map(|experts| format!("{}.{}", experts.inside, experts.router))
+}
+
+/// The names of tensors that have all experts of a layer, if gate and up are in turns.
+fn interleaved(family: &Family) -> &'static [(&'static str, &'static [&'static str])] {
+    if family.experts.is_some_and(|experts| experts.interleaved) { INTERLEAVED } else { &[] }
 }
 
 /// The names of the family in an expert that every row passes through.
@@ -286,7 +321,16 @@ fn own_of(family: &Family, gguf: &str) -> Option<String> {
     if part == EXPERT_BIAS {
         return family.experts?.bias.map(|hf| format!("model.layers.{layer}.{hf}"));
     }
+    if family.sinks && part == SINKS.1 {
+        return Some(format!("model.layers.{layer}.{}", SINKS.0));
+    }
     let (part, tensor) = part.rsplit_once('.')?;
+    if let Some(experts) = family.experts.filter(|experts| experts.interleaved) {
+        let all = format!("{}.{tensor}", part.split_once('.').map_or(part, |(all, _)| all));
+        if let Some((hf, _)) = INTERLEAVED.iter().find(|(_, parts)| parts.contains(&&*all)) {
+            return Some(format!("model.layers.{layer}.{}.experts.{hf}", experts.inside));
+        }
+    }
     if let Some((part, expert)) = part.split_once('.') {
         let (at, experts) = (EXPERT.iter().position(|gguf| *gguf == part)?, family.experts?);
         let (inside, hf) = (experts.inside, experts.parts[at]);

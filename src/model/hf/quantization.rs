@@ -13,6 +13,8 @@ pub enum Weights {
     /// uint8 with four rows in one, and a scale. The codes are divided by it (`bitlinear`) or multiplied by it
     /// (`autobitlinear`).
     Packed { divide: bool },
+    /// Experts in blocks of MXFP4, all else in the type of its tensors (`hf/interleaved.rs`).
+    Mxfp4,
     /// Floats that every step rounds to ternary weights, by mean |w|.
     Online,
     /// Quantized by another tool, those products that have its tensors.
@@ -55,9 +57,10 @@ impl Quantization {
         let Some(q) = q else { return Ok(plain) };
         match q.text("quant_method")? {
             Some("bitnet") => {}
+            Some("mxfp4") => return Self::mxfp4(config, &q),
             Some(method) => {
                 let Some(quantized) = quantized::read_config(method, &q)? else {
-                    let why = "bitnet, compressed-tensors, fp8, gptq and awq are read: give a folder of one of them, the \
+                    let why = "bitnet, mxfp4, compressed-tensors, fp8, gptq and awq are read: give a folder of one of them, the \
                                unquantized model, or a GGUF file";
                     return Err(q.unsupported("quant_method", why));
                 };
@@ -84,6 +87,15 @@ impl Quantization {
             return Err(Error::new(Status::Unsupported, message));
         }
         Ok(Self { weights, projection_norms: norms.then_some(eps) })
+    }
+
+    /// Which tensors are blocks is told by their names.
+    fn mxfp4(config: &Fields, q: &Fields) -> Result<Self> {
+        if let Some(key) = q.unknown(&["modules_to_not_convert", "dequantize"]).first() {
+            let message = format!("{}: '{key}' is not known; it may change what is computed", config.what());
+            return Err(Error::new(Status::Unsupported, message));
+        }
+        Ok(Self { weights: Weights::Mxfp4, projection_norms: None })
     }
 
     /// 1bitLLM's class. Its code knows these widths, and ignores a `quantization_config`.

@@ -62,7 +62,7 @@ fn number(activation: Activation) -> Result<Arg> {
         Activation::SwiGlu => 0,
         Activation::Relu2 => 1,
         Activation::GeGlu => 2,
-        Activation::ClampedSwiGlu { .. } => {
+        Activation::ClampedSwiGlu { .. } | Activation::SteepSwiGlu { .. } => {
             return Err(cpu_only("clamped gates"));
         }
         Activation::ScaledSwiGlu { .. } => return Err(cpu_only("scaled gates")),

@@ -165,6 +165,7 @@ impl OpSet for CudaOps {
         match weight {
             Weight::Table(table) => self.matrix(table).map(drop),
             Weight::Attention(shape) => shape.cpu_only().map_or(Ok(()), |part| Err(cpu_only(part))),
+            Weight::Sinks => Err(cpu_only("attention sinks")),
             Weight::Cap => Err(cpu_only("capped logits")),
             Weight::Product(Projections { fold: Some(_), .. }) => Err(cpu_only("rotated weights")),
             Weight::Product(weights) => {
@@ -187,6 +188,7 @@ impl OpSet for CudaOps {
             Weight::Product(weights) => &weights.matrices,
             Weight::Attention(_)
             | Weight::Cap
+            | Weight::Sinks
             | Weight::Norm(_)
             | Weight::Experts(_)
             | Weight::Recurrent(_)

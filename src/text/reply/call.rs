@@ -1,11 +1,17 @@
 //! Parses one block of calls in an answer as it arrives.
 
+mod framed;
+mod pairs;
 mod tags;
 
-use super::format::{ARGS, Block, Body, CALL_ID, LIST, NAMED, OBJECT, PYTHON, TAGS, TAGS_OF_KNOWN};
+use super::format::{
+    ARGS, Block, Body, CALL_ID, FENCE, FRAMED, LIST, NAMED, OBJECT, PAIRS, PYTHON, TAGS, TAGS_OF_KNOWN,
+};
 use super::scan::{Scan, Step};
 use super::{Symbol, Teller, python};
 use crate::text::chat::is_name;
+use framed::Framed;
+use pairs::Pairs;
 use tags::Tags;
 
 /// Maximum length in bytes of a key, string or marker.
@@ -32,6 +38,8 @@ enum Field {
 enum At {
     #[default]
     Begin,
+    /// In the line that begins a fence.
+    Fence,
     /// After `[`.
     Bracket,
     /// Before another call.
@@ -70,6 +78,9 @@ pub struct Call {
     at: At,
     /// The state in calls that are written in tags, in place of `at`.
     tags: Tags,
+    /// The same in pairs of tags, and in frames.
+    pairs: Pairs,
+    framed: Framed,
     /// Calls in a list; calls like Python's; a name without quotes.
     list: bool,
     python: bool,
@@ -120,13 +131,22 @@ impl Call {
 
     pub fn step(&mut self, symbol: Symbol, to: &mut Teller) -> Turn {
         if self.body & (TAGS | TAGS_OF_KNOWN) != 0 {
-            return self.in_tags(symbol, to);
+            return self.spelled(symbol, to, Self::in_tag);
+        }
+        if self.body & PAIRS != 0 {
+            return self.spelled(symbol, to, Self::in_pair);
+        }
+        if self.body & FRAMED != 0 {
+            return self.spelled(symbol, to, Self::in_frame);
         }
         let c = match symbol {
             Symbol::Mark(mark) => return self.mark(mark),
             Symbol::Char(c) => c,
         };
         self.raw.push(c);
+        if matches!(self.at, At::Behind) && self.in_fence(c) {
+            self.at = At::Item;
+        }
         let next = match &mut self.at {
             At::Arguments(scan) => {
                 let step = scan.push(c);
@@ -134,6 +154,7 @@ impl Call {
             }
             At::KeyText | At::Text(_) | At::Name | At::Sign | At::Id => return self.in_word(c, to),
             At::Python { .. } => return self.in_python(c, to),
+            At::Fence => return self.in_fence_line(c),
             At::Behind | At::Close(_) => return self.behind(c),
             At::BehindField if c == '}' => return self.end_object(to),
             _ if is_blank(c) => return Turn::More,
@@ -149,10 +170,10 @@ impl Call {
             _ => None,
         };
         let Some(next) = next else { return Turn::Fail };
-        if matches!(next, At::KeyText | At::Text(_) | At::Sign | At::Name | At::Python { .. }) {
+        if matches!(next, At::Fence | At::KeyText | At::Text(_) | At::Sign | At::Name | At::Python { .. }) {
             self.word.clear();
         }
-        if matches!(next, At::Sign | At::Name | At::Python { .. }) {
+        if matches!(next, At::Fence | At::Sign | At::Name | At::Python { .. }) {
             self.word.push(c);
         }
         self.at = next;
@@ -164,6 +185,7 @@ impl Call {
         let may = |body| self.body & body != 0;
         let python = At::Python { depth: 0, quote: None, escaped: false };
         match (&self.at, c) {
+            (At::Begin, '`') if may(FENCE) => Some(At::Fence),
             (At::Begin, '{') if may(OBJECT) => Some(At::Key),
             (At::Begin, '[') if may(LIST | PYTHON) => {
                 self.list = true;
@@ -204,6 +226,50 @@ impl Call {
         };
         self.raw.push_str(mark);
         self.at = next;
+        Turn::More
+    }
+
+    /// Processes a character in the line that begins a fence.
+    fn in_fence_line(&mut self, c: char) -> Turn {
+        self.word.push(c);
+        let line = self.word.trim_end();
+        match c {
+            '\n' if ["```", "```python"].contains(&line) => self.at = At::Begin,
+            '\n' => return Turn::Fail,
+            _ if !"```python".starts_with(line) => return Turn::Fail,
+            _ => {}
+        }
+        Turn::More
+    }
+
+    /// Whether `c`, behind a call, begins another one on its own line.
+    fn in_fence(&self, c: char) -> bool {
+        self.body & FENCE != 0 && self.python && !self.list && begins_word(c)
+    }
+
+    /// Processes a symbol where markers are the text that they spell.
+    fn spelled(
+        &mut self,
+        symbol: Symbol,
+        to: &mut Teller,
+        step: fn(&mut Self, char, &mut Teller) -> Turn,
+    ) -> Turn {
+        let mark = match symbol {
+            Symbol::Char(c) => return step(self, c, to),
+            Symbol::Mark(mark) => mark,
+        };
+        let before = self.raw.len();
+        for c in mark.chars() {
+            match step(self, c, to) {
+                Turn::More => {}
+                Turn::End => return Turn::End,
+                Turn::Fail => {
+                    // The marker is tried again, as one.
+                    self.raw.truncate(before);
+                    return Turn::Fail;
+                }
+            }
+        }
         Turn::More
     }
 
@@ -397,7 +463,7 @@ impl Call {
         let close = self.block.map_or("", |block| block.close).as_bytes();
         let next = match (&self.at, c) {
             (At::Close(n), c) if close.get(*n) == Some(&(c as u8)) && c.is_ascii() => At::Close(n + 1),
-            (At::Behind, c) if is_blank(c) => return Turn::More,
+            (At::Behind, c) if is_blank(c) || c == '`' && self.body & FENCE != 0 => return Turn::More,
             (At::Behind, ',') if self.list => At::Item,
             (At::Behind, ']') if self.list => {
                 self.list = false;

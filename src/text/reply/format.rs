@@ -1,7 +1,9 @@
 //! The formats in which model families write calls and reasoning.
 
+use super::harmony;
+
 /// The possible contents after a marker: a bit mask of these.
-pub type Body = u8;
+pub type Body = u16;
 /// `{"name": "f", "arguments": {...}}`, or `parameters` instead of `arguments`.
 pub const OBJECT: Body = 1;
 /// A list of such objects.
@@ -14,6 +16,12 @@ pub const PYTHON: Body = 8;
 pub const TAGS: Body = 16;
 /// The same without its first tag, which is the marker. Only known functions are calls.
 pub const TAGS_OF_KNOWN: Body = 32;
+/// Names with an object of arguments, each in a [`Frame`].
+pub const FRAMED: Body = 64;
+/// A name, then each parameter as `<arg_key>a</arg_key>`, `<arg_value>`, its value and `</arg_value>`.
+pub const PAIRS: Body = 128;
+/// With [`PYTHON`]: calls may be lines between ```` ```python ```` and ```` ``` ````.
+pub const FENCE: Body = 256;
 
 /// The marker between a name and its arguments in [`NAMED`]. [`CALL_ID`] comes before an id, which is ignored.
 pub const ARGS: &str = "[ARGS]";
@@ -21,6 +29,15 @@ pub const CALL_ID: &str = "[CALL_ID]";
 
 /// The last tag in [`TAGS`].
 pub const FUNCTION_END: &str = "</function>";
+
+/// What stands around a call of [`FRAMED`]: `open`, perhaps a kind of tool and `separator`, the name, `separator` if there is
+/// one, an object, perhaps between ```` ```json ```` and ```` ``` ````, and `close`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub open: &'static str,
+    pub separator: &'static str,
+    pub close: &'static str,
+}
 
 /// A pair of markers, and the contents between them.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,10 +69,28 @@ pub struct Format {
     /// Signs of the family's templates: each contains all signs of at least one of these lists.
     signs: &'static [&'static [&'static str]],
     pub blocks: &'static [Block],
+    /// Further markers in calls.
+    pub inner: &'static [&'static str],
+    /// For [`FRAMED`].
+    pub frame: Option<Frame>,
     /// Possible contents without a marker at the start of an answer.
     pub bare: Body,
+    /// An answer is a sequence of messages (`harmony.rs`), and this begins one of text. Empty: it is not.
+    pub text: &'static str,
     pub written: Written,
 }
+
+/// A format without calls.
+const BASE: Format = Format {
+    name: "",
+    signs: &[],
+    blocks: &[],
+    inner: &[],
+    frame: None,
+    bare: 0,
+    text: "",
+    written: PARAMETERS,
+};
 
 /// `{"name": "f", "parameters": {...}}`, alone.
 const PARAMETERS: Written = Written {
@@ -67,12 +102,12 @@ const PARAMETERS: Written = Written {
 };
 
 /// The format of a template is the first one whose signs it contains.
-pub const FORMATS: [Format; 10] = [
+pub const FORMATS: [Format; 17] = [
     Format {
         name: "mistral11",
         signs: &[&["[ARGS]"]],
         blocks: &[TOOL_CALLS],
-        bare: 0,
+        inner: &[ARGS, CALL_ID],
         written: Written {
             begin: "",
             call: ["[TOOL_CALLS]", ARGS, ""],
@@ -80,12 +115,13 @@ pub const FORMATS: [Format; 10] = [
             separator: Some(""),
             end: "",
         },
+        ..BASE
     },
     Format {
         name: "mistral",
         signs: &[&["[TOOL_CALLS]"]],
         blocks: &[TOOL_CALLS],
-        bare: 0,
+        inner: &[ARGS, CALL_ID],
         written: Written {
             begin: "[TOOL_CALLS] [",
             call: ["{\"name\": \"", "\", \"arguments\": ", "}"],
@@ -93,6 +129,38 @@ pub const FORMATS: [Format; 10] = [
             separator: Some(", "),
             end: "]",
         },
+        ..BASE
+    },
+    Format {
+        name: HARMONY,
+        signs: &[&["<|channel|>", "<|message|>"]],
+        blocks: &[Block { open: "<|channel|>", close: "<|message|>", body: 0 }],
+        inner: &harmony::MARKERS,
+        text: "<|channel|>final<|message|>",
+        written: Written {
+            begin: "",
+            call: ["<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", ""],
+            parameter: None,
+            separator: None,
+            end: "",
+        },
+        ..BASE
+    },
+    Format {
+        name: "phi4_mini",
+        signs: &[&["<|/tool_call|>"], &["<|/tool|>"]],
+        blocks: &[
+            Block { open: "<|tool_call|>", close: "<|/tool_call|>", body: OBJECT | LIST },
+            Block { open: "functools", close: "", body: LIST },
+        ],
+        written: Written {
+            begin: "<|tool_call|>[",
+            call: ["{\"name\": \"", "\", \"arguments\": ", "}"],
+            parameter: None,
+            separator: Some(", "),
+            end: "]<|/tool_call|>",
+        },
+        ..BASE
     },
     Format {
         name: "granite",
@@ -102,7 +170,6 @@ pub const FORMATS: [Format; 10] = [
             Block { open: "<|tool_call|>", close: "", body: OBJECT | LIST },
             Block { open: "<tool_call>", close: "", body: OBJECT | LIST },
         ],
-        bare: 0,
         written: Written {
             begin: "<|tool_call|>[",
             call: ["{\"name\": \"", "\", \"arguments\": ", "}"],
@@ -110,6 +177,24 @@ pub const FORMATS: [Format; 10] = [
             separator: Some(", "),
             end: "]",
         },
+        ..BASE
+    },
+    Format {
+        name: "minicpm",
+        signs: &[&["<|tool_call_start|>", "```python"]],
+        blocks: &[Block {
+            open: "<|tool_call_start|>",
+            close: "<|tool_call_end|>",
+            body: OBJECT | LIST | PYTHON | FENCE,
+        }],
+        written: Written {
+            begin: "<|tool_call_start|>[",
+            call: ["{\"name\": \"", "\", \"arguments\": ", "}"],
+            parameter: None,
+            separator: Some(", "),
+            end: "]<|tool_call_end|>",
+        },
+        ..BASE
     },
     Format {
         name: "lfm2",
@@ -119,7 +204,6 @@ pub const FORMATS: [Format; 10] = [
             close: "<|tool_call_end|>",
             body: OBJECT | LIST | PYTHON,
         }],
-        bare: 0,
         written: Written {
             begin: "<|tool_call_start|>[",
             call: ["{\"name\": \"", "\", \"arguments\": ", "}"],
@@ -127,12 +211,56 @@ pub const FORMATS: [Format; 10] = [
             separator: Some(", "),
             end: "]<|tool_call_end|>",
         },
+        ..BASE
+    },
+    Format {
+        name: "deepseek_v3",
+        signs: &[&["<｜tool▁calls▁begin｜>", "```json"]],
+        blocks: &DEEPSEEK,
+        inner: &["<｜tool▁sep｜>", "<｜tool▁call▁end｜>"],
+        frame: Some(DEEPSEEK_CALL),
+        written: Written {
+            begin: "<｜tool▁calls▁begin｜>",
+            call: ["<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```json\n", "\n```<｜tool▁call▁end｜>"],
+            parameter: None,
+            separator: Some("\n"),
+            end: "<｜tool▁calls▁end｜>",
+        },
+        ..BASE
+    },
+    Format {
+        name: "deepseek_v31",
+        signs: &[&["<｜tool▁calls▁begin｜>"]],
+        blocks: &DEEPSEEK,
+        inner: &["<｜tool▁sep｜>", "<｜tool▁call▁end｜>"],
+        frame: Some(DEEPSEEK_CALL),
+        written: Written {
+            begin: "<｜tool▁calls▁begin｜>",
+            call: ["<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"],
+            parameter: None,
+            separator: Some(""),
+            end: "<｜tool▁calls▁end｜>",
+        },
+        ..BASE
+    },
+    Format {
+        name: "hunyuan",
+        signs: &[&["<tool_calls>", "<tool_call>"]],
+        blocks: &[Block { open: "<tool_calls>", close: "</tool_calls>", body: FRAMED }],
+        frame: Some(Frame { open: "<tool_call>", separator: "", close: "</tool_call>" }),
+        written: Written {
+            begin: "<tool_calls>\n",
+            call: ["<tool_call>", "\n```json\n", "\n```\n</tool_call>\n"],
+            parameter: None,
+            separator: Some(""),
+            end: "</tool_calls>",
+        },
+        ..BASE
     },
     Format {
         name: "hunyuan_a13b",
         signs: &[&["<tool_calls>"]],
         blocks: &[Block { open: "<tool_calls>", close: "</tool_calls>", body: OBJECT | LIST }],
-        bare: 0,
         written: Written {
             begin: "<tool_calls>[",
             call: ["{\"name\": \"", "\", \"arguments\": ", "}"],
@@ -140,12 +268,12 @@ pub const FORMATS: [Format; 10] = [
             separator: Some(", "),
             end: "]</tool_calls>",
         },
+        ..BASE
     },
     Format {
         name: "seed_oss",
         signs: &[&["<seed:tool_call>"]],
         blocks: &[Block { open: "<seed:tool_call>", close: "</seed:tool_call>", body: TAGS }],
-        bare: 0,
         written: Written {
             begin: "",
             call: ["<seed:tool_call>\n<function=", ">\n", "</function>\n</seed:tool_call>"],
@@ -153,6 +281,20 @@ pub const FORMATS: [Format; 10] = [
             separator: Some("\n"),
             end: "",
         },
+        ..BASE
+    },
+    Format {
+        name: "glm",
+        signs: &[&["<tool_call>", "<arg_key>"]],
+        blocks: &[Block { open: "<tool_call>", close: "</tool_call>", body: PAIRS }],
+        written: Written {
+            begin: "",
+            call: ["<tool_call>", "\n", "</tool_call>"],
+            parameter: Some(["<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n"]),
+            separator: Some("\n"),
+            end: "",
+        },
+        ..BASE
     },
     Format {
         name: "qwen3_coder",
@@ -161,7 +303,6 @@ pub const FORMATS: [Format; 10] = [
             Block { open: "<tool_call>", close: "</tool_call>", body: TAGS },
             Block { open: "<function=", close: "</tool_call>", body: TAGS_OF_KNOWN },
         ],
-        bare: 0,
         written: Written {
             begin: "",
             call: ["<tool_call>\n<function=", ">\n", "</function>\n</tool_call>"],
@@ -169,12 +310,12 @@ pub const FORMATS: [Format; 10] = [
             separator: Some("\n"),
             end: "",
         },
+        ..BASE
     },
     Format {
         name: "hermes",
         signs: &[&["<tool_call>"]],
         blocks: &[Block { open: "<tool_call>", close: "</tool_call>", body: OBJECT }],
-        bare: 0,
         written: Written {
             begin: "",
             call: ["<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"],
@@ -182,13 +323,14 @@ pub const FORMATS: [Format; 10] = [
             separator: Some("\n"),
             end: "",
         },
+        ..BASE
     },
     Format {
         name: "llama3",
         signs: &[&["<|python_tag|>"], &["<|start_header_id|>"]],
         blocks: &[Block { open: "<|python_tag|>", close: "", body: OBJECT | PYTHON }],
         bare: OBJECT | PYTHON,
-        written: PARAMETERS,
+        ..BASE
     },
     Format {
         name: "gemma",
@@ -198,9 +340,19 @@ pub const FORMATS: [Format; 10] = [
             Block { open: "```json", close: "```", body: OBJECT | LIST },
         ],
         bare: OBJECT | PYTHON,
-        written: PARAMETERS,
+        ..BASE
     },
 ];
+
+/// Some models leave out the first marker.
+const DEEPSEEK: [Block; 2] = [
+    Block { open: "<｜tool▁calls▁begin｜>", close: "<｜tool▁calls▁end｜>", body: FRAMED },
+    Block { open: "<｜tool▁call▁begin｜>", close: "<｜tool▁calls▁end｜>", body: FRAMED },
+];
+const DEEPSEEK_CALL: Frame =
+    Frame {
+        open: "<｜tool▁call▁begin｜>", separator: "<｜tool▁sep｜>", close: "<｜tool▁call▁end｜>"
+    };
 
 const TOOL_CALLS: Block = Block { open: "[TOOL_CALLS]", close: "", body: OBJECT | LIST | NAMED };
 
@@ -213,22 +365,44 @@ pub struct Thoughts {
     pub close: &'static str,
     /// Text behind the first marker that belongs to it; may be empty.
     pub label: &'static str,
+    /// Text of the family's templates. Of a pair the closing marker: some templates contain only that one, because
+    /// their prompts open the reasoning, or because they strip it from earlier answers.
+    sign: &'static str,
 }
 
-pub const THOUGHTS: [Thoughts; 4] = [
-    Thoughts { name: "think", open: "<think>", close: "</think>", label: "" },
-    Thoughts { name: "seed", open: "<seed:think>", close: "</seed:think>", label: "" },
-    Thoughts { name: "mistral", open: "[THINK]", close: "[/THINK]", label: "" },
-    Thoughts { name: "gemma4", open: "<|channel>", close: "<channel|>", label: "thought\n" },
+pub const THOUGHTS: [Thoughts; 6] = [
+    Thoughts {
+        name: HARMONY,
+        open: "<|channel|>analysis<|message|>",
+        close: "<|end|><|start|>assistant",
+        label: "",
+        sign: "<|channel|>",
+    },
+    Thoughts { name: "think", open: "<think>", close: "</think>", label: "", sign: "</think>" },
+    Thoughts { name: "seed", open: "<seed:think>", close: "</seed:think>", label: "", sign: "</seed:think>" },
+    Thoughts {
+        name: "minicpm",
+        open: "<|thought_start|>",
+        close: "<|thought_end|>",
+        label: "",
+        sign: "<|thought_end|>",
+    },
+    Thoughts { name: "mistral", open: "[THINK]", close: "[/THINK]", label: "", sign: "[/THINK]" },
+    Thoughts {
+        name: "gemma4",
+        open: "<|channel>",
+        close: "<channel|>",
+        label: "thought\n",
+        sign: "<channel|>",
+    },
 ];
+
+/// The name of answers that are sequences of messages, and of reasoning in them.
+pub const HARMONY: &str = "harmony";
 
 /// The format for a chat template's source.
 pub fn format_of(template: &str) -> Option<&'static Format> {
     let has = |signs: &[&str]| signs.iter().all(|sign| template.contains(sign));
-    // Hunyuan's dense models write a name and a fenced object in both, which is not read.
-    if has(&["<tool_calls>", "<tool_call>"]) {
-        return None;
-    }
     FORMATS.iter().find(|format| format.signs.iter().any(|signs| has(signs)))
 }
 
@@ -236,10 +410,9 @@ pub fn format_named(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)
 }
 
-/// The tags for a chat template's source. Identified by the closing tag: some templates contain only that one,
-/// because their prompts open the reasoning, or because they strip it from earlier answers.
+/// The tags for a chat template's source.
 pub fn thoughts_of(template: &str) -> Option<&'static Thoughts> {
-    THOUGHTS.iter().find(|tags| template.contains(tags.close))
+    THOUGHTS.iter().find(|tags| template.contains(tags.sign))
 }
 
 pub fn thoughts_named(name: &str) -> Option<&'static Thoughts> {

@@ -2,9 +2,9 @@
 
 mod parameters;
 
-use super::Parts;
-use super::format::{ARGS, Format, Written};
+use super::format::{Format, Written};
 use super::known::{MAX_FIELDS, Schemas};
+use super::{Parts, Thoughts};
 use crate::base::{Error, Result};
 use crate::text::chat::{Chat, Json, Tool, ToolChoice};
 use crate::text::json::Fields;
@@ -31,7 +31,7 @@ pub fn grammar(chat: &Chat, parts: &Parts, control: &dyn Fn(&str) -> Option<u32>
         ToolChoice::Named(name) => chat.tools().filter(|tool| tool.name == name).collect(),
         _ => chat.tools().collect(),
     };
-    let writer = Writer { format, control };
+    let writer = Writer { format, thoughts: parts.thoughts, control };
     // A named function is called once.
     let several = chat.parallel && !matches!(chat.choice, ToolChoice::Named(_));
     let mut out = String::new();
@@ -39,7 +39,8 @@ pub fn grammar(chat: &Chat, parts: &Parts, control: &dyn Fn(&str) -> Option<u32>
     match must {
         true => out.push_str("answer: calls\n"),
         false => {
-            let _ = writeln!(out, "answer: TEXT | {}calls", writer.text_before());
+            let text = writer.terminals(writer.format.text);
+            let _ = writeln!(out, "answer: {text}TEXT | {}calls", writer.text_before());
             let _ = writeln!(out, "TEXT: {}", writer.text());
         }
     }
@@ -50,6 +51,7 @@ pub fn grammar(chat: &Chat, parts: &Parts, control: &dyn Fn(&str) -> Option<u32>
 
 struct Writer<'a> {
     format: &'static Format,
+    thoughts: Option<&'static Thoughts>,
     control: &'a dyn Fn(&str) -> Option<u32>,
 }
 
@@ -57,7 +59,11 @@ impl Writer<'_> {
     /// Converts `text` to terminals. Markers that are control tokens become their ids.
     fn terminals(&self, text: &str) -> String {
         let (mut out, mut rest) = (String::new(), text);
-        let markers = || self.format.blocks.iter().flat_map(|block| [block.open, block.close]).chain([ARGS]);
+        let markers = || {
+            let blocks = self.format.blocks.iter().flat_map(|block| [block.open, block.close]);
+            let thoughts = self.thoughts.iter().flat_map(|tags| [tags.open, tags.close]);
+            blocks.chain(self.format.inner.iter().copied()).chain(thoughts)
+        };
         let next = |rest: &str| {
             let found = markers().filter(|marker| !marker.is_empty());
             let found =
@@ -84,22 +90,18 @@ impl Writer<'_> {
 
     fn thought_rule(&self, parts: &Parts, out: &mut String) {
         let Some(tags) = parts.thoughts else { return };
-        match (self.control)(tags.close) {
-            Some(id) => {
-                let _ = writeln!(out, "thought: /(?s:.*)/ <[{id}]> BREAKS");
+        let close = self.terminals(tags.close);
+        match close.starts_with('<') {
+            true => {
+                let _ = writeln!(out, "thought: /(?s:.*)/ {close}BREAKS");
             }
-            None => {
+            false => {
                 let _ = writeln!(out, "thought: until BREAKS\nuntil[lazy]: /(?s:.*){}/", escaped(tags.close));
             }
         }
         out.push_str("BREAKS: /\\n{0,2}/\n");
         if !parts.thinking {
-            let mut open = String::new();
-            match (self.control)(tags.open) {
-                Some(id) => open = format!("<[{id}]>"),
-                None => literal(tags.open, &mut open),
-            }
-            let _ = writeln!(out, "opened: {open}");
+            let _ = writeln!(out, "opened: {}", self.terminals(tags.open));
         }
     }
 
@@ -114,7 +116,7 @@ impl Writer<'_> {
 
     /// Text may come before calls, unless calls have no marker.
     fn text_before(&self) -> &'static str {
-        if self.format.bare == 0 { "TEXT? " } else { "" }
+        if self.format.bare == 0 && self.format.text.is_empty() { "TEXT? " } else { "" }
     }
 
     fn calls(&self, tools: &[Tool], must: bool, several: bool, out: &mut String) -> Result<()> {

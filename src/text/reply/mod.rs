@@ -11,6 +11,7 @@
 mod call;
 mod format;
 mod grammar;
+mod harmony;
 mod known;
 mod parts;
 mod python;
@@ -24,7 +25,8 @@ pub use known::{Kind, Known};
 
 use crate::base::{Error, Result};
 use call::{Call, Turn};
-use format::{ARGS, CALL_ID};
+use format::HARMONY;
+use harmony::Messages;
 
 /// Receives the parts of an answer.
 pub trait Sink {
@@ -45,6 +47,8 @@ pub struct Parts {
     pub thoughts: Option<&'static Thoughts>,
     /// The prompt has already begun the reasoning.
     pub thinking: bool,
+    /// The prompt has begun a message of an answer that is a sequence of them.
+    pub begun: bool,
     /// The tools. Without a marker, only these are calls.
     pub tools: Vec<Known>,
     /// Seed of the calls' ids.
@@ -67,6 +71,8 @@ pub struct Reply {
     controls: Vec<&'static str>,
     stage: Stage,
     call: Call,
+    /// Used in place of the rest if the answer is a sequence of messages.
+    messages: Option<Messages>,
     calls: u32,
     /// Blanks before `held`; they belong to the marker if one comes.
     blanks: String,
@@ -122,14 +128,19 @@ impl Reply {
     pub fn new(parts: Parts, is_control: &dyn Fn(&str) -> bool) -> Self {
         let thoughts = parts.thoughts.iter().flat_map(|tags| [tags.open, tags.close]);
         let blocks = parts.format.iter().flat_map(|format| format.blocks);
-        let markers = blocks.flat_map(|block| [block.open, block.close]).chain(thoughts);
+        let inner = parts.format.iter().flat_map(|format| format.inner.iter().copied());
+        let markers = blocks.flat_map(|block| [block.open, block.close]).chain(thoughts).chain(inner);
+        let names = [parts.format.map(|format| format.name), parts.thoughts.map(|tags| tags.name)];
+        let messages = names.contains(&Some(HARMONY));
+        let whole = if messages { &harmony::MARKERS[..] } else { &[] };
         let markers =
-            markers.chain([ARGS, CALL_ID]).filter(|marker| !marker.is_empty() && is_control(marker));
+            markers.chain(whole.iter().copied()).filter(|marker| !marker.is_empty() && is_control(marker));
         let thinking = parts.thinking && parts.thoughts.is_some();
         Self {
             controls: markers.collect(),
             stage: if thinking { Stage::Thoughts } else { Stage::Text },
             call: Call::default(),
+            messages: messages.then(|| Messages::new(parts.begun, thinking)),
             calls: 0,
             blanks: String::new(),
             held: String::new(),
@@ -163,6 +174,9 @@ impl Reply {
     pub fn reserve(&mut self, bytes: usize) -> Result<()> {
         let all = self.blanks.len() + self.held.len() + self.call.held() + bytes;
         let more = |_| Error::out_of_memory("an answer's parts", 8 * all);
+        if let Some(messages) = &mut self.messages {
+            messages.reserve(bytes).map_err(more)?;
+        }
         self.blanks.try_reserve(bytes).map_err(more)?;
         self.call.reserve(bytes).map_err(more)?;
         self.todo.try_reserve(all).map_err(more)
@@ -185,6 +199,9 @@ impl Reply {
 
     /// Ends the answer: held-back characters become text or reasoning.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
+        if let Some(messages) = &mut self.messages {
+            return messages.finish(&mut Teller { sink, count: &mut self.calls, parts: &self.parts });
+        }
         while self.stage == Stage::Call && !self.call.raw.is_empty() {
             self.fail(sink);
             self.drain(sink);
@@ -194,6 +211,13 @@ impl Reply {
     }
 
     fn drain(&mut self, sink: &mut dyn Sink) {
+        if let Some(messages) = &mut self.messages {
+            let to = &mut Teller { sink, count: &mut self.calls, parts: &self.parts };
+            while let Some(symbol) = self.todo.pop() {
+                messages.step(symbol, &self.controls, to);
+            }
+            return;
+        }
         while let Some(symbol) = self.todo.pop() {
             match (self.stage, symbol) {
                 (Stage::Call, symbol) => self.in_call(symbol, sink),

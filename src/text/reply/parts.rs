@@ -1,8 +1,8 @@
 //! Determines the parts to look for in the answer to a conversation.
 
-use super::format::{FORMATS, THOUGHTS, format_named, format_of, thoughts_named, thoughts_of};
+use super::format::{FORMATS, HARMONY, THOUGHTS, format_named, format_of, thoughts_named, thoughts_of};
 use super::known::MAX_FIELDS;
-use super::{Known, Parts};
+use super::{Known, Parts, harmony};
 use crate::base::{Error, Result};
 use crate::text::chat::{Chat, ChatTemplate, ToolChoice};
 use std::cell::Cell;
@@ -38,12 +38,16 @@ impl Parts {
             let goes_on = continued.is_some_and(|text| !text.contains(tags.close));
             goes_on || prompt.trim_end().ends_with(tags.open)
         });
+        let harmony =
+            [format.map(|format| format.name), thoughts.map(|tags| tags.name)].contains(&Some(HARMONY));
+        let begun = harmony && harmony::begins_within(prompt);
         let calls = chat.choice != ToolChoice::None;
         let left = Cell::new(MAX_FIELDS);
         Ok(Self {
             format: format.filter(|_| calls),
             thoughts,
             thinking,
+            begun,
             tools: chat.tools().filter(|_| calls).map(|tool| Known::of(&tool, &left)).collect(),
             seed: 0,
         })

@@ -1,5 +1,7 @@
 //! Answers made of known parts in each format by a seeded generator, and the parser's results for them.
 
+mod dialects;
+mod harmony;
 mod tags;
 
 use super::format::FORMATS;
@@ -43,6 +45,7 @@ fn parts(format: &str) -> Parts {
         format: format_named(format),
         thoughts: thoughts_named("think"),
         thinking: false,
+        begun: false,
         tools: ["f", "get_weather", "a.b-c"].map(known).to_vec(),
         seed: 7,
     }
@@ -353,9 +356,16 @@ fn templates_tell_their_format() {
     assert_eq!(named("respond only with <|tool_call|> followed by a JSON list"), Some("granite"));
     assert_eq!(named("List of tools: <|tool_list_start|>["), Some("lfm2"));
     assert_eq!(named("'<tool_calls>['"), Some("hunyuan_a13b"));
-    assert_eq!(named("<tool_calls><tool_call>"), None);
+    assert_eq!(named("<tool_calls><tool_call>"), Some("hunyuan"));
     assert_eq!(named("List of tools: ["), Some("lfm2"));
-    assert_eq!(named("<|tool_call_start|>\n```python"), None);
+    assert_eq!(named("<|tool_call_start|>\\n```python"), Some("minicpm"));
+    assert_eq!(named("<|tool|> and <|/tool|>"), Some("phi4_mini"));
+    assert_eq!(named("<tool_call>{name}\n<arg_key>"), Some("glm"));
+    assert_eq!(named("<｜tool▁calls▁begin｜>function<｜tool▁sep｜>\n```json"), Some("deepseek_v3"));
+    assert_eq!(named("<｜tool▁calls▁begin｜>"), Some("deepseek_v31"));
+    assert_eq!(named("<|start|>developer<|message|> <|channel|>"), Some("harmony"));
+    assert_eq!(thoughts_of("<|channel|> <|end|>").map(|tags| tags.name), Some("harmony"));
+    assert_eq!(thoughts_of("<|thought_end|>").map(|tags| tags.name), Some("minicpm"));
     assert_eq!(named("<seed:tool_call>\n<function="), Some("seed_oss"));
     assert_eq!(thoughts_of("</seed:think>").map(|tags| tags.name), Some("seed"));
     assert_eq!(named("<start_of_turn>"), Some("gemma"));
@@ -449,6 +459,51 @@ fn written(format: &str, calls: &Calls, dice: &mut Dice) -> String {
         ("seed_oss", way) => {
             calls.iter().map(|call| tags::written(call, way == 1, "seed:tool_call")).collect()
         }
+        ("harmony", way) => {
+            let kind = [" <|constrain|>json", "<|constrain|>json"][way];
+            let one = |(name, arguments): &(&str, serde_json::Map<_, _>)| {
+                let header = format!("<|channel|>commentary to=functions.{name}{kind}");
+                format!("<|start|>assistant{header}<|message|>{}<|call|>", json(arguments))
+            };
+            calls.iter().map(one).collect()
+        }
+        ("phi4_mini", way) => {
+            let list = objects(["arguments", "parameters"][way]).join(", ");
+            [format!("<|tool_call|>[{list}]<|/tool_call|>"), format!("functools[{list}]")][way].clone()
+        }
+        ("minicpm", 0) => {
+            let calls = pythons();
+            format!("<|tool_call_start|>\n```python\n{calls}\n```\n<|tool_call_end|>")
+        }
+        ("minicpm", _) => {
+            format!("<|tool_call_start|>[{}]<|tool_call_end|>", objects("arguments").join(", "))
+        }
+        ("glm", way) => calls.iter().map(|call| dialects::pairs(call, way == 1)).collect(),
+        ("deepseek_v3", way) => {
+            let one = |(name, arguments): &(&str, serde_json::Map<_, _>)| {
+                let sep = "<｜tool▁sep｜>";
+                format!(
+                    "<｜tool▁call▁begin｜>function{sep}{name}\n```json\n{}\n```<｜tool▁call▁end｜>",
+                    json(arguments)
+                )
+            };
+            let begin = ["<｜tool▁calls▁begin｜>", ""][way];
+            format!("{begin}{}<｜tool▁calls▁end｜>", calls.iter().map(one).collect::<Vec<_>>().join("\n"))
+        }
+        ("deepseek_v31", way) => {
+            let one = |(name, arguments): &(&str, serde_json::Map<_, _>)| {
+                format!("<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{}<｜tool▁call▁end｜>", json(arguments))
+            };
+            let begin = ["<｜tool▁calls▁begin｜>", ""][way];
+            format!("{begin}{}<｜tool▁calls▁end｜>", calls.iter().map(one).collect::<String>())
+        }
+        ("hunyuan", way) => {
+            let line = ["\n", ""][way];
+            let one = |(name, arguments): &(&str, serde_json::Map<_, _>)| {
+                format!("<tool_call>{name}\n```json\n{}\n```{line}</tool_call>{line}", json(arguments))
+            };
+            format!("<tool_calls>{line}{}</tool_calls>", calls.iter().map(one).collect::<String>())
+        }
         ("granite", way) => {
             format!("{}[{}]", ["<|tool_call|>", "<tool_call>"][way], objects("arguments").join(", "))
         }
@@ -497,10 +552,16 @@ fn generated_answers_come_back_as_they_were() {
         let text = if bare { "" } else { dice.of(&texts) };
         let thought = if dice.below(2) == 0 { dice.of(&thoughts) } else { "" };
         let mut answer = String::new();
-        if !thought.is_empty() {
+        if format == "harmony" {
+            answer = harmony::before(thought, text);
+        } else if !thought.is_empty() {
             answer = format!("<think>\n{thought}\n</think>\n\n");
         }
-        answer += &format!("{text}{}{wrote}", if text.is_empty() || wrote.is_empty() { "" } else { "\n" });
+        let text_before = if format == "harmony" { "" } else { text };
+        answer += &format!(
+            "{text_before}{}{wrote}",
+            if text_before.is_empty() || wrote.is_empty() { "" } else { "\n" }
+        );
         let came = parse(format, &answer);
         assert_eq!((&*came.text, &*came.reasoning), (text, thought), "{format}: {answer}");
         let came: Calls = came
@@ -558,18 +619,37 @@ fn damaged_answers_lose_nothing() {
         "</parameter>",
         "</function>",
         "<",
+        "<arg_key>t0</arg_key>",
+        "<arg_value>",
+        "</arg_value>",
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁call▁begin｜>",
+        "<｜tool▁sep｜>",
+        "<｜tool▁call▁end｜>",
+        "<｜tool▁calls▁end｜>",
+        "```json",
+        "```python",
+        "functools",
+        "<|/tool_call|>",
+        "<|start|>",
+        "<|channel|>",
+        "<|message|>",
+        "<|end|>",
+        "commentary to=functions.f ",
     ];
-    for round in 0..1500 {
+    for round in 0..2500 {
         let format = FORMATS[round % FORMATS.len()].name;
         let answer: String = (0..1 + dice.below(12)).map(|_| dice.of(&bits)).collect();
         let came = parse(format, &answer);
         for part in [&came.text, &came.reasoning] {
             let mut rest = answer.chars();
-            assert!(part.chars().all(|c| rest.any(|r| r == c)), "{format}: {answer:?} {came:?}");
+            // Messages are set apart by line breaks.
+            let mut own = part.chars().filter(|c| format != "harmony" || *c != '\n');
+            assert!(own.all(|c| rest.any(|r| r == c)), "{format}: {answer:?} {came:?}");
         }
         // The line breaks and backslashes of text are escaped in arguments.
         let plain = |json: &str| match format {
-            "qwen3_coder" | "seed_oss" => json.replace("\\\\", "").replace("\\n", ""),
+            "qwen3_coder" | "seed_oss" | "glm" => json.replace("\\\\", "").replace("\\n", ""),
             _ => json.into(),
         };
         // Characters that are in no part belong to markers, or to the syntax around names and arguments.
@@ -586,8 +666,12 @@ fn damaged_answers_lose_nothing() {
             lost.swap_remove(at);
         }
         let lost: String = lost.into_iter().collect();
+        // A header is no part of an answer.
+        if format == "harmony" {
+            continue;
+        }
         let markers =
-            "toolcalltoolcallthinkthinkTOOLCALLSARGSpythontagtoolcodenameargumentsfunctionparameterseedstartends"
+            "toolcalltoolcallthinkthinkTOOLCALLSARGSpythontagtoolcodenameargumentsfunctionparameterseedstartendsjsonsepargkeyargvalue"
                 .repeat(12);
         assert!(lost.chars().all(|c| markers.contains(c)), "{format}: {answer:?} lost {lost}");
         if came.calls.is_empty() && came.reasoning.is_empty() && !answer.contains("think>") {

@@ -4,7 +4,7 @@ use super::bytes::byte_token;
 use super::json::{self, File, JsonFiles};
 use super::json_names::token_text;
 use super::split::Rule;
-use super::vocab::END_NAMES;
+use super::vocab::ends_by_name;
 use super::{Kind, Tokenizer};
 use crate::base::{Bytes, Error, Result};
 use crate::formats::Gguf;
@@ -53,9 +53,11 @@ pub fn tokenizer_pairs(
     let keys = ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token"];
     let config = json::side_file(files.config, &keys, what, "tokenizer_config.json")?;
     let named = |key: &str| named(&config, key, &tokens);
+    let controls = || tokens.iter().zip(&types).filter(|(_, ty)| **ty == CONTROL);
+    let ends = ends_by_name(&|name| controls().any(|(token, _)| token == name));
     let by_name = |id: &u32| {
         let id = *id as usize;
-        types[id] == CONTROL && END_NAMES.contains(&tokens[id].as_str())
+        types[id] == CONTROL && ends(&tokens[id])
     };
     // GGUF can append its EOS to a text, and nothing else.
     let last = match original.last[..] {

@@ -11,7 +11,7 @@ use super::json_text::Json;
 use super::part::{bad, fields_of, guarded, tree};
 use super::pipeline::{Normalizers, Normalizing, PreTokenizers};
 use super::special::Specials;
-use super::vocab::END_NAMES;
+use super::vocab::ends_by_name;
 use super::{Kind, Tokenizer};
 use crate::base::{Error, Result, panics, reserve, reserved};
 use fancy_regex::RegexBuilder;
@@ -173,12 +173,8 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let names = Names { what, config: &config, generation: &generation, id_of: &id_of, n: table.len() };
     let bos = names.bos()?;
     let mut ends = names.ends()?;
-    ends.extend(
-        added
-            .iter()
-            .filter(|t| t.special && END_NAMES.contains(&&*t.content))
-            .filter_map(|t| id_of(&t.content)),
-    );
+    let by_name = ends_by_name(&|name| added.iter().any(|t| t.special && t.content == name));
+    ends.extend(added.iter().filter(|t| t.special && by_name(&t.content)).filter_map(|t| id_of(&t.content)));
     ends.sort_unstable();
     ends.dedup();
     if ends.is_empty() {

@@ -331,6 +331,26 @@ fn contradictions_name_their_key() {
     assert_eq!((t.token_bytes(1), t.encode("<|eos|>", false, true).unwrap()), (Some(&b""[..]), vec![1]));
 }
 
+/// gpt-oss ends its messages with one token, and its answers with others.
+#[test]
+fn answers_of_messages_end_with_the_last() {
+    let ends = |names: &[&str]| {
+        let mut toy = Toy::new();
+        for name in names {
+            toy.tokens.push((*name).into());
+            toy.types.push(3);
+        }
+        let all = toy.load().end_tokens().to_vec();
+        let is_end = |name: &&&str| all.contains(&toy.id(name));
+        names.iter().filter(is_end).map(|name| (*name).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ends(&["<|end|>", "<|call|>"]), ["<|end|>"]);
+    assert_eq!(
+        ends(&["<|end|>", "<|call|>", "<|return|>", "<|endoftext|>"]),
+        ["<|call|>", "<|return|>", "<|endoftext|>"]
+    );
+}
+
 #[test]
 fn bytes_without_a_token_are_named() {
     let mut toy = Toy::new();

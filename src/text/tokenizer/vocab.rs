@@ -26,7 +26,7 @@ const ENDS: [&str; 3] =
     ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 /// Control tokens with these names end a generation too: most files name only one id, and chat models end their
 /// turns with another.
-pub(super) const END_NAMES: [&str; 8] = [
+const END_NAMES: [&str; 8] = [
     "<|eot_id|>",
     "<|eom_id|>",
     "<|end_of_text|>",
@@ -36,6 +36,18 @@ pub(super) const END_NAMES: [&str; 8] = [
     "<end_of_turn>",
     "<turn|>",
 ];
+/// Where an answer is a sequence of messages, as gpt-oss's is, these end it, and [`MESSAGE_END`] does not.
+const ANSWER_ENDS: [&str; 2] = ["<|return|>", "<|call|>"];
+const MESSAGE_END: &str = "<|end|>";
+
+/// Which control tokens end a generation by their names, in a vocabulary that `has` these control tokens.
+pub(super) fn ends_by_name(has: &dyn Fn(&str) -> bool) -> impl Fn(&str) -> bool + use<> {
+    let messages = ANSWER_ENDS.iter().all(|name| has(name));
+    move |name| match name {
+        MESSAGE_END => !messages,
+        name => END_NAMES.contains(&name) || messages && ANSWER_ENDS.contains(&name),
+    }
+}
 
 /// The type of a token in `token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,9 +127,14 @@ impl<'a> Common<'a> {
             eos = eos.or(control(2));
             ends.extend(eos);
         }
-        ends.extend((0u32..).zip(&tokens).zip(&types).filter_map(|((id, token), ty)| {
-            (*ty == TokenType::Control && END_NAMES.contains(token)).then_some(id)
-        }));
+        let controls = || tokens.iter().zip(&types).filter(|(_, ty)| **ty == TokenType::Control);
+        let by_name = ends_by_name(&|name| controls().any(|(token, _)| *token == name));
+        ends.extend(
+            (0u32..)
+                .zip(&tokens)
+                .zip(&types)
+                .filter_map(|((id, token), ty)| (*ty == TokenType::Control && by_name(token)).then_some(id)),
+        );
         ends.sort_unstable();
         ends.dedup();
         if ends.is_empty() {

@@ -237,8 +237,18 @@ fn softmax_attention(
         None => scores,
     };
     let scores = scores.broadcast_add(&mask)?;
+    let scores = match how.sinks {
+        Some(sinks) => {
+            let sinks =
+                Tensor::from_slice(sinks, (heads, 1, 1), &Device::Cpu)?.broadcast_as((heads, rows, 1))?;
+            Tensor::cat(&[&scores, &sinks.contiguous()?], 2)?
+        }
+        None => scores,
+    };
     let weights = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
     let weights = weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)?;
+    // The sink has no value.
+    let weights = weights.narrow(2, 0, context)?.contiguous()?;
     weights.matmul(&v)?.transpose(0, 1)?.contiguous()?.reshape((rows, heads * dim))
 }
 
@@ -330,6 +340,11 @@ fn gated(x: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
         Activation::ScaledSwiGlu { by, output } => {
             let gate = (gate * f64::from(by))?;
             ((&gate / (gate.neg()?.exp()? + 1.0)?)? * (up * f64::from(output))?)?.contiguous()
+        }
+        Activation::SteepSwiGlu { alpha, limit } => {
+            let (gate, up) = (gate.minimum(limit)?, up.clamp(-limit, limit)?);
+            let below = ((&gate * f64::from(-alpha))?.exp()? + 1.0)?;
+            ((&gate / below)? * (up + 1.0)?)?.contiguous()
         }
         Activation::Relu2 => (gate.relu()?.sqr()? * up)?.contiguous(),
         Activation::GeGlu => (gate.contiguous()?.gelu()? * up)?.contiguous(),

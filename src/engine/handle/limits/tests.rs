@@ -52,7 +52,34 @@ fn parts(format: &str) -> Parts {
     Parts { format: format_named(format), ..Parts::default() }
 }
 
-const WEATHER: [(&str, &str); 8] = [
+const WEATHER: [(&str, &str); 14] = [
+    (
+        "harmony",
+        "<|channel|>commentary to=functions.get-weather <|constrain|>json<|message|>{\"city\": \"P\", \"days\": [1, 2]}",
+    ),
+    (
+        "phi4_mini",
+        "<|tool_call|>[{\"name\": \"get-weather\", \"arguments\": {\"city\": \"P\", \"days\": [1, 2]}}]<|/tool_call|>",
+    ),
+    (
+        "minicpm",
+        "<|tool_call_start|>[{\"name\": \"get-weather\", \"arguments\": {\"city\": \"P\", \"days\": [1, 2]}}]\
+         <|tool_call_end|>",
+    ),
+    (
+        "deepseek_v3",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get-weather\n```json\n{\"city\": \"P\", \"days\": \
+         [1, 2]}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ),
+    (
+        "deepseek_v31",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get-weather<｜tool▁sep｜>{\"city\": \"P\", \"days\": [1, 2]}\
+         <｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ),
+    (
+        "hunyuan",
+        "<tool_calls>\n<tool_call>get-weather\n```json\n{\"city\": \"P\", \"days\": [1, 2]}\n```\n</tool_call>\n</tool_calls>",
+    ),
     (
         "hermes",
         "<tool_call>\n{\"name\": \"get-weather\", \"arguments\": {\"city\": \"P\", \"days\": [1, 2]}}\n</tool_call>",
@@ -107,14 +134,25 @@ fn several_calls_come_where_they_may() {
     for (format, call) in WEATHER {
         let two = match format {
             "hermes" => format!("{call}\n{call}"),
-            "mistral" | "granite" | "lfm2" | "hunyuan_a13b" => {
+            "deepseek_v3" => call.replace(
+                "<｜tool▁calls▁end｜>",
+                "\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+            ),
+            "deepseek_v31" => call.replace(
+                "<｜tool▁calls▁end｜>",
+                "<｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+            ),
+            "hunyuan" => {
+                call.replace("\n</tool_calls>", "\n<tool_call>now\n```json\n{}\n```\n</tool_call>\n</tool_calls>")
+            }
+            "mistral" | "granite" | "lfm2" | "hunyuan_a13b" | "phi4_mini" | "minicpm" => {
                 call.replace("}]", "}, {\"name\": \"now\", \"arguments\": {}}]")
             }
             "mistral11" => format!("{call}{call}"),
             _ => format!("{call}; {call}"),
         };
         let allows = |more: &str| accepts(&lark(&chat(more), &parts(format)).unwrap(), &two);
-        let several = !matches!(format, "llama3" | "gemma");
+        let several = !matches!(format, "llama3" | "gemma" | "harmony");
         assert_eq!(allows(r#""tool_choice": "required""#), several, "{format}: {two}");
         assert!(!allows(r#""tool_choice": "required", "parallel_tool_calls": false"#), "{format}");
     }
@@ -129,22 +167,26 @@ fn an_answer_that_may_call_is_text_or_a_sound_call() {
             None
         );
         let one = lark(&chat(r#""parallel_tool_calls": false"#), &parts(format)).unwrap();
-        assert!(accepts(&one, call) && accepts(&one, "Hello {\n}"), "{format}: {one}");
+        let say = |text: &str| match format {
+            "harmony" => format!("<|channel|>final<|message|>{text}"),
+            _ => text.to_owned(),
+        };
+        assert!(accepts(&one, call) && accepts(&one, &say("Hello {\n}")), "{format}: {one}");
         let anything = call.replace("\"P\"", "5");
         assert!(accepts(&one, &anything), "{format}: only strict tools keep their schema");
         let source = format!(r#"{{"messages": [], "tools": {TOOLS}}}"#)
             .replace("\"name\"", "\"strict\": true, \"name\"");
         let strict = lark(&Chat::parse(&source).unwrap(), &parts(format)).unwrap();
-        assert!(accepts(&strict, call) && accepts(&strict, "Hello"), "{format}: {strict}");
+        assert!(accepts(&strict, call) && accepts(&strict, &say("Hello")), "{format}: {strict}");
         assert!(!accepts(&strict, &anything), "{format}: {strict}");
         let markers = format_named(format).unwrap().blocks[0].open;
-        assert!(!accepts(&strict, &format!("Hello {markers}, you")), "{format}: {strict}");
+        assert!(!accepts(&strict, &say(&format!("Hello {markers}, you"))), "{format}: {strict}");
     }
 }
 
 #[test]
 fn thoughts_come_first() {
-    let (format, call) = WEATHER[0];
+    let (format, call) = *WEATHER.iter().find(|(format, _)| *format == "hermes").unwrap();
     let required = chat(r#""tool_choice": "required""#);
     let with = |thinking| Parts { thoughts: thoughts_named("think"), thinking, ..parts(format) };
     let begun = lark(&required, &with(true)).unwrap();
@@ -152,6 +194,23 @@ fn thoughts_come_first() {
     let free = lark(&required, &with(false)).unwrap();
     assert!(accepts(&free, &format!("<think>hm</think>{call}")) && accepts(&free, call), "{free}");
     assert!(!accepts(&free, &format!("hm</think>{call}")), "{free}");
+}
+
+#[test]
+fn messages_of_thoughts_come_first() {
+    let (format, call) = WEATHER[0];
+    let parts = Parts { thoughts: thoughts_named("harmony"), ..parts(format) };
+    let made = lark(&chat(r#""tool_choice": "required""#), &parts).unwrap();
+    let thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
+    assert!(accepts(&made, &format!("{thought}{call}")) && accepts(&made, call), "{made}");
+    assert!(!accepts(&made, &format!("<|channel|>analysis<|message|>Hm.{call}")), "{made}");
+    let ids =
+        |mark: &str| ["<|channel|>", "<|message|>", "<|end|>", "<|start|>"].iter().position(|m| *m == mark);
+    let made =
+        grammar(&chat(r#""tool_choice": "required""#), &parts, &|mark| ids(mark).map(|at| 10 + at as u32));
+    let made = made.unwrap().unwrap();
+    assert!(made.contains("opened: <[10]> \"analysis\" <[11]>"), "{made}");
+    assert!(made.contains("thought: /(?s:.*)/ <[12]> <[13]> \"assistant\" BREAKS"), "{made}");
 }
 
 /// Control tokens are matched by their ids.

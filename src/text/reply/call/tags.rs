@@ -7,14 +7,14 @@
 use super::{Call, MAX_WORD, Turn, is_blank};
 use crate::text::chat::is_name;
 use crate::text::reply::format::{FUNCTION_END, TAGS_OF_KNOWN};
-use crate::text::reply::{Kind, Symbol, Teller, python, scan};
+use crate::text::reply::{Kind, Teller, python, scan};
 
 const FUNCTION: &str = "<function=";
 const PARAMETER: &str = "<parameter=";
 const PARAMETER_END: &str = "</parameter>";
 
 /// Maximum number of blanks between a value's closing tag and the tag that follows.
-const MAX_BLANKS: usize = 64;
+pub(super) const MAX_BLANKS: usize = 64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tags {
@@ -113,14 +113,15 @@ fn tell_char(c: char, to: &mut Teller) {
 }
 
 /// Emits a complete value. One that is neither text nor JSON is a string all the same, so that it arrives.
-fn tell_value(text: &str, kind: Kind, to: &mut Teller) {
+pub(super) fn tell_value(text: &str, kind: Kind, to: &mut Teller) {
     let trimmed = text.trim_matches(is_blank);
     if kind == Kind::Any && scan::is_value(trimmed) {
         return to.arguments(trimmed);
     }
     let converted = match kind {
         Kind::Any => python::value(trimmed),
-        _ => ["null", "None"].contains(&text).then(|| "null".to_owned()),
+        Kind::Text => None,
+        Kind::Nullable => ["null", "None"].contains(&text).then(|| "null".to_owned()),
     };
     if let Some(json) = converted {
         return to.arguments(&json);
@@ -131,28 +132,7 @@ fn tell_value(text: &str, kind: Kind, to: &mut Teller) {
 }
 
 impl Call {
-    /// Processes a symbol. Markers are the text that they spell.
-    pub(super) fn in_tags(&mut self, symbol: Symbol, to: &mut Teller) -> Turn {
-        let mark = match symbol {
-            Symbol::Char(c) => return self.in_tag(c, to),
-            Symbol::Mark(mark) => mark,
-        };
-        let before = self.raw.len();
-        for c in mark.chars() {
-            match self.in_tag(c, to) {
-                Turn::More => {}
-                Turn::End => return Turn::End,
-                Turn::Fail => {
-                    // The marker is tried again, as one.
-                    self.raw.truncate(before);
-                    return Turn::Fail;
-                }
-            }
-        }
-        Turn::More
-    }
-
-    fn in_tag(&mut self, c: char, to: &mut Teller) -> Turn {
+    pub(super) fn in_tag(&mut self, c: char, to: &mut Teller) -> Turn {
         self.raw.push(c);
         let tags = match self.tags {
             Tags::Value(value) => return self.in_value(value, to),

@@ -1,0 +1,219 @@
+//! Answers that are sequences of messages, as gpt-oss writes them (OpenAI's harmony format). A message has a header, which
+//! names its channel and perhaps whom it is for, `<|message|>`, its text and `<|end|>` or an end of the answer. The channel
+//! `analysis` is reasoning; a message for a function is a call; all others are text. Messages of one kind are set apart by
+//! a line break.
+
+use super::scan::{Scan, Step};
+use super::{Symbol, Teller};
+use crate::text::chat::is_name;
+
+pub const MARKERS: [&str; 7] =
+    ["<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>"];
+
+/// Maximum length of a header in bytes. A longer one is text.
+const MAX_HEADER: usize = 512;
+/// Before the name of a function in a header.
+const FUNCTIONS: &str = "functions.";
+
+#[derive(Debug, Default)]
+enum At {
+    #[default]
+    Header,
+    Text,
+    Reasoning,
+    /// A call of this function, before its arguments.
+    Call(String),
+    Arguments(Scan),
+    /// After them.
+    Behind,
+}
+
+/// The parser of such an answer.
+#[derive(Debug, Default)]
+pub struct Messages {
+    at: At,
+    /// The header so far, markers included; whether it has any.
+    header: String,
+    marked: bool,
+    /// Text that may become a marker.
+    held: String,
+    /// Whether text, and reasoning, came in earlier messages, and in this one.
+    told: [bool; 2],
+    own: bool,
+}
+
+/// Whether a prompt ends in the text of a message.
+pub fn begins_within(prompt: &str) -> bool {
+    let last = |marker: &str| prompt.rfind(marker);
+    last("<|message|>")
+        .is_some_and(|at| MARKERS.iter().all(|marker| last(marker).is_none_or(|other| other <= at)))
+}
+
+/// The channel and the recipient that a header names.
+fn read(header: &str) -> (&str, &str) {
+    let ends = |c: char| c.is_whitespace() || c == '<';
+    let behind =
+        |sign: &str| header.rsplit_once(sign).map_or("", |(_, rest)| rest.split(ends).next().unwrap_or(""));
+    (behind("<|channel|>"), behind("to="))
+}
+
+impl Messages {
+    /// `begun`: the prompt has begun a message, `thinking` one of reasoning.
+    pub fn new(begun: bool, thinking: bool) -> Self {
+        let at = match (thinking, begun) {
+            (true, _) => At::Reasoning,
+            (false, true) => At::Text,
+            (false, false) => At::Header,
+        };
+        Self { at, ..Self::default() }
+    }
+
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), std::collections::TryReserveError> {
+        self.held.try_reserve(bytes)?;
+        self.header.try_reserve(bytes)
+    }
+
+    /// Processes a symbol. Markers among `controls` are these tokens alone.
+    pub fn step(&mut self, symbol: Symbol, controls: &[&'static str], to: &mut Teller) {
+        let c = match symbol {
+            Symbol::Mark(mark) => {
+                self.release(to);
+                return self.mark(mark, to);
+            }
+            Symbol::Char(c) => c,
+        };
+        self.held.push(c);
+        while !self.held.is_empty() {
+            let mut spelled = MARKERS.iter().filter(|marker| !controls.contains(marker));
+            match spelled.find(|marker| marker.starts_with(&*self.held)) {
+                Some(marker) if **marker == *self.held => {
+                    self.held.clear();
+                    return self.mark(marker, to);
+                }
+                Some(_) => return,
+                None => {
+                    let first = self.held.remove(0);
+                    self.char(first, to);
+                }
+            }
+        }
+    }
+
+    pub fn finish(&mut self, to: &mut Teller) {
+        self.release(to);
+        self.end_call(to);
+        // An answer without any header is text.
+        if !self.marked {
+            let text = std::mem::take(&mut self.header);
+            self.say(&text, to);
+        }
+    }
+
+    /// What is held becomes no marker.
+    fn release(&mut self, to: &mut Teller) {
+        std::mem::take(&mut self.held).chars().for_each(|c| self.char(c, to));
+    }
+
+    fn mark(&mut self, mark: &'static str, to: &mut Teller) {
+        let header = matches!(self.at, At::Header);
+        match mark {
+            "<|message|>" if header => self.begin(to),
+            "<|message|>" | "<|constrain|>" if !header => {}
+            "<|channel|>" | "<|constrain|>" if header => {
+                self.header.push_str(mark);
+                self.marked = true;
+            }
+            _ => {
+                self.end_call(to);
+                if header && !self.marked && mark != "<|start|>" {
+                    let text = std::mem::take(&mut self.header);
+                    self.say(&text, to);
+                }
+                self.at = At::Header;
+                self.header.clear();
+                self.marked = true;
+                self.own = false;
+                if mark == "<|channel|>" {
+                    self.header.push_str(mark);
+                }
+            }
+        }
+    }
+
+    /// Begins the text of a message by its header.
+    fn begin(&mut self, to: &Teller) {
+        let (channel, recipient) = read(&self.header);
+        let function = recipient.strip_prefix(FUNCTIONS).or(Some(recipient).filter(|name| to.knows(name)));
+        let function = function.filter(|name| to.parts.format.is_some() && is_name(name));
+        self.at = match (function, channel) {
+            (Some(name), _) => At::Call(name.to_owned()),
+            (None, "analysis") if to.parts.thoughts.is_some() => At::Reasoning,
+            _ => At::Text,
+        };
+        self.header.clear();
+    }
+
+    /// A call without arguments has none.
+    fn end_call(&mut self, to: &mut Teller) {
+        if let At::Call(name) = &self.at {
+            to.call(name);
+            to.arguments("{}");
+            self.at = At::Behind;
+        }
+    }
+
+    fn char(&mut self, c: char, to: &mut Teller) {
+        let mut text = [0; 4];
+        match &mut self.at {
+            At::Header => {
+                self.header.push(c);
+                if self.header.len() > MAX_HEADER {
+                    self.at = At::Text;
+                    let header = std::mem::take(&mut self.header);
+                    self.say(&header, to);
+                }
+            }
+            At::Text | At::Reasoning => self.say(c.encode_utf8(&mut text), to),
+            At::Call(_) | At::Behind if c.is_whitespace() => {}
+            At::Call(name) if c == '{' => {
+                to.call(name);
+                let mut scan = Scan::default();
+                scan.push(c);
+                to.arguments("{");
+                self.at = At::Arguments(scan);
+            }
+            At::Call(_) | At::Behind => {
+                self.at = At::Text;
+                self.say(c.encode_utf8(&mut text), to);
+            }
+            At::Arguments(scan) => match scan.push(c) {
+                Step::Bad => {
+                    self.at = At::Text;
+                    self.say(c.encode_utf8(&mut text), to);
+                }
+                step => {
+                    to.arguments(c.encode_utf8(&mut text));
+                    if step == Step::Done {
+                        self.at = At::Behind;
+                    }
+                }
+            },
+        }
+    }
+
+    /// Emits text, or reasoning in a message of it.
+    fn say(&mut self, text: &str, to: &mut Teller) {
+        if text.is_empty() {
+            return;
+        }
+        let reasoning = matches!(self.at, At::Reasoning);
+        let apart = self.told[usize::from(reasoning)] && !self.own;
+        (self.told[usize::from(reasoning)], self.own) = (true, true);
+        for part in [if apart { "\n" } else { "" }, text].into_iter().filter(|part| !part.is_empty()) {
+            match reasoning {
+                true => to.sink.reasoning(part),
+                false => to.sink.text(part),
+            }
+        }
+    }
+}
