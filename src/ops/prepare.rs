@@ -224,6 +224,8 @@ impl Activation {
             Activation::ClampedSwiGlu { limit } => elementwise::clamped_swiglu(isa, limit, gate, up, out),
             Activation::Relu2 => elementwise::relu2(isa, gate, up, out),
             Activation::GeGlu => elementwise::geglu(isa, gate, up, out),
+            Activation::GeGluErf => elementwise::geglu_erf(isa, gate, up, out),
+            Activation::GeluErf => elementwise::gelu_erf(isa, up, out),
         }
     }
 }

@@ -65,7 +65,8 @@ fn number(activation: Activation) -> Result<Arg> {
         Activation::ClampedSwiGlu { .. } => {
             return Err(cpu_only("clamped gates"));
         }
-        Activation::Gelu => return Err(cpu_only("feed-forwards without a gate")),
+        Activation::GeGluErf => return Err(cpu_only("gates of GELU with erf")),
+        Activation::Gelu | Activation::GeluErf => return Err(cpu_only("feed-forwards without a gate")),
     }))
 }
 

@@ -166,6 +166,7 @@ impl OpSet for CudaOps {
             Weight::Table(table) => self.matrix(table).map(drop),
             Weight::Attention(shape) => shape.cpu_only().map_or(Ok(()), |part| Err(cpu_only(part))),
             Weight::Cap => Err(cpu_only("capped logits")),
+            Weight::Encoder => Err(cpu_only("encoders")),
             Weight::Product(Projections { fold: Some(_), .. }) => Err(cpu_only("rotated weights")),
             Weight::Product(weights) => {
                 weights.matrices.iter().try_for_each(|matrix| self.check_row(matrix.cols))?;
@@ -187,6 +188,7 @@ impl OpSet for CudaOps {
             Weight::Product(weights) => &weights.matrices,
             Weight::Attention(_)
             | Weight::Cap
+            | Weight::Encoder
             | Weight::Norm(_)
             | Weight::Experts(_)
             | Weight::Recurrent(_)
