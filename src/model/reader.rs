@@ -1,5 +1,7 @@
 //! Reads a decoder from a checkpoint, and checks that it has all necessary tensors and no others.
 
+mod encoder;
+
 use super::checkpoint::Checkpoint;
 use super::config::{Block, DecoderConfig, ExpertsConfig, RopeConfig};
 use super::decoder::{
