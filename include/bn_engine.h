@@ -366,6 +366,10 @@ typedef void (*bn_span_callback)(const bn_span *span, void *context);
  * `BN_FINISH_LENGTH`. `max_new_tokens` is ignored; stop fields, `constraint`, `on_logits` and
  * `chat_json` are refused. */
 #define BN_TASK_SCORE (2)
+/** Return how relevant `document` is to the query in `prompt`, in one event, as
+ * `BN_FINISH_EMBEDDING` with one number within 0 and 1. For models with
+ * `bn_model_info.scores_pairs`; the rest is as with `BN_TASK_EMBED`. */
+#define BN_TASK_RERANK (3)
 
 /** One event at the end, with the whole text and all tokens. */
 #define BN_REQUEST_NO_STREAM (1u << 0)
@@ -590,6 +594,9 @@ struct bn_request_params {
     uint8_t trace_id[16];
     /** The caller's span that they belong to. Needs `trace_id`. */
     uint8_t parent_id[8];
+    /** With `BN_TASK_RERANK` and `prompt`: the text that the query is about. NULL beside
+     * `prompt_tokens`, which hold both texts. */
+    bn_string document;
 };
 
 /** Prepares `*info` for `bn_request_get_info`. */
@@ -622,7 +629,7 @@ bn_status bn_request_get_info(bn_engine *engine, bn_request request, bn_request_
 #define BN_FINISH_TIMED_OUT (5)
 /** `status` and `message` say why. */
 #define BN_FINISH_FAILED (6)
-/** `BN_TASK_EMBED` is done. */
+/** `BN_TASK_EMBED` or `BN_TASK_RERANK` is done. */
 #define BN_FINISH_EMBEDDING (7)
 
 /** A token and its log probability. */
@@ -1020,6 +1027,11 @@ struct bn_model_info {
     float min_p;
     /** Recommended. */
     float repetition_penalty;
+    /** 1 if it is an encoder: it makes embeddings and generates nothing, has no KV cache, and runs
+     * a prompt in one step, so `max_batch_tokens` must hold it. */
+    int32_t encodes;
+    /** 1 if it has a head for `BN_TASK_RERANK`. */
+    int32_t scores_pairs;
 };
 
 /** Fills `*config` with the defaults. */

@@ -202,10 +202,30 @@ bool pairs_loaded(const struct server *server) {
     return fine;
 }
 
+// A model with a head for it scores the texts themselves; a template in the request overrides that.
+static bool by_head(const struct exchange *ex) {
+    return ex->server->info.scores_pairs != 0 && ex->ask.template.parts[0].data == ex->server->template.parts[0].data;
+}
+
+static bn_status fill_texts(const struct exchange *ex, bn_request_params *params, bn_error *error) {
+    const struct ask *ask = &ex->ask;
+    if (ask->document_tokens != 0) {
+        snprintf(error->message, sizeof error->message, "'max_tokens_per_doc' is not for a model that scores texts by itself");
+        return error->status = BN_ERR_INVALID_ARGUMENT;
+    }
+    for (size_t i = 0; i < ask->prompts; i++) {
+        params[i].task = BN_TASK_RERANK;
+        params[i].prompt = ask->queries[ask->queries_count == 1 ? 0 : i];
+        params[i].document = ask->texts[i];
+    }
+    return BN_OK;
+}
+
 bn_status pairs_fill(const struct exchange *ex, bn_request_params *params, struct tokens *t, bn_error *error) {
     const struct ask *ask = &ex->ask;
     const bn_model *model = ex->server->model;
     struct common common = {.ends = {0}};
+    if (by_head(ex)) return fill_texts(ex, params, error);
     bn_stats stats;
     bn_stats_init(&stats, sizeof stats);
     bn_status status = bn_engine_stats(ex->server->engine, &stats, error);
@@ -236,6 +256,7 @@ bn_status pairs_fill(const struct exchange *ex, bn_request_params *params, struc
 // The first word's share of both probabilities, or the geometric mean probability of the query's tokens.
 double pairs_score(const struct exchange *ex, const bn_event *event) {
     const bn_logprob *entries = event->logprobs;
+    if (event->embedding_count == 1) return (double)event->embedding[0]; // by the model's head
     double sum = 0, count = 0;
     if (ex->ask.template.judges) {
         double score = 1 / (1 + exp((double)entries[2].logprob - (double)entries[1].logprob));

@@ -221,6 +221,8 @@ pub enum Prompt<'a> {
     Chat(Cow<'a, [Message<'a>]>),
     /// A conversation with tools, as JSON (`text::Chat`).
     ChatJson(Cow<'a, str>),
+    /// Two texts, a query and a document, for a score.
+    Pair(Cow<'a, str>, Cow<'a, str>),
 }
 
 /// Options of a request for an embedding.
@@ -230,11 +232,13 @@ pub struct EmbeddingParams {
     pub pooling: Option<Pooling>,
     /// Divide the vector by its Euclidean length.
     pub normalize: bool,
+    /// The vector is the score of a `Prompt::Pair`, one number within 0 and 1.
+    pub score: bool,
 }
 
 impl Default for EmbeddingParams {
     fn default() -> Self {
-        Self { pooling: None, normalize: true }
+        Self { pooling: None, normalize: true, score: false }
     }
 }
 

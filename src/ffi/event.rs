@@ -27,7 +27,7 @@ pub const BN_FINISH_CANCELLED: i32 = 4;
 pub const BN_FINISH_TIMED_OUT: i32 = 5;
 /// `status` and `message` say why.
 pub const BN_FINISH_FAILED: i32 = 6;
-/// `BN_TASK_EMBED` is done.
+/// `BN_TASK_EMBED` or `BN_TASK_RERANK` is done.
 pub const BN_FINISH_EMBEDDING: i32 = 7;
 
 /// A token and its log probability.

@@ -219,6 +219,12 @@ pub struct bn_model_info {
     pub min_p: f32,
     /// Recommended.
     pub repetition_penalty: f32,
+
+    /// 1 if it is an encoder: it makes embeddings and generates nothing, has no KV cache, and runs
+    /// a prompt in one step, so `max_batch_tokens` must hold it.
+    pub encodes: i32,
+    /// 1 if it has a head for `BN_TASK_RERANK`.
+    pub scores_pairs: i32,
 }
 
 grown!(
@@ -263,6 +269,8 @@ impl bn_model_info {
             top_p: sampling.top_p.unwrap_or_default(),
             min_p: sampling.min_p.unwrap_or_default(),
             repetition_penalty: sampling.repetition_penalty.unwrap_or_default(),
+            encodes: i32::from(facts.encodes),
+            scores_pairs: i32::from(facts.scores.is_some()),
             ..Self::defaults()
         }
     }

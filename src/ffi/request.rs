@@ -29,6 +29,10 @@ pub const BN_TASK_EMBED: i32 = 1;
 /// `BN_FINISH_LENGTH`. `max_new_tokens` is ignored; stop fields, `constraint`, `on_logits` and
 /// `chat_json` are refused.
 pub const BN_TASK_SCORE: i32 = 2;
+/// Return how relevant `document` is to the query in `prompt`, in one event, as
+/// `BN_FINISH_EMBEDDING` with one number within 0 and 1. For models with
+/// `bn_model_info.scores_pairs`; the rest is as with `BN_TASK_EMBED`.
+pub const BN_TASK_RERANK: i32 = 3;
 
 /// One event at the end, with the whole text and all tokens.
 pub const BN_REQUEST_NO_STREAM: u32 = 1 << 0;
@@ -268,6 +272,10 @@ pub struct bn_request_params {
     pub trace_id: [u8; 16],
     /// The caller's span that they belong to. Needs `trace_id`.
     pub parent_id: [u8; 8],
+
+    /// With `BN_TASK_RERANK` and `prompt`: the text that the query is about. NULL beside
+    /// `prompt_tokens`, which hold both texts.
+    pub document: bn_string,
 }
 
 grown!(
@@ -300,7 +308,7 @@ impl bn_request_params {
     unsafe fn to_engine<'a>(&self) -> Result<RequestParams<'a>> {
         let has = |flag| self.flags & flag != 0;
         guard::flags("flags", self.flags, FLAGS)?;
-        let tasks = [BN_TASK_GENERATE, BN_TASK_EMBED, BN_TASK_SCORE].map(|task| (task, ()));
+        let tasks = [BN_TASK_GENERATE, BN_TASK_EMBED, BN_TASK_SCORE, BN_TASK_RERANK].map(|task| (task, ()));
         choice("task", self.task, "BN_TASK", &tasks)?;
         let json = self.json_options()?;
         if has(BN_REQUEST_DROP_LATE) && self.queue_timeout_ms == 0 {
@@ -405,6 +413,9 @@ impl bn_request_params {
 
     fn embedding(&self) -> Result<Option<EmbeddingParams>> {
         let raw = self.flags & BN_REQUEST_EMBED_RAW != 0;
+        if self.task == BN_TASK_RERANK && !raw && self.pooling == BN_POOLING_MODEL {
+            return Ok(Some(EmbeddingParams { pooling: None, normalize: false, score: true }));
+        }
         if self.task != BN_TASK_EMBED {
             return match (raw, self.pooling) {
                 (false, BN_POOLING_MODEL) => Ok(None),
@@ -419,19 +430,31 @@ impl bn_request_params {
             (BN_POOLING_FIRST, Some(Pooling::First)),
         ];
         let pooling = choice("pooling", self.pooling, "BN_POOLING", &poolings)?;
-        Ok(Some(EmbeddingParams { pooling, normalize: !raw }))
+        Ok(Some(EmbeddingParams { pooling, normalize: !raw, score: false }))
     }
 
     pub(super) unsafe fn prompt<'a>(&self) -> Result<Prompt<'a>> {
         // SAFETY: the caller's promise.
-        let (text, ids, messages, chat) = unsafe {
+        let (document, text, ids, messages, chat) = unsafe {
             (
+                guard::optional_text("document", self.document)?,
                 guard::optional_text("prompt", self.prompt)?,
                 guard::slice("prompt_tokens", self.prompt_tokens, self.prompt_tokens_count)?,
                 conversation(self.messages, self.messages_count, self.message_size)?,
                 guard::optional_text("chat_json", self.chat_json)?,
             )
         };
+        if let Some(document) = document {
+            return match (text, self.task) {
+                (Some(query), BN_TASK_RERANK) => {
+                    Ok(Prompt::Pair(Cow::Borrowed(query), Cow::Borrowed(document)))
+                }
+                (None, BN_TASK_RERANK) => {
+                    Err(Error::invalid("document is set and needs the query in prompt"))
+                }
+                _ => Err(Error::invalid("document is set and needs BN_TASK_RERANK")),
+            };
+        }
         match (text, chat, !self.prompt_tokens.is_null(), !self.messages.is_null()) {
             (Some(text), None, false, false) => Ok(Prompt::Text(Cow::Borrowed(text))),
             (None, Some(chat), false, false) => Ok(Prompt::ChatJson(Cow::Borrowed(chat))),

@@ -1,6 +1,7 @@
 //! The source that a decoder is loaded from, whatever its file format.
 
 use super::config::DecoderConfig;
+use super::encoder::EncoderConfig;
 use crate::base::Result;
 use crate::kernels::{Matrix, Pool};
 use crate::text::{ChatTemplate, Tokenizer};
@@ -15,6 +16,10 @@ pub trait Checkpoint {
     /// The configuration, checked by `DecoderConfig::check`. `Unsupported` for an architecture or feature that we do
     /// not support, `BadModel` for an impossible value. Both name the field and the value.
     fn config(&self, warn: &dyn Fn(&str)) -> Result<DecoderConfig>;
+    /// The configuration of an encoder, which has none as a decoder. Errors as for `config`.
+    fn encoder(&self, _warn: &dyn Fn(&str)) -> Result<Option<EncoderConfig>> {
+        Ok(None)
+    }
     /// `None` if the files have no tokenizer; `Unsupported` if they have one that we do not know.
     fn tokenizer(&self, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>>;
     /// The end tokens that the files name, for a vocabulary of `n` tokens. Only used for models without a tokenizer,

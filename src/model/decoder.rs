@@ -626,5 +626,6 @@ fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
         weight_bytes,
         pooling: config.pooling,
         sampling: config.sampling,
+        ..Facts::default()
     }
 }

@@ -1,5 +1,6 @@
 //! GGUF files as checkpoints: metadata keys become a configuration, and tensors keep their names.
 
+mod encoder;
 mod layers;
 mod mamba;
 mod rope;
@@ -7,6 +8,7 @@ mod rope;
 use super::Pooling;
 use super::checkpoint::Checkpoint;
 use super::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
+use super::encoder::EncoderConfig;
 use super::family::{FAMILIES, Factor, Family, REFUSED, ScaleSizes, SharedExpert};
 use super::fused;
 use super::keys::{
@@ -62,6 +64,10 @@ impl Checkpoint for Gguf {
             warn(&format!("{}: metadata key '{key}' is not known and not used", self.what()));
         });
         Ok(config)
+    }
+
+    fn encoder(&self, warn: &dyn Fn(&str)) -> Result<Option<EncoderConfig>> {
+        encoder::read(self, warn)
     }
 
     fn tokenizer(&self, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>> {

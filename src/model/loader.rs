@@ -2,7 +2,8 @@
 
 use super::checkpoint::Checkpoint;
 use super::echo::Echo;
-use super::hf::HfFolder;
+use super::encoder::EncoderConfig;
+use super::hf;
 use super::options::LoadOptions;
 use super::reader::{CANCELLED, Reader, join_of};
 use super::requantized::Requantized;
@@ -11,7 +12,7 @@ use crate::base::log::{INFO, WARN};
 use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::gguf::{Gguf, map_file};
 use crate::kernels::Pool;
-use crate::text::Tokenizer;
+use crate::text::{ChatTemplate, Tokenizer};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -130,12 +131,15 @@ pub fn load(
             return Ok(Loaded { model, tokenizer, end_tokens, chat, vocabulary });
         }
         Source::Embedded => Box::new(embedded()?),
-        Source::File(path) if Path::new(path).is_dir() => Box::new(HfFolder::open(path)?),
+        Source::File(path) if Path::new(path).is_dir() => hf::open(path)?,
         Source::File(path) => Box::new(gguf(path, options)?),
         Source::Memory { bytes, what } => {
             Box::new(Gguf::from_bytes_with(bytes.clone(), what, options.kernel_config.as_deref())?)
         }
     };
+    if let Some(config) = files.encoder(&|message| log(WARN, message))? {
+        return encoder(&*files, config, options, pool, log, progress);
+    }
     match options.requantizes() {
         false => decoder(&*files, options, pool, log, progress),
         true => decoder(&Requantized::new(&*files, options)?, options, pool, log, progress),
@@ -185,6 +189,47 @@ pub fn load_checkpoint(
     decoder(files, &LoadOptions::default(), pool, log, progress)
 }
 
+fn encoder(
+    files: &dyn Checkpoint,
+    config: EncoderConfig,
+    options: &LoadOptions,
+    pool: &Pool,
+    log: &dyn Fn(i32, &str),
+    progress: &mut dyn FnMut(f32, &str) -> bool,
+) -> Result<Loaded> {
+    for (option, given) in
+        [("weight_type, embedding_type or head_type", options.requantizes()), ("mtp", options.mtp)]
+    {
+        if given {
+            let what = files.what();
+            return Err(Error::unsupported(format!("{what}: {option} is set, and an encoder runs as it is")));
+        }
+    }
+    let vocab_size = config.vocab_size;
+    let mut tokenizer = tokenizer(files, vocab_size, log)?;
+    let model = Reader::new(files, options.max_weight_bytes, pool, progress).encoder(config)?;
+    // As in `decoder`.
+    tokenizer.as_mut().map_or(Ok(()), |tokenizer| tokenizer.pad_to(vocab_size))?;
+    let end_tokens = tokenizer.as_ref().map_or_else(Vec::new, |tokenizer| tokenizer.end_tokens().to_vec());
+    loaded(files, log, Arc::new(model), tokenizer, end_tokens, None)
+}
+
+/// Reports the model.
+fn loaded(
+    files: &dyn Checkpoint,
+    log: &dyn Fn(i32, &str),
+    model: Arc<dyn Model>,
+    tokenizer: Option<Tokenizer>,
+    end_tokens: Vec<u32>,
+    chat: Option<ChatTemplate>,
+) -> Result<Loaded> {
+    let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();
+    let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
+    log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", files.what()));
+    let (tokenizer, chat) = (tokenizer.map(Arc::new), chat.map(Arc::new));
+    Ok(Loaded { model, tokenizer, end_tokens, chat, vocabulary: Arc::default() })
+}
+
 /// Loads a decoder from files that convert weights themselves.
 fn decoder(
     files: &dyn Checkpoint,
@@ -219,11 +264,7 @@ fn decoder(
     let model = Reader::new(files, options.max_weight_bytes, pool, progress).decoder(config, options.mtp)?;
     // Not earlier: reading the embedding has shown that there are this many tokens.
     tokenizer.as_mut().map_or(Ok(()), |tokenizer| tokenizer.pad_to(vocab_size))?;
-    let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();
-    let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
-    log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", files.what()));
-    let (tokenizer, chat) = (tokenizer.map(Arc::new), chat.map(Arc::new));
-    Ok(Loaded { model: Arc::new(model), tokenizer, end_tokens, chat, vocabulary: Arc::default() })
+    loaded(files, log, Arc::new(model), tokenizer, end_tokens, chat)
 }
 
 #[cfg(feature = "demo-model")]

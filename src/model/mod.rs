@@ -6,6 +6,7 @@ mod checkpoint;
 mod config;
 mod decoder;
 mod echo;
+mod encoder;
 mod export;
 mod family;
 mod fused;
@@ -60,6 +61,10 @@ pub struct Facts {
     pub pooling: Pooling,
     /// The files' advice for requests that do not say.
     pub sampling: SamplingDefaults,
+    /// It generates nothing, and runs a whole prompt in one step, without a KV cache.
+    pub encodes: bool,
+    /// Some: it scores pairs of texts, from the hidden states that this pooling takes.
+    pub scores: Option<Pooling>,
 }
 
 /// The shape of the KV cache that a model needs (`ops::KvCache`).
@@ -128,6 +133,11 @@ pub trait Model: Send + Sync {
     /// Upper bound of scratch bytes on `ops` for a step of `rows` rows with `logits_rows` logits rows, if the hidden
     /// state of every row may be wanted.
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize;
+    /// Turns a pooled hidden state into the model's result: an embedding or, with `score`, one number within 0 and 1. `None`:
+    /// the state is the embedding.
+    fn after_pooling(&self, _: &dyn OpSet, _score: bool, _pooled: &[f32]) -> Result<Option<Vec<f32>>> {
+        Ok(None)
+    }
     /// Fits the adapter of `file` to this model. `Unsupported` if the model takes none, `BadModel` if it belongs to
     /// another model.
     fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {

@@ -1,5 +1,6 @@
 //! Reads a decoder from a checkpoint, and checks that it has all necessary tensors and no others.
 
+mod encoder;
 mod mamba;
 
 use super::checkpoint::Checkpoint;

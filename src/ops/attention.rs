@@ -49,7 +49,7 @@ impl AttentionShape {
 }
 
 /// The norms and the rotation of a layer's heads, checked against the batch's rows.
-struct Turn<'a> {
+pub(super) struct Turn<'a> {
     isa: Isa,
     norms: Option<&'a [Norm; 2]>,
     table: &'a [f32],
@@ -59,7 +59,7 @@ struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    fn new(isa: Isa, how: &Attention<'a>, table: &'a [f32], rows: usize) -> Result<Self> {
+    pub(super) fn new(isa: Isa, how: &Attention<'a>, table: &'a [f32], rows: usize) -> Result<Self> {
         let (s, rope) = (how.shape, how.rope);
         let width = 2 * rope.inv_freq.len();
         if table.len() != rows * width || width > s.head_dim {
@@ -79,7 +79,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Norms and rotates one head of `row`. `which` is 0 for q, 1 for k.
-    fn apply(&self, row: usize, which: usize, head: &mut [f32]) {
+    pub(super) fn apply(&self, row: usize, which: usize, head: &mut [f32]) {
         let rotate = |head: &mut [f32]| {
             rope::rotate(head, &self.table[row * self.width..][..self.width], self.interleaved);
         };

@@ -39,6 +39,8 @@ pub struct RaggedBatch {
     /// Copies of states to make on the way: after this number of the sequence's rows, to this slot. In ascending order
     /// for each sequence.
     pub saves: Vec<(u32, u32)>,
+    /// The type of each row's token, for encoders: 0 in a text, 1 in the second one of a pair. Empty: all are 0.
+    pub types: Vec<u32>,
     /// Number of sequences at the end that are padding (see `pad`). Each repeats the only row of another
     /// sequence, and its results are ignored.
     pub padding: usize,
@@ -264,6 +266,7 @@ impl RaggedBatch {
         self.adapted.clear();
         self.states.clear();
         self.saves.clear();
+        self.types.clear();
         self.draws.clear();
         self.padding = 0;
     }

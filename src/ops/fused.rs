@@ -3,6 +3,7 @@
 use super::attention::{Attend, KvWrite};
 use super::delta::{Delta, DeltaNet, DeltaScratch};
 use super::embed::Embed;
+use super::encode::Encode;
 use super::experts::Experts;
 use super::linear::{Linear, Scratch};
 use super::lora::{Adapt, Adapted, LoraScratch, Site};
@@ -291,6 +292,14 @@ impl OpSet for FusedOps {
         }
         copy.copy_from_slice(data);
         self.made(copy, rows, columns)
+    }
+
+    fn encode(&self, qkv: &mut Owned, batch: &RaggedBatch, how: &Attention) -> Result<Owned> {
+        let (pool, mut angles) = (&*self.pool, self.angles.lock());
+        let table = angles.of(pool, batch, how.rope);
+        let op = Encode { pool, spare: &self.spare, isa: self.isa, batch, how, table };
+        let out = qkv.update(|qkv, dims| op.run(qkv, dims))?;
+        self.made(out, batch.tokens.len(), how.shape.heads * how.shape.head_dim)
     }
 
     fn append(

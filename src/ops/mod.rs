@@ -5,6 +5,7 @@ pub mod batch;
 mod cuda;
 mod delta;
 mod embed;
+mod encode;
 mod experts;
 mod fold;
 mod fused;
@@ -63,12 +64,16 @@ pub enum Activation {
     GeGlu,
     /// `gelu(up)` in the same form, without a gate (StarCoder 2).
     Gelu,
+    /// `gelu(gate) * up`, GELU in its own form with erf (ModernBERT).
+    GeGluErf,
+    /// `gelu(up)` in that form, without a gate (BERT).
+    GeluErf,
 }
 
 impl Activation {
     /// Whether there is a gate.
     pub fn gated(self) -> bool {
-        self != Self::Gelu
+        !matches!(self, Self::Gelu | Self::GeluErf)
     }
 }
 
@@ -236,6 +241,8 @@ pub enum Weight<'a> {
     Cap,
     /// A layer's attention has sinks.
     Sinks,
+    /// No weight either: attention looks in both directions.
+    Encoder,
     Product(&'a Projections),
     Norm(&'a Norm),
     Experts(&'a Experts),
@@ -409,6 +416,12 @@ pub trait OpSet: Send + Sync {
     /// row: for each head.
     fn gate(&self, _x: &Owned, _gate: &Owned) -> Result<Owned> {
         Err(cpu_only("recurrent layers"))
+    }
+    /// Norms and rotates the q and k heads of `qkv` in place, and attends in both directions within each of the batch's
+    /// sequences, which are whole texts: a row sees all rows of its text, or those at most `how.window` away. Returns
+    /// `[T, heads * head_dim]`.
+    fn encode(&self, _qkv: &mut Owned, _batch: &RaggedBatch, _how: &Attention) -> Result<Owned> {
+        Err(cpu_only("encoders"))
     }
     /// Runs a layer of Gated DeltaNet between its products. A row of `mixed` has q, k, v and the gate of the output; a
     /// row of `gates` has the logits of each head's rate and then of its decay. Updates state `layer` of the batch's

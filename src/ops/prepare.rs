@@ -235,6 +235,8 @@ impl Activation {
             }
             Activation::Relu2 => elementwise::relu2(isa, gate, up, out),
             Activation::GeGlu => elementwise::geglu(isa, gate, up, out),
+            Activation::GeGluErf => elementwise::geglu_erf(isa, gate, up, out),
+            Activation::GeluErf => elementwise::gelu_erf(isa, up, out),
         }
     }
 }

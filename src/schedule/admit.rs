@@ -227,10 +227,10 @@ impl Scheduler {
 
     fn need(&self, seq: SeqId, found: &Found) -> Need {
         let slot = &self.slots[seq];
-        let blocks = self.blocks_for(slot.len) - found.blocks;
+        let blocks = self.blocks_of(seq, slot.len) - found.blocks;
         let promised = self.running.iter().map(|seq| self.promised(seq)).sum();
         // A sequence that was preempted often starts again only with room to get further.
-        let growth = self.blocks_for(slot.bound()) - self.blocks_for(slot.len);
+        let growth = self.blocks_of(seq, slot.bound()) - self.blocks_of(seq, slot.len);
         let ahead = match slot.preemptions {
             0 => 0,
             n => 1usize << n.min(20),
@@ -242,7 +242,7 @@ impl Scheduler {
     fn promised(&self, seq: SeqId) -> usize {
         let slot = &self.slots[seq];
         let to = slot.bound().min(slot.len.saturating_add(self.config.block_size));
-        self.blocks_for(to).saturating_sub(self.lanes.table(slot.lane).len())
+        self.blocks_of(seq, to).saturating_sub(self.lanes.table(slot.lane).len())
     }
 
     /// Makes room for `seq`, by preemption if needed. False if that is impossible.
@@ -294,7 +294,7 @@ impl Scheduler {
     /// Moves `seq` from the waiting line to the running one, with the blocks that the cache has for it. False, with
     /// nothing changed, if the system has no memory for its block table.
     fn start(&mut self, seq: SeqId, found: &[u32], what: &Found, plan: &mut Plan) -> bool {
-        let blocks = self.blocks_for(self.slots[seq].len);
+        let blocks = self.blocks_of(seq, self.slots[seq].len);
         let Some(lane) = self.lanes.take() else { return false };
         let table = self.lanes.table_mut(lane);
         let pending = self.slots[seq].keys.len() + 1;

@@ -108,6 +108,8 @@ pub struct Request {
     pub reuse: Reuse,
     /// The prompt's rows from this position on give logits. `None`: only the last row does.
     pub logits_from: Option<u32>,
+    /// The prompt runs in one step, at most `max_batch_tokens` long, and has no KV: an encoder's.
+    pub whole: bool,
 }
 
 /// Access to the tokens of sequences.

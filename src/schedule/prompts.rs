@@ -107,7 +107,12 @@ impl Scheduler {
     fn share(&self, plan: &mut Plan, chunks: &mut [(SeqId, u32)]) {
         let mut room = self.room(plan, chunks);
         let first = chunks[0].0;
-        let part = Room { rows: room.rows.div_ceil(FIRST), ns: room.ns / f64::from(FIRST), least: 1, ..room };
+        let part = match self.slots[first].request.whole {
+            true => room,
+            false => {
+                Room { rows: room.rows.div_ceil(FIRST), ns: room.ns / f64::from(FIRST), least: 1, ..room }
+            }
+        };
         chunks[0].1 = self.rows_in(first, 0, part);
         self.spend(first, 0, chunks[0].1, &mut room);
         // The order of prompts in the plan does not affect results.
@@ -128,10 +133,21 @@ impl Scheduler {
     /// Number of rows of `seq` that fit, after the `given` ones.
     fn rows_in(&self, seq: SeqId, given: u32, room: Room) -> u32 {
         let slot = &self.slots[seq];
+        if slot.request.whole {
+            return self.whole_in(seq, given, room);
+        }
         let ns = room.ns + self.step_time.extra(Work::span(slot.computed, given));
         let more = self.step_time.rows_within(slot.computed, ns).saturating_sub(given);
         let most = slot.rows_without_logits(given).saturating_add(room.logits).max(u32::from(given == 0));
         more.max(room.least).min(slot.missing() - given).min(room.rows).min(most)
+    }
+
+    /// All rows of a prompt that runs in one step, or none. `room.least` is what it was until a prompt got rows, so that
+    /// the first one always runs.
+    fn whole_in(&self, seq: SeqId, given: u32, room: Room) -> u32 {
+        let missing = self.slots[seq].missing();
+        let in_time = self.step_time.rows_within(0, room.ns) >= missing || room.least == LEAST_PROMPT_ROWS;
+        if given == 0 && missing <= room.rows && in_time { missing } else { 0 }
     }
 
     fn spend(&self, seq: SeqId, given: u32, rows: u32, room: &mut Room) {

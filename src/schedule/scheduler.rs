@@ -108,6 +108,11 @@ impl Scheduler {
         blocks_for(u64::from(positions), self.config.block_size) as usize
     }
 
+    /// As `blocks_for`, of a sequence: none if it has no KV.
+    pub(super) fn blocks_of(&self, seq: SeqId, positions: u32) -> usize {
+        if self.slots[seq].request.whole { 0 } else { self.blocks_for(positions) }
+    }
+
     /// Queues a request. `TooLong` if it can never run; `Internal` if the slot is taken.
     pub fn submit(&mut self, seq: SeqId, request: Request, tokens: &dyn Tokens) -> Result<()> {
         let (prompt, new) = (u64::from(request.prompt_len), u64::from(request.max_new));
@@ -115,7 +120,16 @@ impl Scheduler {
         if prompt == 0 || new == 0 || prompt + new > u64::from(u32::MAX) {
             return Err(Error::invalid(format!("a prompt of {prompt} tokens and {new} new ones")));
         }
-        if blocks > u64::from(self.config.blocks) {
+        if request.whole && prompt > u64::from(self.config.max_batch_tokens) {
+            return Err(Error::new(
+                Status::TooLong,
+                format!(
+                    "a prompt of {prompt} tokens runs in one step, and max_batch_tokens = {}",
+                    self.config.max_batch_tokens
+                ),
+            ));
+        }
+        if !request.whole && blocks > u64::from(self.config.blocks) {
             return Err(Error::new(
                 Status::TooLong,
                 format!(
@@ -272,7 +286,7 @@ impl Scheduler {
         tokens: &dyn Tokens,
         now: u64,
     ) -> bool {
-        let (blocks, lane) = (self.blocks_for(to), self.slots[seq].lane);
+        let (blocks, lane) = (self.blocks_of(seq, to), self.slots[seq].lane);
         while self.lanes.table(lane).len() < blocks {
             if reserve(self.lanes.table_mut(lane), 1, TABLE).is_err() {
                 plan.refused = Some(seq);

@@ -68,7 +68,7 @@ fn structs(facts: &mut Facts) {
             struct_size, has_tokenizer, architecture, name, vocab_size, context_length, layers,
             hidden_size, heads, kv_heads, head_dim, ffn_size, parameters, weight_bytes,
             end_tokens, end_tokens_count, bos_token, embedding_size, pooling, has_chat_template,
-            sampling_fields, temperature, top_k, top_p, min_p, repetition_penalty,
+            sampling_fields, temperature, top_k, top_p, min_p, repetition_penalty, encodes, scores_pairs,
         }
         bn_chat_message { role, content }
         bn_logprob { token, logprob }
@@ -96,7 +96,7 @@ fn structs(facts: &mut Facts) {
             stop_strings_count, user_data, seed, cache_salt, max_new_tokens, timeout_ms,
             queue_timeout_ms, priority, temperature, top_k,
             top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, top_logprobs,
-            pooling, task, session, trace_id, parent_id, samplers, samplers_count, logit_bias,
+            pooling, task, session, trace_id, parent_id, document, samplers, samplers_count, logit_bias,
             logit_bias_count, bad_words, bad_words_count, dry_breakers, dry_breakers_count, logprob_tokens,
             logprob_tokens_count, temperature_range, temperature_exponent, typical_p, top_n_sigma,
             xtc_probability, xtc_threshold, mirostat_tau, mirostat_eta, penalty_window, dry_multiplier,
@@ -141,7 +141,7 @@ fn constants(facts: &mut Facts) {
         BN_SAMPLING_FIELD_TEMPERATURE BN_SAMPLING_FIELD_TOP_K BN_SAMPLING_FIELD_TOP_P BN_SAMPLING_FIELD_MIN_P
         BN_SAMPLING_FIELD_REPETITION_PENALTY BN_REQUEST_NO_STREAM BN_REQUEST_POLL_BY_ID
         BN_REQUEST_ECHO_PROMPT BN_REQUEST_IGNORE_EOS BN_REQUEST_LOGPROBS BN_REQUEST_PARSE_SPECIAL
-        BN_TASK_GENERATE BN_TASK_EMBED BN_TASK_SCORE BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD BN_REQUEST_CHAIN_LOGPROBS BN_REQUEST_PARSE_OUTPUT BN_REQUEST_PROMPT_LOGPROBS
+        BN_TASK_GENERATE BN_TASK_EMBED BN_TASK_SCORE BN_TASK_RERANK BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD BN_REQUEST_CHAIN_LOGPROBS BN_REQUEST_PARSE_OUTPUT BN_REQUEST_PROMPT_LOGPROBS
         BN_SAMPLER_TEMPERATURE BN_SAMPLER_TOP_N_SIGMA BN_SAMPLER_TOP_K BN_SAMPLER_TYPICAL_P BN_SAMPLER_TOP_P
         BN_SAMPLER_MIN_P BN_SAMPLER_XTC
         BN_SPECULATION_DEFAULT BN_SPECULATION_OFF BN_SPECULATION_LOOKUP BN_SPECULATION_DRAFT BN_MAX_DRAFT_TOKENS

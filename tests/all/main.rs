@@ -17,6 +17,7 @@ mod cuda;
 mod engine_constrained;
 mod engine_echo;
 mod engine_embed;
+mod engine_encoders;
 mod engine_everything;
 mod engine_faults;
 mod engine_gemma4;

@@ -280,8 +280,10 @@ impl<'a> Session<'a> {
             batch.block_tables.extend(&self.tables[seq]);
             parts.push((seq, from..to));
         }
-        batch.logits_rows = (0..batch.tokens.len() as u32).collect();
-        batch.hidden_rows = batch.logits_rows.clone();
+        batch.hidden_rows = (0..batch.tokens.len() as u32).collect();
+        if !self.model.model.facts().encodes {
+            batch.logits_rows = batch.hidden_rows.clone();
+        }
         let (vocab, width) = (self.model.model.facts().vocab_size, self.model.model.facts().hidden_size);
         let mut out = Outputs::default();
         self.model.forward(&batch, &self.kv, &mut out).expect("forward");

@@ -71,7 +71,10 @@ fn embed(golden: &Embeddings, model: &Running) -> (Vec<Vec<f32>>, f64) {
     let (width, pooling) = (model.model.facts().hidden_size, model.model.facts().pooling);
     assert_eq!(golden.rows.len(), golden.sequences.len() * width, "{}: a row for each sequence", golden.case);
     let mut session = Session::new(model, &golden.sequences, 16, 3);
-    session.interleave(5);
+    match model.model.facts().encodes {
+        true => session.step(&golden.sequences.iter().map(Vec::len).enumerate().collect::<Vec<_>>()),
+        false => session.interleave(5),
+    }
     let states = session.hidden;
     let ours: Vec<f32> = states.iter().flat_map(|states| pooled(states, width, pooling)).collect();
     (states, relative_error(&ours, &golden.rows))

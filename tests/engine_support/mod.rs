@@ -31,7 +31,7 @@ pub fn with_logprobs(mut request: RequestParams) -> RequestParams {
 }
 
 pub fn embedding(prompt: &str, pooling: Option<Pooling>, normalize: bool) -> RequestParams<'_> {
-    RequestParams { embedding: Some(EmbeddingParams { pooling, normalize }), ..text(prompt, 0) }
+    RequestParams { embedding: Some(EmbeddingParams { pooling, normalize, score: false }), ..text(prompt, 0) }
 }
 
 /// All output of a request, and its terminal event's fields.

@@ -1,9 +1,11 @@
 """/v1/rerank and /v1/score, with the model inside the library."""
+import json
 import math
+import os
 import subprocess
 import unittest
 
-from support import PROGRAM, Server, ServerTest
+from support import PROGRAM, ROOT, Server, ServerTest
 
 SUMS = {"query": "42", "documents": ["1+1", "17+25", {"text": "9+9"}, "100+1"], "template": "{document}={query}"}
 USUAL = "Document:\n{document}\n\nQuery:\n{query}"
@@ -148,6 +150,28 @@ class Rerank(ServerTest):
         failed = subprocess.run([PROGRAM, "--port", "0", "--rerank-template", "{query}{document}={4|xyzzy}"], capture_output=True, text=True, timeout=60)
         self.assertEqual(failed.returncode, 2)
         self.assertIn("--rerank-template: 'template' ends with 'xyzzy', which is not one token", failed.stderr)
+
+    def test_a_model_with_a_head_scores_the_texts_itself(self):
+        folder = os.path.join(ROOT, "tests", "golden", "models", "xlm-roberta-reranker")
+        with open(os.path.join(folder, "texts.json"), encoding="utf-8") as f:
+            pairs = json.load(f)["pairs"]
+        query = pairs[0]["texts"][0]
+        want = {pair["texts"][1]: pair["score"] for pair in pairs if pair["texts"][0] == query}
+        server = Server(model=folder)
+        try:
+            results = server.ok("/v1/rerank", {"query": query, "documents": list(want), "return_documents": True})["results"]
+            self.assertEqual(len(results), 2)
+            for result in results:
+                self.assertAlmostEqual(result["relevance_score"], want[result["document"]["text"]], places=4)
+            self.assertGreaterEqual(results[0]["relevance_score"], results[1]["relevance_score"])
+            scored = server.ok("/v1/score", {"text_1": query, "text_2": list(want)})["data"]
+            for document, result in zip(want, scored):
+                self.assertAlmostEqual(result["score"], want[document], places=4)
+            status, data = server.post("/v1/completions", {"prompt": "a"})
+            self.assertEqual(status // 100, 4)
+            self.assertIn("encoder", data["error"]["message"])
+        finally:
+            server.stop()
 
 
 if __name__ == "__main__":

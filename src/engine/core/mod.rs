@@ -443,6 +443,11 @@ impl Core {
             let known = entry.start..entry.start + entry.known();
             batch.tokens.extend(known.map(|position| sequence.token_at(position as usize)));
             batch.tokens.extend_from_slice(&sequence.drafted()[..entry.drafts as usize]);
+            if let Some(second) = sequence.second {
+                reserve(&mut batch.types, batch.tokens.len(), "a step's types")?;
+                batch.types.resize(first as usize, 0);
+                batch.types.extend((entry.start..entry.start + entry.rows).map(|at| u32::from(at >= second)));
+            }
             push_state(batch, &self.scheduler, entry)?;
             match sequence.hidden_wanted(entry) {
                 Some(wanted) => {
@@ -457,6 +462,9 @@ impl Core {
                     }
                 }
             }
+        }
+        if !batch.types.is_empty() {
+            batch.types.resize(batch.tokens.len(), 0);
         }
         if batch.draws.rows.iter().all(Option::is_none) {
             batch.draws.clear();
@@ -484,17 +492,19 @@ impl Core {
     /// Passes the hidden states to the sequences that asked for them.
     fn pool(&mut self, entries: &[PlanEntry]) {
         let now = now_ns();
-        let width = self.shared.loaded.model.facts().hidden_size;
+        let (model, ops) = (&*self.shared.loaded.model, &*self.backend.ops);
+        let after = |score: bool, pooled: &[f32]| model.after_pooling(ops, score, pooled);
+        let width = model.facts().hidden_size;
         let mut row = 0;
         for entry in entries {
             let Some(sequence) = self.sequences.get_mut(entry.seq) else { continue };
             let Some(wanted) = sequence.hidden_wanted(entry) else { continue };
             let hidden = &self.outputs.hidden[row * width..][..wanted.len() * width];
             row += wanted.len();
-            match sequence.pool(hidden, entry.sample, &mut self.outbox.spare, now) {
+            match sequence.pool(hidden, entry.sample, &after, &mut self.outbox.spare, now) {
                 Ok(()) if entry.sample => self.ended.push((entry.seq, None)),
                 Ok(()) => {}
-                Err(error) => self.fail(entry.seq, error),
+                Err(error) => self.ended.push((entry.seq, Some(failed(error)))),
             }
         }
     }

@@ -21,6 +21,8 @@ pub struct Prompted {
     pub answer: Option<Answer>,
     /// Grammar that the output must match, in Lark.
     pub grammar: Option<String>,
+    /// See `Sequence::second`.
+    pub second: Option<u32>,
 }
 
 /// The limits that a request is checked against.
@@ -29,6 +31,10 @@ pub struct RequestLimits<'a> {
     /// 0: the model has no hidden states to pool.
     pub hidden_size: usize,
     pub max_sequence: usize,
+    /// Some: the model is an encoder, which runs a prompt in a step of at most so many tokens.
+    pub whole: Option<usize>,
+    /// The model scores pairs of texts.
+    pub scores: bool,
     /// Number of new tokens that a request needs room for after its prompt: 1, or 0 if it generates nothing.
     pub new_tokens: usize,
     pub tokenizer: Option<&'a Tokenizer>,
@@ -45,6 +51,12 @@ impl RequestLimits<'_> {
         }
         match params.embedding {
             Some(_) => self.embedding(params)?,
+            None if self.whole.is_some() => {
+                let makes = if self.scores { "embeddings and scores" } else { "embeddings" };
+                return Err(Error::unsupported(format!(
+                    "the model is an encoder: it makes {makes}, and generates nothing"
+                )));
+            }
             None => self.generation(params)?,
         }
         if params.parse_output && !matches!(params.prompt, Prompt::ChatJson(_)) {
@@ -54,6 +66,9 @@ impl RequestLimits<'_> {
             Prompt::Tokens(ids) => self.given(ids)?,
             Prompt::Text(text) => self.encode(text, params.parse_special, params.embedding.is_some())?,
             Prompt::Chat(messages) => self.conversation(messages)?,
+            Prompt::Pair(first, second) => {
+                return self.pair(params, first, second).and_then(|made| self.checked(made));
+            }
             Prompt::ChatJson(source) => return self.chat(source, params).and_then(|made| self.checked(made)),
         };
         if let Some(scores) = params.scores.filter(|scores| scores.from as usize >= ids.len().max(1)) {
@@ -63,6 +78,18 @@ impl RequestLimits<'_> {
             )));
         }
         self.checked(Prompted { ids, ..Prompted::default() })
+    }
+
+    /// The tokens of two texts whose score is asked for.
+    fn pair(&self, params: &RequestParams, first: &str, second: &str) -> Result<Prompted> {
+        if !params.embedding.as_ref().is_some_and(|embedding| embedding.score) {
+            return Err(Error::invalid("a pair of texts is given, and only a score takes one"));
+        }
+        let bytes = first.len() + second.len();
+        let tokenizer = self.tokenizer()?;
+        self.fits(tokenizer.fewest_tokens(bytes), bytes, "bytes")?;
+        let (ids, second) = tokenizer.encode_pair(first, second)?;
+        Ok(Prompted { ids, second, ..Prompted::default() })
     }
 
     fn checked(&self, made: Prompted) -> Result<Prompted> {
@@ -107,7 +134,7 @@ impl RequestLimits<'_> {
             parts.check(&chat)?;
         }
         let reply = params.parse_output.then(|| Reply::new(parts, &|mark| control(mark).is_some()));
-        Ok(Prompted { ids, answer: reply.map(Answer::new), grammar })
+        Ok(Prompted { ids, answer: reply.map(Answer::new), grammar, second: None })
     }
 
     fn tokenizer(&self) -> Result<&Tokenizer> {
@@ -167,6 +194,17 @@ impl RequestLimits<'_> {
     /// Options of the output have no meaning for an embedding. If one is set, the error names it.
     fn embedding(&self, params: &RequestParams) -> Result<()> {
         self.embedding_size()?;
+        if params.embedding.as_ref().is_some_and(|embedding| embedding.score) {
+            if !self.scores {
+                return Err(Error::unsupported("the model has no head that scores pairs of texts"));
+            }
+            if !matches!(params.prompt, Prompt::Pair(..) | Prompt::Tokens(_)) {
+                return Err(Error::invalid("a score is of a pair of texts, a query and a document"));
+            }
+        }
+        if self.whole.is_some() && params.session.is_some() {
+            return Err(Error::unsupported("session is set, and an encoder keeps nothing of a text"));
+        }
         let given = &params.sampling;
         let set = [
             ("messages", matches!(params.prompt, Prompt::Chat(_))),
@@ -202,6 +240,12 @@ impl RequestLimits<'_> {
 
     /// Checks whether a prompt of `tokens` tokens fits. The error gives its size as `size` `unit`.
     fn fits(&self, tokens: usize, size: usize, unit: &str) -> Result<()> {
+        if let Some(most) = self.whole.filter(|most| tokens > *most && tokens <= self.max_sequence) {
+            let message = format!(
+                "the prompt has {size} {unit}, which an encoder runs in one step; max_batch_tokens = {most} has to hold it"
+            );
+            return Err(Error::new(Status::TooLong, message));
+        }
         if tokens <= self.max_sequence.saturating_sub(self.new_tokens) {
             return Ok(());
         }

@@ -40,6 +40,7 @@ pub struct Engine {
     threads: Mutex<Vec<JoinHandle<()>>>,
     memory: MemoryPlan,
     max_batch_size: u32,
+    max_batch_tokens: u32,
     kv_block_size: u32,
     default_timeout_ms: u32,
     /// Default of requests that set none.
@@ -210,6 +211,7 @@ impl Engine {
             threads: Mutex::new(Vec::new()),
             memory,
             max_batch_size: config.max_batch_size,
+            max_batch_tokens: config.max_batch_tokens,
             kv_block_size: config.kv_block_size,
             default_timeout_ms: config.default_timeout_ms,
             speculation,

@@ -85,7 +85,7 @@ impl Engine {
         let times = Times::new(now_ns(), timeout_ms, params.queue_timeout_ms);
         let (facts, limits) = (self.facts(), self.limits(!params.generates()));
         params.adapter.as_ref().map_or(Ok(()), |adapted| self.check_adapter(adapted))?;
-        let Prompted { ids: prompt, answer, grammar } = limits.prompt(params)?;
+        let Prompted { ids: prompt, answer, grammar, second } = limits.prompt(params)?;
         let lark = grammar.map(|text| {
             let (kind, text, json) = (ConstraintKind::Lark, text.into(), params.json);
             Constraint { kind, text, json }
@@ -109,6 +109,7 @@ impl Engine {
         let ends = &self.shared.loaded.end_tokens;
         let mut sequence = Box::new(Sequence::new(params, prompt, max_new, bytes, facts, ends, times)?);
         sequence.drafts = drafts;
+        sequence.second = second;
         sequence.drawing.forbid(limits.bad_words(params)?);
         sequence.writer.answer = answer;
         // With a constraint, the grammar decides when end tokens are allowed.
@@ -159,6 +160,8 @@ impl Engine {
         RequestLimits {
             vocab_size: self.facts().vocab_size,
             hidden_size: self.facts().hidden_size,
+            whole: self.facts().encodes.then_some(self.max_batch_tokens as usize),
+            scores: self.facts().scores.is_some(),
             new_tokens: usize::from(!quiet),
             max_sequence: self.memory.max_sequence,
             tokenizer: tokenizer.as_deref(),

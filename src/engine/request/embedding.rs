@@ -11,17 +11,23 @@ use std::ops::Range;
 pub struct Pooler {
     pooling: Pooling,
     normalize: bool,
+    /// See `EmbeddingParams::score`.
+    pub score: bool,
     width: usize,
     rows: u64,
     /// `[width]` once the request is admitted.
     sum: Vec<f64>,
 }
 
+/// A model's part after pooling: what it makes of a state, for a score or an embedding.
+pub type AfterPooling<'a> = &'a dyn Fn(bool, &[f32]) -> Result<Option<Vec<f32>>>;
+
 impl Pooler {
     /// `model` is the model's default pooling; `width` is the number of elements of a hidden state.
     pub fn new(params: &EmbeddingParams, model: Pooling, width: usize) -> Self {
         let pooling = params.pooling.unwrap_or(model);
-        Self { pooling, normalize: params.normalize, width, rows: 0, sum: Vec::new() }
+        let EmbeddingParams { normalize, score, .. } = *params;
+        Self { pooling, normalize, score, width, rows: 0, sum: Vec::new() }
     }
 
     /// Bytes of the sum and of the vector.
@@ -55,11 +61,18 @@ impl Pooler {
         }
     }
 
-    /// The vector: the mean of the added rows, divided by its Euclidean length if `normalize` is set. Zeros stay
-    /// zeros.
-    pub fn finish(&mut self) -> Result<Embedding> {
+    /// The vector: the mean of the added rows, or what `model` makes of it (`Model::after_pooling`), divided by its
+    /// Euclidean length if `normalize` is set. Zeros stay zeros.
+    pub fn finish(&mut self, model: AfterPooling) -> Result<Embedding> {
         let rows = self.rows as f64;
         self.sum.iter_mut().for_each(|x| *x /= rows);
+        let mut mean: Vec<f32> = Vec::new();
+        reserve(&mut mean, self.width, "an embedding")?;
+        mean.extend(self.sum.iter().map(|x| *x as f32));
+        if let Some(made) = model(self.score, &mean)? {
+            self.sum.clear();
+            self.sum.extend(made.iter().map(|x| f64::from(*x)));
+        }
         let length = self.sum.iter().map(|x| x * x).sum::<f64>().sqrt();
         if !length.is_finite() {
             return Err(Error::bad_model(
@@ -67,8 +80,8 @@ impl Pooler {
             ));
         }
         let scale = if self.normalize && length > 0.0 { length } else { 1.0 };
-        let mut values = Vec::new();
-        reserve(&mut values, self.width, "an embedding")?;
+        let mut values = mean;
+        values.clear();
         values.extend(self.sum.iter().map(|x| (x / scale) as f32));
         Ok(Embedding { values, pooling: self.pooling })
     }
@@ -83,7 +96,7 @@ mod tests {
         let mut pooler = Pooler::new(&params, Pooling::First, row.len());
         pooler.admit()?;
         pooler.add(row);
-        pooler.finish()
+        pooler.finish(&|_, _| Ok(None))
     }
 
     #[test]

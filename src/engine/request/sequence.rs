@@ -4,7 +4,7 @@ use super::account::{Account, RequestBytes};
 use super::adapters::Adapted;
 use super::answer::Answer;
 use super::drawing::{Drawing, Drawn};
-use super::embedding::Pooler;
+use super::embedding::{AfterPooling, Pooler};
 use super::ending::Ending;
 use super::event::{Event, FinishReason, Spare, Usage};
 use super::lookup::Text;
@@ -14,7 +14,7 @@ use super::times::Times;
 use super::writer::Writer;
 use crate::base::{Error, Result, reserve};
 use crate::constrain::Guide;
-use crate::engine::api::{Pooling, RequestParams, TraceContext};
+use crate::engine::api::{EmbeddingParams, Pooling, RequestParams, TraceContext};
 use crate::engine::hub::ids::RequestId;
 use crate::engine::replicas::placement::Placement;
 use crate::model::Facts;
@@ -45,6 +45,8 @@ pub struct Sequence {
     pub adapter: Option<Adapted>,
     /// Some: the request is for an embedding.
     pooler: Option<Pooler>,
+    /// The position where the second of two texts begins for a model that tells them apart.
+    pub second: Option<u32>,
     /// Some: the request asks for log probabilities of its prompt.
     scores: Option<Scores>,
     /// None: the request drafts nothing.
@@ -63,7 +65,8 @@ impl Sequence {
         times: Times,
     ) -> Result<Self> {
         let salt = params.adapter.as_ref().map_or(params.cache_salt, |a| a.salt(params.cache_salt));
-        let pooler = params.embedding.as_ref().map(|e| Pooler::new(e, facts.pooling, facts.hidden_size));
+        let pooling = |e: &EmbeddingParams| facts.scores.filter(|_| e.score).unwrap_or(facts.pooling);
+        let pooler = params.embedding.as_ref().map(|e| Pooler::new(e, pooling(e), facts.hidden_size));
         let scores = params.scores.map(Scores::new);
         let request = Request {
             prompt_len: prompt.len() as u32,
@@ -71,8 +74,9 @@ impl Sequence {
             priority: params.priority,
             arrived_ns: times.submitted,
             first_by_ns: if params.drop_late { times.queue_deadline } else { 0 },
-            reuse: Reuse { limit: reusable(params, facts), shared: params.cache, salt },
+            reuse: Reuse { limit: reusable(params, facts), shared: params.cache && !facts.encodes, salt },
             logits_from: scores.as_ref().map(Scores::first_row),
+            whole: facts.encodes,
         };
         Ok(Self {
             id: RequestId(0),
@@ -89,6 +93,7 @@ impl Sequence {
             trace: params.trace,
             adapter: params.adapter.clone(),
             pooler,
+            second: None,
             scores,
             drafts: None,
         })
@@ -264,13 +269,20 @@ impl Sequence {
 
     /// Adds the hidden states that `hidden_wanted` asked for. `done` marks the prompt's last rows, after which the
     /// embedding is complete.
-    pub fn pool(&mut self, hidden: &[f32], done: bool, spare: &mut Spare, now: u64) -> Result<()> {
+    pub fn pool(
+        &mut self,
+        hidden: &[f32],
+        done: bool,
+        model: AfterPooling,
+        spare: &mut Spare,
+        now: u64,
+    ) -> Result<()> {
         let Some(pooler) = &mut self.pooler else {
             return Err(Error::internal("hidden states for a request that generates"));
         };
         pooler.add(hidden);
         if done {
-            let embedding = pooler.finish()?;
+            let embedding = pooler.finish(model)?;
             self.times.prefill(now);
             let mut event = self.writer.event(self.id, spare);
             (event.finish, event.embedding) = (FinishReason::Embedding, Some(embedding));

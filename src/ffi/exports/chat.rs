@@ -30,7 +30,7 @@ unsafe fn rendered(
     let made = match prompt {
         Prompt::Chat(messages) => template.render(&messages, true)?,
         Prompt::ChatJson(chat) => template.render_chat(&Chat::parse(&chat)?)?,
-        Prompt::Text(_) | Prompt::Tokens(_) => {
+        Prompt::Text(_) | Prompt::Tokens(_) | Prompt::Pair(..) => {
             return Err(Error::invalid("the prompt is no conversation: set messages or chat_json"));
         }
     };

@@ -16,6 +16,7 @@ use std::ops::Range;
 pub mod kv;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd;
+pub mod whole;
 
 /// Positions per step of the softmax.
 const SPAN: usize = 64;

@@ -39,6 +39,66 @@ pub fn gelu(isa: Isa, up: &[f32], out: &mut [f32]) {
     }
 }
 
+/// `out = gelu(gate) * up` in its own form, `g/2 (1 + erf(g / sqrt(2)))` (Hendrycks and Gimpel 2016), computed as
+/// `max(g, 0) - |g|/2 erfc(|g| / sqrt(2))`, which keeps the digits of small results. erfc is that of Abramowitz and
+/// Stegun (7.1.26), whose error is below 1.5e-7.
+pub fn geglu_erf(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    assert!(gate.len() == out.len() && up.len() == out.len(), "one gate and one up for each output");
+    let (out, last) = out.as_chunks_mut::<16>();
+    let ((gate, gates), (up, ups)) = (gate.as_chunks::<16>(), up.as_chunks::<16>());
+    erf_of(isa, gate, up, out);
+    erf_scalars(gates, ups, last);
+}
+
+/// `out = gelu(up)`, in the form of `geglu_erf`.
+pub fn gelu_erf(isa: Isa, up: &[f32], out: &mut [f32]) {
+    const ONES: [f32; 256] = [1.0; 256];
+    for (up, out) in up.chunks(ONES.len()).zip(out.chunks_mut(ONES.len())) {
+        geglu_erf(isa, up, &ONES[..up.len()], out);
+    }
+}
+
+by_isa!(fn erf_of(gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]]) = erf_lanes::<lanes>, erf_rest);
+
+const HALF_ROOT: f32 = std::f32::consts::FRAC_1_SQRT_2;
+const ERF_P: f32 = 0.327_591_1;
+const ERF: [f32; 5] = [1.061_405_4, -1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6];
+
+#[inline(always)]
+unsafe fn erf_lanes<L: Lanes>(gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]]) {
+    for ((gate, up), out) in gate.iter().zip(up).zip(out) {
+        // SAFETY: arrays of sixteen.
+        unsafe {
+            let g = L::load(gate.as_ptr());
+            let z = g.abs().mul(L::splat(HALF_ROOT));
+            let t = L::splat(1.0).div(z.fma(L::splat(ERF_P), L::splat(1.0)));
+            let mut p = L::splat(ERF[0]);
+            for c in &ERF[1..] {
+                p = p.fma(t, L::splat(*c));
+            }
+            let above = p.mul(t).mul(exp_lanes(z.mul(z).mul(L::splat(-1.0))));
+            let half = g.abs().mul(L::splat(-0.5));
+            half.fma(above, g.above(L::splat(0.0))).mul(L::load(up.as_ptr())).store(out.as_mut_ptr());
+        }
+    }
+}
+
+fn erf_rest(gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]]) {
+    erf_scalars(gate.as_flattened(), up.as_flattened(), out.as_flattened_mut());
+}
+
+fn erf_scalars(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    for ((out, g), up) in out.iter_mut().zip(gate).zip(up) {
+        let z = g.abs() * HALF_ROOT;
+        let t = 1.0 / z.mul_add(ERF_P, 1.0);
+        let p = ERF[1..].iter().fold(ERF[0], |p, c| p.mul_add(t, *c));
+        let above = p * t * exp(z * z * -1.0);
+        // Not `max`; a NaN comes in by the other part.
+        let positive = if *g > 0.0 { *g } else { 0.0 };
+        *out = (g.abs() * -0.5).mul_add(above, positive) * up;
+    }
+}
+
 /// The gate g / (1 + e^x) on `up`, where g and `up` may be limited or scaled first.
 trait Gate: Copy {
     /// x, which depends on g.
@@ -309,7 +369,7 @@ mod tests {
             |isa, gate, up, out| clamped_swiglu(isa, 0.75, gate, up, out);
         let steep: fn(Isa, &[f32], &[f32], &mut [f32]) =
             |isa, gate, up, out| steep_swiglu(isa, [1.702, 7.0], gate, up, out);
-        for gated in [swiglu, geglu, clamped, steep] {
+        for gated in [swiglu, geglu, geglu_erf, clamped, steep] {
             let (mut a, mut b) = (vec![0.0; 1003], vec![0.0; 1003]);
             gated(Isa::Scalar, &gate, &up, &mut a);
             gated(crate::kernels::isa(), &gate, &up, &mut b);
@@ -328,6 +388,28 @@ mod tests {
             let want = 0.5 * g * (1.0 + u.tanh());
             assert!((got as f64 - want).abs() <= 1e-6 * want.abs().max(1e-3), "{g}: {got} for {want}");
         }
+    }
+
+    #[test]
+    fn gelu_with_erf_is_the_formula() {
+        // Simpson's rule for erf.
+        let erf = |x: f64| {
+            let (n, h) = (2000, x / 2000.0);
+            let f = |i: usize| (-(i as f64 * h).powi(2)).exp() * if i % 2 == 1 { 4.0 } else { 2.0 };
+            let inner: f64 = (1..n).map(f).sum();
+            (1.0 + (-x * x).exp() + inner) * h / 3.0 * 2.0 / std::f64::consts::PI.sqrt()
+        };
+        let gate: Vec<f32> = (-90..90).map(|i| i as f32 * 0.11).collect();
+        let mut out = vec![0.0; gate.len()];
+        gelu_erf(crate::kernels::isa(), &gate, &mut out);
+        for (g, got) in gate.iter().zip(out) {
+            let g = f64::from(*g);
+            let want = 0.5 * g * (1.0 + erf(g / 2f64.sqrt()));
+            assert!((f64::from(got) - want).abs() < 4e-7 * want.abs().max(1.0), "{g}: {got} for {want}");
+        }
+        let mut out = [0.0; 2];
+        gelu_erf(crate::kernels::isa(), &[f32::NAN, 1e30], &mut out);
+        assert!(out[0].is_nan() && out[1] == 1e30);
     }
 
     #[test]

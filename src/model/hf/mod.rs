@@ -3,6 +3,7 @@
 mod chat;
 mod config;
 mod delta;
+mod encoder;
 mod experts;
 #[cfg(test)]
 mod family_tests;
@@ -32,8 +33,10 @@ use crate::formats::hf::{Folder, Tensors, other};
 use crate::formats::safetensors::{ElementType, TensorInfo};
 use crate::kernels::pack::requantize;
 use crate::kernels::{DType, Matrix, Pool, pack};
+use crate::model::encoder::family::{EncoderFamily, GEMMA_EMBEDDING};
 use crate::text::{ChatTemplate, Tokenizer};
 use config::Config;
+use encoder::HfEncoder;
 use fields::Fields;
 use names::Name;
 use quantization::Weights;
@@ -56,6 +59,25 @@ pub struct HfFolder {
     by_name: HashMap<String, String>,
     /// The files' names that are not part of any model that we know.
     unknown: Vec<String>,
+}
+
+/// Opens the folder of a decoder or an encoder, as `HfFolder::open` does.
+pub fn open(path: &str) -> Result<Box<dyn Checkpoint>> {
+    let folder = Folder::open(path)?;
+    let what = folder.path_of(CONFIG);
+    if let Some(json) = folder.read(CONFIG, MAX_CONFIG_BYTES)? {
+        let json = config::parse(&json, &what)?;
+        let config = Fields::new(&json, &what)?;
+        let both = config.flag("use_bidirectional_attention")?.unwrap_or(false);
+        let family = match config.text("model_type")? {
+            Some("gemma3_text") if both => Some(&GEMMA_EMBEDDING),
+            kind => kind.and_then(EncoderFamily::of_hf),
+        };
+        if let Some(family) = family {
+            return Ok(Box::new(HfEncoder::open(folder, &config, family)?));
+        }
+    }
+    Ok(Box::new(HfFolder::open(path)?))
 }
 
 impl HfFolder {

@@ -6,16 +6,45 @@ use super::fields::Fields;
 use crate::base::{Error, Result};
 use crate::formats::hf::Folder;
 use crate::model::Pooling;
+use crate::model::encoder::HeadActivation;
 use serde_json::Value;
 
 const MODULES: &str = "modules.json";
 const MAX_BYTES: u64 = 1 << 16;
 
-/// Reads the pooling. Without a file, it is the last token's hidden state: for text generators, and for BitNet's
+/// The way from hidden states to an embedding.
+#[derive(Default)]
+pub struct Modules {
+    pub pooling: Option<Pooling>,
+    /// Products of the pooled state.
+    pub dense: Vec<DenseModule>,
+}
+
+/// A product with its own folder.
+pub struct DenseModule {
+    pub path: String,
+    pub from: usize,
+    pub to: usize,
+    pub activation: HeadActivation,
+}
+
+/// Reads a decoder's pooling. Without a file, it is the last token's hidden state: for text generators, and for BitNet's
 /// embedding models.
 pub fn read(folder: &Folder) -> Result<Pooling> {
-    let mut pooling = Pooling::Last;
-    let Some(json) = folder.read(MODULES, MAX_BYTES)? else { return Ok(pooling) };
+    let modules = modules(folder)?;
+    match modules.dense.first() {
+        None => Ok(modules.pooling.unwrap_or(Pooling::Last)),
+        Some(dense) => Err(Error::unsupported(format!(
+            "{}: the module {} is a product behind pooling, which is computed for encoders",
+            folder.path_of(MODULES),
+            dense.path
+        ))),
+    }
+}
+
+pub fn modules(folder: &Folder) -> Result<Modules> {
+    let mut found = Modules::default();
+    let Some(json) = folder.read(MODULES, MAX_BYTES)? else { return Ok(found) };
     let what = folder.path_of(MODULES);
     let json = parse(&json, &what)?;
     let Some(modules) = json.as_array() else {
@@ -26,17 +55,19 @@ pub fn read(folder: &Folder) -> Result<Pooling> {
         let kind = module.text("type")?.and_then(|kind| kind.rsplit('.').next());
         match kind {
             Some("Transformer" | "Normalize") => {}
-            Some("Pooling") => pooling = of_module(folder, &module)?,
+            Some("Pooling") => found.pooling = Some(of_module(folder, &module)?),
+            Some("Dense") => found.dense.push(dense(folder, &module)?),
             _ => {
-                let why = "of modules only Transformer, Pooling and Normalize are known";
+                let why = "of modules only Transformer, Pooling, Dense and Normalize are known";
                 return Err(module.unsupported("type", why));
             }
         }
     }
-    Ok(pooling)
+    Ok(found)
 }
 
-fn of_module(folder: &Folder, module: &Fields) -> Result<Pooling> {
+/// The path of a module's folder, its configuration, and the name of that in errors.
+fn config_of(folder: &Folder, module: &Fields) -> Result<(String, Value, String)> {
     let path = module.text("path")?.unwrap_or_default();
     if path.is_empty() || path.contains(['/', '\\', '\0']) || path.starts_with('.') {
         return Err(module.bad("path", "it must be the plain name of a folder in the folder"));
@@ -46,7 +77,25 @@ fn of_module(folder: &Folder, module: &Fields) -> Result<Pooling> {
     let Some(json) = folder.read(&name, MAX_BYTES)? else {
         return Err(module.bad("path", format_args!("there is no {name}")));
     };
-    mode(&parse(&json, &what)?, &what)
+    Ok((path.to_owned(), parse(&json, &what)?, what))
+}
+
+fn of_module(folder: &Folder, module: &Fields) -> Result<Pooling> {
+    let (_, json, what) = config_of(folder, module)?;
+    mode(&json, &what)
+}
+
+fn dense(folder: &Folder, module: &Fields) -> Result<DenseModule> {
+    let (path, json, what) = config_of(folder, module)?;
+    let config = Fields::new(&json, &what)?;
+    let function = config.text("activation_function")?.unwrap_or("torch.nn.modules.activation.Tanh");
+    let activation = match function.rsplit('.').next() {
+        Some("Identity") => HeadActivation::None,
+        Some("Tanh") => HeadActivation::Tanh,
+        Some("GELU") => HeadActivation::Gelu,
+        _ => return Err(config.unsupported("activation_function", "known are Identity, Tanh and GELU")),
+    };
+    Ok(DenseModule { path, from: config.need("in_features")?, to: config.need("out_features")?, activation })
 }
 
 /// Exactly one mode, given by its own key or, in newer files, by name.

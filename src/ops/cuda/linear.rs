@@ -66,7 +66,8 @@ fn number(activation: Activation) -> Result<Arg> {
             return Err(cpu_only("clamped gates"));
         }
         Activation::ScaledSwiGlu { .. } => return Err(cpu_only("scaled gates")),
-        Activation::Gelu => return Err(cpu_only("feed-forwards without a gate")),
+        Activation::GeGluErf => return Err(cpu_only("gates of GELU with erf")),
+        Activation::Gelu | Activation::GeluErf => return Err(cpu_only("feed-forwards without a gate")),
     }))
 }
 

@@ -167,6 +167,7 @@ impl OpSet for CudaOps {
             Weight::Attention(shape) => shape.cpu_only().map_or(Ok(()), |part| Err(cpu_only(part))),
             Weight::Sinks => Err(cpu_only("attention sinks")),
             Weight::Cap => Err(cpu_only("capped logits")),
+            Weight::Encoder => Err(cpu_only("encoders")),
             Weight::Product(Projections { fold: Some(_), .. }) => Err(cpu_only("rotated weights")),
             Weight::Product(weights) => {
                 weights.matrices.iter().try_for_each(|matrix| self.check_row(matrix.cols))?;
@@ -189,6 +190,7 @@ impl OpSet for CudaOps {
             Weight::Attention(_)
             | Weight::Cap
             | Weight::Sinks
+            | Weight::Encoder
             | Weight::Norm(_)
             | Weight::Experts(_)
             | Weight::Recurrent(_)

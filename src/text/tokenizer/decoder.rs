@@ -15,6 +15,8 @@ pub(super) struct Spelling {
     replaced: Vec<(String, String)>,
     /// Tokens of the form `<0x0A>` are bytes.
     byte_fallback: bool,
+    /// The prefix of tokens that continue a word.
+    parts: Option<String>,
     /// One space at the start of a whole text is removed.
     pub strips_space: bool,
 }
@@ -22,8 +24,13 @@ pub(super) struct Spelling {
 impl Spelling {
     /// `Unsupported`, naming the decoder, if it cannot work token by token.
     pub fn of(decoder: Option<&Value>, what: &str, log: &dyn Fn(&str)) -> Result<Self> {
-        let mut spelling =
-            Self { byte_level: None, replaced: Vec::new(), byte_fallback: false, strips_space: false };
+        let mut spelling = Self {
+            byte_level: None,
+            replaced: Vec::new(),
+            byte_fallback: false,
+            parts: None,
+            strips_space: false,
+        };
         let Some(decoder) = decoder else {
             log(&format!("{what}: 'decoder' is missing; tokens are written as they stand in the vocabulary"));
             return Ok(spelling);
@@ -56,6 +63,11 @@ impl Spelling {
             Some("ByteLevel") => self.byte_level = Some(ByteMap::new()),
             Some("ByteFallback") => self.byte_fallback = true,
             Some("Fuse") => {}
+            // Without its prefix a part of a word stands for its letters; a word has a space before it.
+            Some("WordPiece") => {
+                self.parts = Some(text("prefix").unwrap_or("##").into());
+                self.strips_space = true;
+            }
             Some("Replace") => {
                 let pattern = part.get("pattern").and_then(|p| p.get("String")).and_then(Value::as_str);
                 let (Some(pattern), Some(content)) = (pattern, text("content")) else { return false };
@@ -92,6 +104,10 @@ impl Spelling {
         }
         if let Some(byte) = byte_token(token).filter(|_| self.byte_fallback && !added) {
             return vec![byte];
+        }
+        if let Some(prefix) = self.parts.as_deref().filter(|prefix| !added && !prefix.is_empty()) {
+            let written = token.strip_prefix(prefix).map(str::to_owned);
+            return written.unwrap_or_else(|| format!(" {token}")).into_bytes();
         }
         let mut text = token.to_owned();
         for (pattern, content) in &self.replaced {

@@ -2,6 +2,7 @@
 
 use super::bytes::byte_token;
 use super::json::{self, File, JsonFiles};
+use super::json_model::Merge;
 use super::json_names::token_text;
 use super::split::Rule;
 use super::vocab::ends_by_name;
@@ -43,6 +44,11 @@ pub fn tokenizer_pairs(
     if original.vocab_size() > vocab_size {
         let n = original.vocab_size();
         return Err(Error::bad_model(format!("{what}: {n} tokens for a model of {vocab_size}")));
+    }
+    if let Some(kind) = file.model.other_kind() {
+        return Err(Error::unsupported(format!(
+            "{what}: a tokenizer of type {kind} is not written to GGUF files; the model takes token ids only there"
+        )));
     }
     let spm = file.model.byte_fallback;
     let (tokens, types) = tokens(&file, spm, vocab_size);
@@ -117,7 +123,7 @@ fn pair(key: &str, value: impl Into<Meta>) -> (String, Meta) {
 fn tokens(file: &File, spm: bool, n: usize) -> (Vec<String>, Vec<i32>) {
     let [normal, unknown, control, user, unused, byte] = [1, 2, CONTROL, 4, 5, 6];
     let mut out: Vec<(String, i32)> = (0..n).map(|id| (format!("[PAD{id}]"), unused)).collect();
-    for (text, &id) in &file.model.vocab {
+    for (text, &id) in file.model.vocab.iter() {
         let ty = match text {
             text if Some(text) == file.model.unk_token.as_ref() => unknown,
             text if spm && byte_token(text).is_some() => byte,
@@ -138,7 +144,7 @@ fn tokens(file: &File, spm: bool, n: usize) -> (Vec<String>, Vec<i32>) {
 fn bpe_pairs(file: &File, what: &str) -> Result<Vec<(String, Meta)>> {
     let rule = Rule::of_json(&file.pre_tokenizer, &file.normalizer, file.model.ignore_merges);
     let rule = rule.map_err(|why| Error::unsupported(format!("{what}: {why}")))?;
-    let merges = file.model.merges.iter().filter_map(json::Merge::parts);
+    let merges = file.model.merges.iter().filter_map(Merge::parts);
     let merges = merges.map(|(a, b)| format!("{a} {b}")).collect();
     Ok(vec![pair("model", "gpt2"), pair("pre", rule.name()), pair("merges", Meta::Strs(merges))])
 }
@@ -146,7 +152,7 @@ fn bpe_pairs(file: &File, what: &str) -> Result<Vec<(String, Meta)>> {
 /// SentencePiece merges the pair whose token has the best score: here, the one that comes first in the merges.
 fn spm_pairs(file: &File, tokens: &[String], original: &Tokenizer) -> Vec<(String, Meta)> {
     let mut ranks: HashMap<String, usize> = HashMap::new();
-    for (rank, (a, b)) in file.model.merges.iter().filter_map(json::Merge::parts).enumerate() {
+    for (rank, (a, b)) in file.model.merges.iter().filter_map(Merge::parts).enumerate() {
         ranks.entry(format!("{a}{b}")).or_insert(rank);
     }
     let score = |token: &String| ranks.get(token).map_or(0.0, |rank| -(*rank as f32) - 1.0);

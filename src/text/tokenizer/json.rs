@@ -6,25 +6,24 @@
 
 use super::bytes::{TokenBytes, shown};
 use super::decoder::Spelling;
+use super::json_model::{KINDS, ModelEntry, WORD_PIECE, model};
 use super::json_names::Names;
 use super::json_text::Json;
 use super::part::{bad, fields_of, guarded, tree};
 use super::pipeline::{Normalizers, Normalizing, PreTokenizers};
 use super::special::Specials;
 use super::vocab::ends_by_name;
-use super::{Kind, Tokenizer};
-use crate::base::{Error, Result, panics, reserve, reserved};
+use super::{Kind, Pair, Tokenizer};
+use crate::base::{Error, Result, panics, reserved};
 use fancy_regex::RegexBuilder;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::collections::HashMap;
-use tokenizers::models::bpe::BPE;
 use tokenizers::{AddedToken, AddedVocabulary, Encoding, PostProcessor, PostProcessorWrapper, Token};
 
 /// Maximum size of a file; a vocabulary of a quarter million tokens has 35 MiB.
 const MAX_FILE_BYTES: usize = 256 << 20;
-const MAX_TOKENS: usize = 1 << 22;
+pub(super) const MAX_TOKENS: usize = 1 << 22;
 /// Maximum number of tokens that a post-processor may put around a text.
 const MAX_AROUND: usize = 16;
 
@@ -98,39 +97,6 @@ pub(super) struct AddedEntry {
     pub token: AddedToken,
 }
 
-#[derive(Deserialize)]
-pub(super) struct ModelEntry {
-    pub vocab: HashMap<String, u32>,
-    pub merges: Vec<Merge>,
-    pub unk_token: Option<String>,
-    continuing_subword_prefix: Option<String>,
-    end_of_word_suffix: Option<String>,
-    #[serde(default)]
-    fuse_unk: bool,
-    #[serde(default)]
-    pub byte_fallback: bool,
-    #[serde(default)]
-    pub ignore_merges: bool,
-}
-
-/// A merge; older files write it as one line.
-#[derive(Deserialize)]
-#[serde(untagged)]
-pub(super) enum Merge {
-    Line(String),
-    Pair(String, String),
-}
-
-impl Merge {
-    /// None for a line that is not a merge.
-    pub fn parts(&self) -> Option<(&str, &str)> {
-        match self {
-            Merge::Pair(a, b) => Some((a, b)),
-            Merge::Line(line) => line.split_once(' ').filter(|_| !line.starts_with("#version")),
-        }
-    }
-}
-
 /// See [`Tokenizer::from_json`].
 pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<Tokenizer> {
     let file = parse(files.tokenizer, what)?;
@@ -143,7 +109,9 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let post: Option<PostProcessorWrapper> = part(what, "post_processor", &file.post_processor)?;
     let spelling = Spelling::of(file.decoder.as_ref(), what, log)?;
     let table = table(&file, &spelling, what)?;
-    let bounded = words.bounded && spelling.spells_all(&file.model.vocab, file.model.byte_fallback);
+    // Other models make one token of any run that they do not know.
+    let merged = file.model.other_kind().is_none();
+    let bounded = merged && words.bounded && spelling.spells_all(&file.model.vocab, file.model.byte_fallback);
     let declared: Vec<(String, u32)> =
         file.added_tokens.iter().map(|entry| (entry.token.content.clone(), entry.id)).collect();
     let merges = file.model.merges.len();
@@ -189,7 +157,9 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let forms = added.iter().filter_map(|t| Some((t.content.clone().into_bytes(), id_of(&t.content)?)));
     let specials = Specials::new(forms)?;
     let longest = table.longest().max(specials.longest()).max(1);
+    let pair = post.as_ref().map_or(Ok(None), |post| Pair::of(post, table.len(), what))?;
     Ok(Tokenizer {
+        pair,
         longest,
         // Composing text, and U+2581 for a space, turn three bytes into one.
         text_of_a_token: if bounded { longest.saturating_mul(3) } else { usize::MAX },
@@ -225,13 +195,17 @@ pub(super) fn parse(bytes: &[u8], what: &str) -> Result<File> {
     let wrong = |e: serde_json::Error| Error::bad_model(format!("{what}: it is no tokenizer.json: {e}"));
     let probe: Probe = serde_json::from_slice(bytes).map_err(wrong)?;
     // Files from before the package's version 0.9 leave the type out; only their merges identify them.
-    if let Some(kind) = probe.model.kind.filter(|kind| kind != "BPE") {
+    if let Some(kind) = probe.model.kind.filter(|kind| !KINDS.contains(&&**kind)) {
         return Err(Error::unsupported(format!(
-            "{what}: 'model.type' is '{}'; only BPE is read, so this model takes and gives token ids only",
-            shown(&kind)
+            "{what}: 'model.type' is '{}'; {} are read, so this model takes and gives token ids only",
+            shown(&kind),
+            KINDS.join(", ")
         )));
     }
     let file: File = serde_json::from_slice(bytes).map_err(wrong)?;
+    if file.model.kind.as_deref() == Some(WORD_PIECE) {
+        return Ok(file);
+    }
     let affixes = [
         ("model.continuing_subword_prefix", &file.model.continuing_subword_prefix),
         ("model.end_of_word_suffix", &file.model.end_of_word_suffix),
@@ -305,49 +279,6 @@ fn table(file: &File, spelling: &Spelling, what: &str) -> Result<TokenBytes> {
     Ok(table)
 }
 
-fn model(entry: ModelEntry, what: &str) -> Result<BPE> {
-    let mut merges = Vec::new();
-    let wrong = |i: usize, why: &str| bad(what, "model.merges", format_args!("entry {i} {why}"));
-    for (i, merge) in entry.merges.into_iter().enumerate() {
-        let (a, b) = match merge {
-            Merge::Pair(a, b) => (a, b),
-            Merge::Line(line) if i == 0 && line.starts_with("#version") => continue,
-            Merge::Line(line) => match line.split_once(' ') {
-                Some((a, b)) if !b.contains(' ') => (a.to_owned(), b.to_owned()),
-                _ => return Err(wrong(i, "is not two tokens with a space between")),
-            },
-        };
-        for part in [&a, &b, &format!("{a}{b}")] {
-            if !entry.vocab.contains_key(part) {
-                return Err(wrong(
-                    i,
-                    &format!("needs '{}', which is no token of the vocabulary", shown(part)),
-                ));
-            }
-        }
-        reserve(&mut merges, 1, "merges")?;
-        merges.push((a, b));
-    }
-    if let Some(unknown) = entry.unk_token.as_ref().filter(|unknown| !entry.vocab.contains_key(*unknown)) {
-        let why = format_args!("'{}' is no token of the vocabulary", shown(unknown));
-        return Err(bad(what, "model.unk_token", why));
-    }
-    let mut vocab = tokenizers::models::bpe::Vocab::new();
-    let entries = entry.vocab.len();
-    reserved(vocab.try_reserve(entries), "the vocabulary", 32 * entries)?;
-    vocab.extend(entry.vocab);
-    let mut builder = BPE::builder()
-        .vocab_and_merges(vocab, merges)
-        .fuse_unk(entry.fuse_unk)
-        .byte_fallback(entry.byte_fallback)
-        .ignore_merges(entry.ignore_merges)
-        .cache_capacity(0);
-    if let Some(unknown) = entry.unk_token {
-        builder = builder.unk_token(unknown);
-    }
-    guarded(what, "model", || builder.build())
-}
-
 /// Effects of the normalizer and the pre-tokenizer on a text's length and cuts.
 struct Words {
     /// A pattern splits text into words.
@@ -414,6 +345,11 @@ impl Words {
                 self.bounded &= text("behavior") != Some("Removed");
                 1
             }
+            // They cut, and drop spaces.
+            Some("WhitespaceSplit" | "BertPreTokenizer") => {
+                self.bounded = false;
+                1
+            }
             kind => {
                 self.bounded = false;
                 // The longest compatibility decompositions; all other parts cut, strip or lower case.
@@ -442,6 +378,29 @@ impl Words {
         };
         let what = format_args!("{what}: the pattern '{}' is not read", shown(pattern));
         Err(Error::unsupported(format!("{what}: {}", shown(&why))))
+    }
+}
+
+impl Pair {
+    /// `None` if the post-processor leaves a pair as it is, or one of its texts out.
+    fn of(post: &PostProcessorWrapper, n: usize, what: &str) -> Result<Option<Self>> {
+        const TEXTS: [u32; 2] = [u32::MAX, u32::MAX - 1];
+        let text = |id, kind| Encoding::from_tokens(vec![Token::new(id, "text".into(), (0, 4))], kind);
+        let (ids, types) = guarded(what, "post_processor", || {
+            let both = post.process(text(TEXTS[0], 0), Some(text(TEXTS[1], 1)), true)?;
+            Ok::<_, tokenizers::Error>((both.get_ids().to_vec(), both.get_type_ids().to_vec()))
+        })?;
+        let places = TEXTS.map(|text| ids.iter().position(|id| *id == text));
+        let [Some(first), Some(second)] = places else { return Ok(None) };
+        if first >= second || ids.len() == 2 || ids.len() - 2 > MAX_AROUND {
+            return Ok(None);
+        }
+        let (before, between, behind) = (&ids[..first], &ids[first + 1..second], &ids[second + 1..]);
+        if let Some(id) = before.iter().chain(between).chain(behind).find(|id| **id as usize >= n) {
+            return Err(bad(what, "post_processor", format_args!("id {id} is out of range, there are {n}")));
+        }
+        let typed = types[first + 1..].iter().position(|kind| *kind != 0).filter(|at| *at <= between.len());
+        Ok(Some(Self { before: before.to_vec(), between: between.to_vec(), behind: behind.to_vec(), typed }))
     }
 }
 

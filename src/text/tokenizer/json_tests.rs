@@ -135,7 +135,7 @@ fn what_is_not_read_is_named() {
         assert!(e.message.contains(part) && e.message.contains("m/tokenizer.json"), "{}", e.message);
     };
     let (bad, unsupported) = (Status::BadModel, Status::Unsupported);
-    refused(&|f| f["model"]["type"] = json!("Unigram"), unsupported, "'Unigram'");
+    refused(&|f| f["model"]["type"] = json!("WordLevel"), unsupported, "'WordLevel'");
     refused(&|f| f["model"]["end_of_word_suffix"] = json!("</w>"), unsupported, "end_of_word_suffix");
     refused(
         &|f| f["model"]["continuing_subword_prefix"] = json!("é"),

@@ -4,11 +4,10 @@ use super::pipeline::{Normalizers, Normalizing, PreTokenizers, failed};
 use super::split::{MAX_WORD_BYTES, too_long};
 use crate::base::{Error, Result, Status, panics, reserve};
 use std::ops::Range;
-use tokenizers::models::bpe::BPE;
 use tokenizers::normalizer::Range as OffsetRange;
 use tokenizers::{
-    AddedVocabulary, Model, NormalizedString, Normalizer, OffsetReferential, OffsetType, PreTokenizedString,
-    Token,
+    AddedVocabulary, Model, ModelWrapper, NormalizedString, Normalizer, OffsetReferential, OffsetType,
+    PreTokenizedString, Token,
 };
 
 /// Maximum length of a text. The parts take 80 to 260 bytes for each of its bytes, most if words are short.
@@ -24,7 +23,7 @@ pub(super) struct Json {
     pub plain: AddedVocabulary,
     /// Ids of the special tokens, sorted.
     pub special_ids: Vec<u32>,
-    pub model: BPE,
+    pub model: ModelWrapper,
     /// A pattern splits text into words.
     pub cuts: bool,
 }

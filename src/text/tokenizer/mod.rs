@@ -7,6 +7,7 @@ mod export;
 #[cfg(test)]
 mod golden;
 mod json;
+mod json_model;
 mod json_names;
 #[cfg(test)]
 mod json_tests;
@@ -27,6 +28,7 @@ mod spm_tests;
 #[cfg(test)]
 mod tests;
 mod vocab;
+mod vocab_json;
 
 pub use export::{end_token_pairs, tokenizer_pairs};
 pub use json::{JsonFiles, only_sentencepiece};
@@ -54,6 +56,8 @@ pub struct Tokenizer {
     first: Vec<u32>,
     /// Tokens that the files append to a complete text; see [`Tokenizer::encode_whole`].
     last: Vec<u32>,
+    /// See [`Tokenizer::encode_pair`].
+    pair: Option<Pair>,
     /// Sorted.
     ends: Vec<u32>,
     /// See [`Tokenizer::longest_token`].
@@ -64,6 +68,15 @@ pub struct Tokenizer {
     space_prefix: bool,
     /// See [`Tokenizer::table_bytes`].
     table_bytes: usize,
+}
+
+/// The tokens around two texts.
+struct Pair {
+    before: Vec<u32>,
+    between: Vec<u32>,
+    behind: Vec<u32>,
+    /// The first of `between` that counts as the second text's. `None`: the texts are not told apart.
+    typed: Option<usize>,
 }
 
 enum Kind {
@@ -124,6 +137,7 @@ impl Tokenizer {
             bos: None,
             first: Vec::new(),
             last: Vec::new(),
+            pair: None,
             ends: vec![BYTES_END],
             longest: 1,
             text_of_a_token: 1,
@@ -157,6 +171,24 @@ impl Tokenizer {
             append(&mut ids, &self.last)?;
         }
         Ok(ids)
+    }
+
+    /// Token ids of two texts, with the tokens that the files put around and between them; and the position from which
+    /// tokens have another type, if they do. `Unsupported` if the files do not say how.
+    pub fn encode_pair(&self, first: &str, second: &str) -> Result<(Vec<u32>, Option<u32>)> {
+        let Some(Pair { before, between, behind, typed }) = &self.pair else {
+            return Err(Error::unsupported(
+                "the tokenizer's files do not say how two texts are put together",
+            ));
+        };
+        let mut ids = Vec::new();
+        append(&mut ids, before)?;
+        append(&mut ids, &self.encode(first, false, false)?)?;
+        let from = typed.map(|typed| (ids.len() + typed) as u32);
+        append(&mut ids, between)?;
+        append(&mut ids, &self.encode(second, false, false)?)?;
+        append(&mut ids, behind)?;
+        Ok((ids, from))
     }
 
     /// The bytes that token `id` stands for; empty for control tokens. None if out of range.

@@ -236,9 +236,9 @@ fn files_without_a_tokenizer() {
     assert!(load(&Writer::new().meta("general.architecture", "llama"), &|_| {}).unwrap().is_none());
     assert!(load(&Toy::new().with("tokenizer.ggml.model", "none").writer(), &|_| {}).unwrap().is_none());
     refused(
-        &Toy::new().with("tokenizer.ggml.model", "bert"),
+        &Toy::new().with("tokenizer.ggml.model", "rwkv"),
         Status::Unsupported,
-        &["tokenizer.ggml.model", "'bert'"],
+        &["tokenizer.ggml.model", "'rwkv'"],
     );
     let w = Writer::new().meta("tokenizer.ggml.pre", "qwen2");
     assert!(load(&w, &|_| {}).err().unwrap().message.contains("tokenizer.ggml.model"));

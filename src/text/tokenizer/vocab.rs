@@ -5,7 +5,7 @@ use super::bytes::{ByteMap, TokenBytes, byte_token, shown};
 use super::special::Specials;
 use super::split::Rule;
 use super::spm::{Spaces, Spm, spaced};
-use super::{Kind, Tokenizer};
+use super::{Kind, Tokenizer, vocab_json};
 use crate::base::{Error, Result, reserve, reserved};
 use crate::formats::Gguf;
 use std::collections::{HashMap, HashSet};
@@ -15,8 +15,8 @@ const MODEL: &str = "tokenizer.ggml.model";
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const TOKEN_TYPE: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
-const SCORES: &str = "tokenizer.ggml.scores";
-const CHARSMAP: &str = "tokenizer.ggml.precompiled_charsmap";
+pub(super) const SCORES: &str = "tokenizer.ggml.scores";
+pub(super) const CHARSMAP: &str = "tokenizer.ggml.precompiled_charsmap";
 const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
 const BOS: &str = "tokenizer.ggml.bos_token_id";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
@@ -51,7 +51,7 @@ pub(super) fn ends_by_name(has: &dyn Fn(&str) -> bool) -> impl Fn(&str) -> bool 
 
 /// The type of a token in `token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TokenType {
+pub(super) enum TokenType {
     /// Text: in stand-in characters, or with U+2581 for spaces.
     Normal,
     /// Replaces text that cannot be spelled; stands for no text.
@@ -66,7 +66,7 @@ enum TokenType {
     Byte,
 }
 
-fn bad(gguf: &Gguf, key: &str, message: impl std::fmt::Display) -> Error {
+pub(super) fn bad(gguf: &Gguf, key: &str, message: impl std::fmt::Display) -> Error {
     Error::bad_model(format!("{}: metadata key '{key}': {message}", gguf.what()))
 }
 
@@ -98,10 +98,12 @@ pub(super) fn load(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<Tokenizer>>
             let scores = scores_of_merges(&common)?;
             load_spm(common, &scores).map(Some)
         }
+        "bert" => vocab_json::word_piece(gguf, log).map(Some),
+        "t5" => vocab_json::unigram(gguf, log).map(Some),
         "none" | "no_vocab" => Ok(None),
         other => Err(Error::unsupported(format!(
-            "{}: metadata key '{MODEL}' is '{}'; only gpt2 (byte-level BPE), llama and gemma4 (SentencePiece BPE) are \
-             read, so this model takes and gives token ids only",
+            "{}: metadata key '{MODEL}' is '{}'; only gpt2 (byte-level BPE), llama and gemma4 (SentencePiece BPE), \
+             bert (WordPiece) and t5 (Unigram) are read, so this model takes and gives token ids only",
             gguf.what(),
             shown(other)
         ))),
@@ -194,6 +196,7 @@ impl<'a> Common<'a> {
             specials,
             always: self.specials(written, &[TokenType::UserDefined])?,
             first: asked(self.gguf, ADD_BOS, (BOS, self.bos), adds_bos)?,
+            pair: None,
             last: asked(self.gguf, ADD_EOS, (ENDS[0], self.eos), false)?,
             kind,
             bos: self.bos,
@@ -316,7 +319,7 @@ fn load_spm(common: Common, scores: &[f32]) -> Result<Tokenizer> {
     common.tokenizer(Kind::Spm(Box::new(spm)), (bytes, 256), &written, true, shrinks)
 }
 
-fn special_id(gguf: &Gguf, key: &str, n: usize) -> Result<Option<u32>> {
+pub(super) fn special_id(gguf: &Gguf, key: &str, n: usize) -> Result<Option<u32>> {
     match gguf.find::<u32>(key)? {
         Some(id) if id as usize >= n => {
             Err(bad(gguf, key, format_args!("id {id} is out of range, the vocabulary has {n} tokens")))
@@ -337,14 +340,19 @@ pub fn end_tokens(gguf: &Gguf, n: usize) -> Result<Vec<u32>> {
 }
 
 /// The token `id` of the key `name`, if the file asks for it by `key`, or if it does not say and `by_default` is set.
-fn asked(gguf: &Gguf, key: &str, (name, id): (&str, Option<u32>), by_default: bool) -> Result<Vec<u32>> {
+pub(super) fn asked(
+    gguf: &Gguf,
+    key: &str,
+    (name, id): (&str, Option<u32>),
+    by_default: bool,
+) -> Result<Vec<u32>> {
     match (gguf.find::<bool>(key)?, id) {
         (Some(true), None) => Err(bad(gguf, key, format_args!("it is true, but '{name}' is missing"))),
         (asked, id) => Ok(id.into_iter().filter(|_| asked.unwrap_or(by_default)).collect()),
     }
 }
 
-fn token_types(
+pub(super) fn token_types(
     gguf: &Gguf,
     n: usize,
     bos: Option<u32>,

@@ -329,6 +329,9 @@ fn gated(x: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
     if activation == Activation::Gelu {
         return x.contiguous()?.gelu();
     }
+    if activation == Activation::GeluErf {
+        return x.contiguous()?.gelu_erf();
+    }
     let width = x.dim(1)? / 2;
     let (gate, up) = (x.narrow(1, 0, width)?, x.narrow(1, width, width)?);
     match activation {
@@ -348,7 +351,8 @@ fn gated(x: &Tensor, activation: Activation) -> candle_core::Result<Tensor> {
         }
         Activation::Relu2 => (gate.relu()?.sqr()? * up)?.contiguous(),
         Activation::GeGlu => (gate.contiguous()?.gelu()? * up)?.contiguous(),
-        Activation::Gelu => unreachable!("it has no gate"),
+        Activation::GeGluErf => (gate.contiguous()?.gelu_erf()? * up)?.contiguous(),
+        Activation::Gelu | Activation::GeluErf => unreachable!("it has no gate"),
     }
 }
 

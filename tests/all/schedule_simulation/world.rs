@@ -193,7 +193,16 @@ impl World {
         let max_new = 1 + rng.below(self.setting.max_new.into()) as u32;
         let first_by_ns = if rng.one_in(8) { self.now + rng.below(3_000_000_000) } else { 0 };
         let prompt_len = prompt.len() as u32;
-        Request { prompt_len, max_new, priority, arrived_ns: self.now, first_by_ns, reuse, logits_from: None }
+        Request {
+            prompt_len,
+            max_new,
+            priority,
+            arrived_ns: self.now,
+            first_by_ns,
+            reuse,
+            logits_from: None,
+            whole: false,
+        }
     }
 
     fn submit(&mut self) {

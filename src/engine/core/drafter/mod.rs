@@ -129,6 +129,9 @@ pub fn check(config: &EngineConfig, target: &Loaded, on_device: bool) -> Result<
     if target.model.drafts() {
         return Err(Error::invalid("draft_model is set, and the model drafts for itself (mtp): choose one"));
     }
+    if draft.model.facts().encodes || target.model.facts().encodes {
+        return Err(Error::unsupported("draft_model is set, and an encoder neither drafts nor generates"));
+    }
     if !draft.model.state_shape().is_empty() {
         return Err(Error::unsupported(
             "draft_model has recurrent layers or mtp: only models of attention alone draft for others",

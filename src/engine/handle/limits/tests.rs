@@ -284,6 +284,8 @@ fn only_texts_to_embed_end_with_eos() {
     let tokenizer = Tokenizer::from_gguf(&gguf, &|_| {}).unwrap().unwrap();
     let tokenizer = Some(&tokenizer);
     let limits = RequestLimits {
+        whole: None,
+        scores: false,
         vocab_size: 5,
         hidden_size: 8,
         max_sequence: 4,

@@ -1,0 +1,357 @@
+//! Attention of a whole text in both directions, over rows of q, k and v in memory, without a cache.
+//!
+//! Every sum runs in the order of positions, counted from the text's first row: a score along the head, the sum of
+//! weights in 16 lanes, position modulo 16, and the weighted values from the first position that a tile of rows sees.
+//! Tiles begin at multiples of `TILE_ROWS`, so a row's bits depend on nothing but its text (invariant 3).
+
+use crate::kernels::Isa;
+use crate::kernels::pool::buffer::grown;
+use crate::kernels::rows::exp::{exp, exp_lanes};
+use crate::kernels::rows::norm::tree_sum;
+use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::lanes::Lanes;
+use std::ops::Range;
+
+/// Lanes of a vector.
+const LANES: usize = 16;
+/// Rows whose sums are in registers together: with 16 f32 registers of eight lanes, two for each row leave room for the
+/// operands.
+const TILE_ROWS: usize = 6;
+/// Rows of a task. Each task packs the keys and values that its rows see, so there must be many rows for each.
+pub const SPAN_ROWS: usize = 20 * TILE_ROWS;
+
+/// One head of one text.
+#[derive(Clone, Copy)]
+pub struct Text<'a> {
+    /// The text's rows of q, k and v, `[rows, width]`. q and k are normed and rotated.
+    pub qkv: &'a [f32],
+    pub width: usize,
+    pub head_dim: usize,
+    /// The columns where q, k and v of the head begin.
+    pub columns: [usize; 3],
+    /// Factor on the scores.
+    pub scale: f32,
+    /// A row sees rows that are at most this far away. `None`: all.
+    pub window: Option<usize>,
+}
+
+impl Text<'_> {
+    fn rows(&self) -> usize {
+        self.qkv.len() / self.width
+    }
+
+    /// One of q, k and v of a row.
+    fn head(&self, which: usize, row: usize) -> &[f32] {
+        &self.qkv[row * self.width + self.columns[which]..][..self.head_dim]
+    }
+
+    /// The positions that rows see together.
+    fn seen(&self, rows: &Range<usize>) -> Range<usize> {
+        match self.window {
+            None => 0..self.rows(),
+            Some(window) => {
+                rows.start.saturating_sub(window)..rows.end.saturating_add(window).min(self.rows())
+            }
+        }
+    }
+}
+
+/// Memory of a task, kept from task to task.
+#[derive(Default)]
+pub struct Scratch {
+    /// `[head_dim, TILE_ROWS]`.
+    queries: Vec<f32>,
+    /// `[head_dim, positions]`.
+    keys: Vec<f32>,
+    /// `[positions, whole vectors]`.
+    values: Vec<f32>,
+    /// `[TILE_ROWS, positions]`: scores, then weights.
+    weights: Vec<f32>,
+}
+
+impl Scratch {
+    /// Bytes for texts of `rows` rows.
+    pub fn bytes(head_dim: usize, rows: usize) -> usize {
+        let (dim, rows) = (head_dim.next_multiple_of(LANES), rows.next_multiple_of(LANES));
+        let floats = rows.saturating_mul(2 * dim + TILE_ROWS).saturating_add(TILE_ROWS * dim);
+        floats.saturating_mul(size_of::<f32>())
+    }
+
+    /// Attends from `rows`, which begin at a multiple of `SPAN_ROWS`. `out(row)` returns the slice for the head's output.
+    pub fn attend<'o>(
+        &mut self,
+        isa: Isa,
+        text: &Text,
+        rows: Range<usize>,
+        mut out: impl FnMut(usize) -> &'o mut [f32],
+    ) {
+        let dim = text.head_dim;
+        let seen = text.seen(&rows);
+        let first = seen.start / LANES * LANES;
+        let packed = Packed::new(self, text, first, seen.end);
+        let weights = grown(&mut self.weights, TILE_ROWS * packed.positions);
+        let queries = grown(&mut self.queries, TILE_ROWS * dim);
+        for start in rows.clone().step_by(TILE_ROWS) {
+            let tile = start..rows.end.min(start + TILE_ROWS);
+            queries.fill(0.0);
+            for (at, row) in tile.clone().enumerate() {
+                let q = text.head(0, row);
+                (0..dim).for_each(|d| queries[d * TILE_ROWS + at] = q[d] * text.scale);
+            }
+            let seen = text.seen(&tile);
+            let from = seen.start / LANES * LANES - first;
+            let to = seen.end - first;
+            let whole = from..to.next_multiple_of(LANES);
+            scores(isa, queries, &self.keys, packed.positions, whole.clone(), weights);
+            let mut factors = [0.0; TILE_ROWS];
+            for (at, row) in tile.clone().enumerate() {
+                let own = text.seen(&(row..row + 1));
+                let own = own.start - first - from..own.end - first - from;
+                let weights = &mut weights[at * packed.positions..][whole.clone()];
+                weights[..own.start].fill(f32::NEG_INFINITY);
+                weights[own.end..].fill(f32::NEG_INFINITY);
+                factors[at] = 1.0 / softmax(isa, weights);
+            }
+            for d in (0..dim).step_by(LANES) {
+                let mut sums = [[0.0; LANES]; TILE_ROWS];
+                let values = &self.values[d..];
+                weighted(isa, weights, packed.positions, from..to, values, packed.width, &mut sums);
+                for (at, row) in tile.clone().enumerate() {
+                    let end = dim.min(d + LANES);
+                    let to = out(row)[d..end].iter_mut();
+                    to.zip(&sums[at]).for_each(|(out, sum)| *out = sum * factors[at]);
+                }
+            }
+        }
+    }
+}
+
+/// The shape of packed keys and values.
+struct Packed {
+    /// Positions, in whole vectors.
+    positions: usize,
+    /// Elements of a row of values, in whole vectors.
+    width: usize,
+}
+
+impl Packed {
+    /// Packs k and v of the rows `first..end`.
+    fn new(scratch: &mut Scratch, text: &Text, first: usize, end: usize) -> Self {
+        let dim = text.head_dim;
+        let (positions, width) = ((end - first).next_multiple_of(LANES), dim.next_multiple_of(LANES));
+        let keys = grown(&mut scratch.keys, dim * positions);
+        let values = grown(&mut scratch.values, positions * width);
+        for at in 0..end - first {
+            let k = text.head(1, first + at);
+            (0..dim).for_each(|d| keys[d * positions + at] = k[d]);
+            values[at * width..][..dim].copy_from_slice(text.head(2, first + at));
+        }
+        Self { positions, width }
+    }
+}
+
+by_isa!(
+    /// The scores of a tile's rows, `[TILE_ROWS, positions]`, for whole vectors of positions.
+    fn scores(q: &[f32], keys: &[f32], positions: usize, range: Range<usize>, out: &mut [f32])
+        = scores_lanes::<lanes>, scores_scalars
+);
+
+#[inline(always)]
+unsafe fn scores_lanes<L: Lanes>(
+    q: &[f32],
+    keys: &[f32],
+    positions: usize,
+    range: Range<usize>,
+    out: &mut [f32],
+) {
+    let q = q.as_chunks::<TILE_ROWS>().0;
+    assert!(range.end <= positions && keys.len() >= q.len() * positions, "keys of all positions");
+    assert!(out.len() >= TILE_ROWS * positions && range.len().is_multiple_of(LANES), "whole vectors");
+    for at in range.step_by(LANES) {
+        // SAFETY: the range is of whole vectors within `positions`.
+        unsafe {
+            let mut sums = [L::splat(0.0); TILE_ROWS];
+            for (d, q) in q.iter().enumerate() {
+                let key = L::load(keys.as_ptr().add(d * positions + at));
+                for (sum, q) in sums.iter_mut().zip(q) {
+                    *sum = L::splat(*q).fma(key, *sum);
+                }
+            }
+            for (row, sum) in sums.iter().enumerate() {
+                sum.store(out.as_mut_ptr().add(row * positions + at));
+            }
+        }
+    }
+}
+
+fn scores_scalars(q: &[f32], keys: &[f32], positions: usize, range: Range<usize>, out: &mut [f32]) {
+    let q = q.as_chunks::<TILE_ROWS>().0;
+    for row in 0..TILE_ROWS {
+        for at in range.clone() {
+            let sum = q
+                .iter()
+                .enumerate()
+                .fold(0.0f32, |sum, (d, q)| q[row].mul_add(keys[d * positions + at], sum));
+            out[row * positions + at] = sum;
+        }
+    }
+}
+
+/// Makes weights of scores, and returns their sum. A score of -infinity gets no weight.
+fn softmax(isa: Isa, weights: &mut [f32]) -> f32 {
+    // A NaN does not change the maximum; it reaches the output through its weight.
+    let high = weights.iter().fold(f32::NEG_INFINITY, |high, w| if *w > high { *w } else { high });
+    let mut lanes = [0.0; LANES];
+    weigh(isa, weights.as_chunks_mut::<LANES>().0, high, &mut lanes);
+    tree_sum(&lanes)
+}
+
+by_isa!(
+    fn weigh(weights: &mut [[f32; LANES]], high: f32, sums: &mut [f32; LANES]) = weigh_lanes::<lanes>, weigh_scalars
+);
+
+#[inline(always)]
+unsafe fn weigh_lanes<L: Lanes>(weights: &mut [[f32; LANES]], high: f32, sums: &mut [f32; LANES]) {
+    // SAFETY: arrays of sixteen.
+    unsafe {
+        let (high, mut sum) = (L::splat(high), L::splat(0.0));
+        for part in weights {
+            let weight = exp_lanes(L::load(part.as_ptr()).sub(high));
+            weight.store(part.as_mut_ptr());
+            sum = sum.add(weight);
+        }
+        sum.store(sums.as_mut_ptr());
+    }
+}
+
+fn weigh_scalars(weights: &mut [[f32; LANES]], high: f32, sums: &mut [f32; LANES]) {
+    for part in weights {
+        for (weight, sum) in part.iter_mut().zip(&mut *sums) {
+            *weight = exp(*weight - high);
+            *sum += *weight;
+        }
+    }
+}
+
+by_isa!(
+    /// Sixteen columns of the weighted sums of values, for a tile's rows.
+    fn weighted(
+        weights: &[f32], positions: usize, range: Range<usize>, values: &[f32], width: usize,
+        sums: &mut [[f32; LANES]; TILE_ROWS],
+    ) = weighted_lanes::<lanes>, weighted_scalars
+);
+
+#[inline(always)]
+unsafe fn weighted_lanes<L: Lanes>(
+    weights: &[f32],
+    positions: usize,
+    range: Range<usize>,
+    values: &[f32],
+    width: usize,
+    out: &mut [[f32; LANES]; TILE_ROWS],
+) {
+    assert!(range.end <= positions && weights.len() >= TILE_ROWS * positions, "weights of all positions");
+    assert!(range.is_empty() || values.len() >= (range.end - 1) * width + LANES, "values of all positions");
+    // SAFETY: the range is within `positions`, and a row of values has sixteen columns here.
+    unsafe {
+        let mut sums = [L::splat(0.0); TILE_ROWS];
+        for at in range {
+            let value = L::load(values.as_ptr().add(at * width));
+            for (row, sum) in sums.iter_mut().enumerate() {
+                *sum = L::splat(*weights.get_unchecked(row * positions + at)).fma(value, *sum);
+            }
+        }
+        for (sum, out) in sums.iter().zip(out) {
+            sum.store(out.as_mut_ptr());
+        }
+    }
+}
+
+fn weighted_scalars(
+    weights: &[f32],
+    positions: usize,
+    range: Range<usize>,
+    values: &[f32],
+    width: usize,
+    out: &mut [[f32; LANES]; TILE_ROWS],
+) {
+    for (row, out) in out.iter_mut().enumerate() {
+        for at in range.clone() {
+            let weight = weights[row * positions + at];
+            out.iter_mut()
+                .zip(&values[at * width..])
+                .for_each(|(sum, value)| *sum = weight.mul_add(*value, *sum));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::available;
+
+    /// Two heads of q, k and v in a row of six heads.
+    fn rows(count: usize, dim: usize) -> Vec<f32> {
+        (0..count * 6 * dim).map(|i| ((i * 37 + i / 7 * 11) % 101) as f32 * 0.02 - 1.0).collect()
+    }
+
+    fn attended(isa: Isa, count: usize, dim: usize, window: Option<usize>) -> Vec<f32> {
+        let qkv = rows(count, dim);
+        let columns = [dim, 3 * dim, 5 * dim];
+        let text = Text { qkv: &qkv, width: 6 * dim, head_dim: dim, columns, scale: 0.3, window };
+        let (mut out, mut scratch) = (vec![vec![f32::NAN; dim]; count], Scratch::default());
+        // Memory of an earlier task with anything in it.
+        for buffer in [&mut scratch.keys, &mut scratch.values, &mut scratch.weights] {
+            buffer.resize(count * 64, f32::NAN);
+        }
+        for start in (0..count).step_by(SPAN_ROWS) {
+            let end = count.min(start + SPAN_ROWS);
+            let mut parts: Vec<_> = out[start..end].iter_mut().map(Vec::as_mut_slice).collect();
+            scratch.attend(isa, &text, start..end, |row| {
+                let part = &mut parts[row - start];
+                // SAFETY: the slices outlive the call, and one is used at a time.
+                unsafe { std::slice::from_raw_parts_mut(part.as_mut_ptr(), part.len()) }
+            });
+        }
+        out.concat()
+    }
+
+    #[test]
+    fn it_is_the_formula_in_every_instruction_set() {
+        for (count, dim, window) in [
+            (1, 4, None),
+            (7, 6, None),
+            (33, 32, None),
+            (40, 20, Some(3)),
+            (130, 16, Some(17)),
+            (250, 8, None),
+        ] {
+            let got = attended(Isa::Scalar, count, dim, window);
+            for isa in available() {
+                let other = attended(*isa, count, dim, window);
+                assert!(
+                    got.iter().zip(&other).all(|(a, b)| a.to_bits() == b.to_bits()),
+                    "{isa:?}, {count} rows"
+                );
+            }
+            let qkv = rows(count, dim);
+            let head = |which: usize, row: usize| &qkv[row * 6 * dim + (2 * which + 1) * dim..][..dim];
+            for row in 0..count {
+                let sees = |other: &usize| window.is_none_or(|window| row.abs_diff(*other) <= window);
+                let dot = |other| -> f64 {
+                    head(0, row).iter().zip(head(1, other)).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum()
+                };
+                let weights: Vec<(usize, f64)> =
+                    (0..count).filter(sees).map(|other| (other, (dot(other) * 0.3).exp())).collect();
+                let total: f64 = weights.iter().map(|(_, w)| w).sum();
+                for d in 0..dim {
+                    let want: f64 =
+                        weights.iter().map(|(other, w)| w * f64::from(head(2, *other)[d])).sum::<f64>()
+                            / total;
+                    let got = f64::from(got[row * dim + d]);
+                    assert!((got - want).abs() < 2e-6, "row {row} of {count}: {got} for {want}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Folders of encoders as checkpoints.
+
+use super::fields::Fields;
+use super::pooling::{self, Modules};
+use super::{Place, chat, floats, text};
+use crate::base::{Error, Result};
+use crate::formats::hf::{Folder, Tensors};
+use crate::kernels::{Matrix, Pool};
+use crate::model::Pooling;
+use crate::model::checkpoint::Checkpoint;
+use crate::model::config::{Block, DecoderConfig, HIDDEN, LAYERS, Names, RopeConfig};
+use crate::model::encoder::family::{EncoderFamily, Positions};
+use crate::model::encoder::{EncoderConfig, HeadActivation};
+use crate::ops::AttentionShape;
+use crate::text::{ChatTemplate, Tokenizer};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Keys that do not affect the arithmetic of an embedding or a score.
+const IGNORED: &[&str] = &[
+    "_name_or_path",
+    "adapters",
+    "add_cross_attention",
+    "architectures",
+    "attention_bias",
+    "attention_probs_dropout_prob",
+    "bos_token_id",
+    "classifier_dropout",
+    "dtype",
+    "eos_token_id",
+    "export_model_type",
+    "gradient_checkpointing",
+    "hidden_dropout_prob",
+    "id2label",
+    "initializer_range",
+    "is_decoder",
+    "label2id",
+    "output_past",
+    "pad_token_id",
+    "problem_type",
+    "sentence_transformers",
+    "tie_word_embeddings",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+];
+
+/// An opened folder.
+pub struct HfEncoder {
+    folder: Folder,
+    config: EncoderConfig,
+    tensors: Tensors,
+    /// The tensors of modules behind pooling, in their order.
+    dense: Vec<Tensors>,
+    /// The files' own names, by GGUF's names.
+    by_name: HashMap<String, String>,
+    unknown: Vec<String>,
+    /// Keys that nothing here reads.
+    keys: Vec<String>,
+}
+
+impl HfEncoder {
+    /// `family` is that of the `config.json`'s `model_type`.
+    pub fn open(folder: Folder, config: &Fields, family: &'static EncoderFamily) -> Result<Self> {
+        let modules = pooling::modules(&folder)?;
+        let tensors = Tensors::open(&folder)?;
+        let mut dense = Vec::new();
+        for module in &modules.dense {
+            dense.push(Tensors::open(&Folder::open(&folder.path_of(&module.path))?)?);
+        }
+        let mut read = read(config, family, folder.name())?;
+        read.add(&modules, config)?;
+        let keys = config.unknown(IGNORED);
+        let mut opened =
+            Self { folder, config: read, tensors, dense, by_name: HashMap::new(), unknown: Vec::new(), keys };
+        opened.name_tensors()?;
+        Ok(opened)
+    }
+
+    fn name_tensors(&mut self) -> Result<()> {
+        let family = self.config.family;
+        for (file, tensor) in self.tensors.iter() {
+            let gguf = family.canonical(&tensor.name);
+            // The head of another task, or of one that the class does not have.
+            let of_head = gguf.as_ref().is_some_and(|name| name.starts_with("cls"));
+            if of_head && self.config.score.is_none() || gguf.is_none() && family.ignores(&tensor.name) {
+                continue;
+            }
+            match gguf {
+                None => self.unknown.push(tensor.name.clone()),
+                Some(gguf) => {
+                    if let Some(first) = self.by_name.insert(gguf, tensor.name.clone()) {
+                        return Err(Error::bad_model(format!(
+                            "{}: tensors '{first}' and '{}' are the same part of the model",
+                            file.what(),
+                            tensor.name
+                        )));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The files that have a tensor, and its name there.
+    fn own<'a>(&'a self, name: &'a str) -> Option<(&'a Tensors, &'a str)> {
+        if let Some((module, kind)) = name.strip_prefix("dense_").and_then(|rest| rest.split_once('.')) {
+            let tensors = self.dense.get(module.parse::<usize>().ok()?.checked_sub(2)?)?;
+            return Some((tensors, if kind == "bias" { "linear.bias" } else { "linear.weight" }));
+        }
+        self.by_name.get(name).map(|own| (&self.tensors, own.as_str()))
+    }
+
+    fn missing(&self, name: &str) -> Error {
+        let what = self.folder.what();
+        Error::bad_model(format!("{what}: there is no tensor for '{name}', which the config.json asks for"))
+    }
+}
+
+/// As the crate's folders of decoders do: a tensor's bytes, its info, and its name in errors.
+macro_rules! found {
+    ($self:ident, $name:ident => $data:ident, $info:ident, $at:ident) => {
+        let own = $self.own($name).and_then(|(tensors, own)| tensors.find(own));
+        let Some((file, $info)) = own else { return Err($self.missing($name)) };
+        let ($data, $at) = (file.data($info)?, Place { file: file.what(), tensor: &$info.name });
+    };
+}
+
+impl Checkpoint for HfEncoder {
+    fn what(&self) -> &str {
+        self.folder.what()
+    }
+
+    fn config(&self, _: &dyn Fn(&str)) -> Result<DecoderConfig> {
+        let what = self.folder.what();
+        Err(Error::unsupported(format!("{what}: it is an encoder, and a decoder is asked for")))
+    }
+
+    fn encoder(&self, warn: &dyn Fn(&str)) -> Result<Option<EncoderConfig>> {
+        for key in &self.keys {
+            warn(&format!("{}: key '{key}' is not known and not used", self.folder.path_of(super::CONFIG)));
+        }
+        Ok(Some(self.config.clone()))
+    }
+
+    fn tokenizer(&self, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>> {
+        text::tokenizer(&self.folder, warn)
+    }
+
+    fn end_tokens(&self, n: usize) -> Result<Vec<u32>> {
+        text::end_tokens(&self.folder, n)
+    }
+
+    fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+        chat::read(&self.folder, warn)
+    }
+
+    fn has(&self, tensor: &str) -> bool {
+        self.own(tensor).is_some_and(|(tensors, own)| tensors.find(own).is_some())
+    }
+
+    fn matrix(&self, _: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
+        found!(self, tensor => data, info, at);
+        at.shape(info, &[rows, cols])?;
+        Matrix::new(data, at.dtype(info)?, rows, cols).map_err(|e| at.of(e))
+    }
+
+    fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {
+        found!(self, tensor => data, info, at);
+        at.shape(info, &[len])?;
+        Ok(floats(&data, info.ty, len).ok_or_else(|| at.not_float(info))?.into())
+    }
+
+    fn names(&self) -> Result<Vec<String>> {
+        let dense = (0..self.dense.len())
+            .flat_map(|n| ["weight", "bias"].map(|kind| format!("dense_{}.{kind}", n + 2)).into_iter());
+        let dense = dense.filter(|name| self.has(name));
+        Ok(self.by_name.keys().chain(&self.unknown).cloned().chain(dense).collect())
+    }
+
+    fn tensor_bytes(&self) -> u64 {
+        let all = self.dense.iter().chain([&self.tensors]).flat_map(|tensors| tensors.iter());
+        all.map(|(_, tensor)| tensor.byte_len() as u64).sum()
+    }
+
+    fn bytes_of(&self, tensor: &str) -> u64 {
+        let found = self.own(tensor).and_then(|(tensors, own)| tensors.find(own));
+        found.map_or(0, |(_, info)| info.byte_len() as u64)
+    }
+
+    fn other_bytes(&self) -> u64 {
+        self.tensors.header_bytes()
+    }
+}
+
+impl EncoderConfig {
+    /// Adds what the folder's modules say about the way from hidden states to an embedding.
+    fn add(&mut self, modules: &Modules, config: &Fields) -> Result<()> {
+        // Without modules, as sentence-transformers pools.
+        self.pooling = modules.pooling.unwrap_or(Pooling::Mean);
+        let mut width = self.hidden;
+        for module in &modules.dense {
+            if module.from != width {
+                return Err(Error::bad_model(format!(
+                    "{}: the module {} takes {} elements where {width} come",
+                    config.what(),
+                    module.path,
+                    module.from
+                )));
+            }
+            width = module.to;
+            self.dense.push((module.to, module.activation));
+        }
+        match width == self.hidden {
+            true => Ok(()),
+            false => Err(Error::unsupported(format!(
+                "{}: its modules make embeddings of {width} elements of hidden states of {}; only those of as many \
+                 are made",
+                config.what(),
+                self.hidden
+            ))),
+        }
+    }
+}
+
+fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Result<EncoderConfig> {
+    let names = Names { what: config.what(), key: &|gguf| key(gguf, family).to_owned() };
+    let hidden = config.need("hidden_size")?;
+    names.within("embedding_length", hidden, HIDDEN)?;
+    let layers = config.need("num_hidden_layers")?;
+    names.within("block_count", layers, LAYERS)?;
+    let heads = config.need("num_attention_heads")?;
+    let head_dim = match config.size("head_dim")? {
+        Some(head_dim) => head_dim,
+        None => EncoderConfig::head_dim(&names, hidden, heads)?,
+    };
+    let positions = config.need("max_position_embeddings")?;
+    let offset = match family.positions {
+        Positions::BehindPadding => config.size("pad_token_id")?.unwrap_or(1) + 1,
+        _ => 0,
+    };
+    if let Some(kind) = config.text("position_embedding_type")?.filter(|kind| *kind != "absolute") {
+        return Err(
+            config.unsupported("position_embedding_type", format_args!("{kind} positions are not read"))
+        );
+    }
+    let activation = match config.text(family.activation_key)? {
+        None => family.activation,
+        Some(name) => EncoderConfig::activation(name, family.activation.gated()).ok_or_else(|| {
+            config.unsupported(
+                family.activation_key,
+                "known are gelu, gelu_new, gelu_pytorch_tanh and, gated, silu",
+            )
+        })?,
+    };
+    let rotates = matches!(family.positions, Positions::Rotated(_));
+    let (ropes, blocks) = spans(config, family, if rotates { head_dim } else { 0 }, layers)?;
+    let mut attention =
+        AttentionShape::new(heads, config.size("num_key_value_heads")?.unwrap_or(heads), head_dim);
+    if let Some(number) = config.float("query_pre_attn_scalar")? {
+        attention.scale = 1.0 / number.sqrt();
+    }
+    let decoder = EncoderConfig {
+        family,
+        architecture: config.text("model_type")?.unwrap_or(family.gguf).to_owned(),
+        name: name.to_owned(),
+        vocab_size: config.need("vocab_size")?,
+        context_length: positions.saturating_sub(offset),
+        layers,
+        hidden,
+        ffn: config.need("intermediate_size")?,
+        attention,
+        eps: config.float(family.eps_key)?.unwrap_or(if rotates { 1e-5 } else { 1e-12 }),
+        activation,
+        embedding_scale: family.embedding_scale(hidden),
+        norm_offset: family.norm_offset,
+        position_offset: offset,
+        types: config.size("type_vocab_size")?.unwrap_or(if rotates { 0 } else { 2 }),
+        ropes,
+        blocks,
+        pooling: Pooling::Mean,
+        score: score(config, family)?,
+        dense: Vec::new(),
+    };
+    decoder.check(&names)?;
+    Ok(decoder)
+}
+
+/// The rotations of layers, of `dims` elements of a head, and the layers.
+fn spans(
+    config: &Fields,
+    family: &EncoderFamily,
+    dims: usize,
+    layers: usize,
+) -> Result<(Vec<RopeConfig>, Vec<Block>)> {
+    let (window, every) = windows(config, family)?;
+    let kinds = config.texts("layer_types")?.unwrap_or_default();
+    let seeing = family.windows.map_or(0, |windows| windows.seeing);
+    let sees = |index: usize| match kinds.get(index) {
+        Some(kind) => *kind == "full_attention",
+        // The last of each `every`, or the first.
+        None => index % every == if seeing == 0 { 0 } else { every - 1 },
+    };
+    let bases = bases(config, family)?;
+    Ok(family.layers(dims, bases, layers, window, sees))
+}
+
+/// The head of a class that classifies.
+fn score(config: &Fields, family: &EncoderFamily) -> Result<Option<(Pooling, HeadActivation)>> {
+    let classes = config.texts("architectures")?.unwrap_or_default();
+    if let Some(class) = classes.iter().find(|class| !family.classes.contains(*class)) {
+        let known = family.classes.join(", ");
+        return Err(config.unsupported("architectures", format_args!("{class} is not known; {known} are")));
+    }
+    let classifies = classes.first().is_some_and(|class| class.ends_with("ForSequenceClassification"));
+    let pooling = match config.text("classifier_pooling")? {
+        None | Some("cls") => Pooling::First,
+        Some("mean") => Pooling::Mean,
+        Some(_) => return Err(config.unsupported("classifier_pooling", "known are cls and mean")),
+    };
+    if config.text("classifier_activation")?.is_some_and(|name| name != "gelu") {
+        return Err(config.unsupported("classifier_activation", "only gelu is known"));
+    }
+    Ok(classifies.then_some((pooling, family.head)))
+}
+
+/// The width of windows, both sides together, and the number of layers between two without.
+fn windows(config: &Fields, family: &EncoderFamily) -> Result<(Option<usize>, usize)> {
+    let Some(windows) = family.windows else { return Ok((None, 1)) };
+    let mut every = windows.every;
+    for key in ["global_attn_every_n_layers", "sliding_window_pattern", "_sliding_window_pattern"] {
+        every = config.size(key)?.unwrap_or(every);
+        if every == 0 {
+            return Err(config.bad(key, "it must be at least 1"));
+        }
+    }
+    let local = config.size("local_attention")?;
+    Ok((if local.is_some() { local } else { config.size("sliding_window")? }, every))
+}
+
+/// The bases of the rotations, in the files' new form or in the old ones.
+fn bases(config: &Fields, family: &EncoderFamily) -> Result<[f32; 2]> {
+    if config.is_set("rope_scaling") {
+        return Err(config.unsupported("rope_scaling", "rotations of encoders are not scaled"));
+    }
+    let mut bases = family.bases;
+    let old = [["global_rope_theta", "rope_theta"], ["local_rope_theta", "rope_local_base_freq"]];
+    for (base, keys) in bases.iter_mut().zip(old) {
+        for key in keys {
+            *base = config.float(key)?.unwrap_or(*base);
+        }
+    }
+    if let Some(new) = config.object("rope_parameters")? {
+        if let Some(base) = new.float("rope_theta")? {
+            bases = [base; 2];
+        }
+        for (base, key) in bases.iter_mut().zip(["full_attention", "sliding_attention"]) {
+            let Some(rope) = new.object(key)? else { continue };
+            if rope.text("rope_type")?.is_some_and(|kind| kind != "default") {
+                return Err(rope.unsupported("rope_type", "rotations of encoders are not scaled"));
+            }
+            *base = rope.float("rope_theta")?.unwrap_or(*base);
+        }
+    }
+    Ok(bases)
+}
+
+/// Maps GGUF's key to the key of this file.
+fn key<'a>(gguf: &'a str, family: &EncoderFamily) -> &'a str {
+    match gguf {
+        "context_length" => "max_position_embeddings",
+        "block_count" => "num_hidden_layers",
+        "embedding_length" => "hidden_size",
+        "feed_forward_length" => "intermediate_size",
+        "attention.head_count" => "num_attention_heads",
+        "attention.head_count_kv" => "num_key_value_heads",
+        "attention.key_length" => "head_dim",
+        "attention.layer_norm_epsilon" => family.eps_key,
+        "token_type_count" => "type_vocab_size",
+        other => other,
+    }
+}

@@ -1,0 +1,111 @@
+//! Attention of whole texts in both directions over `qkv` `[T, (heads + 2 kv_heads) * head_dim]`. The first pass norms
+//! and rotates q and k in place, if the model does; the second attends. Nothing is kept after the step.
+
+use super::attention::Turn;
+use super::spare::Spare;
+use super::{Attention, AttentionShape, RaggedBatch, SeqRows};
+use crate::base::{Error, Result, reserve};
+use crate::kernels::attention::whole::{SPAN_ROWS, Scratch, Text};
+use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::{Isa, Pool};
+use std::cell::RefCell;
+
+thread_local! {
+    /// Scratch memory of the tasks on this thread.
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+impl AttentionShape {
+    /// Maximum bytes that attention of whole texts keeps on `threads` threads, for texts of `rows` rows.
+    pub fn whole_bytes(&self, threads: usize, rows: usize) -> usize {
+        Scratch::bytes(self.head_dim, rows).saturating_mul(threads)
+    }
+}
+
+/// A part of the work: a head's rows from `start` on, of one text.
+struct Task {
+    rows: SeqRows,
+    head: usize,
+    start: usize,
+}
+
+/// Attends within each of the batch's sequences. `table` is the result of `kernels::rows::rope::table`.
+pub struct Encode<'a> {
+    pub pool: &'a Pool,
+    pub spare: &'a Spare,
+    pub isa: Isa,
+    pub batch: &'a RaggedBatch,
+    pub how: &'a Attention<'a>,
+    pub table: &'a [f32],
+}
+
+impl Encode<'_> {
+    /// Returns `[T, heads * head_dim]`.
+    pub fn run(&self, qkv: &mut [f32], [rows, width]: [usize; 2]) -> Result<Vec<f32>> {
+        let s = self.how.shape;
+        if rows != self.batch.tokens.len() || width != s.qkv() {
+            return Err(Error::internal("qkv has another shape than the batch"));
+        }
+        let whole = |seq: &SeqRows| seq.rows > 0 && self.batch.positions[seq.row as usize] == 0;
+        if !self.batch.seqs.iter().all(whole) {
+            return Err(Error::invalid("an encoder runs whole texts, in one step each"));
+        }
+        if !self.how.rope.inv_freq.is_empty() || self.how.norms.is_some() {
+            self.turn(qkv, width)?;
+        }
+        self.attend(qkv, width)
+    }
+
+    fn turn(&self, qkv: &mut [f32], width: usize) -> Result<()> {
+        let (s, rows) = (self.how.shape, self.batch.tokens.len());
+        let turn = Turn::new(self.isa, self.how, self.table, rows)?;
+        let (work, shared) = (2 * qkv.len(), SharedOut::new(qkv));
+        self.pool.run_if_worth(work, rows, &|row| {
+            // SAFETY: each task has a row of its own.
+            let own = unsafe { shared.slice(row * width..(row + 1) * width) };
+            let heads = own.chunks_exact_mut(s.head_dim).take(s.heads + s.kv_heads);
+            heads.enumerate().for_each(|(n, head)| turn.apply(row, usize::from(n >= s.heads), head));
+        });
+        Ok(())
+    }
+
+    fn attend(&self, qkv: &[f32], width: usize) -> Result<Vec<f32>> {
+        let (s, tasks) = (self.how.shape, self.tasks()?);
+        let out_width = s.heads * s.head_dim;
+        let mut out = self.spare.take(self.batch.tokens.len() * out_width)?;
+        let shared = SharedOut::new(&mut out);
+        let pairs: usize = self.batch.seqs.iter().map(|seq| (seq.rows as usize).pow(2)).sum();
+        self.pool.run_if_worth(pairs.saturating_mul(2 * out_width), tasks.len(), &|n| {
+            let Task { rows: SeqRows { row: first, rows, .. }, head, start } = tasks[n];
+            let (first, rows) = (first as usize, rows as usize);
+            let (q, kv) = (head * s.head_dim, head / (s.heads / s.kv_heads));
+            let columns = [q, (s.heads + kv) * s.head_dim, (s.heads + s.kv_heads + kv) * s.head_dim];
+            let qkv = &qkv[first * width..(first + rows) * width];
+            let (head_dim, window) = (s.head_dim, self.how.window);
+            let text = Text { qkv, width, head_dim, columns, scale: s.scale, window };
+            let span = start..rows.min(start + SPAN_ROWS);
+            SCRATCH.with_borrow_mut(|scratch| {
+                scratch.attend(self.isa, &text, span, |row| {
+                    let at = (first + row) * out_width + q;
+                    // SAFETY: each task has its own rows of a head, and uses one slice at a time.
+                    unsafe { shared.slice(at..at + head_dim) }
+                });
+            });
+        });
+        Ok(out)
+    }
+
+    /// Short texts have a task for each head, long ones several.
+    fn tasks(&self) -> Result<Vec<Task>> {
+        let (heads, mut tasks) = (self.how.shape.heads, Vec::new());
+        for rows in &self.batch.seqs {
+            let starts = (0..rows.rows as usize).step_by(SPAN_ROWS);
+            reserve(&mut tasks, heads * starts.len(), "a step's tasks")?;
+            tasks.extend(
+                (0..heads)
+                    .flat_map(|head| starts.clone().map(move |start| Task { rows: *rows, head, start })),
+            );
+        }
+        Ok(tasks)
+    }
+}
