@@ -2,13 +2,13 @@
 
 use super::family::{Family, QkNorm};
 use super::keys::{LAYER_INPUTS, NEXTN, SHARED_KV};
+use super::names::Names;
 use super::rotation::Rotations;
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
 use crate::ops::{
     Activation, AttentionShape, Choice, ConvShape, DeltaShape, MAX_HEAD, MambaShape, RopeStyle, Temperature,
 };
-use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 /// Sizes are in elements and tokens. After [`DecoderConfig::check`], all products of two or three of them fit a
@@ -206,40 +206,6 @@ const MAX_ROPES: usize = 8;
 /// A rope that shrinks angles by more makes all positions alike, and one that stretches them more has no use.
 const ROPE_FACTOR: RangeInclusive<f32> = 1e-3..=1e6;
 
-/// A file's names of the fields, for errors.
-pub struct Names<'a> {
-    /// Name of the file in errors.
-    pub what: &'a str,
-    /// Maps GGUF's key without its prefix (`attention.head_count`) to the file's key.
-    pub key: &'a dyn Fn(&str) -> String,
-}
-
-impl Names<'_> {
-    pub fn bad(&self, key: &str, value: impl Display, why: &str) -> Error {
-        Error::bad_model(format!("{}: '{}' is {value}; {why}", self.what, (self.key)(key)))
-    }
-
-    pub fn unsupported(&self, key: &str, value: impl Display) -> Error {
-        let message = format!("{}: '{}' is {value}, which is not supported", self.what, (self.key)(key));
-        Error::unsupported(message)
-    }
-
-    pub fn within(&self, key: &str, value: usize, range: RangeInclusive<usize>) -> Result<()> {
-        if range.contains(&value) {
-            return Ok(());
-        }
-        Err(self.bad(key, value, &format!("it must lie within {} and {}", range.start(), range.end())))
-    }
-
-    pub fn float(&self, key: &str, value: f32, range: RangeInclusive<f32>) -> Result<()> {
-        // NaN is in no range.
-        if range.contains(&value) {
-            return Ok(());
-        }
-        Err(self.bad(key, value, &format!("it must lie within {:e} and {:e}", range.start(), range.end())))
-    }
-}
-
 impl DecoderConfig {
     /// `BadModel` for an impossible value, with the file's own `names`.
     pub fn check(&self, names: &Names) -> Result<()> {
@@ -261,17 +227,7 @@ impl DecoderConfig {
         names.float("embedding_scale", self.embedding_scale, 1e-6..=1e6)?;
         names.float("residual_scale", self.residual_scale, 1e-3..=1e3)?;
         names.float("logit_scale", self.logit_scale, 1e-6..=1e6)?;
-        match self.activation {
-            Activation::ClampedSwiGlu { limit } => names.float("swiglu_clamp_exp", limit, 1e-3..=1e6)?,
-            Activation::SteepSwiGlu { alpha, limit } => {
-                names.float("swiglu_alpha", alpha, 1e-3..=1e3)?;
-                names.float("swiglu_clamp_exp", limit, 1e-3..=1e6)?;
-            }
-            Activation::ScaledSwiGlu { by, output } => {
-                [by, output].iter().try_for_each(|factor| names.float("mlp_multipliers", *factor, FACTOR))?;
-            }
-            _ => {}
-        }
+        self.check_activation(names)?;
         self.shapes().try_for_each(|shape| self.check_attention(shape, names))?;
         self.layer_inputs.map_or(Ok(()), |width| names.within(LAYER_INPUTS, width, 1..=1 << 12))?;
         for ffn in self.blocks.iter().filter_map(|block| block.ffn) {
@@ -312,6 +268,20 @@ impl DecoderConfig {
             names.within("attention.sliding_window", window, CONTEXT)?;
         }
         Ok(())
+    }
+
+    fn check_activation(&self, names: &Names) -> Result<()> {
+        match self.activation {
+            Activation::ClampedSwiGlu { limit } => names.float("swiglu_clamp_exp", limit, 1e-3..=1e6),
+            Activation::SteepSwiGlu { alpha, limit } => {
+                names.float("swiglu_alpha", alpha, 1e-3..=1e3)?;
+                names.float("swiglu_clamp_exp", limit, 1e-3..=1e6)
+            }
+            Activation::ScaledSwiGlu { by, output } => {
+                [by, output].iter().try_for_each(|factor| names.float("mlp_multipliers", *factor, FACTOR))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_attention(&self, shape: &AttentionShape, names: &Names) -> Result<()> {

@@ -7,7 +7,7 @@ mod rope;
 
 use super::Pooling;
 use super::checkpoint::Checkpoint;
-use super::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
+use super::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Parts};
 use super::encoder::EncoderConfig;
 use super::family::{FAMILIES, Factor, Family, REFUSED, ScaleSizes, SharedExpert};
 use super::fused;
@@ -15,6 +15,7 @@ use super::keys::{
     DENSE_FIRST, GATING, GATING_CHOSEN, GATING_LOGISTIC, GATING_SOFTMAX, KNOWN, NEUTRAL, NEUTRAL_FLOATS,
     NEXTN, NO_BLOCKS, NO_DENSE, NO_EXPERTS, NO_SHARED, SECTIONS, TEMPERATURE,
 };
+use super::names::Names;
 use super::namespaces;
 use super::rotation::{self, Rotations};
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
@@ -283,10 +284,12 @@ impl<'a> Keys<'a> {
     fn attention(&self, hidden: usize, layers: usize) -> Result<AttentionShape> {
         let heads = self.size("attention.head_count", None)?;
         self.names.within("attention.head_count", heads, HEADS)?;
-        let kv_heads = match self.kv_heads(layers)? {
-            _ if self.family.global_heads => self.kv_heads_of(layers, true)?,
-            Some(by_layer) => by_layer.into_iter().max().unwrap_or(0),
-            None => self.size("attention.head_count_kv", Some(heads))?,
+        let kv_heads = match self.family.global_heads {
+            true => self.kv_heads_of(layers, true)?,
+            false => match self.kv_heads(layers)? {
+                Some(by_layer) => by_layer.into_iter().max().unwrap_or(0),
+                None => self.size("attention.head_count_kv", Some(heads))?,
+            },
         };
         let given = self.find::<u64>("attention.key_length")?.is_some();
         if !given && !hidden.is_multiple_of(heads) {

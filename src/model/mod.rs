@@ -14,6 +14,7 @@ mod gguf;
 mod hf;
 mod keys;
 mod loader;
+mod names;
 mod namespaces;
 mod options;
 mod pooling;

@@ -1,7 +1,7 @@
 //! Rotations that the weights of a GGUF file are folded with: the keys `prism.hadamard.*` of Bonsai 2 (PrismML's
 //! llama.cpp, pull requests 120 and 121).
 
-use super::config::Names;
+use super::names::Names;
 use crate::base::{Error, Result};
 use crate::formats::gguf::{FromMetadata, Gguf, expert};
 use crate::ops::{DeltaShape, Fold, Regrouped};

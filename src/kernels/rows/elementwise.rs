@@ -92,7 +92,7 @@ fn erf_scalars(gate: &[f32], up: &[f32], out: &mut [f32]) {
         let z = g.abs() * HALF_ROOT;
         let t = 1.0 / z.mul_add(ERF_P, 1.0);
         let p = ERF[1..].iter().fold(ERF[0], |p, c| p.mul_add(t, *c));
-        let above = p * t * exp(z * z * -1.0);
+        let above = p * t * exp(-(z * z));
         // Not `max`; a NaN comes in by the other part.
         let positive = if *g > 0.0 { *g } else { 0.0 };
         *out = (g.abs() * -0.5).mul_add(above, positive) * up;

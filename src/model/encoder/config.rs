@@ -4,7 +4,8 @@ use super::family::EncoderFamily;
 use super::head::HeadActivation;
 use crate::base::Result;
 use crate::model::Pooling;
-use crate::model::config::{Block, CONTEXT, HEADS, HIDDEN, LAYERS, Names, RopeConfig};
+use crate::model::config::{Block, CONTEXT, HEADS, HIDDEN, LAYERS, RopeConfig};
+use crate::model::names::Names;
 use crate::ops::{Activation, AttentionShape};
 
 /// Sizes are in elements and tokens.

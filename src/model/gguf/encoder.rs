@@ -4,9 +4,10 @@ use super::number;
 use crate::base::{Error, Result};
 use crate::formats::gguf::Gguf;
 use crate::model::Pooling;
-use crate::model::config::{LAYERS, Names};
+use crate::model::config::LAYERS;
 use crate::model::encoder::family::{EncoderFamily, Positions};
 use crate::model::encoder::{EncoderConfig, HeadActivation};
+use crate::model::names::Names;
 use crate::ops::{Activation, AttentionShape};
 
 /// The pooling of a file that ranks, in llama.cpp's numbers.

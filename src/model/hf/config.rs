@@ -9,9 +9,10 @@ use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
 use super::short_conv;
 use crate::base::{Error, Result};
-use crate::model::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Names, Parts};
+use crate::model::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Parts};
 use crate::model::family::{BITNET_1BITLLM, Bias, FAMILIES, Factor, Family, KvHeads, Q_NORM, ScaleSizes};
 use crate::model::keys::{LAYER_INPUTS, SHARED_KV};
+use crate::model::names::Names;
 use crate::model::{Pooling, SamplingDefaults};
 use crate::ops::{Activation, AttentionShape};
 
@@ -274,15 +275,11 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     attention.scale *= multipliers.scores;
     attention.value_eps = Some(rms_eps).filter(|_| family.global_heads);
     let global = layers::global(config, family, &attention, layers)?;
-    let scales = &family.scales;
-    let scale_sizes = ScaleSizes { layers, hidden, heads: attention.heads, head_dim: attention.head_dim };
-    let sizes = Sizes {
-        layers,
-        head_dim: attention.head_dim,
-        global_dim: global.as_ref().map(|global| global.head_dim),
-        rotated: attention.head_dim,
-        context,
-    };
+    let (scales, heads) = (&family.scales, attention.heads);
+    let head_dim = attention.head_dim;
+    let scale_sizes = ScaleSizes { layers, hidden, heads, head_dim };
+    let global_dim = global.as_ref().map(|global| global.head_dim);
+    let sizes = Sizes { layers, head_dim, global_dim, rotated: head_dim, context };
     let (ropes, mut blocks) = rope::read(config, family, &sizes)?;
     let delta = delta::read(config, family, &mut blocks)?;
     let conv = short_conv::read(config, family, hidden, &mut blocks)?;

@@ -3,8 +3,9 @@
 
 use super::fields::Fields;
 use crate::base::Result;
-use crate::model::config::{Block, Names, share as share_kv};
+use crate::model::config::{Block, share as share_kv};
 use crate::model::family::Family;
+use crate::model::names::Names;
 use crate::ops::AttentionShape;
 
 const LIST: &str = "per_layer_config";

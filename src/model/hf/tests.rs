@@ -463,8 +463,7 @@ fn quantization_configs() {
     let no = |q: Value, part: &str| {
         refused(json!({ "quantization_config": q }), Status::Unsupported, &[part]);
     };
-    for method in ["bitsandbytes", "modelopt", "fbgemm_fp8", "hqq", "quark", "torchao", "auto-round", "mxfp4"]
-    {
+    for method in ["bitsandbytes", "modelopt", "fbgemm_fp8", "hqq", "quark", "torchao", "auto-round"] {
         no(json!({ "quant_method": method }), &format!("'quantization_config.quant_method' is '{method}'"));
     }
     refused(json!({"quantization_config": {}}), Status::BadModel, &["quant_method"]);
