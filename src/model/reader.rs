@@ -86,8 +86,11 @@ impl<'a> Reader<'a> {
         let head = if tied { embedding.clone() } else { self.dense("output.weight", vocab, hidden)? };
         let final_norm = self.norm(config.family.final_norm.1, hidden, &config)?;
         let inputs = config.layer_inputs.map(|width| self.inputs(width, &config)).transpose()?;
-        let mut layers =
-            (0..config.layers).map(|index| self.layer(index, &config)).collect::<Result<Vec<_>>>()?;
+        let mut layers = Vec::new();
+        reserve(&mut layers, config.layers + usize::from(mtp), "layers")?;
+        for index in 0..config.layers {
+            layers.push(self.layer(index, &config)?);
+        }
         let mtp = match mtp {
             true => {
                 config.blocks.push(Block { sparse: config.experts.is_some(), ..Block::default() });
