@@ -245,6 +245,10 @@ fn decoder(
         Some(tokenizer) => tokenizer.end_tokens().to_vec(),
         None => files.end_tokens(vocab_size)?,
     };
+    if tokenizer.is_some() && end_tokens.is_empty() {
+        let what = files.what();
+        log(WARN, &format!("{what}: the files name no end token; generations end by their limits only"));
+    }
     let chat = files.chat(&|message| log(WARN, message))?;
     let further = if files.has(&join_of(&config)) { config.further } else { 0 };
     match (options.mtp, further) {

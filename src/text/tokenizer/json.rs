@@ -145,9 +145,6 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     ends.extend(added.iter().filter(|t| t.special && by_name(&t.content)).filter_map(|t| id_of(&t.content)));
     ends.sort_unstable();
     ends.dedup();
-    if ends.is_empty() {
-        log(&format!("{what}: the files name no end token; generations end by their limits only"));
-    }
     let mut special_ids: Vec<u32> =
         added.iter().filter(|t| t.special).filter_map(|t| id_of(&t.content)).collect();
     special_ids.sort_unstable();

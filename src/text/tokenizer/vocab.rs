@@ -139,12 +139,6 @@ impl<'a> Common<'a> {
         );
         ends.sort_unstable();
         ends.dedup();
-        if ends.is_empty() {
-            log(&format!(
-                "{}: the file names no end token; generations end by their limits only",
-                gguf.what()
-            ));
-        }
         Ok(Self { gguf, tokens, types, bos, eos, ends })
     }
 
