@@ -88,9 +88,8 @@ impl<'a> Reader<'a> {
         let inputs = config.layer_inputs.map(|width| self.inputs(width, &config)).transpose()?;
         let mut layers = Vec::new();
         reserve(&mut layers, config.layers + usize::from(mtp), "layers")?;
-        for index in 0..config.layers {
-            layers.push(self.layer(index, &config)?);
-        }
+        (0..config.layers)
+            .try_for_each(|index| self.layer(index, &config).map(|layer| layers.push(layer)))?;
         let mtp = match mtp {
             true => {
                 config.blocks.push(Block { sparse: config.experts.is_some(), ..Block::default() });
