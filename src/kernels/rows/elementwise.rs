@@ -33,79 +33,32 @@ pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
 
 /// `out = gelu(up)`, in the form of `geglu`.
 pub fn gelu(isa: Isa, up: &[f32], out: &mut [f32]) {
-    const ONES: [f32; 256] = [1.0; 256];
-    for (up, out) in up.chunks(ONES.len()).zip(out.chunks_mut(ONES.len())) {
-        gated(isa, Gelu, up, &ONES[..up.len()], out);
-    }
+    ungated(isa, Gelu, up, out);
 }
 
-/// `out = gelu(gate) * up` in its own form, `g/2 (1 + erf(g / sqrt(2)))` (Hendrycks and Gimpel 2016), computed as
-/// `max(g, 0) - |g|/2 erfc(|g| / sqrt(2))`, which keeps the digits of small results. erfc is that of Abramowitz and
-/// Stegun (7.1.26), whose error is below 1.5e-7.
+/// `out = gelu(gate) * up` in its own form, `g/2 (1 + erf(g / sqrt(2)))` (Hendrycks and Gimpel 2016).
 pub fn geglu_erf(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    assert!(gate.len() == out.len() && up.len() == out.len(), "one gate and one up for each output");
-    let (out, last) = out.as_chunks_mut::<16>();
-    let ((gate, gates), (up, ups)) = (gate.as_chunks::<16>(), up.as_chunks::<16>());
-    erf_of(isa, gate, up, out);
-    erf_scalars(gates, ups, last);
+    gated(isa, GeluErf, gate, up, out);
 }
 
 /// `out = gelu(up)`, in the form of `geglu_erf`.
 pub fn gelu_erf(isa: Isa, up: &[f32], out: &mut [f32]) {
-    const ONES: [f32; 256] = [1.0; 256];
-    for (up, out) in up.chunks(ONES.len()).zip(out.chunks_mut(ONES.len())) {
-        geglu_erf(isa, up, &ONES[..up.len()], out);
-    }
+    ungated(isa, GeluErf, up, out);
 }
 
-by_isa!(fn erf_of(gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]]) = erf_lanes::<lanes>, erf_rest);
-
-const HALF_ROOT: f32 = std::f32::consts::FRAC_1_SQRT_2;
-const ERF_P: f32 = 0.327_591_1;
-const ERF: [f32; 5] = [1.061_405_4, -1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6];
-
-#[inline(always)]
-unsafe fn erf_lanes<L: Lanes>(gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]]) {
-    for ((gate, up), out) in gate.iter().zip(up).zip(out) {
-        // SAFETY: arrays of sixteen.
-        unsafe {
-            let g = L::load(gate.as_ptr());
-            let z = g.abs().mul(L::splat(HALF_ROOT));
-            let t = L::splat(1.0).div(z.fma(L::splat(ERF_P), L::splat(1.0)));
-            let mut p = L::splat(ERF[0]);
-            for c in &ERF[1..] {
-                p = p.fma(t, L::splat(*c));
-            }
-            let above = p.mul(t).mul(exp_lanes(z.mul(z).mul(L::splat(-1.0))));
-            let half = g.abs().mul(L::splat(-0.5));
-            half.fma(above, g.above(L::splat(0.0))).mul(L::load(up.as_ptr())).store(out.as_mut_ptr());
-        }
-    }
-}
-
-fn erf_rest(gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]]) {
-    erf_scalars(gate.as_flattened(), up.as_flattened(), out.as_flattened_mut());
-}
-
-fn erf_scalars(gate: &[f32], up: &[f32], out: &mut [f32]) {
-    for ((out, g), up) in out.iter_mut().zip(gate).zip(up) {
-        let z = g.abs() * HALF_ROOT;
-        let t = 1.0 / z.mul_add(ERF_P, 1.0);
-        let p = ERF[1..].iter().fold(ERF[0], |p, c| p.mul_add(t, *c));
-        let above = p * t * exp(-(z * z));
-        // Not `max`; a NaN comes in by the other part.
-        let positive = if *g > 0.0 { *g } else { 0.0 };
-        *out = (g.abs() * -0.5).mul_add(above, positive) * up;
-    }
-}
-
-/// The gate g / (1 + e^x) on `up`, where g and `up` may be limited or scaled first.
+/// A gate on `up`: g / (1 + e^x), where x is -g (SiLU) unless it is given, and g and `up` may be limited or scaled first.
 trait Gate: Copy {
     /// x, which depends on g.
-    fn exponent(self, g: f32) -> f32;
+    fn exponent(self, g: f32) -> f32 {
+        -g
+    }
     /// # Safety
     /// `L`'s instructions are available.
-    unsafe fn exponents<L: Lanes>(self, g: L) -> L;
+    #[inline(always)]
+    unsafe fn exponents<L: Lanes>(self, g: L) -> L {
+        // SAFETY: the caller's promise. A product with -1 is the exact negative.
+        unsafe { g.mul(L::splat(-1.0)) }
+    }
 
     fn limited(self, g: f32, up: f32) -> (f32, f32) {
         (g, up)
@@ -115,6 +68,22 @@ trait Gate: Copy {
     #[inline(always)]
     unsafe fn limited_lanes<L: Lanes>(self, g: L, up: L) -> (L, L) {
         (g, up)
+    }
+
+    fn output(self, g: f32, up: f32) -> f32 {
+        let (g, up) = self.limited(g, up);
+        g / (1.0 + exp(self.exponent(g))) * up
+    }
+    /// # Safety
+    /// `L`'s instructions are available.
+    #[inline(always)]
+    unsafe fn outputs<L: Lanes>(self, g: L, up: L) -> L {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (g, up) = self.limited_lanes(g, up);
+            let below = exp_lanes(self.exponents(g)).add(L::splat(1.0));
+            g.div(below).mul(up)
+        }
     }
 }
 
@@ -132,16 +101,7 @@ struct Steep {
     limit: f32,
 }
 
-impl Gate for Silu {
-    fn exponent(self, g: f32) -> f32 {
-        -g
-    }
-    #[inline(always)]
-    unsafe fn exponents<L: Lanes>(self, g: L) -> L {
-        // SAFETY: the caller's promise. A product with -1 is the exact negative.
-        unsafe { g.mul(L::splat(-1.0)) }
-    }
-}
+impl Gate for Silu {}
 
 #[derive(Clone, Copy)]
 struct Scaled {
@@ -150,15 +110,6 @@ struct Scaled {
 }
 
 impl Gate for Scaled {
-    fn exponent(self, g: f32) -> f32 {
-        Silu.exponent(g)
-    }
-    #[inline(always)]
-    unsafe fn exponents<L: Lanes>(self, g: L) -> L {
-        // SAFETY: the caller's promise.
-        unsafe { Silu.exponents(g) }
-    }
-
     fn limited(self, g: f32, up: f32) -> (f32, f32) {
         (g * self.gate, up * self.up)
     }
@@ -170,15 +121,6 @@ impl Gate for Scaled {
 }
 
 impl Gate for Clamped {
-    fn exponent(self, g: f32) -> f32 {
-        Silu.exponent(g)
-    }
-    #[inline(always)]
-    unsafe fn exponents<L: Lanes>(self, g: L) -> L {
-        // SAFETY: the caller's promise.
-        unsafe { Silu.exponents(g) }
-    }
-
     fn limited(self, g: f32, up: f32) -> (f32, f32) {
         // Not `min` and `clamp`, which would hide a NaN or panic.
         let at_most = |x: f32| if self.limit < x { self.limit } else { x };
@@ -240,6 +182,50 @@ impl Gate for Gelu {
     }
 }
 
+/// GELU as `max(g, 0) - |g|/2 erfc(|g| / sqrt(2))`, which keeps the digits of small results. erfc is that of Abramowitz and
+/// Stegun (7.1.26), whose error is below 1.5e-7.
+#[derive(Clone, Copy)]
+struct GeluErf;
+
+impl GeluErf {
+    const P: f32 = 0.327_591_1;
+    const A: [f32; 5] = [1.061_405_4, -1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6];
+}
+
+impl Gate for GeluErf {
+    fn output(self, g: f32, up: f32) -> f32 {
+        let z = g.abs() * std::f32::consts::FRAC_1_SQRT_2;
+        let t = 1.0 / z.mul_add(Self::P, 1.0);
+        let p = Self::A[1..].iter().fold(Self::A[0], |p, a| p.mul_add(t, *a));
+        let above = p * t * exp(-(z * z));
+        // Not `max`; a NaN comes in by the other part.
+        let positive = if g > 0.0 { g } else { 0.0 };
+        (g.abs() * -0.5).mul_add(above, positive) * up
+    }
+    #[inline(always)]
+    unsafe fn outputs<L: Lanes>(self, g: L, up: L) -> L {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let z = g.abs().mul(L::splat(std::f32::consts::FRAC_1_SQRT_2));
+            let t = L::splat(1.0).div(z.fma(L::splat(Self::P), L::splat(1.0)));
+            let mut p = L::splat(Self::A[0]);
+            for a in &Self::A[1..] {
+                p = p.fma(t, L::splat(*a));
+            }
+            let above = p.mul(t).mul(exp_lanes(z.mul(z).mul(L::splat(-1.0))));
+            g.abs().mul(L::splat(-0.5)).fma(above, g.above(L::splat(0.0))).mul(up)
+        }
+    }
+}
+
+/// The gate on 1.
+fn ungated<G: Gate>(isa: Isa, by: G, up: &[f32], out: &mut [f32]) {
+    const ONES: [f32; 256] = [1.0; 256];
+    for (up, out) in up.chunks(ONES.len()).zip(out.chunks_mut(ONES.len())) {
+        gated(isa, by, up, &ONES[..up.len()], out);
+    }
+}
+
 fn gated<G: Gate>(isa: Isa, by: G, gate: &[f32], up: &[f32], out: &mut [f32]) {
     assert!(gate.len() == out.len() && up.len() == out.len(), "one gate and one up for each output");
     let (out, last) = out.as_chunks_mut::<16>();
@@ -258,9 +244,7 @@ unsafe fn in_lanes<L: Lanes, G: Gate>(by: G, gate: &[[f32; 16]], up: &[[f32; 16]
     for ((gate, up), out) in gate.iter().zip(up).zip(out) {
         // SAFETY: arrays of sixteen.
         unsafe {
-            let (g, up) = by.limited_lanes(L::load(gate.as_ptr()), L::load(up.as_ptr()));
-            let below = exp_lanes(by.exponents(g)).add(L::splat(1.0));
-            g.div(below).mul(up).store(out.as_mut_ptr());
+            by.outputs(L::load(gate.as_ptr()), L::load(up.as_ptr())).store(out.as_mut_ptr());
         }
     }
 }
@@ -271,8 +255,7 @@ fn in_scalars<G: Gate>(by: G, gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[
 
 fn one_by_one<G: Gate>(by: G, gate: &[f32], up: &[f32], out: &mut [f32]) {
     for ((out, g), up) in out.iter_mut().zip(gate).zip(up) {
-        let (g, up) = by.limited(*g, *up);
-        *out = g / (1.0 + exp(by.exponent(g))) * up;
+        *out = by.output(*g, *up);
     }
 }
 
