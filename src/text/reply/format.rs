@@ -370,31 +370,22 @@ pub struct Thoughts {
     sign: &'static str,
 }
 
+impl Thoughts {
+    const fn pair(name: &'static str, open: &'static str, close: &'static str) -> Self {
+        Self { name, open, close, label: "", sign: close }
+    }
+}
+
 pub const THOUGHTS: [Thoughts; 6] = [
     Thoughts {
-        name: HARMONY,
-        open: "<|channel|>analysis<|message|>",
-        close: "<|end|><|start|>assistant",
-        label: "",
         sign: "<|channel|>",
+        ..Thoughts::pair(HARMONY, "<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
     },
-    Thoughts { name: "think", open: "<think>", close: "</think>", label: "", sign: "</think>" },
-    Thoughts { name: "seed", open: "<seed:think>", close: "</seed:think>", label: "", sign: "</seed:think>" },
-    Thoughts {
-        name: "minicpm",
-        open: "<|thought_start|>",
-        close: "<|thought_end|>",
-        label: "",
-        sign: "<|thought_end|>",
-    },
-    Thoughts { name: "mistral", open: "[THINK]", close: "[/THINK]", label: "", sign: "[/THINK]" },
-    Thoughts {
-        name: "gemma4",
-        open: "<|channel>",
-        close: "<channel|>",
-        label: "thought\n",
-        sign: "<channel|>",
-    },
+    Thoughts::pair("think", "<think>", "</think>"),
+    Thoughts::pair("seed", "<seed:think>", "</seed:think>"),
+    Thoughts::pair("minicpm", "<|thought_start|>", "<|thought_end|>"),
+    Thoughts::pair("mistral", "[THINK]", "[/THINK]"),
+    Thoughts { label: "thought\n", ..Thoughts::pair("gemma4", "<|channel>", "<channel|>") },
 ];
 
 /// The name of answers that are sequences of messages, and of reasoning in them.
