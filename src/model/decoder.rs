@@ -115,10 +115,12 @@ impl Decoder {
         let out =
             step.ops.attention(&qkv, step.paging_of(self.config.is_global(index)), step.kv, place, &how)?;
         drop(qkv);
-        let of_heads = |weights| step.ops.linear(x, self.weights.layers[index].attn_norm.as_ref(), weights);
-        let gate =
-            gate.map_or_else(|| attention.gate.as_ref().map(of_heads).transpose(), |gate| Ok(Some(gate)))?;
-        gate.map_or(Ok(None), |gate| step.ops.gate(&out, &gate).map(Some)).map(|gated| gated.unwrap_or(out))
+        let norm = self.weights.layers[index].attn_norm.as_ref();
+        match (gate, &attention.gate) {
+            (Some(gate), _) => step.ops.gate(&out, &gate),
+            (None, Some(weights)) => step.ops.gate(&out, &step.ops.linear(x, norm, weights)?),
+            (None, None) => Ok(out),
+        }
     }
 
     /// The part of layer `index` that later rows need: K and V.
@@ -354,7 +356,7 @@ impl Decoder {
             let ends = |rows: &&[u32]| index == last || rows.is_empty() && index == written;
             update = self.layer(step, index, &mut x, update, inputs.as_ref(), wanted.filter(ends))?;
             if update.is_none() {
-                return Ok(None);
+                break;
             }
         }
         let Some(update) = update else { return Ok(None) };
@@ -432,7 +434,7 @@ impl Model for Decoder {
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
         let Weights { embedding, inputs, layers, mtp, final_norm, head_norm, head, .. } = &self.weights;
         self.config.shapes().try_for_each(|shape| each(Weight::Attention(shape)))?;
-        self.config.logit_cap.map_or(Ok(()), |_| each(Weight::Cap))?;
+        self.config.logit_cap.map_or(Ok(()), |_| each(Weight::CpuOnly("capped logits")))?;
         each(Weight::Table(embedding))?;
         if let Some(inputs) = inputs {
             each(Weight::Table(&inputs.table))?;
@@ -441,7 +443,7 @@ impl Model for Decoder {
         }
         for layer in layers {
             layer.projections().try_for_each(|weights| each(Weight::Product(weights)))?;
-            layer.sinks().map_or(Ok(()), |_| each(Weight::Sinks))?;
+            layer.sinks().map_or(Ok(()), |_| each(Weight::CpuOnly("attention sinks")))?;
             layer.experts().map_or(Ok(()), |experts| each(Weight::Experts(experts)))?;
             layer.recurrent().map_or(Ok(()), |(_, net)| each(Weight::Recurrent(net)))?;
             layer.norms().try_for_each(|norm| each(Weight::Norm(norm)))?;
@@ -547,15 +549,6 @@ impl Wanted {
 }
 
 fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
-    let (mut parameters, mut weight_bytes) = (0, other_bytes);
-    weights.matrices().for_each(|m| {
-        parameters += m.rows as u64 * m.cols as u64;
-        weight_bytes += m.data.len() as u64;
-    });
-    weights.vectors().for_each(|v| {
-        parameters += v.len() as u64;
-        weight_bytes += 4 * v.len() as u64;
-    });
     Facts {
         architecture: config.architecture.clone(),
         name: config.name.clone(),
@@ -567,10 +560,8 @@ fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
         kv_heads: config.attention.kv_heads,
         head_dim: config.attention.head_dim,
         ffn_size: config.ffn,
-        parameters,
-        weight_bytes,
         pooling: config.pooling,
         sampling: config.sampling,
-        ..Facts::default()
+        ..Facts::of_weights(weights.matrices(), weights.vectors(), other_bytes)
     }
 }

@@ -26,6 +26,16 @@ use crate::ops::{Activation, AttentionShape, Choice, ConvShape, DeltaShape, Gate
 use crate::text::{ChatTemplate, Tokenizer, end_tokens_of_gguf};
 use std::sync::Arc;
 
+/// The value of an integer key, which may be absent if there is a `default`.
+fn size(gguf: &Gguf, key: &str, default: Option<usize>) -> Result<usize> {
+    let value = match (gguf.find::<u64>(key)?, default) {
+        (Some(value), _) => value,
+        (None, Some(default)) => default as u64,
+        (None, None) => gguf.get(key)?,
+    };
+    Ok(usize::try_from(value).unwrap_or(usize::MAX))
+}
+
 /// The value of a float or integer key; NaN if the key has another type.
 fn number(gguf: &Gguf, key: &str) -> Option<f64> {
     if !gguf.contains(key) {
@@ -269,12 +279,7 @@ impl<'a> Keys<'a> {
 
     /// An integer. The key may be absent if there is a `default`.
     fn size(&self, key: &str, default: Option<usize>) -> Result<usize> {
-        let value = match (self.find::<u64>(key)?, default) {
-            (Some(value), _) => value,
-            (None, Some(default)) => default as u64,
-            (None, None) => self.gguf.get(&self.full(key))?,
-        };
-        Ok(usize::try_from(value).unwrap_or(usize::MAX))
+        size(self.gguf, &self.full(key), default)
     }
 
     fn float(&self, key: &str, default: f32) -> Result<f32> {

@@ -37,6 +37,7 @@ pub use sampling::SamplingDefaults;
 
 use crate::base::{Error, Result, Status};
 use crate::constrain::{LazyVocabulary, Vocabulary};
+use crate::kernels::Matrix;
 use crate::kernels::attention::KvType;
 use crate::ops::{Accepted, KvCache, KvLayers, KvLayout, OpSet, RaggedBatch, StateShape, Weight};
 use crate::text::{ChatTemplate, Tokenizer};
@@ -66,6 +67,26 @@ pub struct Facts {
     pub encodes: bool,
     /// Some: it scores pairs of texts, from the hidden states that this pooling takes.
     pub scores: Option<Pooling>,
+}
+
+impl Facts {
+    /// The numbers of parameters and bytes of a model with these weights and `other_bytes` of its files.
+    fn of_weights<'a>(
+        matrices: impl Iterator<Item = &'a Matrix>,
+        vectors: impl Iterator<Item = &'a [f32]>,
+        other_bytes: u64,
+    ) -> Self {
+        let mut facts = Self { weight_bytes: other_bytes, ..Self::default() };
+        matrices.for_each(|m| {
+            facts.parameters += m.rows as u64 * m.cols as u64;
+            facts.weight_bytes += m.data.len() as u64;
+        });
+        vectors.for_each(|v| {
+            facts.parameters += v.len() as u64;
+            facts.weight_bytes += 4 * v.len() as u64;
+        });
+        facts
+    }
 }
 
 /// The shape of the KV cache that a model needs (`ops::KvCache`).

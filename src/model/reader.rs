@@ -1,24 +1,22 @@
 //! Reads a decoder from a checkpoint, and checks that it has all necessary tensors and no others.
 
 mod encoder;
+mod experts;
 mod mamba;
 
 use super::checkpoint::Checkpoint;
-use super::config::{Block, DecoderConfig, ExpertsConfig, RopeConfig};
+use super::config::{Block, DecoderConfig, RopeConfig};
 use super::decoder::{
     Both, Convolution, Decoder, FeedForward, Gated, GatedDelta, Layer, LayerInput, LayerInputs, Mixer, Mtp,
     Ropes, SelfAttention, Weights,
 };
-use super::family::SharedExpert;
 use super::keys::LAYER_SCALE;
 use crate::base::{Error, Result, Status, reserve};
 use crate::formats::gguf::expert;
 use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::gemm::ternary;
 use crate::kernels::{DType, Matrix, Pool, isa};
-use crate::ops::{
-    ConvShape, DeltaNet, DeltaShape, Expert, Experts, Norm, Projections, Rope, Shared, ShortConv,
-};
+use crate::ops::{ConvShape, DeltaNet, DeltaShape, Norm, Projections, Rope, ShortConv};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -329,81 +327,6 @@ impl<'a> Reader<'a> {
         Ok(rows)
     }
 
-    /// The router and the experts of a layer.
-    fn experts(&mut self, index: usize, e: &ExpertsConfig, c: &DecoderConfig) -> Result<Experts> {
-        let name = |part: &str| format!("blk.{index}.ffn_{part}");
-        let router = self.matrix(&name("gate_inp.weight"), e.count, c.hidden)?;
-        let mut router: Projections = [router].into();
-        let mut experts = Vec::new();
-        reserve(&mut experts, e.count, "experts")?;
-        let whole = self.files.has(&format!("blk.{index}.ffn_gate_up_exps.weight"));
-        for n in 0..e.count {
-            let name = |part: &str| format!("blk.{index}.ffn_{part}_exps.{n}");
-            experts.push(self.expert(&name, e.width, whole, c)?);
-        }
-        let (router_norm, scales) = if c.family.experts.is_some_and(|experts| experts.beside) {
-            let by = 1.0 / (c.hidden as f32).sqrt();
-            let weight = self.vector(&format!("blk.{index}.ffn_gate_inp.scale"), c.hidden)?;
-            let weight = weight.iter().map(|w| w * by).collect();
-            let scales = format!("blk.{index}.ffn_down_exps.scale");
-            let has = self.files.has(&scales);
-            let scales = has.then(|| self.vector(&scales, e.count)).transpose()?;
-            (Some(Norm { weight, bias: None, eps: c.rms_eps }), scales)
-        } else {
-            (None, None)
-        };
-        if c.family.experts.is_some_and(|experts| experts.biases) {
-            router.bias = Some(self.vector(&name("gate_inp.bias"), e.count)?);
-            let [gate, up] = ["gate_exps.bias", "up_exps.bias"].map(name);
-            let [gate, up] = [self.rows(&gate, e.count, e.width)?, self.rows(&up, e.count, e.width)?];
-            let down = self.rows(&name("down_exps.bias"), e.count, c.hidden)?;
-            for (n, expert) in experts.iter_mut().enumerate() {
-                let of = |all: &[f32], width: usize| all[n * width..(n + 1) * width].to_vec();
-                expert.gate_up.bias = Some([of(&gate, e.width), of(&up, e.width)].concat().into());
-                expert.down.bias = Some(of(&down, c.hidden).into());
-            }
-        }
-        let shared = match e.shared {
-            Some(width) => Some(self.shared(index, width, c)?),
-            None => None,
-        };
-        let bias = match e.bias {
-            true => Some(self.vector(&format!("blk.{index}.exp_probs_b.bias"), e.count)?),
-            false => None,
-        };
-        Ok(Experts { router_norm, router, choice: e.choice, bias, scales, experts, shared })
-    }
-
-    /// The expert of a layer that every row passes through.
-    fn shared(&mut self, index: usize, width: usize, c: &DecoderConfig) -> Result<Shared> {
-        let name = |part: &str| format!("blk.{index}.ffn_{part}_shexp");
-        let expert = self.expert(&name, width, false, c)?;
-        let weighed = c.family.experts.is_some_and(|experts| experts.shared == SharedExpert::Weighed);
-        let gate = match weighed {
-            true => Some(self.projections(&[(name("gate_inp"), 1)], c.hidden, false, c)?),
-            false => None,
-        };
-        Ok(Shared { expert, gate })
-    }
-
-    /// An expert, whose gate and up may be one matrix, `whole`.
-    fn expert(
-        &mut self,
-        name: &dyn Fn(&str) -> String,
-        width: usize,
-        whole: bool,
-        c: &DecoderConfig,
-    ) -> Result<Expert> {
-        let gate_up = match whole {
-            true => vec![(name("gate_up"), 2 * width)],
-            false => vec![(name("gate"), width), (name("up"), width)],
-        };
-        Ok(Expert {
-            gate_up: self.projections(&gate_up, c.hidden, false, c)?,
-            down: self.projections(&[(name("down"), c.hidden)], width, false, c)?,
-        })
-    }
-
     /// A norm of a layer, if the model has it.
     fn layer_norm(&mut self, index: usize, part: &str, c: &DecoderConfig) -> Result<Option<Norm>> {
         let width = c.norm_width_of(index, part);
@@ -504,12 +427,15 @@ impl<'a> Reader<'a> {
         Ok(vector)
     }
 
+    /// The weights of a norm, to which `offset` is added.
+    fn norm_weight(&mut self, name: &str, len: usize, offset: f32) -> Result<Arc<[f32]>> {
+        let weight = self.vector(&format!("{name}.weight"), len)?;
+        Ok(if offset == 0.0 { weight } else { weight.iter().map(|w| w + offset).collect() })
+    }
+
     /// The norm whose weights are the tensor `name` with `.weight`.
     fn norm(&mut self, name: &str, len: usize, c: &DecoderConfig) -> Result<Norm> {
-        let mut weight = self.vector(&format!("{name}.weight"), len)?;
-        if c.norm_offset != 0.0 {
-            weight = weight.iter().map(|w| w + c.norm_offset).collect();
-        }
+        let weight = self.norm_weight(name, len, c.norm_offset)?;
         let part = name.rsplit('.').next().unwrap_or(name);
         let bias = match c.family.layer_norms {
             true => Some(self.vector(&format!("{name}.bias"), len)?),
@@ -576,7 +502,12 @@ impl<'a> Reader<'a> {
             block(name).is_some_and(|block| c.blocks.get(block).is_some_and(|block| block.shares.is_some()))
                 && ["attn_k.weight", "attn_v.weight", "attn_k_norm.weight"].contains(&part)
         };
-        let left = |name: &&String| !self.used.contains(*name) && !further(name) && !replaced(name);
+        self.all_used(&|name| further(name) || replaced(name))
+    }
+
+    /// Refuses tensors that are not used, but for those that may be left.
+    fn all_used(&self, may_be_left: &dyn Fn(&str) -> bool) -> Result<()> {
+        let left = |name: &&String| !self.used.contains(*name) && !may_be_left(name);
         match self.files.names()?.iter().find(left) {
             None => Ok(()),
             Some(name) => Err(Error::unsupported(format!(

@@ -237,12 +237,8 @@ pub enum Weight<'a> {
     Table(&'a Matrix),
     /// No weight, but what attention does with them.
     Attention(&'a AttentionShape),
-    /// No weight either: logits have a soft cap.
-    Cap,
-    /// A layer's attention has sinks.
-    Sinks,
-    /// No weight either: attention looks in both directions.
-    Encoder,
+    /// No weight either: a part of the model that devices lack, in words.
+    CpuOnly(&'static str),
     Product(&'a Projections),
     Norm(&'a Norm),
     Experts(&'a Experts),

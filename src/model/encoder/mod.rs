@@ -175,7 +175,7 @@ impl Model for Encoder {
     }
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
-        each(Weight::Encoder)?;
+        each(Weight::CpuOnly("encoders"))?;
         self.weights.tables().try_for_each(|table| each(Weight::Table(table)))?;
         self.weights.products().try_for_each(|weights| each(Weight::Product(weights)))?;
         self.weights.norms().try_for_each(|norm| each(Weight::Norm(norm)))
@@ -242,18 +242,9 @@ impl Model for Encoder {
 }
 
 fn facts(c: &EncoderConfig, weights: &EncoderWeights, other_bytes: u64) -> Facts {
-    let (mut parameters, mut weight_bytes) = (0, other_bytes);
     let products = weights.products().flat_map(|product| &product.matrices);
-    for m in weights.tables().chain(products) {
-        parameters += m.rows as u64 * m.cols as u64;
-        weight_bytes += m.data.len() as u64;
-    }
-    let biases = weights.products().filter_map(|product| product.bias.as_ref());
-    let norms = weights.norms().flat_map(|norm| [Some(&norm.weight), norm.bias.as_ref()]).flatten();
-    for v in biases.chain(norms) {
-        parameters += v.len() as u64;
-        weight_bytes += 4 * v.len() as u64;
-    }
+    let biases = weights.products().filter_map(|product| product.bias.as_deref());
+    let norms = weights.norms().flat_map(|norm| [Some(&*norm.weight), norm.bias.as_deref()]).flatten();
     Facts {
         architecture: c.architecture.clone(),
         name: c.name.clone(),
@@ -265,11 +256,9 @@ fn facts(c: &EncoderConfig, weights: &EncoderWeights, other_bytes: u64) -> Facts
         kv_heads: c.attention.kv_heads,
         head_dim: c.attention.head_dim,
         ffn_size: c.ffn,
-        parameters,
-        weight_bytes,
         pooling: c.pooling,
         encodes: true,
         scores: weights.score.as_ref().map(|score| score.pooling),
-        ..Facts::default()
+        ..Facts::of_weights(weights.tables().chain(products), biases.chain(norms), other_bytes)
     }
 }

@@ -1,6 +1,6 @@
 //! GGUF metadata as an encoder's configuration.
 
-use super::number;
+use super::{number, size};
 use crate::base::{Error, Result};
 use crate::formats::gguf::Gguf;
 use crate::model::Pooling;
@@ -32,9 +32,9 @@ pub fn read(gguf: &Gguf, warn: &dyn Fn(&str)) -> Result<Option<EncoderConfig>> {
     let layers = keys.size("block_count", None)?;
     names.within("block_count", layers, LAYERS)?;
     let rows = |tensor: &str| gguf.tensor(tensor).map(|t| t.dims[1]);
-    let head_dim = match gguf.find::<u64>(&key("attention.key_length"))? {
-        Some(head_dim) => usize::try_from(head_dim).unwrap_or(usize::MAX),
-        None => EncoderConfig::head_dim(&names, hidden, heads)?,
+    let head_dim = match gguf.contains(&key("attention.key_length")) {
+        true => keys.size("attention.key_length", None)?,
+        false => EncoderConfig::head_dim(&names, hidden, heads)?,
     };
     let (pooling, score) = keys.pooling(family)?;
     let kv_heads = keys.size("attention.head_count_kv", Some(heads))?;
@@ -82,13 +82,7 @@ struct Keys<'a> {
 
 impl Keys<'_> {
     fn size(&self, key: &str, default: Option<usize>) -> Result<usize> {
-        let key = (self.names.key)(key);
-        let value = match (self.gguf.find::<u64>(&key)?, default) {
-            (Some(value), _) => value,
-            (None, Some(default)) => default as u64,
-            (None, None) => self.gguf.get(&key)?,
-        };
-        Ok(usize::try_from(value).unwrap_or(usize::MAX))
+        size(self.gguf, &(self.names.key)(key), default)
     }
 
     fn bases(&self, family: &EncoderFamily) -> [f32; 2] {

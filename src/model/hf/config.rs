@@ -438,7 +438,7 @@ fn parts(config: &Fields, family: &Family, q: &Quantization) -> Result<Parts> {
 }
 
 /// Maps GGUF's key to the key of this file.
-fn key(gguf: &str) -> String {
+pub(super) fn key(gguf: &str) -> String {
     let name = match gguf {
         "context_length" => "max_position_embeddings",
         "block_count" => "num_hidden_layers",

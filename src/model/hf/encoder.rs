@@ -2,9 +2,10 @@
 
 use super::fields::Fields;
 use super::pooling::{self, Modules};
-use super::{Place, chat, floats, text};
-use crate::base::{Error, Result};
+use super::{Place, chat, config, floats, give_name, text, warn_of_keys};
+use crate::base::{Bytes, Error, Result, reserve};
 use crate::formats::hf::{Folder, Tensors};
+use crate::formats::safetensors::TensorInfo;
 use crate::kernels::{Matrix, Pool};
 use crate::model::Pooling;
 use crate::model::checkpoint::Checkpoint;
@@ -88,16 +89,11 @@ impl HfEncoder {
                 continue;
             }
             match gguf {
-                None => self.unknown.push(tensor.name.clone()),
-                Some(gguf) => {
-                    if let Some(first) = self.by_name.insert(gguf, tensor.name.clone()) {
-                        return Err(Error::bad_model(format!(
-                            "{}: tensors '{first}' and '{}' are the same part of the model",
-                            file.what(),
-                            tensor.name
-                        )));
-                    }
+                None => {
+                    reserve(&mut self.unknown, 1, "tensor names")?;
+                    self.unknown.push(tensor.name.clone());
                 }
+                Some(gguf) => give_name(&mut self.by_name, gguf, &tensor.name, file.what())?,
             }
         }
         Ok(())
@@ -112,19 +108,16 @@ impl HfEncoder {
         self.by_name.get(name).map(|own| (&self.tensors, own.as_str()))
     }
 
-    fn missing(&self, name: &str) -> Error {
-        let what = self.folder.what();
-        Error::bad_model(format!("{what}: there is no tensor for '{name}', which the config.json asks for"))
+    /// The tensor with this GGUF name: its bytes, its info, and its name in errors.
+    fn find<'a>(&'a self, name: &'a str) -> Result<(Bytes, &'a TensorInfo, Place<'a>)> {
+        let Some((file, info)) = self.own(name).and_then(|(tensors, own)| tensors.find(own)) else {
+            let what = self.folder.what();
+            return Err(Error::bad_model(format!(
+                "{what}: there is no tensor for '{name}', which the config.json asks for"
+            )));
+        };
+        Ok((file.data(info)?, info, Place { file: file.what(), tensor: &info.name }))
     }
-}
-
-/// As the crate's folders of decoders do: a tensor's bytes, its info, and its name in errors.
-macro_rules! found {
-    ($self:ident, $name:ident => $data:ident, $info:ident, $at:ident) => {
-        let own = $self.own($name).and_then(|(tensors, own)| tensors.find(own));
-        let Some((file, $info)) = own else { return Err($self.missing($name)) };
-        let ($data, $at) = (file.data($info)?, Place { file: file.what(), tensor: &$info.name });
-    };
 }
 
 impl Checkpoint for HfEncoder {
@@ -138,9 +131,7 @@ impl Checkpoint for HfEncoder {
     }
 
     fn encoder(&self, warn: &dyn Fn(&str)) -> Result<Option<EncoderConfig>> {
-        for key in &self.keys {
-            warn(&format!("{}: key '{key}' is not known and not used", self.folder.path_of(super::CONFIG)));
-        }
+        warn_of_keys(&self.folder, &self.keys, warn);
         Ok(Some(self.config.clone()))
     }
 
@@ -161,13 +152,13 @@ impl Checkpoint for HfEncoder {
     }
 
     fn matrix(&self, _: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix> {
-        found!(self, tensor => data, info, at);
+        let (data, info, at) = self.find(tensor)?;
         at.shape(info, &[rows, cols])?;
         Matrix::new(data, at.dtype(info)?, rows, cols).map_err(|e| at.of(e))
     }
 
     fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {
-        found!(self, tensor => data, info, at);
+        let (data, info, at) = self.find(tensor)?;
         at.shape(info, &[len])?;
         Ok(floats(&data, info.ty, len).ok_or_else(|| at.not_float(info))?.into())
     }
@@ -225,7 +216,7 @@ impl EncoderConfig {
 }
 
 fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Result<EncoderConfig> {
-    let names = Names { what: config.what(), key: &|gguf| key(gguf, family).to_owned() };
+    let names = Names { what: config.what(), key: &|gguf| key(gguf, family) };
     let hidden = config.need("hidden_size")?;
     names.within("embedding_length", hidden, HIDDEN)?;
     let layers = config.need("num_hidden_layers")?;
@@ -367,17 +358,10 @@ fn bases(config: &Fields, family: &EncoderFamily) -> Result<[f32; 2]> {
 }
 
 /// Maps GGUF's key to the key of this file.
-fn key<'a>(gguf: &'a str, family: &EncoderFamily) -> &'a str {
+fn key(gguf: &str, family: &EncoderFamily) -> String {
     match gguf {
-        "context_length" => "max_position_embeddings",
-        "block_count" => "num_hidden_layers",
-        "embedding_length" => "hidden_size",
-        "feed_forward_length" => "intermediate_size",
-        "attention.head_count" => "num_attention_heads",
-        "attention.head_count_kv" => "num_key_value_heads",
-        "attention.key_length" => "head_dim",
-        "attention.layer_norm_epsilon" => family.eps_key,
-        "token_type_count" => "type_vocab_size",
-        other => other,
+        "attention.layer_norm_epsilon" => family.eps_key.into(),
+        "token_type_count" => "type_vocab_size".into(),
+        other => config::key(other),
     }
 }

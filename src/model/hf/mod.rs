@@ -80,6 +80,25 @@ pub fn open(path: &str) -> Result<Box<dyn Checkpoint>> {
     Ok(Box::new(HfFolder::open(path)?))
 }
 
+/// Warns of keys of a `config.json` that nothing here reads.
+fn warn_of_keys(folder: &Folder, keys: &[String], warn: &dyn Fn(&str)) {
+    for key in keys {
+        warn(&format!("{}: key '{key}' is not known and not used", folder.path_of(CONFIG)));
+    }
+}
+
+/// Gives the tensor `own` of a file its GGUF name, which no other tensor may have.
+fn give_name(by_name: &mut HashMap<String, String>, gguf: String, own: &str, file: &str) -> Result<()> {
+    let made = by_name.try_reserve(1);
+    made.map_err(|_| Error::out_of_memory("tensor names", 48 * by_name.len()))?;
+    match by_name.insert(gguf, own.to_owned()) {
+        None => Ok(()),
+        Some(first) => Err(Error::bad_model(format!(
+            "{file}: tensors '{first}' and '{own}' are the same part of the model"
+        ))),
+    }
+}
+
 impl HfFolder {
     /// Opens a folder. `Io` if something cannot be opened; `BadModel` or `Unsupported` for a `config.json` or
     /// safetensors that are wrong or not supported. The error is one sentence that names the file and the field.
@@ -115,8 +134,6 @@ impl HfFolder {
         let scaled = matches!(weights, Weights::Packed { .. } | Weights::Quantized(_) | Weights::Mxfp4);
         for (file, tensor) in self.tensors.iter() {
             reserve(&mut self.unknown, 1, "tensor names")?;
-            let made = self.by_name.try_reserve(1);
-            made.map_err(|_| Error::out_of_memory("tensor names", 48 * self.by_name.len()))?;
             let parts = match self.canonical(&tensor.name) {
                 Name::Buffer => continue,
                 // Like transformers, ignores a tied head in the files and uses the embedding.
@@ -132,13 +149,7 @@ impl HfFolder {
                 }
             };
             for part in parts {
-                if let Some(first) = self.by_name.insert(part, tensor.name.clone()) {
-                    return Err(Error::bad_model(format!(
-                        "{}: tensors '{first}' and '{}' are the same part of the model",
-                        file.what(),
-                        tensor.name
-                    )));
-                }
+                give_name(&mut self.by_name, part, &tensor.name, file.what())?;
             }
         }
         Ok(())
@@ -312,9 +323,7 @@ impl Checkpoint for HfFolder {
     }
 
     fn config(&self, warn: &dyn Fn(&str)) -> Result<DecoderConfig> {
-        for key in &self.config.unknown {
-            warn(&format!("{}: key '{key}' is not known and not used", self.folder.path_of(CONFIG)));
-        }
+        warn_of_keys(&self.folder, &self.config.unknown, warn);
         if matches!(self.config.quantization.weights, Weights::Quantized(quantized) if quantized.ranges) {
             let why = "ranges of activations or of cached keys and values, which are not used";
             warn(&format!("{}: 'quantization_config' has {why}", self.folder.path_of(CONFIG)));

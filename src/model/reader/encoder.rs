@@ -1,7 +1,7 @@
 //! Reads an encoder from a checkpoint.
 
 use super::Reader;
-use crate::base::{Error, Result};
+use crate::base::{Result, reserve};
 use crate::model::encoder::family::Positions;
 use crate::model::encoder::{Dense, Encoder, EncoderConfig, EncoderLayer, EncoderWeights, Norms, ScoreHead};
 use crate::ops::{Norm, Projections, Rope, RopeStyle};
@@ -26,7 +26,9 @@ impl Reader<'_> {
         let embedding_norm =
             if first { Some(self.encoder_norm("token_embd_norm", hidden, &c)?) } else { None };
         let final_norm = if last { Some(self.encoder_norm("output_norm", hidden, &c)?) } else { None };
-        let layers = (0..c.layers).map(|index| self.encoder_layer(index, &c)).collect::<Result<_>>()?;
+        let mut layers = Vec::new();
+        reserve(&mut layers, c.layers, "layers")?;
+        (0..c.layers).try_for_each(|index| self.encoder_layer(index, &c).map(|layer| layers.push(layer)))?;
         let score = self.score(&c)?;
         let mut dense = Vec::new();
         let mut from = hidden;
@@ -36,7 +38,7 @@ impl Reader<'_> {
             dense.push(Dense { weights, activation: *activation });
             from = *width;
         }
-        self.all_read()?;
+        self.all_used(&|_| false)?;
         let style = match family.positions {
             Positions::Rotated(style) => style,
             _ => RopeStyle::Neox,
@@ -119,11 +121,7 @@ impl Reader<'_> {
     }
 
     fn encoder_norm(&mut self, name: &str, len: usize, c: &EncoderConfig) -> Result<Norm> {
-        let weight = self.vector(&format!("{name}.weight"), len)?;
-        let weight = match c.norm_offset {
-            0.0 => weight,
-            offset => weight.iter().map(|w| w + offset).collect(),
-        };
+        let weight = self.norm_weight(name, len, c.norm_offset)?;
         let own = format!("{name}.bias");
         let bias: Option<Arc<[f32]>> = match (c.family.rms_norms, self.files.has(&own)) {
             (true, _) => None,
@@ -132,15 +130,5 @@ impl Reader<'_> {
             (false, false) => Some(vec![0.0; len].into()),
         };
         Ok(Norm { weight, bias, eps: c.eps })
-    }
-
-    fn all_read(&self) -> Result<()> {
-        match self.files.names()?.iter().find(|name| !self.used.contains(*name)) {
-            None => Ok(()),
-            Some(name) => Err(Error::unsupported(format!(
-                "{}: tensor '{name}' belongs to no part of the model that this build knows",
-                self.files.what()
-            ))),
-        }
     }
 }

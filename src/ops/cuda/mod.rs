@@ -165,9 +165,7 @@ impl OpSet for CudaOps {
         match weight {
             Weight::Table(table) => self.matrix(table).map(drop),
             Weight::Attention(shape) => shape.cpu_only().map_or(Ok(()), |part| Err(cpu_only(part))),
-            Weight::Sinks => Err(cpu_only("attention sinks")),
-            Weight::Cap => Err(cpu_only("capped logits")),
-            Weight::Encoder => Err(cpu_only("encoders")),
+            Weight::CpuOnly(part) => Err(cpu_only(part)),
             Weight::Product(Projections { fold: Some(_), .. }) => Err(cpu_only("rotated weights")),
             Weight::Product(weights) => {
                 weights.matrices.iter().try_for_each(|matrix| self.check_row(matrix.cols))?;
@@ -188,9 +186,7 @@ impl OpSet for CudaOps {
             Weight::Table(table) => std::slice::from_ref(table),
             Weight::Product(weights) => &weights.matrices,
             Weight::Attention(_)
-            | Weight::Cap
-            | Weight::Sinks
-            | Weight::Encoder
+            | Weight::CpuOnly(_)
             | Weight::Norm(_)
             | Weight::Experts(_)
             | Weight::Recurrent(_)
