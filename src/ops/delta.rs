@@ -2,17 +2,16 @@
 //! and v, the gated delta rule, and a norm that a gate scales. The products before and behind it are not part of it.
 
 use super::Norm;
+use super::recurrence::{Heads, Pass, Recurrence, RecurrentScratch};
 use super::spans::{Span, Taps};
-use super::spare::Spare;
-use super::state::{Accepted, States};
-use super::tiles::{self, Columns};
-use crate::base::{Error, Result, reserve};
+use super::state::Accepted;
+use crate::base::{Error, Result};
+use crate::kernels::Isa;
 use crate::kernels::gemm::blocks::SharedOut;
-use crate::kernels::recurrent::delta::{Inputs, TILE};
+use crate::kernels::recurrent::tile::{Inputs, TileRow};
 use crate::kernels::recurrent::{conv, delta};
 use crate::kernels::rows::exp::exp;
 use crate::kernels::rows::{elementwise, norm};
-use crate::kernels::{Isa, Pool};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -53,19 +52,14 @@ impl DeltaShape {
         self.value_heads * self.value_dim
     }
 
-    /// Elements of the convolution's part of a state: the inputs of the last tokens, `[kernel - 1, channels]`.
-    fn convolution(&self) -> usize {
-        (self.kernel - 1) * self.channels()
-    }
-
-    /// Elements of one head's part of a state: `[tiles, key_dim, TILE]`.
-    fn head(&self) -> usize {
-        self.value_dim.div_ceil(TILE) * self.key_dim * TILE
-    }
-
-    /// Elements of a layer's state: the convolution's part, then the heads'.
+    /// Elements of a layer's state.
     pub fn state(&self) -> usize {
-        self.convolution() + self.value_heads * self.head()
+        self.heads().state()
+    }
+
+    fn heads(&self) -> Heads {
+        let dims = [self.key_dim, self.value_dim];
+        Heads { count: self.value_heads, dims, channels: self.channels(), kernel: self.kernel }
     }
 
     /// Elements that are kept of a drafted row: its inputs and gates.
@@ -110,13 +104,22 @@ pub(super) fn softplus(x: f32) -> f32 {
     (if x > SOFTPLUS_LINEAR { x } else { x.exp().ln_1p() }) as f32
 }
 
-/// Convolved rows, and their decays and rates; grows to the largest step, then is reused.
-#[derive(Default)]
-pub struct DeltaScratch {
-    /// `[rows, channels]`.
-    mixed: Vec<f32>,
-    /// `[rows, value_heads, 2]`.
-    gates: Vec<f32>,
+impl Recurrence for DeltaNet {
+    const WORK: usize = 6;
+
+    fn heads(&self) -> Heads {
+        self.shape.heads()
+    }
+
+    fn inputs(&self, head: usize) -> [usize; 3] {
+        let shape = &self.shape;
+        let key = shape.key_head(head) * shape.key_dim;
+        [key, shape.keys() + key, 2 * shape.keys() + head * shape.value_dim]
+    }
+
+    fn run(&self, isa: Isa, _: usize, tile: &mut [TileRow], inputs: Inputs, out: &mut [TileRow]) {
+        delta::run(isa, tile, inputs, out);
+    }
 }
 
 /// Inputs of rows: q, k and v, and the logits of their rates and of their decays. Row r begins at r times the stride.
@@ -134,23 +137,12 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// One layer of a pass.
-pub(super) struct Delta<'a> {
-    pub pool: &'a Pool,
-    pub isa: Isa,
-    pub spare: &'a Spare,
-    pub net: &'a DeltaNet,
-    pub states: &'a States,
-    /// Index among the recurrent layers.
-    pub layer: usize,
-}
-
-impl Delta<'_> {
+impl Pass<'_, DeltaNet> {
     /// `mixed` `[T, channels + values]`: q, k, v and the gate of the output. `gates` `[T, 2 value_heads]`: the rates'
     /// logits, then the decays'. Returns `[T, values]`.
     pub fn run(
         &self,
-        scratch: &mut DeltaScratch,
+        scratch: &mut RecurrentScratch,
         mixed: &[f32],
         gates: &[f32],
         batch: &super::RaggedBatch,
@@ -164,34 +156,37 @@ impl Delta<'_> {
         let spans = Span::all(batch)?;
         self.prepare(scratch, &inputs, &spans, rows)?;
         self.keep_drafted(&inputs, &spans);
-        let out = self.recur(scratch, &inputs, &spans, rows)?;
+        let out = self.recur(scratch, &self.taps(&inputs), &spans, rows)?;
         let normed = self.norm(&out, mixed, stride, rows);
         self.spare.give(out);
         normed
     }
 
     /// Advances states by drafted rows of the last step.
-    pub fn advance(&self, scratch: &mut DeltaScratch, accepted: &[Accepted]) -> Result<()> {
+    pub fn advance(&self, scratch: &mut RecurrentScratch, accepted: &[Accepted]) -> Result<()> {
         let (shape, kept) = (&self.net.shape, self.states.rows());
         let stride = shape.drafted_row();
         for accepted in accepted {
             let (own, rows) = (self.states.accepted(&kept, self.layer, accepted)?, accepted.rows as usize);
             let inputs = Rows { qkv: own, stride, gates: &own[shape.channels()..], gates_stride: stride };
-            let spans = [Span { rows: 0..rows, slot: accepted.slot, fresh: false, drafted: 0, saves: &[] }];
+            let spans = [Span::of_accepted(accepted)];
             self.prepare(scratch, &inputs, &spans, rows)?;
-            self.spare.give(self.recur(scratch, &inputs, &spans, rows)?);
+            self.spare.give(self.recur(scratch, &self.taps(&inputs), &spans, rows)?);
         }
         Ok(())
     }
 
     /// Convolves q, k and v, normalizes the heads of q and k, and computes decays and rates.
-    fn prepare(&self, scratch: &mut DeltaScratch, inputs: &Rows, spans: &[Span], rows: usize) -> Result<()> {
+    fn prepare(
+        &self,
+        scratch: &mut RecurrentScratch,
+        inputs: &Rows,
+        spans: &[Span],
+        rows: usize,
+    ) -> Result<()> {
         let shape = &self.net.shape;
         let (channels, heads) = (shape.channels(), shape.value_heads);
-        for (buffer, len) in [(&mut scratch.mixed, rows * channels), (&mut scratch.gates, rows * 2 * heads)] {
-            reserve(buffer, len.saturating_sub(buffer.len()), "a step's recurrent layers")?;
-            buffer.resize(len.max(buffer.len()), 0.0);
-        }
+        scratch.grow(rows, &shape.heads())?;
         let (data, taps) = (self.states.data(), self.taps(inputs));
         let (mixed, gates) = (SharedOut::new(&mut scratch.mixed), SharedOut::new(&mut scratch.gates));
         let units = 2 * shape.key_heads + shape.value_heads;
@@ -249,83 +244,12 @@ impl Delta<'_> {
 
     /// Keeps the inputs of drafted rows, for `advance`.
     fn keep_drafted(&self, inputs: &Rows, spans: &[Span]) {
-        let (shape, stride) = (&self.net.shape, self.net.shape.drafted_row());
-        let mut kept = self.states.rows();
-        let own = kept[self.layer * self.states.drafted * stride..].chunks_exact_mut(stride);
-        for (row, to) in Span::drafted(spans).zip(own) {
-            let (qkv, gates) = to.split_at_mut(shape.channels());
-            qkv.copy_from_slice(inputs.qkv(row, 0..shape.channels()));
-            gates.copy_from_slice(&inputs.gates[row * inputs.gates_stride..][..2 * shape.value_heads]);
-        }
-    }
-
-    /// Runs the rows through the states: `[rows, values]`.
-    fn recur(&self, scratch: &DeltaScratch, inputs: &Rows, spans: &[Span], rows: usize) -> Result<Vec<f32>> {
-        let shape = &self.net.shape;
-        let mut out = self.spare.take(rows * shape.values())?;
-        let mut data = self.states.data();
-        let (shared, states, taps) = (SharedOut::new(&mut out), SharedOut::new(&mut data), self.taps(inputs));
-        let tasks = shape.value_heads + 1;
-        let work = rows * shape.value_heads * shape.head() * 6;
-        self.pool.run_if_worth(work, spans.len() * tasks, &|task| {
-            let (span, head) = (&spans[task / tasks], task % tasks);
-            match head.checked_sub(1) {
-                // SAFETY: each task has one head's part, or the convolution's, of its sequence's slots, which no other
-                // sequence has (`States::check`), and the columns of that head in its sequence's rows.
-                Some(head) => unsafe { self.head(scratch, span, head, &states, &shared) },
-                None => taps.append(span, |slot| {
-                    let at = self.states.at(slot, self.layer).start;
-                    // SAFETY: as above.
-                    unsafe { states.slice(at..at + shape.convolution()) }
-                }),
-            }
+        let DeltaShape { value_heads, .. } = self.net.shape;
+        self.states.keep(self.layer, Span::drafted(spans), |row, to| {
+            let (qkv, gates) = to.split_at_mut(self.net.shape.channels());
+            qkv.copy_from_slice(inputs.qkv(row, 0..qkv.len()));
+            gates.copy_from_slice(&inputs.gates[row * inputs.gates_stride..][..2 * value_heads]);
         });
-        Ok(out)
-    }
-
-    /// Runs a span through one head's tiles.
-    ///
-    /// # Safety
-    /// No other thread uses this head's part of the span's slots, nor its columns of the span's rows.
-    unsafe fn head(
-        &self,
-        scratch: &DeltaScratch,
-        span: &Span,
-        head: usize,
-        states: &SharedOut,
-        out: &SharedOut,
-    ) {
-        let shape = &self.net.shape;
-        let (channels, values, key) =
-            (shape.channels(), shape.values(), shape.key_head(head) * shape.key_dim);
-        let mixed = &scratch.mixed[span.rows.start * channels..];
-        for tile in 0..shape.value_dim.div_ceil(TILE) {
-            let column = head * shape.value_dim + tile * TILE;
-            let width = TILE.min(shape.value_dim - tile * TILE);
-            let inputs = Inputs {
-                q: &mixed[key..],
-                k: &mixed[shape.keys() + key..],
-                v: &mixed[2 * shape.keys() + column..],
-                stride: channels,
-                width,
-                gates: &scratch.gates[(span.rows.start * shape.value_heads + head) * 2..],
-                gates_stride: 2 * shape.value_heads,
-            };
-            let len = shape.key_dim * TILE;
-            let from = shape.convolution() + head * shape.head() + tile * len;
-            let place = |slot| {
-                let at = self.states.at(slot, self.layer).start + from;
-                // SAFETY: the caller's promise.
-                unsafe { states.slice(at..at + len) }.as_chunks_mut().0
-            };
-            let columns = Columns { out, stride: values, first: column, width };
-            // SAFETY: as above.
-            unsafe {
-                tiles::through(span, &columns, place, |state, from, out| {
-                    delta::run(self.isa, state, inputs.from(from), out);
-                });
-            }
-        }
     }
 
     /// The norm of each head of `x` `[rows, values]`, times SiLU of the output's gate, which follows the channels in

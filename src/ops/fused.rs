@@ -1,18 +1,19 @@
 //! The operations that the engine runs on the CPU, by our kernels.
 
 use super::attention::{Attend, KvWrite};
-use super::delta::{Delta, DeltaNet, DeltaScratch};
+use super::delta::DeltaNet;
 use super::embed::Embed;
 use super::encode::Encode;
 use super::experts::Experts;
 use super::linear::{Linear, Scratch};
 use super::lora::{Adapt, Adapted, LoraScratch, Site};
-use super::mamba::{Mamba, Mamba2, MambaScratch};
+use super::mamba::Mamba;
 use super::mixture::{Mixture, MixtureScratch};
 use super::owned::Owned;
 use super::prepare::Source;
+use super::recurrence::{Pass, RecurrentScratch};
 use super::rows::On;
-use super::short_conv::{Conv, ShortConv};
+use super::short_conv::ShortConv;
 use super::spare::Spare;
 use super::state::Accepted;
 use super::tensors;
@@ -37,8 +38,7 @@ pub struct FusedOps {
     lora: Mutex<LoraScratch>,
     spare: Arc<Spare>,
     experts: Mutex<MixtureScratch>,
-    delta: Mutex<DeltaScratch>,
-    mamba: Mutex<MambaScratch>,
+    recurrent: Mutex<RecurrentScratch>,
     angles: Mutex<Angles>,
     /// States of attention's pieces; grows to the longest context, then is reused.
     pieces: Mutex<Vec<f32>>,
@@ -136,8 +136,7 @@ impl FusedOps {
             lora: Mutex::default(),
             spare: Arc::default(),
             experts: Mutex::default(),
-            delta: Mutex::default(),
-            mamba: Mutex::default(),
+            recurrent: Mutex::default(),
             angles: Mutex::default(),
             pieces: Mutex::default(),
         }
@@ -154,19 +153,10 @@ impl FusedOps {
         Owned::new(data, [rows, columns], &self.spare)
     }
 
-    fn delta<'a>(&'a self, kv: &'a KvCache, layer: usize, net: &'a DeltaNet) -> Result<Delta<'a>> {
+    /// A layer with a state.
+    fn pass<'a, N>(&'a self, kv: &'a KvCache, layer: usize, net: &'a N) -> Result<Pass<'a, N>> {
         let Self { pool, isa, spare, .. } = self;
-        Ok(Delta { pool, isa: *isa, spare, net, states: kv.states()?, layer })
-    }
-
-    fn conv<'a>(&'a self, kv: &'a KvCache, layer: usize, net: &'a ShortConv) -> Result<Conv<'a>> {
-        let Self { pool, isa, spare, .. } = self;
-        Ok(Conv { pool, isa: *isa, spare, net, states: kv.states()?, layer })
-    }
-
-    fn mamba2<'a>(&'a self, kv: &'a KvCache, layer: usize, net: &'a Mamba) -> Result<Mamba2<'a>> {
-        let Self { pool, isa, spare, .. } = self;
-        Ok(Mamba2 { pool, isa: *isa, spare, net, states: kv.states()?, layer })
+        Ok(Pass { pool, isa: *isa, spare, net, states: kv.states()?, layer })
     }
 
     fn product<'a>(&'a self, norm: Option<&'a Norm>, weights: &'a Projections) -> Linear<'a> {
@@ -364,7 +354,7 @@ impl OpSet for FusedOps {
         layer: usize,
         net: &DeltaNet,
     ) -> Result<Owned> {
-        let (op, scratch) = (self.delta(kv, layer, net)?, &mut *self.delta.lock());
+        let (op, scratch) = (self.pass(kv, layer, net)?, &mut *self.recurrent.lock());
         let out = mixed.read(|mixed, _| gates.read(|gates, _| op.run(scratch, mixed, gates, batch)))?;
         self.made(out, batch.tokens.len(), net.shape.values())
     }
@@ -377,7 +367,7 @@ impl OpSet for FusedOps {
         layer: usize,
         net: &ShortConv,
     ) -> Result<Owned> {
-        let op = self.conv(kv, layer, net)?;
+        let op = self.pass(kv, layer, net)?;
         let out = x.read(|x, _| op.run(x, batch))?;
         self.made(out, batch.tokens.len(), net.shape.channels)
     }
@@ -390,16 +380,18 @@ impl OpSet for FusedOps {
         layer: usize,
         net: &Mamba,
     ) -> Result<Owned> {
-        let (op, scratch) = (self.mamba2(kv, layer, net)?, &mut *self.mamba.lock());
+        let (op, scratch) = (self.pass(kv, layer, net)?, &mut *self.recurrent.lock());
         let out = x.read(|x, _| op.run(scratch, x, batch))?;
         self.made(out, batch.tokens.len(), net.shape.inner())
     }
 
     fn advance(&self, kv: &KvCache, layer: usize, net: Recurrent, accepted: &[Accepted]) -> Result<()> {
         match net {
-            Recurrent::DeltaNet(net) => self.delta(kv, layer, net)?.advance(&mut self.delta.lock(), accepted),
-            Recurrent::ShortConv(net) => self.conv(kv, layer, net)?.advance(accepted),
-            Recurrent::Mamba(net) => self.mamba2(kv, layer, net)?.advance(&mut self.mamba.lock(), accepted),
+            Recurrent::DeltaNet(net) => {
+                self.pass(kv, layer, net)?.advance(&mut self.recurrent.lock(), accepted)
+            }
+            Recurrent::ShortConv(net) => self.pass(kv, layer, net)?.advance(accepted),
+            Recurrent::Mamba(net) => self.pass(kv, layer, net)?.advance(&mut self.recurrent.lock(), accepted),
         }
     }
 

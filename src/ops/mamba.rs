@@ -3,17 +3,16 @@
 
 use super::Norm;
 use super::delta::softplus;
+use super::recurrence::{Heads, Pass, Recurrence, RecurrentScratch};
 use super::spans::{Span, Taps};
-use super::spare::Spare;
-use super::state::{Accepted, States};
-use super::tiles::{self, Columns};
-use crate::base::{Error, Result, reserve};
+use super::state::Accepted;
+use crate::base::{Error, Result};
+use crate::kernels::Isa;
 use crate::kernels::gemm::blocks::SharedOut;
-use crate::kernels::recurrent::delta::{Inputs, TILE};
+use crate::kernels::recurrent::tile::{Inputs, TileRow};
 use crate::kernels::recurrent::{conv, mamba};
 use crate::kernels::rows::exp::exp;
 use crate::kernels::rows::{elementwise, norm};
-use crate::kernels::{Isa, Pool};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -52,19 +51,14 @@ impl MambaShape {
         self.inner() + self.channels() + self.heads
     }
 
-    /// Elements of the convolution's part of a state: the inputs of the last tokens, `[kernel - 1, channels]`.
-    fn convolution(&self) -> usize {
-        (self.kernel - 1) * self.channels()
-    }
-
-    /// Elements of one head's part of a state: `[tiles, state_dim, TILE]`.
-    fn head(&self) -> usize {
-        self.head_dim.div_ceil(TILE) * self.state_dim * TILE
-    }
-
-    /// Elements of a layer's state: the convolution's part, then the heads'.
+    /// Elements of a layer's state.
     pub fn state(&self) -> usize {
-        self.convolution() + self.heads * self.head()
+        self.of_heads().state()
+    }
+
+    fn of_heads(&self) -> Heads {
+        let dims = [self.state_dim, self.head_dim];
+        Heads { count: self.heads, dims, channels: self.channels(), kernel: self.kernel }
     }
 
     /// Elements that are kept of a drafted row: x, B and C before the convolution, and the steps.
@@ -125,13 +119,23 @@ pub struct MambaFactors {
     pub output: f32,
 }
 
-/// Convolved rows, and their decays and steps; grows to the largest pass, then is reused.
-#[derive(Default)]
-pub struct MambaScratch {
-    /// `[rows, channels]`.
-    mixed: Vec<f32>,
-    /// `[rows, heads, 2]`.
-    gates: Vec<f32>,
+impl Recurrence for Mamba {
+    const WORK: usize = 4;
+
+    fn heads(&self) -> Heads {
+        self.shape.of_heads()
+    }
+
+    /// q is C, k is B, and v is x.
+    fn inputs(&self, head: usize) -> [usize; 3] {
+        let shape = &self.shape;
+        let b = shape.inner() + shape.group(head) * shape.state_dim;
+        [b + shape.vectors(), b, head * shape.head_dim]
+    }
+
+    fn run(&self, isa: Isa, head: usize, tile: &mut [TileRow], inputs: Inputs, out: &mut [TileRow]) {
+        mamba::run(isa, tile, inputs, self.d[head], out);
+    }
 }
 
 /// Inputs of rows: x, B and C, then the steps. Row r begins at r times the stride.
@@ -147,23 +151,17 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// One layer of a pass.
-pub(super) struct Mamba2<'a> {
-    pub pool: &'a Pool,
-    pub isa: Isa,
-    pub spare: &'a Spare,
-    pub net: &'a Mamba,
-    pub states: &'a States,
-    /// Index among the layers with a state.
-    pub layer: usize,
-}
-
 /// Channels that a task convolves.
 const PIECE: usize = 256;
 
-impl Mamba2<'_> {
+impl Pass<'_, Mamba> {
     /// `x` `[T, inputs]`: the gate; x, B and C; the steps. Returns `[T, inner]`.
-    pub fn run(&self, scratch: &mut MambaScratch, x: &[f32], batch: &super::RaggedBatch) -> Result<Vec<f32>> {
+    pub fn run(
+        &self,
+        scratch: &mut RecurrentScratch,
+        x: &[f32],
+        batch: &super::RaggedBatch,
+    ) -> Result<Vec<f32>> {
         let shape = &self.net.shape;
         let (rows, stride) = (batch.tokens.len(), shape.inputs());
         if x.len() != rows * stride {
@@ -172,32 +170,37 @@ impl Mamba2<'_> {
         let inputs = Rows { inputs: &x[shape.inner().min(x.len())..], stride };
         let spans = Span::all(batch)?;
         self.prepare(scratch, &inputs, &spans, rows)?;
-        self.keep_drafted(&inputs, &spans);
-        let y = self.recur(scratch, &inputs, &spans, rows)?;
+        self.states.keep(self.layer, Span::drafted(&spans), |row, to| {
+            to.copy_from_slice(inputs.of(row, 0..to.len()));
+        });
+        let y = self.recur(scratch, &self.taps(&inputs), &spans, rows)?;
         self.gate(y, x, rows)
     }
 
     /// Advances states by drafted rows of the last step.
-    pub fn advance(&self, scratch: &mut MambaScratch, accepted: &[Accepted]) -> Result<()> {
+    pub fn advance(&self, scratch: &mut RecurrentScratch, accepted: &[Accepted]) -> Result<()> {
         let (stride, kept) = (self.net.shape.drafted_row(), self.states.rows());
         for accepted in accepted {
             let inputs = Rows { inputs: self.states.accepted(&kept, self.layer, accepted)?, stride };
             let rows = accepted.rows as usize;
-            let spans = [Span { rows: 0..rows, slot: accepted.slot, fresh: false, drafted: 0, saves: &[] }];
+            let spans = [Span::of_accepted(accepted)];
             self.prepare(scratch, &inputs, &spans, rows)?;
-            self.spare.give(self.recur(scratch, &inputs, &spans, rows)?);
+            self.spare.give(self.recur(scratch, &self.taps(&inputs), &spans, rows)?);
         }
         Ok(())
     }
 
     /// Convolves x, B and C, and computes decays and steps.
-    fn prepare(&self, scratch: &mut MambaScratch, inputs: &Rows, spans: &[Span], rows: usize) -> Result<()> {
+    fn prepare(
+        &self,
+        scratch: &mut RecurrentScratch,
+        inputs: &Rows,
+        spans: &[Span],
+        rows: usize,
+    ) -> Result<()> {
         let shape = &self.net.shape;
         let (channels, heads) = (shape.channels(), shape.heads);
-        for (buffer, len) in [(&mut scratch.mixed, rows * channels), (&mut scratch.gates, rows * 2 * heads)] {
-            reserve(buffer, len.saturating_sub(buffer.len()), "a step's recurrent layers")?;
-            buffer.resize(len.max(buffer.len()), 0.0);
-        }
+        scratch.grow(rows, &shape.of_heads())?;
         let (data, taps) = (self.states.data(), self.taps(inputs));
         let (mixed, gates) = (SharedOut::new(&mut scratch.mixed), SharedOut::new(&mut scratch.gates));
         let pieces = channels.div_ceil(PIECE);
@@ -236,85 +239,6 @@ impl Mamba2<'_> {
             let step = if step < *least { *least } else { step };
             let step = if step > *most { *most } else { step };
             *out = [exp(a[head] * step), step];
-        }
-    }
-
-    /// Keeps the inputs of drafted rows, for `advance`.
-    fn keep_drafted(&self, inputs: &Rows, spans: &[Span]) {
-        let stride = self.net.shape.drafted_row();
-        let mut kept = self.states.rows();
-        let own = kept[self.layer * self.states.drafted * stride..].chunks_exact_mut(stride);
-        for (row, to) in Span::drafted(spans).zip(own) {
-            to.copy_from_slice(inputs.of(row, 0..stride));
-        }
-    }
-
-    /// Runs the rows through the states: `[rows, inner]`.
-    fn recur(&self, scratch: &MambaScratch, inputs: &Rows, spans: &[Span], rows: usize) -> Result<Vec<f32>> {
-        let shape = &self.net.shape;
-        let mut out = self.spare.take(rows * shape.inner())?;
-        let mut data = self.states.data();
-        let (shared, states, taps) = (SharedOut::new(&mut out), SharedOut::new(&mut data), self.taps(inputs));
-        let tasks = shape.heads + 1;
-        let work = rows * shape.heads * shape.head() * 4;
-        self.pool.run_if_worth(work, spans.len() * tasks, &|task| {
-            let (span, head) = (&spans[task / tasks], task % tasks);
-            match head.checked_sub(1) {
-                // SAFETY: each task has one head's part, or the convolution's, of its sequence's slots, which no other
-                // sequence has (`States::check`), and the columns of that head in its sequence's rows.
-                Some(head) => unsafe { self.head(scratch, span, head, &states, &shared) },
-                None => taps.append(span, |slot| {
-                    let at = self.states.at(slot, self.layer).start;
-                    // SAFETY: as above.
-                    unsafe { states.slice(at..at + shape.convolution()) }
-                }),
-            }
-        });
-        Ok(out)
-    }
-
-    /// Runs a span through one head's tiles.
-    ///
-    /// # Safety
-    /// No other thread uses this head's part of the span's slots, nor its columns of the span's rows.
-    unsafe fn head(
-        &self,
-        scratch: &MambaScratch,
-        span: &Span,
-        head: usize,
-        states: &SharedOut,
-        out: &SharedOut,
-    ) {
-        let shape = &self.net.shape;
-        let (channels, inner) = (shape.channels(), shape.inner());
-        let mixed = &scratch.mixed[span.rows.start * channels..];
-        let b = inner + shape.group(head) * shape.state_dim;
-        for tile in 0..shape.head_dim.div_ceil(TILE) {
-            let first = head * shape.head_dim + tile * TILE;
-            let width = TILE.min(shape.head_dim - tile * TILE);
-            let inputs = Inputs {
-                q: &mixed[b + shape.vectors()..],
-                k: &mixed[b..],
-                v: &mixed[first..],
-                stride: channels,
-                width,
-                gates: &scratch.gates[(span.rows.start * shape.heads + head) * 2..],
-                gates_stride: 2 * shape.heads,
-            };
-            let len = shape.state_dim * TILE;
-            let from = shape.convolution() + head * shape.head() + tile * len;
-            let place = |slot| {
-                let at = self.states.at(slot, self.layer).start + from;
-                // SAFETY: the caller's promise.
-                unsafe { states.slice(at..at + len) }.as_chunks_mut().0
-            };
-            let columns = Columns { out, stride: inner, first, width };
-            // SAFETY: as above.
-            unsafe {
-                tiles::through(span, &columns, place, |state, from, out| {
-                    mamba::run(self.isa, state, inputs.from(from), self.net.d[head], out);
-                });
-            }
         }
     }
 

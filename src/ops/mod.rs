@@ -17,6 +17,7 @@ mod mixture;
 mod owned;
 mod paging;
 mod prepare;
+mod recurrence;
 mod rows;
 mod short_conv;
 mod spans;

@@ -1,13 +1,12 @@
 //! The gated short convolution of LFM2 (Liquid AI, arXiv 2511.23404): a product gives B, C and x of each token, and
 //! `C * conv(B * x)` goes through another product. The products are not part of it.
 
+use super::recurrence::Pass;
 use super::spans::{Span, Taps};
-use super::spare::Spare;
-use super::state::{Accepted, States};
+use super::state::Accepted;
 use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::recurrent::conv;
-use crate::kernels::{Isa, Pool};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -43,21 +42,10 @@ pub struct ShortConv {
     pub weights: Arc<[f32]>,
 }
 
-/// One layer of a pass.
-pub(super) struct Conv<'a> {
-    pub pool: &'a Pool,
-    pub isa: Isa,
-    pub spare: &'a Spare,
-    pub net: &'a ShortConv,
-    pub states: &'a States,
-    /// Index among the recurrent layers.
-    pub layer: usize,
-}
-
 /// Channels that a task computes.
 const PIECE: usize = 512;
 
-impl Conv<'_> {
+impl Pass<'_, ShortConv> {
     /// `x` `[T, 3 channels]`: B, C and x. Returns `[T, channels]`.
     pub fn run(&self, x: &[f32], batch: &super::RaggedBatch) -> Result<Vec<f32>> {
         let (channels, rows) = (self.net.shape.channels, batch.tokens.len());
@@ -94,7 +82,9 @@ impl Conv<'_> {
             out.iter_mut().zip(c).for_each(|(out, c)| *out *= c);
         });
         drop((data, taps));
-        self.keep_drafted(&inputs, &spans);
+        self.states.keep(self.layer, Span::drafted(&spans), |row, to| {
+            to.copy_from_slice(&inputs[row * channels..][..channels]);
+        });
         self.append(&inputs, &spans);
         self.spare.give(inputs);
         Ok(out)
@@ -104,9 +94,8 @@ impl Conv<'_> {
     pub fn advance(&self, accepted: &[Accepted]) -> Result<()> {
         let kept = self.states.rows();
         for accepted in accepted {
-            let (own, rows) = (self.states.accepted(&kept, self.layer, accepted)?, accepted.rows as usize);
-            let span = Span { rows: 0..rows, slot: accepted.slot, fresh: false, drafted: 0, saves: &[] };
-            self.append(own, &[span]);
+            let own = self.states.accepted(&kept, self.layer, accepted)?;
+            self.append(own, &[Span::of_accepted(accepted)]);
         }
         Ok(())
     }
@@ -116,15 +105,6 @@ impl Conv<'_> {
         let ConvShape { channels, kernel } = self.net.shape;
         let input = move |row: usize, own: Range<usize>| &inputs[row * channels..][own];
         Taps { kernel, channels, input, weights: &self.net.weights }
-    }
-
-    /// Keeps the inputs of drafted rows, for `advance`.
-    fn keep_drafted(&self, inputs: &[f32], spans: &[Span]) {
-        let (channels, mut kept) = (self.net.shape.channels, self.states.rows());
-        let own = kept[self.layer * self.states.drafted * channels..].chunks_exact_mut(channels);
-        for (row, to) in Span::drafted(spans).zip(own) {
-            to.copy_from_slice(&inputs[row * channels..][..channels]);
-        }
     }
 
     fn append(&self, inputs: &[f32], spans: &[Span]) {

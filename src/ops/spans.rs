@@ -2,6 +2,7 @@
 //! inputs of the last tokens, `[kernel - 1, channels]`, the oldest first.
 
 use super::RaggedBatch;
+use super::state::Accepted;
 use crate::base::{Result, reserve};
 use std::ops::Range;
 
@@ -33,6 +34,12 @@ impl<'a> Span<'a> {
             }
         }));
         Ok(spans)
+    }
+
+    /// Accepted rows, which their sequence repeats.
+    pub fn of_accepted(accepted: &Accepted) -> Self {
+        let rows = 0..accepted.rows as usize;
+        Self { rows, slot: accepted.slot, fresh: false, drafted: 0, saves: &[] }
     }
 
     /// The span of a row.

@@ -196,6 +196,18 @@ impl States {
         }
     }
 
+    /// Keeps what `copy` writes of each of these rows of a layer, for `accepted`.
+    pub(super) fn keep(
+        &self,
+        layer: usize,
+        rows: impl Iterator<Item = usize>,
+        copy: impl Fn(usize, &mut [f32]),
+    ) {
+        let (row, mut kept) = (self.shape.row, self.rows());
+        let own = kept[layer * self.drafted * row..].chunks_exact_mut(row);
+        rows.zip(own).for_each(|(row, to)| copy(row, to));
+    }
+
     /// What a layer kept of accepted rows, among all that it `kept`.
     pub(super) fn accepted<'a>(
         &self,

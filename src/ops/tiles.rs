@@ -2,7 +2,7 @@
 
 use super::spans::Span;
 use crate::kernels::gemm::blocks::SharedOut;
-use crate::kernels::recurrent::delta::{TILE, TileRow};
+use crate::kernels::recurrent::tile::{TILE, TileRow};
 use std::cell::RefCell;
 use std::ops::Range;
 

@@ -10,53 +10,10 @@
 //! stays in the L1 cache for all tokens of a chunk. Prefill and decode run the same operations in the same order, so a
 //! chunk gives the bits of its tokens one by one.
 
+use super::tile::{Inputs, PARTS, TILE, TileRow, part_of, update, update_column};
 use crate::kernels::Isa;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::Lanes;
-
-/// Columns of a tile. The last tile of a head is filled up with zeros.
-pub const TILE: usize = 32;
-
-/// A row of a tile: its columns for one element of the key.
-pub type TileRow = [f32; TILE];
-
-/// The inputs of one head for consecutive tokens. Those of token t begin at t times the stride.
-#[derive(Clone, Copy)]
-pub struct Inputs<'a> {
-    /// Begin at the head's query, key and value, each of the first token.
-    pub q: &'a [f32],
-    pub k: &'a [f32],
-    /// Begins at the tile's first column.
-    pub v: &'a [f32],
-    pub stride: usize,
-    /// Number of the tile's columns that the head has.
-    pub width: usize,
-    /// Decay and rate of each token.
-    pub gates: &'a [f32],
-    pub gates_stride: usize,
-}
-
-impl<'a> Inputs<'a> {
-    /// The inputs from token `at` on.
-    pub fn from(self, at: usize) -> Self {
-        let Self { stride, gates_stride, .. } = self;
-        Self {
-            q: &self.q[at * stride..],
-            k: &self.k[at * stride..],
-            v: &self.v[at * stride..],
-            gates: &self.gates[at * gates_stride..],
-            ..self
-        }
-    }
-
-    pub(super) fn token(self, t: usize, keys: usize) -> (&'a [f32], &'a [f32], TileRow, [f32; 2]) {
-        let at = t * self.stride;
-        let mut v = [0.0; TILE];
-        v[..self.width].copy_from_slice(&self.v[at..at + self.width]);
-        let gates = &self.gates[t * self.gates_stride..];
-        (&self.q[at..at + keys], &self.k[at..at + keys], v, [gates[0], gates[1]])
-    }
-}
 
 /// Runs as many tokens as `out` has rows through a tile of a head's state, one after the other.
 pub fn run(isa: Isa, state: &mut [TileRow], inputs: Inputs, out: &mut [TileRow]) {
@@ -65,39 +22,24 @@ pub fn run(isa: Isa, state: &mut [TileRow], inputs: Inputs, out: &mut [TileRow])
 
 by_isa!(fn tokens(state: &mut [TileRow], inputs: Inputs, out: &mut [TileRow]) = in_lanes::<lanes>, in_scalars);
 
-/// Sixteens in a row of a tile.
-const PARTS: usize = TILE / 16;
-
 #[inline(always)]
 unsafe fn in_lanes<L: Lanes>(state: &mut [TileRow], inputs: Inputs, out: &mut [TileRow]) {
     for (t, out) in out.iter_mut().enumerate() {
         let (q, k, v, [decay, rate]) = inputs.token(t, state.len());
         // SAFETY: rows of a tile have `PARTS` times sixteen elements.
         unsafe {
-            let at = |row: &TileRow, part: usize| L::load(row.as_ptr().add(16 * part));
             let decay = L::splat(decay);
             let mut u = [L::splat(0.0); PARTS];
             for (s, k) in state.iter().zip(k) {
                 let k = L::splat(*k);
                 for (part, u) in u.iter_mut().enumerate() {
-                    *u = at(s, part).mul(decay).fma(k, *u);
+                    *u = part_of::<L>(s, part).mul(decay).fma(k, *u);
                 }
             }
             for (part, u) in u.iter_mut().enumerate() {
-                *u = at(&v, part).sub(*u).mul(L::splat(rate));
+                *u = part_of::<L>(&v, part).sub(*u).mul(L::splat(rate));
             }
-            let mut o = [L::splat(0.0); PARTS];
-            for ((s, k), q) in state.iter_mut().zip(k).zip(q) {
-                let (k, q) = (L::splat(*k), L::splat(*q));
-                for part in 0..PARTS {
-                    let new = u[part].fma(k, at(s, part).mul(decay));
-                    new.store(s.as_mut_ptr().add(16 * part));
-                    o[part] = new.fma(q, o[part]);
-                }
-            }
-            for (part, o) in o.into_iter().enumerate() {
-                o.store(out.as_mut_ptr().add(16 * part));
-            }
+            update(state, decay, [k, q], u, [L::splat(0.0); PARTS], out);
         }
     }
 }
@@ -109,10 +51,7 @@ fn in_scalars(state: &mut [TileRow], inputs: Inputs, out: &mut [TileRow]) {
         for column in 0..TILE {
             let u = state.iter().zip(k).fold(0.0, |u, (s, k)| (s[column] * decay).mul_add(*k, u));
             let u = (v[column] - u) * rate;
-            out[column] = state.iter_mut().zip(k).zip(q).fold(0.0, |o, ((s, k), q)| {
-                s[column] = u.mul_add(*k, s[column] * decay);
-                s[column].mul_add(*q, o)
-            });
+            out[column] = update_column(state, column, decay, [k, q], u, 0.0);
         }
     }
 }

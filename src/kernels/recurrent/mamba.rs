@@ -10,7 +10,7 @@
 //! The columns of S do not depend on each other, so the state is stored in tiles, as that of the gated delta rule is. Prefill
 //! and decode run the same operations in the same order, so a chunk gives the bits of its tokens one by one.
 
-use super::delta::{Inputs, TILE, TileRow};
+use super::tile::{Inputs, PARTS, TILE, TileRow, part_of, update, update_column};
 use crate::kernels::Isa;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::Lanes;
@@ -25,32 +25,19 @@ by_isa!(
     fn tokens(state: &mut [TileRow], inputs: Inputs, skip: f32, out: &mut [TileRow]) = in_lanes::<lanes>, in_scalars
 );
 
-/// Sixteens in a row of a tile.
-const PARTS: usize = TILE / 16;
-
 #[inline(always)]
 unsafe fn in_lanes<L: Lanes>(state: &mut [TileRow], inputs: Inputs, skip: f32, out: &mut [TileRow]) {
     for (t, out) in out.iter_mut().enumerate() {
         let (c, b, x, [decay, step]) = inputs.token(t, state.len());
         // SAFETY: rows of a tile have `PARTS` times sixteen elements.
         unsafe {
-            let at = |row: &TileRow, part: usize| L::load(row.as_ptr().add(16 * part));
-            let (decay, step, skip) = (L::splat(decay), L::splat(step), L::splat(skip));
+            let (step, skip) = (L::splat(step), L::splat(skip));
             let (mut u, mut y) = ([L::splat(0.0); PARTS], [L::splat(0.0); PARTS]);
             for (part, (u, y)) in u.iter_mut().zip(&mut y).enumerate() {
-                (*u, *y) = (at(&x, part).mul(step), at(&x, part).mul(skip));
+                let x = part_of::<L>(&x, part);
+                (*u, *y) = (x.mul(step), x.mul(skip));
             }
-            for ((s, b), c) in state.iter_mut().zip(b).zip(c) {
-                let (b, c) = (L::splat(*b), L::splat(*c));
-                for part in 0..PARTS {
-                    let new = u[part].fma(b, at(s, part).mul(decay));
-                    new.store(s.as_mut_ptr().add(16 * part));
-                    y[part] = new.fma(c, y[part]);
-                }
-            }
-            for (part, y) in y.into_iter().enumerate() {
-                y.store(out.as_mut_ptr().add(16 * part));
-            }
+            update(state, L::splat(decay), [b, c], u, y, out);
         }
     }
 }
@@ -61,10 +48,7 @@ fn in_scalars(state: &mut [TileRow], inputs: Inputs, skip: f32, out: &mut [TileR
         let (c, b, x, [decay, step]) = inputs.token(t, state.len());
         for column in 0..TILE {
             let u = x[column] * step;
-            out[column] = state.iter_mut().zip(b).zip(c).fold(x[column] * skip, |y, ((s, b), c)| {
-                s[column] = u.mul_add(*b, s[column] * decay);
-                s[column].mul_add(*c, y)
-            });
+            out[column] = update_column(state, column, decay, [b, c], u, x[column] * skip);
         }
     }
 }

@@ -1,0 +1,163 @@
+//! What layers with a state share: a layer of a pass, and for those whose heads have a matrix each, Gated DeltaNet and
+//! Mamba-2, the way of a batch's rows through them.
+
+use super::spans::{Span, Taps};
+use super::spare::Spare;
+use super::state::States;
+use super::tiles::{self, Columns};
+use crate::base::{Result, reserve};
+use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::recurrent::tile::{Inputs, TILE, TileRow};
+use crate::kernels::{Isa, Pool};
+use std::ops::Range;
+
+/// One layer of a pass.
+pub(super) struct Pass<'a, N> {
+    pub pool: &'a Pool,
+    pub isa: Isa,
+    pub spare: &'a Spare,
+    pub net: &'a N,
+    pub states: &'a States,
+    /// Index among the layers with a state.
+    pub layer: usize,
+}
+
+/// The heads of a layer.
+#[derive(Clone, Copy)]
+pub(super) struct Heads {
+    pub count: usize,
+    /// Rows and columns of a head's matrix: elements of its key, and of its value.
+    pub dims: [usize; 2],
+    /// Elements of a row that the convolution before them gives.
+    pub channels: usize,
+    /// Tokens that the convolution sees.
+    pub kernel: usize,
+}
+
+impl Heads {
+    /// Elements of a row of outputs.
+    pub fn width(&self) -> usize {
+        self.count * self.dims[1]
+    }
+
+    /// Elements of the convolution's part of a state: the inputs of the last tokens, `[kernel - 1, channels]`.
+    fn convolution(&self) -> usize {
+        (self.kernel - 1) * self.channels
+    }
+
+    /// Elements of one head's part of a state: `[tiles, key, TILE]`.
+    fn head(&self) -> usize {
+        self.dims[1].div_ceil(TILE) * self.dims[0] * TILE
+    }
+
+    /// Elements of a layer's state: the convolution's part, then the heads'.
+    pub fn state(&self) -> usize {
+        self.convolution() + self.count * self.head()
+    }
+}
+
+/// A layer whose heads have a matrix each.
+pub(super) trait Recurrence: Sync {
+    /// Operations of a token for each element of a matrix.
+    const WORK: usize;
+    fn heads(&self) -> Heads;
+    /// Where a head's q, k and v begin in a convolved row.
+    fn inputs(&self, head: usize) -> [usize; 3];
+    /// Runs as many tokens as `out` has rows through a tile of a head's matrix.
+    fn run(&self, isa: Isa, head: usize, tile: &mut [TileRow], inputs: Inputs, out: &mut [TileRow]);
+}
+
+/// Convolved rows and two gates of each head; grows to the largest pass, then is reused.
+#[derive(Default)]
+pub struct RecurrentScratch {
+    /// `[rows, channels]`.
+    pub(super) mixed: Vec<f32>,
+    /// `[rows, heads, 2]`.
+    pub(super) gates: Vec<f32>,
+}
+
+impl RecurrentScratch {
+    pub(super) fn grow(&mut self, rows: usize, heads: &Heads) -> Result<()> {
+        let Self { mixed, gates } = self;
+        for (buffer, len) in [(mixed, rows * heads.channels), (gates, rows * 2 * heads.count)] {
+            reserve(buffer, len.saturating_sub(buffer.len()), "a step's recurrent layers")?;
+            buffer.resize(len.max(buffer.len()), 0.0);
+        }
+        Ok(())
+    }
+}
+
+impl<N: Recurrence> Pass<'_, N> {
+    /// Runs the rows through the states: `[rows, width]`.
+    pub fn recur<'t>(
+        &self,
+        scratch: &RecurrentScratch,
+        taps: &Taps<'t, impl Fn(usize, Range<usize>) -> &'t [f32] + Sync>,
+        spans: &[Span],
+        rows: usize,
+    ) -> Result<Vec<f32>> {
+        let heads = self.net.heads();
+        let mut out = self.spare.take(rows * heads.width())?;
+        let mut data = self.states.data();
+        let (shared, states) = (SharedOut::new(&mut out), SharedOut::new(&mut data));
+        let tasks = heads.count + 1;
+        let work = rows * heads.count * heads.head() * N::WORK;
+        self.pool.run_if_worth(work, spans.len() * tasks, &|task| {
+            let (span, head) = (&spans[task / tasks], task % tasks);
+            match head.checked_sub(1) {
+                // SAFETY: each task has one head's part, or the convolution's, of its sequence's slots, which no other
+                // sequence has (`States::check`), and the columns of that head in its sequence's rows.
+                Some(head) => unsafe { self.head(scratch, span, head, &states, &shared) },
+                None => taps.append(span, |slot| {
+                    let at = self.states.at(slot, self.layer).start;
+                    // SAFETY: as above.
+                    unsafe { states.slice(at..at + heads.convolution()) }
+                }),
+            }
+        });
+        Ok(out)
+    }
+
+    /// Runs a span through one head's tiles.
+    ///
+    /// # Safety
+    /// No other thread uses this head's part of the span's slots, nor its columns of the span's rows.
+    unsafe fn head(
+        &self,
+        scratch: &RecurrentScratch,
+        span: &Span,
+        head: usize,
+        states: &SharedOut,
+        out: &SharedOut,
+    ) {
+        let heads = self.net.heads();
+        let (Heads { count, dims: [key, value], channels, .. }, [q, k, v]) = (heads, self.net.inputs(head));
+        let mixed = &scratch.mixed[span.rows.start * channels..];
+        for tile in 0..value.div_ceil(TILE) {
+            let (column, width) = (tile * TILE, TILE.min(value - tile * TILE));
+            let inputs = Inputs {
+                q: &mixed[q..],
+                k: &mixed[k..],
+                v: &mixed[v + column..],
+                stride: channels,
+                width,
+                gates: &scratch.gates[(span.rows.start * count + head) * 2..],
+                gates_stride: 2 * count,
+            };
+            let len = key * TILE;
+            let from = heads.convolution() + head * heads.head() + tile * len;
+            let place = |slot| {
+                let at = self.states.at(slot, self.layer).start + from;
+                // SAFETY: the caller's promise.
+                unsafe { states.slice(at..at + len) }.as_chunks_mut().0
+            };
+            let columns = Columns { out, stride: heads.width(), first: head * value + column, width };
+            // SAFETY: as above.
+            unsafe {
+                tiles::through(span, &columns, place, |state, from, out| {
+                    self.net.run(self.isa, head, state, inputs.from(from), out);
+                });
+            }
+        }
+    }
+}
