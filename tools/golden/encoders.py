@@ -283,22 +283,29 @@ BERT_LAYER = {
 }
 
 
+def writer(path, arch, c, pooling, context, eps=None):
+    """A GGUF file with the sizes of `c`."""
+    w = GGUFWriter(path, arch)
+    w.add_name(os.path.basename(path).removesuffix(".gguf"))
+    w.add_context_length(context)
+    w.add_embedding_length(c.hidden_size)
+    w.add_block_count(c.num_hidden_layers)
+    w.add_feed_forward_length(c.intermediate_size)
+    w.add_head_count(c.num_attention_heads)
+    if eps is not None:
+        w.add_layer_norm_eps(eps)
+    w.add_causal_attention(False)
+    w.add_pooling_type(PoolingType(pooling))
+    return w
+
+
 def counterpart(name, auto, pooling, covers):
     """The folder as GGUF: norms and biases in F32, matrices in F16 where that is exact, otherwise in F32."""
     folder = os.path.join(MODELS, name)
     m = auto.from_pretrained(folder, dtype=torch.float32)
     c, path = m.config, os.path.join(MODELS, name + ".gguf")
-    w = GGUFWriter(path, "bert")
-    w.add_name(name)
     offset = 0 if c.model_type == "bert" else c.pad_token_id + 1
-    w.add_context_length(c.max_position_embeddings - offset)
-    w.add_embedding_length(c.hidden_size)
-    w.add_block_count(c.num_hidden_layers)
-    w.add_feed_forward_length(c.intermediate_size)
-    w.add_head_count(c.num_attention_heads)
-    w.add_layer_norm_eps(c.layer_norm_eps)
-    w.add_causal_attention(False)
-    w.add_pooling_type(PoolingType(pooling))
+    w = writer(path, "bert", c, pooling, c.max_position_embeddings - offset, c.layer_norm_eps)
     w.add_token_type_count(c.type_vocab_size)
     if c.model_type == "bert":
         pieces = sorted(word_piece()[0].get_vocab().items(), key=lambda x: x[1])
@@ -383,15 +390,7 @@ def rotated_counterpart(name, arch, pooling):
     folder = os.path.join(MODELS, name)
     m = AutoModel.from_pretrained(folder, dtype=torch.float32)
     c, path = m.config, os.path.join(MODELS, name + ".gguf")
-    w = GGUFWriter(path, arch)
-    w.add_name(name)
-    w.add_context_length(c.max_position_embeddings)
-    w.add_embedding_length(c.hidden_size)
-    w.add_block_count(c.num_hidden_layers)
-    w.add_feed_forward_length(c.intermediate_size)
-    w.add_head_count(c.num_attention_heads)
-    w.add_causal_attention(False)
-    w.add_pooling_type(PoolingType(pooling))
+    w = writer(path, arch, c, pooling, c.max_position_embeddings)
     w.add_vocab_size(c.vocab_size)
     w.add_tokenizer_model("none")
     layer, state = NOMIC, dict(m.state_dict())
