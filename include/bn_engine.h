@@ -368,7 +368,8 @@ typedef void (*bn_span_callback)(const bn_span *span, void *context);
 #define BN_TASK_SCORE (2)
 /** Return how relevant `document` is to the query in `prompt`, in one event, as
  * `BN_FINISH_EMBEDDING` with one number within 0 and 1. For models with
- * `bn_model_info.scores_pairs`; the rest is as with `BN_TASK_EMBED`. */
+ * `bn_model_info.scores_pairs`; others return `BN_ERR_UNSUPPORTED`. `pooling` and
+ * `BN_REQUEST_EMBED_RAW` are refused, the rest is as with `BN_TASK_EMBED`. */
 #define BN_TASK_RERANK (3)
 
 /** One event at the end, with the whole text and all tokens. */
