@@ -12,7 +12,7 @@ import sys
 import tempfile
 from unittest import mock
 
-from cases import MODELS, VERSIONS, VOCAB, error, record
+from cases import VERSIONS, VOCAB, error, record
 
 import gguf
 import numpy as np

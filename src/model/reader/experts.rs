@@ -5,7 +5,6 @@ use crate::base::{Result, reserve};
 use crate::model::config::{DecoderConfig, ExpertsConfig};
 use crate::model::family::SharedExpert;
 use crate::ops::{Expert, Experts, Norm, Projections, Shared};
-use std::sync::Arc;
 
 impl Reader<'_> {
     /// The router and the experts of a layer.
@@ -20,10 +19,12 @@ impl Reader<'_> {
             let name = |part: &str| format!("blk.{index}.ffn_{part}_exps.{n}");
             experts.push(self.expert(&name, e.width, whole, c)?);
         }
-        let (router_norm, scales) = match c.family.experts.is_some_and(|experts| experts.beside) {
-            true => self.router_scales(index, e, c)?,
-            false => (None, None),
-        };
+        let (mut router_norm, mut scales) = (None, None);
+        if c.family.experts.is_some_and(|experts| experts.beside) {
+            router_norm = Some(self.router_norm(&name("gate_inp.scale"), c)?);
+            let own = name("down_exps.scale");
+            scales = self.files.has(&own).then(|| self.vector(&own, e.count)).transpose()?;
+        }
         if c.family.experts.is_some_and(|experts| experts.biases) {
             router.bias = Some(self.vector(&name("gate_inp.bias"), e.count)?);
             self.expert_biases(&name, e.width, c.hidden, &mut experts)?;
@@ -39,20 +40,11 @@ impl Reader<'_> {
         Ok(Experts { router_norm, router, choice: e.choice, bias, scales, experts, shared })
     }
 
-    /// The norm of a router beside a dense feed-forward, and the factors of its experts, if the file has any.
-    fn router_scales(
-        &mut self,
-        index: usize,
-        e: &ExpertsConfig,
-        c: &DecoderConfig,
-    ) -> Result<(Option<Norm>, Option<Arc<[f32]>>)> {
+    /// The norm of a router beside a dense feed-forward.
+    fn router_norm(&mut self, name: &str, c: &DecoderConfig) -> Result<Norm> {
         let by = 1.0 / (c.hidden as f32).sqrt();
-        let weight = self.vector(&format!("blk.{index}.ffn_gate_inp.scale"), c.hidden)?;
-        let weight = weight.iter().map(|w| w * by).collect();
-        let scales = format!("blk.{index}.ffn_down_exps.scale");
-        let has = self.files.has(&scales);
-        let scales = has.then(|| self.vector(&scales, e.count)).transpose()?;
-        Ok((Some(Norm { weight, bias: None, eps: c.rms_eps }), scales))
+        let weight = self.vector(name, c.hidden)?.iter().map(|w| w * by).collect();
+        Ok(Norm { weight, bias: None, eps: c.rms_eps })
     }
 
     /// Gives each expert its part of the biases.
