@@ -114,7 +114,7 @@ impl Scheduler {
     }
 
     /// Queues a request. `TooLong` if it can never run; `Internal` if the slot is taken.
-    pub fn submit(&mut self, seq: SeqId, request: Request, tokens: &dyn Tokens) -> Result<()> {
+    pub fn submit(&mut self, seq: SeqId, mut request: Request, tokens: &dyn Tokens) -> Result<()> {
         let (prompt, new) = (u64::from(request.prompt_len), u64::from(request.max_new));
         let blocks = blocks_for((prompt + new).saturating_sub(1), self.config.block_size);
         if prompt == 0 || new == 0 || prompt + new > u64::from(u32::MAX) {
@@ -138,6 +138,8 @@ impl Scheduler {
                 ),
             ));
         }
+        // There are no blocks to share.
+        request.reuse.shared &= !request.whole;
         self.waiting.reserve(self.running.len() + self.paused + 1)?;
         let rank = Rank::new(request.arrived_ns, request.priority, self.config.ageing_ns, self.tickets);
         self.slots.open(seq, request, rank)?;
@@ -483,9 +485,7 @@ impl Scheduler {
         for (seq, slot) in self.slots.iter() {
             states[slot.state as usize] += 1;
             self.block_table(seq).iter().for_each(|&block| holders[block as usize] += 1);
-            if slot.lane != NONE
-                && (slot.computed.div_ceil(self.config.block_size) as usize) > self.block_table(seq).len()
-            {
+            if slot.lane != NONE && self.blocks_of(seq, slot.computed) > self.block_table(seq).len() {
                 return Err(Error::internal(format!("{seq:?} has computed more than its blocks hold")));
             }
         }

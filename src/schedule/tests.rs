@@ -3,6 +3,7 @@ use crate::base::Status;
 
 mod drafts;
 mod sharing;
+mod whole;
 
 fn config() -> SchedulerConfig {
     SchedulerConfig {

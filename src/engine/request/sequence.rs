@@ -74,7 +74,7 @@ impl Sequence {
             priority: params.priority,
             arrived_ns: times.submitted,
             first_by_ns: if params.drop_late { times.queue_deadline } else { 0 },
-            reuse: Reuse { limit: reusable(params, facts), shared: params.cache && !facts.encodes, salt },
+            reuse: Reuse { limit: reusable(params, facts), shared: params.cache, salt },
             logits_from: scores.as_ref().map(Scores::first_row),
             whole: facts.encodes,
         };
