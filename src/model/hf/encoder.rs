@@ -2,7 +2,7 @@
 
 use super::fields::Fields;
 use super::pooling::{self, Modules};
-use super::{Place, chat, config, floats, give_name, text, warn_of_keys};
+use super::{Place, chat, config, floats, give_name, rope, text, warn_of_keys};
 use crate::base::{Bytes, Error, Result, reserve};
 use crate::formats::hf::{Folder, Tensors};
 use crate::formats::safetensors::TensorInfo;
@@ -286,10 +286,10 @@ fn spans(
     layers: usize,
 ) -> Result<(Vec<RopeConfig>, Vec<Block>)> {
     let (window, every) = windows(config, family)?;
-    let kinds = config.texts("layer_types")?.unwrap_or_default();
+    let slides = rope::slides(config, false, layers)?;
     let seeing = family.windows.map_or(0, |windows| windows.seeing);
-    let sees = |index: usize| match kinds.get(index) {
-        Some(kind) => *kind == "full_attention",
+    let sees = |index: usize| match &slides {
+        Some(slides) => !slides[index],
         // The last of each `every`, or the first.
         None => index % every == if seeing == 0 { 0 } else { every - 1 },
     };
@@ -363,5 +363,34 @@ fn key(gguf: &str, family: &EncoderFamily) -> String {
         "attention.layer_norm_epsilon" => family.eps_key.into(),
         "token_type_count" => "type_vocab_size".into(),
         other => config::key(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn blocks(types: Value) -> Result<Vec<bool>> {
+        let json = json!({
+            "model_type": "modernbert", "hidden_size": 36, "num_hidden_layers": 4, "num_attention_heads": 3,
+            "intermediate_size": 52, "vocab_size": 64, "max_position_embeddings": 128, "local_attention": 8,
+            "layer_types": types,
+        });
+        let config = config::parse(json.to_string().as_bytes(), "config.json")?;
+        let fields = Fields::new(&config, "config.json")?;
+        let family = EncoderFamily::of_hf("modernbert").expect("a family");
+        Ok(read(&fields, family, "m")?.blocks.iter().map(|block| block.window.is_some()).collect())
+    }
+
+    #[test]
+    fn the_list_of_layer_types_has_one_that_is_known_for_each_layer() {
+        let (full, slides) = ("full_attention", "sliding_attention");
+        assert_eq!(blocks(json!([full, slides, full, slides])).unwrap(), [false, true, false, true]);
+        assert_eq!(blocks(json!(null)).unwrap(), [false, true, true, false]);
+        for types in [json!([full, slides]), json!([full, slides, full, "chunked_attention"])] {
+            let error = blocks(types.clone()).err().unwrap_or_else(|| panic!("{types}"));
+            assert!(error.message.contains("layer_types"), "{error}");
+        }
     }
 }

@@ -345,7 +345,7 @@ fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option
             let used = config.flag("use_sliding_window")?.unwrap_or(false);
             let window = window.filter(|_| used);
             let first = config.size("max_window_layers")?;
-            match layer_types(config, family, layers)? {
+            match slides(config, family.conv.is_some(), layers)? {
                 Some(slides) => sliding(config, &slides, window),
                 None if window.is_none() => Ok(vec![None; layers]),
                 None if family.windows == Windows::Listed => Err(config
@@ -363,7 +363,7 @@ fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option
                 true => config.size("sliding_window")?,
                 false => Some(default),
             };
-            let slides = match layer_types(config, family, layers)? {
+            let slides = match slides(config, family.conv.is_some(), layers)? {
                 Some(slides) => {
                     config.contains(PATTERN);
                     slides
@@ -387,8 +387,8 @@ fn sliding(config: &Fields, slides: &[bool], window: Option<usize>) -> Result<Ve
     Ok(slides.iter().map(|slides| window.filter(|_| *slides)).collect())
 }
 
-/// Whether each layer has a sliding window.
-fn layer_types(config: &Fields, family: &Family, layers: usize) -> Result<Option<Vec<bool>>> {
+/// Whether each layer has a sliding window, if the file lists the layers' types, which may be convolutions.
+pub fn slides(config: &Fields, convolutions: bool, layers: usize) -> Result<Option<Vec<bool>>> {
     let Some(types) = config.texts("layer_types")? else { return Ok(None) };
     if types.len() != layers {
         return Err(config.bad("layer_types", format_args!("num_hidden_layers is {layers}")));
@@ -396,7 +396,7 @@ fn layer_types(config: &Fields, family: &Family, layers: usize) -> Result<Option
     let slides = |kind: &&str| match *kind {
         FULL => Ok(false),
         SLIDING => Ok(true),
-        CONV if family.conv.is_some() => Ok(false),
+        CONV if convolutions => Ok(false),
         other => {
             let why =
                 format!("'{}' in it is not {FULL} or {SLIDING}", other.chars().take(60).collect::<String>());
