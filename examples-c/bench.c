@@ -2,7 +2,7 @@
 // (--echo) what the engine itself costs per token, without a model.
 //   bench [--json] [--echo | --load] [--threads N] [--prompt N] [--new N] [--repeat N] [--batches N,N,...]
 //         [--ids] [--together] [--step-tokens N] [--instructions NAME] [--device NAME] [--kv NAME]
-//         [--weights NAME] [model.gguf]
+//         [--weights NAME] [--embed] [model.gguf]
 // --load: how long loading takes, and the memory at its peak, after it and after one request.
 // --repeat: medians of so many runs. --batches: these sizes, and nothing but them. --ids: prompts are ids from all over
 // the vocabulary, which needs no tokenizer. --together: all prompts of a batch go into its first step, as far as they
@@ -11,6 +11,7 @@
 // --instructions: scalar, avx2, avx-vnni, avx512-vnni, avx512-vbmi, amx or neon instead of the best that the machine has.
 // --device: cuda:0 and so on instead of the CPU.
 // --kv: f16, f32 or int8: what keys and values are stored in.
+// --embed: prompts are embedded instead, by batch size: prompt tokens a second until the last embedding.
 // --weights: keep, q8_0, q4_0, ternary or int8: what attention and feed-forward weights become while loading.
 #include "bn_engine.h"
 
@@ -33,7 +34,7 @@ static const char *model; // NULL: the one inside the library
 static const char *device = "cpu";
 static int32_t instructions = BN_INSTRUCTIONS_AUTO, kv_type = BN_KV_TYPE_F16, weight_type = BN_WEIGHTS_KEEP;
 static uint32_t threads, prompt_tokens = 64, new_tokens = 64, repeats = 1, step_tokens;
-static bool json, spread_ids, together;
+static bool json, spread_ids, together, embed;
 
 static void check(bn_status status, const char *what, const bn_error *error) {
     if (status == BN_OK) return;
@@ -79,7 +80,7 @@ static bn_engine *start(uint32_t batch, uint32_t engine_threads) {
     config.max_batch_size = batch;
     if (step_tokens > 0) config.max_batch_tokens = step_tokens;
     if (config.max_batch_tokens < batch) config.max_batch_tokens = batch;
-    config.max_sequence_length = prompt_tokens + new_tokens + 1;
+    config.max_sequence_length = embed ? prompt_tokens : prompt_tokens + new_tokens + 1;
     if (together) {
         config.max_wait_us = 1000000; // it starts as soon as `batch` requests are there
         config.max_step_ms = 60000;
@@ -123,8 +124,12 @@ static void submit(bn_engine *engine, uint32_t i, uint64_t user_data) {
     check(bn_request_params_init(&params, sizeof params), "params", NULL);
     params.prompt_tokens = ids;
     params.prompt_tokens_count = prompt_tokens;
-    params.max_new_tokens = new_tokens;
-    params.flags = BN_REQUEST_IGNORE_EOS | BN_REQUEST_NO_CACHE;
+    if (embed) {
+        params.task = BN_TASK_EMBED;
+    } else {
+        params.max_new_tokens = new_tokens;
+        params.flags = BN_REQUEST_IGNORE_EOS | BN_REQUEST_NO_CACHE;
+    }
     params.user_data = user_data;
     check(bn_submit(engine, &params, &request, &error), "submit", &error);
     free(ids);
@@ -147,7 +152,7 @@ static void take(const bn_event *e, double begin, bool *started, measured *m) {
         m->tokens_first = m->tokens;
     }
     if (e->kind != BN_EVENT_COMPLETED) return;
-    if (e->finish_reason != BN_FINISH_LENGTH) {
+    if (e->finish_reason != (embed ? BN_FINISH_EMBEDDING : BN_FINISH_LENGTH)) {
         fprintf(stderr, "a request ended as %s %.*s\n", bn_finish_reason_name(e->finish_reason),
                 (int)e->message.length, e->message.data);
         exit(1);
@@ -206,13 +211,26 @@ static speed measure(uint32_t b) {
     run(&engine, 1, together ? b : b > 4 ? 4 : b); // warm
     for (uint32_t i = 0; i < repeats; i++) {
         measured m = run(&engine, 1, b);
+        if (embed) m.first_seconds = m.seconds;
         prefill[i] = b * (double)prompt_tokens / m.first_seconds;
-        decode[i] = (double)(m.tokens - m.tokens_first) / (m.seconds - m.first_seconds);
+        decode[i] = embed ? 0 : (double)(m.tokens - m.tokens_first) / (m.seconds - m.first_seconds);
         first[i] = m.ttft_ms;
         between[i] = m.tbt_ms;
     }
     check(bn_engine_destroy(engine), "destroy", NULL);
     return (speed){median(prefill), median(decode), median(first), median(between)};
+}
+
+static void embeddings(void) {
+    if (json) printf("  \"embed\": [\n");
+    else printf("texts of %u tokens\n\n%5s %12s\n", prompt_tokens, "batch", "tokens/s");
+    for (int i = 0; i < batch_count; i++) {
+        double rate = measure(batches[i]).prefill;
+        if (json)
+            printf("    {\"batch\": %u, \"tokens_per_s\": %.1f}%s\n", batches[i], rate, i + 1 < batch_count ? "," : "");
+        else printf("%5u %12.0f\n", batches[i], rate);
+    }
+    if (json) printf("  ]\n");
 }
 
 static void by_batch_size(bool last) {
@@ -326,8 +344,8 @@ static void load(void) {
 static uint32_t number(const char *text) {
     char *end = NULL;
     unsigned long value = text != NULL ? strtoul(text, &end, 10) : 0;
-    if (end == NULL || *end != 0 || value > 4096) {
-        fprintf(stderr, "expected a number up to 4096\n");
+    if (end == NULL || *end != 0 || value > 65536) {
+        fprintf(stderr, "expected a number up to 65536\n");
         exit(2);
     }
     return (uint32_t)value;
@@ -383,7 +401,7 @@ static void kv_named(const char *name) {
 static int usage(void) {
     fprintf(stderr, "bench [--json] [--echo | --load] [--threads N] [--prompt N] [--new N] [--repeat N] "
                     "[--batches N,N,...] [--ids] [--together] [--instructions NAME] [--kv NAME] "
-                    "[--weights NAME] [model]\n");
+                    "[--weights NAME] [--embed] [model]\n");
     return 2;
 }
 
@@ -396,6 +414,7 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i], "--load") == 0) loads = true;
         else if (strcmp(argv[i], "--ids") == 0) spread_ids = true;
         else if (strcmp(argv[i], "--together") == 0) together = true;
+        else if (strcmp(argv[i], "--embed") == 0) embed = true;
         else if (strcmp(argv[i], "--threads") == 0) threads = number(next), i++;
         else if (strcmp(argv[i], "--prompt") == 0) prompt_tokens = number(next), i++;
         else if (strcmp(argv[i], "--new") == 0) new_tokens = number(next), i++;
@@ -416,6 +435,8 @@ int main(int argc, char **argv) {
         engine_cost();
     } else if (loads) {
         load();
+    } else if (embed) {
+        embeddings();
     } else {
         by_batch_size(only_batches);
         if (!only_batches) three_ways();

@@ -141,10 +141,18 @@ impl Packed {
         let (positions, width) = ((end - first).next_multiple_of(LANES), dim.next_multiple_of(LANES));
         let keys = grown(&mut scratch.keys, dim * positions);
         let values = grown(&mut scratch.values, positions * width);
-        for at in 0..end - first {
-            let k = text.head(1, first + at);
-            (0..dim).for_each(|d| keys[d * positions + at] = k[d]);
-            values[at * width..][..dim].copy_from_slice(text.head(2, first + at));
+        // A vector of positions at a time, which are a cache line of each of the head's rows.
+        for from in (0..end - first).step_by(LANES) {
+            let rows = from..(from + LANES).min(end - first);
+            let mut lines = [&[][..]; LANES];
+            rows.clone().zip(&mut lines).for_each(|(at, line)| *line = text.head(1, first + at));
+            for d in 0..dim {
+                let keys = &mut keys[d * positions + from..][..rows.len()];
+                keys.iter_mut().zip(&lines).for_each(|(key, line)| *key = line[d]);
+            }
+            for at in rows {
+                values[at * width..][..dim].copy_from_slice(text.head(2, first + at));
+            }
         }
         Self { positions, width }
     }
@@ -199,21 +207,22 @@ fn scores_scalars(q: &[f32], keys: &[f32], positions: usize, range: Range<usize>
 
 /// Makes weights of scores, and returns their sum. A score of -infinity gets no weight.
 fn softmax(isa: Isa, weights: &mut [f32]) -> f32 {
-    // A NaN does not change the maximum; it reaches the output through its weight.
-    let high = weights.iter().fold(f32::NEG_INFINITY, |high, w| if *w > high { *w } else { high });
     let mut lanes = [0.0; LANES];
-    weigh(isa, weights.as_chunks_mut::<LANES>().0, high, &mut lanes);
+    weigh(isa, weights.as_chunks_mut::<LANES>().0, &mut lanes);
     tree_sum(&lanes)
 }
 
 by_isa!(
-    fn weigh(weights: &mut [[f32; LANES]], high: f32, sums: &mut [f32; LANES]) = weigh_lanes::<lanes>, weigh_scalars
+    // A NaN does not change the maximum; it reaches the output through its weight.
+    fn weigh(weights: &mut [[f32; LANES]], sums: &mut [f32; LANES]) = weigh_lanes::<lanes>, weigh_scalars
 );
 
 #[inline(always)]
-unsafe fn weigh_lanes<L: Lanes>(weights: &mut [[f32; LANES]], high: f32, sums: &mut [f32; LANES]) {
+unsafe fn weigh_lanes<L: Lanes>(weights: &mut [[f32; LANES]], sums: &mut [f32; LANES]) {
     // SAFETY: arrays of sixteen.
     unsafe {
+        let lowest = L::splat(f32::NEG_INFINITY);
+        let high = weights.iter().fold(lowest, |high, part| L::load(part.as_ptr()).above(high)).largest();
         let (high, mut sum) = (L::splat(high), L::splat(0.0));
         for part in weights {
             let weight = exp_lanes(L::load(part.as_ptr()).sub(high));
@@ -224,7 +233,9 @@ unsafe fn weigh_lanes<L: Lanes>(weights: &mut [[f32; LANES]], high: f32, sums: &
     }
 }
 
-fn weigh_scalars(weights: &mut [[f32; LANES]], high: f32, sums: &mut [f32; LANES]) {
+fn weigh_scalars(weights: &mut [[f32; LANES]], sums: &mut [f32; LANES]) {
+    let scores = weights.as_flattened().iter();
+    let high = scores.fold(f32::NEG_INFINITY, |high, w| if *w > high { *w } else { high });
     for part in weights {
         for (weight, sum) in part.iter_mut().zip(&mut *sums) {
             *weight = exp(*weight - high);

@@ -15,6 +15,8 @@ pub use super::lanes_x86::{Avx2, Avx512};
 /// A register of f32.
 pub trait Register: Copy {
     const WIDTH: usize;
+    /// Number of registers.
+    const COUNT: usize;
     /// Number of sums of sixteen lanes that fit into the registers beside the operands.
     const SUMS: usize;
     /// A register of integer sums.
@@ -58,6 +60,8 @@ pub trait Register: Copy {
     unsafe fn power_of_two(self) -> Self;
     /// The largest lane; no lane may be NaN.
     unsafe fn largest(self) -> f32;
+    /// Lane i is the sum of the lanes of `rows[i]`, of WIDTH rows, in the order of `tree_sum`.
+    unsafe fn tree_sums(rows: &[Self]) -> Self;
     unsafe fn no_ints() -> Self::Ints;
     /// Stores sixteen lanes as int8, rounded as `round` does, and adds them to `sums`. NaN becomes 0; all other lanes
     /// must be within -128 and 127.
@@ -131,6 +135,25 @@ pub trait Lanes: Copy {
     unsafe fn largest(self) -> f32 {
         let parts = self.parts();
         unsafe { parts[1..].iter().fold(parts[0], |most, part| most.above(*part)).largest() }
+    }
+    /// Stores `tree_sum` of each of sixteen arrays of sixteen.
+    #[inline(always)]
+    unsafe fn tree_sums(arrays: *const f32, to: *mut f32) {
+        // SAFETY: the caller has sixteen arrays, and room for sixteen sums.
+        unsafe {
+            for first in (0..16).step_by(Self::Part::WIDTH) {
+                // No closures, which would not have the instructions.
+                let mut rows = [Self::Part::splat(0.0); 16];
+                for i in 0..Self::Part::WIDTH {
+                    rows[i] = match Self::load(arrays.add(16 * (first + i))).parts() {
+                        [a, b, c, d] => a.add(*c).add(b.add(*d)),
+                        [a, b] => a.add(*b),
+                        parts => parts[0],
+                    };
+                }
+                Self::Part::tree_sums(&rows[..Self::Part::WIDTH]).store(to.add(first));
+            }
+        }
     }
     /// Lanes `from..to` of `self`; all other lanes are those of `other`.
     #[inline(always)]

@@ -8,10 +8,19 @@ use std::arch::asm;
 
 pub type Neon = Sixteen<float32x4_t, 4>;
 
+inlined! {
+    // A step of `tree_sums`: the halves of `a` added, and those of `b`.
+    fn pairs(a: float32x4_t, b: float32x4_t) -> float32x4_t = {
+        let (a, b) = (vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b));
+        vaddq_f32(vreinterpretq_f32_f64(vzip1q_f64(a, b)), vreinterpretq_f32_f64(vzip2q_f64(a, b)))
+    };
+}
+
 // SAFETY of all blocks: the caller has the instructions, and elements for all lanes.
 impl Register for float32x4_t {
     type Ints = int32x4_t;
     const WIDTH: usize = 4;
+    const COUNT: usize = 32;
     const SUMS: usize = 4;
 
     #[inline(always)]
@@ -51,6 +60,10 @@ impl Register for float32x4_t {
         fn power_of_two(self) -> Self =
             vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtnq_s32_f32(self), vdupq_n_s32(127))));
         fn largest(self) -> f32 = vmaxvq_f32(self);
+        fn tree_sums(rows: &[Self]) -> Self = {
+            let (a, b) = (pairs(rows[0], rows[1]), pairs(rows[2], rows[3]));
+            vaddq_f32(vuzp1q_f32(a, b), vuzp2q_f32(a, b))
+        };
         fn no_ints() -> int32x4_t = vdupq_n_s32(0);
         fn store_i8(sixteen: &[Self], to: *mut i8, sums: &mut int32x4_t) = {
             // A NaN is converted to 0.

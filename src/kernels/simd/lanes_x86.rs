@@ -33,10 +33,29 @@ unsafe fn bytes(rows: &[*const u8], at: usize) -> __m128i {
     }
 }
 
+inlined! {
+    // Steps of `tree_sums`: the halves of `a` added, and those of `b`; then the same in each half, and each quarter.
+    fn halves256(a: __m256, b: __m256) -> __m256 =
+        _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
+    fn pairs256(a: __m256, b: __m256) -> __m256 = {
+        let (a, b) = (_mm256_castps_pd(a), _mm256_castps_pd(b));
+        let (low, high) = (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
+        _mm256_add_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high))
+    };
+    fn halves512(a: __m512, b: __m512) -> __m512 =
+        _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
+    fn pairs512(a: __m512, b: __m512) -> __m512 = {
+        let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
+        let (low, high) = (_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+        _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high))
+    };
+}
+
 // SAFETY of all blocks: the caller has the instructions, and elements for all lanes.
 impl Register for __m256 {
     type Ints = __m256i;
     const WIDTH: usize = 8;
+    const COUNT: usize = 16;
     const SUMS: usize = 4;
 
     #[inline(always)]
@@ -84,6 +103,11 @@ impl Register for __m256 {
             let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
         };
+        fn tree_sums(rows: &[Self]) -> Self = {
+            let a = pairs256(halves256(rows[0], rows[4]), halves256(rows[1], rows[5]));
+            let b = pairs256(halves256(rows[2], rows[6]), halves256(rows[3], rows[7]));
+            _mm256_add_ps(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b))
+        };
         fn no_ints() -> __m256i = _mm256_setzero_si256();
         fn store_i8(sixteen: &[Self], to: *mut i8, sums: &mut __m256i) = {
             let whole = |x| _mm256_cvtps_epi32(_mm256_and_ps(x, _mm256_cmp_ps::<_CMP_ORD_Q>(x, x)));
@@ -106,6 +130,7 @@ impl Register for __m256 {
 impl Register for __m512 {
     type Ints = __m512i;
     const WIDTH: usize = 16;
+    const COUNT: usize = 32;
     const SUMS: usize = 16;
 
     #[inline(always)]
@@ -151,6 +176,16 @@ impl Register for __m512 {
             _mm512_castsi512_ps(_mm512_slli_epi32::<23>(power))
         };
         fn largest(self) -> f32 = _mm512_reduce_max_ps(self);
+        fn tree_sums(rows: &[Self]) -> Self = {
+            let mut quarters = [rows[0]; 4];
+            for i in 0..4 {
+                let (a, b) = (halves512(rows[i], rows[i + 4]), halves512(rows[i + 8], rows[i + 12]));
+                quarters[i] =
+                    _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+            }
+            let (a, b) = (pairs512(quarters[0], quarters[1]), pairs512(quarters[2], quarters[3]));
+            _mm512_add_ps(_mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xdd>(a, b))
+        };
         fn no_ints() -> __m512i = _mm512_setzero_si512();
         fn store_i8(sixteen: &[Self], to: *mut i8, sums: &mut __m512i) = {
             let number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(sixteen[0], sixteen[0]);

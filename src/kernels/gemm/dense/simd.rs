@@ -17,15 +17,19 @@ use std::ops::Range;
 
 /// Maximum number of tokens that share one widening of a row in registers.
 const FUSED: usize = 4;
-/// Maximum rows and tokens of a tile: 12 sums, three weights and an activation take all registers of AVX2.
+/// Maximum rows and tokens of a tile: 12 sums, three weights and an activation take all registers of AVX2. Those of
+/// AVX-512 and NEON have room for twice as many rows.
 const TILE: usize = 3;
+const WIDE: usize = 6;
 const TOKENS: usize = 4;
 /// Rows and columns of a panel of f32 weights. With TOKENS activations it fits an L1 cache of 32 KiB. Each additional
 /// row saves reads of activations from the L2 cache.
 const ROWS: usize = 12;
 const PART: usize = 384;
-/// Maximum number of tokens that a panel is swept over.
+/// Maximum number of tokens that a panel is swept over. Where a panel has whole rows, it stays for all blocks, and small
+/// ones keep the sums in the L1 cache.
 const BLOCK: usize = 128;
+const SMALL_BLOCK: usize = 16;
 const PANEL: usize = ROWS * PART;
 const SUMS: usize = BLOCK * ROWS * LANES;
 /// Computes the dot products of all tokens with all rows, whose elements are `E`.
@@ -127,14 +131,15 @@ fn swept<E: Element>(isa: Isa, task: &Task, scratch: &mut Vec<f32>) {
     // Aligned to cache lines; otherwise half of all loads cross a line.
     let start = scratch.as_ptr().align_offset(64).min(LANES);
     let (panel, sums) = scratch[start..start + PANEL + SUMS].split_at_mut(PANEL);
+    let block = if cols <= PART { SMALL_BLOCK } else { BLOCK };
     for first in (0..task.rows).step_by(ROWS) {
         let count = ROWS.min(task.rows - first);
-        for (b, x) in task.x.chunks(BLOCK * cols).enumerate() {
+        for (b, x) in task.x.chunks(block * cols).enumerate() {
             let sums = &mut sums.as_chunks_mut::<LANES>().0[..x.len() / cols * ROWS];
-            sums.as_flattened_mut().fill(0.0);
             for from in (0..cols).step_by(PART) {
                 let columns = from..cols.min(from + PART);
-                for (r, out) in panel.chunks_exact_mut(PART).take(count).enumerate() {
+                let held = cols <= PART && b > 0;
+                for (r, out) in panel.chunks_exact_mut(PART).take(if held { 0 } else { count }).enumerate() {
                     let row = task.row(first + r);
                     // The next part of this row, or the first part of the row that takes its place.
                     let next =
@@ -143,16 +148,16 @@ fn swept<E: Element>(isa: Isa, task: &Task, scratch: &mut Vec<f32>) {
                     let source = &row[columns.start * E::BYTES..columns.end * E::BYTES];
                     widen::<E>(isa, source, &mut out[..columns.len()], next);
                 }
-                part(isa, task, b * BLOCK, first, columns, panel, sums);
+                part(isa, task, b * block, first, columns, panel, sums);
             }
-            finish(isa, task, b * BLOCK, first, sums);
+            finish(isa, task, b * block, first, sums);
         }
     }
 }
 
 by_isa!(
-    /// Adds the products of some columns to `sums`, `[tokens, ROWS]`: of the tokens from `start` on, with the panel's
-    /// rows, which are those from `first` on.
+    /// Adds the products of some columns to `sums`, `[tokens, ROWS]`, and begins them with the first column: of the
+    /// tokens from `start` on, with the panel's rows, which are those from `first` on.
     fn part(
         task: &Task,
         start: usize,
@@ -176,23 +181,27 @@ unsafe fn part_in_lanes<L: Lanes>(
     for (n, sums) in sums.chunks_mut(TOKENS * ROWS).enumerate() {
         let (start, tokens) = (start + n * TOKENS, sums.len() / ROWS);
         let x = &task.x[start * cols + columns.start..];
-        for row in (0..rows).step_by(TILE) {
+        let mut row = 0;
+        while row < rows {
             let (w, sums) = (&panel[row * PART..], &mut sums[row..]);
+            let tile = Tile { x, cols, w, len, begins: columns.start == 0 };
             // SAFETY: the caller has the instructions.
-            unsafe {
+            row += unsafe {
                 match (tokens, rows - row) {
-                    (4, 3..) => tile::<L, 4, 3>(x, cols, w, len, sums),
-                    (3, 3..) => tile::<L, 3, 3>(x, cols, w, len, sums),
-                    (2, 3..) => tile::<L, 2, 3>(x, cols, w, len, sums),
-                    (1, 3..) => tile::<L, 1, 3>(x, cols, w, len, sums),
-                    (_, left) => {
-                        for (t, r) in (0..tokens).flat_map(|t| (0..left).map(move |r| (t, r))) {
-                            let (x, w) = (&x[t * cols..], &w[r * PART..]);
-                            tile::<L, 1, 1>(x, cols, w, len, &mut sums[t * ROWS + r..]);
+                    (4, WIDE..) if L::Part::COUNT >= 32 => tile.add::<L, 4, WIDE>(sums),
+                    (4, TILE..) => tile.add::<L, 4, TILE>(sums),
+                    (3, TILE..) => tile.add::<L, 3, TILE>(sums),
+                    (2, TILE..) => tile.add::<L, 2, TILE>(sums),
+                    (1, TILE..) => tile.add::<L, 1, TILE>(sums),
+                    _ => {
+                        for t in 0..tokens {
+                            let x = &x[t * cols..];
+                            Tile { x, ..tile }.add::<L, 1, 1>(&mut sums[t * ROWS..]);
                         }
+                        1
                     }
                 }
-            }
+            };
         }
     }
 }
@@ -206,62 +215,93 @@ by_isa!(
 unsafe fn finish_in<L: Lanes>(task: &Task, start: usize, first: usize, sums: &[[f32; LANES]]) {
     let rows = ROWS.min(task.rows - first);
     (0..sums.len() / ROWS).for_each(|t| L::fetch(task.place(start + t, first)));
-    for (t, sums) in sums.as_chunks::<ROWS>().0.iter().enumerate() {
-        let mut dots = [0.0; ROWS];
-        for r in 0..ROWS {
-            dots[r] = tree_sum(&sums[r]);
+    for (n, sums) in sums.chunks(TOKENS * ROWS).enumerate() {
+        let mut dots = [[0.0; ROWS]; TOKENS];
+        for (sums, dots) in sums.chunks(LANES).zip(dots.as_flattened_mut().as_chunks_mut::<LANES>().0) {
+            match sums.as_array() {
+                // SAFETY: sixteen arrays, and as many sums; the caller has the instructions.
+                Some(sums) => unsafe { tree_sums::<L>(sums, dots) },
+                None => sums.iter().zip(dots).for_each(|(sums, dot)| *dot = tree_sum(sums)),
+            }
         }
-        task.write(start + t, first, &dots[..rows]);
+        for (t, dots) in dots.iter().enumerate().take(sums.len() / ROWS) {
+            if rows == ROWS {
+                task.write(start + n * TOKENS + t, first, dots); // of a length that the compiler knows
+            } else {
+                task.write(start + n * TOKENS + t, first, &dots[..rows]);
+            }
+        }
     }
 }
 
-/// Multiplies N rows of `x`, `cols` apart, with R rows of `w`, PART apart, over `len` columns. It handles one
-/// register of lanes after another, so that N * R sums, R weights and an activation fit the registers.
 #[inline(always)]
-unsafe fn tile<L: Lanes, const N: usize, const R: usize>(
-    x: &[f32],
+unsafe fn tree_sums<L: Lanes>(arrays: &[[f32; LANES]; LANES], sums: &mut [f32; LANES]) {
+    // SAFETY: arrays of those sizes; the caller has the instructions.
+    unsafe { L::tree_sums(arrays.as_flattened().as_ptr(), sums.as_mut_ptr()) }
+}
+
+/// Rows of `x`, `cols` apart, and of `w`, PART apart, over `len` columns.
+#[derive(Clone, Copy)]
+struct Tile<'a> {
+    x: &'a [f32],
     cols: usize,
-    w: &[f32],
+    w: &'a [f32],
     len: usize,
-    sums: &mut [[f32; LANES]],
-) {
-    let whole = len / LANES * LANES;
-    assert!(
-        x.len() >= (N - 1) * cols + len
-            && w.len() >= (R - 1) * PART + len
-            && sums.len() >= (N - 1) * ROWS + R
-    );
-    for lane in (0..LANES).step_by(L::Part::WIDTH) {
-        // SAFETY: sums are LANES floats; a register of floats at k + lane ends before `whole`, which each row has.
-        unsafe {
-            let mut acc = [[L::Part::splat(0.0); R]; N];
-            for t in 0..N {
-                for r in 0..R {
-                    acc[t][r] = L::Part::load(sums[t * ROWS + r].as_ptr().add(lane));
+    /// The sums begin here, whatever is in their memory.
+    begins: bool,
+}
+
+impl Tile<'_> {
+    /// Multiplies N rows of `x` with R rows of `w`, and returns R. It handles one register of lanes after another, so
+    /// that N * R sums, R weights and an activation fit the registers.
+    #[inline(always)]
+    unsafe fn add<L: Lanes, const N: usize, const R: usize>(self, sums: &mut [[f32; LANES]]) -> usize {
+        let Self { x, cols, w, len, begins } = self;
+        let whole = len / LANES * LANES;
+        assert!(
+            x.len() >= (N - 1) * cols + len
+                && w.len() >= (R - 1) * PART + len
+                && sums.len() >= (N - 1) * ROWS + R
+        );
+        for lane in (0..LANES).step_by(L::Part::WIDTH) {
+            // SAFETY: sums are LANES floats; a register of floats at k + lane ends before `whole`, which each row has.
+            unsafe {
+                let mut acc = [[L::Part::splat(0.0); R]; N];
+                if !begins {
+                    for t in 0..N {
+                        for r in 0..R {
+                            acc[t][r] = L::Part::load(sums[t * ROWS + r].as_ptr().add(lane));
+                        }
+                    }
                 }
-            }
-            for k in (lane..whole).step_by(LANES) {
-                let mut weights = [L::Part::splat(0.0); R];
-                for r in 0..R {
-                    weights[r] = L::Part::load(w.as_ptr().add(r * PART + k));
+                for k in (lane..whole).step_by(LANES) {
+                    let mut weights = [L::Part::splat(0.0); R];
+                    for r in 0..R {
+                        weights[r] = L::Part::load(w.as_ptr().add(r * PART + k));
+                    }
+                    for t in 0..N {
+                        let x = L::Part::load(x.as_ptr().add(t * cols + k));
+                        for r in 0..R {
+                            acc[t][r] = x.fma(weights[r], acc[t][r]);
+                        }
+                    }
                 }
                 for t in 0..N {
-                    let x = L::Part::load(x.as_ptr().add(t * cols + k));
                     for r in 0..R {
-                        acc[t][r] = x.fma(weights[r], acc[t][r]);
+                        acc[t][r].store(sums[t * ROWS + r].as_mut_ptr().add(lane));
                     }
                 }
             }
-            for t in 0..N {
-                for r in 0..R {
-                    acc[t][r].store(sums[t * ROWS + r].as_mut_ptr().add(lane));
-                }
+        }
+        if whole < len {
+            for (t, r) in (0..N).flat_map(|t| (0..R).map(move |r| (t, r))) {
+                add_tail(
+                    &mut sums[t * ROWS + r],
+                    &x[t * cols + whole..t * cols + len],
+                    &w[r * PART + whole..],
+                );
             }
         }
-    }
-    if whole < len {
-        for (t, r) in (0..N).flat_map(|t| (0..R).map(move |r| (t, r))) {
-            add_tail(&mut sums[t * ROWS + r], &x[t * cols + whole..t * cols + len], &w[r * PART + whole..]);
-        }
+        R
     }
 }
