@@ -18,7 +18,7 @@ const LANES: usize = 16;
 /// operands.
 const TILE_ROWS: usize = 6;
 /// Rows of a task. Each task packs the keys and values that its rows see, so there must be many rows for each.
-pub const SPAN_ROWS: usize = 20 * TILE_ROWS;
+pub const SPAN_ROWS: usize = 40 * TILE_ROWS;
 
 /// One head of one text.
 #[derive(Clone, Copy)]
@@ -67,13 +67,15 @@ pub struct Scratch {
     values: Vec<f32>,
     /// `[TILE_ROWS, positions]`: scores, then weights.
     weights: Vec<f32>,
+    /// `[TILE_ROWS, whole vectors]`: the weighted sums of values.
+    sums: Vec<f32>,
 }
 
 impl Scratch {
     /// Bytes for texts of `rows` rows.
     pub fn bytes(head_dim: usize, rows: usize) -> usize {
         let (dim, rows) = (head_dim.next_multiple_of(LANES), rows.next_multiple_of(LANES));
-        let floats = rows.saturating_mul(2 * dim + TILE_ROWS).saturating_add(TILE_ROWS * dim);
+        let floats = rows.saturating_mul(2 * dim + TILE_ROWS).saturating_add(2 * TILE_ROWS * dim);
         floats.saturating_mul(size_of::<f32>())
     }
 
@@ -112,15 +114,11 @@ impl Scratch {
                 weights[own.end..].fill(f32::NEG_INFINITY);
                 factors[at] = 1.0 / softmax(isa, weights);
             }
-            for d in (0..dim).step_by(LANES) {
-                let mut sums = [[0.0; LANES]; TILE_ROWS];
-                let values = &self.values[d..];
-                weighted(isa, weights, packed.positions, from..to, values, packed.width, &mut sums);
-                for (at, row) in tile.clone().enumerate() {
-                    let end = dim.min(d + LANES);
-                    let to = out(row)[d..end].iter_mut();
-                    to.zip(&sums[at]).for_each(|(out, sum)| *out = sum * factors[at]);
-                }
+            let sums = grown(&mut self.sums, TILE_ROWS * packed.width);
+            weighted(isa, weights, packed.positions, from..to, &self.values, packed.width, sums);
+            for (at, row) in tile.clone().enumerate() {
+                let sums = &sums[at * packed.width..];
+                out(row)[..dim].iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * factors[at]);
             }
         }
     }
@@ -175,18 +173,43 @@ unsafe fn scores_lanes<L: Lanes>(
     let q = q.as_chunks::<TILE_ROWS>().0;
     assert!(range.end <= positions && keys.len() >= q.len() * positions, "keys of all positions");
     assert!(out.len() >= TILE_ROWS * positions && range.len().is_multiple_of(LANES), "whole vectors");
-    for at in range.step_by(LANES) {
-        // SAFETY: the range is of whole vectors within `positions`.
-        unsafe {
-            let mut sums = [L::splat(0.0); TILE_ROWS];
-            for (d, q) in q.iter().enumerate() {
-                let key = L::load(keys.as_ptr().add(d * positions + at));
-                for (sum, q) in sums.iter_mut().zip(q) {
-                    *sum = L::splat(*q).fma(key, *sum);
+    let mut at = range.start;
+    // SAFETY: the range is of whole vectors within `positions`.
+    unsafe {
+        while L::SUMS >= 2 * TILE_ROWS && at + 2 * LANES <= range.end {
+            scores_of::<L, 2>(q, keys, positions, at, out);
+            at += 2 * LANES;
+        }
+        while at < range.end {
+            scores_of::<L, 1>(q, keys, positions, at, out);
+            at += LANES;
+        }
+    }
+}
+
+/// V vectors of positions from `at` on. Two of AVX-512 hide the latency of its sums.
+#[inline(always)]
+unsafe fn scores_of<L: Lanes, const V: usize>(
+    q: &[[f32; TILE_ROWS]],
+    keys: &[f32],
+    positions: usize,
+    at: usize,
+    out: &mut [f32],
+) {
+    // SAFETY: the caller has V vectors of positions at `at`, in each row.
+    unsafe {
+        let mut sums = [[L::splat(0.0); V]; TILE_ROWS];
+        for (d, q) in q.iter().enumerate() {
+            for v in 0..V {
+                let key = L::load(keys.as_ptr().add(d * positions + at + v * LANES));
+                for row in 0..TILE_ROWS {
+                    sums[row][v] = L::splat(q[row]).fma(key, sums[row][v]);
                 }
             }
-            for (row, sum) in sums.iter().enumerate() {
-                sum.store(out.as_mut_ptr().add(row * positions + at));
+        }
+        for (row, sums) in sums.iter().enumerate() {
+            for (v, sum) in sums.iter().enumerate() {
+                sum.store(out.as_mut_ptr().add(row * positions + at + v * LANES));
             }
         }
     }
@@ -245,10 +268,9 @@ fn weigh_scalars(weights: &mut [[f32; LANES]], sums: &mut [f32; LANES]) {
 }
 
 by_isa!(
-    /// Sixteen columns of the weighted sums of values, for a tile's rows.
+    /// The weighted sums of values, `[TILE_ROWS, width]`, for a tile's rows. `width` is of whole vectors.
     fn weighted(
-        weights: &[f32], positions: usize, range: Range<usize>, values: &[f32], width: usize,
-        sums: &mut [[f32; LANES]; TILE_ROWS],
+        weights: &[f32], positions: usize, range: Range<usize>, values: &[f32], width: usize, out: &mut [f32],
     ) = weighted_lanes::<lanes>, weighted_scalars
 );
 
@@ -259,21 +281,55 @@ unsafe fn weighted_lanes<L: Lanes>(
     range: Range<usize>,
     values: &[f32],
     width: usize,
-    out: &mut [[f32; LANES]; TILE_ROWS],
+    out: &mut [f32],
 ) {
     assert!(range.end <= positions && weights.len() >= TILE_ROWS * positions, "weights of all positions");
-    assert!(range.is_empty() || values.len() >= (range.end - 1) * width + LANES, "values of all positions");
-    // SAFETY: the range is within `positions`, and a row of values has sixteen columns here.
+    assert!(values.len() >= range.end * width && width.is_multiple_of(LANES), "values of all positions");
+    assert!(out.len() >= TILE_ROWS * width, "room for the sums");
+    let mut column = 0;
+    // SAFETY: the range is within `positions`, and rows of values have whole vectors.
     unsafe {
-        let mut sums = [L::splat(0.0); TILE_ROWS];
+        while L::SUMS >= 2 * TILE_ROWS && column + 2 * LANES <= width {
+            weighted_of::<L, 2>(weights, positions, range.clone(), values, width, column, out);
+            column += 2 * LANES;
+        }
+        while column < width {
+            weighted_of::<L, 1>(weights, positions, range.clone(), values, width, column, out);
+            column += LANES;
+        }
+    }
+}
+
+/// V vectors of columns from `column` on.
+#[inline(always)]
+unsafe fn weighted_of<L: Lanes, const V: usize>(
+    weights: &[f32],
+    positions: usize,
+    range: Range<usize>,
+    values: &[f32],
+    width: usize,
+    column: usize,
+    out: &mut [f32],
+) {
+    // SAFETY: the caller has weights and values of all positions, and V vectors at `column`.
+    unsafe {
+        let mut sums = [[L::splat(0.0); V]; TILE_ROWS];
         for at in range {
-            let value = L::load(values.as_ptr().add(at * width));
-            for (row, sum) in sums.iter_mut().enumerate() {
-                *sum = L::splat(*weights.get_unchecked(row * positions + at)).fma(value, *sum);
+            let mut value = [L::splat(0.0); V];
+            for v in 0..V {
+                value[v] = L::load(values.as_ptr().add(at * width + column + v * LANES));
+            }
+            for row in 0..TILE_ROWS {
+                let weight = L::splat(*weights.get_unchecked(row * positions + at));
+                for v in 0..V {
+                    sums[row][v] = weight.fma(value[v], sums[row][v]);
+                }
             }
         }
-        for (sum, out) in sums.iter().zip(out) {
-            sum.store(out.as_mut_ptr());
+        for (row, sums) in sums.iter().enumerate() {
+            for (v, sum) in sums.iter().enumerate() {
+                sum.store(out.as_mut_ptr().add(row * width + column + v * LANES));
+            }
         }
     }
 }
@@ -284,9 +340,10 @@ fn weighted_scalars(
     range: Range<usize>,
     values: &[f32],
     width: usize,
-    out: &mut [[f32; LANES]; TILE_ROWS],
+    out: &mut [f32],
 ) {
-    for (row, out) in out.iter_mut().enumerate() {
+    for (row, out) in out.chunks_exact_mut(width).enumerate() {
+        out.fill(0.0);
         for at in range.clone() {
             let weight = weights[row * positions + at];
             out.iter_mut()
