@@ -99,7 +99,7 @@ say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-cuda cuda test-c test-checked test-abi test-install abi-accept tsan soak
-.PHONY: hosts server-needs clients test-hosts test-browser soak-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python
+.PHONY: hosts server-needs clients test-hosts test-chat test-browser soak-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python
 .PHONY: test-readme test-packages test-monitoring test-deploy test-ray
 
 all: lib convert chat examples
@@ -150,14 +150,26 @@ convert: rust
 
 chat: $(C)/bn-chat
 
-CHAT := $(wildcard hosts/chat/*.c)
+# A library that programs use where pkg-config finds it: its name, else nothing. Never for another machine, whose libraries
+# this one does not have.
+optional = $(if $(TARGET),,$(shell $(PKG_CONFIG) --exists $(1) 2> /dev/null && echo $(1)))
+flags_of = $(if $(1),$(shell $(PKG_CONFIG) $(2) $(1)))
 
-$(C)/bn-chat: $(CHAT) hosts/chat/chat.h include/bn_engine.h | lib
-	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $(CHAT) -o $@ $(LINK)
+# Without libedit (Debian: libedit-dev), lines are edited as the terminal does.
+EDIT := $(call optional,libedit)
+CHAT_ALL := $(wildcard hosts/chat/*.c) hosts/hub/jsondoc.c
+CHAT_PLAIN := $(filter-out %/edit.c %/past.c,$(CHAT_ALL))
+CHAT := $(if $(EDIT),$(filter-out %/plain.c,$(CHAT_ALL)),$(CHAT_PLAIN))
+CHAT_HEADERS := $(wildcard hosts/chat/*.h hosts/hub/*.h) include/bn_engine.h
+CHAT_FLAGS := $(call flags_of,$(EDIT),--cflags)
+CHAT_LINK := $(call flags_of,$(EDIT),--libs)
+
+$(C)/bn-chat: $(CHAT) $(CHAT_HEADERS) | lib
+	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $(CHAT_FLAGS) $(CHAT) -o $@ $(CHAT_LINK) $(LINK)
 
 # As it is installed. Linked each time, for other folders.
 $(C)/package/bn-chat: package | lib
-	@$(CC) $(C11) -D_GNU_SOURCE -O2 $(CHAT) -o $@ -L$(LIB) -lbn_engine \
+	@$(CC) $(C11) -D_GNU_SOURCE -O2 $(CHAT_FLAGS) $(CHAT) -o $@ $(CHAT_LINK) -L$(LIB) -lbn_engine \
 		$(LDFLAGS) $(if $(RUNPATH),-Wl$(comma)-rpath$(comma)'$(RUNPATH)')
 
 examples: $(EXAMPLES:%=$(C)/%)
@@ -405,11 +417,28 @@ clients:
 		cp hosts/server/tests/requirements.txt $(CLIENTS)/; \
 	} || { rm -rf $(CLIENTS); echo "skipped: tests with packages from PyPI, which cannot be had"; [ -z "$$CI" ]; }
 
-test-hosts: $(C)/bn-server $(C)/bn-server-asan clients test-go test-cpp test-python test-readme
+test-hosts: $(C)/bn-server $(C)/bn-server-asan clients test-chat test-go test-cpp test-python test-readme
 	$(call say,bn-server)
 	@cd hosts/server/tests && $(CLIENTS_PYTHON) -m unittest
 	$(call say,bn-server under AddressSanitizer)
 	@cd hosts/server/tests && ASAN_OPTIONS=quarantine_size_mb=2 BN_SERVER=$(abspath $(C)/bn-server-asan) $(CLIENTS_PYTHON) -m unittest
+
+# With libedit and without, and at a terminal under AddressSanitizer.
+CHAT_CC = $(CC) $(C11) -D_GNU_SOURCE -g
+
+$(C)/bn-chat-plain: $(CHAT_PLAIN) $(CHAT_HEADERS) | lib
+	@$(CHAT_CC) $(CHAT_PLAIN) -o $@ $(LINK)
+
+$(C)/bn-chat-asan: $(CHAT) $(CHAT_HEADERS) | lib
+	@$(CHAT_CC) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(CHAT_FLAGS) $(CHAT) -o $@ \
+		$(CHAT_LINK) $(LINK)
+
+test-chat: $(C)/bn-chat-plain $(C)/bn-chat-asan
+	$(call say,bn-chat)
+	@hosts/chat/test.sh $(C)/bn-chat-plain models/bn-demo.gguf
+	@hosts/chat/test.sh $(C)/bn-chat-asan models/bn-demo.gguf
+	@if [ -n "$(EDIT)" ]; then $(PYTHON) hosts/chat/terminal.py $(C)/bn-chat-asan; \
+	else echo "skipped: bn-chat at a terminal, no libedit (Debian: libedit-dev)"; [ -z "$$CI" ]; fi
 
 # The page in headless Chromium (Debian: chromium chromium-driver); pictures of it in target/page.
 test-browser: $(C)/bn-server clients

@@ -1,5 +1,5 @@
 // bn-chat: a chat with a model in the terminal, or with prompts from a pipe, one per line.
-#include "chat.h"
+#include "edit.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -114,11 +114,9 @@ static bool ends_at_interrupt(const chat *c, bool again) {
 static int run(chat *c) {
     bool again = false; // the last line was a Ctrl-C
     for (;;) {
-        bn_string line = {0};
-        if (c->interactive) fputs("> ", stdout), fflush(stdout);
-        line_result result = next_line(&line);
-        bool block = result == LINE && opens_block(line);
-        if (block) result = next_block(&line, line);
+        bn_string prompt = {0};
+        bool block = false;
+        line_result result = next_prompt(c, &prompt, &block);
         if (result == LINE_FAILED) return complain("cannot read the input: %s", strerror(errno)), 1;
         if (result == LINE_END) {
             if (c->interactive) putchar('\n');
@@ -130,12 +128,9 @@ static int run(chat *c) {
             continue;
         }
         again = false;
-        if (blank(line)) continue;
-        if (c->interactive && !block && line.length >= TERMINAL_LINE) {
-            complain("the terminal cuts lines at %d bytes: break it up between two lines of \"\"\"", TERMINAL_LINE);
-            continue;
-        }
-        outcome out = !block && line.data[0] == '/' ? command(c, line) : turn(c, line) ? GO_ON : FAILED;
+        if (result == LINE_DROPPED) interrupted = 0, putchar('\n');
+        if (result == LINE_DROPPED || blank(prompt)) continue;
+        outcome out = !block && prompt.data[0] == '/' ? command(c, prompt) : turn(c, prompt) ? GO_ON : FAILED;
         if (out == QUIT) return 0;
         if (out == FAILED && !c->interactive) return 1; // later prompts would continue another conversation
     }
@@ -151,7 +146,10 @@ int main(int count, char **args) {
         c.interactive = c.terminal_out && isatty(STDIN_FILENO);
         code = start(&c);
         if (code < 0) code = introduce(&c);
+        if (code < 0 && c.interactive && !edit_start(&c.options)) code = 1;
         if (code < 0) code = run(&c);
+        if (c.interactive) edit_stop();
+        buffer_free(&c.asked);
         history_drop(&c.history, 0, c.history.count);
         bn_engine_destroy(c.engine);
         bn_model_free(c.model);
