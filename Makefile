@@ -157,12 +157,19 @@ flags_of = $(if $(1),$(shell $(PKG_CONFIG) $(2) $(1)))
 
 # Without libedit (Debian: libedit-dev), lines are edited as the terminal does.
 EDIT := $(call optional,libedit)
-CHAT_ALL := $(wildcard hosts/chat/*.c) hosts/hub/jsondoc.c
-CHAT_PLAIN := $(filter-out %/edit.c %/past.c,$(CHAT_ALL))
-CHAT := $(if $(EDIT),$(filter-out %/plain.c,$(CHAT_ALL)),$(CHAT_PLAIN))
+# Without libcurl (Debian: libcurl4-openssl-dev), models by name come from Hugging Face's cache alone.
+CURL := $(call optional,libcurl)
+HUB := $(filter-out $(if $(CURL),%/without.c,%/remote.c),$(wildcard hosts/hub/*.c))
+HUB_PLAIN := $(filter-out %/remote.c,$(wildcard hosts/hub/*.c))
+HUB_FLAGS := $(call flags_of,$(CURL),--cflags)
+HUB_LINK := $(call flags_of,$(CURL),--libs)
+
+CHAT_ALL := $(wildcard hosts/chat/*.c)
+CHAT_PLAIN := $(filter-out %/edit.c %/past.c,$(CHAT_ALL)) $(HUB_PLAIN)
+CHAT := $(filter-out $(if $(EDIT),%/plain.c,%/edit.c %/past.c),$(CHAT_ALL)) $(HUB)
 CHAT_HEADERS := $(wildcard hosts/chat/*.h hosts/hub/*.h) include/bn_engine.h
-CHAT_FLAGS := $(call flags_of,$(EDIT),--cflags)
-CHAT_LINK := $(call flags_of,$(EDIT),--libs)
+CHAT_FLAGS := $(call flags_of,$(EDIT),--cflags) $(HUB_FLAGS)
+CHAT_LINK := $(call flags_of,$(EDIT),--libs) $(HUB_LINK)
 
 $(C)/bn-chat: $(CHAT) $(CHAT_HEADERS) | lib
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $(CHAT_FLAGS) $(CHAT) -o $@ $(CHAT_LINK) $(LINK)
@@ -368,9 +375,9 @@ STAGED := PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib INCLUDEDIR=$(STAGE)/include BINDIR
 
 # -- hosts ------------------------------------------------------------------------------------------
 
-SERVER := $(wildcard hosts/server/*.c)
-SERVER_LINK := $(C)/page.o -lcjson -lm
-SERVER_CC = $(CC) $(C11) -Wno-missing-field-initializers -D_GNU_SOURCE
+SERVER := $(wildcard hosts/server/*.c) $(HUB)
+SERVER_LINK := $(C)/page.o -lcjson -lm $(HUB_LINK)
+SERVER_CC = $(CC) $(C11) -Wno-missing-field-initializers -D_GNU_SOURCE $(HUB_FLAGS)
 
 # Headers that are not ours, with Debian's package of each.
 SERVER_NEEDS := cjson/cJSON.h=libcjson-dev
@@ -386,10 +393,10 @@ server-needs:
 $(C)/page.o: hosts/server/page.html | server-needs lib
 	@$(LD) -r -b binary -z noexecstack -o $@ $<
 
-$(C)/bn-server: $(SERVER) $(wildcard hosts/server/*.h) $(C)/page.o include/bn_engine.h | lib
+$(C)/bn-server: $(SERVER) $(wildcard hosts/server/*.h hosts/hub/*.h) $(C)/page.o include/bn_engine.h | lib
 	@$(SERVER_CC) $(CFLAGS) $(SERVER) -o $@ $(SERVER_LINK) $(LINK)
 
-$(C)/bn-server-asan: $(SERVER) $(wildcard hosts/server/*.h) $(C)/page.o include/bn_engine.h | lib
+$(C)/bn-server-asan: $(SERVER) $(wildcard hosts/server/*.h hosts/hub/*.h) $(C)/page.o include/bn_engine.h | lib
 	@$(SERVER_CC) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(SERVER) -o $@ \
 		$(SERVER_LINK) $(LINK)
 
@@ -433,12 +440,14 @@ $(C)/bn-chat-asan: $(CHAT) $(CHAT_HEADERS) | lib
 	@$(CHAT_CC) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(CHAT_FLAGS) $(CHAT) -o $@ \
 		$(CHAT_LINK) $(LINK)
 
-test-chat: $(C)/bn-chat-plain $(C)/bn-chat-asan
+test-chat: $(C)/bn-chat-plain $(C)/bn-chat-asan clients
 	$(call say,bn-chat)
 	@hosts/chat/test.sh $(C)/bn-chat-plain models/bn-demo.gguf
 	@hosts/chat/test.sh $(C)/bn-chat-asan models/bn-demo.gguf
 	@if [ -n "$(EDIT)" ]; then $(PYTHON) hosts/chat/terminal.py $(C)/bn-chat-asan; \
 	else echo "skipped: bn-chat at a terminal, no libedit (Debian: libedit-dev)"; [ -z "$$CI" ]; fi
+	@if [ -n "$(CURL)" ]; then $(CLIENTS_PYTHON) hosts/hub/test.py $(C)/bn-chat-asan; \
+	else echo "skipped: models by name, no libcurl (Debian: libcurl4-openssl-dev)"; [ -z "$$CI" ]; fi
 
 # The page in headless Chromium (Debian: chromium chromium-driver); pictures of it in target/page.
 test-browser: $(C)/bn-server clients

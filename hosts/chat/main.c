@@ -1,4 +1,5 @@
 // bn-chat: a chat with a model in the terminal, or with prompts from a pipe, one per line.
+#include "../hub/hub.h"
 #include "edit.h"
 
 #include <errno.h>
@@ -43,6 +44,13 @@ static int open_model(const char *path, uint32_t threads, uint32_t mtp, bn_model
     if (status == BN_ERR_CANCELLED) return EXIT_INTERRUPTED;
     if (status != BN_OK) return complain("%s", error.message), 1;
     return -1;
+}
+
+// Models with names on Hugging Face's hub become paths. Returns the exit code, or -1 to continue.
+static int find_models(options *o) {
+    int code = hub_get("bn-chat", &o->model, &interrupted);
+    if (code == 0) code = hub_get("bn-chat", &o->draft_model, &interrupted);
+    return code == 0 ? -1 : code;
 }
 
 // Opens the models and starts the engine. Returns the exit code, or -1 to continue.
@@ -144,7 +152,8 @@ int main(int count, char **args) {
         sigaction(SIGINT, &action, NULL);
         c.terminal_out = isatty(STDOUT_FILENO);
         c.interactive = c.terminal_out && isatty(STDIN_FILENO);
-        code = start(&c);
+        code = find_models(&c.options);
+        if (code < 0) code = start(&c);
         if (code < 0) code = introduce(&c);
         if (code < 0 && c.interactive && !edit_start(&c.options)) code = 1;
         if (code < 0) code = run(&c);

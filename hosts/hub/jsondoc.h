@@ -15,7 +15,8 @@ typedef struct jsondoc {
     struct jsondoc *child, *next;
 } jsondoc;
 
-// Returns NULL if the text is not one JSON value, is nested deeper than 64, or memory is short. Free it with jsondoc_free.
+// Returns NULL if the text is not one JSON value, is nested deeper than 64, or memory is short. Free it with
+// jsondoc_free.
 jsondoc *jsondoc_parse(const char *text, size_t length);
 void jsondoc_free(jsondoc *value);
 // The member of an object, or NULL: also if `object` is NULL or no object.
