@@ -101,12 +101,11 @@ static bool link_file(const hub *h, const char *commit, const hub_file *file) {
         free(to);
         to = deeper;
     }
-    bool good = make_folders(h, path);
-    if (good && symlink(to, path) != 0) {
-        // Another process made it, or it is of a blob that was removed.
-        good = errno == EEXIST && unlink(path) == 0 && (symlink(to, path) == 0 || errno == EEXIST);
-        if (!good) hub_fail(h, "%s: %s", path, strerror(errno));
-    }
+    // By a rename: another process may have made it, and look through it now.
+    char *next = hub_format("%s.%d.tmp", path, (int)getpid());
+    bool made = make_folders(h, path), good = made && symlink(to, next) == 0 && rename(next, path) == 0;
+    if (made && !good) hub_fail(h, "%s: %s", path, strerror(errno));
+    free(next);
     free(to);
     free(path);
     return good;

@@ -146,7 +146,7 @@ typedef struct {
     const char *path;
     CURL *request;
     int fd;
-    uint64_t done;
+    uint64_t done, before; // now, and when the present request began
     bool kept;  // there is something of an earlier process
     bool first; // nothing has come of the present request
     bool too_long;
@@ -227,13 +227,13 @@ typedef enum { WHOLE, PARTIAL, GIVE_UP } attempt_result;
 static attempt_result judge(download *d, CURLcode code, long status, char why[256]) {
     if (hub_stopped(d->h)) return GIVE_UP;
     if (d->failed != 0) return hub_fail(d->h, "%s: %s", d->path, strerror(d->failed)), GIVE_UP;
-    if (d->too_long) {
+    bool too_short = status == 416 || (code == CURLE_OK && status < 300 && d->done == d->before);
+    if (d->too_long || too_short) {
         unlink(d->path);
-        hub_fail(d->h, "%s: it is longer than the %llu bytes that %s lists", d->file->name,
+        hub_fail(d->h, "%s: it is %s than the %llu bytes that %s lists", d->file->name, too_short ? "shorter" : "longer",
                  (unsigned long long)d->file->size, d->h->endpoint);
         return GIVE_UP;
     }
-    if (status == 416 && start_over(d)) return snprintf(why, 256, "the server has no such range"), PARTIAL;
     if (status >= 400 && status < 500 && status != 408 && status != 429)
         return refused(d->h, status, d->file->name), GIVE_UP;
     if (status >= 400) snprintf(why, 256, "HTTP status %ld", status);
@@ -269,10 +269,10 @@ static void pause_before(const hub *h, int try) {
 static bool transfer(download *d, const char *url) {
     char why[256] = "";
     for (int try = 0; try < TRIES; try++) {
-        uint64_t before = d->done;
+        d->before = d->done;
         attempt_result result = attempt(d, url, why);
         if (result != PARTIAL) return result == WHOLE;
-        if (d->done > before) try = -1;
+        if (d->done > d->before) try = -1;
         if (try + 1 < TRIES) pause_before(d->h, try + 1);
         if (hub_stopped(d->h)) return false;
     }

@@ -285,7 +285,7 @@ class Models(unittest.TestCase):
         self.hub.sizes = {"tiny-Q4_K_M.gguf": len(DEMO) - 1}
         self.refuses(f"longer than the {len(DEMO) - 1} bytes")
         self.hub.sizes = {"tiny-Q4_K_M.gguf": len(DEMO) + 1}
-        self.refuses(f"{len(DEMO)} of {len(DEMO) + 1} bytes have come")
+        self.refuses(f"shorter than the {len(DEMO) + 1} bytes")
         self.hub.sizes = {"tiny-Q4_K_M.gguf": 1 << 60}
         self.refuses("no space left")
 
