@@ -1,6 +1,6 @@
 # Needs cargo, a C compiler and make.
 #   make demo      several prompts stream at once from the embedded model
-#   make chat      target/c/bn-chat: a chat with a model in the terminal
+#   make chat      target/c/bn-chat: a chat with a model in the terminal (with libedit and libcurl where they are)
 #   make test      all tests (needs a C++ compiler too, and ASan or valgrind)
 #   make quick     only the kernels' tests, seconds after a change in src/kernels (TEST=part of a test's name)
 #   make bench     the machine's limits, each kernel's share of them, throughput by batch size, the engine's own cost

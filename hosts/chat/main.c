@@ -27,6 +27,13 @@ static int32_t progress(float fraction, bn_string what, void *terminal) {
     return interrupted; // a non-zero value ends the load
 }
 
+// OWNER/NAME that is no path here.
+static bool looks_like_name(const char *path) {
+    const char *slash = path != NULL ? strchr(path, '/') : NULL;
+    bool one = slash != NULL && slash != path && slash[1] != 0 && strchr(slash + 1, '/') == NULL;
+    return one && *path != '.' && *path != '~' && access(path, F_OK) != 0;
+}
+
 // Opens a model; `path` NULL: the one inside the library. Returns the exit code, or -1 to continue.
 static int open_model(const char *path, uint32_t threads, uint32_t mtp, bn_model **out) {
     bn_error error = {0};
@@ -42,7 +49,11 @@ static int open_model(const char *path, uint32_t threads, uint32_t mtp, bn_model
     bn_status status = bn_model_open(&model, out, &error);
     if (status != BN_OK && terminal) fputs("\r\033[K", stderr);
     if (status == BN_ERR_CANCELLED) return EXIT_INTERRUPTED;
-    if (status != BN_OK) return complain("%s", error.message), 1;
+    if (status != BN_OK) {
+        complain("%s", error.message);
+        if (status == BN_ERR_IO && looks_like_name(path)) note("A model on Hugging Face's hub: bn-chat hf:%s", path);
+        return 1;
+    }
     return -1;
 }
 

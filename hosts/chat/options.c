@@ -50,8 +50,8 @@ enum { OPTIONS = sizeof table / sizeof *table, LONGEST_ANSWER = 1024 };
 
 static void help(void) {
     printf("usage: bn-chat [OPTIONS] [MODEL]\n\n"
-           "Chats with a model: a GGUF file, a Hugging Face folder, or builtin:echo. Without one, the small model\n"
-           "inside the library completes text.\n\n");
+           "Chats with a model: a GGUF file, a Hugging Face folder, hf:OWNER/NAME for one that is downloaded from\n"
+           "there, or builtin:echo. Without one, the small model inside the library completes text.\n\n");
     for (int i = 0; i < OPTIONS; i++)
         printf("  %s %-*s %s\n", table[i].name, 24 - (int)strlen(table[i].name), table[i].value, table[i].help);
     printf("  --help, --version\n\n"
