@@ -109,7 +109,7 @@ static int introduce(chat *c) {
     if (c->options.model == NULL)
         note("No model was given: this is the small one inside the library. It adds (17+25=), finds a name in a\n"
              "list (Ages: Ada 42, Tom 17, Mia 88. Tom?) and tells stories (Once upon a time). To chat: bn-chat MODEL,\n"
-             "with a GGUF file or a Hugging Face folder.");
+             "with a GGUF file, a Hugging Face folder, or hf:OWNER/NAME for one that is downloaded from there.");
     if (!m->has_chat_template)
         note("The model has no chat template: each line is completed as plain text, and earlier ones are not seen.");
     return -1;

@@ -11,8 +11,8 @@ static void show(const chat *c) {
     setting s, own;
     for (size_t i = 0; setting_at(&used, i, &s); i++) {
         setting_at(&c->options, i, &own);
-        const char *from = !own.usual ? "" : s.field == 0 ? "(default)" : s.usual ? "" : "(the model's)";
-        printf("%-19s %s %s\n", s.name, s.field != 0 && s.usual ? "-" : s.value, from);
+        const char *from = !own.usual ? "" : s.field == 0 ? " (default)" : s.usual ? "" : " (the model's)";
+        printf("%-19s %s%s\n", s.name, s.field != 0 && s.usual ? "-" : s.value, from);
     }
     if (history_has_system(h))
         printf("%-19s %.*s\n", "system", (int)h->messages[0].content.length, h->messages[0].content.data);

@@ -221,6 +221,14 @@ static char *url_of(const hub *h, const char *commit, const hub_file *file) {
     return url;
 }
 
+// Draws the bar also while nothing comes.
+static int watch(void *context, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t e) {
+    download *d = context;
+    (void)a, (void)b, (void)c, (void)e;
+    bar_show(&d->bar, d->done);
+    return hub_stopped(d->h);
+}
+
 typedef enum { WHOLE, PARTIAL, GIVE_UP } attempt_result;
 
 // Says why a transfer ended early. PARTIAL: another one may go on.
@@ -253,6 +261,8 @@ static attempt_result attempt(download *d, const char *url, char why[256]) {
     if (d->done > 0) curl_easy_setopt(d->request, CURLOPT_RANGE, range);
     curl_easy_setopt(d->request, CURLOPT_WRITEFUNCTION, take_bytes);
     curl_easy_setopt(d->request, CURLOPT_WRITEDATA, d);
+    curl_easy_setopt(d->request, CURLOPT_XFERINFOFUNCTION, watch);
+    curl_easy_setopt(d->request, CURLOPT_XFERINFODATA, d);
     CURLcode code = curl_easy_perform(d->request);
     attempt_result result = judge(d, code, status_of(d->request), why);
     curl_easy_cleanup(d->request);
@@ -297,6 +307,7 @@ bool remote_get(const hub *h, const char *commit, const hub_file *file, const ch
         bool sound = good && is_sound(&d), again = good && !sound && d.kept;
         if (again) good = start_over(&d) && transfer(&d, url), sound = good && is_sound(&d);
         bar_end();
+        if (hub_stopped(h)) hub_fail(h, "stopped: the next call goes on from there");
         if (good && !sound) {
             unlink(path);
             good = hub_fail(h, "%s: its checksum is not the one that %s lists: it was damaged on its way", file->name,
