@@ -164,14 +164,22 @@ HUB_PLAIN := $(filter-out %/remote.c,$(wildcard hosts/hub/*.c))
 HUB_FLAGS := $(call flags_of,$(CURL),--cflags)
 HUB_LINK := $(call flags_of,$(CURL),--libs)
 
+# Changes where one of them comes or goes, so that the programs are linked again.
+LIBRARIES := $(C)/libraries.txt
+
+$(LIBRARIES): always
+	@mkdir -p $(C) && (echo "$(EDIT) $(CURL)" | cmp -s - $@ || echo "$(EDIT) $(CURL)" > $@)
+
+.PHONY: always
+
 CHAT_ALL := $(wildcard hosts/chat/*.c)
 CHAT_PLAIN := $(filter-out %/edit.c %/past.c,$(CHAT_ALL)) $(HUB_PLAIN)
 CHAT := $(filter-out $(if $(EDIT),%/plain.c,%/edit.c %/past.c),$(CHAT_ALL)) $(HUB)
-CHAT_HEADERS := $(wildcard hosts/chat/*.h hosts/hub/*.h) include/bn_engine.h
+CHAT_NEEDS := $(wildcard hosts/chat/*.h hosts/hub/*.h) include/bn_engine.h $(LIBRARIES)
 CHAT_FLAGS := $(call flags_of,$(EDIT),--cflags) $(HUB_FLAGS)
 CHAT_LINK := $(call flags_of,$(EDIT),--libs) $(HUB_LINK)
 
-$(C)/bn-chat: $(CHAT) $(CHAT_HEADERS) | lib
+$(C)/bn-chat: $(CHAT) $(CHAT_NEEDS) | lib
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $(CHAT_FLAGS) $(CHAT) -o $@ $(CHAT_LINK) $(LINK)
 
 # As it is installed. Linked each time, for other folders.
@@ -393,10 +401,10 @@ server-needs:
 $(C)/page.o: hosts/server/page.html | server-needs lib
 	@$(LD) -r -b binary -z noexecstack -o $@ $<
 
-$(C)/bn-server: $(SERVER) $(wildcard hosts/server/*.h hosts/hub/*.h) $(C)/page.o include/bn_engine.h | lib
+$(C)/bn-server: $(SERVER) $(wildcard hosts/server/*.h hosts/hub/*.h) $(C)/page.o $(LIBRARIES) include/bn_engine.h | lib
 	@$(SERVER_CC) $(CFLAGS) $(SERVER) -o $@ $(SERVER_LINK) $(LINK)
 
-$(C)/bn-server-asan: $(SERVER) $(wildcard hosts/server/*.h hosts/hub/*.h) $(C)/page.o include/bn_engine.h | lib
+$(C)/bn-server-asan: $(SERVER) $(wildcard hosts/server/*.h hosts/hub/*.h) $(C)/page.o $(LIBRARIES) include/bn_engine.h | lib
 	@$(SERVER_CC) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(SERVER) -o $@ \
 		$(SERVER_LINK) $(LINK)
 
@@ -433,10 +441,10 @@ test-hosts: $(C)/bn-server $(C)/bn-server-asan clients test-chat test-go test-cp
 # With libedit and without, and at a terminal under AddressSanitizer.
 CHAT_CC = $(CC) $(C11) -D_GNU_SOURCE -g
 
-$(C)/bn-chat-plain: $(CHAT_PLAIN) $(CHAT_HEADERS) | lib
+$(C)/bn-chat-plain: $(CHAT_PLAIN) $(CHAT_NEEDS) | lib
 	@$(CHAT_CC) $(CHAT_PLAIN) -o $@ $(LINK)
 
-$(C)/bn-chat-asan: $(CHAT) $(CHAT_HEADERS) | lib
+$(C)/bn-chat-asan: $(CHAT) $(CHAT_NEEDS) | lib
 	@$(CHAT_CC) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(CHAT_FLAGS) $(CHAT) -o $@ \
 		$(CHAT_LINK) $(LINK)
 
