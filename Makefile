@@ -448,13 +448,13 @@ $(C)/bn-chat-asan: $(CHAT) $(CHAT_NEEDS) | lib
 	@$(CHAT_CC) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(CHAT_FLAGS) $(CHAT) -o $@ \
 		$(CHAT_LINK) $(LINK)
 
-test-chat: $(C)/bn-chat-plain $(C)/bn-chat-asan clients
+test-chat: $(C)/bn-chat-plain $(C)/bn-chat-asan $(C)/bn-server clients
 	$(call say,bn-chat)
 	@hosts/chat/test.sh $(C)/bn-chat-plain models/bn-demo.gguf
 	@hosts/chat/test.sh $(C)/bn-chat-asan models/bn-demo.gguf
 	@if [ -n "$(EDIT)" ]; then $(PYTHON) hosts/chat/terminal.py $(C)/bn-chat-asan; \
 	else echo "skipped: bn-chat at a terminal, no libedit (Debian: libedit-dev)"; [ -z "$$CI" ]; fi
-	@if [ -n "$(CURL)" ]; then $(CLIENTS_PYTHON) hosts/hub/test.py $(C)/bn-chat-asan; \
+	@if [ -n "$(CURL)" ]; then BN_SERVER=$(abspath $(C)/bn-server) $(CLIENTS_PYTHON) hosts/hub/test.py $(C)/bn-chat-asan; \
 	else echo "skipped: models by name, no libcurl (Debian: libcurl4-openssl-dev)"; [ -z "$$CI" ]; fi
 
 # The page in headless Chromium (Debian: chromium chromium-driver); pictures of it in target/page.

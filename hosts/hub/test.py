@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test.py BN-CHAT [UNITTEST'S ARGUMENTS]: models by name, with a small hub on 127.0.0.1.
+"""test.py BN-CHAT [UNITTEST'S ARGUMENTS]: models by name, with a small hub on 127.0.0.1. BN_SERVER: bn-server's path.
 
 The hub answers as huggingface.co does: /api/models/.../revision/main?blobs=true and /OWNER/NAME/resolve/COMMIT/FILE, large
 files by a redirect to another host. Where the package huggingface_hub is there, it must find the files in the cache.
@@ -8,7 +8,6 @@ files by a redirect to another host. Where the package huggingface_hub is there,
 import hashlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -25,6 +24,12 @@ DEMO = (ROOT / "models/bn-demo.gguf").read_bytes()
 SHARDED = ROOT / "tests/golden/models/llama-sharded"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 GUARD_S = 60
+# Runs a program whose files may have so many bytes. Python ignores SIGXFSZ, and so does what it becomes.
+LIMITED = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 def checksum(data: bytes, large: bool) -> str:
@@ -76,7 +81,7 @@ class Hub:
             def log_message(self, *_: object) -> None:
                 pass
 
-            def do_GET(self) -> None:  # noqa: N802
+            def do_GET(self) -> None:
                 hub.seen.append((name, self.path, dict(self.headers)))
                 try:
                     self.storage() if name == "storage" else self.hub()
@@ -146,17 +151,9 @@ class Models(unittest.TestCase):
     def start(self, model: str, **more: str) -> subprocess.Popen[str]:
         environment = {**self.environment, **more}
         limit = environment.pop("LIMIT", None)
-
-        def prepare() -> None:
-            if limit is not None:
-                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-                resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
-
+        command = [PROGRAM, model] if limit is None else [sys.executable, "-c", LIMITED, limit, PROGRAM, model]
         pipe = subprocess.PIPE
-        command = [PROGRAM, model]
-        return subprocess.Popen(
-            command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True, preexec_fn=prepare, restore_signals=False
-        )
+        return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     def ask(self, model: str = "hf:tiny/model", **more: str) -> tuple[int, str, str]:
         process = self.start(model, **more)
@@ -328,6 +325,23 @@ class Models(unittest.TestCase):
             out, error = process.communicate("17+25=\n", GUARD_S)
             self.assertEqual((process.returncode, out), (0, "42\n"), error)
         self.assertEqual(self.hub.downloads(), ["", "bytes=500000-"])
+
+    @unittest.skipUnless("BN_SERVER" in os.environ, "BN_SERVER is not set")
+    def test_server(self) -> None:
+        command = [os.environ["BN_SERVER"], "--port", "0", "--model", "hf:tiny/model"]
+        with subprocess.Popen(command, env=self.environment, stderr=subprocess.PIPE, text=True) as server:
+            assert server.stderr is not None
+            said = []
+            for line in server.stderr:
+                said.append(line)
+                if "serving" in line:
+                    server.send_signal(signal.SIGTERM)
+        self.assertEqual(server.returncode, 0, said)
+        self.assertIn("bn-server: serving bn-demo\n", said)
+        command[-1] = "hf:nobody/nothing"
+        failed = subprocess.run(command, env=self.environment, capture_output=True, text=True)
+        self.assertEqual(failed.returncode, 3)
+        self.assertIn("nobody/nothing", failed.stderr)
 
 
 unittest.main()
