@@ -104,8 +104,8 @@ outcome command_load(chat *c, bn_string rest);
 // The name of a command by its place, or NULL behind the last one; whether text follows it.
 const char *command_name(size_t index, bool *takes_text);
 
-// Completes `text`, what stands before the cursor: `more` is what all possibilities have in common beyond it, `list` the
-// possibilities, set apart by spaces. Both end with a NUL. Returns how many there are.
+// Completes `text`, what stands before the cursor: `more` is what all possibilities have in common beyond it, `list`
+// the possibilities, set apart by spaces. Both end with a NUL. Returns how many there are.
 size_t completions(bn_string text, buffer *more, buffer *list);
 
 // A file's path as the user writes it, with ~/ for the home folder. Free it.
@@ -119,8 +119,8 @@ typedef enum {
     LINE_FAILED
 } line_result;
 
-// The next prompt or command. `block` is set if it stood between two of """, so that it is no command. It is valid until
-// the next call.
+// The next prompt or command. `block` is set if it stood between two of """, so that it is no command. It is valid
+// until the next call.
 line_result next_prompt(const chat *c, bn_string *prompt, bool *block);
 // The next line of standard input, without its end. It is valid until the next call.
 line_result plain_line(bn_string *line);

@@ -57,7 +57,7 @@ static const struct {
     const char *help;
 } table[] = {
     {"/help", NULL, show_help, "this list"},
-    {"/set", "[NAME [VALUE]]", command_set, "temperature, top_k, system and so on; the default without VALUE; a list alone"},
+    {"/set", "[NAME [VALUE]]", command_set, "temperature, top_k, system ...; without VALUE the default; alone a list"},
     {"/system", "[TEXT]", command_system, "another system prompt, none without TEXT; the conversation goes on"},
     {"/regen", NULL, regenerate, "another answer to the last question"},
     {"/save", "FILE", command_save, "write the conversation, and what was computed of it to FILE.kv"},

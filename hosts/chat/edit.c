@@ -1,5 +1,5 @@
-// Lines that are edited, by libedit, with a history and completion. Keys that are not bound here are libedit's, and those
-// of the user's ~/.editrc.
+// Lines that are edited, by libedit, with a history and completion. Keys that are not bound here are libedit's, and
+// those of the user's ~/.editrc.
 #include "edit.h"
 
 #include <errno.h>

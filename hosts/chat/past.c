@@ -1,5 +1,5 @@
-// The file of earlier prompts: one to a line, oldest first, with "\n" for a line break and "\\" for a backslash. Each chat
-// adds a line as it is sent, so that none is lost however a chat ends, and several may run.
+// The file of earlier prompts: one to a line, oldest first, with "\n" for a line break and "\\" for a backslash. Each
+// chat adds a line as it is sent, so that none is lost however a chat ends, and several may run.
 #include "edit.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-// /save and /load: the messages as JSON, which others can read, and beside them what was computed of the conversation, in
-// FILE.kv. Only the messages are needed: without the rest, the first turn computes it again.
+// /save and /load: the messages as JSON, which others can read, and beside them what was computed of the conversation,
+// in FILE.kv. Only the messages are needed: without the rest, the first turn computes it again.
 #include "chat.h"
 
 #include "../hub/jsondoc.h"

@@ -20,7 +20,7 @@ static void show(const chat *c) {
         printf("%-19s -\n", "system");
 }
 
-// Cuts a line into a name and what follows; `value` is NULL if nothing does.
+// Cuts a line into a name and what follows, without quotes around it; `value` is NULL if nothing does.
 static char *cut(bn_string rest, char **value) {
     char *name = must(strndup(rest.data, rest.length));
     char *end = name + strcspn(name, " \t");
@@ -28,6 +28,9 @@ static char *cut(bn_string rest, char **value) {
     if (*end == 0) return name;
     *end++ = 0;
     end += strspn(end, " \t");
+    size_t length = strlen(end);
+    bool quoted = length >= 2 && *end == '"' && end[length - 1] == '"';
+    if (quoted) end[length - 1] = 0, end++;
     if (*end != 0) *value = end;
     return name;
 }

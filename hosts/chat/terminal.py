@@ -148,7 +148,7 @@ def test_commands(home: Path) -> None:
     has(chat.ask(b"/set top_k x"), "top_k cannot be 'x'")
     has(chat.ask(b"/set quick 1"), "no setting 'quick'")
     has(chat.ask(b"/set max_tokens 7"), "(max_tokens is 7)")
-    has(chat.ask(b"/set system Be brief."), "the system prompt is set")
+    has(chat.ask(b'/set system "Be brief."'), "the system prompt is set")
     settings = " ".join(chat.ask(b"/set").split())
     has(settings, "temperature 0.5", "top_k -", "max_tokens 7", "system Be brief.")
     has(chat.ask(b"hello"), "cut after 7 tokens")

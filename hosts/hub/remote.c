@@ -238,8 +238,8 @@ static attempt_result judge(download *d, CURLcode code, long status, char why[25
     bool too_short = status == 416 || (code == CURLE_OK && status < 300 && d->done == d->before);
     if (d->too_long || too_short) {
         unlink(d->path);
-        hub_fail(d->h, "%s: it is %s than the %llu bytes that %s lists", d->file->name, too_short ? "shorter" : "longer",
-                 (unsigned long long)d->file->size, d->h->endpoint);
+        hub_fail(d->h, "%s: it is %s than the %llu bytes that %s lists", d->file->name,
+                 too_short ? "shorter" : "longer", (unsigned long long)d->file->size, d->h->endpoint);
         return GIVE_UP;
     }
     if (status >= 400 && status < 500 && status != 408 && status != 429)

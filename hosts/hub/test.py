@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """test.py BN-CHAT [UNITTEST'S ARGUMENTS]: models by name, with a small hub on 127.0.0.1. BN_SERVER: bn-server's path.
 
-The hub answers as huggingface.co does: /api/models/.../revision/main?blobs=true and /OWNER/NAME/resolve/COMMIT/FILE, large
-files by a redirect to another host. Where the package huggingface_hub is there, it must find the files in the cache.
+The hub answers as huggingface.co does: /api/models/.../revision/main?blobs=true and /OWNER/NAME/resolve/COMMIT/FILE,
+large files by a redirect to another host. Where the package huggingface_hub is there, it must find the files in the cache.
 """
 
 import hashlib
