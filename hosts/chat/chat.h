@@ -27,7 +27,7 @@ typedef struct {
 // Returns -1 to continue, or the program's exit code.
 int options_parse(options *out, int count, char **args);
 
-// What /set changes. Names are as it shows them: with underscores, without dashes.
+// A value that /set changes. Names are as it shows them: with underscores, without dashes.
 typedef struct {
     char name[32], value[32];
     uint32_t field; // BN_SAMPLING_*, or 0

@@ -303,7 +303,7 @@ bool remote_get(const hub *h, const char *commit, const hub_file *file, const ch
     if (good) {
         bar_start(&d.bar, h, file);
         good = transfer(&d, url);
-        // What an earlier process left may be damaged.
+        // A part that an earlier process left may be damaged.
         bool sound = good && is_sound(&d), again = good && !sound && d.kept;
         if (again) good = start_over(&d) && transfer(&d, url), sound = good && is_sound(&d);
         bar_end();

@@ -37,7 +37,7 @@ def checksum(data: bytes, large: bool) -> str:
 
 
 class Hub:
-    """What is served, how badly, and what was asked for."""
+    """Serves files, as badly as it is told to, and keeps what was asked for."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
