@@ -1,6 +1,6 @@
 # Needs cargo, a C compiler and make.
 #   make demo      several prompts stream at once from the embedded model
-#   make chat      target/c/bn-chat: a chat with a model in the terminal
+#   make chat      target/c/bn-chat: a chat with a model in the terminal (with libedit and libcurl where they are)
 #   make test      all tests (needs a C++ compiler too, and ASan or valgrind)
 #   make quick     only the kernels' tests, seconds after a change in src/kernels (TEST=part of a test's name)
 #   make bench     the machine's limits, each kernel's share of them, throughput by batch size, the engine's own cost
@@ -99,7 +99,7 @@ say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-cuda cuda test-c test-checked test-abi test-install abi-accept tsan soak
-.PHONY: hosts server-needs clients test-hosts test-browser soak-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python
+.PHONY: hosts server-needs clients test-hosts test-chat test-browser soak-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python
 .PHONY: test-readme test-packages test-monitoring test-deploy test-ray
 
 all: lib convert chat examples
@@ -150,14 +150,41 @@ convert: rust
 
 chat: $(C)/bn-chat
 
-CHAT := $(wildcard hosts/chat/*.c)
+# A library that programs use where pkg-config finds it: its name, else nothing. Never for another machine, whose libraries
+# this one does not have.
+optional = $(if $(TARGET),,$(shell $(PKG_CONFIG) --exists $(1) 2> /dev/null && echo $(1)))
+flags_of = $(if $(1),$(shell $(PKG_CONFIG) $(2) $(1)))
 
-$(C)/bn-chat: $(CHAT) hosts/chat/chat.h include/bn_engine.h | lib
-	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $(CHAT) -o $@ $(LINK)
+# Without libedit (Debian: libedit-dev), lines are edited as the terminal does.
+EDIT := $(call optional,libedit)
+# Without libcurl (Debian: libcurl4-openssl-dev), models by name come from Hugging Face's cache alone.
+CURL := $(call optional,libcurl)
+HUB := $(filter-out $(if $(CURL),%/without.c,%/remote.c),$(wildcard hosts/hub/*.c))
+HUB_PLAIN := $(filter-out %/remote.c,$(wildcard hosts/hub/*.c))
+HUB_FLAGS := $(call flags_of,$(CURL),--cflags)
+HUB_LINK := $(call flags_of,$(CURL),--libs)
+
+# Changes where one of them comes or goes, so that the programs are linked again.
+LIBRARIES := $(C)/libraries.txt
+
+$(LIBRARIES): always
+	@mkdir -p $(C) && (echo "$(EDIT) $(CURL)" | cmp -s - $@ || echo "$(EDIT) $(CURL)" > $@)
+
+.PHONY: always
+
+CHAT_ALL := $(wildcard hosts/chat/*.c)
+CHAT_PLAIN := $(filter-out %/edit.c %/past.c,$(CHAT_ALL)) $(HUB_PLAIN)
+CHAT := $(filter-out $(if $(EDIT),%/plain.c,%/edit.c %/past.c),$(CHAT_ALL)) $(HUB)
+CHAT_NEEDS := $(wildcard hosts/chat/*.h hosts/hub/*.h) include/bn_engine.h $(LIBRARIES)
+CHAT_FLAGS := $(call flags_of,$(EDIT),--cflags) $(HUB_FLAGS)
+CHAT_LINK := $(call flags_of,$(EDIT),--libs) $(HUB_LINK)
+
+$(C)/bn-chat: $(CHAT) $(CHAT_NEEDS) | lib
+	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $(CHAT_FLAGS) $(CHAT) -o $@ $(CHAT_LINK) $(LINK)
 
 # As it is installed. Linked each time, for other folders.
 $(C)/package/bn-chat: package | lib
-	@$(CC) $(C11) -D_GNU_SOURCE -O2 $(CHAT) -o $@ -L$(LIB) -lbn_engine \
+	@$(CC) $(C11) -D_GNU_SOURCE -O2 $(CHAT_FLAGS) $(CHAT) -o $@ $(CHAT_LINK) -L$(LIB) -lbn_engine \
 		$(LDFLAGS) $(if $(RUNPATH),-Wl$(comma)-rpath$(comma)'$(RUNPATH)')
 
 examples: $(EXAMPLES:%=$(C)/%)
@@ -356,9 +383,9 @@ STAGED := PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib INCLUDEDIR=$(STAGE)/include BINDIR
 
 # -- hosts ------------------------------------------------------------------------------------------
 
-SERVER := $(wildcard hosts/server/*.c)
-SERVER_LINK := $(C)/page.o -lcjson -lm
-SERVER_CC = $(CC) $(C11) -Wno-missing-field-initializers -D_GNU_SOURCE
+SERVER := $(wildcard hosts/server/*.c) $(HUB)
+SERVER_LINK := $(C)/page.o -lcjson -lm $(HUB_LINK)
+SERVER_CC = $(CC) $(C11) -Wno-missing-field-initializers -D_GNU_SOURCE $(HUB_FLAGS)
 
 # Headers that are not ours, with Debian's package of each.
 SERVER_NEEDS := cjson/cJSON.h=libcjson-dev
@@ -374,10 +401,10 @@ server-needs:
 $(C)/page.o: hosts/server/page.html | server-needs lib
 	@$(LD) -r -b binary -z noexecstack -o $@ $<
 
-$(C)/bn-server: $(SERVER) $(wildcard hosts/server/*.h) $(C)/page.o include/bn_engine.h | lib
+$(C)/bn-server: $(SERVER) $(wildcard hosts/server/*.h hosts/hub/*.h) $(C)/page.o $(LIBRARIES) include/bn_engine.h | lib
 	@$(SERVER_CC) $(CFLAGS) $(SERVER) -o $@ $(SERVER_LINK) $(LINK)
 
-$(C)/bn-server-asan: $(SERVER) $(wildcard hosts/server/*.h) $(C)/page.o include/bn_engine.h | lib
+$(C)/bn-server-asan: $(SERVER) $(wildcard hosts/server/*.h hosts/hub/*.h) $(C)/page.o $(LIBRARIES) include/bn_engine.h | lib
 	@$(SERVER_CC) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(SERVER) -o $@ \
 		$(SERVER_LINK) $(LINK)
 
@@ -405,11 +432,30 @@ clients:
 		cp hosts/server/tests/requirements.txt $(CLIENTS)/; \
 	} || { rm -rf $(CLIENTS); echo "skipped: tests with packages from PyPI, which cannot be had"; [ -z "$$CI" ]; }
 
-test-hosts: $(C)/bn-server $(C)/bn-server-asan clients test-go test-cpp test-python test-readme
+test-hosts: $(C)/bn-server $(C)/bn-server-asan clients test-chat test-go test-cpp test-python test-readme
 	$(call say,bn-server)
 	@cd hosts/server/tests && $(CLIENTS_PYTHON) -m unittest
 	$(call say,bn-server under AddressSanitizer)
 	@cd hosts/server/tests && ASAN_OPTIONS=quarantine_size_mb=2 BN_SERVER=$(abspath $(C)/bn-server-asan) $(CLIENTS_PYTHON) -m unittest
+
+# With libedit and without, and at a terminal under AddressSanitizer.
+CHAT_CC = $(CC) $(C11) -D_GNU_SOURCE -g
+
+$(C)/bn-chat-plain: $(CHAT_PLAIN) $(CHAT_NEEDS) | lib
+	@$(CHAT_CC) $(CHAT_PLAIN) -o $@ $(LINK)
+
+$(C)/bn-chat-asan: $(CHAT) $(CHAT_NEEDS) | lib
+	@$(CHAT_CC) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(CHAT_FLAGS) $(CHAT) -o $@ \
+		$(CHAT_LINK) $(LINK)
+
+test-chat: $(C)/bn-chat-plain $(C)/bn-chat-asan $(C)/bn-server clients
+	$(call say,bn-chat)
+	@hosts/chat/test.sh $(C)/bn-chat-plain models/bn-demo.gguf
+	@hosts/chat/test.sh $(C)/bn-chat-asan models/bn-demo.gguf
+	@if [ -n "$(EDIT)" ]; then $(PYTHON) hosts/chat/terminal.py $(C)/bn-chat-asan; \
+	else echo "skipped: bn-chat at a terminal, no libedit (Debian: libedit-dev)"; [ -z "$$CI" ]; fi
+	@if [ -n "$(CURL)" ]; then BN_SERVER=$(abspath $(C)/bn-server) $(CLIENTS_PYTHON) hosts/hub/test.py $(C)/bn-chat-asan; \
+	else echo "skipped: models by name, no libcurl (Debian: libcurl4-openssl-dev)"; [ -z "$$CI" ]; fi
 
 # The page in headless Chromium (Debian: chromium chromium-driver); pictures of it in target/page.
 test-browser: $(C)/bn-server clients

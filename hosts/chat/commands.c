@@ -1,19 +1,8 @@
 // Lines that begin with '/'.
-#include "chat.h"
+#include "edit.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static outcome show_help(chat *c, bn_string rest) {
-    (void)c, (void)rest;
-    puts("/stats         this turn's timing, and the engine's report\n"
-         "/system TEXT   another system prompt, none without TEXT; the conversation goes on\n"
-         "/reset         forget the conversation, but not the system prompt\n"
-         "/quit          or Ctrl-D\n"
-         "\"\"\"           begins and ends a prompt of several lines\n"
-         "Ctrl-C stops an answer. A line that begins with a space is never a command.");
-    return GO_ON;
-}
 
 static outcome show_stats(chat *c, bn_string rest) {
     (void)rest;
@@ -34,7 +23,7 @@ static outcome show_stats(chat *c, bn_string rest) {
     return GO_ON;
 }
 
-static outcome set_system(chat *c, bn_string rest) {
+outcome command_system(chat *c, bn_string rest) {
     if (!c->info.has_chat_template) return complain("this model has no chat template, so no system prompt"), FAILED;
     history_set_system(&c->history, rest);
     if (c->interactive) note(rest.length > 0 ? "(the system prompt is set)" : "(there is no system prompt now)");
@@ -50,28 +39,62 @@ static outcome reset(chat *c, bn_string rest) {
     return GO_ON;
 }
 
+static outcome regenerate(chat *c, bn_string rest) {
+    (void)rest;
+    return turn_again(c) ? GO_ON : FAILED;
+}
+
 static outcome quit(chat *c, bn_string rest) {
     (void)c, (void)rest;
     return QUIT;
 }
 
+static outcome show_help(chat *c, bn_string rest);
+
 static const struct {
-    const char *name;
-    bool takes_text;
+    const char *name, *takes; // NULL: nothing
     outcome (*run)(chat *c, bn_string rest);
+    const char *help;
 } table[] = {
-    {"/help", false, show_help}, {"/stats", false, show_stats}, {"/system", true, set_system},
-    {"/reset", false, reset},    {"/quit", false, quit},
+    {"/help", NULL, show_help, "this list"},
+    {"/set", "[NAME [VALUE]]", command_set, "temperature, top_k, system ...; without VALUE the default; alone a list"},
+    {"/system", "[TEXT]", command_system, "another system prompt, none without TEXT; the conversation goes on"},
+    {"/regen", NULL, regenerate, "another answer to the last question"},
+    {"/save", "FILE", command_save, "write the conversation, and what was computed of it to FILE.kv"},
+    {"/load", "FILE", command_load, "go on with a conversation that was saved"},
+    {"/reset", NULL, reset, "forget the conversation, but not the system prompt"},
+    {"/stats", NULL, show_stats, "the last turn's timing, and the engine's report"},
+    {"/quit", NULL, quit, "or Ctrl-D"},
 };
+enum { COMMANDS = sizeof table / sizeof *table };
+
+static outcome show_help(chat *c, bn_string rest) {
+    (void)rest;
+    for (int i = 0; i < COMMANDS; i++) {
+        const char *takes = table[i].takes != NULL ? table[i].takes : "";
+        printf("%s %-*s %s\n", table[i].name, 22 - (int)strlen(table[i].name), takes, table[i].help);
+    }
+    printf("%-23s begins and ends a prompt of several lines\n", "\"\"\"");
+    if (c->interactive) printf("%-23s at a line's end: the prompt goes on in the next line\n", "\\");
+    printf("Ctrl-C stops an answer. A line that begins with a space is never a command.\n%s", edit_help());
+    return GO_ON;
+}
+
+const char *command_name(size_t index, bool *takes_text) {
+    if (index >= COMMANDS) return NULL;
+    *takes_text = table[index].takes != NULL;
+    return table[index].name;
+}
 
 outcome command(chat *c, bn_string line) {
+    while (line.length > 0 && line.data[line.length - 1] == ' ') line.length--;
     const char *space = memchr(line.data, ' ', line.length);
     size_t name = space != NULL ? (size_t)(space - line.data) : line.length;
     bn_string rest = {line.data + name, line.length - name};
     while (rest.length > 0 && *rest.data == ' ') rest.data++, rest.length--;
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    for (size_t i = 0; i < COMMANDS; i++) {
         if (strlen(table[i].name) != name || memcmp(table[i].name, line.data, name) != 0) continue;
-        if (rest.length > 0 && !table[i].takes_text) break;
+        if (rest.length > 0 && table[i].takes == NULL) break;
         return table[i].run(c, rest);
     }
     complain("there is no command '%.*s'; /help lists them", (int)line.length, line.data);

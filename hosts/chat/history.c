@@ -4,13 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+void *must(void *memory) {
+    if (memory != NULL) return memory;
+    complain("out of memory");
+    exit(1);
+}
+
 static void *resized(void *old, size_t size) {
-    void *new = realloc(old, size);
-    if (new == NULL) {
-        complain("out of memory");
-        exit(1);
-    }
-    return new;
+    return must(realloc(old, size));
 }
 
 void buffer_add(buffer *b, const char *data, size_t length) {
@@ -27,7 +28,7 @@ void buffer_free(buffer *b) {
     *b = (buffer){0};
 }
 
-static void insert(history *h, size_t at, const char *role, bn_string content) {
+static void insert(conversation *h, size_t at, const char *role, bn_string content) {
     if (h->count == h->room) {
         h->room = 2 * h->room + 8;
         h->messages = resized(h->messages, h->room * sizeof *h->messages);
@@ -39,22 +40,22 @@ static void insert(history *h, size_t at, const char *role, bn_string content) {
     h->count++;
 }
 
-void history_add(history *h, const char *role, bn_string content) {
+void history_add(conversation *h, const char *role, bn_string content) {
     insert(h, h->count, role, content);
 }
 
-void history_drop(history *h, size_t first, size_t count) {
+void history_drop(conversation *h, size_t first, size_t count) {
     if (count == 0) return; // `messages` may be NULL
     for (size_t i = first; i < first + count; i++) free((char *)h->messages[i].content.data);
     memmove(h->messages + first, h->messages + first + count, (h->count - first - count) * sizeof *h->messages);
     h->count -= count;
 }
 
-bool history_has_system(const history *h) {
+bool history_has_system(const conversation *h) {
     return h->count > 0 && strcmp(h->messages[0].role.data, "system") == 0;
 }
 
-void history_set_system(history *h, bn_string content) {
+void history_set_system(conversation *h, bn_string content) {
     if (history_has_system(h)) history_drop(h, 0, 1);
     if (content.length > 0) insert(h, 0, "system", content);
 }

@@ -1,4 +1,4 @@
-// Lines from standard input. A SIGINT ends the wait for one.
+// Prompts from a person or a pipe. A SIGINT ends the wait for one.
 #include "chat.h"
 
 #include <errno.h>
@@ -6,17 +6,18 @@
 #include <sys/select.h>
 #include <unistd.h>
 
-volatile sig_atomic_t interrupted;
+volatile sig_atomic_t interrupted, redraw;
 
-// Waits for input; returns false if SIGINT arrived first. The signal is blocked except while pselect waits, so that
-// none is lost between the check of the flag and the wait.
-static bool wait_for_input(void) {
-    sigset_t sigint, before;
-    sigemptyset(&sigint);
-    sigaddset(&sigint, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &sigint, &before);
+// The signals are blocked except while pselect waits, so that none is lost between the check of a flag and the wait.
+bool wait_for_input(void) {
+    sigset_t signals, before;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGWINCH);
+    sigaddset(&signals, SIGCONT);
+    pthread_sigmask(SIG_BLOCK, &signals, &before);
     int ready = 0;
-    while (!interrupted && ready <= 0) {
+    while (!interrupted && !redraw && ready <= 0) {
         fd_set input;
         FD_ZERO(&input);
         FD_SET(STDIN_FILENO, &input);
@@ -24,7 +25,7 @@ static bool wait_for_input(void) {
         if (ready < 0 && errno != EINTR) break; // read reports the error
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return !interrupted;
+    return !interrupted && !redraw;
 }
 
 static line_result taken(bn_string *line, const buffer *input, size_t from, size_t to) {
@@ -33,7 +34,7 @@ static line_result taken(bn_string *line, const buffer *input, size_t from, size
     return LINE;
 }
 
-line_result next_line(bn_string *line) {
+line_result plain_line(bn_string *line) {
     static buffer input;
     static size_t done; // bytes of it that earlier lines took
     static bool ended;
@@ -63,26 +64,67 @@ line_result next_line(bn_string *line) {
     }
 }
 
-static const char FENCE[] = {'"', '"', '"'};
+static line_result next_line(const chat *c, const char *prompt, bn_string *line) {
+    return c->interactive ? edit_line(prompt, line) : plain_line(line);
+}
 
-bool opens_block(bn_string line) {
+static const char FENCE[] = {'"', '"', '"'};
+static const char MORE[] = "... ";
+
+static bool has_fence(bn_string line) {
     return line.length >= sizeof FENCE && memcmp(line.data, FENCE, sizeof FENCE) == 0;
 }
 
-line_result next_block(bn_string *text, bn_string line) {
-    static buffer block;
-    block.length = 0;
+// The rest of a block, without blank lines around it. `line` is the first one.
+static line_result read_block(const chat *c, buffer *text, bn_string line) {
+    text->length = 0;
     line = (bn_string){line.data + sizeof FENCE, line.length - sizeof FENCE};
     for (;;) {
         size_t end = line.length - sizeof FENCE;
         bool last = line.length >= sizeof FENCE && memcmp(line.data + end, FENCE, sizeof FENCE) == 0;
-        buffer_add(&block, line.data, last ? end : line.length);
+        buffer_add(text, line.data, last ? end : line.length);
         if (last) break;
-        if (block.length > 0) buffer_add(&block, "\n", 1);
-        line_result result = next_line(&line);
+        if (text->length > 0) buffer_add(text, "\n", 1);
+        line_result result = next_line(c, MORE, &line);
         if (result != LINE) return result;
     }
-    while (block.length > 0 && block.data[block.length - 1] == '\n') block.length--;
-    *text = (bn_string){block.data, block.length};
+    while (text->length > 0 && text->data[text->length - 1] == '\n') text->length--;
+    return LINE;
+}
+
+// Joins lines that a person ends with a backslash.
+static line_result read_joined(const chat *c, buffer *text, bn_string line) {
+    text->length = 0;
+    for (;;) {
+        buffer_add(text, line.data, line.length);
+        bool more = c->interactive && line.length > 0 && line.data[line.length - 1] == '\\';
+        if (!more) return LINE;
+        text->data[text->length - 1] = '\n';
+        line_result result = next_line(c, MORE, &line);
+        if (result != LINE) return result;
+    }
+}
+
+// The history has the fences too, so that a prompt that is taken from it again is the same.
+static void remember(bn_string text, bool block) {
+    buffer whole = {0};
+    if (block) buffer_add(&whole, FENCE, sizeof FENCE);
+    buffer_add(&whole, text.data, text.length);
+    if (block) buffer_add(&whole, FENCE, sizeof FENCE);
+    buffer_add(&whole, "", 1);
+    edit_remember(whole.data);
+    buffer_free(&whole);
+}
+
+line_result next_prompt(const chat *c, bn_string *prompt, bool *block) {
+    static buffer text;
+    bn_string line;
+    line_result result = next_line(c, "> ", &line);
+    *block = result == LINE && has_fence(line);
+    if (result == LINE) result = *block ? read_block(c, &text, line) : read_joined(c, &text, line);
+    if (result != LINE) return result;
+    while (c->interactive && text.length > 0 && text.data[text.length - 1] == '\n') text.length--; // of pasted text
+    *prompt = (bn_string){text.data, text.length};
+    if (c->interactive && text.length > 0) remember(*prompt, *block);
     return LINE;
 }

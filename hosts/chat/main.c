@@ -1,5 +1,6 @@
 // bn-chat: a chat with a model in the terminal, or with prompts from a pipe, one per line.
-#include "chat.h"
+#include "../hub/hub.h"
+#include "edit.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,6 +27,13 @@ static int32_t progress(float fraction, bn_string what, void *terminal) {
     return interrupted; // a non-zero value ends the load
 }
 
+// OWNER/NAME that is no path here.
+static bool looks_like_name(const char *path) {
+    const char *slash = path != NULL ? strchr(path, '/') : NULL;
+    bool one = slash != NULL && slash != path && slash[1] != 0 && strchr(slash + 1, '/') == NULL;
+    return one && *path != '.' && *path != '~' && access(path, F_OK) != 0;
+}
+
 // Opens a model; `path` NULL: the one inside the library. Returns the exit code, or -1 to continue.
 static int open_model(const char *path, uint32_t threads, uint32_t mtp, bn_model **out) {
     bn_error error = {0};
@@ -41,8 +49,19 @@ static int open_model(const char *path, uint32_t threads, uint32_t mtp, bn_model
     bn_status status = bn_model_open(&model, out, &error);
     if (status != BN_OK && terminal) fputs("\r\033[K", stderr);
     if (status == BN_ERR_CANCELLED) return EXIT_INTERRUPTED;
-    if (status != BN_OK) return complain("%s", error.message), 1;
+    if (status != BN_OK) {
+        complain("%s", error.message);
+        if (status == BN_ERR_IO && looks_like_name(path)) note("A model on Hugging Face's hub: bn-chat hf:%s", path);
+        return 1;
+    }
     return -1;
+}
+
+// Models with names on Hugging Face's hub become paths. Returns the exit code, or -1 to continue.
+static int find_models(options *o) {
+    int code = hub_get("bn-chat", &o->model, &interrupted);
+    if (code == 0) code = hub_get("bn-chat", &o->draft_model, &interrupted);
+    return code == 0 ? -1 : code;
 }
 
 // Opens the models and starts the engine. Returns the exit code, or -1 to continue.
@@ -90,7 +109,7 @@ static int introduce(chat *c) {
     if (c->options.model == NULL)
         note("No model was given: this is the small one inside the library. It adds (17+25=), finds a name in a\n"
              "list (Ages: Ada 42, Tom 17, Mia 88. Tom?) and tells stories (Once upon a time). To chat: bn-chat MODEL,\n"
-             "with a GGUF file or a Hugging Face folder.");
+             "with a GGUF file, a Hugging Face folder, or hf:OWNER/NAME for one that is downloaded from there.");
     if (!m->has_chat_template)
         note("The model has no chat template: each line is completed as plain text, and earlier ones are not seen.");
     return -1;
@@ -114,11 +133,9 @@ static bool ends_at_interrupt(const chat *c, bool again) {
 static int run(chat *c) {
     bool again = false; // the last line was a Ctrl-C
     for (;;) {
-        bn_string line = {0};
-        if (c->interactive) fputs("> ", stdout), fflush(stdout);
-        line_result result = next_line(&line);
-        bool block = result == LINE && opens_block(line);
-        if (block) result = next_block(&line, line);
+        bn_string prompt = {0};
+        bool block = false;
+        line_result result = next_prompt(c, &prompt, &block);
         if (result == LINE_FAILED) return complain("cannot read the input: %s", strerror(errno)), 1;
         if (result == LINE_END) {
             if (c->interactive) putchar('\n');
@@ -130,12 +147,9 @@ static int run(chat *c) {
             continue;
         }
         again = false;
-        if (blank(line)) continue;
-        if (c->interactive && !block && line.length >= TERMINAL_LINE) {
-            complain("the terminal cuts lines at %d bytes: break it up between two lines of \"\"\"", TERMINAL_LINE);
-            continue;
-        }
-        outcome out = !block && line.data[0] == '/' ? command(c, line) : turn(c, line) ? GO_ON : FAILED;
+        if (result == LINE_DROPPED) interrupted = 0, putchar('\n');
+        if (result == LINE_DROPPED || blank(prompt)) continue;
+        outcome out = !block && prompt.data[0] == '/' ? command(c, prompt) : turn(c, prompt) ? GO_ON : FAILED;
         if (out == QUIT) return 0;
         if (out == FAILED && !c->interactive) return 1; // later prompts would continue another conversation
     }
@@ -149,9 +163,13 @@ int main(int count, char **args) {
         sigaction(SIGINT, &action, NULL);
         c.terminal_out = isatty(STDOUT_FILENO);
         c.interactive = c.terminal_out && isatty(STDIN_FILENO);
-        code = start(&c);
+        code = find_models(&c.options);
+        if (code < 0) code = start(&c);
         if (code < 0) code = introduce(&c);
+        if (code < 0 && c.interactive && !edit_start(&c.options)) code = 1;
         if (code < 0) code = run(&c);
+        if (c.interactive) edit_stop();
+        buffer_free(&c.asked);
         history_drop(&c.history, 0, c.history.count);
         bn_engine_destroy(c.engine);
         bn_model_free(c.model);

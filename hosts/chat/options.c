@@ -2,6 +2,7 @@
 #include "chat.h"
 
 #include <float.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,14 +42,16 @@ static const option table[] = {
     {"--mtp", "0|1", "1: the model's own block of multi-token prediction drafts tokens", WHOLE, offsetof(options, mtp), 0,
      1, 0},
     {"--device", "NAME", "what computes: cpu (default), or cuda:0 and so on", TEXT, offsetof(options, device), 0, 0, 0},
+    {"--history", "FILE", "of earlier prompts, for the arrow keys (see man bn-chat); none: keep none", TEXT,
+     offsetof(options, history), 0, 0, 0},
     {"--threads", "N", "compute threads (default: one for each CPU)", WHOLE, offsetof(options, threads), 1, 256, 0},
 };
-enum { OPTIONS = sizeof table / sizeof *table };
+enum { OPTIONS = sizeof table / sizeof *table, LONGEST_ANSWER = 1024 };
 
 static void help(void) {
     printf("usage: bn-chat [OPTIONS] [MODEL]\n\n"
-           "Chats with a model: a GGUF file, a Hugging Face folder, or builtin:echo. Without one, the small model\n"
-           "inside the library completes text.\n\n");
+           "Chats with a model: a GGUF file, a Hugging Face folder, hf:OWNER/NAME for one that is downloaded from\n"
+           "there, or builtin:echo. Without one, the small model inside the library completes text.\n\n");
     for (int i = 0; i < OPTIONS; i++)
         printf("  %s %-*s %s\n", table[i].name, 24 - (int)strlen(table[i].name), table[i].value, table[i].help);
     printf("  --help, --version\n\n"
@@ -84,8 +87,12 @@ static const option *find(const char *name) {
     return NULL;
 }
 
+static options defaults(void) {
+    return (options){.max_tokens = LONGEST_ANSWER, .seed = (uint64_t)time(NULL) ^ (uint64_t)getpid() << 32};
+}
+
 int options_parse(options *out, int count, char **args) {
-    *out = (options){.max_tokens = 1024, .seed = (uint64_t)time(NULL) ^ (uint64_t)getpid() << 32};
+    *out = defaults();
     for (int i = 1; i < count; i++) {
         const option *o = find(args[i]);
         if (strcmp(args[i], "--help") == 0 || strcmp(args[i], "-h") == 0) return help(), 0;
@@ -102,4 +109,46 @@ int options_parse(options *out, int count, char **args) {
         }
     }
     return -1;
+}
+
+// /set changes what the next request takes.
+static bool is_setting(const option *o) {
+    return o->field != 0 || o->kind == SEED || o->at == offsetof(options, max_tokens);
+}
+
+static void setting_read(const options *from, const option *o, setting *out) {
+    static const options usual = {.max_tokens = LONGEST_ANSWER};
+    const void *value = (const char *)from + o->at;
+    *out = (setting){.field = o->field};
+    snprintf(out->name, sizeof out->name, "%s", o->name + strlen("--"));
+    for (char *c = out->name; *c != 0; c++)
+        if (*c == '-') *c = '_';
+    if (o->kind == REAL) snprintf(out->value, sizeof out->value, "%g", (double)*(const float *)value);
+    else if (o->kind == SEED) snprintf(out->value, sizeof out->value, "%" PRIu64, *(const uint64_t *)value);
+    else snprintf(out->value, sizeof out->value, "%" PRIu32, *(const uint32_t *)value);
+    out->usual = o->field != 0 ? (from->given & o->field) == 0 : memcmp(value, (const char *)&usual + o->at, 4) == 0;
+}
+
+bool setting_at(const options *o, size_t index, setting *out) {
+    for (int i = 0; i < OPTIONS; i++) {
+        if (!is_setting(&table[i]) || index-- > 0) continue;
+        setting_read(o, &table[i], out);
+        return true;
+    }
+    return false;
+}
+
+bool setting_change(options *out, const char *name, const char *value) {
+    char option_name[64];
+    snprintf(option_name, sizeof option_name, "--%s", name);
+    for (char *c = option_name; *c != 0; c++)
+        if (*c == '_') *c = '-';
+    const option *o = find(option_name);
+    if (o == NULL || !is_setting(o)) return false;
+    if (value != NULL) return set(out, o, value);
+    options usual = defaults();
+    size_t size = o->kind == SEED ? sizeof(uint64_t) : sizeof(uint32_t);
+    memcpy((char *)out + o->at, (const char *)&usual + o->at, size);
+    out->given &= ~o->field;
+    return true;
 }

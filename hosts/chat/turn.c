@@ -40,20 +40,31 @@ static bool fit(chat *c) {
     return true;
 }
 
+#define FOR_EACH_FIELD(DO)                          \
+    DO(BN_SAMPLING_FIELD_TEMPERATURE, temperature); \
+    DO(BN_SAMPLING_FIELD_TOP_K, top_k);             \
+    DO(BN_SAMPLING_FIELD_TOP_P, top_p);             \
+    DO(BN_SAMPLING_FIELD_MIN_P, min_p);             \
+    DO(BN_SAMPLING_FIELD_REPETITION_PENALTY, repetition_penalty)
+
+options sampling_of(const chat *c) {
+    options out = c->options;
+#define FROM_MODEL(bit, field) \
+    if (c->info.sampling_fields & ~out.given & (bit)) out.field = c->info.field
+    FOR_EACH_FIELD(FROM_MODEL);
+#undef FROM_MODEL
+    out.given |= c->info.sampling_fields;
+    return out;
+}
+
 static void set_sampling(const chat *c, bn_request_params *params) {
-    const options *o = &c->options;
-    const bn_model_info *m = &c->info;
-    uint32_t given = o->given, fields = given | m->sampling_fields;
-#define CHOOSE(bit, field) \
-    if (fields & (bit)) params->field = given & (bit) ? o->field : m->field
-    CHOOSE(BN_SAMPLING_FIELD_TEMPERATURE, temperature);
-    CHOOSE(BN_SAMPLING_FIELD_TOP_K, top_k);
-    CHOOSE(BN_SAMPLING_FIELD_TOP_P, top_p);
-    CHOOSE(BN_SAMPLING_FIELD_MIN_P, min_p);
-    CHOOSE(BN_SAMPLING_FIELD_REPETITION_PENALTY, repetition_penalty);
-#undef CHOOSE
-    params->seed = o->seed + c->turns; // repeating the question gives another answer
-    params->max_new_tokens = o->max_tokens;
+    options o = sampling_of(c);
+#define SET(bit, field) \
+    if (o.given & (bit)) params->field = o.field
+    FOR_EACH_FIELD(SET);
+#undef SET
+    params->seed = o.seed + c->turns; // repeating the question gives another answer
+    params->max_new_tokens = o.max_tokens;
 }
 
 // On a terminal, omits control characters, which could do more than print. `text` is whole characters.
@@ -126,31 +137,60 @@ static bool answered(chat *c, bn_request_params *params, buffer *answer) {
     return good;
 }
 
-bool turn(chat *c, bn_string text) {
+// A model without a chat template completes the prompt.
+static bool completed(chat *c) {
     bn_request_params params;
     buffer answer = {0};
-    bool good;
     bn_request_params_init(&params, sizeof params);
+    params.prompt = (bn_string){c->asked.data, c->asked.length};
+    bool good = answered(c, &params, &answer);
+    buffer_free(&answer);
+    return good;
+}
+
+// Answers the question at the end of the history. Returns false if that failed.
+static bool reply(chat *c, buffer *answer) {
+    bn_request_params params;
+    if (!fit(c)) return false;
+    bn_request_params_init(&params, sizeof params);
+    params.messages = c->history.messages;
+    params.messages_count = c->history.count;
+    params.session = SESSION;
+    return answered(c, &params, answer);
+}
+
+bool turn(chat *c, bn_string text) {
     if (!c->info.has_chat_template) {
-        params.prompt = text;
-        good = answered(c, &params, &answer);
-        buffer_free(&answer);
-        return good;
+        c->asked.length = 0;
+        buffer_add(&c->asked, text.data, text.length);
+        return completed(c);
     }
-    history *h = &c->history;
+    conversation *h = &c->history;
+    buffer answer = {0};
     history_add(h, "user", text);
-    good = fit(c);
-    if (good) {
-        params.messages = h->messages;
-        params.messages_count = h->count;
-        params.session = SESSION;
-        good = answered(c, &params, &answer);
-    }
+    bool good = reply(c, &answer);
     // Without an answer, drop the question: templates want users and assistants to take turns.
     if (good && answer.length > 0)
         history_add(h, "assistant", (bn_string){answer.data, answer.length});
     else
         history_drop(h, h->count - 1, 1);
+    buffer_free(&answer);
+    return good;
+}
+
+bool turn_again(chat *c) {
+    conversation *h = &c->history;
+    bool none = c->info.has_chat_template ? h->count < 2 : c->asked.length == 0;
+    if (none) return complain("there is no answer yet that another one could replace"), false;
+    if (!c->info.has_chat_template) return completed(c);
+    buffer old = {0}, answer = {0};
+    bn_string last = h->messages[h->count - 1].content;
+    buffer_add(&old, last.data, last.length);
+    history_drop(h, h->count - 1, 1);
+    bool good = reply(c, &answer);
+    const buffer *kept = good && answer.length > 0 ? &answer : &old;
+    history_add(h, "assistant", (bn_string){kept->data, kept->length});
+    buffer_free(&old);
     buffer_free(&answer);
     return good;
 }

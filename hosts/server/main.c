@@ -1,4 +1,5 @@
 // bn-server: a model over HTTP. README.md describes its use, server.h its structure.
+#include "../hub/hub.h"
 #include "connection.h"
 #include "json.h"
 #include "pairs.h"
@@ -70,6 +71,7 @@ static void fit_connections(struct options *options) {
             (ull)options->max_connections);
 }
 
+enum { NO_MODEL = 3 };
 static int status;
 
 static void give_up(int signal) {
@@ -83,6 +85,9 @@ int main(int argc, char **argv) {
     setenv("RUST_LIB_BACKTRACE", "0", 0);
     json_start();
     options_read(&server.options, argc, argv);
+    if (hub_get("bn-server", &server.options.model, NULL) != 0 ||
+        hub_get("bn-server", &server.options.draft_model, NULL) != 0)
+        return NO_MODEL;
     if (!otlp_start(&server) || !pairs_start(&server)) return 2;
     if (getrandom(&server.seed, sizeof server.seed, 0) != sizeof server.seed) server.seed = (uint64_t)getpid();
     if (getrandom(server.key, sizeof server.key, 0) != sizeof server.key) return perror("bn-server: getrandom"), 1;

@@ -26,7 +26,7 @@ struct option {
 #define GIB (UINT64_C(1) << 30)
 
 static const struct option table[] = {
-    TEXT("--model", model, "", "a GGUF file, a Hugging Face folder or builtin:echo (none: the embedded demo model)"),
+    TEXT("--model", model, "", "a GGUF file, a Hugging Face folder, hf:OWNER/NAME or builtin:echo (none: the demo)"),
     TEXT("--model-name", model_name, "", "the name that clients see (the model's own)"),
     NUMBER("--any-model", any_model, 0, 0, 1, "1: names that are not there are the model's too; 0: status 404"),
     TEXT("--adapters", adapters, "", "LoRA adapters, NAME=PATH,...: clients ask for them as models"),

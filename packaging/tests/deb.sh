@@ -22,7 +22,10 @@ root=target/deb/root
 trap 'rm -rf $root target/deb/before target/deb/after' EXIT
 # The release that they were built on, as they need its libc.
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-mmdebstrap --quiet --variant=minbase --include=gcc,libc6-dev,pkg-config,libcjson1 "$suite" $root
+# The libraries that the programs link, by whatever name the release has it.
+needs=$(dpkg-deb -f target/deb/bn-engine-tools_*.deb Depends | tr ',' '\n' |
+    sed -n 's/^ *\(lib\(cjson\|curl\|edit\)[^ ]*\).*/,\1/p' | tr -d '\n')
+mmdebstrap --quiet --variant=minbase --include=gcc,libc6-dev,pkg-config"$needs" "$suite" $root
 # Less the notes of dpkg and ldconfig.
 files() {
     (cd $root && find . -path ./var/lib/dpkg -prune -o -path ./var/log -prune -o -path ./var/cache/ldconfig -prune -o \

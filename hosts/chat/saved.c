@@ -1,0 +1,185 @@
+// /save and /load: the messages as JSON, which others can read, and beside them what was computed of the conversation,
+// in FILE.kv. Only the messages are needed: without the rest, the first turn computes it again.
+#include "chat.h"
+
+#include "../hub/jsondoc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+char *path_of(bn_string text) {
+    const char *home = getenv("HOME");
+    char *path = NULL;
+    bool in_home = home != NULL && text.length > 1 && text.data[0] == '~' && text.data[1] == '/';
+    if (in_home) text = (bn_string){text.data + 1, text.length - 1};
+    if (asprintf(&path, "%s%.*s", in_home ? home : "", (int)text.length, text.data) < 0) path = NULL;
+    return must(path);
+}
+
+static char *with_end(const char *path, const char *end) {
+    char *out = NULL;
+    if (asprintf(&out, "%s%s", path, end) < 0) out = NULL;
+    return must(out);
+}
+
+static void add_string(buffer *out, bn_string text) {
+    buffer_add(out, "\"", 1);
+    for (size_t i = 0; i < text.length; i++) {
+        unsigned char c = (unsigned char)text.data[i];
+        char escape[8];
+        if (c == '"' || c == '\\') snprintf(escape, sizeof escape, "\\%c", c);
+        else if (c == '\n') snprintf(escape, sizeof escape, "\\n");
+        else if (c < 0x20) snprintf(escape, sizeof escape, "\\u%04x", c);
+        else snprintf(escape, sizeof escape, "%c", c);
+        buffer_add(out, escape, strlen(escape));
+    }
+    buffer_add(out, "\"", 1);
+}
+
+static void add_text(buffer *out, const char *text) {
+    buffer_add(out, text, strlen(text));
+}
+
+static void write_messages(const conversation *h, buffer *out) {
+    add_text(out, "{\"messages\": [");
+    for (size_t i = 0; i < h->count; i++) {
+        add_text(out, i > 0 ? ",\n  {\"role\": " : "\n  {\"role\": ");
+        add_string(out, (bn_string){h->messages[i].role.data, strlen(h->messages[i].role.data)});
+        add_text(out, ", \"content\": ");
+        add_string(out, h->messages[i].content);
+        add_text(out, "}");
+    }
+    add_text(out, "\n]}\n");
+}
+
+// Writes a file as a whole or not at all: what stood there stays after an error. Returns false with errno set.
+static bool write_file(const char *path, const char *data, size_t length) {
+    char *next = with_end(path, ".part");
+    int fd = open(next, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool good = fd >= 0;
+    for (size_t done = 0; good && done < length;) {
+        ssize_t count = write(fd, data + done, length - done);
+        good = count > 0 || (count < 0 && errno == EINTR);
+        if (count > 0) done += (size_t)count;
+    }
+    int error = errno;
+    if (fd >= 0 && close(fd) != 0 && good) good = false, error = errno;
+    if (good && rename(next, path) != 0) good = false, error = errno;
+    if (!good && fd >= 0) unlink(next);
+    free(next);
+    errno = error;
+    return good;
+}
+
+// Reads a whole file. Returns false with errno set.
+static bool read_file(const char *path, buffer *out) {
+    char chunk[1 << 16];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t count = fd < 0 ? -1 : 1;
+    while (count > 0 && (count = read(fd, chunk, sizeof chunk)) > 0) buffer_add(out, chunk, (size_t)count);
+    int error = errno;
+    if (fd >= 0) close(fd);
+    errno = error;
+    return count == 0;
+}
+
+// Writes what was computed. Returns its size, 0 if nothing was, or an error has been reported.
+static size_t save_session(const chat *c, const char *path) {
+    bn_error error = {0};
+    size_t size = 0;
+    bn_status status = bn_session_save(c->engine, SESSION, NULL, 0, &size, &error);
+    if (status == BN_ERR_NOT_FOUND) return unlink(path), 0; // an older one would be of another conversation
+    uint8_t *data = status == BN_OK || status == BN_ERR_BUFFER_TOO_SMALL ? must(malloc(size + 1)) : NULL;
+    if (data != NULL) status = bn_session_save(c->engine, SESSION, data, size, &size, &error);
+    bool written = status == BN_OK && write_file(path, (const char *)data, size);
+    if (status != BN_OK) complain("%s: %s", path, error.message);
+    else if (!written) complain("%s: %s", path, strerror(errno));
+    free(data);
+    return written ? size : 0;
+}
+
+outcome command_save(chat *c, bn_string rest) {
+    if (rest.length == 0) return complain("/save needs the name of a file"), FAILED;
+    if (c->history.count == 0) return complain("there is nothing to save yet"), FAILED;
+    char *path = path_of(rest), *computed = with_end(path, ".kv");
+    buffer text = {0};
+    write_messages(&c->history, &text);
+    bool good = write_file(path, text.data, text.length);
+    if (!good) complain("%s: %s", path, strerror(errno));
+    size_t size = good ? save_session(c, computed) : 0;
+    if (good && c->interactive && size > 0)
+        note("(saved: %zu messages in %s; what was computed of them, %.1f MiB, in %s)", c->history.count, path,
+             (double)size / (1 << 20), computed);
+    else if (good && c->interactive)
+        note("(saved: %zu messages in %s)", c->history.count, path);
+    buffer_free(&text);
+    free(computed);
+    free(path);
+    return good ? GO_ON : FAILED;
+}
+
+// Returns NULL, or what is wrong: after a system message, users and assistants must take turns.
+static const char *take_messages(const jsondoc *list, conversation *out) {
+    if (list == NULL || list->kind != JSON_ARRAY) return "no conversation in JSON: it lacks a list \"messages\"";
+    size_t place = 0;
+    for (const jsondoc *m = list->child; m != NULL; m = m->next) {
+        const char *role = jsondoc_string(m, "role");
+        const jsondoc *content = jsondoc_member(m, "content");
+        if (role == NULL || content == NULL || content->kind != JSON_STRING)
+            return "a message lacks \"role\" or \"content\", or its content is no text";
+        bool system = strcmp(role, "system") == 0 && m == list->child;
+        const char *wanted = place % 2 == 0 ? "user" : "assistant";
+        if (!system && strcmp(role, wanted) != 0)
+            return "its messages do not take turns: system (if any), then user, assistant and so on";
+        if (!system) place++;
+        history_add(out, system ? "system" : wanted, (bn_string){content->text, content->size});
+    }
+    return place % 2 != 0 ? "its last message has no answer" : NULL;
+}
+
+// Takes up what was computed. Returns false if there is nothing that fits this model: the messages are enough.
+static bool load_session(const chat *c, const char *path) {
+    buffer data = {0};
+    bn_error error = {0};
+    bool good = read_file(path, &data);
+    if (!good && errno != ENOENT) note("(%s: %s)", path, strerror(errno));
+    if (good) {
+        good = bn_session_restore(c->engine, SESSION, (const uint8_t *)data.data, data.length, &error) == BN_OK;
+        if (!good) note("(%s is left out: %s)", path, error.message);
+    }
+    buffer_free(&data);
+    return good;
+}
+
+outcome command_load(chat *c, bn_string rest) {
+    if (rest.length == 0) return complain("/load needs the name of a file"), FAILED;
+    if (!c->info.has_chat_template) return complain("this model has no chat template, so no conversation"), FAILED;
+    char *path = path_of(rest), *computed = with_end(path, ".kv");
+    buffer text = {0};
+    conversation loaded = {0};
+    bool readable = read_file(path, &text);
+    jsondoc *json = readable ? jsondoc_parse(text.data, text.length) : NULL;
+    const char *wrong = !readable ? strerror(errno) : take_messages(jsondoc_member(json, "messages"), &loaded);
+    jsondoc_free(json);
+    buffer_free(&text);
+    if (wrong == NULL) {
+        conversation old = c->history;
+        c->history = loaded;
+        loaded = old;
+        bn_session_drop(c->engine, SESSION, NULL); // there may be none
+        bool whole = load_session(c, computed);
+        if (c->interactive)
+            note("(%zu messages%s)", c->history.count, whole ? "" : "; the next answer computes them first");
+    } else {
+        complain("%s: %s", path, wrong);
+    }
+    history_drop(&loaded, 0, loaded.count);
+    free(loaded.messages);
+    free(computed);
+    free(path);
+    return wrong == NULL ? GO_ON : FAILED;
+}
