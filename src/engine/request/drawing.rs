@@ -73,12 +73,13 @@ impl Drawing {
     }
 
     /// Draws the token after `text` from `row`, and appends its log probabilities. `ends`: tokens that may end the
-    /// output.
+    /// output. `forced` comes in place of a drawn one, unless the output's grammar has no place for it.
     pub fn draw(
         &mut self,
         row: Drawn,
         text: Text,
         ends: &[u32],
+        forced: Option<u32>,
         sampler: &mut Sampler,
         tokenizer: Option<&Tokenizer>,
         logprobs: &mut Vec<Logprob>,
@@ -99,6 +100,13 @@ impl Drawing {
         self.state.read(prompt, output, &bytes);
         let mask = self.guide.as_mut().map(Guide::mask).transpose()?;
         let allowed = mask.map(|mask| Allowed { bits: mask.bits(), complete: mask.complete() });
+        let fits = |token| allowed.as_ref().is_none_or(|allowed| allowed.has(token));
+        if let Some(token) = forced.filter(|token| fits(*token)) {
+            if self.params.logprobs_per_token() > 0 {
+                sampler.score(&self.params, logits, token, logprobs)?;
+            }
+            return Ok(token);
+        }
         let known = Known { prompt, output, ends, allowed, text: Some(&bytes), hooked };
         sampler.sample(&self.params, &mut self.state, logits, &known, logprobs)
     }
