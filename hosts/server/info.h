@@ -9,6 +9,9 @@ void model(struct exchange *ex); // the one named by the path
 void metrics(struct exchange *ex);
 void stats(struct exchange *ex);
 void health(struct exchange *ex);
+void version(struct exchange *ex);
+void props(struct exchange *ex); // llama.cpp's
+void no_response(struct exchange *ex);
 void page(struct exchange *ex);
 
 #endif

@@ -101,11 +101,32 @@ const char *read_response_choice(struct exchange *ex, const cJSON *value) {
     return NULL;
 }
 
-// Reads a reasoning effort; no supported template has degrees of it.
 const char *read_reasoning(struct exchange *ex, const cJSON *value) {
     const cJSON *effort = get(value, "effort");
     if (!cJSON_IsObject(value)) return "must be an object";
     if (effort == NULL || cJSON_IsNull(effort)) return NULL;
-    if (!cJSON_IsString(effort)) return "must have an 'effort' that is a text";
-    return set_thinking(&ex->ask, strcmp(effort->valuestring, "none") != 0);
+    return read_effort(ex, effort) == NULL ? NULL : "must have an 'effort' of none, minimal, low, medium, high or xhigh";
+}
+
+// Templates know three degrees, or none.
+const char *read_effort(struct exchange *ex, const cJSON *value) {
+    static const char *const degrees[][2] = {{"none", NULL},       {"minimal", "low"}, {"low", "low"},
+                                             {"medium", "medium"}, {"high", "high"},   {"xhigh", "high"}, {"max", "high"}};
+    for (size_t i = 0; cJSON_IsString(value) && i < sizeof degrees / sizeof *degrees; i++)
+        if (strcmp(value->valuestring, degrees[i][0]) == 0) return set_thinking(&ex->ask, i > 0, degrees[i][1]);
+    return "must be none, minimal, low, medium, high or xhigh";
+}
+
+const char *read_budget(struct exchange *ex, const cJSON *value) {
+    double tokens = value->valuedouble;
+    if (!cJSON_IsNumber(value) || !(tokens >= -1 && tokens <= UINT32_MAX) || tokens != (double)(int64_t)tokens)
+        return "must be a whole number of tokens";
+    ex->ask.reasoning = tokens < 0 ? UINT64_MAX : (uint64_t)tokens;
+    return NULL;
+}
+
+const char *read_store(struct exchange *ex, const cJSON *value) {
+    (void)ex;
+    if (cJSON_IsFalse(value)) return NULL;
+    return "is not supported: this server keeps no answers, so send the whole conversation";
 }

@@ -9,6 +9,8 @@ extern const struct style openai_style, responses_style, messages_style, embeddi
 
 const char *finish_name(int32_t reason); // as JSON
 void write_usage(struct buffer *out, const struct exchange *ex);
+// The list of an event's tokens with their log probabilities, as OpenAI's chats have it.
+void write_token_logprobs(struct buffer *out, const struct exchange *ex, const bn_event *event);
 // The parts of all jobs, with commas.
 void write_parts(struct exchange *ex);
 

@@ -23,8 +23,8 @@ static void write_tokens(struct buffer *out, const bn_event *event) {
     buffer_format(out, "{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u,\"cache_write_tokens\":0}",
                   event->prompt_tokens, event->cached_tokens);
     buffer_format(out,
-                  ",\"output_tokens\":%u,\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":%llu}",
-                  event->generated_tokens, (ull)event->prompt_tokens + event->generated_tokens);
+                  ",\"output_tokens\":%u,\"output_tokens_details\":{\"reasoning_tokens\":%llu},\"total_tokens\":%llu}",
+                  event->generated_tokens, (ull)event->reasoning_tokens, (ull)event->prompt_tokens + event->generated_tokens);
 }
 
 // Keeps the fields of the request that the answer repeats.
