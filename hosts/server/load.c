@@ -24,6 +24,8 @@ static struct {
     bn_status status;
     bn_error error;
     bn_model *handle, *draft;
+    bn_model_info info;
+    char *name; // that the model says itself; NULL: it has one
     bn_engine *engine;
     struct adapter *adapters;
 } load;
@@ -51,14 +53,14 @@ static bn_status open_model(const struct options *o, const char *path, uint64_t 
 }
 
 // The name for clients and metrics.
-static void name_model(struct model *model) {
+static const char *name_model(const struct model *model) {
     const struct options *o = &model->options;
-    bn_model_info_init(&model->info, sizeof model->info);
-    bn_model_get_info(load.handle, &model->info, NULL);
-    if (*model->name != 0) return;
-    bn_string own = model->info.name;
+    bn_model_info_init(&load.info, sizeof load.info);
+    bn_model_get_info(load.handle, &load.info, NULL);
+    if (*model->name != 0) return model->name;
+    bn_string own = load.info.name;
     if (own.length == 0) own = BN_TEXT(*o->model != 0 ? o->model : "bn-demo"), own.length = strlen(own.data);
-    model->name = must(strndup(own.data, own.length));
+    return load.name = must(strndup(own.data, own.length));
 }
 
 static bn_status make_engine(const struct options *o, const char *name) {
@@ -102,14 +104,11 @@ static void let_go(void) {
 }
 
 static void *bring(void *context) {
-    struct model *model = context;
+    const struct model *model = context;
     const struct options *o = &model->options;
     load.status = open_model(o, o->model, o->mtp, &load.handle);
     if (load.status == BN_OK && *o->draft_model != 0) load.status = open_model(o, o->draft_model, 0, &load.draft);
-    if (load.status == BN_OK) {
-        name_model(model);
-        load.status = make_engine(o, model->name);
-    }
+    if (load.status == BN_OK) load.status = make_engine(o, name_model(model));
     bn_model_free(load.draft); // the engine has its own reference
     if (load.status == BN_OK) load.status = adapters_open(load.engine, o->adapters, &load.adapters, &load.error);
     if (load.status == BN_OK) load.status = pairs_loaded(load.handle, &load.error);
@@ -135,6 +134,7 @@ bool load_begin(struct model *model) {
     load.status = BN_OK;
     load.error = (bn_error){0};
     load.draft = NULL;
+    load.name = NULL;
     load.handle = model->handle;
     load.engine = model->engine;
     load.adapters = model->adapters;
@@ -165,6 +165,8 @@ struct model *load_end(bn_error *error) {
     model->handle = load.handle;
     model->engine = load.engine;
     model->adapters = load.adapters;
+    if (load.engine != NULL) model->info = load.info;
+    if (load.name != NULL) free((char *)model->name), model->name = load.name;
     model->stage = load.engine != NULL ? HERE : AWAY;
     return model;
 }

@@ -203,7 +203,8 @@ void options_of_model(struct options *options, char *item) {
     snprintf(name, sizeof name, "--%s", item);
     for (size_t i = 0; i < sizeof names / sizeof *names && value != NULL; i++) {
         if (strcmp(names[i], item) != 0) continue;
-        set(options, find(name), name, must(strdup(value)));
+        const struct option *o = find(name);
+        set(options, o, name, o->text != NULL ? must(strdup(value)) : value);
         check_names(options);
         return;
     }
