@@ -76,7 +76,10 @@ static bool calls_only(const cJSON *chat) {
 void json_done(struct exchange *ex) {
     bn_request_params *p = &ex->ask.params;
     // An answer that must be a call has no text to give this format to.
-    if (ex->ask.has_tools && calls_only(ex->ask.chat)) p->constraint_kind = BN_CONSTRAINT_NONE, p->constraint = (bn_string){NULL, 0};
+    if (ex->ask.has_tools && calls_only(ex->ask.chat)) {
+        p->constraint_kind = BN_CONSTRAINT_NONE;
+        p->constraint = (bn_string){NULL, 0};
+    }
     bool json = p->constraint_kind == BN_CONSTRAINT_JSON_SCHEMA || p->constraint_kind == BN_CONSTRAINT_JSON_OBJECT;
     if (!ex->ask.has_json_whitespace)
         p->json_flags |= (uint32_t)json_whitespace_of(ex->model->options.json_whitespace);

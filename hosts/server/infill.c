@@ -21,8 +21,9 @@ static const struct marks {
 static bool is_token(const bn_model *model, const char *text) {
     uint32_t ids[2];
     size_t count = 0;
-    return *text == 0 || (bn_model_tokenize(model, BN_TEXT(text), BN_TOKENIZE_PARSE_SPECIAL, ids, 2, &count, NULL) == BN_OK &&
-                          count == 1);
+    const uint32_t flags = BN_TOKENIZE_PARSE_SPECIAL;
+    if (*text == 0) return true;
+    return bn_model_tokenize(model, BN_TEXT(text), flags, ids, 2, &count, NULL) == BN_OK && count == 1;
 }
 
 static const struct marks *marks_of(const bn_model *model) {

@@ -17,7 +17,8 @@ static void write_model(struct buffer *out, const struct model *m, const char *a
     buffer_json_text(out, adapter == NULL ? m->name : adapter);
     buffer_text(out, ",\"display_name\":");
     buffer_json_text(out, adapter == NULL ? m->name : adapter);
-    buffer_format(out, ",\"type\":\"model\",\"object\":\"model\",\"created\":%llu,\"created_at\":\"%s\"", (ull)m->created, date);
+    buffer_format(out, ",\"type\":\"model\",\"object\":\"model\",\"created\":%llu,\"created_at\":\"%s\"",
+                  (ull)m->created, date);
     buffer_text(out, ",\"owned_by\":\"bn_engine\",\"parent\":");
     if (adapter == NULL) buffer_text(out, "null");
     else buffer_json_text(out, m->name);

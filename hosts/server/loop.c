@@ -139,8 +139,8 @@ static bool turn(struct server *server, int signals) {
         clients_expire(server, now);
         looked_ms = now;
     }
-    models_turn(server);
     clients_turn(server);
+    models_turn(server); // after requests have let go of theirs
     otlp_turn(server, now);
     return running && !is_over(server);
 }

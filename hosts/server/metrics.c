@@ -68,7 +68,8 @@ static void write_all(struct buffer *out, struct text *texts, size_t count) {
         const char *family = texts[0].next;
         texts[0].next = write_family(out, texts[0].next, texts[0].name, true);
         for (size_t i = 1; i < count; i++)
-            if (strncmp(texts[i].next, family, head) == 0) texts[i].next = write_family(out, texts[i].next, texts[i].name, false);
+            if (strncmp(texts[i].next, family, head) == 0)
+                texts[i].next = write_family(out, texts[i].next, texts[i].name, false);
     }
 }
 

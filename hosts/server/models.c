@@ -128,7 +128,7 @@ bool models_start(struct server *server) {
         fprintf(stderr, "bn-server: --models has its own models and names: --model and --model-name are for one\n");
         return false;
     }
-    if (stat(o->models, &s) == 0 && S_ISDIR(s.st_mode)) return add_folder(server, o->models);
+    if (stat(o->models, &s) == 0 && S_ISDIR(s.st_mode)) return add_folder(server, o->models) && names_differ(server);
     char *copy = must(strdup(o->models)), *rest = copy, *item;
     while ((item = strsep(&rest, ",")) != NULL)
         if (*item != 0) add_item(server, item);
@@ -294,7 +294,8 @@ static void make_room(struct server *server, struct model *wanted) {
 
 uint64_t models_left_ms(const struct server *server, const struct model *m) {
     bool said = server->several && m->keep_ms != UINT64_MAX;
-    uint64_t stays = said ? m->keep_ms : server->options.idle_unload_s > 0 ? server->options.idle_unload_s * 1000 : UINT64_MAX;
+    uint64_t usual = server->options.idle_unload_s > 0 ? server->options.idle_unload_s * 1000 : UINT64_MAX;
+    uint64_t stays = said ? m->keep_ms : usual;
     uint64_t idle = m->users > 0 ? 0 : now_ms() - m->used_ms;
     return stays >= UINT64_MAX - 1 ? UINT64_MAX : stays > idle ? stays - idle : 0;
 }
@@ -340,8 +341,10 @@ static void report(const struct server *server, const struct model *m, const bn_
 
 static bool not_loaded(struct server *server, struct model *m, const bn_error *error) {
     report(server, m, error);
-    bool option = strncmp(error->message, "--rerank", strlen("--rerank")) == 0; // it does not fit the model
-    if (server->state == LOADING) server->exit_status = error->status == BN_ERR_CANCELLED ? 0 : option ? WRONG_OPTION : NO_MODEL;
+    if (server->state == LOADING && error->status != BN_ERR_CANCELLED) {
+        bool option = strncmp(error->message, "--rerank", strlen("--rerank")) == 0; // it does not fit the model
+        server->exit_status = option ? WRONG_OPTION : NO_MODEL;
+    }
     if (server->state != SERVING) return server->state != LOADING;
     if (lacks_memory(error) && victim(server) != NULL) m->short_of_memory = true;
     else fail_waiters(server, m, "model_unavailable", error->message);

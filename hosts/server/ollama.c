@@ -45,9 +45,10 @@ static void write_end(struct buffer *out, const struct exchange *ex, const bn_ev
         buffer_text(out, ",\"done\":false}");
         return;
     }
-    buffer_format(out, ",\"done\":true,\"done_reason\":\"%s\",\"total_duration\":%llu,\"load_duration\":%llu", reason_of(event),
-                  (ull)(event->total_ns + ex->loading_ns), (ull)ex->loading_ns);
-    buffer_format(out, ",\"prompt_eval_count\":%u,\"prompt_eval_duration\":%llu,\"eval_count\":%u,\"eval_duration\":%llu}",
+    buffer_format(out, ",\"done\":true,\"done_reason\":\"%s\",\"total_duration\":%llu,\"load_duration\":%llu",
+                  reason_of(event), (ull)(event->total_ns + ex->loading_ns), (ull)ex->loading_ns);
+    buffer_format(out,
+                  ",\"prompt_eval_count\":%u,\"prompt_eval_duration\":%llu,\"eval_count\":%u,\"eval_duration\":%llu}",
                   event->prompt_tokens, (ull)event->prefill_ns, event->generated_tokens, (ull)event->decode_ns);
 }
 
@@ -161,7 +162,8 @@ static void choice(struct exchange *ex, struct job *job, const bn_event *event) 
 bool ollama_loads(struct exchange *ex) {
     const struct ask *ask = &ex->ask;
     bool text = (ex->route->fields & (FIELDS_OLLAMA_CHAT | FIELDS_OLLAMA_GENERATE)) != 0;
-    bool says = ask->has_chat || ask->suffix.length > 0 || (ask->prompts > 0 && (ask->prompts > 1 || ask->texts[0].length > 0));
+    bool prompt = ask->prompts > 1 || (ask->prompts == 1 && ask->texts[0].length > 0);
+    bool says = ask->has_chat || ask->suffix.length > 0 || prompt;
     if (!text || says) return false;
     write_head(&ex->out, ex);
     write_texts(&ex->out, ex, (bn_string){"", 0}, (bn_string){"", 0});

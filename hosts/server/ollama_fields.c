@@ -16,7 +16,8 @@ static bool is_empty(const cJSON *value) {
     return value == NULL || cJSON_IsNull(value) || (cJSON_IsArray(value) && value->child == NULL);
 }
 
-// Calls have no ids there: results belong to the calls before them, in order. Some templates want nine letters and digits.
+// Calls have no ids there: results belong to the calls before them, in order. Some templates want nine letters and
+// digits.
 static void add_id(cJSON *to, const char *name, unsigned number) {
     char id[16];
     snprintf(id, sizeof id, "call%05u", number % 100000);
@@ -50,9 +51,12 @@ const char *ollama_read_messages(struct exchange *ex, const cJSON *value) {
         if (!is_empty(get(message, "images"))) return "may have texts only: this server takes no images";
         cJSON *made_of = add_message(to, role);
         const cJSON *content = get(message, "content");
-        if (content != NULL && !cJSON_IsString(content) && !cJSON_IsNull(content)) return "needs a 'content' that is a text";
-        cJSON_AddItemToObject(made_of, "content", must(cJSON_CreateStringReference(cJSON_IsString(content) ? content->valuestring : "")));
-        if (cJSON_IsString(get(message, "thinking"))) add_reference(made_of, "reasoning_content", get(message, "thinking"));
+        if (content != NULL && !cJSON_IsString(content) && !cJSON_IsNull(content))
+            return "needs a 'content' that is a text";
+        const char *text = cJSON_IsString(content) ? content->valuestring : "";
+        cJSON_AddItemToObject(made_of, "content", must(cJSON_CreateStringReference(text)));
+        if (cJSON_IsString(get(message, "thinking")))
+            add_reference(made_of, "reasoning_content", get(message, "thinking"));
         if (!is_empty(get(message, "tool_calls"))) add_calls(made_of, get(message, "tool_calls"), &made);
         if (strcmp(role, "tool") != 0) continue;
         add_id(made_of, "tool_call_id", answered++);
@@ -136,6 +140,7 @@ void ollama_done(struct exchange *ex) {
     bool plain = ask->raw || ask->suffix.data != NULL || ask->has_chat || ask->texts == NULL;
     if (ex->route->fields != FIELDS_OLLAMA_GENERATE || plain || ex->model->info.has_chat_template == 0) return;
     cJSON *messages = cJSON_AddArrayToObject(chat_of(ask), "messages");
-    cJSON_AddItemToObject(add_message(messages, "user"), "content", must(cJSON_CreateStringReference(ask->texts[0].data)));
+    cJSON *text = must(cJSON_CreateStringReference(ask->texts[0].data));
+    cJSON_AddItemToObject(add_message(messages, "user"), "content", text);
     ask->has_chat = true; // chat_done adds the system message
 }

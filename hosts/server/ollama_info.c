@@ -29,7 +29,8 @@ static void write_details(struct buffer *out, const struct model *m) {
     bn_string family = here ? m->info.architecture : (bn_string){"", 0};
     char size[24] = "";
     double parameters = here ? (double)m->info.parameters : 0;
-    if (here) snprintf(size, sizeof size, "%.1f%c", parameters / (parameters < 1e9 ? 1e6 : 1e9), parameters < 1e9 ? 'M' : 'B');
+    bool millions = parameters < 1e9;
+    if (here) snprintf(size, sizeof size, "%.1f%c", parameters / (millions ? 1e6 : 1e9), millions ? 'M' : 'B');
     buffer_format(out, "{\"parent_model\":\"\",\"format\":\"%s\",\"family\":", folder ? "safetensors" : "gguf");
     buffer_json(out, family.data, family.length);
     buffer_text(out, ",\"families\":[");
@@ -84,7 +85,8 @@ void ollama_show(struct exchange *ex) {
     if (name == NULL) name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(ex->root, "name"));
     const struct model *m = name == NULL ? NULL : models_find(ex->server, name);
     if (m == NULL) {
-        fail(ex, name == NULL ? 400 : 404, "model_not_found", name == NULL ? "'model' is missing" : "model '%.200s' not found", name);
+        if (name == NULL) fail(ex, 400, "invalid_request_error", "'model' is missing");
+        else fail(ex, 404, "model_not_found", "model '%.200s' not found", name);
         return;
     }
     bool here = m->stage == HERE;

@@ -47,6 +47,18 @@ class Echo(ServerTest):
         whole = self.server.ok("/v1/chat/completions", {**THINKING, "reasoning_budget": -1, "max_tokens": 60, "ignore_eos": True})
         self.assertEqual(whole["choices"][0]["message"], free["choices"][0]["message"])
 
+    def test_budgets_beside_drafts_and_calls(self):
+        body = {**THINKING, "max_reasoning_tokens": 17, "max_tokens": 80, "ignore_eos": True}
+        plain = self.server.ok("/v1/chat/completions", {**body, "speculation": "off"})
+        drafted = self.server.ok("/v1/chat/completions", {**body, "speculation": "lookup"})
+        self.assertEqual(drafted["choices"], plain["choices"])
+        self.assertGreater(drafted["usage"]["completion_tokens_details"]["accepted_prediction_tokens"], 0)
+        calls = {**THINKING, "temperature": 1, "max_reasoning_tokens": 9, "tools": TOOLS, "tool_choice": "required", "max_tokens": 300}
+        for seed in range(4):
+            message = self.server.ok("/v1/chat/completions", {**calls, "seed": seed})["choices"][0]["message"]
+            self.assertLessEqual(len(message["reasoning_content"]), 9)
+            self.assertEqual(message["tool_calls"][0]["function"]["name"], "f")
+
     def test_efforts(self):
         for effort in ["none", "minimal", "low", "medium", "high", "xhigh"]:
             self.chat(reasoning_effort=effort)

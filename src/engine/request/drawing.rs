@@ -12,6 +12,8 @@ use crate::text::Tokenizer;
 /// A row of logits, or the token that the device drew from it (`sample::drawn`).
 pub enum Drawn<'a> {
     From(&'a mut [f32]),
+    /// The same with the token that must come, unless the output's grammar has no place for it.
+    Forced(&'a mut [f32], u32),
     Already(i32, Option<Reported<'a>>),
 }
 
@@ -73,19 +75,19 @@ impl Drawing {
     }
 
     /// Draws the token after `text` from `row`, and appends its log probabilities. `ends`: tokens that may end the
-    /// output. `forced` comes in place of a drawn one, unless the output's grammar has no place for it.
+    /// output.
     pub fn draw(
         &mut self,
         row: Drawn,
         text: Text,
         ends: &[u32],
-        forced: Option<u32>,
         sampler: &mut Sampler,
         tokenizer: Option<&Tokenizer>,
         logprobs: &mut Vec<Logprob>,
     ) -> Result<u32> {
-        let logits = match row {
-            Drawn::From(logits) => logits,
+        let (logits, forced) = match row {
+            Drawn::From(logits) => (logits, None),
+            Drawn::Forced(logits, token) => (logits, Some(token)),
             Drawn::Already(token, report) => return sample::drawn(token, report, logprobs),
         };
         let (Text { prompt, output }, hooked) = (text, self.hook.is_some());

@@ -250,7 +250,11 @@ impl Sequence {
         reserve(&mut event.logprobs, event.logprobs_per_token as usize, "log probabilities")?;
         let (text, ends) = (Text { prompt: &self.prompt, output: &self.output }, self.writer.stop.tokens());
         let forced = self.writer.answer.as_ref().and_then(Answer::forced);
-        let token = self.drawing.draw(row, text, ends, forced, sampler, tokenizer, &mut event.logprobs)?;
+        let row = match (row, forced) {
+            (Drawn::From(logits), Some(token)) => Drawn::Forced(logits, token),
+            (row, _) => row,
+        };
+        let token = self.drawing.draw(row, text, ends, sampler, tokenizer, &mut event.logprobs)?;
         self.writer.answer.iter_mut().for_each(|answer| answer.count(token, forced));
         self.output.push(token);
         event.tokens.push(token);
