@@ -76,6 +76,7 @@ static void write_chunk(struct exchange *ex, struct buffer *out) {
 enum sending http_answer(struct exchange *ex, struct buffer *out, struct buffer *rest) {
     bool head_only = ex->client->http.method != NULL && strcmp(ex->client->http.method, "HEAD") == 0;
     if (ex->working || (!ex->finished && !ex->streaming)) return ANSWER_WAITS;
+    if (ex->finished && ex->jobs_left == 0) models_leave(ex);
     if (ex->ended) return ANSWER_SENT;
     if (!ex->headed) write_head(ex, out);
     if (ex->streaming) write_chunk(ex, out);

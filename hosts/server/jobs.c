@@ -263,6 +263,7 @@ static void event_over(struct job *job, bool last) {
         job_release(job); // its events go with it
     }
     if (last && ex->jobs_left == 0) finish(ex);
+    if (ex->streaming && ex->finished && ex->working == 0) models_leave(ex); // its client may take long to read
     // Only for a stream: a thread may be writing a whole answer now.
     bool unread = ex->streaming && buffer_length(&ex->out) > ex->server->options.max_unread;
     if (unread && !ex->finished) client_close(ex->client);

@@ -97,6 +97,15 @@ class Models(unittest.TestCase):
         self.assertEqual(answers, [("other", 200), ("slow", 200)])
         self.assertEqual(server.stop(), 0)
 
+    def test_who_does_not_read_keeps_no_model(self):
+        server = Server(models=f"echo=builtin:echo,other={DEMO}", max_loaded=1, max_unread=1 << 24)
+        body = {**LONG, "model": "echo", "max_tokens": 30000, "stream": True}
+        stream = server.raw(request("/v1/completions", json.dumps(body)), room=2048)
+        self.assertEqual(say(server, "other")[0], 200)
+        self.assertIn(b"[DONE]", read_until(stream, b"[DONE]"))
+        stream.close()
+        self.assertEqual(server.stop(), 0)
+
     def test_who_waits_may_hang_up(self):
         server = Server(models=f"slow={ECHO},other={DEMO}", max_loaded=1)
         stream = server.raw(request("/v1/completions", json.dumps({**LONG, "model": "slow", "stream": True})))
