@@ -395,7 +395,10 @@ static void ask_free(struct ask *ask) {
     }
     buffer_free(&ask->joined);
     cJSON_Delete(ask->chat);
+    cJSON_Delete(ask->earlier);
     ask->chat = NULL;
+    ask->earlier = NULL;
+    ask->previous = NULL;
     free(ask->texts);
     free(ask->tokens);
     free(ask->token_from);
@@ -415,7 +418,7 @@ void ask_over(struct exchange *ex) {
     cJSON_Delete(ex->root);
     ex->root = NULL;
     buffer_free(&ex->body);
-    memory_set(ex, &ex->input, ex->ask.kept.capacity);
+    memory_set(ex, &ex->input, ex->ask.kept.capacity + ex->ask.items.capacity);
 }
 
 void ask_let_go(struct work *work) {

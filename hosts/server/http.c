@@ -235,6 +235,7 @@ void http_end(struct exchange *ex) {
     memory_set(ex, &ex->input, 0);
     memory_set(ex, &ex->output, 0);
     buffer_free(&ex->ask.kept);
+    buffer_free(&ex->ask.items);
     buffer_free(&ex->out);
     buffer_free(&ex->head);
     free(ex);

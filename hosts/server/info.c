@@ -142,10 +142,6 @@ void props(struct exchange *ex) {
     ex->finished = true;
 }
 
-void no_response(struct exchange *ex) {
-    fail(ex, 404, "not_found", "there is no response '%.100s': this server keeps no answers", ex->rest);
-}
-
 void health(struct exchange *ex) {
     static const char *const names[] = {"loading", "ok", "draining", "draining"};
     ex->status = ex->server->state == SERVING ? 200 : 503;

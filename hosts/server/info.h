@@ -11,7 +11,6 @@ void stats(struct exchange *ex);
 void health(struct exchange *ex);
 void version(struct exchange *ex);
 void props(struct exchange *ex); // llama.cpp's
-void no_response(struct exchange *ex);
 void page(struct exchange *ex);
 
 #endif

@@ -63,6 +63,8 @@ static const struct option table[] = {
     NUMBER("--max-sequence", max_sequence, 0, 0, UINT32_MAX, "tokens of a request; 0: the model's context"),
     NUMBER("--target-itl", target_itl_ms, 0, 0, 60000, "milliseconds between two tokens; 0: throughput"),
     NUMBER("--timeout", request_timeout_ms, 0, 0, UINT32_MAX - 1, "milliseconds of a request; 0: none"),
+    NUMBER("--keep-responses", keep_responses, 0, 0, UINT64_MAX >> 1,
+           "bytes of responses kept for previous_response_id; 0: none are"),
     NUMBER("--max-body", max_body, 4 << 20, 1024, GIB, "bytes of a request's body"),
     NUMBER("--max-header", max_header, 32 << 10, 4096, 1 << 20, "bytes for a request's line and headers"),
     NUMBER("--max-depth", max_depth, 32, 4, 512, "nesting of a body's JSON"),

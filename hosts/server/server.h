@@ -79,6 +79,10 @@ struct ask {
     size_t queries_count;
     struct template template;
     cJSON *chat; // a conversation
+    cJSON *earlier;       // its items that a kept response has (store.c)
+    struct buffer items;  // all its items as JSON, if the response is to be kept
+    const char *previous; // the id of that response
+    bool unkept;          // the request wants nothing kept
     bn_string system;
     bn_string suffix;     // of a completion that fills in the middle
     uint64_t reasoning;   // tokens that it may have
