@@ -1,4 +1,4 @@
-"""Tries bn-server with clients that others wrote, and writes docs/clients.md: `make clients-table` (README.md)."""
+"""Tries bn-server with clients that others wrote, and writes docs/clients.md: `make trials` (README.md)."""
 
 import asyncio
 import datetime
@@ -18,7 +18,11 @@ CITIES = ("Paris", "Rome")
 WEATHER = {
     "name": "weather",
     "description": "The weather of a city",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string", "enum": list(CITIES)}}, "required": ["city"]},
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "enum": list(CITIES)}},
+        "required": ["city"],
+    },
 }
 TOOLS = [{"type": "function", "function": WEATHER}]
 
@@ -40,7 +44,9 @@ def try_openai(server):
     base = {"model": MODEL, "messages": CHAT}
 
     def streamed():
-        parts = client.chat.completions.create(stream=True, temperature=0, stream_options={"include_usage": True}, **base)
+        parts = client.chat.completions.create(
+            stream=True, temperature=0, stream_options={"include_usage": True}, **base
+        )
         equal("".join(part.choices[0].delta.content or "" for part in parts if part.choices), "42")
 
     def calls():
@@ -66,8 +72,16 @@ def try_openai(server):
         ("chat, tools", calls),
         ("chat, reasoning_effort", lambda: client.chat.completions.create(reasoning_effort="low", **base)),
         ("completion, best_of", best),
-        ("response", lambda: equal(client.responses.create(model=MODEL, input="17+25=", temperature=0).output_text, "42")),
-        ("response, previous_response_id: refused in words", lambda: refused(lambda: client.responses.create(model=MODEL, input="x", previous_response_id="r"), "keeps no answers")),
+        (
+            "response",
+            lambda: equal(client.responses.create(model=MODEL, input="17+25=", temperature=0).output_text, "42"),
+        ),
+        (
+            "response, previous_response_id: refused in words",
+            lambda: refused(
+                lambda: client.responses.create(model=MODEL, input="x", previous_response_id="r"), "keeps no answers"
+            ),
+        ),
         ("response that is not kept", missing),
         ("embeddings", lambda: equal(len(client.embeddings.create(model=MODEL, input=["a", "b"]).data), 2)),
         ("models", lambda: equal(client.models.list().data[0].id, MODEL)),
@@ -95,7 +109,9 @@ def try_anthropic(server):
             among(stream.get_final_message().stop_reason, ("end_turn", "max_tokens"))
 
     def calls():
-        made = client.messages.create(tools=[tool], tool_choice={"type": "tool", "name": "weather"}, **{**base, "max_tokens": 200})
+        made = client.messages.create(
+            tools=[tool], tool_choice={"type": "tool", "name": "weather"}, **{**base, "max_tokens": 200}
+        )
         among(made.content[0].input["city"], CITIES)
 
     trials(
@@ -103,7 +119,12 @@ def try_anthropic(server):
         ("message", lambda: equal(client.messages.create(extra_body={"temperature": 0}, **base).content[0].text, "42")),
         ("message, streamed", streamed),
         ("message, tools", calls),
-        ("message, thinking with a budget", lambda: client.messages.create(thinking={"type": "enabled", "budget_tokens": 1024}, **{**base, "max_tokens": 2048})),
+        (
+            "message, thinking with a budget",
+            lambda: client.messages.create(
+                thinking={"type": "enabled", "budget_tokens": 1024}, **{**base, "max_tokens": 2048}
+            ),
+        ),
         ("count_tokens", lambda: client.messages.count_tokens(model=MODEL, messages=CHAT)),
         ("models", lambda: equal(client.models.list().data[0].display_name, MODEL)),
         ("models.retrieve", lambda: equal(client.models.retrieve(MODEL).type, "model")),
@@ -124,10 +145,26 @@ def try_langchain(server):
         "langchain-openai",
         ("invoke", lambda: equal(chat.invoke("17+25=").content, "42")),
         ("stream", lambda: equal("".join(part.content for part in chat.stream("17+25=")), "42")),
-        ("bind_tools", lambda: among(free.bind_tools(TOOLS, tool_choice="weather").invoke("x").tool_calls[0]["args"]["city"], CITIES)),
+        (
+            "bind_tools",
+            lambda: among(
+                free.bind_tools(TOOLS, tool_choice="weather").invoke("x").tool_calls[0]["args"]["city"], CITIES
+            ),
+        ),
         ("with_structured_output", lambda: among(free.with_structured_output(Place).invoke("x").city, CITIES)),
-        ("with_structured_output, function_calling", lambda: among(free.with_structured_output(Place, method="function_calling").invoke("x").city, CITIES)),
-        ("use_responses_api", lambda: equal(ChatOpenAI(model=MODEL, base_url=server.v1, api_key="none", temperature=0, use_responses_api=True).invoke("17+25=").text, "42")),
+        (
+            "with_structured_output, function_calling",
+            lambda: among(free.with_structured_output(Place, method="function_calling").invoke("x").city, CITIES),
+        ),
+        (
+            "use_responses_api",
+            lambda: equal(
+                ChatOpenAI(model=MODEL, base_url=server.v1, api_key="none", temperature=0, use_responses_api=True)
+                .invoke("17+25=")
+                .text,
+                "42",
+            ),
+        ),
         ("embed_documents", lambda: equal(len(embeddings.embed_documents(["a", "b"])[0]), 256)),
     )
 
@@ -147,17 +184,54 @@ def try_litellm(server):
         equal(made.choices[0].message.content, "42")
 
     def by_anthropic():
-        made = litellm.completion(model=f"anthropic/{MODEL}", messages=CHAT, api_base=server.root, api_key="none", max_tokens=8)
+        made = litellm.completion(
+            model=f"anthropic/{MODEL}", messages=CHAT, api_base=server.root, api_key="none", max_tokens=8
+        )
         assert made.choices[0].message.content is not None
 
     trials(
         "litellm",
-        ("completion, openai/", lambda: equal(litellm.completion(model=f"openai/{MODEL}", messages=CHAT, **more).choices[0].message.content, "42")),
+        (
+            "completion, openai/",
+            lambda: equal(
+                litellm.completion(model=f"openai/{MODEL}", messages=CHAT, **more).choices[0].message.content, "42"
+            ),
+        ),
         ("completion, streamed", streamed),
-        ("completion, tools", lambda: among(litellm.completion(model=f"openai/{MODEL}", messages=CHAT, tools=TOOLS, tool_choice="required", api_base=server.v1, api_key="none").choices[0].message.tool_calls[0].function.name, ("weather",))),
+        (
+            "completion, tools",
+            lambda: among(
+                litellm.completion(
+                    model=f"openai/{MODEL}",
+                    messages=CHAT,
+                    tools=TOOLS,
+                    tool_choice="required",
+                    api_base=server.v1,
+                    api_key="none",
+                )
+                .choices[0]
+                .message.tool_calls[0]
+                .function.name,
+                ("weather",),
+            ),
+        ),
         ("completion, ollama_chat/", by_ollama),
         ("completion, anthropic/", by_anthropic),
-        ("embedding", lambda: equal(len(litellm.embedding(model=f"openai/{MODEL}", input=["a"], api_base=server.v1, api_key="none", encoding_format="float").data), 1)),
+        (
+            "embedding",
+            lambda: equal(
+                len(
+                    litellm.embedding(
+                        model=f"openai/{MODEL}",
+                        input=["a"],
+                        api_base=server.v1,
+                        api_key="none",
+                        encoding_format="float",
+                    ).data
+                ),
+                1,
+            ),
+        ),
     )
 
 
@@ -171,11 +245,15 @@ def try_instructor(server):
 
     def with_mode(mode):
         client = instructor.from_openai(openai.OpenAI(base_url=server.v1, api_key="none", max_retries=0), mode=mode)
-        among(client.chat.completions.create(model=MODEL, messages=CHAT, response_model=Place, max_retries=0).city, CITIES)
+        among(
+            client.chat.completions.create(model=MODEL, messages=CHAT, response_model=Place, max_retries=0).city, CITIES
+        )
 
     # Not Mode.JSON: there the schema is in the prompt alone, which this model does not understand.
     modes = ["TOOLS", "TOOLS_STRICT", "JSON_SCHEMA", "RESPONSES_TOOLS"]
-    trials("instructor", *[(f"Mode.{mode}", lambda mode=mode: with_mode(getattr(instructor.Mode, mode))) for mode in modes])
+    trials(
+        "instructor", *[(f"Mode.{mode}", lambda mode=mode: with_mode(getattr(instructor.Mode, mode))) for mode in modes]
+    )
 
 
 def try_pydantic_ai(server):
@@ -199,8 +277,14 @@ def try_pydantic_ai(server):
         ("run", lambda: equal(Agent(chat).run_sync("17+25=", model_settings={"temperature": 0}).output, "42")),
         ("run_stream", lambda: asyncio.run(stream())),
         ("run, output_type", lambda: among(Agent(chat, output_type=Place).run_sync("x").output.city, CITIES)),
-        ("run, responses", lambda: equal(Agent(responses).run_sync("17+25=", model_settings={"temperature": 0}).output, "42")),
-        ("run, responses, output_type", lambda: among(Agent(responses, output_type=Place).run_sync("x").output.city, CITIES)),
+        (
+            "run, responses",
+            lambda: equal(Agent(responses).run_sync("17+25=", model_settings={"temperature": 0}).output, "42"),
+        ),
+        (
+            "run, responses, output_type",
+            lambda: among(Agent(responses, output_type=Place).run_sync("x").output.city, CITIES),
+        ),
     )
 
 
@@ -217,12 +301,26 @@ def try_ollama(server):
     trials(
         "ollama",
         ("chat", lambda: equal(client.chat(MODEL, CHAT, options=sure).message.content, "42")),
-        ("chat, streamed", lambda: equal("".join(part.message.content for part in client.chat(MODEL, CHAT, options=sure, stream=True)), "42")),
+        (
+            "chat, streamed",
+            lambda: equal(
+                "".join(part.message.content for part in client.chat(MODEL, CHAT, options=sure, stream=True)), "42"
+            ),
+        ),
         ("chat, tools", calls),
-        ("chat, format", lambda: among(client.chat(MODEL, CHAT, format=WEATHER["parameters"]).message.content.split('"')[3], CITIES)),
+        (
+            "chat, format",
+            lambda: among(client.chat(MODEL, CHAT, format=WEATHER["parameters"]).message.content.split('"')[3], CITIES),
+        ),
         ("generate", lambda: equal(client.generate(MODEL, "17+25=", options=sure).response, "42")),
         ("embed", lambda: equal(len(client.embed(MODEL, ["a", "b"]).embeddings), 2)),
-        ("list, ps, show", lambda: equal((client.list().models[0].model, client.ps().models[0].name, bool(client.show(MODEL).details)), (MODEL, MODEL, True))),
+        (
+            "list, ps, show",
+            lambda: equal(
+                (client.list().models[0].model, client.ps().models[0].name, bool(client.show(MODEL).details)),
+                (MODEL, MODEL, True),
+            ),
+        ),
     )
 
 
@@ -238,25 +336,48 @@ def try_lm_eval(server):
     first = [(BOS, tokenizer.bos_token_id)]
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(f"{BOS} $A", special_tokens=first)
     tokenizer.save_pretrained(folder)
-    more = {"model": MODEL, "base_url": server.v1 + "/completions", "tokenizer": folder, "max_length": 512, "num_concurrent": 1}
+    more = {
+        "model": MODEL,
+        "base_url": server.v1 + "/completions",
+        "tokenizer": folder,
+        "max_length": 512,
+        "num_concurrent": 1,
+    }
     model = LocalCompletionsAPI(tokenizer_backend="huggingface", tokenized_requests=True, add_bos_token=True, **more)
 
     def instances(kind, *arguments):
         return [Instance(request_type=kind, doc={}, arguments=a, idx=i) for i, a in enumerate(arguments)]
 
     def likelihoods():
-        right, wrong = model.loglikelihood(instances("loglikelihood", ("17+25=", "42"), ("17+25=", "43")), disable_tqdm=True)
+        right, wrong = model.loglikelihood(
+            instances("loglikelihood", ("17+25=", "42"), ("17+25=", "43")), disable_tqdm=True
+        )
         assert right[0] > wrong[0] and right[1] and not wrong[1], (right, wrong)
 
     def until():
-        [text] = model.generate_until(instances("generate_until", ("17+25=", {"until": ["\n"], "max_gen_toks": 4})), disable_tqdm=True)
+        [text] = model.generate_until(
+            instances("generate_until", ("17+25=", {"until": ["\n"], "max_gen_toks": 4})), disable_tqdm=True
+        )
         assert text.startswith("42"), text
 
-    trials("lm_eval", ("local-completions, loglikelihood of token ids", likelihoods), ("local-completions, generate_until", until))
+    trials(
+        "lm_eval",
+        ("local-completions, loglikelihood of token ids", likelihoods),
+        ("local-completions, generate_until", until),
+    )
     shutil.rmtree(folder)
 
 
-TRIALS = [try_openai, try_anthropic, try_langchain, try_litellm, try_instructor, try_pydantic_ai, try_ollama, try_lm_eval]
+TRIALS = [
+    try_openai,
+    try_anthropic,
+    try_langchain,
+    try_litellm,
+    try_instructor,
+    try_pydantic_ai,
+    try_ollama,
+    try_lm_eval,
+]
 
 
 def table():
@@ -264,9 +385,10 @@ def table():
     lines = [
         "# Clients that were tried",
         "",
-        "Clients that others wrote, against `bn-server` with the demo model and `--closed-schemas all`. Written by `tools/clients/run.py`, which asserts the",
-        f"content of each answer: {good} of {len(trial.CALLS)} calls did, on {datetime.date.today():%B %Y}, Python {platform.python_version()}.",
-        "`tools/clients/README.md` says how to run it.",
+        "Clients that others wrote, against `bn-server` with the demo model and `--closed-schemas all`. `make trials` writes",
+        "this page (`tools/clients`), and asserts the content of each answer.",
+        "",
+        f"{good} of {len(trial.CALLS)} calls gave it in {datetime.date.today():%B %Y}, with Python {platform.python_version()}.",
         "",
         "| client | version | call | result |",
         "|---|---|---|---|",
