@@ -10,6 +10,7 @@
 #                  (TARGET=aarch64-unknown-linux-gnu CROSS=aarch64-linux-gnu-: for another machine)
 #   make deb, make sbom  Debian packages, the list of what is inside (docs/packaging.md)
 #   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, soak-hosts, bench-hosts
+#   make trials    bn-server with clients from PyPI and npm; writes docs/clients.md (tools/clients)
 #   make test-go, test-cpp, test-python, test-swift    the packages of bindings/ against an installation
 #   make test-packages  what needs programs that few machines have: Debian packages, Conan, SBOM, musl, aarch64,
 #                       Swift, Prometheus, Ray, Kubernetes' schemas, Chromium
@@ -99,7 +100,7 @@ say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-cuda cuda test-c test-checked test-abi test-install abi-accept tsan soak
-.PHONY: hosts server-needs clients test-hosts test-chat test-browser soak-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python
+.PHONY: hosts server-needs clients trials test-hosts test-chat test-browser soak-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python
 .PHONY: test-readme test-packages test-monitoring test-deploy test-ray
 
 all: lib convert chat examples
@@ -456,6 +457,17 @@ test-chat: $(C)/bn-chat-plain $(C)/bn-chat-asan $(C)/bn-server clients
 	else echo "skipped: bn-chat at a terminal, no libedit (Debian: libedit-dev)"; [ -z "$$CI" ]; fi
 	@if [ -n "$(CURL)" ]; then BN_SERVER=$(abspath $(C)/bn-server) $(CLIENTS_PYTHON) hosts/hub/test.py $(C)/bn-chat-asan; \
 	else echo "skipped: models by name, no libcurl (Debian: libcurl4-openssl-dev)"; [ -z "$$CI" ]; fi
+
+# Clients that others wrote, from PyPI and npm, and the table of docs/clients.md (tools/clients/README.md). Not in CI.
+trials: $(C)/bn-server
+	@cmp -s tools/clients/requirements.txt target/trials/requirements.txt || { \
+		rm -rf target/trials && $(PYTHON) -m venv target/trials && \
+		target/trials/bin/pip install -q --disable-pip-version-check -r tools/clients/requirements.txt && \
+		cp tools/clients/requirements.txt target/trials/; }
+	@mkdir -p target/trials/node && cp tools/clients/package.json tools/clients/node.mjs target/trials/node/
+	@cd target/trials/node && npm install --silent --no-audit --no-fund
+	@cd tools/clients && HF_HUB_OFFLINE=1 BN_NODE_FOLDER=$(abspath target/trials/node) BN_SERVER=$(abspath $(C)/bn-server) \
+		../../target/trials/bin/python -W ignore run.py
 
 # The page in headless Chromium (Debian: chromium chromium-driver); pictures of it in target/page.
 test-browser: $(C)/bn-server clients

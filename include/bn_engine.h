@@ -464,7 +464,7 @@ struct bn_request_params {
      *
      * A `tool_choice` of "required" or a function constrains the output to such a call, "auto"
      * with `strict` tools or without `parallel_tool_calls` the calls that come; `constraint` must
-     * not be set then. */
+     * not be set then. Elsewhere a `constraint` in JSON is for answers that are not calls. */
     bn_string chat_json;
     /** The most tokens to generate, default 128. 0: as many as `max_sequence_length` leaves, the
      * limit in any case. */
@@ -598,6 +598,9 @@ struct bn_request_params {
     /** With `BN_TASK_RERANK` and `prompt`: the text that the query is about. NULL beside
      * `prompt_tokens`, which hold both texts. */
     bn_string document;
+    /** With `BN_REQUEST_PARSE_OUTPUT`: after this many tokens of reasoning its end marker comes in
+     * place of the model's next tokens. Default 18446744073709551615: no bound. */
+    uint64_t max_reasoning_tokens;
 };
 
 /** Prepares `*info` for `bn_request_get_info`. */
@@ -723,6 +726,8 @@ struct bn_event {
     uint64_t decode_ns;
     /** From submit to this event. */
     uint64_t total_ns;
+    /** Generated tokens of reasoning, its end marker included (`BN_REQUEST_PARSE_OUTPUT`). */
+    uint64_t reasoning_tokens;
 };
 
 /** A finish reason in a word, like `stop`, or `unknown`. */
@@ -1132,6 +1137,9 @@ bn_status bn_model_chat_tokenize(const bn_model *model, const bn_request_params 
 #define BN_JSON_FLEXIBLE (1u << 1)
 /** An unknown `format` in a schema is ignored, not refused. */
 #define BN_JSON_ANY_FORMAT (1u << 2)
+/** An object has only the keys of its `properties`, unless the schema says by another keyword that
+ * there may be more. Without this flag, JSON Schema lets any key come. */
+#define BN_JSON_CLOSED (1u << 3)
 
 /** Compiles a constraint, as `bn_submit` does, and keeps it for requests whose `json_flags` are 0.
  * `kind` is `BN_CONSTRAINT_*`.

@@ -228,8 +228,11 @@ func TestChat(t *testing.T) { // 6
 	if again.Text != want || text != want || shown != want {
 		t.Fatalf("%q, %q, %q", again.Text, text, shown)
 	}
-	_, err = open(t, Options{}).Generate(ctx, Request{Messages: messages})
-	wants(t, err, ErrUnsupported, "template")
+	sum, err := open(t, Options{}).Generate(ctx, Request{Messages: []Message{{Role: "user", Content: "17+25="}}})
+	ok(t, err)
+	if sum.Text != "42" {
+		t.Fatalf("%q", sum.Text)
+	}
 }
 
 func TestEmbeddings(t *testing.T) { // 7

@@ -1,5 +1,7 @@
 #include "adapters.h"
 
+#include "models.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +35,28 @@ bn_status adapters_open(bn_engine *engine, const char *list, struct adapter **ou
     return status;
 }
 
-const struct adapter *adapters_find(const struct server *server, const char *name) {
-    const struct adapter *found = server->adapters;
+const struct adapter *adapters_find(const struct model *model, const char *name) {
+    const struct adapter *found = model->adapters;
     while (found != NULL && strcmp(found->name, name) != 0) found = found->next;
     return found;
+}
+
+bool adapters_list(const char *list, const char *name) {
+    size_t length = strlen(name);
+    while (*list != 0) {
+        if (strncmp(list, name, length) == 0 && list[length] == '=' && length > 0) return true;
+        list += strcspn(list, ",");
+        list += *list == ',';
+    }
+    return false;
+}
+
+void adapters_close(struct adapter *first) {
+    while (first != NULL) {
+        struct adapter *next = first->next;
+        bn_adapter_free(first->handle);
+        free((char *)first->name);
+        free(first);
+        first = next;
+    }
 }

@@ -13,6 +13,9 @@ struct adapter {
 // Opens the adapters of `list`, "NAME=PATH,NAME=PATH", into `*out`, in order. A mistake is BN_ERR_INVALID_ARGUMENT.
 bn_status adapters_open(bn_engine *engine, const char *list, struct adapter **out, bn_error *error);
 // Returns NULL if there is none of this name.
-const struct adapter *adapters_find(const struct server *server, const char *name);
+const struct adapter *adapters_find(const struct model *model, const char *name);
+// Whether the list has this name; nothing is opened.
+bool adapters_list(const char *list, const char *name);
+void adapters_close(struct adapter *first);
 
 #endif

@@ -100,5 +100,7 @@ const char *read_thread(struct exchange *ex, const cJSON *value) {
 const char *read_thinking(struct exchange *ex, const cJSON *value) {
     bool off = is_type(value, "disabled");
     if (!off && !is_type(value, "enabled") && !is_type(value, "adaptive")) return "must have the type enabled or disabled";
-    return set_thinking(&ex->ask, !off);
+    const cJSON *budget = cJSON_GetObjectItemCaseSensitive(value, "budget_tokens");
+    const char *wrong = budget == NULL || off ? NULL : read_budget(ex, budget);
+    return wrong != NULL ? wrong : set_thinking(&ex->ask, !off, NULL);
 }

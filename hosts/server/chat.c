@@ -56,12 +56,13 @@ void add_choice(cJSON *chat, const cJSON *choice) {
     add_reference(function, "name", cJSON_GetObjectItemCaseSensitive(choice, "name"));
 }
 
-const char *set_thinking(struct ask *ask, bool on) {
+const char *set_thinking(struct ask *ask, bool on, const char *effort) {
     cJSON *chat = chat_of(ask);
     if (cJSON_GetObjectItemCaseSensitive(chat, "chat_template_kwargs") != NULL)
         return "cannot be set beside 'chat_template_kwargs'";
     cJSON *variables = cJSON_AddObjectToObject(chat, "chat_template_kwargs");
     cJSON_AddBoolToObject(variables, "enable_thinking", on);
+    if (effort != NULL) cJSON_AddStringToObject(variables, "reasoning_effort", effort);
     return NULL;
 }
 
@@ -112,5 +113,7 @@ void chat_done(struct ask *ask) {
     char *text = must(cJSON_PrintUnformatted(ask->chat));
     buffer_add(&ask->joined, (const char *)&text, sizeof text); // freed by ask_free
     ask->params.chat_json = (bn_string){text, strlen(text)};
-    if (ask->generates) ask->params.flags |= BN_REQUEST_PARSE_OUTPUT;
+    if (!ask->generates) return;
+    ask->params.flags |= BN_REQUEST_PARSE_OUTPUT;
+    ask->params.max_reasoning_tokens = ask->reasoning;
 }

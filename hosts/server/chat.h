@@ -18,6 +18,7 @@ void add_tool(cJSON *tools, const cJSON *tool, const char *schema);
 // Sets the tool choice to the function that `choice` names.
 void add_choice(cJSON *chat, const cJSON *choice);
 // Sets the template variable by its most common name. Returns NULL, or an error text.
-const char *set_thinking(struct ask *ask, bool on);
+// `effort` is its degree; NULL: the template's own.
+const char *set_thinking(struct ask *ask, bool on, const char *effort);
 
 #endif

@@ -1,4 +1,5 @@
 // Formats and grammars of answers: OpenAI's fields, and llama.cpp's and vLLM's names for them.
+#include "models.h"
 #include "values.h"
 
 #include <stdlib.h>
@@ -65,11 +66,25 @@ const char *read_unknown_formats(struct exchange *ex, const cJSON *value) {
     return NULL;
 }
 
+static bool calls_only(const cJSON *chat) {
+    const cJSON *choice = cJSON_GetObjectItemCaseSensitive(chat, "tool_choice");
+    const cJSON *tools = cJSON_GetObjectItemCaseSensitive(chat, "tools");
+    return cJSON_GetArraySize(tools) > 0 &&
+           (cJSON_IsObject(choice) || (cJSON_IsString(choice) && strcmp(choice->valuestring, "required") == 0));
+}
+
 void json_done(struct exchange *ex) {
     bn_request_params *p = &ex->ask.params;
+    // An answer that must be a call has no text to give this format to.
+    if (ex->ask.has_tools && calls_only(ex->ask.chat)) {
+        p->constraint_kind = BN_CONSTRAINT_NONE;
+        p->constraint = (bn_string){NULL, 0};
+    }
     bool json = p->constraint_kind == BN_CONSTRAINT_JSON_SCHEMA || p->constraint_kind == BN_CONSTRAINT_JSON_OBJECT;
     if (!ex->ask.has_json_whitespace)
-        p->json_flags |= (uint32_t)json_whitespace_of(ex->server->options.json_whitespace);
+        p->json_flags |= (uint32_t)json_whitespace_of(ex->model->options.json_whitespace);
+    int closed = closed_schemas_of(ex->model->options.closed_schemas);
+    if (closed == 2 || (closed == 1 && ex->ask.has_tools)) p->json_flags |= BN_JSON_CLOSED;
     if (!json && !ex->ask.has_tools) p->json_flags = 0;
 }
 

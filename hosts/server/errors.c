@@ -1,4 +1,5 @@
 // OpenAI's error objects, and the HTTP status codes of the engine's refusals.
+#include "models.h"
 #include "server.h"
 
 #include <stdarg.h>
@@ -62,7 +63,7 @@ void fail(struct exchange *ex, unsigned status, const char *code, const char *fo
 static bool never_fits(const struct exchange *ex, const bn_error *error) {
     bn_stats stats;
     bn_stats_init(&stats, sizeof stats);
-    return error->status == BN_ERR_MEMORY_LIMIT && bn_engine_stats(ex->server->engine, &stats, NULL) == BN_OK &&
+    return error->status == BN_ERR_MEMORY_LIMIT && ex->model != NULL && bn_engine_stats(ex->model->engine, &stats, NULL) == BN_OK &&
            stats.unreleased == 0;
 }
 

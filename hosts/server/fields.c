@@ -1,5 +1,7 @@
 #include "fields.h"
 
+#include "models.h"
+#include "ollama.h"
 #include "pairs.h"
 #include "values.h"
 
@@ -12,10 +14,14 @@
 #define SAMPLES (FIELDS_COMPLETION | FIELDS_CHAT | FIELDS_BATCH)
 #define GENERATE (SAMPLES | FIELDS_RESPONSE | FIELDS_MESSAGE)
 #define PAIRS (FIELDS_RERANK | FIELDS_SCORE)
-#define SUBMIT (GENERATE | FIELDS_EMBEDDING | PAIRS)
+#define SUBMIT (GENERATE | FIELDS_EMBEDDING | PAIRS | OLLAMA)
+#define CONVERSE (FIELDS_CHAT | FIELDS_RESPONSE | FIELDS_MESSAGE)
 #define CHATS (FIELDS_CHAT | FIELDS_TOKENIZE)
 #define TEMPLATED (CHATS | FIELDS_RESPONSE)
-#define ALL (SUBMIT | FIELDS_TOKENIZE | FIELDS_COUNT)
+#define OLLAMA_TEXT (FIELDS_OLLAMA_CHAT | FIELDS_OLLAMA_GENERATE)
+#define OLLAMA (OLLAMA_TEXT | FIELDS_OLLAMA_EMBED | FIELDS_OLLAMA_VECTOR)
+#define TUNE (GENERATE | FIELDS_OLLAMA_OPTIONS)
+#define ALL (SUBMIT | OLLAMA | FIELDS_TOKENIZE | FIELDS_COUNT | FIELDS_DETOKENIZE)
 #define OPENAI (FIELDS_COMPLETION | FIELDS_CHAT | FIELDS_RESPONSE)
 #define EXACT 9007199254740992.0 // 2^53: cJSON reads numbers as doubles
 
@@ -31,6 +37,8 @@ struct field {
     const char *(*read)(struct exchange *ex, const cJSON *value); // READ: values.h
 };
 
+static const char *read_options(struct exchange *ex, const cJSON *value);
+
 // -- the table --------------------------------------------------------------------------------------
 
 #define ASK(field) offsetof(struct ask, field)
@@ -38,9 +46,13 @@ struct field {
 
 static const struct field table[] = {
     {"prompt", FIELDS_COMPLETION, READ, .read = read_prompts},
+    {"messages", FIELDS_OLLAMA_CHAT, READ, .read = ollama_read_messages},
+    {"prompt", FIELDS_OLLAMA_GENERATE | FIELDS_OLLAMA_VECTOR, READ, .read = read_prompts},
+    {"input", FIELDS_OLLAMA_EMBED, READ, .read = read_prompts},
     {"prompts", FIELDS_BATCH, READ, .read = read_prompts},
     {"input", FIELDS_EMBEDDING, READ, .read = read_prompts},
     {"input", FIELDS_RESPONSE, READ, .read = read_input},
+    {"tokens", FIELDS_DETOKENIZE, READ, .read = read_prompts},
     {"text", FIELDS_TOKENIZE, READ, .read = read_prompts},
     {"messages", CHATS, READ, .read = read_chat},
     {"messages", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_claude_messages},
@@ -58,6 +70,11 @@ static const struct field table[] = {
     {"tools", FIELDS_RESPONSE, READ, .read = read_response_tools},
     {"tool_choice", FIELDS_RESPONSE, READ, .read = read_response_choice},
     {"reasoning", FIELDS_RESPONSE, READ, .read = read_reasoning},
+    {"reasoning_effort", FIELDS_CHAT, READ, .read = read_effort},
+    {"max_reasoning_tokens", CONVERSE, LONG, ASK(reasoning), 0, EXACT},
+    {"thinking_token_budget", CONVERSE, LONG, ASK(reasoning), 0, EXACT}, // vLLM's
+    {"thinking_budget", CONVERSE, LONG, ASK(reasoning), 0, EXACT},       // DashScope's
+    {"reasoning_budget", CONVERSE, READ, .read = read_budget},           // llama.cpp's, where -1 is no bound
     {"tools", CHATS, READ, .read = read_chat},
     {"tool_choice", CHATS, READ, .read = read_chat},
     {"parallel_tool_calls", TEMPLATED, READ, .read = read_chat},
@@ -70,7 +87,7 @@ static const struct field table[] = {
     {"continue_final_message", TEMPLATED, READ, .read = read_chat},
     {"tool_format", TEMPLATED, READ, .read = read_chat},
     {"reasoning_format", TEMPLATED, READ, .read = read_chat},
-    {"stop", SAMPLES, READ, .read = read_stop},
+    {"stop", SAMPLES | FIELDS_OLLAMA_OPTIONS, READ, .read = read_stop},
     {"stop_sequences", FIELDS_MESSAGE, READ, .read = read_stop},
     {"stream", GENERATE, BOOL, .at = ASK(stream)},
     {"stream_options", FIELDS_COMPLETION | FIELDS_CHAT, READ, .read = read_stream_options},
@@ -81,23 +98,23 @@ static const struct field table[] = {
     {"max_output_tokens", FIELDS_RESPONSE, WHOLE, PARAM(max_new_tokens), 1, UINT32_MAX},
     {"max_new_tokens", SAMPLES, WHOLE, PARAM(max_new_tokens), 0, UINT32_MAX},
     {"n", SAMPLES, WHOLE, ASK(n), 1, 128},
-    {"seed", GENERATE, LONG, PARAM(seed), -EXACT, EXACT, ASK(has_seed)},
-    {"temperature", GENERATE, REAL, PARAM(temperature), 0, 100},
-    {"top_p", GENERATE, REAL, PARAM(top_p), 0, 1},
-    {"top_k", GENERATE, WHOLE, PARAM(top_k), 0, UINT32_MAX},
-    {"min_p", GENERATE, REAL, PARAM(min_p), 0, 1},
+    {"seed", TUNE, LONG, PARAM(seed), -EXACT, EXACT, ASK(has_seed)},
+    {"temperature", TUNE, REAL, PARAM(temperature), 0, 100},
+    {"top_p", TUNE, REAL, PARAM(top_p), 0, 1},
+    {"top_k", TUNE, WHOLE, PARAM(top_k), 0, UINT32_MAX},
+    {"min_p", TUNE, REAL, PARAM(min_p), 0, 1},
     {"repetition_penalty", GENERATE, REAL, PARAM(repetition_penalty), 0, 100},
-    {"frequency_penalty", GENERATE, REAL, PARAM(frequency_penalty), -100, 100},
-    {"presence_penalty", GENERATE, REAL, PARAM(presence_penalty), -100, 100},
+    {"frequency_penalty", TUNE, REAL, PARAM(frequency_penalty), -100, 100},
+    {"presence_penalty", TUNE, REAL, PARAM(presence_penalty), -100, 100},
     {"logit_bias", GENERATE, READ, .read = read_logit_bias},
     // llama.cpp's and vLLM's names, if they have one.
     {"min_tokens", GENERATE, WHOLE, PARAM(min_new_tokens), 0, UINT32_MAX},
-    {"typical_p", GENERATE, REAL, PARAM(typical_p), 0, 1},
+    {"typical_p", TUNE, REAL, PARAM(typical_p), 0, 1},
     {"top_n_sigma", GENERATE, REAL, PARAM(top_n_sigma), 0, 1000},
     {"xtc_probability", GENERATE, REAL, PARAM(xtc_probability), 0, 1},
     {"xtc_threshold", GENERATE, REAL, PARAM(xtc_threshold), 0, 1},
-    {"mirostat_tau", GENERATE, REAL, PARAM(mirostat_tau), 0, 100},
-    {"mirostat_eta", GENERATE, REAL, PARAM(mirostat_eta), 0, 1},
+    {"mirostat_tau", TUNE, REAL, PARAM(mirostat_tau), 0, 100},
+    {"mirostat_eta", TUNE, REAL, PARAM(mirostat_eta), 0, 1},
     {"dynatemp_range", GENERATE, REAL, PARAM(temperature_range), 0, 100},
     {"dynatemp_exponent", GENERATE, REAL, PARAM(temperature_exponent), 0, 100},
     {"repeat_last_n", GENERATE, WHOLE, PARAM(penalty_window), 0, UINT32_MAX},
@@ -136,10 +153,44 @@ static const struct field table[] = {
     {"thread", FIELDS_MESSAGE, READ, .read = read_thread},
     {"thinking", FIELDS_MESSAGE | FIELDS_COUNT, READ, .read = read_thinking},
     {"model", ALL, READ, .read = read_model},
+    // Ollama's.
+    {"options", OLLAMA, READ, .read = read_options},
+    {"format", OLLAMA_TEXT, READ, .read = ollama_read_format},
+    {"think", OLLAMA_TEXT, READ, .read = ollama_read_think},
+    {"keep_alive", OLLAMA, READ, .read = ollama_read_keep_alive},
+    {"raw", FIELDS_OLLAMA_GENERATE, BOOL, .at = ASK(raw)},
+    {"system", FIELDS_OLLAMA_GENERATE, READ, .read = read_system},
+    {"stream", OLLAMA_TEXT, BOOL, .at = ASK(stream)},
+    {"tools", FIELDS_OLLAMA_CHAT, READ, .read = read_chat},
+    {"logprobs", OLLAMA_TEXT, READ, .read = read_logprobs},
+    {"top_logprobs", OLLAMA_TEXT, WHOLE, PARAM(top_logprobs), 0, 32},
+    {"max_reasoning_tokens", OLLAMA_TEXT, LONG, ASK(reasoning), 0, EXACT},
+    {"suffix", FIELDS_OLLAMA_GENERATE, TEXT, ASK(suffix)},
+    {"dimensions", FIELDS_OLLAMA_EMBED, WHOLE, ASK(dimensions), 1, UINT32_MAX},
+    {"truncate", FIELDS_OLLAMA_EMBED, IGNORED}, // texts that are too long are refused
+    {"template", FIELDS_OLLAMA_GENERATE, REFUSED},
+    {"context", FIELDS_OLLAMA_GENERATE, REFUSED}, // /api/chat takes conversations
+    {"images", FIELDS_OLLAMA_GENERATE, REFUSED},
+    {"num_predict", FIELDS_OLLAMA_OPTIONS, READ, .read = ollama_read_predict},
+    {"repeat_penalty", FIELDS_OLLAMA_OPTIONS, REAL, PARAM(repetition_penalty), 0, 100},
+    {"repeat_last_n", FIELDS_OLLAMA_OPTIONS, READ, .read = ollama_read_window},
+    {"mirostat", FIELDS_OLLAMA_OPTIONS, READ, .read = ollama_read_mirostat},
+    // The server's options decide these, and a model is loaded once for all.
+    {"num_ctx", FIELDS_OLLAMA_OPTIONS, IGNORED},
+    {"num_batch", FIELDS_OLLAMA_OPTIONS, IGNORED},
+    {"num_gpu", FIELDS_OLLAMA_OPTIONS, IGNORED},
+    {"num_keep", FIELDS_OLLAMA_OPTIONS, IGNORED},
+    {"num_thread", FIELDS_OLLAMA_OPTIONS, IGNORED},
+    {"main_gpu", FIELDS_OLLAMA_OPTIONS, IGNORED},
+    {"numa", FIELDS_OLLAMA_OPTIONS, IGNORED},
+    {"low_vram", FIELDS_OLLAMA_OPTIONS, IGNORED},
+    {"f16_kv", FIELDS_OLLAMA_OPTIONS, IGNORED},
+    {"use_mmap", FIELDS_OLLAMA_OPTIONS, IGNORED},
+    {"use_mlock", FIELDS_OLLAMA_OPTIONS, IGNORED},
     // Nothing is stored, and users are not tracked.
     {"user", ALL, IGNORED},
     {"metadata", ALL, IGNORED},
-    {"store", OPENAI, IGNORED},
+    {"store", OPENAI, READ, .read = read_store},
     {"service_tier", OPENAI | FIELDS_MESSAGE, IGNORED},
     {"safety_identifier", OPENAI, IGNORED},
     {"prompt_cache_key", OPENAI, IGNORED},
@@ -153,9 +204,9 @@ static const struct field table[] = {
     {"tool_choice", ALL, REFUSED},
     {"functions", ALL, REFUSED},
     {"function_call", ALL, REFUSED},
-    {"suffix", FIELDS_COMPLETION, REFUSED},
-    {"best_of", FIELDS_COMPLETION, REFUSED},
-    {"previous_response_id", FIELDS_RESPONSE, REFUSED},
+    {"suffix", FIELDS_COMPLETION, TEXT, ASK(suffix)},
+    {"best_of", FIELDS_COMPLETION, WHOLE, ASK(best_of), 1, 128},
+    {"previous_response_id", FIELDS_RESPONSE, READ, .read = read_store},
     {"conversation", FIELDS_RESPONSE, REFUSED},
     {"background", FIELDS_RESPONSE, REFUSED},
     {"include", FIELDS_RESPONSE, REFUSED},
@@ -181,8 +232,7 @@ static const char *read_number(struct ask *ask, const struct field *f, const cJS
 static bool nothing(const cJSON *value) {
     bool none = cJSON_IsString(value) && (*value->valuestring == 0 || strcmp(value->valuestring, "none") == 0 ||
                                           strcmp(value->valuestring, "auto") == 0);
-    bool one = cJSON_IsNumber(value) && value->valuedouble == 1; // best_of
-    return none || one || cJSON_IsFalse(value) ||
+    return none || cJSON_IsFalse(value) ||
            ((cJSON_IsArray(value) || cJSON_IsObject(value)) && value->child == NULL);
 }
 
@@ -214,9 +264,23 @@ static const struct field *find(const char *name, unsigned route) {
     return NULL;
 }
 
+static const char *read_options(struct exchange *ex, const cJSON *value) {
+    static _Thread_local char message[160];
+    const cJSON *option;
+    if (!cJSON_IsObject(value)) return "must be an object";
+    cJSON_ArrayForEach(option, value) {
+        const struct field *f = find(option->string, FIELDS_OLLAMA_OPTIONS);
+        const char *wrong = f == NULL ? "is not known" : read_field(ex, f, option);
+        if (wrong == NULL) continue;
+        snprintf(message, sizeof message, "has '%.40s', which %s", option->string, wrong);
+        return message;
+    }
+    return NULL;
+}
+
 // OpenAI's defaults, unless the model's authors recommend others.
 static void sampling_defaults(struct exchange *ex) {
-    const bn_model_info *info = &ex->server->info;
+    const bn_model_info *info = &ex->model->info;
     bn_request_params *p = &ex->ask.params;
     p->temperature = info->sampling_fields & BN_SAMPLING_FIELD_TEMPERATURE ? info->temperature : 1;
     if (info->sampling_fields & BN_SAMPLING_FIELD_TOP_K) p->top_k = info->top_k;
@@ -224,7 +288,7 @@ static void sampling_defaults(struct exchange *ex) {
     if (info->sampling_fields & BN_SAMPLING_FIELD_MIN_P) p->min_p = info->min_p;
     if (info->sampling_fields & BN_SAMPLING_FIELD_REPETITION_PENALTY) p->repetition_penalty = info->repetition_penalty;
     if (ex->route->fields == FIELDS_COMPLETION) p->max_new_tokens = 16;
-    if (ex->route->fields & (FIELDS_CHAT | FIELDS_RESPONSE)) p->max_new_tokens = 0; // what the context leaves
+    if (ex->route->fields & (FIELDS_CHAT | FIELDS_RESPONSE | OLLAMA_TEXT)) p->max_new_tokens = 0; // what the context leaves
 }
 
 // A completion of no tokens returns its prompt, with log probabilities if requested.
@@ -240,6 +304,22 @@ static void score_prompt(struct ask *ask) {
     ask->params.queue_timeout_ms = p.queue_timeout_ms;
     ask->params.priority = p.priority;
     ask->params.adapter = p.adapter;
+}
+
+static bool all_texts(const struct ask *ask) {
+    for (size_t i = 0; i < ask->prompts; i++)
+        if (ask->texts[i].data == NULL) return false;
+    return true;
+}
+
+// Of `best_of` samples the `n` likeliest are the answer.
+static void samples_done(struct ask *ask) {
+    uint32_t samples = ask->best_of;
+    if (ask->suffix.length == 0) ask->suffix = (bn_string){NULL, 0};
+    ask->best_of = samples > ask->n ? ask->n : 0;
+    if (ask->best_of == 0) return;
+    ask->n = samples;
+    ask->params.flags |= BN_REQUEST_LOGPROBS;
 }
 
 // Checks for missing or contradictory fields once all are read.
@@ -262,9 +342,15 @@ static bool check(struct exchange *ex) {
         fail(ex, 400, "invalid_request_error", "'prompt_logprobs' cannot be streamed");
     else if (ask->has_prompt_logprobs && ask->n > 1 && !ask->has_chat) // each choice would repeat them
         fail(ex, 400, "invalid_request_error", "'prompt_logprobs' of a completion needs 'n' to be 1");
-    else if (ask->dimensions != 0 && ask->dimensions != ex->server->info.embedding_size)
+    else if (ask->dimensions != 0 && ask->dimensions != ex->model->info.embedding_size)
         fail(ex, 400, "invalid_request_error", "'dimensions' can only be %llu with this model",
-             (ull)ex->server->info.embedding_size);
+             (ull)ex->model->info.embedding_size);
+    else if (ask->best_of != 0 && ask->best_of < ask->n)
+        fail(ex, 400, "invalid_request_error", "'best_of' must not be less than 'n'");
+    else if (ask->best_of > ask->n && (ask->stream || prompt_only || ask->has_prompt_logprobs))
+        fail(ex, 400, "invalid_request_error", "'best_of' is for whole answers that have tokens of their own");
+    else if (ask->suffix.length > 0 && (prompt_only || !all_texts(ask)))
+        fail(ex, 400, "invalid_request_error", "'suffix' needs prompts that are texts, and 'max_tokens' above 0");
     else if ((ex->route->fields & PAIRS) != 0) pairs_check(ex);
     // As in OpenAI's API, the echoed prompt has log probabilities too.
     const uint32_t both = BN_REQUEST_ECHO_PROMPT | BN_REQUEST_LOGPROBS;
@@ -278,10 +364,12 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
     const cJSON *value;
     bn_request_params_init(&ask->params, sizeof ask->params);
     ask->n = 1;
-    ask->model = ex->server->name;
-    ask->generates = (ex->route->fields & GENERATE) != 0;
+    ask->reasoning = ex->model->options.reasoning_budget;
+    ask->model = ex->model->name;
+    ask->generates = (ex->route->fields & (GENERATE | OLLAMA_TEXT)) != 0;
+    ask->stream = (ex->route->fields & OLLAMA_TEXT) != 0;
     if (ask->generates) sampling_defaults(ex);
-    if (ex->route->fields == FIELDS_EMBEDDING) ask->params.task = BN_TASK_EMBED;
+    if (ex->route->fields & (FIELDS_EMBEDDING | FIELDS_OLLAMA_EMBED | FIELDS_OLLAMA_VECTOR)) ask->params.task = BN_TASK_EMBED;
     cJSON_ArrayForEach(value, root) {
         const struct field *f = find(value->string, ex->route->fields);
         const char *wrong = f == NULL ? "is not a field of this request" : read_field(ex, f, value);
@@ -289,11 +377,13 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
         if (!ex->finished) fail(ex, 400, "invalid_request_error", "'%.64s' %s", value->string, wrong);
         return false;
     }
-    if (!check(ex)) return false;
+    if (ollama_loads(ex) || !check(ex)) return false;
+    ollama_done(ex);
     if (ask->generates && !ask->stream) ask->params.flags |= BN_REQUEST_NO_STREAM;
     if (ask->prompts == 0) ask->prompts = 1; // the conversation
     chat_done(ask);
     json_done(ex);
+    samples_done(ask);
     return true;
 }
 
@@ -305,7 +395,10 @@ static void ask_free(struct ask *ask) {
     }
     buffer_free(&ask->joined);
     cJSON_Delete(ask->chat);
+    cJSON_Delete(ask->earlier);
     ask->chat = NULL;
+    ask->earlier = NULL;
+    ask->previous = NULL;
     free(ask->texts);
     free(ask->tokens);
     free(ask->token_from);
@@ -325,7 +418,7 @@ void ask_over(struct exchange *ex) {
     cJSON_Delete(ex->root);
     ex->root = NULL;
     buffer_free(&ex->body);
-    memory_set(ex, &ex->input, ex->ask.kept.capacity);
+    memory_set(ex, &ex->input, ex->ask.kept.capacity + ex->ask.items.capacity);
 }
 
 void ask_let_go(struct work *work) {

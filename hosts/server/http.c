@@ -1,4 +1,5 @@
 // Exchanges: parses requests over HTTP, and sends their answers.
+#include "models.h"
 #include "connection.h"
 #include "fields.h"
 #include "server.h"
@@ -17,7 +18,7 @@ static const char *reason(unsigned status) {
     static const struct {
         unsigned status;
         const char *reason;
-    } reasons[] = {{200, "OK"}, {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"}, {404, "Not Found"},
+    } reasons[] = {{200, "OK"}, {204, "No Content"}, {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"}, {404, "Not Found"},
                    {405, "Method Not Allowed"}, {413, "Content Too Large"}, {414, "URI Too Long"},
                    {417, "Expectation Failed"}, {429, "Too Many Requests"}, {431, "Request Header Fields Too Large"},
                    {500, "Internal Server Error"}, {501, "Not Implemented"}, {503, "Service Unavailable"},
@@ -46,11 +47,16 @@ static void write_head(struct exchange *ex, struct buffer *out) {
     client->closes |= ex->server->state > SERVING;
     ex->headed = true;
     if (ex->streaming) ex->type = ex->route->style->stream_type;
-    buffer_format(out, "HTTP/1.1 %u %s\r\nDate: %s\r\nContent-Type: %s\r\n", ex->status, reason(ex->status), date(), ex->type);
+    buffer_format(out, "HTTP/1.1 %u %s\r\nDate: %s\r\n", ex->status, reason(ex->status), date());
+    if (ex->status != 204) buffer_format(out, "Content-Type: %s\r\n", ex->type);
     if (has_chunks(ex)) buffer_text(out, "Transfer-Encoding: chunked\r\n");
-    else if (!ex->streaming) buffer_format(out, "Content-Length: %zu\r\n", buffer_length(&ex->out));
+    else if (!ex->streaming && ex->status != 204) buffer_format(out, "Content-Length: %zu\r\n", buffer_length(&ex->out));
     if (ex->streaming) buffer_text(out, "Cache-Control: no-cache\r\n");
     if (ex->retry_after_s != 0) buffer_format(out, "Retry-After: %u\r\n", ex->retry_after_s);
+    if (ex->origin != NULL) buffer_format(out, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", ex->origin);
+    if (ex->status == 204)
+        buffer_text(out, "Access-Control-Allow-Methods: GET, HEAD, POST, DELETE\r\n"
+                         "Access-Control-Allow-Headers: *, Authorization\r\nAccess-Control-Max-Age: 86400\r\n");
     if (ex->status == 401) buffer_text(out, "WWW-Authenticate: Bearer\r\n");
     if (ex->status == 405) buffer_format(out, "Allow: %s\r\n", ex->allow);
     if (client->closes) buffer_text(out, "Connection: close\r\n");
@@ -70,6 +76,7 @@ static void write_chunk(struct exchange *ex, struct buffer *out) {
 enum sending http_answer(struct exchange *ex, struct buffer *out, struct buffer *rest) {
     bool head_only = ex->client->http.method != NULL && strcmp(ex->client->http.method, "HEAD") == 0;
     if (ex->working || (!ex->finished && !ex->streaming)) return ANSWER_WAITS;
+    if (ex->finished && ex->jobs_left == 0) models_leave(ex);
     if (ex->ended) return ANSWER_SENT;
     if (!ex->headed) write_head(ex, out);
     if (ex->streaming) write_chunk(ex, out);
@@ -106,12 +113,25 @@ static bool names_this_machine(const char *authority) {
     return strspn(authority, "0123456789.") == length;
 }
 
+// The Origin of a page that --cors lists, NULL for others and for programs.
+static const char *listed_origin(const struct exchange *ex) {
+    const char *origin = http1_field(&ex->client->http, "Origin"), *list = ex->server->options.cors;
+    size_t length = origin != NULL ? strlen(origin) : 0;
+    if (length == 0 || strcmp(list, "*") == 0) return length == 0 ? NULL : origin;
+    while (*list != 0) {
+        size_t own = strcspn(list, ",");
+        if (own == length && strncasecmp(list, origin, own) == 0) return origin;
+        list += own + (list[own] == ',');
+    }
+    return NULL;
+}
+
 // Another site's page must not make its visitors' browsers use this server, even if that site's name resolves to this
 // machine (DNS rebinding). Programs send no Origin.
 static bool is_foreign(const struct exchange *ex) {
     const char *origin = http1_field(&ex->client->http, "Origin"), *host = ex->client->http.authority;
     const char *authority = origin != NULL ? strstr(origin, "://") : NULL;
-    if (origin == NULL) return false;
+    if (origin == NULL || ex->origin != NULL) return false;
     if (authority == NULL || host == NULL || strcmp(authority + 3, host) != 0) return true;
     return ex->server->local && *ex->server->options.api_key == 0 && !names_this_machine(host);
 }
@@ -140,7 +160,11 @@ static void look_at_head(struct exchange *ex) {
     enum state state = ex->server->state;
     ex->route = route_find(http->method, http->path, &ex->allow);
     if (ex->route != NULL) ex->rest = http->path + strlen(ex->route->path);
-    if (ex->route == NULL) {
+    ex->origin = listed_origin(ex);
+    if (ex->origin != NULL && strcmp(http->method, "OPTIONS") == 0) {
+        ex->status = 204; // what a browser asks before it sends a page's request
+        ex->finished = true;
+    } else if (ex->route == NULL) {
         bool known = ex->allow != NULL;
         fail(ex, known ? 405 : 404, known ? "method_not_allowed" : "not_found", "there is no %.40s %.200s", http->method,
              http->path);
@@ -167,6 +191,7 @@ void http_begin(struct client *client, unsigned wrong) {
     ex->id = ex->server->next_id++;
     ex->created = (uint64_t)time(NULL);
     ex->status = 200;
+    ex->ask.keep_ms = UINT64_MAX;
     ex->type = "application/json";
     client->exchange = ex;
     ex->server->exchanges++;
@@ -203,12 +228,14 @@ void http_handle(struct exchange *ex, unsigned wrong) {
 
 void http_end(struct exchange *ex) {
     jobs_drop(ex);
+    models_leave(ex);
     trace_end(ex);
     ask_over(ex);
     ex->server->exchanges--;
     memory_set(ex, &ex->input, 0);
     memory_set(ex, &ex->output, 0);
     buffer_free(&ex->ask.kept);
+    buffer_free(&ex->ask.items);
     buffer_free(&ex->out);
     buffer_free(&ex->head);
     free(ex);

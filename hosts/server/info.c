@@ -1,74 +1,72 @@
+#include "models.h"
 #include "info.h"
 
 #include "adapters.h"
-#include "trace.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-// `adapter` NULL: the model itself.
-static void write_model(struct buffer *out, const struct server *s, const struct adapter *adapter) {
+// `adapter` NULL: the model itself. A model that is not loaded has fewer fields.
+static void write_model(struct buffer *out, const struct model *m, const char *adapter) {
+    char date[32];
+    time_t created = (time_t)m->created;
+    struct tm utc;
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&created, &utc));
     buffer_text(out, "{\"id\":");
-    buffer_json_text(out, adapter == NULL ? s->name : adapter->name);
-    buffer_format(out, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"bn_engine\",\"parent\":");
+    buffer_json_text(out, adapter == NULL ? m->name : adapter);
+    buffer_text(out, ",\"display_name\":");
+    buffer_json_text(out, adapter == NULL ? m->name : adapter);
+    buffer_format(out, ",\"type\":\"model\",\"object\":\"model\",\"created\":%llu,\"created_at\":\"%s\"",
+                  (ull)m->created, date);
+    buffer_text(out, ",\"owned_by\":\"bn_engine\",\"parent\":");
     if (adapter == NULL) buffer_text(out, "null");
-    else buffer_json_text(out, s->name);
-    buffer_text(out, ",\"architecture\":");
-    buffer_json(out, s->info.architecture.data, s->info.architecture.length);
-    buffer_format(out, ",\"context_length\":%llu,\"parameters\":%llu,\"chat\":%s,\"embedding_size\":%llu}",
-                  (ull)s->info.context_length, (ull)s->info.parameters, s->info.has_chat_template ? "true" : "false",
-                  (ull)s->info.embedding_size);
+    else buffer_json_text(out, m->name);
+    buffer_format(out, ",\"loaded\":%s", m->stage == HERE ? "true" : "false");
+    if (m->stage == HERE) {
+        buffer_text(out, ",\"architecture\":");
+        buffer_json(out, m->info.architecture.data, m->info.architecture.length);
+        buffer_format(out, ",\"context_length\":%llu,\"parameters\":%llu,\"chat\":%s,\"embedding_size\":%llu",
+                      (ull)m->info.context_length, (ull)m->info.parameters, m->info.has_chat_template ? "true" : "false",
+                      (ull)m->info.embedding_size);
+    }
+    buffer_text(out, "}");
 }
 
 void models(struct exchange *ex) {
+    const char *last = ex->server->models->name, *more = "";
     buffer_text(&ex->out, "{\"object\":\"list\",\"data\":[");
-    write_model(&ex->out, ex->server, NULL);
-    for (const struct adapter *a = ex->server->adapters; a != NULL; a = a->next) {
-        buffer_text(&ex->out, ",");
-        write_model(&ex->out, ex->server, a);
+    for (const struct model *m = ex->server->models; m != NULL; m = m->next, more = ",") {
+        buffer_text(&ex->out, more);
+        write_model(&ex->out, m, NULL);
+        last = m->name;
+        for (const struct adapter *a = m->adapters; a != NULL; a = a->next) {
+            buffer_text(&ex->out, ",");
+            write_model(&ex->out, m, a->name);
+            last = a->name;
+        }
     }
-    buffer_text(&ex->out, "]}");
+    buffer_text(&ex->out, "],\"has_more\":false,\"first_id\":"); // as Anthropic's API has it
+    buffer_json_text(&ex->out, ex->server->models->name);
+    buffer_text(&ex->out, ",\"last_id\":");
+    buffer_json_text(&ex->out, last);
+    buffer_text(&ex->out, "}");
     ex->finished = true;
 }
 
 // The path was decoded, so slashes in a name may be sent verbatim or as %2F.
 void model(struct exchange *ex) {
-    const struct adapter *adapter = adapters_find(ex->server, ex->rest);
-    if (adapter != NULL || strcmp(ex->rest, ex->server->name) == 0) write_model(&ex->out, ex->server, adapter);
+    const struct model *m = models_find(ex->server, ex->rest);
+    if (m != NULL) write_model(&ex->out, m, strcmp(ex->rest, m->name) == 0 ? NULL : ex->rest);
     else fail(ex, 404, "model_not_found", "there is no model '%.200s' here", ex->rest);
     ex->finished = true;
 }
 
-// Metrics while there is no engine yet. The engine reports its other states itself.
-static const char loading[] = "# HELP bn_engine_state 1 for the state that the engine is in.\n"
-                              "# TYPE bn_engine_state gauge\nbn_engine_state{state=\"loading\"} 1\n";
-
-static void engine_metrics(struct exchange *ex) {
-    size_t length = 0;
-    bn_error error = {0};
-    bn_engine_metrics(ex->server->engine, NULL, 0, &length, NULL);
-    size_t room = length + 4096; // numbers grow
-    char *text = must(malloc(room));
-    if (bn_engine_metrics(ex->server->engine, text, room, &length, &error) != BN_OK) fail_with(ex, &error);
-    else buffer_add(&ex->out, text, length);
-    free(text);
-}
-
-void metrics(struct exchange *ex) {
-    if (ex->server->engine == NULL) buffer_text(&ex->out, loading);
-    else engine_metrics(ex);
-    if (ex->finished) return;
-    buffer_format(&ex->out,
-                  "# HELP bn_server_exchanges Requests over HTTP that are being answered.\n"
-                  "# TYPE bn_server_exchanges gauge\nbn_server_exchanges %zu\n"
-                  "# HELP bn_server_connections Open connections.\n"
-                  "# TYPE bn_server_connections gauge\nbn_server_connections %zu\n"
-                  "# HELP bn_server_memory_bytes Bytes of bodies, their values and answers.\n"
-                  "# TYPE bn_server_memory_bytes gauge\nbn_server_memory_bytes %zu\n",
-                  ex->server->exchanges, clients_count(ex->server), atomic_load(&ex->server->memory));
-    otlp_metrics(&ex->out);
-    ex->type = "text/plain; version=0.0.4; charset=utf-8";
-    ex->finished = true;
+// One that is loaded, if any is: what asks without a name means the only model.
+static const struct model *loaded(const struct server *server) {
+    const struct model *m = server->models;
+    while (m != NULL && m->stage != HERE) m = m->next;
+    return m != NULL ? m : server->models;
 }
 
 static void latency(struct buffer *out, const char *name, const bn_latency *l) {
@@ -79,8 +77,9 @@ static void latency(struct buffer *out, const char *name, const bn_latency *l) {
 // For the page: times in milliseconds.
 void stats(struct exchange *ex) {
     bn_stats s;
+    const struct model *m = loaded(ex->server);
     bn_stats_init(&s, sizeof s);
-    bn_engine_stats(ex->server->engine, &s, NULL);
+    if (m->stage == HERE) bn_engine_stats(m->engine, &s, NULL);
     const struct {
         const char *name;
         uint64_t value;
@@ -106,7 +105,7 @@ void stats(struct exchange *ex) {
         {"working", ex->server->working},
     };
     buffer_text(&ex->out, "{\"model\":");
-    buffer_json_text(&ex->out, ex->server->name);
+    buffer_json_text(&ex->out, m->name);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         buffer_format(&ex->out, ",\"%s\":%llu", numbers[i].name, (ull)numbers[i].value);
     buffer_format(&ex->out, ",\"generated_tokens_per_second\":%.1f,\"prompt_tokens_per_second\":%.1f",
@@ -119,6 +118,27 @@ void stats(struct exchange *ex) {
     latency(&ex->out, "inter_token_ms", &s.inter_token);
     latency(&ex->out, "total_ms", &s.end_to_end);
     buffer_text(&ex->out, "}");
+    ex->finished = true;
+}
+
+void version(struct exchange *ex) {
+    buffer_format(&ex->out, "{\"version\":\"%s\"}", bn_version());
+    ex->finished = true;
+}
+
+void props(struct exchange *ex) {
+    bn_stats stats;
+    const struct model *m = loaded(ex->server);
+    bn_stats_init(&stats, sizeof stats);
+    if (m->stage == HERE) bn_engine_stats(m->engine, &stats, NULL);
+    buffer_format(&ex->out, "{\"build_info\":\"bn_engine %s\",\"total_slots\":%llu,\"model_alias\":", bn_version(),
+                  (ull)stats.max_batch_size);
+    buffer_json_text(&ex->out, m->name);
+    buffer_text(&ex->out, ",\"model_path\":");
+    buffer_json_text(&ex->out, m->options.model);
+    buffer_format(&ex->out,
+                  ",\"default_generation_settings\":{\"n_ctx\":%llu},\"modalities\":{\"vision\":false,\"audio\":false}}",
+                  (ull)stats.max_sequence_length);
     ex->finished = true;
 }
 

@@ -1,5 +1,6 @@
 // Converts items, tools and choices of the Responses API to a chat's, which the engine takes.
 #include "chat.h"
+#include "store.h"
 #include "values.h"
 
 #include <string.h>
@@ -58,6 +59,24 @@ static const char *add_item(struct ask *ask, cJSON *to, cJSON **turn, const cJSO
     return cJSON_IsArray(content) ? add_content(ask, *turn, "reasoning_content", content) : NULL;
 }
 
+// The items of the conversation that `previous_response_id` goes on with. Returns false if `ex` has failed.
+static bool read_earlier(struct exchange *ex) {
+    const char *id = cJSON_GetStringValue(get(ex->root, "previous_response_id"));
+    enum { VALUES = 8 }; // the tree's bytes for each of the text, approximately
+    struct buffer text = {0};
+    if (id == NULL || ex->server->options.keep_responses == 0) return true;
+    if (!store_get(id, NULL, &text)) {
+        fail(ex, 400, "previous_response_not_found", "there is no response '%.64s' here any more", id);
+        return false;
+    }
+    bool fits = memory_take(ex, &ex->input, VALUES * text.end);
+    if (fits) ex->ask.earlier = cJSON_ParseWithLength(text.data, text.end);
+    else memory_refuse(ex);
+    buffer_free(&text);
+    ex->ask.previous = id;
+    return fits;
+}
+
 // The user's text, or items.
 const char *read_input(struct exchange *ex, const cJSON *value) {
     struct ask *ask = &ex->ask;
@@ -66,6 +85,11 @@ const char *read_input(struct exchange *ex, const cJSON *value) {
     if (ask->has_chat) return "is there twice";
     cJSON *to = cJSON_AddArrayToObject(chat_of(ask), "messages");
     ask->has_chat = true;
+    if (!read_earlier(ex)) return "";
+    cJSON_ArrayForEach(item, ask->earlier) {
+        const char *wrong = add_item(ask, to, &turn, item);
+        if (wrong != NULL) return wrong;
+    }
     if (cJSON_IsString(value)) return add_content(ask, add_message(to, "user"), "content", value);
     if (!cJSON_IsArray(value) || value->child == NULL) return "must be a text, or a list of items that is not empty";
     cJSON_ArrayForEach(item, value) {
@@ -101,11 +125,35 @@ const char *read_response_choice(struct exchange *ex, const cJSON *value) {
     return NULL;
 }
 
-// Reads a reasoning effort; no supported template has degrees of it.
 const char *read_reasoning(struct exchange *ex, const cJSON *value) {
     const cJSON *effort = get(value, "effort");
     if (!cJSON_IsObject(value)) return "must be an object";
     if (effort == NULL || cJSON_IsNull(effort)) return NULL;
-    if (!cJSON_IsString(effort)) return "must have an 'effort' that is a text";
-    return set_thinking(&ex->ask, strcmp(effort->valuestring, "none") != 0);
+    return read_effort(ex, effort) == NULL ? NULL : "must have an 'effort' of none, minimal, low, medium, high or xhigh";
+}
+
+// Templates know three degrees, or none.
+const char *read_effort(struct exchange *ex, const cJSON *value) {
+    static const char *const degrees[][2] = {{"none", NULL},       {"minimal", "low"}, {"low", "low"},
+                                             {"medium", "medium"}, {"high", "high"},   {"xhigh", "high"}, {"max", "high"}};
+    for (size_t i = 0; cJSON_IsString(value) && i < sizeof degrees / sizeof *degrees; i++)
+        if (strcmp(value->valuestring, degrees[i][0]) == 0) return set_thinking(&ex->ask, i > 0, degrees[i][1]);
+    return "must be none, minimal, low, medium, high or xhigh";
+}
+
+const char *read_budget(struct exchange *ex, const cJSON *value) {
+    double tokens = value->valuedouble;
+    if (!cJSON_IsNumber(value) || !(tokens >= -1 && tokens <= UINT32_MAX) || tokens != (double)(int64_t)tokens)
+        return "must be a whole number of tokens";
+    ex->ask.reasoning = tokens < 0 ? UINT64_MAX : (uint64_t)tokens;
+    return NULL;
+}
+
+const char *read_store(struct exchange *ex, const cJSON *value) {
+    bool keeps = ex->server->options.keep_responses > 0 && ex->route->fields == FIELDS_RESPONSE;
+    bool id = strcmp(value->string, "store") != 0;
+    if (keeps && (id ? !cJSON_IsString(value) : !cJSON_IsBool(value))) return id ? "must be a text" : "must be true or false";
+    if (cJSON_IsFalse(value)) ex->ask.unkept = true;
+    if (cJSON_IsFalse(value) || keeps) return NULL;
+    return "is not supported: this server keeps no answers, so send the whole conversation";
 }

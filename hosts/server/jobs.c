@@ -1,7 +1,9 @@
 // The engine's requests: submitted for an exchange, found again by user_data, released when they end.
+#include "models.h"
 #include "connection.h"
 #include "fields.h"
 #include "grammars.h"
+#include "infill.h"
 #include "pairs.h"
 #include "server.h"
 #include "tokens.h"
@@ -58,7 +60,7 @@ static struct job *job_find(uint64_t data) {
 
 static void job_release(struct job *job) {
     struct slot *slot = &jobs.slots[job->slot];
-    if (job->request != 0) bn_release(job->exchange->server->engine, job->request, NULL); // cancels it if it still runs
+    if (job->request != 0) bn_release(job->exchange->model->engine, job->request, NULL); // cancels it if it still runs
     job->request = 0;
     if (slot->job != job) return;
     slot->job = NULL;
@@ -142,13 +144,14 @@ static void submit(struct work *w) {
     struct submission *s = w->data;
     const struct ask *ask = &ex->ask;
     if (ask->queries != NULL) s->status = pairs_fill(ex, s->params, &s->tokens, &s->error);
+    if (ask->suffix.data != NULL) s->status = infill_fill(ex, s->params, &s->tokens, &s->error);
     if (ask->has_chat && ask->has_prompt_logprobs) {
-        s->status = tokens_add_chat(&s->tokens, ex->server->model, ask->params.chat_json, &s->error);
+        s->status = tokens_add_chat(&s->tokens, ex->model->handle, ask->params.chat_json, &s->error);
         s->params[s->count - 1].prompt_tokens = s->tokens.ids;
         s->params[s->count - 1].prompt_tokens_count = s->tokens.count;
     }
     if (s->status == BN_OK)
-        s->status = bn_submit_batch(ex->server->engine, s->pointers, s->count, s->requests, &s->error);
+        s->status = bn_submit_batch(ex->model->engine, s->pointers, s->count, s->requests, &s->error);
     s->begun = true;
     free(s->tokens.ids);
     ask_over(ex);
@@ -162,7 +165,7 @@ static void submitted(struct work *w) {
     for (size_t i = 0; i < s->count && s->begun && s->status == BN_OK; i++) {
         struct job *job = i < ex->jobs_count ? ex->jobs[i] : NULL;
         if (job != NULL && jobs.slots[job->slot].job == job) job->request = s->requests[i];
-        else bn_release(ex->server->engine, s->requests[i], NULL);
+        else bn_release(ex->model->engine, s->requests[i], NULL);
     }
     if (s->status != BN_OK && !ex->gone) {
         jobs_drop(ex);
@@ -176,12 +179,11 @@ static void submitted(struct work *w) {
 }
 
 void jobs_submit(struct exchange *ex) {
-    struct server *server = ex->server;
     size_t answers = ex->ask.prompts * ex->ask.n;
     size_t count = answers + (ex->ask.has_prompt_logprobs ? ex->ask.prompts : 0);
-    if (count > server->options.queue) {
+    if (count > ex->model->options.queue) {
         fail(ex, 400, "invalid_request_error", "this server takes at most %llu prompts at a time",
-             (ull)server->options.queue);
+             (ull)ex->model->options.queue);
         return;
     }
     struct submission *s = must(calloc(1, sizeof *s));
@@ -261,6 +263,7 @@ static void event_over(struct job *job, bool last) {
         job_release(job); // its events go with it
     }
     if (last && ex->jobs_left == 0) finish(ex);
+    if (ex->streaming && ex->finished && ex->working == 0) models_leave(ex); // its client may take long to read
     // Only for a stream: a thread may be writing a whole answer now.
     bool unread = ex->streaming && buffer_length(&ex->out) > ex->server->options.max_unread;
     if (unread && !ex->finished) client_close(ex->client);
@@ -298,6 +301,7 @@ static void count(struct exchange *ex, const struct job *job, const bn_event *ev
     ex->cached_tokens += event->cached_tokens;
     ex->drafted_tokens += event->drafted_tokens;
     ex->accepted_tokens += event->accepted_tokens;
+    ex->reasoning_tokens += event->reasoning_tokens;
 }
 
 // Returns true if the event must not be given back.
@@ -334,20 +338,20 @@ static bool on_event(struct job *job, const bn_event *event) {
     return false;
 }
 
-bool jobs_poll(struct server *server, size_t *taken) {
+bool jobs_poll(struct model *model, size_t *taken) {
     enum { ROOM = 64, MOST = 4096, MOST_MS = 4 }; // then other clients get their turn
     static bn_event events[ROOM];
     size_t count = ROOM;
     uint64_t end = now_ms() + MOST_MS;
     for (*taken = 0; count == ROOM && *taken < MOST && now_ms() < end; *taken += count) {
         size_t given = 0;
-        bn_status status = bn_poll(server->engine, BN_ANY, events, sizeof *events, ROOM, 0, &count, NULL);
+        bn_status status = bn_poll(model->engine, BN_ANY, events, sizeof *events, ROOM, 0, &count, NULL);
         if (status != BN_OK) return status != BN_ERR_SHUTDOWN && status != BN_ERR_ENGINE_DEAD;
         for (size_t i = 0; i < count; i++) {
             struct job *job = job_find(events[i].user_data);
             if (job == NULL || !on_event(job, &events[i])) events[given++] = events[i];
         }
-        bn_events_free(server->engine, events, sizeof *events, given);
+        bn_events_free(model->engine, events, sizeof *events, given);
     }
     return true;
 }

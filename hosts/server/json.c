@@ -21,11 +21,12 @@ static size_t end_of_string(const char *text, size_t length, size_t at, bool *nu
     return SIZE_MAX;
 }
 
-const char *json_check(const char *text, size_t length, const struct json_limits *limits, size_t *count) {
+const char *json_check(const char *text, size_t length, const struct json_limits *limits, size_t *count, size_t *at) {
     uint32_t depth = 0, items = 0;
     bool nul = memchr(text, 0, length) != NULL;
     for (size_t i = 0; i < length && !nul; i++) {
         char c = text[i];
+        *at = i;
         if (c == '"' && (i = end_of_string(text, length, i + 1, &nul)) == SIZE_MAX) return "the body is not valid JSON";
         if (c == '[' || c == '{') depth++;
         if ((c == ']' || c == '}') && depth-- == 0) return "the body is not valid JSON";
@@ -51,13 +52,14 @@ void json_start(void) {
     cJSON_InitHooks(&(cJSON_Hooks){allocate, free});
 }
 
-cJSON *json_object(const char *text, size_t length, const char **error) {
+cJSON *json_object(const char *text, size_t length, const char **error, size_t *at) {
     const char *end = NULL;
     parsing = true;
     starved = false;
     cJSON *root = cJSON_ParseWithLengthOpts(text, length + 1, &end, false);
     parsing = false;
     if (starved) return cJSON_Delete(root), NULL;
+    *at = end == NULL || end < text ? 0 : (size_t)(end - text);
     if (root != NULL) end += strspn(end, " \t\r\n");
     if (root != NULL && cJSON_IsObject(root) && (size_t)(end - text) == length) return root;
     *error = root == NULL || (size_t)(end - text) != length ? "the body is not valid JSON"

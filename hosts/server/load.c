@@ -7,25 +7,25 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-enum { NO_MODEL = 3, BAD_TEMPLATE = 2 };
 
 char load_tag;
 
 static struct {
     pthread_t thread;
     atomic_bool cancelled;
-    bool joined;
+    bool busy;
     int done;
+    struct model *model; // its options are read
     // Owned by the thread until it is joined.
     bn_status status;
     bn_error error;
-    bn_model *model, *draft;
+    bn_model *handle, *draft;
     bn_model_info info;
-    char *name;
+    char *name; // that the model says itself; NULL: it has one
     bn_engine *engine;
     struct adapter *adapters;
 } load;
@@ -52,23 +52,24 @@ static bn_status open_model(const struct options *o, const char *path, uint64_t 
     return bn_model_open(&config, out, &load.error);
 }
 
-// Sets the model's name for clients and metrics.
-static void name_model(const struct options *o) {
+// The name for clients and metrics.
+static const char *name_model(const struct model *model) {
+    const struct options *o = &model->options;
     bn_model_info_init(&load.info, sizeof load.info);
-    bn_model_get_info(load.model, &load.info, NULL);
+    bn_model_get_info(load.handle, &load.info, NULL);
+    if (*model->name != 0) return model->name;
     bn_string own = load.info.name;
-    if (*o->model_name != 0) own = (bn_string){o->model_name, strlen(o->model_name)};
-    else if (own.length == 0) own = BN_TEXT(*o->model != 0 ? o->model : "bn-demo"), own.length = strlen(own.data);
-    load.name = must(strndup(own.data, own.length));
+    if (own.length == 0) own = BN_TEXT(*o->model != 0 ? o->model : "bn-demo"), own.length = strlen(own.data);
+    return load.name = must(strndup(own.data, own.length));
 }
 
-static bn_status make_engine(const struct options *o) {
+static bn_status make_engine(const struct options *o, const char *name) {
     bn_engine_config config;
     bn_engine_config_init(&config, sizeof config);
-    config.model = load.model;
+    config.model = load.handle;
     config.draft_model = load.draft;
     config.speculation = speculation_of(o->speculation);
-    config.model_name = BN_TEXT(load.name);
+    config.model_name = BN_TEXT(name);
     config.device = BN_TEXT(o->device);
     config.threads = (uint32_t)o->threads;
     config.max_batch_size = (uint32_t)o->max_batch;
@@ -88,46 +89,84 @@ static bn_status make_engine(const struct options *o) {
     return bn_engine_create(&config, &load.engine, &load.error);
 }
 
-static void *run(void *context) { // the options
-    const struct options *o = context;
-    load.status = open_model(o, o->model, o->mtp, &load.model);
-    if (load.status == BN_OK && *o->draft_model != 0) load.status = open_model(o, o->draft_model, 0, &load.draft);
-    if (load.status == BN_OK) {
-        name_model(o);
-        load.status = make_engine(o);
-    }
-    bn_model_free(load.draft); // the engine has its own reference
-    if (load.status == BN_OK) load.status = adapters_open(load.engine, o->adapters, &load.adapters, &load.error);
+static void tell(void) {
     uint64_t one = 1;
     if (write(load.done, &one, sizeof one) != sizeof one) perror("bn-server: eventfd");
+}
+
+static void let_go(void) {
+    adapters_close(load.adapters);
+    bn_engine_destroy(load.engine);
+    bn_model_free(load.handle);
+    load.adapters = NULL;
+    load.engine = NULL;
+    load.handle = NULL;
+}
+
+static void *bring(void *context) {
+    const struct model *model = context;
+    const struct options *o = &model->options;
+    load.status = open_model(o, o->model, o->mtp, &load.handle);
+    if (load.status == BN_OK && *o->draft_model != 0) load.status = open_model(o, o->draft_model, 0, &load.draft);
+    if (load.status == BN_OK) load.status = make_engine(o, name_model(model));
+    bn_model_free(load.draft); // the engine has its own reference
+    if (load.status == BN_OK) load.status = adapters_open(load.engine, o->adapters, &load.adapters, &load.error);
+    if (load.status == BN_OK) load.status = pairs_loaded(load.handle, &load.error);
+    if (load.status != BN_OK) let_go();
+    tell();
     return NULL;
 }
 
-int load_start(struct server *server) {
-    load.done = eventfd(0, EFD_CLOEXEC);
-    if (load.done < 0 || pthread_create(&load.thread, NULL, run, &server->options) != 0) return -1;
-    return load.done;
+static void *send_away(void *context) {
+    (void)context;
+    let_go();
+    tell();
+    return NULL;
+}
+
+int load_start(void) {
+    return load.done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+bool load_begin(struct model *model) {
+    bool comes = model->stage == AWAY;
+    load.model = model;
+    load.status = BN_OK;
+    load.error = (bn_error){0};
+    load.draft = NULL;
+    load.name = NULL;
+    load.handle = model->handle;
+    load.engine = model->engine;
+    load.adapters = model->adapters;
+    if (pthread_create(&load.thread, NULL, comes ? bring : send_away, model) != 0) return false;
+    model->handle = NULL;
+    model->engine = NULL;
+    model->adapters = NULL;
+    model->stage = comes ? COMING : GOING;
+    return load.busy = true;
+}
+
+bool load_busy(void) {
+    return load.busy;
 }
 
 void load_cancel(void) {
     atomic_store(&load.cancelled, true);
 }
 
-bool load_over(void) {
-    return load.joined;
-}
-
-int load_finish(struct server *server) {
+struct model *load_end(bn_error *error) {
+    uint64_t count;
+    struct model *model = load.model;
+    if (read(load.done, &count, sizeof count) < 0) count = 0; // it is there
     pthread_join(load.thread, NULL);
-    load.joined = true;
-    server->model = load.model;
-    server->engine = load.engine;
-    if (load.status != BN_OK) {
-        if (load.status != BN_ERR_CANCELLED) fprintf(stderr, "bn-server: %s\n", load.error.message);
-        return NO_MODEL;
-    }
-    server->info = load.info;
-    server->name = load.name;
-    server->adapters = load.adapters;
-    return pairs_loaded(server) ? 0 : BAD_TEMPLATE;
+    load.busy = false;
+    *error = load.error;
+    error->status = load.status;
+    model->handle = load.handle;
+    model->engine = load.engine;
+    model->adapters = load.adapters;
+    if (load.engine != NULL) model->info = load.info;
+    if (load.name != NULL) free((char *)model->name), model->name = load.name;
+    model->stage = load.engine != NULL ? HERE : AWAY;
+    return model;
 }

@@ -10,25 +10,29 @@
 #include <unistd.h>
 
 #include "load.h"
+#include "models.h"
 #include "trace.h"
 #include "work.h"
 
 // Tags of epoll events other than clients'.
-static char signals_tag, engine_tag;
+static char signals_tag;
 
 enum { MANY = 128, PAUSE_MS = 2, CANCEL_MS = 5000 };
 
 // A drain refuses later submissions, so wait for the threads' work first. Work of gone clients is not awaited.
-static void stop_engine(struct server *server) {
-    if (server->engine == NULL) return;
+static void stop_engines(struct server *server) {
     bool submitted = server->working == server->abandoned;
-    if (server->state == DRAINING && submitted) bn_engine_shutdown(server->engine, BN_SHUTDOWN_DRAIN, NULL);
-    if (server->state == CANCELLING) bn_engine_shutdown(server->engine, BN_SHUTDOWN_CANCEL, NULL);
+    for (struct model *m = server->models; m != NULL; m = m->next) {
+        if (m->stage != HERE) continue;
+        if (server->state == DRAINING && submitted) bn_engine_shutdown(m->engine, BN_SHUTDOWN_DRAIN, NULL);
+        if (server->state == CANCELLING) bn_engine_shutdown(m->engine, BN_SHUTDOWN_CANCEL, NULL);
+    }
 }
 
 // Each step has an end, whatever clients and threads do: what runs is finished, then cancelled, then left. False: that.
 static bool stop(struct server *server, bool signalled) {
-    if (server->state == LOADING) load_cancel();
+    load_cancel();
+    models_stop(server);
     bool drains = server->state <= SERVING;
     if (server->state == CANCELLING) {
         fprintf(stderr, "bn-server: leaving what runs: %s\n", signalled ? "another signal" : "cancelling took too long");
@@ -38,13 +42,13 @@ static bool stop(struct server *server, bool signalled) {
     server->state = drains ? DRAINING : CANCELLING;
     server->end_ms = now_ms() + (drains ? server->options.drain_timeout_s * 1000 : CANCEL_MS);
     fprintf(stderr, "bn-server: %s what runs\n", drains ? "finishing (a second signal cancels)" : "cancelling");
-    stop_engine(server);
+    stop_engines(server);
     return true;
 }
 
 static void on_work(struct server *server) {
     for (struct exchange *ex; (ex = work_done()) != NULL;) http_worked(ex);
-    stop_engine(server);
+    stop_engines(server);
 }
 
 static bool on_signal(struct server *server, int fd) {
@@ -54,36 +58,36 @@ static bool on_signal(struct server *server, int fd) {
     return goes_on;
 }
 
-// Called when the model is loaded, or cannot be.
-static bool on_loaded(struct server *server) {
-    int status = load_finish(server);
-    if (status != 0 || server->state != LOADING) {
-        server->exit_status = server->state == LOADING ? status : 0;
-        return false;
-    }
-    server->state = SERVING;
-    fprintf(stderr, "bn-server: serving %s\n", server->name);
-    return poll_set(server->epoll, EPOLL_CTL_ADD, bn_engine_wait_fd(server->engine, NULL), EPOLLIN, &engine_tag);
+static void look_at_engine(struct server *server, struct model *m, bool look) {
+    poll_set(server->epoll, EPOLL_CTL_MOD, bn_engine_wait_fd(m->engine, NULL), look ? EPOLLIN : 0, m);
+    m->pause_end_ms = look ? 0 : now_ms() + PAUSE_MS;
 }
 
-static void look_at_engine(struct server *server, bool look) {
-    poll_set(server->epoll, EPOLL_CTL_MOD, bn_engine_wait_fd(server->engine, NULL), look ? EPOLLIN : 0, &engine_tag);
-    server->pause_end_ms = look ? 0 : now_ms() + PAUSE_MS;
-}
-
-static bool on_engine(struct server *server) {
+static bool on_engine(struct server *server, struct model *m) {
     size_t taken = 0;
-    if (jobs_poll(server, &taken)) {
+    if (m->stage != HERE) return true; // it was let go in this turn
+    if (jobs_poll(m, &taken)) {
         // So many small packets cost more than a fast model does: wait a moment, until each has several tokens.
-        if (taken >= MANY) look_at_engine(server, false);
+        if (taken >= MANY) look_at_engine(server, m, false);
         return true;
     }
     // There will be no more events. After a drain this was expected; the descriptor stays readable.
-    poll_set(server->epoll, EPOLL_CTL_DEL, bn_engine_wait_fd(server->engine, NULL), 0, NULL);
-    if (bn_engine_state(server->engine) != BN_STATE_DEAD) return true;
+    poll_set(server->epoll, EPOLL_CTL_DEL, bn_engine_wait_fd(m->engine, NULL), 0, NULL);
+    if (bn_engine_state(m->engine) != BN_STATE_DEAD) return true;
     fprintf(stderr, "bn-server: the engine died\n");
     server->exit_status = 1;
     return false;
+}
+
+// Whether an engine is left alone for a moment; those whose time is over are looked at again.
+static bool pauses(struct server *server, uint64_t now) {
+    bool some = false;
+    for (struct model *m = server->models; m != NULL; m = m->next) {
+        if (m->pause_end_ms == 0 || m->stage != HERE) continue;
+        if (now >= m->pause_end_ms) look_at_engine(server, m, true);
+        else some = true;
+    }
+    return some;
 }
 
 static int least(int a, int b) {
@@ -93,19 +97,17 @@ static int least(int a, int b) {
 // Timeout in milliseconds; -1 if nothing can become due.
 static int timeout_of(struct server *server) {
     bool ticks = server->state > SERVING || *server->options.otlp_endpoint != 0; // the end of a step, spans
-    int most = server->pause_end_ms != 0 ? PAUSE_MS : ticks ? 1000 : -1;
+    int most = pauses(server, now_ms()) ? PAUSE_MS : ticks ? 1000 : models_timeout(server);
     if (server->end_ms != 0 && server->end_ms < now_ms() + 1000) most = least(most, 10);
     return least(most, clients_timeout(server));
 }
 
-static bool dispatch(struct server *server, const struct epoll_event *event, int signals, int loaded) {
+static bool dispatch(struct server *server, const struct epoll_event *event, int signals) {
     void *of = event->data.ptr;
     if (of == &signals_tag) return on_signal(server, signals);
-    if (of == &load_tag) {
-        poll_set(server->epoll, EPOLL_CTL_DEL, loaded, 0, NULL);
-        return on_loaded(server);
-    }
-    if (of == &engine_tag) return on_engine(server);
+    if (of == &load_tag) return models_loaded(server);
+    struct model *model = models_tagged(server, of);
+    if (model != NULL) return on_engine(server, model);
     if (of == &work_tag) on_work(server);
     else if (of == &otlp_tag) otlp_ready(server, event->events);
     else if (of == &listener_tag) clients_accept(server);
@@ -115,13 +117,12 @@ static bool dispatch(struct server *server, const struct epoll_event *event, int
 
 // Returns true if no client waits for anything.
 static bool is_over(const struct server *server) {
-    bool loads = server->engine == NULL; // its thread ends
-    if (server->state <= SERVING || loads || server->exchanges > server->abandoned || server->lingering.count > 0) return false;
+    if (server->state <= SERVING || load_busy() || server->exchanges > server->abandoned || server->lingering.count > 0) return false;
     return server->state == CANCELLING || !otlp_busy();
 }
 
 // Clients are freed only in clients_turn, so that every entry of `ready` is valid when its turn comes.
-static bool turn(struct server *server, int signals, int loaded) {
+static bool turn(struct server *server, int signals) {
     struct epoll_event ready[MANY]; // not more: the engine's events come in between
     static uint64_t looked_ms;
     int count = epoll_wait(server->epoll, ready, MANY, timeout_of(server));
@@ -131,15 +132,15 @@ static bool turn(struct server *server, int signals, int loaded) {
         return false;
     }
     bool running = true;
-    for (int i = 0; i < count; i++) running &= dispatch(server, &ready[i], signals, loaded);
+    for (int i = 0; i < count; i++) running &= dispatch(server, &ready[i], signals);
     uint64_t now = now_ms();
-    if (server->pause_end_ms != 0 && now >= server->pause_end_ms) look_at_engine(server, true);
     if (server->end_ms != 0 && now >= server->end_ms) running &= stop(server, false);
     if (now - looked_ms >= 1000 || server->state > SERVING) {
         clients_expire(server, now);
         looked_ms = now;
     }
     clients_turn(server);
+    models_turn(server); // after requests have let go of theirs
     otlp_turn(server, now);
     return running && !is_over(server);
 }
@@ -152,16 +153,17 @@ int loop_run(struct server *server) {
     signal(SIGPIPE, SIG_IGN);
     sigprocmask(SIG_BLOCK, &set, NULL);
     int signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    int loaded = load_start(server), work = work_start(), epoll = server->epoll;
+    int loaded = load_start(), work = work_start(), epoll = server->epoll;
     if (signals < 0 || loaded < 0 || work < 0 || !poll_set(epoll, EPOLL_CTL_ADD, signals, EPOLLIN, &signals_tag) ||
         !poll_set(epoll, EPOLL_CTL_ADD, loaded, EPOLLIN, &load_tag) ||
-        !poll_set(epoll, EPOLL_CTL_ADD, work, EPOLLIN, &work_tag)) {
+        !poll_set(epoll, EPOLL_CTL_ADD, work, EPOLLIN, &work_tag) ||
+        (!server->several && !load_begin(server->models))) {
         perror("bn-server: cannot start");
         return 1;
     }
-    while (turn(server, signals, loaded)) {}
+    while (turn(server, signals)) {}
     clients_close(server);
-    if (server->exchanges > 0 || (server->state > SERVING && server->engine == NULL && !load_over())) {
+    if (server->exchanges > 0 || load_busy()) {
         fprintf(stderr, "bn-server: ending while a thread is still at work\n");
         _exit(server->exit_status);
     }

@@ -1,5 +1,5 @@
 // bn-server: a model over HTTP. README.md describes its use, server.h its structure.
-#include "../hub/hub.h"
+#include "models.h"
 #include "connection.h"
 #include "json.h"
 #include "pairs.h"
@@ -71,7 +71,6 @@ static void fit_connections(struct options *options) {
             (ull)options->max_connections);
 }
 
-enum { NO_MODEL = 3 };
 static int status;
 
 static void give_up(int signal) {
@@ -80,15 +79,12 @@ static void give_up(int signal) {
 }
 
 int main(int argc, char **argv) {
-    static struct server server = {.name = ""};
+    static struct server server;
     // The library's dependencies would capture a backtrace for each error in a grammar, which takes seconds.
     setenv("RUST_LIB_BACKTRACE", "0", 0);
     json_start();
     options_read(&server.options, argc, argv);
-    if (hub_get("bn-server", &server.options.model, NULL) != 0 ||
-        hub_get("bn-server", &server.options.draft_model, NULL) != 0)
-        return NO_MODEL;
-    if (!otlp_start(&server) || !pairs_start(&server)) return 2;
+    if (!otlp_start(&server) || !pairs_start(&server) || !models_start(&server)) return 2;
     if (getrandom(&server.seed, sizeof server.seed, 0) != sizeof server.seed) server.seed = (uint64_t)getpid();
     if (getrandom(server.key, sizeof server.key, 0) != sizeof server.key) return perror("bn-server: getrandom"), 1;
     server.next_id = server.seed;
@@ -102,7 +98,9 @@ int main(int argc, char **argv) {
     // A compilation that does not end must not delay the exit.
     signal(SIGALRM, give_up);
     alarm(5);
-    bn_engine_destroy(server.engine);
-    bn_model_free(server.model);
+    for (struct model *m = server.models; m != NULL; m = m->next) {
+        bn_engine_destroy(m->engine);
+        bn_model_free(m->handle);
+    }
     return status;
 }

@@ -1,4 +1,5 @@
 // /v1/completions and /v1/chat/completions.
+#include "models.h"
 #include "openai.h"
 
 #include <math.h>
@@ -29,7 +30,9 @@ void write_usage(struct buffer *out, const struct exchange *ex) {
     buffer_number(out, ex->prompt_tokens + ex->generated_tokens);
     buffer_text(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
     buffer_number(out, ex->cached_tokens);
-    buffer_text(out, "},\"completion_tokens_details\":{\"accepted_prediction_tokens\":");
+    buffer_text(out, "},\"completion_tokens_details\":{\"reasoning_tokens\":");
+    buffer_number(out, ex->reasoning_tokens);
+    buffer_text(out, ",\"accepted_prediction_tokens\":");
     buffer_number(out, ex->accepted_tokens);
     buffer_text(out, ",\"rejected_prediction_tokens\":");
     buffer_number(out, ex->drafted_tokens - ex->accepted_tokens);
@@ -55,7 +58,7 @@ static void write_head(struct buffer *out, const struct exchange *ex) {
 
 static size_t token_text(const struct exchange *ex, uint32_t token, char *text, size_t room) {
     size_t length = 0;
-    return bn_model_token_bytes(ex->server->model, token, text, room, &length, NULL) == BN_OK ? length : 0;
+    return bn_model_token_bytes(ex->model->handle, token, text, room, &length, NULL) == BN_OK ? length : 0;
 }
 
 // JSON has no infinities, and a prompt's first token has no probability.
@@ -76,9 +79,9 @@ static void write_token(struct buffer *out, const struct exchange *ex, const bn_
     buffer_text(out, "]");
 }
 
-static void chat_logprobs(struct buffer *out, const struct exchange *ex, const bn_event *event) {
+void write_token_logprobs(struct buffer *out, const struct exchange *ex, const bn_event *event) {
     uint32_t each = event->logprobs_per_token;
-    buffer_text(out, "{\"content\":[");
+    buffer_text(out, "[");
     for (size_t i = 0; i < event->tokens_count; i++) {
         if (i > 0) buffer_text(out, ",");
         write_token(out, ex, &event->logprobs[i * each]);
@@ -90,7 +93,13 @@ static void chat_logprobs(struct buffer *out, const struct exchange *ex, const b
         }
         buffer_text(out, "]}");
     }
-    buffer_text(out, "],\"refusal\":null}");
+    buffer_text(out, "]");
+}
+
+static void chat_logprobs(struct buffer *out, const struct exchange *ex, const bn_event *event) {
+    buffer_text(out, "{\"content\":");
+    write_token_logprobs(out, ex, event);
+    buffer_text(out, ",\"refusal\":null}");
 }
 
 static void write_key(struct buffer *out, const struct exchange *ex, const bn_logprob *entry) {
@@ -193,7 +202,7 @@ static void write_text(struct buffer *out, const struct exchange *ex, const bn_e
         buffer_json(out, event->text.data, event->text.length);
         return;
     }
-    const bn_model *model = ex->server->model;
+    const bn_model *model = ex->model->handle;
     size_t length = 0;
     bn_model_detokenize(model, event->tokens, event->tokens_count, NULL, 0, &length, NULL);
     char *text = must(malloc(length + 1));
@@ -345,7 +354,27 @@ static void end(struct exchange *ex) {
 
 // -- whole answers ----------------------------------------------------------------------------------
 
-// A choice without its closing brace, or a prompt's log probabilities.
+// The mean log probability of a sample's tokens.
+static void rank(struct job *job, const bn_event *event) {
+    double sum = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < event->tokens_count; i++) {
+        float value = event->logprobs[i * event->logprobs_per_token].logprob;
+        if (!isnan(value)) sum += (double)value, count++;
+    }
+    job->rank = count > 0 ? sum / (double)count : -INFINITY;
+}
+
+// The next of a prompt's samples: the best of those that are left, if not all are kept.
+static struct job *next_sample(struct exchange *ex, size_t prompt, size_t k) {
+    struct job **samples = &ex->jobs[prompt * ex->ask.n], *best = NULL;
+    if (ex->ask.best_of == 0) return samples[k];
+    for (uint32_t i = 0; i < ex->ask.n; i++)
+        if (!isnan(samples[i]->rank) && (best == NULL || samples[i]->rank > best->rank)) best = samples[i];
+    return best;
+}
+
+// A choice without its braces and its index, or a prompt's log probabilities.
 static void choice(struct exchange *ex, struct job *job, const bn_event *event) {
     struct buffer *out = &job->out;
     if (event->kind != BN_EVENT_COMPLETED) return;
@@ -353,8 +382,8 @@ static void choice(struct exchange *ex, struct job *job, const bn_event *event) 
         write_prompt_logprobs(out, ex, event);
         return;
     }
-    buffer_format(out, "{\"index\":%u,%s", job->index,
-                  is_chat(ex) ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
+    if (ex->ask.best_of != 0) rank(job, event);
+    buffer_text(out, is_chat(ex) ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
     if (event->text.length == 0 && event->tool_calls_count > 0) buffer_text(out, "null");
     else write_text(out, ex, event);
     if (is_chat(ex)) {
@@ -377,10 +406,13 @@ static void whole(struct exchange *ex) {
     const struct ask *ask = &ex->ask;
     write_head(&ex->out, ex);
     buffer_text(&ex->out, "\"choices\":[");
-    for (size_t i = 0; i < ask->prompts * ask->n; i++) {
-        if (i > 0) buffer_text(&ex->out, ",");
-        buffer_move(&ex->out, &ex->jobs[i]->out);
-        if (!is_chat(ex)) add_prompt_logprobs(ex, i / ask->n);
+    const size_t each = ask->best_of != 0 ? ask->best_of : ask->n;
+    for (size_t i = 0; i < ask->prompts * each; i++) {
+        struct job *job = next_sample(ex, i / each, i % each);
+        buffer_format(&ex->out, "%s{\"index\":%zu,", i > 0 ? "," : "", i);
+        buffer_move(&ex->out, &job->out);
+        job->rank = NAN; // written
+        if (!is_chat(ex)) add_prompt_logprobs(ex, i / each);
         buffer_text(&ex->out, "}");
     }
     buffer_text(&ex->out, "]");

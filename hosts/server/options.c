@@ -5,6 +5,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,10 @@ struct option {
 static const struct option table[] = {
     TEXT("--model", model, "", "a GGUF file, a Hugging Face folder, hf:OWNER/NAME or builtin:echo (none: the demo)"),
     TEXT("--model-name", model_name, "", "the name that clients see (the model's own)"),
+    TEXT("--models", models, "", "several models: a folder, or a list NAME=PATH;max-batch=4;...,NAME=PATH,... (README.md)"),
+    NUMBER("--max-loaded", max_loaded, 0, 0, 4096, "of these, so many loaded at a time; 0: no bound"),
+    NUMBER("--models-memory", models_memory, 0, 0, UINT64_MAX, "bytes of all that are loaded; 0: what the machine has"),
+    NUMBER("--idle-unload", idle_unload_s, 0, 0, 31536000, "seconds after which an idle model is let go; 0: it stays"),
     NUMBER("--any-model", any_model, 0, 0, 1, "1: names that are not there are the model's too; 0: status 404"),
     TEXT("--adapters", adapters, "", "LoRA adapters, NAME=PATH,...: clients ask for them as models"),
     TEXT("--draft-model", draft_model, "", "a small model with the same vocabulary, which drafts tokens for the model"),
@@ -35,9 +40,14 @@ static const struct option table[] = {
     TEXT("--speculation", speculation, "", "who drafts: off, lookup or draft (draft with --draft-model or --mtp, else off)"),
     TEXT("--json-whitespace", json_whitespace, "tight",
          "between JSON's tokens in answers with a schema: compact, tight or flexible"),
+    TEXT("--closed-schemas", closed_schemas, "tools",
+         "whose objects have no keys but the declared ones, unless they say otherwise: tools, all or none"),
+    NUMBER("--reasoning-budget", reasoning_budget, UINT64_MAX, 0, UINT64_MAX,
+           "tokens of reasoning in a chat's answer that does not say"),
     TEXT("--device", device, "cpu", "what computes: cpu, cuda:0, or cuda:0,cuda:1 and so on"),
     TEXT("--host", host, "127.0.0.1", "address to listen on"),
     NUMBER("--port", port, 8080, 0, 65535, "port; 0: any that is free"),
+    TEXT("--cors", cors, "", "origins of pages that may use the server: https://a.example,... or *"),
     TEXT("--api-key", api_key, "", "key that clients must send; the variable keeps it from the process list"),
     TEXT("--otlp-endpoint", otlp_endpoint, "", "send traces to the collector at http://HOST:PORT"),
     TEXT("--rerank-template", rerank_template, "", "prompt of a {document} and a {query} to score (README.md)"),
@@ -53,6 +63,8 @@ static const struct option table[] = {
     NUMBER("--max-sequence", max_sequence, 0, 0, UINT32_MAX, "tokens of a request; 0: the model's context"),
     NUMBER("--target-itl", target_itl_ms, 0, 0, 60000, "milliseconds between two tokens; 0: throughput"),
     NUMBER("--timeout", request_timeout_ms, 0, 0, UINT32_MAX - 1, "milliseconds of a request; 0: none"),
+    NUMBER("--keep-responses", keep_responses, 0, 0, UINT64_MAX >> 1,
+           "bytes of responses kept for previous_response_id; 0: none are"),
     NUMBER("--max-body", max_body, 4 << 20, 1024, GIB, "bytes of a request's body"),
     NUMBER("--max-header", max_header, 32 << 10, 4096, 1 << 20, "bytes for a request's line and headers"),
     NUMBER("--max-depth", max_depth, 32, 4, 512, "nesting of a body's JSON"),
@@ -80,7 +92,8 @@ static void help(void) {
         const struct option *o = &table[i];
         char variable[LONGEST_VARIABLE];
         printf("  %-18s %-19s %s", o->name, variable_of(o, variable), o->help);
-        if (o->text == NULL && o->number != 0) printf(" (%llu)", (ull)o->number);
+        if (o->text == NULL && o->number == UINT64_MAX) printf(" (no bound)");
+        else if (o->text == NULL && o->number != 0) printf(" (%llu)", (ull)o->number);
         if (o->text != NULL && *o->text != 0) printf(" (%s)", o->text);
         printf("\n");
     }
@@ -91,6 +104,16 @@ static void help(void) {
            "failure, 2 for a wrong option, 3 for a model that cannot be loaded.\n");
 }
 
+// What a letter behind a number multiplies it with: 8G is 8 GiB. Moves `end` behind the letter.
+static uint64_t unit_of(char **end) {
+    static const char letters[] = "KMGT";
+    const char *found = **end == 0 ? NULL : strchr(letters, toupper((unsigned char)**end));
+    if (found == NULL) return 1;
+    ++*end;
+    if (strcmp(*end, "iB") == 0) *end += strlen("iB");
+    return UINT64_C(1) << 10 * (found - letters + 1);
+}
+
 static void set(struct options *options, const struct option *o, const char *from, const char *value) {
     char *field = (char *)options + o->at, *end = NULL;
     if (o->text != NULL) {
@@ -98,10 +121,12 @@ static void set(struct options *options, const struct option *o, const char *fro
         return;
     }
     errno = 0;
-    uint64_t number = strtoull(value, &end, 10);
-    if (*value < '0' || *value > '9' || *end != 0 || errno != 0 || number < o->low || number > o->high) {
-        fprintf(stderr, "bn-server: %s must be a number from %llu to %llu, not '%s'\n", from, (ull)o->low, (ull)o->high,
-                value);
+    uint64_t number = strtoull(value, &end, 10), unit = unit_of(&end);
+    bool fits = errno == 0 && *end == 0 && number <= UINT64_MAX / unit;
+    number *= unit;
+    if (*value < '0' || *value > '9' || !fits || number < o->low || number > o->high) {
+        fprintf(stderr, "bn-server: %s must be a number from %llu to %llu, maybe with K, M, G or T behind it, not '%s'\n",
+                from, (ull)o->low, (ull)o->high, value);
         exit(WRONG_OPTIONS);
     }
     memcpy(field, &number, sizeof number);
@@ -121,6 +146,41 @@ int64_t json_whitespace_of(const char *name) {
     return -1;
 }
 
+int closed_schemas_of(const char *name) {
+    static const char *const names[] = {"none", "tools", "all"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(names[i], name) == 0) return i;
+    return -1;
+}
+
+void options_name(char *out, size_t room, const char *message) {
+    static const char *const names[][2] = {{"max_sequence_length", "--max-sequence"},
+                                           {"memory_limit_bytes", "--memory-limit"},
+                                           {"kv_cache_bytes", "--kv-cache"},
+                                           {"max_batch_size", "--max-batch"},
+                                           {"queue_capacity", "--queue"},
+                                           {"queue_token_capacity", "--queue-tokens"},
+                                           {"adapter_bytes", "--adapter-bytes"},
+                                           {"snapshot_interval", "--snapshot-interval"},
+                                           {"target_itl_ms", "--target-itl"},
+                                           {"default_timeout_ms", "--timeout"},
+                                           {"draft_model", "--draft-model"}};
+    size_t length = 0;
+    for (const char *from = message; *from != 0 && length + 32 < room;) {
+        const char *to = NULL;
+        for (size_t i = 0; i < sizeof names / sizeof *names && to == NULL; i++) {
+            size_t own = strlen(names[i][0]);
+            bool whole = from == message || !(isalnum((unsigned char)from[-1]) || from[-1] == '_');
+            if (!whole || strncmp(from, names[i][0], own) != 0 || from[own] == '_') continue;
+            from += own;
+            to = names[i][1];
+        }
+        if (to == NULL) out[length++] = *from++;
+        else length += (size_t)snprintf(out + length, room - length, "%s", to);
+    }
+    out[length] = 0;
+}
+
 int32_t speculation_of(const char *name) {
     static const char *const names[] = {
         [BN_SPECULATION_DEFAULT] = "",
@@ -131,6 +191,43 @@ int32_t speculation_of(const char *name) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i], name) == 0) return (int32_t)i;
     return -1;
+}
+
+static void check_names(const struct options *options);
+
+void options_of_model(struct options *options, char *item) {
+    static const char *const names[] = {
+        "adapters",     "draft-model",   "mtp",        "speculation",       "json-whitespace", "closed-schemas", "device",
+        "threads",      "max-batch",     "queue",      "queue-tokens",      "memory-limit",    "kv-cache",       "snapshots",
+        "adapter-bytes", "max-sequence", "target-itl", "snapshot-interval", "timeout",         "reasoning-budget"};
+    char *value = strchr(item, '='), name[LONGEST_VARIABLE];
+    if (value != NULL) *value++ = 0;
+    snprintf(name, sizeof name, "--%s", item);
+    for (size_t i = 0; i < sizeof names / sizeof *names && value != NULL; i++) {
+        if (strcmp(names[i], item) != 0) continue;
+        const struct option *o = find(name);
+        set(options, o, name, o->text != NULL ? must(strdup(value)) : value);
+        check_names(options);
+        return;
+    }
+    fprintf(stderr, "bn-server: --models: '%s' is no option of a model, like max-batch=4\n", item);
+    exit(WRONG_OPTIONS);
+}
+
+static void check_names(const struct options *options) {
+    if (json_whitespace_of(options->json_whitespace) < 0) {
+        fprintf(stderr, "bn-server: --json-whitespace must be compact, tight or flexible, not '%s'\n",
+                options->json_whitespace);
+        exit(WRONG_OPTIONS);
+    }
+    if (closed_schemas_of(options->closed_schemas) < 0) {
+        fprintf(stderr, "bn-server: --closed-schemas must be tools, all or none, not '%s'\n", options->closed_schemas);
+        exit(WRONG_OPTIONS);
+    }
+    if (speculation_of(options->speculation) < 0) {
+        fprintf(stderr, "bn-server: --speculation must be off, lookup or draft, not '%s'\n", options->speculation);
+        exit(WRONG_OPTIONS);
+    }
 }
 
 void options_read(struct options *options, int argc, char **argv) {
@@ -152,13 +249,5 @@ void options_read(struct options *options, int argc, char **argv) {
         }
         set(options, o, argv[i], argv[i + 1]);
     }
-    if (json_whitespace_of(options->json_whitespace) < 0) {
-        fprintf(stderr, "bn-server: --json-whitespace must be compact, tight or flexible, not '%s'\n",
-                options->json_whitespace);
-        exit(WRONG_OPTIONS);
-    }
-    if (speculation_of(options->speculation) < 0) {
-        fprintf(stderr, "bn-server: --speculation must be off, lookup or draft, not '%s'\n", options->speculation);
-        exit(WRONG_OPTIONS);
-    }
+    check_names(options);
 }

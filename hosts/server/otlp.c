@@ -1,5 +1,6 @@
 // Sends spans to a collector: batches of JSON over HTTP/1.1, one connection for each, without blocking. A batch that
 // the collector refuses is dropped.
+#include "models.h"
 #include "trace.h"
 
 #include <errno.h>
@@ -126,8 +127,10 @@ static void write_span(struct buffer *out, const struct span *span) {
 static void write_batch(struct buffer *out, const struct server *server, const struct span *spans, size_t count) {
     buffer_text(out, "{\"resourceSpans\":[{\"resource\":{\"attributes\":[");
     text(out, "service.name", "bn-server");
-    buffer_text(out, ",");
-    text(out, "gen_ai.request.model", server->name);
+    if (!server->several) {
+        buffer_text(out, ",");
+        text(out, "gen_ai.request.model", server->models->name);
+    }
     buffer_format(out, "]},\"scopeSpans\":[{\"scope\":{\"name\":\"bn_engine\",\"version\":\"%s\"},\"spans\":[",
                   bn_version());
     for (size_t i = 0; i < count; i++) {

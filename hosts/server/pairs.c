@@ -1,3 +1,4 @@
+#include "models.h"
 #include "pairs.h"
 
 #include "values.h"
@@ -9,6 +10,8 @@
 
 // For models without a template for this task: the likelihood of the query after the document.
 static const char usual[] = "Document:\n{document}\n\nQuery:\n{query}";
+
+static struct template usual_template; // of requests that have none
 
 // -- templates --------------------------------------------------------------------------------------
 
@@ -38,6 +41,7 @@ static const char *template_read(const char *text, struct template *out) {
 bool pairs_start(struct server *server) {
     const char *given = server->options.rerank_template;
     const char *wrong = template_read(*given != 0 ? given : usual, &server->template);
+    usual_template = server->template;
     if (wrong != NULL) fprintf(stderr, "bn-server: --rerank-template %s\n", wrong);
     return wrong == NULL;
 }
@@ -52,7 +56,7 @@ const char *read_template(struct exchange *ex, const cJSON *value) {
 static const char *read_texts(struct exchange *ex, const cJSON *value, bn_string **out, size_t *count) {
     static _Thread_local char message[80];
     const cJSON *item = cJSON_IsArray(value) ? value->child : value;
-    uint64_t most = ex->server->options.queue;
+    uint64_t most = ex->model->options.queue;
     if (*out != NULL) return "is there twice";
     *count = cJSON_IsArray(value) ? (size_t)cJSON_GetArraySize(value) : 1;
     if (*count == 0) return "must not be empty";
@@ -193,18 +197,20 @@ static bn_status add_words(const struct template *template, const bn_model *mode
     return BN_OK;
 }
 
-bool pairs_loaded(const struct server *server) {
+bn_status pairs_loaded(const bn_model *model, bn_error *error) {
     struct tokens tokens = {NULL, 0, 0};
-    bn_error error = {0};
-    bool fine = !server->template.judges || add_words(&server->template, server->model, &tokens, &error) == BN_OK;
-    if (!fine) fprintf(stderr, "bn-server: --rerank-template: %s\n", error.message);
+    bn_status status = usual_template.judges ? add_words(&usual_template, model, &tokens, error) : BN_OK;
     free(tokens.ids);
-    return fine;
+    if (status == BN_OK) return BN_OK;
+    char message[sizeof error->message];
+    snprintf(message, sizeof message, "--rerank-template: %.400s", error->message);
+    memcpy(error->message, message, sizeof message);
+    return status;
 }
 
 // A model with a head for it scores the texts themselves; a template in the request overrides that.
 static bool by_head(const struct exchange *ex) {
-    return ex->server->info.scores_pairs != 0 && ex->ask.template.parts[0].data == ex->server->template.parts[0].data;
+    return ex->model->info.scores_pairs != 0 && ex->ask.template.parts[0].data == ex->server->template.parts[0].data;
 }
 
 static bn_status fill_texts(const struct exchange *ex, bn_request_params *params, bn_error *error) {
@@ -223,12 +229,12 @@ static bn_status fill_texts(const struct exchange *ex, bn_request_params *params
 
 bn_status pairs_fill(const struct exchange *ex, bn_request_params *params, struct tokens *t, bn_error *error) {
     const struct ask *ask = &ex->ask;
-    const bn_model *model = ex->server->model;
+    const bn_model *model = ex->model->handle;
     struct common common = {.ends = {0}};
     if (by_head(ex)) return fill_texts(ex, params, error);
     bn_stats stats;
     bn_stats_init(&stats, sizeof stats);
-    bn_status status = bn_engine_stats(ex->server->engine, &stats, error);
+    bn_status status = bn_engine_stats(ex->model->engine, &stats, error);
     if (status == BN_OK && ask->template.judges) status = add_words(&ask->template, model, t, error);
     if (status == BN_OK) status = find_common(ask, model, &common, error);
     size_t words = t->count;

@@ -7,8 +7,8 @@
 
 // Reads --rerank-template. Returns false after reporting an error on stderr.
 bool pairs_start(struct server *server);
-// Call this once the model is loaded: the words must be tokens of it. Returns false after reporting an error on stderr.
-bool pairs_loaded(const struct server *server);
+// The template's words must be tokens of a model. Any thread may call it.
+bn_status pairs_loaded(const bn_model *model, bn_error *error);
 // Call this once all fields are read.
 void pairs_check(struct exchange *ex);
 // Puts the prompts of an exchange's requests into `t`. Any thread may call it.

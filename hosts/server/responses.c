@@ -1,6 +1,10 @@
-// /v1/responses, OpenAI's newer API, for text and tools. Nothing is stored.
+// /v1/responses, OpenAI's newer API, for text and tools.
 #include "openai.h"
 
+#include "hash.h"
+#include "store.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,8 +27,32 @@ static void write_tokens(struct buffer *out, const bn_event *event) {
     buffer_format(out, "{\"input_tokens\":%u,\"input_tokens_details\":{\"cached_tokens\":%u,\"cache_write_tokens\":0}",
                   event->prompt_tokens, event->cached_tokens);
     buffer_format(out,
-                  ",\"output_tokens\":%u,\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":%llu}",
-                  event->generated_tokens, (ull)event->prompt_tokens + event->generated_tokens);
+                  ",\"output_tokens\":%u,\"output_tokens_details\":{\"reasoning_tokens\":%llu},\"total_tokens\":%llu}",
+                  event->generated_tokens, (ull)event->reasoning_tokens, (ull)event->prompt_tokens + event->generated_tokens);
+}
+
+// Responses are found by their ids, so nobody should guess those of others.
+static void write_response_id(const struct exchange *ex, char id[STORE_ID]) {
+    struct hash h;
+    hash_begin(&h, ex->server->key);
+    hash_add(&h, &ex->id, sizeof ex->id);
+    snprintf(id, STORE_ID, "resp_%016llx", (ull)hash_end(&h));
+}
+
+static bool is_kept(const struct exchange *ex) {
+    return ex->server->options.keep_responses > 0 && !ex->ask.unkept;
+}
+
+// The items that the conversation has before the answer, as JSON without the last bracket.
+static void keep_items(struct exchange *ex) {
+    struct buffer *out = &ex->ask.items;
+    const cJSON *input = cJSON_GetObjectItemCaseSensitive(ex->root, "input");
+    if (ex->ask.previous != NULL && store_get(ex->ask.previous, NULL, out)) out->end--; // its bracket
+    buffer_text(out, buffer_length(out) > 0 ? "," : "[");
+    char *text = must(cJSON_PrintUnformatted(input));
+    if (cJSON_IsString(input)) buffer_format(out, "{\"role\":\"user\",\"content\":%s}", text);
+    else buffer_add(out, text + 1, strlen(text) - 2); // without brackets
+    free(text);
 }
 
 // Keeps the fields of the request that the answer repeats.
@@ -45,6 +73,10 @@ static void keep(struct exchange *ex) {
         buffer_text(&ex->ask.kept, given ? text : names[i][1]);
         free(text);
     }
+    buffer_text(&ex->ask.kept, ",\"previous_response_id\":");
+    if (ex->ask.previous != NULL) buffer_json_text(&ex->ask.kept, ex->ask.previous);
+    else buffer_text(&ex->ask.kept, "null");
+    if (is_kept(ex)) keep_items(ex);
 }
 
 // `event` is NULL, and there are no items, while the answer is being generated.
@@ -52,16 +84,17 @@ static void write_response(struct buffer *out, const struct exchange *ex, const 
                            const struct buffer *items) {
     const bn_request_params *p = &ex->ask.params;
     bool cut = event != NULL && event->finish_reason != BN_FINISH_STOP;
-    buffer_format(out,
-                  "{\"id\":\"resp_%016llx\",\"object\":\"response\",\"created_at\":%llu,\"status\":\"%s\",\"model\":",
-                  (ull)ex->id, (ull)ex->created, status_of(event));
+    char id[STORE_ID];
+    write_response_id(ex, id);
+    buffer_format(out, "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%llu,\"status\":\"%s\",\"model\":", id,
+                  (ull)ex->created, status_of(event));
     buffer_json_text(out, ex->ask.model);
     buffer_format(out, ",\"error\":null,\"incomplete_details\":%s,\"output\":[",
                   cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
     if (items != NULL) buffer_add(out, items->data, items->end);
     buffer_format(out, "],\"temperature\":%g,\"top_p\":%g", (double)p->temperature, (double)p->top_p);
     buffer_add(out, ex->ask.kept.data, ex->ask.kept.end);
-    buffer_text(out, ",\"previous_response_id\":null,\"store\":false,\"truncation\":\"disabled\",\"usage\":");
+    buffer_format(out, ",\"store\":%s,\"truncation\":\"disabled\",\"usage\":", is_kept(ex) ? "true" : "false");
     if (event != NULL) write_tokens(out, event);
     else buffer_text(out, "null");
     buffer_text(out, "}");
@@ -212,10 +245,27 @@ static void take(struct exchange *ex, struct job *job, const bn_event *event) {
 
 // -- answers ----------------------------------------------------------------------------------------
 
+// Writes the whole response, and keeps it. One that is too large for that says so.
+static void write_whole(struct buffer *out, struct exchange *ex, const bn_event *event, const struct buffer *items) {
+    struct buffer whole = {0};
+    char id[STORE_ID];
+    write_response(&whole, ex, event, items);
+    if (is_kept(ex)) {
+        write_response_id(ex, id);
+        buffer_text(&ex->ask.items, ",");
+        buffer_add(&ex->ask.items, items->data, items->end);
+        buffer_text(&ex->ask.items, "]");
+        ex->ask.unkept = !store_put(ex->server, id, &whole, &ex->ask.items);
+        if (ex->ask.unkept) buffer_clear(&whole), write_response(&whole, ex, event, items);
+    }
+    buffer_move(out, &whole);
+}
+
 static void response_event(struct exchange *ex, const char *type, const bn_event *event, const struct buffer *items) {
     struct buffer *out = event_head(ex, "response.", type);
     buffer_text(out, "\"response\":");
-    write_response(out, ex, event, items);
+    if (event == NULL) write_response(out, ex, event, items);
+    else write_whole(out, ex, event, items);
     event_end(ex);
 }
 
@@ -241,7 +291,29 @@ static void chunk(struct exchange *ex, struct job *job, const bn_event *event) {
 static void choice(struct exchange *ex, struct job *job, const bn_event *event) {
     if (event->kind != BN_EVENT_COMPLETED) return;
     take(ex, job, event);
-    write_response(&ex->out, ex, event, &job->out); // there is only one job
+    write_whole(&ex->out, ex, event, &job->out); // there is only one job
+}
+
+static void not_there(struct exchange *ex) {
+    bool keeps = ex->server->options.keep_responses > 0;
+    fail(ex, 404, "not_found", "there is no response '%.64s' here%s", ex->rest,
+         keeps ? " any more" : ": this server keeps no answers");
+}
+
+void response_get(struct exchange *ex) {
+    if (store_get(ex->rest, &ex->out, NULL)) ex->finished = true;
+    else not_there(ex);
+}
+
+void response_delete(struct exchange *ex) {
+    if (!store_drop(ex->rest)) {
+        not_there(ex);
+        return;
+    }
+    buffer_text(&ex->out, "{\"id\":");
+    buffer_json_text(&ex->out, ex->rest);
+    buffer_text(&ex->out, ",\"object\":\"response\",\"deleted\":true}");
+    ex->finished = true;
 }
 
 static void end(struct exchange *ex) {

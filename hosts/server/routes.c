@@ -1,7 +1,9 @@
 // The routes. A route with fields reads its body before its function runs.
+#include "models.h"
 #include "fields.h"
 #include "info.h"
 #include "json.h"
+#include "ollama.h"
 #include "openai.h"
 #include "tokens.h"
 #include "work.h"
@@ -22,11 +24,26 @@ const struct route routes[] = {
     {"POST", "/score", jobs_submit, &score_style, FIELDS_SCORE},
     {"POST", "/generate/batch", jobs_submit, &batch_style, FIELDS_BATCH},
     {"POST", "/tokenize", tokenize, NULL, FIELDS_TOKENIZE},
+    {"POST", "/detokenize", detokenize, NULL, FIELDS_DETOKENIZE},
+    {"GET", "/v1/responses/", response_get, .begins = true},
+    {"DELETE", "/v1/responses/", response_delete, .begins = true},
+    {"POST", "/api/chat", jobs_submit, &ollama_chat_style, FIELDS_OLLAMA_CHAT},
+    {"POST", "/api/generate", jobs_submit, &ollama_generate_style, FIELDS_OLLAMA_GENERATE},
+    {"POST", "/api/embed", jobs_submit, &ollama_embed_style, FIELDS_OLLAMA_EMBED},
+    {"POST", "/api/embeddings", jobs_submit, &ollama_embeddings_style, FIELDS_OLLAMA_VECTOR},
+    {"POST", "/api/show", ollama_show, &ollama_info_style, FIELDS_OLLAMA_SHOW, .away = true},
+    {"GET", "/api/tags", ollama_tags, &ollama_info_style},
+    {"GET", "/api/ps", ollama_ps, &ollama_info_style},
+    {"GET", "/api/version", version, &ollama_info_style, .open = true, .always = true},
     {"GET", "/v1/models", models},
     {"GET", "/v1/models/", model, .begins = true},
     {"GET", "/metrics", metrics, .always = true},
     {"GET", "/stats", stats},
+    {"GET", "/version", version, .open = true, .always = true},
+    {"GET", "/props", props},
     {"GET", "/health", health, .open = true, .always = true},
+    {"GET", "/v1/health", health, .open = true, .always = true},
+    {"GET", "/ping", health, .open = true, .always = true},
     {"GET", "/", page, .open = true, .always = true},
     {NULL},
 };
@@ -47,18 +64,32 @@ static size_t cost_of(size_t items, size_t length) {
     return items * (NODE + TEXT + PLACE) + 3 * length;
 }
 
+// Says where a body is wrong.
+static void fail_at(struct exchange *ex, const char *error, size_t at) {
+    size_t line = 1, column = 1;
+    for (size_t i = 0; i < at && i < ex->length; i++) {
+        column = ex->body.data[i] == '\n' ? 1 : column + 1;
+        line += ex->body.data[i] == '\n';
+    }
+    fail(ex, 400, "invalid_json", "%s (line %zu, column %zu)", error, line, column);
+}
+
 static void read_body(struct work *w) {
     struct exchange *ex = w->exchange;
     const struct options *o = &ex->server->options;
     const struct json_limits limits = {(uint32_t)o->max_depth, (uint32_t)o->max_items};
-    size_t items = 0;
-    const char *error = json_check(ex->body.data, ex->length, &limits, &items);
+    size_t items = 0, at = 0;
+    const char *error = json_check(ex->body.data, ex->length, &limits, &items, &at);
     if (error == NULL && !memory_take(ex, &ex->input, cost_of(items, ex->length))) memory_refuse(ex);
-    else if (error == NULL) ex->root = json_object(ex->body.data, ex->length, &error);
+    else if (error == NULL) ex->root = json_object(ex->body.data, ex->length, &error, &at);
     if (ex->root == NULL && error == NULL && !ex->finished) memory_lacks(ex);
-    if (error != NULL) fail(ex, 400, "invalid_json", "%s", error);
-    if (!ex->finished && fields_read(ex, ex->root) && ex->route->style != NULL && ex->route->style->keep != NULL)
-        ex->route->style->keep(ex);
+    if (error != NULL) fail_at(ex, error, at);
+    if (ex->finished) ask_over(ex);
+}
+
+static void read_fields(struct work *w) {
+    struct exchange *ex = w->exchange;
+    if (fields_read(ex, ex->root) && ex->route->style != NULL && ex->route->style->keep != NULL) ex->route->style->keep(ex);
     if (ex->finished) ask_over(ex);
 }
 
@@ -66,13 +97,29 @@ static void gone(struct work *w) {
     (void)w;
 }
 
-static void body_read(struct work *w) {
+void route_let_go(struct exchange *ex) {
+    ex->work = (struct work){ask_let_go, gone, ex, NULL};
+    work_do(&ex->work, work_line(ex->length), 0);
+}
+
+static void fields_known(struct work *w) {
     struct exchange *ex = w->exchange;
     if (ex->gone || ex->finished) return;
     ex->route->handle(ex);
-    if (ex->working > 0 || ex->root == NULL) return;
-    ex->work = (struct work){ask_let_go, gone, ex, NULL}; // it was refused
-    work_do(&ex->work, work_line(ex->length), 0);
+    if (ex->working == 0 && ex->root != NULL) route_let_go(ex); // it was refused
+}
+
+void route_go_on(struct exchange *ex) {
+    ex->work = (struct work){read_fields, fields_known, ex, NULL};
+    work_do(&ex->work, work_line(ex->length), ex->length);
+}
+
+static void body_read(struct work *w) {
+    struct exchange *ex = w->exchange;
+    if (ex->gone || ex->finished) return;
+    if (ex->route->away) ex->route->handle(ex);
+    else models_take(ex, cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(ex->root, "model")));
+    if (ex->finished && ex->working == 0 && ex->root != NULL) route_let_go(ex);
 }
 
 void route_run(struct exchange *ex) {

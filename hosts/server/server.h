@@ -15,6 +15,7 @@
 
 struct exchange;
 struct job;
+struct model; // models.h
 struct client; // connection.h
 
 enum state { LOADING, SERVING, DRAINING, CANCELLING };
@@ -37,11 +38,9 @@ struct server {
     struct options options;
     struct template template;
     enum state state;
-    bn_model *model;
-    bn_engine *engine;
-    bn_model_info info;
-    const char *name; // the model's name for clients
-    struct adapter *adapters;
+    struct model *models;     // models.c's
+    struct exchange *waiters; // for a model, in order
+    bool several;             // models, which are loaded when they are asked for
     int listener; // -1: none any more
     bool local;   // it listens on a loopback address
     int epoll;
@@ -53,7 +52,6 @@ struct server {
     size_t working;        // of these, in threads of work.c
     size_t abandoned;      // of these, without a client: nothing waits for them
     atomic_size_t memory;  // bytes that memory.c counts
-    uint64_t pause_end_ms; // until then the loop does not look at the engine; 0: it does
     uint64_t next_id, seed;
     uint64_t key[2]; // of hashes, which clients never see
     int exit_status;
@@ -81,14 +79,23 @@ struct ask {
     size_t queries_count;
     struct template template;
     cJSON *chat; // a conversation
+    cJSON *earlier;       // its items that a kept response has (store.c)
+    struct buffer items;  // all its items as JSON, if the response is to be kept
+    const char *previous; // the id of that response
+    bool unkept;          // the request wants nothing kept
     bn_string system;
+    bn_string suffix;     // of a completion that fills in the middle
+    uint64_t reasoning;   // tokens that it may have
+    uint64_t keep_ms;     // how long its model stays after it; UINT64_MAX: as the options say
     bn_string *stops;
     bn_logit_bias *biases;
     struct buffer joined; // pointers to joined texts
     struct buffer kept;   // until the answer, in its style's format
-    uint32_t n, dimensions, prompt_logprobs, top_n, document_tokens;
+    uint32_t n, best_of;  // `best_of` of `n` samples are kept; 0: all
+    uint32_t dimensions, prompt_logprobs, top_n, document_tokens;
     bool generates, stream, include_usage, has_seed, has_max_tokens, has_logprobs, has_prompt_logprobs, base64, has_chat,
-        has_tools, has_json_whitespace, return_documents;
+        has_tools, has_json_whitespace, return_documents, raw, no_penalties;
+    uint8_t mirostat; // Ollama's: 0 if it is not there, 1 for none, 2
 };
 
 // Writes an API's answers. A stream is begin, chunk..., end; a whole answer is choice..., whole.
@@ -115,6 +122,13 @@ enum {
     FIELDS_COUNT = 128,
     FIELDS_RERANK = 256,
     FIELDS_SCORE = 512,
+    FIELDS_DETOKENIZE = 1024,
+    FIELDS_OLLAMA_CHAT = 2048,
+    FIELDS_OLLAMA_GENERATE = 4096,
+    FIELDS_OLLAMA_EMBED = 8192,
+    FIELDS_OLLAMA_VECTOR = 16384,
+    FIELDS_OLLAMA_SHOW = 32768,
+    FIELDS_OLLAMA_OPTIONS = 65536, // of the object `options` of these
 };
 
 struct route {
@@ -123,6 +137,7 @@ struct route {
     const struct style *style;
     unsigned fields; // FIELDS_* of the body, 0: none is read
     bool begins;     // the path is the beginning of the client's
+    bool away;       // reads its body's `root` itself, and no model need be loaded
     bool open;       // needs no key
     bool always;     // works while the model is loading and while the server drains
 };
@@ -152,6 +167,7 @@ struct job {
     bool scores;          // for `prompt_logprobs`: it generates nothing
     struct buffer out; // its part of a whole answer
     size_t written;    // bytes of text sent by a stream, or the start of the last block in `out`
+    double rank;       // of a sample among those of which the best are kept
     uint32_t blocks;   // number begun so far
     const char *block; // the type of the last one while it is open
     struct work work;  // for the last event of a large answer
@@ -163,7 +179,11 @@ struct exchange {
     struct server *server;
     struct client *client;
     const struct route *route;
+    struct model *model;          // NULL: none is chosen
+    struct exchange *next_waiter; // for a model
+    bool holds;                   // the model, which stays loaded
     const char *allow; // of status 405
+    const char *origin; // of the page that asks, if --cors lists it
     const char *rest; // the path after the route's prefix
     cJSON *root;      // of the body, which `ask` points into
     struct work work;    // for the request
@@ -182,7 +202,8 @@ struct exchange {
     struct job **jobs; // of the answers, then those that score prompts; NULL: dropped
     size_t jobs_count, jobs_left;
     uint64_t id, created, events; // `events` of a stream, if they are numbered
-    uint64_t prompt_tokens, generated_tokens, cached_tokens, drafted_tokens, accepted_tokens;
+    uint64_t prompt_tokens, generated_tokens, cached_tokens, drafted_tokens, accepted_tokens, reasoning_tokens;
+    uint64_t loading_ns, longest_ns; // the wait for the model, and of several requests the longest
     uint64_t prompt_entries; // of `prompt_logprobs`, so far
     struct trace trace;
 };
@@ -202,6 +223,8 @@ extern const struct route routes[];
 const struct route *route_find(const char *method, const char *path, const char **allow);
 // Answers a complete request, or submits it to the engine. `working` counts the work that takes longer.
 void route_run(struct exchange *ex);
+void route_go_on(struct exchange *ex); // the model for it is there
+void route_let_go(struct exchange *ex); // it has failed: frees its body
 
 // http.c: requests and answers of a client.
 enum sending { ANSWER_WAITS, ANSWER_GOES, ANSWER_SENT };
@@ -227,7 +250,7 @@ void memory_lacks(struct exchange *ex); // the same for lack of system memory
 void jobs_submit(struct exchange *ex); // and begins the stream
 void jobs_drop(struct exchange *ex); // except for those in threads: call it again later
 // Takes the engine's events, and counts them. Returns false if there will never be more.
-bool jobs_poll(struct server *server, size_t *taken);
+bool jobs_poll(struct model *model, size_t *taken);
 
 // loop.c
 int loop_run(struct server *server);

@@ -1,4 +1,5 @@
-// /tokenize and /v1/messages/count_tokens.
+// /tokenize, /detokenize and /v1/messages/count_tokens.
+#include "models.h"
 #include "fields.h"
 #include "tokens.h"
 #include "work.h"
@@ -26,7 +27,7 @@ static void write_ids(struct buffer *out, const struct tokens *t, bool number_on
 static void find_ids(struct work *w) {
     struct exchange *ex = w->exchange;
     const struct ask *ask = &ex->ask;
-    const bn_model *model = ex->server->model;
+    const bn_model *model = ex->model->handle;
     struct answer *a = w->data;
     a->status = ask->has_chat
                     ? tokens_add_chat(&a->tokens, model, ask->params.chat_json, &a->error)
@@ -58,5 +59,39 @@ void tokenize(struct exchange *ex) {
         return;
     }
     ex->work = (struct work){find_ids, ids_found, ex, must(calloc(1, sizeof(struct answer)))};
+    work_do(&ex->work, work_line(ex->length), ex->length);
+}
+
+// -- the text of ids --------------------------------------------------------------------------------
+
+// Under vLLM's name and llama.cpp's.
+static void find_text(struct work *w) {
+    struct exchange *ex = w->exchange;
+    const struct ask *ask = &ex->ask;
+    struct answer *a = w->data;
+    size_t length = 0, count = ask->token_from[1];
+    a->status = bn_model_detokenize(ex->model->handle, ask->tokens, count, NULL, 0, &length, &a->error);
+    if (a->status == BN_ERR_BUFFER_TOO_SMALL) a->status = BN_OK;
+    a->fits = a->status != BN_OK || memory_take(ex, &ex->output, 3 * length);
+    if (a->status == BN_OK && a->fits) {
+        char *text = must(malloc(length + 1));
+        a->status = bn_model_detokenize(ex->model->handle, ask->tokens, count, text, length, &length, &a->error);
+        buffer_text(&a->out, "{\"prompt\":");
+        buffer_json(&a->out, text, a->status == BN_OK ? length : 0);
+        buffer_text(&a->out, ",\"content\":");
+        buffer_json(&a->out, text, a->status == BN_OK ? length : 0);
+        buffer_text(&a->out, "}");
+        free(text);
+    }
+    ask_over(ex);
+}
+
+void detokenize(struct exchange *ex) {
+    const struct ask *ask = &ex->ask;
+    if (ask->prompts != 1 || ask->token_from[1] == 0) {
+        fail(ex, 400, "invalid_request_error", "'tokens' must be one list of token ids");
+        return;
+    }
+    ex->work = (struct work){find_text, ids_found, ex, must(calloc(1, sizeof(struct answer)))};
     work_do(&ex->work, work_line(ex->length), ex->length);
 }

@@ -15,5 +15,6 @@ bn_status tokens_add_chat(struct tokens *t, const bn_model *model, bn_string cha
 void tokens_add_ids(struct tokens *t, const uint32_t *ids, size_t count);
 // Answers with the token ids of the text or conversation in `ex->ask`, or with their number (tokenize.c).
 void tokenize(struct exchange *ex);
+void detokenize(struct exchange *ex); // the reverse
 
 #endif

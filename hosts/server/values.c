@@ -1,4 +1,5 @@
 // Values of fields other than numbers and texts.
+#include "models.h"
 #include "values.h"
 
 #include "adapters.h"
@@ -12,17 +13,11 @@ bn_string text_of(const cJSON *value) {
 }
 
 const char *read_model(struct exchange *ex, const cJSON *value) {
-    const struct server *server = ex->server;
     if (!cJSON_IsString(value)) return "must be a text";
-    const struct adapter *found = adapters_find(server, value->valuestring);
-    if (found != NULL) {
-        ex->ask.model = found->name;
-        ex->ask.params.adapter = found->handle;
-    } else if (strcmp(value->valuestring, server->name) != 0 && server->options.any_model == 0) {
-        // Otherwise another model's answer would pass for its own.
-        fail(ex, 404, "model_not_found", "there is no model '%.200s' here", value->valuestring);
-        return "";
-    }
+    const struct adapter *found = adapters_find(ex->model, value->valuestring); // else it was chosen by this name
+    if (found == NULL) return NULL;
+    ex->ask.model = found->name;
+    ex->ask.params.adapter = found->handle;
     return NULL;
 }
 
@@ -171,7 +166,7 @@ const char *read_speculation(struct exchange *ex, const cJSON *value) {
 
 // A switch in chats, elsewhere the number of alternatives.
 const char *read_logprobs(struct exchange *ex, const cJSON *value) {
-    bool chat = ex->route->fields == FIELDS_CHAT;
+    bool chat = (ex->route->fields & (FIELDS_CHAT | FIELDS_OLLAMA_CHAT | FIELDS_OLLAMA_GENERATE)) != 0;
     ex->ask.has_logprobs = chat ? cJSON_IsTrue(value) : true;
     if (ex->ask.has_logprobs) ex->ask.params.flags |= BN_REQUEST_LOGPROBS;
     if (chat) return cJSON_IsBool(value) ? NULL : "must be true or false";

@@ -38,6 +38,15 @@ const MAX_DEPTH: usize = 256;
 const MAX_RULES: usize = 10_000;
 
 impl Constraint<'_> {
+    /// The JSON schema of the output as an object; None for other grammars.
+    pub fn schema(&self) -> Option<&str> {
+        match self.kind {
+            ConstraintKind::JsonObject => Some(r#"{"type": "object"}"#),
+            ConstraintKind::JsonSchema => Some(&*self.text).filter(|text| text.trim_start().starts_with('{')),
+            _ => None,
+        }
+    }
+
     /// The grammar and its steps as `bounds` counts them. Fails with `InvalidArgument` if the text is too
     /// long, too deep, too much work, or not JSON although its kind requires it.
     pub(super) fn grammar(&self) -> Result<(TopLevelGrammar, u64)> {

@@ -285,6 +285,8 @@ pub struct RequestParams<'a> {
     pub poll_by_id: bool,
     /// Events separate text, reasoning and tool calls; for `Prompt::ChatJson`.
     pub parse_output: bool,
+    /// Tokens of reasoning after which its end marker comes, with `parse_output`; `u64::MAX`: no bound.
+    pub max_reasoning_tokens: u64,
     /// Special tokens that are spelled out in a text prompt are recognized.
     pub parse_special: bool,
     pub user_data: u64,
@@ -344,6 +346,7 @@ impl Default for RequestParams<'_> {
             stream: true,
             poll_by_id: false,
             parse_output: false,
+            max_reasoning_tokens: u64::MAX,
             parse_special: false,
             user_data: 0,
             timeout_ms: 0,

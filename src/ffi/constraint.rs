@@ -33,8 +33,11 @@ pub const BN_JSON_COMPACT: u32 = 1 << 0;
 pub const BN_JSON_FLEXIBLE: u32 = 1 << 1;
 /// An unknown `format` in a schema is ignored, not refused.
 pub const BN_JSON_ANY_FORMAT: u32 = 1 << 2;
+/// An object has only the keys of its `properties`, unless the schema says by another keyword that
+/// there may be more. Without this flag, JSON Schema lets any key come.
+pub const BN_JSON_CLOSED: u32 = 1 << 3;
 
-const JSON_FLAGS: u32 = BN_JSON_COMPACT | BN_JSON_FLEXIBLE | BN_JSON_ANY_FORMAT;
+const JSON_FLAGS: u32 = BN_JSON_COMPACT | BN_JSON_FLEXIBLE | BN_JSON_ANY_FORMAT | BN_JSON_CLOSED;
 
 const KINDS: [(i32, Option<ConstraintKind>); 6] = [
     (BN_CONSTRAINT_NONE, None),
@@ -86,6 +89,6 @@ impl bn_request_params {
                 return Err(Error::invalid("json_flags has both BN_JSON_COMPACT and BN_JSON_FLEXIBLE"));
             }
         };
-        Ok(JsonOptions { white_space, any_format: has(BN_JSON_ANY_FORMAT) })
+        Ok(JsonOptions { white_space, any_format: has(BN_JSON_ANY_FORMAT), closed: has(BN_JSON_CLOSED) })
     }
 }

@@ -110,9 +110,11 @@ pub struct bn_event {
     pub decode_ns: u64,
     /// From submit to this event.
     pub total_ns: u64,
+    /// Generated tokens of reasoning, its end marker included (`BN_REQUEST_PARSE_OUTPUT`).
+    pub reasoning_tokens: u64,
 }
 
-grown!(bn_event: 232);
+grown!(bn_event: 240);
 
 // Log probabilities are handed out as they lie in `Event`.
 const _: () = {
@@ -165,6 +167,7 @@ impl bn_event {
             first_token_ns: usage.first_token_ns,
             decode_ns: usage.decode_ns,
             total_ns: usage.total_ns,
+            reasoning_tokens: event.reasoning_tokens,
             drafted_tokens: usage.drafted_tokens,
             accepted_tokens: usage.accepted_tokens,
             reasoning: bn_string::of(&event.reasoning),

@@ -132,7 +132,7 @@ pub struct bn_request_params {
     ///
     /// A `tool_choice` of "required" or a function constrains the output to such a call, "auto"
     /// with `strict` tools or without `parallel_tool_calls` the calls that come; `constraint` must
-    /// not be set then.
+    /// not be set then. Elsewhere a `constraint` in JSON is for answers that are not calls.
     pub chat_json: bn_string,
 
     /// The most tokens to generate, default 128. 0: as many as `max_sequence_length` leaves, the
@@ -277,16 +277,20 @@ pub struct bn_request_params {
     /// With `BN_TASK_RERANK` and `prompt`: the text that the query is about. NULL beside
     /// `prompt_tokens`, which hold both texts.
     pub document: bn_string,
+
+    /// With `BN_REQUEST_PARSE_OUTPUT`: after this many tokens of reasoning its end marker comes in
+    /// place of the model's next tokens. Default 18446744073709551615: no bound.
+    pub max_reasoning_tokens: u64,
 }
 
 grown!(
-    bn_request_params: 432, priority: BN_PRIORITY_DEFAULT, message_size: size_of::<bn_chat_message>(),
+    bn_request_params: 440, priority: BN_PRIORITY_DEFAULT, message_size: size_of::<bn_chat_message>(),
     max_new_tokens: RequestParams::default().max_new_tokens, top_p: SamplingParams::default().top_p,
     repetition_penalty: SamplingParams::default().repetition_penalty,
     temperature_exponent: SamplingParams::default().temperature_exponent,
     typical_p: SamplingParams::default().typical_p, xtc_threshold: SamplingParams::default().xtc_threshold,
     mirostat_eta: SamplingParams::default().mirostat_eta, dry_base: Dry::default().base,
-    dry_allowed_length: Dry::default().allowed, adapter_scale: 1.0
+    dry_allowed_length: Dry::default().allowed, adapter_scale: 1.0, max_reasoning_tokens: u64::MAX
 );
 
 impl bn_request_params {
@@ -356,6 +360,7 @@ impl bn_request_params {
             stream: !has(BN_REQUEST_NO_STREAM),
             poll_by_id: has(BN_REQUEST_POLL_BY_ID),
             parse_output: has(BN_REQUEST_PARSE_OUTPUT),
+            max_reasoning_tokens: self.max_reasoning_tokens,
             parse_special: has(BN_REQUEST_PARSE_SPECIAL),
             user_data: self.user_data,
             timeout_ms: self.timeout_ms,

@@ -50,6 +50,12 @@ pub struct Allowed<'a> {
     pub complete: bool,
 }
 
+impl Allowed<'_> {
+    pub fn has(&self, token: u32) -> bool {
+        self.bits.get(token as usize / 32).is_some_and(|bits| bits >> (token % 32) & 1 == 1)
+    }
+}
+
 impl<'a> Known<'a> {
     pub fn len(&self) -> usize {
         self.prompt.len() + self.output.len()

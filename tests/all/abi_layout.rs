@@ -76,7 +76,7 @@ fn structs(facts: &mut Facts) {
             struct_size, kind, request, user_data, lease, text, tokens, tokens_count, logprobs,
             logprobs_count, logprobs_per_token, finish_reason, status, stop_index, message,
             embedding, embedding_count, pooling, prompt_tokens, generated_tokens, cached_tokens,
-            queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns, drafted_tokens,
+            queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns, reasoning_tokens, drafted_tokens,
             accepted_tokens, reasoning, tool_calls,
             tool_calls_count, tool_calls_total,
         }
@@ -96,7 +96,7 @@ fn structs(facts: &mut Facts) {
             stop_strings_count, user_data, seed, cache_salt, max_new_tokens, timeout_ms,
             queue_timeout_ms, priority, temperature, top_k,
             top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, top_logprobs,
-            pooling, task, session, trace_id, parent_id, document, samplers, samplers_count, logit_bias,
+            pooling, task, session, trace_id, parent_id, document, max_reasoning_tokens, samplers, samplers_count, logit_bias,
             logit_bias_count, bad_words, bad_words_count, dry_breakers, dry_breakers_count, logprob_tokens,
             logprob_tokens_count, temperature_range, temperature_exponent, typical_p, top_n_sigma,
             xtc_probability, xtc_threshold, mirostat_tau, mirostat_eta, penalty_window, dry_multiplier,
@@ -146,7 +146,7 @@ fn constants(facts: &mut Facts) {
         BN_SAMPLER_MIN_P BN_SAMPLER_XTC
         BN_SPECULATION_DEFAULT BN_SPECULATION_OFF BN_SPECULATION_LOOKUP BN_SPECULATION_DRAFT BN_MAX_DRAFT_TOKENS
         BN_CONSTRAINT_NONE BN_CONSTRAINT_JSON_SCHEMA BN_CONSTRAINT_JSON_OBJECT BN_CONSTRAINT_REGEX
-        BN_CONSTRAINT_LARK BN_CONSTRAINT_GBNF BN_JSON_COMPACT BN_JSON_FLEXIBLE BN_JSON_ANY_FORMAT
+        BN_CONSTRAINT_LARK BN_CONSTRAINT_GBNF BN_JSON_COMPACT BN_JSON_FLEXIBLE BN_JSON_ANY_FORMAT BN_JSON_CLOSED
         BN_PRIORITY_DEFAULT
         BN_PRIORITY_MAX BN_POOLING_MODEL BN_POOLING_LAST BN_POOLING_MEAN
         BN_POOLING_FIRST BN_MAX_STOPS BN_KV_EVENT_STORED BN_KV_EVENT_REMOVED BN_KV_EVENT_CLEARED BN_HASH_XXH64 BN_STAGE_QUEUED BN_STAGE_RUNNING BN_STAGE_FINISHED

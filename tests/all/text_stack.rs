@@ -63,7 +63,7 @@ fn conversations() {
             let chat = Chat::parse(&chat(42)).unwrap();
             let made = template.render_chat(&chat).unwrap();
             let parts = Parts::of(&chat, &template, &made.text).unwrap();
-            (made.text, grammar(&chat, &parts, &|_| None).unwrap().unwrap())
+            (made.text, grammar(&chat, &parts, None, &|_| None).unwrap().unwrap())
         });
         let innermost = |text: &str| text.contains(&"[".repeat(42));
         assert!(innermost(&text) && innermost(&grammar), "{text}");

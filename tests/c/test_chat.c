@@ -129,7 +129,7 @@ TEST(chat_refuses_wrong_arguments) {
 }
 
 TEST(chat_needs_a_template) {
-    bn_model *model = open_model(NULL);
+    bn_model *model = open_model(BN_GOLDEN_MODELS "/bitnet-silu-i2_s.gguf");
     bn_chat_message message = message_of("user", "fine");
     bn_error error = {0};
     size_t length = 77;

@@ -15,6 +15,8 @@ import tok
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ARCH = "bitnet-b1.58"
+# It was trained on texts, not on conversations: what was said last is the text that it continues.
+CHAT_TEMPLATE = "{{ messages[-1]['content'] }}"
 
 
 def tokenizer_metadata(path):
@@ -26,7 +28,7 @@ def tokenizer_metadata(path):
         ("tokenizer.ggml.tokens", g.ARR, (g.STR, tokens)), ("tokenizer.ggml.token_type", g.ARR, (g.I32, types)),
         ("tokenizer.ggml.merges", g.ARR, (g.STR, merges)),
         ("tokenizer.ggml.bos_token_id", g.U32, bos), ("tokenizer.ggml.eos_token_id", g.U32, eos),
-        ("tokenizer.ggml.add_bos_token", g.BOOL, True),
+        ("tokenizer.ggml.add_bos_token", g.BOOL, True), ("tokenizer.chat_template", g.STR, CHAT_TEMPLATE),
     ]
 
 

@@ -250,7 +250,7 @@ class Demo(ServerTest):
                                 for how in ("lookup", "off")]
         self.assertEqual(with_drafts["choices"], without["choices"])
         details = [answer["usage"]["completion_tokens_details"] for answer in (with_drafts, without)]
-        self.assertEqual(details[1], {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0})
+        self.assertEqual(details[1], {"reasoning_tokens": 0, "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0})
 
     def test_a_draft_model(self):
         server = Server(draft_model=os.path.join(ROOT, "models", "bn-demo.gguf"), speculation="off")
@@ -259,7 +259,7 @@ class Demo(ServerTest):
             drafted, plain = [server.ok("/v1/completions", {**body, **more}) for more in ({"speculation": "draft"}, {})]
             self.assertEqual(drafted["choices"], plain["choices"])
             counts, none = [answer["usage"]["completion_tokens_details"] for answer in (drafted, plain)]
-            self.assertEqual(none, {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0})
+            self.assertEqual(none, {"reasoning_tokens": 0, "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0})
             # It drafts for itself.
             self.assertEqual(counts["rejected_prediction_tokens"], 0)
             seconds = re.search(rb"\nbn_spec_decode_drafting_seconds_total (.*)", server.get("/metrics")[1]).group(1)
@@ -267,7 +267,7 @@ class Demo(ServerTest):
         finally:
             self.assertEqual(server.stop(), 0)
         self.refused("/v1/completions", {"prompt": "x", "speculation": "draft"}, "no draft_model")
-        for options, words in [(["--draft-model", "/nowhere.gguf"], "/nowhere.gguf"), (["--speculation", "draft"], "no draft_model"),
+        for options, words in [(["--draft-model", "/nowhere.gguf"], "/nowhere.gguf"), (["--speculation", "draft"], "no --draft-model"),
                                (["--draft-model", "builtin:echo"], "vocabulary"), (["--mtp", "1"], "mtp is set")]:
             failed = subprocess.run([PROGRAM, "--port", "0", *options], capture_output=True, text=True, timeout=60)
             self.assertEqual(failed.returncode, 3, failed.stderr)
@@ -317,7 +317,6 @@ class Demo(ServerTest):
             with self.subTest(more):
                 self.refused(path, {**prompt, **more}, words)
         self.refused(path, {}, "'prompt' is missing")
-        self.refused("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}, "no chat template")
 
     def test_empty_and_null_fields_are_as_if_they_were_absent(self):
         self.server.ok("/v1/completions", {"prompt": "1+1=", "tools": [], "logit_bias": {}, "stop": None, "best_of": 1,
@@ -438,7 +437,8 @@ class Chat(ServerTest):
         self.assertIn(json.loads(call["function"]["arguments"])["city"], ["Paris", "Rome"])
         named = {**body, "tool_choice": {"type": "function", "function": {"name": "other"}}}
         self.refused("/v1/chat/completions", named, "no such function")
-        self.refused("/v1/chat/completions", {**body, "response_format": {"type": "json_object"}}, "constraint")
+        # Such an answer has no text for the format.
+        self.server.ok("/v1/chat/completions", {**body, "response_format": {"type": "json_object"}})
 
     def test_a_conversation_with_calls(self):
         call = {"id": "abc123XYZ", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}

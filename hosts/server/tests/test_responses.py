@@ -141,10 +141,56 @@ class Responses(ServerTest):
             ({"tools": TOOLS, "tool_choice": "some"}, "tool_choice"),
             ({"reasoning": {"effort": 5}}, "'effort'"),
             ({"reasoning": {"effort": "low"}, "chat_template_kwargs": {}}, "'chat_template_kwargs'"),
-            ({"tools": TOOLS, "tool_choice": "required", "text": {"format": {"type": "json_object"}}}, "constraint"),
         ]:
             with self.subTest(more):
                 self.refused(self.path, {"input": "hello", **more}, words)
+
+
+class Kept(ServerTest):
+    options = {"model": "builtin:echo", "keep_responses": 30000}
+    path = "/v1/responses"
+
+    def test_a_conversation_goes_on(self):
+        body = {"input": "hello", "instructions": "be", "temperature": 0}
+        first = self.server.ok(self.path, body)
+        self.assertEqual((first["store"], first["previous_response_id"]), (True, None))
+        self.assertEqual(self.server.get(self.path + "/" + first["id"]), (200, first))
+        said = {"role": "assistant", "content": first["output"][0]["content"][0]["text"]}
+        for more in [{"input": "again"}, {"input": ASKED}]:
+            second = self.server.ok(self.path, {**more, "previous_response_id": first["id"], "temperature": 0})
+            self.assertEqual(second["previous_response_id"], first["id"])
+            new = [{"role": "user", "content": "again"}] if more["input"] == "again" else ASKED
+            whole = self.server.ok(self.path, {"input": [{"role": "user", "content": "hello"}, said, *new], "temperature": 0})
+            self.assertEqual(second["output"][0]["content"], whole["output"][0]["content"])
+        # Streams are kept too, and the conversation has all turns.
+        events = self.named(self.path, {"input": "third", "previous_response_id": second["id"], "temperature": 0})
+        third = events[-1]["response"]
+        self.assertEqual(self.server.get(self.path + "/" + third["id"]), (200, third))
+        text = third["output"][0]["content"][0]["text"]
+        self.assertTrue(all(f"user: {word}" in text for word in ["hello", "hello there", "third"]), text)
+
+    def test_calls_are_kept(self):
+        first = self.server.ok(self.path, {"input": "I look." + CALL, "tools": TOOLS, "temperature": 0})
+        [made] = [item for item in first["output"] if item["type"] == "function_call"]
+        result = {"type": "function_call_output", "call_id": made["call_id"], "output": "21 degrees"}
+        second = self.server.ok(self.path, {"input": [result], "previous_response_id": first["id"], "tools": TOOLS, "temperature": 0, "max_output_tokens": 4000})
+        self.assertIn("21 degrees", json.dumps(second["output"]))
+
+    def test_they_go(self):
+        made = self.server.ok(self.path, {"input": "hello"})
+        status, _, data = self.server.request("DELETE", self.path + "/" + made["id"])
+        self.assertEqual((status, data), (200, {"id": made["id"], "object": "response", "deleted": True}))
+        for method in ["GET", "DELETE"]:
+            self.assertEqual(self.server.request(method, self.path + "/" + made["id"])[0], 404)
+        self.refused(self.path, {"input": "x", "previous_response_id": made["id"]}, "there is no response")
+        unkept = self.server.ok(self.path, {"input": "hello", "store": False})
+        self.assertEqual((unkept["store"], self.server.get(self.path + "/" + unkept["id"])[0]), (False, 404))
+        large = self.server.ok(self.path, {"input": "x" * 40000, "max_output_tokens": 1})
+        self.assertEqual((large["store"], self.server.get(self.path + "/" + large["id"])[0]), (False, 404))
+        old = self.server.ok(self.path, {"input": "old"})["id"]
+        for _ in range(40):
+            last = self.server.ok(self.path, {"input": "y" * 500})["id"]
+        self.assertEqual([self.server.get(self.path + "/" + id)[0] for id in [old, last]], [404, 200])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 mod budget;
 mod check;
+mod closed;
 mod formats;
 mod keywords;
 mod lark;
@@ -50,6 +51,8 @@ pub fn prepare(text: &str, options: JsonOptions) -> Result<Value, String> {
 }
 
 fn prepared(schema: &Value, options: JsonOptions) -> Result<Value, Refusal> {
+    let closed = options.closed.then(|| closed::closed(schema.clone()));
+    let schema = closed.as_ref().unwrap_or(schema);
     let guidance = Guidance::of(schema.get("x-guidance"), options)?;
     let mut budget = Budget::new(STEPS);
     let normal = normal::normal(schema, &mut budget)?;

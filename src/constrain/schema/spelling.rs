@@ -22,6 +22,8 @@ pub struct JsonOptions {
     pub white_space: WhiteSpace,
     /// Unknown formats are ignored instead of refused.
     pub any_format: bool,
+    /// Objects have no other keys than their `properties`, see `closed.rs`.
+    pub closed: bool,
 }
 
 impl WhiteSpace {

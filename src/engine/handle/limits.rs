@@ -2,10 +2,12 @@
 
 use super::config::{draft_tokens, session_name};
 use crate::base::{Error, Result, Status, reserve};
+use crate::constrain::Constraint;
 use crate::engine::api::{Prompt, RequestParams, ScoreParams};
 use crate::engine::request::answer::Answer;
+use crate::engine::request::thinking::Bound;
 use crate::sample::SamplingParams;
-use crate::text::chat::no_template;
+use crate::text::chat::{ToolChoice, no_template};
 use crate::text::reply::{Parts, Reply, grammar};
 use crate::text::{Chat, ChatTemplate, Message, Tokenizer};
 use xxhash_rust::xxh64::Xxh64;
@@ -61,6 +63,9 @@ impl RequestLimits<'_> {
         }
         if params.parse_output && !matches!(params.prompt, Prompt::ChatJson(_)) {
             return Err(Error::invalid("BN_REQUEST_PARSE_OUTPUT is set and needs chat_json"));
+        }
+        if params.max_reasoning_tokens < u64::MAX && !params.parse_output {
+            return Err(Error::invalid("max_reasoning_tokens is set and needs BN_REQUEST_PARSE_OUTPUT"));
         }
         let ids = match &params.prompt {
             Prompt::Tokens(ids) => self.given(ids)?,
@@ -126,15 +131,25 @@ impl RequestLimits<'_> {
         let mut parts = Parts::of(&chat, template, &made.text)?;
         parts.seed = seed(&ids, params.sampling.seed);
         let control = |mark: &str| tokenizer.control_token(mark);
-        let grammar = grammar(&chat, &parts, &control)?;
-        if grammar.is_some() && params.constraint.is_some() {
+        let schema = params.constraint.as_ref().and_then(Constraint::schema);
+        let grammar = grammar(&chat, &parts, schema, &control)?;
+        let must = matches!(chat.choice, ToolChoice::Required | ToolChoice::Named(_));
+        if grammar.is_some() && params.constraint.is_some() && (must || schema.is_none()) {
             return Err(Error::invalid("constraint is set, and chat_json asks for calls: a request has one"));
         }
         if params.parse_output {
             parts.check(&chat)?;
         }
+        let bound = match parts.thoughts.filter(|_| params.max_reasoning_tokens < u64::MAX) {
+            Some(tags) => {
+                let close = tokenizer.encode(&tags.ending(), false, true)?;
+                Some(Bound::new(params.max_reasoning_tokens, close))
+            }
+            None => None,
+        };
         let reply = params.parse_output.then(|| Reply::new(parts, &|mark| control(mark).is_some()));
-        Ok(Prompted { ids, answer: reply.map(Answer::new), grammar, second: None })
+        let answer = reply.map(|reply| Answer::new(reply, bound));
+        Ok(Prompted { ids, answer, grammar, second: None })
     }
 
     fn tokenizer(&self) -> Result<&Tokenizer> {

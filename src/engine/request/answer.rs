@@ -1,6 +1,7 @@
 //! A request's output, parsed into text, reasoning and tool calls.
 
 use super::event::Event;
+use super::thinking::Bound;
 use super::tool_calls::CallText;
 use crate::base::{Error, Result};
 use crate::text::reply::{Reply, Sink};
@@ -9,6 +10,10 @@ pub struct Answer {
     reply: Reply,
     /// Text that passed the stop rules and is not parsed yet.
     pub raw: String,
+    /// Tokens that belong to reasoning, its end marker included.
+    pub reasoning_tokens: u64,
+    /// Some: reasoning is bounded.
+    bound: Option<Bound>,
 }
 
 /// Fills an event, and remembers if memory was refused.
@@ -44,13 +49,32 @@ impl Sink for Filling<'_> {
 }
 
 impl Answer {
-    pub fn new(reply: Reply) -> Self {
-        Self { reply, raw: String::new() }
+    pub fn new(reply: Reply, bound: Option<Bound>) -> Self {
+        Self { reply, raw: String::new(), reasoning_tokens: 0, bound }
     }
 
     /// Bytes that it holds from the start.
     pub fn bytes(&self) -> u64 {
-        (size_of::<Self>() + self.reply.bytes()) as u64
+        let bound = self.bound.as_ref().map_or(0, Bound::bytes);
+        (size_of::<Self>() + self.reply.bytes() + bound) as u64
+    }
+
+    /// The token that must come next, as the reasoning has reached its bound.
+    pub fn forced(&self) -> Option<u32> {
+        self.bound.as_ref()?.forced(self.reply.thinks(), self.reasoning_tokens)
+    }
+
+    /// Whether the bound may still choose a token.
+    pub fn is_bounded(&self) -> bool {
+        self.bound.as_ref().is_some_and(Bound::holds)
+    }
+
+    /// Counts a token before it is parsed; `forced`: the one that had to come.
+    pub fn count(&mut self, token: u32, forced: Option<u32>) {
+        self.reasoning_tokens += u64::from(self.reply.thinks());
+        if let (Some(bound), Some(forced)) = (&mut self.bound, forced) {
+            bound.came(token == forced);
+        }
     }
 
     /// Returns whether a control token with this text has a meaning in the answer.
@@ -65,7 +89,7 @@ impl Answer {
 
     /// Parses `raw`, and then `mark`, a control token for which `is_mark` holds. `OutOfMemory`.
     pub fn tell(&mut self, mark: Option<&[u8]>, event: &mut Event) -> Result<()> {
-        let Self { reply, raw } = self;
+        let Self { reply, raw, .. } = self;
         reply.reserve(raw.len() + mark.map_or(0, <[u8]>::len))?;
         fill(event, |sink| {
             reply.push(raw, sink);

@@ -12,6 +12,8 @@ use crate::text::Tokenizer;
 /// A row of logits, or the token that the device drew from it (`sample::drawn`).
 pub enum Drawn<'a> {
     From(&'a mut [f32]),
+    /// The same with the token that must come, unless the output's grammar has no place for it.
+    Forced(&'a mut [f32], u32),
     Already(i32, Option<Reported<'a>>),
 }
 
@@ -83,8 +85,9 @@ impl Drawing {
         tokenizer: Option<&Tokenizer>,
         logprobs: &mut Vec<Logprob>,
     ) -> Result<u32> {
-        let logits = match row {
-            Drawn::From(logits) => logits,
+        let (logits, forced) = match row {
+            Drawn::From(logits) => (logits, None),
+            Drawn::Forced(logits, token) => (logits, Some(token)),
             Drawn::Already(token, report) => return sample::drawn(token, report, logprobs),
         };
         let (Text { prompt, output }, hooked) = (text, self.hook.is_some());
@@ -99,6 +102,13 @@ impl Drawing {
         self.state.read(prompt, output, &bytes);
         let mask = self.guide.as_mut().map(Guide::mask).transpose()?;
         let allowed = mask.map(|mask| Allowed { bits: mask.bits(), complete: mask.complete() });
+        let fits = |token| allowed.as_ref().is_none_or(|allowed| allowed.has(token));
+        if let Some(token) = forced.filter(|token| fits(*token)) {
+            if self.params.logprobs_per_token() > 0 {
+                sampler.score(&self.params, logits, token, logprobs)?;
+            }
+            return Ok(token);
+        }
         let known = Known { prompt, output, ends, allowed, text: Some(&bytes), hooked };
         sampler.sample(&self.params, &mut self.state, logits, &known, logprobs)
     }

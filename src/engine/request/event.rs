@@ -75,6 +75,8 @@ pub struct Event {
     pub calls: ToolCalls,
     /// In the terminal event: total number of calls.
     pub calls_made: u32,
+    /// In the terminal event: total number of tokens of reasoning.
+    pub reasoning_tokens: u64,
     /// Ids since the last event, including the end token; with echo_prompt the prompt's ids come first.
     pub tokens: Vec<u32>,
     /// For each of `tokens`, its own log probability and then `top_logprobs` more, most likely first (NaN for an
@@ -105,6 +107,7 @@ impl Merge for Event {
         self.reasoning.push_str(&next.reasoning);
         self.calls.merge(&mut next.calls);
         self.calls_made = next.calls_made;
+        self.reasoning_tokens = next.reasoning_tokens;
         self.tokens.extend_from_slice(&next.tokens);
         self.logprobs.extend_from_slice(&next.logprobs);
         (self.finish, self.status, self.stop, self.usage) = (next.finish, next.status, next.stop, next.usage);

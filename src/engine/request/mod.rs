@@ -12,6 +12,7 @@ pub mod lookup;
 pub mod scores;
 pub mod sequence;
 pub mod speculation;
+pub mod thinking;
 pub mod times;
 pub mod tool_calls;
 pub mod writer;

@@ -210,7 +210,8 @@ impl Sequence {
 
     /// Parameters with which the device can draw the `n`-th token from now; see `Drawing::there`.
     pub fn draw_there(&mut self, n: usize, vocab: usize, draws: &mut Draws) -> Result<Option<Draw>> {
-        if self.scores() || !self.generates() {
+        let bounded = self.writer.answer.as_ref().is_some_and(Answer::is_bounded);
+        if self.scores() || !self.generates() || bounded {
             return Ok(None);
         }
         let text = Text { prompt: &self.prompt, output: &self.output };
@@ -248,7 +249,13 @@ impl Sequence {
         reserve(&mut self.output, 1, "output tokens")?;
         reserve(&mut event.logprobs, event.logprobs_per_token as usize, "log probabilities")?;
         let (text, ends) = (Text { prompt: &self.prompt, output: &self.output }, self.writer.stop.tokens());
+        let forced = self.writer.answer.as_ref().and_then(Answer::forced);
+        let row = match (row, forced) {
+            (Drawn::From(logits), Some(token)) => Drawn::Forced(logits, token),
+            (row, _) => row,
+        };
         let token = self.drawing.draw(row, text, ends, sampler, tokenizer, &mut event.logprobs)?;
+        self.writer.answer.iter_mut().for_each(|answer| answer.count(token, forced));
         self.output.push(token);
         event.tokens.push(token);
         self.account.spend(event);
@@ -335,6 +342,7 @@ impl Sequence {
             (event.finish, event.status, event.message) = (reason, error.status, error.message);
         }
         event.usage = self.usage(now);
+        event.reasoning_tokens = self.writer.answer.as_ref().map_or(0, |answer| answer.reasoning_tokens);
         event.calls_made = self.writer.answer.as_ref().map_or(0, Answer::calls);
         event.granted += self.account.bytes.delivered;
         event

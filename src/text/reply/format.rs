@@ -371,6 +371,12 @@ pub struct Thoughts {
 }
 
 impl Thoughts {
+    /// The text that ends the reasoning where the model itself does not.
+    pub fn ending(&self) -> String {
+        let more = if self.name == HARMONY { "<|channel|>final<|message|>" } else { "" };
+        format!("{}{more}", self.close)
+    }
+
     const fn pair(name: &'static str, open: &'static str, close: &'static str) -> Self {
         Self { name, open, close, label: "", sign: close }
     }

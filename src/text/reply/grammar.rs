@@ -12,17 +12,24 @@ use std::cell::Cell;
 use std::fmt::Write;
 
 /// The grammar that `chat` asks for. If the choice requires a call, the answer must be one. Otherwise there is a
-/// grammar only if a tool is strict or calls may not be parallel. None if there is nothing to enforce.
+/// grammar only if a tool is strict or calls may not be parallel, or for an answer that is calls or else JSON under
+/// `schema`. None if there is nothing to enforce.
 ///
 /// `control` returns the id of a marker that is a control token of the vocabulary. `Unsupported` if calls are
 /// asked for and their format is unknown, or cannot keep a schema.
-pub fn grammar(chat: &Chat, parts: &Parts, control: &dyn Fn(&str) -> Option<u32>) -> Result<Option<String>> {
+pub fn grammar(
+    chat: &Chat,
+    parts: &Parts,
+    schema: Option<&str>,
+    control: &dyn Fn(&str) -> Option<u32>,
+) -> Result<Option<String>> {
     let must = match &chat.choice {
         ToolChoice::None => return Ok(None),
         ToolChoice::Required | ToolChoice::Named(_) => true,
         ToolChoice::Auto => false,
     };
-    if !must && chat.parallel && chat.tools().all(|tool| !tool.strict) {
+    let formed = schema.is_some() && chat.tools().next().is_some();
+    if !must && !formed && chat.parallel && chat.tools().all(|tool| !tool.strict) {
         return Ok(None);
     }
     parts.check(chat)?;
@@ -36,9 +43,13 @@ pub fn grammar(chat: &Chat, parts: &Parts, control: &dyn Fn(&str) -> Option<u32>
     let several = chat.parallel && !matches!(chat.choice, ToolChoice::Named(_));
     let mut out = String::new();
     let _ = writeln!(out, "start: {}answer", writer.thoughts(parts));
-    match must {
-        true => out.push_str("answer: calls\n"),
-        false => {
+    match (must, schema) {
+        (true, _) => out.push_str("answer: calls\n"),
+        (false, Some(schema)) => {
+            let text = writer.terminals(writer.format.text);
+            let _ = writeln!(out, "answer: {text}form | calls\nform: %json {schema}");
+        }
+        (false, None) => {
             let text = writer.terminals(writer.format.text);
             let _ = writeln!(out, "answer: {text}TEXT | {}calls", writer.text_before());
             let _ = writeln!(out, "TEXT: {}", writer.text());

@@ -68,6 +68,10 @@ impl Messages {
         Self { at, ..Self::default() }
     }
 
+    pub fn thinks(&self) -> bool {
+        matches!(self.at, At::Reasoning)
+    }
+
     pub fn reserve(&mut self, bytes: usize) -> Result<(), std::collections::TryReserveError> {
         self.held.try_reserve(bytes)?;
         self.header.try_reserve(bytes)

@@ -164,6 +164,11 @@ impl Reply {
         self.calls
     }
 
+    /// Whether what comes next is reasoning, or its end.
+    pub fn thinks(&self) -> bool {
+        self.messages.as_ref().map_or(self.stage == Stage::Thoughts, Messages::thinks)
+    }
+
     /// Returns whether `control`, the written form of a control token, is a marker, which must be passed to
     /// [`Self::mark`].
     pub fn is_mark(&self, control: &[u8]) -> bool {

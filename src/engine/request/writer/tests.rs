@@ -27,7 +27,7 @@ fn told(output: &str, stop_strings: &[&'static str]) -> (String, Vec<(String, St
     let params = RequestParams { stop_strings, ..RequestParams::default() };
     let mut writer = Writer::new(&params, &[2]).unwrap();
     let control = |mark: &str| tokenizer.control_token(mark).is_some();
-    writer.answer = Some(Answer::new(Reply::new(parts, &control)));
+    writer.answer = Some(Answer::new(Reply::new(parts, &control), None));
     let mut event = Event::default();
     for written in output.split(' ') {
         let token = TOKENS.iter().position(|known| *known == written).unwrap() as u32;

@@ -1,0 +1,152 @@
+"""Several models behind one server: found in a folder or a list, loaded when asked for, let go for others and when idle."""
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+from support import LONG, PROGRAM, ROOT, Server, read_until, request, wait_until
+
+DEMO = os.path.join(ROOT, "models", "bn-demo.gguf")
+ECHO = "builtin:echo?us_per_token=2000"
+
+
+def say(server, model, **more):
+    return server.post("/v1/completions", {"model": model, "prompt": "ab", "max_tokens": 2, **more})
+
+
+def loaded(server):
+    return [model["id"] for model in server.get("/v1/models")[1]["data"] if model["loaded"]]
+
+
+class Models(unittest.TestCase):
+    def test_a_folder(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ["b.gguf", "a.gguf", "mmproj-a.gguf", "notes.txt"]:
+                shutil.copy(DEMO, os.path.join(folder, name))
+            os.mkdir(os.path.join(folder, "empty"))
+            server = Server(models=folder)
+            self.assertEqual([model["id"] for model in server.get("/v1/models")[1]["data"]], ["a", "b"])
+            self.assertEqual(loaded(server), [])
+            status, data = say(server, "b")
+            self.assertEqual((status, data["model"], loaded(server)), (200, "b", ["b"]))
+            status, data = say(server, "c")
+            self.assertEqual((status, data["error"]["code"]), (404, "model_not_found"))
+            status, data = server.post("/v1/completions", {"prompt": "ab"})
+            self.assertEqual((status, "has several" in data["error"]["message"]), (400, True))
+            self.assertEqual(server.get("/v1/models/a")[1]["id"], "a")
+            self.assertEqual(server.stop(), 0)
+
+    def test_each_has_limits_and_metrics_of_its_own(self):
+        server = Server(models=f"one={DEMO};max-sequence=64,two=builtin:echo;max-batch=3", max_batch=7)
+        for name in ["one", "two"]:
+            self.assertEqual(say(server, name)[0], 200)
+        status, data = say(server, "one", max_tokens=1, prompt="word " * 100)
+        self.assertEqual((status, data["error"]["code"]), (400, "context_length_exceeded"))
+        self.assertEqual(say(server, "two", max_tokens=1, prompt="word " * 100)[0], 200)
+        metrics = server.metrics()
+        sizes = {name: value for name, value in metrics.items() if name.startswith("bn_max_batch_size")}
+        self.assertEqual(sizes, {'bn_max_batch_size{model="one"}': 7, 'bn_max_batch_size{model="two"}': 3})
+        self.assertEqual(metrics['bn_request_success_total{model="two",finished_reason="length"}'], 2)
+        self.assertEqual(metrics['bn_model_loaded{model="one"}'], 1)
+        text = server.get("/metrics")[1].decode().splitlines()
+        kinds = [line for line in text if line.startswith("# TYPE")]
+        self.assertEqual(len(kinds), len(set(kinds)))
+        self.assertEqual(server.stop(), 0)
+
+    def test_the_least_used_one_goes(self):
+        server = Server(models=f"a={DEMO},b={DEMO},c={DEMO}", max_loaded=2)
+        for name, wanted in [("a", ["a"]), ("b", ["a", "b"]), ("a", ["a", "b"]), ("c", ["a", "c"]), ("b", ["b", "c"])]:
+            self.assertEqual(say(server, name)[0], 200)
+            self.assertEqual(loaded(server), wanted)
+        self.assertEqual(server.stop(), 0)
+
+    def test_a_bound_in_bytes(self):
+        server = Server(models=f"a={DEMO};kv-cache=4M,b={DEMO};kv-cache=4M", models_memory="9M")
+        for name in ["a", "b", "a"]:
+            self.assertEqual(say(server, name)[0], 200)
+            self.assertEqual(loaded(server), [name])
+        small = Server(models=f"a={DEMO};kv-cache=4M", models_memory="2M")
+        status, data = say(small, "a")
+        self.assertEqual((status, data["error"]["code"]), (503, "model_unavailable"))
+        self.assertEqual([small.stop(), server.stop()], [0, 0])
+
+    def test_idle_ones_go(self):
+        server = Server(models=f"a={DEMO},b=builtin:echo", idle_unload=1)
+        self.assertEqual(say(server, "a")[0], 200)
+        wait_until(lambda: loaded(server) == [], "the model is not let go")
+        self.assertEqual(say(server, "a")[0], 200)
+        self.assertEqual(server.stop(), 0)
+
+    def test_a_stream_is_not_cut_for_another_model(self):
+        server = Server(models=f"slow={ECHO},other={DEMO}", max_loaded=1)
+        stream = server.raw(request("/v1/completions", json.dumps({**LONG, "model": "slow", "max_tokens": 700, "stream": True})))
+        begun = read_until(stream, b"data: ")
+        answers = []
+        threads = [threading.Thread(target=lambda name=name: answers.append((name, say(server, name)[0]))) for name in ["other", "slow"]]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.1)
+        self.assertIn(b"[DONE]", begun + read_until(stream, b"[DONE]"))
+        stream.close()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(answers, [("other", 200), ("slow", 200)])
+        self.assertEqual(server.stop(), 0)
+
+    def test_who_does_not_read_keeps_no_model(self):
+        server = Server(models=f"echo=builtin:echo,other={DEMO}", max_loaded=1, max_unread=1 << 24)
+        body = {**LONG, "model": "echo", "max_tokens": 30000, "stream": True}
+        stream = server.raw(request("/v1/completions", json.dumps(body)), room=2048)
+        self.assertEqual(say(server, "other")[0], 200)
+        self.assertIn(b"[DONE]", read_until(stream, b"[DONE]"))
+        stream.close()
+        self.assertEqual(server.stop(), 0)
+
+    def test_who_waits_may_hang_up(self):
+        server = Server(models=f"slow={ECHO},other={DEMO}", max_loaded=1)
+        stream = server.raw(request("/v1/completions", json.dumps({**LONG, "model": "slow", "stream": True})))
+        read_until(stream, b"data: ")
+        for _ in range(20):
+            server.raw(request("/v1/completions", json.dumps({"model": "other", "prompt": "a"}))).close()
+        server.until(lambda s: s["exchanges"] <= 2, "those who hung up still wait")
+        stream.close()
+        self.assertEqual(say(server, "other")[0], 200)
+        self.assertEqual(server.stop(), 0)
+
+    def test_an_end_while_some_wait(self):
+        server = Server(models=f"slow={ECHO},other={DEMO}", max_loaded=1, drain_timeout=1)
+        stream = server.raw(request("/v1/completions", json.dumps({**LONG, "model": "slow", "stream": True})))
+        read_until(stream, b"data: ")
+        waits = server.raw(request("/v1/completions", json.dumps({"model": "other", "prompt": "a"})))
+        server.until(lambda s: s["exchanges"] == 3, "it does not wait")
+        server.process.terminate()
+        self.assertIn(b"503", waits.recv(1 << 16))
+        self.assertEqual(server.stop(), 0)
+        stream.close()
+
+    def test_one_that_cannot_be_loaded(self):
+        with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
+            file.write(b"GGUF and no more")
+            file.flush()
+            server = Server(models=f"bad={file.name},good={DEMO}")
+            for _ in range(2):
+                status, data = say(server, "bad")
+                self.assertEqual((status, data["error"]["code"]), (503, "model_unavailable"))
+            self.assertEqual(say(server, "good")[0], 200)
+            self.assertEqual(server.stop(), 0)
+
+    def test_wrong_lists(self):
+        for models, words in [("a=x,a=y", "two models are called a"), ("a=x;port=1", "'port' is no option of a model"),
+                              ("a=x;max-batch=none", "--max-batch must be a number"), ("/proc/self/fd", "no model is in")]:
+            done = subprocess.run([PROGRAM, "--port", "0", "--models", models], capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, words in done.stderr), (2, True), done.stderr)
+        done = subprocess.run([PROGRAM, "--model", "x", "--models", "y=z"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,139 @@
+"""Ollama's API, by plain requests, and by the package `ollama` where it is installed."""
+import json
+import unittest
+
+from support import ServerTest
+
+try:
+    import ollama
+except ImportError:
+    ollama = None
+
+ASKED = [{"role": "user", "content": "hello there"}]
+SURE = {"temperature": 0, "num_predict": 16}
+SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"]}
+TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Weather", "parameters": SCHEMA}}]
+CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
+
+
+class Plain(ServerTest):
+    options = {"model": "builtin:echo"}
+
+    def lines(self, path, body):
+        status, headers, data = self.server.request("POST", path, body)
+        self.assertEqual((status, headers["Content-Type"]), (200, "application/x-ndjson"), data)
+        return [json.loads(line) for line in data.decode().splitlines()]
+
+    def whole(self, path, body):
+        return self.server.ok(path, {**body, "stream": False})
+
+    def test_chats(self):
+        body = {"model": "echo", "messages": ASKED, "options": SURE}
+        whole = self.whole("/api/chat", body)
+        self.assertTrue(whole["message"]["content"].startswith("user: hello"))
+        self.assertEqual((whole["done"], whole["done_reason"], whole["eval_count"]), (True, "length", 16))
+        lines = self.lines("/api/chat", body)
+        self.assertEqual("".join(line["message"]["content"] for line in lines), whole["message"]["content"])
+        self.assertEqual([line["done"] for line in lines], [False] * (len(lines) - 1) + [True])
+        self.assertEqual(lines[-1]["eval_count"], 16)
+        for name in ["total_duration", "load_duration", "prompt_eval_count", "prompt_eval_duration", "eval_duration"]:
+            self.assertGreaterEqual(lines[-1][name], 0)
+
+    def test_prompts(self):
+        body = {"model": "echo:latest", "prompt": "hello", "options": SURE}
+        chat = self.whole("/api/generate", {**body, "system": "be"})
+        self.assertTrue(chat["response"].startswith("system: be\nuser:"[:16]), chat)
+        raw = self.whole("/api/generate", {**body, "raw": True})
+        self.assertTrue(raw["response"].startswith("hello"), raw)
+        lines = self.lines("/api/generate", {**body, "raw": True, "logprobs": True, "top_logprobs": 2})
+        self.assertEqual("".join(line["response"] for line in lines), raw["response"])
+        self.assertEqual(sum(len(line.get("logprobs", [])) for line in lines), lines[-1]["eval_count"])
+        for path, more in [("/api/generate", {}), ("/api/generate", {"prompt": ""}), ("/api/chat", {"messages": []}), ("/api/chat", {})]:
+            [line] = [self.server.ok(path, {"model": "echo", **more})]
+            self.assertEqual((line["done"], line["done_reason"]), (True, "load"))
+
+    def test_calls(self):
+        body = {"model": "echo", "messages": [{"role": "user", "content": "I look." + CALL}], "tools": TOOLS, "options": {"temperature": 0}}
+        whole = self.whole("/api/chat", body)
+        function = {"name": "weather", "arguments": {"city": "Paris"}}
+        self.assertIn({"function": function}, whole["message"]["tool_calls"])
+        calls = [call for line in self.lines("/api/chat", body) for call in line["message"].get("tool_calls", [])]
+        self.assertEqual(calls, whole["message"]["tool_calls"])
+        again = ASKED + [{"role": "assistant", "content": "", "tool_calls": [{"function": function}]}, {"role": "tool", "tool_name": "weather", "content": "21 degrees"}]
+        self.assertIn("21 degrees", self.whole("/api/chat", {**body, "messages": again, "options": {"temperature": 0}})["message"]["content"])
+
+    def test_formats(self):
+        for seed in range(3):
+            body = {"model": "echo", "messages": ASKED, "format": SCHEMA, "options": {"seed": seed, "num_predict": 300}}
+            self.assertIn(json.loads(self.whole("/api/chat", body)["message"]["content"])["city"], ["Paris", "Rome"])
+        made = self.whole("/api/generate", {"model": "echo", "prompt": "x", "format": "json", "options": {"seed": 1, "num_predict": 40}})
+        self.assertEqual(made["response"][0], "{")
+
+    def test_thinking(self):
+        body = {"model": "echo", "messages": [{"role": "user", "content": "<think>hm</think>so"}], "options": {"temperature": 0}}
+        self.assertEqual(self.whole("/api/chat", {**body, "think": True})["message"]["role"], "assistant")
+        self.assertEqual(self.whole("/api/chat", {**body, "think": "low"})["message"]["role"], "assistant")
+
+    def test_options(self):
+        plain = {"model": "echo", "prompt": "hello", "raw": True}
+        for options in [{"num_ctx": 4096, "num_gpu": 1, "num_thread": 4}, {"mirostat": 2}, {"mirostat": 0, "mirostat_tau": 5.0}, {"repeat_last_n": 0, "repeat_penalty": 1.3},
+                        {"repeat_last_n": -1}, {"stop": ["l"]}, {"num_predict": -1, "seed": 7, "top_k": 5, "top_p": 0.5, "min_p": 0.1}]:
+            self.whole("/api/generate", {**plain, "options": options})
+        self.assertEqual(self.whole("/api/generate", {**plain, "options": {"temperature": 0, "stop": ["l"]}})["response"], "he")
+
+    def test_mistakes(self):
+        for path, more, words in [("/api/chat", {"messages": [{"role": "x"}]}, "'role'"), ("/api/chat", {"messages": [{"role": "user", "content": "a", "images": ["x"]}]}, "no images"),
+                                  ("/api/generate", {"prompt": "a", "options": {"fast": 1}}, "has 'fast', which is not known"), ("/api/generate", {"prompt": "a", "options": {"top_p": 2}}, "'top_p'"),
+                                  ("/api/generate", {"prompt": "a", "context": [1]}, "'context'"), ("/api/generate", {"prompt": "a", "keep_alive": "soon"}, "'keep_alive'"),
+                                  ("/api/chat", {"messages": ASKED, "format": "xml"}, "'format'"), ("/api/embed", {}, "'input' is missing")]:
+            status, data = self.server.post(path, {"model": "echo", **more})
+            self.assertEqual((status, list(data)), (400, ["error"]), data)
+            self.assertIn(words, data["error"])
+        status, data = self.server.post("/api/chat", {"model": "none", "messages": ASKED})
+        self.assertEqual((status, "'none'" in data["error"]), (404, True))
+        self.assertEqual(self.server.post("/api/show", {"model": "none"})[0], 404)
+
+    def test_lists(self):
+        [model] = self.server.get("/api/tags")[1]["models"]
+        self.assertEqual((model["name"], len(model["digest"])), ("echo", 64))
+        [model] = self.server.get("/api/ps")[1]["models"]
+        self.assertGreater(model["context_length"], 0)
+        shown = self.server.ok("/api/show", {"model": "echo"})
+        self.assertEqual((shown["capabilities"], shown["model_info"]["general.architecture"]), (["completion", "tools"], "echo"))
+        self.assertRegex(self.server.get("/api/version")[1]["version"], r"^\d+\.\d+\.\d+$")
+
+
+class KeepAlive(ServerTest):
+    options = {"models": "a=builtin:echo,b=builtin:echo"}
+
+    def test_a_model_goes_when_it_is_told_to(self):
+        self.server.ok("/api/generate", {"model": "a", "prompt": "x", "stream": False, "options": SURE})
+        self.assertEqual([m["name"] for m in self.server.get("/api/ps")[1]["models"]], ["a"])
+        self.server.ok("/api/generate", {"model": "b", "keep_alive": "10m"})
+        self.assertEqual(self.server.ok("/api/generate", {"model": "a", "keep_alive": 0})["done_reason"], "unload")
+        self.server.until(lambda _: [m["name"] for m in self.server.get("/api/ps")[1]["models"]] == ["b"], "it stays")
+
+
+@unittest.skipIf(ollama is None, "no package ollama here")
+class Package(ServerTest):
+    options = {}
+
+    def test_it_all(self):
+        client = ollama.Client(host=f"http://127.0.0.1:{self.server.port}")
+        sure = {"temperature": 0, "num_predict": 4}
+        self.assertEqual(client.chat("bn-demo", [{"role": "user", "content": "17+25="}], options=sure).message.content, "42")
+        parts = list(client.chat("bn-demo", [{"role": "user", "content": "17+25="}], options=sure, stream=True))
+        self.assertEqual(("".join(part.message.content for part in parts), parts[-1].done_reason), ("42", "stop"))
+        self.assertEqual(client.generate("bn-demo", "1+1=", options=sure).response, "2")
+        self.assertEqual("".join(part.response for part in client.generate("bn-demo", "1+1=", options=sure, stream=True)), "2")
+        self.assertEqual([len(vector) for vector in client.embed("bn-demo", ["one", "two"]).embeddings], [256, 256])
+        self.assertEqual(len(client.embeddings("bn-demo", "one").embedding), 256)
+        self.assertEqual([model.model for model in client.list().models], ["bn-demo"])
+        self.assertEqual([model.name for model in client.ps().models], ["bn-demo"])
+        self.assertEqual(client.show("bn-demo").details.family, "bitnet-b1.58")
+        with self.assertRaises(ollama.ResponseError):
+            client.generate("other", "x")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,103 @@
+//! Closes objects: callers of tools expect no other arguments than those that a schema declares, while JSON Schema lets
+//! any key come. Only objects whose keys one place declares are closed, since elsewhere a closed part refuses the keys of
+//! the others.
+
+use super::normal::Fields;
+use serde_json::Value;
+
+/// Keywords that hold a schema whose object is the same as that around it.
+const IN_PLACE: [&str; 9] =
+    ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", "dependencies"];
+/// Keywords by which a schema says which other keys there may be.
+const OTHERS: [&str; 4] =
+    ["additionalProperties", "unevaluatedProperties", "patternProperties", "minProperties"];
+/// Keywords whose values are schemas of other values, alone, in a list or by name.
+const INNER: [&str; 9] = [
+    "properties",
+    "$defs",
+    "definitions",
+    "patternProperties",
+    "items",
+    "prefixItems",
+    "additionalProperties",
+    "anyOf",
+    "oneOf",
+];
+
+/// The schema with its objects closed. It is unchanged if parts of an object's schema are put together.
+pub fn closed(mut schema: Value) -> Value {
+    if !is_put_together(&schema) {
+        close(&mut schema);
+    }
+    schema
+}
+
+fn is_put_together(schema: &Value) -> bool {
+    match schema {
+        Value::Object(fields) => {
+            let several = fields.get("allOf").and_then(Value::as_array).is_some_and(|parts| parts.len() > 1);
+            let beside =
+                fields.contains_key("properties") && IN_PLACE.iter().any(|name| fields.contains_key(*name));
+            several || beside || fields.values().any(is_put_together)
+        }
+        Value::Array(items) => items.iter().any(is_put_together),
+        _ => false,
+    }
+}
+
+fn close(schema: &mut Value) {
+    let Value::Object(fields) = schema else { return };
+    if declares_all(fields) {
+        fields.insert("additionalProperties".to_owned(), Value::Bool(false));
+    }
+    for name in INNER {
+        match fields.get_mut(name) {
+            Some(Value::Array(items)) => items.iter_mut().for_each(close),
+            Some(Value::Object(named))
+                if ["properties", "$defs", "definitions", "patternProperties"].contains(&name) =>
+            {
+                named.values_mut().for_each(close);
+            }
+            Some(inner) => close(inner),
+            None => {}
+        }
+    }
+}
+
+fn declares_all(fields: &Fields) -> bool {
+    let Some(Value::Object(declared)) = fields.get("properties") else { return false };
+    let required = fields.get("required").and_then(Value::as_array).into_iter().flatten();
+    let known = required.filter_map(Value::as_str).all(|name| declared.contains_key(name));
+    known && !OTHERS.iter().any(|name| fields.contains_key(*name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn objects_that_declare_their_keys_are_closed() {
+        let object = json!({"properties": {"a": {"properties": {"b": {}}}}, "$defs": {"c": {"items": {"properties": {}}}}});
+        let wanted = json!({
+            "properties": {"a": {"properties": {"b": {}}, "additionalProperties": false}},
+            "$defs": {"c": {"items": {"properties": {}, "additionalProperties": false}}},
+            "additionalProperties": false
+        });
+        assert_eq!(closed(object), wanted);
+    }
+
+    #[test]
+    fn others_stay_as_they_are() {
+        for schema in [
+            json!({"type": "object"}),
+            json!({"properties": {"a": {}}, "additionalProperties": {"type": "string"}}),
+            json!({"properties": {"a": {}}, "required": ["b"]}),
+            json!({"properties": {"a": {}}, "anyOf": [{"required": ["a"]}]}),
+            json!({"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}),
+            json!(true),
+        ] {
+            assert_eq!(closed(schema.clone()), schema);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! A bound on the reasoning of an answer: after so many tokens, its end marker comes in place of what the model draws.
+
+pub struct Bound {
+    /// Tokens of reasoning.
+    most: u64,
+    /// The tokens that end it.
+    close: Vec<u32>,
+    /// How many of them came. Once begun, they all do.
+    next: usize,
+}
+
+impl Bound {
+    pub fn new(most: u64, close: Vec<u32>) -> Self {
+        Self { most, close, next: 0 }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.close.capacity() * size_of::<u32>()
+    }
+
+    /// Whether it may still choose a token.
+    pub fn holds(&self) -> bool {
+        self.next < self.close.len()
+    }
+
+    /// The token that must come next, if the answer has `tokens` of reasoning and is `thinking`.
+    pub fn forced(&self, thinking: bool, tokens: u64) -> Option<u32> {
+        let begins = self.next > 0 || thinking && tokens >= self.most;
+        self.close.get(self.next).copied().filter(|_| begins)
+    }
+
+    /// The forced token came. Without it, as the output's grammar has no place for it, the bound is given up.
+    pub fn came(&mut self, it_did: bool) {
+        self.next = if it_did { self.next + 1 } else { self.close.len() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_the_marker_comes_once() {
+        let mut bound = Bound::new(2, vec![7, 8]);
+        assert_eq!((bound.forced(true, 1), bound.forced(false, 5)), (None, None));
+        assert_eq!(bound.forced(true, 2), Some(7));
+        bound.came(true);
+        assert_eq!(bound.forced(false, 3), Some(8), "also where the first token has ended the reasoning");
+        bound.came(true);
+        assert_eq!((bound.forced(true, 9), bound.holds()), (None, false));
+        let mut bound = Bound::new(0, vec![7, 8]);
+        assert_eq!(bound.forced(true, 0), Some(7));
+        bound.came(false);
+        assert_eq!((bound.forced(true, 9), bound.holds()), (None, false));
+    }
+}
