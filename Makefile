@@ -9,6 +9,7 @@
 #   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
 #                  (TARGET=aarch64-unknown-linux-gnu CROSS=aarch64-linux-gnu-: for another machine)
 #   make windows, make test-windows  a DLL, its import library, programs; their tests under Wine (docs/packaging.md)
+#   make macos     a dylib for each processor, built from here and never run (docs/packaging.md)
 #   make deb, make sbom  Debian packages, the list of what is inside (docs/packaging.md)
 #   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, soak-hosts, bench-hosts
 #   make test-go, test-cpp, test-python, test-swift    the packages of bindings/ against an installation
@@ -571,3 +572,4 @@ uninstall: $(C)/man/bn_engine.3
 
 include packaging/packages.mk
 include packaging/windows.mk
+include packaging/macos.mk

@@ -5,13 +5,17 @@ MINGW ?= x86_64-w64-mingw32-
 WINE ?= $(firstword $(wildcard /usr/lib/wine/wine64) wine)
 WINDOWS := TARGET=x86_64-pc-windows-gnu CROSS=$(MINGW)
 
-.PHONY: windows test-windows windows-built windows-tested windows-symbols windows-c windows-rust
+.PHONY: windows test-windows test-windows-c windows-built windows-tested windows-symbols windows-c windows-rust
 
 windows:
 	@$(MAKE) --no-print-directory $(WINDOWS) windows-built
 
 test-windows:
 	@$(MAKE) --no-print-directory $(WINDOWS) windows-tested
+
+# Without the Rust tests, which take as long to build as everything else: for CI.
+test-windows-c:
+	@$(MAKE) --no-print-directory $(WINDOWS) windows-symbols windows-c
 
 DLL := bn_engine-$(ABI).dll
 IMPORT := $(LIB)/libbn_engine.dll.a

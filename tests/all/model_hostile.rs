@@ -117,6 +117,7 @@ fn mutant(rng: &mut Rng, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Whatever stands in a file's place: an answer that names it, and no wait for a pipe or the end of a device.
+#[cfg(unix)] // kinds of files that Windows does not have
 #[test]
 fn links_pipes_devices_and_folders_in_place_of_files() {
     use std::os::unix::fs::symlink;
@@ -175,6 +176,7 @@ fn links_pipes_devices_and_folders_in_place_of_files() {
 }
 
 /// Links within a folder, a link to it, and a path with `..` are allowed.
+#[cfg(unix)] // links, and names and permissions of Unix
 #[test]
 fn paths_that_are_fine() {
     use std::os::unix::fs::symlink;

@@ -108,3 +108,6 @@ pub unsafe fn symbol(library: *mut c_void, name: &CStr) -> *mut c_void {
     let found = unsafe { GetProcAddress(library, name.as_ptr().cast()) };
     found.map_or(null_mut(), |function| function as *mut c_void)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+# macOS from another system: the static library by cargo, the dynamic one linked by Rust's LLD against the list of
+# system functions that zig has (docs/packaging.md). Built, never run.
+#   make macos    ZIG='python3 -m ziglang' (PyPI: ziglang); LLVM's nm and objdump (Debian: llvm)
+
+ZIG ?= $(firstword $(shell command -v zig) $(PYTHON) -m ziglang)
+MACOS_TARGETS := aarch64-apple-darwin x86_64-apple-darwin
+MACOS_VERSION := 11.0
+DYLIB := libbn_engine.$(ABI).dylib
+LD64 = $(shell $(or $(RUSTC),rustc) --print sysroot)/lib/rustlib/$(shell $(or $(RUSTC),rustc) -vV | sed -n 's/^host: //p')/bin/gcc-ld/ld64.lld
+
+.PHONY: macos macos-rust macos-built
+
+macos:
+	@for target in $(MACOS_TARGETS); do \
+		$(MAKE) --no-print-directory TARGET=$$target macos-built || exit 1; \
+	done
+
+macos-rust:
+	@mkdir -p $(LIB)
+	@$(CARGO) rustc --locked --profile $(PROFILE) --target $(TARGET) --lib --crate-type staticlib
+
+$(C)/exported.txt: $(SYMBOLS)
+	@sed 's/^/_/' $< > $@
+
+# As elsewhere, linked from the static library, so that it exports nothing but the interface.
+macos-built: macos-rust $(C)/exported.txt
+	@system="$$($(ZIG) env | sed -n 's/.*"lib_dir": "\(.*\)".*/\1/p')/libc/darwin/libSystem.tbd"; \
+	$(dir $(LD64))../rust-lld -flavor darwin -arch $(if $(findstring aarch64,$(TARGET)),arm64,x86_64) \
+		-platform_version macos $(MACOS_VERSION) $(MACOS_VERSION) \
+		-dylib -install_name @rpath/$(DYLIB) -compatibility_version $(ABI) -current_version $(VERSION) -dead_strip \
+		-exported_symbols_list $(C)/exported.txt -o $(LIB)/$(DYLIB) $(RUST)/libbn_engine.a "$$system"
+	@ln -sf $(DYLIB) $(LIB)/libbn_engine.dylib
+	@tests/abi/check_symbols.sh dylib $(LIB)/$(DYLIB) $(SYMBOLS)
+	@$(ZIG) cc -target $(if $(findstring aarch64,$(TARGET)),aarch64,x86_64)-macos.$(MACOS_VERSION) $(C11) examples-c/hello.c \
+		-o $(C)/hello $(LIB)/$(DYLIB) -Wl,-rpath,@executable_path/$(notdir $(LIB))
+	@echo "$(LIB)/$(DYLIB) and $(C)/hello: built, never run"
