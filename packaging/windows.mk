@@ -37,7 +37,7 @@ $(LIB)/$(DLL): $(RUST)/libbn_engine.a $(C)/bn_engine.def
 $(IMPORT): $(LIB)/$(DLL) ;
 
 # Those that use no terminal, epoll or getrusage.
-WINDOWS_EXAMPLES := hello callbacks constrained embed
+WINDOWS_EXAMPLES := hello callbacks constrained embed event_loop_windows
 WINDOWS_TESTS := $(filter-out tests/c/test_fork.c,$(wildcard tests/c/test_*.c)) tests/c/harness.c \
 	tests/c/system_windows.c tests/c/process_windows.c
 WINDOWS_PROGRAMS := cycles soak destroy
@@ -79,6 +79,7 @@ windows-c: $(C)/tests.exe $(WINDOWS_EXAMPLES:%=$(C)/%.exe) $(C)/loadgen.exe $(WI
 	@for example in $(WINDOWS_EXAMPLES); do $(UNDER_WINE) $(WINE) $(C)/$$example.exe > $(C)/$$example.out || exit 1; done
 	@$(UNDER_WINE) $(WINE) $(C)/loadgen.exe --seconds 0.5 --max-batch 8 --levels 50,150 --json $(C)/load.json builtin:echo \
 		> $(C)/loadgen.out
+	@$(UNDER_WINE) $(WINE) $(C)/event_loop_windows.exe 17+25= | grep -q '^\[1\] -- stop'
 	@echo "the examples run"
 	@$(UNDER_WINE) $(WINE) $(C)/cycles.exe
 	@$(UNDER_WINE) $(WINE) $(C)/soak.exe 3
