@@ -6,7 +6,7 @@ ZIG ?= $(firstword $(shell command -v zig) $(PYTHON) -m ziglang)
 MACOS_TARGETS := aarch64-apple-darwin x86_64-apple-darwin
 MACOS_VERSION := 11.0
 DYLIB := libbn_engine.$(ABI).dylib
-LD64 = $(shell $(or $(RUSTC),rustc) --print sysroot)/lib/rustlib/$(shell $(or $(RUSTC),rustc) -vV | sed -n 's/^host: //p')/bin/gcc-ld/ld64.lld
+RUST_LLD = $(shell $(or $(RUSTC),rustc) --print sysroot)/lib/rustlib/$(shell $(or $(RUSTC),rustc) -vV | sed -n 's/^host: //p')/bin/rust-lld
 
 .PHONY: macos macos-rust macos-built
 
@@ -25,7 +25,7 @@ $(C)/exported.txt: $(SYMBOLS)
 # As elsewhere, linked from the static library, so that it exports nothing but the interface.
 macos-built: macos-rust $(C)/exported.txt
 	@system="$$($(ZIG) env | sed -n 's/.*"lib_dir": "\(.*\)".*/\1/p')/libc/darwin/libSystem.tbd"; \
-	$(dir $(LD64))../rust-lld -flavor darwin -arch $(if $(findstring aarch64,$(TARGET)),arm64,x86_64) \
+	$(RUST_LLD) -flavor darwin -arch $(if $(findstring aarch64,$(TARGET)),arm64,x86_64) \
 		-platform_version macos $(MACOS_VERSION) $(MACOS_VERSION) \
 		-dylib -install_name @rpath/$(DYLIB) -compatibility_version $(ABI) -current_version $(VERSION) -dead_strip \
 		-exported_symbols_list $(C)/exported.txt -o $(LIB)/$(DYLIB) $(RUST)/libbn_engine.a "$$system"
