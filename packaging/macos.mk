@@ -2,7 +2,7 @@
 # system functions that zig has (docs/packaging.md). Built, never run.
 #   make macos    ZIG='python3 -m ziglang' (PyPI: ziglang); LLVM's nm and objdump (Debian: llvm)
 
-ZIG ?= $(firstword $(shell command -v zig) $(PYTHON) -m ziglang)
+ZIG ?= $(or $(shell command -v zig),$(PYTHON) -m ziglang)
 MACOS_TARGETS := aarch64-apple-darwin x86_64-apple-darwin
 MACOS_VERSION := 11.0
 DYLIB := libbn_engine.$(ABI).dylib
@@ -15,15 +15,15 @@ macos:
 		$(MAKE) --no-print-directory TARGET=$$target macos-built || exit 1; \
 	done
 
+# Not what `rust` builds: cargo would link a dylib too, with a linker of Apple's.
 macos-rust:
 	@mkdir -p $(LIB)
 	@$(CARGO) rustc --locked --profile $(PROFILE) --target $(TARGET) --lib --crate-type staticlib
 
-$(C)/exported.txt: $(SYMBOLS)
-	@sed 's/^/_/' $< > $@
-
 # As elsewhere, linked from the static library, so that it exports nothing but the interface.
-macos-built: macos-rust $(C)/exported.txt
+macos-built: macos-rust
+	@$(READ_HEADER) -f tools/header/symbols.awk $(HEADER) | LC_ALL=C sort > $(SYMBOLS)
+	@sed 's/^/_/' $(SYMBOLS) > $(C)/exported.txt
 	@system="$$($(ZIG) env | sed -n 's/.*"lib_dir": "\(.*\)".*/\1/p')/libc/darwin/libSystem.tbd"; \
 	$(RUST_LLD) -flavor darwin -arch $(if $(findstring aarch64,$(TARGET)),arm64,x86_64) \
 		-platform_version macos $(MACOS_VERSION) $(MACOS_VERSION) \
