@@ -6,7 +6,8 @@ ZIG ?= $(or $(shell command -v zig),$(PYTHON) -m ziglang)
 MACOS_TARGETS := aarch64-apple-darwin x86_64-apple-darwin
 MACOS_VERSION := 11.0
 DYLIB := libbn_engine.$(ABI).dylib
-RUST_LLD = $(shell $(or $(RUSTC),rustc) --print sysroot)/lib/rustlib/$(shell $(or $(RUSTC),rustc) -vV | sed -n 's/^host: //p')/bin/rust-lld
+RUST_HOST = $(shell $(or $(RUSTC),rustc) -vV | sed -n 's/^host: //p')
+RUST_LLD = $(shell $(or $(RUSTC),rustc) --print sysroot)/lib/rustlib/$(RUST_HOST)/bin/rust-lld
 
 .PHONY: macos macos-rust macos-built
 
@@ -31,6 +32,6 @@ macos-built: macos-rust
 		-exported_symbols_list $(C)/exported.txt -o $(LIB)/$(DYLIB) $(RUST)/libbn_engine.a "$$system"
 	@ln -sf $(DYLIB) $(LIB)/libbn_engine.dylib
 	@tests/abi/check_symbols.sh dylib $(LIB)/$(DYLIB) $(SYMBOLS)
-	@$(ZIG) cc -target $(if $(findstring aarch64,$(TARGET)),aarch64,x86_64)-macos.$(MACOS_VERSION) $(C11) examples-c/hello.c \
+	@$(ZIG) cc -target $(firstword $(subst -, ,$(TARGET)))-macos.$(MACOS_VERSION) $(C11) examples-c/hello.c \
 		-o $(C)/hello $(LIB)/$(DYLIB) -Wl,-rpath,@executable_path/$(notdir $(LIB))
 	@echo "$(LIB)/$(DYLIB) and $(C)/hello: built, never run"

@@ -1,4 +1,4 @@
-# Windows x86-64 by MinGW-w64, and its tests under Wine (docs/packaging.md). The library's DLL has the ABI number in its name.
+# Windows x86-64 by MinGW-w64, and its tests under Wine (docs/packaging.md).
 #   make windows, make test-windows    PROFILE=dev for a build without optimization
 
 MINGW ?= x86_64-w64-mingw32-
@@ -48,7 +48,8 @@ $(C)/%.exe: examples-c/%.c $(HEADER) $(IMPORT)
 $(C)/loadgen.exe: $(wildcard examples-c/load*.c) examples-c/loadgen.h $(HEADER) $(IMPORT)
 	@$(CC) $(WINDOWS_C) $(CFLAGS) $(filter %.c,$^) -o $@ $(WINDOWS_LINK)
 
-$(WINDOWS_PROGRAMS:%=$(C)/%.exe): $(C)/%.exe: tests/c/%.c tests/c/process_windows.c tests/c/program.h tests/c/process.h $(IMPORT)
+$(WINDOWS_PROGRAMS:%=$(C)/%.exe): $(C)/%.exe: tests/c/%.c tests/c/process_windows.c tests/c/program.h tests/c/process.h \
+		$(IMPORT)
 	@$(CC) $(WINDOWS_C) $(CFLAGS) $(filter %.c,$^) -o $@ $(WINDOWS_LINK)
 
 # Paths from here, as the programs may run on another system.
@@ -60,8 +61,9 @@ $(C)/tests.exe: $(WINDOWS_TESTS) tests/c/harness.h tests/c/system.h tests/c/proc
 $(C)/wine/bcryptprimitives.dll: tests/c/wine_bcryptprimitives.c
 	@mkdir -p $(@D) && $(CC) $(C11) -shared -O2 -o $@ $< -ladvapi32
 
-windows-built: $(LIB)/$(DLL) $(C)/tests.exe $(WINDOWS_EXAMPLES:%=$(C)/%.exe) $(C)/loadgen.exe $(WINDOWS_PROGRAMS:%=$(C)/%.exe) \
-		windows-symbols
+WINDOWS_EXES := $(patsubst %,$(C)/%.exe,tests $(WINDOWS_EXAMPLES) loadgen $(WINDOWS_PROGRAMS))
+
+windows-built: $(LIB)/$(DLL) $(WINDOWS_EXES) windows-symbols
 	@$(CARGO) build --locked --profile $(PROFILE) --target $(TARGET) --bin bn-convert
 	@echo "$(LIB): $(DLL), libbn_engine.dll.a; $(C): bn_engine.def and programs; $(RUST)/bn-convert.exe"
 
@@ -72,20 +74,18 @@ windows-tested: windows-symbols windows-c windows-rust
 
 UNDER_WINE = WINEPREFIX=$(abspath $(C))/wine/prefix WINEDEBUG=-all WINEPATH='Z:$(abspath $(C))/wine;Z:$(abspath $(LIB))'
 
-windows-c: $(C)/tests.exe $(WINDOWS_EXAMPLES:%=$(C)/%.exe) $(C)/loadgen.exe $(WINDOWS_PROGRAMS:%=$(C)/%.exe) \
-		$(C)/wine/bcryptprimitives.dll
+windows-c: $(WINDOWS_EXES) $(C)/wine/bcryptprimitives.dll
 	$(call say,Windows: C tests under Wine)
 	@$(UNDER_WINE) $(WINE) $(C)/tests.exe
 	@for example in $(WINDOWS_EXAMPLES); do $(UNDER_WINE) $(WINE) $(C)/$$example.exe > $(C)/$$example.out || exit 1; done
-	@$(UNDER_WINE) $(WINE) $(C)/loadgen.exe --seconds 0.5 --max-batch 8 --levels 50,150 --json $(C)/load.json builtin:echo \
-		> $(C)/loadgen.out
+	@$(UNDER_WINE) $(WINE) $(C)/loadgen.exe --seconds 0.5 --max-batch 8 --levels 50,150 --json $(C)/load.json \
+		builtin:echo > $(C)/loadgen.out
 	@$(UNDER_WINE) $(WINE) $(C)/event_loop_windows.exe 17+25= | grep -q '^\[1\] -- stop'
 	@echo "the examples run"
 	@$(UNDER_WINE) $(WINE) $(C)/cycles.exe
 	@$(UNDER_WINE) $(WINE) $(C)/soak.exe 3
 	@$(UNDER_WINE) $(WINE) $(C)/destroy.exe 2
 
-# One program at a time waits for the others' parts of Wine, so the tests' own threads are what runs side by side.
 windows-rust: $(C)/wine/bcryptprimitives.dll | rust
 	$(call say,Windows: Rust tests under Wine)
 	@$(UNDER_WINE) CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$(WINE) \
