@@ -77,13 +77,13 @@ pub fn at_fork(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: ex
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
-/// While it lives, a request to cancel this thread (`pthread_cancel`) waits. A thread that was cancelled while it waits in
-/// a call of ours would unwind through frames that forbid it, and abort the process.
+/// While it lives, a request to cancel this thread (`pthread_cancel`) waits. A thread that was cancelled while it waits
+/// in a call of ours would unwind through frames that forbid it, and abort the process.
 pub struct Uncancelled(c_int);
 
 impl Uncancelled {
     pub fn begin() -> Self {
-        Self(set_cancel_state(if cfg!(target_os = "macos") { 0 } else { 1 }))
+        Self(set_cancel_state(if cfg!(target_vendor = "apple") { 0 } else { 1 }))
     }
 }
 
