@@ -8,6 +8,8 @@
 #   make soak      random calls from many threads on engines that are full (SECONDS=60 for each model)
 #   make install   PREFIX=/usr/local DESTDIR=, and make uninstall
 #                  (TARGET=aarch64-unknown-linux-gnu CROSS=aarch64-linux-gnu-: for another machine)
+#   make windows, make test-windows  a DLL, its import library, programs; their tests under Wine (docs/packaging.md)
+#   make macos     a dylib for each processor, built from here and never run (docs/packaging.md)
 #   make deb, make sbom  Debian packages, the list of what is inside (docs/packaging.md)
 #   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, soak-hosts, bench-hosts
 #   make trials    bn-server with clients from PyPI and npm; writes docs/clients.md (tools/clients)
@@ -89,7 +91,7 @@ UNWINDER := $(if $(findstring -musl,$(TARGET)),$(shell $(or $(RUSTC),rustc) --pr
 	--target $(TARGET))/self-contained/libunwind.a)
 
 EXAMPLES := hello demo callbacks event_loop embed constrained bench loadgen
-C_TESTS := $(wildcard tests/c/test_*.c) tests/c/harness.c
+C_TESTS := $(wildcard tests/c/test_*.c) tests/c/harness.c tests/c/system_posix.c
 C_TEST_FLAGS := $(C11) -D_GNU_SOURCE -DBN_DEMO_MODEL='"$(abspath models/bn-demo.gguf)"' \
 	-DBN_DEMO_PROMPTS='"$(abspath tests/golden/demo_prompts.json)"' -DBN_GOLDEN_MODELS='"$(abspath tests/golden/models)"'
 SYMBOLS := $(C)/symbols.txt
@@ -294,7 +296,7 @@ tsan: test-tsan
 	$(call say,ThreadSanitizer: C programs and the library)
 	@CARGO=$(CARGO) tests/tsan/run.sh c
 
-$(C)/tests: $(C_TESTS) tests/c/harness.h tests/c/xxh64.h include/bn_engine.h | lib
+$(C)/tests: $(C_TESTS) tests/c/harness.h tests/c/system.h tests/c/process.h tests/c/xxh64.h include/bn_engine.h | lib
 	@$(CC) $(C_TEST_FLAGS) $(CFLAGS) $(C_TESTS) -o $@ $(LINK)
 
 # Programs of their own: they look at the process as a whole.
@@ -627,3 +629,5 @@ uninstall: $(C)/man/bn_engine.3
 	@rmdir $(DESTDIR)$(LIBDIR)/cmake/bn_engine $(DESTDIR)$(DOCDIR) 2> /dev/null || true
 
 include packaging/packages.mk
+include packaging/windows.mk
+include packaging/macos.mk

@@ -901,9 +901,16 @@ bn_status bn_engine_shutdown(bn_engine *engine, int32_t mode, bn_error *error);
  * `BN_ERR_SHUTDOWN` or `BN_ERR_ENGINE_DEAD`. It is the engine's: do not read, write or close it.
  * The end wakes one edge-triggered thread of each epoll instance, which must wake the others.
  *
- * @return the descriptor, which is 0 or more; or `BN_ERR_WRONG_MODE`: callback mode; or another
- * error. */
+ * @return the descriptor, which is 0 or more; or `BN_ERR_WRONG_MODE`: callback mode;
+ * `BN_ERR_UNSUPPORTED`: Windows; or another error. */
 int32_t bn_engine_wait_fd(const bn_engine *engine, bn_error *error);
+
+/** The same for Windows: an event with manual reset, for WaitForMultipleObjects, which is set while
+ * the descriptor of `bn_engine_wait_fd` would be readable. It is the engine's: do not set, reset
+ * or close it.
+ *
+ * @return `BN_ERR_WRONG_MODE`: callback mode. `BN_ERR_UNSUPPORTED`: any other system. */
+bn_status bn_engine_wait_handle(const bn_engine *engine, void **handle, bn_error *error);
 
 /* -- Models ------------------------------------------------------------------------------------ */
 
@@ -940,7 +947,8 @@ int32_t bn_engine_wait_fd(const bn_engine *engine, bn_error *error);
 struct bn_model_config {
     uint32_t struct_size;
     /** A readable descriptor of a GGUF file, or -1 (default). It is read from the beginning,
-     * whatever its position, and may be closed once `bn_model_open` has returned. */
+     * whatever its position, and may be closed once `bn_model_open` has returned.
+     * `BN_ERR_UNSUPPORTED` on Windows. */
     int32_t fd;
     /** A GGUF file, a Hugging Face folder (`config.json`, safetensors, `tokenizer.json`), or
      * `builtin:echo`, a model without weights that answers with its prompt

@@ -7,9 +7,6 @@
 //! `ffi`, `engine`, `schedule`, `cache`, `sample`, `model`, `constrain`, `text`, `formats`, `ops`, `kernels`,
 //! `device`, `base`.
 
-#[cfg(not(unix))]
-compile_error!("bn_engine supports Linux and macOS; nobody has tested it elsewhere yet");
-
 pub mod base;
 pub mod cache;
 pub mod constrain;

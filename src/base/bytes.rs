@@ -1,5 +1,6 @@
 //! Shared read-only bytes: a slice of a mapped file, of embedded data or of a buffer, which it keeps alive.
 
+use super::os;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -27,16 +28,9 @@ impl Bytes {
     /// Releases the pages that are wholly within the view of a mapped file. A later read fetches them again.
     /// For callers that have converted the bytes to another form. Does nothing to other bytes.
     pub fn release_pages(&self) {
-        let page = match page_size() {
-            Some(page) if self.mapped => page,
-            _ => return,
-        };
-        let start = (self.as_ptr() as usize).next_multiple_of(page);
-        let end = (self.as_ptr() as usize + self.len()) / page * page;
-        if start < end {
-            // SAFETY: whole pages of a private read-only mapping of a file, which `owner` keeps: their contents are
-            // the file's before and after. A failure leaves them resident, which does no harm.
-            unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };
+        if self.mapped {
+            // SAFETY: a part of a private read-only mapping of a file, which `owner` keeps.
+            unsafe { os::release_pages(self.as_ptr(), self.len()) };
         }
     }
 
@@ -48,11 +42,6 @@ impl Bytes {
         let range = self.range.start + range.start..self.range.start + range.end;
         Some(Self { owner: self.owner.clone(), range, mapped: self.mapped })
     }
-}
-
-fn page_size() -> Option<usize> {
-    // SAFETY: no pointers; sysconf returns -1 for a name that it does not know.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok().filter(|n| n.is_power_of_two())
 }
 
 impl fmt::Debug for Bytes {

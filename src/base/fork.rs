@@ -1,5 +1,6 @@
 //! Detects that a process is the forked child of one that had engines: our threads do not survive a fork.
 
+use super::os;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
@@ -49,9 +50,7 @@ pub fn generation() -> u32 {
     static REGISTERED: AtomicBool = AtomicBool::new(false);
     // Reads first: this is called often, and a write would move the cache line from core to core.
     if !REGISTERED.load(Ordering::Acquire) {
-        // SAFETY: the handlers live as long as this object, because glibc drops the handlers of an object that
-        // dlclose unloads. If registration fails (no memory), forks go undetected.
-        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+        os::at_fork(before, in_parent, in_child);
         REGISTERED.store(true, Ordering::Release);
     }
     GENERATION.load(Ordering::Relaxed)

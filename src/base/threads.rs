@@ -1,5 +1,6 @@
 //! Threads that do not disturb a host: they have names, and block all signals.
 
+use super::os::deaf;
 use super::{Error, Result, Status, panics};
 use std::thread::{Builder, JoinHandle};
 
@@ -39,24 +40,4 @@ fn start<F: FnOnce() + Send + 'static>(builder: Builder, name: String, f: F) -> 
 
 fn not_started(name: &str, error: &std::io::Error) -> Error {
     Error::new(Status::OutOfMemory, format!("could not start thread {name}: {error}"))
-}
-
-/// Calls `spawn` such that the thread that it starts has all signals blocked.
-fn deaf<T>(spawn: impl FnOnce() -> T) -> T {
-    // Miri has no signals.
-    #[cfg(miri)]
-    let handle = spawn();
-    // SAFETY: sigset_t is plain data that sigfillset and pthread_sigmask fill before it is read; the mask of the
-    // calling thread is restored right after the new thread has inherited the full one.
-    #[cfg(not(miri))]
-    let handle = unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut old: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-        let handle = spawn();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
-        handle
-    };
-    handle
 }

@@ -1,7 +1,7 @@
 //! The functions of the CUDA driver API that we use. The headers (cuda.h) of CUDA 12.0 and 13.0 declare them in the
 //! same way.
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, os};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
 /// CUresult, as a plain number: a newer driver may return a code that an enumeration of ours lacks.
@@ -96,7 +96,7 @@ functions! {
 impl Driver {
     /// Opens this machine's driver.
     pub fn of_machine() -> Result<Self> {
-        Self::open("libcuda.so.1")
+        Self::open(os::NVIDIA_DRIVER)
     }
 
     /// The name of `code`, such as CUDA_ERROR_OUT_OF_MEMORY.
@@ -121,29 +121,19 @@ struct Library {
 impl Library {
     fn open(name: &str) -> Result<Self> {
         let path = CString::new(name).map_err(|_| Error::invalid("a library's name holds a NUL"))?;
-        // SAFETY: a terminated name; the system vouches for the code that the library runs when it is loaded.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if handle.is_null() {
-            return Err(Error::unsupported(format!("no NVIDIA driver: {}", last_error())));
-        }
+        // SAFETY: the system vouches for the code that the library runs when it is loaded.
+        let handle = unsafe { os::open_library(&path) };
+        let handle = handle.map_err(|e| Error::unsupported(format!("no NVIDIA driver: {e}")))?;
         Ok(Self { handle, name: name.to_owned() })
     }
 
     fn symbol(&self, symbol: &CStr) -> Result<*mut c_void> {
-        // SAFETY: an open library and a terminated name.
-        let found = unsafe { libc::dlsym(self.handle, symbol.as_ptr()) };
+        // SAFETY: an open library.
+        let found = unsafe { os::symbol(self.handle, symbol) };
         if found.is_null() {
             let (name, symbol) = (&self.name, symbol.to_string_lossy());
             return Err(Error::unsupported(format!("the NVIDIA driver is too old: {name} lacks {symbol}")));
         }
         Ok(found)
-    }
-}
-
-fn last_error() -> String {
-    // SAFETY: dlerror returns NULL or a text that stays until this thread's next call.
-    unsafe {
-        let text = libc::dlerror();
-        if text.is_null() { "unknown".into() } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
     }
 }

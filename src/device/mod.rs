@@ -9,7 +9,8 @@ mod module;
 mod open;
 mod pinned;
 mod stream;
-#[cfg(test)]
+// The emulated driver is a shared library of Unix.
+#[cfg(all(test, unix))]
 mod tests;
 
 pub use driver::Driver;

@@ -1,8 +1,8 @@
 //! What stands around every export: no panic leaves, no bad pointer is read.
 
-use super::cancel;
 use super::status::{BN_OK, bn_error, bn_status};
 use super::string::{BN_NUL_TERMINATED, bn_string};
+use crate::base::os::Uncancelled;
 use crate::base::{Error, Result, Status, panics};
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -89,7 +89,7 @@ pub unsafe fn guard_number(error: *mut bn_error, body: impl FnOnce() -> Result<i
 
 /// Runs `body`; a panic in it is an internal error with its text and place.
 fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
-    let _cancel = cancel::Disabled::new();
+    let _cancel = Uncancelled::begin();
     // `panics::catch` drops the payload, and that may panic once more: such a one is let go.
     let result = catch_unwind(AssertUnwindSafe(|| panics::catch(body))).unwrap_or_else(|second| {
         std::mem::forget(second);

@@ -5,7 +5,6 @@
 #![allow(non_camel_case_types)]
 
 pub mod callbacks;
-mod cancel;
 pub mod chat;
 pub mod config;
 pub mod constraint;

@@ -7,11 +7,11 @@ use super::guard;
 use super::log::{BN_LOG_WARN, log_sink};
 use super::pooling::BN_POOLING_LAST;
 use super::types::*;
-use crate::base::{Bytes, Error, Result};
+use crate::base::{Bytes, Error, Result, Status, os};
 use crate::engine::api::{LoadOptions, ModelConfig, ProgressSink, Source, WeightType};
 use crate::model::Loaded;
 use std::ffi::c_void;
-use std::os::fd::BorrowedFd;
+use std::io::ErrorKind;
 
 /// As the model's files store them.
 pub const BN_WEIGHTS_KEEP: i32 = 0;
@@ -32,6 +32,7 @@ pub struct bn_model_config {
     pub struct_size: u32,
     /// A readable descriptor of a GGUF file, or -1 (default). It is read from the beginning,
     /// whatever its position, and may be closed once `bn_model_open` has returned.
+    /// `BN_ERR_UNSUPPORTED` on Windows.
     pub fd: i32,
     /// A GGUF file, a Hugging Face folder (`config.json`, safetensors, `tokenizer.json`), or
     /// `builtin:echo`, a model without weights that answers with its prompt
@@ -123,12 +124,24 @@ impl bn_model_config {
             (None, -1, false) => {
                 Ok(Source::Memory { bytes: Bytes::new(data), what: "the model in memory".into() })
             }
-            // SAFETY: a number that the caller says to be an open descriptor; one that is not is an error.
-            (None, 0.., true) => Source::descriptor(unsafe { BorrowedFd::borrow_raw(self.fd) }),
+            // SAFETY: a number that the caller says to be an open descriptor.
+            (None, 0.., true) => unsafe { self.descriptor() },
             (path, -1, true) => Source::parse(path),
             (None, fd, true) => Err(Error::invalid(format!("fd is {fd}; it is a descriptor, or -1"))),
             _ => Err(Error::invalid("more than one of path, fd and data is set: a model has one source")),
         }
+    }
+
+    /// # Safety
+    /// `fd` is the number of an open descriptor.
+    unsafe fn descriptor(&self) -> Result<Source> {
+        let what = format!("file descriptor {}", self.fd);
+        // SAFETY: the caller's promise.
+        let file = unsafe { os::duplicate(self.fd) }.map_err(|e| match e.kind() {
+            ErrorKind::Unsupported => Error::unsupported("fd is set, and this system has no descriptors"),
+            _ => Error::new(Status::Io, format!("cannot open {what}: {e}")),
+        })?;
+        Source::open_file(&file, what)
     }
 
     fn progress_sink(&self) -> Option<ProgressSink> {

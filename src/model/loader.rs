@@ -13,7 +13,7 @@ use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::gguf::{Gguf, map_file};
 use crate::kernels::Pool;
 use crate::text::{ChatTemplate, Tokenizer};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,13 +100,10 @@ impl Source {
         Ok(Self::Echo(option.map_or_else(|| Ok(EchoOptions::default()), EchoOptions::parse)?))
     }
 
-    /// An open GGUF file, whose position does not matter. It is mapped here, so the descriptor may be closed
-    /// afterwards, but the file itself must not change. `Io` if it is not a regular file that can be read.
-    pub fn descriptor(fd: BorrowedFd<'_>) -> Result<Self> {
-        let what = format!("file descriptor {}", fd.as_raw_fd());
-        let own = fd.try_clone_to_owned();
-        let own = own.map_err(|e| Error::new(Status::Io, format!("cannot open {what}: {e}")))?;
-        Ok(Self::Memory { bytes: map_file(&own.into(), &what)?, what })
+    /// An open GGUF file, whose position does not matter and which errors call `what`. It is mapped here, so it may be
+    /// closed afterwards, but its contents must not change. `Io` if it is not a regular file that can be read.
+    pub fn open_file(file: &File, what: String) -> Result<Self> {
+        Ok(Self::Memory { bytes: map_file(file, &what)?, what })
     }
 }
 

@@ -1,9 +1,11 @@
 #!/bin/sh
-# check_symbols.sh shared|static LIBRARY LIST [VERSION]: the library's global names are exactly those of LIST, each with
+# check_symbols.sh shared|static|dll|dylib LIBRARY LIST [VERSION]: the library's global names are exactly those of LIST, each with
 # VERSION (@@BN_1) behind it.
 set -eu
 case $1 in
 shared) found=$(nm -D --defined-only "$2" | awk '$2 != "A" { print $NF }') ;;
+dll) found=$(${OBJDUMP:-x86_64-w64-mingw32-objdump} -p "$2" | awk '/Ordinal\/Name Pointer/ { on = 1; next } on && NF == 0 { exit } on { print $NF }') ;;
+dylib) found=$(${LLVM_NM:-llvm-nm} -g --defined-only "$2" | awk 'NF == 3 { print substr($3, 2) }') ;;
 static) found=$(nm -g --defined-only "$2" | awk 'NF == 3 { print $3 }') ;;
 esac
 wanted=$(sed "s/\$/${4:-}/" "$3")

@@ -13,6 +13,7 @@ mod abi_header;
 mod abi_layout;
 mod abi_readme;
 mod convert;
+#[cfg(unix)] // the emulated driver is a shared library of Unix
 mod cuda;
 mod engine_constrained;
 mod engine_echo;

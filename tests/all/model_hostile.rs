@@ -1,9 +1,8 @@
 //! Malicious Hugging Face folders: all files mutated at once, links, pipes, devices.
 
 use crate::common::{Rng, root};
-use crate::folder_support::{Copy, open};
+use crate::folder_support::Copy;
 use bn_engine::base::Status;
-use bn_engine::model::LoadOptions;
 use std::io::Write;
 use std::sync::mpsc::RecvTimeoutError;
 
@@ -117,8 +116,11 @@ fn mutant(rng: &mut Rng, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Whatever stands in a file's place: an answer that names it, and no wait for a pipe or the end of a device.
+#[cfg(unix)] // kinds of files that Windows does not have
 #[test]
 fn links_pipes_devices_and_folders_in_place_of_files() {
+    use crate::folder_support::open;
+    use bn_engine::model::LoadOptions;
     use std::os::unix::fs::symlink;
     let files = [
         "config.json",
@@ -175,8 +177,11 @@ fn links_pipes_devices_and_folders_in_place_of_files() {
 }
 
 /// Links within a folder, a link to it, and a path with `..` are allowed.
+#[cfg(unix)] // links, and names and permissions of Unix
 #[test]
 fn paths_that_are_fine() {
+    use crate::folder_support::open;
+    use bn_engine::model::LoadOptions;
     use std::os::unix::fs::symlink;
     let copy = Copy::of("llama-f32");
     std::fs::rename(copy.0.join("model.safetensors"), copy.0.join("blob")).unwrap();

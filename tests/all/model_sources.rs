@@ -5,7 +5,6 @@ use bn_engine::base::{Bytes, Result, Status};
 use bn_engine::model::{LoadOptions, Source};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
-use std::os::fd::AsFd;
 
 /// Mapped weights; F32, F16 and K-quants; packed ones.
 const MODELS: [&str; 4] = [
@@ -28,15 +27,39 @@ fn memory(bytes: Bytes) -> Source {
 }
 
 #[test]
-fn a_descriptor_may_be_closed_and_stand_anywhere() {
+fn an_open_file_may_be_closed_and_stand_anywhere() {
     for path in MODELS {
         let mut file = File::open(root().join(path)).expect(path);
         file.seek(SeekFrom::Start(99)).expect("seek");
-        let source = Source::descriptor(file.as_fd()).expect(path);
+        let source = Source::open_file(&file, "a file".into()).expect(path);
         assert_eq!(file.stream_position().expect("position"), 99);
         drop(file);
         assert_eq!(logits(&of(&source).expect(path)), logits(&load_file(path, 1).expect(path)), "{path}");
     }
+}
+
+/// Of files and of folders, beyond the 260 characters of old Windows programs.
+#[test]
+fn paths_may_be_long_and_in_any_script() {
+    let top = std::env::temp_dir().join(format!("bn-sources-{}-深い 道", std::process::id()));
+    let deep =
+        (0..8).fold(top.clone(), |path, _| path.join("ünïcödé und ein langer Name, wie ihn Leute geben"));
+    std::fs::create_dir_all(&deep).expect("folders");
+    let path = deep.join("模型.gguf");
+    std::fs::copy(root().join(MODELS[1]), &path).expect("copied");
+    let path = path.to_str().expect("UTF-8");
+    assert!(path.chars().count() > 300);
+    let expected = logits(&load_file(MODELS[1], 1).expect(MODELS[1]));
+    assert_eq!(logits(&of(&Source::File(path.into())).expect(path)), expected);
+    let folder = deep.join("folder");
+    std::fs::create_dir(&folder).expect("a folder");
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(root().join("tests/golden/models/llama-f32").join(file), folder.join(file))
+            .expect(file);
+    }
+    let folder = folder.to_str().expect("UTF-8");
+    assert_eq!(of(&Source::File(folder.into())).expect(folder).model.facts().name, "folder");
+    std::fs::remove_dir_all(top).expect("remove");
 }
 
 #[test]
@@ -56,16 +79,21 @@ fn memory_may_begin_anywhere() {
 
 #[test]
 fn what_is_no_file_of_ours_is_refused() {
-    let (ends, _keep) = std::io::pipe().expect("a pipe");
-    let refused = Source::descriptor(ends.as_fd()).expect_err("a pipe");
-    assert!(refused.status == Status::Io && refused.message.contains("not a regular file"), "{refused}");
-    let folder = File::open(root()).expect("a folder");
-    assert_eq!(Source::descriptor(folder.as_fd()).expect_err("a folder").status, Status::Io);
+    let source = |file: &File| Source::open_file(file, "a file".into());
+    // On Windows, a pipe is refused in other words, and std opens no folder.
+    #[cfg(unix)]
+    {
+        let (ends, _keep) = std::io::pipe().expect("a pipe");
+        let refused = source(&File::from(std::os::fd::OwnedFd::from(ends))).expect_err("a pipe");
+        assert!(refused.status == Status::Io && refused.message.contains("not a regular file"), "{refused}");
+        let folder = File::open(root()).expect("a folder");
+        assert_eq!(source(&folder).expect_err("a folder").status, Status::Io);
+    }
     let write_only = std::env::temp_dir().join(format!("bn-sources-{}", std::process::id()));
     let file = File::create(&write_only).expect("a file");
-    assert_eq!(Source::descriptor(file.as_fd()).expect_err("empty").status, Status::BadModel);
+    assert_eq!(source(&file).expect_err("empty").status, Status::BadModel);
     file.set_len(4096).expect("longer");
-    assert_eq!(Source::descriptor(file.as_fd()).expect_err("write only").status, Status::Io);
+    assert_eq!(source(&file).expect_err("write only").status, Status::Io);
     std::fs::remove_file(write_only).expect("remove");
     let refused = of(&memory(Bytes::new(b"hello, world".to_vec()))).err().expect("no GGUF");
     assert!(refused.status == Status::BadModel && refused.message.contains("the host's memory"), "{refused}");

@@ -5,6 +5,7 @@
 
 #include "bn_engine.h"
 #include "process.h"
+#include "system.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,9 +2,19 @@
 #ifndef PROCESS_H
 #define PROCESS_H
 
+#ifdef _WIN32 // process_windows.c
+int count_threads(void);
+int count_fds(void);
+int thread_number(void);
+int sleeps(int thread);
+long resident_kib(void);
+long heap_bytes(void);
+#else
+
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
@@ -43,6 +53,10 @@ static inline int lives(const char *thread) {
     char state;
     unsigned flags;
     return read_thread(thread, &state, &flags) && (flags & EXITING) == 0;
+}
+
+static inline int thread_number(void) {
+    return gettid();
 }
 
 // Returns true if the thread of this number waits for something.
@@ -93,4 +107,5 @@ static inline long heap_bytes(void) {
 #endif
 }
 
+#endif
 #endif

@@ -6,10 +6,10 @@
 
 enum { REQUESTS = 16, HIDDEN = 32, HEADS = 64, HEAD_DIM = 128, FFN = 64, VOCAB = 64, TOKEN = 2 * HEADS * HEAD_DIM * 2 };
 
-static char folder[64];
+static char folder[96];
 
 static FILE *create_file(const char *name) {
-    char path[128];
+    char path[160];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "wb");
     CHECK(file != NULL);
@@ -66,25 +66,22 @@ static void write_weights(void) {
 }
 
 static bn_engine *start_long(unsigned context) {
-    strcpy(folder, "/tmp/bn-test-XXXXXX");
-    CHECK(mkdtemp(folder) != NULL);
+    CHECK(make_temporary(folder, sizeof folder));
     write_config(context);
     write_weights();
     bn_engine_config config;
     CHECK_OK(bn_engine_config_init(&config, sizeof config));
     config.model_path = BN_TEXT(folder);
-    bn_engine *engine = start(&config);
-    char path[128]; // the weights stay mapped
+    return start(&config);
+}
+
+static void remove_files(void) {
+    char path[160];
     snprintf(path, sizeof path, "%s/config.json", folder);
     CHECK_EQ(unlink(path), 0);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     CHECK_EQ(unlink(path), 0);
     CHECK_EQ(rmdir(folder), 0);
-    return engine;
-}
-
-static uint64_t machine_bytes(void) {
-    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 static void all_run(bn_engine *engine) {
@@ -119,5 +116,6 @@ TEST(sixteen_open_lengths_run_at_once_in_any_context) {
         CHECK(s.kv_bytes / TOKEN >= s.max_sequence_length);
         all_run(engine);
         stop(engine);
+        remove_files();
     }
 }

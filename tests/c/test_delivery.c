@@ -1,20 +1,14 @@
 // Delivery of events to the host: polling one or any, the wait descriptor, callbacks.
 #include "harness.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #ifdef __linux__
 #include <sys/epoll.h>
-#endif
 #include <unistd.h>
+#endif
 
 static const char SLOW[] = "builtin:echo?us_per_token=2000";
-
-static bool readable(int fd, int timeout_ms) {
-    struct pollfd wait = {.fd = fd, .events = POLLIN};
-    return poll(&wait, 1, timeout_ms) == 1;
-}
 
 TEST(an_empty_poll_times_out_with_nothing) {
     bn_engine *engine = start_echo();
@@ -184,7 +178,7 @@ TEST(poll_by_id_keeps_a_request_out_of_any) {
     size_t count = 7;
     CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 100, &count, NULL));
     CHECK_EQ(count, 0);
-    CHECK(!readable(bn_engine_wait_fd(engine, NULL), 0));
+    CHECK(!is_awake(engine, 0));
     a = finish(engine, hidden);
     CHECK_TEXT(a->text, a->text_length, "by id");
     free(a);
@@ -202,7 +196,7 @@ typedef struct {
 static void *poll_forever(void *context) {
     poller *p = context;
     bn_event event;
-    atomic_store(&p->thread, gettid());
+    atomic_store(&p->thread, thread_number());
     p->count = 0;
     p->status = bn_poll(p->engine, p->which, &event, sizeof(bn_event), 1, BN_FOREVER, &p->count, NULL);
     return NULL;
@@ -267,18 +261,16 @@ TEST(destroy_wakes_blocked_pollers) {
     }
 }
 
-TEST(the_wait_fd_is_readable_exactly_while_events_wait) {
+TEST(an_event_loop_is_awake_exactly_while_events_wait) {
     bn_engine *engine = start_echo();
-    int fd = bn_engine_wait_fd(engine, NULL);
-    CHECK(fd >= 0);
-    CHECK_EQ(bn_engine_wait_fd(engine, NULL), fd);
-    CHECK(!readable(fd, 20));
+    CHECK(has_one_wait(engine));
+    CHECK(!is_awake(engine, 20));
     bn_request_params params = ask("wake me");
     bn_request request = submit(engine, &params);
     bool done = false;
     while (!done) {
-        CHECK(readable(fd, 60000));
-        CHECK(readable(fd, 0)); // still, until the events are taken
+        CHECK(is_awake(engine, 60000));
+        CHECK(is_awake(engine, 0)); // still, until the events are taken
         bn_event events[8];
         size_t count = 0;
         CHECK_OK(bn_poll(engine, BN_ANY, events, sizeof(bn_event), 8, 0, &count, NULL));
@@ -287,10 +279,10 @@ TEST(the_wait_fd_is_readable_exactly_while_events_wait) {
     bn_event event;
     size_t count = 0;
     CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 0, &count, NULL));
-    CHECK(count == 0 && !readable(fd, 20));
+    CHECK(count == 0 && !is_awake(engine, 20));
     CHECK_OK(bn_release(engine, request, NULL));
     CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
-    CHECK(readable(fd, 60000)); // drained
+    CHECK(is_awake(engine, 60000)); // drained
     CHECK_STATUS(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_FOREVER, &count, NULL), BN_ERR_SHUTDOWN);
     stop(engine);
 }
@@ -433,7 +425,10 @@ static void wait_for(_Atomic int *counter, int value) {
 TEST(callbacks_come_and_may_call_back) {
     static listener l;
     bn_engine *engine = start_listening(&l, "builtin:echo");
+    void *handle = NULL;
     CHECK_EQ(bn_engine_wait_fd(engine, NULL), BN_ERR_WRONG_MODE);
+    CHECK_STATUS(bn_engine_wait_handle(engine, &handle, NULL), BN_ERR_WRONG_MODE);
+    CHECK(handle == NULL);
     bn_request_params params = ask("call me");
     params.user_data = 1;
     bn_request request = submit(engine, &params);

@@ -45,7 +45,7 @@ CALL(bn_model_chat_format, MODEL, &chat, out.text, 64, &out.count)
 CALL(bn_model_chat_tokenize, MODEL, &chat, out.tokens, 64, &out.count)
 CALL(bn_engine_create, bad ? NULL : &config, &out.engine)
 CALL(bn_engine_model, ENGINE, &out.model)
-CALL(bn_engine_wait_fd, ENGINE)
+CALL(call_for_a_wait, ENGINE)
 CALL(bn_engine_stats, ENGINE, &out.stats)
 CALL(bn_engine_metrics, ENGINE, out.text, sizeof out.text, &out.count)
 CALL(bn_engine_report, ENGINE, out.text, sizeof out.text, &out.count)
@@ -67,7 +67,7 @@ static const struct {
 #define ROW(name) {#name, try_##name}
     ROW(bn_model_open),      ROW(bn_model_get_info),      ROW(bn_model_tokenize),   ROW(bn_model_detokenize),
     ROW(bn_model_token_bytes), ROW(bn_model_chat_format), ROW(bn_model_chat_tokenize), ROW(bn_engine_create),
-    ROW(bn_engine_model),    ROW(bn_engine_wait_fd),      ROW(bn_engine_stats),     ROW(bn_engine_metrics),   ROW(bn_engine_report),
+    ROW(bn_engine_model),    ROW(call_for_a_wait),        ROW(bn_engine_stats),     ROW(bn_engine_metrics),   ROW(bn_engine_report),
     ROW(bn_submit),          ROW(bn_submit_batch),        ROW(bn_poll),             ROW(bn_request_get_info),
     ROW(bn_generate),        ROW(bn_embed),               ROW(bn_cancel),           ROW(bn_release),
     ROW(bn_engine_shutdown),

@@ -4,15 +4,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[64];
+static char folder[96];
 
 static const char *in_folder(const char *name) {
-    static char path[128];
+    static char path[160];
     if (folder[0] == 0) {
-        strcpy(folder, "/tmp/bn-test-XXXXXX");
-        CHECK(mkdtemp(folder) != NULL);
+        CHECK(make_temporary(folder, sizeof folder));
     } else {
-        mkdir(folder, 0700); // it may still exist
+        make_directory(folder); // it may still exist
     }
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return path;

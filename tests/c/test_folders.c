@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char folder[64];
+static char folder[96];
 
 static const char *path_of(const char *name) {
-    static char path[128];
+    static char path[160];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return path;
 }
@@ -33,8 +33,7 @@ static void copy(const char *model, const char *name) {
 }
 
 static void make_folder(void) {
-    strcpy(folder, "/tmp/bn-test-XXXXXX");
-    CHECK(mkdtemp(folder) != NULL);
+    CHECK(make_temporary(folder, sizeof folder));
 }
 
 static void make_model(void) {
@@ -225,7 +224,7 @@ TEST(broken_folders) {
     copy("llama-f16", "config.json");
     CHECK_EQ(unlink(path_of("some.gguf")), 0);
     folder_refused(BN_ERR_IO, "neither model.safetensors");
-    CHECK_EQ(mkdir(path_of("model.safetensors"), 0700), 0);
+    CHECK(make_directory(path_of("model.safetensors")));
     folder_refused(BN_ERR_BAD_MODEL, "model.safetensors: it is no regular file");
     CHECK_EQ(rmdir(path_of("model.safetensors")), 0);
     copy("llama-f16", "model.safetensors");
@@ -236,7 +235,7 @@ TEST(broken_folders) {
     put("config.json", "{", 1);
     folder_refused(BN_ERR_BAD_MODEL, "config.json");
     CHECK_EQ(unlink(path_of("config.json")), 0);
-    CHECK_EQ(mkdir(path_of("config.json"), 0700), 0);
+    CHECK(make_directory(path_of("config.json")));
     folder_refused(BN_ERR_BAD_MODEL, "config.json: it is no regular file");
     remove_folder();
 }

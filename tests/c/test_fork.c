@@ -379,3 +379,36 @@ TEST(a_fork_amid_first_use_leaves_no_lock) {
     }
 }
 #endif
+
+TEST(a_forked_child_gets_errors_and_may_exit) {
+    bn_engine_config config = slow_config("builtin:echo?us_per_token=2000");
+    bn_engine *engine = start(&config);
+    bn_request_params params = ask("on and on");
+    params.flags = BN_REQUEST_IGNORE_EOS;
+    params.max_new_tokens = 2000;
+    bn_request request = submit(engine, &params);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        bn_request other = 0;
+        bn_event event;
+        size_t count = 0;
+        void *handle = NULL;
+        bn_stats stats = {.struct_size = sizeof stats};
+        bn_event *completion = NULL;
+        alarm(60);
+        bool right = bn_submit(engine, &params, &other, NULL) == BN_ERR_FORKED &&
+                     bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_FOREVER, &count, NULL) == BN_ERR_FORKED &&
+                     bn_cancel(engine, request, NULL) == BN_ERR_FORKED && bn_release(engine, request, NULL) == BN_ERR_FORKED &&
+                     bn_engine_stats(engine, &stats, NULL) == BN_ERR_FORKED &&
+                     bn_generate(engine, &params, &completion, NULL) == BN_ERR_FORKED &&
+                     bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL) == BN_ERR_FORKED &&
+                     bn_engine_wait_fd(engine, NULL) == BN_ERR_FORKED &&
+                     bn_engine_wait_handle(engine, &handle, NULL) == BN_ERR_FORKED && bn_engine_destroy(engine) == BN_ERR_FORKED;
+        _exit(right ? 0 : 1);
+    }
+    ended_with(child, 0);
+    CHECK_OK(bn_cancel(engine, request, NULL)); // the parent's engine is as it was
+    free(finish(engine, request));
+    stop(engine);
+}

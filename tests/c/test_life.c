@@ -1,10 +1,8 @@
-// Create to destroy: cancel, shutdown, fork, several engines, logs, progress, leaks.
+// Create to destroy: cancel, shutdown, several engines, logs, progress, leaks.
 #include "harness.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static const char SLOW[] = "builtin:echo?us_per_token=2000";
 
@@ -205,37 +203,6 @@ TEST(destroy_under_calls_from_other_threads) {
         for (int k = 0; k < 4; k++) pthread_join(threads[k], NULL);
         CHECK_EQ(c.unexpected, 0);
     }
-}
-
-TEST(a_forked_child_gets_errors_and_may_exit) {
-    bn_engine_config config = slow_config(SLOW);
-    bn_engine *engine = start(&config);
-    bn_request_params params = endless();
-    bn_request request = submit(engine, &params);
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        bn_request other = 0;
-        bn_event event;
-        size_t count = 0;
-        bn_stats stats = {.struct_size = sizeof stats};
-        bn_event *completion = NULL;
-        alarm(60);
-        bool right = bn_submit(engine, &params, &other, NULL) == BN_ERR_FORKED &&
-                     bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_FOREVER, &count, NULL) == BN_ERR_FORKED &&
-                     bn_cancel(engine, request, NULL) == BN_ERR_FORKED && bn_release(engine, request, NULL) == BN_ERR_FORKED &&
-                     bn_engine_stats(engine, &stats, NULL) == BN_ERR_FORKED &&
-                     bn_generate(engine, &params, &completion, NULL) == BN_ERR_FORKED &&
-                     bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL) == BN_ERR_FORKED &&
-                     bn_engine_wait_fd(engine, NULL) == BN_ERR_FORKED && bn_engine_destroy(engine) == BN_ERR_FORKED;
-        _exit(right ? 0 : 1);
-    }
-    int status = 0;
-    CHECK_EQ(waitpid(child, &status, 0), child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    CHECK_OK(bn_cancel(engine, request, NULL)); // the parent's engine is as it was
-    free(finish(engine, request));
-    stop(engine);
 }
 
 typedef struct {

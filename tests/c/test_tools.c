@@ -61,7 +61,7 @@ static void add(struct told *told, const bn_event *event) {
     told->reason = event->finish_reason;
 }
 
-static struct told *tell(bn_engine *engine, const bn_request_params *params) {
+static struct told *listen_to(bn_engine *engine, const bn_request_params *params) {
     struct told *told = calloc(1, sizeof *told);
     bn_request request = submit(engine, params);
     for (bool over = false; !over;) {
@@ -83,7 +83,7 @@ TEST(answers_are_told_apart_streamed_or_not) {
         "{\"messages\": [{\"role\": \"<think>\\nhm</think>\", \"content\": \"Both. " CALL("{\\\"unit\\\": \\\"C\\\"}") "\\n" CALL(
             "{}") "\\n\\nDone <tool_call>x\"}], \"tool_format\": \"hermes\", \"reasoning_format\": \"think\", \"add_generation_prompt\": "
                   "false, " TOOLS "}");
-    struct told *streamed = tell(engine, &params);
+    struct told *streamed = listen_to(engine, &params);
     CHECK(streamed->events > 1);
     // The tools are described before it.
     CHECK_CONTAINS(streamed->text, "{\"name\": \"the function's name\", \"arguments\":");
@@ -96,7 +96,7 @@ TEST(answers_are_told_apart_streamed_or_not) {
     CHECK_EQ(streamed->reason, BN_FINISH_STOP);
 
     params.flags |= BN_REQUEST_NO_STREAM;
-    struct told *whole = tell(engine, &params);
+    struct told *whole = listen_to(engine, &params);
     CHECK_EQ(whole->events, 1);
     whole->events = streamed->events;
     CHECK(memcmp(whole, streamed, sizeof *whole) == 0);
@@ -108,11 +108,11 @@ TEST(answers_are_told_apart_streamed_or_not) {
 
     // Another seed gives other ids.
     params.seed = 1;
-    struct told *other = tell(engine, &params);
+    struct told *other = listen_to(engine, &params);
     CHECK(strcmp(other->calls[0].id, whole->calls[0].id) != 0);
     // Without the flag, all output is text.
     params.flags = 0;
-    struct told *plain = tell(engine, &params);
+    struct told *plain = listen_to(engine, &params);
     CHECK_EQ(plain->calls_count, 0);
     CHECK_CONTAINS(plain->text, "Both. <tool_call>{\"name\": \"get_weather\"");
     free(plain), free(other), free(whole), free(streamed);
@@ -123,13 +123,13 @@ TEST(reasoning_is_told_apart) {
     bn_engine *engine = start_echo();
     bn_request_params params = chat_of("{\"messages\": [{\"role\": \"<think>\\nhm\\n</think>\\n\\nYes\", \"content\": \"a\"}], "
                                        "\"reasoning_format\": \"think\", \"add_generation_prompt\": false}");
-    struct told *told = tell(engine, &params);
+    struct told *told = listen_to(engine, &params);
     CHECK_TEXT(told->reasoning, strlen(told->reasoning), "hm");
     CHECK_TEXT(told->text, strlen(told->text), "Yes: a\n");
     // A stop string ends the answer anywhere.
     params.stop_strings = &BN_TEXT("m\n");
     params.stop_strings_count = 1;
-    struct told *stopped = tell(engine, &params);
+    struct told *stopped = listen_to(engine, &params);
     CHECK_TEXT(stopped->reasoning, strlen(stopped->reasoning), "h");
     CHECK_EQ(stopped->reason, BN_FINISH_STOP_STRING);
     free(stopped), free(told);
@@ -145,7 +145,7 @@ TEST(a_required_call_is_made) {
         params.temperature = 1;
         params.seed = seed;
         params.max_new_tokens = 500;
-        struct told *told = tell(engine, &params);
+        struct told *told = listen_to(engine, &params);
         CHECK_EQ(told->reason, BN_FINISH_STOP);
         CHECK_EQ(told->calls_count, 1);
         CHECK_EQ(strlen(told->text), 0);

@@ -58,7 +58,7 @@ c)
         echo "ThreadSanitizer does not find the race in tests/tsan/seeded.c" >&2
         exit 1
     fi
-    compile tests tests/c/harness.c tests/c/test_delivery.c tests/c/test_events.c tests/c/test_host.c \
+    compile tests tests/c/harness.c tests/c/system_posix.c tests/c/test_delivery.c tests/c/test_events.c tests/c/test_host.c \
         tests/c/test_life.c tests/c/test_pressure.c tests/c/test_threads.c
     "$CARGO_TARGET_DIR/c/tests"
     compile soak tests/c/soak.c

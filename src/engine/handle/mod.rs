@@ -28,6 +28,7 @@ use crate::kernels::Pool;
 use crate::model::{Facts, Loaded};
 use crate::ops::States;
 use crate::schedule::{Scheduler, SchedulerConfig, StateConfig};
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -342,7 +343,12 @@ impl Engine {
 
     /// `WrongMode` in callback mode, which has no descriptor.
     pub fn wait_fd(&self) -> Result<i32> {
-        self.signal().map(Signal::fd)
+        self.signal().and_then(Signal::fd)
+    }
+
+    /// The same for Windows.
+    pub fn wait_handle(&self) -> Result<*mut c_void> {
+        self.signal().and_then(Signal::handle)
     }
 
     fn signal(&self) -> Result<&Signal> {

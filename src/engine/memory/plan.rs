@@ -2,7 +2,7 @@
 
 use super::free::{CLAIMS, Claim};
 use super::states::StatePlan;
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result, Status, os::memory};
 use crate::cache::{self, PrefixCache};
 use crate::engine::api::{EngineConfig, RequestParams};
 use crate::engine::core::backend::Backend;
@@ -16,7 +16,6 @@ use crate::sample::Sampler;
 use crate::text::Tokenizer;
 use std::cell::Cell;
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Bytes of each part of the engine. All but the requests' share are fixed at create.
@@ -167,7 +166,7 @@ pub fn plan(
     // A device allocates memory at once; the CPU's memory counts as used when it is first written.
     let (free, untouched) = match backend.ops.free_bytes() {
         Some(free) => (beside_weights(free? as u64, lacking)?, 0),
-        None => (super::free::available(Path::new("/")).unwrap_or(FALLBACK), block),
+        None => (memory::free_pages().unwrap_or(FALLBACK), block),
     };
     let free = free.saturating_sub(workspace);
     let requests = requests_bytes(config, loaded);

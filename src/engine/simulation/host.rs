@@ -190,7 +190,7 @@ impl Host {
     }
 
     pub fn check(&self) {
-        let readable = self.shared.hub.signal().map(|signal| is_readable(signal.fd()));
+        let readable = self.shared.hub.signal().map(|signal| signal.is_set());
         self.shared.hub.check(readable);
     }
 
@@ -589,10 +589,4 @@ impl Host {
             }
         }
     }
-}
-
-fn is_readable(fd: i32) -> bool {
-    let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry, which lives here.
-    unsafe { libc::poll(&mut entry, 1, 0) == 1 }
 }

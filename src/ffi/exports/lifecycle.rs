@@ -4,10 +4,11 @@ use crate::engine::Engine;
 use crate::engine::api::ShutdownMode;
 use crate::engine::hub::Phase;
 use crate::ffi::config::choice;
-use crate::ffi::guard::{guard, guard_number};
+use crate::ffi::guard::{guard, guard_number, out};
 use crate::ffi::registry;
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::bn_engine;
+use std::ffi::c_void;
 
 /// It accepts requests.
 pub const BN_STATE_RUNNING: i32 = 0;
@@ -69,11 +70,33 @@ pub unsafe extern "C" fn bn_engine_shutdown(
 /// `BN_ERR_SHUTDOWN` or `BN_ERR_ENGINE_DEAD`. It is the engine's: do not read, write or close it.
 /// The end wakes one edge-triggered thread of each epoll instance, which must wake the others.
 ///
-/// @return the descriptor, which is 0 or more; or `BN_ERR_WRONG_MODE`: callback mode; or another
-/// error.
+/// @return the descriptor, which is 0 or more; or `BN_ERR_WRONG_MODE`: callback mode;
+/// `BN_ERR_UNSUPPORTED`: Windows; or another error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_engine_wait_fd(engine: *const bn_engine, error: *mut bn_error) -> i32 {
     let body = || registry::with(engine, Engine::wait_fd);
     // SAFETY: the caller's promise for `error`.
     unsafe { guard_number(error, body) }
+}
+
+/// The same for Windows: an event with manual reset, for WaitForMultipleObjects, which is set while
+/// the descriptor of `bn_engine_wait_fd` would be readable. It is the engine's: do not set, reset
+/// or close it.
+///
+/// @return `BN_ERR_WRONG_MODE`: callback mode. `BN_ERR_UNSUPPORTED`: any other system.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_engine_wait_handle(
+    engine: *const bn_engine,
+    handle: *mut *mut c_void,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || {
+        out("handle", handle)?;
+        let found = registry::with(engine, Engine::wait_handle)?;
+        // SAFETY: checked, and the caller's promise.
+        unsafe { handle.write(found) };
+        Ok(())
+    };
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
 }

@@ -25,15 +25,14 @@ mod writer_tests;
 pub use tensor::TensorInfo;
 pub use value::{FromMetadata, ValueType};
 
-use crate::base::{Bytes, Error, Result, Status};
+use crate::base::{Bytes, Error, Result, Status, os};
 use crate::formats::no_lfs_pointer;
 use crate::kernels::pack::tl::{self, Tilings};
 use crate::kernels::{DType, Matrix, Pool, pack};
 use reader::{MAX_KEY_BYTES, Reader, called};
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use value::Value;
 
@@ -458,8 +457,7 @@ fn cannot_open(path: &str, why: impl std::fmt::Display) -> Error {
 
 /// Opens a regular file. Returns it with its number of bytes, or the reason why it is not a regular file.
 fn open_regular(path: &str) -> io::Result<std::result::Result<(File, u64), &'static str>> {
-    // O_NONBLOCK: opening a FIFO must not wait for a writer. The flag has no effect on regular files.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let file = os::open(path.as_ref())?;
     let stat = file.metadata()?;
     Ok(match stat.is_file() {
         true => Ok((file, stat.len())),

@@ -303,6 +303,8 @@ fn tensors_that_share_bytes_are_refused() {
     }
 }
 
+/// The words, and what is no regular file, are those of Unix (`base/os/windows` has its own).
+#[cfg(unix)]
 #[test]
 fn paths_that_cannot_be_opened() {
     let dir = std::env::temp_dir().join(format!("bn-gguf-{}", std::process::id()));

@@ -7,14 +7,13 @@ pub mod index;
 #[cfg(test)]
 mod tests;
 
-use crate::base::{Bytes, Error, Result, Status};
+use crate::base::{Bytes, Error, Result, Status, os};
 use crate::formats::no_lfs_pointer;
 use crate::formats::safetensors::{SafeTensors, TensorInfo};
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, is_separator};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -45,7 +44,7 @@ impl Folder {
                 format!("cannot open model folder '{path}': it is no folder"),
             ));
         }
-        let what = match path.trim_end_matches('/') {
+        let what = match path.trim_end_matches(is_separator) {
             "" => "/",
             what => what,
         };
@@ -61,7 +60,7 @@ impl Folder {
     pub fn name(&self) -> &str {
         let cached = self.blobs.as_ref().and_then(|blobs| blobs.parent()?.file_name()?.to_str());
         let name = cached.and_then(|name| name.rsplit("--").next());
-        name.or_else(|| self.what.rsplit('/').next()).unwrap_or_default()
+        name.or_else(|| self.what.rsplit(is_separator).next()).unwrap_or_default()
     }
 
     /// Name of one of its files in errors.
@@ -127,11 +126,7 @@ impl Folder {
                 ),
             ));
         }
-        // O_NOFOLLOW: the path that was checked is the one that is opened. O_NONBLOCK: a FIFO must not wait for a
-        // writer.
-        let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
-        let file =
-            OpenOptions::new().read(true).custom_flags(flags).open(&real).map_err(|e| self.io(name, e))?;
+        let file = os::open_no_link(&real).map_err(|e| self.io(name, e))?;
         let stat = file.metadata().map_err(|e| self.io(name, e))?;
         if !stat.is_file() {
             return Err(self.bad(name, "it is no regular file"));

@@ -1,5 +1,7 @@
 use super::*;
 use crate::base::error::refusals;
+// Windows lets few users make links.
+#[cfg(unix)]
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -121,6 +123,7 @@ fn an_index_names_plain_files_only() {
     }
 }
 
+#[cfg(unix)]
 #[test]
 fn links_do_not_leave_the_folder() {
     let (t, other) = (Temporary::new(), Temporary::new());
@@ -147,6 +150,7 @@ fn links_do_not_leave_the_folder() {
 }
 
 /// A cache: `blobs` has the files, and `snapshots/REVISION` has links to them.
+#[cfg(unix)]
 #[test]
 fn links_of_a_cache_lead_to_its_blobs_alone() {
     let cache = Temporary::new();

@@ -1,5 +1,6 @@
 //! Whether this machine has matrix tiles, and the system permits them.
 
+use crate::base::os::permit_tiles;
 use once_cell::race::OnceBox;
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -8,7 +9,7 @@ use std::arch::x86_64::{__cpuid, __cpuid_count};
 /// each thread, whether it exists now or later, gets room for tiles when it first uses one.
 pub fn permitted() -> bool {
     static ANSWER: OnceBox<bool> = OnceBox::new();
-    *ANSWER.get_or_init(|| Box::new(ask()))
+    *ANSWER.get_or_init(|| Box::new(permit_tiles()))
 }
 
 /// Whether the processor has AMX-TILE and AMX-INT8, and the system preserves tiles across context switches.
@@ -27,17 +28,4 @@ pub fn exist() -> bool {
         __cpuid_count(7, 0).edx & TILE_AND_INT8 == TILE_AND_INT8
             && (u64::from(high) << 32 | u64::from(low)) & TILE_STATES == TILE_STATES
     }
-}
-
-#[cfg(target_os = "linux")]
-fn ask() -> bool {
-    const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
-    const TILE_DATA: libc::c_long = 18;
-    // SAFETY: a system call with two numbers.
-    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0 }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn ask() -> bool {
-    false
 }

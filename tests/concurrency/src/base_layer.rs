@@ -2,6 +2,8 @@
 pub mod bytes;
 #[path = "../../../src/base/error.rs"]
 pub mod error;
+#[path = "../../../src/base/os/mod.rs"]
+pub mod os;
 #[path = "../../../src/base/sync.rs"]
 pub mod sync;
 #[cfg(not(loom))]

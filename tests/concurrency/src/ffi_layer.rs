@@ -1,7 +1,5 @@
 #![allow(unused_imports)]
 
-#[path = "../../../src/ffi/cancel.rs"]
-mod cancel;
 #[path = "../../../src/ffi/growth.rs"]
 pub mod growth;
 #[path = "../../../src/ffi/guard.rs"]

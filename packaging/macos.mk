@@ -1,0 +1,37 @@
+# macOS from another system: the static library by cargo, the dynamic one linked by Rust's LLD against the list of
+# system functions that zig has (docs/packaging.md). Never run.
+#   make macos    ZIG='python3 -m ziglang' (PyPI: ziglang); LLVM's nm and objdump (Debian: llvm)
+
+ZIG ?= $(or $(shell command -v zig),$(PYTHON) -m ziglang)
+MACOS_TARGETS := aarch64-apple-darwin x86_64-apple-darwin
+MACOS_VERSION := 11.0
+DYLIB := libbn_engine.$(ABI).dylib
+RUST_HOST = $(shell $(or $(RUSTC),rustc) -vV | sed -n 's/^host: //p')
+RUST_LLD = $(shell $(or $(RUSTC),rustc) --print sysroot)/lib/rustlib/$(RUST_HOST)/bin/rust-lld
+
+.PHONY: macos macos-rust macos-built
+
+macos:
+	@for target in $(MACOS_TARGETS); do \
+		$(MAKE) --no-print-directory TARGET=$$target macos-built || exit 1; \
+	done
+
+# Not what `rust` builds: cargo would link a dylib too, with a linker of Apple's.
+macos-rust:
+	@mkdir -p $(LIB)
+	@$(CARGO) rustc --locked --profile $(PROFILE) --target $(TARGET) --lib --crate-type staticlib
+
+# As elsewhere, linked from the static library, so that it exports nothing but the interface.
+macos-built: macos-rust
+	@$(READ_HEADER) -f tools/header/symbols.awk $(HEADER) | LC_ALL=C sort > $(SYMBOLS)
+	@sed 's/^/_/' $(SYMBOLS) > $(C)/exported.txt
+	@system="$$($(ZIG) env | sed -n 's/.*"lib_dir": "\(.*\)".*/\1/p')/libc/darwin/libSystem.tbd"; \
+	$(RUST_LLD) -flavor darwin -arch $(if $(findstring aarch64,$(TARGET)),arm64,x86_64) \
+		-platform_version macos $(MACOS_VERSION) $(MACOS_VERSION) \
+		-dylib -install_name @rpath/$(DYLIB) -compatibility_version $(ABI) -current_version $(VERSION) -dead_strip \
+		-exported_symbols_list $(C)/exported.txt -o $(LIB)/$(DYLIB) $(RUST)/libbn_engine.a "$$system"
+	@ln -sf $(DYLIB) $(LIB)/libbn_engine.dylib
+	@tests/abi/check_symbols.sh dylib $(LIB)/$(DYLIB) $(SYMBOLS)
+	@$(ZIG) cc -target $(firstword $(subst -, ,$(TARGET)))-macos.$(MACOS_VERSION) $(C11) examples-c/hello.c \
+		-o $(C)/hello $(LIB)/$(DYLIB) -Wl,-rpath,@executable_path/$(notdir $(LIB))
+	@echo "$(LIB)/$(DYLIB) and $(C)/hello: built, never run"

@@ -1,0 +1,92 @@
+# Windows x86-64 by MinGW-w64, and its tests under Wine (docs/packaging.md).
+#   make windows, make test-windows    PROFILE=dev for a build without optimization
+
+MINGW ?= x86_64-w64-mingw32-
+WINE ?= $(firstword $(wildcard /usr/lib/wine/wine64) wine)
+WINDOWS := TARGET=x86_64-pc-windows-gnu CROSS=$(MINGW)
+
+.PHONY: windows test-windows test-windows-c windows-built windows-tested windows-symbols windows-c windows-rust
+
+windows:
+	@$(MAKE) --no-print-directory $(WINDOWS) windows-built
+
+test-windows:
+	@$(MAKE) --no-print-directory $(WINDOWS) windows-tested
+
+# Without the Rust tests, which take as long to build as everything else: for CI.
+test-windows-c:
+	@$(MAKE) --no-print-directory $(WINDOWS) windows-symbols windows-c
+
+DLL := bn_engine-$(ABI).dll
+IMPORT := $(LIB)/libbn_engine.dll.a
+# System libraries of the Rust code.
+WINDOWS_LIBS := -lntdll -luserenv -lws2_32 -ldbghelp
+# The header's 64-bit numbers need the printf of C99.
+WINDOWS_C := $(C11) -D_GNU_SOURCE -D__USE_MINGW_ANSI_STDIO=1
+WINDOWS_LINK := $(IMPORT) -lpsapi -static -lpthread
+
+$(C)/bn_engine.def: $(SYMBOLS)
+	@(echo "LIBRARY $(DLL)"; echo EXPORTS; sed 's/^/    /' $<) > $@
+
+# As on Linux, linked from the static library: rustc would also export the C interface of a package inside.
+$(LIB)/$(DLL): $(RUST)/libbn_engine.a $(C)/bn_engine.def
+	@$(CC) -shared -static-libgcc -o $(LIB)/$(DLL) $(C)/bn_engine.def $(RUST)/libbn_engine.a $(LDFLAGS) \
+		-Wl,--out-implib,$(IMPORT) -Wl,--gc-sections -Wl,--no-insert-timestamp \
+		$(if $(filter release,$(PROFILE)),-Wl$(comma)--strip-debug) $(WINDOWS_LIBS)
+
+$(IMPORT): $(LIB)/$(DLL) ;
+
+# Those that use no terminal, epoll or getrusage.
+WINDOWS_EXAMPLES := hello callbacks constrained embed event_loop_windows
+WINDOWS_TESTS := $(filter-out tests/c/test_fork.c,$(wildcard tests/c/test_*.c)) tests/c/harness.c \
+	tests/c/system_windows.c tests/c/process_windows.c
+WINDOWS_PROGRAMS := cycles soak destroy
+
+$(C)/%.exe: examples-c/%.c $(HEADER) $(IMPORT)
+	@$(CC) $(WINDOWS_C) $(CFLAGS) $< -o $@ $(WINDOWS_LINK)
+
+$(C)/loadgen.exe: $(wildcard examples-c/load*.c) examples-c/loadgen.h $(HEADER) $(IMPORT)
+	@$(CC) $(WINDOWS_C) $(CFLAGS) $(filter %.c,$^) -o $@ $(WINDOWS_LINK)
+
+$(WINDOWS_PROGRAMS:%=$(C)/%.exe): $(C)/%.exe: tests/c/%.c tests/c/process_windows.c tests/c/program.h tests/c/process.h \
+		$(IMPORT)
+	@$(CC) $(WINDOWS_C) $(CFLAGS) $(filter %.c,$^) -o $@ $(WINDOWS_LINK)
+
+# Paths from here, as the programs may run on another system.
+$(C)/tests.exe: $(WINDOWS_TESTS) tests/c/harness.h tests/c/system.h tests/c/process.h tests/c/xxh64.h $(IMPORT)
+	@$(CC) $(WINDOWS_C) -DBN_DEMO_MODEL='"models/bn-demo.gguf"' -DBN_DEMO_PROMPTS='"tests/golden/demo_prompts.json"' \
+		-DBN_GOLDEN_MODELS='"tests/golden/models"' $(CFLAGS) $(filter %.c,$^) -o $@ $(WINDOWS_LINK)
+
+# Wine before version 9 lacks this library of the system.
+$(C)/wine/bcryptprimitives.dll: tests/c/wine_bcryptprimitives.c
+	@mkdir -p $(@D) && $(CC) $(C11) -shared -O2 -o $@ $< -ladvapi32
+
+WINDOWS_EXES := $(patsubst %,$(C)/%.exe,tests $(WINDOWS_EXAMPLES) loadgen $(WINDOWS_PROGRAMS))
+
+windows-built: $(LIB)/$(DLL) $(WINDOWS_EXES) windows-symbols
+	@$(CARGO) build --locked --profile $(PROFILE) --target $(TARGET) --bin bn-convert
+	@echo "$(LIB): $(DLL), libbn_engine.dll.a; $(C): bn_engine.def and programs; $(RUST)/bn-convert.exe"
+
+windows-symbols: $(LIB)/$(DLL)
+	@tests/abi/check_symbols.sh dll $(LIB)/$(DLL) $(SYMBOLS)
+
+windows-tested: windows-symbols windows-c windows-rust
+
+UNDER_WINE = WINEPREFIX=$(abspath $(C))/wine/prefix WINEDEBUG=-all WINEPATH='Z:$(abspath $(C))/wine;Z:$(abspath $(LIB))'
+
+windows-c: $(WINDOWS_EXES) $(C)/wine/bcryptprimitives.dll
+	$(call say,Windows: C tests under Wine)
+	@$(UNDER_WINE) $(WINE) $(C)/tests.exe
+	@for example in $(WINDOWS_EXAMPLES); do $(UNDER_WINE) $(WINE) $(C)/$$example.exe > $(C)/$$example.out || exit 1; done
+	@$(UNDER_WINE) $(WINE) $(C)/loadgen.exe --seconds 0.5 --max-batch 8 --levels 50,150 --json $(C)/load.json \
+		builtin:echo > $(C)/loadgen.out
+	@$(UNDER_WINE) $(WINE) $(C)/event_loop_windows.exe 17+25= | grep -q '^\[1\] -- stop'
+	@echo "the examples run"
+	@$(UNDER_WINE) $(WINE) $(C)/cycles.exe
+	@$(UNDER_WINE) $(WINE) $(C)/soak.exe 3
+	@$(UNDER_WINE) $(WINE) $(C)/destroy.exe 2
+
+windows-rust: $(C)/wine/bcryptprimitives.dll | rust
+	$(call say,Windows: Rust tests under Wine)
+	@$(UNDER_WINE) CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$(WINE) \
+		$(CARGO) test --locked --profile $(PROFILE) --target $(TARGET) --lib --test all
