@@ -1,5 +1,7 @@
 //! A decoder's shape, from any file format, and checked: later code does not have to distrust the file.
 
+mod mixers;
+
 use super::family::{Family, QkNorm};
 use super::keys::{LAYER_INPUTS, NEXTN, SHARED_KV};
 use super::names::Names;
@@ -7,8 +9,10 @@ use super::rotation::Rotations;
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
 use crate::ops::{
-    Activation, AttentionShape, Choice, ConvShape, DeltaShape, MAX_HEAD, MambaShape, RopeStyle, Temperature,
+    Activation, AttentionShape, Choice, ConvShape, DeltaShape, LatentShape, MambaShape, RopeStyle,
+    Temperature,
 };
+use mixers::{check_delta, check_groups};
 use std::ops::RangeInclusive;
 
 /// Sizes are in elements and tokens. After [`DecoderConfig::check`], all products of two or three of them fit a
@@ -30,6 +34,8 @@ pub struct DecoderConfig {
     /// `None` if no layer is sparse.
     pub experts: Option<ExpertsConfig>,
     pub attention: AttentionShape,
+    /// Of what `attention` is made, if it is latent.
+    pub latent: Option<LatentConfig>,
     /// The attention of layers without a window, if theirs differs.
     pub global: Option<AttentionShape>,
     /// Elements of a row's input to each layer by itself. `None`: there is no such input.
@@ -116,6 +122,16 @@ pub enum GateNorm {
     Never,
     BeforeGate,
     AfterGate,
+}
+
+/// Latent attention.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LatentConfig {
+    pub shape: LatentShape,
+    /// Elements of the queries' own latent. `None`: they have none.
+    pub query_rank: Option<usize>,
+    /// The eps of both latents' norms.
+    pub eps: f32,
 }
 
 /// A mixture of experts, each a gated feed-forward.
@@ -221,7 +237,9 @@ impl DecoderConfig {
             names.float("expert_weights_scale", choice.scale, 1e-3..=1e3)?;
             names.within("expert_feed_forward_length", width, FFN)?;
             shared.map_or(Ok(()), |width| names.within("expert_shared_feed_forward_length", width, FFN))?;
+            choice.groups.map_or(Ok(()), |groups| check_groups(&groups, count, choice.used, names))?;
         }
+        self.latent.map_or(Ok(()), |latent| latent.check(names))?;
         names.float(self.family.eps_key(), self.rms_eps, 1e-12..=1e-1)?;
         names.float("projection_epsilon", self.projection_eps, 1e-12..=1e-1)?;
         names.float("embedding_scale", self.embedding_scale, 1e-6..=1e6)?;
@@ -450,30 +468,6 @@ impl DecoderConfig {
     }
 }
 
-impl MambaConfig {
-    fn check(&self, names: &Names) -> Result<()> {
-        let MambaShape { heads, head_dim, groups, state_dim, kernel } = self.shape;
-        names.within("ssm.time_step_rank", heads, HEADS)?;
-        names.within("ssm.group_count", groups, 1..=heads)?;
-        if !heads.is_multiple_of(groups) {
-            let why = format!("it must divide the number of heads, {heads}");
-            return Err(names.bad("ssm.group_count", groups, &why));
-        }
-        names.within("ssm.inner_size", head_dim, 1..=MAX_HEAD)?;
-        names.within("ssm.state_size", state_dim, 1..=MAX_HEAD)?;
-        names.within("ssm.conv_kernel", kernel, KERNEL)?;
-        let factors = self.inputs.iter().chain([&self.output]);
-        factors.into_iter().try_for_each(|factor| names.float("ssm_multipliers", *factor, FACTOR))?;
-        let [least, most] = self.steps;
-        match least >= 0.0 && least <= most {
-            true => Ok(()),
-            false => {
-                Err(names.bad("time_step_limit", format_args!("{least} to {most}"), "it must be a range"))
-            }
-        }
-    }
-}
-
 /// Lets the last `count` layers attend to K and V of the last layer before them of their kind, with or without a window.
 pub fn share(blocks: &mut [Block], count: usize, names: &Names) -> Result<()> {
     names.within(SHARED_KV, count, 0..=blocks.len().saturating_sub(1))?;
@@ -488,19 +482,6 @@ pub fn share(blocks: &mut [Block], count: usize, names: &Names) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn check_delta(delta: &DeltaShape, names: &Names) -> Result<()> {
-    let DeltaShape { key_heads, value_heads, key_dim, value_dim, kernel, .. } = *delta;
-    names.within("ssm.group_count", key_heads, HEADS)?;
-    names.within("ssm.time_step_rank", value_heads, HEADS)?;
-    if !value_heads.is_multiple_of(key_heads) {
-        let why = format!("it must be a multiple of the number of key heads, {key_heads}");
-        return Err(names.bad("ssm.time_step_rank", value_heads, &why));
-    }
-    names.within("ssm.state_size", key_dim, 1..=MAX_HEAD)?;
-    names.within("ssm.inner_size", value_dim, 1..=MAX_HEAD)?;
-    names.within("ssm.conv_kernel", kernel, KERNEL)
 }
 
 impl RopeConfig {

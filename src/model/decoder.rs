@@ -1,6 +1,7 @@
 //! One decoder for all families. The configuration determines the norms, the rotation and the activation; the types
 //! of the weights determine the arithmetic.
 
+mod latent;
 mod layer;
 mod mtp;
 mod workspace;
@@ -12,10 +13,11 @@ use super::products::Products;
 use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, adapter, check_stop};
 use crate::base::{Error, Result};
 use crate::ops::{
-    Accepted, Attention, Head, KvCache, KvLayers, KvLayout, Norm, OpSet, Owned, Paging, Projections,
-    RaggedBatch, Site, StateShape, Weight,
+    Accepted, Attention, AttentionShape, Head, KvCache, KvLayers, KvLayout, Norm, OpSet, Owned, Paging,
+    Projections, RaggedBatch, Site, StateShape, Weight,
 };
 
+pub use latent::LatentAttention;
 pub use layer::{
     Beside, Both, Convolution, FeedForward, Gated, GatedDelta, Layer, LayerInput, LayerInputs, Mixer, Ropes,
     SelfAttention, StateSpace, Weights,
@@ -201,6 +203,7 @@ impl Decoder {
                 return self.append(step, index, x, update, attention).map(|()| None);
             }
             Mixer::Attention(attention) => self.attention(step, index, x, update, attention),
+            Mixer::Latent(latent) => return self.latent_attention(step, index, x, update, (latent, ends)),
             Mixer::DeltaNet(delta) => self.recurrence(step, index, x, update, delta),
             Mixer::ShortConv(conv) => self.convolution(step, index, x, update, conv),
             Mixer::Mamba(mamba) => self.state_space(step, index, x, update, mamba),
@@ -395,7 +398,8 @@ impl Model for Decoder {
             kv_heads: a.kv_heads,
             head_dim: a.head_dim,
         });
-        KvShape { layers, kv_heads: c.attention.kv_heads, head_dim: c.attention.head_dim, others, kind: None }
+        let AttentionShape { kv_heads, head_dim, joint, .. } = c.attention;
+        KvShape { layers, kv_heads, head_dim, others, joint, kind: None }
     }
 
     fn state_shape(&self) -> StateShape {
@@ -433,6 +437,7 @@ impl Model for Decoder {
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
         let Weights { embedding, inputs, layers, mtp, final_norm, head_norm, head, .. } = &self.weights;
+        self.config.latent.map_or(Ok(()), |_| each(Weight::CpuOnly("latent attention")))?;
         self.config.shapes().try_for_each(|shape| each(Weight::Attention(shape)))?;
         self.config.logit_cap.map_or(Ok(()), |_| each(Weight::CpuOnly("capped logits")))?;
         each(Weight::Table(embedding))?;
@@ -458,9 +463,11 @@ impl Model for Decoder {
     }
 
     fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {
-        if !self.state_shape().is_empty() || self.config.global.is_some() {
+        let c = &self.config;
+        if !self.state_shape().is_empty() || c.global.is_some() || c.latent.is_some() {
             return Err(Error::unsupported(format!(
-                "{}: models with recurrent layers, mtp or layers whose heads differ take no adapters yet",
+                "{}: models with recurrent layers, mtp, latent attention or layers whose heads differ take no adapters \
+                 yet",
                 file.what
             )));
         }

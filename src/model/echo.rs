@@ -71,7 +71,8 @@ impl Model for Echo {
 
     fn kv_shape(&self) -> KvShape {
         // Ids and positions, which F16 would round.
-        KvShape { layers: 1, kv_heads: 1, head_dim: HEAD_DIM, others: None, kind: Some(KvType::F32) }
+        let kind = Some(KvType::F32);
+        KvShape { layers: 1, kv_heads: 1, head_dim: HEAD_DIM, kind, ..KvShape::default() }
     }
 
     fn workspace_bytes(&self, _: &dyn OpSet, _: usize, _: usize) -> usize {

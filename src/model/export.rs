@@ -119,6 +119,9 @@ pub fn export(
     if config.conv.is_some() {
         return Err(Error::unsupported(format!("{}: short convolutions are not written", files.what())));
     }
+    if config.latent.is_some() {
+        return Err(Error::unsupported(format!("{}: latent attention is not written", files.what())));
+    }
     if config.global.is_some() {
         let what = files.what();
         return Err(Error::unsupported(format!("{what}: layers whose heads differ are not written")));

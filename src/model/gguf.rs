@@ -1,6 +1,7 @@
 //! GGUF files as checkpoints: metadata keys become a configuration, and tensors keep their names.
 
 mod encoder;
+mod latent;
 mod layers;
 mod mamba;
 mod rope;
@@ -9,11 +10,12 @@ use super::Pooling;
 use super::checkpoint::Checkpoint;
 use super::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Parts};
 use super::encoder::EncoderConfig;
-use super::family::{FAMILIES, Factor, Family, REFUSED, ScaleSizes, SharedExpert};
+use super::family::{ExpertDefaults, FAMILIES, Factor, Family, REFUSED, ScaleSizes, SharedExpert};
 use super::fused;
 use super::keys::{
-    DENSE_FIRST, GATING, GATING_CHOSEN, GATING_LOGISTIC, GATING_SOFTMAX, KNOWN, NEUTRAL, NEUTRAL_FLOATS,
-    NEXTN, NO_BLOCKS, NO_DENSE, NO_EXPERTS, NO_SHARED, SECTIONS, TEMPERATURE,
+    DENSE_FIRST, GATING, GATING_CHOSEN, GATING_LOGISTIC, GATING_SOFTMAX, GROUPS, KNOWN, NEUTRAL,
+    NEUTRAL_FLOATS, NEXTN, NO_BLOCKS, NO_COUNTS, NO_DENSE, NO_EXPERTS, NO_SHARED, SECTIONS, SHARED_COUNT,
+    TEMPERATURE, USED_GROUPS,
 };
 use super::names::Names;
 use super::namespaces;
@@ -22,7 +24,7 @@ use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Error, Result, reserve};
 use crate::formats::gguf::{FromMetadata, Gguf, expert};
 use crate::kernels::{DType, Matrix, Pool, pack};
-use crate::ops::{Activation, AttentionShape, Choice, ConvShape, DeltaShape, Gate};
+use crate::ops::{Activation, AttentionShape, Choice, ConvShape, DeltaShape, Gate, Groups};
 use crate::text::{ChatTemplate, Tokenizer, end_tokens_of_gguf};
 use std::sync::Arc;
 
@@ -210,7 +212,7 @@ impl<'a> Keys<'a> {
         let layers = blocks - further;
         let context_length = self.size("context_length", None)?;
         let rms_eps = self.gguf.get(&self.full(self.family.eps_key()))?;
-        let mut attention = self.attention(hidden, layers)?;
+        let (latent, mut attention) = self.heads_of(hidden, layers, rms_eps)?;
         attention.value_eps = Some(rms_eps).filter(|_| self.family.global_heads);
         let global = self.global(&attention, layers)?;
         let experts = self.experts()?;
@@ -242,6 +244,7 @@ impl<'a> Keys<'a> {
             ffn,
             experts,
             attention,
+            latent,
             global,
             layer_inputs: self.layer_inputs()?,
             delta,
@@ -286,9 +289,14 @@ impl<'a> Keys<'a> {
         Ok(self.find(key)?.unwrap_or(default))
     }
 
-    fn attention(&self, hidden: usize, layers: usize) -> Result<AttentionShape> {
+    fn heads(&self) -> Result<usize> {
         let heads = self.size("attention.head_count", None)?;
         self.names.within("attention.head_count", heads, HEADS)?;
+        Ok(heads)
+    }
+
+    fn attention(&self, hidden: usize, layers: usize) -> Result<AttentionShape> {
+        let heads = self.heads()?;
         let kv_heads = match self.family.global_heads {
             true => self.kv_heads_of(layers, true)?,
             false => match self.kv_heads(layers)? {
@@ -320,7 +328,8 @@ impl<'a> Keys<'a> {
     /// Whether this key gives one of the family's factors, or a part that only some families have.
     fn reads_factor(&self, key: &str) -> bool {
         key == TEMPERATURE && self.family.temperature
-            || key == "expert_weights_scale" && self.family.experts.is_some_and(|e| e.gate == Gate::Logistic)
+            || key == "expert_weights_scale"
+                && self.family.experts.is_some_and(|e| e.scaled || e.gate == Gate::Logistic)
             || self.family.factor_keys().any(|(_, gguf)| gguf == key)
     }
 
@@ -375,13 +384,19 @@ impl<'a> Keys<'a> {
             let why = format!("tensor '{}' has {}", tensor.name, tensor.dims[2]);
             return Err(self.names.bad("expert_count", count, &why));
         }
-        let gated = self.find::<u32>(GATING)?.unwrap_or(GATING_SOFTMAX);
+        let has_bias = self.gguf.tensors().iter().any(|tensor| tensor.name.ends_with(".exp_probs_b.bias"));
+        let gated = match self.find::<u32>(GATING)? {
+            Some(gated) => gated,
+            // GLM-4.7-Flash's files do not say it.
+            None if defaults.by_file && has_bias => GATING_LOGISTIC,
+            None => GATING_SOFTMAX,
+        };
         let gate = match gated {
             GATING_SOFTMAX | GATING_CHOSEN => Gate::Softmax,
             GATING_LOGISTIC => Gate::Logistic,
             other => return Err(self.names.unsupported(GATING, other)),
         };
-        if gate != defaults.gate {
+        if gate != defaults.gate && !defaults.by_file {
             return Err(self.names.unsupported(GATING, gated));
         }
         let choice = Choice {
@@ -389,15 +404,29 @@ impl<'a> Keys<'a> {
             renormalize: (renormalize || gated == GATING_CHOSEN).then_some(defaults.more),
             scale: self.float("expert_weights_scale", 1.0)?,
             used,
+            groups: self.groups(&defaults, gate)?,
         };
         let rows = self.gguf.tensor("blk.0.ffn_up_shexp.weight").map(|tensor| tensor.dims[1]);
         const SHARED: &str = "expert_shared_feed_forward_length";
         let shared = match defaults.shared {
             SharedExpert::Weighed => Some(self.size(SHARED, rows)?),
             SharedExpert::Added => Some(self.size(SHARED, rows.or(Some(0)))?).filter(|width| *width > 0),
+            SharedExpert::Counted => {
+                Some(self.size(SHARED_COUNT, Some(0))?.saturating_mul(width)).filter(|width| *width > 0)
+            }
             SharedExpert::Never => None,
         };
-        Ok(Some(ExpertsConfig { count, width, shared, choice, bias: defaults.bias.is_some() }))
+        let bias = if defaults.by_file { has_bias } else { defaults.bias.is_some() };
+        Ok(Some(ExpertsConfig { count, width, shared, choice, bias }))
+    }
+
+    /// The groups of experts. `None`: a row's experts may be of any.
+    fn groups(&self, defaults: &ExpertDefaults, gate: Gate) -> Result<Option<Groups>> {
+        let count = self.size(GROUPS, Some(0))?;
+        if defaults.groups.is_none() || count == 0 {
+            return Ok(None);
+        }
+        Ok(Groups::of(count, self.size(USED_GROUPS, Some(count))?, gate))
     }
 
     /// The number of dense layers before the sparse ones.
@@ -501,7 +530,10 @@ impl<'a> Keys<'a> {
             NO_DENSE
         };
         let shared = if self.family.global_heads { &[] } else { NO_SHARED };
-        for &(key, fine) in NEUTRAL.iter().chain(experts).chain(blocks).chain(dense).chain(shared) {
+        let counted = self.family.experts.is_some_and(|experts| experts.shared == SharedExpert::Counted);
+        let counts = if counted { &[] } else { NO_COUNTS };
+        let all = NEUTRAL.iter().chain(experts).chain(blocks).chain(dense).chain(shared).chain(counts);
+        for &(key, fine) in all {
             let value = match self.find::<bool>(key) {
                 Ok(value) => value.map(u32::from),
                 Err(_) => self.find::<u32>(key)?,

@@ -2,14 +2,15 @@
 //! change the arithmetic.
 
 /// Keys that change the arithmetic in ways that this decoder does not compute, with the only accepted value.
-pub const NEUTRAL: &[(&str, u32)] = &[
-    ("expert_shared_count", 0),
-    ("expert_group_count", 0),
-    ("attention.causal", 1),
-    ("use_parallel_residual", 0),
-    ("rescale_every_n_layers", 0),
-    ("swin_norm", 0),
-];
+pub const NEUTRAL: &[(&str, u32)] =
+    &[("attention.causal", 1), ("use_parallel_residual", 0), ("rescale_every_n_layers", 0), ("swin_norm", 0)];
+/// As `NEUTRAL`, in families whose files do not count shared experts, and groups of experts.
+pub const NO_COUNTS: &[(&str, u32)] = &[(SHARED_COUNT, 0), (GROUPS, 0)];
+/// The width of the experts that all rows pass through, as a multiple of that of the others.
+pub const SHARED_COUNT: &str = "expert_shared_count";
+/// The number of groups of experts, and of those that have a row's experts.
+pub const GROUPS: &str = "expert_group_count";
+pub const USED_GROUPS: &str = "expert_group_used_count";
 /// As `NEUTRAL`, in families whose layers have K and V of their own.
 pub const NO_SHARED: &[(&str, u32)] = &[(SHARED_KV, 0), (LAYER_INPUTS, 0)];
 /// The number of layers, at the end, that attend to K and V of earlier ones.
@@ -62,6 +63,13 @@ pub const KNOWN: &[&str] = &[
     LAYER_INPUTS,
     DENSE_FIRST,
     GATING,
+    SHARED_COUNT,
+    GROUPS,
+    USED_GROUPS,
+    "attention.kv_lora_rank",
+    "attention.q_lora_rank",
+    "attention.key_length_mla",
+    "attention.value_length_mla",
     "shortconv.l_cache",
     "expert_count",
     "expert_used_count",

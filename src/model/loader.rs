@@ -247,6 +247,10 @@ fn decoder(
         log(WARN, &format!("{what}: the files name no end token; generations end by their limits only"));
     }
     let chat = files.chat(&|message| log(WARN, message))?;
+    if options.mtp && config.latent.is_some() {
+        let why = "mtp is set, and blocks of multi-token prediction with latent attention are not read";
+        return Err(Error::unsupported(format!("{}: {why}", files.what())));
+    }
     let further = if files.has(&join_of(&config)) { config.further } else { 0 };
     match (options.mtp, further) {
         (true, 1) | (false, 0 | 2..) => {}

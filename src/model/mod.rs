@@ -97,6 +97,8 @@ pub struct KvShape {
     pub head_dim: usize,
     /// Layers of another shape, behind those.
     pub others: Option<KvLayers>,
+    /// V is K, and stored once.
+    pub joint: bool,
     /// `None`: stored in the type that the host asks for.
     pub kind: Option<KvType>,
 }
@@ -104,8 +106,9 @@ pub struct KvShape {
 impl KvShape {
     /// The layout of a cache of this shape, in `kind` unless the model has a type of its own.
     pub fn layout(self, kind: KvType, blocks: usize, block_size: usize) -> KvLayout {
-        let Self { layers, kv_heads, head_dim, others, kind: own } = self;
-        KvLayout { kind: own.unwrap_or(kind), layers, kv_heads, head_dim, others, blocks, block_size }
+        let Self { layers, kv_heads, head_dim, others, joint, kind: own } = self;
+        let kind = own.unwrap_or(kind);
+        KvLayout { kind, layers, kv_heads, head_dim, others, joint, blocks, block_size }
     }
 }
 

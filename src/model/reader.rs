@@ -2,6 +2,7 @@
 
 mod encoder;
 mod experts;
+mod latent;
 mod mamba;
 
 use super::checkpoint::Checkpoint;
@@ -142,10 +143,16 @@ impl<'a> Reader<'a> {
             (.., Some(mamba)) if recurrent => {
                 (Mixer::Mamba(self.mamba(index, mamba, c)?), ("ssm_out", mamba.shape.inner()))
             }
-            _ => {
-                let shape = c.attention_of(index);
-                (self.attention(index, c)?, ("attn_output", shape.heads * shape.head_dim))
-            }
+            _ => match &c.latent {
+                Some(latent) => (
+                    Mixer::Latent(Box::new(self.latent(index, latent, c)?)),
+                    ("attn_output", latent.shape.values()),
+                ),
+                None => {
+                    let shape = c.attention_of(index);
+                    (self.attention(index, c)?, ("attn_output", shape.heads * shape.head_dim))
+                }
+            },
         };
         let beside = match c.mamba.as_ref().filter(|_| c.blocks[index].beside) {
             Some(mamba) => Some(self.beside(index, mamba, c)?),

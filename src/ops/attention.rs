@@ -28,7 +28,7 @@ const TASKS_EACH: usize = 4;
 impl AttentionShape {
     /// Width of a row of qkv.
     pub fn qkv(&self) -> usize {
-        let kv = if self.keys_are_values { 1 } else { 2 };
+        let kv = if self.keys_are_values || self.joint { 1 } else { 2 };
         (self.heads + kv * self.kv_heads) * self.head_dim
     }
 
@@ -37,9 +37,21 @@ impl AttentionShape {
         self.heads / self.kv_heads
     }
 
+    /// Number of q heads that a task takes: those of a KV head, or of many an equal part.
+    pub(super) fn each(&self) -> usize {
+        let group = self.group();
+        let divides = |each: &usize| group.is_multiple_of(*each);
+        if group <= QUERIES { group } else { (QUERIES / 2..=QUERIES).rev().find(divides).unwrap_or(group) }
+    }
+
+    /// Number of such tasks for the rows of a span.
+    fn tasks(&self) -> usize {
+        self.heads / self.each()
+    }
+
     /// Maximum bytes that attention keeps on `threads` threads for contexts of `context` positions.
     pub(super) fn scratch_bytes(&self, threads: usize, context: usize) -> usize {
-        let queries = self.group().max(QUERIES);
+        let queries = self.each().max(QUERIES);
         let own = Scratch::bytes(queries, self.head_dim);
         let state = queries * state_len(self.head_dim) * size_of::<f32>();
         let shared = TASKS_EACH.saturating_mul(context.div_ceil(PIECE)).saturating_mul(state);
@@ -108,7 +120,7 @@ impl KvWrite<'_> {
     /// `kv` has the bytes of the layer.
     pub fn run(&self, kv: &mut [u8], qkv: &[f32], dims: [usize; 2]) -> Result<()> {
         let (paging, s) = (self.paging, self.paging.shape);
-        if dims != [paging.rows(), s.qkv()] || kv.len() != 2 * paging.half() {
+        if dims != [paging.rows(), s.qkv()] || kv.len() != paging.halves() * paging.half() {
             return Err(Error::internal("qkv or the KV cache has another shape than the batch"));
         }
         let values_from = s.heads + if s.keys_are_values { 0 } else { s.kv_heads };
@@ -120,25 +132,25 @@ impl KvWrite<'_> {
         self.pool.run_if_worth(2 * paging.rows() * s.kv_heads * dim, paging.tiles.len(), &|task| {
             let span = &paging.tiles[task];
             let (table, first) = (paging.table(span.seq), batch.positions[span.rows.start] as usize);
-            for (half, head) in
-                [Half::K, Half::V].into_iter().flat_map(|h| (0..s.kv_heads).map(move |n| (h, n)))
-            {
-                let to = half as usize * paging.half() + slots.offset(table, head, first / TILE);
+            let halves = [Half::K, Half::V].into_iter().skip(2 - paging.halves());
+            for (half, head) in halves.flat_map(|h| (0..s.kv_heads).map(move |n| (h, n))) {
+                let values = half == Half::V && !s.joint;
+                let to = usize::from(values) * paging.half() + slots.offset(table, head, first / TILE);
                 // SAFETY: no other task writes to this tile, as `Paging` has checked.
                 let tile = unsafe { shared.slice(to..to + tile_bytes) };
                 for row in span.rows.clone() {
                     let at = batch.positions[row] as usize % TILE;
-                    let before = if half == Half::K { s.heads } else { values_from };
+                    let before = if values { values_from } else { s.heads };
                     let from = &qkv[row * s.qkv() + (before + head) * dim..][..dim];
                     let norm = self.how.value_norm;
-                    if half == Half::V && norm.is_none() {
+                    if values && norm.is_none() {
                         kv::store(slots.kind, half, tile, at, from);
                         continue;
                     }
                     SCRATCH.with_borrow_mut(|scratch| {
                         let own = &mut scratch.queries(1, dim)[..dim];
                         own.copy_from_slice(from);
-                        match norm.filter(|_| half == Half::V) {
+                        match norm.filter(|_| values) {
                             Some(norm) => norm.in_place(self.isa, own),
                             None => turn.apply(row, 1, own),
                         }
@@ -168,23 +180,23 @@ impl Attend<'_> {
     pub fn run(&self, kv: &[u8], qkv: &[f32], dims: [usize; 2]) -> Result<Vec<f32>> {
         let (paging, s) = (self.paging, self.paging.shape);
         let rows = paging.rows();
-        if dims != [rows, self.how.width()] || kv.len() != 2 * paging.half() {
+        if dims != [rows, self.how.width()] || kv.len() != paging.halves() * paging.half() {
             return Err(Error::internal("qkv or the KV cache has another shape than the batch"));
         }
         let width = s.heads * s.head_dim;
         let mut out = self.spare.take(rows * width)?;
         let turn = Turn::new(self.isa, self.how, self.table, rows)?;
-        let (keys, values) = kv.split_at(paging.half());
+        let (keys, values) = if s.joint { (kv, kv) } else { kv.split_at(paging.half()) };
         let work = Work { op: self, turn, qkv, keys, values, out: SharedOut::new(&mut out) };
         let seen = |position: &u32| *position as usize + 1 - self.how.first(*position as usize);
         let keys_seen: usize = paging.batch.positions.iter().map(seen).sum();
-        let tasks = paging.spans.len() * s.kv_heads;
+        let tasks = paging.spans.len() * s.tasks();
         match work.units(tasks) {
             Some(units) => work.share(units),
             None => self.pool.run_if_worth(keys_seen * width, tasks, &|task| {
                 // The last rows of a prompt see the most, so they go first.
-                let (span, kv_head) = (paging.spans.len() - 1 - task / s.kv_heads, task % s.kv_heads);
-                work.whole(&paging.spans[span], kv_head);
+                let (span, part) = (paging.spans.len() - 1 - task / s.tasks(), task % s.tasks());
+                work.whole(&paging.spans[span], part);
             }),
         }
         Ok(out)
@@ -202,12 +214,14 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn context(&self, span: &Span, kv_head: usize) -> Context<'_> {
+    /// `part` counts the tasks of a span.
+    fn context(&self, span: &Span, part: usize) -> Context<'_> {
         let paging = self.op.paging;
         let (k, v) = (paging.paged(self.keys), paging.paged(self.values));
-        let group = paging.shape.group();
-        let sinks = self.op.how.sinks.map_or(&[][..], |sinks| &sinks[kv_head * group..][..group]);
-        Context { k, v, table: paging.table(span.seq), kv_head, cap: paging.shape.cap, sinks }
+        let (each, kv_head) = (paging.shape.each(), part * paging.shape.each() / paging.shape.group());
+        let sinks = self.op.how.sinks.map_or(&[][..], |sinks| &sinks[part * each..][..each]);
+        let AttentionShape { cap, joint, .. } = *paging.shape;
+        Context { k, v, joint, table: paging.table(span.seq), kv_head, cap, sinks }
     }
 
     fn seen(&self, row: usize) -> Seen {
@@ -216,12 +230,12 @@ impl Work<'_> {
     }
 
     /// Fills the scratch memory with the q heads of a span's rows, normed, rotated and scaled.
-    fn fill(&self, span: &Span, kv_head: usize, scratch: &mut Scratch) {
+    fn fill(&self, span: &Span, part: usize, scratch: &mut Scratch) {
         let s = self.op.paging.shape;
-        let (group, dim) = (s.group(), s.head_dim);
+        let (group, dim) = (s.each(), s.head_dim);
         let queries = scratch.queries(span.rows.len() * group, dim);
         for (n, q) in queries.chunks_exact_mut(stride(dim)).enumerate() {
-            let (row, head) = (span.rows.start + n / group, kv_head * group + n % group);
+            let (row, head) = (span.rows.start + n / group, part * group + n % group);
             let q = &mut q[..dim];
             q.copy_from_slice(&self.qkv[row * self.op.how.width() + head * dim..][..dim]);
             self.turn.apply(row, 0, q);
@@ -236,28 +250,22 @@ impl Work<'_> {
     ///
     /// No other code accesses this part of the output meanwhile.
     #[allow(clippy::mut_from_ref)]
-    unsafe fn place(&self, span: &Span, kv_head: usize, row: usize, head: usize) -> &mut [f32] {
+    unsafe fn place(&self, span: &Span, part: usize, row: usize, head: usize) -> &mut [f32] {
         let s = self.op.paging.shape;
-        let at = ((span.rows.start + row) * s.heads + kv_head * s.group() + head) * s.head_dim;
+        let at = ((span.rows.start + row) * s.heads + part * s.each() + head) * s.head_dim;
         // SAFETY: guaranteed by the caller.
         unsafe { self.out.slice(at..at + s.head_dim) }
     }
 
     /// Task that attends to the whole context of a span.
-    fn whole(&self, span: &Span, kv_head: usize) {
+    fn whole(&self, span: &Span, part: usize) {
         let seen = self.rows_seen(span);
         let seen = &seen[..span.rows.len()];
         SCRATCH.with_borrow_mut(|scratch| {
-            self.fill(span, kv_head, scratch);
+            self.fill(span, part, scratch);
             // SAFETY: spans share no row, so each task has these heads of its rows to itself.
-            let place = |row, head| unsafe { self.place(span, kv_head, row, head) };
-            scratch.attend(
-                self.op.isa,
-                seen,
-                self.op.paging.shape.group(),
-                &self.context(span, kv_head),
-                place,
-            );
+            let place = |row, head| unsafe { self.place(span, part, row, head) };
+            scratch.attend(self.op.isa, seen, self.op.paging.shape.each(), &self.context(span, part), place);
         });
     }
 
@@ -267,7 +275,7 @@ impl Work<'_> {
         seen
     }
 
-    /// Number of tasks per KV head if each has one piece of one span's context. `None` if tasks with whole contexts
+    /// Number of tasks per part of the heads if each has one piece of one span's context. `None` if tasks with whole contexts
     /// keep all threads busy, or if dividing the contexts gains nothing or takes too much memory.
     fn units(&self, tasks: usize) -> Option<usize> {
         let (paging, threads) = (self.op.paging, self.op.pool.threads());
@@ -275,7 +283,7 @@ impl Work<'_> {
             return None;
         }
         let units = paging.spans.iter().map(|span| self.pieces(span).len()).sum();
-        let floats = self.slot().saturating_mul(units).saturating_mul(paging.shape.kv_heads);
+        let floats = self.slot().saturating_mul(units).saturating_mul(paging.shape.tasks());
         (units > paging.spans.len() && floats <= PIECES_BYTES / size_of::<f32>()).then_some(units)
     }
 
@@ -288,63 +296,63 @@ impl Work<'_> {
     fn slot(&self) -> usize {
         let s = self.op.paging.shape;
         let rows = self.op.paging.spans.iter().map(|span| span.rows.len()).max().unwrap_or(0);
-        rows * s.group() * state_len(s.head_dim)
+        rows * s.each() * state_len(s.head_dim)
     }
 
-    /// Runs a task for each of the `units` pieces of each KV head, then merges the pieces in order.
+    /// Runs a task for each of the `units` pieces of each part of the heads, then merges the pieces in order.
     fn share(&self, units: usize) {
         let (paging, slot) = (self.op.paging, self.slot());
-        let kv_heads = paging.shape.kv_heads;
+        let parts = paging.shape.tasks();
         let mut states = self.op.pieces.lock();
-        let states = SharedOut::new(grown(&mut states, slot * units * kv_heads));
-        self.op.pool.run(units * kv_heads, &|task| {
-            let (mut unit, kv_head) = (task / kv_heads, task % kv_heads);
+        let states = SharedOut::new(grown(&mut states, slot * units * parts));
+        self.op.pool.run(units * parts, &|task| {
+            let (mut unit, part) = (task / parts, task % parts);
             for span in &paging.spans {
                 let pieces = self.pieces(span);
                 if unit < pieces.len() {
                     // SAFETY: each task has a slot of its own.
                     let slot = unsafe { states.slice(task * slot..(task + 1) * slot) };
-                    return self.one_piece(span, kv_head, pieces.start + unit, slot);
+                    return self.one_piece(span, part, pieces.start + unit, slot);
                 }
                 unit -= pieces.len();
             }
         });
         let mut first = 0;
         for span in &paging.spans {
-            (0..kv_heads).for_each(|kv_head| self.merge(span, kv_head, first, slot, &states));
+            (0..parts).for_each(|part| self.merge(span, part, first, slot, &states));
             first += self.pieces(span).len();
         }
     }
 
-    fn one_piece(&self, span: &Span, kv_head: usize, index: usize, states: &mut [f32]) {
+    fn one_piece(&self, span: &Span, part: usize, index: usize, states: &mut [f32]) {
         let seen = self.rows_seen(span);
         let seen = &seen[..span.rows.len()];
-        let context = self.context(span, kv_head);
+        let context = self.context(span, part);
         SCRATCH.with_borrow_mut(|scratch| {
-            self.fill(span, kv_head, scratch);
-            let group = self.op.paging.shape.group();
+            self.fill(span, part, scratch);
+            let group = self.op.paging.shape.each();
             scratch.attend_piece(self.op.isa, seen, group, &context, index, states);
         });
     }
 
     /// Merges the pieces of a span. Its first piece is unit `first`.
-    fn merge(&self, span: &Span, kv_head: usize, first: usize, slot: usize, states: &SharedOut) {
+    fn merge(&self, span: &Span, part: usize, first: usize, slot: usize, states: &SharedOut) {
         let s = self.op.paging.shape;
         let (len, begin) = (state_len(s.head_dim), self.pieces(span).start);
-        for n in 0..span.rows.len() * s.group() {
-            let seen = self.seen(span.rows.start + n / s.group());
-            let part = |index: usize| {
-                let at = ((first + index - begin) * s.kv_heads + kv_head) * slot + n * len;
+        for n in 0..span.rows.len() * s.each() {
+            let seen = self.seen(span.rows.start + n / s.each());
+            let piece = |index: usize| {
+                let at = ((first + index - begin) * s.tasks() + part) * slot + n * len;
                 // SAFETY: no task runs any more, and pieces do not overlap.
                 unsafe { states.slice(at..at + len) }
             };
-            let total = part(seen.pieces().start);
+            let total = piece(seen.pieces().start);
             for index in seen.pieces().skip(1) {
-                merge(&seen, index, total, part(index), s.head_dim);
+                merge(&seen, index, total, piece(index), s.head_dim);
             }
             // SAFETY: no other code accesses the output now.
-            let out = unsafe { self.place(span, kv_head, n / s.group(), n % s.group()) };
-            finish(total, out, self.op.how.sinks.map(|sinks| sinks[kv_head * s.group() + n % s.group()]));
+            let out = unsafe { self.place(span, part, n / s.each(), n % s.each()) };
+            finish(total, out, self.op.how.sinks.map(|sinks| sinks[part * s.each() + n % s.each()]));
         }
     }
 }

@@ -58,7 +58,59 @@ pub struct Choice {
     pub renormalize: Option<f32>,
     /// Factor on the weights.
     pub scale: f32,
+    /// The experts are in groups, and a row's experts are of its best ones. `None`: any.
+    pub groups: Option<Groups>,
 }
+
+/// Groups of experts, as many in each, whose best ones have a row's experts (DeepSeek-V2, arXiv 2405.04434, section 2.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups {
+    pub count: usize,
+    /// Number of groups that have a row's experts.
+    pub used: usize,
+    /// A group's score is the sum of this many of its experts' largest.
+    pub best: usize,
+}
+
+impl Groups {
+    /// `None` if a row's experts may be of any of them.
+    pub fn of(count: usize, used: usize, gate: Gate) -> Option<Self> {
+        let best = if gate == Gate::Softmax { 1 } else { MOST_BEST };
+        Some(Self { count, used, best }).filter(|_| used != count)
+    }
+
+    /// Takes the experts of all groups but the best out of `scores`. Of equal groups the lower is chosen. `sums` is
+    /// overwritten, and has room for the groups.
+    fn limit(&self, scores: &mut [f32], sums: &mut Vec<f32>) {
+        let size = scores.len() / self.count;
+        sums.clear();
+        for group in scores.chunks_exact_mut(size) {
+            let mut sum = 0.0;
+            let mut taken = [(0, 0.0); MOST_BEST];
+            for place in &mut taken[..self.best] {
+                let at = best(group);
+                *place = (at, group[at]);
+                sum += group[at];
+                group[at] = f32::NEG_INFINITY;
+            }
+            taken[..self.best].iter().for_each(|(at, score)| group[*at] = *score);
+            sums.push(sum);
+        }
+        for _ in 0..self.used {
+            let at = best(sums);
+            sums[at] = f32::NEG_INFINITY;
+        }
+        // A group that is left has a score; one without a number is never the best.
+        for (group, sum) in scores.chunks_exact_mut(size).zip(sums) {
+            if *sum != f32::NEG_INFINITY {
+                group.fill(f32::NEG_INFINITY);
+            }
+        }
+    }
+}
+
+/// The most experts that make a group's score.
+pub const MOST_BEST: usize = 2;
 
 /// The function that makes probabilities of router logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,9 +120,19 @@ pub enum Gate {
     Logistic,
 }
 
+impl Gate {
+    fn apply(self, isa: Isa, logits: &mut [f32]) {
+        match self {
+            Self::Softmax => softmax(isa, logits),
+            Self::Logistic => logits.iter_mut().for_each(|p| *p = 1.0 / (1.0 + exp(-*p))),
+        }
+    }
+}
+
 impl Choice {
     pub fn softmax(used: usize, renormalize: bool) -> Self {
-        Self { used, gate: Gate::Softmax, renormalize: renormalize.then_some(0.0), scale: 1.0 }
+        let renormalize = renormalize.then_some(0.0);
+        Self { used, gate: Gate::Softmax, renormalize, scale: 1.0, groups: None }
     }
 }
 
@@ -90,6 +152,8 @@ pub struct Routes {
     probabilities: Vec<f32>,
     /// Probabilities with the bias. Those of chosen experts are taken out.
     scores: Vec<f32>,
+    /// Those of groups.
+    sums: Vec<f32>,
 }
 
 impl Routes {
@@ -109,23 +173,24 @@ impl Routes {
             return Err(Error::internal(format!("{used} of {experts} experts")));
         }
         self.used = used;
-        let Self { starts, busy, rows: sorted, weights, entries, chosen, probabilities, scores, .. } = self;
+        let Self {
+            starts, busy, rows: sorted, weights, entries, chosen, probabilities, scores, sums, ..
+        } = self;
         let what = "a step's experts";
         emptied(chosen, rows * used, what)?;
         emptied(probabilities, experts, what)?;
         emptied(scores, experts, what)?;
+        emptied(sums, choice.groups.map_or(0, |groups| groups.count), what)?;
         emptied(starts, experts + 1, what)?;
         starts.resize(experts + 1, 0);
         for row in logits.chunks_exact(experts) {
             probabilities.clear();
             probabilities.extend_from_slice(row);
-            match choice.gate {
-                Gate::Softmax => softmax(isa, probabilities),
-                Gate::Logistic => probabilities.iter_mut().for_each(|p| *p = 1.0 / (1.0 + exp(-*p))),
-            }
+            choice.gate.apply(isa, probabilities);
             scores.clear();
             scores.extend_from_slice(probabilities);
             bias.into_iter().for_each(|bias| elementwise::add(isa, scores, bias));
+            choice.groups.iter().for_each(|groups| groups.limit(scores, sums));
             let first = chosen.len();
             for _ in 0..used {
                 let best = best(scores);
@@ -246,10 +311,34 @@ mod tests {
     }
 
     #[test]
+    fn rows_have_experts_of_their_best_groups() {
+        let mut routes = Routes::default();
+        let mut chosen = |logits: &[f32], used, groups| {
+            let choice = Choice { groups, ..Choice::softmax(used, false) };
+            routes.choose(Isa::Scalar, logits, logits.len(), choice, None, None).unwrap();
+            routes.busy().to_vec()
+        };
+        // Groups of three: the first has the best expert, the last the best two.
+        let logits = [5.0, 0.0, 0.0, 1.0, 1.0, 1.0, 4.9, 4.8, 0.0];
+        let of = |used, gate| Groups::of(3, used, gate);
+        assert_eq!(chosen(&logits, 2, of(1, Gate::Softmax)), [0, 1]);
+        assert_eq!(chosen(&logits, 2, of(1, Gate::Logistic)), [6, 7]);
+        assert_eq!(chosen(&logits, 4, of(2, Gate::Softmax)), [0, 1, 6, 7]);
+        assert_eq!((of(3, Gate::Softmax), chosen(&logits, 3, None)), (None, vec![0, 6, 7]));
+        // Of equal groups the lower, and without numbers the first.
+        assert_eq!(chosen(&[1.0; 9], 2, of(1, Gate::Logistic)), [0, 1]);
+        assert_eq!(chosen(&[f32::NAN; 9], 3, of(1, Gate::Logistic)).len(), 3);
+        let mut logits = [0.0; 9];
+        logits[4] = f32::NAN;
+        assert_eq!(chosen(&logits, 3, of(2, Gate::Softmax)).len(), 3);
+    }
+
+    #[test]
     fn a_bias_changes_the_choice_and_not_the_weights() {
         let (logits, bias) = ([0.0, 1.0, 2.0], [9.0, 0.0, 0.5]);
         let logistic = logits.map(|x: f32| 1.0 / (1.0 + (-x).exp()));
-        let choice = Choice { used: 2, gate: Gate::Logistic, renormalize: Some(1e-6), scale: 2.5 };
+        let choice =
+            Choice { gate: Gate::Logistic, renormalize: Some(1e-6), scale: 2.5, ..Choice::softmax(2, true) };
         let mut routes = Routes::default();
         routes.choose(Isa::Scalar, &logits, 3, choice, Some(&bias), None).unwrap();
         assert_eq!(routes.busy(), [0, 2]);

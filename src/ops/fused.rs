@@ -5,6 +5,7 @@ use super::delta::DeltaNet;
 use super::embed::Embed;
 use super::encode::Encode;
 use super::experts::Experts;
+use super::latent::{Heads, Latent};
 use super::linear::{Linear, Scratch};
 use super::lora::{Adapt, Adapted, LoraScratch, Site};
 use super::mamba::Mamba;
@@ -357,6 +358,19 @@ impl OpSet for FusedOps {
         let (op, scratch) = (self.pass(kv, layer, net)?, &mut *self.recurrent.lock());
         let out = mixed.read(|mixed, _| gates.read(|gates, _| op.run(scratch, mixed, gates, batch)))?;
         self.made(out, batch.tokens.len(), net.shape.values())
+    }
+
+    fn absorb(&self, q: &Owned, kv: &Owned, latent: &Latent) -> Result<Owned> {
+        let heads = Heads { on: self.on(), scratch: &self.scratch, latent };
+        let out = q.read(|q, dims| kv.read(|kv, kv_dims| heads.absorb(q, kv, [dims, kv_dims])))?;
+        let columns = (latent.shape.heads + 1) * latent.shape.head_dim();
+        self.made(out, q.dims()[0], columns)
+    }
+
+    fn expand(&self, x: &Owned, latent: &Latent) -> Result<Owned> {
+        let heads = Heads { on: self.on(), scratch: &self.scratch, latent };
+        let out = x.read(|x, dims| heads.expand(x, dims))?;
+        self.made(out, x.dims()[0], latent.shape.values())
     }
 
     fn short_conv(

@@ -17,6 +17,8 @@ pub struct KvLayout {
     pub head_dim: usize,
     /// Layers of another shape, behind those.
     pub others: Option<KvLayers>,
+    /// V is K, and stored once (`AttentionShape::joint`).
+    pub joint: bool,
     pub blocks: usize,
     /// Tokens per block; a multiple of the attention tile (16).
     pub block_size: usize,
@@ -31,7 +33,7 @@ pub struct KvLayers {
 }
 
 /// Paged K and V: for each layer one tensor `[2, blocks, kv_heads, block_size, head_dim]`, K then V, in the tiles of
-/// `kernels::attention::kv`. An int8 cache is a tensor of bytes whose last dimension is `head_dim + 4`: the values
+/// `kernels::attention::kv`, or V alone where K is V. An int8 cache is a tensor of bytes whose last dimension is `head_dim + 4`: the values
 /// and their scale.
 pub struct KvCache {
     pub layout: KvLayout,
@@ -55,13 +57,18 @@ impl KvLayout {
         [KvLayers { layers, kv_heads, head_dim }].into_iter().chain(others)
     }
 
+    /// Number of parts of a layer's tensor.
+    fn halves(&self) -> usize {
+        if self.joint { 1 } else { 2 }
+    }
+
     /// Bytes of K and V of one block in one of `layers`. `None` if the number overflows a `usize`.
     pub fn layer_bytes(&self, layers: &KvLayers) -> Option<usize> {
         if layers.head_dim > u32::MAX as usize {
             return None;
         }
         let tiles = layers.kv_heads.checked_mul(self.block_size / TILE)?;
-        tiles.checked_mul(self.kind.tile_bytes(layers.head_dim))?.checked_mul(2)
+        tiles.checked_mul(self.kind.tile_bytes(layers.head_dim))?.checked_mul(self.halves())
     }
 
     /// As `layer_bytes`, in all layers.
@@ -82,7 +89,7 @@ impl KvLayout {
             KvType::F16 => row / size_of::<f16>(),
             KvType::Int8 => row,
         };
-        Ok([2, self.blocks, layers.kv_heads, self.block_size, width])
+        Ok([self.halves(), self.blocks, layers.kv_heads, self.block_size, width])
     }
 }
 
@@ -187,19 +194,17 @@ impl KvCache {
         })
     }
 
-    /// Calls `touch` for K and for V of each layer, with their bytes and the bytes per block. `last` is the highest
+    /// Calls `touch` for K and for V of each layer, or for what is both, with their bytes and the bytes per block. `last` is the highest
     /// block that is touched.
     fn each_half(&self, last: u32, touch: &mut dyn FnMut(&mut [u8], usize)) -> Result<()> {
-        let blocks = self.layout.blocks;
+        let (blocks, halves) = (self.layout.blocks, self.layout.halves());
         if last as usize >= blocks {
             return Err(Error::internal(format!("KV block {last} is out of range; there are {blocks}")));
         }
         self.layers()?.iter().try_for_each(|layer| {
             tensors::update_bytes(layer, |kv| {
-                let (k, v) = kv.split_at_mut(kv.len() / 2);
-                let size = k.len() / blocks;
-                touch(k, size);
-                touch(v, size);
+                let len = kv.len() / halves;
+                kv.chunks_exact_mut(len.max(1)).for_each(|half| touch(half, len / blocks));
                 Ok(())
             })
         })

@@ -10,6 +10,7 @@ mod experts;
 mod fold;
 mod fused;
 mod kv;
+mod latent;
 mod linear;
 pub mod lora;
 mod mamba;
@@ -31,10 +32,11 @@ pub use batch::{
 };
 pub use cuda::CudaOps;
 pub use delta::{DeltaNet, DeltaShape, HeadOrder, MAX_HEAD};
-pub use experts::{Choice, Expert, Experts, Gate, Shared};
+pub use experts::{Choice, Expert, Experts, Gate, Groups, MOST_BEST, Shared};
 pub use fold::{Fold, Regrouped};
 pub use fused::FusedOps;
 pub use kv::{KvCache, KvLayers, KvLayout};
+pub use latent::{Latent, LatentShape};
 pub use lora::{Adapted, Lora, Site};
 pub use mamba::{Mamba, MambaFactors, MambaNorm, MambaShape};
 pub use mixture::FEW as FEW_ROWS;
@@ -104,6 +106,8 @@ pub struct AttentionShape {
     pub value_eps: Option<f32>,
     /// V is K before its norm and rotation: a row has no v heads.
     pub keys_are_values: bool,
+    /// V is K after its rotation, and stored once. A row has no v heads either.
+    pub joint: bool,
 }
 
 /// Queries grow with their position: times `1 + scale * ln(1 + floor(position / length))` (Llama 4, Ministral 3).
@@ -133,6 +137,7 @@ impl AttentionShape {
             cap: None,
             value_eps: None,
             keys_are_values: false,
+            joint: false,
         }
     }
 
@@ -148,7 +153,7 @@ impl AttentionShape {
             (self.temperature.is_some(), "queries that grow with their position"),
             (self.cap.is_some(), "capped scores"),
             (self.value_eps.is_some(), "normed values"),
-            (self.keys_are_values, "values that are keys"),
+            (self.keys_are_values || self.joint, "values that are keys"),
         ];
         parts.into_iter().find_map(|(has, part)| has.then_some(part))
     }
@@ -433,6 +438,14 @@ pub trait OpSet: Send + Sync {
         _net: &DeltaNet,
     ) -> Result<Owned> {
         Err(cpu_only("recurrent layers"))
+    }
+    /// The rows of latent attention for `attention`, from its queries and its compressed rows.
+    fn absorb(&self, _q: &Owned, _kv: &Owned, _latent: &Latent) -> Result<Owned> {
+        Err(cpu_only("latent attention"))
+    }
+    /// The values of all heads, from what `attention` gave: `[T, values]`.
+    fn expand(&self, _x: &Owned, _latent: &Latent) -> Result<Owned> {
+        Err(cpu_only("latent attention"))
     }
     /// Runs a short convolution between its products. A row of `x` has B, C and x. Updates state `layer` of the batch's
     /// sequences. Returns `[T, channels]`. The batch has passed `States::check`.

@@ -42,7 +42,7 @@ impl<'a> Paging<'a> {
     }
 
     fn divide(&mut self) -> Result<()> {
-        let most = (QUERIES / (self.shape.heads / self.shape.kv_heads)).max(1);
+        let most = (QUERIES / self.shape.each()).max(1);
         let batch = self.batch;
         reserve(&mut self.spans, batch.tokens.len() / most + batch.seqs.len(), "a step's spans")?;
         reserve(&mut self.tiles, batch.tokens.len() / TILE + 2 * batch.seqs.len(), "a step's tiles")?;
@@ -95,6 +95,11 @@ impl<'a> Paging<'a> {
         &self.batch.block_tables[seq.table as usize..][..seq.table_len as usize]
     }
 
+    /// 2 where K and V are stored, 1 where they are the same.
+    pub(super) fn halves(&self) -> usize {
+        if self.shape.joint { 1 } else { 2 }
+    }
+
     /// Bytes of K in a layer's tensor; V has as many.
     pub(super) fn half(&self) -> usize {
         let tiles = self.blocks * self.shape.kv_heads * (self.block_size / TILE);
@@ -115,6 +120,9 @@ fn check_shape(shape: &AttentionShape, kv: &KvLayout) -> Result<()> {
     let AttentionShape { heads, kv_heads, head_dim, .. } = *shape;
     if heads == 0 || kv_heads == 0 || head_dim == 0 || !heads.is_multiple_of(kv_heads) {
         return Err(Error::invalid(format!("{heads} heads of {head_dim} cannot share {kv_heads} KV heads")));
+    }
+    if shape.joint != kv.joint {
+        return Err(Error::invalid("attention and its KV cache differ in whether V is K"));
     }
     if kv.block_size == 0 || !kv.block_size.is_multiple_of(TILE) {
         return Err(Error::invalid(format!(

@@ -184,6 +184,7 @@ fn models_have_the_same_answers_on_a_device() {
         "starcoder2",
         "lfm",
         "gpt-oss",
+        "deepseek",
         "falcon-h1",
         "type-iq",
     ];

@@ -3,8 +3,8 @@
 use crate::common;
 use crate::common::gguf::{F16, FFN, File, HIDDEN, TQ2_0, VOCAB, Value};
 use crate::common::gguf::{
-    bitnet, falcon_h1, gemma2, gemma3, granitehybrid, llama, maple, minicpm, mistral3, phi3, qwen2, qwen3moe,
-    qwen3next, qwen35, qwen35moe, starcoder2,
+    bitnet, deepseek2, falcon_h1, gemma2, gemma3, granitehybrid, llama, maple, minicpm, mistral3, phi3,
+    qwen2, qwen3moe, qwen3next, qwen35, qwen35moe, starcoder2,
 };
 use crate::common::{Rng, Running, SPARE_STATES};
 use bn_engine::base::{Bytes, Error, Status};
@@ -66,8 +66,17 @@ pub fn forward(model: &Running) -> Result<Vec<f32>, Error> {
 
 #[test]
 fn the_files_that_the_others_bend_are_fine() {
-    let others =
-        [minicpm(), maple(), gemma2(), mistral3(), phi3(), starcoder2(), granitehybrid(), falcon_h1()];
+    let others = [
+        minicpm(),
+        maple(),
+        gemma2(),
+        mistral3(),
+        phi3(),
+        starcoder2(),
+        granitehybrid(),
+        falcon_h1(),
+        deepseek2(),
+    ];
     let files = [llama(), bitnet(), qwen2(), gemma3(), qwen3moe(), qwen35(), qwen35moe(), qwen3next()];
     for file in files.into_iter().chain(others) {
         let loaded = open(file.bytes()).expect("load");
@@ -515,7 +524,7 @@ fn what_is_odd_but_usable_is_logged() {
 fn mutated_files_never_panic() {
     let mut rng = Rng(20);
     let (mut ran, mut turned_away) = (0, 0);
-    let others = [gemma2(), mistral3(), phi3(), starcoder2(), granitehybrid(), falcon_h1()];
+    let others = [gemma2(), mistral3(), phi3(), starcoder2(), granitehybrid(), falcon_h1(), deepseek2()];
     let files = [llama(), bitnet(), gemma3(), qwen35moe(), qwen3next(), minicpm(), maple()];
     for (original, last) in
         files.into_iter().chain(others).map(|file| (file.bytes(), file.tensors.last().unwrap().name.clone()))

@@ -78,6 +78,7 @@ fn kv() -> KvCache {
         kv_heads: 1,
         head_dim: 2,
         others: None,
+        joint: false,
         blocks: 4,
         block_size: 16,
     })

@@ -23,6 +23,7 @@ fn folders_of_mutated_files_never_panic() {
         "llama-sharded",
         "gemma3-embedding",
         "qwen35moe-fused",
+        "deepseek-v3",
         "fp8-block",
         "int4-zeros",
         "int8-channel",

@@ -35,11 +35,11 @@ fn every_dense_architecture() {
     cases.iter().for_each(|golden| check(golden, 9));
 }
 
-/// Recurrent layers beside attention with a gate on its output.
+/// Recurrent layers beside attention with a gate on its output, and latent attention.
 #[test]
 fn hybrids() {
     let mut cases = Golden::models(|format| format == "hf-bf16");
-    let names = ["qwen35", "qwen3next", "lfm", "falcon-h1", "granitemoe"];
+    let names = ["qwen35", "qwen3next", "lfm", "falcon-h1", "granitemoe", "deepseek", "glm4-moe"];
     let hybrid = |golden: &Golden| names.iter().any(|name| golden.case.starts_with(name));
     cases.retain(hybrid);
     assert!(cases.len() >= 5, "{} cases", cases.len());

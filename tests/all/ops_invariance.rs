@@ -100,7 +100,8 @@ impl Toy {
         let AttentionShape { kv_heads, head_dim, .. } = self.shape;
         let kind = self.kv_type;
         let (layers, blocks, others) = (2, BLOCKS, None);
-        KvCache::new(KvLayout { kind, layers, kv_heads, head_dim, others, blocks, block_size }).unwrap()
+        KvCache::new(KvLayout { kind, layers, kv_heads, head_dim, others, joint: false, blocks, block_size })
+            .unwrap()
     }
 
     /// Bits of the hidden state after both layers, a row for each of the batch's.

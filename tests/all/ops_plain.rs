@@ -27,7 +27,8 @@ const TYPES: [DType; 9] = [
 
 /// `[layers, kv_heads, head_dim, blocks, block_size]`.
 fn cache(kind: KvType, [layers, kv_heads, head_dim, blocks, block_size]: [usize; 5]) -> Result<KvCache> {
-    KvCache::new(KvLayout { kind, layers, kv_heads, head_dim, others: None, blocks, block_size })
+    let (others, joint) = (None, false);
+    KvCache::new(KvLayout { kind, layers, kv_heads, head_dim, others, joint, blocks, block_size })
 }
 
 fn fused() -> FusedOps {

@@ -428,3 +428,72 @@ fn with_shared(architecture: &str) -> File {
     }
     file
 }
+
+/// Sizes of latent attention: of a head's query its two parts, a head's value, the latent, and that of queries.
+pub const LATENT: [u64; 5] = [12, 8, 10, 24, 20];
+
+/// Latent attention of two heads with YaRN; a dense layer, then one of four experts in two groups.
+pub fn deepseek2() -> File {
+    let [nope, rope, value, rank, query_rank] = LATENT;
+    let mut file = model("deepseek2").random("output.weight", &[HIDDEN, VOCAB], 8);
+    for (key, value) in [
+        ("attention.head_count_kv", 1),
+        ("attention.kv_lora_rank", rank),
+        ("attention.q_lora_rank", query_rank),
+        ("attention.key_length", rank + rope),
+        ("attention.value_length", rank),
+        ("attention.key_length_mla", nope + rope),
+        ("attention.value_length_mla", value),
+        ("rope.dimension_count", rope),
+        ("rope.scaling.original_context_length", 32),
+        ("leading_dense_block_count", 1),
+        ("expert_count", 4),
+        ("expert_used_count", 2),
+        ("expert_feed_forward_length", 32),
+        ("expert_shared_count", 2),
+        ("expert_group_count", 2),
+        ("expert_group_used_count", 1),
+        ("expert_gating_func", 2),
+    ] {
+        file = file.u32(&format!("deepseek2.{key}"), value as u32);
+    }
+    for i in 0..2 {
+        let name = |part: &str| format!("blk.{i}.{part}.weight");
+        for (n, (part, dims)) in [
+            ("attn_norm", &[HIDDEN][..]),
+            ("ffn_norm", &[HIDDEN]),
+            ("attn_q_a_norm", &[query_rank]),
+            ("attn_kv_a_norm", &[rank]),
+            ("attn_q_a", &[HIDDEN, query_rank]),
+            ("attn_q_b", &[query_rank, 2 * (nope + rope)]),
+            ("attn_kv_a_mqa", &[HIDDEN, rank + rope]),
+            ("attn_k_b", &[nope, rank, 2]),
+            ("attn_v_b", &[rank, value, 2]),
+            ("attn_output", &[2 * value, HIDDEN]),
+        ]
+        .into_iter()
+        .chain(if i == 0 { DENSE_PARTS } else { SPARSE_PARTS }.iter().copied())
+        .enumerate()
+        {
+            file = file.random(&name(part), dims, 10 + n as u64 + 30 * i);
+        }
+    }
+    file.random("blk.1.exp_probs_b.bias", &[4], 3)
+        .set("deepseek2.expert_weights_norm", Value::Bool(true))
+        .f32("deepseek2.expert_weights_scale", 2.5)
+        .str("deepseek2.rope.scaling.type", "yarn")
+        .f32("deepseek2.rope.scaling.factor", 4.0)
+        .f32("deepseek2.rope.scaling.yarn_log_multiplier", 0.1)
+}
+
+const DENSE_PARTS: &[(&str, &[u64])] =
+    &[("ffn_gate", &[HIDDEN, FFN]), ("ffn_up", &[HIDDEN, FFN]), ("ffn_down", &[FFN, HIDDEN])];
+const SPARSE_PARTS: &[(&str, &[u64])] = &[
+    ("ffn_gate_inp", &[HIDDEN, 4]),
+    ("ffn_gate_exps", &[HIDDEN, 32, 4]),
+    ("ffn_up_exps", &[HIDDEN, 32, 4]),
+    ("ffn_down_exps", &[32, HIDDEN, 4]),
+    ("ffn_gate_shexp", &[HIDDEN, 64]),
+    ("ffn_up_shexp", &[HIDDEN, 64]),
+    ("ffn_down_shexp", &[64, HIDDEN]),
+];

@@ -24,14 +24,16 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 # llama.cpp itself has no values of another size than keys, no fewer KV heads in OLMo 2, and windows of EXAONE 4 only in a
-# model of 64 layers, of Phi-3 never; Mamba-2 only with as many elements as a multiple of groups times the width.
-NOT_RUN = ("qwen35", "olmo2", "exaone4", "phi3-window", "falcon-h1-plain")
+# model of 64 layers, of Phi-3 never; Mamba-2 only with as many elements as a multiple of groups times the width; queries
+# without a latent only in some numbers of layers, DeepSeek-V2's groups as V3's, and GLM-4.7-Flash's gate by its vocabulary.
+NOT_RUN = ("qwen35", "olmo2", "exaone4", "phi3-window", "falcon-h1-plain", "deepseek-v2-lite", "deepseek-v2", "glm4-moe-lite")
 FOLDERS = ["qwen35", "qwen35-tied", "qwen35moe", "qwen35moe-fused", "qwen3moe", "olmo2"]
 DENSE = ["seed-oss", "ernie4_5", "smollm3", "olmo3", "exaone4", "exaone4-plain", "glm4", "phi3-long", "phi3-window"]
 DENSE += ["ministral3", "hunyuan", "gemma2", "starcoder2"]
 CONVOLUTIONS = ["lfm2", "lfm2-wide", "lfm2moe"]
 MAMBA = ["granitemoehybrid", "granitemoehybrid-dense", "granitemoehybrid-attention"]
 MAMBA += ["granitemoe", "granitemoeshared", "falcon-h1", "falcon-h1-plain"]
+LATENT = ["deepseek-v2-lite", "deepseek-v2", "deepseek-v3", "glm4-moe-lite"]
 # The converter multiplies weights by factors, which BF16 would round.
 IN_F32 = ("falcon-h1", "falcon-h1-plain")
 # Its GELU is a table in f16.
@@ -190,7 +192,8 @@ def rotated(name="qwen35-rotated"):
     )
 
 
-CASES = {folder: (lambda folder=folder: converted(folder)) for folder in FOLDERS + DENSE + CONVOLUTIONS + MAMBA} | {"qwen35-rotated": rotated}
+ALL = FOLDERS + DENSE + CONVOLUTIONS + MAMBA + LATENT
+CASES = {folder: (lambda folder=folder: converted(folder)) for folder in ALL} | {"qwen35-rotated": rotated}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

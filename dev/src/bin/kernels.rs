@@ -400,6 +400,7 @@ impl Kv {
             block_size: KV_BLOCK,
             head_dim,
         };
-        Context { k: paged(Half::K), v: paged(Half::V), table, kv_head, cap: None, sinks: &[] }
+        let (k, v) = (paged(Half::K), paged(Half::V));
+        Context { k, v, joint: false, table, kv_head, cap: None, sinks: &[] }
     }
 }

@@ -445,10 +445,14 @@ impl Gguf {
     }
 }
 
+/// Ends of the names of tensors that have a matrix for each expert, or for each head.
+const STACKED: [&str; 3] = ["_exps", ".attn_k_b", ".attn_v_b"];
+
 /// The tensor and the index that `blk.0.ffn_up_exps.7.weight` means: the eighth matrix of `blk.0.ffn_up_exps.weight`.
 pub fn expert(name: &str) -> Option<(String, usize)> {
-    let (all, n) = name.strip_suffix(".weight")?.rsplit_once("_exps.")?;
-    Some((format!("{all}_exps.weight"), n.parse().ok()?))
+    let (all, n) = name.strip_suffix(".weight")?.rsplit_once('.')?;
+    STACKED.iter().any(|end| all.ends_with(end)).then_some(())?;
+    Some((format!("{all}.weight"), n.parse().ok()?))
 }
 
 fn cannot_open(path: &str, why: impl std::fmt::Display) -> Error {

@@ -1,7 +1,8 @@
 //! Paged causal attention with grouped queries and an online softmax (Milakov and Gimelshein 2018).
 //!
 //! Every sum adds up in the order of positions, counted from 0, whatever a row's chunk, batch or block size
-//! (invariant 3). A score is a chain of multiply-adds along the head. A step of the softmax takes the scores of 64
+//! (invariant 3). A score is a chain of multiply-adds along the head, or 16 of
+//! them where K lies as V does. A step of the softmax takes the scores of 64
 //! positions; it sums their weights in 16 lanes, position modulo 16. After 256 positions (a piece) the softmax starts
 //! anew. The results of the pieces are merged in order, so that several tasks can share a long context.
 
@@ -25,13 +26,15 @@ pub const PIECE: usize = 256;
 /// Maximum number of query heads in a task; they share each tile of K and V. A single row may have more.
 pub const QUERIES: usize = 16;
 /// The widest head that vector code supports; the reference computes wider ones.
-const WIDEST: usize = 512;
+const WIDEST: usize = 576;
 
 /// K and V of one KV head of one sequence.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     pub k: Paged<'a>,
     pub v: Paged<'a>,
+    /// K is V: the same rows, in tiles of V.
+    pub joint: bool,
     /// The sequence's block table.
     pub table: &'a [u32],
     pub kv_head: usize,
@@ -215,7 +218,7 @@ fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, scores: &mut [f
 
 /// One step of a query's softmax.
 fn span(q: &[f32], seen: &Seen, context: &Context, start: usize, state: State) {
-    let Context { k, v, table, kv_head, cap, sinks: _ } = *context;
+    let Context { k, v, joint, table, kv_head, cap, sinks: _ } = *context;
     let head_dim = q.len();
     let range = seen.within(start, SPAN);
     if range.is_empty() {
@@ -225,8 +228,11 @@ fn span(q: &[f32], seen: &Seen, context: &Context, start: usize, state: State) {
     let mut high = *state.max;
     for j in range.clone() {
         let keys = k.tile(table, kv_head, (start + j) / TILE);
-        let dot = (0..head_dim)
-            .fold(0.0f32, |sum, d| q[d].mul_add(value(k.kind, Half::K, keys, j % TILE, d, head_dim), sum));
+        let key = |half, d| value(k.kind, half, keys, j % TILE, d, head_dim);
+        let dot = match joint {
+            true => dot_of_row(q, |d| key(Half::V, d)),
+            false => (0..head_dim).fold(0.0f32, |sum, d| q[d].mul_add(key(Half::K, d), sum)),
+        };
         let score = scale(k.kind, keys, j % TILE, head_dim).map_or(dot, |scale| dot * scale);
         weights[j] = cap.map_or(score, |cap| soft(score, cap));
         // A NaN does not change the maximum; it reaches the output through its weight.
@@ -246,6 +252,20 @@ fn span(q: &[f32], seen: &Seen, context: &Context, start: usize, state: State) {
             weight.mul_add(value(v.kind, Half::V, values, j % TILE, d, head_dim), sum)
         });
     }
+}
+
+/// The product of a query and a key that lies as a row of V: 16 sums, of the elements modulo 16.
+fn dot_of_row(q: &[f32], key: impl Fn(usize) -> f32) -> f32 {
+    let mut sums = [0.0f32; TILE];
+    q.iter().enumerate().for_each(|(d, q)| sums[d % TILE] = q.mul_add(key(d), sums[d % TILE]));
+    total(&sums)
+}
+
+/// The sum of 16 numbers.
+#[inline(always)]
+fn total(sums: &[f32]) -> f32 {
+    let l: [f32; TILE / 2] = std::array::from_fn(|i| sums[i] + sums[i + TILE / 2]);
+    ((l[0] + l[1]) + (l[2] + l[3])) + ((l[4] + l[5]) + (l[6] + l[7]))
 }
 
 /// The factor for sums that were taken relative to `max`, now that `high` is the maximum.
@@ -273,8 +293,7 @@ pub fn merge(seen: &Seen, index: usize, state: &mut [f32], piece: &mut [f32], he
 /// Computes a head's output from its state and its sink.
 pub fn finish(state: &mut [f32], out: &mut [f32], sink: Option<f32>) {
     let state = State::of(state, out.len());
-    let l: [f32; TILE / 2] = std::array::from_fn(|i| state.sums[i] + state.sums[i + TILE / 2]);
-    let total = ((l[0] + l[1]) + (l[2] + l[3])) + ((l[4] + l[5]) + (l[6] + l[7]));
+    let total = total(state.sums);
     let inverse = match sink {
         Some(sink) => {
             let high = if sink > *state.max { sink } else { *state.max };

@@ -2,7 +2,7 @@
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
-use super::{Context, Half, KvType, Paged, Rows, SPAN, State, TILE, WIDEST, decay, state_len, value};
+use super::{Context, Half, KvType, Paged, Rows, SPAN, State, TILE, WIDEST, decay, state_len, total, value};
 use super::{Isa, PIECE};
 use crate::kernels::rows::cap::soft_lanes;
 use crate::kernels::rows::exp::exp_lanes;
@@ -78,6 +78,8 @@ struct Span<'a> {
     begins: bool,
     /// `Context::cap`.
     cap: Option<f32>,
+    /// `Context::joint`.
+    joint: bool,
 }
 
 impl<'a> Span<'a> {
@@ -97,8 +99,9 @@ impl<'a> Span<'a> {
         };
         let (keys, values) = (all(&context.k), all(&context.v));
         let rows = first..last + 1;
-        let (next_keys, next_values, cap) = (keys, values, context.cap);
-        Some(Self { start, rows, tiles, keys, values, next_keys, next_values, begins: false, cap })
+        let (next_keys, next_values) = (keys, values);
+        let Context { cap, joint, .. } = *context;
+        Some(Self { start, rows, tiles, keys, values, next_keys, next_values, begins: false, cap, joint })
     }
 
     fn within(&self, rows: &Rows, row: usize) -> Range<usize> {
@@ -118,7 +121,11 @@ impl<'a> Span<'a> {
         // SAFETY: scores and q have a line for each query.
         unsafe {
             let q = rows.q.as_ptr().add(queries.start * STRIDE);
-            self.scores::<L, E>(q, queries.len(), dim, scores[queries.start * SPAN..].as_mut_ptr());
+            let scores = scores[queries.start * SPAN..].as_mut_ptr();
+            match self.joint {
+                true => self.row_scores::<L, E>(q, queries.len(), dim, scores),
+                false => self.scores::<L, E>(q, queries.len(), dim, scores),
+            }
         }
         // Rows that see the same positions of the span are handled together.
         let mut row = self.rows.start;
@@ -170,6 +177,54 @@ impl<'a> Span<'a> {
                 }
             };
         }
+    }
+
+    /// As `scores`, of keys in tiles of V.
+    #[inline(always)]
+    unsafe fn row_scores<L: Lanes, E: Stored>(
+        &self,
+        q: *const f32,
+        queries: usize,
+        dim: usize,
+        scores: *mut f32,
+    ) {
+        let mut n = 0;
+        while n < queries {
+            // SAFETY: n < queries, and as many are left.
+            n += unsafe {
+                let (q, scores) = (q.add(n * STRIDE), scores.add(n * SPAN));
+                match (queries - n, L::SUMS) {
+                    (4.., 16..) => self.row_block::<L, E, 4, 4>(q, dim, scores),
+                    (2.., _) => self.row_block::<L, E, 2, 2>(q, dim, scores),
+                    _ => self.row_block::<L, E, 1, 4>(q, dim, scores),
+                }
+            };
+        }
+    }
+
+    /// The same for `N` heads, `T` positions at a time.
+    #[inline(always)]
+    unsafe fn row_block<L: Lanes, E: Stored, const N: usize, const T: usize>(
+        &self,
+        q: *const f32,
+        dim: usize,
+        scores: *mut f32,
+    ) -> usize {
+        for t in self.tiles.clone() {
+            // SAFETY: a tile of the span has 16 rows of `dim`; the caller has N heads and room for N lines of scores.
+            unsafe {
+                let scores = scores.add(t * TILE);
+                for at in (0..TILE).step_by(T) {
+                    let tiles = [self.keys[t], self.next_keys[t]];
+                    row_dots::<L, E, N, T>(q, tiles, at, dim, scores.add(at));
+                }
+                for n in 0..N {
+                    let line = scores.add(n * SPAN);
+                    scaled::<L, E>(L::load(line), self.keys[t], dim).store(line);
+                }
+            }
+        }
+        N
     }
 
     /// Computes the scores of all tiles for `N` heads, `T` tiles at a time.
@@ -374,6 +429,48 @@ unsafe fn scaled<L: Lanes, E: Stored>(x: L, tile: &[u8], dim: usize) -> L {
         // SAFETY: 16 f32 follow the values of an int8 tile.
         KvType::Int8 => unsafe { x.mul(L::load(tile[TILE * dim..][..4 * TILE].as_ptr().cast())) },
         _ => x,
+    }
+}
+
+/// Computes the scores of `N` heads with `T` rows of a tile of V from `at` on, without their scales. The tile comes with the
+/// one that is prefetched.
+#[inline(always)]
+unsafe fn row_dots<L: Lanes, E: Stored, const N: usize, const T: usize>(
+    q: *const f32,
+    [tile, next]: [&[u8]; 2],
+    at: usize,
+    dim: usize,
+    scores: *mut f32,
+) {
+    let whole = dim / TILE * TILE;
+    // SAFETY: the caller's.
+    unsafe {
+        let mut sums = [[L::splat(0.0); T]; N];
+        for d in (0..whole).step_by(TILE) {
+            let mut key = [L::splat(0.0); T];
+            for t in 0..T {
+                let from = ((at + t) * dim + d) * E::BYTES;
+                key[t] = E::load::<L>(tile.as_ptr().add(from));
+                L::fetch(next.as_ptr().wrapping_add(from));
+            }
+            for n in 0..N {
+                let x = L::load(q.add(n * STRIDE + d));
+                for t in 0..T {
+                    sums[n][t] = x.fma(key[t], sums[n][t]);
+                }
+            }
+        }
+        for n in 0..N {
+            for t in 0..T {
+                let mut lanes = [0.0f32; TILE];
+                sums[n][t].store(lanes.as_mut_ptr());
+                for d in whole..dim {
+                    let key = value(E::KIND, Half::V, tile, at + t, d, dim);
+                    lanes[d - whole] = (*q.add(n * STRIDE + d)).mul_add(key, lanes[d - whole]);
+                }
+                *scores.add(n * SPAN + t) = total(&lanes);
+            }
+        }
     }
 }
 

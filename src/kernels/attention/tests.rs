@@ -21,6 +21,8 @@ struct Stored {
     table: Vec<u32>,
     cap: Option<f32>,
     sinks: Vec<f32>,
+    /// K is V.
+    joint: bool,
 }
 
 impl Stored {
@@ -39,6 +41,7 @@ impl Stored {
             table,
             cap: None,
             sinks: Vec::new(),
+            joint: false,
         };
         for (half, values) in [Half::K, Half::V].into_iter().zip(values) {
             for (at, row) in values.chunks_exact(kv_heads * head_dim).enumerate() {
@@ -62,6 +65,7 @@ impl Stored {
 
     /// The row as it was rounded.
     fn row(&self, half: Half, at: usize, head: usize) -> Vec<f32> {
+        let half = if self.joint { Half::V } else { half };
         let tile = self.paged(half).tile(&self.table, head, at / TILE);
         let factor = scale(self.kind, tile, at % TILE, self.head_dim).unwrap_or(1.0);
         (0..self.head_dim)
@@ -70,8 +74,9 @@ impl Stored {
     }
 
     fn context(&self, kv_head: usize) -> Context<'_> {
-        let (k, v) = (self.paged(Half::K), self.paged(Half::V));
-        Context { k, v, table: &self.table, kv_head, cap: self.cap, sinks: &self.sinks }
+        let (k, v) = (self.paged(if self.joint { Half::V } else { Half::K }), self.paged(Half::V));
+        let Self { joint, cap, ref sinks, ref table, .. } = *self;
+        Context { k, v, joint, table, kv_head, cap, sinks }
     }
 
     /// Softmax attention of query head `head` in f64.
@@ -116,7 +121,34 @@ fn bits(out: &[f32]) -> Vec<u32> {
 
 /// (head_dim, query heads per KV head, KV heads)
 const SHAPES: [(usize, usize, usize); 8] =
-    [(8, 1, 1), (64, 4, 2), (12, 3, 2), (128, 20, 1), (40, 7, 1), (80, 2, 1), (300, 2, 1), (520, 2, 1)];
+    [(8, 1, 1), (64, 4, 2), (12, 3, 2), (128, 20, 1), (40, 7, 1), (80, 2, 1), (300, 2, 1), (584, 2, 1)];
+
+#[test]
+fn rows_that_are_k_and_v_give_one_set_of_bits() {
+    for (case, (dim, heads)) in
+        [(8, 1), (12, 3), (40, 7), (72, 2), (576, 20), (584, 2)].into_iter().enumerate()
+    {
+        let (positions, seed) = (90, 40 + case as u32);
+        let rows = noise(seed, positions * dim);
+        // Scores of rows with themselves are large.
+        let q: Vec<f32> = noise(7, 2 * heads * dim).iter().map(|x| x * 4.4 / (dim as f32).sqrt()).collect();
+        for (kind, last) in KvType::ALL.into_iter().flat_map(|kind| [1, 16, 63, 89].map(|last| (kind, last)))
+        {
+            let kv = Stored { joint: true, ..Stored::new(kind, [&rows, &rows], 1, dim, 32) };
+            let seen = [last - 1, last].map(|position| Seen { first: 0, position });
+            let all: Vec<_> =
+                available().iter().map(|isa| run(*isa, &q, heads, &seen, &kv.context(0))).collect();
+            for (n, (q, out)) in q.chunks_exact(dim).zip(all[0].chunks_exact(dim)).enumerate() {
+                let want = kv.naive(q, 0, n % heads, seen[n / heads]);
+                let error = out.iter().zip(&want).map(|(a, b)| (*a as f64 - b).abs()).fold(0.0, f64::max);
+                assert!(error < 2e-6, "{kind:?}, dim {dim}, to {last}: {error}");
+            }
+            assert!(all.iter().all(|out| bits(out) == bits(&all[0])), "{kind:?}, dim {dim}, to {last}");
+            let single = run(available()[0], &q[heads * dim..], heads, &seen[1..], &kv.context(0));
+            assert_eq!(bits(&single), bits(&all[0][heads * dim..]), "{kind:?}, dim {dim}, to {last}");
+        }
+    }
+}
 
 #[test]
 fn equals_the_plain_formula_and_one_set_of_bits() {

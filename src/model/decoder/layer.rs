@@ -1,6 +1,6 @@
 //! The weights of a decoder: its layers, and what stands around them.
 
-use super::Mtp;
+use super::{LatentAttention, Mtp};
 use crate::kernels::Matrix;
 use crate::ops::{DeltaNet, Experts, Fold, KvCache, Mamba, Norm, Projections, Recurrent, Rope, ShortConv};
 use std::sync::Arc;
@@ -50,6 +50,7 @@ pub struct LayerInputs {
 /// The part of a layer that mixes tokens.
 pub enum Mixer {
     Attention(SelfAttention),
+    Latent(Box<LatentAttention>),
     DeltaNet(GatedDelta),
     ShortConv(Convolution),
     Mamba(StateSpace),
@@ -133,13 +134,22 @@ impl Layer {
         let input = self.input.iter().flat_map(|input| [&input.gate, &input.output]);
         let mixer = match &self.mixer {
             Mixer::Attention(attention) => [Some(&attention.qkv), attention.gate.as_ref()],
+            Mixer::Latent(_) => [None, None],
             Mixer::DeltaNet(delta) => [Some(&delta.inputs), Some(&delta.gates)],
             Mixer::ShortConv(conv) => [Some(&conv.input), None],
             Mixer::Mamba(mamba) => [Some(&mamba.input), None],
         };
         let beside = self.beside.as_ref().map(|beside| [&beside.mixer.input, &beside.output]);
-        let mixer = mixer.into_iter().flatten().chain(beside.into_iter().flatten());
+        let latent = self.latent().into_iter().flat_map(|latent| latent.projections());
+        let mixer = mixer.into_iter().flatten().chain(beside.into_iter().flatten()).chain(latent);
         mixer.chain([&self.output]).chain(own.into_iter().flatten()).chain(input)
+    }
+
+    fn latent(&self) -> Option<&LatentAttention> {
+        match &self.mixer {
+            Mixer::Latent(latent) => Some(latent),
+            _ => None,
+        }
     }
 
     fn dense(&self) -> Option<&Gated> {
@@ -153,7 +163,7 @@ impl Layer {
     /// The part with a state, and its index among the layers with one.
     pub(super) fn recurrent(&self) -> Option<(usize, Recurrent<'_>)> {
         let net = match &self.mixer {
-            Mixer::Attention(_) => {
+            Mixer::Attention(_) | Mixer::Latent(_) => {
                 return self.beside.as_ref().map(|own| (own.place, Recurrent::Mamba(&own.mixer.net)));
             }
             Mixer::DeltaNet(delta) => Recurrent::DeltaNet(&delta.net),
@@ -198,7 +208,8 @@ impl Layer {
         };
         let router = self.experts().and_then(|experts| experts.router_norm.as_ref());
         let more = both.into_iter().flatten().chain(router).chain(self.input.iter().map(|i| &i.post_norm));
-        let own = self.projections().flat_map(|p| &p.norms).chain(more);
+        let latent = self.latent().into_iter().flat_map(|latent| latent.norms());
+        let own = self.projections().flat_map(|p| &p.norms).chain(more).chain(latent);
         norms.into_iter().flatten().chain(sub_norm).chain(qk_norms).chain(own)
     }
 }

@@ -20,6 +20,8 @@ impl Decoder {
     /// - For each row, if a block predicts further tokens, its inputs: the hidden state, that of the row before it, the
     ///   embedding, the norms of both, and their product.
     /// - For each row, if layers have inputs of their own, those of all layers, twice, and a layer's gate and its product.
+    /// - For each row, if attention is latent, its queries, their own latent, the compressed row and the values; and what
+    ///   each thread keeps of single heads.
     /// - For each row, its place in the KV cache, for each shape of attention; and what attention keeps.
     /// - For each logits row, its hidden state. The logits are in the caller's memory, which is not counted.
     ///
@@ -34,6 +36,7 @@ impl Decoder {
         let widest = widest.max(expert);
         let widest = c.delta.map_or(widest, |delta| widest.max(delta.values()));
         let widest = c.mamba.map_or(widest, |mamba| widest.max(mamba.shape.inner()));
+        let widest = c.latent.map_or(widest, |l| widest.max(l.query_rank.unwrap_or(0)));
         let widest = self.weights.mtp.as_ref().map_or(widest, |_| widest.max(2 * c.hidden));
         let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
         let own = if c.parts.projection_norms { 2 * widest } else { 0 };
@@ -49,7 +52,10 @@ impl Decoder {
         let recurrent = c.delta.map_or(mamba, |delta| delta.floats_of_row());
         let floats = c.hidden + qkv.max(c.hidden) + attention + feed_forward + inputs + angles + widest + own;
         let mtp = self.weights.mtp.as_ref().map_or(0, |_| 6 * c.hidden);
-        let floats = floats + gate.max(recurrent) + mtp;
+        let latent = c.latent.map_or(0, |l| {
+            l.shape.queries() + l.query_rank.unwrap_or(0) + l.shape.compressed() + l.shape.values()
+        });
+        let floats = floats + gate.max(recurrent) + mtp + latent;
         let paging = c.shapes().count() * Paging::ROW_BYTES;
         let row = 4 * floats + 3 * widest.next_multiple_of(256) + widest * 3 / 8 + 64 + paging;
         let logits_row = 4 * c.hidden;
@@ -59,6 +65,7 @@ impl Decoder {
             .saturating_add(logits_rows.saturating_mul(logits_row))
             .saturating_add(head)
             .saturating_add(c.experts.map_or(0, |_| ops.threads() * FEW_ROWS * 6 * 4 * (c.hidden + expert)))
+            .saturating_add(c.latent.map_or(0, |l| ops.threads().saturating_mul(l.shape.scratch_bytes(rows))))
             .saturating_add(kept.max().unwrap_or(0))
             .saturating_add(1 << 20)
     }

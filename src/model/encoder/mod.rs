@@ -171,7 +171,7 @@ impl Model for Encoder {
     /// Nothing is kept: a block takes no bytes.
     fn kv_shape(&self) -> KvShape {
         let a = &self.config.attention;
-        KvShape { layers: 0, kv_heads: a.kv_heads, head_dim: a.head_dim, kind: None, others: None }
+        KvShape { kv_heads: a.kv_heads, head_dim: a.head_dim, ..KvShape::default() }
     }
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {

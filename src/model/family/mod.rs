@@ -5,6 +5,7 @@
 
 mod bitnet;
 mod bitnet_1bitllm;
+mod deepseek;
 mod ernie4_5;
 mod exaone4;
 mod falcon_h1;
@@ -34,12 +35,14 @@ mod qwen35;
 mod qwen35moe;
 mod qwen3moe;
 mod qwen3next;
+mod recurrent;
 mod seed_oss;
 mod smollm3;
 mod starcoder2;
 
-use crate::model::config::GateNorm;
-use crate::ops::{Activation, AttentionShape, Gate, HeadOrder, RopeStyle};
+use crate::ops::{Activation, AttentionShape, Gate, RopeStyle};
+
+pub use recurrent::{ConvDefaults, DeltaDefaults, MambaDefaults};
 
 pub use bitnet_1bitllm::{BITNET_1BITLLM, CLASS as BITNET_1BITLLM_CLASS};
 /// All families. If several have a GGUF architecture, its files belong to the first.
@@ -79,6 +82,9 @@ pub const FAMILIES: &[&Family] = &[
     &granitemoe::GRANITEMOESHARED,
     &falcon_h1::FALCON_H1,
     &gpt_oss::GPT_OSS,
+    &deepseek::DEEPSEEK_V2,
+    &deepseek::DEEPSEEK_V3,
+    &deepseek::GLM4_MOE_LITE,
 ];
 
 /// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
@@ -142,6 +148,8 @@ pub struct Family {
     pub head_gates: bool,
     /// Attention has sinks (`ops::Attention`).
     pub sinks: bool,
+    /// Attention is latent (`ops::Latent`).
+    pub latent: bool,
     /// The part of a head that is rotated, without `partial_rotary_factor`. `None`: whole heads always.
     pub rotated: Option<f32>,
     /// Rotations of kind `dynamic` may have `alpha`, which stretches the base.
@@ -209,6 +217,7 @@ const BASE: Family = Family {
     attention_gate: false,
     head_gates: false,
     sinks: false,
+    latent: false,
     rotated: None,
     rope_alpha: false,
     rounds_yarn: true,
@@ -404,6 +413,14 @@ pub struct ExpertDefaults {
     /// The same if `expert_weights_norm` is absent.
     pub renormalize_gguf: bool,
     pub shared: SharedExpert,
+    /// The key of the number of experts in a `config.json`; `num_local_experts` may stand in its place.
+    pub count: &'static str,
+    /// Files may have a factor on the weights of a softmax too.
+    pub scaled: bool,
+    /// GGUF files have either gate, and say which, and have the experts' biases or not.
+    pub by_file: bool,
+    /// Files may have the experts in groups.
+    pub groups: Option<GroupDefaults>,
     /// Some files have no experts.
     pub optional: bool,
     /// The key of an expert's width.
@@ -438,6 +455,10 @@ impl ExpertDefaults {
         renormalize: true,
         renormalize_gguf: true,
         shared: SharedExpert::Never,
+        count: "num_experts",
+        scaled: false,
+        by_file: false,
+        groups: None,
         optional: false,
         width: ("moe_intermediate_size", "expert_feed_forward_length"),
         gate: Gate::Softmax,
@@ -462,41 +483,17 @@ pub enum SharedExpert {
     Weighed,
     /// Its output is added as it is. Files without its width have none.
     Added,
+    /// As `Added`. Files give its width as a multiple of that of the others.
+    Counted,
 }
 
-/// Layers of Mamba-2.
+/// Groups of experts (`ops::Groups`), in a `config.json` that does not give their number, or that of used ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MambaDefaults {
-    /// They stand beside attention, in every layer.
-    pub beside: bool,
-    /// The norm in Hugging Face's files. `None`: keys say it.
-    pub norm: Option<GateNorm>,
-    /// Hugging Face's files may have factors on many parts. GGUF's converter multiplies the weights by them.
-    pub multipliers: bool,
-}
-
-/// Layers of short convolutions, in files that do not give their size.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ConvDefaults {
-    pub kernel: usize,
-    /// A `config.json` gives 3/2 of the feed-forward's width, unrounded.
-    pub rounds_width: bool,
-}
-
-/// Layers of Gated DeltaNet, in files that do not give their sizes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DeltaDefaults {
-    /// Each `every`th layer is of attention (`full_attention_interval`).
-    pub every: usize,
-    pub key_heads: usize,
-    pub value_heads: usize,
-    /// Elements of a key, and of a value.
-    pub dim: usize,
-    pub kernel: usize,
-    /// In GGUF files. Hugging Face's are always grouped.
-    pub order: HeadOrder,
-    /// Files have the rows of each key head's products side by side (`fused`).
-    pub fused: bool,
+pub struct GroupDefaults {
+    pub count: usize,
+    pub used: usize,
+    /// The value of `topk_method` with which they are used. `None`: always.
+    pub method: Option<&'static str>,
 }
 
 /// Norms before attention and feed-forward.

@@ -14,7 +14,7 @@ const BASE_OF_WINDOWS: &str = "rope.freq_base_swa";
 /// The `rope.scaling.type` of LongRoPE.
 pub const LONG: &str = "longrope";
 /// The key of YaRN's `mscale_all_dim`.
-const LOG_MULTIPLIER: &str = "rope.scaling.yarn_log_multiplier";
+pub const LOG_MULTIPLIER: &str = "rope.scaling.yarn_log_multiplier";
 /// The tensors of its divisors for short and for long contexts.
 pub const LONG_FACTORS: [&str; 2] = ["rope_factors_short.weight", "rope_factors_long.weight"];
 
@@ -158,6 +158,10 @@ impl Keys<'_> {
     /// `mscale_all_dim`, of which files have the logarithm's multiplier, it gets smaller.
     fn yarn_attention(&self, factor: f32) -> Result<f32> {
         let multiplier = self.float(LOG_MULTIPLIER, 0.0)?;
+        if self.family.latent && multiplier != 0.0 {
+            // Their `mscale` is `mscale_all_dim`; the key has a tenth of it, and is a factor on scores.
+            return Ok(self.find::<f32>("rope.scaling.yarn_attn_factor")?.unwrap_or(1.0));
+        }
         let all_dim = 1.0 + multiplier * (RopeScaling::yarn_attention(factor) - 1.0);
         let own = self.find::<f32>("rope.scaling.yarn_attn_factor")?;
         Ok(own.unwrap_or(RopeScaling::yarn_attention(factor) / all_dim))

@@ -3,13 +3,14 @@
 use super::delta;
 use super::experts;
 use super::fields::Fields;
+use super::latent;
 use super::layers;
 use super::mamba::{self, Multipliers};
 use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
 use super::short_conv;
 use crate::base::{Error, Result};
-use crate::model::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Parts};
+use crate::model::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, LatentConfig, Parts};
 use crate::model::family::{BITNET_1BITLLM, Bias, FAMILIES, Factor, Family, KvHeads, Q_NORM, ScaleSizes};
 use crate::model::keys::{LAYER_INPUTS, SHARED_KV};
 use crate::model::names::Names;
@@ -26,6 +27,7 @@ const IGNORED: &[&str] = &[
     "attention_dropout",
     "attn_implementation",
     "auto_map",
+    "aux_loss_alpha",
     "block_dim",
     "block_mlp_init_scale",
     "block_norm_eps",
@@ -41,6 +43,7 @@ const IGNORED: &[&str] = &[
     "embd_pdrop",
     "embedding_dropout",
     "eod_token_id",
+    "ep_size",
     "eos_token_id",
     "experts_per_token",
     "hidden_dropout",
@@ -68,6 +71,7 @@ const IGNORED: &[&str] = &[
     "router_aux_loss_coef",
     "router_dtype",
     "rope_local_base_freq",
+    "seq_aux",
     "torch_dtype",
     "transformers_version",
     "unsloth_fixed",
@@ -83,6 +87,7 @@ const NEUTRAL: &[(&str, f32)] = &[
     ("num_nextn_predict_layers", 0.0),
     ("num_shared_experts", 0.0),
     ("clip_qkv", 0.0),
+    ("moe_layer_freq", 1.0),
     ("embedding_multiplier", 1.0),
     ("residual_multiplier", 1.0),
     ("logits_scaling", 1.0),
@@ -187,7 +192,9 @@ impl Config {
 /// Refuses features that would load, but compute something other than the model's authors intended.
 fn refuse_features(config: &Fields, family: &Family) -> Result<()> {
     for &(key, fine) in NEUTRAL {
-        if family.factor_keys().any(|(hf, _)| hf == key) {
+        let blocks = family.mtp && key == "num_nextn_predict_layers";
+        let experts = family.experts.is_some_and(|experts| experts.count == key);
+        if blocks || experts || family.factor_keys().any(|(hf, _)| hf == key) {
             continue;
         }
         if config.float(key)?.is_some_and(|value| value != fine) {
@@ -260,6 +267,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let key = |gguf: &str| {
         let eps = (family.defaults.eps_key, family.eps_key());
         let own = family.factor_keys().chain([eps]).find(|(_, key)| *key == gguf).map(|(hf, _)| hf);
+        let own = own.or_else(|| latent::key(gguf).filter(|_| family.latent));
         let own = own.or_else(|| mamba::key(gguf).filter(|_| family.mamba.is_some()));
         own.map_or_else(|| key(gguf), str::to_owned)
     };
@@ -270,14 +278,14 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     names.within("block_count", layers, LAYERS)?;
     let context = config.need("max_position_embeddings")?;
     let rms_eps = config.float(family.defaults.eps_key)?.unwrap_or(family.defaults.rms_eps);
-    let mut attention = attention(config, family, [hidden, layers], &names)?;
+    let (latent, mut attention) = heads_of(config, family, [hidden, layers], &names)?;
     let multipliers = Multipliers::read(config, family)?;
     attention.scale *= multipliers.scores;
     attention.value_eps = Some(rms_eps).filter(|_| family.global_heads);
     let global = layers::global(config, family, &attention, layers)?;
-    let (scales, heads) = (&family.scales, attention.heads);
-    let head_dim = attention.head_dim;
-    let scale_sizes = ScaleSizes { layers, hidden, heads, head_dim };
+    let scales = &family.scales;
+    let head_dim = latent.map_or(attention.head_dim, |latent| latent.shape.rope);
+    let scale_sizes = ScaleSizes { layers, hidden, heads: attention.heads, head_dim };
     let global_dim = global.as_ref().map(|global| global.head_dim);
     let sizes = Sizes { layers, head_dim, global_dim, rotated: head_dim, context };
     let (ropes, mut blocks) = rope::read(config, family, &sizes)?;
@@ -299,6 +307,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         ffn,
         experts,
         attention,
+        latent,
         global,
         layer_inputs: layers::inputs(config, family)?,
         delta,
@@ -306,7 +315,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         mamba,
         blocks,
         ropes,
-        rope_style: family.hf_rope,
+        rope_style: latent::rope_style(config, family)?,
         rms_eps,
         projection_eps: q.projection_norms.unwrap_or(rms_eps),
         norm_offset: family.norm_offset,
@@ -323,6 +332,21 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     };
     decoder.check(&names)?;
     Ok(decoder)
+}
+
+/// How layers attend, and of what their heads are made if attention is latent.
+fn heads_of(
+    config: &Fields,
+    family: &Family,
+    [hidden, layers]: [usize; 2],
+    names: &Names,
+) -> Result<(Option<LatentConfig>, AttentionShape)> {
+    let heads = config.need("num_attention_heads")?;
+    names.within("attention.head_count", heads, HEADS)?;
+    Ok(match latent::read(config, family, heads)? {
+        Some((latent, scale)) => (Some(latent), latent.shape.attention(scale)),
+        None => (None, attention(config, family, [hidden, layers, heads])?),
+    })
 }
 
 /// The family's activation, with the file's numbers if the family reads them.
@@ -395,11 +419,8 @@ fn cap(config: &Fields, cap: &Factor, sizes: &ScaleSizes) -> Result<Option<f32>>
 fn attention(
     config: &Fields,
     family: &Family,
-    [hidden, layers]: [usize; 2],
-    names: &Names,
+    [hidden, layers, heads]: [usize; 3],
 ) -> Result<AttentionShape> {
-    let heads = config.need("num_attention_heads")?;
-    names.within("attention.head_count", heads, HEADS)?;
     let kv_heads = match (config.size("num_key_value_heads")?, family.defaults.kv_heads) {
         (Some(kv_heads), _) => kv_heads,
         (None, KvHeads::Heads) => heads,

@@ -9,6 +9,7 @@ mod experts;
 mod family_tests;
 mod fields;
 mod interleaved;
+mod latent;
 mod layers;
 mod mamba;
 #[cfg(test)]

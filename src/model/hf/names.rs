@@ -140,7 +140,14 @@ const MTP: &[Named] = &[
 /// Maps the name of a tensor of multi-token prediction, whose blocks follow the `layers` in GGUF. `None` if it is another
 /// tensor's name.
 pub fn further(family: &Family, layers: usize, name: &str) -> Option<Name> {
-    let part = name.strip_prefix("model.").unwrap_or(name).strip_prefix("mtp.").filter(|_| family.mtp)?;
+    let name = name.strip_prefix("model.").unwrap_or(name);
+    if family.latent {
+        // Their blocks, which are not read, are numbered as layers are.
+        let (n, part) = name.strip_prefix("layers.")?.split_once('.')?;
+        let behind = canonical_number(n) && n.parse::<usize>().is_ok_and(|n| n >= layers);
+        return behind.then(|| Name::Tensor(format!("blk.{n}.unread.{part}")));
+    }
+    let part = name.strip_prefix("mtp.").filter(|_| family.mtp)?;
     let layer = part.strip_prefix("layers.").and_then(|rest| rest.split_once('.'));
     let layer = layer.filter(|(n, _)| canonical_number(n));
     let layer = layer.and_then(|(n, part)| Some((layers + usize::from(n.parse::<u16>().ok()?), part)));

@@ -250,6 +250,7 @@ mod tests {
         kv_heads: 1,
         head_dim: 64,
         others: None,
+        joint: false,
         blocks: 4,
         block_size: 16,
     };

@@ -6,12 +6,16 @@ use bn_engine::kernels::gemm::lora::Pair;
 use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
 use bn_engine::ops::{
     Activation, Adapted, Attention, AttentionShape, DeltaNet, Expert, Experts, Fold, Gate, KvCache, KvLayout,
-    Mamba, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Regrouped, Rope, RopeStyle, ShortConv, Site,
+    Latent, Mamba, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Rope, RopeStyle, ShortConv, Site,
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
 
+mod fold;
+mod latent;
 mod recurrent;
+
+use fold::{rotated, signed, walsh_hadamard};
 
 pub struct PlainOps;
 
@@ -119,37 +123,6 @@ fn rounded(x: &Tensor, block: usize) -> candle_core::Result<Tensor> {
     let inverse = (divisor.ones_like()? * 127.0)?.div(&divisor)?;
     let values = round_half_even(&blocks.broadcast_mul(&inverse)?)?;
     values.broadcast_mul(&(largest / 127.0)?)?.reshape(x.shape())
-}
-
-/// `x` `[T, width]` times the block-diagonal matrix of H / sqrt(block), H[i, j] = (-1)^(ones in i & j).
-fn walsh_hadamard(x: &Tensor, block: usize) -> candle_core::Result<Tensor> {
-    let by = 1.0 / (block as f64).sqrt();
-    let sign = |i: usize, j: usize| if (i & j).count_ones().is_multiple_of(2) { by } else { -by };
-    let h: Vec<f64> = (0..block * block).map(|at| sign(at / block, at % block)).collect();
-    let (h, (rows, width)) = (Tensor::from_vec(h, (block, block), &Device::Cpu)?, x.dims2()?);
-    let x = x.to_dtype(DType::F64)?.reshape((rows * width / block, block))?;
-    x.matmul(&h)?.reshape((rows, width))?.to_dtype(DType::F32)
-}
-
-fn signed(x: &Tensor, fold: &Fold) -> candle_core::Result<Tensor> {
-    match &fold.signs {
-        Some(signs) => x.broadcast_mul(&Tensor::from_slice(signs, signs.len(), &Device::Cpu)?),
-        None => Ok(x.clone()),
-    }
-}
-
-/// `H (s * x)`, of heads in grouped order.
-fn rotated(x: &Tensor, fold: &Fold) -> candle_core::Result<Tensor> {
-    let (rows, width) = x.dims2()?;
-    let x = match fold.heads {
-        Some(Regrouped { key_heads, value_heads }) => {
-            let each = value_heads / key_heads;
-            let x = x.reshape((rows, each, key_heads, width / value_heads))?;
-            x.transpose(1, 2)?.contiguous()?.reshape((rows, width))?
-        }
-        None => x.clone(),
-    };
-    walsh_hadamard(&signed(&x, fold)?, fold.block)
 }
 
 fn linear(x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> candle_core::Result<Tensor> {
@@ -261,7 +234,7 @@ fn slots(half: &Tensor) -> candle_core::Result<Tensor> {
 /// The v heads, normed if the model does.
 fn values(heads: &Tensor, how: &Attention) -> candle_core::Result<Tensor> {
     let s = how.shape;
-    let from = if s.keys_are_values { s.heads } else { s.heads + s.kv_heads };
+    let from = if s.keys_are_values || s.joint { s.heads } else { s.heads + s.kv_heads };
     let v = heads.narrow(1, from, s.kv_heads)?.contiguous()?;
     how.value_norm.map_or_else(|| Ok(v.clone()), |norm| normed(&v, norm))
 }
@@ -286,7 +259,8 @@ fn attention(
     let q = part(0, s.heads, 0)?;
     let written = match how.shared {
         true => None,
-        false => Some([part(s.heads, s.kv_heads, 1)?, values(&heads, how)?]),
+        false if s.joint => Some(vec![part(s.heads, s.kv_heads, 1)?]),
+        false => Some(vec![part(s.heads, s.kv_heads, 1)?, values(&heads, how)?]),
     };
     let growth: Vec<f32> = batch.positions.iter().map(|at| s.scale_at(*at as usize) / s.scale).collect();
     let q = q.broadcast_mul(&Tensor::from_vec(growth, (batch.tokens.len(), 1, 1), &Device::Cpu)?)?;
@@ -294,7 +268,8 @@ fn attention(
     let cache = kv.layer(layer).expect("a layer");
     // The cache's own storage, a line for each slot of each head. Not in tiles, since only these operations
     // read it.
-    let lines = cache.reshape((2 * blocks * s.kv_heads * block_size, s.head_dim))?;
+    let halves = if s.joint { 1 } else { 2 };
+    let lines = cache.reshape((halves * blocks * s.kv_heads * block_size, s.head_dim))?;
     let slot = |table: &[u32], p: usize| table[p / block_size] as usize * block_size + p % block_size;
     for seq in &batch.seqs {
         let table = &batch.block_tables[seq.table as usize..][..seq.table_len as usize];
@@ -310,7 +285,7 @@ fn attention(
             }
         }
     }
-    let (keys, values) = (slots(&cache.i(0)?)?, slots(&cache.i(1)?)?);
+    let (keys, values) = (slots(&cache.i(0)?)?, slots(&cache.i(halves - 1)?)?);
     let mut outputs = Vec::new();
     for seq in batch.seqs.iter().filter(|seq| seq.rows > 0) {
         let table = &batch.block_tables[seq.table as usize..][..seq.table_len as usize];
@@ -378,8 +353,12 @@ fn mixture(
         let bias = |e: usize| experts.bias.as_ref().map_or(0.0, |bias| bias[e]);
         let score: Vec<f32> = row.iter().enumerate().map(|(e, weight)| weight + bias(e)).collect();
         let mut order: Vec<usize> = (0..row.len()).collect();
+        if let Some(groups) = experts.choice.groups {
+            latent::limit(&mut order, &score, groups);
+        }
         order.sort_by(|a, b| score[*b].total_cmp(&score[*a]));
-        order[experts.choice.used..].iter().for_each(|e| row[*e] = 0.0);
+        order.truncate(experts.choice.used);
+        (0..row.len()).filter(|e| !order.contains(e)).for_each(|e| row[e] = 0.0);
         let sum = experts.choice.renormalize.map_or(1.0, |more| row.iter().sum::<f32>() + more);
         let scale = |e: usize| experts.scales.as_ref().map_or(1.0, |scales| scales[e]);
         row.iter_mut().enumerate().for_each(|(e, weight)| *weight *= experts.choice.scale / sum * scale(e));
@@ -529,6 +508,14 @@ impl OpSet for PlainOps {
         net: &ShortConv,
     ) -> Result<Owned> {
         recurrent::short_conv(x, batch, kv, layer, net)
+    }
+
+    fn absorb(&self, q: &Owned, kv: &Owned, latent: &Latent) -> Result<Owned> {
+        owned(latent::absorb(q.tensor().unwrap(), kv.tensor().unwrap(), latent))
+    }
+
+    fn expand(&self, x: &Owned, latent: &Latent) -> Result<Owned> {
+        owned(latent::expand(x.tensor().unwrap(), latent))
     }
 
     fn mamba(
