@@ -215,7 +215,7 @@ impl EncoderConfig {
     }
 }
 
-fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Result<EncoderConfig> {
+pub fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Result<EncoderConfig> {
     let names = Names { what: config.what(), key: &|gguf| key(gguf, family) };
     let hidden = config.need("hidden_size")?;
     names.within("embedding_length", hidden, HIDDEN)?;
@@ -227,8 +227,12 @@ fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Result<E
         None => EncoderConfig::head_dim(&names, hidden, heads)?,
     };
     let positions = config.need("max_position_embeddings")?;
+    let vocab_size = config.need("vocab_size")?;
     let offset = match family.positions {
-        Positions::BehindPadding => config.size("pad_token_id")?.unwrap_or(1) + 1,
+        Positions::BehindPadding => match config.size("pad_token_id")?.unwrap_or(1) {
+            id if id < vocab_size => id + 1,
+            _ => return Err(config.bad("pad_token_id", format_args!("there are {vocab_size} tokens"))),
+        },
         _ => 0,
     };
     if let Some(kind) = config.text("position_embedding_type")?.filter(|kind| *kind != "absolute") {
@@ -256,7 +260,7 @@ fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Result<E
         family,
         architecture: config.text("model_type")?.unwrap_or(family.gguf).to_owned(),
         name: name.to_owned(),
-        vocab_size: config.need("vocab_size")?,
+        vocab_size,
         context_length: positions.saturating_sub(offset),
         layers,
         hidden,
