@@ -5,6 +5,8 @@
 
 mod bitnet;
 mod bitnet_1bitllm;
+#[cfg(test)]
+mod docs_tests;
 mod ernie4_5;
 mod exaone4;
 mod falcon_h1;
