@@ -86,7 +86,7 @@ impl EncoderConfig {
             ("gelu", false) => Activation::GeluErf,
             ("gelu_new" | "gelu_pytorch_tanh", true) => Activation::GeGlu,
             ("gelu_new" | "gelu_pytorch_tanh", false) => Activation::Gelu,
-            ("silu" | "swish", true) => Activation::SwiGlu,
+            ("silu" | "swish" | "swiglu", true) => Activation::SwiGlu,
             _ => return None,
         })
     }

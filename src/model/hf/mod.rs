@@ -69,6 +69,7 @@ pub fn open(path: &str) -> Result<Box<dyn Checkpoint>> {
         let json = config::parse(&json, &what)?;
         let config = Fields::new(&json, &what)?;
         if let Some(family) = encoder_of(&config)? {
+            let config = config.with_older(family.older_keys);
             return Ok(Box::new(HfEncoder::open(folder, &config, family)?));
         }
     }
@@ -89,7 +90,7 @@ pub fn check_config(json: &[u8], what: &str) -> Result<()> {
     let json = config::parse(json, what)?;
     let config = Fields::new(&json, what)?;
     match encoder_of(&config)? {
-        Some(family) => encoder::read(&config, family, what).map(|_| ()),
+        Some(family) => encoder::read(&config.with_older(family.older_keys), family, what).map(|_| ()),
         None => Config::read(&config, what).map(|_| ()),
     }
 }
