@@ -121,7 +121,7 @@ fn others(value: &Value) -> Vec<Value> {
     ];
     // An array without its last element.
     if let Value::Raw(9, raw) = value
-        && let Ok(kind @ (4 | 5 | 6)) = raw[..4].try_into().map(u32::from_le_bytes)
+        && let Ok(kind @ 4..=6) = raw[..4].try_into().map(u32::from_le_bytes)
         && raw.len() > 12
     {
         let n = (raw.len() as u64 - 12) / 4 - 1;
@@ -131,8 +131,10 @@ fn others(value: &Value) -> Vec<Value> {
     others
 }
 
+type Change = (&'static str, fn(&mut Tensor));
+
 /// Changes of a tensor, with their names. All but the last keep the number of elements.
-const CHANGES: [(&str, fn(&mut Tensor)); 8] = [
+const CHANGES: [Change; 8] = [
     ("with another name", |t| t.name.push_str("_odd")),
     ("in one row", |t| t.dims = vec![t.dims.iter().product()]),
     ("in rows of one", |t| t.dims = vec![1, t.dims.iter().product()]),
@@ -251,8 +253,10 @@ fn damage_json(copy: &Copy, name: &str, file: &str, findings: &mut Findings) {
     copy.put(file, &original);
 }
 
+type Entry = (&'static str, fn(&mut Json));
+
 /// Changes of a tensor's entry in the header of its file.
-const ENTRIES: [(&str, fn(&mut Json)); 7] = [
+const ENTRIES: [Entry; 7] = [
     ("in one row", |t| t["shape"] = json!([shape(t).iter().product::<u64>()])),
     ("turned", |t| t["shape"] = json!(shape(t).into_iter().rev().collect::<Vec<_>>())),
     ("in more dimensions", |t| t["shape"] = json!([&[1], &shape(t)[..]].concat())),
