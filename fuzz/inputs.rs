@@ -7,7 +7,7 @@ use bn_engine::formats::hf::index;
 use bn_engine::formats::safetensors::SafeTensors;
 use bn_engine::kernels::pack::tl::Tilings;
 use bn_engine::kernels::{DType, Pool};
-use bn_engine::model::{HfFolder, load_checkpoint};
+use bn_engine::model::{check_config, load_checkpoint};
 use bn_engine::text::chat::template_of_json;
 use bn_engine::text::{ChatTemplate, JsonFiles, Message, Tokenizer};
 
@@ -102,7 +102,7 @@ pub fn shard_index(bytes: &[u8]) -> Result<()> {
 }
 
 pub fn config(bytes: &[u8]) -> Result<()> {
-    HfFolder::read_config(bytes, WHAT).map(|_| ())
+    check_config(bytes, WHAT)
 }
 
 /// The files next to a `tokenizer.json`: `tokenizer_config.json`, `generation_config.json`,

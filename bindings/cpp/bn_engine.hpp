@@ -412,6 +412,24 @@ public:
         return scores;
     }
 
+    // How relevant each document is to the request's prompt, within 0 and 1, by a model with a head for that
+    // (bn_model_info.scores_pairs). All are submitted at once.
+    std::vector<float> rerank(Request request, const std::vector<std::string> &documents) const {
+        request.task = BN_TASK_RERANK;
+        std::vector<Stream> streams;
+        for (const std::string &document : documents) {
+            request.document = document;
+            streams.emplace_back(shared(), request);
+        }
+        std::vector<float> scores;
+        for (Stream &stream : streams) {
+            const Completion end = stream.finish();
+            if (end.status != BN_OK) throw Error(end.status, end.message);
+            scores.push_back(end.embedding.at(0));
+        }
+        return scores;
+    }
+
     // Compiles a constraint as a request does, and keeps it compiled for those that follow. `kind`: BN_CONSTRAINT_*.
     void check_constraint(int32_t kind, std::string_view text = {}) const {
         detail::check([&](bn_error *error) {

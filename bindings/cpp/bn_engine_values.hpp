@@ -122,6 +122,7 @@ struct Request : bn_request_params {
     std::vector<uint32_t> prompt_tokens;
     std::vector<Message> messages;
     std::string chat_json;
+    std::optional<std::string> document; // with BN_TASK_RERANK
     std::vector<uint32_t> stop_tokens;
     std::vector<std::string> stop_strings;
     std::string session;
@@ -161,6 +162,7 @@ struct Params : bn_request_params {
           bad_words_(c_texts(r.bad_words)) {
         prompt = text_or_none(r.prompt);
         chat_json = text_or_none(r.chat_json);
+        document = r.document ? text(*r.document) : bn_string{};
         session = text_or_none(r.session);
         constraint = text_or_none(r.constraint);
         prompt_tokens = r.prompt_tokens.data(), prompt_tokens_count = r.prompt_tokens.size();

@@ -268,6 +268,37 @@ func TestEmbeddings(t *testing.T) { // 7
 	wants(t, err, ErrInvalidArgument, "temperature")
 }
 
+func TestRerank(t *testing.T) { // 16
+	const folder = "../../tests/golden/models/bert-reranker"
+	data, err := os.ReadFile(folder + "/texts.json")
+	ok(t, err)
+	var golden struct {
+		Pairs []struct {
+			Texts [2]string
+			Score float64
+		}
+	}
+	ok(t, json.Unmarshal(data, &golden))
+	e := open(t, Options{Path: folder})
+	m, err := e.Model()
+	ok(t, err)
+	defer m.Close()
+	info, err := m.Info()
+	ok(t, err)
+	for _, pair := range golden.Pairs {
+		if pair.Texts[0] == "" {
+			continue
+		}
+		scores, err := e.Rerank(ctx, Request{Prompt: pair.Texts[0]}, []string{pair.Texts[1], "", pair.Texts[1]})
+		ok(t, err)
+		if len(scores) != 3 || scores[0] != scores[2] || math.Abs(float64(scores[0])-pair.Score) > 1e-3 || !info.ScoresPairs {
+			t.Errorf("%v in place of %f", scores, pair.Score)
+		}
+	}
+	_, err = open(t, Options{}).Rerank(ctx, Request{Prompt: "x"}, []string{"y"})
+	wants(t, err, ErrUnsupported, "no head")
+}
+
 func TestClose(t *testing.T) { // 8
 	e := open(t, Options{Path: slow, MaxBatchSize: 4})
 	var all sync.WaitGroup

@@ -30,6 +30,11 @@ func (a *arena) text(s string) C.bn_string {
 	if s == "" {
 		return C.bn_string{}
 	}
+	return a.some(s)
+}
+
+// some copies a string that is set, though it may be empty.
+func (a *arena) some(s string) C.bn_string {
 	return C.bn_string{data: (*C.char)(a.keep(unsafe.Pointer(C.CString(s)))), length: C.size_t(len(s))}
 }
 

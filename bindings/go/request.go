@@ -124,6 +124,8 @@ type Request struct {
 
 	Pooling      Pooling // Embed: how
 	Unnormalized bool    // Embed: do not divide the vector by its length
+
+	document *string // Rerank: what Prompt is asked of
 }
 
 func newParams() (p C.bn_request_params) {
@@ -169,6 +171,9 @@ func (r *Request) params(memory *arena) (p C.bn_request_params, err error) {
 	p.logprob_tokens, p.logprob_tokens_count = memory.tokens(r.LogprobTokens)
 	p.speculation, p.draft_tokens = C.int32_t(r.Speculation), count(r.DraftTokens)
 	p.pooling = C.int32_t(r.Pooling)
+	if r.document != nil {
+		p.document = memory.some(*r.document)
+	}
 	if r.Score {
 		p.task = C.BN_TASK_SCORE
 	}

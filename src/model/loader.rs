@@ -134,12 +134,22 @@ pub fn load(
             Box::new(Gguf::from_bytes_with(bytes.clone(), what, options.kernel_config.as_deref())?)
         }
     };
+    opened(&*files, options, pool, log, progress)
+}
+
+fn opened(
+    files: &dyn Checkpoint,
+    options: &LoadOptions,
+    pool: &Pool,
+    log: &dyn Fn(i32, &str),
+    progress: &mut dyn FnMut(f32, &str) -> bool,
+) -> Result<Loaded> {
     if let Some(config) = files.encoder(&|message| log(WARN, message))? {
-        return encoder(&*files, config, options, pool, log, progress);
+        return encoder(files, config, options, pool, log, progress);
     }
     match options.requantizes() {
-        false => decoder(&*files, options, pool, log, progress),
-        true => decoder(&Requantized::new(&*files, options)?, options, pool, log, progress),
+        false => decoder(files, options, pool, log, progress),
+        true => decoder(&Requantized::new(files, options)?, options, pool, log, progress),
     }
 }
 
@@ -183,7 +193,7 @@ pub fn load_checkpoint(
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
-    decoder(files, &LoadOptions::default(), pool, log, progress)
+    opened(files, &LoadOptions::default(), pool, log, progress)
 }
 
 fn encoder(

@@ -29,7 +29,7 @@ pub use adapter::{Adapter, AdapterFile};
 pub use checkpoint::Checkpoint;
 pub use config::{Block, DecoderConfig, ExpertsConfig, Parts, RopeConfig, RopeScaling};
 pub use export::{ExportTypes, export};
-pub use hf::HfFolder;
+pub use hf::{HfFolder, check_config};
 pub use loader::{Source, load, load_checkpoint};
 pub use options::{LoadOptions, WeightType};
 pub use pooling::Pooling;

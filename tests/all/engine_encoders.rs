@@ -159,6 +159,39 @@ fn company_and_threads_change_no_bit() {
     }
 }
 
+/// The families that turn positions, by token ids.
+#[test]
+fn company_changes_no_bit_where_positions_turn() {
+    for model in ["modern-bert", "nomic-bert.gguf", "gemma-embedding", "modern-bert-reranker"] {
+        let ids = |n: u32| {
+            (0..3 + 5 * n).map(|at| 4 + (at * at * 7 + at * 31 + n * (at + 13)) % 60).collect::<Vec<_>>()
+        };
+        let all = || -> Vec<RequestParams<'static>> {
+            let request = |n| match model.contains("reranker") {
+                true => score(Prompt::Tokens(ids(n).into())),
+                false => RequestParams {
+                    prompt: Prompt::Tokens(ids(n).into()),
+                    embedding: Some(EmbeddingParams::default()),
+                    ..RequestParams::default()
+                },
+            };
+            (0..8).map(request).collect()
+        };
+        let alone = engine(model, |config| (config.max_batch_size, config.threads) = (1, 1));
+        let expected: Vec<_> = all().into_iter().map(|request| bits(&ask(&alone, request))).collect();
+        assert!(expected.iter().all(|bits| !bits.is_empty()) && expected[0] != expected[1], "{model}");
+        for (threads, batch, tokens) in [(1, 3, 64), (2, 32, 512)] {
+            let engine = engine(model, |config| {
+                (config.threads, config.max_batch_size, config.max_batch_tokens) = (threads, batch, tokens);
+            });
+            let ids = engine.submit(all()).unwrap();
+            let answers = collect(&engine, ids.len());
+            let got: Vec<_> = ids.iter().map(|id| bits(&answers[id])).collect();
+            assert!(got == expected, "{model}, {threads} threads, batch {batch}");
+        }
+    }
+}
+
 fn refused(engine: &Engine, request: RequestParams, status: Status, says: &[&str]) {
     let error = engine.submit(vec![request]).unwrap_err();
     assert_eq!(error.status, status, "{error}");

@@ -1,5 +1,5 @@
 //! Layers whose heads differ, and layers that share K and V, in an engine: the bits of a sequence alone in any company and
-//! chunks, in sessions, and with K and V counted by layer.
+//! chunks, in sessions, and with K and V counted by layer. In company also mixtures whose layers are alike.
 
 use crate::common::load_file;
 use crate::engine_support::*;
@@ -9,6 +9,8 @@ use bn_engine::engine::api::*;
 /// The last two of four layers share K and V, so a prompt's early rows end at the second.
 const SHARED: &str = "tests/golden/models/gemma4-inputs";
 const MODELS: [&str; 3] = ["tests/golden/models/gemma4", SHARED, "tests/golden/models/gemma4-experts.gguf"];
+/// A router with biases beside sinks and windows; one without them.
+const MIXTURES: [&str; 2] = ["tests/golden/models/gpt-oss-mxfp4", "tests/golden/models/granitemoeshared"];
 
 fn engine(model: &str, change: impl FnOnce(&mut EngineConfig)) -> Engine {
     let mut config = EngineConfig {
@@ -50,7 +52,7 @@ fn alone(model: &str, ids: &[u32]) -> (Vec<u32>, Vec<(u32, u32)>) {
 #[test]
 fn any_company_and_chunks_give_the_bits_of_a_sequence_alone() {
     let prompts: Vec<_> = (0..6).map(|n| prompt(5 + 15 * n, n)).collect();
-    for model in MODELS {
+    for model in MODELS.into_iter().chain(MIXTURES) {
         let want: Vec<_> = prompts.iter().map(|ids| alone(model, ids)).collect();
         for (batch, tokens) in [(4, 7), (8, 512)] {
             let engine = engine(model, |config| {

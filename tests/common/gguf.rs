@@ -17,6 +17,8 @@ pub enum Value {
     Strs(Vec<String>),
     I32s(Vec<i32>),
     Bools(Vec<bool>),
+    /// A type, and the bytes of a value of it.
+    Raw(u32, Vec<u8>),
 }
 
 #[derive(Clone)]
@@ -115,6 +117,7 @@ impl File {
                     array(&mut out, 5, all.len());
                     ((), out.extend(all.iter().flat_map(|v| v.to_le_bytes())))
                 }
+                Value::Raw(kind, raw) => (out.extend(kind.to_le_bytes()), out.extend(raw)),
                 Value::Bools(all) => {
                     array(&mut out, 7, all.len());
                     ((), out.extend(all.iter().map(|v| *v as u8)))

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod gguf;
+pub mod gguf_read;
 pub mod parity;
 pub mod parity_document;
 pub mod rng;

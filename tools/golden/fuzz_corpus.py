@@ -1,5 +1,5 @@
 """Makes the seeds in fuzz/corpus/: small good files of each format, for fuzzers and mutants to start from. What
-fuzzing has found (fuzz/corpus/*/found-*, bad-*) stays beside them.
+fuzzing has found (fuzz/corpus/*/found-*, bad-*) stays beside them. The golden models are seeds too, where they are.
 
   python fuzz_corpus.py
 """
@@ -226,11 +226,6 @@ def folders():
     with open(path("index", "two.json"), "w") as f:
         json.dump({"metadata": {"total_size": 12}, "weight_map": {
             "a.weight": "model-00001-of-00002.safetensors", "b.weight": "model-00002-of-00002.safetensors"}}, f)
-    models_dir = os.path.join(ROOT, "tests", "golden", "models")
-    for name in sorted(os.listdir(models_dir)):
-        config = os.path.join(models_dir, name, "config.json")
-        if os.path.isfile(config):
-            shutil.copy(config, path("config", name + ".json"))
 
 
 def side_files():

@@ -479,6 +479,15 @@ void scores() {
     CHECK(thrown([&] { busy.score(request, {std::string(500, 'y')}); }).code() == BN_ERR_TIMED_OUT);
 }
 
+void reranks(const std::string &golden) { // 16
+    const bn::Engine engine(bn::EngineConfig(golden.substr(0, golden.rfind('/')) + "/models/bert-reranker"));
+    CHECK(engine.model().info().scores_pairs == 1);
+    const std::vector<float> list = engine.rerank(bn::Request("who runs?"), {"a dog runs", "", "a dog runs"});
+    // As in texts.json there.
+    CHECK(list.size() == 3 && std::abs(list[0] - 0.398199f) < 1e-3f && list[0] == list[2] && list[1] != list[0]);
+    CHECK(thrown([&] { bn::Engine().rerank(bn::Request("x"), {"y"}); }).code() == BN_ERR_UNSUPPORTED);
+}
+
 void speculation() {
     bn::EngineConfig config("builtin:echo");
     config.speculation = BN_SPECULATION_LOOKUP;
@@ -619,6 +628,7 @@ int main(int, char **arguments) {
     tools();
     adapters(arguments[2]);
     scores();
+    reranks(arguments[2]);
     speculation();
     draft_model();
     hooks();

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import _header as header
@@ -140,6 +140,22 @@ class Engine(Owned):
             streams = [await stack.enter_async_context(AsyncStream(self, None, request)) for request in requests]
             return [_score.read(await stream.result()) for stream in streams]
 
+    def rerank(self, query: str, documents: Iterable[str], **options: Unpack[header.RequestOptions]) -> list[float]:
+        """How relevant each document is to the query, within 0 and 1, by a model with a head for that
+        (`info.scores_pairs`). All are submitted at once."""
+        with contextlib.ExitStack() as stack:
+            requests = _pairs(documents, options)
+            streams = [stack.enter_context(Stream(self, query, request)) for request in requests]
+            return [_vector(stream.result())[0] for stream in streams]
+
+    async def arerank(
+        self, query: str, documents: Iterable[str], **options: Unpack[header.RequestOptions]
+    ) -> list[float]:
+        async with contextlib.AsyncExitStack() as stack:
+            requests = _pairs(documents, options)
+            streams = [await stack.enter_async_context(AsyncStream(self, query, request)) for request in requests]
+            return [_vector(await stream.result())[0] for stream in streams]
+
     def check_constraint(self, **constraint: Unpack[header.ConstraintOptions]) -> None:
         """Compiles a constraint as a request does, and keeps it for those that follow. Raises what is wrong with it."""
         params = prepared("bn_request_params")
@@ -214,3 +230,8 @@ def _vector(event: Output) -> array[float]:
     if event.finish_reason != header.FINISH_EMBEDDING:
         raise Error.of(event.status, event.message)
     return event.embedding
+
+
+def _pairs(documents: Iterable[str], options: header.RequestOptions) -> Iterator[header.RequestOptions]:
+    for document in documents:
+        yield {**options, "document": document, "task": header.TASK_RERANK}

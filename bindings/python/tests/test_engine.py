@@ -1,5 +1,7 @@
 """Models and engines from threads: what asyncio is not needed for."""
 
+import asyncio
+import json
 import logging
 import math
 import tempfile
@@ -142,6 +144,20 @@ class Models(unittest.TestCase):
             raw = engine.embed("Once upon a time", embed_raw=True, pooling=bn_engine.POOLING_LAST)
             self.assertNotAlmostEqual(sum(x * x for x in raw), 1, places=5)
             self.assertEqual(memoryview(vector).format, "f")
+
+    def test_reranking(self):
+        folder = ROOT / "tests/golden/models/bert-reranker"
+        with Engine(folder) as engine:
+            self.assertTrue(engine.model.info.scores_pairs)
+            for pair in json.loads((folder / "texts.json").read_text())["pairs"]:
+                query, document = pair["texts"]
+                if query:
+                    scores = engine.rerank(query, [document, "", document])
+                    self.assertAlmostEqual(scores[0], pair["score"], places=3)
+                    self.assertEqual(scores[0], scores[2])
+                    self.assertEqual(asyncio.run(engine.arerank(query, [document])), scores[:1])
+        with Engine() as engine, self.assertRaises(bn_engine.UnsupportedError):
+            engine.rerank("x", ["y"])
 
     def test_the_log_goes_to_logging(self):
         with self.assertLogs("bn_engine", logging.INFO) as logs:

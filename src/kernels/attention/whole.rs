@@ -202,8 +202,8 @@ unsafe fn scores_of<L: Lanes, const V: usize>(
         for (d, q) in q.iter().enumerate() {
             for v in 0..V {
                 let key = L::load(keys.as_ptr().add(d * positions + at + v * LANES));
-                for row in 0..TILE_ROWS {
-                    sums[row][v] = L::splat(q[row]).fma(key, sums[row][v]);
+                for (sums, q) in sums.iter_mut().zip(q) {
+                    sums[v] = L::splat(*q).fma(key, sums[v]);
                 }
             }
         }
@@ -316,13 +316,13 @@ unsafe fn weighted_of<L: Lanes, const V: usize>(
         let mut sums = [[L::splat(0.0); V]; TILE_ROWS];
         for at in range {
             let mut value = [L::splat(0.0); V];
-            for v in 0..V {
-                value[v] = L::load(values.as_ptr().add(at * width + column + v * LANES));
+            for (v, value) in value.iter_mut().enumerate() {
+                *value = L::load(values.as_ptr().add(at * width + column + v * LANES));
             }
-            for row in 0..TILE_ROWS {
+            for (row, sums) in sums.iter_mut().enumerate() {
                 let weight = L::splat(*weights.get_unchecked(row * positions + at));
-                for v in 0..V {
-                    sums[row][v] = weight.fma(value[v], sums[row][v]);
+                for (sum, value) in sums.iter_mut().zip(value) {
+                    *sum = weight.fma(value, *sum);
                 }
             }
         }

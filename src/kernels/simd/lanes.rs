@@ -144,8 +144,8 @@ pub trait Lanes: Copy {
             for first in (0..16).step_by(Self::Part::WIDTH) {
                 // No closures, which would not have the instructions.
                 let mut rows = [Self::Part::splat(0.0); 16];
-                for i in 0..Self::Part::WIDTH {
-                    rows[i] = match Self::load(arrays.add(16 * (first + i))).parts() {
+                for (i, row) in rows.iter_mut().enumerate().take(Self::Part::WIDTH) {
+                    *row = match Self::load(arrays.add(16 * (first + i))).parts() {
                         [a, b, c, d] => a.add(*c).add(b.add(*d)),
                         [a, b] => a.add(*b),
                         parts => parts[0],

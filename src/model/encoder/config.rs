@@ -57,7 +57,7 @@ impl EncoderConfig {
         names.within("feed_forward_length", self.ffn, FFN)?;
         names.within("token_type_count", self.types, TYPES)?;
         names.float("attention.layer_norm_epsilon", self.eps, 1e-13..=1e-1)?;
-        let AttentionShape { heads, kv_heads, head_dim, .. } = self.attention;
+        let AttentionShape { heads, kv_heads, head_dim, scale, .. } = self.attention;
         names.within("attention.head_count", heads, HEADS)?;
         names.within("attention.head_count_kv", kv_heads, 1..=heads)?;
         if !heads.is_multiple_of(kv_heads) {
@@ -65,6 +65,7 @@ impl EncoderConfig {
             return Err(names.bad("attention.head_count_kv", kv_heads, &why));
         }
         names.within("attention.key_length", head_dim, 1..=1 << 10)?;
+        names.float("attention.scale", scale, 1e-6..=1e3)?;
         for rope in &self.ropes {
             names.float("rope.freq_base", rope.base, 1.0..=1e12)?;
             names.within("rope.dimension_count", rope.dims, 0..=head_dim)?;
@@ -85,7 +86,7 @@ impl EncoderConfig {
             ("gelu", false) => Activation::GeluErf,
             ("gelu_new" | "gelu_pytorch_tanh", true) => Activation::GeGlu,
             ("gelu_new" | "gelu_pytorch_tanh", false) => Activation::Gelu,
-            ("silu" | "swish", true) => Activation::SwiGlu,
+            ("silu" | "swish" | "swiglu", true) => Activation::SwiGlu,
             _ => return None,
         })
     }

@@ -37,6 +37,8 @@ pub struct EncoderFamily {
     /// Names in folders of eps and the activation.
     pub eps_key: &'static str,
     pub activation_key: &'static str,
+    /// Names of keys in folders, and older ones.
+    pub older_keys: &'static [(&'static str, &'static str)],
     /// Names in folders: of prefixes that files may have, of the layers, of parts of a layer and of other tensors, each
     /// with GGUF's name.
     pub prefixes: &'static [&'static str],
@@ -105,6 +107,7 @@ const BERT: EncoderFamily = EncoderFamily {
     head: HeadActivation::Tanh,
     eps_key: "layer_norm_eps",
     activation_key: "hidden_act",
+    older_keys: &[],
     prefixes: &["bert."],
     layer: "encoder.layer.",
     in_layer: BERT_LAYER,
@@ -130,8 +133,7 @@ const XLM_ROBERTA: EncoderFamily = EncoderFamily {
     ..BERT
 };
 
-/// Nomic's BERT (arXiv 2402.01613): rotations and SwiGLU. A folder needs a `config.json` as
-/// transformers' own class writes it.
+/// Nomic's BERT (arXiv 2402.01613): rotations and SwiGLU. The keys of its own folders are GPT-2's.
 const NOMIC_BERT: EncoderFamily = EncoderFamily {
     gguf: "nomic-bert",
     hf: &["nomic_bert"],
@@ -150,6 +152,16 @@ const NOMIC_BERT: EncoderFamily = EncoderFamily {
         ("embeddings.word_embeddings", "token_embd"),
         ("embeddings.token_type_embeddings", "token_types"),
         ("emb_ln", "token_embd_norm"),
+    ],
+    older_keys: &[
+        ("hidden_size", "n_embd"),
+        ("num_hidden_layers", "n_layer"),
+        ("num_attention_heads", "n_head"),
+        ("intermediate_size", "n_inner"),
+        ("max_position_embeddings", "n_positions"),
+        ("layer_norm_eps", "layer_norm_epsilon"),
+        ("hidden_act", "activation_function"),
+        ("rope_theta", "rotary_emb_base"),
     ],
     prefixes: &["nomic_bert.", "model."],
     activation: Activation::SwiGlu,

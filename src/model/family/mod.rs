@@ -6,6 +6,8 @@
 mod bitnet;
 mod bitnet_1bitllm;
 mod deepseek;
+#[cfg(test)]
+mod docs_tests;
 mod ernie4_5;
 mod exaone4;
 mod falcon_h1;

@@ -26,26 +26,60 @@ const IGNORED: &[&str] = &[
     "architectures",
     "attention_bias",
     "attention_probs_dropout_prob",
+    "attn_pdrop",
+    "auto_map",
     "bos_token_id",
     "classifier_dropout",
+    "dense_seq_output",
     "dtype",
+    "embd_pdrop",
     "eos_token_id",
     "export_model_type",
+    "fused_bias_fc",
+    "fused_dropout_add_ln",
     "gradient_checkpointing",
     "hidden_dropout_prob",
     "id2label",
     "initializer_range",
     "is_decoder",
     "label2id",
+    "max_trained_positions",
+    "mlp_fc1_bias",
+    "mlp_fc2_bias",
     "output_past",
     "pad_token_id",
+    "pad_vocab_size_multiple",
+    "parallel_block_tied_norm",
     "problem_type",
+    "qkv_proj_bias",
+    "reorder_and_upcast_attn",
+    "resid_pdrop",
     "sentence_transformers",
+    "summary_activation",
+    "summary_first_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
     "tie_word_embeddings",
     "torch_dtype",
     "transformers_version",
     "use_cache",
+    "use_flash_attn",
+    "use_xentropy",
 ];
+
+/// Keys that would change the arithmetic, with the values that do not.
+const NEUTRAL: &[(&str, f32)] = &[("moe_every_n_layers", 0.0), ("rotary_emb_fraction", 1.0)];
+const NEUTRAL_FLAGS: &[(&str, bool)] = &[
+    ("causal", false),
+    ("parallel_block", false),
+    ("prenorm", false),
+    ("rotary_emb_interleaved", false),
+    ("scale_attn_by_inverse_layer_idx", false),
+    ("scale_attn_weights", true),
+    ("use_rms_norm", false),
+];
+const UNSET: &[&str] = &["rotary_emb_scale_base", "rotary_scaling_factor"];
 
 /// An opened folder.
 pub struct HfEncoder {
@@ -215,8 +249,11 @@ impl EncoderConfig {
     }
 }
 
-fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Result<EncoderConfig> {
-    let names = Names { what: config.what(), key: &|gguf| key(gguf, family) };
+/// `config` knows the family's older keys.
+pub fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Result<EncoderConfig> {
+    neutral(config)?;
+    let key = |gguf: &str| config.own(&key(gguf, family)).to_owned();
+    let names = Names { what: config.what(), key: &key };
     let hidden = config.need("hidden_size")?;
     names.within("embedding_length", hidden, HIDDEN)?;
     let layers = config.need("num_hidden_layers")?;
@@ -227,8 +264,12 @@ fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Result<E
         None => EncoderConfig::head_dim(&names, hidden, heads)?,
     };
     let positions = config.need("max_position_embeddings")?;
+    let vocab_size = config.need("vocab_size")?;
     let offset = match family.positions {
-        Positions::BehindPadding => config.size("pad_token_id")?.unwrap_or(1) + 1,
+        Positions::BehindPadding => match config.size("pad_token_id")?.unwrap_or(1) {
+            id if id < vocab_size => id + 1,
+            _ => return Err(config.bad("pad_token_id", format_args!("there are {vocab_size} tokens"))),
+        },
         _ => 0,
     };
     if let Some(kind) = config.text("position_embedding_type")?.filter(|kind| *kind != "absolute") {
@@ -256,7 +297,7 @@ fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Result<E
         family,
         architecture: config.text("model_type")?.unwrap_or(family.gguf).to_owned(),
         name: name.to_owned(),
-        vocab_size: config.need("vocab_size")?,
+        vocab_size,
         context_length: positions.saturating_sub(offset),
         layers,
         hidden,
@@ -276,6 +317,24 @@ fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Result<E
     };
     decoder.check(&names)?;
     Ok(decoder)
+}
+
+fn neutral(config: &Fields) -> Result<()> {
+    const WHY: &str = "encoders here have no such part";
+    for &(key, fine) in NEUTRAL {
+        if config.float(key)?.is_some_and(|value| value != fine) {
+            return Err(config.unsupported(key, WHY));
+        }
+    }
+    for &(key, fine) in NEUTRAL_FLAGS {
+        if config.flag(key)?.is_some_and(|value| value != fine) {
+            return Err(config.unsupported(key, WHY));
+        }
+    }
+    match UNSET.iter().find(|key| config.is_set(key)) {
+        Some(key) => Err(config.unsupported(key, WHY)),
+        None => Ok(()),
+    }
 }
 
 /// The rotations of layers, of `dims` elements of a head, and the layers.
@@ -391,6 +450,48 @@ mod tests {
         for types in [json!([full, slides]), json!([full, slides, full, "chunked_attention"])] {
             let error = blocks(types.clone()).err().unwrap_or_else(|| panic!("{types}"));
             assert!(error.message.contains("layer_types"), "{error}");
+        }
+    }
+
+    #[test]
+    fn nomic_by_its_own_keys() {
+        let family = EncoderFamily::of_hf("nomic_bert").expect("a family");
+        let parsed = |json: &Value| -> Result<String> {
+            let config = config::parse(json.to_string().as_bytes(), "config.json")?;
+            let fields = Fields::new(&config, "config.json")?.with_older(family.older_keys);
+            let mut read = read(&fields, family, "m")?;
+            // No layer has a window.
+            read.ropes.truncate(1);
+            Ok(format!("{read:?}"))
+        };
+        let new = json!({
+            "model_type": "nomic_bert", "hidden_size": 36, "num_hidden_layers": 2, "num_attention_heads": 3,
+            "intermediate_size": 52, "max_position_embeddings": 128, "layer_norm_eps": 1e-6, "hidden_act": "silu",
+            "rope_parameters": {"rope_theta": 500.0, "rope_type": "default"}, "type_vocab_size": 2, "vocab_size": 64,
+        });
+        let old = json!({
+            "model_type": "nomic_bert", "n_embd": 36, "n_layer": 2, "n_head": 3, "n_inner": 52, "n_positions": 128,
+            "layer_norm_epsilon": 1e-6, "activation_function": "swiglu", "rotary_emb_base": 500,
+            "type_vocab_size": 2, "vocab_size": 64, "causal": false, "prenorm": false, "rotary_emb_fraction": 1.0,
+            "rotary_emb_interleaved": false, "rotary_emb_scale_base": null, "rotary_scaling_factor": null,
+            "scale_attn_weights": true, "use_rms_norm": false,
+        });
+        assert_eq!(parsed(&old).unwrap(), parsed(&new).unwrap());
+        for (key, value) in [
+            ("causal", json!(true)),
+            ("moe_every_n_layers", json!(2)),
+            ("prenorm", json!(true)),
+            ("rotary_emb_fraction", json!(0.5)),
+            ("rotary_scaling_factor", json!(2)),
+            ("use_rms_norm", json!(true)),
+            ("activation_function", json!("odd")),
+            ("n_head", json!(0)),
+            ("n_layer", json!("two")),
+        ] {
+            let mut changed = old.clone();
+            changed[key] = value;
+            let error = parsed(&changed).expect_err(key);
+            assert!(error.message.contains(key), "{error}");
         }
     }
 }

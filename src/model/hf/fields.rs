@@ -16,6 +16,8 @@ pub struct Fields<'a> {
     what: &'a str,
     /// Prefix of keys in errors: empty, or `rope_scaling.`.
     prefix: String,
+    /// Names of keys, and older ones that stand for them where they are missing.
+    older: &'static [(&'static str, &'static str)],
     asked: RefCell<HashSet<String>>,
 }
 
@@ -24,14 +26,26 @@ impl<'a> Fields<'a> {
     pub fn new(value: &'a Value, what: &'a str) -> Result<Self> {
         let map = value.as_object();
         let map = map.ok_or_else(|| Error::bad_model(format!("{what}: it is not a JSON object")))?;
-        Ok(Self { map, what, prefix: String::new(), asked: RefCell::default() })
+        Ok(Self { map, what, prefix: String::new(), older: &[], asked: RefCell::default() })
     }
 
     pub fn what(&self) -> &str {
         self.what
     }
 
+    /// Knows older names of keys.
+    pub fn with_older(self, older: &'static [(&'static str, &'static str)]) -> Self {
+        Self { older, ..self }
+    }
+
+    /// The file's own name for a key.
+    pub fn own<'k>(&self, key: &'k str) -> &'k str {
+        let older = || self.older.iter().find(|(name, older)| *name == key && self.map.contains_key(*older));
+        if self.map.contains_key(key) { key } else { older().map_or(key, |(_, older)| older) }
+    }
+
     fn get(&self, key: &str) -> Option<&'a Value> {
+        let key = self.own(key);
         self.asked.borrow_mut().insert(key.to_owned());
         self.map.get(key).filter(|value| !value.is_null())
     }
@@ -53,6 +67,7 @@ impl<'a> Fields<'a> {
     }
 
     pub fn bad(&self, key: &str, why: impl Display) -> Error {
+        let key = self.own(key);
         let value = self.map.get(key).map_or("missing".into(), shown);
         Error::bad_model(format!("{}: '{}{key}' is {value}; {why}", self.what, self.prefix))
     }
@@ -126,7 +141,7 @@ impl<'a> Fields<'a> {
     pub fn object(&self, key: &str) -> Result<Option<Fields<'a>>> {
         let map = self.read(key, "an object", Value::as_object)?;
         let prefix = format!("{}{key}.", self.prefix);
-        Ok(map.map(|map| Fields { map, what: self.what, prefix, asked: RefCell::default() }))
+        Ok(map.map(|map| Fields { map, what: self.what, prefix, older: &[], asked: RefCell::default() }))
     }
 
     /// Keys that were never read, in the file's order, without `ignored` ones and nulls.

@@ -69,16 +69,31 @@ pub fn open(path: &str) -> Result<Box<dyn Checkpoint>> {
     if let Some(json) = folder.read(CONFIG, MAX_CONFIG_BYTES)? {
         let json = config::parse(&json, &what)?;
         let config = Fields::new(&json, &what)?;
-        let both = config.flag("use_bidirectional_attention")?.unwrap_or(false);
-        let family = match config.text("model_type")? {
-            Some("gemma3_text") if both => Some(&GEMMA_EMBEDDING),
-            kind => kind.and_then(EncoderFamily::of_hf),
-        };
-        if let Some(family) = family {
+        if let Some(family) = encoder_of(&config)? {
+            let config = config.with_older(family.older_keys);
             return Ok(Box::new(HfEncoder::open(folder, &config, family)?));
         }
     }
     Ok(Box::new(HfFolder::open(path)?))
+}
+
+/// The family of an encoder's `config.json`.
+fn encoder_of(config: &Fields) -> Result<Option<&'static EncoderFamily>> {
+    let both = config.flag("use_bidirectional_attention")?.unwrap_or(false);
+    Ok(match config.text("model_type")? {
+        Some("gemma3_text") if both => Some(&GEMMA_EMBEDDING),
+        kind => kind.and_then(EncoderFamily::of_hf),
+    })
+}
+
+/// Checks a `config.json` alone, which errors call `what`.
+pub fn check_config(json: &[u8], what: &str) -> Result<()> {
+    let json = config::parse(json, what)?;
+    let config = Fields::new(&json, what)?;
+    match encoder_of(&config)? {
+        Some(family) => encoder::read(&config.with_older(family.older_keys), family, what).map(|_| ()),
+        None => Config::read(&config, what).map(|_| ()),
+    }
 }
 
 /// Warns of keys of a `config.json` that nothing here reads.
@@ -122,11 +137,6 @@ impl HfFolder {
         let mut opened = Self { folder, config, tensors, by_name: HashMap::new(), unknown: Vec::new() };
         opened.name_tensors()?;
         Ok(opened)
-    }
-
-    /// Reads a decoder's configuration from a `config.json` alone, which errors call `what`.
-    pub fn read_config(json: &[u8], what: &str) -> Result<DecoderConfig> {
-        Ok(Config::read(&Fields::new(&config::parse(json, what)?, what)?, what)?.decoder)
     }
 
     /// Gives each tensor its GGUF name. Skips buffers, and lists tensors that are not part of a model that we know.

@@ -1,15 +1,18 @@
 //! Parses one block of calls in an answer as it arrives.
 
+mod braced;
 mod framed;
 mod pairs;
 mod tags;
 
 use super::format::{
-    ARGS, Block, Body, CALL_ID, FENCE, FRAMED, LIST, NAMED, OBJECT, PAIRS, PYTHON, TAGS, TAGS_OF_KNOWN,
+    ARGS, BRACED, Block, Body, CALL_ID, FENCE, FRAMED, LIST, NAMED, OBJECT, PAIRS, PYTHON, TAGS,
+    TAGS_OF_KNOWN,
 };
 use super::scan::{Scan, Step};
 use super::{Symbol, Teller, python};
 use crate::text::chat::is_name;
+use braced::Braced;
 use framed::Framed;
 use pairs::Pairs;
 use tags::Tags;
@@ -78,9 +81,10 @@ pub struct Call {
     at: At,
     /// The state in calls that are written in tags, in place of `at`.
     tags: Tags,
-    /// The same in pairs of tags, and in frames.
+    /// The same in pairs of tags, in frames and in braces.
     pairs: Pairs,
     framed: Framed,
+    braced: Braced,
     /// Calls in a list; calls like Python's; a name without quotes.
     list: bool,
     python: bool,
@@ -138,6 +142,9 @@ impl Call {
         }
         if self.body & FRAMED != 0 {
             return self.spelled(symbol, to, Self::in_frame);
+        }
+        if self.body & BRACED != 0 {
+            return self.spelled(symbol, to, Self::in_braces);
         }
         let c = match symbol {
             Symbol::Mark(mark) => return self.mark(mark),

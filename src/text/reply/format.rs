@@ -20,8 +20,13 @@ pub const TAGS_OF_KNOWN: Body = 32;
 pub const FRAMED: Body = 64;
 /// A name, then each parameter as `<arg_key>a</arg_key>`, `<arg_value>`, its value and `</arg_value>`.
 pub const PAIRS: Body = 128;
-/// With [`PYTHON`]: calls may be lines between ```` ```python ```` and ```` ``` ````.
+/// With [`PYTHON`]: calls may be lines, perhaps between ```` ```python ```` and ```` ``` ````.
 pub const FENCE: Body = 256;
+/// `call:f{a:1,b:<|"|>x<|"|>}`, perhaps with JSON's quotes around keys and texts.
+pub const BRACED: Body = 512;
+
+/// Stands before and behind a text in [`BRACED`].
+pub const QUOTE: &str = "<|\"|>";
 
 /// The marker between a name and its arguments in [`NAMED`]. [`CALL_ID`] comes before an id, which is ignored.
 pub const ARGS: &str = "[ARGS]";
@@ -102,7 +107,7 @@ const PARAMETERS: Written = Written {
 };
 
 /// The format of a template is the first one whose signs it contains.
-pub const FORMATS: [Format; 17] = [
+pub const FORMATS: [Format; 19] = [
     Format {
         name: "mistral11",
         signs: &[&["[ARGS]"]],
@@ -197,8 +202,25 @@ pub const FORMATS: [Format; 17] = [
         ..BASE
     },
     Format {
+        name: "olmo3",
+        signs: &[&["<function_calls>"]],
+        blocks: &[Block {
+            open: "<function_calls>",
+            close: "</function_calls>",
+            body: OBJECT | LIST | PYTHON | FENCE,
+        }],
+        written: Written {
+            begin: "<function_calls>[",
+            call: ["{\"name\": \"", "\", \"arguments\": ", "}"],
+            parameter: None,
+            separator: Some(", "),
+            end: "]</function_calls>",
+        },
+        ..BASE
+    },
+    Format {
         name: "lfm2",
-        signs: &[&["<|tool_list_start|>"], &["List of tools: ["]],
+        signs: &[&["<|tool_list_start|>"], &["List of tools: "]],
         blocks: &[Block {
             open: "<|tool_call_start|>",
             close: "<|tool_call_end|>",
@@ -321,6 +343,20 @@ pub const FORMATS: [Format; 17] = [
             call: ["<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"],
             parameter: None,
             separator: Some("\n"),
+            end: "",
+        },
+        ..BASE
+    },
+    Format {
+        name: "gemma4",
+        signs: &[&["<|tool_call>", "<tool_call|>"]],
+        blocks: &[Block { open: "<|tool_call>", close: "<tool_call|>", body: BRACED }],
+        inner: &[QUOTE],
+        written: Written {
+            begin: "",
+            call: ["<|tool_call>call:", "", "<tool_call|>"],
+            parameter: None,
+            separator: Some(""),
             end: "",
         },
         ..BASE

@@ -1,4 +1,6 @@
-//! Parses calls in Python's syntax: `f(a=1, b=["x", None])`.
+//! Parses calls in Python's syntax: `f(a=1, b=["x", None])`, and objects in Gemma 4's: `{a:1,b:[<|"|>x<|"|>]}`.
+
+use super::format::QUOTE;
 
 /// Maximum nesting of lists and dicts.
 const MAX_DEPTH: usize = 32;
@@ -6,7 +8,7 @@ const MAX_DEPTH: usize = 32;
 /// Parses `text` as one call. Returns its name and its arguments as JSON, or None.
 pub fn call(text: &str) -> Option<(&str, String)> {
     let at = text.find('(')?;
-    let mut from = Reader { rest: &text[at..] };
+    let mut from = Reader { rest: &text[at..], bare: false };
     let mut json = String::new();
     // An escape may turn one character into six.
     json.try_reserve(6 * text.len()).ok()?;
@@ -20,7 +22,16 @@ pub fn call(text: &str) -> Option<(&str, String)> {
 /// Converts a list, a dict or a constant to JSON. None if `text` is none.
 pub fn value(text: &str) -> Option<String> {
     text.starts_with(|c: char| c == '[' || c == '{' || c.is_ascii_alphabetic()).then_some(())?;
-    let (mut from, mut json) = (Reader { rest: text }, String::new());
+    let (mut from, mut json) = (Reader { rest: text, bare: false }, String::new());
+    json.try_reserve(6 * text.len()).ok()?;
+    from.value(&mut json, MAX_DEPTH)?;
+    from.rest.is_empty().then_some(json)
+}
+
+/// Converts an object whose keys may have no quotes, and whose texts may stand between [`QUOTE`]s, to JSON.
+pub fn object(text: &str) -> Option<String> {
+    text.starts_with('{').then_some(())?;
+    let (mut from, mut json) = (Reader { rest: text, bare: true }, String::new());
     json.try_reserve(6 * text.len()).ok()?;
     from.value(&mut json, MAX_DEPTH)?;
     from.rest.is_empty().then_some(json)
@@ -28,6 +39,8 @@ pub fn value(text: &str) -> Option<String> {
 
 struct Reader<'a> {
     rest: &'a str,
+    /// Keys may have no quotes, and texts may stand between [`QUOTE`]s.
+    bare: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -60,6 +73,7 @@ impl<'a> Reader<'a> {
                 let text = self.text()?;
                 quote(&text, json);
             }
+            '<' if self.bare => quote(self.marked()?, json),
             open @ ('[' | '(') => {
                 let depth = depth.checked_sub(1)?;
                 let close = if open == '[' { ']' } else { ')' };
@@ -68,7 +82,7 @@ impl<'a> Reader<'a> {
             '{' => {
                 let depth = depth.checked_sub(1)?;
                 self.items(json, ['{', '}'], '}', &mut |from, json| {
-                    let name = from.text()?;
+                    let name = from.key()?;
                     from.field(&name, ':', json, depth)
                 })?
             }
@@ -115,6 +129,25 @@ impl<'a> Reader<'a> {
         self.blanks();
         self.takes(sign).then_some(())?;
         self.value(json, depth)
+    }
+
+    fn key(&mut self) -> Option<String> {
+        match self.rest.chars().next()? {
+            '<' if self.bare => self.marked().map(str::to_owned),
+            '"' | '\'' => self.text(),
+            _ if self.bare => {
+                let word = self.word(|c| c != ':' && c != '<' && c != '"');
+                Some(word.trim_end().to_owned()).filter(|key| !key.is_empty())
+            }
+            _ => None,
+        }
+    }
+
+    /// Parses a text between marks, where nothing is escaped.
+    fn marked(&mut self) -> Option<&'a str> {
+        let (text, rest) = self.rest.strip_prefix(QUOTE)?.split_once(QUOTE)?;
+        self.rest = rest;
+        Some(text)
     }
 
     /// Parses a number in JSON's syntax.
@@ -238,6 +271,31 @@ mod tests {
         }
         let deep = format!("f(a={}{})", "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(call(&deep), None);
+    }
+
+    #[test]
+    fn objects_without_quotes_become_json() {
+        for (text, json) in [
+            ("{}", Some("{}")),
+            ("{a:1,b_c:true}", Some(r#"{"a": 1, "b_c": true}"#)),
+            (
+                r#"{a:<|"|>it's "x" {<|"|>,b:[<|"|><|"|>,-2.5]}"#,
+                Some(r#"{"a": "it's \"x\" {", "b": ["", -2.5]}"#),
+            ),
+            (r#"{<|"|>a b<|"|>:null, "c": {d:None}}"#, Some(r#"{"a b": null, "c": {"d": null}}"#)),
+            (r#"{é-x.y:"\n"}"#, Some(r#"{"é-x.y": "\n"}"#)),
+            ("{a}", None),
+            ("{:1}", None),
+            ("{a:}", None),
+            ("{a:b}", None),
+            (r#"{a:<|"|>b}"#, None),
+            ("{a:1}}", None),
+            ("[1]", None),
+        ] {
+            assert_eq!(object(text).as_deref(), json, "{text}");
+        }
+        assert_eq!(object(&"{a:".repeat(100_000)), None);
+        assert_eq!(value("{a: 1}"), None);
     }
 
     #[test]

@@ -358,6 +358,9 @@ fn templates_tell_their_format() {
     assert_eq!(named("'<tool_calls>['"), Some("hunyuan_a13b"));
     assert_eq!(named("<tool_calls><tool_call>"), Some("hunyuan"));
     assert_eq!(named("List of tools: ["), Some("lfm2"));
+    assert_eq!(named("'List of tools: ' + (tools | tojson)"), Some("lfm2"));
+    assert_eq!(named("wrap them in <function_calls></function_calls>"), Some("olmo3"));
+    assert_eq!(named("<|tool_call>call:' + name + '{ }<tool_call|>"), Some("gemma4"));
     assert_eq!(named("<|tool_call_start|>\\n```python"), Some("minicpm"));
     assert_eq!(named("<|tool|> and <|/tool|>"), Some("phi4_mini"));
     assert_eq!(named("<tool_call>{name}\n<arg_key>"), Some("glm"));
@@ -447,13 +450,14 @@ fn written(format: &str, calls: &Calls, dice: &mut Dice) -> String {
         format!("{{\"name\": \"{name}\", \"{key}\": {}}}", json(arguments))
     };
     let objects = |key: &str| calls.iter().map(|call| object(key, call)).collect::<Vec<_>>();
-    let pythons = || {
+    let lines = |between: &str| {
         let calls = calls.iter().map(|(name, arguments)| {
             let arguments: Vec<_> = arguments.iter().map(|(k, v)| format!("{k}={}", python(v))).collect();
             format!("{name}({})", arguments.join(", "))
         });
-        format!("[{}]", calls.collect::<Vec<_>>().join(", "))
+        calls.collect::<Vec<_>>().join(between)
     };
+    let pythons = || format!("[{}]", lines(", "));
     match (format, dice.below(2)) {
         ("qwen3_coder", way) => calls.iter().map(|call| tags::written(call, way == 1, "tool_call")).collect(),
         ("seed_oss", way) => {
@@ -504,6 +508,11 @@ fn written(format: &str, calls: &Calls, dice: &mut Dice) -> String {
             };
             format!("<tool_calls>{line}{}</tool_calls>", calls.iter().map(one).collect::<String>())
         }
+        ("olmo3", way) => {
+            let line = ["\n", ""][way];
+            format!("<function_calls>{line}{}{line}</function_calls>", lines("\n"))
+        }
+        ("gemma4", way) => calls.iter().map(|call| dialects::braced(call, way == 1)).collect(),
         ("granite", way) => {
             format!("{}[{}]", ["<|tool_call|>", "<tool_call>"][way], objects("arguments").join(", "))
         }
@@ -636,6 +645,12 @@ fn damaged_answers_lose_nothing() {
         "<|message|>",
         "<|end|>",
         "commentary to=functions.f ",
+        "<function_calls>",
+        "</function_calls>",
+        "<|tool_call>",
+        "call:f{",
+        "<|\"|>",
+        "<tool_call|>",
     ];
     for round in 0..2500 {
         let format = FORMATS[round % FORMATS.len()].name;
@@ -649,7 +664,7 @@ fn damaged_answers_lose_nothing() {
         }
         // The line breaks and backslashes of text are escaped in arguments.
         let plain = |json: &str| match format {
-            "qwen3_coder" | "seed_oss" | "glm" => json.replace("\\\\", "").replace("\\n", ""),
+            "qwen3_coder" | "seed_oss" | "glm" | "gemma4" => json.replace("\\\\", "").replace("\\n", ""),
             _ => json.into(),
         };
         // Characters that are in no part belong to markers, or to the syntax around names and arguments.
@@ -671,7 +686,7 @@ fn damaged_answers_lose_nothing() {
             continue;
         }
         let markers =
-            "toolcalltoolcallthinkthinkTOOLCALLSARGSpythontagtoolcodenameargumentsfunctionparameterseedstartendsjsonsepargkeyargvalue"
+            "toolcalltoolcallthinkthinkTOOLCALLSARGSpythontagtoolcodenameargumentsfunctionparameterseedstartendsjsonsepargkeyargvaluecallfunctioncalls"
                 .repeat(12);
         assert!(lost.chars().all(|c| markers.contains(c)), "{format}: {answer:?} lost {lost}");
         if came.calls.is_empty() && came.reasoning.is_empty() && !answer.contains("think>") {

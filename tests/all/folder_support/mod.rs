@@ -30,6 +30,22 @@ impl Copy {
         Self(to)
     }
 
+    /// As `of`, with the folders of its modules.
+    pub fn whole(name: &str) -> Self {
+        let copy = Self::of(name);
+        for entry in std::fs::read_dir(root().join("tests/golden/models").join(name)).unwrap() {
+            let folder = entry.unwrap();
+            if folder.path().is_dir() {
+                let to = copy.0.join(folder.file_name());
+                std::fs::create_dir_all(&to).unwrap();
+                for file in std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap()) {
+                    std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+                }
+            }
+        }
+        copy
+    }
+
     pub fn path(&self) -> String {
         self.0.to_str().unwrap().to_owned()
     }

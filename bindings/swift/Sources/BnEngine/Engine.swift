@@ -229,6 +229,23 @@ public final class Engine: @unchecked Sendable {
         return ending.vector
     }
 
+    /// How relevant each document is to the request's prompt, within 0 and 1, by a model with a head for that
+    /// (`scoresPairs`). All are submitted at once.
+    public func rerank(_ request: Request, _ documents: [String]) async throws -> [Float] {
+        let streams = try documents.map { document -> Stream in
+            var each = request
+            (each.document, each.task) = (document, BN_TASK_RERANK)
+            return try submit(each, 0)
+        }
+        var scores: [Float] = []
+        for stream in streams {
+            let ending = try await last(of: stream).ending!
+            if let failure = ending.failure { throw failure }
+            scores.append(ending.vector[0])
+        }
+        return scores
+    }
+
     private func submit(_ request: Request, _ flags: UInt32) throws -> Stream {
         let (inbox, id) = try core.submit(request, flags)
         return Stream(self, inbox, id)

@@ -43,6 +43,8 @@ public final class Model: @unchecked Sendable {
         public let vocabularySize, contextLength, layers, hiddenSize, heads, kvHeads, headSize, feedForwardSize: Int
         /// Elements of an embedding; 0: it makes none.
         public let embeddingSize: Int
+        /// It has a head for `rerank`.
+        public let scoresPairs: Bool
         public let parameters, weightBytes: UInt64
         public let endTokens: [UInt32]
         public let bosToken: UInt32?
@@ -126,7 +128,8 @@ public final class Model: @unchecked Sendable {
             hasChatTemplate: info.has_chat_template != 0, vocabularySize: Int(info.vocab_size),
             contextLength: Int(info.context_length), layers: Int(info.layers), hiddenSize: Int(info.hidden_size),
             heads: Int(info.heads), kvHeads: Int(info.kv_heads), headSize: Int(info.head_dim),
-            feedForwardSize: Int(info.ffn_size), embeddingSize: Int(info.embedding_size), parameters: info.parameters, weightBytes: info.weight_bytes,
+            feedForwardSize: Int(info.ffn_size), embeddingSize: Int(info.embedding_size),
+            scoresPairs: info.scores_pairs != 0, parameters: info.parameters, weightBytes: info.weight_bytes,
             endTokens: Array(UnsafeBufferPointer(start: info.end_tokens, count: info.end_tokens_count)),
             bosToken: info.bos_token < 0 ? nil : UInt32(info.bos_token),
             pooling: Request.Pooling(rawValue: info.pooling) ?? .model, recommended: Sampling(info))

@@ -57,6 +57,8 @@ public struct Request: Sendable {
     public var cacheSalt: UInt64 = 0
     /// Keeps the conversation's keys and values under this name for its next turn.
     public var session: String?
+    /// For `rerank`.
+    var document: String?
     /// For `embed`.
     public var pooling: Pooling = .model
 
@@ -102,7 +104,7 @@ public struct Request: Sendable {
         (p.messages, p.messages_count) = (arena.messages(messages ?? []), messages?.count ?? 0)
         (p.stop_tokens, p.stop_tokens_count) = (arena.array(stopTokens), stopTokens.count)
         (p.stop_strings, p.stop_strings_count) = (arena.array(stopStrings.map(arena.text)), stopStrings.count)
-        p.session = arena.optional(session)
+        (p.session, p.document) = (arena.optional(session), arena.optional(document))
         (p.task, p.flags, p.seed, p.cache_salt) = (task, options.rawValue, seed, cacheSalt)
         (p.top_logprobs, p.logprobs_from, p.pooling) = (topLogprobs, logprobsFrom, pooling.rawValue)
         (p.logprob_tokens, p.logprob_tokens_count) = (arena.array(logprobTokens), logprobTokens.count)

@@ -416,6 +416,17 @@ func scores() async throws { // 14
     check(refused.message.contains("logprobs_from"))
 }
 
+func reranks() async throws { // 16
+    let golden = URL(fileURLWithPath: CommandLine.arguments[3]).deletingLastPathComponent()
+    let engine = try Engine(await Model.open(golden.appendingPathComponent("bert-reranker").path))
+    try check(engine.model().info().scoresPairs)
+    let list = try await engine.rerank(Request("who runs?"), ["a dog runs", "", "a dog runs"])
+    // As in texts.json there.
+    check(abs(list[0] - 0.398199) < 1e-3 && list[0] == list[2] && list[1] != list[0])
+    let refused = await thrown { try await Engine().rerank(Request("x"), ["y"]) }
+    check(refused.code == .unsupported)
+}
+
 func speculation() async throws { // 15
     var configuration = Engine.Configuration()
     (configuration.speculation, configuration.draftTokens) = (.lookup, 1)
@@ -464,6 +475,7 @@ try await constraints()
 try await tools()
 try await adapters()
 try await scores()
+try await reranks()
 try await speculation()
 try await draftModel()
 print("Swift: ok")

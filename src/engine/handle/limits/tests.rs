@@ -52,7 +52,7 @@ fn parts(format: &str) -> Parts {
     Parts { format: format_named(format), ..Parts::default() }
 }
 
-const WEATHER: [(&str, &str); 14] = [
+const WEATHER: [(&str, &str); 16] = [
     (
         "harmony",
         "<|channel|>commentary to=functions.get-weather <|constrain|>json<|message|>{\"city\": \"P\", \"days\": [1, 2]}",
@@ -103,6 +103,12 @@ const WEATHER: [(&str, &str); 14] = [
         "hunyuan_a13b",
         "<tool_calls>[{\"name\": \"get-weather\", \"arguments\": {\"city\": \"P\", \"days\": [1, 2]}}]</tool_calls>",
     ),
+    (
+        "olmo3",
+        "<function_calls>[{\"name\": \"get-weather\", \"arguments\": {\"city\": \"P\", \"days\": [1, 2]}}]\
+         </function_calls>",
+    ),
+    ("gemma4", "<|tool_call>call:get-weather{\"city\": \"P\", \"days\": [1, 2]}<tool_call|>"),
     ("mistral11", "[TOOL_CALLS]get-weather[ARGS]{\"city\": \"P\", \"days\": [1, 2]}"),
 ];
 
@@ -145,10 +151,10 @@ fn several_calls_come_where_they_may() {
             "hunyuan" => {
                 call.replace("\n</tool_calls>", "\n<tool_call>now\n```json\n{}\n```\n</tool_call>\n</tool_calls>")
             }
-            "mistral" | "granite" | "lfm2" | "hunyuan_a13b" | "phi4_mini" | "minicpm" => {
+            "mistral" | "granite" | "lfm2" | "olmo3" | "hunyuan_a13b" | "phi4_mini" | "minicpm" => {
                 call.replace("}]", "}, {\"name\": \"now\", \"arguments\": {}}]")
             }
-            "mistral11" => format!("{call}{call}"),
+            "mistral11" | "gemma4" => format!("{call}{call}"),
             _ => format!("{call}; {call}"),
         };
         let allows = |more: &str| accepts(&lark(&chat(more), &parts(format)).unwrap(), &two);

@@ -218,7 +218,7 @@ unsafe fn finish_in<L: Lanes>(task: &Task, start: usize, first: usize, sums: &[[
     for (n, sums) in sums.chunks(TOKENS * ROWS).enumerate() {
         let mut dots = [[0.0; ROWS]; TOKENS];
         for (sums, dots) in sums.chunks(LANES).zip(dots.as_flattened_mut().as_chunks_mut::<LANES>().0) {
-            match sums.as_array() {
+            match sums.as_chunks().0.first() {
                 // SAFETY: sixteen arrays, and as many sums; the caller has the instructions.
                 Some(sums) => unsafe { tree_sums::<L>(sums, dots) },
                 None => sums.iter().zip(dots).for_each(|(sums, dot)| *dot = tree_sum(sums)),

@@ -1,4 +1,4 @@
-//! Calls in pairs of tags (GLM), in frames (DeepSeek, Hunyuan), in fences (MiniCPM) and in lists (Phi-4-mini).
+//! Calls in pairs of tags (GLM), in braces (Gemma 4), in frames (DeepSeek, Hunyuan), in fences (MiniCPM) and in lists (Phi-4-mini).
 
 use super::*;
 use serde_json::{Map, Value};
@@ -15,6 +15,65 @@ pub fn pairs((name, arguments): &(&'static str, Map<String, Value>), tight: bool
     };
     let pairs: String = arguments.iter().map(pair).collect();
     format!("<tool_call>{name}{line}{pairs}</tool_call>{line}")
+}
+
+/// A value as Gemma 4 writes it.
+fn bare(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("<|\"|>{text}<|\"|>"),
+        Value::Array(items) => format!("[{}]", items.iter().map(bare).collect::<Vec<_>>().join(",")),
+        Value::Object(fields) => {
+            let fields: Vec<_> = fields.iter().map(|(key, value)| format!("{key}:{}", bare(value))).collect();
+            format!("{{{}}}", fields.join(","))
+        }
+        value => value.to_string(),
+    }
+}
+
+/// A call in braces, its arguments as the model writes them or as JSON.
+pub fn braced((name, arguments): &(&'static str, Map<String, Value>), json: bool) -> String {
+    let arguments = Value::Object(arguments.clone());
+    let text = if json { arguments.to_string() } else { bare(&arguments) };
+    format!("<|tool_call>call:{name}{text}<tool_call|>")
+}
+
+#[test]
+fn braces() {
+    for (text, rest, calls) in [
+        (
+            "I look.\n<|tool_call>call:get_weather{city:<|\"|>Paris<|\"|>,days:[1,2]}<tool_call|>",
+            "I look.",
+            &[("get_weather", r#"{"city": "Paris", "days": [1, 2]}"#)][..],
+        ),
+        (
+            "<|tool_call>call:f{}<tool_call|><|tool_call>call:a.b-c{}<tool_call|>",
+            "",
+            &[("f", "{}"), ("a.b-c", "{}")],
+        ),
+        (
+            "<|tool_call>call:f{x:<|\"|>}<tool_call|> [\"<|\"|>,y:{z:true}}<tool_call|>",
+            "",
+            &[("f", r#"{"x": "}<tool_call|> [\"", "y": {"z": true}}"#)],
+        ),
+        (
+            "<|tool_call>call:f{\"x\": \"}\\\"\", y:<|\"|><|\"|>}<tool_call|>So.",
+            "So.",
+            &[("f", r#"{"x": "}\"", "y": ""}"#)],
+        ),
+        ("<|tool_call>call:f{}", "", &[("f", "{}")]),
+        // What is no call, and what is cut off.
+        ("<|tool_call>f{}<tool_call|>", "<|tool_call>f{}<tool_call|>", &[]),
+        ("<|tool_call>call:a b{}<tool_call|>", "<|tool_call>call:a b{}<tool_call|>", &[]),
+        ("<|tool_call>call:f{x:y}<tool_call|>", "<|tool_call>call:f{x:y}<tool_call|>", &[]),
+        ("<|tool_call>call:f{x:<|\"|>y}<tool_call|>", "<|tool_call>call:f{x:<|\"|>y}<tool_call|>", &[]),
+        ("<|tool_call>call:f{}!", "!", &[("f", "{}")]),
+    ] {
+        assert_eq!(parse("gemma4", text), told(rest, calls), "{text}");
+    }
+    // With control tokens, as the vocabulary has them.
+    let controls = ["<|tool_call>", "<tool_call|>", "<|\"|>"];
+    let pieces = ["<|tool_call>", "call:f{x:", "<|\"|>", "y", "<|\"|>", "}", "<tool_call|>"];
+    assert_eq!(parse_as(parts("gemma4"), &controls, &pieces), told("", &[("f", r#"{"x": "y"}"#)]));
 }
 
 #[test]
@@ -132,6 +191,9 @@ fn fences_and_lists() {
             &both[..],
         ),
         ("minicpm", "<|tool_call_start|>f()<|tool_call_end|>", "", &both[1..]),
+        ("olmo3", "<function_calls>get_weather(city='Paris')\nf()</function_calls>", "", &both),
+        ("olmo3", "Hm.\n<function_calls>\nf()\n</function_calls>", "Hm.", &both[1..]),
+        ("olmo3", "<function_calls>no</function_calls>", "<function_calls>no</function_calls>", &[]),
         (
             "minicpm",
             "<|tool_call_start|>\n```python\nx = 1\n```\n<|tool_call_end|>",
