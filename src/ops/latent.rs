@@ -18,7 +18,7 @@ use std::cell::RefCell;
 /// Rows up to which a head's product is the work of one thread, whatever the number of heads.
 const FEW: usize = 32;
 
-/// Sizes in elements.
+/// Sizes in elements. Sums and products of those of a file stop at the largest number, until they are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatentShape {
     pub heads: usize,
@@ -41,27 +41,27 @@ impl LatentShape {
 
     /// Elements of a head's query.
     pub fn query(&self) -> usize {
-        self.nope + self.rope
+        self.nope.saturating_add(self.rope)
     }
 
     /// Elements of a row of queries.
     pub fn queries(&self) -> usize {
-        self.heads * self.query()
+        self.heads.saturating_mul(self.query())
     }
 
     /// Elements of a head as attention sees it.
     pub fn head_dim(&self) -> usize {
-        self.rope + self.rank
+        self.rope.saturating_add(self.rank)
     }
 
     /// Elements of a row of values.
     pub fn values(&self) -> usize {
-        self.heads * self.value
+        self.heads.saturating_mul(self.value)
     }
 
     /// Elements of a row besides its queries: the latent, then the rotated part.
     pub fn compressed(&self) -> usize {
-        self.rank + self.rope
+        self.rank.saturating_add(self.rope)
     }
 
     /// Bytes that each thread keeps for steps of `rows` rows: a head's input and its product, each once more as a product

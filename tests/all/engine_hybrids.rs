@@ -241,7 +241,7 @@ fn memory_is_counted_and_too_little_is_refused_with_both_numbers() {
         model: Some(model),
         threads: 1,
         // Less than the rows of drafts and the bookkeeping take.
-        memory_limit_bytes: used(&small) - small.stats().kv_bytes - 5 * slot - 60 * shape.row_bytes() as u64,
+        memory_limit_bytes: used(&small) - small.stats().kv_bytes - 5 * slot - 100 * shape.row_bytes() as u64,
         kv_type: KvType::F32,
         kv_block_size: 16,
         max_batch_size: 4,

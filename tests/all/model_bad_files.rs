@@ -181,7 +181,6 @@ fn features_that_are_not_ours() {
     unsupported(llama().u32("llama.attention.causal", 0), &["llama.attention.causal", "0"]);
     unsupported(llama().u32("llama.pooling_type", 4), &["llama.pooling_type", "4"]);
     unsupported(qwen2().u32("qwen2.attention.sliding_window", 16), &["qwen2.attention.sliding_window", "16"]);
-    unsupported(llama().str("general.architecture", "gemma-embedding"), &["'gemma-embedding'", "causal"]);
 }
 
 /// Keys outside of the architecture's namespace: arithmetic is refused by name, stamps are ignored.
