@@ -541,7 +541,7 @@ test-python:
 	else echo "skipped: the Python package, no virtual environment or no PyPI"; [ -z "$$CI" ]; fi
 
 # The programs of README.md's "Use it from", against the installation and the wheel.
-test-readme: staged test-python $(C)/bn-server
+test-readme: staged test-python $(C)/bn-server $(C)/bn-chat
 	$(call say,README.md: its programs)
 	@CC="$(CC)" CXX="$(CXX)" GO="$(GO)" tests/readme.sh $(STAGE)-bindings $(abspath $(C)) $(PY)/venv/bin/python
 

@@ -137,9 +137,7 @@ func chat() async throws { // 6
     try await check(engine.generate(tokens).text == expected)
     try check(model.detokenize(tokens.promptTokens!) == expected && model.chatText(messages) == expected)
     try check(model.tokenize("") == [] && model.info().hasChatTemplate)
-    let demo = try Engine()
-    let refused = await thrown { try await demo.generate(Request(messages: messages)) }
-    check(refused.code == .unsupported)
+    try check(Engine().model().info().hasChatTemplate) // the model inside the library
 }
 
 func embeddings() async throws { // 7
