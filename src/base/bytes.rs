@@ -25,6 +25,10 @@ impl Bytes {
         Self { mapped: true, ..Self::new(map) }
     }
 
+    pub fn is_mapped(&self) -> bool {
+        self.mapped
+    }
+
     /// Releases the pages that are wholly within the view of a mapped file. A later read fetches them again.
     /// For callers that have converted the bytes to another form. Does nothing to other bytes.
     pub fn release_pages(&self) {

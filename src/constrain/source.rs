@@ -41,7 +41,7 @@ impl Constraint<'_> {
     /// The JSON schema of the output as an object; None for other grammars.
     pub fn schema(&self) -> Option<&str> {
         match self.kind {
-            ConstraintKind::JsonObject => Some(r#"{"type": "object"}"#),
+            ConstraintKind::JsonObject if self.text.is_empty() => Some(r#"{"type": "object"}"#),
             ConstraintKind::JsonSchema => Some(&*self.text).filter(|text| text.trim_start().starts_with('{')),
             _ => None,
         }

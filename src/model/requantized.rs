@@ -15,7 +15,7 @@ const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
 /// Small matrices that keep their type. A router of another type would choose other experts; the gates weigh whole heads
 /// and rows, over all later tokens; a convolution is no product.
-const KEPT: [&str; 8] = [
+const KEPT: [&str; 9] = [
     "per_layer_token_embd.weight",
     ".ffn_gate_inp.weight",
     ".ffn_gate_inp_shexp.weight",
@@ -24,6 +24,8 @@ const KEPT: [&str; 8] = [
     ".ssm_alpha.weight",
     ".ssm_conv1d.weight",
     ".shortconv.conv.weight",
+    // Taken apart by heads, which panels of rows are not.
+    ".attn_kv_b.weight",
 ];
 
 pub struct Requantized<'a> {

@@ -100,7 +100,7 @@ impl Groups {
             let at = best(sums);
             sums[at] = f32::NEG_INFINITY;
         }
-        // A group that is left has a score; one without a number is never the best.
+        // The groups that were taken have this score.
         for (group, sum) in scores.chunks_exact_mut(size).zip(sums) {
             if *sum != f32::NEG_INFINITY {
                 group.fill(f32::NEG_INFINITY);
@@ -110,7 +110,7 @@ impl Groups {
 }
 
 /// The most experts that make a group's score.
-pub const MOST_BEST: usize = 2;
+const MOST_BEST: usize = 2;
 
 /// The function that makes probabilities of router logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -67,8 +67,8 @@ impl LatentShape {
     /// Bytes that each thread keeps for steps of `rows` rows: a head's input and its product, each once more as a product
     /// prepares it.
     pub fn scratch_bytes(&self, rows: usize) -> usize {
-        let row = self.rank + self.nope.max(self.value);
-        rows.saturating_mul(2 * 4 * row)
+        let row = self.rank.max(self.nope) * 2 + self.rank.max(self.value);
+        rows.saturating_mul(4 * row)
     }
 }
 

@@ -32,7 +32,7 @@ pub use batch::{
 };
 pub use cuda::CudaOps;
 pub use delta::{DeltaNet, DeltaShape, HeadOrder, MAX_HEAD};
-pub use experts::{Choice, Expert, Experts, Gate, Groups, MOST_BEST, Shared};
+pub use experts::{Choice, Expert, Experts, Gate, Groups, Shared};
 pub use fold::{Fold, Regrouped};
 pub use fused::FusedOps;
 pub use kv::{KvCache, KvLayers, KvLayout};

@@ -158,13 +158,17 @@ fn folders() {
 /// The weights of heads stay floats where others become blocks of another number of columns.
 #[test]
 fn requantized() {
-    let path = root().join("tests/golden/models/deepseek-v3.gguf").to_string_lossy().into_owned();
-    let of = |weights| {
+    let of = |file: &str, weights| {
+        let path = root().join("tests/golden/models").join(file).to_string_lossy().into_owned();
         let options = LoadOptions { weights, ..LoadOptions::default() };
-        load_source(&Source::File(path.clone()), &options, 1)
+        load_source(&Source::File(path), &options, 1)
     };
-    assert!(of(WeightType::Keep).is_ok());
+    assert!(of("deepseek-v3.gguf", WeightType::Keep).is_ok());
     // Rows of 24 and 20 columns are no blocks of 32.
-    let error = of(WeightType::Q8_0).err().unwrap();
+    let error = of("deepseek-v3.gguf", WeightType::Q8_0).err().unwrap();
     assert!(error.message.contains("tensor '"), "{error}");
+    // K and V weights of all heads in one matrix, whose rows are taken apart.
+    for file in ["deepseek-v3", "deepseek-v2-lite-whole.gguf"] {
+        assert!(of(file, WeightType::Int8).is_ok(), "{file}");
+    }
 }

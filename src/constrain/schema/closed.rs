@@ -8,6 +8,8 @@ use serde_json::Value;
 /// Keywords that hold a schema whose object is the same as that around it.
 const IN_PLACE: [&str; 9] =
     ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", "dependencies"];
+/// Those of them that decide something instead of describing the value.
+const CONDITIONS: [&str; 4] = ["not", "if", "dependentSchemas", "dependencies"];
 /// Keywords by which a schema says which other keys there may be.
 const OTHERS: [&str; 4] =
     ["additionalProperties", "unevaluatedProperties", "patternProperties", "minProperties"];
@@ -36,9 +38,14 @@ fn is_put_together(schema: &Value) -> bool {
     match schema {
         Value::Object(fields) => {
             let several = fields.get("allOf").and_then(Value::as_array).is_some_and(|parts| parts.len() > 1);
-            let beside =
-                fields.contains_key("properties") && IN_PLACE.iter().any(|name| fields.contains_key(*name));
-            several || beside || fields.values().any(is_put_together)
+            let has = |names: &[&str]| names.iter().filter(|name| fields.contains_key(**name)).count();
+            let beside = has(&IN_PLACE) > 0 && has(&["properties", "required", "patternProperties"]) > 0;
+            // Where a condition refers to a schema, closing it would change what the condition means.
+            several
+                || beside
+                || has(&IN_PLACE) > 1
+                || has(&CONDITIONS) > 0
+                || fields.values().any(is_put_together)
         }
         Value::Array(items) => items.iter().any(is_put_together),
         _ => false,
@@ -95,6 +102,9 @@ mod tests {
             json!({"properties": {"a": {}}, "required": ["b"]}),
             json!({"properties": {"a": {}}, "anyOf": [{"required": ["a"]}]}),
             json!({"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}),
+            json!({"$ref": "#/$defs/a", "anyOf": [{"properties": {"x": {}}}], "$defs": {"a": {"properties": {}}}}),
+            json!({"required": ["b"], "anyOf": [{"properties": {"a": {}}}]}),
+            json!({"items": {"not": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"properties": {}}}}),
             json!(true),
         ] {
             assert_eq!(closed(schema.clone()), schema);

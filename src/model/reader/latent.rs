@@ -65,7 +65,7 @@ impl Reader<'_> {
         for head in 0..s.heads {
             let of = |from: usize, count: usize| rows(&both, head * each + from, count);
             keys.push([of(0, s.nope).and_then(|k| transposed(&k)).map_err(at)?].into());
-            values.push([of(s.nope, s.value).map_err(at)?].into());
+            values.push([of(s.nope, s.value).and_then(alone).map_err(at)?].into());
         }
         Ok([keys, values])
     }
@@ -79,6 +79,17 @@ fn rows(of: &Matrix, from: usize, count: usize) -> Result<Matrix> {
         Some(data) if !of.dtype.is_ternary() => Matrix::new(data, of.dtype, count, of.cols),
         _ => Err(Error::unsupported(format!("{:?} rows cannot be taken apart", of.dtype))),
     }
+}
+
+/// The matrix in memory of its own, unless it is mapped: else it would keep the buffer of the K weights too.
+fn alone(m: Matrix) -> Result<Matrix> {
+    if m.data.is_mapped() {
+        return Ok(m);
+    }
+    let mut data = Vec::new();
+    reserve(&mut data, m.data.len(), "the weights of a head")?;
+    data.extend_from_slice(&m.data);
+    Matrix::new(Bytes::new(data), m.dtype, m.rows, m.cols)
 }
 
 /// The transposed matrix: floats as they are, other types as F16, since blocks of a row become columns.

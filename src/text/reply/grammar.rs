@@ -8,6 +8,7 @@ use super::{Parts, Thoughts};
 use crate::base::{Error, Result};
 use crate::text::chat::{Chat, Json, Tool, ToolChoice};
 use crate::text::json::Fields;
+use serde_json::Value;
 use std::cell::Cell;
 use std::fmt::Write;
 
@@ -29,7 +30,8 @@ pub fn grammar(
         ToolChoice::Auto => false,
     };
     let formed = schema.is_some() && chat.tools().next().is_some();
-    if !must && !formed && chat.parallel && chat.tools().all(|tool| !tool.strict) {
+    let needed = must || !chat.parallel || chat.tools().any(|tool| tool.strict);
+    if !needed && (!formed || parts.format.is_none()) {
         return Ok(None);
     }
     parts.check(chat)?;
@@ -46,6 +48,9 @@ pub fn grammar(
     match (must, schema) {
         (true, _) => out.push_str("answer: calls\n"),
         (false, Some(schema)) => {
+            // Read first: text behind it would be more of the grammar.
+            let schema: Value = serde_json::from_str(schema)
+                .map_err(|e| Error::invalid(format!("constraint: no JSON schema: {e}")))?;
             let text = writer.terminals(writer.format.text);
             let _ = writeln!(out, "answer: {text}form | calls\nform: %json {schema}");
         }

@@ -249,6 +249,10 @@ fn a_schema_leaves_room_for_calls() {
     }
     let none = Chat::parse(r#"{"messages": []}"#).unwrap();
     assert_eq!(grammar(&none, &parts, Some(schema), &|_| None).unwrap(), None);
+    // Without a format of calls, the schema alone is the grammar.
+    assert_eq!(grammar(&chat, &Parts::default(), Some(schema), &|_| None).unwrap(), None);
+    let error = grammar(&chat, &parts, Some("{} | /.*/"), &|_| None).unwrap_err();
+    assert_eq!(error.status, Status::InvalidArgument, "{error}");
 }
 
 #[test]
