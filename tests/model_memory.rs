@@ -37,6 +37,12 @@ fn measure(model: &Running, batch: &RaggedBatch, kv: &KvCache, out: &mut Outputs
     (PEAK.load(SeqCst) - live, CALLS.load(SeqCst) - calls)
 }
 
+/// The highest peak and the fewest allocations of some equal steps: a thread's own buffers grow when it first has a task.
+fn settled(model: &Running, batch: &RaggedBatch, kv: &KvCache, out: &mut Outputs) -> (usize, usize) {
+    let steps = [(); 4].map(|()| measure(model, batch, kv, out));
+    steps.iter().fold((0, usize::MAX), |(peak, calls), step| (peak.max(step.0), calls.min(step.1)))
+}
+
 /// One test: the counters are the process's.
 #[test]
 fn steps_stay_within_their_workspace() {
@@ -79,7 +85,7 @@ fn steps_stay_within_their_workspace() {
         assert_eq!((out.logits.len(), out.hidden.len()), (8 * vocab, 480 * hidden));
         measure(model, &decode, &kv, &mut out);
         let at = out.logits.as_ptr();
-        let (peak, calls) = measure(model, &decode, &kv, &mut out);
+        let (peak, calls) = settled(model, &decode, &kv, &mut out);
         let bound = model.model.workspace_bytes(&*model.ops, 8, 8);
         assert!(peak <= bound, "{path}: a decode step took {peak} bytes where {bound} are declared");
         assert_eq!(at, out.logits.as_ptr(), "{path}: the logits moved");
@@ -96,7 +102,7 @@ fn steps_stay_within_their_workspace() {
         );
         let single = batch(1, 60, 1);
         measure(model, &single, &kv, &mut out);
-        let (_, for_one) = measure(model, &single, &kv, &mut out);
+        let (_, for_one) = settled(model, &single, &kv, &mut out);
         // A layer's list of tasks may double once or twice on its way from one row to eight.
         assert!(
             calls <= for_one + 2 * layers,
