@@ -1145,8 +1145,9 @@ bn_status bn_model_chat_tokenize(const bn_model *model, const bn_request_params 
 #define BN_JSON_FLEXIBLE (1u << 1)
 /** An unknown `format` in a schema is ignored, not refused. */
 #define BN_JSON_ANY_FORMAT (1u << 2)
-/** An object has only the keys of its `properties`, also in the arguments of calls, unless the schema
- * says by another keyword that there may be more. Without this flag, JSON Schema lets any key come. */
+/** An object has only the keys of its `properties`, also in the arguments of calls, unless the
+ * schema says by another keyword that there may be more. Without this flag, JSON Schema lets any
+ * key come. */
 #define BN_JSON_CLOSED (1u << 3)
 
 /** Compiles a constraint, as `bn_submit` does, and keeps it for requests whose `json_flags` are 0.

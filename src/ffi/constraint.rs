@@ -33,8 +33,9 @@ pub const BN_JSON_COMPACT: u32 = 1 << 0;
 pub const BN_JSON_FLEXIBLE: u32 = 1 << 1;
 /// An unknown `format` in a schema is ignored, not refused.
 pub const BN_JSON_ANY_FORMAT: u32 = 1 << 2;
-/// An object has only the keys of its `properties`, also in the arguments of calls, unless the schema
-/// says by another keyword that there may be more. Without this flag, JSON Schema lets any key come.
+/// An object has only the keys of its `properties`, also in the arguments of calls, unless the
+/// schema says by another keyword that there may be more. Without this flag, JSON Schema lets any
+/// key come.
 pub const BN_JSON_CLOSED: u32 = 1 << 3;
 
 const JSON_FLAGS: u32 = BN_JSON_COMPACT | BN_JSON_FLEXIBLE | BN_JSON_ANY_FORMAT | BN_JSON_CLOSED;
