@@ -1,9 +1,8 @@
 //! Layers whose heads differ, and layers that share K and V, in an engine: the bits of a sequence alone in any company and
 //! chunks, in sessions, and with K and V counted by layer. In company also mixtures whose layers are alike.
 
-use crate::common::load_file;
+use crate::engine_goldens::*;
 use crate::engine_support::*;
-use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 
 /// The last two of four layers share K and V, so a prompt's early rows end at the second.
@@ -12,53 +11,21 @@ const MODELS: [&str; 3] = ["tests/golden/models/gemma4", SHARED, "tests/golden/m
 /// A router with biases beside sinks and windows; one without them.
 const MIXTURES: [&str; 2] = ["tests/golden/models/gpt-oss-mxfp4", "tests/golden/models/granitemoeshared"];
 
-fn engine(model: &str, change: impl FnOnce(&mut EngineConfig)) -> Engine {
-    let mut config = EngineConfig {
-        model: Some(load_file(model, 1).unwrap().loaded),
-        threads: 2,
-        max_batch_size: 4,
-        kv_block_size: 16,
-        kv_type: KvType::F32,
-        ..Default::default()
-    };
-    change(&mut config);
-    Engine::create(config).unwrap()
-}
-
-fn prompt(len: usize, seed: usize) -> Vec<u32> {
-    (0..len).map(|at| (4 + (at * at * 7 + at * 31 + seed * (at + 13)) % 60) as u32).collect()
-}
-
-fn request(ids: &[u32]) -> RequestParams<'static> {
-    let request = RequestParams {
-        prompt: Prompt::Tokens(ids.to_vec().into()),
-        max_new_tokens: 10,
-        ignore_eos: true,
-        ..Default::default()
-    };
-    with_logprobs(request)
-}
-
-fn outcome(answer: &Answer) -> (Vec<u32>, Vec<(u32, u32)>) {
-    assert_eq!(answer.message, "");
-    (answer.tokens.clone(), answer.logprob_bits.clone())
-}
-
 fn alone(model: &str, ids: &[u32]) -> (Vec<u32>, Vec<(u32, u32)>) {
     let engine = engine(model, |config| (config.max_batch_size, config.threads) = (1, 1));
-    outcome(&ask(&engine, request(ids)))
+    outcome(&ask(&engine, request(ids, 10)))
 }
 
 #[test]
 fn any_company_and_chunks_give_the_bits_of_a_sequence_alone() {
-    let prompts: Vec<_> = (0..6).map(|n| prompt(5 + 15 * n, n)).collect();
+    let prompts: Vec<_> = (0..6).map(|n| prompt(0, 5 + 15 * n, n)).collect();
     for model in MODELS.into_iter().chain(MIXTURES) {
         let want: Vec<_> = prompts.iter().map(|ids| alone(model, ids)).collect();
         for (batch, tokens) in [(4, 7), (8, 512)] {
             let engine = engine(model, |config| {
                 (config.max_batch_size, config.max_batch_tokens) = (batch, tokens);
             });
-            let ids = engine.submit(prompts.iter().map(|ids| request(ids)).collect()).unwrap();
+            let ids = engine.submit(prompts.iter().map(|ids| request(ids, 10)).collect()).unwrap();
             let answers = collect(&engine, prompts.len());
             for (id, want) in ids.iter().zip(&want) {
                 assert_eq!(outcome(&answers[id]), *want, "{model}, batch {batch}, {tokens} tokens a step");
@@ -70,11 +37,13 @@ fn any_company_and_chunks_give_the_bits_of_a_sequence_alone() {
 #[test]
 fn sessions_are_saved_and_restored() {
     for model in MODELS {
-        let (first, session) =
-            (prompt(45, 1), |ids: &[u32]| RequestParams { session: Some("chat".into()), ..request(ids) });
+        let (first, session) = (prompt(0, 45, 1), |ids: &[u32]| RequestParams {
+            session: Some("chat".into()),
+            ..request(ids, 10)
+        });
         let one = engine(model, |_| ());
         let answer = ask(&one, session(&first));
-        let turn = [&first[..], &answer.tokens, &prompt(8, 2)].concat();
+        let turn = [&first[..], &answer.tokens, &prompt(0, 8, 2)].concat();
         let saved = one.save_session("chat").unwrap();
         let other = engine(model, |_| ());
         other.restore_session("chat", &saved).unwrap();

@@ -2,6 +2,7 @@
 //! and in sessions.
 
 use crate::common::{load_file, load_source, root};
+use crate::engine_goldens::*;
 use crate::engine_support::*;
 use bn_engine::base::Status;
 use bn_engine::engine::Engine;
@@ -23,33 +24,10 @@ fn hybrid(change: impl FnOnce(&mut EngineConfig)) -> Engine {
 }
 
 fn hybrid_of(model: &str, change: impl FnOnce(&mut EngineConfig)) -> Engine {
-    let mut config = EngineConfig {
-        model: Some(load_file(model, 1).unwrap().loaded),
-        threads: 2,
-        max_batch_size: 4,
-        kv_block_size: 16,
-        snapshot_interval: 32,
-        kv_type: KvType::F32,
-        ..Default::default()
-    };
-    change(&mut config);
-    Engine::create(config).unwrap()
-}
-
-/// Token ids that differ by `seed` after the first `common` ones.
-fn prompt(common: usize, len: usize, seed: usize) -> Vec<u32> {
-    let token = |at: usize| 4 + (at * at * 7 + at * 31 + if at < common { 0 } else { seed * (at + 13) }) % 60;
-    (0..len).map(|at| token(at) as u32).collect()
-}
-
-fn request(ids: &[u32], new: u32) -> RequestParams<'static> {
-    let request = RequestParams {
-        prompt: Prompt::Tokens(ids.to_vec().into()),
-        max_new_tokens: new,
-        ignore_eos: true,
-        ..Default::default()
-    };
-    with_logprobs(request)
+    engine(model, |config| {
+        config.snapshot_interval = 32;
+        change(config);
+    })
 }
 
 /// The answer's tokens and the bits of their log probabilities, from an engine of one sequence.
@@ -60,11 +38,6 @@ fn alone(ids: &[u32], new: u32) -> (Vec<u32>, Vec<(u32, u32)>) {
 fn alone_of(model: &str, ids: &[u32], new: u32) -> (Vec<u32>, Vec<(u32, u32)>) {
     let engine = hybrid_of(model, |config| (config.max_batch_size, config.threads) = (1, 1));
     outcome(&ask(&engine, request(ids, new)))
-}
-
-fn outcome(answer: &Answer) -> (Vec<u32>, Vec<(u32, u32)>) {
-    assert_eq!(answer.message, "");
-    (answer.tokens.clone(), answer.logprob_bits.clone())
 }
 
 #[test]

@@ -1,9 +1,8 @@
 //! Latent attention in an engine: the bits of a sequence alone in any company and chunks, from the prefix cache, after
 //! preemption, with drafts and in sessions; one row of each position in the cache.
 
-use crate::common::load_file;
+use crate::engine_goldens::*;
 use crate::engine_support::*;
-use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 
 /// Without a latent of queries; with one, as a folder and as GGUF, and experts in groups.
@@ -12,40 +11,6 @@ const MODELS: [&str; 3] = [
     "tests/golden/models/deepseek-v3",
     "tests/golden/models/glm4-moe-lite.gguf",
 ];
-
-fn engine(model: &str, change: impl FnOnce(&mut EngineConfig)) -> Engine {
-    let mut config = EngineConfig {
-        model: Some(load_file(model, 1).unwrap().loaded),
-        threads: 2,
-        max_batch_size: 4,
-        kv_block_size: 16,
-        kv_type: KvType::F32,
-        ..Default::default()
-    };
-    change(&mut config);
-    Engine::create(config).unwrap()
-}
-
-/// Token ids that differ by `seed` after the first `common` ones.
-fn prompt(common: usize, len: usize, seed: usize) -> Vec<u32> {
-    let token = |at: usize| 4 + (at * at * 7 + at * 31 + if at < common { 0 } else { seed * (at + 13) }) % 60;
-    (0..len).map(|at| token(at) as u32).collect()
-}
-
-fn request(ids: &[u32], new: u32) -> RequestParams<'static> {
-    let request = RequestParams {
-        prompt: Prompt::Tokens(ids.to_vec().into()),
-        max_new_tokens: new,
-        ignore_eos: true,
-        ..Default::default()
-    };
-    with_logprobs(request)
-}
-
-fn outcome(answer: &Answer) -> (Vec<u32>, Vec<(u32, u32)>) {
-    assert_eq!(answer.message, "");
-    (answer.tokens.clone(), answer.logprob_bits.clone())
-}
 
 fn alone(model: &str, kind: KvType, ids: &[u32], new: u32) -> (Vec<u32>, Vec<(u32, u32)>) {
     let engine = engine(model, |config| {

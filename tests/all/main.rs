@@ -22,6 +22,7 @@ mod engine_encoders;
 mod engine_everything;
 mod engine_faults;
 mod engine_gemma4;
+mod engine_goldens;
 mod engine_hybrids;
 mod engine_invariance;
 mod engine_latent;
