@@ -305,7 +305,8 @@ impl Decoder {
         let activation = self.config.activation;
         let dense = |x: &mut Owned, output: Owned, Gated { gate_up, sub_norm, down }: &Gated| {
             let update = (&output, post_norm);
-            let gate_up = products.add_linear(x, update, norm, gate_up, Site::GateUp(index))?;
+            let site = Site::GateUp(index);
+            let gate_up = products.add_gate_up(x, update, norm, gate_up, activation, site)?;
             drop(output);
             products.gated_linear(&gate_up, activation, sub_norm.as_ref(), down, Site::Down(index))
         };

@@ -53,6 +53,22 @@ impl<'a> Products<'a> {
         self.linear(x, norm, weights, site)
     }
 
+    /// `add_linear` of gate and up, whose product `activation` makes.
+    pub fn add_gate_up(
+        &self,
+        x: &mut Owned,
+        (y, y_norm): (&Owned, Option<&Norm>),
+        norm: Option<&Norm>,
+        weights: &Projections,
+        activation: Activation,
+        site: Site,
+    ) -> Result<Owned> {
+        match self.plain(site) {
+            true => self.ops.add_gate_up(x, y, y_norm, norm, weights, activation),
+            false => self.add_linear(x, (y, y_norm), norm, weights, site),
+        }
+    }
+
     pub fn gated_linear(
         &self,
         gate_up: &Owned,

@@ -6,7 +6,7 @@ use super::embed::Embed;
 use super::encode::Encode;
 use super::experts::Experts;
 use super::latent::{Heads, Latent};
-use super::linear::{Linear, Scratch};
+use super::linear::{Linear, Scratch, Zeros};
 use super::lora::{Adapt, Adapted, LoraScratch, Site};
 use super::mamba::Mamba;
 use super::mixture::{Mixture, MixtureScratch};
@@ -25,6 +25,7 @@ use super::{
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::gemm::ternary;
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::cap::cap_all;
 use crate::kernels::rows::rope;
@@ -41,6 +42,7 @@ pub struct FusedOps {
     experts: Mutex<MixtureScratch>,
     recurrent: Mutex<RecurrentScratch>,
     angles: Mutex<Angles>,
+    zeros: Zeros,
     /// States of attention's pieces; grows to the longest context, then is reused.
     pieces: Mutex<Vec<f32>>,
 }
@@ -139,6 +141,7 @@ impl FusedOps {
             experts: Mutex::default(),
             recurrent: Mutex::default(),
             angles: Mutex::default(),
+            zeros: Zeros::default(),
             pieces: Mutex::default(),
         }
     }
@@ -162,7 +165,7 @@ impl FusedOps {
 
     fn product<'a>(&'a self, norm: Option<&'a Norm>, weights: &'a Projections) -> Linear<'a> {
         let Self { pool, isa, scratch, spare, .. } = self;
-        Linear { pool, isa: *isa, scratch, spare, norm, weights }
+        Linear { pool, isa: *isa, scratch, spare, norm, weights, gates: None }
     }
 }
 
@@ -470,18 +473,22 @@ impl OpSet for FusedOps {
         norm: Option<&Norm>,
         weights: &Projections,
     ) -> Result<Owned> {
-        same_shape(x, y)?;
-        let (rows, product) = (x.dims()[0], self.product(norm, weights));
-        if y_norm.is_some_and(|norm| norm.weight.len() != x.dims()[1]) {
-            return Err(Error::internal("the norm of a sum is not as wide as its rows"));
-        }
-        let out = x.update(|x, dims| {
-            y.read(|y, _| {
-                let source = Source::Sum { x: SharedOut::new(x), y, norm: y_norm };
-                product.run(source, dims, Vec::new())
-            })
-        })?;
-        self.made(out, rows, product.width())
+        self.sum_linear(x, y, y_norm, self.product(norm, weights))
+    }
+
+    fn add_gate_up(
+        &self,
+        x: &mut Owned,
+        y: &Owned,
+        y_norm: Option<&Norm>,
+        norm: Option<&Norm>,
+        weights: &Projections,
+        activation: Activation,
+    ) -> Result<Owned> {
+        let relu2 = activation == Activation::Relu2 && weights.bias.is_none() && weights.norms.is_empty();
+        let few = relu2 && x.dims()[0] <= ternary::FEW;
+        let gates = few.then_some(&self.zeros);
+        self.sum_linear(x, y, y_norm, Linear { gates, ..self.product(norm, weights) })
     }
 
     fn gated_linear(
@@ -496,6 +503,24 @@ impl OpSet for FusedOps {
             product.run(Source::Gated { gate_up, activation }, activation.of_dims(dims)?, Vec::new())
         })?;
         self.made(out, gate_up.dims()[0], product.width())
+    }
+}
+
+impl FusedOps {
+    /// `x += y`, or `x += norm(y)`, then `product` of the sum.
+    fn sum_linear(&self, x: &mut Owned, y: &Owned, y_norm: Option<&Norm>, product: Linear) -> Result<Owned> {
+        same_shape(x, y)?;
+        let rows = x.dims()[0];
+        if y_norm.is_some_and(|norm| norm.weight.len() != x.dims()[1]) {
+            return Err(Error::internal("the norm of a sum is not as wide as its rows"));
+        }
+        let out = x.update(|x, dims| {
+            y.read(|y, _| {
+                let source = Source::Sum { x: SharedOut::new(x), y, norm: y_norm };
+                product.run(source, dims, Vec::new())
+            })
+        })?;
+        self.made(out, rows, product.width())
     }
 }
 

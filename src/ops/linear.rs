@@ -10,6 +10,7 @@ use crate::kernels::gemm::{dense, int8, quantized, ternary};
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::elementwise;
 use crate::kernels::{Arithmetic, Isa, Matrix, Pool};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Scratch memory of one product; grows to the widest, then is reused.
 #[derive(Default)]
@@ -27,6 +28,15 @@ pub struct Linear<'a> {
     pub spare: &'a Spare,
     pub norm: Option<&'a Norm>,
     pub weights: &'a Projections,
+    /// Set if the matrices are gate and up of ReLU²: rows of up that have no effect may be left out.
+    pub gates: Option<&'a Zeros>,
+}
+
+/// How many rows of up a product of gate and up had, and how many of them had no effect.
+#[derive(Default)]
+pub struct Zeros {
+    pub rows: AtomicU64,
+    pub without: AtomicU64,
 }
 
 impl Linear<'_> {
@@ -153,6 +163,12 @@ impl Linear<'_> {
             None => {}
             _ if matches!(kind, Arithmetic::Ternary | Arithmetic::Int8) => {
                 let x = x.whole(&mut prepared.ints);
+                if let (Arithmetic::Ternary, &[gate, up], Some(zeros)) = (kind, parts, self.gates) {
+                    let without = ternary::gate_up(self.pool, self.isa, &x, [gate, up], stride, out);
+                    zeros.rows.fetch_add(up.matrix.rows as u64, Ordering::Relaxed);
+                    zeros.without.fetch_add(without as u64, Ordering::Relaxed);
+                    return;
+                }
                 let matmul = if kind == Arithmetic::Int8 { int8::matmul } else { ternary::matmul };
                 matmul(self.pool, self.isa, &x, parts, stride, out);
             }

@@ -167,7 +167,7 @@ impl Mixture<'_> {
         out: &mut Vec<f32>,
     ) -> Result<()> {
         let On { pool, isa, spare } = self.on;
-        let product = Linear { pool, isa, scratch, spare, norm: None, weights };
+        let product = Linear { pool, isa, scratch, spare, norm: None, weights, gates: None };
         let wanted =
             dims[0].checked_mul(product.width()).ok_or_else(|| Error::internal("a product's size"))?;
         room(out, wanted)?;

@@ -524,6 +524,19 @@ pub trait OpSet: Send + Sync {
         self.linear(x, norm, weights)
     }
 
+    /// `add_linear` of gate and up. Rows of up that `activation` multiplies by zero, whatever they are, may be 0.
+    fn add_gate_up(
+        &self,
+        x: &mut Owned,
+        y: &Owned,
+        y_norm: Option<&Norm>,
+        norm: Option<&Norm>,
+        weights: &Projections,
+        _activation: Activation,
+    ) -> Result<Owned> {
+        self.add_linear(x, y, y_norm, norm, weights)
+    }
+
     /// `linear` of `gated`.
     fn gated_linear(
         &self,

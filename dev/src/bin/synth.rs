@@ -1,6 +1,6 @@
 //! Writes a GGUF file of a real model's shape with random weights, to measure loading, memory and speed.
 //!
-//!   synth SHAPE WEIGHTS HEAD OUT.gguf [LAYERS [DAMPING]]
+//!   synth SHAPE WEIGHTS HEAD OUT.gguf [LAYERS [DAMPING [ZEROS]]]
 //!
 //! SHAPE: bitnet-2b (BitNet b1.58 2B-4T), bitnet-2b-silu (the same tensors under the architecture `bitnet`, which is
 //! the one that llama.cpp reads; its feed-forward has SiLU for ReLU²), bitnet-large, bitnet-3b, llama-1b (Llama 3.2),
@@ -11,12 +11,16 @@
 //! qwen35-4b-mtp also has a block of multi-token prediction.
 //! LAYERS: writes only this many layers; they are the same for any number. DAMPING: multiplies the updates of
 //! layers after the second, by their sub-norms. The first two layers then agree more or less with all, as a
-//! draft model may.
+//! draft model may. ZEROS: about this share of each layer's gates is negative, for any token (of BitNets in I2_S); without it
+//! half are. Half of each embedding is then the same for all tokens, the gates' weights lean against it, and the updates of
+//! all layers are too small to change that: DAMPING is ignored.
 
 use bn_dev::SplitMix;
 use bn_engine::base::Result;
 use bn_engine::formats::gguf::writer::{Meta, write_file};
-use bn_engine::kernels::DType;
+use bn_engine::base::Bytes;
+use bn_engine::kernels::gemm::formats::dequantize_row;
+use bn_engine::kernels::{DType, Isa, Matrix};
 use half::f16;
 use std::io::Write;
 use std::path::Path;
@@ -202,9 +206,9 @@ fn main() {
 }
 
 fn run(args: &[String]) -> std::result::Result<(), String> {
-    let usage = "usage: synth SHAPE WEIGHTS HEAD OUT.gguf [LAYERS [DAMPING]]";
+    let usage = "usage: synth SHAPE WEIGHTS HEAD OUT.gguf [LAYERS [DAMPING [ZEROS]]]";
     let [shape, weights, head, out, rest @ ..] = args else { return Err(usage.into()) };
-    if rest.len() > 2 {
+    if rest.len() > 3 {
         return Err(usage.into());
     };
     let known = || SHAPES.iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
@@ -218,13 +222,46 @@ fn run(args: &[String]) -> std::result::Result<(), String> {
         Some(_) if !shape.sub_norms => return Err("DAMPING is for shapes with sub-norms".into()),
         Some(x) => x.parse().map_err(|_| format!("a damping of '{x}'"))?,
     };
-    let mut file = Tensors { weights: dtype(weights)?, head: dtype(head)?, damping, list: Vec::new() };
+    let lean = match rest.get(2) {
+        None => None,
+        Some(zeros) => Some(lean(zeros.parse().map_err(|_| format!("'{zeros}' zeros"))?, shape)?),
+    };
+    let damping = if lean.is_some() { 1e-4 } else { damping };
+    let mut file = Tensors { weights: dtype(weights)?, head: dtype(head)?, damping, lean, list: Vec::new() };
     file.of(shape, layers)?;
+    if lean.is_some() && file.weights != DType::I2S {
+        return Err("ZEROS is for weights in I2_S".into());
+    }
+    let common = common(&file.list[0]);
     let tensors: Vec<_> = file.list.iter().map(|t| (t.name.clone(), t.dims.clone())).collect();
     let written = write_file(Path::new(out), &metadata(shape, layers), &tensors, |index, out| {
-        random(&file.list[index], index as u64, out)
+        random(&file.list[index], index as u64, &common, out)
     });
     written.map_err(|e| e.message)
+}
+
+/// How often a gate's weight is against the part of embeddings that all tokens share: a normal distribution with a
+/// deviation of `sqrt(2/3 hidden)` is shifted so far that `zeros` of it are negative.
+fn lean(zeros: f32, s: &Shape) -> std::result::Result<f32, String> {
+    if !(0.5..0.99).contains(&zeros) || !s.sub_norms {
+        return Err("ZEROS is 0.5 to 0.99, for shapes with sub-norms".into());
+    }
+    // The logistic function that is nearest to the normal distribution's.
+    let deviations = (zeros / (1.0 - zeros)).ln() / 1.702;
+    // Values of the shared half are uniform: their mean size is sqrt(3)/2 of their deviation.
+    Ok(deviations * (2.0 / 3.0 * s.hidden as f32).sqrt() / (s.hidden as f32 / 2.0 * 0.866))
+}
+
+/// The first embedding.
+fn common(table: &Tensor) -> Vec<f32> {
+    let (dtype, cols) = (table.dtype, table.dims[0] as usize);
+    let mut row = Vec::new();
+    let one = Tensor { name: String::new(), dims: vec![cols as u64, 1], lean: None, ..*table };
+    random(&one, 0, &[], &mut row).expect("a vector takes all bytes");
+    let mut values = vec![0.0; cols];
+    let row = Matrix::new(Bytes::new(row), dtype, 1, cols).expect("a row of a type that files have");
+    dequantize_row(Isa::Scalar, &row, 0, &mut values);
+    values
 }
 
 /// Parses a type's usual name, in any case: q4_k, i2_s.
@@ -240,6 +277,7 @@ struct Tensors {
     weights: DType,
     head: DType,
     damping: f32,
+    lean: Option<f32>,
     list: Vec<Tensor>,
 }
 
@@ -249,6 +287,8 @@ struct Tensor {
     dtype: DType,
     /// Size of a norm's weights.
     norm: f32,
+    /// Of embeddings: half of each row is that of the first. Of gates: how often weights are against that half.
+    lean: Option<f32>,
 }
 
 impl Tensors {
@@ -261,7 +301,8 @@ impl Tensors {
     ) -> std::result::Result<(), String> {
         dtype.byte_len(rows, cols).ok_or_else(|| format!("{name}: {dtype:?} rows of {cols}"))?;
         let dims = if rows == 1 { vec![cols as u64] } else { vec![cols as u64, rows as u64] };
-        self.list.push(Tensor { name, dims, dtype, norm: 1.0 });
+        let leans = name == "token_embd.weight" || name.ends_with("ffn_gate.weight");
+        self.list.push(Tensor { name, dims, dtype, norm: 1.0, lean: self.lean.filter(|_| leans) });
         Ok(())
     }
 
@@ -290,7 +331,7 @@ impl Tensors {
                 if there {
                     self.add(name(part), DType::F32, 1, width)?;
                 }
-                if let Some(tensor) = self.list.last_mut().filter(|_| layer > 1 && part.ends_with("sub_norm"))
+                if let Some(tensor) = self.list.last_mut().filter(|_| (layer > 1 || self.lean.is_some()) && part.ends_with("sub_norm"))
                 {
                     tensor.norm = self.damping;
                 }
@@ -504,7 +545,7 @@ fn tokenizer(vocab: usize) -> Vec<(String, Meta)> {
 }
 
 /// Random blocks of about the size that trained weights have: mean square 1 over the columns.
-fn random(tensor: &Tensor, seed: u64, out: &mut dyn Write) -> Result<u32> {
+fn random(tensor: &Tensor, seed: u64, common: &[f32], out: &mut dyn Write) -> Result<u32> {
     let (dtype, cols) = (tensor.dtype, tensor.dims[0] as usize);
     let rows = tensor.dims[1..].iter().product::<u64>() as usize;
     let scale = 1.0 / (cols as f32).sqrt();
@@ -515,7 +556,8 @@ fn random(tensor: &Tensor, seed: u64, out: &mut dyn Write) -> Result<u32> {
     if dtype == DType::I2S {
         row.resize(cols / 4, 0);
     }
-    for _ in 0..rows {
+    let mut first = Vec::new();
+    for n in 0..rows {
         let (prefix, blocks) = row.split_at_mut(dtype.row_prefix());
         match prefix.len() {
             2 => prefix.copy_from_slice(&f16::from_f32(scale).to_le_bytes()),
@@ -524,6 +566,12 @@ fn random(tensor: &Tensor, seed: u64, out: &mut dyn Write) -> Result<u32> {
         }
         let norm = (rows == 1).then_some(tensor.norm);
         fill(dtype, scale, &mut rng, blocks, norm);
+        match tensor.lean {
+            Some(lean) if dtype == DType::I2S => against(&common[..cols / 2], lean, &mut rng, blocks),
+            Some(_) if n == 0 => first.extend_from_slice(&blocks[..blocks.len() / block / 2 * block]),
+            Some(_) => blocks[..first.len()].copy_from_slice(&first),
+            None => {}
+        }
         write(out, &row)?;
     }
     if dtype == DType::I2S {
@@ -532,6 +580,18 @@ fn random(tensor: &Tensor, seed: u64, out: &mut dyn Write) -> Result<u32> {
         write(out, &tail)?;
     }
     Ok(dtype.file_id())
+}
+
+/// Makes some weights of a row of I2_S the negative sign of `common`.
+fn against(common: &[f32], lean: f32, rng: &mut SplitMix, row: &mut [u8]) {
+    for (column, value) in common.iter().enumerate() {
+        if (rng.draw() % 10_000) as f32 >= 10_000.0 * lean {
+            continue;
+        }
+        let (byte, shift) = (column / 128 * 32 + column % 32, 6 - 2 * (column % 128 / 32));
+        let code = if *value > 0.0 { 0 } else { 2 };
+        row[byte] = row[byte] & !(3 << shift) | code << shift;
+    }
 }
 
 fn write(out: &mut dyn Write, bytes: &[u8]) -> Result<()> {

@@ -20,6 +20,8 @@ pub struct Product<'a, X: ?Sized> {
     pub x: &'a X,
     pub tokens: usize,
     pub parts: &'a [Part<'a>],
+    /// The rows to multiply, if there is one part and not all of them are wanted, in ascending order.
+    pub only: Option<&'a [u32]>,
     /// Number of columns of `out`, which is `[tokens, stride]`.
     pub stride: usize,
     /// Maximum number of weight rows in a task.
@@ -45,31 +47,42 @@ impl<X: Sync + ?Sized> Product<'_, X> {
             let _tiles = self.depth.and_then(|depth| tiles::configured(true, depth));
             tasks.for_each(task);
         };
-        let sum = |of: fn(&Matrix) -> usize| parts.iter().map(|p| of(p.matrix)).sum::<usize>();
-        let tasks = parts.iter().map(|p| p.matrix.rows.div_ceil(height)).sum();
-        if tokens.saturating_mul(sum(|m| m.rows * m.cols)) < SMALL {
+        let sum = |of: &dyn Fn(&Matrix) -> usize| parts.iter().map(|p| of(p.matrix)).sum::<usize>();
+        let rows = |m: &Matrix| self.only.map_or(m.rows, <[u32]>::len);
+        let tasks = sum(&|m| rows(m).div_ceil(height));
+        if tokens.saturating_mul(sum(&|m| rows(m) * m.cols)) < SMALL {
             piece(0..tasks)
         } else {
-            self.pool.run_pieces(tasks, sum(|m| m.data.len()), tokens, &piece)
+            self.pool.run_pieces(tasks, sum(&|m| m.data.len() / m.rows * rows(m)), tokens, &piece)
         }
     }
 
     /// Returns task number `n`. No task has rows of two matrices.
     fn task<'a>(&'a self, mut n: usize, out: &'a SharedOut<'a>) -> Task<'a, X> {
-        for Part { matrix, column } in self.parts {
-            let here = matrix.rows.div_ceil(self.height);
+        if let Some(only) = self.only {
+            let (part, only) = (&self.parts[0], &only[n * self.height..]);
+            let rows = only.len().min(self.height);
+            return Task { rows, only: Some(only), ..self.rows(part, 0..part.matrix.rows, out) };
+        }
+        for part in self.parts {
+            let here = part.matrix.rows.div_ceil(self.height);
             if n < here {
                 let first = n * self.height;
-                let rows = self.height.min(matrix.rows - first);
-                let (packed, row_bytes) = packed_rows(matrix, first..first + rows);
-                let (x, column) = (self.x, column + first);
-                let at = Place { column, out, stride: self.stride };
-                let behind = matrix.data.get(matrix.rows * row_bytes..).unwrap_or(&[]);
-                return Task { x, matrix, dtype: matrix.dtype, packed, row_bytes, behind, first, rows, at };
+                return self.rows(part, first..part.matrix.rows.min(first + self.height), out);
             }
             n -= here;
         }
         panic!("no task {n} past the last");
+    }
+
+    /// A task of rows that follow each other.
+    fn rows<'a>(&'a self, part: &'a Part<'a>, rows: Range<usize>, out: &'a SharedOut<'a>) -> Task<'a, X> {
+        let (x, matrix, first) = (self.x, part.matrix, rows.start);
+        let (packed, row_bytes) = packed_rows(matrix, rows.clone());
+        let at = Place { column: part.column + first, out, stride: self.stride };
+        let behind = matrix.data.get(matrix.rows * row_bytes..).unwrap_or(&[]);
+        let (dtype, rows) = (matrix.dtype, rows.len());
+        Task { x, matrix, dtype, packed, row_bytes, behind, first, rows, only: None, at }
     }
 }
 
@@ -108,6 +121,8 @@ pub struct Task<'a, X: ?Sized> {
     /// Index in the matrix of the task's first row.
     pub first: usize,
     pub rows: usize,
+    /// The task's rows among those of `packed`, then those of the tasks after it; `None`: all of `packed`.
+    pub only: Option<&'a [u32]>,
     at: Place<'a>,
 }
 
@@ -133,8 +148,16 @@ impl<'a, X: ?Sized> Task<'a, X> {
         Self { x, ..*self }
     }
 
+    /// The place of row `row` of the task among those of `packed`.
+    #[inline(always)]
+    pub fn place_of(&self, row: usize) -> usize {
+        self.only.map_or(row, |only| only[row] as usize)
+    }
+
     /// Bytes of row `row` of the task.
+    #[inline(always)]
     pub fn row(&self, row: usize) -> &'a [u8] {
+        let row = self.place_of(row);
         &self.packed[row * self.row_bytes..(row + 1) * self.row_bytes]
     }
 
@@ -156,9 +179,18 @@ impl<'a, X: ?Sized> Task<'a, X> {
     /// Writes the outputs of token `t` for the task's rows from `row` on.
     pub fn write(&self, t: usize, row: usize, values: &[f32]) {
         assert!(row + values.len() <= self.rows);
-        let at = t * self.at.stride + self.at.column + row;
-        // SAFETY: the columns are those of this task's own rows, no other task has them, and the slice ends here.
-        unsafe { self.at.out.slice(at..at + values.len()) }.copy_from_slice(values);
+        let start = t * self.at.stride + self.at.column;
+        // SAFETY (of both): the columns are those of this task's own rows, no other task has them, and the slice ends
+        // here.
+        match self.only {
+            None => {
+                unsafe { self.at.out.slice(start + row..start + row + values.len()) }.copy_from_slice(values)
+            }
+            Some(only) => only[row..].iter().zip(values).for_each(|(row, value)| {
+                let at = start + *row as usize;
+                unsafe { self.at.out.slice(at..at + 1) }.fill(*value);
+            }),
+        }
     }
 }
 

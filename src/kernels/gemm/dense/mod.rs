@@ -28,7 +28,7 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &[f32], cols: usize, parts: &[Part], str
     assert!(cols > 0 && parts.iter().all(|p| p.matrix.cols == cols), "a product of {cols} columns");
     assert!(x.len().is_multiple_of(cols), "activations are [tokens, {cols}]");
     let tokens = x.len() / cols;
-    let product = Product { pool, x, tokens, parts, stride, height: TASK_ROWS, depth: None };
+    let product = Product { pool, x, tokens, parts, only: None, stride, height: TASK_ROWS, depth: None };
     product.run(out, &|task, scratch| match task.dtype {
         _ if isa == Isa::Scalar => reference(isa, task, &mut scratch.floats),
         DType::F32 => simd::product::<F32>(isa, task, &mut scratch.floats),

@@ -112,7 +112,7 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: us
     ARRANGED.with_borrow_mut(|arranged| {
         let x = &Rows { x, arranged: arrange(pool, isa, x, arranged) };
         let (height, depth) = shape(isa, DType::Int8, tokens, parts, (pool, TASK_ROWS));
-        let product = Product { pool, x, tokens, parts, stride, height, depth };
+        let product = Product { pool, x, tokens, parts, only: None, stride, height, depth };
         product.run(out, &|task, scratch| run(isa, task, scratch));
     });
 }

@@ -60,9 +60,12 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
         let depth = arranged.tiles.iter().any(Option::is_some).then(|| tiles::depth(x.block));
         #[cfg(not(target_arch = "x86_64"))]
         let depth = None;
-        Product { pool, x, tokens, parts, stride, height: TASK_ROWS, depth }.run(out, &|task, scratch| {
-            run(isa, &task.with(arranged.of(isa, task.dtype).unwrap_or(x)), &arranged, scratch)
-        })
+        Product { pool, x, tokens, parts, only: None, stride, height: TASK_ROWS, depth }.run(
+            out,
+            &|task, scratch| {
+                run(isa, &task.with(arranged.of(isa, task.dtype).unwrap_or(x)), &arranged, scratch)
+            },
+        )
     });
 }
 

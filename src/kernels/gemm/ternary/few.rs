@@ -76,7 +76,7 @@ compiled! { neon, Neon, "neon,dotprod"; }
 /// Computes all rows of `task` with `T` tokens from `start` on.
 #[inline(always)]
 unsafe fn tile_in<S: Set, K: Kind, const T: usize>(task: &Task, start: usize) {
-    assert!(task.packed.len() == task.rows * task.row_bytes && task.row_bytes == K::row_bytes(task.x.cols));
+    assert!(task.row_bytes == K::row_bytes(task.x.cols));
     for first in (0..task.rows).step_by(S::Part::ROWS) {
         // SAFETY: the caller has the instructions; the length of rows was just checked.
         let totals = unsafe {
@@ -112,8 +112,17 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
 ) -> [Floats<S>; T] {
     let (each, blocks) = if K::SCALED { (64, task.row_bytes / 66) } else { (task.row_bytes, 1) };
     let (mut rows, mut x, mut sums) = ([task.packed.as_ptr(); 16], [std::ptr::null(); T], [&[][..]; T]);
+    // The rows of the next group, if rows do not follow each other.
+    let mut ahead = None;
     for r in 0..S::Part::ROWS {
-        rows[r] = rows[r].wrapping_add((first + r).min(task.rows - 1) * task.row_bytes);
+        rows[r] = task.row((first + r).min(task.rows - 1)).as_ptr();
+    }
+    if let Some(only) = task.only.filter(|_| start == 0) {
+        let mut next = [task.packed.as_ptr(); 16];
+        for r in 0..S::Part::ROWS {
+            next[r] = task.row((first + S::Part::ROWS + r).min(only.len() - 1)).as_ptr();
+        }
+        ahead = Some(next);
     }
     for t in 0..T {
         x[t] = task.x.row(start + t).as_ptr();
@@ -133,7 +142,7 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
         for b in 0..blocks {
             let mut all = [[S::Part::splat(0); 8]; T];
             for n in (0..S::Part::ROWS / S::HELD).step_by(N) {
-                let mut step = Step { rows: [[std::ptr::null(); 2]; N], x, bytes: each, next: None };
+                let mut step = Step { rows: [[std::ptr::null(); 2]; N], x, bytes: each, next: None, ahead: None };
                 let row = n / 4 * 4 * S::HELD + n % 4;
                 for i in 0..N {
                     step.rows[i] = [rows[row + i].add(66 * b), rows[row + i + 4 * (S::HELD - 1)].add(66 * b)];
@@ -143,7 +152,10 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
                     // the stack.
                     step.x[t] = black_box(x[t].add(256 * b));
                 }
-                if start == 0 {
+                if let Some(ahead) = &ahead {
+                    let rows = &ahead[n * S::HELD..];
+                    step.ahead = Some(std::array::from_fn(|i| [rows[i], rows[i + (S::HELD - 1) * N]]));
+                } else if start == 0 {
                     let at = match K::SCALED {
                         true => S::Part::ROWS * (task.row_bytes + 66 * b) + n * S::HELD * 66,
                         false => (n + N) * S::HELD * task.row_bytes,
@@ -181,6 +193,8 @@ struct Step<const T: usize, const N: usize> {
     bytes: usize,
     /// Address to prefetch from meanwhile, as many bytes as are read.
     next: Option<*const u8>,
+    /// Rows to prefetch instead, if rows do not follow each other.
+    ahead: Option<[[*const u8; 2]; N]>,
 }
 
 impl<const T: usize, const N: usize> Step<T, N> {
@@ -196,6 +210,14 @@ impl<const T: usize, const N: usize> Step<T, N> {
                 for at in (span..self.bytes.min(span.saturating_add(S::SPAN))).step_by(32) {
                     if let Some(next) = self.next {
                         Floats::<S>::fetch_lines(next.wrapping_add(N * S::HELD * at), N * S::HELD * 32);
+                    }
+                    if let Some(ahead) = self.ahead.filter(|_| at % 64 == 0) {
+                        for i in 0..N {
+                            Floats::<S>::fetch_lines(ahead[i][0].wrapping_add(at), 64);
+                            if S::HELD > 1 {
+                                Floats::<S>::fetch_lines(ahead[i][1].wrapping_add(at), 64);
+                            }
+                        }
                     }
                     for part in (0..32).step_by(S::BYTES) {
                         self.multiply::<S, K>(at, part, &mut sums);

@@ -1,6 +1,7 @@
 //! Products of int8 activations and ternary weights. Integer sums are exact, so their order does not matter.
 
 mod few;
+mod gated;
 mod sets;
 mod sweep;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize::QuantRow;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::{DType, Isa, Matrix, Pool};
+pub use gated::gate_up;
 use std::cell::RefCell;
 
 /// Weight rows per task.
@@ -99,17 +101,60 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: us
     }
     PREPARED.with_borrow_mut(|Prepared { sums, arranged }| {
         let arranged = arrange(pool, isa, x, arranged);
-        let scaled = parts.iter().any(|part| part.matrix.dtype == DType::TQ2_0);
-        let sums = grown(sums, if scaled { x.values.len() / 256 } else { 0 });
-        if scaled {
-            block_sums(isa, x.values, sums);
-        }
-        let Activations { values, rows, cols } = *x;
-        let x = &Tokens { values, rows, cols, sums, arranged };
+        let x = &tokens_of(isa, x, parts, sums, arranged);
         let (height, depth) = shape(isa, DType::Ternary, tokens, parts, (pool, TASK_ROWS));
-        let product = Product { pool, x, tokens, parts, stride, height, depth };
+        let product = Product { pool, x, tokens, parts, only: None, stride, height, depth };
         product.run(out, &|task, scratch| run(isa, task, scratch));
     });
+}
+
+/// Maximum number of tokens of `matmul_rows`.
+pub const FEW: usize = sets::TOKENS;
+
+/// Like `matmul` for `part` alone, but only for its rows `only`, in ascending order, and for at most `FEW` tokens. Rows
+/// that are not wanted are not read, and their columns of `out` are unchanged. The bits are those of `matmul`.
+pub fn matmul_rows(
+    pool: &Pool,
+    isa: Isa,
+    x: &Activations,
+    part: Part,
+    only: &[u32],
+    stride: usize,
+    out: &mut [f32],
+) {
+    let (tokens, matrix) = (x.rows.len(), part.matrix);
+    let fits = x.values.len() == tokens * x.cols && padded(matrix.cols) == x.cols && tokens <= FEW;
+    assert!(fits && matrix.dtype.is_ternary(), "{tokens} tokens of {} with {:?}", x.cols, matrix.dtype);
+    assert!(only.is_sorted() && only.last().is_none_or(|last| (*last as usize) < matrix.rows));
+    if tokens == 0 || only.is_empty() {
+        return;
+    }
+    PREPARED.with_borrow_mut(|Prepared { sums, .. }| {
+        let x = &tokens_of(isa, x, &[part], sums, &[]);
+        let (parts, only) = (&[part], Some(only));
+        let product = Product { pool, x, tokens, parts, only, stride, height: TASK_ROWS, depth: None };
+        product.run(out, &|task, scratch| match (isa, task.dtype) {
+            (Isa::Scalar, _) => scalar::run(task, scratch),
+            (_, DType::TQ2_0) => few::few::<Scaled>(isa, task),
+            _ => few::few::<Plain>(isa, task),
+        });
+    });
+}
+
+fn tokens_of<'a>(
+    isa: Isa,
+    x: &Activations<'a>,
+    parts: &[Part],
+    sums: &'a mut Vec<i32>,
+    arranged: &'a [Line],
+) -> Tokens<'a> {
+    let scaled = parts.iter().any(|part| part.matrix.dtype == DType::TQ2_0);
+    let sums = grown(sums, if scaled { x.values.len() / 256 } else { 0 });
+    if scaled {
+        block_sums(isa, x.values, sums);
+    }
+    let Activations { values, rows, cols } = *x;
+    Tokens { values, rows, cols, sums, arranged }
 }
 
 /// The activations, as tasks read them.
@@ -141,7 +186,7 @@ impl Task<'_> {
     /// The scale of a row of I2_S or `Ternary`, as in `row_scale`.
     #[inline]
     pub fn scale(&self, row: usize) -> f32 {
-        let at = if self.dtype == DType::Ternary { 4 * (self.first + row) } else { 0 };
+        let at = if self.dtype == DType::Ternary { 4 * (self.first + self.place_of(row)) } else { 0 };
         f32::from_le_bytes([self.behind[at], self.behind[at + 1], self.behind[at + 2], self.behind[at + 3]])
     }
 
