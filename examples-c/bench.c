@@ -34,7 +34,7 @@ static const char *model; // NULL: the one inside the library
 static const char *device = "cpu";
 static int32_t instructions = BN_INSTRUCTIONS_AUTO, kv_type = BN_KV_TYPE_F16, weight_type = BN_WEIGHTS_KEEP;
 static uint32_t threads, prompt_tokens = 64, new_tokens = 64, repeats = 1, step_tokens;
-static bool json, spread_ids, together, embed;
+static bool json, spread_ids, together, embed, skip_zeros;
 
 static void check(bn_status status, const char *what, const bn_error *error) {
     if (status == BN_OK) return;
@@ -62,6 +62,7 @@ static bn_model *requantized(void) {
     check(bn_model_config_init(&config, sizeof config), "config", NULL);
     if (model != NULL) config.path = BN_TEXT(model);
     config.weight_type = weight_type;
+    config.skip_zeros = skip_zeros;
     check(bn_model_open(&config, &made, &error), "open", &error);
     return made;
 }
@@ -71,7 +72,7 @@ static bn_engine *start(uint32_t batch, uint32_t engine_threads) {
     bn_engine_config config;
     bn_engine *engine = NULL;
     check(bn_engine_config_init(&config, sizeof config), "config", NULL);
-    if (weight_type != BN_WEIGHTS_KEEP) config.model = requantized();
+    if (weight_type != BN_WEIGHTS_KEEP || skip_zeros) config.model = requantized();
     else if (model != NULL) config.model_path = BN_TEXT(model);
     config.threads = engine_threads;
     config.instructions = instructions;
@@ -401,7 +402,7 @@ static void kv_named(const char *name) {
 static int usage(void) {
     fprintf(stderr, "bench [--json] [--echo | --load] [--threads N] [--prompt N] [--new N] [--repeat N] "
                     "[--batches N,N,...] [--ids] [--together] [--instructions NAME] [--kv NAME] "
-                    "[--weights NAME] [--embed] [model]\n");
+                    "[--weights NAME] [--skip-zeros] [--embed] [model]\n");
     return 2;
 }
 
@@ -415,6 +416,7 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i], "--ids") == 0) spread_ids = true;
         else if (strcmp(argv[i], "--together") == 0) together = true;
         else if (strcmp(argv[i], "--embed") == 0) embed = true;
+        else if (strcmp(argv[i], "--skip-zeros") == 0) skip_zeros = true;
         else if (strcmp(argv[i], "--threads") == 0) threads = number(next), i++;
         else if (strcmp(argv[i], "--prompt") == 0) prompt_tokens = number(next), i++;
         else if (strcmp(argv[i], "--new") == 0) new_tokens = number(next), i++;

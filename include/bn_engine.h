@@ -986,6 +986,10 @@ struct bn_model_config {
     /** Receives the progress of loading, and may stop it. */
     bn_progress_callback progress;
     void *progress_context;
+    /** Nonzero: of a ternary model with ReLU² (BitNet b1.58 2B-4T), also keeps the down projections
+     * by columns. Steps of up to four sequences on the CPU then read no column that meets zeros
+     * only, with the same results. `BN_ERR_UNSUPPORTED` for other models. */
+    uint32_t skip_zeros;
 };
 
 /** What is known of a model. Pointers are valid until `bn_model_free`. */
@@ -1521,6 +1525,10 @@ struct bn_stats {
     uint64_t mask_ns;
     /** Nanoseconds that sampling waited for them, summed over requests. */
     uint64_t mask_wait_ns;
+    /** Gates of feed-forwards with ReLU² (BitNet b1.58 2B-4T), of passes with up to four tokens. */
+    uint64_t ffn_gates;
+    /** Those that are shut, which make their value zero. */
+    uint64_t ffn_gates_shut;
 };
 
 /** Prepares `*stats` for `bn_engine_stats`. */

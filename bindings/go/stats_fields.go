@@ -229,6 +229,12 @@ type Stats struct {
 
 	// Nanoseconds that sampling waited for them, summed over requests.
 	MaskWait time.Duration
+
+	// Gates of feed-forwards with ReLU² (BitNet b1.58 2B-4T), of passes with up to four tokens.
+	FfnGates uint64
+
+	// Those that are shut, which make their value zero.
+	FfnGatesShut uint64
 }
 
 func statsOf(c *C.bn_stats) (s Stats) {
@@ -304,5 +310,7 @@ func statsOf(c *C.bn_stats) (s Stats) {
 	s.Masks = uint64(c.masks)
 	s.Mask = time.Duration(c.mask_ns)
 	s.MaskWait = time.Duration(c.mask_wait_ns)
+	s.FfnGates = uint64(c.ffn_gates)
+	s.FfnGatesShut = uint64(c.ffn_gates_shut)
 	return s
 }

@@ -70,6 +70,10 @@ pub struct bn_model_config {
     /// Receives the progress of loading, and may stop it.
     pub progress: bn_progress_callback,
     pub progress_context: *mut c_void,
+    /// Nonzero: of a ternary model with ReLU² (BitNet b1.58 2B-4T), also keeps the down projections
+    /// by columns. Steps of up to four sequences on the CPU then read no column that meets zeros
+    /// only, with the same results. `BN_ERR_UNSUPPORTED` for other models.
+    pub skip_zeros: u32,
 }
 
 grown!(bn_model_config: 120, fd: -1, threads: ModelConfig::default().threads, log_level: BN_LOG_WARN);
@@ -104,6 +108,7 @@ impl bn_model_config {
                 head: weight_type("head_type", self.head_type)?,
                 kernel_config: kernel_config.map(str::to_owned),
                 mtp: self.mtp != 0,
+                skip_zeros: self.skip_zeros != 0,
                 max_weight_bytes: self.memory_limit_bytes,
             },
             threads: self.threads,

@@ -570,6 +570,6 @@ fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
         ffn_size: config.ffn,
         pooling: config.pooling,
         sampling: config.sampling,
-        ..Facts::of_weights(weights.matrices(), weights.vectors(), other_bytes)
+        ..Facts::of_weights(weights.matrices(), weights.vectors(), other_bytes + weights.copied_bytes())
     }
 }

@@ -175,6 +175,9 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
             "mtp is set, and builtin:echo has no block of multi-token prediction",
         ));
     }
+    if options.skip_zeros && matches!(source, Source::Echo(_)) {
+        return Err(Error::unsupported("skip_zeros is set, and builtin:echo has no weights"));
+    }
     let gguf = match source {
         Source::File(path) => !Path::new(path).is_dir(),
         Source::Memory { .. } => true,
@@ -204,9 +207,12 @@ fn encoder(
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
-    for (option, given) in
-        [("weight_type, embedding_type or head_type", options.requantizes()), ("mtp", options.mtp)]
-    {
+    let given = [
+        ("weight_type, embedding_type or head_type", options.requantizes()),
+        ("mtp", options.mtp),
+        ("skip_zeros", options.skip_zeros),
+    ];
+    for (option, given) in given {
         if given {
             let what = files.what();
             return Err(Error::unsupported(format!("{what}: {option} is set, and an encoder runs as it is")));
@@ -276,7 +282,7 @@ fn decoder(
             )));
         }
     }
-    let model = Reader::new(files, options.max_weight_bytes, pool, progress).decoder(config, options.mtp)?;
+    let model = Reader::new(files, options.max_weight_bytes, pool, progress).decoder(config, options)?;
     // Not earlier: reading the embedding has shown that there are this many tokens.
     tokenizer.as_mut().map_or(Ok(()), |tokenizer| tokenizer.pad_to(vocab_size))?;
     loaded(files, log, Arc::new(model), tokenizer, end_tokens, chat)

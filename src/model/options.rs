@@ -32,6 +32,9 @@ pub struct LoadOptions {
     pub kernel_config: Option<String>,
     /// Reads the block of multi-token prediction, which drafts tokens. `Unsupported` if the files have none.
     pub mtp: bool,
+    /// Copies down projections by columns, of which those that meet zeros are not read. `Unsupported` for models other
+    /// than ternary ones with ReLU².
+    pub skip_zeros: bool,
     /// Maximum bytes of weights, above which loading fails; 0: no limit.
     pub max_weight_bytes: u64,
 }

@@ -12,12 +12,13 @@ use super::decoder::{
     Ropes, SelfAttention, Weights,
 };
 use super::keys::LAYER_SCALE;
+use super::options::LoadOptions;
 use crate::base::{Error, Result, Status, reserve};
 use crate::formats::gguf::expert;
 use crate::kernels::gemm::formats::dequantize_row;
-use crate::kernels::gemm::ternary;
+use crate::kernels::gemm::ternary::{self, Columns};
 use crate::kernels::{DType, Matrix, Pool, isa};
-use crate::ops::{ConvShape, DeltaNet, DeltaShape, Norm, Projections, Rope, ShortConv};
+use crate::ops::{Activation, ConvShape, DeltaNet, DeltaShape, Norm, Projections, Rope, ShortConv};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -78,7 +79,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a decoder, with `mtp` its block of multi-token prediction too.
-    pub fn decoder(mut self, mut config: DecoderConfig, mtp: bool) -> Result<Decoder> {
+    pub fn decoder(mut self, mut config: DecoderConfig, options: &LoadOptions) -> Result<Decoder> {
+        let mtp = options.mtp;
         let (hidden, vocab) = (config.hidden, config.vocab_size);
         let embedding = self.dense("token_embd.weight", vocab, hidden)?;
         let tied = !self.files.has("output.weight");
@@ -89,6 +91,9 @@ impl<'a> Reader<'a> {
         reserve(&mut layers, config.layers + usize::from(mtp), "layers")?;
         (0..config.layers)
             .try_for_each(|index| self.layer(index, &config).map(|layer| layers.push(layer)))?;
+        if options.skip_zeros {
+            self.copy_columns(&config, &mut layers)?;
+        }
         let mtp = match mtp {
             true => {
                 config.blocks.push(Block { sparse: config.experts.is_some(), ..Block::default() });
@@ -206,6 +211,30 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// Copies the down projections by columns.
+    fn copy_columns(&mut self, c: &DecoderConfig, layers: &mut [Layer]) -> Result<()> {
+        for layer in layers {
+            let down = match &mut layer.feed_forward {
+                FeedForward::Gated(gated) if c.activation == Activation::Relu2 => &mut gated.down,
+                _ => return Err(self.no_zeros("its feed-forward has no ReLU²")),
+            };
+            let [matrix] = &down.matrices[..] else { continue };
+            if !Columns::takes(matrix.dtype) {
+                return Err(self.no_zeros(&format!("its weights are {:?}", matrix.dtype)));
+            }
+            self.hold(Columns::bytes(matrix.rows, matrix.cols))?;
+            down.columns = Some(Arc::new(Columns::new(self.pool, matrix)?));
+        }
+        Ok(())
+    }
+
+    fn no_zeros(&self, why: &str) -> Error {
+        let what = self.files.what();
+        Error::unsupported(format!(
+            "{what}: skip_zeros is set, which is for ternary BitNet models with ReLU²: {why}"
+        ))
+    }
+
     /// The inputs of single layers. Both parts are halved in power, and the product is divided by the root of its width.
     fn inputs(&mut self, width: usize, c: &DecoderConfig) -> Result<LayerInputs> {
         let all = c.layers * width;
@@ -320,7 +349,7 @@ impl<'a> Reader<'a> {
             let why = format!("is {:?}; F32, F16 and BF16 are read here", matrix.dtype);
             return Err(Error::unsupported(format!("{}: tensor '{name}' {why}", self.files.what())));
         }
-        self.hold(&matrix)?;
+        self.hold(matrix.data.len())?;
         let mut rows: Vec<f32> = Vec::new();
         reserve(&mut rows, count * cols, "a small matrix")?;
         rows.resize(count * cols, 0.0);
@@ -379,12 +408,18 @@ impl<'a> Reader<'a> {
             }
             None => None,
         };
-        Ok(Projections { matrices, norms, bias: bias.then(|| biases.into()), fold: fold.map(Arc::new) })
+        Ok(Projections {
+            matrices,
+            norms,
+            bias: bias.then(|| biases.into()),
+            fold: fold.map(Arc::new),
+            columns: None,
+        })
     }
 
     fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
         let matrix = self.files.matrix(self.pool, name, rows, cols)?;
-        self.hold(&matrix)?;
+        self.hold(matrix.data.len())?;
         if matrix.dtype.is_ternary() {
             ternary::validate(self.pool, &matrix)
                 .map_err(|e| Error::new(e.status, format!("{}: tensor '{name}': {e}", self.files.what())))?;
@@ -397,8 +432,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Refuses weights that exceed the limit before more of them are packed.
-    fn hold(&mut self, matrix: &Matrix) -> Result<()> {
-        self.held += matrix.data.len() as u64;
+    fn hold(&mut self, bytes: usize) -> Result<()> {
+        self.held += bytes as u64;
         if self.limit == 0 || self.held <= self.limit {
             return Ok(());
         }

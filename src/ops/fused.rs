@@ -6,7 +6,7 @@ use super::embed::Embed;
 use super::encode::Encode;
 use super::experts::Experts;
 use super::latent::{Heads, Latent};
-use super::linear::{Linear, Scratch, Zeros};
+use super::linear::{Gates, Linear, Scratch};
 use super::lora::{Adapt, Adapted, LoraScratch, Site};
 use super::mamba::Mamba;
 use super::mixture::{Mixture, MixtureScratch};
@@ -31,6 +31,7 @@ use crate::kernels::rows::cap::cap_all;
 use crate::kernels::rows::rope;
 use crate::kernels::{Isa, Matrix, Pool, available};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The operations on the CPU, with scratch memory for one forward pass at a time. Each engine has its own.
 pub struct FusedOps {
@@ -42,7 +43,7 @@ pub struct FusedOps {
     experts: Mutex<MixtureScratch>,
     recurrent: Mutex<RecurrentScratch>,
     angles: Mutex<Angles>,
-    zeros: Zeros,
+    gates: Gates,
     /// States of attention's pieces; grows to the longest context, then is reused.
     pieces: Mutex<Vec<f32>>,
 }
@@ -141,7 +142,7 @@ impl FusedOps {
             experts: Mutex::default(),
             recurrent: Mutex::default(),
             angles: Mutex::default(),
-            zeros: Zeros::default(),
+            gates: Gates::default(),
             pieces: Mutex::default(),
         }
     }
@@ -416,6 +417,10 @@ impl OpSet for FusedOps {
         shape.scratch_bytes(self.pool.threads(), context)
     }
 
+    fn gates(&self) -> [u64; 2] {
+        [&self.gates.all, &self.gates.shut].map(|count| count.load(Ordering::Relaxed))
+    }
+
     fn threads(&self) -> usize {
         self.pool.threads()
     }
@@ -487,7 +492,7 @@ impl OpSet for FusedOps {
     ) -> Result<Owned> {
         let relu2 = activation == Activation::Relu2 && weights.bias.is_none() && weights.norms.is_empty();
         let few = relu2 && x.dims()[0] <= ternary::FEW;
-        let gates = few.then_some(&self.zeros);
+        let gates = few.then_some(&self.gates);
         self.sum_linear(x, y, y_norm, Linear { gates, ..self.product(norm, weights) })
     }
 

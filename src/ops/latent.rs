@@ -185,7 +185,8 @@ impl Heads<'_> {
         let one = |head: usize, own: Option<&Mutex<Scratch>>, x: &mut Vec<f32>, out: &mut Vec<f32>| {
             let On { pool, isa, spare } = self.on;
             let scratch = own.unwrap_or(self.scratch);
-            let product = Linear { pool, isa, scratch, spare, norm: None, weights: &weights[head] };
+            let product =
+                Linear { pool, isa, scratch, spare, norm: None, weights: &weights[head], gates: None };
             let cols = weights[head].matrices.first().map_or(0, |matrix| matrix.cols);
             let x = grown(x, rows * cols);
             for (row, to) in x.chunks_exact_mut(cols.max(1)).enumerate() {

@@ -6,6 +6,7 @@ use super::{Norm, Projections};
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result, reserved};
 use crate::kernels::gemm::blocks::{MOST, Part, SharedOut};
+use crate::kernels::gemm::ternary::Columns;
 use crate::kernels::gemm::{dense, int8, quantized, ternary};
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::elementwise;
@@ -29,14 +30,14 @@ pub struct Linear<'a> {
     pub norm: Option<&'a Norm>,
     pub weights: &'a Projections,
     /// Set if the matrices are gate and up of ReLU²: rows of up that have no effect may be left out.
-    pub gates: Option<&'a Zeros>,
+    pub gates: Option<&'a Gates>,
 }
 
-/// How many rows of up a product of gate and up had, and how many of them had no effect.
+/// Number of gates, and of those that were shut.
 #[derive(Default)]
-pub struct Zeros {
-    pub rows: AtomicU64,
-    pub without: AtomicU64,
+pub struct Gates {
+    pub all: AtomicU64,
+    pub shut: AtomicU64,
 }
 
 impl Linear<'_> {
@@ -98,7 +99,7 @@ impl Linear<'_> {
     /// Checks that weights, norms and bias fit each other. Returns the number of the weights' columns.
     fn check(&self) -> Result<usize> {
         let bad = |why: String| Err(Error::internal(why));
-        let Projections { matrices, bias, norms, fold } = self.weights;
+        let Projections { matrices, bias, norms, fold, columns } = self.weights;
         let Some(first) = matrices.first().filter(|_| matrices.len() <= MOST) else {
             return bad(format!("a product needs 1 to {MOST} matrices"));
         };
@@ -116,6 +117,12 @@ impl Linear<'_> {
             return bad("the bias is not as wide as the product".to_owned());
         }
         fold.as_ref().map_or(Ok(()), |fold| fold.check(first.cols))?;
+        let copied = |c: &Columns| {
+            matrices.len() == 1 && [c.rows, c.cols] == [first.rows, ternary::padded(first.cols)]
+        };
+        if !columns.as_deref().is_none_or(copied) {
+            return bad("the copy by columns is of another matrix".to_owned());
+        }
         if first.cols == 0 {
             return bad("a product over no columns".to_owned());
         }
@@ -163,11 +170,14 @@ impl Linear<'_> {
             None => {}
             _ if matches!(kind, Arithmetic::Ternary | Arithmetic::Int8) => {
                 let x = x.whole(&mut prepared.ints);
-                if let (Arithmetic::Ternary, &[gate, up], Some(zeros)) = (kind, parts, self.gates) {
-                    let without = ternary::gate_up(self.pool, self.isa, &x, [gate, up], stride, out);
-                    zeros.rows.fetch_add(up.matrix.rows as u64, Ordering::Relaxed);
-                    zeros.without.fetch_add(without as u64, Ordering::Relaxed);
+                if let (Arithmetic::Ternary, &[gate, up], Some(gates)) = (kind, parts, self.gates) {
+                    let shut = ternary::gate_up(self.pool, self.isa, &x, [gate, up], stride, out);
+                    gates.all.fetch_add((x.rows.len() * up.matrix.rows) as u64, Ordering::Relaxed);
+                    gates.shut.fetch_add(shut as u64, Ordering::Relaxed);
                     return;
+                }
+                if let Some(columns) = self.weights.columns.as_deref().filter(|columns| columns.pays(&x)) {
+                    return ternary::matmul_columns(self.pool, self.isa, &x, columns, out);
                 }
                 let matmul = if kind == Arithmetic::Int8 { int8::matmul } else { ternary::matmul };
                 matmul(self.pool, self.isa, &x, parts, stride, out);

@@ -47,6 +47,7 @@ pub use state::{Accepted, StateRows, StateShape, States};
 
 use crate::base::{Error, Result};
 use crate::kernels::Matrix;
+use crate::kernels::gemm::ternary::Columns;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -188,11 +189,13 @@ pub struct Projections {
     pub norms: Vec<Norm>,
     /// The rotation of the inputs that all matrices are folded with. It comes after the norms.
     pub fold: Option<Arc<Fold>>,
+    /// A copy of the matrix, if there is one and it is ternary, for inputs with many zeros.
+    pub columns: Option<Arc<Columns>>,
 }
 
 impl<M: Into<Vec<Matrix>>> From<M> for Projections {
     fn from(matrices: M) -> Self {
-        Self { matrices: matrices.into(), bias: None, norms: Vec::new(), fold: None }
+        Self { matrices: matrices.into(), bias: None, norms: Vec::new(), fold: None, columns: None }
     }
 }
 
@@ -478,6 +481,10 @@ pub trait OpSet: Send + Sync {
     /// Maximum bytes that `attention` keeps between calls, for steps of `rows` rows and contexts of `context`
     /// positions.
     fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize;
+    /// Number of gates of ReLU² so far, of passes with few tokens, and of those that were shut.
+    fn gates(&self) -> [u64; 2] {
+        [0; 2]
+    }
     /// Number of threads that operations run on.
     fn threads(&self) -> usize {
         1

@@ -61,7 +61,7 @@ fn structs(facts: &mut Facts) {
         bn_model_config {
             struct_size, fd, path, data, data_size, kernel_config_path, memory_limit_bytes,
             threads, weight_type, embedding_type, head_type, log_level, mtp, log,
-            log_context, progress, progress_context,
+            log_context, progress, progress_context, skip_zeros,
         }
         bn_error { status, message }
         bn_model_info {

@@ -50,6 +50,7 @@ mod model_quantized;
 mod model_shared;
 mod model_sources;
 mod model_types;
+mod model_zeros;
 mod notices;
 mod ops_fused;
 mod ops_invariance;

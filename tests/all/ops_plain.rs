@@ -145,6 +145,7 @@ fn biases_and_norms_of_their_own() {
                 bias: Some(bias.clone()),
                 norms: vec![],
                 fold: None,
+                columns: None,
             };
             let got = fused().linear(&x, None, &biased).unwrap();
             let product = fused().linear(&x, None, &plain(&matrices)).unwrap();
@@ -152,7 +153,13 @@ fn biases_and_norms_of_their_own() {
             assert_eq!(values(&got), values(&product).iter().map(sum).collect::<Vec<_>>(), "{dtype:?}");
             assert!(error(&got, &PlainOps.linear(&x, None, &biased).unwrap()) <= TOLERANCE, "{dtype:?}");
             // Each matrix alone, its two norms one after the other.
-            let own = Projections { matrices: matrices.clone(), bias: Some(bias.clone()), norms, fold: None };
+            let own = Projections {
+                matrices: matrices.clone(),
+                bias: Some(bias.clone()),
+                norms,
+                fold: None,
+                columns: None,
+            };
             let got = fused().linear(&x, Some(&shared), &own).unwrap();
             let once = fused().linear(&x, Some(&shared), &plain(&[identity(512)])).unwrap();
             let alone = (0..3)
@@ -507,6 +514,7 @@ fn mistakes_are_errors() {
         bias: Some(random.floats(bias).into()),
         norms: norms.iter().map(|n| random.norm(*n)).collect(),
         fold: None,
+        columns: None,
     };
     assert!(ops.linear(&x, None, &with(16, &[64, 64], &mut random)).is_ok());
     for (bias, norms) in [(15, &[][..]), (17, &[]), (16, &[64]), (16, &[64, 63]), (16, &[64, 64, 64])] {

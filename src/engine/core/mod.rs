@@ -214,6 +214,7 @@ impl Core {
     /// Publishes the load, the statistics and the KV events.
     fn tell(&mut self) {
         self.outbox.share.load = self.replica.load(&self.scheduler, self.sequences.len());
+        self.record.gates = self.backend.ops.gates();
         self.shared.recorder.record(self.number, &mut self.record, self.scheduler.snapshot());
         self.shared.kv_events.take_from(self.number, self.scheduler.cache_mut());
     }

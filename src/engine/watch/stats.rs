@@ -61,6 +61,8 @@ pub struct StepLog {
     pub done_ns: u64,
     /// Time that passes of a draft model took since the engine began.
     pub drafting_ns: u64,
+    /// `OpSet::gates`.
+    pub gates: [u64; 2],
     /// Since the engine began.
     efficiency: Efficiency,
     /// Queue waits of admitted requests.
@@ -94,6 +96,7 @@ struct Part {
     /// Since the thread began.
     efficiency: Efficiency,
     drafting_ns: u64,
+    gates: [u64; 2],
     scheduling: Snapshot,
 }
 
@@ -187,7 +190,7 @@ impl Recorder {
         if log.steps > 0 {
             part.last_batch_size = log.sequences;
         }
-        (part.efficiency, part.drafting_ns) = (log.efficiency, log.drafting_ns);
+        (part.efficiency, part.drafting_ns, part.gates) = (log.efficiency, log.drafting_ns, log.gates);
         inner.prompt_rows += log.prompt_rows;
         inner.steps += log.steps;
         inner.sequence_steps += log.sequences;
@@ -254,6 +257,8 @@ impl Recorder {
             drafted_tokens: efficiency.drafted,
             accepted_tokens: efficiency.accepted,
             drafting_ns: inner.sum(|part| part.drafting_ns),
+            ffn_gates: inner.sum(|part| part.gates[0]),
+            ffn_gates_shut: inner.sum(|part| part.gates[1]),
             steps: inner.steps,
             decode_steps: efficiency.decode_steps,
             long_steps: efficiency.long_steps,

@@ -41,7 +41,7 @@ impl<X: Sync + ?Sized> Product<'_, X> {
             "a matrix past the end of the rows"
         );
         let out = &SharedOut::new(out);
-        let task = |n: usize| SCRATCH.with_borrow_mut(|scratch| one(&self.task(n, out), scratch));
+        let task = |n: usize| with_scratch(|scratch| one(&self.task(n, out), scratch));
         let piece = |tasks: Range<usize>| {
             #[cfg(target_arch = "x86_64")]
             let _tiles = self.depth.and_then(|depth| tiles::configured(true, depth));
@@ -58,7 +58,7 @@ impl<X: Sync + ?Sized> Product<'_, X> {
     }
 
     /// Returns task number `n`. No task has rows of two matrices.
-    fn task<'a>(&'a self, mut n: usize, out: &'a SharedOut<'a>) -> Task<'a, X> {
+    pub fn task<'a>(&'a self, mut n: usize, out: &'a SharedOut<'a>) -> Task<'a, X> {
         if let Some(only) = self.only {
             let (part, only) = (&self.parts[0], &only[n * self.height..]);
             let rows = only.len().min(self.height);
@@ -205,6 +205,11 @@ pub struct Scratch {
     pub partial: Vec<Line>,
     /// Rows or sums of the reference.
     pub floats: Vec<f32>,
+}
+
+/// Calls `then` with the thread's scratch memory.
+pub fn with_scratch<R>(then: impl FnOnce(&mut Scratch) -> R) -> R {
+    SCRATCH.with_borrow_mut(then)
 }
 
 thread_local! {

@@ -15,6 +15,9 @@ pub trait Bytes: Copy {
     /// Loads 16 bytes at offset `at` from each of ROWS addresses; returns the first four of each row, the next four,
     /// and so on.
     unsafe fn columns(rows: &[*const u8], at: usize) -> [Self; 4];
+    /// Interleaves the bytes of four registers, each 16 bytes apart: lane n of result j has byte `4 j + n % 4` of the
+    /// 16 bytes number `n / 4` of each.
+    unsafe fn quads(rows: [Self; 4]) -> [Self; 4];
     unsafe fn or(self, other: Self) -> Self;
     /// Shifts each byte right by `N` bits and applies `mask`, which must clear the bits that come from another byte.
     unsafe fn right<const N: i32>(self, mask: u8) -> Self;
@@ -122,6 +125,10 @@ macro_rules! as_within {
                 let [a, b, c, d] = Bytes::columns(rows, at);
                 [Self(a), Self(b), Self(c), Self(d)]
             };
+            fn quads(rows: [Self; 4]) -> [Self; 4] = {
+                let [a, b, c, d] = Bytes::quads(rows.map(|row| row.0));
+                [Self(a), Self(b), Self(c), Self(d)]
+            };
             fn or(self, other: Self) -> Self = Self(self.0.or(other.0));
             fn right<const N: i32>(self, mask: u8) -> Self = Self(self.0.right::<N>(mask));
             fn left<const N: i32>(self, mask: u8) -> Self = Self(self.0.left::<N>(mask));
@@ -165,6 +172,10 @@ impl Bytes for Portable {
         fn store(self, to: *mut u8) = to.cast::<u32>().write_unaligned(self.0.to_le());
         fn columns(rows: &[*const u8], at: usize) -> [Self; 4] =
             [0, 4, 8, 12].map(|n| Self::load(rows[0].add(at + n)));
+        fn quads(rows: [Self; 4]) -> [Self; 4] = {
+            let rows = rows.map(|row| row.0.to_le_bytes());
+            [0, 1, 2, 3].map(|n| Self(u32::from_le_bytes(rows.map(|row| row[n]))))
+        };
         fn or(self, other: Self) -> Self = Self(self.0 | other.0);
         fn right<const N: i32>(self, mask: u8) -> Self = Self(self.0 >> N & Self::mask(mask));
         fn left<const N: i32>(self, mask: u8) -> Self = Self(self.0 << N & Self::mask(mask));
@@ -289,6 +300,14 @@ mod x86 {
                     _mm256_unpackhi_epi64(c, d),
                 ]
             };
+            fn quads([a, b, c, d]: [Self; 4]) -> [Self; 4] = {
+                let ab = [_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b)];
+                let cd = [_mm256_unpacklo_epi8(c, d), _mm256_unpackhi_epi8(c, d)];
+                let [low, high] = [0, 1].map(|n| {
+                    [_mm256_unpacklo_epi16(ab[n], cd[n]), _mm256_unpackhi_epi16(ab[n], cd[n])]
+                });
+                [low[0], low[1], high[0], high[1]]
+            };
             fn or(self, other: Self) -> Self = _mm256_or_si256(self, other);
             fn right<const N: i32>(self, mask: u8) -> Self =
                 _mm256_and_si256(_mm256_srli_epi16::<N>(self), _mm256_set1_epi8(mask as i8));
@@ -355,6 +374,14 @@ mod x86 {
                     _mm512_unpacklo_epi64(c, d),
                     _mm512_unpackhi_epi64(c, d),
                 ]
+            };
+            fn quads([a, b, c, d]: [Self; 4]) -> [Self; 4] = {
+                let ab = [_mm512_unpacklo_epi8(a, b), _mm512_unpackhi_epi8(a, b)];
+                let cd = [_mm512_unpacklo_epi8(c, d), _mm512_unpackhi_epi8(c, d)];
+                let [low, high] = [0, 1].map(|n| {
+                    [_mm512_unpacklo_epi16(ab[n], cd[n]), _mm512_unpackhi_epi16(ab[n], cd[n])]
+                });
+                [low[0], low[1], high[0], high[1]]
             };
             fn or(self, other: Self) -> Self = _mm512_or_si512(self, other);
             fn right<const N: i32>(self, mask: u8) -> Self = {
@@ -433,6 +460,12 @@ mod aarch64 {
             fn store(self, to: *mut u8) = vst1q_u8(to, self);
             fn columns(rows: &[*const u8], at: usize) -> [Self; 4] =
                 transpose([0, 1, 2, 3].map(|r| vld1q_u8(rows[r].add(at))));
+            fn quads([a, b, c, d]: [Self; 4]) -> [Self; 4] = {
+                let ab = [vzip1q_u8(a, b), vzip2q_u8(a, b)].map(|v| vreinterpretq_u16_u8(v));
+                let cd = [vzip1q_u8(c, d), vzip2q_u8(c, d)].map(|v| vreinterpretq_u16_u8(v));
+                let [low, high] = [0, 1].map(|n| [vzip1q_u16(ab[n], cd[n]), vzip2q_u16(ab[n], cd[n])]);
+                [low[0], low[1], high[0], high[1]].map(|v| vreinterpretq_u8_u16(v))
+            };
             fn or(self, other: Self) -> Self = vorrq_u8(self, other);
             fn right<const N: i32>(self, mask: u8) -> Self =
                 vandq_u8(vshlq_u8(self, vdupq_n_s8(-N as i8)), vdupq_n_u8(mask));

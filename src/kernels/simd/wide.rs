@@ -111,6 +111,9 @@ impl<B: Bytes, const N: usize> Bytes for Many<B, N> {
     unsafe fn columns(rows: &[*const u8], at: usize) -> [Self; 4] {
         std::array::from_fn(|n| Self::each(|i| unsafe { B::columns(&rows[B::ROWS * i..], at)[n] }))
     }
+    unsafe fn quads(rows: [Self; 4]) -> [Self; 4] {
+        std::array::from_fn(|n| Self::each(|i| unsafe { B::quads(rows.map(|row| row.0[i]))[n] }))
+    }
     unsafe fn or(self, other: Self) -> Self {
         Self::each(|i| unsafe { self.0[i].or(other.0[i]) })
     }

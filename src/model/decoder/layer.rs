@@ -2,6 +2,7 @@
 
 use super::{LatentAttention, Mtp};
 use crate::kernels::Matrix;
+use crate::kernels::gemm::ternary::Columns;
 use crate::ops::{DeltaNet, Experts, Fold, KvCache, Mamba, Norm, Projections, Recurrent, Rope, ShortConv};
 use std::sync::Arc;
 
@@ -259,6 +260,12 @@ impl Weights {
         let products = layers.chain(self.mtp.iter().map(|mtp| &mtp.join)).chain(inputs);
         let tables = [&self.embedding].into_iter().chain(self.inputs.iter().map(|inputs| &inputs.table));
         tables.chain(head).chain(products.flat_map(|p| &p.matrices))
+    }
+
+    /// Bytes of the copies by columns.
+    pub(super) fn copied_bytes(&self) -> u64 {
+        let columns = self.layers.iter().flat_map(Layer::projections).filter_map(|p| p.columns.as_ref());
+        columns.map(|columns| Columns::bytes(columns.rows, columns.cols) as u64).sum()
     }
 
     pub(super) fn vectors(&self) -> impl Iterator<Item = &[f32]> {

@@ -112,18 +112,11 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
 ) -> [Floats<S>; T] {
     let (each, blocks) = if K::SCALED { (64, task.row_bytes / 66) } else { (task.row_bytes, 1) };
     let (mut rows, mut x, mut sums) = ([task.packed.as_ptr(); 16], [std::ptr::null(); T], [&[][..]; T]);
-    // The rows of the next group, if rows do not follow each other.
-    let mut ahead = None;
     for r in 0..S::Part::ROWS {
         rows[r] = task.row((first + r).min(task.rows - 1)).as_ptr();
     }
-    if let Some(only) = task.only.filter(|_| start == 0) {
-        let mut next = [task.packed.as_ptr(); 16];
-        for r in 0..S::Part::ROWS {
-            next[r] = task.row((first + S::Part::ROWS + r).min(only.len() - 1)).as_ptr();
-        }
-        ahead = Some(next);
-    }
+    let mut ahead =
+        task.only.filter(|_| start == 0).map(|only| Ahead::new(task, only, first + S::Part::ROWS));
     for t in 0..T {
         x[t] = task.x.row(start + t).as_ptr();
         sums[t] = if K::SCALED {
@@ -142,7 +135,8 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
         for b in 0..blocks {
             let mut all = [[S::Part::splat(0); 8]; T];
             for n in (0..S::Part::ROWS / S::HELD).step_by(N) {
-                let mut step = Step { rows: [[std::ptr::null(); 2]; N], x, bytes: each, next: None, ahead: None };
+                let rows_of = [[std::ptr::null(); 2]; N];
+                let mut step = Step { rows: rows_of, x, bytes: each, next: None, ahead: None };
                 let row = n / 4 * 4 * S::HELD + n % 4;
                 for i in 0..N {
                     step.rows[i] = [rows[row + i].add(66 * b), rows[row + i + 4 * (S::HELD - 1)].add(66 * b)];
@@ -152,9 +146,8 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
                     // the stack.
                     step.x[t] = black_box(x[t].add(256 * b));
                 }
-                if let Some(ahead) = &ahead {
-                    let rows = &ahead[n * S::HELD..];
-                    step.ahead = Some(std::array::from_fn(|i| [rows[i], rows[i + (S::HELD - 1) * N]]));
+                if ahead.is_some() {
+                    step.ahead = ahead.as_mut();
                 } else if start == 0 {
                     let at = match K::SCALED {
                         true => S::Part::ROWS * (task.row_bytes + 66 * b) + n * S::HELD * 66,
@@ -187,22 +180,23 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
 }
 
 /// Some bytes of the rows in `N` registers, and the values of `T` tokens to multiply them with.
-struct Step<const T: usize, const N: usize> {
+struct Step<'a, const T: usize, const N: usize> {
     rows: [[*const u8; 2]; N],
     x: [*const i8; T],
     bytes: usize,
     /// Address to prefetch from meanwhile, as many bytes as are read.
     next: Option<*const u8>,
     /// Rows to prefetch instead, if rows do not follow each other.
-    ahead: Option<[[*const u8; 2]; N]>,
+    ahead: Option<&'a mut Ahead>,
 }
 
-impl<const T: usize, const N: usize> Step<T, N> {
+impl<const T: usize, const N: usize> Step<'_, T, N> {
     /// Writes the sums of products, by lane, to `all[t][n..]`.
     #[inline(always)]
-    unsafe fn add<S: Set, K: Kind>(&self, all: &mut [[S::Part; 8]; T], n: usize) {
+    unsafe fn add<S: Set, K: Kind>(&mut self, all: &mut [[S::Part; 8]; T], n: usize) {
         // SAFETY: the caller has the instructions, bytes and values.
         unsafe {
+            let from = n / N * self.bytes;
             // Separate from `all`, which is in memory.
             let mut wide = [[S::Part::splat(0); N]; T];
             for span in (0..self.bytes).step_by(S::SPAN) {
@@ -211,12 +205,9 @@ impl<const T: usize, const N: usize> Step<T, N> {
                     if let Some(next) = self.next {
                         Floats::<S>::fetch_lines(next.wrapping_add(N * S::HELD * at), N * S::HELD * 32);
                     }
-                    if let Some(ahead) = self.ahead.filter(|_| at % 64 == 0) {
-                        for i in 0..N {
-                            Floats::<S>::fetch_lines(ahead[i][0].wrapping_add(at), 64);
-                            if S::HELD > 1 {
-                                Floats::<S>::fetch_lines(ahead[i][1].wrapping_add(at), 64);
-                            }
+                    if let Some(ahead) = &mut self.ahead {
+                        while ahead.row * self.bytes <= (from + at) * N * S::HELD {
+                            ahead.fetch::<S>();
                         }
                     }
                     for part in (0..32).step_by(S::BYTES) {
@@ -261,6 +252,31 @@ impl<const T: usize, const N: usize> Step<T, N> {
                 }
             }
         }
+    }
+}
+
+/// Rows that do not follow each other, to be prefetched meanwhile. Each is prefetched at once: that is as fast as
+/// memory can be, line by line of several rows it takes twice as long.
+struct Ahead {
+    rows: [*const u8; 16],
+    row_bytes: usize,
+    row: usize,
+}
+
+impl Ahead {
+    #[inline(always)]
+    fn new(task: &Task, only: &[u32], first: usize) -> Self {
+        let mut rows = [task.packed.as_ptr(); 16];
+        for r in 0..16 {
+            rows[r] = task.row((first + r).min(only.len() - 1)).as_ptr();
+        }
+        Self { rows, row_bytes: task.row_bytes, row: 0 }
+    }
+
+    #[inline(always)]
+    fn fetch<S: Set>(&mut self) {
+        Floats::<S>::fetch_lines(self.rows[self.row % 16], self.row_bytes);
+        self.row += 1;
     }
 }
 

@@ -1,5 +1,6 @@
 //! Products of int8 activations and ternary weights. Integer sums are exact, so their order does not matter.
 
+mod columns;
 mod few;
 mod gated;
 mod sets;
@@ -19,6 +20,7 @@ use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize::QuantRow;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::{DType, Isa, Matrix, Pool};
+pub use columns::{Columns, MOST_TOKENS, matmul_columns};
 pub use gated::gate_up;
 use std::cell::RefCell;
 
@@ -108,37 +110,16 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: us
     });
 }
 
-/// Maximum number of tokens of `matmul_rows`.
+/// Maximum number of tokens of `gate_up`.
 pub const FEW: usize = sets::TOKENS;
 
-/// Like `matmul` for `part` alone, but only for its rows `only`, in ascending order, and for at most `FEW` tokens. Rows
-/// that are not wanted are not read, and their columns of `out` are unchanged. The bits are those of `matmul`.
-pub fn matmul_rows(
-    pool: &Pool,
-    isa: Isa,
-    x: &Activations,
-    part: Part,
-    only: &[u32],
-    stride: usize,
-    out: &mut [f32],
-) {
-    let (tokens, matrix) = (x.rows.len(), part.matrix);
-    let fits = x.values.len() == tokens * x.cols && padded(matrix.cols) == x.cols && tokens <= FEW;
-    assert!(fits && matrix.dtype.is_ternary(), "{tokens} tokens of {} with {:?}", x.cols, matrix.dtype);
-    assert!(only.is_sorted() && only.last().is_none_or(|last| (*last as usize) < matrix.rows));
-    if tokens == 0 || only.is_empty() {
-        return;
+/// Computes `task` with few tokens.
+fn few_rows(isa: Isa, task: &Task, scratch: &mut Scratch) {
+    match (isa, task.dtype) {
+        (Isa::Scalar, _) => scalar::run(task, scratch),
+        (_, DType::TQ2_0) => few::few::<Scaled>(isa, task),
+        _ => few::few::<Plain>(isa, task),
     }
-    PREPARED.with_borrow_mut(|Prepared { sums, .. }| {
-        let x = &tokens_of(isa, x, &[part], sums, &[]);
-        let (parts, only) = (&[part], Some(only));
-        let product = Product { pool, x, tokens, parts, only, stride, height: TASK_ROWS, depth: None };
-        product.run(out, &|task, scratch| match (isa, task.dtype) {
-            (Isa::Scalar, _) => scalar::run(task, scratch),
-            (_, DType::TQ2_0) => few::few::<Scaled>(isa, task),
-            _ => few::few::<Plain>(isa, task),
-        });
-    });
 }
 
 fn tokens_of<'a>(

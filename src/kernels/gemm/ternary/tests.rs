@@ -1,4 +1,4 @@
-use super::{Activations, FEW, gate_up, matmul, matmul_rows, padded, validate};
+use super::{Activations, Columns, FEW, MOST_TOKENS, gate_up, matmul, matmul_columns, padded, validate};
 use crate::base::{Bytes, Status};
 use crate::kernels::gemm::blocks::Part;
 use crate::kernels::gemm::formats::dequantize_row;
@@ -305,49 +305,10 @@ fn tiles_are_the_reference() {
     }
 }
 
-/// Each row's columns of `out`, and NaN where a product left them.
-fn chosen(isa: Isa, values: &[i8], quants: &[QuantRow], m: &Matrix, only: &[u32]) -> Vec<u32> {
-    let mut out = vec![f32::NAN; quants.len() * (m.rows + 3)];
-    let (x, part) =
-        (Activations { values, rows: quants, cols: padded(m.cols) }, Part { matrix: m, column: 2 });
-    matmul_rows(&Pool::new(2).unwrap(), isa, &x, part, only, m.rows + 3, &mut out);
-    out.iter().map(|v| v.to_bits()).collect()
-}
-
-#[test]
-fn chosen_rows_are_those_of_the_whole_product_and_others_stay() {
-    let mut random = Random(77);
-    for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
-        let (rows, cols) = (203, 768);
-        let (m, _) = pack(dtype, rows, cols, &mut || (random.next() % 3) as u8);
-        let values = activations(FEW, cols, || random.next() as i8);
-        let quants = quant_rows(&values, cols);
-        for tokens in 1..=FEW {
-            let (values, quants) = (&values[..tokens * cols], &quants[..tokens]);
-            let want = product(1, Isa::Scalar, values, quants, &[&m]);
-            for share in [0, 1, 3, 50, 97, 100] {
-                let only: Vec<_> = (0..rows as u32).filter(|_| random.next() % 100 < share).collect();
-                for isa in tested() {
-                    let got = chosen(isa, values, quants, &m, &only);
-                    for (n, got) in got.iter().enumerate() {
-                        let (t, column) = (n / (rows + 3), n % (rows + 3));
-                        let row = (column as u32).wrapping_sub(2);
-                        let want = match only.contains(&row) {
-                            true => want[t * rows + row as usize],
-                            false => f32::NAN.to_bits(),
-                        };
-                        assert_eq!(*got, want, "{dtype:?} {isa:?}, {tokens} tokens, {share}%, row {row}");
-                    }
-                }
-            }
-        }
-    }
-}
-
 #[test]
 fn gates_that_are_shut_change_no_product_that_counts() {
     let mut random = Random(78);
-    let (rows, cols) = (150, 512);
+    let (rows, cols) = (1500, 512);
     for likely in [1, 2, 9] {
         // Values of one sign, and gates with more -1 than +1: most are shut.
         let mut gates = || if random.next() % 10 < likely { 2 } else { (random.next() % 2) as u8 };
@@ -355,19 +316,48 @@ fn gates_that_are_shut_change_no_product_that_counts() {
         let (up, _) = pack(DType::I2S, rows, cols, &mut || (random.next() % 3) as u8);
         let values = activations(7, cols, || (random.next() % 90) as i8);
         let quants = quant_rows(&values, cols);
-        for (tokens, isa) in (1..=7).flat_map(|n| tested().into_iter().map(move |isa| (n, isa))) {
+        for (tokens, isa) in (1..=FEW).flat_map(|n| tested().into_iter().map(move |isa| (n, isa))) {
             let x = Activations { values: &values[..tokens * cols], rows: &quants[..tokens], cols };
             let want = product(1, Isa::Scalar, x.values, x.rows, &[&gate, &up]);
             let mut out = vec![f32::NAN; tokens * 2 * rows];
             let parts = [Part { matrix: &gate, column: 0 }, Part { matrix: &up, column: rows }];
-            let zeros = gate_up(&Pool::new(2).unwrap(), isa, &x, parts, 2 * rows, &mut out);
-            let positive = |row: usize| (0..tokens).any(|t| f32::from_bits(want[2 * t * rows + row]) > 0.0);
-            assert_eq!(zeros, (0..rows).filter(|row| !positive(*row)).count());
+            let shut = gate_up(&Pool::new(2).unwrap(), isa, &x, parts, 2 * rows, &mut out);
+            let gates = (0..tokens * rows).map(|n| f32::from_bits(want[2 * (n / rows) * rows + n % rows]));
+            assert_eq!(shut, gates.filter(|gate| *gate <= 0.0).count());
             for (t, row) in (0..tokens).flat_map(|t| (0..rows).map(move |row| (t, row))) {
                 let at = 2 * t * rows + row;
                 assert_eq!(out[at].to_bits(), want[at], "gate {row} of {t}, {isa:?}");
                 let product = f32::from_bits(want[at]).max(0.0).powi(2) * f32::from_bits(want[at + rows]);
                 assert_eq!(out[at].max(0.0).powi(2) * out[at + rows], product, "{row} of {t}, {isa:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn products_by_columns_are_the_reference() {
+    let mut random = Random(79);
+    for (dtype, rows, cols) in [
+        (DType::I2S, 300, 768),
+        (DType::Ternary, 257, 384),
+        (DType::I2S, 31, 128),
+        (DType::Ternary, 600, 4864),
+    ] {
+        let (m, _) = pack(dtype, rows, cols, &mut || (random.next() % 3) as u8);
+        let columns = Columns::new(&Pool::new(2).unwrap(), &m).unwrap();
+        for (tokens, share) in (1..=MOST_TOKENS).flat_map(|n| [0, 3, 40, 100].map(|share| (n, share))) {
+            let mut next = || if random.next() % 100 < share { random.next() as i8 } else { 0 };
+            let values = activations(tokens, cols, &mut next);
+            let rows_of = quant_rows(&values, cols);
+            let want = product(1, Isa::Scalar, &values, &rows_of, &[&m]);
+            for (threads, isa) in
+                [1, 3].into_iter().flat_map(|n| tested().into_iter().map(move |isa| (n, isa)))
+            {
+                let x = Activations { values: &values, rows: &rows_of, cols: padded(cols) };
+                let mut out = vec![f32::NAN; tokens * rows];
+                matmul_columns(&Pool::new(threads).unwrap(), isa, &x, &columns, &mut out);
+                let got: Vec<_> = out.iter().map(|v| v.to_bits()).collect();
+                assert_eq!(got, want, "{dtype:?} {isa:?}, {tokens} tokens, {share}%");
             }
         }
     }
