@@ -229,6 +229,19 @@ type Stats struct {
 
 	// Nanoseconds that sampling waited for them, summed over requests.
 	MaskWait time.Duration
+
+	// 1 while bn_engine_pause is in force, else 0.
+	EnginePaused uint64
+
+	// Compute threads that take part (bn_engine_set_threads).
+	Threads uint64
+
+	// Bytes of mapped weights whose pages were released (idle_release_ms); 0 again once a
+	// request runs.
+	WeightsReleasedBytes uint64
+
+	// Times that this happened.
+	WeightReleases uint64
 }
 
 func statsOf(c *C.bn_stats) (s Stats) {
@@ -304,5 +317,9 @@ func statsOf(c *C.bn_stats) (s Stats) {
 	s.Masks = uint64(c.masks)
 	s.Mask = time.Duration(c.mask_ns)
 	s.MaskWait = time.Duration(c.mask_wait_ns)
+	s.EnginePaused = uint64(c.engine_paused)
+	s.Threads = uint64(c.threads)
+	s.WeightsReleasedBytes = uint64(c.weights_released_bytes)
+	s.WeightReleases = uint64(c.weight_releases)
 	return s
 }
