@@ -175,7 +175,7 @@ $(LIBRARIES): always
 
 .PHONY: always
 
-CHAT_ALL := $(wildcard hosts/chat/*.c)
+CHAT_ALL := $(filter-out %_windows.c,$(wildcard hosts/chat/*.c))
 CHAT_PLAIN := $(filter-out %/edit.c %/past.c,$(CHAT_ALL)) $(HUB_PLAIN)
 CHAT := $(filter-out $(if $(EDIT),%/plain.c,%/edit.c %/past.c),$(CHAT_ALL)) $(HUB)
 CHAT_NEEDS := $(wildcard hosts/chat/*.h hosts/hub/*.h) include/bn_engine.h $(LIBRARIES)
