@@ -223,9 +223,10 @@ parity:
 	$(CARGO) test --quiet --test all model_parity:: -- --ignored document
 	@echo "docs/parity.md is written"
 
-# Line length, and that it compiles as two C standards and as C++; no struct has unnamed padding.
+# Line length, and that it compiles as two C standards and as C++; no struct has unnamed padding; packages have its fields.
 header-lint:
 	@tools/header/lint.sh $(HEADER)
+	@tools/header/wrappers.sh $(HEADER) bindings
 
 lint: header-lint
 	$(CARGO) fmt --check
