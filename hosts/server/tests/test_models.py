@@ -58,6 +58,17 @@ class Models(unittest.TestCase):
         self.assertEqual(len(kinds), len(set(kinds)))
         self.assertEqual(server.stop(), 0)
 
+    def test_an_idle_models_weights_leave_memory_and_come_back(self):
+        model = os.path.join(ROOT, "tests", "golden", "models", "llama-llama3.gguf")
+        server = Server(models=f"one={model};idle-release=1")
+        body = {"prompt": [3, 1, 4], "temperature": 0, "ignore_eos": True}
+        first = say(server, "one", **body)[1]["choices"]
+        released = 'bn_weight_releases_total{model="one"}'
+        wait_until(lambda: server.metrics()[released] >= 1, "the weights are released")
+        self.assertGreater(server.metrics()['bn_weights_released_bytes{model="one"}'], 10000)
+        self.assertEqual(say(server, "one", **body)[1]["choices"], first)
+        self.assertEqual(server.stop(), 0)
+
     def test_the_least_used_one_goes(self):
         server = Server(models=f"a={DEMO},b={DEMO},c={DEMO}", max_loaded=2)
         for name, wanted in [("a", ["a"]), ("b", ["a", "b"]), ("a", ["a", "b"]), ("c", ["a", "c"]), ("b", ["b", "c"])]:
