@@ -7,7 +7,7 @@
 int hub_get(const char *program, const char **model, const volatile sig_atomic_t *stop) {
     (void)stop;
     if (*model == NULL || strncmp(*model, "hf:", strlen("hf:")) != 0) return 0;
-    fprintf(stderr, "%s: '%s': on Windows, models have no names here yet: download the file and give its path\n", program,
+    fprintf(stderr, "%s: '%s': on Windows, models have no names here yet: download it and give its path\n", program,
             *model);
     return 1;
 }

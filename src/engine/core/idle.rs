@@ -1,5 +1,5 @@
-//! Weights of an engine that nothing runs on for a while: the pages of mapped files are released, and the next pass reads
-//! them again. Packed copies stay, as making them again takes as long as loading.
+//! Weights of an engine that nothing runs on for a while: the pages of mapped files are released, and the next pass
+//! reads them again. Packed copies stay, as making them again takes as long as loading.
 
 use crate::engine::api::EngineConfig;
 use crate::model::Loaded;
@@ -51,8 +51,8 @@ impl Idle {
         Self { after_ns, models, users: [None, None], since: None, done: false }
     }
 
-    /// Notes whether the thread `rests`, without requests or on hold, and releases the weights when that has lasted long
-    /// enough. Returns when to look again; `u64::MAX`: when something has changed.
+    /// Notes whether the thread `rests`, without requests or on hold, and releases the weights when that has lasted
+    /// long enough. Returns when to look again; `u64::MAX`: when something has changed.
     pub fn look(&mut self, rests: bool, now: u64, released: &Released) -> u64 {
         if !rests {
             if self.users[0].is_none() {

@@ -1,4 +1,5 @@
-//! A hold: as long as the host wants it, no engine thread begins a step. Requests come, expire and are cancelled as ever.
+//! A hold: as long as the host wants it, no engine thread begins a step. Requests come, expire and are cancelled as
+//! ever.
 
 use super::*;
 
