@@ -1,4 +1,5 @@
-// What Unix and Windows each do in their own way: system_posix.c and system_windows.c. Paths and texts are UTF-8.
+// The parts of the system that Unix and Windows have each in their own way: system_posix.c and system_windows.c.
+// Paths and texts are UTF-8.
 #ifndef CHAT_SYSTEM_H
 #define CHAT_SYSTEM_H
 

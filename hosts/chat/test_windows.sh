@@ -29,7 +29,7 @@ printf '42\n2\n' > "$dir/want"
 printf '17+25=\r\n\n1+1=\n' | same
 printf 'system: Grüße\nuser: 世界 🦀\nassistant: \n' > "$dir/want"
 printf '世界 🦀\n' | same builtin:echo --system 'Grüße'
-# What was saved is read again, under a name that the code page of the system may lack, and in place of an older file.
+# A conversation is read again, under a name that the code page of the system may lack, and in place of an older file.
 printf 'one\n/save %s/世界.json\n/reset\ntwo\n/save %s/世界.json\n' "$dir" "$dir" | "$WINE" "$chat" builtin:echo > "$dir/out" 2> "$dir/err" ||
     fail "/save ended with $?"
 [ -s "$dir/世界.json" ] && [ -s "$dir/世界.json.kv" ] && [ ! -e "$dir/世界.json.part" ] || fail "nothing was saved"

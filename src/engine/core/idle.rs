@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What all threads of the engine have released.
+/// Released by all threads of the engine.
 #[derive(Default)]
 pub struct Released {
     /// Since nothing runs; 0 while something does.

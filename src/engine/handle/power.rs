@@ -1,4 +1,4 @@
-//! What a host does for its battery, or for others on the machine: it pauses the engine, or gives it fewer threads.
+//! For a host that saves its battery, or leaves room to others on the machine: a pause, and fewer threads.
 
 use super::*;
 use crate::base::in_range;

@@ -170,7 +170,7 @@ public final class Engine: @unchecked Sendable {
         public let kind: Kind
         public let hash, parentHash: UInt64
     }
-    /// What the kernels use. Results are the same with any.
+    /// The instruction set of the kernels. Results are the same with any.
     public enum Instructions: Int32, Sendable {
         case auto = 0, scalar, avx2, avxVNNI, avx512VNNI, neon, amx, avx512VBMI
     }
