@@ -84,7 +84,7 @@ impl World {
         let (seats, log) = ((0..setting.replicas).map(seat).collect(), Log::new(None, 0).unwrap());
         let (engine, cores) = Engine::assemble(&config, loaded, seats, log).unwrap();
         let host = Host::new(engine, cores[0].shared().clone(), rng, setting);
-        let runner = |core| Runner { core: Some(core), rest: Rest::None, until: u64::MAX, nap: None };
+        let runner = |core| Runner { core: Some(core), rest: Rest::UntilCommand, until: u64::MAX, nap: None };
         let host = Rc::new(RefCell::new(host));
         machine::set_host(Some(host.clone()));
         Self {
