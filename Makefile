@@ -175,7 +175,7 @@ $(LIBRARIES): always
 
 .PHONY: always
 
-CHAT_ALL := $(wildcard hosts/chat/*.c)
+CHAT_ALL := $(filter-out %_windows.c,$(wildcard hosts/chat/*.c))
 CHAT_PLAIN := $(filter-out %/edit.c %/past.c,$(CHAT_ALL)) $(HUB_PLAIN)
 CHAT := $(filter-out $(if $(EDIT),%/plain.c,%/edit.c %/past.c),$(CHAT_ALL)) $(HUB)
 CHAT_NEEDS := $(wildcard hosts/chat/*.h hosts/hub/*.h) include/bn_engine.h $(LIBRARIES)
@@ -223,9 +223,10 @@ parity:
 	$(CARGO) test --quiet --test all model_parity:: -- --ignored document
 	@echo "docs/parity.md is written"
 
-# Line length, and that it compiles as two C standards and as C++; no struct has unnamed padding.
+# Line length, and that it compiles as two C standards and as C++; no struct has unnamed padding; packages have its fields.
 header-lint:
 	@tools/header/lint.sh $(HEADER)
+	@tools/header/wrappers.sh $(HEADER) bindings
 
 lint: header-lint
 	$(CARGO) fmt --check

@@ -880,12 +880,38 @@ struct bn_engine_config {
     /** Receives the spans of requests that have a `trace_id`. */
     bn_span_callback on_span;
     void *on_span_context;
+    /** Milliseconds without a request, or of a pause, after which the engine releases the pages of
+     * weights that are mapped from files, up to 604800000. The next request reads them again.
+     * Weights that were packed or converted at load, and those on devices, stay. 0: never. */
+    uint64_t idle_release_ms;
 };
 
 /** The state of an engine.
  *
  * @return `BN_STATE_*`, which are 0 or more, or an error. */
 int32_t bn_engine_state(const bn_engine *engine);
+
+/** Pauses the engine: waits for the running step, and none begins after the call has returned. All
+ * other calls work as ever: requests may be submitted and wait, their timeouts pass, and they can
+ * be cancelled, released and polled. `bn_generate` and `bn_embed` wait too. A shutdown ends the
+ * pause. A paused engine takes no CPU, keeps its memory (but see `idle_release_ms`), and is not
+ * paused twice: one `bn_engine_resume` is enough.
+ *
+ * [not from a callback]
+ * @return `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`. */
+bn_status bn_engine_pause(bn_engine *engine, bn_error *error);
+
+/** Ends a pause, and returns at once. Requests go on where they were, with the same output. An
+ * engine that is not paused, or has shut down, is left alone. */
+bn_status bn_engine_resume(bn_engine *engine, bn_error *error);
+
+/** Waits for the running step, and computes the next ones on `threads` threads: 1 to the number
+ * that the engine was made with (`bn_engine_config.threads`), 0: that number. The others sleep and
+ * keep their memory. Outputs do not change. Several devices share the threads, at least one each.
+ *
+ * [not from a callback]
+ * @return `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`. */
+bn_status bn_engine_set_threads(bn_engine *engine, uint32_t threads, bn_error *error);
 
 /** Ends the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_*`. It may be called
  * again. Every accepted request still gets its last event; when all are polled, `bn_poll` of
@@ -1529,6 +1555,15 @@ struct bn_stats {
     uint64_t ffn_gates;
     /** Those that are shut, which make their value zero. */
     uint64_t ffn_gates_shut;
+    /** 1 while `bn_engine_pause` is in force, else 0. */
+    uint64_t engine_paused;
+    /** Compute threads that take part (`bn_engine_set_threads`). */
+    uint64_t threads;
+    /** Bytes of mapped weights whose pages were released (`idle_release_ms`); 0 again once a
+     * request runs. */
+    uint64_t weights_released_bytes;
+    /** Times that this happened. */
+    uint64_t weight_releases;
 };
 
 /** Prepares `*stats` for `bn_engine_stats`. */

@@ -57,11 +57,17 @@ $(C)/tests.exe: $(WINDOWS_TESTS) tests/c/harness.h tests/c/system.h tests/c/proc
 	@$(CC) $(WINDOWS_C) -DBN_DEMO_MODEL='"models/bn-demo.gguf"' -DBN_DEMO_PROMPTS='"tests/golden/demo_prompts.json"' \
 		-DBN_GOLDEN_MODELS='"tests/golden/models"' $(CFLAGS) $(filter %.c,$^) -o $@ $(WINDOWS_LINK)
 
+# Plain lines, and models by their paths: there is no libedit, and the cache of names needs links and locks of Unix.
+WINDOWS_CHAT := $(filter-out %/system_posix.c %/edit.c %/past.c %/complete.c,$(wildcard hosts/chat/*.c)) hosts/hub/jsondoc.c
+
+$(C)/bn-chat.exe: $(WINDOWS_CHAT) $(wildcard hosts/chat/*.h hosts/hub/*.h) $(HEADER) $(IMPORT)
+	@$(CC) $(WINDOWS_C) $(CFLAGS) $(filter %.c,$^) -o $@ $(WINDOWS_LINK) -lshell32
+
 # Wine before version 9 lacks this library of the system.
 $(C)/wine/bcryptprimitives.dll: tests/c/wine_bcryptprimitives.c
 	@mkdir -p $(@D) && $(CC) $(C11) -shared -O2 -o $@ $< -ladvapi32
 
-WINDOWS_EXES := $(patsubst %,$(C)/%.exe,tests $(WINDOWS_EXAMPLES) loadgen $(WINDOWS_PROGRAMS))
+WINDOWS_EXES := $(patsubst %,$(C)/%.exe,tests $(WINDOWS_EXAMPLES) loadgen bn-chat $(WINDOWS_PROGRAMS))
 
 windows-built: $(LIB)/$(DLL) $(WINDOWS_EXES) windows-symbols
 	@$(CARGO) build --locked --profile $(PROFILE) --target $(TARGET) --bin bn-convert
@@ -82,6 +88,7 @@ windows-c: $(WINDOWS_EXES) $(C)/wine/bcryptprimitives.dll
 		builtin:echo > $(C)/loadgen.out
 	@$(UNDER_WINE) $(WINE) $(C)/event_loop_windows.exe 17+25= | grep -q '^\[1\] -- stop'
 	@echo "the examples run"
+	@$(UNDER_WINE) WINE=$(WINE) hosts/chat/test_windows.sh $(C)/bn-chat.exe
 	@$(UNDER_WINE) $(WINE) $(C)/cycles.exe
 	@$(UNDER_WINE) $(WINE) $(C)/soak.exe 3
 	@$(UNDER_WINE) $(WINE) $(C)/destroy.exe 2

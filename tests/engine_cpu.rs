@@ -45,7 +45,7 @@ fn others() -> Vec<String> {
     found
 }
 
-/// Waits until an engine that has worked rests, and sees that it does for a second.
+/// An engine that has worked rests, and one that is paused in the middle of its requests.
 fn idle() {
     let engine = engine(4);
     let request = RequestParams {
@@ -54,12 +54,25 @@ fn idle() {
         ignore_eos: true,
         ..RequestParams::default()
     };
-    engine.submit(vec![request; 4]).expect("room");
+    engine.submit(vec![request.clone(); 4]).expect("room");
     let mut ended = 0;
     while ended < 4 {
         let mut count = |_, event: &Event| ended += (event.finish != FinishReason::None) as usize;
         engine.poll(Which::Any, 64, None, &mut count).expect("events");
     }
+    rest();
+    engine.set_threads(2).expect("set");
+    let endless = RequestParams { max_new_tokens: 0, ..request };
+    engine.submit(vec![endless; 2]).expect("room");
+    engine.poll(Which::Any, 64, None, &mut |_, _| ()).expect("events");
+    engine.pause().expect("paused");
+    assert_eq!((engine.stats().running, engine.stats().threads), (2, 2));
+    rest();
+    engine.destroy().expect("destroyed");
+}
+
+/// Waits until all other threads rest, and sees that they do for a second.
+fn rest() {
     let after = |before: &Vec<String>, pause| {
         std::thread::sleep(pause);
         let now = others();
@@ -74,7 +87,6 @@ fn idle() {
     assert!(threads.len() > 4, "the engine's are among them: {threads:#?}");
     let (rests, now) = after(&threads, Duration::from_secs(1));
     assert!(rests, "{threads:#?} ran: {now:#?}");
-    engine.destroy().expect("destroyed");
 }
 
 /// Runs on a thread that may use only one CPU, which its threads inherit.

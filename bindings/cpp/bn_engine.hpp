@@ -365,6 +365,18 @@ public:
     void drain() const { core().stop(BN_SHUTDOWN_DRAIN); }
     int32_t state() const { return bn_engine_state(handle()); } // BN_STATE_*
 
+    // Waits for the running step, and none begins until resume() or the engine's end. Requests may wait meanwhile.
+    void pause() const {
+        detail::check([&](bn_error *error) { return bn_engine_pause(handle(), error); });
+    }
+    void resume() const {
+        detail::check([&](bn_error *error) { return bn_engine_resume(handle(), error); });
+    }
+    // Computes on so many threads from the next step on: 1 to EngineConfig::threads, or 0 for all of them.
+    void set_threads(uint32_t threads) const {
+        detail::check([&](bn_error *error) { return bn_engine_set_threads(handle(), threads, error); });
+    }
+
     Stream stream(const Request &request) const { return Stream(shared(), request); }
     Stream stream(std::string_view prompt) const { return stream(Request(prompt)); }
     // Waits for the whole answer. If it was cancelled or timed out, its finish_reason says so.

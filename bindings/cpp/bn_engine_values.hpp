@@ -237,6 +237,8 @@ struct Event {
     std::vector<ToolCall> tool_calls;
     uint32_t tool_calls_total = 0;
     uint32_t prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0, drafted_tokens = 0, accepted_tokens = 0;
+    uint64_t reasoning_tokens = 0; // generated, with BN_REQUEST_PARSE_OUTPUT
+    int32_t pooling = 0;           // BN_POOLING_* of an embedding
     std::chrono::nanoseconds queued{}, prefill{}, first_token{}, decode{}, total{};
 
     bool last() const noexcept { return finish_reason != BN_FINISH_NONE; }
@@ -262,6 +264,7 @@ struct Event {
         tool_calls_total = e.tool_calls_total;
         prompt_tokens = e.prompt_tokens, generated_tokens = e.generated_tokens, cached_tokens = e.cached_tokens;
         drafted_tokens = e.drafted_tokens, accepted_tokens = e.accepted_tokens;
+        reasoning_tokens = e.reasoning_tokens, pooling = e.pooling;
         const auto ns = [](uint64_t n) { return std::chrono::nanoseconds(n); };
         queued = ns(e.queued_ns), prefill = ns(e.prefill_ns), first_token = ns(e.first_token_ns);
         decode = ns(e.decode_ns), total = ns(e.total_ns);

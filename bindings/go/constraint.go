@@ -52,3 +52,14 @@ func (e *Engine) CheckConstraint(constraint Constraint) error {
 		return C.bn_engine_check_constraint(ptr, kind, text, failure)
 	})
 }
+
+// JSON says how JSON is written where a constraint or a call of a tool asks for it, as BN_JSON_* do.
+type JSON uint32
+
+// The flags of JSON.
+const (
+	JSONCompact   JSON = C.BN_JSON_COMPACT    // no white space between tokens
+	JSONFlexible  JSON = C.BN_JSON_FLEXIBLE   // up to 32 characters of it
+	JSONAnyFormat JSON = C.BN_JSON_ANY_FORMAT // unknown formats of a schema are ignored, not refused
+	JSONClosed    JSON = C.BN_JSON_CLOSED     // objects have only the keys that the schema declares, unless it says otherwise
+)

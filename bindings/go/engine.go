@@ -24,6 +24,20 @@ const (
 	KVInt8 KVType = C.BN_KV_TYPE_INT8
 )
 
+// Instructions say which instruction set the kernels use. Results are the same with any.
+type Instructions int32
+
+// The instruction sets. One that the machine lacks is refused.
+const (
+	Scalar     Instructions = C.BN_INSTRUCTIONS_SCALAR
+	AVX2       Instructions = C.BN_INSTRUCTIONS_AVX2
+	AVXVNNI    Instructions = C.BN_INSTRUCTIONS_AVX_VNNI
+	AVX512VNNI Instructions = C.BN_INSTRUCTIONS_AVX512_VNNI
+	AVX512VBMI Instructions = C.BN_INSTRUCTIONS_AVX512_VBMI
+	AMX        Instructions = C.BN_INSTRUCTIONS_AMX
+	NEON       Instructions = C.BN_INSTRUCTIONS_NEON
+)
+
 // Options say how to make an engine.
 type Options struct {
 	Model *Model // nil: the engine loads one of its own from
@@ -41,6 +55,7 @@ type Options struct {
 	QueueTokens       uint64
 	MemoryLimit       uint64 // bytes
 	KVCacheBytes      uint64
+	MaxUnreadBytes    uint64        // of a stream's output that the goroutine of the engine has not taken; 0: 4 MiB
 	MaxStep           time.Duration // that a step should not exceed
 	TargetITL         time.Duration // between two tokens of an answer
 	MaxWait           time.Duration // that an idle engine waits for more requests
@@ -53,7 +68,9 @@ type Options struct {
 	Speculation       Speculation   // of requests that do not say
 	DraftTokens       int           // at most, for a step of a request; 0: as many as pay
 	DraftModel        *Model        // a small one with the same vocabulary, which drafts tokens; the engine keeps it
+	Instructions      Instructions  // that kernels use; 0: the machine's best
 	Device            string        // "cuda:0" and so on; "": the CPU
+	IdleRelease       time.Duration // without a request, or in a pause, after which mapped weights leave memory; 0: never
 
 	Log      func(LogLevel, string) // may be called on any goroutine, several at once; nil: no log
 	LogLevel LogLevel               // the most detailed level that Log gets; 0: LogWarn
@@ -112,6 +129,8 @@ func (c *core) create(o *Options) error {
 	config.queue_token_capacity = C.uint64_t(o.QueueTokens)
 	config.memory_limit_bytes = C.uint64_t(o.MemoryLimit)
 	config.kv_cache_bytes = C.uint64_t(o.KVCacheBytes)
+	set(&config.max_unread_bytes, C.uint64_t(o.MaxUnreadBytes))
+	config.instructions = C.int32_t(o.Instructions)
 	set(&config.max_step_ms, milliseconds(o.MaxStep))
 	config.target_itl_ms = milliseconds(o.TargetITL)
 	config.max_wait_us = count(int(o.MaxWait / time.Microsecond))
@@ -129,6 +148,7 @@ func (c *core) create(o *Options) error {
 		set(&config.snapshot_interval, count(o.SnapshotInterval))
 	}
 	config.adapter_bytes = C.uint64_t(o.AdapterBytes)
+	config.idle_release_ms = C.uint64_t(milliseconds(o.IdleRelease))
 	config.device = memory.text(o.Device)
 	config.speculation, config.draft_tokens = C.int32_t(o.Speculation), count(o.DraftTokens)
 	draft, err := o.DraftModel.handle()
@@ -248,6 +268,24 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Pause waits for the running step, and none begins until Resume or the end of the engine. Requests may be submitted,
+// wait and end meanwhile.
+func (e *Engine) Pause() error {
+	return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status { return C.bn_engine_pause(ptr, failure) })
+}
+
+// Resume ends a pause. Requests go on where they were.
+func (e *Engine) Resume() error {
+	return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status { return C.bn_engine_resume(ptr, failure) })
+}
+
+// SetThreads computes on n threads from the next step on: 1 to Options.Threads, or 0 for all of them.
+func (e *Engine) SetThreads(n int) error {
+	return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
+		return C.bn_engine_set_threads(ptr, count(n), failure)
+	})
 }
 
 // use makes a call with the engine, which is not destroyed meanwhile.

@@ -129,6 +129,7 @@ type ModelInfo struct {
 	BOS                           int // the token's id, or -1
 	Pooling                       Pooling
 	ScoresPairs                   bool // it has a head for Rerank
+	Encodes                       bool // it is an encoder: it embeds, and generates nothing
 	Recommended                   Sampling
 }
 
@@ -161,7 +162,7 @@ func goInfo(c *C.bn_model_info) ModelInfo {
 		Heads: int(c.heads), KVHeads: int(c.kv_heads), HeadDim: int(c.head_dim), EmbeddingSize: int(c.embedding_size),
 		Parameters: uint64(c.parameters), WeightBytes: uint64(c.weight_bytes),
 		EndTokens: goTokens(c.end_tokens, c.end_tokens_count), BOS: int(c.bos_token),
-		Pooling: Pooling(c.pooling), ScoresPairs: c.scores_pairs != 0, Recommended: recommended(c),
+		Pooling: Pooling(c.pooling), ScoresPairs: c.scores_pairs != 0, Encodes: c.encodes != 0, Recommended: recommended(c),
 	}
 }
 

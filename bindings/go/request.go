@@ -66,6 +66,7 @@ type Request struct {
 	StopStrings []string
 	StopTokens  []uint32
 	Constraint  Constraint // what the output must match
+	JSON        JSON       // how constraints of JSON and calls of tools are spelled
 
 	Seed                uint64  // the same seed, prompt and parameters give the same output
 	Temperature         float32 // 0: always the most likely token
@@ -104,6 +105,7 @@ type Request struct {
 	IgnoreEOS    bool // do not end at the model's end tokens
 	ParseSpecial bool // control tokens spelled out in Prompt become those tokens: not for text from outside
 	ParseOutput  bool // with Chat: tell reasoning and calls of tools from text
+	MaxReasoning int  // with ParseOutput: tokens of reasoning, after which its end marker comes; 0: no bound; below 0: none at all
 	NoCache      bool // take nothing from the prefix cache and leave nothing there
 	CacheSalt    uint64
 	Session      string // keeps the conversation's keys and values under this name for its next turn
@@ -147,6 +149,12 @@ func (r *Request) params(memory *arena) (p C.bn_request_params, err error) {
 		return p, err
 	}
 	set(&p.adapter_scale, C.float(r.AdapterScale))
+	p.json_flags = C.uint32_t(r.JSON)
+	if r.MaxReasoning < 0 {
+		p.max_reasoning_tokens = 0
+	} else {
+		set(&p.max_reasoning_tokens, C.uint64_t(r.MaxReasoning))
+	}
 	r.sampling(memory, &p)
 	p.prompt_tokens, p.prompt_tokens_count = memory.tokens(r.PromptTokens)
 	p.messages, p.messages_count = memory.messages(r.Messages)

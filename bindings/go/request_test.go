@@ -7,8 +7,10 @@ import (
 	"math"
 	"regexp"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // What requests can ask for.
@@ -183,6 +185,53 @@ func TestTools(t *testing.T) {
 	c := answer(t, e, Request{Chat: conversation("<think>\nhm\n</think>\n\nYes", "a"), ParseOutput: true})
 	if c.Reasoning != "hm" || c.Text != "Yes: a\n" {
 		t.Errorf("%+v", c)
+	}
+}
+
+func TestPause(t *testing.T) { // 17
+	e := open(t, Options{Threads: 2, IdleRelease: time.Hour})
+	ok(t, e.Pause())
+	s, err := e.Stream(ctx, Request{Prompt: "17+25="})
+	ok(t, err)
+	_, err = e.Generate(ctx, Request{Prompt: "17+25=", Timeout: time.Millisecond})
+	wants(t, err, ErrTimedOut, "")
+	stats, err := e.Stats()
+	ok(t, err)
+	if stats.EnginePaused != 1 || stats.Queued != 1 || stats.Steps != 0 || stats.Threads != 2 {
+		t.Fatalf("%+v", stats)
+	}
+	ok(t, e.SetThreads(1))
+	wants(t, e.SetThreads(3), ErrInvalidArgument, "threads = 3")
+	ok(t, e.Resume())
+	chunk, err := s.Recv()
+	ok(t, err)
+	if !strings.HasPrefix("42", chunk.Text) {
+		t.Fatal(chunk)
+	}
+	_, err = s.Wait()
+	ok(t, err)
+	if stats, err = e.Stats(); err != nil || stats.EnginePaused != 0 || stats.Threads != 1 {
+		t.Fatalf("%+v, %v", stats, err)
+	}
+}
+
+func TestReasoningIsBounded(t *testing.T) {
+	e := open(t, Options{Path: "builtin:echo"})
+	chat := map[string]any{
+		"messages": []any{
+			map[string]any{"role": "user", "content": strings.Repeat("x", 40)}, map[string]any{"role": "assistant", "content": "<think>\n"},
+		},
+		"continue_final_message": true, "reasoning_format": "think",
+	}
+	for most, want := range map[int]string{5: "user:", -1: ""} {
+		c := answer(t, e, Request{Chat: chat, ParseOutput: true, IgnoreEOS: true, MaxTokens: 60, MaxReasoning: most})
+		if c.Reasoning != want || c.Usage.ReasoningTokens != len(want)+len("</think>") || c.Text == "" {
+			t.Errorf("%d: %+v", most, c)
+		}
+	}
+	free := answer(t, e, Request{Chat: chat, ParseOutput: true, IgnoreEOS: true, MaxTokens: 60})
+	if free.Usage.ReasoningTokens != 60 {
+		t.Errorf("%+v", free)
 	}
 }
 

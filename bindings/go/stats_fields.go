@@ -235,6 +235,18 @@ type Stats struct {
 
 	// Those that are shut, which make their value zero.
 	FfnGatesShut uint64
+	// 1 while bn_engine_pause is in force, else 0.
+	EnginePaused uint64
+
+	// Compute threads that take part (bn_engine_set_threads).
+	Threads uint64
+
+	// Bytes of mapped weights whose pages were released (idle_release_ms); 0 again once a
+	// request runs.
+	WeightsReleasedBytes uint64
+
+	// Times that this happened.
+	WeightReleases uint64
 }
 
 func statsOf(c *C.bn_stats) (s Stats) {
@@ -312,5 +324,9 @@ func statsOf(c *C.bn_stats) (s Stats) {
 	s.MaskWait = time.Duration(c.mask_wait_ns)
 	s.FfnGates = uint64(c.ffn_gates)
 	s.FfnGatesShut = uint64(c.ffn_gates_shut)
+	s.EnginePaused = uint64(c.engine_paused)
+	s.Threads = uint64(c.threads)
+	s.WeightsReleasedBytes = uint64(c.weights_released_bytes)
+	s.WeightReleases = uint64(c.weight_releases)
 	return s
 }

@@ -54,6 +54,7 @@ type Chunk struct {
 type Usage struct {
 	PromptTokens, GeneratedTokens, CachedTokens int
 	DraftedTokens, AcceptedTokens               int // tokens that were drafted and verified, and those that stood
+	ReasoningTokens                             int // generated, with Request.ParseOutput
 	Queued, Prefill, FirstToken, Decode, Total  time.Duration
 }
 
@@ -229,7 +230,8 @@ func ending(e *C.bn_event) Ending {
 		Usage: Usage{
 			PromptTokens: int(e.prompt_tokens), GeneratedTokens: int(e.generated_tokens), CachedTokens: int(e.cached_tokens),
 			DraftedTokens: int(e.drafted_tokens), AcceptedTokens: int(e.accepted_tokens),
-			Queued: time.Duration(e.queued_ns), Prefill: time.Duration(e.prefill_ns),
+			ReasoningTokens: int(e.reasoning_tokens),
+			Queued:          time.Duration(e.queued_ns), Prefill: time.Duration(e.prefill_ns),
 			FirstToken: time.Duration(e.first_token_ns), Decode: time.Duration(e.decode_ns), Total: time.Duration(e.total_ns),
 		},
 		vector: append([]float32(nil), unsafe.Slice((*float32)(unsafe.Pointer(e.embedding)), int(e.embedding_count))...),

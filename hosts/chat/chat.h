@@ -141,5 +141,7 @@ extern volatile sig_atomic_t redraw;
 void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 // Prints an error on stderr.
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+// The same for what the library says: it names fields where this program has options.
+void complain_of(const char *message, size_t length);
 
 #endif

@@ -1,32 +1,9 @@
 // Prompts from a person or a pipe. A SIGINT ends the wait for one.
-#include "chat.h"
+#include "system.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/select.h>
-#include <unistd.h>
 
 volatile sig_atomic_t interrupted, redraw;
-
-// The signals are blocked except while pselect waits, so that none is lost between the check of a flag and the wait.
-bool wait_for_input(void) {
-    sigset_t signals, before;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGWINCH);
-    sigaddset(&signals, SIGCONT);
-    pthread_sigmask(SIG_BLOCK, &signals, &before);
-    int ready = 0;
-    while (!interrupted && !redraw && ready <= 0) {
-        fd_set input;
-        FD_ZERO(&input);
-        FD_SET(STDIN_FILENO, &input);
-        ready = pselect(STDIN_FILENO + 1, &input, NULL, NULL, NULL, &before);
-        if (ready < 0 && errno != EINTR) break; // read reports the error
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return !interrupted && !redraw;
-}
 
 static line_result taken(bn_string *line, const buffer *input, size_t from, size_t to) {
     if (to > from && input->data[to - 1] == '\r') to--;
@@ -55,10 +32,9 @@ line_result plain_line(bn_string *line) {
             done = 0;
         }
         searched = input.length;
-        if (!wait_for_input()) return LINE_INTERRUPTED;
         char chunk[4096];
-        ssize_t count = read(STDIN_FILENO, chunk, sizeof chunk);
-        if (count < 0 && errno != EINTR) return LINE_FAILED;
+        ptrdiff_t count = read_input(chunk, sizeof chunk);
+        if (count < 0) return count == -1 ? LINE_INTERRUPTED : LINE_FAILED;
         if (count == 0) ended = true;
         if (count > 0) buffer_add(&input, chunk, (size_t)count);
     }

@@ -1,22 +1,17 @@
 // bn-chat: a chat with a model in the terminal, or with prompts from a pipe, one per line.
 #include "../hub/hub.h"
 #include "edit.h"
+#include "system.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { EXIT_INTERRUPTED = 128 + SIGINT };
 
-static void interrupt(int signal) {
-    (void)signal;
-    interrupted = 1;
-}
-
 static void warn(int32_t level, bn_string message, void *context) {
     (void)level, (void)context;
-    complain("%.*s", (int)message.length, message.data);
+    complain_of(message.data, message.length);
 }
 
 static int32_t progress(float fraction, bn_string what, void *terminal) {
@@ -31,14 +26,14 @@ static int32_t progress(float fraction, bn_string what, void *terminal) {
 static bool looks_like_name(const char *path) {
     const char *slash = path != NULL ? strchr(path, '/') : NULL;
     bool one = slash != NULL && slash != path && slash[1] != 0 && strchr(slash + 1, '/') == NULL;
-    return one && *path != '.' && *path != '~' && access(path, F_OK) != 0;
+    return one && *path != '.' && *path != '~' && !file_exists(path);
 }
 
 // Opens a model; `path` NULL: the one inside the library. Returns the exit code, or -1 to continue.
 static int open_model(const char *path, uint32_t threads, uint32_t mtp, bn_model **out) {
     bn_error error = {0};
     bn_model_config model;
-    bool terminal = isatty(STDERR_FILENO);
+    bool terminal = is_terminal_err();
     bn_model_config_init(&model, sizeof model);
     if (path != NULL) model.path = BN_TEXT(path);
     model.threads = threads;
@@ -50,7 +45,7 @@ static int open_model(const char *path, uint32_t threads, uint32_t mtp, bn_model
     if (status != BN_OK && terminal) fputs("\r\033[K", stderr);
     if (status == BN_ERR_CANCELLED) return EXIT_INTERRUPTED;
     if (status != BN_OK) {
-        complain("%s", error.message);
+        complain_of(error.message, strlen(error.message));
         if (status == BN_ERR_IO && looks_like_name(path)) note("A model on Hugging Face's hub: bn-chat hf:%s", path);
         return 1;
     }
@@ -85,7 +80,7 @@ static int start(chat *c) {
     engine.log = warn;
     bn_status status = bn_engine_create(&engine, &c->engine, &error);
     bn_model_free(draft); // the engine has its own reference
-    if (status != BN_OK) return complain("%s", error.message), 1;
+    if (status != BN_OK) return complain_of(error.message, strlen(error.message)), 1;
     bn_model_info_init(&c->info, sizeof c->info);
     bn_stats_init(&stats, sizeof stats);
     bn_model_get_info(c->model, &c->info, NULL);
@@ -157,12 +152,10 @@ static int run(chat *c) {
 
 int main(int count, char **args) {
     static chat c;
-    int code = options_parse(&c.options, count, args);
+    int code = options_parse(&c.options, count, system_start(args));
     if (code < 0) {
-        struct sigaction action = {.sa_handler = interrupt, .sa_flags = SA_RESTART};
-        sigaction(SIGINT, &action, NULL);
-        c.terminal_out = isatty(STDOUT_FILENO);
-        c.interactive = c.terminal_out && isatty(STDIN_FILENO);
+        c.terminal_out = is_terminal_out();
+        c.interactive = c.terminal_out && is_terminal_in();
         code = find_models(&c.options);
         if (code < 0) code = start(&c);
         if (code < 0) code = introduce(&c);

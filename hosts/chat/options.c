@@ -1,5 +1,5 @@
 // The command line, as a table.
-#include "chat.h"
+#include "system.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 typedef enum { TEXT, WHOLE, REAL, SEED } kind;
 
@@ -88,7 +87,7 @@ static const option *find(const char *name) {
 }
 
 static options defaults(void) {
-    return (options){.max_tokens = LONGEST_ANSWER, .seed = (uint64_t)time(NULL) ^ (uint64_t)getpid() << 32};
+    return (options){.max_tokens = LONGEST_ANSWER, .seed = (uint64_t)time(NULL) ^ process_number() << 32};
 }
 
 int options_parse(options *out, int count, char **args) {

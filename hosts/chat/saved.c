@@ -1,29 +1,19 @@
 // /save and /load: the messages as JSON, which others can read, and beside them what was computed of the conversation,
 // in FILE.kv. Only the messages are needed: without the rest, the first turn computes it again.
-#include "chat.h"
+#include "system.h"
 
 #include "../hub/jsondoc.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 char *path_of(bn_string text) {
-    const char *home = getenv("HOME");
-    char *path = NULL;
+    const char *home = home_folder();
     bool in_home = home != NULL && text.length > 1 && text.data[0] == '~' && text.data[1] == '/';
     if (in_home) text = (bn_string){text.data + 1, text.length - 1};
-    if (asprintf(&path, "%s%.*s", in_home ? home : "", (int)text.length, text.data) < 0) path = NULL;
-    return must(path);
-}
-
-static char *with_end(const char *path, const char *end) {
-    char *out = NULL;
-    if (asprintf(&out, "%s%s", path, end) < 0) out = NULL;
-    return must(out);
+    return format_text("%s%.*s", in_home ? home : "", (int)text.length, text.data);
 }
 
 static void add_string(buffer *out, bn_string text) {
@@ -56,43 +46,12 @@ static void write_messages(const conversation *h, buffer *out) {
     add_text(out, "\n]}\n");
 }
 
-// Writes a file as a whole or not at all: what stood there stays after an error. Returns false with errno set.
-static bool write_file(const char *path, const char *data, size_t length) {
-    char *next = with_end(path, ".part");
-    int fd = open(next, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    bool good = fd >= 0;
-    for (size_t done = 0; good && done < length;) {
-        ssize_t count = write(fd, data + done, length - done);
-        good = count > 0 || (count < 0 && errno == EINTR);
-        if (count > 0) done += (size_t)count;
-    }
-    int error = errno;
-    if (fd >= 0 && close(fd) != 0 && good) good = false, error = errno;
-    if (good && rename(next, path) != 0) good = false, error = errno;
-    if (!good && fd >= 0) unlink(next);
-    free(next);
-    errno = error;
-    return good;
-}
-
-// Reads a whole file. Returns false with errno set.
-static bool read_file(const char *path, buffer *out) {
-    char chunk[1 << 16];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t count = fd < 0 ? -1 : 1;
-    while (count > 0 && (count = read(fd, chunk, sizeof chunk)) > 0) buffer_add(out, chunk, (size_t)count);
-    int error = errno;
-    if (fd >= 0) close(fd);
-    errno = error;
-    return count == 0;
-}
-
 // Writes what was computed. Returns its size, 0 if nothing was, or an error has been reported.
 static size_t save_session(const chat *c, const char *path) {
     bn_error error = {0};
     size_t size = 0;
     bn_status status = bn_session_save(c->engine, SESSION, NULL, 0, &size, &error);
-    if (status == BN_ERR_NOT_FOUND) return unlink(path), 0; // an older one would be of another conversation
+    if (status == BN_ERR_NOT_FOUND) return remove_file(path), 0; // an older one would be of another conversation
     uint8_t *data = status == BN_OK || status == BN_ERR_BUFFER_TOO_SMALL ? must(malloc(size + 1)) : NULL;
     if (data != NULL) status = bn_session_save(c->engine, SESSION, data, size, &size, &error);
     bool written = status == BN_OK && write_file(path, (const char *)data, size);
@@ -105,17 +64,18 @@ static size_t save_session(const chat *c, const char *path) {
 outcome command_save(chat *c, bn_string rest) {
     if (rest.length == 0) return complain("/save needs the name of a file"), FAILED;
     if (c->history.count == 0) return complain("there is nothing to save yet"), FAILED;
-    char *path = path_of(rest), *computed = with_end(path, ".kv");
+    char *path = path_of(rest), *computed = format_text("%s.kv", path);
     buffer text = {0};
     write_messages(&c->history, &text);
     bool good = write_file(path, text.data, text.length);
     if (!good) complain("%s: %s", path, strerror(errno));
     size_t size = good ? save_session(c, computed) : 0;
+    unsigned long long count = c->history.count;
     if (good && c->interactive && size > 0)
-        note("(saved: %zu messages in %s; what was computed of them, %.1f MiB, in %s)", c->history.count, path,
+        note("(saved: %llu messages in %s; what was computed of them, %.1f MiB, in %s)", count, path,
              (double)size / (1 << 20), computed);
     else if (good && c->interactive)
-        note("(saved: %zu messages in %s)", c->history.count, path);
+        note("(saved: %llu messages in %s)", count, path);
     buffer_free(&text);
     free(computed);
     free(path);
@@ -158,7 +118,7 @@ static bool load_session(const chat *c, const char *path) {
 outcome command_load(chat *c, bn_string rest) {
     if (rest.length == 0) return complain("/load needs the name of a file"), FAILED;
     if (!c->info.has_chat_template) return complain("this model has no chat template, so no conversation"), FAILED;
-    char *path = path_of(rest), *computed = with_end(path, ".kv");
+    char *path = path_of(rest), *computed = format_text("%s.kv", path);
     buffer text = {0};
     conversation loaded = {0};
     bool readable = read_file(path, &text);
@@ -173,7 +133,8 @@ outcome command_load(chat *c, bn_string rest) {
         bn_session_drop(c->engine, SESSION, NULL); // there may be none
         bool whole = load_session(c, computed);
         if (c->interactive)
-            note("(%zu messages%s)", c->history.count, whole ? "" : "; the next answer computes them first");
+            note("(%llu messages%s)", (unsigned long long)c->history.count,
+                 whole ? "" : "; the next answer computes them first");
     } else {
         complain("%s: %s", path, wrong);
     }

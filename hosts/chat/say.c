@@ -1,8 +1,10 @@
 // Lines for the user.
-#include "chat.h"
+#include "system.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 void note(const char *format, ...) {
     va_list args;
@@ -20,4 +22,34 @@ void complain(const char *format, ...) {
     vfprintf(stderr, format, args);
     va_end(args);
     fputc('\n', stderr);
+}
+
+void complain_of(const char *message, size_t length) {
+    static const char *const names[][2] = {{"max_sequence_length", "--context"}, {"draft_model", "--draft-model"}};
+    char text[1024];
+    size_t used = 0;
+    for (size_t i = 0; i < length && used + 32 < sizeof text;) {
+        size_t own = 0;
+        for (size_t n = 0; n < sizeof names / sizeof *names && own == 0; n++) {
+            size_t size = strlen(names[n][0]);
+            if (size > length - i || memcmp(message + i, names[n][0], size) != 0) continue;
+            own = size;
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s", names[n][1]);
+        }
+        if (own == 0) text[used++] = message[i];
+        i += own == 0 ? 1 : own;
+    }
+    complain("%.*s", (int)used, text);
+}
+
+char *format_text(const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    char *text = must(malloc((size_t)length + 1));
+    vsnprintf(text, (size_t)length + 1, format, again);
+    va_end(again);
+    va_end(args);
+    return text;
 }

@@ -1,5 +1,5 @@
 // /set: what the next answers are sampled with, and the system prompt.
-#include "chat.h"
+#include "system.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static void show(const chat *c) {
 
 // Cuts a line into a name and what follows, without quotes around it; `value` is NULL if nothing does.
 static char *cut(bn_string rest, char **value) {
-    char *name = must(strndup(rest.data, rest.length));
+    char *name = format_text("%.*s", (int)rest.length, rest.data);
     char *end = name + strcspn(name, " \t");
     *value = NULL;
     if (*end == 0) return name;

@@ -35,8 +35,8 @@ static bool fit(chat *c) {
         most = c->context / 2;
     }
     if (dropped > 0)
-        note("(the conversation has outgrown the context of %llu tokens: the oldest %zu turn%s forgotten)",
-             (unsigned long long)c->context, dropped, dropped == 1 ? " is" : "s are");
+        note("(the conversation has outgrown the context of %llu tokens: the oldest %llu turn%s forgotten)",
+             (unsigned long long)c->context, (unsigned long long)dropped, dropped == 1 ? " is" : "s are");
     return true;
 }
 
@@ -85,7 +85,7 @@ static void print(const chat *c, bn_string text) {
 static bool tell_end(const chat *c, const bn_event *end) {
     switch (end->finish_reason) {
     case BN_FINISH_FAILED:
-        complain("%.*s", (int)end->message.length, end->message.data);
+        complain_of(end->message.data, end->message.length);
         return false;
     case BN_FINISH_CANCELLED:
         note("(cancelled)");
@@ -105,7 +105,7 @@ static bool stream(chat *c, bn_request request, buffer *answer) {
         bn_event event;
         size_t count = 0;
         if (bn_poll(c->engine, request, &event, sizeof event, 1, 50, &count, &error) != BN_OK)
-            return complain("%s", error.message), false;
+            return complain_of(error.message, strlen(error.message)), false;
         if (interrupted && !cancelled) {
             bn_cancel(c->engine, request, NULL);
             cancelled = true;
@@ -131,7 +131,8 @@ static bool answered(chat *c, bn_request_params *params, buffer *answer) {
     bn_request request;
     set_sampling(c, params);
     c->turns++;
-    if (bn_submit(c->engine, params, &request, &error) != BN_OK) return complain("%s", error.message), false;
+    if (bn_submit(c->engine, params, &request, &error) != BN_OK)
+        return complain_of(error.message, strlen(error.message)), false;
     bool good = stream(c, request, answer);
     bn_release(c->engine, request, NULL);
     return good;

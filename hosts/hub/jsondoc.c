@@ -121,7 +121,9 @@ static bool read_number(reader *r, jsondoc *value) {
     while (r->at < r->end && *r->at != 0 && strchr("+-.0123456789eE", *r->at) != NULL) r->at++;
     value->kind = JSON_NUMBER;
     value->size = (size_t)(r->at - from);
-    return value->size > 0 && (value->text = strndup(from, value->size)) != NULL;
+    value->text = value->size > 0 ? calloc(value->size + 1, 1) : NULL;
+    if (value->text != NULL) memcpy(value->text, from, value->size);
+    return value->text != NULL;
 }
 
 static bool read_into(reader *r, jsondoc *value) {

@@ -1,5 +1,6 @@
 // OpenAI's error objects, and the HTTP status codes of the engine's refusals.
 #include "models.h"
+#include "options.h"
 #include "server.h"
 
 #include <stdarg.h>
@@ -71,7 +72,9 @@ void fail_with(struct exchange *ex, const bn_error *error) {
     const struct meaning *m = meaning(never_fits(ex, error) ? BN_ERR_TOO_LONG : error->status);
     // The engine's own message is for administrators who can raise its limits.
     static const char full[] = "the server has as many requests as it takes: try again later";
-    fail(ex, m->http, m->code, "%s", error->status == BN_ERR_QUEUE_FULL ? full : error->message);
+    char message[sizeof error->message + 64];
+    options_name(message, sizeof message, error->message);
+    fail(ex, m->http, m->code, "%s", error->status == BN_ERR_QUEUE_FULL ? full : message);
     if (m->http == 429 || m->http == 503) ex->retry_after_s = 1;
 }
 

@@ -84,6 +84,7 @@ static bn_status make_engine(const struct options *o, const char *name) {
     config.adapter_bytes = o->adapter_bytes;
     config.target_itl_ms = (uint32_t)o->target_itl_ms;
     config.default_timeout_ms = (uint32_t)o->request_timeout_ms;
+    config.idle_release_ms = o->idle_release_s * 1000;
     config.log = on_log;
     if (*o->otlp_endpoint != 0) config.on_span = trace_phase;
     return bn_engine_create(&config, &load.engine, &load.error);

@@ -340,22 +340,22 @@ static bool lacks_memory(const bn_error *error) {
     return error->status == BN_ERR_MEMORY_LIMIT || error->status == BN_ERR_OUT_OF_MEMORY;
 }
 
-static void report(const struct server *server, const struct model *m, const bn_error *error) {
-    char message[sizeof error->message + 64];
-    options_name(message, sizeof message, error->message);
-    if (error->status != BN_ERR_CANCELLED)
+static void report(const struct server *server, const struct model *m, bn_status status, const char *message) {
+    if (status != BN_ERR_CANCELLED)
         fprintf(stderr, "bn-server: %s%s%s\n", server->several ? m->name : "", server->several ? ": " : "", message);
 }
 
 static bool not_loaded(struct server *server, struct model *m, const bn_error *error) {
-    report(server, m, error);
+    char message[sizeof error->message + 64];
+    options_name(message, sizeof message, error->message);
+    report(server, m, error->status, message);
     if (server->state == LOADING && error->status != BN_ERR_CANCELLED) {
         bool option = strncmp(error->message, "--rerank", strlen("--rerank")) == 0; // it does not fit the model
         server->exit_status = option ? WRONG_OPTION : NO_MODEL;
     }
     if (server->state != SERVING) return server->state != LOADING;
     if (lacks_memory(error) && victim(server) != NULL) m->short_of_memory = true;
-    else fail_waiters(server, m, "model_unavailable", error->message);
+    else fail_waiters(server, m, "model_unavailable", message);
     return true;
 }
 

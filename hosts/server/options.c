@@ -33,6 +33,8 @@ static const struct option table[] = {
     NUMBER("--max-loaded", max_loaded, 0, 0, 4096, "of these, so many loaded at a time; 0: no bound"),
     NUMBER("--models-memory", models_memory, 0, 0, UINT64_MAX, "bytes of all that are loaded; 0: what the machine has"),
     NUMBER("--idle-unload", idle_unload_s, 0, 0, 31536000, "seconds after which an idle model is let go; 0: it stays"),
+    NUMBER("--idle-release", idle_release_s, 0, 0, 604800,
+           "seconds after which an idle model's mapped weights leave memory; 0: they stay"),
     NUMBER("--any-model", any_model, 0, 0, 1, "1: names that are not there are the model's too; 0: status 404"),
     TEXT("--adapters", adapters, "", "LoRA adapters, NAME=PATH,...: clients ask for them as models"),
     TEXT("--draft-model", draft_model, "", "a small model with the same vocabulary, which drafts tokens for the model"),
@@ -199,7 +201,8 @@ void options_of_model(struct options *options, char *item) {
     static const char *const names[] = {
         "adapters",     "draft-model",   "mtp",        "speculation",       "json-whitespace", "closed-schemas", "device",
         "threads",      "max-batch",     "queue",      "queue-tokens",      "memory-limit",    "kv-cache",       "snapshots",
-        "adapter-bytes", "max-sequence", "target-itl", "snapshot-interval", "timeout",         "reasoning-budget"};
+        "adapter-bytes", "max-sequence", "target-itl", "snapshot-interval", "timeout",         "reasoning-budget",
+        "idle-release"};
     char *value = strchr(item, '='), name[LONGEST_VARIABLE];
     if (value != NULL) *value++ = 0;
     snprintf(name, sizeof name, "--%s", item);

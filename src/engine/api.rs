@@ -158,6 +158,8 @@ pub struct EngineConfig {
     pub draft_tokens: u32,
     /// Drafts run whatever their predicted cost is. For tests, which must not depend on measured times.
     pub draft_always: bool,
+    /// Milliseconds without anything to run after which the pages of mapped weights are released; 0: never.
+    pub idle_release_ms: u64,
 }
 
 impl Default for EngineConfig {
@@ -196,6 +198,7 @@ impl Default for EngineConfig {
             draft_model: None,
             draft_tokens: 0,
             draft_always: false,
+            idle_release_ms: 0,
         }
     }
 }

@@ -152,6 +152,10 @@ pub struct bn_engine_config {
     /// Receives the spans of requests that have a `trace_id`.
     pub on_span: bn_span_callback,
     pub on_span_context: *mut c_void,
+    /// Milliseconds without a request, or of a pause, after which the engine releases the pages of
+    /// weights that are mapped from files, up to 604800000. The next request reads them again.
+    /// Weights that were packed or converted at load, and those on devices, stay. 0: never.
+    pub idle_release_ms: u64,
 }
 
 grown!(
@@ -213,6 +217,7 @@ impl bn_engine_config {
             log_level: self.log_level,
             adapter_bytes: self.adapter_bytes,
             draft_always: false,
+            idle_release_ms: self.idle_release_ms,
             on_span: span_sink(self.on_span, self.on_span_context),
             // SAFETY: the caller's promise.
             model_name: unsafe { guard::optional_text("model_name", self.model_name) }?.map(str::to_owned),

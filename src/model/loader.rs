@@ -125,7 +125,7 @@ pub fn load(
             let end_tokens = tokenizer.end_tokens().to_vec();
             let chat = Some(Arc::new(Echo::chat_template()?));
             let (tokenizer, vocabulary) = (Some(tokenizer), Arc::default());
-            return Ok(Loaded { model, tokenizer, end_tokens, chat, vocabulary });
+            return Ok(Loaded { model, tokenizer, end_tokens, chat, vocabulary, users: Arc::default() });
         }
         Source::Embedded => Box::new(embedded()?),
         Source::File(path) if Path::new(path).is_dir() => hf::open(path)?,
@@ -240,7 +240,7 @@ fn loaded(
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
     log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", files.what()));
     let (tokenizer, chat) = (tokenizer.map(Arc::new), chat.map(Arc::new));
-    Ok(Loaded { model, tokenizer, end_tokens, chat, vocabulary: Arc::default() })
+    Ok(Loaded { model, tokenizer, end_tokens, chat, vocabulary: Arc::default(), users: Arc::default() })
 }
 
 /// Loads a decoder from files that convert weights themselves.

@@ -42,6 +42,7 @@ use crate::kernels::attention::KvType;
 use crate::ops::{Accepted, KvCache, KvLayers, KvLayout, OpSet, RaggedBatch, StateShape, Weight};
 use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 /// Facts about a loaded model that a host may ask for. Sizes are in elements, tokens and bytes.
 #[derive(Clone, Debug, Default)]
@@ -201,6 +202,8 @@ pub struct Loaded {
     pub chat: Option<Arc<ChatTemplate>>,
     /// The part of the tokenizer that grammars need, made for the first grammar.
     pub vocabulary: Arc<LazyVocabulary>,
+    /// Number of engine threads that have requests for the model.
+    pub users: Arc<AtomicUsize>,
 }
 
 impl Loaded {

@@ -255,6 +255,19 @@ pub enum Weight<'a> {
     Adapter(&'a Arc<Lora>),
 }
 
+impl<'a> Weight<'a> {
+    /// Calls the function with each matrix.
+    pub fn matrices(self, each: &mut dyn FnMut(&'a Matrix)) {
+        match self {
+            Self::Table(table) => each(table),
+            Self::Product(product) => product.matrices.iter().for_each(each),
+            Self::Experts(mixture) => mixture.products().flat_map(|product| &product.matrices).for_each(each),
+            Self::Attention(_) | Self::CpuOnly(_) | Self::Norm(_) | Self::Recurrent(_) | Self::Adapter(_) => {
+            }
+        }
+    }
+}
+
 /// The weights of a layer whose past is a state of fixed size, besides its products.
 #[derive(Clone, Copy)]
 pub enum Recurrent<'a> {

@@ -86,7 +86,7 @@ fn structs(facts: &mut Facts) {
             memory_limit_bytes, kv_cache_bytes, max_unread_bytes, kv_events_capacity, snapshots, snapshot_interval, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
             default_timeout_ms, log_level, on_event,
             on_event_context, log, log_context, model_name,
-            on_span, on_span_context, adapter_bytes, speculation, draft_tokens, draft_model, device,
+            on_span, on_span_context, adapter_bytes, speculation, draft_tokens, draft_model, device, idle_release_ms,
         }
         bn_latency { p50_ns, p90_ns, p99_ns, count, sum_ns, buckets }
         bn_lengths { count, sum, buckets }

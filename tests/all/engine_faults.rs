@@ -98,6 +98,7 @@ fn of(facts: Facts, die: &Arc<AtomicBool>, change: impl FnOnce(&mut EngineConfig
         end_tokens: Vec::new(),
         chat: None,
         vocabulary: Arc::default(),
+        users: Arc::default(),
     });
     Engine::create(config).unwrap()
 }

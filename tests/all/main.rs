@@ -27,6 +27,7 @@ mod engine_hybrids;
 mod engine_invariance;
 mod engine_latent;
 mod engine_memory;
+mod engine_power;
 mod engine_pressure;
 mod engine_scores;
 mod engine_speculation;

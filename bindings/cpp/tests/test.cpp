@@ -215,6 +215,23 @@ void close() { // 8
     CHECK(orphan.finish().finish_reason == BN_FINISH_CANCELLED);
 }
 
+void pausing() { // 17
+    bn::EngineConfig config;
+    config.threads = 2;
+    bn::Engine engine(config);
+    engine.pause();
+    bn::Stream stream = engine.stream("17+25=");
+    bn::Request late("17+25=");
+    late.timeout_ms = 1;
+    CHECK(engine.generate(late).finish_reason == BN_FINISH_TIMED_OUT);
+    const bn_stats stats = engine.stats();
+    CHECK(stats.engine_paused == 1 && stats.queued == 1 && stats.steps == 0 && stats.threads == 2);
+    engine.set_threads(1);
+    CHECK(contains(thrown([&] { engine.set_threads(3); }).message(), "threads = 3"));
+    engine.resume();
+    CHECK(stream.finish().text == "42" && engine.stats().threads == 1 && engine.stats().engine_paused == 0);
+}
+
 void statistics() { // 9
     bn::EngineConfig config("builtin:echo");
     config.queue_capacity = 7;
@@ -418,6 +435,13 @@ void tools() {
     request.chat_json = R"({"messages": [{"role": "<think>\nhm\n</think>\n\nYes", "content": "a"}], )" + rest + "}";
     const bn::Completion thought = engine.stream(request).finish();
     CHECK(thought.reasoning == "hm" && thought.text == "Yes: a\n");
+    request.chat_json = R"({"messages": [{"role": "user", "content": "xxxxxxxx"}, {"role": "assistant", "content": "<think>\n"}],
+                           "continue_final_message": true, "reasoning_format": "think"})";
+    request.max_reasoning_tokens = 5;
+    request.max_new_tokens = 40;
+    request.flags |= BN_REQUEST_IGNORE_EOS;
+    const bn::Completion bounded = engine.generate(request);
+    CHECK(bounded.reasoning == "user:" && bounded.reasoning_tokens == 5 + 8 && !bounded.text.empty());
     const bn::Model model = engine.model();
     const std::string chat = R"({"messages": [{"role": "user", "content": "hi"}]})";
     CHECK(model.chat_json_text(chat) == "user: hi\nassistant: ");
@@ -616,6 +640,7 @@ int main(int, char **arguments) {
     chat();
     embeddings();
     close();
+    pausing();
     statistics();
     requests_of_the_handle();
     moves();

@@ -170,6 +170,18 @@ class Engine(Owned):
         """Accepts nothing more, and finishes or cancels what was accepted. Returns at once; `state` tells the end."""
         call(lib.bn_engine_shutdown, self._handle, header.SHUTDOWN_DRAIN if drain else header.SHUTDOWN_CANCEL)
 
+    def pause(self) -> None:
+        """Waits for the running step, and none begins until `resume`. Requests may be submitted and wait meanwhile."""
+        call(lib.bn_engine_pause, self._handle)
+
+    def resume(self) -> None:
+        """Ends a pause; requests go on where they were."""
+        call(lib.bn_engine_resume, self._handle)
+
+    def set_threads(self, threads: int) -> None:
+        """Computes on so many threads from the next step on: 1 to the option `threads`, or 0 for all of them."""
+        call(lib.bn_engine_set_threads, self._handle, threads)
+
     @property
     def state(self) -> int:
         """`STATE_*`"""

@@ -78,6 +78,19 @@ class Answers(unittest.TestCase):
         unknown = [math.isnan(entry.logprob) for entry in answer.logprobs]
         self.assertEqual(unknown, [True] * answer.prompt_tokens + [False] * answer.generated_tokens)
 
+    def test_a_pause_and_fewer_threads(self):
+        with Engine(self.engine.model, threads=2) as engine:
+            engine.pause()
+            stream = engine.stream("17+25=")
+            self.assertEqual(engine.generate("17+25=", timeout_ms=1).reason, "timed_out")
+            stats = engine.stats()
+            self.assertEqual((stats.engine_paused, stats.queued, stats.steps, stats.threads), (1, 1, 0, 2))
+            engine.set_threads(1)
+            with self.assertRaisesRegex(bn_engine.Error, "threads = 3"):
+                engine.set_threads(3)
+            engine.resume()
+            self.assertEqual((stream.result().text, engine.stats().threads), ("42", 1))
+
     def test_statistics(self):
         with Engine(self.engine.model, max_batch_size=7) as engine:
             for entry in QUESTIONS[:3]:

@@ -199,6 +199,20 @@ class Chats(unittest.TestCase):
                 self.assertEqual((answer.reasoning, answer.text), ("hm", "Yes: a\n"))
             self.assertIn("<think>", engine.generate(chat_json=chat).text)
 
+    def test_reasoning_is_bounded(self):
+        chat = {
+            "messages": [{"role": "user", "content": "x" * 40}, {"role": "assistant", "content": "<think>\n"}],
+            "continue_final_message": True,
+            "reasoning_format": "think",
+        }
+        with Engine("builtin:echo") as engine:
+            for most, reasoning in ((5, "user:"), (0, "")):
+                answer = engine.generate(
+                    chat_json=chat, parse_output=True, ignore_eos=True, max_new_tokens=60, max_reasoning_tokens=most
+                )
+                self.assertEqual((answer.reasoning, answer.reasoning_tokens), (reasoning, most + len("</think>")))
+                self.assertTrue(answer.text)
+
     def test_a_required_call_comes(self):
         chat = {"messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS, "tool_choice": "required"}
         with Engine("builtin:echo") as engine:

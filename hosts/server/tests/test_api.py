@@ -266,7 +266,7 @@ class Demo(ServerTest):
             self.assertEqual(float(seconds) > 0, counts["accepted_prediction_tokens"] > 0)
         finally:
             self.assertEqual(server.stop(), 0)
-        self.refused("/v1/completions", {"prompt": "x", "speculation": "draft"}, "no draft_model")
+        self.refused("/v1/completions", {"prompt": "x", "speculation": "draft"}, "no --draft-model")
         for options, words in [(["--draft-model", "/nowhere.gguf"], "/nowhere.gguf"), (["--speculation", "draft"], "no --draft-model"),
                                (["--draft-model", "builtin:echo"], "vocabulary"), (["--mtp", "1"], "mtp is set")]:
             failed = subprocess.run([PROGRAM, "--port", "0", *options], capture_output=True, text=True, timeout=60)

@@ -46,6 +46,7 @@ class Models(unittest.TestCase):
             self.assertEqual(say(server, name)[0], 200)
         status, data = say(server, "one", max_tokens=1, prompt="word " * 100)
         self.assertEqual((status, data["error"]["code"]), (400, "context_length_exceeded"))
+        self.assertIn("--max-sequence = 64 has to hold it", data["error"]["message"])
         self.assertEqual(say(server, "two", max_tokens=1, prompt="word " * 100)[0], 200)
         metrics = server.metrics()
         sizes = {name: value for name, value in metrics.items() if name.startswith("bn_max_batch_size")}
@@ -55,6 +56,17 @@ class Models(unittest.TestCase):
         text = server.get("/metrics")[1].decode().splitlines()
         kinds = [line for line in text if line.startswith("# TYPE")]
         self.assertEqual(len(kinds), len(set(kinds)))
+        self.assertEqual(server.stop(), 0)
+
+    def test_an_idle_models_weights_leave_memory_and_come_back(self):
+        model = os.path.join(ROOT, "tests", "golden", "models", "llama-llama3.gguf")
+        server = Server(models=f"one={model};idle-release=1")
+        body = {"prompt": [3, 1, 4], "temperature": 0, "ignore_eos": True}
+        first = say(server, "one", **body)[1]["choices"]
+        released = 'bn_weight_releases_total{model="one"}'
+        wait_until(lambda: server.metrics()[released] >= 1, "the weights are released")
+        self.assertGreater(server.metrics()['bn_weights_released_bytes{model="one"}'], 10000)
+        self.assertEqual(say(server, "one", **body)[1]["choices"], first)
         self.assertEqual(server.stop(), 0)
 
     def test_the_least_used_one_goes(self):

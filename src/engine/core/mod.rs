@@ -36,6 +36,7 @@ pub struct Shared {
     pub log: Log,
     pub on_span: Option<SpanSink>,
     pub grammars: Grammars,
+    pub released: Released,
     pub loaded: Loaded,
 }
 
@@ -59,6 +60,7 @@ pub struct Core {
     drafting: Drafting,
     sequences: Sequences,
     deadlines: Deadlines,
+    idle: Idle,
     /// Sequences that are paused because a grant was refused.
     starved: Vec<SeqId>,
     /// Fingerprint of the model, see `sessions::shape`; None until a session call needs it.
@@ -97,6 +99,7 @@ impl Core {
         let (vocab, width) = (facts.vocab_size, facts.hidden_size);
         let drafting = Drafting::new(config, &shared.loaded, &*backend.ops, memory)?;
         let replica = Replica::new(number, shared.hub.threads());
+        let idle = Idle::new(config, &shared.loaded);
         let sampling = Sampling::new(config, &backend, vocab, memory.max_sequence)?;
         let mut outputs = Outputs::default();
         for (what, out, most) in [
@@ -130,6 +133,7 @@ impl Core {
             drafting,
             sequences,
             deadlines: Deadlines::default(),
+            idle,
             starved,
             fingerprint: None,
             lost: None,
@@ -146,7 +150,7 @@ impl Core {
     /// Runs the thread from start to end. Every accepted request gets its terminal event, even after a panic.
     pub fn main(mut self) {
         let outcome = panics::catch(|| {
-            let mut rest = Rest::UntilCommand;
+            let mut rest = Rest::None;
             while let Some(next) = self.turn(rest) {
                 rest = next;
             }
@@ -170,12 +174,17 @@ impl Core {
             }
             self.exchange(Rest::None);
         };
-        Some(match self.scheduler.ready_at(now) {
-            None if self.sequences.len() == 0 => {
+        let (held, empty) = (self.outbox.held, self.sequences.len() == 0);
+        let until = self.idle.look(held || empty, now, &self.shared.released);
+        Some(match self.scheduler.ready_at(now).filter(|_| !held) {
+            None if empty => {
                 self.deadlines.clear();
-                Rest::UntilCommand
+                match until {
+                    u64::MAX => Rest::UntilCommand,
+                    until => Rest::Idle(Duration::from_nanos(until - now)),
+                }
             }
-            None => self.rest_until(u64::MAX, now),
+            None => self.rest_until(until, now),
             Some(at) if at > now => self.rest_until(at, now),
             Some(_) => {
                 self.step(now);
@@ -475,6 +484,11 @@ impl Core {
         Ok(())
     }
 
+    /// The next steps compute on so many threads.
+    pub fn set_threads(&self, threads: usize) {
+        self.backend.pool.set_threads(threads);
+    }
+
     /// Uploads an adapter to the device that runs the passes.
     pub fn hold_adapter(&mut self, lora: &Arc<Lora>) -> Result<()> {
         self.backend.ops.hold(Weight::Adapter(lora))
@@ -517,6 +531,7 @@ mod deadlines;
 pub mod drafter;
 mod drafts;
 mod end;
+pub mod idle;
 mod pacing;
 pub mod sampling;
 pub mod sequences;
@@ -526,6 +541,7 @@ mod states;
 mod warm;
 use deadlines::Deadlines;
 use drafts::Drafting;
+use idle::{Idle, Released};
 use sampling::{Draw, Sampling, draw_there};
 use sequences::Sequences;
 use states::push_state;

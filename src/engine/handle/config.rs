@@ -4,6 +4,9 @@ use crate::base::{Error, Result, in_range};
 use crate::engine::api::EngineConfig;
 use crate::schedule::MAX_DRAFT;
 
+/// A week.
+const MAX_IDLE_MS: i64 = 7 * 24 * 3_600_000;
+
 pub fn check(config: &EngineConfig) -> Result<()> {
     in_range("max_batch_size", config.max_batch_size.into(), 1, 4096)?;
     in_range("max_batch_tokens", config.max_batch_tokens.into(), config.max_batch_size.into(), 65_536)?;
@@ -15,6 +18,7 @@ pub fn check(config: &EngineConfig) -> Result<()> {
     in_range("snapshots", config.snapshots.into(), 0, 1 << 16)?;
     in_range("snapshot_interval", config.snapshot_interval.into(), 0, 1 << 24)?;
     in_range("priority_ageing_ms", config.priority_ageing_ms.into(), 0, 3_600_000)?;
+    in_range("idle_release_ms", config.idle_release_ms.try_into().unwrap_or(i64::MAX), 0, MAX_IDLE_MS)?;
     draft_tokens(config.draft_tokens)?;
     if ![16, 32, 64, 128].contains(&config.kv_block_size) {
         let size = config.kv_block_size;

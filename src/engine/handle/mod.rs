@@ -8,6 +8,7 @@ use crate::engine::api::*;
 use crate::engine::core::backend::Backend;
 use crate::engine::core::calls::Work;
 use crate::engine::core::drafter;
+use crate::engine::core::idle::Released;
 use crate::engine::core::session_file;
 use crate::engine::core::{Core, Shared};
 use crate::engine::delivery::callback;
@@ -30,7 +31,7 @@ use crate::ops::States;
 use crate::schedule::{Scheduler, SchedulerConfig, StateConfig};
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -40,6 +41,9 @@ pub struct Engine {
     pub(super) shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     memory: MemoryPlan,
+    /// Compute threads that were started on all devices, and those that take part.
+    most_threads: usize,
+    active_threads: AtomicUsize,
     max_batch_size: u32,
     max_batch_tokens: u32,
     kv_block_size: u32,
@@ -116,6 +120,7 @@ fn share(
         log,
         on_span: config.on_span.clone(),
         grammars: Grammars::new(threads, bounds.bytes, free::room),
+        released: Released::default(),
         loaded,
     }))
 }
@@ -211,6 +216,8 @@ impl Engine {
             shared,
             threads: Mutex::new(Vec::new()),
             memory,
+            most_threads: threads,
+            active_threads: AtomicUsize::new(threads),
             max_batch_size: config.max_batch_size,
             max_batch_tokens: config.max_batch_tokens,
             kv_block_size: config.kv_block_size,
@@ -336,6 +343,10 @@ impl Engine {
             masks: total(&grammars.masks),
             mask_ns: total(&grammars.mask_ns),
             mask_wait_ns: total(&grammars.wait_ns),
+            engine_paused: self.shared.hub.is_held().into(),
+            threads: self.active_threads.load(Ordering::Relaxed) as u64,
+            weights_released_bytes: total(&self.shared.released.bytes),
+            weight_releases: total(&self.shared.released.times),
             ..recorded
         };
         (stats, efficiency)
@@ -439,6 +450,7 @@ mod calls;
 pub mod config;
 mod limits;
 pub mod loading;
+mod power;
 mod submit;
 use adapters::Scratch;
 pub use submit::in_batch;

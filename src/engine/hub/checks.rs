@@ -22,7 +22,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         if rest == Rest::None || !state.team.queues[thread].is_quiet() {
             return Bed::Awake;
         }
-        if rest == Rest::UntilCommand && state.is_done() {
+        if !matches!(rest, Rest::For(_)) && state.is_done() {
             return Bed::Done;
         }
         state.team.queues[thread].asleep = true;

@@ -393,3 +393,17 @@ fn loom_destroy_leaves_a_waiting_caller_its_answer() {
         caller.join().unwrap();
     });
 }
+
+#[test]
+fn loom_a_hold_reaches_a_thread_that_goes_to_sleep() {
+    loom::model(|| {
+        let hub = hub(4);
+        let holder = {
+            let hub = hub.clone();
+            thread::spawn(move || hub.hold(true).unwrap())
+        };
+        let mut out = Outbox::default();
+        assert!(hub.exchange(0, &mut out, &mut VecDeque::new(), Rest::UntilCommand) && out.held);
+        assert!(!holder.join().unwrap());
+    });
+}

@@ -54,6 +54,8 @@ pub struct Outbox<E, C> {
     pub admitted: Vec<u32>,
     /// Memory was returned after a grant was refused; set by `exchange`.
     pub fed: bool,
+    /// No step may begin; set by `exchange`.
+    pub held: bool,
     /// Requests with more unpolled output than allowed; filled by `exchange`.
     pub slow: Vec<RequestId>,
     /// Empty events for reuse; refilled by `exchange`.
@@ -68,6 +70,8 @@ pub enum Rest {
     None,
     /// Sleeps for at most this long.
     For(Duration),
+    /// The same, but as `UntilCommand` if no request is left.
+    Idle(Duration),
     /// Sleeps until a command comes. Returns false if the hub is closing and every request has finished.
     UntilCommand,
 }
@@ -76,6 +80,8 @@ struct State<E, C> {
     phase: Phase,
     /// Bytes that are set aside now.
     aside: u64,
+    /// No engine thread may begin a step; never after `Open`.
+    held: bool,
     /// All requests were told to end because the engine shuts down.
     ending: bool,
     /// The engine is being destroyed: polls return without an event, since it would be freed under their callers.
@@ -107,6 +113,7 @@ impl<E, C> Default for Outbox<E, C> {
             events: Vec::new(),
             admitted: Vec::new(),
             fed: false,
+            held: false,
             slow: Vec::new(),
             spare: Vec::new(),
             share: Share::default(),
@@ -122,6 +129,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         let state = State {
             phase: Phase::Open,
             aside: 0,
+            held: false,
             ending: false,
             leaving: false,
             starved: false,
@@ -322,7 +330,10 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         let mut state = self.hand_over(thread, out);
         let bell = &self.desks[thread].bell;
         match rest {
-            Rest::For(time) if state.team.queues[thread].is_quiet() => {
+            Rest::For(time) | Rest::Idle(time) if state.team.queues[thread].is_quiet() => {
+                if state.is_done() && rest != Rest::For(time) {
+                    return false;
+                }
                 state.team.queues[thread].asleep = true;
                 state = bell.wait_for(state, time);
             }
@@ -337,8 +348,9 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             }
             _ => {}
         }
+        out.held = state.held;
         let own = &mut state.team.queues[thread];
-        own.asleep = false;
+        (own.asleep, own.news) = (false, false);
         std::mem::swap(&mut own.commands, commands);
         let waited = own.begun_waits;
         if own.take_fed() {
@@ -408,6 +420,9 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     pub fn advance(&self, phase: Phase, end: bool) {
         let mut state = self.state.lock();
         state.phase = state.phase.max(phase);
+        if state.phase > Phase::Open {
+            state.hold(false);
+        }
         if state.phase >= Phase::Drained {
             // These commands will never be executed. Dropping a call notifies its waiting caller.
             state.team.queues.iter_mut().for_each(|queue| queue.commands.clear());
@@ -552,6 +567,7 @@ impl<E: Merge, C: Cargo> State<E, C> {
 }
 
 mod aside;
+mod hold;
 pub mod ids;
 pub mod slots;
 pub use aside::SetAside;

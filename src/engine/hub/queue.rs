@@ -31,6 +31,8 @@ pub struct Queue<C> {
     pub commands: VecDeque<Command<C>>,
     /// The thread sleeps on its bell.
     pub asleep: bool,
+    /// `Hub::hold` was called since the thread last looked.
+    pub news: bool,
     /// A grant was refused here (`hungry`), and memory was returned since (`fed`).
     pub hungry: bool,
     pub fed: bool,
@@ -68,6 +70,7 @@ impl<C> Default for Queue<C> {
         Self {
             commands: VecDeque::new(),
             asleep: false,
+            news: false,
             hungry: false,
             fed: false,
             begun_waits: false,
@@ -97,7 +100,7 @@ impl<C> Queue<C> {
 
     /// Returns whether nothing waits for the thread.
     pub fn is_quiet(&self) -> bool {
-        self.commands.is_empty() && !self.fed
+        self.commands.is_empty() && !self.fed && !self.news
     }
 
     /// Returns whether the newest command ends all requests that came before it.

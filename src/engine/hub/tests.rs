@@ -458,3 +458,26 @@ fn what_is_kept_can_be_given_up_for_requests() {
     assert!(!hub.wants_kept(&place(900), 700), "it fits");
     hub.submit(&mut place(900), &mut Vec::new()).unwrap();
 }
+
+#[test]
+fn a_hold_wakes_a_thread_once_and_ends_with_the_hub() {
+    let hub = hub_of(4, 2);
+    let look = |thread: usize| {
+        let mut out = Outbox::default();
+        hub.exchange(thread, &mut out, &mut VecDeque::new(), Rest::For(Duration::ZERO));
+        out.held
+    };
+    assert_eq!((hub.hold(true).unwrap(), hub.hold(true).unwrap()), (false, true));
+    // A thread that waits for commands comes back to see it.
+    let mut out = Outbox::default();
+    assert!(hub.exchange(0, &mut out, &mut VecDeque::new(), Rest::UntilCommand) && out.held);
+    assert!(look(0) && look(1) && hub.is_held());
+    assert!(hub.hold(false).unwrap() && !look(0));
+    hub.hold(true).unwrap();
+    hub.advance(Phase::Closing, false);
+    assert!(!hub.is_held() && !look(0) && !look(1));
+    assert_eq!(hub.hold(true).unwrap_err().status, Status::Shutdown);
+    assert!(!hub.hold(false).unwrap());
+    let idle = Rest::Idle(Duration::from_secs(3600));
+    assert!(!exchange(&hub, &[], idle).0, "nobody will come");
+}

@@ -1,6 +1,10 @@
-//! Bytes of the limit that belong to no request, as adapters and kept grammars have them.
+//! Bytes of the limit that belong to no request, as adapters and kept grammars have them; and pauses of the engine.
 
 use super::host::Host;
+use super::machine::is_probe;
+use crate::engine::api::{Event, FinishReason};
+use crate::engine::hub::Phase;
+use crate::ops::RaggedBatch;
 
 impl Host {
     /// Now and then sets bytes aside, or lets them go.
@@ -27,5 +31,33 @@ impl Host {
             _ => _ = self.shared.hub.set_aside(0),
         }
         self.tally.count("set-asides that came back");
+    }
+
+    /// Now and then pauses the engine, or ends a pause. `Engine::pause` would wait for a turn.
+    pub fn hold(&mut self) {
+        if self.calm || !self.rng.one_in(100) {
+            return;
+        }
+        let held = self.shared.hub.is_held();
+        let open = self.shared.hub.phase() == Phase::Open;
+        match self.shared.hub.hold(!held) {
+            Ok(before) => assert_eq!(before, held),
+            Err(error) => assert!(!open, "{error}"),
+        }
+        assert_eq!(self.shared.hub.is_held(), open && !held);
+        self.tally.count(if held { "pauses of the engine that ended" } else { "pauses of the engine" });
+    }
+
+    /// Notes what a pass of `batch` breaks if it belongs to a turn that began in a pause.
+    pub fn check_hold(&mut self, batch: &RaggedBatch) {
+        if self.held_still && !is_probe(batch) {
+            self.broken.get_or_insert("a pass begins while the engine is paused".into());
+        }
+    }
+
+    pub fn count_hold(&mut self, event: &Event) {
+        if event.finish == FinishReason::TimedOut && self.shared.hub.is_held() {
+            self.tally.count("deadlines in a pause of the engine");
+        }
     }
 }

@@ -60,6 +60,8 @@ pub struct Host {
     /// next pass.
     replica: usize,
     ending: Vec<RequestId>,
+    /// This turn began in a pause of the engine.
+    pub held_still: bool,
     pub prompts: Vec<Vec<u32>>,
     pub sampler: Sampler,
     pub mood: Mood,
@@ -107,6 +109,7 @@ impl Host {
             told: vec![Vec::new(); setting.replicas],
             replica: 0,
             ending: Vec::new(),
+            held_still: false,
             prompts: Vec::new(),
             mood: MOODS[0],
             held: Vec::new(),
@@ -133,13 +136,15 @@ impl Host {
     pub fn begin_turn(&mut self, replica: usize) -> (usize, Vec<RequestId>) {
         self.replica = replica;
         self.ending = std::mem::take(&mut self.told[replica]);
+        self.held_still = self.shared.hub.is_held();
         let calls = self.calls.iter().filter(|(of, _)| *of == replica).count();
         (calls, self.ending.clone())
     }
 
-    /// From now on nothing fails, and nothing is set aside.
+    /// From now on nothing fails, nothing is set aside, and the engine is not paused.
     pub fn calm_down(&mut self) {
         (self.calm, self.sick) = (true, None);
+        self.engine.resume().unwrap();
         self.let_go();
     }
 
@@ -186,6 +191,7 @@ impl Host {
             self.call();
         }
         self.set_aside();
+        self.hold();
         self.check();
     }
 
@@ -332,6 +338,7 @@ impl Host {
     fn take(&mut self, lease: Option<u64>, event: &Event) {
         let now = now_ns();
         let id = event.request;
+        self.count_hold(event);
         let asked = self.asked.get_mut(&id).expect("an event of a request that was released");
         asked.leases.extend(lease);
         asked.take(event, now, refusals::count() > self.refused);
@@ -481,6 +488,7 @@ impl Host {
         if let Some(id) = self.ending.iter().find(live).filter(|_| !machine::is_probe(batch)) {
             self.broken.get_or_insert(format!("{id:?} waits for the end of a pass to end"));
         }
+        self.check_hold(batch);
         self.all = false;
         // Acting may call `facts`, which panics while the engine dies.
         if !self.calm && !machine::is_dying() && self.rng.one_in(6) {

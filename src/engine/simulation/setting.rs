@@ -36,6 +36,7 @@ pub struct Setting {
     pub ageing_ms: u32,
     pub default_timeout_ms: u32,
     pub kv_events: u32,
+    pub idle_release_ms: u64,
     /// Nanoseconds of a pass, and of each of its rows.
     pub cost: [u64; 2],
     /// One of this many passes fails in some way; 0: none.
@@ -91,6 +92,7 @@ impl Setting {
             ageing_ms: rng.below(20) as u32 * 500,
             default_timeout_ms: some(rng, 5, 30_000),
             kv_events: some(rng, 3, 40),
+            idle_release_ms: some(rng, 2, 2_000).into(),
             cost: [10_000_000 + rng.below(40_000_000), rng.below(1_000_000)],
             faults: *rng.pick(&[0, 10, 40, 200]),
             callback: rng.one_in(5),
@@ -117,6 +119,7 @@ impl Setting {
             target_itl_ms: self.target_itl_ms,
             priority_ageing_ms: self.ageing_ms,
             default_timeout_ms: self.default_timeout_ms,
+            idle_release_ms: self.idle_release_ms,
             speculation: Some(self.speculation),
             on_event: if self.callback { Some(Box::new(|_| ())) } else { None },
             ..EngineConfig::default()

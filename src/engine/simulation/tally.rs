@@ -10,7 +10,7 @@ pub struct Tally {
 }
 
 /// Things that must happen in every piece.
-const KINDS: [&str; 81] = [
+const KINDS: [&str; 84] = [
     "turns",
     "passes that ended",
     "rests until a time",
@@ -76,6 +76,9 @@ const KINDS: [&str; 81] = [
     "drafts that stood",
     "draft passes that failed",
     "pauses",
+    "pauses of the engine",
+    "pauses of the engine that ended",
+    "deadlines in a pause of the engine",
     "preemptions",
     "positions found in the cache",
     "sessions dropped",

@@ -198,7 +198,9 @@ impl World {
         if hub.is_rung(replica) {
             self.host().tally.count("rests that ended early");
             return match hub.looks_up(replica) {
-                Some(Bed::Done) if until == u64::MAX => self.finish(replica),
+                Some(Bed::Done) if !matches!(self.runners[replica].rest, Rest::For(_)) => {
+                    self.finish(replica)
+                }
                 // It was rung for a reason that does not end such a wait.
                 None if until == u64::MAX => {}
                 _ => self.wake(replica),
@@ -251,7 +253,7 @@ impl World {
                 let runner = &mut self.runners[replica];
                 runner.rest = rest;
                 runner.until = match rest {
-                    Rest::For(time) => now_ns() + time.as_nanos() as u64,
+                    Rest::For(time) | Rest::Idle(time) => now_ns() + time.as_nanos() as u64,
                     _ => u64::MAX,
                 };
             }

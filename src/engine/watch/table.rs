@@ -208,5 +208,15 @@ statistics! {
         ffn_gates: u64, Counter "ffn_gates_total" ("Gates of ReLU² in passes of few tokens.");
         /// Those that are shut, which make their value zero.
         ffn_gates_shut: u64, Counter "ffn_gates_shut_total" ("Gates of ReLU² that made a zero.");
+
+        /// 1 while `bn_engine_pause` is in force, else 0.
+        engine_paused: u64, Gauge "engine_paused" ("Whether the host has paused the engine.");
+        /// Compute threads that take part (`bn_engine_set_threads`).
+        threads: u64, Gauge "compute_threads" ("Threads that compute.");
+        /// Bytes of mapped weights whose pages were released (`idle_release_ms`); 0 again once a
+        /// request runs.
+        weights_released_bytes: u64, Gauge "weights_released_bytes" ("Mapped weights released while idle.");
+        /// Times that this happened.
+        weight_releases: u64, Counter "weight_releases_total" ("Times that mapped weights were released.");
     }
 }

@@ -43,6 +43,47 @@ pub unsafe extern "C" fn bn_engine_state(engine: *const bn_engine) -> i32 {
     unsafe { guard_number(std::ptr::null_mut(), body) }
 }
 
+/// Pauses the engine: waits for the running step, and none begins after the call has returned. All
+/// other calls work as ever: requests may be submitted and wait, their timeouts pass, and they can
+/// be cancelled, released and polled. `bn_generate` and `bn_embed` wait too. A shutdown ends the
+/// pause. A paused engine takes no CPU, keeps its memory (but see `idle_release_ms`), and is not
+/// paused twice: one `bn_engine_resume` is enough.
+///
+/// [not from a callback]
+/// @return `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_engine_pause(engine: *mut bn_engine, error: *mut bn_error) -> bn_status {
+    let body = || registry::blocking(engine, Engine::pause);
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+/// Ends a pause, and returns at once. Requests go on where they were, with the same output. An
+/// engine that is not paused, or has shut down, is left alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_engine_resume(engine: *mut bn_engine, error: *mut bn_error) -> bn_status {
+    let body = || registry::with(engine, Engine::resume);
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
+/// Waits for the running step, and computes the next ones on `threads` threads: 1 to the number
+/// that the engine was made with (`bn_engine_config.threads`), 0: that number. The others sleep and
+/// keep their memory. Outputs do not change. Several devices share the threads, at least one each.
+///
+/// [not from a callback]
+/// @return `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bn_engine_set_threads(
+    engine: *mut bn_engine,
+    threads: u32,
+    error: *mut bn_error,
+) -> bn_status {
+    let body = || registry::blocking(engine, |engine| engine.set_threads(threads));
+    // SAFETY: the caller's promise for `error`.
+    unsafe { guard(error, body) }
+}
+
 /// Ends the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_*`. It may be called
 /// again. Every accepted request still gets its last event; when all are polled, `bn_poll` of
 /// `BN_ANY` returns `BN_ERR_SHUTDOWN`. A drain waits for paused requests until their output is

@@ -37,7 +37,6 @@ pub struct Pool {
     /// Held by the thread whose region is running.
     turn: Mutex<()>,
     workers: Vec<JoinHandle<()>>,
-    threads: usize,
     regions: AtomicU64,
 }
 
@@ -53,12 +52,15 @@ struct Shared {
     /// Number of tasks of the region that are not done, and the flag `CALLER_SLEEPS`.
     pending: CachePadded<AtomicUsize>,
     job: UnsafeCell<Job>,
-    /// Number of workers that sleep or are about to.
+    /// Number of threads that take part, the caller included. Workers with this number or a higher one are parked.
+    active: CachePadded<AtomicUsize>,
+    /// Number of workers that sleep or are about to. Parked ones do not count.
     sleepers: AtomicUsize,
     stop: AtomicBool,
-    /// Guards going to sleep on `wake` and `done`.
+    /// Guards going to sleep on `wake`, `parked` and `done`.
     lock: Mutex<()>,
     wake: Condvar,
+    parked: Condvar,
     done: Condvar,
     /// Text of the region's first panic.
     panic: Mutex<Option<String>>,
@@ -86,15 +88,16 @@ impl Pool {
             left: CachePadded::new(AtomicUsize::new(0)),
             pending: CachePadded::new(AtomicUsize::new(0)),
             job: UnsafeCell::new(Job { task: &|_| {}, tasks: 0 }),
+            active: CachePadded::new(AtomicUsize::new(threads)),
             sleepers: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             lock: Mutex::new(()),
             wake: Condvar::new(),
+            parked: Condvar::new(),
             done: Condvar::new(),
             panic: Mutex::new(None),
         });
-        let mut pool =
-            Self { shared, turn: Mutex::new(()), workers: Vec::new(), threads, regions: AtomicU64::new(0) };
+        let mut pool = Self { shared, turn: Mutex::new(()), workers: Vec::new(), regions: AtomicU64::new(0) };
         let bytes = (threads - 1).saturating_mul(size_of::<JoinHandle<()>>());
         pool.workers
             .try_reserve_exact(threads - 1)
@@ -102,13 +105,31 @@ impl Pool {
         for n in 1..threads {
             let shared = pool.shared.clone();
             // If one is refused, dropping `pool` ends those that were started.
-            pool.workers.push(threads::spawn(format!("bn-worker-{n}"), move || shared.work())?);
+            pool.workers.push(threads::spawn(format!("bn-worker-{n}"), move || shared.work(n))?);
         }
         Ok(Arc::new(pool))
     }
 
+    /// Number of threads that take part in regions, the caller included.
     pub fn threads(&self) -> usize {
-        self.threads
+        self.shared.active.load(Ordering::Relaxed)
+    }
+
+    /// Number of threads that were started, the caller included.
+    pub fn most_threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// From the next region on, `threads` threads take part, 1 to `most_threads`. The others sleep.
+    pub fn set_threads(&self, threads: usize) {
+        let turn = self.turn.lock();
+        let guard = self.shared.lock.lock();
+        self.shared.active.store(threads.clamp(1, self.most_threads()), Ordering::SeqCst);
+        drop(guard);
+        // Sleepers that are to be parked must not be taken for others when a region wakes some.
+        self.shared.wake.notify_all();
+        self.shared.parked.notify_all();
+        drop(turn);
     }
 
     /// Number of regions so far in which other threads took part.
@@ -120,7 +141,7 @@ impl Pool {
     /// turns. Within a task, or with only one thread or task, the tasks run on the calling thread one after another.
     /// A panic in a task is passed on to the caller once the other tasks are done; the pool stays usable.
     pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-        if tasks <= 1 || self.workers.is_empty() || IN_TASK.get() {
+        if tasks <= 1 || self.threads() == 1 || IN_TASK.get() {
             return (0..tasks).for_each(task);
         }
         let turn = self.turn.lock();
@@ -181,6 +202,7 @@ impl Drop for Pool {
         // Under the lock, so that no worker is between its last check and its sleep.
         drop(self.shared.lock.lock());
         self.shared.wake.notify_all();
+        self.shared.parked.notify_all();
         for worker in self.workers.drain(..) {
             // A worker catches every panic of a task, so there is no error to pass on.
             let _ = worker.join();
@@ -263,25 +285,41 @@ impl Shared {
         }
     }
 
-    fn work(&self) {
+    /// The life of worker `number`.
+    fn work(&self, number: usize) {
         IN_TASK.set(true);
         let mut spin = Spin::new();
         while !self.stop.load(Ordering::SeqCst) {
-            if self.left.load(Ordering::Relaxed) != 0 {
+            if self.is_parked(number) {
+                self.park(number);
+                spin = Spin::new();
+            } else if self.left.load(Ordering::Relaxed) != 0 {
                 self.drain();
                 spin = Spin::new();
             } else if !spin.again() {
-                self.sleep();
+                self.sleep(number);
                 // After waking, it polls again even if the others took all tasks: more will come.
                 spin = Spin::new();
             }
         }
     }
 
-    fn sleep(&self) {
+    fn is_parked(&self, number: usize) -> bool {
+        number >= self.active.load(Ordering::SeqCst)
+    }
+
+    fn park(&self, number: usize) {
+        let mut guard = self.lock.lock();
+        while self.is_parked(number) && !self.stop.load(Ordering::SeqCst) {
+            guard = self.parked.wait(guard);
+        }
+    }
+
+    fn sleep(&self, number: usize) {
         let mut guard = self.lock.lock();
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        if self.left.load(Ordering::SeqCst) == 0 && !self.stop.load(Ordering::SeqCst) {
+        let wanted = || self.left.load(Ordering::SeqCst) != 0 || self.stop.load(Ordering::SeqCst);
+        if !wanted() && !self.is_parked(number) {
             guard = self.wake.wait(guard);
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);

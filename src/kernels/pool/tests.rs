@@ -1,7 +1,8 @@
 use crate::base::panics;
 use crate::kernels::Pool;
-use std::sync::Barrier;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex};
 
 /// Fewer under Miri, which is slow.
 const ROUNDS: usize = if cfg!(miri) { 30 } else { 5_000 };
@@ -142,5 +143,31 @@ fn pools_come_and_go() {
         if round % 2 == 0 {
             pool.run(9, &|_| {});
         }
+    }
+}
+
+#[test]
+fn as_many_threads_take_part_as_are_set() {
+    let pool = Pool::new(4).unwrap();
+    assert_eq!((pool.threads(), pool.most_threads()), (4, 4));
+    for threads in [2, 1, 4, 3, 0, 9] {
+        pool.set_threads(threads);
+        let threads = threads.clamp(1, 4);
+        assert_eq!((pool.threads(), pool.most_threads()), (threads, 4));
+        // Only so many threads together get past the barrier.
+        let barrier = Barrier::new(threads);
+        pool.run(threads, &|_| {
+            barrier.wait();
+        });
+        // A worker that is to rest may already be on its way to a task, once.
+        let mut crowded = 0;
+        for _ in 0..ROUNDS / 5 {
+            let seen = Mutex::new(HashSet::new());
+            pool.run(40, &|_| {
+                seen.lock().unwrap().insert(std::thread::current().id());
+            });
+            crowded += usize::from(seen.into_inner().unwrap().len() > threads);
+        }
+        assert!(crowded <= 4 - threads, "{crowded} regions had more than {threads} threads");
     }
 }

@@ -138,7 +138,8 @@ public final class Engine: @unchecked Sendable {
         public var threads, maxBatchSize, maxBatchTokens, maxSequenceLength, kvBlockSize, queueCapacity: UInt32?
         public var maxStepMilliseconds, targetTokenMilliseconds, defaultTimeoutMilliseconds: UInt32?
         public var maxWaitMicroseconds, priorityAgeingMilliseconds: UInt32?
-        public var queueTokenCapacity, memoryLimitBytes, kvCacheBytes, adapterBytes: UInt64?
+        public var queueTokenCapacity, memoryLimitBytes, kvCacheBytes, adapterBytes, maxUnreadBytes: UInt64?
+        public var instructions: Instructions = .auto
         public var kvType: KVType = .f16
         /// Changes of the prefix cache to keep for `kvEvents`.
         public var kvEventsCapacity: UInt32?
@@ -153,6 +154,8 @@ public final class Engine: @unchecked Sendable {
         public var draftModel: Model?
         /// "cuda:0" and so on; nil: the CPU.
         public var device: String?
+        /// Without a request, or in a pause, after which mapped weights leave memory; nil: never.
+        public var idleReleaseMilliseconds: UInt64?
         public var log: Log?
         public var logLevel = LogLevel.warn
         public init() {}
@@ -166,6 +169,10 @@ public final class Engine: @unchecked Sendable {
         }
         public let kind: Kind
         public let hash, parentHash: UInt64
+    }
+    /// The instruction set of the kernels. Results are the same with any.
+    public enum Instructions: Int32, Sendable {
+        case auto = 0, scalar, avx2, avxVNNI, avx512VNNI, neon, amx, avx512VBMI
     }
     public enum KVType: Int32, Sendable {
         case f16 = 0, f32, int8
@@ -199,6 +206,9 @@ public final class Engine: @unchecked Sendable {
         set(\.memory_limit_bytes, configuration.memoryLimitBytes)
         set(\.kv_cache_bytes, configuration.kvCacheBytes)
         set(\.adapter_bytes, configuration.adapterBytes)
+        set(\.max_unread_bytes, configuration.maxUnreadBytes)
+        config.instructions = configuration.instructions.rawValue
+        set(\.idle_release_ms, configuration.idleReleaseMilliseconds)
         set(\.draft_tokens, configuration.draftTokens)
         (config.kv_type, config.speculation) = (configuration.kvType.rawValue, configuration.speculation.rawValue)
         let hooks = Hooks(configuration.log)
@@ -266,6 +276,15 @@ public final class Engine: @unchecked Sendable {
         core.shutdown(BN_SHUTDOWN_DRAIN)
         await core.end()
     }
+
+    /// Waits for the running step, and none begins until `resume` or the engine's end. Requests may wait meanwhile.
+    public func pause() throws { try check { bn_engine_pause(core.handle, $0) } }
+
+    /// Ends a pause. Requests go on where they were.
+    public func resume() throws { try check { bn_engine_resume(core.handle, $0) } }
+
+    /// Computes on so many threads from the next step on: 1 to `Configuration.threads`, or 0 for all of them.
+    public func setThreads(_ threads: UInt32) throws { try check { bn_engine_set_threads(core.handle, threads, $0) } }
 
     /// Compiles a constraint as a request does, and keeps it compiled for those that follow.
     public func checkConstraint(_ constraint: Constraint) throws {

@@ -45,6 +45,8 @@ public final class Model: @unchecked Sendable {
         public let embeddingSize: Int
         /// It has a head for `rerank`.
         public let scoresPairs: Bool
+        /// It is an encoder: it embeds, and generates nothing.
+        public let encodes: Bool
         public let parameters, weightBytes: UInt64
         public let endTokens: [UInt32]
         public let bosToken: UInt32?
@@ -129,7 +131,7 @@ public final class Model: @unchecked Sendable {
             contextLength: Int(info.context_length), layers: Int(info.layers), hiddenSize: Int(info.hidden_size),
             heads: Int(info.heads), kvHeads: Int(info.kv_heads), headSize: Int(info.head_dim),
             feedForwardSize: Int(info.ffn_size), embeddingSize: Int(info.embedding_size),
-            scoresPairs: info.scores_pairs != 0, parameters: info.parameters, weightBytes: info.weight_bytes,
+            scoresPairs: info.scores_pairs != 0, encodes: info.encodes != 0, parameters: info.parameters, weightBytes: info.weight_bytes,
             endTokens: Array(UnsafeBufferPointer(start: info.end_tokens, count: info.end_tokens_count)),
             bosToken: info.bos_token < 0 ? nil : UInt32(info.bos_token),
             pooling: Request.Pooling(rawValue: info.pooling) ?? .model, recommended: Sampling(info))

@@ -15,6 +15,8 @@ public struct Request: Sendable {
     /// A conversation with tools, as JSON.
     public var chatJSON: String?
 
+    /// With `.parseOutput`: tokens of reasoning, after which its end marker comes; nil: no bound.
+    public var maxReasoningTokens: UInt64?
     /// 0: as many as the engine's longest sequence leaves.
     public var maxTokens: UInt32?
     /// That come before an end token may.
@@ -23,6 +25,8 @@ public struct Request: Sendable {
     public var stopTokens: [UInt32] = []
     /// What the output must match.
     public var constraint: Constraint?
+    /// How JSON of constraints and of calls of tools is written.
+    public var json: JSON = []
     /// The same seed, prompt and parameters give the same output.
     public var seed: UInt64 = 0
     public var temperature, temperatureRange, temperatureExponent: Float?
@@ -88,6 +92,18 @@ public struct Request: Sendable {
         /// With `.echoPrompt` and `.logprobs`: of the prompt's tokens too.
         public static let promptLogprobs = Options(rawValue: BN_REQUEST_PROMPT_LOGPROBS)
     }
+    public struct JSON: OptionSet, Sendable {
+        public let rawValue: UInt32
+        public init(rawValue: UInt32) { self.rawValue = rawValue }
+        /// No white space between tokens.
+        public static let compact = JSON(rawValue: BN_JSON_COMPACT)
+        /// Up to 32 characters of it.
+        public static let flexible = JSON(rawValue: BN_JSON_FLEXIBLE)
+        /// Unknown formats of a schema are ignored, not refused.
+        public static let anyFormat = JSON(rawValue: BN_JSON_ANY_FORMAT)
+        /// Objects have only the keys that the schema declares, unless it says otherwise.
+        public static let closed = JSON(rawValue: BN_JSON_CLOSED)
+    }
     public enum Sampler: Int32, Sendable {
         case temperature = 0, topNSigma, topK, typicalP, topP, minP, xtc
     }
@@ -110,11 +126,13 @@ public struct Request: Sendable {
         (p.logprob_tokens, p.logprob_tokens_count) = (arena.array(logprobTokens), logprobTokens.count)
         (p.constraint_kind, p.constraint) = constraint?.parameters(arena) ?? (BN_CONSTRAINT_NONE, bn_string())
         (p.adapter, p.speculation, p.min_new_tokens) = (adapter?.handle, speculation.rawValue, minTokens)
+        p.json_flags = json.rawValue
         sampling(&p, arena)
         func set<T>(_ field: WritableKeyPath<bn_request_params, T>, _ value: T?) {
             if let value { p[keyPath: field] = value }
         }
         set(\.max_new_tokens, maxTokens)
+        set(\.max_reasoning_tokens, maxReasoningTokens)
         set(\.adapter_scale, adapterScale)
         set(\.draft_tokens, draftTokens)
         set(\.timeout_ms, timeoutMilliseconds)

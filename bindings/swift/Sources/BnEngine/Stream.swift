@@ -11,6 +11,8 @@ public struct Ending: Sendable {
     public let promptTokens, generatedTokens, cachedTokens: Int
     /// Tokens that were drafted and verified, and those of them that the output has.
     public let draftedTokens, acceptedTokens: Int
+    /// Generated, with `Request.Options.parseOutput`.
+    public let reasoningTokens: Int
     /// Calls of tools in the whole answer.
     public let toolCallsTotal: Int
     public let queuedNanoseconds, prefillNanoseconds, firstTokenNanoseconds, decodeNanoseconds, totalNanoseconds: UInt64
@@ -22,7 +24,7 @@ public struct Ending: Sendable {
         stopIndex = Int(e.stop_index)
         (promptTokens, generatedTokens, cachedTokens) = (Int(e.prompt_tokens), Int(e.generated_tokens), Int(e.cached_tokens))
         (draftedTokens, acceptedTokens) = (Int(e.drafted_tokens), Int(e.accepted_tokens))
-        toolCallsTotal = Int(e.tool_calls_total)
+        (toolCallsTotal, reasoningTokens) = (Int(e.tool_calls_total), Int(e.reasoning_tokens))
         (queuedNanoseconds, prefillNanoseconds, firstTokenNanoseconds) = (e.queued_ns, e.prefill_ns, e.first_token_ns)
         (decodeNanoseconds, totalNanoseconds) = (e.decode_ns, e.total_ns)
         vector = Array(UnsafeBufferPointer(start: e.embedding, count: e.embedding_count))

@@ -176,6 +176,24 @@ func closing() async throws { // 8
     try await check(text(stream).0 == "is finished before the engine")
 }
 
+func pausing() async throws { // 17
+    var configuration = Engine.Configuration()
+    configuration.threads = 2
+    let engine = try Engine(nil, configuration)
+    try engine.pause()
+    let stream = try engine.stream(Request("17+25="))
+    var late = Request("17+25=")
+    late.timeoutMilliseconds = 1
+    try await check(engine.generate(late).ending!.reason == .timedOut)
+    let stats = try engine.statistics()
+    check(stats.engine_paused == 1 && stats.queued == 1 && stats.steps == 0 && stats.threads == 2)
+    try engine.setThreads(1)
+    let refused = await thrown { try engine.setThreads(3) }
+    check(refused.code == .invalidArgument)
+    try engine.resume()
+    try await check(text(stream).0 == "42" && engine.statistics().threads == 1)
+}
+
 func statistics() async throws { // 9
     var configuration = Engine.Configuration()
     configuration.queueCapacity = 7
@@ -368,6 +386,11 @@ func tools() async throws { // 12
     request.chatJSON = "{\"messages\": [{\"role\": \"<think>\\nhm\\n</think>\\n\\nYes\", \"content\": \"a\"}], \(rest)}"
     let thought = try await engine.generate(request)
     check(thought.reasoning == "hm" && thought.text == "Yes: a\n")
+    let thinking = "{\"messages\": [{\"role\": \"user\", \"content\": \"xxxxxxxx\"}, {\"role\": \"assistant\", \"content\": \"<think>\\n\"}],"
+    var bounded = Request(chatJSON: thinking + "\"continue_final_message\": true, \"reasoning_format\": \"think\"}")
+    (bounded.options, bounded.maxReasoningTokens, bounded.maxTokens) = ([.parseOutput, .ignoreEndTokens], 5, 40)
+    let short = try await engine.generate(bounded)
+    check(short.reasoning == "user:" && short.ending!.reasoningTokens == 5 + 8)
     let model = try engine.model(), chat = "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}"
     try check(model.chatJSONText(chat) == "user: hi\nassistant: ")
     try check(model.chatJSONTokens(chat) == model.chatTokens([Message(role: "user", content: "hi")]))
@@ -462,6 +485,7 @@ try await errors()
 try await chat()
 try await embeddings()
 try await closing()
+try await pausing()
 try await statistics()
 try await models()
 try await sessionsAndPrefixes()

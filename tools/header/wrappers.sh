@@ -1,0 +1,30 @@
+#!/bin/sh
+# wrappers.sh HEADER BINDINGS: the packages for Go, C++ and Swift name each field of the structs that they wrap. Python's is
+# made of the header, and requests and options in C++ are the C structs themselves. A field that a package leaves out on
+# purpose is named here.
+set -eu
+here=$(dirname "$0")
+header=$1
+bindings=$2
+
+# Sizes that the package sets or needs not, what callbacks have beside them, and traces, which only C and C++ take.
+everywhere="struct_size message_size data_size lease on_event on_event_context on_span on_span_context trace_id parent_id"
+
+# PACKAGE FILES STRUCTS LEFT-OUT
+check() {
+    fields=$(awk -f "$here/parse.awk" -f "$here/fields.awk" -v structs="$3" "$header")
+    [ -n "$fields" ] || { echo "wrappers.sh: no fields of $3 in $header"; exit 1; }
+    for field in $fields; do
+        case " $everywhere $4 " in *" $field "*) continue ;; esac
+        # shellcheck disable=SC2086
+        grep -qw -- "$field" $2 || { echo "bindings/$1 does not have $field of $header"; missing=1; }
+    done
+}
+
+missing=0
+all="bn_engine_config bn_model_config bn_request_params bn_event bn_model_info bn_tool_call"
+check go "$(find "$bindings/go" -name '*.go' ! -name '*_test.go')" "$all" ""
+# A path is the argument of Model.open; the number of log probabilities follows from the other two.
+check swift "$(find "$bindings/swift/Sources/BnEngine" -name '*.swift')" "$all" "model_path logprobs_count"
+check cpp "$(find "$bindings/cpp" -name '*.hpp')" "bn_event bn_tool_call" ""
+exit "$missing"
