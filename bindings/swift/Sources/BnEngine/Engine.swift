@@ -168,7 +168,7 @@ public final class Engine: @unchecked Sendable {
         public let hash, parentHash: UInt64
     }
     public enum KVType: Int32, Sendable {
-        case f16 = 0, f32, int8
+        case f16 = 0, f32, int8, int4
     }
 
     let core: Core
