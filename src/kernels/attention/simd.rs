@@ -322,10 +322,16 @@ impl<'a> Span<'a> {
                     }
                 }
             }
+            // Short loops are unrolled, which keeps the sums in registers; so scales come later.
             for n in 0..N {
                 for i in 0..T {
-                    let scaled = scaled(sums[n][i], self.kind, self.scales[0][t + i]);
-                    scaled.store(scores.add(n * SPAN + i * TILE));
+                    sums[n][i].store(scores.add(n * SPAN + i * TILE));
+                }
+            }
+            if matches!(self.kind, KvType::Int8 | KvType::Int4) {
+                for i in 0..T * N {
+                    let line = scores.add(i / T * SPAN + i % T * TILE);
+                    scaled(L::load(line), self.kind, self.scales[0][t + i % T]).store(line);
                 }
             }
         }
