@@ -223,7 +223,15 @@ fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, spans: &mut Spa
     }
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     if (isa.has_avx2() || isa == Isa::Neon) && head_dim <= WIDEST {
-        return simd::piece(isa, rows, context, index, spans, states);
+        // Without AVX-512's registers more queries gain nothing, but the conversion of four bits is long.
+        let few = !isa.has_avx512() && k.kind != KvType::Int4;
+        let most = if few { (QUERIES / heads).max(1) } else { seen.len().max(1) };
+        for (n, seen) in seen.chunks(most).enumerate() {
+            let from = n * most * heads;
+            let rows = Rows { seen, q: &q[from * stride(head_dim)..], ..*rows };
+            simd::piece(isa, &rows, context, index, spans, &mut states[from * len..]);
+        }
+        return;
     }
     let _ = isa;
     for (n, state) in states.chunks_exact_mut(len).take(rows.queries()).enumerate() {
