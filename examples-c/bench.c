@@ -394,9 +394,9 @@ static void weights_named(const char *name) {
 }
 
 static void kv_named(const char *name) {
-    static const char *const names[] = {"f16", "f32", "int8"};
+    static const char *const names[] = {"f16", "f32", "int8", "int4"};
     // BN_KV_*, in their order
-    kv_type = named(name, names, sizeof names / sizeof *names, "a KV type: f16, f32 or int8");
+    kv_type = named(name, names, sizeof names / sizeof *names, "a KV type: f16, f32, int8 or int4");
 }
 
 static int usage(void) {

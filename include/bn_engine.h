@@ -741,6 +741,9 @@ const char *bn_finish_reason_name(int32_t reason);
 #define BN_KV_TYPE_F32 (1)
 /** int8, with a scale for each token and head: half of the memory of F16, and less precise. */
 #define BN_KV_TYPE_INT8 (2)
+/** Four bits, with a scale for each token and head, which is rotated by a Walsh-Hadamard transform:
+ * half of the memory of int8, and less precise. Not on NVIDIA devices. */
+#define BN_KV_TYPE_INT4 (3)
 
 /** The machine's best. */
 #define BN_INSTRUCTIONS_AUTO (0)

@@ -22,6 +22,7 @@ const (
 	KVF16  KVType = C.BN_KV_TYPE_F16
 	KVF32  KVType = C.BN_KV_TYPE_F32
 	KVInt8 KVType = C.BN_KV_TYPE_INT8
+	KVInt4 KVType = C.BN_KV_TYPE_INT4
 )
 
 // Instructions say which instruction set the kernels use. Results are the same with any.

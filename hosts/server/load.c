@@ -79,6 +79,7 @@ static bn_status make_engine(const struct options *o, const char *name) {
     config.queue_token_capacity = o->queue_tokens;
     config.memory_limit_bytes = o->memory_limit;
     config.kv_cache_bytes = o->kv_cache;
+    config.kv_type = kv_type_of(o->kv_type);
     config.snapshots = (uint32_t)o->snapshots;
     config.snapshot_interval = (uint32_t)o->snapshot_interval;
     config.adapter_bytes = o->adapter_bytes;

@@ -59,6 +59,7 @@ static const struct option table[] = {
     NUMBER("--queue-tokens", queue_tokens, 0, 0, UINT64_MAX, "prompt tokens in the queue; 0: no bound"),
     NUMBER("--memory-limit", memory_limit, 0, 0, UINT64_MAX, "bytes for the engine; 0: no limit"),
     NUMBER("--kv-cache", kv_cache, 0, 0, UINT64_MAX, "bytes for the KV cache; 0: what fits"),
+    TEXT("--kv-type", kv_type, "f16", "what keys and values are kept in: f16, f32, int8 or int4"),
     NUMBER("--snapshots", snapshots, 0, 0, 65536, "states kept of models with recurrent layers; 0: as many as run"),
     NUMBER("--snapshot-interval", snapshot_interval, 512, 0, 1 << 24, "prompt tokens between two of them; 0: few"),
     NUMBER("--adapter-bytes", adapter_bytes, 0, 0, UINT64_MAX, "of the memory limit, kept for adapters"),
@@ -159,6 +160,7 @@ void options_name(char *out, size_t room, const char *message) {
     static const char *const names[][2] = {{"max_sequence_length", "--max-sequence"},
                                            {"memory_limit_bytes", "--memory-limit"},
                                            {"kv_cache_bytes", "--kv-cache"},
+                                           {"kv_type", "--kv-type"},
                                            {"max_batch_size", "--max-batch"},
                                            {"queue_capacity", "--queue"},
                                            {"queue_token_capacity", "--queue-tokens"},
@@ -195,6 +197,18 @@ int32_t speculation_of(const char *name) {
     return -1;
 }
 
+int32_t kv_type_of(const char *name) {
+    static const char *const names[] = {
+        [BN_KV_TYPE_F16] = "f16",
+        [BN_KV_TYPE_F32] = "f32",
+        [BN_KV_TYPE_INT8] = "int8",
+        [BN_KV_TYPE_INT4] = "int4",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0) return (int32_t)i;
+    return -1;
+}
+
 static void check_names(const struct options *options);
 
 void options_of_model(struct options *options, char *item) {
@@ -202,7 +216,7 @@ void options_of_model(struct options *options, char *item) {
         "adapters",     "draft-model",   "mtp",        "speculation",       "json-whitespace", "closed-schemas", "device",
         "threads",      "max-batch",     "queue",      "queue-tokens",      "memory-limit",    "kv-cache",       "snapshots",
         "adapter-bytes", "max-sequence", "target-itl", "snapshot-interval", "timeout",         "reasoning-budget",
-        "idle-release"};
+        "idle-release",  "kv-type"};
     char *value = strchr(item, '='), name[LONGEST_VARIABLE];
     if (value != NULL) *value++ = 0;
     snprintf(name, sizeof name, "--%s", item);
@@ -229,6 +243,10 @@ static void check_names(const struct options *options) {
     }
     if (speculation_of(options->speculation) < 0) {
         fprintf(stderr, "bn-server: --speculation must be off, lookup or draft, not '%s'\n", options->speculation);
+        exit(WRONG_OPTIONS);
+    }
+    if (kv_type_of(options->kv_type) < 0) {
+        fprintf(stderr, "bn-server: --kv-type must be f16, f32, int8 or int4, not '%s'\n", options->kv_type);
         exit(WRONG_OPTIONS);
     }
 }

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 struct options {
-    const char *model, *models, *model_name, *adapters, *draft_model, *speculation, *json_whitespace, *device, *closed_schemas, *host, *cors, *api_key, *otlp_endpoint, *rerank_template;
+    const char *model, *models, *model_name, *adapters, *draft_model, *speculation, *kv_type, *json_whitespace, *device, *closed_schemas, *host, *cors, *api_key, *otlp_endpoint, *rerank_template;
     uint64_t any_model, mtp, port, max_loaded, models_memory, idle_unload_s, idle_release_s;
     uint64_t threads, max_batch, queue, queue_tokens, memory_limit, kv_cache, snapshots, snapshot_interval, adapter_bytes, max_sequence, target_itl_ms;
     uint64_t request_timeout_ms, reasoning_budget;
@@ -31,5 +31,8 @@ void options_name(char *out, size_t room, const char *message);
 
 // BN_SPECULATION_* for a name, BN_SPECULATION_DEFAULT for an empty one. Returns -1 for an unknown name.
 int32_t speculation_of(const char *name);
+
+// BN_KV_TYPE_* for a name. Returns -1 for an unknown one.
+int32_t kv_type_of(const char *name);
 
 #endif

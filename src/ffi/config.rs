@@ -21,6 +21,9 @@ pub const BN_KV_TYPE_F16: i32 = 0;
 pub const BN_KV_TYPE_F32: i32 = 1;
 /// int8, with a scale for each token and head: half of the memory of F16, and less precise.
 pub const BN_KV_TYPE_INT8: i32 = 2;
+/// Four bits, with a scale for each token and head, which is rotated by a Walsh-Hadamard transform:
+/// half of the memory of int8, and less precise. Not on NVIDIA devices.
+pub const BN_KV_TYPE_INT4: i32 = 3;
 
 /// The machine's best.
 pub const BN_INSTRUCTIONS_AUTO: i32 = 0;
@@ -187,8 +190,12 @@ impl bn_engine_config {
             (false, None) => Some((*registry::model(self.model)?).clone()),
             (false, Some(_)) => return Err(Error::invalid("model and model_path are both set")),
         };
-        let kv_types =
-            [(BN_KV_TYPE_F16, KvType::F16), (BN_KV_TYPE_F32, KvType::F32), (BN_KV_TYPE_INT8, KvType::Int8)];
+        let kv_types = [
+            (BN_KV_TYPE_F16, KvType::F16),
+            (BN_KV_TYPE_F32, KvType::F32),
+            (BN_KV_TYPE_INT8, KvType::Int8),
+            (BN_KV_TYPE_INT4, KvType::Int4),
+        ];
         Ok(EngineConfig {
             model,
             model_path: model_path.map(str::to_owned),

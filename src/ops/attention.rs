@@ -7,7 +7,7 @@ use super::{Attention, AttentionShape, Norm, RopeStyle};
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
 use crate::kernels::attention::kv;
-use crate::kernels::attention::{Context, Half, PIECE, QUERIES, Scratch, Seen, TILE};
+use crate::kernels::attention::{Context, Half, KvType, PIECE, QUERIES, Scratch, Seen, TILE, TOGETHER, turn};
 use crate::kernels::attention::{finish, merge, state_len, stride};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::pool::buffer::grown;
@@ -45,13 +45,13 @@ impl AttentionShape {
     }
 
     /// Number of such tasks for the rows of a span.
-    fn tasks(&self) -> usize {
+    pub(super) fn tasks(&self) -> usize {
         self.heads / self.each()
     }
 
     /// Maximum bytes that attention keeps on `threads` threads for contexts of `context` positions.
     pub(super) fn scratch_bytes(&self, threads: usize, context: usize) -> usize {
-        let queries = self.each().max(QUERIES);
+        let queries = self.each().max(TOGETHER);
         let own = Scratch::bytes(queries, self.head_dim);
         let state = queries * state_len(self.head_dim) * size_of::<f32>();
         let shared = TASKS_EACH.saturating_mul(context.div_ceil(PIECE)).saturating_mul(state);
@@ -124,7 +124,7 @@ impl KvWrite<'_> {
             return Err(Error::internal("qkv or the KV cache has another shape than the batch"));
         }
         let values_from = s.heads + if s.keys_are_values { 0 } else { s.kv_heads };
-        let turn = Turn::new(self.isa, self.how, self.table, paging.rows())?;
+        let rotation = Turn::new(self.isa, self.how, self.table, paging.rows())?;
         let (slots, batch, dim) = (paging.paged(&[]), paging.batch, s.head_dim);
         let tile_bytes = slots.kind.tile_bytes(dim);
         let shared = SharedOut::new(kv);
@@ -143,17 +143,19 @@ impl KvWrite<'_> {
                     let before = if values { values_from } else { s.heads };
                     let from = &qkv[row * s.qkv() + (before + head) * dim..][..dim];
                     let norm = self.how.value_norm;
-                    if values && norm.is_none() {
+                    if values && norm.is_none() && slots.kind != KvType::Int4 {
                         kv::store(slots.kind, half, tile, at, from);
                         continue;
                     }
                     SCRATCH.with_borrow_mut(|scratch| {
                         let own = &mut scratch.queries(1, dim)[..dim];
                         own.copy_from_slice(from);
-                        match norm.filter(|_| values) {
-                            Some(norm) => norm.in_place(self.isa, own),
-                            None => turn.apply(row, 1, own),
+                        match norm {
+                            Some(norm) if values => norm.in_place(self.isa, own),
+                            _ if values => (),
+                            _ => rotation.apply(row, 1, own),
                         }
+                        turn(self.isa, slots.kind, own);
                         kv::store(slots.kind, half, tile, at, own);
                     });
                 }
@@ -224,6 +226,10 @@ impl Work<'_> {
         Context { k, v, joint, table: paging.table(span.seq), kv_head, cap, sinks }
     }
 
+    fn kind(&self) -> KvType {
+        self.op.paging.paged(&[]).kind
+    }
+
     fn seen(&self, row: usize) -> Seen {
         let position = self.op.paging.batch.positions[row] as usize;
         Seen { first: self.op.how.first(position), position }
@@ -241,6 +247,7 @@ impl Work<'_> {
             self.turn.apply(row, 0, q);
             let scale = s.scale_at(self.op.paging.batch.positions[row] as usize);
             q.iter_mut().for_each(|x| *x *= scale);
+            turn(self.op.isa, self.kind(), q);
         }
     }
 
@@ -269,8 +276,8 @@ impl Work<'_> {
         });
     }
 
-    fn rows_seen(&self, span: &Span) -> [Seen; QUERIES] {
-        let mut seen = [Seen::default(); QUERIES];
+    fn rows_seen(&self, span: &Span) -> [Seen; TOGETHER] {
+        let mut seen = [Seen::default(); TOGETHER];
         seen.iter_mut().zip(span.rows.clone()).for_each(|(seen, row)| *seen = self.seen(row));
         seen
     }
@@ -353,6 +360,7 @@ impl Work<'_> {
             // SAFETY: no other code accesses the output now.
             let out = unsafe { self.place(span, part, n / s.each(), n % s.each()) };
             finish(total, out, self.op.how.sinks.map(|sinks| sinks[part * s.each() + n % s.each()]));
+            turn(self.op.isa, self.kind(), out);
         }
     }
 }

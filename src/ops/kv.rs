@@ -33,8 +33,8 @@ pub struct KvLayers {
 }
 
 /// Paged K and V: for each layer one tensor `[2, blocks, kv_heads, block_size, head_dim]`, K then V, in the tiles of
-/// `kernels::attention::kv`, or V alone where K is V. An int8 cache is a tensor of bytes whose last dimension is `head_dim + 4`: the values
-/// and their scale.
+/// `kernels::attention::kv`, or V alone where K is V. A cache in int8 or four bits is a tensor of bytes whose last dimension has the
+/// values of a position and their scale: `head_dim + 4`, or half of `head_dim`, rounded up, and 2.
 pub struct KvCache {
     pub layout: KvLayout,
     /// Tokens that a sequence may have at most, whatever memory allows. It decides between a model's rotations for short and for long contexts, so
@@ -87,7 +87,7 @@ impl KvLayout {
         let width = match self.kind {
             KvType::F32 => row / size_of::<f32>(),
             KvType::F16 => row / size_of::<f16>(),
-            KvType::Int8 => row,
+            KvType::Int8 | KvType::Int4 => row,
         };
         Ok([self.halves(), self.blocks, layers.kv_heads, self.block_size, width])
     }
@@ -103,7 +103,7 @@ impl KvCache {
                 tensors.push(match layout.kind {
                     KvType::F32 => tensors::zeros::<f32>("the KV cache", &shape)?,
                     KvType::F16 => tensors::zeros::<f16>("the KV cache", &shape)?,
-                    KvType::Int8 => tensors::zeros::<u8>("the KV cache", &shape)?,
+                    KvType::Int8 | KvType::Int4 => tensors::zeros::<u8>("the KV cache", &shape)?,
                 });
             }
         }

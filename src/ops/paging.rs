@@ -2,8 +2,11 @@
 
 use super::{AttentionShape, KvLayout, RaggedBatch, SeqRows};
 use crate::base::{Error, Result, reserve};
-use crate::kernels::attention::{KvType, Paged, QUERIES, TILE};
+use crate::kernels::attention::{KvType, Paged, QUERIES, TILE, TOGETHER};
 use std::ops::Range;
+
+/// With so many tasks of `TOGETHER` query heads, threads do not wait for the last of them.
+const LONG: usize = 32;
 
 /// Some rows of one sequence.
 #[derive(Clone, Debug)]
@@ -42,12 +45,13 @@ impl<'a> Paging<'a> {
     }
 
     fn divide(&mut self) -> Result<()> {
-        let most = (QUERIES / self.shape.each()).max(1);
+        let [few, many] = [QUERIES, TOGETHER].map(|queries| (queries / self.shape.each()).max(1));
         let batch = self.batch;
-        reserve(&mut self.spans, batch.tokens.len() / most + batch.seqs.len(), "a step's spans")?;
+        reserve(&mut self.spans, batch.tokens.len() / few + batch.seqs.len(), "a step's spans")?;
         reserve(&mut self.tiles, batch.tokens.len() / TILE + 2 * batch.seqs.len(), "a step's tiles")?;
         for (seq, &SeqRows { row, rows, .. }) in batch.seqs.iter().enumerate() {
             let (mut from, end) = (row as usize, (row + rows) as usize);
+            let most = if rows as usize * self.shape.tasks() >= LONG * many { many } else { few };
             self.spans
                 .extend((from..end).step_by(most).map(|from| Span { seq, rows: from..end.min(from + most) }));
             while from < end {

@@ -100,7 +100,7 @@ fn tolerance(layers: bool, kind: KvType) -> f64 {
         KvType::F16 => 1e-2,
         _ if !layers => 1e-5,
         KvType::F32 => 6e-5,
-        KvType::Int8 => 8e-3,
+        KvType::Int8 | KvType::Int4 => 8e-3,
     }
 }
 

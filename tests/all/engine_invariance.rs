@@ -131,6 +131,7 @@ fn every_kv_type_is_counted_and_keeps_its_bits() {
         (KvType::F32, 4 * facts.head_dim),
         (KvType::F16, 2 * facts.head_dim),
         (KvType::Int8, facts.head_dim + 4),
+        (KvType::Int4, facts.head_dim / 2 + 2),
     ] {
         let limited = engine(kind, limit);
         let stats = limited.stats();

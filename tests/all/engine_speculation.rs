@@ -126,7 +126,7 @@ fn drafts_change_no_bit_at_any_temperature_alone_and_together() {
 
 #[test]
 fn drafts_change_no_bit_of_any_kv_type() {
-    for kv_type in [KvType::F32, KvType::Int8] {
+    for kv_type in [KvType::F32, KvType::Int8, KvType::Int4] {
         let want = expected(kv_type);
         let engine = demo(|config| config.kv_type = kv_type);
         let got = together(&engine, of(Speculation::Lookup));

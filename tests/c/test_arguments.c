@@ -190,7 +190,7 @@ TEST(config_ranges_are_refused_by_name) {
     BAD(instructions, -1);
     BAD(instructions, BN_INSTRUCTIONS_AVX512_VBMI + 1);
     BAD(kv_type, -1);
-    BAD(kv_type, BN_KV_TYPE_INT8 + 1);
+    BAD(kv_type, BN_KV_TYPE_INT4 + 1);
     BAD(kv_type, BN_KV_TYPE_INT8); // builtin:echo
 #undef BAD
     c = good;

@@ -14,7 +14,7 @@ use bn_dev::units::Kind;
 use bn_dev::weights::Arena;
 use bn_dev::{Options, SplitMix, machine, median, seconds};
 use bn_engine::kernels::attention::kv;
-use bn_engine::kernels::attention::{Context, Half, KvType, Paged, QUERIES, Scratch, Seen, TILE, stride};
+use bn_engine::kernels::attention::{Context, Half, KvType, Paged, Scratch, Seen, TILE, TOGETHER, stride};
 use bn_engine::kernels::gemm::blocks::{Part, SharedOut};
 use bn_engine::kernels::gemm::ternary::{self, Activations};
 use bn_engine::kernels::gemm::{dense, int8, quantized};
@@ -274,7 +274,7 @@ impl Bench<'_> {
         let shape = format!("{heads}/{kv_heads}x{head_dim} {context}");
         self.measure(Case { kernel, shape, tokens: sequences * rows, work }, |n| {
             let shared = SharedOut::new(&mut out);
-            let here = (QUERIES / group).clamp(1, rows);
+            let here = (TOGETHER / group).clamp(1, rows);
             let spans = rows.div_ceil(here);
             pool.run(sequences * spans * kv_heads, &|task| {
                 let (span, kv_head) = (task / kv_heads, task % kv_heads);
@@ -283,12 +283,14 @@ impl Bench<'_> {
                     (span * here + row) * width + (kv_head * group + head) * head_dim
                 };
                 SCRATCH.with_borrow_mut(|scratch| {
+                    // A prompt is one sequence.
+                    let here = here.min(rows - span % spans * here);
                     let queries = scratch.queries(here * group, head_dim).chunks_exact_mut(stride(head_dim));
                     for (n, to) in queries.enumerate() {
                         let from = &q[at(n / group, n % group)..][..head_dim];
                         to.iter_mut().zip(from).for_each(|(to, x)| *to = x / (head_dim as f32).sqrt());
                     }
-                    let mut seen = [Seen::default(); QUERIES];
+                    let mut seen = [Seen::default(); TOGETHER];
                     seen.iter_mut().enumerate().for_each(|(row, seen)| seen.position = context - here + row);
                     let context = kv.context(&kv.order[first..first + blocks], kv_head);
                     scratch.attend(isa, &seen[..here], group, &context, |row, head| {

@@ -321,7 +321,8 @@ class End(unittest.TestCase):
             self.assertEqual(variable, "BN_" + name.upper().replace("-", "_"))
         self.assertIn("bn-server", self.run_program("--version")[1])
         for arguments, words in [(["--wrong", "1"], "unknown option"), (["--port"], "needs a value"), (["--port", "x"], "from 0 to 65535"), (["--max-batch", "5000"], "4096"),
-                                 (["--speculation", "yes"], "must be off, lookup or draft")]:
+                                 (["--speculation", "yes"], "must be off, lookup or draft"),
+                                 (["--kv-type", "int2"], "must be f16, f32, int8 or int4")]:
             code, _, error = self.run_program(*arguments)
             self.assertEqual(code, 2)
             self.assertIn(words, error)

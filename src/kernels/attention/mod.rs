@@ -10,13 +10,15 @@ use crate::kernels::Isa;
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::cap::soft;
 use crate::kernels::rows::exp::exp;
-pub use kv::{Half, KvType, Paged, TILE};
+pub use kv::{Half, KvType, Paged, TILE, turn};
 use kv::{scale, value};
 use std::ops::Range;
 
 pub mod kv;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod stored;
 pub mod whole;
 
 /// Positions per step of the softmax.
@@ -25,6 +27,8 @@ const SPAN: usize = 64;
 pub const PIECE: usize = 256;
 /// Maximum number of query heads in a task; they share each tile of K and V. A single row may have more.
 pub const QUERIES: usize = 16;
+/// Maximum number of query heads of a prompt's rows in a task. Tiles are converted to f32 once for all of them.
+pub const TOGETHER: usize = 96;
 /// The widest head that vector code supports; the reference computes wider ones.
 const WIDEST: usize = 576;
 
@@ -74,7 +78,7 @@ pub struct Rows<'a> {
     pub heads: usize,
     /// One entry per row, in ascending order.
     pub seen: &'a [Seen],
-    /// `[rows, heads]` heads, rotated and scaled. Each has `head_dim` elements; heads start `stride(head_dim)` apart.
+    /// `[rows, heads]` heads, rotated and scaled, then rotated as the stored heads are (`turn`). Each has `head_dim` elements; heads start `stride(head_dim)` apart.
     pub q: &'a [f32],
 }
 
@@ -125,20 +129,32 @@ impl<'a> State<'a> {
 #[derive(Default)]
 pub struct Scratch {
     q: Vec<f32>,
-    scores: Vec<f32>,
+    spans: Spans,
     states: Vec<f32>,
     piece: Vec<f32>,
+}
+
+/// Buffers of a step of the softmax.
+#[derive(Default)]
+struct Spans {
+    scores: Vec<f32>,
+    /// The step's tiles of K and V in f32, for more queries than `QUERIES`.
+    unpacked: Vec<f32>,
 }
 
 impl Scratch {
     /// Bytes that `queries` heads need.
     pub fn bytes(queries: usize, head_dim: usize) -> usize {
-        queries * (stride(head_dim) + SPAN + 2 * state_len(head_dim)) * size_of::<f32>()
+        let unpacked = if queries > QUERIES { 2 * SPAN * head_dim } else { 0 };
+        (queries * (stride(head_dim) + SPAN + 2 * state_len(head_dim)) + unpacked) * size_of::<f32>()
     }
 
     /// Makes room for `queries` heads, and returns it: they start `stride(head_dim)` apart.
     pub fn queries(&mut self, queries: usize, head_dim: usize) -> &mut [f32] {
-        grown(&mut self.scores, queries * SPAN);
+        grown(&mut self.spans.scores, queries * SPAN);
+        if queries > QUERIES {
+            grown(&mut self.spans.unpacked, 2 * SPAN * head_dim);
+        }
         grown(&mut self.states, queries * state_len(head_dim));
         grown(&mut self.piece, queries * state_len(head_dim));
         grown(&mut self.q, queries * stride(head_dim))
@@ -158,14 +174,16 @@ impl Scratch {
         let rows = Rows { head_dim, heads, seen, q: &self.q };
         let len = state_len(head_dim);
         for index in rows.pieces() {
-            piece(isa, &rows, context, index, &mut self.scores, &mut self.piece);
+            piece(isa, &rows, context, index, &mut self.spans, &mut self.piece);
             let states = self.states.chunks_exact_mut(len).zip(self.piece.chunks_exact_mut(len));
             for (n, (state, piece)) in states.take(rows.queries()).enumerate() {
                 merge(&seen[n / heads], index, state, piece, head_dim);
             }
         }
         for (n, state) in self.states.chunks_exact_mut(len).take(rows.queries()).enumerate() {
-            finish(state, out(n / heads, n % heads), context.sinks.get(n % heads).copied());
+            let out = out(n / heads, n % heads);
+            finish(state, out, context.sinks.get(n % heads).copied());
+            turn(isa, context.v.kind, out);
         }
     }
 
@@ -181,12 +199,12 @@ impl Scratch {
         states: &mut [f32],
     ) {
         let rows = Rows { head_dim: context.k.head_dim, heads, seen, q: &self.q };
-        piece(isa, &rows, context, index, &mut self.scores, states);
+        piece(isa, &rows, context, index, &mut self.spans, states);
     }
 }
 
 /// Computes attention over the positions of one piece, into a state for each query that sees any of them.
-fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, scores: &mut [f32], states: &mut [f32]) {
+fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, spans: &mut Spans, states: &mut [f32]) {
     let Rows { head_dim, heads, seen, q } = *rows;
     let (k, v) = (&context.k, &context.v);
     assert!(k.head_dim == head_dim && v.head_dim == head_dim && k.kind == v.kind, "K and V of one kind");
@@ -196,7 +214,7 @@ fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, scores: &mut [f
     let ascending = |w: &[Seen]| w[0].first <= w[1].first && w[1].position == w[0].position + 1;
     assert!(seen.windows(2).all(ascending), "consecutive rows");
     let len = state_len(head_dim);
-    assert!(states.len() >= rows.queries() * len && scores.len() >= rows.queries() * SPAN, "scratch");
+    assert!(states.len() >= rows.queries() * len && spans.scores.len() >= rows.queries() * SPAN, "scratch");
     for (n, state) in states.chunks_exact_mut(len).take(rows.queries()).enumerate() {
         let mut state = State::of(state, head_dim);
         if !seen[n / heads].within(index * PIECE, PIECE).is_empty() {
@@ -205,7 +223,15 @@ fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, scores: &mut [f
     }
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     if (isa.has_avx2() || isa == Isa::Neon) && head_dim <= WIDEST {
-        return simd::piece(isa, rows, context, index, scores, states);
+        // Without AVX-512's registers more queries gain nothing, but the conversion of four bits is long.
+        let few = !isa.has_avx512() && k.kind != KvType::Int4;
+        let most = if few { (QUERIES / heads).max(1) } else { seen.len().max(1) };
+        for (n, seen) in seen.chunks(most).enumerate() {
+            let from = n * most * heads;
+            let rows = Rows { seen, q: &q[from * stride(head_dim)..], ..*rows };
+            simd::piece(isa, &rows, context, index, spans, &mut states[from * len..]);
+        }
+        return;
     }
     let _ = isa;
     for (n, state) in states.chunks_exact_mut(len).take(rows.queries()).enumerate() {
@@ -290,7 +316,7 @@ pub fn merge(seen: &Seen, index: usize, state: &mut [f32], piece: &mut [f32], he
     state.values.iter_mut().zip(piece.values).for_each(|(x, y)| *x = *x * a + *y * b);
 }
 
-/// Computes a head's output from its state and its sink.
+/// Computes a head's output from its state and its sink, as the stored heads are rotated (`turn`).
 pub fn finish(state: &mut [f32], out: &mut [f32], sink: Option<f32>) {
     let state = State::of(state, out.len());
     let total = total(state.sums);

@@ -2,37 +2,21 @@
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
+use super::stored::{F16, F32, Int4, Int8, Stored, Unpacked, scaled, unpack};
 use super::{Context, Half, KvType, Paged, Rows, SPAN, State, TILE, WIDEST, decay, state_len, total, value};
-use super::{Isa, PIECE};
+use super::{Isa, PIECE, QUERIES, Spans, TOGETHER};
 use crate::kernels::rows::cap::soft_lanes;
 use crate::kernels::rows::exp::exp_lanes;
 use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::lanes::{Element, F16, F32, Int8, Lanes};
+use crate::kernels::simd::lanes::{Lanes, Register};
 use std::ops::Range;
 
 const TILES: usize = SPAN / TILE;
 /// Distance between heads of `Rows::q`.
 const STRIDE: usize = WIDEST + TILE;
-/// Maximum number of queries that share a pass over K and V.
-const MOST: usize = 16;
-
-/// The stored type of one value of K or V.
-trait Stored: Element {
-    const KIND: KvType;
-}
-
-impl Stored for F32 {
-    const KIND: KvType = KvType::F32;
-}
-impl Stored for F16 {
-    const KIND: KvType = KvType::F16;
-}
-impl Stored for Int8 {
-    const KIND: KvType = KvType::Int8;
-}
-
 /// As `super::piece`, which has checked the arguments. `isa` has AVX2 or NEON, and heads are at most `WIDEST` wide.
-pub fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, scores: &mut [f32], states: &mut [f32]) {
+pub fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, spans: &mut Spans, states: &mut [f32]) {
+    let (scores, unpacked) = (&mut spans.scores, &mut spans.unpacked);
     let mut next = Span::new(rows, context, index * PIECE);
     if let (Some(first), true) = (&mut next, index == rows.pieces().start) {
         first.begins = true;
@@ -44,12 +28,46 @@ pub fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, scores: &mu
         if let Some(after) = &next {
             (span.next_keys, span.next_values) = (after.keys, after.values);
         }
-        match context.k.kind {
-            KvType::F32 => attend::<F32>(isa, rows, &span, scores, states),
-            KvType::F16 => attend::<F16>(isa, rows, &span, scores, states),
-            KvType::Int8 => attend::<Int8>(isa, rows, &span, scores, states),
+        let many = span.rows.len() * rows.heads > QUERIES;
+        match (context.k.kind, many) {
+            (KvType::F32, _) => attend::<F32>(isa, rows, &span, scores, states),
+            (KvType::F16, false) => attend::<F16>(isa, rows, &span, scores, states),
+            (KvType::Int8, false) => attend::<Int8>(isa, rows, &span, scores, states),
+            (KvType::Int4, false) => attend::<Int4>(isa, rows, &span, scores, states),
+            (KvType::F16, true) => unpacked_span::<F16>(isa, rows, span, unpacked, scores, states),
+            (KvType::Int8, true) => unpacked_span::<Int8>(isa, rows, span, unpacked, scores, states),
+            (KvType::Int4, true) => unpacked_span::<Int4>(isa, rows, span, unpacked, scores, states),
         }
     }
+}
+
+/// Attends to a span whose tiles are converted to f32 first.
+fn unpacked_span<'a, E: Stored>(
+    isa: Isa,
+    rows: &Rows,
+    mut span: Span<'a>,
+    unpacked: &'a mut [f32],
+    scores: &mut [f32],
+    states: &mut [f32],
+) {
+    let dim = rows.head_dim;
+    let (keys, values) = unpacked[..2 * SPAN * dim].split_at_mut(SPAN * dim);
+    let parts = [
+        (Half::K, &mut span.keys, span.next_keys, keys),
+        (Half::V, &mut span.values, span.next_values, values),
+    ];
+    for (half, tiles, next, out) in parts.into_iter().skip(usize::from(span.joint)) {
+        for (t, out) in out.chunks_exact_mut(TILE * dim).enumerate().filter(|(t, _)| span.tiles.contains(t)) {
+            unpack::<E>(isa, half, tiles[t], next[t], dim, out);
+            // SAFETY: f32 may be read as bytes.
+            tiles[t] = unsafe { std::slice::from_raw_parts(out.as_ptr().cast(), size_of_val(out)) };
+        }
+    }
+    if span.joint {
+        span.keys = span.values;
+    }
+    span.begins = false;
+    attend::<Unpacked>(isa, rows, &span, scores, states);
 }
 
 by_isa!(
@@ -74,6 +92,9 @@ struct Span<'a> {
     /// The tiles of the next span; the same as `keys` and `values` if there is none.
     next_keys: [&'a [u8]; TILES],
     next_values: [&'a [u8]; TILES],
+    kind: KvType,
+    /// The scales of `keys` and of `values`; empty if the type has none.
+    scales: [[&'a [u8]; TILES]; 2],
     /// Whether nothing has prefetched this span.
     begins: bool,
     /// `Context::cap`.
@@ -98,10 +119,26 @@ impl<'a> Span<'a> {
             })
         };
         let (keys, values) = (all(&context.k), all(&context.v));
-        let rows = first..last + 1;
+        let (rows_dim, rows) = (rows.head_dim, first..last + 1);
         let (next_keys, next_values) = (keys, values);
         let Context { cap, joint, .. } = *context;
-        Some(Self { start, rows, tiles, keys, values, next_keys, next_values, begins: false, cap, joint })
+        let kind = context.k.kind;
+        let values_of_tile = kind.tile_parts(rows_dim)[0];
+        let scales = [keys, values].map(|tiles| tiles.map(|tile| tile.get(values_of_tile..).unwrap_or(&[])));
+        Some(Self {
+            start,
+            rows,
+            tiles,
+            keys,
+            values,
+            next_keys,
+            next_values,
+            kind,
+            scales,
+            begins: false,
+            cap,
+            joint,
+        })
     }
 
     fn within(&self, rows: &Rows, row: usize) -> Range<usize> {
@@ -135,13 +172,13 @@ impl<'a> Span<'a> {
             let mut from = row * heads;
             row += same;
             while from < row * heads {
-                let some = MOST.min(row * heads - from);
-                let mut keep = [0.0f32; MOST];
+                let some = TOGETHER.min(row * heads - from);
+                let mut keep = [0.0f32; TOGETHER];
                 for (i, keep) in keep[..some].iter_mut().enumerate() {
                     let scores = &mut scores[(from + i) * SPAN..][..SPAN];
                     let state = State::of(&mut states[(from + i) * len..][..len], dim);
                     // SAFETY: the instructions are available.
-                    *keep = unsafe { self.softmax::<L, E>(scores, &range, state, dim) };
+                    *keep = unsafe { self.softmax::<L>(scores, &range, state) };
                 }
                 let states = &mut states[from * len..][..some * len];
                 // SAFETY: the instructions are available.
@@ -167,6 +204,7 @@ impl<'a> Span<'a> {
             // SAFETY: as many queries are left.
             n += unsafe {
                 match (queries - n, L::SUMS) {
+                    (12.., 16..) if !E::FETCH => self.block::<L, E, 12, 2>(q, dim, scores),
                     (16.., 16..) => self.block::<L, E, 16, 1>(q, dim, scores),
                     (8.., 16..) => self.block::<L, E, 8, 2>(q, dim, scores),
                     (4.., 16..) => self.block::<L, E, 4, 4>(q, dim, scores),
@@ -220,7 +258,7 @@ impl<'a> Span<'a> {
                 }
                 for n in 0..N {
                     let line = scores.add(n * SPAN);
-                    scaled::<L, E>(L::load(line), self.keys[t], dim).store(line);
+                    scaled(L::load(line), self.kind, self.scales[0][t]).store(line);
                 }
             }
         }
@@ -240,35 +278,69 @@ impl<'a> Span<'a> {
             // SAFETY: t is a tile of the span.
             t += unsafe {
                 match self.tiles.end - t >= T {
-                    true => dots::<L, E, N, T>(
-                        q,
-                        &self.keys[t..],
-                        &self.next_keys[t..],
-                        dim,
-                        scores.add(t * TILE),
-                    ),
-                    false => dots::<L, E, N, 1>(
-                        q,
-                        &self.keys[t..],
-                        &self.next_keys[t..],
-                        dim,
-                        scores.add(t * TILE),
-                    ),
+                    true => self.dots::<L, E, N, T>(q, t, dim, scores.add(t * TILE)),
+                    false => self.dots::<L, E, N, 1>(q, t, dim, scores.add(t * TILE)),
                 }
             };
         }
         N
     }
 
+    /// Computes the scores of `N` heads with `T` tiles from `t` on.
+    #[inline(always)]
+    unsafe fn dots<L: Lanes, E: Stored, const N: usize, const T: usize>(
+        &self,
+        q: *const f32,
+        t: usize,
+        dim: usize,
+        scores: *mut f32,
+    ) -> usize {
+        // SAFETY: the caller has N heads and room for N lines of scores; a tile of keys holds `dim` times 16.
+        unsafe {
+            let keys: [*const u8; T] = std::array::from_fn(|i| self.keys[t + i].as_ptr());
+            let next: [*const u8; T] = std::array::from_fn(|i| self.next_keys[t + i].as_ptr());
+            let mut sums = [[L::splat(0.0); T]; N];
+            for pair in 0..dim.div_ceil(2) {
+                for next in next {
+                    if E::FETCH {
+                        L::Part::fetch_lines(next.wrapping_add(pair * E::KEYS), E::KEYS);
+                    }
+                }
+                for half in 0..2 {
+                    if 2 * pair + half == dim {
+                        break;
+                    }
+                    let mut key = [L::splat(0.0); T];
+                    for i in 0..T {
+                        key[i] = E::key::<L>(keys[i], pair, half);
+                    }
+                    for n in 0..N {
+                        let x = L::splat(*q.add(n * STRIDE + 2 * pair + half));
+                        for i in 0..T {
+                            sums[n][i] = x.fma(key[i], sums[n][i]);
+                        }
+                    }
+                }
+            }
+            // Short loops are unrolled, which keeps the sums in registers; so scales come later.
+            for n in 0..N {
+                for i in 0..T {
+                    sums[n][i].store(scores.add(n * SPAN + i * TILE));
+                }
+            }
+            if matches!(self.kind, KvType::Int8 | KvType::Int4) {
+                for i in 0..T * N {
+                    let line = scores.add(i / T * SPAN + i % T * TILE);
+                    scaled(L::load(line), self.kind, self.scales[0][t + i % T]).store(line);
+                }
+            }
+        }
+        T
+    }
+
     /// The middle of `super::span`: turns scores into the weights of values. Returns the factor of earlier sums.
     #[inline(always)]
-    unsafe fn softmax<L: Lanes, E: Stored>(
-        &self,
-        scores: &mut [f32],
-        range: &Range<usize>,
-        state: State,
-        dim: usize,
-    ) -> f32 {
+    unsafe fn softmax<L: Lanes>(&self, scores: &mut [f32], range: &Range<usize>, state: State) -> f32 {
         let tiles = range.start / TILE..range.end.div_ceil(TILE);
         let lanes = |t: usize| (range.start.saturating_sub(t * TILE), TILE.min(range.end - t * TILE));
         // SAFETY: the instructions are available; `scores` holds SPAN elements, `sums` TILE.
@@ -297,7 +369,7 @@ impl<'a> Span<'a> {
                     weight = weight.only(from, to, L::splat(0.0));
                 }
                 sums = sums.add(weight);
-                scaled::<L, E>(weight, self.values[t], dim).store(at);
+                scaled(weight, self.kind, self.scales[1][t]).store(at);
             }
             sums.store(state.sums.as_mut_ptr());
             keep
@@ -321,6 +393,7 @@ impl<'a> Span<'a> {
             // SAFETY: as many queries are left.
             n += unsafe {
                 match (keep.len(), L::SUMS) {
+                    (12.., 16..) if !E::FETCH => self.sums::<L, E, 12, 2>(weights, keep, range, states, dim),
                     (16.., 16..) => self.sums::<L, E, 16, 1>(weights, keep, range, states, dim),
                     (8.., 16..) => self.sums::<L, E, 8, 2>(weights, keep, range, states, dim),
                     (4.., 16..) => self.sums::<L, E, 4, 4>(weights, keep, range, states, dim),
@@ -391,25 +464,28 @@ impl<'a> Span<'a> {
             }
             for t in range.start / TILE..range.end.div_ceil(TILE) {
                 let (from, to) = (range.start.max(t * TILE), range.end.min((t + 1) * TILE));
-                let mut row = self.values[t].as_ptr().add(((from - t * TILE) * dim + d) * E::BYTES);
-                let mut next =
-                    self.next_values[t].as_ptr().wrapping_add(((from - t * TILE) * dim + d) * E::BYTES);
-                for j in from..to {
-                    for line in (0..C * TILE * E::BYTES).step_by(64) {
-                        L::fetch(next.wrapping_add(line));
-                    }
-                    next = next.wrapping_add(dim * E::BYTES);
-                    let mut value = [L::splat(0.0); C];
-                    for c in 0..C {
-                        value[c] = E::load::<L>(row.add(c * TILE * E::BYTES));
-                    }
-                    for n in 0..N {
-                        let weight = L::splat(*weights.as_ptr().add(n * SPAN + j));
+                let (tile, next) = (self.values[t].as_ptr(), self.next_values[t].as_ptr());
+                for pair in (from - t * TILE) / 2..(to - t * TILE).div_ceil(2) {
+                    for half in 0..2 {
+                        let j = t * TILE + 2 * pair + half;
+                        if E::FETCH && !(E::SHARED && half == 1) {
+                            let line = next.wrapping_add(E::at(pair, half, d, dim));
+                            L::Part::fetch_lines(line, C * E::VALUES);
+                        }
+                        if j < from || j >= to {
+                            continue;
+                        }
+                        let mut value = [L::splat(0.0); C];
                         for c in 0..C {
-                            sums[n][c] = weight.fma(value[c], sums[n][c]);
+                            value[c] = E::value::<L>(tile, pair, half, d + c * TILE, dim);
+                        }
+                        for n in 0..N {
+                            let weight = L::splat(*weights.as_ptr().add(n * SPAN + j));
+                            for c in 0..C {
+                                sums[n][c] = weight.fma(value[c], sums[n][c]);
+                            }
                         }
                     }
-                    row = row.add(dim * E::BYTES);
                 }
             }
             for n in 0..N {
@@ -422,18 +498,8 @@ impl<'a> Span<'a> {
     }
 }
 
-/// `x` times the tile's scales, if it has any.
-#[inline(always)]
-unsafe fn scaled<L: Lanes, E: Stored>(x: L, tile: &[u8], dim: usize) -> L {
-    match E::KIND {
-        // SAFETY: 16 f32 follow the values of an int8 tile.
-        KvType::Int8 => unsafe { x.mul(L::load(tile[TILE * dim..][..4 * TILE].as_ptr().cast())) },
-        _ => x,
-    }
-}
-
-/// Computes the scores of `N` heads with `T` rows of a tile of V from `at` on, without their scales. The tile comes with the
-/// one that is prefetched.
+/// Computes the scores of `N` heads with `T` rows of a tile of V from `at` on, without their scales; both are even. The tile
+/// comes with the one that is prefetched.
 #[inline(always)]
 unsafe fn row_dots<L: Lanes, E: Stored, const N: usize, const T: usize>(
     q: *const f32,
@@ -449,9 +515,11 @@ unsafe fn row_dots<L: Lanes, E: Stored, const N: usize, const T: usize>(
         for d in (0..whole).step_by(TILE) {
             let mut key = [L::splat(0.0); T];
             for t in 0..T {
-                let from = ((at + t) * dim + d) * E::BYTES;
-                key[t] = E::load::<L>(tile.as_ptr().add(from));
-                L::fetch(next.as_ptr().wrapping_add(from));
+                let (pair, half) = (at / 2 + t / 2, t % 2);
+                key[t] = E::value::<L>(tile.as_ptr(), pair, half, d, dim);
+                if E::FETCH && !(E::SHARED && half == 1) {
+                    L::fetch(next.as_ptr().wrapping_add(E::at(pair, half, d, dim)));
+                }
             }
             for n in 0..N {
                 let x = L::load(q.add(n * STRIDE + d));
@@ -472,41 +540,4 @@ unsafe fn row_dots<L: Lanes, E: Stored, const N: usize, const T: usize>(
             }
         }
     }
-}
-
-/// Computes the scores of `N` heads with the first `T` of `tiles`.
-#[inline(always)]
-unsafe fn dots<L: Lanes, E: Stored, const N: usize, const T: usize>(
-    q: *const f32,
-    tiles: &[&[u8]],
-    next: &[&[u8]],
-    dim: usize,
-    scores: *mut f32,
-) -> usize {
-    // SAFETY: the caller has N heads and room for N lines of scores; a tile of keys holds `dim` times 16.
-    unsafe {
-        let mut keys: [*const u8; T] = std::array::from_fn(|t| tiles[t].as_ptr());
-        let next: [*const u8; T] = std::array::from_fn(|t| next[t].as_ptr());
-        let mut sums = [[L::splat(0.0); T]; N];
-        for d in 0..dim {
-            let mut key = [L::splat(0.0); T];
-            for t in 0..T {
-                key[t] = E::load::<L>(keys[t]);
-                keys[t] = keys[t].add(TILE * E::BYTES);
-                L::fetch(next[t].wrapping_add(d * TILE * E::BYTES));
-            }
-            for n in 0..N {
-                let x = L::splat(*q.add(n * STRIDE + d));
-                for t in 0..T {
-                    sums[n][t] = x.fma(key[t], sums[n][t]);
-                }
-            }
-        }
-        for n in 0..N {
-            for t in 0..T {
-                scaled::<L, E>(sums[n][t], tiles[t], dim).store(scores.add(n * SPAN + t * TILE));
-            }
-        }
-    }
-    T
 }

@@ -60,7 +60,9 @@ impl Stored {
     fn put(&mut self, half: Half, at: usize, head: usize, row: &[f32]) {
         let offset = self.paged(half).offset(&self.table, head, at / TILE);
         let bytes = self.kind.tile_bytes(self.head_dim);
-        store(self.kind, half, &mut self.data[half as usize][offset..offset + bytes], at % TILE, row);
+        let mut row = row.to_vec();
+        turn(Isa::Scalar, self.kind, &mut row);
+        store(self.kind, half, &mut self.data[half as usize][offset..offset + bytes], at % TILE, &row);
     }
 
     /// The row as it was rounded.
@@ -68,9 +70,11 @@ impl Stored {
         let half = if self.joint { Half::V } else { half };
         let tile = self.paged(half).tile(&self.table, head, at / TILE);
         let factor = scale(self.kind, tile, at % TILE, self.head_dim).unwrap_or(1.0);
-        (0..self.head_dim)
+        let mut row: Vec<f32> = (0..self.head_dim)
             .map(|d| value(self.kind, half, tile, at % TILE, d, self.head_dim) * factor)
-            .collect()
+            .collect();
+        turn(Isa::Scalar, self.kind, &mut row);
+        row
     }
 
     fn context(&self, kv_head: usize) -> Context<'_> {
@@ -101,17 +105,19 @@ impl Stored {
 /// Computes rows `[rows, heads, head_dim]` together.
 fn run(isa: Isa, q: &[f32], heads: usize, seen: &[Seen], context: &Context) -> Vec<f32> {
     let mut scratch = Scratch::default();
-    fill(&mut scratch, q, context.k.head_dim);
+    fill(&mut scratch, q, context);
     let mut out = vec![0.0; q.len()];
     let mut places: Vec<_> = out.chunks_exact_mut(context.k.head_dim).map(Some).collect();
     scratch.attend(isa, seen, heads, context, |row, head| places[row * heads + head].take().unwrap());
     out
 }
 
-fn fill(scratch: &mut Scratch, q: &[f32], head_dim: usize) {
+fn fill(scratch: &mut Scratch, q: &[f32], context: &Context) {
+    let head_dim = context.k.head_dim;
     let to = scratch.queries(q.len() / head_dim, head_dim);
     for (to, q) in to.chunks_exact_mut(stride(head_dim)).zip(q.chunks_exact(head_dim)) {
         to[..head_dim].copy_from_slice(q);
+        turn(Isa::Scalar, context.k.kind, &mut to[..head_dim]);
     }
 }
 
@@ -238,7 +244,7 @@ fn in_pieces(isa: Isa, q: &[f32], heads: usize, seen: Seen, context: &Context) -
     let dim = context.k.head_dim;
     let len = state_len(dim);
     let mut scratch = Scratch::default();
-    fill(&mut scratch, q, dim);
+    fill(&mut scratch, q, context);
     let mut pieces: Vec<Vec<f32>> = seen.pieces().map(|_| vec![f32::NAN; heads * len]).collect();
     for (index, states) in seen.pieces().zip(&mut pieces).rev() {
         scratch.attend_piece(isa, &[seen], heads, context, index, states);
@@ -249,6 +255,7 @@ fn in_pieces(isa: Isa, q: &[f32], heads: usize, seen: Seen, context: &Context) -
             merge(&seen, index, state, &mut states[n * len..][..len], dim);
         }
         finish(state, out, context.sinks.get(n).copied());
+        turn(Isa::Scalar, context.v.kind, out);
     }
     out
 }

@@ -40,6 +40,10 @@ pub trait Register: Copy {
     unsafe fn half_powers(rows: &[*const u8], at: usize) -> Self;
     unsafe fn load_bf16(from: *const u16) -> Self;
     unsafe fn load_i8(from: *const i8) -> Self;
+    /// Of WIDTH bytes, the codes that their low halves are the indices of.
+    unsafe fn low_codes(from: *const u8, codes: &[i8; 16]) -> Self;
+    /// The same of their high halves.
+    unsafe fn high_codes(from: *const u8, codes: &[i8; 16]) -> Self;
     /// 256 times the i32 sums at `high` plus the i32 sums at `low`, as f32.
     unsafe fn load_split(high: *const i32, low: *const i32) -> Self;
     unsafe fn store(self, to: *mut f32);
@@ -103,6 +107,10 @@ pub trait Lanes: Copy {
             Self::of(|i| Self::Part::load_bf16(from.add(i * Self::Part::WIDTH)));
         fn load_i8(from: *const i8) -> Self =
             Self::of(|i| Self::Part::load_i8(from.add(i * Self::Part::WIDTH)));
+        fn low_codes(from: *const u8, codes: &[i8; 16]) -> Self =
+            Self::of(|i| Self::Part::low_codes(from.add(i * Self::Part::WIDTH), codes));
+        fn high_codes(from: *const u8, codes: &[i8; 16]) -> Self =
+            Self::of(|i| Self::Part::high_codes(from.add(i * Self::Part::WIDTH), codes));
     }
     #[inline(always)]
     unsafe fn load_split(high: *const i32, low: *const i32) -> Self {

@@ -14,6 +14,10 @@ inlined! {
         let (a, b) = (vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b));
         vaddq_f32(vreinterpretq_f32_f64(vzip1q_f64(a, b)), vreinterpretq_f32_f64(vzip2q_f64(a, b)))
     };
+    fn four_codes(indices: uint8x8_t, codes: &[i8; 16]) -> float32x4_t = {
+        let found = vqtbl1_s8(vld1q_s8(codes.as_ptr()), indices);
+        vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(found))))
+    };
 }
 
 // SAFETY of all blocks: the caller has the instructions, and elements for all lanes.
@@ -45,6 +49,10 @@ impl Register for float32x4_t {
             let four = vcreate_s8(from.cast::<u32>().read_unaligned() as u64);
             vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(four))))
         };
+        fn low_codes(from: *const u8, codes: &[i8; 16]) -> Self =
+            four_codes(vand_u8(vcreate_u8(from.cast::<u32>().read_unaligned() as u64), vdup_n_u8(15)), codes);
+        fn high_codes(from: *const u8, codes: &[i8; 16]) -> Self =
+            four_codes(vshr_n_u8::<4>(vcreate_u8(from.cast::<u32>().read_unaligned() as u64)), codes);
         fn load_split(high: *const i32, low: *const i32) -> Self =
             vcvtq_f32_s32(vaddq_s32(vshlq_n_s32::<8>(vld1q_s32(high)), vld1q_s32(low)));
         fn store(self, to: *mut f32) = vst1q_f32(to, self);

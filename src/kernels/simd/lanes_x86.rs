@@ -42,6 +42,12 @@ inlined! {
         let (low, high) = (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
         _mm256_add_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high))
     };
+    // The codes of the low halves of eight bytes.
+    fn eight_codes(bytes: __m128i, codes: &[i8; 16]) -> __m256 = {
+        let low = _mm_and_si128(bytes, _mm_set1_epi8(15));
+        let found = _mm_shuffle_epi8(_mm_loadu_si128(codes.as_ptr().cast()), low);
+        _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(found))
+    };
     fn halves512(a: __m512, b: __m512) -> __m512 =
         _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
     fn pairs512(a: __m512, b: __m512) -> __m512 = {
@@ -79,6 +85,9 @@ impl Register for __m256 {
         };
         fn load_i8(from: *const i8) -> Self =
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast())));
+        fn low_codes(from: *const u8, codes: &[i8; 16]) -> Self = eight_codes(_mm_loadl_epi64(from.cast()), codes);
+        fn high_codes(from: *const u8, codes: &[i8; 16]) -> Self =
+            eight_codes(_mm_srli_epi16::<4>(_mm_loadl_epi64(from.cast())), codes);
         fn load_split(high: *const i32, low: *const i32) -> Self = {
             let high = _mm256_slli_epi32::<8>(_mm256_loadu_si256(high.cast()));
             _mm256_cvtepi32_ps(_mm256_add_epi32(high, _mm256_loadu_si256(low.cast())))
@@ -156,6 +165,13 @@ impl Register for __m512 {
         };
         fn load_i8(from: *const i8) -> Self =
             _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())));
+        // The permutation looks at the low four bits of an index.
+        fn low_codes(from: *const u8, codes: &[i8; 16]) -> Self =
+            _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast())), Self::load_i8(codes.as_ptr()));
+        fn high_codes(from: *const u8, codes: &[i8; 16]) -> Self = {
+            let high = _mm512_srli_epi32::<4>(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast())));
+            _mm512_permutexvar_ps(high, Self::load_i8(codes.as_ptr()))
+        };
         fn load_split(high: *const i32, low: *const i32) -> Self = {
             let high = _mm512_slli_epi32::<8>(_mm512_loadu_si512(high.cast()));
             _mm512_cvtepi32_ps(_mm512_add_epi32(high, _mm512_loadu_si512(low.cast())))

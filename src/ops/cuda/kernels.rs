@@ -30,6 +30,9 @@ pub enum Weights {
     Halves,
 }
 
+/// The types of K and V that kernels read, by their numbers.
+const ATTENTION: [KvType; 3] = [KvType::F32, KvType::F16, KvType::Int8];
+
 /// A kind of product: the arithmetic of its kernels, and the shape of their launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
@@ -227,7 +230,7 @@ impl Kernels {
             sample: of("sample")?,
             lora_up: [of("lora_up_f32")?, of("lora_up_f16")?, of("lora_up_bf16")?],
             products: PRODUCTS.iter().map(product).collect::<Result<_>>()?,
-            attention: KvType::ALL.iter().map(attention).collect::<Result<_>>()?,
+            attention: ATTENTION.iter().map(attention).collect::<Result<_>>()?,
         })
     }
 }

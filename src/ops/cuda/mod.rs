@@ -28,6 +28,7 @@ use super::{
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
 use crate::device::{DeviceFacts, Function};
+use crate::kernels::attention::KvType;
 use crate::kernels::{Matrix, Pool};
 use attention::Attend;
 use graphs::{Graphs, Results, Staging, Way};
@@ -207,6 +208,9 @@ impl OpSet for CudaOps {
     }
 
     fn kv_cache(&self, layout: KvLayout) -> Result<KvCache> {
+        if layout.kind == KvType::Int4 {
+            return Err(cpu_only("keys and values in int4"));
+        }
         self.check_heads(&layout)?;
         Ok(KvCache::on_device(layout, DeviceKv::new(&self.queue, &layout)?))
     }

@@ -175,7 +175,7 @@ public final class Engine: @unchecked Sendable {
         case auto = 0, scalar, avx2, avxVNNI, avx512VNNI, neon, amx, avx512VBMI
     }
     public enum KVType: Int32, Sendable {
-        case f16 = 0, f32, int8
+        case f16 = 0, f32, int8, int4
     }
 
     let core: Core
