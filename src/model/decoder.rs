@@ -10,7 +10,8 @@ use super::check::check_batch;
 use super::config::DecoderConfig;
 use super::family::QkNorm;
 use super::products::Products;
-use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, adapter, check_stop};
+use super::score::ScoreRows;
+use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, Pooling, adapter, check_stop};
 use crate::base::{Error, Result};
 use crate::ops::{
     Accepted, Attention, AttentionShape, Head, KvCache, KvLayers, KvLayout, Norm, OpSet, Owned, Paging,
@@ -471,7 +472,22 @@ impl Model for Decoder {
                 file.what
             )));
         }
+        let head = file.parts.iter().any(|part| part.name == "output");
+        if head && matches!(c.score, Some(ScoreRows::Tokens { .. })) {
+            return Err(Error::unsupported(format!(
+                "{}: it updates the model's head, whose rows score pairs of texts as they are",
+                file.what
+            )));
+        }
         adapter::fit(file, &self.config)
+    }
+
+    fn after_pooling(&self, _: &dyn OpSet, score: bool, pooled: &[f32]) -> Result<Option<Vec<f32>>> {
+        match (&self.weights.score, score) {
+            (_, false) => Ok(None),
+            (Some(score), true) => Ok(Some(vec![score.of(pooled)])),
+            (None, true) => Err(Error::internal("a score of a model without a head for it")),
+        }
     }
 
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize {
@@ -569,6 +585,7 @@ fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
         ffn_size: config.ffn,
         pooling: config.pooling,
         sampling: config.sampling,
+        scores: weights.score.as_ref().map(|_| Pooling::Last),
         ..Facts::of_weights(weights.matrices(), weights.vectors(), other_bytes)
     }
 }

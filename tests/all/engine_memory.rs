@@ -38,8 +38,14 @@ impl Model for Flat {
 fn of(context_length: usize, shape: KvShape, change: impl FnOnce(&mut EngineConfig)) -> Result<Engine> {
     let facts = Facts { vocab_size: 4, context_length, ..Facts::default() };
     let model = Arc::new(Flat(facts, shape));
-    let loaded =
-        Loaded { model, tokenizer: None, end_tokens: Vec::new(), chat: None, vocabulary: Arc::default() };
+    let loaded = Loaded {
+        model,
+        tokenizer: None,
+        end_tokens: Vec::new(),
+        chat: None,
+        pair: None,
+        vocabulary: Arc::default(),
+    };
     let mut config = EngineConfig { model: Some(loaded), ..EngineConfig::default() };
     change(&mut config);
     Engine::create(config)

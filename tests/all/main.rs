@@ -28,6 +28,7 @@ mod engine_invariance;
 mod engine_latent;
 mod engine_memory;
 mod engine_pressure;
+mod engine_rerankers;
 mod engine_scores;
 mod engine_speculation;
 mod layers;

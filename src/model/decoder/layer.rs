@@ -2,6 +2,7 @@
 
 use super::{LatentAttention, Mtp};
 use crate::kernels::Matrix;
+use crate::model::score::Score;
 use crate::ops::{DeltaNet, Experts, Fold, KvCache, Mamba, Norm, Projections, Recurrent, Rope, ShortConv};
 use std::sync::Arc;
 
@@ -231,6 +232,8 @@ pub struct Weights {
     pub head: Projections,
     /// In the order of `DecoderConfig::ropes`.
     pub ropes: Vec<Ropes>,
+    /// What scores pairs of texts.
+    pub score: Option<Score>,
 }
 
 /// A rotation of layers.
@@ -274,6 +277,7 @@ impl Weights {
         let nets = self.layers.iter().filter_map(Layer::recurrent);
         let nets = nets.flat_map(|(_, net)| net.vectors());
         let norms = norms.flat_map(|norm| [Some(&*norm.weight), norm.bias.as_deref()]);
-        norms.flatten().chain(biases).chain(nets).chain(scales)
+        let score = self.score.iter().flat_map(|score| [&*score.rows, &*score.bias]);
+        norms.flatten().chain(biases).chain(nets).chain(scales).chain(score)
     }
 }

@@ -1,5 +1,6 @@
 //! GGUF metadata as an encoder's configuration.
 
+use super::score::RANK;
 use super::{number, size};
 use crate::base::{Error, Result};
 use crate::formats::gguf::Gguf;
@@ -9,9 +10,6 @@ use crate::model::encoder::family::{EncoderFamily, Positions};
 use crate::model::encoder::{EncoderConfig, HeadActivation};
 use crate::model::names::Names;
 use crate::ops::{Activation, AttentionShape};
-
-/// The pooling of a file that ranks, in llama.cpp's numbers.
-const RANK: u32 = 4;
 
 /// The configuration; `None` if the file's architecture is not an encoder's.
 pub fn read(gguf: &Gguf, warn: &dyn Fn(&str)) -> Result<Option<EncoderConfig>> {

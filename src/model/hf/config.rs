@@ -327,6 +327,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         norms: family.norms.iter().map(|(_, gguf)| *gguf).collect(),
         parts: parts(config, family, q)?,
         pooling: Pooling::Last,
+        score: None,
         rotations: None,
         sampling: SamplingDefaults::default(),
     };

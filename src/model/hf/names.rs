@@ -308,6 +308,7 @@ fn own_of(family: &Family, gguf: &str) -> Option<String> {
     match gguf {
         "token_embd.weight" => return Some("model.embed_tokens.weight".into()),
         "output.weight" => return Some("lm_head.weight".into()),
+        "cls.output.weight" => return Some("score.weight".into()),
         _ => {}
     }
     if let Some((hf, _)) = family.tensors.iter().find(|(_, name)| *name == gguf) {
