@@ -274,8 +274,7 @@ impl<'a> Keys<'a> {
             rotations: None,
             sampling: SamplingDefaults::default(),
         };
-        config.check(self.names)?;
-        Ok(config)
+        config.check(self.names).map(|()| config)
     }
 
     fn full(&self, key: &str) -> String {

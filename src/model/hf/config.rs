@@ -331,8 +331,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         rotations: None,
         sampling: SamplingDefaults::default(),
     };
-    decoder.check(&names)?;
-    Ok(decoder)
+    decoder.check(&names).map(|()| decoder)
 }
 
 /// How layers attend, and of what their heads are made if attention is latent.

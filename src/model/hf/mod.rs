@@ -14,7 +14,7 @@ mod layers;
 mod mamba;
 #[cfg(test)]
 mod mamba_tests;
-mod names;
+pub mod names;
 pub mod peft;
 mod pooling;
 mod quantization;
