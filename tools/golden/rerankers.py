@@ -1,5 +1,5 @@
 """A decoder that reranks: Qwen3-Reranker's body with a tokenizer of its kind, as it was published, as a classifier of one
-label, and as GGUF by llama.cpp's own converter.
+label, and as GGUF by llama.cpp's own converter, which also makes the file of modern-bert-reranker.
 
   python rerankers.py LLAMA_CPP     LLAMA_CPP: its source, with conversion/ and gguf-py/
 
@@ -100,15 +100,21 @@ def classifier(m, yes, no):
         f.write(json.dumps(config, indent=1) + "\n")
 
 
-def converted():
+def no_vocab(model):
+    model.gguf_writer.add_tokenizer_model("no_vocab")
+
+
+def converted(name):
     with tempfile.TemporaryDirectory() as place:
-        folder = shutil.copytree(os.path.join(MODELS, NAME), os.path.join(place, NAME))
+        folder = shutil.copytree(os.path.join(MODELS, name), os.path.join(place, name))
         hparams = conversion.ModelBase.load_hparams(Path(folder), False)
         cls = conversion.get_model_class(conversion.get_model_architecture(hparams, conversion.ModelType.TEXT))
         cls.get_vocab_base_pre = lambda *_: "qwen2"
+        if not os.path.exists(os.path.join(folder, "tokenizer.json")):
+            cls.set_vocab = no_vocab
         with torch.inference_mode():
-            cls(Path(folder), gguf.LlamaFileType.MOSTLY_BF16, Path(MODELS, NAME + ".gguf"), eager=True,
-                model_name=NAME, hparams=hparams).write()  # fmt: skip
+            cls(Path(folder), gguf.LlamaFileType.MOSTLY_BF16, Path(MODELS, name + ".gguf"), eager=True,
+                model_name=name, hparams=hparams).write()  # fmt: skip
 
 
 def main():
@@ -123,7 +129,8 @@ def main():
     with open(os.path.join(folder, "tokenizer_config.json"), "w") as f:
         f.write(json.dumps(names, indent=1) + "\n")
     classifier(*say_scores(folder))
-    converted()
+    converted(NAME)
+    converted("modern-bert-reranker")
 
 
 if __name__ == "__main__":
