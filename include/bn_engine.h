@@ -368,8 +368,10 @@ typedef void (*bn_span_callback)(const bn_span *span, void *context);
 #define BN_TASK_SCORE (2)
 /** Return how relevant `document` is to the query in `prompt`, in one event, as
  * `BN_FINISH_EMBEDDING` with one number within 0 and 1. For models with
- * `bn_model_info.scores_pairs`; others return `BN_ERR_UNSUPPORTED`. `pooling` and
- * `BN_REQUEST_EMBED_RAW` are refused, the rest is as with `BN_TASK_EMBED`. */
+ * `bn_model_info.scores_pairs`; others return `BN_ERR_UNSUPPORTED`. A decoder puts both into the
+ * prompt that its files have for it; there `messages` of the roles "system", "query" and
+ * "document" replace the instruction in it. `pooling` and `BN_REQUEST_EMBED_RAW` are refused, the
+ * rest is as with `BN_TASK_EMBED`. */
 #define BN_TASK_RERANK (3)
 
 /** One event at the end, with the whole text and all tokens. */
@@ -1077,7 +1079,7 @@ struct bn_model_info {
     /** 1 if it is an encoder: it makes embeddings and generates nothing, has no KV cache, and runs
      * a prompt in one step, so `max_batch_tokens` must hold it. */
     int32_t encodes;
-    /** 1 if it has a head for `BN_TASK_RERANK`. */
+    /** 1 if it has scores for `BN_TASK_RERANK`. */
     int32_t scores_pairs;
 };
 

@@ -62,6 +62,7 @@ static const struct field table[] = {
     {"documents", PAIRS, READ, .read = read_documents},
     {"query", FIELDS_RERANK, READ, .read = read_query},
     {"template", PAIRS, READ, .read = read_template},
+    {"instruction", PAIRS, TEXT, ASK(instruction)},
     {"top_n", FIELDS_RERANK, WHOLE, ASK(top_n), 0, UINT32_MAX},
     {"return_documents", FIELDS_RERANK, BOOL, .at = ASK(return_documents)},
     {"max_tokens_per_doc", PAIRS, WHOLE, ASK(document_tokens), 1, UINT32_MAX},
@@ -403,12 +404,14 @@ static void ask_free(struct ask *ask) {
     free(ask->tokens);
     free(ask->token_from);
     free(ask->queries);
+    free(ask->messages);
     free(ask->stops);
     free(ask->biases);
     ask->texts = NULL;
     ask->tokens = NULL;
     ask->token_from = NULL;
     ask->queries = NULL;
+    ask->messages = NULL;
     ask->stops = NULL;
     ask->biases = NULL;
 }

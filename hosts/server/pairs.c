@@ -89,6 +89,17 @@ const char *read_query(struct exchange *ex, const cJSON *value) {
     return cJSON_IsString(value) ? read_queries(ex, value) : "must be a text";
 }
 
+// The messages of a pair whose prompt gets another instruction.
+static void make_messages(struct ask *ask) {
+    ask->messages = must(calloc(3 * ask->prompts, sizeof *ask->messages));
+    for (size_t i = 0; i < ask->prompts; i++) {
+        bn_chat_message *of = ask->messages + 3 * i;
+        of[0] = (bn_chat_message){{"system", 6}, ask->instruction};
+        of[1] = (bn_chat_message){{"query", 5}, ask->queries[ask->queries_count == 1 ? 0 : i]};
+        of[2] = (bn_chat_message){{"document", 8}, ask->texts[i]};
+    }
+}
+
 void pairs_check(struct exchange *ex) {
     struct ask *ask = &ex->ask;
     bool many = ex->route->fields == FIELDS_SCORE;
@@ -98,11 +109,13 @@ void pairs_check(struct exchange *ex) {
         fail(ex, 400, "invalid_request_error", "'text_1' must be one text, or as many as 'text_2'");
     if (ask->template.parts[0].data == NULL) ask->template = ex->server->template;
     if (ex->finished) return;
-    size_t each = ask->queries_count == 1 ? ask->queries[0].length : 0;
+    size_t each = ask->instruction.length + (ask->queries_count == 1 ? ask->queries[0].length : 0);
     for (int part = 0; part < 3; part++) each += ask->template.parts[part].length;
     if (each > 4 * ex->server->options.max_body / ask->prompts)
         fail(ex, 400, "invalid_request_error", "%zu bytes of query and template for each of %zu texts are too many", each,
              ask->prompts);
+    else if (ask->instruction.data != NULL)
+        make_messages(ask);
 }
 
 // -- prompts ----------------------------------------------------------------------------------------
@@ -208,19 +221,27 @@ bn_status pairs_loaded(const bn_model *model, bn_error *error) {
     return status;
 }
 
-// A model with a head for it scores the texts themselves; a template in the request overrides that.
+// A model that scores pairs takes the texts themselves. A template overrides that: of the request, or of the server if the
+// model generates.
 static bool by_head(const struct exchange *ex) {
-    return ex->model->info.scores_pairs != 0 && ex->ask.template.parts[0].data == ex->server->template.parts[0].data;
+    const bn_model_info *info = &ex->model->info;
+    bool own = ex->ask.template.parts[0].data != ex->server->template.parts[0].data;
+    bool given = *ex->server->options.rerank_template != 0 && info->encodes == 0;
+    return info->scores_pairs != 0 && !own && !given;
 }
 
 static bn_status fill_texts(const struct exchange *ex, bn_request_params *params, bn_error *error) {
     const struct ask *ask = &ex->ask;
     if (ask->document_tokens != 0) {
-        snprintf(error->message, sizeof error->message, "'max_tokens_per_doc' is not for a model that scores texts by itself");
+        snprintf(error->message, sizeof error->message, "'max_tokens_per_doc' is not for a model that scores pairs by itself");
         return error->status = BN_ERR_INVALID_ARGUMENT;
     }
     for (size_t i = 0; i < ask->prompts; i++) {
         params[i].task = BN_TASK_RERANK;
+        if (ask->messages != NULL) {
+            params[i].messages = ask->messages + 3 * i, params[i].messages_count = 3;
+            continue;
+        }
         params[i].prompt = ask->queries[ask->queries_count == 1 ? 0 : i];
         params[i].document = ask->texts[i];
     }
@@ -232,6 +253,10 @@ bn_status pairs_fill(const struct exchange *ex, bn_request_params *params, struc
     const bn_model *model = ex->model->handle;
     struct common common = {.ends = {0}};
     if (by_head(ex)) return fill_texts(ex, params, error);
+    if (ask->instruction.data != NULL) {
+        snprintf(error->message, sizeof error->message, "'instruction' is for models that score pairs with a prompt of their own");
+        return error->status = BN_ERR_INVALID_ARGUMENT;
+    }
     bn_stats stats;
     bn_stats_init(&stats, sizeof stats);
     bn_status status = bn_engine_stats(ex->model->engine, &stats, error);

@@ -78,6 +78,8 @@ struct ask {
     bn_string *queries; // the prompts are documents then: one query for all of them, or one for each
     size_t queries_count;
     struct template template;
+    bn_string instruction;     // of pairs
+    bn_chat_message *messages; // of pairs with one: three for each
     cJSON *chat; // a conversation
     cJSON *earlier;       // its items that a kept response has (store.c)
     struct buffer items;  // all its items as JSON, if the response is to be kept

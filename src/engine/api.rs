@@ -325,6 +325,11 @@ impl RequestParams<'_> {
     pub fn generates(&self) -> bool {
         self.embedding.is_none() && self.scores.is_none_or(|scores| scores.generates)
     }
+
+    /// Returns whether the request asks for the score of a pair of texts.
+    pub fn scores_pair(&self) -> bool {
+        self.embedding.as_ref().is_some_and(|embedding| embedding.score)
+    }
 }
 
 /// Priority of requests that set none.

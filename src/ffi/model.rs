@@ -241,7 +241,7 @@ pub struct bn_model_info {
     /// 1 if it is an encoder: it makes embeddings and generates nothing, has no KV cache, and runs
     /// a prompt in one step, so `max_batch_tokens` must hold it.
     pub encodes: i32,
-    /// 1 if it has a head for `BN_TASK_RERANK`.
+    /// 1 if it has scores for `BN_TASK_RERANK`.
     pub scores_pairs: i32,
 }
 

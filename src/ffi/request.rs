@@ -31,8 +31,10 @@ pub const BN_TASK_EMBED: i32 = 1;
 pub const BN_TASK_SCORE: i32 = 2;
 /// Return how relevant `document` is to the query in `prompt`, in one event, as
 /// `BN_FINISH_EMBEDDING` with one number within 0 and 1. For models with
-/// `bn_model_info.scores_pairs`; others return `BN_ERR_UNSUPPORTED`. `pooling` and
-/// `BN_REQUEST_EMBED_RAW` are refused, the rest is as with `BN_TASK_EMBED`.
+/// `bn_model_info.scores_pairs`; others return `BN_ERR_UNSUPPORTED`. A decoder puts both into the
+/// prompt that its files have for it; there `messages` of the roles "system", "query" and
+/// "document" replace the instruction in it. `pooling` and `BN_REQUEST_EMBED_RAW` are refused, the
+/// rest is as with `BN_TASK_EMBED`.
 pub const BN_TASK_RERANK: i32 = 3;
 
 /// One event at the end, with the whole text and all tokens.

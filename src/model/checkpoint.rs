@@ -28,6 +28,10 @@ pub trait Checkpoint {
     /// `None` if the files have no template. A template that is not understood is reported to `warn`, and fails when
     /// it is used.
     fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>>;
+    /// The template of a pair's prompt, for a decoder that scores pairs. `None`: the tokenizer puts them together.
+    fn pair(&self, _warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+        Ok(None)
+    }
     fn has(&self, tensor: &str) -> bool;
     /// The `[rows, cols]` weights, in a type that products take: mapped if the file has such a type, otherwise
     /// repacked on `pool`. `BadModel` if the tensor is missing or has another shape, `Unsupported` if its type is not

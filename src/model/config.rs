@@ -6,6 +6,7 @@ use super::family::{Family, QkNorm};
 use super::keys::{LAYER_INPUTS, NEXTN, SHARED_KV};
 use super::names::Names;
 use super::rotation::Rotations;
+use super::score::ScoreRows;
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
 use crate::ops::{
@@ -69,6 +70,8 @@ pub struct DecoderConfig {
     pub parts: Parts,
     /// How hidden states become an embedding; `Last` for a text generator.
     pub pooling: Pooling,
+    /// What scores pairs of texts, if anything does.
+    pub score: Option<ScoreRows>,
     /// The rotations that weights are folded with.
     pub rotations: Option<Rotations>,
     pub sampling: SamplingDefaults,

@@ -10,11 +10,12 @@ use super::check::check_batch;
 use super::config::DecoderConfig;
 use super::family::QkNorm;
 use super::products::Products;
-use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, adapter, check_stop};
+use super::score::ScoreRows;
+use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, Pooling, adapter, check_stop};
 use crate::base::{Error, Result};
 use crate::ops::{
     Accepted, Attention, AttentionShape, Head, KvCache, KvLayers, KvLayout, Norm, OpSet, Owned, Paging,
-    Projections, RaggedBatch, Site, StateShape, Weight,
+    Projections, RaggedBatch, Site, Slot, StateShape, Weight,
 };
 
 pub use latent::LatentAttention;
@@ -59,7 +60,7 @@ impl Decoder {
         update: Option<Owned>,
         weights: &Projections,
     ) -> Result<Owned> {
-        let (norm, site) = (self.weights.layers[index].attn_norm.as_ref(), Site::Qkv(index));
+        let (norm, site) = (self.weights.layers[index].attn_norm.as_ref(), Site::Layer(index, Slot::Enter));
         match update {
             Some(update) => step.all.add_linear(x, (&update, self.post_norm(index - 1)), norm, weights, site),
             None => step.all.linear(x, norm, weights, site),
@@ -120,7 +121,10 @@ impl Decoder {
         let norm = self.weights.layers[index].attn_norm.as_ref();
         match (gate, &attention.gate) {
             (Some(gate), _) => step.ops.gate(&out, &gate),
-            (None, Some(weights)) => step.ops.gate(&out, &step.ops.linear(x, norm, weights)?),
+            (None, Some(weights)) => {
+                let gate = step.all.linear(x, norm, weights, Site::Layer(index, Slot::Gate))?;
+                step.ops.gate(&out, &gate)
+            }
             (None, None) => Ok(out),
         }
     }
@@ -150,7 +154,8 @@ impl Decoder {
     ) -> Result<Owned> {
         let layer = &self.weights.layers[index];
         let mixed = self.enter(step, index, x, update, &delta.inputs)?;
-        let gates = step.ops.linear(x, layer.attn_norm.as_ref(), &delta.gates)?;
+        let site = Site::Layer(index, Slot::Gate);
+        let gates = step.all.linear(x, layer.attn_norm.as_ref(), &delta.gates, site)?;
         step.ops.delta_net(&mixed, &gates, step.paging.batch, step.kv, layer.place, &delta.net)
     }
 
@@ -185,7 +190,8 @@ impl Decoder {
     fn beside(&self, step: &Step, index: usize, x: &Owned) -> Result<Option<Owned>> {
         let layer = &self.weights.layers[index];
         let Some(Beside { mixer, place, .. }) = &layer.beside else { return Ok(None) };
-        let input = step.ops.linear(x, layer.attn_norm.as_ref(), &mixer.input)?;
+        let site = Site::Layer(index, Slot::Beside);
+        let input = step.all.linear(x, layer.attn_norm.as_ref(), &mixer.input, site)?;
         step.ops.mamba(&input, step.paging.batch, step.kv, *place, &mixer.net).map(Some)
     }
 
@@ -237,7 +243,7 @@ impl Decoder {
         }
         let output = self.output(ops, products, index, mixed, beside)?;
         let update = self.feed_forward(ops, products, index, x, output)?;
-        self.close(ops, index, x, update, own.as_ref().or(inputs)).map(Some)
+        self.close(ops, products, index, x, (update, own.as_ref().or(inputs))).map(Some)
     }
 
     /// The product of what the mixer of layer `index` gave, with that of a second one added.
@@ -251,10 +257,11 @@ impl Decoder {
     ) -> Result<Owned> {
         let layer = &self.weights.layers[index];
         let norm = layer.attn_sub_norm.as_ref();
-        let mut output = products.linear(&mixed, norm, &layer.output, Site::Output(index))?;
+        let mut output = products.linear(&mixed, norm, &layer.output, Site::Layer(index, Slot::Output))?;
         drop(mixed);
         if let (Some(mixed), Some(beside)) = (beside, &layer.beside) {
-            ops.add(&mut output, &ops.linear(&mixed, None, &beside.output)?, None)?;
+            let site = Site::Layer(index, Slot::BesideOutput);
+            ops.add(&mut output, &products.linear(&mixed, None, &beside.output, site)?, None)?;
         }
         Ok(output)
     }
@@ -263,18 +270,18 @@ impl Decoder {
     fn close(
         &self,
         ops: &dyn OpSet,
+        products: &Products,
         index: usize,
         x: &mut Owned,
-        mut update: Owned,
-        inputs: Option<&Owned>,
+        (mut update, inputs): (Owned, Option<&Owned>),
     ) -> Result<Owned> {
         let layer = &self.weights.layers[index];
         if let (Some(input), Some(inputs), Some(width)) = (&layer.input, inputs, self.config.layer_inputs) {
             ops.add(x, &update, layer.ffn_post_norm.as_ref())?;
             drop(update);
-            let gate = ops.linear(x, None, &input.gate)?;
+            let gate = products.linear(x, None, &input.gate, Site::Layer(index, Slot::InputGate))?;
             let gated = ops.gated_columns(&gate, inputs, index * width, self.config.activation)?;
-            update = ops.linear(&gated, None, &input.output)?;
+            update = products.linear(&gated, None, &input.output, Site::Layer(index, Slot::InputOutput))?;
         }
         layer.scale.map_or(Ok(()), |by| ops.scale(x, by))?;
         Ok(update)
@@ -305,10 +312,11 @@ impl Decoder {
         let activation = self.config.activation;
         let dense = |x: &mut Owned, output: Owned, Gated { gate_up, sub_norm, down }: &Gated| {
             let update = (&output, post_norm);
-            let site = Site::GateUp(index);
+            let site = Site::Layer(index, Slot::GateUp);
             let gate_up = products.add_gate_up(x, update, norm, gate_up, activation, site)?;
             drop(output);
-            products.gated_linear(&gate_up, activation, sub_norm.as_ref(), down, Site::Down(index))
+            let site = Site::Layer(index, Slot::Down);
+            products.gated_linear(&gate_up, activation, sub_norm.as_ref(), down, site)
         };
         match &layer.feed_forward {
             FeedForward::Gated(gated) => dense(x, output, gated),
@@ -465,14 +473,28 @@ impl Model for Decoder {
 
     fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {
         let c = &self.config;
-        if !self.state_shape().is_empty() || c.global.is_some() || c.latent.is_some() {
+        if self.weights.mtp.is_some() {
             return Err(Error::unsupported(format!(
-                "{}: models with recurrent layers, mtp, latent attention or layers whose heads differ take no adapters \
-                 yet",
+                "{}: a model that is opened with mtp takes no adapters",
                 file.what
             )));
         }
-        adapter::fit(file, &self.config)
+        let head = file.parts.iter().any(|part| ["output", "lm_head"].contains(&&*part.name));
+        if head && matches!(c.score, Some(ScoreRows::Tokens { .. })) {
+            return Err(Error::unsupported(format!(
+                "{}: it updates the model's head, whose rows score pairs of texts as they are",
+                file.what
+            )));
+        }
+        adapter::fit(file, &self.config, &self.weights)
+    }
+
+    fn after_pooling(&self, _: &dyn OpSet, score: bool, pooled: &[f32]) -> Result<Option<Vec<f32>>> {
+        match (&self.weights.score, score) {
+            (_, false) => Ok(None),
+            (Some(score), true) => Ok(Some(vec![score.of(pooled)])),
+            (None, true) => Err(Error::internal("a score of a model without a head for it")),
+        }
     }
 
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize {
@@ -570,6 +592,7 @@ fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
         ffn_size: config.ffn,
         pooling: config.pooling,
         sampling: config.sampling,
+        scores: weights.score.as_ref().map(|_| Pooling::Last),
         ..Facts::of_weights(weights.matrices(), weights.vectors(), other_bytes + weights.copied_bytes())
     }
 }

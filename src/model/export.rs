@@ -8,6 +8,7 @@ use super::config::{DecoderConfig, ExpertsConfig, Parts, RopeConfig, RopeScaling
 use super::family::{Family, Rotation, Scales, SharedExpert, Windows};
 use super::fused;
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
+use super::score::ScoreRows;
 use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::gguf::writer::{Meta, write_file};
 use crate::kernels::pack::requantize;
@@ -131,6 +132,9 @@ pub fn export(
     }
     if config.rotations.is_some() {
         return Err(Error::unsupported(format!("{}: rotated weights are not written", files.what())));
+    }
+    if !matches!(config.score, None | Some(ScoreRows::Words)) {
+        return Err(Error::unsupported(format!("{}: the rows of scores are not written", files.what())));
     }
     let mut pairs = metadata(&config, family)?;
     pairs.extend(extra);

@@ -5,6 +5,7 @@ mod latent;
 mod layers;
 mod mamba;
 mod rope;
+mod score;
 
 use super::Pooling;
 use super::checkpoint::Checkpoint;
@@ -93,6 +94,10 @@ impl Checkpoint for Gguf {
 
     fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
         ChatTemplate::from_gguf(self, warn)
+    }
+
+    fn pair(&self, _: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+        score::template(self)
     }
 
     fn has(&self, tensor: &str) -> bool {
@@ -265,11 +270,11 @@ impl<'a> Keys<'a> {
             norms: self.norms(first),
             parts: self.parts(first),
             pooling: self.pooling()?,
+            score: self.score()?,
             rotations: None,
             sampling: SamplingDefaults::default(),
         };
-        config.check(self.names)?;
-        Ok(config)
+        config.check(self.names).map(|()| config)
     }
 
     fn full(&self, key: &str) -> String {
@@ -491,7 +496,7 @@ impl<'a> Keys<'a> {
     /// In llama.cpp's numbers. 0 means that hidden states are not pooled.
     fn pooling(&self) -> Result<Pooling> {
         match self.find::<u32>("pooling_type")? {
-            None | Some(0 | 3) => Ok(Pooling::Last),
+            None | Some(0 | 3 | score::RANK) => Ok(Pooling::Last),
             Some(1) => Ok(Pooling::Mean),
             Some(2) => Ok(Pooling::First),
             Some(other) => Err(self.names.unsupported("pooling_type", other)),

@@ -114,6 +114,7 @@ pub const KNOWN: &[&str] = &[
     "rope.scaling.yarn_beta_fast",
     "rope.scaling.yarn_beta_slow",
     "pooling_type",
+    "classifier.output_labels",
     "vocab_size",
     "tensor_data_layout",
 ];

@@ -7,7 +7,8 @@ use super::hf;
 use super::options::LoadOptions;
 use super::reader::{CANCELLED, Reader, join_of};
 use super::requantized::Requantized;
-use super::{Facts, Loaded, Model};
+use super::score::{self, ScoreRows};
+use super::{DecoderConfig, Facts, Loaded, Model};
 use crate::base::log::{INFO, WARN};
 use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::gguf::{Gguf, map_file};
@@ -125,7 +126,7 @@ pub fn load(
             let end_tokens = tokenizer.end_tokens().to_vec();
             let chat = Some(Arc::new(Echo::chat_template()?));
             let (tokenizer, vocabulary) = (Some(tokenizer), Arc::default());
-            return Ok(Loaded { model, tokenizer, end_tokens, chat, vocabulary, users: Arc::default() });
+            return Ok(Loaded { model, tokenizer, end_tokens, chat, pair: None, vocabulary, users: Arc::default() });
         }
         Source::Embedded => Box::new(embedded()?),
         Source::File(path) if Path::new(path).is_dir() => hf::open(path)?,
@@ -224,7 +225,7 @@ fn encoder(
     // As in `decoder`.
     tokenizer.as_mut().map_or(Ok(()), |tokenizer| tokenizer.pad_to(vocab_size))?;
     let end_tokens = tokenizer.as_ref().map_or_else(Vec::new, |tokenizer| tokenizer.end_tokens().to_vec());
-    loaded(files, log, Arc::new(model), tokenizer, end_tokens, None)
+    loaded(files, log, Arc::new(model), tokenizer, end_tokens, [None, None])
 }
 
 /// Reports the model.
@@ -234,13 +235,37 @@ fn loaded(
     model: Arc<dyn Model>,
     tokenizer: Option<Tokenizer>,
     end_tokens: Vec<u32>,
-    chat: Option<ChatTemplate>,
+    [chat, pair]: [Option<ChatTemplate>; 2],
 ) -> Result<Loaded> {
     let Facts { architecture, name, parameters, layers, hidden_size, context_length, .. } = model.facts();
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
     log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", files.what()));
-    let (tokenizer, chat) = (tokenizer.map(Arc::new), chat.map(Arc::new));
-    Ok(Loaded { model, tokenizer, end_tokens, chat, vocabulary: Arc::default(), users: Arc::default() })
+    let (tokenizer, chat, pair) = (tokenizer.map(Arc::new), chat.map(Arc::new), pair.map(Arc::new));
+    Ok(Loaded { model, tokenizer, end_tokens, chat, pair, vocabulary: Arc::default(), users: Arc::default() })
+}
+
+/// Finds the tokens of a score by words. Without them the model runs, and scores nothing.
+fn find_words(
+    config: &mut DecoderConfig,
+    tokenizer: Option<&Tokenizer>,
+    what: &str,
+    log: &dyn Fn(i32, &str),
+) -> Result<()> {
+    if config.score != Some(ScoreRows::Words) {
+        return Ok(());
+    }
+    let mut ids = Vec::new();
+    for word in score::WORDS {
+        ids.push(tokenizer.map_or(Ok(Vec::new()), |tokenizer| tokenizer.encode(word, false, false))?);
+    }
+    config.score = match (&ids[0][..], &ids[1][..]) {
+        (&[yes], &[no]) => Some(ScoreRows::Tokens { yes: yes as usize, no: Some(no as usize) }),
+        _ => {
+            log(WARN, &format!("{what}: it would score pairs by its yes and no, which are no tokens of it"));
+            None
+        }
+    };
+    Ok(())
 }
 
 /// Loads a decoder from files that convert weights themselves.
@@ -251,9 +276,11 @@ fn decoder(
     log: &dyn Fn(i32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
-    let config = files.config(&|message| log(WARN, message))?;
+    let mut config = files.config(&|message| log(WARN, message))?;
     let vocab_size = config.vocab_size;
     let mut tokenizer = tokenizer(files, vocab_size, log)?;
+    find_words(&mut config, tokenizer.as_ref(), files.what(), log)?;
+    let config_scores = config.score.is_some();
     let end_tokens = match &tokenizer {
         Some(tokenizer) => tokenizer.end_tokens().to_vec(),
         None => files.end_tokens(vocab_size)?,
@@ -285,7 +312,8 @@ fn decoder(
     let model = Reader::new(files, options.max_weight_bytes, pool, progress).decoder(config, options)?;
     // Not earlier: reading the embedding has shown that there are this many tokens.
     tokenizer.as_mut().map_or(Ok(()), |tokenizer| tokenizer.pad_to(vocab_size))?;
-    loaded(files, log, Arc::new(model), tokenizer, end_tokens, chat)
+    let pair = config_scores.then(|| files.pair(&|message| log(WARN, message))).transpose()?.flatten();
+    loaded(files, log, Arc::new(model), tokenizer, end_tokens, [chat, pair])
 }
 
 #[cfg(feature = "demo-model")]

@@ -24,6 +24,7 @@ mod requantized;
 mod rope;
 mod rotation;
 mod sampling;
+mod score;
 
 pub use adapter::{Adapter, AdapterFile};
 pub use checkpoint::Checkpoint;
@@ -200,6 +201,8 @@ pub struct Loaded {
     /// The tokenizer's end tokens or, without a tokenizer, those that the files name.
     pub end_tokens: Vec<u32>,
     pub chat: Option<Arc<ChatTemplate>>,
+    /// Makes the prompt of a pair of texts. `None`: the tokenizer puts them together.
+    pub pair: Option<Arc<ChatTemplate>>,
     /// The part of the tokenizer that grammars need, made for the first grammar.
     pub vocabulary: Arc<LazyVocabulary>,
     /// Number of engine threads that have requests for the model.

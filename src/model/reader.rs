@@ -4,6 +4,7 @@ mod encoder;
 mod experts;
 mod latent;
 mod mamba;
+mod score;
 
 use super::checkpoint::Checkpoint;
 use super::config::{Block, DecoderConfig, RopeConfig};
@@ -104,6 +105,7 @@ impl<'a> Reader<'a> {
             false => None,
         };
         let ropes = self.ropes(&config)?;
+        let score = self.score_of(&config, &head)?;
         self.nothing_left(&config)?;
         let head_norm = scaled(&final_norm, 1.0 / config.logit_scale);
         let (what, name) = (self.files.what(), if tied { "token_embd.weight" } else { "output.weight" });
@@ -115,7 +117,8 @@ impl<'a> Reader<'a> {
             }
         }
         let head = Projections { fold: fold.map(Arc::new), ..[head].into() };
-        let weights = Weights { embedding, unfold, inputs, layers, mtp, final_norm, head_norm, head, ropes };
+        let weights =
+            Weights { embedding, unfold, inputs, layers, mtp, final_norm, head_norm, head, ropes, score };
         Ok(Decoder::new(config, weights, self.files.other_bytes()))
     }
 

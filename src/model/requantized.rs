@@ -15,7 +15,8 @@ const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
 /// Small matrices that keep their type. A router of another type would choose other experts; the gates weigh whole heads
 /// and rows, over all later tokens; a convolution is no product.
-const KEPT: [&str; 9] = [
+const KEPT: [&str; 10] = [
+    "cls.output.weight",
     "per_layer_token_embd.weight",
     ".ffn_gate_inp.weight",
     ".ffn_gate_inp_shexp.weight",
@@ -91,6 +92,10 @@ impl Checkpoint for Requantized<'_> {
 
     fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
         self.files.chat(warn)
+    }
+
+    fn pair(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+        self.files.pair(warn)
     }
 
     fn has(&self, tensor: &str) -> bool {

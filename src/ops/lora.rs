@@ -12,13 +12,34 @@ use std::sync::Arc;
 /// The products of a decoder that an adapter may update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Site {
-    /// q, k and v of a layer.
-    Qkv(usize),
-    Output(usize),
-    /// gate and up.
-    GateUp(usize),
-    Down(usize),
+    Layer(usize, Slot),
     Head,
+}
+
+/// The products of a layer. None is both of two that stand in one slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// That of a mixer's inputs: q, k and v, for example.
+    Enter,
+    Output,
+    /// gate and up.
+    GateUp,
+    Down,
+    /// Beside `Enter`: gates, or the queries of latent attention.
+    Gate,
+    /// The queries' own latent.
+    Latent,
+    /// Those of a second mixer.
+    Beside,
+    BesideOutput,
+    /// Those of the layer's own input.
+    InputGate,
+    InputOutput,
+}
+
+impl Slot {
+    /// Number of slots.
+    pub const COUNT: usize = Self::InputOutput as usize + 1;
 }
 
 /// The pairs of one product, one for each matrix that has one.
@@ -27,18 +48,15 @@ pub type Pairs<P = Pair> = [Option<P>; MOST];
 /// An adapter's pairs, or what operations derive from them.
 #[derive(Clone)]
 pub struct Lora<P = Pair> {
-    /// For each layer, one entry per product, in the order of `Site`.
-    pub layers: Vec<[Pairs<P>; 4]>,
+    /// For each layer, one entry per product, in the order of `Slot`.
+    pub layers: Vec<[Pairs<P>; Slot::COUNT]>,
     pub head: Pairs<P>,
 }
 
 impl<P> Lora<P> {
     pub fn pairs(&self, site: Site) -> &Pairs<P> {
         match site {
-            Site::Qkv(layer) => &self.layers[layer][0],
-            Site::Output(layer) => &self.layers[layer][1],
-            Site::GateUp(layer) => &self.layers[layer][2],
-            Site::Down(layer) => &self.layers[layer][3],
+            Site::Layer(layer, slot) => &self.layers[layer][slot as usize],
             Site::Head => &self.head,
         }
     }
@@ -59,7 +77,7 @@ impl<P> Lora<P> {
         let mut made = Lora { layers: Vec::new(), head: Pairs::default() };
         reserve(&mut made.layers, self.layers.len(), "an adapter")?;
         for layer in &self.layers {
-            let mut to: [Pairs<Q>; 4] = Default::default();
+            let mut to: [Pairs<Q>; Slot::COUNT] = Default::default();
             layer.iter().zip(&mut to).try_for_each(|(pairs, to)| product(pairs, to))?;
             made.layers.push(to);
         }

@@ -37,7 +37,7 @@ pub use fold::{Fold, Regrouped};
 pub use fused::FusedOps;
 pub use kv::{KvCache, KvLayers, KvLayout};
 pub use latent::{Latent, LatentShape};
-pub use lora::{Adapted, Lora, Site};
+pub use lora::{Adapted, Lora, Site, Slot};
 pub use mamba::{Mamba, MambaFactors, MambaNorm, MambaShape};
 pub use mixture::FEW as FEW_ROWS;
 pub use owned::Owned;

@@ -338,6 +338,13 @@ fn a_tokenizer_that_has_no_name_is_refused_for_the_right_field() {
 }
 
 #[test]
+fn rows_of_scores_are_not_written() {
+    let scratch = Scratch::new("scores");
+    let made = converted("tests/golden/models/qwen3-classifier", KEEP, &scratch.file("model.gguf"));
+    assert!(made.unwrap_err().message.contains("rows of scores"));
+}
+
+#[test]
 fn a_type_that_no_weight_takes_is_refused() {
     let scratch = Scratch::new("refused");
     for (folder, types, word) in [

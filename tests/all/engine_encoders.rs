@@ -79,9 +79,10 @@ fn texts_and_pairs_have_the_ids_of_transformers() {
 
 #[test]
 fn scores_are_those_of_transformers() {
-    let more = ("modern-bert-reranker", "modern-bert-reranker");
+    let more =
+        ["modern-bert-reranker", "modern-bert-reranker.gguf"].map(|model| (model, "modern-bert-reranker"));
     let rerankers = ALL.into_iter().filter(|(model, _)| model.contains("reranker"));
-    for (model, folder) in rerankers.chain([more]) {
+    for (model, folder) in rerankers.chain(more) {
         let engine = engine(model, |config| config.threads = 2);
         for case in list(&texts(folder), "pairs") {
             let answer = ask(&engine, of_pair(case));

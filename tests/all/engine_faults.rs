@@ -97,6 +97,7 @@ fn of(facts: Facts, die: &Arc<AtomicBool>, change: impl FnOnce(&mut EngineConfig
         tokenizer: None,
         end_tokens: Vec::new(),
         chat: None,
+        pair: None,
         vocabulary: Arc::default(),
         users: Arc::default(),
     });

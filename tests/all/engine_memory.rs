@@ -43,6 +43,7 @@ fn of(context_length: usize, shape: KvShape, change: impl FnOnce(&mut EngineConf
         tokenizer: None,
         end_tokens: Vec::new(),
         chat: None,
+        pair: None,
         vocabulary: Arc::default(),
         users: Arc::default(),
     };

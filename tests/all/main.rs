@@ -29,6 +29,7 @@ mod engine_latent;
 mod engine_memory;
 mod engine_power;
 mod engine_pressure;
+mod engine_rerankers;
 mod engine_scores;
 mod engine_speculation;
 mod layers;

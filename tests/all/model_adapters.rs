@@ -2,13 +2,15 @@
 
 use crate::common::gguf::{File, Tensor};
 use crate::common::parity::agreement;
-use crate::common::{Golden, Running, Session, alone, bits, json, load_file, load_on, root};
+use crate::common::{
+    Golden, Running, SPARE_STATES, Session, alone, bits, json, load_file, load_on, load_source, root,
+};
 use crate::folder_support::Copy;
 use crate::plain_ops::PlainOps;
 use bn_engine::base::{Error, Result, Status};
 use bn_engine::kernels::attention::KvType;
-use bn_engine::model::{Adapter, AdapterFile, Outputs};
-use bn_engine::ops::{Lora, RaggedBatch, SeqRows};
+use bn_engine::model::{Adapter, AdapterFile, LoadOptions, Outputs, Source};
+use bn_engine::ops::{Lora, RaggedBatch, SeqRows, StateRows};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -72,7 +74,7 @@ fn peft_computes_the_same() {
             checked += 1;
         }
     }
-    assert!(checked >= 11, "{checked} pairs of a model and an adapter");
+    assert!(checked >= 24, "{checked} pairs of a model and an adapter");
 }
 
 /// Sequences of one batch with two adapters, with one at another scale, and with none.
@@ -120,11 +122,14 @@ fn rows_that_are_wanted_alone_are_the_same() {
             batch.tokens.extend(&ids);
             batch.positions.extend(0..20);
             batch.block_tables.extend([2 * seq, 2 * seq + 1]);
+            if !model.model.state_shape().is_empty() {
+                batch.states.push(StateRows { slot: SPARE_STATES as u32 + seq, ..StateRows::default() });
+            }
         }
         batch.logits_rows = vec![7, 19, 39];
         batch.hidden_rows = vec![3, 7];
         batch.adapt(&lora, 1.0, 0, 20);
-        let (kv, mut out) = (model.kv(KvType::F32, 4, 16), Outputs::default());
+        let (kv, mut out) = (model.kv_of(KvType::F32, 4, 16, 2), Outputs::default());
         model.forward(&batch, &kv, &mut out).unwrap();
         let vocab = model.model.facts().vocab_size;
         for (n, row) in [7, 19].into_iter().enumerate() {
@@ -145,6 +150,37 @@ fn refused(model: &Running, path: &str, status: Status, words: &[&str]) {
     words.iter().for_each(|word| assert!(error.message.contains(word), "no '{word}' in: {error}"));
 }
 
+/// Products that take no adapter, and files whose rows or factors are in another form than the model's.
+#[test]
+fn what_takes_no_adapter_is_refused_by_name() {
+    let copy = Copy::of_folder("adapters", "llama");
+    let path = format!("{}/x.gguf", copy.path());
+    for (model, architecture, product, [rows, cols]) in [
+        ("deepseek-v2", "deepseek2", "blk.0.attn_kv_b", [8, 8]),
+        ("deepseek-v2", "deepseek2", "blk.1.ffn_up_exps", [8, 8]),
+        ("qwen35moe", "qwen35moe", "blk.0.ffn_up_shexp", [8, 8]),
+        ("lfm2", "lfm2", "blk.0.shortconv.conv", [8, 8]),
+        ("gemma4-inputs", "gemma4", "per_layer_model_proj", [8, 8]),
+    ] {
+        let file = File::default().str("general.architecture", architecture).str("general.type", "adapter");
+        let file = file.str("adapter.type", "lora").f32("adapter.lora.alpha", 8.0);
+        let file = file.random(&format!("{product}.weight.lora_a"), &[cols, 2], 1);
+        std::fs::write(&path, file.random(&format!("{product}.weight.lora_b"), &[2, rows], 2).bytes())
+            .unwrap();
+        let model = load_file(&format!("tests/golden/models/{model}"), 1).unwrap();
+        refused(&model, &path, Status::Unsupported, &[product, "none that takes an adapter"]);
+    }
+    for name in ["qwen35", "falcon-h1"] {
+        let model = load_file(&format!("tests/golden/models/{name}.gguf"), 1).unwrap();
+        let adapter = format!("tests/golden/adapters/{name}");
+        refused(&model, &adapter, Status::Unsupported, &["open a folder with PEFT's adapters"]);
+    }
+    let options = LoadOptions { mtp: true, ..LoadOptions::default() };
+    let path = root().join("tests/golden/mtp/qwen35").to_string_lossy().into_owned();
+    let model = load_source(&Source::File(path), &options, 1).unwrap();
+    refused(&model, "tests/golden/adapters/qwen35", Status::Unsupported, &["mtp"]);
+}
+
 #[test]
 fn files_that_are_wrong_are_refused_by_name() {
     let model = load_file("tests/golden/models/llama-llama3", 1).unwrap();
@@ -153,6 +189,7 @@ fn files_that_are_wrong_are_refused_by_name() {
     refused("tests/golden/models/llama-llama3", Status::Io, &["adapter_config.json"]);
     refused("tests/golden/models/llama-llama3.gguf", Status::Unsupported, &["general.type"]);
     refused("tests/golden/adapters/qwen3", Status::BadModel, &["blk.0.attn_q", "where the model has"]);
+    refused("tests/golden/adapters/lfm2", Status::Unsupported, &["layers.0.", "no product of a decoder"]);
     refused("tests/golden/adapters/qwen3.gguf", Status::BadModel, &["for 'qwen3'", "'llama'"]);
     let echo = crate::common::load_source(
         &bn_engine::model::Source::parse(Some("builtin:echo")).unwrap(),
@@ -214,7 +251,11 @@ fn files_that_are_wrong_are_refused_by_name() {
     let names = &["layers.0.self_attn.q_proj.lora_A", "layers.7.self_attn.q_proj.lora_A"];
     refused(&renamed(names[0], names[1]), Status::BadModel, &["layers.7.self_attn.q_proj", "lora_B"]);
     refused(&renamed("q_proj.lora_A", "q_proj.lora_X"), Status::Unsupported, &["no pair"]);
-    refused(&renamed("self_attn.k_proj.lora_A", "self_attn.j_proj.lora_A"), Status::Unsupported, &["j_proj"]);
+    refused(
+        &renamed("self_attn.k_proj.lora_A", "self_attn.j_proj.lora_A"),
+        Status::BadModel,
+        &["j_proj", "lora_B"],
+    );
     copy.put("adapter_model.safetensors", &bytes[..bytes.len() - 4]);
     refused(&copy.path(), Status::BadModel, &["adapter_model.safetensors"]);
     let mut nan = bytes.clone();

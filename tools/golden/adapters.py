@@ -1,6 +1,6 @@
 """LoRA adapters for models of tests/golden/models, and logits with them, computed by PEFT: tests/golden/adapters/.
 
-  python adapters.py
+  python adapters.py [case ...]     default: every case
 
 Each adapter has random A and B. The GGUF files are as llama.cpp's convert_lora_to_gguf.py writes them.
 """
@@ -8,6 +8,7 @@ Each adapter has random A and B. The GGUF files are as llama.cpp's convert_lora_
 import json
 import os
 import shutil
+import sys
 
 import gguf
 import numpy as np
@@ -79,7 +80,8 @@ def save_gguf(folder, path, arch, heads, kv_heads, alpha):
     writer.close()
 
 
-def case(name, base, seed, store, arch=None, **config):
+def case(name, base, seed, store, arch=None, twin=False, **config):
+    """`arch`: also in GGUF. `twin`: the model in GGUF takes PEFT's adapters."""
     m = load(os.path.join(MODELS, base))
     m = peft.get_peft_model(m, peft.LoraConfig(lora_dropout=0.0, **config)).eval()
     randomize(m, seed, store)
@@ -91,6 +93,7 @@ def case(name, base, seed, store, arch=None, **config):
         c = m.config
         save_gguf(folder, folder + ".gguf", arch, c.num_attention_heads, c.num_key_value_heads, config["lora_alpha"])
         files.append(files[0] + ".gguf")
+    if arch or twin:
         models.append(models[0] + ".gguf")
     ternary = base.startswith(("bitnet", "llama-ternary"))
     run = drawer(m) if ternary else lambda ids: (run_hf(m, ids), 1.0)
@@ -115,15 +118,37 @@ CASES = [
           rank_pattern={"v_proj": 5}, alpha_pattern={"v_proj": 3})),
     ("bitnet", "bitnet-online", 4, "f16", None, dict(r=4, lora_alpha=8, target_modules=ALL)),
     ("ternary", "llama-ternary-online", 5, "f32", None, dict(r=4, lora_alpha=2, target_modules=ALL)),
+    ("qwen35", "qwen35", 6, "f16", None,
+     dict(r=2, lora_alpha=3, target_modules=[*ALL, "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"])),
+    ("qwen3next", "qwen3next", 7, "f16", None,
+     dict(r=2, lora_alpha=3, target_modules=[*ALL[:4], "in_proj_qkvz", "in_proj_ba", "out_proj"])),
+    ("lfm2", "lfm2", 8, "f16", None,
+     dict(r=2, lora_alpha=3, twin=True, target_modules=[*ALL[:3], "in_proj", "out_proj", "w1", "w2", "w3"])),
+    ("lfm3", "lfm3", 9, "f16", None,
+     dict(r=2, lora_alpha=3, twin=True, target_modules=[*ALL[:3], "gate_proj", "in_proj", "out_proj", "w1", "w2", "w3"])),
+    ("granite-hybrid", "granitemoehybrid-dense", 10, "f16", None,
+     dict(r=2, lora_alpha=3, twin=True,
+          target_modules=[*ALL[:4], "in_proj", "out_proj", "input_linear", "output_linear"])),
+    # PEFT refuses the last product of its Mamba-2.
+    ("falcon-h1", "falcon-h1", 11, "f16", None, dict(r=2, lora_alpha=3, target_modules=[*ALL, "in_proj"])),
+    ("deepseek-v2", "deepseek-v2", 12, "f16", None,
+     dict(r=2, lora_alpha=3, twin=True,
+          target_modules=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"])),
+    ("gemma4", "gemma4-inputs", 13, "f16", None,
+     dict(r=2, lora_alpha=3, twin=True, target_modules=[*ALL, "per_layer_input_gate", "per_layer_projection"])),
 ]
 
 
 def main():
     os.makedirs(OUT, exist_ok=True)
-    index = [case(name, base, seed, store, arch, **config) for name, base, seed, store, arch, config in CASES]
-    with open(os.path.join(OUT, "index.json"), "w") as f:
+    wanted = sys.argv[1:] or [name for name, *_ in CASES]
+    made = [case(name, *rest, **config) for name, *rest, config in CASES if name in wanted]
+    path = os.path.join(OUT, "index.json")
+    with open(path) as f:
+        index = [c for c in json.load(f) if c["name"] not in wanted] + made
+    with open(path, "w") as f:
         f.write(json.dumps(index) + "\n")
-    for c in index:
+    for c in made:
         print(c["name"], "ignored:", c["ignored"])
 
 

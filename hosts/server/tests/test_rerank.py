@@ -173,6 +173,32 @@ class Rerank(ServerTest):
         finally:
             server.stop()
 
+    def test_a_decoder_that_judges_needs_no_template(self):
+        folder = os.path.join(ROOT, "tests", "golden", "models", "qwen3-reranker")
+        with open(os.path.join(folder, "texts.json"), encoding="utf-8") as f:
+            pairs = json.load(f)["pairs"]
+        server = Server(model=folder + ".gguf")
+        try:
+            for pair in pairs:
+                if pair["texts"][0] == "":
+                    continue
+                body = {"query": pair["texts"][0], "documents": [pair["texts"][1]]}
+                if pair["instruction"] is not None:
+                    body["instruction"] = pair["instruction"]
+                [result] = server.ok("/v1/rerank", body)["results"]
+                # Keys and values are stored in F16.
+                self.assertAlmostEqual(result["relevance_score"], pair["score"], delta=0.02 * pair["score"])
+            self.assertEqual(len(server.ok("/v1/completions", {"prompt": "a", "max_tokens": 2})["choices"]), 1)
+            body = {"query": "who", "documents": ["a dog"], "template": "{query} {document}{yes|no}"}
+            self.assertNotEqual(self.first(server, body), self.first(server, {**body, "template": None}))
+            status, data = server.post("/v1/rerank", {**body, "instruction": "Judge"})
+            self.assertEqual((status, "'instruction' is for models" in data["error"]["message"]), (400, True))
+        finally:
+            server.stop()
+
+    def first(self, server, body):
+        return server.ok("/v1/rerank", body)["results"][0]["relevance_score"]
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -39,7 +39,7 @@ impl Engine {
         let in_file = |e: Error| Error::new(e.status, format!("adapter '{path}': {}", e.message));
         let held = self.set_aside(self.copies() * file.bytes()).map_err(in_file)?;
         let opened = self.loaded().model.adapter(&file).map_err(said)?;
-        self.hold_scratch(opened.ranks).map_err(in_file)?;
+        self.hold_scratch(opened.ranks, opened.widest).map_err(in_file)?;
         let crate::model::Adapter { lora, bytes, fingerprint, .. } = opened;
         let lora = Arc::new(lora);
         if self.on_device {
@@ -71,9 +71,7 @@ impl Engine {
 
     /// Reserves the memory that a pass keeps for adapted rows: their normalized inputs, a second copy of the rows,
     /// and the values between A and B. It is held until the engine is destroyed.
-    fn hold_scratch(&self, ranks: usize) -> Result<()> {
-        let facts = self.facts();
-        let widest = facts.hidden_size.max(facts.ffn_size).max(facts.heads * facts.head_dim);
+    fn hold_scratch(&self, ranks: usize, widest: usize) -> Result<()> {
         let mut scratch = self.adapter_scratch.lock();
         let bytes = self.copies() * 4 * (scratch.rows * (2 * widest + ranks)) as u64;
         if bytes > scratch.bytes {

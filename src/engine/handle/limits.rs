@@ -7,7 +7,7 @@ use crate::engine::api::{Prompt, RequestParams, ScoreParams};
 use crate::engine::request::answer::Answer;
 use crate::engine::request::thinking::Bound;
 use crate::sample::SamplingParams;
-use crate::text::chat::{ToolChoice, no_template};
+use crate::text::chat::{ToolChoice, no_template, pair};
 use crate::text::reply::{Parts, Reply, grammar};
 use crate::text::{Chat, ChatTemplate, Message, Tokenizer};
 use xxhash_rust::xxh64::Xxh64;
@@ -41,6 +41,8 @@ pub struct RequestLimits<'a> {
     pub new_tokens: usize,
     pub tokenizer: Option<&'a Tokenizer>,
     pub chat: Option<&'a ChatTemplate>,
+    /// Makes the prompt of a pair of texts, if the tokenizer does not put them together.
+    pub pair: Option<&'a ChatTemplate>,
 }
 
 impl RequestLimits<'_> {
@@ -70,6 +72,7 @@ impl RequestLimits<'_> {
         let ids = match &params.prompt {
             Prompt::Tokens(ids) => self.given(ids)?,
             Prompt::Text(text) => self.encode(text, params.parse_special, params.embedding.is_some())?,
+            Prompt::Chat(messages) if params.scores_pair() => self.judged(messages)?,
             Prompt::Chat(messages) => self.conversation(messages)?,
             Prompt::Pair(first, second) => {
                 return self.pair(params, first, second).and_then(|made| self.checked(made));
@@ -87,14 +90,33 @@ impl RequestLimits<'_> {
 
     /// The tokens of two texts whose score is asked for.
     fn pair(&self, params: &RequestParams, first: &str, second: &str) -> Result<Prompted> {
-        if !params.embedding.as_ref().is_some_and(|embedding| embedding.score) {
+        if !params.scores_pair() {
             return Err(Error::invalid("a pair of texts is given, and only a score takes one"));
         }
         let bytes = first.len() + second.len();
         let tokenizer = self.tokenizer()?;
         self.fits(tokenizer.fewest_tokens(bytes), bytes, "bytes")?;
+        if self.pair.is_some() {
+            let messages = [(pair::ROLES[1], first), (pair::ROLES[2], second)];
+            let ids = self.judged(&messages.map(|(role, content)| Message { role, content }))?;
+            return Ok(Prompted { ids, ..Prompted::default() });
+        }
         let (ids, second) = tokenizer.encode_pair(first, second)?;
         Ok(Prompted { ids, second, ..Prompted::default() })
+    }
+
+    /// Renders a pair with the model's own prompt, perhaps with another instruction, and tokenizes it.
+    fn judged(&self, messages: &[Message]) -> Result<Vec<u32>> {
+        let Some(template) = self.pair else {
+            let why = "the model's files have no prompt for pairs; pass prompt and document";
+            return Err(Error::unsupported(format!("messages are set, and {why}")));
+        };
+        let roles: Vec<&str> = messages.iter().map(|message| message.role).collect();
+        if roles != pair::ROLES && roles != pair::ROLES[1..] {
+            let why = "the roles of a pair's messages are query and document, perhaps behind system";
+            return Err(Error::invalid(why));
+        }
+        self.tokenizer()?.encode_chat(&template.render(messages, true)?)
     }
 
     fn checked(&self, made: Prompted) -> Result<Prompted> {
@@ -209,11 +231,12 @@ impl RequestLimits<'_> {
     /// Options of the output have no meaning for an embedding. If one is set, the error names it.
     fn embedding(&self, params: &RequestParams) -> Result<()> {
         self.embedding_size()?;
-        if params.embedding.as_ref().is_some_and(|embedding| embedding.score) {
+        let scores = params.scores_pair();
+        if scores {
             if !self.scores {
                 return Err(Error::unsupported("the model has no head that scores pairs of texts"));
             }
-            if !matches!(params.prompt, Prompt::Pair(..) | Prompt::Tokens(_)) {
+            if !matches!(params.prompt, Prompt::Pair(..) | Prompt::Tokens(_) | Prompt::Chat(_)) {
                 return Err(Error::invalid("a score is of a pair of texts, a query and a document"));
             }
         }
@@ -222,7 +245,7 @@ impl RequestLimits<'_> {
         }
         let given = &params.sampling;
         let set = [
-            ("messages", matches!(params.prompt, Prompt::Chat(_))),
+            ("messages", matches!(params.prompt, Prompt::Chat(_)) && !scores),
             ("chat_json", matches!(params.prompt, Prompt::ChatJson(_))),
             ("stop_tokens", !params.stop_tokens.is_empty()),
             ("stop_strings", !params.stop_strings.is_empty()),

@@ -156,7 +156,7 @@ impl Engine {
     }
 
     fn limits(&self, quiet: bool) -> RequestLimits<'_> {
-        let Loaded { tokenizer, chat, .. } = &self.shared.loaded;
+        let Loaded { tokenizer, chat, pair, .. } = &self.shared.loaded;
         RequestLimits {
             vocab_size: self.facts().vocab_size,
             hidden_size: self.facts().hidden_size,
@@ -166,6 +166,7 @@ impl Engine {
             max_sequence: self.memory.max_sequence,
             tokenizer: tokenizer.as_deref(),
             chat: chat.as_deref(),
+            pair: pair.as_deref(),
         }
     }
 }

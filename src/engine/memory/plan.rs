@@ -232,7 +232,8 @@ const FALLBACK: u64 = 8 << 30;
 
 fn weight_bytes(loaded: &Loaded) -> u64 {
     let tokenizer = loaded.tokenizer.as_ref().map_or(0, |t| t.table_bytes()) as u64;
-    let tables = tokenizer + loaded.chat.as_ref().map_or(0, |chat| chat.table_bytes()) as u64;
+    let templates = [&loaded.chat, &loaded.pair].into_iter().flatten();
+    let tables = tokenizer + templates.map(|template| template.table_bytes() as u64).sum::<u64>();
     loaded.model.facts().weight_bytes.saturating_add(tables)
 }
 

@@ -5,28 +5,29 @@ use crate::base::{Bytes, Error, Result};
 use crate::kernels::gemm::lora::Pair;
 use crate::kernels::{DType, Matrix};
 use crate::model::DecoderConfig;
+use crate::model::decoder::Weights;
 use crate::model::export::source_row;
+use crate::model::fused;
+use crate::model::hf::names;
 use crate::ops::lora::Pairs;
-use crate::ops::{Lora, RopeStyle};
+use crate::ops::{HeadOrder, Lora, RopeStyle, Slot};
 use std::collections::HashMap;
 use xxhash_rust::xxh64::Xxh64;
 
 /// Maximum rank.
 const MAX_RANK: usize = 1024;
 
-/// Names and rows of the matrices of one product, and their columns.
-type Product<'a> = (&'a [(&'a str, usize)], usize);
-
-/// Fits the adapter of `file` to a decoder of `config`. Fails with `BadModel` if its shapes are another
-/// model's or a number is not finite, and with `Unsupported` for a part without a product.
-pub fn fit(file: &AdapterFile, config: &DecoderConfig) -> Result<Adapter> {
-    let Fit { lora, bytes, mut hash, left, .. } = {
+/// Fits the adapter of `file` to a decoder. Fails with `BadModel` if its shapes are another model's or a number is not
+/// finite, and with `Unsupported` for a part without a product that takes updates.
+pub fn fit(file: &AdapterFile, config: &DecoderConfig, weights: &Weights) -> Result<Adapter> {
+    let Fit { lora, bytes, widest, mut hash, left, .. } = {
         let mut fit = Fit::new(file, config)?;
-        fit.take_all()?;
+        fit.take_all(weights)?;
         fit
     };
     if let Some(name) = left.keys().min() {
-        return Err(Error::unsupported(format!("{}: it updates '{name}', which the model lacks", file.what)));
+        let why = "the model has no such product, or none that takes an adapter";
+        return Err(Error::unsupported(format!("{}: it updates '{name}': {why}", file.what)));
     }
     if bytes == 0 {
         return Err(Error::bad_model(format!("{}: it updates nothing", file.what)));
@@ -34,17 +35,19 @@ pub fn fit(file: &AdapterFile, config: &DecoderConfig) -> Result<Adapter> {
     let ranks = |pairs: &Pairs| pairs.iter().flatten().map(|pair| pair.a.rows).sum();
     let ranks = lora.all().map(ranks).max().unwrap_or(0);
     hash.update(&(bytes).to_le_bytes());
-    Ok(Adapter { ranks, fingerprint: hash.digest(), lora, bytes })
+    Ok(Adapter { ranks, widest, fingerprint: hash.digest(), lora, bytes })
 }
 
 struct Fit<'a> {
     config: &'a DecoderConfig,
     file: &'a AdapterFile,
-    left: HashMap<&'a str, &'a Part>,
+    /// By GGUF's names.
+    left: HashMap<String, Part>,
     /// Whether the rows of q and k are reordered.
     turn: bool,
     lora: Lora,
     bytes: u64,
+    widest: usize,
     hash: Xxh64,
 }
 
@@ -64,42 +67,36 @@ impl<'a> Fit<'a> {
         }
         let mut left = HashMap::new();
         for part in &file.parts {
-            if left.insert(part.name.as_str(), part).is_some() {
-                return Err(Error::bad_model(format!("{}: '{}' is there twice", file.what, part.name)));
+            for part in products(file, part, config)? {
+                if let Some(twice) = left.insert(part.name.clone(), part) {
+                    return Err(Error::bad_model(format!("{}: '{}' is there twice", file.what, twice.name)));
+                }
             }
         }
         let lora = Lora { layers: Vec::new(), head: Pairs::default() };
-        Ok(Self { config, file, left, turn, lora, bytes: 0, hash: Xxh64::new(0) })
+        Ok(Self { config, file, left, turn, lora, bytes: 0, widest: 0, hash: Xxh64::new(0) })
     }
 
-    fn take_all(&mut self) -> Result<()> {
-        let c = self.config;
-        let hidden = c.hidden;
-        let products: [Product; 4] = [
-            (&c.qkv_products(), hidden),
-            (&[("attn_output", hidden)], c.attention_width()),
-            (&c.gate_up_products(c.ffn), hidden),
-            (&[("ffn_down", hidden)], c.ffn),
-        ];
-        for layer in 0..c.layers {
-            let mut pairs: [Pairs; 4] = Default::default();
-            // Experts have no adapters: what is for them stays in `left`.
-            let products = if c.blocks[layer].sparse { &products[..2] } else { &products };
-            for (pairs, &(matrices, cols)) in pairs.iter_mut().zip(products) {
-                for (pair, (name, rows)) in pairs.iter_mut().zip(matrices) {
-                    *pair = self.pair(&format!("blk.{layer}.{name}"), *rows, cols)?;
+    fn take_all(&mut self, weights: &Weights) -> Result<()> {
+        for (index, layer) in weights.layers.iter().enumerate() {
+            let mut pairs: [Pairs; Slot::COUNT] = Default::default();
+            for (slot, product, names) in layer.sites(index, self.config) {
+                for ((pair, name), matrix) in
+                    pairs[slot as usize].iter_mut().zip(names).zip(&product.matrices)
+                {
+                    *pair = self.pair(&format!("blk.{index}.{name}"), matrix.rows, matrix.cols)?;
                 }
             }
             self.lora.layers.push(pairs);
         }
-        self.lora.head[0] = self.pair("output", c.vocab_size, hidden)?;
+        self.lora.head[0] = self.pair("output", self.config.vocab_size, self.config.hidden)?;
         Ok(())
     }
 
     /// The pair of the matrix `name`, `[rows, cols]`; None if the adapter does not change it.
     fn pair(&mut self, name: &str, rows: usize, cols: usize) -> Result<Option<Pair>> {
         let Some(part) = self.left.remove(name) else { return Ok(None) };
-        let Part { a, b, scale, .. } = part;
+        let Part { a, b, scale, .. } = &part;
         let rank = a.rows;
         let bad = |why: String| Error::bad_model(format!("{}: the update of '{name}' {why}", self.file.what));
         if (a.cols, b.rows, b.cols) != (cols, rows, rank) || rank == 0 || rank > MAX_RANK {
@@ -129,10 +126,76 @@ impl<'a> Fit<'a> {
             self.bytes += matrix.data.len() as u64;
             self.hash.update(&matrix.data);
         }
+        self.widest = self.widest.max(cols);
         self.hash.update(name.as_bytes());
         self.hash.update(&scale.to_le_bytes());
         Ok(Some(Pair { a, b, scale: *scale }))
     }
+}
+
+/// The updates of single products, by GGUF's names, that a part of a file is. A module of PEFT may be several products.
+fn products(file: &AdapterFile, part: &Part, c: &DecoderConfig) -> Result<Vec<Part>> {
+    let peft = file.architecture.is_none();
+    let family = c.family.dense.filter(|_| c.experts.is_none()).unwrap_or(c.family);
+    let names = if peft { names::products(family, &part.name) } else { vec![part.name.clone()] };
+    let refused = |why: &str| Error::unsupported(format!("{}: it updates '{}': {why}", file.what, part.name));
+    if names.is_empty() {
+        return Err(refused("this is no product of a decoder that this build knows"));
+    }
+    check_form(&names[0], peft, c).map_err(refused)?;
+    let pieces = c.delta.filter(|_| peft && c.family.delta.is_some_and(|delta| delta.fused));
+    let piece = |(at, name): (usize, &String)| {
+        let tensor = format!("{name}.weight");
+        let b = match pieces.and_then(|shape| Some((shape, fused::rows(&tensor, &shape)?))) {
+            Some((shape, rows)) if names.len() > 1 && rows == part.b.rows => {
+                fused::gather(&tensor, &shape, &part.b)?
+            }
+            _ => some_rows(&part.b, at, names.len())?,
+        };
+        Ok(Part { name: name.clone(), a: part.a.clone(), b, scale: part.scale })
+    };
+    names.iter().enumerate().map(piece).collect()
+}
+
+/// Refuses files whose rows or factors are in another form than the model's: those of DeltaNet's heads, and weights that
+/// Falcon-H1's factors are in.
+fn check_form(name: &str, peft: bool, c: &DecoderConfig) -> std::result::Result<(), &'static str> {
+    let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+    let recurrent = layer.and_then(|layer| c.blocks.get(layer)).is_some_and(|block| block.recurrent);
+    if let (Some(shape), Some(defaults)) = (c.delta.filter(|_| recurrent), c.family.delta) {
+        let own = if peft { HeadOrder::Grouped } else { defaults.order };
+        if own != shape.order
+            && shape.key_heads > 1
+            && shape.value_heads > shape.key_heads
+            && !name.contains(".ffn_")
+        {
+            return Err(
+                "the heads of the model's file are in another order; open a folder with PEFT's adapters, and \
+                        a GGUF file with those in GGUF",
+            );
+        }
+    }
+    let factors = c.family.mamba.is_some_and(|mamba| mamba.multipliers);
+    let in_weights = c.mamba.is_some_and(|mamba| mamba.inputs == [1.0; 5] && mamba.output == 1.0);
+    match factors && peft == in_weights {
+        true => Err(
+            "the model's factors are in the weights of GGUF files, and not in those of folders; open a folder \
+                     with PEFT's adapters, and a GGUF file with those in GGUF",
+        ),
+        false => Ok(()),
+    }
+}
+
+/// Of so many parts of a matrix, one above the other, one.
+fn some_rows(m: &Matrix, part: usize, of: usize) -> Result<Matrix> {
+    if of == 1 {
+        return Ok(m.clone());
+    }
+    let (rows, bytes) = (m.rows / of, m.data.len() / of);
+    let data = m.data.slice(part * bytes..(part + 1) * bytes).filter(|_| m.rows.is_multiple_of(of));
+    let data =
+        data.ok_or_else(|| Error::bad_model(format!("an update of {} rows has {of} parts", m.rows)))?;
+    Matrix::new(data, m.dtype, rows, m.cols)
 }
 
 /// Bytes of an element. Fails with `Unsupported` for types other than floats.

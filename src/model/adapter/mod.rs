@@ -26,7 +26,8 @@ pub struct AdapterFile {
 
 /// The low-rank update of one matrix.
 pub struct Part {
-    /// GGUF's name of the matrix, without `.weight`: `blk.0.attn_q`.
+    /// GGUF's name of the matrix, without `.weight`: `blk.0.attn_q`. In a file without an architecture, PEFT's of the
+    /// module.
     pub name: String,
     /// `[rank, cols]`, and for `b` `[rows, rank]`, in the file's own type.
     pub a: Matrix,
@@ -41,6 +42,8 @@ pub struct Adapter {
     pub bytes: u64,
     /// Maximum sum of the ranks in one product: how many numbers each row has between A and B.
     pub ranks: usize,
+    /// The most columns of a product that it updates.
+    pub widest: usize,
     /// XXH64 of all its contents.
     pub fingerprint: u64,
 }

@@ -37,10 +37,13 @@ impl Decoder {
     ) -> Result<Owned> {
         let ops = step.ops;
         let kv = self.enter(step, index, x, update, &mixer.kv)?;
-        let norm = self.weights.layers[index].attn_norm.as_ref();
+        let (norm, site) = (self.weights.layers[index].attn_norm.as_ref(), Site::Layer(index, Slot::Gate));
         let q = match &mixer.down {
-            Some((down, own)) => ops.linear(&ops.linear(x, norm, down)?, Some(own), &mixer.q)?,
-            None => ops.linear(x, norm, &mixer.q)?,
+            Some((down, own)) => {
+                let latent = step.all.linear(x, norm, down, Site::Layer(index, Slot::Latent))?;
+                step.all.linear(&latent, Some(own), &mixer.q, site)?
+            }
+            None => step.all.linear(x, norm, &mixer.q, site)?,
         };
         ops.absorb(&q, &kv, &mixer.latent)
     }

@@ -3,7 +3,11 @@
 use super::{LatentAttention, Mtp};
 use crate::kernels::Matrix;
 use crate::kernels::gemm::ternary::Columns;
-use crate::ops::{DeltaNet, Experts, Fold, KvCache, Mamba, Norm, Projections, Recurrent, Rope, ShortConv};
+use crate::model::config::DecoderConfig;
+use crate::model::score::Score;
+use crate::ops::{
+    DeltaNet, Experts, Fold, KvCache, Mamba, Norm, Projections, Recurrent, Rope, ShortConv, Slot,
+};
 use std::sync::Arc;
 
 pub struct Layer {
@@ -146,6 +150,49 @@ impl Layer {
         mixer.chain([&self.output]).chain(own.into_iter().flatten()).chain(input)
     }
 
+    /// The products that adapters may update, with GGUF's names of their matrices in layer `index`. Latent attention's
+    /// products of single heads and experts are none.
+    pub fn sites(&self, index: usize, c: &DecoderConfig) -> Vec<(Slot, &Projections, Vec<&'static str>)> {
+        let (mut sites, output) = match &self.mixer {
+            Mixer::Attention(attention) => {
+                let qkv = c.qkv_products_of(index).into_iter().map(|(name, _)| name).collect();
+                let gate = attention.gate.as_ref().map(|gate| (Slot::Gate, gate, vec!["attn_gate"]));
+                let enter = (Slot::Enter, &attention.qkv, qkv);
+                ([enter].into_iter().chain(gate).collect::<Vec<_>>(), "attn_output")
+            }
+            Mixer::Latent(latent) => {
+                let q = if latent.down.is_some() { "attn_q_b" } else { "attn_q" };
+                let down = latent.down.as_ref().map(|(down, _)| (Slot::Latent, down, vec!["attn_q_a"]));
+                let enter = (Slot::Enter, &latent.kv, vec!["attn_kv_a_mqa"]);
+                let products = [enter, (Slot::Gate, &latent.q, vec![q])];
+                (products.into_iter().chain(down).collect(), "attn_output")
+            }
+            Mixer::DeltaNet(delta) => {
+                let enter = (Slot::Enter, &delta.inputs, vec!["attn_qkv", "attn_gate"]);
+                (vec![enter, (Slot::Gate, &delta.gates, vec!["ssm_beta", "ssm_alpha"])], "ssm_out")
+            }
+            Mixer::ShortConv(conv) => {
+                (vec![(Slot::Enter, &conv.input, vec!["shortconv.in_proj"])], "shortconv.out_proj")
+            }
+            Mixer::Mamba(mamba) => (vec![(Slot::Enter, &mamba.input, vec!["ssm_in"])], "ssm_out"),
+        };
+        sites.push((Slot::Output, &self.output, vec![output]));
+        if let Some(Beside { mixer, output, .. }) = &self.beside {
+            sites.push((Slot::Beside, &mixer.input, vec!["ssm_in"]));
+            sites.push((Slot::BesideOutput, output, vec!["ssm_out"]));
+        }
+        if let Some(Gated { gate_up, down, .. }) = self.dense() {
+            let names = c.gate_up_products(c.ffn_of(index)).into_iter().map(|(name, _)| name).collect();
+            sites.push((Slot::GateUp, gate_up, names));
+            sites.push((Slot::Down, down, vec!["ffn_down"]));
+        }
+        if let Some(LayerInput { gate, output, .. }) = &self.input {
+            sites.push((Slot::InputGate, gate, vec!["inp_gate"]));
+            sites.push((Slot::InputOutput, output, vec!["proj"]));
+        }
+        sites
+    }
+
     fn latent(&self) -> Option<&LatentAttention> {
         match &self.mixer {
             Mixer::Latent(latent) => Some(latent),
@@ -232,6 +279,8 @@ pub struct Weights {
     pub head: Projections,
     /// In the order of `DecoderConfig::ropes`.
     pub ropes: Vec<Ropes>,
+    /// What scores pairs of texts.
+    pub score: Option<Score>,
 }
 
 /// A rotation of layers.
@@ -281,6 +330,7 @@ impl Weights {
         let nets = self.layers.iter().filter_map(Layer::recurrent);
         let nets = nets.flat_map(|(_, net)| net.vectors());
         let norms = norms.flat_map(|norm| [Some(&*norm.weight), norm.bias.as_deref()]);
-        norms.flatten().chain(biases).chain(nets).chain(scales)
+        let score = self.score.iter().flat_map(|score| [&*score.rows, &*score.bias]);
+        norms.flatten().chain(biases).chain(nets).chain(scales).chain(score)
     }
 }

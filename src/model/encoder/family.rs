@@ -2,6 +2,7 @@
 //! file's tensors.
 
 use super::head::HeadActivation;
+use crate::model::Pooling;
 use crate::model::config::{Block, RopeConfig, RopeScaling};
 use crate::ops::{Activation, RopeStyle};
 
@@ -34,6 +35,8 @@ pub struct EncoderFamily {
     pub norm_offset: f32,
     /// The activation between the two products of a score.
     pub head: HeadActivation,
+    /// Which states the head takes in GGUF files that do not say, as llama.cpp does.
+    pub head_pooling: Pooling,
     /// Names in folders of eps and the activation.
     pub eps_key: &'static str,
     pub activation_key: &'static str,
@@ -105,6 +108,7 @@ const BERT: EncoderFamily = EncoderFamily {
     scaled: false,
     norm_offset: 0.0,
     head: HeadActivation::Tanh,
+    head_pooling: Pooling::First,
     eps_key: "layer_norm_eps",
     activation_key: "hidden_act",
     older_keys: &[],
@@ -183,6 +187,7 @@ const MODERN_BERT: EncoderFamily = EncoderFamily {
     windows: Some(Windows { every: 3, seeing: 0 }),
     bases: [160_000.0, 10_000.0],
     head: HeadActivation::Gelu,
+    head_pooling: Pooling::Mean,
     eps_key: "norm_eps",
     activation_key: "hidden_activation",
     prefixes: &["model."],

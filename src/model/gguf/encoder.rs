@@ -1,5 +1,6 @@
 //! GGUF metadata as an encoder's configuration.
 
+use super::score::RANK;
 use super::{number, size};
 use crate::base::{Error, Result};
 use crate::formats::gguf::Gguf;
@@ -9,9 +10,6 @@ use crate::model::encoder::family::{EncoderFamily, Positions};
 use crate::model::encoder::{EncoderConfig, HeadActivation};
 use crate::model::names::Names;
 use crate::ops::{Activation, AttentionShape};
-
-/// The pooling of a file that ranks, in llama.cpp's numbers.
-const RANK: u32 = 4;
 
 /// The configuration; `None` if the file's architecture is not an encoder's.
 pub fn read(gguf: &Gguf, warn: &dyn Fn(&str)) -> Result<Option<EncoderConfig>> {
@@ -58,7 +56,7 @@ pub fn read(gguf: &Gguf, warn: &dyn Fn(&str)) -> Result<Option<EncoderConfig>> {
         hidden,
         ffn: keys.size("feed_forward_length", None)?,
         attention,
-        eps: gguf.get(&key(eps_key))?,
+        eps: if gguf.contains(&key(eps_key)) { gguf.get(&key(eps_key))? } else { keys.other_eps(eps_key)? },
         activation: keys.activation(family)?,
         embedding_scale: family.embedding_scale(hidden),
         norm_offset: 0.0,
@@ -83,6 +81,12 @@ struct Keys<'a> {
 impl Keys<'_> {
     fn size(&self, key: &str, default: Option<usize>) -> Result<usize> {
         size(self.gguf, &(self.names.key)(key), default)
+    }
+
+    /// The eps by its other key, which converters derive from Hugging Face's: ModernBERT's `norm_eps` is RMSNorm's there.
+    fn other_eps(&self, own: &str) -> Result<f32> {
+        let other = self.gguf.find(&(self.names.key)("attention.layer_norm_rms_epsilon"))?;
+        other.map_or_else(|| self.gguf.get(&(self.names.key)(own)), Ok)
     }
 
     fn bases(&self, family: &EncoderFamily) -> [f32; 2] {
@@ -115,6 +119,17 @@ impl Keys<'_> {
         (2..4).map_while(rows).map(|rows| (rows, HeadActivation::None)).collect()
     }
 
+    /// Which states a classifier takes, in the same numbers as other pooling.
+    fn head_pooling(&self, family: &EncoderFamily) -> Result<Pooling> {
+        const KEY: &str = "classifier.pooling_type";
+        match self.gguf.find::<u32>(&(self.names.key)(KEY))? {
+            None => Ok(family.head_pooling),
+            Some(1) => Ok(Pooling::Mean),
+            Some(2) => Ok(Pooling::First),
+            Some(other) => Err(self.names.unsupported(KEY, other)),
+        }
+    }
+
     /// In llama.cpp's numbers, and the head of a file that ranks.
     fn pooling(&self, family: &EncoderFamily) -> Result<(Pooling, Option<(Pooling, HeadActivation)>)> {
         let pooling = match self.gguf.find::<u32>(&(self.names.key)("pooling_type"))? {
@@ -126,7 +141,7 @@ impl Keys<'_> {
         };
         let has = |name: &str| self.gguf.tensor(name).is_some();
         match [has("cls.weight"), has("cls.output.weight")] {
-            [true, true] => Ok((pooling, Some((Pooling::First, family.head)))),
+            [true, true] => Ok((pooling, Some((self.head_pooling(family)?, family.head)))),
             [false, false] => Ok((pooling, None)),
             _ => Err(Error::unsupported(format!(
                 "{}: of the two products of a classifier, cls.weight and cls.output.weight, one is missing",

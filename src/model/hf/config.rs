@@ -327,11 +327,11 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         norms: family.norms.iter().map(|(_, gguf)| *gguf).collect(),
         parts: parts(config, family, q)?,
         pooling: Pooling::Last,
+        score: None,
         rotations: None,
         sampling: SamplingDefaults::default(),
     };
-    decoder.check(&names)?;
-    Ok(decoder)
+    decoder.check(&names).map(|()| decoder)
 }
 
 /// How layers attend, and of what their heads are made if attention is latent.

@@ -218,12 +218,15 @@ fn names_of_fused_products_and_of_layer_norms() {
     both("starcoder2", "mlp.c_fc.bias", "ffn_up.bias");
     both("starcoder2", "mlp.c_proj.weight", "ffn_down.weight");
     both("starcoder2", "input_layernorm.bias", "attn_norm.bias");
-    for (module, gguf) in [
-        ("layers.1.self_attn.qkv_proj", "blk.1.attn_qkv"),
-        ("layers.1.mlp.gate_up_proj", "blk.1.ffn_up"),
-        ("layers.1.mlp.c_proj", "blk.1.ffn_down"),
+    for (class, module, gguf) in [
+        ("phi3", "layers.1.self_attn.qkv_proj", &["blk.1.attn_qkv"][..]),
+        ("glm4", "model.layers.1.mlp.gate_up_proj", &["blk.1.ffn_up"]),
+        ("starcoder2", "layers.1.mlp.c_proj", &["blk.1.ffn_down"]),
+        ("qwen3_next", "layers.1.linear_attn.in_proj_ba", &["blk.1.ssm_beta", "blk.1.ssm_alpha"]),
+        ("llama", "layers.1.mlp.c_proj", &[]),
+        ("llama", "lm_head", &["output"]),
     ] {
-        assert_eq!(names::projection(module).as_deref(), Some(gguf));
+        assert_eq!(names::products(Family::of_hf(class).unwrap(), module), gguf);
     }
     let ministral = Family::of_hf("ministral3").unwrap();
     let canonical = |name| names::canonical(ministral, name);

@@ -14,12 +14,13 @@ mod layers;
 mod mamba;
 #[cfg(test)]
 mod mamba_tests;
-mod names;
+pub mod names;
 pub mod peft;
 mod pooling;
 mod quantization;
 mod quantized;
 mod rope;
+mod score;
 mod short_conv;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ use crate::formats::safetensors::{ElementType, TensorInfo};
 use crate::kernels::pack::requantize;
 use crate::kernels::{DType, Matrix, Pool, pack};
 use crate::model::encoder::family::{EncoderFamily, GEMMA_EMBEDDING};
+use crate::model::score::ScoreRows;
 use crate::text::{ChatTemplate, Tokenizer};
 use config::Config;
 use encoder::HfEncoder;
@@ -129,7 +131,10 @@ impl HfFolder {
         };
         let json = config::parse(&json, &what)?;
         let mut config = Config::read(&Fields::new(&json, &what)?, folder.name())?;
-        config.decoder.pooling = pooling::read(&folder)?;
+        let modules = pooling::modules(&folder)?;
+        config.decoder.pooling = pooling::of_decoder(&folder, &modules)?;
+        config.decoder.score =
+            score::read(&folder, &Fields::new(&json, &what)?, config.decoder.family, &modules)?;
         let tensors = Tensors::open(&folder)?;
         if tensors.iter().any(|(_, tensor)| names::is_embedding_norm(&tensor.name)) {
             config.is_bitnet_embedding(&what)?;
@@ -169,6 +174,9 @@ impl HfFolder {
     /// The meaning of a tensor's name.
     fn canonical(&self, name: &str) -> Name {
         let DecoderConfig { family, layers, .. } = self.config.decoder;
+        if name == "score.weight" && matches!(self.config.decoder.score, Some(ScoreRows::Labels { .. })) {
+            return Name::Tensor("cls.output.weight".into());
+        }
         let named = |name: &str| {
             names::further(family, layers, name).unwrap_or_else(|| names::canonical(family, name))
         };
@@ -356,6 +364,10 @@ impl Checkpoint for HfFolder {
 
     fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
         chat::read(&self.folder, warn)
+    }
+
+    fn pair(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+        score::template(&self.folder, self.config.decoder.family, warn)
     }
 
     fn has(&self, tensor: &str) -> bool {

@@ -1,7 +1,7 @@
 //! Maps Hugging Face's tensor names to GGUF's.
 
 use crate::formats::gguf::expert;
-use crate::model::family::{FAMILIES, Family, Joined, Named, SharedExpert};
+use crate::model::family::{Family, Joined, Named, SharedExpert};
 
 /// Meaning of a tensor's name.
 #[derive(Debug, PartialEq)]
@@ -273,17 +273,14 @@ fn shared(family: &Family) -> impl Iterator<Item = &'static Named> {
         .flatten()
 }
 
-/// GGUF's name, without `.weight`, of a PEFT module that is a product.
-pub fn projection(module: &str) -> Option<String> {
-    if module == "lm_head" {
-        return Some("output".into());
-    }
-    let module = module.strip_prefix("model.").unwrap_or(module);
-    let (layer, part) = module.strip_prefix("layers.")?.split_once('.')?;
-    let products = FAMILIES.iter().flat_map(|family| family.products);
-    let mut known = PROJECTIONS.iter().chain([&FUSED_QKV, &FUSED_GATE_UP]).chain(products);
-    let (_, gguf) = known.find(|(hf, _)| *hf == part)?;
-    canonical_number(layer).then(|| format!("blk.{layer}.{gguf}"))
+/// GGUF's names, without `.weight`, of the products that a PEFT module of the family is.
+pub fn products(family: &Family, module: &str) -> Vec<String> {
+    let parts = match canonical(family, &format!("{module}.weight")) {
+        Name::Tensor(name) => vec![name],
+        Name::Parts(parts) => parts,
+        Name::Scale(_) | Name::Buffer | Name::Unknown => Vec::new(),
+    };
+    parts.into_iter().filter_map(|name| name.strip_suffix(".weight").map(str::to_owned)).collect()
 }
 
 /// Whether the number is in its only accepted form: "+1" and "01" are other names.
@@ -308,6 +305,7 @@ fn own_of(family: &Family, gguf: &str) -> Option<String> {
     match gguf {
         "token_embd.weight" => return Some("model.embed_tokens.weight".into()),
         "output.weight" => return Some("lm_head.weight".into()),
+        "cls.output.weight" => return Some("score.weight".into()),
         _ => {}
     }
     if let Some((hf, _)) = family.tensors.iter().find(|(_, name)| *name == gguf) {

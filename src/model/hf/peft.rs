@@ -1,7 +1,7 @@
 //! LoRA adapters in PEFT's format: `adapter_config.json` and `adapter_model.safetensors`.
 
 use super::fields::Fields;
-use super::{MAX_CONFIG_BYTES, Place, config, names};
+use super::{MAX_CONFIG_BYTES, Place, config};
 use crate::base::{Error, Result, Status, reserve};
 use crate::formats::hf::Folder;
 use crate::formats::safetensors::{ElementType, SafeTensors, TensorInfo};
@@ -69,8 +69,6 @@ fn pair_of_b(file: &SafeTensors, tensor: &TensorInfo) -> Result<()> {
 fn part(file: &SafeTensors, module: &str, a: &TensorInfo, scales: &Scales) -> Result<Part> {
     let at = Place { file: file.what(), tensor: &a.name };
     let module = module.strip_prefix("base_model.model.").unwrap_or(module);
-    let name = names::projection(module)
-        .ok_or_else(|| at.unsupported("belongs to no product of a decoder that this build knows"))?;
     let b_name = a.name.replace(".lora_A.weight", ".lora_B.weight");
     let b = file.tensor(&b_name).ok_or_else(|| at.bad(&format!("has no '{b_name}' beside it")))?;
     let matrix = |tensor: &TensorInfo| -> Result<Matrix> {
@@ -85,7 +83,7 @@ fn part(file: &SafeTensors, module: &str, a: &TensorInfo, scales: &Scales) -> Re
         Matrix::new(file.data(tensor)?, dtype, rows, cols).map_err(|e| at.of(e))
     };
     let (a, b) = (matrix(a)?, matrix(b)?);
-    Ok(Part { name, scale: scales.of(module, a.rows), a, b })
+    Ok(Part { name: module.to_owned(), scale: scales.of(module, a.rows), a, b })
 }
 
 /// The scaling of updates in the configuration.

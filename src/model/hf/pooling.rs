@@ -18,6 +18,8 @@ pub struct Modules {
     pub pooling: Option<Pooling>,
     /// Products of the pooled state.
     pub dense: Vec<DenseModule>,
+    /// The tokens whose logits make a score: that for relevance, and the other one.
+    pub tokens: Option<(usize, Option<usize>)>,
 }
 
 /// A product with its own folder.
@@ -30,8 +32,7 @@ pub struct DenseModule {
 
 /// Reads a decoder's pooling. Without a file, it is the last token's hidden state: for text generators, and for BitNet's
 /// embedding models.
-pub fn read(folder: &Folder) -> Result<Pooling> {
-    let modules = modules(folder)?;
+pub fn of_decoder(folder: &Folder, modules: &Modules) -> Result<Pooling> {
     match modules.dense.first() {
         None => Ok(modules.pooling.unwrap_or(Pooling::Last)),
         Some(dense) => Err(Error::unsupported(format!(
@@ -57,8 +58,9 @@ pub fn modules(folder: &Folder) -> Result<Modules> {
             Some("Transformer" | "Normalize") => {}
             Some("Pooling") => found.pooling = Some(of_module(folder, &module)?),
             Some("Dense") => found.dense.push(dense(folder, &module)?),
+            Some("LogitScore" | "CausalScoreHead") => found.tokens = Some(tokens(folder, &module)?),
             _ => {
-                let why = "of modules only Transformer, Pooling, Dense and Normalize are known";
+                let why = "of modules only Transformer, Pooling, Dense, Normalize and LogitScore are known";
                 return Err(module.unsupported("type", why));
             }
         }
@@ -83,6 +85,12 @@ fn config_of(folder: &Folder, module: &Fields) -> Result<(String, Value, String)
 fn of_module(folder: &Folder, module: &Fields) -> Result<Pooling> {
     let (_, json, what) = config_of(folder, module)?;
     mode(&json, &what)
+}
+
+fn tokens(folder: &Folder, module: &Fields) -> Result<(usize, Option<usize>)> {
+    let (_, json, what) = config_of(folder, module)?;
+    let config = Fields::new(&json, &what)?;
+    Ok((config.need("true_token_id")?, config.size("false_token_id")?))
 }
 
 fn dense(folder: &Folder, module: &Fields) -> Result<DenseModule> {

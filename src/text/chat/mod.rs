@@ -15,6 +15,7 @@ mod filters;
 mod mark_tests;
 mod methods;
 mod ops;
+pub mod pair;
 mod print;
 mod render;
 mod rewrite;

@@ -321,6 +321,7 @@ fn only_texts_to_embed_end_with_eos() {
         new_tokens: 0,
         tokenizer,
         chat: None,
+        pair: None,
     };
     let ids = |prompt: Prompt, embedding: Option<EmbeddingParams>| {
         limits.prompt(&RequestParams { prompt, embedding, ..Default::default() }).map(|made| made.ids)
