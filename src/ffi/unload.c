@@ -1,5 +1,6 @@
-// Linked into the shared object with --wrap: what dlclose has to give back. Each copy of Rust's standard library makes a
-// pthread key for its thread-local values and never deletes it, and a process has no more than 1024.
+// Linked into the shared object, where it takes the Rust code's calls, renamed for it: what dlclose has to give back. Each copy
+// of Rust's standard library makes a pthread key for its thread-local values and never deletes it, and a process has no more
+// than 1024.
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -13,20 +14,18 @@ static void replace(unsigned long old, unsigned long new) {
     }
 }
 
-int __real_pthread_key_create(pthread_key_t *key, void (*destroy)(void *));
-int __real_pthread_key_delete(pthread_key_t key);
-int __wrap_pthread_key_create(pthread_key_t *key, void (*destroy)(void *));
-int __wrap_pthread_key_delete(pthread_key_t key);
+int unload_pthread_key_create(pthread_key_t *key, void (*destroy)(void *));
+int unload_pthread_key_delete(pthread_key_t key);
 
-int __wrap_pthread_key_create(pthread_key_t *key, void (*destroy)(void *)) {
-    int status = __real_pthread_key_create(key, destroy);
+int unload_pthread_key_create(pthread_key_t *key, void (*destroy)(void *)) {
+    int status = pthread_key_create(key, destroy);
     if (status == 0) replace(0, *key + 1ul);
     return status;
 }
 
-int __wrap_pthread_key_delete(pthread_key_t key) {
+int unload_pthread_key_delete(pthread_key_t key) {
     replace(key + 1ul, 0);
-    return __real_pthread_key_delete(key);
+    return pthread_key_delete(key);
 }
 
 // After dlclose no thread is left that has values: they keep the library mapped. At the end of the process, those that
@@ -34,6 +33,6 @@ int __wrap_pthread_key_delete(pthread_key_t key) {
 __attribute__((destructor)) static void delete_keys(void) {
     for (int i = 0; i < MOST; i++) {
         unsigned long key = atomic_exchange(&keys[i], 0);
-        if (key != 0) __real_pthread_key_delete((pthread_key_t)(key - 1));
+        if (key != 0) pthread_key_delete((pthread_key_t)(key - 1));
     }
 }
