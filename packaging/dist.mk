@@ -1,7 +1,7 @@
 # Archives and wheels to download, built on Linux x86-64 (docs/packaging.md).
 #   make dist        target/dist/out; DIST_NAMES='linux-x86_64 ...' for some of them
 #   make test-dist   unpacks and uses what is there: packaging/tests/dist.sh
-# Needs zig (PyPI: ziglang), binutils for aarch64, MinGW-w64.
+# Needs zig (PyPI: ziglang), binutils for aarch64, MinGW-w64, LLVM (Debian: llvm).
 
 # NAME: rustc's target, zig's with the oldest libc or system, the wheel's platform
 DIST_linux-x86_64 := x86_64-unknown-linux-gnu x86_64-linux-gnu.2.17 manylinux2014_x86_64
@@ -12,18 +12,20 @@ DIST_macos-aarch64 := aarch64-apple-darwin aarch64-macos.$(MACOS_VERSION) macosx
 DIST_macos-x86_64 := x86_64-apple-darwin x86_64-macos.$(MACOS_VERSION) macosx_11_0_x86_64
 DIST_NAMES ?= linux-x86_64 linux-aarch64 linux-musl-x86_64 windows-x86_64 macos-aarch64 macos-x86_64
 
+LIPO ?= $(or $(shell command -v llvm-lipo),$(lastword $(sort $(wildcard /usr/bin/llvm-lipo-*))))
 DIST := target/dist
 OUT := $(DIST)/out
 # The time of everything in an archive
-ifneq ($(filter dist%,$(MAKECMDGOALS)),)
+ifneq ($(filter dist% xcframework,$(MAKECMDGOALS)),)
 export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2> /dev/null),$(shell stat -c %Y CHANGELOG.md))
 endif
 
-.PHONY: dist dist-archive dist-linux dist-windows dist-macos test-dist
+.PHONY: dist dist-archive dist-linux dist-windows dist-macos xcframework test-dist
 
-dist: sbom $(DIST)/cjson/cJSON.c
+dist: sbom $(DIST)/cjson/cJSON.c $(PY)/venv/ready
 	@rm -rf $(OUT) && mkdir -p $(OUT)
 	@for name in $(DIST_NAMES); do $(MAKE) --no-print-directory NAME=$$name dist-archive || exit 1; done
+	@[ -z "$(filter macos%,$(DIST_NAMES))" ] || $(MAKE) --no-print-directory xcframework
 	@cd $(OUT) && LC_ALL=C sha256sum * > SHA256SUMS && cat SHA256SUMS
 
 # -- one archive ------------------------------------------------------------------------------------
@@ -64,6 +66,22 @@ dist-archive:
 	@$(DIST_ENV) $(MAKE) --no-print-directory $(DIST_VARS) dist-$(SYSTEM)
 	@$(PYTHON) packaging/dist/archive.py $(D)/stage/$(FOLDER) \
 		$(OUT)/$(FOLDER).$(if $(filter windows,$(SYSTEM)),zip,tar.gz)
+	@rm -rf $(D)/wheel && cd bindings/python && BN_WHEEL_LIBRARY=$(D)/stage/$(FOLDER)/$(DIST_LIBRARY_$(SYSTEM)) \
+		BN_WHEEL_PLATFORM=$(word 3,$(ROW)) $(PY_RUN) python -m hatchling build -t wheel -d $(abspath $(D))/wheel > /dev/null
+	@mv $(D)/wheel/*.whl $(OUT)/
+
+# What the wheel takes.
+DIST_LIBRARY_linux := lib/$(SHARED)
+DIST_LIBRARY_windows := bin/$(DLL)
+DIST_LIBRARY_macos := lib/$(DYLIB)
+
+# For Swift's package: both processors' libraries, as they are in the archives.
+FRAMEWORK := bn_engine.xcframework
+
+xcframework:
+	@LIPO="$(LIPO)" $(PYTHON) packaging/dist/xcframework.py $(HEADER) $(DIST)/$(FRAMEWORK) \
+		$(foreach name,macos-aarch64 macos-x86_64,$(DIST)/$(name)/stage/bn_engine-$(VERSION)-$(name)/lib/$(DYLIB))
+	@$(PYTHON) packaging/dist/archive.py $(DIST)/$(FRAMEWORK) $(OUT)/$(FRAMEWORK).zip
 
 dist-linux: install $(DIST)/cjson/cJSON.c
 	@install -m 644 $(DIST)/cjson/LICENSE $(DESTDIR)$(DOCDIR)/LICENSE-cJSON
