@@ -222,6 +222,8 @@ header:
 	$(CARGO) check --quiet --lib
 	@cp "$$(ls -t $(CARGO_DIR)/debug/build/bn-engine-*/out/bn_engine.h | head -n 1)" include/bn_engine.h
 	@awk -f tools/header/parse.awk -f tools/header/go.awk $(HEADER) > bindings/go/stats_fields.go
+	@for part in header calls_cgo calls_purego; do \
+		awk -v part=$$part -f tools/header/parse.awk -f tools/header/go_c.awk $(HEADER) > bindings/go/$$part.go; done
 
 parity:
 	$(CARGO) test --quiet --test all model_parity:: -- --ignored document
