@@ -104,6 +104,8 @@ dist-windows: windows-built package
 
 define MACOS_INSTALLED
 $(LIB)/$(DYLIB) 755 $(LIBDIR)
+$(RUST)/bn-convert 755 $(BINDIR)
+src/bin/bn-convert.1 644 $(MANDIR)/man1
 $(C)/package/bn-chat 755 $(BINDIR)
 hosts/chat/bn-chat.1 644 $(MANDIR)/man1
 endef
