@@ -10,6 +10,8 @@
 #                  (TARGET=aarch64-unknown-linux-gnu CROSS=aarch64-linux-gnu-: for another machine)
 #   make windows, make test-windows  a DLL, its import library, programs; their tests under Wine (docs/packaging.md)
 #   make macos     a dylib for each processor, built from here and never run (docs/packaging.md)
+#   make dist, make test-dist  archives and wheels to download, and their trial (docs/packaging.md)
+#   make check-targets  the library passes the compiler for iOS and Android
 #   make deb, make sbom  Debian packages, the list of what is inside (docs/packaging.md)
 #   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, soak-hosts, bench-hosts
 #   make trials    bn-server with clients from PyPI and npm; writes docs/clients.md (tools/clients)

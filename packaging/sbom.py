@@ -1,6 +1,6 @@
-"""sbom.py OUT: what the library is built from, on one system or another, in CycloneDX: of `cargo metadata` and Cargo.lock.
+"""sbom.py OUT: what the library is built from, on one system or another, in CycloneDX: of `cargo metadata`, Cargo.lock.
 
-The same tree gives the same bytes: the time is that of SOURCE_DATE_EPOCH, if there is one, the serial number that of the content.
+The same tree gives the same bytes: the time is that of SOURCE_DATE_EPOCH, the serial number that of the content.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def main() -> None:
         "version": 1,
         "metadata": about,
         "components": [one for one in components if one is not about["component"]],
-        "dependencies": sorted(
-            ({"ref": purl(packages[one]), "dependsOn": sorted({purl(packages[dep]) for dep in needs[one]})} for one in needs),
-            key=lambda one: str(one["ref"]),
-        ),
+        "dependencies": [
+            {"ref": purl(packages[one]), "dependsOn": sorted({purl(packages[dep]) for dep in needs[one]})}
+            for one in sorted(needs, key=lambda one: purl(packages[one]))
+        ],
     }
     bom["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(bom, sort_keys=True)).urn
     with open(sys.argv[1], "w", encoding="utf-8") as out:

@@ -1,5 +1,6 @@
-"""archive.py FOLDER ARCHIVE: FOLDER as a .tar.gz or a .zip, the same bytes for the same files: names in order, one owner, and
-the time of SOURCE_DATE_EPOCH."""
+"""archive.py FOLDER ARCHIVE: FOLDER as a .tar.gz or a .zip.
+
+The same files give the same bytes: names in order, one owner, and the time of SOURCE_DATE_EPOCH."""
 
 from __future__ import annotations
 

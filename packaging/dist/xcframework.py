@@ -1,5 +1,7 @@
-"""xcframework.py HEADER OUT.xcframework ARM64.dylib X86_64.dylib: an XCFramework for macOS, as `xcodebuild -create-xcframework`
-would lay it out: one library for both processors, the header, a module map for Swift's package. LIPO names LLVM's lipo."""
+"""xcframework.py HEADER OUT.xcframework ARM64.dylib X86_64.dylib: an XCFramework for macOS.
+
+Laid out as `xcodebuild -create-xcframework` does: one library for both processors, the header, a module map for Swift's
+package. LIPO names LLVM's lipo."""
 
 from __future__ import annotations
 
