@@ -92,7 +92,7 @@ STATIC_LIBS := -lutil -lrt -lpthread -lm -ldl
 UNWINDER := $(if $(findstring -musl,$(TARGET)),$(shell $(or $(RUSTC),rustc) --print target-libdir \
 	--target $(TARGET))/self-contained/libunwind.a)
 
-UNLOAD_CALLS := pthread_key_create pthread_key_delete
+UNLOAD_CALLS := pthread_key_create pthread_key_delete pthread_atfork
 
 EXAMPLES := hello demo callbacks event_loop embed constrained bench loadgen
 C_TESTS := $(wildcard tests/c/test_*.c) tests/c/harness.c tests/c/system_posix.c

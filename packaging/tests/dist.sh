@@ -105,6 +105,8 @@ if unpacked linux-x86_64; then
     mkdir -p "$work/use"
     CC=${CC:-cc} CXX=${CXX:-c++} CMAKE=${CMAKE:-cmake} PKG_CONFIG=${PKG_CONFIG:-pkg-config} \
         tests/abi/use_install.sh "$folder" "$work/use" 2> "$work/use.err" || { cat "$work/use.err" && exit 1; }
+    ${CC:-cc} -std=c11 -O2 -D_GNU_SOURCE -Iinclude tests/c/unload.c -o "$work/unload" -ldl -lpthread
+    "$work/unload" "$folder"/lib/libbn_engine.so
     if [ "$(id -u)" = 0 ]; then
         bare
         if [ -x "$old/usr/bin/gcc" ] || has mmdebstrap; then older; else skip "an older Debian, no mmdebstrap"; fi

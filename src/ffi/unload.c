@@ -36,3 +36,24 @@ __attribute__((destructor)) static void delete_keys(void) {
         if (key != 0) pthread_key_delete((pthread_key_t)(key - 1));
     }
 }
+
+// What GCC's crtbeginS.o has, for compilers that bring none of it: by the handle libc forgets the library's handlers for fork.
+__attribute__((weak, visibility("hidden"))) void *__dso_handle = &__dso_handle;
+void __cxa_finalize(void *handle);
+
+__attribute__((destructor)) static void finalize(void) { __cxa_finalize(__dso_handle); }
+
+#ifdef __GLIBC__
+int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *handle);
+#endif
+int unload_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
+
+// glibc links its own into each library, which names the handle. Where only the list of its functions is, there is but an old
+// one for programs.
+int unload_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) {
+#ifdef __GLIBC__
+    return __register_atfork(prepare, parent, child, __dso_handle);
+#else
+    return pthread_atfork(prepare, parent, child);
+#endif
+}
