@@ -87,7 +87,8 @@ dist-linux: install $(DIST)/cjson/cJSON.c
 	@install -m 644 $(DIST)/cjson/LICENSE $(DESTDIR)$(DOCDIR)/LICENSE-cJSON
 	@tests/abi/check_symbols.sh shared $(LIB)/$(SHARED) $(SYMBOLS) @@BN_$(ABI)
 	@tests/abi/check_symbols.sh static $(LIB)/libbn_engine.a $(SYMBOLS)
-	@packaging/dist/glibc.sh $(word 2,$(subst gnu.,gnu ,$(word 2,$(ROW)))) $(DESTDIR)$(LIBDIR)/$(SHARED) $(DESTDIR)$(BINDIR)/*
+	@packaging/dist/glibc.sh $(word 2,$(subst gnu.,gnu ,$(word 2,$(ROW)))) \
+		$(DESTDIR)$(LIBDIR)/$(SHARED) $(DESTDIR)$(BINDIR)/*
 
 # What both others have; they have no static library.
 define WINDOWS_INSTALLED
@@ -122,4 +123,4 @@ $(DIST)/cjson/cJSON.c:
 
 test-dist:
 	$(call say,archives to download)
-	@PYTHON="$(PYTHON)" MINGW="$(MINGW)" WINE="$(WINE)" packaging/tests/dist.sh $(OUT)
+	@PYTHON="$(PYTHON)" MINGW="$(MINGW)" WINE="$(WINE)" ZIG="$(ZIG)" packaging/tests/dist.sh $(OUT)

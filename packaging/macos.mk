@@ -2,7 +2,7 @@
 # system functions that zig has (docs/packaging.md). Never run.
 #   make macos    ZIG='python3 -m ziglang' (PyPI: ziglang); LLVM's nm and objdump (Debian: llvm)
 
-export ZIG ?= $(or $(shell command -v zig),$(PYTHON) -m ziglang)
+ZIG ?= $(or $(shell command -v zig),$(PYTHON) -m ziglang)
 MACOS_TARGETS := aarch64-apple-darwin x86_64-apple-darwin
 MACOS_VERSION := 11.0
 DYLIB := libbn_engine.$(ABI).dylib
@@ -23,7 +23,7 @@ macos-rust:
 	@mkdir -p $(LIB)
 	@printf '#!/bin/sh\nexec %s %s "$$@"\n' $(abspath packaging/dist/zig.sh) \
 		$(firstword $(subst -, ,$(TARGET)))-macos.$(MACOS_VERSION) > $(MACOS_CC) && chmod +x $(MACOS_CC)
-	@CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=$(MACOS_CC) \
+	@ZIG="$(ZIG)" CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=$(MACOS_CC) \
 		$(CARGO) build --locked --profile $(PROFILE) --target $(TARGET) --lib --bin bn-convert
 
 # As elsewhere, linked from the static library, so that it exports nothing but the interface.
@@ -37,7 +37,8 @@ macos-built: macos-rust
 		-exported_symbols_list $(C)/exported.txt -o $(LIB)/$(DYLIB) $(RUST)/libbn_engine.a "$$system"
 	@ln -sf $(DYLIB) $(LIB)/libbn_engine.dylib
 	@tests/abi/check_symbols.sh dylib $(LIB)/$(DYLIB) $(SYMBOLS)
-	@$(MACOS_CC) $(C11) examples-c/hello.c -o $(C)/hello $(LIB)/$(DYLIB) -Wl,-rpath,@executable_path/$(notdir $(LIB))
+	@ZIG="$(ZIG)" $(MACOS_CC) $(C11) examples-c/hello.c -o $(C)/hello $(LIB)/$(DYLIB) \
+		-Wl,-rpath,@executable_path/$(notdir $(LIB))
 	@echo "$(LIB)/$(DYLIB) and $(C)/hello: built, never run"
 
 # Others that the library shall compile for; only checked.

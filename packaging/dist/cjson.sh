@@ -7,8 +7,8 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/lists/partial" "$folder"
 chmod 755 "$work"
 . /etc/os-release
-echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $VERSION_CODENAME main" \
-    > "$work/sources.list"
+keys=/usr/share/keyrings/debian-archive-keyring.gpg
+echo "deb-src [signed-by=$keys] http://deb.debian.org/debian $VERSION_CODENAME main" > "$work/sources.list"
 cd "$work"
 for step in update "source cjson"; do
     # shellcheck disable=SC2086

@@ -1,6 +1,7 @@
 #!/bin/sh
-# dist.sh FOLDER: uses the archives and wheels of FOLDER as who downloaded them: checks the sums, unpacks, compiles hello.c, runs it
-# and what else runs, in systems that have little. Each part says what it leaves out where a tool is missing.
+# dist.sh FOLDER: uses the archives and wheels of FOLDER as who downloaded them: checks the sums, unpacks, compiles
+# hello.c, runs it and what else runs, in systems that have little. Each part says what it leaves out where a tool is
+# missing.
 set -eu
 out=$(realpath "$1")
 cd "$(dirname "$0")/../.."
@@ -46,7 +47,7 @@ unpacked() {
     [ -n "$found" ] || return 1
     printf '\n-- %s\n' "$1"
     case $found in
-    *.zip) ${PYTHON:-python3} -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extractall(sys.argv[2])' "$found" "$work" ;;
+    *.zip) "${PYTHON:-python3}" -m zipfile -e "$found" "$work" ;;
     *) tar -xzf "$found" -C "$work" ;;
     esac
     folder=$work/$(basename "$(basename "$found" .tar.gz)" .zip)
@@ -92,7 +93,7 @@ older() {
     wheel=$(ls "$out"/*manylinux*x86_64.whl)
     cp "$wheel" "$old/bn/"
     # Installed for good in that system, so that a wheel of before is gone.
-    chroot "$old" sh -ec "pip3 --version && pip3 install --quiet --no-index --no-deps --force-reinstall /bn/$(basename "$wheel")" \
+    chroot "$old" sh -ec 'pip3 --version; pip3 install --quiet --no-index --no-deps --force-reinstall /bn/*.whl' \
         > "$work/pip.out" 2>&1 || { cat "$work/pip.out" && fail "pip does not take the wheel"; }
     story=$(chroot "$old" python3 -c 'import bn_engine
 with bn_engine.Engine() as engine:
@@ -121,7 +122,8 @@ if unpacked linux-aarch64; then
         run="qemu-aarch64 -cpu max -L $(dirname "$libc") -E LD_LIBRARY_PATH=$folder/lib:$libc"
         aarch64-linux-gnu-gcc -std=c11 examples-c/hello.c -o "$work/hello-arm" $(flags bn_engine)
         tells "hello.c under qemu" $run "$work/hello-arm"
-        aarch64-linux-gnu-gcc -std=c11 -static examples-c/hello.c -o "$work/hello-arm-static" $(flags --static bn_engine)
+        aarch64-linux-gnu-gcc -std=c11 -static examples-c/hello.c -o "$work/hello-arm-static" \
+            $(flags --static bn_engine) 2> "$work/use.err" || { cat "$work/use.err" && exit 1; }
         tells "hello.c, everything static, under qemu" $run "$work/hello-arm-static"
         adds "bn-chat under qemu" $run "$folder/bin/bn-chat"
         $run "$folder/bin/bn-convert" --help > /dev/null
@@ -132,13 +134,15 @@ if unpacked linux-aarch64; then
 fi
 
 if unpacked linux-musl-x86_64; then
-    packaging/dist/zig.sh x86_64-linux-musl -std=c11 -O2 -static examples-c/hello.c -o "$work/hello-musl" $(flags bn_engine-static)
+    packaging/dist/zig.sh x86_64-linux-musl -std=c11 -O2 -static examples-c/hello.c -o "$work/hello-musl" \
+        $(flags bn_engine-static)
     tells "hello.c, everything static" "$work/hello-musl"
     "$folder/bin/bn-convert" --help > /dev/null
     if [ "$(id -u)" = 0 ] && has apt-get; then
         # musl of Debian's package, and nothing else.
         mkdir -p "$work/musl"
-        (cd "$work/musl" && apt-get -qq download musl > apt.log 2>&1 && dpkg -x musl_*.deb root && cp -r "$folder" root/bn)
+        (cd "$work/musl" && apt-get -qq download musl > apt.log 2>&1 && dpkg -x musl_*.deb root)
+        cp -r "$folder" "$work/musl/root/bn"
         adds "bn-chat beside musl alone" inside "$work/musl/root" /bn/bin/bn-chat
         inside "$work/musl/root" /bn/bin/bn-server --help > /dev/null || fail "bn-server does not run"
     else
@@ -148,9 +152,11 @@ fi
 
 if unpacked windows-x86_64; then
     if has "${MINGW}gcc" && has "$WINE"; then
-        "${MINGW}gcc" -std=c11 -D__USE_MINGW_ANSI_STDIO=1 examples-c/hello.c -o "$folder/bin/hello.exe" $(flags bn_engine)
+        "${MINGW}gcc" -std=c11 -D__USE_MINGW_ANSI_STDIO=1 examples-c/hello.c -o "$folder/bin/hello.exe" \
+            $(flags bn_engine)
         # Wine before version 9 lacks this library of the system.
-        "${MINGW}gcc" -std=c11 -shared -O2 -o "$folder/bin/bcryptprimitives.dll" tests/c/wine_bcryptprimitives.c -ladvapi32
+        "${MINGW}gcc" -std=c11 -shared -O2 tests/c/wine_bcryptprimitives.c -o "$folder/bin/bcryptprimitives.dll" \
+            -ladvapi32
         export WINEPREFIX="$work/wine" WINEDEBUG=-all
         tells "hello.exe under Wine" "$WINE" "$folder/bin/hello.exe"
         "$WINE" "$folder/bin/bn-convert.exe" --help > /dev/null || fail "bn-convert.exe does not run"
