@@ -10,6 +10,8 @@
 #                  (TARGET=aarch64-unknown-linux-gnu CROSS=aarch64-linux-gnu-: for another machine)
 #   make windows, make test-windows  a DLL, its import library, programs; their tests under Wine (docs/packaging.md)
 #   make macos     a dylib for each processor, built from here and never run (docs/packaging.md)
+#   make dist, make test-dist  archives and wheels to download, and their trial (docs/packaging.md)
+#   make check-targets  the library passes the compiler for iOS and Android
 #   make deb, make sbom  Debian packages, the list of what is inside (docs/packaging.md)
 #   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, soak-hosts, bench-hosts
 #   make trials    bn-server with clients from PyPI and npm; writes docs/clients.md (tools/clients)
@@ -90,6 +92,8 @@ STATIC_LIBS := -lutil -lrt -lpthread -lm -ldl
 UNWINDER := $(if $(findstring -musl,$(TARGET)),$(shell $(or $(RUSTC),rustc) --print target-libdir \
 	--target $(TARGET))/self-contained/libunwind.a)
 
+UNLOAD_CALLS := pthread_key_create pthread_key_delete pthread_atfork
+
 EXAMPLES := hello demo callbacks event_loop embed constrained bench loadgen
 C_TESTS := $(wildcard tests/c/test_*.c) tests/c/harness.c tests/c/system_posix.c
 C_TEST_FLAGS := $(C11) -D_GNU_SOURCE -DBN_DEMO_MODEL='"$(abspath models/bn-demo.gguf)"' \
@@ -124,14 +128,16 @@ $(SYMBOLS): $(HEADER) $(wildcard tools/header/*.awk) | rust
 $(C)/bn_engine.map: $(HEADER) $(wildcard tools/header/*.awk) | rust
 	@$(READ_HEADER) -v node=BN_$(ABI) -f tools/header/versions.awk $(HEADER) > $@
 
-# Linked from the static library: rustc passes its own version script for a cdylib, and linkers accept only one.
+# Linked from the static library: rustc passes its own version script for a cdylib, and linkers accept only one. Calls that
+# src/ffi/unload.c takes are renamed: not every linker has --wrap.
 $(LIB)/$(SHARED): $(RUST)/libbn_engine.a src/ffi/unload.c $(SYMBOLS) $(C)/bn_engine.map
+	@$(OBJCOPY) $(foreach name,$(UNLOAD_CALLS),--redefine-sym $(name)=unload_$(name)) $< $(C)/renamed.a
 	@$(CC) -std=c11 -fPIC $(CFLAGS) -shared -o $@ src/ffi/unload.c \
-		-Wl,--wrap=pthread_key_create,--wrap=pthread_key_delete \
 		$(patsubst %,-Wl$(comma)-u$(comma)%,$(shell cat $(SYMBOLS))) $(LDFLAGS) \
 		-Wl,-soname,$(SONAME) -Wl,--version-script=$(C)/bn_engine.map -Wl,--gc-sections \
 		-Wl,-z,relro,-z,now -Wl,--no-undefined $(if $(filter release,$(PROFILE)),-Wl$(comma)--strip-debug) \
-		$(RUST)/libbn_engine.a $(UNWINDER) $(STATIC_LIBS)
+		$(C)/renamed.a $(UNWINDER) $(STATIC_LIBS)
+	@rm $(C)/renamed.a
 
 # One object in which only the interface is global: the Rust runtime inside must not clash with another.
 $(LIB)/libbn_engine.a: $(RUST)/libbn_engine.a $(SYMBOLS)
@@ -218,6 +224,8 @@ header:
 	$(CARGO) check --quiet --lib
 	@cp "$$(ls -t $(CARGO_DIR)/debug/build/bn-engine-*/out/bn_engine.h | head -n 1)" include/bn_engine.h
 	@awk -f tools/header/parse.awk -f tools/header/go.awk $(HEADER) > bindings/go/stats_fields.go
+	@for part in header calls_cgo calls_purego; do \
+		awk -v part=$$part -f tools/header/parse.awk -f tools/header/go_c.awk $(HEADER) > bindings/go/$$part.go; done
 
 parity:
 	$(CARGO) test --quiet --test all model_parity:: -- --ignored document
@@ -569,7 +577,7 @@ $(C)/man/bn_engine.3: $(HEADER) $(wildcard tools/header/*.awk) | rust
 # Paths relative to the file itself, so that the installation may be moved.
 relative = $(shell realpath -m --relative-to=$(1) $(2))
 
-package: rust
+package:
 	@mkdir -p $(C)/package
 	@for file in bn_engine.pc.in bn_engine-static.pc.in cmake/bn_engineConfig.cmake.in cmake/bn_engineConfigVersion.cmake.in; do \
 		sed -e 's|@PREFIX@|$(call relative,$(LIBDIR)/pkgconfig,$(PREFIX))|g' \
@@ -581,24 +589,29 @@ package: rust
 			-e 's|@STATIC_LIBS@|$(STATIC_LIBS)|g' $$file > $(C)/package/$$(basename $$file .in) || exit 1; \
 	done
 
-# SOURCE MODE FOLDER, one per line; links last.
-define INSTALLED
+# SOURCE MODE FOLDER, one per line; links last. What each system has:
+define INTERFACE_INSTALLED
 $(HEADER) 644 $(INCLUDEDIR)
 bindings/cpp/bn_engine.hpp 644 $(INCLUDEDIR)
 bindings/cpp/bn_engine_values.hpp 644 $(INCLUDEDIR)
+$(C)/package/bn_engine.pc 644 $(LIBDIR)/pkgconfig
+$(C)/package/bn_engineConfig.cmake 644 $(LIBDIR)/cmake/bn_engine
+$(C)/package/bn_engineConfigVersion.cmake 644 $(LIBDIR)/cmake/bn_engine
+LICENSE-MIT 644 $(DOCDIR)
+LICENSE-APACHE 644 $(DOCDIR)
+THIRD-PARTY 644 $(DOCDIR)
+endef
+export INTERFACE_INSTALLED
+
+define INSTALLED
+$(INTERFACE_INSTALLED)
 $(LIB)/$(SHARED) 755 $(LIBDIR)
 $(LIB)/libbn_engine.a 644 $(LIBDIR)
 $(C)/bn-convert 755 $(BINDIR)
 $(C)/package/bn-chat 755 $(BINDIR)
 src/bin/bn-convert.1 644 $(MANDIR)/man1
 hosts/chat/bn-chat.1 644 $(MANDIR)/man1
-$(C)/package/bn_engine.pc 644 $(LIBDIR)/pkgconfig
 $(C)/package/bn_engine-static.pc 644 $(LIBDIR)/pkgconfig
-$(C)/package/bn_engineConfig.cmake 644 $(LIBDIR)/cmake/bn_engine
-$(C)/package/bn_engineConfigVersion.cmake 644 $(LIBDIR)/cmake/bn_engine
-LICENSE-MIT 644 $(DOCDIR)
-LICENSE-APACHE 644 $(DOCDIR)
-THIRD-PARTY 644 $(DOCDIR)
 endef
 export INSTALLED
 
@@ -606,19 +619,20 @@ export INSTALLED
 BUILT_SERVER := $(wildcard $(C)/bn-server)
 SERVER_INSTALLED = $(if $(BUILT_SERVER),; echo "$(C)/package/bn-server 755 $(BINDIR)"; echo "hosts/server/bn-server.1 644 $(MANDIR)/man1")
 
-# Only if it was written before: `make sbom` needs a tool of its own.
+# Only if it was written before.
 SBOM := target/sbom/bn_engine.cdx.json
 SBOM_INSTALLED := $(if $(wildcard $(SBOM)),; echo "$(SBOM) 644 $(DOCDIR)")
 
 # The list, with one line per man page.
 installed = (printf '%s\n' "$$INSTALLED"; ls $(C)/man/*.3 | sed 's|$$| 644 $(MANDIR)/man3|' $(SERVER_INSTALLED) $(SBOM_INSTALLED))
 
+put = while read -r file mode folder; do \
+	install -d "$(DESTDIR)$$folder" && install -m "$$mode" "$$file" "$(DESTDIR)$$folder/" || exit 1; done
+
 install: lib $(LIB)/libbn_engine.a $(C)/man/bn_engine.3 package convert $(C)/package/bn-chat \
 		$(if $(BUILT_SERVER),$(C)/package/bn-server)
 	@$(OBJCOPY) --strip-debug $(RUST)/bn-convert $(C)/bn-convert
-	@$(installed) | while read -r file mode folder; do \
-		install -d "$(DESTDIR)$$folder" && install -m "$$mode" "$$file" "$(DESTDIR)$$folder/" || exit 1; \
-	done
+	@$(installed) | $(put)
 	@ln -sf $(SHARED) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	@ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libbn_engine.so
 	@echo "installed bn_engine $(VERSION) in $(DESTDIR)$(PREFIX)"
@@ -632,3 +646,4 @@ uninstall: $(C)/man/bn_engine.3
 include packaging/packages.mk
 include packaging/windows.mk
 include packaging/macos.mk
+include packaging/dist.mk

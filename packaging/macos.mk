@@ -8,6 +8,8 @@ MACOS_VERSION := 11.0
 DYLIB := libbn_engine.$(ABI).dylib
 RUST_HOST = $(shell $(or $(RUSTC),rustc) -vV | sed -n 's/^host: //p')
 RUST_LLD = $(shell $(or $(RUSTC),rustc) --print sysroot)/lib/rustlib/$(RUST_HOST)/bin/rust-lld
+# rustc's linker: packages inside the library make dylibs of their own, which nothing uses.
+MACOS_CC = $(abspath $(C)/zig-cc)
 
 .PHONY: macos macos-rust macos-built
 
@@ -16,10 +18,13 @@ macos:
 		$(MAKE) --no-print-directory TARGET=$$target macos-built || exit 1; \
 	done
 
-# Not what `rust` builds: cargo would link a dylib too, with a linker of Apple's.
+# Programs, and the static library of which the dylib is made.
 macos-rust:
 	@mkdir -p $(LIB)
-	@$(CARGO) rustc --locked --profile $(PROFILE) --target $(TARGET) --lib --crate-type staticlib
+	@printf '#!/bin/sh\nexec %s %s "$$@"\n' $(abspath packaging/dist/zig.sh) \
+		$(firstword $(subst -, ,$(TARGET)))-macos.$(MACOS_VERSION) > $(MACOS_CC) && chmod +x $(MACOS_CC)
+	@ZIG="$(ZIG)" CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=$(MACOS_CC) \
+		$(CARGO) build --locked --profile $(PROFILE) --target $(TARGET) --lib --bin bn-convert
 
 # As elsewhere, linked from the static library, so that it exports nothing but the interface.
 macos-built: macos-rust
@@ -32,6 +37,16 @@ macos-built: macos-rust
 		-exported_symbols_list $(C)/exported.txt -o $(LIB)/$(DYLIB) $(RUST)/libbn_engine.a "$$system"
 	@ln -sf $(DYLIB) $(LIB)/libbn_engine.dylib
 	@tests/abi/check_symbols.sh dylib $(LIB)/$(DYLIB) $(SYMBOLS)
-	@$(ZIG) cc -target $(firstword $(subst -, ,$(TARGET)))-macos.$(MACOS_VERSION) $(C11) examples-c/hello.c \
-		-o $(C)/hello $(LIB)/$(DYLIB) -Wl,-rpath,@executable_path/$(notdir $(LIB))
+	@ZIG="$(ZIG)" $(MACOS_CC) $(C11) examples-c/hello.c -o $(C)/hello $(LIB)/$(DYLIB) \
+		-Wl,-rpath,@executable_path/$(notdir $(LIB))
 	@echo "$(LIB)/$(DYLIB) and $(C)/hello: built, never run"
+
+# Others that the library shall compile for; only checked.
+CHECKED_TARGETS := aarch64-apple-ios aarch64-linux-android
+
+.PHONY: check-targets
+
+check-targets:
+	@for target in $(CHECKED_TARGETS); do \
+		echo "$$target" && $(CARGO) check --quiet --locked --lib --target $$target || exit 1; \
+	done

@@ -1,8 +1,5 @@
 package bnengine
 
-// #include <bn_engine.h>
-import "C"
-
 import (
 	"runtime"
 	"sync"
@@ -11,7 +8,7 @@ import (
 // Adapter is a LoRA adapter of an engine, for Request.Adapter.
 type Adapter struct {
 	mu  sync.Mutex
-	ptr *C.bn_adapter // nil: closed
+	ptr bn_adapter // 0: closed
 }
 
 // OpenAdapter reads an adapter: a folder of PEFT's, or a GGUF file of llama.cpp's. Requests go on meanwhile. Close it.
@@ -19,13 +16,14 @@ func (e *Engine) OpenAdapter(path string) (*Adapter, error) {
 	var memory arena
 	defer memory.free()
 	s := memory.text(path)
-	a := &Adapter{}
-	err := e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
-		return C.bn_adapter_open(ptr, s, &a.ptr, failure)
+	var adapter bn_adapter
+	err := e.use(func(ptr bn_engine, failure *bn_error) bn_status {
+		return bn_adapter_open(ptr, s, &adapter, failure)
 	})
 	if err != nil {
 		return nil, err
 	}
+	a := &Adapter{ptr: adapter}
 	runtime.SetFinalizer(a, (*Adapter).Close) // in case it is forgotten
 	return a, nil
 }
@@ -36,8 +34,8 @@ func (a *Adapter) Fingerprint() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var hash C.uint64_t
-	err = try(func(*C.bn_error) C.bn_status { return C.bn_adapter_fingerprint(ptr, &hash) })
+	var hash uint64
+	err = try(func(*bn_error) bn_status { return bn_adapter_fingerprint(ptr, &hash) })
 	return uint64(hash), err
 }
 
@@ -45,21 +43,21 @@ func (a *Adapter) Fingerprint() (uint64, error) {
 func (a *Adapter) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	C.bn_adapter_free(a.ptr) // nil is ignored
-	a.ptr = nil
+	bn_adapter_free(a.ptr) // 0 is ignored
+	a.ptr = 0
 	runtime.SetFinalizer(a, nil)
 	return nil
 }
 
 // handle returns C's name of the adapter, which the library checks; nil for no adapter.
-func (a *Adapter) handle() (*C.bn_adapter, error) {
+func (a *Adapter) handle() (bn_adapter, error) {
 	if a == nil {
-		return nil, nil
+		return 0, nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.ptr == nil {
-		return nil, errClosed
+	if a.ptr == 0 {
+		return 0, errClosed
 	}
 	return a.ptr, nil
 }

@@ -1,12 +1,9 @@
 package bnengine
 
-// #include <bn_engine.h>
-import "C"
-
 // Constraint says what an output must match. The zero value matches everything. What does not compile is refused when
 // the request is submitted, and by Engine.CheckConstraint.
 type Constraint struct {
-	kind   C.int32_t
+	kind   int32
 	text   string
 	schema any
 }
@@ -14,26 +11,26 @@ type Constraint struct {
 // JSONSchema is JSON that is valid under a schema: a json.RawMessage, or a value that encoding/json makes a schema of.
 // Properties come in the order in which they stand there.
 func JSONSchema(schema any) Constraint {
-	return Constraint{kind: C.BN_CONSTRAINT_JSON_SCHEMA, schema: schema}
+	return Constraint{kind: BN_CONSTRAINT_JSON_SCHEMA, schema: schema}
 }
 
 // JSONObject is any JSON object.
-func JSONObject() Constraint { return Constraint{kind: C.BN_CONSTRAINT_JSON_OBJECT} }
+func JSONObject() Constraint { return Constraint{kind: BN_CONSTRAINT_JSON_OBJECT} }
 
 // Regex is a regular expression in Rust's syntax, without anchors, which the whole output matches.
 func Regex(expression string) Constraint {
-	return Constraint{kind: C.BN_CONSTRAINT_REGEX, text: expression}
+	return Constraint{kind: BN_CONSTRAINT_REGEX, text: expression}
 }
 
 // Lark is a grammar in llguidance's dialect of Lark, whose rule start the output matches.
-func Lark(grammar string) Constraint { return Constraint{kind: C.BN_CONSTRAINT_LARK, text: grammar} }
+func Lark(grammar string) Constraint { return Constraint{kind: BN_CONSTRAINT_LARK, text: grammar} }
 
 // GBNF is a grammar as llama.cpp has them, whose rule root the output matches.
-func GBNF(grammar string) Constraint { return Constraint{kind: C.BN_CONSTRAINT_GBNF, text: grammar} }
+func GBNF(grammar string) Constraint { return Constraint{kind: BN_CONSTRAINT_GBNF, text: grammar} }
 
 // in returns the constraint's kind, and its text in memory.
-func (c *Constraint) in(memory *arena) (C.int32_t, C.bn_string, error) {
-	if c.kind == C.BN_CONSTRAINT_JSON_SCHEMA {
+func (c *Constraint) in(memory *arena) (int32, bn_string, error) {
+	if c.kind == BN_CONSTRAINT_JSON_SCHEMA {
 		text, err := memory.json("JSONSchema", c.schema)
 		return c.kind, text, err
 	}
@@ -48,8 +45,8 @@ func (e *Engine) CheckConstraint(constraint Constraint) error {
 	if err != nil {
 		return err
 	}
-	return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
-		return C.bn_engine_check_constraint(ptr, kind, text, failure)
+	return e.use(func(ptr bn_engine, failure *bn_error) bn_status {
+		return bn_engine_check_constraint(ptr, kind, text, failure)
 	})
 }
 
@@ -58,8 +55,8 @@ type JSON uint32
 
 // The flags of JSON.
 const (
-	JSONCompact   JSON = C.BN_JSON_COMPACT    // no white space between tokens
-	JSONFlexible  JSON = C.BN_JSON_FLEXIBLE   // up to 32 characters of it
-	JSONAnyFormat JSON = C.BN_JSON_ANY_FORMAT // unknown formats of a schema are ignored, not refused
-	JSONClosed    JSON = C.BN_JSON_CLOSED     // objects have only the keys that the schema declares, unless it says otherwise
+	JSONCompact   JSON = BN_JSON_COMPACT    // no white space between tokens
+	JSONFlexible  JSON = BN_JSON_FLEXIBLE   // up to 32 characters of it
+	JSONAnyFormat JSON = BN_JSON_ANY_FORMAT // unknown formats of a schema are ignored, not refused
+	JSONClosed    JSON = BN_JSON_CLOSED     // objects have only the keys that the schema declares, unless it says otherwise
 )

@@ -15,5 +15,7 @@
 //
 // In structs of options, a zero field means the library's default.
 //
-// The shared library is linked as pkg-config says (bn_engine). With the build tag bn_engine_static, the static one is.
+// The shared library is linked as pkg-config says (bn_engine). With the build tag bn_engine_static, the static one is. Without
+// cgo, or with the tag bn_engine_purego, no C compiler is needed: the shared library is found when the program runs, as the
+// file that BN_ENGINE_LIBRARY names, beside the program, or where the system looks.
 package bnengine

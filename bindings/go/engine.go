@@ -1,9 +1,5 @@
 package bnengine
 
-// #include <bn_engine.h>
-// #include <stdlib.h>
-import "C"
-
 import (
 	"context"
 	"os"
@@ -19,10 +15,10 @@ type KVType int32
 
 // The types of keys and values.
 const (
-	KVF16  KVType = C.BN_KV_TYPE_F16
-	KVF32  KVType = C.BN_KV_TYPE_F32
-	KVInt8 KVType = C.BN_KV_TYPE_INT8
-	KVInt4 KVType = C.BN_KV_TYPE_INT4
+	KVF16  KVType = BN_KV_TYPE_F16
+	KVF32  KVType = BN_KV_TYPE_F32
+	KVInt8 KVType = BN_KV_TYPE_INT8
+	KVInt4 KVType = BN_KV_TYPE_INT4
 )
 
 // Instructions say which instruction set the kernels use. Results are the same with any.
@@ -30,13 +26,13 @@ type Instructions int32
 
 // The instruction sets. One that the machine lacks is refused.
 const (
-	Scalar     Instructions = C.BN_INSTRUCTIONS_SCALAR
-	AVX2       Instructions = C.BN_INSTRUCTIONS_AVX2
-	AVXVNNI    Instructions = C.BN_INSTRUCTIONS_AVX_VNNI
-	AVX512VNNI Instructions = C.BN_INSTRUCTIONS_AVX512_VNNI
-	AVX512VBMI Instructions = C.BN_INSTRUCTIONS_AVX512_VBMI
-	AMX        Instructions = C.BN_INSTRUCTIONS_AMX
-	NEON       Instructions = C.BN_INSTRUCTIONS_NEON
+	Scalar     Instructions = BN_INSTRUCTIONS_SCALAR
+	AVX2       Instructions = BN_INSTRUCTIONS_AVX2
+	AVXVNNI    Instructions = BN_INSTRUCTIONS_AVX_VNNI
+	AVX512VNNI Instructions = BN_INSTRUCTIONS_AVX512_VNNI
+	AVX512VBMI Instructions = BN_INSTRUCTIONS_AVX512_VBMI
+	AMX        Instructions = BN_INSTRUCTIONS_AMX
+	NEON       Instructions = BN_INSTRUCTIONS_NEON
 )
 
 // Options say how to make an engine.
@@ -82,7 +78,7 @@ type Engine struct{ core *core }
 
 // core is what the goroutine of an engine needs. It does not keep the Engine, so that a forgotten one is found.
 type core struct {
-	ptr   *C.bn_engine
+	ptr   bn_engine
 	hooks *hooks
 	over  chan struct{} // closed when no event will come any more
 
@@ -117,21 +113,21 @@ func NewEngine(options Options) (*Engine, error) {
 func (c *core) create(o *Options) error {
 	var memory arena
 	defer memory.free()
-	var config C.bn_engine_config
-	C.bn_engine_config_init(&config, C.sizeof_bn_engine_config)
+	var config bn_engine_config
+	bn_engine_config_init(&config, sizeof_bn_engine_config)
 	config.model_path, config.model_name = memory.text(o.Path), memory.text(o.ModelName)
 	set(&config.threads, count(o.Threads))
 	set(&config.max_batch_size, count(o.MaxBatchSize))
 	set(&config.max_batch_tokens, count(o.MaxBatchTokens))
 	set(&config.max_sequence_length, count(o.MaxSequenceLength))
 	set(&config.kv_block_size, count(o.KVBlockSize))
-	config.kv_type = C.int32_t(o.KVType)
+	config.kv_type = int32(o.KVType)
 	set(&config.queue_capacity, count(o.QueueCapacity))
-	config.queue_token_capacity = C.uint64_t(o.QueueTokens)
-	config.memory_limit_bytes = C.uint64_t(o.MemoryLimit)
-	config.kv_cache_bytes = C.uint64_t(o.KVCacheBytes)
-	set(&config.max_unread_bytes, C.uint64_t(o.MaxUnreadBytes))
-	config.instructions = C.int32_t(o.Instructions)
+	config.queue_token_capacity = uint64(o.QueueTokens)
+	config.memory_limit_bytes = uint64(o.MemoryLimit)
+	config.kv_cache_bytes = uint64(o.KVCacheBytes)
+	set(&config.max_unread_bytes, uint64(o.MaxUnreadBytes))
+	config.instructions = int32(o.Instructions)
 	set(&config.max_step_ms, milliseconds(o.MaxStep))
 	config.target_itl_ms = milliseconds(o.TargetITL)
 	config.max_wait_us = count(int(o.MaxWait / time.Microsecond))
@@ -148,32 +144,35 @@ func (c *core) create(o *Options) error {
 	} else {
 		set(&config.snapshot_interval, count(o.SnapshotInterval))
 	}
-	config.adapter_bytes = C.uint64_t(o.AdapterBytes)
-	config.idle_release_ms = C.uint64_t(milliseconds(o.IdleRelease))
+	config.adapter_bytes = uint64(o.AdapterBytes)
+	config.idle_release_ms = uint64(milliseconds(o.IdleRelease))
 	config.device = memory.text(o.Device)
-	config.speculation, config.draft_tokens = C.int32_t(o.Speculation), count(o.DraftTokens)
+	config.speculation, config.draft_tokens = int32(o.Speculation), count(o.DraftTokens)
 	draft, err := o.DraftModel.handle()
 	if err != nil {
 		return err
 	}
 	defer runtime.KeepAlive(o.DraftModel)
 	config.draft_model = draft
-	set(&config.log_level, C.int32_t(o.LogLevel))
-	config.log, config.log_context = c.hooks.callback(), unsafe.Pointer(c.hooks.handle)
-	create := func(model *C.bn_model, failure *C.bn_error) C.bn_status {
+	set(&config.log_level, int32(o.LogLevel))
+	config.log, config.log_context = c.hooks.callback(), c.hooks.handle
+	create := func(model bn_model, failure *bn_error) bn_status {
 		config.model = model
-		return C.bn_engine_create(&config, &c.ptr, failure)
+		var ptr bn_engine // by itself, as cgo looks at all that an argument is a part of
+		status := bn_engine_create(&config, &ptr, failure)
+		c.ptr = ptr
+		return status
 	}
 	if o.Model != nil {
 		return o.Model.use(create)
 	}
-	return try(func(failure *C.bn_error) C.bn_status { return create(nil, failure) })
+	return try(func(failure *bn_error) bn_status { return create(0, failure) })
 }
 
 // start lets a goroutine wait for the engine in the runtime's poller, through a duplicate of its descriptor.
 func (c *core) start() error {
 	syscall.ForkLock.RLock()
-	fd, err := syscall.Dup(int(C.bn_engine_wait_fd(c.ptr, nil)))
+	fd, err := syscall.Dup(int(bn_engine_wait_fd(c.ptr, nil)))
 	if err == nil {
 		syscall.CloseOnExec(fd)
 	}
@@ -192,8 +191,8 @@ func (c *core) start() error {
 	go func() {
 		defer close(c.over)
 		defer file.Close()
-		events := (*[room]C.bn_event)(C.calloc(room, C.sizeof_bn_event))
-		defer C.free(unsafe.Pointer(events))
+		events := (*[room]bn_event)(calloc(room, sizeof_bn_event))
+		defer free(unsafe.Pointer(events))
 		// Called at first and after each edge, until it returns true.
 		_ = conn.Read(func(uintptr) bool { return !c.poll(events) })
 	}()
@@ -203,11 +202,11 @@ func (c *core) start() error {
 const room = 64
 
 // poll takes what waits. False when nothing will ever come.
-func (c *core) poll(events *[room]C.bn_event) bool {
-	for n := C.size_t(room); n == room; {
-		switch status := C.bn_poll(c.ptr, C.BN_ANY, &events[0], C.sizeof_bn_event, room, 0, &n, nil); status {
-		case C.BN_OK:
-		case C.BN_ERR_OUT_OF_MEMORY, C.BN_ERR_MEMORY_LIMIT: // there may be some later
+func (c *core) poll(events *[room]bn_event) bool {
+	for n := uintptr(room); n == room; {
+		switch status := bn_poll(c.ptr, BN_ANY, &events[0], sizeof_bn_event, room, 0, &n, nil); status {
+		case BN_OK:
+		case BN_ERR_OUT_OF_MEMORY, BN_ERR_MEMORY_LIMIT: // there may be some later
 			time.Sleep(time.Millisecond)
 			n = room
 			continue
@@ -217,14 +216,14 @@ func (c *core) poll(events *[room]C.bn_event) bool {
 		for i := range events[:n] {
 			c.deliver(&events[i])
 		}
-		C.bn_events_free(c.ptr, &events[0], C.sizeof_bn_event, n) // those of released requests are skipped
+		bn_events_free(c.ptr, &events[0], sizeof_bn_event, n) // those of released requests are skipped
 	}
 	return true
 }
 
 // deliver hands an event to its stream. Those who wait for the end find the request's place free.
-func (c *core) deliver(event *C.bn_event) {
-	last := event.kind == C.BN_EVENT_COMPLETED
+func (c *core) deliver(event *bn_event) {
+	last := event.kind == BN_EVENT_COMPLETED
 	c.mu.Lock()
 	s := c.streams[uint64(event.user_data)]
 	if last {
@@ -233,20 +232,20 @@ func (c *core) deliver(event *C.bn_event) {
 	c.mu.Unlock()
 	s.add(event)
 	if last {
-		C.bn_release(c.ptr, event.request, nil)
+		bn_release(c.ptr, event.request, nil)
 		s.finish()
 	}
 }
 
 // close cancels every request, waits for the last event, and destroys the engine.
 func (c *core) close() {
-	C.bn_engine_shutdown(c.ptr, C.BN_SHUTDOWN_CANCEL, nil) // of one that is destroyed: refused
+	bn_engine_shutdown(c.ptr, BN_SHUTDOWN_CANCEL, nil) // of one that is destroyed: refused
 	<-c.over
 	c.life.Lock()
 	defer c.life.Unlock()
 	if !c.closed {
 		c.closed = true
-		C.bn_engine_destroy(c.ptr)
+		bn_engine_destroy(c.ptr)
 		c.hooks.free()
 	}
 }
@@ -262,7 +261,7 @@ func (e *Engine) Close() error {
 // closes the engine, and returns the error of ctx if that ended it.
 func (e *Engine) Shutdown(ctx context.Context) error {
 	defer e.Close()
-	C.bn_engine_shutdown(e.core.ptr, C.BN_SHUTDOWN_DRAIN, nil)
+	bn_engine_shutdown(e.core.ptr, BN_SHUTDOWN_DRAIN, nil)
 	select {
 	case <-e.core.over:
 		return nil
@@ -274,41 +273,41 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 // Pause waits for the running step, and none begins until Resume or the end of the engine. Requests may be submitted,
 // wait and end meanwhile.
 func (e *Engine) Pause() error {
-	return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status { return C.bn_engine_pause(ptr, failure) })
+	return e.use(func(ptr bn_engine, failure *bn_error) bn_status { return bn_engine_pause(ptr, failure) })
 }
 
 // Resume ends a pause. Requests go on where they were.
 func (e *Engine) Resume() error {
-	return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status { return C.bn_engine_resume(ptr, failure) })
+	return e.use(func(ptr bn_engine, failure *bn_error) bn_status { return bn_engine_resume(ptr, failure) })
 }
 
 // SetThreads computes on n threads from the next step on: 1 to Options.Threads, or 0 for all of them.
 func (e *Engine) SetThreads(n int) error {
-	return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
-		return C.bn_engine_set_threads(ptr, count(n), failure)
+	return e.use(func(ptr bn_engine, failure *bn_error) bn_status {
+		return bn_engine_set_threads(ptr, count(n), failure)
 	})
 }
 
 // use makes a call with the engine, which is not destroyed meanwhile.
-func (e *Engine) use(call func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status) error {
+func (e *Engine) use(call func(ptr bn_engine, failure *bn_error) bn_status) error {
 	e.core.life.RLock()
 	defer e.core.life.RUnlock()
 	defer runtime.KeepAlive(e)
 	if e.core.closed {
 		return errClosed
 	}
-	return try(func(failure *C.bn_error) C.bn_status { return call(e.core.ptr, failure) })
+	return try(func(failure *bn_error) bn_status { return call(e.core.ptr, failure) })
 }
 
 // Stream submits a request and returns its output as it comes. It never waits for the model.
 func (e *Engine) Stream(ctx context.Context, r Request) (*Stream, error) {
-	return e.submit(ctx, &r, C.BN_TASK_GENERATE, 0)
+	return e.submit(ctx, &r, BN_TASK_GENERATE, 0)
 }
 
 // Generate submits a request and waits for the whole answer. If the request was cancelled or timed out, or failed,
 // the completion has what there was, and the error says why.
 func (e *Engine) Generate(ctx context.Context, r Request) (*Completion, error) {
-	s, err := e.submit(ctx, &r, C.BN_TASK_GENERATE, C.BN_REQUEST_NO_STREAM)
+	s, err := e.submit(ctx, &r, BN_TASK_GENERATE, BN_REQUEST_NO_STREAM)
 	if err != nil {
 		return nil, err
 	}
@@ -319,7 +318,7 @@ func (e *Engine) Generate(ctx context.Context, r Request) (*Completion, error) {
 
 // Embed returns the embedding of the request's prompt, a vector of length 1.
 func (e *Engine) Embed(ctx context.Context, r Request) ([]float32, error) {
-	s, err := e.submit(ctx, &r, C.BN_TASK_EMBED, 0)
+	s, err := e.submit(ctx, &r, BN_TASK_EMBED, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -327,7 +326,7 @@ func (e *Engine) Embed(ctx context.Context, r Request) ([]float32, error) {
 	return ending.vector, err
 }
 
-func (e *Engine) submit(ctx context.Context, r *Request, task C.int32_t, flags C.uint32_t) (*Stream, error) {
+func (e *Engine) submit(ctx context.Context, r *Request, task int32, flags uint32) (*Stream, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &Error{Code: ErrCancelled, Message: "not submitted: " + err.Error(), cause: err}
 	}
@@ -348,14 +347,14 @@ func (e *Engine) submit(ctx context.Context, r *Request, task C.int32_t, flags C
 	s.key = c.last
 	c.streams[s.key] = s // before its first event
 	c.mu.Unlock()
-	if task != C.BN_TASK_GENERATE {
+	if task != BN_TASK_GENERATE {
 		params.task = task
 	}
 	params.flags |= flags
-	params.user_data = C.uint64_t(s.key)
-	var id C.bn_request
-	err = e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
-		return C.bn_submit(ptr, &params, &id, failure)
+	params.user_data = uint64(s.key)
+	var id bn_request
+	err = e.use(func(ptr bn_engine, failure *bn_error) bn_status {
+		return bn_submit(ptr, &params, &id, failure)
 	})
 	runtime.KeepAlive(r.Adapter)
 	if err != nil {
@@ -371,9 +370,9 @@ func (e *Engine) submit(ctx context.Context, r *Request, task C.int32_t, flags C
 
 // Model returns the engine's model. Close it, too.
 func (e *Engine) Model() (*Model, error) {
-	var model *C.bn_model
-	err := e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
-		return C.bn_engine_model(ptr, &model, failure)
+	var model bn_model
+	err := e.use(func(ptr bn_engine, failure *bn_error) bn_status {
+		return bn_engine_model(ptr, &model, failure)
 	})
 	if err != nil {
 		return nil, err

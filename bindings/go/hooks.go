@@ -1,14 +1,7 @@
 package bnengine
 
-// #include <bn_engine.h>
-// #include <stdlib.h>
-// extern void bnengineLog(int32_t level, bn_string message, void *hooks);
-// extern int32_t bnengineProgress(float fraction, bn_string what, void *hooks);
-import "C"
-
 import (
 	"context"
-	"runtime/cgo"
 	"unsafe"
 )
 
@@ -17,47 +10,43 @@ type LogLevel int32
 
 // The levels, the most important first.
 const (
-	LogError LogLevel = C.BN_LOG_ERROR
-	LogWarn  LogLevel = C.BN_LOG_WARN
-	LogInfo  LogLevel = C.BN_LOG_INFO
-	LogDebug LogLevel = C.BN_LOG_DEBUG
+	LogError LogLevel = BN_LOG_ERROR
+	LogWarn  LogLevel = BN_LOG_WARN
+	LogInfo  LogLevel = BN_LOG_INFO
+	LogDebug LogLevel = BN_LOG_DEBUG
 )
 
 // hooks are the Go values that the library's callbacks need. C gets a pointer to a handle of them.
 type hooks struct {
 	ctx    context.Context // OpenModel's
 	log    func(LogLevel, string)
-	handle *cgo.Handle // in C's memory
+	handle unsafe.Pointer
 }
 
 func newHooks(ctx context.Context, log func(LogLevel, string)) *hooks {
 	h := &hooks{ctx: ctx, log: log}
-	h.handle = (*cgo.Handle)(C.malloc(C.sizeof_uintptr_t))
-	*h.handle = cgo.NewHandle(h)
+	h.handle = newHandle(h)
 	return h
 }
 
 func (h *hooks) free() {
-	h.handle.Delete()
-	C.free(unsafe.Pointer(h.handle))
+	freeHandle(h.handle)
 }
 
-// callback returns what logs, or nil.
-func (h *hooks) callback() C.bn_log_callback {
+// callback returns what logs, or 0.
+func (h *hooks) callback() uintptr {
 	if h.log == nil {
-		return nil
+		return 0
 	}
-	return C.bn_log_callback(C.bnengineLog)
+	return logCallback
 }
 
-//export bnengineLog
-func bnengineLog(level C.int32_t, message C.bn_string, h unsafe.Pointer) {
-	(*cgo.Handle)(h).Value().(*hooks).log(LogLevel(level), goText(message))
+func onLog(level int32, message bn_string, h unsafe.Pointer) {
+	valueOf(h).(*hooks).log(LogLevel(level), goText(message))
 }
 
-//export bnengineProgress
-func bnengineProgress(fraction C.float, what C.bn_string, h unsafe.Pointer) C.int32_t {
-	if (*cgo.Handle)(h).Value().(*hooks).ctx.Err() != nil {
+func onProgress(h unsafe.Pointer) int32 {
+	if valueOf(h).(*hooks).ctx.Err() != nil {
 		return 1 // stops loading
 	}
 	return 0

@@ -1,4 +1,4 @@
-//go:build bn_engine_static
+//go:build cgo && !bn_engine_purego && bn_engine_static
 
 package bnengine
 

@@ -1,13 +1,7 @@
 package bnengine
 
-// #include <bn_engine.h>
-// #include <stdlib.h>
-// extern int32_t bnengineLogits(bn_logits *row, void *hook);
-import "C"
-
 import (
 	"fmt"
-	"runtime/cgo"
 	"sync"
 	"unsafe"
 )
@@ -26,29 +20,28 @@ type Logits struct {
 // alone. It must not wait for the engine.
 type LogitsHook func(Logits) error
 
-// logitsHook is what bnengineLogits needs for one request. C gets a pointer to a handle of it.
+// logitsHook is what onLogits needs for one request. C gets a pointer to a handle of it.
 type logitsHook struct {
 	call   LogitsHook
-	handle *cgo.Handle // in C's memory
+	handle unsafe.Pointer
 
 	mu  sync.Mutex
 	err error
 }
 
 func newLogitsHook(call LogitsHook) *logitsHook {
-	h := &logitsHook{call: call, handle: (*cgo.Handle)(C.malloc(C.sizeof_uintptr_t))}
-	*h.handle = cgo.NewHandle(h)
+	h := &logitsHook{call: call}
+	h.handle = newHandle(h)
 	return h
 }
 
-func (h *logitsHook) set(p *C.bn_request_params) {
-	p.on_logits, p.on_logits_context = C.bn_logits_callback(C.bnengineLogits), unsafe.Pointer(h.handle)
+func (h *logitsHook) set(p *bn_request_params) {
+	p.on_logits, p.on_logits_context = logitsCallback, h.handle
 }
 
 func (h *logitsHook) free() {
 	if h != nil {
-		h.handle.Delete()
-		C.free(unsafe.Pointer(h.handle))
+		freeHandle(h.handle)
 	}
 }
 
@@ -62,7 +55,7 @@ func (h *logitsHook) failure() error {
 	return h.err
 }
 
-func (h *logitsHook) run(row *C.bn_logits) error {
+func (h *logitsHook) run(row *bn_logits) error {
 	to := unsafe.Slice((*float32)(unsafe.Pointer(row.logits)), int(row.vocab_size))
 	logits := Logits{
 		PromptTokens: goTokens(row.prompt_tokens, row.prompt_tokens_count),
@@ -76,9 +69,8 @@ func (h *logitsHook) run(row *C.bn_logits) error {
 	return nil
 }
 
-//export bnengineLogits
-func bnengineLogits(row *C.bn_logits, hook unsafe.Pointer) C.int32_t {
-	h := (*cgo.Handle)(hook).Value().(*logitsHook)
+func onLogits(row *bn_logits, hook unsafe.Pointer) int32 {
+	h := valueOf(hook).(*logitsHook)
 	err := h.run(row)
 	if err == nil {
 		return 0

@@ -1,9 +1,5 @@
 package bnengine
 
-// #include <bn_engine.h>
-// #include <stdlib.h>
-import "C"
-
 import (
 	"encoding/json"
 	"errors"
@@ -21,106 +17,122 @@ func (a *arena) keep(p unsafe.Pointer) unsafe.Pointer {
 
 func (a *arena) free() {
 	for _, p := range *a {
-		C.free(p)
+		free(p)
 	}
 }
 
 // text copies a string; an empty one is "not set".
-func (a *arena) text(s string) C.bn_string {
+func (a *arena) text(s string) bn_string {
 	if s == "" {
-		return C.bn_string{}
+		return bn_string{}
 	}
 	return a.some(s)
 }
 
 // some copies a string that is set, though it may be empty.
-func (a *arena) some(s string) C.bn_string {
-	return C.bn_string{data: (*C.char)(a.keep(unsafe.Pointer(C.CString(s)))), length: C.size_t(len(s))}
+func (a *arena) some(s string) bn_string {
+	return bn_string{data: (*byte)(a.keep(copied([]byte(s)))), length: uintptr(len(s))}
 }
 
 // json copies what encoding/json makes of a value; nil is "not set".
-func (a *arena) json(field string, value any) (C.bn_string, error) {
+func (a *arena) json(field string, value any) (bn_string, error) {
 	if value == nil {
-		return C.bn_string{}, nil
+		return bn_string{}, nil
 	}
 	text, err := json.Marshal(value)
 	if err != nil {
-		return C.bn_string{}, &Error{Code: ErrInvalidArgument, Message: fmt.Sprintf("%s: %s", field, err), cause: err}
+		return bn_string{}, &Error{Code: ErrInvalidArgument, Message: fmt.Sprintf("%s: %s", field, err), cause: err}
 	}
 	return a.text(string(text)), nil
 }
 
 // texts copies a list. One that is empty, but not nil, is set and has no elements.
-func (a *arena) texts(list []string) (*C.bn_string, C.size_t) {
+func (a *arena) texts(list []string) (*bn_string, uintptr) {
 	if list == nil {
 		return nil, 0
 	}
-	data := (*C.bn_string)(a.keep(C.calloc(C.size_t(len(list)), C.sizeof_bn_string)))
+	data := (*bn_string)(a.keep(calloc(uintptr(len(list)), sizeof_bn_string)))
 	to := unsafe.Slice(data, len(list))
 	for i, s := range list {
 		to[i] = a.text(s)
 	}
-	return data, C.size_t(len(list))
+	return data, uintptr(len(list))
 }
 
-func (a *arena) tokens(list []uint32) (*C.uint32_t, C.size_t) {
+func (a *arena) tokens(list []uint32) (*uint32, uintptr) {
 	if len(list) == 0 {
 		return nil, 0
 	}
 	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&list[0])), 4*len(list))
-	return (*C.uint32_t)(a.keep(C.CBytes(bytes))), C.size_t(len(list))
+	return (*uint32)(a.keep(copied(bytes))), uintptr(len(list))
 }
 
-func (a *arena) samplers(list []Sampler) (*C.int32_t, C.size_t) {
+func (a *arena) samplers(list []Sampler) (*int32, uintptr) {
 	if len(list) == 0 {
 		return nil, 0
 	}
-	data := (*C.int32_t)(a.keep(C.calloc(C.size_t(len(list)), C.sizeof_int32_t)))
+	data := (*int32)(a.keep(calloc(uintptr(len(list)), 4)))
 	for i, sampler := range list {
-		unsafe.Slice(data, len(list))[i] = C.int32_t(sampler)
+		unsafe.Slice(data, len(list))[i] = int32(sampler)
 	}
-	return data, C.size_t(len(list))
+	return data, uintptr(len(list))
 }
 
-func (a *arena) biases(of map[uint32]float32) (*C.bn_logit_bias, C.size_t) {
+func (a *arena) biases(of map[uint32]float32) (*bn_logit_bias, uintptr) {
 	if len(of) == 0 {
 		return nil, 0
 	}
-	data := (*C.bn_logit_bias)(a.keep(C.calloc(C.size_t(len(of)), C.sizeof_bn_logit_bias)))
+	data := (*bn_logit_bias)(a.keep(calloc(uintptr(len(of)), sizeof_bn_logit_bias)))
 	to := unsafe.Slice(data, len(of))[:0]
 	for token, bias := range of {
-		to = append(to, C.bn_logit_bias{token: C.uint32_t(token), bias: C.float(bias)})
+		to = append(to, bn_logit_bias{token: uint32(token), bias: float32(bias)})
 	}
-	return data, C.size_t(len(of))
+	return data, uintptr(len(of))
 }
 
-func (a *arena) messages(list []Message) (*C.bn_chat_message, C.size_t) {
+func (a *arena) messages(list []Message) (*bn_chat_message, uintptr) {
 	if len(list) == 0 {
 		return nil, 0
 	}
-	data := (*C.bn_chat_message)(a.keep(C.calloc(C.size_t(len(list)), C.sizeof_bn_chat_message)))
+	data := (*bn_chat_message)(a.keep(calloc(uintptr(len(list)), sizeof_bn_chat_message)))
 	to := unsafe.Slice(data, len(list))
 	for i, message := range list {
 		to[i].role, to[i].content = a.text(message.Role), a.text(message.Content)
 	}
-	return data, C.size_t(len(list))
+	return data, uintptr(len(list))
+}
+
+// copied returns a copy of bytes in C's memory, with a NUL behind it.
+func copied(bytes []byte) unsafe.Pointer {
+	p := calloc(uintptr(len(bytes))+1, 1)
+	copy(unsafe.Slice((*byte)(p), len(bytes)), bytes)
+	return p
+}
+
+// goString copies a text of the library's that ends with a NUL.
+func goString(s *byte) string {
+	n := 0
+	for *(*byte)(unsafe.Add(unsafe.Pointer(s), n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice(s, n))
 }
 
 // goText copies a text of the library's.
-func goText(s C.bn_string) string { return string(view(s)) }
+func goText(s bn_string) string { return string(view(s)) }
 
-func view(s C.bn_string) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(s.data)), int(s.length)) }
+func view(s bn_string) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(s.data)), int(s.length)) }
 
 // sized makes a call that writes T's: first it asks for their number, then it takes them, until there is room.
-func sized[T any](call func(data unsafe.Pointer, room C.size_t, n *C.size_t) error) ([]T, error) {
+func sized[T any](call func(data unsafe.Pointer, room uintptr, n *uintptr) error) ([]T, error) {
 	var list []T
 	for {
 		var data unsafe.Pointer
 		if len(list) > 0 {
 			data = unsafe.Pointer(&list[0])
 		}
-		var n C.size_t
-		switch err := call(data, C.size_t(len(list)), &n); {
+		var n uintptr
+		switch err := call(data, uintptr(len(list)), &n); {
 		case err == nil:
 			return list[:n], nil
 		case errors.Is(err, bufferTooSmall):
@@ -131,4 +143,4 @@ func sized[T any](call func(data unsafe.Pointer, room C.size_t, n *C.size_t) err
 	}
 }
 
-const bufferTooSmall Code = C.BN_ERR_BUFFER_TOO_SMALL
+const bufferTooSmall Code = BN_ERR_BUFFER_TOO_SMALL

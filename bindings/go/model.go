@@ -1,9 +1,5 @@
 package bnengine
 
-// #include <bn_engine.h>
-// extern int32_t bnengineProgress(float fraction, bn_string what, void *hooks);
-import "C"
-
 import (
 	"context"
 	"runtime"
@@ -16,11 +12,11 @@ type WeightType int32
 
 // The types of weights.
 const (
-	KeepWeights    WeightType = C.BN_WEIGHTS_KEEP
-	WeightsQ8_0    WeightType = C.BN_WEIGHTS_Q8_0
-	WeightsQ4_0    WeightType = C.BN_WEIGHTS_Q4_0
-	WeightsTernary WeightType = C.BN_WEIGHTS_TERNARY
-	WeightsInt8    WeightType = C.BN_WEIGHTS_INT8
+	KeepWeights    WeightType = BN_WEIGHTS_KEEP
+	WeightsQ8_0    WeightType = BN_WEIGHTS_Q8_0
+	WeightsQ4_0    WeightType = BN_WEIGHTS_Q4_0
+	WeightsTernary WeightType = BN_WEIGHTS_TERNARY
+	WeightsInt8    WeightType = BN_WEIGHTS_INT8
 )
 
 // ModelOptions say how to open a model.
@@ -41,7 +37,7 @@ type ModelOptions struct {
 // Model is a loaded model. Any number of engines may share it.
 type Model struct {
 	mu  sync.RWMutex // for writing: no call is under way
-	ptr *C.bn_model  // nil: closed
+	ptr bn_model     // 0: closed
 }
 
 // OpenModel loads a model. It blocks a thread meanwhile. If ctx ends, loading stops.
@@ -53,22 +49,22 @@ func OpenModel(ctx context.Context, options ModelOptions) (*Model, error) {
 	defer memory.free()
 	hooks := newHooks(ctx, options.Log)
 	defer hooks.free()
-	var config C.bn_model_config
-	C.bn_model_config_init(&config, C.sizeof_bn_model_config)
+	var config bn_model_config
+	bn_model_config_init(&config, sizeof_bn_model_config)
 	config.path, config.kernel_config_path = memory.text(options.Path), memory.text(options.KernelConfigPath)
-	config.memory_limit_bytes = C.uint64_t(options.MemoryLimit)
+	config.memory_limit_bytes = uint64(options.MemoryLimit)
 	config.threads = count(options.Threads)
-	config.weight_type = C.int32_t(options.Weights)
-	config.embedding_type = C.int32_t(options.Embedding)
-	config.head_type = C.int32_t(options.Head)
+	config.weight_type = int32(options.Weights)
+	config.embedding_type = int32(options.Embedding)
+	config.head_type = int32(options.Head)
 	if options.MTP {
 		config.mtp = 1
 	}
-	set(&config.log_level, C.int32_t(options.LogLevel))
-	config.log, config.log_context = hooks.callback(), unsafe.Pointer(hooks.handle)
-	config.progress, config.progress_context = C.bn_progress_callback(C.bnengineProgress), unsafe.Pointer(hooks.handle)
-	var ptr *C.bn_model
-	if err := try(func(failure *C.bn_error) C.bn_status { return C.bn_model_open(&config, &ptr, failure) }); err != nil {
+	set(&config.log_level, int32(options.LogLevel))
+	config.log, config.log_context = hooks.callback(), hooks.handle
+	config.progress, config.progress_context = progressCallback, hooks.handle
+	var ptr bn_model
+	if err := try(func(failure *bn_error) bn_status { return bn_model_open(&config, &ptr, failure) }); err != nil {
 		if failed := err.(*Error); failed.Code == ErrCancelled {
 			failed.cause = ctx.Err()
 		}
@@ -77,7 +73,7 @@ func OpenModel(ctx context.Context, options ModelOptions) (*Model, error) {
 	return newModel(ptr), nil
 }
 
-func newModel(ptr *C.bn_model) *Model {
+func newModel(ptr bn_model) *Model {
 	m := &Model{ptr: ptr}
 	runtime.SetFinalizer(m, (*Model).Close) // in case it is forgotten
 	return m
@@ -87,31 +83,31 @@ func newModel(ptr *C.bn_model) *Model {
 func (m *Model) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	C.bn_model_free(m.ptr) // nil is ignored
-	m.ptr = nil
+	bn_model_free(m.ptr) // 0 is ignored
+	m.ptr = 0
 	runtime.SetFinalizer(m, nil)
 	return nil
 }
 
 // use makes a call with the model, which stays open meanwhile.
-func (m *Model) use(call func(ptr *C.bn_model, failure *C.bn_error) C.bn_status) error {
+func (m *Model) use(call func(ptr bn_model, failure *bn_error) bn_status) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if m.ptr == nil {
+	if m.ptr == 0 {
 		return errClosed
 	}
-	return try(func(failure *C.bn_error) C.bn_status { return call(m.ptr, failure) })
+	return try(func(failure *bn_error) bn_status { return call(m.ptr, failure) })
 }
 
 // handle returns C's name of the model, which the library checks; nil for no model.
-func (m *Model) handle() (*C.bn_model, error) {
+func (m *Model) handle() (bn_model, error) {
 	if m == nil {
-		return nil, nil
+		return 0, nil
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if m.ptr == nil {
-		return nil, errClosed
+	if m.ptr == 0 {
+		return 0, errClosed
 	}
 	return m.ptr, nil
 }
@@ -141,11 +137,11 @@ type Sampling struct {
 
 // Info returns what is known of the model.
 func (m *Model) Info() (info ModelInfo, err error) {
-	var c C.bn_model_info
-	C.bn_model_info_init(&c, C.sizeof_bn_model_info)
-	err = m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
-		status := C.bn_model_get_info(ptr, &c, failure)
-		if status == C.BN_OK { // its texts are the model's
+	var c bn_model_info
+	bn_model_info_init(&c, sizeof_bn_model_info)
+	err = m.use(func(ptr bn_model, failure *bn_error) bn_status {
+		status := bn_model_get_info(ptr, &c, failure)
+		if status == BN_OK { // its texts are the model's
 			info = goInfo(&c)
 		}
 		return status
@@ -153,7 +149,7 @@ func (m *Model) Info() (info ModelInfo, err error) {
 	return info, err
 }
 
-func goInfo(c *C.bn_model_info) ModelInfo {
+func goInfo(c *bn_model_info) ModelInfo {
 	return ModelInfo{
 		Architecture: goText(c.architecture), Name: goText(c.name),
 		HasTokenizer: c.has_tokenizer != 0, HasChatTemplate: c.has_chat_template != 0,
@@ -166,22 +162,22 @@ func goInfo(c *C.bn_model_info) ModelInfo {
 	}
 }
 
-func recommended(c *C.bn_model_info) (s Sampling) {
+func recommended(c *bn_model_info) (s Sampling) {
 	for _, field := range []struct {
-		bit   C.uint32_t
+		bit   uint32
 		to    **float32
-		value C.float
+		value float32
 	}{
-		{C.BN_SAMPLING_FIELD_TEMPERATURE, &s.Temperature, c.temperature}, {C.BN_SAMPLING_FIELD_TOP_P, &s.TopP, c.top_p},
-		{C.BN_SAMPLING_FIELD_MIN_P, &s.MinP, c.min_p},
-		{C.BN_SAMPLING_FIELD_REPETITION_PENALTY, &s.RepetitionPenalty, c.repetition_penalty},
+		{BN_SAMPLING_FIELD_TEMPERATURE, &s.Temperature, c.temperature}, {BN_SAMPLING_FIELD_TOP_P, &s.TopP, c.top_p},
+		{BN_SAMPLING_FIELD_MIN_P, &s.MinP, c.min_p},
+		{BN_SAMPLING_FIELD_REPETITION_PENALTY, &s.RepetitionPenalty, c.repetition_penalty},
 	} {
 		if c.sampling_fields&field.bit != 0 {
 			value := float32(field.value)
 			*field.to = &value
 		}
 	}
-	if c.sampling_fields&C.BN_SAMPLING_FIELD_TOP_K != 0 {
+	if c.sampling_fields&BN_SAMPLING_FIELD_TOP_K != 0 {
 		k := int(c.top_k)
 		s.TopK = &k
 	}
@@ -193,13 +189,13 @@ func (m *Model) Tokenize(text string, special bool) ([]uint32, error) {
 	var memory arena
 	defer memory.free()
 	s := memory.text(text)
-	var flags C.uint32_t
+	var flags uint32
 	if special {
-		flags = C.BN_TOKENIZE_ADD_SPECIAL
+		flags = BN_TOKENIZE_ADD_SPECIAL
 	}
-	return sized[uint32](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
-		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
-			return C.bn_model_tokenize(ptr, s, flags, (*C.uint32_t)(data), room, n, failure)
+	return sized[uint32](func(data unsafe.Pointer, room uintptr, n *uintptr) error {
+		return m.use(func(ptr bn_model, failure *bn_error) bn_status {
+			return bn_model_tokenize(ptr, s, flags, (*uint32)(data), room, n, failure)
 		})
 	})
 }
@@ -209,9 +205,9 @@ func (m *Model) Detokenize(tokens []uint32) (string, error) {
 	var memory arena
 	defer memory.free()
 	ids, idCount := memory.tokens(tokens)
-	text, err := sized[byte](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
-		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
-			return C.bn_model_detokenize(ptr, ids, idCount, (*C.char)(data), room, n, failure)
+	text, err := sized[byte](func(data unsafe.Pointer, room uintptr, n *uintptr) error {
+		return m.use(func(ptr bn_model, failure *bn_error) bn_status {
+			return bn_model_detokenize(ptr, ids, idCount, (*byte)(data), room, n, failure)
 		})
 	})
 	return string(text), err
@@ -219,9 +215,9 @@ func (m *Model) Detokenize(tokens []uint32) (string, error) {
 
 // TokenBytes returns the exact bytes of a token, which may be part of a character; of a control token its name.
 func (m *Model) TokenBytes(token uint32) ([]byte, error) {
-	return sized[byte](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
-		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
-			return C.bn_model_token_bytes(ptr, C.uint32_t(token), (*C.char)(data), room, n, failure)
+	return sized[byte](func(data unsafe.Pointer, room uintptr, n *uintptr) error {
+		return m.use(func(ptr bn_model, failure *bn_error) bn_status {
+			return bn_model_token_bytes(ptr, uint32(token), (*byte)(data), room, n, failure)
 		})
 	})
 }
@@ -268,23 +264,23 @@ func (m *Model) ChatText(messages []Message) (string, error) {
 	return m.chatText(&params)
 }
 
-func (m *Model) chatText(params *C.bn_request_params) (string, error) {
-	text, err := sized[byte](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
-		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
-			return C.bn_model_chat_format(ptr, params, (*C.char)(data), room, n, failure)
+func (m *Model) chatText(params *bn_request_params) (string, error) {
+	text, err := sized[byte](func(data unsafe.Pointer, room uintptr, n *uintptr) error {
+		return m.use(func(ptr bn_model, failure *bn_error) bn_status {
+			return bn_model_chat_format(ptr, params, (*byte)(data), room, n, failure)
 		})
 	})
 	return string(text), err
 }
 
-func (m *Model) chatTokens(params *C.bn_request_params) ([]uint32, error) {
-	return sized[uint32](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
-		return m.use(func(ptr *C.bn_model, failure *C.bn_error) C.bn_status {
-			return C.bn_model_chat_tokenize(ptr, params, (*C.uint32_t)(data), room, n, failure)
+func (m *Model) chatTokens(params *bn_request_params) ([]uint32, error) {
+	return sized[uint32](func(data unsafe.Pointer, room uintptr, n *uintptr) error {
+		return m.use(func(ptr bn_model, failure *bn_error) bn_status {
+			return bn_model_chat_tokenize(ptr, params, (*uint32)(data), room, n, failure)
 		})
 	})
 }
 
-func goTokens(data *C.uint32_t, n C.size_t) []uint32 {
+func goTokens(data *uint32, n uintptr) []uint32 {
 	return append([]uint32(nil), unsafe.Slice((*uint32)(unsafe.Pointer(data)), int(n))...)
 }

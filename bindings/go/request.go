@@ -1,8 +1,5 @@
 package bnengine
 
-// #include <bn_engine.h>
-import "C"
-
 import (
 	"math"
 	"time"
@@ -19,10 +16,10 @@ type Pooling int32
 
 // The ways to pool.
 const (
-	PoolingModel Pooling = C.BN_POOLING_MODEL
-	PoolingLast  Pooling = C.BN_POOLING_LAST
-	PoolingMean  Pooling = C.BN_POOLING_MEAN
-	PoolingFirst Pooling = C.BN_POOLING_FIRST
+	PoolingModel Pooling = BN_POOLING_MODEL
+	PoolingLast  Pooling = BN_POOLING_LAST
+	PoolingMean  Pooling = BN_POOLING_MEAN
+	PoolingFirst Pooling = BN_POOLING_FIRST
 )
 
 // Sampler is a step that works on the distribution that a token is drawn from.
@@ -30,13 +27,13 @@ type Sampler int32
 
 // The samplers, in their usual order.
 const (
-	SamplerTemperature Sampler = C.BN_SAMPLER_TEMPERATURE
-	SamplerTopNSigma   Sampler = C.BN_SAMPLER_TOP_N_SIGMA
-	SamplerTopK        Sampler = C.BN_SAMPLER_TOP_K
-	SamplerTypicalP    Sampler = C.BN_SAMPLER_TYPICAL_P
-	SamplerTopP        Sampler = C.BN_SAMPLER_TOP_P
-	SamplerMinP        Sampler = C.BN_SAMPLER_MIN_P
-	SamplerXTC         Sampler = C.BN_SAMPLER_XTC
+	SamplerTemperature Sampler = BN_SAMPLER_TEMPERATURE
+	SamplerTopNSigma   Sampler = BN_SAMPLER_TOP_N_SIGMA
+	SamplerTopK        Sampler = BN_SAMPLER_TOP_K
+	SamplerTypicalP    Sampler = BN_SAMPLER_TYPICAL_P
+	SamplerTopP        Sampler = BN_SAMPLER_TOP_P
+	SamplerMinP        Sampler = BN_SAMPLER_MIN_P
+	SamplerXTC         Sampler = BN_SAMPLER_XTC
 )
 
 // Speculation says what drafts tokens, for the model to verify several in one step.
@@ -44,10 +41,10 @@ type Speculation int32
 
 // Who drafts tokens.
 const (
-	SpeculationDefault Speculation = C.BN_SPECULATION_DEFAULT // a request's: the engine's; an engine's: DraftModel, MTP or nobody
-	SpeculationOff     Speculation = C.BN_SPECULATION_OFF
-	SpeculationLookup  Speculation = C.BN_SPECULATION_LOOKUP // the request's own text
-	SpeculationDraft   Speculation = C.BN_SPECULATION_DRAFT  // the engine's DraftModel, or the model's own block (MTP)
+	SpeculationDefault Speculation = BN_SPECULATION_DEFAULT // a request's: the engine's; an engine's: DraftModel, MTP or nobody
+	SpeculationOff     Speculation = BN_SPECULATION_OFF
+	SpeculationLookup  Speculation = BN_SPECULATION_LOOKUP // the request's own text
+	SpeculationDraft   Speculation = BN_SPECULATION_DRAFT  // the engine's DraftModel, or the model's own block (MTP)
 )
 
 // AllTokens as MaxTokens: as many as the engine's MaxSequenceLength leaves.
@@ -130,13 +127,13 @@ type Request struct {
 	document *string // Rerank: what Prompt is asked of
 }
 
-func newParams() (p C.bn_request_params) {
-	C.bn_request_params_init(&p, C.sizeof_bn_request_params)
+func newParams() (p bn_request_params) {
+	bn_request_params_init(&p, sizeof_bn_request_params)
 	return p
 }
 
 // params makes the C struct, which points into memory.
-func (r *Request) params(memory *arena) (p C.bn_request_params, err error) {
+func (r *Request) params(memory *arena) (p bn_request_params, err error) {
 	p = newParams()
 	p.prompt = memory.text(r.Prompt)
 	if p.chat_json, err = memory.json("Chat", r.Chat); err != nil {
@@ -148,12 +145,12 @@ func (r *Request) params(memory *arena) (p C.bn_request_params, err error) {
 	if p.adapter, err = r.Adapter.handle(); err != nil {
 		return p, err
 	}
-	set(&p.adapter_scale, C.float(r.AdapterScale))
-	p.json_flags = C.uint32_t(r.JSON)
+	set(&p.adapter_scale, float32(r.AdapterScale))
+	p.json_flags = uint32(r.JSON)
 	if r.MaxReasoning < 0 {
 		p.max_reasoning_tokens = 0
 	} else {
-		set(&p.max_reasoning_tokens, C.uint64_t(r.MaxReasoning))
+		set(&p.max_reasoning_tokens, uint64(r.MaxReasoning))
 	}
 	r.sampling(memory, &p)
 	p.prompt_tokens, p.prompt_tokens_count = memory.tokens(r.PromptTokens)
@@ -161,39 +158,39 @@ func (r *Request) params(memory *arena) (p C.bn_request_params, err error) {
 	p.stop_tokens, p.stop_tokens_count = memory.tokens(r.StopTokens)
 	p.stop_strings, p.stop_strings_count = memory.texts(r.StopStrings)
 	p.session = memory.text(r.Session)
-	p.seed, p.cache_salt = C.uint64_t(r.Seed), C.uint64_t(r.CacheSalt)
+	p.seed, p.cache_salt = uint64(r.Seed), uint64(r.CacheSalt)
 	if r.MaxTokens == AllTokens {
 		p.max_new_tokens = 0
 	} else {
 		set(&p.max_new_tokens, count(r.MaxTokens))
 	}
-	p.min_new_tokens = C.uint32_t(r.MinTokens)
+	p.min_new_tokens = uint32(r.MinTokens)
 	if r.Timeout < 0 {
-		p.timeout_ms = C.BN_FOREVER
+		p.timeout_ms = BN_FOREVER
 	} else {
 		p.timeout_ms = milliseconds(r.Timeout)
 	}
 	p.queue_timeout_ms = milliseconds(r.QueueTimeout)
-	p.priority = C.uint32_t(C.BN_PRIORITY_DEFAULT + int(r.Priority))
+	p.priority = uint32(BN_PRIORITY_DEFAULT + int(r.Priority))
 	p.top_logprobs, p.logprobs_from = count(r.TopLogprobs), count(r.LogprobsFrom)
 	p.logprob_tokens, p.logprob_tokens_count = memory.tokens(r.LogprobTokens)
-	p.speculation, p.draft_tokens = C.int32_t(r.Speculation), count(r.DraftTokens)
-	p.pooling = C.int32_t(r.Pooling)
+	p.speculation, p.draft_tokens = int32(r.Speculation), count(r.DraftTokens)
+	p.pooling = int32(r.Pooling)
 	if r.document != nil {
 		p.document = memory.some(*r.document)
 	}
 	if r.Score {
-		p.task = C.BN_TASK_SCORE
+		p.task = BN_TASK_SCORE
 	}
 	for _, f := range []struct {
 		on  bool
-		bit C.uint32_t
+		bit uint32
 	}{
-		{r.EchoPrompt, C.BN_REQUEST_ECHO_PROMPT}, {r.IgnoreEOS, C.BN_REQUEST_IGNORE_EOS},
-		{r.ParseSpecial, C.BN_REQUEST_PARSE_SPECIAL}, {r.Logprobs, C.BN_REQUEST_LOGPROBS},
-		{r.NoCache, C.BN_REQUEST_NO_CACHE}, {r.DropLate, C.BN_REQUEST_DROP_LATE},
-		{r.Unnormalized, C.BN_REQUEST_EMBED_RAW}, {r.ParseOutput, C.BN_REQUEST_PARSE_OUTPUT},
-		{r.ChainLogprobs, C.BN_REQUEST_CHAIN_LOGPROBS}, {r.PromptLogprobs, C.BN_REQUEST_PROMPT_LOGPROBS},
+		{r.EchoPrompt, BN_REQUEST_ECHO_PROMPT}, {r.IgnoreEOS, BN_REQUEST_IGNORE_EOS},
+		{r.ParseSpecial, BN_REQUEST_PARSE_SPECIAL}, {r.Logprobs, BN_REQUEST_LOGPROBS},
+		{r.NoCache, BN_REQUEST_NO_CACHE}, {r.DropLate, BN_REQUEST_DROP_LATE},
+		{r.Unnormalized, BN_REQUEST_EMBED_RAW}, {r.ParseOutput, BN_REQUEST_PARSE_OUTPUT},
+		{r.ChainLogprobs, BN_REQUEST_CHAIN_LOGPROBS}, {r.PromptLogprobs, BN_REQUEST_PROMPT_LOGPROBS},
 	} {
 		if f.on {
 			p.flags |= f.bit
@@ -203,23 +200,23 @@ func (r *Request) params(memory *arena) (p C.bn_request_params, err error) {
 }
 
 // sampling sets what says how tokens are drawn.
-func (r *Request) sampling(memory *arena, p *C.bn_request_params) {
-	p.temperature, p.temperature_range = C.float(r.Temperature), C.float(r.TemperatureRange)
-	set(&p.temperature_exponent, C.float(r.TemperatureExponent))
-	p.top_n_sigma, p.top_k, p.min_p = C.float(r.TopNSigma), count(r.TopK), C.float(r.MinP)
-	set(&p.typical_p, C.float(r.TypicalP))
-	set(&p.top_p, C.float(r.TopP))
-	p.xtc_probability = C.float(r.XTCProbability)
-	set(&p.xtc_threshold, C.float(r.XTCThreshold))
-	p.mirostat_tau = C.float(r.MirostatTau)
-	set(&p.mirostat_eta, C.float(r.MirostatEta))
+func (r *Request) sampling(memory *arena, p *bn_request_params) {
+	p.temperature, p.temperature_range = float32(r.Temperature), float32(r.TemperatureRange)
+	set(&p.temperature_exponent, float32(r.TemperatureExponent))
+	p.top_n_sigma, p.top_k, p.min_p = float32(r.TopNSigma), count(r.TopK), float32(r.MinP)
+	set(&p.typical_p, float32(r.TypicalP))
+	set(&p.top_p, float32(r.TopP))
+	p.xtc_probability = float32(r.XTCProbability)
+	set(&p.xtc_threshold, float32(r.XTCThreshold))
+	p.mirostat_tau = float32(r.MirostatTau)
+	set(&p.mirostat_eta, float32(r.MirostatEta))
 	p.samplers, p.samplers_count = memory.samplers(r.Samplers)
-	set(&p.repetition_penalty, C.float(r.RepetitionPenalty))
-	p.frequency_penalty, p.presence_penalty = C.float(r.FrequencyPenalty), C.float(r.PresencePenalty)
-	p.penalty_window = C.uint32_t(r.PenaltyWindow)
-	p.dry_multiplier, p.dry_window = C.float(r.DRYMultiplier), C.uint32_t(r.DRYWindow)
-	set(&p.dry_base, C.float(r.DRYBase))
-	set(&p.dry_allowed_length, C.uint32_t(r.DRYAllowedLength))
+	set(&p.repetition_penalty, float32(r.RepetitionPenalty))
+	p.frequency_penalty, p.presence_penalty = float32(r.FrequencyPenalty), float32(r.PresencePenalty)
+	p.penalty_window = uint32(r.PenaltyWindow)
+	p.dry_multiplier, p.dry_window = float32(r.DRYMultiplier), uint32(r.DRYWindow)
+	set(&p.dry_base, float32(r.DRYBase))
+	set(&p.dry_allowed_length, uint32(r.DRYAllowedLength))
 	p.dry_breakers, p.dry_breakers_count = memory.texts(r.DRYBreakers)
 	p.bad_words, p.bad_words_count = memory.texts(r.BadWords)
 	p.logit_bias, p.logit_bias_count = memory.biases(r.LogitBias)
@@ -233,15 +230,15 @@ func set[T comparable](field *T, value T) {
 	}
 }
 
-// count is a number that is out of range for the library if it is for C.
-func count(n int) C.uint32_t {
+// count is a number that is out of range for the library if it is for
+func count(n int) uint32 {
 	if n < 0 || n > math.MaxInt32 {
 		return math.MaxUint32
 	}
-	return C.uint32_t(n)
+	return uint32(n)
 }
 
 // milliseconds rounds up, so that a short time is not "none".
-func milliseconds(d time.Duration) C.uint32_t {
+func milliseconds(d time.Duration) uint32 {
 	return count(int((d + time.Millisecond - 1) / time.Millisecond))
 }

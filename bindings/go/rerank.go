@@ -1,8 +1,5 @@
 package bnengine
 
-// #include <bn_engine.h>
-import "C"
-
 import "context"
 
 // Rerank returns how relevant each document is to the request's Prompt, within 0 and 1. It needs a model with a head for
@@ -14,7 +11,7 @@ func (e *Engine) Rerank(ctx context.Context, r Request, documents []string) ([]f
 	for i := range documents {
 		r.document = &documents[i]
 		var err error
-		if streams[i], err = e.submit(ctx, &r, C.BN_TASK_RERANK, 0); err != nil {
+		if streams[i], err = e.submit(ctx, &r, BN_TASK_RERANK, 0); err != nil {
 			return nil, err
 		}
 	}

@@ -1,8 +1,5 @@
 package bnengine
 
-// #include <bn_engine.h>
-import "C"
-
 import "unsafe"
 
 // SaveSession returns a session as bytes, for RestoreSession of an engine with the same model.
@@ -10,9 +7,9 @@ func (e *Engine) SaveSession(name string) ([]byte, error) {
 	var memory arena
 	defer memory.free()
 	s := memory.text(name)
-	return sized[byte](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
-		return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
-			return C.bn_session_save(ptr, s, (*C.uint8_t)(data), room, n, failure)
+	return sized[byte](func(data unsafe.Pointer, room uintptr, n *uintptr) error {
+		return e.use(func(ptr bn_engine, failure *bn_error) bn_status {
+			return bn_session_save(ptr, s, (*uint8)(data), room, n, failure)
 		})
 	})
 }
@@ -22,12 +19,12 @@ func (e *Engine) RestoreSession(name string, data []byte) error {
 	var memory arena
 	defer memory.free()
 	s := memory.text(name)
-	var first *C.uint8_t
+	var first *uint8
 	if len(data) > 0 {
-		first = (*C.uint8_t)(&data[0])
+		first = (*uint8)(&data[0])
 	}
-	return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
-		return C.bn_session_restore(ptr, s, first, C.size_t(len(data)), failure)
+	return e.use(func(ptr bn_engine, failure *bn_error) bn_status {
+		return bn_session_restore(ptr, s, first, uintptr(len(data)), failure)
 	})
 }
 
@@ -36,12 +33,12 @@ func (e *Engine) DropSession(name string) error {
 	var memory arena
 	defer memory.free()
 	s := memory.text(name)
-	return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status { return C.bn_session_drop(ptr, s, failure) })
+	return e.use(func(ptr bn_engine, failure *bn_error) bn_status { return bn_session_drop(ptr, s, failure) })
 }
 
 // ClearCache forgets every prefix that is not in use.
 func (e *Engine) ClearCache() error {
-	return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status { return C.bn_cache_clear(ptr, failure) })
+	return e.use(func(ptr bn_engine, failure *bn_error) bn_status { return bn_cache_clear(ptr, failure) })
 }
 
 // KVEventKind says how the prefix cache changed.
@@ -49,9 +46,9 @@ type KVEventKind int32
 
 // The kinds of changes. bn_engine.h describes them, and what a hash covers.
 const (
-	KVStored  KVEventKind = C.BN_KV_EVENT_STORED
-	KVRemoved KVEventKind = C.BN_KV_EVENT_REMOVED
-	KVCleared KVEventKind = C.BN_KV_EVENT_CLEARED // forget all blocks
+	KVStored  KVEventKind = BN_KV_EVENT_STORED
+	KVRemoved KVEventKind = BN_KV_EVENT_REMOVED
+	KVCleared KVEventKind = BN_KV_EVENT_CLEARED // forget all blocks
 )
 
 // KVEvent is a change of the prefix cache: a block of tokens came or left.
@@ -63,10 +60,10 @@ type KVEvent struct {
 // KVEvents returns what changed in the prefix cache since the last call. Without Options.KVEvents it fails.
 func (e *Engine) KVEvents() ([]KVEvent, error) {
 	var list []KVEvent
-	var events [256]C.bn_kv_event
-	for n := C.size_t(len(events)); n == C.size_t(len(events)); {
-		err := e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
-			return C.bn_kv_events(ptr, &events[0], C.sizeof_bn_kv_event, C.size_t(len(events)), &n, failure)
+	var events [256]bn_kv_event
+	for n := uintptr(len(events)); n == uintptr(len(events)); {
+		err := e.use(func(ptr bn_engine, failure *bn_error) bn_status {
+			return bn_kv_events(ptr, &events[0], sizeof_bn_kv_event, uintptr(len(events)), &n, failure)
 		})
 		if err != nil {
 			return list, err

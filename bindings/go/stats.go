@@ -1,8 +1,5 @@
 package bnengine
 
-// #include <bn_engine.h>
-import "C"
-
 import (
 	"time"
 	"unsafe"
@@ -12,27 +9,27 @@ import (
 type Latency struct {
 	P50, P90, P99, Sum time.Duration
 	Count              uint64
-	Buckets            [C.BN_LATENCY_BUCKETS]uint64 // bn_latency_bound_ns has their bounds
+	Buckets            [BN_LATENCY_BUCKETS]uint64 // bn_latency_bound_ns has their bounds
 }
 
 // Lengths is a distribution of lengths in tokens.
 type Lengths struct {
 	Count, Sum uint64
-	Buckets    [C.BN_LENGTH_BUCKETS]uint64 // bn_length_bound has their bounds
+	Buckets    [BN_LENGTH_BUCKETS]uint64 // bn_length_bound has their bounds
 }
 
 // Stats returns the engine's counters.
 func (e *Engine) Stats() (Stats, error) {
-	var c C.bn_stats
-	C.bn_stats_init(&c, C.sizeof_bn_stats)
-	err := e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status { return C.bn_engine_stats(ptr, &c, failure) })
+	var c bn_stats
+	bn_stats_init(&c, sizeof_bn_stats)
+	err := e.use(func(ptr bn_engine, failure *bn_error) bn_status { return bn_engine_stats(ptr, &c, failure) })
 	if err != nil {
 		return Stats{}, err
 	}
 	return statsOf(&c), nil
 }
 
-func latency(c C.bn_latency) Latency {
+func latency(c bn_latency) Latency {
 	l := Latency{
 		P50: time.Duration(c.p50_ns), P90: time.Duration(c.p90_ns), P99: time.Duration(c.p99_ns),
 		Sum: time.Duration(c.sum_ns), Count: uint64(c.count),
@@ -43,7 +40,7 @@ func latency(c C.bn_latency) Latency {
 	return l
 }
 
-func lengths(c C.bn_lengths) Lengths {
+func lengths(c bn_lengths) Lengths {
 	l := Lengths{Count: uint64(c.count), Sum: uint64(c.sum)}
 	for i, n := range c.buckets {
 		l.Buckets[i] = uint64(n)
@@ -51,7 +48,7 @@ func lengths(c C.bn_lengths) Lengths {
 	return l
 }
 
-func durations(c [4]C.uint64_t) (d [4]time.Duration) {
+func durations(c [4]uint64) (d [4]time.Duration) {
 	for i, ns := range c {
 		d[i] = time.Duration(ns)
 	}
@@ -60,9 +57,9 @@ func durations(c [4]C.uint64_t) (d [4]time.Duration) {
 
 // Metrics returns the statistics as Prometheus text.
 func (e *Engine) Metrics() (string, error) {
-	text, err := sized[byte](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
-		return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
-			return C.bn_engine_metrics(ptr, (*C.char)(data), room, n, failure)
+	text, err := sized[byte](func(data unsafe.Pointer, room uintptr, n *uintptr) error {
+		return e.use(func(ptr bn_engine, failure *bn_error) bn_status {
+			return bn_engine_metrics(ptr, (*byte)(data), room, n, failure)
 		})
 	})
 	return string(text), err
@@ -70,9 +67,9 @@ func (e *Engine) Metrics() (string, error) {
 
 // Report returns how efficiently the engine runs, for people. Its wording may change.
 func (e *Engine) Report() (string, error) {
-	text, err := sized[byte](func(data unsafe.Pointer, room C.size_t, n *C.size_t) error {
-		return e.use(func(ptr *C.bn_engine, failure *C.bn_error) C.bn_status {
-			return C.bn_engine_report(ptr, (*C.char)(data), room, n, failure)
+	text, err := sized[byte](func(data unsafe.Pointer, room uintptr, n *uintptr) error {
+		return e.use(func(ptr bn_engine, failure *bn_error) bn_status {
+			return bn_engine_report(ptr, (*byte)(data), room, n, failure)
 		})
 	})
 	return string(text), err
@@ -83,21 +80,21 @@ type State int32
 
 // The states of an engine.
 const (
-	StateRunning  State = C.BN_STATE_RUNNING
-	StateDraining State = C.BN_STATE_DRAINING
-	StateDrained  State = C.BN_STATE_DRAINED
-	StateDead     State = C.BN_STATE_DEAD // of a bug, or its last device was lost
+	StateRunning  State = BN_STATE_RUNNING
+	StateDraining State = BN_STATE_DRAINING
+	StateDrained  State = BN_STATE_DRAINED
+	StateDead     State = BN_STATE_DEAD // of a bug, or its last device was lost
 )
 
 // State returns what the engine does.
 func (e *Engine) State() (state State, err error) {
-	err = e.use(func(ptr *C.bn_engine, _ *C.bn_error) C.bn_status {
-		got := C.bn_engine_state(ptr)
+	err = e.use(func(ptr bn_engine, _ *bn_error) bn_status {
+		got := bn_engine_state(ptr)
 		if got < 0 {
-			return C.bn_status(got)
+			return bn_status(got)
 		}
 		state = State(got)
-		return C.BN_OK
+		return BN_OK
 	})
 	return state, err
 }

@@ -2,9 +2,6 @@
 
 package bnengine
 
-// #include <bn_engine.h>
-import "C"
-
 import "time"
 
 // Stats are an engine's counters, which start at 0 with the engine.
@@ -249,7 +246,7 @@ type Stats struct {
 	WeightReleases uint64
 }
 
-func statsOf(c *C.bn_stats) (s Stats) {
+func statsOf(c *bn_stats) (s Stats) {
 	s.MadeUnix = time.Duration(c.made_unix_ns)
 	s.Uptime = time.Duration(c.uptime_ns)
 	s.Devices = uint64(c.devices)

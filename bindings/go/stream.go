@@ -1,8 +1,5 @@
 package bnengine
 
-// #include <bn_engine.h>
-import "C"
-
 import (
 	"context"
 	"io"
@@ -16,16 +13,16 @@ type FinishReason int32
 
 // The ways to end.
 const (
-	FinishStop       FinishReason = C.BN_FINISH_STOP
-	FinishStopString FinishReason = C.BN_FINISH_STOP_STRING
-	FinishLength     FinishReason = C.BN_FINISH_LENGTH
-	FinishCancelled  FinishReason = C.BN_FINISH_CANCELLED
-	FinishTimedOut   FinishReason = C.BN_FINISH_TIMED_OUT
-	FinishFailed     FinishReason = C.BN_FINISH_FAILED
-	FinishEmbedding  FinishReason = C.BN_FINISH_EMBEDDING
+	FinishStop       FinishReason = BN_FINISH_STOP
+	FinishStopString FinishReason = BN_FINISH_STOP_STRING
+	FinishLength     FinishReason = BN_FINISH_LENGTH
+	FinishCancelled  FinishReason = BN_FINISH_CANCELLED
+	FinishTimedOut   FinishReason = BN_FINISH_TIMED_OUT
+	FinishFailed     FinishReason = BN_FINISH_FAILED
+	FinishEmbedding  FinishReason = BN_FINISH_EMBEDDING
 )
 
-func (r FinishReason) String() string { return C.GoString(C.bn_finish_reason_name(C.int32_t(r))) }
+func (r FinishReason) String() string { return goString(bn_finish_reason_name(int32(r))) }
 
 // Logprob is a token and the natural logarithm of its probability.
 type Logprob struct {
@@ -85,7 +82,7 @@ type Stream struct {
 	hook *logitsHook // Request.OnLogits, or nil
 
 	mu        sync.Mutex
-	id        C.bn_request
+	id        bn_request
 	stop      func() bool // of the wait for the context's end
 	text      []byte      // of pending
 	reasoning []byte      // of pending
@@ -145,7 +142,7 @@ func (s *Stream) Close() error {
 	s.mu.Lock()
 	id := s.id
 	s.mu.Unlock()
-	C.bn_cancel(s.engine.core.ptr, id, nil) // of one that has ended: not found
+	bn_cancel(s.engine.core.ptr, id, nil) // of one that has ended: not found
 	return nil
 }
 
@@ -159,7 +156,7 @@ func (s *Stream) take() (Chunk, bool) {
 }
 
 // accepted is called when the request has an id. It may have ended by then.
-func (s *Stream) accepted(id C.bn_request) {
+func (s *Stream) accepted(id bn_request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.id = id
@@ -173,7 +170,7 @@ func (s *Stream) accepted(id C.bn_request) {
 }
 
 // add takes what an event brings. Those who wait for the end are told by finish.
-func (s *Stream) add(e *C.bn_event) {
+func (s *Stream) add(e *bn_event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.text.length > 0 || e.tokens_count > 0 || e.reasoning.length > 0 || e.tool_calls_count > 0 {
@@ -189,7 +186,7 @@ func (s *Stream) add(e *C.bn_event) {
 			}
 		}
 	}
-	if e.kind == C.BN_EVENT_COMPLETED {
+	if e.kind == BN_EVENT_COMPLETED {
 		s.ending, s.err = ending(e), s.failure(e)
 		return
 	}
@@ -200,7 +197,7 @@ func (s *Stream) add(e *C.bn_event) {
 }
 
 // addCalls adds parts of calls, which come in order.
-func (c *Chunk) addCalls(parts []C.bn_tool_call) {
+func (c *Chunk) addCalls(parts []bn_tool_call) {
 	for i := range parts {
 		part := &parts[i]
 		if n := len(c.ToolCalls); n > 0 && c.ToolCalls[n-1].Index == int(part.index) {
@@ -224,7 +221,7 @@ func (s *Stream) finish() {
 	close(s.done)
 }
 
-func ending(e *C.bn_event) Ending {
+func ending(e *bn_event) Ending {
 	return Ending{
 		Reason: FinishReason(e.finish_reason), StopIndex: int(e.stop_index), ToolCallsTotal: int(e.tool_calls_total),
 		Usage: Usage{
@@ -238,8 +235,8 @@ func ending(e *C.bn_event) Ending {
 	}
 }
 
-func (s *Stream) failure(e *C.bn_event) error {
-	if e.status == C.BN_OK {
+func (s *Stream) failure(e *bn_event) error {
+	if e.status == BN_OK {
 		return nil
 	}
 	err := &Error{Code: Code(e.status), Message: goText(e.message)}

@@ -1,5 +1,9 @@
-"""What the wheel has besides the sources: the library, what its header says in Python, the licenses."""
+"""What the wheel has besides the sources: the library, what its header says in Python, the licenses.
 
+BN_WHEEL_LIBRARY and BN_WHEEL_PLATFORM make one for another machine, of a library that was built for it.
+"""
+
+import os
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -15,9 +19,12 @@ class Files(BuildHookInterface):
         awk = ["awk", "-f", "tools/header/parse.awk", "-f", "tools/header/python.awk", "include/bn_engine.h"]
         with generated.open("w") as file:
             subprocess.run(awk, cwd=root, stdout=file, check=True)
-        library = (root / "target/c/lib/libbn_engine.so").resolve(strict=True)
-        files = {generated: "_header.py", library: "libbn_engine.so"}
+        library = (root / os.environ.get("BN_WHEEL_LIBRARY", "target/c/lib/libbn_engine.so")).resolve(strict=True)
+        platform = os.environ.get("BN_WHEEL_PLATFORM", sysconfig.get_platform().replace("-", "_").replace(".", "_"))
+        # The names that _library.py looks for.
+        kinds = {".dll": "bn_engine.dll", ".dylib": "libbn_engine.dylib"}
+        files = {generated: "_header.py", library: kinds.get(library.suffix, "libbn_engine.so")}
         files |= {root / name: name for name in ("LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY")}
         build_data["force_include"].update({str(path): "bn_engine/" + name for path, name in files.items()})
         build_data["pure_python"] = False
-        build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["tag"] = "py3-none-" + platform

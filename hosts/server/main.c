@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -85,8 +84,8 @@ int main(int argc, char **argv) {
     json_start();
     options_read(&server.options, argc, argv);
     if (!otlp_start(&server) || !pairs_start(&server) || !models_start(&server)) return 2;
-    if (getrandom(&server.seed, sizeof server.seed, 0) != sizeof server.seed) server.seed = (uint64_t)getpid();
-    if (getrandom(server.key, sizeof server.key, 0) != sizeof server.key) return perror("bn-server: getrandom"), 1;
+    if (!random_bytes(&server.seed, sizeof server.seed)) server.seed = (uint64_t)getpid();
+    if (!random_bytes(server.key, sizeof server.key)) return perror("bn-server: getrandom"), 1;
     server.next_id = server.seed;
     server.epoll = epoll_create1(EPOLL_CLOEXEC);
     server.listener = server.epoll < 0 ? -1 : listen_on(server.options.host, server.options.port);

@@ -8,7 +8,7 @@
 
 uint64_t now_ms(void); // since some time in the past
 uint64_t unix_ns(void);
-void random_bytes(void *to, size_t count);
+bool random_bytes(void *to, size_t count); // false: there were none
 // Adds `fd` to the epoll, changes its events or removes it, by EPOLL_CTL_*. `tag` comes back with each event.
 bool poll_set(int epoll, int operation, int fd, uint32_t events, void *tag);
 

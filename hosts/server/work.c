@@ -71,7 +71,7 @@ static struct work *take(struct queue *line) {
 static void *run(void *context) {
     struct queue *line = context;
     uint64_t one = 1;
-    if (line->niceness > 0) setpriority(PRIO_PROCESS, (id_t)gettid(), line->niceness); // of the thread, on Linux
+    if (line->niceness > 0) setpriority(PRIO_PROCESS, 0, line->niceness); // of this thread, on Linux
     pthread_mutex_lock(&work.lock);
     for (;;) {
         struct work *w = take(line);

@@ -1,5 +1,6 @@
-// Linked into the shared object with --wrap: what dlclose has to give back. Each copy of Rust's standard library makes a
-// pthread key for its thread-local values and never deletes it, and a process has no more than 1024.
+// Linked into the shared object, where it takes the Rust code's calls, renamed for it: what dlclose has to give back. Each copy
+// of Rust's standard library makes a pthread key for its thread-local values and never deletes it, and a process has no more
+// than 1024.
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -13,20 +14,18 @@ static void replace(unsigned long old, unsigned long new) {
     }
 }
 
-int __real_pthread_key_create(pthread_key_t *key, void (*destroy)(void *));
-int __real_pthread_key_delete(pthread_key_t key);
-int __wrap_pthread_key_create(pthread_key_t *key, void (*destroy)(void *));
-int __wrap_pthread_key_delete(pthread_key_t key);
+int unload_pthread_key_create(pthread_key_t *key, void (*destroy)(void *));
+int unload_pthread_key_delete(pthread_key_t key);
 
-int __wrap_pthread_key_create(pthread_key_t *key, void (*destroy)(void *)) {
-    int status = __real_pthread_key_create(key, destroy);
+int unload_pthread_key_create(pthread_key_t *key, void (*destroy)(void *)) {
+    int status = pthread_key_create(key, destroy);
     if (status == 0) replace(0, *key + 1ul);
     return status;
 }
 
-int __wrap_pthread_key_delete(pthread_key_t key) {
+int unload_pthread_key_delete(pthread_key_t key) {
     replace(key + 1ul, 0);
-    return __real_pthread_key_delete(key);
+    return pthread_key_delete(key);
 }
 
 // After dlclose no thread is left that has values: they keep the library mapped. At the end of the process, those that
@@ -34,6 +33,27 @@ int __wrap_pthread_key_delete(pthread_key_t key) {
 __attribute__((destructor)) static void delete_keys(void) {
     for (int i = 0; i < MOST; i++) {
         unsigned long key = atomic_exchange(&keys[i], 0);
-        if (key != 0) __real_pthread_key_delete((pthread_key_t)(key - 1));
+        if (key != 0) pthread_key_delete((pthread_key_t)(key - 1));
     }
+}
+
+// What GCC's crtbeginS.o has, for compilers that bring none of it: by the handle libc forgets the library's handlers for fork.
+__attribute__((weak, visibility("hidden"))) void *__dso_handle = &__dso_handle;
+void __cxa_finalize(void *handle);
+
+__attribute__((destructor)) static void finalize(void) { __cxa_finalize(__dso_handle); }
+
+#ifdef __GLIBC__
+int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *handle);
+#endif
+int unload_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
+
+// glibc links its own into each library, which names the handle. Where only the list of its functions is, there is but an old
+// one for programs.
+int unload_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) {
+#ifdef __GLIBC__
+    return __register_atfork(prepare, parent, child, __dso_handle);
+#else
+    return pthread_atfork(prepare, parent, child);
+#endif
 }

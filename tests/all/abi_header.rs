@@ -15,16 +15,20 @@ fn committed_header_is_the_generated_one() {
 }
 
 #[test]
-fn statistics_for_go_are_the_headers() {
+fn what_go_has_of_c_is_the_headers() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let args = ["-f", "tools/header/parse.awk", "-f", "tools/header/go.awk", "include/bn_engine.h"];
-    let made = std::process::Command::new("awk").args(args).current_dir(root).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let committed = std::fs::read_to_string(root.join("bindings/go/stats_fields.go")).unwrap();
-    assert!(
-        committed == String::from_utf8(made.stdout).unwrap(),
-        "stats_fields.go is stale: run `make header`"
-    );
+    let files = [("stats_fields", "go"), ("header", "go_c"), ("calls_cgo", "go_c"), ("calls_purego", "go_c")];
+    for (file, program) in files {
+        let (part, program) = (format!("part={file}"), format!("tools/header/{program}.awk"));
+        let args = ["-v", &part, "-f", "tools/header/parse.awk", "-f", &program, "include/bn_engine.h"];
+        let made = std::process::Command::new("awk").args(args).current_dir(root).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let committed = std::fs::read_to_string(root.join(format!("bindings/go/{file}.go"))).unwrap();
+        assert!(
+            committed == String::from_utf8(made.stdout).unwrap(),
+            "{file}.go is stale: run `make header`"
+        );
+    }
 }
 
 /// Names before a parenthesis at the start of a declaration.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from pathlib import Path
 from typing import Any, Callable, NoReturn, TypeVar
@@ -15,7 +16,8 @@ T = TypeVar("T", bound="Owned")
 
 ffi = FFI()
 ffi.cdef(header.CDEF)
-lib: Any = ffi.dlopen(str(Path(__file__).with_name("libbn_engine.so")))
+LIBRARY = {"win32": "bn_engine.dll", "darwin": "libbn_engine.dylib"}.get(sys.platform, "libbn_engine.so")
+lib: Any = ffi.dlopen(str(Path(__file__).with_name(LIBRARY)))
 if lib.bn_abi_version() != header.ABI_VERSION:
     raise ImportError(f"bn_engine: the library has ABI {lib.bn_abi_version()}, not {header.ABI_VERSION}")
 

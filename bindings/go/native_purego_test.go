@@ -1,0 +1,24 @@
+//go:build !cgo || bn_engine_purego
+
+package bnengine
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+)
+
+// Where the environment names no library, test.sh runs this test alone.
+func TestMissingLibrary(t *testing.T) {
+	if os.Getenv("BN_ENGINE_LIBRARY") != "/nowhere" {
+		t.Skip("the library is there")
+	}
+	_, err := NewEngine(Options{})
+	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "BN_ENGINE_LIBRARY") {
+		t.Fatal(err)
+	}
+	if Version() == "" || ErrBusy.Error() == "" {
+		t.Fatal("texts are empty")
+	}
+}

@@ -1,0 +1,126 @@
+# Archives and wheels to download, built on Linux x86-64 (docs/packaging.md).
+#   make dist        target/dist/out; DIST_NAMES='linux-x86_64 ...' for some of them
+#   make test-dist   unpacks and uses what is there: packaging/tests/dist.sh
+# Needs zig (PyPI: ziglang), binutils for aarch64, MinGW-w64, LLVM (Debian: llvm).
+
+# NAME: rustc's target, zig's with the oldest libc or system, the wheel's platform
+DIST_linux-x86_64 := x86_64-unknown-linux-gnu x86_64-linux-gnu.2.17 manylinux2014_x86_64
+DIST_linux-aarch64 := aarch64-unknown-linux-gnu aarch64-linux-gnu.2.17 manylinux2014_aarch64
+DIST_linux-musl-x86_64 := x86_64-unknown-linux-musl x86_64-linux-musl musllinux_1_2_x86_64
+DIST_windows-x86_64 := x86_64-pc-windows-gnu x86_64-windows-gnu win_amd64
+DIST_macos-aarch64 := aarch64-apple-darwin aarch64-macos.$(MACOS_VERSION) macosx_11_0_arm64
+DIST_macos-x86_64 := x86_64-apple-darwin x86_64-macos.$(MACOS_VERSION) macosx_11_0_x86_64
+DIST_NAMES ?= linux-x86_64 linux-aarch64 linux-musl-x86_64 windows-x86_64 macos-aarch64 macos-x86_64
+
+LIPO ?= $(or $(shell command -v llvm-lipo),$(lastword $(sort $(wildcard /usr/bin/llvm-lipo-*))))
+DIST := target/dist
+OUT := $(DIST)/out
+# The time of everything in an archive
+ifneq ($(filter dist% xcframework,$(MAKECMDGOALS)),)
+export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2> /dev/null),$(shell stat -c %Y CHANGELOG.md))
+endif
+
+.PHONY: dist dist-archive dist-linux dist-windows dist-macos xcframework test-dist
+
+dist: sbom $(DIST)/cjson/cJSON.c $(PY)/venv/ready
+	@rm -rf $(OUT) && mkdir -p $(OUT)
+	@for name in $(DIST_NAMES); do $(MAKE) --no-print-directory NAME=$$name dist-archive || exit 1; done
+	@[ -z "$(filter macos%,$(DIST_NAMES))" ] || $(MAKE) --no-print-directory xcframework
+	@cd $(OUT) && LC_ALL=C sha256sum * > SHA256SUMS && cat SHA256SUMS
+
+# -- one archive ------------------------------------------------------------------------------------
+
+NAME ?=
+ROW := $(DIST_$(NAME))
+SYSTEM := $(firstword $(subst -, ,$(NAME)))
+FOLDER := bn_engine-$(VERSION)-$(NAME)
+D := $(DIST)/$(NAME)
+DIST_CC := $(abspath $(D)/cc)
+
+# No path of this machine gets into what is built.
+REMAP = $(foreach pair,$(CURDIR)=/bn_engine $(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo \
+	$(shell $(or $(RUSTC),rustc) --print sysroot)=/rust,--remap-path-prefix=$(pair))
+# For musl, Rust brings all that a program needs.
+DIST_LINKER = $(if $(findstring musl,$(NAME)),$(RUST_LLD),$(if $(filter windows,$(SYSTEM)),$(MINGW)gcc,$(DIST_CC)))
+DIST_ENV = RUSTFLAGS="$(REMAP)" CARGO_TARGET_DIR="$(or $(CARGO_TARGET_DIR),$(abspath $(DIST)/cargo))" ZIG="$(ZIG)" \
+	CARGO_TARGET_$(shell echo $(firstword $(ROW)) | tr a-z- A-Z_)_LINKER="$(DIST_LINKER)"
+
+# All of an installation's variables, so that none of the caller's points elsewhere.
+DIST_VARS = NAME=$(NAME) TARGET=$(firstword $(ROW)) C=$(D)/c CFLAGS="-O2 -ffile-prefix-map=$(CURDIR)=." \
+	PREFIX=/$(FOLDER) LIBDIR=/$(FOLDER)/lib INCLUDEDIR=/$(FOLDER)/include BINDIR=/$(FOLDER)/bin \
+	MANDIR=/$(FOLDER)/share/man DOCDIR=/$(FOLDER)/share/doc/bn_engine RUNPATH='$$$$ORIGIN/../lib' \
+	DESTDIR=$(D)/stage $(DIST_VARS_$(SYSTEM))
+DIST_BINUTILS := $(if $(filter linux-aarch64,$(NAME)),aarch64-linux-gnu-)
+# cJSON is compiled into bn-server, and zig's unwinder linked into what needs one.
+DIST_VARS_linux = CC=$(DIST_CC) LD=$(DIST_BINUTILS)ld AR=$(DIST_BINUTILS)ar OBJCOPY=$(DIST_BINUTILS)objcopy \
+	$(if $(findstring musl,$(NAME)),,LDFLAGS=-lunwind) BUILT_SERVER=$(D)/c/bn-server SERVER_NEEDS= HUB_FLAGS=-I$(DIST) \
+	SERVER_LINK="$(D)/c/page.o $(DIST)/cjson/cJSON.c -lm"
+DIST_VARS_windows = CROSS=$(MINGW) SHARED=../bin/$(DLL) SONAME=$(DLL) STATIC_LIBS=
+DIST_VARS_macos = CC=$(DIST_CC) SHARED=$(DYLIB) SONAME=@rpath/$(DYLIB) STATIC_LIBS=
+
+dist-archive:
+	$(call say,$(FOLDER))
+	@[ -n "$(ROW)" ] || { echo "no archive is called '$(NAME)': one of $(DIST_NAMES)"; exit 1; }
+	@rm -rf $(D)/stage && mkdir -p $(D)/stage
+	@printf '#!/bin/sh\nexec %s %s "$$@"\n' $(abspath packaging/dist/zig.sh) $(word 2,$(ROW)) > $(D)/cc && chmod +x $(D)/cc
+	@$(DIST_ENV) $(MAKE) --no-print-directory $(DIST_VARS) dist-$(SYSTEM)
+	@$(PYTHON) packaging/dist/archive.py $(D)/stage/$(FOLDER) \
+		$(OUT)/$(FOLDER).$(if $(filter windows,$(SYSTEM)),zip,tar.gz)
+	@rm -rf $(D)/wheel && cd bindings/python && BN_WHEEL_LIBRARY=$(D)/stage/$(FOLDER)/$(DIST_LIBRARY_$(SYSTEM)) \
+		BN_WHEEL_PLATFORM=$(word 3,$(ROW)) $(PY_RUN) python -m hatchling build -t wheel -d $(abspath $(D))/wheel > /dev/null
+	@mv $(D)/wheel/*.whl $(OUT)/
+
+# What the wheel takes.
+DIST_LIBRARY_linux := lib/$(SHARED)
+DIST_LIBRARY_windows := bin/$(DLL)
+DIST_LIBRARY_macos := lib/$(DYLIB)
+
+# For Swift's package: both processors' libraries, as they are in the archives.
+FRAMEWORK := bn_engine.xcframework
+
+xcframework:
+	@LIPO="$(LIPO)" $(PYTHON) packaging/dist/xcframework.py $(HEADER) $(DIST)/$(FRAMEWORK) \
+		$(foreach name,macos-aarch64 macos-x86_64,$(DIST)/$(name)/stage/bn_engine-$(VERSION)-$(name)/lib/$(DYLIB))
+	@$(PYTHON) packaging/dist/archive.py $(DIST)/$(FRAMEWORK) $(OUT)/$(FRAMEWORK).zip
+
+dist-linux: install $(DIST)/cjson/cJSON.c
+	@install -m 644 $(DIST)/cjson/LICENSE $(DESTDIR)$(DOCDIR)/LICENSE-cJSON
+	@tests/abi/check_symbols.sh shared $(LIB)/$(SHARED) $(SYMBOLS) @@BN_$(ABI)
+	@tests/abi/check_symbols.sh static $(LIB)/libbn_engine.a $(SYMBOLS)
+	@packaging/dist/glibc.sh $(word 2,$(subst gnu.,gnu ,$(word 2,$(ROW)))) \
+		$(DESTDIR)$(LIBDIR)/$(SHARED) $(DESTDIR)$(BINDIR)/*
+
+# What both others have; they have no static library.
+define WINDOWS_INSTALLED
+$(LIB)/$(DLL) 755 $(BINDIR)
+$(C)/bn-convert.exe 755 $(BINDIR)
+$(IMPORT) 644 $(LIBDIR)
+$(C)/bn_engine.def 644 $(LIBDIR)
+endef
+export WINDOWS_INSTALLED
+
+dist-windows: windows-built package
+	@$(MINGW)objcopy --strip-debug $(RUST)/bn-convert.exe $(C)/bn-convert.exe
+	@(printf '%s\n' "$$INTERFACE_INSTALLED" "$$WINDOWS_INSTALLED" $(SBOM_INSTALLED)) | $(put)
+
+define MACOS_INSTALLED
+$(LIB)/$(DYLIB) 755 $(LIBDIR)
+$(RUST)/bn-convert 755 $(BINDIR)
+src/bin/bn-convert.1 644 $(MANDIR)/man1
+$(C)/package/bn-chat 755 $(BINDIR)
+hosts/chat/bn-chat.1 644 $(MANDIR)/man1
+endef
+export MACOS_INSTALLED
+
+dist-macos: macos-built package
+	@$(CC) $(C11) -O2 $(CHAT) -o $(C)/package/bn-chat $(LIB)/$(DYLIB) -Wl,-rpath,@executable_path/../lib
+	@(printf '%s\n' "$$INTERFACE_INSTALLED" "$$MACOS_INSTALLED" $(SBOM_INSTALLED)) | $(put)
+	@ln -sf $(DYLIB) $(DESTDIR)$(LIBDIR)/libbn_engine.dylib
+
+# Debian's source, with its patches.
+$(DIST)/cjson/cJSON.c:
+	@packaging/dist/cjson.sh $(DIST)/cjson
+
+test-dist:
+	$(call say,archives to download)
+	@PYTHON="$(PYTHON)" MINGW="$(MINGW)" WINE="$(WINE)" ZIG="$(ZIG)" packaging/tests/dist.sh $(OUT)

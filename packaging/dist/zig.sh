@@ -1,0 +1,20 @@
+#!/bin/sh
+# zig.sh TARGET ARGUMENT...: `zig cc` for TARGET, as a C compiler, and as a linker for rustc. Where rustc asks for GCC's
+# unwinder, zig's is linked in. Left out are options that zig does not know, or whose meaning TARGET has; and iconv,
+# which Rust's libc names and nobody calls.
+set -eu
+target=$1
+shift
+next=
+for argument; do
+    shift
+    case $next$argument in
+    -lgcc_s | -lgcc_eh) argument=-lunwind ;;
+    -liconv | -fuse-ld=* | -B* | -m64 | --target=* | -mmacosx-version-min=*) continue ;;
+    -Wl,--exclude-libs,* | -Wl,-O1) continue ;;
+    -arch | -Wl,-exported_symbols_list) next=value: && continue ;;
+    value:*) next= && continue ;;
+    esac
+    set -- "$@" "$argument"
+done
+exec ${ZIG:-python3 -m ziglang} cc -target "$target" "$@"
