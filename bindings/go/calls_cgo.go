@@ -89,6 +89,18 @@ func bn_engine_state(engine bn_engine) int32 {
 	return int32(C.bn_engine_state(*(**C.bn_engine)(unsafe.Pointer(&engine))))
 }
 
+func bn_engine_pause(engine bn_engine, error *bn_error) bn_status {
+	return bn_status(C.bn_engine_pause(*(**C.bn_engine)(unsafe.Pointer(&engine)), (*C.bn_error)(unsafe.Pointer(error))))
+}
+
+func bn_engine_resume(engine bn_engine, error *bn_error) bn_status {
+	return bn_status(C.bn_engine_resume(*(**C.bn_engine)(unsafe.Pointer(&engine)), (*C.bn_error)(unsafe.Pointer(error))))
+}
+
+func bn_engine_set_threads(engine bn_engine, threads uint32, error *bn_error) bn_status {
+	return bn_status(C.bn_engine_set_threads(*(**C.bn_engine)(unsafe.Pointer(&engine)), C.uint32_t(threads), (*C.bn_error)(unsafe.Pointer(error))))
+}
+
 func bn_engine_shutdown(engine bn_engine, mode int32, error *bn_error) bn_status {
 	return bn_status(C.bn_engine_shutdown(*(**C.bn_engine)(unsafe.Pointer(&engine)), C.int32_t(mode), (*C.bn_error)(unsafe.Pointer(error))))
 }

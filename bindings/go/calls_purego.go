@@ -27,6 +27,9 @@ var (
 	bn_request_get_info        func(engine bn_engine, request bn_request, out *bn_request_info, error *bn_error) bn_status
 	bn_finish_reason_name      func(reason int32) *byte
 	bn_engine_state            func(engine bn_engine) int32
+	bn_engine_pause            func(engine bn_engine, error *bn_error) bn_status
+	bn_engine_resume           func(engine bn_engine, error *bn_error) bn_status
+	bn_engine_set_threads      func(engine bn_engine, threads uint32, error *bn_error) bn_status
 	bn_engine_shutdown         func(engine bn_engine, mode int32, error *bn_error) bn_status
 	bn_engine_wait_fd          func(engine bn_engine, error *bn_error) int32
 	bn_engine_wait_handle      func(engine bn_engine, handle *unsafe.Pointer, error *bn_error) bn_status
@@ -84,6 +87,9 @@ var functions = []struct {
 	{"bn_request_get_info", &bn_request_get_info},
 	{"bn_finish_reason_name", &bn_finish_reason_name},
 	{"bn_engine_state", &bn_engine_state},
+	{"bn_engine_pause", &bn_engine_pause},
+	{"bn_engine_resume", &bn_engine_resume},
+	{"bn_engine_set_threads", &bn_engine_set_threads},
 	{"bn_engine_shutdown", &bn_engine_shutdown},
 	{"bn_engine_wait_fd", &bn_engine_wait_fd},
 	{"bn_engine_wait_handle", &bn_engine_wait_handle},

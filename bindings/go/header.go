@@ -68,6 +68,7 @@ const (
 	BN_KV_TYPE_F16                       = 0
 	BN_KV_TYPE_F32                       = 1
 	BN_KV_TYPE_INT8                      = 2
+	BN_KV_TYPE_INT4                      = 3
 	BN_INSTRUCTIONS_AUTO                 = 0
 	BN_INSTRUCTIONS_SCALAR               = 1
 	BN_INSTRUCTIONS_AVX2                 = 2
@@ -141,8 +142,8 @@ const (
 	sizeof_bn_logprob                    = 8
 	sizeof_bn_tool_call                  = 56
 	sizeof_bn_event                      = 240
-	sizeof_bn_engine_config              = 232
-	sizeof_bn_model_config               = 120
+	sizeof_bn_engine_config              = 240
+	sizeof_bn_model_config               = 128
 	sizeof_bn_model_info                 = 192
 	sizeof_bn_chat_message               = 32
 	sizeof_bn_logit_bias                 = 8
@@ -150,7 +151,7 @@ const (
 	sizeof_bn_kv_event                   = 24
 	sizeof_bn_latency                    = 232
 	sizeof_bn_lengths                    = 176
-	sizeof_bn_stats                      = 2288
+	sizeof_bn_stats                      = 2336
 	sizeof_bn_span                       = 80
 )
 
@@ -335,6 +336,7 @@ type bn_engine_config struct {
 	on_event_context     unsafe.Pointer
 	on_span              uintptr
 	on_span_context      unsafe.Pointer
+	idle_release_ms      uint64
 }
 
 type bn_model_config struct {
@@ -355,6 +357,7 @@ type bn_model_config struct {
 	log_context        unsafe.Pointer
 	progress           uintptr
 	progress_context   unsafe.Pointer
+	skip_zeros         uint32
 }
 
 type bn_model_info struct {
@@ -505,6 +508,12 @@ type bn_stats struct {
 	masks                              uint64
 	mask_ns                            uint64
 	mask_wait_ns                       uint64
+	ffn_gates                          uint64
+	ffn_gates_shut                     uint64
+	engine_paused                      uint64
+	threads                            uint64
+	weights_released_bytes             uint64
+	weight_releases                    uint64
 }
 
 type bn_span struct {

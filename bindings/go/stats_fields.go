@@ -232,6 +232,7 @@ type Stats struct {
 
 	// Those that are shut, which make their value zero.
 	FfnGatesShut uint64
+
 	// 1 while bn_engine_pause is in force, else 0.
 	EnginePaused uint64
 
