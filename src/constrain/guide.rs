@@ -1,14 +1,15 @@
 //! A request's state in its grammar, and the mask of tokens allowed next.
 
 use super::compile::reason;
+use super::script::{Script, Task};
 use super::source::refused;
 use super::weigh::{Weight, parser_bytes};
 use super::workers::Workers;
 use crate::base::clock::now_ns;
 use crate::base::sync::{Condvar, Mutex};
-use crate::base::{Error, Result, panics, reserve};
+use crate::base::{Error, Result, panics};
 use llguidance::api::StopReason;
-use llguidance::toktrie::SimpleVob;
+use llguidance::toktrie::{SimpleVob, TokTrie};
 use llguidance::{CancellationHandle, TokenParser};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,15 +52,18 @@ pub struct Shared {
     pub size: usize,
 }
 
-/// State shared between a guide and the worker that computes its next mask.
+/// State shared between a guide and the worker that computes its masks.
 pub(super) struct Slot {
     /// A worker holds this lock while it computes.
     inner: Mutex<Inner>,
-    made: Mutex<Option<Result<Mask>>>,
+    script: Mutex<Script>,
+    /// With `script`: there is another mask.
     done: Condvar,
     abandoned: AtomicBool,
     /// A mask took too long: no more will be computed.
     expired: AtomicBool,
+    /// The mask that is being computed is behind a draft.
+    ahead: AtomicBool,
     /// Cancels the mask that is being computed.
     cancel: Mutex<Option<CancellationHandle>>,
     /// Shared by all users of the grammar; set for good once one of its lexers has failed.
@@ -78,25 +82,96 @@ struct Inner {
     number: usize,
     size: usize,
     output: Vec<u32>,
-    /// Number of these tokens that the parser has consumed.
+    /// Number of tokens that the parser has consumed.
     consumed: usize,
+    /// The last of these, which are not in `output` any more.
+    rejected: usize,
+    /// Whether the parser can take tokens back; None before it was tried.
+    rewinds: Option<bool>,
+    /// A mask ahead has failed, and the parser with it.
+    failed_ahead: bool,
+}
+
+/// What became of a mask that is made ahead.
+enum Ahead {
+    Made(Result<Mask>),
+    /// The grammar does not allow the draft, or it is not tried.
+    Refused,
 }
 
 impl Inner {
+    /// Takes the tokens before a task.
+    fn follow(&mut self, task: Task, script: &mut Script) -> Result<()> {
+        self.rejected = self.consumed.saturating_sub(task.same).max(self.rejected);
+        script.copy(task, &mut self.output)
+    }
+
     /// If a shared lexer fails, perhaps because of another request, retries once from the start with a
     /// private lexer.
     fn next(&mut self, slot: &Slot) -> Result<Mask> {
+        if self.failed_ahead {
+            self.start_over(slot)?;
+            return self.attempt(slot);
+        }
         let made = self.attempt(slot);
-        if slot.is_over() {
+        if slot.is_over() || made.is_ok() || self.fresh.is_none() {
             return made;
         }
-        let Some(fresh) = self.fresh.take_if(|_| made.is_err()) else { return made };
         slot.spoiled.store(true, Ordering::Relaxed);
-        (self.parser, self.consumed) = (fresh.deep_clone(), 0);
+        self.start_over(slot)?;
+        self.attempt(slot)
+    }
+
+    /// Goes back to the start, with a lexer of its own.
+    fn start_over(&mut self, slot: &Slot) -> Result<()> {
+        let Some(fresh) = self.fresh.take() else { return Ok(()) };
+        self.parser = fresh.deep_clone();
+        (self.consumed, self.rejected, self.failed_ahead) = (0, 0, false);
         self.weight = Arc::new(self.weight.alone(&self.parser, self.size)?);
         self.number = 0;
         slot.may_cancel(&mut self.parser);
-        self.attempt(slot)
+        Ok(())
+    }
+
+    /// The mask behind the last token, which is a draft. A failure of such a mask is none of the request: it is not
+    /// made ahead then, and the next one is made with a lexer that this one has not touched.
+    fn ahead(&mut self) -> Ahead {
+        if self.fresh.is_none() || self.failed_ahead {
+            return Ahead::Refused;
+        }
+        let made = panics::catch(|| match self.allows_draft()? {
+            true => self.advance().map(|mask| Ahead::Made(Ok(mask))),
+            false => Ok(Ahead::Refused),
+        });
+        match made {
+            Ok(Ok(ahead)) => ahead,
+            _ => {
+                self.failed_ahead = true;
+                Ahead::Refused
+            }
+        }
+    }
+
+    fn take_back(&mut self) -> Result<()> {
+        self.parser.rollback(self.rejected).map_err(reason)?;
+        (self.consumed, self.rejected) = (self.consumed - self.rejected, 0);
+        Ok(())
+    }
+
+    /// Whether the last token may come. Control tokens and ends are not tried: the parser counts their bytes in other
+    /// ways, so that they could not be taken back.
+    fn allows_draft(&mut self) -> Result<bool> {
+        let rewinds = *self.rewinds.get_or_insert_with(|| self.parser.parser.rollback(0).is_ok());
+        self.take_back()?;
+        let next = rewinds && self.consumed + 1 == self.output.len();
+        let Some(&draft) = self.output.last().filter(|_| next) else { return Ok(false) };
+        let trie = self.parser.token_env.tok_trie();
+        let first = if (draft as usize) < trie.vocab_size() { trie.token(draft).first() } else { None };
+        let plain = first.is_some_and(|byte| *byte != TokTrie::SPECIAL_TOKEN_MARKER);
+        if !plain || trie.eos_tokens().contains(&draft) {
+            return Ok(false);
+        }
+        self.parser.validate_token(draft).map_err(reason)
     }
 
     fn attempt(&mut self, slot: &Slot) -> Result<Mask> {
@@ -112,6 +187,7 @@ impl Inner {
     }
 
     fn advance(&mut self) -> Result<Mask> {
+        self.take_back()?;
         while let Some(&token) = self.output.get(self.consumed) {
             self.parser.consume_token(token).map_err(reason)?;
             self.consumed += 1;
@@ -131,20 +207,50 @@ impl Inner {
     }
 }
 
+/// What a worker has done for a slot.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Ran {
+    /// It made a mask.
+    pub masked: bool,
+    /// Another one is wanted.
+    pub again: bool,
+}
+
 impl Slot {
-    /// Runs on a worker: computes the next mask, unless the request was abandoned. Returns false if it was.
-    pub fn run(&self) -> bool {
-        if self.is_abandoned() {
-            return false;
-        }
+    /// Runs on a worker: computes the next mask, if one is wanted.
+    pub fn run(&self) -> Ran {
         let started = now_ns();
         let mut inner = self.inner.lock();
-        let made = inner.next(self);
+        let mut script = self.script.lock();
+        let Some(task) = script.next().filter(|_| !self.is_abandoned()) else {
+            script.busy = false;
+            return Ran::default();
+        };
+        let begun = inner.follow(task, &mut script);
+        self.ahead.store(task.ahead, Ordering::Relaxed);
+        drop(script);
+        let made = match (begun, task.ahead) {
+            (Ok(()), true) => inner.ahead(),
+            (Ok(()), false) => Ahead::Made(inner.next(self)),
+            (Err(error), _) => Ahead::Made(Err(error)),
+        };
+        self.ahead.store(false, Ordering::Relaxed);
+        let goes_on = !inner.failed_ahead;
         drop(inner);
-        *self.made.lock() = Some(made);
+        let mut script = self.script.lock();
+        let masked = match made {
+            Ahead::Made(mask) => script.add(task, mask),
+            Ahead::Refused => {
+                script.refuse(task, goes_on);
+                false
+            }
+        };
+        script.busy = script.next().is_some() && !self.is_abandoned();
+        let again = script.busy;
+        drop(script);
         self.last_ns.store(now_ns().saturating_sub(started), Ordering::Relaxed);
         self.done.notify_one();
-        true
+        Ran { masked, again }
     }
 
     fn is_abandoned(&self) -> bool {
@@ -171,9 +277,11 @@ impl Slot {
         self.cancel();
     }
 
-    /// Called when the mask takes too long.
+    /// Called when the mask takes too long. One behind a draft is given up, and the request goes on.
     pub fn expire(&self) {
-        self.expired.store(true, Ordering::Relaxed);
+        if !self.ahead.load(Ordering::Relaxed) {
+            self.expired.store(true, Ordering::Relaxed);
+        }
         self.cancel();
     }
 
@@ -202,14 +310,25 @@ impl Guide {
     pub(super) fn new(mut parser: TokenParser, number: usize, shared: Shared, workers: Arc<Workers>) -> Self {
         let Shared { fresh, spoiled, weight, size } = shared;
         let cancel = Mutex::new(Some(parser.enable_cancellation()));
-        let (output, fresh) = (Vec::new(), Some(fresh));
-        let inner = Inner { parser, fresh, weight, number, size, output, consumed: 0 };
+        let inner = Inner {
+            parser,
+            fresh: Some(fresh),
+            weight,
+            number,
+            size,
+            output: Vec::new(),
+            consumed: 0,
+            rejected: 0,
+            rewinds: None,
+            failed_ahead: false,
+        };
         let slot = Slot {
             inner: Mutex::new(inner),
-            made: Mutex::new(None),
+            script: Mutex::new(Script::new()),
             done: Condvar::new(),
             abandoned: AtomicBool::new(false),
             expired: AtomicBool::new(false),
+            ahead: AtomicBool::new(false),
             cancel,
             spoiled,
             last_ns: AtomicU64::new(0),
@@ -220,10 +339,26 @@ impl Guide {
     /// Starts computing the first mask in the background. Later calls do nothing.
     pub fn begin(&mut self) -> Result<()> {
         if !self.asked {
-            self.workers.put(self.slot.clone())?;
+            self.ask()?;
             self.asked = true;
         }
         Ok(())
+    }
+
+    /// Has a worker make the masks that are wanted.
+    fn ask(&self) -> Result<()> {
+        let mut script = self.slot.script.lock();
+        let idle = !script.busy && script.next().is_some();
+        script.busy |= idle;
+        drop(script);
+        if idle { self.workers.put(self.slot.clone()) } else { Ok(()) }
+    }
+
+    /// Starts computing the masks behind `drafts`, in case these come next. Their masks are the same as without this
+    /// call, and so is what fails.
+    pub fn look_ahead(&mut self, drafts: &[u32]) -> Result<()> {
+        self.slot.script.lock().expect(drafts)?;
+        if self.asked { self.ask() } else { Ok(()) }
     }
 
     /// Waits for the mask of tokens allowed after those pushed so far. Fails if the grammar needs more steps
@@ -263,22 +398,23 @@ impl Guide {
     /// Waits for the mask until `until_ns`.
     fn wait(&self, until_ns: u64) -> Option<Result<Mask>> {
         let started = now_ns();
-        let mut made = self.slot.made.lock();
+        let mut script = self.slot.script.lock();
         let made = loop {
-            if made.is_some() {
-                break made.take();
+            if let Some(made) = script.take() {
+                break Some(made);
             }
             let left = Duration::from_nanos(until_ns.saturating_sub(now_ns()));
             if !left.is_zero() {
-                made = self.slot.done.wait_for(made, PATROL.min(left));
+                script = self.slot.done.wait_for(script, PATROL.min(left));
+                if let Some(made) = script.take() {
+                    break Some(made);
+                }
             }
-            if made.is_none() {
-                drop(made);
-                self.workers.expire();
-                made = self.slot.made.lock();
-            }
+            drop(script);
+            self.workers.expire();
+            script = self.slot.script.lock();
             if left.is_zero() {
-                break made.take();
+                break script.take();
             }
         };
         self.workers.totals.waited(now_ns().saturating_sub(started));
@@ -290,11 +426,8 @@ impl Guide {
         self.mask()?;
         self.mask = None;
         self.late = self.is_slow();
-        let mut inner = self.slot.inner.lock();
-        reserve(&mut inner.output, 1, "output tokens")?;
-        inner.output.push(token);
-        drop(inner);
-        self.workers.put(self.slot.clone())
+        self.slot.script.lock().push(token)?;
+        self.ask()
     }
 }
 

@@ -14,6 +14,7 @@ mod guide;
 mod line;
 mod read;
 mod schema;
+mod script;
 mod source;
 mod vocabulary;
 mod weigh;

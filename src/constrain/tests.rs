@@ -208,3 +208,73 @@ fn a_request_that_needs_too_many_steps_fails_alone() {
     push(&mut guide(), b'q').unwrap();
     assert_eq!(grammars.totals().compiled.load(std::sync::atomic::Ordering::Relaxed), 2);
 }
+
+/// Drafts that are right, or wrong from some token on, in the middle of which there may be an end or no token at all.
+#[test]
+fn masks_ahead_are_those_without() {
+    use ConstraintKind::*;
+    let schema = r#"{"type":"array","items":{"type":"object","properties":{"a":{"type":"integer"},
+        "b":{"type":"string","format":"date"}},"required":["a","b"],"additionalProperties":false}}"#;
+    let sum = "root ::= term (\"+\" term)*\nterm ::= \"(\" root \")\" | [0-9]+";
+    for (kind, grammar, text) in [
+        (JsonSchema, schema, r#"[{"a": 17, "b": "2024-02-29"}, {"a": -5, "b": "1999-12-31"}]"#),
+        (JsonObject, "", r#"{"x": [1, null, {"y": "\n\"é"}], "x": 2.5e-7}"#),
+        (Regex, "(ab|abc|c)*d", "ababcabccabd"),
+        (Lark, "start: \"a\" start \"b\" | \"b\"", "aaabbbb"),
+        (Gbnf, sum, "1+(22+3)+((4))"),
+        (Lark, "start: x /b+/\nx[max_tokens=9]: /a+/", "aaaaaabb"),
+    ] {
+        let grammars = grammars();
+        let guide = guides_of(&grammars, kind, grammar).unwrap();
+        for step in 1..8 {
+            let (mut plain, mut ahead) = (guide(), guide());
+            for (at, &byte) in text.as_bytes().iter().enumerate() {
+                let mut drafts: Vec<u32> = text.as_bytes()[at..].iter().map(|&byte| byte.into()).collect();
+                drafts.truncate(step + at % 3);
+                if let Some(draft) = drafts.get_mut(at * step % 5) {
+                    *draft = [*draft, 256, 32, 1_000_000, 50][(at + step) % 5];
+                }
+                if at.is_multiple_of(step) {
+                    ahead.look_ahead(&drafts).unwrap();
+                }
+                let (mask, wanted) = (ahead.mask().unwrap(), plain.mask().unwrap());
+                assert_eq!(mask.bits(), wanted.bits(), "{grammar} {step} {at}");
+                assert_eq!(mask.complete(), wanted.complete());
+                ahead.push(byte.into()).unwrap();
+                plain.push(byte.into()).unwrap();
+            }
+            assert_eq!(ahead.mask().unwrap().bits(), plain.mask().unwrap().bits(), "{grammar} {step}");
+        }
+    }
+}
+
+#[test]
+fn right_drafts_cost_no_more_masks() {
+    let grammars = grammars();
+    let mut guide = guides_of(&grammars, ConstraintKind::Regex, "[a-z]{20}").unwrap()();
+    let text: Vec<u32> = (0..20).map(|n| u32::from(b'a') + n).collect();
+    for n in 0..20 {
+        guide.look_ahead(&text[n..text.len().min(n + 5)]).unwrap();
+        guide.push(text[n]).unwrap();
+    }
+    assert!(guide.mask().unwrap().complete());
+    grammars.stop();
+    assert_eq!(grammars.totals().masks.load(std::sync::atomic::Ordering::Relaxed), 21);
+}
+
+/// The third draft takes too many steps.
+#[test]
+fn a_draft_that_fails_fails_no_request() {
+    let text = "start: \"p\" A{0,1000} | \"q\" /[a-z]/ start\nA: B{0,1000}\nB: C{0,1000}\nC: \"x\" | \"y\"";
+    let grammars = grammars();
+    let guide = guides_of(&grammars, ConstraintKind::Lark, text).unwrap();
+    let (mut plain, mut ahead) = (guide(), guide());
+    for byte in *b"qaqbqcqd" {
+        let drafts: Vec<u32> = (0..1000).map(|n| u32::from(b"pxy"[n.min(1 + n % 2)])).collect();
+        ahead.look_ahead(&drafts).unwrap();
+        assert_eq!(ahead.mask().unwrap().bits(), plain.mask().unwrap().bits());
+        ahead.push(byte.into()).unwrap();
+        plain.push(byte.into()).unwrap();
+    }
+    assert_eq!(grammars.totals().compiled.load(std::sync::atomic::Ordering::Relaxed), 1);
+}

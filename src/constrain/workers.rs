@@ -96,7 +96,8 @@ impl Workers {
                 Err(error) => return Err(error),
             }
         }
-        reserved(state.slots.try_reserve(1), "masks to compute", 16)?;
+        // Slots that are being served may come back.
+        reserved(state.slots.try_reserve(1 + threads), "masks to compute", 16)?;
         let rank_ns = now_ns().saturating_add(PATIENCE * slot.last_ns().min(MOST_LAST_NS));
         state.slots.push(Turn { rank_ns, slot });
         drop(state);
@@ -160,11 +161,17 @@ impl Queue {
             // Cannot fail: capacity was reserved for all threads.
             state.running.push(Running { clock, began: clock.ns(), slot: slot.clone() });
             drop(state);
-            if slot.run() {
+            let ran = slot.run();
+            if ran.masked {
                 totals.masked(now_ns().saturating_sub(started));
             }
             state = self.state.lock();
             state.running.retain(|one| !Arc::ptr_eq(&one.slot, &slot));
+            if ran.again && !state.stopped {
+                // Behind the masks that others wait for.
+                state.slots.push(Turn { rank_ns: now_ns(), slot });
+                continue;
+            }
             drop(state);
             // If this is the request's last reference, it frees the parser here, outside the lock.
             drop(slot);

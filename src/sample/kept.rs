@@ -84,7 +84,7 @@ impl<'a> Kept<'a> {
     pub fn keep_first(&mut self, k: usize) {
         if k < self.left.logits().len() {
             let (search, lists) = self.search(Order::Likely, None);
-            let last = search.reach(k as f64, k, &mut lists.sorted);
+            let last = search.reach(k as f64, k, lists);
             self.keep(Order::Likely, Place::FIRST, last);
         }
     }
@@ -111,7 +111,7 @@ impl<'a> Kept<'a> {
     fn keep_share(&mut self, order: Order, share: f32) {
         let (wanted, scale) = (f64::from(share) * self.mass(), self.scale());
         let (search, lists) = self.search(order, Some(scale));
-        let last = search.reach(wanted, GUESS, &mut lists.sorted);
+        let last = search.reach(wanted, GUESS, lists);
         self.keep(order, Place::FIRST, last);
     }
 
@@ -187,7 +187,7 @@ impl<'a> Kept<'a> {
     /// The `k` most likely remaining tokens, or all of them if there are fewer.
     pub fn most_likely(&mut self, k: usize) -> impl Iterator<Item = Candidate> {
         let (search, lists) = self.search(Order::Likely, None);
-        search.first(k, &mut lists.sorted);
+        search.first(k, lists);
         self.scratch.lists.sorted.iter().map(|place| self.left.candidate(place.at()))
     }
 }

@@ -1,8 +1,9 @@
 //! Finds how far down an order a share of a distribution reaches, without sorting it.
 
+use super::left::Lists;
 use crate::kernels::Isa;
-use crate::kernels::rows::logits::{Scale, TOP};
-use crate::kernels::rows::places::{PILES, Place, Range, pile};
+use crate::kernels::rows::logits::Scale;
+use crate::kernels::rows::places::{PILES, Place, Range, between, pile};
 
 /// Keys and the logits that they belong to. The key of an impossible token is -infinity.
 pub struct Search<'a> {
@@ -25,31 +26,32 @@ const PASSES: usize = 4;
 impl Search<'_> {
     /// The last of the fewest leading places that together weigh at least `wanted`, or `LAST`. `guess` is the number
     /// of places that may be enough.
-    pub fn reach(&self, wanted: f64, guess: usize, list: &mut Vec<Place>) -> Place {
+    pub fn reach(&self, wanted: f64, guess: usize, lists: &mut Lists) -> Place {
         let (mut high, mut sum) = (f32::INFINITY, 0.0);
         if guess.min(self.keys.len()) <= FEW {
-            let bar = if self.keys.len() <= FEW { f32::MIN } else { self.bar(guess, list) };
-            if self.list(bar, high, FEW, list) {
-                if let Some(place) = self.cut(&mut sum, wanted, list) {
+            let bar = if self.keys.len() <= FEW { f32::MIN } else { self.bar(guess, &mut lists.sorted) };
+            if self.list(bar, high, FEW, lists) {
+                if let Some(place) = self.cut(&mut sum, wanted, &mut lists.sorted) {
                     return place;
                 }
                 high = bar;
             }
         }
-        self.narrow(wanted, high, &mut sum, list);
-        let place = self.cut(&mut sum, wanted, list);
+        self.narrow(wanted, high, &mut sum, lists);
+        let place = self.cut(&mut sum, wanted, &mut lists.sorted);
         // Sums in another order may be slightly smaller.
-        place.or(list.last().copied()).unwrap_or(Place::LAST)
+        place.or(lists.sorted.last().copied()).unwrap_or(Place::LAST)
     }
 
-    /// Writes the first `count` places to `list`, in order. Impossible tokens come last.
-    pub fn first(&self, count: usize, list: &mut Vec<Place>) {
-        list.clear();
+    /// Writes the first `count` places to `lists.sorted`, in order. Impossible tokens come last.
+    pub fn first(&self, count: usize, lists: &mut Lists) {
+        lists.sorted.clear();
         if count == 0 {
             return;
         }
-        let last = self.reach(count as f64, count, list);
-        self.list(last.key().max(f32::MIN), f32::INFINITY, usize::MAX, list);
+        let last = self.reach(count as f64, count, lists);
+        self.list(last.key().max(f32::MIN), f32::INFINITY, usize::MAX, lists);
+        let list = &mut lists.sorted;
         list.sort_unstable();
         let impossible = (0..).zip(self.keys).filter(|(_, key)| **key < f32::MIN);
         let missing = count.saturating_sub(list.len());
@@ -75,23 +77,14 @@ impl Search<'_> {
         if list.is_empty() { f32::INFINITY } else { list.select_nth_unstable(quarter).1.key() }
     }
 
-    /// Writes the places with keys from `low` to below `high` to `list`. False if there are more than `most`.
-    fn list(&self, low: f32, high: f32, most: usize, list: &mut Vec<Place>) -> bool {
-        list.clear();
-        for ((from, keys), top) in (0..).step_by(TOP).zip(self.keys.chunks(TOP)).zip(self.tops) {
-            if *top < low {
-                continue;
-            }
-            for (at, &key) in (from..).zip(keys) {
-                if key >= low && key < high {
-                    if list.len() == most {
-                        return false;
-                    }
-                    list.push(Place::new(key, at));
-                }
-            }
-        }
-        true
+    /// Writes the places with keys from `low` to below `high` to `lists.sorted`. False if there are more than `most`.
+    fn list(&self, low: f32, high: f32, most: usize, lists: &mut Lists) -> bool {
+        let Lists { sorted, kept } = lists;
+        let (first, last) = (Place::new(high.next_down(), 0), Place::new(low, u32::MAX));
+        let count = between(self.isa, self.keys, self.tops, first, last, kept);
+        sorted.clear();
+        sorted.extend(kept[..count.min(most)].iter().map(|at| Place::new(self.keys[*at as usize], *at)));
+        count <= most
     }
 
     /// Sorts `list`, and finds the place where `sum` plus its weights reaches `wanted`.
@@ -103,12 +96,13 @@ impl Search<'_> {
         })
     }
 
-    /// Given the weight `sum` of all places from `high` on, writes places among which `wanted` is reached to `list`.
+    /// Given the weight `sum` of all places from `high` on, writes places among which `wanted` is reached to
+    /// `lists.sorted`.
     /// There are few, unless many keys are equal.
-    fn narrow(&self, wanted: f64, mut high: f32, sum: &mut f64, list: &mut Vec<Place>) {
+    fn narrow(&self, wanted: f64, mut high: f32, sum: &mut f64, lists: &mut Lists) {
         let greatest = self.tops.iter().copied().fold(f32::MIN, f32::max);
         // Twice the range of the upper three quarters, which is all of a normal distribution.
-        let mut width = 2.0 * (greatest - self.lower_quarter(list).min(greatest));
+        let mut width = 2.0 * (greatest - self.lower_quarter(&mut lists.sorted).min(greatest));
         let mut low = f32::MIN;
         high = high.min(greatest.next_up());
         for _ in 0..PASSES {
@@ -121,18 +115,18 @@ impl Search<'_> {
                 number += 1;
             }
             if number == PILES {
-                return list.clear();
+                return lists.sorted.clear();
             }
             high = if number > 1 { range.least(number - 1) } else { high };
             (low, width) = match number < PILES - 1 {
                 true => (range.least(number), high - range.least(number)),
                 false => (low, 64.0 * width),
             };
-            if self.list(low, high, FEW, list) {
+            if self.list(low, high, FEW, lists) {
                 return;
             }
         }
-        self.list(low, high, usize::MAX, list);
+        self.list(low, high, usize::MAX, lists);
     }
 }
 
@@ -140,7 +134,7 @@ impl Search<'_> {
 mod tests {
     use super::*;
     use crate::kernels::isa;
-    use crate::kernels::rows::logits::tops;
+    use crate::kernels::rows::logits::{TOP, tops};
     use crate::sample::philox::uniform;
 
     /// Keys of rows of all kinds that are hard to divide.
@@ -169,6 +163,7 @@ mod tests {
             let mut sorted: Vec<Place> = (0..).zip(&keys).map(|(at, &key)| Place::new(key, at)).collect();
             sorted.sort();
             sorted.retain(|place| place.key() >= f32::MIN);
+            let mut lists = Lists { sorted: Vec::new(), kept: vec![0; keys.len()] };
             for scale in [None, Some(Scale::new(max, 5.0))] {
                 let weight = |place: &Place| scale.map_or(1.0, |scale| f64::from(scale.weight(place.key())));
                 let mass: f64 = sorted.iter().map(weight).sum();
@@ -176,22 +171,21 @@ mod tests {
                 for n in 1..6 {
                     let share = uniform(seed, n, 1);
                     let wanted = if scale.is_some() { share * mass } else { (share * mass).ceil() };
-                    let got = search.reach(wanted, [1, 200, 5000][n as usize % 3], &mut Vec::new());
+                    let got = search.reach(wanted, [1, 200, 5000][n as usize % 3], &mut lists);
                     let to = sorted.binary_search(&got).unwrap();
                     let before: f64 = sorted[..to].iter().map(weight).sum();
                     let what = format!("seed {seed}, {wanted} of {mass}: {to}");
                     assert!(before < wanted * (1.0 + 1e-9), "{what}, {before}");
                     assert!(before + weight(&got) > wanted * (1.0 - 1e-9), "{what}, {before}");
                 }
-                assert_eq!(search.reach(1.01 * mass, 200, &mut Vec::new()), Place::LAST, "seed {seed}");
+                assert_eq!(search.reach(1.01 * mass, 200, &mut lists), Place::LAST, "seed {seed}");
             }
-            let (mut list, search) =
-                (Vec::new(), Search { isa: isa(), keys: &keys, tops: &key_tops, logits: &keys, scale: None });
+            let search = Search { isa: isa(), keys: &keys, tops: &key_tops, logits: &keys, scale: None };
             for count in [0, 1, 40, keys.len(), keys.len() + 1] {
-                search.first(count, &mut list);
+                search.first(count, &mut lists);
                 let possible = count.min(sorted.len());
-                assert_eq!(list[..possible], sorted[..possible], "seed {seed}");
-                assert_eq!(list.len(), count.min(keys.len()), "seed {seed}");
+                assert_eq!(lists.sorted[..possible], sorted[..possible], "seed {seed}");
+                assert_eq!(lists.sorted.len(), count.min(keys.len()), "seed {seed}");
             }
         }
     }

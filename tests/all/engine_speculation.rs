@@ -1,6 +1,7 @@
 //! Speculation changes the number of steps of an output, and not a bit of it.
 
 use crate::engine_support::{self, *};
+use bn_engine::constrain::{Constraint, ConstraintKind, JsonOptions};
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::sample::{Dry, SamplingParams};
@@ -65,6 +66,15 @@ fn requests() -> Vec<RequestParams<'static>> {
             ignore_eos: true,
             ..text(prompt, 48)
         });
+        let schema = r#"{"type":"array","items":{"type":"object","properties":{"a":{"type":"boolean"},"b":{"enum":
+            ["cat","dog"]}},"required":["a","b"],"additionalProperties":false}}"#;
+        for (kind, of) in
+            [(ConstraintKind::JsonSchema, schema), (ConstraintKind::Regex, "((the|cat|sat) )*\\.")]
+        {
+            let constraint = Some(Constraint { kind, text: of.into(), json: JsonOptions::default() });
+            let sampling = SamplingParams { temperature: 0.6, logprobs: true, seed: 3, ..Default::default() };
+            requests.push(RequestParams { sampling, constraint, ..text(prompt, 48) });
+        }
     }
     requests
 }

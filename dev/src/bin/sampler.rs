@@ -5,7 +5,7 @@
 //!
 //! With a model, also measures the cost in a step of 32 sequences: greedy and each of `CHAINS` decode in turns.
 //!
-//! The vocabulary is BitNet 2B-4T's. Logits are random with a few likely ones, as a language model's are; 512 tokens of
+//! The vocabulary is BitNet 2B-4T's; `CHAINS` also run with those of Qwen 3 and Gemma 3. Logits are random with a few likely ones, as a language model's are; 512 tokens of
 //! prompt and 512 of output are known.
 
 use bn_dev::decode::finish;
@@ -18,7 +18,7 @@ use bn_engine::model::{LoadOptions, Source, load};
 use bn_engine::sample::{Known, Sampler, SamplerState, SamplingParams};
 use serde_json::json;
 
-const VOCAB: usize = 128_256;
+const VOCABS: [usize; 3] = [128_256, 151_936, 262_144];
 const KNOWN: usize = 512;
 /// Rows, more than caches hold.
 const ROWS: usize = 32;
@@ -63,17 +63,18 @@ const CASES: [(&str, Set); 21] = [
 ];
 
 /// Names from `CASES` that are also measured in decoding.
-const CHAINS: [&str; 4] = [
+const CHAINS: [&str; 5] = [
     "greedy",
     "top_k 40, top_p 0.95, min_p 0.05",
     "all filters but top_k",
     "all filters, penalties, DRY, 5 log probabilities",
+    "temperature 3, typical_p 0.95, top_p 0.95",
 ];
 
 /// Sums of uniform numbers, which are close to normal, and some tokens that stand out.
-fn logits(random: &mut SplitMix) -> Vec<f32> {
+fn logits(random: &mut SplitMix, vocab: usize) -> Vec<f32> {
     let mut normal = || (0..6).map(|_| random.unit()).sum::<f32>() * 1.4;
-    let mut row: Vec<f32> = (0..VOCAB).map(|_| normal()).collect();
+    let mut row: Vec<f32> = (0..vocab).map(|_| normal()).collect();
     (0..20).for_each(|i| row[6007 * i] = 11.0 + normal());
     row
 }
@@ -86,16 +87,27 @@ fn params(set: Set) -> SamplingParams {
 
 fn main() {
     let (options, files) = Options::with_files("sampler");
-    println!("{}; medians of {}; {VOCAB} tokens, one thread", machine(), options.rounds());
-    println!("{:<52} {:>10}", "sampler", "us/token");
+    println!("{}; medians of {}, one thread", machine(), options.rounds());
+    let report: Vec<_> = VOCABS.into_iter().flat_map(|vocab| rows(vocab, &options)).collect();
+    let steps = files.first().map(|path| steps(path, &options)).transpose().unwrap_or_else(|error| {
+        eprintln!("sampler: {error}");
+        std::process::exit(1)
+    });
+    options.write(&json!({ "machine": machine(), "samplers": report, "steps": steps }));
+}
+
+/// Microseconds of a row of `vocab` logits: all cases with the first vocabulary, `CHAINS` with others.
+fn rows(vocab: usize, options: &Options) -> Vec<serde_json::Value> {
+    println!("{:<52} {:>10}", format!("sampler, {vocab} tokens"), "us/token");
     let mut random = SplitMix(5);
-    let mut rows: Vec<Vec<f32>> = (0..ROWS).map(|_| logits(&mut random)).collect();
+    let mut rows: Vec<Vec<f32>> = (0..ROWS).map(|_| logits(&mut random, vocab)).collect();
     let prompt: Vec<u32> = (0..KNOWN).map(|_| (random.draw() % 200) as u32).collect();
     let output: Vec<u32> = (0..KNOWN).map(|_| (random.draw() % 200) as u32).collect();
     let known = Known { prompt: &prompt, output: &output, ends: &[], ..Default::default() };
-    let mut sampler = Sampler::new(VOCAB, 2 * KNOWN, options.isa).expect("room");
+    let mut sampler = Sampler::new(vocab, 2 * KNOWN, options.isa).expect("room");
     let mut report = Vec::new();
-    for (name, set) in CASES.into_iter().filter(|(name, _)| options.wants(name)) {
+    let wanted = |name: &str| options.wants(name) && (vocab == VOCABS[0] || CHAINS.contains(&name));
+    for (name, set) in CASES.into_iter().filter(|(name, _)| wanted(name)) {
         let params = params(set);
         params.validate().expect("valid parameters");
         let mut round = || {
@@ -112,13 +124,9 @@ fn main() {
         round();
         let microseconds = 1e6 * median((0..options.rounds()).map(|_| round()).collect());
         println!("{name:<52} {microseconds:>10.1}");
-        report.push(json!({ "sampler": name, "microseconds": microseconds }));
+        report.push(json!({ "vocabulary": vocab, "sampler": name, "microseconds": microseconds }));
     }
-    let steps = files.first().map(|path| steps(path, &options)).transpose().unwrap_or_else(|error| {
-        eprintln!("sampler: {error}");
-        std::process::exit(1)
-    });
-    options.write(&json!({ "machine": machine(), "samplers": report, "steps": steps }));
+    report
 }
 
 /// Microseconds of a step of 32 sequences with each of `CHAINS`, and its time over that of the first in the same round.

@@ -4,7 +4,8 @@
 //! `cargo dev speculation -- [--quick] [--threads N] [--isa NAME] [--only WORD]... [--json FILE] [MODEL.gguf [DRAFT.gguf | mtp]]`
 //!
 //! Loads: `loop`, the repetition that the model has fallen into at temperature 0; `free`, a temperature at
-//! which almost no draft is accepted; without a model also `copy`: a hook makes the demo model quote a story
+//! which almost no draft is accepted; `json` and `quote`: outputs match a JSON schema, as they come and as a hook
+//! makes the model quote one from its prompt; without a model also `copy`: a hook makes the demo model quote a story
 //! from its prompt. Drafts are looked up. With a draft model, whose head is rounded to 4 bits, they come from
 //! it; the loads are then `draft`, the beginnings of eight outputs at temperature 0, and `free`. With `mtp` they come from
 //! the model's own block, which the engine without drafts does not load. A block of random weights predicts nothing, so a
@@ -14,6 +15,7 @@
 
 use bn_dev::{Options, machine, median, seconds};
 use bn_engine::base::Result;
+use bn_engine::constrain::{Constraint, ConstraintKind, JsonOptions};
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::kernels::Pool;
@@ -27,6 +29,12 @@ const DEPTHS: [u32; 5] = [0, 1, 3, 7, 15];
 /// Beginnings of stories.
 const BEGINNINGS: [&str; 4] =
     ["Once upon a time", "One morning, Nina", "Long ago, by the sea", "One cloudy day, Sam"];
+
+/// Has no end within a load's tokens.
+const PEOPLE: &str = r#"{"type":"array","minItems":10000,"items":{"type":"object","properties":{
+"name":{"type":"string","maxLength":20},"age":{"type":"integer","minimum":0,"maximum":150},
+"mail":{"type":"string","format":"email","maxLength":20},"married":{"type":"boolean"}},
+"required":["name","age","mail","married"],"additionalProperties":false}}"#;
 
 struct Models {
     loaded: Loaded,
@@ -44,6 +52,8 @@ struct Load {
     temperature: f32,
     /// Outputs have these tokens only; empty: any.
     words: &'static [u32],
+    /// A JSON schema that outputs match; empty: none.
+    schema: &'static str,
     tokens: u32,
     /// Requests in all; 0: as many as run at a time.
     requests: usize,
@@ -61,6 +71,12 @@ impl Load {
         };
         (request.sampling.temperature, request.sampling.seed) = (self.temperature, n as u64);
         request.sampling.logit_bias = self.words.iter().map(|token| (*token, 100.0)).collect();
+        let text = self.schema.into();
+        request.constraint = (!self.schema.is_empty()).then_some(Constraint {
+            kind: ConstraintKind::JsonSchema,
+            text,
+            json: JsonOptions::default(),
+        });
         let output = self.outputs.get(n % self.prompts.len()).cloned();
         request.on_logits = output.map(|output| {
             LogitsHook(Arc::new(move |row| {
@@ -132,6 +148,7 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
         outputs: Vec::new(),
         temperature,
         words: &[],
+        schema: "",
         tokens,
         requests: 0,
     };
@@ -142,7 +159,16 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
             loads.push(Load { words: &[300], ..of("one", 0.0) });
             loads.push(Load { words: &[300, 301], ..of("two", 0.0) });
         }
-        (None, None) => loads.push(going_on(options, models, of("loop", 0.0))?),
+        (None, None) => {
+            loads.push(going_on(options, models, of("loop", 0.0))?);
+            let json = Load { schema: PEOPLE, ..of("json", 0.7) };
+            let outputs = run(&engine(options, models, false, 0)?, &json, json.prompts.len())?;
+            let again =
+                |(prompt, output): (&Vec<u32>, &Vec<u32>)| [&prompt[..], &output[..], &prompt[..]].concat();
+            let prompts = json.prompts.iter().zip(&outputs).map(again).collect();
+            loads.push(json);
+            loads.push(Load { prompts, outputs, schema: PEOPLE, ..of("quote", 0.0) });
+        }
     }
     if let (true, Some(tokenizer)) = (demo, &loaded.tokenizer) {
         let mut prompts = Vec::new();

@@ -74,6 +74,12 @@ impl Core {
             self.draft_by_model(plan, &mut offers);
         }
         self.drafting.offers = offers;
+        // Their masks are computed beside the pass.
+        for entry in plan.entries.iter().filter(|entry| entry.drafts > 0) {
+            if let Some(sequence) = self.sequences.get_mut(entry.seq) {
+                sequence.look_ahead(entry.drafts);
+            }
+        }
     }
 
     /// Runs one draft pass for each token of the deepest offer. Drafts that were not produced are cut from the

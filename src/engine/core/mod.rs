@@ -337,11 +337,14 @@ impl Core {
         self.draft(&mut plan);
         // Without a commit the sequences keep their state. The sequence that stopped the pass ends before the
         // next one.
+        let began = now_ns();
         if !plan.is_empty()
             && let Some(step_ns) = self.run_entries(&mut plan.entries)
         {
+            // Rows also cost what is done with their logits: masks, hooks, samplers.
+            let whole_ns = if step_ns > 0 { now_ns() - began } else { 0 };
             self.drop_failed(&mut plan);
-            self.scheduler.commit(&plan, step_ns, &self.sequences);
+            self.scheduler.commit(&plan, whole_ns, &self.sequences);
             let (learned, most_ns) = (self.scheduler.step_time(), self.scheduler.config().max_step_ns);
             self.record.step(&plan, step_ns, most_ns, learned);
         }

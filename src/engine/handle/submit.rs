@@ -100,7 +100,7 @@ impl Engine {
         };
         let longest = plan::longest_token(&self.shared.loaded);
         let mut bytes = RequestBytes::new(params, prompt.len(), longest, facts.hidden_size);
-        bytes.prompt += Drafts::bytes(params, prompt.len(), max_new);
+        bytes.prompt += Drafts::bytes(params, prompt.len(), max_new, facts.vocab_size);
         if self.on_device {
             bytes.prompt += Edits::bytes(&params.sampling, prompt.len() as u64 + u64::from(max_new));
         }

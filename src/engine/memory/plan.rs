@@ -301,9 +301,9 @@ fn requests_bytes(config: &EngineConfig, loaded: &Loaded) -> u64 {
     let longest = longest_token(loaded);
     let speculation = Some(config.speculates(&*loaded.model));
     let params = RequestParams { speculation, ..RequestParams::default() };
-    let hidden = loaded.model.facts().hidden_size;
-    let mut one = RequestBytes::new(&params, SHORT_PROMPT, longest, hidden);
-    one.prompt += Drafts::bytes(&params, SHORT_PROMPT, params.max_new_tokens);
+    let facts = loaded.model.facts();
+    let mut one = RequestBytes::new(&params, SHORT_PROMPT, longest, facts.hidden_size);
+    one.prompt += Drafts::bytes(&params, SHORT_PROMPT, params.max_new_tokens, facts.vocab_size);
     let (queued, running) = (one.reserved(), u64::from(GRANT) * one.token);
     let queued = queued.saturating_mul(config.queue_capacity.into());
     queued.saturating_add(3 * running.saturating_mul(config.max_batch_size.into()))

@@ -187,6 +187,14 @@ impl Sequence {
         self.drafts.iter_mut().for_each(|drafts| drafts.draft(text, count));
     }
 
+    /// Has the masks behind its first `count` drafts computed. Without memory for that, they come one after the other.
+    pub fn look_ahead(&mut self, count: u32) {
+        let Self { drafts: Some(drafts), drawing, .. } = self else { return };
+        let drafted = &drafts.tokens()[..count as usize];
+        let asked = drawing.guide.as_mut().map(|guide| guide.look_ahead(drafted));
+        asked.into_iter().for_each(drop);
+    }
+
     /// Drafts the token that it draws from a draft model's `logits`.
     pub fn propose(&mut self, logits: &mut [f32], sampler: &mut Sampler) -> Result<()> {
         let Some(drafts) = &mut self.drafts else { return Ok(()) };

@@ -130,13 +130,15 @@ impl Drafts {
         Ok(Some(Box::new(Self { source, most, tokens, count: 0, drafted: 0, accepted: 0 })))
     }
 
-    /// Bytes that `new` takes for such a request.
-    pub fn bytes(params: &RequestParams, prompt: usize, max_new: u32) -> u64 {
+    /// Bytes that `new` takes for such a request, with the masks behind drafts.
+    pub fn bytes(params: &RequestParams, prompt: usize, max_new: u32, vocab: usize) -> u64 {
         let own = match params.speculation {
             Some(Speculation::Model) => params.sampling.bytes(),
             _ => Lookup::bytes(prompt, max_new as usize),
         };
-        if wanted(params, max_new) { (size_of::<Self>() + own) as u64 } else { 0 }
+        let masks = if params.constraint.is_some() { params.draft_tokens as usize } else { 0 };
+        let masks = masks.min(MAX_DRAFT).saturating_mul(vocab.div_ceil(8));
+        if wanted(params, max_new) { (size_of::<Self>() + own + masks) as u64 } else { 0 }
     }
 
     /// Starts with the rates learned from other requests.

@@ -141,8 +141,13 @@ fn between_in(keys: &[f32], tops: &[f32], first: Place, last: Place, out: &mut [
         if !rest.is_empty() {
             flags[whole.len()] = flag(&filled(rest), from + (whole.len() * LANES) as u32, first, last);
         }
+        let all: u32 = sums.iter().sum();
+        // Most parts of a row have none of a narrow range.
+        if all == 0 && rest.is_empty() {
+            continue;
+        }
         let out = &mut out[count..count + keys.len()];
-        if sums.iter().sum::<u32>() == TOP as u32 {
+        if all == TOP as u32 {
             for i in 0..TOP {
                 out[i] = from + i as u32;
             }

@@ -1,0 +1,115 @@
+//! The tokens after which a request's masks are wanted, and the masks that are made and not taken yet.
+
+use super::guide::Mask;
+use crate::base::{Result, reserve};
+use std::collections::VecDeque;
+
+/// Shared by a guide, which says what comes, and the worker that follows.
+pub struct Script {
+    /// The output, then drafts: tokens that may come next.
+    tokens: Vec<u32>,
+    /// Length of the output.
+    sure: usize,
+    /// The masks after the first `from` tokens, after one token more, and so on. `from` is `sure`, or one more once the
+    /// guide has taken the mask after the output.
+    made: VecDeque<Result<Mask>>,
+    from: usize,
+    /// Number of leading tokens that are the same as when the worker last looked.
+    same: usize,
+    /// A worker has it, or will.
+    pub busy: bool,
+    /// False once a mask ahead has failed: only masks that are sure to be needed are made.
+    ahead: bool,
+}
+
+/// The mask that a worker makes next.
+#[derive(Clone, Copy)]
+pub struct Task {
+    /// Number of tokens before it.
+    pub at: usize,
+    /// Number of these that are still what they were for the last task.
+    pub same: usize,
+    /// It is behind a draft.
+    pub ahead: bool,
+}
+
+impl Script {
+    pub fn new() -> Self {
+        let (tokens, made) = (Vec::new(), VecDeque::new());
+        Self { tokens, sure: 0, made, from: 0, same: 0, busy: false, ahead: true }
+    }
+
+    /// The next mask to make, if one is wanted. Nothing comes behind an error or a complete output.
+    pub fn next(&self) -> Option<Task> {
+        let at = self.from + self.made.len();
+        let to = if self.ahead { self.tokens.len() } else { self.sure };
+        let goes_on = |last: &Result<Mask>| last.as_ref().is_ok_and(|mask| !mask.complete());
+        let wanted = at <= to && self.made.back().is_none_or(goes_on);
+        wanted.then_some(Task { at, same: self.same, ahead: at > self.sure })
+    }
+
+    /// Copies the tokens before a task to `output`, which has those before the last one.
+    pub fn copy(&mut self, task: Task, output: &mut Vec<u32>) -> Result<()> {
+        output.truncate(task.same);
+        let missing = &self.tokens[output.len().min(task.at)..task.at];
+        reserve(output, missing.len(), "output tokens")?;
+        output.extend_from_slice(missing);
+        self.same = usize::MAX;
+        Ok(())
+    }
+
+    /// Adds the mask of a task, unless tokens before it have changed since.
+    pub fn add(&mut self, task: Task, mask: Result<Mask>) -> bool {
+        let fits = self.same >= task.at && self.from + self.made.len() == task.at;
+        if fits {
+            self.made.push_back(mask);
+        }
+        fits
+    }
+
+    /// Forgets the drafts from that of `task` on. `ahead`: whether other drafts may be tried later.
+    pub fn refuse(&mut self, task: Task, ahead: bool) {
+        self.ahead &= ahead;
+        // The output may have come this far meanwhile.
+        if self.same >= task.at && self.sure < task.at {
+            self.tokens.truncate(task.at - 1);
+        }
+    }
+
+    /// The mask after the output, once.
+    pub fn take(&mut self) -> Option<Result<Mask>> {
+        let taken = if self.from == self.sure { self.made.pop_front() } else { None };
+        self.from += usize::from(taken.is_some());
+        taken
+    }
+
+    /// The output goes on with `token`; the mask before it was taken.
+    pub fn push(&mut self, token: u32) -> Result<()> {
+        if self.tokens.get(self.sure) != Some(&token) {
+            reserve(&mut self.tokens, 1, "output tokens")?;
+            self.replace(self.sure);
+            self.tokens.push(token);
+        }
+        self.sure += 1;
+        Ok(())
+    }
+
+    /// The output may go on with `drafts`.
+    pub fn expect(&mut self, drafts: &[u32]) -> Result<()> {
+        let known = &self.tokens[self.sure..];
+        let same = known.iter().zip(drafts).take_while(|(known, draft)| known == draft).count();
+        if same < known.len() {
+            self.replace(self.sure + same);
+        }
+        reserve(&mut self.tokens, drafts.len() - same, "drafted tokens")?;
+        self.tokens.extend_from_slice(&drafts[same..]);
+        Ok(())
+    }
+
+    /// Forgets the tokens from `at` on, and the masks behind them.
+    fn replace(&mut self, at: usize) {
+        self.tokens.truncate(at);
+        self.made.truncate((at + 1).saturating_sub(self.from));
+        self.same = self.same.min(at);
+    }
+}
