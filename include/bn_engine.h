@@ -1556,7 +1556,8 @@ struct bn_stats {
     uint64_t mask_ns;
     /** Nanoseconds that sampling waited for them, summed over requests. */
     uint64_t mask_wait_ns;
-    /** Gates of feed-forwards with ReLU² (BitNet b1.58 2B-4T), of passes with up to four tokens. */
+    /** Gates of feed-forwards with ReLU² (BitNet b1.58 2B-4T) that passes with up to four tokens
+     * looked at. */
     uint64_t ffn_gates;
     /** Those that are shut, which make their value zero. */
     uint64_t ffn_gates_shut;

@@ -28,6 +28,7 @@ type ModelOptions struct {
 	Embedding   WeightType
 	Head        WeightType
 	MTP         bool // also load the model's block of multi-token prediction, which drafts (SpeculationDraft)
+	SkipZeros   bool // keep what lets BitNet b1.58 2B-4T read no weights that meet zeros; takes more memory
 	// The kernel_config.ini of a GGUF file with TL1 or TL2 tensors; "": the one beside the file.
 	KernelConfigPath string
 	Log              func(LogLevel, string) // may be called on any goroutine, several at once; nil: no log
@@ -59,6 +60,9 @@ func OpenModel(ctx context.Context, options ModelOptions) (*Model, error) {
 	config.head_type = int32(options.Head)
 	if options.MTP {
 		config.mtp = 1
+	}
+	if options.SkipZeros {
+		config.skip_zeros = 1
 	}
 	set(&config.log_level, int32(options.LogLevel))
 	config.log, config.log_context = hooks.callback(), hooks.handle

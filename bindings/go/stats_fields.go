@@ -227,7 +227,8 @@ type Stats struct {
 	// Nanoseconds that sampling waited for them, summed over requests.
 	MaskWait time.Duration
 
-	// Gates of feed-forwards with ReLU² (BitNet b1.58 2B-4T), of passes with up to four tokens.
+	// Gates of feed-forwards with ReLU² (BitNet b1.58 2B-4T) that passes with up to four tokens
+	// looked at.
 	FfnGates uint64
 
 	// Those that are shut, which make their value zero.

@@ -17,7 +17,7 @@ typedef struct {
     const char *system, *draft_model; // NULL: none
     const char *device;               // NULL: the CPU
     const char *history;              // the file of earlier prompts; "none"; NULL: the usual one
-    uint32_t threads, context, max_tokens, mtp;
+    uint32_t threads, context, max_tokens, mtp, skip_zeros;
     uint32_t given; // which of the sampling fields were given, BN_SAMPLING_*
     float temperature, top_p, min_p, repetition_penalty;
     uint32_t top_k;

@@ -30,14 +30,14 @@ static bool looks_like_name(const char *path) {
 }
 
 // Opens a model; `path` NULL: the one inside the library. Returns the exit code, or -1 to continue.
-static int open_model(const char *path, uint32_t threads, uint32_t mtp, bn_model **out) {
+static int open_model(const char *path, const options *o, bn_model **out) {
     bn_error error = {0};
     bn_model_config model;
     bool terminal = is_terminal_err();
     bn_model_config_init(&model, sizeof model);
     if (path != NULL) model.path = BN_TEXT(path);
-    model.threads = threads;
-    model.mtp = mtp;
+    model.threads = o->threads;
+    if (path == o->model) model.mtp = o->mtp, model.skip_zeros = o->skip_zeros;
     model.log = warn;
     model.progress = progress;
     model.progress_context = terminal ? stderr : NULL;
@@ -65,9 +65,9 @@ static int start(chat *c) {
     bn_engine_config engine;
     bn_stats stats;
     bn_model *draft = NULL;
-    int code = open_model(c->options.model, c->options.threads, c->options.mtp, &c->model);
+    int code = open_model(c->options.model, &c->options, &c->model);
     if (code < 0 && c->options.draft_model != NULL)
-        code = open_model(c->options.draft_model, c->options.threads, 0, &draft);
+        code = open_model(c->options.draft_model, &c->options, &draft);
     if (code >= 0) return code;
 
     bn_engine_config_init(&engine, sizeof engine);

@@ -40,6 +40,8 @@ static const option table[] = {
      offsetof(options, draft_model), 0, 0, 0},
     {"--mtp", "0|1", "1: the model's own block of multi-token prediction drafts tokens", WHOLE, offsetof(options, mtp), 0,
      1, 0},
+    {"--skip-zeros", "0|1", "1: BitNet b1.58 2B-4T reads no weights that meet zeros; takes more memory", WHOLE,
+     offsetof(options, skip_zeros), 0, 1, 0},
     {"--device", "NAME", "what computes: cpu (default), or cuda:0 and so on", TEXT, offsetof(options, device), 0, 0, 0},
     {"--history", "FILE", "of earlier prompts, for the arrow keys (see man bn-chat); none: keep none", TEXT,
      offsetof(options, history), 0, 0, 0},

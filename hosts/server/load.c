@@ -40,13 +40,13 @@ static void on_log(int32_t level, bn_string message, void *context) {
     fprintf(stderr, "bn-server: %.*s\n", (int)message.length, message.data);
 }
 
-static bn_status open_model(const struct options *o, const char *path, uint64_t mtp, bn_model **out) {
+static bn_status open_model(const struct options *o, const char *path, bool draft, bn_model **out) {
     bn_model_config config;
     bn_model_config_init(&config, sizeof config);
     if (*path != 0) config.path = BN_TEXT(path);
     config.memory_limit_bytes = o->memory_limit;
     config.threads = (uint32_t)o->threads;
-    config.mtp = (uint32_t)mtp;
+    if (!draft) config.mtp = (uint32_t)o->mtp, config.skip_zeros = (uint32_t)o->skip_zeros;
     config.progress = on_progress;
     config.log = on_log;
     return bn_model_open(&config, out, &load.error);
@@ -108,8 +108,8 @@ static void let_go(void) {
 static void *bring(void *context) {
     const struct model *model = context;
     const struct options *o = &model->options;
-    load.status = open_model(o, o->model, o->mtp, &load.handle);
-    if (load.status == BN_OK && *o->draft_model != 0) load.status = open_model(o, o->draft_model, 0, &load.draft);
+    load.status = open_model(o, o->model, false, &load.handle);
+    if (load.status == BN_OK && *o->draft_model != 0) load.status = open_model(o, o->draft_model, true, &load.draft);
     if (load.status == BN_OK) load.status = make_engine(o, name_model(model));
     bn_model_free(load.draft); // the engine has its own reference
     if (load.status == BN_OK) load.status = adapters_open(load.engine, o->adapters, &load.adapters, &load.error);

@@ -39,6 +39,7 @@ static const struct option table[] = {
     TEXT("--adapters", adapters, "", "LoRA adapters, NAME=PATH,...: clients ask for them as models"),
     TEXT("--draft-model", draft_model, "", "a small model with the same vocabulary, which drafts tokens for the model"),
     NUMBER("--mtp", mtp, 0, 0, 1, "1: the model's own block of multi-token prediction drafts tokens"),
+    NUMBER("--skip-zeros", skip_zeros, 0, 0, 1, "1: BitNet b1.58 2B-4T reads no weights that meet zeros; takes more memory"),
     TEXT("--speculation", speculation, "", "who drafts: off, lookup or draft (draft with --draft-model or --mtp, else off)"),
     TEXT("--json-whitespace", json_whitespace, "tight",
          "between JSON's tokens in answers with a schema: compact, tight or flexible"),
@@ -216,7 +217,7 @@ void options_of_model(struct options *options, char *item) {
         "adapters",     "draft-model",   "mtp",        "speculation",       "json-whitespace", "closed-schemas", "device",
         "threads",      "max-batch",     "queue",      "queue-tokens",      "memory-limit",    "kv-cache",       "snapshots",
         "adapter-bytes", "max-sequence", "target-itl", "snapshot-interval", "timeout",         "reasoning-budget",
-        "idle-release",  "kv-type"};
+        "idle-release",  "kv-type",      "skip-zeros"};
     char *value = strchr(item, '='), name[LONGEST_VARIABLE];
     if (value != NULL) *value++ = 0;
     snprintf(name, sizeof name, "--%s", item);

@@ -126,7 +126,15 @@ pub fn load(
             let end_tokens = tokenizer.end_tokens().to_vec();
             let chat = Some(Arc::new(Echo::chat_template()?));
             let (tokenizer, vocabulary) = (Some(tokenizer), Arc::default());
-            return Ok(Loaded { model, tokenizer, end_tokens, chat, pair: None, vocabulary, users: Arc::default() });
+            return Ok(Loaded {
+                model,
+                tokenizer,
+                end_tokens,
+                chat,
+                pair: None,
+                vocabulary,
+                users: Arc::default(),
+            });
         }
         Source::Embedded => Box::new(embedded()?),
         Source::File(path) if Path::new(path).is_dir() => hf::open(path)?,

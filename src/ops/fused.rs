@@ -6,7 +6,7 @@ use super::embed::Embed;
 use super::encode::Encode;
 use super::experts::Experts;
 use super::latent::{Heads, Latent};
-use super::linear::{Gates, Linear, Scratch};
+use super::linear::{Linear, Scratch};
 use super::lora::{Adapt, Adapted, LoraScratch, Site};
 use super::mamba::Mamba;
 use super::mixture::{Mixture, MixtureScratch};
@@ -25,13 +25,12 @@ use super::{
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::SharedOut;
-use crate::kernels::gemm::ternary;
+use crate::kernels::gemm::ternary::{self, Gates};
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::cap::cap_all;
 use crate::kernels::rows::rope;
 use crate::kernels::{Isa, Matrix, Pool, available};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The operations on the CPU, with scratch memory for one forward pass at a time. Each engine has its own.
 pub struct FusedOps {
@@ -418,7 +417,7 @@ impl OpSet for FusedOps {
     }
 
     fn gates(&self) -> [u64; 2] {
-        [&self.gates.all, &self.gates.shut].map(|count| count.load(Ordering::Relaxed))
+        self.gates.counts()
     }
 
     fn threads(&self) -> usize {

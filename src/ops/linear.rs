@@ -6,12 +6,11 @@ use super::{Norm, Projections};
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result, reserved};
 use crate::kernels::gemm::blocks::{MOST, Part, SharedOut};
-use crate::kernels::gemm::ternary::Columns;
+use crate::kernels::gemm::ternary::{Columns, Gates};
 use crate::kernels::gemm::{dense, int8, quantized, ternary};
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::elementwise;
 use crate::kernels::{Arithmetic, Isa, Matrix, Pool};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Scratch memory of one product; grows to the widest, then is reused.
 #[derive(Default)]
@@ -31,13 +30,6 @@ pub struct Linear<'a> {
     pub weights: &'a Projections,
     /// Set if the matrices are gate and up of ReLU²: rows of up that have no effect may be left out.
     pub gates: Option<&'a Gates>,
-}
-
-/// Number of gates, and of those that were shut.
-#[derive(Default)]
-pub struct Gates {
-    pub all: AtomicU64,
-    pub shut: AtomicU64,
 }
 
 impl Linear<'_> {
@@ -171,10 +163,7 @@ impl Linear<'_> {
             _ if matches!(kind, Arithmetic::Ternary | Arithmetic::Int8) => {
                 let x = x.whole(&mut prepared.ints);
                 if let (Arithmetic::Ternary, &[gate, up], Some(gates)) = (kind, parts, self.gates) {
-                    let shut = ternary::gate_up(self.pool, self.isa, &x, [gate, up], stride, out);
-                    gates.all.fetch_add((x.rows.len() * up.matrix.rows) as u64, Ordering::Relaxed);
-                    gates.shut.fetch_add(shut as u64, Ordering::Relaxed);
-                    return;
+                    return ternary::gate_up(self.pool, self.isa, &x, [gate, up], stride, gates, out);
                 }
                 if let Some(columns) = self.weights.columns.as_deref().filter(|columns| columns.pays(&x)) {
                     return ternary::matmul_columns(self.pool, self.isa, &x, columns, out);

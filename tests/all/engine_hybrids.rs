@@ -212,7 +212,7 @@ fn memory_is_counted_and_too_little_is_refused_with_both_numbers() {
     let model = load_file(MODEL, 1).unwrap().loaded;
     let config = EngineConfig {
         model: Some(model),
-        threads: 1,
+        threads: 2,
         // Less than the rows of drafts and the bookkeeping take.
         memory_limit_bytes: used(&small) - small.stats().kv_bytes - 5 * slot - 100 * shape.row_bytes() as u64,
         kv_type: KvType::F32,

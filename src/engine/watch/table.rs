@@ -204,7 +204,8 @@ statistics! {
         mask_ns: u64, CounterOfSeconds "mask_seconds_total" ("Seconds of computing masks.");
         /// Nanoseconds that sampling waited for them, summed over requests.
         mask_wait_ns: u64, CounterOfSeconds "mask_wait_seconds_total" ("Seconds that sampling waited for masks.");
-        /// Gates of feed-forwards with ReLU² (BitNet b1.58 2B-4T), of passes with up to four tokens.
+        /// Gates of feed-forwards with ReLU² (BitNet b1.58 2B-4T) that passes with up to four tokens
+        /// looked at.
         ffn_gates: u64, Counter "ffn_gates_total" ("Gates of ReLU² in passes of few tokens.");
         /// Those that are shut, which make their value zero.
         ffn_gates_shut: u64, Counter "ffn_gates_shut_total" ("Gates of ReLU² that made a zero.");

@@ -87,9 +87,10 @@ public final class Model: @unchecked Sendable {
     /// Loads a GGUF file, a Hugging Face folder or `builtin:echo`; without a path, the model embedded in the library.
     /// `kernelConfigPath` is the kernel_config.ini of a GGUF file with TL1 or TL2 tensors, if it is not beside the file.
     /// `mtp` also loads the model's block of multi-token prediction, which drafts tokens.
+    /// `skipZeros` keeps what lets BitNet b1.58 2B-4T read no weights that meet zeros; it takes more memory.
     /// It blocks a thread that is not one of Swift's tasks. Cancelling the task stops it.
     public static func open(_ path: String? = nil, memoryLimit: UInt64 = 0, threads: UInt32 = 0, weights: Weights = Weights(),
-                            mtp: Bool = false, kernelConfigPath: String? = nil, log: Log? = nil, logLevel: LogLevel = .warn) async throws -> Model {
+                            mtp: Bool = false, skipZeros: Bool = false, kernelConfigPath: String? = nil, log: Log? = nil, logLevel: LogLevel = .warn) async throws -> Model {
         try checkABI()
         let hooks = Hooks(log)
         let load: @Sendable () throws -> Model = {
@@ -99,7 +100,7 @@ public final class Model: @unchecked Sendable {
             (config.path, config.kernel_config_path) = (arena.optional(path), arena.optional(kernelConfigPath))
             (config.weight_type, config.embedding_type) = (weights.layers.rawValue, weights.embedding.rawValue)
             config.head_type = weights.head.rawValue
-            config.mtp = mtp ? 1 : 0
+            (config.mtp, config.skip_zeros) = (mtp ? 1 : 0, skipZeros ? 1 : 0)
             config.memory_limit_bytes = memoryLimit
             config.threads = threads
             (config.log, config.log_context, config.log_level) = (hooks.logger, hooks.context, logLevel.rawValue)

@@ -111,12 +111,13 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
     start: usize,
 ) -> [Floats<S>; T] {
     let (each, blocks) = if K::SCALED { (64, task.row_bytes / 66) } else { (task.row_bytes, 1) };
-    let (mut rows, mut x, mut sums) = ([task.packed.as_ptr(); 16], [std::ptr::null(); T], [&[][..]; T]);
-    for r in 0..S::Part::ROWS {
-        rows[r] = task.row((first + r).min(task.rows - 1)).as_ptr();
-    }
-    let mut ahead =
-        task.only.filter(|_| start == 0).map(|only| Ahead::new(task, only, first + S::Part::ROWS));
+    let rows = rows_from::<S>(task, first, task.rows);
+    let mut ahead = task.only.filter(|_| start == 0).map(|only| Ahead {
+        rows: rows_from::<S>(task, first + S::Part::ROWS, only.len()),
+        row_bytes: task.row_bytes,
+        row: 0,
+    });
+    let (mut x, mut sums) = ([std::ptr::null(); T], [&[][..]; T]);
     for t in 0..T {
         x[t] = task.x.row(start + t).as_ptr();
         sums[t] = if K::SCALED {
@@ -177,6 +178,16 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
         }
         totals
     }
+}
+
+/// The rows of a register from `first` on; past `end`, the last is repeated.
+#[inline(always)]
+fn rows_from<S: Set>(task: &Task, first: usize, end: usize) -> [*const u8; 16] {
+    let mut rows = [task.packed.as_ptr(); 16];
+    for r in 0..S::Part::ROWS {
+        rows[r] = task.row((first + r).min(end - 1)).as_ptr();
+    }
+    rows
 }
 
 /// Some bytes of the rows in `N` registers, and the values of `T` tokens to multiply them with.
@@ -264,15 +275,6 @@ struct Ahead {
 }
 
 impl Ahead {
-    #[inline(always)]
-    fn new(task: &Task, only: &[u32], first: usize) -> Self {
-        let mut rows = [task.packed.as_ptr(); 16];
-        for r in 0..16 {
-            rows[r] = task.row((first + r).min(only.len() - 1)).as_ptr();
-        }
-        Self { rows, row_bytes: task.row_bytes, row: 0 }
-    }
-
     #[inline(always)]
     fn fetch<S: Set>(&mut self) {
         Floats::<S>::fetch_lines(self.rows[self.row % 16], self.row_bytes);

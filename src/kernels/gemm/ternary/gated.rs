@@ -1,28 +1,63 @@
 //! Gate and up of a feed-forward with ReLU². Where no token's gate is positive, `relu(gate)^2 * up` is zero whatever up is:
 //! that row of up is not read.
 
-use super::{Activations, FEW, PREPARED, Prepared, Scratch, TASK_ROWS, Task, Tokens, few_rows, tokens_of};
+use super::{
+    Activations, FEW, PREPARED, Prepared, Scratch, TASK_ROWS, Task, Tokens, few_rows, matmul, tokens_of,
+};
 use crate::kernels::gemm::blocks::{Part, SharedOut};
 use crate::kernels::gemm::driver::{Product, with_scratch};
 use crate::kernels::{Isa, Pool};
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// The share of up's rows, in percent, above which they are all read, for one token, two and so on: memory is fastest
 /// when it is read in order (docs/performance.md).
 const MOST: [usize; FEW] = [52, 52, 58, 65];
 
+/// Number of products after which one looks again whether gates are shut.
+const LOOK: u64 = 16;
+
+/// What a model's gates let through.
+#[derive(Default)]
+pub struct Gates {
+    products: AtomicU64,
+    /// Rows of up that were wanted, in percent, in the last product of one token that looked, of two and so on.
+    wanted: [AtomicUsize; FEW],
+    seen: AtomicU64,
+    shut: AtomicU64,
+}
+
+impl Gates {
+    /// Number of gates that were looked at, and of those that were shut.
+    pub fn counts(&self) -> [u64; 2] {
+        [self.seen.load(Relaxed), self.shut.load(Relaxed)]
+    }
+
+    /// Whether a product of so many tokens should look.
+    fn look(&self, tokens: usize) -> bool {
+        let wanted = self.wanted[tokens - 1].load(Relaxed);
+        wanted <= MOST[tokens - 1] || self.products.fetch_add(1, Relaxed).is_multiple_of(LOOK)
+    }
+
+    fn saw(&self, tokens: usize, rows: usize, wanted: usize, shut: usize) {
+        self.wanted[tokens - 1].store(100 * wanted / rows, Relaxed);
+        self.seen.fetch_add((tokens * rows) as u64, Relaxed);
+        self.shut.fetch_add(shut as u64, Relaxed);
+    }
+}
+
 /// Computes gate and up of up to `FEW` tokens as `matmul` does, but rows of `up` that all tokens multiply by zero may be
-/// left out: there `out` is 0. Returns the number of gates that are shut.
+/// left out: there `out` is 0.
 pub fn gate_up(
     pool: &Pool,
     isa: Isa,
     x: &Activations,
     [gate, up]: [Part; 2],
     stride: usize,
+    gates: &Gates,
     out: &mut [f32],
-) -> usize {
+) {
     let (rows, tokens) = (up.matrix.rows, x.rows.len());
     assert!(gate.matrix.rows == rows, "{} gates for {rows} rows", gate.matrix.rows);
     assert!(
@@ -30,17 +65,26 @@ pub fn gate_up(
             && out.len() == tokens * stride
             && rows.max(gate.column.max(up.column) + rows) <= stride
     );
-    let shut = AtomicUsize::new(0);
+    if tokens == 0 || !gates.look(tokens) {
+        return matmul(pool, isa, x, &[gate, up], stride, out);
+    }
+    let (all_wanted, all_shut) = (AtomicUsize::new(0), AtomicUsize::new(0));
     PREPARED.with_borrow_mut(|Prepared { sums, .. }| {
         let x = &tokens_of(isa, x, &[gate, up], sums, &[]);
         let both = Both { isa, x, gate: &[gate], up: &[up], stride, out: &SharedOut::new(out) };
-        let bytes = gate.matrix.data.len() + up.matrix.data.len();
-        pool.run_pieces(rows.div_ceil(TASK_ROWS), bytes, tokens, &|tasks| {
-            shut.fetch_add(both.piece(pool, tasks), Ordering::Relaxed);
+        let tasks = rows.div_ceil(TASK_ROWS);
+        let span = tasks.div_ceil(PIECES * pool.threads());
+        pool.run(tasks.div_ceil(span), &|n| {
+            let [wanted, shut] = both.piece(pool, n * span..tasks.min((n + 1) * span));
+            all_wanted.fetch_add(wanted, Relaxed);
+            all_shut.fetch_add(shut, Relaxed);
         });
     });
-    shut.into_inner()
+    gates.saw(tokens, rows, all_wanted.into_inner(), all_shut.into_inner());
 }
+
+/// Pieces for each thread. Few: each begins twice with rows that nobody has prefetched.
+const PIECES: usize = 4;
 
 struct Both<'a> {
     isa: Isa,
@@ -52,8 +96,9 @@ struct Both<'a> {
 }
 
 impl<'a> Both<'a> {
-    /// Computes the gates of some tasks' rows, and then what they let through.
-    fn piece(&self, pool: &Pool, tasks: Range<usize>) -> usize {
+    /// Computes the gates of some tasks' rows, and then what they let through. Returns the number of rows of up that are
+    /// wanted, and of gates that are shut.
+    fn piece(&self, pool: &Pool, tasks: Range<usize>) -> [usize; 2] {
         let rows = tasks.start * TASK_ROWS..self.up[0].matrix.rows.min(tasks.end * TASK_ROWS);
         let run = |product: &Product<Tokens>, tasks: Range<usize>| {
             let one = |n| with_scratch(|scratch: &mut Scratch| self.run(&product.task(n, self.out), scratch));
@@ -68,7 +113,7 @@ impl<'a> Both<'a> {
                 self.columns(self.up, rows).for_each(|out| out.fill(0.0));
                 run(&self.product(pool, self.up, Some(wanted)), 0..wanted.len().div_ceil(TASK_ROWS));
             }
-            shut
+            [wanted.len(), shut]
         })
     }
 

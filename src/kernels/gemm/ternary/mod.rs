@@ -21,7 +21,7 @@ use crate::kernels::rows::quantize::QuantRow;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::{DType, Isa, Matrix, Pool};
 pub use columns::{Columns, MOST_TOKENS, matmul_columns};
-pub use gated::gate_up;
+pub use gated::{Gates, gate_up};
 use std::cell::RefCell;
 
 /// Weight rows per task.

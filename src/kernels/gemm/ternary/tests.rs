@@ -1,4 +1,6 @@
-use super::{Activations, Columns, FEW, MOST_TOKENS, gate_up, matmul, matmul_columns, padded, validate};
+use super::{
+    Activations, Columns, FEW, Gates, MOST_TOKENS, gate_up, matmul, matmul_columns, padded, validate,
+};
 use crate::base::{Bytes, Status};
 use crate::kernels::gemm::blocks::Part;
 use crate::kernels::gemm::formats::dequantize_row;
@@ -321,9 +323,13 @@ fn gates_that_are_shut_change_no_product_that_counts() {
             let want = product(1, Isa::Scalar, x.values, x.rows, &[&gate, &up]);
             let mut out = vec![f32::NAN; tokens * 2 * rows];
             let parts = [Part { matrix: &gate, column: 0 }, Part { matrix: &up, column: rows }];
-            let shut = gate_up(&Pool::new(2).unwrap(), isa, &x, parts, 2 * rows, &mut out);
-            let gates = (0..tokens * rows).map(|n| f32::from_bits(want[2 * (n / rows) * rows + n % rows]));
-            assert_eq!(shut, gates.filter(|gate| *gate <= 0.0).count());
+            let values = (0..tokens * rows).map(|n| f32::from_bits(want[2 * (n / rows) * rows + n % rows]));
+            let shut = values.filter(|gate| *gate <= 0.0).count();
+            let (pool, gates) = (Pool::new(2).unwrap(), Gates::default());
+            gate_up(&pool, isa, &x, parts, 2 * rows, &gates, &mut out);
+            assert_eq!(gates.counts(), [tokens * rows, shut].map(|n| n as u64));
+            // Again, after it has seen how much it may leave out.
+            gate_up(&pool, isa, &x, parts, 2 * rows, &gates, &mut out);
             for (t, row) in (0..tokens).flat_map(|t| (0..rows).map(move |row| (t, row))) {
                 let at = 2 * t * rows + row;
                 assert_eq!(out[at].to_bits(), want[at], "gate {row} of {t}, {isa:?}");
