@@ -112,19 +112,12 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
 ) -> [Floats<S>; T] {
     let (each, blocks) = if K::SCALED { (64, task.row_bytes / 66) } else { (task.row_bytes, 1) };
     let rows = rows_from::<S>(task, first, task.rows);
-    let mut ahead = task.only.filter(|_| start == 0).map(|only| Ahead {
-        rows: rows_from::<S>(task, first + S::Part::ROWS, only.len()),
-        row_bytes: task.row_bytes,
-        row: 0,
-    });
+    let only = task.only.filter(|_| start == 0);
+    let mut ahead = only.map(|only| Ahead::from::<S>(task, first + S::Part::ROWS, only.len()));
     let (mut x, mut sums) = ([std::ptr::null(); T], [&[][..]; T]);
     for t in 0..T {
         x[t] = task.x.row(start + t).as_ptr();
-        sums[t] = if K::SCALED {
-            task.x.sums(start + t)
-        } else {
-            std::slice::from_ref(&task.x.rows[start + t].sum)
-        };
+        sums[t] = sums_of::<K>(task, start + t);
         assert!(sums[t].len() == blocks);
     }
     // Memory is fastest when it is read in order.
@@ -177,6 +170,15 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
             }
         }
         totals
+    }
+}
+
+/// Sums of the values of token `t`: of each block, or of all.
+#[inline(always)]
+fn sums_of<'a, K: Kind>(task: &Task<'a>, t: usize) -> &'a [i32] {
+    match K::SCALED {
+        true => task.x.sums(t),
+        false => std::slice::from_ref(&task.x.rows[t].sum),
     }
 }
 
@@ -275,6 +277,11 @@ struct Ahead {
 }
 
 impl Ahead {
+    #[inline(always)]
+    fn from<S: Set>(task: &Task, first: usize, end: usize) -> Self {
+        Self { rows: rows_from::<S>(task, first, end), row_bytes: task.row_bytes, row: 0 }
+    }
+
     #[inline(always)]
     fn fetch<S: Set>(&mut self) {
         Floats::<S>::fetch_lines(self.rows[self.row % 16], self.row_bytes);
