@@ -112,7 +112,7 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
 ) -> [Floats<S>; T] {
     let (each, blocks) = if K::SCALED { (64, task.row_bytes / 66) } else { (task.row_bytes, 1) };
     let rows = rows_from::<S>(task, first, task.rows);
-    let only = task.only.filter(|_| start == 0);
+    let only = task.only.filter(|_| K::CHOSEN && start == 0);
     let mut ahead = only.map(|only| Ahead::from::<S>(task, first + S::Part::ROWS, only.len()));
     let (mut x, mut sums) = ([std::ptr::null(); T], [&[][..]; T]);
     for t in 0..T {
@@ -140,7 +140,7 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
                     // the stack.
                     step.x[t] = black_box(x[t].add(256 * b));
                 }
-                if ahead.is_some() {
+                if K::CHOSEN {
                     step.ahead = ahead.as_mut();
                 } else if start == 0 {
                     let at = match K::SCALED {
@@ -218,7 +218,9 @@ impl<const T: usize, const N: usize> Step<'_, T, N> {
                     if let Some(next) = self.next {
                         Floats::<S>::fetch_lines(next.wrapping_add(N * S::HELD * at), N * S::HELD * 32);
                     }
-                    if let Some(ahead) = &mut self.ahead {
+                    if K::CHOSEN
+                        && let Some(ahead) = &mut self.ahead
+                    {
                         while ahead.row * self.bytes <= (from + at) * N * S::HELD {
                             ahead.fetch::<S>();
                         }

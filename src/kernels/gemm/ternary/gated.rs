@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// The share of up's rows, in percent, above which they are all read, for one token, two and so on: memory is fastest
 /// when it is read in order (docs/performance.md).
-const MOST: [usize; FEW] = [52, 52, 58, 65];
+const MOST: [usize; FEW] = [52, 45, 45, 45];
 
 /// Number of products after which one looks again whether gates are shut.
 const LOOK: u64 = 16;

@@ -23,6 +23,7 @@ use crate::kernels::{DType, Isa, Matrix, Pool};
 pub use columns::{Columns, MOST_TOKENS, matmul_columns};
 pub use gated::{Gates, gate_up};
 use std::cell::RefCell;
+use std::marker::PhantomData;
 
 /// Weight rows per task.
 pub(super) const TASK_ROWS: usize = 32;
@@ -115,10 +116,12 @@ pub const FEW: usize = sets::TOKENS;
 
 /// Computes `task` with few tokens.
 fn few_rows(isa: Isa, task: &Task, scratch: &mut Scratch) {
-    match (isa, task.dtype) {
-        (Isa::Scalar, _) => scalar::run(task, scratch),
-        (_, DType::TQ2_0) => few::few::<Scaled>(isa, task),
-        _ => few::few::<Plain>(isa, task),
+    match (isa, task.dtype, task.only) {
+        (Isa::Scalar, ..) => scalar::run(task, scratch),
+        (_, DType::TQ2_0, None) => few::few::<Scaled>(isa, task),
+        (_, DType::TQ2_0, Some(_)) => few::few::<Chosen<Scaled>>(isa, task),
+        (.., None) => few::few::<Plain>(isa, task),
+        (.., Some(_)) => few::few::<Chosen<Plain>>(isa, task),
     }
 }
 
@@ -203,6 +206,8 @@ trait Kind {
     /// Whether each 256 columns have a scale, as in TQ2_0; otherwise each row has one scale, and is packed as in
     /// I2_S.
     const SCALED: bool;
+    /// Whether only some rows of a task are wanted: code that others would pay for in each step.
+    const CHOSEN: bool = false;
 
     /// Bytes of a row of `cols` columns.
     fn row_bytes(cols: usize) -> usize {
@@ -218,6 +223,13 @@ impl Kind for Plain {
 }
 impl Kind for Scaled {
     const SCALED: bool = true;
+}
+
+struct Chosen<K>(PhantomData<K>);
+
+impl<K: Kind> Kind for Chosen<K> {
+    const SCALED: bool = K::SCALED;
+    const CHOSEN: bool = true;
 }
 
 /// Whether unpacking rows once is faster than reading them in place; the results are the same.
