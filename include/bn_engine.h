@@ -1017,10 +1017,10 @@ struct bn_model_config {
     /** Receives the progress of loading, and may stop it. */
     bn_progress_callback progress;
     void *progress_context;
-    /** Nonzero: of a ternary model with ReLU² (BitNet b1.58 2B-4T), also keeps the down projections
-     * by columns. Steps of up to four sequences on the CPU then read no column that meets zeros
-     * only, with the same results. `BN_ERR_UNSUPPORTED` for other models. */
-    uint32_t skip_zeros;
+    /** Nonzero: of a ternary model with ReLU² (BitNet b1.58 2B-4T), also keeps the down
+     * projections by columns. Steps of up to four sequences on the CPU then read no column that
+     * meets zeros only, with the same results. `BN_ERR_UNSUPPORTED` for other models. */
+    uint64_t skip_zeros;
 };
 
 /** What is known of a model. Pointers are valid until `bn_model_free`. */

@@ -357,7 +357,7 @@ type bn_model_config struct {
 	log_context        unsafe.Pointer
 	progress           uintptr
 	progress_context   unsafe.Pointer
-	skip_zeros         uint32
+	skip_zeros         uint64
 }
 
 type bn_model_info struct {

@@ -46,7 +46,7 @@ static bn_status open_model(const struct options *o, const char *path, bool draf
     if (*path != 0) config.path = BN_TEXT(path);
     config.memory_limit_bytes = o->memory_limit;
     config.threads = (uint32_t)o->threads;
-    if (!draft) config.mtp = (uint32_t)o->mtp, config.skip_zeros = (uint32_t)o->skip_zeros;
+    if (!draft) config.mtp = (uint32_t)o->mtp, config.skip_zeros = o->skip_zeros;
     config.progress = on_progress;
     config.log = on_log;
     return bn_model_open(&config, out, &load.error);

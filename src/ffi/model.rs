@@ -70,10 +70,10 @@ pub struct bn_model_config {
     /// Receives the progress of loading, and may stop it.
     pub progress: bn_progress_callback,
     pub progress_context: *mut c_void,
-    /// Nonzero: of a ternary model with ReLU² (BitNet b1.58 2B-4T), also keeps the down projections
-    /// by columns. Steps of up to four sequences on the CPU then read no column that meets zeros
-    /// only, with the same results. `BN_ERR_UNSUPPORTED` for other models.
-    pub skip_zeros: u32,
+    /// Nonzero: of a ternary model with ReLU² (BitNet b1.58 2B-4T), also keeps the down
+    /// projections by columns. Steps of up to four sequences on the CPU then read no column that
+    /// meets zeros only, with the same results. `BN_ERR_UNSUPPORTED` for other models.
+    pub skip_zeros: u64,
 }
 
 grown!(bn_model_config: 120, fd: -1, threads: ModelConfig::default().threads, log_level: BN_LOG_WARN);
