@@ -13,7 +13,7 @@
 //! layers after the second, by their sub-norms. The first two layers then agree more or less with all, as a
 //! draft model may. ZEROS: about this share of each layer's gates is negative, for any token (of BitNets in I2_S); without it
 //! half are. Half of each embedding is then the same for all tokens, the gates' weights lean against it, and the updates of
-//! all layers are too small to change that: DAMPING is ignored.
+//! all layers are too small to change that: DAMPING is 1 then.
 
 use bn_dev::SplitMix;
 use bn_engine::base::Bytes;
@@ -226,13 +226,16 @@ fn run(args: &[String]) -> std::result::Result<(), String> {
         None => None,
         Some(zeros) => Some(lean(zeros.parse().map_err(|_| format!("'{zeros}' zeros"))?, shape)?),
     };
+    if lean.is_some() && damping != 1.0 {
+        return Err("with ZEROS, DAMPING is 1: all updates are small".into());
+    }
     let damping = if lean.is_some() { 1e-4 } else { damping };
     let mut file = Tensors { weights: dtype(weights)?, head: dtype(head)?, damping, lean, list: Vec::new() };
     file.of(shape, layers)?;
     if lean.is_some() && file.weights != DType::I2S {
         return Err("ZEROS is for weights in I2_S".into());
     }
-    let common = common(&file.list[0]);
+    let common = if lean.is_some() { common(&file.list[0]) } else { Vec::new() };
     let tensors: Vec<_> = file.list.iter().map(|t| (t.name.clone(), t.dims.clone())).collect();
     let written = write_file(Path::new(out), &metadata(shape, layers), &tensors, |index, out| {
         random(&file.list[index], index as u64, &common, out)

@@ -22,6 +22,8 @@ const STRIPE: usize = 256;
 const BLOCK: usize = 32;
 /// Number of columns that all tokens multiply before the next: they stay in the L2 cache.
 const SPAN: usize = 2048;
+/// Minimum number of columns of a task, whose sums are added to those of the others.
+const LEAST: usize = 256;
 /// Maximum number of tokens of a product.
 pub const MOST_TOKENS: usize = 4;
 
@@ -70,9 +72,9 @@ impl Columns {
 
     /// Whether reading the columns that meet no zero is faster than reading the matrix.
     pub fn pays(&self, x: &Activations) -> bool {
-        let (tokens, values) = (x.rows.len(), x.values.len());
         let chosen = || x.values.iter().filter(|x| **x != 0).count();
-        tokens <= MOST_TOKENS && 100 * chosen() <= MOST[tokens - 1] * values
+        let most = x.rows.len().checked_sub(1).and_then(|n| MOST.get(n));
+        most.is_some_and(|most| 100 * chosen() <= most * x.values.len())
     }
 
     fn stripes(&self) -> usize {
@@ -80,11 +82,16 @@ impl Columns {
     }
 }
 
+/// The byte of a stripe that has the code of a row, and the code's first bit.
+#[inline(always)]
+fn place(row: usize) -> (usize, usize) {
+    let row = row % STRIPE;
+    (row % 16 / 4 * 16 + row % 64 / 16 * 4 + row % 4, row / 64 * 2)
+}
+
 /// Copies the codes of 128 columns of a row (layout in `formats`).
 fn copy_row(packed: &[u8], row: usize, stripes: usize, lines: &mut [Line]) {
-    let within = row % STRIPE;
-    let byte = within % 16 / 4 * 16 + within % 64 / 16 * 4 + within % 4;
-    let shift = within / 64 * 2;
+    let (byte, shift) = place(row);
     for k in 0..4 {
         for (j, b) in packed.iter().enumerate() {
             lines[(32 * k + j) * stripes + row / STRIPE].0[byte] |= (b >> (6 - 2 * k) & 3) << shift;
@@ -99,7 +106,7 @@ pub fn matmul_columns(pool: &Pool, isa: Isa, x: &Activations, columns: &Columns,
     assert!(tokens <= MOST_TOKENS && x.cols == cols && x.values.len() == tokens * cols);
     assert_eq!(out.len(), tokens * columns.rows, "a product is [tokens, rows]");
     // Each task has sums of its own. Few tasks: the sums of all are added up.
-    let tasks = (2 * pool.threads()).min(cols.div_ceil(SPAN)).max(1);
+    let tasks = (2 * pool.threads()).min(cols.div_ceil(LEAST)).max(1);
     SUMS.with_borrow_mut(|all| {
         let all = grown(all, tasks * tokens * sums);
         let shared = SharedOut::new(all);
@@ -154,11 +161,9 @@ fn add_scalar(columns: &Columns, chosen: &Chosen, sums: &mut [i32]) {
     let stripes = columns.stripes();
     for (column, x) in chosen.columns.iter().zip(chosen.values).take(chosen.count) {
         for (row, sum) in sums.iter_mut().enumerate() {
-            let within = row % STRIPE;
-            let line = &columns.lines[*column as usize * stripes + row / STRIPE];
-            let byte = line.0[within % 16 / 4 * 16 + within % 64 / 16 * 4 + within % 4];
-            let code = byte >> (within / 64 * 2) & 3;
-            *sum += i32::from(code << (within / 64 % 2 * 2)) * i32::from(x);
+            let (byte, shift) = place(row);
+            let code = columns.lines[*column as usize * stripes + row / STRIPE].0[byte] >> shift & 3;
+            *sum += i32::from(code << (shift % 4)) * i32::from(x);
         }
     }
 }
@@ -185,16 +190,10 @@ unsafe fn add_in<I: Ints>(columns: &Columns, chosen: &Chosen, sums: &mut [i32]) 
                 // SAFETY: the caller has the instructions; the columns are within `lines`, as was checked.
                 unsafe {
                     let from = |n: usize| at(n).add(64 * stripe + piece);
+                    let sums = sums.as_mut_ptr().add(piece / 4);
                     match I::Part::REGISTERS {
-                        32.. => add_piece::<I::Part, 4>(
-                            from,
-                            first..end,
-                            chosen,
-                            0,
-                            sums.as_mut_ptr().add(piece / 4),
-                        ),
+                        32.. => add_piece::<I::Part, 4>(from, first..end, chosen, 0, sums),
                         _ => {
-                            let sums = sums.as_mut_ptr().add(piece / 4);
                             add_piece::<I::Part, 2>(from, first..end, chosen, 0, sums);
                             add_piece::<I::Part, 2>(from, first..end, chosen, 2, sums);
                         }

@@ -1,9 +1,7 @@
 //! Gate and up of a feed-forward with ReLU². Where no token's gate is positive, `relu(gate)^2 * up` is zero whatever up is:
 //! that row of up is not read.
 
-use super::{
-    Activations, FEW, PREPARED, Prepared, Scratch, TASK_ROWS, Task, Tokens, few_rows, matmul, tokens_of,
-};
+use super::{Activations, FEW, PREPARED, Prepared, Scratch, TASK_ROWS, Tokens, few_rows, matmul, tokens_of};
 use crate::kernels::gemm::blocks::{Part, SharedOut};
 use crate::kernels::gemm::driver::{Product, with_scratch};
 use crate::kernels::{Isa, Pool};
@@ -60,11 +58,7 @@ pub fn gate_up(
 ) {
     let (rows, tokens) = (up.matrix.rows, x.rows.len());
     assert!(gate.matrix.rows == rows, "{} gates for {rows} rows", gate.matrix.rows);
-    assert!(
-        tokens <= FEW
-            && out.len() == tokens * stride
-            && rows.max(gate.column.max(up.column) + rows) <= stride
-    );
+    assert!(tokens <= FEW && out.len() == tokens * stride && gate.column.max(up.column) + rows <= stride);
     if tokens == 0 || !gates.look(tokens) {
         return matmul(pool, isa, x, &[gate, up], stride, out);
     }
@@ -101,7 +95,9 @@ impl<'a> Both<'a> {
     fn piece(&self, pool: &Pool, tasks: Range<usize>) -> [usize; 2] {
         let rows = tasks.start * TASK_ROWS..self.up[0].matrix.rows.min(tasks.end * TASK_ROWS);
         let run = |product: &Product<Tokens>, tasks: Range<usize>| {
-            let one = |n| with_scratch(|scratch: &mut Scratch| self.run(&product.task(n, self.out), scratch));
+            let one = |n| {
+                with_scratch(|scratch: &mut Scratch| few_rows(self.isa, &product.task(n, self.out), scratch))
+            };
             tasks.for_each(one);
         };
         run(&self.product(pool, self.gate, None), tasks.clone());
@@ -125,10 +121,6 @@ impl<'a> Both<'a> {
     ) -> Product<'a, Tokens<'a>> {
         let (x, tokens, stride) = (self.x, self.x.rows.len(), self.stride);
         Product { pool, x, tokens, parts, only, stride, height: TASK_ROWS, depth: None }
-    }
-
-    fn run(&self, task: &Task, scratch: &mut Scratch) {
-        few_rows(self.isa, task, scratch);
     }
 
     /// The outputs of some rows, for each token.
