@@ -125,16 +125,7 @@ pub fn load(
             let tokenizer = Arc::new(Tokenizer::bytes()?);
             let end_tokens = tokenizer.end_tokens().to_vec();
             let chat = Some(Arc::new(Echo::chat_template()?));
-            let (tokenizer, vocabulary) = (Some(tokenizer), Arc::default());
-            return Ok(Loaded {
-                model,
-                tokenizer,
-                end_tokens,
-                chat,
-                pair: None,
-                vocabulary,
-                users: Arc::default(),
-            });
+            return Ok(Loaded { tokenizer: Some(tokenizer), end_tokens, chat, ..Loaded::of(model) });
         }
         Source::Embedded => Box::new(embedded()?),
         Source::File(path) if Path::new(path).is_dir() => hf::open(path)?,
@@ -249,7 +240,7 @@ fn loaded(
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}, context {context_length}");
     log(INFO, &format!("loaded {}: {name} ({architecture}), {size}", files.what()));
     let (tokenizer, chat, pair) = (tokenizer.map(Arc::new), chat.map(Arc::new), pair.map(Arc::new));
-    Ok(Loaded { model, tokenizer, end_tokens, chat, pair, vocabulary: Arc::default(), users: Arc::default() })
+    Ok(Loaded { tokenizer, end_tokens, chat, pair, ..Loaded::of(model) })
 }
 
 /// Finds the tokens of a score by words. Without them the model runs, and scores nothing.

@@ -136,7 +136,8 @@ pub trait Model: Send + Sync {
     fn state_shape(&self) -> StateShape {
         StateShape::default()
     }
-    /// Advances states by rows of drafts of the last `forward` that turned out right. Other drafted rows leave no trace.
+    /// Advances states by rows of drafts of the last `forward` that turned out right. Other drafted rows leave no
+    /// trace.
     fn advance(&self, _: &dyn OpSet, _: &KvCache, _: &[Accepted]) -> Result<()> {
         Ok(())
     }
@@ -144,9 +145,9 @@ pub trait Model: Send + Sync {
     fn drafts(&self) -> bool {
         false
     }
-    /// Drafts the token that follows each row of `batch`, whose sequences have one row each: `out.logits`
-    /// `[rows, vocab_size]`. `before` `[rows, hidden_size]` has the hidden states of the tokens before the rows: that of
-    /// the sequence's state (`States::read_hidden`), or `out.hidden` of the draft pass before. Changes no state.
+    /// Drafts the token that follows each row of `batch`, whose sequences have one row each: `out.logits` `[rows,
+    /// vocab_size]`. `before` `[rows, hidden_size]` has the hidden states of the tokens before the rows: that of the
+    /// sequence's state (`States::read_hidden`), or `out.hidden` of the draft pass before. Changes no state.
     fn draft(
         &self,
         _: &dyn OpSet,
@@ -160,8 +161,8 @@ pub trait Model: Send + Sync {
     /// Upper bound of scratch bytes on `ops` for a step of `rows` rows with `logits_rows` logits rows, if the hidden
     /// state of every row may be wanted.
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize;
-    /// Turns a pooled hidden state into the model's result: an embedding or, with `score`, one number within 0 and 1. `None`:
-    /// the state is the embedding.
+    /// Turns a pooled hidden state into the model's result: an embedding or, with `score`, one number within 0 and 1.
+    /// `None`: the state is the embedding.
     fn after_pooling(&self, _: &dyn OpSet, _score: bool, _pooled: &[f32]) -> Result<Option<Vec<f32>>> {
         Ok(None)
     }
@@ -210,6 +211,12 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// A model alone.
+    pub fn of(model: Arc<dyn Model>) -> Self {
+        let (vocabulary, users) = (Arc::default(), Arc::default());
+        Self { model, tokenizer: None, end_tokens: Vec::new(), chat: None, pair: None, vocabulary, users }
+    }
+
     /// The part of the tokenizer that grammars need. `Unsupported` if the model has no tokenizer or no end token;
     /// `OutOfMemory` if it does not fit in the bytes of `room`.
     pub fn vocabulary(&self, room: fn() -> Option<u64>) -> Result<&Arc<Vocabulary>> {

@@ -92,15 +92,7 @@ fn of(facts: Facts, die: &Arc<AtomicBool>, change: impl FnOnce(&mut EngineConfig
     let mut config = EngineConfig::default();
     change(&mut config);
     let model = Arc::new(Faulty { facts, die: die.clone() });
-    config.model = Some(Loaded {
-        model,
-        tokenizer: None,
-        end_tokens: Vec::new(),
-        chat: None,
-        pair: None,
-        vocabulary: Arc::default(),
-        users: Arc::default(),
-    });
+    config.model = Some(Loaded::of(model));
     Engine::create(config).unwrap()
 }
 

@@ -38,16 +38,7 @@ impl Model for Flat {
 fn of(context_length: usize, shape: KvShape, change: impl FnOnce(&mut EngineConfig)) -> Result<Engine> {
     let facts = Facts { vocab_size: 4, context_length, ..Facts::default() };
     let model = Arc::new(Flat(facts, shape));
-    let loaded = Loaded {
-        model,
-        tokenizer: None,
-        end_tokens: Vec::new(),
-        chat: None,
-        pair: None,
-        vocabulary: Arc::default(),
-        users: Arc::default(),
-    };
-    let mut config = EngineConfig { model: Some(loaded), ..EngineConfig::default() };
+    let mut config = EngineConfig { model: Some(Loaded::of(model)), ..EngineConfig::default() };
     change(&mut config);
     Engine::create(config)
 }
