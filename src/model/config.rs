@@ -328,8 +328,8 @@ impl DecoderConfig {
         names.float("attention.scale", scale, 1e-6..=1e3)
     }
 
-    /// The eps of a norm. The residual is kept divided by `residual_scale`, so that its updates need no factor. Its norms
-    /// give the same results if eps is divided by the square of the scale.
+    /// The eps of a norm. The residual is kept divided by `residual_scale`, so that its updates need no factor. Its
+    /// norms give the same results if eps is divided by the square of the scale.
     pub fn norm_eps(&self, name: &str) -> f32 {
         match ["attn_norm", self.family.ffn_norm, self.family.final_norm.1].contains(&name) {
             true => self.rms_eps / (self.residual_scale * self.residual_scale),
@@ -403,7 +403,8 @@ impl DecoderConfig {
         Some(if of_head { self.attention_of(layer).head_dim } else { width })
     }
 
-    /// The width of a layer's norm `name`, `None` if no layer has such a norm; of heads' norms without those of `global`.
+    /// The width of a layer's norm `name`, `None` if no layer has such a norm; of heads' norms without those of
+    /// `global`.
     pub fn norm_width(&self, name: &str) -> Option<usize> {
         if !self.norms.contains(&name) {
             return None;
@@ -471,7 +472,8 @@ impl DecoderConfig {
     }
 }
 
-/// Lets the last `count` layers attend to K and V of the last layer before them of their kind, with or without a window.
+/// Lets the last `count` layers attend to K and V of the last layer before them of their kind, with or without a
+/// window.
 pub fn share(blocks: &mut [Block], count: usize, names: &Names) -> Result<()> {
     names.within(SHARED_KV, count, 0..=blocks.len().saturating_sub(1))?;
     let first = blocks.len() - count;

@@ -238,7 +238,8 @@ impl<'a> Reader<'a> {
         ))
     }
 
-    /// The inputs of single layers. Both parts are halved in power, and the product is divided by the root of its width.
+    /// The inputs of single layers. Both parts are halved in power, and the product is divided by the root of its
+    /// width.
     fn inputs(&mut self, width: usize, c: &DecoderConfig) -> Result<LayerInputs> {
         let all = c.layers * width;
         let half = std::f32::consts::FRAC_1_SQRT_2;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
-/// Small matrices that keep their type. A router of another type would choose other experts; the gates weigh whole heads
-/// and rows, over all later tokens; a convolution is no product.
+/// Small matrices that keep their type. A router of another type would choose other experts; the gates weigh whole
+/// heads and rows, over all later tokens; a convolution is no product.
 const KEPT: [&str; 10] = [
     "cls.output.weight",
     "per_layer_token_embd.weight",

@@ -37,8 +37,8 @@ pub struct Score {
 }
 
 impl Score {
-    /// The share of "yes" in the softmax of both logits; of one logit, its logistic function. Summed up in f64, one element
-    /// after the other.
+    /// The share of "yes" in the softmax of both logits; of one logit, its logistic function. Summed up in f64, one
+    /// element after the other.
     pub fn of(&self, hidden: &[f32]) -> f32 {
         let bias = self.bias.iter().copied().chain(std::iter::repeat(0.0));
         let mut logits = self.rows.chunks_exact(hidden.len().max(1)).zip(bias).map(|(row, bias)| {

@@ -282,8 +282,8 @@ impl Work<'_> {
         seen
     }
 
-    /// Number of tasks per part of the heads if each has one piece of one span's context. `None` if tasks with whole contexts
-    /// keep all threads busy, or if dividing the contexts gains nothing or takes too much memory.
+    /// Number of tasks per part of the heads if each has one piece of one span's context. `None` if tasks with whole
+    /// contexts keep all threads busy, or if dividing the contexts gains nothing or takes too much memory.
     fn units(&self, tasks: usize) -> Option<usize> {
         let (paging, threads) = (self.op.paging, self.op.pool.threads());
         if threads == 1 || tasks >= TASKS_EACH * threads {

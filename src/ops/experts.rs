@@ -62,7 +62,8 @@ pub struct Choice {
     pub groups: Option<Groups>,
 }
 
-/// Groups of experts, as many in each, whose best ones have a row's experts (DeepSeek-V2, arXiv 2405.04434, section 2.2.2).
+/// Groups of experts, as many in each, whose best ones have a row's experts (DeepSeek-V2, arXiv 2405.04434, section
+/// 2.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
     pub count: usize,

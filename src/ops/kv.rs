@@ -33,12 +33,12 @@ pub struct KvLayers {
 }
 
 /// Paged K and V: for each layer one tensor `[2, blocks, kv_heads, block_size, head_dim]`, K then V, in the tiles of
-/// `kernels::attention::kv`, or V alone where K is V. A cache in int8 or four bits is a tensor of bytes whose last dimension has the
-/// values of a position and their scale: `head_dim + 4`, or half of `head_dim`, rounded up, and 2.
+/// `kernels::attention::kv`, or V alone where K is V. A cache in int8 or four bits is a tensor of bytes whose last
+/// dimension has the values of a position and their scale: `head_dim + 4`, or half of `head_dim`, rounded up, and 2.
 pub struct KvCache {
     pub layout: KvLayout,
-    /// Tokens that a sequence may have at most, whatever memory allows. It decides between a model's rotations for short and for long contexts, so
-    /// that all K of a cache are rotated alike.
+    /// Tokens that a sequence may have at most, whatever memory allows. It decides between a model's rotations for
+    /// short and for long contexts, so that all K of a cache are rotated alike.
     pub longest: usize,
     storage: Storage,
     /// Of a model with recurrent layers.
@@ -194,8 +194,8 @@ impl KvCache {
         })
     }
 
-    /// Calls `touch` for K and for V of each layer, or for what is both, with their bytes and the bytes per block. `last` is the highest
-    /// block that is touched.
+    /// Calls `touch` for K and for V of each layer, or for what is both, with their bytes and the bytes per block.
+    /// `last` is the highest block that is touched.
     fn each_half(&self, last: u32, touch: &mut dyn FnMut(&mut [u8], usize)) -> Result<()> {
         let (blocks, halves) = (self.layout.blocks, self.layout.halves());
         if last as usize >= blocks {

@@ -1,9 +1,9 @@
 //! Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1) in its absorbed form.
 //!
-//! A position's K and V of all heads are products of one vector, the latent. So a head's score with a position is that of
-//! its query, multiplied by the head's K weights, with the latent itself; and a head's output is the head's V weights times
-//! the weighted sum of latents. Attention then has one KV head, whose key is the rotated part, which all heads share, and
-//! the latent. It is also the value, of which the rotated part is not used.
+//! A position's K and V of all heads are products of one vector, the latent. So a head's score with a position is that
+//! of its query, multiplied by the head's K weights, with the latent itself; and a head's output is the head's V
+//! weights times the weighted sum of latents. Attention then has one KV head, whose key is the rotated part, which all
+//! heads share, and the latent. It is also the value, of which the rotated part is not used.
 
 use super::linear::{Linear, Scratch};
 use super::prepare::Source;
@@ -64,8 +64,8 @@ impl LatentShape {
         self.rank.saturating_add(self.rope)
     }
 
-    /// Bytes that each thread keeps for steps of `rows` rows: a head's input and its product, each once more as a product
-    /// prepares it.
+    /// Bytes that each thread keeps for steps of `rows` rows: a head's input and its product, each once more as a
+    /// product prepares it.
     pub fn scratch_bytes(&self, rows: usize) -> usize {
         let row = self.rank.max(self.nope) * 2 + self.rank.max(self.value);
         rows.saturating_mul(4 * row)
@@ -172,8 +172,8 @@ impl Heads<'_> {
         Ok(out)
     }
 
-    /// Multiplies the rows `input` of each head by its `weights`, and calls `done` with the head, the row and the product.
-    /// A head is the work of one thread if there are few rows, or heads enough for all threads.
+    /// Multiplies the rows `input` of each head by its `weights`, and calls `done` with the head, the row and the
+    /// product. A head is the work of one thread if there are few rows, or heads enough for all threads.
     fn each<'x>(
         &self,
         weights: &[Projections],

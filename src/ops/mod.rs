@@ -430,8 +430,8 @@ pub trait OpSet: Send + Sync {
     fn split_gate(&self, _x: &Owned, _shape: &AttentionShape) -> Result<[Owned; 2]> {
         Err(cpu_only("recurrent layers"))
     }
-    /// `x` times the logistic function of `gate`, element by element. A gate with fewer columns has one for each part of a
-    /// row: for each head.
+    /// `x` times the logistic function of `gate`, element by element. A gate with fewer columns has one for each part
+    /// of a row: for each head.
     fn gate(&self, _x: &Owned, _gate: &Owned) -> Result<Owned> {
         Err(cpu_only("recurrent layers"))
     }
@@ -475,8 +475,8 @@ pub trait OpSet: Send + Sync {
     ) -> Result<Owned> {
         Err(cpu_only("recurrent layers"))
     }
-    /// Runs a layer of Mamba-2 between its products. A row of `x` has the gate, then x, B and C, then the steps. Updates
-    /// state `layer` of the batch's sequences. Returns `[T, inner]`. The batch has passed `States::check`.
+    /// Runs a layer of Mamba-2 between its products. A row of `x` has the gate, then x, B and C, then the steps.
+    /// Updates state `layer` of the batch's sequences. Returns `[T, inner]`. The batch has passed `States::check`.
     fn mamba(
         &self,
         _x: &Owned,

@@ -2,8 +2,9 @@
 //!
 //!   contexts FILE.gguf [--context N]... [--sequences N]... [--kv NAME] [--threads N] [--rounds N] [--isa NAME] [--only PHASE]
 //!
-//! The cache is filled with one row of bytes, not by a model: a pass takes as long. A chunk's time is measured at five places of the
-//! context, and a prompt's is their mean, as it grows in a straight line. A line of JSON for each case: tokens a second.
+//! The cache is filled with one row of bytes, not by a model: a pass takes as long. A chunk's time is measured at five
+//! places of the context, and a prompt's is their mean, as it grows in a straight line. A line of JSON for each case:
+//! tokens a second.
 
 use bn_engine::base::Result;
 use bn_engine::kernels::attention::{Half, KvType, TILE, kv};
@@ -162,7 +163,8 @@ impl<'a> Bench<'a> {
         Ok(Self { loaded, ops, kv, blocks, rounds: options.rounds, batch, out })
     }
 
-    /// Seconds of a pass of `rows` rows of each sequence from position `from` on; the least of all rounds, after one more.
+    /// Seconds of a pass of `rows` rows of each sequence from position `from` on; the least of all rounds, after one
+    /// more.
     fn least(&mut self, sequences: usize, rows: usize, from: usize) -> Result<f64> {
         let model = &self.loaded.model;
         let batch = &mut self.batch;

@@ -5,8 +5,8 @@
 //!
 //! With a model, also measures the cost in a step of 32 sequences: greedy and each of `CHAINS` decode in turns.
 //!
-//! The vocabulary is BitNet 2B-4T's; `CHAINS` also run with those of Qwen 3 and Gemma 3. Logits are random with a few likely ones, as a language model's are; 512 tokens of
-//! prompt and 512 of output are known.
+//! The vocabulary is BitNet 2B-4T's; `CHAINS` also run with those of Qwen 3 and Gemma 3. Logits are random with a few
+//! likely ones, as a language model's are; 512 tokens of prompt and 512 of output are known.
 
 use bn_dev::decode::finish;
 use bn_dev::{Options, SplitMix, machine, median, seconds};

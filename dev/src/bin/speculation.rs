@@ -1,17 +1,18 @@
 //! Measures the gain of speculation: tokens per second with drafts relative to those without, and the share of accepted
 //! drafts.
 //!
-//! `cargo dev speculation -- [--quick] [--threads N] [--isa NAME] [--only WORD]... [--json FILE] [MODEL.gguf [DRAFT.gguf | mtp]]`
+//! `cargo dev speculation -- [--quick] [--threads N] [--isa NAME] [--only WORD]... [--json FILE] [MODEL.gguf
+//! [DRAFT.gguf | mtp]]`
 //!
-//! Loads: `loop`, the repetition that the model has fallen into at temperature 0; `free`, a temperature at
-//! which almost no draft is accepted; `json` and `quote`: outputs match a JSON schema, as they come and as a hook
-//! makes the model quote one from its prompt; without a model also `copy`: a hook makes the demo model quote a story
-//! from its prompt. Drafts are looked up. With a draft model, whose head is rounded to 4 bits, they come from
-//! it; the loads are then `draft`, the beginnings of eight outputs at temperature 0, and `free`. With `mtp` they come from
-//! the model's own block, which the engine without drafts does not load. A block of random weights predicts nothing, so a
-//! bias leaves outputs one token (`one`: every draft stands) or two (`two`: about half of them do). Two engines
-//! run the same model's requests in turns, 1, 4 and 8 at a time; a ratio is the median of rounds. "depth"
-//! limits the number of drafts.
+//! Loads: `loop`, the repetition that the model has fallen into at temperature 0; `free`, a temperature at which almost
+//! no draft is accepted; `json` and `quote`: outputs match a JSON schema, as they come and as a hook makes the model
+//! quote one from its prompt; without a model also `copy`: a hook makes the demo model quote a story from its prompt.
+//! Drafts are looked up. With a draft model, whose head is rounded to 4 bits, they come from it; the loads are then
+//! `draft`, the beginnings of eight outputs at temperature 0, and `free`. With `mtp` they come from the model's own
+//! block, which the engine without drafts does not load. A block of random weights predicts nothing, so a bias leaves
+//! outputs one token (`one`: every draft stands) or two (`two`: about half of them do). Two engines run the same
+//! model's requests in turns, 1, 4 and 8 at a time; a ratio is the median of rounds. "depth" limits the number of
+//! drafts.
 
 use bn_dev::{Options, machine, median, seconds};
 use bn_engine::base::Result;

@@ -5,15 +5,14 @@
 //! SHAPE: bitnet-2b (BitNet b1.58 2B-4T), bitnet-2b-silu (the same tensors under the architecture `bitnet`, which is
 //! the one that llama.cpp reads; its feed-forward has SiLU for ReLU²), bitnet-large, bitnet-3b, llama-1b (Llama 3.2),
 //! bonsai-1.7b and bonsai-8b (Qwen 3; the 8B with YaRN), qwen35-4b and bonsai-27b (hybrids of Gated DeltaNet and
-//! attention), maple-20b (256 experts, of which a row has 8).
-//! WEIGHTS: the type of the projections. HEAD: the type of the embedding, which is also the head, except in bonsai-8b,
-//! bonsai-27b and maple-20b, whose head is a separate tensor of the same type.
-//! qwen35-4b-mtp also has a block of multi-token prediction.
-//! LAYERS: writes only this many layers; they are the same for any number. DAMPING: multiplies the updates of
-//! layers after the second, by their sub-norms. The first two layers then agree more or less with all, as a
-//! draft model may. ZEROS: about this share of each layer's gates is negative, for any token (of BitNets in I2_S); without it
-//! half are. Half of each embedding is then the same for all tokens, the gates' weights lean against it, and the updates of
-//! all layers are too small to change that: DAMPING is 1 then.
+//! attention), maple-20b (256 experts, of which a row has 8). WEIGHTS: the type of the projections. HEAD: the type of
+//! the embedding, which is also the head, except in bonsai-8b, bonsai-27b and maple-20b, whose head is a separate
+//! tensor of the same type. qwen35-4b-mtp also has a block of multi-token prediction. LAYERS: writes only this many
+//! layers; they are the same for any number. DAMPING: multiplies the updates of layers after the second, by their
+//! sub-norms. The first two layers then agree more or less with all, as a draft model may. ZEROS: about this share of
+//! each layer's gates is negative, for any token (of BitNets in I2_S); without it half are. Half of each embedding is
+//! then the same for all tokens, the gates' weights lean against it, and the updates of all layers are too small to
+//! change that: DAMPING is 1 then.
 
 use bn_dev::SplitMix;
 use bn_engine::base::Bytes;
@@ -249,7 +248,8 @@ fn lean(zeros: f32, s: &Shape) -> std::result::Result<f32, String> {
     if !(0.5..0.99).contains(&zeros) || !s.sub_norms {
         return Err("ZEROS is 0.5 to 0.99, for shapes with sub-norms".into());
     }
-    // The logistic function that is nearest to the normal distribution's. 1.25: what is left of the lean behind norms, as measured.
+    // The logistic function that is nearest to the normal distribution's. 1.25: what is left of the lean behind norms,
+    // as measured.
     let deviations = 1.25 * (zeros / (1.0 - zeros)).ln() / 1.702;
     // Values of the shared half are uniform: their mean size is sqrt(3)/2 of their deviation.
     Ok(deviations * (2.0 / 3.0 * s.hidden as f32).sqrt() / (s.hidden as f32 / 2.0 * 0.866))

@@ -1,6 +1,6 @@
 //! Closes objects: callers of tools expect no other arguments than those that a schema declares, while JSON Schema lets
-//! any key come. Only objects whose keys one place declares are closed, since elsewhere a closed part refuses the keys of
-//! the others.
+//! any key come. Only objects whose keys one place declares are closed, since elsewhere a closed part refuses the keys
+//! of the others.
 
 use super::normal::Fields;
 use serde_json::Value;

@@ -369,7 +369,8 @@ fn loom_destroy_makes_the_last_callback_of_each_accepted_request() {
     }
 }
 
-/// As `Engine::generate`: a caller whose request was accepted gets its end, though the engine is destroyed before it waits.
+/// As `Engine::generate`: a caller whose request was accepted gets its end, though the engine is destroyed before it
+/// waits.
 #[test]
 fn loom_destroy_leaves_a_waiting_caller_its_answer() {
     let mut model = loom::model::Builder::new();

@@ -1,5 +1,5 @@
-//! The meeting point of host threads and an engine thread: requests in, events out, under one lock. An engine of several
-//! devices has several such threads (`replicas/team.rs`), and each names itself by its number.
+//! The meeting point of host threads and an engine thread: requests in, events out, under one lock. An engine of
+//! several devices has several such threads (`replicas/team.rs`), and each names itself by its number.
 //!
 //! `submit` opens a request's slot and queues the request for an engine thread in one critical section. In the
 //! same way, `exchange` publishes a step's events and takes the commands that came meanwhile. A submit and a poll

@@ -1,12 +1,12 @@
 //! Storage of K and V: tiles of 16 positions in f32, F16, or int8 or four bits with a scale per position and head.
 //!
-//! A tile of K of one head is `[head_dim, 16]`, so that its 16 scores are sums side by side; a tile of V is
-//! `[16, head_dim]`. In an int8 tile, the 16 scales follow the values, in f32, in a tile of four bits in BF16. The tiles of
-//! a block follow one another.
+//! A tile of K of one head is `[head_dim, 16]`, so that its 16 scores are sums side by side; a tile of V is `[16,
+//! head_dim]`. In an int8 tile, the 16 scales follow the values, in f32, in a tile of four bits in BF16. The tiles of a
+//! block follow one another.
 //!
-//! In four bits, a byte holds two elements: of K, `d` and `d + 1` of a position, of V, one `d` of two positions. The even
-//! one is in the low half. Heads are rotated before (`turn`), which spreads outliers over all elements and makes them
-//! nearly normal; `CODES` suit that.
+//! In four bits, a byte holds two elements: of K, `d` and `d + 1` of a position, of V, one `d` of two positions. The
+//! even one is in the low half. Heads are rotated before (`turn`), which spreads outliers over all elements and makes
+//! them nearly normal; `CODES` suit that.
 
 use crate::kernels::Isa;
 use crate::kernels::rows::hadamard::walsh_hadamard;
@@ -90,8 +90,8 @@ impl Half {
     }
 }
 
-/// Rotates a head that is stored in `kind`, or meets such heads: by the Walsh-Hadamard transform, in blocks of the largest
-/// powers of two that fit, and not at all unless `kind` is of four bits. Twice is not at all.
+/// Rotates a head that is stored in `kind`, or meets such heads: by the Walsh-Hadamard transform, in blocks of the
+/// largest powers of two that fit, and not at all unless `kind` is of four bits. Twice is not at all.
 pub fn turn(isa: Isa, kind: KvType, head: &mut [f32]) {
     let mut rest = if kind == KvType::Int4 { head } else { &mut [] };
     while !rest.is_empty() {
@@ -125,8 +125,8 @@ impl<'a> Paged<'a> {
     }
 }
 
-/// Stores `row`, which `turn` has rotated, as position `at` (of 16) of a tile. A NaN makes its element NaN; in int8 and in
-/// four bits, a value that is not finite makes the whole row NaN.
+/// Stores `row`, which `turn` has rotated, as position `at` (of 16) of a tile. A NaN makes its element NaN; in int8 and
+/// in four bits, a value that is not finite makes the whole row NaN.
 pub fn store(kind: KvType, half: Half, tile: &mut [u8], at: usize, row: &[f32]) {
     let head_dim = row.len();
     let (values, scales) = tile.split_at_mut(kind.tile_parts(head_dim)[0]);

@@ -1,10 +1,10 @@
 //! Paged causal attention with grouped queries and an online softmax (Milakov and Gimelshein 2018).
 //!
-//! Every sum adds up in the order of positions, counted from 0, whatever a row's chunk, batch or block size
-//! (invariant 3). A score is a chain of multiply-adds along the head, or 16 of them where K lies as V does. A step of
-//! the softmax takes the scores of 64 positions; it sums their weights in 16 lanes, position modulo 16. After 256
-//! positions (a piece) the softmax starts anew. The results of the pieces are merged in order, so that several tasks can
-//! share a long context.
+//! Every sum adds up in the order of positions, counted from 0, whatever a row's chunk, batch or block size (invariant
+//! 3). A score is a chain of multiply-adds along the head, or 16 of them where K lies as V does. A step of the softmax
+//! takes the scores of 64 positions; it sums their weights in 16 lanes, position modulo 16. After 256 positions (a
+//! piece) the softmax starts anew. The results of the pieces are merged in order, so that several tasks can share a
+//! long context.
 
 use crate::kernels::Isa;
 use crate::kernels::pool::buffer::grown;
@@ -78,7 +78,8 @@ pub struct Rows<'a> {
     pub heads: usize,
     /// One entry per row, in ascending order.
     pub seen: &'a [Seen],
-    /// `[rows, heads]` heads, rotated and scaled, then rotated as the stored heads are (`turn`). Each has `head_dim` elements; heads start `stride(head_dim)` apart.
+    /// `[rows, heads]` heads, rotated and scaled, then rotated as the stored heads are (`turn`). Each has `head_dim`
+    /// elements; heads start `stride(head_dim)` apart.
     pub q: &'a [f32],
 }
 

@@ -498,8 +498,8 @@ impl<'a> Span<'a> {
     }
 }
 
-/// Computes the scores of `N` heads with `T` rows of a tile of V from `at` on, without their scales; both are even. The tile
-/// comes with the one that is prefetched.
+/// Computes the scores of `N` heads with `T` rows of a tile of V from `at` on, without their scales; both are even. The
+/// tile comes with the one that is prefetched.
 #[inline(always)]
 unsafe fn row_dots<L: Lanes, E: Stored, const N: usize, const T: usize>(
     q: *const f32,

@@ -36,7 +36,8 @@ pub trait Bytes: Copy {
     unsafe fn gather(numbers: *const u32, table: &[u32]) -> Self;
     /// The same for entries of two words: first words, and second words.
     unsafe fn gather_pairs(numbers: *const u32, table: &[[u32; 2]]) -> [Self; 2];
-    /// Takes the bytes whose bits are set in `signs` from `whole`: bits 4n to 4n + 3 of a lane, one for each of its bytes.
+    /// Takes the bytes whose bits are set in `signs` from `whole`: bits 4n to 4n + 3 of a lane, one for each of its
+    /// bytes.
     unsafe fn take_where(self, signs: Self, n: usize, whole: u8) -> Self;
     /// Keeps the bits of each lane that are in `mask`.
     unsafe fn only(self, mask: u32) -> Self;
@@ -62,8 +63,8 @@ pub trait Bytes: Copy {
         // SAFETY: the caller's promise.
         unsafe { byte_by_byte(self, self, |n, _| table[n as usize % N]) }
     }
-    /// Moves eight bits to each byte: to byte `i` of a lane the lane's bits `at[i] ..`. Bits past the end of the lane are
-    /// unspecified.
+    /// Moves eight bits to each byte: to byte `i` of a lane the lane's bits `at[i] ..`. Bits past the end of the lane
+    /// are unspecified.
     #[inline(always)]
     unsafe fn fields(self, at: [u8; 4]) -> Self {
         let mut lanes = [0; 64];
@@ -77,8 +78,8 @@ pub trait Bytes: Copy {
             Self::load(lanes.as_ptr())
         }
     }
-    /// Takes the bytes whose bits are set in `signs` from `whole`. The bits are in the same byte: bit `n` for even bytes,
-    /// bit `4 + n` for odd ones.
+    /// Takes the bytes whose bits are set in `signs` from `whole`. The bits are in the same byte: bit `n` for even
+    /// bytes, bit `4 + n` for odd ones.
     #[inline(always)]
     unsafe fn take_by_bytes(self, signs: Self, n: usize, whole: u8) -> Self {
         // SAFETY (of all): the caller's promise.

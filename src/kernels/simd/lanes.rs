@@ -73,8 +73,8 @@ pub trait Register: Copy {
     unsafe fn total(sums: Self::Ints) -> i32;
 }
 
-/// Half the number that an E8M0 byte stands for, an exponent of two: `2^(e - 128)`. The two smallest are subnormal. 255,
-/// which the standard has for NaN, is a number as in ggml.
+/// Half the number that an E8M0 byte stands for, an exponent of two: `2^(e - 128)`. The two smallest are subnormal.
+/// 255, which the standard has for NaN, is a number as in ggml.
 pub fn half_power(e: u8) -> f32 {
     let e = e as i32;
     f32::from_bits(((e - 1) << 23).max((e + 1) << 21) as u32)

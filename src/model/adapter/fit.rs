@@ -157,8 +157,8 @@ fn products(file: &AdapterFile, part: &Part, c: &DecoderConfig) -> Result<Vec<Pa
     names.iter().enumerate().map(piece).collect()
 }
 
-/// Refuses files whose rows or factors are in another form than the model's: those of DeltaNet's heads, and weights that
-/// Falcon-H1's factors are in.
+/// Refuses files whose rows or factors are in another form than the model's: those of DeltaNet's heads, and weights
+/// that Falcon-H1's factors are in.
 fn check_form(name: &str, peft: bool, c: &DecoderConfig) -> std::result::Result<(), &'static str> {
     let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
     let recurrent = layer.and_then(|layer| c.blocks.get(layer)).is_some_and(|block| block.recurrent);

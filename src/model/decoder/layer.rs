@@ -113,8 +113,8 @@ pub enum FeedForward {
     Both(Box<Both>),
 }
 
-/// A dense feed-forward beside a mixture of experts. Both see the same residual through norms of their own, and the norms
-/// of their outputs are added.
+/// A dense feed-forward beside a mixture of experts. Both see the same residual through norms of their own, and the
+/// norms of their outputs are added.
 pub struct Both {
     pub dense: Gated,
     pub experts: Experts,

@@ -254,8 +254,8 @@ pub const GEMMA_EMBEDDING: EncoderFamily = EncoderFamily {
 pub static ENCODERS: &[&EncoderFamily] = &[&BERT, &XLM_ROBERTA, &NOMIC_BERT, &MODERN_BERT, &GEMMA_EMBEDDING];
 
 impl EncoderFamily {
-    /// The rotations of layers, and the layers. Rotation 0 is that of layers that see everything. `sees`: whether a layer
-    /// does.
+    /// The rotations of layers, and the layers. Rotation 0 is that of layers that see everything. `sees`: whether a
+    /// layer does.
     pub fn layers(
         &self,
         dims: usize,

@@ -83,7 +83,8 @@ impl Keys<'_> {
         size(self.gguf, &(self.names.key)(key), default)
     }
 
-    /// The eps by its other key, which converters derive from Hugging Face's: ModernBERT's `norm_eps` is RMSNorm's there.
+    /// The eps by its other key, which converters derive from Hugging Face's: ModernBERT's `norm_eps` is RMSNorm's
+    /// there.
     fn other_eps(&self, own: &str) -> Result<f32> {
         let other = self.gguf.find(&(self.names.key)("attention.layer_norm_rms_epsilon"))?;
         other.map_or_else(|| self.gguf.get(&(self.names.key)(own)), Ok)

@@ -137,8 +137,8 @@ const MTP: &[Named] = &[
     ("norm", "shared_head_norm"),
 ];
 
-/// Maps the name of a tensor of multi-token prediction, whose blocks follow the `layers` in GGUF. `None` if it is another
-/// tensor's name.
+/// Maps the name of a tensor of multi-token prediction, whose blocks follow the `layers` in GGUF. `None` if it is
+/// another tensor's name.
 pub fn further(family: &Family, layers: usize, name: &str) -> Option<Name> {
     let name = name.strip_prefix("model.").unwrap_or(name);
     if family.latent {

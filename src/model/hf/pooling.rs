@@ -30,8 +30,8 @@ pub struct DenseModule {
     pub activation: HeadActivation,
 }
 
-/// Reads a decoder's pooling. Without a file, it is the last token's hidden state: for text generators, and for BitNet's
-/// embedding models.
+/// Reads a decoder's pooling. Without a file, it is the last token's hidden state: for text generators, and for
+/// BitNet's embedding models.
 pub fn of_decoder(folder: &Folder, modules: &Modules) -> Result<Pooling> {
     match modules.dense.first() {
         None => Ok(modules.pooling.unwrap_or(Pooling::Last)),

@@ -53,8 +53,8 @@ fn labels(config: &Fields) -> Result<ScoreRows> {
     }
 }
 
-/// The function of the score: a logistic one gives a number within 0 and 1, and so does this library where it is left to
-/// the caller.
+/// The function of the score: a logistic one gives a number within 0 and 1, and so does this library where it is left
+/// to the caller.
 fn activation(folder: &Folder) -> Result<()> {
     let Some(json) = folder.read(SENTENCES, MAX_BYTES)? else { return Ok(()) };
     let what = folder.path_of(SENTENCES);
@@ -79,8 +79,8 @@ fn is_qwen3_reranker(folder: &Folder, family: &Family) -> Result<bool> {
     Ok(String::from_utf8_lossy(&card).to_ascii_lowercase().contains("# qwen3-reranker"))
 }
 
-/// The prompt of a pair: the folder's chat template if it knows the roles, or Qwen3-Reranker's own. `None`: the tokenizer
-/// says how two texts are put together.
+/// The prompt of a pair: the folder's chat template if it knows the roles, or Qwen3-Reranker's own. `None`: the
+/// tokenizer says how two texts are put together.
 pub fn template(folder: &Folder, family: &Family, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
     if chat::source(folder)?.is_some_and(|source| pair::takes_pairs(&source.text)) {
         return chat::read(folder, warn);

@@ -1,4 +1,5 @@
-//! Prompts that ask whether a document answers a query, as chat templates of the roles `system`, `query` and `document`.
+//! Prompts that ask whether a document answers a query, as chat templates of the roles `system`, `query` and
+//! `document`.
 
 use super::ChatTemplate;
 use crate::base::{Error, Result};

@@ -32,8 +32,8 @@ const MOST: [usize; MOST_TOKENS] = [45, 25, 18, 14];
 
 /// A ternary matrix with one scale, or one for each row, by columns.
 pub struct Columns {
-    /// Of each column, its stripes. Byte `16 l + 4 j + m` of a stripe has the codes of rows `64 k + 16 j + 4 l + m`, for k
-    /// from 0 to 3 from the low bits up.
+    /// Of each column, its stripes. Byte `16 l + 4 j + m` of a stripe has the codes of rows `64 k + 16 j + 4 l + m`,
+    /// for k from 0 to 3 from the low bits up.
     lines: Vec<Line>,
     /// One, or one for each row.
     scales: Vec<f32>,
@@ -99,8 +99,8 @@ fn copy_row(packed: &[u8], row: usize, stripes: usize, lines: &mut [Line]) {
     }
 }
 
-/// Computes what `matmul` computes for the matrix that `columns` copies: `out` is `[tokens, rows]`. At most `MOST_TOKENS`
-/// tokens.
+/// Computes what `matmul` computes for the matrix that `columns` copies: `out` is `[tokens, rows]`. At most
+/// `MOST_TOKENS` tokens.
 pub fn matmul_columns(pool: &Pool, isa: Isa, x: &Activations, columns: &Columns, out: &mut [f32]) {
     let (tokens, cols, sums) = (x.rows.len(), columns.cols, columns.stripes() * STRIPE);
     assert!(tokens <= MOST_TOKENS && x.cols == cols && x.values.len() == tokens * cols);
@@ -152,8 +152,8 @@ impl Chosen {
 }
 
 by_isa!(
-    /// Adds the products of the chosen columns' codes to the sums of rows. The second and fourth code of a byte stay shifted
-    /// by two bits, which saves shifts: their sums are four times too large.
+    /// Adds the products of the chosen columns' codes to the sums of rows. The second and fourth code of a byte stay
+    /// shifted by two bits, which saves shifts: their sums are four times too large.
     fn add(columns: &Columns, chosen: &Chosen, sums: &mut [i32]) = add_in::<ints>, add_scalar
 );
 

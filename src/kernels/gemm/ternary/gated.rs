@@ -1,5 +1,5 @@
-//! Gate and up of a feed-forward with ReLU². Where no token's gate is positive, `relu(gate)^2 * up` is zero whatever up is:
-//! that row of up is not read.
+//! Gate and up of a feed-forward with ReLU². Where no token's gate is positive, `relu(gate)^2 * up` is zero whatever up
+//! is: that row of up is not read.
 
 use super::{Activations, FEW, PREPARED, Prepared, Scratch, TASK_ROWS, Tokens, few_rows, matmul, tokens_of};
 use crate::kernels::gemm::blocks::{Part, SharedOut};
@@ -45,8 +45,8 @@ impl Gates {
     }
 }
 
-/// Computes gate and up of up to `FEW` tokens as `matmul` does, but rows of `up` that all tokens multiply by zero may be
-/// left out: there `out` is 0.
+/// Computes gate and up of up to `FEW` tokens as `matmul` does, but rows of `up` that all tokens multiply by zero may
+/// be left out: there `out` is 0.
 pub fn gate_up(
     pool: &Pool,
     isa: Isa,
@@ -90,8 +90,8 @@ struct Both<'a> {
 }
 
 impl<'a> Both<'a> {
-    /// Computes the gates of some tasks' rows, and then what they let through. Returns the number of rows of up that are
-    /// wanted, and of gates that are shut.
+    /// Computes the gates of some tasks' rows, and then what they let through. Returns the number of rows of up that
+    /// are wanted, and of gates that are shut.
     fn piece(&self, pool: &Pool, tasks: Range<usize>) -> [usize; 2] {
         let rows = tasks.start * TASK_ROWS..self.up[0].matrix.rows.min(tasks.end * TASK_ROWS);
         let run = |product: &Product<Tokens>, tasks: Range<usize>| {
