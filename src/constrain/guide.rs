@@ -234,12 +234,14 @@ impl Slot {
             (Ok(()), false) => Ahead::Made(inner.next(self)),
             (Err(error), _) => Ahead::Made(Err(error)),
         };
-        self.ahead.store(false, Ordering::Relaxed);
         let goes_on = !inner.failed_ahead;
         drop(inner);
         let mut script = self.script.lock();
         let masked = match made {
-            Ahead::Made(mask) => script.add(task, mask),
+            Ahead::Made(mask) => {
+                self.last_ns.store(now_ns().saturating_sub(started), Ordering::Relaxed);
+                script.add(task, mask)
+            }
             Ahead::Refused => {
                 script.refuse(task, goes_on);
                 false
@@ -248,7 +250,6 @@ impl Slot {
         script.busy = script.next().is_some() && !self.is_abandoned();
         let again = script.busy;
         drop(script);
-        self.last_ns.store(now_ns().saturating_sub(started), Ordering::Relaxed);
         self.done.notify_one();
         Ran { masked, again }
     }
@@ -351,7 +352,11 @@ impl Guide {
         let idle = !script.busy && script.next().is_some();
         script.busy |= idle;
         drop(script);
-        if idle { self.workers.put(self.slot.clone()) } else { Ok(()) }
+        let put = if idle { self.workers.put(self.slot.clone()) } else { Ok(()) };
+        if put.is_err() {
+            self.slot.script.lock().busy = false;
+        }
+        put
     }
 
     /// Starts computing the masks behind `drafts`, in case these come next. Their masks are the same as without this

@@ -72,7 +72,7 @@ impl Script {
         self.ahead &= ahead;
         // The output may have come this far meanwhile.
         if self.same >= task.at && self.sure < task.at {
-            self.tokens.truncate(task.at - 1);
+            self.replace(task.at - 1);
         }
     }
 
@@ -111,5 +111,26 @@ impl Script {
         self.tokens.truncate(at);
         self.made.truncate((at + 1).saturating_sub(self.from));
         self.same = self.same.min(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_draft_is_not_taken_for_the_next_one() {
+        let (mut script, mut output) = (Script::new(), Vec::new());
+        script.expect(&[7]).unwrap();
+        let task = |script: &Script, ahead| Task { at: 1, same: script.same, ahead };
+        let first = task(&script, true);
+        script.copy(first, &mut output).unwrap();
+        assert_eq!(output, [7]);
+        script.refuse(first, true);
+        script.expect(&[8]).unwrap();
+        script.push(8).unwrap();
+        let next = task(&script, false);
+        script.copy(next, &mut output).unwrap();
+        assert_eq!(output, [8]);
     }
 }

@@ -26,6 +26,9 @@ const INNER: [&str; 9] = [
     "oneOf",
 ];
 
+/// Keywords whose values are schemas by name.
+const NAMED: [&str; 4] = ["properties", "$defs", "definitions", "patternProperties"];
+
 /// The schema with its objects closed. It is unchanged if parts of an object's schema are put together.
 pub fn closed(mut schema: Value) -> Value {
     if !is_put_together(&schema) {
@@ -45,7 +48,13 @@ fn is_put_together(schema: &Value) -> bool {
                 || beside
                 || has(&IN_PLACE) > 1
                 || has(&CONDITIONS) > 0
-                || fields.values().any(is_put_together)
+                || fields.iter().any(|(name, of)| match of {
+                    // Names of properties are no keywords.
+                    Value::Object(named) if NAMED.contains(&name.as_str()) => {
+                        named.values().any(is_put_together)
+                    }
+                    _ => is_put_together(of),
+                })
         }
         Value::Array(items) => items.iter().any(is_put_together),
         _ => false,
@@ -60,9 +69,7 @@ fn close(schema: &mut Value) {
     for name in INNER {
         match fields.get_mut(name) {
             Some(Value::Array(items)) => items.iter_mut().for_each(close),
-            Some(Value::Object(named))
-                if ["properties", "$defs", "definitions", "patternProperties"].contains(&name) =>
-            {
+            Some(Value::Object(named)) if NAMED.contains(&name) => {
                 named.values_mut().for_each(close);
             }
             Some(inner) => close(inner),
@@ -92,6 +99,9 @@ mod tests {
             "additionalProperties": false
         });
         assert_eq!(closed(object), wanted);
+        // Properties of such names are no keywords.
+        let object = json!({"properties": {"if": {}, "dependencies": {}, "$ref": {}, "required": {}}});
+        assert_eq!(closed(object)["additionalProperties"], json!(false));
     }
 
     #[test]
