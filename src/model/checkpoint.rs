@@ -29,7 +29,7 @@ pub trait Checkpoint {
     /// it is used.
     fn chat(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>>;
     /// The template of a pair's prompt, for a decoder that scores pairs. `None`: the tokenizer puts them together.
-    fn pair(&self, _warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+    fn pair(&self) -> Result<Option<ChatTemplate>> {
         Ok(None)
     }
     fn has(&self, tensor: &str) -> bool;

@@ -479,14 +479,14 @@ impl Model for Decoder {
                 file.what
             )));
         }
-        let head = file.parts.iter().any(|part| ["output", "lm_head"].contains(&&*part.name));
-        if head && matches!(c.score, Some(ScoreRows::Tokens { .. })) {
+        let made = adapter::fit(file, c, &self.weights)?;
+        if made.lora.head[0].is_some() && matches!(c.score, Some(ScoreRows::Tokens { .. })) {
             return Err(Error::unsupported(format!(
                 "{}: it updates the model's head, whose rows score pairs of texts as they are",
                 file.what
             )));
         }
-        adapter::fit(file, &self.config, &self.weights)
+        Ok(made)
     }
 
     fn after_pooling(&self, _: &dyn OpSet, score: bool, pooled: &[f32]) -> Result<Option<Vec<f32>>> {

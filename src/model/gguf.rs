@@ -96,7 +96,7 @@ impl Checkpoint for Gguf {
         ChatTemplate::from_gguf(self, warn)
     }
 
-    fn pair(&self, _: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+    fn pair(&self) -> Result<Option<ChatTemplate>> {
         score::template(self)
     }
 

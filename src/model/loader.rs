@@ -279,7 +279,6 @@ fn decoder(
     let vocab_size = config.vocab_size;
     let mut tokenizer = tokenizer(files, vocab_size, log)?;
     find_words(&mut config, tokenizer.as_ref(), files.what(), log)?;
-    let config_scores = config.score.is_some();
     let end_tokens = match &tokenizer {
         Some(tokenizer) => tokenizer.end_tokens().to_vec(),
         None => files.end_tokens(vocab_size)?,
@@ -289,6 +288,7 @@ fn decoder(
         log(WARN, &format!("{what}: the files name no end token; generations end by their limits only"));
     }
     let chat = files.chat(&|message| log(WARN, message))?;
+    let pair = config.score.map(|_| files.pair()).transpose()?.flatten();
     if options.mtp && config.latent.is_some() {
         let why = "mtp is set, and blocks of multi-token prediction with latent attention are not read";
         return Err(Error::unsupported(format!("{}: {why}", files.what())));
@@ -311,7 +311,6 @@ fn decoder(
     let model = Reader::new(files, options.max_weight_bytes, pool, progress).decoder(config, options)?;
     // Not earlier: reading the embedding has shown that there are this many tokens.
     tokenizer.as_mut().map_or(Ok(()), |tokenizer| tokenizer.pad_to(vocab_size))?;
-    let pair = config_scores.then(|| files.pair(&|message| log(WARN, message))).transpose()?.flatten();
     loaded(files, log, Arc::new(model), tokenizer, end_tokens, [chat, pair])
 }
 

@@ -94,8 +94,8 @@ impl Checkpoint for Requantized<'_> {
         self.files.chat(warn)
     }
 
-    fn pair(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
-        self.files.pair(warn)
+    fn pair(&self) -> Result<Option<ChatTemplate>> {
+        self.files.pair()
     }
 
     fn has(&self, tensor: &str) -> bool {

@@ -14,6 +14,11 @@ pub enum ScoreRows {
 /// The label or token that stands for relevance, and the other one.
 pub const WORDS: [&str; 2] = ["yes", "no"];
 
+/// Whether a model's name says that it is a Qwen3-Reranker.
+pub fn names_qwen3_reranker(name: &str) -> bool {
+    name.to_ascii_lowercase().replace([' ', '_'], "-").contains("qwen3-reranker")
+}
+
 impl ScoreRows {
     /// The rows of a classifier with these labels; `None` if they are not yes and no.
     pub fn of_labels(labels: &[&str]) -> Option<Self> {

@@ -144,8 +144,11 @@ def main():
     wanted = sys.argv[1:] or [name for name, *_ in CASES]
     made = [case(name, *rest, **config) for name, *rest, config in CASES if name in wanted]
     path = os.path.join(OUT, "index.json")
-    with open(path) as f:
-        index = [c for c in json.load(f) if c["name"] not in wanted] + made
+    index = []
+    if sys.argv[1:]:
+        with open(path) as f:
+            index = [c for c in json.load(f) if c["name"] not in wanted]
+    index += made
     with open(path, "w") as f:
         f.write(json.dumps(index) + "\n")
     for c in made:

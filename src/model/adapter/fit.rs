@@ -20,7 +20,7 @@ const MAX_RANK: usize = 1024;
 /// Fits the adapter of `file` to a decoder. Fails with `BadModel` if its shapes are another model's or a number is not
 /// finite, and with `Unsupported` for a part without a product that takes updates.
 pub fn fit(file: &AdapterFile, config: &DecoderConfig, weights: &Weights) -> Result<Adapter> {
-    let Fit { lora, bytes, widest, mut hash, left, .. } = {
+    let Fit { lora, bytes, mut hash, left, .. } = {
         let mut fit = Fit::new(file, config)?;
         fit.take_all(weights)?;
         fit
@@ -34,6 +34,8 @@ pub fn fit(file: &AdapterFile, config: &DecoderConfig, weights: &Weights) -> Res
     }
     let ranks = |pairs: &Pairs| pairs.iter().flatten().map(|pair| pair.a.rows).sum();
     let ranks = lora.all().map(ranks).max().unwrap_or(0);
+    let cols = |pairs: &Pairs| pairs.iter().flatten().map(|pair| pair.a.cols).max();
+    let widest = lora.all().filter_map(cols).max().unwrap_or(0);
     hash.update(&(bytes).to_le_bytes());
     Ok(Adapter { ranks, widest, fingerprint: hash.digest(), lora, bytes })
 }
@@ -46,8 +48,9 @@ struct Fit<'a> {
     /// Whether the rows of q and k are reordered.
     turn: bool,
     lora: Lora,
+    /// Copies of the first matrices, by where the file has them: products of one module share one.
+    copies: HashMap<*const u8, Matrix>,
     bytes: u64,
-    widest: usize,
     hash: Xxh64,
 }
 
@@ -74,7 +77,7 @@ impl<'a> Fit<'a> {
             }
         }
         let lora = Lora { layers: Vec::new(), head: Pairs::default() };
-        Ok(Self { config, file, left, turn, lora, bytes: 0, widest: 0, hash: Xxh64::new(0) })
+        Ok(Self { config, file, left, turn, lora, copies: HashMap::new(), bytes: 0, hash: Xxh64::new(0) })
     }
 
     fn take_all(&mut self, weights: &Weights) -> Result<()> {
@@ -118,15 +121,17 @@ impl<'a> Fit<'a> {
         let at = |e: Error| {
             Error::new(e.status, format!("{}: the update of '{name}': {}", self.file.what, e.message))
         };
-        let (a, b) = (copied(a).map_err(at)?, transposed(b, &order).map_err(at)?);
+        let known = self.copies.get(&a.data.as_ptr()).cloned();
+        let shared = known.is_some();
+        let (a, b) = (known.map_or_else(|| copied(a), Ok).map_err(at)?, transposed(b, &order).map_err(at)?);
+        self.copies.insert(part.a.data.as_ptr(), a.clone());
         for matrix in [&a, &b] {
             if !finite(matrix) || !scale.is_finite() {
                 return Err(bad("holds a number that is not finite".into()));
             }
-            self.bytes += matrix.data.len() as u64;
             self.hash.update(&matrix.data);
         }
-        self.widest = self.widest.max(cols);
+        self.bytes += (b.data.len() + if shared { 0 } else { a.data.len() }) as u64;
         self.hash.update(name.as_bytes());
         self.hash.update(&scale.to_le_bytes());
         Ok(Some(Pair { a, b, scale: *scale }))
@@ -140,7 +145,7 @@ fn products(file: &AdapterFile, part: &Part, c: &DecoderConfig) -> Result<Vec<Pa
     let names = if peft { names::products(family, &part.name) } else { vec![part.name.clone()] };
     let refused = |why: &str| Error::unsupported(format!("{}: it updates '{}': {why}", file.what, part.name));
     if names.is_empty() {
-        return Err(refused("this is no product of a decoder that this build knows"));
+        return Err(refused("the model's family has no such product"));
     }
     check_form(&names[0], peft, c).map_err(refused)?;
     let pieces = c.delta.filter(|_| peft && c.family.delta.is_some_and(|delta| delta.fused));

@@ -3,7 +3,7 @@
 use super::Keys;
 use crate::base::Result;
 use crate::formats::gguf::Gguf;
-use crate::model::score::ScoreRows;
+use crate::model::score::{ScoreRows, names_qwen3_reranker};
 use crate::text::ChatTemplate;
 use crate::text::chat::pair;
 
@@ -19,9 +19,10 @@ impl Keys<'_> {
         let ranks = self.find::<u32>("pooling_type")? == Some(RANK);
         let Some(tensor) = self.gguf.tensor(ROWS).filter(|_| ranks) else {
             // Without such rows it would be no more than a generator.
-            let lacking =
-                ranks.then(|| self.names.unsupported("pooling_type", format_args!("{RANK} without {ROWS}")));
-            return lacking.map_or(Ok(is_qwen3_reranker(self.gguf)?.then_some(ScoreRows::Words)), Err);
+            if ranks {
+                return Err(self.names.unsupported("pooling_type", format_args!("{RANK} without {ROWS}")));
+            }
+            return Ok(is_qwen3_reranker(self.gguf)?.then_some(ScoreRows::Words));
         };
         let labels = self.find::<Vec<&str>>(LABELS)?.unwrap_or_default();
         // The order of llama.cpp's converter, which names them.
@@ -38,9 +39,9 @@ impl Keys<'_> {
 
 /// Whether a file without such rows, as older converters wrote them, is a Qwen3-Reranker by its name.
 fn is_qwen3_reranker(gguf: &Gguf) -> Result<bool> {
-    let name = gguf.find::<&str>("general.name")?.unwrap_or_default().to_ascii_lowercase();
+    let name = gguf.find::<&str>("general.name")?.unwrap_or_default();
     let own = gguf.find::<&str>("general.architecture")? == Some("qwen3");
-    Ok(own && name.replace([' ', '_'], "-").contains("qwen3-reranker"))
+    Ok(own && names_qwen3_reranker(name))
 }
 
 /// The prompt of a pair.

@@ -222,6 +222,10 @@ impl Checkpoint for HfEncoder {
 impl EncoderConfig {
     /// Adds what the folder's modules say about the way from hidden states to an embedding.
     fn add(&mut self, modules: &Modules, config: &Fields) -> Result<()> {
+        if modules.tokens.is_some() {
+            let what = config.what();
+            return Err(Error::unsupported(format!("{what}: a module LogitScore is for decoders")));
+        }
         // Without modules, as sentence-transformers pools.
         self.pooling = modules.pooling.unwrap_or(Pooling::Mean);
         let mut width = self.hidden;

@@ -366,8 +366,8 @@ impl Checkpoint for HfFolder {
         chat::read(&self.folder, warn)
     }
 
-    fn pair(&self, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
-        score::template(&self.folder, self.config.decoder.family, warn)
+    fn pair(&self) -> Result<Option<ChatTemplate>> {
+        score::template(&self.folder, self.config.decoder.family)
     }
 
     fn has(&self, tensor: &str) -> bool {

@@ -8,7 +8,7 @@ use super::pooling::Modules;
 use crate::base::Result;
 use crate::formats::hf::Folder;
 use crate::model::family::Family;
-use crate::model::score::ScoreRows;
+use crate::model::score::{self, ScoreRows};
 use crate::text::ChatTemplate;
 use crate::text::chat::pair;
 
@@ -26,6 +26,7 @@ pub fn read(
 ) -> Result<Option<ScoreRows>> {
     let classes = config.texts("architectures")?.unwrap_or_default();
     if classes.first().is_some_and(|class| class.ends_with("ForSequenceClassification")) {
+        activation(folder)?;
         return labels(config).map(Some);
     }
     if let Some((yes, no)) = modules.tokens {
@@ -71,7 +72,7 @@ fn is_qwen3_reranker(folder: &Folder, family: &Family) -> Result<bool> {
     if family.hf != Some("qwen3") {
         return Ok(false);
     }
-    if folder.name().to_ascii_lowercase().contains("qwen3-reranker") {
+    if score::names_qwen3_reranker(folder.name()) {
         return Ok(true);
     }
     // A card that cannot be read says nothing.
@@ -81,9 +82,10 @@ fn is_qwen3_reranker(folder: &Folder, family: &Family) -> Result<bool> {
 
 /// The prompt of a pair: the folder's chat template if it knows the roles, or Qwen3-Reranker's own. `None`: the
 /// tokenizer says how two texts are put together.
-pub fn template(folder: &Folder, family: &Family, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+pub fn template(folder: &Folder, family: &Family) -> Result<Option<ChatTemplate>> {
     if chat::source(folder)?.is_some_and(|source| pair::takes_pairs(&source.text)) {
-        return chat::read(folder, warn);
+        // What it would warn of has been said of the chat's template, which is the same.
+        return chat::read(folder, &|_| ());
     }
     match is_qwen3_reranker(folder, family)? {
         true => pair::of_text(pair::QWEN3_RERANKER).map(Some),
