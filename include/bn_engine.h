@@ -369,9 +369,10 @@ typedef void (*bn_span_callback)(const bn_span *span, void *context);
 /** Return how relevant `document` is to the query in `prompt`, in one event, as
  * `BN_FINISH_EMBEDDING` with one number within 0 and 1. For models with
  * `bn_model_info.scores_pairs`; others return `BN_ERR_UNSUPPORTED`. A decoder puts both into the
- * prompt that its files have for it; there `messages` of the roles "system", "query" and
- * "document" replace the instruction in it. `pooling` and `BN_REQUEST_EMBED_RAW` are refused, the
- * rest is as with `BN_TASK_EMBED`. */
+ * prompt that its files have for it. In place of both, `messages` of the roles "system", "query"
+ * and "document", in this order, give that prompt another instruction; without "system" it has its
+ * own. Models without such a prompt return `BN_ERR_UNSUPPORTED` for them. `pooling` and
+ * `BN_REQUEST_EMBED_RAW` are refused, the rest is as with `BN_TASK_EMBED`. */
 #define BN_TASK_RERANK (3)
 
 /** One event at the end, with the whole text and all tokens. */
@@ -910,9 +911,9 @@ bn_status bn_engine_pause(bn_engine *engine, bn_error *error);
  * engine that is not paused, or has shut down, is left alone. */
 bn_status bn_engine_resume(bn_engine *engine, bn_error *error);
 
-/** Waits for the running step, and computes the next ones on `threads` threads: 1 to the number
- * that the engine was made with (`bn_engine_config.threads`), 0: that number. The others sleep and
- * keep their memory. Outputs do not change. Several devices share the threads, at least one each.
+/** Waits for the running step, and computes the next ones on `threads` threads: 1 to what
+ * `bn_stats.threads` is at first, 0: that number. The others sleep and keep their memory. Outputs
+ * do not change. Several devices share them equally, rounded down, at least one each.
  *
  * [not from a callback]
  * @return `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`. */
@@ -1018,8 +1019,9 @@ struct bn_model_config {
     bn_progress_callback progress;
     void *progress_context;
     /** Nonzero: of a ternary model with ReLU² (BitNet b1.58 2B-4T), also keeps the down
-     * projections by columns. Steps of up to four sequences on the CPU then read no column that
-     * meets zeros only, with the same results. `BN_ERR_UNSUPPORTED` for other models. */
+     * projections by columns. Steps of up to four tokens on the CPU then read no column that meets
+     * zeros only, where there are enough of them, with the same results. `BN_ERR_UNSUPPORTED` for
+     * other models. */
     uint64_t skip_zeros;
 };
 
@@ -1079,7 +1081,7 @@ struct bn_model_info {
     /** 1 if it is an encoder: it makes embeddings and generates nothing, has no KV cache, and runs
      * a prompt in one step, so `max_batch_tokens` must hold it. */
     int32_t encodes;
-    /** 1 if it has scores for `BN_TASK_RERANK`. */
+    /** 1 if it can do `BN_TASK_RERANK`. */
     int32_t scores_pairs;
 };
 
@@ -1262,8 +1264,8 @@ bn_status bn_embed(bn_engine *engine, const bn_request_params *params, float *va
 
 /** Reads a LoRA adapter for requests of this engine: a PEFT folder (`adapter_config.json`,
  * `adapter_model.safetensors`) or a GGUF file of llama.cpp's, with tensors in F32, F16 or BF16, of
- * any linear layer and the head. The files are not needed afterwards. Requests go on meanwhile;
- * one batch may have any number of adapters.
+ * the layers' products but experts', and the head. The files are not needed afterwards. Requests
+ * go on meanwhile; one batch may have any number of adapters.
  *
  * An adapter counts against `memory_limit_bytes`, as does, from the first one on, the room that
  * forward passes keep for adapters. Both take from `adapter_bytes`, then from what requests leave.

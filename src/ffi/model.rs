@@ -71,8 +71,9 @@ pub struct bn_model_config {
     pub progress: bn_progress_callback,
     pub progress_context: *mut c_void,
     /// Nonzero: of a ternary model with ReLU² (BitNet b1.58 2B-4T), also keeps the down
-    /// projections by columns. Steps of up to four sequences on the CPU then read no column that
-    /// meets zeros only, with the same results. `BN_ERR_UNSUPPORTED` for other models.
+    /// projections by columns. Steps of up to four tokens on the CPU then read no column that meets
+    /// zeros only, where there are enough of them, with the same results. `BN_ERR_UNSUPPORTED` for
+    /// other models.
     pub skip_zeros: u64,
 }
 
@@ -241,7 +242,7 @@ pub struct bn_model_info {
     /// 1 if it is an encoder: it makes embeddings and generates nothing, has no KV cache, and runs
     /// a prompt in one step, so `max_batch_tokens` must hold it.
     pub encodes: i32,
-    /// 1 if it has scores for `BN_TASK_RERANK`.
+    /// 1 if it can do `BN_TASK_RERANK`.
     pub scores_pairs: i32,
 }
 

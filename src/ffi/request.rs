@@ -32,9 +32,10 @@ pub const BN_TASK_SCORE: i32 = 2;
 /// Return how relevant `document` is to the query in `prompt`, in one event, as
 /// `BN_FINISH_EMBEDDING` with one number within 0 and 1. For models with
 /// `bn_model_info.scores_pairs`; others return `BN_ERR_UNSUPPORTED`. A decoder puts both into the
-/// prompt that its files have for it; there `messages` of the roles "system", "query" and
-/// "document" replace the instruction in it. `pooling` and `BN_REQUEST_EMBED_RAW` are refused, the
-/// rest is as with `BN_TASK_EMBED`.
+/// prompt that its files have for it. In place of both, `messages` of the roles "system", "query"
+/// and "document", in this order, give that prompt another instruction; without "system" it has its
+/// own. Models without such a prompt return `BN_ERR_UNSUPPORTED` for them. `pooling` and
+/// `BN_REQUEST_EMBED_RAW` are refused, the rest is as with `BN_TASK_EMBED`.
 pub const BN_TASK_RERANK: i32 = 3;
 
 /// One event at the end, with the whole text and all tokens.
@@ -453,7 +454,11 @@ impl bn_request_params {
             )
         };
         if let Some(document) = document {
+            let others = chat.is_some() || !self.prompt_tokens.is_null() || !self.messages.is_null();
             return match (text, self.task) {
+                (_, BN_TASK_RERANK) if others => {
+                    Err(Error::invalid("document is set beside prompt_tokens, messages or chat_json"))
+                }
                 (Some(query), BN_TASK_RERANK) => {
                     Ok(Prompt::Pair(Cow::Borrowed(query), Cow::Borrowed(document)))
                 }

@@ -83,8 +83,11 @@ impl Search<'_> {
         let (first, last) = (Place::new(high.next_down(), 0), Place::new(low, u32::MAX));
         let count = between(self.isa, self.keys, self.tops, first, last, kept);
         sorted.clear();
-        sorted.extend(kept[..count.min(most)].iter().map(|at| Place::new(self.keys[*at as usize], *at)));
-        count <= most
+        if count > most {
+            return false;
+        }
+        sorted.extend(kept[..count].iter().map(|at| Place::new(self.keys[*at as usize], *at)));
+        true
     }
 
     /// Sorts `list`, and finds the place where `sum` plus its weights reaches `wanted`.

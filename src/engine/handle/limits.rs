@@ -93,14 +93,14 @@ impl RequestLimits<'_> {
         if !params.scores_pair() {
             return Err(Error::invalid("a pair of texts is given, and only a score takes one"));
         }
-        let bytes = first.len() + second.len();
-        let tokenizer = self.tokenizer()?;
-        self.fits(tokenizer.fewest_tokens(bytes), bytes, "bytes")?;
         if self.pair.is_some() {
             let messages = [(pair::ROLES[1], first), (pair::ROLES[2], second)];
             let ids = self.judged(&messages.map(|(role, content)| Message { role, content }))?;
             return Ok(Prompted { ids, ..Prompted::default() });
         }
+        let bytes = first.len() + second.len();
+        let tokenizer = self.tokenizer()?;
+        self.fits(tokenizer.fewest_tokens(bytes), bytes, "bytes")?;
         let (ids, second) = tokenizer.encode_pair(first, second)?;
         Ok(Prompted { ids, second, ..Prompted::default() })
     }
@@ -116,7 +116,10 @@ impl RequestLimits<'_> {
             let why = "the roles of a pair's messages are query and document, perhaps behind system";
             return Err(Error::invalid(why));
         }
-        self.tokenizer()?.encode_chat(&template.render(messages, true)?)
+        let bytes = messages.iter().map(|message| message.content.len()).sum();
+        let tokenizer = self.tokenizer()?;
+        self.fits(tokenizer.fewest_tokens(bytes), bytes, "bytes")?;
+        tokenizer.encode_chat(&template.render(messages, true)?)
     }
 
     fn checked(&self, made: Prompted) -> Result<Prompted> {

@@ -67,9 +67,9 @@ pub unsafe extern "C" fn bn_engine_resume(engine: *mut bn_engine, error: *mut bn
     unsafe { guard(error, body) }
 }
 
-/// Waits for the running step, and computes the next ones on `threads` threads: 1 to the number
-/// that the engine was made with (`bn_engine_config.threads`), 0: that number. The others sleep and
-/// keep their memory. Outputs do not change. Several devices share the threads, at least one each.
+/// Waits for the running step, and computes the next ones on `threads` threads: 1 to what
+/// `bn_stats.threads` is at first, 0: that number. The others sleep and keep their memory. Outputs
+/// do not change. Several devices share them equally, rounded down, at least one each.
 ///
 /// [not from a callback]
 /// @return `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
