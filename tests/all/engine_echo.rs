@@ -84,12 +84,6 @@ fn without_streaming_there_is_one_event() {
     assert_eq!(engine.stats().unreleased, 0);
 }
 
-fn refused(engine: &Engine, request: RequestParams, status: Status, says: &str) {
-    let error = engine.submit(vec![request]).unwrap_err();
-    assert_eq!(error.status, status, "{error}");
-    assert!(error.message.contains(says), "{error} should name {says}");
-}
-
 #[test]
 fn what_a_request_may_not_ask_is_refused_by_name() {
     let engine = echo(|config| (config.queue_capacity, config.max_sequence_length) = (4, 64));

@@ -4,7 +4,6 @@ use crate::common;
 use crate::engine_support;
 use crate::engine_support::*;
 use bn_engine::base::Status;
-use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -149,12 +148,6 @@ fn echos_vectors_are_histograms_of_bytes() {
     assert_eq!((answer.vector.as_slice(), answer.pooling), (expected.as_slice(), Some(Pooling::Mean)));
     let answer = ask(&engine, embedding("bba", Some(Pooling::First), true));
     assert_eq!((answer.vector[2], answer.vector.iter().sum::<f32>()), (1.0, 1.0));
-}
-
-fn refused(engine: &Engine, request: RequestParams, status: Status, says: &str) {
-    let error = engine.submit(vec![request]).unwrap_err();
-    assert_eq!(error.status, status, "{error}");
-    assert!(error.message.contains(says), "{error} should name {says}");
 }
 
 #[test]

@@ -45,11 +45,6 @@ fn of_pair(case: &Value) -> RequestParams<'static> {
     score(Prompt::Pair(text(0), text(1)))
 }
 
-fn score(prompt: Prompt) -> RequestParams {
-    let embedding = EmbeddingParams { pooling: None, normalize: false, score: true };
-    RequestParams { prompt, embedding: Some(embedding), ..RequestParams::default() }
-}
-
 #[test]
 fn texts_and_pairs_have_the_ids_of_transformers() {
     for (model, folder) in ALL {

@@ -22,7 +22,7 @@ fn alone(model: &str, kind: KvType, ids: &[u32], new: u32) -> (Vec<u32>, Vec<(u3
 #[test]
 fn any_company_and_chunks_give_the_bits_of_a_sequence_alone() {
     let prompts: Vec<_> = (0..7).map(|n| prompt(0, 5 + 15 * n, n)).collect();
-    for (model, kind) in MODELS.into_iter().zip([KvType::F32, KvType::F16, KvType::Int8]) {
+    for (model, kind) in MODELS.into_iter().cycle().zip(KvType::ALL) {
         let want: Vec<_> = prompts.iter().map(|ids| alone(model, kind, ids, 10)).collect();
         for (batch, tokens) in [(4, 7), (8, 64), (16, 512)] {
             let engine = engine(model, |config| {
@@ -111,7 +111,12 @@ fn sessions_are_saved_and_restored() {
 fn blocks_hold_one_row_of_a_position() {
     const ROW: usize = 8 + 24;
     for model in MODELS {
-        for (kind, bytes) in [(KvType::F32, 4 * ROW), (KvType::F16, 2 * ROW), (KvType::Int8, ROW + 4)] {
+        for (kind, bytes) in [
+            (KvType::F32, 4 * ROW),
+            (KvType::F16, 2 * ROW),
+            (KvType::Int8, ROW + 4),
+            (KvType::Int4, ROW / 2 + 2),
+        ] {
             let stats = engine(model, |config| config.kv_type = kind).stats();
             let block = 3 * 16 * bytes as u64;
             assert_eq!(stats.kv_bytes, stats.kv_blocks_total * block, "{model}, {kind:?}");

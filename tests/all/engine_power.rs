@@ -174,7 +174,7 @@ fn an_idle_or_paused_engine_lets_mapped_weights_go_and_reads_them_again() {
 }
 
 #[test]
-fn weights_packed_at_load_are_kept() {
+fn an_embedded_model_has_nothing_to_release() {
     let engine = demo(|config| config.idle_release_ms = 1);
     assert_eq!(ask(&engine, text("3+4=", 4)).finish, FinishReason::Stop as i32);
     std::thread::sleep(Duration::from_millis(20));

@@ -49,11 +49,6 @@ fn cases() -> Vec<Value> {
     texts["pairs"].as_array().expect("pairs").clone()
 }
 
-fn score(prompt: Prompt) -> RequestParams {
-    let embedding = EmbeddingParams { pooling: None, normalize: false, score: true };
-    RequestParams { prompt, embedding: Some(embedding), ..RequestParams::default() }
-}
-
 fn request(case: &Value) -> RequestParams<'_> {
     let text = |i: usize| case["texts"][i].as_str().expect("a text");
     let message = |role, content| Message { role, content };
@@ -73,7 +68,7 @@ fn ids(case: &Value) -> RequestParams<'_> {
 fn check(what: &str, engine: &Engine, request: RequestParams, want: f64) {
     let answer = ask(engine, request);
     let [got] = answer.vector[..] else { panic!("{what}: {:?}", answer.vector) };
-    // Relative, also of the rest to 1: most of these scores are close to 0 or 1.
+    // Relative, also of the rest to 1.
     let logit = |p: f64| (p / (1.0 - p)).ln();
     let near = (logit(f64::from(got)) - logit(want)).abs() < 5e-5 || (f64::from(got) - want).abs() < 1e-6;
     assert!(near, "{what}: {got} for {want}");
@@ -162,12 +157,6 @@ fn folders_say_by_module_template_or_card_what_they_are() {
     config["id2label"] = json!({"0": "bad", "1": "good"});
     copy.put("config.json", config.to_string());
     failed(&copy, "id2label");
-}
-
-fn refused(engine: &Engine, request: RequestParams, status: Status, says: &str) {
-    let error = engine.submit(vec![request]).unwrap_err();
-    assert_eq!(error.status, status, "{error}");
-    assert!(error.message.contains(says), "{error} should say {says}");
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Toy {
             down: plain(&[random.matrix(dtype, hidden, 512)]),
             rope: rope(shape.head_dim / 2, style),
             lengths: [61, 1, 17, 32].to_vec(),
-            kv_type: KvType::ALL[seed as usize % 4],
+            kv_type: KvType::ALL[seed as usize % KvType::ALL.len()],
             local: rope(shape.head_dim / 2, style),
             shape,
             activation,

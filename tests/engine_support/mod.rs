@@ -96,3 +96,16 @@ pub fn ask(engine: &Engine, request: RequestParams) -> Answer {
     let id = engine.submit(vec![request]).expect("submit")[0];
     collect(engine, 1).remove(&id).expect("its answer")
 }
+
+/// The score of a pair of texts.
+pub fn score(prompt: Prompt) -> RequestParams {
+    let embedding = EmbeddingParams { pooling: None, normalize: false, score: true };
+    RequestParams { prompt, embedding: Some(embedding), ..RequestParams::default() }
+}
+
+/// Asserts that the engine refuses a request with such a message.
+pub fn refused(engine: &Engine, request: RequestParams, status: bn_engine::base::Status, says: &str) {
+    let error = engine.submit(vec![request]).unwrap_err();
+    assert_eq!(error.status, status, "{error}");
+    assert!(error.message.contains(says), "{error} should say {says}");
+}
