@@ -14,7 +14,7 @@ DIST_NAMES ?= linux-x86_64 linux-aarch64 linux-musl-x86_64 windows-x86_64 macos-
 
 LIPO ?= $(or $(shell command -v llvm-lipo),$(lastword $(sort $(wildcard /usr/bin/llvm-lipo-*))))
 DIST := target/dist
-OUT := $(DIST)/out
+DIST_OUT := $(DIST)/out
 # The time of everything in an archive
 ifneq ($(filter dist% xcframework,$(MAKECMDGOALS)),)
 export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2> /dev/null),$(shell stat -c %Y CHANGELOG.md))
@@ -23,14 +23,14 @@ endif
 .PHONY: dist dist-archive dist-linux dist-windows dist-macos xcframework test-dist
 
 dist: sbom $(DIST)/cjson/cJSON.c $(PY)/venv/ready
-	@rm -rf $(OUT) && mkdir -p $(OUT)
+	@rm -rf $(DIST_OUT) && mkdir -p $(DIST_OUT)
 	@for name in $(DIST_NAMES); do $(MAKE) --no-print-directory NAME=$$name dist-archive || exit 1; done
-	@[ -z "$(filter macos%,$(DIST_NAMES))" ] || $(MAKE) --no-print-directory xcframework
-	@cd $(OUT) && LC_ALL=C sha256sum * > SHA256SUMS && cat SHA256SUMS
+	@[ "$(words $(filter macos%,$(DIST_NAMES)))" != 2 ] || $(MAKE) --no-print-directory xcframework
+	@cd $(DIST_OUT) && LC_ALL=C sha256sum * > SHA256SUMS && cat SHA256SUMS
 
 # -- one archive ------------------------------------------------------------------------------------
 
-NAME ?=
+NAME :=
 ROW := $(DIST_$(NAME))
 SYSTEM := $(firstword $(subst -, ,$(NAME)))
 FOLDER := bn_engine-$(VERSION)-$(NAME)
@@ -65,10 +65,10 @@ dist-archive:
 	@printf '#!/bin/sh\nexec %s %s "$$@"\n' $(abspath packaging/dist/zig.sh) $(word 2,$(ROW)) > $(D)/cc && chmod +x $(D)/cc
 	@$(DIST_ENV) $(MAKE) --no-print-directory $(DIST_VARS) dist-$(SYSTEM)
 	@$(PYTHON) packaging/dist/archive.py $(D)/stage/$(FOLDER) \
-		$(OUT)/$(FOLDER).$(if $(filter windows,$(SYSTEM)),zip,tar.gz)
+		$(DIST_OUT)/$(FOLDER).$(if $(filter windows,$(SYSTEM)),zip,tar.gz)
 	@rm -rf $(D)/wheel && cd bindings/python && BN_WHEEL_LIBRARY=$(D)/stage/$(FOLDER)/$(DIST_LIBRARY_$(SYSTEM)) \
 		BN_WHEEL_PLATFORM=$(word 3,$(ROW)) $(PY_RUN) python -m hatchling build -t wheel -d $(abspath $(D))/wheel > /dev/null
-	@mv $(D)/wheel/*.whl $(OUT)/
+	@mv $(D)/wheel/*.whl $(DIST_OUT)/
 
 # What the wheel takes.
 DIST_LIBRARY_linux := lib/$(SHARED)
@@ -81,19 +81,20 @@ FRAMEWORK := bn_engine.xcframework
 xcframework:
 	@LIPO="$(LIPO)" $(PYTHON) packaging/dist/xcframework.py $(HEADER) $(DIST)/$(FRAMEWORK) \
 		$(foreach name,macos-aarch64 macos-x86_64,$(DIST)/$(name)/stage/bn_engine-$(VERSION)-$(name)/lib/$(DYLIB))
-	@$(PYTHON) packaging/dist/archive.py $(DIST)/$(FRAMEWORK) $(OUT)/$(FRAMEWORK).zip
+	@$(PYTHON) packaging/dist/archive.py $(DIST)/$(FRAMEWORK) $(DIST_OUT)/$(FRAMEWORK).zip
 
 dist-linux: install $(DIST)/cjson/cJSON.c
 	@install -m 644 $(DIST)/cjson/LICENSE $(DESTDIR)$(DOCDIR)/LICENSE-cJSON
 	@tests/abi/check_symbols.sh shared $(LIB)/$(SHARED) $(SYMBOLS) @@BN_$(ABI)
 	@tests/abi/check_symbols.sh static $(LIB)/libbn_engine.a $(SYMBOLS)
-	@packaging/dist/glibc.sh $(word 2,$(subst gnu.,gnu ,$(word 2,$(ROW)))) \
+	@packaging/dist/glibc.sh "$(word 2,$(subst gnu.,gnu ,$(word 2,$(ROW))))" \
 		$(DESTDIR)$(LIBDIR)/$(SHARED) $(DESTDIR)$(BINDIR)/*
 
-# What both others have; they have no static library.
+# Neither of the others has a static library.
 define WINDOWS_INSTALLED
 $(LIB)/$(DLL) 755 $(BINDIR)
 $(C)/bn-convert.exe 755 $(BINDIR)
+$(C)/bn-chat.exe 755 $(BINDIR)
 $(IMPORT) 644 $(LIBDIR)
 $(C)/bn_engine.def 644 $(LIBDIR)
 endef
@@ -123,4 +124,4 @@ $(DIST)/cjson/cJSON.c:
 
 test-dist:
 	$(call say,archives to download)
-	@PYTHON="$(PYTHON)" MINGW="$(MINGW)" WINE="$(WINE)" ZIG="$(ZIG)" packaging/tests/dist.sh $(OUT)
+	@PYTHON="$(PYTHON)" MINGW="$(MINGW)" WINE="$(WINE)" ZIG="$(ZIG)" packaging/tests/dist.sh $(DIST_OUT)

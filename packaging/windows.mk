@@ -78,20 +78,20 @@ windows-symbols: $(LIB)/$(DLL)
 
 windows-tested: windows-symbols windows-c windows-rust
 
-UNDER_WINE = WINEPREFIX=$(abspath $(C))/wine/prefix WINEDEBUG=-all WINEPATH='Z:$(abspath $(C))/wine;Z:$(abspath $(LIB))'
+UNDER_WINE = WINE=$(WINE) WINEPREFIX=$(abspath $(C))/wine/prefix WINEDEBUG=-all WINEPATH='Z:$(abspath $(C))/wine;Z:$(abspath $(LIB))'
 
 windows-c: $(WINDOWS_EXES) $(C)/wine/bcryptprimitives.dll
 	$(call say,Windows: C tests under Wine)
-	@$(UNDER_WINE) $(WINE) $(C)/tests.exe
-	@for example in $(WINDOWS_EXAMPLES); do $(UNDER_WINE) $(WINE) $(C)/$$example.exe > $(C)/$$example.out || exit 1; done
-	@$(UNDER_WINE) $(WINE) $(C)/loadgen.exe --seconds 0.5 --max-batch 8 --levels 50,150 --json $(C)/load.json \
+	@$(UNDER_WINE) tests/c/wine.sh $(C)/tests.exe
+	@for example in $(WINDOWS_EXAMPLES); do $(UNDER_WINE) tests/c/wine.sh $(C)/$$example.exe > $(C)/$$example.out || exit 1; done
+	@$(UNDER_WINE) tests/c/wine.sh $(C)/loadgen.exe --seconds 0.5 --max-batch 8 --levels 50,150 --json $(C)/load.json \
 		builtin:echo > $(C)/loadgen.out
-	@$(UNDER_WINE) $(WINE) $(C)/event_loop_windows.exe 17+25= | grep -q '^\[1\] -- stop'
+	@$(UNDER_WINE) tests/c/wine.sh $(C)/event_loop_windows.exe 17+25= | grep -q '^\[1\] -- stop'
 	@echo "the examples run"
-	@$(UNDER_WINE) WINE=$(WINE) hosts/chat/test_windows.sh $(C)/bn-chat.exe
-	@$(UNDER_WINE) $(WINE) $(C)/cycles.exe
-	@$(UNDER_WINE) $(WINE) $(C)/soak.exe 3
-	@$(UNDER_WINE) $(WINE) $(C)/destroy.exe 2
+	@$(UNDER_WINE) hosts/chat/test_windows.sh $(C)/bn-chat.exe
+	@$(UNDER_WINE) tests/c/wine.sh $(C)/cycles.exe
+	@$(UNDER_WINE) tests/c/wine.sh $(C)/soak.exe 3
+	@$(UNDER_WINE) tests/c/wine.sh $(C)/destroy.exe 2
 
 windows-rust: $(C)/wine/bcryptprimitives.dll | rust
 	$(call say,Windows: Rust tests under Wine)

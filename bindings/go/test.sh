@@ -32,8 +32,8 @@ unformatted=$("${GOFMT:-$(dirname "$(command -v "$go")")/gofmt}" -l .)
 )
 "$go" test -count=1 -timeout 5m -tags bn_engine_static ./...
 
-if ! GOPROXY=$proxy "$go" mod download > /dev/null 2>&1; then
-    echo "skipped: Go without a C compiler, no module github.com/ebitengine/purego"
+if ! said=$(GOPROXY=$proxy "$go" mod download 2>&1); then
+    echo "skipped: Go without a C compiler, no module github.com/ebitengine/purego: $said"
     [ -z "${CI:-}" ] || { echo "CI must run it"; exit 1; }
     exit 0
 fi

@@ -1,7 +1,8 @@
 #!/bin/sh
-# test_windows.sh BN-CHAT.EXE: what test.sh tries, as far as a pipe under Wine goes. $WINE runs the program.
+# test_windows.sh BN-CHAT.EXE: what test.sh tries, as far as a pipe under Wine goes. $WINE is Wine.
 set -eu
 chat=$1
+wine=$(dirname "$0")/../../tests/c/wine.sh
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
@@ -13,7 +14,7 @@ fail() {
 
 # Reads input from standard input, and the expected output from the file "want".
 same() {
-    "$WINE" "$chat" "$@" > "$dir/out" 2> "$dir/err" || fail "$* ended with $?"
+    "$wine" "$chat" "$@" > "$dir/out" 2> "$dir/err" || fail "$* ended with $?"
     cmp -s "$dir/want" "$dir/out" || fail "$* did not say what it should"
 }
 
@@ -21,7 +22,7 @@ refuses() {
     words=$1
     shift
     code=0
-    "$WINE" "$chat" "$@" > "$dir/out" 2> "$dir/err" < /dev/null || code=$?
+    "$wine" "$chat" "$@" > "$dir/out" 2> "$dir/err" < /dev/null || code=$?
     [ "$code" = 1 ] && grep -q -e "$words" "$dir/err" || fail "$* ended with $code, expected: $words"
 }
 
@@ -30,7 +31,7 @@ printf '17+25=\r\n\n1+1=\n' | same
 printf 'system: Grüße\nuser: 世界 🦀\nassistant: \n' > "$dir/want"
 printf '世界 🦀\n' | same builtin:echo --system 'Grüße'
 # A conversation is read again, under a name that the code page of the system may lack, and in place of an older file.
-printf 'one\n/save %s/世界.json\n/reset\ntwo\n/save %s/世界.json\n' "$dir" "$dir" | "$WINE" "$chat" builtin:echo > "$dir/out" 2> "$dir/err" ||
+printf 'one\n/save %s/世界.json\n/reset\ntwo\n/save %s/世界.json\n' "$dir" "$dir" | "$wine" "$chat" builtin:echo > "$dir/out" 2> "$dir/err" ||
     fail "/save ended with $?"
 [ -s "$dir/世界.json" ] && [ -s "$dir/世界.json.kv" ] && [ ! -e "$dir/世界.json.part" ] || fail "nothing was saved"
 grep -q '"two' "$dir/世界.json" && ! grep -q '"one' "$dir/世界.json" || fail "the older file stayed"

@@ -150,11 +150,16 @@ int64_t json_whitespace_of(const char *name) {
     return -1;
 }
 
+// The place of `name` among `count` names, or -1.
+static int place_of(const char *const *names, size_t count, const char *name) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0) return (int)i;
+    return -1;
+}
+
 int closed_schemas_of(const char *name) {
     static const char *const names[] = {"none", "tools", "all"};
-    for (int i = 0; i < 3; i++)
-        if (strcmp(names[i], name) == 0) return i;
-    return -1;
+    return place_of(names, sizeof names / sizeof *names, name);
 }
 
 void options_name(char *out, size_t room, const char *message) {
@@ -193,9 +198,7 @@ int32_t speculation_of(const char *name) {
         [BN_SPECULATION_LOOKUP] = "lookup",
         [BN_SPECULATION_DRAFT] = "draft",
     };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i], name) == 0) return (int32_t)i;
-    return -1;
+    return place_of(names, sizeof names / sizeof *names, name);
 }
 
 int32_t kv_type_of(const char *name) {
@@ -205,9 +208,7 @@ int32_t kv_type_of(const char *name) {
         [BN_KV_TYPE_INT8] = "int8",
         [BN_KV_TYPE_INT4] = "int4",
     };
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i], name) == 0) return (int32_t)i;
-    return -1;
+    return place_of(names, sizeof names / sizeof *names, name);
 }
 
 static void check_names(const struct options *options);

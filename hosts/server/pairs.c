@@ -252,11 +252,12 @@ bn_status pairs_fill(const struct exchange *ex, bn_request_params *params, struc
     const struct ask *ask = &ex->ask;
     const bn_model *model = ex->model->handle;
     struct common common = {.ends = {0}};
-    if (by_head(ex)) return fill_texts(ex, params, error);
-    if (ask->instruction.data != NULL) {
+    bool own = by_head(ex);
+    if (ask->instruction.data != NULL && (!own || ex->model->info.encodes != 0)) {
         snprintf(error->message, sizeof error->message, "'instruction' is for models that score pairs with a prompt of their own");
         return error->status = BN_ERR_INVALID_ARGUMENT;
     }
+    if (own) return fill_texts(ex, params, error);
     bn_stats stats;
     bn_stats_init(&stats, sizeof stats);
     bn_status status = bn_engine_stats(ex->model->engine, &stats, error);

@@ -1,10 +1,8 @@
 #!/bin/sh
-# glibc.sh VERSION FILE...: fails if a file needs a newer glibc. Without VERSION (musl) none may need any.
+# glibc.sh VERSION FILE...: fails if a file needs a newer glibc. With '' for VERSION (musl) none may need any.
 set -eu
-case $1 in
-*.*) most=$1 && shift ;;
-*) most=0 ;;
-esac
+most=${1:-0}
+shift
 for file; do
     newest=$(readelf -V "$file" 2> /dev/null | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
     newest=${newest#GLIBC_}
