@@ -10,7 +10,7 @@
 // --step-tokens: a step's tokens at most, instead of the engine's default.
 // --instructions: scalar, avx2, avx-vnni, avx512-vnni, avx512-vbmi, amx or neon instead of the best that the machine has.
 // --device: cuda:0 and so on instead of the CPU.
-// --kv: f16, f32 or int8: what keys and values are stored in.
+// --kv: f16, f32, int8 or int4: what keys and values are stored in.
 // --embed: prompts are embedded instead, by batch size: prompt tokens a second until the last embedding.
 // --weights: keep, q8_0, q4_0, ternary or int8: what attention and feed-forward weights become while loading.
 #include "bn_engine.h"
