@@ -140,7 +140,10 @@ fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
         Arithmetic::Blocks256 => k::run(isa, task, scratch),
         _ => with_short!(task.dtype, F => match task.x.tokens() {
             tokens if tokens > few::most::<F>() => sweep::sweep::<F>(isa, task, scratch),
-            tokens => by_count!(tokens, T in 1 2 3 4 5 6 7 8, few::few::<F, T>(isa, task), else ()),
+            tokens => {
+                let isa = few::set::<F>(isa, tokens);
+                by_count!(tokens, T in 1 2 3 4 5 6 7 8, few::few::<F, T>(isa, task), else ())
+            }
         }),
     }
 }

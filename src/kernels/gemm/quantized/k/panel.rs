@@ -72,11 +72,12 @@ impl Place<'_> {
         )
     }
 
-    /// Prefetches this block's share of the bytes for the next panels.
+    /// Prefetches part `n` of `of` of this block's share of the bytes for the next panels: all at once would wait.
     #[inline(always)]
-    fn fetch<L: Lanes, K: Super>(&self, b: usize) {
+    fn fetch<L: Lanes, K: Super>(&self, b: usize, n: usize, of: usize) {
         let Ahead { start, stride, from, each } = self.ahead;
-        for row in from + b * each..(PANELS * ROWS).min(from + (b + 1) * each) {
+        let from = from + b * each;
+        for row in from + n * each / of..(PANELS * ROWS).min(from + (n + 1) * each / of) {
             L::Part::fetch_lines(start.wrapping_add(row * stride), BLOCKS * K::BYTES + 64);
         }
     }
@@ -142,7 +143,6 @@ unsafe fn tile_in<I: Ints, K: Super, const T: usize>(
 ) {
     let sums = sums.first_chunk_mut::<T>().expect("sums of each token");
     for b in 0..place.blocks {
-        place.fetch::<I::Lanes, K>(b);
         // SAFETY (of both): the caller has the instructions; block b is one of `place`.
         if I::PANELS == PANELS {
             unsafe {
@@ -177,6 +177,8 @@ unsafe fn block<I: Ints, K: Super, const T: usize, const P: usize>(
             lows::<I, T, P>(panels, x.map(|x| x.2), &mut dots);
         }
         for g in 0..FOURS / K::GROUP {
+            let parts = FOURS / K::GROUP;
+            place.fetch::<I::Lanes, K>(b, n / P * parts + g, PANELS / P * parts);
             let groups =
                 panels.map(|p| Group { codes: p.codes.as_ptr().add(g * K::GROUP), scale: &p.scales[g] });
             let x = x.map(|x| x.0.add(4 * K::GROUP * g));
