@@ -75,7 +75,7 @@ pub struct bn_event {
     /// Index of the stop token or stop string that ended the request; -1 for other ends, the
     /// model's own end token too.
     pub stop_index: i32,
-    /// The same in words; empty with `BN_OK`.
+    /// `status` in words; empty with `BN_OK`.
     pub message: bn_string,
     /// New reasoning (`BN_REQUEST_PARSE_OUTPUT`): whole UTF-8 characters.
     pub reasoning: bn_string,

@@ -238,6 +238,7 @@ pub struct bn_request_params {
     /// 524288 bytes. Once matched, the model's end tokens may come, even with
     /// `BN_REQUEST_IGNORE_EOS`, and nothing else if the match cannot go on. What ends early is the
     /// beginning of a match. It is compiled at submit; the latest ones stay compiled.
+    /// A request may still fail later, where the constraint needs more than docs/decoding.md allows.
     pub constraint: bn_string,
 
     /// With `BN_REQUEST_LOGPROBS`: so many of the most likely tokens for each generated one, up to
@@ -257,8 +258,8 @@ pub struct bn_request_params {
     /// cache.
     pub adapter: *const bn_adapter,
 
-    /// Nor do requests with different salts, so timing tells nothing about the prompts of
-    /// others.
+    /// Requests with different salts share no part of the prefix cache, so timing tells nothing
+    /// about the prompts of others.
     pub cache_salt: u64,
     /// A name of 1 to 256 bytes; two users of an engine need two. When the request ends, its keys
     /// and values stay in the KV cache under this name, in place of what had it, for a next turn

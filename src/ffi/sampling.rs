@@ -59,7 +59,8 @@ pub struct bn_logits {
     pub output_tokens: *const u32,
     pub output_tokens_count: usize,
     /// One for each token, to be changed in place. `-INFINITY` forbids a token; at least one must
-    /// stay finite, and none may be NaN or `INFINITY`.
+    /// stay finite, and none may be NaN or `INFINITY`, or the request fails with
+    /// `BN_ERR_INVALID_ARGUMENT`.
     pub logits: *mut f32,
 }
 

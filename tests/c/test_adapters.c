@@ -215,6 +215,7 @@ TEST(mistakes_with_adapters_are_refused) {
     CHECK_STATUS(bn_submit(engine, &params, &id, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, "needs adapter");
     CHECK_STATUS(bn_adapter_open(engine, BN_TEXT("/nonexistent"), &none, &error), BN_ERR_IO);
+    CHECK_STATUS(bn_adapter_open(engine, (bn_string){NULL, 0}, &none, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(bn_adapter_open(engine, BN_TEXT(golden("../adapters/qwen3")), &none, &error), BN_ERR_BAD_MODEL);
     CHECK_CONTAINS(error.message, "blk.0.attn_q");
     CHECK_STATUS(bn_adapter_open(engine, BN_TEXT(golden("llama-llama3.gguf")), &none, &error), BN_ERR_UNSUPPORTED);

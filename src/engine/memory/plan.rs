@@ -332,9 +332,8 @@ impl Need {
         let free = self.free.saturating_sub(claimed).saturating_sub(self.states);
         let room = if self.limit == 0 { free / 2 } else { self.kv_share().min(free) };
         let wanted = self.one_sequence().saturating_mul(self.batch).min(u32::MAX as usize) as u64;
-        let asked = if self.kv_cache == 0 { None } else { self.kv_cache.checked_div(self.block) };
         let room = room.checked_div(self.block + self.index).unwrap_or(wanted);
-        let fits = wanted.min(asked.unwrap_or(wanted)).min(room) as usize;
+        let fits = wanted.min(self.asked().unwrap_or(wanted)).min(room) as usize;
         let least = self.least();
         if fits < least { Err(self.too_small(fits, free)) } else { Ok(fits) }
     }
@@ -370,6 +369,11 @@ impl Need {
         (self.least() as u64).saturating_mul(self.block + self.index)
     }
 
+    /// Blocks that `kv_cache_bytes` holds.
+    fn asked(&self) -> Option<u64> {
+        if self.kv_cache == 0 { None } else { self.kv_cache.checked_div(self.block) }
+    }
+
     /// KV's part of the limit. Requests get room for a short one in each place of the queue, but at most half, and
     /// less if KV could not hold one sequence otherwise.
     fn kv_share(&self) -> u64 {
@@ -387,9 +391,11 @@ impl Need {
             0 => (format!("half of {free} free bytes"), "set memory_limit_bytes to let KV take more"),
             _ => (format!("memory_limit_bytes = {limit}"), "raise the limit"),
         };
-        let (what, raise) = match self.kv_cache {
-            0 => (what, raise),
-            bytes => (format!("kv_cache_bytes = {bytes}, or {what}"), "raise it"),
+        let (what, raise) = match self.asked() {
+            Some(asked) if asked == fits as u64 => {
+                (format!("kv_cache_bytes = {}", self.kv_cache), "raise it")
+            }
+            _ => (what, raise),
         };
         let beside = if *limit > 0 && free < self.kv_share() {
             format!(" ({free} bytes are free on {})", self.place)
@@ -455,6 +461,10 @@ mod tests {
         assert_eq!(small().blocks(0).unwrap(), 10);
         assert!(refused(Need { free: MIB, ..need() }, 0).contains("where 0 fit"));
         assert!(refused(small(), 19 * MIB).contains("half of 1048576 free bytes is too small"));
+        let both = Need { kv_cache: 2 * MIB, explicit: true, ..small() };
+        assert!(refused(both, 0).starts_with("kv_cache_bytes = 2097152 is too small"));
+        let both = Need { kv_cache: 200 * MIB, explicit: true, ..small() };
+        assert!(refused(both, 0).starts_with("half of 20971520 free bytes is too small"));
         let message = refused(Need { explicit: true, ..small() }, 0);
         assert!(
             message.contains("one sequence of 1000 tokens needs 32 KV blocks of 1048576 bytes where 10 fit")

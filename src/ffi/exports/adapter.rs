@@ -1,5 +1,6 @@
 //! Adapters: open, free.
 
+use crate::base::Error;
 use crate::ffi::guard::{self, guard_only, guard_out};
 use crate::ffi::registry;
 use crate::ffi::status::{bn_error, bn_status};
@@ -27,6 +28,9 @@ pub unsafe extern "C" fn bn_adapter_open(
     let body = || {
         // SAFETY: the caller's promise.
         let path = unsafe { guard::text("path", path) }?;
+        if path.is_empty() {
+            return Err(Error::invalid("path is empty"));
+        }
         registry::insert_adapter(registry::with(engine, |engine| engine.open_adapter(path))?)
     };
     // SAFETY: the caller's promise for `error` and `out`.

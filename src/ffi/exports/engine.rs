@@ -43,7 +43,8 @@ pub unsafe extern "C" fn bn_engine_create(
 ///
 /// A blocked `bn_poll` returns `BN_ERR_SHUTDOWN`, a `bn_generate` what it has, a `bn_embed`
 /// `BN_ERR_CANCELLED`. In poll mode, unread events are lost; in callback mode, every unreleased
-/// request first gets its last callback, and none follows. In a forked child nothing happens.
+/// request first gets its last callback, and none follows. In a forked child nothing
+/// happens, and it returns `BN_ERR_FORKED`.
 ///
 /// [not from a callback]
 #[unsafe(no_mangle)]

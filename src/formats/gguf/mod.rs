@@ -456,7 +456,7 @@ pub fn expert(name: &str) -> Option<(String, usize)> {
 }
 
 fn cannot_open(path: &str, why: impl std::fmt::Display) -> Error {
-    Error::new(Status::Io, format!("cannot open model file '{path}': {why}"))
+    Error::new(Status::Io, format!("cannot open '{path}': {why}"))
 }
 
 /// Opens a regular file. Returns it with its number of bytes, or the reason why it is not a regular file.

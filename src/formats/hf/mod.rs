@@ -129,12 +129,12 @@ impl Folder {
         let file = os::open_no_link(&real).map_err(|e| self.io(name, e))?;
         let stat = file.metadata().map_err(|e| self.io(name, e))?;
         if !stat.is_file() {
-            return Err(self.bad(name, "it is no regular file"));
+            return Err(self.io(name, "it is no regular file"));
         }
         Ok(Some((file, stat.len())))
     }
 
-    fn io(&self, name: &str, e: io::Error) -> Error {
+    fn io(&self, name: &str, e: impl std::fmt::Display) -> Error {
         Error::new(Status::Io, format!("cannot open '{}': {e}", self.path_of(name)))
     }
 

@@ -326,7 +326,7 @@ fn content(at: At, value: Json) -> Result<String> {
     for (n, part) in parts.iter().enumerate() {
         let kind = part.get("type").and_then(Json::as_str).unwrap_or("");
         if !["text", "input_text", "output_text"].contains(&kind) {
-            return Err(wrong(&format_args!("{at}[{n}].type"), "must be text"));
+            return Err(wrong(&format_args!("{at}[{n}].type"), "only parts of type text are taken"));
         }
         let at: At = &format_args!("{at}[{n}].text");
         let part = text(at, part.get("text").ok_or_else(|| wrong(at, "is missing"))?)?;

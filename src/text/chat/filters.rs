@@ -14,6 +14,8 @@ use std::sync::Arc;
 const CALL_WORK: usize = 256;
 /// Bytes of `tojson`'s indent.
 const MAX_INDENT: usize = 16;
+/// Spaces of `indent`.
+const MAX_WIDTH: usize = 256;
 
 type Filter = fn(&Run, &mut State, &Args) -> Outcome<Value>;
 
@@ -249,7 +251,11 @@ fn indent(run: &Run, args: &Args) -> Outcome<Value> {
     let by = match args.get(1, "width") {
         Some(width) if Piece::of(&width).is_some() => width,
         width => {
-            let width = width.map_or(Some(4), |width| width.as_usize()).map_or(0, |width| width.min(256));
+            // As Python has it: less than none is none.
+            let width = width.map_or(Some(4), |width| width.as_usize()).unwrap_or(0);
+            if width > MAX_WIDTH {
+                return Err(fail(format!("indent: width is at most {MAX_WIDTH}, or a text")));
+            }
             run.string(Piece::trusted(&" ".repeat(width)))?
         }
     };

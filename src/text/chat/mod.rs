@@ -192,7 +192,8 @@ impl ChatTemplate {
             ));
         }
         let input = size.saturating_add(messages.len().saturating_mul(MESSAGE_BYTES));
-        self.render_within(allowed(input, messages.len()), messages, add_generation_prompt)
+        let made = self.render_within(allowed(input, messages.len()), messages, add_generation_prompt);
+        made.map_err(|error| needs_messages(error, messages.is_empty()))
     }
 
     fn render_within(
@@ -241,6 +242,14 @@ impl ChatTemplate {
         let names = ["messages", "add_generation_prompt", "tools", "documents"].map(Value::from);
         let tokens = self.tokens.iter().map(|(name, text)| (Value::from(&**name), Value::from(&**text)));
         Dict::make(run, given.into_iter().chain(names.into_iter().zip(fixed)).chain(tokens))
+    }
+}
+
+/// A template that fails without a message is not to blame.
+fn needs_messages(error: Error, none: bool) -> Error {
+    match error.status {
+        Status::Unsupported if none => Error::invalid(format!("there are no messages: {}", error.message)),
+        _ => error,
     }
 }
 

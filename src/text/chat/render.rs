@@ -26,7 +26,8 @@ impl ChatTemplate {
     /// `InvalidArgument` if the template refuses the messages, or omits the message that is to be continued. Other
     /// errors as for [`Self::render`].
     pub fn render_chat(&self, chat: &Chat) -> Result<Rendered> {
-        self.of(chat).render_this(chat)
+        let made = self.of(chat).render_this(chat);
+        made.map_err(|error| super::needs_messages(error, chat.messages.is_empty()))
     }
 
     fn render_this(&self, chat: &Chat) -> Result<Rendered> {

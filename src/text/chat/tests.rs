@@ -54,6 +54,7 @@ fn refusals_say_why() {
         ("{{ messages | tojson(separators=(',', 1)) }}", "separators"),
         ("{{ {1: 2, 'a': 3} | tojson(sort_keys=true) }}", "no order"),
         ("{{ messages | tojson(skipkeys=true) }}", "skipkeys"),
+        ("{{ 'a' | indent(257) }}", "at most 256"),
         ("{% for x in 5 %}{% endfor %}", "iterated"),
         ("{{ '{} {}'.format(1) }}", "format"),
         ("{{ strftime_now('%Q') }}", "%Q"),
@@ -62,6 +63,19 @@ fn refusals_say_why() {
         assert_eq!(status, Status::Unsupported, "{source}: {message}");
         assert!(message.contains(part), "{source}: {message}");
     }
+}
+
+#[test]
+fn a_template_that_needs_messages_is_not_to_blame() {
+    for made in [render("{{ messages[0].role }}", &[]), {
+        let template = ChatTemplate::new("{{ messages[0].role }}", Vec::new()).unwrap();
+        template.render_chat(&Chat::parse(r#"{"messages": []}"#).unwrap()).map(|rendered| rendered.text)
+    }] {
+        let error = made.unwrap_err();
+        assert_eq!(error.status, Status::InvalidArgument, "{error}");
+        assert!(error.message.starts_with("there are no messages: "), "{error}");
+    }
+    assert_eq!(render("a", &[]).unwrap(), "a");
 }
 
 #[test]
