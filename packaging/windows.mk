@@ -96,5 +96,5 @@ windows-c: $(WINDOWS_EXES) $(C)/wine/bcryptprimitives.dll
 
 windows-rust: $(C)/wine/bcryptprimitives.dll | rust
 	$(call say,Windows: Rust tests under Wine)
-	@$(UNDER_WINE) CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$(WINE) \
+	@$(UNDER_WINE) CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$(abspath tests/c/wine.sh) \
 		$(CARGO) test --locked --profile $(PROFILE) --target $(TARGET) --lib --test all
