@@ -466,6 +466,9 @@ test-chat: $(C)/bn-chat-plain $(C)/bn-chat-asan $(C)/bn-server clients
 	@hosts/chat/test.sh $(C)/bn-chat-asan models/bn-demo.gguf
 	@if [ -n "$(EDIT)" ]; then $(PYTHON) hosts/chat/terminal.py $(C)/bn-chat-asan; \
 	else echo "skipped: bn-chat at a terminal, no libedit (Debian: libedit-dev)"; [ -z "$$CI" ]; fi
+	@if [ -n "$(EDIT)" ] && command -v tmux > /dev/null; then \
+		hosts/chat/recorded.sh $(C)/bn-chat-asan > $(C)/recorded.txt || { tail -n 30 $(C)/recorded.txt; exit 1; }; \
+	else echo "skipped: a chat recorded by tmux, which or libedit is not there"; [ -z "$$CI" ]; fi
 	@if [ -n "$(CURL)" ]; then BN_SERVER=$(abspath $(C)/bn-server) $(CLIENTS_PYTHON) hosts/hub/test.py $(C)/bn-chat-asan; \
 	else echo "skipped: models by name, no libcurl (Debian: libcurl4-openssl-dev)"; [ -z "$$CI" ]; fi
 

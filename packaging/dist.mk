@@ -24,51 +24,55 @@ endif
 
 dist: sbom $(DIST)/cjson/cJSON.c $(PY)/venv/ready
 	@rm -rf $(DIST_OUT) && mkdir -p $(DIST_OUT)
-	@for name in $(DIST_NAMES); do $(MAKE) --no-print-directory NAME=$$name dist-archive || exit 1; done
+	@for name in $(DIST_NAMES); do $(MAKE) --no-print-directory DIST_NAME=$$name dist-archive || exit 1; done
 	@[ "$(words $(filter macos%,$(DIST_NAMES)))" != 2 ] || $(MAKE) --no-print-directory xcframework
 	@cd $(DIST_OUT) && LC_ALL=C sha256sum * > SHA256SUMS && cat SHA256SUMS
 
 # -- one archive ------------------------------------------------------------------------------------
 
-NAME :=
-ROW := $(DIST_$(NAME))
-SYSTEM := $(firstword $(subst -, ,$(NAME)))
-FOLDER := bn_engine-$(VERSION)-$(NAME)
-D := $(DIST)/$(NAME)
-DIST_CC := $(abspath $(D)/cc)
+DIST_NAME :=
+DIST_ROW := $(DIST_$(DIST_NAME))
+DIST_SYSTEM := $(firstword $(subst -, ,$(DIST_NAME)))
+DIST_FOLDER := bn_engine-$(VERSION)-$(DIST_NAME)
+DIST_WORK := $(DIST)/$(DIST_NAME)
+DIST_CC := $(abspath $(DIST_WORK)/cc)
 
 # No path of this machine gets into what is built.
 REMAP = $(foreach pair,$(CURDIR)=/bn_engine $(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo \
 	$(shell $(or $(RUSTC),rustc) --print sysroot)=/rust,--remap-path-prefix=$(pair))
-# For musl, Rust brings all that a program needs.
-DIST_LINKER = $(if $(findstring musl,$(NAME)),$(RUST_LLD),$(if $(filter windows,$(SYSTEM)),$(MINGW)gcc,$(DIST_CC)))
 DIST_ENV = RUSTFLAGS="$(REMAP)" CARGO_TARGET_DIR="$(or $(CARGO_TARGET_DIR),$(abspath $(DIST)/cargo))" ZIG="$(ZIG)" \
-	CARGO_TARGET_$(shell echo $(firstword $(ROW)) | tr a-z- A-Z_)_LINKER="$(DIST_LINKER)"
+	$(DIST_ENV_$(DIST_SYSTEM))
+# rustc's linker; windows.mk and macos.mk name their own. For musl, Rust brings all that a program needs.
+DIST_ENV_linux = CARGO_TARGET_$(shell echo $(firstword $(DIST_ROW)) | tr a-z- A-Z_)_LINKER="$(if \
+	$(findstring musl,$(DIST_NAME)),$(RUST_LLD),$(DIST_CC))"
 
 # All of an installation's variables, so that none of the caller's points elsewhere.
-DIST_VARS = NAME=$(NAME) TARGET=$(firstword $(ROW)) C=$(D)/c CFLAGS="-O2 -ffile-prefix-map=$(CURDIR)=." \
-	PREFIX=/$(FOLDER) LIBDIR=/$(FOLDER)/lib INCLUDEDIR=/$(FOLDER)/include BINDIR=/$(FOLDER)/bin \
-	MANDIR=/$(FOLDER)/share/man DOCDIR=/$(FOLDER)/share/doc/bn_engine RUNPATH='$$$$ORIGIN/../lib' \
-	DESTDIR=$(D)/stage $(DIST_VARS_$(SYSTEM))
-DIST_BINUTILS := $(if $(filter linux-aarch64,$(NAME)),aarch64-linux-gnu-)
+DIST_VARS = DIST_NAME=$(DIST_NAME) TARGET=$(firstword $(DIST_ROW)) C=$(DIST_WORK)/c \
+	CFLAGS="-O2 -ffile-prefix-map=$(CURDIR)=." \
+	PREFIX=/$(DIST_FOLDER) LIBDIR=/$(DIST_FOLDER)/lib INCLUDEDIR=/$(DIST_FOLDER)/include BINDIR=/$(DIST_FOLDER)/bin \
+	MANDIR=/$(DIST_FOLDER)/share/man DOCDIR=/$(DIST_FOLDER)/share/doc/bn_engine RUNPATH='$$$$ORIGIN/../lib' \
+	DESTDIR=$(DIST_WORK)/stage $(DIST_VARS_$(DIST_SYSTEM))
+DIST_BINUTILS := $(if $(filter linux-aarch64,$(DIST_NAME)),aarch64-linux-gnu-)
 # cJSON is compiled into bn-server, and zig's unwinder linked into what needs one.
 DIST_VARS_linux = CC=$(DIST_CC) LD=$(DIST_BINUTILS)ld AR=$(DIST_BINUTILS)ar OBJCOPY=$(DIST_BINUTILS)objcopy \
-	$(if $(findstring musl,$(NAME)),,LDFLAGS=-lunwind) BUILT_SERVER=$(D)/c/bn-server SERVER_NEEDS= HUB_FLAGS=-I$(DIST) \
-	SERVER_LINK="$(D)/c/page.o $(DIST)/cjson/cJSON.c -lm"
+	$(if $(findstring musl,$(DIST_NAME)),,LDFLAGS=-lunwind) BUILT_SERVER=$(DIST_WORK)/c/bn-server SERVER_NEEDS= \
+	HUB_FLAGS=-I$(DIST) SERVER_LINK="$(DIST_WORK)/c/page.o $(DIST)/cjson/cJSON.c -lm"
 DIST_VARS_windows = CROSS=$(MINGW) SHARED=../bin/$(DLL) SONAME=$(DLL) STATIC_LIBS=
-DIST_VARS_macos = CC=$(DIST_CC) SHARED=$(DYLIB) SONAME=@rpath/$(DYLIB) STATIC_LIBS=
+DIST_VARS_macos = CC=$(DIST_CC) MACOS_CC=$(DIST_CC) SHARED=$(DYLIB) SONAME=@rpath/$(DYLIB) STATIC_LIBS=
 
 dist-archive:
-	$(call say,$(FOLDER))
-	@[ -n "$(ROW)" ] || { echo "no archive is called '$(NAME)': one of $(DIST_NAMES)"; exit 1; }
-	@rm -rf $(D)/stage && mkdir -p $(D)/stage
-	@printf '#!/bin/sh\nexec %s %s "$$@"\n' $(abspath packaging/dist/zig.sh) $(word 2,$(ROW)) > $(D)/cc && chmod +x $(D)/cc
-	@$(DIST_ENV) $(MAKE) --no-print-directory $(DIST_VARS) dist-$(SYSTEM)
-	@$(PYTHON) packaging/dist/archive.py $(D)/stage/$(FOLDER) \
-		$(DIST_OUT)/$(FOLDER).$(if $(filter windows,$(SYSTEM)),zip,tar.gz)
-	@rm -rf $(D)/wheel && cd bindings/python && BN_WHEEL_LIBRARY=$(D)/stage/$(FOLDER)/$(DIST_LIBRARY_$(SYSTEM)) \
-		BN_WHEEL_PLATFORM=$(word 3,$(ROW)) $(PY_RUN) python -m hatchling build -t wheel -d $(abspath $(D))/wheel > /dev/null
-	@mv $(D)/wheel/*.whl $(DIST_OUT)/
+	$(call say,$(DIST_FOLDER))
+	@[ -n "$(DIST_ROW)" ] || { echo "no archive is called '$(DIST_NAME)': one of $(DIST_NAMES)"; exit 1; }
+	@rm -rf $(DIST_WORK)/stage && mkdir -p $(DIST_WORK)/stage
+	@$(call zig_cc,$(word 2,$(DIST_ROW)),$(DIST_CC))
+	@$(DIST_ENV) $(MAKE) --no-print-directory $(DIST_VARS) dist-$(DIST_SYSTEM)
+	@$(PYTHON) packaging/dist/archive.py $(DIST_WORK)/stage/$(DIST_FOLDER) \
+		$(DIST_OUT)/$(DIST_FOLDER).$(if $(filter windows,$(DIST_SYSTEM)),zip,tar.gz)
+	@rm -rf $(DIST_WORK)/wheel && cd bindings/python && \
+		BN_WHEEL_LIBRARY=$(DIST_WORK)/stage/$(DIST_FOLDER)/$(DIST_LIBRARY_$(DIST_SYSTEM)) \
+		BN_WHEEL_PLATFORM=$(word 3,$(DIST_ROW)) \
+		$(PY_RUN) python -m hatchling build -t wheel -d $(abspath $(DIST_WORK))/wheel > /dev/null
+	@mv $(DIST_WORK)/wheel/*.whl $(DIST_OUT)/
 
 # What the wheel takes.
 DIST_LIBRARY_linux := lib/$(SHARED)
@@ -87,7 +91,7 @@ dist-linux: install $(DIST)/cjson/cJSON.c
 	@install -m 644 $(DIST)/cjson/LICENSE $(DESTDIR)$(DOCDIR)/LICENSE-cJSON
 	@tests/abi/check_symbols.sh shared $(LIB)/$(SHARED) $(SYMBOLS) @@BN_$(ABI)
 	@tests/abi/check_symbols.sh static $(LIB)/libbn_engine.a $(SYMBOLS)
-	@packaging/dist/glibc.sh "$(word 2,$(subst gnu.,gnu ,$(word 2,$(ROW))))" \
+	@packaging/dist/glibc.sh "$(word 2,$(subst gnu.,gnu ,$(word 2,$(DIST_ROW))))" \
 		$(DESTDIR)$(LIBDIR)/$(SHARED) $(DESTDIR)$(BINDIR)/*
 
 # Neither of the others has a static library.

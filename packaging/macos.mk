@@ -10,6 +10,8 @@ RUST_HOST = $(shell $(or $(RUSTC),rustc) -vV | sed -n 's/^host: //p')
 RUST_LLD = $(shell $(or $(RUSTC),rustc) --print sysroot)/lib/rustlib/$(RUST_HOST)/bin/rust-lld
 # rustc's linker: packages inside the library make dylibs of their own, which nothing uses.
 MACOS_CC = $(abspath $(C)/zig-cc)
+# TARGET,FILE: makes FILE a C compiler for zig's TARGET.
+zig_cc = printf '\#!/bin/sh\nexec %s %s "$$@"\n' $(abspath packaging/dist/zig.sh) $(1) > $(2) && chmod +x $(2)
 
 .PHONY: macos macos-rust macos-built
 
@@ -21,8 +23,7 @@ macos:
 # Programs, and the static library of which the dylib is made.
 macos-rust:
 	@mkdir -p $(LIB)
-	@printf '#!/bin/sh\nexec %s %s "$$@"\n' $(abspath packaging/dist/zig.sh) \
-		$(firstword $(subst -, ,$(TARGET)))-macos.$(MACOS_VERSION) > $(MACOS_CC) && chmod +x $(MACOS_CC)
+	@$(call zig_cc,$(firstword $(subst -, ,$(TARGET)))-macos.$(MACOS_VERSION),$(MACOS_CC))
 	@ZIG="$(ZIG)" CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=$(MACOS_CC) \
 		$(CARGO) build --locked --profile $(PROFILE) --target $(TARGET) --lib --bin bn-convert
 

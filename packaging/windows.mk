@@ -58,7 +58,8 @@ $(C)/tests.exe: $(WINDOWS_TESTS) tests/c/harness.h tests/c/system.h tests/c/proc
 		-DBN_GOLDEN_MODELS='"tests/golden/models"' $(CFLAGS) $(filter %.c,$^) -o $@ $(WINDOWS_LINK)
 
 # Plain lines, and models by their paths: there is no libedit, and the cache of names needs links and locks of Unix.
-WINDOWS_CHAT := $(filter-out %/system_posix.c %/edit.c %/past.c %/complete.c,$(wildcard hosts/chat/*.c)) hosts/hub/jsondoc.c
+WINDOWS_CHAT := $(filter-out %/system_posix.c %/edit.c %/past.c %/complete.c,$(wildcard hosts/chat/*.c)) \
+	hosts/hub/jsondoc.c hosts/hub/naming.c
 
 $(C)/bn-chat.exe: $(WINDOWS_CHAT) $(wildcard hosts/chat/*.h hosts/hub/*.h) $(HEADER) $(IMPORT)
 	@$(CC) $(WINDOWS_C) $(CFLAGS) $(filter %.c,$^) -o $@ $(WINDOWS_LINK) -lshell32
@@ -95,5 +96,5 @@ windows-c: $(WINDOWS_EXES) $(C)/wine/bcryptprimitives.dll
 
 windows-rust: $(C)/wine/bcryptprimitives.dll | rust
 	$(call say,Windows: Rust tests under Wine)
-	@$(UNDER_WINE) CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$(WINE) \
+	@$(UNDER_WINE) CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$(abspath tests/c/wine.sh) \
 		$(CARGO) test --locked --profile $(PROFILE) --target $(TARGET) --lib --test all

@@ -36,7 +36,7 @@ func (a *Adapter) Fingerprint() (uint64, error) {
 	}
 	var hash uint64
 	err = try(func(*bn_error) bn_status { return bn_adapter_fingerprint(ptr, &hash) })
-	return uint64(hash), err
+	return hash, err
 }
 
 // Close frees the adapter. Requests that have it keep it. It may be called again.

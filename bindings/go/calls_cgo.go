@@ -9,6 +9,26 @@ import "C"
 
 import "unsafe"
 
+// It does not compile where a size of header.go is not C's.
+var _ [C.sizeof_bn_string]byte = [sizeof_bn_string]byte{}
+var _ [C.sizeof_bn_error]byte = [sizeof_bn_error]byte{}
+var _ [C.sizeof_bn_request_info]byte = [sizeof_bn_request_info]byte{}
+var _ [C.sizeof_bn_request_params]byte = [sizeof_bn_request_params]byte{}
+var _ [C.sizeof_bn_logprob]byte = [sizeof_bn_logprob]byte{}
+var _ [C.sizeof_bn_tool_call]byte = [sizeof_bn_tool_call]byte{}
+var _ [C.sizeof_bn_event]byte = [sizeof_bn_event]byte{}
+var _ [C.sizeof_bn_engine_config]byte = [sizeof_bn_engine_config]byte{}
+var _ [C.sizeof_bn_model_config]byte = [sizeof_bn_model_config]byte{}
+var _ [C.sizeof_bn_model_info]byte = [sizeof_bn_model_info]byte{}
+var _ [C.sizeof_bn_chat_message]byte = [sizeof_bn_chat_message]byte{}
+var _ [C.sizeof_bn_logit_bias]byte = [sizeof_bn_logit_bias]byte{}
+var _ [C.sizeof_bn_logits]byte = [sizeof_bn_logits]byte{}
+var _ [C.sizeof_bn_kv_event]byte = [sizeof_bn_kv_event]byte{}
+var _ [C.sizeof_bn_latency]byte = [sizeof_bn_latency]byte{}
+var _ [C.sizeof_bn_lengths]byte = [sizeof_bn_lengths]byte{}
+var _ [C.sizeof_bn_stats]byte = [sizeof_bn_stats]byte{}
+var _ [C.sizeof_bn_span]byte = [sizeof_bn_span]byte{}
+
 func bn_status_name(status bn_status) *byte {
 	return (*byte)(unsafe.Pointer(C.bn_status_name(C.bn_status(status))))
 }

@@ -123,10 +123,10 @@ func (c *core) create(o *Options) error {
 	set(&config.kv_block_size, count(o.KVBlockSize))
 	config.kv_type = int32(o.KVType)
 	set(&config.queue_capacity, count(o.QueueCapacity))
-	config.queue_token_capacity = uint64(o.QueueTokens)
-	config.memory_limit_bytes = uint64(o.MemoryLimit)
-	config.kv_cache_bytes = uint64(o.KVCacheBytes)
-	set(&config.max_unread_bytes, uint64(o.MaxUnreadBytes))
+	config.queue_token_capacity = o.QueueTokens
+	config.memory_limit_bytes = o.MemoryLimit
+	config.kv_cache_bytes = o.KVCacheBytes
+	set(&config.max_unread_bytes, o.MaxUnreadBytes)
 	config.instructions = int32(o.Instructions)
 	set(&config.max_step_ms, milliseconds(o.MaxStep))
 	config.target_itl_ms = milliseconds(o.TargetITL)
@@ -144,7 +144,7 @@ func (c *core) create(o *Options) error {
 	} else {
 		set(&config.snapshot_interval, count(o.SnapshotInterval))
 	}
-	config.adapter_bytes = uint64(o.AdapterBytes)
+	config.adapter_bytes = o.AdapterBytes
 	config.idle_release_ms = uint64(milliseconds(o.IdleRelease))
 	config.device = memory.text(o.Device)
 	config.speculation, config.draft_tokens = int32(o.Speculation), count(o.DraftTokens)
@@ -225,9 +225,9 @@ func (c *core) poll(events *[room]bn_event) bool {
 func (c *core) deliver(event *bn_event) {
 	last := event.kind == BN_EVENT_COMPLETED
 	c.mu.Lock()
-	s := c.streams[uint64(event.user_data)]
+	s := c.streams[event.user_data]
 	if last {
-		delete(c.streams, uint64(event.user_data))
+		delete(c.streams, event.user_data)
 	}
 	c.mu.Unlock()
 	s.add(event)
@@ -351,7 +351,7 @@ func (e *Engine) submit(ctx context.Context, r *Request, task int32, flags uint3
 		params.task = task
 	}
 	params.flags |= flags
-	params.user_data = uint64(s.key)
+	params.user_data = s.key
 	var id bn_request
 	err = e.use(func(ptr bn_engine, failure *bn_error) bn_status {
 		return bn_submit(ptr, &params, &id, failure)

@@ -74,7 +74,7 @@ func checkABI() error {
 	if loadError != nil {
 		return &Error{Code: ErrNotFound, Message: loadError.Error()}
 	}
-	if got := uint32(bn_abi_version()); got != BN_ABI_VERSION {
+	if got := bn_abi_version(); got != BN_ABI_VERSION {
 		return &Error{Code: ErrUnsupported, Message: fmt.Sprintf("the library has ABI %d, the header %d", got, BN_ABI_VERSION)}
 	}
 	return nil

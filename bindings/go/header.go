@@ -530,7 +530,7 @@ type bn_span struct {
 	cached_tokens uint32
 }
 
-// It does not compile where a size is not C's.
+// It does not compile where a size is not the one counted above, which calls_cgo.go compares with C's.
 var _ [sizeof_bn_string]byte = [unsafe.Sizeof(bn_string{})]byte{}
 var _ [sizeof_bn_error]byte = [unsafe.Sizeof(bn_error{})]byte{}
 var _ [sizeof_bn_request_info]byte = [unsafe.Sizeof(bn_request_info{})]byte{}

@@ -85,7 +85,7 @@ func (a *arena) biases(of map[uint32]float32) (*bn_logit_bias, uintptr) {
 	data := (*bn_logit_bias)(a.keep(calloc(uintptr(len(of)), sizeof_bn_logit_bias)))
 	to := unsafe.Slice(data, len(of))[:0]
 	for token, bias := range of {
-		to = append(to, bn_logit_bias{token: uint32(token), bias: float32(bias)})
+		to = append(to, bn_logit_bias{token: token, bias: float32(bias)})
 	}
 	return data, uintptr(len(of))
 }

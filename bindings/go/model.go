@@ -53,7 +53,7 @@ func OpenModel(ctx context.Context, options ModelOptions) (*Model, error) {
 	var config bn_model_config
 	bn_model_config_init(&config, sizeof_bn_model_config)
 	config.path, config.kernel_config_path = memory.text(options.Path), memory.text(options.KernelConfigPath)
-	config.memory_limit_bytes = uint64(options.MemoryLimit)
+	config.memory_limit_bytes = options.MemoryLimit
 	config.threads = count(options.Threads)
 	config.weight_type = int32(options.Weights)
 	config.embedding_type = int32(options.Embedding)
@@ -160,7 +160,7 @@ func goInfo(c *bn_model_info) ModelInfo {
 		VocabSize: int(c.vocab_size), ContextLength: int(c.context_length),
 		Layers: int(c.layers), HiddenSize: int(c.hidden_size), FFNSize: int(c.ffn_size),
 		Heads: int(c.heads), KVHeads: int(c.kv_heads), HeadDim: int(c.head_dim), EmbeddingSize: int(c.embedding_size),
-		Parameters: uint64(c.parameters), WeightBytes: uint64(c.weight_bytes),
+		Parameters: c.parameters, WeightBytes: c.weight_bytes,
 		EndTokens: goTokens(c.end_tokens, c.end_tokens_count), BOS: int(c.bos_token),
 		Pooling: Pooling(c.pooling), ScoresPairs: c.scores_pairs != 0, Encodes: c.encodes != 0, Recommended: recommended(c),
 	}
@@ -221,7 +221,7 @@ func (m *Model) Detokenize(tokens []uint32) (string, error) {
 func (m *Model) TokenBytes(token uint32) ([]byte, error) {
 	return sized[byte](func(data unsafe.Pointer, room uintptr, n *uintptr) error {
 		return m.use(func(ptr bn_model, failure *bn_error) bn_status {
-			return bn_model_token_bytes(ptr, uint32(token), (*byte)(data), room, n, failure)
+			return bn_model_token_bytes(ptr, token, (*byte)(data), room, n, failure)
 		})
 	})
 }

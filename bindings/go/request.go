@@ -158,13 +158,13 @@ func (r *Request) params(memory *arena) (p bn_request_params, err error) {
 	p.stop_tokens, p.stop_tokens_count = memory.tokens(r.StopTokens)
 	p.stop_strings, p.stop_strings_count = memory.texts(r.StopStrings)
 	p.session = memory.text(r.Session)
-	p.seed, p.cache_salt = uint64(r.Seed), uint64(r.CacheSalt)
+	p.seed, p.cache_salt = r.Seed, r.CacheSalt
 	if r.MaxTokens == AllTokens {
 		p.max_new_tokens = 0
 	} else {
 		set(&p.max_new_tokens, count(r.MaxTokens))
 	}
-	p.min_new_tokens = uint32(r.MinTokens)
+	p.min_new_tokens = r.MinTokens
 	if r.Timeout < 0 {
 		p.timeout_ms = BN_FOREVER
 	} else {
@@ -213,10 +213,10 @@ func (r *Request) sampling(memory *arena, p *bn_request_params) {
 	p.samplers, p.samplers_count = memory.samplers(r.Samplers)
 	set(&p.repetition_penalty, float32(r.RepetitionPenalty))
 	p.frequency_penalty, p.presence_penalty = float32(r.FrequencyPenalty), float32(r.PresencePenalty)
-	p.penalty_window = uint32(r.PenaltyWindow)
-	p.dry_multiplier, p.dry_window = float32(r.DRYMultiplier), uint32(r.DRYWindow)
+	p.penalty_window = r.PenaltyWindow
+	p.dry_multiplier, p.dry_window = float32(r.DRYMultiplier), r.DRYWindow
 	set(&p.dry_base, float32(r.DRYBase))
-	set(&p.dry_allowed_length, uint32(r.DRYAllowedLength))
+	set(&p.dry_allowed_length, r.DRYAllowedLength)
 	p.dry_breakers, p.dry_breakers_count = memory.texts(r.DRYBreakers)
 	p.bad_words, p.bad_words_count = memory.texts(r.BadWords)
 	p.logit_bias, p.logit_bias_count = memory.biases(r.LogitBias)

@@ -21,7 +21,7 @@ func (e *Engine) RestoreSession(name string, data []byte) error {
 	s := memory.text(name)
 	var first *uint8
 	if len(data) > 0 {
-		first = (*uint8)(&data[0])
+		first = &data[0]
 	}
 	return e.use(func(ptr bn_engine, failure *bn_error) bn_status {
 		return bn_session_restore(ptr, s, first, uintptr(len(data)), failure)
@@ -69,7 +69,7 @@ func (e *Engine) KVEvents() ([]KVEvent, error) {
 			return list, err
 		}
 		for _, event := range events[:n] {
-			list = append(list, KVEvent{KVEventKind(event.kind), uint64(event.hash), uint64(event.parent_hash)})
+			list = append(list, KVEvent{KVEventKind(event.kind), event.hash, event.parent_hash})
 		}
 	}
 	return list, nil

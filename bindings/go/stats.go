@@ -32,18 +32,18 @@ func (e *Engine) Stats() (Stats, error) {
 func latency(c bn_latency) Latency {
 	l := Latency{
 		P50: time.Duration(c.p50_ns), P90: time.Duration(c.p90_ns), P99: time.Duration(c.p99_ns),
-		Sum: time.Duration(c.sum_ns), Count: uint64(c.count),
+		Sum: time.Duration(c.sum_ns), Count: c.count,
 	}
 	for i, n := range c.buckets {
-		l.Buckets[i] = uint64(n)
+		l.Buckets[i] = n
 	}
 	return l
 }
 
 func lengths(c bn_lengths) Lengths {
-	l := Lengths{Count: uint64(c.count), Sum: uint64(c.sum)}
+	l := Lengths{Count: c.count, Sum: c.sum}
 	for i, n := range c.buckets {
-		l.Buckets[i] = uint64(n)
+		l.Buckets[i] = n
 	}
 	return l
 }
@@ -91,7 +91,7 @@ func (e *Engine) State() (state State, err error) {
 	err = e.use(func(ptr bn_engine, _ *bn_error) bn_status {
 		got := bn_engine_state(ptr)
 		if got < 0 {
-			return bn_status(got)
+			return got
 		}
 		state = State(got)
 		return BN_OK

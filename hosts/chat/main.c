@@ -46,7 +46,8 @@ static int open_model(const char *path, const options *o, bn_model **out) {
     if (status == BN_ERR_CANCELLED) return EXIT_INTERRUPTED;
     if (status != BN_OK) {
         complain_of(error.message, strlen(error.message));
-        if (status == BN_ERR_IO && looks_like_name(path)) note("A model on Hugging Face's hub: bn-chat hf:%s", path);
+        if (status == BN_ERR_IO && hub_knows_names && looks_like_name(path))
+            note("A model on Hugging Face's hub: bn-chat hf:%s", path);
         return 1;
     }
     return -1;

@@ -1,12 +1,10 @@
 // Lines for the user.
+#include "../hub/naming.h"
 #include "system.h"
 
-#include <ctype.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 void note(const char *format, ...) {
     va_list args;
@@ -26,28 +24,12 @@ void complain(const char *format, ...) {
     fputc('\n', stderr);
 }
 
-// Whether a character is part of a field's or a file's name.
-static bool in_name(char c) {
-    return isalnum((unsigned char)c) || (c != 0 && strchr("_/.-", c) != NULL);
-}
-
 void complain_of(const char *message, size_t length) {
-    static const char *const names[][2] = {{"max_sequence_length", "--context"}, {"draft_model", "--draft-model"}};
-    char *text = must(malloc(2 * length + 1)); // no option is twice as long as its field
-    size_t used = 0;
-    for (size_t i = 0; i < length;) {
-        size_t own = 0;
-        for (size_t n = 0; n < sizeof names / sizeof *names && own == 0; n++) {
-            size_t size = strlen(names[n][0]);
-            if (size > length - i || memcmp(message + i, names[n][0], size) != 0) continue;
-            if ((i > 0 && in_name(message[i - 1])) || (i + size < length && in_name(message[i + size]))) continue;
-            own = size;
-            used += (size_t)sprintf(text + used, "%s", names[n][1]);
-        }
-        if (own == 0) text[used++] = message[i];
-        i += own == 0 ? 1 : own;
-    }
-    complain("%.*s", (int)used, text);
+    static const field_option names[] = {{"max_sequence_length", "--context"}, {"draft_model", "--draft-model"}};
+    size_t room = 2 * length + 1; // no option is twice as long as its field
+    char *text = must(malloc(room));
+    fields_as_options(text, room, message, length, names, sizeof names / sizeof *names);
+    complain("%s", text);
     free(text);
 }
 

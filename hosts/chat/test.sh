@@ -73,6 +73,7 @@ printf '%0200d\n' 1 | refuses '--context = 128 has to hold it' builtin:echo --co
 refuses '/nowhere' /nowhere < /dev/null
 refuses 'mtp is set' --mtp 1 < /dev/null
 refuses '/nowhere' --draft-model /nowhere < /dev/null
+refuses '/nowhere/draft_model' /nowhere/draft_model < /dev/null
 refuses 'vocabulary' --draft-model builtin:echo < /dev/null
 head -c 100000 "$demo" > "$dir/cut.gguf"
 refuses 'cut.gguf' "$dir/cut.gguf" < /dev/null

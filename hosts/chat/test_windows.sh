@@ -39,6 +39,8 @@ printf 'user: two\nassistant: user: two\nassistant: \nuser: three\nassistant: \n
 printf '/load %s/世界.json\nthree\n' "$dir" | same builtin:echo
 refuses 'no names here yet' hf:org/name
 refuses "'no-such.gguf'\|no-such.gguf" no-such.gguf
+refuses "'no/such'\|no/such" no/such
+! grep -q hf: "$dir/err" || fail "it names hf:, which is not there"
 refuses '--context = 99999999 is out of range' --context 99999999
 refuses 'there is no option' --nonsense
 echo "bn-chat runs"

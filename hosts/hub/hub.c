@@ -46,6 +46,8 @@ static char *find(hub *h, const char *model) {
     return path;
 }
 
+const bool hub_knows_names = true;
+
 int hub_get(const char *program, const char **model, const volatile sig_atomic_t *stop) {
     hub h = {.program = program, .stop = stop};
     if (*model == NULL || strncmp(*model, "hf:", strlen("hf:")) != 0) return 0;

@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include "../hub/naming.h"
 #include "bn_engine.h"
 #include "buffer.h"
 
@@ -163,32 +164,19 @@ int closed_schemas_of(const char *name) {
 }
 
 void options_name(char *out, size_t room, const char *message) {
-    static const char *const names[][2] = {{"max_sequence_length", "--max-sequence"},
-                                           {"memory_limit_bytes", "--memory-limit"},
-                                           {"kv_cache_bytes", "--kv-cache"},
-                                           {"kv_type", "--kv-type"},
-                                           {"max_batch_size", "--max-batch"},
-                                           {"queue_capacity", "--queue"},
-                                           {"queue_token_capacity", "--queue-tokens"},
-                                           {"adapter_bytes", "--adapter-bytes"},
-                                           {"snapshot_interval", "--snapshot-interval"},
-                                           {"target_itl_ms", "--target-itl"},
-                                           {"default_timeout_ms", "--timeout"},
-                                           {"draft_model", "--draft-model"}};
-    size_t length = 0;
-    for (const char *from = message; *from != 0 && length + 32 < room;) {
-        const char *to = NULL;
-        for (size_t i = 0; i < sizeof names / sizeof *names && to == NULL; i++) {
-            size_t own = strlen(names[i][0]);
-            bool whole = from == message || !(isalnum((unsigned char)from[-1]) || from[-1] == '_');
-            if (!whole || strncmp(from, names[i][0], own) != 0 || from[own] == '_') continue;
-            from += own;
-            to = names[i][1];
-        }
-        if (to == NULL) out[length++] = *from++;
-        else length += (size_t)snprintf(out + length, room - length, "%s", to);
-    }
-    out[length] = 0;
+    static const field_option names[] = {{"max_sequence_length", "--max-sequence"},
+                                         {"memory_limit_bytes", "--memory-limit"},
+                                         {"kv_cache_bytes", "--kv-cache"},
+                                         {"kv_type", "--kv-type"},
+                                         {"max_batch_size", "--max-batch"},
+                                         {"queue_capacity", "--queue"},
+                                         {"queue_token_capacity", "--queue-tokens"},
+                                         {"adapter_bytes", "--adapter-bytes"},
+                                         {"snapshot_interval", "--snapshot-interval"},
+                                         {"target_itl_ms", "--target-itl"},
+                                         {"default_timeout_ms", "--timeout"},
+                                         {"draft_model", "--draft-model"}};
+    fields_as_options(out, room, message, strlen(message), names, sizeof names / sizeof *names);
 }
 
 int32_t speculation_of(const char *name) {

@@ -157,9 +157,10 @@ if unpacked windows-x86_64; then
         # Wine before version 9 lacks this library of the system.
         "${MINGW}gcc" -std=c11 -shared -O2 tests/c/wine_bcryptprimitives.c -o "$folder/bin/bcryptprimitives.dll" \
             -ladvapi32
-        export WINEPREFIX="$work/wine" WINEDEBUG=-all
-        tells "hello.exe under Wine" "$WINE" "$folder/bin/hello.exe"
-        "$WINE" "$folder/bin/bn-convert.exe" --help > /dev/null || fail "bn-convert.exe does not run"
+        export WINEPREFIX="$work/wine" WINEDEBUG=-all WINE
+        tells "hello.exe under Wine" tests/c/wine.sh "$folder/bin/hello.exe"
+        adds "bn-chat.exe under Wine" tests/c/wine.sh "$folder/bin/bn-chat.exe"
+        tests/c/wine.sh "$folder/bin/bn-convert.exe" --help > /dev/null || fail "bn-convert.exe does not run"
     else
         skip "running it, no MinGW-w64 or Wine"
     fi

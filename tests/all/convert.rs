@@ -88,8 +88,9 @@ fn every_folder_becomes_a_file_that_computes_the_same() {
 #[test]
 fn hybrids_have_the_tensors_of_their_architectures() {
     let scratch = Scratch::new("hybrids");
-    let out = scratch.file("model.gguf");
+    // A file for each model: Windows replaces none that is mapped.
     let open = |name: &str, types| {
+        let out = scratch.file(&format!("{name}.gguf"));
         converted(&format!("tests/golden/models/{name}"), types, &out).unwrap();
         Gguf::open(&out.to_string_lossy()).unwrap()
     };
@@ -244,9 +245,11 @@ fn the_file_ends_and_chats_as_the_folder_does() {
     let scratch = Scratch::new("text");
     put_wide_model(&scratch);
     let put = |name: &str, json: Value| std::fs::write(scratch.file(name), json.to_string()).unwrap();
-    let (folder, out) = (scratch.0.to_string_lossy().into_owned(), scratch.file("out.gguf"));
-    let out = out.to_string_lossy().into_owned();
-    let both = |said: &str| {
+    let folder = scratch.0.to_string_lossy().into_owned();
+    // A file for each model: Windows replaces none that is mapped.
+    let mut names = (0..).map(|i| scratch.file(&format!("out-{i}.gguf")).to_string_lossy().into_owned());
+    let mut both = |said: &str| {
+        let out = names.next().unwrap();
         let done = program(&[&folder, &out]);
         let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
         assert!(done.status.success() && stderr.contains(said) && !stderr.contains('\x1b'), "{stderr}");

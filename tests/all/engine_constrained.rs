@@ -342,7 +342,7 @@ fn a_small_grammar_passes_large_ones() {
     std::thread::scope(|scope| {
         let others: Vec<_> =
             (0..16).map(|n| scope.spawn(move || check(ConstraintKind::JsonSchema, large(n)))).collect();
-        while engine.stats().grammars_compiled == 0 && others.iter().any(|one| !one.is_finished()) {
+        while engine.stats().grammars_compiled == 0 && others.iter().all(|one| !one.is_finished()) {
             std::thread::yield_now();
         }
         check(ConstraintKind::Regex, "[a-z]+".into()).unwrap();
@@ -352,7 +352,9 @@ fn a_small_grammar_passes_large_ones() {
         let ends: Vec<_> = others.into_iter().map(|one| one.join().unwrap()).collect();
         assert!(ends.iter().flatten().count() < 16);
         for error in ends.into_iter().filter_map(Result::err) {
-            assert!([Status::Shutdown, Status::TimedOut].contains(&error.status), "{error}");
+            // Where a clock takes long to read, as under Wine, the bound on the core's time may come first.
+            let slow = error.message.contains("takes too long");
+            assert!(slow || [Status::Shutdown, Status::TimedOut].contains(&error.status), "{error}");
         }
     });
 }

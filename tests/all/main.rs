@@ -10,7 +10,9 @@ mod ops_support;
 mod plain_ops;
 
 mod abi_header;
+#[cfg(unix)] // compiles and runs a program of C
 mod abi_layout;
+#[cfg(unix)] // compiles programs of C
 mod abi_readme;
 mod convert;
 #[cfg(unix)] // the emulated driver is a shared library of Unix

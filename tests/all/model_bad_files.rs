@@ -92,7 +92,9 @@ fn no_file_an_empty_one_and_a_foreign_one() {
     let path = |name: &str| std::env::temp_dir().join(format!("bn-bad-{}-{name}", std::process::id()));
     let missing = path("missing").to_string_lossy().into_owned();
     refused(open_path(&missing), Status::Io, &[&missing]);
-    let directory = std::env::temp_dir().to_string_lossy().into_owned();
+    // Without the separator at its end that it has on Windows.
+    let directory = std::env::temp_dir().components().collect::<std::path::PathBuf>();
+    let directory = directory.to_string_lossy().into_owned();
     refused(open_path(&directory), Status::Io, &[&directory, "config.json"]);
     for (name, content, word) in [("empty", &b""[..], "empty"), ("foreign", &b"\x7fELF and more"[..], "GGUF")]
     {

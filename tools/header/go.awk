@@ -27,7 +27,7 @@ function value(text, s, type) {
     type = go_type(text, s)
     if (type == "Latency" || type == "Lengths") return tolower(type) "(c." s ")"
     if (type ~ /^\[/) return "durations(c." s ")"
-    return type "(c." s ")"
+    return type == "uint64" && text ~ /^uint64_t / || type == "float64" ? "c." s : type "(c." s ")"
 }
 
 function prose(s) {

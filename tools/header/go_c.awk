@@ -87,7 +87,7 @@ function header(i) {
     print ")\n\ntype bn_status = int32\ntype bn_request = uint64\n\n// Only names, which the library looks up."
     for (i = 1; i <= count; i++) if (text[i] ~ /^typedef struct / && !struct_size(name[i])) print "type " name[i] " uintptr"
     for (i = 1; i <= count; i++) if (kind[i] == "struct") struct(i)
-    print "\n// It does not compile where a size is not C's."
+    print "\n// It does not compile where a size is not the one counted above, which calls_cgo.go compares with C's."
     for (i = 1; i <= count; i++)
         if (kind[i] == "struct") print "var _ [sizeof_" name[i] "]byte = [unsafe.Sizeof(" name[i] "{})]byte{}"
 }
@@ -130,6 +130,9 @@ function argument(i, s, stars) {
 }
 
 function by_cgo(i, n, k, call, r) {
+    print "\n// It does not compile where a size of header.go is not C's."
+    for (i = 1; i <= count; i++)
+        if (kind[i] == "struct") print "var _ [C.sizeof_" name[i] "]byte = [sizeof_" name[i] "]byte{}"
     for (i = 1; i <= count; i++) {
         if (kind[i] != "function") continue
         n = parameters(text[i])

@@ -87,7 +87,8 @@ impl Gguf {
             gguf = split::join(path, gguf)?;
         }
         // In the model's folder.
-        let beside = format!("{}{KERNEL_CONFIG}", path.rfind('/').map_or("", |at| &path[..=at]));
+        let beside =
+            format!("{}{KERNEL_CONFIG}", path.rfind(std::path::is_separator).map_or("", |at| &path[..=at]));
         gguf.tile(config, Some(&beside))?;
         Ok(gguf)
     }

@@ -89,7 +89,7 @@ fn a_missing_or_broken_part_is_named() {
     split.write();
     std::fs::remove_file(split.path(1)).unwrap();
     for no in [0, 2] {
-        split.refused(no, Status::Io, &["m-00002-of-00003.gguf", "part 2 of 3", "No such file"]);
+        split.refused(no, Status::Io, &["m-00002-of-00003.gguf", "part 2 of 3", "os error 2"]);
     }
     std::fs::write(split.path(1), b"").unwrap();
     split.refused(0, Status::BadModel, &["m-00002-of-00003.gguf", "empty"]);

@@ -101,16 +101,10 @@ fn an_index_names_plain_files_only() {
     for name in ["sub/1.safetensors", "0.safetensors"] {
         t.put(name, shard(&["a"]));
     }
-    let absolute = t.0.join("0.safetensors");
-    let outside = [
-        "../x.safetensors",
-        "sub/1.safetensors",
-        absolute.to_str().unwrap(),
-        "..",
-        ".",
-        "",
-        "./0.safetensors",
-    ];
+    // In JSON, a separator of Windows is escaped.
+    let absolute = t.0.join("0.safetensors").to_str().unwrap().replace('\\', "\\\\");
+    let outside =
+        ["../x.safetensors", "sub/1.safetensors", absolute.as_str(), "..", ".", "", "./0.safetensors"];
     for file in outside.into_iter().chain([
         "/etc/passwd",
         "a\\\\b.safetensors",

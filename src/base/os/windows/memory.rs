@@ -60,7 +60,8 @@ fn allocated() -> Option<u64> {
     let known = unsafe {
         GetProcessMemoryInfo(GetCurrentProcess(), (&raw mut counters).cast::<PROCESS_MEMORY_COUNTERS>(), size)
     };
-    (known != 0).then_some(counters.PrivateUsage as u64)
+    // Both say the same, but Windows 7 fills the first alone, Wine the second.
+    (known != 0).then_some(counters.PrivateUsage.max(counters.PagefileUsage) as u64)
 }
 
 #[cfg(test)]

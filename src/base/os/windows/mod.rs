@@ -2,6 +2,8 @@
 
 pub mod clock;
 mod event;
+#[cfg(target_env = "gnu")]
+mod fma;
 pub mod memory;
 
 pub use event::Event;

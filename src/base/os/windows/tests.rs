@@ -25,13 +25,13 @@ fn what_is_no_regular_file_says_so() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Only for users who may make links, and where the system has them.
+/// Only for users who may make links, and where the system has them: Wine says that it made one, and there is none.
 #[test]
 fn a_link_is_no_file() {
     let folder = scratch("links");
     let (file, link) = (folder.join("file"), folder.join("link"));
     std::fs::write(&file, "text").unwrap();
-    if std::os::windows::fs::symlink_file(&file, &link).is_ok() {
+    if std::os::windows::fs::symlink_file(&file, &link).is_ok() && std::fs::symlink_metadata(&link).is_ok() {
         assert!(open(&link).unwrap().metadata().unwrap().is_file());
         assert!(!open_no_link(&link).unwrap().metadata().unwrap().is_file());
     }
