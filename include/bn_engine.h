@@ -250,7 +250,8 @@ bn_status bn_engine_create(const bn_engine_config *config, bn_engine **out, bn_e
  *
  * A blocked `bn_poll` returns `BN_ERR_SHUTDOWN`, a `bn_generate` what it has, a `bn_embed`
  * `BN_ERR_CANCELLED`. In poll mode, unread events are lost; in callback mode, every unreleased
- * request first gets its last callback, and none follows. In a forked child nothing happens.
+ * request first gets its last callback, and none follows. In a forked child nothing
+ * happens, and it returns `BN_ERR_FORKED`.
  *
  * [not from a callback] */
 bn_status bn_engine_destroy(bn_engine *engine);
@@ -564,7 +565,8 @@ struct bn_request_params {
     /** What the output matches, as `constraint_kind` says, whatever else is asked for; at most
      * 524288 bytes. Once matched, the model's end tokens may come, even with
      * `BN_REQUEST_IGNORE_EOS`, and nothing else if the match cannot go on. What ends early is the
-     * beginning of a match. It is compiled at submit; the latest ones stay compiled. */
+     * beginning of a match. It is compiled at submit; the latest ones stay compiled.
+     * A request may still fail later, where the constraint needs more than docs/decoding.md allows. */
     bn_string constraint;
     /** With `BN_REQUEST_LOGPROBS`: so many of the most likely tokens for each generated one, up to
      * 32. */
@@ -581,8 +583,8 @@ struct bn_request_params {
     /** An adapter of the same engine. Requests with different ones share no part of the prefix
      * cache. */
     const bn_adapter *adapter;
-    /** Nor do requests with different salts, so timing tells nothing about the prompts of
-     * others. */
+    /** Requests with different salts share no part of the prefix cache, so timing tells nothing
+     * about the prompts of others. */
     uint64_t cache_salt;
     /** A name of 1 to 256 bytes; two users of an engine need two. When the request ends, its keys
      * and values stay in the KV cache under this name, in place of what had it, for a next turn
@@ -694,7 +696,7 @@ struct bn_event {
     /** Index of the stop token or stop string that ended the request; -1 for other ends, the
      * model's own end token too. */
     int32_t stop_index;
-    /** The same in words; empty with `BN_OK`. */
+    /** `status` in words; empty with `BN_OK`. */
     bn_string message;
     /** New reasoning (`BN_REQUEST_PARSE_OUTPUT`): whole UTF-8 characters. */
     bn_string reasoning;
@@ -1235,7 +1237,8 @@ struct bn_logits {
     const uint32_t *output_tokens;
     size_t output_tokens_count;
     /** One for each token, to be changed in place. `-INFINITY` forbids a token; at least one must
-     * stay finite, and none may be NaN or `INFINITY`. */
+     * stay finite, and none may be NaN or `INFINITY`, or the request fails with
+     * `BN_ERR_INVALID_ARGUMENT`. */
     float *logits;
 };
 

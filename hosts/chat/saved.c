@@ -4,10 +4,13 @@
 
 #include "../hub/jsondoc.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+// The library takes 64 MiB of messages; JSON may spell a byte by six. A session has tokens and recurrent states beside its
+// share of the KV cache.
+static const uint64_t MOST_TEXT = 6 * 64 << 20, BESIDE_KV = 1 << 30;
 
 char *path_of(bn_string text) {
     const char *home = home_folder();
@@ -54,11 +57,10 @@ static size_t save_session(const chat *c, const char *path) {
     if (status == BN_ERR_NOT_FOUND) return remove_file(path), 0; // an older one would be of another conversation
     uint8_t *data = status == BN_OK || status == BN_ERR_BUFFER_TOO_SMALL ? must(malloc(size + 1)) : NULL;
     if (data != NULL) status = bn_session_save(c->engine, SESSION, data, size, &size, &error);
-    bool written = status == BN_OK && write_file(path, (const char *)data, size);
-    if (status != BN_OK) complain("%s: %s", path, error.message);
-    else if (!written) complain("%s: %s", path, strerror(errno));
+    const char *wrong = status != BN_OK ? error.message : write_file(path, (const char *)data, size);
+    if (wrong != NULL) complain("%s: %s", path, wrong);
     free(data);
-    return written ? size : 0;
+    return wrong == NULL ? size : 0;
 }
 
 outcome command_save(chat *c, bn_string rest) {
@@ -67,8 +69,9 @@ outcome command_save(chat *c, bn_string rest) {
     char *path = path_of(rest), *computed = format_text("%s.kv", path);
     buffer text = {0};
     write_messages(&c->history, &text);
-    bool good = write_file(path, text.data, text.length);
-    if (!good) complain("%s: %s", path, strerror(errno));
+    const char *wrong = write_file(path, text.data, text.length);
+    bool good = wrong == NULL;
+    if (!good) complain("%s: %s", path, wrong);
     size_t size = good ? save_session(c, computed) : 0;
     unsigned long long count = c->history.count;
     if (good && c->interactive && size > 0)
@@ -103,10 +106,15 @@ static const char *take_messages(const jsondoc *list, conversation *out) {
 
 // Takes up what was computed. Returns false if there is nothing that fits this model: the messages are enough.
 static bool load_session(const chat *c, const char *path) {
+    if (!file_exists(path)) return false;
     buffer data = {0};
     bn_error error = {0};
-    bool good = read_file(path, &data);
-    if (!good && errno != ENOENT) note("(%s: %s)", path, strerror(errno));
+    bn_stats stats;
+    bn_stats_init(&stats, sizeof stats);
+    bn_engine_stats(c->engine, &stats, NULL);
+    const char *wrong = read_file(path, stats.kv_bytes + BESIDE_KV, &data);
+    bool good = wrong == NULL;
+    if (!good) note("(%s: %s)", path, wrong);
     if (good) {
         good = bn_session_restore(c->engine, SESSION, (const uint8_t *)data.data, data.length, &error) == BN_OK;
         if (!good) note("(%s is left out: %s)", path, error.message);
@@ -121,9 +129,9 @@ outcome command_load(chat *c, bn_string rest) {
     char *path = path_of(rest), *computed = format_text("%s.kv", path);
     buffer text = {0};
     conversation loaded = {0};
-    bool readable = read_file(path, &text);
-    jsondoc *json = readable ? jsondoc_parse(text.data, text.length) : NULL;
-    const char *wrong = !readable ? strerror(errno) : take_messages(jsondoc_member(json, "messages"), &loaded);
+    const char *wrong = read_file(path, MOST_TEXT, &text);
+    jsondoc *json = wrong == NULL ? jsondoc_parse(text.data, text.length) : NULL;
+    if (wrong == NULL) wrong = take_messages(jsondoc_member(json, "messages"), &loaded);
     jsondoc_free(json);
     buffer_free(&text);
     if (wrong == NULL) {

@@ -20,10 +20,11 @@ uint64_t process_number(void);
 // set meanwhile, -2 after an error, with errno set.
 ptrdiff_t read_input(char *to, size_t room);
 
-// Writes a file as a whole or not at all: what stood there stays after an error. Returns false with errno set.
-bool write_file(const char *path, const char *data, size_t length);
-// Reads a whole file. Returns false with errno set.
-bool read_file(const char *path, buffer *out);
+// Both return NULL, or what is wrong. Devices, pipes and folders are refused.
+// Writes a file as a whole or not at all: what stood there stays after an error. A link's target is written.
+const char *write_file(const char *path, const char *data, size_t length);
+// Reads a whole file of at most `most` bytes.
+const char *read_file(const char *path, uint64_t most, buffer *out);
 void remove_file(const char *path);
 // The user's folder, or NULL.
 const char *home_folder(void);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/select.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void interrupt(int signal) {
@@ -74,9 +75,13 @@ ptrdiff_t read_input(char *to, size_t room) {
     return count;
 }
 
-bool write_file(const char *path, const char *data, size_t length) {
-    char *next = format_text("%s.part", path);
-    int fd = open(next, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+static const char not_regular[] = "it is not a regular file", too_large[] = "it is too large";
+
+const char *write_file(const char *path, const char *data, size_t length) {
+    struct stat there;
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) return not_regular;
+    char *real = realpath(path, NULL), *next = format_text("%s.XXXXXX", real != NULL ? real : path);
+    int fd = mkstemp(next);
     bool good = fd >= 0;
     for (size_t done = 0; good && done < length;) {
         ssize_t count = write(fd, data + done, length - done);
@@ -85,22 +90,26 @@ bool write_file(const char *path, const char *data, size_t length) {
     }
     int error = errno;
     if (fd >= 0 && close(fd) != 0 && good) good = false, error = errno;
-    if (good && rename(next, path) != 0) good = false, error = errno;
+    if (good && rename(next, real != NULL ? real : path) != 0) good = false, error = errno;
     if (!good && fd >= 0) unlink(next);
     free(next);
-    errno = error;
-    return good;
+    free(real);
+    return good ? NULL : strerror(error);
 }
 
-bool read_file(const char *path, buffer *out) {
+// Opened without waiting for a pipe's other end.
+const char *read_file(const char *path, uint64_t most, buffer *out) {
     char chunk[1 << 16];
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t count = fd < 0 ? -1 : 1;
-    while (count > 0 && (count = read(fd, chunk, sizeof chunk)) > 0) buffer_add(out, chunk, (size_t)count);
-    int error = errno;
-    if (fd >= 0) close(fd);
-    errno = error;
-    return count == 0;
+    struct stat there;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &there) != 0) return strerror(errno);
+    const char *wrong = !S_ISREG(there.st_mode) ? not_regular : (uint64_t)there.st_size > most ? too_large : NULL;
+    ssize_t count = 1;
+    while (wrong == NULL && count > 0 && out->length <= most && (count = read(fd, chunk, sizeof chunk)) > 0)
+        buffer_add(out, chunk, (size_t)count);
+    if (count < 0) wrong = strerror(errno);
+    close(fd);
+    return wrong;
 }
 
 void remove_file(const char *path) {

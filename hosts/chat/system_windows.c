@@ -113,7 +113,7 @@ ptrdiff_t read_input(char *to, size_t room) {
     return count < 0 ? -2 : count;
 }
 
-bool write_file(const char *path, const char *data, size_t length) {
+const char *write_file(const char *path, const char *data, size_t length) {
     char *next = format_text("%s.part", path);
     wchar_t *from = wide_of(next), *to = wide_of(path);
     FILE *file = _wfopen(from, L"wb");
@@ -125,22 +125,26 @@ bool write_file(const char *path, const char *data, size_t length) {
     free(from);
     free(to);
     free(next);
-    errno = error;
-    return good;
+    return good ? NULL : strerror(error);
 }
 
-bool read_file(const char *path, buffer *out) {
+const char *read_file(const char *path, uint64_t most, buffer *out) {
     char chunk[1 << 14];
     wchar_t *wide = wide_of(path);
     FILE *file = _wfopen(wide, L"rb");
-    size_t count;
-    while (file != NULL && (count = fread(chunk, 1, sizeof chunk, file)) > 0) buffer_add(out, chunk, count);
-    bool good = file != NULL && !ferror(file);
     int error = errno;
-    if (file != NULL) fclose(file);
     free(wide);
-    errno = error;
-    return good;
+    if (file == NULL) return strerror(error);
+    struct _stat64 there;
+    const char *wrong = _fstat64(_fileno(file), &there) != 0 ? strerror(errno)
+                        : (there.st_mode & _S_IFREG) == 0    ? "it is not a regular file"
+                        : (uint64_t)there.st_size > most     ? "it is too large"
+                                                             : NULL;
+    size_t count;
+    while (wrong == NULL && (count = fread(chunk, 1, sizeof chunk, file)) > 0) buffer_add(out, chunk, count);
+    if (wrong == NULL && ferror(file)) wrong = strerror(errno);
+    fclose(file);
+    return wrong;
 }
 
 void remove_file(const char *path) {

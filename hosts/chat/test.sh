@@ -69,6 +69,22 @@ printf 'one\ntwo\nthree\nfour\n' | "$chat" builtin:echo --context 128 > "$dir/ou
 grep -q 'forgotten' "$dir/err" && grep -q '^user: four' "$dir/out" || fail "nothing was forgotten"
 printf '%0200d\n' 1 | refuses '--context = 128 has to hold it' builtin:echo --context 128
 
+# A saved conversation is a file, where a link leads if it is one. Nothing else is written or read.
+echo old > "$dir/kept"
+ln -s kept "$dir/link"
+mkfifo "$dir/pipe"
+printf 'one\n/save %s/link\n/load %s/kept\ntwo\n' "$dir" "$dir" | "$chat" builtin:echo > "$dir/out" 2> "$dir/err" ||
+    fail "/save to a link ended with $?"
+[ -L "$dir/link" ] && grep -q '"one"' "$dir/kept" && [ "$(ls "$dir"/kept* "$dir"/link* | wc -l)" = 3 ] ||
+    fail "/save left other files"
+for command in "/save $dir/pipe" "/load $dir/pipe" "/load /dev/zero" "/save $dir"; do
+    printf 'one\n%s\n' "$command" | timeout 60 "$chat" builtin:echo > "$dir/out" 2> "$dir/err" && fail "$command worked"
+    grep -q 'not a regular file' "$dir/err" && [ -p "$dir/pipe" ] || fail "$command was not refused"
+done
+truncate -s 20G "$dir/sparse"
+printf '/load %s/sparse\n' "$dir" | "$chat" builtin:echo > "$dir/out" 2> "$dir/err" && fail "20 GB were read"
+grep -q 'too large' "$dir/err" || fail "20 GB were not refused"
+
 # Errors are reported in one line.
 refuses '/nowhere' /nowhere < /dev/null
 refuses 'mtp is set' --mtp 1 < /dev/null

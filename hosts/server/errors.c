@@ -43,7 +43,7 @@ static void openai_error(struct buffer *out, unsigned status, const char *code, 
 }
 
 void write_error(struct exchange *ex, unsigned status, const char *code, const char *message, size_t length) {
-    const struct style *style = ex->route != NULL ? ex->route->style : NULL;
+    const struct style *style = ex->route != NULL ? ex->route->style : style_of(ex->client->http.path);
     (style != NULL && style->error != NULL ? style->error : openai_error)(&ex->out, status, code, message, length);
 }
 

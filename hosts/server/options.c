@@ -130,8 +130,9 @@ static void set(struct options *options, const struct option *o, const char *fro
     bool fits = errno == 0 && *end == 0 && number <= UINT64_MAX / unit;
     number *= unit;
     if (*value < '0' || *value > '9' || !fits || number < o->low || number > o->high) {
-        fprintf(stderr, "bn-server: %s must be a number from %llu to %llu, maybe with K, M, G or T behind it, not '%s'\n",
-                from, (ull)o->low, (ull)o->high, value);
+        const char *units = o->high >> 20 > 0 ? ", maybe with K, M, G or T behind it" : "";
+        fprintf(stderr, "bn-server: %s must be a number from %llu to %llu%s, not '%s'\n", from, (ull)o->low,
+                (ull)o->high, units, value);
         exit(WRONG_OPTIONS);
     }
     memcpy(field, &number, sizeof number);

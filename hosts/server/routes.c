@@ -48,6 +48,10 @@ const struct route routes[] = {
     {NULL},
 };
 
+const struct style *style_of(const char *path) {
+    return path != NULL && strncmp(path, "/api/", strlen("/api/")) == 0 ? &ollama_info_style : NULL;
+}
+
 const struct route *route_find(const char *method, const char *path, const char **allow) {
     for (const struct route *r = routes; r->method != NULL; r++) {
         if (r->begins ? strncmp(r->path, path, strlen(r->path)) != 0 : strcmp(r->path, path) != 0) continue;

@@ -223,6 +223,8 @@ unsigned event_status(const bn_event *event, const char **code);
 extern const struct route routes[];
 // Returns NULL if there is none, and perhaps sets `*allow`, the methods that the path has.
 const struct route *route_find(const char *method, const char *path, const char **allow);
+// How errors look on a path that is no route; NULL for OpenAI's way.
+const struct style *style_of(const char *path);
 // Answers a complete request, or submits it to the engine. `working` counts the work that takes longer.
 void route_run(struct exchange *ex);
 void route_go_on(struct exchange *ex); // the model for it is there
