@@ -18,7 +18,7 @@ use crate::kernels::gemm::ternary::Activations;
 #[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::gemm::tiles;
 use crate::kernels::pack::{for_rows, zeroed};
-use crate::kernels::pool::buffer::Line;
+use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::ints::{Ints, Part as _};
 use crate::kernels::simd::lanes::Lanes;
@@ -142,42 +142,69 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     if isa == Isa::Scalar {
         return panels.for_each(|panel| reference(task, panel));
     }
-    sweep(isa, task, panels)
+    // With few tokens, pairing lines takes longer than it saves.
+    let isa = if isa.has_neon() && tokens <= TILE { Isa::Neon } else { isa };
+    sweep(isa, task, panels, &mut scratch.codes)
 }
 
 by_isa!(
-    /// Multiplies panels with all tokens.
-    fn sweep(task: &Task, panels: Range<usize>) = sweep_in::<ints>
+    /// Multiplies panels with all tokens. `copy` is for sets that are PAIRED.
+    fn sweep(task: &Task, panels: Range<usize>, copy: &mut Vec<Line>) = sweep_in::<ints>
 );
 
 #[inline(always)]
-unsafe fn sweep_in<I: Ints>(task: &Task, panels: Range<usize>) {
+unsafe fn sweep_in<I: Ints>(task: &Task, panels: Range<usize>, copy: &mut Vec<Line>) {
     let tokens = task.x.x.rows.len();
     for panel in panels.clone().step_by(I::PANELS) {
+        if I::PAIRED {
+            let lines = task.panel(panel);
+            // SAFETY: the caller has the instructions.
+            unsafe { pair::<I>(lines, grown(copy, lines.len())) };
+        }
         for t in (0..tokens).step_by(TILE * I::PANELS) {
             let here = (tokens - t).min(TILE * I::PANELS);
             // SAFETY (of both): the caller has the instructions.
             match I::PANELS.min(panels.end - panel) {
-                2 => unsafe { some_tokens::<I, 2>(task, panel, t, here) },
-                _ => unsafe { some_tokens::<I, 1>(task, panel, t, here) },
+                2 => unsafe { some_tokens::<I, 2>(task, copy, panel, t, here) },
+                _ => unsafe { some_tokens::<I, 1>(task, copy, panel, t, here) },
+            }
+        }
+    }
+}
+
+/// Copies the lines of a panel in pairs.
+#[inline(always)]
+unsafe fn pair<I: Ints>(panel: &[Line], copy: &mut [Line]) {
+    for (n, line) in panel.iter().enumerate() {
+        // SAFETY: a whole line; the caller has the instructions.
+        unsafe {
+            let line = I::load((line as *const Line).cast());
+            for (part, rows) in line.parts().iter().enumerate() {
+                I::put(copy, n, part, *rows);
             }
         }
     }
 }
 
 #[inline(always)]
-unsafe fn some_tokens<I: Ints, const P: usize>(task: &Task, panel: usize, first: usize, tokens: usize) {
+unsafe fn some_tokens<I: Ints, const P: usize>(
+    task: &Task,
+    copy: &[Line],
+    panel: usize,
+    first: usize,
+    tokens: usize,
+) {
     // SAFETY (of all): the caller has the instructions.
     unsafe {
         match tokens {
-            1 => tile::<I, 1, P>(task, panel, first),
-            2 => tile::<I, 2, P>(task, panel, first),
-            3 => tile::<I, 3, P>(task, panel, first),
-            4 => tile::<I, 4, P>(task, panel, first),
-            5 if I::PANELS == 2 => tile::<I, 5, P>(task, panel, first),
-            6 if I::PANELS == 2 => tile::<I, 6, P>(task, panel, first),
-            7 if I::PANELS == 2 => tile::<I, 7, P>(task, panel, first),
-            8 if I::PANELS == 2 => tile::<I, 8, P>(task, panel, first),
+            1 => tile::<I, 1, P>(task, copy, panel, first),
+            2 => tile::<I, 2, P>(task, copy, panel, first),
+            3 => tile::<I, 3, P>(task, copy, panel, first),
+            4 => tile::<I, 4, P>(task, copy, panel, first),
+            5 if I::PANELS == 2 => tile::<I, 5, P>(task, copy, panel, first),
+            6 if I::PANELS == 2 => tile::<I, 6, P>(task, copy, panel, first),
+            7 if I::PANELS == 2 => tile::<I, 7, P>(task, copy, panel, first),
+            8 if I::PANELS == 2 => tile::<I, 8, P>(task, copy, panel, first),
             n => unreachable!("{n} tokens"),
         }
     }
@@ -185,11 +212,16 @@ unsafe fn some_tokens<I: Ints, const P: usize>(task: &Task, panel: usize, first:
 
 /// Computes the outputs of `T` tokens from `first` on for `P` panels.
 #[inline(always)]
-unsafe fn tile<I: Ints, const T: usize, const P: usize>(task: &Task, panel: usize, first: usize) {
+unsafe fn tile<I: Ints, const T: usize, const P: usize>(
+    task: &Task,
+    copy: &[Line],
+    panel: usize,
+    first: usize,
+) {
     let lines = task.x.x.cols / 4;
     let (mut codes, mut x) = ([std::ptr::null(); P], [std::ptr::null(); T]);
     for p in 0..P {
-        codes[p] = task.panel(panel + p)[..lines].as_ptr();
+        codes[p] = if I::PAIRED { copy } else { task.panel(panel + p) }[..lines].as_ptr();
     }
     // SAFETY: `lines` lines, and a line of scales after them; four columns of each token for each line; the caller
     // has the instructions.
