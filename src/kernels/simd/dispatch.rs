@@ -77,8 +77,7 @@ macro_rules! by_isa {
 }
 pub(in crate::kernels) use by_isa;
 
-/// Expands to the code only for kernels of `ints`: kernels of `lanes` gain nothing from AVX-VNNI and
-/// i8mm.
+/// Expands to the code only for kernels of `ints`: kernels of `lanes` gain nothing from AVX-VNNI and i8mm.
 macro_rules! of_ints {
     ((ints) $($then:tt)*) => { $($then)* };
     (($($other:ident)?) $($then:tt)*) => {};

@@ -62,7 +62,7 @@ pub struct Group<'a> {
     pub scale: &'a Line,
 }
 
-/// Sixteen rows. PAIRED is that of `Ints`.
+/// Sixteen rows. If PAIRED, `dots` needs the lines of codes in pairs.
 #[derive(Clone, Copy)]
 pub struct Sixteen<P, const N: usize, const PAIRED: bool = false>([P; N]);
 
@@ -73,9 +73,6 @@ pub trait Ints: Copy {
     type Lanes: Lanes<Part = <Self::Part as Part>::Floats>;
     /// Number of panels (sixteen rows each) whose sums fit into the registers with four tokens.
     const PANELS: usize;
-    /// Whether `dots` reads lines that `put` has written two by two: of each register, first the eight columns of the
-    /// first half of its rows, and then those of the others.
-    const PAIRED: bool = false;
     fn parts(&self) -> &[Self::Part];
     fn parts_mut(&mut self) -> &mut [Self::Part];
     unsafe fn splat(x: i32) -> Self;
@@ -113,7 +110,7 @@ pub trait Ints: Copy {
         unsafe { Self::Lanes::of(|v| self.parts()[v].to_f32()) }
     }
 
-    /// Writes part of line `n` of a panel for `dots`: even lines before the odd ones.
+    /// Writes part of line `n` of a panel as `dots` reads it. Even lines come first.
     #[inline(always)]
     unsafe fn put(lines: &mut [Line], n: usize, part: usize, v: Self::Part) {
         unsafe { put(&mut lines[n], part, v) }
@@ -260,7 +257,7 @@ macro_rules! sixteen {
             type Part = $part;
             type Lanes = super::super::lanes::Sixteen<<$part as super::Part>::Floats, $n>;
             const PANELS: usize = $panels;
-            $(const PAIRED: bool = $paired; $($own)*)?
+            $($($own)*)?
             #[inline(always)]
             fn parts(&self) -> &[$part] {
                 &self.0
@@ -411,6 +408,7 @@ mod aarch64 {
     use std::arch::aarch64::*;
 
     sixteen!(Neon, uint8x16_t, 4, 1);
+    // Of two lines, the first has eight columns of rows 4 n and 4 n + 1, the second those of the two rows after them.
     sixteen!(NeonI8mm, uint8x16_t, 4, 1, true {
         #[inline(always)]
         unsafe fn put(lines: &mut [Line], n: usize, part: usize, mut v: uint8x16_t) {
@@ -467,39 +465,45 @@ mod aarch64 {
         codes: [*const Line; P],
         x: [*const i8; T],
     ) {
-        let next = |t: usize| (t + 1).min(T - 1);
+        // Not in steps of two: compilers would keep such a loop.
+        let both_of = |t: usize| [2 * t, (2 * t + 1).min(T - 1)];
         // SAFETY: the caller has the instructions, the lines and the columns.
         unsafe {
-            let mut both = [[[vdupq_n_u8(0); 8]; P]; T];
-            for t in (0..T).step_by(2) {
+            let mut tiles = [[[[vdupq_n_u8(0); 2]; 4]; P]; T];
+            for t in 0..T.div_ceil(2) {
+                let [a, b] = both_of(t);
                 for p in 0..P {
                     for v in 0..4 {
-                        let [low, high] = zip([sums[t][p].0[v], sums[next(t)][p].0[v]]);
-                        (both[t][p][2 * v], both[t][p][2 * v + 1]) = (low, high);
+                        tiles[t][p][v] = zip([sums[a][p].0[v], sums[b][p].0[v]]);
                     }
                 }
             }
             for i in pairs {
                 let mut columns = [vdupq_n_s8(0); T];
-                for t in (0..T).step_by(2) {
-                    columns[t] = vcombine_s8(vld1_s8(x[t].add(8 * i)), vld1_s8(x[next(t)].add(8 * i)));
+                for t in 0..T.div_ceil(2) {
+                    let [a, b] = both_of(t);
+                    columns[t] = vcombine_s8(vld1_s8(x[a].add(8 * i)), vld1_s8(x[b].add(8 * i)));
                 }
                 for p in 0..P {
-                    let w = [0, 1].map(|n| NeonI8mm::load(codes[p].add(2 * i + n).cast()));
-                    for t in (0..T).step_by(2) {
-                        for v in 0..8 {
-                            let (sum, w) = (&mut both[t][p][v], vreinterpretq_s8_u8(w[v % 2].0[v / 2]));
-                            let dots = dot_pairs(vreinterpretq_s32_u8(*sum), w, columns[t]);
-                            *sum = vreinterpretq_u8_s32(dots);
+                    for n in 0..2 {
+                        let w = NeonI8mm::load(codes[p].add(2 * i + n).cast()).0;
+                        for v in 0..4 {
+                            for t in 0..T.div_ceil(2) {
+                                let (tile, w) = (&mut tiles[t][p][v][n], vreinterpretq_s8_u8(w[v]));
+                                let sum = dot_pairs(vreinterpretq_s32_u8(*tile), w, columns[t]);
+                                *tile = vreinterpretq_u8_s32(sum);
+                            }
                         }
                     }
                 }
             }
-            for t in (0..T).step_by(2) {
+            for t in 0..T.div_ceil(2) {
+                let [a, b] = both_of(t);
                 for p in 0..P {
                     for v in 0..4 {
-                        let both = unzip([both[t][p][2 * v], both[t][p][2 * v + 1]]);
-                        (sums[t][p].0[v], sums[next(t)][p].0[v]) = (both[0], both[next(t) - t]);
+                        let both = unzip(tiles[t][p][v]);
+                        sums[a][p].0[v] = both[0];
+                        sums[b][p].0[v] = both[b - a];
                     }
                 }
             }

@@ -39,9 +39,13 @@ struct Lines(Vec<Line>);
 
 impl AsRef<[u8]> for Lines {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: a Line is 64 bytes without gaps.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), size_of_val(&self.0[..])) }
+        bytes_of(&self.0)
     }
+}
+
+fn bytes_of(lines: &[Line]) -> &[u8] {
+    // SAFETY: a Line is 64 bytes without gaps.
+    unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
 }
 
 /// Makes a matrix. `fill` writes the values of a row and returns its scale. Padding columns, and rows missing in the
@@ -131,7 +135,6 @@ fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>)
     &[]
 }
 
-#[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let (panels, tokens) = (0..task.rows.div_ceil(SIDE), task.x.x.rows.len());
     #[cfg(any(test, target_arch = "x86_64"))]
@@ -143,68 +146,70 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
         return panels.for_each(|panel| reference(task, panel));
     }
     // With few tokens, pairing lines takes longer than it saves.
-    let isa = if isa.has_neon() && tokens <= TILE { Isa::Neon } else { isa };
-    sweep(isa, task, panels, &mut scratch.codes)
+    match isa {
+        Isa::NeonI8mm if tokens <= TILE => sweep(Isa::Neon, task, panels),
+        Isa::NeonI8mm => {
+            let copy = grown(&mut scratch.codes, task.packed.len() / size_of::<Line>());
+            pair(isa, task, copy);
+            sweep(isa, &task.packed_as(bytes_of(copy)), panels)
+        }
+        _ => sweep(isa, task, panels),
+    }
 }
 
 by_isa!(
-    /// Multiplies panels with all tokens. `copy` is for sets that are PAIRED.
-    fn sweep(task: &Task, panels: Range<usize>, copy: &mut Vec<Line>) = sweep_in::<ints>
+    /// Copies the task's panels, with lines as `Ints::put` writes them.
+    fn pair(task: &Task, copy: &mut [Line]) = pair_in::<ints>
 );
 
 #[inline(always)]
-unsafe fn sweep_in<I: Ints>(task: &Task, panels: Range<usize>, copy: &mut Vec<Line>) {
+unsafe fn pair_in<I: Ints>(task: &Task, copy: &mut [Line]) {
+    for (n, copy) in copy.chunks_exact_mut(task.x.x.cols / 4 + 1).enumerate() {
+        for (i, line) in task.panel(n).iter().enumerate() {
+            // SAFETY: a whole line; the caller has the instructions.
+            unsafe {
+                let line = I::load((line as *const Line).cast());
+                for (part, rows) in line.parts().iter().enumerate() {
+                    I::put(copy, i, part, *rows);
+                }
+            }
+        }
+    }
+}
+
+by_isa!(
+    /// Multiplies panels with all tokens.
+    fn sweep(task: &Task, panels: Range<usize>) = sweep_in::<ints>
+);
+
+#[inline(always)]
+unsafe fn sweep_in<I: Ints>(task: &Task, panels: Range<usize>) {
     let tokens = task.x.x.rows.len();
     for panel in panels.clone().step_by(I::PANELS) {
-        if I::PAIRED {
-            let lines = task.panel(panel);
-            // SAFETY: the caller has the instructions.
-            unsafe { pair::<I>(lines, grown(copy, lines.len())) };
-        }
         for t in (0..tokens).step_by(TILE * I::PANELS) {
             let here = (tokens - t).min(TILE * I::PANELS);
             // SAFETY (of both): the caller has the instructions.
             match I::PANELS.min(panels.end - panel) {
-                2 => unsafe { some_tokens::<I, 2>(task, copy, panel, t, here) },
-                _ => unsafe { some_tokens::<I, 1>(task, copy, panel, t, here) },
-            }
-        }
-    }
-}
-
-/// Copies the lines of a panel in pairs.
-#[inline(always)]
-unsafe fn pair<I: Ints>(panel: &[Line], copy: &mut [Line]) {
-    for (n, line) in panel.iter().enumerate() {
-        // SAFETY: a whole line; the caller has the instructions.
-        unsafe {
-            let line = I::load((line as *const Line).cast());
-            for (part, rows) in line.parts().iter().enumerate() {
-                I::put(copy, n, part, *rows);
+                2 => unsafe { some_tokens::<I, 2>(task, panel, t, here) },
+                _ => unsafe { some_tokens::<I, 1>(task, panel, t, here) },
             }
         }
     }
 }
 
 #[inline(always)]
-unsafe fn some_tokens<I: Ints, const P: usize>(
-    task: &Task,
-    copy: &[Line],
-    panel: usize,
-    first: usize,
-    tokens: usize,
-) {
+unsafe fn some_tokens<I: Ints, const P: usize>(task: &Task, panel: usize, first: usize, tokens: usize) {
     // SAFETY (of all): the caller has the instructions.
     unsafe {
         match tokens {
-            1 => tile::<I, 1, P>(task, copy, panel, first),
-            2 => tile::<I, 2, P>(task, copy, panel, first),
-            3 => tile::<I, 3, P>(task, copy, panel, first),
-            4 => tile::<I, 4, P>(task, copy, panel, first),
-            5 if I::PANELS == 2 => tile::<I, 5, P>(task, copy, panel, first),
-            6 if I::PANELS == 2 => tile::<I, 6, P>(task, copy, panel, first),
-            7 if I::PANELS == 2 => tile::<I, 7, P>(task, copy, panel, first),
-            8 if I::PANELS == 2 => tile::<I, 8, P>(task, copy, panel, first),
+            1 => tile::<I, 1, P>(task, panel, first),
+            2 => tile::<I, 2, P>(task, panel, first),
+            3 => tile::<I, 3, P>(task, panel, first),
+            4 => tile::<I, 4, P>(task, panel, first),
+            5 if I::PANELS == 2 => tile::<I, 5, P>(task, panel, first),
+            6 if I::PANELS == 2 => tile::<I, 6, P>(task, panel, first),
+            7 if I::PANELS == 2 => tile::<I, 7, P>(task, panel, first),
+            8 if I::PANELS == 2 => tile::<I, 8, P>(task, panel, first),
             n => unreachable!("{n} tokens"),
         }
     }
@@ -212,16 +217,11 @@ unsafe fn some_tokens<I: Ints, const P: usize>(
 
 /// Computes the outputs of `T` tokens from `first` on for `P` panels.
 #[inline(always)]
-unsafe fn tile<I: Ints, const T: usize, const P: usize>(
-    task: &Task,
-    copy: &[Line],
-    panel: usize,
-    first: usize,
-) {
+unsafe fn tile<I: Ints, const T: usize, const P: usize>(task: &Task, panel: usize, first: usize) {
     let lines = task.x.x.cols / 4;
     let (mut codes, mut x) = ([std::ptr::null(); P], [std::ptr::null(); T]);
     for p in 0..P {
-        codes[p] = if I::PAIRED { copy } else { task.panel(panel + p) }[..lines].as_ptr();
+        codes[p] = task.panel(panel + p)[..lines].as_ptr();
     }
     // SAFETY: `lines` lines, and a line of scales after them; four columns of each token for each line; the caller
     // has the instructions.
