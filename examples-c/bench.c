@@ -8,7 +8,7 @@
 // the vocabulary, which needs no tokenizer. --together: all prompts of a batch go into its first step, as far as they
 // fit, instead of the first alone and the others behind it; then prefill and decode come after one another.
 // --step-tokens: a step's tokens at most, instead of the engine's default.
-// --instructions: scalar, avx2, avx-vnni, avx512-vnni, avx512-vbmi, amx or neon instead of the best that the machine has.
+// --instructions: scalar, avx2, avx-vnni, avx512-vnni, avx512-vbmi, amx, neon or neon-i8mm, instead of the best one.
 // --device: cuda:0 and so on instead of the CPU.
 // --kv: f16, f32, int8 or int4: what keys and values are stored in.
 // --embed: prompts are embedded instead, by batch size: prompt tokens a second until the last embedding.
@@ -380,10 +380,10 @@ static int32_t named(const char *name, const char *const *names, size_t count, c
 
 static void instruction_set(const char *name) {
     static const char *const names[] = {"auto", "scalar", "avx2", "avx-vnni",
-                                        "avx512-vnni", "neon", "amx", "avx512-vbmi"};
+                                        "avx512-vnni", "neon", "amx", "avx512-vbmi", "neon-i8mm"};
     // BN_INSTRUCTIONS_*, in their order
     instructions = named(name, names, sizeof names / sizeof *names,
-                         "instructions auto, scalar, avx2, avx-vnni, avx512-vnni, avx512-vbmi, neon or amx");
+                         "instructions auto, scalar, avx2, avx-vnni, avx512-vnni, avx512-vbmi, amx, neon or neon-i8mm");
 }
 
 static void weights_named(const char *name) {

@@ -768,6 +768,8 @@ const char *bn_finish_reason_name(int32_t reason);
 #define BN_INSTRUCTIONS_AMX (6)
 /** AVX512_VNNI and AVX-512 VBMI, which looks up the entries of codebook weights (IQ2, IQ3). */
 #define BN_INSTRUCTIONS_AVX512_VBMI (7)
+/** NEON, and products of matrices of int8 (i8mm). */
+#define BN_INSTRUCTIONS_NEON_I8MM (8)
 
 /** It accepts requests. */
 #define BN_STATE_RUNNING (0)

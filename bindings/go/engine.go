@@ -33,6 +33,7 @@ const (
 	AVX512VBMI Instructions = BN_INSTRUCTIONS_AVX512_VBMI
 	AMX        Instructions = BN_INSTRUCTIONS_AMX
 	NEON       Instructions = BN_INSTRUCTIONS_NEON
+	NEONI8MM   Instructions = BN_INSTRUCTIONS_NEON_I8MM
 )
 
 // Options say how to make an engine.

@@ -77,6 +77,7 @@ const (
 	BN_INSTRUCTIONS_NEON                 = 5
 	BN_INSTRUCTIONS_AMX                  = 6
 	BN_INSTRUCTIONS_AVX512_VBMI          = 7
+	BN_INSTRUCTIONS_NEON_I8MM            = 8
 	BN_STATE_RUNNING                     = 0
 	BN_STATE_DRAINING                    = 1
 	BN_STATE_DRAINED                     = 2

@@ -67,7 +67,7 @@ pub fn units() -> Vec<Unit> {
 pub fn of_kernels(isa: Isa, kind: Kind) -> Unit {
     let name = match (isa, kind) {
         (Isa::Scalar, _) => "portable",
-        (Isa::Neon, _) => "neon",
+        (Isa::Neon | Isa::NeonI8mm, _) => "neon",
         (Isa::Avx2, _) | (_, Kind::F32) => "avx2",
         (Isa::AvxVnni, _) => "avx-vnni",
         (Isa::Avx512Vnni | Isa::Avx512Vbmi, _) => "avx512-vnni",

@@ -43,6 +43,8 @@ pub const BN_INSTRUCTIONS_NEON: i32 = 5;
 pub const BN_INSTRUCTIONS_AMX: i32 = 6;
 /// AVX512_VNNI and AVX-512 VBMI, which looks up the entries of codebook weights (IQ2, IQ3).
 pub const BN_INSTRUCTIONS_AVX512_VBMI: i32 = 7;
+/// NEON, and products of matrices of int8 (i8mm).
+pub const BN_INSTRUCTIONS_NEON_I8MM: i32 = 8;
 
 /// How to make an engine. What contexts point to must live until `bn_engine_destroy` returns.
 #[repr(C)]
@@ -253,6 +255,7 @@ impl bn_engine_config {
             (BN_INSTRUCTIONS_NEON, Some(Isa::Neon)),
             (BN_INSTRUCTIONS_AMX, Some(Isa::Amx)),
             (BN_INSTRUCTIONS_AVX512_VBMI, Some(Isa::Avx512Vbmi)),
+            (BN_INSTRUCTIONS_NEON_I8MM, Some(Isa::NeonI8mm)),
         ];
         choice("instructions", self.instructions, "BN_INSTRUCTIONS", &sets)
     }

@@ -188,7 +188,7 @@ TEST(config_ranges_are_refused_by_name) {
     BAD(log_level, -1);
     BAD(log_level, 5);
     BAD(instructions, -1);
-    BAD(instructions, BN_INSTRUCTIONS_AVX512_VBMI + 1);
+    BAD(instructions, BN_INSTRUCTIONS_NEON_I8MM + 1);
     BAD(kv_type, -1);
     BAD(kv_type, BN_KV_TYPE_INT4 + 1);
     BAD(kv_type, BN_KV_TYPE_INT8); // builtin:echo

@@ -223,7 +223,7 @@ fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, spans: &mut Spa
         }
     }
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    if (isa.has_avx2() || isa == Isa::Neon) && head_dim <= WIDEST {
+    if (isa.has_avx2() || isa.has_neon()) && head_dim <= WIDEST {
         // Without AVX-512's registers more queries gain nothing, but the conversion of four bits is long.
         let few = !isa.has_avx512() && k.kind != KvType::Int4;
         let most = if few { (QUERIES / heads).max(1) } else { seen.len().max(1) };

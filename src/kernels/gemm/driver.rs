@@ -148,6 +148,11 @@ impl<'a, X: ?Sized> Task<'a, X> {
         Self { x, ..*self }
     }
 
+    /// The same rows, packed in another way.
+    pub fn packed_as(&self, packed: &'a [u8]) -> Self {
+        Self { packed, ..*self }
+    }
+
     /// The place of row `row` of the task among those of `packed`.
     #[inline(always)]
     pub fn place_of(&self, row: usize) -> usize {

@@ -47,6 +47,13 @@ macro_rules! by_isa {
                     // SAFETY: as below.
                     return unsafe { avx_vnni $(::<$g $(, $c)?>)? ($($arg),*) };
                 }
+                #[cfg(target_arch = "aarch64")]
+                of!(neon_i8mm, "neon,dotprod,i8mm", NeonI8mm);
+                #[cfg(target_arch = "aarch64")]
+                if isa == $crate::kernels::simd::isa::Isa::NeonI8mm {
+                    // SAFETY: as below.
+                    return unsafe { neon_i8mm $(::<$g $(, $c)?>)? ($($arg),*) };
+                }
             );
             $crate::kernels::simd::dispatch::of_tables!(($($($tables)?)?)
                 #[cfg(target_arch = "x86_64")]
@@ -61,7 +68,7 @@ macro_rules! by_isa {
                 #[cfg(target_arch = "x86_64")]
                 _ if isa.has_avx2() => unsafe { avx2 $(::<$g $(, $c)?>)? ($($arg),*) },
                 #[cfg(target_arch = "aarch64")]
-                $crate::kernels::simd::isa::Isa::Neon => unsafe { neon $(::<$g $(, $c)?>)? ($($arg),*) },
+                _ if isa.has_neon() => unsafe { neon $(::<$g $(, $c)?>)? ($($arg),*) },
                 _ => $crate::kernels::simd::dispatch::scalar!(
                     ($($arg),*), ($($g $(, $c)?)?), $kernel $(, $family $(, $scalar)?)?),
             }
@@ -70,7 +77,7 @@ macro_rules! by_isa {
 }
 pub(in crate::kernels) use by_isa;
 
-/// Expands to the code only for kernels of `ints`: kernels of `lanes` gain nothing from AVX-VNNI.
+/// Expands to the code only for kernels of `ints`: kernels of `lanes` gain nothing from AVX-VNNI and i8mm.
 macro_rules! of_ints {
     ((ints) $($then:tt)*) => { $($then)* };
     (($($other:ident)?) $($then:tt)*) => {};

@@ -6,13 +6,13 @@
 #![allow(clippy::missing_safety_doc)] // as in `lanes`
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
-use super::bytes::Bytes;
+use super::bytes::{Bytes, put};
 use super::dispatch::inlined;
 use super::lanes::{Lanes, Register};
 use crate::kernels::pool::buffer::Line;
 
 #[cfg(target_arch = "aarch64")]
-pub use aarch64::Neon;
+pub use aarch64::{Neon, NeonI8mm};
 #[cfg(target_arch = "x86_64")]
 pub use x86::*;
 
@@ -62,9 +62,9 @@ pub struct Group<'a> {
     pub scale: &'a Line,
 }
 
-/// Sixteen rows.
+/// Sixteen rows. If PAIRED, `dots` needs the lines of codes in pairs.
 #[derive(Clone, Copy)]
-pub struct Sixteen<P, const N: usize>([P; N]);
+pub struct Sixteen<P, const N: usize, const PAIRED: bool = false>([P; N]);
 
 /// The trait that kernels are generic over: `Sixteen` of some register. Codes are stored in lines: four columns of
 /// sixteen rows, row by row.
@@ -108,6 +108,12 @@ pub trait Ints: Copy {
     #[inline(always)]
     unsafe fn to_f32(self) -> Self::Lanes {
         unsafe { Self::Lanes::of(|v| self.parts()[v].to_f32()) }
+    }
+
+    /// Writes part of line `n` of a panel as `dots` reads it. Even lines come first.
+    #[inline(always)]
+    unsafe fn put(lines: &mut [Line], n: usize, part: usize, v: Self::Part) {
+        unsafe { put(&mut lines[n], part, v) }
     }
 
     /// Adds up `dot` (or `dot_signed` if SIGNED and not UNSIGNED) of lines `from..to`, for `P` panels and `T` tokens.
@@ -245,12 +251,13 @@ pub trait Ints: Copy {
 }
 
 macro_rules! sixteen {
-    ($name:ident, $part:ty, $n:literal, $panels:literal) => {
-        pub type $name = super::Sixteen<$part, $n>;
+    ($name:ident, $part:ty, $n:literal, $panels:literal $(, $paired:literal { $($own:tt)* })?) => {
+        pub type $name = super::Sixteen<$part, $n $(, $paired)?>;
         impl super::Ints for $name {
             type Part = $part;
             type Lanes = super::super::lanes::Sixteen<<$part as super::Part>::Floats, $n>;
             const PANELS: usize = $panels;
+            $($($own)*)?
             #[inline(always)]
             fn parts(&self) -> &[$part] {
                 &self.0
@@ -396,11 +403,112 @@ mod x86 {
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
-    use super::super::neon::dot;
-    use super::{Part, inlined};
+    use super::super::neon::{dot, dot_pairs};
+    use super::{Bytes, Ints, Line, Part, inlined, put};
     use std::arch::aarch64::*;
 
     sixteen!(Neon, uint8x16_t, 4, 1);
+    // Of two lines, the first has eight columns of rows 4 n and 4 n + 1, the second those of the two rows after them.
+    sixteen!(NeonI8mm, uint8x16_t, 4, 1, true {
+        #[inline(always)]
+        unsafe fn put(lines: &mut [Line], n: usize, part: usize, mut v: uint8x16_t) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                if n % 2 == 1 {
+                    let [first, second] = zip([Bytes::load(lines[n - 1].0.as_ptr().add(16 * part)), v]);
+                    put(&mut lines[n - 1], part, first);
+                    v = second;
+                }
+                put(&mut lines[n], part, v);
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn dots<const SIGNED: bool, const T: usize, const P: usize>(
+            sums: &mut [[Self; P]; T],
+            from: usize,
+            to: usize,
+            codes: [*const Line; P],
+            x: [*const i8; T],
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe { pair_dots(sums, from / 2..to / 2, codes, x) }
+        }
+    });
+
+    /// The lanes of two registers in turns.
+    #[inline(always)]
+    unsafe fn zip(v: [uint8x16_t; 2]) -> [uint8x16_t; 2] {
+        // SAFETY: every aarch64 that std runs on has NEON.
+        unsafe {
+            let [a, b] = v.map(|v| vreinterpretq_u32_u8(v));
+            [vzip1q_u32(a, b), vzip2q_u32(a, b)].map(|v| vreinterpretq_u8_u32(v))
+        }
+    }
+
+    /// What `zip` zipped.
+    #[inline(always)]
+    unsafe fn unzip(v: [uint8x16_t; 2]) -> [uint8x16_t; 2] {
+        // SAFETY: every aarch64 that std runs on has NEON.
+        unsafe {
+            let [a, b] = v.map(|v| vreinterpretq_u32_u8(v));
+            [vuzp1q_u32(a, b), vuzp2q_u32(a, b)].map(|v| vreinterpretq_u8_u32(v))
+        }
+    }
+
+    /// `dots` of pairs of lines. A register of sums has two rows with two tokens; a last token without another is its
+    /// own neighbour.
+    #[inline(always)]
+    unsafe fn pair_dots<const T: usize, const P: usize>(
+        sums: &mut [[NeonI8mm; P]; T],
+        pairs: std::ops::Range<usize>,
+        codes: [*const Line; P],
+        x: [*const i8; T],
+    ) {
+        // Not in steps of two: compilers would keep such a loop.
+        let both_of = |t: usize| [2 * t, (2 * t + 1).min(T - 1)];
+        // SAFETY: the caller has the instructions, the lines and the columns.
+        unsafe {
+            let mut tiles = [[[[vdupq_n_u8(0); 2]; 4]; P]; T];
+            for t in 0..T.div_ceil(2) {
+                let [a, b] = both_of(t);
+                for p in 0..P {
+                    for v in 0..4 {
+                        tiles[t][p][v] = zip([sums[a][p].0[v], sums[b][p].0[v]]);
+                    }
+                }
+            }
+            for i in pairs {
+                let mut columns = [vdupq_n_s8(0); T];
+                for t in 0..T.div_ceil(2) {
+                    let [a, b] = both_of(t);
+                    columns[t] = vcombine_s8(vld1_s8(x[a].add(8 * i)), vld1_s8(x[b].add(8 * i)));
+                }
+                for p in 0..P {
+                    for n in 0..2 {
+                        let w = NeonI8mm::load(codes[p].add(2 * i + n).cast()).0;
+                        for v in 0..4 {
+                            for t in 0..T.div_ceil(2) {
+                                let (tile, w) = (&mut tiles[t][p][v][n], vreinterpretq_s8_u8(w[v]));
+                                let sum = dot_pairs(vreinterpretq_s32_u8(*tile), w, columns[t]);
+                                *tile = vreinterpretq_u8_s32(sum);
+                            }
+                        }
+                    }
+                }
+            }
+            for t in 0..T.div_ceil(2) {
+                let [a, b] = both_of(t);
+                for p in 0..P {
+                    for v in 0..4 {
+                        let both = unzip(tiles[t][p][v]);
+                        sums[a][p].0[v] = both[0];
+                        sums[b][p].0[v] = both[b - a];
+                    }
+                }
+            }
+        }
+    }
 
     /// Byte `n` of each lane, sign-extended to the whole lane.
     #[inline(always)]

@@ -24,11 +24,15 @@ pub enum Isa {
     Amx,
     /// aarch64 with NEON and its dot products.
     Neon,
+    /// `Neon`, and its products of matrices of int8 (i8mm).
+    NeonI8mm,
 }
 
 impl Isa {
-    pub const ALL: [Self; 7] =
-        [Self::Scalar, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni, Self::Avx512Vbmi, Self::Amx, Self::Neon];
+    pub const ALL: [Self; 8] = {
+        use Isa::*;
+        [Scalar, Avx2, AvxVnni, Avx512Vnni, Avx512Vbmi, Amx, Neon, NeonI8mm]
+    };
 
     /// Whether AVX2, FMA and F16C are available, on their own or as part of a wider set.
     pub fn has_avx2(self) -> bool {
@@ -43,6 +47,11 @@ impl Isa {
     /// Whether AVX-512 VBMI is available too.
     pub fn has_vbmi(self) -> bool {
         matches!(self, Self::Avx512Vbmi | Self::Amx)
+    }
+
+    /// Whether NEON and its dot products are available.
+    pub fn has_neon(self) -> bool {
+        matches!(self, Self::Neon | Self::NeonI8mm)
     }
 
     /// The same set without AVX-512, for kernels whose time is spent on memory.
@@ -60,6 +69,7 @@ impl Isa {
             Self::Avx512Vbmi => "avx512-vbmi",
             Self::Amx => "amx",
             Self::Neon => "neon",
+            Self::NeonI8mm => "neon-i8mm",
         }
     }
 
@@ -106,6 +116,8 @@ impl Isa {
                 std::arch::is_aarch64_feature_detected!("neon")
                     && std::arch::is_aarch64_feature_detected!("dotprod")
             }
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonI8mm => Self::Neon.is_here() && std::arch::is_aarch64_feature_detected!("i8mm"),
             _ => false,
         }
     }
@@ -151,6 +163,7 @@ mod tests {
         let all = available();
         assert_eq!((all[0], all.last()), (Isa::Scalar, Some(&isa())));
         assert!(!isa().has_avx2() || all.contains(&Isa::Avx2));
+        assert!(!isa().has_neon() || all.contains(&Isa::Neon));
         let avx2 = cfg!(target_arch = "x86_64") && all.iter().any(|isa| isa.has_avx2());
         assert_eq!(avx2, all.len() > 1 && all[1] == Isa::Avx2);
     }

@@ -34,6 +34,21 @@ pub fn dot_lane<const LANE: usize>(mut acc: int32x4_t, a: int8x16_t, b: int8x16_
     acc
 }
 
+/// `acc[2 r + c] += a[8 r..8 r + 8] · b[8 c..8 c + 8]`: two rows times two columns.
+#[inline]
+#[target_feature(enable = "neon,i8mm")]
+pub fn dot_pairs(mut acc: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+    // SAFETY: as for `dot`, of the feature `i8mm`.
+    unsafe {
+        asm!(
+            "smmla {acc:v}.4s, {a:v}.16b, {b:v}.16b",
+            acc = inout(vreg) acc, a = in(vreg) a, b = in(vreg) b,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    acc
+}
+
 /// Converts an f16 to f32; a NaN becomes quiet.
 #[inline]
 #[target_feature(enable = "neon")]

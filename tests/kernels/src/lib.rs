@@ -10,5 +10,6 @@ pub mod kernels;
 #[cfg(target_arch = "aarch64")]
 #[test]
 fn what_is_tested_is_neon() {
-    assert_eq!(kernels::isa(), kernels::Isa::Neon);
+    use kernels::Isa::{Neon, NeonI8mm, Scalar};
+    assert_eq!(kernels::available(), [Scalar, Neon, NeonI8mm]);
 }

@@ -172,7 +172,7 @@ public final class Engine: @unchecked Sendable {
     }
     /// The instruction set of the kernels. Results are the same with any.
     public enum Instructions: Int32, Sendable {
-        case auto = 0, scalar, avx2, avxVNNI, avx512VNNI, neon, amx, avx512VBMI
+        case auto = 0, scalar, avx2, avxVNNI, avx512VNNI, neon, amx, avx512VBMI, neonI8MM
     }
     public enum KVType: Int32, Sendable {
         case f16 = 0, f32, int8, int4

@@ -18,7 +18,7 @@ use crate::kernels::gemm::ternary::Activations;
 #[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::gemm::tiles;
 use crate::kernels::pack::{for_rows, zeroed};
-use crate::kernels::pool::buffer::Line;
+use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::ints::{Ints, Part as _};
 use crate::kernels::simd::lanes::Lanes;
@@ -39,9 +39,13 @@ struct Lines(Vec<Line>);
 
 impl AsRef<[u8]> for Lines {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: a Line is 64 bytes without gaps.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), size_of_val(&self.0[..])) }
+        bytes_of(&self.0)
     }
+}
+
+fn bytes_of(lines: &[Line]) -> &[u8] {
+    // SAFETY: a Line is 64 bytes without gaps.
+    unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
 }
 
 /// Makes a matrix. `fill` writes the values of a row and returns its scale. Padding columns, and rows missing in the
@@ -131,7 +135,6 @@ fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>)
     &[]
 }
 
-#[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
 fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let (panels, tokens) = (0..task.rows.div_ceil(SIDE), task.x.x.rows.len());
     #[cfg(any(test, target_arch = "x86_64"))]
@@ -142,7 +145,36 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     if isa == Isa::Scalar {
         return panels.for_each(|panel| reference(task, panel));
     }
-    sweep(isa, task, panels)
+    // With few tokens, pairing lines takes longer than it saves.
+    match isa {
+        Isa::NeonI8mm if tokens <= TILE => sweep(Isa::Neon, task, panels),
+        Isa::NeonI8mm => {
+            let copy = grown(&mut scratch.codes, task.packed.len() / size_of::<Line>());
+            pair(isa, task, copy);
+            sweep(isa, &task.packed_as(bytes_of(copy)), panels)
+        }
+        _ => sweep(isa, task, panels),
+    }
+}
+
+by_isa!(
+    /// Copies the task's panels, with lines as `Ints::put` writes them.
+    fn pair(task: &Task, copy: &mut [Line]) = pair_in::<ints>
+);
+
+#[inline(always)]
+unsafe fn pair_in<I: Ints>(task: &Task, copy: &mut [Line]) {
+    for (n, copy) in copy.chunks_exact_mut(task.x.x.cols / 4 + 1).enumerate() {
+        for (i, line) in task.panel(n).iter().enumerate() {
+            // SAFETY: a whole line; the caller has the instructions.
+            unsafe {
+                let line = I::load((line as *const Line).cast());
+                for (part, rows) in line.parts().iter().enumerate() {
+                    I::put(copy, i, part, *rows);
+                }
+            }
+        }
+    }
 }
 
 by_isa!(

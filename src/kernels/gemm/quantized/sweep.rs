@@ -6,7 +6,7 @@ use super::{Scratch, Task};
 use crate::kernels::Isa;
 use crate::kernels::gemm::formats::short_blocks::Short;
 use crate::kernels::pool::buffer::{Line, grown};
-use crate::kernels::simd::bytes::{Bytes, put};
+use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::{by_count, by_isa};
 use crate::kernels::simd::ints::{Floats, Ints, Part};
 use crate::kernels::simd::lanes::{Lanes, Register};
@@ -127,7 +127,7 @@ pub unsafe fn fill_in<I: Ints, F: Short, const SIGNED: bool>(
                             false if F::SIGNED && I::Part::UNSIGNED => lines[k].flip(),
                             false => lines[k],
                         };
-                        put(&mut codes[8 * n + k], part, line);
+                        I::put(codes, 8 * n + k, part, line);
                     }
                 }
             }

@@ -47,7 +47,7 @@ fn tile<K: Kind, const T: usize>(isa: Isa, task: &Task, start: usize) {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => unsafe { avx2::<K, T>(task, start) },
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon => unsafe { neon::<K, T>(task, start) },
+        _ if isa.has_neon() => unsafe { neon::<K, T>(task, start) },
         _ => unreachable!("the reference does it"),
     }
 }

@@ -236,7 +236,7 @@ impl<K: Kind> Kind for Chosen<K> {
 fn sweep_pays(isa: Isa, task: &Task) -> bool {
     let (tokens, scaled) = (task.x.rows.len(), task.dtype == DType::TQ2_0);
     match isa {
-        Isa::Neon => tokens >= 4,
+        _ if isa.has_neon() => tokens >= 4,
         // Rows that are read in place add up their lanes at each scale. I2_S does that once a row, which is faster
         // than unpacking.
         Isa::AvxVnni => tokens >= 5 && scaled,

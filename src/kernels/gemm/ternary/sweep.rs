@@ -6,7 +6,7 @@
 use super::{Kind, Scratch, Task};
 use crate::kernels::Isa;
 use crate::kernels::pool::buffer::{Line, floats, grown};
-use crate::kernels::simd::bytes::{Bytes, put};
+use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::{by_count, by_isa};
 use crate::kernels::simd::ints::{Floats, Ints};
 use crate::kernels::simd::lanes::{Lanes, Register};
@@ -104,10 +104,10 @@ unsafe fn unpack_in<I: Ints, K: Kind>(
                     for j in 0..4 {
                         let line = 4 * side + j;
                         let place = |k: usize| 8 * if K::SCALED { k } else { 3 - k } + line;
-                        put(&mut codes[place(0)], part, columns[j].right::<0>(3));
-                        put(&mut codes[place(1)], part, columns[j].right::<2>(3));
-                        put(&mut codes[place(2)], part, columns[j].right::<4>(3));
-                        put(&mut codes[place(3)], part, columns[j].right::<6>(3));
+                        I::put(codes, place(0), part, columns[j].right::<0>(3));
+                        I::put(codes, place(1), part, columns[j].right::<2>(3));
+                        I::put(codes, place(2), part, columns[j].right::<4>(3));
+                        I::put(codes, place(3), part, columns[j].right::<6>(3));
                     }
                 }
             }

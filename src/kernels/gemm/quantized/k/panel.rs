@@ -312,7 +312,7 @@ impl Panel {
                     for k in 0..8 {
                         let flip = K::SIGNED && I::Part::UNSIGNED;
                         let code = if flip { codes[k].flip() } else { codes[k] };
-                        put(&mut self.codes[FOURS * b + column::<K>(k, side) / 4 + j], part, code);
+                        I::put(&mut self.codes, FOURS * b + column::<K>(k, side) / 4 + j, part, code);
                     }
                 }
             }
