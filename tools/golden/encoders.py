@@ -209,7 +209,13 @@ def embedding(name, cls, config, tokenizer, seed, pooling, covers):
     )  # fmt: skip
 
 
-def ids_alone(name, cls, config, seed, pooling, covers, dense=()):
+def say_vectors(folder, sequences, rows):
+    vectors = [{"ids": s, "vector": [float(v) for v in row]} for s, row in zip(sequences, rows)]
+    with open(os.path.join(folder, "texts.json"), "w") as f:
+        f.write(json.dumps({"vectors": vectors}) + "\n")
+
+
+def ids_alone(name, cls, config, seed, pooling, covers, dense=(), normalize=True):
     """A folder without a tokenizer. `dense`: widths of products behind pooling."""
     folder = write(name, randomize(cls(config), seed), None, pooling)
     m = AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
@@ -220,6 +226,10 @@ def ids_alone(name, cls, config, seed, pooling, covers, dense=()):
         name, folder, config.model_type, "hf-bf16", covers, sequences, rows, source, "transformers", F32_TOLERANCE,
         pooling=POOLINGS[pooling],
     )  # fmt: skip
+    if not normalize:
+        edit_json(os.path.join(folder, "modules.json"), lambda modules: modules.pop())
+        with torch.no_grad():
+            say_vectors(folder, sequences, [m(torch.tensor([s])).last_hidden_state[0].mean(0) for s in sequences])
     if not dense:
         return
     with torch.no_grad():
@@ -240,9 +250,7 @@ def ids_alone(name, cls, config, seed, pooling, covers, dense=()):
     with open(os.path.join(folder, "modules.json"), "w") as f:
         json.dump(modules, f, indent=1)
     x = torch.nn.functional.normalize(x, dim=-1)
-    vectors = [{"ids": s, "vector": [float(v) for v in row]} for s, row in zip(sequences, x)]
-    with open(os.path.join(folder, "texts.json"), "w") as f:
-        f.write(json.dumps({"vectors": vectors}) + "\n")
+    say_vectors(folder, sequences, x)
 
 
 def scored_ids(name, cls, config, seed):
@@ -475,7 +483,7 @@ CASES = {
     ),
     "nomic-bert": lambda: ids_alone(
         "nomic-bert", NomicBertModel, NomicBertConfig(**sizes(2, max_position_embeddings=128)), 96, "mean_tokens",
-        "Nomic's BERT: rotations of base 1000, SwiGLU, two types of tokens",
+        "Nomic's BERT: rotations of base 1000, SwiGLU, two types of tokens", normalize=False,
     ),
     "gemma-embedding": lambda: ids_alone(
         "gemma-embedding", Gemma3TextModel,

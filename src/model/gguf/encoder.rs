@@ -66,6 +66,8 @@ pub fn read(gguf: &Gguf, warn: &dyn Fn(&str)) -> Result<Option<EncoderConfig>> {
         ropes,
         blocks,
         pooling,
+        // There is no key for it.
+        raw_embeddings: false,
         score,
         dense: keys.dense(),
     };
