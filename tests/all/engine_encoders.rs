@@ -12,10 +12,11 @@ use std::borrow::Cow;
 
 const MODELS: &str = "tests/golden/models";
 /// Folders and their counterparts in GGUF, with the file of their texts.
-const ALL: [(&str, &str); 7] = [
+const ALL: [(&str, &str); 8] = [
     ("bert-embedding", "bert-embedding"),
     ("bert-embedding.gguf", "bert-embedding"),
     ("bert-reranker", "bert-reranker"),
+    ("bert-reranker.gguf", "bert-reranker"),
     ("xlm-roberta-embedding", "xlm-roberta-embedding"),
     ("xlm-roberta-embedding.gguf", "xlm-roberta-embedding"),
     ("xlm-roberta-reranker", "xlm-roberta-reranker"),

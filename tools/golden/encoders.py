@@ -278,6 +278,9 @@ BERT_NAMES = {
     "embeddings.LayerNorm": "token_embd_norm",
     "classifier.dense": "cls",
     "classifier.out_proj": "cls.output",
+    # BERT's, whose pooler llama.cpp's converter leaves out; llama.cpp computes with it where a file has it.
+    "pooler.dense": "cls",
+    "classifier": "cls.output",
 }
 BERT_LAYER = {
     "attention.self.query": "attn_q",
@@ -348,7 +351,7 @@ def counterpart(name, auto, pooling, covers):
         w.add_add_eos_token(True)
     for own, tensor in m.state_dict().items():
         own = own.removeprefix("bert.").removeprefix("roberta.")
-        if own.startswith(("pooler.", "embeddings.position_ids")):
+        if own.startswith("embeddings.position_ids") or own.startswith("pooler.") and auto is AutoModel:
             continue
         part, kind = own.rsplit(".", 1)
         if part.startswith("encoder.layer."):
@@ -501,6 +504,7 @@ CASES = {
     "xlm-roberta-embedding-gguf": lambda: counterpart(
         "xlm-roberta-embedding", AutoModel, 1, "XLM-RoBERTa as `bert`, without the rows of padding; Unigram"
     ),
+    "bert-reranker-gguf": lambda: counterpart("bert-reranker", AutoModelForSequenceClassification, 4, ""),
     "xlm-roberta-reranker-gguf": lambda: counterpart("xlm-roberta-reranker", AutoModelForSequenceClassification, 4, ""),
 }  # fmt: skip
 
