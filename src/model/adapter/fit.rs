@@ -64,7 +64,9 @@ impl<'a> Fit<'a> {
                 "{what}: an adapter for '{own}', and the model is '{model}'"
             )));
         }
-        let turn = file.rope.unwrap_or(config.family.hf_rope) != config.rope_style;
+        // Which elements of latent attention are pairs is the folder's own matter, and that of adapters made with it.
+        let own = if config.latent.is_some() { config.rope_style } else { config.family.hf_rope };
+        let turn = file.rope.unwrap_or(own) != config.rope_style;
         if turn && config.described().dims != config.attention.head_dim {
             return Err(Error::unsupported(format!("{}: its q and k rows cannot be reordered", file.what)));
         }
