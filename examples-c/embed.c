@@ -41,6 +41,7 @@ int main(void) {
         check(bn_request_params_init(&params, sizeof params), "params", &error);
         params.prompt = BN_TEXT(sentences[i]);
         params.task = BN_TASK_EMBED;
+        params.flags = BN_REQUEST_EMBED_UNIT;
         params.pooling = BN_POOLING_MEAN; // a story teller's last token says little of a sentence
         params.user_data = i;
         check(bn_submit(engine, &params, &request, &error), "submit", &error);
@@ -57,7 +58,7 @@ int main(void) {
         check(bn_release(engine, event.request, &error), "release", &error); // the event goes with it
     }
 
-    // They have length 1, so the dot product is the cosine.
+    // They have length 1, as was asked for, so the dot product is the cosine.
     for (int i = 0; i < SENTENCES; i++) {
         for (int k = 0; k < SENTENCES; k++) {
             double cosine = 0;

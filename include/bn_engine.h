@@ -372,8 +372,9 @@ typedef void (*bn_span_callback)(const bn_span *span, void *context);
  * `bn_model_info.scores_pairs`; others return `BN_ERR_UNSUPPORTED`. A decoder puts both into the
  * prompt that its files have for it. In place of both, `messages` of the roles "system", "query"
  * and "document", in this order, give that prompt another instruction; without "system" it has its
- * own. Models without such a prompt return `BN_ERR_UNSUPPORTED` for them. `pooling` and
- * `BN_REQUEST_EMBED_RAW` are refused, the rest is as with `BN_TASK_EMBED`. */
+ * own. Models without such a prompt return `BN_ERR_UNSUPPORTED` for them. `pooling`,
+ * `BN_REQUEST_EMBED_RAW` and `BN_REQUEST_EMBED_UNIT` are refused, the rest is as with
+ * `BN_TASK_EMBED`. */
 #define BN_TASK_RERANK (3)
 
 /** One event at the end, with the whole text and all tokens. */
@@ -390,7 +391,9 @@ typedef void (*bn_span_callback)(const bn_span *span, void *context);
 /** Control tokens spelled out in `prompt` (like `<|eot_id|>`) become those tokens. Not for text
  * from outside. */
 #define BN_REQUEST_PARSE_SPECIAL (1u << 5)
-/** With `BN_TASK_EMBED`: do not divide the vector by its Euclidean length. */
+/** With `BN_TASK_EMBED`: do not divide the vector by its Euclidean length. Without this flag and
+ * `BN_REQUEST_EMBED_UNIT` it is divided, unless the model's folder has a `modules.json` that says
+ * otherwise. */
 #define BN_REQUEST_EMBED_RAW (1u << 6)
 /** Take nothing from the prefix cache and leave nothing there. Results are the same. Refused with
  * `session`. */
@@ -411,6 +414,9 @@ typedef void (*bn_span_callback)(const bn_span *span, void *context);
 /** With `BN_REQUEST_ECHO_PROMPT` and `BN_REQUEST_LOGPROBS`: also those of the prompt's tokens from
  * `logprobs_from` on, by the model's own softmax. Refused with `chat_json`. */
 #define BN_REQUEST_PROMPT_LOGPROBS (1u << 12)
+/** With `BN_TASK_EMBED`: divide the vector by its Euclidean length, whatever the model's folder
+ * says. Refused with `BN_REQUEST_EMBED_RAW`. */
+#define BN_REQUEST_EMBED_UNIT (1u << 13)
 
 /** Between the least urgent, 0, and the most urgent. */
 #define BN_PRIORITY_DEFAULT (128u)

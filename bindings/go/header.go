@@ -49,6 +49,7 @@ const (
 	BN_REQUEST_CHAIN_LOGPROBS            = 1 << 10
 	BN_REQUEST_PARSE_OUTPUT              = 1 << 11
 	BN_REQUEST_PROMPT_LOGPROBS           = 1 << 12
+	BN_REQUEST_EMBED_UNIT                = 1 << 13
 	BN_PRIORITY_DEFAULT                  = 128
 	BN_PRIORITY_MAX                      = 255
 	BN_MAX_STOPS                         = 256

@@ -123,6 +123,7 @@ type Request struct {
 
 	Pooling      Pooling // Embed: how
 	Unnormalized bool    // Embed: do not divide the vector by its length
+	Normalized   bool    // Embed: do, even if the model's files do not
 
 	document *string // Rerank: what Prompt is asked of
 }
@@ -189,7 +190,7 @@ func (r *Request) params(memory *arena) (p bn_request_params, err error) {
 		{r.EchoPrompt, BN_REQUEST_ECHO_PROMPT}, {r.IgnoreEOS, BN_REQUEST_IGNORE_EOS},
 		{r.ParseSpecial, BN_REQUEST_PARSE_SPECIAL}, {r.Logprobs, BN_REQUEST_LOGPROBS},
 		{r.NoCache, BN_REQUEST_NO_CACHE}, {r.DropLate, BN_REQUEST_DROP_LATE},
-		{r.Unnormalized, BN_REQUEST_EMBED_RAW}, {r.ParseOutput, BN_REQUEST_PARSE_OUTPUT},
+		{r.Unnormalized, BN_REQUEST_EMBED_RAW}, {r.Normalized, BN_REQUEST_EMBED_UNIT}, {r.ParseOutput, BN_REQUEST_PARSE_OUTPUT},
 		{r.ChainLogprobs, BN_REQUEST_CHAIN_LOGPROBS}, {r.PromptLogprobs, BN_REQUEST_PROMPT_LOGPROBS},
 	} {
 		if f.on {

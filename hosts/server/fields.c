@@ -371,6 +371,8 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
     ask->stream = (ex->route->fields & OLLAMA_TEXT) != 0;
     if (ask->generates) sampling_defaults(ex);
     if (ex->route->fields & (FIELDS_EMBEDDING | FIELDS_OLLAMA_EMBED | FIELDS_OLLAMA_VECTOR)) ask->params.task = BN_TASK_EMBED;
+    // Ollama's have length 1, of any model.
+    if (ex->route->fields & FIELDS_OLLAMA_EMBED) ask->params.flags |= BN_REQUEST_EMBED_UNIT;
     cJSON_ArrayForEach(value, root) {
         const struct field *f = find(value->string, ex->route->fields);
         const char *wrong = f == NULL ? "is not a field of this request" : read_field(ex, f, value);

@@ -75,7 +75,13 @@ fn convert(job: &Job) -> Result<()> {
         return Err(Error::invalid(format!("'{}' is there and is no regular file", job.out)));
     }
     let files = HfFolder::open(job.folder)?;
-    let pairs = files.text_pairs(files.config(&warn)?.vocab_size, &warn)?;
+    let config = files.config(&warn)?;
+    if config.raw_embeddings {
+        warn(
+            "its embeddings are not divided by their length; GGUF has no key for that, so requests have to ask for it",
+        );
+    }
+    let pairs = files.text_pairs(config.vocab_size, &warn)?;
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let pool = Pool::new(threads)?;
     let terminal = stderr().is_terminal();

@@ -233,15 +233,15 @@ pub enum Prompt<'a> {
 pub struct EmbeddingParams {
     /// None: the model's own, `Facts::pooling`.
     pub pooling: Option<Pooling>,
-    /// Divide the vector by its Euclidean length.
-    pub normalize: bool,
+    /// Divide the vector by its Euclidean length. None: unless `Facts::raw_embeddings`.
+    pub normalize: Option<bool>,
     /// The vector is the score of a `Prompt::Pair`, one number within 0 and 1.
     pub score: bool,
 }
 
 impl Default for EmbeddingParams {
     fn default() -> Self {
-        Self { pooling: None, normalize: true, score: false }
+        Self { pooling: None, normalize: None, score: false }
     }
 }
 

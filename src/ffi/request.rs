@@ -34,8 +34,9 @@ pub const BN_TASK_SCORE: i32 = 2;
 /// `bn_model_info.scores_pairs`; others return `BN_ERR_UNSUPPORTED`. A decoder puts both into the
 /// prompt that its files have for it. In place of both, `messages` of the roles "system", "query"
 /// and "document", in this order, give that prompt another instruction; without "system" it has its
-/// own. Models without such a prompt return `BN_ERR_UNSUPPORTED` for them. `pooling` and
-/// `BN_REQUEST_EMBED_RAW` are refused, the rest is as with `BN_TASK_EMBED`.
+/// own. Models without such a prompt return `BN_ERR_UNSUPPORTED` for them. `pooling`,
+/// `BN_REQUEST_EMBED_RAW` and `BN_REQUEST_EMBED_UNIT` are refused, the rest is as with
+/// `BN_TASK_EMBED`.
 pub const BN_TASK_RERANK: i32 = 3;
 
 /// One event at the end, with the whole text and all tokens.
@@ -52,7 +53,9 @@ pub const BN_REQUEST_LOGPROBS: u32 = 1 << 4;
 /// Control tokens spelled out in `prompt` (like `<|eot_id|>`) become those tokens. Not for text
 /// from outside.
 pub const BN_REQUEST_PARSE_SPECIAL: u32 = 1 << 5;
-/// With `BN_TASK_EMBED`: do not divide the vector by its Euclidean length.
+/// With `BN_TASK_EMBED`: do not divide the vector by its Euclidean length. Without this flag and
+/// `BN_REQUEST_EMBED_UNIT` it is divided, unless the model's folder has a `modules.json` that says
+/// otherwise.
 pub const BN_REQUEST_EMBED_RAW: u32 = 1 << 6;
 
 /// Take nothing from the prefix cache and leave nothing there. Results are the same. Refused with
@@ -80,6 +83,10 @@ pub const BN_REQUEST_PARSE_OUTPUT: u32 = 1 << 11;
 /// `logprobs_from` on, by the model's own softmax. Refused with `chat_json`.
 pub const BN_REQUEST_PROMPT_LOGPROBS: u32 = 1 << 12;
 
+/// With `BN_TASK_EMBED`: divide the vector by its Euclidean length, whatever the model's folder
+/// says. Refused with `BN_REQUEST_EMBED_RAW`.
+pub const BN_REQUEST_EMBED_UNIT: u32 = 1 << 13;
+
 /// Between the least urgent, 0, and the most urgent.
 pub const BN_PRIORITY_DEFAULT: u32 = 128;
 /// The most urgent priority.
@@ -100,7 +107,8 @@ const FLAGS: u32 = BN_REQUEST_NO_STREAM
     | BN_REQUEST_END_UNREAD
     | BN_REQUEST_CHAIN_LOGPROBS
     | BN_REQUEST_PARSE_OUTPUT
-    | BN_REQUEST_PROMPT_LOGPROBS;
+    | BN_REQUEST_PROMPT_LOGPROBS
+    | BN_REQUEST_EMBED_UNIT;
 
 /// One request, with one of `prompt`, `prompt_tokens`, `messages` and `chat_json`.
 #[repr(C)]
@@ -422,14 +430,15 @@ impl bn_request_params {
     }
 
     fn embedding(&self) -> Result<Option<EmbeddingParams>> {
-        let raw = self.flags & BN_REQUEST_EMBED_RAW != 0;
-        if self.task == BN_TASK_RERANK && !raw && self.pooling == BN_POOLING_MODEL {
-            return Ok(Some(EmbeddingParams { pooling: None, normalize: false, score: true }));
+        let [raw, unit] = [BN_REQUEST_EMBED_RAW, BN_REQUEST_EMBED_UNIT].map(|flag| self.flags & flag != 0);
+        if self.task == BN_TASK_RERANK && !raw && !unit && self.pooling == BN_POOLING_MODEL {
+            return Ok(Some(EmbeddingParams { pooling: None, normalize: None, score: true }));
         }
         if self.task != BN_TASK_EMBED {
-            return match (raw, self.pooling) {
-                (false, BN_POOLING_MODEL) => Ok(None),
-                (true, _) => Err(Error::invalid("BN_REQUEST_EMBED_RAW needs BN_TASK_EMBED")),
+            return match (raw, unit, self.pooling) {
+                (false, false, BN_POOLING_MODEL) => Ok(None),
+                (true, ..) => Err(Error::invalid("BN_REQUEST_EMBED_RAW needs BN_TASK_EMBED")),
+                (_, true, _) => Err(Error::invalid("BN_REQUEST_EMBED_UNIT needs BN_TASK_EMBED")),
                 _ => Err(Error::invalid("pooling is set and needs BN_TASK_EMBED")),
             };
         }
@@ -440,7 +449,11 @@ impl bn_request_params {
             (BN_POOLING_FIRST, Some(Pooling::First)),
         ];
         let pooling = choice("pooling", self.pooling, "BN_POOLING", &poolings)?;
-        Ok(Some(EmbeddingParams { pooling, normalize: !raw, score: false }))
+        if raw && unit {
+            return Err(Error::invalid("BN_REQUEST_EMBED_RAW and BN_REQUEST_EMBED_UNIT exclude each other"));
+        }
+        let normalize = (raw || unit).then_some(unit);
+        Ok(Some(EmbeddingParams { pooling, normalize, score: false }))
     }
 
     pub(super) unsafe fn prompt<'a>(&self) -> Result<Prompt<'a>> {

@@ -70,6 +70,8 @@ pub struct DecoderConfig {
     pub parts: Parts,
     /// How hidden states become an embedding; `Last` for a text generator.
     pub pooling: Pooling,
+    /// See `Facts`.
+    pub raw_embeddings: bool,
     /// What scores pairs of texts, if anything does.
     pub score: Option<ScoreRows>,
     /// The rotations that weights are folded with.

@@ -591,6 +591,7 @@ fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
         head_dim: config.attention.head_dim,
         ffn_size: config.ffn,
         pooling: config.pooling,
+        raw_embeddings: config.raw_embeddings,
         sampling: config.sampling,
         scores: weights.score.as_ref().map(|_| Pooling::Last),
         ..Facts::of_weights(weights.matrices(), weights.vectors(), other_bytes + weights.copied_bytes())

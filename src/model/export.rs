@@ -1,19 +1,20 @@
 //! Writes a checkpoint as a GGUF file, which `gguf.rs` reads, and llama.cpp too if it knows the parts.
 
 mod delta;
+mod limits;
 
 use super::Pooling;
 use super::checkpoint::Checkpoint;
 use super::config::{DecoderConfig, ExpertsConfig, Parts, RopeConfig, RopeScaling};
-use super::family::{Family, Rotation, Scales, SharedExpert, Windows};
+use super::family::{Family, Rotation, Scales, Windows};
 use super::fused;
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
-use super::score::ScoreRows;
+use super::score::{ScoreRows, names_qwen3_reranker};
 use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::gguf::writer::{Meta, write_file};
 use crate::kernels::pack::requantize;
 use crate::kernels::{DType, Matrix, Pool};
-use crate::ops::{Activation, RopeStyle};
+use crate::ops::{Activation, ConvShape, RopeStyle};
 use delta::{Heads, Part};
 use std::io::Write;
 use std::path::Path;
@@ -68,6 +69,8 @@ enum Kind {
     },
     /// A part of a layer of Gated DeltaNet.
     Delta(Heads, Part),
+    /// A short convolution.
+    Convolution(ConvShape),
     /// Divisors of frequencies.
     RopeFactors(Divisors),
 }
@@ -91,11 +94,7 @@ pub fn export(
     progress: &mut dyn FnMut(f32, &str),
 ) -> Result<()> {
     let config = files.config(&|_| ())?;
-    if config.family.mamba.is_some() || config.family.experts.is_some_and(|e| e.shared == SharedExpert::Added)
-    {
-        let what = files.what();
-        return Err(Error::unsupported(format!("{what}: Granite's mixtures and Mamba-2 are not written")));
-    }
+    limits::check(&config, files.what())?;
     let family = config.family.in_gguf(config.activation).ok_or_else(|| {
         let (what, name, activation) = (files.what(), &config.architecture, config.activation);
         Error::unsupported(format!("{what}: GGUF has no architecture for '{name}' with {activation:?}"))
@@ -116,25 +115,6 @@ pub fn export(
             files.what(),
             config.projection_eps
         )));
-    }
-    if config.conv.is_some() {
-        return Err(Error::unsupported(format!("{}: short convolutions are not written", files.what())));
-    }
-    if config.latent.is_some() {
-        return Err(Error::unsupported(format!("{}: latent attention is not written", files.what())));
-    }
-    if config.global.is_some() {
-        let what = files.what();
-        return Err(Error::unsupported(format!("{what}: layers whose heads differ are not written")));
-    }
-    if config.family.sinks {
-        return Err(Error::unsupported(format!("{}: attention sinks are not written", files.what())));
-    }
-    if config.rotations.is_some() {
-        return Err(Error::unsupported(format!("{}: rotated weights are not written", files.what())));
-    }
-    if !matches!(config.score, None | Some(ScoreRows::Words)) {
-        return Err(Error::unsupported(format!("{}: the rows of scores are not written", files.what())));
     }
     let mut pairs = metadata(&config, family)?;
     pairs.extend(extra);
@@ -160,6 +140,7 @@ impl Kind {
             }
             Kind::Gate { cols } => vec![cols as u64],
             Kind::Delta(heads, part) => heads.dims(part, c.hidden),
+            Kind::Convolution(shape) => vec![shape.kernel as u64, shape.channels as u64],
             Kind::Experts { count, rows, cols } => vec![cols as u64, rows as u64, count as u64],
             Kind::RopeFactors(_) => vec![c.described().dims as u64 / 2],
         }
@@ -172,7 +153,7 @@ fn items(c: &DecoderConfig, family: &Family, turn: bool, has: &dyn Fn(&str) -> b
     let norm = |len| Kind::Norm { len, offset: c.norm_offset };
     let mut items = vec![
         ("token_embd.weight".to_owned(), Kind::Table { rows: vocab, cols: hidden }),
-        ("output_norm.weight".to_owned(), norm(hidden)),
+        (format!("{}.weight", family.final_norm.1), norm(hidden)),
     ];
     if has("output.weight") {
         items.push(("output.weight".into(), Kind::Table { rows: vocab, cols: hidden }));
@@ -186,7 +167,7 @@ fn items(c: &DecoderConfig, family: &Family, turn: bool, has: &dyn Fn(&str) -> b
     };
     items.extend(divisors.iter().map(|(name, of)| (format!("{name}.weight"), Kind::RopeFactors(*of))));
     if family.layer_norms {
-        items.push(("output_norm.bias".into(), Kind::Bias { len: hidden, heads: None }));
+        items.push((format!("{}.bias", family.final_norm.1), Kind::Bias { len: hidden, heads: None }));
     }
     for layer in 0..c.layers {
         let mut add = |part, kind| items.push((format!("blk.{layer}.{part}"), kind));
@@ -217,6 +198,11 @@ fn layer_items(c: &DecoderConfig, layer: usize, turn: bool, add: &mut dyn FnMut(
     if !c.blocks[layer].recurrent {
         products.extend(c.qkv_products().into_iter().map(|(part, rows)| (part, rows, c.hidden, qkv_bias)));
         products.push(("attn_output", c.hidden, c.attention_width(), output_bias));
+    }
+    if let Some(shape) = c.conv.filter(|_| c.blocks[layer].recurrent) {
+        add("shortconv.conv.weight".into(), Kind::Convolution(shape));
+        products.push(("shortconv.in_proj", 3 * shape.channels, c.hidden, false));
+        products.push(("shortconv.out_proj", c.hidden, shape.channels, false));
     }
     if experts.is_none() {
         products.extend(
@@ -278,6 +264,9 @@ impl Source<'_> {
                     Error::new(e.status, format!("{}: tensor '{name}': {}", self.files.what(), e.message))
                 };
                 self.delta(name, heads, part, out).map_err(at)
+            }
+            Kind::Convolution(ConvShape { channels, kernel }) => {
+                delta::convolution(&self.files.matrix(self.pool, name, channels, kernel)?, out)
             }
             Kind::Table { rows, cols } => {
                 let m = self.files.matrix(self.pool, name, rows, cols)?;
@@ -424,6 +413,14 @@ fn divisors(rope: &RopeConfig, of: Divisors) -> Vec<f32> {
     }
 }
 
+/// The model's name, by which readers of the file know a Qwen3-Reranker that a folder's card makes known.
+fn name(c: &DecoderConfig) -> String {
+    match c.score {
+        Some(ScoreRows::Words) if !names_qwen3_reranker(&c.name) => format!("Qwen3-Reranker ({})", c.name),
+        _ => c.name.clone(),
+    }
+}
+
 /// The metadata of the decoder.
 fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
     let architecture = family.gguf[0];
@@ -443,11 +440,17 @@ fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
     ];
     let mut pairs: Vec<(String, Meta)> = vec![
         ("general.architecture".into(), architecture.into()),
-        ("general.name".into(), c.name.as_str().into()),
+        ("general.name".into(), name(c).as_str().into()),
         (key(family.eps_key()), Meta::F32(c.rms_eps)),
         (key("rope.freq_base"), Meta::F32(c.described().base)),
     ];
     pairs.extend(sizes.map(|(name, n)| (key(name), Meta::U32(n as u32))));
+    if let Some(ConvShape { kernel, .. }) = c.conv {
+        let heads = c.blocks.iter().map(|block| if block.recurrent { 0 } else { a.kv_heads as i32 });
+        pairs.retain(|(name, _)| *name != key("attention.head_count_kv"));
+        pairs.push((key("attention.head_count_kv"), Meta::I32s(heads.collect())));
+        pairs.push((key("shortconv.l_cache"), Meta::U32(kernel as u32)));
+    }
     pairs.extend(scaling(&c.described().scaling)?.into_iter().map(|(name, value)| (key(name), value)));
     pairs.extend(windows(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
     pairs.extend(delta::metadata(c, family)?.into_iter().map(|(name, value)| (key(name), value)));

@@ -225,8 +225,7 @@ impl<'a> Keys<'a> {
         let (ropes, mut blocks) = self.blocks(layers, context_length, dims)?;
         let sizes = ScaleSizes { layers, hidden, heads: attention.heads, head_dim: attention.head_dim };
         let scales = &self.family.scales;
-        let delta = self.delta(&mut blocks)?;
-        let conv = self.conv(hidden, &mut blocks)?;
+        let (delta, conv) = (self.delta(&mut blocks)?, self.conv(hidden, &mut blocks)?);
         let mamba = self.mamba(&mut blocks)?;
         let first = blocks.iter().position(|block| !block.recurrent).unwrap_or(0);
         let dense = self.dense_first()?;
@@ -270,6 +269,7 @@ impl<'a> Keys<'a> {
             norms: self.norms(first),
             parts: self.parts(first),
             pooling: self.pooling()?,
+            raw_embeddings: false,
             score: self.score()?,
             rotations: None,
             sampling: SamplingDefaults::default(),

@@ -63,6 +63,8 @@ pub struct Facts {
     pub weight_bytes: u64,
     /// How embeddings are made if a request does not say; they have `hidden_size` elements.
     pub pooling: Pooling,
+    /// They are not divided by their length if a request does not say.
+    pub raw_embeddings: bool,
     /// The files' advice for requests that do not say.
     pub sampling: SamplingDefaults,
     /// It generates nothing, and runs a whole prompt in one step, without a KV cache.

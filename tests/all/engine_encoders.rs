@@ -12,10 +12,11 @@ use std::borrow::Cow;
 
 const MODELS: &str = "tests/golden/models";
 /// Folders and their counterparts in GGUF, with the file of their texts.
-const ALL: [(&str, &str); 7] = [
+const ALL: [(&str, &str); 8] = [
     ("bert-embedding", "bert-embedding"),
     ("bert-embedding.gguf", "bert-embedding"),
     ("bert-reranker", "bert-reranker"),
+    ("bert-reranker.gguf", "bert-reranker"),
     ("xlm-roberta-embedding", "xlm-roberta-embedding"),
     ("xlm-roberta-embedding.gguf", "xlm-roberta-embedding"),
     ("xlm-roberta-reranker", "xlm-roberta-reranker"),
@@ -100,6 +101,29 @@ fn products_behind_pooling_make_the_vectors_of_the_reference() {
                 list(case, "vector").iter().map(|x| x.as_f64().expect("a number") as f32).collect();
             let error = common::relative_error(&answer.vector, &want);
             assert!(error < 1e-4, "{model}: relative error {error:.2e}");
+        }
+    }
+}
+
+#[test]
+fn modules_say_whether_vectors_have_length_one_unless_the_request_does() {
+    let length = |x: &[f32]| x.iter().map(|x| f64::from(x * x)).sum::<f64>().sqrt();
+    // The folder has no module Normalize, as Nomic's on the hub; GGUF says nothing about it.
+    for (model, raw) in [("nomic-bert", true), ("nomic-bert.gguf", false)] {
+        let engine = engine(model, |config| config.threads = 2);
+        for case in list(&texts("nomic-bert"), "vectors") {
+            let want: Vec<f32> =
+                list(case, "vector").iter().map(|x| x.as_f64().expect("a number") as f32).collect();
+            let unit: Vec<f32> = want.iter().map(|x| (f64::from(*x) / length(&want)) as f32).collect();
+            assert!((length(&want) - 1.0).abs() > 0.1, "the reference is not one of length 1");
+            for normalize in [None, Some(true), Some(false)] {
+                let prompt = Prompt::Tokens(common::numbers(&case["ids"]).into());
+                let embedding = Some(EmbeddingParams { normalize, ..EmbeddingParams::default() });
+                let answer = ask(&engine, RequestParams { prompt, embedding, ..RequestParams::default() });
+                let want = if normalize.unwrap_or(!raw) { &unit } else { &want };
+                let error = common::relative_error(&answer.vector, want);
+                assert!(error < 1e-4, "{model}, {normalize:?}: relative error {error:.2e}");
+            }
         }
     }
 }

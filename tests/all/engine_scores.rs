@@ -165,7 +165,7 @@ fn mistakes_are_refused_by_name() {
     refused(RequestParams { echo_prompt: false, ..request(&ids, 0, true) }, "BN_REQUEST_ECHO_PROMPT");
     refused(RequestParams { echo_prompt: true, ..request(&ids, 0, false) }, "BN_REQUEST_ECHO_PROMPT");
     refused(RequestParams { stop_strings: vec!["x".into()], ..request(&ids, 0, false) }, "stop_strings");
-    let embedding = Some(EmbeddingParams { pooling: Some(Pooling::Mean), normalize: true, score: false });
+    let embedding = Some(EmbeddingParams { pooling: Some(Pooling::Mean), normalize: None, score: false });
     let sampling = SamplingParams::default();
     let both = RequestParams { embedding, sampling, ignore_eos: false, ..request(&ids, 0, false) };
     refused(both, "BN_TASK_SCORE");

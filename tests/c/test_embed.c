@@ -129,6 +129,8 @@ TEST(what_an_embedding_may_not_ask_is_refused_by_name) {
         {BN_TASK_EMBED, 0, 4, "pooling is 4"},
         {BN_TASK_GENERATE, 0, BN_POOLING_MEAN, "needs BN_TASK_EMBED"},
         {BN_TASK_GENERATE, BN_REQUEST_EMBED_RAW, 0, "BN_REQUEST_EMBED_RAW needs"},
+        {BN_TASK_GENERATE, BN_REQUEST_EMBED_UNIT, 0, "BN_REQUEST_EMBED_UNIT needs"},
+        {BN_TASK_EMBED, BN_REQUEST_EMBED_RAW | BN_REQUEST_EMBED_UNIT, 0, "exclude each other"},
         {BN_TASK_EMBED, BN_REQUEST_ECHO_PROMPT, 0, "BN_REQUEST_ECHO_PROMPT is set"},
         {BN_TASK_EMBED, BN_REQUEST_IGNORE_EOS, 0, "BN_REQUEST_IGNORE_EOS is set"},
         {BN_TASK_EMBED, BN_REQUEST_LOGPROBS, 0, "BN_REQUEST_LOGPROBS is set"},

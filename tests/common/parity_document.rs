@@ -10,10 +10,10 @@ use std::fmt::Write;
 
 const HEAD: &str = "# Parity
 
-Written by `make parity` from the references in `tests/golden/models`, which `tools/golden` makes. `cargo test --test all
-model_parity::` checks each limit, alone and in ragged batches, which give the same bits. Errors are ‖ours − reference‖ /
-‖reference‖ over the logits of all positions (for embeddings, over the vectors). Argmax counts the positions with the same
-best token.
+Written by `make parity` from the references in `tests/golden/models`, which `tools/golden` makes. `cargo test --test
+all model_parity::` checks each limit, alone and in ragged batches, which give the same bits. Errors are ‖ours −
+reference‖ / ‖reference‖ over the logits of all positions (for embeddings, over the vectors). Argmax counts the
+positions with the same best token.
 ";
 
 const EXACT: &str = "
@@ -21,9 +21,9 @@ const EXACT: &str = "
 
 Ternary models compute with int8 activations on both sides. GGUF types, and folders that other tools have quantized, are
 compared with a model that has the dequantized weights of the file. Products with quantized weights (Q1_0 to Q8_0) round
-activations to int8 in blocks of 32 or 256 columns. The reference does not, so their limit is llama.cpp's own distance from
-that reference, times 1.05, and three times the limit of f32; for folders it is the distance of a model in torch that rounds
-as we do. Small models with random weights show rounding more than real ones do.
+activations to int8 in blocks of 32 or 256 columns. The reference does not, so their limit is llama.cpp's own distance
+from that reference, times 1.05, and three times the limit of f32; for folders it is the distance of a model in torch
+that rounds as we do. Small models with random weights show rounding more than real ones do.
 
 | model | architecture | format | what it covers | error | limit | argmax |
 |---|---|---|---|---|---|---|
@@ -33,8 +33,8 @@ const THEIRS: &str = "
 ## Against llama.cpp on the same file
 
 llama.cpp rounds activations to 8 bits for its quantized products (to f16 for F16 and BF16). Its distance from the exact
-result is its noise. Where our activations stay f32 (F16, BF16), the limit is slightly more than that noise. Where they are
-int8 in the same blocks, but with scales in f32, it is 0.7 times that noise (0.85 in bonsai-*).
+result is its noise. Where our activations stay f32 (F16, BF16), the limit is slightly more than that noise. Where they
+are int8 in the same blocks, but with scales in f32, it is 0.7 times that noise (0.85 in bonsai-*).
 
 | model | format | error | llama.cpp's noise | limit | argmax |
 |---|---|---|---|---|---|
@@ -43,9 +43,9 @@ int8 in the same blocks, but with scales in f32, it is 0.7 times that noise (0.8
 const REQUANTIZED: &str = "
 ## Weights that become another type at load, against transformers
 
-The errors of projections and head in that type (`weight_type`, `head_type`), of these models with random weights. Q8_0 and
-Q4_0 round activations to int8 with a scale for 32 columns, int8 with one for a token: how much that costs depends on how
-unlike the columns of a real model's activations are. The limit of int8 is 1.5 times the error of Q8_0
+The errors of projections and head in that type (`weight_type`, `head_type`), of these models with random weights. Q8_0
+and Q4_0 round activations to int8 with a scale for 32 columns, int8 with one for a token: how much that costs depends
+on how unlike the columns of a real model's activations are. The limit of int8 is 1.5 times the error of Q8_0
 (`weights_become_int8_and_stay_close`).
 
 | model | Q8_0 | Q4_0 | int8 | argmax Q8_0 | Q4_0 | int8 |
@@ -58,9 +58,9 @@ const FLOATS: [&str; 6] = ["gemma3", "llama-bf16", "llama-f32", "llama-mqa", "mi
 const KEPT: &str = "
 ## Keys and values that are kept in another type, against F32
 
-The errors of logits with K and V in that type (`kv_type`), and how many positions keep the best token. BitNet's activations
-are rounded to int8 after attention, so a change of one by a step is visible. Real models have larger heads and outliers,
-which the rotation before int4 spreads.
+The errors of logits with K and V in that type (`kv_type`), and how many positions keep the best token. BitNet's
+activations are rounded to int8 after attention, so a change of one by a step is visible. Real models have larger heads
+and outliers, which the rotation before int4 spreads.
 
 | model | F16 | int8 | int4 | argmax F16 | int8 | int4 |
 |---|---|---|---|---|---|---|

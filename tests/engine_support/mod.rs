@@ -31,7 +31,8 @@ pub fn with_logprobs(mut request: RequestParams) -> RequestParams {
 }
 
 pub fn embedding(prompt: &str, pooling: Option<Pooling>, normalize: bool) -> RequestParams<'_> {
-    RequestParams { embedding: Some(EmbeddingParams { pooling, normalize, score: false }), ..text(prompt, 0) }
+    let embedding = Some(EmbeddingParams { pooling, normalize: Some(normalize), score: false });
+    RequestParams { embedding, ..text(prompt, 0) }
 }
 
 /// All output of a request, and its terminal event's fields.
@@ -99,7 +100,7 @@ pub fn ask(engine: &Engine, request: RequestParams) -> Answer {
 
 /// The score of a pair of texts.
 pub fn score(prompt: Prompt) -> RequestParams {
-    let embedding = EmbeddingParams { pooling: None, normalize: false, score: true };
+    let embedding = EmbeddingParams { pooling: None, normalize: None, score: true };
     RequestParams { prompt, embedding: Some(embedding), ..RequestParams::default() }
 }
 

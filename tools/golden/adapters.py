@@ -134,6 +134,8 @@ CASES = [
     ("deepseek-v2", "deepseek-v2", 12, "f16", None,
      dict(r=2, lora_alpha=3, twin=True,
           target_modules=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"])),
+    ("deepseek-v3-halves", "deepseek-v3-halves", 14, "f16", None,
+     dict(r=2, lora_alpha=3, target_modules=["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"])),
     ("gemma4", "gemma4-inputs", 13, "f16", None,
      dict(r=2, lora_alpha=3, twin=True, target_modules=[*ALL, "per_layer_input_gate", "per_layer_projection"])),
 ]

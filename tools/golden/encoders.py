@@ -209,7 +209,13 @@ def embedding(name, cls, config, tokenizer, seed, pooling, covers):
     )  # fmt: skip
 
 
-def ids_alone(name, cls, config, seed, pooling, covers, dense=()):
+def say_vectors(folder, sequences, rows):
+    vectors = [{"ids": s, "vector": [float(v) for v in row]} for s, row in zip(sequences, rows)]
+    with open(os.path.join(folder, "texts.json"), "w") as f:
+        f.write(json.dumps({"vectors": vectors}) + "\n")
+
+
+def ids_alone(name, cls, config, seed, pooling, covers, dense=(), normalize=True):
     """A folder without a tokenizer. `dense`: widths of products behind pooling."""
     folder = write(name, randomize(cls(config), seed), None, pooling)
     m = AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
@@ -220,6 +226,10 @@ def ids_alone(name, cls, config, seed, pooling, covers, dense=()):
         name, folder, config.model_type, "hf-bf16", covers, sequences, rows, source, "transformers", F32_TOLERANCE,
         pooling=POOLINGS[pooling],
     )  # fmt: skip
+    if not normalize:
+        edit_json(os.path.join(folder, "modules.json"), lambda modules: modules.pop())
+        with torch.no_grad():
+            say_vectors(folder, sequences, [m(torch.tensor([s])).last_hidden_state[0].mean(0) for s in sequences])
     if not dense:
         return
     with torch.no_grad():
@@ -240,9 +250,7 @@ def ids_alone(name, cls, config, seed, pooling, covers, dense=()):
     with open(os.path.join(folder, "modules.json"), "w") as f:
         json.dump(modules, f, indent=1)
     x = torch.nn.functional.normalize(x, dim=-1)
-    vectors = [{"ids": s, "vector": [float(v) for v in row]} for s, row in zip(sequences, x)]
-    with open(os.path.join(folder, "texts.json"), "w") as f:
-        f.write(json.dumps({"vectors": vectors}) + "\n")
+    say_vectors(folder, sequences, x)
 
 
 def scored_ids(name, cls, config, seed):
@@ -270,6 +278,9 @@ BERT_NAMES = {
     "embeddings.LayerNorm": "token_embd_norm",
     "classifier.dense": "cls",
     "classifier.out_proj": "cls.output",
+    # BERT's, whose pooler llama.cpp's converter leaves out; llama.cpp computes with it where a file has it.
+    "pooler.dense": "cls",
+    "classifier": "cls.output",
 }
 BERT_LAYER = {
     "attention.self.query": "attn_q",
@@ -340,7 +351,7 @@ def counterpart(name, auto, pooling, covers):
         w.add_add_eos_token(True)
     for own, tensor in m.state_dict().items():
         own = own.removeprefix("bert.").removeprefix("roberta.")
-        if own.startswith(("pooler.", "embeddings.position_ids")):
+        if own.startswith("embeddings.position_ids") or own.startswith("pooler.") and auto is AutoModel:
             continue
         part, kind = own.rsplit(".", 1)
         if part.startswith("encoder.layer."):
@@ -475,7 +486,7 @@ CASES = {
     ),
     "nomic-bert": lambda: ids_alone(
         "nomic-bert", NomicBertModel, NomicBertConfig(**sizes(2, max_position_embeddings=128)), 96, "mean_tokens",
-        "Nomic's BERT: rotations of base 1000, SwiGLU, two types of tokens",
+        "Nomic's BERT: rotations of base 1000, SwiGLU, two types of tokens", normalize=False,
     ),
     "gemma-embedding": lambda: ids_alone(
         "gemma-embedding", Gemma3TextModel,
@@ -493,6 +504,7 @@ CASES = {
     "xlm-roberta-embedding-gguf": lambda: counterpart(
         "xlm-roberta-embedding", AutoModel, 1, "XLM-RoBERTa as `bert`, without the rows of padding; Unigram"
     ),
+    "bert-reranker-gguf": lambda: counterpart("bert-reranker", AutoModelForSequenceClassification, 4, ""),
     "xlm-roberta-reranker-gguf": lambda: counterpart("xlm-roberta-reranker", AutoModelForSequenceClassification, 4, ""),
 }  # fmt: skip
 

@@ -227,6 +227,19 @@ def v3(name="deepseek-v3"):
     )
 
 
+def halves():
+    """Pairs half a head apart, in a model that is small: its layers have no experts."""
+    folder_case(
+        "deepseek-v3-halves",
+        DeepseekV3ForCausalLM,
+        config(DeepseekV3Config, **V3 | {"first_k_dense_replace": 2}, num_hidden_layers=2, rope_interleave=False),
+        515,
+        "`rope_interleave` false: elements that rotate together are half a head apart",
+        style=of_v3,
+        ignored=[neighbors],
+    )
+
+
 def glm(name="glm4-moe-lite"):
     folder_case(
         name,
@@ -344,7 +357,9 @@ def whole(folder):
     )
 
 
-CASES = {"deepseek-v2-lite": lite, "deepseek-v2": v2, "deepseek-v3": v3, "glm4-moe-lite": glm}
+CASES = {
+    "deepseek-v2-lite": lite, "deepseek-v2": v2, "deepseek-v3": v3, "deepseek-v3-halves": halves, "glm4-moe-lite": glm,
+}  # fmt: skip
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -3,7 +3,7 @@
 use super::event::Embedding;
 use crate::base::{Error, Result, reserve};
 use crate::engine::api::EmbeddingParams;
-use crate::model::Pooling;
+use crate::model::{Facts, Pooling};
 use std::ops::Range;
 
 /// The vector of one request while it is computed. Rows are added in the order of their positions, one by one, in
@@ -23,11 +23,13 @@ pub struct Pooler {
 pub type AfterPooling<'a> = &'a dyn Fn(bool, &[f32]) -> Result<Option<Vec<f32>>>;
 
 impl Pooler {
-    /// `model` is the model's default pooling; `width` is the number of elements of a hidden state.
-    pub fn new(params: &EmbeddingParams, model: Pooling, width: usize) -> Self {
-        let pooling = params.pooling.unwrap_or(model);
-        let EmbeddingParams { normalize, score, .. } = *params;
-        Self { pooling, normalize, score, width, rows: 0, sum: Vec::new() }
+    /// What `params` leave open is as in the model's files.
+    pub fn new(params: &EmbeddingParams, model: &Facts) -> Self {
+        let score = params.score;
+        let own = model.scores.filter(|_| score).unwrap_or(model.pooling);
+        let normalize = !score && params.normalize.unwrap_or(!model.raw_embeddings);
+        let pooling = params.pooling.unwrap_or(own);
+        Self { pooling, normalize, score, width: model.hidden_size, rows: 0, sum: Vec::new() }
     }
 
     /// Bytes of the sum and of the vector.
@@ -92,8 +94,14 @@ mod tests {
     use super::*;
 
     fn of(row: &[f32]) -> Result<Embedding> {
-        let params = EmbeddingParams::default();
-        let mut pooler = Pooler::new(&params, Pooling::First, row.len());
+        of_model(row, None, false)
+    }
+
+    fn of_model(row: &[f32], normalize: Option<bool>, raw_embeddings: bool) -> Result<Embedding> {
+        let params = EmbeddingParams { normalize, ..EmbeddingParams::default() };
+        let pooling = Pooling::First;
+        let facts = Facts { pooling, hidden_size: row.len(), raw_embeddings, ..Facts::default() };
+        let mut pooler = Pooler::new(&params, &facts);
         pooler.admit()?;
         pooler.add(row);
         pooler.finish(&|_, _| Ok(None))
@@ -104,6 +112,15 @@ mod tests {
         let embedding = of(&[1e30, -2e30, 2e30]).unwrap();
         assert_eq!(embedding.pooling, Pooling::First);
         assert_eq!(embedding.values, [1.0 / 3.0, -2.0 / 3.0, 2.0 / 3.0]);
+    }
+
+    #[test]
+    fn files_say_whether_lengths_are_one_unless_the_request_does() {
+        for (normalize, raw, first) in
+            [(None, true, 3.0), (None, false, 0.6), (Some(true), true, 0.6), (Some(false), false, 3.0)]
+        {
+            assert_eq!(of_model(&[3.0, 4.0], normalize, raw).unwrap().values[0], first);
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::times::Times;
 use super::writer::Writer;
 use crate::base::{Error, Result, reserve};
 use crate::constrain::Guide;
-use crate::engine::api::{EmbeddingParams, Pooling, RequestParams, TraceContext};
+use crate::engine::api::{Pooling, RequestParams, TraceContext};
 use crate::engine::hub::ids::RequestId;
 use crate::engine::replicas::placement::Placement;
 use crate::model::Facts;
@@ -65,8 +65,7 @@ impl Sequence {
         times: Times,
     ) -> Result<Self> {
         let salt = params.adapter.as_ref().map_or(params.cache_salt, |a| a.salt(params.cache_salt));
-        let pooling = |e: &EmbeddingParams| facts.scores.filter(|_| e.score).unwrap_or(facts.pooling);
-        let pooler = params.embedding.as_ref().map(|e| Pooler::new(e, pooling(e), facts.hidden_size));
+        let pooler = params.embedding.as_ref().map(|e| Pooler::new(e, facts));
         let scores = params.scores.map(Scores::new);
         let request = Request {
             prompt_len: prompt.len() as u32,

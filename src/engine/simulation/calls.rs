@@ -88,7 +88,8 @@ impl Host {
         };
         if rng.one_in(10) {
             let pooling = *rng.pick(&[None, Some(Pooling::Mean), Some(Pooling::First), Some(Pooling::Last)]);
-            params.embedding = Some(EmbeddingParams { pooling, normalize: rng.one_in(2), score: false });
+            params.embedding =
+                Some(EmbeddingParams { pooling, normalize: Some(rng.one_in(2)), score: false });
             return params;
         }
         let most = u64::from(self.setting.max_new);

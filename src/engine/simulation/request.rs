@@ -120,7 +120,8 @@ fn pooled(prompt: &[u32], params: &EmbeddingParams) -> Vec<f32> {
     };
     let mut sum = [0.0; HIDDEN];
     rows.iter().for_each(|&token| sum[token as usize % HIDDEN] += 1.0 / rows.len() as f64);
-    let length = if params.normalize { sum.iter().map(|x| x * x).sum::<f64>().sqrt() } else { 1.0 };
+    let length =
+        if params.normalize != Some(false) { sum.iter().map(|x| x * x).sum::<f64>().sqrt() } else { 1.0 };
     sum.iter().map(|x| (x / length) as f32).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Weight matrices, in the layouts of their files.
 
 use super::formats::panels;
-use crate::base::{Bytes, Error, Result};
+use crate::base::{Bytes, Error, Result, reserve};
 
 /// The layout of a weight matrix. The numbers are GGUF's type ids, except for the last four (`file_id`).
 #[allow(non_camel_case_types)] // the names that files and their users know
@@ -216,5 +216,23 @@ impl Matrix {
                 dtype.block().0
             ))),
         }
+    }
+
+    /// `count` rows from row `from` on, not copied. `Unsupported` for types whose rows are not apart.
+    pub fn some_rows(&self, from: usize, count: usize) -> Result<Self> {
+        let bytes = self.dtype.byte_len(1, self.cols).filter(|bytes| bytes * self.rows == self.data.len());
+        let data = bytes.and_then(|bytes| self.data.slice(from * bytes..(from + count) * bytes));
+        match data {
+            Some(data) if !self.dtype.is_ternary() => Self::new(data, self.dtype, count, self.cols),
+            _ => Err(Error::unsupported(format!("{:?} rows cannot be taken apart", self.dtype))),
+        }
+    }
+
+    /// The same in memory of its own, which keeps nothing else.
+    pub fn copied(&self) -> Result<Self> {
+        let mut data = Vec::new();
+        reserve(&mut data, self.data.len(), "a matrix")?;
+        data.extend_from_slice(&self.data);
+        Self::new(Bytes::new(data), self.dtype, self.rows, self.cols)
     }
 }

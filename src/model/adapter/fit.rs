@@ -1,7 +1,7 @@
 //! Fits an adapter's parts to a decoder's products, as pairs of matrices.
 
 use super::{Adapter, AdapterFile, Part};
-use crate::base::{Bytes, Error, Result};
+use crate::base::{Bytes, Error, Result, reserve};
 use crate::kernels::gemm::lora::Pair;
 use crate::kernels::{DType, Matrix};
 use crate::model::DecoderConfig;
@@ -64,7 +64,9 @@ impl<'a> Fit<'a> {
                 "{what}: an adapter for '{own}', and the model is '{model}'"
             )));
         }
-        let turn = file.rope.unwrap_or(config.family.hf_rope) != config.rope_style;
+        // Which elements of latent attention are pairs is the folder's own matter, and that of adapters made with it.
+        let own = if config.latent.is_some() { config.rope_style } else { config.family.hf_rope };
+        let turn = file.rope.unwrap_or(own) != config.rope_style;
         if turn && config.described().dims != config.attention.head_dim {
             return Err(Error::unsupported(format!("{}: its q and k rows cannot be reordered", file.what)));
         }
@@ -193,14 +195,11 @@ fn check_form(name: &str, peft: bool, c: &DecoderConfig) -> std::result::Result<
 
 /// Of so many parts of a matrix, one above the other, one.
 fn some_rows(m: &Matrix, part: usize, of: usize) -> Result<Matrix> {
-    if of == 1 {
-        return Ok(m.clone());
+    match m.rows.is_multiple_of(of) {
+        _ if of == 1 => Ok(m.clone()),
+        true => m.some_rows(part * (m.rows / of), m.rows / of),
+        false => Err(Error::bad_model(format!("an update of {} rows has {of} parts", m.rows))),
     }
-    let (rows, bytes) = (m.rows / of, m.data.len() / of);
-    let data = m.data.slice(part * bytes..(part + 1) * bytes).filter(|_| m.rows.is_multiple_of(of));
-    let data =
-        data.ok_or_else(|| Error::bad_model(format!("an update of {} rows has {of} parts", m.rows)))?;
-    Matrix::new(data, m.dtype, rows, m.cols)
 }
 
 /// Bytes of an element. Fails with `Unsupported` for types other than floats.
@@ -212,18 +211,9 @@ fn element(m: &Matrix) -> Result<usize> {
     }
 }
 
-fn empty(m: &Matrix) -> Result<Vec<u8>> {
-    let (mut data, len) = (Vec::new(), m.data.len());
-    data.try_reserve_exact(len).map_err(|_| Error::out_of_memory("an adapter", len))?;
-    Ok(data)
-}
-
 /// Copied, so that the file can be released once the adapter is made.
 fn copied(m: &Matrix) -> Result<Matrix> {
-    element(m)?;
-    let mut data = empty(m)?;
-    data.extend_from_slice(&m.data);
-    Matrix::new(Bytes::new(data), m.dtype, m.rows, m.cols)
+    element(m).and_then(|_| m.copied())
 }
 
 /// The inverse of `source_row`.
@@ -234,8 +224,8 @@ fn interleaved_row(row: usize, dim: usize) -> usize {
 
 /// Transposes `[rows, rank]` to `[rank, rows]`; `order` maps each place to its source row.
 fn transposed(m: &Matrix, order: &dyn Fn(usize) -> usize) -> Result<Matrix> {
-    let bytes = element(m)?;
-    let mut data = empty(m)?;
+    let (bytes, mut data) = (element(m)?, Vec::new());
+    reserve(&mut data, m.data.len(), "an adapter")?;
     for column in 0..m.cols {
         for row in (0..m.rows).map(order) {
             data.extend_from_slice(&m.data[(row * m.cols + column) * bytes..][..bytes]);

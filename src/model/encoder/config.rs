@@ -36,6 +36,8 @@ pub struct EncoderConfig {
     /// One for each layer. A row sees others that are at most `window` away.
     pub blocks: Vec<Block>,
     pub pooling: Pooling,
+    /// See `Facts`.
+    pub raw_embeddings: bool,
     /// The head that makes a score: which states it takes, and its activation.
     pub score: Option<(Pooling, HeadActivation)>,
     /// Products that make an embedding of the pooled state, by their widths.

@@ -257,6 +257,7 @@ fn facts(c: &EncoderConfig, weights: &EncoderWeights, other_bytes: u64) -> Facts
         head_dim: c.attention.head_dim,
         ffn_size: c.ffn,
         pooling: c.pooling,
+        raw_embeddings: c.raw_embeddings,
         encodes: true,
         scores: weights.score.as_ref().map(|score| score.pooling),
         ..Facts::of_weights(weights.tables().chain(products), biases.chain(norms), other_bytes)

@@ -110,14 +110,7 @@ impl Heads {
 
     /// Writes a convolution in F32, the only type in which llama.cpp computes it.
     pub fn convolution(&self, m: Matrix, out: &mut dyn Write) -> Result<u32> {
-        let m = self.reordered(Part::Convolution, m)?;
-        float_size(&m)?;
-        let mut row = vec![0.0; m.cols];
-        for channel in 0..m.rows {
-            dequantize_row(isa(), &m, channel, &mut row);
-            floats(out, row.iter().copied())?;
-        }
-        Ok(DType::F32 as u32)
+        convolution(&self.reordered(Part::Convolution, m)?, out)
     }
 
     /// Writes the gates of rates and decays as one matrix.
@@ -132,6 +125,17 @@ impl Heads {
         }
         Ok(rates.dtype.file_id())
     }
+}
+
+/// Writes a convolution's weights, in F32 as llama.cpp wants them.
+pub fn convolution(m: &Matrix, out: &mut dyn Write) -> Result<u32> {
+    float_size(m)?;
+    let mut row = vec![0.0; m.cols];
+    for channel in 0..m.rows {
+        dequantize_row(isa(), m, channel, &mut row);
+        floats(out, row.iter().copied())?;
+    }
+    Ok(DType::F32 as u32)
 }
 
 /// Bytes of an element. `Unsupported` for blocks.

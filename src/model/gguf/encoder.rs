@@ -66,6 +66,8 @@ pub fn read(gguf: &Gguf, warn: &dyn Fn(&str)) -> Result<Option<EncoderConfig>> {
         ropes,
         blocks,
         pooling,
+        // There is no key for it.
+        raw_embeddings: false,
         score,
         dense: keys.dense(),
     };
@@ -144,8 +146,13 @@ impl Keys<'_> {
         match [has("cls.weight"), has("cls.output.weight")] {
             [true, true] => Ok((pooling, Some((self.head_pooling(family)?, family.head)))),
             [false, false] => Ok((pooling, None)),
-            _ => Err(Error::unsupported(format!(
-                "{}: of the two products of a classifier, cls.weight and cls.output.weight, one is missing",
+            [false, true] => Err(Error::unsupported(format!(
+                "{}: the classifier lacks its first product, cls.weight, which llama.cpp's converter leaves out of \
+                 BERT's files (the pooler); without it scores are not the model's. Its folder has it",
+                self.gguf.what()
+            ))),
+            [true, false] => Err(Error::unsupported(format!(
+                "{}: the classifier lacks its second product, cls.output.weight",
                 self.gguf.what()
             ))),
         }

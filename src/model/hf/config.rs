@@ -279,11 +279,10 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let context = config.need("max_position_embeddings")?;
     let rms_eps = config.float(family.defaults.eps_key)?.unwrap_or(family.defaults.rms_eps);
     let (latent, mut attention) = heads_of(config, family, [hidden, layers], &names)?;
-    let multipliers = Multipliers::read(config, family)?;
+    let (scales, multipliers) = (&family.scales, Multipliers::read(config, family)?);
     attention.scale *= multipliers.scores;
     attention.value_eps = Some(rms_eps).filter(|_| family.global_heads);
     let global = layers::global(config, family, &attention, layers)?;
-    let scales = &family.scales;
     let head_dim = latent.map_or(attention.head_dim, |latent| latent.shape.rope);
     let scale_sizes = ScaleSizes { layers, hidden, heads: attention.heads, head_dim };
     let global_dim = global.as_ref().map(|global| global.head_dim);
@@ -327,6 +326,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         norms: family.norms.iter().map(|(_, gguf)| *gguf).collect(),
         parts: parts(config, family, q)?,
         pooling: Pooling::Last,
+        raw_embeddings: false,
         score: None,
         rotations: None,
         sampling: SamplingDefaults::default(),

@@ -228,6 +228,7 @@ impl EncoderConfig {
         }
         // Without modules, as sentence-transformers pools.
         self.pooling = modules.pooling.unwrap_or(Pooling::Mean);
+        self.raw_embeddings = modules.raw;
         let mut width = self.hidden;
         for module in &modules.dense {
             if module.from != width {
@@ -316,6 +317,7 @@ pub fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Resu
         ropes,
         blocks,
         pooling: Pooling::Mean,
+        raw_embeddings: false,
         score: score(config, family)?,
         dense: Vec::new(),
     };

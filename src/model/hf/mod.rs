@@ -133,6 +133,7 @@ impl HfFolder {
         let mut config = Config::read(&Fields::new(&json, &what)?, folder.name())?;
         let modules = pooling::modules(&folder)?;
         config.decoder.pooling = pooling::of_decoder(&folder, &modules)?;
+        config.decoder.raw_embeddings = modules.raw;
         config.decoder.score =
             score::read(&folder, &Fields::new(&json, &what)?, config.decoder.family, &modules)?;
         let tensors = Tensors::open(&folder)?;

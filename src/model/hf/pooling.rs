@@ -16,6 +16,8 @@ const MAX_BYTES: u64 = 1 << 16;
 #[derive(Default)]
 pub struct Modules {
     pub pooling: Option<Pooling>,
+    /// There are modules, and none divides embeddings by their length.
+    pub raw: bool,
     /// Products of the pooled state.
     pub dense: Vec<DenseModule>,
     /// The tokens whose logits make a score: that for relevance, and the other one.
@@ -51,11 +53,13 @@ pub fn modules(folder: &Folder) -> Result<Modules> {
     let Some(modules) = json.as_array() else {
         return Err(Error::bad_model(format!("{what}: it is not a JSON array")));
     };
+    found.raw = true;
     for module in modules {
         let module = Fields::new(module, &what)?;
         let kind = module.text("type")?.and_then(|kind| kind.rsplit('.').next());
         match kind {
-            Some("Transformer" | "Normalize") => {}
+            Some("Transformer") => {}
+            Some("Normalize") => found.raw = false,
             Some("Pooling") => found.pooling = Some(of_module(folder, &module)?),
             Some("Dense") => found.dense.push(dense(folder, &module)?),
             Some("LogitScore" | "CausalScoreHead") => found.tokens = Some(tokens(folder, &module)?),

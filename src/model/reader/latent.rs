@@ -63,33 +63,14 @@ impl Reader<'_> {
             Error::new(e.status, format!("{}: tensor '{whole}': {}", self.files.what(), e.message))
         };
         for head in 0..s.heads {
-            let of = |from: usize, count: usize| rows(&both, head * each + from, count);
+            let of = |from: usize, count: usize| both.some_rows(head * each + from, count);
             keys.push([of(0, s.nope).and_then(|k| transposed(&k)).map_err(at)?].into());
+            // Else it would keep the buffer of the K weights too.
+            let alone = |v: Matrix| if v.data.is_mapped() { Ok(v) } else { v.copied() };
             values.push([of(s.nope, s.value).and_then(alone).map_err(at)?].into());
         }
         Ok([keys, values])
     }
-}
-
-/// Rows of a matrix, not copied. `Unsupported` for types whose rows are not apart.
-fn rows(of: &Matrix, from: usize, count: usize) -> Result<Matrix> {
-    let bytes = of.dtype.byte_len(1, of.cols).filter(|bytes| bytes * of.rows == of.data.len());
-    let data = bytes.and_then(|bytes| of.data.slice(from * bytes..(from + count) * bytes));
-    match data {
-        Some(data) if !of.dtype.is_ternary() => Matrix::new(data, of.dtype, count, of.cols),
-        _ => Err(Error::unsupported(format!("{:?} rows cannot be taken apart", of.dtype))),
-    }
-}
-
-/// The matrix in memory of its own, unless it is mapped: else it would keep the buffer of the K weights too.
-fn alone(m: Matrix) -> Result<Matrix> {
-    if m.data.is_mapped() {
-        return Ok(m);
-    }
-    let mut data = Vec::new();
-    reserve(&mut data, m.data.len(), "the weights of a head")?;
-    data.extend_from_slice(&m.data);
-    Matrix::new(Bytes::new(data), m.dtype, m.rows, m.cols)
 }
 
 /// The transposed matrix: floats as they are, other types as F16, since blocks of a row become columns.

@@ -85,6 +85,8 @@ public struct Request: Sendable {
         public static let dropLate = Options(rawValue: BN_REQUEST_DROP_LATE)
         /// For `embed`: do not divide the vector by its length.
         public static let unnormalized = Options(rawValue: BN_REQUEST_EMBED_RAW)
+        /// For `embed`: divide the vector by its length, even if the model's files do not.
+        public static let normalized = Options(rawValue: BN_REQUEST_EMBED_UNIT)
         /// With `chatJSON`: tell reasoning and calls of tools from text.
         public static let parseOutput = Options(rawValue: BN_REQUEST_PARSE_OUTPUT)
         /// With `.logprobs`: of what the token is drawn from.

@@ -1,0 +1,25 @@
+//! Models that are not written, by their parts without a writer.
+
+use crate::base::{Error, Result};
+use crate::model::config::DecoderConfig;
+use crate::model::family::SharedExpert;
+use crate::model::score::ScoreRows;
+
+/// `Unsupported`, by the name of the first such part.
+pub fn check(c: &DecoderConfig, what: &str) -> Result<()> {
+    let mixture = |shared| c.experts.is_some() && c.family.experts.is_some_and(|e| e.shared == shared);
+    let beside = c.experts.is_some() || c.family.head_gates;
+    let parts = [
+        (c.latent.is_some(), "latent attention is"),
+        (c.mamba.is_some() || mixture(SharedExpert::Added), "Granite's mixtures and Mamba-2 are"),
+        (c.conv.is_some() && beside, "LFM3 and LFM2's mixtures are"),
+        (c.global.is_some(), "layers whose heads differ are"),
+        (c.family.sinks, "attention sinks are"),
+        (c.rotations.is_some(), "rotated weights are"),
+        (!matches!(c.score, None | Some(ScoreRows::Words)), "the rows of scores are"),
+    ];
+    match parts.into_iter().find(|(has, _)| *has) {
+        Some((_, part)) => Err(Error::unsupported(format!("{what}: {part} not written"))),
+        None => Ok(()),
+    }
+}
