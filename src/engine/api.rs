@@ -229,7 +229,7 @@ pub enum Prompt<'a> {
 }
 
 /// Options of a request for an embedding.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Default)]
 pub struct EmbeddingParams {
     /// None: the model's own, `Facts::pooling`.
     pub pooling: Option<Pooling>,
@@ -237,12 +237,6 @@ pub struct EmbeddingParams {
     pub normalize: Option<bool>,
     /// The vector is the score of a `Prompt::Pair`, one number within 0 and 1.
     pub score: bool,
-}
-
-impl Default for EmbeddingParams {
-    fn default() -> Self {
-        Self { pooling: None, normalize: None, score: false }
-    }
 }
 
 /// Source of drafted tokens for a request. The model verifies several of them in one step; the output is the same

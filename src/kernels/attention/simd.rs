@@ -12,6 +12,8 @@ use crate::kernels::simd::lanes::{Lanes, Register};
 use std::ops::Range;
 
 const TILES: usize = SPAN / TILE;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// Distance between heads of `Rows::q`.
 const STRIDE: usize = WIDEST + TILE;
 /// As `super::piece`, which has checked the arguments. `isa` has AVX2 or NEON, and heads are at most `WIDEST` wide.
@@ -300,27 +302,12 @@ impl<'a> Span<'a> {
             let keys: [*const u8; T] = std::array::from_fn(|i| self.keys[t + i].as_ptr());
             let next: [*const u8; T] = std::array::from_fn(|i| self.next_keys[t + i].as_ptr());
             let mut sums = [[L::splat(0.0); T]; N];
-            for pair in 0..dim.div_ceil(2) {
-                for next in next {
-                    if E::FETCH {
-                        L::Part::fetch_lines(next.wrapping_add(pair * E::KEYS), E::KEYS);
-                    }
-                }
-                for half in 0..2 {
-                    if 2 * pair + half == dim {
-                        break;
-                    }
-                    let mut key = [L::splat(0.0); T];
-                    for i in 0..T {
-                        key[i] = E::key::<L>(keys[i], pair, half);
-                    }
-                    for n in 0..N {
-                        let x = L::splat(*q.add(n * STRIDE + 2 * pair + half));
-                        for i in 0..T {
-                            sums[n][i] = x.fma(key[i], sums[n][i]);
-                        }
-                    }
-                }
+            for pair in 0..dim / 2 {
+                add_keys::<L, E, N, T>(q, keys, next, pair, 0, &mut sums);
+                add_keys::<L, E, N, T>(q, keys, next, pair, 1, &mut sums);
+            }
+            if dim % 2 == 1 {
+                add_keys::<L, E, N, T>(q, keys, next, dim / 2, 0, &mut sums);
             }
             // Short loops are unrolled, which keeps the sums in registers; so scales come later.
             for n in 0..N {
@@ -495,6 +482,37 @@ impl<'a> Span<'a> {
             }
         }
         C * TILE
+    }
+}
+
+/// Adds the products of an element of `N` heads and of `T` tiles of keys. Prefetches are spread among the loads: one
+/// after the other, they wait.
+#[inline(always)]
+unsafe fn add_keys<L: Lanes, E: Stored, const N: usize, const T: usize>(
+    q: *const f32,
+    keys: [*const u8; T],
+    next: [*const u8; T],
+    pair: usize,
+    half: usize,
+    sums: &mut [[L; T]; N],
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut key = [L::splat(0.0); T];
+        for i in 0..T {
+            key[i] = E::key::<L>(keys[i], pair, half);
+            if E::FETCH && E::KEYS > LINE {
+                L::fetch(next[i].wrapping_add(pair * E::KEYS + half * LINE));
+            } else if E::FETCH && half == i % 2 {
+                L::fetch(next[i].wrapping_add(pair * E::KEYS));
+            }
+        }
+        for n in 0..N {
+            let x = L::splat(*q.add(n * STRIDE + 2 * pair + half));
+            for i in 0..T {
+                sums[n][i] = x.fma(key[i], sums[n][i]);
+            }
+        }
     }
 }
 
