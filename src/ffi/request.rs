@@ -245,8 +245,8 @@ pub struct bn_request_params {
     /// What the output matches, as `constraint_kind` says, whatever else is asked for; at most
     /// 524288 bytes. Once matched, the model's end tokens may come, even with
     /// `BN_REQUEST_IGNORE_EOS`, and nothing else if the match cannot go on. What ends early is the
-    /// beginning of a match. It is compiled at submit; the latest ones stay compiled.
-    /// A request may still fail later, where the constraint needs more than docs/decoding.md allows.
+    /// beginning of a match. It is compiled at submit; the latest ones stay compiled. A request
+    /// may still fail later, where its constraint needs more than docs/decoding.md allows.
     pub constraint: bn_string,
 
     /// With `BN_REQUEST_LOGPROBS`: so many of the most likely tokens for each generated one, up to

@@ -128,7 +128,9 @@ fn imports_go_down() {
 fn only_ffi_speaks_c() {
     for source in sources() {
         let exports = without_tests(&source.text).lines().any(|line| code(line).contains("no_mangle"));
-        assert!(source.layer == 0 || !exports, "{} exports a C symbol", source.path.display());
+        // It stands in for a function of the C library.
+        let stands_in = source.path.ends_with("os/windows/fma.rs");
+        assert!(source.layer == 0 || stands_in || !exports, "{} exports a C symbol", source.path.display());
     }
 }
 
