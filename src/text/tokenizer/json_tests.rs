@@ -239,6 +239,18 @@ fn an_unknown_token_outside_the_vocabulary_is_refused() {
 }
 
 #[test]
+fn a_character_map_whose_table_would_be_larger_than_the_map_is_refused() {
+    // Tables of 0x0cfcffff and of 4 bytes.
+    for (map, refused) in [("///8DAAAAAA=", true), ("BAAAAAAAAAA=", false)] {
+        let mut file = file();
+        let precompiled = json!({"type": "Precompiled", "precompiled_charsmap": map});
+        file["normalizer"] = json!({"type": "Sequence", "normalizers": [precompiled]});
+        let message = load(&file).err().map(|error| error.message).unwrap_or_default();
+        assert_eq!(message.contains("a table of 217907199 bytes in 12"), refused, "{message}");
+    }
+}
+
+#[test]
 fn a_pattern_that_looks_at_all_the_text_for_each_letter_ends() {
     let with = |part: Value| {
         let mut file = file();

@@ -142,11 +142,6 @@ pub(super) fn unigram(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Tokenizer> {
     let normalizer = match gguf.find::<Vec<i32>>(CHARSMAP)? {
         Some(map) if !map.is_empty() => {
             let map: Vec<u8> = map.iter().map(|byte| *byte as u8).collect();
-            // The package reserves as much as the map says that its table has.
-            let table = map.first_chunk().map_or(0, |size| u32::from_le_bytes(*size) as usize);
-            if table > map.len() {
-                return Err(bad(gguf, CHARSMAP, format_args!("a table of {table} bytes in {}", map.len())));
-            }
             json!({"type": "Precompiled", "precompiled_charsmap": base64(&map)})
         }
         _ => Value::Null,
