@@ -225,7 +225,7 @@ TEST(broken_folders) {
     CHECK_EQ(unlink(path_of("some.gguf")), 0);
     folder_refused(BN_ERR_IO, "neither model.safetensors");
     CHECK(make_directory(path_of("model.safetensors")));
-    folder_refused(BN_ERR_BAD_MODEL, "model.safetensors: it is no regular file");
+    folder_refused(BN_ERR_IO, "model.safetensors': it is not a regular file");
     CHECK_EQ(rmdir(path_of("model.safetensors")), 0);
     copy("llama-f16", "model.safetensors");
     bn_engine_config inside = slow_config(path_of("model.safetensors"));
@@ -236,7 +236,7 @@ TEST(broken_folders) {
     folder_refused(BN_ERR_BAD_MODEL, "config.json");
     CHECK_EQ(unlink(path_of("config.json")), 0);
     CHECK(make_directory(path_of("config.json")));
-    folder_refused(BN_ERR_BAD_MODEL, "config.json: it is no regular file");
+    folder_refused(BN_ERR_IO, "config.json': it is not a regular file");
     remove_folder();
 }
 

@@ -129,7 +129,7 @@ impl Folder {
         let file = os::open_no_link(&real).map_err(|e| self.io(name, e))?;
         let stat = file.metadata().map_err(|e| self.io(name, e))?;
         if !stat.is_file() {
-            return Err(self.io(name, "it is no regular file"));
+            return Err(self.io(name, "it is not a regular file"));
         }
         Ok(Some((file, stat.len())))
     }

@@ -195,7 +195,7 @@ fn what_is_no_file_is_refused() {
     t.put("pytorch_model.bin", "");
     assert!(t.refused().message.contains("pickled"));
     std::fs::create_dir(t.0.join("model.safetensors")).unwrap();
-    assert!(t.refused().message.contains("no regular file"));
+    assert!(t.refused().message.contains("not a regular file"));
     t.put("config.json", "01234567890");
     assert!(t.folder().read("config.json", 10).err().unwrap().message.contains("11 bytes; at most 10"));
     assert_eq!(t.folder().read("config.json", 11).unwrap().unwrap(), b"01234567890");
