@@ -1,5 +1,6 @@
 // OpenAI's error objects, and the HTTP status codes of the engine's refusals.
 #include "models.h"
+#include "connection.h"
 #include "options.h"
 #include "server.h"
 

@@ -462,7 +462,7 @@ class Chat(ServerTest):
         for message, words in [
             ({"role": "critic", "content": "x"}, "role"),
             ({"role": "user"}, "content"),
-            ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, "must be text"),
+            ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, "only parts of type text"),
             ({"role": "tool"}, "content"),
             ({"role": "assistant", "tool_calls": [{"function": {}}]}, "messages[0].tool_calls[0].function.name"),
         ]:

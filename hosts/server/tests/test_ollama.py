@@ -92,6 +92,8 @@ class Plain(ServerTest):
         status, data = self.server.post("/api/chat", {"model": "none", "messages": ASKED})
         self.assertEqual((status, "'none'" in data["error"]), (404, True))
         self.assertEqual(self.server.post("/api/show", {"model": "none"})[0], 404)
+        status, data = self.server.post("/api/pull", {"model": "echo"})
+        self.assertEqual((status, data), (404, {"error": "there is no POST /api/pull"}))
 
     def test_lists(self):
         [model] = self.server.get("/api/tags")[1]["models"]
