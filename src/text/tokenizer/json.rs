@@ -379,23 +379,16 @@ impl Words {
     }
 }
 
+/// The digits of base64 (RFC 4648).
+pub(super) const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
 /// The package reserves as much as a character map says that its table has: the number that it begins with.
 fn charsmap(part: &Value, what: &str) -> Result<()> {
     let map = part.get("precompiled_charsmap").and_then(Value::as_str).unwrap_or("");
-    let digit = |digit: &u8| {
-        Some(match digit {
-            b'A'..=b'Z' => digit - b'A',
-            b'a'..=b'z' => digit - b'a' + 26,
-            b'0'..=b'9' => digit - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        })
-    };
+    let value = |digit: &u8| BASE64.iter().position(|known| known == digit);
     // Six digits have 36 bits. The package reports what is no base64.
     let first = map.as_bytes().first_chunk::<6>();
-    let first =
-        first.and_then(|first| first.iter().try_fold(0, |sum, d| Some(sum << 6 | u64::from(digit(d)?))));
+    let first = first.and_then(|first| first.iter().try_fold(0, |sum, d| Some(sum << 6 | value(d)? as u64)));
     let table = first.map_or(0, |first| ((first >> 4) as u32).swap_bytes() as usize);
     match table > map.len() {
         true => {

@@ -160,12 +160,11 @@ pub(super) fn unigram(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Tokenizer> {
 }
 
 fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::new();
     for part in bytes.chunks(3) {
         let word = (0..3).fold(0u32, |word, i| word << 8 | u32::from(part.get(i).copied().unwrap_or(0)));
         for i in 0..4 {
-            let digit = DIGITS[(word >> (18 - 6 * i)) as usize & 63] as char;
+            let digit = json::BASE64[(word >> (18 - 6 * i)) as usize & 63] as char;
             out.push(if i <= part.len() { digit } else { '=' });
         }
     }
