@@ -379,17 +379,13 @@ impl Words {
     }
 }
 
-/// The digits of base64 (RFC 4648).
-pub(super) const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
 /// The package reserves as much as a character map says that its table has: the number that it begins with.
 fn charsmap(part: &Value, what: &str) -> Result<()> {
     let map = part.get("precompiled_charsmap").and_then(Value::as_str).unwrap_or("");
-    let value = |digit: &u8| BASE64.iter().position(|known| known == digit);
-    // Six digits have 36 bits. The package reports what is no base64.
-    let first = map.as_bytes().first_chunk::<6>();
-    let first = first.and_then(|first| first.iter().try_fold(0, |sum, d| Some(sum << 6 | value(d)? as u64)));
-    let table = first.map_or(0, |first| ((first >> 4) as u32).swap_bytes() as usize);
+    // Eight digits are six bytes. The package reports what is no base64.
+    let first = map.get(..8).and_then(|digits| base64::decode(digits).ok());
+    let table = first.and_then(|bytes| bytes.first_chunk().map(|size| u32::from_le_bytes(*size) as usize));
+    let table = table.unwrap_or(0);
     match table > map.len() {
         true => {
             Err(bad(what, "precompiled_charsmap", format_args!("a table of {table} bytes in {}", map.len())))

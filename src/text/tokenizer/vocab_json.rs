@@ -142,7 +142,7 @@ pub(super) fn unigram(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Tokenizer> {
     let normalizer = match gguf.find::<Vec<i32>>(CHARSMAP)? {
         Some(map) if !map.is_empty() => {
             let map: Vec<u8> = map.iter().map(|byte| *byte as u8).collect();
-            json!({"type": "Precompiled", "precompiled_charsmap": base64(&map)})
+            json!({"type": "Precompiled", "precompiled_charsmap": base64::encode(&map)})
         }
         _ => Value::Null,
     };
@@ -157,16 +157,4 @@ pub(super) fn unigram(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Tokenizer> {
         "model": {"type": "Unigram", "unk_id": source.named(&[UNKNOWN])?, "vocab": vocab, "byte_fallback": false},
     });
     source.load(file, eos, log)
-}
-
-fn base64(bytes: &[u8]) -> String {
-    let mut out = String::new();
-    for part in bytes.chunks(3) {
-        let word = (0..3).fold(0u32, |word, i| word << 8 | u32::from(part.get(i).copied().unwrap_or(0)));
-        for i in 0..4 {
-            let digit = json::BASE64[(word >> (18 - 6 * i)) as usize & 63] as char;
-            out.push(if i <= part.len() { digit } else { '=' });
-        }
-    }
-    out
 }
