@@ -67,16 +67,24 @@ static void set_sampling(const chat *c, bn_request_params *params) {
     params->max_new_tokens = o.max_tokens;
 }
 
+// The length of the control character that `text` begins with, or 0. C0 and C1 except line breaks and tabs, and the
+// marks that turn the direction of text behind them: U+202A to U+202E and U+2066 to U+2069.
+static size_t control(const unsigned char *text, size_t length) {
+    if ((text[0] < 0x20 && text[0] != '\n' && text[0] != '\t') || text[0] == 0x7f) return 1;
+    if (text[0] == 0xc2 && length >= 2 && text[1] < 0xa0) return 2;
+    if (text[0] != 0xe2 || length < 3) return 0;
+    bool turns = (text[1] == 0x80 && text[2] >= 0xaa && text[2] <= 0xae) ||
+                 (text[1] == 0x81 && text[2] >= 0xa6 && text[2] <= 0xa9);
+    return turns ? 3 : 0;
+}
+
 // On a terminal, omits control characters, which could do more than print. `text` is whole characters.
 static void print(const chat *c, bn_string text) {
-    for (size_t i = 0; i < text.length; i++) {
-        unsigned char byte = (unsigned char)text.data[i];
-        bool c1 = byte == 0xc2 && i + 1 < text.length && (unsigned char)text.data[i + 1] < 0xa0;
-        bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f || c1;
-        if (!control || !c->terminal_out)
-            putchar(byte);
-        else if (c1)
-            i++;
+    const unsigned char *data = (const unsigned char *)text.data;
+    for (size_t i = 0; i < text.length;) {
+        size_t omitted = c->terminal_out ? control(data + i, text.length - i) : 0;
+        if (!omitted) putchar(data[i++]);
+        i += omitted;
     }
     fflush(stdout);
 }
