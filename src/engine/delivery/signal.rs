@@ -10,7 +10,8 @@ pub struct Signal(os::Event);
 impl Signal {
     pub fn new() -> Result<Self> {
         let event = os::Event::new();
-        let failed = |e| Error::new(Status::Io, format!("could not make what an event loop waits on: {e}"));
+        let failed =
+            |e| Error::new(Status::Io, format!("could not make the event that a loop waits on: {e}"));
         event.map(Self).map_err(failed)
     }
 

@@ -4,4 +4,6 @@
 pub mod conv;
 pub mod delta;
 pub mod mamba;
+#[cfg(test)]
+mod tests;
 pub mod tile;
