@@ -16,9 +16,9 @@ int count_threads(void) {
     return count;
 }
 
-// The runtimes keep handles of what a process does for the first time, so their number says nothing.
 int count_fds(void) {
-    return -1;
+    DWORD count = 0;
+    return GetProcessHandleCount(GetCurrentProcess(), &count) ? (int)count : -1;
 }
 
 int thread_number(void) {
