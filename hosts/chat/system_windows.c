@@ -36,8 +36,8 @@ static wchar_t *wide_of(const char *text) {
     return wide;
 }
 
-// A path for the system. One of more than 259 characters needs a prefix, behind which the system takes each character as
-// it is: it has to be whole, with backslashes. Shorter ones, and those that have a prefix, stay.
+// A path for the system. One of more than 259 characters needs a prefix, behind which the system takes each character
+// as it is: it has to be whole, with backslashes. Shorter ones, and those that have a prefix, stay.
 static wchar_t *wide_path(const char *path) {
     enum { PREFIX = 8, SHORT = 220 }; // create_beside adds to it
     wchar_t *wide = wide_of(path);
@@ -181,8 +181,8 @@ ptrdiff_t read_input(char *to, size_t room) {
 
 static const char not_regular[] = "it is not a regular file", too_large[] = "it is too large";
 
-// Files, and folders too, so that errors can say that it is one. The server of a pipe learns who opens it, and cannot act
-// for him.
+// Files, and folders too, so that errors can say that it is one. The server of a pipe learns who opens it, and cannot
+// act for him.
 static HANDLE open_there(const wchar_t *path, DWORD access) {
     DWORD all = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
     DWORD how = FILE_FLAG_BACKUP_SEMANTICS | SECURITY_SQOS_PRESENT | SECURITY_IDENTIFICATION;

@@ -427,7 +427,8 @@ fn the_program_converts_and_says_what_is_wrong() {
         let stderr = String::from_utf8_lossy(&failed.stderr).into_owned();
         assert!(failed.status.code() == Some(1) && stderr.contains(words), "{args:?}: {stderr}");
     }
-    let failed = Command::new(env!("CARGO_BIN_EXE_bn-convert")).arg(no_text()).output().expect("bn-convert runs");
+    let failed =
+        Command::new(env!("CARGO_BIN_EXE_bn-convert")).arg(no_text()).output().expect("bn-convert runs");
     let stderr = String::from_utf8_lossy(&failed.stderr).into_owned();
     assert!(failed.status.code() == Some(1) && stderr.contains("not text in Unicode"), "{stderr}");
 }
