@@ -1,6 +1,7 @@
 //! Refused memory: each process refuses one allocation of a life (create, submit, poll, release, destroy) and
 //! must get an error or continue. The exceptions that abort are dependencies' allocations, and small ones:
 //! `REMAINS`.
+#![cfg(unix)] // forks a process for each allocation
 
 mod refusing;
 

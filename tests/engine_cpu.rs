@@ -1,5 +1,6 @@
 //! The CPUs that the engine takes: none while it waits, and by default as many as the process may use, by its
 //! affinity mask and by the quotas of its control groups.
+#![cfg(target_os = "linux")] // /proc, affinity, control groups
 
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::{EngineConfig, Event, FinishReason, Prompt, RequestParams, Which};

@@ -14,7 +14,7 @@ static const uint64_t MOST_TEXT = 6 * 64 << 20, BESIDE_KV = 1 << 30;
 
 char *path_of(bn_string text) {
     const char *home = home_folder();
-    bool in_home = home != NULL && text.length > 1 && text.data[0] == '~' && text.data[1] == '/';
+    bool in_home = home != NULL && text.length > 1 && text.data[0] == '~' && is_separator(text.data[1]);
     if (in_home) text = (bn_string){text.data + 1, text.length - 1};
     return format_text("%s%.*s", in_home ? home : "", (int)text.length, text.data);
 }

@@ -8,6 +8,7 @@
 
 void note(const char *format, ...) {
     va_list args;
+    fflush(stdout);
     va_start(args, format);
     vfprintf(stderr, format, args);
     va_end(args);

@@ -11,6 +11,7 @@
 char **system_start(char **args);
 bool is_terminal_in(void);
 bool is_terminal_out(void);
+// Whether sequences for terminals may be written to standard error.
 bool is_terminal_err(void);
 bool file_exists(const char *path);
 // A number that other runs of this program at the same time do not have.
@@ -28,6 +29,8 @@ const char *read_file(const char *path, uint64_t most, buffer *out);
 void remove_file(const char *path);
 // The user's folder, or NULL.
 const char *home_folder(void);
+// Whether `c` stands between folders.
+bool is_separator(char c);
 // `asprintf` that ends the program where it fails.
 char *format_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -45,6 +45,10 @@ const char *home_folder(void) {
     return getenv("HOME");
 }
 
+bool is_separator(char c) {
+    return c == '/';
+}
+
 // The signals are blocked except while pselect waits, so that none is lost between the check of a flag and the wait.
 bool wait_for_input(void) {
     sigset_t signals, before;

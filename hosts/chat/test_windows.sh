@@ -33,10 +33,37 @@ printf '世界 🦀\n' | same builtin:echo --system 'Grüße'
 # A conversation is read again, under a name that the code page of the system may lack, and in place of an older file.
 printf 'one\n/save %s/世界.json\n/reset\ntwo\n/save %s/世界.json\n' "$dir" "$dir" | "$wine" "$chat" builtin:echo > "$dir/out" 2> "$dir/err" ||
     fail "/save ended with $?"
-[ -s "$dir/世界.json" ] && [ -s "$dir/世界.json.kv" ] && [ ! -e "$dir/世界.json.part" ] || fail "nothing was saved"
+[ -s "$dir/世界.json" ] && [ -s "$dir/世界.json.kv" ] || fail "nothing was saved"
+[ -z "$(find "$dir" -name '*.part')" ] || fail "a part of a file stayed"
 grep -q '"two' "$dir/世界.json" && ! grep -q '"one' "$dir/世界.json" || fail "the older file stayed"
 printf 'user: two\nassistant: user: two\nassistant: \nuser: three\nassistant: \n' > "$dir/want"
 printf '/load %s/世界.json\nthree\n' "$dir" | same builtin:echo
+# saves FILE: the words of what is wrong are in "err".
+saves() {
+    printf 'one\n/save %s\n' "$1" | "$wine" "$chat" builtin:echo > "$dir/out" 2> "$dir/err"
+}
+
+# A file that a link names, beside one of somebody else; a path of more than 259 characters, relative and whole.
+ln -s 世界.json "$dir/link.json"
+echo mine > "$dir/世界.json.part"
+saves "$dir/link.json" && [ -L "$dir/link.json" ] && grep -q '"one' "$dir/世界.json" || fail "the link's target was not written"
+[ "$(cat "$dir/世界.json.part")" = mine ] || fail "another file was overwritten"
+long=$(printf '%0100d' 0)
+mkdir -p "$dir/$long/$long/$long"
+saves "$dir/$long/$long/$long/世界.json" || fail "/save to a long path ended with $?"
+printf 'user: one\nassistant: user: one\nassistant: \nuser: three\nassistant: \n' > "$dir/want"
+printf '/load %s/./%s/世界.json\nthree\n' "$dir" "$long/$long/../$long/$long" | same builtin:echo
+! saves "$dir/no/such.json" && grep -q 'such.json: Path not found' "$dir/err" ||
+    fail "/save to a folder that is missing does not say so"
+for file in . NUL; do
+    ! saves "$file" && grep -q 'not a regular file' "$dir/err" || fail "$file was written"
+    ! printf '/load %s\n' "$file" | "$wine" "$chat" builtin:echo > "$dir/out" 2> "$dir/err" &&
+        grep -q 'not a regular file' "$dir/err" || fail "$file was read"
+done
+[ -z "$(find "$dir" -name '*.[0-9]*.part')" ] || fail "a part of a file stayed"
+# The user's folder, by either separator.
+! printf '/load ~\\no such.json\n' | "$wine" "$chat" builtin:echo > "$dir/out" 2> "$dir/err" && grep -q '[Uu]sers' "$dir/err" ||
+    fail "~ is not the user's folder"
 refuses 'no names here yet' hf:org/name
 refuses "'no-such.gguf'\|no-such.gguf" no-such.gguf
 refuses "'no/such'\|no/such" no/such

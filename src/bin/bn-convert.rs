@@ -5,6 +5,7 @@
 use bn_engine::base::{Error, Result};
 use bn_engine::kernels::{DType, Pool};
 use bn_engine::model::{Checkpoint, ExportTypes, HfFolder, export};
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write, stderr};
 use std::path::Path;
 
@@ -20,7 +21,13 @@ Writes a Hugging Face folder (config.json, safetensors, tokenizer.json) as one G
 ";
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<String> = match std::env::args_os().skip(1).map(OsString::into_string).collect() {
+        Ok(args) => args,
+        Err(arg) => {
+            eprintln!("bn-convert: {arg:?} is not text in Unicode");
+            std::process::exit(1);
+        }
+    };
     let has = |flags: &[&str]| args.iter().any(|arg| flags.contains(&arg.as_str()));
     if has(&["--help", "-h"]) {
         print!("usage: {USAGE}\n{HELP}");
@@ -88,11 +95,12 @@ fn convert(job: &Job) -> Result<()> {
     // Output to stderr must not cause a failure.
     let result = export(&files, job.types, pairs, &pool, out, &mut |fraction, name| {
         if terminal {
-            let _ = write!(stderr(), "\r\x1b[K{:3.0}% {name}", 100.0 * fraction);
+            // Over the line before, without a sequence for terminals, which not every console of Windows knows.
+            let _ = write!(stderr(), "\r{:3.0}% {name:<70.70}", 100.0 * fraction);
         }
     });
     if terminal {
-        let _ = write!(stderr(), "\r\x1b[K");
+        let _ = write!(stderr(), "\r{:75}\r", "");
     }
     result?;
     let bytes = std::fs::metadata(out).map_or(0, |file| file.len());

@@ -8,6 +8,7 @@ use bn_engine::model::SamplingDefaults;
 use bn_engine::model::{Checkpoint, ExportTypes, HfFolder, export};
 use bn_engine::text::Message;
 use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -426,4 +427,16 @@ fn the_program_converts_and_says_what_is_wrong() {
         let stderr = String::from_utf8_lossy(&failed.stderr).into_owned();
         assert!(failed.status.code() == Some(1) && stderr.contains(words), "{args:?}: {stderr}");
     }
+    let failed =
+        Command::new(env!("CARGO_BIN_EXE_bn-convert")).arg(no_text()).output().expect("bn-convert runs");
+    let stderr = String::from_utf8_lossy(&failed.stderr).into_owned();
+    assert!(failed.status.code() == Some(1) && stderr.contains("not text in Unicode"), "{stderr}");
+}
+
+/// An argument that the system permits and no text has.
+fn no_text() -> OsString {
+    #[cfg(unix)]
+    return std::os::unix::ffi::OsStringExt::from_vec(vec![b'a', 0xff]);
+    #[cfg(windows)]
+    return std::os::windows::ffi::OsStringExt::from_wide(&[0x61, 0xd800]);
 }

@@ -57,8 +57,13 @@ fn paths_may_be_long_and_in_any_script() {
         std::fs::copy(root().join("tests/golden/models/llama-f32").join(file), folder.join(file))
             .expect(file);
     }
-    let folder = folder.to_str().expect("UTF-8");
-    assert_eq!(of(&Source::File(folder.into())).expect(folder).model.facts().name, "folder");
+    // ERROR_MORE_DATA of Wine 8, which cannot say the real path of such a file. Windows can.
+    if cfg!(windows) && std::fs::canonicalize(&folder).is_err_and(|e| e.raw_os_error() == Some(234)) {
+        println!("skipped: a folder so deep, of which Wine does not know the real path");
+    } else {
+        let folder = folder.to_str().expect("UTF-8");
+        assert_eq!(of(&Source::File(folder.into())).expect(folder).model.facts().name, "folder");
+    }
     std::fs::remove_dir_all(top).expect("remove");
 }
 

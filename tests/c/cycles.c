@@ -33,7 +33,7 @@ static void once(bn_model *model, const char *path, bool wait) {
 
 static void cycles(const char *what, bn_model *model, const char *path, int count) {
     for (int i = 0; i < count / 10; i++) once(model, path, i % 2 == 0); // memory that is kept for reuse is allocated
-    int threads = count_threads(), fds = count_fds();
+    int threads = count_threads(), handles = count_handles();
     long kib = resident_kib(), heap = heap_bytes();
     double begin = now();
     for (int i = 0; i < count; i++) once(model, path, i % 2 == 0);
@@ -43,7 +43,7 @@ static void cycles(const char *what, bn_model *model, const char *path, int coun
     printf("%d %s made and destroyed, %.2f ms each; heap %+ld bytes, resident %+ld KiB\n", count, what, each, heap,
            kib);
     CHECK(count_threads() == threads);
-    CHECK(count_fds() == fds);
+    CHECK(count_handles() == handles);
     CHECK(heap <= MOST_BYTES);
     CHECK(kib <= MOST_KIB);
 }

@@ -5,6 +5,7 @@
 #ifdef _WIN32 // process_windows.c
 int count_threads(void);
 int count_fds(void);
+int count_handles(void); // whatever the process has open
 int thread_number(void);
 int sleeps(int thread);
 long resident_kib(void);
@@ -81,6 +82,10 @@ static inline int count_threads(void) {
 
 static inline int count_fds(void) {
     return count_entries("/proc/self/fd");
+}
+
+static inline int count_handles(void) {
+    return count_fds();
 }
 
 // Without memory that malloc keeps for reuse, which depends on how many threads have run at once.

@@ -30,8 +30,12 @@ bool make_temporary(char *folder, size_t size) {
     static int count;
     char base[MAX_PATH + 1];
     if (GetTempPathA(sizeof base, base) == 0) return false;
-    snprintf(folder, size, "%sbn-test-%lu-%d", base, GetCurrentProcessId(), count++);
-    return CreateDirectoryA(folder, NULL);
+    // A run that was ended may have left a folder, and numbers of processes come again.
+    do {
+        snprintf(folder, size, "%sbn-test-%lu-%d", base, GetCurrentProcessId(), count++);
+        if (CreateDirectoryA(folder, NULL)) return true;
+    } while (GetLastError() == ERROR_ALREADY_EXISTS);
+    return false;
 }
 
 bool make_directory(const char *path) {
