@@ -18,7 +18,7 @@ use bn_engine::kernels::attention::{Context, Half, KvType, Paged, Scratch, Seen,
 use bn_engine::kernels::gemm::blocks::{Part, SharedOut};
 use bn_engine::kernels::gemm::ternary::{self, Activations};
 use bn_engine::kernels::gemm::{dense, int8, quantized};
-use bn_engine::kernels::pool::buffer::{Line, floats};
+use bn_engine::kernels::pool::buffer::{Line, floats, grown_lines};
 use bn_engine::kernels::rows::norm;
 use bn_engine::kernels::rows::quantize::{QuantRow, quantize_row};
 use bn_engine::kernels::rows::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
@@ -210,11 +210,12 @@ impl Bench<'_> {
         let x = &*x;
         let part = |n: usize| [Part { matrix: &matrices[n % matrices.len()], column: 0 }];
         if let Some(block) = quantized::block_of(matrices[0].dtype) {
-            let (mut values, mut scales) = (vec![0; x.len()], vec![0.0; x.len() / block]);
+            let (mut int8, mut scales) = (Vec::new(), vec![0.0; x.len() / block]);
+            let values = grown_lines(&mut int8, x.len());
             let mut sums = vec![0; x.len() / columns_of_sum(block)];
             // A row is whole blocks, so all rows are as one.
-            quantize_blocks(isa, block, x, &mut values, &mut scales, &mut sums);
-            let x = BlockActivations { values: &values, scales: &scales, sums: &sums, cols, block };
+            quantize_blocks(isa, block, x, values, &mut scales, &mut sums);
+            let x = BlockActivations { values, scales: &scales, sums: &sums, cols, block };
             return self.measure(case, |n| quantized::matmul(pool, isa, &x, &part(n), rows, out));
         }
         let kind = matrices[0].dtype.arithmetic();
@@ -222,11 +223,12 @@ impl Bench<'_> {
             return self.measure(case, |n| dense::matmul(pool, isa, x, cols, &part(n), rows, out));
         }
         let width = ternary::padded(cols);
-        let (mut values, mut scales) = (vec![0; tokens * width], vec![QuantRow::default(); tokens]);
+        let (mut int8, mut scales) = (Vec::new(), vec![QuantRow::default(); tokens]);
+        let values = grown_lines(&mut int8, tokens * width);
         for ((x, values), scale) in x.chunks(cols).zip(values.chunks_mut(width)).zip(&mut scales) {
             *scale = quantize_row(isa, x, &mut values[..cols]);
         }
-        let x = Activations { values: &values, rows: &scales, cols: width };
+        let x = Activations { values, rows: &scales, cols: width };
         if kind == Arithmetic::Int8 {
             return self.measure(case, |n| int8::matmul(pool, isa, &x, &part(n), rows, out));
         }

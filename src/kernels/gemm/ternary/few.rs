@@ -1,12 +1,13 @@
 //! The ternary product with a few tokens: rows are read in place and unpacked in registers. `scalar` defines the
 //! result.
 //!
-//! A register holds bytes of one row or of two rows. The products of its codes with the values of up to four tokens
-//! are summed in its lanes. At the end of the rows, or of a TQ2_0 block, the lanes of as many rows as a register has
+//! A register holds bytes of one row or of two rows. The products of its codes with the values of up to four tokens, or
+//! eight, are summed in its lanes. At the end of the rows, or of a TQ2_0 block, the lanes of as many rows as a register has
 //! lanes are added up together.
 //!
 //! The second and fourth code of each byte stay shifted by two bits, which saves shifts. The sums of their products
-//! are four times too large, and are kept apart.
+//! are four times too large, and are kept apart. AVX2 has no registers for two sums of more than four tokens: there all
+//! codes are shifted.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -22,14 +23,25 @@ use std::hint::black_box;
 /// Prefetch distance: number of bytes past the corresponding place in the rows that are read next.
 const AHEAD: usize = 4096;
 
+/// Bytes of a row that are multiplied before those of the next, with more than `TOKENS` tokens: the values of eight
+/// tokens for them take 24 KB, which the L1 cache keeps.
+const DEPTH: usize = 768;
+
 type Floats<S> = <<S as Set>::Part as Part>::Floats;
 
 /// Computes `task` with an instruction set that is not `Scalar`.
 pub fn few<K: Kind>(isa: Isa, task: &Task) {
     let tokens = task.x.rows.len();
-    for first in (0..tokens).step_by(TOKENS) {
-        by_count!(tokens - first, T in 1 2 3, tile::<K, T>(isa, task, first), else tile::<K, TOKENS>(isa, task, first));
+    let most = if wide::<K>() && isa == Isa::Avx2 { 8 } else { TOKENS };
+    for first in (0..tokens).step_by(most) {
+        by_count!(most.min(tokens - first), T in 1 2 3 4 5 6 7 8, tile::<K, T>(isa, task, first), else unreachable!());
     }
+}
+
+/// Whether rows may be multiplied with more than `TOKENS` tokens at once. At each scale the lanes are added up for
+/// each token, which costs more than unpacking rows once.
+const fn wide<K: Kind>() -> bool {
+    !K::SCALED && !K::CHOSEN
 }
 
 fn tile<K: Kind, const T: usize>(isa: Isa, task: &Task, start: usize) {
@@ -57,8 +69,11 @@ macro_rules! compiled {
     ($($name:ident, $set:ident, $features:literal;)*) => {$(
         #[target_feature(enable = $features)]
         fn $name<K: Kind, const T: usize>(task: &Task, start: usize) {
-            // SAFETY: this function has the instructions.
-            unsafe { tile_in::<super::sets::$set, K, T>(task, start) }
+            match const { T <= TOKENS || wide::<K>() && T <= super::sets::$set::MOST } {
+                // SAFETY: this function has the instructions.
+                true => unsafe { tile_in::<super::sets::$set, K, T>(task, start) },
+                false => unreachable!("{T} tokens at once"),
+            }
         }
     )*};
 }
@@ -80,7 +95,7 @@ unsafe fn tile_in<S: Set, K: Kind, const T: usize>(task: &Task, start: usize) {
     for first in (0..task.rows).step_by(S::Part::ROWS) {
         // SAFETY: the caller has the instructions; the length of rows was just checked.
         let totals = unsafe {
-            by_count!(S::AT_ONCE[T - 1], N in 1 2 4, group::<S, K, T, N>(task, first, start), else unreachable!())
+            by_count!(S::AT_ONCE[(T - 1) % TOKENS], N in 1 2 4, group::<S, K, T, N>(task, first, start), else unreachable!())
         };
         let mut scales = [0.0; 16];
         if !K::SCALED {
@@ -111,6 +126,7 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
     start: usize,
 ) -> [Floats<S>; T] {
     let (each, blocks) = if K::SCALED { (64, task.row_bytes / 66) } else { (task.row_bytes, 1) };
+    let depth = if T > TOKENS { DEPTH } else { usize::MAX };
     let rows = rows_from::<S>(task, first, task.rows);
     let only = task.only.filter(|_| K::CHOSEN && start == 0);
     let mut ahead = only.map(|only| Ahead::from::<S>(task, first + S::Part::ROWS, only.len()));
@@ -128,28 +144,30 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
         let mut totals = [Floats::<S>::splat(0.0); T];
         for b in 0..blocks {
             let mut all = [[S::Part::splat(0); 8]; T];
-            for n in (0..S::Part::ROWS / S::HELD).step_by(N) {
-                let rows_of = [[std::ptr::null(); 2]; N];
-                let mut step = Step { rows: rows_of, x, bytes: each, next: None, ahead: None };
-                let row = n / 4 * 4 * S::HELD + n % 4;
-                for i in 0..N {
-                    step.rows[i] = [rows[row + i].add(66 * b), rows[row + i + 4 * (S::HELD - 1)].add(66 * b)];
+            for from in (0..each).step_by(depth) {
+                let (at, bytes) = (66 * b + from, depth.min(each - from));
+                for n in (0..S::Part::ROWS / S::HELD).step_by(N) {
+                    let rows_of = [[std::ptr::null(); 2]; N];
+                    let mut step = Step { rows: rows_of, x, bytes, next: None, ahead: None };
+                    let row = n / 4 * 4 * S::HELD + n % 4;
+                    for i in 0..N {
+                        step.rows[i] = [rows[row + i].add(at), rows[row + i + 4 * (S::HELD - 1)].add(at)];
+                    }
+                    for t in 0..T {
+                        // black_box: compilers would load the values of all tokens once for all rows, and keep them
+                        // on the stack.
+                        step.x[t] = black_box(x[t].add(256 * b + 4 * from));
+                    }
+                    if K::CHOSEN {
+                        step.ahead = ahead.as_mut();
+                    } else if start == 0 {
+                        let done = S::Part::ROWS * at + n * S::HELD * if K::SCALED { 66 } else { bytes };
+                        // Rows that are read whole are in order themselves.
+                        let more = if K::SCALED || bytes < each { S::Part::ROWS } else { N * S::HELD };
+                        step.next = Some(next.wrapping_add(done + more * task.row_bytes));
+                    }
+                    step.add::<S, K>(&mut all, n);
                 }
-                for t in 0..T {
-                    // black_box: compilers would load the values of all tokens once for all rows, and keep them on
-                    // the stack.
-                    step.x[t] = black_box(x[t].add(256 * b));
-                }
-                if K::CHOSEN {
-                    step.ahead = ahead.as_mut();
-                } else if start == 0 {
-                    let at = match K::SCALED {
-                        true => S::Part::ROWS * (task.row_bytes + 66 * b) + n * S::HELD * 66,
-                        false => (n + N) * S::HELD * task.row_bytes,
-                    };
-                    step.next = Some(next.wrapping_add(at));
-                }
-                step.add::<S, K>(&mut all, n);
             }
             let mut scale = Floats::<S>::splat(1.0);
             if K::SCALED {
@@ -204,7 +222,7 @@ struct Step<'a, const T: usize, const N: usize> {
 }
 
 impl<const T: usize, const N: usize> Step<'_, T, N> {
-    /// Writes the sums of products, by lane, to `all[t][n..]`.
+    /// Puts the sums of products, by lane, in `all[t][n..]`; with more than `TOKENS` tokens adds them.
     #[inline(always)]
     unsafe fn add<S: Set, K: Kind>(&mut self, all: &mut [[S::Part; 8]; T], n: usize) {
         // SAFETY: the caller has the instructions, bytes and values.
@@ -212,9 +230,11 @@ impl<const T: usize, const N: usize> Step<'_, T, N> {
             let from = n / N * self.bytes;
             // Separate from `all`, which is in memory.
             let mut wide = [[S::Part::splat(0); N]; T];
-            for span in (0..self.bytes).step_by(S::SPAN) {
+            // Sums of codes that are not shifted hold twice as many products.
+            let most = if T > TOKENS { S::SPAN.saturating_mul(2) } else { S::SPAN };
+            for span in (0..self.bytes).step_by(most) {
                 let mut sums = [[[S::Part::splat(0); 2]; N]; T];
-                for at in (span..self.bytes.min(span.saturating_add(S::SPAN))).step_by(32) {
+                for at in (span..self.bytes.min(span.saturating_add(most))).step_by(32) {
                     if let Some(next) = self.next {
                         Floats::<S>::fetch_lines(next.wrapping_add(N * S::HELD * at), N * S::HELD * 32);
                     }
@@ -237,7 +257,10 @@ impl<const T: usize, const N: usize> Step<'_, T, N> {
                 }
             }
             for t in 0..T {
-                all[t][n..n + N].copy_from_slice(&wide[t]);
+                for i in 0..N {
+                    let sum = &mut all[t][n + i];
+                    *sum = if T > TOKENS { S::add(*sum, wide[t][i]) } else { wide[t][i] };
+                }
             }
         }
     }
@@ -251,18 +274,18 @@ impl<const T: usize, const N: usize> Step<'_, T, N> {
             for i in 0..N {
                 let [row, other] = self.rows[i];
                 let packed = S::bytes(row.add(at + part), other.add(at + part));
-                let planes = [
-                    packed.right::<0>(3),
-                    packed.right::<0>(12),
-                    packed.right::<4>(3),
-                    packed.right::<4>(12),
-                ];
+                let low = [packed.right::<0>(3), packed.right::<4>(3)];
+                let high = match T > TOKENS {
+                    true => [packed.right::<2>(3), packed.right::<6>(3)],
+                    false => [packed.right::<0>(12), packed.right::<4>(12)],
+                };
                 for t in 0..T {
                     for k in 0..4 {
                         let column = 32 * if K::SCALED { k } else { 3 - k } + part;
                         let x = S::values(self.x[t].add(4 * at + column));
-                        let sum = &mut sums[t][i][k % 2];
-                        *sum = S::dot(*sum, planes[k], x);
+                        let codes = if k % 2 == 0 { low[k / 2] } else { high[k / 2] };
+                        let sum = &mut sums[t][i][if T > TOKENS { 0 } else { k % 2 }];
+                        *sum = S::dot(*sum, codes, x);
                     }
                 }
             }

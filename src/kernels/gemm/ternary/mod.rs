@@ -241,7 +241,7 @@ fn sweep_pays(isa: Isa, task: &Task) -> bool {
         // than unpacking.
         Isa::AvxVnni => tokens >= 5 && scaled,
         _ if isa.has_avx512() => tokens >= if scaled { 5 } else { 8 },
-        _ => tokens >= 5,
+        _ => tokens >= if scaled { 5 } else { 13 },
     }
 }
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
-use super::{blocks_of, has_lows, lows_of};
+use super::{align_frame, blocks_of, has_lows, lows_of};
 use crate::kernels::gemm::formats::super_blocks::{Super, column};
 use crate::kernels::gemm::quantized::Task;
 use crate::kernels::gemm::quantized::few::{fetch, rows_at};
@@ -19,6 +19,7 @@ by_isa!(
 #[inline(always)]
 unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
     let x = task.x;
+    align_frame::<K, I::Part>();
     for first in (0..task.rows).step_by(I::Part::ROWS) {
         // SAFETY (of all): the caller has the instructions; the task's lengths were `check`ed.
         unsafe {

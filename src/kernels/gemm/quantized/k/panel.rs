@@ -3,7 +3,7 @@
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
 use super::super::{Scratch, Task};
-use super::{blocks_of, has_lows, lows_of};
+use super::{align_frame, blocks_of, has_lows, lows_of};
 use crate::kernels::Isa;
 use crate::kernels::gemm::formats::super_blocks::{Super, column};
 use crate::kernels::pool::buffer::{Line, grown};
@@ -279,6 +279,7 @@ unsafe fn fill_in<I: Ints, K: Super>(
     from: usize,
     count: usize,
 ) {
+    align_frame::<K, I::Part>();
     assert!(
         task.rows > 0
             && (from + count) * K::BYTES <= task.row_bytes
