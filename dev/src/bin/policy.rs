@@ -1,18 +1,19 @@
 //! The real scheduler in simulated time: loadgen's arrivals on a machine whose step times follow a formula. Settings
 //! and changes of the scheduler are compared without noise, in seconds.
 //!
-//!   cargo dev policy -- [--rate N] [--seconds N] [--seeds N] [--ttft-ms N] [--gap-ms N] [--cost US,US,US,US]
+//!   cargo dev policy -- [--rate N] [--seconds N] [--seeds N] [--ttft-ms N] [--gap-ms N] [--cost US,US,US,US[,US]]
 //!       [--jitter PERCENT] [batch=N | target=MS]...
 //!
-//! The four costs are of a step, a row, a position of a sequence's context (read once per step), and a row's key. The
-//! default is that of BitNet large's shape on two threads of a Xeon with AVX-512 (docs/serving.md).
+//! The costs are of a step, a row, a position of a sequence's context (read once per step), a row's key, and a token
+//! that is drawn, its logits included. The default is that of BitNet large's shape on two threads of a Xeon with AVX-512
+//! (docs/serving.md).
 
 use bn_dev::SplitMix;
 use bn_engine::schedule::{Plan, Request, Scheduler, SchedulerConfig, SeqId, State, Tokens};
 
 const MS: f64 = 1e6;
 const USAGE: &str = "cargo dev policy -- [--rate N] [--seconds N] [--seeds N] [--ttft-ms N] [--gap-ms N] \
-    [--cost STEP,ROW,CONTEXT,KEY (us)] [--jitter PERCENT] [batch=N | target=MS]...";
+    [--cost STEP,ROW,CONTEXT,KEY[,TOKEN] (us)] [--jitter PERCENT] [batch=N | target=MS]...";
 
 struct Options {
     rate: f64,
@@ -21,7 +22,7 @@ struct Options {
     ttft_ms: f64,
     gap_ms: f64,
     jitter: f64,
-    cost: [f64; 4],
+    cost: [f64; 5],
     settings: Vec<(String, u32, u64)>,
 }
 
@@ -54,7 +55,7 @@ fn parse(args: impl Iterator<Item = String>) -> Result<Options, String> {
         ttft_ms: 2000.0,
         gap_ms: 50.0,
         jitter: 4.0,
-        cost: [9000.0, 1600.0, 14.0, 1.9],
+        cost: [9000.0, 1600.0, 14.0, 1.9, 0.0],
         settings: Vec::new(),
     };
     let mut args = args.peekable();
@@ -63,7 +64,8 @@ fn parse(args: impl Iterator<Item = String>) -> Result<Options, String> {
             let value = args.next().unwrap_or_default();
             let parts: Vec<f64> = value.split(',').filter_map(|part| part.parse().ok()).collect();
             match (name, &parts[..]) {
-                ("cost", &[a, b, c, d]) => o.cost = [a, b, c, d],
+                ("cost", &[a, b, c, d]) => o.cost = [a, b, c, d, 0.0],
+                ("cost", &[a, b, c, d, e]) => o.cost = [a, b, c, d, e],
                 ("rate", &[n]) => o.rate = n,
                 ("seconds", &[n]) => o.seconds = n,
                 ("seeds", &[n]) => o.seeds = n,
@@ -271,9 +273,14 @@ impl<'a> World<'a> {
     }
 
     fn cost(&mut self, plan: &Plan) -> f64 {
-        let [step, row, context, key] = self.options.cost;
+        let [step, row, context, key, token] = self.options.cost;
+        let tokens = plan.entries.iter().filter(|entry| entry.sample).count();
         let contexts: f64 = plan.entries.iter().map(|entry| f64::from(entry.start + entry.rows)).sum();
-        let us = step + row * plan.work.rows as f64 + context * contexts + key * plan.work.keys as f64;
+        let us = step
+            + row * plan.work.rows as f64
+            + context * contexts
+            + key * plan.work.keys as f64
+            + token * tokens as f64;
         us * 1e3 * (self.options.jitter / 100.0 * self.random.normal()).exp()
     }
 
@@ -315,9 +322,9 @@ impl Outcome {
         };
         let (first, gaps) = (&mut self.first, &mut self.gaps);
         let batch = self.sequences / self.steps;
-        let [step, row, context, key] = o.cost;
+        let [step, row, context, key, token] = o.cost;
         // Contexts of 100 positions.
-        let idle = (step + batch * (row + 100.0 * (context + key))) / 1e3;
+        let idle = (step + batch * (row + token + 100.0 * (context + key))) / 1e3;
         println!(
             "{name:<12} {:>7.2} {:>7.2} {:>8.1} {:>10.0} {:>5.0} {:>8.1} {:>6.1} {:>6.1} {batch:>6.1} {idle:>9.1} {:>10.2}",
             self.good / seconds,

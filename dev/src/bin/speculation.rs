@@ -11,8 +11,8 @@
 //! `draft`, the beginnings of eight outputs at temperature 0, and `free`. With `mtp` they come from the model's own
 //! block, which the engine without drafts does not load. A block of random weights predicts nothing, so a bias leaves
 //! outputs one token (`one`: every draft stands) or two (`two`: about half of them do). Two engines run the same
-//! model's requests in turns, 1, 4 and 8 at a time; a ratio is the median of rounds. "depth" limits the number of
-//! drafts.
+//! model's requests in turns, 1, 4 and 8 at a time; of the demo model there are 32 requests, and the next one begins
+//! when one ends. A ratio is the median of rounds. "depth" limits the number of drafts.
 
 use bn_dev::{Options, machine, median, seconds};
 use bn_engine::base::Result;
@@ -45,6 +45,7 @@ struct Models {
 }
 
 /// A load: its prompts and parameters.
+#[derive(Clone)]
 struct Load {
     name: &'static str,
     prompts: Vec<Vec<u32>>,
@@ -56,7 +57,7 @@ struct Load {
     /// A JSON schema that outputs match; empty: none.
     schema: &'static str,
     tokens: u32,
-    /// Requests in all; 0: as many as run at a time.
+    /// Requests in all, at least: the next one begins when one ends. 0: as many as run at a time.
     requests: usize,
 }
 
@@ -90,17 +91,10 @@ impl Load {
     }
 }
 
-/// All requests, `n` at a time; their tokens.
-fn run(engine: &Engine, load: &Load, n: usize) -> Result<Vec<Vec<u32>>> {
-    let mut tokens = Vec::new();
-    for first in (0..load.requests.max(n)).step_by(n) {
-        tokens.extend(together(engine, load, first, n)?);
-    }
-    Ok(tokens)
-}
-
-fn together(engine: &Engine, load: &Load, first: usize, n: usize) -> Result<Vec<Vec<u32>>> {
-    let ids = engine.submit((first..first + n).map(|n| load.request(n)).collect())?;
+/// All requests of a load; their tokens. The engine runs `batch` at a time.
+fn run(engine: &Engine, load: &Load, batch: usize) -> Result<Vec<Vec<u32>>> {
+    let n = load.requests.max(batch);
+    let ids = engine.submit((0..n).map(|n| load.request(n)).collect())?;
     let mut tokens = vec![Vec::new(); n];
     for _ in 0..n {
         engine.poll(Which::Any, 1, None, &mut |_, event| {
@@ -112,7 +106,14 @@ fn together(engine: &Engine, load: &Load, first: usize, n: usize) -> Result<Vec<
     Ok(tokens)
 }
 
-fn engine(options: &Options, models: &Models, speculates: bool, draft_tokens: u32) -> Result<Engine> {
+/// An engine that runs `batch` requests at a time.
+fn engine(
+    options: &Options,
+    models: &Models,
+    speculates: bool,
+    draft_tokens: u32,
+    batch: usize,
+) -> Result<Engine> {
     let (draft_model, mtp) =
         (models.draft.clone().filter(|_| speculates), models.mtp.as_ref().filter(|_| speculates));
     let loaded = mtp.unwrap_or(&models.loaded);
@@ -122,7 +123,7 @@ fn engine(options: &Options, models: &Models, speculates: bool, draft_tokens: u3
         model: Some(loaded.clone()),
         threads: options.threads as u32,
         instructions: Some(options.isa),
-        max_batch_size: 8,
+        max_batch_size: batch as u32,
         max_sequence_length: 512.min(loaded.model.facts().context_length as u32),
         speculation: if draft_model.is_some() || mtp.is_some() { None } else { Some(lookup) },
         draft_model,
@@ -151,7 +152,7 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
         words: &[],
         schema: "",
         tokens,
-        requests: 0,
+        requests: if demo { 32 } else { 0 },
     };
     let mut loads = vec![of("free", 1.5)];
     match (&models.draft, &models.mtp) {
@@ -163,7 +164,11 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
         (None, None) => {
             loads.push(going_on(options, models, of("loop", 0.0))?);
             let json = Load { schema: PEOPLE, ..of("json", 0.7) };
-            let outputs = run(&engine(options, models, false, 0)?, &json, json.prompts.len())?;
+            let outputs = run(
+                &engine(options, models, false, 0, 8)?,
+                &Load { requests: 0, ..json.clone() },
+                json.prompts.len(),
+            )?;
             let again =
                 |(prompt, output): (&Vec<u32>, &Vec<u32>)| [&prompt[..], &output[..], &prompt[..]].concat();
             let prompts = json.prompts.iter().zip(&outputs).map(again).collect();
@@ -176,8 +181,8 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
         for begin in BEGINNINGS {
             prompts.push(tokenizer.encode(begin, true, false)?);
         }
-        let story = Load { prompts, tokens: 100, ..of("", 0.0) };
-        let stories = run(&engine(options, models, false, 0)?, &story, story.prompts.len())?;
+        let story = Load { prompts, tokens: 100, requests: 0, ..of("", 0.0) };
+        let stories = run(&engine(options, models, false, 0, 8)?, &story, story.prompts.len())?;
         let mut copy = Load { prompts: Vec::new(), tokens: 96, ..of("copy", 0.0) };
         for (begin, story) in story.prompts.iter().zip(stories) {
             copy.prompts.push([&begin[..], &story[..], &begin[1..]].concat());
@@ -190,11 +195,11 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
 
 /// The same load with its outputs' beginnings added to the prompts.
 fn going_on(options: &Options, models: &Models, load: Load) -> Result<Load> {
-    let first = Load { tokens: 192, ..load };
-    let outputs = run(&engine(options, models, false, 0)?, &first, first.prompts.len())?;
+    let first = Load { tokens: 192, requests: 0, ..load };
+    let outputs = run(&engine(options, models, false, 0, 8)?, &first, first.prompts.len())?;
     let prompts =
         first.prompts.iter().zip(&outputs).map(|(prompt, output)| [&prompt[..], &output[..]].concat());
-    Ok(Load { prompts: prompts.collect(), tokens: load.tokens, ..first })
+    Ok(Load { prompts: prompts.collect(), tokens: load.tokens, requests: load.requests, ..first })
 }
 
 fn measure(
@@ -204,8 +209,8 @@ fn measure(
     batch: usize,
     depth: u32,
 ) -> Result<serde_json::Value> {
-    let plain = engine(options, models, false, 0)?;
-    let drafts = engine(options, models, true, depth)?;
+    let plain = engine(options, models, false, 0, batch)?;
+    let drafts = engine(options, models, true, depth, batch)?;
     assert!(run(&plain, load, batch)? == run(&drafts, load, batch)?, "speculation changes what is generated");
     let (before, mut ratios) = (drafts.stats(), Vec::new());
     for _ in 0..options.rounds() {
