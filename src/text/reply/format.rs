@@ -431,7 +431,7 @@ pub const THOUGHTS: [Thoughts; 7] = [
     },
     Thoughts {
         answer: ["<answer>", "</answer>"],
-        sign: "</answer>",
+        sign: "<｜hy_",
         ..Thoughts::pair("hunyuan", "<think>", "</think>")
     },
     Thoughts::pair("think", "<think>", "</think>"),
