@@ -63,5 +63,6 @@ mod ops_plain;
 mod sampler_parity;
 mod schedule_simulation;
 mod text_chat;
+mod text_replies;
 mod text_stack;
 mod text_tools;

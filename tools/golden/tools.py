@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Chats with tools as transformers renders them: tests/golden/tools/*.json from the templates beside them.
 
-    python tools/golden/tools.py
+    python tools/golden/tools.py                      the committed templates
+    python tools/golden/tools.py --originals DIR OUT  any *.jinja in DIR, into OUT, for
+                                                      BN_TOOLS_GOLDEN=OUT cargo test --test all text_tools::
 """
 import copy
 import json
 import os
+import sys
 
 from jinja2.exceptions import TemplateError
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -135,6 +138,10 @@ def render(template, chat):
     """What apply_chat_template does; None where the template fails. Failures that are Python's own count too."""
     chat = prepared(chat)
     goes_on = chat.get("continue_final_message", False)
+    given = chat.get("chat_template_kwargs", {})
+    if "xml_tools" in template:
+        # SmolLM3's template reads no `tools`, and its model card passes them so.
+        given = {"xml_tools": chat.get("tools") or None, **given}
     messages = [{k: v for k, v in m.items() if v is not None} for m in chat["messages"]]
     try:
         out, _ = render_jinja_template(
@@ -145,29 +152,33 @@ def render(template, chat):
             continue_final_message=goes_on,
             add_generation_prompt=chat.get("add_generation_prompt", not goes_on),
             **TOKENS,
-            **chat.get("chat_template_kwargs", {}),
+            **given,
         )
         return out[0]
     except (TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError):
         return None
 
 
-def write(name, value):
-    with open(os.path.join(HERE, name), "w") as file:
+def write(folder, name, value):
+    with open(os.path.join(folder, name), "w") as file:
         json.dump(value, file, ensure_ascii=False, indent=0)
         file.write("\n")
 
 
 def main():
+    folder = out = HERE
+    if len(sys.argv) == 4 and sys.argv[1] == "--originals":
+        folder, out = sys.argv[2:]
+    os.makedirs(out, exist_ok=True)
     # As texts: Rust's readers of JSON do not keep the order of names.
-    write("chats.json", {title: json.dumps(chat, ensure_ascii=False) for title, chat in CHATS.items()})
-    for name in sorted(os.listdir(HERE)):
+    write(out, "chats.json", {title: json.dumps(chat, ensure_ascii=False) for title, chat in CHATS.items()})
+    for name in sorted(os.listdir(folder)):
         if not name.endswith(".jinja"):
             continue
-        with open(os.path.join(HERE, name), newline="") as file:
+        with open(os.path.join(folder, name), newline="") as file:
             template = file.read()
         texts = {title: render(template, chat) for title, chat in CHATS.items()}
-        write(name.removesuffix(".jinja") + ".json", {"template": template, "texts": texts})
+        write(out, name.removesuffix(".jinja") + ".json", {"template": template, "texts": texts})
         print(f"{name}: {len(texts)} chats, {sum(text is None for text in texts.values())} refused")
 
 

@@ -7,12 +7,16 @@ use super::value::{Dict, List, Outcome, Run};
 use super::{ChatTemplate, MESSAGE_BYTES, ROLES, Rendered, allowed};
 use crate::base::{Error, Result, Status};
 use crate::text::json::Json;
+use minijinja::machinery::Instruction;
 use minijinja::value::Value;
 
 /// Bytes of input that a JSON value counts as, for its object and its marks.
 const VALUE_BYTES: usize = 16;
 /// Number of values that count as one message for the step budget: templates go through tools one value at a time.
 const VALUES_A_MESSAGE: usize = 8;
+
+/// Variables for tools in SmolLM3's template, which reads no `tools`. Tools come in the first, unless a chat sets one.
+const OTHER_TOOLS: [&str; 2] = ["xml_tools", "python_tools"];
 
 /// Appended to the last message while the template runs, to find where it ends. The space at the end shows whether
 /// the template trims.
@@ -68,8 +72,20 @@ impl ChatTemplate {
             chat.documents.as_ref().map_or(Ok(Value::from(())), |documents| value(run, documents))?;
         // A variable's name is not part of the text.
         let given = chat.variables.iter().map(|(name, json)| Ok((Value::from(&**name), value(run, json)?)));
+        let mut given = run.collect(given)?;
+        let chosen = chat.variables.iter().any(|(name, _)| OTHER_TOOLS.contains(&&**name));
+        if !chosen && self.reads(OTHER_TOOLS[0]) && !self.reads("tools") {
+            given.push((Value::from(OTHER_TOOLS[0]), tools.clone()));
+        }
         let prompt = Value::from(chat.add_generation_prompt);
-        self.root(run, run.collect(given)?, [messages, prompt, tools, documents])
+        self.root(run, given, [messages, prompt, tools, documents])
+    }
+
+    /// Returns whether the template looks up this variable.
+    fn reads(&self, variable: &str) -> bool {
+        let code = self.code.as_ref().ok();
+        let mut steps = code.into_iter().flat_map(|code| (0..).map_while(|at| code.get(at)));
+        steps.any(|step| matches!(step, Instruction::Lookup(name) if *name == variable))
     }
 }
 

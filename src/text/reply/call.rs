@@ -11,7 +11,7 @@ use super::format::{
 };
 use super::scan::{Scan, Step};
 use super::{Symbol, Teller, python};
-use crate::text::chat::is_name;
+use crate::text::chat::{Json, is_name};
 use braced::Braced;
 use framed::Framed;
 use pairs::Pairs;
@@ -53,8 +53,11 @@ enum At {
     Colon(Field),
     Value(Field),
     Text(Field),
-    /// In the arguments.
+    /// In the arguments; in a JSON text of them.
     Arguments(Scan),
+    Quoted {
+        escaped: bool,
+    },
     BehindField,
     /// A name without quotes: in it, after it, in a marker after it, in an id, before the arguments.
     Name,
@@ -160,6 +163,7 @@ impl Call {
                 return self.argument(c, step, to);
             }
             At::KeyText | At::Text(_) | At::Name | At::Sign | At::Id => return self.in_word(c, to),
+            At::Quoted { .. } => return self.in_quoted(c, to),
             At::Python { .. } => return self.in_python(c, to),
             At::Fence => return self.in_fence_line(c),
             At::Behind | At::Close(_) => return self.behind(c),
@@ -171,16 +175,18 @@ impl Call {
             At::Begin | At::Bracket | At::Item => self.begins(c),
             At::Key if c == '"' => Some(At::KeyText),
             At::Colon(field) if c == ':' => Some(At::Value(*field)),
+            At::Value(Field::Arguments) if c == '"' => Some(At::Quoted { escaped: false }),
             At::Value(field @ (Field::Name | Field::Other)) if c == '"' => Some(At::Text(*field)),
             At::BehindField if c == ',' => Some(At::Key),
             At::BehindName if c == '[' => Some(At::Sign),
             _ => None,
         };
         let Some(next) = next else { return Turn::Fail };
-        if matches!(next, At::Fence | At::KeyText | At::Text(_) | At::Sign | At::Name | At::Python { .. }) {
+        if matches!(next, At::KeyText | At::Text(_)) {
             self.word.clear();
         }
-        if matches!(next, At::Fence | At::Sign | At::Name | At::Python { .. }) {
+        if matches!(next, At::Fence | At::Sign | At::Name | At::Quoted { .. } | At::Python { .. }) {
+            self.word.clear();
             self.word.push(c);
         }
         self.at = next;
@@ -410,6 +416,33 @@ impl Call {
                 false => self.at = At::BehindField,
             }
         }
+        Turn::More
+    }
+
+    /// Processes a character in a JSON text of arguments, which is used whole.
+    fn in_quoted(&mut self, c: char, to: &mut Teller) -> Turn {
+        self.word.push(c);
+        let At::Quoted { escaped } = &mut self.at else { return Turn::Fail };
+        if c != '"' || *escaped {
+            *escaped = c == '\\' && !*escaped;
+            return Turn::More;
+        }
+        let Ok((Json::Text(text), _)) = Json::parse(&self.word) else { return Turn::Fail };
+        let text = if text.trim().is_empty() { "{}" } else { text.trim() };
+        let mut scan = Scan::default();
+        let mut steps = text.chars().map(|c| scan.push(c)).skip_while(|step| *step == Step::More);
+        if !text.starts_with('{') || steps.next() != Some(Step::Done) || steps.next().is_some() {
+            return Turn::Fail;
+        }
+        self.has_arguments = true;
+        match self.name.is_empty() {
+            true => self.arguments.push_str(text),
+            false => {
+                self.tell(to);
+                to.arguments(text);
+            }
+        }
+        self.at = At::BehindField;
         Turn::More
     }
 

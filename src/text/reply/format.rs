@@ -153,7 +153,7 @@ pub const FORMATS: [Format; 19] = [
     },
     Format {
         name: "phi4_mini",
-        signs: &[&["<|/tool_call|>"], &["<|/tool|>"]],
+        signs: &[&["<|/tool_call|>"], &["<|/tool|>"], &["functools["]],
         blocks: &[
             Block { open: "<|tool_call|>", close: "<|/tool_call|>", body: OBJECT | LIST },
             Block { open: "functools", close: "", body: LIST },
@@ -226,6 +226,8 @@ pub const FORMATS: [Format; 19] = [
             close: "<|tool_call_end|>",
             body: OBJECT | LIST | PYTHON,
         }],
+        // LFM2.5's.
+        bare: PYTHON,
         written: Written {
             begin: "<|tool_call_start|>[",
             call: ["{\"name\": \"", "\", \"arguments\": ", "}"],
@@ -399,8 +401,12 @@ pub struct Thoughts {
     pub name: &'static str,
     pub open: &'static str,
     pub close: &'static str,
-    /// Text behind the first marker that belongs to it; may be empty.
+    /// Text behind the first marker that belongs to it; may be empty. Then `nothing` is what is left of both if there
+    /// is no reasoning: `label` without its line break, and the second marker.
     pub label: &'static str,
+    pub nothing: &'static str,
+    /// The markers around the answer behind the reasoning, which models may leave out; may be empty.
+    pub answer: [&'static str; 2],
     /// Text of the family's templates. Of a pair the closing marker: some templates contain only that one, because
     /// their prompts open the reasoning, or because they strip it from earlier answers.
     sign: &'static str,
@@ -414,20 +420,29 @@ impl Thoughts {
     }
 
     const fn pair(name: &'static str, open: &'static str, close: &'static str) -> Self {
-        Self { name, open, close, label: "", sign: close }
+        Self { name, open, close, label: "", nothing: "", answer: ["", ""], sign: close }
     }
 }
 
-pub const THOUGHTS: [Thoughts; 6] = [
+pub const THOUGHTS: [Thoughts; 7] = [
     Thoughts {
         sign: "<|channel|>",
         ..Thoughts::pair(HARMONY, "<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
+    },
+    Thoughts {
+        answer: ["<answer>", "</answer>"],
+        sign: "<｜hy_",
+        ..Thoughts::pair("hunyuan", "<think>", "</think>")
     },
     Thoughts::pair("think", "<think>", "</think>"),
     Thoughts::pair("seed", "<seed:think>", "</seed:think>"),
     Thoughts::pair("minicpm", "<|thought_start|>", "<|thought_end|>"),
     Thoughts::pair("mistral", "[THINK]", "[/THINK]"),
-    Thoughts { label: "thought\n", ..Thoughts::pair("gemma4", "<|channel>", "<channel|>") },
+    Thoughts {
+        label: "thought\n",
+        nothing: "thought<channel|>",
+        ..Thoughts::pair("gemma4", "<|channel>", "<channel|>")
+    },
 ];
 
 /// The name of answers that are sequences of messages, and of reasoning in them.

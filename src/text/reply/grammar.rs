@@ -130,9 +130,10 @@ impl Writer<'_> {
         })
     }
 
-    /// Text may come before calls, unless calls have no marker.
+    /// Text may come before calls, unless they are written without a marker.
     fn text_before(&self) -> &'static str {
-        if self.format.bare == 0 && self.format.text.is_empty() { "TEXT? " } else { "" }
+        let marked = self.format.bare == 0 || !self.format.written.begin.is_empty();
+        if marked && self.format.text.is_empty() { "TEXT? " } else { "" }
     }
 
     fn calls(&self, tools: &[Tool], must: bool, several: bool, out: &mut String) -> Result<()> {

@@ -82,6 +82,10 @@ pub struct Reply {
     begun: bool,
     /// Reasoning was emitted, so there is no more of it.
     thought: bool,
+    /// Nothing came since the prompt began the reasoning: the model may repeat its marker.
+    repeats: bool,
+    /// How many of the markers around the answer came.
+    answered: usize,
     /// Line breaks at this point belong to the marker before them.
     behind_mark: bool,
     /// Text that belongs to the marker of reasoning before it; empty if it may not come here.
@@ -126,7 +130,8 @@ impl Teller<'_> {
 impl Reply {
     /// `is_control` returns whether a marker is a control token of the vocabulary.
     pub fn new(parts: Parts, is_control: &dyn Fn(&str) -> bool) -> Self {
-        let thoughts = parts.thoughts.iter().flat_map(|tags| [tags.open, tags.close]);
+        let thoughts =
+            parts.thoughts.iter().flat_map(|tags| [tags.open, tags.close].into_iter().chain(tags.answer));
         let blocks = parts.format.iter().flat_map(|format| format.blocks);
         let inner = parts.format.iter().flat_map(|format| format.inner.iter().copied());
         let markers = blocks.flat_map(|block| [block.open, block.close]).chain(thoughts).chain(inner);
@@ -146,6 +151,8 @@ impl Reply {
             held: String::new(),
             begun: false,
             thought: thinking,
+            repeats: thinking,
+            answered: 0,
             behind_mark: thinking,
             label: "",
             todo: Vec::new(),
@@ -229,7 +236,8 @@ impl Reply {
                 (_, Symbol::Char(c)) => self.in_text(c, sink),
                 (_, Symbol::Mark(mark)) => {
                     let held = std::mem::take(&mut self.held);
-                    if !held.is_empty() {
+                    let nothing = self.label.strip_suffix('\n') == Some(&*held) && self.looks_for(mark);
+                    if !held.is_empty() && !nothing {
                         self.emit(&held, sink);
                     }
                     if self.looks_for(mark) {
@@ -244,12 +252,20 @@ impl Reply {
     fn looks_for(&self, mark: &str) -> bool {
         let thoughts = self.parts.thoughts;
         match self.stage {
-            Stage::Thoughts => thoughts.is_some_and(|tags| tags.close == mark),
+            Stage::Thoughts => {
+                thoughts.is_some_and(|tags| tags.close == mark || self.repeats && tags.open == mark)
+            }
             _ => {
                 let opens = !self.begun && !self.thought && thoughts.is_some_and(|tags| tags.open == mark);
-                opens || self.block(mark).is_some()
+                opens || self.block(mark).is_some() || self.is_answer(mark)
             }
         }
+    }
+
+    /// Returns whether `mark` is the next one around the answer.
+    fn is_answer(&self, mark: &str) -> bool {
+        let answer = self.parts.thoughts.and_then(|tags| tags.answer.get(self.answered));
+        answer == Some(&mark) && (self.answered > 0 || !self.begun)
     }
 
     fn block(&self, open: &str) -> Option<&'static format::Block> {
@@ -258,11 +274,15 @@ impl Reply {
 
     /// The markers that text may spell at this point.
     fn markers(&self) -> impl Iterator<Item = &'static str> {
-        let thoughts = self.parts.thoughts.iter().flat_map(|tags| [tags.open, tags.close]);
+        let tags = self.parts.thoughts;
+        let thoughts =
+            tags.into_iter().flat_map(|tags| [tags.open, tags.close].into_iter().chain(tags.answer));
         let blocks = self.parts.format.iter().flat_map(|format| format.blocks).map(|block| block.open);
-        let marks = thoughts.chain(blocks);
-        let marks = marks.filter(|mark| !self.controls.contains(mark) && self.looks_for(mark));
-        marks.chain(Some(self.label).filter(|label| !label.is_empty()))
+        let spelled = |mark: &&str| !self.controls.contains(mark) && self.looks_for(mark);
+        let label = Some(self.label).filter(|label| !label.is_empty());
+        let nothing = tags.filter(|tags| label.is_some() && spelled(&tags.close)).map(|tags| tags.nothing);
+        let marks = thoughts.chain(blocks).filter(move |mark| !mark.is_empty() && spelled(mark));
+        marks.chain(label).chain(nothing)
     }
 
     fn in_text(&mut self, c: char, sink: &mut dyn Sink) {
@@ -316,12 +336,20 @@ impl Reply {
 
     /// Changes the stage at a marker.
     fn turn(&mut self, mark: &str) {
+        let repeated = self.repeats && self.parts.thoughts.is_some_and(|tags| tags.open == mark);
+        self.repeats = false;
+        if self.stage == Stage::Text && self.is_answer(mark) {
+            self.answered += 1;
+            (self.thought, self.behind_mark) = (true, true);
+            return self.blanks.clear();
+        }
         self.stage = match (self.stage, self.block(mark)) {
             (Stage::Text, Some(block)) => {
                 self.call.begin(Some(block), block.body);
                 Stage::Call
             }
             (Stage::Text, None) => Stage::Thoughts,
+            (Stage::Thoughts, _) if repeated => Stage::Thoughts,
             _ => Stage::Text,
         };
         if self.stage != Stage::Call {
@@ -379,6 +407,7 @@ impl Reply {
         self.blanks.clear();
         if !text.is_empty() {
             self.behind_mark = false;
+            self.repeats = false;
             self.label = "";
             self.begun |= self.stage != Stage::Thoughts;
         }

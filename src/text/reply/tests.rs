@@ -283,7 +283,7 @@ fn reasoning_is_told_apart() {
     }
     let begun = |text: &str| parse_parts(Parts { thinking: true, ..parts("llama3") }, text);
     assert_eq!(begun("\nhm\n</think>\n\nYes"), told("hm", "Yes"));
-    assert_eq!(begun("<think>hm"), told("<think>hm", ""));
+    assert_eq!(begun("<think>hm<think>"), told("hm<think>", ""), "the first is the prompt's, once more");
     let call = begun("hm</think>\n{\"name\": \"f\", \"parameters\": {\"a\": 1}}");
     assert_eq!((&*call.reasoning, &*call.text, &*call.calls[0].1), ("hm", "", "{\"a\": 1}"));
     let brackets = Parts { thoughts: thoughts_named("mistral"), ..parts("mistral") };
