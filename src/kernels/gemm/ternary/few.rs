@@ -1,13 +1,13 @@
 //! The ternary product with a few tokens: rows are read in place and unpacked in registers. `scalar` defines the
 //! result.
 //!
-//! A register holds bytes of one row or of two rows. The products of its codes with the values of up to four tokens, or
-//! eight, are summed in its lanes. At the end of the rows, or of a TQ2_0 block, the lanes of as many rows as a register has
-//! lanes are added up together.
+//! A register holds bytes of one row or of two rows. The products of its codes with the values of up to four tokens are
+//! summed in its lanes; with AVX2, of up to eight. At the end of the rows, or of a TQ2_0 block, the lanes of as many
+//! rows as a register has lanes are added up together.
 //!
 //! The second and fourth code of each byte stay shifted by two bits, which saves shifts. The sums of their products
-//! are four times too large, and are kept apart. AVX2 has no registers for two sums of more than four tokens: there all
-//! codes are shifted.
+//! are four times too large, and are kept apart. There are no registers for two sums of more than four tokens: for them
+//! all codes are shifted.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -64,12 +64,12 @@ fn tile<K: Kind, const T: usize>(isa: Isa, task: &Task, start: usize) {
     }
 }
 
-/// Compiles `tile_in` for some sets.
+/// Compiles `tile_in` for some sets, with the most tokens at once.
 macro_rules! compiled {
-    ($($name:ident, $set:ident, $features:literal;)*) => {$(
+    ($($name:ident, $set:ident, $most:expr, $features:literal;)*) => {$(
         #[target_feature(enable = $features)]
         fn $name<K: Kind, const T: usize>(task: &Task, start: usize) {
-            match const { T <= TOKENS || wide::<K>() && T <= super::sets::$set::MOST } {
+            match const { T <= TOKENS || wide::<K>() && T <= $most } {
                 // SAFETY: this function has the instructions.
                 true => unsafe { tile_in::<super::sets::$set, K, T>(task, start) },
                 false => unreachable!("{T} tokens at once"),
@@ -79,14 +79,14 @@ macro_rules! compiled {
 }
 #[cfg(target_arch = "x86_64")]
 compiled! {
-    avx2, Avx2, "avx2,fma,f16c";
-    avx_vnni, AvxVnni, "avx2,fma,f16c,avxvnni";
-    avx512, Avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni";
+    avx2, Avx2, 8, "avx2,fma,f16c";
+    avx_vnni, AvxVnni, TOKENS, "avx2,fma,f16c,avxvnni";
+    avx512, Avx512, TOKENS, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni";
 }
 #[cfg(all(test, target_arch = "x86_64"))]
-compiled! { avx_vnni_as_avx512, AvxVnniAsAvx512, "avx2,fma,f16c,avx512f,avx512vl,avx512vnni"; }
+compiled! { avx_vnni_as_avx512, AvxVnniAsAvx512, TOKENS, "avx2,fma,f16c,avx512f,avx512vl,avx512vnni"; }
 #[cfg(target_arch = "aarch64")]
-compiled! { neon, Neon, "neon,dotprod"; }
+compiled! { neon, Neon, TOKENS, "neon,dotprod"; }
 
 /// Computes all rows of `task` with `T` tokens from `start` on.
 #[inline(always)]
@@ -95,7 +95,8 @@ unsafe fn tile_in<S: Set, K: Kind, const T: usize>(task: &Task, start: usize) {
     for first in (0..task.rows).step_by(S::Part::ROWS) {
         // SAFETY: the caller has the instructions; the length of rows was just checked.
         let totals = unsafe {
-            by_count!(S::AT_ONCE[(T - 1) % TOKENS], N in 1 2 4, group::<S, K, T, N>(task, first, start), else unreachable!())
+            let at_once = S::AT_ONCE[(T - 1) % TOKENS];
+            by_count!(at_once, N in 1 2 4, group::<S, K, T, N>(task, first, start), else unreachable!())
         };
         let mut scales = [0.0; 16];
         if !K::SCALED {

@@ -9,7 +9,7 @@ pub use aarch64::Neon;
 #[cfg(target_arch = "x86_64")]
 pub use x86::*;
 
-/// Number of tokens that share the unpacked codes of rows with all sets.
+/// Number of tokens that share the unpacked codes of rows.
 pub const TOKENS: usize = 4;
 
 /// An instruction set. Its registers have 32-bit lanes for `Part::ROWS` rows, whose products are added up together.
@@ -21,8 +21,6 @@ pub trait Set {
     const BYTES: usize;
     /// Rows in a register: one, or two that are four rows apart.
     const HELD: usize;
-    /// Maximum number of tokens that share the unpacked codes of rows.
-    const MOST: usize = TOKENS;
     /// Number of registers of rows that are multiplied at once with one token, with two tokens, and so on. More
     /// registers hide the latency of `dot`; fewer suit memory best.
     const AT_ONCE: [usize; TOKENS];
@@ -56,7 +54,7 @@ mod x86 {
     /// A set of 256-bit registers.
     macro_rules! set {
         (
-            $name:ident, $most:expr, $at_once:expr, $span:expr,
+            $name:ident, $at_once:expr, $span:expr,
             |$sum:ident, $codes:ident, $x:ident| $dot:expr,
             |$ones:ident, $fours:ident| $total:expr
         ) => {
@@ -66,7 +64,6 @@ mod x86 {
                 type Part = __m256i;
                 const BYTES: usize = 32;
                 const HELD: usize = 1;
-                const MOST: usize = $most;
                 const AT_ONCE: [usize; TOKENS] = $at_once;
                 const SPAN: usize = $span;
                 inlined! {
@@ -89,7 +86,7 @@ mod x86 {
     }
 
     // SAFETY of all blocks: the caller has the instructions and the bytes.
-    set!(Avx2, 8, [1; 4], 256, |sum, codes, x| sum.dot(codes, x), |ones, fours| {
+    set!(Avx2, [1; 4], 256, |sum, codes, x| sum.dot(codes, x), |ones, fours| {
         // Exact: a pair of products is at most 2·8·128 = 2048 in magnitude, and the 16 pairs of a SPAN add up to
         // -32768..=32512.
         let sums = _mm256_add_epi16(ones, _mm256_srai_epi16::<2>(fours));
@@ -97,7 +94,6 @@ mod x86 {
     });
     set!(
         AvxVnni,
-        TOKENS,
         [4, 2, 1, 1],
         usize::MAX,
         |sum, codes, x| pinned(_mm256_dpbusd_avx_epi32(sum, codes, x)),
@@ -107,7 +103,6 @@ mod x86 {
     #[cfg(test)]
     set!(
         AvxVnniAsAvx512,
-        TOKENS,
         AvxVnni::AT_ONCE,
         usize::MAX,
         |sum, codes, x| pinned(_mm256_dpbusd_epi32(sum, codes, x)),

@@ -27,8 +27,8 @@ pub fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
 }
 
 /// Lets the caller's stack frame begin at a cache line where look-ups take many registers of 64 bytes. Compilers align
-/// a frame for variables alone, and decide before they spill: spilled registers would lie across lines, which takes up to
-/// a fifth of the speed of one token.
+/// a frame for variables alone, and decide before they spill: spilled registers would lie across lines, which costs up
+/// to a fifth of the speed of one token.
 #[inline(always)]
 fn align_frame<K: Super, P: Part>() {
     if K::BOOK && P::ROWS == 16 {
