@@ -60,6 +60,32 @@ TWO_TOLD = [
 SYSTEM = {"role": "system", "content": "Be brief."}
 THOUGHT = {"role": "assistant", "reasoning_content": "They want\nthe weather.", "content": "Let me look.", "tool_calls": CALLED["tool_calls"]}
 
+# How answers to each committed template are read: its `tool_format` and `reasoning_format`.
+FORMATS = {
+    "deepseek-v3": ("deepseek_v3", "think"),
+    "deepseek-v3.1": ("deepseek_v31", "think"),
+    "documents": (None, None),
+    "exaone4": ("hermes", "think"),
+    "gemma": ("gemma", None),
+    "gemma4": ("gemma4", "gemma4"),
+    "glm-4.7": ("glm", "think"),
+    "granite-3.3": ("granite", "think"),
+    "harmony": ("harmony", "harmony"),
+    "hermes": ("hermes", None),
+    "hunyuan": ("hunyuan", "hunyuan"),
+    "lfm2": ("lfm2", None),
+    "llama-3.1": ("llama3", None),
+    "mistral-v11": ("mistral11", None),
+    "mistral-v3": ("mistral", None),
+    "olmo3": ("olmo3", "think"),
+    "phi4-mini": ("phi4_mini", None),
+    "qwen3": ("hermes", "think"),
+    "qwen3-coder": ("qwen3_coder", None),
+    "qwen3.6": ("qwen3_coder", "think"),
+    "seed-oss": ("seed_oss", "seed"),
+    "smollm3": ("hermes", "think"),
+}
+
 CHATS = {
     "tools": {"messages": [ASKED], "tools": [WEATHER]},
     "tools and system": {"messages": [SYSTEM, ASKED], "tools": [WEATHER, SEND, BARE]},
@@ -143,6 +169,11 @@ def render(template, chat):
         # SmolLM3's template reads no `tools`, and its model card passes them so.
         given = {"xml_tools": chat.get("tools") or None, **given}
     messages = [{k: v for k, v in m.items() if v is not None} for m in chat["messages"]]
+    if "message['tools']" in template and chat.get("tools"):
+        # Phi-4-mini's template reads no `tools` either: its model card puts them into the system message, as a text.
+        if not messages or messages[0]["role"] != "system":
+            messages.insert(0, {"role": "system", "content": ""})
+        messages[0]["tools"] = json.dumps([tool["function"] for tool in chat["tools"]], ensure_ascii=False)
     try:
         out, _ = render_jinja_template(
             [messages],
@@ -178,7 +209,11 @@ def main():
         with open(os.path.join(folder, name), newline="") as file:
             template = file.read()
         texts = {title: render(template, chat) for title, chat in CHATS.items()}
-        write(out, name.removesuffix(".jinja") + ".json", {"template": template, "texts": texts})
+        golden = {"template": template, "texts": texts}
+        name = name.removesuffix(".jinja")
+        if out == HERE:
+            golden["tool_format"], golden["reasoning_format"] = FORMATS[name]
+        write(out, name + ".json", golden)
         print(f"{name}: {len(texts)} chats, {sum(text is None for text in texts.values())} refused")
 
 

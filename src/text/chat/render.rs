@@ -3,6 +3,8 @@
 use super::conversation::Chat;
 use super::described::described;
 use super::methods::is_space;
+use super::print::{self, JsonStyle};
+use super::text::Piece;
 use super::value::{Dict, List, Outcome, Run};
 use super::{ChatTemplate, MESSAGE_BYTES, ROLES, Rendered, allowed};
 use crate::base::{Error, Result, Status};
@@ -15,6 +17,8 @@ const VALUE_BYTES: usize = 16;
 /// Number of values that count as one message for the step budget: templates go through tools one value at a time.
 const VALUES_A_MESSAGE: usize = 8;
 
+/// Phi-4-mini's template reads no `tools`, but those of a system message, a text.
+const CARRIED: &str = "message['tools']";
 /// Variables for tools in SmolLM3's template, which reads no `tools`. Tools come in the first, unless a chat sets one.
 const OTHER_TOOLS: [&str; 2] = ["xml_tools", "python_tools"];
 
@@ -63,7 +67,11 @@ impl ChatTemplate {
         let last = messages.len().wrapping_sub(1);
         let messages = messages.iter().enumerate();
         let messages = messages.map(|(i, fields)| message(run, fields, chat.continue_final && i == last));
-        let messages = List::make(run, run.collect(messages)?)?;
+        let messages = match self.source.contains(CARRIED) && !tools.is_empty() {
+            true => carried(run, tools, run.collect(messages)?)?,
+            false => run.collect(messages)?,
+        };
+        let messages = List::make(run, messages)?;
         let tools = match tools.is_empty() {
             true => Value::from(()),
             false => List::make(run, run.collect(tools.iter().map(|tool| value(run, tool)))?)?,
@@ -87,6 +95,29 @@ impl ChatTemplate {
         let mut steps = code.into_iter().flat_map(|code| (0..).map_while(|at| code.get(at)));
         steps.any(|step| matches!(step, Instruction::Lookup(name) if *name == variable))
     }
+}
+
+/// `messages` with a first one of the system that has the functions as a JSON text, unless it has `tools` already.
+fn carried(run: &Run, tools: &[Json], mut messages: Vec<Value>) -> Outcome<Vec<Value>> {
+    let functions = tools.iter().map(|tool| value(run, tool.get("function").unwrap_or(tool)));
+    let functions = List::make(run, run.collect(functions)?)?;
+    let separators = [", ", ": "].map(Piece::trusted);
+    let style = JsonStyle { indent: None, separators, ensure_ascii: false, sort_keys: false };
+    let functions = (Value::from("tools"), print::json(run, &functions, &style)?);
+    let [role, content, system] = ["role", "content", "system"].map(Value::from);
+    let first = messages.first().and_then(|first| first.downcast_object_ref::<Dict>());
+    let who = first.map_or(Ok(None), |first| first.get(run, &role))?.and_then(Piece::of);
+    let fields = match first.filter(|_| who.is_some_and(|who| who.text == "system")) {
+        Some(first) => first.pairs.clone(),
+        None => {
+            run.grow(&mut messages, 1)?;
+            messages.insert(0, Value::from(()));
+            vec![(role, system), (content, Value::from(""))]
+        }
+    };
+    // Of equal names the last one counts.
+    messages[0] = Dict::make(run, std::iter::once(functions).chain(fields))?;
+    Ok(messages)
 }
 
 /// A message. If it is `continued`, its content ends with `END`.
