@@ -369,6 +369,8 @@ fn templates_tell_their_format() {
     assert_eq!(named("<|start|>developer<|message|> <|channel|>"), Some("harmony"));
     assert_eq!(thoughts_of("<|channel|> <|end|>").map(|tags| tags.name), Some("harmony"));
     assert_eq!(thoughts_of("<|thought_end|>").map(|tags| tags.name), Some("minicpm"));
+    assert_eq!(thoughts_of("<｜hy_User｜> <think>\n\n</think>").map(|tags| tags.name), Some("hunyuan"));
+    assert_eq!(named("prefix calls with functools["), Some("phi4_mini"));
     assert_eq!(named("<seed:tool_call>\n<function="), Some("seed_oss"));
     assert_eq!(thoughts_of("</seed:think>").map(|tags| tags.name), Some("seed"));
     assert_eq!(named("<start_of_turn>"), Some("gemma"));
