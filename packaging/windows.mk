@@ -72,7 +72,7 @@ WINDOWS_CHAT := $(filter-out %/system_posix.c %/edit.c %/past.c %/complete.c,$(w
 $(C)/bn-chat.exe: $(WINDOWS_CHAT) $(wildcard hosts/chat/*.h hosts/hub/*.h) $(HEADER) $(IMPORT)
 	@$(CC) $(WINDOWS_C) $(CFLAGS) $(filter %.c,$^) -o $@ $(WINDOWS_LINK) -lshell32
 
-$(C)/unload.exe: tests/c/unload_windows.c tests/c/process_windows.c tests/c/process.h $(HEADER)
+$(C)/unload.exe: tests/c/unload_windows.c tests/c/process_windows.c tests/c/process.h tests/c/unload.h $(HEADER)
 	@$(CC) $(WINDOWS_C) $(CFLAGS) $(filter %.c,$^) -o $@ -lpsapi -static
 
 # Wine before version 9 lacks this library of the system.

@@ -11,10 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { USERS = 3 };
-
 static void *library;
-static const char *model_path; // NULL: the embedded model
 static pthread_barrier_t barrier;
 
 #define LOAD(name)                                       \
@@ -27,39 +24,7 @@ static int fail(const char *what) {
     return 1;
 }
 
-static int create(bn_engine **engine) {
-    LOAD(bn_engine_config_init);
-    LOAD(bn_engine_create);
-    bn_engine_config config;
-    if (p_bn_engine_config_init(&config, sizeof config) != BN_OK) return fail("config");
-    if (model_path != NULL) config.model_path = BN_TEXT(model_path);
-    config.threads = 2;
-    return p_bn_engine_create(&config, engine, NULL) == BN_OK ? 0 : fail("create");
-}
-
-// A request that ends, and one that does not.
-static int request(bn_engine *engine) {
-    LOAD(bn_request_params_init);
-    LOAD(bn_generate);
-    LOAD(bn_completion_free);
-    LOAD(bn_submit);
-    bn_request_params params;
-    bn_event *answer = NULL;
-    bn_request unfinished;
-    if (p_bn_request_params_init(&params, sizeof params) != BN_OK) return fail("params");
-    params.prompt = BN_STRING("17+25=");
-    params.max_new_tokens = 2;
-    if (p_bn_generate(engine, &params, &answer, NULL) != BN_OK) return fail("generate");
-    if (answer->generated_tokens != 2) return fail("no answer");
-    p_bn_completion_free(answer);
-    params.max_new_tokens = 0;
-    return p_bn_submit(engine, &params, &unfinished, NULL) == BN_OK ? 0 : fail("submit");
-}
-
-static int destroy(bn_engine *engine) {
-    LOAD(bn_engine_destroy);
-    return p_bn_engine_destroy(engine) == BN_OK ? 0 : fail("destroy");
-}
+#include "unload.h"
 
 // NULL: all went well.
 static void *use(void *context) {
