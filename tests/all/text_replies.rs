@@ -1,7 +1,7 @@
 //! Answers that other parsers' public tests have, and what they are here (`tests/golden/replies`).
 
 use bn_engine::text::Chat;
-use bn_engine::text::reply::{Known, Parts, Reply, Sink, format_named, thoughts_named};
+use bn_engine::text::reply::{Known, Parts, Reply, Sink, Thoughts, format_named, thoughts_named};
 use serde_json::Value;
 use std::cell::Cell;
 use std::path::Path;
@@ -45,8 +45,7 @@ fn parse(parts: &Parts, controls: &[&str], pieces: &[&str]) -> Told {
 fn markers(parts: &Parts) -> Vec<&'static str> {
     let format = parts.format.unwrap();
     let blocks = format.blocks.iter().flat_map(|block| [block.open, block.close]);
-    let thoughts =
-        parts.thoughts.iter().flat_map(|tags| [tags.open, tags.close].into_iter().chain(tags.answer));
+    let thoughts = parts.thoughts.into_iter().flat_map(Thoughts::markers);
     let frame = format.frame.iter().map(|frame| frame.open);
     let all = blocks.chain(thoughts).chain(frame).chain(format.inner.iter().copied());
     let mut all: Vec<_> =

@@ -405,14 +405,19 @@ pub struct Thoughts {
     /// is no reasoning: `label` without its line break, and the second marker.
     pub label: &'static str,
     pub nothing: &'static str,
-    /// The markers around the answer behind the reasoning, which models may leave out; may be empty.
-    pub answer: [&'static str; 2],
+    /// The markers around the answer behind the reasoning, which models may leave out; there may be none.
+    pub answer: &'static [&'static str],
     /// Text of the family's templates. Of a pair the closing marker: some templates contain only that one, because
     /// their prompts open the reasoning, or because they strip it from earlier answers.
     sign: &'static str,
 }
 
 impl Thoughts {
+    /// The markers around the reasoning, then those around the answer.
+    pub fn markers(&self) -> impl Iterator<Item = &'static str> + use<> {
+        [self.open, self.close].into_iter().chain(self.answer.iter().copied())
+    }
+
     /// The text that ends the reasoning where the model itself does not.
     pub fn ending(&self) -> String {
         let more = if self.name == HARMONY { "<|channel|>final<|message|>" } else { "" };
@@ -420,7 +425,7 @@ impl Thoughts {
     }
 
     const fn pair(name: &'static str, open: &'static str, close: &'static str) -> Self {
-        Self { name, open, close, label: "", nothing: "", answer: ["", ""], sign: close }
+        Self { name, open, close, label: "", nothing: "", answer: &[], sign: close }
     }
 }
 
@@ -430,7 +435,7 @@ pub const THOUGHTS: [Thoughts; 7] = [
         ..Thoughts::pair(HARMONY, "<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
     },
     Thoughts {
-        answer: ["<answer>", "</answer>"],
+        answer: &["<answer>", "</answer>"],
         sign: "<｜hy_",
         ..Thoughts::pair("hunyuan", "<think>", "</think>")
     },

@@ -130,8 +130,7 @@ impl Teller<'_> {
 impl Reply {
     /// `is_control` returns whether a marker is a control token of the vocabulary.
     pub fn new(parts: Parts, is_control: &dyn Fn(&str) -> bool) -> Self {
-        let thoughts =
-            parts.thoughts.iter().flat_map(|tags| [tags.open, tags.close].into_iter().chain(tags.answer));
+        let thoughts = parts.thoughts.into_iter().flat_map(Thoughts::markers);
         let blocks = parts.format.iter().flat_map(|format| format.blocks);
         let inner = parts.format.iter().flat_map(|format| format.inner.iter().copied());
         let markers = blocks.flat_map(|block| [block.open, block.close]).chain(thoughts).chain(inner);
@@ -275,13 +274,12 @@ impl Reply {
     /// The markers that text may spell at this point.
     fn markers(&self) -> impl Iterator<Item = &'static str> {
         let tags = self.parts.thoughts;
-        let thoughts =
-            tags.into_iter().flat_map(|tags| [tags.open, tags.close].into_iter().chain(tags.answer));
+        let thoughts = tags.into_iter().flat_map(Thoughts::markers);
         let blocks = self.parts.format.iter().flat_map(|format| format.blocks).map(|block| block.open);
         let spelled = |mark: &&str| !self.controls.contains(mark) && self.looks_for(mark);
         let label = Some(self.label).filter(|label| !label.is_empty());
         let nothing = tags.filter(|tags| label.is_some() && spelled(&tags.close)).map(|tags| tags.nothing);
-        let marks = thoughts.chain(blocks).filter(move |mark| !mark.is_empty() && spelled(mark));
+        let marks = thoughts.chain(blocks).filter(spelled);
         marks.chain(label).chain(nothing)
     }
 
