@@ -84,6 +84,9 @@ struct Machine {
 
 inline Machine machine;
 
+// Calls of `await_inputs` in the last launch of this thread. Its fibres run on it.
+inline thread_local uint64_t awaited = 0;
+
 [[noreturn]] inline void die(const char *what, Place place = {"", 0}) {
     std::fprintf(stderr, "emulation: %s", what);
     if (place.line != 0) {
@@ -233,6 +236,7 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, Arg
     std::lock_guard<std::mutex> lock(m.turn);
     check_launch(grid, block, shared);
     draw_order();
+    awaited = 0;
     m.body = [=] { kernel(static_cast<Params>(args)...); };
     m.count = block.x;
     while (m.threads.size() < m.count) {

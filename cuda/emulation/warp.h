@@ -202,6 +202,25 @@ template <class Get> void load_rows(uint32_t (&to)[4], const void *row, const ch
 
 } // namespace emulation
 
+// Kernels run one after the other here; a driver checks that those launched to begin early have waited.
+static inline void let_next_begin() {}
+
+static inline void await_inputs() {
+    emulation::awaited++;
+}
+
+// Reads all of it, which AddressSanitizer checks.
+static inline void prefetch_l2(const void *from, uint32_t bytes, BN_PLACE) {
+    using namespace emulation;
+    if (reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes % 16 != 0 || bytes == 0) {
+        die("prefetch_l2 of what is not whole 16 bytes", place);
+    }
+    volatile unsigned char seen = 0;
+    for (uint32_t i = 0; i < bytes; i += 16) {
+        seen = seen ^ static_cast<const unsigned char *>(from)[i];
+    }
+}
+
 static inline void load_matrices(uint32_t (&to)[4], const void *row, BN_PLACE) {
     unsigned l = emulation::machine.current % emulation::LANES;
     emulation::load_rows(to, row, "load_matrices", place, [&](auto element) {

@@ -243,6 +243,7 @@ template <int KIND, int D> BN_DEVICE void prefill(const Work &work, unsigned cha
         float *states, const float *qkv, const unsigned char *keys, const unsigned char *values,                       \
         const unsigned *tasks, const unsigned *tables, const unsigned *positions, int heads, int kv_heads,             \
         int head_dim, int block_size, int window, int slots) {                                                         \
+        begin_kernel();                                                                                                \
         BN_SHARED(shared);                                                                                             \
         Work work = work_of(qkv, keys, values, tasks, blockIdx.x, tables, positions, heads,                            \
                             {kv_heads, block_size, head_dim}, window);                                                 \
@@ -253,6 +254,7 @@ template <int KIND, int D> BN_DEVICE void prefill(const Work &work, unsigned cha
         float *out, const float *qkv, const unsigned char *keys, const unsigned char *values, const unsigned *tasks,   \
         const unsigned *tables, const unsigned *positions, int heads, int kv_heads, int head_dim, int block_size,      \
         int window) {                                                                                                  \
+        begin_kernel();                                                                                                \
         BN_SHARED(shared);                                                                                             \
         Work work = work_of(qkv, keys, values, tasks, gridDim.x - 1 - blockIdx.x, tables, positions, heads,            \
                             {kv_heads, block_size, head_dim}, window);                                                 \
@@ -276,6 +278,7 @@ BN_ATTENTION_MMA(256)
 // heads; grid as many as have them all, any block.
 BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *positions, int count, int heads, int head_dim,
                            int window, int slots) {
+    begin_kernel();
     constexpr int D = WIDEST / COLUMNS;
     int head = static_cast<int>(blockIdx.x * (blockDim.x / WARP)) + warp();
     if (head >= count) {
@@ -303,6 +306,7 @@ BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *posi
                                     const float *q_norm, const float *k_norm, float q_eps, float k_eps,                \
                                     float q_scale, int heads, int kv_heads, int head_dim, int block_size, int pairs,   \
                                     int interleaved) {                                                                 \
+        begin_kernel();                                                                                                \
         BN_SHARED(shared);                                                                                             \
         write_head<KIND>(qkv, keys, values, turns, tables, tables_at, positions, q_norm, k_norm, q_eps, k_eps,         \
                          q_scale, heads, {kv_heads, block_size, head_dim}, pairs, interleaved,                         \

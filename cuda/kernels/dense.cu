@@ -257,6 +257,8 @@ BN_DEVICE void gemv(const Dense &p) {
     uint32_t powers[(TILES<TOKENS> + 1) / 2];
     BN_UNROLL
     for (uint32_t &four : powers) four = FIRST_POWERS;
+    prefetch_rows(p.weights, 2 * static_cast<int64_t>(p.cols), row0, ROWS, p.rows);
+    await_inputs();
     sum_segment<Element, R, TOKENS, AHEAD>(p, row0, token0, sums, powers);
     BN_UNROLL
     for (int n = 0; n < TILES<TOKENS>; n++) {
@@ -415,6 +417,7 @@ BN_DEVICE void gemm(const Dense &p) {
     auto activations_at = [&](int chunk) {
         return memory + STAGES * WEIGHTS_BYTES + chunk % 2 * ACTIVATIONS_BYTES;
     };
+    await_inputs();
     for (int chunk = 0; chunk < STAGES - 1; chunk++) {
         if (chunk < chunks) stage_weights(weights_at(chunk), p, row0, chunk);
         copy_async_commit();

@@ -27,6 +27,29 @@
     extern __shared__ uint4 bn_shared_memory[];                                                                        \
     unsigned char *name = reinterpret_cast<unsigned char *>(bn_shared_memory)
 
+// Programmatic dependent launch (sm_90 and newer): once all blocks of a kernel have called this or ended, blocks of the next
+// kernel begin where there is room. They must not touch what other kernels write before `await_inputs`.
+BN_DEVICE void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Waits until the kernel before this one, and so all before it, have ended and their results can be read. Each thread of
+// each kernel calls it, since the kernel after this one relies on that.
+BN_DEVICE void await_inputs() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Asks for bytes to be brought to the L2. Both are multiples of 16. sm_90 and newer; else nothing.
+BN_DEVICE void prefetch_l2(const void *from, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
+
 BN_DEVICE void sync_block() {
     __syncthreads();
 }
@@ -205,6 +228,12 @@ BN_DEVICE uint32_t pack_bf16(float low, float high) {
 #define BN_UNROLL
 #define BN_UNROLL_BY(n)
 #endif
+
+// The first call of a kernel that reads nothing before its inputs are there.
+BN_DEVICE void begin_kernel() {
+    let_next_begin();
+    await_inputs();
+}
 
 constexpr int WARP = 32;
 

@@ -52,6 +52,7 @@ BN_DEVICE float whole_weight(const uint8_t *row, float scale, int col) {
 #define BN_BLOCK_EMBED(name, Format)                                                                                   \
     BN_KERNEL(name##_embed)                                                                                            \
     (const uint8_t *codes, const uint16_t *scales, const uint32_t *ids, float scale, float *out, int rows, int cols) { \
+        begin_kernel();                                                                                                \
         Planes<Format> planes(rows, cols);                                                                             \
         float *to = out + static_cast<int64_t>(blockIdx.x) * cols;                                                     \
         int64_t row = ids[blockIdx.x];                                                                                 \
@@ -79,6 +80,7 @@ BN_BLOCK_EMBED(q6_k, Q6_K)
     BN_KERNEL(name##_embed)                                                                                            \
     (const uint8_t *weights, const float *scales, int scale_step, const uint32_t *ids, float scale, float *out,        \
      int cols) {                                                                                                       \
+        begin_kernel();                                                                                                \
         int64_t id = ids[blockIdx.x];                                                                                  \
         const uint8_t *row = weights + id * ((cols + 127) / 128 * (16 * Format::BITS));                                \
         float *to = out + static_cast<int64_t>(blockIdx.x) * cols, own = scales[id * scale_step];                      \

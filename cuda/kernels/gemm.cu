@@ -75,6 +75,7 @@ BN_DEVICE void whole_gemm(const Whole &p) {
         copy_async_commit();
     };
     int dots[LEFTS][RIGHTS][4] = {};
+    await_inputs();
     stage_step(0);
     for (int step = 0; step < steps; step++) {
         copy_async_wait<0>();
@@ -219,6 +220,7 @@ BN_DEVICE void block_gemm(const Blocks &p) {
     };
     auto scales = [&](int step) { return reinterpret_cast<Scales *>(memory + step % 2 * STAGE + SCALES); };
     Sums sums = {};
+    await_inputs();
     stage_step(0);
     store_scales<Format>(*scales(0), fetch_scales<Format>(p, token0, output0, 0));
     for (int step = 0; step < steps; step++) {
@@ -284,6 +286,7 @@ BN_DEVICE void f32_gemm(const Dense &p) {
     int token = four % ACROSS_TOKENS, output = four / ACROSS_TOKENS;
     Lanes sums = {};
     int steps = (p.cols + F32_STEP - 1) / F32_STEP;
+    await_inputs();
     stage_step(0);
     for (int step = 0; step < steps; step++) {
         copy_async_wait<0>();

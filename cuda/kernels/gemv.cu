@@ -75,6 +75,9 @@ BN_DEVICE void whole_gemv(const Whole &p) {
         int64_t row = row_or_last(first + r * GROUPS, p.rows);
         rows[r] = reinterpret_cast<const Words4 *>(p.weights + row * 16 * pieces);
     }
+    constexpr int ROWS = GEMV_THREADS / WHOLE_LANES * R;
+    prefetch_rows(p.weights, 16 * static_cast<int64_t>(pieces), p.block * ROWS, ROWS, p.rows);
+    await_inputs();
     int dots[T][R] = {};
     BN_UNROLL_BY(1)
     for (int start = part; start < pieces; start += AHEAD * WHOLE_LANES) {
@@ -166,6 +169,8 @@ BN_DEVICE void block_gemv(const Blocks &p) {
     int first = (p.block * (GEMV_THREADS / WARP) + warp()) * R;
     int blocks = p.cols / 32;
     Planes<Format> planes(p.rows, p.cols);
+    prefetch_blocks(p, planes, p.block * (GEMV_THREADS / WARP) * R, GEMV_THREADS / WARP * R);
+    await_inputs();
     float sum = 0.0f;
     for (int start = 0; start < blocks; start += WARP) {
         int count = min(WARP, blocks - start);
@@ -196,6 +201,9 @@ BN_DEVICE void f32_gemv(const Dense &p) {
     int part = lane() % 4;
     int first = (p.block * (GEMV_THREADS / WARP) + warp()) * GROUPS * R + lane() / 4;
     const float *matrix = reinterpret_cast<const float *>(p.weights);
+    constexpr int ROWS = GEMV_THREADS / 4 * R;
+    prefetch_rows(matrix, 4 * static_cast<int64_t>(p.cols), p.block * ROWS, ROWS, p.rows);
+    await_inputs();
     float sums[T][R][4] = {};
     BN_UNROLL_BY((T <= 2 ? 8 : 2))
     for (int k = 4 * part; k < p.cols; k += SUM_LANES) {

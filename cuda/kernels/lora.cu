@@ -63,6 +63,7 @@ BN_DEVICE void lora_up(const LoraUp &p) {
     BN_KERNEL(lora_up_##name)                                                                                          \
     (float *y, const float *between, const uint8_t *b, const uint32_t *rows, float scale, int count, int ranks,        \
      int width, int between_stride, int64_t stride) {                                                                  \
+        begin_kernel();                                                                                                \
         lora_up<Element>({y, between, b, rows, scale, count, ranks, width, between_stride, stride});                   \
     }
 BN_LORA_UP(f32, F32)

@@ -100,6 +100,7 @@ constexpr int GEMV_THREADS = 128;
      int64_t stride, const uint8_t *weights0, const float *scales0, int step0, int rows0, const uint8_t *weights1,     \
      const float *scales1, int step1, int rows1, const uint8_t *weights2, const float *scales2, int step2,             \
      int rows2) {                                                                                                      \
+        let_next_begin();                                                                                              \
         Turn<WholeMatrix> turn = turn_of<WholeMatrix>(index, outputs, {weights0, scales0, step0, rows0},               \
             {weights1, scales1, step1, rows1}, {weights2, scales2, step2, rows2});                                     \
         __VA_ARGS__({out, bias, x, x_scales, x_sums, turn.matrix.weights, turn.matrix.scales, turn.matrix.scale_step,  \
@@ -110,6 +111,7 @@ constexpr int GEMV_THREADS = 128;
     (float *out, const int8_t *x, const float *x_scales, const int16_t *x_sums, const float *bias, int tokens,         \
      int cols, int64_t stride, const uint8_t *codes0, const uint16_t *scales0, int rows0, const uint8_t *codes1,       \
      const uint16_t *scales1, int rows1, const uint8_t *codes2, const uint16_t *scales2, int rows2) {                  \
+        let_next_begin();                                                                                              \
         Turn<BlocksMatrix> turn = turn_of<BlocksMatrix>(index, outputs, {codes0, scales0, rows0},                      \
             {codes1, scales1, rows1}, {codes2, scales2, rows2});                                                       \
         __VA_ARGS__({out, bias, x, x_scales, x_sums, turn.matrix.codes, turn.matrix.scales, tokens, turn.matrix.rows,  \
@@ -119,6 +121,7 @@ constexpr int GEMV_THREADS = 128;
     kernel                                                                                                             \
     (float *out, const float *x, const float *bias, int tokens, int cols, int64_t stride, const uint8_t *weights0,     \
      int rows0, const uint8_t *weights1, int rows1, const uint8_t *weights2, int rows2) {                              \
+        let_next_begin();                                                                                              \
         Turn<DenseMatrix> turn =                                                                                       \
             turn_of<DenseMatrix>(index, outputs, {weights0, rows0}, {weights1, rows1}, {weights2, rows2});             \
         __VA_ARGS__({out, bias, x, turn.matrix.weights, tokens, turn.matrix.rows, cols, stride, turn.block, turn.column});\
@@ -127,6 +130,28 @@ constexpr int GEMV_THREADS = 128;
 // Row t of x, or the last: what is computed for rows behind it is not written.
 BN_DEVICE int row_or_last(int t, int rows) {
     return t < rows ? t : rows - 1;
+}
+
+// Asks for `count` rows of a matrix of `rows`, each of `bytes`, from `first` on: weights depend on no other kernel, so they
+// come while those before this one still run.
+BN_DEVICE void prefetch_rows(const void *matrix, int64_t bytes, int first, int count, int rows) {
+    count = min(count, rows - first);
+    if (threadIdx.x != 0 || count <= 0) return;
+    // Scales need not begin or end at 16 bytes.
+    uint64_t begin = reinterpret_cast<uint64_t>(matrix) + first * bytes, end = begin + count * bytes;
+    begin = (begin + 15) / 16 * 16;
+    end = end / 16 * 16;
+    if (begin < end) prefetch_l2(reinterpret_cast<const void *>(begin), static_cast<uint32_t>(end - begin));
+}
+
+// The same of all that weights in blocks have.
+template <class Format>
+BN_DEVICE void prefetch_blocks(const Blocks &p, const Planes<Format> &planes, int first, int count) {
+    prefetch_rows(p.codes, static_cast<int64_t>(p.cols) * Format::BITS / 8, first, count, p.rows);
+    if (Format::HIGH != 0) prefetch_rows(p.codes + planes.high, planes.high_row, first, count, p.rows);
+    if (Format::GROUP != 0) prefetch_rows(p.codes + planes.groups, planes.group_row, first, count, p.rows);
+    int64_t scales = p.cols / Format::ELEMENTS * (Format::MINIMA ? 4 : 2);
+    prefetch_rows(p.scales, scales, first, count, p.rows);
 }
 
 // A product's value of token t and row `row`, with the bias behind it.

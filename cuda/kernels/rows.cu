@@ -198,6 +198,7 @@ BN_DEVICE float table_value(const void *table, int type, size_t i) {
 // out[r] = table[ids[r]] * scale. table [vocab, cols] of `type`, ids [rows], each below vocab, out [rows, cols].
 // Grid: rows. Block: any.
 BN_KERNEL(embed)(const void *table, int type, const uint32_t *ids, float scale, float *out, int cols) {
+    begin_kernel();
     size_t from = static_cast<size_t>(ids[blockIdx.x]) * static_cast<size_t>(cols);
     for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
         out[row_at(cols) + i] = mul_rn(table_value(table, type, from + i), scale);
@@ -206,6 +207,7 @@ BN_KERNEL(embed)(const void *table, int type, const uint32_t *ids, float scale, 
 
 // out[r] = x[rows[r]]. x [any, cols], rows [n], out [n, cols]. Grid: n. Block: any.
 BN_KERNEL(gather_rows)(const float *x, const uint32_t *rows, float *out, int cols) {
+    begin_kernel();
     const float *from = x + static_cast<size_t>(rows[blockIdx.x]) * static_cast<size_t>(cols);
     for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
         out[row_at(cols) + i] = from[i];
@@ -214,6 +216,7 @@ BN_KERNEL(gather_rows)(const float *x, const uint32_t *rows, float *out, int col
 
 // x += y. n elements of each. Grid: enough blocks for a thread each. Block: any.
 BN_KERNEL(add)(float *x, const float *y, size_t n) {
+    begin_kernel();
     size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i < n) {
         x[i] = add_rn(x[i], y[i]);
@@ -222,6 +225,7 @@ BN_KERNEL(add)(float *x, const float *y, size_t n) {
 
 // x += norm(y, weight). x, y [rows, cols], weight [cols]. Grid: rows. Block: any. Shared: row_bytes of cols in fours.
 BN_KERNEL(add_rms_norm)(float *x, const float *y, const float *weight, float eps, int cols) {
+    begin_kernel();
     BN_SHARED(shared);
     Row row = shared_row(shared, cols, (cols + 3) / 4 * 4);
     add_row(x + row_at(cols), y + row_at(cols), weight, eps, row);
@@ -230,6 +234,7 @@ BN_KERNEL(add_rms_norm)(float *x, const float *y, const float *weight, float eps
 // x = norm(x, weight) of `cols` columns of rows of `stride`, in place. x points at the first of these columns, weight [cols].
 // Grid, block and shared: as bn_add_rms_norm.
 BN_KERNEL(norm_columns)(float *x, const float *weight, float eps, int cols, int stride) {
+    begin_kernel();
     BN_SHARED(shared);
     Row row = shared_row(shared, cols, (cols + 3) / 4 * 4);
     load_row(x + row_at(stride), row);
@@ -241,6 +246,7 @@ BN_KERNEL(norm_columns)(float *x, const float *weight, float eps, int cols, int 
 // weight is null. x, y, out [rows, cols], weights [cols]. Grid, block and shared: as bn_add_rms_norm.
 BN_KERNEL(add_norm)(float *x, const float *y, const float *y_weight, float y_eps, const float *weight, float eps,
     float *out, int cols) {
+    begin_kernel();
     BN_SHARED(shared);
     Row row = shared_row(shared, cols, (cols + 3) / 4 * 4);
     add_row(x + row_at(cols), y == nullptr ? y : y + row_at(cols), y_weight, y_eps, row);
@@ -252,6 +258,7 @@ BN_KERNEL(add_norm)(float *x, const float *y, const float *y_weight, float y_eps
 // Grid: rows. Block: any. Shared: row_bytes(stride).
 BN_KERNEL(add_norm_quantize)(float *x, const float *y, const float *y_weight, float y_eps, const float *weight,
     float eps, int8_t *values, float *scales, int *sums, int cols, int stride) {
+    begin_kernel();
     BN_SHARED(shared);
     Row row = shared_row(shared, cols, stride);
     add_row(x + row_at(cols), y == nullptr ? y : y + row_at(cols), y_weight, y_eps, row);
@@ -262,6 +269,7 @@ BN_KERNEL(add_norm_quantize)(float *x, const float *y, const float *y_weight, fl
 // out = act(gate) * up, normed where weight is not null. gate_up [rows, 2 cols], gate first, out [rows, cols].
 // Grid, block and shared: as bn_add_rms_norm.
 BN_KERNEL(gated_norm)(const float *gate_up, int activation, const float *weight, float eps, float *out, int cols) {
+    begin_kernel();
     BN_SHARED(shared);
     Row row = shared_row(shared, cols, (cols + 3) / 4 * 4);
     gated_row(gate_up + row_at(2 * cols), activation, row);
@@ -272,6 +280,7 @@ BN_KERNEL(gated_norm)(const float *gate_up, int activation, const float *weight,
 // As bn_gated_norm, as int8: values, scales, sums, grid, block and shared as bn_add_norm_quantize.
 BN_KERNEL(gated_norm_quantize)(const float *gate_up, int activation, const float *weight, float eps, int8_t *values,
     float *scales, int *sums, int cols, int stride) {
+    begin_kernel();
     BN_SHARED(shared);
     Row row = shared_row(shared, cols, stride);
     gated_row(gate_up + row_at(2 * cols), activation, row);
@@ -283,6 +292,7 @@ BN_KERNEL(gated_norm_quantize)(const float *gate_up, int activation, const float
 // absmax is 0. x, values [blocks, 32], scales and sums [blocks]; rows follow each other, so their number is of no
 // matter. Grid: enough blocks for a warp each. Block: any.
 BN_KERNEL(quantize_blocks32)(const float *x, int8_t *values, float *scales, int16_t *sums, size_t blocks) {
+    begin_kernel();
     size_t block = static_cast<size_t>(blockIdx.x) * (blockDim.x / WARP) + static_cast<size_t>(warp());
     if (block >= blocks) {
         return; // a whole warp
@@ -303,6 +313,7 @@ BN_KERNEL(quantize_blocks32)(const float *x, int8_t *values, float *scales, int1
 // As bn_quantize_blocks32, with a scale for each 256 columns and a sum for each 16. x, values [blocks, 256], scales
 // [blocks], sums [blocks, 16].
 BN_KERNEL(quantize_blocks256)(const float *x, int8_t *values, float *scales, int16_t *sums, size_t blocks) {
+    begin_kernel();
     size_t block = static_cast<size_t>(blockIdx.x) * (blockDim.x / WARP) + static_cast<size_t>(warp());
     if (block >= blocks) {
         return; // a whole warp

@@ -583,6 +583,7 @@ BN_DEVICE void report(const Row &row, const Draw &draw, float max, int token, co
 // Grid rows, block 512, shared bytes 24576 + 336 + 8 * (vocab / 256, rounded up).
 BN_KERNEL_OF(512, sample)(int *tokens, Likely *reports, float *logits, float *packed, unsigned *packed_tokens,
                           const Draw *draws, Edit *edits, const unsigned *listed, int vocab) {
+    begin_kernel();
     static_assert(sizeof(Board) == 336 && THREADS == 512, "as said above");
     static_assert(sizeof(Draw) == 72 && sizeof(Report) == 2 * sizeof(Likely), "as the host has them");
     BN_SHARED(shared);

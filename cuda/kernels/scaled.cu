@@ -60,6 +60,8 @@ BN_DEVICE void scaled_gemv(const Blocks &p) {
     int first = (p.block * (GEMV_THREADS / WARP) + warp()) * R;
     int t = lane() % T, row = first + lane() / T, blocks = p.cols / 256;
     Planes<TQ2_0> planes(p.rows, p.cols);
+    prefetch_blocks(p, planes, p.block * (GEMV_THREADS / WARP) * R, GEMV_THREADS / WARP * R);
+    await_inputs();
     float sum = 0.0f;
     for (int start = 0; start < blocks; start += WARP / SCALED_PARTS) {
         int count = min(WARP / SCALED_PARTS, blocks - start);
@@ -112,6 +114,7 @@ BN_DEVICE void scaled_gemm(const Blocks &p) {
     int dots[LEFTS][RIGHTS][4] = {};
     Sums sums = {};
     int steps = p.cols / STEP;
+    await_inputs();
     stage_step(0);
     for (int step = 0; step < steps; step++) {
         copy_async_wait<0>();

@@ -95,6 +95,8 @@ BN_DEVICE void super_gemv(const Blocks &p) {
     int first = (p.block * (GEMV_THREADS / WARP) + warp()) * R;
     int t = lane() % T, row = first + lane() / T, supers = p.cols / 256;
     Planes<Format> planes(p.rows, p.cols);
+    prefetch_blocks(p, planes, p.block * (GEMV_THREADS / WARP) * R, GEMV_THREADS / WARP * R);
+    await_inputs();
     float sum = 0.0f;
     for (int start = 0; start < supers; start += SUPERS) {
         int count = min(SUPERS, supers - start);
@@ -255,6 +257,7 @@ BN_DEVICE void super_gemm(const Blocks &p) {
     Dots dots = {};
     Sums sums = {};
     int steps = p.cols / STEP;
+    await_inputs();
     stage_step(0);
     store_ends(*scales(0), fetch_ends<Format>(p, token0, output0, 0));
     for (int step = 0; step < steps; step++) {

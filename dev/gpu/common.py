@@ -16,7 +16,7 @@ DEVICE = os.environ.get("BN_GPU_DEVICE", "cuda:0")
 OUT = os.environ.get("BN_GPU_OUT", f"{PACKED}-results")
 FOLDER = os.environ.get("BN_GPU_MODELS", f"{PACKED}-models")
 REPEAT = int(os.environ.get("BN_GPU_REPEAT", "1" if TRY else "5"))
-SEQUENCES = [1, 2, 4] if TRY else [1, 8, 64]
+SEQUENCES = [1, 2, 4] if TRY else [1, 16, 64, 256]
 PROMPT, NEW = (8, 5) if TRY else (64, 128)
 MISSING = 3
 
@@ -115,7 +115,19 @@ def copy_speed(torch, place):
 
 
 def ceilings():
-    """Bytes/s of a plain copy (read and written), int8 and bf16 operations/s of a large product; None each where unknown."""
+    """Bytes/s of a plain copy (read and written), int8 and bf16 operations/s of a large product; None each where unknown.
+    Measured once for all parts that share a folder of results."""
+    kept = os.path.join(OUT, "ceilings.json")
+    if os.path.exists(kept):
+        with open(kept) as file:
+            return json.load(file)
+    found = measured_ceilings()
+    with open(kept, "w") as file:
+        json.dump(found, file)
+    return found
+
+
+def measured_ceilings():
     name, torch = gpu() or "", torch_with_cuda()
     if torch is None:
         sheet = next((SHEETS[key] for key in SHEETS if key in name), (None, None, None))

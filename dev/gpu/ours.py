@@ -95,7 +95,7 @@ def first():
 
 
 def same():
-    sequences, worst = SEQUENCES[-1], 0
+    sequences, worst = min(SEQUENCES[-1], 64), 0
     for _, path in models():
         ran = subprocess.run(
             [packed("same"), DEVICE, str(sequences), "4" if TRY else "48", path], text=True, stdout=subprocess.PIPE
