@@ -492,23 +492,45 @@ int cuFuncSetAttribute(void *function, int attribute, int value) {
 
 int cuFuncGetAttribute(int *value, int attribute, void *function) {
     NEEDS_CONTEXT;
+    // CU_FUNC_ATTRIBUTE_PTX_VERSION.
+    if (attribute == 5) {
+        *value = 90;
+        return SUCCESS;
+    }
     // CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES.
     if (attribute != 1) return INVALID_VALUE;
     *value = state.devices[size_t(static_cast<Function *>(function)->device)].own_shared;
     return SUCCESS;
 }
 
-int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                   void *stream, void **arguments, void **) {
+// Whether a launch has CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.
+static bool overlaps(const LaunchConfig &config) {
+    for (unsigned i = 0; i < config.count; i++) {
+        if (config.attributes[i].id == 6 && config.attributes[i].value[0] != 0) return true;
+    }
+    return false;
+}
+
+int cuLaunchKernelEx(const LaunchConfig *config, void *function, void **arguments, void **) {
     NEEDS_CONTEXT;
     auto &launched = *static_cast<Function *>(function);
-    if (launched.device != get(state.streams, stream, "a stream")->device) return INVALID_HANDLE;
-    if (shared > launched.shared) return INVALID_VALUE;
-    if (bx > launched.kernel->threads) return LAUNCH_OUT_OF_RESOURCES;
-    Bound bound = launched.kernel->bind({gx, gy, gz}, {bx, by, bz}, shared, arguments);
+    dim3 grid = config->grid, block = config->block;
+    if (launched.device != get(state.streams, config->stream, "a stream")->device) return INVALID_HANDLE;
+    if (config->shared > launched.shared) return INVALID_VALUE;
+    if (block.x > launched.kernel->threads) return LAUNCH_OUT_OF_RESOURCES;
+    Bound bound = launched.kernel->bind(grid, block, config->shared, arguments);
     Work work{std::move(bound.run), {}};
+    if (overlaps(*config)) {
+        uint64_t threads = uint64_t(grid.x) * grid.y * grid.z * block.x;
+        work.run = [run = std::move(work.run), threads, name = launched.kernel->name] {
+            run();
+            if (emulation::awaited == threads) return;
+            fprintf(stderr, "emulation: %s may begin early, and not all of its threads call await_inputs\n", name);
+            abort();
+        };
+    }
     for (uintptr_t pointer : bound.pointers) work.uses.push_back({pointer, 0});
-    return give(stream, counts.launches, std::move(work));
+    return give(config->stream, counts.launches, std::move(work));
 }
 
 } // extern "C"

@@ -45,6 +45,18 @@ struct Work {
 };
 
 using Works = std::vector<Work>;
+
+// CUlaunchAttribute and CUlaunchConfig.
+struct LaunchAttribute {
+    int id, padding, value[16];
+};
+struct LaunchConfig {
+    dim3 grid, block;
+    unsigned shared;
+    void *stream;
+    const LaunchAttribute *attributes;
+    unsigned count;
+};
 using Allocations = std::map<uintptr_t, size_t>;
 
 struct Device {

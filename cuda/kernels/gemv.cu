@@ -15,8 +15,10 @@
 
 namespace {
 
-// Lanes that share a row of weights with one scale: 128 bytes of it are read at a time.
-constexpr int WHOLE_LANES = 8;
+// Lanes that share a row of weights with one scale: 128 bytes of it are read at a time, or 256 with one row of x, where a
+// step's time is the latency of its loads.
+template <int T>
+constexpr int WHOLE_LANES = T == 1 ? 16 : 8;
 
 // 64 columns of T rows of x, in the order of a half I2_S block, with R rows of weights.
 template <int T, int R>
@@ -61,35 +63,39 @@ BN_DEVICE void add_int8(int (&dots)[T][R], const int8_t *x, int cols, int tokens
     }
 }
 
-// T >= tokens rows of x; eight lanes have R rows of weights, `WARP / 8` apart.
+// T >= tokens rows of x; WHOLE_LANES lanes have R rows of weights, `WARP / WHOLE_LANES` apart.
 template <class Format, int T, int R>
 BN_DEVICE void whole_gemv(const Whole &p) {
-    constexpr int GROUPS = WARP / WHOLE_LANES;
+    constexpr int LANES = WHOLE_LANES<T>, GROUPS = WARP / LANES;
     // Pieces of a row that are loaded before one is used, so that enough of them are on their way.
     constexpr int AHEAD = 4 / R;
-    int part = lane() % WHOLE_LANES, pieces = p.cols / 128 * Format::BITS;
-    int first = (p.block * (GEMV_THREADS / WARP) + warp()) * GROUPS * R + lane() / WHOLE_LANES;
+    int part = lane() % LANES, pieces = p.cols / 128 * Format::BITS;
+    int first = (p.block * (GEMV_THREADS / WARP) + warp()) * GROUPS * R + lane() / LANES;
     const Words4 *rows[R];
     BN_UNROLL
     for (int r = 0; r < R; r++) {
         int64_t row = row_or_last(first + r * GROUPS, p.rows);
         rows[r] = reinterpret_cast<const Words4 *>(p.weights + row * 16 * pieces);
     }
-    constexpr int ROWS = GEMV_THREADS / WHOLE_LANES * R;
-    prefetch_rows(p.weights, 16 * static_cast<int64_t>(pieces), p.block * ROWS, ROWS, p.rows);
-    await_inputs();
-    int dots[T][R] = {};
-    BN_UNROLL_BY(1)
-    for (int start = part; start < pieces; start += AHEAD * WHOLE_LANES) {
-        Words4 weights[AHEAD][R];
+    Words4 weights[AHEAD][R];
+    auto load = [&](int start) {
         BN_UNROLL
         for (int i = 0; i < AHEAD; i++) {
             BN_UNROLL
-            for (int r = 0; r < R; r++) weights[i][r] = rows[r][min(start + i * WHOLE_LANES, pieces - 1)];
+            for (int r = 0; r < R; r++) weights[i][r] = rows[r][min(start + i * LANES, pieces - 1)];
         }
+    };
+    constexpr int ROWS = GEMV_THREADS / LANES * R;
+    prefetch_rows(p.weights, 16 * static_cast<int64_t>(pieces), p.block * ROWS, ROWS, p.rows);
+    load(part);
+    await_inputs();
+    int dots[T][R] = {};
+    BN_UNROLL_BY(1)
+    for (int start = part; start < pieces; start += AHEAD * LANES) {
+        if (start != part) load(start);
         BN_UNROLL
         for (int i = 0; i < AHEAD; i++) {
-            int piece = start + i * WHOLE_LANES;
+            int piece = start + i * LANES;
             if (piece >= pieces) continue;
             if constexpr (Format::BITS == 8) {
                 add_int8<T, R>(dots, p.x + 16 * piece, p.cols, p.tokens, weights[i]);
@@ -107,7 +113,7 @@ BN_DEVICE void whole_gemv(const Whole &p) {
         for (int t = 0; t < T; t++) {
             int dot = dots[t][r];
             BN_UNROLL
-            for (int mask = WHOLE_LANES / 2; mask > 0; mask /= 2) dot += shfl_xor(dot, mask);
+            for (int mask = LANES / 2; mask > 0; mask /= 2) dot += shfl_xor(dot, mask);
             if (part == 0 && t < p.tokens && row < p.rows) write_whole<Format>(p, t, row, dot);
         }
     }
@@ -120,21 +126,34 @@ struct alignas(8) Share {
 // One more than a warp's, so that lanes that read a row of shares each meet no others' banks.
 constexpr int SHARES = WARP + 1;
 
-// Shares of block `b` of R rows of weights with T rows of x, to `shares[r * T + t]`'s place for this lane; where there are
-// MINIMA, those of rows to `lows[r]`'s, and what they are multiplied with to `lows[R + t]`'s.
-template <class Format, int T, int R>
-BN_DEVICE void block_shares(const Blocks &p, const Planes<Format> &planes, int first, int b, Share *shares, float *lows) {
-    int blocks = p.cols / 32;
+// A block of 32 columns of R rows of weights.
+template <class Format, int R>
+struct RowsOfBlock {
     Codes<Format> codes[R];
-    float scales[R];
+    float scales[R], minima[R];
+};
+
+template <class Format, int R>
+BN_DEVICE RowsOfBlock<Format, R> load_block(const Blocks &p, const Planes<Format> &planes, int first, int b) {
+    RowsOfBlock<Format, R> loaded;
     BN_UNROLL
     for (int r = 0; r < R; r++) {
         int64_t row = row_or_last(first + r, p.rows);
-        codes[r] = load_codes(p.codes, planes, row, b);
+        loaded.codes[r] = load_codes(p.codes, planes, row, b);
         int64_t at = row * (p.cols / Format::ELEMENTS) + b / (Format::ELEMENTS / 32);
-        float min = 0.0f;
-        load_scale<Format>(p.scales, at, scales[r], min);
-        if (Format::MINIMA) lows[r * SHARES] = min;
+        load_scale<Format>(p.scales, at, loaded.scales[r], loaded.minima[r]);
+    }
+    return loaded;
+}
+
+// Shares of block `b` of R rows of weights with T rows of x, to `shares[r * T + t]`'s place for this lane; where there are
+// MINIMA, those of rows to `lows[r]`'s, and what they are multiplied with to `lows[R + t]`'s.
+template <class Format, int T, int R>
+BN_DEVICE void block_shares(const Blocks &p, const RowsOfBlock<Format, R> &weights, int b, Share *shares, float *lows) {
+    int blocks = p.cols / 32;
+    BN_UNROLL
+    for (int r = 0; r < R; r++) {
+        if (Format::MINIMA) lows[r * SHARES] = weights.minima[r];
     }
     BN_UNROLL
     for (int t = 0; t < T; t++) {
@@ -149,9 +168,9 @@ BN_DEVICE void block_shares(const Blocks &p, const Planes<Format> &planes, int f
             int dot = 0;
             BN_UNROLL
             for (int n = 0; n < 8; n++) {
-                dot = dp4a(static_cast<int>(code_word(codes[r], n)), static_cast<int>(values[n]), dot);
+                dot = dp4a(static_cast<int>(code_word(weights.codes[r], n)), static_cast<int>(values[n]), dot);
             }
-            shares[(r * T + t) * SHARES] = {static_cast<float>(dot - less), mul_rn(scales[r], scale)};
+            shares[(r * T + t) * SHARES] = {static_cast<float>(dot - less), mul_rn(weights.scales[r], scale)};
         }
     }
 }
@@ -170,11 +189,17 @@ BN_DEVICE void block_gemv(const Blocks &p) {
     int blocks = p.cols / 32;
     Planes<Format> planes(p.rows, p.cols);
     prefetch_blocks(p, planes, p.block * (GEMV_THREADS / WARP) * R, GEMV_THREADS / WARP * R);
+    RowsOfBlock<Format, R> next = load_block<Format, R>(p, planes, first, min(lane(), blocks - 1));
     await_inputs();
     float sum = 0.0f;
     for (int start = 0; start < blocks; start += WARP) {
         int count = min(WARP, blocks - start);
-        if (lane() < count) block_shares<Format, T, R>(p, planes, first, start + lane(), shares + lane(), lows + lane());
+        // The next blocks' weights are on their way while these are multiplied.
+        RowsOfBlock<Format, R> own = next;
+        if (start + WARP < blocks) {
+            next = load_block<Format, R>(p, planes, first, min(start + WARP + lane(), blocks - 1));
+        }
+        if (lane() < count) block_shares<Format, T, R>(p, own, start + lane(), shares + lane(), lows + lane());
         sync_warp();
         if (lane() < T * R) {
             const Share *own = shares + lane() * SHARES;
@@ -238,10 +263,12 @@ BN_DEVICE void f32_gemv(const Dense &p) {
 } // namespace
 
 // `bn_ternary_gemv_T`, `bn_int8_gemv_T`: at most T rows of int8 with a scale and a sum each, times weights with a scale for
-// each row (`Whole` says what is what). Grid: ceil(rows / (16 R)) of each matrix, shared memory: none.
+// each row (`Whole` says what is what). Grid: ceil(rows / (16 R)) of each matrix, of T = 1 ceil(rows / 8), shared memory:
+// none.
 // value = (dot - sum) * (weight scale / scale); of int8 weights, which need no sums, dot * (weight scale * (1 / scale)).
 #define BN_WHOLE_GEMV(name, Format, T, R)                                                                              \
-    BN_WHOLE_KERNEL(BN_GEMV(name##_gemv_##T), blockIdx.x, 16 * R, whole_gemv<Format, T, R>)
+    BN_WHOLE_KERNEL(                                                                                                   \
+        BN_GEMV(name##_gemv_##T), blockIdx.x, GEMV_THREADS / WHOLE_LANES<T> * R, whole_gemv<Format, T, R>)
 #define BN_WHOLE_GEMVS(name, Format)                                                                                   \
     BN_WHOLE_GEMV(name, Format, 1, 1)                                                                                  \
     BN_WHOLE_GEMV(name, Format, 2, 2)                                                                                  \

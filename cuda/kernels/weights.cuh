@@ -178,7 +178,7 @@ BN_DEVICE void load_words(const uint8_t *from, uint32_t (&words)[BITS]) {
 // Columns 32b to 32b + 31 of row `row`.
 template <class Format>
 BN_DEVICE Codes<Format> load_codes(const uint8_t *codes, const Planes<Format> &planes, int64_t row, int b) {
-    Codes<Format> loaded;
+    Codes<Format> loaded{};
     load_words(codes + (row * (planes.cols / 32) + b) * (4 * Format::BITS), loaded.low);
     if constexpr (Format::HIGH != 0) {
         load_words(codes + planes.high + row * planes.high_row + b * (4 * Format::HIGH), loaded.high);

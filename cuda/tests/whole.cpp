@@ -98,7 +98,7 @@ struct WholeCase {
 
     Out gemv(const Together<WholeCase> &group) const {
         switch (rows_compiled(tokens)) {
-        case 1: return group.gemv(kernels().gemv_1, 16, 0);
+        case 1: return group.gemv(kernels().gemv_1, 8, 0);
         case 2: return group.gemv(kernels().gemv_2, 32, 0);
         case 4: return group.gemv(kernels().gemv_4, 64, 0);
         default: return group.gemv(kernels().gemv_8, 64, 0);

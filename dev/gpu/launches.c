@@ -32,18 +32,17 @@ static unsigned long long size_of_graph(void *graph) {
     return 0;
 }
 
-typedef unsigned u;
-static int (*launch)(void *, u, u, u, u, u, u, u, void *, void **, void **);
+static int (*launch)(const void *, void *, void **, void **);
 static int (*graph_launch)(void *, void *), (*begin)(void *, int), (*end)(void *, void **);
 static int (*instantiate)(void **, void *, uint64_t);
 static int (*write_)(uint64_t, const void *, size_t, void *), (*read_)(void *, uint64_t, size_t, void *);
 static int (*fill)(uint64_t, uint8_t, size_t, void *), (*synchronize)(void *), (*wait_event)(void *);
 static int (*alloc)(uint64_t *, size_t);
 
-static int my_launch(void *f, u a, u b, u c, u x, u y, u z, u shared, void *stream, void **args, void **extra) {
+static int my_launch(const void *config, void *f, void **args, void **extra) {
     if (capturing) captured++;
     else kernels++;
-    return launch(f, a, b, c, x, y, z, shared, stream, args, extra);
+    return launch(config, f, args, extra);
 }
 
 static int my_graph_launch(void *graph, void *stream) {
@@ -105,7 +104,7 @@ static int my_alloc(uint64_t *at, size_t bytes) {
 }
 
 static const struct { const char *name; void *real, *mine; } wrapped[] = {
-    {"cuLaunchKernel", &launch, my_launch},
+    {"cuLaunchKernelEx", &launch, my_launch},
     {"cuGraphLaunch", &graph_launch, my_graph_launch},
     {"cuStreamBeginCapture_v2", &begin, my_begin},
     {"cuStreamEndCapture", &end, my_end},

@@ -16,6 +16,31 @@ pub type Address = u64;
 /// CUcontext, CUstream, CUevent, CUgraph, CUgraphExec, CUmodule and CUfunction: opaque pointers of the driver.
 pub type Handle = *mut c_void;
 
+/// CUlaunchConfig.
+#[repr(C)]
+pub struct LaunchConfig {
+    pub blocks: [c_uint; 3],
+    pub threads: [c_uint; 3],
+    /// Bytes of dynamic shared memory per block.
+    pub shared: c_uint,
+    pub stream: Handle,
+    pub attributes: *const LaunchAttribute,
+    pub attribute_count: c_uint,
+}
+
+/// CUlaunchAttribute: its number, and a union that may be an int.
+#[repr(C, align(8))]
+pub struct LaunchAttribute {
+    id: c_int,
+    padding: c_int,
+    value: [c_int; 16],
+}
+
+/// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the kernel may begin while the one before it still runs, and
+/// waits for it itself.
+pub const OVERLAPS: LaunchAttribute =
+    LaunchAttribute { id: 6, padding: 0, value: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0] };
+
 macro_rules! functions {
     ($($name:ident = $symbol:literal ($($arg:ty),*);)*) => {
         /// The driver's functions. The library is never closed.
@@ -88,9 +113,7 @@ functions! {
     function = c"cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
     read_function_attribute = c"cuFuncGetAttribute" (*mut c_int, c_int, Handle);
     function_attribute = c"cuFuncSetAttribute" (Handle, c_int, c_int);
-    launch = c"cuLaunchKernel" (
-        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
-    );
+    launch = c"cuLaunchKernelEx" (*const LaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void);
 }
 
 impl Driver {

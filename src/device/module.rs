@@ -1,6 +1,6 @@
 //! Compiled kernels, and their launches.
 
-use super::driver::{Address, Handle};
+use super::driver::{Address, Handle, LaunchConfig, OVERLAPS};
 use super::memory::Buffer;
 use super::open::Device;
 use super::stream::Stream;
@@ -10,6 +10,11 @@ use std::sync::Arc;
 
 /// CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: the static shared memory of a kernel.
 const OWN_SHARED: i32 = 1;
+/// CU_FUNC_ATTRIBUTE_PTX_VERSION: the architecture that a kernel was written for, 90 for sm_90.
+const WRITTEN_FOR: i32 = 5;
+/// The first architecture whose kernels wait for the one before them themselves (`await_inputs` of
+/// `cuda/kernels/device.cuh`).
+const AWAITS: i32 = 90;
 /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
 const MOST_SHARED: i32 = 8;
 /// Bytes of shared memory that every device grants without a request.
@@ -46,6 +51,8 @@ pub struct Function {
     module: Arc<Module>,
     handle: Handle,
     name: Arc<str>,
+    /// Whether it may begin while the kernel before it still runs.
+    overlaps: bool,
 }
 
 // SAFETY: as for `Module`.
@@ -137,7 +144,9 @@ impl Module {
             // SAFETY: a live module and a terminated name.
             unsafe { (self.device.driver.function)(&mut handle, self.handle, symbol.as_ptr()) }
         })?;
-        Ok(Function { module: self.clone(), handle, name: name.into() })
+        let mut made = Function { module: self.clone(), handle, name: name.into(), overlaps: false };
+        made.overlaps = self.device.overlaps && made.attribute(WRITTEN_FOR)? >= AWAITS;
+        Ok(made)
     }
 }
 
@@ -152,16 +161,21 @@ impl Function {
     /// Allows the kernel `bytes` bytes of shared memory per block. This is needed above the 48 KiB that every device
     /// grants. The kernel's static shared memory counts; the rest may be dynamic (`Grid::shared`).
     pub fn allow_shared(&self, bytes: u32) -> Result<()> {
-        let (device, mut own) = (&self.module.device, 0);
-        device.run(&self.name, || {
-            // SAFETY: a live function, and a number to write.
-            unsafe { (device.driver.read_function_attribute)(&mut own, OWN_SHARED, self.handle) }
-        })?;
+        let (device, own) = (&self.module.device, self.attribute(OWN_SHARED)?);
         device.run(&self.name, || {
             let rest = bytes.max(SHARED) as i32 - own;
             // SAFETY: a live function.
             unsafe { (device.driver.function_attribute)(self.handle, MOST_SHARED, rest) }
         })
+    }
+
+    fn attribute(&self, attribute: i32) -> Result<i32> {
+        let (device, mut value) = (&self.module.device, 0);
+        device.run(&self.name, || {
+            // SAFETY: a live function, and a number to write.
+            unsafe { (device.driver.read_function_attribute)(&mut value, attribute, self.handle) }
+        })?;
+        Ok(value)
     }
 
     /// Enqueues the kernel on `stream`.
@@ -175,22 +189,18 @@ impl Function {
             *pointer = std::ptr::from_mut(value).cast();
         }
         let (device, Grid { blocks, threads, shared }) = (&self.module.device, grid);
+        let config = LaunchConfig {
+            blocks,
+            threads,
+            shared,
+            stream: stream.handle,
+            attributes: &OVERLAPS,
+            attribute_count: u32::from(self.overlaps),
+        };
         device.run(&self.name, || {
             // SAFETY: guaranteed by the caller; values are copied before the call returns.
             unsafe {
-                (device.driver.launch)(
-                    self.handle,
-                    blocks[0],
-                    blocks[1],
-                    blocks[2],
-                    threads[0],
-                    threads[1],
-                    threads[2],
-                    shared,
-                    stream.handle,
-                    pointers.as_mut_ptr(),
-                    std::ptr::null_mut(),
-                )
+                (device.driver.launch)(&config, self.handle, pointers.as_mut_ptr(), std::ptr::null_mut())
             }
         })
     }

@@ -13,6 +13,9 @@ const ATTRIBUTES: [c_int; 4] = [16, 75, 76, 97];
 const OLDEST: (i32, i32) = (8, 0);
 /// The driver for CUDA 12.0.
 const OLDEST_DRIVER: c_int = 12_000;
+/// The first architecture and the driver (CUDA 12.3) that let kernels of a graph begin while those before them run.
+const OVERLAPS: (i32, i32) = (9, 0);
+const OVERLAPS_DRIVER: c_int = 12_030;
 /// Codes after which a context answers nothing else. A launch may have failed: illegal address, timeout, assertion,
 /// hardware stack, illegal instruction, misaligned address, illegal address space, program counter, launch failure,
 /// tensor leak, an external device's failure. Somebody may have destroyed the context, as MPS does. Memory (ECC) or a
@@ -48,6 +51,8 @@ pub struct Device {
     number: c_int,
     context: Handle,
     facts: DeviceFacts,
+    /// Whether kernels may begin while those before them still run (programmatic dependent launch).
+    pub(super) overlaps: bool,
     /// The code that the device was lost with; 0 if it is not lost.
     lost: AtomicI32,
 }
@@ -64,8 +69,7 @@ impl Device {
         // SAFETY: these are the types in cuda.h; all pointers are to values that outlive the call.
         unsafe {
             Self::must(driver, (driver.init)(0), "cuInit")?;
-            let (mut version, mut count) = (0, 0);
-            Self::must(driver, (driver.version)(&mut version), "the driver's version")?;
+            let (version, mut count) = (Self::version(driver)?, 0);
             if version < OLDEST_DRIVER {
                 return Err(Error::unsupported(format!(
                     "the NVIDIA driver is for CUDA {}, and {} is needed",
@@ -76,6 +80,13 @@ impl Device {
             Self::must(driver, (driver.count)(&mut count), "the number of devices")?;
             Ok(count.max(0) as u32)
         }
+    }
+
+    fn version(driver: &Driver) -> Result<c_int> {
+        let mut version = 0;
+        // SAFETY: a number to write.
+        Self::must(driver, unsafe { (driver.version)(&mut version) }, "the driver's version")?;
+        Ok(version)
     }
 
     /// All devices in order, including those that are too old to be opened.
@@ -101,7 +112,15 @@ impl Device {
             }
             let mut context = std::ptr::null_mut();
             Self::must(&driver, (driver.retain)(&mut context, device), "the device's context")?;
-            Ok(Arc::new(Self { driver, number: device, context, facts, lost: AtomicI32::new(SUCCESS) }))
+            let overlaps = facts.capability >= OVERLAPS && Self::version(&driver)? >= OVERLAPS_DRIVER;
+            Ok(Arc::new(Self {
+                driver,
+                number: device,
+                context,
+                facts,
+                overlaps,
+                lost: AtomicI32::new(SUCCESS),
+            }))
         }
     }
 

@@ -121,7 +121,7 @@ impl Product {
     /// Rows of weights per block of the GEMV `which`, its threads, and its shared memory in bytes.
     fn gemv(&self, which: usize) -> (usize, usize, usize) {
         let (outputs, shared) = match self.weights {
-            Weights::Whole => ([16, 32, 64, 64][which], 0),
+            Weights::Whole => ([8, 32, 64, 64][which], 0),
             Weights::Blocks if self.minima => (16, 4752 * GEMV_TOKENS[which] + 2112),
             Weights::Blocks | Weights::Supers => (16, 4224 * GEMV_TOKENS[which]),
             Weights::Scaled => (16, 2112 * GEMV_TOKENS[which]),

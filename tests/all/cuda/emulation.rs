@@ -92,7 +92,7 @@ fn a_lost_device_ends_its_engine_and_no_other() {
     let emulated = Emulated::obedient();
     let (device, cpu) = (engine("cuda:0", |_| ()), engine("cpu", |_| ()));
     ask(&device, text(PROMPTS[0], 3));
-    emulated.fail(c"cuLaunchKernel", 700);
+    emulated.fail(c"cuLaunchKernelEx", 700);
     let ids = device.submit(PROMPTS.iter().map(|prompt| text(prompt, 4)).collect()).unwrap();
     let answers = collect(&device, ids.len());
     for answer in answers.values() {

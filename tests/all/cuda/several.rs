@@ -84,12 +84,12 @@ fn a_lost_device_leaves_the_others_to_work() {
     let emulated = driver(2);
     let want = answers(&engine("cpu", |_| ()));
     let device = engine("cuda:0,cuda:1", |config| config.max_batch_size = 1);
-    emulated.fail(c"cuLaunchKernel", 700);
+    emulated.fail(c"cuLaunchKernelEx", 700);
     let (right, failed) = outcome(&answers(&device), &want);
     assert_eq!((right, failed), (5, 1), "one of those that waited moved on");
     assert_eq!(outcome(&answers(&device), &want), (6, 0));
     device.clear_cache().unwrap();
-    emulated.fail(c"cuLaunchKernel", 700);
+    emulated.fail(c"cuLaunchKernelEx", 700);
     assert_eq!(outcome(&answers(&device), &want).1, 6, "no device is left");
     let refused = || device.submit(vec![text("more", 3)]).err().unwrap().status;
     let closing = std::iter::repeat_with(refused).find(|status| *status != Status::Shutdown);
