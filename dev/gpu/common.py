@@ -25,6 +25,7 @@ SYNTH = {
     "bitnet-2b-i2_s": ("bitnet-2b", "i2_s", "f16"),
     "llama-1b-bf16": ("llama-1b", "bf16", "bf16"),
     "llama-1b-q8_0": ("llama-1b", "q8_0", "q8_0"),
+    "llama-8b-q4_k": ("llama-8b", "q4_k", "q6_k"),
 }
 
 # Data sheets (SXM, without sparsity): bytes/s, int8 and bf16 operations/s.

@@ -1,5 +1,6 @@
-"""The time of each kernel in a decode step: bench inside this process, under torch's profiler (CUPTI). Computed as the
-difference of two runs of different lengths, both with one warm-up."""
+"""The time of each kernel in a decode step and in a prompt: bench inside this process, under torch's profiler (CUPTI). A decode
+step is the difference of two runs of different lengths, both with one warm-up; a prompt is half of a run and its warm-up,
+and one decode step is in it."""
 
 import ctypes
 import io
@@ -9,7 +10,7 @@ from collections import Counter
 
 from common import MISSING, SEQUENCES, TRY, arguments, models, packed, save, torch_with_cuda
 
-SHORT, MORE = 4, 4 if TRY else 32
+SHORT, MORE, PROMPT = 4, 4 if TRY else 32, 24 if TRY else 2048
 
 
 def run(bench, words):
@@ -35,11 +36,11 @@ def library():
     return bench
 
 
-def kernels(torch, bench, path, sequences, new):
+def kernels(torch, bench, path, sequences, **options):
     """Launches and microseconds on the device by name."""
     profiler = torch.profiler
     with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as seen:
-        run(bench, arguments(path, [sequences], new=new, repeat=1))
+        run(bench, arguments(path, [sequences], repeat=1, **options))
     count, time = Counter(), Counter()
     for event in seen.events():
         if event.device_type == torch.autograd.DeviceType.CUDA:
@@ -50,7 +51,7 @@ def kernels(torch, bench, path, sequences, new):
 
 def report(torch, bench, name, path, sequences):
     steps = 2 * MORE
-    (few, short), (many, long) = (kernels(torch, bench, path, sequences, new) for new in (SHORT, SHORT + MORE))
+    (few, short), (many, long) = (kernels(torch, bench, path, sequences, new=new) for new in (SHORT, SHORT + MORE))
     rows = [
         {
             "model": name,
@@ -61,16 +62,27 @@ def report(torch, bench, name, path, sequences):
         }
         for kernel in long
     ]
+    return shown(name, f"{sequences} sequences", rows)
+
+
+def prompt(torch, bench, name, path):
+    count, time = kernels(torch, bench, path, 1, prompt=PROMPT, new=2, more=["--step-tokens", str(PROMPT)])
+    rows = [
+        {"model": name, "prompt": PROMPT, "kernel": kernel, "launches": count[kernel] / 2, "us": time[kernel] / 2}
+        for kernel in time
+    ]
+    return shown(name, f"a prompt of {PROMPT}", rows)
+
+
+def shown(name, of, rows):
+    """Prints the rows, the longest first, and returns them."""
     rows = sorted((row for row in rows if row["launches"] > 0), key=lambda row: -row["us"])
     whole, launches = (sum(row[key] for row in rows) for key in ("us", "launches"))
     if not rows:
         print(f"{name}: the profiler saw no kernels of the device")
         return rows
     out = io.StringIO()
-    print(
-        f"\n{name}, {sequences} sequences: {launches:.0f} on the device a step, {whole:.1f} us busy",
-        file=out,
-    )
+    print(f"\n{name}, {of}: {launches:.0f} on the device, {whole:.1f} us busy", file=out)
     for row in rows[:16]:
         print(
             f"{row['launches']:8.2f} x {row['us'] / row['launches']:8.2f} us = {row['us']:9.2f} us, "
@@ -94,6 +106,8 @@ def main():
         for sequences in (SEQUENCES[0], SEQUENCES[-2]):
             rows += report(torch, bench, name, path, sequences)
             save("profile", rows)
+        rows += prompt(torch, bench, name, path)
+        save("profile", rows)
     return 0 if rows else 1
 
 

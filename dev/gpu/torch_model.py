@@ -6,6 +6,7 @@ import torch.nn.functional as F
 SHAPES = {
     "bitnet-2b": {"hidden": 2560, "ffn": 6912, "layers": 30, "heads": 20, "kv": 5, "vocab": 128_256, "bitnet": True},
     "llama-1b": {"hidden": 2048, "ffn": 8192, "layers": 16, "heads": 32, "kv": 8, "vocab": 128_256, "bitnet": False},
+    "llama-8b": {"hidden": 4096, "ffn": 14336, "layers": 32, "heads": 32, "kv": 8, "vocab": 128_256, "bitnet": False},
     # To try this without a GPU.
     "tiny": {"hidden": 128, "ffn": 256, "layers": 2, "heads": 4, "kv": 2, "vocab": 512, "bitnet": True},
 }

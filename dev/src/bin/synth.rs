@@ -115,7 +115,7 @@ const QWEN35: Shape = Shape {
 const DELTA_DIM: usize = 128;
 const KERNEL: usize = 4;
 
-const SHAPES: [Shape; 11] = [
+const SHAPES: [Shape; 12] = [
     BITNET_2B,
     // The one BitNet that llama.cpp has.
     Shape { name: "bitnet-2b-silu", architecture: "bitnet", ..BITNET_2B },
@@ -157,6 +157,21 @@ const SHAPES: [Shape; 11] = [
         context: 8192,
         rope_base: 500_000.0,
         sub_norms: false,
+        ..BITNET_2B
+    },
+    Shape {
+        name: "llama-8b",
+        architecture: "llama",
+        hidden: 4096,
+        ffn: 14_336,
+        layers: 32,
+        heads: 32,
+        kv_heads: 8,
+        vocab: 128_256,
+        context: 8192,
+        rope_base: 500_000.0,
+        sub_norms: false,
+        tied: false,
         ..BITNET_2B
     },
     BONSAI,
