@@ -46,6 +46,25 @@ static inline unsigned warp_ballot(bool yes, BN_PLACE) {
     return result;
 }
 
+static inline int warp_sum(int value, BN_PLACE) {
+    emulation::Words all = emulation::exchange(&value, sizeof value, "warp_sum", place);
+    uint32_t sum = 0;
+    for (int i = 0; i < 32; i++) {
+        sum += all[i][0];
+    }
+    return static_cast<int>(sum);
+}
+
+static inline float warp_most(float value, BN_PLACE) {
+    emulation::Words all = emulation::exchange(&value, sizeof value, "warp_most", place);
+    uint32_t most = 0;
+    for (int i = 0; i < 32; i++) {
+        most = all[i][0] > most ? all[i][0] : most;
+    }
+    std::memcpy(&value, &most, sizeof value);
+    return value;
+}
+
 namespace emulation {
 
 // One lane's four elements of d += a b, where each register holds `Operand::EACH` elements of a row of a or a column of b.

@@ -77,6 +77,16 @@ BN_DEVICE unsigned warp_ballot(bool yes) {
     return __ballot_sync(0xffffffffu, yes);
 }
 
+// The sum of a warp's integers, in every lane.
+BN_DEVICE int warp_sum(int value) {
+    return __reduce_add_sync(0xffffffffu, value);
+}
+
+// The largest of a warp's floats, none of which is negative or NaN: their bits have the same order.
+BN_DEVICE float warp_most(float value) {
+    return __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(value)));
+}
+
 // c plus the products of four signed bytes.
 BN_DEVICE int dp4a(int a, int b, int c) {
     return __dp4a(a, b, c);
@@ -249,13 +259,6 @@ BN_DEVICE int warp() {
 BN_DEVICE float warp_sum(float value) {
     for (int mask = WARP / 2; mask > 0; mask /= 2) {
         value = add_rn(value, shfl_xor(value, mask));
-    }
-    return value;
-}
-
-BN_DEVICE int warp_sum(int value) {
-    for (int mask = WARP / 2; mask > 0; mask /= 2) {
-        value += shfl_xor(value, mask);
     }
     return value;
 }
