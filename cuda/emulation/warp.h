@@ -55,14 +55,16 @@ static inline int warp_sum(int value, BN_PLACE) {
     return static_cast<int>(sum);
 }
 
-static inline float warp_most(float value, BN_PLACE) {
+static inline unsigned warp_most(unsigned value, BN_PLACE) {
     emulation::Words all = emulation::exchange(&value, sizeof value, "warp_most", place);
-    uint32_t most = 0;
     for (int i = 0; i < 32; i++) {
-        most = all[i][0] > most ? all[i][0] : most;
+        value = all[i][0] > value ? all[i][0] : value;
     }
-    std::memcpy(&value, &most, sizeof value);
     return value;
+}
+
+static inline float warp_most(float value, BN_PLACE) {
+    return __uint_as_float(warp_most(__float_as_uint(value), place));
 }
 
 namespace emulation {
