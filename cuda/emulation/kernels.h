@@ -8,6 +8,7 @@
 #include <utility>
 
 using namespace attention;
+using namespace rows;
 using namespace sampling;
 
 // A launch with its arguments' values, to be run later; and those of them that are pointers.

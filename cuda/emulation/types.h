@@ -121,6 +121,10 @@ static inline float div_rn(float a, float b) {
     return a / b;
 }
 
+static inline float max_nan(float a, float b) {
+    return a != a || b != b ? __uint_as_float(0x7fffffffu) : std::fmax(a, b);
+}
+
 static inline float sqrt_rn(float a) {
     return std::sqrt(a);
 }

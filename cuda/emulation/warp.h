@@ -46,6 +46,27 @@ static inline unsigned warp_ballot(bool yes, BN_PLACE) {
     return result;
 }
 
+static inline int warp_sum(int value, BN_PLACE) {
+    emulation::Words all = emulation::exchange(&value, sizeof value, "warp_sum", place);
+    uint32_t sum = 0;
+    for (int i = 0; i < 32; i++) {
+        sum += all[i][0];
+    }
+    return static_cast<int>(sum);
+}
+
+static inline unsigned warp_most(unsigned value, BN_PLACE) {
+    emulation::Words all = emulation::exchange(&value, sizeof value, "warp_most", place);
+    for (int i = 0; i < 32; i++) {
+        value = all[i][0] > value ? all[i][0] : value;
+    }
+    return value;
+}
+
+static inline float warp_most(float value, BN_PLACE) {
+    return __uint_as_float(warp_most(__float_as_uint(value), place));
+}
+
 namespace emulation {
 
 // One lane's four elements of d += a b, where each register holds `Operand::EACH` elements of a row of a or a column of b.

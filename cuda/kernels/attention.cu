@@ -274,6 +274,9 @@ BN_ATTENTION_MMA(64)
 BN_ATTENTION_MMA(128)
 BN_ATTENTION_MMA(256)
 
+// Pieces that `bn_attention_merge` loads at a time.
+constexpr int MERGED = 4;
+
 // Merges the pieces of `states` in their order: `out` [T, heads, head_dim]. A warp for each of the `count` = T * heads
 // heads; grid as many as have them all, any block.
 BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *positions, int count, int heads, int head_dim,
@@ -285,13 +288,24 @@ BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *posi
         return;
     }
     Seen seen = seen_from(static_cast<int>(positions[head / heads]), window);
-    int pieces = seen.position / PIECE - seen.first / PIECE + 1;
     const float *from = states + static_cast<size_t>(head) * slots * state_floats(head_dim);
-    State<1, D> total, piece;
+    State<1, D> total, some[MERGED];
+    // It is there whatever the position is.
     load_state(from, head_dim, total);
-    for (int slot = 1; slot < pieces; slot++) {
-        load_state(from + slot * state_floats(head_dim), head_dim, piece);
-        merge(total, piece, 0, 0);
+    int pieces = seen.position / PIECE - seen.first / PIECE + 1;
+    for (int slot = 1; slot < pieces; slot += MERGED) {
+        BN_UNROLL
+        for (int n = 0; n < MERGED; n++) {
+            if (slot + n < pieces) {
+                load_state(from + (slot + n) * state_floats(head_dim), head_dim, some[n]);
+            }
+        }
+        BN_UNROLL
+        for (int n = 0; n < MERGED; n++) {
+            if (slot + n < pieces) {
+                merge(total, some[n], 0, 0);
+            }
+        }
     }
     finish(total, 0, head_dim, out + static_cast<size_t>(head) * head_dim);
 }
@@ -299,17 +313,19 @@ BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *posi
 // Norms (where there are weights), rotates and scales the q heads of `qkv` [T, (heads + 2 kv_heads) * head_dim] in their
 // place; stores k, normed and rotated, and v in a layer's tiles. `turns` [T, 2 pairs]: cosines, then sines; `tables_at`
 // [T]: where the block table of a row's sequence begins in `tables`; `positions` [T]. `q_norm` and `k_norm` [head_dim], or
-// both null. `head_dim` at most 256. Grid T, any block of whole warps, each with 1024 bytes of shared memory.
+// both null. `head_dim` at most 256. Grid T, and as many blocks as have a warp for each head of q, k and v; any block of whole
+// warps, each with 1024 bytes of shared memory.
 #define BN_ROPE_KV_WRITE(kind, KIND)                                                                                   \
     BN_KERNEL(rope_kv_write_##kind)(float *qkv, unsigned char *keys, unsigned char *values, const float *turns,        \
                                     const unsigned *tables, const unsigned *tables_at, const unsigned *positions,      \
                                     const float *q_norm, const float *k_norm, float q_eps, float k_eps,                \
                                     float q_scale, int heads, int kv_heads, int head_dim, int block_size, int pairs,   \
                                     int interleaved) {                                                                 \
-        begin_kernel();                                                                                                \
+        let_next_begin();                                                                                              \
         BN_SHARED(shared);                                                                                             \
-        write_head<KIND>(qkv, keys, values, turns, tables, tables_at, positions, q_norm, k_norm, q_eps, k_eps,         \
-                         q_scale, heads, {kv_heads, block_size, head_dim}, pairs, interleaved,                         \
+        Rope rope = {turns,  tables, tables_at, positions, q_norm, k_norm,                                             \
+                     q_eps,  k_eps,  q_scale,   heads,     pairs,  interleaved != 0};                                  \
+        write_head<KIND>(qkv, keys, values, rope, {kv_heads, block_size, head_dim},                                    \
                          reinterpret_cast<float *>(shared) + warp() * WIDEST);                                         \
     }
 

@@ -77,6 +77,21 @@ BN_DEVICE unsigned warp_ballot(bool yes) {
     return __ballot_sync(0xffffffffu, yes);
 }
 
+// The sum of a warp's integers, in every lane.
+BN_DEVICE int warp_sum(int value) {
+    return __reduce_add_sync(0xffffffffu, value);
+}
+
+// The greatest of a warp's numbers, in every lane.
+BN_DEVICE unsigned warp_most(unsigned value) {
+    return __reduce_max_sync(0xffffffffu, value);
+}
+
+// The largest of a warp's floats, none of which is negative or NaN: their bits have the same order.
+BN_DEVICE float warp_most(float value) {
+    return __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(value)));
+}
+
 // c plus the products of four signed bytes.
 BN_DEVICE int dp4a(int a, int b, int c) {
     return __dp4a(a, b, c);
@@ -189,6 +204,13 @@ BN_DEVICE double div_rn(double a, double b) {
     return __ddiv_rn(a, b);
 }
 
+// The greater one; NaN if one of them is NaN.
+BN_DEVICE float max_nan(float a, float b) {
+    float most;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
+    return most;
+}
+
 // To the nearest whole number, halves to the even one; NaN becomes 0, what is too large the largest int.
 BN_DEVICE int round_even(float a) {
     return __float2int_rn(a);
@@ -249,13 +271,6 @@ BN_DEVICE int warp() {
 BN_DEVICE float warp_sum(float value) {
     for (int mask = WARP / 2; mask > 0; mask /= 2) {
         value = add_rn(value, shfl_xor(value, mask));
-    }
-    return value;
-}
-
-BN_DEVICE int warp_sum(int value) {
-    for (int mask = WARP / 2; mask > 0; mask /= 2) {
-        value += shfl_xor(value, mask);
     }
     return value;
 }

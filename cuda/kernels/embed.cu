@@ -48,7 +48,7 @@ BN_DEVICE float whole_weight(const uint8_t *row, float scale, int col) {
 } // namespace
 
 // out[r] = table[ids[r]] * scale. codes and scales [rows, cols] as in `Blocks` of products.cuh; ids [n], each below rows, out
-// [n, cols]. Grid: n. Block: any.
+// [n, cols]. Grid: n, and as many blocks as are to share a row. Block: any.
 #define BN_BLOCK_EMBED(name, Format)                                                                                   \
     BN_KERNEL(name##_embed)                                                                                            \
     (const uint8_t *codes, const uint16_t *scales, const uint32_t *ids, float scale, float *out, int rows, int cols) { \
@@ -56,7 +56,8 @@ BN_DEVICE float whole_weight(const uint8_t *row, float scale, int col) {
         Planes<Format> planes(rows, cols);                                                                             \
         float *to = out + static_cast<int64_t>(blockIdx.x) * cols;                                                     \
         int64_t row = ids[blockIdx.x];                                                                                 \
-        for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {                     \
+        int first = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);                                           \
+        for (int i = first; i < cols; i += static_cast<int>(gridDim.y * blockDim.x)) {                                 \
             to[i] = mul_rn(block_weight(codes, scales, planes, row, i), scale);                                        \
         }                                                                                                              \
     }
@@ -75,7 +76,8 @@ BN_BLOCK_EMBED(q4_k, Q4_K)
 BN_BLOCK_EMBED(q5_k, Q5_K)
 BN_BLOCK_EMBED(q6_k, Q6_K)
 
-// The same of weights and scales as in `Whole`, [rows, cols rounded up to 128s]; out [n, cols]. Grid: n. Block: any.
+// The same of weights and scales as in `Whole`, [rows, cols rounded up to 128s]; out [n, cols]. Grid
+// and block: the same.
 #define BN_WHOLE_EMBED(name, Format)                                                                                   \
     BN_KERNEL(name##_embed)                                                                                            \
     (const uint8_t *weights, const float *scales, int scale_step, const uint32_t *ids, float scale, float *out,        \
@@ -84,7 +86,8 @@ BN_BLOCK_EMBED(q6_k, Q6_K)
         int64_t id = ids[blockIdx.x];                                                                                  \
         const uint8_t *row = weights + id * ((cols + 127) / 128 * (16 * Format::BITS));                                \
         float *to = out + static_cast<int64_t>(blockIdx.x) * cols, own = scales[id * scale_step];                      \
-        for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {                     \
+        int first = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);                                           \
+        for (int i = first; i < cols; i += static_cast<int>(gridDim.y * blockDim.x)) {                                 \
             to[i] = mul_rn(whole_weight<Format>(row, own, i), scale);                                                  \
         }                                                                                                              \
     }

@@ -23,8 +23,17 @@ BN_DEVICE Head load_head(const float *from, int head_dim) {
     return head;
 }
 
+// A head's weights of a norm, as its elements; zeros where there are none.
+BN_DEVICE Head load_weights(const float *from, int head_dim) {
+    Head head = {};
+    if (from != nullptr) {
+        head = load_head(from, head_dim);
+    }
+    return head;
+}
+
 // RMSNorm with the bits of src/kernels/rows/norm.rs: a lane's squares in their order, then a tree.
-BN_DEVICE void norm_head(Head &head, int head_dim, const float *weight, float eps) {
+BN_DEVICE void norm_head(Head &head, int head_dim, const Head &weights, float eps) {
     float squares = 0.0f;
     BN_UNROLL
     for (int i = 0; i < WIDEST / WARP; i++) {
@@ -34,16 +43,40 @@ BN_DEVICE void norm_head(Head &head, int head_dim, const float *weight, float ep
     float scale = div_rn(1.0f, sqrt_rn(add_rn(mean, eps)));
     BN_UNROLL
     for (int i = 0; i < WIDEST / WARP; i++) {
-        int d = lane() + WARP * i;
-        if (d < head_dim) {
-            head.x[i] = mul_rn(mul_rn(head.x[i], scale), weight[d]);
-        }
+        // Behind the head's end are zeros, however large the scale is.
+        head.x[i] = lane() + WARP * i < head_dim ? mul_rn(mul_rn(head.x[i], scale), weights.x[i]) : 0.0f;
     }
 }
 
-// Rotates by a row of the table: `pairs` cosines, then sines. Pairs are (i, i + pairs), or (2i, 2i + 1) where `interleaved`.
+// What a head's elements are turned by. Pairs are (i, i + pairs), or (2i, 2i + 1) where `interleaved`.
+struct Turn {
+    int pairs;
+    bool interleaved;
+    Head cosines, sines;
+
+    // The element of the pair that `d` is the second of, or the first.
+    BN_MEMBER bool is_second(int d) const {
+        return interleaved ? d % 2 == 1 : d >= pairs;
+    }
+};
+
+// Of a row of the table: `pairs` cosines, then sines.
+BN_DEVICE Turn load_turn(const float *table, int pairs, bool interleaved) {
+    Turn turn = {pairs, interleaved, {}, {}};
+    BN_UNROLL
+    for (int i = 0; i < WIDEST / WARP; i++) {
+        int d = lane() + WARP * i;
+        if (d < 2 * pairs) {
+            int pair = interleaved ? d / 2 : d < pairs ? d : d - pairs;
+            turn.cosines.x[i] = table[pair];
+            turn.sines.x[i] = table[pairs + pair];
+        }
+    }
+    return turn;
+}
+
 // `swap`: room for a head.
-BN_DEVICE void rotate_head(Head &head, const float *table, int pairs, bool interleaved, float *swap) {
+BN_DEVICE void rotate_head(Head &head, const Turn &turn, float *swap) {
     BN_UNROLL
     for (int i = 0; i < WIDEST / WARP; i++) {
         swap[lane() + WARP * i] = head.x[i];
@@ -52,48 +85,68 @@ BN_DEVICE void rotate_head(Head &head, const float *table, int pairs, bool inter
     BN_UNROLL
     for (int i = 0; i < WIDEST / WARP; i++) {
         int d = lane() + WARP * i;
-        if (d >= 2 * pairs) {
+        if (d >= 2 * turn.pairs) {
             continue;
         }
-        int pair = interleaved ? d / 2 : d % pairs;
-        bool second = interleaved ? d % 2 == 1 : d >= pairs;
-        float other = swap[interleaved ? d ^ 1 : second ? d - pairs : d + pairs];
-        float turned = mul_rn(other, table[pairs + pair]);
-        head.x[i] = add_rn(mul_rn(head.x[i], table[pair]), second ? turned : -turned);
+        bool second = turn.is_second(d);
+        float other = swap[turn.interleaved ? d ^ 1 : second ? d - turn.pairs : d + turn.pairs];
+        float turned = mul_rn(other, turn.sines.x[i]);
+        head.x[i] = add_rn(mul_rn(head.x[i], turn.cosines.x[i]), second ? turned : -turned);
     }
 }
 
-// Norms, rotates and stores one head of a row.
+// What `write_head` gets besides a row's heads.
+struct Rope {
+    const float *turns;
+    const unsigned *tables, *tables_at, *positions;
+    const float *q_norm, *k_norm;
+    float q_eps, k_eps, q_scale;
+    int heads, pairs;
+    bool interleaved;
+};
+
+// Norms, rotates and stores one head of a row: that of the warp's number. A warp without one waits only.
 template <int KIND>
-BN_DEVICE void write_head(float *qkv, unsigned char *keys, unsigned char *values, const float *turns,
-                          const unsigned *tables, const unsigned *tables_at, const unsigned *positions,
-                          const float *q_norm, const float *k_norm, float q_eps, float k_eps, float q_scale, int heads,
-                          Paging paging, int pairs, int interleaved, float *swap) {
-    int row = static_cast<int>(blockIdx.x), dim = paging.head_dim, all = heads + 2 * paging.kv_heads;
-    for (int n = warp(); n < all; n += static_cast<int>(blockDim.x) / WARP) {
-        float *at = qkv + (static_cast<size_t>(row) * all + n) * dim;
-        Head head = load_head(at, dim);
-        bool is_q = n < heads, is_k = !is_q && n < heads + paging.kv_heads;
-        if (is_q || is_k) {
-            if (q_norm != nullptr) {
-                norm_head(head, dim, is_q ? q_norm : k_norm, is_q ? q_eps : k_eps);
-            }
-            rotate_head(head, turns + static_cast<size_t>(row) * 2 * pairs, pairs, interleaved != 0, swap);
-            // `swap` is read before the next head is written there.
-            sync_warp();
-        }
-        if (is_q) {
-            for (int i = 0; i < WIDEST / WARP; i++) {
-                if (lane() + WARP * i < dim) {
-                    at[lane() + WARP * i] = mul_rn(head.x[i], q_scale);
-                }
-            }
-            continue;
-        }
-        int position = static_cast<int>(positions[row]), kv_head = (n - heads) % paging.kv_heads;
-        size_t tile = tile_offset<KIND>(paging, tables + tables_at[row], kv_head, position / TILE);
-        store_row<KIND>((is_k ? keys : values) + tile, is_k, position % TILE, dim, head.x);
+BN_DEVICE void write_head(float *qkv, unsigned char *keys, unsigned char *values, const Rope &rope, Paging paging,
+                          float *swap) {
+    int row = static_cast<int>(blockIdx.x), dim = paging.head_dim, all = rope.heads + 2 * paging.kv_heads;
+    int n = static_cast<int>(blockIdx.y * (blockDim.x / WARP)) + warp();
+    bool is_q = n < rope.heads, is_k = !is_q && n < rope.heads + paging.kv_heads;
+    Head weights = load_weights(is_q ? rope.q_norm : is_k ? rope.k_norm : nullptr, dim);
+    await_inputs();
+    if (n >= all) {
+        return;
     }
+    // All loads begin before anything waits for one.
+    float *at = qkv + (static_cast<size_t>(row) * all + n) * dim;
+    int position = static_cast<int>(rope.positions[row]);
+    const unsigned *table = rope.tables + rope.tables_at[row];
+    Head head = load_head(at, dim);
+    Turn turn = {};
+    if (is_q || is_k) {
+        size_t turns = static_cast<size_t>(row) * 2 * static_cast<size_t>(rope.pairs);
+        turn = load_turn(rope.turns + turns, rope.pairs, rope.interleaved);
+    }
+    size_t tile = 0;
+    if (!is_q) {
+        tile = tile_offset<KIND>(paging, table, (n - rope.heads) % paging.kv_heads, position / TILE);
+    }
+    if (is_q || is_k) {
+        if (rope.q_norm != nullptr) {
+            norm_head(head, dim, weights, is_q ? rope.q_eps : rope.k_eps);
+        }
+        rotate_head(head, turn, swap);
+    }
+    if (is_q) {
+        BN_UNROLL
+        for (int i = 0; i < WIDEST / WARP; i++) {
+            if (lane() + WARP * i < dim) {
+                at[lane() + WARP * i] = mul_rn(head.x[i], rope.q_scale);
+            }
+        }
+        return;
+    }
+    store_row<KIND>((is_k ? keys : values) + tile, is_k, position % TILE, dim, head.x);
 }
 
 } // namespace attention

@@ -1,33 +1,54 @@
 // What stands between the products, row by row: embedding, norms, gated activations, residual sums, int8 activations.
 // Every result has the CPU's bits (src/kernels/rows).
 //
-// One block works on one row, which it keeps in shared memory where it needs it twice. A norm's sum is one warp's: the
-// CPU has 32 partial sums too, element i in sum i % 32, which are added upper half to lower. At 2560 columns that is
-// a chain of 80 fused products in each lane, a fraction of a microsecond.
+// Floor: the rows' bytes, 31 KB for one of 2560 columns that is added, normed and quantized, 2 MB for 64 of them, 0.7 us
+// on an H100; but a few rows take what their latencies add up to: loads, three or four barriers, and the norm's sum. That
+// is one warp's, since the CPU has 32 partial sums too, element i in sum i % 32, which are added upper half to lower: at
+// 2560 columns a chain of 80 fused products, 320 cycles, at 6912 one of 216.
+//
+// One block works on one row, which it keeps in shared memory. A thread has the same columns in each pass, fours that lie
+// a block's width apart, and loads `AT_ONCE` of them before it stores any: a store keeps the compiler from moving later
+// loads up. With a thread for each 8 columns, all of a row is under way at once. Weights of norms are constant, so the
+// first of them are asked for before the kernel's inputs are there.
 
 #include "device.cuh"
+
+namespace rows {
 
 // How a gated feed-forward combines gate and up: `Activation` of src/ops/mod.rs, in its order.
 enum { SWIGLU = 0, RELU2 = 1, GEGLU = 2 };
 // Types of an embedding's table.
 enum { TABLE_F32 = 0, TABLE_F16 = 1, TABLE_BF16 = 2 };
 
+// The most threads of a block.
+constexpr int ROW_MOST = 1024;
+// Fours of columns that a thread has under way.
+constexpr int AT_ONCE = 2;
+// Elements in each lane that a norm's sum has under way.
+constexpr int IN_CHAIN = 16;
+
 // A row in shared memory, and what its block's warps tell each other.
 struct Row {
-    float *values;
+    float4 *values;
     int cols;
-    // Columns with what pads them: a multiple of 4.
-    int stride;
+    // Fours with what pads the columns.
+    int fours;
+    // All that is loaded and stored lies at multiples of 16 bytes, and so do fours behind it.
+    bool aligned;
     float *norm_scale;
     float *maxima;
     int *sums;
 };
 
-// Of `row_bytes(stride)` bytes.
-BN_DEVICE Row shared_row(unsigned char *shared, int cols, int stride) {
-    float *values = reinterpret_cast<float *>(shared);
-    float *maxima = values + stride;
-    return {values, cols, stride, maxima + 2 * WARP, maxima, reinterpret_cast<int *>(maxima + WARP)};
+// Of `row_bytes(stride)` bytes. `addresses`: those of the row in all arrays, by OR.
+BN_DEVICE Row shared_row(unsigned char *shared, int cols, int stride, uintptr_t addresses) {
+    float *values = reinterpret_cast<float *>(shared), *maxima = values + stride;
+    return {reinterpret_cast<float4 *>(values), cols, stride / 4, (addresses | static_cast<uintptr_t>(4 * cols)) % 16 == 0,
+            maxima + 2 * WARP, maxima, reinterpret_cast<int *>(maxima + WARP)};
+}
+
+BN_DEVICE uintptr_t address(const void *of) {
+    return reinterpret_cast<uintptr_t>(of);
 }
 
 // Shared memory of the kernels that keep a row: `stride` is what they write, or the columns rounded up to fours.
@@ -35,12 +56,137 @@ inline unsigned row_bytes(int stride) {
     return 4u * (static_cast<unsigned>(stride) + 2 * WARP + 4);
 }
 
+// A thread's part of a row: fours `at`, `at + blockDim.x` and so on.
+struct Part {
+    float4 x[AT_ONCE];
+};
+
+BN_DEVICE int first_part() {
+    return static_cast<int>(threadIdx.x);
+}
+
+BN_DEVICE int next_part(int at) {
+    return at + AT_ONCE * static_cast<int>(blockDim.x);
+}
+
+BN_DEVICE int four_at(int at, int n) {
+    return at + n * static_cast<int>(blockDim.x);
+}
+
+// Four columns; zeros behind the row's.
+BN_DEVICE float4 load_four(const float *from, int four, const Row &row) {
+    int col = 4 * four;
+    float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (row.aligned) {
+        if (col < row.cols) {
+            x = *reinterpret_cast<const float4 *>(from + col);
+        }
+        return x;
+    }
+    x.x = col < row.cols ? from[col] : 0.0f;
+    x.y = col + 1 < row.cols ? from[col + 1] : 0.0f;
+    x.z = col + 2 < row.cols ? from[col + 2] : 0.0f;
+    x.w = col + 3 < row.cols ? from[col + 3] : 0.0f;
+    return x;
+}
+
+// The columns of the row only.
+BN_DEVICE void store_four(float *to, int four, const Row &row, float4 x) {
+    int col = 4 * four;
+    if (row.aligned) {
+        if (col < row.cols) {
+            *reinterpret_cast<float4 *>(to + col) = x;
+        }
+        return;
+    }
+    const float all[] = {x.x, x.y, x.z, x.w};
+    BN_UNROLL
+    for (int i = 0; i < 4; i++) {
+        if (col + i < row.cols) {
+            to[col + i] = all[i];
+        }
+    }
+}
+
+BN_DEVICE Part load(const float *from, int at, const Row &row) {
+    Part part;
+    BN_UNROLL
+    for (int n = 0; n < AT_ONCE; n++) {
+        part.x[n] = load_four(from, four_at(at, n), row);
+    }
+    return part;
+}
+
+BN_DEVICE void store(float *to, int at, const Row &row, const Part &part) {
+    BN_UNROLL
+    for (int n = 0; n < AT_ONCE; n++) {
+        store_four(to, four_at(at, n), row, part.x[n]);
+    }
+}
+
+// To shared memory, and from there; zeros behind its end.
+BN_DEVICE void keep(const Row &row, int at, const Part &part) {
+    BN_UNROLL
+    for (int n = 0; n < AT_ONCE; n++) {
+        if (four_at(at, n) < row.fours) {
+            row.values[four_at(at, n)] = part.x[n];
+        }
+    }
+}
+
+BN_DEVICE Part kept(const Row &row, int at) {
+    Part part;
+    BN_UNROLL
+    for (int n = 0; n < AT_ONCE; n++) {
+        part.x[n] = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (four_at(at, n) < row.fours) {
+            part.x[n] = row.values[four_at(at, n)];
+        }
+    }
+    return part;
+}
+
+template <class Make> BN_DEVICE float4 combined(float4 a, float4 b, Make make) {
+    return {make(a.x, b.x), make(a.y, b.y), make(a.z, b.z), make(a.w, b.w)};
+}
+
+template <class Make> BN_DEVICE Part combined(const Part &a, const Part &b, Make make) {
+    Part part;
+    BN_UNROLL
+    for (int n = 0; n < AT_ONCE; n++) {
+        part.x[n] = combined(a.x[n], b.x[n], make);
+    }
+    return part;
+}
+
+// Elements of a lane's sum from element `from` on, `WARP` apart; zeros from `end` on, which leave a sum as it is.
+BN_DEVICE void load_chain(float (&to)[IN_CHAIN], const float *x, int from, int end) {
+    BN_UNROLL
+    for (int n = 0; n < IN_CHAIN; n++) {
+        int i = from + n * WARP;
+        to[n] = i < end ? x[i] : 0.0f;
+    }
+}
+
+BN_DEVICE float add_squares(float sum, const float (&x)[IN_CHAIN]) {
+    BN_UNROLL
+    for (int n = 0; n < IN_CHAIN; n++) {
+        sum = fma_rn(x[n], x[n], sum);
+    }
+    return sum;
+}
+
 // What a row is multiplied with before the weights, by one warp: 1 / sqrt(mean(x^2) + eps).
 BN_DEVICE float norm_scale(const float *x, int cols, float eps) {
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int i = lane(); i < cols; i += WARP) {
-        sum = fma_rn(x[i], x[i], sum);
+    constexpr int STEP = IN_CHAIN * WARP;
+    float sum = 0.0f, some[IN_CHAIN], more[IN_CHAIN];
+    // Loads are ahead of products.
+    load_chain(some, x, lane(), cols);
+    for (int from = lane(); from < cols; from += 2 * STEP) {
+        load_chain(more, x, from + STEP, cols);
+        sum = add_squares(sum, some);
+        load_chain(some, x, from + 2 * STEP, cols);
+        sum = add_squares(sum, more);
     }
     float mean = div_rn(warp_sum(sum), static_cast<float>(cols));
     return div_rn(1.0f, sqrt_rn(add_rn(mean, eps)));
@@ -50,7 +196,7 @@ BN_DEVICE float norm_scale(const float *x, int cols, float eps) {
 BN_DEVICE float row_scale(const Row &row, float eps) {
     sync_block();
     if (warp() == 0) {
-        float scale = norm_scale(row.values, row.cols, eps);
+        float scale = norm_scale(reinterpret_cast<const float *>(row.values), row.cols, eps);
         if (lane() == 0) {
             *row.norm_scale = scale;
         }
@@ -63,14 +209,14 @@ BN_DEVICE float normed(float x, float scale, float weight) {
     return mul_rn(mul_rn(x, scale), weight);
 }
 
-// The largest of a block's values; NaN is passed over.
+// The largest of a block's magnitudes.
 BN_DEVICE float block_max(float value, float *maxima) {
-    value = warp_max(value);
+    value = warp_most(value);
     if (lane() == 0) {
         maxima[warp()] = value;
     }
     sync_block();
-    return warp_max(lane() < static_cast<int>(blockDim.x) / WARP ? maxima[lane()] : 0.0f);
+    return warp_most(lane() < static_cast<int>(blockDim.x) / WARP ? maxima[lane()] : 0.0f);
 }
 
 // The sum of a block's integers, in its first warp.
@@ -85,7 +231,12 @@ BN_DEVICE int block_sum(int value, int *sums) {
 
 // The larger of `most` and |x|; NaN is passed over.
 BN_DEVICE float larger_magnitude(float most, float x) {
-    return fabsf(x) > most ? fabsf(x) : most;
+    return fmaxf(most, fabsf(x));
+}
+
+BN_DEVICE float larger_magnitude(float most, float4 x) {
+    most = larger_magnitude(larger_magnitude(most, x.x), x.y);
+    return larger_magnitude(larger_magnitude(most, x.z), x.w);
 }
 
 // x times the scale, halves to the even side; NaN becomes 0. The bounds are for a scale that has overflowed.
@@ -102,23 +253,27 @@ BN_DEVICE char4 int8s(float4 x, float scale) {
     return q;
 }
 
-BN_DEVICE void load_row(const float *from, const Row &row) {
-    for (int i = static_cast<int>(threadIdx.x); i < row.cols; i += static_cast<int>(blockDim.x)) {
-        row.values[i] = from[i];
-    }
-}
-
 // x += y, y normed first where it has a weight, nothing where there is no y; the row's values are the sum.
 BN_DEVICE void add_row(float *x, const float *y, const float *y_weight, float y_eps, const Row &row) {
-    if (y == nullptr) {
-        load_row(x, row);
-        return;
+    bool norms = y != nullptr && y_weight != nullptr;
+    float scale = 0.0f;
+    if (norms) {
+        for (int at = first_part(); at < row.fours; at = next_part(at)) {
+            keep(row, at, load(y, at, row));
+        }
+        scale = row_scale(row, y_eps);
     }
-    load_row(y, row);
-    float scale = y_weight != nullptr ? row_scale(row, y_eps) : 0.0f;
-    for (int i = static_cast<int>(threadIdx.x); i < row.cols; i += static_cast<int>(blockDim.x)) {
-        float addend = y_weight != nullptr ? normed(row.values[i], scale, y_weight[i]) : row.values[i];
-        row.values[i] = x[i] = add_rn(x[i], addend);
+    for (int at = first_part(); at < row.fours; at = next_part(at)) {
+        Part sum = load(x, at, row);
+        if (y != nullptr) {
+            Part addend = load(norms ? y_weight : y, at, row);
+            if (norms) {
+                addend = combined(kept(row, at), addend, [&](float v, float weight) { return normed(v, scale, weight); });
+            }
+            sum = combined(sum, addend, [](float a, float b) { return add_rn(a, b); });
+            store(x, at, row, sum);
+        }
+        keep(row, at, sum);
     }
 }
 
@@ -135,46 +290,87 @@ BN_DEVICE float gate_value(float g, int activation) {
 
 // The row's values are gate and up, side by side, combined.
 BN_DEVICE void gated_row(const float *gate_up, int activation, const Row &row) {
-    for (int i = static_cast<int>(threadIdx.x); i < row.cols; i += static_cast<int>(blockDim.x)) {
-        row.values[i] = mul_rn(gate_value(gate_up[i], activation), gate_up[row.cols + i]);
+    for (int at = first_part(); at < row.fours; at = next_part(at)) {
+        Part gate = load(gate_up, at, row), up = load(gate_up + row.cols, at, row);
+        keep(row, at, combined(gate, up, [&](float g, float u) { return mul_rn(gate_value(g, activation), u); }));
     }
 }
 
-// Norms the row where there is a weight.
-BN_DEVICE void norm_row(const Row &row, const float *weight, float eps) {
-    if (weight == nullptr) {
-        return;
-    }
-    float scale = row_scale(row, eps);
-    for (int i = static_cast<int>(threadIdx.x); i < row.cols; i += static_cast<int>(blockDim.x)) {
-        row.values[i] = normed(row.values[i], scale, weight[i]);
-    }
-}
-
-// The row as f32. Each thread stores what it has written itself.
-BN_DEVICE void store_row(const Row &row, float *out) {
-    for (int i = static_cast<int>(threadIdx.x); i < row.cols; i += static_cast<int>(blockDim.x)) {
-        out[i] = row.values[i];
+// As `gated_row`, to `out`, by all blocks of the row.
+BN_DEVICE void store_gated(const float *gate_up, int activation, const Row &row, float *out) {
+    int step = static_cast<int>(gridDim.y * blockDim.x);
+    for (int at = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x); at < row.fours; at += step) {
+        float4 gate = load_four(gate_up, at, row), up = load_four(gate_up + row.cols, at, row);
+        float4 x = combined(gate, up, [&](float g, float u) { return mul_rn(gate_value(g, activation), u); });
+        store_four(out, at, row, x);
     }
 }
 
-// The row as int8 of one scale, 127 / max(absmax, 1e-5), zeros behind its columns; and the sum of its integers.
-BN_DEVICE void quantize_row(const Row &row, int8_t *values, float *scale, int *sum) {
-    int step = static_cast<int>(blockDim.x);
-    float most = 0.0f;
-    for (int i = static_cast<int>(threadIdx.x); i < row.stride; i += step) {
-        if (i >= row.cols) {
-            row.values[i] = 0.0f;
+// A norm's weight, or null, with the thread's first part of it.
+struct Weight {
+    const float *values;
+    Part first;
+};
+
+BN_DEVICE Weight weight_of(const float *values, const Row &row) {
+    Weight weight = {values, {}};
+    if (values != nullptr) {
+        weight.first = load(values, first_part(), row);
+    }
+    return weight;
+}
+
+// Calls `put` with each part of the row, normed where there is a weight.
+template <class Put> BN_DEVICE void norm_row(const Row &row, const Weight &weight, float eps, Put put) {
+    float scale = weight.values != nullptr ? row_scale(row, eps) : 0.0f;
+    Part weights = weight.first;
+    for (int at = first_part(); at < row.fours; at = next_part(at)) {
+        Part part = kept(row, at);
+        if (weight.values != nullptr) {
+            part = combined(part, weights, [&](float v, float w) { return normed(v, scale, w); });
+            weights = load(weight.values, next_part(at), row);
         }
-        most = larger_magnitude(most, row.values[i]);
+        put(at, part);
     }
-    // The barrier within completes the row too.
+}
+
+// The row as f32, normed where there is a weight.
+BN_DEVICE void store_normed(const Row &row, const Weight &weight, float eps, float *out) {
+    norm_row(row, weight, eps, [&](int at, const Part &part) { store(out, at, row, part); });
+}
+
+// Four of a row's int8 in a word. The scale is such that none is beyond 127.
+BN_DEVICE uint32_t int8_word(float4 x, float scale) {
+    uint32_t low = __byte_perm(static_cast<uint32_t>(round_even(mul_rn(x.x, scale))),
+                               static_cast<uint32_t>(round_even(mul_rn(x.y, scale))), 0x0040);
+    uint32_t high = __byte_perm(static_cast<uint32_t>(round_even(mul_rn(x.z, scale))),
+                                static_cast<uint32_t>(round_even(mul_rn(x.w, scale))), 0x0040);
+    return __byte_perm(low, high, 0x5410);
+}
+
+// The row, normed where there is a weight, as int8 of one scale, 127 / max(absmax, 1e-5), zeros behind its columns; and the
+// sum of its integers.
+BN_DEVICE void store_quantized(const Row &row, const Weight &weight, float eps, int8_t *values, float *scale, int *sum) {
+    float most = 0.0f;
+    norm_row(row, weight, eps, [&](int at, const Part &part) {
+        keep(row, at, part);
+        BN_UNROLL
+        for (float4 x : part.x) {
+            most = larger_magnitude(most, x);
+        }
+    });
     float row_scale = div_rn(127.0f, fmaxf(block_max(most, row.maxima), 1e-5f));
     int total = 0;
-    for (int i = static_cast<int>(threadIdx.x); i < row.stride / 4; i += step) {
-        char4 q = int8s(reinterpret_cast<const float4 *>(row.values)[i], row_scale);
-        reinterpret_cast<char4 *>(values)[i] = q;
-        total += q.x + q.y + q.z + q.w;
+    for (int at = first_part(); at < row.fours; at = next_part(at)) {
+        Part part = kept(row, at);
+        BN_UNROLL
+        for (int n = 0; n < AT_ONCE; n++) {
+            uint32_t word = int8_word(part.x[n], row_scale);
+            total = dp4a(static_cast<int>(word), 0x01010101, total);
+            if (four_at(at, n) < row.fours) {
+                reinterpret_cast<uint32_t *>(values)[four_at(at, n)] = word;
+            }
+        }
     }
     total = block_sum(total, row.sums);
     if (threadIdx.x == 0) {
@@ -195,23 +391,27 @@ BN_DEVICE float table_value(const void *table, int type, size_t i) {
     return type == TABLE_F16 ? half_to_float(bits) : bf16_to_float(bits);
 }
 
-// out[r] = table[ids[r]] * scale. table [vocab, cols] of `type`, ids [rows], each below vocab, out [rows, cols].
-// Grid: rows. Block: any.
-BN_KERNEL(embed)(const void *table, int type, const uint32_t *ids, float scale, float *out, int cols) {
-    begin_kernel();
-    size_t from = static_cast<size_t>(ids[blockIdx.x]) * static_cast<size_t>(cols);
-    for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
-        out[row_at(cols) + i] = mul_rn(table_value(table, type, from + i), scale);
+// The columns of a row that a thread of any block of the row has: `put(i)` for each.
+template <class Put> BN_DEVICE void each_column(int cols, Put put) {
+    int step = static_cast<int>(gridDim.y * blockDim.x);
+    for (int i = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x); i < cols; i += step) {
+        put(i);
     }
 }
 
-// out[r] = x[rows[r]]. x [any, cols], rows [n], out [n, cols]. Grid: n. Block: any.
+// out[r] = table[ids[r]] * scale. table [vocab, cols] of `type`, ids [rows], each below vocab, out [rows, cols].
+// Grid: rows, and as many blocks as are to share one. Block: any.
+BN_KERNEL(embed)(const void *table, int type, const uint32_t *ids, float scale, float *out, int cols) {
+    begin_kernel();
+    size_t from = static_cast<size_t>(ids[blockIdx.x]) * static_cast<size_t>(cols);
+    each_column(cols, [&](int i) { out[row_at(cols) + i] = mul_rn(table_value(table, type, from + i), scale); });
+}
+
+// out[r] = x[rows[r]]. x [any, cols], rows [n], out [n, cols]. Grid: n, and as many blocks as are to share a row. Block: any.
 BN_KERNEL(gather_rows)(const float *x, const uint32_t *rows, float *out, int cols) {
     begin_kernel();
     const float *from = x + static_cast<size_t>(rows[blockIdx.x]) * static_cast<size_t>(cols);
-    for (int i = static_cast<int>(threadIdx.x); i < cols; i += static_cast<int>(blockDim.x)) {
-        out[row_at(cols) + i] = from[i];
-    }
+    each_column(cols, [&](int i) { out[row_at(cols) + i] = from[i]; });
 }
 
 // x += y. n elements of each. Grid: enough blocks for a thread each. Block: any.
@@ -223,69 +423,85 @@ BN_KERNEL(add)(float *x, const float *y, size_t n) {
     }
 }
 
-// x += norm(y, weight). x, y [rows, cols], weight [cols]. Grid: rows. Block: any. Shared: row_bytes of cols in fours.
-BN_KERNEL(add_rms_norm)(float *x, const float *y, const float *weight, float eps, int cols) {
+// x += norm(y, weight). x, y [rows, cols], weight [cols]. Grid: rows. Block: any, best a thread for each 8 columns. Shared:
+// row_bytes of cols in fours.
+BN_KERNEL_OF(ROW_MOST, add_rms_norm)(float *x, const float *y, const float *weight, float eps, int cols) {
     begin_kernel();
     BN_SHARED(shared);
-    Row row = shared_row(shared, cols, (cols + 3) / 4 * 4);
+    Row row = shared_row(shared, cols, (cols + 3) / 4 * 4, address(x) | address(y) | address(weight));
     add_row(x + row_at(cols), y + row_at(cols), weight, eps, row);
 }
 
 // x = norm(x, weight) of `cols` columns of rows of `stride`, in place. x points at the first of these columns, weight [cols].
 // Grid, block and shared: as bn_add_rms_norm.
-BN_KERNEL(norm_columns)(float *x, const float *weight, float eps, int cols, int stride) {
-    begin_kernel();
+BN_KERNEL_OF(ROW_MOST, norm_columns)(float *x, const float *weight, float eps, int cols, int stride) {
+    let_next_begin();
     BN_SHARED(shared);
-    Row row = shared_row(shared, cols, (cols + 3) / 4 * 4);
-    load_row(x + row_at(stride), row);
-    norm_row(row, weight, eps);
-    store_row(row, x + row_at(stride));
+    float *at = x + row_at(stride);
+    Row row = shared_row(shared, cols, (cols + 3) / 4 * 4, address(at) | address(weight));
+    Weight by = weight_of(weight, row);
+    await_inputs();
+    add_row(at, nullptr, nullptr, 0.0f, row);
+    store_normed(row, by, eps, at);
 }
 
 // x += y, y normed first where y_weight is not null, nothing where y is null; out = norm(x, weight), x itself where
 // weight is null. x, y, out [rows, cols], weights [cols]. Grid, block and shared: as bn_add_rms_norm.
-BN_KERNEL(add_norm)(float *x, const float *y, const float *y_weight, float y_eps, const float *weight, float eps,
-    float *out, int cols) {
-    begin_kernel();
+BN_KERNEL_OF(ROW_MOST, add_norm)(float *x, const float *y, const float *y_weight, float y_eps, const float *weight,
+    float eps, float *out, int cols) {
+    let_next_begin();
     BN_SHARED(shared);
-    Row row = shared_row(shared, cols, (cols + 3) / 4 * 4);
+    uintptr_t addresses = address(x) | address(y) | address(y_weight) | address(weight) | address(out);
+    Row row = shared_row(shared, cols, (cols + 3) / 4 * 4, addresses);
+    Weight by = weight_of(weight, row);
+    await_inputs();
     add_row(x + row_at(cols), y == nullptr ? y : y + row_at(cols), y_weight, y_eps, row);
-    norm_row(row, weight, eps);
-    store_row(row, out + row_at(cols));
+    store_normed(row, by, eps, out + row_at(cols));
 }
 
 // As bn_add_norm, as int8: values [rows, stride], zeros from cols on, stride a multiple of 4; scales and sums [rows].
-// Grid: rows. Block: any. Shared: row_bytes(stride).
-BN_KERNEL(add_norm_quantize)(float *x, const float *y, const float *y_weight, float y_eps, const float *weight,
-    float eps, int8_t *values, float *scales, int *sums, int cols, int stride) {
-    begin_kernel();
+// Grid and block: as bn_add_rms_norm. Shared: row_bytes(stride).
+BN_KERNEL_OF(ROW_MOST, add_norm_quantize)(float *x, const float *y, const float *y_weight, float y_eps,
+    const float *weight, float eps, int8_t *values, float *scales, int *sums, int cols, int stride) {
+    let_next_begin();
     BN_SHARED(shared);
-    Row row = shared_row(shared, cols, stride);
+    Row row = shared_row(shared, cols, stride, address(x) | address(y) | address(y_weight) | address(weight));
+    Weight by = weight_of(weight, row);
+    await_inputs();
     add_row(x + row_at(cols), y == nullptr ? y : y + row_at(cols), y_weight, y_eps, row);
-    norm_row(row, weight, eps);
-    quantize_row(row, values + row_at(stride), scales + blockIdx.x, sums + blockIdx.x);
+    store_quantized(row, by, eps, values + row_at(stride), scales + blockIdx.x, sums + blockIdx.x);
 }
 
 // out = act(gate) * up, normed where weight is not null. gate_up [rows, 2 cols], gate first, out [rows, cols].
-// Grid, block and shared: as bn_add_rms_norm.
-BN_KERNEL(gated_norm)(const float *gate_up, int activation, const float *weight, float eps, float *out, int cols) {
-    begin_kernel();
+// Grid: rows, and where weight is null as many blocks as are to share one. Block and shared: as bn_add_rms_norm; where
+// weight is null no shared memory.
+BN_KERNEL_OF(ROW_MOST, gated_norm)(const float *gate_up, int activation, const float *weight, float eps, float *out,
+    int cols) {
+    let_next_begin();
     BN_SHARED(shared);
-    Row row = shared_row(shared, cols, (cols + 3) / 4 * 4);
-    gated_row(gate_up + row_at(2 * cols), activation, row);
-    norm_row(row, weight, eps);
-    store_row(row, out + row_at(cols));
+    Row row = shared_row(shared, cols, (cols + 3) / 4 * 4, address(gate_up) | address(weight) | address(out));
+    Weight by = weight_of(weight, row);
+    await_inputs();
+    gate_up += row_at(2 * cols);
+    out += row_at(cols);
+    if (weight == nullptr) {
+        store_gated(gate_up, activation, row, out);
+        return;
+    }
+    gated_row(gate_up, activation, row);
+    store_normed(row, by, eps, out);
 }
 
-// As bn_gated_norm, as int8: values, scales, sums, grid, block and shared as bn_add_norm_quantize.
-BN_KERNEL(gated_norm_quantize)(const float *gate_up, int activation, const float *weight, float eps, int8_t *values,
-    float *scales, int *sums, int cols, int stride) {
-    begin_kernel();
+// As bn_gated_norm, as int8, one block for each row: values, scales, sums, block and shared as bn_add_norm_quantize.
+BN_KERNEL_OF(ROW_MOST, gated_norm_quantize)(const float *gate_up, int activation, const float *weight, float eps,
+    int8_t *values, float *scales, int *sums, int cols, int stride) {
+    let_next_begin();
     BN_SHARED(shared);
-    Row row = shared_row(shared, cols, stride);
+    Row row = shared_row(shared, cols, stride, address(gate_up) | address(weight));
+    Weight by = weight_of(weight, row);
+    await_inputs();
     gated_row(gate_up + row_at(2 * cols), activation, row);
-    norm_row(row, weight, eps);
-    quantize_row(row, values + row_at(stride), scales + blockIdx.x, sums + blockIdx.x);
+    store_quantized(row, by, eps, values + row_at(stride), scales + blockIdx.x, sums + blockIdx.x);
 }
 
 // int8 with a scale for each 32 columns: scale = absmax / 127, value = x * (127 / absmax) rounded, 0 for NaN and where
@@ -324,8 +540,7 @@ BN_KERNEL(quantize_blocks256)(const float *x, int8_t *values, float *scales, int
     const float4 halves[] = {from[0], from[1]};
     float most = 0.0f;
     for (float4 v : halves) {
-        most = larger_magnitude(larger_magnitude(most, v.x), v.y);
-        most = larger_magnitude(larger_magnitude(most, v.z), v.w);
+        most = larger_magnitude(most, v);
     }
     most = warp_max(most);
     float inverse = most == 0.0f ? 0.0f : div_rn(127.0f, most);
@@ -343,3 +558,5 @@ BN_KERNEL(quantize_blocks256)(const float *x, int8_t *values, float *scales, int
         scales[block] = div_rn(most, 127.0f);
     }
 }
+
+} // namespace rows

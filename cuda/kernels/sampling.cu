@@ -10,6 +10,7 @@
 //
 // Log probabilities are the host's to compute, of the sum of weights that it would have, and of logits.
 
+#include "argmax.cuh"
 #include "philox.cuh"
 
 #include <cfloat>
@@ -17,9 +18,6 @@
 
 namespace sampling {
 
-// A block's threads; sums in `Search` are divided among them.
-constexpr int THREADS = 512;
-constexpr int WARPS = THREADS / WARP;
 // Values that have a top in common, and logits whose weights are summed in f32, in 16 lanes.
 constexpr int TOP = 128;
 constexpr int PART = 256;
@@ -58,16 +56,6 @@ BN_DEVICE Room room_of(unsigned char *shared) {
     return {reinterpret_cast<Board *>(shared + LIST_BYTES + WEIGHTS_BYTES), reinterpret_cast<uint64_t *>(shared),
             reinterpret_cast<float *>(shared + LIST_BYTES),
             reinterpret_cast<double *>(shared + LIST_BYTES + WEIGHTS_BYTES + sizeof(Board))};
-}
-
-// Numbers in the order of floats; both zeros have one.
-BN_DEVICE uint32_t ascending(float x) {
-    uint32_t bits = __float_as_uint(add_rn(x, 0.0f));
-    return bits ^ (bits >> 31 != 0 ? 0xFFFFFFFFu : 0x80000000u);
-}
-
-BN_DEVICE float from_ascending(uint32_t number) {
-    return __uint_as_float(number ^ (number >> 31 != 0 ? 0x80000000u : 0xFFFFFFFFu));
 }
 
 // Where something stands in the order of what is likely: lower places come first.
@@ -423,46 +411,6 @@ BN_DEVICE Left filtered(const Row &row, Scale scale, float temperature, int top_
     return left;
 }
 
-// In place of a token: the row is no distribution.
-constexpr int HOLDS_NAN = -1;
-constexpr int HOLDS_INFINITY = -2;
-constexpr int HOLDS_NOTHING = -3;
-constexpr int EDITS_LEAVE_NOTHING = -4;
-
-// The most likely token, the lowest among equals, or what is wrong with the row; `max` gets its logit.
-BN_DEVICE int argmax(Board *board, const float *logits, int vocab, float &max) {
-    float best = -INFINITY;
-    int place = vocab, wrong = 0;
-    auto take = [&](float logit, int at) {
-        if (logit > best || (logit == best && at < place)) {
-            best = logit;
-            place = at;
-        }
-    };
-    for (int at = static_cast<int>(threadIdx.x); at < vocab; at += THREADS) {
-        wrong |= logits[at] != logits[at];
-        take(logits[at], at);
-    }
-    for (int mask = WARP / 2; mask > 0; mask /= 2) {
-        wrong |= shfl_xor(wrong, mask);
-        float logit = shfl_xor(best, mask);
-        take(logit, shfl_xor(place, mask));
-    }
-    if (lane() == 0) {
-        board->values[warp()] = best;
-        board->places[warp()] = place;
-        board->counts[warp()] = wrong;
-    }
-    sync_block();
-    for (int n = 0; n < WARPS; n++) {
-        wrong |= board->counts[n];
-        take(board->values[n], board->places[n]);
-    }
-    max = best;
-    sync_block();
-    return wrong != 0 ? HOLDS_NAN : best == INFINITY ? HOLDS_INFINITY : best == -INFINITY ? HOLDS_NOTHING : place;
-}
-
 // What changes the logit of one token.
 struct Edit {
     unsigned token;
@@ -581,30 +529,36 @@ BN_DEVICE void report(const Row &row, const Draw &draw, float max, int token, co
 // holds NaN (-1), +infinity (-2) or nothing but -infinity (-3), or edits leave nothing else (-4); then nothing is reported.
 // Rows and `edits` may be changed. `packed` and `packed_tokens` [rows, vocab]: room. `vocab` at most 262144.
 // Grid rows, block 512, shared bytes 24576 + 336 + 8 * (vocab / 256, rounded up).
-BN_KERNEL_OF(512, sample)(int *tokens, Likely *reports, float *logits, float *packed, unsigned *packed_tokens,
+BN_KERNEL_FOR(512, 1, sample)(int *tokens, Likely *reports, float *logits, float *packed, unsigned *packed_tokens,
                           const Draw *draws, Edit *edits, const unsigned *listed, int vocab) {
     begin_kernel();
     static_assert(sizeof(Board) == 336 && THREADS == 512, "as said above");
     static_assert(sizeof(Draw) == 72 && sizeof(Report) == 2 * sizeof(Likely), "as the host has them");
     BN_SHARED(shared);
     Room room = room_of(shared);
-    const Draw &how = draws[blockIdx.x];
+    // Asked for before the row is.
+    const Draw how = draws[blockIdx.x];
     size_t at = blockIdx.x * static_cast<size_t>(vocab);
     Row row = {room, logits + at, vocab, packed + at, packed_tokens + at};
-    float max, raw_max;
-    int token = argmax(room.board, row.logits, vocab, raw_max);
-    max = raw_max;
-    if (token >= 0 && how.edits < how.edits_end) {
+    float max = 0.0f, raw_max = 0.0f;
+    int token;
+    bool edits_row = how.edits < how.edits_end, edited_row = false;
+    while (true) {
+        token = argmax(room.board->places, room.board->counts, row.logits, vocab, max);
+        raw_max = edited_row ? raw_max : max;
+        if (token < 0 || !edits_row || edited_row) {
+            break;
+        }
         for (unsigned i = how.edits + threadIdx.x; i < how.edits_end; i += blockDim.x) {
             Edit edit = edits[i];
             // The bias makes room for the logit before.
             edits[i].bias = logits[at + edit.token];
             logits[at + edit.token] = edited(edits[i].bias, edit, how.penalties);
         }
+        edited_row = true;
         sync_block();
-        token = argmax(room.board, row.logits, vocab, max);
-        token = token < 0 ? EDITS_LEAVE_NOTHING : token;
     }
+    token = edited_row && token < 0 ? EDITS_LEAVE_NOTHING : token;
     if (token >= 0 && how.temperature > 0.0f) {
         float temperature = how.temperature > FLT_MIN ? how.temperature : FLT_MIN;
         Scale scale = {max, div_rn(LOG2_E, temperature)};

@@ -231,7 +231,9 @@ inline void write(Batch &batch, const Turn &turn, int threads) {
         : s.kind == KV_F16         ? attention::bn_rope_kv_write_f16
                                    : attention::bn_rope_kv_write_int8;
     const float *q_norm = turn.normed ? turn.q_norm.data() : nullptr, *k_norm = turn.normed ? turn.k_norm.data() : nullptr;
-    launch(kernel, dim3(static_cast<unsigned>(batch.positions.size())), dim3(static_cast<unsigned>(threads)),
+    int warps = threads / 32, blocks = (s.heads + 2 * s.kv_heads + warps - 1) / warps;
+    dim3 grid(static_cast<unsigned>(batch.positions.size()), static_cast<unsigned>(blocks));
+    launch(kernel, grid, dim3(static_cast<unsigned>(threads)),
         static_cast<size_t>(threads) * 32, batch.qkv.data(), batch.keys.data(), batch.values.data(), turn.table.data(),
         batch.tables.data(), batch.tables_at.data(), batch.positions.data(), q_norm, k_norm, 1e-5f, 1e-6f, turn.scale,
         s.heads, s.kv_heads, s.dim, s.block_size, turn.pairs, static_cast<int>(turn.interleaved));

@@ -4,11 +4,14 @@
 
 #include "../kernels/rows.cu"
 
+using namespace rows;
+
 namespace {
 
 // Some of the widths are no multiple of anything; the last ones are a model's.
 const int WIDTHS[] = {1, 3, 31, 32, 33, 100, 257, 1022, 2560, 6912};
-const unsigned BLOCKS[] = {32, 96, 256, 1024};
+const unsigned BLOCKS[] = {32, 96, 320, 864, 1024};
+constexpr int BLOCK_SIZES = 5;
 
 float reference_exp(float x) {
     if (x < -87.0f) {
@@ -121,7 +124,7 @@ struct Case {
 
     Case(Random &random, int cols)
         : rows(1 + random.below(4)), cols(cols), stride((cols + 127) / 128 * 128), activation(random.below(3)),
-          block(BLOCKS[random.below(4)]), x(odd_rows(random, rows, cols)), y(odd_rows(random, rows, cols)),
+          block(BLOCKS[random.below(BLOCK_SIZES)]), x(odd_rows(random, rows, cols)), y(odd_rows(random, rows, cols)),
           y_weight(random.normals(cols)), weight(random.normals(cols)), gate_up(odd_rows(random, rows, 2 * cols)) {
         if (random.below(2) == 0) {
             stride = (cols + 3) / 4 * 4;
@@ -203,9 +206,11 @@ struct Case {
         return q;
     }
 
-    std::vector<float> gated_norm() const {
+    // `blocks` for each row.
+    std::vector<float> gated_norm(unsigned blocks = 1) const {
         std::vector<float> out(x.size(), NAN);
-        launch(bn_gated_norm, rows, block, row_shared(), gate_up.data(), activation, given(weight), 1e-5f, out.data(),
+        unsigned shared = weight.empty() ? 0 : row_shared();
+        launch(bn_gated_norm, dim3(static_cast<unsigned>(rows), blocks), block, shared, gate_up.data(), activation, given(weight), 1e-5f, out.data(),
             cols);
         return out;
     }
@@ -246,7 +251,7 @@ TEST(rows_add_norm) {
             // A row alone, in another block.
             int r = random.below(c.rows);
             Case one = c.row(r);
-            one.block = BLOCKS[random.below(4)];
+            one.block = BLOCKS[random.below(BLOCK_SIZES)];
             Case other = one;
             std::vector<float> alone = one.add_norm(), part(got.begin() + long(r) * cols, got.begin() + long(r + 1) * cols);
             CHECK(same_bits(alone, part));
@@ -264,10 +269,13 @@ TEST(rows_gated_norm) {
             c.reference_normed(want);
             std::vector<float> got = c.gated_norm();
             CHECK(same_bits(got, want));
+            if (c.weight.empty()) {
+                for (unsigned blocks : {2u, 5u, 64u}) CHECK(same_bits(c.gated_norm(blocks), want));
+            }
             CHECK(c.gated_norm_quantize() == reference_quantize(want, c.rows, cols, c.stride));
             int r = random.below(c.rows);
             Case one = c.row(r);
-            one.block = BLOCKS[random.below(4)];
+            one.block = BLOCKS[random.below(BLOCK_SIZES)];
             CHECK(same_bits(one.gated_norm(), {got.begin() + long(r) * cols, got.begin() + long(r + 1) * cols}));
         }
     }
@@ -350,7 +358,7 @@ TEST(rows_quantize_blocks) {
             std::vector<int8_t> values(x.size(), 99);
             std::vector<float> scales(blocks, NAN);
             std::vector<int16_t> sums(x.size() / columns, -1);
-            unsigned block = BLOCKS[random.below(4)], warps = block / 32;
+            unsigned block = BLOCKS[random.below(BLOCK_SIZES)], warps = block / 32;
             unsigned grid = (static_cast<unsigned>(blocks) + warps - 1) / warps;
             launch(kernel, grid, block, 0, x.data(), values.data(), scales.data(), sums.data(), size_t(blocks));
             for (int i = 0; i < blocks * width; i++) {
@@ -387,14 +395,15 @@ TEST(rows_embed_and_gather) {
         }
         const void *tables[] = {table.data(), halves.data(), bf16s.data()};
         for (int type : {TABLE_F32, TABLE_F16, TABLE_BF16}) {
-            launch(bn_embed, rows, 64, 0, tables[type], type, ids.data(), 1.7f, out.data(), cols);
+            dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(1 + type));
+            launch(bn_embed, grid, 64, 0, tables[type], type, ids.data(), 1.7f, out.data(), cols);
             for (size_t i = 0; i < out.size(); i++) {
                 size_t at = size_t(ids[i / cols]) * cols + i % cols;
                 const float want[] = {table[at], half_to_float(halves[at]), bf16_to_float(bf16s[at])};
                 CHECK(same_bits(out[i], want[type] * 1.7f));
             }
         }
-        launch(bn_gather_rows, rows, 64, 0, table.data(), ids.data(), out.data(), cols);
+        launch(bn_gather_rows, dim3(static_cast<unsigned>(rows), 3), 64, 0, table.data(), ids.data(), out.data(), cols);
         for (size_t i = 0; i < out.size(); i++) {
             CHECK(out[i] == table[size_t(ids[i / cols]) * cols + i % cols]);
         }

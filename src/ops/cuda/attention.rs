@@ -19,6 +19,8 @@ const QUERIES: usize = 4;
 const HALVES_QUERIES: usize = 16;
 /// Warps of a decode block with KV in F16. Each has a part of a piece.
 const HALVES_DECODE_WARPS: usize = 4;
+/// Warps of a block that writes heads of q, k and v. Each has one head.
+const ROPE_WARPS: usize = 4;
 /// Maximum bytes for the states of pieces. The contexts of a sequence that would need more are not divided.
 const STATES_BYTES: usize = 64 << 20;
 /// Tiles of positions that a block stages at a time.
@@ -215,9 +217,10 @@ impl CudaOps {
             Arg::int(rope.inv_freq.len()),
             Arg::Int(i32::from(rope.style == RopeStyle::Interleaved)),
         ];
-        let threads = 32 * WARPS;
+        let threads = 32 * ROPE_WARPS;
+        let grid = [at.rows, (s.heads + 2 * s.kv_heads).div_ceil(ROPE_WARPS), 1];
         // SAFETY: qkv is `[rows, qkv]`; K and V of the layer have the layout that `paging` was checked against.
-        unsafe { self.launch(&kernels.write, [at.rows, 1, 1], threads, 32 * threads, &args) }
+        unsafe { self.launch(&kernels.write, grid, threads, 32 * threads, &args) }
     }
 
     /// Number of a run's tasks, and the arguments that decode and prefill share: addresses of q, K, V, tasks, tables

@@ -10,8 +10,21 @@ use crate::kernels::Arithmetic;
 use crate::kernels::gemm::blocks::MOST;
 use crate::ops::{Activation, Norm, Projections, cpu_only};
 
-/// Threads of a block that works on one row.
+/// Threads of a block that works on elements by themselves.
 pub const ROW_THREADS: usize = 256;
+
+/// Threads of a block that keeps a row of `cols` columns: one for each 8 columns, so that all loads are under way at once.
+pub fn row_threads(cols: usize) -> usize {
+    cols.div_ceil(8).next_multiple_of(32).clamp(32, 1024)
+}
+
+/// Blocks of `threads` threads with `each` columns per thread for each of `rows` rows of `cols` columns.
+pub fn shared_rows(rows: usize, cols: usize, threads: usize, each: usize) -> [usize; 3] {
+    [rows, cols.div_ceil(threads * each), 1]
+}
+
+/// Threads of a block that combines gate and up, with 4 columns each.
+const GATE_THREADS: usize = 128;
 
 /// Source of a product's input.
 #[derive(Clone, Copy)]
@@ -184,10 +197,17 @@ impl CudaOps {
         let mut args = self.source_args(source, norm)?;
         args.extend([out.arg()?, Arg::int(cols)]);
         let kernels = self.kernels();
-        let kernel =
-            if matches!(source, Source::Gated { .. }) { &kernels.gated_norm } else { &kernels.add_norm };
+        let (grid, threads, shared) = ([rows, 1, 1], row_threads(cols), row_shared(cols));
+        let (kernel, grid, threads, shared) = match (source, norm) {
+            // Elements by themselves.
+            (Source::Gated { .. }, None) => {
+                (&kernels.gated_norm, shared_rows(rows, cols, GATE_THREADS, 4), GATE_THREADS, 0)
+            }
+            (Source::Gated { .. }, _) => (&kernels.gated_norm, grid, threads, shared),
+            _ => (&kernels.add_norm, grid, threads, shared),
+        };
         // SAFETY: all are of `rows` rows of `cols` columns, as checked.
-        unsafe { self.launch(kernel, [rows, 1, 1], ROW_THREADS, row_shared(cols), &args)? };
+        unsafe { self.launch(kernel, grid, threads, shared, &args)? };
         Ok(out)
     }
 
@@ -211,7 +231,7 @@ impl CudaOps {
             _ => &kernels.add_norm_quantize,
         };
         // SAFETY: as in `row_floats`; values are `[rows, stride]`, scales and sums `[rows]`.
-        unsafe { self.launch(kernel, [rows, 1, 1], ROW_THREADS, row_shared(stride), &args)? };
+        unsafe { self.launch(kernel, [rows, 1, 1], row_threads(stride), row_shared(stride), &args)? };
         Ok(Quantized { values, scales, sums })
     }
 

@@ -35,7 +35,7 @@ use graphs::{Graphs, Results, Staging, Way};
 use inputs::Inputs;
 use kernels::Kernels;
 use launch::{Arg, Launches, Opened, Queue};
-use linear::{ROW_THREADS, Source, row_shared};
+use linear::{ROW_THREADS, Source, row_shared, row_threads, shared_rows};
 use lora::Loras;
 use parts::Parts;
 use std::collections::{HashMap, HashSet};
@@ -131,8 +131,9 @@ impl CudaOps {
         let out = self.part(rows.len(), cols)?;
         let listed = self.inputs.lock().rows(&self.queue, rows)?;
         let args = [x.arg()?, listed.into(), out.arg()?, Arg::int(cols)];
+        let grid = shared_rows(rows.len(), cols, ROW_THREADS, 1);
         // SAFETY: the rows are within x; out is `[rows, cols]`.
-        unsafe { self.launch(&self.kernels().gather_rows, [rows.len(), 1, 1], ROW_THREADS, 0, &args)? };
+        unsafe { self.launch(&self.kernels().gather_rows, grid, ROW_THREADS, 0, &args)? };
         Ok(out)
     }
 
@@ -244,7 +245,7 @@ impl OpSet for CudaOps {
         let args = held.embed_args(self.inputs.lock().at.tokens, scale, out.arg()?, cols)?;
         let kernel = &self.kernels().products[held.product].embed;
         // SAFETY: ids are rows of the table; out is `[rows, cols]`.
-        unsafe { self.launch(kernel, [rows, 1, 1], ROW_THREADS, 0, &args)? };
+        unsafe { self.launch(kernel, shared_rows(rows, cols, ROW_THREADS, 1), ROW_THREADS, 0, &args)? };
         Ok(out.into())
     }
 
@@ -307,7 +308,8 @@ impl OpSet for CudaOps {
         let args = [first.into(), weight, eps, Arg::int(cols), Arg::int(stride)];
         // SAFETY: the columns are within rows of `stride`, as checked; the weight is `[cols]`.
         unsafe {
-            self.launch(&self.kernels().norm_columns, [rows, 1, 1], ROW_THREADS, row_shared(cols), &args)
+            let (kernel, threads) = (&self.kernels().norm_columns, row_threads(cols));
+            self.launch(kernel, [rows, 1, 1], threads, row_shared(cols), &args)
         }
     }
 
@@ -353,7 +355,8 @@ impl OpSet for CudaOps {
         let args = [to, from, weight, eps, Arg::int(cols)];
         // SAFETY: both are `[rows, cols]`, the weight is `[cols]`.
         unsafe {
-            self.launch(&self.kernels().add_rms_norm, [rows, 1, 1], ROW_THREADS, row_shared(cols), &args)
+            let (kernel, threads) = (&self.kernels().add_rms_norm, row_threads(cols));
+            self.launch(kernel, [rows, 1, 1], threads, row_shared(cols), &args)
         }
     }
 
