@@ -110,19 +110,14 @@ BN_DEVICE void whole_tile(const Whole &p) {
     int token0 = static_cast<int>(blockIdx.x) * Tile::TOKENS, output0 = p.block * Tile::OUTPUTS;
     int slices = p.cols / 32;
     int64_t row_bytes = static_cast<int64_t>(p.cols) / 8 * Format::BITS;
-    Source x{reinterpret_cast<const uint8_t *>(p.x), p.cols, token0, p.tokens};
-    Source weights{p.weights, row_bytes, output0, p.rows};
+    auto x = Staged<GEMM_THREADS, Tile::TOKENS, Step::X_PIECES>::of(p.x, p.cols, token0, p.tokens);
+    auto weights = Staged<GEMM_THREADS, Tile::OUTPUTS, Step::PIECES>::of(p.weights, row_bytes, output0, p.rows);
     int dots[LEFTS][Tile::RIGHTS][4] = {};
-    if (blockIdx.x == 0) prefetch_rows(p.weights, row_bytes, output0, Tile::OUTPUTS, p.rows);
+    if (Tile::GROUPS > 1 && blockIdx.x == 0) prefetch_rows(p.weights, row_bytes, output0, Tile::OUTPUTS, p.rows);
     pipeline<Tile::STAGES>(
         (slices + Step::ALL_SLICES - 1) / Step::ALL_SLICES,
-        [&](int step, int place) {
-            unsigned char *to = memory + place * Step::BYTES + Step::X_BYTES;
-            stage<GEMM_THREADS, Tile::OUTPUTS, Step::PIECES>(to, weights, step * Step::PIECES);
-        },
-        [&](int step, int place) {
-            stage<GEMM_THREADS, Tile::TOKENS, Step::X_PIECES>(memory + place * Step::BYTES, x, step * Step::X_PIECES);
-        },
+        [&](int step, int place) { weights.stage(memory + place * Step::BYTES + Step::X_BYTES, step); },
+        [&](int step, int place) { x.stage(memory + place * Step::BYTES, step); },
         [&](int step, int place) {
             const unsigned char *from = memory + place * Step::BYTES;
             whole_step<Format, Tile, LEFTS>(from, from + Step::X_BYTES, slices - step * Step::ALL_SLICES, dots);
@@ -150,7 +145,7 @@ BN_DEVICE void whole_gemm(const Whole &p) {
 
 // Steps whose scales are fetched together, while those before them are computed: the more, the less one of them takes.
 template <class Tile>
-constexpr int SPAN = Tile::UNROLL > 1 ? 8 : 1;
+constexpr int SPAN = Tile::FEW ? 8 : 1;
 
 // Their scales and sums, for blocks of 32 columns. Rows are longer than they need, so that stores meet few others' banks.
 template <class Tile>
@@ -236,10 +231,10 @@ BN_DEVICE void store_scales(Scales<Tile> &to, const Fetched<Tile> &fetched) {
 
 // Adds block `slice` of a step, which is the span's `block`.
 template <class Format, class Tile>
-BN_DEVICE void block_step(const unsigned char *x, const unsigned char *codes, int slice, Scales<Tile> &scales, int block,
-    typename Tile::Sums &sums) {
+BN_DEVICE void block_step(const unsigned char *x, const uint32_t (&right)[Tile::RIGHTS][2], int slice, Scales<Tile> &scales,
+    int block, typename Tile::Sums &sums) {
     constexpr int LEFTS = Tile::LEFTS, RIGHTS = Tile::RIGHTS;
-    uint32_t left[LEFTS][4], right[RIGHTS][2];
+    uint32_t left[LEFTS][4];
     float x_scales[LEFTS][2], lows[LEFTS][2];
     int starts[LEFTS][4];
     BN_UNROLL
@@ -254,7 +249,6 @@ BN_DEVICE void block_step(const unsigned char *x, const unsigned char *codes, in
             if (Format::MINIMA) lows[m][half] = minima_of(scales).x[block][token];
         }
     }
-    load_rights<Format, Tile>(codes, slice, right);
     BN_UNROLL
     for (int n = 0; n < RIGHTS; n++) {
         float scale[2], min[2];
@@ -277,6 +271,25 @@ BN_DEVICE void block_step(const unsigned char *x, const unsigned char *codes, in
     }
 }
 
+// Adds `count` blocks of a step, the first of which is the span's `first`.
+template <class Format, class Tile>
+BN_DEVICE void add_blocks(const unsigned char *x, const unsigned char *codes, Scales<Tile> &scales, int first, int count,
+    typename Tile::Sums &sums) {
+    if (Tile::FEW && count == STEP_BLOCKS) {
+        uint32_t right[STEP_BLOCKS][Tile::RIGHTS][2];
+        load_step_rights<Format, Tile>(codes, right);
+        BN_UNROLL
+        for (int b = 0; b < STEP_BLOCKS; b++) block_step<Format, Tile>(x, right[b], b, scales, first + b, sums);
+        return;
+    }
+    BN_UNROLL_BY(1)
+    for (int b = 0; b < count; b++) {
+        uint32_t right[Tile::RIGHTS][2];
+        load_rights<Format, Tile>(codes, b, right);
+        block_step<Format, Tile>(x, right, b, scales, first + b, sums);
+    }
+}
+
 template <class Format, class Tile>
 BN_DEVICE void block_gemm(const Blocks &p) {
     constexpr int STAGE = Tile::LEFT_BYTES + CODES_BYTES<Format, Tile>;
@@ -287,8 +300,9 @@ BN_DEVICE void block_gemm(const Blocks &p) {
     int blocks = p.cols / 32, steps = (blocks + STEP_BLOCKS - 1) / STEP_BLOCKS;
     // None of what a warp has beyond the tokens is written.
     bool idle = token0 + Tile::token() >= p.tokens;
-    Source x{reinterpret_cast<const uint8_t *>(p.x), p.cols, token0, p.tokens};
     Planes<Format> planes(p.rows, p.cols);
+    auto x = Staged<GEMM_THREADS, Tile::TOKENS, STEP_PIECES>::of(p.x, p.cols, token0, p.tokens);
+    auto codes = StagedCodes<Format, Tile>::of(p, planes, output0);
     auto scales = [&](int span) -> Scales<Tile> & {
         return *reinterpret_cast<Scales<Tile> *>(memory + Tile::STAGES * STAGE + span % 2 * SCALES);
     };
@@ -297,11 +311,9 @@ BN_DEVICE void block_gemm(const Blocks &p) {
     prefetch_tile<Format, Tile>(p, planes, output0);
     pipeline<Tile::STAGES>(
         steps,
+        [&](int step, int place) { codes.stage(memory + place * STAGE + Tile::LEFT_BYTES, step); },
         [&](int step, int place) {
-            stage_codes<Format, Tile>(memory + place * STAGE + Tile::LEFT_BYTES, p, planes, output0, step);
-        },
-        [&](int step, int place) {
-            stage<GEMM_THREADS, Tile::TOKENS, STEP_PIECES>(memory + place * STAGE, x, step * STEP_PIECES);
+            x.stage(memory + place * STAGE, step);
             if (step == 0) fetch_scales<Format>(p, token0, output0, 0, fetched);
         },
         [&](int step, int place) {
@@ -313,12 +325,8 @@ BN_DEVICE void block_gemm(const Blocks &p) {
             bool more = (span + 1) * STEPS < steps;
             if (more && step % STEPS == 0) fetch_scales<Format>(p, token0, output0, span + 1, fetched);
             const unsigned char *from = memory + place * STAGE;
-            int count = idle ? 0 : min(STEP_BLOCKS, blocks - step * STEP_BLOCKS);
-            BN_UNROLL_BY((Tile::UNROLL))
-            for (int b = 0; b < count; b++) {
-                int block = step % STEPS * STEP_BLOCKS + b;
-                block_step<Format, Tile>(from, from + Tile::LEFT_BYTES, b, scales(span), block, sums);
-            }
+            int first = step % STEPS * STEP_BLOCKS, count = idle ? 0 : min(STEP_BLOCKS, blocks - step * STEP_BLOCKS);
+            add_blocks<Format, Tile>(from, from + Tile::LEFT_BYTES, scales(span), first, count, sums);
             if (more && step % STEPS == STEPS - 1) store_scales<Format>(scales(span + 1), fetched);
         });
     write_sums<Tile>(p, token0, output0, sums);
@@ -358,12 +366,13 @@ BN_DEVICE void f32_gemm(const Dense &p) {
     constexpr int STAGE = F32_X_BYTES + F32_OUTPUTS * F32_PIECES * 16;
     BN_SHARED(memory);
     int token0 = static_cast<int>(blockIdx.x) * F32_TOKENS, output0 = p.block * F32_OUTPUTS;
-    Source x{reinterpret_cast<const uint8_t *>(p.x), 4 * static_cast<int64_t>(p.cols), token0, p.tokens};
-    Source weights{p.weights, 4 * static_cast<int64_t>(p.cols), output0, p.rows};
+    int64_t row_bytes = 4 * static_cast<int64_t>(p.cols);
+    auto x = Staged<GEMM_THREADS, F32_TOKENS, F32_PIECES, 4>::of(p.x, row_bytes, token0, p.tokens);
+    auto weights = Staged<GEMM_THREADS, F32_OUTPUTS, F32_PIECES, 4>::of(p.weights, row_bytes, output0, p.rows);
     auto stage_step = [&](int step) {
         unsigned char *to = memory + step % 2 * STAGE;
-        stage<GEMM_THREADS, F32_TOKENS, F32_PIECES, 4>(to, x, step * F32_PIECES);
-        stage<GEMM_THREADS, F32_OUTPUTS, F32_PIECES, 4>(to + F32_X_BYTES, weights, step * F32_PIECES);
+        x.stage(to, step);
+        weights.stage(to + F32_X_BYTES, step);
         copy_async_commit();
     };
     int four = static_cast<int>(threadIdx.x) / 4;

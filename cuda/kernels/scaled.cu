@@ -125,7 +125,8 @@ BN_DEVICE void scaled_gemm(const Blocks &p) {
     BN_SHARED(memory);
     int token0 = static_cast<int>(blockIdx.x) * Tile::TOKENS, output0 = p.block * Tile::OUTPUTS;
     Planes<TQ2_0> planes(p.rows, p.cols);
-    Source x{reinterpret_cast<const uint8_t *>(p.x), p.cols, token0, p.tokens};
+    auto x = Staged<GEMM_THREADS, Tile::TOKENS, STEP_PIECES>::of(p.x, p.cols, token0, p.tokens);
+    auto codes = StagedCodes<TQ2_0, Tile>::of(p, planes, output0);
     typename Tile::Dots dots = {};
     typename Tile::Sums sums = {};
     // Two steps are a block. Its scales are on their way while they are computed.
@@ -133,12 +134,8 @@ BN_DEVICE void scaled_gemm(const Blocks &p) {
     prefetch_tile<TQ2_0, Tile>(p, planes, output0);
     pipeline<Tile::STAGES>(
         p.cols / STEP,
-        [&](int step, int place) {
-            stage_codes<TQ2_0, Tile>(memory + place * STAGE + Tile::LEFT_BYTES, p, planes, output0, step);
-        },
-        [&](int step, int place) {
-            stage<GEMM_THREADS, Tile::TOKENS, STEP_PIECES>(memory + place * STAGE, x, step * STEP_PIECES);
-        },
+        [&](int step, int place) { codes.stage(memory + place * STAGE + Tile::LEFT_BYTES, step); },
+        [&](int step, int place) { x.stage(memory + place * STAGE, step); },
         [&](int step, int place) {
             if (step % 2 == 0) {
                 BN_UNROLL

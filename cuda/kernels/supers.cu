@@ -247,9 +247,10 @@ BN_DEVICE void super_gemm(const Blocks &p) {
     BN_SHARED(memory);
     int token0 = static_cast<int>(blockIdx.x) * Tile::TOKENS, output0 = p.block * Tile::OUTPUTS;
     Planes<Format> planes(p.rows, p.cols);
-    Source x{reinterpret_cast<const uint8_t *>(p.x), p.cols, token0, p.tokens};
-    Source groups{p.codes + planes.groups, planes.group_row, output0, p.rows};
-    Source x_sums{reinterpret_cast<const uint8_t *>(p.x_sums), p.cols / 8, token0, p.tokens};
+    auto x = Staged<GEMM_THREADS, Tile::TOKENS, STEP_PIECES>::of(p.x, p.cols, token0, p.tokens);
+    auto x_sums = Staged<GEMM_THREADS, Tile::TOKENS, 2>::of(p.x_sums, p.cols / 8, token0, p.tokens);
+    auto codes = StagedCodes<Format, Tile>::of(p, planes, output0);
+    auto groups = Staged<GEMM_THREADS, Tile::OUTPUTS, 1>::of(p.codes + planes.groups, planes.group_row, output0, p.rows);
     auto beside = [&](int super) -> Beside<Tile> & {
         return reinterpret_cast<Beside<Tile> *>(memory + Tile::STAGES * STAGE)[super % SUPERS];
     };
@@ -262,12 +263,12 @@ BN_DEVICE void super_gemm(const Blocks &p) {
     pipeline<Tile::STAGES>(
         steps,
         [&](int step, int place) {
-            stage_codes<Format, Tile>(memory + place * STAGE + Tile::LEFT_BYTES, p, planes, output0, step);
-            if (step % 2 == 0) stage<GEMM_THREADS, Tile::OUTPUTS, 1>(beside(step / 2).groups, groups, step / 2);
+            codes.stage(memory + place * STAGE + Tile::LEFT_BYTES, step);
+            if (step % 2 == 0) groups.stage(beside(step / 2).groups, step / 2);
         },
         [&](int step, int place) {
-            stage<GEMM_THREADS, Tile::TOKENS, STEP_PIECES>(memory + place * STAGE, x, step * STEP_PIECES);
-            if (step % 2 == 0) stage<GEMM_THREADS, Tile::TOKENS, 2>(beside(step / 2).x_sums, x_sums, step);
+            x.stage(memory + place * STAGE, step);
+            if (step % 2 == 0) x_sums.stage(beside(step / 2).x_sums, step / 2);
             if (step == 0) ends = fetch_ends<Format>(p, token0, output0, 0);
         },
         [&](int step, int place) {
@@ -277,7 +278,7 @@ BN_DEVICE void super_gemm(const Blocks &p) {
             if (!last && step + 2 < steps) ends = fetch_ends<Format>(p, token0, output0, step / 2 + 1);
             const unsigned char *from = memory + place * STAGE;
             Beside<Tile> &own = beside(step / 2);
-            BN_UNROLL_BY((Tile::UNROLL))
+            BN_UNROLL_BY((Tile::FEW ? 4 : 1))
             for (int b = 0; b < STEP_BLOCKS; b++) {
                 int block = step % 2 * STEP_BLOCKS + b;
                 super_step<Format, Tile>(from, from + Tile::LEFT_BYTES, own.groups, b, block, dots);

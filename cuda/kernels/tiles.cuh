@@ -14,26 +14,38 @@ BN_DEVICE unsigned place(unsigned row, unsigned piece) {
     return 16 * (row * PIECES + (piece ^ row * ACROSS / 8 % TURNS * TOGETHER));
 }
 
-// Rows of a matrix in global memory, some columns of which are staged.
-struct Source {
-    const uint8_t *rows;
-    int64_t row_bytes; // a multiple of 16
-    int first, count;  // the tile's first row, and how many the matrix has
-};
-
-// Begins to copy pieces `from` to `from + PIECES` of ROWS rows, as far as there are such rows and rows have them. What is
-// behind them keeps what it was: it is computed with, and not written. By THREADS threads.
+// Some rows of a matrix in global memory, to be staged: PIECES pieces of ROWS rows in each step, by THREADS threads. A thread
+// has one piece of each of its rows.
 template <unsigned THREADS, unsigned ROWS, unsigned PIECES, int TOGETHER = 1>
-BN_DEVICE void stage(unsigned char *to, const Source &source, int from) {
-    BN_UNROLL
-    for (unsigned begin = 0; begin < ROWS * PIECES; begin += THREADS) {
-        unsigned i = begin + threadIdx.x, row = i / PIECES, piece = i % PIECES;
-        int64_t at = 16 * static_cast<int64_t>(from + static_cast<int>(piece));
-        int own = source.first + static_cast<int>(row);
-        if ((ROWS * PIECES % THREADS != 0 && row >= ROWS) || own >= source.count || at >= source.row_bytes) continue;
-        copy_async16(to + place<PIECES, TOGETHER>(row, piece), source.rows + own * source.row_bytes + at);
+struct Staged {
+    static_assert(THREADS % PIECES == 0 && THREADS / PIECES % 8 == 0, "all rows of a thread have the piece at one place");
+    static constexpr unsigned APART = THREADS / PIECES; // a thread's rows
+    const uint8_t *own; // this thread's first piece
+    int64_t next;       // bytes from a row of this thread to the next one
+    int rows, bytes;    // rows of this thread that there are, and bytes of a row from `own` on
+    unsigned to;
+
+    // Of `count` rows of `row_bytes`, a multiple of 16, from row `first` on.
+    BN_DEVICE Staged of(const void *matrix, int64_t row_bytes, int first, int count) {
+        unsigned row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES;
+        int own = first + static_cast<int>(row), left = min(count, first + static_cast<int>(ROWS)) - own;
+        return {static_cast<const uint8_t *>(matrix) + own * row_bytes + 16 * piece, APART * row_bytes,
+            (left + static_cast<int>(APART) - 1) / static_cast<int>(APART), static_cast<int>(row_bytes) - 16 * static_cast<int>(piece),
+            place<PIECES, TOGETHER>(row, piece)};
     }
-}
+
+    // Begins to copy a step, as far as there are such rows and rows have it. What is behind them keeps what it was: it is
+    // computed with, and not written.
+    __device__ __forceinline__ void stage(unsigned char *tile, int step) const {
+        int at = step * static_cast<int>(16 * PIECES);
+        if (at >= bytes) return;
+        const uint8_t *from = own + at;
+        BN_UNROLL
+        for (unsigned i = 0; i < (ROWS + APART - 1) / APART; i++) {
+            if (static_cast<int>(i) < rows) copy_async16(tile + to + 16 * THREADS * i, from + i * next);
+        }
+    }
+};
 
 // Word `word` of piece `piece`.
 template <int PIECES>
@@ -73,8 +85,8 @@ struct Tile {
     // mma's tiles within a warp's.
     static constexpr int LEFTS = WARP_TOKENS / 16, RIGHTS = WARP_OUTPUTS / 8;
     static constexpr int LEFT_BYTES = TOKENS * STEP;
-    // Of few tiles, those of several steps of mma together keep a warp busy.
-    static constexpr int UNROLL = LEFTS * RIGHTS < 4 ? 4 : 1;
+    // So few that a warp is busy only with those of several blocks of columns together.
+    static constexpr bool FEW = LEFTS * RIGHTS < 4;
     static_assert(WARPS * GROUPS * WARP == GEMM_THREADS, "a warp for each");
 
     using Sums = float[LEFTS][RIGHTS][4];
@@ -151,15 +163,23 @@ template <class Format, class Tile>
 constexpr int CODES_BYTES = Tile::OUTPUTS * (Format::BITS + Format::HIGH) * 16;
 
 template <class Format, class Tile>
-BN_DEVICE void stage_codes(unsigned char *to, const Blocks &p, const Planes<Format> &planes, int output0, int step) {
-    Source low{p.codes, planes.low_row, output0, p.rows};
-    stage<GEMM_THREADS, Tile::OUTPUTS, Format::BITS>(to, low, step * Format::BITS);
-    if constexpr (Format::HIGH != 0) {
-        Source high{p.codes + planes.high, planes.high_row, output0, p.rows};
-        to += Tile::OUTPUTS * Format::BITS * 16;
-        stage<GEMM_THREADS, Tile::OUTPUTS, Format::HIGH>(to, high, step * Format::HIGH);
+struct StagedCodes {
+    using Low = Staged<GEMM_THREADS, Tile::OUTPUTS, Format::BITS>;
+    using High = Staged<GEMM_THREADS, Tile::OUTPUTS, Format::HIGH != 0 ? Format::HIGH : 1>;
+    Low low;
+    High high; // of types that have such bits
+
+    BN_DEVICE StagedCodes of(const Blocks &p, const Planes<Format> &planes, int output0) {
+        StagedCodes all{Low::of(p.codes, planes.low_row, output0, p.rows), {}};
+        if (Format::HIGH != 0) all.high = High::of(p.codes + planes.high, planes.high_row, output0, p.rows);
+        return all;
     }
-}
+
+    __device__ __forceinline__ void stage(unsigned char *tile, int step) const {
+        low.stage(tile, step);
+        if (Format::HIGH != 0) high.stage(tile + Tile::OUTPUTS * Format::BITS * 16, step);
+    }
+};
 
 // The right operands of all of a warp's outputs.
 template <class Format, class Tile>
@@ -186,10 +206,27 @@ BN_DEVICE void load_rights(const unsigned char *tile, int slice, uint32_t (&b)[T
     }
 }
 
-// Asks for a tile's rows of weights, once for all tokens.
+// Of all blocks of a step. A warp of 8 outputs has bytes of two blocks in one load.
+template <class Format, class Tile>
+BN_DEVICE void load_step_rights(const unsigned char *tile, uint32_t (&b)[STEP_BLOCKS][Tile::RIGHTS][2]) {
+    if constexpr (Format::BITS == 8 && Tile::RIGHTS == 1) {
+        unsigned own = static_cast<unsigned>(lane());
+        BN_UNROLL
+        for (int n = 0; n < STEP_BLOCKS; n += 2) {
+            uint32_t pair[4];
+            load_matrices(pair, tile + place<Format::BITS>(Tile::output() + own % 8, 2 * n + own / 8));
+            b[n][0][0] = pair[0], b[n][0][1] = pair[1], b[n + 1][0][0] = pair[2], b[n + 1][0][1] = pair[3];
+        }
+    } else {
+        BN_UNROLL
+        for (int n = 0; n < STEP_BLOCKS; n++) load_rights<Format, Tile>(tile, n, b[n]);
+    }
+}
+
+// Asks for a small tile's rows of weights, once for all tokens. Large ones have enough on their way.
 template <class Format, class Tile>
 BN_DEVICE void prefetch_tile(const Blocks &p, const Planes<Format> &planes, int output0) {
-    if (blockIdx.x == 0) prefetch_blocks(p, planes, output0, Tile::OUTPUTS);
+    if (Tile::FEW && blockIdx.x == 0) prefetch_blocks(p, planes, output0, Tile::OUTPUTS);
 }
 
 // Calls `what(token, output, m, n, i)` for each element of this thread's tiles that the product has.
