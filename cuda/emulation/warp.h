@@ -121,6 +121,13 @@ static inline void mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&
     emulation::mma<emulation::Bytes, int64_t>(d, a, b, "mma_s8", place);
 }
 
+static inline void mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const int (&c)[4], BN_PLACE) {
+    for (int i = 0; i < 4; i++) {
+        d[i] = c[i];
+    }
+    emulation::mma<emulation::Bytes, int64_t>(d, a, b, "mma_s8", place);
+}
+
 // Of mma.m16n8k16: its registers are those of k's first half.
 static inline void mma_s8(int (&d)[4], const uint32_t (&a)[2], uint32_t b, BN_PLACE) {
     emulation::mma<emulation::Bytes, int64_t>(d, {a[0], a[1], 0, 0}, {b, 0}, "mma_s8", place);

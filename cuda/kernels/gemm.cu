@@ -1,198 +1,266 @@
 // Products of more than 8 rows of activations: prompts and large batches. Any number of rows and of outputs: what a tile
-// has behind the last row is computed from that row, and not written. Bits are those of the GEMV, and so the CPU's.
+// has behind the last is computed of anything, and not written. Bits are those of the GEMV, and so the CPU's, whatever the
+// tile.
 //
 // Floor: 2 x tokens x outputs x columns operations over the rate. 512 tokens through 2560 x 6912 ternary weights are 18.1
 // GOP, 9.2 us on an H100 at 1979 TOPS of dense int8; mma.sync, which is all that sm_80 has, reaches about 60 % of that.
 // Types with scales in blocks add three f32 operations for each 32 columns of an output: 0.85 G for 512 tokens, 25 us at
 // 33 T a second. F32 runs on f32 FMA, 67 TFLOPS: 270 us. F16 and bf16: dense.cu.
 //
-// Registers (at most 128) let an SM of an H100 have two blocks, 16 warps; shared memory (57 KB of a block at most, as
-// Q8_0) would do for four. More than 48 KB are to be allowed by the launch (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES).
+// Few tokens: each block reads its tokens' activations from the L2, so that tiles of few outputs cost traffic, and tiles of
+// many leave multiprocessors without one. 64 tokens through the same weights, 2560 outputs: 35 MB and 6.4 us at 5.5 TB/s
+// by tiles of 32 outputs (80 blocks), 9 MB by tiles of 128 (20 blocks). The launch chooses (`Product::launch`).
 //
-// Grid: x over tiles of tokens, so that those that share weights run together, y over tiles of the outputs of each matrix
-// (a sum of `ceil`s); 256 threads.
+// Registers (at most 128) let an SM of an H100 have two blocks, 16 warps, and so does shared memory (96 KB of a block at
+// most). More than 48 KB are to be allowed by the launch (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES).
+//
+// Names end with the tokens and outputs of a tile. Grid: x over tiles of tokens, so that those that share weights run
+// together, y over tiles of the outputs of each matrix (a sum of `ceil`s); 256 threads.
 #include "products.cuh"
 #include "tiles.cuh"
 
 namespace {
 
-// Adds 128 columns; I2_S has them in two pieces of a row.
-BN_DEVICE void ternary_step(const unsigned char *x, const unsigned char *weights, int (&dots)[LEFTS][RIGHTS][4]) {
-    uint32_t words[RIGHTS][2];
-    BN_UNROLL
-    for (int n = 0; n < RIGHTS; n++) {
-        int row = warp_output() + 8 * n + lane() / 4;
+// A step of the products with one scale for each row. Their sums are integers, so that warps may share the columns.
+template <class Format, class Tile>
+struct WholeStep {
+    static constexpr int COLUMNS = Tile::GROUPS > 4 ? 256 : 128;
+    static constexpr int X_PIECES = COLUMNS / 16, PIECES = COLUMNS / 128 * Format::BITS;
+    // 32 columns each, of a warp and of all.
+    static constexpr int SLICES = COLUMNS / 32 / Tile::GROUPS, ALL_SLICES = COLUMNS / 32;
+    static constexpr int X_BYTES = Tile::TOKENS * COLUMNS, BYTES = X_BYTES + Tile::OUTPUTS * PIECES * 16;
+};
+
+// The right operands of slice `slice`. I2_S has 128 columns in two pieces of a row, of which `words` are those of the slice.
+template <class Format, class Tile>
+BN_DEVICE void whole_rights(const unsigned char *weights, int slice, const uint32_t (&words)[Tile::RIGHTS][2],
+    uint32_t (&right)[Tile::RIGHTS][2]) {
+    constexpr int PIECES = WholeStep<Format, Tile>::PIECES;
+    if constexpr (Format::BITS == 8) {
         BN_UNROLL
-        for (int half = 0; half < 2; half++) {
-            words[n][half] = word_at<Ternary::BITS>(weights, row, half, lane() % 4);
+        for (int n = 0; n < Tile::RIGHTS; n += 2) {
+            uint32_t pair[4];
+            load_byte_pair<PIECES>(weights, Tile::output() + 8 * n, slice, pair);
+            right[n][0] = pair[0], right[n][1] = pair[1], right[n + 1][0] = pair[2], right[n + 1][1] = pair[3];
         }
-    }
-    BN_UNROLL
-    for (int k = 0; k < 4; k++) {
-        uint32_t left[LEFTS][4];
+    } else {
+        int shift = 6 - slice % 4 * 2;
         BN_UNROLL
-        for (int m = 0; m < LEFTS; m++) load_left(x, warp_token() + 16 * m, k, left[m]);
-        BN_UNROLL
-        for (int n = 0; n < RIGHTS; n++) {
-            int shift = 6 - 2 * k;
-            uint32_t right[2] = {words[n][0] >> shift & 0x03030303u, words[n][1] >> shift & 0x03030303u};
-            BN_UNROLL
-            for (int m = 0; m < LEFTS; m++) mma_s8(dots[m][n], left[m], right);
+        for (int n = 0; n < Tile::RIGHTS; n++) {
+            right[n][0] = words[n][0] >> shift & 0x03030303u, right[n][1] = words[n][1] >> shift & 0x03030303u;
         }
     }
 }
 
-// The same of int8 weights.
-BN_DEVICE void int8_step(const unsigned char *x, const unsigned char *weights, int (&dots)[LEFTS][RIGHTS][4]) {
+// Adds this warp's slices of a step, which has `count` of them.
+template <class Format, class Tile, int LEFTS>
+BN_DEVICE void whole_step(const unsigned char *x, const unsigned char *weights, int count,
+    int (&dots)[LEFTS][Tile::RIGHTS][4]) {
+    using Step = WholeStep<Format, Tile>;
+    int first = Tile::group() * Step::SLICES;
+    if (first >= count) return;
+    uint32_t words[Tile::RIGHTS][2] = {};
+    if constexpr (Format::BITS == 2) {
+        BN_UNROLL
+        for (int i = 0; i < Tile::RIGHTS * 2; i++) {
+            int row = Tile::output() + i / 2 * 8 + lane() / 4;
+            words[i / 2][i % 2] = word_at<Step::PIECES>(weights, row, first / 4 * 2 + i % 2, lane() % 4);
+        }
+    }
     BN_UNROLL
-    for (int k = 0; k < 4; k++) {
-        uint32_t left[LEFTS][4];
+    for (int k = 0; k < Step::SLICES; k++) {
+        uint32_t right[Tile::RIGHTS][2];
+        whole_rights<Format, Tile>(weights, first + k, words, right);
         BN_UNROLL
-        for (int m = 0; m < LEFTS; m++) load_left(x, warp_token() + 16 * m, k, left[m]);
-        BN_UNROLL
-        for (int n = 0; n < RIGHTS; n++) {
-            uint32_t right[2];
-            load_bits<8>(weights, warp_output() + 8 * n, k, right);
+        for (int m = 0; m < LEFTS; m++) {
+            uint32_t left[4];
+            load_left<Step::X_PIECES>(x, Tile::token() + 16 * m, first + k, left);
             BN_UNROLL
-            for (int m = 0; m < LEFTS; m++) mma_s8(dots[m][n], left[m], right);
+            for (int n = 0; n < Tile::RIGHTS; n++) mma_s8(dots[m][n], left, right[n]);
         }
     }
 }
 
-template <class Format>
-BN_DEVICE void whole_gemm(const Whole &p) {
-    constexpr int PIECES = Format::BITS; // of a row's 128 columns
-    constexpr int STAGE = LEFT_BYTES + TILE_OUTPUTS * PIECES * 16;
+// Adds up the sums of warps that have the same outputs, and writes them: each warp an equal share.
+template <class Format, class Tile, int LEFTS>
+BN_DEVICE void write_shared(const Whole &p, int token0, int output0, unsigned char *memory,
+    const int (&dots)[LEFTS][Tile::RIGHTS][4]) {
+    constexpr int EACH = LEFTS * Tile::RIGHTS * 4, OWN = EACH / Tile::GROUPS;
+    int *all = reinterpret_cast<int *>(memory) + lane();
+    sync_block(); // no warp reads the last step's columns, whose place the sums take
+    BN_UNROLL
+    for (int i = 0; i < EACH; i++) all[(warp() * EACH + i) * WARP] = dots[i / 4 / Tile::RIGHTS][i / 4 % Tile::RIGHTS][i % 4];
+    sync_block();
+    BN_UNROLL
+    for (int j = 0; j < OWN; j++) {
+        int i = Tile::group() * OWN + j, dot = 0;
+        BN_UNROLL
+        for (int g = 0; g < Tile::GROUPS; g++) dot += all[((g * Tile::WARPS + warp() % Tile::WARPS) * EACH + i) * WARP];
+        int t = token0 + Tile::token_of(i / 4 / Tile::RIGHTS, i % 4);
+        int row = output0 + Tile::output_of(i / 4 % Tile::RIGHTS, i % 4);
+        if (t < p.tokens && row < p.rows) write_whole<Format>(p, t, row, dot);
+    }
+}
+
+// With so many of mma's tiles along tokens as there are tokens for.
+template <class Format, class Tile, int LEFTS>
+BN_DEVICE void whole_tile(const Whole &p) {
+    using Step = WholeStep<Format, Tile>;
     BN_SHARED(memory);
-    int token0 = static_cast<int>(blockIdx.x) * TILE_TOKENS, output0 = p.block * TILE_OUTPUTS;
-    int steps = p.cols / STEP;
-    Source x{reinterpret_cast<const uint8_t *>(p.x), p.cols, token0, p.tokens};
-    Source weights{p.weights, static_cast<int64_t>(steps) * PIECES * 16, output0, p.rows};
-    auto stage_step = [&](int step) {
-        unsigned char *to = memory + step % 2 * STAGE;
-        stage<GEMM_THREADS, TILE_TOKENS, STEP_PIECES>(to, x, step * STEP_PIECES);
-        stage<GEMM_THREADS, TILE_OUTPUTS, PIECES>(to + LEFT_BYTES, weights, step * PIECES);
-        copy_async_commit();
-    };
-    int dots[LEFTS][RIGHTS][4] = {};
-    await_inputs();
-    stage_step(0);
-    for (int step = 0; step < steps; step++) {
-        copy_async_wait<0>();
-        // All see the step's columns, and none reads those before them, whose place the next ones take.
-        sync_block();
-        if (step + 1 < steps) stage_step(step + 1);
-        const unsigned char *from = memory + step % 2 * STAGE;
-        if constexpr (Format::BITS == 8) {
-            int8_step(from, from + LEFT_BYTES, dots);
-        } else {
-            ternary_step(from, from + LEFT_BYTES, dots);
-        }
+    int token0 = static_cast<int>(blockIdx.x) * Tile::TOKENS, output0 = p.block * Tile::OUTPUTS;
+    int slices = p.cols / 32;
+    int64_t row_bytes = static_cast<int64_t>(p.cols) / 8 * Format::BITS;
+    auto x = Staged<GEMM_THREADS, Tile::TOKENS, Step::X_PIECES>::of(p.x, p.cols, token0, p.tokens);
+    auto weights = Staged<GEMM_THREADS, Tile::OUTPUTS, Step::PIECES>::of(p.weights, row_bytes, output0, p.rows);
+    int dots[LEFTS][Tile::RIGHTS][4] = {};
+    if (Tile::GROUPS > 1 && blockIdx.x == 0) prefetch_rows(p.weights, row_bytes, output0, Tile::OUTPUTS, p.rows);
+    pipeline<Tile::STAGES>(
+        (slices + Step::ALL_SLICES - 1) / Step::ALL_SLICES,
+        [&](int step, int place) { weights.stage(memory + place * Step::BYTES + Step::X_BYTES, step); },
+        [&](int step, int place) { x.stage(memory + place * Step::BYTES, step); },
+        [&](int step, int place) {
+            const unsigned char *from = memory + place * Step::BYTES;
+            whole_step<Format, Tile, LEFTS>(from, from + Step::X_BYTES, slices - step * Step::ALL_SLICES, dots);
+        });
+    if constexpr (Tile::GROUPS > 1) {
+        write_shared<Format, Tile, LEFTS>(p, token0, output0, memory, dots);
+    } else {
+        each_output<Tile, LEFTS>(p, token0, output0, [&](int t, int row, int m, int n, int i) {
+            write_whole<Format>(p, t, row, dots[m][n][i]);
+        });
     }
-    each_output(p, token0, output0, [&](int t, int row, int m, int n, int i) {
-        write_whole<Format>(p, t, row, dots[m][n][i]);
-    });
 }
 
-// Scales and sums of a step, for its blocks of 32 columns.
-constexpr int STEP_BLOCKS = STEP / 32;
+template <class Format, class Tile>
+BN_DEVICE void whole_gemm(const Whole &p) {
+    static_assert(WholeStep<Format, Tile>::BYTES * Tile::STAGES >= (Tile::GROUPS > 1 ? Tile::LEFTS * Tile::RIGHTS * 4096 : 0),
+        "all warps' sums have room");
+    if constexpr (Tile::TOKENS == 64) {
+        int tokens = p.tokens - static_cast<int>(blockIdx.x) * Tile::TOKENS;
+        if (tokens <= 16) return whole_tile<Format, Tile, 1>(p);
+        if (tokens <= 32) return whole_tile<Format, Tile, 2>(p);
+    }
+    whole_tile<Format, Tile, Tile::LEFTS>(p);
+}
+
+// Steps whose scales are fetched together, while those before them are computed: the more, the less one of them takes.
+template <class Tile>
+constexpr int SPAN = Tile::FEW ? 8 : 1;
+
+// Their scales and sums, for blocks of 32 columns. Rows are longer than they need, so that stores meet few others' banks.
+template <class Tile>
 struct Scales {
-    float x[STEP_BLOCKS][TILE_TOKENS], weights[STEP_BLOCKS][TILE_OUTPUTS];
+    static constexpr int BLOCKS = STEP_BLOCKS * SPAN<Tile>;
+    float x[BLOCKS][Tile::TOKENS + 1], weights[BLOCKS][Tile::OUTPUTS + 2];
     // What sums begin with: the bits of `BIAS`, less what the type's offset takes.
-    int start[STEP_BLOCKS][TILE_TOKENS];
+    int start[BLOCKS][Tile::TOKENS + 1];
 };
+template <class Tile>
 struct Minima {
+    static constexpr int BLOCKS = STEP_BLOCKS * SPAN<Tile>;
     // Scales of activations times their sums.
-    float x[STEP_BLOCKS][TILE_TOKENS], weights[STEP_BLOCKS][TILE_OUTPUTS];
+    float x[BLOCKS][Tile::TOKENS + 1], weights[BLOCKS][Tile::OUTPUTS + 2];
 };
-static_assert(sizeof(Scales) % 16 == 0 && sizeof(Minima) % 16 == 0, "what follows is aligned");
 
 // The bits of the float BIAS plus a dot product are those of the float BIAS + the dot product, since a block's is far
 // below 2^22. So the difference to BIAS makes it a float, exactly, without a conversion, which is a slow instruction.
 constexpr int BIAS_BITS = 0x4b400000;
 constexpr float BIAS = 12582912.0f;
 
-// A thread's share of a step's scales, on its way from global to shared memory.
+// A thread's share of a span's scales, on its way from global to shared memory: as it was read, since the first use waits.
+template <class Tile>
 struct Fetched {
-    static constexpr int EACH = STEP_BLOCKS * TILE_OUTPUTS / GEMM_THREADS;
-    float x, weights[EACH], low, minima[EACH];
-    int start;
+    static constexpr int BLOCKS = Scales<Tile>::BLOCKS;
+    static constexpr int LEFTS = BLOCKS * Tile::TOKENS / GEMM_THREADS, RIGHTS = BLOCKS * Tile::OUTPUTS / GEMM_THREADS;
+    static_assert(LEFTS * GEMM_THREADS == BLOCKS * Tile::TOKENS, "all have as many of the activations' scales");
+    static_assert(RIGHTS * GEMM_THREADS == BLOCKS * Tile::OUTPUTS, "and of the weights'");
+    float x[LEFTS];
+    int sums[LEFTS];
+    uint32_t weights[RIGHTS]; // with minima, if there are some
 };
-static_assert(STEP_BLOCKS * TILE_TOKENS == GEMM_THREADS, "each thread has one of the activations' scales");
 
-template <class Format>
-BN_DEVICE Fetched fetch_scales(const Blocks &p, int token0, int output0, int step) {
-    int thread = static_cast<int>(threadIdx.x), blocks = p.cols / 32;
-    // Blocks behind the last are not computed.
-    auto block = [&](int b) { return min(step * STEP_BLOCKS + b, blocks - 1); };
-    int64_t t = min(token0 + thread / STEP_BLOCKS, p.tokens - 1);
-    int64_t at = t * blocks + block(thread % STEP_BLOCKS);
-    Fetched fetched;
-    fetched.x = p.x_scales[at];
-    int sum = Format::OFFSET != 0 || Format::MINIMA ? p.x_sums[at] : 0;
-    fetched.start = BIAS_BITS - Format::OFFSET * sum;
-    fetched.low = mul_rn(fetched.x, static_cast<float>(sum));
+template <class Format, class Tile>
+BN_DEVICE void fetch_scales(const Blocks &p, int token0, int output0, int span, Fetched<Tile> &fetched) {
+    constexpr int BLOCKS = Fetched<Tile>::BLOCKS;
+    int blocks = p.cols / 32;
+    // Blocks and rows behind the last are not used.
+    auto block = [&](int n) { return min(span * BLOCKS + n % BLOCKS, blocks - 1); };
     BN_UNROLL
-    for (int i = 0; i < Fetched::EACH; i++) {
-        int n = thread + i * GEMM_THREADS;
-        int64_t row = min(output0 + n / STEP_BLOCKS, p.rows - 1);
-        int in_row = block(n % STEP_BLOCKS) / (Format::ELEMENTS / 32);
-        int64_t place = row * (p.cols / Format::ELEMENTS) + in_row;
-        fetched.minima[i] = 0.0f;
-        load_scale<Format>(p.scales, place, fetched.weights[i], fetched.minima[i]);
+    for (int i = 0; i < Fetched<Tile>::LEFTS; i++) {
+        int n = static_cast<int>(threadIdx.x) + i * GEMM_THREADS;
+        int64_t at = static_cast<int64_t>(min(token0 + n / BLOCKS, p.tokens - 1)) * blocks + block(n);
+        fetched.x[i] = p.x_scales[at];
+        fetched.sums[i] = Format::OFFSET != 0 || Format::MINIMA ? p.x_sums[at] : 0;
     }
-    return fetched;
+    BN_UNROLL
+    for (int i = 0; i < Fetched<Tile>::RIGHTS; i++) {
+        int n = static_cast<int>(threadIdx.x) + i * GEMM_THREADS;
+        int64_t row = min(output0 + n / BLOCKS, p.rows - 1);
+        int64_t at = row * (p.cols / Format::ELEMENTS) + block(n) / (Format::ELEMENTS / 32);
+        fetched.weights[i] = Format::MINIMA ? reinterpret_cast<const uint32_t *>(p.scales)[at] : p.scales[at];
+    }
 }
 
 // Minima stand behind the scales, where the type has some.
-BN_DEVICE Minima &minima_of(Scales &scales) {
-    return *reinterpret_cast<Minima *>(&scales + 1);
+template <class Tile>
+BN_DEVICE Minima<Tile> &minima_of(Scales<Tile> &scales) {
+    return *reinterpret_cast<Minima<Tile> *>(&scales + 1);
 }
 
-template <class Format>
-BN_DEVICE void store_scales(Scales &to, const Fetched &fetched) {
-    int thread = static_cast<int>(threadIdx.x);
-    to.x[thread % STEP_BLOCKS][thread / STEP_BLOCKS] = fetched.x;
-    to.start[thread % STEP_BLOCKS][thread / STEP_BLOCKS] = fetched.start;
+template <class Format, class Tile>
+BN_DEVICE void store_scales(Scales<Tile> &to, const Fetched<Tile> &fetched) {
+    constexpr int BLOCKS = Fetched<Tile>::BLOCKS;
     BN_UNROLL
-    for (int i = 0; i < Fetched::EACH; i++) {
-        int n = thread + i * GEMM_THREADS;
-        to.weights[n % STEP_BLOCKS][n / STEP_BLOCKS] = fetched.weights[i];
-        if (Format::MINIMA) minima_of(to).weights[n % STEP_BLOCKS][n / STEP_BLOCKS] = fetched.minima[i];
+    for (int i = 0; i < Fetched<Tile>::LEFTS; i++) {
+        int n = static_cast<int>(threadIdx.x) + i * GEMM_THREADS, block = n % BLOCKS, token = n / BLOCKS;
+        to.x[block][token] = fetched.x[i];
+        if (Format::OFFSET != 0) to.start[block][token] = BIAS_BITS - Format::OFFSET * fetched.sums[i];
+        if (Format::MINIMA) {
+            minima_of(to).x[block][token] = mul_rn(fetched.x[i], static_cast<float>(fetched.sums[i]));
+        }
     }
-    if (Format::MINIMA) minima_of(to).x[thread % STEP_BLOCKS][thread / STEP_BLOCKS] = fetched.low;
+    BN_UNROLL
+    for (int i = 0; i < Fetched<Tile>::RIGHTS; i++) {
+        int n = static_cast<int>(threadIdx.x) + i * GEMM_THREADS, block = n % BLOCKS, output = n / BLOCKS;
+        to.weights[block][output] = half_to_float(static_cast<uint16_t>(fetched.weights[i] & 0xffff));
+        if (Format::MINIMA) {
+            minima_of(to).weights[block][output] = half_to_float(static_cast<uint16_t>(fetched.weights[i] >> 16));
+        }
+    }
 }
 
-// Adds block `block` of the step.
-template <class Format>
-BN_DEVICE void block_step(const unsigned char *x, const unsigned char *codes, Scales &scales, int block, Sums &sums) {
+// Adds block `slice` of a step, which is the span's `block`.
+template <class Format, class Tile>
+BN_DEVICE void block_step(const unsigned char *x, const uint32_t (&right)[Tile::RIGHTS][2], int slice, Scales<Tile> &scales,
+    int block, typename Tile::Sums &sums) {
+    constexpr int LEFTS = Tile::LEFTS, RIGHTS = Tile::RIGHTS;
     uint32_t left[LEFTS][4];
     float x_scales[LEFTS][2], lows[LEFTS][2];
-    int starts[LEFTS][2];
+    int starts[LEFTS][4];
     BN_UNROLL
     for (int m = 0; m < LEFTS; m++) {
-        load_left(x, warp_token() + 16 * m, block, left[m]);
+        load_left<STEP_PIECES>(x, Tile::token() + 16 * m, slice, left[m]);
         BN_UNROLL
         for (int half = 0; half < 2; half++) {
-            x_scales[m][half] = scales.x[block][token_of(m, 2 * half)];
-            starts[m][half] = Format::OFFSET != 0 ? scales.start[block][token_of(m, 2 * half)] : BIAS_BITS;
-            if (Format::MINIMA) lows[m][half] = minima_of(scales).x[block][token_of(m, 2 * half)];
+            int token = Tile::token_of(m, 2 * half);
+            x_scales[m][half] = scales.x[block][token];
+            int start = Format::OFFSET != 0 ? scales.start[block][token] : BIAS_BITS;
+            starts[m][2 * half] = start, starts[m][2 * half + 1] = start;
+            if (Format::MINIMA) lows[m][half] = minima_of(scales).x[block][token];
         }
     }
     BN_UNROLL
     for (int n = 0; n < RIGHTS; n++) {
-        uint32_t right[2];
-        load_right<Format>(codes, warp_output() + 8 * n, block, right);
         float scale[2], min[2];
         BN_UNROLL
         for (int i = 0; i < 2; i++) {
-            scale[i] = scales.weights[block][output_of(n, i)];
-            if (Format::MINIMA) min[i] = minima_of(scales).weights[block][output_of(n, i)];
+            scale[i] = scales.weights[block][Tile::output_of(n, i)];
+            if (Format::MINIMA) min[i] = minima_of(scales).weights[block][Tile::output_of(n, i)];
         }
         BN_UNROLL
         for (int m = 0; m < LEFTS; m++) {
-            int dots[4] = {starts[m][0], starts[m][0], starts[m][1], starts[m][1]};
-            mma_s8(dots, left[m], right);
+            int dots[4];
+            mma_s8(dots, left[m], right[n], starts[m]);
             BN_UNROLL
             for (int i = 0; i < 4; i++) {
                 float dot = add_rn(__int_as_float(dots[i]), -BIAS);
@@ -203,41 +271,65 @@ BN_DEVICE void block_step(const unsigned char *x, const unsigned char *codes, Sc
     }
 }
 
-template <class Format>
-BN_DEVICE void block_gemm(const Blocks &p) {
-    constexpr int RIGHT = LEFT_BYTES, SCALES = RIGHT + CODES_BYTES<Format>;
-    constexpr int STAGE = SCALES + static_cast<int>(sizeof(Scales) + (Format::MINIMA ? sizeof(Minima) : 0));
-    BN_SHARED(memory);
-    int token0 = static_cast<int>(blockIdx.x) * TILE_TOKENS, output0 = p.block * TILE_OUTPUTS;
-    int blocks = p.cols / 32, steps = (blocks + STEP_BLOCKS - 1) / STEP_BLOCKS;
-    Source x{reinterpret_cast<const uint8_t *>(p.x), p.cols, token0, p.tokens};
-    Planes<Format> planes(p.rows, p.cols);
-    auto stage_step = [&](int step) {
-        unsigned char *to = memory + step % 2 * STAGE;
-        stage<GEMM_THREADS, TILE_TOKENS, STEP_PIECES>(to, x, step * STEP_PIECES);
-        stage_codes(to + RIGHT, p, planes, output0, step);
-        copy_async_commit();
-    };
-    auto scales = [&](int step) { return reinterpret_cast<Scales *>(memory + step % 2 * STAGE + SCALES); };
-    Sums sums = {};
-    await_inputs();
-    stage_step(0);
-    store_scales<Format>(*scales(0), fetch_scales<Format>(p, token0, output0, 0));
-    for (int step = 0; step < steps; step++) {
-        copy_async_wait<0>();
-        sync_block(); // as in `whole_gemm`
-        bool more = step + 1 < steps;
-        Fetched fetched{};
-        if (more) {
-            stage_step(step + 1);
-            fetched = fetch_scales<Format>(p, token0, output0, step + 1);
-        }
-        const unsigned char *from = memory + step % 2 * STAGE;
-        int count = min(STEP_BLOCKS, blocks - step * STEP_BLOCKS);
-        for (int b = 0; b < count; b++) block_step<Format>(from, from + RIGHT, *scales(step), b, sums);
-        if (more) store_scales<Format>(*scales(step + 1), fetched);
+// Adds `count` blocks of a step, the first of which is the span's `first`.
+template <class Format, class Tile>
+BN_DEVICE void add_blocks(const unsigned char *x, const unsigned char *codes, Scales<Tile> &scales, int first, int count,
+    typename Tile::Sums &sums) {
+    if (Tile::FEW && count == STEP_BLOCKS) {
+        uint32_t right[STEP_BLOCKS][Tile::RIGHTS][2];
+        load_step_rights<Format, Tile>(codes, right);
+        BN_UNROLL
+        for (int b = 0; b < STEP_BLOCKS; b++) block_step<Format, Tile>(x, right[b], b, scales, first + b, sums);
+        return;
     }
-    write_sums(p, token0, output0, sums);
+    BN_UNROLL_BY(1)
+    for (int b = 0; b < count; b++) {
+        uint32_t right[Tile::RIGHTS][2];
+        load_rights<Format, Tile>(codes, b, right);
+        block_step<Format, Tile>(x, right, b, scales, first + b, sums);
+    }
+}
+
+template <class Format, class Tile>
+BN_DEVICE void block_gemm(const Blocks &p) {
+    constexpr int STAGE = Tile::LEFT_BYTES + CODES_BYTES<Format, Tile>;
+    constexpr int SCALES = static_cast<int>(sizeof(Scales<Tile>) + (Format::MINIMA ? sizeof(Minima<Tile>) : 0));
+    constexpr int STEPS = SPAN<Tile>; // of a span
+    BN_SHARED(memory);
+    int token0 = static_cast<int>(blockIdx.x) * Tile::TOKENS, output0 = p.block * Tile::OUTPUTS;
+    int blocks = p.cols / 32, steps = (blocks + STEP_BLOCKS - 1) / STEP_BLOCKS;
+    // None of what a warp has beyond the tokens is written.
+    bool idle = token0 + Tile::token() >= p.tokens;
+    Planes<Format> planes(p.rows, p.cols);
+    auto x = Staged<GEMM_THREADS, Tile::TOKENS, STEP_PIECES>::of(p.x, p.cols, token0, p.tokens);
+    auto codes = StagedCodes<Format, Tile>::of(p, planes, output0);
+    auto scales = [&](int span) -> Scales<Tile> & {
+        return *reinterpret_cast<Scales<Tile> *>(memory + Tile::STAGES * STAGE + span % 2 * SCALES);
+    };
+    Fetched<Tile> fetched{};
+    typename Tile::Sums sums = {};
+    prefetch_tile<Format, Tile>(p, planes, output0);
+    pipeline<Tile::STAGES>(
+        steps,
+        [&](int step, int place) { codes.stage(memory + place * STAGE + Tile::LEFT_BYTES, step); },
+        [&](int step, int place) {
+            x.stage(memory + place * STAGE, step);
+            if (step == 0) fetch_scales<Format>(p, token0, output0, 0, fetched);
+        },
+        [&](int step, int place) {
+            int span = step / STEPS;
+            if (step == 0) {
+                store_scales<Format>(scales(0), fetched);
+                sync_block();
+            }
+            bool more = (span + 1) * STEPS < steps;
+            if (more && step % STEPS == 0) fetch_scales<Format>(p, token0, output0, span + 1, fetched);
+            const unsigned char *from = memory + place * STAGE;
+            int first = step % STEPS * STEP_BLOCKS, count = idle ? 0 : min(STEP_BLOCKS, blocks - step * STEP_BLOCKS);
+            add_blocks<Format, Tile>(from, from + Tile::LEFT_BYTES, scales(span), first, count, sums);
+            if (more && step % STEPS == STEPS - 1) store_scales<Format>(scales(span + 1), fetched);
+        });
+    write_sums<Tile>(p, token0, output0, sums);
 }
 
 // A block's tile; four threads share 4 x 4 of its outputs, each with four lanes of their sums.
@@ -274,12 +366,13 @@ BN_DEVICE void f32_gemm(const Dense &p) {
     constexpr int STAGE = F32_X_BYTES + F32_OUTPUTS * F32_PIECES * 16;
     BN_SHARED(memory);
     int token0 = static_cast<int>(blockIdx.x) * F32_TOKENS, output0 = p.block * F32_OUTPUTS;
-    Source x{reinterpret_cast<const uint8_t *>(p.x), 4 * static_cast<int64_t>(p.cols), token0, p.tokens};
-    Source weights{p.weights, 4 * static_cast<int64_t>(p.cols), output0, p.rows};
+    int64_t row_bytes = 4 * static_cast<int64_t>(p.cols);
+    auto x = Staged<GEMM_THREADS, F32_TOKENS, F32_PIECES, 4>::of(p.x, row_bytes, token0, p.tokens);
+    auto weights = Staged<GEMM_THREADS, F32_OUTPUTS, F32_PIECES, 4>::of(p.weights, row_bytes, output0, p.rows);
     auto stage_step = [&](int step) {
         unsigned char *to = memory + step % 2 * STAGE;
-        stage<GEMM_THREADS, F32_TOKENS, F32_PIECES, 4>(to, x, step * F32_PIECES);
-        stage<GEMM_THREADS, F32_OUTPUTS, F32_PIECES, 4>(to + F32_X_BYTES, weights, step * F32_PIECES);
+        x.stage(to, step);
+        weights.stage(to + F32_X_BYTES, step);
         copy_async_commit();
     };
     int four = static_cast<int>(threadIdx.x) / 4;
@@ -290,7 +383,7 @@ BN_DEVICE void f32_gemm(const Dense &p) {
     stage_step(0);
     for (int step = 0; step < steps; step++) {
         copy_async_wait<0>();
-        sync_block(); // as in `whole_gemm`
+        sync_block(); // as in `pipeline`
         if (step + 1 < steps) stage_step(step + 1);
         int count = min(F32_STEP, p.cols - step * F32_STEP) / 16;
         BN_UNROLL_BY(1)
@@ -306,17 +399,23 @@ BN_DEVICE void f32_gemm(const Dense &p) {
 
 } // namespace
 
-// As `bn_ternary_gemv_T` and `bn_int8_gemv_T`, of any number of tokens. Grid: ceil(tokens / 64), ceil(rows / 128); shared
-// memory: 16384 bytes and 4096 for each bit of a code.
-#define BN_WHOLE_GEMM(name, Format)                                                                                    \
-    BN_WHOLE_KERNEL(BN_GEMM(name##_gemm), blockIdx.y, TILE_OUTPUTS, whole_gemm<Format>)
-BN_WHOLE_GEMM(ternary, Ternary)
-BN_WHOLE_GEMM(int8, Int8)
+// As `bn_ternary_gemv_T` and `bn_int8_gemv_T`, of any number of tokens, by tiles of tokens x outputs. A step is 128 columns,
+// of 64 x 32 256. Shared memory: in a step each token has a byte for each column and each output BITS / 8, times the stages.
+#define BN_WHOLE_GEMM(name, Format, tokens, outputs, groups, stages)                                                   \
+    BN_WHOLE_KERNEL(BN_GEMM(name##_gemm_##tokens##x##outputs), blockIdx.y, outputs,                                    \
+        whole_gemm<Format, Tile<tokens, outputs, 64, 32, stages, groups>>)
+BN_WHOLE_GEMM(ternary, Ternary, 128, 128, 1, 4)
+BN_WHOLE_GEMM(ternary, Ternary, 64, 128, 2, 6)
+BN_WHOLE_GEMM(ternary, Ternary, 64, 32, 8, 4)
+BN_WHOLE_GEMM(int8, Int8, 128, 128, 1, 3)
+BN_WHOLE_GEMM(int8, Int8, 64, 128, 2, 3)
+BN_WHOLE_GEMM(int8, Int8, 64, 32, 8, 4)
 
-// As `bn_TYPE_gemv_T`, of any number of tokens. Grid: ceil(tokens / 64), ceil(rows / 128); shared memory: 24576 bytes and
-// 4096 for each bit of a code, and 6144 with minima.
+// As `bn_TYPE_gemv_T`, of any number of tokens. Shared memory for each bit of a code and beside that: of 64 x 128 6144 and
+// 32896 bytes, with minima 39136; of 32 x 32 3072 and 50176, with minima 67328.
 #define BN_BLOCK_GEMM(name, Format)                                                                                    \
-    BN_BLOCKS_KERNEL(BN_GEMM(name##_gemm), blockIdx.y, TILE_OUTPUTS, block_gemm<Format>)
+    BN_BLOCKS_KERNEL(BN_GEMM(name##_gemm_64x128), blockIdx.y, LargeTile::OUTPUTS, block_gemm<Format, LargeTile>)       \
+    BN_BLOCKS_KERNEL(BN_GEMM(name##_gemm_32x32), blockIdx.y, SmallTile::OUTPUTS, block_gemm<Format, SmallTile>)
 BN_BLOCK_GEMM(q8_0, Q8_0)
 BN_BLOCK_GEMM(q4_0, Q4_0)
 BN_BLOCK_GEMM(q4_1, Q4_1)

@@ -19,8 +19,8 @@ BN_DEVICE uint32_t less_one(uint32_t codes) {
 }
 
 // The scale of block `block` of row `row`, or of the last.
-BN_DEVICE float scale_of(const Blocks &p, int row, int block) {
-    return half_to_float(p.scales[static_cast<int64_t>(row_or_last(row, p.rows)) * (p.cols / 256) + block]);
+BN_DEVICE uint16_t scale_of(const Blocks &p, int row, int block) {
+    return p.scales[static_cast<int64_t>(row_or_last(row, p.rows)) * (p.cols / 256) + block];
 }
 
 BN_DEVICE void write_scaled(const Blocks &p, int t, int row, float sum) {
@@ -74,7 +74,7 @@ BN_DEVICE void scaled_gemv(const Blocks &p) {
             int dot = 0;
             BN_UNROLL
             for (int i = 0; i < SCALED_PARTS; i++) dot += own[i];
-            sum = add_rn(sum, mul_rn(static_cast<float>(dot), scale_of(p, row, start + b)));
+            sum = add_rn(sum, mul_rn(static_cast<float>(dot), half_to_float(scale_of(p, row, start + b))));
         }
         sync_warp();
     }
@@ -82,60 +82,74 @@ BN_DEVICE void scaled_gemv(const Blocks &p) {
 }
 
 // Adds the 128 columns of a step.
-BN_DEVICE void scaled_step(const unsigned char *x, const unsigned char *codes, int (&dots)[LEFTS][RIGHTS][4]) {
+template <class Tile>
+BN_DEVICE void scaled_step(const unsigned char *x, const unsigned char *codes, typename Tile::Dots &dots) {
     BN_UNROLL
-    for (int k = 0; k < STEP / 32; k++) {
-        uint32_t left[LEFTS][4];
+    for (int k = 0; k < STEP_BLOCKS; k++) {
+        uint32_t right[Tile::RIGHTS][2];
+        load_rights<TQ2_0, Tile>(codes, k, right);
         BN_UNROLL
-        for (int m = 0; m < LEFTS; m++) load_left(x, warp_token() + 16 * m, k, left[m]);
+        for (int n = 0; n < Tile::RIGHTS; n++) {
+            for (uint32_t &word : right[n]) word = less_one(word);
+        }
         BN_UNROLL
-        for (int n = 0; n < RIGHTS; n++) {
-            uint32_t right[2];
-            load_right<TQ2_0>(codes, warp_output() + 8 * n, k, right);
-            for (uint32_t &word : right) word = less_one(word);
+        for (int m = 0; m < Tile::LEFTS; m++) {
+            uint32_t left[4];
+            load_left<STEP_PIECES>(x, Tile::token() + 16 * m, k, left);
             BN_UNROLL
-            for (int m = 0; m < LEFTS; m++) mma_s8(dots[m][n], left[m], right);
+            for (int n = 0; n < Tile::RIGHTS; n++) mma_s8(dots[m][n], left, right[n]);
         }
     }
 }
 
-BN_DEVICE void scaled_gemm(const Blocks &p) {
-    constexpr int STAGE = LEFT_BYTES + CODES_BYTES<TQ2_0>;
-    BN_SHARED(memory);
-    int token0 = static_cast<int>(blockIdx.x) * TILE_TOKENS, output0 = p.block * TILE_OUTPUTS;
-    Planes<TQ2_0> planes(p.rows, p.cols);
-    Source x{reinterpret_cast<const uint8_t *>(p.x), p.cols, token0, p.tokens};
-    auto stage_step = [&](int step) {
-        unsigned char *to = memory + step % 2 * STAGE;
-        stage<GEMM_THREADS, TILE_TOKENS, STEP_PIECES>(to, x, step * STEP_PIECES);
-        stage_codes(to + LEFT_BYTES, p, planes, output0, step);
-        copy_async_commit();
-    };
-    int dots[LEFTS][RIGHTS][4] = {};
-    Sums sums = {};
-    int steps = p.cols / STEP;
-    await_inputs();
-    stage_step(0);
-    for (int step = 0; step < steps; step++) {
-        copy_async_wait<0>();
-        sync_block(); // as in `whole_gemm`
-        if (step + 1 < steps) stage_step(step + 1);
-        const unsigned char *from = memory + step % 2 * STAGE;
-        scaled_step(from, from + LEFT_BYTES, dots);
-        if (step % 2 == 0) continue; // two steps are a block
+// Adds a block of 256 to the sums, and clears its integers.
+template <class Tile>
+BN_DEVICE void end_scaled(const uint16_t (&scales)[Tile::RIGHTS * 2], typename Tile::Dots &dots,
+    typename Tile::Sums &sums) {
+    BN_UNROLL
+    for (int i = 0; i < Tile::RIGHTS * 2; i++) {
+        int n = i / 2;
+        float scale = half_to_float(scales[i]);
         BN_UNROLL
-        for (int i = 0; i < RIGHTS * 2; i++) {
-            int n = i / 2;
-            float scale = scale_of(p, output0 + output_of(n, i % 2), step / 2);
-            BN_UNROLL
-            for (int at = 0; at < LEFTS * 2; at++) {
-                int m = at / 2, own = at % 2 * 2 + i % 2;
-                sums[m][n][own] = add_rn(sums[m][n][own], mul_rn(static_cast<float>(dots[m][n][own]), scale));
-                dots[m][n][own] = 0;
-            }
+        for (int at = 0; at < Tile::LEFTS * 2; at++) {
+            int m = at / 2, own = at % 2 * 2 + i % 2;
+            sums[m][n][own] = add_rn(sums[m][n][own], mul_rn(static_cast<float>(dots[m][n][own]), scale));
+            dots[m][n][own] = 0;
         }
     }
-    each_output(p, token0, output0, [&](int t, int row, int m, int n, int i) { write_scaled(p, t, row, sums[m][n][i]); });
+}
+
+template <class Tile>
+BN_DEVICE void scaled_gemm(const Blocks &p) {
+    constexpr int STAGE = Tile::LEFT_BYTES + CODES_BYTES<TQ2_0, Tile>;
+    BN_SHARED(memory);
+    int token0 = static_cast<int>(blockIdx.x) * Tile::TOKENS, output0 = p.block * Tile::OUTPUTS;
+    Planes<TQ2_0> planes(p.rows, p.cols);
+    auto x = Staged<GEMM_THREADS, Tile::TOKENS, STEP_PIECES>::of(p.x, p.cols, token0, p.tokens);
+    auto codes = StagedCodes<TQ2_0, Tile>::of(p, planes, output0);
+    typename Tile::Dots dots = {};
+    typename Tile::Sums sums = {};
+    // Two steps are a block. Its scales are on their way while they are computed.
+    uint16_t scales[Tile::RIGHTS * 2] = {};
+    prefetch_tile<TQ2_0, Tile>(p, planes, output0);
+    pipeline<Tile::STAGES>(
+        p.cols / STEP,
+        [&](int step, int place) { codes.stage(memory + place * STAGE + Tile::LEFT_BYTES, step); },
+        [&](int step, int place) { x.stage(memory + place * STAGE, step); },
+        [&](int step, int place) {
+            if (step % 2 == 0) {
+                BN_UNROLL
+                for (int i = 0; i < Tile::RIGHTS * 2; i++) {
+                    scales[i] = scale_of(p, output0 + Tile::output_of(i / 2, i % 2), step / 2);
+                }
+            }
+            const unsigned char *from = memory + place * STAGE;
+            scaled_step<Tile>(from, from + Tile::LEFT_BYTES, dots);
+            if (step % 2 == 1) end_scaled<Tile>(scales, dots, sums);
+        });
+    each_output<Tile>(p, token0, output0, [&](int t, int row, int m, int n, int i) {
+        write_scaled(p, t, row, sums[m][n][i]);
+    });
 }
 
 } // namespace
@@ -148,6 +162,7 @@ BN_SCALED_GEMV(2)
 BN_SCALED_GEMV(4)
 BN_SCALED_GEMV(8)
 
-// `bn_tq2_0_gemm`: the same, of any number of tokens. Block: 256, grid: ceil(tokens / 64), ceil(rows / 128); shared memory:
-// 24576 bytes.
-BN_BLOCKS_KERNEL(BN_GEMM(tq2_0_gemm), blockIdx.y, TILE_OUTPUTS, scaled_gemm)
+// `bn_tq2_0_gemm`: the same, of any number of tokens, by tiles as in gemm.cu. Shared memory: of 64 x 128 36864 bytes, of
+// 32 x 32 30720.
+BN_BLOCKS_KERNEL(BN_GEMM(tq2_0_gemm_64x128), blockIdx.y, LargeTile::OUTPUTS, scaled_gemm<LargeTile>)
+BN_BLOCKS_KERNEL(BN_GEMM(tq2_0_gemm_32x32), blockIdx.y, SmallTile::OUTPUTS, scaled_gemm<SmallTile>)

@@ -123,51 +123,60 @@ BN_DEVICE void super_gemv(const Blocks &p) {
 }
 
 // What is staged of a super-block beside its columns: the groups of outputs, the sums of tokens, and scales.
-constexpr int GROUP_BYTES = TILE_OUTPUTS * 16, SUM_BYTES = TILE_TOKENS * 32;
-struct Scales256 {
-    float x[TILE_TOKENS], d[TILE_OUTPUTS], min[TILE_OUTPUTS];
+template <class Tile>
+struct Beside {
+    unsigned char groups[Tile::OUTPUTS * 16], x_sums[Tile::TOKENS * 32];
+    float x[Tile::TOKENS], d[Tile::OUTPUTS], min[Tile::OUTPUTS];
 };
-constexpr int SUPER_BYTES = GROUP_BYTES + SUM_BYTES + static_cast<int>(sizeof(Scales256));
 
-// A thread's share of them, on its way to shared memory: thread i has those of output i and token i.
+// A thread's share of the scales, on its way to shared memory: thread i has those of output i and token i. As they were
+// read, since the first use waits.
+struct RawEnds {
+    uint32_t both;
+    float x;
+};
+
 template <class Format>
-BN_DEVICE Ends fetch_ends(const Blocks &p, int token0, int output0, int super) {
+BN_DEVICE RawEnds fetch_ends(const Blocks &p, int token0, int output0, int super) {
     int i = static_cast<int>(threadIdx.x);
-    return super_ends<Format>(p, token0 + i, output0 + i, super);
+    int64_t supers = p.cols / 256, at = row_or_last(output0 + i, p.rows) * supers + super;
+    float x = p.x_scales[row_or_last(token0 + i, p.tokens) * supers + super];
+    return {Format::MINIMA ? reinterpret_cast<const uint32_t *>(p.scales)[at] : p.scales[at], x};
 }
 
-BN_DEVICE void store_ends(Scales256 &to, const Ends &ends) {
+template <class Tile>
+BN_DEVICE void store_ends(Beside<Tile> &to, const RawEnds &ends) {
     unsigned i = threadIdx.x;
-    if (i < TILE_TOKENS) to.x[i] = ends.x;
-    if (i < TILE_OUTPUTS) to.d[i] = ends.d, to.min[i] = ends.min;
+    if (i < Tile::TOKENS) to.x[i] = ends.x;
+    if (i >= Tile::OUTPUTS) return;
+    to.d[i] = half_to_float(static_cast<uint16_t>(ends.both & 0xffff));
+    to.min[i] = half_to_float(static_cast<uint16_t>(ends.both >> 16));
 }
-
-using Dots = int[LEFTS][RIGHTS][4];
 
 // Adds the products of block `slice` of a step, which is the super-block's `block`.
-template <class Format>
+template <class Format, class Tile>
 BN_DEVICE void super_step(const unsigned char *x, const unsigned char *codes, const unsigned char *groups, int slice,
-    int block, Dots &dots) {
-    uint32_t left[LEFTS][4];
+    int block, typename Tile::Dots &dots) {
+    constexpr int LEFTS = Tile::LEFTS, RIGHTS = Tile::RIGHTS;
+    uint32_t left[LEFTS][4], right[RIGHTS][2];
     BN_UNROLL
-    for (int m = 0; m < LEFTS; m++) load_left(x, warp_token() + 16 * m, slice, left[m]);
+    for (int m = 0; m < LEFTS; m++) load_left<STEP_PIECES>(x, Tile::token() + 16 * m, slice, left[m]);
+    load_rights<Format, Tile>(codes, slice, right);
     BN_UNROLL
     for (int n = 0; n < RIGHTS; n++) {
-        uint32_t right[2];
-        load_right<Format>(codes, warp_output() + 8 * n, slice, right);
         Group group[2];
         BN_UNROLL
         for (int i = 0; i < 2; i++) {
-            group[i] = group_of<Format>(word_at<1>(groups, output_of(n, i), 0, block / 2) >> (block % 2 * 16));
+            group[i] = group_of<Format>(word_at<1>(groups, Tile::output_of(n, i), 0, block / 2) >> (block % 2 * 16));
         }
         BN_UNROLL
         for (int m = 0; m < LEFTS; m++) {
             int products[2][4] = {};
             if constexpr (Format::GROUP == 16) {
-                mma_s8(products[0], {left[m][0], left[m][1]}, right[0]);
-                mma_s8(products[1], {left[m][2], left[m][3]}, right[1]);
+                mma_s8(products[0], {left[m][0], left[m][1]}, right[n][0]);
+                mma_s8(products[1], {left[m][2], left[m][3]}, right[n][1]);
             } else {
-                mma_s8(products[0], left[m], right);
+                mma_s8(products[0], left[m], right[n], {0, 0, 0, 0});
             }
             BN_UNROLL
             for (int i = 0; i < 4; i++) {
@@ -197,22 +206,22 @@ BN_DEVICE void split_sums(Words2 sums, uint32_t &low, uint32_t &high) {
 }
 
 // Adds a super-block to the sums, and clears its integers.
-template <class Format>
-BN_DEVICE void end_super(const unsigned char *groups, const unsigned char *x_sums, const Scales256 &scales, Dots &dots,
-    Sums &sums) {
+template <class Format, class Tile>
+BN_DEVICE void end_super(const Beside<Tile> &beside, typename Tile::Dots &dots, typename Tile::Sums &sums) {
+    constexpr int LEFTS = Tile::LEFTS;
     unsigned own = static_cast<unsigned>(lane());
     uint32_t low[LEFTS][2], high[LEFTS][2];
     BN_UNROLL
     for (int m = 0; m < LEFTS; m++) {
         BN_UNROLL
         for (int half = 0; half < 2; half++) {
-            const unsigned char *at = x_sums + place<2>(token_of(m, 2 * half), own % 4 / 2) + own % 2 * 8;
+            const unsigned char *at = beside.x_sums + place<2>(Tile::token_of(m, 2 * half), own % 4 / 2) + own % 2 * 8;
             split_sums(*reinterpret_cast<const Words2 *>(at), low[m][half], high[m][half]);
         }
     }
     BN_UNROLL
-    for (int n = 0; n < RIGHTS; n++) {
-        uint32_t right = group_bytes<Format>(word_at<1>(groups, warp_output() + 8 * n + own / 4, 0, own % 4));
+    for (int n = 0; n < Tile::RIGHTS; n++) {
+        uint32_t right = group_bytes<Format>(word_at<1>(beside.groups, Tile::output() + 8 * n + own / 4, 0, own % 4));
         BN_UNROLL
         for (int m = 0; m < LEFTS; m++) {
             int lows[4] = {}, highs[4] = {};
@@ -220,8 +229,8 @@ BN_DEVICE void end_super(const unsigned char *groups, const unsigned char *x_sum
             mma_s8(highs, high[m], right);
             BN_UNROLL
             for (int i = 0; i < 4; i++) {
-                int output = output_of(n, i), sum = lows[i] + 128 * highs[i];
-                Ends ends{scales.d[output], scales.min[output], scales.x[token_of(m, i)]};
+                int output = Tile::output_of(n, i), sum = lows[i] + 128 * highs[i];
+                Ends ends{beside.d[output], beside.min[output], beside.x[Tile::token_of(m, i)]};
                 int dot = dots[m][n][i] - Format::OFFSET * sum;
                 sums[m][n][i] = add_super<Format>(sums[m][n][i], dot, sum, ends);
                 dots[m][n][i] = 0;
@@ -230,52 +239,54 @@ BN_DEVICE void end_super(const unsigned char *groups, const unsigned char *x_sum
     }
 }
 
-template <class Format>
+template <class Format, class Tile>
 BN_DEVICE void super_gemm(const Blocks &p) {
-    constexpr int STAGE = LEFT_BYTES + CODES_BYTES<Format>;
+    constexpr int STAGE = Tile::LEFT_BYTES + CODES_BYTES<Format, Tile>;
+    // Super-blocks, of two steps each, of which a step has a place in shared memory.
+    constexpr int SUPERS = Tile::STAGES / 2 + 1;
     BN_SHARED(memory);
-    int token0 = static_cast<int>(blockIdx.x) * TILE_TOKENS, output0 = p.block * TILE_OUTPUTS;
+    int token0 = static_cast<int>(blockIdx.x) * Tile::TOKENS, output0 = p.block * Tile::OUTPUTS;
     Planes<Format> planes(p.rows, p.cols);
-    Source x{reinterpret_cast<const uint8_t *>(p.x), p.cols, token0, p.tokens};
-    Source groups{p.codes + planes.groups, planes.group_row, output0, p.rows};
-    Source x_sums{reinterpret_cast<const uint8_t *>(p.x_sums), p.cols / 8, token0, p.tokens};
-    // Two steps are a super-block. What it has beside its columns comes with the first of them.
-    auto beside = [&](int super) { return memory + 2 * STAGE + super % 2 * SUPER_BYTES; };
-    auto scales = [&](int super) {
-        return reinterpret_cast<Scales256 *>(beside(super) + GROUP_BYTES + SUM_BYTES);
+    auto x = Staged<GEMM_THREADS, Tile::TOKENS, STEP_PIECES>::of(p.x, p.cols, token0, p.tokens);
+    auto x_sums = Staged<GEMM_THREADS, Tile::TOKENS, 2>::of(p.x_sums, p.cols / 8, token0, p.tokens);
+    auto codes = StagedCodes<Format, Tile>::of(p, planes, output0);
+    auto groups = Staged<GEMM_THREADS, Tile::OUTPUTS, 1>::of(p.codes + planes.groups, planes.group_row, output0, p.rows);
+    auto beside = [&](int super) -> Beside<Tile> & {
+        return reinterpret_cast<Beside<Tile> *>(memory + Tile::STAGES * STAGE)[super % SUPERS];
     };
-    auto stage_step = [&](int step) {
-        unsigned char *to = memory + step % 2 * STAGE;
-        stage<GEMM_THREADS, TILE_TOKENS, STEP_PIECES>(to, x, step * STEP_PIECES);
-        stage_codes(to + LEFT_BYTES, p, planes, output0, step);
-        if (step % 2 == 0) {
-            stage<GEMM_THREADS, TILE_OUTPUTS, 1>(beside(step / 2), groups, step / 2);
-            stage<GEMM_THREADS, TILE_TOKENS, 2>(beside(step / 2) + GROUP_BYTES, x_sums, step);
-        }
-        copy_async_commit();
-    };
-    Dots dots = {};
-    Sums sums = {};
+    typename Tile::Dots dots = {};
+    typename Tile::Sums sums = {};
+    RawEnds ends{};
     int steps = p.cols / STEP;
-    await_inputs();
-    stage_step(0);
-    store_ends(*scales(0), fetch_ends<Format>(p, token0, output0, 0));
-    for (int step = 0; step < steps; step++) {
-        copy_async_wait<0>();
-        sync_block(); // as in `whole_gemm`
-        bool last = step % 2 == 1, more = step + 1 < steps;
-        Ends ends{};
-        if (more) stage_step(step + 1);
-        if (last && more) ends = fetch_ends<Format>(p, token0, output0, step / 2 + 1);
-        const unsigned char *from = memory + step % 2 * STAGE, *own = beside(step / 2);
-        BN_UNROLL_BY(1)
-        for (int b = 0; b < STEP / 32; b++) {
-            super_step<Format>(from, from + LEFT_BYTES, own, b, step % 2 * (STEP / 32) + b, dots);
-        }
-        if (last) end_super<Format>(own, own + GROUP_BYTES, *scales(step / 2), dots, sums);
-        if (last && more) store_ends(*scales(step / 2 + 1), ends);
-    }
-    write_sums(p, token0, output0, sums);
+    prefetch_tile<Format, Tile>(p, planes, output0);
+    // What a super-block has beside its columns comes with its first step, but for scales.
+    pipeline<Tile::STAGES>(
+        steps,
+        [&](int step, int place) {
+            codes.stage(memory + place * STAGE + Tile::LEFT_BYTES, step);
+            if (step % 2 == 0) groups.stage(beside(step / 2).groups, step / 2);
+        },
+        [&](int step, int place) {
+            x.stage(memory + place * STAGE, step);
+            if (step % 2 == 0) x_sums.stage(beside(step / 2).x_sums, step / 2);
+            if (step == 0) ends = fetch_ends<Format>(p, token0, output0, 0);
+        },
+        [&](int step, int place) {
+            bool last = step % 2 == 1;
+            // They are used behind the next step's barrier.
+            if (step == 0) store_ends(beside(0), ends);
+            if (!last && step + 2 < steps) ends = fetch_ends<Format>(p, token0, output0, step / 2 + 1);
+            const unsigned char *from = memory + place * STAGE;
+            Beside<Tile> &own = beside(step / 2);
+            BN_UNROLL_BY((Tile::FEW ? 4 : 1))
+            for (int b = 0; b < STEP_BLOCKS; b++) {
+                int block = step % 2 * STEP_BLOCKS + b;
+                super_step<Format, Tile>(from, from + Tile::LEFT_BYTES, own.groups, b, block, dots);
+            }
+            if (last) end_super<Format, Tile>(own, dots, sums);
+            if (last && step + 1 < steps) store_ends(beside(step / 2 + 1), ends);
+        });
+    write_sums<Tile>(p, token0, output0, sums);
 }
 
 } // namespace
@@ -284,14 +295,15 @@ BN_DEVICE void super_gemm(const Blocks &p) {
 // (`Blocks`). Block: 128, grid: ceil(rows / 16) of each matrix, shared memory: 4224 T bytes.
 #define BN_SUPER_GEMV(name, Format, T)                                                                                 \
     BN_BLOCKS_KERNEL(BN_GEMV(name##_gemv_##T), blockIdx.x, 16, super_gemv<Format, T, 4>)
-// `bn_TYPE_gemm`: the same, of any number of tokens. Block: 256, grid: ceil(tokens / 64), ceil(rows / 128); shared memory:
-// 27136 bytes and 4096 for each bit of a code.
+// `bn_TYPE_gemm`: the same, of any number of tokens, by tiles as in gemm.cu. Shared memory for each bit of a code and beside
+// that: of 64 x 128 6144 and 35328 bytes, of 32 x 32 3072 and 32256.
 #define BN_SUPERS(name, Format)                                                                                        \
     BN_SUPER_GEMV(name, Format, 1)                                                                                     \
     BN_SUPER_GEMV(name, Format, 2)                                                                                     \
     BN_SUPER_GEMV(name, Format, 4)                                                                                     \
     BN_SUPER_GEMV(name, Format, 8)                                                                                     \
-    BN_BLOCKS_KERNEL(BN_GEMM(name##_gemm), blockIdx.y, TILE_OUTPUTS, super_gemm<Format>)
+    BN_BLOCKS_KERNEL(BN_GEMM(name##_gemm_64x128), blockIdx.y, LargeTile::OUTPUTS, super_gemm<Format, LargeTile>)       \
+    BN_BLOCKS_KERNEL(BN_GEMM(name##_gemm_32x32), blockIdx.y, SmallTile::OUTPUTS, super_gemm<Format, SmallTile>)
 BN_SUPERS(q2_k, Q2_K)
 BN_SUPERS(q3_k, Q3_K)
 BN_SUPERS(q4_k, Q4_K)

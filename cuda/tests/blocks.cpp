@@ -122,9 +122,10 @@ template <class Format> struct BlockCase {
         return group.gemv(kernels.gemv(compiled), 16, file.minima ? 4752 * compiled + 2112 : 4224 * compiled);
     }
 
-    Out gemm(const Together<BlockCase> &group) const {
-        int shared = 24576 + 4096 * (Format::BITS + Format::HIGH) + (file.minima ? 6144 : 0);
-        return group.gemm(kernels.gemm, 64, 128, shared);
+    std::vector<Out> gemms(const Together<BlockCase> &group) const {
+        int bits = Format::BITS + Format::HIGH;
+        int large = 32896 + 6144 * bits + (file.minima ? 6240 : 0);
+        return kernels.gemms(group, large, 50176 + 3072 * bits + (file.minima ? 17152 : 0));
     }
 };
 
@@ -139,6 +140,9 @@ template <class Format> void blocks(const FileBlock &file, const BlockKernels &k
     both(Case(file, kernels, random, 5, 3, 1024 + 3 * least));
     both(Case(file, kernels, random, 65, 130, 5 * least));
     both(Case(file, kernels, random, 130, 7, 128));
+    // Tiles with a few tokens, and more columns than the scales that are fetched together.
+    both(Case(file, kernels, random, 14, 35, 2048 + least));
+    both(Case(file, kernels, random, 33, 31, 1024));
     for (int byte : {0x00, 0x80, 0xff, 0x7f}) both(Case(file, kernels, random, 3, 9, 2 * least, byte));
     alone(Case(file, kernels, random, 66, 20, 4 * least));
     for (int tokens : {1, 2, 4, 7, 9}) {
@@ -229,6 +233,7 @@ TEST(block_scales_that_are_no_numbers) {
     c.x_sums[5] = 0;
     c.x_scales[2 * 5 + 4] = std::numeric_limits<float>::quiet_NaN();
     both(c);
-    Out out = c.gemm({{&c}, {}});
-    for (int t = 0; t < 5; t++) CHECK((out.at(t, 7) != out.at(t, 7)) == (t == 1 || t == 2));
+    for (const Out &out : c.gemms({{&c}, {}})) {
+        for (int t = 0; t < 5; t++) CHECK((out.at(t, 7) != out.at(t, 7)) == (t == 1 || t == 2));
+    }
 }

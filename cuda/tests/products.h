@@ -159,16 +159,30 @@ inline float dense_dot(const float *x, const float *w, int cols) {
     return lanes[0];
 }
 
-// Both kernels give the reference's bits, where a GEMV takes so many rows.
+// The GEMM's output by tiles of each shape that it has; most have one.
+template <class Case> auto gemms(const Case &c, const Together<Case> &group, int) -> decltype(c.gemms(group)) {
+    return c.gemms(group);
+}
+
+template <class Case> std::vector<Out> gemms(const Case &c, const Together<Case> &group, long) {
+    return {c.gemm(group)};
+}
+
+// They all have these bits.
+template <class Case> void check_gemms(const Case &c, const Together<Case> &group, const std::vector<float> &want) {
+    for (const Out &out : gemms(c, group, 0)) CHECK(out.is(want));
+}
+
+// All kernels give the reference's bits, the GEMV where it takes so many rows.
 template <class Case> void both(const Case &c) {
     std::vector<float> want = c.reference();
     if (c.tokens <= 8) CHECK(c.gemv({{&c}, {}}).is(want));
-    CHECK(c.gemm({{&c}, {}}).is(want));
+    check_gemms<Case>(c, {{&c}, {}}, want);
 }
 
 // Rows of a batch, alone and a few at a time, have the bits that they have in it.
 template <class Case> void alone(const Case &c) {
-    Out batch = c.gemm({{&c}, {}});
+    Out batch = gemms<Case>(c, {{&c}, {}}, 0)[0];
     for (int count : {1, 2, 3, 7}) {
         for (int first : {0, c.tokens / 2, c.tokens - count}) {
             std::vector<float> want;
@@ -177,7 +191,7 @@ template <class Case> void alone(const Case &c) {
             }
             Case few = c.only(first, count);
             CHECK(few.gemv({{&few}, {}}).is(want));
-            CHECK(few.gemm({{&few}, {}}).is(want));
+            check_gemms<Case>(few, {{&few}, {}}, want);
         }
     }
 }
@@ -196,7 +210,8 @@ template <class Make> void together(Random &random, int tokens, const Make &make
         for (size_t i = 0; i < count; i++) group.cases.push_back(&cases[i]);
         if (count > 1) group.bias = random.normals(static_cast<size_t>(group.rows()));
         std::vector<float> want = group.reference();
-        CHECK((tokens <= 8 ? cases[0].gemv(group) : cases[0].gemm(group)).is(want));
+        if (tokens <= 8) CHECK(cases[0].gemv(group).is(want));
+        else check_gemms(cases[0], group, want);
     }
 }
 
@@ -204,14 +219,22 @@ using BlockKernel = void (*)(float *, const int8_t *, const float *, const int16
     const uint8_t *, const uint16_t *, int, const uint8_t *, const uint16_t *, int, const uint8_t *, const uint16_t *, int);
 
 struct BlockKernels {
-    BlockKernel gemv_1, gemv_2, gemv_4, gemv_8, gemm;
+    BlockKernel gemv_1, gemv_2, gemv_4, gemv_8, large, small;
 
     BlockKernel gemv(int rows) const {
         return rows == 1 ? gemv_1 : rows == 2 ? gemv_2 : rows == 4 ? gemv_4 : gemv_8;
     }
+
+    // By large tiles and by small ones, with so much shared memory.
+    template <class Case> std::vector<Out> gemms(const Together<Case> &group, int of_large, int of_small) const {
+        return {group.gemm(large, 64, 128, of_large), group.gemm(small, 32, 32, of_small)};
+    }
 };
 
 #define BLOCK_KERNELS(name)                                                                                            \
-    BlockKernels{bn_##name##_gemv_1, bn_##name##_gemv_2, bn_##name##_gemv_4, bn_##name##_gemv_8, bn_##name##_gemm}
+    BlockKernels {                                                                                                     \
+        bn_##name##_gemv_1, bn_##name##_gemv_2, bn_##name##_gemv_4, bn_##name##_gemv_8, bn_##name##_gemm_64x128,       \
+            bn_##name##_gemm_32x32                                                                                     \
+    }
 
 } // namespace

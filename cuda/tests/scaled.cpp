@@ -88,8 +88,8 @@ struct ScaledCase {
         return group.gemv(BLOCK_KERNELS(tq2_0).gemv(compiled), 16, 2112 * compiled);
     }
 
-    Out gemm(const Together<ScaledCase> &group) const {
-        return group.gemm(bn_tq2_0_gemm, 64, 128, 24576);
+    std::vector<Out> gemms(const Together<ScaledCase> &group) const {
+        return BLOCK_KERNELS(tq2_0).gemms(group, 36864, 30720);
     }
 };
 
@@ -105,6 +105,8 @@ TEST(tq2_0_products) {
         both(ScaledCase(random, 3, 5, 256 * 9));
         both(ScaledCase(random, 65, 130, 512));
         both(ScaledCase(random, 130, 7, 256));
+        both(ScaledCase(random, 14, 35, 256 * 7));
+        both(ScaledCase(random, 33, 31, 1024));
         for (int code : {0, 2}) both(ScaledCase(random, 3, 9, 768, code));
         alone(ScaledCase(random, 66, 20, 768));
         for (int tokens : {1, 2, 4, 7, 9}) {
@@ -124,6 +126,7 @@ TEST(tq2_0_extremes) {
     c.packed[static_cast<size_t>(2 * 7 * 66 + 65)] = 0xfb, c.packed[static_cast<size_t>(2 * 7 * 66 + 64)] = 0xff; // -65504
     c.pack();
     both(c);
-    Out out = c.gemm({{&c}, {}});
-    for (int t = 0; t < 5; t++) CHECK((out.at(t, 7) != out.at(t, 7)) == (t == 2));
+    for (const Out &out : c.gemms({{&c}, {}})) {
+        for (int t = 0; t < 5; t++) CHECK((out.at(t, 7) != out.at(t, 7)) == (t == 2));
+    }
 }

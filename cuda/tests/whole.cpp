@@ -9,11 +9,14 @@ using WholeKernel = void (*)(float *, const int8_t *, const float *, const int *
     int);
 
 struct WholeKernels {
-    WholeKernel gemv_1, gemv_2, gemv_4, gemv_8, gemm;
+    WholeKernel gemv_1, gemv_2, gemv_4, gemv_8, large, medium, small;
 };
 
 #define WHOLE_KERNELS(name)                                                                                            \
-    WholeKernels{bn_##name##_gemv_1, bn_##name##_gemv_2, bn_##name##_gemv_4, bn_##name##_gemv_8, bn_##name##_gemm}
+    WholeKernels {                                                                                                     \
+        bn_##name##_gemv_1, bn_##name##_gemv_2, bn_##name##_gemv_4, bn_##name##_gemv_8, bn_##name##_gemm_128x128,      \
+            bn_##name##_gemm_64x128, bn_##name##_gemm_64x32                                                            \
+    }
 
 enum Weights { TERNARY, INT8 };
 
@@ -105,8 +108,10 @@ struct WholeCase {
         }
     }
 
-    Out gemm(const Together<WholeCase> &group) const {
-        return group.gemm(kernels().gemm, 64, 128, 16384 + 4096 * (type == TERNARY ? 2 : 8));
+    std::vector<Out> gemms(const Together<WholeCase> &group) const {
+        bool ternary = type == TERNARY;
+        return {group.gemm(kernels().large, 128, 128, ternary ? 81920 : 98304),
+            group.gemm(kernels().medium, 64, 128, 73728), group.gemm(kernels().small, 64, 32, ternary ? 73728 : 98304)};
     }
 };
 
@@ -153,6 +158,10 @@ void whole(Weights type, uint64_t seed) {
     both(WholeCase(type, random, 65, 129, 256));
     both(WholeCase(type, random, 64, 128, 128));
     both(WholeCase(type, random, 131, 5, 384, false, true));
+    // Tiles with a few tokens, some of whose warps have no columns of the last step.
+    both(WholeCase(type, random, 16, 70, 1408));
+    both(WholeCase(type, random, 17, 31, 1280));
+    both(WholeCase(type, random, 47, 33, 128));
     both(WholeCase(type, random, 2, 40, 640, false, true));
     alone(WholeCase(type, random, 70, 33, 384));
     for (int tokens : {1, 2, 4, 7, 9}) {

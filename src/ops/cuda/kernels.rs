@@ -106,11 +106,25 @@ pub const DENSE: std::ops::Range<usize> = 16..19;
 /// One of a product's kernels, and the shape of its launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Index among the GEMVs; `None`: the GEMM.
+    /// Index among the GEMVs; `None`: a GEMM.
     pub gemv: Option<usize>,
+    /// Index among the GEMMs, if it is one.
+    pub gemm: usize,
     pub grid: [usize; 3],
     pub threads: usize,
     pub shared: usize,
+}
+
+/// One of a product's GEMMs. They have the same bits, and differ in the tile of the outputs that a block computes.
+struct Tile {
+    name: &'static str,
+    tokens: usize,
+    /// Rows of weights.
+    outputs: usize,
+    /// Bytes of shared memory.
+    shared: usize,
+    /// Time of a block, relative to those of the product's other tiles.
+    cost: usize,
 }
 
 impl Product {
@@ -131,39 +145,69 @@ impl Product {
         (outputs, if self.weights == Weights::Halves { GEMM_THREADS } else { GEMV_THREADS }, shared)
     }
 
-    /// Tokens and rows of weights per block of the GEMM, and its shared memory in bytes.
-    fn gemm(&self) -> ([usize; 2], usize) {
-        match self.weights {
-            Weights::Whole | Weights::Scaled => ([64, 128], 16384 + 4096 * self.bits),
-            Weights::Blocks => ([64, 128], 24576 + 4096 * self.bits + if self.minima { 6144 } else { 0 }),
-            Weights::Supers => ([64, 128], 27136 + 4096 * self.bits),
-            Weights::Dense => ([32, 32], 32768),
-            Weights::Halves => ([128, 128], 67584),
+    /// The GEMM `which`, the one with the largest tile first.
+    fn gemm(&self, which: usize) -> Option<Tile> {
+        let bits = self.bits;
+        // Blocks wait for the bytes that they read of each column.
+        let whole = |name, tokens, outputs, columns: usize, stages: usize| {
+            let cost = tokens + outputs * bits / 8;
+            Some(Tile { name, tokens, outputs, shared: cost * columns * stages, cost })
+        };
+        let large = |shared| Some(Tile { name: "gemm_64x128", tokens: 64, outputs: 128, shared, cost: 4 });
+        let small = |shared| Some(Tile { name: "gemm_32x32", tokens: 32, outputs: 32, shared, cost: 1 });
+        let only = |tokens, outputs, shared| Some(Tile { name: "gemm", tokens, outputs, shared, cost: 1 });
+        let minima = |bytes| if self.minima { bytes } else { 0 };
+        match (self.weights, which) {
+            (Weights::Whole, 0) => whole("gemm_128x128", 128, 128, 128, if bits == 2 { 4 } else { 3 }),
+            (Weights::Whole, 1) => whole("gemm_64x128", 64, 128, 128, if bits == 2 { 6 } else { 3 }),
+            (Weights::Whole, 2) => whole("gemm_64x32", 64, 32, 256, 4),
+            (Weights::Blocks, 0) => large(32896 + 6144 * bits + minima(6240)),
+            (Weights::Blocks, 1) => small(50176 + 3072 * bits + minima(17152)),
+            (Weights::Supers, 0) => large(35328 + 6144 * bits),
+            (Weights::Supers, 1) => small(32256 + 3072 * bits),
+            (Weights::Scaled, 0) => large(24576 + 6144 * bits),
+            (Weights::Scaled, 1) => small(24576 + 3072 * bits),
+            (Weights::Dense, 0) => only(32, 32, 32768),
+            (Weights::Halves, 0) => only(128, 128, 67584),
+            _ => None,
         }
+    }
+
+    /// All GEMMs.
+    fn gemms(&self) -> impl Iterator<Item = Tile> {
+        (0..).map_while(|which| self.gemm(which))
     }
 
     /// The launch for `tokens` tokens and matrices with these numbers of `rows`, on a device with `multiprocessors`
     /// multiprocessors. All kernels of a product give the same bits.
     pub fn launch(&self, tokens: usize, rows: &[usize], multiprocessors: usize) -> Launch {
         let blocks = |outputs: usize| rows.iter().map(|rows| rows.div_ceil(outputs)).sum::<usize>();
-        let ([tile, outputs], shared) = self.gemm();
-        let gemm = [tokens.div_ceil(tile), blocks(outputs), 1];
+        let grid = |tile: &Tile| [tokens.div_ceil(tile.tokens), blocks(tile.outputs), 1];
+        // Small tiles read more, large ones leave multiprocessors without a block.
+        let time =
+            |tile: &Tile| grid(tile).iter().product::<usize>().div_ceil(multiprocessors.max(1)) * tile.cost;
         let most = self.gemv_tokens();
         let mut gemv = most.iter().position(|most| tokens <= *most);
-        if gemv.is_none() && self.weights == Weights::Halves && 2 * gemm[0] * gemm[1] < multiprocessors {
+        if gemv.is_none() {
+            let fastest = self.gemms().enumerate().min_by_key(|(_, tile)| time(tile));
+            let (gemm, tile) = fastest.unwrap_or_else(|| unreachable!("each has a GEMM"));
+            let grid = grid(&tile);
+            if self.weights != Weights::Halves || 2 * grid[0] * grid[1] >= multiprocessors {
+                return Launch { gemv, gemm, grid, threads: GEMM_THREADS, shared: tile.shared };
+            }
             // The large tiles of the GEMM would use less than half of the device.
             gemv = Some(most.len() - 1);
         }
-        let Some(which) = gemv else { return Launch { gemv, grid: gemm, threads: GEMM_THREADS, shared } };
+        let which = gemv.unwrap_or_default();
         let (outputs, threads, shared) = self.gemv(which);
-        Launch { gemv, grid: [blocks(outputs), tokens.div_ceil(most[which]), 1], threads, shared }
+        Launch { gemv, gemm: 0, grid: [blocks(outputs), tokens.div_ceil(most[which]), 1], threads, shared }
     }
 }
 
 /// The kernels of one of `PRODUCTS`.
 pub struct ProductKernels {
     pub gemv: [Function; 4],
-    pub gemm: Function,
+    pub gemm: Vec<Function>,
     /// Reads rows of a table of this type. The dense types share one kernel.
     pub embed: Function,
 }
@@ -207,7 +251,8 @@ impl Kernels {
             let gemv = all(p.gemv_tokens(), |tokens| of(&format!("gemv_{tokens}")))?;
             let is_dense = p.arithmetic == Arithmetic::Float;
             let embed = if is_dense { named(module, "embed", shared)? } else { of("embed")? };
-            Ok(ProductKernels { gemv, gemm: of("gemm")?, embed })
+            let gemm = p.gemms().map(|tile| of(tile.name)).collect::<Result<_>>()?;
+            Ok(ProductKernels { gemv, gemm, embed })
         };
         let attention = |kind: &KvType| {
             let kind = kind.name();
@@ -258,10 +303,20 @@ mod tests {
     #[test]
     fn launches_cover_all_outputs() {
         let at = |name: &str, tokens, rows: &[usize]| product(name).launch(tokens, rows, 132);
-        let gemv = |which, grid, threads, shared| Launch { gemv: Some(which), grid, threads, shared };
-        let gemm = |grid, shared| Launch { gemv: None, grid, threads: 256, shared };
+        let gemv =
+            |which, grid, threads, shared| Launch { gemv: Some(which), gemm: 0, grid, threads, shared };
+        let of_tile = |gemm, grid, shared| Launch { gemv: None, gemm, grid, threads: 256, shared };
+        let gemm = |grid, shared| of_tile(0, grid, shared);
         assert_eq!(at("ternary", 3, &[100, 64, 1]), gemv(2, [4, 1, 1], 128, 0));
-        assert_eq!(at("ternary", 9, &[100, 129]), gemm([1, 3, 1], 24576));
+        assert_eq!(at("ternary", 9, &[100, 129]), of_tile(2, [1, 9, 1], 73728));
+        assert_eq!(at("ternary", 64, &[13824]), of_tile(1, [1, 108, 1], 73728));
+        assert_eq!(at("ternary", 2048, &[2560]), gemm([16, 20, 1], 81920));
+        assert_eq!(at("int8", 9, &[33]), of_tile(2, [1, 2, 1], 98304));
+        assert_eq!(at("q8_0", 64, &[2048, 512, 512]), of_tile(1, [2, 96, 1], 74752));
+        assert_eq!(at("q8_0", 64, &[8192, 8192]), gemm([1, 128, 1], 82048));
+        assert_eq!(at("q4_1", 9, &[33]), of_tile(1, [1, 2, 1], 79616));
+        assert_eq!(at("q4_k", 9, &[33]), of_tile(1, [1, 2, 1], 44544));
+        assert_eq!(at("tq2_0", 9, &[33]), of_tile(1, [1, 2, 1], 30720));
         assert_eq!(at("f32", 33, &[33]), gemm([2, 2, 1], 32768));
         assert_eq!(at("bf16", 1, &[2048, 17]), gemv(0, [130, 1, 1], 256, 6144));
         assert_eq!(at("f16", 64, &[128256]), gemv(3, [2004, 1, 1], 256, 36864));

@@ -318,7 +318,7 @@ impl CudaOps {
         }
         let rows: Vec<usize> = matrices.iter().map(|m| m.rows).collect();
         let launch = product.launch(tokens, &rows, self.facts().multiprocessors as usize);
-        let function = launch.gemv.map_or(&kernels.gemm, |which| &kernels.gemv[which]);
+        let function = launch.gemv.map_or(&kernels.gemm[launch.gemm], |which| &kernels.gemv[which]);
         // SAFETY: all arguments were made for this product, in the sizes that its kernels require.
         unsafe { self.launch(function, launch.grid, launch.threads, launch.shared, &args) }
     }
