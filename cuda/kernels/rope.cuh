@@ -48,7 +48,7 @@ BN_DEVICE void norm_head(Head &head, int head_dim, const Head &weights, float ep
     }
 }
 
-// What a head's elements are turned by. Pairs are (i, i + pairs), or (2i, 2i + 1) where `interleaved`.
+// Cosines and sines that turn a head, as its elements. Pairs are (i, i + pairs), or (2i, 2i + 1) where `interleaved`.
 struct Turn {
     int pairs;
     bool interleaved;
@@ -95,7 +95,7 @@ BN_DEVICE void rotate_head(Head &head, const Turn &turn, float *swap) {
     }
 }
 
-// What `write_head` gets besides a row's heads.
+// Inputs of `write_head` besides heads.
 struct Rope {
     const float *turns;
     const unsigned *tables, *tables_at, *positions;

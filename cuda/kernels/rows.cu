@@ -1,4 +1,4 @@
-// What stands between the products, row by row: embedding, norms, gated activations, residual sums, int8 activations.
+// Work between the products, row by row: embedding, norms, gated activations, residual sums, int8 activations.
 // Every result has the CPU's bits (src/kernels/rows).
 //
 // Floor: the rows' bytes, 31 KB for one of 2560 columns that is added, normed and quantized, 2 MB for 64 of them, 0.7 us
@@ -40,7 +40,7 @@ struct Row {
     int *sums;
 };
 
-// Of `row_bytes(stride)` bytes. `addresses`: those of the row in all arrays, by OR.
+// It has `row_bytes(stride)` bytes. `addresses`: those of the row in all arrays, by OR.
 BN_DEVICE Row shared_row(unsigned char *shared, int cols, int stride, uintptr_t addresses) {
     float *values = reinterpret_cast<float *>(shared), *maxima = values + stride;
     return {reinterpret_cast<float4 *>(values), cols, stride / 4, (addresses | static_cast<uintptr_t>(4 * cols)) % 16 == 0,
@@ -176,7 +176,7 @@ BN_DEVICE float add_squares(float sum, const float (&x)[IN_CHAIN]) {
     return sum;
 }
 
-// What a row is multiplied with before the weights, by one warp: 1 / sqrt(mean(x^2) + eps).
+// The factor of a row before the weights, by one warp: 1 / sqrt(mean(x^2) + eps).
 BN_DEVICE float norm_scale(const float *x, int cols, float eps) {
     constexpr int STEP = IN_CHAIN * WARP;
     float sum = 0.0f, some[IN_CHAIN], more[IN_CHAIN];
