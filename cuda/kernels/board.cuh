@@ -42,8 +42,8 @@ template <class T> BN_DEVICE T from_first(T *on_board, T value) {
     return *on_board;
 }
 
-// Calls `put(n, at, x)` for the n-th place of `0..count` for which `keep(x, at)`, x being `read(at)`, in parallel; not at all
-// where there are more than `most`. How many there are.
+// Calls `put(n, at, x)` for the n-th place of `0..count` for which `keep(x, at)`, x being `read(at)`, in parallel; not
+// at all where there are more than `most`. How many there are.
 template <class Read, class Keep, class Put>
 BN_DEVICE int compact(Board *board, int count, int most, Read read, Keep keep, Put put) {
     int each = ((count + WARPS - 1) / WARPS + WARP - 1) / WARP * WARP;

@@ -60,7 +60,7 @@ struct Turn {
     }
 };
 
-// Of a row of the table: `pairs` cosines, then sines.
+// From a row of the table: `pairs` cosines, then sines.
 BN_DEVICE Turn load_turn(const float *table, int pairs, bool interleaved) {
     Turn turn = {pairs, interleaved, {}, {}};
     BN_UNROLL
