@@ -325,8 +325,8 @@ BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *posi
         BN_SHARED(shared);                                                                                             \
         Rope rope = {turns,  tables, tables_at, positions, q_norm, k_norm,                                             \
                      q_eps,  k_eps,  q_scale,   heads,     pairs,  interleaved != 0};                                  \
-        write_head<KIND>(qkv, keys, values, rope, {kv_heads, block_size, head_dim},                                    \
-                         reinterpret_cast<float *>(shared) + warp() * WIDEST);                                         \
+        write_heads<KIND>(qkv, keys, values, rope, {kv_heads, block_size, head_dim},                                   \
+                          reinterpret_cast<float *>(shared) + warp() * WIDEST);                                        \
     }
 
 BN_ROPE_KV_WRITE(f32, KV_F32)
