@@ -1,7 +1,8 @@
 // The most likely token of a row of logits, by a block.
 //
-// Floor: the row's bytes through one SM, 64 a cycle: 8,000 cycles for 128,256 logits, 4.6 us on an H100. So the loop has one
-// instruction for each logit, the greater one of two; where it stands is searched for in one batch of one thread at last.
+// Floor: the row's bytes through one SM, 64 a cycle: 8,000 cycles for 128,256 logits, 4.6 us on an H100. So the loop
+// has one instruction for each logit, the greater one of two; where it stands is searched for in one batch of one
+// thread at last.
 #pragma once
 
 #include "device.cuh"
@@ -30,8 +31,7 @@ constexpr int HOLDS_INFINITY = -2;
 constexpr int HOLDS_NOTHING = -3;
 constexpr int EDITS_LEAVE_NOTHING = -4;
 
-// Fours of logits that a thread has under way, and as many behind them: 64 KB each of a block, of a row that takes an SM 64
-// bytes a cycle.
+// Fours of logits that a thread has under way, 64 KB of a block, and as many behind them.
 constexpr int AHEAD = 8;
 
 // A row in fours, whose first lies at a multiple of 16 bytes, and up to 3 logits at each of its ends.

@@ -313,8 +313,8 @@ BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *posi
 // Norms (where there are weights), rotates and scales the q heads of `qkv` [T, (heads + 2 kv_heads) * head_dim] in their
 // place; stores k, normed and rotated, and v in a layer's tiles. `turns` [T, 2 pairs]: cosines, then sines; `tables_at`
 // [T]: where the block table of a row's sequence begins in `tables`; `positions` [T]. `q_norm` and `k_norm` [head_dim], or
-// both null. `head_dim` at most 256. Grid T, and as many blocks as have a warp for each head of q, k and v; any block of whole
-// warps, each with 1024 bytes of shared memory.
+// both null. `head_dim` at most 256. Grid T, and as many blocks as have a warp for each head of q, k and v; any block of
+// whole warps, each with 1024 bytes of shared memory.
 #define BN_ROPE_KV_WRITE(kind, KIND)                                                                                   \
     BN_KERNEL(rope_kv_write_##kind)(float *qkv, unsigned char *keys, unsigned char *values, const float *turns,        \
                                     const unsigned *tables, const unsigned *tables_at, const unsigned *positions,      \
@@ -325,8 +325,8 @@ BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *posi
         BN_SHARED(shared);                                                                                             \
         Rope rope = {turns,  tables, tables_at, positions, q_norm, k_norm,                                             \
                      q_eps,  k_eps,  q_scale,   heads,     pairs,  interleaved != 0};                                  \
-        write_head<KIND>(qkv, keys, values, rope, {kv_heads, block_size, head_dim},                                    \
-                         reinterpret_cast<float *>(shared) + warp() * WIDEST);                                         \
+        write_heads<KIND>(qkv, keys, values, rope, {kv_heads, block_size, head_dim},                                   \
+                          reinterpret_cast<float *>(shared) + warp() * WIDEST);                                        \
     }
 
 BN_ROPE_KV_WRITE(f32, KV_F32)

@@ -76,8 +76,8 @@ BN_BLOCK_EMBED(q4_k, Q4_K)
 BN_BLOCK_EMBED(q5_k, Q5_K)
 BN_BLOCK_EMBED(q6_k, Q6_K)
 
-// The same of weights and scales as in `Whole`, [rows, cols rounded up to 128s]; out [n, cols]. Grid
-// and block: the same.
+// The same of weights and scales as in `Whole`, [rows, cols rounded up to 128s]; out [n, cols]. Grid and
+// block: the same.
 #define BN_WHOLE_EMBED(name, Format)                                                                                   \
     BN_KERNEL(name##_embed)                                                                                            \
     (const uint8_t *weights, const float *scales, int scale_step, const uint32_t *ids, float scale, float *out,        \

@@ -8,66 +8,51 @@ namespace attention {
 // The widest head.
 constexpr int WIDEST = 256;
 
-// A head of q or k, of which a lane has elements `lane() + 32 * i`; zeros behind its end.
-struct Head {
-    float x[WIDEST / WARP];
+// A head of q or k, of which a lane has N elements, `lane() + 32 * i`; zeros behind its end.
+template <int N> struct Head {
+    float x[N];
 };
 
-BN_DEVICE Head load_head(const float *from, int head_dim) {
-    Head head;
+template <int N> BN_DEVICE Head<N> load_head(const float *from, int head_dim) {
+    Head<N> head;
     BN_UNROLL
-    for (int i = 0; i < WIDEST / WARP; i++) {
+    for (int i = 0; i < N; i++) {
         int d = lane() + WARP * i;
         head.x[i] = d < head_dim ? from[d] : 0.0f;
     }
     return head;
 }
 
-// A head's weights of a norm, as its elements; zeros where there are none.
-BN_DEVICE Head load_weights(const float *from, int head_dim) {
-    Head head = {};
-    if (from != nullptr) {
-        head = load_head(from, head_dim);
-    }
-    return head;
-}
-
 // RMSNorm with the bits of src/kernels/rows/norm.rs: a lane's squares in their order, then a tree.
-BN_DEVICE void norm_head(Head &head, int head_dim, const Head &weights, float eps) {
+template <int N> BN_DEVICE void norm_head(Head<N> &head, int head_dim, const Head<N> &weights, float eps) {
     float squares = 0.0f;
     BN_UNROLL
-    for (int i = 0; i < WIDEST / WARP; i++) {
+    for (int i = 0; i < N; i++) {
         squares = fma_rn(head.x[i], head.x[i], squares);
     }
     float mean = div_rn(warp_sum(squares), static_cast<float>(head_dim));
     float scale = div_rn(1.0f, sqrt_rn(add_rn(mean, eps)));
     BN_UNROLL
-    for (int i = 0; i < WIDEST / WARP; i++) {
+    for (int i = 0; i < N; i++) {
         // Behind the head's end are zeros, however large the scale is.
         head.x[i] = lane() + WARP * i < head_dim ? mul_rn(mul_rn(head.x[i], scale), weights.x[i]) : 0.0f;
     }
 }
 
-// What a head's elements are turned by. Pairs are (i, i + pairs), or (2i, 2i + 1) where `interleaved`.
-struct Turn {
+// Cosines and sines that turn a head, as its elements. Pairs are (i, i + pairs), or (2i, 2i + 1) where `interleaved`.
+template <int N> struct Turn {
     int pairs;
     bool interleaved;
-    Head cosines, sines;
-
-    // The element of the pair that `d` is the second of, or the first.
-    BN_MEMBER bool is_second(int d) const {
-        return interleaved ? d % 2 == 1 : d >= pairs;
-    }
+    Head<N> cosines, sines;
 };
 
-// Of a row of the table: `pairs` cosines, then sines.
-BN_DEVICE Turn load_turn(const float *table, int pairs, bool interleaved) {
-    Turn turn = {pairs, interleaved, {}, {}};
+// From a row of the table: `pairs` cosines, then sines.
+template <int N> BN_DEVICE Turn<N> load_turn(const float *table, int pairs, bool interleaved) {
+    Turn<N> turn = {pairs, interleaved, {}, {}};
     BN_UNROLL
-    for (int i = 0; i < WIDEST / WARP; i++) {
-        int d = lane() + WARP * i;
+    for (int i = 0; i < N; i++) {
+        int d = lane() + WARP * i, pair = interleaved ? d / 2 : d < pairs ? d : d - pairs;
         if (d < 2 * pairs) {
-            int pair = interleaved ? d / 2 : d < pairs ? d : d - pairs;
             turn.cosines.x[i] = table[pair];
             turn.sines.x[i] = table[pairs + pair];
         }
@@ -76,26 +61,24 @@ BN_DEVICE Turn load_turn(const float *table, int pairs, bool interleaved) {
 }
 
 // `swap`: room for a head.
-BN_DEVICE void rotate_head(Head &head, const Turn &turn, float *swap) {
+template <int N> BN_DEVICE void rotate_head(Head<N> &head, const Turn<N> &turn, float *swap) {
     BN_UNROLL
-    for (int i = 0; i < WIDEST / WARP; i++) {
+    for (int i = 0; i < N; i++) {
         swap[lane() + WARP * i] = head.x[i];
     }
     sync_warp();
     BN_UNROLL
-    for (int i = 0; i < WIDEST / WARP; i++) {
+    for (int i = 0; i < N; i++) {
         int d = lane() + WARP * i;
-        if (d >= 2 * turn.pairs) {
-            continue;
-        }
-        bool second = turn.is_second(d);
-        float other = swap[turn.interleaved ? d ^ 1 : second ? d - turn.pairs : d + turn.pairs];
-        float turned = mul_rn(other, turn.sines.x[i]);
-        head.x[i] = add_rn(mul_rn(head.x[i], turn.cosines.x[i]), second ? turned : -turned);
+        bool turns = d < 2 * turn.pairs, second = turn.interleaved ? d % 2 == 1 : d >= turn.pairs;
+        int other = turn.interleaved ? d ^ 1 : second ? d - turn.pairs : d + turn.pairs;
+        float turned = mul_rn(swap[turns ? other : d], turn.sines.x[i]);
+        float sum = add_rn(mul_rn(head.x[i], turn.cosines.x[i]), second ? turned : -turned);
+        head.x[i] = turns ? sum : head.x[i];
     }
 }
 
-// What `write_head` gets besides a row's heads.
+// Inputs of `write_head` besides heads.
 struct Rope {
     const float *turns;
     const unsigned *tables, *tables_at, *positions;
@@ -106,13 +89,16 @@ struct Rope {
 };
 
 // Norms, rotates and stores one head of a row: that of the warp's number. A warp without one waits only.
-template <int KIND>
+template <int KIND, int N>
 BN_DEVICE void write_head(float *qkv, unsigned char *keys, unsigned char *values, const Rope &rope, Paging paging,
                           float *swap) {
     int row = static_cast<int>(blockIdx.x), dim = paging.head_dim, all = rope.heads + 2 * paging.kv_heads;
     int n = static_cast<int>(blockIdx.y * (blockDim.x / WARP)) + warp();
     bool is_q = n < rope.heads, is_k = !is_q && n < rope.heads + paging.kv_heads;
-    Head weights = load_weights(is_q ? rope.q_norm : is_k ? rope.k_norm : nullptr, dim);
+    Head<N> weights = {};
+    if ((is_q || is_k) && rope.q_norm != nullptr) {
+        weights = load_head<N>(is_q ? rope.q_norm : rope.k_norm, dim);
+    }
     await_inputs();
     if (n >= all) {
         return;
@@ -121,15 +107,16 @@ BN_DEVICE void write_head(float *qkv, unsigned char *keys, unsigned char *values
     float *at = qkv + (static_cast<size_t>(row) * all + n) * dim;
     int position = static_cast<int>(rope.positions[row]);
     const unsigned *table = rope.tables + rope.tables_at[row];
-    Head head = load_head(at, dim);
-    Turn turn = {};
+    Head<N> head = load_head<N>(at, dim);
+    Turn<N> turn = {};
     if (is_q || is_k) {
         size_t turns = static_cast<size_t>(row) * 2 * static_cast<size_t>(rope.pairs);
-        turn = load_turn(rope.turns + turns, rope.pairs, rope.interleaved);
+        turn = load_turn<N>(rope.turns + turns, rope.pairs, rope.interleaved);
     }
     size_t tile = 0;
     if (!is_q) {
-        tile = tile_offset<KIND>(paging, table, (n - rope.heads) % paging.kv_heads, position / TILE);
+        int kv_head = n - rope.heads - (is_k ? 0 : paging.kv_heads);
+        tile = tile_offset<KIND>(paging, table, kv_head, position / TILE);
     }
     if (is_q || is_k) {
         if (rope.q_norm != nullptr) {
@@ -139,7 +126,7 @@ BN_DEVICE void write_head(float *qkv, unsigned char *keys, unsigned char *values
     }
     if (is_q) {
         BN_UNROLL
-        for (int i = 0; i < WIDEST / WARP; i++) {
+        for (int i = 0; i < N; i++) {
             if (lane() + WARP * i < dim) {
                 at[lane() + WARP * i] = mul_rn(head.x[i], rope.q_scale);
             }
@@ -147,6 +134,19 @@ BN_DEVICE void write_head(float *qkv, unsigned char *keys, unsigned char *values
         return;
     }
     store_row<KIND>((is_k ? keys : values) + tile, is_k, position % TILE, dim, head.x);
+}
+
+// By the fewest elements of a lane that do.
+template <int KIND>
+BN_DEVICE void write_heads(float *qkv, unsigned char *keys, unsigned char *values, const Rope &rope, Paging paging,
+                           float *swap) {
+    if (paging.head_dim <= 2 * WARP) {
+        write_head<KIND, 2>(qkv, keys, values, rope, paging, swap);
+    } else if (paging.head_dim <= 4 * WARP) {
+        write_head<KIND, 4>(qkv, keys, values, rope, paging, swap);
+    } else {
+        write_head<KIND, WIDEST / WARP>(qkv, keys, values, rope, paging, swap);
+    }
 }
 
 } // namespace attention

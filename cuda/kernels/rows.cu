@@ -1,15 +1,15 @@
-// What stands between the products, row by row: embedding, norms, gated activations, residual sums, int8 activations.
+// Work between the products, row by row: embedding, norms, gated activations, residual sums, int8 activations.
 // Every result has the CPU's bits (src/kernels/rows).
 //
-// Floor: the rows' bytes, 31 KB for one of 2560 columns that is added, normed and quantized, 2 MB for 64 of them, 0.7 us
-// on an H100; but a few rows take what their latencies add up to: loads, three or four barriers, and the norm's sum. That
-// is one warp's, since the CPU has 32 partial sums too, element i in sum i % 32, which are added upper half to lower: at
-// 2560 columns a chain of 80 fused products, 320 cycles, at 6912 one of 216.
+// Floor: the rows' bytes, 31 KB for one of 2560 columns that is added, normed and quantized, 2 MB for 64 of them,
+// 0.7 us on an H100; but a few rows take what their latencies add up to: loads, three or four barriers, and the norm's
+// sum. That is one warp's, since the CPU has 32 partial sums too, element i in sum i % 32, which are added upper half to
+// lower: at 2560 columns a chain of 80 fused products, 320 cycles, at 6912 one of 216.
 //
-// One block works on one row, which it keeps in shared memory. A thread has the same columns in each pass, fours that lie
-// a block's width apart, and loads `AT_ONCE` of them before it stores any: a store keeps the compiler from moving later
-// loads up. With a thread for each 8 columns, all of a row is under way at once. Weights of norms are constant, so the
-// first of them are asked for before the kernel's inputs are there.
+// One block works on one row, which it keeps in shared memory. A thread has the same columns in each pass, fours that
+// lie a block's width apart, and loads `AT_ONCE` of them before it stores any: a store keeps the compiler from moving
+// later loads up. With a thread for each 8 columns, all of a row is under way at once. Weights of norms are constant, so
+// the first of them are asked for before the kernel's inputs are there.
 
 #include "device.cuh"
 
@@ -40,11 +40,12 @@ struct Row {
     int *sums;
 };
 
-// Of `row_bytes(stride)` bytes. `addresses`: those of the row in all arrays, by OR.
+// It has `row_bytes(stride)` bytes. `addresses`: those of the row in all arrays, by OR.
 BN_DEVICE Row shared_row(unsigned char *shared, int cols, int stride, uintptr_t addresses) {
     float *values = reinterpret_cast<float *>(shared), *maxima = values + stride;
-    return {reinterpret_cast<float4 *>(values), cols, stride / 4, (addresses | static_cast<uintptr_t>(4 * cols)) % 16 == 0,
-            maxima + 2 * WARP, maxima, reinterpret_cast<int *>(maxima + WARP)};
+    bool aligned = (addresses | static_cast<uintptr_t>(4 * cols)) % 16 == 0;
+    return {reinterpret_cast<float4 *>(values), cols,   stride / 4, aligned, maxima + 2 * WARP, maxima,
+            reinterpret_cast<int *>(maxima + WARP)};
 }
 
 BN_DEVICE uintptr_t address(const void *of) {
@@ -176,7 +177,7 @@ BN_DEVICE float add_squares(float sum, const float (&x)[IN_CHAIN]) {
     return sum;
 }
 
-// What a row is multiplied with before the weights, by one warp: 1 / sqrt(mean(x^2) + eps).
+// The factor of a row before the weights, by one warp: 1 / sqrt(mean(x^2) + eps).
 BN_DEVICE float norm_scale(const float *x, int cols, float eps) {
     constexpr int STEP = IN_CHAIN * WARP;
     float sum = 0.0f, some[IN_CHAIN], more[IN_CHAIN];
@@ -268,7 +269,7 @@ BN_DEVICE void add_row(float *x, const float *y, const float *y_weight, float y_
         if (y != nullptr) {
             Part addend = load(norms ? y_weight : y, at, row);
             if (norms) {
-                addend = combined(kept(row, at), addend, [&](float v, float weight) { return normed(v, scale, weight); });
+                addend = combined(kept(row, at), addend, [&](float v, float w) { return normed(v, scale, w); });
             }
             sum = combined(sum, addend, [](float a, float b) { return add_rn(a, b); });
             store(x, at, row, sum);
@@ -348,9 +349,10 @@ BN_DEVICE uint32_t int8_word(float4 x, float scale) {
     return __byte_perm(low, high, 0x5410);
 }
 
-// The row, normed where there is a weight, as int8 of one scale, 127 / max(absmax, 1e-5), zeros behind its columns; and the
-// sum of its integers.
-BN_DEVICE void store_quantized(const Row &row, const Weight &weight, float eps, int8_t *values, float *scale, int *sum) {
+// The row, normed where there is a weight, as int8 of one scale, 127 / max(absmax, 1e-5), zeros behind its columns; and
+// the sum of its integers.
+BN_DEVICE void store_quantized(const Row &row, const Weight &weight, float eps, int8_t *values, float *scale,
+    int *sum) {
     float most = 0.0f;
     norm_row(row, weight, eps, [&](int at, const Part &part) {
         keep(row, at, part);
@@ -407,7 +409,8 @@ BN_KERNEL(embed)(const void *table, int type, const uint32_t *ids, float scale, 
     each_column(cols, [&](int i) { out[row_at(cols) + i] = mul_rn(table_value(table, type, from + i), scale); });
 }
 
-// out[r] = x[rows[r]]. x [any, cols], rows [n], out [n, cols]. Grid: n, and as many blocks as are to share a row. Block: any.
+// out[r] = x[rows[r]]. x [any, cols], rows [n], out [n, cols]. Grid: n, and as many blocks as are to share a row. Block:
+// any.
 BN_KERNEL(gather_rows)(const float *x, const uint32_t *rows, float *out, int cols) {
     begin_kernel();
     const float *from = x + static_cast<size_t>(rows[blockIdx.x]) * static_cast<size_t>(cols);
@@ -423,8 +426,8 @@ BN_KERNEL(add)(float *x, const float *y, size_t n) {
     }
 }
 
-// x += norm(y, weight). x, y [rows, cols], weight [cols]. Grid: rows. Block: any, best a thread for each 8 columns. Shared:
-// row_bytes of cols in fours.
+// x += norm(y, weight). x, y [rows, cols], weight [cols]. Grid: rows. Block: any, best a thread for each 8 columns.
+// Shared: row_bytes of cols in fours.
 BN_KERNEL_OF(ROW_MOST, add_rms_norm)(float *x, const float *y, const float *weight, float eps, int cols) {
     begin_kernel();
     BN_SHARED(shared);

@@ -10,7 +10,7 @@
 //
 // Log probabilities are the host's to compute, of the sum of weights that it would have, and of logits.
 
-#include "argmax.cuh"
+#include "board.cuh"
 #include "philox.cuh"
 
 #include <cfloat>
@@ -29,16 +29,6 @@ constexpr int GUESS = 256;
 // Powers of 2 from there down are 0.
 constexpr float LOWEST = -127.0f;
 constexpr float LOG2_E = 1.44269504088896340736f;
-
-// What the threads of a block tell each other.
-struct Board {
-    double sums[WARPS];
-    double mass;
-    float values[WARPS];
-    int places[WARPS];
-    int found;
-    int counts[WARPS];
-};
 
 // The block's shared memory.
 struct Room {
@@ -91,63 +81,6 @@ BN_DEVICE float exp2_neg(float x) {
 BN_DEVICE float weight_of(Scale scale, float logit) {
     float power = mul_rn(add_rn(logit, -scale.max), scale.slope);
     return exp2_neg(power > LOWEST ? power : LOWEST);
-}
-
-// The sum of all threads' values, in one order of THREADS.
-BN_DEVICE double block_sum(Board *board, double value) {
-    for (int mask = WARP / 2; mask > 0; mask /= 2) {
-        value = add_rn(value, shfl_xor(value, mask));
-    }
-    sync_block();
-    if (lane() == 0) {
-        board->sums[warp()] = value;
-    }
-    sync_block();
-    double sum = 0.0;
-    for (double part : board->sums) {
-        sum = add_rn(sum, part);
-    }
-    return sum;
-}
-
-// The number that thread 0 has.
-template <class T> BN_DEVICE T from_first(T *on_board, T value) {
-    sync_block();
-    if (threadIdx.x == 0) {
-        *on_board = value;
-    }
-    sync_block();
-    return *on_board;
-}
-
-// Calls `put(n, at)` for the n-th place of `0..count` for which `keep(at)`, in parallel; not at all where there are more
-// than `most`. How many there are.
-template <class Keep, class Put> BN_DEVICE int compact(Board *board, int count, int most, Keep keep, Put put) {
-    int each = ((count + WARPS - 1) / WARPS + WARP - 1) / WARP * WARP;
-    int from = warp() * each, to = from + each < count ? from + each : count, own = 0;
-    for (int at = from; at < to; at += WARP) {
-        own += __popc(warp_ballot(at + lane() < to && keep(at + lane())));
-    }
-    sync_block();
-    if (lane() == 0) {
-        board->counts[warp()] = own;
-    }
-    sync_block();
-    int before = 0, all = 0;
-    for (int n = 0; n < WARPS; n++) {
-        before += n < warp() ? board->counts[n] : 0;
-        all += board->counts[n];
-    }
-    for (int at = from; at < to && all <= most; at += WARP) {
-        bool keeps = at + lane() < to && keep(at + lane());
-        unsigned flags = warp_ballot(keeps);
-        if (keeps) {
-            put(before + __popc(flags & ((1u << lane()) - 1)), at + lane());
-        }
-        before += __popc(flags);
-    }
-    sync_block();
-    return all;
 }
 
 // Sorts the first `count` of the list, and leaves NOWHERE behind them.
@@ -209,7 +142,8 @@ struct Search {
         }
         sync_block();
         sort(room.list, tops);
-        int possible = compact(room.board, tops, FEW, [&](int n) { return room.list[n] != NOWHERE; }, [](int, int) {});
+        int possible = compact(room.board, tops, -1, [&](int n) { return room.list[n]; },
+                               [](uint64_t place, int) { return place != NOWHERE; }, [](int, int, uint64_t) {});
         int last = (guess < possible ? guess : possible) - 1;
         float found = last < 0 ? -FLT_MAX : logit_at(room.list[last]);
         sync_block();
@@ -257,10 +191,11 @@ struct Search {
         }
         double missing = add_rn(wanted, -sum_from(high)), each = weight(from_ascending(low));
         double needed = each > 0.0 ? ceil(div_rn(missing, each)) : 1.0;
-        auto equal = [&](int at) { return ascending(left.logits[at]) == low; };
-        int all = compact(room.board, left.count, -1, equal, [](int, int) {});
+        auto read = [&](int at) { return left.logits[at]; };
+        auto equal = [&](float x, int) { return ascending(x) == low; };
+        int all = compact(room.board, left.count, -1, read, equal, [](int, int, float) {});
         int nth = needed < all ? static_cast<int>(needed) - 1 : all - 1;
-        compact(room.board, left.count, left.count, equal, [&](int n, int at) {
+        compact(room.board, left.count, left.count, read, equal, [&](int n, int at, float) {
             if (n == (nth > 0 ? nth : 0)) {
                 room.board->found = at;
             }
@@ -272,10 +207,9 @@ struct Search {
     // sorted.
     __device__ __forceinline__ int first(int guess) const {
         float low = left.count <= FEW ? -FLT_MAX : bar(guess);
-        int count = compact(room.board, left.count, FEW, [&](int at) { return left.logits[at] >= low; },
-                            [&](int n, int at) {
-                                room.list[n] = place_of(left.logits[at], static_cast<uint32_t>(at));
-                            });
+        int count = compact(room.board, left.count, FEW, [&](int at) { return left.logits[at]; },
+                            [&](float x, int) { return x >= low; },
+                            [&](int n, int at, float x) { room.list[n] = place_of(x, static_cast<uint32_t>(at)); });
         if (count <= FEW) {
             sort(room.list, count);
         }
@@ -314,11 +248,10 @@ BN_DEVICE void keep(const Row &row, Left &left, uint64_t last, uint64_t &limit) 
     limit = last;
     float low = logit_at(last);
     uint32_t token = static_cast<uint32_t>(last);
-    auto keeps = [&](int n) {
-        return row.logits[n] > low || (row.logits[n] == low && static_cast<uint32_t>(n) <= token);
-    };
-    int count = compact(row.room.board, row.vocab, row.vocab, keeps, [&](int n, int from) {
-        row.packed[n] = row.logits[from];
+    auto keeps = [&](float x, int at) { return x > low || (x == low && static_cast<uint32_t>(at) <= token); };
+    auto read = [&](int at) { return row.logits[at]; };
+    int count = compact(row.room.board, row.vocab, row.vocab, read, keeps, [&](int n, int from, float x) {
+        row.packed[n] = x;
         row.tokens[n] = static_cast<uint32_t>(from);
     });
     left = {row.packed, row.tokens, count};
@@ -334,13 +267,26 @@ BN_DEVICE uint64_t token_place(const Left &left, uint64_t place) {
 
 // What all that is left weighs, and each PART of it to `masses`: sixteen lanes in f32, then a tree and a sum in f64.
 BN_DEVICE double weigh(const Room &room, const Left &left, Scale scale) {
+    constexpr int EACH = PART / LANES, GROUPS = THREADS / LANES;
     int parts = (left.count + PART - 1) / PART, own = static_cast<int>(threadIdx.x) % LANES;
-    int first = static_cast<int>(threadIdx.x) / LANES, groups = THREADS / LANES;
-    for (int base = 0; base < parts; base += groups) {
-        int part = base + first;
+    auto load = [&](float (&x)[EACH], int part) {
+        BN_UNROLL
+        for (int n = 0; n < EACH; n++) {
+            int at = PART * part + LANES * n + own;
+            // It weighs nothing.
+            x[n] = at < left.count ? left.logits[at] : -INFINITY;
+        }
+    };
+    float x[EACH], next[EACH];
+    int part = static_cast<int>(threadIdx.x) / LANES;
+    load(x, part);
+    for (int base = 0; base < parts; base += GROUPS) {
+        load(next, part + GROUPS);
         float weights = 0.0f;
-        for (int at = PART * part + own; at < PART * (part + 1) && at < left.count; at += LANES) {
-            weights = add_rn(weights, weight_of(scale, left.logits[at]));
+        BN_UNROLL
+        for (int n = 0; n < EACH; n++) {
+            weights = add_rn(weights, weight_of(scale, x[n]));
+            x[n] = next[n];
         }
         double sum = static_cast<double>(weights);
         for (int mask = LANES / 2; mask > 0; mask /= 2) {
@@ -349,13 +295,15 @@ BN_DEVICE double weigh(const Room &room, const Left &left, Scale scale) {
         if (own == 0 && part < parts) {
             room.masses[part] = sum;
         }
+        part += GROUPS;
     }
     sync_block();
     double mass = 0.0;
     if (threadIdx.x == 0) {
-        for (int part = 0; part < parts; part++) {
-            mass = add_rn(mass, room.masses[part]);
-        }
+        in_order(room.masses, parts, [&](double x, int) {
+            mass = add_rn(mass, x);
+            return true;
+        });
     }
     return from_first(&room.board->mass, mass);
 }
@@ -366,9 +314,12 @@ BN_DEVICE int draw(const Room &room, const Left &left, Scale scale, double u) {
     double rest = mul_rn(u, weigh(room, left, scale));
     int from = 0, last = 0, parts = (left.count + PART - 1) / PART;
     if (threadIdx.x == 0) {
-        while (from < parts - 1 && rest >= room.masses[from]) {
-            rest = add_rn(rest, -room.masses[from++]);
-        }
+        in_order(room.masses, parts - 1, [&](double mass, int part) {
+            bool passes = rest >= mass;
+            rest = passes ? add_rn(rest, -mass) : rest;
+            from = passes ? part + 1 : from;
+            return passes;
+        });
     }
     from = PART * from_first(&room.board->found, from);
     for (bool found = false; from < left.count && !found; from += PART) {
@@ -378,12 +329,12 @@ BN_DEVICE int draw(const Room &room, const Left &left, Scale scale, double u) {
         }
         sync_block();
         if (threadIdx.x == 0) {
-            for (int n = 0; n < count && !found; n++) {
-                float weight = room.weights[n];
+            in_order(room.weights, count, [&](float weight, int n) {
                 last = weight > 0.0f ? from + n : last;
                 rest = add_rn(rest, -static_cast<double>(weight));
                 found = weight > 0.0f && rest < 0.0;
-            }
+                return !found;
+            });
         }
         found = from_first(&room.board->found, static_cast<int>(found)) != 0;
     }
@@ -483,10 +434,9 @@ BN_DEVICE void report_tops(const Row &row, Scale scale, int count, Likely *to) {
         uint64_t last = search.narrow(static_cast<double>(count)), least = place_of(-FLT_MAX, NO_TOKEN);
         last = last < least ? last : least;
         found = compact(row.room.board, row.vocab, FEW,
-                        [&](int at) { return place_of(row.logits[at], static_cast<uint32_t>(at)) <= last; },
-                        [&](int n, int at) {
-                            row.room.list[n] = place_of(row.logits[at], static_cast<uint32_t>(at));
-                        });
+                        [&](int at) { return place_of(row.logits[at], static_cast<uint32_t>(at)); },
+                        [&](uint64_t place, int) { return place <= last; },
+                        [&](int n, int, uint64_t place) { row.room.list[n] = place; });
         sort(row.room.list, found);
     }
     found = found < count ? found : count;
@@ -498,8 +448,8 @@ BN_DEVICE void report_tops(const Row &row, Scale scale, int count, Likely *to) {
         to[own] = {NO_TOKEN, -INFINITY};
     }
     if (found < count) {
-        compact(row.room.board, row.vocab, row.vocab, [&](int at) { return row.logits[at] == -INFINITY; },
-                [&](int n, int at) {
+        compact(row.room.board, row.vocab, row.vocab, [&](int at) { return row.logits[at]; },
+                [](float x, int) { return x == -INFINITY; }, [&](int n, int at, float) {
                     if (n < count - found) {
                         to[found + n] = {static_cast<unsigned>(at), -INFINITY};
                     }

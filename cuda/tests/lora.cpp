@@ -65,7 +65,7 @@ struct LoraCase {
         int count = static_cast<int>(rows.size()), between_stride = ranks + 3;
         std::vector<float> inputs(rows.size() * static_cast<size_t>(cols)), out = y;
         std::vector<float> between(rows.size() * static_cast<size_t>(between_stride), UNTOUCHED);
-        launch(bn_gather_rows, rows.size(), 64, 0, x.data(), rows.data(), inputs.data(), cols);
+        launch(rows::bn_gather_rows, rows.size(), 64, 0, x.data(), rows.data(), inputs.data(), cols);
         launch(kernels.down, kernels.grid(count, ranks), 256, static_cast<size_t>(kernels.shared), between.data(),
             inputs.data(), nullptr, count, cols, between_stride, a.bytes.data(), ranks, nullptr, 0, nullptr, 0);
         launch(kernels.up, dim3(divided(width, 64), divided(count, 4)), 64, 0, &out[2], between.data(), b.bytes.data(),

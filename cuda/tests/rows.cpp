@@ -210,8 +210,8 @@ struct Case {
     std::vector<float> gated_norm(unsigned blocks = 1) const {
         std::vector<float> out(x.size(), NAN);
         unsigned shared = weight.empty() ? 0 : row_shared();
-        launch(bn_gated_norm, dim3(static_cast<unsigned>(rows), blocks), block, shared, gate_up.data(), activation, given(weight), 1e-5f, out.data(),
-            cols);
+        dim3 grid(static_cast<unsigned>(rows), blocks);
+        launch(bn_gated_norm, grid, block, shared, gate_up.data(), activation, given(weight), 1e-5f, out.data(), cols);
         return out;
     }
 

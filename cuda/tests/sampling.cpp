@@ -350,6 +350,33 @@ TEST(sample_greedy_and_what_is_no_distribution) {
     }
 }
 
+// Rows begin at any multiple of 4 bytes; the greatest logits stand at their ends, and where batches of fours meet.
+TEST(sample_greedy_wherever_the_greatest_is) {
+    Random random(8);
+    for (size_t vocab : {1, 2, 3, 5, 6, 7, 8, 2047, 4098, 16385, 33003}) {
+        std::vector<Floats> rows;
+        std::vector<Params> params;
+        std::vector<int> want;
+        for (size_t place : {size_t(0), size_t(1), size_t(3), vocab / 2, vocab - 1, size_t(16383), size_t(16384)}) {
+            Floats row = some_row(0, vocab, random);
+            place = std::min(place, vocab - 1);
+            row[place] = 100.0f;
+            // Equal ones behind it.
+            for (size_t at : {place + 1, place + 4, place + 2048, vocab - 1}) {
+                if (at > place && at < vocab) row[at] = 100.0f;
+            }
+            int kind = random.below(4);
+            if (kind == 0) row[static_cast<size_t>(random.below(static_cast<int>(vocab)))] = NAN;
+            if (kind == 1) row[vocab - 1] = INFINITY;
+            rows.push_back(row);
+            params.push_back({0.0f});
+            want.push_back(kind == 0 ? -1 : kind == 1 ? -2 : static_cast<int>(place));
+        }
+        std::vector<Drawn> got = sample(rows, params);
+        for (size_t n = 0; n < rows.size(); n++) CHECK_NEAR(got[n].token, want[n], 0);
+    }
+}
+
 TEST(sample_draws_what_the_reference_draws) {
     Random random(2);
     for (int n = 0; n < 60; n++) {

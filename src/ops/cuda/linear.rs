@@ -13,7 +13,8 @@ use crate::ops::{Activation, Norm, Projections, cpu_only};
 /// Threads of a block that works on elements by themselves.
 pub const ROW_THREADS: usize = 256;
 
-/// Threads of a block that keeps a row of `cols` columns: one for each 8 columns, so that all loads are under way at once.
+/// Threads of a block that keeps a row of `cols` columns: one for each 8 columns, so that all loads are under way at
+/// once.
 pub fn row_threads(cols: usize) -> usize {
     cols.div_ceil(8).next_multiple_of(32).clamp(32, 1024)
 }
