@@ -114,7 +114,7 @@ BN_DEVICE void whole_tile(const Whole &p) {
     auto weights = Staged<GEMM_THREADS, Tile::OUTPUTS, Step::PIECES>::of(p.weights, row_bytes, output0, p.rows);
     int dots[LEFTS][Tile::RIGHTS][4] = {};
     if (Tile::GROUPS > 1 && blockIdx.x == 0) prefetch_rows(p.weights, row_bytes, output0, Tile::OUTPUTS, p.rows);
-    pipeline<Tile::STAGES>(
+    pipeline<Tile>(
         (slices + Step::ALL_SLICES - 1) / Step::ALL_SLICES,
         [&](int step, int place) { weights.stage(memory + place * Step::BYTES + Step::X_BYTES, step); },
         [&](int step, int place) { x.stage(memory + place * Step::BYTES, step); },
@@ -309,7 +309,7 @@ BN_DEVICE void block_gemm(const Blocks &p) {
     Fetched<Tile> fetched{};
     typename Tile::Sums sums = {};
     prefetch_tile<Format, Tile>(p, planes, output0);
-    pipeline<Tile::STAGES>(
+    pipeline<Tile>(
         steps,
         [&](int step, int place) { codes.stage(memory + place * STAGE + Tile::LEFT_BYTES, step); },
         [&](int step, int place) {

@@ -132,7 +132,7 @@ BN_DEVICE void scaled_gemm(const Blocks &p) {
     // Two steps are a block. Its scales are on their way while they are computed.
     uint16_t scales[Tile::RIGHTS * 2] = {};
     prefetch_tile<TQ2_0, Tile>(p, planes, output0);
-    pipeline<Tile::STAGES>(
+    pipeline<Tile>(
         p.cols / STEP,
         [&](int step, int place) { codes.stage(memory + place * STAGE + Tile::LEFT_BYTES, step); },
         [&](int step, int place) { x.stage(memory + place * STAGE, step); },

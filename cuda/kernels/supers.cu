@@ -260,7 +260,7 @@ BN_DEVICE void super_gemm(const Blocks &p) {
     int steps = p.cols / STEP;
     prefetch_tile<Format, Tile>(p, planes, output0);
     // What a super-block has beside its columns comes with its first step, but for scales.
-    pipeline<Tile::STAGES>(
+    pipeline<Tile>(
         steps,
         [&](int step, int place) {
             codes.stage(memory + place * STAGE + Tile::LEFT_BYTES, step);

@@ -29,9 +29,9 @@ struct Staged {
     BN_DEVICE Staged of(const void *matrix, int64_t row_bytes, int first, int count) {
         unsigned row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES;
         int own = first + static_cast<int>(row), left = min(count, first + static_cast<int>(ROWS)) - own;
-        return {static_cast<const uint8_t *>(matrix) + own * row_bytes + 16 * piece, APART * row_bytes,
-            (left + static_cast<int>(APART) - 1) / static_cast<int>(APART), static_cast<int>(row_bytes) - 16 * static_cast<int>(piece),
-            place<PIECES, TOGETHER>(row, piece)};
+        int rows = (left + static_cast<int>(APART) - 1) / static_cast<int>(APART);
+        const uint8_t *from = static_cast<const uint8_t *>(matrix) + own * row_bytes + 16 * piece;
+        return {from, APART * row_bytes, rows, static_cast<int>(row_bytes - 16 * piece), place<PIECES, TOGETHER>(row, piece)};
     }
 
     // Begins to copy a step, as far as there are such rows and rows have it. What is behind them keeps what it was: it is
@@ -76,10 +76,10 @@ constexpr int STEP = 128;
 constexpr int STEP_BLOCKS = STEP / 32, STEP_PIECES = STEP / 16;
 
 // A block's tile of a product, and its warps'. GROUPS: so many warps have the same outputs, and share the columns.
-// STAGES: steps that have a place in shared memory, one of which is computed while the others are on their way.
+// ALL_STAGES: units of steps that have a place in shared memory, one of which is computed while the others are on their way.
 template <int ALL_TOKENS, int ALL_OUTPUTS, int WARP_TOKENS, int WARP_OUTPUTS, int ALL_STAGES, int ALL_GROUPS = 1>
 struct Tile {
-    static constexpr int TOKENS = ALL_TOKENS, OUTPUTS = ALL_OUTPUTS, STAGES = ALL_STAGES, GROUPS = ALL_GROUPS;
+    static constexpr int TOKENS = ALL_TOKENS, OUTPUTS = ALL_OUTPUTS, GROUPS = ALL_GROUPS;
     // Warps beside each other along outputs, and all of a group.
     static constexpr int ACROSS = OUTPUTS / WARP_OUTPUTS, WARPS = TOKENS / WARP_TOKENS * ACROSS;
     // mma's tiles within a warp's.
@@ -87,6 +87,8 @@ struct Tile {
     static constexpr int LEFT_BYTES = TOKENS * STEP;
     // So few that a warp is busy only with those of several blocks of columns together.
     static constexpr bool FEW = LEFTS * RIGHTS < 4;
+    // Steps between two barriers, and those that have a place in shared memory.
+    static constexpr int UNIT = FEW ? 2 : 1, STAGES = UNIT * ALL_STAGES;
     static_assert(WARPS * GROUPS * WARP == GEMM_THREADS, "a warp for each");
 
     using Sums = float[LEFTS][RIGHTS][4];
@@ -104,13 +106,13 @@ struct Tile {
 // Those of the products with scales in blocks. Sums have an order along the columns, so that warps cannot share them: where
 // there are few tokens and outputs, small tiles occupy more multiprocessors.
 using LargeTile = Tile<64, 128, 32, 32, 3>;
-using SmallTile = Tile<32, 32, 16, 8, 6>;
+using SmallTile = Tile<32, 32, 16, 8, 3>;
 
 // Runs `compute(step, place)` for each step in order, where what `weights(step, place)` and `inputs(step, place)` have begun
 // to copy is there. Weights of the first steps come before the kernel's inputs are there. All threads call it.
-template <int STAGES, class Weights, class Inputs, class Compute>
+template <class Tile, class Weights, class Inputs, class Compute>
 BN_DEVICE void pipeline(int steps, const Weights &weights, const Inputs &inputs, const Compute &compute) {
-    constexpr int AHEAD = STAGES - 1;
+    constexpr int UNIT = Tile::UNIT, STAGES = Tile::STAGES, AHEAD = STAGES - UNIT;
     BN_UNROLL
     for (int s = 0; s < AHEAD; s++) {
         if (s < steps) weights(s, s);
@@ -119,22 +121,27 @@ BN_DEVICE void pipeline(int steps, const Weights &weights, const Inputs &inputs,
     BN_UNROLL
     for (int s = 0; s < AHEAD; s++) {
         if (s < steps) inputs(s, s);
-        copy_async_commit();
+        if (s % UNIT == UNIT - 1) copy_async_commit();
     }
     int place = 0, next = AHEAD;
     BN_UNROLL_BY(1)
-    for (int step = 0; step < steps; step++) {
-        copy_async_wait<AHEAD - 1>();
-        // All see the step's columns, and none reads those before them, whose place the next ones take.
+    for (int step = 0; step < steps; step += UNIT) {
+        copy_async_wait<AHEAD / UNIT - 1>();
+        // All see the steps' columns, and none reads those before them, whose place the next ones take.
         sync_block();
-        if (step + AHEAD < steps) {
-            weights(step + AHEAD, next);
-            inputs(step + AHEAD, next);
+        BN_UNROLL
+        for (int u = 0; u < UNIT; u++) {
+            if (step + AHEAD + u >= steps) continue;
+            weights(step + AHEAD + u, next + u);
+            inputs(step + AHEAD + u, next + u);
         }
         copy_async_commit();
-        compute(step, place);
-        place = place + 1 < STAGES ? place + 1 : 0;
-        next = next + 1 < STAGES ? next + 1 : 0;
+        BN_UNROLL
+        for (int u = 0; u < UNIT; u++) {
+            if (step + u < steps) compute(step + u, place + u);
+        }
+        place = place + UNIT < STAGES ? place + UNIT : 0;
+        next = next + UNIT < STAGES ? next + UNIT : 0;
     }
 }
 
