@@ -8,7 +8,11 @@ use std::sync::Arc;
 
 /// Maximum tokens per block of each of a product's GEMVs.
 const GEMV_TOKENS: [usize; 4] = [1, 2, 4, 8];
-const HALVES_GEMV_TOKENS: [usize; 4] = [4, 8, 32, 64];
+/// The same of products of halves, of which the last two are GEMMs with smaller tiles, that take parts.
+const HALVES_TOKENS: [usize; 4] = [4, 8, 32, 64];
+/// Segments that a row of halves is summed in, and columns from which on each has some.
+pub const SEGMENTS: usize = 8;
+const SEGMENTS_COLUMNS: usize = 256;
 const GEMV_THREADS: usize = 128;
 const GEMM_THREADS: usize = 256;
 /// The widest heads of each compiled variant of attention.
@@ -111,11 +115,21 @@ pub struct Launch {
     pub grid: [usize; 3],
     pub threads: usize,
     pub shared: usize,
+    /// Whether activations are split into parts by another kernel before it.
+    pub split: bool,
 }
 
 impl Product {
     pub fn gemv_tokens(&self) -> [usize; 4] {
-        if self.weights == Weights::Halves { HALVES_GEMV_TOKENS } else { GEMV_TOKENS }
+        if self.weights == Weights::Halves { HALVES_TOKENS } else { GEMV_TOKENS }
+    }
+
+    /// Names of the GEMVs' kernels, and of the GEMM's.
+    fn names(&self) -> ([String; 4], &'static str) {
+        let halves = self.weights == Weights::Halves;
+        let kind = |tokens: usize| if halves && tokens > 8 { "gemm" } else { "gemv" };
+        let names = self.gemv_tokens().map(|tokens| format!("{}_{tokens}", kind(tokens)));
+        (names, if halves { "gemm_128" } else { "gemm" })
     }
 
     /// Rows of weights per block of the GEMV `which`, its threads, and its shared memory in bytes.
@@ -126,7 +140,7 @@ impl Product {
             Weights::Blocks | Weights::Supers => (16, 4224 * GEMV_TOKENS[which]),
             Weights::Scaled => (16, 2112 * GEMV_TOKENS[which]),
             Weights::Dense => ([32, 32, 64, 64][which], 0),
-            Weights::Halves => ([16, 32, 32, 64][which], [6144, 10240, 20480, 36864][which]),
+            Weights::Halves => ([16, 32, 128, 128][which], [6144, 10240, 100_352, 101_376][which]),
         };
         (outputs, if self.weights == Weights::Halves { GEMM_THREADS } else { GEMV_THREADS }, shared)
     }
@@ -138,25 +152,38 @@ impl Product {
             Weights::Blocks => ([64, 128], 24576 + 4096 * self.bits + if self.minima { 6144 } else { 0 }),
             Weights::Supers => ([64, 128], 27136 + 4096 * self.bits),
             Weights::Dense => ([32, 32], 32768),
-            Weights::Halves => ([128, 128], 67584),
+            Weights::Halves => ([128, 128], 76800),
         }
     }
 
-    /// The launch for `tokens` tokens and matrices with these numbers of `rows`, on a device with `multiprocessors`
-    /// multiprocessors. All kernels of a product give the same bits.
-    pub fn launch(&self, tokens: usize, rows: &[usize], multiprocessors: usize) -> Launch {
+    /// The launch for `tokens` tokens and matrices with these numbers of `rows` of `cols` columns, on a device with
+    /// `multiprocessors` multiprocessors. All kernels of a product give the same bits.
+    pub fn launch(&self, tokens: usize, rows: &[usize], cols: usize, multiprocessors: usize) -> Launch {
         let blocks = |outputs: usize| rows.iter().map(|rows| rows.div_ceil(outputs)).sum::<usize>();
-        let ([tile, outputs], shared) = self.gemm();
-        let gemm = [tokens.div_ceil(tile), blocks(outputs), 1];
         let most = self.gemv_tokens();
-        let mut gemv = most.iter().position(|most| tokens <= *most);
-        if gemv.is_none() && self.weights == Weights::Halves && 2 * gemm[0] * gemm[1] < multiprocessors {
-            // The large tiles of the GEMM would use less than half of the device.
-            gemv = Some(most.len() - 1);
-        }
-        let Some(which) = gemv else { return Launch { gemv, grid: gemm, threads: GEMM_THREADS, shared } };
-        let (outputs, threads, shared) = self.gemv(which);
-        Launch { gemv, grid: [blocks(outputs), tokens.div_ceil(most[which]), 1], threads, shared }
+        let gemv = most.iter().position(|most| tokens <= *most);
+        let ([tile, outputs], threads, shared) = match gemv {
+            Some(which) => {
+                let (outputs, threads, shared) = self.gemv(which);
+                ([most[which], outputs], threads, shared)
+            }
+            None => {
+                let (tile, shared) = self.gemm();
+                (tile, GEMM_THREADS, shared)
+            }
+        };
+        let (x, y) = (tokens.div_ceil(tile), blocks(outputs));
+        let split = self.weights == Weights::Halves && gemv.is_none_or(|which| which >= 2);
+        let grid = match gemv {
+            Some(_) if !split => [y, x, 1],
+            // Where there are fewer than 9/20 of the multiprocessors, blocks share columns until they are 7/10.
+            _ if split && cols >= SEGMENTS_COLUMNS && 20 * x * y < 9 * multiprocessors => {
+                let shares = [2, 4].into_iter().find(|shares| 10 * x * y * shares >= 7 * multiprocessors);
+                [x, y, shares.unwrap_or(SEGMENTS)]
+            }
+            _ => [x, y, 1],
+        };
+        Launch { gemv, grid, threads, shared, split }
     }
 }
 
@@ -164,6 +191,8 @@ impl Product {
 pub struct ProductKernels {
     pub gemv: [Function; 4],
     pub gemm: Function,
+    /// Makes parts of activations; of halves.
+    pub split: Option<Function>,
     /// Reads rows of a table of this type. The dense types share one kernel.
     pub embed: Function,
 }
@@ -188,6 +217,7 @@ pub struct Kernels {
     pub quantize_blocks32: Function,
     pub quantize_blocks256: Function,
     pub merge: Function,
+    pub add_segments: Function,
     pub sample: Function,
     /// Indexed like `DENSE`.
     pub lora_up: [Function; 3],
@@ -204,10 +234,12 @@ impl Kernels {
         let of = |name: &str| named(module, name, shared);
         let product = |p: &Product| {
             let of = |which: &str| named(module, &format!("{}_{which}", p.name), shared);
-            let gemv = all(p.gemv_tokens(), |tokens| of(&format!("gemv_{tokens}")))?;
+            let (gemvs, gemm) = p.names();
+            let gemv = all(gemvs, |name| of(&name))?;
+            let split = (p.weights == Weights::Halves).then(|| of("split")).transpose()?;
             let is_dense = p.arithmetic == Arithmetic::Float;
             let embed = if is_dense { named(module, "embed", shared)? } else { of("embed")? };
-            Ok(ProductKernels { gemv, gemm: of("gemm")?, embed })
+            Ok(ProductKernels { gemv, gemm: of(gemm)?, split, embed })
         };
         let attention = |kind: &KvType| {
             let kind = kind.name();
@@ -227,6 +259,7 @@ impl Kernels {
             quantize_blocks32: of("quantize_blocks32")?,
             quantize_blocks256: of("quantize_blocks256")?,
             merge: of("attention_merge")?,
+            add_segments: of("add_segments")?,
             sample: of("sample")?,
             lora_up: [of("lora_up_f32")?, of("lora_up_f16")?, of("lora_up_bf16")?],
             products: PRODUCTS.iter().map(product).collect::<Result<_>>()?,
@@ -242,7 +275,7 @@ fn named(module: &Arc<Module>, name: &str, shared: usize) -> Result<Function> {
     Ok(function)
 }
 
-fn all<const N: usize>(of: [usize; N], make: impl Fn(usize) -> Result<Function>) -> Result<[Function; N]> {
+fn all<T, const N: usize>(of: [T; N], make: impl Fn(T) -> Result<Function>) -> Result<[Function; N]> {
     let made = of.into_iter().map(make).collect::<Result<Vec<_>>>()?;
     Ok(made.try_into().unwrap_or_else(|_| unreachable!("one for each")))
 }
@@ -257,17 +290,22 @@ mod tests {
 
     #[test]
     fn launches_cover_all_outputs() {
-        let at = |name: &str, tokens, rows: &[usize]| product(name).launch(tokens, rows, 132);
-        let gemv = |which, grid, threads, shared| Launch { gemv: Some(which), grid, threads, shared };
-        let gemm = |grid, shared| Launch { gemv: None, grid, threads: 256, shared };
+        let at = |name: &str, tokens, rows: &[usize]| product(name).launch(tokens, rows, 2048, 132);
+        let gemv =
+            |which, grid, threads, shared| Launch { gemv: Some(which), grid, threads, shared, split: false };
+        let gemm = |grid, shared| Launch { gemv: None, grid, threads: 256, shared, split: false };
         assert_eq!(at("ternary", 3, &[100, 64, 1]), gemv(2, [4, 1, 1], 128, 0));
         assert_eq!(at("ternary", 9, &[100, 129]), gemm([1, 3, 1], 24576));
         assert_eq!(at("f32", 33, &[33]), gemm([2, 2, 1], 32768));
         assert_eq!(at("bf16", 1, &[2048, 17]), gemv(0, [130, 1, 1], 256, 6144));
-        assert_eq!(at("f16", 64, &[128256]), gemv(3, [2004, 1, 1], 256, 36864));
-        assert_eq!(at("f16", 65, &[128256]), gemm([1, 1002, 1], 67584));
-        // 64 tiles would use less than half of 132 multiprocessors.
-        assert_eq!(at("bf16", 512, &[2048]), gemv(3, [32, 8, 1], 256, 36864));
-        assert_eq!(at("bf16", 513, &[2048]), gemm([5, 16, 1], 67584));
+        let parts = |gemv, grid, shared| Launch { gemv, grid, threads: 256, shared, split: true };
+        assert_eq!(at("f16", 64, &[128256]), parts(Some(3), [1, 1002, 1], 101_376));
+        assert_eq!(at("f16", 65, &[128256]), parts(None, [1, 1002, 1], 76800));
+        // Few blocks share the columns.
+        assert_eq!(at("bf16", 9, &[3072]), parts(Some(2), [1, 24, 4], 100_352));
+        assert_eq!(at("bf16", 64, &[2048]), parts(Some(3), [1, 16, 8], 101_376));
+        assert_eq!(at("bf16", 512, &[2048]), parts(None, [4, 16, 1], 76800));
+        assert_eq!(at("bf16", 256, &[3072]), parts(None, [2, 24, 2], 76800));
+        assert_eq!(product("bf16").launch(64, &[2048], 248, 132), parts(Some(3), [1, 16, 1], 101_376));
     }
 }
