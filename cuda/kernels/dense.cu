@@ -8,23 +8,25 @@
 // beyond its largest, makes NaN or infinity of all its token's outputs.
 //
 // Columns of a row are taken by 32 (a chunk), in a chain of four mma. Chunks are cut into eight segments, by their number
-// alone; each is summed for itself, and the eight in their order. A warp of a GEMV has one segment, one of a GEMM has them
-// all, one after the other: the same sums in the same order, so a row has the same bits in both. They are not the CPU's
-// bits: an mma adds in an order of its own. Segments also keep chains short, as tensor cores may cut sums off where others
-// round. mma's 16 rows are tokens and its 8 columns are outputs: so a lane's 16 bytes of a row of weights are the registers
-// of two mma as they lie. (The other way round, each two mma took eight moves.)
+// alone; each is summed for itself, and the eight in their order. A warp of a GEMV has one segment, a block of a GEMM has
+// them all, one after the other, or some, and then another kernel adds them: the same sums in the same order, so a row has
+// the same bits in all. They are not the CPU's bits: an mma adds in an order of its own. Segments also keep chains short, as
+// tensor cores may cut sums off where others round. mma's 16 rows are tokens and its 8 columns are outputs: so a lane's 16
+// bytes of a row of weights are the registers of two mma as they lie. (The other way round, each two mma took eight moves.)
 //
-// GEMV: a block has 16, 32 or 64 rows of weights, and its warps share their columns, so each activation is read and split
-// once for each block, and only the sums of the eight warps meet in shared memory. Floor: the weights' bytes over the
-// memory's bandwidth; 2048 x 2048 are 8.4 MB, 1.7 us at an H200's 4.8 TB/s, in 128 blocks. That bandwidth wants some 30 KB
-// under way in each SM (0.8 us, assumed): a warp asks for 8 KB of weights before it uses them, a block for 64 KB. For 1 KB
-// of weights a warp has some 75 instructions of bf16 and 120 of f16 with up to 4 rows (sm_90, counted in the code); an SM
-// that reads 21 bytes a clock could issue 195. Activations come from the L2, 4 bytes for each row of x and column: with 8
-// rows half as many bytes as weights, with 64 twice as many, which then take longer than the memory does.
+// GEMV, up to 8 tokens: a block has 16 or 32 rows of weights, and its warps share their columns, so each activation is read
+// and split once for each block, and only the sums of the eight warps meet in shared memory. Floor: the weights' bytes over
+// the memory's bandwidth; 2048 x 2048 are 8.4 MB, 2.8 us at an H100's 3.0 TB/s, in 128 blocks. That bandwidth wants some 30
+// KB under way in each SM: a warp asks for 8 KB of weights, a block for 64 KB, before it waits for the kernel that makes its
+// activations. For 1 KB of weights a warp has some 75 instructions of bf16 and 120 of f16 with up to 4 rows (sm_90, counted
+// in the code); an SM that reads 14 bytes a clock could issue 290.
 //
-// GEMM: two mma for each 16 x 8 x 16 multiply-adds. mma.sync reaches about 60 % of a Hopper's peak, so at most 30 % of 990
-// TFLOPS are left: 2048 tokens through 2048 x 2048 are 17.2 GFLOP, 58 us. The L2 is as near, and maybe what limits: 768 bytes
-// a column and tile of 128 x 128, 403 MB, 73 us at 5.5 TB/s (assumed).
+// GEMM: a kernel splits all activations once, as mma's operands, 4 bytes for each. Then blocks of 32, 64 or 128 tokens and
+// 128 rows of weights stage both by asynchronous copies. Two mma for each 16 x 8 x 16 multiply-adds; mma.sync reaches about
+// 60 % of a Hopper's peak, so a chunk of 64 tokens (256 mma) takes an SM 410 clocks, where its share of memory brings the
+// 8 KB of weights in 600: the floor is the memory's. Of 128 tokens it is mma's, 820 clocks, or the L2's, which brings 24 KB
+// for them. Where tiles are few (2048 rows are 16), 2, 4 or 8 blocks share a row's columns and leave their segments' sums in
+// memory: for 64 tokens and 2048 rows 4 MB, written and read in the L2.
 #include "products.cuh"
 
 namespace dense {
