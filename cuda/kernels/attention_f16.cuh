@@ -11,8 +11,10 @@
 // When tokens are generated a block has up to 16 queries and a piece of 256 positions. Each of its 4 warps computes the
 // scores of one span, then a quarter of the columns over all four, and copies just what it needs itself: with heads of 128
 // elements 5 of 6 steps of 2 KiB of K, then of 1 KiB of V, are under way in each warp; a multiprocessor has room for 3
-// blocks, so for 120 KiB, or 60. Reading at 4.8 TB/s with 0.8 us of delay (assumed) takes 29 KiB for each of 132. The mma of
-// rows that are not there cost nothing that is missed: 256 in each warp, for 128 KiB that take 3.5 us to come.
+// blocks, so for 120 KiB, or 60. With 64 it has room for 4, with 4 steps each, of two tiles of V: 64 KiB, or 48. Reading at
+// 3.0 TB/s with 0.8 us of delay (assumed) takes 18 KiB for each of 132. The mma of rows that are not there cost nothing that
+// is missed: 256 in each warp, for 128 KiB that take 5.6 us to come. A short context is a chain of latencies: task, positions,
+// table, K; products of K (2 x 8 mma that wait for each other), the softmax, V (2 for each 16 positions), some 0.3 us each.
 #pragma once
 
 #include "halves.cuh"

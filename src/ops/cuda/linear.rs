@@ -323,13 +323,7 @@ impl CudaOps {
     }
 
     /// One launch for up to `MOST` matrices of one product.
-    fn run_product_of(
-        &self,
-        tokens: usize,
-        x: Vec<Arg>,
-        matrices: &[&OnDevice],
-        to: Outputs,
-    ) -> Result<()> {
+    fn run_product_of(&self, tokens: usize, x: Vec<Arg>, matrices: &[&OnDevice], to: Outputs) -> Result<()> {
         let (first, stride) = (matrices[0], to.part.dims[1]);
         let (product, kernels) = (&PRODUCTS[first.product], &self.kernels().products[first.product]);
         let mut args = vec![at_column(to.part.address()?, to.column)];
