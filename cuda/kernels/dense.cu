@@ -323,9 +323,34 @@ struct Tile {
     static constexpr int PIECES = 4 * PER; // of 16 bytes, of a row of weights
     using Sums = float[N][R][4];
 
+    static constexpr int EACH_TILE = PER * PARTS_BYTES<Element> / 16, ALL_PARTS = T / TILE_TOKENS * EACH_TILE;
+    static constexpr int WEIGHTS_COPIES = OUTPUTS * PIECES / THREADS, PARTS_COPIES = (ALL_PARTS + THREADS - 1) / THREADS;
+
     const Dense &p;
     unsigned char *memory;
     int token0, row0, tiles, chunks;
+    // What this thread copies, from the first chunk of the tile's rows and tokens on; -1: nothing.
+    const uint8_t *weights, *parts;
+    int weights_at[WEIGHTS_COPIES], parts_at[PARTS_COPIES];
+
+    __device__ __forceinline__ Tile(const Dense &p, unsigned char *memory)
+        : p(p), memory(memory), token0(static_cast<int>(blockIdx.x) * T), row0(p.block * OUTPUTS) {
+        tiles = min(T / TILE_TOKENS, (p.tokens - token0 + TILE_TOKENS - 1) / TILE_TOKENS);
+        chunks = (p.cols + CHUNK - 1) / CHUNK;
+        weights = p.weights + 2 * static_cast<int64_t>(row0) * p.cols;
+        parts = reinterpret_cast<const uint8_t *>(p.x);
+        parts += static_cast<int64_t>(token0 / TILE_TOKENS) * chunks * PARTS_BYTES<Element>;
+        BN_UNROLL
+        for (int n = 0; n < WEIGHTS_COPIES; n++) {
+            int i = THREADS * n + static_cast<int>(threadIdx.x);
+            weights_at[n] = 2 * p.cols * row_or_last(i / PIECES, p.rows - row0) + i % PIECES * 16;
+        }
+        BN_UNROLL
+        for (int n = 0; n < PARTS_COPIES; n++) {
+            int i = THREADS * n + static_cast<int>(threadIdx.x), tile = i / EACH_TILE;
+            parts_at[n] = tile < tiles ? tile * chunks * PARTS_BYTES<Element> + i % EACH_TILE * 16 : -1;
+        }
+    }
 
     __device__ __forceinline__ unsigned char *stage(int step) const { return memory + step % STAGES * STAGE_BYTES; }
 
@@ -336,15 +361,16 @@ struct Tile {
 
     // Begins to copy weights of a step that begins with chunk `first`, up to chunk `end`.
     __device__ __forceinline__ void stage_weights(int step, int first, int end) const {
+        int own = static_cast<int>(threadIdx.x), piece = own % PIECES;
+        const uint8_t *from = weights + 2 * CHUNK * first;
+        unsigned char *to = stage(step) + place(own / PIECES, piece);
+        bool whole = first + PER <= end && CHUNK * (first + PER) <= p.cols;
+        if (!whole && first + piece / 4 >= end) return;
+        bool has = whole || CHUNK * first + EACH * piece < p.cols;
         BN_UNROLL
-        for (int begin = 0; begin < OUTPUTS * PIECES; begin += THREADS) {
-            int i = begin + static_cast<int>(threadIdx.x), row = i / PIECES, piece = i % PIECES;
-            if (first + piece / 4 >= end) continue;
-            int column = CHUNK * first + EACH * piece;
-            unsigned char *to = stage(step) + place(row, piece);
-            if (column < p.cols) {
-                int64_t own = row_or_last(row0 + row, p.rows);
-                copy_async16(to, p.weights + 2 * (own * p.cols + column));
+        for (int n = 0; n < WEIGHTS_COPIES; n++, to += 16 * THREADS) {
+            if (has) {
+                copy_async16(to, from + weights_at[n]);
             } else {
                 *reinterpret_cast<Words4 *>(to) = Words4{};
             }
@@ -352,15 +378,14 @@ struct Tile {
     }
 
     __device__ __forceinline__ void stage_parts(int step, int first, int end) const {
-        constexpr int EACH_TILE = PER * PARTS_BYTES<Element> / 16;
-        const unsigned char *from = reinterpret_cast<const unsigned char *>(p.x);
+        const uint8_t *from = parts + static_cast<int64_t>(first) * PARTS_BYTES<Element>;
+        unsigned char *to = stage(step) + WEIGHTS_BYTES + 16 * threadIdx.x;
         int own = min(PER, end - first) * (PARTS_BYTES<Element> / 16);
         BN_UNROLL
-        for (int begin = 0; begin < T / TILE_TOKENS * EACH_TILE; begin += THREADS) {
-            int i = begin + static_cast<int>(threadIdx.x), tile = i / EACH_TILE, piece = i % EACH_TILE;
-            if (tile >= tiles || piece >= own) continue;
-            int64_t at = (static_cast<int64_t>(token0 / TILE_TOKENS + tile) * chunks + first) * PARTS_BYTES<Element>;
-            copy_async16(stage(step) + WEIGHTS_BYTES + 16 * i, from + at + 16 * piece);
+        for (int n = 0; n < PARTS_COPIES; n++, to += 16 * THREADS) {
+            bool has = parts_at[n] >= 0;
+            if (PER > 1) has &= (THREADS * n + static_cast<int>(threadIdx.x)) % EACH_TILE < own;
+            if (has) copy_async16(to, from + parts_at[n]);
         }
     }
 
@@ -440,9 +465,8 @@ template <class Element, int T, int PER, int STAGES>
 BN_DEVICE void gemm(const Dense &p) {
     using Own = Tile<Element, T, PER, STAGES>;
     BN_SHARED(memory);
-    int token0 = static_cast<int>(blockIdx.x) * T, chunks = (p.cols + CHUNK - 1) / CHUNK;
-    int tiles = min(T / TILE_TOKENS, (p.tokens - token0 + TILE_TOKENS - 1) / TILE_TOKENS);
-    Own tile = {p, memory, token0, p.block * OUTPUTS, tiles, chunks};
+    Own tile(p, memory);
+    int chunks = tile.chunks;
     // Of the segments this block has.
     int share = static_cast<int>(blockIdx.z), shares = static_cast<int>(gridDim.z);
     int segment = SEGMENTS * share / shares, begin = chunks * segment / SEGMENTS;
