@@ -235,8 +235,8 @@ template <int KIND, int D> BN_DEVICE void prefill(const Work &work, unsigned cha
 // 4 * (2 * tile_bytes + 16 * E) + warps * N * 4 * (head_dim rounded up to 4 + 64 + 1).
 // F16: a task of decode has 16 queries at most and a block 128 threads, one of prefill 16 for each warp and a block 32 to 256
 // threads. Shared bytes, of which `Decode` and `Prompt` are made, with W for the number in the kernel's name:
-// decode 24 * max(2048, 8 * W + 256) + 64 * W + 18240; prefill B * (256 * W + 1024) + warps * (128 * W + 320), B 2 or, with
-// W = 256, 1.
+// decode S * max(2048, 8 * W + 256) + 64 * W + 18240, S 24 or, with W = 64, 16; prefill B * (256 * W + 1024) +
+// warps * (128 * W + 320), B 2 or, with W = 256, 1.
 #define BN_ATTENTION(kind, width, most, decode, prefill)                                                               \
     /* States [T, heads, slots, head_dim + 32] of a row's pieces, from its first one on; for `bn_attention_merge`. */  \
     BN_KERNEL_OF(most, attention_decode_##kind##_##width)(                                                             \

@@ -11,8 +11,10 @@
 // When tokens are generated a block has up to 16 queries and a piece of 256 positions. Each of its 4 warps computes the
 // scores of one span, then a quarter of the columns over all four, and copies just what it needs itself: with heads of 128
 // elements 5 of 6 steps of 2 KiB of K, then of 1 KiB of V, are under way in each warp; a multiprocessor has room for 3
-// blocks, so for 120 KiB, or 60. Reading at 4.8 TB/s with 0.8 us of delay (assumed) takes 29 KiB for each of 132. The mma of
-// rows that are not there cost nothing that is missed: 256 in each warp, for 128 KiB that take 3.5 us to come.
+// blocks, so for 120 KiB, or 60. With 64 it has room for 4, with 4 steps each, of two tiles of V: 64 KiB, or 48. Reading at
+// 3.0 TB/s with 0.8 us of delay (assumed) takes 18 KiB for each of 132. The mma of rows that are not there cost nothing that
+// is missed: 256 in each warp, for 128 KiB that take 5.6 us to come. A short context is a chain of latencies: task, positions,
+// table, K; products of K (2 x 8 mma that wait for each other), the softmax, V (2 for each 16 positions), some 0.3 us each.
 #pragma once
 
 #include "halves.cuh"
@@ -71,6 +73,10 @@ struct Queries {
     }
     __device__ __forceinline__ bool see_all(int span) const {
         return each.first <= span * SPAN && each.position >= (span + 1) * SPAN - 1;
+    }
+    // Whether all see all of a tile, counted from position 0.
+    __device__ __forceinline__ bool see_tile(int index) const {
+        return each.first <= index * TILE && each.position >= (index + 1) * TILE - 1;
     }
     __device__ __forceinline__ Parts parts(int span) const {
         return {{part_of(of[0], span * SPAN), part_of(of[1], span * SPAN)}};
@@ -260,7 +266,7 @@ template <int D> BN_DEVICE void prefill_halves(const Work &work, unsigned char *
     Queries queries = queries_of(work, work.from + warp() * QUERIES);
     Pair unit = {{1.0f, 1.0f}};
     if (queries.from < queries.to) {
-        stage_halves<D>(work, queries.from, QUERIES, q, units);
+        stage_halves<D, QUERIES, 1>(work, queries.from, q, units);
         sync_warp();
         unit = {{units[lane() / 4], units[lane() / 4 + 8]}};
     }
@@ -312,10 +318,12 @@ template <int D> struct Decode {
     static constexpr int WARPS = PIECE_SPANS;
     // Of a warp.
     static constexpr int COLUMNS = D / WARPS;
-    // A step: 16 elements of the keys of a span, or a tile's columns of V.
+    // A step: 16 elements of the keys of a span, or TILES tiles' columns of V.
     static constexpr int VALUES = TILE * ROW_BYTES<COLUMNS>;
     static constexpr int STEP = VALUES > SPAN * 2 * UNIT ? VALUES : SPAN * 2 * UNIT;
-    static constexpr int STEPS = 6;
+    static constexpr int TILES = STEP / VALUES;
+    // With the narrowest heads all of K; then a multiprocessor has room for four blocks, else for three, or one.
+    static constexpr int STEPS = D <= 64 ? 4 : 6;
 
     unsigned char *steps;
     unsigned char *q;
@@ -343,25 +351,29 @@ template <int D> struct Decode {
 template <int D> struct Steps {
     const Work &work;
     const Decode<D> &block;
-    // Of its span; steps of keys, 0 where nobody sees it.
-    const unsigned char *key_tiles[SPAN_TILES];
+    // Where tile lane() of the piece begins, in K as in V, if it is in sight: a warp looks all of them up at once.
+    size_t offset;
+    // Of its span, the first tile in the piece, those in sight, and steps of keys, 0 where nobody sees it.
+    int span_tile;
+    Part tiles;
     int keys;
-    // Tiles of V, from position 0 on.
+    // Tiles of V in sight, from `tile` of the piece on.
     int tile;
     int count;
 
-    __device__ __forceinline__ Steps(const Work &work, const Decode<D> &block, Seen all, int span, int begin, int end)
+    __device__ __forceinline__ Steps(const Work &work, const Decode<D> &block, Seen all, int index, int begin, int end)
         : work(work), block(block) {
-        Part tiles = tiles_of(all, span);
-        bool sees = span >= begin && span < end;
-        BN_UNROLL
-        for (int t = 0; t < SPAN_TILES; t++) {
-            bool has = sees && t >= tiles.from && t < tiles.to;
-            key_tiles[t] = has ? tile_at(work, work.keys, span * SPAN_TILES + t) : nullptr;
+        int first = index * PIECE_SPANS * SPAN_TILES, span = index * PIECE_SPANS + warp();
+        tile = max(all.first / TILE, begin * SPAN_TILES) - first;
+        count = min(all.position / TILE + 1, end * SPAN_TILES) - first - tile;
+        offset = 0;
+        if (lane() >= tile && lane() < tile + count) {
+            offset = tile_offset<KV_F16>(work.paging, work.table, work.kv_head, first + lane());
         }
+        bool sees = span >= begin && span < end;
+        span_tile = warp() * SPAN_TILES;
+        tiles = tiles_of(all, span);
         keys = sees ? (work.paging.head_dim + UNIT - 1) / UNIT : 0;
-        tile = max(all.first / TILE, begin * SPAN_TILES);
-        count = min(all.position / TILE + 1, end * SPAN_TILES) - tile;
     }
 
     __device__ __forceinline__ unsigned char *place(int step) const {
@@ -372,9 +384,17 @@ template <int D> struct Steps {
     __device__ __forceinline__ void request(int step) const {
         if (step < keys) {
             request_key(step);
-        } else if (step < keys + count) {
-            const unsigned char *from = tile_at(work, work.values, tile + step - keys);
-            copy_values<Decode<D>::COLUMNS>(place(step), from, work.paging.head_dim, warp() * Decode<D>::COLUMNS);
+        } else {
+            BN_UNROLL
+            for (int n = 0; n < Decode<D>::TILES; n++) {
+                int own = (step - keys) * Decode<D>::TILES + n;
+                if (own >= count) {
+                    break;
+                }
+                const unsigned char *from = work.values + shfl(offset, tile + own);
+                unsigned char *to = place(step) + n * Decode<D>::VALUES;
+                copy_values<Decode<D>::COLUMNS>(to, from, work.paging.head_dim, warp() * Decode<D>::COLUMNS);
+            }
         }
         copy_async_commit();
     }
@@ -384,12 +404,13 @@ template <int D> struct Steps {
         bool has = UNIT * step + lane() / 2 < work.paging.head_dim;
         BN_UNROLL
         for (int t = 0; t < SPAN_TILES; t++) {
+            const unsigned char *from = work.keys + shfl(offset, span_tile + t);
             unsigned char *to = place(step) + t * 2 * UNIT * TILE + key_place(lane());
-            if (key_tiles[t] == nullptr) {
+            if (t < tiles.from || t >= tiles.to) {
                 continue;
             }
             if (has) {
-                copy_async16(to, key_tiles[t] + 2 * UNIT * TILE * step + 16 * lane());
+                copy_async16(to, from + 2 * UNIT * TILE * step + 16 * lane());
             } else {
                 *reinterpret_cast<uint4 *>(to) = make_uint4(0, 0, 0, 0);
             }
@@ -411,16 +432,18 @@ template <int D> struct Steps {
 };
 
 // The weights of a warp's span, for all warps. `begin`: the first span of the piece that the block has.
-template <int D>
+template <int D, int ROWS>
 BN_DEVICE void weigh_span(const Decode<D> &block, Scores &scores, const Queries &queries, int begin, int span, bool sees) {
     int own = warp(), row = lane() / 4;
     Pair units = {{block.units[row], block.units[row + 8]}}, high = {{-INFINITY, -INFINITY}};
     Parts parts = queries.parts(span);
     if (sees) {
-        high = highest<true>(scores, parts, units);
-        if (lane() % 4 == 0) {
-            block.highs[own * QUERIES + row] = high.of[0];
-            block.highs[own * QUERIES + row + 8] = high.of[1];
+        high = highest<true, ROWS>(scores, parts, units);
+        BN_UNROLL
+        for (int r = 0; r < ROWS; r++) {
+            if (lane() % 4 == 0) {
+                block.highs[own * QUERIES + row + 8 * r] = high.of[r];
+            }
         }
     }
     sync_block();
@@ -428,24 +451,27 @@ BN_DEVICE void weigh_span(const Decode<D> &block, Scores &scores, const Queries 
         return;
     }
     BN_UNROLL
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < ROWS; r++) {
         float before = -INFINITY;
-        for (int s = begin % PIECE_SPANS; s < own; s++) {
-            before = fmaxf(before, block.highs[s * QUERIES + row + 8 * r]);
+        BN_UNROLL
+        for (int s = 0; s < PIECE_SPANS - 1; s++) {
+            if (s >= begin % PIECE_SPANS && s < own) {
+                before = fmaxf(before, block.highs[s * QUERIES + row + 8 * r]);
+            }
         }
         high.of[r] = fmaxf(before, high.of[r]);
         if (lane() % 4 == 0) {
             block.keeps[own * QUERIES + row + 8 * r] = decay(before, high.of[r]);
         }
     }
-    Pair sums = weigh<true>(scores, parts, units, high);
+    Pair sums = weigh<true, ROWS>(scores, parts, units, high);
     BN_UNROLL
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < ROWS; r++) {
         block.sums[(own * QUERIES + row + 8 * r) * 4 + lane() % 4] = sums.of[r];
     }
     BN_UNROLL
     for (int t = 0; t < SPAN_TILES; t++) {
-        Left left = left_of(scores, t);
+        Left left = left_of<ROWS>(scores, t);
         uint4 *to = block.weights + (own * SPAN_TILES + t) * 2 * WARP + lane();
         to[0] = make_uint4(left.high[0], left.high[1], left.high[2], left.high[3]);
         to[WARP] = make_uint4(left.low[0], left.low[1], left.low[2], left.low[3]);
@@ -453,36 +479,39 @@ BN_DEVICE void weigh_span(const Decode<D> &block, Scores &scores, const Queries 
 }
 
 // The weighted sums of a warp's columns, tile by tile of spans `begin` to `end`.
-template <int D>
+template <int D, int ROWS>
 BN_DEVICE void add_piece(const Decode<D> &block, const Steps<D> &steps, const Queries &queries, int begin, int end,
                          Values<D / 64> &values) {
-    int step = steps.keys, row = lane() / 4;
+    constexpr int TILES = Decode<D>::TILES, STRIDE = ROW_BYTES<Decode<D>::COLUMNS>;
+    int step = steps.keys, row = lane() / 4, done = 0;
+    const unsigned char *at = nullptr;
     for (int span = begin; span < end; span++) {
         const float *keeps = block.keeps + span % PIECE_SPANS * QUERIES;
-        shrink(values, {{keeps[row], keeps[row + 8]}});
+        shrink(values, {{keeps[row], ROWS > 1 ? keeps[row + 8] : 0.0f}});
         Part tiles = tiles_of(queries.any, span);
-        bool check = !queries.see_all(span);
         Parts parts = queries.parts(span);
-        for (int t = tiles.from; t < tiles.to; t++, step++) {
+        for (int t = tiles.from; t < tiles.to; t++) {
             const uint4 *from = block.weights + (span % PIECE_SPANS * SPAN_TILES + t) * 2 * WARP + lane();
             uint4 high = from[0], low = from[WARP];
             Left left = {{high.x, high.y, high.z, high.w}, {low.x, low.y, low.z, low.w}};
-            const unsigned char *at = steps.wait(step);
-            constexpr int STRIDE = ROW_BYTES<Decode<D>::COLUMNS>;
-            check ? add_values<D / 64, true>(values, left, at, STRIDE, parts, t)
-                  : add_values<D / 64, false>(values, left, at, STRIDE, parts, t);
-            steps.next(step);
+            at = done % TILES == 0 ? steps.wait(step) : at + Decode<D>::VALUES;
+            queries.see_tile(span * SPAN_TILES + t) ? add_values<D / 64, false>(values, left, at, STRIDE, parts, t)
+                                                    : add_values<D / 64, true>(values, left, at, STRIDE, parts, t);
+            done++;
+            if (done % TILES == 0) {
+                steps.next(step++);
+            }
         }
     }
 }
 
 // Stores a warp's columns of the states that its queries have of piece `index`; the first warp also their sums and maxima.
-template <int D>
+template <int D, int ROWS>
 BN_DEVICE void store_states(const Work &work, const Decode<D> &block, const Queries &queries, int begin, int end, int index,
                             const Values<D / 64> &values, int slots, float *states) {
     int dim = work.paging.head_dim;
     BN_UNROLL
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < ROWS; r++) {
         Seen seen = queries.of[r];
         int slot = index - seen.first / PIECE, row = lane() / 4 + 8 * r;
         if (queries.number(r) >= queries.to || slot < 0 || index > seen.position / PIECE) {
@@ -516,23 +545,19 @@ BN_DEVICE void store_states(const Work &work, const Decode<D> &block, const Quer
     }
 }
 
-// A piece's states for all queries of a block.
-template <int D> BN_DEVICE void decode_halves(const Work &work, unsigned char *shared, int slots, float *states) {
+// A piece's states for all queries of a block, of which there are 8 x ROWS at most.
+template <int D, int ROWS>
+BN_DEVICE void decode_piece(const Work &work, unsigned char *shared, const Queries &queries, int index, int slots, float *states) {
     Decode<D> block(shared);
-    Queries queries = queries_of(work, work.from);
     Seen all = queries.any;
-    int index = all.first / PIECE + static_cast<int>(blockIdx.z);
-    if (index > all.position / PIECE) {
-        return;
-    }
     int begin = max(all.first / SPAN, index * PIECE_SPANS), end = min(all.position / SPAN + 1, (index + 1) * PIECE_SPANS);
-    int span = index * PIECE_SPANS + warp();
-    Steps<D> steps(work, block, all, span, begin, end);
+    Steps<D> steps(work, block, all, index, begin, end);
+    BN_UNROLL
     for (int step = 0; step < Decode<D>::STEPS; step++) {
         steps.request(step);
     }
-    constexpr int EACH = QUERIES / Decode<D>::WARPS;
-    stage_halves<D>(work, work.from + warp() * EACH, EACH, block.q + warp() * EACH * Q_BYTES<D>, block.units + warp() * EACH);
+    constexpr int WARPS = Decode<D>::WARPS;
+    stage_halves<D, QUERIES / WARPS, WARPS>(work, work.from + warp(), block.q + warp() * Q_BYTES<D>, block.units + warp());
     sync_block();
     Scores scores;
     clear(scores);
@@ -540,16 +565,30 @@ template <int D> BN_DEVICE void decode_halves(const Work &work, unsigned char *s
         add_scores<D>(scores, block.q + 2 * UNIT * step, steps.wait(step), 2 * UNIT * TILE);
         steps.next(step);
     }
-    weigh_span(block, scores, queries, begin, span, steps.keys > 0);
+    weigh_span<D, ROWS>(block, scores, queries, begin, index * PIECE_SPANS + warp(), steps.keys > 0);
     sync_block();
     Values<D / 64> values;
     BN_UNROLL
     for (auto &some : values) {
         some[0] = some[1] = some[2] = some[3] = 0.0f;
     }
-    add_piece(block, steps, queries, begin, end, values);
-    store_states(work, block, queries, begin, end, index, values, slots, states);
+    add_piece<D, ROWS>(block, steps, queries, begin, end, values);
+    store_states<D, ROWS>(work, block, queries, begin, end, index, values, slots, states);
     copy_async_wait<0>();
+}
+
+template <int D> BN_DEVICE void decode_halves(const Work &work, unsigned char *shared, int slots, float *states) {
+    Queries queries = queries_of(work, work.from);
+    int index = queries.any.first / PIECE + static_cast<int>(blockIdx.z);
+    if (index > queries.any.position / PIECE) {
+        return;
+    }
+    // Most blocks have one row's heads of a group: then half of the softmax is nobody's.
+    if (queries.to - queries.from <= 8) {
+        decode_piece<D, 1>(work, shared, queries, index, slots, states);
+    } else {
+        decode_piece<D, 2>(work, shared, queries, index, slots, states);
+    }
 }
 
 } // namespace attention

@@ -8,23 +8,25 @@
 // beyond its largest, makes NaN or infinity of all its token's outputs.
 //
 // Columns of a row are taken by 32 (a chunk), in a chain of four mma. Chunks are cut into eight segments, by their number
-// alone; each is summed for itself, and the eight in their order. A warp of a GEMV has one segment, one of a GEMM has them
-// all, one after the other: the same sums in the same order, so a row has the same bits in both. They are not the CPU's
-// bits: an mma adds in an order of its own. Segments also keep chains short, as tensor cores may cut sums off where others
-// round. mma's 16 rows are tokens and its 8 columns are outputs: so a lane's 16 bytes of a row of weights are the registers
-// of two mma as they lie. (The other way round, each two mma took eight moves.)
+// alone; each is summed for itself, and the eight in their order. A warp of a GEMV has one segment, a block of a GEMM has
+// them all, one after the other, or some, and then another kernel adds them: the same sums in the same order, so a row has
+// the same bits in all. They are not the CPU's bits: an mma adds in an order of its own. Segments also keep chains short, as
+// tensor cores may cut sums off where others round. mma's 16 rows are tokens and its 8 columns are outputs: so a lane's 16
+// bytes of a row of weights are the registers of two mma as they lie. (The other way round, each two mma took eight moves.)
 //
-// GEMV: a block has 16, 32 or 64 rows of weights, and its warps share their columns, so each activation is read and split
-// once for each block, and only the sums of the eight warps meet in shared memory. Floor: the weights' bytes over the
-// memory's bandwidth; 2048 x 2048 are 8.4 MB, 1.7 us at an H200's 4.8 TB/s, in 128 blocks. That bandwidth wants some 30 KB
-// under way in each SM (0.8 us, assumed): a warp asks for 8 KB of weights before it uses them, a block for 64 KB. For 1 KB
-// of weights a warp has some 75 instructions of bf16 and 120 of f16 with up to 4 rows (sm_90, counted in the code); an SM
-// that reads 21 bytes a clock could issue 195. Activations come from the L2, 4 bytes for each row of x and column: with 8
-// rows half as many bytes as weights, with 64 twice as many, which then take longer than the memory does.
+// GEMV, up to 8 tokens: a block has 16 or 32 rows of weights, and its warps share their columns, so each activation is read
+// and split once for each block, and only the sums of the eight warps meet in shared memory. Floor: the weights' bytes over
+// the memory's bandwidth; 2048 x 2048 are 8.4 MB, 2.8 us at an H100's 3.0 TB/s, in 128 blocks. That bandwidth wants some 30
+// KB under way in each SM: a warp asks for 8 KB of weights, a block for 64 KB, before it waits for the kernel that makes its
+// activations. For 1 KB of weights a warp has some 75 instructions of bf16 and 120 of f16 with up to 4 rows (sm_90, counted
+// in the code); an SM that reads 14 bytes a clock could issue 290.
 //
-// GEMM: two mma for each 16 x 8 x 16 multiply-adds. mma.sync reaches about 60 % of a Hopper's peak, so at most 30 % of 990
-// TFLOPS are left: 2048 tokens through 2048 x 2048 are 17.2 GFLOP, 58 us. The L2 is as near, and maybe what limits: 768 bytes
-// a column and tile of 128 x 128, 403 MB, 73 us at 5.5 TB/s (assumed).
+// GEMM: a kernel splits all activations once, as mma's operands, 4 bytes for each. Then blocks of 32, 64 or 128 tokens and
+// 128 rows of weights stage both by asynchronous copies. Two mma for each 16 x 8 x 16 multiply-adds; mma.sync reaches about
+// 60 % of a Hopper's peak, so a chunk of 64 tokens (256 mma) takes an SM 410 clocks, where its share of memory brings the
+// 8 KB of weights in 600: the floor is the memory's. Of 128 tokens it is mma's, 820 clocks, or the L2's, which brings 24 KB
+// for them. Where tiles are few (2048 rows are 16), 2, 4 or 8 blocks share a row's columns and leave their segments' sums in
+// memory: for 64 tokens and 2048 rows 4 MB, written and read in the L2.
 #include "products.cuh"
 
 namespace dense {
@@ -36,15 +38,6 @@ constexpr int SEGMENTS = THREADS / WARP;
 constexpr int CHUNK = 32, EACH = 8;
 // Tokens and outputs of an mma. A lane has tokens g and g + 8, with g its number / 4.
 constexpr int TILE_TOKENS = 16, TILE_ROWS = 8;
-
-// The chunk behind the segment that has `chunk`.
-BN_DEVICE int segment_end(int chunks, int chunk) {
-    BN_UNROLL_BY(1)
-    for (int s = 1; s < SEGMENTS; s++) {
-        if (chunks * s / SEGMENTS > chunk) return chunks * s / SEGMENTS;
-    }
-    return chunks;
-}
 
 // A lane's activations of a chunk: of two tokens, eight columns.
 struct Activations {
@@ -172,15 +165,9 @@ BN_DEVICE void add_chunk(float (&sums)[R][4], const Parts &parts, const Words4 (
     }
 }
 
-// Tiles of tokens that a GEMV for so many has.
-template <int TOKENS>
-constexpr int TILES = (TOKENS + TILE_TOKENS - 1) / TILE_TOKENS;
-
-// This warp's segment of R x 8 rows of weights.
-template <class Element, int R, int TOKENS, int AHEAD>
-BN_DEVICE void sum_segment(const Dense &p, int row0, int token0, float (&sums)[TILES<TOKENS>][R][4],
-    uint32_t (&powers)[(TILES<TOKENS> + 1) / 2]) {
-    constexpr bool BOTH = TOKENS > 8;
+// This warp's segment of R x 8 rows of weights and 8 tokens.
+template <class Element, int R, int AHEAD>
+BN_DEVICE void sum_segment(const Dense &p, int row0, int token0, float (&sums)[R][4], uint32_t &powers) {
     int column = EACH * (lane() % 4), chunks = (p.cols + CHUNK - 1) / CHUNK;
     int first = chunks * warp() / SEGMENTS, end = chunks * (warp() + 1) / SEGMENTS;
     // Chunks from there, those of them that have all columns, and whether this lane has some in the last.
@@ -201,138 +188,93 @@ BN_DEVICE void sum_segment(const Dense &p, int row0, int token0, float (&sums)[T
     Words4 weights[AHEAD][R] = {};
     BN_UNROLL
     for (int i = 0; i < AHEAD; i++) load(i, weights[i]);
+    // They depend on no other kernel, and come while those before this one still run.
+    await_inputs();
     // Activations are loaded while those before them are multiplied.
-    int left = p.tokens - token0 - lane() / 4, tiles = 1;
-    if (TILES<TOKENS> > 1) tiles = min(TILES<TOKENS>, (p.tokens - token0 + TILE_TOKENS - 1) / TILE_TOKENS);
+    int left = p.tokens - token0 - lane() / 4;
     const float *x = p.x + static_cast<int64_t>(token0 + lane() / 4) * p.cols + CHUNK * first + column;
     Activations slots[2] = {};
-    auto load_next = [&](int chunk, int tile, Activations &to) {
-        const float *from = x + (static_cast<int64_t>(TILE_TOKENS * tile) * p.cols + CHUNK * chunk);
+    auto load_next = [&](int chunk, Activations &to) {
         if (chunk < whole || (chunk < count && ragged)) {
-            load_activations<BOTH>(from, p.cols, left - TILE_TOKENS * tile, to);
+            load_activations<false>(x + CHUNK * chunk, p.cols, left, to);
         } else if (chunk < count) {
             to = {};
         }
     };
-    load_next(0, 0, slots[0]);
+    load_next(0, slots[0]);
     BN_UNROLL_BY(1)
     for (; count > 0; count -= AHEAD, whole -= AHEAD, matrix += 2 * AHEAD * CHUNK, x += AHEAD * CHUNK) {
         BN_UNROLL
         for (int i = 0; i < AHEAD; i++) {
             if (i >= count) break;
-            BN_UNROLL
-            for (int n = 0; n < TILES<TOKENS>; n++) {
-                if (n >= tiles) break;
-                // Of several tiles the next activations are loaded behind the split: registers are few, and products many.
-                constexpr bool EARLY = TILES<TOKENS> == 1;
-                Activations &own = slots[EARLY ? i % 2 : 0], &next = slots[EARLY ? 1 - i % 2 : 0];
-                auto go_on = [&] { n + 1 == tiles ? load_next(i + 1, 0, next) : load_next(i, n + 1, next); };
-                if constexpr (EARLY) go_on();
-                if constexpr (Element::SCALED) {
-                    float factors[2] = {1.0f, 1.0f};
-                    bool fell = fit(powers[n / 2], n % 2 * 2, own.x[0], factors[0]);
-                    if constexpr (BOTH) fell |= fit(powers[n / 2], n % 2 * 2 + 1, own.x[1], factors[1]);
-                    if (fell) scale(sums[n], factors[0], factors[1]);
-                }
-                Parts parts = split<Element, BOTH>(own);
-                if constexpr (!EARLY) go_on();
-                add_chunk<Element>(sums[n], parts, weights[i]);
+            load_next(i + 1, slots[1 - i % 2]);
+            Activations &own = slots[i % 2];
+            if constexpr (Element::SCALED) {
+                float factor = 1.0f;
+                if (fit(powers, 0, own.x[0], factor)) scale(sums, factor, 1.0f);
             }
+            add_chunk<Element>(sums, split<Element, false>(own), weights[i]);
             load(i + AHEAD, weights[i]);
         }
     }
 }
 
-// R x 8 rows of weights for each block, and up to TOKENS rows of x; a warp asks for AHEAD chunks of its weights before it
-// uses one.
+// R x 8 rows of weights for each block, and up to TOKENS rows of x, 8 at most; a warp asks for AHEAD chunks of its weights
+// before it uses one.
 template <class Element, int R, int TOKENS, int AHEAD>
 BN_DEVICE void gemv(const Dense &p) {
-    constexpr int ROWS = TILE_ROWS * R, TOGETHER = TOKENS > 8 ? 16 : 8;
+    constexpr int ROWS = TILE_ROWS * R, TOGETHER = 8;
     // Eight more than there are, so that what a warp writes at a time lies in different banks.
     constexpr int STRIDE = ROWS + 8;
     BN_SHARED(memory);
     float *segments = reinterpret_cast<float *>(memory);
     int row0 = p.block * ROWS, token0 = static_cast<int>(blockIdx.y) * TOKENS;
-    float sums[TILES<TOKENS>][R][4] = {};
-    uint32_t powers[(TILES<TOKENS> + 1) / 2];
+    float sums[R][4] = {};
+    uint32_t powers = FIRST_POWERS;
+    // Of fewer columns all are asked for at once.
+    if (p.cols > SEGMENTS * AHEAD * CHUNK) prefetch_rows(p.weights, 2 * static_cast<int64_t>(p.cols), row0, ROWS, p.rows);
+    sum_segment<Element, R, AHEAD>(p, row0, token0, sums, powers);
+    if constexpr (Element::SCALED) scale(sums, scale_in(powers, 0), 1.0f);
     BN_UNROLL
-    for (uint32_t &four : powers) four = FIRST_POWERS;
-    prefetch_rows(p.weights, 2 * static_cast<int64_t>(p.cols), row0, ROWS, p.rows);
-    await_inputs();
-    sum_segment<Element, R, TOKENS, AHEAD>(p, row0, token0, sums, powers);
-    BN_UNROLL
-    for (int n = 0; n < TILES<TOKENS>; n++) {
-        int first = token0 + TILE_TOKENS * n;
-        if (TILES<TOKENS> > 1 && first >= p.tokens) break;
-        if constexpr (Element::SCALED) {
-            scale(sums[n], scale_in(powers[n / 2], n % 2 * 2), scale_in(powers[n / 2], n % 2 * 2 + 1));
-        }
-        if (n > 0) sync_block(); // all have read the tile before this one
+    for (int i = 0; i < 2 * R; i++) {
+        int token = lane() / 4, row = TILE_ROWS * (i / 2) + 2 * (lane() % 4) + i % 2;
+        segments[(warp() * TOGETHER + token) * STRIDE + row] = sums[i / 2][i % 2];
+    }
+    sync_block();
+    for (int i = static_cast<int>(threadIdx.x); i < TOGETHER * ROWS; i += THREADS) {
+        int token = i / ROWS, row = i % ROWS;
+        if (token >= TOKENS || token0 + token >= p.tokens || row0 + row >= p.rows) continue;
+        float sum = 0.0f;
         BN_UNROLL
-        for (int i = 0; i < 4 * R; i++) {
-            int token = lane() / 4 + i % 4 / 2 * 8, row = TILE_ROWS * (i / 4) + 2 * (lane() % 4) + i % 2;
-            if (token < TOGETHER) segments[(warp() * TOGETHER + token) * STRIDE + row] = sums[n][i / 4][i % 4];
-        }
-        sync_block();
-        for (int i = static_cast<int>(threadIdx.x); i < TOGETHER * ROWS; i += THREADS) {
-            int token = i / ROWS, row = i % ROWS;
-            if (first + token >= p.tokens || row0 + row >= p.rows) continue;
-            float sum = 0.0f;
-            BN_UNROLL
-            for (int s = 0; s < SEGMENTS; s++) sum = add_rn(sum, segments[(s * TOGETHER + token) * STRIDE + row]);
-            write(p, first + token, row0 + row, sum);
-        }
+        for (int s = 0; s < SEGMENTS; s++) sum = add_rn(sum, segments[(s * TOGETHER + token) * STRIDE + row]);
+        write(p, token0 + token, row0 + row, sum);
     }
 }
 
-// A GEMM's tile; warps stand four along its tokens and two along its outputs, with N x R of mma's results each.
-constexpr int TOKENS = 128, OUTPUTS = 128, N = 2, R = 8;
-constexpr int WARP_TOKENS = TILE_TOKENS * N, WARP_OUTPUTS = TILE_ROWS * R;
-static_assert(TOKENS / WARP_TOKENS * (OUTPUTS / WARP_OUTPUTS) == THREADS / WARP, "a warp for each");
-static_assert(TOKENS / TILE_TOKENS == THREADS / WARP, "each warp splits a tile's tokens");
-// Chunks whose weights are used, or on their way to shared memory. Activations have two places; they go through registers.
-constexpr int STAGES = 4;
-constexpr int WEIGHTS_BYTES = 2 * OUTPUTS * CHUNK, PARTS_BYTES = 4 * TOKENS * CHUNK;
-// Of tokens g and g + 8 of a tile: what the sums before are multiplied with, and what the segment's, if it ends here.
+// Parts of activations in memory, which the kernel before a GEMM makes of them once: for each tile of 16 tokens, and of it
+// for each chunk, mma's left operands as its lanes have them; behind them, of halves, `Scales` of each eighth token.
 struct alignas(16) Scales {
+    // Of tokens g and g + 8: what the sums before are multiplied with, and what the segment's, if it ends here.
     float factors[2], scales[2];
 };
-constexpr int ACTIVATIONS_BYTES = PARTS_BYTES + TOKENS / 2 * static_cast<int>(sizeof(Scales));
-static_assert(STAGES * WEIGHTS_BYTES + 2 * ACTIVATIONS_BYTES == 67584, "what launches give");
-
-using Sums = float[N][R][4];
-
-// This thread's share of a chunk of activations, of the warp's tile.
-struct Share {
-    Activations activations;
-    uint32_t powers;
-};
-
-BN_DEVICE void load_share(const Dense &p, int token0, int chunk, Share &share) {
-    int token = token0 + TILE_TOKENS * warp() + lane() / 4, column = CHUNK * chunk + EACH * (lane() % 4);
-    if (column < p.cols) {
-        const float *from = p.x + (static_cast<int64_t>(token) * p.cols + column);
-        load_activations<true>(from, p.cols, p.tokens - token, share.activations);
-    } else {
-        share.activations = {};
-    }
-}
-
-// Splits it to the place of the chunk's activations: as mma's lanes have them, tile by tile, and behind all the scales.
 template <class Element>
-BN_DEVICE void store_share(unsigned char *to, Share &share) {
+constexpr int PARTS_BYTES = 4 * TILE_TOKENS * CHUNK + (Element::SCALED ? 8 * static_cast<int>(sizeof(Scales)) : 0);
+
+// Splits a chunk of a tile. By a warp.
+template <class Element>
+BN_DEVICE void store_parts(unsigned char *to, Activations &own, uint32_t &powers) {
     if constexpr (Element::SCALED) {
-        Scales own;
+        Scales scales;
         BN_UNROLL
         for (int which = 0; which < 2; which++) {
-            own.factors[which] = 1.0f;
-            fit(share.powers, which, share.activations.x[which], own.factors[which]);
-            own.scales[which] = scale_in(share.powers, which);
+            scales.factors[which] = 1.0f;
+            fit(powers, which, own.x[which], scales.factors[which]);
+            scales.scales[which] = scale_in(powers, which);
         }
-        if (lane() % 4 == 0) reinterpret_cast<Scales *>(to + PARTS_BYTES)[threadIdx.x / 4] = own;
+        if (lane() % 4 == 0) reinterpret_cast<Scales *>(to + 4 * TILE_TOKENS * CHUNK)[lane() / 4] = scales;
     }
-    Parts parts = split<Element, true>(share.activations);
-    Words4 *words = reinterpret_cast<Words4 *>(to) + 4 * WARP * warp() + lane();
+    Parts parts = split<Element, true>(own);
+    Words4 *words = reinterpret_cast<Words4 *>(to) + lane();
     BN_UNROLL
     for (int half = 0; half < 2; half++) {
         words[WARP * half] = parts.high[half];
@@ -340,139 +282,274 @@ BN_DEVICE void store_share(unsigned char *to, Share &share) {
     }
 }
 
-// Begins to copy a chunk of the tile's weights. Eight lanes that read together have two rows' chunks, all banks once.
-BN_DEVICE void stage_weights(unsigned char *to, const Dense &p, int row0, int chunk) {
-    BN_UNROLL
-    for (int begin = 0; begin < OUTPUTS * 4; begin += THREADS) {
-        int i = begin + static_cast<int>(threadIdx.x), column = CHUNK * chunk + EACH * (i % 4);
-        int64_t row = row_or_last(row0 + i / 4, p.rows);
-        if (column < p.cols) {
-            copy_async16(to + 16 * i, p.weights + 2 * (row * p.cols + column));
-        } else {
-            reinterpret_cast<Words4 *>(to)[i] = Words4{};
-        }
-    }
-}
-
-// The first of this warp's tiles of tokens, and of rows.
-BN_DEVICE int warp_tile() {
-    return warp() / (OUTPUTS / WARP_OUTPUTS) * N;
-}
-
-BN_DEVICE int warp_row() {
-    return warp() % (OUTPUTS / WARP_OUTPUTS) * WARP_OUTPUTS;
-}
-
-BN_DEVICE Scales scales_of(const unsigned char *activations, int n) {
-    return reinterpret_cast<const Scales *>(activations + PARTS_BYTES)[8 * (warp_tile() + n) + lane() / 4];
-}
-
-// Adds a chunk to tile n of the warp's.
+// A warp has one segment of one tile, and asks for AHEAD chunks before it splits one.
 template <class Element>
-BN_DEVICE void add_tile(Sums &sums, const unsigned char *activations, int n, const Words4 (&weights)[R]) {
-    if constexpr (Element::SCALED) {
-        Scales own = scales_of(activations, n);
-        if (own.factors[0] != 1.0f || own.factors[1] != 1.0f) scale(sums[n], own.factors[0], own.factors[1]);
-    }
-    const Words4 *words = reinterpret_cast<const Words4 *>(activations) + 4 * WARP * (warp_tile() + n) + lane();
-    Parts parts = {{words[0], words[WARP]}, {words[2 * WARP], words[3 * WARP]}};
-    add_chunk<Element>(sums[n], parts, weights);
-}
-
-// Ends a segment.
-template <class Element>
-BN_DEVICE void add_segment(Sums &total, Sums &sums, const unsigned char *activations) {
-    BN_UNROLL
-    for (int n = 0; n < N; n++) {
-        if constexpr (Element::SCALED) {
-            Scales own = scales_of(activations, n);
-            scale(sums[n], own.scales[0], own.scales[1]);
-        }
-        BN_UNROLL
-        for (int i = 0; i < 4 * R; i++) {
-            total[n][i / 4][i % 4] = add_rn(total[n][i / 4][i % 4], sums[n][i / 4][i % 4]);
-            sums[n][i / 4][i % 4] = 0.0f;
-        }
-    }
-}
-
-BN_DEVICE void write_tile(const Dense &p, int row0, int token0, const Sums &total) {
-    BN_UNROLL
-    for (int n = 0; n < N; n++) {
-        BN_UNROLL
-        for (int i = 0; i < 4 * R; i++) {
-            int t = token0 + TILE_TOKENS * (warp_tile() + n) + lane() / 4 + i % 4 / 2 * 8;
-            int row = row0 + warp_row() + TILE_ROWS * (i / 4) + 2 * (lane() % 4) + i % 2;
-            if (t < p.tokens && row < p.rows) write(p, t, row, total[n][i / 4][i % 4]);
-        }
-    }
-}
-
-template <class Element>
-BN_DEVICE void gemm(const Dense &p) {
-    BN_SHARED(memory);
-    int token0 = static_cast<int>(blockIdx.x) * TOKENS, row0 = p.block * OUTPUTS;
-    int chunks = (p.cols + CHUNK - 1) / CHUNK;
-    auto weights_at = [&](int chunk) { return memory + chunk % STAGES * WEIGHTS_BYTES; };
-    auto activations_at = [&](int chunk) {
-        return memory + STAGES * WEIGHTS_BYTES + chunk % 2 * ACTIVATIONS_BYTES;
+BN_DEVICE void split_rows(unsigned char *parts, const float *x, int tokens, int cols) {
+    constexpr int AHEAD = 8;
+    int tile = static_cast<int>(blockIdx.x), segment = static_cast<int>(blockIdx.y), chunks = (cols + CHUNK - 1) / CHUNK;
+    int begin = chunks * segment / SEGMENTS, end = chunks * (segment + 1) / SEGMENTS;
+    int token = TILE_TOKENS * tile + lane() / 4;
+    uint32_t powers = FIRST_POWERS;
+    auto load = [&](int chunk, Activations &to) {
+        int column = CHUNK * chunk + EACH * (lane() % 4);
+        to = {};
+        if (chunk >= end || column >= cols) return;
+        load_activations<true>(x + (static_cast<int64_t>(token) * cols + column), cols, tokens - token, to);
     };
-    await_inputs();
-    for (int chunk = 0; chunk < STAGES - 1; chunk++) {
-        if (chunk < chunks) stage_weights(weights_at(chunk), p, row0, chunk);
-        copy_async_commit();
-    }
-    Share share = {};
-    share.powers = FIRST_POWERS;
-    load_share(p, token0, 0, share);
-    store_share<Element>(activations_at(0), share);
-    load_share(p, token0, 1, share);
-    Sums total = {}, sums = {};
-    int end = segment_end(chunks, 0);
+    Activations slots[AHEAD];
+    BN_UNROLL
+    for (int i = 0; i < AHEAD; i++) load(begin + i, slots[i]);
     BN_UNROLL_BY(1)
-    for (int chunk = 0; chunk < chunks; chunk++) {
-        copy_async_wait<STAGES - 2>();
-        // All see the chunk, and none reads the one before it, whose places the next ones take.
-        sync_block();
-        if (chunk + STAGES - 1 < chunks) stage_weights(weights_at(chunk + STAGES - 1), p, row0, chunk + STAGES - 1);
-        copy_async_commit();
-        const unsigned char *activations = activations_at(chunk);
-        const Words4 *from = reinterpret_cast<const Words4 *>(weights_at(chunk)) + 4 * warp_row() + lane();
+    for (int first = begin; first < end; first += AHEAD) {
+        BN_UNROLL
+        for (int i = 0; i < AHEAD; i++) {
+            int chunk = first + i;
+            if (chunk >= end) break;
+            unsigned char *to = parts + (static_cast<int64_t>(tile) * chunks + chunk) * PARTS_BYTES<Element>;
+            store_parts<Element>(to, slots[i], powers);
+            load(chunk + AHEAD, slots[i]);
+        }
+    }
+}
+
+// A GEMM's tile of T tokens and OUTPUTS rows of weights. Warps stand T / 32 along its tokens, and the others along its
+// outputs, with N x R of mma's results each. A step is PER chunks; STAGES of them are used, or on their way.
+constexpr int OUTPUTS = 128, N = 2;
+template <class Element, int T, int PER, int STAGES>
+struct Tile {
+    static constexpr int ALONG = T / (TILE_TOKENS * N), ACROSS = SEGMENTS / ALONG, R = OUTPUTS / TILE_ROWS / ACROSS;
+    static constexpr int WEIGHTS_BYTES = 2 * OUTPUTS * CHUNK * PER;
+    static constexpr int STAGE_BYTES = WEIGHTS_BYTES + T / TILE_TOKENS * PER * PARTS_BYTES<Element>;
+    static constexpr int PIECES = 4 * PER; // of 16 bytes, of a row of weights
+    using Sums = float[N][R][4];
+
+    static constexpr int EACH_TILE = PER * PARTS_BYTES<Element> / 16, ALL_PARTS = T / TILE_TOKENS * EACH_TILE;
+    static constexpr int WEIGHTS_COPIES = OUTPUTS * PIECES / THREADS, PARTS_COPIES = (ALL_PARTS + THREADS - 1) / THREADS;
+
+    const Dense &p;
+    unsigned char *memory;
+    int token0, row0, tiles, chunks;
+    // What this thread copies, from the first chunk of the tile's rows and tokens on; -1: nothing.
+    const uint8_t *weights, *parts;
+    int weights_at[WEIGHTS_COPIES], parts_at[PARTS_COPIES];
+
+    __device__ __forceinline__ Tile(const Dense &p, unsigned char *memory)
+        : p(p), memory(memory), token0(static_cast<int>(blockIdx.x) * T), row0(p.block * OUTPUTS) {
+        tiles = min(T / TILE_TOKENS, (p.tokens - token0 + TILE_TOKENS - 1) / TILE_TOKENS);
+        chunks = (p.cols + CHUNK - 1) / CHUNK;
+        weights = p.weights + 2 * static_cast<int64_t>(row0) * p.cols;
+        parts = reinterpret_cast<const uint8_t *>(p.x);
+        parts += static_cast<int64_t>(token0 / TILE_TOKENS) * chunks * PARTS_BYTES<Element>;
+        BN_UNROLL
+        for (int n = 0; n < WEIGHTS_COPIES; n++) {
+            int i = THREADS * n + static_cast<int>(threadIdx.x);
+            weights_at[n] = 2 * p.cols * row_or_last(i / PIECES, p.rows - row0) + i % PIECES * 16;
+        }
+        BN_UNROLL
+        for (int n = 0; n < PARTS_COPIES; n++) {
+            int i = THREADS * n + static_cast<int>(threadIdx.x), tile = i / EACH_TILE;
+            parts_at[n] = tile < tiles ? tile * chunks * PARTS_BYTES<Element> + i % EACH_TILE * 16 : -1;
+        }
+    }
+
+    __device__ __forceinline__ unsigned char *stage(int step) const { return memory + step % STAGES * STAGE_BYTES; }
+
+    // Rows of two chunks have their halves swapped in every other row: eight lanes that read together have two rows' chunks.
+    BN_MEMBER static int place(int row, int piece) {
+        return 16 * (row * PIECES + (PER == 2 ? piece ^ row % 2 * 4 : piece));
+    }
+
+    // Begins to copy weights of a step that begins with chunk `first`, up to chunk `end`.
+    __device__ __forceinline__ void stage_weights(int step, int first, int end) const {
+        int own = static_cast<int>(threadIdx.x), piece = own % PIECES;
+        const uint8_t *from = weights + 2 * CHUNK * first;
+        unsigned char *to = stage(step) + place(own / PIECES, piece);
+        bool whole = first + PER <= end && CHUNK * (first + PER) <= p.cols;
+        if (!whole && first + piece / 4 >= end) return;
+        bool has = whole || CHUNK * first + EACH * piece < p.cols;
+        BN_UNROLL
+        for (int n = 0; n < WEIGHTS_COPIES; n++, to += 16 * THREADS) {
+            if (has) {
+                copy_async16(to, from + weights_at[n]);
+            } else {
+                *reinterpret_cast<Words4 *>(to) = Words4{};
+            }
+        }
+    }
+
+    __device__ __forceinline__ void stage_parts(int step, int first, int end) const {
+        const uint8_t *from = parts + static_cast<int64_t>(first) * PARTS_BYTES<Element>;
+        unsigned char *to = stage(step) + WEIGHTS_BYTES + 16 * threadIdx.x;
+        int own = min(PER, end - first) * (PARTS_BYTES<Element> / 16);
+        BN_UNROLL
+        for (int n = 0; n < PARTS_COPIES; n++, to += 16 * THREADS) {
+            bool has = parts_at[n] >= 0;
+            if (PER > 1) has &= (THREADS * n + static_cast<int>(threadIdx.x)) % EACH_TILE < own;
+            if (has) copy_async16(to, from + parts_at[n]);
+        }
+    }
+
+    // The first of this warp's tiles of tokens, and of rows.
+    __device__ __forceinline__ int warp_tile() const { return warp() / ACROSS * N; }
+    __device__ __forceinline__ int warp_row() const { return warp() % ACROSS * (TILE_ROWS * R); }
+
+    __device__ __forceinline__ const unsigned char *parts_of(int step, int c, int n) const {
+        return stage(step) + WEIGHTS_BYTES + ((warp_tile() + n) * PER + c) * PARTS_BYTES<Element>;
+    }
+    __device__ __forceinline__ Scales scales_of(int step, int c, int n) const {
+        return reinterpret_cast<const Scales *>(parts_of(step, c, n) + 4 * TILE_TOKENS * CHUNK)[lane() / 4];
+    }
+
+    // Adds chunk `c` of a step.
+    __device__ __forceinline__ void add(Sums &sums, int step, int c) const {
         Words4 weights[R];
         BN_UNROLL
-        for (int r = 0; r < R; r++) weights[r] = from[WARP * r];
+        for (int r = 0; r < R; r++) {
+            int at = place(warp_row() + TILE_ROWS * r + lane() / 4, 4 * c + lane() % 4);
+            weights[r] = *reinterpret_cast<const Words4 *>(stage(step) + at);
+        }
         BN_UNROLL
         for (int n = 0; n < N; n++) {
-            if (token0 + TILE_TOKENS * (warp_tile() + n) < p.tokens) add_tile<Element>(sums, activations, n, weights);
-            // The next chunk is split while products of this one are under way.
-            if (n > 0 || chunk + 1 == chunks) continue;
-            if (chunk + 1 == end) share.powers = FIRST_POWERS;
-            store_share<Element>(activations_at(chunk + 1), share);
-            load_share(p, token0, chunk + 2, share);
-        }
-        if (chunk + 1 == end) {
-            add_segment<Element>(total, sums, activations);
-            end = segment_end(chunks, end);
+            if (warp_tile() + n >= tiles) continue;
+            if constexpr (Element::SCALED) {
+                Scales own = scales_of(step, c, n);
+                if (own.factors[0] != 1.0f || own.factors[1] != 1.0f) scale(sums[n], own.factors[0], own.factors[1]);
+            }
+            const Words4 *words = reinterpret_cast<const Words4 *>(parts_of(step, c, n)) + lane();
+            Parts parts = {{words[0], words[WARP]}, {words[2 * WARP], words[3 * WARP]}};
+            add_chunk<Element>(sums[n], parts, weights);
         }
     }
-    write_tile(p, row0, token0, total);
+
+    // Calls `what(n, i, token, row)` for each of this lane's results that the product has.
+    template <class What>
+    __device__ __forceinline__ void each(const What &what) const {
+        BN_UNROLL
+        for (int n = 0; n < N; n++) {
+            BN_UNROLL
+            for (int i = 0; i < 4 * R; i++) {
+                int t = token0 + TILE_TOKENS * (warp_tile() + n) + lane() / 4 + i % 4 / 2 * 8;
+                int row = row0 + warp_row() + TILE_ROWS * (i / 4) + 2 * (lane() % 4) + i % 2;
+                if (t < p.tokens && row < p.rows) what(n, i, t, row);
+            }
+        }
+    }
+
+    // Ends a segment with chunk `c` of a step: adds it to the total, or where blocks share rows writes it.
+    __device__ __forceinline__ void end_segment(Sums &total, Sums &sums, int step, int c, int segment) const {
+        if constexpr (Element::SCALED) {
+            BN_UNROLL
+            for (int n = 0; n < N; n++) {
+                if (warp_tile() + n >= tiles) continue;
+                Scales own = scales_of(step, c, n);
+                scale(sums[n], own.scales[0], own.scales[1]);
+            }
+        }
+        if (gridDim.z > 1) {
+            each([&](int n, int i, int t, int row) {
+                p.out[(static_cast<int64_t>(segment) * p.tokens + t) * p.stride + p.column + row] = sums[n][i / 4][i % 4];
+            });
+        }
+        BN_UNROLL
+        for (int n = 0; n < N; n++) {
+            BN_UNROLL
+            for (int i = 0; i < 4 * R; i++) {
+                total[n][i / 4][i % 4] = add_rn(total[n][i / 4][i % 4], sums[n][i / 4][i % 4]);
+                sums[n][i / 4][i % 4] = 0.0f;
+            }
+        }
+    }
+};
+
+template <class Element, int T, int PER, int STAGES>
+BN_DEVICE void gemm(const Dense &p) {
+    using Own = Tile<Element, T, PER, STAGES>;
+    BN_SHARED(memory);
+    Own tile(p, memory);
+    int chunks = tile.chunks;
+    // Of the segments this block has.
+    int share = static_cast<int>(blockIdx.z), shares = static_cast<int>(gridDim.z);
+    int segment = SEGMENTS * share / shares, begin = chunks * segment / SEGMENTS;
+    int end = chunks * (SEGMENTS * (share + 1) / shares) / SEGMENTS, steps = (end - begin + PER - 1) / PER;
+    // Weights depend on no other kernel.
+    for (int step = 0; step < STAGES - 1 && step < steps; step++) tile.stage_weights(step, begin + PER * step, end);
+    await_inputs();
+    for (int step = 0; step < STAGES - 1; step++) {
+        if (step < steps) tile.stage_parts(step, begin + PER * step, end);
+        copy_async_commit();
+    }
+    typename Own::Sums total = {}, sums = {};
+    BN_UNROLL_BY(1)
+    for (int step = 0; step < steps; step++) {
+        copy_async_wait<STAGES - 2>();
+        // All see the step, and none reads the one before it, whose place the next one takes.
+        sync_block();
+        int next = step + STAGES - 1;
+        if (next < steps) {
+            tile.stage_weights(next, begin + PER * next, end);
+            tile.stage_parts(next, begin + PER * next, end);
+        }
+        copy_async_commit();
+        BN_UNROLL
+        for (int c = 0; c < PER; c++) {
+            int chunk = begin + PER * step + c;
+            if (chunk >= end) break;
+            tile.add(sums, step, c);
+            // Of few chunks, segments are empty.
+            while (segment < SEGMENTS - 1 && chunks * (segment + 1) / SEGMENTS <= chunk) segment++;
+            if (chunks * (segment + 1) / SEGMENTS == chunk + 1) tile.end_segment(total, sums, step, c, segment);
+        }
+    }
+    copy_async_wait<0>();
+    if (shares == 1) tile.each([&](int n, int i, int t, int row) { write(p, t, row, total[n][i / 4][i % 4]); });
+}
+
+// Adds the segments of an output.
+BN_DEVICE void add_segments(float *out, const float *sums, const float *bias, int tokens, int rows, int64_t stride) {
+    int64_t all = static_cast<int64_t>(tokens) * rows, i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= all) return;
+    float own[SEGMENTS], sum = 0.0f;
+    BN_UNROLL
+    for (int s = 0; s < SEGMENTS; s++) own[s] = sums[s * all + i];
+    BN_UNROLL
+    for (int s = 0; s < SEGMENTS; s++) sum = add_rn(sum, own[s]);
+    int row = static_cast<int>(i % rows);
+    out[i / rows * stride + row] = bias != nullptr ? add_rn(sum, bias[row]) : sum;
 }
 
 } // namespace dense
 
 // `bn_f16_gemv_T`, `bn_bf16_gemv_T`: rows of f32, at most T for each block, times weights of that type (`Dense`), whose rows
 // are multiples of 8 columns. Grid: ceil(rows / (8 R)) of each matrix, ceil(tokens / T); 256 threads; shared memory:
-// 256 (8 R + 8) bytes, twice as many where T is above 8. R is 2 for 4 tokens, 4 for 8 and 32, 8 for 64.
+// 256 (8 R + 8) bytes. R is 2 for 4 tokens, 4 for 8.
 #define BN_DENSE_GEMV(name, Element, T, R, AHEAD, BLOCKS)                                                              \
     BN_DENSE_KERNEL(BN_KERNEL_FOR(dense::THREADS, BLOCKS, name##_gemv_##T), blockIdx.x, 8 * R,                         \
         dense::gemv<Element, R, T, AHEAD>)
-// `bn_f16_gemm`, `bn_bf16_gemm`: the same. Grid: ceil(tokens / 128), ceil(rows / 128) of each matrix; 256 threads; shared
-// memory: 67584 bytes.
+// `bn_f16_split`, `bn_bf16_split`: the parts of rows of f32 that a GEMM takes in their place; ceil(tokens / 16) x
+// ceil(cols / 32) x 2176 bytes suffice. Grid: ceil(tokens / 16), 8; 32 threads; no shared memory.
+// `bn_f16_gemm_T`, `bn_bf16_gemm_T`: the product of parts (as `x`). Grid: ceil(tokens / T), ceil(rows / 128) of each matrix,
+// and 1; or, of 256 columns at least, 2, 4 or 8 blocks that share the columns, and then `out` is [8, tokens, stride], of each
+// segment, for `bn_add_segments`, and the bias is left to it. 256 threads; shared memory: STAGES * PER * (8192 + 136 T) bytes,
+// of bf16 8192 + 128 T suffice: 100352 for 32 tokens, 101376 for 64, 76800 for 128.
+#define BN_DENSE_GEMM(name, Element, T, PER, STAGES, BLOCKS)                                                           \
+    BN_DENSE_KERNEL(BN_KERNEL_FOR(dense::THREADS, BLOCKS, name##_gemm_##T), blockIdx.y, dense::OUTPUTS,                \
+        dense::gemm<Element, T, PER, STAGES>)
 #define BN_DENSE_KERNELS(name, Element)                                                                                \
     BN_DENSE_GEMV(name, Element, 4, 2, 8, 2)                                                                           \
     BN_DENSE_GEMV(name, Element, 8, 4, 4, 2)                                                                           \
-    BN_DENSE_GEMV(name, Element, 32, 4, 4, 1)                                                                          \
-    BN_DENSE_GEMV(name, Element, 64, 8, 2, 1)                                                                          \
-    BN_DENSE_KERNEL(BN_KERNEL_FOR(dense::THREADS, 1, name##_gemm), blockIdx.y, dense::OUTPUTS, dense::gemm<Element>)
+    BN_KERNEL_OF(WARP, name##_split)(unsigned char *parts, const float *x, int tokens, int cols) {                     \
+        begin_kernel();                                                                                                \
+        dense::split_rows<Element>(parts, x, tokens, cols);                                                            \
+    }                                                                                                                  \
+    BN_DENSE_GEMM(name, Element, 32, 2, 4, 2)                                                                          \
+    BN_DENSE_GEMM(name, Element, 64, 2, 3, 2)                                                                          \
+    BN_DENSE_GEMM(name, Element, 128, 1, 3, 1)
 BN_DENSE_KERNELS(f16, F16)
 BN_DENSE_KERNELS(bf16, BF16)
+
+// `out` [tokens, stride], its first `rows` columns: the sums of segments that blocks of a GEMM left in `sums` [8, tokens,
+// rows], and the bias, if any. Grid: ceil(tokens * rows / block), any block.
+BN_KERNEL(add_segments)(float *out, const float *sums, const float *bias, int tokens, int rows, int64_t stride) {
+    begin_kernel();
+    dense::add_segments(out, sums, bias, tokens, rows, stride);
+}

@@ -43,37 +43,55 @@ BN_DEVICE void split_halves(float x, float y, uint32_t &high, uint32_t &low) {
     low = pack_halves(left_x, left_y);
 }
 
-// Stages queries `first` to `first + count` of the sequence, zeros where there are none, and for each the unit of its
-// scores, a power of two. By a warp.
-template <int D>
-BN_DEVICE void stage_halves(const Work &work, int first, int count, unsigned char *to, float *units) {
+// Stages a query, of which a lane has elements 64 i + 2 lane() and the next, and its unit.
+template <int D> BN_DEVICE void stage_query(const Two (&x)[D / 64], unsigned char *to, float *unit) {
+    float most = 0.0f;
+    BN_UNROLL
+    for (int i = 0; i < D / 64; i++) {
+        most = fmaxf(most, fmaxf(fabsf(x[i].x[0]), fabsf(x[i].x[1])));
+    }
+    // The largest one's exponent; below 2^-112 as if it were that, so that both powers of two are normal numbers.
+    uint32_t exponent = __float_as_uint(warp_max(most)) >> 23;
+    exponent = exponent < 15 ? 15 : exponent > 254 ? 254 : exponent;
+    float larger = __uint_as_float((268 - exponent) << 23);
+    uint32_t *row = reinterpret_cast<uint32_t *>(to);
+    BN_UNROLL
+    for (int i = 0; i < D / 64; i++) {
+        int at = 32 * i + lane();
+        split_halves(mul_rn(x[i].x[0], larger), mul_rn(x[i].x[1], larger), row[at], row[D / 2 + at]);
+    }
+    if (lane() == 0) {
+        *unit = __uint_as_float((exponent - 14) << 23);
+    }
+}
+
+// Stages COUNT queries of the sequence, of `first` on each STEP'th, zeros where there are none, and for each the unit of its
+// scores, a power of two. By a warp, which asks for four before it stages one.
+template <int D, int COUNT, int STEP>
+BN_DEVICE void stage_halves(const Work &work, int first, unsigned char *to, float *units) {
+    constexpr int AT_ONCE = COUNT < 4 ? COUNT : 4;
     int dim = work.paging.head_dim;
-    for (int n = 0; n < count; n++) {
-        bool has = first + n < work.to;
-        const float *q = has ? work.q_of(first + n) : nullptr;
-        Two x[D / 64];
-        float most = 0.0f;
+    BN_UNROLL_BY(1)
+    for (int begin = 0; begin < COUNT; begin += AT_ONCE) {
+        Two x[AT_ONCE][D / 64];
         BN_UNROLL
-        for (int i = 0; i < D / 64; i++) {
-            int d = 64 * i + 2 * lane();
-            x[i] = {{0.0f, 0.0f}};
-            if (has && d < dim) {
-                x[i] = *reinterpret_cast<const Two *>(q + d);
+        for (int n = 0; n < AT_ONCE; n++) {
+            int query = first + STEP * (begin + n);
+            bool has = query < work.to;
+            const float *q = has ? work.q_of(query) : nullptr;
+            BN_UNROLL
+            for (int i = 0; i < D / 64; i++) {
+                int d = 64 * i + 2 * lane();
+                x[n][i] = {{0.0f, 0.0f}};
+                if (has && d < dim) {
+                    x[n][i] = *reinterpret_cast<const Two *>(q + d);
+                }
             }
-            most = fmaxf(most, fmaxf(fabsf(x[i].x[0]), fabsf(x[i].x[1])));
         }
-        // The largest one's exponent; below 2^-112 as if it were that, so that both powers of two are normal numbers.
-        uint32_t exponent = __float_as_uint(warp_max(most)) >> 23;
-        exponent = exponent < 15 ? 15 : exponent > 254 ? 254 : exponent;
-        float larger = __uint_as_float((268 - exponent) << 23);
-        uint32_t *row = reinterpret_cast<uint32_t *>(to + n * Q_BYTES<D>);
         BN_UNROLL
-        for (int i = 0; i < D / 64; i++) {
-            int at = 32 * i + lane();
-            split_halves(mul_rn(x[i].x[0], larger), mul_rn(x[i].x[1], larger), row[at], row[D / 2 + at]);
-        }
-        if (lane() == 0) {
-            units[n] = __uint_as_float((exponent - 14) << 23);
+        for (int n = 0; n < AT_ONCE; n++) {
+            int row = STEP * (begin + n);
+            stage_query<D>(x[n], to + row * Q_BYTES<D>, units + row);
         }
     }
 }
@@ -128,11 +146,12 @@ BN_DEVICE bool sees(const Part &part, int at) {
     return at >= part.from && at < part.to;
 }
 
-// The largest score of each row, as it is by itself; where CHECK, of what the row sees. NaN is passed over.
-template <bool CHECK> BN_DEVICE Pair highest(const Scores &scores, const Parts &parts, const Pair &units) {
-    Pair high;
+// The largest score of each row, as it is by itself; where CHECK, of what the row sees. NaN is passed over. Here and below,
+// ROWS is 1 where nobody asks for a lane's second row.
+template <bool CHECK, int ROWS = 2> BN_DEVICE Pair highest(const Scores &scores, const Parts &parts, const Pair &units) {
+    Pair high = {{0.0f, 0.0f}};
     BN_UNROLL
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < ROWS; r++) {
         float most = -INFINITY;
         BN_UNROLL
         for (int i = 0; i < SPAN / 4; i++) {
@@ -157,11 +176,11 @@ BN_DEVICE float weight_of(float x) {
 }
 
 // Makes weights of scores, relative to the largest ones; this lane's sums of them.
-template <bool CHECK>
+template <bool CHECK, int ROWS = 2>
 BN_DEVICE Pair weigh(Scores &scores, const Parts &parts, const Pair &units, const Pair &high) {
-    Pair sums;
+    Pair sums = {{0.0f, 0.0f}};
     BN_UNROLL
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < ROWS; r++) {
         float sum = 0.0f;
         BN_UNROLL
         for (int i = 0; i < SPAN / 4; i++) {
@@ -184,10 +203,14 @@ struct Left {
 };
 
 // Weights of tile `t` of a span: scores of mma's result lie as its left operand does.
-BN_DEVICE Left left_of(const Scores &weights, int t) {
+template <int ROWS = 2> BN_DEVICE Left left_of(const Scores &weights, int t) {
     Left left;
     BN_UNROLL
     for (int i = 0; i < 4; i++) {
+        if (i % 2 >= ROWS) {
+            left.high[i] = left.low[i] = 0;
+            continue;
+        }
         const float (&some)[4] = weights[2 * t + i / 2];
         split_halves(some[i % 2 * 2], some[i % 2 * 2 + 1], left.high[i], left.low[i]);
     }

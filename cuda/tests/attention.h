@@ -374,7 +374,7 @@ inline size_t shared_bytes(const Shape &s, int warps, int queries) {
 
 inline size_t decode_bytes(const Shape &s, int warps, int queries) {
     size_t width = size_t(64) << width_class(s.dim);
-    return s.kind == KV_F16 ? 24 * std::max<size_t>(2048, 8 * width + 256) + 64 * width + 18240
+    return s.kind == KV_F16 ? (width == 64 ? 16 : 24) * std::max<size_t>(2048, 8 * width + 256) + 64 * width + 18240
                             : shared_bytes(s, warps, queries);
 }
 

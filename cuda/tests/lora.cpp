@@ -15,19 +15,21 @@ using Up = void (*)(float *, const float *, const uint8_t *, const uint32_t *, f
 
 struct Kernels {
     Type type;
+    void (*split)(unsigned char *, const float *, int, int);
     Down down;
     Up up;
-    int tile, shared;
+    // Of a block of `down`.
+    int tokens, outputs, shared;
 
     dim3 grid(int count, int ranks) const {
-        return dim3(divided(count, tile), divided(ranks, tile));
+        return dim3(divided(count, tokens), divided(ranks, outputs));
     }
 };
 
 const Kernels KERNELS[] = {
-    {F32_TYPE, bn_f32_gemm, bn_lora_up_f32, 32, 32768},
-    {F16_TYPE, bn_f16_gemm, bn_lora_up_f16, 128, 67584},
-    {BF16_TYPE, bn_bf16_gemm, bn_lora_up_bf16, 128, 67584},
+    {F32_TYPE, nullptr, bn_f32_gemm, bn_lora_up_f32, 32, 32, 32768},
+    {F16_TYPE, bn_f16_split, bn_f16_gemm_32, bn_lora_up_f16, 32, 128, 100352},
+    {BF16_TYPE, bn_bf16_split, bn_bf16_gemm_32, bn_lora_up_bf16, 32, 128, 100352},
 };
 
 // The columns of a pair, beside those of another matrix, in some rows of y.
@@ -66,8 +68,14 @@ struct LoraCase {
         std::vector<float> inputs(rows.size() * static_cast<size_t>(cols)), out = y;
         std::vector<float> between(rows.size() * static_cast<size_t>(between_stride), UNTOUCHED);
         launch(rows::bn_gather_rows, rows.size(), 64, 0, x.data(), rows.data(), inputs.data(), cols);
+        std::vector<unsigned char> parts(static_cast<size_t>(divided(count, 16) * divided(cols, 32) * 2176));
+        const float *x_of_down = inputs.data();
+        if (kernels.split != nullptr) {
+            launch(kernels.split, dim3(divided(count, 16), 8), 32, 0, parts.data(), inputs.data(), count, cols);
+            x_of_down = reinterpret_cast<const float *>(parts.data());
+        }
         launch(kernels.down, kernels.grid(count, ranks), 256, static_cast<size_t>(kernels.shared), between.data(),
-            inputs.data(), nullptr, count, cols, between_stride, a.bytes.data(), ranks, nullptr, 0, nullptr, 0);
+            x_of_down, nullptr, count, cols, between_stride, a.bytes.data(), ranks, nullptr, 0, nullptr, 0);
         launch(kernels.up, dim3(divided(width, 64), divided(count, 4)), 64, 0, &out[2], between.data(), b.bytes.data(),
             rows.data(), scale, count, ranks, width, between_stride, stride);
         return out;

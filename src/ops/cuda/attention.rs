@@ -129,7 +129,8 @@ fn shared(layout: &KvLayout, warps: usize, queries: usize) -> usize {
 
 /// Bytes of dynamic shared memory for decode with KV in F16. `width` is an entry of `HEADS`.
 fn halves_decode_shared(width: usize) -> usize {
-    24 * (8 * width + 256).max(2048) + 64 * width + 18240
+    let steps = if width == 64 { 16 } else { 24 };
+    steps * (8 * width + 256).max(2048) + 64 * width + 18240
 }
 
 /// Bytes of dynamic shared memory for prefill with KV in F16. `width` is an entry of `HEADS`.

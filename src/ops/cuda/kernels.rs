@@ -8,7 +8,11 @@ use std::sync::Arc;
 
 /// Maximum tokens per block of each of a product's GEMVs.
 const GEMV_TOKENS: [usize; 4] = [1, 2, 4, 8];
-const HALVES_GEMV_TOKENS: [usize; 4] = [4, 8, 32, 64];
+/// The same of products of halves, of which the last two are GEMMs with smaller tiles, that take parts.
+const HALVES_TOKENS: [usize; 4] = [4, 8, 32, 64];
+/// Segments that a row of halves is summed in, and columns from which on each has some.
+pub const SEGMENTS: usize = 8;
+const SEGMENTS_COLUMNS: usize = 256;
 const GEMV_THREADS: usize = 128;
 const GEMM_THREADS: usize = 256;
 /// The widest heads of each compiled variant of attention.
@@ -113,6 +117,8 @@ pub struct Launch {
     pub grid: [usize; 3],
     pub threads: usize,
     pub shared: usize,
+    /// Whether activations are split into parts by another kernel before it.
+    pub split: bool,
 }
 
 /// One of a product's GEMMs. They have the same bits, and differ in the tile of the outputs that a block computes.
@@ -129,7 +135,13 @@ struct Tile {
 
 impl Product {
     pub fn gemv_tokens(&self) -> [usize; 4] {
-        if self.weights == Weights::Halves { HALVES_GEMV_TOKENS } else { GEMV_TOKENS }
+        if self.weights == Weights::Halves { HALVES_TOKENS } else { GEMV_TOKENS }
+    }
+
+    fn gemv_names(&self) -> [String; 4] {
+        let halves = self.weights == Weights::Halves;
+        let kind = |tokens: usize| if halves && tokens > 8 { "gemm" } else { "gemv" };
+        self.gemv_tokens().map(|tokens| format!("{}_{tokens}", kind(tokens)))
     }
 
     /// Rows of weights per block of the GEMV `which`, its threads, and its shared memory in bytes.
@@ -140,7 +152,7 @@ impl Product {
             Weights::Blocks | Weights::Supers => (16, 4224 * GEMV_TOKENS[which]),
             Weights::Scaled => (16, 2112 * GEMV_TOKENS[which]),
             Weights::Dense => ([32, 32, 64, 64][which], 0),
-            Weights::Halves => ([16, 32, 32, 64][which], [6144, 10240, 20480, 36864][which]),
+            Weights::Halves => ([16, 32, 128, 128][which], [6144, 10240, 100_352, 101_376][which]),
         };
         (outputs, if self.weights == Weights::Halves { GEMM_THREADS } else { GEMV_THREADS }, shared)
     }
@@ -155,7 +167,7 @@ impl Product {
         };
         let large = |shared| Some(Tile { name: "gemm_64x128", tokens: 64, outputs: 128, shared, cost: 4 });
         let small = |shared| Some(Tile { name: "gemm_32x32", tokens: 32, outputs: 32, shared, cost: 1 });
-        let only = |tokens, outputs, shared| Some(Tile { name: "gemm", tokens, outputs, shared, cost: 1 });
+        let only = |name, tokens, outputs, shared| Some(Tile { name, tokens, outputs, shared, cost: 1 });
         let minima = |bytes| if self.minima { bytes } else { 0 };
         match (self.weights, which) {
             (Weights::Whole, 0) => whole("gemm_128x128", 128, 128, 128, if bits == 2 { 4 } else { 3 }),
@@ -167,8 +179,8 @@ impl Product {
             (Weights::Supers, 1) => small(32256 + 3072 * bits),
             (Weights::Scaled, 0) => large(24576 + 6144 * bits),
             (Weights::Scaled, 1) => small(24576 + 3072 * bits),
-            (Weights::Dense, 0) => only(32, 32, 32768),
-            (Weights::Halves, 0) => only(128, 128, 67584),
+            (Weights::Dense, 0) => only("gemm", 32, 32, 32768),
+            (Weights::Halves, 0) => only("gemm_128", 128, 128, 76800),
             _ => None,
         }
     }
@@ -178,36 +190,55 @@ impl Product {
         (0..).map_while(|which| self.gemm(which))
     }
 
-    /// The launch for `tokens` tokens and matrices with these numbers of `rows`, on a device with `multiprocessors`
-    /// multiprocessors. All kernels of a product give the same bits.
-    pub fn launch(&self, tokens: usize, rows: &[usize], multiprocessors: usize) -> Launch {
-        let blocks = |outputs: usize| rows.iter().map(|rows| rows.div_ceil(outputs)).sum::<usize>();
-        let grid = |tile: &Tile| [tokens.div_ceil(tile.tokens), blocks(tile.outputs), 1];
-        // Small tiles read more, large ones leave multiprocessors without a block.
-        let time =
-            |tile: &Tile| grid(tile).iter().product::<usize>().div_ceil(multiprocessors.max(1)) * tile.cost;
-        let most = self.gemv_tokens();
-        let mut gemv = most.iter().position(|most| tokens <= *most);
-        if gemv.is_none() {
-            let fastest = self.gemms().enumerate().min_by_key(|(_, tile)| time(tile));
-            let (gemm, tile) = fastest.unwrap_or_else(|| unreachable!("each has a GEMM"));
-            let grid = grid(&tile);
-            if self.weights != Weights::Halves || 2 * grid[0] * grid[1] >= multiprocessors {
-                return Launch { gemv, gemm, grid, threads: GEMM_THREADS, shared: tile.shared };
+    /// The launch for `tokens` tokens and matrices with these numbers of `rows` of `cols` columns, on a device with
+    /// `multiprocessors` multiprocessors. All kernels of a product give the same bits.
+    pub fn launch(&self, tokens: usize, rows: &[usize], cols: usize, multiprocessors: usize) -> Launch {
+        let (most, multiprocessors) = (self.gemv_tokens(), multiprocessors.max(1));
+        let grid = |tile: usize, outputs: usize| {
+            [tokens.div_ceil(tile), rows.iter().map(|rows| rows.div_ceil(outputs)).sum::<usize>(), 1]
+        };
+        let gemv = most.iter().position(|most| tokens <= *most);
+        let (gemm, mut grid, threads, shared) = match gemv {
+            Some(which) => {
+                let (outputs, threads, shared) = self.gemv(which);
+                (0, grid(most[which], outputs), threads, shared)
             }
-            // The large tiles of the GEMM would use less than half of the device.
-            gemv = Some(most.len() - 1);
+            None => {
+                // Small tiles read more, large ones leave multiprocessors without a block.
+                let time = |tile: &Tile| {
+                    grid(tile.tokens, tile.outputs).iter().product::<usize>().div_ceil(multiprocessors)
+                        * tile.cost
+                };
+                let fastest = self.gemms().enumerate().min_by_key(|(_, tile)| time(tile));
+                let (gemm, tile) = fastest.unwrap_or_else(|| unreachable!("each has a GEMM"));
+                (gemm, grid(tile.tokens, tile.outputs), GEMM_THREADS, tile.shared)
+            }
+        };
+        let split = self.weights == Weights::Halves && gemv.is_none_or(|which| which >= 2);
+        if split {
+            grid[2] = shares(grid[0] * grid[1], cols, multiprocessors);
+        } else if gemv.is_some() {
+            grid.swap(0, 1);
         }
-        let which = gemv.unwrap_or_default();
-        let (outputs, threads, shared) = self.gemv(which);
-        Launch { gemv, gemm: 0, grid: [blocks(outputs), tokens.div_ceil(most[which]), 1], threads, shared }
+        Launch { gemv, gemm, grid, threads, shared, split }
     }
+}
+
+/// Number of blocks that share a row's columns in a product of halves of `blocks` tiles: where those are fewer than 9/20
+/// of the multiprocessors, as many as make them 7/10.
+fn shares(blocks: usize, cols: usize, multiprocessors: usize) -> usize {
+    if cols < SEGMENTS_COLUMNS || 20 * blocks >= 9 * multiprocessors {
+        return 1;
+    }
+    [2, 4].into_iter().find(|shares| 10 * blocks * shares >= 7 * multiprocessors).unwrap_or(SEGMENTS)
 }
 
 /// The kernels of one of `PRODUCTS`.
 pub struct ProductKernels {
     pub gemv: [Function; 4],
     pub gemm: Vec<Function>,
+    /// Makes parts of activations; of halves.
+    pub split: Option<Function>,
     /// Reads rows of a table of this type. The dense types share one kernel.
     pub embed: Function,
 }
@@ -232,6 +263,7 @@ pub struct Kernels {
     pub quantize_blocks32: Function,
     pub quantize_blocks256: Function,
     pub merge: Function,
+    pub add_segments: Function,
     pub sample: Function,
     /// Indexed like `DENSE`.
     pub lora_up: [Function; 3],
@@ -248,11 +280,12 @@ impl Kernels {
         let of = |name: &str| named(module, name, shared);
         let product = |p: &Product| {
             let of = |which: &str| named(module, &format!("{}_{which}", p.name), shared);
-            let gemv = all(p.gemv_tokens(), |tokens| of(&format!("gemv_{tokens}")))?;
+            let gemv = all(p.gemv_names(), |name| of(&name))?;
+            let split = (p.weights == Weights::Halves).then(|| of("split")).transpose()?;
             let is_dense = p.arithmetic == Arithmetic::Float;
             let embed = if is_dense { named(module, "embed", shared)? } else { of("embed")? };
             let gemm = p.gemms().map(|tile| of(tile.name)).collect::<Result<_>>()?;
-            Ok(ProductKernels { gemv, gemm, embed })
+            Ok(ProductKernels { gemv, gemm, split, embed })
         };
         let attention = |kind: &KvType| {
             let kind = kind.name();
@@ -272,6 +305,7 @@ impl Kernels {
             quantize_blocks32: of("quantize_blocks32")?,
             quantize_blocks256: of("quantize_blocks256")?,
             merge: of("attention_merge")?,
+            add_segments: of("add_segments")?,
             sample: of("sample")?,
             lora_up: [of("lora_up_f32")?, of("lora_up_f16")?, of("lora_up_bf16")?],
             products: PRODUCTS.iter().map(product).collect::<Result<_>>()?,
@@ -287,7 +321,7 @@ fn named(module: &Arc<Module>, name: &str, shared: usize) -> Result<Function> {
     Ok(function)
 }
 
-fn all<const N: usize>(of: [usize; N], make: impl Fn(usize) -> Result<Function>) -> Result<[Function; N]> {
+fn all<T, const N: usize>(of: [T; N], make: impl Fn(T) -> Result<Function>) -> Result<[Function; N]> {
     let made = of.into_iter().map(make).collect::<Result<Vec<_>>>()?;
     Ok(made.try_into().unwrap_or_else(|_| unreachable!("one for each")))
 }
@@ -302,10 +336,17 @@ mod tests {
 
     #[test]
     fn launches_cover_all_outputs() {
-        let at = |name: &str, tokens, rows: &[usize]| product(name).launch(tokens, rows, 132);
-        let gemv =
-            |which, grid, threads, shared| Launch { gemv: Some(which), gemm: 0, grid, threads, shared };
-        let of_tile = |gemm, grid, shared| Launch { gemv: None, gemm, grid, threads: 256, shared };
+        let at = |name: &str, tokens, rows: &[usize]| product(name).launch(tokens, rows, 2048, 132);
+        let gemv = |which, grid, threads, shared| Launch {
+            gemv: Some(which),
+            gemm: 0,
+            grid,
+            threads,
+            shared,
+            split: false,
+        };
+        let of_tile =
+            |gemm, grid, shared| Launch { gemv: None, gemm, grid, threads: 256, shared, split: false };
         let gemm = |grid, shared| of_tile(0, grid, shared);
         assert_eq!(at("ternary", 3, &[100, 64, 1]), gemv(2, [4, 1, 1], 128, 0));
         assert_eq!(at("ternary", 9, &[100, 129]), of_tile(2, [1, 9, 1], 73728));
@@ -319,10 +360,14 @@ mod tests {
         assert_eq!(at("tq2_0", 9, &[33]), of_tile(1, [1, 2, 1], 30720));
         assert_eq!(at("f32", 33, &[33]), gemm([2, 2, 1], 32768));
         assert_eq!(at("bf16", 1, &[2048, 17]), gemv(0, [130, 1, 1], 256, 6144));
-        assert_eq!(at("f16", 64, &[128256]), gemv(3, [2004, 1, 1], 256, 36864));
-        assert_eq!(at("f16", 65, &[128256]), gemm([1, 1002, 1], 67584));
-        // 64 tiles would use less than half of 132 multiprocessors.
-        assert_eq!(at("bf16", 512, &[2048]), gemv(3, [32, 8, 1], 256, 36864));
-        assert_eq!(at("bf16", 513, &[2048]), gemm([5, 16, 1], 67584));
+        let parts = |gemv, grid, shared| Launch { gemv, gemm: 0, grid, threads: 256, shared, split: true };
+        assert_eq!(at("f16", 64, &[128256]), parts(Some(3), [1, 1002, 1], 101_376));
+        assert_eq!(at("f16", 65, &[128256]), parts(None, [1, 1002, 1], 76800));
+        // Few blocks share the columns.
+        assert_eq!(at("bf16", 9, &[3072]), parts(Some(2), [1, 24, 4], 100_352));
+        assert_eq!(at("bf16", 64, &[2048]), parts(Some(3), [1, 16, 8], 101_376));
+        assert_eq!(at("bf16", 512, &[2048]), parts(None, [4, 16, 1], 76800));
+        assert_eq!(at("bf16", 256, &[3072]), parts(None, [2, 24, 2], 76800));
+        assert_eq!(product("bf16").launch(64, &[2048], 248, 132), parts(Some(3), [1, 16, 1], 101_376));
     }
 }

@@ -1,7 +1,7 @@
 //! Norms, quantization of activations for the weights' type, the product and its bias.
 
 use super::CudaOps;
-use super::kernels::{PRODUCTS, Weights};
+use super::kernels::{Launch, PRODUCTS, SEGMENTS, Weights};
 use super::launch::{Arg, NULL, at};
 use super::parts::Part;
 use super::weights::{OnDevice, Vector};
@@ -9,6 +9,9 @@ use crate::base::{Error, Result};
 use crate::kernels::Arithmetic;
 use crate::kernels::gemm::blocks::MOST;
 use crate::ops::{Activation, Norm, Projections, cpu_only};
+
+/// Maximum bytes of the parts of 16 tokens and 32 columns that products of halves take.
+const PARTS_BYTES: usize = 2176;
 
 /// Threads of a block that works on elements by themselves.
 pub const ROW_THREADS: usize = 256;
@@ -300,28 +303,69 @@ impl CudaOps {
     }
 
     pub(super) fn float_product(&self, x: &Part, matrices: &[&OnDevice], to: Outputs) -> Result<()> {
-        self.run_product(vec![x.arg()?], matrices, to)
+        let tokens = x.dims[0];
+        let launch = self.launch_of(tokens, matrices);
+        let split = self.kernels().products[matrices[0].product].split.as_ref().filter(|_| launch.split);
+        let Some(split) = split else { return self.run_product(vec![x.arg()?], matrices, to) };
+        let cols = matrices[0].columns;
+        let (tiles, chunks) = (tokens.div_ceil(16), cols.div_ceil(32));
+        let parts = self.bytes(PARTS_BYTES * tiles * chunks)?;
+        let args = [parts.arg()?, x.arg()?, Arg::int(tokens), Arg::int(cols)];
+        // SAFETY: x is `[tokens, cols]`, and parts have room for each tile of 16 tokens and chunk of 32 columns.
+        unsafe { self.launch(split, [tiles, SEGMENTS, 1], 32, 0, &args)? };
+        if launch.grid[2] == 1 {
+            return self.run_product(vec![parts.arg()?], matrices, to);
+        }
+        let rows = matrices.iter().map(|m| m.rows).sum();
+        let sums = self.part(SEGMENTS * tokens, rows)?;
+        let own = Outputs { part: &sums, column: 0, bias: None };
+        self.run_product_of(tokens, vec![parts.arg()?], matrices, own)?;
+        let args = [
+            at_column(to.part.address()?, to.column),
+            sums.arg()?,
+            bias_arg(&to)?,
+            Arg::int(tokens),
+            Arg::int(rows),
+            Arg::long(to.part.dims[1]),
+        ];
+        let grid = [(tokens * rows).div_ceil(ROW_THREADS), 1, 1];
+        // SAFETY: sums are `[8, tokens, rows]`, and rows of the output have `rows` columns from `to.column` on.
+        unsafe { self.launch(&self.kernels().add_segments, grid, ROW_THREADS, 0, &args) }
+    }
+
+    fn launch_of(&self, tokens: usize, matrices: &[&OnDevice]) -> Launch {
+        let rows: Vec<usize> = matrices.iter().map(|m| m.rows).collect();
+        let processors = self.facts().multiprocessors as usize;
+        PRODUCTS[matrices[0].product].launch(tokens, &rows, matrices[0].columns, processors)
+    }
+
+    fn run_product(&self, x: Vec<Arg>, matrices: &[&OnDevice], to: Outputs) -> Result<()> {
+        self.run_product_of(to.part.dims[0], x, matrices, to)
     }
 
     /// One launch for up to `MOST` matrices of one product.
-    fn run_product(&self, x: Vec<Arg>, matrices: &[&OnDevice], to: Outputs) -> Result<()> {
-        let (first, [tokens, stride]) = (matrices[0], to.part.dims);
+    fn run_product_of(&self, tokens: usize, x: Vec<Arg>, matrices: &[&OnDevice], to: Outputs) -> Result<()> {
+        let (first, stride) = (matrices[0], to.part.dims[1]);
         let (product, kernels) = (&PRODUCTS[first.product], &self.kernels().products[first.product]);
         let mut args = vec![at_column(to.part.address()?, to.column)];
         args.extend(x);
-        args.push(match to.bias {
-            Some(bias) => at_column(bias.values.address(0)?, to.column),
-            None => NULL,
-        });
+        args.push(bias_arg(&to)?);
         args.extend([Arg::int(tokens), Arg::int(first.columns), Arg::long(stride)]);
         for n in 0..MOST {
             args.extend(matrix_args(product.weights, matrices.get(n).copied())?);
         }
-        let rows: Vec<usize> = matrices.iter().map(|m| m.rows).collect();
-        let launch = product.launch(tokens, &rows, self.facts().multiprocessors as usize);
+        let launch = self.launch_of(tokens, matrices);
         let function = launch.gemv.map_or(&kernels.gemm[launch.gemm], |which| &kernels.gemv[which]);
         // SAFETY: all arguments were made for this product, in the sizes that its kernels require.
         unsafe { self.launch(function, launch.grid, launch.threads, launch.shared, &args) }
+    }
+}
+
+/// The bias of the first output's column on, or null.
+fn bias_arg(to: &Outputs) -> Result<Arg> {
+    match to.bias {
+        Some(bias) => Ok(at_column(bias.values.address(0)?, to.column)),
+        None => Ok(NULL),
     }
 }
 
