@@ -290,7 +290,7 @@ test-cuda:
 	@BN_EMULATED_CUDA=$(abspath target/cuda/libcuda.so) $(CARGO) test --locked --quiet --lib device:: -- --include-ignored
 	@LD_LIBRARY_PATH=$(abspath target/cuda) $(CARGO) test --locked --quiet --test all cuda:: -- --include-ignored
 
-# target/cuda/kernels.fatbin: the same kernels by nvcc, for devices; they have run on none. BN_CUDA_IMAGE takes it.
+# target/cuda/kernels.fatbin: the same kernels by nvcc, for devices. BN_CUDA_IMAGE takes it.
 cuda:
 	@cuda/build.sh nvcc
 
