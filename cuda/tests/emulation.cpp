@@ -286,7 +286,8 @@ TEST(emulation_shared_memory) {
     CHECK(numbers == 32 || numbers == 64);
 #if defined(__SANITIZE_ADDRESS__)
     CHECK(dies("heap-buffer-overflow", [&] { launch(bn_try_shared, 1, 32, 64, out.data(), 16, 0); }));
-    CHECK(dies("heap-buffer-overflow", [&] { launch(bn_try_shared, 4, 32, 64, out.data(), 0, 0); }));
+    // The first lane that runs may be so far behind the end that another test's memory was there.
+    CHECK(dies("AddressSanitizer: heap", [&] { launch(bn_try_shared, 4, 32, 64, out.data(), 0, 0); }));
 #endif
 }
 
