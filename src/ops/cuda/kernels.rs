@@ -103,6 +103,37 @@ pub const PRODUCTS: [Product; 19] = [
 /// Range of the dense ones, in the order of `bn_embed`'s numbers.
 pub const DENSE: std::ops::Range<usize> = 16..19;
 
+/// The types that experts have kernels of.
+const OF_EXPERTS: [&str; 9] = ["ternary", "int8", "q8_0", "q4_0", "q4_k", "q6_k", "f32", "f16", "bf16"];
+
+/// How the pairs of a row and one of its experts are cut into tiles of pairs of one expert (`cuda/kernels/experts.cu`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiling {
+    /// The most pairs of a tile.
+    pub tile: usize,
+    /// Tiles of a launch, some of which may have no pairs.
+    pub slots: usize,
+    /// Index among `ProductKernels::experts`.
+    kernel: usize,
+}
+
+impl Tiling {
+    /// The tiles of `pairs` pairs with `experts` experts, whose weights `products` multiply with.
+    pub fn new(pairs: usize, experts: usize, products: impl Iterator<Item = usize>) -> Self {
+        if pairs <= experts {
+            return Self { tile: 1, slots: pairs, kernel: 0 };
+        }
+        let (tile, kernel) = match pairs <= FEW * experts {
+            true => (FEW, 1),
+            false => (products.map(|product| PRODUCTS[product].gemm().0[0]).min().unwrap_or(1), 2),
+        };
+        Self { tile, slots: pairs / tile + experts, kernel }
+    }
+}
+
+/// Pairs of a tile while experts have few.
+const FEW: usize = 4;
+
 /// One of a product's kernels, and the shape of its launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -158,12 +189,32 @@ impl Product {
         let (outputs, threads, shared) = self.gemv(which);
         Launch { gemv, grid: [blocks(outputs), tokens.div_ceil(most[which]), 1], threads, shared }
     }
+
+    /// The launch for the tiles of experts whose matrices have these numbers of `rows`. `gemv` is an index among
+    /// `ProductKernels::experts`.
+    pub fn expert_launch(&self, tiling: Tiling, rows: &[usize]) -> Launch {
+        let blocks = |outputs: usize| rows.iter().map(|rows| rows.div_ceil(outputs)).sum::<usize>();
+        let (gemv, slots) = (Some(tiling.kernel), tiling.slots);
+        if tiling.kernel == 2 {
+            let ([_, outputs], shared) = self.gemm();
+            return Launch { gemv, grid: [1, blocks(outputs), slots], threads: GEMM_THREADS, shared };
+        }
+        let (outputs, threads, shared) = self.gemv(self.expert_gemv(tiling.kernel));
+        Launch { gemv, grid: [blocks(outputs), 1, slots], threads, shared }
+    }
+
+    /// Which GEMV the kernel `which` of experts is like.
+    fn expert_gemv(&self, which: usize) -> usize {
+        self.gemv_tokens().iter().position(|tokens| *tokens >= [1, FEW][which]).unwrap_or(0)
+    }
 }
 
 /// The kernels of one of `PRODUCTS`.
 pub struct ProductKernels {
     pub gemv: [Function; 4],
     pub gemm: Function,
+    /// For experts with one pair a tile, with few, and with many. `None`: there are none.
+    pub experts: Option<[Function; 3]>,
     /// Reads rows of a table of this type. The dense types share one kernel.
     pub embed: Function,
 }
@@ -189,6 +240,9 @@ pub struct Kernels {
     pub quantize_blocks256: Function,
     pub merge: Function,
     pub sample: Function,
+    pub route: Function,
+    pub group: Function,
+    pub mix: Function,
     /// Indexed like `DENSE`.
     pub lora_up: [Function; 3],
     /// Indexed like `PRODUCTS`.
@@ -207,7 +261,10 @@ impl Kernels {
             let gemv = all(p.gemv_tokens(), |tokens| of(&format!("gemv_{tokens}")))?;
             let is_dense = p.arithmetic == Arithmetic::Float;
             let embed = if is_dense { named(module, "embed", shared)? } else { of("embed")? };
-            Ok(ProductKernels { gemv, gemm: of("gemm")?, embed })
+            let few = |which: usize| of(&format!("experts_{}", p.gemv_tokens()[p.expert_gemv(which)]));
+            let experts = || Ok([few(0)?, few(1)?, of("experts_gemm")?]);
+            let experts = OF_EXPERTS.contains(&p.name).then(experts).transpose()?;
+            Ok(ProductKernels { gemv, gemm: of("gemm")?, experts, embed })
         };
         let attention = |kind: &KvType| {
             let kind = kind.name();
@@ -228,6 +285,9 @@ impl Kernels {
             quantize_blocks256: of("quantize_blocks256")?,
             merge: of("attention_merge")?,
             sample: of("sample")?,
+            route: of("route")?,
+            group: of("group")?,
+            mix: of("mix")?,
             lora_up: [of("lora_up_f32")?, of("lora_up_f16")?, of("lora_up_bf16")?],
             products: PRODUCTS.iter().map(product).collect::<Result<_>>()?,
             attention: ATTENTION.iter().map(attention).collect::<Result<_>>()?,
@@ -269,5 +329,21 @@ mod tests {
         // 64 tiles would use less than half of 132 multiprocessors.
         assert_eq!(at("bf16", 512, &[2048]), gemv(3, [32, 8, 1], 256, 36864));
         assert_eq!(at("bf16", 513, &[2048]), gemm([5, 16, 1], 67584));
+    }
+
+    #[test]
+    fn tiles_of_experts_cover_all_pairs() {
+        let at = |name: &str, pairs| {
+            let of = PRODUCTS.iter().position(|product| product.name == name);
+            let tiling = Tiling::new(pairs, 128, of.into_iter());
+            (tiling.tile, product(name).expert_launch(tiling, &[768, 768]))
+        };
+        let launch = |gemv, grid, threads, shared| Launch { gemv: Some(gemv), grid, threads, shared };
+        assert_eq!(at("q4_0", 8), (1, launch(0, [96, 1, 8], 128, 4224)));
+        assert_eq!(at("q4_0", 129), (4, launch(1, [96, 1, 160], 128, 4 * 4224)));
+        assert_eq!(at("q4_0", 513), (64, launch(2, [1, 12, 136], 256, 40960)));
+        assert_eq!(at("ternary", 129), (4, launch(1, [24, 1, 160], 128, 0)));
+        assert_eq!(at("bf16", 8), (1, launch(0, [96, 1, 8], 256, 6144)));
+        assert_eq!(at("bf16", 129), (4, launch(1, [96, 1, 160], 256, 6144)));
     }
 }
