@@ -199,12 +199,12 @@ fn models_have_the_same_answers_on_a_device() {
     assert!(refused.iter().all(on_cpu) && !seen.iter().any(of_cpu), "{refused:#?}");
 }
 
-/// A prompt at once, in pieces and token by token: all kernels of products with F16 and BF16 weights.
+/// A prompt at once, in pieces and token by token: all kernels of products with F16 and BF16 weights, and of experts.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn pieces_of_a_prompt_have_the_bits_of_the_whole() {
     let _driver = Emulated::new();
-    for name in ["llama-bf16", "llama-f16"] {
+    for name in ["llama-bf16", "llama-f16", "qwen3moe", "granitemoeshared", "int4-moe"] {
         let device = on_device(&load_file(&format!("tests/golden/models/{name}"), 1).unwrap());
         let sequences = [(0..120).map(|i| (11 * i + i / 7) % 60).collect()];
         let whole = run(&device, &sequences, KvType::F16, 120);

@@ -10,7 +10,7 @@ use super::weights::{OnDevice, copied, key_of, refused};
 use crate::base::{Error, Result};
 use crate::device::Buffer;
 use crate::kernels::{Arithmetic, Matrix};
-use crate::ops::{Activation, Experts, Gate, Norm, Projections, Shared, Weight, cpu_only};
+use crate::ops::{Activation, Experts, Gate, Norm, OpSet, Projections, Shared, Weight, cpu_only};
 use std::sync::Arc;
 
 /// The most experts of a row: a lane of `bn_route` has one each.
@@ -79,15 +79,12 @@ impl CudaOps {
         }
         each.iter().flat_map(|expert| [&expert.gate_up, &expert.down]).try_for_each(check)?;
         self.tables(experts)?;
-        self.hold_product(router)?;
+        self.hold(Weight::Product(router))?;
         if let Some(Shared { expert, gate }) = shared {
-            [&expert.gate_up, &expert.down].into_iter().chain(gate).try_for_each(|w| self.hold_product(w))?;
+            let mut all = [&expert.gate_up, &expert.down].into_iter().chain(gate);
+            all.try_for_each(|weights| self.hold(Weight::Product(weights)))?;
         }
         bias.iter().chain(scales).try_for_each(|vector| self.vector(vector).map(drop))
-    }
-
-    fn hold_product(&self, weights: &Projections) -> Result<()> {
-        crate::ops::OpSet::hold(self, Weight::Product(weights))
     }
 
     /// The tables of a mixture, which are made if they are not there yet.
@@ -210,7 +207,9 @@ impl CudaOps {
         let (chosen, weights) = (ints(rows * used)?, self.part(rows, used)?);
         let mut args = vec![logits.arg()?, vector(bias)?, vector(scales)?, chosen.arg()?, weights.arg()?];
         args.extend([count, used].map(Arg::int));
-        args.extend([choice.gate == Gate::Logistic, choice.renormalize.is_some()].map(|yes| Arg::Int(yes.into())));
+        args.extend(
+            [choice.gate == Gate::Logistic, choice.renormalize.is_some()].map(|yes| Arg::Int(yes.into())),
+        );
         args.extend([choice.renormalize.unwrap_or(0.0), choice.scale].map(Arg::from));
         let kernels = self.kernels();
         // SAFETY: logits are `[rows, count]`, bias and scales `[count]`, chosen and weights `[rows, used]`.
@@ -303,7 +302,8 @@ impl CudaOps {
     ) -> Result<Part> {
         let out = self.part(rows, width)?;
         let or_null = |part: Option<&Part>| part.map_or(Ok(NULL), Part::arg);
-        let mut args = vec![y.arg()?, pairs.places.arg()?, pairs.weights.arg()?, or_null(shared)?, or_null(gate)?];
+        let mut args =
+            vec![y.arg()?, pairs.places.arg()?, pairs.weights.arg()?, or_null(shared)?, or_null(gate)?];
         args.extend([out.arg()?, Arg::int(pairs.weights.dims[1]), Arg::int(width)]);
         let grid = [rows, width.div_ceil(ROW_THREADS), 1];
         // SAFETY: y has a row of `width` for each pair; `shared` and `out` are `[rows, width]`, `gate` is `[rows, 1]`.

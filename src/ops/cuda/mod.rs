@@ -23,8 +23,8 @@ pub use kv::DeviceKv;
 pub use parts::Part;
 
 use super::{
-    Activation, Adapted, Attention, AttentionShape, Experts, Head, KvCache, KvLayout, Norm, OpSet, Owned, Paging,
-    Projections, RaggedBatch, Site, Weight, cpu_only,
+    Activation, Adapted, Attention, AttentionShape, Experts, Head, KvCache, KvLayout, Norm, OpSet, Owned,
+    Paging, Projections, RaggedBatch, Site, Weight, cpu_only,
 };
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
