@@ -58,7 +58,7 @@ struct Copy {
 
 struct Thread {
     Fibre fibre;
-    bool ended = false;
+    bool ended = false, awaited = false;
     unsigned exchanges = 0;
     // Copies under way, and the group that the next one belongs to.
     std::vector<Copy> copies;
@@ -84,7 +84,7 @@ struct Machine {
 
 inline Machine machine;
 
-// Calls of `await_inputs` in the last launch of this thread. Its fibres run on it.
+// Threads of the last launch of this thread that called `await_inputs`. Its fibres run on it.
 inline thread_local uint64_t awaited = 0;
 
 [[noreturn]] inline void die(const char *what, Place place = {"", 0}) {
@@ -201,7 +201,7 @@ inline void run_block() {
     m.ended = 0;
     for (unsigned i = 0; i < m.count; i++) {
         Thread &thread = m.threads[i];
-        thread.ended = false;
+        thread.ended = thread.awaited = false;
         thread.exchanges = 0;
         m.ready.push_back(i);
     }

@@ -234,7 +234,10 @@ template <class Get> void load_rows(uint32_t (&to)[4], const void *row, const ch
 static inline void let_next_begin() {}
 
 static inline void await_inputs() {
-    emulation::awaited++;
+    using namespace emulation;
+    Thread &self = machine.threads[machine.current];
+    awaited += self.awaited ? 0 : 1;
+    self.awaited = true;
 }
 
 // Reads all of it, which AddressSanitizer checks.

@@ -9,3 +9,4 @@
 #include "sampling.cu"
 #include "scaled.cu"
 #include "supers.cu"
+#include "experts.cu"

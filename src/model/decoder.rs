@@ -466,6 +466,7 @@ impl Model for Decoder {
             each(Weight::Product(&mtp.join))?;
             mtp.norms().chain([&mtp.head_norm]).try_for_each(|norm| each(Weight::Norm(norm)))?;
         }
+        self.config.activation.cpu_only().map_or(Ok(()), |part| each(Weight::CpuOnly(part)))?;
         each(Weight::Norm(final_norm))?;
         each(Weight::Norm(head_norm))?;
         each(Weight::Product(head))

@@ -79,6 +79,17 @@ impl Activation {
     pub fn gated(self) -> bool {
         !matches!(self, Self::Gelu | Self::GeluErf)
     }
+
+    /// What it is called, if devices lack it.
+    pub fn cpu_only(self) -> Option<&'static str> {
+        match self {
+            Self::SwiGlu | Self::Relu2 | Self::GeGlu => None,
+            Self::ClampedSwiGlu { .. } | Self::SteepSwiGlu { .. } => Some("clamped gates"),
+            Self::ScaledSwiGlu { .. } => Some("scaled gates"),
+            Self::GeGluErf => Some("gates of GELU with erf"),
+            Self::Gelu | Self::GeluErf => Some("feed-forwards without a gate"),
+        }
+    }
 }
 
 /// Which elements of a head are rotated as a pair.

@@ -80,9 +80,10 @@ fn difference(got: &[Vec<Vec<u32>>; 2], want: &[Vec<Vec<u32>>; 2]) -> Option<Str
 fn halves(model: &Running) -> [bool; 2] {
     let mut products = Vec::new();
     let see = &mut |weight: Weight| {
-        if let Weight::Product(product) = weight {
-            let half = |matrix: &Matrix| matches!(matrix.dtype, DType::F16 | DType::BF16);
-            products.push(product.matrices.iter().any(half));
+        if let Weight::Product(_) | Weight::Experts(_) = weight {
+            let mut half = false;
+            weight.matrices(&mut |matrix: &Matrix| half |= matches!(matrix.dtype, DType::F16 | DType::BF16));
+            products.push(half);
         }
         Ok(())
     };
@@ -136,8 +137,8 @@ fn compare_nearly(cpu: &Running, device: &Running, sequences: &[Vec<u32>], kind:
         .then(|| "layers without such weights have other bits".to_owned())
 }
 
-/// Every model of the goldens: all families, and all types of weights that a device supports. Mixtures of experts and
-/// recurrent layers are refused.
+/// Every model of the goldens: all families, and all types of weights that a device supports. Recurrent layers, latent
+/// attention and others are refused.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn models_have_the_same_answers_on_a_device() {
@@ -173,7 +174,8 @@ fn models_have_the_same_answers_on_a_device() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(seen.len() > 50, "{seen:#?}");
     let parts = [
-        "moe",
+        "granitemoehybrid",
+        "glm4-moe-lite",
         "qwen35",
         "qwen3next",
         "maple",
@@ -197,12 +199,12 @@ fn models_have_the_same_answers_on_a_device() {
     assert!(refused.iter().all(on_cpu) && !seen.iter().any(of_cpu), "{refused:#?}");
 }
 
-/// A prompt at once, in pieces and token by token: all kernels of products with F16 and BF16 weights.
+/// A prompt at once, in pieces and token by token: all kernels of products with F16 and BF16 weights, and of experts.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn pieces_of_a_prompt_have_the_bits_of_the_whole() {
     let _driver = Emulated::new();
-    for name in ["llama-bf16", "llama-f16"] {
+    for name in ["llama-bf16", "llama-f16", "qwen3moe", "granitemoeshared", "int4-moe"] {
         let device = on_device(&load_file(&format!("tests/golden/models/{name}"), 1).unwrap());
         let sequences = [(0..120).map(|i| (11 * i + i / 7) % 60).collect()];
         let whole = run(&device, &sequences, KvType::F16, 120);

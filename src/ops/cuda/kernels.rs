@@ -107,6 +107,37 @@ pub const PRODUCTS: [Product; 19] = [
 /// Range of the dense ones, in the order of `bn_embed`'s numbers.
 pub const DENSE: std::ops::Range<usize> = 16..19;
 
+/// The types that experts have kernels of.
+const OF_EXPERTS: [&str; 9] = ["ternary", "int8", "q8_0", "q4_0", "q4_k", "q6_k", "f32", "f16", "bf16"];
+
+/// How the pairs of a row and one of its experts are cut into tiles of pairs of one expert (`cuda/kernels/experts.cu`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiling {
+    /// The most pairs of a tile.
+    pub tile: usize,
+    /// Tiles of a launch, some of which may have no pairs.
+    pub slots: usize,
+    /// Index among `ProductKernels::experts`.
+    kernel: usize,
+}
+
+impl Tiling {
+    /// The tiles of `pairs` pairs with `experts` experts, whose weights `products` multiply with.
+    pub fn new(pairs: usize, experts: usize, products: impl Iterator<Item = usize>) -> Self {
+        if pairs <= experts {
+            return Self { tile: 1, slots: pairs, kernel: 0 };
+        }
+        let (tile, kernel) = match pairs <= FEW * experts {
+            true => (FEW, 1),
+            false => (products.map(|product| PRODUCTS[product].of_experts(2).0).min().unwrap_or(1), 2),
+        };
+        Self { tile, slots: pairs / tile + experts, kernel }
+    }
+}
+
+/// Pairs of a tile while experts have few.
+const FEW: usize = 4;
+
 /// One of a product's kernels, and the shape of its launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -222,6 +253,37 @@ impl Product {
         }
         Launch { gemv, gemm, grid, threads, shared, split }
     }
+
+    /// The launch for the tiles of experts whose matrices have these numbers of `rows`. `gemv` is an index among
+    /// `ProductKernels::experts`.
+    pub fn expert_launch(&self, tiling: Tiling, rows: &[usize]) -> Launch {
+        let (_, outputs, threads, shared) = self.of_experts(tiling.kernel);
+        let blocks = rows.iter().map(|rows| rows.div_ceil(outputs)).sum::<usize>();
+        let in_y = tiling.kernel == 2 && self.weights != Weights::Halves;
+        let grid = if in_y { [1, blocks, tiling.slots] } else { [blocks, 1, tiling.slots] };
+        Launch { gemv: Some(tiling.kernel), gemm: 0, grid, threads, shared, split: false }
+    }
+
+    /// Pairs of a tile and rows of weights per block of the kernel `which` of experts, its threads and its shared memory.
+    fn of_experts(&self, which: usize) -> (usize, usize, usize, usize) {
+        let tile = self.gemms().find(|tile| tile.tokens <= 64);
+        match tile {
+            // Products of halves have no GEMM whose rows may begin anywhere.
+            Some(tile) if which == 2 && self.weights != Weights::Halves => {
+                (tile.tokens, tile.outputs, GEMM_THREADS, tile.shared)
+            }
+            _ => {
+                let gemv = self.expert_gemv(which);
+                let (outputs, threads, shared) = self.gemv(gemv);
+                (self.gemv_tokens()[gemv], outputs, threads, shared)
+            }
+        }
+    }
+
+    /// Which GEMV the kernel `which` of experts is like.
+    fn expert_gemv(&self, which: usize) -> usize {
+        self.gemv_tokens().iter().position(|tokens| *tokens >= [1, FEW, 2 * FEW][which]).unwrap_or(0)
+    }
 }
 
 /// Number of blocks that share a row's columns in a product of halves of `blocks` tiles: where those are fewer than 9/20
@@ -239,6 +301,8 @@ pub struct ProductKernels {
     pub gemm: Vec<Function>,
     /// Makes parts of activations; of halves.
     pub split: Option<Function>,
+    /// For experts with one pair a tile, with few, and with many. `None`: there are none.
+    pub experts: Option<[Function; 3]>,
     /// Reads rows of a table of this type. The dense types share one kernel.
     pub embed: Function,
 }
@@ -265,6 +329,9 @@ pub struct Kernels {
     pub merge: Function,
     pub add_segments: Function,
     pub sample: Function,
+    pub route: Function,
+    pub group: Function,
+    pub mix: Function,
     /// Indexed like `DENSE`.
     pub lora_up: [Function; 3],
     /// Indexed like `PRODUCTS`.
@@ -285,7 +352,13 @@ impl Kernels {
             let is_dense = p.arithmetic == Arithmetic::Float;
             let embed = if is_dense { named(module, "embed", shared)? } else { of("embed")? };
             let gemm = p.gemms().map(|tile| of(tile.name)).collect::<Result<_>>()?;
-            Ok(ProductKernels { gemv, gemm, split, embed })
+            let expert = |which: usize| match which == 2 && p.weights != Weights::Halves {
+                true => of("experts_gemm"),
+                false => of(&format!("experts_{}", p.gemv_tokens()[p.expert_gemv(which)])),
+            };
+            let experts = || Ok([expert(0)?, expert(1)?, expert(2)?]);
+            let experts = OF_EXPERTS.contains(&p.name).then(experts).transpose()?;
+            Ok(ProductKernels { gemv, gemm, split, experts, embed })
         };
         let attention = |kind: &KvType| {
             let kind = kind.name();
@@ -307,6 +380,9 @@ impl Kernels {
             merge: of("attention_merge")?,
             add_segments: of("add_segments")?,
             sample: of("sample")?,
+            route: of("route")?,
+            group: of("group")?,
+            mix: of("mix")?,
             lora_up: [of("lora_up_f32")?, of("lora_up_f16")?, of("lora_up_bf16")?],
             products: PRODUCTS.iter().map(product).collect::<Result<_>>()?,
             attention: ATTENTION.iter().map(attention).collect::<Result<_>>()?,
@@ -369,5 +445,29 @@ mod tests {
         assert_eq!(at("bf16", 512, &[2048]), parts(None, [4, 16, 1], 76800));
         assert_eq!(at("bf16", 256, &[3072]), parts(None, [2, 24, 2], 76800));
         assert_eq!(product("bf16").launch(64, &[2048], 248, 132), parts(Some(3), [1, 16, 1], 101_376));
+    }
+
+    #[test]
+    fn tiles_of_experts_cover_all_pairs() {
+        let at = |name: &str, pairs| {
+            let of = PRODUCTS.iter().position(|product| product.name == name);
+            let tiling = Tiling::new(pairs, 128, of.into_iter());
+            (tiling.tile, product(name).expert_launch(tiling, &[768, 768]))
+        };
+        let launch = |gemv, grid, threads, shared| Launch {
+            gemv: Some(gemv),
+            gemm: 0,
+            grid,
+            threads,
+            shared,
+            split: false,
+        };
+        assert_eq!(at("q4_0", 8), (1, launch(0, [96, 1, 8], 128, 4224)));
+        assert_eq!(at("q4_0", 129), (4, launch(1, [96, 1, 160], 128, 4 * 4224)));
+        assert_eq!(at("q4_0", 513), (64, launch(2, [1, 12, 136], 256, 57472)));
+        assert_eq!(at("bf16", 513), (8, launch(2, [48, 1, 192], 256, 10240)));
+        assert_eq!(at("ternary", 129), (4, launch(1, [24, 1, 160], 128, 0)));
+        assert_eq!(at("bf16", 8), (1, launch(0, [96, 1, 8], 256, 6144)));
+        assert_eq!(at("bf16", 129), (4, launch(1, [96, 1, 160], 256, 6144)));
     }
 }

@@ -67,25 +67,20 @@ pub fn row_shared(stride: usize) -> usize {
 }
 
 /// Int8 activations.
-struct Quantized {
-    values: Part,
-    scales: Part,
-    sums: Part,
+pub struct Quantized {
+    pub values: Part,
+    pub scales: Part,
+    pub sums: Part,
 }
 
 /// The kernels' number for `activation`.
 fn number(activation: Activation) -> Result<Arg> {
-    Ok(Arg::Int(match activation {
-        Activation::SwiGlu => 0,
-        Activation::Relu2 => 1,
-        Activation::GeGlu => 2,
-        Activation::ClampedSwiGlu { .. } | Activation::SteepSwiGlu { .. } => {
-            return Err(cpu_only("clamped gates"));
-        }
-        Activation::ScaledSwiGlu { .. } => return Err(cpu_only("scaled gates")),
-        Activation::GeGluErf => return Err(cpu_only("gates of GELU with erf")),
-        Activation::Gelu | Activation::GeluErf => return Err(cpu_only("feed-forwards without a gate")),
-    }))
+    match activation {
+        Activation::SwiGlu => Ok(Arg::Int(0)),
+        Activation::Relu2 => Ok(Arg::Int(1)),
+        Activation::GeGlu => Ok(Arg::Int(2)),
+        other => Err(cpu_only(other.cpu_only().unwrap_or("such gates"))),
+    }
 }
 
 impl Source<'_> {
@@ -185,7 +180,7 @@ impl CudaOps {
     }
 
     /// The input in f32. `None` if the source already has it.
-    fn floats(&self, source: Source, norm: Option<&Norm>, cols: usize) -> Result<Option<Part>> {
+    pub(super) fn floats(&self, source: Source, norm: Option<&Norm>, cols: usize) -> Result<Option<Part>> {
         match (source, norm) {
             (Source::Rows(_), None) => Ok(None),
             _ => self.row_floats(source, norm, cols).map(Some),
@@ -216,7 +211,7 @@ impl CudaOps {
     }
 
     /// The input in int8 with one scale per row. Rows have `stride` columns, zeros after the first `cols`.
-    fn quantized(
+    pub(super) fn quantized(
         &self,
         source: Source,
         norm: Option<&Norm>,
@@ -281,7 +276,7 @@ impl CudaOps {
     }
 
     /// Quantizes `x` to int8 with one scale per `each` columns, 32 or 256.
-    fn blocks(&self, x: &Part, each: usize) -> Result<Quantized> {
+    pub(super) fn blocks(&self, x: &Part, each: usize) -> Result<Quantized> {
         let ([rows, cols], kernels) = (x.dims, self.kernels());
         let blocks = rows * cols / each;
         // There is a sum for each 32 columns, in long blocks for each 16.
@@ -398,7 +393,7 @@ fn each<'a>(
 }
 
 /// The rows of a source that needs no computation.
-fn plain<'a>(source: Source<'a>) -> Result<&'a Part> {
+pub fn plain<'a>(source: Source<'a>) -> Result<&'a Part> {
     match source {
         Source::Rows(x) => Ok(x),
         _ => Err(Error::internal("a sum or a gate that was not computed")),

@@ -7,6 +7,7 @@
 
 mod attention;
 mod draw;
+mod experts;
 mod graphs;
 mod inputs;
 mod kernels;
@@ -22,8 +23,8 @@ pub use kv::DeviceKv;
 pub use parts::Part;
 
 use super::{
-    Activation, Adapted, Attention, AttentionShape, Head, KvCache, KvLayout, Norm, OpSet, Owned, Paging,
-    Projections, RaggedBatch, Site, Weight, cpu_only,
+    Activation, Adapted, Attention, AttentionShape, Experts, Head, KvCache, KvLayout, Norm, OpSet, Owned,
+    Paging, Projections, RaggedBatch, Site, Weight, cpu_only,
 };
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
@@ -31,6 +32,7 @@ use crate::device::{DeviceFacts, Function};
 use crate::kernels::attention::KvType;
 use crate::kernels::{Matrix, Pool};
 use attention::Attend;
+use experts::Tables;
 use graphs::{Graphs, Results, Staging, Way};
 use inputs::Inputs;
 use kernels::Kernels;
@@ -68,6 +70,8 @@ impl Drop for CudaOps {
 struct Held {
     matrices: HashMap<Key, Arc<OnDevice>>,
     vectors: HashMap<usize, Arc<Vector>>,
+    /// By the key of the first expert's first matrix.
+    experts: HashMap<Key, Arc<Tables>>,
 }
 
 impl CudaOps {
@@ -177,27 +181,20 @@ impl OpSet for CudaOps {
             }
             Weight::Norm(Norm { bias: Some(_), .. }) => Err(cpu_only("layer norms")),
             Weight::Norm(norm) => self.vector(&norm.weight).map(drop),
-            Weight::Experts(_) => Err(cpu_only("mixtures of experts")),
+            Weight::Experts(experts) => self.hold_experts(experts),
             Weight::Recurrent(_) => Err(cpu_only("recurrent layers")),
             Weight::Adapter(lora) => self.loras.lock().hold(&self.queue, &self.pool, lora).map(drop),
         }
     }
 
     fn lacks(&self, weight: Weight, seen: &mut HashSet<usize>) -> usize {
-        let matrices = match weight {
-            Weight::Table(table) => std::slice::from_ref(table),
-            Weight::Product(weights) => &weights.matrices,
-            Weight::Attention(_)
-            | Weight::CpuOnly(_)
-            | Weight::Norm(_)
-            | Weight::Experts(_)
-            | Weight::Recurrent(_)
-            | Weight::Adapter(_) => &[],
-        };
-        let known = &self.queue.opened.weights;
-        let lacking =
-            matrices.iter().filter(|matrix| seen.insert(matrix.data.as_ptr() as usize) && !known.has(matrix));
-        lacking.map(device_bytes).sum()
+        let (known, mut bytes) = (&self.queue.opened.weights, 0);
+        weight.matrices(&mut |matrix| {
+            if seen.insert(matrix.data.as_ptr() as usize) && !known.has(matrix) {
+                bytes += device_bytes(matrix);
+            }
+        });
+        bytes
     }
 
     fn finish(&self) -> Result<()> {
@@ -386,6 +383,16 @@ impl OpSet for CudaOps {
         let (x, y) = (x.part()?, y.part()?);
         self.check_norm(y_norm, x.dims[1])?;
         Ok(self.product(Source::Sum { x, y, norm: y_norm }, norm, weights)?.into())
+    }
+
+    fn experts(
+        &self,
+        x: &Owned,
+        norm: Option<&Norm>,
+        experts: &Experts,
+        activation: Activation,
+    ) -> Result<Owned> {
+        Ok(self.mixture(x.part()?, norm, experts, activation)?.into())
     }
 
     fn gated_linear(

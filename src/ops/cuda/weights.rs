@@ -165,7 +165,10 @@ impl Registry {
         matrix: &Matrix,
     ) -> Result<Arc<OnDevice>> {
         let mut known = self.matrices.lock();
-        known.retain(|_, held| held.strong_count() > 0);
+        // Not each time: models have tens of thousands of experts.
+        if known.len() == known.capacity() {
+            known.retain(|_, held| held.strong_count() > 0);
+        }
         let key = key_of(matrix);
         if let Some(held) = known.get(&key).and_then(Weak::upgrade) {
             return Ok(held);

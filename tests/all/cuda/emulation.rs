@@ -13,6 +13,7 @@ fn one_launch_takes_all_matrices_of_a_type() {
         ("llama-bf16", 2 * 10 + 6),
         ("qwen2", 10 + 6),
         ("type-q4_k.gguf", 14 + 7),
+        ("qwen3moe", 2 * 16 + 6),
     ];
     for (name, want) in known {
         let device = on_device(&load_file(&format!("tests/golden/models/{name}"), 1).unwrap());
