@@ -78,7 +78,8 @@ TEST(experts_are_those_of_the_cpu) {
         for (int used : {1, 2, 8, 32}) {
             if (used > experts) continue;
             for (int kind = 0; kind < 4; kind++) {
-                Choice c{experts, used, kind % 2 == 1, kind / 2 == 1, kind == 3 ? 1e-20f : 0.0f, kind == 2 ? 1.0f : 2.5f, {}, {}};
+                float more = kind == 3 ? 1e-20f : 0.0f, scale = kind == 2 ? 1.0f : 2.5f;
+                Choice c{experts, used, kind % 2 == 1, kind / 2 == 1, more, scale, {}, {}};
                 if (kind % 2 == 1) c.bias = random.normals(static_cast<size_t>(experts), 0.3f);
                 if (kind == 3) c.scales = random.normals(static_cast<size_t>(experts));
                 std::vector<float> logits = random.normals(static_cast<size_t>(5 * experts), 3.0f);
@@ -140,7 +141,9 @@ Grouped group(const std::vector<int> &chosen, int used, int experts, int tile) {
 
 TEST(pairs_of_an_expert_are_in_its_tiles) {
     Random random(63);
-    for (auto [rows, used, experts] : {std::array{1, 8, 128}, {3, 2, 5}, {40, 8, 128}, {70, 3, 7}, {333, 4, 32}, {1, 1, 1}, {513, 2, 3}}) {
+    using Sizes = std::array<int, 3>;
+    for (auto [rows, used, experts] :
+        {Sizes{1, 8, 128}, {3, 2, 5}, {40, 8, 128}, {70, 3, 7}, {333, 4, 32}, {1, 1, 1}, {513, 2, 3}}) {
         std::vector<int> chosen = pairs_of(random, rows, used, experts);
         for (int tile : {1, 4, 32, 64}) {
             Grouped g = group(chosen, used, experts, tile);

@@ -18,6 +18,7 @@ use std::sync::Arc;
 #[path = "../../src/device/tests/emulated.rs"]
 mod emulated;
 mod emulation;
+mod experts;
 mod logprobs;
 mod several;
 use emulated::Emulated;
