@@ -4,14 +4,14 @@
 #   check     tests of tests/all/cuda.rs on the device; compute-sanitizer's memcheck and racecheck over small models
 #   same      one answer alone and among 63 others: tokens and the bits of their log probabilities
 #   launches  kernels, copies and waits of a decode step
-#   profile   the time of each kernel in a step, by torch's profiler
-#   decode    tokens/s at 1, 8 and 64 sequences, and the share of the memory's bandwidth
+#   profile   the time of each kernel in a step and in a prompt, by torch's profiler
+#   decode    tokens/s at 1, 16, 64 and 256 sequences, and the share of the memory's bandwidth
 #   prefill   a prompt of 2,048 tokens, and the share of the int8 peak
 #   first     the first token after a prompt of 64
 #   peers     transformers' continuous batching and plain torch, in turns with ours
 #   plot      the table and the plot for docs/performance.md, from the results of the parts above in $BN_GPU_OUT
 # A part exits with 3 if it lacks something, after naming it. This script exits with the worst status.
-# BN_GPU_OUT: a folder for results (target/gpu-results). BN_GPU_MODELS: for models (target/gpu-models, 5 GB); BN_GPU_ONLY:
+# BN_GPU_OUT: a folder for results (target/gpu-results). BN_GPU_MODELS: for models (target/gpu-models, 10 GB); BN_GPU_ONLY:
 # those with this word in their name. BN_GPU_DEVICE: cuda:0. BN_GPU_REPEAT: 5. PYTHON: one with torch. BN_GPU_SANITIZER_S:
 # seconds for each of the four runs under compute-sanitizer, 100.
 # BN_GPU_TRY=1: the demo model and a handful of tokens, to try this script on any machine, an emulated device included:
