@@ -76,8 +76,8 @@ struct Place {
     int rows, block, column;
 };
 
-BN_DEVICE Tile tile_of(const int *tiles) {
-    const int *own = tiles + 3 * blockIdx.z;
+BN_DEVICE Tile tile_of(const int *tiles, unsigned slot) {
+    const int *own = tiles + 3 * slot;
     return {own[0], own[1], own[2]};
 }
 
@@ -204,68 +204,73 @@ BN_KERNEL(mix)(const float *y, const int *places, const float *weights, const fl
 
 // Products of pairs with one matrix of their experts, or two, whose outputs stand side by side: the kernels of
 // products.cuh's macros, with `tiles`, and a `table` of the matrices of `experts` experts (`place_of`); a second matrix of 0
-// rows is none. x and what belongs to it, and out, are of pairs, by their places. Grid: as there of one tile, its second or
-// first dimension 1, and slots in the third; block and shared memory: as there.
-#define BN_EXPERTS_PLACE(index, outputs)                                                                               \
+// rows is none. x and what belongs to it, and out, are of pairs, by their places. Grid: slots, 1, blocks of
+// one tile as there; of a GEMM 1, such blocks, slots. Block and shared memory: as there.
+#define BN_EXPERTS_PLACE(index, slot, outputs)                                                                         \
     let_next_begin();                                                                                                  \
     await_inputs();                                                                                                    \
-    experts::Tile tile = experts::tile_of(tiles);                                                                      \
+    experts::Tile tile = experts::tile_of(tiles, slot);                                                                \
     if (tile.count == 0) return;                                                                                       \
     experts::Place own = experts::place_of(tile, index, outputs, table, count, rows0, rows1);                          \
     int64_t first = tile.first
-#define BN_EXPERTS_WHOLE(kernel, index, outputs, ...)                                                                  \
+#define BN_EXPERTS_WHOLE(kernel, index, slot, outputs, ...)                                                            \
     kernel                                                                                                             \
     (float *out, const int8_t *x, const float *x_scales, const int *x_sums, const int *tiles, const void *const *table,\
      int count, int step, int cols, int64_t stride, int rows0, int rows1) {                                            \
-        BN_EXPERTS_PLACE(index, outputs);                                                                              \
+        BN_EXPERTS_PLACE(index, slot, outputs);                                                                        \
         __VA_ARGS__({out + first * stride, nullptr, x + first * cols, x_scales + first, x_sums + first,                \
             static_cast<const uint8_t *>(own.codes), static_cast<const float *>(own.scales), step, tile.count,         \
             own.rows, cols, stride, own.block, own.column});                                                           \
     }
 // `each` columns of x have a scale, `sums` a sum.
-#define BN_EXPERTS_BLOCKS(kernel, index, outputs, each, sums, ...)                                                     \
+#define BN_EXPERTS_BLOCKS(kernel, index, slot, outputs, each, sums, ...)                                               \
     kernel                                                                                                             \
     (float *out, const int8_t *x, const float *x_scales, const int16_t *x_sums, const int *tiles,                      \
      const void *const *table, int count, int cols, int64_t stride, int rows0, int rows1) {                            \
-        BN_EXPERTS_PLACE(index, outputs);                                                                              \
+        BN_EXPERTS_PLACE(index, slot, outputs);                                                                        \
         __VA_ARGS__({out + first * stride, nullptr, x + first * cols, x_scales + first * (cols / each),                \
             x_sums + first * (cols / sums), static_cast<const uint8_t *>(own.codes),                                   \
             static_cast<const uint16_t *>(own.scales), tile.count, own.rows, cols, stride, own.block, own.column});    \
     }
-#define BN_EXPERTS_DENSE(kernel, index, outputs, ...)                                                                  \
+#define BN_EXPERTS_DENSE(kernel, index, slot, outputs, ...)                                                            \
     kernel                                                                                                             \
     (float *out, const float *x, const int *tiles, const void *const *table, int count, int cols, int64_t stride,      \
      int rows0, int rows1) {                                                                                           \
-        BN_EXPERTS_PLACE(index, outputs);                                                                              \
+        BN_EXPERTS_PLACE(index, slot, outputs);                                                                        \
         __VA_ARGS__({out + first * stride, nullptr, x + first * cols, static_cast<const uint8_t *>(own.codes),         \
             tile.count, own.rows, cols, stride, own.block, own.column});                                               \
     }
 
-#define BN_WHOLE_EXPERTS(name, Format, stages)                                                                                 \
-    BN_EXPERTS_WHOLE(BN_GEMV(name##_experts_1), blockIdx.x, GEMV_THREADS / WHOLE_LANES<1>,                    \
+#define BN_WHOLE_EXPERTS(name, Format, stages)                                                                         \
+    BN_EXPERTS_WHOLE(BN_GEMV(name##_experts_1), blockIdx.z, blockIdx.x, GEMV_THREADS / WHOLE_LANES<1>,                 \
         whole_gemv<Format, 1, 1>)                                                                                      \
-    BN_EXPERTS_WHOLE(BN_GEMV(name##_experts_4), blockIdx.x, 64, whole_gemv<Format, 4, 4>)                              \
-    BN_EXPERTS_WHOLE(BN_GEMM(name##_experts_gemm), blockIdx.y, 128, whole_gemm<Format, Tile<64, 128, 64, 32, stages, 2>>)
+    BN_EXPERTS_WHOLE(BN_GEMV(name##_experts_4), blockIdx.z, blockIdx.x, 64, whole_gemv<Format, 4, 4>)                  \
+    BN_EXPERTS_WHOLE(BN_GEMM(name##_experts_gemm), blockIdx.y, blockIdx.z, 128,                                        \
+        whole_gemm<Format, Tile<64, 128, 64, 32, stages, 2>>)
 #define BN_BLOCK_EXPERTS(name, Format)                                                                                 \
-    BN_EXPERTS_BLOCKS(BN_GEMV(name##_experts_1), blockIdx.x, 16, 32, 32, block_gemv<Format, 1, 4>)                     \
-    BN_EXPERTS_BLOCKS(BN_GEMV(name##_experts_4), blockIdx.x, 16, 32, 32, block_gemv<Format, 4, 4>)                     \
-    BN_EXPERTS_BLOCKS(BN_GEMM(name##_experts_gemm), blockIdx.y, LargeTile::OUTPUTS, 32, 32, block_gemm<Format, LargeTile>)
+    BN_EXPERTS_BLOCKS(BN_GEMV(name##_experts_1), blockIdx.z, blockIdx.x, 16, 32, 32, block_gemv<Format, 1, 4>)         \
+    BN_EXPERTS_BLOCKS(BN_GEMV(name##_experts_4), blockIdx.z, blockIdx.x, 16, 32, 32, block_gemv<Format, 4, 4>)         \
+    BN_EXPERTS_BLOCKS(BN_GEMM(name##_experts_gemm), blockIdx.y, blockIdx.z, LargeTile::OUTPUTS, 32, 32,                \
+        block_gemm<Format, LargeTile>)
 #define BN_SUPER_EXPERTS(name, Format)                                                                                 \
-    BN_EXPERTS_BLOCKS(BN_GEMV(name##_experts_1), blockIdx.x, 16, 256, 16, super_gemv<Format, 1, 4>)                    \
-    BN_EXPERTS_BLOCKS(BN_GEMV(name##_experts_4), blockIdx.x, 16, 256, 16, super_gemv<Format, 4, 4>)                    \
-    BN_EXPERTS_BLOCKS(BN_GEMM(name##_experts_gemm), blockIdx.y, LargeTile::OUTPUTS, 256, 16, super_gemm<Format, LargeTile>)
+    BN_EXPERTS_BLOCKS(BN_GEMV(name##_experts_1), blockIdx.z, blockIdx.x, 16, 256, 16, super_gemv<Format, 1, 4>)        \
+    BN_EXPERTS_BLOCKS(BN_GEMV(name##_experts_4), blockIdx.z, blockIdx.x, 16, 256, 16, super_gemv<Format, 4, 4>)        \
+    BN_EXPERTS_BLOCKS(BN_GEMM(name##_experts_gemm), blockIdx.y, blockIdx.z, LargeTile::OUTPUTS, 256, 16,               \
+        super_gemm<Format, LargeTile>)
 // F16 and BF16 have no kernel for one row alone, and no GEMM that takes rows which begin anywhere.
 #define BN_HALF_EXPERTS(name, Element)                                                                                 \
-    BN_EXPERTS_DENSE(BN_KERNEL_FOR(dense::THREADS, 2, name##_experts_4), blockIdx.x, 16, dense::gemv<Element, 2, 4, 8>)\
-    BN_EXPERTS_DENSE(BN_KERNEL_FOR(dense::THREADS, 2, name##_experts_8), blockIdx.x, 32, dense::gemv<Element, 4, 8, 4>)
+    BN_EXPERTS_DENSE(BN_KERNEL_FOR(dense::THREADS, 2, name##_experts_4), blockIdx.z, blockIdx.x, 16,                   \
+        dense::gemv<Element, 2, 4, 8>)                                                                                 \
+    BN_EXPERTS_DENSE(BN_KERNEL_FOR(dense::THREADS, 2, name##_experts_8), blockIdx.z, blockIdx.x, 32,                   \
+        dense::gemv<Element, 4, 8, 4>)
 BN_WHOLE_EXPERTS(ternary, Ternary, 6)
 BN_WHOLE_EXPERTS(int8, Int8, 3)
 BN_BLOCK_EXPERTS(q8_0, Q8_0)
 BN_BLOCK_EXPERTS(q4_0, Q4_0)
 BN_SUPER_EXPERTS(q4_k, Q4_K)
 BN_SUPER_EXPERTS(q6_k, Q6_K)
-BN_EXPERTS_DENSE(BN_GEMV(f32_experts_1), blockIdx.x, 32, f32_gemv<1, 1>)
-BN_EXPERTS_DENSE(BN_GEMV(f32_experts_4), blockIdx.x, 64, f32_gemv<4, 2>)
-BN_EXPERTS_DENSE(BN_GEMV(f32_experts_gemm), blockIdx.y, F32_OUTPUTS, f32_gemm)
+BN_EXPERTS_DENSE(BN_GEMV(f32_experts_1), blockIdx.z, blockIdx.x, 32, f32_gemv<1, 1>)
+BN_EXPERTS_DENSE(BN_GEMV(f32_experts_4), blockIdx.z, blockIdx.x, 64, f32_gemv<4, 2>)
+BN_EXPERTS_DENSE(BN_GEMM(f32_experts_gemm), blockIdx.y, blockIdx.z, F32_OUTPUTS, f32_gemm)
 BN_HALF_EXPERTS(f16, F16)
 BN_HALF_EXPERTS(bf16, BF16)

@@ -273,8 +273,11 @@ BN_DEVICE void super_gemm(const Blocks &p) {
         },
         [&](int step, int place) {
             bool last = step % 2 == 1;
-            // They are used behind the next step's barrier.
-            if (step == 0) store_ends(beside(0), ends);
+            // Others use them with the next step, which has a barrier of its own only where steps are alone.
+            if (step == 0) {
+                store_ends(beside(0), ends);
+                if (Tile::UNIT > 1) sync_block();
+            }
             if (!last && step + 2 < steps) ends = fetch_ends<Format>(p, token0, output0, step / 2 + 1);
             const unsigned char *from = memory + place * STAGE;
             Beside<Tile> &own = beside(step / 2);

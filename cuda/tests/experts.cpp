@@ -323,12 +323,24 @@ void same_as_alone(const Shapes &of, One one, const std::array<Kernel, 3> &kerne
             size_t which = tile == 1 ? 0 : tile == 4 ? 1 : 2;
             unsigned blocks = all.dims.blocks(of.outputs[which]), slots = static_cast<unsigned>(g.slots);
             Out out(rows * used, rows0 + rows1);
-            dim3 grid = which == 2 && of.in_y ? dim3(1, blocks, slots) : dim3(blocks, 1, slots);
+            dim3 grid = which == 2 && of.in_y ? dim3(1, blocks, slots) : dim3(slots, 1, blocks);
             all.run(kernels[which], grid, which == 2 ? 256 : of.threads, of.shared[which], g, out);
             CHECK(out.is(want));
         }
     }
 }
+
+// Launches have 256 threads for the third kernel of each type.
+#define THIRD_TAKES(kernel) static_assert(kernel##_threads == 256)
+THIRD_TAKES(bn_q8_0_experts_gemm);
+THIRD_TAKES(bn_q4_0_experts_gemm);
+THIRD_TAKES(bn_q4_k_experts_gemm);
+THIRD_TAKES(bn_q6_k_experts_gemm);
+THIRD_TAKES(bn_ternary_experts_gemm);
+THIRD_TAKES(bn_int8_experts_gemm);
+THIRD_TAKES(bn_f32_experts_gemm);
+THIRD_TAKES(bn_f16_experts_8);
+THIRD_TAKES(bn_bf16_experts_8);
 
 #define EXPERT_KERNELS(name) std::array{bn_##name##_experts_1, bn_##name##_experts_4, bn_##name##_experts_gemm}
 

@@ -235,7 +235,9 @@ impl CudaOps {
         out: &Part,
     ) -> Result<()> {
         let mut column = 0;
-        for run in all.chunk_by(|a, b| (a.product, a.columns) == (b.product, b.columns)) {
+        // One launch has one step of scales: of I2_S a matrix has one, of other ternary types each row.
+        let key = |table: &Table| (table.product, table.columns, table.scale_step);
+        for run in all.chunk_by(|a, b| key(a) == key(b)) {
             let Table { product, cols, columns, .. } = run[0];
             let rows = run.iter().map(|table| table.rows).sum::<usize>();
             let ints = |x: &Quantized| Ok::<_, Error>(vec![x.values.arg()?, x.scales.arg()?, x.sums.arg()?]);

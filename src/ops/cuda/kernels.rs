@@ -260,7 +260,7 @@ impl Product {
         let (_, outputs, threads, shared) = self.of_experts(tiling.kernel);
         let blocks = rows.iter().map(|rows| rows.div_ceil(outputs)).sum::<usize>();
         let in_y = tiling.kernel == 2 && self.weights != Weights::Halves;
-        let grid = if in_y { [1, blocks, tiling.slots] } else { [blocks, 1, tiling.slots] };
+        let grid = if in_y { [1, blocks, tiling.slots] } else { [tiling.slots, 1, blocks] };
         Launch { gemv: Some(tiling.kernel), gemm: 0, grid, threads, shared, split: false }
     }
 
@@ -462,12 +462,12 @@ mod tests {
             shared,
             split: false,
         };
-        assert_eq!(at("q4_0", 8), (1, launch(0, [96, 1, 8], 128, 4224)));
-        assert_eq!(at("q4_0", 129), (4, launch(1, [96, 1, 160], 128, 4 * 4224)));
+        assert_eq!(at("q4_0", 8), (1, launch(0, [8, 1, 96], 128, 4224)));
+        assert_eq!(at("q4_0", 129), (4, launch(1, [160, 1, 96], 128, 4 * 4224)));
         assert_eq!(at("q4_0", 513), (64, launch(2, [1, 12, 136], 256, 57472)));
-        assert_eq!(at("bf16", 513), (8, launch(2, [48, 1, 192], 256, 10240)));
-        assert_eq!(at("ternary", 129), (4, launch(1, [24, 1, 160], 128, 0)));
-        assert_eq!(at("bf16", 8), (1, launch(0, [96, 1, 8], 256, 6144)));
-        assert_eq!(at("bf16", 129), (4, launch(1, [96, 1, 160], 256, 6144)));
+        assert_eq!(at("bf16", 513), (8, launch(2, [192, 1, 48], 256, 10240)));
+        assert_eq!(at("ternary", 129), (4, launch(1, [160, 1, 24], 128, 0)));
+        assert_eq!(at("bf16", 8), (1, launch(0, [8, 1, 96], 256, 6144)));
+        assert_eq!(at("bf16", 129), (4, launch(1, [160, 1, 96], 256, 6144)));
     }
 }
