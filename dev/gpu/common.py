@@ -117,13 +117,16 @@ def copy_speed(torch, place):
 
 def ceilings():
     """Bytes/s of a plain copy (read and written), int8 and bf16 operations/s of a large product; None each where unknown.
-    Measured once for all parts that share a folder of results."""
-    kept = os.path.join(OUT, "ceilings.json")
-    if os.path.exists(kept):
-        with open(kept) as file:
-            return json.load(file)
-    found = measured_ceilings()
-    with open(kept, "w") as file:
+    Measured once for all parts on one type of device that share a folder of results."""
+    path = os.path.join(OUT, "ceilings.json")
+    if os.path.exists(path):
+        with open(path) as file:
+            kept = json.load(file)
+        if kept["gpu"] == gpu():
+            return kept
+    found = measured_ceilings() | {"gpu": gpu()}
+    os.makedirs(OUT, exist_ok=True)
+    with open(path, "w") as file:
         json.dump(found, file)
     return found
 
@@ -145,7 +148,7 @@ def measured_ceilings():
         "bandwidth": bandwidth,
         "int8": int8,
         "bf16": bf16,
-        "how": "measured now: copy of 4 GiB, torch._int_mm and matmul of 8192",
+        "how": "measured: copy of 4 GiB, torch._int_mm and matmul of 8192",
     }
 
 

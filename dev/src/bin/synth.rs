@@ -73,6 +73,21 @@ const BITNET_2B: Shape = Shape {
     yarn: None,
 };
 
+const LLAMA_1B: Shape = Shape {
+    name: "llama-1b",
+    architecture: "llama",
+    hidden: 2048,
+    ffn: 8192,
+    layers: 16,
+    heads: 32,
+    kv_heads: 8,
+    vocab: 128_256,
+    context: 8192,
+    rope_base: 500_000.0,
+    sub_norms: false,
+    ..BITNET_2B
+};
+
 const BONSAI: Shape = Shape {
     name: "bonsai-1.7b",
     architecture: "qwen3",
@@ -145,35 +160,8 @@ const SHAPES: [Shape; 12] = [
         rope_base: 10_000.0,
         ..BITNET_2B
     },
-    Shape {
-        name: "llama-1b",
-        architecture: "llama",
-        hidden: 2048,
-        ffn: 8192,
-        layers: 16,
-        heads: 32,
-        kv_heads: 8,
-        vocab: 128_256,
-        context: 8192,
-        rope_base: 500_000.0,
-        sub_norms: false,
-        ..BITNET_2B
-    },
-    Shape {
-        name: "llama-8b",
-        architecture: "llama",
-        hidden: 4096,
-        ffn: 14_336,
-        layers: 32,
-        heads: 32,
-        kv_heads: 8,
-        vocab: 128_256,
-        context: 8192,
-        rope_base: 500_000.0,
-        sub_norms: false,
-        tied: false,
-        ..BITNET_2B
-    },
+    LLAMA_1B,
+    Shape { name: "llama-8b", hidden: 4096, ffn: 14_336, layers: 32, tied: false, ..LLAMA_1B },
     BONSAI,
     Shape {
         name: "bonsai-8b",

@@ -294,14 +294,17 @@ impl CudaOps {
     }
 
     fn int8_product(&self, x: &Quantized, matrices: &[&OnDevice], to: Outputs) -> Result<()> {
-        self.run_product(vec![x.values.arg()?, x.scales.arg()?, x.sums.arg()?], matrices, to)
+        let (tokens, args) = (to.part.dims[0], vec![x.values.arg()?, x.scales.arg()?, x.sums.arg()?]);
+        self.run_product(self.launch_of(tokens, matrices), tokens, args, matrices, to)
     }
 
     pub(super) fn float_product(&self, x: &Part, matrices: &[&OnDevice], to: Outputs) -> Result<()> {
         let tokens = x.dims[0];
         let launch = self.launch_of(tokens, matrices);
         let split = self.kernels().products[matrices[0].product].split.as_ref().filter(|_| launch.split);
-        let Some(split) = split else { return self.run_product(vec![x.arg()?], matrices, to) };
+        let Some(split) = split else {
+            return self.run_product(launch, tokens, vec![x.arg()?], matrices, to);
+        };
         let cols = matrices[0].columns;
         let (tiles, chunks) = (tokens.div_ceil(16), cols.div_ceil(32));
         let parts = self.bytes(PARTS_BYTES * tiles * chunks)?;
@@ -309,12 +312,12 @@ impl CudaOps {
         // SAFETY: x is `[tokens, cols]`, and parts have room for each tile of 16 tokens and chunk of 32 columns.
         unsafe { self.launch(split, [tiles, SEGMENTS, 1], 32, 0, &args)? };
         if launch.grid[2] == 1 {
-            return self.run_product(vec![parts.arg()?], matrices, to);
+            return self.run_product(launch, tokens, vec![parts.arg()?], matrices, to);
         }
         let rows = matrices.iter().map(|m| m.rows).sum();
         let sums = self.part(SEGMENTS * tokens, rows)?;
         let own = Outputs { part: &sums, column: 0, bias: None };
-        self.run_product_of(tokens, vec![parts.arg()?], matrices, own)?;
+        self.run_product(launch, tokens, vec![parts.arg()?], matrices, own)?;
         let args = [
             at_column(to.part.address()?, to.column),
             sums.arg()?,
@@ -334,12 +337,15 @@ impl CudaOps {
         PRODUCTS[matrices[0].product].launch(tokens, &rows, matrices[0].columns, processors)
     }
 
-    fn run_product(&self, x: Vec<Arg>, matrices: &[&OnDevice], to: Outputs) -> Result<()> {
-        self.run_product_of(to.part.dims[0], x, matrices, to)
-    }
-
-    /// One launch for up to `MOST` matrices of one product.
-    fn run_product_of(&self, tokens: usize, x: Vec<Arg>, matrices: &[&OnDevice], to: Outputs) -> Result<()> {
+    /// `launch`, which is that of `tokens` tokens and up to `MOST` matrices of one product.
+    fn run_product(
+        &self,
+        launch: Launch,
+        tokens: usize,
+        x: Vec<Arg>,
+        matrices: &[&OnDevice],
+        to: Outputs,
+    ) -> Result<()> {
         let (first, stride) = (matrices[0], to.part.dims[1]);
         let (product, kernels) = (&PRODUCTS[first.product], &self.kernels().products[first.product]);
         let mut args = vec![at_column(to.part.address()?, to.column)];
@@ -349,7 +355,6 @@ impl CudaOps {
         for n in 0..MOST {
             args.extend(matrix_args(product.weights, matrices.get(n).copied())?);
         }
-        let launch = self.launch_of(tokens, matrices);
         let function = launch.gemv.map_or(&kernels.gemm[launch.gemm], |which| &kernels.gemv[which]);
         // SAFETY: all arguments were made for this product, in the sizes that its kernels require.
         unsafe { self.launch(function, launch.grid, launch.threads, launch.shared, &args) }
