@@ -177,8 +177,12 @@ impl Task<'_> {
     /// The scales of rows from `first` on, repeated as in `group`.
     #[inline(always)]
     fn scales(&self, first: usize, to: &mut [f32]) {
-        for (r, to) in to.iter_mut().enumerate() {
-            *to = self.scale((first + r).min(self.rows - 1));
+        match self.dtype {
+            DType::Ternary => {
+                (first..).zip(to).for_each(|(row, to)| *to = self.scale(row.min(self.rows - 1)))
+            }
+            // One for all rows.
+            _ => to.fill(self.scale(0)),
         }
     }
 }
