@@ -3,14 +3,17 @@
   python contexts.py OURS.gguf [THEIRS.gguf] [--context 8192]... [--sequences 1,8] [--rounds 2] [--threads 2] [--kv f16]...
                      [--contexts PROGRAM] [--theirs-kv q8_0]
 
-Prefill is a prompt in chunks of 512 rows: both engines' time for several prompts is that of one after the other. llama.cpp
-computes the prompt once, and every other sequence gets a copy of its keys and values, in a KV of its own. Decode is a row a
-sequence behind the prompt. Prints a line for each case, tokens a second.
+Prefill is a prompt in chunks of 512 rows: both engines' time for several prompts is that of one after the other. In both, a
+chunk is measured at five places of the context, behind keys and values that no pass computed: a pass takes as long. llama.cpp
+gets them as a saved state, in which the cells of one chunk are repeated. Every sequence has a KV of its own. Decode is a row
+a sequence behind the prompt. Prints a line for each case, tokens a second.
 """
 
 import argparse
+import ctypes
 import json
 import os
+import struct
 import subprocess
 import time
 
@@ -18,7 +21,7 @@ import llama_cpp as L
 import llama_cpp_bench
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-CHUNK, STEPS = 512, 8
+CHUNK, STEPS, PLACES = 512, 8, 5
 TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}
 
 
@@ -57,6 +60,67 @@ def rows(context, first, count, sequences, model):
     ])
 
 
+class State:
+    """llama.cpp's state of sequence 0 behind one chunk: its cells, which can be repeated, and what else it has.
+
+    Behind the number of cells come their positions and sequences, then the keys of each layer, then the values, each with
+    its type and the bytes of a row (llama_kv_cache::state_write). A hybrid's recurrent state follows.
+    """
+
+    def __init__(self, made):
+        size = L.llama_state_seq_get_size(made, 0)
+        data = ctypes.create_string_buffer(size)
+        assert L.llama_state_seq_get_data(made, ctypes.cast(data, ctypes.POINTER(ctypes.c_uint8)), size, 0) == size
+        self.data = data.raw
+        # Behind a mark, the sequence and the number of streams.
+        self.start = 12
+        assert struct.unpack_from("<I", self.data, self.start) == (CHUNK,)
+        # A cell has a position, the number of its sequences and their ids; with rotation in several dimensions three
+        # numbers more.
+        for cell in 12, 24:
+            at = self.start + 4 + CHUNK * cell
+            transposed, layers = struct.unpack_from("<II", self.data, at)
+            kind, row = struct.unpack_from("<iQ", self.data, at + 8)
+            if transposed == 0 and 0 < layers < 1000 and kind in TYPES.values() and 0 < row < 1 << 20:
+                break
+        else:
+            raise ValueError("llama.cpp's state is not what it was")
+        self.cell, self.parts = cell, []
+        at += 8
+        for _ in range(2 * layers):
+            kind, row = struct.unpack_from("<iQ", self.data, at)
+            assert kind in TYPES.values()
+            self.parts.append((at, row))
+            at += 12 + CHUNK * row
+        self.end = at
+
+    def of(self, cells):
+        """The state of a sequence of `cells`, a multiple of CHUNK."""
+        times, cell, data = cells // CHUNK, self.cell, self.data
+        pieces = [data[: self.start], struct.pack("<I", cells)]
+        meta = data[self.start + 4 + 4 : self.start + 4 + cell]  # all but the position
+        pieces += [struct.pack("<i", position) + meta for position in range(cells)]
+        pieces.append(data[self.start + 4 + CHUNK * cell : self.parts[0][0]])
+        for at, row in self.parts:
+            pieces += [data[at : at + 12], data[at + 12 : at + 12 + CHUNK * row] * times]
+        # Then the empty cells of other streams, and of a hybrid one state with its position.
+        at = self.end + 4 * (struct.unpack_from("<I", data, 8)[0] - 1)
+        rest = data[self.end :]
+        if at < len(data):
+            assert struct.unpack_from("<Ii", data, at) == (1, CHUNK - 1)
+            rest = data[self.end : at + 4] + struct.pack("<i", cells - 1) + data[at + 8 :]
+        return b"".join([*pieces, rest])
+
+
+def fill(made, state, cells):
+    """Makes sequence 0 one of `cells`, and all others empty."""
+    L.llama_memory_clear(L.llama_get_memory(made), True)
+    if cells:
+        blob = state.of(cells)
+        data = ctypes.cast(ctypes.c_char_p(blob), ctypes.POINTER(ctypes.c_uint8))
+        assert L.llama_state_seq_set_data(made, data, len(blob), 0), "llama.cpp does not take the state"
+
+
 def theirs(options, model, context, sequences):
     p = L.llama_context_default_params()
     most = max(sequences)
@@ -67,11 +131,18 @@ def theirs(options, model, context, sequences):
     made = L.llama_init_from_model(model.model, p)
     assert made, "llama.cpp makes no context"
     found = {}
-    rows(made, 0, 32, 1, model)  # warm
+    rows(made, 0, CHUNK, 1, model)
+    state = State(made)
+    chunks = []
+    for place in range(PLACES):
+        first = (context - CHUNK) // CHUNK * place // (PLACES - 1) * CHUNK
+        fill(made, state, first)
+        chunks.append(rows(made, first, CHUNK, 1, model))
+    # A chunk's time grows in a straight line with its place.
+    whole = (chunks[0] + chunks[-1]) / 2 + sum(chunks[1:-1])
+    found["theirs", "prefill", 1] = CHUNK * (PLACES - 1) / whole
+    fill(made, state, context)
     memory = L.llama_get_memory(made)
-    L.llama_memory_clear(memory, True)
-    taken = sum(rows(made, first, CHUNK, 1, model) for first in range(0, context, CHUNK))
-    found["theirs", "prefill", 1] = context / taken
     for seq in range(1, most):
         L.llama_memory_seq_cp(memory, 0, seq, -1, -1)
     at = context
