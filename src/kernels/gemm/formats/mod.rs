@@ -7,6 +7,7 @@ pub(in crate::kernels) mod panels;
 pub(in crate::kernels) mod short_blocks;
 pub(in crate::kernels) mod super_blocks;
 
+use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::{self, Element, Lanes};
 use crate::kernels::{DType, Isa, Matrix};
@@ -58,6 +59,16 @@ pub(in crate::kernels) fn packed_rows(m: &Matrix, rows: Range<usize>) -> (&[u8],
     );
     let stride = m.dtype.row_prefix() + m.cols.div_ceil(elements) * bytes;
     (&m.data[rows.start * stride..rows.end * stride], stride)
+}
+
+/// The four pairs of bits of each byte, from the low bits up.
+///
+/// # Safety
+/// `B`'s instructions are available.
+#[inline(always)]
+pub(super) unsafe fn twos<B: Bytes>(v: B) -> [B; 4] {
+    // SAFETY: the caller's promise.
+    unsafe { [v.right::<0>(3), v.right::<2>(3), v.right::<4>(3), v.right::<6>(3)] }
 }
 
 /// The scale of a row of an I2_S or `Ternary` matrix. Scales follow the codes: one for all rows, or one per row.
