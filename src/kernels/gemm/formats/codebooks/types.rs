@@ -72,8 +72,9 @@ book!(
     IQ2_XXS, 66, 256 entries of 8, IQ2 + 64, unit 0.125, steps 1, group 8,
     |rows, at| {
         let [_, a, _, b, _, c, _, d] = words(rows, at + 2);
-        let [_, e, _, f, _, g, _, h] = words(rows, at + 34);
-        let (first, second) = (odd_of_words([a, b, c, d]), odd_of_words([e, f, g, h]));
+        let first = odd_of_words([a, b, c, d]);
+        let [_, a, _, b, _, c, _, d] = words(rows, at + 34);
+        let second = odd_of_words([a, b, c, d]);
         [first, second, first, second]
     },
     |side| {
@@ -146,9 +147,9 @@ book!(
         [first, second, first, second]
     },
     |side| {
+        let numbers = words(rows, at + 2 + 32 * side);
         let [_, high, ..] = B::columns(rows, at + 62 + 4 * side);
-        let signs = B::columns(rows, at + 74 + 16 * side);
-        Read { numbers: words(rows, at + 2 + 32 * side), high: [high; 8], signs }
+        Read { numbers, high: [high; 8], signs: B::columns(rows, at + 74 + 16 * side) }
     },
     |read, k, j| byte(read.numbers[k], j, 0).or(byte(read.high[k].sixteens(k), j, 1).right::<4>(1)),
     |n| {
