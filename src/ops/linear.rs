@@ -7,7 +7,7 @@ use crate::base::sync::Mutex;
 use crate::base::{Error, Result, reserved};
 use crate::kernels::gemm::blocks::{MOST, Part, SharedOut};
 use crate::kernels::gemm::ternary::{Columns, Gates};
-use crate::kernels::gemm::{dense, int8, quantized, ternary};
+use crate::kernels::gemm::{dense, quantized, ternary, tokens};
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::elementwise;
 use crate::kernels::{Arithmetic, Isa, Matrix, Pool};
@@ -109,9 +109,8 @@ impl Linear<'_> {
             return bad("the bias is not as wide as the product".to_owned());
         }
         fold.as_ref().map_or(Ok(()), |fold| fold.check(first.cols))?;
-        let copied = |c: &Columns| {
-            matrices.len() == 1 && [c.rows, c.cols] == [first.rows, ternary::padded(first.cols)]
-        };
+        let copied =
+            |c: &Columns| matrices.len() == 1 && [c.rows, c.cols] == [first.rows, tokens::padded(first.cols)];
         if !columns.as_deref().is_none_or(copied) {
             return bad("the copy by columns is of another matrix".to_owned());
         }
@@ -168,8 +167,7 @@ impl Linear<'_> {
                 if let Some(columns) = self.weights.columns.as_deref().filter(|columns| columns.pays(&x)) {
                     return ternary::matmul_columns(self.pool, self.isa, &x, columns, out);
                 }
-                let matmul = if kind == Arithmetic::Int8 { int8::matmul } else { ternary::matmul };
-                matmul(self.pool, self.isa, &x, parts, stride, out);
+                tokens::matmul(self.pool, self.isa, &x, parts, stride, out);
             }
             Some(Some(block)) => {
                 let x = x.blocks(block, &mut prepared.ints);

@@ -3,7 +3,7 @@
 
 use super::{Activation, Fold, Norm};
 use crate::kernels::gemm::blocks::SharedOut;
-use crate::kernels::gemm::ternary::{self, Activations};
+use crate::kernels::gemm::tokens::{self, Activations};
 use crate::kernels::pool::buffer::{Line, grown, grown_lines};
 use crate::kernels::rows::quantize::{QuantRow, quantize_row};
 use crate::kernels::rows::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
@@ -80,9 +80,9 @@ impl<'a> Rows<'a> {
         out
     }
 
-    /// The rows in int8 with one scale each. Rows are `ternary::padded(cols)` wide and end with zeros.
+    /// The rows in int8 with one scale each. Rows are `tokens::padded(cols)` wide and end with zeros.
     pub fn whole<'p>(&self, to: &'p mut Ints) -> Activations<'p> {
-        let (count, cols, width) = (self.rows, self.cols, ternary::padded(self.cols));
+        let (count, cols, width) = (self.rows, self.cols, tokens::padded(self.cols));
         let (int8, rows) = (grown_lines(&mut to.int8, count * width), grown(&mut to.rows, count));
         let (values, scales) = (SharedOut::new(int8), SharedOut::new(rows));
         self.pool.run_if_worth(self.work(), count, &|n| {

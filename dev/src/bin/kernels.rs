@@ -16,8 +16,8 @@ use bn_dev::{Options, SplitMix, machine, median, seconds};
 use bn_engine::kernels::attention::kv;
 use bn_engine::kernels::attention::{Context, Half, KvType, Paged, Scratch, Seen, TILE, TOGETHER, stride};
 use bn_engine::kernels::gemm::blocks::{Part, SharedOut};
-use bn_engine::kernels::gemm::ternary::{self, Activations};
-use bn_engine::kernels::gemm::{dense, int8, quantized};
+use bn_engine::kernels::gemm::tokens::{self, Activations};
+use bn_engine::kernels::gemm::{dense, quantized};
 use bn_engine::kernels::pool::buffer::{Line, floats, grown_lines};
 use bn_engine::kernels::rows::norm;
 use bn_engine::kernels::rows::quantize::{QuantRow, quantize_row};
@@ -222,19 +222,14 @@ impl Bench<'_> {
         if kind == Arithmetic::Float {
             return self.measure(case, |n| dense::matmul(pool, isa, x, cols, &part(n), rows, out));
         }
-        let width = ternary::padded(cols);
+        let width = tokens::padded(cols);
         let (mut int8, mut scales) = (Vec::new(), vec![QuantRow::default(); tokens]);
         let values = grown_lines(&mut int8, tokens * width);
         for ((x, values), scale) in x.chunks(cols).zip(values.chunks_mut(width)).zip(&mut scales) {
             *scale = quantize_row(isa, x, &mut values[..cols]);
         }
         let x = Activations { values, rows: &scales, cols: width };
-        if kind == Arithmetic::Int8 {
-            return self.measure(case, |n| int8::matmul(pool, isa, &x, &part(n), rows, out));
-        }
-        self.measure(case, |n| {
-            ternary::matmul(pool, isa, &x, &part(n), rows, out);
-        });
+        self.measure(case, |n| tokens::matmul(pool, isa, &x, &part(n), rows, out));
     }
 
     /// A decode step of M sequences, each with a context of its own; and a chunk of one prompt, M rows that share it.

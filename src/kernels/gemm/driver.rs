@@ -5,7 +5,8 @@ use crate::kernels::gemm::formats::packed_rows;
 #[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::gemm::tiles;
 use crate::kernels::pool::buffer::Line;
-use crate::kernels::{DType, Isa, Matrix, Pool};
+use crate::kernels::simd::lanes::Register;
+use crate::kernels::{DType, Matrix, Pool};
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -79,33 +80,11 @@ impl<X: Sync + ?Sized> Product<'_, X> {
     fn rows<'a>(&'a self, part: &'a Part<'a>, rows: Range<usize>, out: &'a SharedOut<'a>) -> Task<'a, X> {
         let (x, matrix, first) = (self.x, part.matrix, rows.start);
         let (packed, row_bytes) = packed_rows(matrix, rows.clone());
-        let at = Place { column: part.column + first, out, stride: self.stride };
         let behind = matrix.data.get(matrix.rows * row_bytes..).unwrap_or(&[]);
-        let (dtype, rows) = (matrix.dtype, rows.len());
-        Task { x, matrix, dtype, packed, row_bytes, behind, first, rows, only: None, at }
+        let (dtype, rows, stride) = (matrix.dtype, rows.len(), self.stride);
+        let column = part.column + first;
+        Task { x, matrix, dtype, packed, row_bytes, behind, first, rows, only: None, out, stride, column }
     }
-}
-
-/// Returns the number of weight rows per task of a product with one scale per row, and the depth of its matrix tiles.
-/// Without tiles that is `rows` and None.
-#[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
-pub fn shape(
-    isa: Isa,
-    dtype: DType,
-    tokens: usize,
-    parts: &[Part],
-    (pool, rows): (&Pool, usize),
-) -> (usize, Option<usize>) {
-    #[cfg(any(test, target_arch = "x86_64"))]
-    if tiles::pays(isa, dtype, tokens) {
-        // More rows for fewer threads: each task has to wait for its first tiles.
-        let all: usize = parts.iter().map(|part| part.matrix.rows).sum();
-        return (
-            (all / (8 * pool.threads())).next_multiple_of(32).clamp(32, 128),
-            Some(tiles::ternary::DEPTH),
-        );
-    }
-    (rows, None)
 }
 
 /// Some rows of one matrix, to be multiplied with all tokens.
@@ -123,7 +102,10 @@ pub struct Task<'a, X: ?Sized> {
     pub rows: usize,
     /// The task's rows among those of `packed`, then those of the tasks after it; `None`: all of `packed`.
     pub only: Option<&'a [u32]>,
-    at: Place<'a>,
+    /// The product, `[tokens, stride]`, and the first of the task's columns.
+    pub(super) out: &'a SharedOut<'a>,
+    pub(super) stride: usize,
+    pub(super) column: usize,
 }
 
 impl<X: ?Sized> Clone for Task<'_, X> {
@@ -134,25 +116,7 @@ impl<X: ?Sized> Clone for Task<'_, X> {
 
 impl<X: ?Sized> Copy for Task<'_, X> {}
 
-/// The place of a task's outputs.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    column: usize,
-    out: &'a SharedOut<'a>,
-    stride: usize,
-}
-
 impl<'a, X: ?Sized> Task<'a, X> {
-    /// The same rows, with activations in another order.
-    pub fn with(&self, x: &'a X) -> Self {
-        Self { x, ..*self }
-    }
-
-    /// The same rows, packed in another way.
-    pub fn packed_as(&self, packed: &'a [u8]) -> Self {
-        Self { packed, ..*self }
-    }
-
     /// The place of row `row` of the task among those of `packed`.
     #[inline(always)]
     pub fn place_of(&self, row: usize) -> usize {
@@ -166,34 +130,59 @@ impl<'a, X: ?Sized> Task<'a, X> {
         &self.packed[row * self.row_bytes..(row + 1) * self.row_bytes]
     }
 
-    // `group` keeps its closure out of the kernels: compilers leave a closure as a call if its function has more
-    // target features than `array::from_fn`. Those calls take a tenth of a product's time.
-
-    /// `N` rows from `first` on; past the task's end, its last row is repeated.
-    #[inline]
-    pub fn group<const N: usize>(&self, first: usize) -> [&'a [u8]; N] {
-        std::array::from_fn(|r| self.row((first + r).min(self.rows - 1)))
-    }
-
     /// Address of the outputs of token `t` for the rows from `row` on, for prefetching only. They need not exist.
     #[inline(always)]
     pub fn place(&self, t: usize, row: usize) -> *const u8 {
-        self.at.out.start().wrapping_add(t * self.at.stride + self.at.column + row).cast()
+        self.out.start().wrapping_add(t * self.stride + self.column + row).cast()
+    }
+
+    /// Addresses of `count` rows, at most sixteen, from `first` on, of a task whose rows follow each other; past the
+    /// task's end, its last row is repeated.
+    #[inline(always)]
+    pub fn addresses(&self, first: usize, count: usize) -> [*const u8; 16] {
+        assert!(self.rows > 0 && self.packed.len() >= self.rows * self.row_bytes);
+        let mut rows = [self.packed.as_ptr(); 16];
+        for (r, row) in rows.iter_mut().enumerate().take(count) {
+            *row = row.wrapping_add((first + r).min(self.rows - 1) * self.row_bytes);
+        }
+        rows
+    }
+
+    /// Writes a register of outputs of token `t` for the rows from `row` on, as many as there are.
+    ///
+    /// # Safety
+    /// `R`'s instructions are available.
+    #[inline(always)]
+    pub unsafe fn write_register<R: Register>(&self, t: usize, row: usize, values: R) {
+        let mut all = [0.0; 16];
+        // SAFETY: the caller has the instructions; no register is larger.
+        unsafe { values.store(all.as_mut_ptr()) };
+        self.write(t, row, &all[..R::WIDTH.min(self.rows - row)]);
+    }
+
+    /// The same with an array.
+    #[inline(always)]
+    pub fn write_array<const N: usize>(&self, t: usize, row: usize, values: &[f32; N]) {
+        match self.rows - row {
+            rows if rows < N => self.write(t, row, &values[..rows]),
+            // A copy of constant length.
+            _ => self.write(t, row, values),
+        }
     }
 
     /// Writes the outputs of token `t` for the task's rows from `row` on.
     pub fn write(&self, t: usize, row: usize, values: &[f32]) {
         assert!(row + values.len() <= self.rows);
-        let start = t * self.at.stride + self.at.column;
+        let start = t * self.stride + self.column;
         // SAFETY (of both): the columns are those of this task's own rows, no other task has them, and the slice ends
         // here.
         match self.only {
             None => {
-                unsafe { self.at.out.slice(start + row..start + row + values.len()) }.copy_from_slice(values)
+                unsafe { self.out.slice(start + row..start + row + values.len()) }.copy_from_slice(values)
             }
             Some(only) => only[row..].iter().zip(values).for_each(|(row, value)| {
                 let at = start + *row as usize;
-                unsafe { self.at.out.slice(at..at + 1) }.fill(*value);
+                unsafe { self.out.slice(at..at + 1) }.fill(*value);
             }),
         }
     }
@@ -218,7 +207,5 @@ pub fn with_scratch<R>(then: impl FnOnce(&mut Scratch) -> R) -> R {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = const {
-        RefCell::new(Scratch { codes: Vec::new(), scales: Vec::new(), partial: Vec::new(), floats: Vec::new() })
-    };
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
 }

@@ -1,7 +1,7 @@
 //! Compares tensors of every type, bit for bit, with the result of the package `gguf` or of the type's public layout
 //! (tools/golden/quants.py).
 
-use super::{dense, ternary};
+use super::{dense, tokens};
 use crate::base::{Bytes, Result};
 use crate::kernels::gemm::blocks::Part;
 use crate::kernels::gemm::formats::dequantize_row;
@@ -192,7 +192,7 @@ fn ternary_products_are_those_of_the_weights() {
         if !m.dtype.is_ternary() {
             continue;
         }
-        let width = ternary::padded(m.cols);
+        let width = tokens::padded(m.cols);
         let mut values = vec![0i8; 5 * width];
         for (t, row) in values.chunks_exact_mut(width).enumerate() {
             row[..m.cols].iter_mut().enumerate().for_each(|(i, v)| *v = (i * (7 + t) % 255) as u8 as i8);
@@ -203,9 +203,9 @@ fn ternary_products_are_those_of_the_weights() {
             .map(|row| crate::kernels::rows::quantize::QuantRow { scale: 2.0, sum: sum(row) })
             .collect();
         let mut out = vec![f32::NAN; 5 * m.rows];
-        let x = ternary::Activations { values: &values, rows: &rows, cols: width };
+        let x = tokens::Activations { values: &values, rows: &rows, cols: width };
         let part = [Part { matrix: &m, column: 0 }];
-        ternary::matmul(&pool, isa(), &x, &part, m.rows, &mut out);
+        tokens::matmul(&pool, isa(), &x, &part, m.rows, &mut out);
         for (t, out) in out.chunks_exact(m.rows).enumerate() {
             for (w, got) in case.values.chunks_exact(m.cols).zip(out) {
                 let x = &values[t * width..];

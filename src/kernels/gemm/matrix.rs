@@ -3,62 +3,90 @@
 use super::formats::panels;
 use crate::base::{Bytes, Error, Result, reserve};
 
-/// The layout of a weight matrix. The numbers are GGUF's type ids, except for the last four (`file_id`).
-#[allow(non_camel_case_types)] // the names that files and their users know
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum DType {
-    F32 = 0,
-    F16 = 1,
-    Q4_0 = 2,
-    Q4_1 = 3,
-    Q5_0 = 6,
-    Q5_1 = 7,
-    Q8_0 = 8,
-    Q2_K = 10,
-    Q3_K = 11,
-    Q4_K = 12,
-    Q5_K = 13,
-    Q6_K = 14,
+/// Defines `DType`. Of each type: its number, (elements per block, bytes per block), its arithmetic.
+macro_rules! types {
+    ($($(#[$doc:meta])* $name:ident = $number:expr, $block:expr, $arithmetic:ident;)*) => {
+        /// The layout of a weight matrix. The numbers are GGUF's type ids, except for the last four (`file_id`).
+        #[allow(non_camel_case_types)] // the names that files and their users know
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum DType {
+            $($(#[$doc])* $name = $number,)*
+        }
+
+        impl DType {
+            /// (elements per block, bytes per block). A row is `row_prefix` bytes and a whole number of blocks, with
+            /// three exceptions. The last block of a `Ternary` row may be padded; an I2_S row may end within a block;
+            /// `Int8` interleaves several rows.
+            pub fn block(self) -> (usize, usize) {
+                match self {
+                    $(Self::$name => $block,)*
+                }
+            }
+
+            /// The arithmetic of products with weights of this type.
+            pub fn arithmetic(self) -> Arithmetic {
+                match self {
+                    $(Self::$name => Arithmetic::$arithmetic,)*
+                }
+            }
+        }
+    };
+}
+
+types! {
+    F32 = 0, (1, 4), Float;
+    F16 = 1, (1, 2), Float;
+    Q4_0 = 2, (32, 18), Blocks32;
+    Q4_1 = 3, (32, 20), Blocks32;
+    Q5_0 = 6, (32, 22), Blocks32;
+    Q5_1 = 7, (32, 24), Blocks32;
+    Q8_0 = 8, (32, 34), Blocks32;
+    Q2_K = 10, (256, 84), Blocks256;
+    Q3_K = 11, (256, 110), Blocks256;
+    Q4_K = 12, (256, 144), Blocks256;
+    Q5_K = 13, (256, 176), Blocks256;
+    Q6_K = 14, (256, 210), Blocks256;
     /// Super-blocks with numbers of entries in codebooks, of eight columns (IQ2) or four (IQ3).
-    IQ2_XXS = 16,
-    IQ2_XS = 17,
-    IQ3_XXS = 18,
-    IQ3_S = 21,
-    IQ2_S = 22,
+    IQ2_XXS = 16, (256, 66), Blocks256;
+    IQ2_XS = 17, (256, 74), Blocks256;
+    IQ3_XXS = 18, (256, 98), Blocks256;
+    IQ3_S = 21, (256, 110), Blocks256;
+    IQ2_S = 22, (256, 82), Blocks256;
     /// Four-bit codes for sixteen uneven numbers; one scale per 32.
-    IQ4_NL = 20,
+    IQ4_NL = 20, (32, 18), Blocks32;
     /// The same codes in super-blocks of 256.
-    IQ4_XS = 23,
-    BF16 = 30,
-    TQ1_0 = 34,
-    TQ2_0 = 35,
+    IQ4_XS = 23, (256, 136), Blocks256;
+    BF16 = 30, (1, 2), Float;
+    /// This and the other ternary types whose arithmetic is `Float` are converted before they are multiplied.
+    TQ1_0 = 34, (256, 54), Float;
+    TQ2_0 = 35, (256, 66), Ternary;
     /// BitNet's 2-bit ternary: the flattened tensor in blocks of 128, and one f32 scale after the codes.
-    I2S = 36,
+    I2S = 36, (128, 32), Ternary;
     /// The look-up-table types of bitnet.cpp (layout in `tl`). In ggml the number of TL2 stands for MXFP4.
-    TL1 = 38,
-    TL2 = 39,
+    TL1 = 38, (4, 1), Float;
+    TL2 = 39, (4, 1), Float;
     /// Plus or minus a scale; one scale per 128.
-    Q1_0 = 41,
+    Q1_0 = 41, (128, 18), Blocks32;
     /// Four values, -1 to 2; one scale per 64.
-    Q2_0 = 42,
+    Q2_0 = 42, (64, 18), Blocks32;
     /// The ternary types of ik_llama.cpp; one scale per row.
-    IQ1_BN = 134,
-    IQ2_BN = 135,
+    IQ1_BN = 134, (64, 13), Float;
+    IQ2_BN = 135, (64, 16), Float;
     /// PrismML's PQ2_0: as Q2_0, with one scale per 128. Older files use Q2_0's number for it.
-    Q2_0_128 = 142,
+    Q2_0_128 = 142, (128, 34), Blocks32;
     /// PrismML's dense form of that for ternary weights: as TQ1_0, with one scale per 128.
-    PTQ1_0 = 143,
+    PTQ1_0 = 143, (128, 28), Float;
     /// TQ2_0 in a model that was not trained with one scale of activations for each token: they have one per 256
     /// columns, as in ggml.
-    TQ2_0_256 = u32::MAX - 3,
+    TQ2_0_256 = u32::MAX - 3, (256, 66), Blocks256;
     /// Floats of four bits; one power of two per 32.
-    MXFP4 = u32::MAX - 2,
+    MXFP4 = u32::MAX - 2, (32, 17), Blocks32;
     /// Our own: signed bytes, one scale per row (layout in `formats::panels`). No file has it.
-    Int8 = u32::MAX - 1,
+    Int8 = u32::MAX - 1, (1, 1), Int8;
     /// Our own: rows of whole 128-blocks in I2_S's bit order, padded with code 1, which is zero; one f32 scale per
     /// row after all codes. No file has it.
-    Ternary = u32::MAX,
+    Ternary = u32::MAX, (128, 32), Ternary;
 }
 
 /// The arithmetic of a product. A weight type has the same one for every number of rows and on every machine.
@@ -105,45 +133,6 @@ impl DType {
         }
     }
 
-    /// (elements per block, bytes per block). A row is `row_prefix` bytes and a whole number of blocks, with three
-    /// exceptions. The last block of a `Ternary` row may be padded; an I2_S row may end within a block; `Int8`
-    /// interleaves several rows.
-    pub fn block(self) -> (usize, usize) {
-        match self {
-            DType::F32 => (1, 4),
-            DType::Int8 => (1, 1),
-            DType::F16 | DType::BF16 => (1, 2),
-            DType::Q4_0 => (32, 18),
-            DType::Q4_1 => (32, 20),
-            DType::Q5_0 => (32, 22),
-            DType::Q5_1 => (32, 24),
-            DType::Q8_0 => (32, 34),
-            DType::Q2_K => (256, 84),
-            DType::Q3_K => (256, 110),
-            DType::Q4_K => (256, 144),
-            DType::Q5_K => (256, 176),
-            DType::Q6_K => (256, 210),
-            DType::IQ2_XXS => (256, 66),
-            DType::IQ2_XS => (256, 74),
-            DType::IQ2_S => (256, 82),
-            DType::IQ3_XXS => (256, 98),
-            DType::IQ3_S => (256, 110),
-            DType::IQ4_NL => (32, 18),
-            DType::IQ4_XS => (256, 136),
-            DType::TQ1_0 => (256, 54),
-            DType::TQ2_0 | DType::TQ2_0_256 => (256, 66),
-            DType::I2S | DType::Ternary => (128, 32),
-            DType::Q1_0 => (128, 18),
-            DType::Q2_0 => (64, 18),
-            DType::Q2_0_128 => (128, 34),
-            DType::PTQ1_0 => (128, 28),
-            DType::MXFP4 => (32, 17),
-            DType::IQ1_BN => (64, 13),
-            DType::IQ2_BN => (64, 16),
-            DType::TL1 | DType::TL2 => (4, 1),
-        }
-    }
-
     /// Bytes of each row's own scale, which precedes its blocks.
     pub fn row_prefix(self) -> usize {
         match self {
@@ -155,22 +144,6 @@ impl DType {
 
     pub fn is_ternary(self) -> bool {
         self.arithmetic() == Arithmetic::Ternary
-    }
-
-    /// The arithmetic of products with weights of this type.
-    pub fn arithmetic(self) -> Arithmetic {
-        use DType::*;
-        match self {
-            I2S | TQ2_0 | Ternary => Arithmetic::Ternary,
-            Int8 => Arithmetic::Int8,
-            Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q1_0 | Q2_0 | Q2_0_128 | IQ4_NL | MXFP4 => {
-                Arithmetic::Blocks32
-            }
-            Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S | IQ4_XS
-            | TQ2_0_256 => Arithmetic::Blocks256,
-            // The last six are converted to other types before they are multiplied.
-            F32 | F16 | BF16 | TQ1_0 | PTQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => Arithmetic::Float,
-        }
     }
 
     /// Bytes of an `[rows, cols]` tensor; None on overflow, or if the type cannot hold that shape.

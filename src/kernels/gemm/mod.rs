@@ -13,3 +13,4 @@ pub mod quantized;
 pub mod ternary;
 #[cfg(any(test, target_arch = "x86_64"))]
 mod tiles;
+pub mod tokens;

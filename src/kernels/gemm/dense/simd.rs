@@ -11,7 +11,7 @@ use crate::kernels::Isa;
 use crate::kernels::gemm::formats::{last_of, widen};
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::norm::tree_sum;
-use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::dispatch::{by_count, by_isa};
 use crate::kernels::simd::lanes::{Element, Lanes, Register};
 use std::ops::Range;
 
@@ -32,6 +32,7 @@ const BLOCK: usize = 128;
 const SMALL_BLOCK: usize = 16;
 const PANEL: usize = ROWS * PART;
 const SUMS: usize = BLOCK * ROWS * LANES;
+
 /// Computes the dot products of all tokens with all rows, whose elements are `E`.
 pub fn product<E: Element>(isa: Isa, task: &Task, scratch: &mut Vec<f32>) {
     let cols = task.matrix.cols;
@@ -47,19 +48,14 @@ by_isa!(
 
 #[inline(always)]
 unsafe fn fused_in_lanes<L: Lanes, E: Element>(task: &Task) {
-    // With AVX2 and NEON, a sum takes several registers.
-    let many = L::SUMS >= 16;
-    // SAFETY: the caller has the instructions.
+    let tokens = task.x.len() / task.matrix.cols;
+    // SAFETY (of all): the caller has the instructions.
     unsafe {
-        match (task.x.len() / task.matrix.cols, many) {
-            (1, _) => strips::<L, E, 4, 1>(task),
-            (2, true) => strips::<L, E, 4, 2>(task),
-            (2, false) => strips::<L, E, 2, 2>(task),
-            (3, true) => strips::<L, E, 4, 3>(task),
-            (3, false) => strips::<L, E, 2, 3>(task),
-            (FUSED, true) => strips::<L, E, 4, FUSED>(task),
-            (FUSED, false) => strips::<L, E, 1, FUSED>(task),
-            _ => {}
+        if L::SUMS >= 16 {
+            by_count!(tokens, N in 1 2 3 4, strips::<L, E, 4, N>(task), else {})
+        } else {
+            // With AVX2 and NEON, a sum takes several registers.
+            by_count!(tokens, N in 1 2 3 4, strips::<L, E, { [4, 2, 2, 1][N - 1] }, N>(task), else {})
         }
     }
 }
@@ -88,7 +84,10 @@ unsafe fn strip<L: Lanes, E: Element, const R: usize, const N: usize>(
     first: usize,
     x: [&[f32]; N],
 ) -> [[f32; R]; N] {
-    let rows: [&[u8]; R] = task.group(first);
+    let mut rows: [&[u8]; R] = [&[]; R];
+    for r in 0..R {
+        rows[r] = task.row(first + r);
+    }
     let whole = task.matrix.cols / LANES * LANES;
     let mut lanes = [[[0.0; LANES]; R]; N];
     // SAFETY: k + 16 <= cols, which each row and token has; the caller has the instructions. Prefetched memory need

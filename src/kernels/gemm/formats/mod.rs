@@ -7,6 +7,7 @@ pub(in crate::kernels) mod panels;
 pub(in crate::kernels) mod short_blocks;
 pub(in crate::kernels) mod super_blocks;
 
+use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::{self, Element, Lanes};
 use crate::kernels::{DType, Isa, Matrix};
@@ -26,8 +27,16 @@ pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
         DType::F32 => widen::<lanes::F32>(isa, source, out, source.as_ptr()),
         DType::F16 => widen::<lanes::F16>(isa, source, out, source.as_ptr()),
         DType::BF16 => widen::<lanes::BF16>(isa, source, out, source.as_ptr()),
-        DType::I2S | DType::Ternary => i2s_row(source, row_scale(m, row), out),
-        DType::TQ2_0 => tq2_0_row(source, out),
+        DType::I2S | DType::Ternary | DType::TQ2_0 => {
+            codes_of_row(m.dtype, source, out, |code| code as f32 - 1.0);
+            for (n, out) in out.chunks_mut(256).enumerate() {
+                let scale = match m.dtype {
+                    DType::TQ2_0 => f16_at(&source[66 * n + 64..]),
+                    _ => row_scale(m, row),
+                };
+                out.iter_mut().for_each(|out| *out *= scale);
+            }
+        }
         DType::TQ1_0 | DType::PTQ1_0 | DType::TL1 | DType::TL2 | DType::IQ1_BN | DType::IQ2_BN => {
             panic!("a {:?} matrix was not prepared", m.dtype)
         }
@@ -58,6 +67,16 @@ pub(in crate::kernels) fn packed_rows(m: &Matrix, rows: Range<usize>) -> (&[u8],
     );
     let stride = m.dtype.row_prefix() + m.cols.div_ceil(elements) * bytes;
     (&m.data[rows.start * stride..rows.end * stride], stride)
+}
+
+/// The four pairs of bits of each byte, from the low bits up.
+///
+/// # Safety
+/// `B`'s instructions are available.
+#[inline(always)]
+pub(super) unsafe fn twos<B: Bytes>(v: B) -> [B; 4] {
+    // SAFETY: the caller's promise.
+    unsafe { [v.right::<0>(3), v.right::<2>(3), v.right::<4>(3), v.right::<6>(3)] }
 }
 
 /// The scale of a row of an I2_S or `Ternary` matrix. Scales follow the codes: one for all rows, or one per row.
@@ -107,29 +126,17 @@ pub(super) fn last_of<E: Element>(source: &[u8]) -> [f32; 16] {
     out
 }
 
-/// Blocks of 128 elements in 32 bytes: byte p holds elements p, p+32, p+64 and p+96, from the high bits down. `out`
-/// may end within the last block.
-fn i2s_row(source: &[u8], scale: f32, out: &mut [f32]) {
-    let values = [-1.0f32, 0.0, 1.0, 2.0].map(|v| v * scale);
-    for (out, block) in out.chunks_mut(128).zip(source.chunks_exact(32)) {
+/// Writes `of` each code of a ternary row. I2_S and `Ternary` have blocks of 128 columns in 32 bytes: byte p holds
+/// columns p, p+32, p+64 and p+96, from the high bits down. TQ2_0 has blocks of 256 columns in 66 bytes: two halves of
+/// 32 bytes, where byte p holds columns p, p+32, p+64 and p+96 of its half, from the low bits up; then an f16 scale.
+/// `out` may end within the last block.
+pub(super) fn codes_of_row<T>(dtype: DType, source: &[u8], out: &mut [T], of: impl Fn(u8) -> T) {
+    for (n, out) in out.chunks_mut(128).enumerate() {
+        let scaled = dtype == DType::TQ2_0;
+        let half = &source[if scaled { n / 2 * 66 + n % 2 * 32 } else { n * 32 }..];
         for (k, out) in out.chunks_mut(32).enumerate() {
-            for (out, b) in out.iter_mut().zip(block) {
-                *out = values[(b >> (6 - 2 * k) & 3) as usize];
-            }
-        }
-    }
-}
-
-/// Blocks of 256 elements in 66 bytes: two halves of 32 bytes, where byte m holds elements m, m+32, m+64 and m+96 of
-/// its half, from the low bits up; then an f16 scale.
-fn tq2_0_row(source: &[u8], out: &mut [f32]) {
-    for (out, block) in out.chunks_exact_mut(256).zip(source.chunks_exact(66)) {
-        let d = f16_at(&block[64..]);
-        let values = [-1.0f32, 0.0, 1.0, 2.0].map(|v| v * d);
-        for (k, out) in out.chunks_exact_mut(32).enumerate() {
-            for (out, b) in out.iter_mut().zip(&block[k / 4 * 32..]) {
-                *out = values[(b >> (2 * (k % 4)) & 3) as usize];
-            }
+            let shift = 2 * if scaled { k } else { 3 - k };
+            out.iter_mut().zip(half).for_each(|(out, b)| *out = of(b >> shift & 3));
         }
     }
 }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep codes in registers
 
-use super::f16_at;
+use super::{f16_at, twos};
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::lanes::{Register, half_power};
 
@@ -112,17 +112,8 @@ pub trait Short {
                     codes
                 }
                 2 => {
-                    let (a, b) = (words[2 * n], words[2 * n + 1]);
-                    [
-                        a.right::<0>(3),
-                        b.right::<0>(3),
-                        a.right::<2>(3),
-                        b.right::<2>(3),
-                        a.right::<4>(3),
-                        b.right::<4>(3),
-                        a.right::<6>(3),
-                        b.right::<6>(3),
-                    ]
+                    let ([a, c, e, g], [b, d, f, h]) = (twos(words[2 * n]), twos(words[2 * n + 1]));
+                    [a, b, c, d, e, f, g, h]
                 }
                 // Codes 0 and 2, so that the offset of these types is 1 too.
                 _ => {

@@ -5,6 +5,7 @@
 
 pub use super::codebooks::{IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 use super::short_blocks::UNEVEN;
+use super::twos;
 use crate::kernels::simd::bytes::{Bytes, Portable};
 #[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::simd::wide::Wide;
@@ -129,30 +130,21 @@ pub fn scales<K: Super>(block: &[u8]) -> [[u8; 16]; 2] {
 
 /// Expands to `$call` with `$k` as the `Super` of a type of super-blocks.
 macro_rules! with_super {
-    ($dtype:expr, $k:ident => $call:expr) => {{
-        use $crate::kernels::gemm::formats::super_blocks as types;
-        macro_rules! with {
-            ($t:ident) => {{
-                type $k = types::$t;
-                $call
-            }};
-        }
+    ($dtype:expr, $k:ident => $call:expr) => {
+        $crate::kernels::gemm::formats::super_blocks::with_super!(
+            $dtype, $k => $call,
+            Q2_K Q3_K Q4_K Q5_K Q6_K TQ2_0_256 IQ4_XS IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S
+        )
+    };
+    ($dtype:expr, $k:ident => $call:expr, $($name:ident)*) => {
         match $dtype {
-            $crate::kernels::DType::Q2_K => with!(Q2_K),
-            $crate::kernels::DType::Q3_K => with!(Q3_K),
-            $crate::kernels::DType::Q4_K => with!(Q4_K),
-            $crate::kernels::DType::Q5_K => with!(Q5_K),
-            $crate::kernels::DType::Q6_K => with!(Q6_K),
-            $crate::kernels::DType::TQ2_0_256 => with!(TQ2_0_256),
-            $crate::kernels::DType::IQ4_XS => with!(IQ4_XS),
-            $crate::kernels::DType::IQ2_XXS => with!(IQ2_XXS),
-            $crate::kernels::DType::IQ2_XS => with!(IQ2_XS),
-            $crate::kernels::DType::IQ2_S => with!(IQ2_S),
-            $crate::kernels::DType::IQ3_XXS => with!(IQ3_XXS),
-            $crate::kernels::DType::IQ3_S => with!(IQ3_S),
+            $($crate::kernels::DType::$name => {
+                type $k = $crate::kernels::gemm::formats::super_blocks::$name;
+                $call
+            })*
             other => panic!("{other:?} has no super-blocks"),
         }
-    }};
+    };
 }
 pub(in crate::kernels) use with_super;
 
@@ -295,7 +287,7 @@ impl Super for IQ4_XS {
     const OFFSET: i16 = 0;
     const SIGNED: bool = true;
     const HALVES: bool = true;
-    type Packed<B: Bytes> = [[B; 4]; 4];
+    type Packed<B: Bytes> = [[B; 6]; 4];
 
     #[inline(always)]
     unsafe fn scales<B: Bytes>(rows: &[*const u8], at: usize) -> [[B; 4]; 2] {
@@ -309,25 +301,16 @@ impl Super for IQ4_XS {
     }
 
     #[inline(always)]
-    unsafe fn packed<B: Bytes>(rows: &[*const u8], at: usize, side: usize) -> [[B; 4]; 4] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let at = at + 8 + 64 * side;
-            [
-                B::columns(rows, at),
-                B::columns(rows, at + 16),
-                B::columns(rows, at + 32),
-                B::columns(rows, at + 48),
-            ]
-        }
+    unsafe fn packed<B: Bytes>(rows: &[*const u8], at: usize, side: usize) -> [[B; 6]; 4] {
+        // SAFETY: the caller's promise. A side has 64 bytes of its own.
+        unsafe { columns(&[8, 24, 40, 56], rows, at + 48 * side, side) }
     }
 
     #[inline(always)]
-    unsafe fn codes<B: Bytes>(packed: &[[B; 4]; 4], j: usize) -> [B; 8] {
+    unsafe fn codes<B: Bytes>(packed: &[[B; 6]; 4], j: usize) -> [B; 8] {
         // SAFETY: the caller's promise.
         unsafe {
-            let [a, b, c, d] = [packed[0][j], packed[1][j], packed[2][j], packed[3][j]];
-            let mut codes = nibbles([a, b, c, d, d, d]);
+            let mut codes = nibbles(packed[j]);
             for k in 0..8 {
                 codes[k] = codes[k].pick(&UNEVEN);
             }
@@ -383,37 +366,20 @@ unsafe fn six_bits<B: Bytes>([_, a, b, c]: [B; 4]) -> [[B; 4]; 2] {
 /// Codes of two bits, of two vectors, from the low bits up.
 #[inline(always)]
 unsafe fn pairs<B: Bytes>([a, b, ..]: [B; 6]) -> [B; 8] {
-    // SAFETY: the caller's promise.
-    unsafe {
-        [
-            a.right::<0>(3),
-            a.right::<2>(3),
-            a.right::<4>(3),
-            a.right::<6>(3),
-            b.right::<0>(3),
-            b.right::<2>(3),
-            b.right::<4>(3),
-            b.right::<6>(3),
-        ]
-    }
+    // SAFETY (of both): the caller's promise.
+    let ([a, b, c, d], [e, f, g, h]) = unsafe { (twos(a), twos(b)) };
+    [a, b, c, d, e, f, g, h]
 }
 
 /// Codes of four bits, of four vectors, from the low bits up.
 #[inline(always)]
-unsafe fn nibbles<B: Bytes>([a, b, c, d, ..]: [B; 6]) -> [B; 8] {
-    // SAFETY: the caller's promise.
-    unsafe {
-        [
-            a.right::<0>(15),
-            a.right::<4>(15),
-            b.right::<0>(15),
-            b.right::<4>(15),
-            c.right::<0>(15),
-            c.right::<4>(15),
-            d.right::<0>(15),
-            d.right::<4>(15),
-        ]
+unsafe fn nibbles<B: Bytes>(packed: [B; 6]) -> [B; 8] {
+    let mut codes = [packed[0]; 8];
+    for v in 0..4 {
+        // SAFETY (of both): the caller's promise.
+        (codes[2 * v], codes[2 * v + 1]) = unsafe { (packed[v].right::<0>(15), packed[v].right::<4>(15)) };
     }
+    codes
 }
 
 #[inline(always)]

@@ -11,26 +11,20 @@
 mod tests;
 
 use crate::base::{Bytes, Error, Result};
-use crate::kernels::gemm::blocks::Part;
-use crate::kernels::gemm::driver::{self, Product, Scratch, shape};
-use crate::kernels::gemm::formats::panels::{SIDE, padded, panel, panel_lines};
-use crate::kernels::gemm::ternary::Activations;
-#[cfg(any(test, target_arch = "x86_64"))]
-use crate::kernels::gemm::tiles;
+use crate::kernels::gemm::driver::Scratch;
+use crate::kernels::gemm::formats::panels::{SIDE, panel, panel_lines};
+use crate::kernels::gemm::tokens::Task;
 use crate::kernels::pack::{for_rows, zeroed};
 use crate::kernels::pool::buffer::{Line, grown};
-use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::dispatch::{by_count, by_isa};
 use crate::kernels::simd::ints::{Ints, Part as _};
 use crate::kernels::simd::lanes::Lanes;
 use crate::kernels::{DType, Isa, Matrix, Pool};
-use std::cell::RefCell;
 use std::ops::Range;
 
 /// Number of tokens that share the loads of one panel. Sets that take two panels at once have registers for twice as
 /// many tokens.
 const TILE: usize = 4;
-/// Weight rows per task: whole panels.
-const TASK_ROWS: usize = 2 * SIDE;
 /// Maximum number of columns of a matrix, so that no sum of products exceeds an i32.
 const MAX_COLS: usize = (1 << 31) / (127 * 127);
 
@@ -75,73 +69,17 @@ pub fn pack(
     Matrix::new(Bytes::new(Lines(data)), DType::Int8, rows, cols)
 }
 
-/// The activations, as tasks read them.
-pub(super) struct Rows<'a> {
-    pub x: &'a Activations<'a>,
-    /// The activations as `arrange` ordered them.
-    pub arranged: &'a [Line],
-}
-
-/// A task of whole panels.
-pub(super) type Task<'a> = driver::Task<'a, Rows<'a>>;
-
 impl Task<'_> {
     /// The lines of panel `n` of the task.
     #[inline]
     pub fn panel(&self, n: usize) -> &[Line] {
-        panel(self.packed, self.x.x.cols / 4 + 1, n)
-    }
-
-    /// Writes the outputs of token `t` for the rows of a panel that exist.
-    #[inline(always)]
-    pub fn write_panel(&self, t: usize, panel: usize, values: &[f32; SIDE]) {
-        let row = panel * SIDE;
-        match self.rows - row {
-            0..SIDE => self.write(t, row, &values[..self.rows - row]),
-            _ => self.write(t, row, values),
-        }
+        panel(self.packed, self.x.cols / 4 + 1, n)
     }
 }
 
-/// Computes `out[t, column + i] = x[t] · w[i] * (row scale / scale(t))` for the rows `i` of each of `parts`; other
-/// columns of `out` are unchanged. `out` is `[x.rows.len(), stride]`, and `x.cols` is `padded` of the matrices'
-/// columns. No activation may be -128; `quantize_row` never produces it.
-pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: usize, out: &mut [f32]) {
-    let tokens = x.rows.len();
-    assert_eq!(x.values.len(), tokens * x.cols, "activations are [tokens, cols]");
-    for Part { matrix: m, .. } in parts {
-        let fits = m.dtype == DType::Int8 && padded(m.cols) == x.cols;
-        assert!(fits, "a product of {:?}, {} columns", m.dtype, m.cols);
-    }
-    ARRANGED.with_borrow_mut(|arranged| {
-        let x = &Rows { x, arranged: arrange(pool, isa, x, arranged) };
-        let (height, depth) = shape(isa, DType::Int8, tokens, parts, (pool, TASK_ROWS));
-        let product = Product { pool, x, tokens, parts, only: None, stride, height, depth };
-        product.run(out, &|task, scratch| run(isa, task, scratch));
-    });
-}
-
-thread_local! {
-    static ARRANGED: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Returns the activations in the order of tiles, if tiles are used.
-#[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
-fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
-    #[cfg(any(test, target_arch = "x86_64"))]
-    if tiles::int8::pays(isa, x.rows.len()) {
-        return tiles::int8::arrange(pool, x, lines);
-    }
-    &[]
-}
-
-fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
-    let (panels, tokens) = (0..task.rows.div_ceil(SIDE), task.x.x.rows.len());
-    #[cfg(any(test, target_arch = "x86_64"))]
-    if tiles::int8::pays(isa, tokens) {
-        // SAFETY: such a set is passed only on a machine that has tiles; the driver configures them.
-        return unsafe { tiles::int8::run(task, scratch) };
-    }
+/// Computes `task`, of whole panels, without tiles.
+pub(super) fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
+    let (panels, tokens) = (0..task.rows.div_ceil(SIDE), task.x.rows.len());
     if isa == Isa::Scalar {
         return panels.for_each(|panel| reference(task, panel));
     }
@@ -151,7 +89,7 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
         Isa::NeonI8mm => {
             let copy = grown(&mut scratch.codes, task.packed.len() / size_of::<Line>());
             pair(isa, task, copy);
-            sweep(isa, &task.packed_as(bytes_of(copy)), panels)
+            sweep(isa, &Task { packed: bytes_of(copy), ..*task }, panels)
         }
         _ => sweep(isa, task, panels),
     }
@@ -164,7 +102,7 @@ by_isa!(
 
 #[inline(always)]
 unsafe fn pair_in<I: Ints>(task: &Task, copy: &mut [Line]) {
-    for (n, copy) in copy.chunks_exact_mut(task.x.x.cols / 4 + 1).enumerate() {
+    for (n, copy) in copy.chunks_exact_mut(task.x.cols / 4 + 1).enumerate() {
         for (i, line) in task.panel(n).iter().enumerate() {
             // SAFETY: a whole line; the caller has the instructions.
             unsafe {
@@ -184,7 +122,7 @@ by_isa!(
 
 #[inline(always)]
 unsafe fn sweep_in<I: Ints>(task: &Task, panels: Range<usize>) {
-    let tokens = task.x.x.rows.len();
+    let tokens = task.x.rows.len();
     for panel in panels.clone().step_by(I::PANELS) {
         for t in (0..tokens).step_by(TILE * I::PANELS) {
             let here = (tokens - t).min(TILE * I::PANELS);
@@ -199,26 +137,19 @@ unsafe fn sweep_in<I: Ints>(task: &Task, panels: Range<usize>) {
 
 #[inline(always)]
 unsafe fn some_tokens<I: Ints, const P: usize>(task: &Task, panel: usize, first: usize, tokens: usize) {
-    // SAFETY (of all): the caller has the instructions.
+    // SAFETY: the caller has the instructions.
     unsafe {
-        match tokens {
-            1 => tile::<I, 1, P>(task, panel, first),
-            2 => tile::<I, 2, P>(task, panel, first),
-            3 => tile::<I, 3, P>(task, panel, first),
-            4 => tile::<I, 4, P>(task, panel, first),
-            5 if I::PANELS == 2 => tile::<I, 5, P>(task, panel, first),
-            6 if I::PANELS == 2 => tile::<I, 6, P>(task, panel, first),
-            7 if I::PANELS == 2 => tile::<I, 7, P>(task, panel, first),
-            8 if I::PANELS == 2 => tile::<I, 8, P>(task, panel, first),
-            n => unreachable!("{n} tokens"),
-        }
+        by_count!(tokens, T in 1 2 3 4 5 6 7 8, tile::<I, T, P>(task, panel, first), else unreachable!());
     }
 }
 
 /// Computes the outputs of `T` tokens from `first` on for `P` panels.
 #[inline(always)]
 unsafe fn tile<I: Ints, const T: usize, const P: usize>(task: &Task, panel: usize, first: usize) {
-    let lines = task.x.x.cols / 4;
+    if const { T > TILE * I::PANELS } {
+        unreachable!("{T} tokens at once");
+    }
+    let lines = task.x.cols / 4;
     let (mut codes, mut x) = ([std::ptr::null(); P], [std::ptr::null(); T]);
     for p in 0..P {
         codes[p] = task.panel(panel + p)[..lines].as_ptr();
@@ -232,36 +163,36 @@ unsafe fn tile<I: Ints, const T: usize, const P: usize>(task: &Task, panel: usiz
             for at in 0..=P {
                 I::Lanes::fetch(task.place(first + t, panel * SIDE).wrapping_add(64 * at));
             }
-            x[t] = task.x.x.row(first + t).as_ptr();
+            x[t] = task.x.row(first + t).as_ptr();
             if I::Part::UNSIGNED {
-                sums[t] = [I::splat(task.x.x.rows[first + t].sum.wrapping_mul(-128)); P];
+                sums[t] = [I::splat(task.x.rows[first + t].sum.wrapping_mul(-128)); P];
             }
         }
         I::add_lines::<true, T, P>(&mut sums, lines, 1, codes, x);
         for t in 0..T {
-            let inverse = I::Lanes::splat(1.0 / task.x.x.rows[first + t].scale);
+            let inverse = I::Lanes::splat(1.0 / task.x.rows[first + t].scale);
             for p in 0..P {
                 let scales = I::Lanes::load(codes[p].add(lines).cast());
                 let mut values = [0.0; SIDE];
                 sums[t][p].to_f32().mul(scales.mul(inverse)).store(values.as_mut_ptr());
-                task.write_panel(first + t, panel + p, &values);
+                task.write_array(first + t, (panel + p) * SIDE, &values);
             }
         }
     }
 }
 
 fn reference(task: &Task, panel: usize) {
-    let (codes, scales) = task.panel(panel).split_at(task.x.x.cols / 4);
+    let (codes, scales) = task.panel(panel).split_at(task.x.cols / 4);
     let scales = scales[0].floats();
-    for (t, token) in task.x.x.rows.iter().enumerate() {
+    for (t, token) in task.x.rows.iter().enumerate() {
         let mut sums = [0i32; SIDE];
-        for (line, x) in codes.iter().zip(task.x.x.row(t).as_chunks::<4>().0) {
+        for (line, x) in codes.iter().zip(task.x.row(t).as_chunks::<4>().0) {
             for (sum, w) in sums.iter_mut().zip(line.0.as_chunks::<4>().0) {
                 *sum += w.iter().zip(x).map(|(w, x)| *w as i8 as i32 * *x as i32).sum::<i32>();
             }
         }
         let inverse = 1.0 / token.scale;
-        let values = std::array::from_fn(|r| sums[r] as f32 * (scales[r] * inverse));
-        task.write_panel(t, panel, &values);
+        let values: [f32; SIDE] = std::array::from_fn(|r| sums[r] as f32 * (scales[r] * inverse));
+        task.write_array(t, panel * SIDE, &values);
     }
 }

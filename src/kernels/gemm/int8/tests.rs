@@ -1,10 +1,10 @@
-use super::{MAX_COLS, matmul, pack};
+use super::{MAX_COLS, pack};
 use crate::base::{Bytes, Status};
 use crate::kernels::gemm::blocks::Part;
 use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::gemm::formats::panels::{SIDE, padded};
-use crate::kernels::gemm::ternary::Activations;
 use crate::kernels::gemm::tiles;
+use crate::kernels::gemm::tokens::{Activations, matmul};
 use crate::kernels::pack::requantize::quantize;
 use crate::kernels::rows::quantize::QuantRow;
 use crate::kernels::simd::isa::tested;

@@ -4,7 +4,7 @@
 
 use crate::kernels::gemm::blocks::{MOST, Part, SharedOut};
 use crate::kernels::gemm::dense;
-use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::dispatch::{by_count, by_isa};
 use crate::kernels::simd::lanes::{BF16, Element, F16, F32, Lanes};
 use crate::kernels::{DType, Isa, Matrix, Pool};
 use std::ops::Range;
@@ -87,8 +87,8 @@ pub fn add(
             if let Some(pair) = pair {
                 assert!(pair.b.rows == pair.a.rows && pair.b.cols == *width, "a pair as its matrix");
                 let columns = (part * COLUMNS).min(*width)..((part + 1) * COLUMNS).min(*width);
-                let t = Between { values: &between[rank..], stride: update.ranks() };
-                up(isa, &pair.b, columns, &t, update.rows, &Out { y: &y, stride, column });
+                let (t, ranks) = (&between[rank..], update.ranks());
+                up(isa, &Up { b: &pair.b, t, ranks, rows: update.rows, y: &y, stride, column }, columns);
                 rank += pair.a.rows;
             }
             column += width;
@@ -117,71 +117,54 @@ fn down(pool: &Pool, isa: Isa, update: &Update, cols: usize, out: &mut [f32]) {
     }
 }
 
-/// The numbers between A and B; rows are `stride` apart.
-struct Between<'a> {
-    values: &'a [f32],
-    stride: usize,
-}
-
-/// The product, and the first column of the matrix in it.
-struct Out<'a> {
+/// The update of some rows of a product by one matrix.
+#[derive(Clone, Copy)]
+struct Up<'a> {
+    b: &'a Matrix,
+    /// The numbers between A and B; those of the next row are `ranks` further.
+    t: &'a [f32],
+    ranks: usize,
+    rows: &'a [u32],
     y: &'a SharedOut<'a>,
     stride: usize,
+    /// The first column of the matrix in the product.
     column: usize,
 }
 
-fn up(isa: Isa, b: &Matrix, columns: Range<usize>, t: &Between, rows: &[u32], out: &Out) {
-    match b.dtype {
-        DType::F32 => up_of::<F32>(isa, b, columns, t, rows, out),
-        DType::F16 => up_of::<F16>(isa, b, columns, t, rows, out),
-        DType::BF16 => up_of::<BF16>(isa, b, columns, t, rows, out),
+fn up(isa: Isa, up: &Up, columns: Range<usize>) {
+    match up.b.dtype {
+        DType::F32 => up_of::<F32>(isa, up, columns),
+        DType::F16 => up_of::<F16>(isa, up, columns),
+        DType::BF16 => up_of::<BF16>(isa, up, columns),
         other => panic!("a low-rank update in {other:?}"),
     }
 }
 
 by_isa!(
-    /// Adds `t[n] · b` to each of `rows`, for some of the columns.
-    fn up_of<E: Element>(b: &Matrix, columns: Range<usize>, t: &Between, rows: &[u32], out: &Out)
-        = up_in_lanes::<lanes>, up_in_scalars
+    /// Adds `t[n] · b` to each of the rows, for some of the columns.
+    fn up_of<E: Element>(up: &Up, columns: Range<usize>) = up_in_lanes::<lanes>, up_in_scalars
 );
 
 #[inline(always)]
-unsafe fn up_in_lanes<L: Lanes, E: Element>(
-    b: &Matrix,
-    columns: Range<usize>,
-    t: &Between,
-    rows: &[u32],
-    out: &Out,
-) {
+unsafe fn up_in_lanes<L: Lanes, E: Element>(up: &Up, columns: Range<usize>) {
     let whole = columns.start..columns.end - columns.len() % LANES;
-    for (n, rows) in rows.chunks(ROWS).enumerate() {
-        let t = Between { values: &t.values[n * ROWS * t.stride..], ..*t };
+    for (n, rows) in up.rows.chunks(ROWS).enumerate() {
+        let some = &Up { t: &up.t[n * ROWS * up.ranks..], rows, ..*up };
         // SAFETY: the caller has the instructions.
         unsafe {
-            match rows.len() {
-                1 => strip::<L, E, 1>(b, whole.clone(), &t, rows, out),
-                2 => strip::<L, E, 2>(b, whole.clone(), &t, rows, out),
-                3 => strip::<L, E, 3>(b, whole.clone(), &t, rows, out),
-                _ => strip::<L, E, ROWS>(b, whole.clone(), &t, rows, out),
-            }
+            by_count!(rows.len(), N in 1 2 3 4, strip::<L, E, N>(some, whole.clone()), else unreachable!());
         }
     }
-    up_in_scalars::<E>(b, whole.end..columns.end, t, rows, out);
+    up_in_scalars::<E>(up, whole.end..columns.end);
 }
 
 /// Computes whole sixteens of columns of N rows.
 #[inline(always)]
-unsafe fn strip<L: Lanes, E: Element, const N: usize>(
-    b: &Matrix,
-    columns: Range<usize>,
-    t: &Between,
-    rows: &[u32],
-    out: &Out,
-) {
+unsafe fn strip<L: Lanes, E: Element, const N: usize>(up: &Up, columns: Range<usize>) {
     // Looked up once: a matrix has to look up the address of its bytes each time.
-    let (ranks, width, data) = (b.rows, b.cols, &b.data[..]);
-    assert!(columns.end <= width && data.len() == ranks * width * E::BYTES && rows.len() == N);
-    assert!(t.values.len() >= (N - 1) * t.stride + ranks);
+    let (ranks, width, data) = (up.b.rows, up.b.cols, &up.b.data[..]);
+    assert!(columns.end <= width && data.len() == ranks * width * E::BYTES && up.rows.len() == N);
+    assert!(up.t.len() >= (N - 1) * up.ranks + ranks);
     for j in columns.step_by(LANES) {
         // SAFETY: sixteen columns of `b` from `j` on, which end before `columns.end`; the caller has the
         // instructions.
@@ -190,31 +173,31 @@ unsafe fn strip<L: Lanes, E: Element, const N: usize>(
             for k in 0..ranks {
                 let weights = E::load::<L>(data.as_ptr().add((k * width + j) * E::BYTES));
                 for n in 0..N {
-                    sums[n] = L::splat(t.values[n * t.stride + k]).fma(weights, sums[n]);
+                    sums[n] = L::splat(up.t[n * up.ranks + k]).fma(weights, sums[n]);
                 }
             }
             for n in 0..N {
-                let y = out.columns(rows[n], j..j + LANES).as_mut_ptr();
+                let y = up.columns(up.rows[n], j..j + LANES).as_mut_ptr();
                 L::load(y).add(sums[n]).store(y);
             }
         }
     }
 }
 
-fn up_in_scalars<E: Element>(b: &Matrix, columns: Range<usize>, t: &Between, rows: &[u32], out: &Out) {
-    let data = &b.data[..];
-    let weight = |k: usize, j: usize| E::value(&data[(k * b.cols + j) * E::BYTES..]);
-    for (n, row) in rows.iter().enumerate() {
-        let t = &t.values[n * t.stride..][..b.rows];
-        // SAFETY: see `Out::columns`.
-        let y = unsafe { out.columns(*row, columns.clone()) };
+fn up_in_scalars<E: Element>(up: &Up, columns: Range<usize>) {
+    let data = &up.b.data[..];
+    let weight = |k: usize, j: usize| E::value(&data[(k * up.b.cols + j) * E::BYTES..]);
+    for (n, row) in up.rows.iter().enumerate() {
+        let t = &up.t[n * up.ranks..][..up.b.rows];
+        // SAFETY: see `Up::columns`.
+        let y = unsafe { up.columns(*row, columns.clone()) };
         for (y, j) in y.iter_mut().zip(columns.clone()) {
             *y += t.iter().enumerate().fold(0.0f32, |sum, (k, t)| t.mul_add(weight(k, j), sum));
         }
     }
 }
 
-impl Out<'_> {
+impl Up<'_> {
     /// # Safety
     ///
     /// Only one task writes to these columns of this row, and has no other slice of them: rows belong to one

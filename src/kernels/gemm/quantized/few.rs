@@ -8,40 +8,10 @@ use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::ints::{Floats, Ints, Part, four};
 use crate::kernels::simd::lanes::Register;
-use crate::kernels::{Isa, available};
 use std::hint::black_box;
 
 /// Prefetch distance: number of bytes past the corresponding place in the rows that are read next.
 const AHEAD: usize = 4096;
-
-/// Maximum number of tokens for which this is faster than unpacking rows once. Unpacking rows once pays later for
-/// codes that fill their bytes, and for bytes with many codes, which take little work to unpack.
-pub const fn most<F: Short>() -> usize {
-    match F::BITS {
-        8 => 4,
-        4 => 3,
-        _ => 8,
-    }
-}
-
-/// The set to run instead of `isa`. One token is bound by memory, and eight rows at once come closer to its speed than
-/// sixteen where they take as few instructions.
-pub fn set<F: Short>(isa: Isa, tokens: usize) -> Isa {
-    match tokens == 1 && F::BITS == 8 && isa.has_avx512() && available().contains(&Isa::AvxVnni) {
-        true => Isa::AvxVnni,
-        false => isa,
-    }
-}
-
-/// ROWS rows from `first` on; past the task's end, its last row is repeated.
-#[inline(always)]
-pub fn rows_at<I: Ints>(task: &Task, first: usize) -> [*const u8; 16] {
-    let mut rows = [task.packed.as_ptr(); 16];
-    for r in 0..I::Part::ROWS {
-        rows[r] = rows[r].wrapping_add((first + r).min(task.rows - 1) * task.row_bytes);
-    }
-    rows
-}
 
 /// Prefetches part `n` of `N` of the bytes at the next rows: as many as are used of the ROWS rows from `first` on,
 /// `bytes` at `at` of each row. Memory is fastest when it is read in order.
@@ -65,16 +35,13 @@ unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
         // addresses.
         x[t] = if T > 2 { black_box(task.x.row(t)) } else { task.x.row(t) };
     }
-    assert!(
-        task.packed.len() == task.rows * task.row_bytes
-            && task.row_bytes * 32 * F::COUNT == task.x.cols * F::BYTES
-    );
+    assert!(task.row_bytes * 32 * F::COUNT == task.x.cols * F::BYTES);
     let offset = if F::SIGNED && I::Part::UNSIGNED { 128 } else { F::OFFSET };
     for first in (0..task.rows).step_by(I::Part::ROWS) {
         // SAFETY (of all): the caller has the instructions; a block of each row, and the block's values of each
         // token.
         unsafe {
-            let rows = &rows_at::<I>(task, first)[..I::Part::ROWS];
+            let rows = &task.addresses(first, I::Part::ROWS)[..I::Part::ROWS];
             let mut totals = [Floats::<I>::splat(0.0); T];
             for n in 0..task.row_bytes / F::BYTES {
                 let at = n * F::BYTES;
@@ -102,9 +69,7 @@ unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
                 }
             }
             for t in 0..T {
-                let mut values = [0.0; 16];
-                totals[t].store(values.as_mut_ptr());
-                task.write(t, first, &values[..(task.rows - first).min(I::Part::ROWS)]);
+                task.write_register(t, first, totals[t]);
             }
         }
     }

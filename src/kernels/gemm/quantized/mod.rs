@@ -14,14 +14,14 @@ mod tests;
 use crate::kernels::gemm::blocks::Part;
 pub(super) use crate::kernels::gemm::driver::Scratch;
 use crate::kernels::gemm::driver::{self, Product};
-use crate::kernels::gemm::formats::short_blocks::with_short;
+use crate::kernels::gemm::formats::short_blocks::{Short, with_short};
 use crate::kernels::gemm::matrix::Arithmetic;
 #[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::gemm::tiles;
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::dispatch::by_count;
-use crate::kernels::{DType, Isa, Pool};
+use crate::kernels::{DType, Isa, Pool, available};
 use planes::Order;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -55,64 +55,52 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
             x.block
         );
     }
-    with_arranged(pool, isa, x, parts, |arranged| {
+    ARRANGED.with_borrow_mut(|buffers| {
+        let arranged = &arrange(pool, isa, x, parts, buffers);
         #[cfg(target_arch = "x86_64")]
-        let depth = arranged.tiles.iter().any(Option::is_some).then(|| tiles::depth(x.block));
+        let depth = arranged.iter().any(|a| !a.tiles.is_empty()).then(|| tiles::depth(x.block));
         #[cfg(not(target_arch = "x86_64"))]
         let depth = None;
-        Product { pool, x, tokens, parts, only: None, stride, height: TASK_ROWS, depth }.run(
-            out,
-            &|task, scratch| {
-                run(isa, &task.with(arranged.of(isa, task.dtype).unwrap_or(x)), &arranged, scratch)
-            },
-        )
+        let product = Product { pool, x, tokens, parts, only: None, stride, height: TASK_ROWS, depth };
+        product.run(out, &|task, scratch| run(isa, task, arranged, scratch));
     });
 }
 
-/// The activations in other orders that kernels need.
-#[derive(Default)]
+/// The activations in an order that kernels need.
+#[derive(Clone, Copy)]
 struct Arranged<'a> {
-    /// In the order of matrix tiles: for weights of more than two bits, of one bit, and of two bits.
-    tiles: [Option<&'a [Line]>; 3],
-    /// By `Order`.
-    orders: [Option<BlockActivations<'a>>; 3],
+    x: BlockActivations<'a>,
+    /// The same in the order of matrix tiles, if tiles take them; else nothing.
+    tiles: &'a [Line],
 }
 
-impl<'a> Arranged<'a> {
-    /// The activations in the order in which kernels for such weights read them; None if that is their own order.
-    fn of(&self, isa: Isa, dtype: DType) -> Option<&BlockActivations<'a>> {
-        self.orders[Order::of(isa, dtype)? as usize].as_ref()
-    }
-}
-
-fn with_arranged(
+/// The activations in each `Order` that the product of `parts` needs.
+fn arrange<'a>(
     pool: &Pool,
     isa: Isa,
-    x: &BlockActivations,
+    x: &BlockActivations<'a>,
     parts: &[Part],
-    product: impl FnOnce(Arranged),
-) {
-    if isa == Isa::Scalar {
-        return product(Arranged::default());
-    }
-    let some = |of: &dyn Fn(DType) -> bool| parts.iter().any(|p| of(p.matrix.dtype));
-    ARRANGED.with_borrow_mut(|buffers| {
-        let mut arranged = Arranged::default();
-        for (order, values) in Order::ALL.into_iter().zip(&mut buffers.orders) {
-            if some(&|t| Order::of(isa, t) == Some(order)) {
-                arranged.orders[order as usize] = Some(planes::arrange(pool, isa, order, x, values));
-            }
+    buffers: &'a mut [Buffers; 4],
+) -> [Arranged<'a>; 4] {
+    let mut arranged = [Arranged { x: *x, tiles: &[] }; 4];
+    for (order, buffers) in Order::ALL.into_iter().zip(buffers) {
+        let taken = |by_tiles: bool| {
+            parts.iter().map(|part| part.matrix.dtype).any(|dtype| {
+                let tiled = takes_tiles(isa, dtype, x);
+                Order::of(isa, dtype, tiled) == order && (tiled || !by_tiles)
+            })
+        };
+        let to = &mut arranged[order as usize];
+        if order != Order::Own && taken(false) {
+            to.x = planes::arrange(pool, isa, order, x, &mut buffers.values);
         }
         #[cfg(any(test, target_arch = "x86_64"))]
-        for (bits, lines) in buffers.tiles.iter_mut().enumerate() {
-            if some(&|t| planes::bits(t).unwrap_or(0) == bits && takes_tiles(isa, t, x)) {
-                let x = if bits == 0 { x } else { arranged.orders[bits - 1].as_ref().unwrap_or(x) };
-                // SAFETY: such a set is passed only on a machine that has tiles.
-                arranged.tiles[bits] = Some(unsafe { tiles::arrange(pool, x, lines) });
-            }
+        if taken(true) {
+            // SAFETY: such a set is passed only on a machine that has tiles.
+            to.tiles = unsafe { tiles::arrange(pool, &to.x, &mut buffers.tiles) };
         }
-        product(arranged)
-    });
+    }
+    arranged
 }
 
 #[cfg(any(test, target_arch = "x86_64"))]
@@ -125,53 +113,72 @@ fn takes_tiles(_: Isa, _: DType, _: &BlockActivations) -> bool {
     false
 }
 
-fn run(isa: Isa, task: &Task, arranged: &Arranged, scratch: &mut Scratch) {
+fn run(isa: Isa, task: &Task, arranged: &[Arranged; 4], scratch: &mut Scratch) {
     let (elements, bytes) = task.dtype.block();
     assert_eq!(task.row_bytes, task.x.cols / elements * bytes, "rows of whole blocks");
-    match task.dtype.arithmetic() {
+    let (dtype, tokens, tiled) = (task.dtype, task.x.tokens(), takes_tiles(isa, task.dtype, task.x));
+    let arranged = &arranged[Order::of(isa, dtype, tiled) as usize];
+    let task = &Task { x: &arranged.x, ..*task };
+    match dtype.arithmetic() {
         _ if isa == Isa::Scalar => scalar::run(task, scratch),
+        // SAFETY: such a set is passed only on a machine that has tiles.
         #[cfg(any(test, target_arch = "x86_64"))]
-        _ if takes_tiles(isa, task.dtype, task.x) => {
-            let arranged =
-                arranged.tiles[planes::bits(task.dtype).unwrap_or(0)].expect("made for such weights");
-            // SAFETY: such a set is passed only on a machine that has tiles.
-            unsafe { tiles::run(task, arranged, scratch) }
-        }
-        Arithmetic::Blocks256 => k::run(isa, task, scratch),
-        _ => with_short!(task.dtype, F => match task.x.tokens() {
-            tokens if tokens > few::most::<F>() => sweep::sweep::<F>(isa, task, scratch),
-            tokens => {
-                let isa = few::set::<F>(isa, tokens);
+        _ if tiled => unsafe { tiles::run(task, arranged.tiles, scratch) },
+        Arithmetic::Blocks256 => k::run(of_width(isa, dtype, tokens), task, scratch),
+        _ => with_short!(dtype, F => match tokens {
+            _ if tokens > most_in_place::<F>() => sweep::sweep::<F>(isa, task, scratch),
+            _ => {
+                let isa = of_width(isa, dtype, tokens);
                 by_count!(tokens, T in 1 2 3 4 5 6 7 8, few::few::<F, T>(isa, task), else ())
             }
         }),
     }
 }
 
-pub(super) type Task<'a> = driver::Task<'a, BlockActivations<'a>>;
+/// Maximum number of tokens for which reading short blocks in place is faster than unpacking rows once. Unpacking pays
+/// later for codes that fill their bytes, and for bytes with many codes, which take little work to unpack.
+const fn most_in_place<F: Short>() -> usize {
+    match F::BITS {
+        8 => 4,
+        4 => 3,
+        _ => 8,
+    }
+}
 
-/// The values, scales and sums of a token.
-type Row<'a> = (&'a [i8], &'a [f32], &'a [i16]);
+/// The set to run instead of `isa`. One token is bound by memory, and eight rows at once come closer to its speed than
+/// sixteen where they take as few instructions.
+fn of_width(isa: Isa, dtype: DType, tokens: usize) -> Isa {
+    use DType::*;
+    match dtype {
+        _ if tokens != 1 || !isa.has_avx2() => isa,
+        Q8_0 if isa.has_avx512() && available().contains(&Isa::AvxVnni) => Isa::AvxVnni,
+        // AVX2 needs less work per scale than VNNI, but more for signed codes and for look-ups.
+        Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | TQ2_0_256 => Isa::Avx2,
+        _ => isa,
+    }
+}
+
+pub(super) type Task<'a> = driver::Task<'a, BlockActivations<'a>>;
 
 impl<'a> Task<'a> {
     /// The values, scales and sums of token `t` for some blocks of 32 columns.
     #[inline(always)]
-    pub fn token(&self, t: usize, blocks: Range<usize>) -> Row<'a> {
+    pub fn token(&self, t: usize, blocks: Range<usize>) -> (&'a [i8], &'a [f32], &'a [i16]) {
         let (values, scales, sums) = self.x.row(t);
         (&values[32 * blocks.start..32 * blocks.end], &scales[blocks.clone()], &sums[blocks])
     }
 }
 
-/// Buffers for `Arranged`. They grow to the largest product, and are kept.
+/// Buffers for an order of activations. They grow to the largest product, and are kept.
 #[derive(Default)]
 struct Buffers {
-    tiles: [Vec<Line>; 3],
-    orders: [Vec<i8>; 3],
+    values: Vec<i8>,
+    tiles: Vec<Line>,
 }
 
 thread_local! {
-    /// The buffers of the thread that calls for a product.
-    static ARRANGED: RefCell<Buffers> = RefCell::default();
+    /// The buffers of the thread that calls for a product, by `Order`.
+    static ARRANGED: RefCell<[Buffers; 4]> = RefCell::default();
 }
 
 mod scalar {

@@ -13,18 +13,11 @@ use crate::kernels::{Arithmetic, DType, Isa, Pool};
 /// Number of activations below which waking other threads takes longer than arranging them.
 const SMALL: usize = 1 << 17;
 
-/// Bits per weight; None for types that need no arranging.
-pub fn bits(dtype: DType) -> Option<usize> {
-    match dtype {
-        DType::Q1_0 => Some(1),
-        DType::Q2_0 | DType::Q2_0_128 => Some(2),
-        _ => None,
-    }
-}
-
 /// An order of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
+    /// Their own.
+    Own,
     /// For weights of one bit, and of two bits.
     One,
     Two,
@@ -33,16 +26,18 @@ pub enum Order {
 }
 
 impl Order {
-    pub const ALL: [Self; 3] = [Self::One, Self::Two, Self::Fours];
+    pub const ALL: [Self; 4] = [Self::Own, Self::One, Self::Two, Self::Fours];
 
-    /// The order in which the kernels of `isa` need activations, but not those with tiles; None if it is their own.
-    pub fn of(isa: Isa, dtype: DType) -> Option<Self> {
-        match dtype.arithmetic() {
-            _ if isa == Isa::Scalar => None,
-            Arithmetic::Blocks256 if isa.has_vbmi() => {
-                with_super!(dtype, K => K::BOOK.then_some(Self::Fours))
+    /// The order in which the kernels of `isa`, with tiles or without, need activations.
+    pub fn of(isa: Isa, dtype: DType, tiled: bool) -> Self {
+        match dtype {
+            _ if isa == Isa::Scalar => Self::Own,
+            DType::Q1_0 => Self::One,
+            DType::Q2_0 | DType::Q2_0_128 => Self::Two,
+            _ if isa.has_vbmi() && !tiled && dtype.arithmetic() == Arithmetic::Blocks256 => {
+                with_super!(dtype, K => if K::BOOK { Self::Fours } else { Self::Own })
             }
-            _ => bits(dtype).map(|bits| if bits == 1 { Self::One } else { Self::Two }),
+            _ => Self::Own,
         }
     }
 }
@@ -76,6 +71,7 @@ fn arrange_loop(order: Order, x: &[[i8; 32]], to: &mut [[i8; 32]]) {
     for (x, to) in x.iter().zip(to) {
         // With constants, compilers generate shuffles.
         match order {
+            Order::Own => *to = *x,
             Order::One => (0..32).for_each(|i| to[i] = x[column(1, i)]),
             Order::Two => (0..32).for_each(|i| to[i] = x[column(2, i)]),
             Order::Fours => (0..32).for_each(|i| to[i] = x[fours(i)]),

@@ -39,7 +39,7 @@ pub fn sweep<F: Short>(isa: Isa, task: &Task, scratch: &mut Scratch) {
                 let late = tokens >= 8;
                 let next = task.packed.as_ptr().wrapping_add((first + ROWS) * task.row_bytes);
                 let next = next.wrapping_add(ROWS * start / F::COUNT * F::BYTES);
-                fill::<F>(isa, codes, scales, task, first, start, (!late).then_some(next));
+                fill::<F>(isa, &Columns { task, first, start, next: (!late).then_some(next) }, codes, scales);
                 for (n, partial) in partial.chunks_mut(at_once).enumerate() {
                     let next = (late && n == 0).then_some(next);
                     let step = Step { task, codes, scales, start, first: begin + n * at_once, next };
@@ -47,38 +47,32 @@ pub fn sweep<F: Short>(isa: Isa, task: &Task, scratch: &mut Scratch) {
                 }
             }
             for (t, partial) in partial.iter().enumerate() {
-                task.write(begin + t, first, &partial.floats()[..ROWS.min(task.rows - first)]);
+                task.write_array(begin + t, first, &partial.floats());
             }
         }
     }
 }
 
+/// The 32-column blocks from `start` on of `ROWS` rows of a task from `first` on; past the task's end, its last row is
+/// repeated.
+pub struct Columns<'a> {
+    pub task: &'a Task<'a>,
+    pub first: usize,
+    pub start: usize,
+    /// The next rows, to be prefetched meanwhile; any address is allowed.
+    pub next: Option<*const u8>,
+}
+
 by_isa!(
-    /// Unpacks the 32-column blocks from `start` on of `ROWS` rows of the task from `first` on; past the task's end,
-    /// its last row is repeated. Line 8 b + k of `codes` has four columns of block b, row by row. Line 2 b of
-    /// `scales` has the rows' scales, and the next line their minimums. Meanwhile it prefetches the rows at `next`;
-    /// any address is allowed there.
-    fn fill<F: Short>(
-        codes: &mut [Line],
-        scales: &mut [Line],
-        task: &Task,
-        first: usize,
-        start: usize,
-        next: Option<*const u8>,
-    ) = fill_unsigned::<ints>
+    /// Unpacks some columns. Line 8 b + k of `codes` has four columns of block b, row by row. Line 2 b of `scales` has
+    /// the rows' scales, and the next line their minimums.
+    fn fill<F: Short>(from: &Columns, codes: &mut [Line], scales: &mut [Line]) = fill_unsigned::<ints>
 );
 
 #[inline(always)]
-unsafe fn fill_unsigned<I: Ints, F: Short>(
-    codes: &mut [Line],
-    scales: &mut [Line],
-    task: &Task,
-    first: usize,
-    start: usize,
-    next: Option<*const u8>,
-) {
+unsafe fn fill_unsigned<I: Ints, F: Short>(from: &Columns, codes: &mut [Line], scales: &mut [Line]) {
     // SAFETY: the caller's promise.
-    unsafe { fill_in::<I, F, false>(codes, scales, task, first, start, next) }
+    unsafe { fill_in::<I, F, false>(from, codes, scales) }
 }
 
 /// As `fill`, and also for matrix tiles, which need SIGNED codes.
@@ -87,26 +81,20 @@ unsafe fn fill_unsigned<I: Ints, F: Short>(
 /// `I`'s instructions are available.
 #[inline(always)]
 pub unsafe fn fill_in<I: Ints, F: Short, const SIGNED: bool>(
+    from: &Columns,
     codes: &mut [Line],
     scales: &mut [Line],
-    task: &Task,
-    first: usize,
-    start: usize,
-    next: Option<*const u8>,
 ) {
+    let &Columns { task, first, start, next } = from;
     let (start, count) = (start / F::COUNT, codes.len() / (8 * F::COUNT));
-    assert!(task.rows > 0 && task.packed.len() >= task.rows * task.row_bytes);
     assert!((start + count) * F::BYTES <= task.row_bytes && codes.len() == 8 * F::COUNT * count);
-    let mut rows = [task.packed.as_ptr(); ROWS];
-    for r in 0..ROWS {
-        rows[r] = rows[r].wrapping_add((first + r).min(task.rows - 1) * task.row_bytes + start * F::BYTES);
-    }
+    let rows = task.addresses(first, ROWS);
     let lines = codes.chunks_exact_mut(8 * F::COUNT).zip(scales.chunks_exact_mut(2 * F::COUNT));
     for (b, (codes, scales)) in lines.enumerate() {
         if let Some(next) = next {
             fetch::<I, F>(next, b);
         }
-        let at = b * F::BYTES;
+        let at = (start + b) * F::BYTES;
         for part in 0..ROWS / I::Part::ROWS {
             let rows = &rows[part * I::Part::ROWS..];
             // SAFETY: block b of each row, as just checked; a line has room for as many; the caller has the

@@ -3,10 +3,10 @@
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
-use super::{Activations, padded};
 use crate::base::{Result, reserved};
 use crate::kernels::gemm::blocks::SharedOut;
-use crate::kernels::gemm::formats::{packed_row, row_scale};
+use crate::kernels::gemm::formats::{codes_of_row, packed_row, row_scale};
+use crate::kernels::gemm::tokens::{Activations, padded};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::by_isa;
@@ -92,11 +92,10 @@ fn place(row: usize) -> (usize, usize) {
 /// Copies the codes of 128 columns of a row (layout in `formats`).
 fn copy_row(packed: &[u8], row: usize, stripes: usize, lines: &mut [Line]) {
     let (byte, shift) = place(row);
-    for k in 0..4 {
-        for (j, b) in packed.iter().enumerate() {
-            lines[(32 * k + j) * stripes + row / STRIPE].0[byte] |= (b >> (6 - 2 * k) & 3) << shift;
-        }
-    }
+    let mut codes = [0; 128];
+    codes_of_row(DType::I2S, packed, &mut codes, |code| code << shift);
+    let lines = lines[row / STRIPE..].iter_mut().step_by(stripes);
+    lines.zip(codes).for_each(|(line, code)| line.0[byte] |= code);
 }
 
 /// Computes what `matmul` computes for the matrix that `columns` copies: `out` is `[tokens, rows]`. At most

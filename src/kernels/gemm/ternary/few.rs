@@ -15,8 +15,8 @@ use super::sets::{Set, TOKENS};
 use super::{Kind, Task};
 use crate::kernels::Isa;
 use crate::kernels::simd::bytes::Bytes;
-use crate::kernels::simd::dispatch::by_count;
-use crate::kernels::simd::ints::Part;
+use crate::kernels::simd::dispatch::{by_count, by_isa};
+use crate::kernels::simd::ints::{Floats, Ints};
 use crate::kernels::simd::lanes::Register;
 use std::hint::black_box;
 
@@ -26,8 +26,6 @@ const AHEAD: usize = 4096;
 /// Bytes of a row that are multiplied before those of the next, with more than `TOKENS` tokens: the values of eight
 /// tokens for them take 24 KB, which the L1 cache keeps.
 const DEPTH: usize = 768;
-
-type Floats<S> = <<S as Set>::Part as Part>::Floats;
 
 /// Computes `task` with an instruction set that is not `Scalar`.
 pub fn few<K: Kind>(isa: Isa, task: &Task) {
@@ -47,93 +45,54 @@ const fn wide<K: Kind>() -> bool {
     !K::SCALED && !K::CHOSEN
 }
 
-fn tile<K: Kind, const T: usize>(isa: Isa, task: &Task, start: usize) {
-    match isa {
-        // SAFETY (of all): such a set is passed only on a machine that has the instructions.
-        #[cfg(target_arch = "x86_64")]
-        _ if isa.has_avx512() => unsafe { avx512::<K, T>(task, start) },
-        // A machine with AVX-512 but without AVX-VNNI runs the same code in AVX-512's encoding.
-        #[cfg(all(test, target_arch = "x86_64"))]
-        Isa::AvxVnni if !crate::kernels::available().contains(&isa) => unsafe {
-            avx_vnni_as_avx512::<K, T>(task, start)
-        },
-        #[cfg(target_arch = "x86_64")]
-        Isa::AvxVnni => unsafe { avx_vnni::<K, T>(task, start) },
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { avx2::<K, T>(task, start) },
-        #[cfg(target_arch = "aarch64")]
-        _ if isa.has_neon() => unsafe { neon::<K, T>(task, start) },
-        _ => unreachable!("the reference does it"),
-    }
-}
+by_isa!(
+    /// Computes all rows of `task` with `T` tokens from `start` on.
+    fn tile<K: Kind, const T: usize>(task: &Task, start: usize) = tile_in::<ints>
+);
 
-/// Compiles `tile_in` for some sets, with the most tokens at once.
-macro_rules! compiled {
-    ($($name:ident, $set:ident, $most:expr, $features:literal;)*) => {$(
-        #[target_feature(enable = $features)]
-        fn $name<K: Kind, const T: usize>(task: &Task, start: usize) {
-            match const { T <= TOKENS || wide::<K>() && T <= $most } {
-                // SAFETY: this function has the instructions.
-                true => unsafe { tile_in::<super::sets::$set, K, T>(task, start) },
-                false => unreachable!("{T} tokens at once"),
-            }
-        }
-    )*};
-}
-#[cfg(target_arch = "x86_64")]
-compiled! {
-    avx2, Avx2, 8, "avx2,fma,f16c";
-    avx_vnni, AvxVnni, TOKENS, "avx2,fma,f16c,avxvnni";
-    avx512, Avx512, TOKENS, "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni";
-}
-#[cfg(all(test, target_arch = "x86_64"))]
-compiled! { avx_vnni_as_avx512, AvxVnniAsAvx512, TOKENS, "avx2,fma,f16c,avx512f,avx512vl,avx512vnni"; }
-#[cfg(target_arch = "aarch64")]
-compiled! { neon, Neon, TOKENS, "neon,dotprod"; }
-
-/// Computes all rows of `task` with `T` tokens from `start` on.
 #[inline(always)]
-unsafe fn tile_in<S: Set, K: Kind, const T: usize>(task: &Task, start: usize) {
+unsafe fn tile_in<I: Ints<Part: Set>, K: Kind, const T: usize>(task: &Task, start: usize) {
+    if const { T > TOKENS && !(wide::<K>() && T <= I::Part::MOST) } {
+        unreachable!("{T} tokens at once");
+    }
     assert!(task.row_bytes == K::row_bytes(task.x.cols));
-    for first in (0..task.rows).step_by(S::Part::ROWS) {
-        // SAFETY: the caller has the instructions; the length of rows was just checked.
+    for first in (0..task.rows).step_by(I::Part::ROWS) {
+        // SAFETY (of all): the caller has the instructions; the length of rows was just checked; a register has at
+        // most sixteen lanes.
         let totals = unsafe {
-            let at_once = S::AT_ONCE[(T - 1) % TOKENS];
-            by_count!(at_once, N in 1 2 4, group::<S, K, T, N>(task, first, start), else unreachable!())
+            let at_once = I::Part::AT_ONCE[(T - 1) % TOKENS];
+            by_count!(at_once, N in 1 2 4, group::<I::Part, K, T, N>(task, first, start), else unreachable!())
         };
         let mut scales = [0.0; 16];
         if !K::SCALED {
-            task.scales(first, &mut scales[..S::Part::ROWS]);
+            task.scales(first, &mut scales[..I::Part::ROWS]);
         }
         for t in 0..T {
-            let mut values = [0.0; 16];
-            // SAFETY: as above; a register has at most sixteen lanes.
             unsafe {
-                let token = Floats::<S>::splat(task.x.rows[start + t].scale);
+                let token = Floats::<I>::splat(task.x.rows[start + t].scale);
                 let value = match K::SCALED {
                     true => totals[t].div(token),
-                    false => totals[t].mul(Floats::<S>::load(scales.as_ptr()).div(token)),
+                    false => totals[t].mul(Floats::<I>::load(scales.as_ptr()).div(token)),
                 };
-                value.store(values.as_mut_ptr());
+                task.write_register(start + t, first, value);
             }
-            task.write(start + t, first, &values[..S::Part::ROWS.min(task.rows - first)]);
         }
     }
 }
 
-/// Computes the products of `Part::ROWS` rows from `first` on, without the scales of tokens and of whole rows. Past
+/// Computes the products of `ROWS` rows from `first` on, without the scales of tokens and of whole rows. Past
 /// the task's end, its last row is repeated.
 #[inline(always)]
 unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
     task: &Task,
     first: usize,
     start: usize,
-) -> [Floats<S>; T] {
+) -> [S::Floats; T] {
     let (each, blocks) = if K::SCALED { (64, task.row_bytes / 66) } else { (task.row_bytes, 1) };
     let depth = if T > TOKENS { DEPTH } else { usize::MAX };
     let rows = rows_from::<S>(task, first, task.rows);
     let only = task.only.filter(|_| K::CHOSEN && start == 0);
-    let mut ahead = only.map(|only| Ahead::from::<S>(task, first + S::Part::ROWS, only.len()));
+    let mut ahead = only.map(|only| Ahead::from::<S>(task, first + S::ROWS, only.len()));
     let (mut x, mut sums) = ([std::ptr::null(); T], [&[][..]; T]);
     for t in 0..T {
         x[t] = task.x.row(start + t).as_ptr();
@@ -145,12 +104,12 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
     // SAFETY (of all): the caller has the instructions; the bytes of each row, and four values of each token for each
     // byte.
     unsafe {
-        let mut totals = [Floats::<S>::splat(0.0); T];
+        let mut totals = [S::Floats::splat(0.0); T];
         for b in 0..blocks {
-            let mut all = [[S::Part::splat(0); 8]; T];
+            let mut all = [[S::splat(0); 8]; T];
             for from in (0..each).step_by(depth) {
                 let (at, bytes) = (66 * b + from, depth.min(each - from));
-                for n in (0..S::Part::ROWS / S::HELD).step_by(N) {
+                for n in (0..S::ROWS / S::HELD).step_by(N) {
                     let rows_of = [[std::ptr::null(); 2]; N];
                     let mut step = Step { rows: rows_of, x, bytes, next: None, ahead: None };
                     let row = n / 4 * 4 * S::HELD + n % 4;
@@ -165,26 +124,26 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
                     if K::CHOSEN {
                         step.ahead = ahead.as_mut();
                     } else if start == 0 {
-                        let done = S::Part::ROWS * at + n * S::HELD * if K::SCALED { 66 } else { bytes };
+                        let done = S::ROWS * at + n * S::HELD * if K::SCALED { 66 } else { bytes };
                         // Rows that are read whole are in order themselves.
-                        let more = if K::SCALED || bytes < each { S::Part::ROWS } else { N * S::HELD };
+                        let more = if K::SCALED || bytes < each { S::ROWS } else { N * S::HELD };
                         step.next = Some(next.wrapping_add(done + more * task.row_bytes));
                     }
                     step.add::<S, K>(&mut all, n);
                 }
             }
-            let mut scale = Floats::<S>::splat(1.0);
+            let mut scale = S::Floats::splat(1.0);
             if K::SCALED {
-                scale = Floats::<S>::halves(&rows, 66 * b + 64);
+                scale = S::Floats::halves(&rows, 66 * b + 64);
             }
             for t in 0..T {
                 // In a TQ2_0 block, a lane sums 32 products and is at most 8192 in magnitude; two lanes are at most
                 // 16384.
-                let mut dots = fours::<S>(&all[t][..4], K::SCALED);
-                if S::Part::ROWS > 4 {
-                    dots = S::rows(dots, fours::<S>(&all[t][4..], K::SCALED));
+                let mut dots = fours(&all[t][..4], K::SCALED);
+                if S::ROWS > 4 {
+                    dots = S::rows(dots, fours(&all[t][4..], K::SCALED));
                 }
-                let dots = S::add(dots, S::Part::splat(-sums[t][b])).to_f32();
+                let dots = dots.plus(S::splat(-sums[t][b])).to_f32();
                 totals[t] = match K::SCALED {
                     true => totals[t].add(dots.mul(scale)),
                     false => dots,
@@ -208,7 +167,7 @@ fn sums_of<'a, K: Kind>(task: &Task<'a>, t: usize) -> &'a [i32] {
 #[inline(always)]
 fn rows_from<S: Set>(task: &Task, first: usize, end: usize) -> [*const u8; 16] {
     let mut rows = [task.packed.as_ptr(); 16];
-    for r in 0..S::Part::ROWS {
+    for r in 0..S::ROWS {
         rows[r] = task.row((first + r).min(end - 1)).as_ptr();
     }
     rows
@@ -228,19 +187,19 @@ struct Step<'a, const T: usize, const N: usize> {
 impl<const T: usize, const N: usize> Step<'_, T, N> {
     /// Puts the sums of products, by lane, in `all[t][n..]`; with more than `TOKENS` tokens adds them.
     #[inline(always)]
-    unsafe fn add<S: Set, K: Kind>(&mut self, all: &mut [[S::Part; 8]; T], n: usize) {
+    unsafe fn add<S: Set, K: Kind>(&mut self, all: &mut [[S; 8]; T], n: usize) {
         // SAFETY: the caller has the instructions, bytes and values.
         unsafe {
             let from = n / N * self.bytes;
             // Separate from `all`, which is in memory.
-            let mut wide = [[S::Part::splat(0); N]; T];
+            let mut wide = [[S::splat(0); N]; T];
             // Sums of codes that are not shifted hold twice as many products.
             let most = if T > TOKENS { S::SPAN.saturating_mul(2) } else { S::SPAN };
             for span in (0..self.bytes).step_by(most) {
-                let mut sums = [[[S::Part::splat(0); 2]; N]; T];
+                let mut sums = [[[S::splat(0); 2]; N]; T];
                 for at in (span..self.bytes.min(span.saturating_add(most))).step_by(32) {
                     if let Some(next) = self.next {
-                        Floats::<S>::fetch_lines(next.wrapping_add(N * S::HELD * at), N * S::HELD * 32);
+                        S::Floats::fetch_lines(next.wrapping_add(N * S::HELD * at), N * S::HELD * 32);
                     }
                     if K::CHOSEN
                         && let Some(ahead) = &mut self.ahead
@@ -256,14 +215,14 @@ impl<const T: usize, const N: usize> Step<'_, T, N> {
                 for t in 0..T {
                     for i in 0..N {
                         let [ones, fours] = sums[t][i];
-                        wide[t][i] = S::add(wide[t][i], S::total(ones, fours));
+                        wide[t][i] = wide[t][i].plus(S::total(ones, fours));
                     }
                 }
             }
             for t in 0..T {
                 for i in 0..N {
                     let sum = &mut all[t][n + i];
-                    *sum = if T > TOKENS { S::add(*sum, wide[t][i]) } else { wide[t][i] };
+                    *sum = if T > TOKENS { sum.plus(wide[t][i]) } else { wide[t][i] };
                 }
             }
         }
@@ -272,7 +231,7 @@ impl<const T: usize, const N: usize> Step<'_, T, N> {
     /// Adds the products of the bytes that a register holds of each row, from `part` on of the 32 bytes at `at`,
     /// which are 128 columns. TQ2_0 has the first columns in the low bits, I2_S in the high bits.
     #[inline(always)]
-    unsafe fn multiply<S: Set, K: Kind>(&self, at: usize, part: usize, sums: &mut [[[S::Part; 2]; N]; T]) {
+    unsafe fn multiply<S: Set, K: Kind>(&self, at: usize, part: usize, sums: &mut [[[S; 2]; N]; T]) {
         // SAFETY: the caller has the instructions, bytes and values.
         unsafe {
             for i in 0..N {
@@ -289,7 +248,7 @@ impl<const T: usize, const N: usize> Step<'_, T, N> {
                         let x = S::values(self.x[t].add(4 * at + column));
                         let codes = if k % 2 == 0 { low[k / 2] } else { high[k / 2] };
                         let sum = &mut sums[t][i][if T > TOKENS { 0 } else { k % 2 }];
-                        *sum = S::dot(*sum, codes, x);
+                        *sum = sum.more(codes, x);
                     }
                 }
             }
@@ -313,14 +272,14 @@ impl Ahead {
 
     #[inline(always)]
     fn fetch<S: Set>(&mut self) {
-        Floats::<S>::fetch_lines(self.rows[self.row % 16], self.row_bytes);
+        S::Floats::fetch_lines(self.rows[self.row % 16], self.row_bytes);
         self.row += 1;
     }
 }
 
 /// Adds pairs of lanes of four registers, and then pairs of the results.
 #[inline(always)]
-unsafe fn fours<S: Set>(v: &[S::Part], small: bool) -> S::Part {
+unsafe fn fours<S: Set>(v: &[S], small: bool) -> S {
     // SAFETY: the caller has the instructions.
     unsafe { S::pairs(S::pairs(v[0], v[1], small), S::pairs(v[2], v[3], small), small) }
 }

@@ -1,9 +1,10 @@
 //! Gate and up of a feed-forward with ReLU². Where no token's gate is positive, `relu(gate)^2 * up` is zero whatever up
 //! is: that row of up is not read.
 
-use super::{Activations, FEW, PREPARED, Prepared, Scratch, TASK_ROWS, Tokens, few_rows, matmul, tokens_of};
+use super::{FEW, run};
 use crate::kernels::gemm::blocks::{Part, SharedOut};
 use crate::kernels::gemm::driver::{Product, with_scratch};
+use crate::kernels::gemm::tokens::{Activations, PREPARED, Prepared, TASK_ROWS, Tokens, matmul};
 use crate::kernels::{Isa, Pool};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -64,7 +65,7 @@ pub fn gate_up(
     }
     let (all_wanted, all_shut) = (AtomicUsize::new(0), AtomicUsize::new(0));
     PREPARED.with_borrow_mut(|Prepared { sums, .. }| {
-        let x = &tokens_of(isa, x, &[gate, up], sums, &[]);
+        let x = &Tokens::new(isa, x, &[gate, up], sums, &[]);
         let both = Both { isa, x, gate: &[gate], up: &[up], stride, out: &SharedOut::new(out) };
         let tasks = rows.div_ceil(TASK_ROWS);
         let span = tasks.div_ceil(PIECES * pool.threads());
@@ -89,38 +90,29 @@ struct Both<'a> {
     out: &'a SharedOut<'a>,
 }
 
-impl<'a> Both<'a> {
+impl Both<'_> {
     /// Computes the gates of some tasks' rows, and then what they let through. Returns the number of rows of up that
     /// are wanted, and of gates that are shut.
     fn piece(&self, pool: &Pool, tasks: Range<usize>) -> [usize; 2] {
         let rows = tasks.start * TASK_ROWS..self.up[0].matrix.rows.min(tasks.end * TASK_ROWS);
-        let run = |product: &Product<Tokens>, tasks: Range<usize>| {
-            let one = |n| {
-                with_scratch(|scratch: &mut Scratch| few_rows(self.isa, &product.task(n, self.out), scratch))
-            };
-            tasks.for_each(one);
-        };
-        run(&self.product(pool, self.gate, None), tasks.clone());
+        self.multiply(pool, self.gate, None, tasks.clone());
         WANTED.with_borrow_mut(|wanted| {
             let shut = self.list(rows.clone(), wanted);
             if 100 * wanted.len() > MOST[self.x.rows.len() - 1] * rows.len() {
-                run(&self.product(pool, self.up, None), tasks);
+                self.multiply(pool, self.up, None, tasks);
             } else {
                 self.columns(self.up, rows).for_each(|out| out.fill(0.0));
-                run(&self.product(pool, self.up, Some(wanted)), 0..wanted.len().div_ceil(TASK_ROWS));
+                self.multiply(pool, self.up, Some(wanted), 0..wanted.len().div_ceil(TASK_ROWS));
             }
             [wanted.len(), shut]
         })
     }
 
-    fn product(
-        &self,
-        pool: &'a Pool,
-        parts: &'a [Part<'a>; 1],
-        only: Option<&'a [u32]>,
-    ) -> Product<'a, Tokens<'a>> {
+    /// Computes some tasks of a product, of `only` some rows of its matrix.
+    fn multiply(&self, pool: &Pool, parts: &[Part; 1], only: Option<&[u32]>, tasks: Range<usize>) {
         let (x, tokens, stride) = (self.x, self.x.rows.len(), self.stride);
-        Product { pool, x, tokens, parts, only, stride, height: TASK_ROWS, depth: None }
+        let product = Product { pool, x, tokens, parts, only, stride, height: TASK_ROWS, depth: None };
+        tasks.for_each(|n| with_scratch(|scratch| run(self.isa, &product.task(n, self.out), scratch)));
     }
 
     /// The outputs of some rows, for each token.

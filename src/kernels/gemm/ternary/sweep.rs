@@ -5,6 +5,7 @@
 
 use super::{Kind, Scratch, Task};
 use crate::kernels::Isa;
+use crate::kernels::gemm::formats::twos;
 use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::{by_count, by_isa};
@@ -68,16 +69,9 @@ unsafe fn unpack_in<I: Ints, K: Kind>(
     scales: &mut [[f32; ROWS]],
 ) {
     let end = start + 4 * codes.len();
-    assert!(
-        start.is_multiple_of(256)
-            && end.is_multiple_of(128)
-            && task.packed.len() == task.rows * task.row_bytes
-    );
+    assert!(start.is_multiple_of(256) && end.is_multiple_of(128));
     assert!(end <= task.x.cols && task.row_bytes == K::row_bytes(task.x.cols));
-    let mut rows = [task.packed.as_ptr(); ROWS];
-    for r in 0..ROWS {
-        rows[r] = rows[r].wrapping_add((first + r).min(task.rows - 1) * task.row_bytes);
-    }
+    let rows = task.addresses(first, ROWS);
     if !K::SCALED && start == 0 {
         task.scales(first, &mut scales[0]);
     }
@@ -104,10 +98,11 @@ unsafe fn unpack_in<I: Ints, K: Kind>(
                     for j in 0..4 {
                         let line = 4 * side + j;
                         let place = |k: usize| 8 * if K::SCALED { k } else { 3 - k } + line;
-                        I::put(codes, place(0), part, columns[j].right::<0>(3));
-                        I::put(codes, place(1), part, columns[j].right::<2>(3));
-                        I::put(codes, place(2), part, columns[j].right::<4>(3));
-                        I::put(codes, place(3), part, columns[j].right::<6>(3));
+                        let [a, b, c, d] = twos(columns[j]);
+                        I::put(codes, place(0), part, a);
+                        I::put(codes, place(1), part, b);
+                        I::put(codes, place(2), part, c);
+                        I::put(codes, place(3), part, d);
                     }
                 }
             }
@@ -201,7 +196,7 @@ unsafe fn add<I: Ints, K: Kind, const T: usize, const P: usize>(step: Step, part
 
 by_isa!(
     /// Writes the outputs of the rows from `first` on; `partial` has the sums over all columns.
-    fn finish<K: Kind>(task: &Task, first: usize, panels: usize, scales: &[[f32; ROWS]], partial: &mut [Line])
+    fn finish<K: Kind>(task: &Task, first: usize, panels: usize, scales: &[[f32; ROWS]], partial: &[Line])
         = finish_in::<ints>
 );
 
@@ -211,23 +206,20 @@ unsafe fn finish_in<I: Ints, K: Kind>(
     first: usize,
     panels: usize,
     scales: &[[f32; ROWS]],
-    partial: &mut [Line],
+    partial: &[Line],
 ) {
-    for (t, partial) in partial.chunks_exact_mut(panels).enumerate() {
-        for (line, scale) in partial.iter_mut().zip(scales) {
-            let at = line.0.as_mut_ptr();
-            // SAFETY: sixteen numbers each; the caller has the instructions.
-            unsafe {
-                let token = I::Lanes::splat(task.x.rows[t].scale);
-                let value = match K::SCALED {
-                    true => I::Lanes::load(at.cast()).div(token),
-                    false => I::load(at.cast()).to_f32().mul(I::Lanes::load(scale.as_ptr()).div(token)),
-                };
-                value.store(at.cast());
-            }
+    for (n, line) in partial.iter().enumerate() {
+        let (t, p) = (n / panels, n % panels);
+        let (from, mut values) = (line.0.as_ptr(), [0.0; ROWS]);
+        // SAFETY: sixteen numbers each; the caller has the instructions.
+        unsafe {
+            let token = I::Lanes::splat(task.x.rows[t].scale);
+            let value = match K::SCALED {
+                true => I::Lanes::load(from.cast()).div(token),
+                false => I::load(from.cast()).to_f32().mul(I::Lanes::load(scales[p].as_ptr()).div(token)),
+            };
+            value.store(values.as_mut_ptr());
         }
-        // If the task ends within a panel, surplus results are dropped.
-        let values = floats(partial).as_flattened();
-        task.write(t, first, &values[..values.len().min(task.rows - first)]);
+        task.write_array(t, first + p * ROWS, &values);
     }
 }

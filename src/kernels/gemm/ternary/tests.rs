@@ -1,10 +1,9 @@
-use super::{
-    Activations, Columns, FEW, Gates, MOST_TOKENS, gate_up, matmul, matmul_columns, padded, validate,
-};
+use super::{Columns, FEW, Gates, MOST_TOKENS, gate_up, matmul_columns, validate};
 use crate::base::{Bytes, Status};
 use crate::kernels::gemm::blocks::Part;
 use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::gemm::tiles;
+use crate::kernels::gemm::tokens::{Activations, matmul, padded};
 use crate::kernels::rows::quantize::{QuantRow, quantize_row};
 use crate::kernels::simd::isa::tested;
 use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};

@@ -12,7 +12,7 @@
 use super::{SIDE, by_token, columns, halves};
 use crate::kernels::DType;
 use crate::kernels::gemm::formats::short_blocks::with_short;
-use crate::kernels::gemm::quantized::sweep::fill_in;
+use crate::kernels::gemm::quantized::sweep::{Columns, fill_in};
 use crate::kernels::gemm::quantized::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
@@ -172,9 +172,10 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
     unsafe fn decode(&mut self, first: usize, start: usize, depth: usize) {
         let Self { task, codes, scales, .. } = self;
         let (codes, scales) = (codes[..depth].as_flattened_mut(), scales[..depth].as_flattened_mut());
+        let from = Columns { task, first, start, next: None };
         // SAFETY: the caller's promise.
         unsafe {
-            with_short!(task.dtype, F => fill_in::<S::Ints, F, true>(codes, scales, task, first, start, None));
+            with_short!(task.dtype, F => fill_in::<S::Ints, F, true>(&from, codes, scales));
         }
     }
 

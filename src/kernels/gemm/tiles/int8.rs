@@ -5,14 +5,13 @@
 
 use super::sweep::{self, At, Kind, Tile};
 use super::{SIDE, in_groups, multiply_sides};
+use crate::kernels::Pool;
 use crate::kernels::gemm::driver::Scratch;
-use crate::kernels::gemm::int8::{Rows, Task};
-use crate::kernels::gemm::ternary::Activations;
+use crate::kernels::gemm::tokens::{Activations, Task, Tokens};
 use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::simd::amx::Set;
 use crate::kernels::simd::ints::Ints;
 use crate::kernels::simd::lanes::Lanes;
-use crate::kernels::{DType, Isa, Pool};
 
 /// Depth of a tile in bytes, and columns of a step.
 pub const DEPTH: usize = 64;
@@ -20,11 +19,6 @@ const STEP: usize = 4 * DEPTH;
 const LINES: usize = 4 * SIDE;
 /// Prefetch distance of weights, in bytes.
 const AHEAD: usize = 4 * 1024;
-
-/// Whether `isa` multiplies this number of tokens with tiles.
-pub fn pays(isa: Isa, tokens: usize) -> bool {
-    super::pays(isa, DType::Int8, tokens)
-}
 
 /// Arranges activations as left tiles: for each sixteen tokens all steps, one line per token. Lines of missing tokens
 /// and columns have unspecified contents.
@@ -59,7 +53,7 @@ unsafe fn product<S: Set>(task: &Task, scratch: &mut Scratch) {
 struct Int8;
 
 impl Kind for Int8 {
-    type X<'a> = Rows<'a>;
+    type X<'a> = Tokens<'a>;
     const COLUMNS: usize = STEP;
     const TOKENS: usize = LINES;
     const CODES: usize = 0;
@@ -67,15 +61,15 @@ impl Kind for Int8 {
     const TOKENS_LEFT: bool = true;
     const WHOLE: bool = true;
 
-    fn tokens(x: &Rows) -> usize {
-        x.x.rows.len()
+    fn tokens(x: &Tokens) -> usize {
+        x.rows.len()
     }
 
     #[inline(always)]
     unsafe fn multiply<S: Set, const N: usize>(tiles: &mut S::Tiles, at: &At<Self>, part: usize) {
         let At { task, place, x, .. } = at;
         let first = place.step * LINES + part * SIDE;
-        if 4 * first >= task.x.x.cols {
+        if 4 * first >= task.x.cols {
             return;
         }
         let panel = place.row / SIDE;
@@ -98,7 +92,7 @@ impl Kind for Int8 {
     #[inline(always)]
     unsafe fn finish<S: Set>(task: &Task, row: usize, token: usize, sums: &mut Tile) {
         let scales = task.panel(row / SIDE).last().expect("a line of scales").0.as_ptr().cast();
-        for (token, sums) in task.x.x.rows[token..].iter().zip(floats(sums)) {
+        for (token, sums) in task.x.rows[token..].iter().zip(floats(sums)) {
             // SAFETY (of all): lines are sixteen numbers.
             unsafe {
                 let scales = S::Lanes::load(scales).mul(S::Lanes::splat(1.0 / token.scale));

@@ -6,14 +6,14 @@
 use super::sweep::{self, At, Kind, Tile};
 use super::{SIDE, halves, in_groups, in_steps, multiply_sides};
 use crate::kernels::gemm::driver::Scratch;
-use crate::kernels::gemm::ternary::{Activations, Task, Tokens};
-use crate::kernels::pool::buffer::{Line, floats};
+use crate::kernels::gemm::tokens::{Activations, Task, Tokens};
+use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::simd::amx::Set;
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::ints::Ints;
 use crate::kernels::simd::lanes::Lanes;
 use crate::kernels::simd::wide::Wide;
-use crate::kernels::{DType, Isa, Pool};
+use crate::kernels::{DType, Pool};
 use std::ops::Range;
 
 /// Columns per step, their packed bytes, and their lines for sixteen rows of codes or tokens.
@@ -23,26 +23,16 @@ const LINES: usize = STEP / 64 * SIDE;
 /// Depth of a tile in bytes.
 pub const DEPTH: usize = 64;
 
-/// Number of lines that `arrange` fills.
-pub fn arranged_lines(x: &Activations) -> usize {
-    x.rows.len().div_ceil(SIDE) * x.cols.div_ceil(STEP) * LINES
-}
-
-/// Whether `isa` multiplies this number of tokens with tiles.
-pub fn pays(isa: Isa, tokens: usize) -> bool {
-    super::pays(isa, DType::Ternary, tokens)
-}
-
 /// Copies activations into the order of right tiles.
 ///
 /// # Safety
 /// `Isa::Amx` is available.
-pub unsafe fn arrange(pool: &Pool, x: &Activations, out: &mut [Line]) {
-    let each = x.cols.div_ceil(STEP) * LINES;
+pub unsafe fn arrange<'a>(pool: &Pool, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
+    let (groups, each) = (x.rows.len().div_ceil(SIDE), x.cols.div_ceil(STEP) * LINES);
+    let lines = grown(lines, groups * each);
     // SAFETY: the caller's promise.
-    in_groups(pool, (x.rows.len().div_ceil(SIDE), x.values.len()), each, out, &|group, out| unsafe {
-        arranged(x, group, out)
-    });
+    in_groups(pool, (groups, x.values.len()), each, lines, &|group, out| unsafe { arranged(x, group, out) });
+    lines
 }
 
 entry!(fn arranged(x: &Activations, group: usize, out: &mut [Line]) = arrange_group);

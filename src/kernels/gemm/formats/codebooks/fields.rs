@@ -48,20 +48,6 @@ pub unsafe fn byte<B: Bytes>(lanes: B, n: usize, to: usize) -> B {
     unsafe { lanes.reorder(zeros | (n as u32) << (8 * to)) }
 }
 
-/// Bits `2 n` and `2 n + 1` of each byte.
-#[inline(always)]
-pub unsafe fn pair<B: Bytes>(bytes: B, n: usize) -> B {
-    // SAFETY (of all): the caller's promise.
-    unsafe {
-        match n {
-            0 => bytes.right::<0>(3),
-            1 => bytes.right::<2>(3),
-            2 => bytes.right::<4>(3),
-            _ => bytes.right::<6>(3),
-        }
-    }
-}
-
 #[inline(always)]
 pub fn twice<B: Bytes>([a, b, c, d]: [B; 4]) -> [B; 8] {
     [a, b, c, d, a, b, c, d]

@@ -28,13 +28,13 @@ pub trait Book {
     const GROUP: usize;
     const UNIT: f32;
 
-    /// The codes of each entry: magnitudes plus OFFSET.
-    fn grid() -> Grid;
+    /// The codes of each entry, magnitudes plus OFFSET: four in a word, or eight in two words.
+    fn grid() -> &'static [u32];
 
     /// The offset that codes have over signed magnitudes.
     const OFFSET: u8;
 
-    /// Bits of each digit of an entry.
+    /// Bits of each digit of an entry: two if it has eight columns, three if it has four.
     const BITS: usize;
 
     /// The digits of all entries: a byte has those of half of an entry's columns, from the low bits up.
@@ -67,12 +67,6 @@ pub trait Book {
     /// # Safety
     /// `B`'s instructions are available.
     unsafe fn entries<B: Bytes>(read: &Read<B>, n: usize) -> [B; 2];
-}
-
-/// Codes of entries: four, a word, or eight.
-pub enum Grid {
-    Words(&'static [u32]),
-    Pairs(&'static [[u32; 2]]),
 }
 
 /// The bytes of a side of a block.
@@ -174,32 +168,22 @@ unsafe fn gathered<K: Book, B: Bytes>(read: &Read<B>) -> Side<B> {
     let mut numbers = [MaybeUninit::<B>::uninit(); 32];
     // SAFETY (of all): the caller's promise; a register is as many numbers, and `entry` gives those of entries.
     unsafe {
+        let each = if K::BITS == 2 { 2 } else { 4 };
         for k in 0..8 {
-            for j in 0..4 {
-                match K::grid() {
-                    Grid::Pairs(_) if j % 2 == 0 => {
-                        numbers[2 * k + j / 2].write(K::entry(read, k, j));
-                    }
-                    Grid::Pairs(_) => {}
-                    Grid::Words(_) => {
-                        numbers[4 * k + j].write(K::entry(read, k, j));
-                    }
-                }
+            for n in 0..each {
+                numbers[each * k + n].write(K::entry(read, k, 4 / each * n));
             }
         }
         // The numbers' count is hidden, so that they are loaded from memory: moving them out of registers takes longer.
-        match K::grid() {
-            Grid::Pairs(grid) => {
-                for n in 0..black_box(16) {
-                    let pair = B::gather_pairs(numbers.as_ptr().add(n).cast(), grid);
-                    side.codes.as_mut_ptr().add(2 * n).cast::<[B; 2]>().write(pair);
-                }
+        // But AVX-512's instruction for single words takes them from registers.
+        if K::BITS == 2 {
+            for n in 0..black_box(16) {
+                let pair = B::gather_pairs(numbers.as_ptr().add(n).cast(), K::grid().as_chunks().0);
+                side.codes.as_mut_ptr().add(2 * n).cast::<[B; 2]>().write(pair);
             }
-            Grid::Words(grid) => {
-                // The instruction of AVX-512 takes them from registers.
-                for n in 0..if B::ROWS == 16 { 32 } else { black_box(32) } {
-                    side.codes[n].write(B::gather(numbers.as_ptr().add(n).cast(), grid));
-                }
+        } else {
+            for n in 0..if B::ROWS == 16 { 32 } else { black_box(32) } {
+                side.codes[n].write(B::gather(numbers.as_ptr().add(n).cast(), K::grid()));
             }
         }
     }

@@ -19,25 +19,17 @@ const fn word(entry: u16, bit: usize, bits: usize, magnitudes: &[u8], offset: u8
     word
 }
 
-/// As `Grid::Words`, of digits of three bits.
-pub const fn grid_of_words<const N: usize>(entries: &[u16; N], magnitudes: &[u8], offset: u8) -> [u32; N] {
-    let (mut grid, mut n) = ([0; N], 0);
-    while n < N {
-        grid[n] = word(entries[n], 0, 3, magnitudes, offset);
-        n += 1;
-    }
-    grid
-}
-
-/// As `Grid::Pairs`, of digits of two bits.
-pub const fn grid_of_pairs<const N: usize>(
+/// As `Book::grid`.
+pub const fn grid<const N: usize, const WORDS: usize>(
+    bits: usize,
     entries: &[u16; N],
     magnitudes: &[u8],
     offset: u8,
-) -> [[u32; 2]; N] {
-    let (mut grid, mut n) = ([[0; 2]; N], 0);
-    while n < N {
-        grid[n] = [word(entries[n], 0, 2, magnitudes, offset), word(entries[n], 8, 2, magnitudes, offset)];
+) -> [u32; WORDS] {
+    let (mut grid, mut n) = ([0; WORDS], 0);
+    while n < WORDS {
+        let each = WORDS / N;
+        grid[n] = word(entries[n / each], n % each * 4 * bits, bits, magnitudes, offset);
         n += 1;
     }
     grid

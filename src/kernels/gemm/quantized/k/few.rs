@@ -5,7 +5,7 @@
 use super::{align_frame, blocks_of, has_lows, lows_of};
 use crate::kernels::gemm::formats::super_blocks::{Super, column};
 use crate::kernels::gemm::quantized::Task;
-use crate::kernels::gemm::quantized::few::{fetch, rows_at};
+use crate::kernels::gemm::quantized::few::fetch;
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::ints::{Floats, Ints, Part, four};
@@ -23,7 +23,7 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
     for first in (0..task.rows).step_by(I::Part::ROWS) {
         // SAFETY (of all): the caller has the instructions; the task's lengths were `check`ed.
         unsafe {
-            let rows = &rows_at::<I>(task, first)[..I::Part::ROWS];
+            let rows = &task.addresses(first, I::Part::ROWS)[..I::Part::ROWS];
             let mut totals = [Floats::<I>::splat(0.0); T];
             for b in 0..blocks_of(task) {
                 let at = b * K::BYTES;
@@ -41,13 +41,14 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
                     }
                 }
                 let mut dots = if K::MINIMA { [I::Part::splat(0); T] } else { lows };
+                let step = Step::<I, T> { task, first, rows, at, scales, x: values };
                 if K::BOOK {
                     // Not a loop: what the scales are read of is then not read again.
-                    add_side::<I, K, T>(task, first, rows, b, 0, scales, values, &mut dots);
-                    add_side::<I, K, T>(task, first, rows, b, 1, scales, values, &mut dots);
+                    step.add_side::<K>(0, &mut dots);
+                    step.add_side::<K>(1, &mut dots);
                 } else {
                     for side in 0..2 {
-                        add_side::<I, K, T>(task, first, rows, b, side, scales, values, &mut dots);
+                        step.add_side::<K>(side, &mut dots);
                     }
                 }
                 let d = Floats::<I>::halves(rows, at + K::D).mul(Register::splat(K::UNIT));
@@ -62,78 +63,68 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
                 }
             }
             for t in 0..T {
-                let mut values = [0.0; 16];
-                totals[t].store(values.as_mut_ptr());
-                task.write(t, first, &values[..(task.rows - first).min(I::Part::ROWS)]);
+                task.write_register(t, first, totals[t]);
             }
         }
     }
 }
 
-/// Adds scales * (codes · x) of a side of block `b`.
-#[inline(always)]
-#[allow(clippy::too_many_arguments)] // all registers
-unsafe fn add_side<I: Ints, K: Super, const T: usize>(
-    task: &Task,
-    first: usize,
-    rows: &[*const u8],
-    b: usize,
-    side: usize,
-    scales: [I::Part; 4],
-    x: [*const i8; T],
-    dots: &mut [I::Part; T],
-) {
-    let at = b * K::BYTES;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let packed = &K::packed::<I::Part>(rows, at, side);
-        let step = Step::<I, K, T> { task, first, at, packed, side, scales, x };
-        // As many sums as fit the registers.
-        match (I::Part::REGISTERS, T) {
-            (32.., _) => step.add::<0, 8>(dots),
-            (_, 1) => {
-                step.add::<0, 4>(dots);
-                step.add::<4, 4>(dots);
-            }
-            _ => {
-                step.add::<0, 2>(dots);
-                step.add::<2, 2>(dots);
-                step.add::<4, 2>(dots);
-                step.add::<6, 2>(dots);
-            }
-        }
-    }
-}
-
-/// A side of a block.
-struct Step<'a, I: Ints, K: Super, const T: usize> {
+/// A block of some rows, at `at` of each, and the values of `T` tokens for it.
+struct Step<'a, I: Ints, const T: usize> {
     task: &'a Task<'a>,
     first: usize,
+    rows: &'a [*const u8],
     at: usize,
-    packed: &'a K::Packed<I::Part>,
-    side: usize,
     scales: [I::Part; 4],
     x: [*const i8; T],
 }
 
-impl<I: Ints, K: Super, const T: usize> Step<'_, I, K, T> {
+impl<I: Ints, const T: usize> Step<'_, I, T> {
+    /// Adds scales * (codes · x) of a side of the block.
+    #[inline(always)]
+    unsafe fn add_side<K: Super>(&self, side: usize, dots: &mut [I::Part; T]) {
+        // SAFETY: the caller has the instructions; a block of each row, and 256 values at each x.
+        unsafe {
+            let packed = &K::packed::<I::Part>(self.rows, self.at, side);
+            // As many sums as fit the registers.
+            match (I::Part::REGISTERS, T) {
+                (32.., _) => self.add::<K, 0, 8>(packed, side, dots),
+                (_, 1) => {
+                    self.add::<K, 0, 4>(packed, side, dots);
+                    self.add::<K, 4, 4>(packed, side, dots);
+                }
+                _ => {
+                    self.add::<K, 0, 2>(packed, side, dots);
+                    self.add::<K, 2, 2>(packed, side, dots);
+                    self.add::<K, 4, 2>(packed, side, dots);
+                    self.add::<K, 6, 2>(packed, side, dots);
+                }
+            }
+        }
+    }
+
     /// Adds scales * (codes · x) of some of the side's eight times sixteen columns.
     #[inline(always)]
-    unsafe fn add<const FROM: usize, const COUNT: usize>(&self, dots: &mut [I::Part; T]) {
+    unsafe fn add<K: Super, const FROM: usize, const COUNT: usize>(
+        &self,
+        packed: &K::Packed<I::Part>,
+        side: usize,
+        dots: &mut [I::Part; T],
+    ) {
         let steps = if I::Part::NARROW && K::STEPS < 4 { K::STEPS } else { 4 };
         // SAFETY: the caller has the instructions; 256 values at each x.
         unsafe {
             let mut factors = [I::Part::splat(0); COUNT];
             for n in 0..COUNT {
-                let group = column::<K>(FROM + n, self.side) / 4 / K::GROUP;
+                let group = column::<K>(FROM + n, side) / 4 / K::GROUP;
                 factors[n] = self.scales[group / 4].factor(group % 4);
             }
             let mut own = [[I::Part::splat(0); COUNT]; T];
             for j in 0..4 {
                 if FROM == 0 {
-                    fetch::<I, 8>(self.task, self.first, self.at, K::BYTES, 4 * self.side + j);
+                    fetch::<I, 8>(self.task, self.first, self.at, K::BYTES, 4 * side + j);
                 }
-                let mut codes = K::codes(self.packed, j);
+                let mut codes = K::codes(packed, j);
                 if K::SIGNED && I::Part::UNSIGNED {
                     for k in 0..8 {
                         codes[k] = codes[k].flip();
@@ -141,7 +132,7 @@ impl<I: Ints, K: Super, const T: usize> Step<'_, I, K, T> {
                 }
                 for t in 0..T {
                     for n in 0..COUNT {
-                        let x = self.x[t].add(column::<K>(FROM + n, self.side) + 4 * j);
+                        let x = self.x[t].add(column::<K>(FROM + n, side) + 4 * j);
                         let (code, x) = (codes[FROM + n], I::Part::splat(four(x)));
                         own[t][n] = match K::SIGNED && !I::Part::UNSIGNED {
                             true => own[t][n].dot_signed(code, x),

@@ -19,9 +19,6 @@ pub fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let tokens = task.x.tokens();
     with_super!(task.dtype, K => {
         check::<K>(task);
-        // One token is bound by memory. Eight rows at once come closer to its speed than sixteen, and AVX2 needs less
-        // work per scale than VNNI, but more for signed codes and for look-ups.
-        let isa = if tokens == 1 && isa.has_avx2() && !K::SIGNED && !K::BOOK { Isa::Avx2 } else { isa };
         by_count!(tokens, T in 1 2 3, few::few::<K, T>(isa, task), else panel::sweep::<K>(isa, task, scratch))
     })
 }
@@ -48,7 +45,6 @@ fn check<K: Super>(task: &Task) {
     let count = x.scales.len();
     assert!(x.cols == 256 * blocks && count.is_multiple_of(blocks) && x.values.len() == 256 * count);
     assert!(x.sums.len() == 16 * count && task.row_bytes == blocks * K::BYTES);
-    assert!(task.packed.len() == task.rows * task.row_bytes && task.rows > 0);
 }
 
 /// The offset that codes have, as products with them need it.

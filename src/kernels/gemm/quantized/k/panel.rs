@@ -26,20 +26,22 @@ const TILE: usize = 4;
 const FOURS: usize = 64;
 const GROUPS: usize = 16;
 
-/// Some blocks of sixteen rows. Each line has one item per row, row by row.
+/// A block of sixteen rows. Each line has one item per row, row by row.
 #[repr(C, align(64))]
-struct Panel {
+struct Block {
     /// Codes of four columns.
-    codes: [Line; FOURS * BLOCKS],
+    codes: [Line; FOURS],
     /// The scale of a group of columns, as `Part::factor`.
-    scales: [Line; GROUPS * BLOCKS],
+    scales: [Line; GROUPS],
     /// Two i16 for each two groups of sixteen columns: minima, or scales times the negative offset.
-    lows: [Line; GROUPS / 2 * BLOCKS],
-    /// The scales of the blocks.
-    d: [[f32; ROWS]; BLOCKS],
-    /// The negated scales of their minima.
-    min: [[f32; ROWS]; BLOCKS],
+    lows: [Line; GROUPS / 2],
+    /// The scale of the block.
+    d: [f32; ROWS],
+    /// The negated scale of its minima.
+    min: [f32; ROWS],
 }
+
+type Panels = [[Block; BLOCKS]; PANELS];
 
 /// The dot products of a token with all rows of the panels.
 #[derive(Clone, Copy)]
@@ -55,7 +57,11 @@ struct Place<'a> {
     /// The panels' first block, and the number of blocks that they hold.
     block: usize,
     blocks: usize,
-    ahead: Ahead,
+    /// To be prefetched while tokens are multiplied: the next block of a row, the first of the rows after it, and the
+    /// number of rows for each block.
+    ahead: *const u8,
+    from: usize,
+    each: usize,
 }
 
 impl Place<'_> {
@@ -75,23 +81,12 @@ impl Place<'_> {
     /// Prefetches part `n` of `of` of this block's share of the bytes for the next panels: all at once would wait.
     #[inline(always)]
     fn fetch<L: Lanes, K: Super>(&self, b: usize, n: usize, of: usize) {
-        let Ahead { start, stride, from, each } = self.ahead;
-        let from = from + b * each;
+        let (from, each) = (self.from + b * self.each, self.each);
         for row in from + n * each / of..(PANELS * ROWS).min(from + (n + 1) * each / of) {
-            L::Part::fetch_lines(start.wrapping_add(row * stride), BLOCKS * K::BYTES + 64);
+            let row = self.ahead.wrapping_add(row * self.task.row_bytes);
+            L::Part::fetch_lines(row, BLOCKS * K::BYTES + 64);
         }
     }
-}
-
-/// Bytes to prefetch while tokens are multiplied with a panel.
-#[derive(Clone, Copy)]
-struct Ahead {
-    /// The next block of the first row, and the distance between rows.
-    start: *const u8,
-    stride: usize,
-    /// The first row, and the number of rows for each block.
-    from: usize,
-    each: usize,
 }
 
 /// Computes `task`: some rows at a time, with all tokens.
@@ -102,28 +97,23 @@ pub fn sweep<K: Super>(isa: Isa, task: &Task, scratch: &mut Scratch) {
         for start in (0..tokens).step_by(SWEPT) {
             let sums = &mut sums[..SWEPT.min(tokens - start)];
             sums.fill(Sums([0.0; PANELS * ROWS]));
-            for from in (0..blocks).step_by(BLOCKS) {
-                let count = BLOCKS.min(blocks - from);
+            for at in (0..blocks).step_by(BLOCKS) {
+                let count = BLOCKS.min(blocks - at);
                 for (n, panel) in panels.iter_mut().enumerate() {
-                    fill::<K>(isa, panel, task, first + ROWS * n, from, count);
+                    fill::<K>(isa, &mut panel[..count], task, first + ROWS * n, at);
                 }
-                let next =
-                    if from + count < blocks { (first, from + count) } else { (first + PANELS * ROWS, 0) };
+                let next = if at + count < blocks { (first, at + count) } else { (first + PANELS * ROWS, 0) };
                 let each = (PANELS * ROWS).div_ceil(sums.len().div_ceil(TILE) * count);
                 for (n, sums) in sums.chunks_mut(TILE).enumerate() {
-                    let ahead = Ahead {
-                        start: task.packed.as_ptr().wrapping_add(next.0 * task.row_bytes + next.1 * K::BYTES),
-                        stride: task.row_bytes,
-                        from: n * each * count,
-                        each,
-                    };
-                    let place = Place { task, token: start + n * TILE, block: from, blocks: count, ahead };
+                    let ahead =
+                        task.packed.as_ptr().wrapping_add(next.0 * task.row_bytes + next.1 * K::BYTES);
+                    let (token, from) = (start + n * TILE, n * each * count);
+                    let place = Place { task, token, block: at, blocks: count, ahead, from, each };
                     by_count!(sums.len(), T in 1 2 3 4, tile::<K, T>(isa, panels, place, sums), else unreachable!());
                 }
             }
-            let rows = task.rows.min(first + PANELS * ROWS) - first;
             for (t, sums) in sums.iter().enumerate() {
-                task.write(start + t, first, &sums.0[..rows]);
+                task.write_array(start + t, first, &sums.0);
             }
         }
     }
@@ -131,26 +121,20 @@ pub fn sweep<K: Super>(isa: Isa, task: &Task, scratch: &mut Scratch) {
 
 by_isa!(
     /// Adds the products of the columns of `place` to the sums of `T` tokens, block by block.
-    fn tile<K: Super, const T: usize>(panels: &[Panel; PANELS], place: Place, sums: &mut [Sums])
+    fn tile<K: Super, const T: usize>(panels: &Panels, place: Place, sums: &mut [Sums])
         = tile_in::<ints>
 );
 
 #[inline(always)]
-unsafe fn tile_in<I: Ints, K: Super, const T: usize>(
-    panels: &[Panel; PANELS],
-    place: Place,
-    sums: &mut [Sums],
-) {
+unsafe fn tile_in<I: Ints, K: Super, const T: usize>(panels: &Panels, place: Place, sums: &mut [Sums]) {
     let sums = sums.first_chunk_mut::<T>().expect("sums of each token");
     for b in 0..place.blocks {
         // SAFETY (of both): the caller has the instructions; block b is one of `place`.
         if I::PANELS == PANELS {
-            unsafe {
-                block::<I, K, T, PANELS>(panels.each_ref().map(|panel| panel.block(b)), place, b, 0, sums)
-            };
+            unsafe { block::<I, K, T, PANELS>(panels.each_ref().map(|panel| &panel[b]), place, b, 0, sums) };
         } else {
             for (n, panel) in panels.iter().enumerate() {
-                unsafe { block::<I, K, T, 1>([panel.block(b)], place, b, n, sums) };
+                unsafe { block::<I, K, T, 1>([&panel[b]], place, b, n, sums) };
             }
         }
     }
@@ -159,7 +143,7 @@ unsafe fn tile_in<I: Ints, K: Super, const T: usize>(
 /// Adds the products of block `b` of `T` tokens with `P` panels, from panel `n` on, to the tokens' sums.
 #[inline(always)]
 unsafe fn block<I: Ints, K: Super, const T: usize, const P: usize>(
-    panels: [Block; P],
+    panels: [&Block; P],
     place: Place,
     b: usize,
     n: usize,
@@ -187,11 +171,11 @@ unsafe fn block<I: Ints, K: Super, const T: usize, const P: usize>(
                 false => I::add_group::<false, T, P>(&mut dots, K::GROUP, K::STEPS, groups, x),
             }
         }
-        add::<I, T, P>(panels.map(|p| p.d), dots, x.map(|x| *x.1), n, sums);
+        add::<I, T, P>(panels.map(|p| &p.d), dots, x.map(|x| *x.1), n, sums);
         if K::MINIMA {
             let mut minima = zero;
             lows::<I, T, P>(panels, x.map(|x| x.2), &mut minima);
-            add::<I, T, P>(panels.map(|p| p.min), minima, x.map(|x| *x.1), n, sums);
+            add::<I, T, P>(panels.map(|p| &p.min), minima, x.map(|x| *x.1), n, sums);
         }
     }
 }
@@ -199,7 +183,7 @@ unsafe fn block<I: Ints, K: Super, const T: usize, const P: usize>(
 /// Adds the sums of sixteen columns times their minima, or times scales with the negative offset.
 #[inline(always)]
 unsafe fn lows<I: Ints, const T: usize, const P: usize>(
-    panels: [Block; P],
+    panels: [&Block; P],
     x: [*const i16; T],
     to: &mut [[I; P]; T],
 ) {
@@ -231,9 +215,9 @@ unsafe fn add<I: Ints, const T: usize, const P: usize>(
 }
 
 /// Buffers for the panels, and for the sums of some tokens.
-fn buffers(scratch: &mut Scratch, tokens: usize) -> (&mut [Panel; PANELS], &mut [Sums]) {
+fn buffers(scratch: &mut Scratch, tokens: usize) -> (&mut Panels, &mut [Sums]) {
     let lines = |bytes: usize| bytes / size_of::<Line>();
-    let panels = grown(&mut scratch.codes, lines(size_of::<[Panel; PANELS]>()));
+    let panels = grown(&mut scratch.codes, lines(size_of::<Panels>()));
     let sums = grown(&mut scratch.partial, lines(size_of::<Sums>()) * tokens);
     // SAFETY: both are arrays of integers and floats without gaps, aligned as lines are, and as long as these.
     unsafe {
@@ -241,71 +225,37 @@ fn buffers(scratch: &mut Scratch, tokens: usize) -> (&mut [Panel; PANELS], &mut 
     }
 }
 
-/// One block of a panel.
-#[derive(Clone, Copy)]
-struct Block<'a> {
-    codes: &'a [Line; FOURS],
-    scales: &'a [Line; GROUPS],
-    lows: &'a [Line; GROUPS / 2],
-    d: &'a [f32; ROWS],
-    min: &'a [f32; ROWS],
-}
-
-impl Panel {
-    #[inline]
-    fn block(&self, b: usize) -> Block<'_> {
-        Block {
-            codes: &self.codes.as_chunks().0[b],
-            scales: &self.scales.as_chunks().0[b],
-            lows: &self.lows.as_chunks().0[b],
-            d: &self.d[b],
-            min: &self.min[b],
-        }
-    }
-}
-
 by_isa!(
-    /// Unpacks blocks `from..from + count` of sixteen rows of the task from row `first` on; past the task's end, its
-    /// last row is repeated.
-    fn fill<K: Super>(panel: &mut Panel, task: &Task, first: usize, from: usize, count: usize)
+    /// Unpacks the blocks from number `from` on of sixteen rows of the task from row `first` on; past the task's end,
+    /// its last row is repeated.
+    fn fill<K: Super>(panel: &mut [Block], task: &Task, first: usize, from: usize)
         = fill_in::<ints> tables if K::BOOK
 );
 
 #[inline(always)]
-unsafe fn fill_in<I: Ints, K: Super>(
-    panel: &mut Panel,
-    task: &Task,
-    first: usize,
-    from: usize,
-    count: usize,
-) {
+unsafe fn fill_in<I: Ints, K: Super>(panel: &mut [Block], task: &Task, first: usize, from: usize) {
     align_frame::<K, I::Part>();
-    assert!(
-        task.rows > 0
-            && (from + count) * K::BYTES <= task.row_bytes
-            && task.packed.len() >= task.rows * task.row_bytes
-    );
-    let mut rows = [task.packed.as_ptr(); ROWS];
-    for r in 0..ROWS {
-        rows[r] = rows[r].wrapping_add((first + r).min(task.rows - 1) * task.row_bytes);
-    }
-    for (b, part) in (0..count).flat_map(|b| (0..ROWS / I::Part::ROWS).map(move |part| (b, part))) {
-        // SAFETY: the caller has the instructions; a block of each row, as just checked.
-        unsafe { panel.fill::<I, K>(&rows[part * I::Part::ROWS..], (from + b) * K::BYTES, b, part) };
+    assert!((from + panel.len()) * K::BYTES <= task.row_bytes);
+    let rows = task.addresses(first, ROWS);
+    for (b, block) in panel.iter_mut().enumerate() {
+        for part in 0..ROWS / I::Part::ROWS {
+            // SAFETY: the caller has the instructions; a block of each row, as just checked.
+            unsafe { block.fill::<I, K>(&rows[part * I::Part::ROWS..], (from + b) * K::BYTES, part) };
+        }
     }
 }
 
-impl Panel {
-    /// Unpacks block `b` (one of BLOCKS) of part of the rows, whose blocks are at `at`.
+impl Block {
+    /// Unpacks the block at `at` of part of the rows.
     #[inline(always)]
-    unsafe fn fill<I: Ints, K: Super>(&mut self, rows: &[*const u8], at: usize, b: usize, part: usize) {
+    unsafe fn fill<I: Ints, K: Super>(&mut self, rows: &[*const u8], at: usize, part: usize) {
         // SAFETY: the caller's promise; part of a line, or of sixteen floats.
         unsafe {
             let first = part * I::Part::ROWS;
             let d = Floats::<I>::halves(rows, at + K::D).mul(Register::splat(K::UNIT));
-            d.store(self.d[b].as_mut_ptr().add(first));
+            d.store(self.d.as_mut_ptr().add(first));
             let min = Floats::<I>::halves(rows, at + K::MIN).mul(Register::splat(-1.0));
-            min.store(self.min[b].as_mut_ptr().add(first));
+            min.store(self.min.as_mut_ptr().add(first));
             for side in 0..2 {
                 let packed = K::packed::<I::Part>(rows, at, side);
                 for j in 0..4 {
@@ -313,16 +263,16 @@ impl Panel {
                     for k in 0..8 {
                         let flip = K::SIGNED && I::Part::UNSIGNED;
                         let code = if flip { codes[k].flip() } else { codes[k] };
-                        I::put(&mut self.codes, FOURS * b + column::<K>(k, side) / 4 + j, part, code);
+                        I::put(&mut self.codes, column::<K>(k, side) / 4 + j, part, code);
                     }
                 }
             }
             let [scales, minima] = K::scales::<I::Part>(rows, at);
             for group in 0..FOURS / K::GROUP {
-                put(&mut self.scales[GROUPS * b + group], part, scales[group / 4].factor(group % 4));
+                put(&mut self.scales[group], part, scales[group / 4].factor(group % 4));
             }
             for n in 0..if has_lows::<K, I::Part>() { GROUPS / 2 } else { 0 } {
-                put(&mut self.lows[GROUPS / 2 * b + n], part, lows_of::<K, _>(minima, n));
+                put(&mut self.lows[n], part, lows_of::<K, _>(minima, n));
             }
         }
     }
