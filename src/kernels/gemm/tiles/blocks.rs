@@ -18,7 +18,7 @@ use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::amx::{Set, Tiles};
 use crate::kernels::simd::ints::Ints;
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::lanes::{Lanes, Real};
 
 /// Depth of a tile in bytes: a block.
 pub const DEPTH: usize = 32;
@@ -208,7 +208,7 @@ impl<'a, S: Set, const MINIMUMS: bool> Sweep<'a, S, MINIMUMS> {
             let mut totals = [S::Lanes::splat(0.0); ROWS];
             if start > 0 {
                 for (total, line) in totals.iter_mut().zip(&self.partial[group]) {
-                    *total = Lanes::load(line.0.as_ptr().cast());
+                    *total = Real::load(line.0.as_ptr().cast());
                 }
             }
             for b in (0..depth + ADDED).step_by(4) {

@@ -11,7 +11,7 @@ use crate::kernels::gemm::ternary::Activations;
 use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::simd::amx::Set;
 use crate::kernels::simd::ints::Ints;
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::lanes::{Lanes, Real};
 use crate::kernels::{DType, Isa, Pool};
 
 /// Depth of a tile in bytes, and columns of a step.

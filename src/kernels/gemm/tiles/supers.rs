@@ -12,7 +12,7 @@ use crate::kernels::pool::buffer::Line;
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::amx::{Set, Tiles};
 use crate::kernels::simd::bytes::Bytes;
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::lanes::{Lanes, Real};
 use crate::kernels::simd::wide::Wide;
 use std::marker::PhantomData;
 use std::ops::Range;

@@ -11,7 +11,7 @@ use crate::kernels::pool::buffer::{Line, floats};
 use crate::kernels::simd::amx::Set;
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::ints::Ints;
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::lanes::{Lanes, Real};
 use crate::kernels::simd::wide::Wide;
 use crate::kernels::{DType, Isa, Pool};
 use std::ops::Range;
