@@ -215,13 +215,6 @@ impl<R: Register, const N: usize> Lanes for Sixteen<R, N> {
     }
 }
 
-impl<R: Register, const N: usize> Sixteen<R, N> {
-    inlined! {
-        fn map(self, f: impl Fn(R) -> R) -> Self = Self::of(|i| f(self.0[i]));
-        fn with(self, other: Self, f: impl Fn(R, R) -> R) -> Self = Self::of(|i| f(self.0[i], other.0[i]));
-    }
-}
-
 impl<R: Register, const N: usize> Real for Sixteen<R, N> {
     inlined! {
         fn splat(x: f32) -> Self = Self::of(|_| R::splat(x));
@@ -239,17 +232,17 @@ impl<R: Register, const N: usize> Real for Sixteen<R, N> {
             for (i, part) in self.0.iter().enumerate() {
                 part.store(to.add(i * R::WIDTH));
             };
-        fn add(self, other: Self) -> Self = self.with(other, |a, b| a.add(b));
-        fn sub(self, other: Self) -> Self = self.with(other, |a, b| a.sub(b));
-        fn mul(self, other: Self) -> Self = self.with(other, |a, b| a.mul(b));
-        fn div(self, other: Self) -> Self = self.with(other, |a, b| a.div(b));
+        fn add(self, other: Self) -> Self = Self::of(|i| self.0[i].add(other.0[i]));
+        fn sub(self, other: Self) -> Self = Self::of(|i| self.0[i].sub(other.0[i]));
+        fn mul(self, other: Self) -> Self = Self::of(|i| self.0[i].mul(other.0[i]));
+        fn div(self, other: Self) -> Self = Self::of(|i| self.0[i].div(other.0[i]));
         fn fma(self, a: Self, b: Self) -> Self = Self::of(|i| self.0[i].fma(a.0[i], b.0[i]));
-        fn above(self, other: Self) -> Self = self.with(other, |a, b| a.above(b));
+        fn above(self, other: Self) -> Self = Self::of(|i| self.0[i].above(other.0[i]));
         fn less(self, bound: Self, yes: Self, no: Self) -> Self =
             Self::of(|i| self.0[i].less(bound.0[i], yes.0[i], no.0[i]));
-        fn abs(self) -> Self = self.map(|a| a.abs());
-        fn round(self) -> Self = self.map(|a| a.round());
-        fn power_of_two(self) -> Self = self.map(|a| a.power_of_two());
+        fn abs(self) -> Self = Self::of(|i| self.0[i].abs());
+        fn round(self) -> Self = Self::of(|i| self.0[i].round());
+        fn power_of_two(self) -> Self = Self::of(|i| self.0[i].power_of_two());
         fn largest(self) -> f32 = self.0[1..].iter().fold(self.0[0], |most, part| most.above(*part)).largest();
     }
 }
