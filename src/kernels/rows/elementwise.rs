@@ -104,7 +104,7 @@ gates! {
         over_power(g, g.mul(R::splat(-alpha))).mul(up.add(R::splat(1.0)))
     };
     Gelu {} |g, up| {
-        // 2 sqrt(2/pi) and the same times 0.044715, of u.
+        // 2 sqrt(2/pi), and the same times 0.044715: -2u is -g (FIRST + THIRD g^2).
         const FIRST: f32 = 1.595_769_2;
         const THIRD: f32 = 0.071_354_814;
         let factor = g.mul(g).fma(R::splat(THIRD), R::splat(FIRST));

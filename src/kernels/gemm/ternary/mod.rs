@@ -251,12 +251,8 @@ fn sweep_pays(isa: Isa, task: &Task) -> bool {
 fn arrange<'a>(pool: &Pool, isa: Isa, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     match isa {
         #[cfg(any(test, target_arch = "x86_64"))]
-        _ if tiles::ternary::pays(isa, x.rows.len()) => {
-            let lines = grown(lines, tiles::ternary::arranged_lines(x));
-            // SAFETY: such a set is passed only on a machine that has tiles.
-            unsafe { tiles::ternary::arrange(pool, x, lines) };
-            lines
-        }
+        // SAFETY: such a set is passed only on a machine that has tiles.
+        _ if tiles::ternary::pays(isa, x.rows.len()) => unsafe { tiles::ternary::arrange(pool, x, lines) },
         _ => &[],
     }
 }
