@@ -2,8 +2,8 @@
 //! byte. They become blocks of 32 columns with an f16 scale.
 
 use super::requantize::{largest, q8_0};
-use super::{for_rows, zeroed};
-use crate::base::{Bytes, Error, Result};
+use super::{pack_rows, zeroed};
+use crate::base::{Error, Result};
 use crate::kernels::{DType, Matrix, Pool};
 use half::f16;
 
@@ -91,8 +91,7 @@ pub type Row<'a> = dyn Fn(usize, &mut [f32]) -> Result<()> + Sync + 'a;
 
 /// Rounds floats to Q8_0. Errors as for `pack`.
 pub fn floats(pool: &Pool, rows: usize, cols: usize, fill: &Row) -> Result<Matrix> {
-    let mut data = of_type(DType::Q8_0, rows, cols)?;
-    for_rows(pool, rows, cols / 32 * 34, cols, &mut data, &|row, weights: &mut [f32], out| {
+    pack_rows(pool, DType::Q8_0, (rows, cols), cols, &|row, weights: &mut [f32], out| {
         fill(row, weights)?;
         if let Some(odd) = weights.iter().find(|w| !w.is_finite()) {
             return Err(Error::bad_model(format!("a weight in row {row} is {odd}")));
@@ -103,8 +102,7 @@ pub fn floats(pool: &Pool, rows: usize, cols: usize, fill: &Row) -> Result<Matri
             fits(row, scale)?;
         }
         Ok(())
-    })?;
-    Matrix::new(Bytes::new(data), DType::Q8_0, rows, cols)
+    })
 }
 
 /// Packs blocks of B bytes, each from its codes, scale and zero.
@@ -116,8 +114,7 @@ fn blocks<const B: usize>(
     codes: &Codes,
     block: fn(&[u8; 32], f32, i32, &mut [u8; B]),
 ) -> Result<Matrix> {
-    let mut data = of_type(to, rows, cols)?;
-    for_rows(pool, rows, cols / 32 * B, cols, &mut data, &|row, of_row: &mut [u8], out| {
+    pack_rows(pool, to, (rows, cols), cols, &|row, of_row: &mut [u8], out| {
         (codes.row)(row, of_row);
         let all = of_row.as_chunks::<32>().0.iter().zip(out.as_chunks_mut::<B>().0);
         for (at, (of_block, out)) in all.enumerate() {
@@ -127,15 +124,7 @@ fn blocks<const B: usize>(
             block(of_block, scale, zero, out);
         }
         Ok(())
-    })?;
-    Matrix::new(Bytes::new(data), to, rows, cols)
-}
-
-fn of_type(to: DType, rows: usize, cols: usize) -> Result<Vec<u8>> {
-    let len = to.byte_len(rows, cols);
-    zeroed(
-        len.ok_or_else(|| Error::unsupported(format!("a {rows}x{cols} matrix cannot be stored as {to:?}")))?,
-    )
+    })
 }
 
 fn fits(row: usize, scale: f32) -> Result<()> {

@@ -31,23 +31,24 @@ const ZERO: u8 = 1;
 /// The other types are left to `ternary::validate`. `OutOfMemory` if the packed matrix does not fit.
 pub fn prepare(pool: &Pool, m: Matrix) -> Result<Matrix> {
     match m.dtype {
-        DType::I2S if !m.cols.is_multiple_of(128) => flattened_i2s(pool, &m),
-        DType::IQ1_BN => {
-            let scales = row_scales(&m, f16_at)?;
-            pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
-                iq1_bn_codes(packed_row(&m, row), codes);
-                Ok(())
-            })
-        }
-        DType::IQ2_BN => {
-            let scales = row_scales(&m, |row| f32::from_le_bytes([row[0], row[1], row[2], row[3]]))?;
-            pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
-                iq2_bn_codes(packed_row(&m, row), codes);
-                Ok(())
-            })
-        }
-        DType::TQ1_0 => tq1_0_to_tq2_0(pool, &m),
-        DType::PTQ1_0 => ptq1_0_to_q2_0(pool, &m),
+        DType::I2S if m.cols.is_multiple_of(128) => Ok(m),
+        DType::I2S if m.cols < MIN_COLS => Err(Error::unsupported(format!(
+            "an I2_S matrix of {} columns; rows that end within a block of 128 need at least {MIN_COLS}",
+            m.cols
+        ))),
+        DType::I2S => flattened_i2s(pool, &m),
+        DType::IQ1_BN => scaled_rows(pool, &m, f16_at, iq1_bn_codes),
+        DType::IQ2_BN => scaled_rows(pool, &m, f32_at, iq2_bn_codes),
+        DType::TQ1_0 => from_base_3(pool, &m, &TQ1_0, DType::TQ2_0, |codes, scale, out| {
+            tq2_0_block(codes, out);
+            out[64..].copy_from_slice(scale);
+        }),
+        DType::PTQ1_0 => from_base_3(pool, &m, &PTQ1_0, DType::Q2_0_128, |codes, scale, out| {
+            out[..2].copy_from_slice(scale);
+            for (out, codes) in out[2..].iter_mut().zip(codes.as_chunks::<4>().0) {
+                *out = codes[0] | codes[1] << 2 | codes[2] << 4 | codes[3] << 6;
+            }
+        }),
         DType::TL1 | DType::TL2 => {
             Err(Error::unsupported(format!("a {:?} matrix needs its tiling (kernel_config.ini)", m.dtype)))
         }
@@ -187,18 +188,38 @@ pub fn by_tasks(
     failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// Returns a buffer of zeros, or an error if there is not enough memory (instead of aborting).
-pub(in crate::kernels) fn zeroed<T: Copy + Default>(len: usize) -> Result<Vec<T>> {
-    let mut data = reserve(len)?;
-    data.resize(len, T::default());
-    Ok(data)
+/// Makes a matrix of the type `to`, whose rows `each` writes as in `for_rows`. `Unsupported` if the type cannot hold the
+/// shape.
+fn pack_rows<S: Copy + Default>(
+    pool: &Pool,
+    to: DType,
+    (rows, cols): (usize, usize),
+    width: usize,
+    each: &EachRow<S, u8>,
+) -> Result<Matrix> {
+    let len = to.byte_len(rows, cols);
+    let len =
+        len.ok_or_else(|| Error::unsupported(format!("a {rows}x{cols} matrix cannot be stored as {to:?}")))?;
+    let mut data = zeroed(len)?;
+    for_rows(pool, rows, len / rows.max(1), width, &mut data, each)?;
+    Matrix::new(Bytes::new(data), to, rows, cols)
 }
 
-pub(in crate::kernels) fn reserve<T>(len: usize) -> Result<Vec<T>> {
+/// Returns a buffer of zeros, or an error if there is not enough memory (instead of aborting).
+pub(in crate::kernels) fn zeroed<T: Copy + Default>(len: usize) -> Result<Vec<T>> {
+    filled(len, T::default())
+}
+
+fn filled<T: Copy>(len: usize, value: T) -> Result<Vec<T>> {
     let mut data = Vec::new();
     let refused = |_| Error::out_of_memory("packed weights", len.saturating_mul(size_of::<T>()));
     data.try_reserve_exact(len).map_err(refused)?;
+    data.resize(len, value);
     Ok(data)
+}
+
+fn f32_at(bytes: &[u8]) -> f32 {
+    f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
 /// Packs codes in I2_S's bit order (see `formats`). Returns None if a code is 3 or more.
@@ -214,26 +235,24 @@ fn pack_codes(codes: &[u8], out: &mut [u8]) -> Option<()> {
     (most <= 2).then_some(())
 }
 
-/// Reads the scale that precedes the blocks of each row.
-fn row_scales(m: &Matrix, read: impl Fn(&[u8]) -> f32) -> Result<Vec<f32>> {
-    let mut scales = reserve(m.rows)?;
-    let stride = m.data.len() / m.rows.max(1);
-    scales.extend((0..m.rows).map(|row| read(&m.data[row * stride..])));
-    Ok(scales)
+/// Packs rows whose blocks follow a scale.
+fn scaled_rows(
+    pool: &Pool,
+    m: &Matrix,
+    scale: fn(&[u8]) -> f32,
+    row_codes: fn(&[u8], &mut [u8]),
+) -> Result<Matrix> {
+    let (mut scales, stride) = (zeroed(m.rows)?, m.data.len() / m.rows.max(1));
+    scales.iter_mut().enumerate().for_each(|(row, to)| *to = scale(&m.data[row * stride..]));
+    pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
+        row_codes(packed_row(m, row), codes);
+        Ok(())
+    })
 }
 
-/// An I2_S tensor whose rows begin within blocks: the file flattens the tensor before it packs it.
+/// Packs an I2_S tensor, whose rows may begin within blocks: the file flattens the tensor before it packs it.
 fn flattened_i2s(pool: &Pool, m: &Matrix) -> Result<Matrix> {
-    if m.cols < MIN_COLS {
-        return Err(Error::unsupported(format!(
-            "an I2_S matrix of {} columns; rows that end within a block of 128 need at least {MIN_COLS}",
-            m.cols
-        )));
-    }
-    let n = m.rows * m.cols;
-    let scale = f32::from_le_bytes([m.data[n / 4], m.data[n / 4 + 1], m.data[n / 4 + 2], m.data[n / 4 + 3]]);
-    let mut scales = reserve(m.rows)?;
-    scales.resize(m.rows, scale);
+    let scales = filled(m.rows, f32_at(&m.data[m.rows * m.cols / 4..]))?;
     pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
         let mut at = row * m.cols;
         let mut rest = codes;
@@ -282,55 +301,39 @@ fn iq2_bn_codes(source: &[u8], codes: &mut [u8]) {
     }
 }
 
-/// Codes of elements in base 3. A part is some bytes with as many elements each; successive elements are in
+/// The parts of a block whose elements are in base 3: some bytes with as many elements each; successive elements are in
 /// successive bytes.
-fn base_3_codes(bytes: &[u8], parts: &[(usize, usize)], codes: &mut [u8]) {
+type Parts = [(usize, usize); 3];
+/// Blocks of 256 elements (ggml, ggml-quants.c: dequantize_row_tq1_0).
+const TQ1_0: Parts = [(32, 5), (16, 5), (4, 4)];
+/// Blocks of 128 elements (github.com/PrismML-Eng/llama.cpp, pull request 148).
+const PTQ1_0: Parts = [(16, 5), (8, 5), (2, 4)];
+
+/// Converts blocks of such parts and an f16 scale. `pack` writes a block from its codes and its scale, which is kept.
+fn from_base_3(
+    pool: &Pool,
+    m: &Matrix,
+    parts: &Parts,
+    to: DType,
+    pack: fn(&[u8], &[u8], &mut [u8]),
+) -> Result<Matrix> {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
-    let (mut bytes, mut codes) = (bytes, codes);
-    for &(len, each) in parts {
-        let (part, rest) = bytes.split_at(len);
-        let (to, behind) = codes.split_at_mut(len * each);
-        for (codes, power) in to.chunks_exact_mut(len).zip(POWERS) {
-            codes.iter_mut().zip(part).for_each(|(code, b)| *code = trit(*b, power));
-        }
-        (bytes, codes) = (rest, behind);
-    }
-}
-
-/// Blocks of 128 elements: 16 bytes of five elements, 8 of five, 2 of four, then an f16 scale, which is kept
-/// (github.com/PrismML-Eng/llama.cpp, pull request 148).
-fn ptq1_0_to_q2_0(pool: &Pool, m: &Matrix) -> Result<Matrix> {
-    let stride = m.cols / 128 * 34;
-    let mut data = zeroed(m.rows.saturating_mul(stride))?;
-    for_rows(pool, m.rows, stride, 128, &mut data, &|row, codes: &mut [u8], out| {
-        let blocks = packed_row(m, row).as_chunks::<28>().0;
-        for (block, out) in blocks.iter().zip(out.as_chunks_mut::<34>().0) {
-            base_3_codes(&block[..26], &[(16, 5), (8, 5), (2, 4)], &mut codes[..128]);
-            out[..2].copy_from_slice(&block[26..]);
-            for (out, codes) in out[2..].iter_mut().zip(codes.as_chunks::<4>().0) {
-                *out = codes[0] | codes[1] << 2 | codes[2] << 4 | codes[3] << 6;
+    let ((elements, from_bytes), (_, to_bytes)) = (m.dtype.block(), to.block());
+    pack_rows(pool, to, (m.rows, m.cols), elements, &|row, codes: &mut [u8], out| {
+        let blocks = packed_row(m, row).chunks_exact(from_bytes);
+        for (mut block, out) in blocks.zip(out.chunks_exact_mut(to_bytes)) {
+            let mut rest = &mut *codes;
+            for &(len, each) in parts {
+                let part = block.split_off(..len).expect("as many bytes");
+                let to = rest.split_off_mut(..len * each).expect("as many elements");
+                for (codes, power) in to.chunks_exact_mut(len).zip(POWERS) {
+                    codes.iter_mut().zip(part).for_each(|(code, b)| *code = trit(*b, power));
+                }
             }
+            pack(codes, block, out);
         }
         Ok(())
-    })?;
-    Matrix::new(Bytes::new(data), DType::Q2_0_128, m.rows, m.cols)
-}
-
-/// Blocks of 256 elements: 32 bytes of five elements, 16 of five, 4 of four, then an f16 scale, which is kept (ggml,
-/// ggml-quants.c: dequantize_row_tq1_0).
-fn tq1_0_to_tq2_0(pool: &Pool, m: &Matrix) -> Result<Matrix> {
-    let stride = m.cols / 256 * 66;
-    let mut data = zeroed(m.rows.saturating_mul(stride))?;
-    for_rows(pool, m.rows, stride, 256, &mut data, &|row, codes: &mut [u8], out| {
-        let blocks = packed_row(m, row).as_chunks::<54>().0;
-        for (block, out) in blocks.iter().zip(out.as_chunks_mut::<66>().0) {
-            base_3_codes(&block[..52], &[(32, 5), (16, 5), (4, 4)], &mut codes[..256]);
-            tq2_0_block(codes, out);
-            out[64..].copy_from_slice(&block[52..]);
-        }
-        Ok(())
-    })?;
-    Matrix::new(Bytes::new(data), DType::TQ2_0, m.rows, m.cols)
+    })
 }
 
 /// Packs 256 codes in TQ2_0's bit order (see `formats`) into the first 64 bytes of `out`.

@@ -1,7 +1,7 @@
 //! Conversion of weights to another type at load: bit for bit the output of ggml's reference quantizers
 //! (github.com/ggml-org/ggml, ggml-quants.c; the Python package `gguf`), and BitNet's ternary weights.
 
-use super::{for_rows, pack_ternary, reserve, tq2_0_block, zeroed};
+use super::{filled, flattened_i2s, for_rows, pack_rows, pack_ternary, tq2_0_block, zeroed};
 use crate::base::{Bytes, Error, Result};
 use crate::kernels::gemm::formats::{dequantize_row, row_scale};
 use crate::kernels::gemm::int8;
@@ -41,18 +41,13 @@ fn by_blocks<const N: usize, const B: usize>(
     to: DType,
     block: fn(&[f32; N], &mut [u8; B]),
 ) -> Result<Matrix> {
-    let Matrix { rows, cols, .. } = *source;
-    let stride = cols / N * B;
-    let mut data = zeroed(rows * stride)?;
-    let per_row = |row: usize, scratch: &mut [f32], out: &mut [u8]| {
+    pack_rows(pool, to, (source.rows, source.cols), source.cols, &|row, scratch: &mut [f32], out| {
         finite_row(source, row, scratch)?;
         for (x, out) in scratch.as_chunks::<N>().0.iter().zip(out.as_chunks_mut::<B>().0) {
             block(x, out);
         }
         Ok(())
-    };
-    for_rows(pool, rows, stride, cols, &mut data, &per_row)?;
-    Matrix::new(Bytes::new(data), to, rows, cols)
+    })
 }
 
 fn int8(pool: &Pool, source: &Matrix) -> Result<Matrix> {
@@ -117,7 +112,7 @@ fn ternary(pool: &Pool, source: &Matrix) -> Result<Matrix> {
     let Matrix { rows, cols, .. } = *source;
     match source.dtype {
         DType::Ternary => return Ok(source.clone()),
-        DType::I2S => return relabeled(pool, source),
+        DType::I2S => return flattened_i2s(pool, source),
         DType::F32 | DType::F16 | DType::BF16 => {}
         other => {
             return Err(Error::unsupported(format!(
@@ -126,8 +121,7 @@ fn ternary(pool: &Pool, source: &Matrix) -> Result<Matrix> {
         }
     }
     // Sums each row in f64, then the rows in order: the same result for any number of threads.
-    let mut sums: Vec<f64> = reserve(rows)?;
-    sums.resize(rows, 0.0);
+    let mut sums: Vec<f64> = zeroed(rows)?;
     for_rows(pool, rows, 1, cols, &mut sums, &|row, scratch: &mut [f32], sum| {
         finite_row(source, row, scratch)?;
         sum[0] = scratch.iter().map(|x| x.abs() as f64).sum();
@@ -135,28 +129,12 @@ fn ternary(pool: &Pool, source: &Matrix) -> Result<Matrix> {
     })?;
     let mean = (sums.iter().sum::<f64>() / (rows as f64 * cols as f64)) as f32;
     let scale = 1.0 / mean.max(1e-5);
-    let mut scales = reserve(rows)?;
-    scales.resize(rows, 1.0 / scale);
-    pack_ternary(pool, rows, cols, &scales, &|row, codes| {
-        let mut weights: Vec<f32> = reserve(cols)?;
-        weights.resize(cols, 0.0);
+    pack_ternary(pool, rows, cols, &filled(rows, 1.0 / scale)?, &|row, codes| {
+        let mut weights: Vec<f32> = zeroed(cols)?;
         dequantize_row(isa(), source, row, &mut weights);
         for (code, w) in codes.iter_mut().zip(&weights) {
             *code = ((w * scale).round_ties_even().clamp(-1.0, 1.0) + 1.0) as u8;
         }
-        Ok(())
-    })
-}
-
-/// Converts I2_S to `Ternary`, whether or not its rows end within blocks.
-fn relabeled(pool: &Pool, source: &Matrix) -> Result<Matrix> {
-    let n = source.rows * source.cols;
-    let scale = f32::from_le_bytes([0, 1, 2, 3].map(|i| source.data[n / 4 + i]));
-    let mut scales = reserve(source.rows)?;
-    scales.resize(source.rows, scale);
-    pack_ternary(pool, source.rows, source.cols, &scales, &|row, codes| {
-        let first = row * source.cols;
-        codes.iter_mut().enumerate().for_each(|(i, code)| *code = code_at(&source.data, first + i));
         Ok(())
     })
 }

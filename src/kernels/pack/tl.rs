@@ -6,7 +6,7 @@
 //! (github.com/microsoft/BitNet, utils/convert-hf-to-gguf-bitnet.py and, as the reader, utils/codegen_tl1.py,
 //! utils/codegen_tl2.py).
 
-use super::{pack_ternary, reserve};
+use super::{filled, pack_ternary};
 use crate::base::{Error, Result};
 use crate::kernels::{DType, Matrix, Pool};
 
@@ -201,9 +201,7 @@ impl TlTiling {
 pub fn unpack(pool: &Pool, m: &Matrix, tiling: TlTiling, scale: f32) -> Result<Matrix> {
     assert!((tiling.rows, tiling.cols) == (m.rows, m.cols), "a tiling of another shape");
     tiling.check(m.dtype).map_err(Error::bad_model)?;
-    let mut scales = reserve(m.rows)?;
-    scales.resize(m.rows, scale);
-    pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
+    pack_ternary(pool, m.rows, m.cols, &filled(m.rows, scale)?, &|row, codes| {
         let valid = if m.dtype == DType::TL1 {
             tl1_row(&m.data, tiling, row, codes)
         } else {

@@ -165,13 +165,8 @@ const PIECES: usize = 4;
 
 impl Pool {
     /// As `run`, for tasks that read `bytes` in all from consecutive memory and use them for `tokens` rows of
-    /// activations. A thread does several neighboring tasks in one go; the fewer rows there are, the more tasks it
-    /// does.
-    pub fn run_in_order(&self, tasks: usize, bytes: usize, tokens: usize, task: &(dyn Fn(usize) + Sync)) {
-        self.run_pieces(tasks, bytes, tokens, &|piece| piece.for_each(task));
-    }
-
-    /// The same, but `piece` is given all tasks that a thread does in one go.
+    /// activations. A thread does several neighboring tasks in one go, and `piece` is given all of them; the fewer rows
+    /// there are, the more tasks it does.
     pub fn run_pieces(
         &self,
         tasks: usize,

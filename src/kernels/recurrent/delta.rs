@@ -10,17 +10,14 @@
 //! stays in the L1 cache for all tokens of a chunk. Prefill and decode run the same operations in the same order, so a
 //! chunk gives the bits of its tokens one by one.
 
-use super::tile::{Inputs, PARTS, TILE, TileRow, part_of, update, update_column};
-use crate::kernels::Isa;
+use super::tile::{Inputs, PARTS, TileRow, part_of, update};
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::Lanes;
 
-/// Runs as many tokens as `out` has rows through a tile of a head's state, one after the other.
-pub fn run(isa: Isa, state: &mut [TileRow], inputs: Inputs, out: &mut [TileRow]) {
-    tokens(isa, state, inputs, out);
-}
-
-by_isa!(fn tokens(state: &mut [TileRow], inputs: Inputs, out: &mut [TileRow]) = in_lanes::<lanes>, in_scalars);
+by_isa!(
+    /// Runs as many tokens as `out` has rows through a tile of a head's state, one after the other.
+    pub fn run(state: &mut [TileRow], inputs: Inputs, out: &mut [TileRow]) = in_lanes::<lanes>, Scalar
+);
 
 #[inline(always)]
 unsafe fn in_lanes<L: Lanes>(state: &mut [TileRow], inputs: Inputs, out: &mut [TileRow]) {
@@ -40,18 +37,6 @@ unsafe fn in_lanes<L: Lanes>(state: &mut [TileRow], inputs: Inputs, out: &mut [T
                 *u = part_of::<L>(&v, part).sub(*u).mul(L::splat(rate));
             }
             update(state, decay, [k, q], u, [L::splat(0.0); PARTS], out);
-        }
-    }
-}
-
-/// The reference.
-fn in_scalars(state: &mut [TileRow], inputs: Inputs, out: &mut [TileRow]) {
-    for (t, out) in out.iter_mut().enumerate() {
-        let (q, k, v, [decay, rate]) = inputs.token(t, state.len());
-        for column in 0..TILE {
-            let u = state.iter().zip(k).fold(0.0, |u, (s, k)| (s[column] * decay).mul_add(*k, u));
-            let u = (v[column] - u) * rate;
-            out[column] = update_column(state, column, decay, [k, q], u, 0.0);
         }
     }
 }

@@ -10,19 +10,14 @@
 //! The columns of S do not depend on each other, so the state is stored in tiles, as that of the gated delta rule is. Prefill
 //! and decode run the same operations in the same order, so a chunk gives the bits of its tokens one by one.
 
-use super::tile::{Inputs, PARTS, TILE, TileRow, part_of, update, update_column};
-use crate::kernels::Isa;
+use super::tile::{Inputs, PARTS, TileRow, part_of, update};
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::Lanes;
 
-/// Runs as many tokens as `out` has rows through a tile of a head's state, one after the other. Of the inputs q is c, k is b,
-/// and v is x; their gates are decay and step. `skip` is the head's D.
-pub fn run(isa: Isa, state: &mut [TileRow], inputs: Inputs, skip: f32, out: &mut [TileRow]) {
-    tokens(isa, state, inputs, skip, out);
-}
-
 by_isa!(
-    fn tokens(state: &mut [TileRow], inputs: Inputs, skip: f32, out: &mut [TileRow]) = in_lanes::<lanes>, in_scalars
+    /// Runs as many tokens as `out` has rows through a tile of a head's state, one after the other. Of the inputs q is
+    /// c, k is b, and v is x; their gates are decay and step. `skip` is the head's D.
+    pub fn run(state: &mut [TileRow], inputs: Inputs, skip: f32, out: &mut [TileRow]) = in_lanes::<lanes>, Scalar
 );
 
 #[inline(always)]
@@ -38,17 +33,6 @@ unsafe fn in_lanes<L: Lanes>(state: &mut [TileRow], inputs: Inputs, skip: f32, o
                 (*u, *y) = (x.mul(step), x.mul(skip));
             }
             update(state, L::splat(decay), [b, c], u, y, out);
-        }
-    }
-}
-
-/// The reference.
-fn in_scalars(state: &mut [TileRow], inputs: Inputs, skip: f32, out: &mut [TileRow]) {
-    for (t, out) in out.iter_mut().enumerate() {
-        let (c, b, x, [decay, step]) = inputs.token(t, state.len());
-        for column in 0..TILE {
-            let u = x[column] * step;
-            out[column] = update_column(state, column, decay, [b, c], u, x[column] * skip);
         }
     }
 }

@@ -89,18 +89,3 @@ pub(super) unsafe fn update<L: Lanes>(
         unsafe { y.store(out.as_mut_ptr().add(16 * part)) };
     }
 }
-
-/// `update` of one column, the reference: returns its output.
-pub(super) fn update_column(
-    state: &mut [TileRow],
-    column: usize,
-    decay: f32,
-    [k, q]: [&[f32]; 2],
-    u: f32,
-    y: f32,
-) -> f32 {
-    state.iter_mut().zip(k).zip(q).fold(y, |y, ((s, k), q)| {
-        s[column] = u.mul_add(*k, s[column] * decay);
-        s[column].mul_add(*q, y)
-    })
-}

@@ -3,74 +3,52 @@
 //! Near 0 the tanh is a polynomial, so that small values keep their precision; elsewhere 1 - 2 / (e^2x + 1). The
 //! absolute error is below 1e-7, the relative one below 4e-7.
 
-use super::exp::{exp, exp_lanes};
-use crate::kernels::Isa;
+use super::exp::exp_lanes;
 use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::lanes::{Lanes, Real};
 
 /// Below it the polynomial holds: x + x^3 P(x^2), coefficients of Cephes' tanhf.
 const NEAR: f32 = 0.625;
 const P: [f32; 5] = [-5.704_988_7e-3, 2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1];
 
-#[inline(always)] // fused where the caller may use FMA
-fn tanh(x: f32) -> f32 {
-    let size = x.abs();
-    if size < NEAR {
-        let square = x * x;
-        let p = P[1..].iter().fold(P[0], |p, c| p.mul_add(square, *c));
-        return (p * square).mul_add(x, x);
-    }
-    let far = 1.0 - 2.0 / (exp(size * 2.0) + 1.0);
-    if x < 0.0 { -far } else { far }
-}
-
 /// `cap * tanh(x / cap)`; NaN for NaN.
-#[inline(always)]
+#[inline(always)] // fused where the caller may use FMA
 pub fn soft(x: f32, cap: f32) -> f32 {
-    tanh(x / cap) * cap
+    // SAFETY: an f32 needs no instructions.
+    unsafe { soft_lanes(x, cap) }
 }
 
-/// The bits of `soft` in each lane.
+/// `soft` of each lane.
 ///
 /// # Safety
-/// `L`'s instructions are available.
+/// `R`'s instructions are available.
 #[inline(always)]
-pub unsafe fn soft_lanes<L: Lanes>(x: L, cap: f32) -> L {
+pub unsafe fn soft_lanes<R: Real>(x: R, cap: f32) -> R {
     // SAFETY: the caller's promise.
     unsafe {
-        let x = x.div(L::splat(cap));
+        let x = x.div(R::splat(cap));
         let (size, square) = (x.abs(), x.mul(x));
-        let mut p = L::splat(P[0]);
-        for c in &P[1..] {
-            p = p.fma(square, L::splat(*c));
-        }
-        let near = p.mul(square).fma(x, x);
-        let below = exp_lanes(size.mul(L::splat(2.0))).add(L::splat(1.0));
-        let far = L::splat(1.0).sub(L::splat(2.0).div(below));
-        let far = x.less(L::splat(0.0), far.mul(L::splat(-1.0)), far);
-        size.less(L::splat(NEAR), near, far).mul(L::splat(cap))
+        let near = square.polynomial(&P).mul(square).fma(x, x);
+        let below = exp_lanes(size.mul(R::splat(2.0))).add(R::splat(1.0));
+        let far = R::splat(1.0).sub(R::splat(2.0).div(below));
+        let far = x.less(R::splat(0.0), far.negative(), far);
+        size.less(R::splat(NEAR), near, far).mul(R::splat(cap))
     }
 }
 
-/// `soft` of each value, in place.
-pub fn cap_all(isa: Isa, x: &mut [f32], cap: f32) {
-    let (whole, rest) = x.as_chunks_mut::<16>();
-    sixteens(isa, whole, cap);
-    rest.iter_mut().for_each(|x| *x = soft(*x, cap));
-}
-
-by_isa!(fn sixteens(x: &mut [[f32; 16]], cap: f32) = in_lanes::<lanes>, in_scalars);
+by_isa!(
+    /// `soft` of each value, in place.
+    pub fn cap_all(x: &mut [f32], cap: f32) = in_lanes::<lanes>, Scalar
+);
 
 #[inline(always)]
-unsafe fn in_lanes<L: Lanes>(x: &mut [[f32; 16]], cap: f32) {
-    for x in x {
+unsafe fn in_lanes<L: Lanes>(x: &mut [f32], cap: f32) {
+    let (whole, rest) = x.as_chunks_mut::<16>();
+    for x in whole {
         // SAFETY: arrays of sixteen.
         unsafe { soft_lanes(L::load(x.as_ptr()), cap).store(x.as_mut_ptr()) }
     }
-}
-
-fn in_scalars(x: &mut [[f32; 16]], cap: f32) {
-    x.as_flattened_mut().iter_mut().for_each(|x| *x = soft(*x, cap));
+    rest.iter_mut().for_each(|x| *x = soft(*x, cap));
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Element-wise functions between the products: gated activations and the residual sum.
 
-use super::exp::{exp, exp_lanes};
+use super::exp::exp_lanes;
 use crate::kernels::Isa;
-use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::dispatch::{by_isa, inlined};
+use crate::kernels::simd::lanes::{Lanes, Real};
 
 /// `out = silu(gate) * up`, silu(g) = g / (1 + e^-g) (Shazeer 2020, "GLU Variants").
 pub fn swiglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    gated(isa, Silu, gate, up, out);
+    gated(isa, Silu {}, gate, up, out);
 }
 
 /// `swiglu` with the gate at most `limit` and `up` within `-limit` and `limit`; NaN stays.
@@ -17,7 +17,7 @@ pub fn clamped_swiglu(isa: Isa, limit: f32, gate: &[f32], up: &[f32], out: &mut 
 
 /// `swiglu` with a factor on the gate and one on `up`.
 pub fn scaled_swiglu(isa: Isa, [by_gate, by_up]: [f32; 2], gate: &[f32], up: &[f32], out: &mut [f32]) {
-    gated(isa, Scaled { gate: by_gate, up: by_up }, gate, up, out);
+    gated(isa, Scaled { by_gate, by_up }, gate, up, out);
 }
 
 /// `clamped_swiglu` with `alpha` times the gate in the exponent, and 1 added to the clamped `up` (gpt-oss).
@@ -28,194 +28,99 @@ pub fn steep_swiglu(isa: Isa, [alpha, limit]: [f32; 2], gate: &[f32], up: &[f32]
 /// `out = gelu(gate) * up` in the tanh form, g/2 (1 + tanh(u)) with u = sqrt(2/pi) (g + 0.044715 g^3) (Hendrycks and
 /// Gimpel 2016). Computed as g / (1 + e^-2u), which is equal: 1 + tanh(u) = 2 / (1 + e^-2u).
 pub fn geglu(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    gated(isa, Gelu, gate, up, out);
+    gated(isa, Gelu {}, gate, up, out);
 }
 
 /// `out = gelu(up)`, in the form of `geglu`.
 pub fn gelu(isa: Isa, up: &[f32], out: &mut [f32]) {
-    ungated(isa, Gelu, up, out);
+    ungated(isa, Gelu {}, up, out);
 }
 
 /// `out = gelu(gate) * up` in its own form, `g/2 (1 + erf(g / sqrt(2)))` (Hendrycks and Gimpel 2016).
 pub fn geglu_erf(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    gated(isa, GeluErf, gate, up, out);
+    gated(isa, GeluErf {}, gate, up, out);
 }
 
 /// `out = gelu(up)`, in the form of `geglu_erf`.
 pub fn gelu_erf(isa: Isa, up: &[f32], out: &mut [f32]) {
-    ungated(isa, GeluErf, up, out);
+    ungated(isa, GeluErf {}, up, out);
 }
 
-/// A gate on `up`: g / (1 + e^x), where x is -g (SiLU) unless it is given, and g and `up` may be limited or scaled first.
+/// `out = relu(gate)^2 * up` (BitNet b1.58 2B-4T; So et al. 2021, "Primer").
+pub fn relu2(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    gated(isa, Relu2 {}, gate, up, out);
+}
+
+/// `out = x / (1 + e^-gate)`: `x` times the logistic function of the gate. SiLU if both are the same.
+pub fn logistic(isa: Isa, gate: &[f32], x: &[f32], out: &mut [f32]) {
+    gated(isa, Logistic {}, gate, x, out);
+}
+
+/// A gate on `up`.
 trait Gate: Copy {
-    /// x, which depends on g.
-    fn exponent(self, g: f32) -> f32 {
-        -g
-    }
     /// # Safety
-    /// `L`'s instructions are available.
-    #[inline(always)]
-    unsafe fn exponents<L: Lanes>(self, g: L) -> L {
-        // SAFETY: the caller's promise. A product with -1 is the exact negative.
-        unsafe { g.mul(L::splat(-1.0)) }
-    }
+    /// `R`'s instructions are available.
+    unsafe fn output<R: Real>(self, g: R, up: R) -> R;
+}
 
-    fn limited(self, g: f32, up: f32) -> (f32, f32) {
-        (g, up)
-    }
-    /// # Safety
-    /// `L`'s instructions are available.
-    #[inline(always)]
-    unsafe fn limited_lanes<L: Lanes>(self, g: L, up: L) -> (L, L) {
-        (g, up)
-    }
+inlined! {
+    // x / (1 + e^exponent)
+    fn over_power<R: Real>(x: R, exponent: R) -> R = x.div(exp_lanes(exponent).add(R::splat(1.0)));
+    // Not by `above`, which would hide a NaN.
+    fn at_most<R: Real>(x: R, limit: f32) -> R = R::splat(limit).less(x, R::splat(limit), x);
+    fn at_least<R: Real>(x: R, limit: f32) -> R = x.less(R::splat(limit), R::splat(limit), x);
+}
 
-    fn output(self, g: f32, up: f32) -> f32 {
-        let (g, up) = self.limited(g, up);
-        g / (1.0 + exp(self.exponent(g))) * up
-    }
-    /// # Safety
-    /// `L`'s instructions are available.
-    #[inline(always)]
-    unsafe fn outputs<L: Lanes>(self, g: L, up: L) -> L {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let (g, up) = self.limited_lanes(g, up);
-            let below = exp_lanes(self.exponents(g)).add(L::splat(1.0));
-            g.div(below).mul(up)
+/// Defines gates: their parameters and their output.
+macro_rules! gates {
+    ($($(#[$doc:meta])* $gate:ident { $($by:ident),* } |$g:ident, $up:ident| $output:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        struct $gate {
+            $($by: f32,)*
         }
-    }
-}
 
-#[derive(Clone, Copy)]
-struct Silu;
-#[derive(Clone, Copy)]
-struct Gelu;
-#[derive(Clone, Copy)]
-struct Clamped {
-    limit: f32,
-}
-#[derive(Clone, Copy)]
-struct Steep {
-    alpha: f32,
-    limit: f32,
-}
-
-impl Gate for Silu {}
-
-#[derive(Clone, Copy)]
-struct Scaled {
-    gate: f32,
-    up: f32,
-}
-
-impl Gate for Scaled {
-    fn limited(self, g: f32, up: f32) -> (f32, f32) {
-        (g * self.gate, up * self.up)
-    }
-    #[inline(always)]
-    unsafe fn limited_lanes<L: Lanes>(self, g: L, up: L) -> (L, L) {
-        // SAFETY: the caller's promise.
-        unsafe { (g.mul(L::splat(self.gate)), up.mul(L::splat(self.up))) }
-    }
-}
-
-impl Gate for Clamped {
-    fn limited(self, g: f32, up: f32) -> (f32, f32) {
-        // Not `min` and `clamp`, which would hide a NaN or panic.
-        let at_most = |x: f32| if self.limit < x { self.limit } else { x };
-        let up = at_most(up);
-        (at_most(g), if up < -self.limit { -self.limit } else { up })
-    }
-    #[inline(always)]
-    unsafe fn limited_lanes<L: Lanes>(self, g: L, up: L) -> (L, L) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let (most, least) = (L::splat(self.limit), L::splat(-self.limit));
-            let up = most.less(up, most, up);
-            (most.less(g, most, g), up.less(least, least, up))
-        }
-    }
-}
-
-impl Gate for Steep {
-    fn exponent(self, g: f32) -> f32 {
-        g * -self.alpha
-    }
-    #[inline(always)]
-    unsafe fn exponents<L: Lanes>(self, g: L) -> L {
-        // SAFETY: the caller's promise.
-        unsafe { g.mul(L::splat(-self.alpha)) }
-    }
-
-    fn limited(self, g: f32, up: f32) -> (f32, f32) {
-        let (g, up) = Clamped { limit: self.limit }.limited(g, up);
-        (g, up + 1.0)
-    }
-    #[inline(always)]
-    unsafe fn limited_lanes<L: Lanes>(self, g: L, up: L) -> (L, L) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let (g, up) = Clamped { limit: self.limit }.limited_lanes(g, up);
-            (g, up.add(L::splat(1.0)))
-        }
-    }
-}
-
-impl Gelu {
-    /// 2 sqrt(2/pi), and the same times 0.044715. Twice the argument of the tanh is `g (FIRST + THIRD g^2)`.
-    const FIRST: f32 = 1.595_769_2;
-    const THIRD: f32 = 0.071_354_814;
-}
-
-impl Gate for Gelu {
-    fn exponent(self, g: f32) -> f32 {
-        (g * g).mul_add(Self::THIRD, Self::FIRST) * -g
-    }
-    #[inline(always)]
-    unsafe fn exponents<L: Lanes>(self, g: L) -> L {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let factor = g.mul(g).fma(L::splat(Self::THIRD), L::splat(Self::FIRST));
-            factor.mul(g.mul(L::splat(-1.0)))
-        }
-    }
-}
-
-/// GELU as `max(g, 0) - |g|/2 erfc(|g| / sqrt(2))`, which keeps the digits of small results. erfc is that of Abramowitz and
-/// Stegun (7.1.26), whose error is below 1.5e-7.
-#[derive(Clone, Copy)]
-struct GeluErf;
-
-impl GeluErf {
-    const P: f32 = 0.327_591_1;
-    const A: [f32; 5] = [1.061_405_4, -1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6];
-}
-
-impl Gate for GeluErf {
-    fn output(self, g: f32, up: f32) -> f32 {
-        let z = g.abs() * std::f32::consts::FRAC_1_SQRT_2;
-        let t = 1.0 / z.mul_add(Self::P, 1.0);
-        let p = Self::A[1..].iter().fold(Self::A[0], |p, a| p.mul_add(t, *a));
-        let above = p * t * exp(-(z * z));
-        // Not `max`; a NaN comes in by the other part.
-        let positive = if g > 0.0 { g } else { 0.0 };
-        (g.abs() * -0.5).mul_add(above, positive) * up
-    }
-    #[inline(always)]
-    unsafe fn outputs<L: Lanes>(self, g: L, up: L) -> L {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let z = g.abs().mul(L::splat(std::f32::consts::FRAC_1_SQRT_2));
-            let t = L::splat(1.0).div(z.fma(L::splat(Self::P), L::splat(1.0)));
-            let mut p = L::splat(Self::A[0]);
-            for a in &Self::A[1..] {
-                p = p.fma(t, L::splat(*a));
+        impl Gate for $gate {
+            inlined! {
+                fn output<R: Real>(self, $g: R, $up: R) -> R = {
+                    let Self { $($by),* } = self;
+                    $output
+                };
             }
-            let above = p.mul(t).mul(exp_lanes(z.mul(z).mul(L::splat(-1.0))));
-            g.abs().mul(L::splat(-0.5)).fma(above, g.above(L::splat(0.0))).mul(up)
         }
-    }
+    )*};
+}
+gates! {
+    Silu {} |g, up| over_power(g, g.negative()).mul(up);
+    Logistic {} |g, x| over_power(x, g.negative());
+    Relu2 {} |g, up| {
+        let g = at_least(g, 0.0);
+        g.mul(g).mul(up)
+    };
+    Clamped { limit } |g, up| Silu {}.output(at_most(g, limit), at_least(at_most(up, limit), -limit));
+    Scaled { by_gate, by_up } |g, up| Silu {}.output(g.mul(R::splat(by_gate)), up.mul(R::splat(by_up)));
+    Steep { alpha, limit } |g, up| {
+        let (g, up) = (at_most(g, limit), at_least(at_most(up, limit), -limit));
+        over_power(g, g.mul(R::splat(-alpha))).mul(up.add(R::splat(1.0)))
+    };
+    Gelu {} |g, up| {
+        // 2 sqrt(2/pi), and the same times 0.044715: -2u is -g (FIRST + THIRD g^2).
+        const FIRST: f32 = 1.595_769_2;
+        const THIRD: f32 = 0.071_354_814;
+        let factor = g.mul(g).fma(R::splat(THIRD), R::splat(FIRST));
+        over_power(g, factor.mul(g.negative())).mul(up)
+    };
+    /// GELU as `max(g, 0) - |g|/2 erfc(|g| / sqrt(2))`, which keeps the digits of small results. erfc is that of
+    /// Abramowitz and Stegun (7.1.26), whose error is below 1.5e-7.
+    GeluErf {} |g, up| {
+        const P: f32 = 0.327_591_1;
+        const A: [f32; 5] = [1.061_405_4, -1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6];
+        let z = g.abs().mul(R::splat(std::f32::consts::FRAC_1_SQRT_2));
+        let t = R::splat(1.0).div(z.fma(R::splat(P), R::splat(1.0)));
+        let above = t.polynomial(&A).mul(t).mul(exp_lanes(z.mul(z).negative()));
+        // A NaN comes in by the other part.
+        g.abs().mul(R::splat(-0.5)).fma(above, g.above(R::splat(0.0))).mul(up)
+    };
 }
 
 /// The gate on 1.
@@ -226,115 +131,45 @@ fn ungated<G: Gate>(isa: Isa, by: G, up: &[f32], out: &mut [f32]) {
     }
 }
 
-fn gated<G: Gate>(isa: Isa, by: G, gate: &[f32], up: &[f32], out: &mut [f32]) {
+by_isa!(fn gated<G: Gate>(by: G, gate: &[f32], up: &[f32], out: &mut [f32]) = in_lanes::<lanes>, Scalar);
+
+#[inline(always)]
+unsafe fn in_lanes<L: Lanes, G: Gate>(by: G, gate: &[f32], up: &[f32], out: &mut [f32]) {
     assert!(gate.len() == out.len() && up.len() == out.len(), "one gate and one up for each output");
     let (out, last) = out.as_chunks_mut::<16>();
     let ((gate, gates), (up, ups)) = (gate.as_chunks::<16>(), up.as_chunks::<16>());
-    sixteens(isa, by, gate, up, out);
-    one_by_one(by, gates, ups, last);
-}
-
-by_isa!(
-    fn sixteens<G: Gate>(by: G, gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]])
-        = in_lanes::<lanes>, in_scalars
-);
-
-#[inline(always)]
-unsafe fn in_lanes<L: Lanes, G: Gate>(by: G, gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]]) {
-    for ((gate, up), out) in gate.iter().zip(up).zip(out) {
-        // SAFETY: arrays of sixteen.
-        unsafe {
-            by.outputs(L::load(gate.as_ptr()), L::load(up.as_ptr())).store(out.as_mut_ptr());
+    // SAFETY (of all): arrays of sixteen; an f32 needs no instructions.
+    unsafe {
+        for ((gate, up), out) in gate.iter().zip(up).zip(out) {
+            by.output(L::load(gate.as_ptr()), L::load(up.as_ptr())).store(out.as_mut_ptr());
+        }
+        for ((gate, up), out) in gates.iter().zip(ups).zip(last) {
+            *out = by.output(*gate, *up);
         }
     }
 }
 
-fn in_scalars<G: Gate>(by: G, gate: &[[f32; 16]], up: &[[f32; 16]], out: &mut [[f32; 16]]) {
-    one_by_one(by, gate.as_flattened(), up.as_flattened(), out.as_flattened_mut());
-}
-
-fn one_by_one<G: Gate>(by: G, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    for ((out, g), up) in out.iter_mut().zip(gate).zip(up) {
-        *out = by.output(*g, *up);
-    }
-}
-
-/// `out = relu(gate)^2 * up` (BitNet b1.58 2B-4T; So et al. 2021, "Primer").
-pub fn relu2(isa: Isa, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    assert!(gate.len() == out.len() && up.len() == out.len(), "one gate and one up for each output");
-    relu2_of(isa, gate, up, out);
-}
-
-by_isa!(fn relu2_of(gate: &[f32], up: &[f32], out: &mut [f32]) = relu2_loop);
-
-#[inline(always)]
-fn relu2_loop(gate: &[f32], up: &[f32], out: &mut [f32]) {
-    for ((out, g), up) in out.iter_mut().zip(gate).zip(up) {
-        // Not `max`, which would hide a NaN.
-        let g = if *g < 0.0 { 0.0 } else { *g };
-        *out = g * g * up;
-    }
-}
-
-/// `out = x / (1 + e^-gate)`: `x` times the logistic function of the gate. SiLU if both are the same.
-pub fn logistic(isa: Isa, gate: &[f32], x: &[f32], out: &mut [f32]) {
-    assert!(gate.len() == out.len() && x.len() == out.len(), "one gate and one input for each output");
-    let (out, last) = out.as_chunks_mut::<16>();
-    let ((gate, gates), (x, xs)) = (gate.as_chunks::<16>(), x.as_chunks::<16>());
-    logistic_of(isa, gate, x, out);
-    logistic_scalars(gates, xs, last);
-}
-
 by_isa!(
-    fn logistic_of(gate: &[[f32; 16]], x: &[[f32; 16]], out: &mut [[f32; 16]]) = logistic_lanes::<lanes>, logistic_rest
+    /// `x += y`.
+    pub fn add(x: &mut [f32], y: &[f32]) = add_loop
 );
-
-#[inline(always)]
-unsafe fn logistic_lanes<L: Lanes>(gate: &[[f32; 16]], x: &[[f32; 16]], out: &mut [[f32; 16]]) {
-    for ((gate, x), out) in gate.iter().zip(x).zip(out) {
-        // SAFETY: arrays of sixteen.
-        unsafe {
-            let below = exp_lanes(Silu.exponents(L::load(gate.as_ptr()))).add(L::splat(1.0));
-            L::load(x.as_ptr()).div(below).store(out.as_mut_ptr());
-        }
-    }
-}
-
-fn logistic_rest(gate: &[[f32; 16]], x: &[[f32; 16]], out: &mut [[f32; 16]]) {
-    logistic_scalars(gate.as_flattened(), x.as_flattened(), out.as_flattened_mut());
-}
-
-fn logistic_scalars(gate: &[f32], x: &[f32], out: &mut [f32]) {
-    for ((out, g), x) in out.iter_mut().zip(gate).zip(x) {
-        *out = x / (1.0 + exp(-g));
-    }
-}
-
-/// `x += y`.
-pub fn add(isa: Isa, x: &mut [f32], y: &[f32]) {
-    assert_eq!(x.len(), y.len(), "a sum of equal shapes");
-    add_of(isa, x, y);
-}
-
-by_isa!(fn add_of(x: &mut [f32], y: &[f32]) = add_loop);
 
 #[inline(always)]
 fn add_loop(x: &mut [f32], y: &[f32]) {
+    assert_eq!(x.len(), y.len(), "a sum of equal shapes");
     for (x, y) in x.iter_mut().zip(y) {
         *x += y;
     }
 }
 
-/// `x += by * y`, in one rounding.
-pub fn add_scaled(isa: Isa, x: &mut [f32], y: &[f32], by: f32) {
-    assert_eq!(x.len(), y.len(), "a sum of equal shapes");
-    add_scaled_of(isa, x, y, by);
-}
-
-by_isa!(fn add_scaled_of(x: &mut [f32], y: &[f32], by: f32) = add_scaled_loop);
+by_isa!(
+    /// `x += by * y`, in one rounding.
+    pub fn add_scaled(x: &mut [f32], y: &[f32], by: f32) = add_scaled_loop
+);
 
 #[inline(always)]
 fn add_scaled_loop(x: &mut [f32], y: &[f32], by: f32) {
+    assert_eq!(x.len(), y.len(), "a sum of equal shapes");
     for (x, y) in x.iter_mut().zip(y) {
         *x = y.mul_add(by, *x);
     }

@@ -3,7 +3,7 @@
 //! Reduces the range by n = round(x log2 e), with ln 2 in two parts (Cody and Waite 1980). A minimax polynomial of
 //! degree 5 computes the rest (coefficients of Cephes' expf). The relative error is below 2e-7.
 
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::lanes::Real;
 
 /// Below `LOW` the result is 0. Above `HIGH`, far above what softmax and SiLU need, it is infinity.
 const LOW: f32 = -87.0;
@@ -16,37 +16,24 @@ const P: [f32; 6] = [1.987_569_2e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-
 /// e^x; 0 below -87, infinity above 88, NaN for NaN.
 #[inline(always)] // fused where the caller may use FMA
 pub fn exp(x: f32) -> f32 {
-    if x < LOW {
-        return 0.0;
-    }
-    if x > HIGH {
-        return f32::INFINITY;
-    }
-    let n = (x * LOG2_E).round_ties_even();
-    let r = n.mul_add(-LN2_LOW, n.mul_add(-LN2_HIGH, x));
-    let p = P[1..].iter().fold(P[0], |p, c| p.mul_add(r, *c));
-    let y = p.mul_add(r * r, r) + 1.0;
-    // n is within -126..=127, so the exponent bits are those of a normal number.
-    y * f32::from_bits(((n as i32 + 127) << 23) as u32)
+    // SAFETY: an f32 needs no instructions.
+    unsafe { exp_lanes(x) }
 }
 
-/// The bits of `exp` in each lane.
+/// `exp` of each lane.
 ///
 /// # Safety
-/// `L`'s instructions are available.
+/// `R`'s instructions are available.
 #[inline(always)]
-pub unsafe fn exp_lanes<L: Lanes>(x: L) -> L {
+pub unsafe fn exp_lanes<R: Real>(x: R) -> R {
     // SAFETY: the caller's promise.
     unsafe {
-        let n = x.mul(L::splat(LOG2_E)).round();
-        let r = n.fma(L::splat(-LN2_LOW), n.fma(L::splat(-LN2_HIGH), x));
-        let mut p = L::splat(P[0]);
-        for c in &P[1..] {
-            p = p.fma(r, L::splat(*c));
-        }
-        let y = p.fma(r.mul(r), r).add(L::splat(1.0)).mul(n.power_of_two());
-        let y = x.less(L::splat(LOW), L::splat(0.0), y);
-        L::splat(HIGH).less(x, L::splat(f32::INFINITY), y)
+        let n = x.mul(R::splat(LOG2_E)).round();
+        let r = n.fma(R::splat(-LN2_LOW), n.fma(R::splat(-LN2_HIGH), x));
+        // n is within -126..=127 where the result counts, so that the power is a normal number.
+        let y = r.polynomial(&P).fma(r.mul(r), r).add(R::splat(1.0)).mul(n.power_of_two());
+        let y = x.less(R::splat(LOW), R::splat(0.0), y);
+        R::splat(HIGH).less(x, R::splat(f32::INFINITY), y)
     }
 }
 
@@ -71,16 +58,12 @@ mod tests {
         }
     }
 
-    by_isa!(fn sixteen(x: &mut [f32; 16]) = in_lanes::<lanes>, in_scalars);
+    by_isa!(fn sixteen(x: &mut [f32; 16]) = in_lanes::<lanes>, Scalar);
 
     #[inline(always)]
     unsafe fn in_lanes<L: Lanes>(x: &mut [f32; 16]) {
         // SAFETY: sixteen floats are read and written.
         unsafe { exp_lanes(L::load(x.as_ptr())).store(x.as_mut_ptr()) }
-    }
-
-    fn in_scalars(x: &mut [f32; 16]) {
-        *x = x.map(exp);
     }
 
     #[test]

@@ -1,20 +1,17 @@
 //! The normalized Walsh-Hadamard transform (Sylvester's order), which spreads outliers before weights are quantized
 //! (Ashkboos et al. 2024, "QuaRot").
 
-use crate::kernels::Isa;
 use crate::kernels::simd::dispatch::by_isa;
 
-/// Multiplies each `block` elements of `x` with H / sqrt(block), where H is Sylvester's matrix: H[i, j] is -1 if i & j
-/// has an odd number of ones. It is its own inverse. `block` is a power of two and divides `x`.
-pub fn walsh_hadamard(isa: Isa, block: usize, x: &mut [f32]) {
-    assert!(block.is_power_of_two() && x.len().is_multiple_of(block), "blocks of {block} in {}", x.len());
-    transform(isa, block, x);
-}
-
-by_isa!(fn transform(block: usize, x: &mut [f32]) = transform_loop);
+by_isa!(
+    /// Multiplies each `block` elements of `x` with H / sqrt(block), where H is Sylvester's matrix: H[i, j] is -1 if
+    /// i & j has an odd number of ones. It is its own inverse. `block` is a power of two and divides `x`.
+    pub fn walsh_hadamard(block: usize, x: &mut [f32]) = transform
+);
 
 #[inline(always)]
-fn transform_loop(block: usize, x: &mut [f32]) {
+fn transform(block: usize, x: &mut [f32]) {
+    assert!(block.is_power_of_two() && x.len().is_multiple_of(block), "blocks of {block} in {}", x.len());
     let by = (1.0 / (block as f64).sqrt()) as f32;
     for x in x.chunks_exact_mut(block) {
         let mut half = block / 2;
@@ -34,7 +31,7 @@ fn transform_loop(block: usize, x: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::available;
+    use crate::kernels::{Isa, available};
 
     #[test]
     fn it_is_the_matrix_with_all_instruction_sets() {

@@ -80,7 +80,7 @@ fn sum_of_squares(isa: Isa, x: &[f32]) -> f32 {
     tree_sum(&lanes)
 }
 
-by_isa!(fn squares(x: &[[f32; LANES]], lanes: &mut [f32; LANES]) = squares_in_lanes::<lanes>, squares_in_scalars);
+by_isa!(fn squares(x: &[[f32; LANES]], lanes: &mut [f32; LANES]) = squares_in_lanes::<lanes>, Scalar);
 
 #[inline(always)]
 unsafe fn squares_in_lanes<L: Lanes>(x: &[[f32; LANES]], lanes: &mut [f32; LANES]) {
@@ -94,12 +94,6 @@ unsafe fn squares_in_lanes<L: Lanes>(x: &[[f32; LANES]], lanes: &mut [f32; LANES
             }
         }
         sums.iter().enumerate().for_each(|(half, sum)| sum.store(lanes.as_mut_ptr().add(16 * half)));
-    }
-}
-
-fn squares_in_scalars(x: &[[f32; LANES]], lanes: &mut [f32; LANES]) {
-    for x in x {
-        lanes.iter_mut().zip(x).for_each(|(lane, v)| *lane = v.mul_add(*v, *lane));
     }
 }
 

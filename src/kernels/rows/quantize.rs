@@ -18,17 +18,14 @@ pub struct QuantRow {
 pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [i8]) -> QuantRow {
     assert_eq!(x.len(), out.len(), "a quantized row is as long as its source");
     let (whole, rest) = x.as_chunks::<16>();
-    let scale = 127.0 / absmax(largest(isa, whole), rest).max(1e-5);
+    let absmax = rest.iter().fold(largest(isa, whole), |max, v| if v.abs() > max { v.abs() } else { max });
+    let scale = 127.0 / absmax.max(1e-5);
     let (bytes, last) = out.as_chunks_mut::<16>();
     QuantRow { scale, sum: rounded(isa, whole, scale, bytes) + round(rest, scale, last) }
 }
 
-/// The largest magnitude, at least `start`; NaN is ignored.
-fn absmax(start: f32, x: &[f32]) -> f32 {
-    x.iter().fold(start, |max, v| if v.abs() > max { v.abs() } else { max })
-}
-
-fn round(x: &[f32], scale: f32, out: &mut [i8]) -> i32 {
+/// `rounded` of any number of values with any `scale`.
+pub(super) fn round(x: &[f32], scale: f32, out: &mut [i8]) -> i32 {
     let mut sum = 0;
     for (out, x) in out.iter_mut().zip(x) {
         // The bounds are for a scale that has overflowed to infinity. The cast turns NaN into 0.
@@ -40,12 +37,8 @@ fn round(x: &[f32], scale: f32, out: &mut [i8]) -> i32 {
 
 by_isa!(
     /// The largest magnitude; NaN is ignored.
-    fn largest(x: &[[f32; 16]]) -> f32 = largest_in_lanes::<lanes>, largest_of
+    fn largest(x: &[[f32; 16]]) -> f32 = largest_in_lanes::<lanes>, Scalar
 );
-
-pub(super) fn largest_of(x: &[[f32; 16]]) -> f32 {
-    absmax(0.0, x.as_flattened())
-}
 
 /// # Safety
 /// `L`'s instructions are available.
@@ -64,12 +57,8 @@ pub(super) unsafe fn largest_in_lanes<L: Lanes>(x: &[[f32; 16]]) -> f32 {
 by_isa!(
     /// `out = round_half_even(x * scale)`; NaN becomes 0, all other results must be within -127 and 127. Returns
     /// their sum.
-    fn rounded(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i32 = rounded_in_lanes::<lanes>, rounded_of
+    fn rounded(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i32 = rounded_in_lanes::<lanes>, Scalar
 );
-
-pub(super) fn rounded_of(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i32 {
-    round(x.as_flattened(), scale, out.as_flattened_mut())
-}
 
 /// # Safety
 /// `L`'s instructions are available.

@@ -1,7 +1,7 @@
 //! Quantization of activations to int8 in blocks of columns, for weights that are quantized in blocks: one scale per
 //! block, as in ggml (github.com/ggml-org/ggml, its Q8_0, Q8_1 and Q8_K), with scales in f32.
 
-use super::quantize::{largest_in_lanes, largest_of, rounded_in_lanes, rounded_of};
+use super::quantize::{largest_in_lanes, round, rounded_in_lanes};
 use crate::kernels::Isa;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::Lanes;
@@ -74,7 +74,7 @@ by_isa!(
         values: &mut [[i8; 16]],
         scales: &mut [f32],
         sums: &mut [i16],
-    ) = in_lanes::<lanes>, in_scalars
+    ) = in_lanes::<lanes>, Scalar
 );
 
 #[inline(always)]
@@ -85,40 +85,21 @@ unsafe fn in_lanes<L: Lanes>(
     scales: &mut [f32],
     sums: &mut [i16],
 ) {
-    // SAFETY: the caller has the instructions.
-    let (largest, rounded) = unsafe {
-        (|x: &_| largest_in_lanes::<L>(x), |x: &_, scale, out: &mut _| rounded_in_lanes::<L>(x, scale, out))
-    };
-    blocks(block, x, values, (scales, sums), largest, rounded);
-}
-
-fn in_scalars(block: usize, x: &[[f32; 16]], values: &mut [[i8; 16]], scales: &mut [f32], sums: &mut [i16]) {
-    blocks(block, x, values, (scales, sums), largest_of, rounded_of);
-}
-
-#[inline(always)]
-fn blocks(
-    block: usize,
-    x: &[[f32; 16]],
-    values: &mut [[i8; 16]],
-    (scales, sums): (&mut [f32], &mut [i16]),
-    largest: impl Fn(&[[f32; 16]]) -> f32,
-    rounded: impl Fn(&[[f32; 16]], f32, &mut [[i8; 16]]) -> i32,
-) {
     let (of_block, of_sum) = (block / 16, columns_of_sum(block) / 16);
     let blocks = x.chunks_exact(of_block).zip(values.chunks_exact_mut(of_block));
     let sums = sums.chunks_exact_mut(of_block / of_sum);
     for (((x, values), scale), sums) in blocks.zip(scales).zip(sums) {
-        let absmax = largest(x);
+        // SAFETY (of both): the caller has the instructions.
+        let absmax = unsafe { largest_in_lanes::<L>(x) };
         *scale = absmax / 127.0;
         // Infinite for a block of tiny (such as subnormal) values.
         let inverse = if absmax == 0.0 { 0.0 } else { 127.0 / absmax };
         let groups = x.chunks_exact(of_sum).zip(values.chunks_exact_mut(of_sum));
         for (sum, (x, values)) in sums.iter_mut().zip(groups) {
             let rounded = if inverse.is_finite() {
-                rounded(x, inverse, values)
+                unsafe { rounded_in_lanes::<L>(x, inverse, values) }
             } else {
-                rounded_of(x, inverse, values)
+                round(x.as_flattened(), inverse, values.as_flattened_mut())
             };
             *sum = rounded as i16;
         }

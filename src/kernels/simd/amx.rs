@@ -127,49 +127,39 @@ mod hardware {
     /// The processor's tiles.
     pub struct Amx(());
 
-    // SAFETY of all blocks: the code that made an `Amx` ensured that the machine has the instructions;
-    // compilers do not use tiles; the callers promise that the memory can be read or written.
+    /// An instruction; `nomem` if it neither reads nor writes memory.
+    macro_rules! tile {
+        ($instruction:literal, [$($operand:tt)*] $(, $option:ident)?) => {
+            // SAFETY: the code that made an `Amx` ensured that the machine has the instructions; compilers do not use
+            // tiles; the callers promise that the memory can be read or written.
+            unsafe { asm!($instruction, $($operand)*, options($($option,)? nostack, preserves_flags)) }
+        };
+    }
+
     impl Tiles for Amx {
         #[inline(always)]
         unsafe fn new(_: usize) -> Self {
             Self(())
         }
-
         #[inline(always)]
         fn zero<const T: usize>(&mut self) {
-            unsafe { asm!("tilezero tmm{0}", const T, options(nomem, nostack, preserves_flags)) };
+            tile!("tilezero tmm{0}", [const T], nomem);
         }
-
         #[inline(always)]
         unsafe fn load<const T: usize>(&mut self, from: *const u8, stride: usize) {
-            unsafe {
-                asm!("tileloadd tmm{0}, [{1} + {2}*1]", const T, in(reg) from, in(reg) stride,
-                    options(readonly, nostack, preserves_flags));
-            }
+            tile!("tileloadd tmm{0}, [{1} + {2}*1]", [const T, in(reg) from, in(reg) stride], readonly);
         }
-
         #[inline(always)]
         unsafe fn store<const T: usize>(&mut self, to: *mut u8, stride: usize) {
-            unsafe {
-                asm!("tilestored [{1} + {2}*1], tmm{0}", const T, in(reg) to, in(reg) stride,
-                    options(nostack, preserves_flags));
-            }
+            tile!("tilestored [{1} + {2}*1], tmm{0}", [const T, in(reg) to, in(reg) stride]);
         }
-
         #[inline(always)]
         fn dot_unsigned<const C: usize, const A: usize, const B: usize>(&mut self) {
-            unsafe {
-                asm!("tdpbusd tmm{0}, tmm{1}, tmm{2}", const C, const A, const B,
-                    options(nomem, nostack, preserves_flags));
-            }
+            tile!("tdpbusd tmm{0}, tmm{1}, tmm{2}", [const C, const A, const B], nomem);
         }
-
         #[inline(always)]
         fn dot_signed<const C: usize, const A: usize, const B: usize>(&mut self) {
-            unsafe {
-                asm!("tdpbssd tmm{0}, tmm{1}, tmm{2}", const C, const A, const B,
-                    options(nomem, nostack, preserves_flags));
-            }
+            tile!("tdpbssd tmm{0}, tmm{1}, tmm{2}", [const C, const A, const B], nomem);
         }
     }
 }

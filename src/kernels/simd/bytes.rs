@@ -21,12 +21,8 @@ pub trait Bytes: Copy {
     unsafe fn or(self, other: Self) -> Self;
     /// Shifts each byte right by `N` bits and applies `mask`, which must clear the bits that come from another byte.
     unsafe fn right<const N: i32>(self, mask: u8) -> Self;
-    /// Shifts each byte left, as `right` does.
-    unsafe fn left<const N: i32>(self, mask: u8) -> Self;
     /// Expands bits 4n to 4n + 3 of each lane to its four bytes: 16 for a set bit, 0 otherwise.
     unsafe fn sixteens(self, n: usize) -> Self;
-    /// Flips the highest bit of each byte.
-    unsafe fn flip(self) -> Self;
     /// Subtracts `by` from each byte, with wrapping.
     unsafe fn less(self, by: u8) -> Self;
     unsafe fn xor(self, other: Self) -> Self;
@@ -46,6 +42,12 @@ pub trait Bytes: Copy {
     unsafe fn reorder(self, order: u32) -> Self;
     /// Replaces each byte, which is below 16, with the entry of `table` at that index.
     unsafe fn pick(self, table: &[u8; 16]) -> Self;
+    inlined! {
+        // Shifts each byte left, as `right` does.
+        fn left<const N: i32>(self, mask: u8) -> Self = self.up::<N>().only(u32::from_ne_bytes([mask; 4]));
+        // Flips the highest bit of each byte.
+        fn flip(self) -> Self = self.less(128);
+    }
 
     /// Whether the functions below are a few instructions; otherwise they take one byte after another, and `gather` is
     /// faster.
@@ -132,9 +134,7 @@ macro_rules! as_within {
             };
             fn or(self, other: Self) -> Self = Self(self.0.or(other.0));
             fn right<const N: i32>(self, mask: u8) -> Self = Self(self.0.right::<N>(mask));
-            fn left<const N: i32>(self, mask: u8) -> Self = Self(self.0.left::<N>(mask));
             fn sixteens(self, n: usize) -> Self = Self(self.0.sixteens(n));
-            fn flip(self) -> Self = Self(self.0.flip());
             fn less(self, by: u8) -> Self = Self(self.0.less(by));
             fn xor(self, other: Self) -> Self = Self(self.0.xor(other.0));
             fn up<const N: i32>(self) -> Self = Self(self.0.up::<N>());
@@ -179,12 +179,10 @@ impl Bytes for Portable {
         };
         fn or(self, other: Self) -> Self = Self(self.0 | other.0);
         fn right<const N: i32>(self, mask: u8) -> Self = Self(self.0 >> N & Self::mask(mask));
-        fn left<const N: i32>(self, mask: u8) -> Self = Self(self.0 << N & Self::mask(mask));
         fn sixteens(self, n: usize) -> Self = {
             let bits = self.0 >> (4 * n);
             Self((bits & 1 | (bits & 2) << 7 | (bits & 4) << 14 | (bits & 8) << 21) << 4)
         };
-        fn flip(self) -> Self = Self(self.0 ^ Self::mask(128));
         fn less(self, by: u8) -> Self =
             Self(u32::from_ne_bytes(self.0.to_ne_bytes().map(|b| b.wrapping_sub(by))));
         fn xor(self, other: Self) -> Self = Self(self.0 ^ other.0);
@@ -234,6 +232,26 @@ mod x86 {
         unsafe {
             let fours = _mm_setr_epi32(0, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c);
             _mm_add_epi8(_mm_set1_epi32(order as i32), fours)
+        }
+    }
+
+    /// All bits of each byte of a lane whose bit among bits 4n to 4n + 3 is set.
+    #[inline(always)]
+    unsafe fn bytes_of_bits(v: __m256i, n: usize) -> __m256i {
+        // SAFETY: the caller has AVX2.
+        unsafe {
+            let [order, bits] = nibble(n).map(|v| _mm256_broadcastsi128_si256(v));
+            _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(v, order), bits), bits)
+        }
+    }
+
+    /// The same as a mask of bytes.
+    #[inline(always)]
+    unsafe fn mask_of_bits(v: __m512i, n: usize) -> __mmask64 {
+        // SAFETY: the caller has AVX-512 BW.
+        unsafe {
+            let [order, bits] = nibble(n).map(|v| _mm512_broadcast_i32x4(v));
+            _mm512_test_epi8_mask(_mm512_shuffle_epi8(v, order), bits)
         }
     }
 
@@ -312,14 +330,7 @@ mod x86 {
             fn or(self, other: Self) -> Self = _mm256_or_si256(self, other);
             fn right<const N: i32>(self, mask: u8) -> Self =
                 _mm256_and_si256(_mm256_srli_epi16::<N>(self), _mm256_set1_epi8(mask as i8));
-            fn left<const N: i32>(self, mask: u8) -> Self =
-                _mm256_and_si256(_mm256_slli_epi16::<N>(self), _mm256_set1_epi8(mask as i8));
-            fn sixteens(self, n: usize) -> Self = {
-                let [order, bits] = nibble(n).map(|v| _mm256_broadcastsi128_si256(v));
-                let set = _mm256_and_si256(_mm256_shuffle_epi8(self, order), bits);
-                _mm256_and_si256(_mm256_cmpeq_epi8(set, bits), _mm256_set1_epi8(16))
-            };
-            fn flip(self) -> Self = _mm256_xor_si256(self, _mm256_set1_epi8(-128));
+            fn sixteens(self, n: usize) -> Self = _mm256_and_si256(bytes_of_bits(self, n), _mm256_set1_epi8(16));
             fn less(self, by: u8) -> Self = _mm256_sub_epi8(self, _mm256_set1_epi8(by as i8));
             fn xor(self, other: Self) -> Self = _mm256_xor_si256(self, other);
             fn up<const N: i32>(self) -> Self = _mm256_slli_epi32::<N>(self);
@@ -335,12 +346,8 @@ mod x86 {
                 ]
             };
             fn take_where(self, signs: Self, n: usize, whole: u8) -> Self = {
-                let [order, bits] = nibble(n);
-                let (order, bits) = (_mm256_broadcastsi128_si256(order), _mm256_broadcastsi128_si256(bits));
-                let set = _mm256_and_si256(_mm256_shuffle_epi8(signs, order), bits);
-                let negative = _mm256_cmpeq_epi8(set, bits);
                 let taken = _mm256_sub_epi8(_mm256_set1_epi8(whole as i8), self);
-                _mm256_blendv_epi8(self, taken, negative)
+                _mm256_blendv_epi8(self, taken, bytes_of_bits(signs, n))
             };
             fn only(self, mask: u32) -> Self = _mm256_and_si256(self, _mm256_set1_epi32(mask as i32));
             fn reorder(self, order: u32) -> Self =
@@ -388,15 +395,7 @@ mod x86 {
             fn right<const N: i32>(self, mask: u8) -> Self = {
                 _mm512_and_si512(_mm512_srl_epi16(self, _mm_cvtsi32_si128(N)), _mm512_set1_epi8(mask as i8))
             };
-            fn left<const N: i32>(self, mask: u8) -> Self = {
-                _mm512_and_si512(_mm512_sll_epi16(self, _mm_cvtsi32_si128(N)), _mm512_set1_epi8(mask as i8))
-            };
-            fn sixteens(self, n: usize) -> Self = {
-                let [order, bits] = nibble(n).map(|v| _mm512_broadcast_i32x4(v));
-                let set = _mm512_test_epi8_mask(_mm512_shuffle_epi8(self, order), bits);
-                _mm512_maskz_mov_epi8(set, _mm512_set1_epi8(16))
-            };
-            fn flip(self) -> Self = _mm512_xor_si512(self, _mm512_set1_epi8(-128));
+            fn sixteens(self, n: usize) -> Self = _mm512_maskz_mov_epi8(mask_of_bits(self, n), _mm512_set1_epi8(16));
             fn less(self, by: u8) -> Self = _mm512_sub_epi8(self, _mm512_set1_epi8(by as i8));
             fn xor(self, other: Self) -> Self = _mm512_xor_si512(self, other);
             fn up<const N: i32>(self) -> Self = _mm512_sll_epi32(self, _mm_cvtsi32_si128(N));
@@ -407,12 +406,8 @@ mod x86 {
                 let [c, d] = Bytes::gather_pairs(numbers.add(8), table);
                 [two_registers(a, c), two_registers(b, d)]
             };
-            fn take_where(self, signs: Self, n: usize, whole: u8) -> Self = {
-                let [order, bits] = nibble(n);
-                let (order, bits) = (_mm512_broadcast_i32x4(order), _mm512_broadcast_i32x4(bits));
-                let set = _mm512_test_epi8_mask(_mm512_shuffle_epi8(signs, order), bits);
-                _mm512_mask_sub_epi8(self, set, _mm512_set1_epi8(whole as i8), self)
-            };
+            fn take_where(self, signs: Self, n: usize, whole: u8) -> Self =
+                _mm512_mask_sub_epi8(self, mask_of_bits(signs, n), _mm512_set1_epi8(whole as i8), self);
             fn only(self, mask: u32) -> Self = _mm512_and_si512(self, _mm512_set1_epi32(mask as i32));
             fn reorder(self, order: u32) -> Self =
                 _mm512_shuffle_epi8(self, _mm512_broadcast_i32x4(in_lanes(order)));
@@ -470,9 +465,7 @@ mod aarch64 {
             fn or(self, other: Self) -> Self = vorrq_u8(self, other);
             fn right<const N: i32>(self, mask: u8) -> Self =
                 vandq_u8(vshlq_u8(self, vdupq_n_s8(-N as i8)), vdupq_n_u8(mask));
-            fn left<const N: i32>(self, mask: u8) -> Self = vandq_u8(vshlq_n_u8::<N>(self), vdupq_n_u8(mask));
             fn sixteens(self, n: usize) -> Self = vandq_u8(nibble(self, n), vdupq_n_u8(16));
-            fn flip(self) -> Self = veorq_u8(self, vdupq_n_u8(128));
             fn less(self, by: u8) -> Self = vsubq_u8(self, vdupq_n_u8(by));
             fn xor(self, other: Self) -> Self = veorq_u8(self, other);
             fn up<const N: i32>(self) -> Self =

@@ -1,9 +1,9 @@
 //! Dispatch from an instruction set, chosen at run time, to code that is compiled for it.
 
 /// Defines `fn name(isa, args..)`. Given a kernel with a family (`lanes` or `ints`) it runs
-/// `kernel::<S>(args..)`, where S is the family's type for `isa`, or `scalar(args..)` if the family has no
-/// such type; without a `scalar`, callers must not pass such a set. Given a kernel alone it compiles the
-/// kernel for each set; this is for loops over elements whose order is free. The kernel and all that it calls
+/// `kernel::<S>(args..)`, where S is the family's type for `isa`. For the scalar set it runs `scalar(args..)`, or the
+/// kernel itself if that is `Scalar`; without a `scalar`, callers must not pass such a set. Given a kernel alone it
+/// compiles the kernel for each set; this is for loops over elements whose order is free. The kernel and all that it calls
 /// must be `inline(always)`: that is how they get the instructions.
 ///
 /// A kernel of `ints` that looks up bytes says `tables if` some condition: then it is compiled for VBMI too.
@@ -16,62 +16,42 @@ macro_rules! by_isa {
     ) => {
         $(#[$doc])*
         $vis fn $name $(<$g: $bound $(, const $c: usize)?>)? (isa: $crate::kernels::simd::isa::Isa, $($arg: $type),*) $(-> $out)? {
-            macro_rules! of {
-                ($name_of:ident, $features:literal, $set:ident) => {
+            macro_rules! set {
+                ($set:ident, $features:literal, $has:expr) => {{
                     #[target_feature(enable = $features)]
-                    fn $name_of $(<$g: $bound $(, const $c: usize)?>)? ($($arg: $type),*) $(-> $out)? {
+                    fn compiled $(<$g: $bound $(, const $c: usize)?>)? ($($arg: $type),*) $(-> $out)? {
                         $crate::kernels::simd::dispatch::call!(
                             $kernel, ($($arg),*), ($($g $(, $c)?)?) $(, $crate::kernels::simd::$family::$set)?)
                     }
-                };
+                    if $has {
+                        // SAFETY: such a set is passed only on a machine that has the instructions.
+                        return unsafe { compiled $(::<$g $(, $c)?>)? ($($arg),*) };
+                    }
+                }};
             }
-            #[cfg(target_arch = "x86_64")]
-            of!(avx512, "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c", Avx512);
-            #[cfg(target_arch = "x86_64")]
-            of!(avx2, "avx2,fma,f16c", Avx2);
-            #[cfg(target_arch = "aarch64")]
-            of!(neon, "neon,dotprod", Neon);
+            $crate::kernels::simd::dispatch::of_tables!(($($($tables)?)?)
+                #[cfg(target_arch = "x86_64")]
+                set!(Avx512Vbmi, "avx512f,avx512bw,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c", isa.has_vbmi());
+            );
             $crate::kernels::simd::dispatch::of_ints!(($($family)?)
                 // A machine with AVX-512 but without AVX-VNNI runs the same code in AVX-512's encoding.
                 #[cfg(all(test, target_arch = "x86_64"))]
-                of!(avx_vnni_as_avx512, "avx512f,avx512vl,avx512vnni,avx2,fma,f16c", AvxVnniAsAvx512);
-                #[cfg(all(test, target_arch = "x86_64"))]
-                if isa == $crate::kernels::simd::isa::Isa::AvxVnni && !$crate::kernels::simd::isa::available().contains(&isa) {
-                    // SAFETY: as below.
-                    return unsafe { avx_vnni_as_avx512 $(::<$g $(, $c)?>)? ($($arg),*) };
-                }
+                set!(AvxVnniAsAvx512, "avx512f,avx512vl,avx512vnni,avx2,fma,f16c",
+                    isa == $crate::kernels::simd::isa::Isa::AvxVnni
+                        && !$crate::kernels::simd::isa::available().contains(&isa));
                 #[cfg(target_arch = "x86_64")]
-                of!(avx_vnni, "avxvnni,avx2,fma,f16c", AvxVnni);
-                #[cfg(target_arch = "x86_64")]
-                if isa == $crate::kernels::simd::isa::Isa::AvxVnni {
-                    // SAFETY: as below.
-                    return unsafe { avx_vnni $(::<$g $(, $c)?>)? ($($arg),*) };
-                }
+                set!(AvxVnni, "avxvnni,avx2,fma,f16c", isa == $crate::kernels::simd::isa::Isa::AvxVnni);
                 #[cfg(target_arch = "aarch64")]
-                of!(neon_i8mm, "neon,dotprod,i8mm", NeonI8mm);
-                #[cfg(target_arch = "aarch64")]
-                if isa == $crate::kernels::simd::isa::Isa::NeonI8mm {
-                    // SAFETY: as below.
-                    return unsafe { neon_i8mm $(::<$g $(, $c)?>)? ($($arg),*) };
-                }
+                set!(NeonI8mm, "neon,dotprod,i8mm", isa == $crate::kernels::simd::isa::Isa::NeonI8mm);
             );
-            $crate::kernels::simd::dispatch::of_tables!(($($($tables)?)?)
-                #[cfg(target_arch = "x86_64")]
-                of!(vbmi, "avx512f,avx512bw,avx512vl,avx512vnni,avx512vbmi,avx2,fma,f16c", Avx512Vbmi);
-                // SAFETY: as below.
-                isa => unsafe { vbmi $(::<$g $(, $c)?>)? ($($arg),*) }
-            );
-            match isa {
-                // SAFETY (of all): such a set is passed only on a machine that has the instructions.
-                #[cfg(target_arch = "x86_64")]
-                _ if isa.has_avx512() => unsafe { avx512 $(::<$g $(, $c)?>)? ($($arg),*) },
-                #[cfg(target_arch = "x86_64")]
-                _ if isa.has_avx2() => unsafe { avx2 $(::<$g $(, $c)?>)? ($($arg),*) },
-                #[cfg(target_arch = "aarch64")]
-                _ if isa.has_neon() => unsafe { neon $(::<$g $(, $c)?>)? ($($arg),*) },
-                _ => $crate::kernels::simd::dispatch::scalar!(
-                    ($($arg),*), ($($g $(, $c)?)?), $kernel $(, $family $(, $scalar)?)?),
-            }
+            #[cfg(target_arch = "x86_64")]
+            set!(Avx512, "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c", isa.has_avx512());
+            #[cfg(target_arch = "x86_64")]
+            set!(Avx2, "avx2,fma,f16c", isa.has_avx2());
+            #[cfg(target_arch = "aarch64")]
+            set!(Neon, "neon,dotprod", isa.has_neon());
+            $crate::kernels::simd::dispatch::scalar!(
+                ($($arg),*), ($($g $(, $c)?)?), $kernel $(, $family $(, $scalar)?)?)
         }
     };
 }
@@ -84,16 +64,12 @@ macro_rules! of_ints {
 }
 pub(in crate::kernels) use of_ints;
 
-/// Expands to the function and its call only for kernels with tables.
+/// Expands to the set only for kernels with tables.
 macro_rules! of_tables {
     (() $($then:tt)*) => {};
-    (($tables:expr) #[$x86:meta] $of:ident!($($set:tt)*); $isa:ident => $call:expr) => {
+    (($tables:expr) #[$x86:meta] $set:ident!($name:ident, $features:literal, $has:expr);) => {
         #[$x86]
-        $of!($($set)*);
-        #[$x86]
-        if $tables && $isa.has_vbmi() {
-            return $call;
-        }
+        $set!($name, $features, $tables && $has);
     };
 }
 pub(in crate::kernels) use of_tables;
@@ -115,6 +91,10 @@ macro_rules! scalar {
     };
     (($($arg:ident),*), ($($g:ident),*), $kernel:ident, $family:ident) => {
         unreachable!("the reference does it")
+    };
+    (($($arg:ident),*), ($($g:ident),*), $kernel:ident, $family:ident, Scalar) => {
+        // SAFETY: any processor has the instructions.
+        unsafe { $kernel::<$crate::kernels::simd::$family::Scalar $(, $g)*>($($arg),*) }
     };
     (($($arg:ident),*), ($($g:ident),*), $kernel:ident, $family:ident, $scalar:ident) => {
         $scalar::<$($g),*>($($arg),*)
@@ -139,10 +119,10 @@ pub(in crate::kernels) use by_count;
 /// Defines functions of a trait whose types stand for instructions. They are inlined into functions that have these
 /// instructions.
 macro_rules! inlined {
-    ($(fn $name:ident $(<const $c:ident: $number:ty>)? ($($args:tt)*) $(-> $out:ty)? = $body:expr;)*) => {$(
+    ($(fn $name:ident $(<$($word:ident)+: $of:path>)? ($($args:tt)*) $(-> $out:ty)? = $body:expr;)*) => {$(
         #[inline(always)]
         #[allow(unused_unsafe)] // for bodies that need no instructions
-        unsafe fn $name $(<const $c: $number>)? ($($args)*) $(-> $out)? {
+        unsafe fn $name $(<$($word)+: $of>)? ($($args)*) $(-> $out)? {
             // SAFETY: the caller has the instructions, and the memory that pointers point to.
             unsafe { $body }
         }

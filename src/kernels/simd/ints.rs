@@ -10,6 +10,7 @@ use super::bytes::{Bytes, put};
 use super::dispatch::inlined;
 use super::lanes::{Lanes, Register};
 use crate::kernels::pool::buffer::Line;
+use std::ops::Range;
 
 #[cfg(target_arch = "aarch64")]
 pub use aarch64::{Neon, NeonI8mm};
@@ -24,14 +25,16 @@ pub trait Part: Bytes {
     /// Whether 8-bit codes must be unsigned, stored with an offset of 128.
     const UNSIGNED: bool;
     /// Number of registers of the instruction set.
-    const REGISTERS: usize;
+    const REGISTERS: usize = <Self::Floats as Register>::COUNT;
     /// The factor 1 for `add`, used only to widen.
     const ONE: i32 = 0x0001_0001;
     unsafe fn splat(x: i32) -> Self;
     /// Adds unsigned codes times four values; the four values are the same in all lanes.
     unsafe fn dot(self, codes: Self, x: Self) -> Self;
     /// The same with int8 codes, for sets that are not UNSIGNED.
-    unsafe fn dot_signed(self, codes: Self, x: Self) -> Self;
+    unsafe fn dot_signed(self, _codes: Self, _x: Self) -> Self {
+        unreachable!("codes are made unsigned")
+    }
     /// Adds `dots`, which `dot` made from zero, times a `factor`.
     unsafe fn add(self, dots: Self, factor: Self) -> Self;
     /// Byte `n` of each lane, an int8, as a factor for `add`.
@@ -61,6 +64,9 @@ pub struct Group<'a> {
     /// `Part::factor` of each row.
     pub scale: &'a Line,
 }
+
+/// The codes of `P` panels and the values of `T` tokens, from the first of the lines on.
+pub type Operands<const T: usize, const P: usize> = ([*const Line; P], [*const i8; T]);
 
 /// Sixteen rows. If PAIRED, `dots` needs the lines of codes in pairs.
 #[derive(Clone, Copy)]
@@ -116,17 +122,15 @@ pub trait Ints: Copy {
         unsafe { put(&mut lines[n], part, v) }
     }
 
-    /// Adds up `dot` (or `dot_signed` if SIGNED and not UNSIGNED) of lines `from..to`, for `P` panels and `T` tokens.
+    /// Adds up `dot` (or `dot_signed` if SIGNED and not UNSIGNED) of some lines, for `P` panels and `T` tokens.
     #[inline(always)]
     unsafe fn dots<const SIGNED: bool, const T: usize, const P: usize>(
         sums: &mut [[Self; P]; T],
-        from: usize,
-        to: usize,
-        codes: [*const Line; P],
-        x: [*const i8; T],
+        lines: Range<usize>,
+        (codes, x): Operands<T, P>,
     ) {
         unsafe {
-            for i in from..to {
+            for i in lines {
                 let mut w = [Self::zero(); P];
                 for p in 0..P {
                     w[p] = Self::load(codes[p].add(i).cast());
@@ -163,11 +167,12 @@ pub trait Ints: Copy {
     ) {
         unsafe {
             if !Self::Part::NARROW {
-                return Self::dots::<SIGNED, T, P>(sums, 0, parts * steps, codes, x);
+                return Self::dots::<SIGNED, T, P>(sums, 0..parts * steps, (codes, x));
             }
             let one = [Self::splat(Self::Part::ONE); P];
             for part in 0..parts {
-                Self::add_dots::<SIGNED, T, P>(sums, steps * part, steps, codes, x, one, SIGNED);
+                let from = steps * part;
+                Self::add_dots::<SIGNED, T, P>(sums, from..from + steps, (codes, x), one, SIGNED);
             }
         }
     }
@@ -190,33 +195,30 @@ pub trait Ints: Copy {
             }
             let steps = if Self::Part::NARROW { steps } else { lines };
             for from in (0..lines).step_by(steps) {
-                Self::add_dots::<SIGNED, T, P>(sums, from, steps, codes, x, scales, steps <= 2);
+                Self::add_dots::<SIGNED, T, P>(sums, from..from + steps, (codes, x), scales, steps <= 2);
             }
         }
     }
 
-    /// Adds the result of `dots` over `steps` lines, times factors. `by_token` handles one token after another, for
+    /// Adds the result of `dots`, times factors. `by_token` handles one token after another, for
     /// cases where the registers hold the codes of these lines but not also the dots of all tokens.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)] // all registers
     unsafe fn add_dots<const SIGNED: bool, const T: usize, const P: usize>(
         sums: &mut [[Self; P]; T],
-        from: usize,
-        steps: usize,
-        codes: [*const Line; P],
-        x: [*const i8; T],
+        lines: Range<usize>,
+        (codes, x): Operands<T, P>,
         factors: [Self; P],
         by_token: bool,
     ) {
-        let mut own = [[unsafe { Self::zero() }; P]; T];
         unsafe {
+            let mut own = [[Self::zero(); P]; T];
             if !by_token {
-                Self::dots::<SIGNED, T, P>(&mut own, from, from + steps, codes, x);
+                Self::dots::<SIGNED, T, P>(&mut own, lines.clone(), (codes, x));
             }
             for t in 0..T {
                 if by_token {
                     let own = own[t..].first_chunk_mut::<1>().expect("of this token");
-                    Self::dots::<SIGNED, 1, P>(own, from, from + steps, codes, [x[t]]);
+                    Self::dots::<SIGNED, 1, P>(own, lines.clone(), (codes, [x[t]]));
                 }
                 for p in 0..P {
                     for v in 0..16 / Self::Part::ROWS {
@@ -311,21 +313,16 @@ mod x86 {
         type Floats = __m256;
         const NARROW: bool = true;
         const UNSIGNED: bool = false;
-        const REGISTERS: usize = 16;
 
         inlined! {
             fn splat(x: i32) -> Self = _mm256_set1_epi32(x);
             fn dot(self, codes: Self, x: Self) -> Self =
                 pinned(_mm256_add_epi16(self, _mm256_maddubs_epi16(codes, x)));
-        }
-        #[inline(always)]
-        unsafe fn dot_signed(self, codes: Self, x: Self) -> Self {
             // The magnitude of -128 is 128 as an unsigned number.
-            let products =
-                unsafe { _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes)) };
-            unsafe { _mm256_add_epi16(self, products) }
-        }
-        inlined! {
+            fn dot_signed(self, codes: Self, x: Self) -> Self = _mm256_add_epi16(
+                self,
+                _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes)),
+            );
             fn add(self, dots: Self, factor: Self) -> Self =
                 pinned(_mm256_add_epi32(self, _mm256_madd_epi16(dots, factor)));
             fn factor(self, n: usize) -> Self = self.pair(n, n, 1);
@@ -349,7 +346,6 @@ mod x86 {
         type Floats = __m256;
         const NARROW: bool = false;
         const UNSIGNED: bool = true;
-        const REGISTERS: usize = 16;
 
         inlined! {
             fn splat(x: i32) -> Self = Self(_mm256_set1_epi32(x));
@@ -357,7 +353,6 @@ mod x86 {
                 false => _mm256_dpbusd_avx_epi32(self.0, codes.0, x.0),
                 true => _mm256_dpbusd_epi32(self.0, codes.0, x.0),
             });
-            fn dot_signed(self, _: Self, _: Self) -> Self = unreachable!("they are made unsigned");
             fn add(self, dots: Self, factor: Self) -> Self =
                 Self(_mm256_add_epi32(self.0, _mm256_mullo_epi32(dots.0, factor.0)));
             fn factor(self, n: usize) -> Self = {
@@ -378,12 +373,10 @@ mod x86 {
         type Floats = __m512;
         const NARROW: bool = false;
         const UNSIGNED: bool = true;
-        const REGISTERS: usize = 32;
 
         inlined! {
             fn splat(x: i32) -> Self = _mm512_set1_epi32(x);
             fn dot(self, codes: Self, x: Self) -> Self = _mm512_dpbusd_epi32(self, codes, x);
-            fn dot_signed(self, _: Self, _: Self) -> Self = unreachable!("they are made unsigned");
             fn add(self, dots: Self, factor: Self) -> Self =
                 _mm512_add_epi32(self, _mm512_mullo_epi32(dots, factor));
             fn factor(self, n: usize) -> Self = {
@@ -404,8 +397,9 @@ mod x86 {
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
     use super::super::neon::{dot, dot_pairs};
-    use super::{Bytes, Ints, Line, Part, inlined, put};
+    use super::{Bytes, Ints, Line, Operands, Part, inlined, put};
     use std::arch::aarch64::*;
+    use std::ops::Range;
 
     sixteen!(Neon, uint8x16_t, 4, 1);
     // Of two lines, the first has eight columns of rows 4 n and 4 n + 1, the second those of the two rows after them.
@@ -426,13 +420,11 @@ mod aarch64 {
         #[inline(always)]
         unsafe fn dots<const SIGNED: bool, const T: usize, const P: usize>(
             sums: &mut [[Self; P]; T],
-            from: usize,
-            to: usize,
-            codes: [*const Line; P],
-            x: [*const i8; T],
+            lines: Range<usize>,
+            operands: Operands<T, P>,
         ) {
             // SAFETY: the caller's promise.
-            unsafe { pair_dots(sums, from / 2..to / 2, codes, x) }
+            unsafe { pair_dots(sums, lines.start / 2..lines.end / 2, operands) }
         }
     });
 
@@ -461,9 +453,8 @@ mod aarch64 {
     #[inline(always)]
     unsafe fn pair_dots<const T: usize, const P: usize>(
         sums: &mut [[NeonI8mm; P]; T],
-        pairs: std::ops::Range<usize>,
-        codes: [*const Line; P],
-        x: [*const i8; T],
+        pairs: Range<usize>,
+        (codes, x): Operands<T, P>,
     ) {
         // Not in steps of two: compilers would keep such a loop.
         let both_of = |t: usize| [2 * t, (2 * t + 1).min(T - 1)];
@@ -521,7 +512,6 @@ mod aarch64 {
         type Floats = float32x4_t;
         const NARROW: bool = false;
         const UNSIGNED: bool = false;
-        const REGISTERS: usize = 32;
 
         inlined! {
             fn splat(x: i32) -> Self = vreinterpretq_u8_s32(vdupq_n_s32(x));

@@ -89,35 +89,26 @@ impl Isa {
     }
 
     fn is_here(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        macro_rules! has { ($($feature:tt),*) => { true $(&& is_x86_feature_detected!($feature))* }; }
+        #[cfg(target_arch = "aarch64")]
+        macro_rules! has { ($($feature:tt),*) => { true $(&& std::arch::is_aarch64_feature_detected!($feature))* }; }
         match self {
             Self::Scalar => true,
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => {
-                is_x86_feature_detected!("avx2")
-                    && is_x86_feature_detected!("fma")
-                    && is_x86_feature_detected!("f16c")
-            }
+            Self::Avx2 => has!("avx2", "fma", "f16c"),
             #[cfg(target_arch = "x86_64")]
-            Self::AvxVnni => Self::Avx2.is_here() && is_x86_feature_detected!("avxvnni"),
+            Self::AvxVnni => Self::Avx2.is_here() && has!("avxvnni"),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Vnni => {
-                Self::Avx2.is_here()
-                    && is_x86_feature_detected!("avx512f")
-                    && is_x86_feature_detected!("avx512bw")
-                    && is_x86_feature_detected!("avx512vl")
-                    && is_x86_feature_detected!("avx512vnni")
-            }
+            Self::Avx512Vnni => Self::Avx2.is_here() && has!("avx512f", "avx512bw", "avx512vl", "avx512vnni"),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512Vbmi => Self::Avx512Vnni.is_here() && is_x86_feature_detected!("avx512vbmi"),
+            Self::Avx512Vbmi => Self::Avx512Vnni.is_here() && has!("avx512vbmi"),
             #[cfg(target_arch = "x86_64")]
             Self::Amx => Self::Avx512Vbmi.is_here() && tiles_here::exist(),
             #[cfg(target_arch = "aarch64")]
-            Self::Neon => {
-                std::arch::is_aarch64_feature_detected!("neon")
-                    && std::arch::is_aarch64_feature_detected!("dotprod")
-            }
+            Self::Neon => has!("neon", "dotprod"),
             #[cfg(target_arch = "aarch64")]
-            Self::NeonI8mm => Self::Neon.is_here() && std::arch::is_aarch64_feature_detected!("i8mm"),
+            Self::NeonI8mm => Self::Neon.is_here() && has!("i8mm"),
             _ => false,
         }
     }

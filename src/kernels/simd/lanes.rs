@@ -12,35 +12,14 @@ pub use super::lanes_neon::Neon;
 #[cfg(target_arch = "x86_64")]
 pub use super::lanes_x86::{Avx2, Avx512};
 
-/// A register of f32.
-pub trait Register: Copy {
-    const WIDTH: usize;
-    /// Number of registers.
-    const COUNT: usize;
-    /// Number of sums of sixteen lanes that fit into the registers beside the operands.
-    const SUMS: usize;
-    /// A register of integer sums.
-    type Ints: Copy;
-    /// Prefetches a cache line; any address is allowed.
-    fn fetch(from: *const u8);
-    /// Prefetches all cache lines of `bytes` bytes, where `from` is the start of a line.
-    #[inline(always)]
-    fn fetch_lines(from: *const u8, bytes: usize) {
-        // A counted loop: compilers do not unroll `step_by`, even if the number of lines is a constant.
-        for line in 0..bytes.div_ceil(64) {
-            Self::fetch(from.wrapping_add(64 * line));
-        }
-    }
+/// One or more f32: a single one, a register of them, or sixteen. Functions of numbers are written once, for all.
+pub trait Real: Copy {
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
     unsafe fn load_f16(from: *const u16) -> Self;
-    /// Loads the f16 at offset `at` from each of WIDTH addresses.
-    unsafe fn halves(rows: &[*const u8], at: usize) -> Self;
-    /// Loads the byte at offset `at` from each of WIDTH addresses; returns `half_power` of each.
-    unsafe fn half_powers(rows: &[*const u8], at: usize) -> Self;
     unsafe fn load_bf16(from: *const u16) -> Self;
     unsafe fn load_i8(from: *const i8) -> Self;
-    /// Of WIDTH bytes, the codes that their low halves are the indices of.
+    /// Of a byte for each lane, the codes that their low halves are the indices of.
     unsafe fn low_codes(from: *const u8, codes: &[i8; 16]) -> Self;
     /// The same of their high halves.
     unsafe fn high_codes(from: *const u8, codes: &[i8; 16]) -> Self;
@@ -64,6 +43,46 @@ pub trait Register: Copy {
     unsafe fn power_of_two(self) -> Self;
     /// The largest lane; no lane may be NaN.
     unsafe fn largest(self) -> f32;
+    inlined! {
+        fn negative(self) -> Self = self.mul(Self::splat(-1.0));
+    }
+    /// The polynomial with these coefficients, that of the highest power first.
+    #[inline(always)]
+    unsafe fn polynomial(self, coefficients: &[f32]) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut sum = Self::splat(coefficients[0]);
+            for c in &coefficients[1..] {
+                sum = sum.fma(self, Self::splat(*c));
+            }
+            sum
+        }
+    }
+}
+
+/// A register of f32.
+pub trait Register: Real {
+    const WIDTH: usize;
+    /// Number of registers.
+    const COUNT: usize;
+    /// Number of sums of sixteen lanes that fit into the registers beside the operands.
+    const SUMS: usize;
+    /// A register of integer sums.
+    type Ints: Copy;
+    /// Prefetches a cache line; any address is allowed.
+    fn fetch(from: *const u8);
+    /// Prefetches all cache lines of `bytes` bytes, where `from` is the start of a line.
+    #[inline(always)]
+    fn fetch_lines(from: *const u8, bytes: usize) {
+        // A counted loop: compilers do not unroll `step_by`, even if the number of lines is a constant.
+        for line in 0..bytes.div_ceil(64) {
+            Self::fetch(from.wrapping_add(64 * line));
+        }
+    }
+    /// Loads the f16 at offset `at` from each of WIDTH addresses.
+    unsafe fn halves(rows: &[*const u8], at: usize) -> Self;
+    /// Loads the byte at offset `at` from each of WIDTH addresses; returns `half_power` of each.
+    unsafe fn half_powers(rows: &[*const u8], at: usize) -> Self;
     /// Lane i is the sum of the lanes of `rows[i]`, of WIDTH rows, in the order of `tree_sum`.
     unsafe fn tree_sums(rows: &[Self]) -> Self;
     unsafe fn no_ints() -> Self::Ints;
@@ -80,12 +99,64 @@ pub fn half_power(e: u8) -> f32 {
     f32::from_bits(((e - 1) << 23).max((e + 1) << 21) as u32)
 }
 
+/// For any processor. The definitions of all operations.
+impl Real for f32 {
+    inlined! {
+        fn splat(x: f32) -> Self = x;
+        fn load(from: *const f32) -> Self = from.read_unaligned();
+        fn load_f16(from: *const u16) -> Self = half::f16::from_bits(from.read_unaligned()).to_f32();
+        fn load_bf16(from: *const u16) -> Self = f32::from_bits((from.read_unaligned() as u32) << 16);
+        fn load_i8(from: *const i8) -> Self = *from as f32;
+        fn low_codes(from: *const u8, codes: &[i8; 16]) -> Self = codes[(*from & 15) as usize] as f32;
+        fn high_codes(from: *const u8, codes: &[i8; 16]) -> Self = codes[(*from >> 4) as usize] as f32;
+        fn load_split(high: *const i32, low: *const i32) -> Self = (256 * *high + *low) as f32;
+        fn store(self, to: *mut f32) = to.write_unaligned(self);
+        fn add(self, other: Self) -> Self = self + other;
+        fn sub(self, other: Self) -> Self = self - other;
+        fn mul(self, other: Self) -> Self = self * other;
+        fn div(self, other: Self) -> Self = self / other;
+        fn fma(self, a: Self, b: Self) -> Self = self.mul_add(a, b);
+        fn above(self, other: Self) -> Self = if self > other { self } else { other };
+        fn less(self, bound: Self, yes: Self, no: Self) -> Self = if self < bound { yes } else { no };
+        fn abs(self) -> Self = f32::abs(self);
+        fn round(self) -> Self = self.round_ties_even();
+        fn power_of_two(self) -> Self = f32::from_bits(((self as i32).wrapping_add(127) << 23) as u32);
+        fn largest(self) -> f32 = self;
+    }
+}
+
+impl Register for f32 {
+    type Ints = i32;
+    const WIDTH: usize = 1;
+    const COUNT: usize = 16;
+    const SUMS: usize = 1;
+
+    #[inline(always)]
+    fn fetch(_: *const u8) {}
+    inlined! {
+        fn halves(rows: &[*const u8], at: usize) -> Self = Self::load_f16(rows[0].add(at).cast());
+        fn half_powers(rows: &[*const u8], at: usize) -> Self = half_power(*rows[0].add(at));
+        fn tree_sums(rows: &[Self]) -> Self = rows[0];
+        fn no_ints() -> i32 = 0;
+        fn store_i8(sixteen: &[Self], to: *mut i8, sums: &mut i32) =
+            for (i, x) in sixteen.iter().enumerate() {
+                let whole = x.round_ties_even() as i8;
+                *sums += whole as i32;
+                *to.add(i) = whole;
+            };
+        fn total(sums: i32) -> i32 = sums;
+    }
+}
+
 /// Sixteen lanes.
 #[derive(Clone, Copy)]
 pub struct Sixteen<R, const N: usize>([R; N]);
 
+/// Sixteen lanes for any processor.
+pub type Scalar = Sixteen<f32, 16>;
+
 /// The trait that kernels are generic over: `Sixteen` of some register.
-pub trait Lanes: Copy {
+pub trait Lanes: Real {
     type Part: Register;
     const SUMS: usize = Self::Part::SUMS;
     fn parts(&self) -> &[Self::Part];
@@ -96,53 +167,8 @@ pub trait Lanes: Copy {
         Self::Part::fetch(from);
     }
     inlined! {
-        fn map(self, f: impl Fn(Self::Part) -> Self::Part) -> Self = Self::of(|i| f(self.parts()[i]));
-        fn with(self, other: Self, f: impl Fn(Self::Part, Self::Part) -> Self::Part) -> Self =
-            Self::of(|i| f(self.parts()[i], other.parts()[i]));
-        fn splat(x: f32) -> Self = Self::of(|_| Self::Part::splat(x));
-        fn load(from: *const f32) -> Self = Self::of(|i| Self::Part::load(from.add(i * Self::Part::WIDTH)));
-        fn load_f16(from: *const u16) -> Self =
-            Self::of(|i| Self::Part::load_f16(from.add(i * Self::Part::WIDTH)));
-        fn load_bf16(from: *const u16) -> Self =
-            Self::of(|i| Self::Part::load_bf16(from.add(i * Self::Part::WIDTH)));
-        fn load_i8(from: *const i8) -> Self =
-            Self::of(|i| Self::Part::load_i8(from.add(i * Self::Part::WIDTH)));
-        fn low_codes(from: *const u8, codes: &[i8; 16]) -> Self =
-            Self::of(|i| Self::Part::low_codes(from.add(i * Self::Part::WIDTH), codes));
-        fn high_codes(from: *const u8, codes: &[i8; 16]) -> Self =
-            Self::of(|i| Self::Part::high_codes(from.add(i * Self::Part::WIDTH), codes));
-    }
-    #[inline(always)]
-    unsafe fn load_split(high: *const i32, low: *const i32) -> Self {
-        let at = |i| i * Self::Part::WIDTH;
-        unsafe { Self::of(|i| Self::Part::load_split(high.add(at(i)), low.add(at(i)))) }
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut f32) {
-        for (i, part) in self.parts().iter().enumerate() {
-            unsafe { part.store(to.add(i * Self::Part::WIDTH)) };
-        }
-    }
-    inlined! {
         fn store_i8(self, to: *mut i8, sums: &mut <Self::Part as Register>::Ints) =
             Self::Part::store_i8(self.parts(), to, sums);
-        fn add(self, other: Self) -> Self = self.with(other, |a, b| a.add(b));
-        fn sub(self, other: Self) -> Self = self.with(other, |a, b| a.sub(b));
-        fn mul(self, other: Self) -> Self = self.with(other, |a, b| a.mul(b));
-        fn div(self, other: Self) -> Self = self.with(other, |a, b| a.div(b));
-        fn fma(self, a: Self, b: Self) -> Self =
-            Self::of(|i| self.parts()[i].fma(a.parts()[i], b.parts()[i]));
-        fn above(self, other: Self) -> Self = self.with(other, |a, b| a.above(b));
-        fn less(self, bound: Self, yes: Self, no: Self) -> Self =
-            Self::of(|i| self.parts()[i].less(bound.parts()[i], yes.parts()[i], no.parts()[i]));
-        fn abs(self) -> Self = self.map(|a| a.abs());
-        fn round(self) -> Self = self.map(|a| a.round());
-        fn power_of_two(self) -> Self = self.map(|a| a.power_of_two());
-    }
-    #[inline(always)]
-    unsafe fn largest(self) -> f32 {
-        let parts = self.parts();
-        unsafe { parts[1..].iter().fold(parts[0], |most, part| most.above(*part)).largest() }
     }
     /// Stores `tree_sum` of each of sixteen arrays of sixteen.
     #[inline(always)]
@@ -156,7 +182,8 @@ pub trait Lanes: Copy {
                     *row = match Self::load(arrays.add(16 * (first + i))).parts() {
                         [a, b, c, d] => a.add(*c).add(b.add(*d)),
                         [a, b] => a.add(*b),
-                        parts => parts[0],
+                        [all] => *all,
+                        _ => unreachable!("registers of at least four lanes"),
                     };
                 }
                 Self::Part::tree_sums(&rows[..Self::Part::WIDTH]).store(to.add(first));
@@ -188,37 +215,65 @@ impl<R: Register, const N: usize> Lanes for Sixteen<R, N> {
     }
 }
 
+impl<R: Register, const N: usize> Real for Sixteen<R, N> {
+    inlined! {
+        fn splat(x: f32) -> Self = Self::of(|_| R::splat(x));
+        fn load(from: *const f32) -> Self = Self::of(|i| R::load(from.add(i * R::WIDTH)));
+        fn load_f16(from: *const u16) -> Self = Self::of(|i| R::load_f16(from.add(i * R::WIDTH)));
+        fn load_bf16(from: *const u16) -> Self = Self::of(|i| R::load_bf16(from.add(i * R::WIDTH)));
+        fn load_i8(from: *const i8) -> Self = Self::of(|i| R::load_i8(from.add(i * R::WIDTH)));
+        fn low_codes(from: *const u8, codes: &[i8; 16]) -> Self =
+            Self::of(|i| R::low_codes(from.add(i * R::WIDTH), codes));
+        fn high_codes(from: *const u8, codes: &[i8; 16]) -> Self =
+            Self::of(|i| R::high_codes(from.add(i * R::WIDTH), codes));
+        fn load_split(high: *const i32, low: *const i32) -> Self =
+            Self::of(|i| R::load_split(high.add(i * R::WIDTH), low.add(i * R::WIDTH)));
+        fn store(self, to: *mut f32) =
+            for (i, part) in self.0.iter().enumerate() {
+                part.store(to.add(i * R::WIDTH));
+            };
+        fn add(self, other: Self) -> Self = Self::of(|i| self.0[i].add(other.0[i]));
+        fn sub(self, other: Self) -> Self = Self::of(|i| self.0[i].sub(other.0[i]));
+        fn mul(self, other: Self) -> Self = Self::of(|i| self.0[i].mul(other.0[i]));
+        fn div(self, other: Self) -> Self = Self::of(|i| self.0[i].div(other.0[i]));
+        fn fma(self, a: Self, b: Self) -> Self = Self::of(|i| self.0[i].fma(a.0[i], b.0[i]));
+        fn above(self, other: Self) -> Self = Self::of(|i| self.0[i].above(other.0[i]));
+        fn less(self, bound: Self, yes: Self, no: Self) -> Self =
+            Self::of(|i| self.0[i].less(bound.0[i], yes.0[i], no.0[i]));
+        fn abs(self) -> Self = Self::of(|i| self.0[i].abs());
+        fn round(self) -> Self = Self::of(|i| self.0[i].round());
+        fn power_of_two(self) -> Self = Self::of(|i| self.0[i].power_of_two());
+        fn largest(self) -> f32 = self.0[1..].iter().fold(self.0[0], |most, part| most.above(*part)).largest();
+    }
+}
+
 /// The storage type of a number.
 pub trait Element {
     const BYTES: usize;
+    /// Loads one element for each lane.
+    unsafe fn load<R: Real>(from: *const u8) -> R;
     /// Decodes one element.
-    fn value(bytes: &[u8]) -> f32;
-    /// Loads sixteen elements.
-    unsafe fn load<L: Lanes>(from: *const u8) -> L;
+    #[inline(always)]
+    fn value(bytes: &[u8]) -> f32 {
+        // SAFETY: an f32 needs no instructions, and these are the element's bytes.
+        unsafe { Self::load(bytes[..Self::BYTES].as_ptr()) }
+    }
 }
 
 macro_rules! elements {
-    ($($name:ident, $load:ident, |$bytes:ident: $n:literal| $value:expr;)*) => {
+    ($($name:ident, $load:ident, $bytes:literal;)*) => {
         $(
             pub struct $name;
             impl Element for $name {
-                const BYTES: usize = $n;
-                #[inline(always)]
-                fn value($bytes: &[u8]) -> f32 {
-                    $value
-                }
-                #[inline(always)]
-                unsafe fn load<L: Lanes>(from: *const u8) -> L {
-                    // SAFETY: the caller's promise.
-                    unsafe { L::$load(from.cast()) }
-                }
+                const BYTES: usize = $bytes;
+                inlined! { fn load<R: Real>(from: *const u8) -> R = R::$load(from.cast()); }
             }
         )*
     };
 }
 elements! {
-    F32, load, |b: 4| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
-    F16, load_f16, |b: 2| half::f16::from_le_bytes([b[0], b[1]]).to_f32();
-    BF16, load_bf16, |b: 2| f32::from_bits((u16::from_le_bytes([b[0], b[1]]) as u32) << 16);
-    Int8, load_i8, |b: 1| b[0] as i8 as f32;
+    F32, load, 4;
+    F16, load_f16, 2;
+    BF16, load_bf16, 2;
+    Int8, load_i8, 1;
 }

@@ -1,7 +1,7 @@
 //! NEON's registers.
 
 use super::dispatch::inlined;
-use super::lanes::{Register, Sixteen, half_power};
+use super::lanes::{Real, Register, Sixteen, half_power};
 use super::neon::halves;
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -21,29 +21,11 @@ inlined! {
 }
 
 // SAFETY of all blocks: the caller has the instructions, and elements for all lanes.
-impl Register for float32x4_t {
-    type Ints = int32x4_t;
-    const WIDTH: usize = 4;
-    const COUNT: usize = 32;
-    const SUMS: usize = 4;
-
-    #[inline(always)]
-    fn fetch(from: *const u8) {
-        // SAFETY: a prefetch accesses nothing.
-        unsafe { asm!("prfm pldl2keep, [{0}]", in(reg) from, options(nostack, preserves_flags)) }
-    }
+impl Real for float32x4_t {
     inlined! {
         fn splat(x: f32) -> Self = vdupq_n_f32(x);
         fn load(from: *const f32) -> Self = vld1q_f32(from);
         fn load_f16(from: *const u16) -> Self = halves(vld1_u16(from));
-        fn halves(rows: &[*const u8], at: usize) -> Self = {
-            let four = [0, 1, 2, 3].map(|r| rows[r].add(at).cast::<u16>().read_unaligned());
-            Self::load_f16(four.as_ptr())
-        };
-        fn half_powers(rows: &[*const u8], at: usize) -> Self = {
-            let four = [0, 1, 2, 3].map(|r| half_power(*rows[r].add(at)));
-            Self::load(four.as_ptr())
-        };
         fn load_bf16(from: *const u16) -> Self = vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from)));
         fn load_i8(from: *const i8) -> Self = {
             let four = vcreate_s8(from.cast::<u32>().read_unaligned() as u64);
@@ -68,6 +50,30 @@ impl Register for float32x4_t {
         fn power_of_two(self) -> Self =
             vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtnq_s32_f32(self), vdupq_n_s32(127))));
         fn largest(self) -> f32 = vmaxvq_f32(self);
+    }
+}
+
+// SAFETY of all blocks: as above.
+impl Register for float32x4_t {
+    type Ints = int32x4_t;
+    const WIDTH: usize = 4;
+    const COUNT: usize = 32;
+    const SUMS: usize = 4;
+
+    #[inline(always)]
+    fn fetch(from: *const u8) {
+        // SAFETY: a prefetch accesses nothing.
+        unsafe { asm!("prfm pldl2keep, [{0}]", in(reg) from, options(nostack, preserves_flags)) }
+    }
+    inlined! {
+        fn halves(rows: &[*const u8], at: usize) -> Self = {
+            let four = [0, 1, 2, 3].map(|r| rows[r].add(at).cast::<u16>().read_unaligned());
+            Self::load_f16(four.as_ptr())
+        };
+        fn half_powers(rows: &[*const u8], at: usize) -> Self = {
+            let four = [0, 1, 2, 3].map(|r| half_power(*rows[r].add(at)));
+            Self::load(four.as_ptr())
+        };
         fn tree_sums(rows: &[Self]) -> Self = {
             let (a, b) = (pairs(rows[0], rows[1]), pairs(rows[2], rows[3]));
             vaddq_f32(vuzp1q_f32(a, b), vuzp2q_f32(a, b))

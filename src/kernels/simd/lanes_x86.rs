@@ -1,7 +1,7 @@
 //! Registers of AVX2 and of AVX-512.
 
 use super::dispatch::inlined;
-use super::lanes::{Register, Sixteen};
+use super::lanes::{Real, Register, Sixteen};
 use super::x86::fetch;
 use std::arch::x86_64::*;
 
@@ -58,27 +58,11 @@ inlined! {
 }
 
 // SAFETY of all blocks: the caller has the instructions, and elements for all lanes.
-impl Register for __m256 {
-    type Ints = __m256i;
-    const WIDTH: usize = 8;
-    const COUNT: usize = 16;
-    const SUMS: usize = 4;
-
-    #[inline(always)]
-    fn fetch(from: *const u8) {
-        fetch(from, 64);
-    }
+impl Real for __m256 {
     inlined! {
         fn splat(x: f32) -> Self = _mm256_set1_ps(x);
         fn load(from: *const f32) -> Self = _mm256_loadu_ps(from);
         fn load_f16(from: *const u16) -> Self = _mm256_cvtph_ps(_mm_loadu_si128(from.cast()));
-        fn halves(rows: &[*const u8], at: usize) -> Self = _mm256_cvtph_ps(words(rows, at));
-        fn half_powers(rows: &[*const u8], at: usize) -> Self = {
-            let (e, one) = (_mm256_cvtepu8_epi32(bytes(rows, at)), _mm256_set1_epi32(1));
-            let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(e, one));
-            let small = _mm256_slli_epi32::<21>(_mm256_add_epi32(e, one));
-            _mm256_castsi256_ps(_mm256_max_epi32(normal, small))
-        };
         fn load_bf16(from: *const u16) -> Self = {
             let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
@@ -112,6 +96,28 @@ impl Register for __m256 {
             let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
         };
+    }
+}
+
+// SAFETY of all blocks: as above.
+impl Register for __m256 {
+    type Ints = __m256i;
+    const WIDTH: usize = 8;
+    const COUNT: usize = 16;
+    const SUMS: usize = 4;
+
+    #[inline(always)]
+    fn fetch(from: *const u8) {
+        fetch(from, 64);
+    }
+    inlined! {
+        fn halves(rows: &[*const u8], at: usize) -> Self = _mm256_cvtph_ps(words(rows, at));
+        fn half_powers(rows: &[*const u8], at: usize) -> Self = {
+            let (e, one) = (_mm256_cvtepu8_epi32(bytes(rows, at)), _mm256_set1_epi32(1));
+            let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(e, one));
+            let small = _mm256_slli_epi32::<21>(_mm256_add_epi32(e, one));
+            _mm256_castsi256_ps(_mm256_max_epi32(normal, small))
+        };
         fn tree_sums(rows: &[Self]) -> Self = {
             let a = pairs256(halves256(rows[0], rows[4]), halves256(rows[1], rows[5]));
             let b = pairs256(halves256(rows[2], rows[6]), halves256(rows[3], rows[7]));
@@ -136,29 +142,11 @@ impl Register for __m256 {
 }
 
 // SAFETY of all blocks: as above.
-impl Register for __m512 {
-    type Ints = __m512i;
-    const WIDTH: usize = 16;
-    const COUNT: usize = 32;
-    const SUMS: usize = 16;
-
-    #[inline(always)]
-    fn fetch(from: *const u8) {
-        fetch(from, 64);
-    }
+impl Real for __m512 {
     inlined! {
         fn splat(x: f32) -> Self = _mm512_set1_ps(x);
         fn load(from: *const f32) -> Self = _mm512_loadu_ps(from);
         fn load_f16(from: *const u16) -> Self = _mm512_cvtph_ps(_mm256_loadu_si256(from.cast()));
-        fn halves(rows: &[*const u8], at: usize) -> Self =
-            _mm512_cvtph_ps(_mm256_set_m128i(words(&rows[8..], at), words(rows, at)));
-        fn half_powers(rows: &[*const u8], at: usize) -> Self = {
-            let all = _mm_unpacklo_epi64(bytes(rows, at), bytes(&rows[8..], at));
-            let (e, one) = (_mm512_cvtepu8_epi32(all), _mm512_set1_epi32(1));
-            let normal = _mm512_slli_epi32::<23>(_mm512_sub_epi32(e, one));
-            let small = _mm512_slli_epi32::<21>(_mm512_add_epi32(e, one));
-            _mm512_castsi512_ps(_mm512_max_epi32(normal, small))
-        };
         fn load_bf16(from: *const u16) -> Self = {
             let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
@@ -192,6 +180,30 @@ impl Register for __m512 {
             _mm512_castsi512_ps(_mm512_slli_epi32::<23>(power))
         };
         fn largest(self) -> f32 = _mm512_reduce_max_ps(self);
+    }
+}
+
+// SAFETY of all blocks: as above.
+impl Register for __m512 {
+    type Ints = __m512i;
+    const WIDTH: usize = 16;
+    const COUNT: usize = 32;
+    const SUMS: usize = 16;
+
+    #[inline(always)]
+    fn fetch(from: *const u8) {
+        fetch(from, 64);
+    }
+    inlined! {
+        fn halves(rows: &[*const u8], at: usize) -> Self =
+            _mm512_cvtph_ps(_mm256_set_m128i(words(&rows[8..], at), words(rows, at)));
+        fn half_powers(rows: &[*const u8], at: usize) -> Self = {
+            let all = _mm_unpacklo_epi64(bytes(rows, at), bytes(&rows[8..], at));
+            let (e, one) = (_mm512_cvtepu8_epi32(all), _mm512_set1_epi32(1));
+            let normal = _mm512_slli_epi32::<23>(_mm512_sub_epi32(e, one));
+            let small = _mm512_slli_epi32::<21>(_mm512_add_epi32(e, one));
+            _mm512_castsi512_ps(_mm512_max_epi32(normal, small))
+        };
         fn tree_sums(rows: &[Self]) -> Self = {
             let mut quarters = [rows[0]; 4];
             for i in 0..4 {

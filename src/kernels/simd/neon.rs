@@ -18,22 +18,6 @@ pub fn dot(mut acc: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
     acc
 }
 
-/// `acc[i] += a[4i..4i + 4] · b[4 LANE..4 LANE + 4]`.
-#[inline]
-#[target_feature(enable = "neon,dotprod")]
-pub fn dot_lane<const LANE: usize>(mut acc: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
-    const { assert!(LANE < 4) }
-    // SAFETY: as for `dot`; there are four lanes.
-    unsafe {
-        asm!(
-            "sdot {acc:v}.4s, {a:v}.16b, {b:v}.4b[{lane}]",
-            acc = inout(vreg) acc, a = in(vreg) a, b = in(vreg) b, lane = const LANE,
-            options(pure, nomem, nostack, preserves_flags),
-        );
-    }
-    acc
-}
-
 /// `acc[2 r + c] += a[8 r..8 r + 8] · b[8 c..8 c + 8]`: two rows times two columns.
 #[inline]
 #[target_feature(enable = "neon,i8mm")]
@@ -47,22 +31,6 @@ pub fn dot_pairs(mut acc: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
         );
     }
     acc
-}
-
-/// Converts an f16 to f32; a NaN becomes quiet.
-#[inline]
-#[target_feature(enable = "neon")]
-pub fn half(bits: u16) -> f32 {
-    let out: f32;
-    // SAFETY: one instruction that every processor with NEON has, on registers alone.
-    unsafe {
-        asm!(
-            "fcvt {out:s}, {bits:h}",
-            out = lateout(vreg) out, bits = in(vreg) vdupq_n_u16(bits),
-            options(pure, nomem, nostack, preserves_flags),
-        );
-    }
-    out
 }
 
 /// Transposes rows of four 32-bit lanes into columns.

@@ -83,12 +83,10 @@ impl Part for Vbmi {
     type Floats = __m512;
     const NARROW: bool = false;
     const UNSIGNED: bool = true;
-    const REGISTERS: usize = 32;
 
     inlined! {
         fn splat(x: i32) -> Self = Self(Part::splat(x));
         fn dot(self, codes: Self, x: Self) -> Self = Self(self.0.dot(codes.0, x.0));
-        fn dot_signed(self, codes: Self, x: Self) -> Self = Self(self.0.dot_signed(codes.0, x.0));
         fn add(self, dots: Self, factor: Self) -> Self = Self(Part::add(self.0, dots.0, factor.0));
         fn factor(self, n: usize) -> Self = Self(self.0.factor(n));
         fn pair(self, a: usize, b: usize, by: i16) -> Self = Self(self.0.pair(a, b, by));

@@ -5,6 +5,7 @@
 #![allow(clippy::missing_safety_doc)] // said above, once
 
 use super::bytes::Bytes;
+use super::dispatch::inlined;
 
 pub trait Wide: Bytes {
     /// Loads 32 bytes from each address.
@@ -23,40 +24,28 @@ pub trait Wide: Bytes {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::Wide;
+    use super::{Wide, inlined};
     use std::arch::x86_64::*;
 
     // SAFETY of all blocks: the caller has AVX-512 F and BW, and the bytes.
     impl Wide for __m512i {
-        #[inline(always)]
-        unsafe fn two(a: *const u8, b: *const u8) -> Self {
-            unsafe {
+        inlined! {
+            fn two(a: *const u8, b: *const u8) -> Self = {
                 let a = _mm512_castsi256_si512(_mm256_loadu_si256(a.cast()));
                 _mm512_inserti64x4::<1>(a, _mm256_loadu_si256(b.cast()))
-            }
-        }
-        #[inline(always)]
-        unsafe fn nibbles(from: *const u8) -> Self {
-            unsafe {
+            };
+            fn nibbles(from: *const u8) -> Self = {
                 let twice = _mm512_broadcast_i64x4(_mm256_loadu_si256(from.cast()));
                 _mm512_srlv_epi64(twice, _mm512_setr_epi64(0, 0, 0, 0, 4, 4, 4, 4))
-            }
-        }
-        #[inline(always)]
-        unsafe fn nibbles_of_two(a: *const u8, b: *const u8) -> Self {
-            unsafe {
+            };
+            fn nibbles_of_two(a: *const u8, b: *const u8) -> Self = {
                 let twice = |at: *const u8| _mm256_broadcastsi128_si256(_mm_loadu_si128(at.cast()));
                 let both = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(twice(a)), twice(b));
                 _mm512_srlv_epi64(both, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4))
-            }
-        }
-        #[inline(always)]
-        unsafe fn first(from: *const u8, len: usize) -> Self {
-            unsafe { _mm512_maskz_loadu_epi8(u64::MAX >> (64 - len), from.cast()) }
-        }
-        #[inline(always)]
-        unsafe fn times_scales(self, scales: &[u8; 16], n: usize) -> [Self; 2] {
-            unsafe {
+            };
+            fn first(from: *const u8, len: usize) -> Self =
+                _mm512_maskz_loadu_epi8(u64::MAX >> (64 - len), from.cast());
+            fn times_scales(self, scales: &[u8; 16], n: usize) -> [Self; 2] = {
                 // Scales are in the high bytes of i16, as codes are: the upper half of such a product is the product
                 // of the bytes.
                 const LANE: i64 = 0x0080_0080_0080_0080;
@@ -72,7 +61,7 @@ mod x86 {
                 let low = _mm512_or_si512(_mm512_andnot_si512(upper, even), _mm512_slli_epi16::<8>(odd));
                 let high = _mm512_or_si512(_mm512_srli_epi16::<8>(even), _mm512_and_si512(odd, upper));
                 [low, high]
-            }
+            };
         }
     }
 }
@@ -87,13 +76,13 @@ impl<B: Bytes, const N: usize> Many<B, N> {
     fn each(f: impl Fn(usize) -> B) -> Self {
         Self(std::array::from_fn(f))
     }
-    unsafe fn of(bytes: [u8; 64]) -> Self {
-        unsafe { Self::load(bytes.as_ptr()) }
-    }
-    unsafe fn bytes(self) -> [u8; 64] {
-        let mut bytes = [0; 64];
-        unsafe { self.store(bytes.as_mut_ptr()) };
-        bytes
+    inlined! {
+        fn of(bytes: [u8; 64]) -> Self = Self::load(bytes.as_ptr());
+        fn bytes(self) -> [u8; 64] = {
+            let mut bytes = [0; 64];
+            self.store(bytes.as_mut_ptr());
+            bytes
+        };
     }
 }
 
@@ -102,84 +91,50 @@ impl<B: Bytes, const N: usize> Many<B, N> {
 impl<B: Bytes, const N: usize> Bytes for Many<B, N> {
     const ROWS: usize = N * B::ROWS;
 
-    unsafe fn load(from: *const u8) -> Self {
-        Self::each(|i| unsafe { B::load(from.add(4 * B::ROWS * i)) })
-    }
-    unsafe fn store(self, to: *mut u8) {
-        (0..N).for_each(|i| unsafe { self.0[i].store(to.add(4 * B::ROWS * i)) });
-    }
-    unsafe fn columns(rows: &[*const u8], at: usize) -> [Self; 4] {
-        std::array::from_fn(|n| Self::each(|i| unsafe { B::columns(&rows[B::ROWS * i..], at)[n] }))
-    }
-    unsafe fn quads(rows: [Self; 4]) -> [Self; 4] {
-        std::array::from_fn(|n| Self::each(|i| unsafe { B::quads(rows.map(|row| row.0[i]))[n] }))
-    }
-    unsafe fn or(self, other: Self) -> Self {
-        Self::each(|i| unsafe { self.0[i].or(other.0[i]) })
-    }
-    unsafe fn right<const BITS: i32>(self, mask: u8) -> Self {
-        Self::each(|i| unsafe { self.0[i].right::<BITS>(mask) })
-    }
-    unsafe fn left<const BITS: i32>(self, mask: u8) -> Self {
-        Self::each(|i| unsafe { self.0[i].left::<BITS>(mask) })
-    }
-    unsafe fn sixteens(self, n: usize) -> Self {
-        Self::each(|i| unsafe { self.0[i].sixteens(n) })
-    }
-    unsafe fn flip(self) -> Self {
-        Self::each(|i| unsafe { self.0[i].flip() })
-    }
-    unsafe fn less(self, by: u8) -> Self {
-        Self::each(|i| unsafe { self.0[i].less(by) })
-    }
-    unsafe fn xor(self, other: Self) -> Self {
-        Self::each(|i| unsafe { self.0[i].xor(other.0[i]) })
-    }
-    unsafe fn up<const BITS: i32>(self) -> Self {
-        Self::each(|i| unsafe { self.0[i].up::<BITS>() })
-    }
-    unsafe fn gather(numbers: *const u32, table: &[u32]) -> Self {
-        Self::each(|i| unsafe { B::gather(numbers.add(B::ROWS * i), table) })
-    }
-    unsafe fn gather_pairs(numbers: *const u32, table: &[[u32; 2]]) -> [Self; 2] {
-        [0, 1].map(|n| Self::each(|i| unsafe { B::gather_pairs(numbers.add(B::ROWS * i), table)[n] }))
-    }
-    unsafe fn take_where(self, signs: Self, n: usize, whole: u8) -> Self {
-        Self::each(|i| unsafe { self.0[i].take_where(signs.0[i], n, whole) })
-    }
-    unsafe fn only(self, mask: u32) -> Self {
-        Self::each(|i| unsafe { self.0[i].only(mask) })
-    }
-    unsafe fn reorder(self, order: u32) -> Self {
-        Self::each(|i| unsafe { self.0[i].reorder(order) })
-    }
-    unsafe fn pick(self, table: &[u8; 16]) -> Self {
-        Self::each(|i| unsafe { self.0[i].pick(table) })
+    inlined! {
+        fn load(from: *const u8) -> Self = Self::each(|i| B::load(from.add(4 * B::ROWS * i)));
+        fn store(self, to: *mut u8) = (0..N).for_each(|i| self.0[i].store(to.add(4 * B::ROWS * i)));
+        fn columns(rows: &[*const u8], at: usize) -> [Self; 4] =
+            [0, 1, 2, 3].map(|n| Self::each(|i| B::columns(&rows[B::ROWS * i..], at)[n]));
+        fn quads(rows: [Self; 4]) -> [Self; 4] =
+            [0, 1, 2, 3].map(|n| Self::each(|i| B::quads(rows.map(|row| row.0[i]))[n]));
+        fn or(self, other: Self) -> Self = Self::each(|i| self.0[i].or(other.0[i]));
+        fn right<const BITS: i32>(self, mask: u8) -> Self = Self::each(|i| self.0[i].right::<BITS>(mask));
+        fn sixteens(self, n: usize) -> Self = Self::each(|i| self.0[i].sixteens(n));
+        fn less(self, by: u8) -> Self = Self::each(|i| self.0[i].less(by));
+        fn xor(self, other: Self) -> Self = Self::each(|i| self.0[i].xor(other.0[i]));
+        fn up<const BITS: i32>(self) -> Self = Self::each(|i| self.0[i].up::<BITS>());
+        fn gather(numbers: *const u32, table: &[u32]) -> Self =
+            Self::each(|i| B::gather(numbers.add(B::ROWS * i), table));
+        fn gather_pairs(numbers: *const u32, table: &[[u32; 2]]) -> [Self; 2] =
+            [0, 1].map(|n| Self::each(|i| B::gather_pairs(numbers.add(B::ROWS * i), table)[n]));
+        fn take_where(self, signs: Self, n: usize, whole: u8) -> Self =
+            Self::each(|i| self.0[i].take_where(signs.0[i], n, whole));
+        fn only(self, mask: u32) -> Self = Self::each(|i| self.0[i].only(mask));
+        fn reorder(self, order: u32) -> Self = Self::each(|i| self.0[i].reorder(order));
+        fn pick(self, table: &[u8; 16]) -> Self = Self::each(|i| self.0[i].pick(table));
     }
 }
 
 // SAFETY of all blocks: as above.
 #[cfg(test)]
 impl<B: Bytes, const N: usize> Wide for Many<B, N> {
-    unsafe fn two(a: *const u8, b: *const u8) -> Self {
-        unsafe { Self::of(std::array::from_fn(|i| if i < 32 { *a.add(i) } else { *b.add(i - 32) })) }
-    }
-    unsafe fn nibbles(from: *const u8) -> Self {
-        unsafe { Self::of(std::array::from_fn(|i| *from.add(i % 32) >> (i / 32 * 4))) }
-    }
-    unsafe fn nibbles_of_two(a: *const u8, b: *const u8) -> Self {
-        let at = |i: usize| if i < 32 { a.wrapping_add(i % 16) } else { b.wrapping_add(i % 16) };
-        unsafe { Self::of(std::array::from_fn(|i| *at(i) >> (i / 16 % 2 * 4))) }
-    }
-    unsafe fn first(from: *const u8, len: usize) -> Self {
-        unsafe { Self::of(std::array::from_fn(|i| if i < len { *from.add(i) } else { 0 })) }
-    }
-    unsafe fn times_scales(self, scales: &[u8; 16], n: usize) -> [Self; 2] {
-        let codes = unsafe { self.bytes() };
-        let product = |i: usize| {
-            let scale = scales[n + [0, 1, 8, 9][i / 16]];
-            (codes[i] as i8 as i16 * scale as i8 as i16).to_le_bytes()
+    inlined! {
+        fn two(a: *const u8, b: *const u8) -> Self =
+            Self::of(std::array::from_fn(|i| if i < 32 { *a.add(i) } else { *b.add(i - 32) }));
+        fn nibbles(from: *const u8) -> Self =
+            Self::of(std::array::from_fn(|i| *from.add(i % 32) >> (i / 32 * 4)));
+        fn nibbles_of_two(a: *const u8, b: *const u8) -> Self =
+            Self::of(std::array::from_fn(|i| *[a, b][i / 32].add(i % 16) >> (i / 16 % 2 * 4)));
+        fn first(from: *const u8, len: usize) -> Self =
+            Self::of(std::array::from_fn(|i| if i < len { *from.add(i) } else { 0 }));
+        fn times_scales(self, scales: &[u8; 16], n: usize) -> [Self; 2] = {
+            let codes = self.bytes();
+            let product = |i: usize| {
+                let scale = scales[n + [0, 1, 8, 9][i / 16]];
+                (codes[i] as i8 as i16 * scale as i8 as i16).to_le_bytes()
+            };
+            [0, 1].map(|byte| Self::of(std::array::from_fn(|i| product(i)[byte])))
         };
-        [0, 1].map(|byte| unsafe { Self::of(std::array::from_fn(|i| product(i)[byte])) })
     }
 }

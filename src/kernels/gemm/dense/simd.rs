@@ -12,7 +12,7 @@ use crate::kernels::gemm::formats::{last_of, widen};
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::norm::tree_sum;
 use crate::kernels::simd::dispatch::{by_count, by_isa};
-use crate::kernels::simd::lanes::{Element, Lanes, Register};
+use crate::kernels::simd::lanes::{Element, Lanes, Real, Register};
 use std::ops::Range;
 
 /// Maximum number of tokens that share one widening of a row in registers.

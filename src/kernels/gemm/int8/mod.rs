@@ -18,7 +18,7 @@ use crate::kernels::pack::{for_rows, zeroed};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::dispatch::{by_count, by_isa};
 use crate::kernels::simd::ints::{Ints, Part as _};
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::lanes::{Lanes, Real};
 use crate::kernels::{DType, Isa, Matrix, Pool};
 use std::ops::Range;
 

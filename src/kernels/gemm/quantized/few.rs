@@ -7,7 +7,7 @@ use crate::kernels::gemm::formats::short_blocks::Short;
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::ints::{Floats, Ints, Part, four};
-use crate::kernels::simd::lanes::Register;
+use crate::kernels::simd::lanes::{Real, Register};
 use std::hint::black_box;
 
 /// Prefetch distance: number of bytes past the corresponding place in the rows that are read next.
@@ -60,7 +60,7 @@ unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
                     add::<I, F, T>(F::codes(&words, i), values, &mut dots);
                     for t in 0..T {
                         let scale = *x[t].1.get_unchecked(b);
-                        totals[t] = dots[t].to_f32().fma(d.mul(Register::splat(scale)), totals[t]);
+                        totals[t] = dots[t].to_f32().fma(d.mul(Real::splat(scale)), totals[t]);
                         if F::MINIMUMS {
                             let sum = Floats::<I>::splat(scale * *x[t].2.get_unchecked(b) as f32);
                             totals[t] = Floats::<I>::halves(rows, at + 2).fma(sum, totals[t]);

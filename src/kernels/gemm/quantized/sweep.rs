@@ -9,7 +9,7 @@ use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::{by_count, by_isa};
 use crate::kernels::simd::ints::{Floats, Ints, Part};
-use crate::kernels::simd::lanes::{Lanes, Register};
+use crate::kernels::simd::lanes::{Real, Register};
 
 /// Weight rows per panel.
 pub const ROWS: usize = 16;

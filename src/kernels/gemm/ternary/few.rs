@@ -17,7 +17,7 @@ use crate::kernels::Isa;
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::{by_count, by_isa};
 use crate::kernels::simd::ints::{Floats, Ints};
-use crate::kernels::simd::lanes::Register;
+use crate::kernels::simd::lanes::{Real, Register};
 use std::hint::black_box;
 
 /// Prefetch distance: number of bytes past the corresponding place in the rows that are read next.

@@ -10,7 +10,7 @@ use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::{by_count, by_isa};
 use crate::kernels::simd::ints::{Floats, Ints};
-use crate::kernels::simd::lanes::{Lanes, Register};
+use crate::kernels::simd::lanes::{Lanes, Real, Register};
 use std::hint::black_box;
 
 /// Weight rows per panel.

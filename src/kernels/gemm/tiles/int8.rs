@@ -4,19 +4,15 @@
 //! tokens, a right tile is 64 columns of a panel, and a row of sums is the outputs of a token.
 
 use super::sweep::{self, At, Kind, Tile};
-use super::{SIDE, in_groups, multiply_sides};
+use super::{DEPTH, LINES, SIDE, STEP, in_groups, multiply_sides};
 use crate::kernels::Pool;
 use crate::kernels::gemm::driver::Scratch;
 use crate::kernels::gemm::tokens::{Activations, Task, Tokens};
-use crate::kernels::pool::buffer::{Line, floats, grown};
+use crate::kernels::pool::buffer::{Line, floats};
 use crate::kernels::simd::amx::Set;
 use crate::kernels::simd::ints::Ints;
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::lanes::{Lanes, Real};
 
-/// Depth of a tile in bytes, and columns of a step.
-pub const DEPTH: usize = 64;
-const STEP: usize = 4 * DEPTH;
-const LINES: usize = 4 * SIDE;
 /// Prefetch distance of weights, in bytes.
 const AHEAD: usize = 4 * 1024;
 
@@ -24,16 +20,14 @@ const AHEAD: usize = 4 * 1024;
 /// and columns have unspecified contents.
 pub fn arrange<'a>(pool: &Pool, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     let each = x.cols.div_ceil(STEP) * LINES;
-    let lines = grown(lines, x.rows.len().div_ceil(SIDE) * each);
-    in_groups(pool, (x.rows.len().div_ceil(SIDE), x.values.len()), each, lines, &|group, out| {
+    in_groups(pool, (x.rows.len(), x.values.len()), each, lines, &|group, out| {
         for t in 0..SIDE.min(x.rows.len() - group * SIDE) {
             let row = x.row(group * SIDE + t).as_chunks::<DEPTH>().0;
             for (line, values) in out[t..].iter_mut().step_by(SIDE).zip(row) {
                 line.0 = values.map(|value| value as u8);
             }
         }
-    });
-    lines
+    })
 }
 
 entry!(
@@ -47,14 +41,13 @@ entry!(
 #[inline(always)]
 unsafe fn product<S: Set>(task: &Task, scratch: &mut Scratch) {
     // SAFETY: the caller's promise.
-    unsafe { sweep::run::<S, Int8>(task, DEPTH, task.x.arranged, scratch) }
+    unsafe { sweep::run::<S, Int8>(task, task.x.arranged, scratch) }
 }
 
 struct Int8;
 
 impl Kind for Int8 {
     type X<'a> = Tokens<'a>;
-    const COLUMNS: usize = STEP;
     const TOKENS: usize = LINES;
     const CODES: usize = 0;
     const SCALES: usize = 0;

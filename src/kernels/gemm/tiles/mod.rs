@@ -41,9 +41,10 @@ mod sweep;
 pub mod ternary;
 
 use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::gemm::driver;
 use crate::kernels::gemm::formats::super_blocks::with_super;
 use crate::kernels::gemm::quantized::{Scratch, Task};
-use crate::kernels::pool::buffer::{Line, grown};
+use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::simd::amx::Configured;
@@ -111,25 +112,32 @@ pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
 /// Depth of tiles in bytes, for activations in blocks of `block` columns.
 #[cfg(target_arch = "x86_64")]
 pub fn depth(block: usize) -> usize {
-    if block == 32 { blocks::DEPTH } else { supers::DEPTH }
+    if block == 32 { blocks::DEPTH } else { DEPTH }
 }
 
 /// Number of activations below which waking other threads takes longer than arranging them.
 const SMALL: usize = 1 << 17;
 
-/// Calls `one` for each of `groups` of tokens, with the group's lines: `each` lines of `out`. The groups have
-/// `values` activations in all.
-fn in_groups(
+/// Calls `one` for each sixteen tokens, with `each` lines of `lines`, and returns all lines. The tokens have `values`
+/// activations in all.
+fn in_groups<'a>(
     pool: &Pool,
-    (groups, values): (usize, usize),
+    (tokens, values): (usize, usize),
     each: usize,
-    out: &mut [Line],
+    lines: &'a mut Vec<Line>,
     one: &(dyn Fn(usize, &mut [Line]) + Sync),
-) {
-    let shared = SharedOut::new(out);
+) -> &'a [Line] {
+    let groups = tokens.div_ceil(SIDE);
+    let lines = grown(lines, groups * each);
+    let shared = SharedOut::new(lines);
     // SAFETY: each task has lines of its own.
     let one = |group: usize| one(group, unsafe { shared.slice(group * each..(group + 1) * each) });
-    if values < SMALL { (0..groups).for_each(one) } else { pool.run(groups, &one) }
+    if values < SMALL {
+        (0..groups).for_each(one)
+    } else {
+        pool.run(groups, &one)
+    }
+    lines
 }
 
 /// Arranges activations in the order of tiles.
@@ -138,11 +146,10 @@ fn in_groups(
 /// `Isa::Amx` is available.
 pub unsafe fn arrange<'a>(pool: &Pool, x: &BlockActivations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     let each = if x.block == 32 { blocks::lines_of_group(x) } else { supers::lines_of_group(x) };
-    let groups = x.tokens().div_ceil(SIDE);
-    let lines = grown(lines, groups * each);
     // SAFETY: the caller's promise.
-    in_groups(pool, (groups, x.values.len()), each, lines, &|group, out| unsafe { arranged(x, group, out) });
-    lines
+    in_groups(pool, (x.tokens(), x.values.len()), each, lines, &|group, out| unsafe {
+        arranged(x, group, out)
+    })
 }
 
 entry!(fn arranged(x: &BlockActivations, group: usize, out: &mut [Line]) = arrange_group);
@@ -169,13 +176,18 @@ unsafe fn product<S: Set>(task: &Task, arranged: &[Line], scratch: &mut Scratch)
     match task.x.block {
         32 => unsafe { blocks::run::<S>(task, arranged, scratch) },
         _ => with_super!(task.dtype, K => unsafe {
-            sweep::run::<S, supers::Supers<K>>(task, supers::DEPTH, arranged, scratch)
+            sweep::run::<S, supers::Supers<K>>(task, arranged, scratch)
         }),
     }
 }
 
 /// Weight rows of a tile, and tokens of a tile.
 pub const SIDE: usize = 16;
+/// Depth of a tile in bytes, except for short blocks.
+pub const DEPTH: usize = 64;
+/// Columns of a step, and lines that hold one byte per column for sixteen rows or tokens.
+const STEP: usize = 256;
+const LINES: usize = STEP / DEPTH * SIDE;
 
 // The functions below need the instructions of their set, and are inlined into functions that have them.
 
@@ -207,25 +219,33 @@ unsafe fn in_steps<S: Set>(rows: &[*const u8; SIDE], from: usize, cols: usize, o
     }
 }
 
-/// Calls `write` with the columns of sixteen lines of floats: the outputs of `count` rows for each of `tokens`
-/// tokens.
+/// Writes a tile of outputs: those of `task` for up to sixteen tokens and rows from `token` and `row` on. The lines are
+/// those of tokens if BY_TOKEN, else those of rows.
 #[inline(always)]
-unsafe fn by_token<S: Set>(lines: &[Line; SIDE], tokens: usize, count: usize, write: impl Fn(usize, &[f32])) {
+unsafe fn write<S: Set, const BY_TOKEN: bool, X>(
+    task: &driver::Task<X>,
+    lines: &[Line; SIDE],
+    (row, token): (usize, usize),
+    tokens: usize,
+) {
+    let (tokens, count) = (SIDE.min(tokens - token), SIDE.min(task.rows - row));
     let mut rows = [lines.as_ptr().cast(); SIDE];
     for (row, line) in rows.iter_mut().zip(lines) {
         *row = line.0.as_ptr();
     }
     for first in (0..tokens).step_by(4) {
         let mut four = [Line::default(); 4];
-        // SAFETY: a quarter of each line.
-        unsafe { columns::<S>(&rows, 4 * first, &mut four) };
-        for (t, line) in four.iter().enumerate().take(tokens - first) {
-            // SAFETY: a line is sixteen floats.
-            let values = unsafe { &*line.0.as_ptr().cast::<[f32; SIDE]>() };
+        if BY_TOKEN {
+            four.copy_from_slice(&lines[first..first + 4]);
+        } else {
+            // SAFETY: a quarter of each line.
+            unsafe { columns::<S>(&rows, 4 * first, &mut four) };
+        }
+        for (t, values) in floats(&mut four).iter().enumerate().take(tokens - first) {
             match count {
                 // A copy of constant length.
-                SIDE => write(first + t, values),
-                _ => write(first + t, &values[..count]),
+                SIDE => task.write(token + first + t, row, values),
+                _ => task.write(token + first + t, row, &values[..count]),
             }
         }
     }

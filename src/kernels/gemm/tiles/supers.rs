@@ -5,23 +5,18 @@
 //! Minimums are multiplied with the tokens' sums in the same way.
 
 use super::sweep::{At, Kind, Tile};
-use super::{SIDE, halves, in_steps};
+use super::{LINES, SIDE, STEP, halves, in_steps};
 use crate::kernels::gemm::formats::super_blocks::{Super, scales};
 use crate::kernels::gemm::quantized::Task;
 use crate::kernels::pool::buffer::Line;
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 use crate::kernels::simd::amx::{Set, Tiles};
 use crate::kernels::simd::bytes::Bytes;
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::lanes::{Lanes, Real};
 use crate::kernels::simd::wide::Wide;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Depth of a tile in bytes.
-pub const DEPTH: usize = 64;
-/// Columns of a block, and lines that hold one byte per column for sixteen rows or tokens.
-const COLUMNS: usize = 256;
-const LINES: usize = COLUMNS / DEPTH * SIDE;
 /// Offsets in the lines of a block of sixteen tokens: low and high bytes of sums, values, scales. Tiles that are
 /// loaded from sums extend into the values; the left tiles have zeros there.
 const LOW_SUMS: usize = 0;
@@ -32,7 +27,7 @@ const TOKEN_LINES: usize = SCALES + 1;
 
 /// Number of lines per sixteen tokens.
 pub fn lines_of_group(x: &BlockActivations) -> usize {
-    x.cols / COLUMNS * TOKEN_LINES
+    x.cols / STEP * TOKEN_LINES
 }
 
 /// Arranges sixteen tokens: `TOKEN_LINES` for each block, in the order of right tiles. Missing tokens repeat the last
@@ -46,7 +41,7 @@ pub unsafe fn arrange<S: Set>(x: &BlockActivations, group: usize, out: &mut [Lin
     }
     for (b, lines) in out.as_chunks_mut::<TOKEN_LINES>().0.iter_mut().enumerate() {
         // SAFETY: 256 columns of each row.
-        unsafe { in_steps::<S>(&rows, COLUMNS * b, COLUMNS, &mut lines[VALUES..SCALES]) };
+        unsafe { in_steps::<S>(&rows, STEP * b, STEP, &mut lines[VALUES..SCALES]) };
     }
     for t in 0..SIDE {
         let (_, scales, sums) = token(t);
@@ -66,7 +61,6 @@ pub struct Supers<K>(PhantomData<K>);
 
 impl<K: Super> Kind for Supers<K> {
     type X<'a> = BlockActivations<'a>;
-    const COLUMNS: usize = COLUMNS;
     const TOKENS: usize = TOKEN_LINES;
     /// High bytes, low bytes, minimums.
     const CODES: usize = 2 * LINES + SIDE;
@@ -83,13 +77,8 @@ impl<K: Super> Kind for Supers<K> {
     }
 
     #[inline(always)]
-    unsafe fn decode<S: Set>(
-        task: &Task,
-        row: usize,
-        parts: Range<usize>,
-        codes: &mut [Line],
-        numbers: &mut [Line],
-    ) {
+    unsafe fn decode<S: Set>(task: &Task, row: usize, parts: Range<usize>, to: [&mut [Line]; 2]) {
+        let [codes, numbers] = to;
         let (row_bytes, count) = (task.row_bytes, SIDE.min(task.rows - row));
         let rows = task.packed[row * row_bytes..(row + count) * row_bytes].as_ptr();
         let (step, quarters) = (parts.start / 4, parts.start % 4..parts.start % 4 + parts.len());

@@ -7,9 +7,9 @@
 //! together, and stay in the L1 cache while they are multiplied with all tokens. Sums are stored after a
 //! step, and added after the products of the next step; if done sooner, both would stall.
 
-use super::{SIDE, by_token};
+use super::{DEPTH, SIDE, STEP, write};
 use crate::kernels::gemm::driver::{Scratch, Task};
-use crate::kernels::pool::buffer::{Line, floats, grown};
+use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::amx::{Set, Tiles};
 use crate::kernels::simd::lanes::Lanes;
 use std::ops::Range;
@@ -40,9 +40,7 @@ pub struct Place {
 pub trait Kind: Sized {
     /// The activations, as tasks read them.
     type X<'a>;
-    /// Columns of a step, which has four parts.
-    const COLUMNS: usize;
-    /// Lines per step of sixteen tokens, made by the type's `arrange`.
+    /// Lines per step of sixteen tokens, made by the type's `arrange`. A step has four parts.
     const TOKENS: usize;
     /// Lines of codes and of scales that `decode` makes per step of a strip.
     const CODES: usize;
@@ -58,17 +56,10 @@ pub trait Kind: Sized {
     const WHOLE: bool;
 
     fn tokens(x: &Self::X<'_>) -> usize;
-    /// Decodes some parts (quarters) of steps of a strip, for the rows that exist. Codes of missing rows are
-    /// unspecified.
+    /// Decodes some parts (quarters) of steps of a strip into codes and scales, for the rows that exist. Codes of
+    /// missing rows are unspecified.
     #[inline(always)]
-    unsafe fn decode<S: Set>(
-        _: &Of<Self>,
-        _row: usize,
-        _: Range<usize>,
-        _codes: &mut [Line],
-        _scales: &mut [Line],
-    ) {
-    }
+    unsafe fn decode<S: Set>(_: &Of<Self>, _row: usize, _parts: Range<usize>, _to: [&mut [Line]; 2]) {}
     /// Adds the products of one part with `N` times sixteen tokens to tiles.
     unsafe fn multiply<S: Set, const N: usize>(tiles: &mut S::Tiles, at: &At<Self>, part: usize);
     /// Adds the sums of a step to the totals of the steps before it; the first step initializes the totals.
@@ -117,16 +108,15 @@ struct Sweep<'a, S: Set, K: Kind> {
 /// Computes `task` with any number of tokens.
 ///
 /// # Safety
-/// `S`'s instructions are available; this thread has tiles of the type's depth; `arranged` is the result of the
+/// `S`'s instructions are available; this thread has tiles of `DEPTH`; `arranged` is the result of the
 /// type's `arrange` for `task.x`.
 #[inline(always)]
 pub unsafe fn run<'a, S: Set, K: Kind>(
     task: &'a Task<'a, K::X<'a>>,
-    depth: usize,
     arranged: &'a [Line],
     scratch: &'a mut Scratch,
 ) {
-    let (steps, tokens) = (task.matrix.cols.div_ceil(K::COLUMNS), K::tokens(task.x));
+    let (steps, tokens) = (task.matrix.cols.div_ceil(STEP), K::tokens(task.x));
     let groups = tokens.div_ceil(SIDE);
     assert_eq!(arranged.len(), groups * steps * K::TOKENS, "tokens in order");
     let tiles = 4 + groups.div_ceil(K::SIDES) * K::SIDES * K::SIDES;
@@ -141,7 +131,7 @@ pub unsafe fn run<'a, S: Set, K: Kind>(
             scales: grown(&mut scratch.scales, 2 * SPAN * K::SCALES),
         },
         // SAFETY: the caller's promise.
-        tiles: unsafe { S::Tiles::new(depth) },
+        tiles: unsafe { S::Tiles::new(DEPTH) },
         sums: sums.first_chunk_mut().expect("four"),
         totals,
         last: None,
@@ -283,7 +273,7 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
         let codes = &mut self.sides.codes[turn % SPAN * K::CODES..];
         let scales = &mut self.sides.scales[turn % (2 * SPAN) * K::SCALES..];
         // SAFETY: the caller's promise.
-        unsafe { K::decode::<S>(self.sides.task, row, parts, codes, scales) }
+        unsafe { K::decode::<S>(self.sides.task, row, parts, [codes, scales]) }
     }
 
     #[inline(always)]
@@ -335,27 +325,13 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
                 let (row, token) = (place.row + SIDE * panel, (place.group + group) * SIDE);
                 if row < self.sides.task.rows && token < self.sides.tokens {
                     K::finish::<S>(self.sides.task, row, token, &mut self.totals[first + i]);
-                    self.write(row, token, first + i);
+                    let (outputs, tokens) = (&self.totals[first + i], self.sides.tokens);
+                    if K::TOKENS_LEFT {
+                        write::<S, true, _>(self.sides.task, outputs, (row, token), tokens);
+                    } else {
+                        write::<S, false, _>(self.sides.task, outputs, (row, token), tokens);
+                    }
                 }
-            }
-        }
-    }
-
-    /// Writes the outputs of some tokens for some rows, up to sixteen of each.
-    #[inline(always)]
-    unsafe fn write(&mut self, row: usize, token: usize, i: usize) {
-        let (task, count) = (self.sides.task, SIDE.min(self.sides.task.rows - row));
-        let (tokens, outputs) = (SIDE.min(self.sides.tokens - token), &mut self.totals[i]);
-        if !K::TOKENS_LEFT {
-            let write = |t: usize, values: &[f32]| task.write(token + t, row, values);
-            // SAFETY: the caller's promise.
-            return unsafe { by_token::<S>(outputs, tokens, count, write) };
-        }
-        for (t, values) in floats(outputs).iter().enumerate().take(tokens) {
-            match count {
-                // A copy of constant length.
-                SIDE => task.write(token + t, row, values),
-                _ => task.write(token + t, row, &values[..count]),
             }
         }
     }

@@ -3,36 +3,33 @@
 //! 64 packed bytes of a row are unpacked into four lines, one for each position of a code in its byte. The
 //! activations are arranged in that order.
 
+pub use super::DEPTH;
 use super::sweep::{self, At, Kind, Tile};
-use super::{SIDE, halves, in_groups, in_steps, multiply_sides};
+use super::{LINES, SIDE, STEP, halves, in_groups, in_steps, multiply_sides};
 use crate::kernels::gemm::driver::Scratch;
 use crate::kernels::gemm::tokens::{Activations, Task, Tokens};
-use crate::kernels::pool::buffer::{Line, floats, grown};
+use crate::kernels::pool::buffer::{Line, floats};
 use crate::kernels::simd::amx::Set;
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::ints::Ints;
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::lanes::{Lanes, Real};
 use crate::kernels::simd::wide::Wide;
 use crate::kernels::{DType, Pool};
 use std::ops::Range;
 
-/// Columns per step, their packed bytes, and their lines for sixteen rows of codes or tokens.
-const STEP: usize = 256;
+/// Packed bytes of a step.
 const BYTES: usize = STEP / 4;
-const LINES: usize = STEP / 64 * SIDE;
-/// Depth of a tile in bytes.
-pub const DEPTH: usize = 64;
 
 /// Copies activations into the order of right tiles.
 ///
 /// # Safety
 /// `Isa::Amx` is available.
 pub unsafe fn arrange<'a>(pool: &Pool, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
-    let (groups, each) = (x.rows.len().div_ceil(SIDE), x.cols.div_ceil(STEP) * LINES);
-    let lines = grown(lines, groups * each);
+    let each = x.cols.div_ceil(STEP) * LINES;
     // SAFETY: the caller's promise.
-    in_groups(pool, (groups, x.values.len()), each, lines, &|group, out| unsafe { arranged(x, group, out) });
-    lines
+    in_groups(pool, (x.rows.len(), x.values.len()), each, lines, &|group, out| unsafe {
+        arranged(x, group, out)
+    })
 }
 
 entry!(fn arranged(x: &Activations, group: usize, out: &mut [Line]) = arrange_group);
@@ -65,8 +62,8 @@ unsafe fn product<S: Set>(task: &Task, scratch: &mut Scratch) {
     // SAFETY: the caller's promise.
     unsafe {
         match task.dtype {
-            DType::TQ2_0 => sweep::run::<S, Ternary<true>>(task, DEPTH, task.x.arranged, scratch),
-            _ => sweep::run::<S, Ternary<false>>(task, DEPTH, task.x.arranged, scratch),
+            DType::TQ2_0 => sweep::run::<S, Ternary<true>>(task, task.x.arranged, scratch),
+            _ => sweep::run::<S, Ternary<false>>(task, task.x.arranged, scratch),
         }
     }
 }
@@ -76,7 +73,6 @@ struct Ternary<const SCALED: bool>;
 
 impl<const SCALED: bool> Kind for Ternary<SCALED> {
     type X<'a> = Tokens<'a>;
-    const COLUMNS: usize = STEP;
     const TOKENS: usize = LINES;
     const CODES: usize = 2 * LINES;
     const SCALES: usize = if SCALED { 2 } else { 0 };
@@ -88,13 +84,8 @@ impl<const SCALED: bool> Kind for Ternary<SCALED> {
     }
 
     #[inline(always)]
-    unsafe fn decode<S: Set>(
-        task: &Task,
-        row: usize,
-        parts: Range<usize>,
-        codes: &mut [Line],
-        scales: &mut [Line],
-    ) {
+    unsafe fn decode<S: Set>(task: &Task, row: usize, parts: Range<usize>, to: [&mut [Line]; 2]) {
+        let [codes, scales] = to;
         let (row_bytes, count) = (task.row_bytes, (2 * SIDE).min(task.rows - row));
         let all = task.packed[row * row_bytes..(row + count) * row_bytes].as_ptr();
         let first = parts.start / 4;

@@ -9,7 +9,7 @@ use crate::kernels::gemm::quantized::few::fetch;
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::ints::{Floats, Ints, Part, four};
-use crate::kernels::simd::lanes::Register;
+use crate::kernels::simd::lanes::{Real, Register};
 
 by_isa!(
     /// Computes `task`, which has `T` tokens.
@@ -51,13 +51,13 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
                         step.add_side::<K>(side, &mut dots);
                     }
                 }
-                let d = Floats::<I>::halves(rows, at + K::D).mul(Register::splat(K::UNIT));
+                let d = Floats::<I>::halves(rows, at + K::D).mul(Real::splat(K::UNIT));
                 let min = Floats::<I>::halves(rows, at + K::MIN);
                 for t in 0..T {
                     let scale = Floats::<I>::splat(*x.scales.as_ptr().add(t * blocks_of(task) + b));
                     totals[t] = dots[t].to_f32().fma(d.mul(scale), totals[t]);
                     if K::MINIMA {
-                        let min = min.mul(Register::splat(-1.0)).mul(scale);
+                        let min = min.mul(Real::splat(-1.0)).mul(scale);
                         totals[t] = lows[t].to_f32().fma(min, totals[t]);
                     }
                 }

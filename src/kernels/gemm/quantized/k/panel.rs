@@ -10,7 +10,7 @@ use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::bytes::{Bytes, put};
 use crate::kernels::simd::dispatch::{by_count, by_isa};
 use crate::kernels::simd::ints::{Floats, Group, Ints, Part};
-use crate::kernels::simd::lanes::{Lanes, Register};
+use crate::kernels::simd::lanes::{Lanes, Real, Register};
 
 /// Number of blocks of a row in a panel: two panels fill two thirds of the L1 cache.
 const BLOCKS: usize = 2;
@@ -252,9 +252,9 @@ impl Block {
         // SAFETY: the caller's promise; part of a line, or of sixteen floats.
         unsafe {
             let first = part * I::Part::ROWS;
-            let d = Floats::<I>::halves(rows, at + K::D).mul(Register::splat(K::UNIT));
+            let d = Floats::<I>::halves(rows, at + K::D).mul(Real::splat(K::UNIT));
             d.store(self.d.as_mut_ptr().add(first));
-            let min = Floats::<I>::halves(rows, at + K::MIN).mul(Register::splat(-1.0));
+            let min = Floats::<I>::halves(rows, at + K::MIN).mul(Real::splat(-1.0));
             min.store(self.min.as_mut_ptr().add(first));
             for side in 0..2 {
                 let packed = K::packed::<I::Part>(rows, at, side);
