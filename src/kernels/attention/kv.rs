@@ -10,6 +10,7 @@
 
 use crate::kernels::Isa;
 use crate::kernels::rows::hadamard::walsh_hadamard;
+use crate::kernels::simd::lanes::{BF16, Element, F16, F32, Int8};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
@@ -205,9 +206,9 @@ fn put<const B: usize>(
 pub fn value(kind: KvType, half: Half, tile: &[u8], at: usize, d: usize, head_dim: usize) -> f32 {
     let index = half.index(at, d, head_dim);
     match kind {
-        KvType::F32 => f32_at(tile, index),
-        KvType::F16 => f16::from_le_bytes([tile[2 * index], tile[2 * index + 1]]).to_f32(),
-        KvType::Int8 => tile[index] as i8 as f32,
+        KvType::F32 => F32::value(&tile[4 * index..]),
+        KvType::F16 => F16::value(&tile[2 * index..]),
+        KvType::Int8 => Int8::value(&tile[index..]),
         KvType::Int4 => {
             let (byte, high) = half.nibble(at, d, head_dim);
             f32::from(CODES[usize::from(if high { tile[byte] >> 4 } else { tile[byte] & 0x0f })])
@@ -220,14 +221,10 @@ pub fn value(kind: KvType, half: Half, tile: &[u8], at: usize, d: usize, head_di
 pub fn scale(kind: KvType, tile: &[u8], at: usize, head_dim: usize) -> Option<f32> {
     let [values, scales] = kind.tile_parts(head_dim);
     let scale = |scales: &[u8]| match kind {
-        KvType::Int4 => bf16::from_le_bytes([scales[2 * at], scales[2 * at + 1]]).to_f32(),
-        _ => f32_at(scales, at),
+        KvType::Int4 => BF16::value(&scales[2 * at..]),
+        _ => F32::value(&scales[4 * at..]),
     };
     (scales > 0).then(|| scale(&tile[values..]))
-}
-
-fn f32_at(bytes: &[u8], index: usize) -> f32 {
-    f32::from_le_bytes(std::array::from_fn(|i| bytes[4 * index + i]))
 }
 
 #[cfg(test)]
@@ -251,18 +248,14 @@ mod tests {
                 let noise = |i: usize| ((i * 37 + 11) % 101) as f32 * 0.13 - 6.0;
                 let rows: Vec<Vec<f32>> =
                     (0..TILE).map(|at| (0..head_dim).map(|d| noise(at * head_dim + d)).collect()).collect();
-                assert_eq!(stored(KvType::F32, half, &rows), rows);
-                for (row, got) in rows.iter().zip(stored(KvType::F16, half, &rows)) {
-                    assert!(row.iter().zip(got).all(|(x, y)| f16::from_f32(*x).to_f32() == y));
-                }
-                for (row, got) in rows.iter().zip(stored(KvType::Int8, half, &rows)) {
-                    let most = row.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-                    assert!(row.iter().zip(got).all(|(x, y)| (x - y).abs() <= most / 253.0));
-                }
-                for (row, got) in rows.iter().zip(stored(KvType::Int4, half, &rows)) {
-                    // Half the largest distance of two codes.
-                    let most = row.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-                    assert!(row.iter().zip(got).all(|(x, y)| (x - y).abs() <= most * 0.11));
+                // The largest errors, of the row's largest magnitude: of int4, half the largest distance of two codes.
+                let errors = [0.0, 0.0, 1.0 / 253.0, 0.11];
+                for (kind, error) in KvType::ALL.into_iter().zip(errors) {
+                    let rounded = |x: f32| if kind == KvType::F16 { f16::from_f32(x).to_f32() } else { x };
+                    for (row, got) in rows.iter().zip(stored(kind, half, &rows)) {
+                        let most = row.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+                        assert!(row.iter().zip(got).all(|(x, y)| (rounded(*x) - y).abs() <= most * error));
+                    }
                 }
             }
         }

@@ -15,9 +15,7 @@ use kv::{scale, value};
 use std::ops::Range;
 
 pub mod kv;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod simd;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod stored;
 pub mod whole;
 
@@ -118,12 +116,6 @@ impl<'a> State<'a> {
         let (sums, max) = rest.split_at_mut(TILE);
         Self { values, sums, max: &mut max[0] }
     }
-
-    fn clear(&mut self) {
-        self.values.fill(0.0);
-        self.sums.fill(0.0);
-        *self.max = f32::NEG_INFINITY;
-    }
 }
 
 /// Scratch buffers of a task, kept to reuse their memory.
@@ -217,12 +209,11 @@ fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, spans: &mut Spa
     let len = state_len(head_dim);
     assert!(states.len() >= rows.queries() * len && spans.scores.len() >= rows.queries() * SPAN, "scratch");
     for (n, state) in states.chunks_exact_mut(len).take(rows.queries()).enumerate() {
-        let mut state = State::of(state, head_dim);
         if !seen[n / heads].within(index * PIECE, PIECE).is_empty() {
-            state.clear();
+            state.fill(0.0);
+            *State::of(state, head_dim).max = f32::NEG_INFINITY;
         }
     }
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     if (isa.has_avx2() || isa.has_neon()) && head_dim <= WIDEST {
         // Without AVX-512's registers more queries gain nothing, but the conversion of four bits is long.
         let few = !isa.has_avx512() && k.kind != KvType::Int4;
@@ -234,7 +225,6 @@ fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, spans: &mut Spa
         }
         return;
     }
-    let _ = isa;
     for (n, state) in states.chunks_exact_mut(len).take(rows.queries()).enumerate() {
         let q = &q[n * stride(head_dim)..][..head_dim];
         for start in (index * PIECE..(index + 1) * PIECE).step_by(SPAN) {

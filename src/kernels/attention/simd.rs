@@ -2,20 +2,51 @@
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
-use super::stored::{F16, F32, Int4, Int8, Stored, Unpacked, scaled, unpack};
-use super::{Context, Half, KvType, Paged, Rows, SPAN, State, TILE, WIDEST, decay, state_len, total, value};
+use super::stored::{Int4, Product, Stored, Unpacked, offset, scaled, unpack};
+use super::{Context, Half, KvType, Rows, SPAN, State, TILE, WIDEST, decay, state_len, total, value};
 use super::{Isa, PIECE, QUERIES, Spans, TOGETHER};
 use crate::kernels::rows::cap::soft_lanes;
 use crate::kernels::rows::exp::exp_lanes;
 use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::lanes::{Lanes, Register};
+use crate::kernels::simd::lanes::{F16, F32, Int8, Lanes};
 use std::ops::Range;
 
 const TILES: usize = SPAN / TILE;
-/// Bytes of a cache line.
-const LINE: usize = 64;
 /// Distance between heads of `Rows::q`.
 const STRIDE: usize = WIDEST + TILE;
+/// Indices of `Span`'s arrays.
+const K: usize = Half::K as usize;
+const V: usize = Half::V as usize;
+
+/// Runs a method for blocks of queries, `n` being the first of each, until all are done. A block has as many queries and
+/// vectors as the registers have sums for, or those of the first line that fits.
+macro_rules! in_blocks {
+    ($queries:expr, |$n:ident| $call:ident.$of:ident $arguments:tt) => {
+        in_blocks!($queries, |$n| $call.$of $arguments,
+            (12.., 16..) if !E::FETCH => 12 by 2,
+            (16.., 16..) => 16 by 1,
+            (8.., 16..) => 8 by 2,
+            (4.., 16..) => 4 by 4,
+            (4.., _) => 4 by 1,
+            (2.., 16..) => 2 by 4,
+            (2.., _) => 2 by 2,
+            _ => 1 by 4,
+        )
+    };
+    ($queries:expr, |$n:ident| $call:ident.$of:ident $arguments:tt,
+        $($fits:pat $(if $when:expr)? => $few:literal by $vectors:literal,)+) => {{
+        let (queries, mut $n) = ($queries, 0);
+        while $n < queries {
+            // SAFETY: the caller has the instructions, and operands of all queries.
+            $n += unsafe {
+                match (queries - $n, L::SUMS) {
+                    $($fits $(if $when)? => $call.$of::<L, E, $few, $vectors> $arguments,)+
+                }
+            };
+        }
+    }};
+}
+
 /// As `super::piece`, which has checked the arguments. `isa` has AVX2 or NEON, and heads are at most `WIDEST` wide.
 pub fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, spans: &mut Spans, states: &mut [f32]) {
     let (scores, unpacked) = (&mut spans.scores, &mut spans.unpacked);
@@ -28,23 +59,19 @@ pub fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, spans: &mut
         let after = Span::new(rows, context, start + SPAN);
         let Some(mut span) = std::mem::replace(&mut next, after) else { continue };
         if let Some(after) = &next {
-            (span.next_keys, span.next_values) = (after.keys, after.values);
+            span.next = after.stored;
         }
-        let many = span.rows.len() * rows.heads > QUERIES;
-        match (context.k.kind, many) {
-            (KvType::F32, _) => attend::<F32>(isa, rows, &span, scores, states),
-            (KvType::F16, false) => attend::<F16>(isa, rows, &span, scores, states),
-            (KvType::Int8, false) => attend::<Int8>(isa, rows, &span, scores, states),
-            (KvType::Int4, false) => attend::<Int4>(isa, rows, &span, scores, states),
-            (KvType::F16, true) => unpacked_span::<F16>(isa, rows, span, unpacked, scores, states),
-            (KvType::Int8, true) => unpacked_span::<Int8>(isa, rows, span, unpacked, scores, states),
-            (KvType::Int4, true) => unpacked_span::<Int4>(isa, rows, span, unpacked, scores, states),
+        match context.k.kind {
+            KvType::F32 => attend::<F32>(isa, rows, &span, scores, states),
+            KvType::F16 => attend_or_unpack::<F16>(isa, rows, span, unpacked, scores, states),
+            KvType::Int8 => attend_or_unpack::<Int8>(isa, rows, span, unpacked, scores, states),
+            KvType::Int4 => attend_or_unpack::<Int4>(isa, rows, span, unpacked, scores, states),
         }
     }
 }
 
-/// Attends to a span whose tiles are converted to f32 first.
-fn unpacked_span<'a, E: Stored>(
+/// Attends to a span, whose tiles are converted to f32 first if there are many queries.
+fn attend_or_unpack<'a, E: Stored>(
     isa: Isa,
     rows: &Rows,
     mut span: Span<'a>,
@@ -52,21 +79,22 @@ fn unpacked_span<'a, E: Stored>(
     scores: &mut [f32],
     states: &mut [f32],
 ) {
-    let dim = rows.head_dim;
-    let (keys, values) = unpacked[..2 * SPAN * dim].split_at_mut(SPAN * dim);
-    let parts = [
-        (Half::K, &mut span.keys, span.next_keys, keys),
-        (Half::V, &mut span.values, span.next_values, values),
-    ];
-    for (half, tiles, next, out) in parts.into_iter().skip(usize::from(span.joint)) {
-        for (t, out) in out.chunks_exact_mut(TILE * dim).enumerate().filter(|(t, _)| span.tiles.contains(t)) {
-            unpack::<E>(isa, half, tiles[t], next[t], dim, out);
+    if span.rows.len() * rows.heads <= QUERIES {
+        return attend::<E>(isa, rows, &span, scores, states);
+    }
+    let tile = TILE * span.dim;
+    let out = unpacked[..2 * TILES * tile].chunks_exact_mut(tile).enumerate();
+    for (n, out) in out.skip(if span.joint { TILES } else { 0 }) {
+        let (half, t) = ([Half::K, Half::V][n / TILES], n % TILES);
+        let (stored, next) = (&mut span.stored[half as usize][t], span.next[half as usize][t]);
+        if span.tiles.contains(&t) {
+            unpack::<E>(isa, half, stored, next, span.dim, out);
             // SAFETY: f32 may be read as bytes.
-            tiles[t] = unsafe { std::slice::from_raw_parts(out.as_ptr().cast(), size_of_val(out)) };
+            *stored = unsafe { std::slice::from_raw_parts(out.as_ptr().cast(), size_of_val(out)) };
         }
     }
     if span.joint {
-        span.keys = span.values;
+        span.stored[K] = span.stored[V];
     }
     span.begins = false;
     attend::<Unpacked>(isa, rows, &span, scores, states);
@@ -74,28 +102,82 @@ fn unpacked_span<'a, E: Stored>(
 
 by_isa!(
     fn attend<E: Stored>(rows: &Rows, span: &Span, scores: &mut [f32], states: &mut [f32])
-        = in_lanes::<lanes>
+        = attend_lanes::<lanes>
 );
 
+/// # Safety
+/// `L`'s instructions are available, and lengths are as `super::piece` asserts.
 #[inline(always)]
-unsafe fn in_lanes<L: Lanes, E: Stored>(rows: &Rows, span: &Span, scores: &mut [f32], states: &mut [f32]) {
-    // SAFETY: the caller has the instructions.
-    unsafe { span.attend::<L, E>(rows, scores, states) }
+unsafe fn attend_lanes<L: Lanes, E: Stored>(
+    rows: &Rows,
+    span: &Span,
+    scores: &mut [f32],
+    states: &mut [f32],
+) {
+    let (heads, dim, len) = (rows.heads, rows.head_dim, state_len(rows.head_dim));
+    let queries = span.rows.start * heads..span.rows.end * heads;
+    if span.begins {
+        let lines = span.stored.as_flattened().iter().flat_map(|tile| tile.chunks(64));
+        lines.for_each(|line| L::fetch(line.as_ptr()));
+    }
+    // Nothing else asks for the scales behind the values of the next tiles.
+    let [values, scales] = E::KIND.tile_parts(dim);
+    if E::FETCH && scales > 0 {
+        span.next.as_flattened().iter().for_each(|tile| L::fetch(tile.as_ptr().wrapping_add(values)));
+    }
+    let q = rows.q[queries.start * STRIDE..].as_ptr();
+    let lines = scores[queries.start * SPAN..].as_mut_ptr();
+    match span.joint {
+        true => in_blocks!(
+            queries.len(),
+            |n| span.row_scores(q.add(n * STRIDE), lines.add(n * SPAN)),
+            (4.., 16..) => 4 by 4,
+            (2.., _) => 2 by 2,
+            _ => 1 by 4,
+        ),
+        false => in_blocks!(queries.len(), |n| span.scores(q.add(n * STRIDE), lines.add(n * SPAN))),
+    }
+    // Rows that see the same positions of the span are handled together.
+    let mut row = span.rows.start;
+    while row < span.rows.end {
+        let range = span.within(rows, row);
+        let same = (row..span.rows.end).take_while(|r| span.within(rows, *r) == range).count();
+        let mut from = row * heads;
+        row += same;
+        while from < row * heads {
+            let some = TOGETHER.min(row * heads - from);
+            let mut keep = [0.0f32; TOGETHER];
+            for (i, keep) in keep[..some].iter_mut().enumerate() {
+                let scores = &mut scores[(from + i) * SPAN..][..SPAN];
+                let state = State::of(&mut states[(from + i) * len..][..len], dim);
+                // SAFETY: the instructions are available.
+                *keep = unsafe { span.softmax::<L>(scores, &range, state) };
+            }
+            let (weights, states) = (&scores[from * SPAN..], &mut states[from * len..][..some * len]);
+            in_blocks!(some, |n| span.values(
+                &weights[n * SPAN..],
+                &keep[n..some],
+                &range,
+                &mut states[n * len..]
+            ));
+            from += some;
+        }
+    }
 }
 
 /// The tiles of one step of the softmax, and the rows that see any of it.
 struct Span<'a> {
     start: usize,
+    /// `Rows::head_dim`.
+    dim: usize,
     rows: Range<usize>,
     tiles: Range<usize>,
-    /// The tiles in the range `tiles`; the others are empty.
-    keys: [&'a [u8]; TILES],
-    values: [&'a [u8]; TILES],
-    /// The tiles of the next span; the same as `keys` and `values` if there is none.
-    next_keys: [&'a [u8]; TILES],
-    next_values: [&'a [u8]; TILES],
+    /// The tiles of K and of V in the range `tiles`; the others are empty.
+    stored: [[&'a [u8]; TILES]; 2],
+    /// Those of the next span; the same as `stored` if there is none.
+    next: [[&'a [u8]; TILES]; 2],
     kind: KvType,
-    /// The scales of `keys` and of `values`; empty if the type has none.
+    /// The scales of `stored`; empty if the type has none.
     scales: [[&'a [u8]; TILES]; 2],
     /// Whether nothing has prefetched this span.
     begins: bool,
@@ -114,140 +196,29 @@ impl<'a> Span<'a> {
         let begin = rows.seen[first].within(start, SPAN).start;
         let end = rows.seen[last].within(start, SPAN).end;
         let tiles = begin / TILE..end.div_ceil(TILE);
-        let all = |of: &Paged<'a>| {
+        let Context { k, v, joint, table, kv_head, cap, sinks: _ } = *context;
+        let stored = [k, v].map(|half| {
             std::array::from_fn(|t| match tiles.contains(&t) {
-                true => of.tile(context.table, context.kv_head, start / TILE + t),
+                true => half.tile(table, kv_head, start / TILE + t),
                 false => &[][..],
             })
-        };
-        let (keys, values) = (all(&context.k), all(&context.v));
-        let (rows_dim, rows) = (rows.head_dim, first..last + 1);
-        let (next_keys, next_values) = (keys, values);
-        let Context { cap, joint, .. } = *context;
-        let kind = context.k.kind;
-        let values_of_tile = kind.tile_parts(rows_dim)[0];
-        let scales = [keys, values].map(|tiles| tiles.map(|tile| tile.get(values_of_tile..).unwrap_or(&[])));
-        Some(Self {
-            start,
-            rows,
-            tiles,
-            keys,
-            values,
-            next_keys,
-            next_values,
-            kind,
-            scales,
-            begins: false,
-            cap,
-            joint,
-        })
+        });
+        let dim = rows.head_dim;
+        let values = k.kind.tile_parts(dim)[0];
+        let scales = stored.map(|half| half.map(|tile: &[u8]| tile.get(values..).unwrap_or(&[])));
+        let (rows, next, kind, begins) = (first..last + 1, stored, k.kind, false);
+        Some(Self { start, dim, rows, tiles, stored, next, kind, scales, begins, cap, joint })
     }
 
     fn within(&self, rows: &Rows, row: usize) -> Range<usize> {
         rows.seen[row].within(self.start, SPAN)
     }
 
-    /// # Safety
-    /// `L`'s instructions are available, and lengths are as `super::piece` asserts.
+    /// As `scores` where K lies as V does, `T` positions at a time.
     #[inline(always)]
-    unsafe fn attend<L: Lanes, E: Stored>(&self, rows: &Rows, scores: &mut [f32], states: &mut [f32]) {
-        let (heads, dim, len) = (rows.heads, rows.head_dim, state_len(rows.head_dim));
-        let queries = self.rows.start * heads..self.rows.end * heads;
-        if self.begins {
-            let tiles = self.keys.iter().chain(&self.values);
-            tiles.flat_map(|tile| tile.chunks(64)).for_each(|line| L::fetch(line.as_ptr()));
-        }
-        // SAFETY: scores and q have a line for each query.
-        unsafe {
-            let q = rows.q.as_ptr().add(queries.start * STRIDE);
-            let scores = scores[queries.start * SPAN..].as_mut_ptr();
-            match self.joint {
-                true => self.row_scores::<L, E>(q, queries.len(), dim, scores),
-                false => self.scores::<L, E>(q, queries.len(), dim, scores),
-            }
-        }
-        // Rows that see the same positions of the span are handled together.
-        let mut row = self.rows.start;
-        while row < self.rows.end {
-            let range = self.within(rows, row);
-            let same = (row..self.rows.end).take_while(|r| self.within(rows, *r) == range).count();
-            let mut from = row * heads;
-            row += same;
-            while from < row * heads {
-                let some = TOGETHER.min(row * heads - from);
-                let mut keep = [0.0f32; TOGETHER];
-                for (i, keep) in keep[..some].iter_mut().enumerate() {
-                    let scores = &mut scores[(from + i) * SPAN..][..SPAN];
-                    let state = State::of(&mut states[(from + i) * len..][..len], dim);
-                    // SAFETY: the instructions are available.
-                    *keep = unsafe { self.softmax::<L>(scores, &range, state) };
-                }
-                let states = &mut states[from * len..][..some * len];
-                // SAFETY: the instructions are available.
-                unsafe { self.values::<L, E>(&scores[from * SPAN..], &keep[..some], &range, states, dim) };
-                from += some;
-            }
-        }
-    }
-
-    /// Computes the scores of all tiles for `queries` heads, `STRIDE` apart in `q` and `SPAN` apart in `scores`.
-    #[inline(always)]
-    unsafe fn scores<L: Lanes, E: Stored>(
+    unsafe fn row_scores<L: Lanes, E: Stored, const N: usize, const T: usize>(
         &self,
         q: *const f32,
-        queries: usize,
-        dim: usize,
-        scores: *mut f32,
-    ) {
-        let mut n = 0;
-        while n < queries {
-            // SAFETY: n < queries.
-            let (q, scores) = unsafe { (q.add(n * STRIDE), scores.add(n * SPAN)) };
-            // SAFETY: as many queries are left.
-            n += unsafe {
-                match (queries - n, L::SUMS) {
-                    (12.., 16..) if !E::FETCH => self.block::<L, E, 12, 2>(q, dim, scores),
-                    (16.., 16..) => self.block::<L, E, 16, 1>(q, dim, scores),
-                    (8.., 16..) => self.block::<L, E, 8, 2>(q, dim, scores),
-                    (4.., 16..) => self.block::<L, E, 4, 4>(q, dim, scores),
-                    (4.., _) => self.block::<L, E, 4, 1>(q, dim, scores),
-                    (2.., 16..) => self.block::<L, E, 2, 4>(q, dim, scores),
-                    (2.., _) => self.block::<L, E, 2, 2>(q, dim, scores),
-                    _ => self.block::<L, E, 1, 4>(q, dim, scores),
-                }
-            };
-        }
-    }
-
-    /// As `scores`, of keys in tiles of V.
-    #[inline(always)]
-    unsafe fn row_scores<L: Lanes, E: Stored>(
-        &self,
-        q: *const f32,
-        queries: usize,
-        dim: usize,
-        scores: *mut f32,
-    ) {
-        let mut n = 0;
-        while n < queries {
-            // SAFETY: n < queries, and as many are left.
-            n += unsafe {
-                let (q, scores) = (q.add(n * STRIDE), scores.add(n * SPAN));
-                match (queries - n, L::SUMS) {
-                    (4.., 16..) => self.row_block::<L, E, 4, 4>(q, dim, scores),
-                    (2.., _) => self.row_block::<L, E, 2, 2>(q, dim, scores),
-                    _ => self.row_block::<L, E, 1, 4>(q, dim, scores),
-                }
-            };
-        }
-    }
-
-    /// The same for `N` heads, `T` positions at a time.
-    #[inline(always)]
-    unsafe fn row_block<L: Lanes, E: Stored, const N: usize, const T: usize>(
-        &self,
-        q: *const f32,
-        dim: usize,
         scores: *mut f32,
     ) -> usize {
         for t in self.tiles.clone() {
@@ -255,24 +226,24 @@ impl<'a> Span<'a> {
             unsafe {
                 let scores = scores.add(t * TILE);
                 for at in (0..TILE).step_by(T) {
-                    let tiles = [self.keys[t], self.next_keys[t]];
-                    row_dots::<L, E, N, T>(q, tiles, at, dim, scores.add(at));
+                    let tiles = [self.stored[K][t], self.next[K][t]];
+                    row_dots::<L, E, N, T>(q, tiles, at, self.dim, scores.add(at));
                 }
                 for n in 0..N {
                     let line = scores.add(n * SPAN);
-                    scaled(L::load(line), self.kind, self.scales[0][t]).store(line);
+                    scaled(L::load(line), self.kind, self.scales[K][t]).store(line);
                 }
             }
         }
         N
     }
 
-    /// Computes the scores of all tiles for `N` heads, `T` tiles at a time.
+    /// Computes the scores of all tiles for `N` heads, `STRIDE` apart in `q` and `SPAN` apart in `scores`, `T` tiles at a
+    /// time. Returns N.
     #[inline(always)]
-    unsafe fn block<L: Lanes, E: Stored, const N: usize, const T: usize>(
+    unsafe fn scores<L: Lanes, E: Stored, const N: usize, const T: usize>(
         &self,
         q: *const f32,
-        dim: usize,
         scores: *mut f32,
     ) -> usize {
         let mut t = self.tiles.start;
@@ -280,8 +251,8 @@ impl<'a> Span<'a> {
             // SAFETY: t is a tile of the span.
             t += unsafe {
                 match self.tiles.end - t >= T {
-                    true => self.dots::<L, E, N, T>(q, t, dim, scores.add(t * TILE)),
-                    false => self.dots::<L, E, N, 1>(q, t, dim, scores.add(t * TILE)),
+                    true => self.dots::<L, E, N, T>(q, t, scores.add(t * TILE)),
+                    false => self.dots::<L, E, N, 1>(q, t, scores.add(t * TILE)),
                 }
             };
         }
@@ -294,21 +265,14 @@ impl<'a> Span<'a> {
         &self,
         q: *const f32,
         t: usize,
-        dim: usize,
         scores: *mut f32,
     ) -> usize {
         // SAFETY: the caller has N heads and room for N lines of scores; a tile of keys holds `dim` times 16.
         unsafe {
-            let keys: [*const u8; T] = std::array::from_fn(|i| self.keys[t + i].as_ptr());
-            let next: [*const u8; T] = std::array::from_fn(|i| self.next_keys[t + i].as_ptr());
+            let [from, next] =
+                [&self.stored[K], &self.next[K]].map(|k| std::array::from_fn(|i| k[t + i].as_ptr()));
             let mut sums = [[L::splat(0.0); T]; N];
-            for pair in 0..dim / 2 {
-                add_keys::<L, E, N, T>(q, keys, next, pair, 0, &mut sums);
-                add_keys::<L, E, N, T>(q, keys, next, pair, 1, &mut sums);
-            }
-            if dim % 2 == 1 {
-                add_keys::<L, E, N, T>(q, keys, next, dim / 2, 0, &mut sums);
-            }
+            Product { factors: (q, STRIDE), from, next, width: TILE }.add::<L, E, N>(0..self.dim, &mut sums);
             // Short loops are unrolled, which keeps the sums in registers; so scales come later.
             for n in 0..N {
                 for i in 0..T {
@@ -318,7 +282,7 @@ impl<'a> Span<'a> {
             if matches!(self.kind, KvType::Int8 | KvType::Int4) {
                 for i in 0..T * N {
                     let line = scores.add(i / T * SPAN + i % T * TILE);
-                    scaled(L::load(line), self.kind, self.scales[0][t + i % T]).store(line);
+                    scaled(L::load(line), self.kind, self.scales[K][t + i % T]).store(line);
                 }
             }
         }
@@ -356,54 +320,24 @@ impl<'a> Span<'a> {
                     weight = weight.only(from, to, L::splat(0.0));
                 }
                 sums = sums.add(weight);
-                scaled(weight, self.kind, self.scales[1][t]).store(at);
+                scaled(weight, self.kind, self.scales[V][t]).store(at);
             }
             sums.store(state.sums.as_mut_ptr());
             keep
         }
     }
 
-    /// Scales the values of each state by its `keep`, and adds the weighted values of `range`.
+    /// Scales the values of `N` states by their `keep`, and adds the weighted values of `range`, `C` times 16 elements at
+    /// a time. Returns N.
     #[inline(always)]
-    unsafe fn values<L: Lanes, E: Stored>(
+    unsafe fn values<L: Lanes, E: Stored, const N: usize, const C: usize>(
         &self,
         weights: &[f32],
         keep: &[f32],
         range: &Range<usize>,
         states: &mut [f32],
-        dim: usize,
-    ) {
-        let (len, mut n) = (state_len(dim), 0);
-        while n < keep.len() {
-            let (weights, states) = (&weights[n * SPAN..], &mut states[n * len..]);
-            let keep = &keep[n..];
-            // SAFETY: as many queries are left.
-            n += unsafe {
-                match (keep.len(), L::SUMS) {
-                    (12.., 16..) if !E::FETCH => self.sums::<L, E, 12, 2>(weights, keep, range, states, dim),
-                    (16.., 16..) => self.sums::<L, E, 16, 1>(weights, keep, range, states, dim),
-                    (8.., 16..) => self.sums::<L, E, 8, 2>(weights, keep, range, states, dim),
-                    (4.., 16..) => self.sums::<L, E, 4, 4>(weights, keep, range, states, dim),
-                    (4.., _) => self.sums::<L, E, 4, 1>(weights, keep, range, states, dim),
-                    (2.., 16..) => self.sums::<L, E, 2, 4>(weights, keep, range, states, dim),
-                    (2.., _) => self.sums::<L, E, 2, 2>(weights, keep, range, states, dim),
-                    _ => self.sums::<L, E, 1, 4>(weights, keep, range, states, dim),
-                }
-            };
-        }
-    }
-
-    /// As `values`, for `N` queries, `C` times 16 elements at a time.
-    #[inline(always)]
-    unsafe fn sums<L: Lanes, E: Stored, const N: usize, const C: usize>(
-        &self,
-        weights: &[f32],
-        keep: &[f32],
-        range: &Range<usize>,
-        states: &mut [f32],
-        dim: usize,
     ) -> usize {
-        let len = state_len(dim);
+        let (dim, len) = (self.dim, state_len(self.dim));
         assert!(weights.len() >= N * SPAN && keep.len() >= N && states.len() >= N * len, "N queries");
         let whole = dim / TILE * TILE;
         let mut d = 0;
@@ -412,8 +346,8 @@ impl<'a> Span<'a> {
             // SAFETY: the elements are within the head; the states of the heads are `len` apart.
             d += unsafe {
                 match whole - d >= C * TILE {
-                    true => self.columns::<L, E, N, C>(weights, keep, range, out, d, dim),
-                    false => self.columns::<L, E, N, 1>(weights, keep, range, out, d, dim),
+                    true => self.columns::<L, E, N, C>(weights, keep, range, out, d),
+                    false => self.columns::<L, E, N, 1>(weights, keep, range, out, d),
                 }
             };
         }
@@ -421,7 +355,7 @@ impl<'a> Span<'a> {
             for d in whole..dim {
                 let sum = &mut states[n * len + d];
                 *sum = range.clone().fold(*sum * keep[n], |sum, j| {
-                    let tile = self.values[j / TILE];
+                    let tile = self.stored[V][j / TILE];
                     weights[n * SPAN + j].mul_add(value(E::KIND, Half::V, tile, j % TILE, d, dim), sum)
                 });
             }
@@ -438,9 +372,8 @@ impl<'a> Span<'a> {
         range: &Range<usize>,
         out: *mut f32,
         d: usize,
-        dim: usize,
     ) -> usize {
-        let len = state_len(dim);
+        let (dim, len) = (self.dim, state_len(self.dim));
         // SAFETY: the caller's; a tile of values holds 16 rows of `dim`, and `weights` has a line for each query.
         unsafe {
             let mut sums = [[L::splat(0.0); C]; N];
@@ -450,32 +383,12 @@ impl<'a> Span<'a> {
                 }
             }
             for t in range.start / TILE..range.end.div_ceil(TILE) {
-                let (from, to) = (range.start.max(t * TILE), range.end.min((t + 1) * TILE));
-                let (tile, next) = (self.values[t].as_ptr(), self.next_values[t].as_ptr());
-                // Measured: with types that take longer to convert, one loop for both cases is faster.
-                let whole = !matches!(E::KIND, KvType::Int8 | KvType::Int4) && to - from == TILE;
-                for pair in (from - t * TILE) / 2..(to - t * TILE).div_ceil(2) {
-                    for half in 0..2 {
-                        let j = t * TILE + 2 * pair + half;
-                        if E::FETCH && !(E::SHARED && half == 1) {
-                            let line = next.wrapping_add(E::at(pair, half, d, dim));
-                            L::Part::fetch_lines(line, C * E::VALUES);
-                        }
-                        if !whole && (j < from || j >= to) {
-                            continue;
-                        }
-                        let mut value = [L::splat(0.0); C];
-                        for c in 0..C {
-                            value[c] = E::value::<L>(tile, pair, half, d + c * TILE, dim);
-                        }
-                        for n in 0..N {
-                            let weight = L::splat(*weights.as_ptr().add(n * SPAN + j));
-                            for c in 0..C {
-                                sums[n][c] = weight.fma(value[c], sums[n][c]);
-                            }
-                        }
-                    }
-                }
+                let rows = range.start.max(t * TILE) - t * TILE..range.end.min((t + 1) * TILE) - t * TILE;
+                let [from, next] = [self.stored[V][t], self.next[V][t]].map(|v| {
+                    std::array::from_fn(|c| v.as_ptr().wrapping_add(offset::<E>(0, d + c * TILE, dim)))
+                });
+                let factors = (weights.as_ptr().add(t * TILE), SPAN);
+                Product { factors, from, next, width: dim }.add::<L, E, N>(rows, &mut sums);
             }
             for n in 0..N {
                 for c in 0..C {
@@ -484,37 +397,6 @@ impl<'a> Span<'a> {
             }
         }
         C * TILE
-    }
-}
-
-/// Adds the products of an element of `N` heads and of `T` tiles of keys. Prefetches are spread among the loads: one
-/// after the other, they wait.
-#[inline(always)]
-unsafe fn add_keys<L: Lanes, E: Stored, const N: usize, const T: usize>(
-    q: *const f32,
-    keys: [*const u8; T],
-    next: [*const u8; T],
-    pair: usize,
-    half: usize,
-    sums: &mut [[L; T]; N],
-) {
-    // SAFETY: the caller's.
-    unsafe {
-        let mut key = [L::splat(0.0); T];
-        for i in 0..T {
-            key[i] = E::key::<L>(keys[i], pair, half);
-            if E::FETCH && E::KEYS > LINE {
-                L::fetch(next[i].wrapping_add(pair * E::KEYS + half * LINE));
-            } else if E::FETCH && half == i % 2 {
-                L::fetch(next[i].wrapping_add(pair * E::KEYS));
-            }
-        }
-        for n in 0..N {
-            let x = L::splat(*q.add(n * STRIDE + 2 * pair + half));
-            for i in 0..T {
-                sums[n][i] = x.fma(key[i], sums[n][i]);
-            }
-        }
     }
 }
 
@@ -535,10 +417,10 @@ unsafe fn row_dots<L: Lanes, E: Stored, const N: usize, const T: usize>(
         for d in (0..whole).step_by(TILE) {
             let mut key = [L::splat(0.0); T];
             for t in 0..T {
-                let (pair, half) = (at / 2 + t / 2, t % 2);
-                key[t] = E::value::<L>(tile.as_ptr(), pair, half, d, dim);
-                if E::FETCH && !(E::SHARED && half == 1) {
-                    L::fetch(next.as_ptr().wrapping_add(E::at(pair, half, d, dim)));
+                let from = offset::<E>(at + t, d, dim);
+                key[t] = E::load::<L>(tile.as_ptr().add(from), t % E::SHARING);
+                if E::FETCH && t % E::SHARING == 0 {
+                    L::fetch(next.as_ptr().wrapping_add(from));
                 }
             }
             for n in 0..N {

@@ -1,90 +1,122 @@
-//! How vector code reads the stored types, and tiles in f32 for many queries.
+//! How vector code reads the stored types, the sums that attention is made of, and tiles in f32 for many queries.
+
+#![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
 use super::TILE;
 use super::kv::{CODES, Half, KvType, value};
 use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::lanes::{self, Element, Lanes};
+use crate::kernels::simd::lanes::{Element, F16, F32, Int8, Lanes, Register};
+use std::ops::Range;
 
-/// A stored type, read in pairs of elements: `half` is 0 or 1, a constant where it is inlined.
+/// A stored type. A tile is rows of elements: of K, an element of 16 positions, of V, a position.
 pub trait Stored {
     const KIND: KvType;
-    /// Bytes of a pair of elements of 16 keys.
-    const KEYS: usize;
-    /// Bytes of 16 values of a position, or of two positions that share bytes.
-    const VALUES: usize;
-    /// Whether the two of a pair share bytes.
-    const SHARED: bool = false;
+    /// Rows that share bytes, one or two.
+    const SHARING: usize = 1;
+    /// Bytes of an element of as many rows.
+    const BYTES: usize;
     /// Whether the tiles that follow are to be prefetched.
     const FETCH: bool = true;
-    /// Element `2 * pair + half` of the 16 keys of a tile.
-    unsafe fn key<L: Lanes>(tile: *const u8, pair: usize, half: usize) -> L;
-    /// Offset of element `d` of position `2 * pair + half` in a tile of V.
-    fn at(pair: usize, half: usize, d: usize, dim: usize) -> usize;
-    /// 16 elements from `d` on of position `2 * pair + half` of a tile of V.
-    unsafe fn value<L: Lanes>(tile: *const u8, pair: usize, half: usize, d: usize, dim: usize) -> L;
+    /// 16 elements of one of the rows at `from`: `part`, a constant where it is inlined, says which of those that share
+    /// bytes.
+    unsafe fn load<L: Lanes>(from: *const u8, part: usize) -> L;
 }
+
+/// f32 that `unpack` made, or others that nothing prefetches.
+pub struct Unpacked;
+pub struct Int4;
 
 macro_rules! plain {
-    ($($name:ident: $element:ty, $kind:ident, $fetch:literal;)*) => {
-        $(
-            pub struct $name;
-            impl Stored for $name {
-                const KIND: KvType = KvType::$kind;
-                const KEYS: usize = 2 * TILE * <$element>::BYTES;
-                const VALUES: usize = TILE * <$element>::BYTES;
-                const FETCH: bool = $fetch;
-                #[inline(always)]
-                unsafe fn key<L: Lanes>(tile: *const u8, pair: usize, half: usize) -> L {
-                    // SAFETY: the caller's promise.
-                    unsafe { <$element>::load(tile.add((2 * pair + half) * TILE * <$element>::BYTES)) }
-                }
-                #[inline(always)]
-                fn at(pair: usize, half: usize, d: usize, dim: usize) -> usize {
-                    ((2 * pair + half) * dim + d) * <$element>::BYTES
-                }
-                #[inline(always)]
-                unsafe fn value<L: Lanes>(tile: *const u8, pair: usize, half: usize, d: usize, dim: usize) -> L {
-                    // SAFETY: the caller's promise.
-                    unsafe { <$element>::load(tile.add(Self::at(pair, half, d, dim))) }
-                }
+    ($($name:ident: $element:ty, $kind:ident $(, $fetch:literal)?;)*) => {$(
+        impl Stored for $name {
+            const KIND: KvType = KvType::$kind;
+            const BYTES: usize = <$element as Element>::BYTES;
+            $(const FETCH: bool = $fetch;)?
+            #[inline(always)]
+            unsafe fn load<L: Lanes>(from: *const u8, _: usize) -> L {
+                // SAFETY: the caller's promise.
+                unsafe { <$element as Element>::load(from) }
             }
-        )*
-    };
+        }
+    )*};
 }
 plain! {
-    F32: lanes::F32, F32, true;
-    F16: lanes::F16, F16, true;
-    Int8: lanes::Int8, Int8, true;
-    // Tiles that `unpack` made.
-    Unpacked: lanes::F32, F32, false;
+    F32: F32, F32;
+    F16: F16, F16;
+    Int8: Int8, Int8;
+    Unpacked: F32, F32, false;
 }
 
-pub struct Int4;
 impl Stored for Int4 {
     const KIND: KvType = KvType::Int4;
-    const KEYS: usize = TILE;
-    const VALUES: usize = TILE;
-    const SHARED: bool = true;
+    const SHARING: usize = 2;
+    const BYTES: usize = 1;
     #[inline(always)]
-    unsafe fn key<L: Lanes>(tile: *const u8, pair: usize, half: usize) -> L {
+    unsafe fn load<L: Lanes>(from: *const u8, part: usize) -> L {
         // SAFETY: the caller's promise.
-        unsafe { codes(tile.add(pair * TILE), half) }
-    }
-    #[inline(always)]
-    fn at(pair: usize, _: usize, d: usize, dim: usize) -> usize {
-        pair * dim + d
-    }
-    #[inline(always)]
-    unsafe fn value<L: Lanes>(tile: *const u8, pair: usize, half: usize, d: usize, dim: usize) -> L {
-        // SAFETY: the caller's promise.
-        unsafe { codes(tile.add(pair * dim + d), half) }
+        unsafe { if part == 0 { L::low_codes(from, &CODES) } else { L::high_codes(from, &CODES) } }
     }
 }
 
+/// Offset of an element in rows of `width` elements.
 #[inline(always)]
-unsafe fn codes<L: Lanes>(from: *const u8, half: usize) -> L {
-    // SAFETY: the caller's promise.
-    unsafe { if half == 0 { L::low_codes(from, &CODES) } else { L::high_codes(from, &CODES) } }
+pub fn offset<E: Stored>(row: usize, column: usize, width: usize) -> usize {
+    (row / E::SHARING * width + column) * E::BYTES
+}
+
+/// `N` rows of factors and `V` vectors of rows of stored elements: the operands of sums of products, row by row.
+pub struct Product<const V: usize> {
+    /// The factors of row 0, and the distance from one row of factors to the next.
+    pub factors: (*const f32, usize),
+    /// The vectors of row 0.
+    pub from: [*const u8; V],
+    /// The same of the tiles that follow; these are prefetched.
+    pub next: [*const u8; V],
+    /// Elements of a row.
+    pub width: usize,
+}
+
+impl<const V: usize> Product<V> {
+    /// Adds the products of `rows` to `sums`.
+    ///
+    /// Each load prefetches the same place of `next`, even if that is a line once more: processors drop prefetches while
+    /// many are under way. They are spread among the loads: one after the other, they wait.
+    ///
+    /// # Safety
+    /// `L`'s instructions are available, and the rows have `N` factors and `V` vectors.
+    #[inline(always)]
+    pub unsafe fn add<L: Lanes, E: Stored, const N: usize>(
+        &self,
+        rows: Range<usize>,
+        sums: &mut [[L; V]; N],
+    ) {
+        let (factors, stride) = self.factors;
+        for shared in rows.start / E::SHARING..rows.end.div_ceil(E::SHARING) {
+            let at = offset::<E>(shared * E::SHARING, 0, self.width);
+            for part in 0..E::SHARING {
+                let row = shared * E::SHARING + part;
+                if E::SHARING > 1 && !rows.contains(&row) {
+                    continue;
+                }
+                // SAFETY: the caller's.
+                unsafe {
+                    let mut value = [L::splat(0.0); V];
+                    for v in 0..V {
+                        value[v] = E::load::<L>(self.from[v].add(at), part);
+                        if E::FETCH && part == 0 {
+                            L::fetch(self.next[v].wrapping_add(at));
+                        }
+                    }
+                    for n in 0..N {
+                        let x = L::splat(*factors.add(n * stride + row));
+                        for v in 0..V {
+                            sums[n][v] = x.fma(value[v], sums[n][v]);
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// `x` times the scales of a tile of `kind`, if it has any.
@@ -114,29 +146,23 @@ unsafe fn unpack_lanes<L: Lanes, E: Stored>(
     out: &mut [f32],
 ) {
     assert!(tile.len() >= E::KIND.tile_parts(dim)[0] && out.len() >= TILE * dim, "a tile");
-    <L::Part as lanes::Register>::fetch_lines(next.as_ptr(), next.len());
-    let (from, to) = (tile.as_ptr(), out.as_mut_ptr());
-    // SAFETY: elements of the tile, and room for them.
-    unsafe {
-        if half == Half::K {
-            for pair in 0..dim / 2 {
-                E::key::<L>(from, pair, 0).store(to.add(2 * pair * TILE));
-                E::key::<L>(from, pair, 1).store(to.add((2 * pair + 1) * TILE));
-            }
-            if dim % 2 == 1 {
-                E::key::<L>(from, dim / 2, 0).store(to.add((dim - 1) * TILE));
-            }
-            return;
-        }
-        let whole = dim / TILE * TILE;
-        for pair in 0..TILE / 2 {
-            for d in (0..whole).step_by(TILE) {
-                E::value::<L>(from, pair, 0, d, dim).store(to.add(2 * pair * dim + d));
-                E::value::<L>(from, pair, 1, d, dim).store(to.add((2 * pair + 1) * dim + d));
+    L::Part::fetch_lines(next.as_ptr(), next.len());
+    let (rows, width) = if half == Half::K { (dim, TILE) } else { (TILE, dim) };
+    let whole = width / TILE * TILE;
+    for pair in (0..rows).step_by(2) {
+        for column in (0..whole).step_by(TILE) {
+            // SAFETY: elements of the tile, and room for them.
+            unsafe {
+                let (from, to) = (tile.as_ptr(), out.as_mut_ptr().add(pair * width + column));
+                E::load::<L>(from.add(offset::<E>(pair, column, width)), 0).store(to);
+                if pair + 1 < rows {
+                    E::load::<L>(from.add(offset::<E>(pair + 1, column, width)), 1).store(to.add(width));
+                }
             }
         }
-        for at in 0..TILE {
-            (whole..dim).for_each(|d| out[at * dim + d] = value(E::KIND, Half::V, tile, at, d, dim));
-        }
+    }
+    // Only V has rows of another width than a vector's.
+    for at in 0..TILE {
+        (whole..width).for_each(|d| out[at * width + d] = value(E::KIND, Half::V, tile, at, d, width));
     }
 }

@@ -4,6 +4,7 @@
 //! weights in 16 lanes, position modulo 16, and the weighted values from the first position that a tile of rows sees.
 //! Tiles begin at multiples of `TILE_ROWS`, so a row's bits depend on nothing but its text (invariant 3).
 
+use super::stored::{Product, Unpacked};
 use crate::kernels::Isa;
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::exp::{exp, exp_lanes};
@@ -59,7 +60,7 @@ impl Text<'_> {
 /// Memory of a task, kept from task to task.
 #[derive(Default)]
 pub struct Scratch {
-    /// `[head_dim, TILE_ROWS]`.
+    /// `[TILE_ROWS, head_dim]`.
     queries: Vec<f32>,
     /// `[head_dim, positions]`.
     keys: Vec<f32>,
@@ -97,14 +98,14 @@ impl Scratch {
             let tile = start..rows.end.min(start + TILE_ROWS);
             queries.fill(0.0);
             for (at, row) in tile.clone().enumerate() {
-                let q = text.head(0, row);
-                (0..dim).for_each(|d| queries[d * TILE_ROWS + at] = q[d] * text.scale);
+                let queries = queries[at * dim..][..dim].iter_mut();
+                queries.zip(text.head(0, row)).for_each(|(to, q)| *to = q * text.scale);
             }
             let seen = text.seen(&tile);
             let from = seen.start / LANES * LANES - first;
             let to = seen.end - first;
             let whole = from..to.next_multiple_of(LANES);
-            scores(isa, queries, &self.keys, packed.positions, whole.clone(), weights);
+            product(isa, (queries, dim), 0..dim, (&self.keys, packed.positions), whole.clone(), weights);
             let mut factors = [0.0; TILE_ROWS];
             for (at, row) in tile.clone().enumerate() {
                 let own = text.seen(&(row..row + 1));
@@ -112,10 +113,13 @@ impl Scratch {
                 let weights = &mut weights[at * packed.positions..][whole.clone()];
                 weights[..own.start].fill(f32::NEG_INFINITY);
                 weights[own.end..].fill(f32::NEG_INFINITY);
-                factors[at] = 1.0 / softmax(isa, weights);
+                let mut lanes = [0.0; LANES];
+                weigh(isa, weights.as_chunks_mut().0, &mut lanes);
+                factors[at] = 1.0 / tree_sum(&lanes);
             }
             let sums = grown(&mut self.sums, TILE_ROWS * packed.width);
-            weighted(isa, weights, packed.positions, from..to, &self.values, packed.width, sums);
+            let (weights, values) = ((&*weights, packed.positions), (&*self.values, packed.width));
+            product(isa, weights, from..to, values, 0..packed.width, sums);
             for (at, row) in tile.clone().enumerate() {
                 let sums = &sums[at * packed.width..];
                 out(row)[..dim].iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * factors[at]);
@@ -157,86 +161,81 @@ impl Packed {
 }
 
 by_isa!(
-    /// The scores of a tile's rows, `[TILE_ROWS, positions]`, for whole vectors of positions.
-    fn scores(q: &[f32], keys: &[f32], positions: usize, range: Range<usize>, out: &mut [f32])
-        = scores_lanes::<lanes>, scores_scalars
+    /// The columns `columns` of the product of `TILE_ROWS` rows of factors with the rows `rows` of a matrix. Both come
+    /// with the length of their rows; `out` has rows as long as the matrix. The columns are whole vectors.
+    fn product(
+        factors: (&[f32], usize), rows: Range<usize>, matrix: (&[f32], usize), columns: Range<usize>, out: &mut [f32],
+    ) = product_lanes::<lanes>, product_scalars
 );
 
 #[inline(always)]
-unsafe fn scores_lanes<L: Lanes>(
-    q: &[f32],
-    keys: &[f32],
-    positions: usize,
-    range: Range<usize>,
+unsafe fn product_lanes<L: Lanes>(
+    factors: (&[f32], usize),
+    rows: Range<usize>,
+    (matrix, width): (&[f32], usize),
+    columns: Range<usize>,
     out: &mut [f32],
 ) {
-    let q = q.as_chunks::<TILE_ROWS>().0;
-    assert!(range.end <= positions && keys.len() >= q.len() * positions, "keys of all positions");
-    assert!(out.len() >= TILE_ROWS * positions && range.len().is_multiple_of(LANES), "whole vectors");
-    let mut at = range.start;
-    // SAFETY: the range is of whole vectors within `positions`.
-    unsafe {
-        while L::SUMS >= 2 * TILE_ROWS && at + 2 * LANES <= range.end {
-            scores_of::<L, 2>(q, keys, positions, at, out);
-            at += 2 * LANES;
-        }
-        while at < range.end {
-            scores_of::<L, 1>(q, keys, positions, at, out);
-            at += LANES;
-        }
+    assert!(rows.end <= factors.1 && factors.0.len() >= TILE_ROWS * factors.1, "factors of all rows");
+    assert!(matrix.len() >= rows.end * width && out.len() >= TILE_ROWS * width, "whole rows");
+    assert!(columns.end <= width && columns.len().is_multiple_of(LANES), "whole vectors");
+    let mut at = columns.start;
+    while at < columns.end {
+        // SAFETY: as many vectors are left. Two of AVX-512 hide the latency of its sums.
+        at += LANES
+            * unsafe {
+                match L::SUMS >= 2 * TILE_ROWS && at + 2 * LANES <= columns.end {
+                    true => vectors::<L, 2>(factors, rows.clone(), (matrix, width), at, out),
+                    false => vectors::<L, 1>(factors, rows.clone(), (matrix, width), at, out),
+                }
+            };
     }
 }
 
-/// V vectors of positions from `at` on. Two of AVX-512 hide the latency of its sums.
+/// Computes `V` vectors of columns from `at` on; returns V.
 #[inline(always)]
-unsafe fn scores_of<L: Lanes, const V: usize>(
-    q: &[[f32; TILE_ROWS]],
-    keys: &[f32],
-    positions: usize,
+unsafe fn vectors<L: Lanes, const V: usize>(
+    (factors, stride): (&[f32], usize),
+    rows: Range<usize>,
+    (matrix, width): (&[f32], usize),
     at: usize,
     out: &mut [f32],
-) {
-    // SAFETY: the caller has V vectors of positions at `at`, in each row.
+) -> usize {
+    let from = std::array::from_fn(|v| matrix[at + v * LANES..].as_ptr().cast());
+    let product = Product { factors: (factors.as_ptr(), stride), from, next: from, width };
+    // SAFETY: the caller has V vectors of columns in all rows of the matrix and of the output.
     unsafe {
         let mut sums = [[L::splat(0.0); V]; TILE_ROWS];
-        for (d, q) in q.iter().enumerate() {
-            for v in 0..V {
-                let key = L::load(keys.as_ptr().add(d * positions + at + v * LANES));
-                for (sums, q) in sums.iter_mut().zip(q) {
-                    sums[v] = L::splat(*q).fma(key, sums[v]);
-                }
-            }
-        }
+        product.add::<L, Unpacked, TILE_ROWS>(rows, &mut sums);
         for (row, sums) in sums.iter().enumerate() {
             for (v, sum) in sums.iter().enumerate() {
-                sum.store(out.as_mut_ptr().add(row * positions + at + v * LANES));
+                sum.store(out.as_mut_ptr().add(row * width + at + v * LANES));
             }
         }
     }
+    V
 }
 
-fn scores_scalars(q: &[f32], keys: &[f32], positions: usize, range: Range<usize>, out: &mut [f32]) {
-    let q = q.as_chunks::<TILE_ROWS>().0;
-    for row in 0..TILE_ROWS {
-        for at in range.clone() {
-            let sum = q
-                .iter()
-                .enumerate()
-                .fold(0.0f32, |sum, (d, q)| q[row].mul_add(keys[d * positions + at], sum));
-            out[row * positions + at] = sum;
+fn product_scalars(
+    (factors, stride): (&[f32], usize),
+    rows: Range<usize>,
+    (matrix, width): (&[f32], usize),
+    columns: Range<usize>,
+    out: &mut [f32],
+) {
+    for (factors, out) in factors.chunks_exact(stride).zip(out.chunks_exact_mut(width)) {
+        let out = &mut out[columns.clone()];
+        out.fill(0.0);
+        for row in rows.clone() {
+            let values = &matrix[row * width..][columns.clone()];
+            out.iter_mut().zip(values).for_each(|(sum, value)| *sum = factors[row].mul_add(*value, *sum));
         }
     }
-}
-
-/// Makes weights of scores, and returns their sum. A score of -infinity gets no weight.
-fn softmax(isa: Isa, weights: &mut [f32]) -> f32 {
-    let mut lanes = [0.0; LANES];
-    weigh(isa, weights.as_chunks_mut::<LANES>().0, &mut lanes);
-    tree_sum(&lanes)
 }
 
 by_isa!(
-    // A NaN does not change the maximum; it reaches the output through its weight.
+    /// Makes weights of scores, and sums them in lanes. A score of -infinity gets no weight. A NaN does not change the
+    /// maximum; it reaches the output through its weight.
     fn weigh(weights: &mut [[f32; LANES]], sums: &mut [f32; LANES]) = weigh_lanes::<lanes>, weigh_scalars
 );
 
@@ -263,92 +262,6 @@ fn weigh_scalars(weights: &mut [[f32; LANES]], sums: &mut [f32; LANES]) {
         for (weight, sum) in part.iter_mut().zip(&mut *sums) {
             *weight = exp(*weight - high);
             *sum += *weight;
-        }
-    }
-}
-
-by_isa!(
-    /// The weighted sums of values, `[TILE_ROWS, width]`, for a tile's rows. `width` is of whole vectors.
-    fn weighted(
-        weights: &[f32], positions: usize, range: Range<usize>, values: &[f32], width: usize, out: &mut [f32],
-    ) = weighted_lanes::<lanes>, weighted_scalars
-);
-
-#[inline(always)]
-unsafe fn weighted_lanes<L: Lanes>(
-    weights: &[f32],
-    positions: usize,
-    range: Range<usize>,
-    values: &[f32],
-    width: usize,
-    out: &mut [f32],
-) {
-    assert!(range.end <= positions && weights.len() >= TILE_ROWS * positions, "weights of all positions");
-    assert!(values.len() >= range.end * width && width.is_multiple_of(LANES), "values of all positions");
-    assert!(out.len() >= TILE_ROWS * width, "room for the sums");
-    let mut column = 0;
-    // SAFETY: the range is within `positions`, and rows of values have whole vectors.
-    unsafe {
-        while L::SUMS >= 2 * TILE_ROWS && column + 2 * LANES <= width {
-            weighted_of::<L, 2>(weights, positions, range.clone(), values, width, column, out);
-            column += 2 * LANES;
-        }
-        while column < width {
-            weighted_of::<L, 1>(weights, positions, range.clone(), values, width, column, out);
-            column += LANES;
-        }
-    }
-}
-
-/// V vectors of columns from `column` on.
-#[inline(always)]
-unsafe fn weighted_of<L: Lanes, const V: usize>(
-    weights: &[f32],
-    positions: usize,
-    range: Range<usize>,
-    values: &[f32],
-    width: usize,
-    column: usize,
-    out: &mut [f32],
-) {
-    // SAFETY: the caller has weights and values of all positions, and V vectors at `column`.
-    unsafe {
-        let mut sums = [[L::splat(0.0); V]; TILE_ROWS];
-        for at in range {
-            let mut value = [L::splat(0.0); V];
-            for (v, value) in value.iter_mut().enumerate() {
-                *value = L::load(values.as_ptr().add(at * width + column + v * LANES));
-            }
-            for (row, sums) in sums.iter_mut().enumerate() {
-                let weight = L::splat(*weights.get_unchecked(row * positions + at));
-                for (sum, value) in sums.iter_mut().zip(value) {
-                    *sum = weight.fma(value, *sum);
-                }
-            }
-        }
-        for (row, sums) in sums.iter().enumerate() {
-            for (v, sum) in sums.iter().enumerate() {
-                sum.store(out.as_mut_ptr().add(row * width + column + v * LANES));
-            }
-        }
-    }
-}
-
-fn weighted_scalars(
-    weights: &[f32],
-    positions: usize,
-    range: Range<usize>,
-    values: &[f32],
-    width: usize,
-    out: &mut [f32],
-) {
-    for (row, out) in out.chunks_exact_mut(width).enumerate() {
-        out.fill(0.0);
-        for at in range.clone() {
-            let weight = weights[row * positions + at];
-            out.iter_mut()
-                .zip(&values[at * width..])
-                .for_each(|(sum, value)| *sum = weight.mul_add(*value, *sum));
         }
     }
 }
