@@ -327,8 +327,8 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Scales the values of `N` states by their `keep`, and adds the weighted values of `range`, `C` times 16 elements at
-    /// a time. Returns N.
+    /// Scales the values of `N` states by their `keep`, and adds the weighted values of `range`, `C` times 16 elements
+    /// at a time. Returns N.
     #[inline(always)]
     unsafe fn values<L: Lanes, E: Stored, const N: usize, const C: usize>(
         &self,

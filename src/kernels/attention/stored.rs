@@ -22,8 +22,9 @@ pub trait Stored {
     unsafe fn load<L: Lanes>(from: *const u8, part: usize) -> L;
 }
 
-/// f32 that `unpack` made, or others that nothing prefetches.
+/// f32 that `unpack` made, or those of `whole`: nothing prefetches them.
 pub struct Unpacked;
+/// `KvType::Int4`: two elements a byte.
 pub struct Int4;
 
 macro_rules! plain {

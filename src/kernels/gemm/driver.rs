@@ -140,8 +140,9 @@ impl<'a, X: ?Sized> Task<'a, X> {
     /// task's end, its last row is repeated.
     #[inline(always)]
     pub fn addresses(&self, first: usize, count: usize) -> [*const u8; 16] {
-        assert!(self.rows > 0 && self.packed.len() >= self.rows * self.row_bytes);
+        assert!(self.only.is_none() && self.rows > 0 && self.packed.len() >= self.rows * self.row_bytes);
         let mut rows = [self.packed.as_ptr(); 16];
+        // A loop: a closure of `array::from_fn` is a call where the function has more features than it.
         for (r, row) in rows.iter_mut().enumerate().take(count) {
             *row = row.wrapping_add((first + r).min(self.rows - 1) * self.row_bytes);
         }

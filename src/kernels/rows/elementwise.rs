@@ -187,7 +187,9 @@ mod tests {
             |isa, gate, up, out| clamped_swiglu(isa, 0.75, gate, up, out);
         let steep: fn(Isa, &[f32], &[f32], &mut [f32]) =
             |isa, gate, up, out| steep_swiglu(isa, [1.702, 7.0], gate, up, out);
-        for gated in [swiglu, geglu, geglu_erf, clamped, steep] {
+        let scaled: fn(Isa, &[f32], &[f32], &mut [f32]) =
+            |isa, gate, up, out| scaled_swiglu(isa, [0.5, 3.0], gate, up, out);
+        for gated in [swiglu, geglu, geglu_erf, logistic, clamped, scaled, steep] {
             let (mut a, mut b) = (vec![0.0; 1003], vec![0.0; 1003]);
             gated(Isa::Scalar, &gate, &up, &mut a);
             gated(crate::kernels::isa(), &gate, &up, &mut b);
@@ -241,19 +243,37 @@ mod tests {
         }
     }
 
+    type Gated = fn(Isa, &[f32], &[f32], &mut [f32]);
+    type Formula = fn(f64, f64) -> f64;
+
     #[test]
-    fn steep_gates_are_their_formula() {
+    fn gates_are_their_formulas() {
         let gate: Vec<f32> = (-400..400).map(|i| i as f32 * 0.03).collect();
         let up: Vec<f32> = (0..800).map(|i| (i as f32 * 0.7).sin() * 9.0).collect();
-        let mut out = vec![0.0; 800];
-        steep_swiglu(crate::kernels::isa(), [1.702, 7.0], &gate, &up, &mut out);
-        for ((g, u), got) in gate.iter().zip(&up).zip(out) {
-            let (g, u) = (f64::from(*g).min(7.0), f64::from(*u).clamp(-7.0, 7.0));
-            let want = g / (1.0 + (-1.702 * g).exp()) * (u + 1.0);
-            assert!(
-                (f64::from(got) - want).abs() <= 3e-6 * want.abs().max(1e-3),
-                "{g}, {u}: {got} for {want}"
-            );
+        let gates: [(Gated, Formula); 5] = [
+            (swiglu, |g, u| g / (1.0 + (-g).exp()) * u),
+            (
+                |isa, g, u, out| clamped_swiglu(isa, 0.75, g, u, out),
+                |g, u| g.min(0.75) / (1.0 + (-g.min(0.75)).exp()) * u.clamp(-0.75, 0.75),
+            ),
+            (
+                |isa, g, u, out| scaled_swiglu(isa, [0.5, 3.0], g, u, out),
+                |g, u| 0.5 * g / (1.0 + (-0.5 * g).exp()) * 3.0 * u,
+            ),
+            (
+                |isa, g, u, out| steep_swiglu(isa, [1.702, 7.0], g, u, out),
+                |g, u| g.min(7.0) / (1.0 + (-1.702 * g.min(7.0)).exp()) * (u.clamp(-7.0, 7.0) + 1.0),
+            ),
+            (logistic, |g, u| u / (1.0 + (-g).exp())),
+        ];
+        for (n, (gated, formula)) in gates.into_iter().enumerate() {
+            let mut out = vec![0.0; 800];
+            gated(crate::kernels::isa(), &gate, &up, &mut out);
+            for ((g, u), got) in gate.iter().zip(&up).zip(out) {
+                let want = formula(f64::from(*g), f64::from(*u));
+                let error = (f64::from(got) - want).abs();
+                assert!(error <= 3e-6 * want.abs().max(1e-3), "gate {n}: {g}, {u}: {got} for {want}");
+            }
         }
     }
 

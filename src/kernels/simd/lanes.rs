@@ -19,9 +19,9 @@ pub trait Real: Copy {
     unsafe fn load_f16(from: *const u16) -> Self;
     unsafe fn load_bf16(from: *const u16) -> Self;
     unsafe fn load_i8(from: *const i8) -> Self;
-    /// Of a byte for each lane, the codes that their low halves are the indices of.
+    /// The codes whose indices are the low halves of a byte for each lane.
     unsafe fn low_codes(from: *const u8, codes: &[i8; 16]) -> Self;
-    /// The same of their high halves.
+    /// The same for the high halves.
     unsafe fn high_codes(from: *const u8, codes: &[i8; 16]) -> Self;
     /// 256 times the i32 sums at `high` plus the i32 sums at `low`, as f32.
     unsafe fn load_split(high: *const i32, low: *const i32) -> Self;
@@ -109,7 +109,7 @@ impl Real for f32 {
         fn load_i8(from: *const i8) -> Self = *from as f32;
         fn low_codes(from: *const u8, codes: &[i8; 16]) -> Self = codes[(*from & 15) as usize] as f32;
         fn high_codes(from: *const u8, codes: &[i8; 16]) -> Self = codes[(*from >> 4) as usize] as f32;
-        fn load_split(high: *const i32, low: *const i32) -> Self = (256 * *high + *low) as f32;
+        fn load_split(high: *const i32, low: *const i32) -> Self = high.read().wrapping_mul(256).wrapping_add(low.read()) as f32;
         fn store(self, to: *mut f32) = to.write_unaligned(self);
         fn add(self, other: Self) -> Self = self + other;
         fn sub(self, other: Self) -> Self = self - other;

@@ -1,7 +1,7 @@
 //! Gate and up of a feed-forward with ReLU². Where no token's gate is positive, `relu(gate)^2 * up` is zero whatever up
 //! is: that row of up is not read.
 
-use super::{FEW, run};
+use super::{FEW, run_few};
 use crate::kernels::gemm::blocks::{Part, SharedOut};
 use crate::kernels::gemm::driver::{Product, with_scratch};
 use crate::kernels::gemm::tokens::{Activations, PREPARED, Prepared, TASK_ROWS, Tokens, matmul};
@@ -112,7 +112,7 @@ impl Both<'_> {
     fn multiply(&self, pool: &Pool, parts: &[Part; 1], only: Option<&[u32]>, tasks: Range<usize>) {
         let (x, tokens, stride) = (self.x, self.x.rows.len(), self.stride);
         let product = Product { pool, x, tokens, parts, only, stride, height: TASK_ROWS, depth: None };
-        tasks.for_each(|n| with_scratch(|scratch| run(self.isa, &product.task(n, self.out), scratch)));
+        tasks.for_each(|n| with_scratch(|scratch| run_few(self.isa, &product.task(n, self.out), scratch)));
     }
 
     /// The outputs of some rows, for each token.

@@ -78,10 +78,17 @@ impl Task<'_> {
 
 /// Computes `task` without tiles.
 pub(super) fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
+    match task.dtype {
+        _ if isa == Isa::Scalar || !sweep_pays(isa, task) => run_few(isa, task, scratch),
+        DType::TQ2_0 => sweep::sweep::<Scaled>(isa, task, scratch),
+        _ => sweep::sweep::<Plain>(isa, task, scratch),
+    }
+}
+
+/// The same for a few tokens: rows are read in place.
+fn run_few(isa: Isa, task: &Task, scratch: &mut Scratch) {
     match (task.dtype, task.only) {
         _ if isa == Isa::Scalar => scalar::run(task, scratch),
-        (DType::TQ2_0, _) if sweep_pays(isa, task) => sweep::sweep::<Scaled>(isa, task, scratch),
-        _ if sweep_pays(isa, task) => sweep::sweep::<Plain>(isa, task, scratch),
         (DType::TQ2_0, None) => few::few::<Scaled>(isa, task),
         (DType::TQ2_0, _) => few::few::<Packing<true, true>>(isa, task),
         (_, None) => few::few::<Plain>(isa, task),

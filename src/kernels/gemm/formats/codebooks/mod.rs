@@ -175,13 +175,13 @@ unsafe fn gathered<K: Book, B: Bytes>(read: &Read<B>) -> Side<B> {
             }
         }
         // The numbers' count is hidden, so that they are loaded from memory: moving them out of registers takes longer.
-        // But AVX-512's instruction for single words takes them from registers.
         if K::BITS == 2 {
             for n in 0..black_box(16) {
                 let pair = B::gather_pairs(numbers.as_ptr().add(n).cast(), K::grid().as_chunks().0);
                 side.codes.as_mut_ptr().add(2 * n).cast::<[B; 2]>().write(pair);
             }
         } else {
+            // But AVX-512's instruction for single words takes them from registers.
             for n in 0..if B::ROWS == 16 { 32 } else { black_box(32) } {
                 side.codes[n].write(B::gather(numbers.as_ptr().add(n).cast(), K::grid()));
             }

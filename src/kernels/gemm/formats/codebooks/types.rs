@@ -10,7 +10,8 @@ use crate::kernels::simd::bytes::Bytes;
 
 /// A type, with its functions `scales`, `read`, `entry` and `entries`.
 macro_rules! book {
-    ($(#[$doc:meta])* $name:ident, $bytes:literal, $count:literal entries of $columns:literal, $magnitudes:ident + $offset:literal,
+    ($(#[$doc:meta])* $name:ident, $bytes:literal, $count:literal entries of $columns:literal,
+     $magnitudes:ident + $offset:literal,
      unit $unit:literal, steps $steps:literal, group $group:literal, |$rows:ident, $at:ident| $scales:expr,
      |$side:ident| $read:expr, |$from:ident, $k:ident, $j:ident| $entry:expr, |$n:ident| $entries:expr) => {
         $(#[$doc])*
