@@ -418,7 +418,7 @@ typedef void (*bn_span_callback)(const bn_span *span, void *context);
  * says. Refused with `BN_REQUEST_EMBED_RAW`. */
 #define BN_REQUEST_EMBED_UNIT (1u << 13)
 
-/** Between the least urgent, 0, and the most urgent. */
+/** Halfway between the least urgent priority, 0, and the most urgent. */
 #define BN_PRIORITY_DEFAULT (128u)
 /** The most urgent priority. */
 #define BN_PRIORITY_MAX (255u)
@@ -485,7 +485,7 @@ struct bn_request_params {
     /** Milliseconds from submit until the request ends as `BN_FINISH_TIMED_OUT` with what it has.
      * 0: the engine's `default_timeout_ms`. `BN_FOREVER`: none. */
     uint32_t timeout_ms;
-    /** The same for a request that is still queued. 0: only `timeout_ms` counts. */
+    /** Milliseconds that it may wait in the queue, with the same end. 0: only `timeout_ms` counts. */
     uint32_t queue_timeout_ms;
     /** They end the output besides the model's end tokens, even with `BN_REQUEST_IGNORE_EOS`. */
     const uint32_t *stop_tokens;
@@ -545,7 +545,7 @@ struct bn_request_params {
     float dry_multiplier;
     /** 1 to 100. Default 1.75. */
     float dry_base;
-    /** Shorter repetitions cost nothing. Default 2; 0 is as 1. */
+    /** Shorter repetitions cost nothing. Default 2; 0 means 1. */
     uint32_t dry_allowed_length;
     /** The same as `penalty_window` for DRY. */
     uint32_t dry_window;
@@ -640,7 +640,7 @@ bn_status bn_request_get_info(bn_engine *engine, bn_request request, bn_request_
 #define BN_FINISH_LENGTH (3)
 /** By `bn_cancel`, a shutdown or destroy, or `BN_REQUEST_END_UNREAD`. */
 #define BN_FINISH_CANCELLED (4)
-/** Its timeout passed, or was bound to (`BN_REQUEST_DROP_LATE`). */
+/** Its timeout passed, or could not be met (`BN_REQUEST_DROP_LATE`). */
 #define BN_FINISH_TIMED_OUT (5)
 /** `status` and `message` say why. */
 #define BN_FINISH_FAILED (6)
@@ -752,7 +752,7 @@ const char *bn_finish_reason_name(int32_t reason);
 #define BN_KV_TYPE_F32 (1)
 /** int8, with a scale for each token and head: half of the memory of F16, and less precise. */
 #define BN_KV_TYPE_INT8 (2)
-/** Four bits, with a scale for each token and head, which is rotated by a Walsh-Hadamard transform:
+/** Four bits, with a scale for each token and head, after a Walsh-Hadamard transform of the head:
  * half of the memory of int8, and less precise. Not on NVIDIA devices. */
 #define BN_KV_TYPE_INT4 (3)
 
@@ -907,11 +907,11 @@ struct bn_engine_config {
  * @return `BN_STATE_*`, which are 0 or more, or an error. */
 int32_t bn_engine_state(const bn_engine *engine);
 
-/** Pauses the engine: waits for the running step, and none begins after the call has returned. All
- * other calls work as ever: requests may be submitted and wait, their timeouts pass, and they can
- * be cancelled, released and polled. `bn_generate` and `bn_embed` wait too. A shutdown ends the
- * pause. A paused engine takes no CPU, keeps its memory (but see `idle_release_ms`), and is not
- * paused twice: one `bn_engine_resume` is enough.
+/** Pauses the engine: waits for the running step; none begins after the call has returned. All other
+ * calls still work: requests may be submitted and wait, their timeouts pass, and they can be
+ * cancelled, released and polled. `bn_generate` and `bn_embed` wait too. A shutdown ends the pause.
+ * A paused engine takes no CPU and keeps its memory (but see `idle_release_ms`). Pauses do not add
+ * up: one `bn_engine_resume` is enough.
  *
  * [not from a callback]
  * @return `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`. */
@@ -1340,8 +1340,8 @@ bn_status bn_session_drop(bn_engine *engine, bn_string name, bn_error *error);
 bn_status bn_session_save(bn_engine *engine, bn_string name, uint8_t *data, size_t capacity,
     size_t *length, bn_error *error);
 
-/** Makes a session of what `bn_session_save` wrote, in place of one of this name. Others go if it
- * needs their room. Load only what you have saved yourself: the checksum finds damage, not forgery
+/** Makes a session of what `bn_session_save` wrote, in place of one of this name. Other sessions are
+ * dropped if it needs their room. Load only what you have saved yourself: the checksum finds damage, not forgery
  * (SECURITY.md).
  *
  * [not from a callback]

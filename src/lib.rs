@@ -1,4 +1,5 @@
-//! bn_engine: a continuous-batching LLM engine (BitNet b1.58, the Llama family) behind a C ABI.
+//! bn_engine: a continuous-batching LLM engine (BitNet b1.58 and other 1-bit models, the Llama family, hybrids,
+//! mixtures of experts) behind a C ABI.
 //!
 //! The supported interface is C: `include/bn_engine.h`. The Rust modules are public for this
 //! project's own tests and benchmarks and follow no stability promise.

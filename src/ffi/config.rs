@@ -21,7 +21,7 @@ pub const BN_KV_TYPE_F16: i32 = 0;
 pub const BN_KV_TYPE_F32: i32 = 1;
 /// int8, with a scale for each token and head: half of the memory of F16, and less precise.
 pub const BN_KV_TYPE_INT8: i32 = 2;
-/// Four bits, with a scale for each token and head, which is rotated by a Walsh-Hadamard transform:
+/// Four bits, with a scale for each token and head, after a Walsh-Hadamard transform of the head:
 /// half of the memory of int8, and less precise. Not on NVIDIA devices.
 pub const BN_KV_TYPE_INT4: i32 = 3;
 

@@ -23,7 +23,7 @@ pub const BN_FINISH_STOP_STRING: i32 = 2;
 pub const BN_FINISH_LENGTH: i32 = 3;
 /// By `bn_cancel`, a shutdown or destroy, or `BN_REQUEST_END_UNREAD`.
 pub const BN_FINISH_CANCELLED: i32 = 4;
-/// Its timeout passed, or was bound to (`BN_REQUEST_DROP_LATE`).
+/// Its timeout passed, or could not be met (`BN_REQUEST_DROP_LATE`).
 pub const BN_FINISH_TIMED_OUT: i32 = 5;
 /// `status` and `message` say why.
 pub const BN_FINISH_FAILED: i32 = 6;

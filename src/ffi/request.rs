@@ -87,7 +87,7 @@ pub const BN_REQUEST_PROMPT_LOGPROBS: u32 = 1 << 12;
 /// says. Refused with `BN_REQUEST_EMBED_RAW`.
 pub const BN_REQUEST_EMBED_UNIT: u32 = 1 << 13;
 
-/// Between the least urgent, 0, and the most urgent.
+/// Halfway between the least urgent priority, 0, and the most urgent.
 pub const BN_PRIORITY_DEFAULT: u32 = 128;
 /// The most urgent priority.
 pub const BN_PRIORITY_MAX: u32 = 255;
@@ -155,7 +155,7 @@ pub struct bn_request_params {
     /// Milliseconds from submit until the request ends as `BN_FINISH_TIMED_OUT` with what it has.
     /// 0: the engine's `default_timeout_ms`. `BN_FOREVER`: none.
     pub timeout_ms: u32,
-    /// The same for a request that is still queued. 0: only `timeout_ms` counts.
+    /// Milliseconds that it may wait in the queue, with the same end. 0: only `timeout_ms` counts.
     pub queue_timeout_ms: u32,
     /// They end the output besides the model's end tokens, even with `BN_REQUEST_IGNORE_EOS`.
     pub stop_tokens: *const u32,
@@ -217,7 +217,7 @@ pub struct bn_request_params {
     pub dry_multiplier: f32,
     /// 1 to 100. Default 1.75.
     pub dry_base: f32,
-    /// Shorter repetitions cost nothing. Default 2; 0 is as 1.
+    /// Shorter repetitions cost nothing. Default 2; 0 means 1.
     pub dry_allowed_length: u32,
     /// The same as `penalty_window` for DRY.
     pub dry_window: u32,

@@ -308,7 +308,8 @@ fn cpu_only(what: &str) -> Error {
     Error::unsupported(format!("{what} run on the CPU only"))
 }
 
-/// All heavy steps of a decoder. `FusedOps` runs our kernels; tests run the same model on plain candle.
+/// All heavy steps of a decoder. `FusedOps` runs our kernels, `CudaOps` those for NVIDIA devices; tests run the same
+/// model on plain candle.
 pub trait OpSet: Send + Sync {
     /// Copies a weight to where these operations run, before the first pass needs it there. `Unsupported` if they do
     /// not take it, `OutOfMemory`.

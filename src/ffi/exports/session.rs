@@ -57,8 +57,8 @@ pub unsafe extern "C" fn bn_session_save(
     unsafe { guard_copy(error, ("data", data, capacity), ("length", length), body) }
 }
 
-/// Makes a session of what `bn_session_save` wrote, in place of one of this name. Others go if it
-/// needs their room. Load only what you have saved yourself: the checksum finds damage, not forgery
+/// Makes a session of what `bn_session_save` wrote, in place of one of this name. Other sessions are
+/// dropped if it needs their room. Load only what you have saved yourself: the checksum finds damage, not forgery
 /// (SECURITY.md).
 ///
 /// [not from a callback]
