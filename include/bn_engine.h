@@ -485,7 +485,7 @@ struct bn_request_params {
     /** Milliseconds from submit until the request ends as `BN_FINISH_TIMED_OUT` with what it has.
      * 0: the engine's `default_timeout_ms`. `BN_FOREVER`: none. */
     uint32_t timeout_ms;
-    /** Milliseconds that it may wait in the queue, with the same end. 0: only `timeout_ms` counts. */
+    /** Milliseconds that it may be queued, with the same end. 0: only `timeout_ms` counts. */
     uint32_t queue_timeout_ms;
     /** They end the output besides the model's end tokens, even with `BN_REQUEST_IGNORE_EOS`. */
     const uint32_t *stop_tokens;
@@ -907,8 +907,8 @@ struct bn_engine_config {
  * @return `BN_STATE_*`, which are 0 or more, or an error. */
 int32_t bn_engine_state(const bn_engine *engine);
 
-/** Pauses the engine: waits for the running step; none begins after the call has returned. All other
- * calls still work: requests may be submitted and wait, their timeouts pass, and they can be
+/** Pauses the engine: waits for the running step; none begins after the call has returned. All
+ * other calls still work: requests may be submitted and wait, their timeouts pass, and they can be
  * cancelled, released and polled. `bn_generate` and `bn_embed` wait too. A shutdown ends the pause.
  * A paused engine takes no CPU and keeps its memory (but see `idle_release_ms`). Pauses do not add
  * up: one `bn_engine_resume` is enough.
@@ -1340,9 +1340,9 @@ bn_status bn_session_drop(bn_engine *engine, bn_string name, bn_error *error);
 bn_status bn_session_save(bn_engine *engine, bn_string name, uint8_t *data, size_t capacity,
     size_t *length, bn_error *error);
 
-/** Makes a session of what `bn_session_save` wrote, in place of one of this name. Other sessions are
- * dropped if it needs their room. Load only what you have saved yourself: the checksum finds damage, not forgery
- * (SECURITY.md).
+/** Makes a session of what `bn_session_save` wrote, in place of one of this name. Other sessions
+ * are dropped if it needs their room. Load only what you have saved yourself: the checksum finds
+ * damage, not forgery (SECURITY.md).
  *
  * [not from a callback]
  * @return `BN_ERR_INVALID_ARGUMENT`: also for no session, a damaged one, or one of another model,

@@ -155,7 +155,7 @@ pub struct bn_request_params {
     /// Milliseconds from submit until the request ends as `BN_FINISH_TIMED_OUT` with what it has.
     /// 0: the engine's `default_timeout_ms`. `BN_FOREVER`: none.
     pub timeout_ms: u32,
-    /// Milliseconds that it may wait in the queue, with the same end. 0: only `timeout_ms` counts.
+    /// Milliseconds that it may be queued, with the same end. 0: only `timeout_ms` counts.
     pub queue_timeout_ms: u32,
     /// They end the output besides the model's end tokens, even with `BN_REQUEST_IGNORE_EOS`.
     pub stop_tokens: *const u32,

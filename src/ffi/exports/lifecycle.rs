@@ -43,8 +43,8 @@ pub unsafe extern "C" fn bn_engine_state(engine: *const bn_engine) -> i32 {
     unsafe { guard_number(std::ptr::null_mut(), body) }
 }
 
-/// Pauses the engine: waits for the running step; none begins after the call has returned. All other
-/// calls still work: requests may be submitted and wait, their timeouts pass, and they can be
+/// Pauses the engine: waits for the running step; none begins after the call has returned. All
+/// other calls still work: requests may be submitted and wait, their timeouts pass, and they can be
 /// cancelled, released and polled. `bn_generate` and `bn_embed` wait too. A shutdown ends the pause.
 /// A paused engine takes no CPU and keeps its memory (but see `idle_release_ms`). Pauses do not add
 /// up: one `bn_engine_resume` is enough.

@@ -57,9 +57,9 @@ pub unsafe extern "C" fn bn_session_save(
     unsafe { guard_copy(error, ("data", data, capacity), ("length", length), body) }
 }
 
-/// Makes a session of what `bn_session_save` wrote, in place of one of this name. Other sessions are
-/// dropped if it needs their room. Load only what you have saved yourself: the checksum finds damage, not forgery
-/// (SECURITY.md).
+/// Makes a session of what `bn_session_save` wrote, in place of one of this name. Other sessions
+/// are dropped if it needs their room. Load only what you have saved yourself: the checksum finds
+/// damage, not forgery (SECURITY.md).
 ///
 /// [not from a callback]
 /// @return `BN_ERR_INVALID_ARGUMENT`: also for no session, a damaged one, or one of another model,
