@@ -133,7 +133,7 @@ fn arrange<'a>(
             // SAFETY: such a set is passed only on a machine that has tiles.
             _ => unsafe { tiles::ternary::arrange(pool, x, lines) },
         };
-        return (lines, height, Some(tiles::ternary::DEPTH));
+        return (lines, height, Some(tiles::DEPTH));
     }
     (&[], TASK_ROWS, None)
 }

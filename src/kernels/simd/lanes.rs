@@ -109,7 +109,8 @@ impl Real for f32 {
         fn load_i8(from: *const i8) -> Self = *from as f32;
         fn low_codes(from: *const u8, codes: &[i8; 16]) -> Self = codes[(*from & 15) as usize] as f32;
         fn high_codes(from: *const u8, codes: &[i8; 16]) -> Self = codes[(*from >> 4) as usize] as f32;
-        fn load_split(high: *const i32, low: *const i32) -> Self = high.read().wrapping_mul(256).wrapping_add(low.read()) as f32;
+        fn load_split(high: *const i32, low: *const i32) -> Self =
+            high.read().wrapping_mul(256).wrapping_add(low.read()) as f32;
         fn store(self, to: *mut f32) = to.write_unaligned(self);
         fn add(self, other: Self) -> Self = self + other;
         fn sub(self, other: Self) -> Self = self - other;

@@ -30,14 +30,9 @@ const DEPTH: usize = 768;
 /// Computes `task` with an instruction set that is not `Scalar`.
 pub fn few<K: Kind>(isa: Isa, task: &Task) {
     let tokens = task.x.rows.len();
-    let isa = match isa {
-        // One token takes as long as memory, which is fastest row by row. AVX2 reads one row at a time; the products of
-        // sets with VNNI wait for each other unless several rows are multiplied at once.
-        _ if tokens == 1 && !K::SCALED && isa.has_avx2() => Isa::Avx2,
-        // It has nothing more for rows that are read in place.
-        Isa::NeonI8mm => Isa::Neon,
-        _ => isa,
-    };
+    // A single token takes as long as memory, which is fastest row by row. AVX2 reads one row at a time; the products
+    // of sets with VNNI wait for each other unless several rows are multiplied at once.
+    let isa = if tokens == 1 && !K::SCALED && isa.has_avx2() { Isa::Avx2 } else { isa };
     let most = if wide::<K>() && isa == Isa::Avx2 { 8 } else { TOKENS };
     for first in (0..tokens).step_by(most) {
         by_count!(most.min(tokens - first), T in 1 2 3 4 5 6 7 8, tile::<K, T>(isa, task, first), else unreachable!());

@@ -79,7 +79,7 @@ impl Task<'_> {
 /// Computes `task` without tiles.
 pub(super) fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     match task.dtype {
-        _ if isa == Isa::Scalar || !sweep_pays(isa, task) => run_few(isa, task, scratch),
+        _ if !sweep_pays(isa, task) => run_few(isa, task, scratch),
         DType::TQ2_0 => sweep::sweep::<Scaled>(isa, task, scratch),
         _ => sweep::sweep::<Plain>(isa, task, scratch),
     }
@@ -123,7 +123,7 @@ impl<const SCALED: bool, const CHOSEN: bool> Kind for Packing<SCALED, CHOSEN> {
 fn sweep_pays(isa: Isa, task: &Task) -> bool {
     let (tokens, scaled) = (task.x.rows.len(), task.dtype == DType::TQ2_0);
     match isa {
-        _ if task.only.is_some() => false,
+        Isa::Scalar => false,
         _ if isa.has_neon() => tokens >= 4,
         // Rows that are read in place add up their lanes at each scale. I2_S does that once a row, which is faster
         // than unpacking.

@@ -17,8 +17,8 @@ pub trait Set: Part {
     /// Rows in a register: one, or two that are four rows apart.
     const HELD: usize = 1;
     /// Number of registers of rows that are multiplied at once with one token, with two tokens, and so on. More
-    /// registers hide the latency of `more`; fewer suit memory best. One token of plain rows takes AVX2's code wherever
-    /// that exists.
+    /// registers hide the latency of `more`; fewer suit memory best. A single token of plain rows takes AVX2's
+    /// code where that exists (`few`).
     const AT_ONCE: [usize; TOKENS];
     /// Maximum number of tokens at once.
     const MOST: usize = TOKENS;

@@ -228,7 +228,7 @@ unsafe fn write<S: Set, const BY_TOKEN: bool, X>(
     (row, token): (usize, usize),
     tokens: usize,
 ) {
-    let (tokens, count) = (SIDE.min(tokens - token), SIDE.min(task.rows - row));
+    let tokens = SIDE.min(tokens - token);
     let mut rows = [lines.as_ptr().cast(); SIDE];
     for (row, line) in rows.iter_mut().zip(lines) {
         *row = line.0.as_ptr();
@@ -242,11 +242,7 @@ unsafe fn write<S: Set, const BY_TOKEN: bool, X>(
             unsafe { columns::<S>(&rows, 4 * first, &mut four) };
         }
         for (t, values) in floats(&mut four).iter().enumerate().take(tokens - first) {
-            match count {
-                // A copy of constant length.
-                SIDE => task.write(token + first + t, row, values),
-                _ => task.write(token + first + t, row, &values[..count]),
-            }
+            task.write_array(token + first + t, row, values);
         }
     }
 }

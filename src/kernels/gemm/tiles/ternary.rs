@@ -3,7 +3,6 @@
 //! 64 packed bytes of a row are unpacked into four lines, one for each position of a code in its byte. The
 //! activations are arranged in that order.
 
-pub use super::DEPTH;
 use super::sweep::{self, At, Kind, Tile};
 use super::{LINES, SIDE, STEP, halves, in_groups, in_steps, multiply_sides};
 use crate::kernels::gemm::driver::Scratch;
