@@ -35,7 +35,7 @@ pub fn draft_tokens(asked: u32) -> Result<()> {
 pub fn sequence_length(asked: u32, context_length: usize) -> Result<usize> {
     match asked as usize {
         0 => Ok(context_length),
-        n => in_range("max_sequence_length", n as i64, 2, context_length as i64).map(|()| n),
+        n => in_range("context_length", n as i64, 2, context_length as i64).map(|()| n),
     }
 }
 

@@ -292,7 +292,7 @@ impl RequestLimits<'_> {
         }
         let (limit, more) = (self.max_sequence, if self.new_tokens > 0 { " and a new token" } else { "" });
         let message =
-            format!("the prompt has {size} {unit}; max_sequence_length = {limit} has to hold it{more}");
+            format!("the prompt has {size} {unit}; the context of {limit} tokens has to hold it{more}");
         Err(Error::new(Status::TooLong, message))
     }
 
