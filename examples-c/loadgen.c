@@ -147,7 +147,7 @@ static void start(load *l) {
     check(bn_stats_init(&stats, sizeof stats), "stats", NULL);
     check(bn_engine_stats(l->engine, &stats, NULL), "stats", NULL);
     l->vocabulary = (uint32_t)info.vocab_size;
-    l->longest = (uint32_t)stats.max_sequence_length;
+    l->longest = (uint32_t)stats.context_length;
     l->max_batch = config.max_batch_size;
     l->typical = (uint32_t)fmin(o->prompt, l->longest / 2);
     l->ids = allocate(l->longest, sizeof *l->ids);
@@ -185,7 +185,7 @@ int main(int argc, char **argv) {
     }
     write_file(chosen.json, write_json, &l, levels, count);
     write_file(chosen.plot, write_plot, &l, levels, count);
-    check(bn_engine_destroy(l.engine), "destroy", NULL);
+    check(bn_engine_free(l.engine), "destroy", NULL);
     free(l.prefixes);
     free(l.ids);
     if (!sound) fprintf(stderr, "requests were lost or torn, or never ended\n");

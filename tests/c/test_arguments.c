@@ -213,7 +213,7 @@ TEST(devices_that_are_not_there_are_refused) {
     config.device = BN_STRING("cpu");
     bn_engine *engine = NULL;
     CHECK_OK(bn_engine_create(&config, &engine, NULL));
-    bn_engine_destroy(engine);
+    bn_engine_free(engine);
     config.device = BN_STRING("gpu");
     refuse(&config, BN_ERR_INVALID_ARGUMENT, "device = gpu is neither cpu, nor cuda:0");
     config.device = BN_STRING("cuda:0,cuda:0");
@@ -250,27 +250,31 @@ static void refuse_request(bn_request_params params, bn_status expected, const c
 TEST(request_ranges_are_refused_by_name) {
     engine = start_echo();
     bn_request_params good = ask("hello"), p;
-#define BAD(field, value)                                      \
+#define BAD_IN(field, name, value)                             \
     p = good;                                                  \
     p.field = (value);                                         \
-    refuse_request(p, BN_ERR_INVALID_ARGUMENT, #field)
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, name)
+#define BAD(field, value) BAD_IN(field, #field, value)
+#define BAD_SAMPLING(field, value) BAD_IN(sampling.field, #field, value)
     BAD(priority, BN_PRIORITY_MAX + 1);
-    BAD(temperature, -0.5f);
-    BAD(temperature, (float)NAN);
-    BAD(temperature, (float)INFINITY);
-    BAD(top_p, 0.0f);
-    BAD(top_p, 1.5f);
-    BAD(top_p, (float)NAN);
-    BAD(min_p, -0.1f);
-    BAD(min_p, 1.1f);
-    BAD(repetition_penalty, 0.0f);
-    BAD(repetition_penalty, (float)NAN);
-    BAD(frequency_penalty, (float)INFINITY);
-    BAD(presence_penalty, (float)NAN);
+    BAD_SAMPLING(temperature, -0.5f);
+    BAD_SAMPLING(temperature, (float)NAN);
+    BAD_SAMPLING(temperature, (float)INFINITY);
+    BAD_SAMPLING(top_p, 0.0f);
+    BAD_SAMPLING(top_p, 1.5f);
+    BAD_SAMPLING(top_p, (float)NAN);
+    BAD_SAMPLING(min_p, -0.1f);
+    BAD_SAMPLING(min_p, 1.1f);
+    BAD_SAMPLING(repetition_penalty, 0.0f);
+    BAD_SAMPLING(repetition_penalty, (float)NAN);
+    BAD_SAMPLING(frequency_penalty, (float)INFINITY);
+    BAD_SAMPLING(presence_penalty, (float)NAN);
     BAD(top_logprobs, 5); // without BN_REQUEST_LOGPROBS
     BAD(stop_tokens_count, BN_MAX_STOPS + 1);
     BAD(stop_strings_count, (size_t)-1);
+#undef BAD_SAMPLING
 #undef BAD
+#undef BAD_IN
     p = good;
     p.prompt.data = NULL;
     refuse_request(p, BN_ERR_INVALID_ARGUMENT, "prompt is NULL");
@@ -345,7 +349,7 @@ TEST(refusals_are_counted) {
 TEST(a_batch_is_all_or_nothing) {
     engine = start_echo();
     bn_request_params good = ask("hello"), bad = ask("hello");
-    bad.temperature = -1;
+    bad.sampling.temperature = -1;
     bn_error error = {0};
     const bn_request_params *list[] = {&good, &good, &bad};
     bn_request requests[3] = {5, 5, 5};

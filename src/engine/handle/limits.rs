@@ -64,7 +64,7 @@ impl RequestLimits<'_> {
             None => self.generation(params)?,
         }
         if params.parse_output && !matches!(params.prompt, Prompt::ChatJson(_)) {
-            return Err(Error::invalid("BN_REQUEST_PARSE_OUTPUT is set and needs chat_json"));
+            return Err(Error::invalid("BN_REQUEST_PARSE_OUTPUT is set and needs chat.json"));
         }
         if params.max_reasoning_tokens < u64::MAX && !params.parse_output {
             return Err(Error::invalid("max_reasoning_tokens is set and needs BN_REQUEST_PARSE_OUTPUT"));
@@ -160,7 +160,7 @@ impl RequestLimits<'_> {
         let grammar = grammar(&chat, &parts, schema, &control)?;
         let must = matches!(chat.choice, ToolChoice::Required | ToolChoice::Named(_));
         if grammar.is_some() && params.constraint.is_some() && (must || schema.is_none()) {
-            return Err(Error::invalid("constraint is set, and chat_json asks for calls: a request has one"));
+            return Err(Error::invalid("constraint is set, and chat.json asks for calls: a request has one"));
         }
         if params.parse_output {
             parts.check(&chat)?;
@@ -249,7 +249,7 @@ impl RequestLimits<'_> {
         let given = &params.sampling;
         let set = [
             ("messages", matches!(params.prompt, Prompt::Chat(_)) && !scores),
-            ("chat_json", matches!(params.prompt, Prompt::ChatJson(_))),
+            ("chat.json", matches!(params.prompt, Prompt::ChatJson(_))),
             ("stop_tokens", !params.stop_tokens.is_empty()),
             ("stop_strings", !params.stop_strings.is_empty()),
             ("BN_REQUEST_IGNORE_EOS", params.ignore_eos),
@@ -317,7 +317,7 @@ fn scored(params: &RequestParams, scores: &ScoreParams) -> Result<()> {
         return Err(Error::invalid(format!("{flag} is set and needs BN_REQUEST_ECHO_PROMPT")));
     }
     let set = [
-        ("chat_json", matches!(params.prompt, Prompt::ChatJson(_))),
+        ("chat.json", matches!(params.prompt, Prompt::ChatJson(_))),
         ("stop_tokens", !scores.generates && !params.stop_tokens.is_empty()),
         ("stop_strings", !scores.generates && !params.stop_strings.is_empty()),
         ("BN_REQUEST_ECHO_PROMPT", !scores.generates && params.echo_prompt),
