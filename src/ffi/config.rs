@@ -226,7 +226,7 @@ impl bn_engine_config {
             default_timeout_ms: self.default_timeout_ms,
             on_event: self.event_sink(),
             log: log_sink(self.log, self.log_context),
-            log_level: log_level(self.log_level),
+            log_level: log_level(self.log_level)?,
             adapter_bytes: self.adapter_bytes,
             draft_always: false,
             idle_release_ms: self.idle_release_ms,

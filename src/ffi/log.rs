@@ -1,9 +1,10 @@
 //! Log levels and the log callback.
 
 use super::callbacks::bn_log_callback;
+use super::config::choice;
 use super::string::bn_string;
 use super::types::Context;
-use crate::base::log;
+use crate::base::{Result, log};
 use crate::engine::api::LogSink;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -27,9 +28,15 @@ const _: () = {
     assert!(BN_LOG_DEBUG == log::DEBUG as u32);
 };
 
-/// A number that does not fit is none of them.
-pub(super) fn log_level(level: u32) -> i32 {
-    level.try_into().unwrap_or(i32::MAX)
+pub(super) fn log_level(level: u32) -> Result<i32> {
+    let levels = [
+        (BN_LOG_OFF, log::OFF),
+        (BN_LOG_ERROR, log::ERROR),
+        (BN_LOG_WARN, log::WARN),
+        (BN_LOG_INFO, log::INFO),
+        (BN_LOG_DEBUG, log::DEBUG),
+    ];
+    choice("log_level", level, "BN_LOG", &levels)
 }
 
 pub(super) fn log_sink(call: bn_log_callback, context: *mut c_void) -> Option<LogSink> {

@@ -125,7 +125,7 @@ impl bn_model_config {
             },
             threads: self.threads,
             log: log_sink(self.log, self.log_context),
-            log_level: log_level(self.log_level),
+            log_level: log_level(self.log_level)?,
             progress: self.progress_sink(),
         })
     }

@@ -49,6 +49,48 @@ TEST(init_writes_struct_size_bytes) {
     for (size_t i = size; i < sizeof space; i++) CHECK_EQ(space[i], 0xaa);
 }
 
+// A binding may declare no more of a struct than it uses.
+TEST(a_prefix_of_whole_fields_is_taken) {
+    struct {
+        uint32_t struct_size, task, flags, priority;
+        uint64_t user_data;
+        bn_string prompt;
+    } params;
+    struct {
+        uint32_t struct_size, kind;
+        bn_request request;
+        uint64_t user_data;
+        bn_engine *engine;
+        uint64_t lease;
+    } event = {0};
+    struct {
+        uint32_t struct_size;
+    } config;
+    bn_engine *engine = NULL;
+    CHECK_OK(bn_engine_config_init((bn_engine_config *)&config, sizeof config));
+    CHECK_OK(bn_engine_create((bn_engine_config *)&config, &engine, NULL)); // the embedded model
+    CHECK_OK(bn_request_params_init((bn_request_params *)&params, sizeof params));
+    CHECK_EQ(params.priority, BN_PRIORITY_DEFAULT);
+    params.prompt = BN_STRING("17+25=");
+    params.user_data = 7;
+    params.flags = BN_REQUEST_NO_STREAM;
+    bn_request request = 0;
+    size_t count = 0;
+    CHECK_OK(bn_submit(engine, (bn_request_params *)&params, &request, NULL));
+    CHECK_STATUS(bn_poll(engine, request, (bn_event *)&event, sizeof event - 8, 1, BN_NO_LIMIT, &count, NULL),
+                 BN_ERR_INVALID_ARGUMENT);
+    CHECK_OK(bn_poll(engine, request, (bn_event *)&event, sizeof event, 1, BN_NO_LIMIT, &count, NULL));
+    CHECK(count == 1 && event.kind == BN_EVENT_COMPLETED && event.user_data == 7 && event.engine == engine);
+    CHECK_EQ(event.struct_size, sizeof event);
+    CHECK_OK(bn_events_free((bn_event *)&event, sizeof event, 1));
+    CHECK_OK(bn_request_free(engine, request, NULL));
+    params.struct_size = sizeof params - 8; // within `prompt`
+    bn_error error = {0};
+    CHECK_STATUS(bn_submit(engine, (bn_request_params *)&params, &request, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK_CONTAINS(error.message, "struct_size is 32");
+    stop(engine);
+}
+
 TEST(create_wants_a_sound_struct) {
     bn_engine *engine = (bn_engine *)&engine; // must stay as it is
     bn_engine *before = engine;

@@ -114,7 +114,7 @@ TEST(a_model_without_a_block_of_multi_token_prediction_is_refused) {
     bn_model_config_init(&config, sizeof config);
     config.flags = BN_MODEL_MTP;
     CHECK_STATUS(bn_model_open(&config, &model, &error), BN_ERR_UNSUPPORTED);
-    CHECK_CONTAINS(error.message, "BN_MODEL_MTP is set, and the files have no block of multi-token prediction");
+    CHECK_CONTAINS(error.message, "mtp is set, and the files have no block of multi-token prediction");
     CHECK(model == NULL);
 }
 

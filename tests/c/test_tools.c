@@ -188,10 +188,10 @@ TEST(mistakes_in_chats_are_named) {
         const char *json, *message;
         bn_status status;
     } wrong[] = {
-        {"{", "chat_json: EOF", BN_ERR_INVALID_ARGUMENT},
-        {"{\"messages\": [{\"role\": \"user\"}, {}]}", "chat_json: messages[1].role: is missing", BN_ERR_INVALID_ARGUMENT},
-        {"{\"messages\": [], \"tool_format\": \"x\"}", "chat_json: tool_format: x is none of", BN_ERR_INVALID_ARGUMENT},
-        {"{\"messages\": [], \"tool_choice\": \"required\"}", "chat_json: tool_choice", BN_ERR_INVALID_ARGUMENT},
+        {"{", "chat.json: EOF", BN_ERR_INVALID_ARGUMENT},
+        {"{\"messages\": [{\"role\": \"user\"}, {}]}", "chat.json: messages[1].role: is missing", BN_ERR_INVALID_ARGUMENT},
+        {"{\"messages\": [], \"tool_format\": \"x\"}", "chat.json: tool_format: x is none of", BN_ERR_INVALID_ARGUMENT},
+        {"{\"messages\": [], \"tool_choice\": \"required\"}", "chat.json: tool_choice", BN_ERR_INVALID_ARGUMENT},
         {"{\"messages\": [], \"tool_format\": \"none\", \"tool_choice\": \"required\", " TOOLS "}", "set tool_format",
          BN_ERR_UNSUPPORTED},
         {"\xff", "UTF-8", BN_ERR_INVALID_ARGUMENT},
