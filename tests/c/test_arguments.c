@@ -28,13 +28,16 @@ TEST(init_checks_pointer_and_size) {
     CHECK_STATUS(bn_model_config_init(NULL, sizeof(bn_model_config)), BN_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(bn_model_info_init(NULL, sizeof(bn_model_info)), BN_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(bn_request_info_init(NULL, sizeof(bn_request_info)), BN_ERR_INVALID_ARGUMENT);
-    uint32_t first = offsetof(bn_engine_config, idle_release_ms); // the smallest that was published
-    for (uint32_t size = 0; size < first; size++)
-        CHECK_STATUS(bn_engine_config_init((void *)space, size), BN_ERR_INVALID_ARGUMENT);
-    memset(space, 0xaa, sizeof space);
-    CHECK_OK(bn_engine_config_init((void *)space, first));
-    CHECK_EQ(space[first], 0xaa);
-    CHECK_STATUS(bn_request_params_init((void *)space, 4), BN_ERR_INVALID_ARGUMENT);
+    // A caller may have any number of whole fields from the first on.
+    const uint32_t whole[] = {offsetof(bn_engine_config, threads), offsetof(bn_engine_config, model),
+                              offsetof(bn_engine_config, model_path), offsetof(bn_engine_config, model_name)};
+    for (uint32_t size = 0, n = 0; size <= whole[3]; size++) {
+        memset(space, 0xaa, sizeof space);
+        bn_status status = bn_engine_config_init((void *)space, size);
+        CHECK_STATUS(status, size == whole[n] ? BN_OK : BN_ERR_INVALID_ARGUMENT);
+        CHECK_EQ(space[size], 0xaa);
+        n += size == whole[n];
+    }
     CHECK_STATUS(bn_stats_init((void *)space, UINT32_MAX), BN_ERR_INVALID_ARGUMENT);
 }
 

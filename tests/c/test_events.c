@@ -140,7 +140,7 @@ TEST(events_of_other_headers) {
         bn_event event;
         uint64_t later[2];
     } newer[3];
-    const size_t wrong[] = {0, 8, offsetof(bn_event, total_ns), sizeof(bn_event) - 1, sizeof(bn_event) + 1, 8192, SIZE_MAX};
+    const size_t wrong[] = {0, 8, offsetof(bn_event, lease), offsetof(bn_event, text) + 8, sizeof(bn_event) - 1, sizeof(bn_event) + 1, 8192, SIZE_MAX};
     bn_request requests[2] = {submit(engine, &params), submit(engine, &params)};
     size_t count = 77;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

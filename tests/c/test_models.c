@@ -152,8 +152,11 @@ TEST(a_request_knows_its_place_in_the_queue) {
     CHECK_OK(bn_request_free(engine, requests[0], NULL));
     bn_request_info info = {.struct_size = sizeof info};
     CHECK_STATUS(bn_request_get_info(engine, requests[0], &info, NULL), BN_ERR_NOT_FOUND);
-    info.struct_size = 8;
+    info.struct_size = 6; // within `stage`
     CHECK_STATUS(bn_request_get_info(engine, requests[1], &info, NULL), BN_ERR_INVALID_ARGUMENT);
+    info.struct_size = 8;
+    CHECK_OK(bn_request_get_info(engine, requests[1], &info, NULL));
+    CHECK_EQ(info.stage, BN_STAGE_RUNNING);
     stop(engine);
 }
 

@@ -428,7 +428,7 @@ TEST(a_router_hears_of_each_block_by_its_hash) {
 }
 
 TEST(kv_events_check_their_arguments) {
-    static const size_t wrong[] = {0, 8, sizeof(bn_kv_event) - 1, sizeof(bn_kv_event) + 1, 65536};
+    static const size_t wrong[] = {0, 4, sizeof(bn_kv_event) - 1, sizeof(bn_kv_event) + 1, 65536};
     bn_engine_config config = echo_config();
     bn_engine *deaf = start(&config);
     config.kv_events_capacity = 4;
