@@ -165,9 +165,17 @@ pub struct bn_engine_config {
 
 grown!(
     bn_engine_config {
-        struct_size, threads, model, model_path, model_name, draft_model, device, instructions, context_length, max_batch_size, max_batch_tokens, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms, queue_capacity, default_timeout_ms, queue_token_capacity, memory_limit_bytes, kv_cache_bytes, adapter_bytes, max_unread_bytes, idle_release_ms, kv_block_size, kv_type, kv_events_capacity, snapshots, snapshot_interval, speculation, draft_tokens, log_level, log, log_context, on_event, on_event_context, on_span, on_span_context,
+        struct_size, threads, model, model_path, model_name, draft_model, device, instructions,
+        context_length, max_batch_size, max_batch_tokens, max_wait_us, max_step_ms, target_itl_ms,
+        priority_ageing_ms, queue_capacity, default_timeout_ms, queue_token_capacity,
+        memory_limit_bytes, kv_cache_bytes, adapter_bytes, max_unread_bytes, idle_release_ms,
+        kv_block_size, kv_type, kv_events_capacity, snapshots, snapshot_interval, speculation,
+        draft_tokens, log_level, log, log_context, on_event, on_event_context, on_span,
+        on_span_context,
     },
-    max_unread_bytes: EngineConfig::default().max_unread_bytes, priority_ageing_ms: EngineConfig::default().priority_ageing_ms, max_batch_size: EngineConfig::default().max_batch_size,
+    max_unread_bytes: EngineConfig::default().max_unread_bytes,
+    priority_ageing_ms: EngineConfig::default().priority_ageing_ms,
+    max_batch_size: EngineConfig::default().max_batch_size,
     max_batch_tokens: EngineConfig::default().max_batch_tokens,
     kv_block_size: EngineConfig::default().kv_block_size,
     snapshot_interval: EngineConfig::default().snapshot_interval,

@@ -118,7 +118,11 @@ pub struct bn_event {
 
 grown!(
     bn_event {
-        struct_size, kind, request, user_data, engine, lease, text, reasoning, tool_calls, tool_calls_count, tokens, tokens_count, logprobs, logprobs_count, logprobs_per_token, finish_reason, status, stop_index, message, embedding, embedding_count, pooling, tool_calls_total, prompt_tokens, generated_tokens, reasoning_tokens, cached_tokens, drafted_tokens, accepted_tokens, queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns,
+        struct_size, kind, request, user_data, engine, lease, text, reasoning, tool_calls,
+        tool_calls_count, tokens, tokens_count, logprobs, logprobs_count, logprobs_per_token,
+        finish_reason, status, stop_index, message, embedding, embedding_count, pooling,
+        tool_calls_total, prompt_tokens, generated_tokens, reasoning_tokens, cached_tokens,
+        drafted_tokens, accepted_tokens, queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns,
     };
     // What `bn_events_free` needs.
     LEAST = offset_of!(bn_event, text)

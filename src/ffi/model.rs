@@ -258,7 +258,10 @@ pub struct bn_model_info {
 
 grown!(
     bn_model_info {
-        struct_size, has_tokenizer, has_chat_template, encodes, scores_pairs, pooling, architecture, name, vocab_size, context_length, layers, hidden_size, heads, kv_heads, head_dim, ffn_size, embedding_size, parameters, weight_bytes, end_tokens, end_tokens_count, bos_token, sampling_fields, temperature, top_k, top_p, min_p, repetition_penalty,
+        struct_size, has_tokenizer, has_chat_template, encodes, scores_pairs, pooling, architecture,
+        name, vocab_size, context_length, layers, hidden_size, heads, kv_heads, head_dim, ffn_size,
+        embedding_size, parameters, weight_bytes, end_tokens, end_tokens_count, bos_token,
+        sampling_fields, temperature, top_k, top_p, min_p, repetition_penalty,
     },
     architecture: bn_string::of(""), name: bn_string::of(""), bos_token: -1,
     pooling: BN_POOLING_LAST

@@ -118,7 +118,8 @@ pub fn decode<'a>(content: &'a [u8], shape: &Shape, vocab: usize) -> Result<Save
     let fingerprint = fields.u64();
     let (kind, block_size, block_bytes) = (fields.u32(), fields.u32(), fields.u64());
     if (kind, block_size, block_bytes) != (shape.kind as u32, shape.block_size, shape.block_bytes) {
-        let kind = KvType::ALL.into_iter().find(|of| *of as u32 == kind).map_or("an unknown type", KvType::name);
+        let kind =
+            KvType::ALL.into_iter().find(|of| *of as u32 == kind).map_or("an unknown type", KvType::name);
         return refused(format!(
             "its KV cache has {kind} and blocks of {block_size} tokens and {block_bytes} bytes; the engine's has {}, {} \
              and {}",

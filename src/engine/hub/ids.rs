@@ -1,4 +1,5 @@
-//! Request handles: 15 bits of engine salt, 28 of generation, 20 of slot. The highest bit is 0: many languages have no unsigned numbers.
+//! Request handles: 15 bits of engine salt, 28 of generation, 20 of slot. The highest bit is 0: many languages have no
+//! unsigned numbers.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
