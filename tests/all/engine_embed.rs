@@ -188,7 +188,7 @@ fn a_prompt_may_fill_the_sequence_and_no_more() {
         prompt: Prompt::Tokens(vec![b'a' as u32; n].into()),
         ..embedding("", None, true)
     };
-    refused(&engine, of(65), Status::TooLong, "64 has to hold it");
+    refused(&engine, of(65), Status::TooLong, "the context of 64 tokens has to hold it");
     assert_eq!(ask(&engine, of(64)).usage.prompt_tokens, 64);
     refused(
         &engine,
