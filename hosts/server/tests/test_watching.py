@@ -52,7 +52,7 @@ class Metrics(ServerTest):
 
 class States(unittest.TestCase):
     def test_a_draining_engine_says_so(self):
-        server = Server(model=SLOW, max_sequence=1 << 16)
+        server = Server(model=SLOW, context=1 << 16)
         watcher = server.connect()  # accepted before the drain
         watcher.request("GET", "/metrics")
         self.assertIn(b'bn_engine_state{state="running"} 1\n', watcher.getresponse().read())
