@@ -155,7 +155,8 @@ impl Tokenizer {
     /// `tokenizer.json` of Llama 1 and 2 do. A `tokenizer.json` follows its own rules.
     ///
     /// `TooLong` for an unbroken run of letters, spaces or signs of more than 256 KiB, or more than 2 MiB in
-    /// vocabularies by score. `Unsupported` for a byte that the vocabulary has no token for.
+    /// vocabularies by score. Characters that the vocabulary cannot spell become its unknown token, or are left out
+    /// if it has none, as `tokenizers` leaves them out.
     pub fn encode(&self, text: &str, add_special: bool, parse_special: bool) -> Result<Vec<u32>> {
         let whole = [(0, text)];
         self.encode_parts(text, if parse_special { &whole } else { &[] }, add_special)
@@ -215,9 +216,14 @@ impl Tokenizer {
         self.longest
     }
 
-    /// Minimum number of tokens of a text of `bytes` bytes. A token usually stands for a bounded length, but
-    /// composing characters shortens a text, and some tokenizers make one token of any run that they do not know.
-    pub fn fewest_tokens(&self, bytes: usize) -> usize {
+    /// A number of tokens that `text` has at least, without tokenizing it. A token usually stands for a bounded
+    /// length, but composing characters shortens a text, some tokenizers make one token of any run that they do not
+    /// know, and others leave bytes out.
+    pub fn fewest_tokens(&self, text: &str) -> usize {
+        let bytes = match &self.kind {
+            Kind::Bpe(bpe) => bpe.spelled(text),
+            Kind::Bytes | Kind::Spm(_) | Kind::Json(_) => text.len(),
+        };
         bytes / self.text_of_a_token
     }
 
