@@ -19,6 +19,8 @@ use fancy_regex::RegexBuilder;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokenizers::models::bpe::Vocab;
+use tokenizers::models::wordlevel::WordLevel;
 use tokenizers::{AddedToken, AddedVocabulary, Encoding, PostProcessor, PostProcessorWrapper, Token};
 
 /// Maximum size of a file; a vocabulary of a quarter million tokens has 35 MiB.
@@ -112,31 +114,20 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     // Other models make one token of any run that they do not know.
     let merged = file.model.other_kind().is_none();
     let bounded = merged && words.bounded && spelling.spells_all(&file.model.vocab, file.model.byte_fallback);
-    let declared: Vec<(String, u32)> =
-        file.added_tokens.iter().map(|entry| (entry.token.content.clone(), entry.id)).collect();
+    let ids = added_ids(&file, what)?;
     let merges = file.model.merges.len();
-    let model = model(file.model, what)?;
+    let model = model(file.model, &added, what)?;
     let vocabulary = |plain: bool| {
         guarded(what, "added_tokens", || {
             let mut vocabulary = AddedVocabulary::new();
             let normalizing = Normalizing::new(&normalizers);
-            vocabulary.add_tokens(added.iter().cloned(), &model, Some(&normalizing))?;
+            vocabulary.add_tokens(added.iter().cloned(), &ids, Some(&normalizing))?;
             normalizing.done()?;
             vocabulary.set_encode_special_tokens(plain);
             Ok::<_, tokenizers::Error>(vocabulary)
         })
     };
     let (special, plain) = (vocabulary(false)?, vocabulary(true)?);
-    for (token, id) in declared {
-        match special.token_to_id(&token, &model) {
-            got if got == Some(id) || token.is_empty() => {}
-            got => {
-                let got = got.map_or("none".into(), |id| id.to_string());
-                let why = format_args!("'{}' says id {id}, but by its place it has {got}", shown(&token));
-                return Err(bad(what, "added_tokens", why));
-            }
-        }
-    }
     let id_of = |token: &str| special.token_to_id(token, &model);
     let names = Names { what, config: &config, generation: &generation, id_of: &id_of, n: table.len() };
     let bos = names.bos()?;
@@ -241,6 +232,25 @@ fn added(file: &File, what: &str) -> Result<Vec<AddedToken>> {
         }
         false => Ok(file.added_tokens.iter().map(|entry| entry.token.clone()).collect()),
     }
+}
+
+/// The ids of the added tokens: those of the model's vocabulary, or the next ones behind it. `BadModel` if the file
+/// says other ids.
+fn added_ids(file: &File, what: &str) -> Result<WordLevel> {
+    let mut ids = Vocab::new();
+    let mut next = file.model.vocab.len() as u32;
+    for AddedEntry { id, token } in file.added_tokens.iter().filter(|entry| !entry.token.content.is_empty()) {
+        let known = ids.get(&token.content).or_else(|| file.model.vocab.get(&token.content));
+        let place = known.copied().unwrap_or(next);
+        if place != *id {
+            let token = shown(&token.content);
+            let why = format_args!("'{token}' says id {id}, but by its place it has {place}");
+            return Err(bad(what, "added_tokens", why));
+        }
+        next += u32::from(known.is_none());
+        ids.insert(token.content.clone(), place);
+    }
+    guarded(what, "added_tokens", || WordLevel::builder().vocab(ids).build())
 }
 
 /// The table of the bytes that each id stands for.

@@ -278,3 +278,52 @@ fn a_pattern_that_looks_at_all_the_text_for_each_letter_ends() {
         assert!(error.message.contains("is not read"), "{error}");
     }
 }
+
+/// Adds "<eos>" to the vocabulary and to the special tokens of a file whose model is `model`, and returns its id and
+/// the file's tokenizer.
+fn with_eos(mut model: Value, pre_tokenizer: Value, vocab: &[&str]) -> (u32, Tokenizer) {
+    let mut file = file();
+    let tokens: Vec<&str> = ["<unk>", "<eos>"].iter().chain(vocab).copied().collect();
+    model["vocab"] = match model["type"] == "Unigram" {
+        true => tokens.iter().map(|text| json!([text, if text.starts_with('<') { 0 } else { -5 }])).collect(),
+        false => tokens.iter().enumerate().map(|(id, text)| ((*text).to_owned(), json!(id))).collect(),
+    };
+    let added = |id: usize| {
+        json!({"id": id, "content": tokens[id], "single_word": false, "lstrip": false, "rstrip": false,
+               "normalized": false, "special": true})
+    };
+    file["added_tokens"] = json!([added(0), added(1)]);
+    file["model"] = model;
+    file["normalizer"] = Value::Null;
+    file["pre_tokenizer"] = pre_tokenizer;
+    file["post_processor"] = Value::Null;
+    file["decoder"] = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never"});
+    (1, load(&file).unwrap())
+}
+
+/// Each of these models would make the control token of its written form.
+#[test]
+fn plain_text_is_never_control() {
+    let chars = ["<", "e", "o", "s", ">", "a", "eos>", "eos"];
+    let words = json!({"type": "WhitespaceSplit"});
+    let merges = json!([["e", "o"], ["eo", "s"], ["eos", ">"], ["<", "eos>"], ["<eos>", "a"]]);
+    let of_merges = [&chars[..], &["eo", "<eos>a"]].concat();
+    for (model, vocab) in [
+        (json!({"type": "Unigram", "unk_id": 0}), &chars[..]),
+        (json!({"type": "WordPiece", "unk_token": "<unk>", "continuing_subword_prefix": ""}), &chars),
+        (json!({"type": "BPE", "merges": [], "ignore_merges": true}), &chars),
+        (json!({"type": "BPE", "merges": merges}), &of_merges),
+    ] {
+        let (eos, t) = with_eos(model.clone(), words.clone(), vocab);
+        assert_eq!(t.encode("a<eos>", false, true).unwrap().last(), Some(&eos), "{model}");
+        let plain = ["<eos>", "a <eos> a", "<eos>a", "a<eos>"];
+        for text in plain {
+            let ids = t.encode(text, false, false).unwrap();
+            assert!(!ids.contains(&eos), "{model}: {text}: {ids:?}");
+            assert_eq!(t.decode(&ids).unwrap(), text.replace(' ', ""), "{model}");
+        }
+    }
+    // What nothing spells is unknown, even where the characters of a control token are.
+    let (_, t) = with_eos(json!({"type": "Unigram", "unk_id": 0}), words, &["a"]);
+    assert_eq!(t.encode("<eos>", false, false).unwrap(), [0]);
+}
