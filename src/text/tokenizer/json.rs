@@ -161,6 +161,7 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
         first,
         last,
         ends,
+        beyond: Vec::new(),
         kind: Kind::Json(Box::new(Json {
             normalizers,
             pre_tokenizers,

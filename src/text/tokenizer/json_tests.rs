@@ -327,3 +327,26 @@ fn plain_text_is_never_control() {
     let (_, t) = with_eos(json!({"type": "Unigram", "unk_id": 0}), words, &["a"]);
     assert_eq!(t.encode("<eos>", false, false).unwrap(), [0]);
 }
+
+#[test]
+fn added_tokens_beyond_the_models_are_refused_where_a_text_has_them() {
+    // `<|im_end|>` is special, `<tag>` is found in every text.
+    let mut t = load(&file()).unwrap();
+    assert_eq!(t.cut_to(IM_END as usize).unwrap(), ["<|im_end|>", "<tag>"]);
+    assert_eq!((t.vocab_size(), t.end_tokens().len()), (IM_END as usize, 0));
+    assert!(t.token_piece(IM_END).is_none() && t.control_token("<|im_end|>").is_none());
+    let plain = t.encode("ab <|im_end|>", false, false).unwrap();
+    assert_eq!(t.decode(&plain).unwrap(), "ab <|im_end|>");
+    for (text, special) in [("<tag>", false), ("a<|im_end|>", true)] {
+        let e = t.encode(text, false, special).unwrap_err();
+        assert!(
+            e.status == Status::Unsupported && e.message.contains(&text[text.find('<').unwrap()..]),
+            "{e}"
+        );
+    }
+    // Neither ordinary tokens nor those around texts may be missing.
+    for n in [IM_END as usize - 1, 1] {
+        let e = load(&file()).unwrap().cut_to(n).unwrap_err();
+        assert!(e.status == Status::BadModel && e.message.contains(&format!("the model {n}")), "{e}");
+    }
+}
