@@ -117,17 +117,15 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let ids = added_ids(&file, what)?;
     let merges = file.model.merges.len();
     let model = model(file.model, &added, what)?;
-    let vocabulary = |plain: bool| {
-        guarded(what, "added_tokens", || {
-            let mut vocabulary = AddedVocabulary::new();
-            let normalizing = Normalizing::new(&normalizers);
-            vocabulary.add_tokens(added.iter().cloned(), &ids, Some(&normalizing))?;
-            normalizing.done()?;
-            vocabulary.set_encode_special_tokens(plain);
-            Ok::<_, tokenizers::Error>(vocabulary)
-        })
-    };
-    let (special, plain) = (vocabulary(false)?, vocabulary(true)?);
+    let special = guarded(what, "added_tokens", || {
+        let mut vocabulary = AddedVocabulary::new();
+        let normalizing = Normalizing::new(&normalizers);
+        vocabulary.add_tokens(added.iter().cloned(), &ids, Some(&normalizing))?;
+        normalizing.done()?;
+        Ok::<_, tokenizers::Error>(vocabulary)
+    })?;
+    let mut plain = special.clone();
+    plain.set_encode_special_tokens(true);
     let id_of = |token: &str| special.token_to_id(token, &model);
     let names = Names { what, config: &config, generation: &generation, id_of: &id_of, n: table.len() };
     let bos = names.bos()?;
@@ -182,16 +180,21 @@ pub(super) fn parse(bytes: &[u8], what: &str) -> Result<File> {
         )));
     }
     let wrong = |e: serde_json::Error| Error::bad_model(format!("{what}: it is no tokenizer.json: {e}"));
-    let probe: Probe = serde_json::from_slice(bytes).map_err(wrong)?;
+    let file = serde_json::from_slice::<File>(bytes);
+    // A model of another type may have a vocabulary of another form.
+    let kind = match &file {
+        Ok(file) => file.model.kind.clone(),
+        Err(_) => serde_json::from_slice::<Probe>(bytes).ok().and_then(|probe| probe.model.kind),
+    };
     // Files from before the package's version 0.9 leave the type out; only their merges identify them.
-    if let Some(kind) = probe.model.kind.filter(|kind| !KINDS.contains(&&**kind)) {
+    if let Some(kind) = kind.filter(|kind| !KINDS.contains(&&**kind)) {
         return Err(Error::unsupported(format!(
             "{what}: 'model.type' is '{}'; {} are read, so this model takes and gives token ids only",
             shown(&kind),
             KINDS.join(", ")
         )));
     }
-    let file: File = serde_json::from_slice(bytes).map_err(wrong)?;
+    let file = file.map_err(wrong)?;
     if file.model.kind.as_deref() == Some(WORD_PIECE) {
         return Ok(file);
     }

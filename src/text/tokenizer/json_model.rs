@@ -3,14 +3,14 @@
 use super::bytes::{byte_token, shown};
 use super::json::MAX_TOKENS;
 use super::part::{bad, guarded};
-use crate::base::{Result, reserve, reserved};
+use crate::base::{Result, reserve};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Deref;
-use tokenizers::models::bpe::BPE;
+use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::models::unigram::Unigram;
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::{AddedToken, ModelWrapper};
@@ -63,14 +63,14 @@ impl ModelEntry {
 /// The tokens of a model.
 #[derive(Default)]
 pub(super) struct Pieces {
-    ids: HashMap<String, u32>,
+    ids: Vocab,
     /// The score of each id in a vocabulary by score; else empty.
     scores: Vec<f64>,
 }
 
 impl Deref for Pieces {
-    type Target = HashMap<String, u32>;
-    fn deref(&self) -> &Self::Target {
+    type Target = Vocab;
+    fn deref(&self) -> &Vocab {
         &self.ids
     }
 }
@@ -84,7 +84,7 @@ impl<'de> Deserialize<'de> for Pieces {
                 f.write_str("a map of tokens, or a list of tokens and scores")
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<Pieces, A::Error> {
-                let ids = HashMap::deserialize(MapAccessDeserializer::new(map))?;
+                let ids = Vocab::deserialize(MapAccessDeserializer::new(map))?;
                 Ok(Pieces { ids, scores: Vec::new() })
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Pieces, A::Error> {
@@ -141,11 +141,7 @@ fn word_piece(entry: ModelEntry, what: &str) -> Result<WordPiece> {
     }
     let prefix = entry.continuing_subword_prefix.unwrap_or_else(|| "##".into());
     let longest = entry.max_input_chars_per_word.unwrap_or(100);
-    let mut vocab = tokenizers::models::bpe::Vocab::new();
-    let entries = entry.vocab.len();
-    reserved(vocab.try_reserve(entries), "the vocabulary", 32 * entries)?;
-    vocab.extend(entry.vocab.ids);
-    let builder = WordPiece::builder().vocab(vocab).unk_token(unknown);
+    let builder = WordPiece::builder().vocab(entry.vocab.ids).unk_token(unknown);
     let builder = builder.continuing_subword_prefix(prefix).max_input_chars_per_word(longest);
     guarded(what, "model", || builder.build())
 }
@@ -199,12 +195,8 @@ fn bpe(entry: ModelEntry, special: &HashSet<String>, what: &str) -> Result<BPE> 
         let why = format_args!("'{}' is no token of the vocabulary", shown(unknown));
         return Err(bad(what, "model.unk_token", why));
     }
-    let mut vocab = tokenizers::models::bpe::Vocab::new();
-    let entries = entry.vocab.len();
-    reserved(vocab.try_reserve(entries), "the vocabulary", 32 * entries)?;
-    vocab.extend(entry.vocab.ids);
     let mut builder = BPE::builder()
-        .vocab_and_merges(vocab, merges)
+        .vocab_and_merges(entry.vocab.ids, merges)
         .fuse_unk(entry.fuse_unk)
         .byte_fallback(entry.byte_fallback)
         .ignore_merges(entry.ignore_merges)
