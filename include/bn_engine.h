@@ -822,7 +822,9 @@ struct bn_engine_config {
     int32_t instructions;
     /** The most requests in a forward pass, 1 to 4096, default 32. */
     uint32_t max_batch_size;
-    /** The most tokens in a forward pass, `max_batch_size` to 65536, default 512. */
+    /** The most tokens in a forward pass, `max_batch_size` to 65536. 0: 512, or more if
+     * `max_batch_size` is. An encoder runs a text in one pass: with 0 its passes hold
+     * `max_sequence_length` tokens, or as many as there is memory for. */
     uint32_t max_batch_tokens;
     /** The most tokens of one request, prompt and output together: 2 to the model's context length.
      * 0: that, or without `memory_limit_bytes` less if the KV cache holds no more
