@@ -79,8 +79,7 @@ static bn_engine *start(uint32_t batch, uint32_t engine_threads) {
     config.device = BN_TEXT(device);
     config.kv_type = kv_type;
     config.max_batch_size = batch;
-    if (step_tokens > 0) config.max_batch_tokens = step_tokens;
-    if (config.max_batch_tokens < batch) config.max_batch_tokens = batch;
+    if (step_tokens > 0) config.max_batch_tokens = step_tokens > batch ? step_tokens : batch;
     config.context_length = embed ? prompt_tokens : prompt_tokens + new_tokens + 1;
     if (together) {
         config.max_wait_us = 1000000; // it starts as soon as `batch` requests are there

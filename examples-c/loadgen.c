@@ -133,7 +133,6 @@ static void start(load *l) {
     if (o->model != NULL) config.model_path = BN_TEXT(o->model);
     if (o->threads > 0) config.threads = (uint32_t)o->threads;
     if (o->max_batch > 0) config.max_batch_size = (uint32_t)o->max_batch;
-    if (config.max_batch_tokens < config.max_batch_size) config.max_batch_tokens = config.max_batch_size;
     if (o->queue > 0) config.queue_capacity = (uint32_t)o->queue;
     if (o->memory_mib > 0) config.memory_limit_bytes = (uint64_t)(o->memory_mib * (1 << 20));
     if (o->target_itl_ms > 0) config.target_itl_ms = (uint32_t)o->target_itl_ms;

@@ -351,7 +351,9 @@ struct bn_engine_config {
     uint32_t context_length;
     /** The most requests in a forward pass, 1 to 4096, default 32. */
     uint32_t max_batch_size;
-    /** The most tokens in a forward pass, `max_batch_size` to 65536, default 512. */
+    /** The most tokens in a forward pass, `max_batch_size` to 65536. 0: 512, or more if
+     * `max_batch_size` is. An encoder runs a text in one pass: with 0 its passes hold
+     * `context_length` tokens, or as many as there is memory for. */
     uint32_t max_batch_tokens;
     /** Microseconds that an idle engine waits for more requests before its first step, up to
      * 1000000. */

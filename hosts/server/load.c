@@ -73,7 +73,6 @@ static bn_status make_engine(const struct options *o, const char *name) {
     config.device = BN_TEXT(o->device);
     config.threads = (uint32_t)o->threads;
     config.max_batch_size = (uint32_t)o->max_batch;
-    if (config.max_batch_tokens < config.max_batch_size) config.max_batch_tokens = config.max_batch_size;
     config.context_length = (uint32_t)o->context;
     config.queue_capacity = (uint32_t)o->queue;
     config.queue_token_capacity = o->queue_tokens;

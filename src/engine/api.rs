@@ -90,7 +90,8 @@ pub struct EngineConfig {
     pub threads: u32,
     /// Maximum number of sequences in a step, 1..=4096; 1 is sequential mode.
     pub max_batch_size: u32,
-    /// Maximum number of rows in a step, max_batch_size..=65536.
+    /// Maximum number of rows in a step, max_batch_size..=65536. 0: 512, or max_batch_size if that is more; with an
+    /// encoder, which runs a text in one step, as many as its longest text has, if memory allows.
     pub max_batch_tokens: u32,
     /// Maximum number of tokens of one request, prompt and output; 0: the model's context length, or as many as
     /// fit in half of the free memory.
@@ -169,7 +170,7 @@ impl Default for EngineConfig {
             model_path: None,
             threads: 0,
             max_batch_size: 32,
-            max_batch_tokens: 512,
+            max_batch_tokens: 0,
             context_length: 0,
             kv_block_size: 32,
             kv_type: KvType::F16,

@@ -83,7 +83,9 @@ pub struct bn_engine_config {
     pub context_length: u32,
     /// The most requests in a forward pass, 1 to 4096, default 32.
     pub max_batch_size: u32,
-    /// The most tokens in a forward pass, `max_batch_size` to 65536, default 512.
+    /// The most tokens in a forward pass, `max_batch_size` to 65536. 0: 512, or more if
+    /// `max_batch_size` is. An encoder runs a text in one pass: with 0 its passes hold
+    /// `context_length` tokens, or as many as there is memory for.
     pub max_batch_tokens: u32,
     /// Microseconds that an idle engine waits for more requests before its first step, up to
     /// 1000000.
@@ -176,7 +178,6 @@ grown!(
     max_unread_bytes: EngineConfig::default().max_unread_bytes,
     priority_ageing_ms: EngineConfig::default().priority_ageing_ms,
     max_batch_size: EngineConfig::default().max_batch_size,
-    max_batch_tokens: EngineConfig::default().max_batch_tokens,
     kv_block_size: EngineConfig::default().kv_block_size,
     snapshot_interval: EngineConfig::default().snapshot_interval,
     queue_capacity: EngineConfig::default().queue_capacity,

@@ -219,7 +219,6 @@ TEST(config_ranges_are_refused_by_name) {
     BAD(threads, 257);
     BAD(max_batch_size, 0);
     BAD(max_batch_size, 4097);
-    BAD(max_batch_tokens, 0);
     BAD(max_batch_tokens, good.max_batch_size - 1);
     BAD(max_batch_tokens, 65537);
     BAD(kv_block_size, 0);

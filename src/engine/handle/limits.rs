@@ -98,9 +98,8 @@ impl RequestLimits<'_> {
             let ids = self.judged(&messages.map(|(role, content)| Message { role, content }))?;
             return Ok(Prompted { ids, ..Prompted::default() });
         }
-        let bytes = first.len() + second.len();
         let tokenizer = self.tokenizer()?;
-        self.fits(tokenizer.fewest_tokens(bytes), bytes, "bytes")?;
+        self.fit_by_size(tokenizer, &[first, second])?;
         let (ids, second) = tokenizer.encode_pair(first, second)?;
         Ok(Prompted { ids, second, ..Prompted::default() })
     }
@@ -116,9 +115,9 @@ impl RequestLimits<'_> {
             let why = "the roles of a pair's messages are query and document, perhaps behind system";
             return Err(Error::invalid(why));
         }
-        let bytes = messages.iter().map(|message| message.content.len()).sum();
+        let texts: Vec<&str> = messages.iter().map(|message| message.content).collect();
         let tokenizer = self.tokenizer()?;
-        self.fits(tokenizer.fewest_tokens(bytes), bytes, "bytes")?;
+        self.fit_by_size(tokenizer, &texts)?;
         tokenizer.encode_chat(&template.render(messages, true)?)
     }
 
@@ -268,10 +267,16 @@ impl RequestLimits<'_> {
         }
     }
 
-    /// `whole`: nothing follows the text. A text that is too long by its bytes alone is not tokenized.
+    /// Refuses texts that are too long together by their bytes alone, without tokenizing them.
+    fn fit_by_size(&self, tokenizer: &Tokenizer, texts: &[&str]) -> Result<()> {
+        let tokens = texts.iter().map(|text| tokenizer.fewest_tokens(text)).sum();
+        self.fits(tokens, texts.iter().map(|text| text.len()).sum(), "bytes")
+    }
+
+    /// `whole`: nothing follows the text.
     fn encode(&self, text: &str, parse_special: bool, whole: bool) -> Result<Vec<u32>> {
         let tokenizer = self.tokenizer()?;
-        self.fits(tokenizer.fewest_tokens(text.len()), text.len(), "bytes")?;
+        self.fit_by_size(tokenizer, &[text])?;
         let ids = match whole {
             true => tokenizer.encode_whole(text, parse_special)?,
             false => tokenizer.encode(text, true, parse_special)?,

@@ -150,6 +150,13 @@ impl Engine {
         let max_sequence =
             config::sequence_length(config.context_length, loaded.model.facts().context_length)?;
         let (mut seats, count) = (Vec::new(), backends.len());
+        config::set_batch_tokens(&mut config, loaded.model.facts(), max_sequence, |config| {
+            plan::plan(config, &loaded, &backends[0], count, max_sequence, 0).is_ok()
+        });
+        if loaded.model.facts().encodes && (config.max_batch_tokens as usize) < max_sequence {
+            let most = config.max_batch_tokens;
+            log.write(LOG_INFO, format!("texts of up to {most} tokens are read, by max_batch_tokens"));
+        }
         reserve(&mut seats, count, "an engine's devices")?;
         // Check all before any of them takes memory, so that a refusal leaves it to other engines.
         for backend in backends.iter().filter(|backend| backend.on_device) {
