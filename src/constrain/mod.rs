@@ -12,6 +12,7 @@ mod compile;
 mod gbnf;
 mod guide;
 mod line;
+mod products;
 mod read;
 mod schema;
 mod script;
