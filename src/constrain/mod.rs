@@ -9,6 +9,7 @@
 mod bounds;
 mod cache;
 mod compile;
+mod depth;
 mod gbnf;
 mod guide;
 mod line;
