@@ -27,6 +27,8 @@ mod bounds_tests;
 #[cfg(test)]
 mod compile_tests;
 #[cfg(test)]
+mod dead_end_tests;
+#[cfg(test)]
 mod golden_tests;
 #[cfg(test)]
 mod hostile_random;

@@ -32,8 +32,8 @@ struct Products<'a> {
     walks: u32,
 }
 
-/// Bounds the intersection of a schema's patterns, within which llguidance looks for a text as it reads the schema; with
-/// a `length` if it has one.
+/// Bounds the intersection of a schema's patterns, within which llguidance looks for a text as it reads the schema;
+/// with a `length` if it has one.
 pub fn check_patterns(patterns: &[&str], length: bool) -> Result<()> {
     if patterns.len() > MOST_PARTS {
         return Err(too_many(patterns.len()));

@@ -31,14 +31,14 @@ pub const BN_CONSTRAINT_GBNF: i32 = 5;
 pub const BN_JSON_COMPACT: u32 = 1 << 0;
 /// Up to 32 characters of white space between JSON's tokens. Refused with `BN_JSON_COMPACT`.
 pub const BN_JSON_FLEXIBLE: u32 = 1 << 1;
-/// An unknown `format` in a schema is ignored, not refused.
-pub const BN_JSON_ANY_FORMAT: u32 = 1 << 2;
+/// An unknown `format` in a schema is refused. Without this flag it says nothing, as in JSON Schema.
+pub const BN_JSON_KNOWN_FORMATS: u32 = 1 << 2;
 /// An object has only the keys of its `properties`, also in the arguments of calls, unless the
 /// schema says by another keyword that there may be more. Without this flag, JSON Schema lets any
 /// key come.
 pub const BN_JSON_CLOSED: u32 = 1 << 3;
 
-const JSON_FLAGS: u32 = BN_JSON_COMPACT | BN_JSON_FLEXIBLE | BN_JSON_ANY_FORMAT | BN_JSON_CLOSED;
+const JSON_FLAGS: u32 = BN_JSON_COMPACT | BN_JSON_FLEXIBLE | BN_JSON_KNOWN_FORMATS | BN_JSON_CLOSED;
 
 const KINDS: [(i32, Option<ConstraintKind>); 6] = [
     (BN_CONSTRAINT_NONE, None),
@@ -90,6 +90,7 @@ impl bn_request_params {
                 return Err(Error::invalid("json_flags has both BN_JSON_COMPACT and BN_JSON_FLEXIBLE"));
             }
         };
-        Ok(JsonOptions { white_space, any_format: has(BN_JSON_ANY_FORMAT), closed: has(BN_JSON_CLOSED) })
+        let (known_formats, closed) = (has(BN_JSON_KNOWN_FORMATS), has(BN_JSON_CLOSED));
+        Ok(JsonOptions { white_space, known_formats, closed })
     }
 }
