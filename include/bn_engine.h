@@ -619,8 +619,8 @@ struct bn_sampling {
 /** No constraint. */
 #define BN_CONSTRAINT_NONE (0u)
 /** A JSON schema; the output is JSON that is valid under it, with properties in its order. A
- * keyword that cannot be kept is refused by name, as are unknown formats and references to other
- * documents. Numbers may exceed a double, and a property that the schema does not name may come
+ * keyword that cannot be kept is refused by name, as are references to other documents. Numbers
+ * may exceed a double, and a property that the schema does not name may come
  * twice (docs/decoding.md). */
 #define BN_CONSTRAINT_JSON_SCHEMA (1u)
 /** The output is a JSON object. `text` is not set. */
@@ -639,8 +639,9 @@ struct bn_sampling {
 #define BN_JSON_COMPACT (1u << 0)
 /** Up to 32 characters of white space between JSON's tokens. Refused with `BN_JSON_COMPACT`. */
 #define BN_JSON_FLEXIBLE (1u << 1)
-/** An unknown `format` in a schema is ignored, not refused. */
-#define BN_JSON_ANY_FORMAT (1u << 2)
+/** An unknown `format` in a schema is refused. Without this flag it says nothing, as in JSON
+ * Schema. */
+#define BN_JSON_KNOWN_FORMATS (1u << 2)
 /** An object has only the keys of its `properties`, also in the arguments of calls, unless the
  * schema says by another keyword that there may be more. Without this flag, JSON Schema lets any
  * key come. */

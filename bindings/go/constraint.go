@@ -55,8 +55,8 @@ type JSON uint32
 
 // The flags of JSON.
 const (
-	JSONCompact   JSON = BN_JSON_COMPACT    // no white space between tokens
-	JSONFlexible  JSON = BN_JSON_FLEXIBLE   // up to 32 characters of it
-	JSONAnyFormat JSON = BN_JSON_ANY_FORMAT // unknown formats of a schema are ignored, not refused
-	JSONClosed    JSON = BN_JSON_CLOSED     // objects have only the keys that the schema declares, unless it says otherwise
+	JSONCompact      JSON = BN_JSON_COMPACT       // no white space between tokens
+	JSONFlexible     JSON = BN_JSON_FLEXIBLE      // up to 32 characters of it
+	JSONKnownFormats JSON = BN_JSON_KNOWN_FORMATS // unknown formats of a schema are refused
+	JSONClosed       JSON = BN_JSON_CLOSED        // objects have only the keys that the schema declares, unless it says otherwise
 )

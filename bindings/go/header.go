@@ -65,7 +65,7 @@ const (
 	BN_CONSTRAINT_GBNF                   = 5
 	BN_JSON_COMPACT                      = 1 << 0
 	BN_JSON_FLEXIBLE                     = 1 << 1
-	BN_JSON_ANY_FORMAT                   = 1 << 2
+	BN_JSON_KNOWN_FORMATS                = 1 << 2
 	BN_JSON_CLOSED                       = 1 << 3
 	BN_POOLING_MODEL                     = 0
 	BN_POOLING_LAST                      = 1

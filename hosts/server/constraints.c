@@ -60,9 +60,9 @@ const char *read_json_whitespace(struct exchange *ex, const cJSON *value) {
 
 const char *read_unknown_formats(struct exchange *ex, const cJSON *value) {
     const char *name = cJSON_GetStringValue(value);
-    bool ignored = name != NULL && strcmp(name, "ignore") == 0;
-    if (!ignored && (name == NULL || strcmp(name, "refuse") != 0)) return "must be 'refuse' or 'ignore'";
-    if (ignored) ex->ask.params.constraint.json_flags |= BN_JSON_ANY_FORMAT;
+    bool refused = name != NULL && strcmp(name, "refuse") == 0;
+    if (!refused && (name == NULL || strcmp(name, "ignore") != 0)) return "must be 'refuse' or 'ignore'";
+    if (refused) ex->ask.params.constraint.json_flags |= BN_JSON_KNOWN_FORMATS;
     return NULL;
 }
 

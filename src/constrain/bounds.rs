@@ -5,6 +5,7 @@
 //! `additionalProperties` meet, names of one object, tests of names against patterns, alternatives of
 //! `oneOf`, character classes, and literals.
 
+use super::products;
 use super::source::refused;
 use crate::base::Result;
 use crate::text::watch;
@@ -77,13 +78,16 @@ struct Walk<'a> {
     pending: Vec<&'a Value>,
     /// Twice the number of pattern pairs within an object.
     patterns: usize,
+    /// Patterns of texts that have been checked together, and whether with a length.
+    met: HashSet<(Vec<&'a str>, bool)>,
 }
 
 /// Counts the steps that a schema costs llguidance, some 2 us each. Fails with `InvalidArgument` if there are
 /// too many.
 pub fn schema(root: &Value) -> Result<u64> {
     let left = MOST_SCHEMAS;
-    let mut walk = Walk { root, left, named: HashSet::new(), pending: vec![root], patterns: 0 };
+    let (named, met) = (HashSet::new(), HashSet::new());
+    let mut walk = Walk { root, left, named, pending: vec![root], patterns: 0, met };
     while let Some(schema) = walk.pending.pop() {
         walk.place(vec![Part::Schema(schema)], 0)?;
     }
@@ -163,7 +167,10 @@ impl<'a> Walk<'a> {
                 plain.push(fields);
             }
         }
-        let Some(union) = unions.pop() else { return self.objects(&plain, depth) };
+        let Some(union) = unions.pop() else {
+            self.texts(&plain)?;
+            return self.objects(&plain, depth);
+        };
         let rest: Vec<Part> = plain.into_iter().map(Part::Plain).chain(unions).collect();
         match union {
             Part::Values(values) if rest.len() <= 1 => self.spend(values.len() * rest.len().max(1)),
@@ -223,6 +230,22 @@ impl<'a> Walk<'a> {
             };
         }
         Some(at)
+    }
+
+    /// Bounds the patterns that one text must match.
+    fn texts(&mut self, all: &Plain<'a>) -> Result<()> {
+        let mut patterns: Vec<&str> = all.iter().filter_map(|one| one.get("pattern")?.as_str()).collect();
+        patterns.sort_unstable();
+        patterns.dedup();
+        let long = all.iter().any(|one| one.contains_key("minLength") || one.contains_key("maxLength"));
+        if patterns.is_empty() || patterns.len() == 1 && !long {
+            return Ok(());
+        }
+        self.spend(patterns.len())?;
+        match self.met.insert((patterns.clone(), long)) {
+            true => products::check_patterns(&patterns, long),
+            false => Ok(()),
+        }
     }
 
     /// Walks the schemas nested in objects and arrays that must all match.

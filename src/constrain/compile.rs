@@ -1,6 +1,7 @@
 //! Compiles a constraint into parsers at the start of an output.
 
 use super::line::Place;
+use super::products;
 use super::read::Read;
 use super::source::{Constraint, refused, timed_out};
 use super::vocabulary::{STACK, Vocabulary};
@@ -202,6 +203,7 @@ fn check(limits: &ParserLimits, spec: &LexerSpec) -> Result<()> {
     if nullable(spec.regex_builder.exprset()) > MOST_NULLABLE {
         return Err(refused("a terminal has too many optional parts in a row"));
     }
+    products::check(spec.regex_builder.exprset())?;
     let mut limits = limits.clone();
     let mut lexer = spec.to_regex_vec(&mut limits).map_err(reason)?;
     let all = spec.all_lexemes();

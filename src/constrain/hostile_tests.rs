@@ -2,7 +2,7 @@
 
 use super::tests::guide;
 use super::{ConstraintKind, MAX_BYTES};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Generates up to `tokens` tokens, each an arbitrary allowed one.
 fn run(kind: ConstraintKind, text: &str, tokens: usize) -> Result<usize, String> {
@@ -97,7 +97,7 @@ fn grammars() -> Vec<(ConstraintKind, String, &'static str)> {
         (JsonSchema, r##"{"type":"array","items":{"$ref":"#"},"minItems":1}"##.into(), ""),
         (JsonSchema, r#"{"$ref":"file:///etc/passwd"}"#.into(), "file:///etc/passwd"),
         (JsonSchema, r#"{"pattern":"(a|a)*b","type":"string"}"#.into(), ""),
-        (JsonSchema, r#"{"format":"unheard of","type":"string"}"#.into(), "the format unheard of"),
+        (JsonSchema, r#"{"format":"unheard of","type":"string"}"#.into(), ""),
     ];
     let rules = |n: usize, is: &str| {
         let rule = |i: usize| format!("a{i} {is} a{} \"x\"\n", i + 1);
@@ -117,6 +117,7 @@ fn grammars() -> Vec<(ConstraintKind, String, &'static str)> {
         (0..2000).map(|i| (format!("p{i}"), json!({"type": "string"}))).collect();
     all.push((JsonSchema, json!({"properties": wide}).to_string(), ""));
     all.extend(slow_to_read());
+    all.extend(intersections());
     all
 }
 
@@ -143,6 +144,32 @@ fn slow_to_read() -> Vec<(ConstraintKind, String, &'static str)> {
         (Lark, format!("start: %json {}", many_lookups()), "colons"),
         (JsonSchema, json!({"type": "string", "pattern": "}".repeat(400_000)}).to_string(), "too large"),
         (Gbnf, format!("root ::= \"x\" | {}", runs.join("|")), "max is 2000|too long"),
+    ]
+}
+
+/// Derivatives of intersections are products of those of their parts.
+fn intersections() -> Vec<(ConstraintKind, String, &'static str)> {
+    use ConstraintKind::*;
+    let patterns = |n: usize| (1..=n).map(|n| json!({"pattern": "a".repeat(n)})).collect::<Vec<_>>();
+    let named = patterns(30).into_iter().enumerate().map(|(n, of)| (format!("d{n}"), of));
+    let refs: Vec<_> = (0..30).map(|n| json!({"$ref": format!("#/$defs/d{n}")})).collect();
+    let terminals: Vec<_> = (1..30).map(|n| format!("/(?s:.*){}(?s:.*)/", "a".repeat(n))).collect();
+    let letters: Vec<char> = ('b'..='z').chain('A'..='Z').collect();
+    let class = |n: usize| format!("[a{}{}]{n}", letters[n % 50], letters[(n / 50 + n % 50 + 1) % 51]);
+    let classes: Vec<_> = (0..400).map(class).collect();
+    let classes = classes.join("|");
+    let together = "too complex together";
+    vec![
+        (JsonSchema, json!({"type": "string", "allOf": patterns(3)}).to_string(), ""),
+        (JsonSchema, json!({"type": "string", "allOf": patterns(21)}).to_string(), together),
+        (JsonSchema, json!({"type": "string", "allOf": patterns(60)}).to_string(), together),
+        (JsonSchema, json!({"type": "string", "allOf": patterns(120)}).to_string(), "more than 100"),
+        (JsonSchema, json!({"items": {"type": "string", "allOf": patterns(21)}}).to_string(), together),
+        (JsonSchema, json!({"type": "string", "anyOf": [{"allOf": patterns(12)}, {"minLength": 3}], "allOf": patterns(12)}).to_string(), together),
+        (JsonSchema, json!({"type": "string", "allOf": refs, "$defs": named.collect::<Map<_, _>>()}).to_string(), together),
+        (JsonSchema, json!({"type": "string", "pattern": format!("^.*({classes})"), "allOf": [{"pattern": format!("({classes}).*$")}]}).to_string(), together),
+        (Lark, format!("start: A\nA: {}", terminals.join(" & ")), together),
+        (Lark, format!("start: %json {}", json!({"type": "string", "allOf": patterns(21)})), together),
     ]
 }
 

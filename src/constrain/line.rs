@@ -17,8 +17,6 @@ const SMALL_NS: u64 = 20_000_000;
 const MOST_WAITING: usize = 64;
 /// A stopped compilation that runs on for longer than this loses its slot.
 const GRACE_NS: u64 = 1_000_000_000;
-/// Time that destroying an engine waits for stopped compilations.
-const STOP: Duration = Duration::from_secs(10);
 
 pub struct Line {
     state: Mutex<State>,
@@ -158,18 +156,17 @@ impl Line {
         self.changed.notify_all();
     }
 
-    /// After `close`: waits until all compilations have ended. A compilation that ignores its stop is
-    /// abandoned after ten seconds; its thread keeps its resources.
+    /// After `close`: waits until all compilations have ended, which they do at their next table: `bounds` and
+    /// `products` bound the steps between.
     pub fn wait(&self) {
-        let until = now_ns().saturating_add(STOP.as_nanos() as u64);
         let mut state = self.state.lock();
-        while !state.running.is_empty() && now_ns() < until {
-            state = self.changed.wait_for(state, Duration::from_millis(100));
+        while !state.running.is_empty() {
+            state = self.changed.wait(state);
         }
         let threads = std::mem::take(&mut state.threads);
-        let ended = state.running.is_empty();
         drop(state);
-        for thread in threads.into_iter().filter(|thread| ended || thread.is_finished()) {
+        for thread in threads {
+            // The thread catches its own panics.
             let _ = thread.join();
         }
     }

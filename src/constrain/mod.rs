@@ -9,9 +9,11 @@
 mod bounds;
 mod cache;
 mod compile;
+mod depth;
 mod gbnf;
 mod guide;
 mod line;
+mod products;
 mod read;
 mod schema;
 mod script;
@@ -24,6 +26,8 @@ mod workers;
 mod bounds_tests;
 #[cfg(test)]
 mod compile_tests;
+#[cfg(test)]
+mod dead_end_tests;
 #[cfg(test)]
 mod golden_tests;
 #[cfg(test)]

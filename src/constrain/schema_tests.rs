@@ -23,6 +23,8 @@ fn what_is_not_known_is_refused_by_name() {
         (r#"{"enum":[1],"not":{"type":5}}"#, "type is 5, which names no type"),
         (r#"{"enum":[1],"not":{"type":[]}}"#, "type is [], which names no type"),
         (r#"{"enum":[1],"not":{"type":["float"]}}"#, r#"type is ["float"], which names no type"#),
+        (r#"{"enum":[]}"#, "nothing is valid"),
+        (r#"{"enum":[1],"not":{"const":1}}"#, "nothing is valid"),
         (r#"{"oneOf":[{"type":"any"},{"type":"null"}]}"#, r#"type is "any", which names no type"#),
     ] {
         let message = guide(JsonSchema, schema).map(drop).expect_err(schema).message;

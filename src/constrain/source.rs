@@ -1,7 +1,7 @@
 //! A request's constraint, checked before llguidance sees it.
 
 use super::schema::{self, JsonOptions};
-use super::{bounds, gbnf};
+use super::{bounds, depth, gbnf};
 use crate::base::{Error, Result, Status};
 use llguidance::api::TopLevelGrammar;
 use std::borrow::Cow;
@@ -65,12 +65,14 @@ impl Constraint<'_> {
             ConstraintKind::Lark => {
                 bounded(text)?;
                 let text = schema::lark(text, self.json).map_err(refused)?;
+                depth::check(&text)?;
                 let steps = bounds::text(&text)?;
                 Ok((TopLevelGrammar::from_lark(text), steps))
             }
             ConstraintKind::Gbnf => {
                 bounded(text)?;
                 let lark = gbnf::to_lark(text).map_err(refused)?;
+                depth::check(&lark)?;
                 let steps = bounds::text(&lark)?;
                 Ok((TopLevelGrammar::from_lark(lark), steps))
             }

@@ -10,8 +10,8 @@ use std::borrow::Cow;
 /// No constraint.
 pub const BN_CONSTRAINT_NONE: u32 = 0;
 /// A JSON schema; the output is JSON that is valid under it, with properties in its order. A
-/// keyword that cannot be kept is refused by name, as are unknown formats and references to other
-/// documents. Numbers may exceed a double, and a property that the schema does not name may come
+/// keyword that cannot be kept is refused by name, as are references to other documents. Numbers
+/// may exceed a double, and a property that the schema does not name may come
 /// twice (docs/decoding.md).
 pub const BN_CONSTRAINT_JSON_SCHEMA: u32 = 1;
 /// The output is a JSON object. `text` is not set.
@@ -30,14 +30,15 @@ pub const BN_CONSTRAINT_GBNF: u32 = 5;
 pub const BN_JSON_COMPACT: u32 = 1 << 0;
 /// Up to 32 characters of white space between JSON's tokens. Refused with `BN_JSON_COMPACT`.
 pub const BN_JSON_FLEXIBLE: u32 = 1 << 1;
-/// An unknown `format` in a schema is ignored, not refused.
-pub const BN_JSON_ANY_FORMAT: u32 = 1 << 2;
+/// An unknown `format` in a schema is refused. Without this flag it says nothing, as in JSON
+/// Schema.
+pub const BN_JSON_KNOWN_FORMATS: u32 = 1 << 2;
 /// An object has only the keys of its `properties`, also in the arguments of calls, unless the
 /// schema says by another keyword that there may be more. Without this flag, JSON Schema lets any
 /// key come.
 pub const BN_JSON_CLOSED: u32 = 1 << 3;
 
-const JSON_FLAGS: u32 = BN_JSON_COMPACT | BN_JSON_FLEXIBLE | BN_JSON_ANY_FORMAT | BN_JSON_CLOSED;
+const JSON_FLAGS: u32 = BN_JSON_COMPACT | BN_JSON_FLEXIBLE | BN_JSON_KNOWN_FORMATS | BN_JSON_CLOSED;
 
 const KINDS: [(u32, Option<ConstraintKind>); 6] = [
     (BN_CONSTRAINT_NONE, None),
@@ -111,6 +112,7 @@ impl bn_constraint {
                 return Err(Error::invalid("json_flags has both BN_JSON_COMPACT and BN_JSON_FLEXIBLE"));
             }
         };
-        Ok(JsonOptions { white_space, any_format: has(BN_JSON_ANY_FORMAT), closed: has(BN_JSON_CLOSED) })
+        let (known_formats, closed) = (has(BN_JSON_KNOWN_FORMATS), has(BN_JSON_CLOSED));
+        Ok(JsonOptions { white_space, known_formats, closed })
     }
 }

@@ -1,7 +1,9 @@
 //! Text: tokenizers, chat templates, parsed answers, and streaming UTF-8.
 
 pub mod chat;
+pub mod formats;
 mod json;
+pub mod patterns;
 pub mod reply;
 mod tokenizer;
 mod utf8;

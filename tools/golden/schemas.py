@@ -174,7 +174,7 @@ CASES = [
     ({"format": "relative-json-pointer"}, ["0", "1/a", "0#", "01", "/a", "2#/"], None),
     ({"format": "uri"}, ["http://a.b/c?d#e", "a:b", "//a", "http://[::1]:80/", "a b", "http://a b", "urn:x:y", "http://[1::2::3]/", "1a:b"], None),
     ({"format": "uri-reference"}, ["a", "//a/b", "#x", "?q", "a b", "http://a", "", "1:b"], None),
-    ({"format": "of no name"}, [], "of no name"),
+    ({"format": "of no name"}, ["x", "", 1], None),
     ({"type": "integer", "format": "int32"}, [1, "x"], None),
     ({"type": "string", "minLength": 6, "format": "date", "pattern": "^2"}, ["2020-01-01", "1999-01-01", "2"], None),
 ]

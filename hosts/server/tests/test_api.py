@@ -293,7 +293,7 @@ class Demo(ServerTest):
             ({"response_format": {"type": "xml"}}, "'response_format' must have the type"),
             ({"response_format": {"type": "json_schema"}}, "'response_format' needs a JSON schema"),
             ({"json_schema": {"type": "thing"}}, "thing"),
-            ({"json_schema": {"type": "string", "format": "of no name"}}, "of no name"),
+            ({"json_schema": {"type": "string", "format": "of no name"}, "unknown_formats": "refuse"}, "of no name"),
             ({"json_whitespace": "loose"}, "'json_whitespace' must be 'compact', 'tight' or 'flexible'"),
             ({"unknown_formats": True}, "'unknown_formats' must be 'refuse' or 'ignore'"),
             ({"grammar": "root ::= x"}, "line 1: there is no rule named x"),
@@ -359,7 +359,7 @@ class Demo(ServerTest):
             self.assertEqual(text, json.dumps(json.loads(text), separators=(",", ":")))
             # At most a space after a separator, or a line break and indentation.
             self.assertRegex(ask(json_schema=schema, seed=seed), r"^([^\s:,]|[:,] ?|\n( {0,32}|\t{1,16})(?!\s))*$")
-        self.assertEqual(ask(json_schema={"const": "x", "format": "of no name"}, unknown_formats="ignore"), '"x"')
+        self.assertEqual(ask(json_schema={"const": "x", "format": "of no name"}), '"x"')
         for more in [{"grammar": 'root ::= "a" [bc]{3}'}, {"guided_regex": "a[bc]{3}"},
                      {"structured_outputs": {"regex": "a[bc]{3}"}}, {"guided_grammar": 'root ::= "a" [bc]{3}'}]:
             with self.subTest(more):

@@ -329,7 +329,7 @@ class Threads(unittest.TestCase):
         def body(i, **more):
             schema = {**hostile(i), "properties": {"x": {"type": "string", "format": "unheard"}}}
             return {"prompt": "a", "max_tokens": 4, "json_schema": schema, **more}
-        self.sneak("/v1/completions", body, lambda i: body(i, unknown_formats="ignore"))
+        self.sneak("/v1/completions", lambda i: body(i, unknown_formats="refuse"), body)
 
     def test_tools_that_needed_no_grammar_are_not_known(self):
         def body(i, choice):

@@ -4,14 +4,13 @@
 mod budget;
 mod check;
 mod closed;
-mod formats;
+mod finite;
 mod keywords;
 mod lark;
 mod multiples;
 mod negate;
 mod normal;
 mod numbers;
-mod patterns;
 mod prove;
 mod ranges;
 mod refer;
@@ -60,7 +59,7 @@ fn prepared(schema: &Value, options: JsonOptions) -> Result<Value, Refusal> {
         definitions: &normal.definitions,
         budget: &mut budget,
         depth: 0,
-        any_format: guidance.any_format,
+        known_formats: guidance.known_formats,
         coerce: guidance.coerce,
         lenient: guidance.lenient,
         free_keys: false,

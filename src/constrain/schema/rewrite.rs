@@ -19,8 +19,8 @@ pub struct Rewriter<'a> {
     pub definitions: &'a [Value],
     pub budget: &'a mut Budget,
     pub depth: u32,
-    /// Unknown formats are ignored.
-    pub any_format: bool,
+    /// Unknown formats are refused.
+    pub known_formats: bool,
     /// The schema waives exactness: alternatives of `oneOf` may overlap.
     pub coerce: bool,
     /// The schema waives exactness: unsupported keywords are dropped.
@@ -68,6 +68,9 @@ impl<'a> Rewriter<'a> {
         let Value::Object(mut fields) = schema else { return Ok(schema) };
         for rule in RULES {
             rule(self, &mut fields)?;
+        }
+        if fields.get("enum").and_then(Value::as_array).is_some_and(Vec::is_empty) {
+            return Ok(Value::Bool(false));
         }
         self.look(&fields);
         together(&mut fields);

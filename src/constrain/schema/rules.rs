@@ -1,15 +1,14 @@
 //! Rewrites of one schema. Each keeps the same values valid and removes a keyword that llguidance lacks.
 
 use super::check::{Checker, is_of_type, types};
-use super::formats;
+use super::finite;
 use super::keywords::IN_PLACE;
 use super::multiples;
 use super::normal::Fields;
-use super::patterns;
 use super::prove::{are_distinct, texts};
 use super::rewrite::Rewriter;
 use super::{Refusal, Rule};
-use crate::text::watch;
+use crate::text::{formats, patterns, watch};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
@@ -20,6 +19,7 @@ pub const RULES: &[Rule] = &[
     format,
     pattern,
     names,
+    listed,
     dependent,
     unique,
     contains,
@@ -91,10 +91,10 @@ fn format(rewriter: &mut Rewriter, fields: &mut Fields) -> Result<(), Refusal> {
         return Ok(());
     }
     let Some(format) = formats::find(&name) else {
-        return if rewriter.any_format {
-            Ok(())
-        } else {
+        return if rewriter.known_formats {
             rewriter.refuse(format!("the format {name} is not known"))
+        } else {
+            Ok(())
         };
     };
     if let Some(longest) = format.longest {
@@ -110,12 +110,12 @@ fn format(rewriter: &mut Rewriter, fields: &mut Fields) -> Result<(), Refusal> {
 
 fn pattern(_: &mut Rewriter, fields: &mut Fields) -> Result<(), Refusal> {
     if let Some(Value::String(pattern)) = fields.get_mut("pattern") {
-        *pattern = patterns::rust(pattern)?;
+        *pattern = patterns::rust(pattern).map_err(Refusal::new)?;
     }
     let Some(Value::Object(named)) = fields.get_mut("patternProperties") else { return Ok(()) };
     let mut out = Map::new();
     for (pattern, schema) in std::mem::take(named) {
-        if out.insert(patterns::rust(&pattern)?, schema).is_some() {
+        if out.insert(patterns::rust(&pattern).map_err(Refusal::new)?, schema).is_some() {
             return Err(Refusal::new(format!("the pattern {pattern:?} comes twice")));
         }
     }
@@ -166,6 +166,46 @@ fn names(rewriter: &mut Rewriter, fields: &mut Fields) -> Result<(), Refusal> {
         _ => return rewriter.refuse("propertyNames has more than a pattern, a length, a format or a list"),
     };
     also(fields, json!({"patternProperties": {pattern: true}, "additionalProperties": false}));
+    Ok(())
+}
+
+/// Patterns of few names become these names, and with patterns of all names there are no others: otherwise a comma could
+/// come where no key can follow.
+fn listed(rewriter: &mut Rewriter, fields: &mut Fields) -> Result<(), Refusal> {
+    let Some(Value::Object(mut patterns)) = fields.shift_remove("patternProperties") else { return Ok(()) };
+    // llguidance counts keys only where all that are listed are required.
+    let counts = fields.contains_key("maxProperties") || size(fields, "minProperties") > Some(1);
+    let mut named = match fields.shift_remove("properties") {
+        Some(Value::Object(named)) => named,
+        _ => Map::new(),
+    };
+    for pattern in patterns.keys().cloned().collect::<Vec<_>>() {
+        rewriter.budget.spend(1)?;
+        let required = texts(fields.get("required")).collect::<HashSet<_>>();
+        let Some(names) = finite::texts(&pattern) else { continue };
+        if counts && !names.iter().all(|name| required.contains(name.as_str())) {
+            continue;
+        }
+        let schema = patterns.shift_remove(&pattern).unwrap_or(Value::Bool(true));
+        for name in names {
+            rewriter.budget.spend_on(&schema)?;
+            match named.get_mut(&name) {
+                Some(known) => *known = json!({"allOf": [known.take(), schema]}),
+                None => drop(named.insert(name, schema.clone())),
+            }
+        }
+    }
+    let all: Vec<&str> = patterns.keys().map(String::as_str).collect();
+    let names: Vec<&str> = named.keys().map(String::as_str).chain(texts(fields.get("required"))).collect();
+    if !all.is_empty() && finite::are_all(&all, &names) {
+        fields.insert("additionalProperties".to_owned(), Value::Bool(false));
+    }
+    if !named.is_empty() {
+        fields.insert("properties".to_owned(), Value::Object(named));
+    }
+    if !patterns.is_empty() {
+        fields.insert("patternProperties".to_owned(), Value::Object(patterns));
+    }
     Ok(())
 }
 

@@ -20,8 +20,8 @@ pub enum WhiteSpace {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JsonOptions {
     pub white_space: WhiteSpace,
-    /// Unknown formats are ignored instead of refused.
-    pub any_format: bool,
+    /// Unknown formats are refused; otherwise they say nothing.
+    pub known_formats: bool,
     /// Objects have no other keys than their `properties`, see `closed.rs`.
     pub closed: bool,
 }
@@ -45,7 +45,7 @@ const SHORT_ESCAPES: &str = "nrbtf\\\"";
 
 pub struct Guidance {
     fields: Fields,
-    pub any_format: bool,
+    pub known_formats: bool,
     pub coerce: bool,
     pub lenient: bool,
 }
@@ -57,10 +57,10 @@ impl Guidance {
             Some(Value::Object(fields)) => fields.clone(),
             Some(_) => return Err(Refusal::new("x-guidance is not an object")),
         };
-        let any_format = match fields.shift_remove("unknown_formats") {
-            None => options.any_format,
-            Some(Value::String(what)) if what == "ignore" => true,
-            Some(Value::String(what)) if what == "refuse" => false,
+        let known_formats = match fields.shift_remove("unknown_formats") {
+            None => options.known_formats,
+            Some(Value::String(what)) if what == "ignore" => false,
+            Some(Value::String(what)) if what == "refuse" => true,
             Some(other) => {
                 return Err(Refusal::new(format!(
                     "unknown_formats is {other}, not \"ignore\" or \"refuse\""
@@ -74,7 +74,7 @@ impl Guidance {
         }
         let is = |name: &str| fields.get(name) == Some(&Value::Bool(true));
         let (lenient, coerce) = (is("lenient"), is("lenient") || is("coerce_one_of"));
-        Ok(Self { any_format, coerce, lenient, fields })
+        Ok(Self { known_formats, coerce, lenient, fields })
     }
 
     /// With `free_keys`, an unlisted key must not be another spelling of a listed one.

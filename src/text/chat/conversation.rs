@@ -35,8 +35,8 @@ pub struct Chat {
     /// The tools as given.
     pub tools: Vec<Json>,
     pub choice: ToolChoice,
-    /// The answer may have more than one call.
-    pub parallel: bool,
+    /// The answer may have more than one call; None if the host does not say.
+    pub parallel: Option<bool>,
     /// Variables for the template, by name.
     pub variables: Fields,
     pub documents: Option<Json>,
@@ -124,7 +124,7 @@ impl Chat {
         let Json::Map(fields) = tree else {
             return Err(Error::invalid(format!("chat.json must be an object, not {}", tree.kind())));
         };
-        let mut chat = Self { parallel: true, bytes: source.len(), values, ..Self::default() };
+        let mut chat = Self { bytes: source.len(), values, ..Self::default() };
         let (mut prompt, mut choice, mut messages) = (None, None, None);
         for (name, value) in fields {
             let at: At = &name;
@@ -133,7 +133,7 @@ impl Chat {
                 "messages" => messages = Some(list(at, value)?),
                 "tools" => chat.tools = list(at, value)?,
                 "tool_choice" => choice = Some(value),
-                "parallel_tool_calls" => chat.parallel = boolean(at, &value)?,
+                "parallel_tool_calls" => chat.parallel = Some(boolean(at, &value)?),
                 "chat_template_kwargs" => chat.variables = object(at, value)?,
                 "documents" => chat.documents = Some(documents(value)?),
                 "add_generation_prompt" => prompt = Some(boolean(at, &value)?),

@@ -30,7 +30,7 @@ pub fn grammar(
         ToolChoice::Auto => false,
     };
     let formed = schema.is_some() && chat.tools().next().is_some();
-    let needed = must || !chat.parallel || chat.tools().any(|tool| tool.strict);
+    let needed = must || chat.parallel == Some(false) || chat.tools().any(|tool| tool.strict);
     if !needed && (!formed || parts.format.is_none()) {
         return Ok(None);
     }
@@ -41,8 +41,9 @@ pub fn grammar(
         _ => chat.tools().collect(),
     };
     let writer = Writer { format, thoughts: parts.thoughts, control };
-    // A named function is called once.
-    let several = chat.parallel && !matches!(chat.choice, ToolChoice::Named(_));
+    // Calls that must come end with the first unless the host allows more: small models go on calling. A named function
+    // is called once.
+    let several = chat.parallel.unwrap_or(!must) && !matches!(chat.choice, ToolChoice::Named(_));
     let mut out = String::new();
     let _ = writeln!(out, "start: {}answer", writer.thoughts(parts));
     match (must, schema) {

@@ -101,8 +101,8 @@ public struct Request: Sendable {
         public static let compact = JSON(rawValue: BN_JSON_COMPACT)
         /// Up to 32 characters of it.
         public static let flexible = JSON(rawValue: BN_JSON_FLEXIBLE)
-        /// Unknown formats of a schema are ignored, not refused.
-        public static let anyFormat = JSON(rawValue: BN_JSON_ANY_FORMAT)
+        /// Unknown formats of a schema are refused.
+        public static let knownFormats = JSON(rawValue: BN_JSON_KNOWN_FORMATS)
         /// Objects have only the keys that the schema declares, unless it says otherwise.
         public static let closed = JSON(rawValue: BN_JSON_CLOSED)
     }

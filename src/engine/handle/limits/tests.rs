@@ -159,7 +159,9 @@ fn several_calls_come_where_they_may() {
         };
         let allows = |more: &str| accepts(&lark(&chat(more), &parts(format)).unwrap(), &two);
         let several = !matches!(format, "llama3" | "gemma" | "harmony");
-        assert_eq!(allows(r#""tool_choice": "required""#), several, "{format}: {two}");
+        let parallel = r#""tool_choice": "required", "parallel_tool_calls": true"#;
+        assert_eq!(allows(parallel), several, "{format}: {two}");
+        assert!(!allows(r#""tool_choice": "required""#), "{format}: one unless more are asked for");
         assert!(!allows(r#""tool_choice": "required", "parallel_tool_calls": false"#), "{format}");
     }
 }

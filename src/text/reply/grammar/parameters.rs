@@ -9,6 +9,7 @@ use crate::text::json::Fields;
 use crate::text::reply::Kind;
 use crate::text::reply::format::FUNCTION_END;
 use crate::text::reply::known::{MAX_DEPTH, MAX_FIELDS, NULL, Schemas, TEXT, properties};
+use crate::text::{formats, patterns};
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -38,9 +39,11 @@ const OF_OBJECTS: [&str; 14] = [
     "dependentSchemas",
 ];
 /// Assertions about a text that are not kept.
-const OF_TEXTS: [&str; 6] = ["pattern", "format", "oneOf", "allOf", "not", "if"];
+const OF_TEXTS: [&str; 2] = ["not", "if"];
 /// Assertions about a text of which one is kept.
-const CHOICES: [&str; 4] = ["$ref", "anyOf", "enum", "const"];
+const CHOICES: [&str; 6] = ["$ref", "anyOf", "oneOf", "allOf", "enum", "const"];
+/// Assertions about a text that are kept together.
+const FORMS: [&str; 4] = ["pattern", "format", "minLength", "maxLength"];
 
 /// The error is what cannot be kept.
 type Kept<T> = Result<T, String>;
@@ -112,7 +115,7 @@ fn any_rule(i: usize, [open, middle, close]: &Around, out: &mut String) -> Strin
     literal(open, out);
     let _ = write!(out, "/[a-zA-Z0-9_.-]{{1,{MAX_NAME}}}/ ");
     literal(middle, out);
-    let _ = writeln!(out, "{}", text("(?s:.*)", &[open, middle, close]));
+    let _ = writeln!(out, "{}", text("/(?s:.*)/", &[open, middle, close]));
     format!("PARAMETER_{i}* ")
 }
 
@@ -169,14 +172,11 @@ impl Value<'_> {
             return if nullable && types & NULL != 0 { self.exactly("null", choices) } else { Ok(()) };
         }
         none_of(&OF_TEXTS, schema, at)?;
-        let (least, most) = (schema.get("minLength"), schema.get("maxLength"));
         let mut among = CHOICES.iter().filter_map(|name| Some((*name, schema.get(name)?)));
         let Some((name, choice)) = among.next() else {
-            let bound = |length: Option<&Json>| length.map(Json::to_string);
-            let (least, most) = (bound(least).unwrap_or("0".into()), bound(most).unwrap_or_default());
-            return self.choice(&text(&format!("(?s:.{{{least},{most}}})"), around), choices);
+            return self.choice(&text(&self.forms(schema)?, around), choices);
         };
-        if among.next().is_some() || least.is_some() || most.is_some() {
+        if among.next().is_some() || FORMS.iter().any(|name| schema.get(name).is_some()) {
             return Err(format!("{at}: {name} beside other assertions"));
         }
         if let Json::List(items) = choice {
@@ -189,8 +189,12 @@ impl Value<'_> {
                 Json::Null if nullable => self.exactly("null", choices),
                 _ => Ok(()),
             }),
-            (Json::List(schemas), Some(depth)) if name == "anyOf" => {
-                schemas.iter().try_for_each(|schema| self.texts(schema, nullable, depth, choices))
+            (Json::List(all), Some(depth))
+                if name == "anyOf"
+                    || name == "allOf" && all.len() == 1
+                    || name == "oneOf" && self.exclude(all, depth) =>
+            {
+                all.iter().try_for_each(|schema| self.texts(schema, nullable, depth, choices))
             }
             (Json::Text(path), Some(depth)) if name == "$ref" => match schemas.find(path) {
                 Some(schema) => self.texts(schema, nullable, depth, choices),
@@ -198,6 +202,47 @@ impl Value<'_> {
             },
             _ => Err(format!("{at}: {name}")),
         }
+    }
+
+    /// Regular expressions between slashes for the texts of a pattern, a format and lengths.
+    fn forms(&self, schema: &Json) -> Kept<String> {
+        let bound = |name: &str| schema.get(name).map(Json::to_string);
+        let (least, most) =
+            (bound("minLength").unwrap_or("0".into()), bound("maxLength").unwrap_or_default());
+        let mut all = format!("/(?s:.{{{least},{most}}})/");
+        let pattern = match schema.get("pattern") {
+            Some(Json::Text(pattern)) => Some(&**pattern),
+            None => None,
+            Some(_) => return Err(format!("{}: pattern", self.at)),
+        };
+        // A format that is not known says nothing.
+        let format = schema.get("format").and_then(Json::as_str).and_then(formats::find);
+        for pattern in pattern.into_iter().chain(format.map(|format| &*format.pattern)) {
+            let pattern = patterns::rust(pattern).map_err(|why| format!("{}: {why}", self.at))?;
+            let pattern = patterns::whole(&pattern).replace('/', r"\x2F").replace('\n', r"\n");
+            let _ = write!(all, " & /{pattern}/");
+        }
+        if let Some(longest) = format.and_then(|format| format.longest) {
+            let _ = write!(all, " & /(?s:.{{0,{longest}}})/");
+        }
+        Ok(all)
+    }
+
+    /// Whether no text is valid under two of these schemas: one of them has texts, or all that do list theirs.
+    fn exclude(&self, all: &[Json], depth: u32) -> bool {
+        let texts: Vec<_> =
+            all.iter().filter(|schema| self.schemas.types(schema, depth) & TEXT != 0).collect();
+        let mut known = HashSet::new();
+        let mut lists = |schema: &&Json| match (schema.get("const"), schema.get("enum")) {
+            (Some(Json::Text(text)), None) => known.insert(text.clone()),
+            (None, Some(Json::List(values))) => {
+                // One that comes twice in a list is valid once.
+                let own: HashSet<_> = values.iter().filter_map(Json::as_str).collect();
+                own.into_iter().all(|text| known.insert(text.to_owned()))
+            }
+            _ => false,
+        };
+        texts.len() == 1 || texts.iter().all(|schema| lists(schema))
     }
 
     fn exactly(&self, text: &str, choices: &mut String) -> Kept<()> {
@@ -220,13 +265,13 @@ impl Value<'_> {
     }
 }
 
-/// A terminal for the texts of a regular expression and the closing tag, without those in which the parser might see
+/// A terminal for the texts of regular expressions and the closing tag, without those in which the parser might see
 /// a tag.
 fn text(any: &str, [open, _, close]: &Around) -> String {
     let (open, tag, end) = (escaped(open), escaped(close.trim()), escaped(FUNCTION_END));
     let mut behind = String::new();
     literal(close, &mut behind);
-    format!("(/{any}/ & ~/(?s:.*){tag}(?s:.*)/ & ~/(?s:.*)\\n({open}|{end})(?s:.*)/) {behind}")
+    format!("({any} & ~/(?s:.*){tag}(?s:.*)/ & ~/(?s:.*)\\n({open}|{end})(?s:.*)/) {behind}")
 }
 
 /// A reference anywhere in a schema that is `wanted`.

@@ -64,7 +64,34 @@ fn required_calls_keep_their_schema() {
     for wrong in [call("other", &[]), format!("I {good}"), String::new(), good.replace("</function>\n", "")] {
         assert!(!accepts(&grammar, &wrong), "{wrong}");
     }
-    assert!(accepts(&grammar, &format!("{good}\n{now}")));
+    let two = format!("{good}\n{now}");
+    let several = with(TOOL, r#""tool_choice": "required", "parallel_tool_calls": true"#);
+    let several = lark(&several, &parts("qwen3_coder")).unwrap();
+    assert!(accepts(&several, &two) && !accepts(&grammar, &two));
+}
+
+#[test]
+fn texts_keep_patterns_formats_and_choices() {
+    let tool = r##"{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {
+        "p": {"type": "string", "pattern": "^a/|b$", "maxLength": 4}, "d": {"type": "string", "format": "date"},
+        "u": {"type": "string", "format": "of no name"}, "o": {"oneOf": [{"const": "x"}, {"enum": ["y", "z"]}]},
+        "n": {"oneOf": [{"type": "string", "minLength": 2}, {"type": "null"}]},
+        "r": {"allOf": [{"$ref": "#/$defs/R"}], "description": "r"}}, "$defs": {"R": {"enum": ["s"]}}}}}"##;
+    let grammar = lark(&required(tool), &parts("qwen3_coder")).unwrap();
+    for (name, good, bad) in [
+        ("p", "a/cd", "ca/"),
+        ("p", "cb", "a/cde"),
+        ("p", "b", "a"),
+        ("d", "2024-02-29", "2023-02-29"),
+        ("u", "anything", "</parameter>"),
+        ("o", "z", "xy"),
+        ("n", "null", "a"),
+        ("n", "ab", ""),
+        ("r", "s", "t"),
+    ] {
+        assert!(accepts(&grammar, &call("f", &[(name, good)])), "{name} {good}: {grammar}");
+        assert!(!accepts(&grammar, &call("f", &[(name, bad)])), "{name} {bad}: {grammar}");
+    }
 }
 
 #[test]
@@ -85,10 +112,14 @@ fn calls_that_may_come_are_sound() {
 #[test]
 fn what_cannot_be_kept_is_refused_by_name() {
     for (root, what) in [
-        (r#"{"properties": {"a": {"type": "string", "pattern": "x"}}}"#, "parameters.a: pattern"),
+        (r#"{"properties": {"a": {"type": "string", "not": {"const": "x"}}}}"#, "parameters.a: not"),
         (
-            r#"{"properties": {"a": {"anyOf": [{"type": "string", "format": "uri"}]}}}"#,
-            "parameters.a: format",
+            r#"{"properties": {"a": {"type": "string", "oneOf": [{"minLength": 1}, {"maxLength": 2}]}}}"#,
+            "parameters.a: oneOf",
+        ),
+        (
+            r#"{"properties": {"a": {"anyOf": [{"type": "string", "pattern": "(?=x)"}]}}}"#,
+            r#"parameters.a: the pattern "(?=x)" has (?=, which looks around"#,
         ),
         (
             r#"{"properties": {"a": {"type": "string", "enum": ["</parameter>"]}}}"#,

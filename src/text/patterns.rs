@@ -1,7 +1,6 @@
 //! Translates patterns from ECMA-262, JSON Schema's dialect, to Rust's. The result matches the same texts, or
 //! the pattern is refused.
 
-use super::Refusal;
 use std::fmt::Write;
 use std::iter::Peekable;
 use std::str::Chars;
@@ -18,12 +17,50 @@ const NO_NUL: &str = "the character U+0000";
 /// it too.
 const NEGATED: &str = r"[^\x00";
 
-pub fn rust(pattern: &str) -> Result<String, Refusal> {
+/// The error is the reason why it is refused.
+pub fn rust(pattern: &str) -> Result<String, String> {
     let mut reader = Reader { rest: pattern.chars().peekable(), out: String::new(), counts: false };
     match reader.pattern() {
         Ok(()) => Ok(reader.out),
-        Err(why) => Err(Refusal::new(format!("the pattern {pattern:?} has {why}"))),
+        Err(why) => Err(format!("the pattern {pattern:?} has {why}")),
     }
+}
+
+/// A regular expression for whole texts in which `pattern` (Rust's syntax) is found. Anchors within a group stay.
+pub fn whole(pattern: &str) -> String {
+    let (mut all, mut from) = (Vec::new(), 0);
+    let (mut escaped, mut groups, mut classes) = (false, 0, 0);
+    for (at, c) in pattern.char_indices() {
+        match c {
+            _ if escaped => {}
+            '[' => classes += 1,
+            ']' => classes -= 1,
+            '(' if classes == 0 => groups += 1,
+            ')' if classes == 0 => groups -= 1,
+            '|' if classes == 0 && groups == 0 => {
+                all.push(found(&pattern[from..at]));
+                from = at + 1;
+            }
+            _ => {}
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    all.push(found(&pattern[from..]));
+    all.join("|")
+}
+
+/// `whole` of one alternative.
+fn found(part: &str) -> String {
+    let (before, part) = match part.strip_prefix('^') {
+        Some(rest) => ("", rest),
+        None => ("(?s:.*)", part),
+    };
+    let ends = |rest: &&str| rest.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 0;
+    let (part, behind) = match part.strip_suffix('$').filter(ends) {
+        Some(rest) => (rest, ""),
+        None => (part, "(?s:.*)"),
+    };
+    format!("{before}(?:{part}){behind}")
 }
 
 type Read<T> = Result<T, String>;
@@ -257,5 +294,23 @@ fn set(class: char) -> &'static str {
         'd' => DIGIT,
         'w' => WORD,
         _ => SPACE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_found_anywhere_in_a_whole_text() {
+        for (pattern, wanted) in [
+            ("a", "(?s:.*)(?:a)(?s:.*)"),
+            ("^a$", "(?:a)"),
+            ("^a|b$", "(?:a)(?s:.*)|(?s:.*)(?:b)"),
+            (r"^(a|b)[|$]\$", r"(?:(a|b)[|$]\$)(?s:.*)"),
+            (r"\\$", r"(?s:.*)(?:\\)"),
+        ] {
+            assert_eq!(whole(pattern), wanted, "{pattern}");
+        }
     }
 }
