@@ -300,6 +300,8 @@ pub enum Windows {
     Upper,
     /// As `Upper`, but only `layer_types` says which layers.
     Listed,
+    /// As `Upper`, but in all layers; `default` if the key is absent.
+    AllIfUsed { default: usize },
     /// `layer_types`, or all but each `every`th layer, which sees everything.
     AllBut {
         every: usize,

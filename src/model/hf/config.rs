@@ -373,12 +373,16 @@ fn ffn(config: &Fields, family: &Family, experts: Option<ExpertsConfig>, blocks:
 /// The activation of feed-forwards.
 fn activation(config: &Fields, family: &Family) -> Result<Activation> {
     let key = family.defaults.activation_key;
+    let states = family.delta.is_some() || family.mamba.is_some();
     match config.text(key)? {
         None => steep(config, family),
         Some("silu") if matches!(family.activation, Activation::SteepSwiGlu { .. }) => steep(config, family),
         // The limit has no key.
         Some("silu") if matches!(family.activation, Activation::ClampedSwiGlu { .. }) => {
             Ok(family.activation)
+        }
+        Some(name) if states && named(name) != Some(Activation::SwiGlu) => {
+            Err(config.unsupported(key, "recurrent layers have it too, and there only silu is known"))
         }
         Some("gelu_pytorch_tanh") if !family.activation.gated() => Ok(Activation::Gelu),
         Some(_) if !family.activation.gated() => {
