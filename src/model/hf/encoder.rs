@@ -2,7 +2,7 @@
 
 use super::fields::Fields;
 use super::pooling::{self, Modules};
-use super::{Place, chat, config, floats, give_name, rope, text, warn_of_keys};
+use super::{Place, chat, config, floats, give_name, rope, score, text, warn_of_keys};
 use crate::base::{Bytes, Error, Result, reserve};
 use crate::formats::hf::{Folder, Tensors};
 use crate::formats::safetensors::TensorInfo;
@@ -318,7 +318,7 @@ pub fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Resu
         blocks,
         pooling: Pooling::Mean,
         raw_embeddings: false,
-        score: score(config, family)?,
+        score: head(config, family)?,
         dense: Vec::new(),
     };
     decoder.check(&names)?;
@@ -363,7 +363,7 @@ fn spans(
 }
 
 /// The head of a class that classifies.
-fn score(config: &Fields, family: &EncoderFamily) -> Result<Option<(Pooling, HeadActivation)>> {
+fn head(config: &Fields, family: &EncoderFamily) -> Result<Option<(Pooling, HeadActivation)>> {
     let classes = config.texts("architectures")?.unwrap_or_default();
     if let Some(class) = classes.iter().find(|class| !family.classes.contains(*class)) {
         let known = family.classes.join(", ");
@@ -378,7 +378,12 @@ fn score(config: &Fields, family: &EncoderFamily) -> Result<Option<(Pooling, Hea
     if config.text("classifier_activation")?.is_some_and(|name| name != "gelu") {
         return Err(config.unsupported("classifier_activation", "only gelu is known"));
     }
-    Ok(classifies.then_some((pooling, family.head)))
+    match score::label_count(config)?.filter(|(count, _)| classifies && *count != 1) {
+        Some((count, key)) => {
+            Err(config.unsupported(key, format_args!("a score is made of one label, and there are {count}")))
+        }
+        None => Ok(classifies.then_some((pooling, family.head))),
+    }
 }
 
 /// The width of windows, both sides together, and the number of layers between two without.
