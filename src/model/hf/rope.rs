@@ -105,7 +105,8 @@ fn windowed_only(config: &Fields, family: &Family, sizes: &Sizes) -> Result<Vec<
 fn rotating(config: &Fields, family: &Family, layers: usize) -> Result<Vec<bool>> {
     const LIST: &str = "no_rope_layers";
     const INTERVAL: &str = "no_rope_layer_interval";
-    if family.may_stand_still && config.text("position_embedding_type")? != Some("rope") {
+    let said = family.may_stand_still && family.mamba.is_some();
+    if said && config.text("position_embedding_type")? != Some("rope") {
         return Ok(vec![false; layers]);
     }
     if family.still.is_none() {
