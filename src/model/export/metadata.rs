@@ -78,13 +78,7 @@ pub fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)
     if a.scale != (family.scales.scores.gguf)(&sizes) {
         pairs.push((key("attention.scale"), Meta::F32(a.scale)));
     }
-    // Numbers of llama.cpp.
-    let pooling = match c.pooling {
-        Pooling::Last => None,
-        Pooling::Mean => Some(1),
-        Pooling::First => Some(2),
-    };
-    pairs.extend(pooling.map(|n| (key("pooling_type"), Meta::U32(n))));
+    pairs.extend(pooling(c.pooling).map(|n| (key("pooling_type"), Meta::U32(n))));
     let SamplingDefaults { temperature, top_k, top_p, min_p, repetition_penalty } = c.sampling;
     let top_k = top_k.map(|k| Meta::I32(k.min(i32::MAX as u32) as i32));
     let [temperature, top_p, min_p, penalty] =
@@ -92,6 +86,15 @@ pub fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)
     let sampling = GGUF_KEYS.into_iter().zip([temperature, top_k, top_p, min_p, penalty]);
     pairs.extend(sampling.filter_map(|(key, value)| Some((key.to_owned(), value?))));
     Ok(pairs)
+}
+
+/// llama.cpp's number. `None`: the default.
+fn pooling(pooling: Pooling) -> Option<u32> {
+    match pooling {
+        Pooling::Last => None,
+        Pooling::Mean => Some(1),
+        Pooling::First => Some(2),
+    }
 }
 
 /// Factors that the family's files may give, and a limit of gates.

@@ -30,53 +30,11 @@ pub fn check(path: &Path, config: &DecoderConfig, what: &str) -> Result<()> {
 fn compare(of: &DecoderConfig, file: &DecoderConfig, factors: Option<&[f32]>, what: &str) -> Result<()> {
     let same = Same { what };
     macro_rules! equal {
-        ($($field:ident),*) => { $( same.value(stringify!($field), $field, &file.$field)?; )* };
+        ($($field:ident),*) => { $( same.value(stringify!($field), &of.$field, &file.$field)?; )* };
     }
-    // Without a rest, so that a new field has to be compared here or left out for a reason.
-    let DecoderConfig {
-        family,
-        // Names of the same, in the folder's words.
-        architecture: _,
-        name: _,
-        // Blocks behind the layers are not written.
-        further: _,
-        // No key has it, as bn-convert warns.
-        raw_embeddings: _,
-        // Rows are written in the file's order, and norms with the offset added to their weights.
-        rope_style: _,
-        norm_offset: _,
-        // Compared layer by layer.
-        blocks,
-        ropes: _,
-        norms: _,
-        // Refused before, if there are any.
-        rotations: _,
-        projection_eps: _,
-        vocab_size,
-        context_length,
-        layers,
-        hidden,
-        ffn,
-        experts,
-        attention,
-        latent,
-        global,
-        layer_inputs,
-        delta,
-        conv,
-        mamba,
-        rms_eps,
-        activation,
-        embedding_scale,
-        residual_scale,
-        logit_scale,
-        logit_cap,
-        parts,
-        pooling,
-        score,
-        sampling,
-    } = of;
-    same.family(family, file.family)?;
+    same.family(of.family, file.family)?;
+    // All fields but names, those that are refused before (`limits`), and what is written in the file's own order or form:
+    // rows, norms' offsets, blocks behind the layers.
     equal!(
         vocab_size,
         context_length,
@@ -101,12 +59,12 @@ fn compare(of: &DecoderConfig, file: &DecoderConfig, factors: Option<&[f32]>, wh
         score,
         sampling
     );
-    same.attention(attention, &file.attention)?;
-    same.value("global", &global.is_some(), &file.global.is_some())?;
+    same.attention(&of.attention, &file.attention)?;
+    same.value("global", &of.global.is_some(), &file.global.is_some())?;
     // Value heads are written in the file's order.
     let unordered = |delta: &DeltaShape| DeltaShape { order: HeadOrder::Grouped, ..*delta };
-    same.value("delta", &delta.as_ref().map(unordered), &file.delta.as_ref().map(unordered))?;
-    blocks.iter().zip(&file.blocks).enumerate().try_for_each(|(layer, (block, other))| {
+    same.value("delta", &of.delta.as_ref().map(unordered), &file.delta.as_ref().map(unordered))?;
+    of.blocks.iter().zip(&file.blocks).enumerate().try_for_each(|(layer, (block, other))| {
         same.layer(layer, of, file)?;
         match block.recurrent {
             true => Ok(()),

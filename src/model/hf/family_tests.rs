@@ -210,8 +210,10 @@ fn activations_and_rotations_of_hybrids() {
         refused(
             of("qwen3_5_text", json!({ "hidden_act": name })),
             Status::Unsupported,
-            &["hidden_act", "recurrent"],
+            &["hidden_act", "silu alone"],
         );
+        let gpt_oss = json!({"num_local_experts": 8, "num_experts_per_tok": 2, "hidden_act": name});
+        refused(of("gpt_oss", gpt_oss), Status::Unsupported, &["hidden_act", "silu alone"]);
     }
     let rope = json!({"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1e4});
     let rotated = json!({"rope_parameters": rope, "rope_theta": null});
