@@ -2,20 +2,20 @@
 
 mod delta;
 mod limits;
+mod metadata;
+mod readback;
 
-use super::Pooling;
 use super::checkpoint::Checkpoint;
-use super::config::{DecoderConfig, ExpertsConfig, Parts, RopeConfig, RopeScaling};
-use super::family::{Family, Rotation, Scales, Windows};
+use super::config::{Block, DecoderConfig, ExpertsConfig, Parts, RopeConfig, RopeScaling};
+use super::family::Family;
 use super::fused;
-use super::sampling::{GGUF_KEYS, SamplingDefaults};
-use super::score::{ScoreRows, names_qwen3_reranker};
 use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::gguf::writer::{Meta, write_file};
 use crate::kernels::pack::requantize;
 use crate::kernels::{DType, Matrix, Pool};
-use crate::ops::{Activation, ConvShape, RopeStyle};
+use crate::ops::{ConvShape, RopeStyle};
 use delta::{Heads, Part};
+use metadata::metadata;
 use std::io::Write;
 use std::path::Path;
 
@@ -84,7 +84,8 @@ enum Divisors {
 }
 
 /// Writes `files` to `path`. `extra` has further metadata pairs (tokenizer, chat template). `progress` is called with
-/// the completed fraction and each tensor's name. `Unsupported` for anything that a GGUF file cannot express.
+/// the completed fraction and each tensor's name. `Unsupported` for anything that a GGUF file cannot express, also if
+/// that shows only when the file is read back: then there is no file.
 pub fn export(
     files: &dyn Checkpoint,
     types: ExportTypes,
@@ -95,7 +96,9 @@ pub fn export(
 ) -> Result<()> {
     let config = files.config(&|_| ())?;
     limits::check(&config, files.what())?;
-    let family = config.family.in_gguf(config.activation).ok_or_else(|| {
+    let states = config.blocks.iter().any(Block::has_state);
+    let family = config.family.stateless.filter(|_| !states).unwrap_or(config.family);
+    let family = family.in_gguf(config.activation).ok_or_else(|| {
         let (what, name, activation) = (files.what(), &config.architecture, config.activation);
         Error::unsupported(format!("{what}: GGUF has no architecture for '{name}' with {activation:?}"))
     })?;
@@ -121,11 +124,12 @@ pub fn export(
     let items = items(&config, family, turn, &|name| files.has(name));
     let tensors: Vec<_> = items.iter().map(|(name, kind)| (name.clone(), kind.dims(&config))).collect();
     let source = Source { files, types, pool, config: &config };
-    write_file(path, &pairs, &tensors, |index, out| {
+    let data = |index: usize, out: &mut dyn Write| {
         let (name, kind) = &items[index];
         progress(index as f32 / items.len() as f32, name);
         source.write(name, *kind, out)
-    })
+    };
+    write_file(path, &pairs, &tensors, data, |written| readback::check(written, &config, files.what()))
 }
 
 impl Kind {
@@ -410,173 +414,5 @@ fn divisors(rope: &RopeConfig, of: Divisors) -> Vec<f32> {
             let plain = RopeConfig { scaling: RopeScaling::None, ..*rope };
             plain.inv_freq().iter().zip(rope.inv_freq()).map(|(plain, scaled)| plain / scaled).collect()
         }
-    }
-}
-
-/// The model's name, by which readers of the file know a Qwen3-Reranker that a folder's card makes known.
-fn name(c: &DecoderConfig) -> String {
-    match c.score {
-        Some(ScoreRows::Words) if !names_qwen3_reranker(&c.name) => format!("Qwen3-Reranker ({})", c.name),
-        _ => c.name.clone(),
-    }
-}
-
-/// The metadata of the decoder.
-fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
-    let architecture = family.gguf[0];
-    let key = |key: &str| format!("{architecture}.{key}");
-    let a = &c.attention;
-    let sizes = [
-        ("context_length", c.context_length),
-        ("embedding_length", c.hidden),
-        ("block_count", c.layers),
-        ("feed_forward_length", c.ffn),
-        ("attention.head_count", a.heads),
-        ("attention.head_count_kv", a.kv_heads),
-        ("attention.key_length", a.head_dim),
-        ("attention.value_length", a.head_dim),
-        ("rope.dimension_count", c.described().dims),
-        ("vocab_size", c.vocab_size),
-    ];
-    let mut pairs: Vec<(String, Meta)> = vec![
-        ("general.architecture".into(), architecture.into()),
-        ("general.name".into(), name(c).as_str().into()),
-        (key(family.eps_key()), Meta::F32(c.rms_eps)),
-        (key("rope.freq_base"), Meta::F32(c.described().base)),
-    ];
-    pairs.extend(sizes.map(|(name, n)| (key(name), Meta::U32(n as u32))));
-    if let Some(ConvShape { kernel, .. }) = c.conv {
-        let heads = c.blocks.iter().map(|block| if block.recurrent { 0 } else { a.kv_heads as i32 });
-        pairs.retain(|(name, _)| *name != key("attention.head_count_kv"));
-        pairs.push((key("attention.head_count_kv"), Meta::I32s(heads.collect())));
-        pairs.push((key("shortconv.l_cache"), Meta::U32(kernel as u32)));
-    }
-    pairs.extend(scaling(&c.described().scaling)?.into_iter().map(|(name, value)| (key(name), value)));
-    pairs.extend(windows(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
-    pairs.extend(delta::metadata(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
-    if let Some(ExpertsConfig { count, width, shared, choice, .. }) = c.experts {
-        if c.blocks.iter().any(|block| !block.sparse) {
-            return Err(Error::unsupported("layers with experts beside others have no key in GGUF"));
-        }
-        let sizes = [
-            ("expert_count", count),
-            ("expert_used_count", choice.used),
-            ("expert_feed_forward_length", width),
-        ];
-        pairs.extend(sizes.map(|(name, n)| (key(name), Meta::U32(n as u32))));
-        pairs.push((key("expert_weights_norm"), Meta::Bool(choice.renormalize.is_some())));
-        let shared = shared.map(|width| Meta::U32(width as u32));
-        pairs.extend(shared.map(|width| (key("expert_shared_feed_forward_length"), width)));
-    }
-    pairs.extend(factors(c, family).into_iter().map(|(name, value)| (key(name), value)));
-    let temperature = a.temperature.map(|t| (key("attention.temperature_scale"), Meta::F32(t.scale)));
-    pairs.extend(temperature);
-    if a.scale != 1.0 / (a.head_dim as f32).sqrt() {
-        pairs.push((key("attention.scale"), Meta::F32(a.scale)));
-    }
-    // Numbers of llama.cpp.
-    let pooling = match c.pooling {
-        Pooling::Last => None,
-        Pooling::Mean => Some(1),
-        Pooling::First => Some(2),
-    };
-    pairs.extend(pooling.map(|n| (key("pooling_type"), Meta::U32(n))));
-    let SamplingDefaults { temperature, top_k, top_p, min_p, repetition_penalty } = c.sampling;
-    let top_k = top_k.map(|k| Meta::I32(k.min(i32::MAX as u32) as i32));
-    let [temperature, top_p, min_p, penalty] =
-        [temperature, top_p, min_p, repetition_penalty].map(|value| value.map(Meta::F32));
-    let sampling = GGUF_KEYS.into_iter().zip([temperature, top_k, top_p, min_p, penalty]);
-    pairs.extend(sampling.filter_map(|(key, value)| Some((key.to_owned(), value?))));
-    Ok(pairs)
-}
-
-/// Factors that the family's files may give, and a limit of gates.
-fn factors(c: &DecoderConfig, family: &Family) -> Vec<(&'static str, Meta)> {
-    let Scales { embedding, residual, logits, score_cap, logit_cap, .. } = &family.scales;
-    let values = [
-        (embedding, c.embedding_scale),
-        (residual, c.residual_scale),
-        (logits, c.logit_scale),
-        (score_cap, c.attention.cap.unwrap_or(0.0)),
-        (logit_cap, c.logit_cap.unwrap_or(0.0)),
-    ];
-    let given = values.into_iter().filter_map(|(factor, value)| Some((factor.keys?.1, Meta::F32(value))));
-    let limit = match c.activation {
-        Activation::ClampedSwiGlu { limit } => Some(("swiglu_clamp_exp", Meta::F32s(vec![limit; c.layers]))),
-        _ => None,
-    };
-    given.chain(limit).collect()
-}
-
-fn scaling(scaling: &RopeScaling) -> Result<Vec<(&'static str, Meta)>> {
-    match *scaling {
-        // Llama 3's scaling is in rope_freqs.weight.
-        RopeScaling::None | RopeScaling::Llama3 { .. } => Ok(Vec::new()),
-        RopeScaling::Linear { factor } => {
-            Ok(vec![("rope.scaling.type", "linear".into()), ("rope.scaling.factor", Meta::F32(factor))])
-        }
-        RopeScaling::Long { original_context, attention_factor, .. } => Ok(vec![
-            ("rope.scaling.type", "longrope".into()),
-            ("rope.scaling.original_context_length", Meta::U32(original_context as u32)),
-            ("rope.scaling.attn_factor", Meta::F32(attention_factor)),
-        ]),
-        RopeScaling::Proportional { .. } => {
-            Err(Error::unsupported("rotations of a part of a head's pairs are not written"))
-        }
-        RopeScaling::Yarn { truncate: false, .. } => {
-            Err(Error::unsupported("YaRN with truncate = false has no key in GGUF"))
-        }
-        RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, attention_factor, .. } => {
-            Ok(vec![
-                ("rope.scaling.type", "yarn".into()),
-                ("rope.scaling.factor", Meta::F32(factor)),
-                ("rope.scaling.original_context_length", Meta::U32(original_context as u32)),
-                ("rope.scaling.yarn_beta_fast", Meta::F32(beta_fast)),
-                ("rope.scaling.yarn_beta_slow", Meta::F32(beta_slow)),
-                (
-                    "rope.scaling.attn_factor",
-                    Meta::F32(attention_factor / RopeScaling::yarn_attention(factor)),
-                ),
-            ])
-        }
-    }
-}
-
-/// The sliding window, if the family's files can express which layers use it and which rotate.
-fn windows(c: &DecoderConfig, family: &Family) -> Result<Vec<(&'static str, Meta)>> {
-    let rotates = c.blocks.iter().map(|block| c.ropes[block.rope].dims > 0);
-    if family.still.is_some() && !rotates.eq(family.rotating(c.layers)) {
-        return Err(Error::unsupported("which layers rotate has no key in GGUF"));
-    }
-    let other = || Error::unsupported("sliding windows in these layers have no key in GGUF");
-    let Some(window) = c.blocks.iter().find_map(|span| span.window) else {
-        let still = c.blocks.iter().any(|block| c.ropes[block.rope].dims == 0);
-        return if family.rotates_in_windows_only() || still { Err(other()) } else { Ok(Vec::new()) };
-    };
-    let size = ("attention.sliding_window", Meta::U32(window as u32));
-    let full: Vec<usize> = (0..c.layers).filter(|&i| c.blocks[i].window.is_none()).collect();
-    match family.windows {
-        Windows::AllInGguf | Windows::All { .. } if full.is_empty() => Ok(vec![size]),
-        Windows::AllBut {
-            rotation: Rotation::WindowedOnly | Rotation::WindowedIfAny, own_beside, ..
-        } => {
-            let windowed = c.blocks.iter().map(|block| block.window.is_some());
-            let size = Meta::U32((window - usize::from(own_beside)) as u32);
-            let pattern = ("attention.sliding_window_pattern", Meta::Bools(windowed.collect()));
-            Ok(vec![("attention.sliding_window", size), pattern])
-        }
-        Windows::AllBut { .. } => {
-            let every = full.first().map_or(c.layers + 1, |first| first + 1);
-            if (0..c.layers).any(|i| c.blocks[i].window.is_none() != ((i + 1) % every == 0)) {
-                return Err(other());
-            }
-            let base = c.ropes.get(1).map_or(c.ropes[0].base, |rope| rope.base);
-            Ok(vec![
-                size,
-                ("attention.sliding_window_pattern", Meta::U32(every as u32)),
-                ("rope.freq_base_swa", Meta::F32(base)),
-            ])
-        }
-        _ => Err(other()),
     }
 }

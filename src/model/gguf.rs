@@ -220,7 +220,9 @@ impl<'a> Keys<'a> {
         let (latent, mut attention) = self.heads_of(hidden, layers, rms_eps)?;
         attention.value_eps = Some(rms_eps).filter(|_| self.family.global_heads);
         let global = self.global(&attention, layers)?;
-        let experts = self.experts()?;
+        let dense = self.dense_first()?;
+        self.names.within(DENSE_FIRST, dense, 0..=*LAYERS.end())?;
+        let experts = if dense < layers { self.experts()? } else { None };
         let dims = [global.as_ref().unwrap_or(&attention).head_dim, attention.head_dim];
         let (ropes, mut blocks) = self.blocks(layers, context_length, dims)?;
         let sizes = ScaleSizes { layers, hidden, heads: attention.heads, head_dim: attention.head_dim };
@@ -228,8 +230,6 @@ impl<'a> Keys<'a> {
         let (delta, conv) = (self.delta(&mut blocks)?, self.conv(hidden, &mut blocks)?);
         let mamba = self.mamba(&mut blocks)?;
         let first = blocks.iter().position(|block| !block.recurrent).unwrap_or(0);
-        let dense = self.dense_first()?;
-        self.names.within(DENSE_FIRST, dense, 0..=layers - 1)?;
         let sparse = |index| experts.is_some() && index >= dense;
         blocks.iter_mut().enumerate().for_each(|(index, block)| block.sparse = sparse(index));
         let rows = self.gguf.tensor("token_embd.weight").map(|t| t.dims[1]);

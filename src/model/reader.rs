@@ -173,7 +173,8 @@ impl<'a> Reader<'a> {
             mixer,
             place: c.place(index),
             attn_sub_norm: self.layer_norm(index, "attn_sub_norm", c)?,
-            output: self.projections(&[(name(output), hidden)], from, parts.output_bias, c)?,
+            // Those of recurrent layers never have one.
+            output: self.projections(&[(name(output), hidden)], from, parts.output_bias && !recurrent, c)?,
             beside,
             attn_post_norm: post_norm.map_or(Ok(None), |name| self.layer_norm(index, name, c))?,
             ffn_norm: self.layer_norm(index, ffn_norm, c)?,

@@ -2,12 +2,13 @@
 
 use crate::common;
 use crate::engine_support::*;
+use crate::folder_support::Copy;
 use bn_engine::base::Status;
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::kernels::Pool;
 use bn_engine::model::{LoadOptions, Source, load};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::borrow::Cow;
 
 const MODELS: &str = "tests/golden/models";
@@ -86,6 +87,31 @@ fn scores_are_those_of_transformers() {
             let [got] = answer.vector[..] else { panic!("{model}: {:?}", answer.vector) };
             assert!((f64::from(got) - want).abs() < 2e-5, "{model}: {got} for {want}, {case}");
         }
+    }
+}
+
+/// Its tokenizer gives types to the second text's tokens, and the model has no table of them.
+#[test]
+fn types_that_the_model_has_not_are_left_out() {
+    let copy = Copy::of("modern-bert-reranker");
+    for file in ["tokenizer.json", "tokenizer_config.json"] {
+        copy.put(file, std::fs::read(common::root().join(MODELS).join("bert-reranker").join(file)).unwrap());
+    }
+    let engine = engine(&copy.path(), |_| ());
+    for case in list(&texts("bert-reranker"), "pairs") {
+        let pair = ask(&engine, of_pair(case)).vector;
+        let ids = score(Prompt::Tokens(common::numbers(&case["ids"]).into()));
+        assert_eq!(pair, ask(&engine, ids).vector, "{case}");
+    }
+}
+
+#[test]
+fn a_classifier_of_several_labels_is_refused_by_their_number() {
+    let three = json!({"0": "a", "1": "b", "2": "c"});
+    for (labels, count, key) in [(three, Value::Null, "id2label"), (Value::Null, json!(2), "num_labels")] {
+        let copy = Copy::of("bert-reranker");
+        copy.config(|config| (config["id2label"], config["num_labels"]) = (labels, count));
+        copy.refused(Status::Unsupported, &[key, "one label"]);
     }
 }
 

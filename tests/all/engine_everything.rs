@@ -32,15 +32,15 @@ fn adapter(engine: &Engine, seed: u32) -> Adapted {
     ];
     let path = std::env::temp_dir().join(format!("bn-everything-{}-{seed}.gguf", std::process::id()));
     let mut state = seed;
-    write_file(&path, &pairs, &tensors, |index, out| {
+    let data = |index: usize, out: &mut dyn std::io::Write| {
         for _ in 0..tensors[index].1.iter().product::<u64>() {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let number = (state >> 8) as f32 / (1 << 24) as f32 - 0.5;
             out.write_all(&(0.2 * number).to_le_bytes()).unwrap();
         }
         Ok(DType::F32 as u32)
-    })
-    .unwrap();
+    };
+    write_file(&path, &pairs, &tensors, data, |_| Ok(())).unwrap();
     let adapter = engine.open_adapter(path.to_str().unwrap());
     std::fs::remove_file(&path).unwrap();
     Adapted { adapter: Arc::new(adapter.unwrap()), scale: 1.0 }

@@ -234,7 +234,11 @@ fn files_that_are_wrong_are_refused_by_name() {
         ("bias", json!("all")),
         ("modules_to_save", json!(["lm_head"])),
         ("fan_in_fan_out", json!(true)),
-        ("alpha_pattern", json!({"q_.*": 3})),
+        ("alpha_pattern", json!({"q_.*": "three"})),
+        ("alpha_pattern", json!({"q_(": 3})),
+        ("alpha_pattern", Value::Object((0..300).map(|n| (format!("q_{n}.*"), json!(n))).collect())),
+        ("init_lora_weights", json!("pissa_niter_4")),
+        ("init_lora_weights", json!("olora")),
         ("layer_replication", json!([[0, 1]])),
     ] {
         let copy = changed(&|config| config[key] = value.clone());
@@ -254,6 +258,8 @@ fn files_that_are_wrong_are_refused_by_name() {
     };
     let names = &["layers.0.self_attn.q_proj.lora_A", "layers.7.self_attn.q_proj.lora_A"];
     refused(&renamed(names[0], names[1]), Status::BadModel, &["layers.7.self_attn.q_proj", "lora_B"]);
+    // Of a product inside of the model it would be another model's.
+    refused(&renamed("q_proj.lora_A", "q_.base_layer"), Status::Unsupported, &["no pair"]);
     refused(&renamed("q_proj.lora_A", "q_proj.lora_X"), Status::Unsupported, &["no pair"]);
     refused(
         &renamed("self_attn.k_proj.lora_A", "self_attn.j_proj.lora_A"),

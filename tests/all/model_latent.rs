@@ -1,6 +1,6 @@
 //! Files with latent attention: bad ones, other spellings, and blocks that are not read.
 
-use crate::common::gguf::{File, HIDDEN, LATENT, Value, deepseek2};
+use crate::common::gguf::{FFN, File, HIDDEN, LATENT, Value, deepseek2};
 use crate::common::{Running, alone, bits, load_source, root};
 use crate::folder_support::Copy;
 use crate::model_bad_files::{bad, open, unsupported};
@@ -105,6 +105,29 @@ fn keys_are_used() {
     }
     // What the biases say.
     assert!(run(&deepseek2().without_key(&key("expert_gating_func"))) == all);
+}
+
+/// As converters write a folder whose layers are all dense: the keys of experts stay, or there are none.
+#[test]
+fn no_layer_may_have_experts() {
+    let dense = |first: u32| {
+        let sparse =
+            ["gate_inp", "gate_exps", "up_exps", "down_exps", "gate_shexp", "up_shexp", "down_shexp"];
+        let names = sparse.iter().map(|part| format!("blk.1.ffn_{part}.weight"));
+        let file = names
+            .chain(["blk.1.exp_probs_b.bias".into()])
+            .fold(deepseek2(), |file, name| file.without(&name));
+        let part = |file: File, (name, dims): (&str, [u64; 2])| {
+            file.random(&format!("blk.1.{name}.weight"), &dims, 9)
+        };
+        let parts = [("ffn_gate", [HIDDEN, FFN]), ("ffn_up", [HIDDEN, FFN]), ("ffn_down", [FFN, HIDDEN])];
+        parts.into_iter().fold(file, part).u32(&key("leading_dense_block_count"), first)
+    };
+    let logits = run(&dense(2));
+    assert!(logits == run(&dense(7)) && logits != run(&deepseek2()));
+    let keys = ["expert_count", "expert_used_count", "expert_feed_forward_length", "expert_shared_count"];
+    assert!(logits == run(&keys.iter().fold(dense(2), |file, name| file.without_key(&key(name)))));
+    bad(dense(1), &["blk.1.ffn_gate_inp"]);
 }
 
 /// Blocks of multi-token prediction are left.

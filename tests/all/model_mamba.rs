@@ -1,6 +1,6 @@
 //! Files with Mamba-2: bad ones, and other spellings.
 
-use crate::common::gguf::{File, INNER, MAMBA_CHANNELS, Tensor, Value, falcon_h1, granitehybrid};
+use crate::common::gguf::{File, INNER, MAMBA_CHANNELS, Tensor, Value, falcon_h1, granite, granitehybrid};
 use crate::common::{Running, alone, bits};
 use crate::model_bad_files::{bad, open, unsupported};
 
@@ -105,4 +105,7 @@ fn layers_of_attention() {
     let rotates = granitehybrid().set("granitehybrid.rope.scaling.finetuned", Value::Bool(true));
     assert!(run(&rotates) != run(&granitehybrid()));
     assert!(run(&rotates) == run(&granitehybrid().without_key("granitehybrid.rope.scaling.finetuned")));
+    // Without Mamba-2 it is Granite's architecture, which llama.cpp reads in the same way.
+    let rotates = |rotates| granite().set("granite.rope.scaling.finetuned", Value::Bool(rotates));
+    assert!(run(&rotates(false)) != run(&granite()) && run(&rotates(true)) == run(&granite()));
 }

@@ -205,6 +205,10 @@ pub fn llama() -> File {
     layers(model("llama"), &[], dense)
 }
 
+pub fn granite() -> File {
+    layers(model("granite"), &[], dense)
+}
+
 pub fn qwen2() -> File {
     layers(model("qwen2"), &[], dense)
 }

@@ -40,9 +40,9 @@ def randomize(m, seed, store):
             p.copy_(p.to(DTYPES[store]).float())
 
 
-def save(m, folder, store):
+def save(m, folder, store, embeddings):
     shutil.rmtree(folder, ignore_errors=True)
-    m.save_pretrained(folder, save_embedding_layers=False)
+    m.save_pretrained(folder, save_embedding_layers=embeddings)
     os.remove(os.path.join(folder, "README.md"))
     path = os.path.join(folder, "adapter_config.json")
     with open(path) as f:
@@ -80,13 +80,13 @@ def save_gguf(folder, path, arch, heads, kv_heads, alpha):
     writer.close()
 
 
-def case(name, base, seed, store, arch=None, twin=False, **config):
-    """`arch`: also in GGUF. `twin`: the model in GGUF takes PEFT's adapters."""
+def case(name, base, seed, store, arch=None, twin=False, embeddings=False, **config):
+    """`arch`: also in GGUF. `twin`: the model in GGUF takes PEFT's adapters. `embeddings`: see PEFT."""
     m = load(os.path.join(MODELS, base))
     m = peft.get_peft_model(m, peft.LoraConfig(lora_dropout=0.0, **config)).eval()
     randomize(m, seed, store)
     folder = os.path.join(OUT, name)
-    save(m, folder, store)
+    save(m, folder, store, embeddings)
     files = [f"tests/golden/adapters/{name}"]
     models = [f"tests/golden/models/{base}"]
     if arch:
@@ -116,6 +116,11 @@ CASES = [
     ("gemma3", "gemma3", 3, "bf16", None,
      dict(r=2, lora_alpha=4, use_rslora=True, target_modules=["q_proj", "v_proj", "down_proj"],
           rank_pattern={"v_proj": 5}, alpha_pattern={"v_proj": 3})),
+    # As PEFT saves the head by default: with the base model's own.
+    ("patterns", "llama-bf16", 15, "bf16", None,
+     dict(r=2, lora_alpha=4, embeddings="auto", target_modules=["q_proj", "down_proj", "lm_head"],
+          rank_pattern={r"layers\.0\..*_proj": 3},
+          alpha_pattern={r"down_(proj|project)": 6, r"layers\.[1-9]\..*": 3})),
     ("bitnet", "bitnet-online", 4, "f16", None, dict(r=4, lora_alpha=8, target_modules=ALL)),
     ("ternary", "llama-ternary-online", 5, "f32", None, dict(r=4, lora_alpha=2, target_modules=ALL)),
     ("qwen35", "qwen35", 6, "f16", None,

@@ -210,6 +210,7 @@ def ministral_with_images():
     )
 
 
+GROWING = rope(llama_4_scaling_beta=0.8, original_max_position_embeddings=16)
 MINISTRAL_ROPE = rope(
     "yarn",
     100.0,
@@ -336,6 +337,17 @@ CASES = {
         hidden=32,
         layers=2,
         rope_parameters=MINISTRAL_ROPE,
+    ),
+    "ministral3-plain": family(
+        "ministral3-plain",
+        Ministral3ForCausalLM,
+        Ministral3Config,
+        603,
+        "queries that grow with their position beside a rotation that is not scaled",
+        style=lambda c: None,
+        ignored=[{"rope_parameters": GROWING | {"llama_4_scaling_beta": 0.0}}],
+        hidden=32,
+        rope_parameters=GROWING,
     ),
     "ministral3-images": ministral_with_images,
     "hunyuan": family(

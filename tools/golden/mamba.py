@@ -8,7 +8,7 @@ import sys
 from cases import VOCAB
 
 import torch
-from architectures import folder_case
+from architectures import folder_case, no_biases
 from folders import IDS, old_style, rope
 from transformers import (
     FalconH1Config,
@@ -258,6 +258,26 @@ CASES = {
         325,
         "Mamba-2 in 2 groups beside attention, in both layers, the norm behind the gate; all factors",
         ignored=[*OF_MAMBA, norm_weights, other_gate, swapped_groups, *NO_MULTIPLIERS],
+    ),
+    "falcon-h1-bias": lambda: folder_case(
+        "falcon-h1-bias",
+        FalconH1ForCausalLM,
+        falcon(
+            num_hidden_layers=1,
+            attention_bias=True,
+            mlp_bias=True,
+            mamba_n_heads=4,
+            mamba_d_head=8,
+            mamba_d_ssm=32,
+            mamba_d_state=6,
+            mamba_n_groups=1,
+            key_multiplier=0.4,
+            attention_out_multiplier=0.6,
+            mlp_multipliers=[0.7, 0.6],
+        ),
+        606,
+        "biases of attention and of the feed-forward, beside factors that they do not change",
+        ignored=[no_biases, {"key_multiplier": 1.0}, {"mlp_multipliers": [0.7, 1.0]}],
     ),
     "falcon-h1-before": lambda: folder_case(
         "falcon-h1-before",

@@ -125,10 +125,11 @@ fn write(path: &Path, facts: &Facts, seed: u64) -> Result<()> {
         }
     }
     let mut random = SplitMix(seed);
-    write_file(path, &pairs, &tensors, |index, out| {
+    let data = |index: usize, out: &mut dyn Write| {
         let elements = tensors[index].1.iter().product::<u64>();
         let numbers = (0..elements).flat_map(|_| f16::from_f32(random.unit() - 0.5).to_le_bytes());
         out.write_all(&numbers.collect::<Vec<u8>>()).expect("a temporary file");
         Ok(DType::F16 as u32)
-    })
+    };
+    write_file(path, &pairs, &tensors, data, |_| Ok(()))
 }

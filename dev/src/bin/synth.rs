@@ -239,9 +239,8 @@ fn run(args: &[String]) -> std::result::Result<(), String> {
     }
     let common = if lean.is_some() { common(&file.list[0]) } else { Vec::new() };
     let tensors: Vec<_> = file.list.iter().map(|t| (t.name.clone(), t.dims.clone())).collect();
-    let written = write_file(Path::new(out), &metadata(shape, layers), &tensors, |index, out| {
-        random(&file.list[index], index as u64, &common, out)
-    });
+    let data = |index: usize, out: &mut dyn Write| random(&file.list[index], index as u64, &common, out);
+    let written = write_file(Path::new(out), &metadata(shape, layers), &tensors, data, |_| Ok(()));
     written.map_err(|e| e.message)
 }
 

@@ -73,19 +73,21 @@ pub fn metadata_only(pairs: &[(String, Meta)]) -> Vec<u8> {
 }
 
 /// Writes a file with `tensors` (name, dims in ggml's order). `data(index, out)` is called for each in order; it
-/// writes the data and returns GGUF's number of the type. The file gets its name `path` when it is complete. Until
-/// then it has another name in the same folder.
+/// writes the data and returns GGUF's number of the type. The file gets its name `path` when it is complete and `check`
+/// takes it, which gets its name until then, in the same folder.
 pub fn write_file(
     path: &Path,
     pairs: &[(String, Meta)],
     tensors: &[(String, Vec<u64>)],
     data: impl FnMut(usize, &mut dyn Write) -> Result<u32>,
+    check: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<()> {
     let failed = |e: io::Error| Error::new(Status::Io, format!("cannot write '{}': {e}", path.display()));
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".unfinished");
     let file = File::create(&unfinished).map_err(failed)?;
     let result = write_to(file, &failed, pairs, tensors, data)
+        .and_then(|()| check(Path::new(&unfinished)))
         .and_then(|()| std::fs::rename(&unfinished, path).map_err(failed));
     if result.is_err() {
         // The failure above is the error to report.

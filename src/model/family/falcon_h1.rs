@@ -1,6 +1,7 @@
 //! Falcon-H1 (arXiv 2507.22448): Mamba-2 beside attention in every layer, and factors on many parts, which GGUF files have in
 //! their weights.
 
+use super::llama::LLAMA;
 use super::{BASE, Defaults, Factor, Family, MambaDefaults, ONE, Scales};
 
 pub const FALCON_H1: Family = Family {
@@ -22,6 +23,7 @@ pub const FALCON_H1: Family = Family {
         },
         ..BASE.scales
     },
+    biases: LLAMA.biases,
     mamba: Some(MambaDefaults { beside: true, norm: None, multipliers: true }),
     defaults: Defaults { rms_eps: 1e-5, ..BASE.defaults },
     ..BASE

@@ -19,6 +19,7 @@ pub const GRANITE: Family = Family {
     },
     biases: LLAMA.biases,
     gguf_rope: LLAMA.gguf_rope,
+    may_stand_still: true,
     defaults: Defaults { kv_heads: KvHeads::Heads, ..BASE.defaults },
     ..BASE
 };

@@ -1,6 +1,7 @@
 //! Granite 4: Mamba-2 with layers of attention between them, or attention alone; with experts beside a feed-forward of all
 //! rows, or with that alone. Most do not rotate.
 
+use super::granite::GRANITE;
 use super::granitemoe::GRANITEMOE;
 use super::{Defaults, ExpertDefaults, Family, MambaDefaults};
 use crate::model::config::GateNorm;
@@ -15,7 +16,6 @@ const ALL: Family = Family {
         Some(experts) => Some(ExpertDefaults { optional: true, ..experts }),
         None => None,
     },
-    may_stand_still: true,
     ..GRANITEMOE
 };
 
@@ -24,6 +24,7 @@ const DENSE: Family = Family {
     joined: &[("shared_mlp.input_linear.weight", &["ffn_gate.weight", "ffn_up.weight"])],
     products: &[("shared_mlp.output_linear", "ffn_down")],
     experts: None,
+    stateless: Some(&GRANITE),
     defaults: Defaults { ffn_key: "shared_intermediate_size", ..GRANITEMOE.defaults },
     ..ALL
 };

@@ -162,6 +162,8 @@ pub struct Family {
     pub rope_sections: bool,
     /// The family of folders that have no experts, if their tensors have other names.
     pub dense: Option<&'static Family>,
+    /// The family under whose architecture models without recurrent layers are written as GGUF files.
+    pub stateless: Option<&'static Family>,
     /// `None`: no layer has experts.
     pub experts: Option<ExpertDefaults>,
     /// Files may have a block of multi-token prediction behind the layers.
@@ -173,7 +175,8 @@ pub struct Family {
     pub gguf_rope: RopeStyle,
     /// Every `n`th layer does not rotate, unless a `config.json` lists those that do (`no_rope_layers`).
     pub still: Option<usize>,
-    /// Files say whether any layer rotates: `position_embedding_type`, and in GGUF `rope.scaling.finetuned`.
+    /// GGUF files say whether any layer rotates, by `rope.scaling.finetuned`; folders of a family with Mamba-2 by
+    /// `position_embedding_type`.
     pub may_stand_still: bool,
     pub defaults: Defaults,
 }
@@ -225,6 +228,7 @@ const BASE: Family = Family {
     rounds_yarn: true,
     rope_sections: false,
     dense: None,
+    stateless: None,
     experts: None,
     mtp: false,
     norm_offset: 0.0,
@@ -300,6 +304,8 @@ pub enum Windows {
     Upper,
     /// As `Upper`, but only `layer_types` says which layers.
     Listed,
+    /// As `Upper`, but in all layers; `default` if the key is absent.
+    AllIfUsed { default: usize },
     /// `layer_types`, or all but each `every`th layer, which sees everything.
     AllBut {
         every: usize,

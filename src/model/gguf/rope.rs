@@ -55,7 +55,7 @@ impl Keys<'_> {
         };
         let window = usize::try_from(window).unwrap_or(usize::MAX);
         match self.family.windows {
-            Windows::Never | Windows::Upper | Windows::Listed => {
+            Windows::Never | Windows::Upper | Windows::Listed | Windows::AllIfUsed { .. } => {
                 Err(self.names.unsupported("attention.sliding_window", window))
             }
             Windows::AllInGguf | Windows::All { .. } => {

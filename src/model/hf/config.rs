@@ -320,7 +320,7 @@ fn heads_of(
 }
 
 /// The family's activation, with the file's numbers if the family reads them.
-fn steep(config: &Fields, family: &Family) -> Result<Activation> {
+fn limited(config: &Fields, family: &Family) -> Result<Activation> {
     let Activation::SteepSwiGlu { alpha, limit } = family.activation else { return Ok(family.activation) };
     Ok(Activation::SteepSwiGlu {
         alpha: config.float("swiglu_alpha")?.unwrap_or(alpha),
@@ -343,12 +343,18 @@ fn ffn(config: &Fields, family: &Family, experts: Option<ExpertsConfig>, blocks:
 /// The activation of feed-forwards.
 fn activation(config: &Fields, family: &Family) -> Result<Activation> {
     let key = family.defaults.activation_key;
+    let steep = matches!(family.activation, Activation::SteepSwiGlu { .. });
+    let fixed = steep || family.delta.is_some() || family.mamba.is_some();
     match config.text(key)? {
-        None => steep(config, family),
-        Some("silu") if matches!(family.activation, Activation::SteepSwiGlu { .. }) => steep(config, family),
+        None => limited(config, family),
+        Some("silu" | "swish") if steep => limited(config, family),
         // The limit has no key.
         Some("silu") if matches!(family.activation, Activation::ClampedSwiGlu { .. }) => {
             Ok(family.activation)
+        }
+        // Recurrent layers have it too, and gpt-oss's class has its own whatever the file says.
+        Some(name) if fixed && named(name) != Some(Activation::SwiGlu) => {
+            Err(config.unsupported(key, format_args!("{} is computed with silu alone", family.name())))
         }
         Some("gelu_pytorch_tanh") if !family.activation.gated() => Ok(Activation::Gelu),
         Some(_) if !family.activation.gated() => {

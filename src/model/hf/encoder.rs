@@ -3,7 +3,7 @@
 use super::fields::Fields;
 use super::ordinary::ORDINARY;
 use super::pooling::{self, Modules};
-use super::{Place, chat, config, floats, give_name, rope, text, warn_of_keys};
+use super::{Place, chat, config, floats, give_name, rope, score, text, warn_of_keys};
 use crate::base::{Bytes, Error, Result, reserve};
 use crate::formats::hf::{Folder, Tensors};
 use crate::formats::safetensors::TensorInfo;
@@ -306,7 +306,7 @@ pub fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Resu
         blocks,
         pooling: Pooling::Mean,
         raw_embeddings: false,
-        score: score(config, family)?,
+        score: head(config, family)?,
         dense: Vec::new(),
     };
     decoder.check(&names)?;
@@ -351,7 +351,7 @@ fn spans(
 }
 
 /// The head of a class that classifies.
-fn score(config: &Fields, family: &EncoderFamily) -> Result<Option<(Pooling, HeadActivation)>> {
+fn head(config: &Fields, family: &EncoderFamily) -> Result<Option<(Pooling, HeadActivation)>> {
     let classes = config.texts("architectures")?.unwrap_or_default();
     if let Some(class) = classes.iter().find(|class| !family.classes.contains(*class)) {
         let known = family.classes.join(", ");
@@ -366,7 +366,12 @@ fn score(config: &Fields, family: &EncoderFamily) -> Result<Option<(Pooling, Hea
     if config.text("classifier_activation")?.is_some_and(|name| name != "gelu") {
         return Err(config.unsupported("classifier_activation", "only gelu is known"));
     }
-    Ok(classifies.then_some((pooling, family.head)))
+    match score::label_count(config)?.filter(|(count, _)| classifies && *count != 1) {
+        Some((count, key)) => {
+            Err(config.unsupported(key, format_args!("a score is made of one label, and there are {count}")))
+        }
+        None => Ok(classifies.then_some((pooling, family.head))),
+    }
 }
 
 /// The width of windows, both sides together, and the number of layers between two without.

@@ -203,6 +203,23 @@ fn feed_forwards_without_gate() {
     assert_eq!(taken(of("glm4", json!({}))).decoder.rope_style, RopeStyle::Interleaved);
 }
 
+/// Values that transformers gives a meaning which is not computed here.
+#[test]
+fn activations_and_rotations_of_hybrids() {
+    for name in ["gelu_pytorch_tanh", "relu2"] {
+        refused(
+            of("qwen3_5_text", json!({ "hidden_act": name })),
+            Status::Unsupported,
+            &["hidden_act", "silu alone"],
+        );
+        let gpt_oss = json!({"num_local_experts": 8, "num_experts_per_tok": 2, "hidden_act": name});
+        refused(of("gpt_oss", gpt_oss), Status::Unsupported, &["hidden_act", "silu alone"]);
+    }
+    let rope = json!({"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1e4});
+    let rotated = json!({"rope_parameters": rope, "rope_theta": null});
+    refused(of("qwen3_5_text", rotated), Status::Unsupported, &["rope_type", "proportional"]);
+}
+
 #[test]
 fn names_of_fused_products_and_of_layer_norms() {
     let both = |class: &str, hf: &str, gguf: &str| {
@@ -279,6 +296,9 @@ fn heads_by_layer() {
     let list = json!({"per_layer_config": {"1": own, "4": own, "5": own}});
     let global = read(list).unwrap().decoder.global.unwrap();
     assert_eq!((global.kv_heads, global.head_dim), (4, 24));
+    // Heads of one size: no layer differs.
+    let global = read(json!({"per_layer_config": {}})).unwrap().decoder.global.unwrap();
+    assert_eq!((global.kv_heads, global.head_dim), (2, 8));
     for (change, word) in [
         (json!({"per_layer_config": {"1": own, "4": own}}), "per_layer_config.5"),
         (json!({"per_layer_config": {"0": own, "1": own, "4": own, "5": own}}), "per_layer_config.0"),

@@ -33,7 +33,7 @@ pub fn global(
     }
 }
 
-/// The same in files that list the layers that differ, each with all that differs.
+/// The same in files that list the layers that differ from those with a window, each with what differs.
 fn listed(
     config: &Fields,
     list: &Fields,
@@ -42,24 +42,27 @@ fn listed(
     layers: usize,
 ) -> Result<AttentionShape> {
     let kinds = config.texts("layer_types")?.unwrap_or_default();
+    let plain = (windowed.head_dim, windowed.kv_heads);
     let mut found = None;
     for layer in 0..layers {
         let key = layer.to_string();
-        let own = list.object(&key)?;
-        if own.is_some() != kinds.get(layer).is_some_and(|kind| *kind == FULL) {
-            return Err(list.unsupported(&key, format!("it must list the layers of {FULL}, and no others")));
+        let (mut head_dim, mut kv_heads) = plain;
+        if let Some(own) = list.object(&key)? {
+            head_dim = own.size("head_dim")?.unwrap_or(head_dim);
+            kv_heads = own.size("num_key_value_heads")?.unwrap_or(kv_heads);
+            if let Some(key) = own.unknown(&[]).first() {
+                return Err(list.unsupported(&layer.to_string(), format!("'{key}' in it is not known")));
+            }
         }
-        let Some(own) = own else { continue };
-        let head_dim = own.size("head_dim")?.unwrap_or(windowed.head_dim);
-        let kv_heads = own.size("num_key_value_heads")?.unwrap_or(windowed.kv_heads);
-        if let Some(key) = own.unknown(&[]).first() {
-            return Err(list.unsupported(&layer.to_string(), format!("'{key}' in it is not known")));
-        }
-        if *found.get_or_insert((head_dim, kv_heads)) != (head_dim, kv_heads) {
+        if kinds.get(layer).is_none_or(|kind| *kind != FULL) {
+            if (head_dim, kv_heads) != plain {
+                return Err(list.unsupported(&key, format!("only layers of {FULL} may differ")));
+            }
+        } else if *found.get_or_insert((head_dim, kv_heads)) != (head_dim, kv_heads) {
             return Err(list.unsupported(&key, "layers without a window must be alike"));
         }
     }
-    let (head_dim, kv_heads) = found.unwrap_or((windowed.head_dim, windowed.kv_heads));
+    let (head_dim, kv_heads) = found.unwrap_or(plain);
     Ok(AttentionShape { kv_heads, head_dim, ..shape.clone() })
 }
 

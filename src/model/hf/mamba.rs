@@ -8,9 +8,8 @@ use crate::ops::{Activation, MambaShape};
 
 /// The types of layers as transformers names them, and as most files do.
 const TYPES: [[&str; 2]; 2] = [["linear_attention", "full_attention"], ["mamba", "attention"]];
-/// Biases of products, which are not computed beside factors or here at all.
+/// Biases of Mamba-2's products.
 const BIASES: [&str; 2] = ["mamba_proj_bias", "projectors_bias"];
-const SCALED_BIASES: [&str; 2] = ["attention_bias", "mlp_bias"];
 
 /// The shape of the layers of Mamba-2, if there are any; they are marked in `blocks`.
 pub fn read(
@@ -119,18 +118,22 @@ impl Multipliers {
                 output: 1.0,
             });
         }
-        for key in SCALED_BIASES {
-            if config.flag(key)?.unwrap_or(false) {
-                return Err(config.unsupported(key, "biases beside factors are not computed"));
-            }
-        }
         let one = |key| Ok::<_, crate::base::Error>(config.float(key)?.unwrap_or(1.0));
         let input = one("attention_in_multiplier")?;
         let before = one("ssm_in_multiplier")?;
+        let attention = input * one("attention_out_multiplier")?;
+        let feed_forward: [f32; 2] = several(config, "mlp_multipliers")?;
+        // These factors are computed behind products, or before them, as if there were no bias.
+        for (key, none) in [("attention_bias", input == 1.0), ("mlp_bias", feed_forward[1] == attention)] {
+            if !none && config.flag(key)?.unwrap_or(false) {
+                let why = "biases beside attention_in_multiplier and the second of mlp_multipliers are not computed";
+                return Err(config.unsupported(key, why));
+            }
+        }
         Ok(Self {
-            attention: input * one("attention_out_multiplier")?,
+            attention,
             scores: input * input * one("key_multiplier")?,
-            feed_forward: several(config, "mlp_multipliers")?,
+            feed_forward,
             inputs: several(config, "ssm_multipliers")?.map(|factor: f32| factor * before),
             output: one("ssm_out_multiplier")?,
         })

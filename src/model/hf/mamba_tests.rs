@@ -125,13 +125,14 @@ fn what_is_not_read_is_named() {
         (granite(json!({"layer_types": ["mamba", "moe", "mamba"]})), "moe"),
         (granite(json!({"num_experts_per_tok": 5})), "num_experts_per_tok"),
         (falcon(json!({"projectors_bias": true})), "projectors_bias"),
-        (falcon(json!({"attention_bias": true})), "attention_bias"),
-        (falcon(json!({"mlp_bias": true})), "mlp_bias"),
+        (falcon(json!({"attention_bias": true, "attention_in_multiplier": 0.5})), "attention_bias"),
+        (falcon(json!({"mlp_bias": true, "mlp_multipliers": [1.0, 0.5]})), "mlp_bias"),
+        (falcon(json!({"mlp_bias": true, "attention_out_multiplier": 0.5})), "mlp_bias"),
         (falcon(json!({"mamba_use_mlp": false})), "mamba_use_mlp"),
         (falcon(json!({"ssm_multipliers": [1.0, 2.0]})), "ssm_multipliers"),
         (falcon(json!({"attention_out_multiplier": 0.0})), "attention_out_multiplier"),
         (falcon(json!({"key_multiplier": -1.0})), "key_multiplier"),
-        (falcon(json!({"hidden_act": "relu2", "mlp_multipliers": [2.0, 1.0]})), "mlp_multipliers"),
+        (falcon(json!({"hidden_act": "relu2"})), "hidden_act"),
     ] {
         let error = read(&config).err().expect(word);
         assert!(error.message.contains(word), "{word}: {error}");

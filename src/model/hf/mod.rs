@@ -119,7 +119,7 @@ fn give_name(by_name: &mut HashMap<String, String>, gguf: String, own: &str, fil
 }
 
 impl HfFolder {
-    /// Opens a folder. `Io` if something cannot be opened; `BadModel` or `Unsupported` for a `config.json` or
+    /// Opens a decoder's folder. `Io` if something cannot be opened; `BadModel` or `Unsupported` for a `config.json` or
     /// safetensors that are wrong or not supported. The error is one sentence that names the file and the field.
     pub fn open(path: &str) -> Result<Self> {
         let folder = Folder::open(path)?;
@@ -131,12 +131,15 @@ impl HfFolder {
             return Err(Error::new(Status::Io, message));
         };
         let json = config::parse(&json, &what)?;
-        let mut config = Config::read(&Fields::new(&json, &what)?, folder.name())?;
+        let fields = Fields::new(&json, &what)?;
+        if encoder_of(&fields)?.is_some() {
+            return Err(fields.unsupported("model_type", "it is an encoder, and a decoder is asked for"));
+        }
+        let mut config = Config::read(&fields, folder.name())?;
         let modules = pooling::modules(&folder)?;
         config.decoder.pooling = pooling::of_decoder(&folder, &modules)?;
         config.decoder.raw_embeddings = modules.raw;
-        config.decoder.score =
-            score::read(&folder, &Fields::new(&json, &what)?, config.decoder.family, &modules)?;
+        config.decoder.score = score::read(&folder, &fields, config.decoder.family, &modules)?;
         let tensors = Tensors::open(&folder)?;
         if tensors.iter().any(|(_, tensor)| names::is_embedding_norm(&tensor.name)) {
             config.is_bitnet_embedding(&what)?;

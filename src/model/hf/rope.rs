@@ -105,7 +105,8 @@ fn windowed_only(config: &Fields, family: &Family, sizes: &Sizes) -> Result<Vec<
 fn rotating(config: &Fields, family: &Family, layers: usize) -> Result<Vec<bool>> {
     const LIST: &str = "no_rope_layers";
     const INTERVAL: &str = "no_rope_layer_interval";
-    if family.may_stand_still && config.text("position_embedding_type")? != Some("rope") {
+    let said = family.may_stand_still && family.mamba.is_some();
+    if said && config.text("position_embedding_type")? != Some("rope") {
         return Ok(vec![false; layers]);
     }
     if family.still.is_none() {
@@ -204,6 +205,10 @@ fn rope(
     let scaling = match kind {
         None | Some("default") => RopeScaling::None,
         Some("linear") => RopeScaling::Linear { factor: needed("factor")? },
+        Some(PROPORTIONAL) if sizes.rotated != sizes.head_dim => {
+            let why = format!("of this family the first {} elements of a head are rotated", sizes.rotated);
+            return Err(parameters.unsupported("rope_type", why));
+        }
         Some(PROPORTIONAL) => proportional(parameters, part.unwrap_or(1.0), sizes)?,
         Some("llama3") => RopeScaling::Llama3 {
             factor: needed("factor")?,
@@ -333,12 +338,10 @@ const PATTERN: &str = "sliding_window_pattern";
 fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option<usize>>> {
     match family.windows {
         Windows::Never | Windows::AllInGguf => Ok(vec![None; layers]),
-        Windows::All { default } => {
-            let window = match config.contains("sliding_window") {
-                true => config.size("sliding_window")?,
-                false => default,
-            };
-            Ok(vec![window; layers])
+        Windows::All { default } => Ok(vec![window_or(config, default)?; layers]),
+        Windows::AllIfUsed { default } => {
+            let (window, used) = (window_or(config, Some(default))?, config.flag("use_sliding_window")?);
+            Ok(vec![window.filter(|_| used == Some(true)); layers])
         }
         Windows::Upper | Windows::Listed => {
             let window = config.size("sliding_window")?;
@@ -359,10 +362,7 @@ fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option
             }
         }
         Windows::AllBut { every, default, own_beside, rotation, .. } => {
-            let window = match config.contains("sliding_window") {
-                true => config.size("sliding_window")?,
-                false => Some(default),
-            };
+            let window = window_or(config, Some(default))?;
             let slides = match slides(config, family.conv.is_some(), layers)? {
                 Some(slides) => {
                     config.contains(PATTERN);
@@ -377,6 +377,14 @@ fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option
             let window = window.map(|window| window.saturating_add(own_beside.into()));
             sliding(config, &slides, window)
         }
+    }
+}
+
+/// The file's window; `default` if the key is absent.
+fn window_or(config: &Fields, default: Option<usize>) -> Result<Option<usize>> {
+    match config.contains("sliding_window") {
+        true => config.size("sliding_window"),
+        false => Ok(default),
     }
 }
 

@@ -36,13 +36,18 @@ pub fn read(
     Ok(is_qwen3_reranker(folder, family)?.then_some(ScoreRows::Words))
 }
 
+/// The number of a classifier's labels, and the key that says it. `None`: no key does.
+pub fn label_count(config: &Fields) -> Result<Option<(usize, &'static str)>> {
+    Ok(match config.object("id2label")? {
+        Some(labels) => Some((labels.keys().count(), "id2label")),
+        None => config.size("num_labels")?.map(|count| (count, "num_labels")),
+    })
+}
+
 /// The labels of a classifier. Without names there are as many as transformers counts: two.
 fn labels(config: &Fields) -> Result<ScoreRows> {
     let named = config.object("id2label")?;
-    let count = match &named {
-        Some(labels) => labels.keys().count(),
-        None => config.size("num_labels")?.unwrap_or(2),
-    };
+    let count = label_count(config)?.map_or(2, |(count, _)| count);
     let label = |id: &str| named.as_ref().map_or(Ok(None), |labels| labels.text(id));
     match (count, label("0")?, label("1")?) {
         (1, ..) => Ok(ScoreRows::Labels { two: false, yes: 0 }),

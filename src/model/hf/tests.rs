@@ -249,6 +249,12 @@ fn windows_by_class() {
     };
     assert_eq!(windows(qwen(json!({}))), none);
     assert_eq!(windows(qwen(json!({"use_sliding_window": true}))), [None, None, None, Some(32)]);
+    // Qwen 3's mixtures have windows in all layers or in none.
+    let moe = |used: bool| {
+        json!({"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
+            "sliding_window": 32, "use_sliding_window": used})
+    };
+    assert_eq!((windows(moe(false)), windows(moe(true))), (none.clone(), all.clone()));
     let (full, slides) = ("full_attention", "sliding_attention");
     let types = json!({"use_sliding_window": true, "layer_types": [slides, full, slides, full]});
     assert_eq!(windows(qwen(types)), [Some(32), None, Some(32), None]);
