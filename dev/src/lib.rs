@@ -4,6 +4,7 @@
 //! alternate, round by round, and a ratio is the median of the ratios of single rounds.
 
 pub mod decode;
+pub mod exact;
 pub mod limits;
 pub mod units;
 pub mod weights;
