@@ -34,6 +34,26 @@ fn typed(line: &str, rust: &str) -> String {
     format!("#define {name} ({}{suffix}{})", &bare[..digits], &bare[digits..])
 }
 
+/// Statuses as an enumeration: a binding generator sees one signed type, where a macro of 0 would be unsigned.
+fn enumerated(lines: Vec<String>) -> Vec<String> {
+    let status = |line: &str| line.starts_with("#define BN_OK ") || line.starts_with("#define BN_ERR_");
+    let Some(last) = lines.iter().rposition(|line| status(line)) else { return lines };
+    let first = lines.iter().position(|line| status(line)).expect("there is a last one");
+    let first = lines[..first].iter().rposition(|line| line.starts_with("/**")).expect("each has a comment");
+    let entry = |line: &String| match line.strip_prefix("#define ").and_then(|rest| rest.split_once(' ')) {
+        Some((name, value)) => format!("    {name} = {},", value.trim_matches(['(', ')'])),
+        None if line.is_empty() => String::new(),
+        None => format!("    {line}"),
+    };
+    let entries = lines[first..=last].iter().map(entry).filter(|line| !line.is_empty());
+    let before = lines[..first].iter().cloned().chain(["enum {".to_owned()]);
+    before
+        .chain(entries)
+        .chain(["};".to_owned(), String::new()])
+        .chain(lines[last + 1..].iter().cloned())
+        .collect()
+}
+
 /// The header: the sections between the parts of `frame`, behind a declaration of every struct.
 fn header(frame: &str, sections: &[(&str, Vec<String>)]) -> String {
     let (mut declared, mut handles, mut body) = (Vec::new(), Vec::new(), Vec::new());
@@ -174,21 +194,20 @@ const STATISTICS: &str = "bn_stats.rs";
 /// The header's sections: a title and the sources, in their order.
 const SECTIONS: &[(&str, &[&str])] = &[
     ("Texts, errors, versions", &["string.rs", "status.rs", "version.rs", "exports/info.rs"]),
-    ("An engine and its requests", &["types.rs", "exports/engine.rs", "exports/request.rs"]),
-    ("Callbacks", &["callbacks.rs"]),
-    ("Requests", &["request.rs", "exports/request_info.rs"]),
-    ("Events", &["event.rs", "tool_call.rs", "exports/event.rs"]),
-    ("Engines", &["config.rs", "exports/lifecycle.rs"]),
-    ("Models", &["model.rs", "exports/model.rs"]),
+    ("Handles and callbacks", &["types.rs", "log.rs", "callbacks.rs"]),
+    ("Engines", &["config.rs", "exports/engine.rs"]),
     ("Conversations", &["chat.rs", "exports/chat.rs"]),
-    ("Constraints", &["constraint.rs", "exports/constraint.rs"]),
     ("Sampling", &["sampling.rs"]),
-    ("Embeddings", &["pooling.rs", "exports/embed.rs"]),
+    ("Constraints", &["constraint.rs", "exports/constraint.rs"]),
+    ("Embeddings, drafts and traces of a request", &["pooling.rs", "speculation.rs", "trace.rs"]),
+    ("Requests", &["request.rs", "exports/request.rs", "exports/request_info.rs"]),
+    ("Events", &["event.rs", "tool_call.rs", "exports/event.rs", "exports/embed.rs"]),
+    ("The state and the end of an engine", &["exports/lifecycle.rs"]),
+    ("Models", &["model.rs", "exports/model.rs"]),
     ("Adapters", &["exports/adapter.rs"]),
     ("Sessions and the prefix cache", &["session.rs", "exports/session.rs"]),
-    ("Speculative decoding", &["speculation.rs"]),
     ("Statistics", &[STATISTICS, "exports/stats.rs"]),
-    ("Logs and traces", &["log.rs", "span.rs"]),
+    ("Spans", &["span.rs"]),
 ];
 
 /// The kernels for NVIDIA GPUs, compiled by nvcc or by somebody else before; nothing without the feature `cuda`.
@@ -250,7 +269,7 @@ fn main() {
         let mut text = Vec::new();
         builder.generate().expect("src/ffi is what cbindgen understands").write(&mut text);
         let text = String::from_utf8(text).expect("a header is text");
-        text.lines().map(|line| typed(line, &rust)).collect::<Vec<_>>()
+        enumerated(text.lines().map(|line| typed(line, &rust)).collect())
     };
     let sections: Vec<_> = SECTIONS.iter().map(|(title, sources)| (*title, generate(sources))).collect();
     let frame = read(&root.join("src/ffi/frame.h"));

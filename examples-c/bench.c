@@ -62,7 +62,7 @@ static bn_model *requantized(void) {
     check(bn_model_config_init(&config, sizeof config), "config", NULL);
     if (model != NULL) config.path = BN_TEXT(model);
     config.weight_type = weight_type;
-    config.skip_zeros = skip_zeros;
+    if (skip_zeros) config.flags = BN_MODEL_SKIP_ZEROS;
     check(bn_model_open(&config, &made, &error), "open", &error);
     return made;
 }
@@ -79,9 +79,8 @@ static bn_engine *start(uint32_t batch, uint32_t engine_threads) {
     config.device = BN_TEXT(device);
     config.kv_type = kv_type;
     config.max_batch_size = batch;
-    if (step_tokens > 0) config.max_batch_tokens = step_tokens;
-    if (config.max_batch_tokens < batch) config.max_batch_tokens = batch;
-    config.max_sequence_length = embed ? prompt_tokens : prompt_tokens + new_tokens + 1;
+    if (step_tokens > 0) config.max_batch_tokens = step_tokens > batch ? step_tokens : batch;
+    config.context_length = embed ? prompt_tokens : prompt_tokens + new_tokens + 1;
     if (together) {
         config.max_wait_us = 1000000; // it starts as soon as `batch` requests are there
         config.max_step_ms = 60000;
@@ -173,15 +172,15 @@ static measured run(bn_engine **engines, uint32_t engine_count, uint32_t n) {
         for (uint32_t k = 0; k < engine_count; k++) {
             bn_event events[MOST];
             size_t count = 0;
-            uint32_t wait = engine_count > 1 ? 1 : BN_FOREVER;
+            uint32_t wait = engine_count > 1 ? 1 : BN_NO_LIMIT;
             check(bn_poll(engines[k], BN_ANY, events, sizeof *events, MOST, wait, &count, NULL), "poll", NULL);
             for (size_t i = 0; i < count; i++) {
                 take(&events[i], begin, started, &m);
                 if (events[i].kind != BN_EVENT_COMPLETED) continue;
-                check(bn_release(engines[k], events[i].request, NULL), "release", NULL);
+                check(bn_request_free(engines[k], events[i].request, NULL), "release", NULL);
                 left--;
             }
-            check(bn_events_free(engines[k], events, sizeof *events, count), "events", NULL);
+            check(bn_events_free(events, sizeof *events, count), "events", NULL);
         }
     }
     m.seconds = now() - begin;
@@ -218,7 +217,7 @@ static speed measure(uint32_t b) {
         first[i] = m.ttft_ms;
         between[i] = m.tbt_ms;
     }
-    check(bn_engine_destroy(engine), "destroy", NULL);
+    check(bn_engine_free(engine), "destroy", NULL);
     return (speed){median(prefill), median(decode), median(first), median(between)};
 }
 
@@ -278,15 +277,15 @@ static void three_ways(void) {
     measured m = run(engines, 1, COMPARED);
     double base = m.seconds;
     print_way("one after another", &m, base, false);
-    check(bn_engine_destroy(engines[0]), "destroy", NULL);
+    check(bn_engine_free(engines[0]), "destroy", NULL);
     for (int i = 0; i < COMPARED; i++) engines[i] = start(1, 1);
     m = run(engines, COMPARED, COMPARED);
     print_way("interleaved", &m, base, false);
-    for (int i = 0; i < COMPARED; i++) check(bn_engine_destroy(engines[i]), "destroy", NULL);
+    for (int i = 0; i < COMPARED; i++) check(bn_engine_free(engines[i]), "destroy", NULL);
     engines[0] = start(COMPARED, threads);
     m = run(engines, 1, COMPARED);
     print_way("batched", &m, base, true);
-    check(bn_engine_destroy(engines[0]), "destroy", NULL);
+    check(bn_engine_free(engines[0]), "destroy", NULL);
     if (json) printf("  ]\n");
 }
 
@@ -303,7 +302,7 @@ static void engine_cost(void) {
     for (int i = 0; i < CALLS; i++) fds += bn_engine_wait_fd(engine, NULL) >= 0;
     double call = (now() - begin) * 1e9 / CALLS;
     if (fds != CALLS) exit(1);
-    check(bn_engine_destroy(engine), "destroy", NULL);
+    check(bn_engine_free(engine), "destroy", NULL);
     double wall = m.seconds * 1e6 / (double)m.tokens, cpu = m.cpu * 1e6 / (double)m.tokens;
     if (json)
         printf("  \"echo\": {\"requests\": %d, \"tokens\": %llu, \"events\": %llu, \"wall_us_per_token\": %.3f, "
@@ -333,7 +332,7 @@ static void load(void) {
     double first = seconds + run(&engine, 1, 1).first_seconds;
     double mib = 1 << 20, weights = (double)info_of(loaded_model).weight_bytes / mib, counted = (double)stats.memory_used_bytes / mib;
     check(bn_model_free(loaded_model), "free", NULL);
-    check(bn_engine_destroy(engine), "destroy", NULL);
+    check(bn_engine_free(engine), "destroy", NULL);
     if (json)
         printf("  \"load\": {\"seconds\": %.3f, \"first_token_seconds\": %.3f, \"weights_mib\": %.1f, \"counted_mib\": %.1f, "
                "\"peak_mib\": %.1f, \"peak_after_request_mib\": %.1f}\n", seconds, first, weights, counted, loaded, peak_mib());

@@ -34,9 +34,9 @@ static void on_event(const bn_event *event, void *context) {
     pthread_mutex_unlock(&s->lock);
 }
 
-static void on_log(int32_t level, bn_string message, void *context) {
+static void on_log(uint32_t level, bn_string message, void *context) {
     (void)context;
-    fprintf(stderr, "log %d: %.*s\n", level, (int)message.length, message.data);
+    fprintf(stderr, "log %u: %.*s\n", level, (int)message.length, message.data);
 }
 
 static void check(bn_status status, const char *what, const bn_error *error) {
@@ -72,6 +72,6 @@ int main(void) {
     pthread_mutex_unlock(&s.lock);
 
     for (int i = 0; i < PROMPTS; i++) printf("%s%.*s\n", prompts[i], (int)s.length[i], s.text[i]);
-    check(bn_engine_destroy(engine), "destroy", &error); // no callback after this
+    check(bn_engine_free(engine), "destroy", &error); // no callback after this
     return 0;
 }

@@ -25,30 +25,30 @@ static void check(bn_status status, const char *what, const bn_error *error) {
 static void fill_in(bn_engine *engine) {
     bn_error error = {0};
     bn_request_params params;
-    bn_event *answer;
+    bn_event answer;
     check(bn_request_params_init(&params, sizeof params), "params", &error);
     params.prompt = BN_TEXT(question);
-    params.constraint_kind = BN_CONSTRAINT_JSON_SCHEMA;
-    params.constraint = BN_TEXT(schema);
+    params.constraint.kind = BN_CONSTRAINT_JSON_SCHEMA;
+    params.constraint.text = BN_TEXT(schema);
     params.speculation = BN_SPECULATION_LOOKUP; // drafts what the prompt says already
-    check(bn_generate(engine, &params, &answer, &error), "generate", &error);
-    printf("%.*s\n", (int)answer->text.length, answer->text.data);
-    bn_completion_free(answer);
+    check(bn_generate(engine, &params, &answer, sizeof answer, &error), "generate", &error);
+    printf("%.*s\n", (int)answer.text.length, answer.text.data);
+    bn_events_free(&answer, sizeof answer, 1);
 }
 
 // The natural logarithm of the probability that `text` follows the prompt's first `from` tokens.
 static double score(bn_engine *engine, const char *text, size_t from) {
     bn_error error = {0};
     bn_request_params params;
-    bn_event *scored;
+    bn_event scored;
     double sum = 0;
     check(bn_request_params_init(&params, sizeof params), "params", &error);
     params.prompt = BN_TEXT(text);
     params.task = BN_TASK_SCORE;
     params.logprobs_from = (uint32_t)from;
-    check(bn_generate(engine, &params, &scored, &error), "score", &error);
-    for (size_t i = 0; i < scored->logprobs_count; i += scored->logprobs_per_token) sum += scored->logprobs[i].logprob;
-    bn_completion_free(scored);
+    check(bn_generate(engine, &params, &scored, sizeof scored, &error), "score", &error);
+    for (size_t i = 0; i < scored.logprobs_count; i += scored.logprobs_per_token) sum += scored.logprobs[i].logprob;
+    bn_events_free(&scored, sizeof scored, 1);
     return sum;
 }
 
@@ -72,6 +72,6 @@ int main(void) {
         printf("%s: %.2f\n", answers[i], score(engine, text, from));
     }
     check(bn_model_free(model), "free", &error);
-    check(bn_engine_destroy(engine), "destroy", &error);
+    check(bn_engine_free(engine), "destroy", &error);
     return 0;
 }

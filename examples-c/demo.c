@@ -110,10 +110,10 @@ static void submit_all(bn_engine *engine) {
     for (int i = 0; i < QUESTIONS; i++) {
         check(bn_request_params_init(&params[i], sizeof params[i]), "params", "");
         params[i].prompt = BN_TEXT(questions[i].prompt);
-        params[i].temperature = questions[i].temperature;
-        params[i].top_p = 0.95f;
+        params[i].sampling.temperature = questions[i].temperature;
+        params[i].sampling.top_p = 0.95f;
         params[i].max_new_tokens = questions[i].max_new_tokens;
-        params[i].seed = 1;
+        params[i].sampling.seed = 1;
         params[i].user_data = (uint64_t)i;
         batch[i] = &params[i];
         if (terminal)
@@ -136,10 +136,10 @@ static void poll_until_done(bn_engine *engine) {
             if (events[i].kind != BN_EVENT_COMPLETED) continue;
             if (events[i].finish_reason == BN_FINISH_FAILED)
                 fprintf(stderr, "failed: %.*s\n", (int)events[i].message.length, events[i].message.data);
-            check(bn_release(engine, events[i].request, &error), "release", error.message);
+            check(bn_request_free(engine, events[i].request, &error), "release", error.message);
             left--;
         }
-        check(bn_events_free(engine, events, sizeof *events, count), "events", "");
+        check(bn_events_free(events, sizeof *events, count), "events", "");
         if (interrupted && !cancelled) {
             check(bn_cancel(engine, BN_ANY, &error), "cancel", error.message); // every request still gets its last event
             cancelled = true;
@@ -193,6 +193,6 @@ int main(void) {
     poll_until_done(engine);
     print_answers();
     print_stats(engine);
-    check(bn_engine_destroy(engine), "destroy", "");
+    check(bn_engine_free(engine), "destroy", "");
     return 0;
 }

@@ -41,21 +41,21 @@ int main(void) {
         check(bn_request_params_init(&params, sizeof params), "params", &error);
         params.prompt = BN_TEXT(sentences[i]);
         params.task = BN_TASK_EMBED;
-        params.flags = BN_REQUEST_EMBED_UNIT;
-        params.pooling = BN_POOLING_MEAN; // a story teller's last token says little of a sentence
+        params.embedding.normalization = BN_NORMALIZATION_UNIT;
+        params.embedding.pooling = BN_POOLING_MEAN; // a story teller's last token says little of a sentence
         params.user_data = i;
         check(bn_submit(engine, &params, &request, &error), "submit", &error);
     }
     for (int left = SENTENCES; left > 0; left--) {
         bn_event event;
         size_t count;
-        check(bn_poll(engine, BN_ANY, &event, sizeof event, 1, BN_FOREVER, &count, &error), "poll", &error);
+        check(bn_poll(engine, BN_ANY, &event, sizeof event, 1, BN_NO_LIMIT, &count, &error), "poll", &error);
         if (event.embedding == NULL) {
             fprintf(stderr, "%.*s\n", (int)event.message.length, event.message.data);
             return 1;
         }
         memcpy(vectors + event.user_data * size, event.embedding, size * sizeof *vectors);
-        check(bn_release(engine, event.request, &error), "release", &error); // the event goes with it
+        check(bn_request_free(engine, event.request, &error), "release", &error); // the event goes with it
     }
 
     // They have length 1, as was asked for, so the dot product is the cosine.
@@ -69,6 +69,6 @@ int main(void) {
     }
     free(vectors);
     check(bn_model_free(model), "free", &error);
-    check(bn_engine_destroy(engine), "destroy", &error);
+    check(bn_engine_free(engine), "destroy", &error);
     return 0;
 }

@@ -70,9 +70,9 @@ static bool take_events(bn_engine *engine) {
         if (status == BN_ERR_SHUTDOWN) return false;
         check(status, "poll", &error);
         for (size_t i = 0; i < count; i++) print(&events[i]);
-        check(bn_events_free(engine, events, sizeof *events, count), "free", &error);
+        check(bn_events_free(events, sizeof *events, count), "free", &error);
         for (size_t i = 0; i < count; i++)
-            if (events[i].kind == BN_EVENT_COMPLETED) check(bn_release(engine, events[i].request, &error), "release", &error);
+            if (events[i].kind == BN_EVENT_COMPLETED) check(bn_request_free(engine, events[i].request, &error), "release", &error);
     }
     fflush(stdout);
     return true;
@@ -108,6 +108,6 @@ int main(void) {
         }
     }
     close(epoll);
-    check(bn_engine_destroy(engine), "destroy", &error);
+    check(bn_engine_free(engine), "destroy", &error);
     return 0;
 }

@@ -44,8 +44,8 @@ static bool take_events(bn_engine *engine) {
     if (e.text.length > 0) printf("[%d]%.*s\n", (int)e.user_data, (int)e.text.length, e.text.data);
     if (e.kind == BN_EVENT_COMPLETED) printf("[%d] -- %s\n", (int)e.user_data, bn_finish_reason_name(e.finish_reason));
     fflush(stdout);
-    if (e.kind == BN_EVENT_COMPLETED) check(bn_release(engine, e.request, &error), "release", &error); // frees its events
-    else check(bn_events_free(engine, &e, sizeof e, 1), "free", &error);
+    if (e.kind == BN_EVENT_COMPLETED) check(bn_request_free(engine, e.request, &error), "release", &error); // frees its events
+    else check(bn_events_free(&e, sizeof e, 1), "free", &error);
     return true;
 }
 
@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
         else if (ready == WAIT_OBJECT_0 + 1) check(bn_engine_shutdown(engine, BN_SHUTDOWN_CANCEL, &error), "cancel", &error);
         else return fputs("cannot wait\n", stderr), 1;
     }
-    check(bn_engine_destroy(engine), "destroy", &error);
+    check(bn_engine_free(engine), "destroy", &error);
     CloseHandle(stop);
     return 0;
 }

@@ -56,10 +56,10 @@ static size_t collect(run *r, uint32_t wait_ms) {
     check(bn_poll(engine, BN_ANY, events, sizeof *events, ROOM, wait_ms, &count, &error), "poll", &error);
     double time = now() - r->start;
     for (size_t i = 0; i < count; i++) take(r, &events[i], time);
-    check(bn_events_free(engine, events, sizeof *events, count), "events", NULL);
+    check(bn_events_free(events, sizeof *events, count), "events", NULL);
     for (size_t i = 0; i < count; i++) {
         if (events[i].kind != BN_EVENT_COMPLETED) continue;
-        check(bn_release(engine, events[i].request, &error), "release", &error);
+        check(bn_request_free(engine, events[i].request, &error), "release", &error);
         ended++;
     }
     atomic_fetch_add(&r->finished, ended);

@@ -133,7 +133,6 @@ static void start(load *l) {
     if (o->model != NULL) config.model_path = BN_TEXT(o->model);
     if (o->threads > 0) config.threads = (uint32_t)o->threads;
     if (o->max_batch > 0) config.max_batch_size = (uint32_t)o->max_batch;
-    if (config.max_batch_tokens < config.max_batch_size) config.max_batch_tokens = config.max_batch_size;
     if (o->queue > 0) config.queue_capacity = (uint32_t)o->queue;
     if (o->memory_mib > 0) config.memory_limit_bytes = (uint64_t)(o->memory_mib * (1 << 20));
     if (o->target_itl_ms > 0) config.target_itl_ms = (uint32_t)o->target_itl_ms;
@@ -147,7 +146,7 @@ static void start(load *l) {
     check(bn_stats_init(&stats, sizeof stats), "stats", NULL);
     check(bn_engine_stats(l->engine, &stats, NULL), "stats", NULL);
     l->vocabulary = (uint32_t)info.vocab_size;
-    l->longest = (uint32_t)stats.max_sequence_length;
+    l->longest = (uint32_t)stats.context_length;
     l->max_batch = config.max_batch_size;
     l->typical = (uint32_t)fmin(o->prompt, l->longest / 2);
     l->ids = allocate(l->longest, sizeof *l->ids);
@@ -185,7 +184,7 @@ int main(int argc, char **argv) {
     }
     write_file(chosen.json, write_json, &l, levels, count);
     write_file(chosen.plot, write_plot, &l, levels, count);
-    check(bn_engine_destroy(l.engine), "destroy", NULL);
+    check(bn_engine_free(l.engine), "destroy", NULL);
     free(l.prefixes);
     free(l.ids);
     if (!sound) fprintf(stderr, "requests were lost or torn, or never ended\n");

@@ -8,7 +8,7 @@ mod refusing;
 use ::bn_engine::ffi::chat::bn_chat_message;
 use ::bn_engine::ffi::config::bn_engine_config;
 use ::bn_engine::ffi::event::{BN_EVENT_COMPLETED, BN_FINISH_FAILED, bn_event};
-use ::bn_engine::ffi::exports::{engine::*, request::*};
+use ::bn_engine::ffi::exports::{engine::*, event::*, request::*};
 use ::bn_engine::ffi::growth::Grown;
 use ::bn_engine::ffi::request::{
     BN_REQUEST_ECHO_PROMPT, BN_REQUEST_LOGPROBS, BN_TASK_EMBED, bn_request_params,
@@ -74,7 +74,7 @@ impl Life {
             let mut config: bn_engine_config = zeroed();
             bn_engine_config_init(&mut config, size_of::<bn_engine_config>() as u32);
             config.threads = 2;
-            config.max_sequence_length = model.max_sequence;
+            config.context_length = model.max_sequence;
             (config.max_batch_size, config.max_batch_tokens) = (256, 4096);
             config.model_path = model.path.as_deref().map_or(bn_string::NONE, bn_string::of);
             let status = bn_engine_create(&config, &mut self.engine, &mut self.error);
@@ -123,7 +123,7 @@ impl Life {
                     }
                     n -= usize::from(event.kind == BN_EVENT_COMPLETED);
                 }
-                bn_events_free(self.engine, events.as_ptr(), size, count);
+                bn_events_free(events.as_ptr(), size, count);
             }
         }
     }
@@ -156,7 +156,7 @@ unsafe fn live(model: &Model) -> Option<String> {
             }));
         }
         if model.chat {
-            ids.extend(life.submit(|p| (p.messages, p.messages_count) = (&message, 1)));
+            ids.extend(life.submit(|p| (p.chat.messages, p.chat.messages_count) = (&message, 1)));
         }
         if model.embeds {
             ids.extend(life.submit(|p| (p.prompt, p.task) = (bn_string::of("Once"), BN_TASK_EMBED)));
@@ -166,7 +166,7 @@ unsafe fn live(model: &Model) -> Option<String> {
         }
         life.poll(ids.len());
         for &id in ids.iter() {
-            let status = bn_release(life.engine, id, &mut life.error);
+            let status = bn_request_free(life.engine, id, &mut life.error);
             life.ok(status);
         }
         // The engine still answers, whatever was refused.
@@ -175,7 +175,7 @@ unsafe fn live(model: &Model) -> Option<String> {
         let last = life.submit(|p| (p.prompt_tokens, p.prompt_tokens_count) = (tokens.as_ptr(), 3));
         life.poll(last.is_some().into());
         assert_eq!(life.refused, None, "after {refused:?}");
-        assert_eq!(bn_engine_destroy(life.engine), BN_OK);
+        assert_eq!(bn_engine_free(life.engine), BN_OK);
         refused
     }
 }

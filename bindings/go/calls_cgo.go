@@ -12,17 +12,22 @@ import "unsafe"
 // It does not compile where a size of header.go is not C's.
 var _ [C.sizeof_bn_string]byte = [sizeof_bn_string]byte{}
 var _ [C.sizeof_bn_error]byte = [sizeof_bn_error]byte{}
-var _ [C.sizeof_bn_request_info]byte = [sizeof_bn_request_info]byte{}
-var _ [C.sizeof_bn_request_params]byte = [sizeof_bn_request_params]byte{}
-var _ [C.sizeof_bn_logprob]byte = [sizeof_bn_logprob]byte{}
-var _ [C.sizeof_bn_tool_call]byte = [sizeof_bn_tool_call]byte{}
-var _ [C.sizeof_bn_event]byte = [sizeof_bn_event]byte{}
 var _ [C.sizeof_bn_engine_config]byte = [sizeof_bn_engine_config]byte{}
-var _ [C.sizeof_bn_model_config]byte = [sizeof_bn_model_config]byte{}
-var _ [C.sizeof_bn_model_info]byte = [sizeof_bn_model_info]byte{}
 var _ [C.sizeof_bn_chat_message]byte = [sizeof_bn_chat_message]byte{}
+var _ [C.sizeof_bn_chat]byte = [sizeof_bn_chat]byte{}
 var _ [C.sizeof_bn_logit_bias]byte = [sizeof_bn_logit_bias]byte{}
 var _ [C.sizeof_bn_logits]byte = [sizeof_bn_logits]byte{}
+var _ [C.sizeof_bn_sampling]byte = [sizeof_bn_sampling]byte{}
+var _ [C.sizeof_bn_constraint]byte = [sizeof_bn_constraint]byte{}
+var _ [C.sizeof_bn_embedding_params]byte = [sizeof_bn_embedding_params]byte{}
+var _ [C.sizeof_bn_trace]byte = [sizeof_bn_trace]byte{}
+var _ [C.sizeof_bn_request_params]byte = [sizeof_bn_request_params]byte{}
+var _ [C.sizeof_bn_request_info]byte = [sizeof_bn_request_info]byte{}
+var _ [C.sizeof_bn_tool_call]byte = [sizeof_bn_tool_call]byte{}
+var _ [C.sizeof_bn_logprob]byte = [sizeof_bn_logprob]byte{}
+var _ [C.sizeof_bn_event]byte = [sizeof_bn_event]byte{}
+var _ [C.sizeof_bn_model_config]byte = [sizeof_bn_model_config]byte{}
+var _ [C.sizeof_bn_model_info]byte = [sizeof_bn_model_info]byte{}
 var _ [C.sizeof_bn_kv_event]byte = [sizeof_bn_kv_event]byte{}
 var _ [C.sizeof_bn_latency]byte = [sizeof_bn_latency]byte{}
 var _ [C.sizeof_bn_lengths]byte = [sizeof_bn_lengths]byte{}
@@ -53,8 +58,20 @@ func bn_engine_create(config *bn_engine_config, out *bn_engine, error *bn_error)
 	return bn_status(C.bn_engine_create((*C.bn_engine_config)(unsafe.Pointer(config)), (**C.bn_engine)(unsafe.Pointer(out)), (*C.bn_error)(unsafe.Pointer(error))))
 }
 
-func bn_engine_destroy(engine bn_engine) bn_status {
-	return bn_status(C.bn_engine_destroy(*(**C.bn_engine)(unsafe.Pointer(&engine))))
+func bn_engine_free(engine bn_engine) bn_status {
+	return bn_status(C.bn_engine_free(*(**C.bn_engine)(unsafe.Pointer(&engine))))
+}
+
+func bn_model_chat_format(model bn_model, chat *bn_chat, text *byte, capacity uintptr, length *uintptr, error *bn_error) bn_status {
+	return bn_status(C.bn_model_chat_format(*(**C.bn_model)(unsafe.Pointer(&model)), (*C.bn_chat)(unsafe.Pointer(chat)), (*C.char)(unsafe.Pointer(text)), C.size_t(capacity), (*C.size_t)(unsafe.Pointer(length)), (*C.bn_error)(unsafe.Pointer(error))))
+}
+
+func bn_model_chat_tokenize(model bn_model, chat *bn_chat, tokens *uint32, capacity uintptr, count *uintptr, error *bn_error) bn_status {
+	return bn_status(C.bn_model_chat_tokenize(*(**C.bn_model)(unsafe.Pointer(&model)), (*C.bn_chat)(unsafe.Pointer(chat)), (*C.uint32_t)(unsafe.Pointer(tokens)), C.size_t(capacity), (*C.size_t)(unsafe.Pointer(count)), (*C.bn_error)(unsafe.Pointer(error))))
+}
+
+func bn_engine_check_constraint(engine bn_engine, constraint *bn_constraint, error *bn_error) bn_status {
+	return bn_status(C.bn_engine_check_constraint(*(**C.bn_engine)(unsafe.Pointer(&engine)), (*C.bn_constraint)(unsafe.Pointer(constraint)), (*C.bn_error)(unsafe.Pointer(error))))
 }
 
 func bn_request_params_init(params *bn_request_params, struct_size uint32) bn_status {
@@ -69,28 +86,12 @@ func bn_submit_batch(engine bn_engine, params **bn_request_params, params_count 
 	return bn_status(C.bn_submit_batch(*(**C.bn_engine)(unsafe.Pointer(&engine)), (**C.bn_request_params)(unsafe.Pointer(params)), C.size_t(params_count), (*C.bn_request)(unsafe.Pointer(out)), (*C.bn_error)(unsafe.Pointer(error))))
 }
 
-func bn_poll(engine bn_engine, which bn_request, events *bn_event, event_size uintptr, capacity uintptr, timeout_ms uint32, count *uintptr, error *bn_error) bn_status {
-	return bn_status(C.bn_poll(*(**C.bn_engine)(unsafe.Pointer(&engine)), C.bn_request(which), (*C.bn_event)(unsafe.Pointer(events)), C.size_t(event_size), C.size_t(capacity), C.uint32_t(timeout_ms), (*C.size_t)(unsafe.Pointer(count)), (*C.bn_error)(unsafe.Pointer(error))))
-}
-
-func bn_events_free(engine bn_engine, events *bn_event, event_size uintptr, events_count uintptr) bn_status {
-	return bn_status(C.bn_events_free(*(**C.bn_engine)(unsafe.Pointer(&engine)), (*C.bn_event)(unsafe.Pointer(events)), C.size_t(event_size), C.size_t(events_count)))
-}
-
 func bn_cancel(engine bn_engine, which bn_request, error *bn_error) bn_status {
 	return bn_status(C.bn_cancel(*(**C.bn_engine)(unsafe.Pointer(&engine)), C.bn_request(which), (*C.bn_error)(unsafe.Pointer(error))))
 }
 
-func bn_release(engine bn_engine, request bn_request, error *bn_error) bn_status {
-	return bn_status(C.bn_release(*(**C.bn_engine)(unsafe.Pointer(&engine)), C.bn_request(request), (*C.bn_error)(unsafe.Pointer(error))))
-}
-
-func bn_generate(engine bn_engine, params *bn_request_params, out **bn_event, error *bn_error) bn_status {
-	return bn_status(C.bn_generate(*(**C.bn_engine)(unsafe.Pointer(&engine)), (*C.bn_request_params)(unsafe.Pointer(params)), (**C.bn_event)(unsafe.Pointer(out)), (*C.bn_error)(unsafe.Pointer(error))))
-}
-
-func bn_completion_free(completion *bn_event) {
-	C.bn_completion_free((*C.bn_event)(unsafe.Pointer(completion)))
+func bn_request_free(engine bn_engine, request bn_request, error *bn_error) bn_status {
+	return bn_status(C.bn_request_free(*(**C.bn_engine)(unsafe.Pointer(&engine)), C.bn_request(request), (*C.bn_error)(unsafe.Pointer(error))))
 }
 
 func bn_request_info_init(info *bn_request_info, struct_size uint32) bn_status {
@@ -101,12 +102,28 @@ func bn_request_get_info(engine bn_engine, request bn_request, out *bn_request_i
 	return bn_status(C.bn_request_get_info(*(**C.bn_engine)(unsafe.Pointer(&engine)), C.bn_request(request), (*C.bn_request_info)(unsafe.Pointer(out)), (*C.bn_error)(unsafe.Pointer(error))))
 }
 
-func bn_finish_reason_name(reason int32) *byte {
-	return (*byte)(unsafe.Pointer(C.bn_finish_reason_name(C.int32_t(reason))))
+func bn_poll(engine bn_engine, which bn_request, events *bn_event, event_size uintptr, capacity uintptr, timeout_ms uint32, count *uintptr, error *bn_error) bn_status {
+	return bn_status(C.bn_poll(*(**C.bn_engine)(unsafe.Pointer(&engine)), C.bn_request(which), (*C.bn_event)(unsafe.Pointer(events)), C.size_t(event_size), C.size_t(capacity), C.uint32_t(timeout_ms), (*C.size_t)(unsafe.Pointer(count)), (*C.bn_error)(unsafe.Pointer(error))))
 }
 
-func bn_engine_state(engine bn_engine) int32 {
-	return int32(C.bn_engine_state(*(**C.bn_engine)(unsafe.Pointer(&engine))))
+func bn_events_free(events *bn_event, event_size uintptr, events_count uintptr) bn_status {
+	return bn_status(C.bn_events_free((*C.bn_event)(unsafe.Pointer(events)), C.size_t(event_size), C.size_t(events_count)))
+}
+
+func bn_generate(engine bn_engine, params *bn_request_params, out *bn_event, event_size uintptr, error *bn_error) bn_status {
+	return bn_status(C.bn_generate(*(**C.bn_engine)(unsafe.Pointer(&engine)), (*C.bn_request_params)(unsafe.Pointer(params)), (*C.bn_event)(unsafe.Pointer(out)), C.size_t(event_size), (*C.bn_error)(unsafe.Pointer(error))))
+}
+
+func bn_finish_reason_name(reason uint32) *byte {
+	return (*byte)(unsafe.Pointer(C.bn_finish_reason_name(C.uint32_t(reason))))
+}
+
+func bn_embed(engine bn_engine, params *bn_request_params, values *float32, capacity uintptr, count *uintptr, error *bn_error) bn_status {
+	return bn_status(C.bn_embed(*(**C.bn_engine)(unsafe.Pointer(&engine)), (*C.bn_request_params)(unsafe.Pointer(params)), (*C.float)(unsafe.Pointer(values)), C.size_t(capacity), (*C.size_t)(unsafe.Pointer(count)), (*C.bn_error)(unsafe.Pointer(error))))
+}
+
+func bn_engine_state(engine bn_engine, out *uint32) bn_status {
+	return bn_status(C.bn_engine_state(*(**C.bn_engine)(unsafe.Pointer(&engine)), (*C.uint32_t)(unsafe.Pointer(out))))
 }
 
 func bn_engine_pause(engine bn_engine, error *bn_error) bn_status {
@@ -121,8 +138,8 @@ func bn_engine_set_threads(engine bn_engine, threads uint32, error *bn_error) bn
 	return bn_status(C.bn_engine_set_threads(*(**C.bn_engine)(unsafe.Pointer(&engine)), C.uint32_t(threads), (*C.bn_error)(unsafe.Pointer(error))))
 }
 
-func bn_engine_shutdown(engine bn_engine, mode int32, error *bn_error) bn_status {
-	return bn_status(C.bn_engine_shutdown(*(**C.bn_engine)(unsafe.Pointer(&engine)), C.int32_t(mode), (*C.bn_error)(unsafe.Pointer(error))))
+func bn_engine_shutdown(engine bn_engine, mode uint32, error *bn_error) bn_status {
+	return bn_status(C.bn_engine_shutdown(*(**C.bn_engine)(unsafe.Pointer(&engine)), C.uint32_t(mode), (*C.bn_error)(unsafe.Pointer(error))))
 }
 
 func bn_engine_wait_fd(engine bn_engine, error *bn_error) int32 {
@@ -169,22 +186,6 @@ func bn_model_token_bytes(model bn_model, token uint32, bytes *byte, capacity ui
 	return bn_status(C.bn_model_token_bytes(*(**C.bn_model)(unsafe.Pointer(&model)), C.uint32_t(token), (*C.char)(unsafe.Pointer(bytes)), C.size_t(capacity), (*C.size_t)(unsafe.Pointer(length)), (*C.bn_error)(unsafe.Pointer(error))))
 }
 
-func bn_model_chat_format(model bn_model, params *bn_request_params, text *byte, capacity uintptr, length *uintptr, error *bn_error) bn_status {
-	return bn_status(C.bn_model_chat_format(*(**C.bn_model)(unsafe.Pointer(&model)), (*C.bn_request_params)(unsafe.Pointer(params)), (*C.char)(unsafe.Pointer(text)), C.size_t(capacity), (*C.size_t)(unsafe.Pointer(length)), (*C.bn_error)(unsafe.Pointer(error))))
-}
-
-func bn_model_chat_tokenize(model bn_model, params *bn_request_params, tokens *uint32, capacity uintptr, count *uintptr, error *bn_error) bn_status {
-	return bn_status(C.bn_model_chat_tokenize(*(**C.bn_model)(unsafe.Pointer(&model)), (*C.bn_request_params)(unsafe.Pointer(params)), (*C.uint32_t)(unsafe.Pointer(tokens)), C.size_t(capacity), (*C.size_t)(unsafe.Pointer(count)), (*C.bn_error)(unsafe.Pointer(error))))
-}
-
-func bn_engine_check_constraint(engine bn_engine, kind int32, text bn_string, error *bn_error) bn_status {
-	return bn_status(C.bn_engine_check_constraint(*(**C.bn_engine)(unsafe.Pointer(&engine)), C.int32_t(kind), *(*C.bn_string)(unsafe.Pointer(&text)), (*C.bn_error)(unsafe.Pointer(error))))
-}
-
-func bn_embed(engine bn_engine, params *bn_request_params, values *float32, capacity uintptr, count *uintptr, error *bn_error) bn_status {
-	return bn_status(C.bn_embed(*(**C.bn_engine)(unsafe.Pointer(&engine)), (*C.bn_request_params)(unsafe.Pointer(params)), (*C.float)(unsafe.Pointer(values)), C.size_t(capacity), (*C.size_t)(unsafe.Pointer(count)), (*C.bn_error)(unsafe.Pointer(error))))
-}
-
 func bn_adapter_open(engine bn_engine, path bn_string, out *bn_adapter, error *bn_error) bn_status {
 	return bn_status(C.bn_adapter_open(*(**C.bn_engine)(unsafe.Pointer(&engine)), *(*C.bn_string)(unsafe.Pointer(&path)), (**C.bn_adapter)(unsafe.Pointer(out)), (*C.bn_error)(unsafe.Pointer(error))))
 }
@@ -197,8 +198,8 @@ func bn_adapter_free(adapter bn_adapter) bn_status {
 	return bn_status(C.bn_adapter_free(*(**C.bn_adapter)(unsafe.Pointer(&adapter))))
 }
 
-func bn_session_drop(engine bn_engine, name bn_string, error *bn_error) bn_status {
-	return bn_status(C.bn_session_drop(*(**C.bn_engine)(unsafe.Pointer(&engine)), *(*C.bn_string)(unsafe.Pointer(&name)), (*C.bn_error)(unsafe.Pointer(error))))
+func bn_session_free(engine bn_engine, name bn_string, error *bn_error) bn_status {
+	return bn_status(C.bn_session_free(*(**C.bn_engine)(unsafe.Pointer(&engine)), *(*C.bn_string)(unsafe.Pointer(&name)), (*C.bn_error)(unsafe.Pointer(error))))
 }
 
 func bn_session_save(engine bn_engine, name bn_string, data *uint8, capacity uintptr, length *uintptr, error *bn_error) bn_status {

@@ -13,24 +13,27 @@ var (
 	bn_abi_version             func() uint32
 	bn_engine_config_init      func(config *bn_engine_config, struct_size uint32) bn_status
 	bn_engine_create           func(config *bn_engine_config, out *bn_engine, error *bn_error) bn_status
-	bn_engine_destroy          func(engine bn_engine) bn_status
+	bn_engine_free             func(engine bn_engine) bn_status
+	bn_model_chat_format       func(model bn_model, chat *bn_chat, text *byte, capacity uintptr, length *uintptr, error *bn_error) bn_status
+	bn_model_chat_tokenize     func(model bn_model, chat *bn_chat, tokens *uint32, capacity uintptr, count *uintptr, error *bn_error) bn_status
+	bn_engine_check_constraint func(engine bn_engine, constraint *bn_constraint, error *bn_error) bn_status
 	bn_request_params_init     func(params *bn_request_params, struct_size uint32) bn_status
 	bn_submit                  func(engine bn_engine, params *bn_request_params, out *bn_request, error *bn_error) bn_status
 	bn_submit_batch            func(engine bn_engine, params **bn_request_params, params_count uintptr, out *bn_request, error *bn_error) bn_status
-	bn_poll                    func(engine bn_engine, which bn_request, events *bn_event, event_size uintptr, capacity uintptr, timeout_ms uint32, count *uintptr, error *bn_error) bn_status
-	bn_events_free             func(engine bn_engine, events *bn_event, event_size uintptr, events_count uintptr) bn_status
 	bn_cancel                  func(engine bn_engine, which bn_request, error *bn_error) bn_status
-	bn_release                 func(engine bn_engine, request bn_request, error *bn_error) bn_status
-	bn_generate                func(engine bn_engine, params *bn_request_params, out **bn_event, error *bn_error) bn_status
-	bn_completion_free         func(completion *bn_event)
+	bn_request_free            func(engine bn_engine, request bn_request, error *bn_error) bn_status
 	bn_request_info_init       func(info *bn_request_info, struct_size uint32) bn_status
 	bn_request_get_info        func(engine bn_engine, request bn_request, out *bn_request_info, error *bn_error) bn_status
-	bn_finish_reason_name      func(reason int32) *byte
-	bn_engine_state            func(engine bn_engine) int32
+	bn_poll                    func(engine bn_engine, which bn_request, events *bn_event, event_size uintptr, capacity uintptr, timeout_ms uint32, count *uintptr, error *bn_error) bn_status
+	bn_events_free             func(events *bn_event, event_size uintptr, events_count uintptr) bn_status
+	bn_generate                func(engine bn_engine, params *bn_request_params, out *bn_event, event_size uintptr, error *bn_error) bn_status
+	bn_finish_reason_name      func(reason uint32) *byte
+	bn_embed                   func(engine bn_engine, params *bn_request_params, values *float32, capacity uintptr, count *uintptr, error *bn_error) bn_status
+	bn_engine_state            func(engine bn_engine, out *uint32) bn_status
 	bn_engine_pause            func(engine bn_engine, error *bn_error) bn_status
 	bn_engine_resume           func(engine bn_engine, error *bn_error) bn_status
 	bn_engine_set_threads      func(engine bn_engine, threads uint32, error *bn_error) bn_status
-	bn_engine_shutdown         func(engine bn_engine, mode int32, error *bn_error) bn_status
+	bn_engine_shutdown         func(engine bn_engine, mode uint32, error *bn_error) bn_status
 	bn_engine_wait_fd          func(engine bn_engine, error *bn_error) int32
 	bn_engine_wait_handle      func(engine bn_engine, handle *unsafe.Pointer, error *bn_error) bn_status
 	bn_model_config_init       func(config *bn_model_config, struct_size uint32) bn_status
@@ -42,14 +45,10 @@ var (
 	bn_model_tokenize          func(model bn_model, text bn_string, flags uint32, tokens *uint32, capacity uintptr, count *uintptr, error *bn_error) bn_status
 	bn_model_detokenize        func(model bn_model, tokens *uint32, tokens_count uintptr, text *byte, capacity uintptr, length *uintptr, error *bn_error) bn_status
 	bn_model_token_bytes       func(model bn_model, token uint32, bytes *byte, capacity uintptr, length *uintptr, error *bn_error) bn_status
-	bn_model_chat_format       func(model bn_model, params *bn_request_params, text *byte, capacity uintptr, length *uintptr, error *bn_error) bn_status
-	bn_model_chat_tokenize     func(model bn_model, params *bn_request_params, tokens *uint32, capacity uintptr, count *uintptr, error *bn_error) bn_status
-	bn_engine_check_constraint func(engine bn_engine, kind int32, text bn_string, error *bn_error) bn_status
-	bn_embed                   func(engine bn_engine, params *bn_request_params, values *float32, capacity uintptr, count *uintptr, error *bn_error) bn_status
 	bn_adapter_open            func(engine bn_engine, path bn_string, out *bn_adapter, error *bn_error) bn_status
 	bn_adapter_fingerprint     func(adapter bn_adapter, out *uint64) bn_status
 	bn_adapter_free            func(adapter bn_adapter) bn_status
-	bn_session_drop            func(engine bn_engine, name bn_string, error *bn_error) bn_status
+	bn_session_free            func(engine bn_engine, name bn_string, error *bn_error) bn_status
 	bn_session_save            func(engine bn_engine, name bn_string, data *uint8, capacity uintptr, length *uintptr, error *bn_error) bn_status
 	bn_session_restore         func(engine bn_engine, name bn_string, data *uint8, size uintptr, error *bn_error) bn_status
 	bn_cache_clear             func(engine bn_engine, error *bn_error) bn_status
@@ -73,19 +72,22 @@ var functions = []struct {
 	{"bn_abi_version", &bn_abi_version},
 	{"bn_engine_config_init", &bn_engine_config_init},
 	{"bn_engine_create", &bn_engine_create},
-	{"bn_engine_destroy", &bn_engine_destroy},
+	{"bn_engine_free", &bn_engine_free},
+	{"bn_model_chat_format", &bn_model_chat_format},
+	{"bn_model_chat_tokenize", &bn_model_chat_tokenize},
+	{"bn_engine_check_constraint", &bn_engine_check_constraint},
 	{"bn_request_params_init", &bn_request_params_init},
 	{"bn_submit", &bn_submit},
 	{"bn_submit_batch", &bn_submit_batch},
-	{"bn_poll", &bn_poll},
-	{"bn_events_free", &bn_events_free},
 	{"bn_cancel", &bn_cancel},
-	{"bn_release", &bn_release},
-	{"bn_generate", &bn_generate},
-	{"bn_completion_free", &bn_completion_free},
+	{"bn_request_free", &bn_request_free},
 	{"bn_request_info_init", &bn_request_info_init},
 	{"bn_request_get_info", &bn_request_get_info},
+	{"bn_poll", &bn_poll},
+	{"bn_events_free", &bn_events_free},
+	{"bn_generate", &bn_generate},
 	{"bn_finish_reason_name", &bn_finish_reason_name},
+	{"bn_embed", &bn_embed},
 	{"bn_engine_state", &bn_engine_state},
 	{"bn_engine_pause", &bn_engine_pause},
 	{"bn_engine_resume", &bn_engine_resume},
@@ -102,14 +104,10 @@ var functions = []struct {
 	{"bn_model_tokenize", &bn_model_tokenize},
 	{"bn_model_detokenize", &bn_model_detokenize},
 	{"bn_model_token_bytes", &bn_model_token_bytes},
-	{"bn_model_chat_format", &bn_model_chat_format},
-	{"bn_model_chat_tokenize", &bn_model_chat_tokenize},
-	{"bn_engine_check_constraint", &bn_engine_check_constraint},
-	{"bn_embed", &bn_embed},
 	{"bn_adapter_open", &bn_adapter_open},
 	{"bn_adapter_fingerprint", &bn_adapter_fingerprint},
 	{"bn_adapter_free", &bn_adapter_free},
-	{"bn_session_drop", &bn_session_drop},
+	{"bn_session_free", &bn_session_free},
 	{"bn_session_save", &bn_session_save},
 	{"bn_session_restore", &bn_session_restore},
 	{"bn_cache_clear", &bn_cache_clear},

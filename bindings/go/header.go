@@ -30,8 +30,55 @@ const (
 	BN_VERSION_MAJOR                     = 0
 	BN_VERSION_MINOR                     = 1
 	BN_VERSION_PATCH                     = 0
-	BN_ANY                               = 18446744073709551615
-	BN_FOREVER                           = 4294967295
+	BN_ANY                               = 9223372036854775807
+	BN_NO_LIMIT                          = 4294967295
+	BN_LOG_OFF                           = 0
+	BN_LOG_ERROR                         = 1
+	BN_LOG_WARN                          = 2
+	BN_LOG_INFO                          = 3
+	BN_LOG_DEBUG                         = 4
+	BN_KV_TYPE_F16                       = 0
+	BN_KV_TYPE_F32                       = 1
+	BN_KV_TYPE_INT8                      = 2
+	BN_KV_TYPE_INT4                      = 3
+	BN_INSTRUCTIONS_AUTO                 = 0
+	BN_INSTRUCTIONS_SCALAR               = 1
+	BN_INSTRUCTIONS_AVX2                 = 2
+	BN_INSTRUCTIONS_AVX_VNNI             = 3
+	BN_INSTRUCTIONS_AVX512_VNNI          = 4
+	BN_INSTRUCTIONS_AVX512_VBMI          = 5
+	BN_INSTRUCTIONS_AMX                  = 6
+	BN_INSTRUCTIONS_NEON                 = 7
+	BN_INSTRUCTIONS_NEON_I8MM            = 8
+	BN_SAMPLER_TEMPERATURE               = 0
+	BN_SAMPLER_TOP_N_SIGMA               = 1
+	BN_SAMPLER_TOP_K                     = 2
+	BN_SAMPLER_TYPICAL_P                 = 3
+	BN_SAMPLER_TOP_P                     = 4
+	BN_SAMPLER_MIN_P                     = 5
+	BN_SAMPLER_XTC                       = 6
+	BN_CONSTRAINT_NONE                   = 0
+	BN_CONSTRAINT_JSON_SCHEMA            = 1
+	BN_CONSTRAINT_JSON_OBJECT            = 2
+	BN_CONSTRAINT_REGEX                  = 3
+	BN_CONSTRAINT_LARK                   = 4
+	BN_CONSTRAINT_GBNF                   = 5
+	BN_JSON_COMPACT                      = 1 << 0
+	BN_JSON_FLEXIBLE                     = 1 << 1
+	BN_JSON_ANY_FORMAT                   = 1 << 2
+	BN_JSON_CLOSED                       = 1 << 3
+	BN_POOLING_MODEL                     = 0
+	BN_POOLING_LAST                      = 1
+	BN_POOLING_MEAN                      = 2
+	BN_POOLING_FIRST                     = 3
+	BN_NORMALIZATION_MODEL               = 0
+	BN_NORMALIZATION_NONE                = 1
+	BN_NORMALIZATION_UNIT                = 2
+	BN_SPECULATION_DEFAULT               = 0
+	BN_SPECULATION_OFF                   = 1
+	BN_SPECULATION_LOOKUP                = 2
+	BN_SPECULATION_DRAFT                 = 3
+	BN_MAX_DRAFT_TOKENS                  = 15
 	BN_TASK_GENERATE                     = 0
 	BN_TASK_EMBED                        = 1
 	BN_TASK_SCORE                        = 2
@@ -42,14 +89,12 @@ const (
 	BN_REQUEST_IGNORE_EOS                = 1 << 3
 	BN_REQUEST_LOGPROBS                  = 1 << 4
 	BN_REQUEST_PARSE_SPECIAL             = 1 << 5
-	BN_REQUEST_EMBED_RAW                 = 1 << 6
-	BN_REQUEST_NO_CACHE                  = 1 << 7
-	BN_REQUEST_DROP_LATE                 = 1 << 8
-	BN_REQUEST_END_UNREAD                = 1 << 9
-	BN_REQUEST_CHAIN_LOGPROBS            = 1 << 10
-	BN_REQUEST_PARSE_OUTPUT              = 1 << 11
-	BN_REQUEST_PROMPT_LOGPROBS           = 1 << 12
-	BN_REQUEST_EMBED_UNIT                = 1 << 13
+	BN_REQUEST_NO_CACHE                  = 1 << 6
+	BN_REQUEST_DROP_LATE                 = 1 << 7
+	BN_REQUEST_END_UNREAD                = 1 << 8
+	BN_REQUEST_CHAIN_LOGPROBS            = 1 << 9
+	BN_REQUEST_PARSE_OUTPUT              = 1 << 10
+	BN_REQUEST_PROMPT_LOGPROBS           = 1 << 11
 	BN_PRIORITY_DEFAULT                  = 128
 	BN_PRIORITY_MAX                      = 255
 	BN_MAX_STOPS                         = 256
@@ -66,19 +111,6 @@ const (
 	BN_FINISH_TIMED_OUT                  = 5
 	BN_FINISH_FAILED                     = 6
 	BN_FINISH_EMBEDDING                  = 7
-	BN_KV_TYPE_F16                       = 0
-	BN_KV_TYPE_F32                       = 1
-	BN_KV_TYPE_INT8                      = 2
-	BN_KV_TYPE_INT4                      = 3
-	BN_INSTRUCTIONS_AUTO                 = 0
-	BN_INSTRUCTIONS_SCALAR               = 1
-	BN_INSTRUCTIONS_AVX2                 = 2
-	BN_INSTRUCTIONS_AVX_VNNI             = 3
-	BN_INSTRUCTIONS_AVX512_VNNI          = 4
-	BN_INSTRUCTIONS_NEON                 = 5
-	BN_INSTRUCTIONS_AMX                  = 6
-	BN_INSTRUCTIONS_AVX512_VBMI          = 7
-	BN_INSTRUCTIONS_NEON_I8MM            = 8
 	BN_STATE_RUNNING                     = 0
 	BN_STATE_DRAINING                    = 1
 	BN_STATE_DRAINED                     = 2
@@ -90,6 +122,8 @@ const (
 	BN_WEIGHTS_Q4_0                      = 2
 	BN_WEIGHTS_TERNARY                   = 3
 	BN_WEIGHTS_INT8                      = 4
+	BN_MODEL_MTP                         = 1 << 0
+	BN_MODEL_SKIP_ZEROS                  = 1 << 1
 	BN_SAMPLING_FIELD_TEMPERATURE        = 1 << 0
 	BN_SAMPLING_FIELD_TOP_K              = 1 << 1
 	BN_SAMPLING_FIELD_TOP_P              = 1 << 2
@@ -97,63 +131,37 @@ const (
 	BN_SAMPLING_FIELD_REPETITION_PENALTY = 1 << 4
 	BN_TOKENIZE_ADD_SPECIAL              = 1 << 0
 	BN_TOKENIZE_PARSE_SPECIAL            = 1 << 1
-	BN_CONSTRAINT_NONE                   = 0
-	BN_CONSTRAINT_JSON_SCHEMA            = 1
-	BN_CONSTRAINT_JSON_OBJECT            = 2
-	BN_CONSTRAINT_REGEX                  = 3
-	BN_CONSTRAINT_LARK                   = 4
-	BN_CONSTRAINT_GBNF                   = 5
-	BN_JSON_COMPACT                      = 1 << 0
-	BN_JSON_FLEXIBLE                     = 1 << 1
-	BN_JSON_ANY_FORMAT                   = 1 << 2
-	BN_JSON_CLOSED                       = 1 << 3
-	BN_SAMPLER_TEMPERATURE               = 0
-	BN_SAMPLER_TOP_N_SIGMA               = 1
-	BN_SAMPLER_TOP_K                     = 2
-	BN_SAMPLER_TYPICAL_P                 = 3
-	BN_SAMPLER_TOP_P                     = 4
-	BN_SAMPLER_MIN_P                     = 5
-	BN_SAMPLER_XTC                       = 6
-	BN_POOLING_MODEL                     = 0
-	BN_POOLING_LAST                      = 1
-	BN_POOLING_MEAN                      = 2
-	BN_POOLING_FIRST                     = 3
 	BN_KV_EVENT_STORED                   = 1
 	BN_KV_EVENT_REMOVED                  = 2
 	BN_KV_EVENT_CLEARED                  = 3
 	BN_HASH_XXH64                        = 1
-	BN_SPECULATION_DEFAULT               = 0
-	BN_SPECULATION_OFF                   = 1
-	BN_SPECULATION_LOOKUP                = 2
-	BN_SPECULATION_DRAFT                 = 3
-	BN_MAX_DRAFT_TOKENS                  = 15
 	BN_LATENCY_BUCKETS                   = 24
 	BN_LENGTH_BUCKETS                    = 20
-	BN_LOG_OFF                           = 0
-	BN_LOG_ERROR                         = 1
-	BN_LOG_WARN                          = 2
-	BN_LOG_INFO                          = 3
-	BN_LOG_DEBUG                         = 4
 	BN_SPAN_QUEUED                       = 1
 	BN_SPAN_PREFILL                      = 2
 	BN_SPAN_DECODE                       = 3
 	sizeof_bn_string                     = 16
 	sizeof_bn_error                      = 512
-	sizeof_bn_request_info               = 16
-	sizeof_bn_request_params             = 456
-	sizeof_bn_logprob                    = 8
-	sizeof_bn_tool_call                  = 56
-	sizeof_bn_event                      = 240
 	sizeof_bn_engine_config              = 240
-	sizeof_bn_model_config               = 128
-	sizeof_bn_model_info                 = 192
 	sizeof_bn_chat_message               = 32
+	sizeof_bn_chat                       = 48
 	sizeof_bn_logit_bias                 = 8
 	sizeof_bn_logits                     = 56
+	sizeof_bn_sampling                   = 200
+	sizeof_bn_constraint                 = 40
+	sizeof_bn_embedding_params           = 24
+	sizeof_bn_trace                      = 24
+	sizeof_bn_request_params             = 528
+	sizeof_bn_request_info               = 16
+	sizeof_bn_tool_call                  = 56
+	sizeof_bn_logprob                    = 8
+	sizeof_bn_event                      = 240
+	sizeof_bn_model_config               = 120
+	sizeof_bn_model_info                 = 192
 	sizeof_bn_kv_event                   = 24
 	sizeof_bn_latency                    = 232
 	sizeof_bn_lengths                    = 176
-	sizeof_bn_stats                      = 2336
+	sizeof_bn_stats                      = 2320
 	sizeof_bn_span                       = 80
 )
 
@@ -175,132 +183,6 @@ type bn_error struct {
 	message [508]byte
 }
 
-type bn_request_info struct {
-	struct_size    uint32
-	stage          int32
-	queue_position uint64
-}
-
-type bn_request_params struct {
-	struct_size          uint32
-	task                 int32
-	flags                uint32
-	priority             uint32
-	user_data            uint64
-	prompt               bn_string
-	prompt_tokens        *uint32
-	prompt_tokens_count  uintptr
-	messages             *bn_chat_message
-	messages_count       uintptr
-	message_size         uintptr
-	chat_json            bn_string
-	max_new_tokens       uint32
-	min_new_tokens       uint32
-	timeout_ms           uint32
-	queue_timeout_ms     uint32
-	stop_tokens          *uint32
-	stop_tokens_count    uintptr
-	stop_strings         *bn_string
-	stop_strings_count   uintptr
-	seed                 uint64
-	temperature          float32
-	temperature_range    float32
-	temperature_exponent float32
-	top_k                uint32
-	top_p                float32
-	min_p                float32
-	typical_p            float32
-	top_n_sigma          float32
-	xtc_probability      float32
-	xtc_threshold        float32
-	mirostat_tau         float32
-	mirostat_eta         float32
-	samplers             *int32
-	samplers_count       uintptr
-	penalty_window       uint32
-	repetition_penalty   float32
-	frequency_penalty    float32
-	presence_penalty     float32
-	dry_multiplier       float32
-	dry_base             float32
-	dry_allowed_length   uint32
-	dry_window           uint32
-	dry_breakers         *bn_string
-	dry_breakers_count   uintptr
-	logit_bias           *bn_logit_bias
-	logit_bias_count     uintptr
-	bad_words            *bn_string
-	bad_words_count      uintptr
-	on_logits            uintptr
-	on_logits_context    unsafe.Pointer
-	constraint_kind      int32
-	json_flags           uint32
-	constraint           bn_string
-	top_logprobs         uint32
-	logprobs_from        uint32
-	logprob_tokens       *uint32
-	logprob_tokens_count uintptr
-	pooling              int32
-	adapter_scale        float32
-	adapter              bn_adapter
-	cache_salt           uint64
-	session              bn_string
-	speculation          int32
-	draft_tokens         uint32
-	trace_id             [16]uint8
-	parent_id            [8]uint8
-	document             bn_string
-	max_reasoning_tokens uint64
-}
-
-type bn_logprob struct {
-	token   uint32
-	logprob float32
-}
-
-type bn_tool_call struct {
-	index     uint32
-	id        bn_string
-	name      bn_string
-	arguments bn_string
-}
-
-type bn_event struct {
-	struct_size        uint32
-	kind               int32
-	request            bn_request
-	user_data          uint64
-	lease              uint64
-	text               bn_string
-	tokens             *uint32
-	tokens_count       uintptr
-	logprobs           *bn_logprob
-	logprobs_count     uintptr
-	logprobs_per_token uint32
-	finish_reason      int32
-	status             bn_status
-	stop_index         int32
-	message            bn_string
-	reasoning          bn_string
-	tool_calls         *bn_tool_call
-	tool_calls_count   uintptr
-	embedding          *float32
-	embedding_count    uintptr
-	pooling            int32
-	tool_calls_total   uint32
-	prompt_tokens      uint32
-	generated_tokens   uint32
-	cached_tokens      uint32
-	drafted_tokens     uint32
-	accepted_tokens    uint32
-	queued_ns          uint64
-	prefill_ns         uint64
-	first_token_ns     uint64
-	decode_ns          uint64
-	total_ns           uint64
-	reasoning_tokens   uint64
-}
-
 type bn_engine_config struct {
 	struct_size          uint32
 	threads              uint32
@@ -309,10 +191,10 @@ type bn_engine_config struct {
 	model_name           bn_string
 	draft_model          bn_model
 	device               bn_string
-	instructions         int32
+	instructions         uint32
+	context_length       uint32
 	max_batch_size       uint32
 	max_batch_tokens     uint32
-	max_sequence_length  uint32
 	max_wait_us          uint32
 	max_step_ms          uint32
 	target_itl_ms        uint32
@@ -324,78 +206,33 @@ type bn_engine_config struct {
 	kv_cache_bytes       uint64
 	adapter_bytes        uint64
 	max_unread_bytes     uint64
+	idle_release_ms      uint64
 	kv_block_size        uint32
-	kv_type              int32
+	kv_type              uint32
 	kv_events_capacity   uint32
 	snapshots            uint32
 	snapshot_interval    uint32
+	speculation          uint32
 	draft_tokens         uint32
-	speculation          int32
-	log_level            int32
+	log_level            uint32
 	log                  uintptr
 	log_context          unsafe.Pointer
 	on_event             uintptr
 	on_event_context     unsafe.Pointer
 	on_span              uintptr
 	on_span_context      unsafe.Pointer
-	idle_release_ms      uint64
-}
-
-type bn_model_config struct {
-	struct_size        uint32
-	fd                 int32
-	path               bn_string
-	data               unsafe.Pointer
-	data_size          uintptr
-	kernel_config_path bn_string
-	memory_limit_bytes uint64
-	threads            uint32
-	weight_type        int32
-	embedding_type     int32
-	head_type          int32
-	log_level          int32
-	mtp                uint32
-	log                uintptr
-	log_context        unsafe.Pointer
-	progress           uintptr
-	progress_context   unsafe.Pointer
-	skip_zeros         uint64
-}
-
-type bn_model_info struct {
-	struct_size        uint32
-	has_tokenizer      int32
-	architecture       bn_string
-	name               bn_string
-	vocab_size         uint64
-	context_length     uint64
-	layers             uint64
-	hidden_size        uint64
-	heads              uint64
-	kv_heads           uint64
-	head_dim           uint64
-	ffn_size           uint64
-	parameters         uint64
-	weight_bytes       uint64
-	end_tokens         *uint32
-	end_tokens_count   uintptr
-	bos_token          int64
-	embedding_size     uint64
-	pooling            int32
-	has_chat_template  int32
-	sampling_fields    uint32
-	temperature        float32
-	top_k              uint32
-	top_p              float32
-	min_p              float32
-	repetition_penalty float32
-	encodes            int32
-	scores_pairs       int32
 }
 
 type bn_chat_message struct {
 	role    bn_string
 	content bn_string
+}
+
+type bn_chat struct {
+	messages       *bn_chat_message
+	messages_count uintptr
+	json           bn_string
+	reserved       [2]uint64
 }
 
 type bn_logit_bias struct {
@@ -414,9 +251,204 @@ type bn_logits struct {
 	logits              *float32
 }
 
+type bn_sampling struct {
+	seed                 uint64
+	temperature          float32
+	temperature_range    float32
+	temperature_exponent float32
+	top_k                uint32
+	top_p                float32
+	min_p                float32
+	typical_p            float32
+	top_n_sigma          float32
+	xtc_probability      float32
+	xtc_threshold        float32
+	mirostat_tau         float32
+	mirostat_eta         float32
+	samplers             *uint32
+	samplers_count       uintptr
+	penalty_window       uint32
+	repetition_penalty   float32
+	frequency_penalty    float32
+	presence_penalty     float32
+	dry_multiplier       float32
+	dry_base             float32
+	dry_allowed_length   uint32
+	dry_window           uint32
+	dry_breakers         *bn_string
+	dry_breakers_count   uintptr
+	logit_bias           *bn_logit_bias
+	logit_bias_count     uintptr
+	bad_words            *bn_string
+	bad_words_count      uintptr
+	on_logits            uintptr
+	on_logits_context    unsafe.Pointer
+	reserved             [4]uint64
+}
+
+type bn_constraint struct {
+	kind       uint32
+	json_flags uint32
+	text       bn_string
+	reserved   [2]uint64
+}
+
+type bn_embedding_params struct {
+	pooling       uint32
+	normalization uint32
+	reserved      [2]uint64
+}
+
+type bn_trace struct {
+	trace_id  [16]uint8
+	parent_id [8]uint8
+}
+
+type bn_request_params struct {
+	struct_size          uint32
+	task                 uint32
+	flags                uint32
+	priority             uint32
+	user_data            uint64
+	prompt               bn_string
+	document             bn_string
+	prompt_tokens        *uint32
+	prompt_tokens_count  uintptr
+	chat                 bn_chat
+	stop_tokens          *uint32
+	stop_tokens_count    uintptr
+	stop_strings         *bn_string
+	stop_strings_count   uintptr
+	max_new_tokens       uint32
+	min_new_tokens       uint32
+	max_reasoning_tokens uint32
+	timeout_ms           uint32
+	queue_timeout_ms     uint32
+	adapter_scale        float32
+	adapter              bn_adapter
+	sampling             bn_sampling
+	constraint           bn_constraint
+	top_logprobs         uint32
+	logprobs_from        uint32
+	logprob_tokens       *uint32
+	logprob_tokens_count uintptr
+	embedding            bn_embedding_params
+	speculation          uint32
+	draft_tokens         uint32
+	cache_salt           uint64
+	session              bn_string
+	trace                bn_trace
+}
+
+type bn_request_info struct {
+	struct_size    uint32
+	stage          uint32
+	queue_position uint64
+}
+
+type bn_tool_call struct {
+	index     uint32
+	id        bn_string
+	name      bn_string
+	arguments bn_string
+}
+
+type bn_logprob struct {
+	token   uint32
+	logprob float32
+}
+
+type bn_event struct {
+	struct_size        uint32
+	kind               uint32
+	request            bn_request
+	user_data          uint64
+	engine             bn_engine
+	lease              uint64
+	text               bn_string
+	reasoning          bn_string
+	tool_calls         *bn_tool_call
+	tool_calls_count   uintptr
+	tokens             *uint32
+	tokens_count       uintptr
+	logprobs           *bn_logprob
+	logprobs_count     uintptr
+	logprobs_per_token uint32
+	finish_reason      uint32
+	status             bn_status
+	stop_index         int32
+	message            bn_string
+	embedding          *float32
+	embedding_count    uintptr
+	pooling            uint32
+	tool_calls_total   uint32
+	prompt_tokens      uint32
+	generated_tokens   uint32
+	reasoning_tokens   uint32
+	cached_tokens      uint32
+	drafted_tokens     uint32
+	accepted_tokens    uint32
+	queued_ns          uint64
+	prefill_ns         uint64
+	first_token_ns     uint64
+	decode_ns          uint64
+	total_ns           uint64
+}
+
+type bn_model_config struct {
+	struct_size        uint32
+	fd                 int32
+	path               bn_string
+	data               unsafe.Pointer
+	data_size          uintptr
+	kernel_config_path bn_string
+	memory_limit_bytes uint64
+	threads            uint32
+	flags              uint32
+	weight_type        uint32
+	embedding_type     uint32
+	head_type          uint32
+	log_level          uint32
+	log                uintptr
+	log_context        unsafe.Pointer
+	progress           uintptr
+	progress_context   unsafe.Pointer
+}
+
+type bn_model_info struct {
+	struct_size        uint32
+	has_tokenizer      int32
+	has_chat_template  int32
+	encodes            int32
+	scores_pairs       int32
+	pooling            uint32
+	architecture       bn_string
+	name               bn_string
+	vocab_size         uint64
+	context_length     uint64
+	layers             uint64
+	hidden_size        uint64
+	heads              uint64
+	kv_heads           uint64
+	head_dim           uint64
+	ffn_size           uint64
+	embedding_size     uint64
+	parameters         uint64
+	weight_bytes       uint64
+	end_tokens         *uint32
+	end_tokens_count   uintptr
+	bos_token          int64
+	sampling_fields    uint32
+	temperature        float32
+	top_k              uint32
+	top_p              float32
+	min_p              float32
+	repetition_penalty float32
+}
+
 type bn_kv_event struct {
-	kind        int32
-	hash_type   int32
+	kind        uint32
+	hash_type   uint32
 	hash        uint64
 	parent_hash uint64
 }
@@ -437,95 +469,92 @@ type bn_lengths struct {
 }
 
 type bn_stats struct {
-	struct_size                        uint32
-	made_unix_ns                       uint64
-	uptime_ns                          uint64
-	devices                            uint64
-	devices_lost                       uint64
-	max_batch_size                     uint64
-	max_sequence_length                uint64
-	accepted                           uint64
-	rejected_invalid                   uint64
-	rejected_queue_full                uint64
-	rejected_too_long                  uint64
-	rejected_memory                    uint64
-	rejected_shutdown                  uint64
-	completed_stop                     uint64
-	completed_stop_string              uint64
-	completed_length                   uint64
-	completed_embedding                uint64
-	completed_cancelled                uint64
-	completed_timed_out                uint64
-	completed_failed                   uint64
-	queued                             uint64
-	running                            uint64
-	paused                             uint64
-	unreleased                         uint64
-	queue_capacity                     uint64
-	queued_tokens                      uint64
-	queue_token_capacity               uint64
-	queue_age_ns                       [4]uint64
-	preemptions                        uint64
-	pauses                             uint64
-	prompt_tokens                      uint64
-	generated_tokens                   uint64
-	queried_tokens                     uint64
-	cached_tokens                      uint64
-	recomputed_tokens                  uint64
-	recent_prompt_tokens_per_second    float64
-	recent_generated_tokens_per_second float64
-	steps                              uint64
-	batched_requests                   uint64
-	last_batch_size                    uint64
-	decode_steps                       uint64
-	long_steps                         uint64
-	prefill_ns                         uint64
-	decode_ns                          uint64
-	idle_ns                            uint64
-	queue_wait                         bn_latency
-	time_to_first_token                bn_latency
-	inter_token                        bn_latency
-	end_to_end                         bn_latency
-	request_prefill                    bn_latency
-	request_decode                     bn_latency
-	prompt_lengths                     bn_lengths
-	generated_lengths                  bn_lengths
-	kv_blocks_total                    uint64
-	kv_blocks_used                     uint64
-	kv_blocks_cached                   uint64
-	kv_evictions                       uint64
-	kv_block_size                      uint64
-	kv_bytes                           uint64
-	sessions                           uint64
-	session_blocks                     uint64
-	memory_used_bytes                  uint64
-	memory_peak_bytes                  uint64
-	memory_limit_bytes                 uint64
-	drafted_tokens                     uint64
-	accepted_tokens                    uint64
-	drafting_ns                        uint64
-	grammars_compiled                  uint64
-	grammars_reused                    uint64
-	grammar_compile_ns                 uint64
-	masks                              uint64
-	mask_ns                            uint64
-	mask_wait_ns                       uint64
-	ffn_gates                          uint64
-	ffn_gates_shut                     uint64
-	engine_paused                      uint64
-	threads                            uint64
-	weights_released_bytes             uint64
-	weight_releases                    uint64
+	struct_size            uint32
+	made_unix_ns           uint64
+	uptime_ns              uint64
+	devices                uint64
+	devices_lost           uint64
+	max_batch_size         uint64
+	context_length         uint64
+	accepted               uint64
+	rejected_invalid       uint64
+	rejected_queue_full    uint64
+	rejected_too_long      uint64
+	rejected_memory        uint64
+	rejected_shutdown      uint64
+	completed_stop         uint64
+	completed_stop_string  uint64
+	completed_length       uint64
+	completed_embedding    uint64
+	completed_cancelled    uint64
+	completed_timed_out    uint64
+	completed_failed       uint64
+	queued                 uint64
+	running                uint64
+	paused                 uint64
+	unreleased             uint64
+	queue_capacity         uint64
+	queued_tokens          uint64
+	queue_token_capacity   uint64
+	queue_age_ns           [4]uint64
+	preemptions            uint64
+	pauses                 uint64
+	prompt_tokens          uint64
+	generated_tokens       uint64
+	queried_tokens         uint64
+	cached_tokens          uint64
+	recomputed_tokens      uint64
+	steps                  uint64
+	batched_requests       uint64
+	last_batch_size        uint64
+	decode_steps           uint64
+	long_steps             uint64
+	prefill_ns             uint64
+	decode_ns              uint64
+	idle_ns                uint64
+	queue_wait             bn_latency
+	time_to_first_token    bn_latency
+	inter_token            bn_latency
+	end_to_end             bn_latency
+	request_prefill        bn_latency
+	request_decode         bn_latency
+	prompt_lengths         bn_lengths
+	generated_lengths      bn_lengths
+	kv_blocks_total        uint64
+	kv_blocks_used         uint64
+	kv_blocks_cached       uint64
+	kv_evictions           uint64
+	kv_block_size          uint64
+	kv_bytes               uint64
+	sessions               uint64
+	session_blocks         uint64
+	memory_used_bytes      uint64
+	memory_peak_bytes      uint64
+	memory_limit_bytes     uint64
+	drafted_tokens         uint64
+	accepted_tokens        uint64
+	drafting_ns            uint64
+	grammars_compiled      uint64
+	grammars_reused        uint64
+	grammar_compile_ns     uint64
+	masks                  uint64
+	mask_ns                uint64
+	mask_wait_ns           uint64
+	ffn_gates              uint64
+	ffn_gates_shut         uint64
+	engine_paused          uint64
+	threads                uint64
+	weights_released_bytes uint64
+	weight_releases        uint64
 }
 
 type bn_span struct {
 	struct_size   uint32
-	kind          int32
+	kind          uint32
 	request       bn_request
 	user_data     uint64
-	finish_reason int32
-	trace_id      [16]uint8
-	parent_id     [8]uint8
+	finish_reason uint32
+	trace         bn_trace
 	start_ns      uint64
 	end_ns        uint64
 	tokens        uint32
@@ -535,17 +564,22 @@ type bn_span struct {
 // It does not compile where a size is not the one counted above, which calls_cgo.go compares with C's.
 var _ [sizeof_bn_string]byte = [unsafe.Sizeof(bn_string{})]byte{}
 var _ [sizeof_bn_error]byte = [unsafe.Sizeof(bn_error{})]byte{}
-var _ [sizeof_bn_request_info]byte = [unsafe.Sizeof(bn_request_info{})]byte{}
-var _ [sizeof_bn_request_params]byte = [unsafe.Sizeof(bn_request_params{})]byte{}
-var _ [sizeof_bn_logprob]byte = [unsafe.Sizeof(bn_logprob{})]byte{}
-var _ [sizeof_bn_tool_call]byte = [unsafe.Sizeof(bn_tool_call{})]byte{}
-var _ [sizeof_bn_event]byte = [unsafe.Sizeof(bn_event{})]byte{}
 var _ [sizeof_bn_engine_config]byte = [unsafe.Sizeof(bn_engine_config{})]byte{}
-var _ [sizeof_bn_model_config]byte = [unsafe.Sizeof(bn_model_config{})]byte{}
-var _ [sizeof_bn_model_info]byte = [unsafe.Sizeof(bn_model_info{})]byte{}
 var _ [sizeof_bn_chat_message]byte = [unsafe.Sizeof(bn_chat_message{})]byte{}
+var _ [sizeof_bn_chat]byte = [unsafe.Sizeof(bn_chat{})]byte{}
 var _ [sizeof_bn_logit_bias]byte = [unsafe.Sizeof(bn_logit_bias{})]byte{}
 var _ [sizeof_bn_logits]byte = [unsafe.Sizeof(bn_logits{})]byte{}
+var _ [sizeof_bn_sampling]byte = [unsafe.Sizeof(bn_sampling{})]byte{}
+var _ [sizeof_bn_constraint]byte = [unsafe.Sizeof(bn_constraint{})]byte{}
+var _ [sizeof_bn_embedding_params]byte = [unsafe.Sizeof(bn_embedding_params{})]byte{}
+var _ [sizeof_bn_trace]byte = [unsafe.Sizeof(bn_trace{})]byte{}
+var _ [sizeof_bn_request_params]byte = [unsafe.Sizeof(bn_request_params{})]byte{}
+var _ [sizeof_bn_request_info]byte = [unsafe.Sizeof(bn_request_info{})]byte{}
+var _ [sizeof_bn_tool_call]byte = [unsafe.Sizeof(bn_tool_call{})]byte{}
+var _ [sizeof_bn_logprob]byte = [unsafe.Sizeof(bn_logprob{})]byte{}
+var _ [sizeof_bn_event]byte = [unsafe.Sizeof(bn_event{})]byte{}
+var _ [sizeof_bn_model_config]byte = [unsafe.Sizeof(bn_model_config{})]byte{}
+var _ [sizeof_bn_model_info]byte = [unsafe.Sizeof(bn_model_info{})]byte{}
 var _ [sizeof_bn_kv_event]byte = [unsafe.Sizeof(bn_kv_event{})]byte{}
 var _ [sizeof_bn_latency]byte = [unsafe.Sizeof(bn_latency{})]byte{}
 var _ [sizeof_bn_lengths]byte = [unsafe.Sizeof(bn_lengths{})]byte{}

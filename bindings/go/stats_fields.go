@@ -21,8 +21,8 @@ type Stats struct {
 	// bn_engine_config.max_batch_size, of each device.
 	MaxBatchSize uint64
 
-	// bn_engine_config.max_sequence_length, or less if the KV cache holds no more.
-	MaxSequenceLength uint64
+	// bn_engine_config.context_length, or less if the KV cache holds no more.
+	ContextLength uint64
 
 	// Requests accepted.
 	Accepted uint64
@@ -72,7 +72,7 @@ type Stats struct {
 	// Requests paused now; they count as running.
 	Paused uint64
 
-	// Requests that count against queue_capacity.
+	// Requests that are not freed; they count against queue_capacity.
 	Unreleased uint64
 
 	// Its limit.
@@ -109,12 +109,6 @@ type Stats struct {
 	// Tokens computed again after an interruption or a pause, not in prompt_tokens.
 	RecomputedTokens uint64
 
-	// Prompt tokens per second over the last ten seconds.
-	RecentPromptTokensPerSecond float64
-
-	// Generated tokens per second over the last ten seconds.
-	RecentGeneratedTokensPerSecond float64
-
 	// Forward passes.
 	Steps uint64
 
@@ -130,9 +124,9 @@ type Stats struct {
 	// Forward passes with running answers that took longer than max_step_ms.
 	LongSteps uint64
 
-	// Nanoseconds of forward passes that prompts took, tokens computed again included; a pass with
-	// prompts and answers is split by the cost of their rows. This, decode_ns, idle_ns and
-	// drafting_ns are sums over the devices.
+	// Nanoseconds of forward passes that prompts took, tokens computed again included; a pass
+	// with prompts and answers is split by the cost of their rows. This, decode_ns, idle_ns
+	// and drafting_ns are sums over the devices.
 	Prefill time.Duration
 
 	// Nanoseconds of forward passes that answers took.
@@ -254,7 +248,7 @@ func statsOf(c *bn_stats) (s Stats) {
 	s.Devices = c.devices
 	s.DevicesLost = c.devices_lost
 	s.MaxBatchSize = c.max_batch_size
-	s.MaxSequenceLength = c.max_sequence_length
+	s.ContextLength = c.context_length
 	s.Accepted = c.accepted
 	s.RejectedInvalid = c.rejected_invalid
 	s.RejectedQueueFull = c.rejected_queue_full
@@ -283,8 +277,6 @@ func statsOf(c *bn_stats) (s Stats) {
 	s.QueriedTokens = c.queried_tokens
 	s.CachedTokens = c.cached_tokens
 	s.RecomputedTokens = c.recomputed_tokens
-	s.RecentPromptTokensPerSecond = c.recent_prompt_tokens_per_second
-	s.RecentGeneratedTokensPerSecond = c.recent_generated_tokens_per_second
 	s.Steps = c.steps
 	s.BatchedRequests = c.batched_requests
 	s.LastBatchSize = c.last_batch_size

@@ -68,14 +68,14 @@ static uint64_t answer(bn_engine *engine, uint32_t sequences, uint32_t new_token
     for (uint32_t left = sequences; left > 0;) {
         bn_event events[MOST];
         size_t count = 0;
-        check(bn_poll(engine, BN_ANY, events, sizeof *events, MOST, BN_FOREVER, &count, NULL), "poll", NULL);
+        check(bn_poll(engine, BN_ANY, events, sizeof *events, MOST, BN_NO_LIMIT, &count, NULL), "poll", NULL);
         for (size_t i = 0; i < count; i++) {
             hash = take(&events[i], hash);
             if (events[i].kind != BN_EVENT_COMPLETED) continue;
-            check(bn_release(engine, events[i].request, NULL), "release", NULL);
+            check(bn_request_free(engine, events[i].request, NULL), "release", NULL);
             left--;
         }
-        check(bn_events_free(engine, events, sizeof *events, count), "events", NULL);
+        check(bn_events_free(events, sizeof *events, count), "events", NULL);
     }
     if (hash == nothing) exit((fprintf(stderr, "no log probabilities came\n"), 2));
     return hash;
@@ -92,13 +92,13 @@ int main(int argc, char **argv) {
     if (argc > 4) config.model_path = BN_TEXT(argv[4]);
     config.device = BN_TEXT(argv[1]);
     config.max_batch_size = sequences;
-    config.max_sequence_length = 2 * PROMPT + new_tokens + 1;
+    config.context_length = 2 * PROMPT + new_tokens + 1;
     check(bn_engine_create(&config, &engine, &error), "create", &error);
     uint32_t words = vocabulary(engine);
     uint64_t alone = answer(engine, 1, new_tokens, words), among = answer(engine, sequences, new_tokens, words);
     printf("%s: %u tokens and the bits of their log probabilities: alone %016llx, among %u sequences %016llx: %s\n",
            argc > 4 ? argv[4] : "the demo model", new_tokens, (unsigned long long)alone, sequences, (unsigned long long)among,
            alone == among ? "the same" : "DIFFERENT");
-    check(bn_engine_destroy(engine), "destroy", NULL);
+    check(bn_engine_free(engine), "destroy", NULL);
     return alone != among;
 }

@@ -34,7 +34,7 @@ static outcome reset(chat *c, bn_string rest) {
     (void)rest;
     size_t first = history_has_system(&c->history) ? 1 : 0;
     history_drop(&c->history, first, c->history.count - first);
-    bn_session_drop(c->engine, SESSION, NULL); // there is none before the first turn
+    bn_session_free(c->engine, SESSION, NULL); // there is none before the first turn
     if (c->interactive) note("(the conversation is forgotten)");
     return GO_ON;
 }

@@ -9,7 +9,7 @@
 
 enum { EXIT_INTERRUPTED = 128 + SIGINT };
 
-static void warn(int32_t level, bn_string message, void *context) {
+static void warn(uint32_t level, bn_string message, void *context) {
     (void)level, (void)context;
     complain_of(message.data, message.length);
 }
@@ -37,7 +37,7 @@ static int open_model(const char *path, const options *o, bn_model **out) {
     bn_model_config_init(&model, sizeof model);
     if (path != NULL) model.path = BN_TEXT(path);
     model.threads = o->threads;
-    if (path == o->model) model.mtp = o->mtp, model.skip_zeros = o->skip_zeros;
+    if (path == o->model) model.flags = (o->mtp ? BN_MODEL_MTP : 0) | (o->skip_zeros ? BN_MODEL_SKIP_ZEROS : 0);
     model.log = warn;
     model.progress = progress;
     model.progress_context = terminal ? stderr : NULL;
@@ -76,7 +76,7 @@ static int start(chat *c) {
     engine.draft_model = draft;
     engine.threads = c->options.threads;
     if (c->options.device != NULL) engine.device = BN_TEXT(c->options.device);
-    engine.max_sequence_length = c->options.context;
+    engine.context_length = c->options.context;
     engine.max_batch_size = 2; // sessions may hold half of the KV cache: a whole context
     engine.log = warn;
     bn_status status = bn_engine_create(&engine, &c->engine, &error);
@@ -86,7 +86,7 @@ static int start(chat *c) {
     bn_stats_init(&stats, sizeof stats);
     bn_model_get_info(c->model, &c->info, NULL);
     bn_engine_stats(c->engine, &stats, NULL);
-    c->context = stats.max_sequence_length;
+    c->context = stats.context_length;
     return -1;
 }
 
@@ -165,7 +165,7 @@ int main(int count, char **args) {
         if (c.interactive) edit_stop();
         buffer_free(&c.asked);
         history_drop(&c.history, 0, c.history.count);
-        bn_engine_destroy(c.engine);
+        bn_engine_free(c.engine);
         bn_model_free(c.model);
     }
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {

@@ -138,7 +138,7 @@ outcome command_load(chat *c, bn_string rest) {
         conversation old = c->history;
         c->history = loaded;
         loaded = old;
-        bn_session_drop(c->engine, SESSION, NULL); // there may be none
+        bn_session_free(c->engine, SESSION, NULL); // there may be none
         bool whole = load_session(c, computed);
         if (c->interactive)
             note("(%llu messages%s)", (unsigned long long)c->history.count,

@@ -26,7 +26,7 @@ void complain(const char *format, ...) {
 }
 
 void complain_of(const char *message, size_t length) {
-    static const field_option names[] = {{"max_sequence_length", "--context"}, {"draft_model", "--draft-model"}};
+    static const field_option names[] = {{"context_length", "--context"}, {"draft_model", "--draft-model"}};
     size_t room = 2 * length + 1; // no option is twice as long as its field
     char *text = must(malloc(room));
     fields_as_options(text, room, message, length, names, sizeof names / sizeof *names);

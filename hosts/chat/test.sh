@@ -67,7 +67,7 @@ printf '"""/a\nb\n"""\n' | "$chat" builtin:echo | head -n 1 | grep -qx 'user: /a
 printf 'one\ntwo\nthree\nfour\n' | "$chat" builtin:echo --context 128 > "$dir/out" 2> "$dir/err" ||
     fail "a long chat failed"
 grep -q 'forgotten' "$dir/err" && grep -q '^user: four' "$dir/out" || fail "nothing was forgotten"
-printf '%0200d\n' 1 | refuses '--context = 128 has to hold it' builtin:echo --context 128
+printf '%0200d\n' 1 | refuses 'the context of 128 tokens has to hold it' builtin:echo --context 128
 
 # A saved conversation is a file, where a link leads if it is one. Nothing else is written or read.
 echo old > "$dir/kept"

@@ -9,11 +9,8 @@
 static size_t prompt_tokens(const chat *c) {
     bn_error error = {0};
     size_t count = 0;
-    bn_request_params params;
-    bn_request_params_init(&params, sizeof params);
-    params.messages = c->history.messages;
-    params.messages_count = c->history.count;
-    bn_status status = bn_model_chat_tokenize(c->model, &params, NULL, 0, &count, &error);
+    bn_chat talk = {.messages = c->history.messages, .messages_count = c->history.count};
+    bn_status status = bn_model_chat_tokenize(c->model, &talk, NULL, 0, &count, &error);
     if (status == BN_OK || status == BN_ERR_BUFFER_TOO_SMALL) return count;
     complain("%s", error.message);
     return 0;
@@ -60,10 +57,10 @@ options sampling_of(const chat *c) {
 static void set_sampling(const chat *c, bn_request_params *params) {
     options o = sampling_of(c);
 #define SET(bit, field) \
-    if (o.given & (bit)) params->field = o.field
+    if (o.given & (bit)) params->sampling.field = o.field
     FOR_EACH_FIELD(SET);
 #undef SET
-    params->seed = o.seed + c->turns; // repeating the question gives another answer
+    params->sampling.seed = o.seed + c->turns; // repeating the question gives another answer
     params->max_new_tokens = o.max_tokens;
 }
 
@@ -128,7 +125,7 @@ static bool stream(chat *c, bn_request request, buffer *answer) {
             if (answer->length == 0 || answer->data[answer->length - 1] != '\n') print(c, BN_STRING("\n"));
             good = tell_end(c, &event);
         }
-        bn_events_free(c->engine, &event, sizeof event, 1);
+        bn_events_free(&event, sizeof event, 1);
     }
     interrupted = 0;
     return good;
@@ -142,7 +139,7 @@ static bool answered(chat *c, bn_request_params *params, buffer *answer) {
     if (bn_submit(c->engine, params, &request, &error) != BN_OK)
         return complain_of(error.message, strlen(error.message)), false;
     bool good = stream(c, request, answer);
-    bn_release(c->engine, request, NULL);
+    bn_request_free(c->engine, request, NULL);
     return good;
 }
 
@@ -162,8 +159,8 @@ static bool reply(chat *c, buffer *answer) {
     bn_request_params params;
     if (!fit(c)) return false;
     bn_request_params_init(&params, sizeof params);
-    params.messages = c->history.messages;
-    params.messages_count = c->history.count;
+    params.chat.messages = c->history.messages;
+    params.chat.messages_count = c->history.count;
     params.session = SESSION;
     return answered(c, &params, answer);
 }

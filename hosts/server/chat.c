@@ -112,8 +112,8 @@ void chat_done(struct ask *ask) {
     add_system(ask);
     char *text = must(cJSON_PrintUnformatted(ask->chat));
     buffer_add(&ask->joined, (const char *)&text, sizeof text); // freed by ask_free
-    ask->params.chat_json = (bn_string){text, strlen(text)};
+    ask->params.chat.json = (bn_string){text, strlen(text)};
     if (!ask->generates) return;
     ask->params.flags |= BN_REQUEST_PARSE_OUTPUT;
-    ask->params.max_reasoning_tokens = ask->reasoning;
+    ask->params.max_reasoning_tokens = ask->reasoning < BN_NO_LIMIT ? (uint32_t)ask->reasoning : BN_NO_LIMIT;
 }

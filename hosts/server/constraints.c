@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *constrain(struct ask *ask, int32_t kind, bn_string text) {
-    if (ask->params.constraint_kind != BN_CONSTRAINT_NONE) return "is a second format or grammar of the answer";
-    ask->params.constraint_kind = kind;
-    ask->params.constraint = text;
+static const char *constrain(struct ask *ask, uint32_t kind, bn_string text) {
+    if (ask->params.constraint.kind != BN_CONSTRAINT_NONE) return "is a second format or grammar of the answer";
+    ask->params.constraint.kind = kind;
+    ask->params.constraint.text = text;
     return NULL;
 }
 
@@ -54,7 +54,7 @@ const char *read_json_whitespace(struct exchange *ex, const cJSON *value) {
     int64_t flags = name == NULL || *name == 0 ? -1 : json_whitespace_of(name);
     if (flags < 0) return "must be 'compact', 'tight' or 'flexible'";
     ex->ask.has_json_whitespace = true;
-    ex->ask.params.json_flags |= (uint32_t)flags;
+    ex->ask.params.constraint.json_flags |= (uint32_t)flags;
     return NULL;
 }
 
@@ -62,7 +62,7 @@ const char *read_unknown_formats(struct exchange *ex, const cJSON *value) {
     const char *name = cJSON_GetStringValue(value);
     bool ignored = name != NULL && strcmp(name, "ignore") == 0;
     if (!ignored && (name == NULL || strcmp(name, "refuse") != 0)) return "must be 'refuse' or 'ignore'";
-    if (ignored) ex->ask.params.json_flags |= BN_JSON_ANY_FORMAT;
+    if (ignored) ex->ask.params.constraint.json_flags |= BN_JSON_ANY_FORMAT;
     return NULL;
 }
 
@@ -74,21 +74,21 @@ static bool calls_only(const cJSON *chat) {
 }
 
 void json_done(struct exchange *ex) {
-    bn_request_params *p = &ex->ask.params;
+    bn_constraint *c = &ex->ask.params.constraint;
     // An answer that must be a call has no text to give this format to.
     if (ex->ask.has_tools && calls_only(ex->ask.chat)) {
-        p->constraint_kind = BN_CONSTRAINT_NONE;
-        p->constraint = (bn_string){NULL, 0};
+        c->kind = BN_CONSTRAINT_NONE;
+        c->text = (bn_string){NULL, 0};
     }
-    bool json = p->constraint_kind == BN_CONSTRAINT_JSON_SCHEMA || p->constraint_kind == BN_CONSTRAINT_JSON_OBJECT;
+    bool json = c->kind == BN_CONSTRAINT_JSON_SCHEMA || c->kind == BN_CONSTRAINT_JSON_OBJECT;
     if (!ex->ask.has_json_whitespace)
-        p->json_flags |= (uint32_t)json_whitespace_of(ex->model->options.json_whitespace);
+        c->json_flags |= (uint32_t)json_whitespace_of(ex->model->options.json_whitespace);
     int closed = closed_schemas_of(ex->model->options.closed_schemas);
-    if (closed == 2 || (closed == 1 && ex->ask.has_tools)) p->json_flags |= BN_JSON_CLOSED;
-    if (!json && !ex->ask.has_tools) p->json_flags = 0;
+    if (closed == 2 || (closed == 1 && ex->ask.has_tools)) c->json_flags |= BN_JSON_CLOSED;
+    if (!json && !ex->ask.has_tools) c->json_flags = 0;
 }
 
-static const char *read_text(struct ask *ask, int32_t kind, const cJSON *value) {
+static const char *read_text(struct ask *ask, uint32_t kind, const cJSON *value) {
     return cJSON_IsString(value) ? constrain(ask, kind, text_of(value)) : "must be a text";
 }
 

@@ -99,30 +99,30 @@ static const struct field table[] = {
     {"max_output_tokens", FIELDS_RESPONSE, WHOLE, PARAM(max_new_tokens), 1, UINT32_MAX},
     {"max_new_tokens", SAMPLES, WHOLE, PARAM(max_new_tokens), 0, UINT32_MAX},
     {"n", SAMPLES, WHOLE, ASK(n), 1, 128},
-    {"seed", TUNE, LONG, PARAM(seed), -EXACT, EXACT, ASK(has_seed)},
-    {"temperature", TUNE, REAL, PARAM(temperature), 0, 100},
-    {"top_p", TUNE, REAL, PARAM(top_p), 0, 1},
-    {"top_k", TUNE, WHOLE, PARAM(top_k), 0, UINT32_MAX},
-    {"min_p", TUNE, REAL, PARAM(min_p), 0, 1},
-    {"repetition_penalty", GENERATE, REAL, PARAM(repetition_penalty), 0, 100},
-    {"frequency_penalty", TUNE, REAL, PARAM(frequency_penalty), -100, 100},
-    {"presence_penalty", TUNE, REAL, PARAM(presence_penalty), -100, 100},
+    {"seed", TUNE, LONG, PARAM(sampling.seed), -EXACT, EXACT, ASK(has_seed)},
+    {"temperature", TUNE, REAL, PARAM(sampling.temperature), 0, 100},
+    {"top_p", TUNE, REAL, PARAM(sampling.top_p), 0, 1},
+    {"top_k", TUNE, WHOLE, PARAM(sampling.top_k), 0, UINT32_MAX},
+    {"min_p", TUNE, REAL, PARAM(sampling.min_p), 0, 1},
+    {"repetition_penalty", GENERATE, REAL, PARAM(sampling.repetition_penalty), 0, 100},
+    {"frequency_penalty", TUNE, REAL, PARAM(sampling.frequency_penalty), -100, 100},
+    {"presence_penalty", TUNE, REAL, PARAM(sampling.presence_penalty), -100, 100},
     {"logit_bias", GENERATE, READ, .read = read_logit_bias},
     // llama.cpp's and vLLM's names, if they have one.
     {"min_tokens", GENERATE, WHOLE, PARAM(min_new_tokens), 0, UINT32_MAX},
-    {"typical_p", TUNE, REAL, PARAM(typical_p), 0, 1},
-    {"top_n_sigma", GENERATE, REAL, PARAM(top_n_sigma), 0, 1000},
-    {"xtc_probability", GENERATE, REAL, PARAM(xtc_probability), 0, 1},
-    {"xtc_threshold", GENERATE, REAL, PARAM(xtc_threshold), 0, 1},
-    {"mirostat_tau", TUNE, REAL, PARAM(mirostat_tau), 0, 100},
-    {"mirostat_eta", TUNE, REAL, PARAM(mirostat_eta), 0, 1},
-    {"dynatemp_range", GENERATE, REAL, PARAM(temperature_range), 0, 100},
-    {"dynatemp_exponent", GENERATE, REAL, PARAM(temperature_exponent), 0, 100},
-    {"repeat_last_n", GENERATE, WHOLE, PARAM(penalty_window), 0, UINT32_MAX},
-    {"dry_multiplier", GENERATE, REAL, PARAM(dry_multiplier), 0, 100},
-    {"dry_base", GENERATE, REAL, PARAM(dry_base), 1, 100},
-    {"dry_allowed_length", GENERATE, WHOLE, PARAM(dry_allowed_length), 0, UINT32_MAX},
-    {"dry_penalty_last_n", GENERATE, WHOLE, PARAM(dry_window), 0, UINT32_MAX},
+    {"typical_p", TUNE, REAL, PARAM(sampling.typical_p), 0, 1},
+    {"top_n_sigma", GENERATE, REAL, PARAM(sampling.top_n_sigma), 0, 1000},
+    {"xtc_probability", GENERATE, REAL, PARAM(sampling.xtc_probability), 0, 1},
+    {"xtc_threshold", GENERATE, REAL, PARAM(sampling.xtc_threshold), 0, 1},
+    {"mirostat_tau", TUNE, REAL, PARAM(sampling.mirostat_tau), 0, 100},
+    {"mirostat_eta", TUNE, REAL, PARAM(sampling.mirostat_eta), 0, 1},
+    {"dynatemp_range", GENERATE, REAL, PARAM(sampling.temperature_range), 0, 100},
+    {"dynatemp_exponent", GENERATE, REAL, PARAM(sampling.temperature_exponent), 0, 100},
+    {"repeat_last_n", GENERATE, WHOLE, PARAM(sampling.penalty_window), 0, UINT32_MAX},
+    {"dry_multiplier", GENERATE, REAL, PARAM(sampling.dry_multiplier), 0, 100},
+    {"dry_base", GENERATE, REAL, PARAM(sampling.dry_base), 1, 100},
+    {"dry_allowed_length", GENERATE, WHOLE, PARAM(sampling.dry_allowed_length), 0, UINT32_MAX},
+    {"dry_penalty_last_n", GENERATE, WHOLE, PARAM(sampling.dry_window), 0, UINT32_MAX},
     {"logprobs", FIELDS_COMPLETION | FIELDS_CHAT, READ, .read = read_logprobs},
     {"top_logprobs", FIELDS_CHAT, WHOLE, PARAM(top_logprobs), 0, 32},
     {"prompt_logprobs", FIELDS_COMPLETION | FIELDS_CHAT, WHOLE, ASK(prompt_logprobs), 0, 32, ASK(has_prompt_logprobs)},
@@ -173,7 +173,7 @@ static const struct field table[] = {
     {"context", FIELDS_OLLAMA_GENERATE, REFUSED}, // /api/chat takes conversations
     {"images", FIELDS_OLLAMA_GENERATE, REFUSED},
     {"num_predict", FIELDS_OLLAMA_OPTIONS, READ, .read = ollama_read_predict},
-    {"repeat_penalty", FIELDS_OLLAMA_OPTIONS, REAL, PARAM(repetition_penalty), 0, 100},
+    {"repeat_penalty", FIELDS_OLLAMA_OPTIONS, REAL, PARAM(sampling.repetition_penalty), 0, 100},
     {"repeat_last_n", FIELDS_OLLAMA_OPTIONS, READ, .read = ollama_read_window},
     {"mirostat", FIELDS_OLLAMA_OPTIONS, READ, .read = ollama_read_mirostat},
     // The server's options decide these, and a model is loaded once for all.
@@ -282,12 +282,13 @@ static const char *read_options(struct exchange *ex, const cJSON *value) {
 // OpenAI's defaults, unless the model's authors recommend others.
 static void sampling_defaults(struct exchange *ex) {
     const bn_model_info *info = &ex->model->info;
+    bn_sampling *s = &ex->ask.params.sampling;
     bn_request_params *p = &ex->ask.params;
-    p->temperature = info->sampling_fields & BN_SAMPLING_FIELD_TEMPERATURE ? info->temperature : 1;
-    if (info->sampling_fields & BN_SAMPLING_FIELD_TOP_K) p->top_k = info->top_k;
-    if (info->sampling_fields & BN_SAMPLING_FIELD_TOP_P) p->top_p = info->top_p;
-    if (info->sampling_fields & BN_SAMPLING_FIELD_MIN_P) p->min_p = info->min_p;
-    if (info->sampling_fields & BN_SAMPLING_FIELD_REPETITION_PENALTY) p->repetition_penalty = info->repetition_penalty;
+    s->temperature = info->sampling_fields & BN_SAMPLING_FIELD_TEMPERATURE ? info->temperature : 1;
+    if (info->sampling_fields & BN_SAMPLING_FIELD_TOP_K) s->top_k = info->top_k;
+    if (info->sampling_fields & BN_SAMPLING_FIELD_TOP_P) s->top_p = info->top_p;
+    if (info->sampling_fields & BN_SAMPLING_FIELD_MIN_P) s->min_p = info->min_p;
+    if (info->sampling_fields & BN_SAMPLING_FIELD_REPETITION_PENALTY) s->repetition_penalty = info->repetition_penalty;
     if (ex->route->fields == FIELDS_COMPLETION) p->max_new_tokens = 16;
     if (ex->route->fields & (FIELDS_CHAT | FIELDS_RESPONSE | OLLAMA_TEXT)) p->max_new_tokens = 0; // what the context leaves
 }
@@ -372,7 +373,7 @@ bool fields_read(struct exchange *ex, const cJSON *root) {
     if (ask->generates) sampling_defaults(ex);
     if (ex->route->fields & (FIELDS_EMBEDDING | FIELDS_OLLAMA_EMBED | FIELDS_OLLAMA_VECTOR)) ask->params.task = BN_TASK_EMBED;
     // Ollama's have length 1, of any model.
-    if (ex->route->fields & FIELDS_OLLAMA_EMBED) ask->params.flags |= BN_REQUEST_EMBED_UNIT;
+    if (ex->route->fields & FIELDS_OLLAMA_EMBED) ask->params.embedding.normalization = BN_NORMALIZATION_UNIT;
     cJSON_ArrayForEach(value, root) {
         const struct field *f = find(value->string, ex->route->fields);
         const char *wrong = f == NULL ? "is not a field of this request" : read_field(ex, f, value);

@@ -37,14 +37,14 @@ static void add_tree(struct hash *h, const cJSON *value) {
 
 // Hashes everything that decides the grammar, except whether the conversation leaves a thought open.
 static uint64_t hash_of(const struct server *server, const struct ask *ask) {
-    const bn_request_params *p = &ask->params;
+    const bn_constraint *c = &ask->params.constraint;
     const cJSON *field;
     struct hash h;
     hash_begin(&h, server->key);
-    add_number(&h, (uint64_t)p->constraint_kind);
-    add_number(&h, p->json_flags);
-    add_number(&h, p->constraint.length);
-    hash_add(&h, p->constraint.data, p->constraint.length);
+    add_number(&h, c->kind);
+    add_number(&h, c->json_flags);
+    add_number(&h, c->text.length);
+    hash_add(&h, c->text.data, c->text.length);
     cJSON_ArrayForEach(field, ask->chat) {
         if (strcmp(field->string, "messages") == 0 || strcmp(field->string, "documents") == 0) continue;
         add_text(&h, field->string);
@@ -58,7 +58,7 @@ enum line grammar_line(const struct exchange *ex, uint64_t *grammar) {
     const struct ask *ask = &ex->ask;
     // A short body may have many pairs.
     enum line line = work_line(ask->queries != NULL ? ex->length * ask->prompts : ex->length);
-    if (ask->params.constraint_kind == BN_CONSTRAINT_NONE && !ask->has_tools) return line;
+    if (ask->params.constraint.kind == BN_CONSTRAINT_NONE && !ask->has_tools) return line;
     if (ex->length > LONG_GRAMMAR) return GRAMMAR;
     *grammar = hash_of(ex->server, ask);
     return known[*grammar % GRAMMARS] == *grammar ? KNOWN : GRAMMAR;

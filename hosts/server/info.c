@@ -108,8 +108,6 @@ void stats(struct exchange *ex) {
     buffer_json_text(&ex->out, m->name);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         buffer_format(&ex->out, ",\"%s\":%llu", numbers[i].name, (ull)numbers[i].value);
-    buffer_format(&ex->out, ",\"generated_tokens_per_second\":%.1f,\"prompt_tokens_per_second\":%.1f",
-                  s.recent_generated_tokens_per_second, s.recent_prompt_tokens_per_second);
     buffer_format(&ex->out, ",\"prefill_ms\":%.1f,\"decode_ms\":%.1f,\"idle_ms\":%.1f,\"uptime_ms\":%.1f",
                   (double)s.prefill_ns / 1e6, (double)s.decode_ns / 1e6, (double)s.idle_ns / 1e6,
                   (double)s.uptime_ns / 1e6);
@@ -138,7 +136,7 @@ void props(struct exchange *ex) {
     buffer_json_text(&ex->out, m->options.model);
     buffer_format(&ex->out,
                   ",\"default_generation_settings\":{\"n_ctx\":%llu},\"modalities\":{\"vision\":false,\"audio\":false}}",
-                  (ull)stats.max_sequence_length);
+                  (ull)stats.context_length);
     ex->finished = true;
 }
 

@@ -60,7 +60,7 @@ static struct job *job_find(uint64_t data) {
 
 static void job_release(struct job *job) {
     struct slot *slot = &jobs.slots[job->slot];
-    if (job->request != 0) bn_release(job->exchange->model->engine, job->request, NULL); // cancels it if it still runs
+    if (job->request != 0) bn_request_free(job->exchange->model->engine, job->request, NULL); // cancels it if it still runs
     job->request = 0;
     if (slot->job != job) return;
     slot->job = NULL;
@@ -113,11 +113,11 @@ static void fill(struct exchange *ex, bn_request_params *params, const struct jo
     size_t prompt = job->scores ? job->index : job->index / ask->n;
     *params = ask->params;
     if (job->scores) score_only(ask, params);
-    else if (ask->generates) params->seed = (ask->has_seed ? ask->params.seed : mixed(ex->id)) + job->index % ask->n;
+    else if (ask->generates) params->sampling.seed = (ask->has_seed ? ask->params.sampling.seed : mixed(ex->id)) + job->index % ask->n;
     params->user_data = user_data(job);
     if (ex->trace.start_ns != 0) {
-        memcpy(params->trace_id, ex->trace.trace_id, sizeof params->trace_id);
-        memcpy(params->parent_id, ex->trace.id, sizeof params->parent_id);
+        memcpy(params->trace.trace_id, ex->trace.trace_id, sizeof params->trace.trace_id);
+        memcpy(params->trace.parent_id, ex->trace.id, sizeof params->trace.parent_id);
     }
     if (ask->has_chat || ask->queries != NULL) return;
     const size_t *from = &ask->token_from[prompt];
@@ -146,7 +146,7 @@ static void submit(struct work *w) {
     if (ask->queries != NULL) s->status = pairs_fill(ex, s->params, &s->tokens, &s->error);
     if (ask->suffix.data != NULL) s->status = infill_fill(ex, s->params, &s->tokens, &s->error);
     if (ask->has_chat && ask->has_prompt_logprobs) {
-        s->status = tokens_add_chat(&s->tokens, ex->model->handle, ask->params.chat_json, &s->error);
+        s->status = tokens_add_chat(&s->tokens, ex->model->handle, &ask->params.chat, &s->error);
         s->params[s->count - 1].prompt_tokens = s->tokens.ids;
         s->params[s->count - 1].prompt_tokens_count = s->tokens.count;
     }
@@ -165,7 +165,7 @@ static void submitted(struct work *w) {
     for (size_t i = 0; i < s->count && s->begun && s->status == BN_OK; i++) {
         struct job *job = i < ex->jobs_count ? ex->jobs[i] : NULL;
         if (job != NULL && jobs.slots[job->slot].job == job) job->request = s->requests[i];
-        else bn_release(ex->model->engine, s->requests[i], NULL);
+        else bn_request_free(ex->model->engine, s->requests[i], NULL);
     }
     if (s->status != BN_OK && !ex->gone) {
         jobs_drop(ex);
@@ -351,7 +351,7 @@ bool jobs_poll(struct model *model, size_t *taken) {
             struct job *job = job_find(events[i].user_data);
             if (job == NULL || !on_event(job, &events[i])) events[given++] = events[i];
         }
-        bn_events_free(model->engine, events, sizeof *events, given);
+        bn_events_free(events, sizeof *events, given);
     }
     return true;
 }

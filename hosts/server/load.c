@@ -35,7 +35,7 @@ static int32_t on_progress(float fraction, bn_string what, void *context) {
     return atomic_load(&load.cancelled);
 }
 
-static void on_log(int32_t level, bn_string message, void *context) {
+static void on_log(uint32_t level, bn_string message, void *context) {
     (void)context, (void)level;
     fprintf(stderr, "bn-server: %.*s\n", (int)message.length, message.data);
 }
@@ -46,7 +46,7 @@ static bn_status open_model(const struct options *o, const char *path, bool draf
     if (*path != 0) config.path = BN_TEXT(path);
     config.memory_limit_bytes = o->memory_limit;
     config.threads = (uint32_t)o->threads;
-    if (!draft) config.mtp = (uint32_t)o->mtp, config.skip_zeros = o->skip_zeros;
+    if (!draft) config.flags = (o->mtp ? BN_MODEL_MTP : 0) | (o->skip_zeros ? BN_MODEL_SKIP_ZEROS : 0);
     config.progress = on_progress;
     config.log = on_log;
     return bn_model_open(&config, out, &load.error);
@@ -73,8 +73,7 @@ static bn_status make_engine(const struct options *o, const char *name) {
     config.device = BN_TEXT(o->device);
     config.threads = (uint32_t)o->threads;
     config.max_batch_size = (uint32_t)o->max_batch;
-    if (config.max_batch_tokens < config.max_batch_size) config.max_batch_tokens = config.max_batch_size;
-    config.max_sequence_length = (uint32_t)o->max_sequence;
+    config.context_length = (uint32_t)o->context;
     config.queue_capacity = (uint32_t)o->queue;
     config.queue_token_capacity = o->queue_tokens;
     config.memory_limit_bytes = o->memory_limit;
@@ -98,7 +97,7 @@ static void tell(void) {
 
 static void let_go(void) {
     adapters_close(load.adapters);
-    bn_engine_destroy(load.engine);
+    bn_engine_free(load.engine);
     bn_model_free(load.handle);
     load.adapters = NULL;
     load.engine = NULL;

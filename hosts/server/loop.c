@@ -73,7 +73,8 @@ static bool on_engine(struct server *server, struct model *m) {
     }
     // There will be no more events. After a drain this was expected; the descriptor stays readable.
     poll_set(server->epoll, EPOLL_CTL_DEL, bn_engine_wait_fd(m->engine, NULL), 0, NULL);
-    if (bn_engine_state(m->engine) != BN_STATE_DEAD) return true;
+    uint32_t state;
+    if (bn_engine_state(m->engine, &state) != BN_OK || state != BN_STATE_DEAD) return true;
     fprintf(stderr, "bn-server: the engine died\n");
     server->exit_status = 1;
     return false;

@@ -98,7 +98,7 @@ int main(int argc, char **argv) {
     signal(SIGALRM, give_up);
     alarm(5);
     for (struct model *m = server.models; m != NULL; m = m->next) {
-        bn_engine_destroy(m->engine);
+        bn_engine_free(m->engine);
         bn_model_free(m->handle);
     }
     return status;

@@ -70,7 +70,7 @@ const char *ollama_read_format(struct exchange *ex, const cJSON *value) {
     const char *name = cJSON_GetStringValue(value);
     if (name != NULL && *name == 0) return NULL;
     if (name != NULL && strcmp(name, "json") == 0) {
-        ex->ask.params.constraint_kind = BN_CONSTRAINT_JSON_OBJECT;
+        ex->ask.params.constraint.kind = BN_CONSTRAINT_JSON_OBJECT;
         return NULL;
     }
     return cJSON_IsObject(value) ? read_json_schema(ex, value) : "must be \"json\" or a JSON schema";
@@ -111,7 +111,7 @@ const char *ollama_read_predict(struct exchange *ex, const cJSON *value) {
 const char *ollama_read_window(struct exchange *ex, const cJSON *value) {
     double last = value->valuedouble;
     if (!cJSON_IsNumber(value) || !(last >= -1 && last <= UINT32_MAX)) return "must be a number of tokens, or -1";
-    ex->ask.params.penalty_window = last < 0 ? 0 : (uint32_t)last;
+    ex->ask.params.sampling.penalty_window = last < 0 ? 0 : (uint32_t)last;
     ex->ask.no_penalties = last == 0;
     return NULL;
 }
@@ -123,7 +123,7 @@ const char *ollama_read_mirostat(struct exchange *ex, const cJSON *value) {
 }
 
 static void samplers_done(struct ask *ask) {
-    bn_request_params *p = &ask->params;
+    bn_sampling *p = &ask->params.sampling;
     if (ask->no_penalties) p->repetition_penalty = 1, p->presence_penalty = p->frequency_penalty = 0;
     if (ask->mirostat != 2) p->mirostat_tau = 0; // Ollama's tau alone does not turn it on
     if (ask->mirostat != 2) return;

@@ -65,7 +65,7 @@ static const struct option table[] = {
     NUMBER("--snapshots", snapshots, 0, 0, 65536, "states kept of models with recurrent layers; 0: as many as run"),
     NUMBER("--snapshot-interval", snapshot_interval, 512, 0, 1 << 24, "prompt tokens between two of them; 0: few"),
     NUMBER("--adapter-bytes", adapter_bytes, 0, 0, UINT64_MAX, "of the memory limit, kept for adapters"),
-    NUMBER("--max-sequence", max_sequence, 0, 0, UINT32_MAX, "tokens of a request; 0: the model's context"),
+    NUMBER("--context", context, 0, 0, UINT32_MAX, "tokens of a request; 0: the model's context"),
     NUMBER("--target-itl", target_itl_ms, 0, 0, 60000, "milliseconds between two tokens; 0: throughput"),
     NUMBER("--timeout", request_timeout_ms, 0, 0, UINT32_MAX - 1, "milliseconds of a request; 0: none"),
     NUMBER("--keep-responses", keep_responses, 0, 0, UINT64_MAX >> 1,
@@ -165,7 +165,7 @@ int closed_schemas_of(const char *name) {
 }
 
 void options_name(char *out, size_t room, const char *message) {
-    static const field_option names[] = {{"max_sequence_length", "--max-sequence"},
+    static const field_option names[] = {{"context_length", "--context"},
                                          {"memory_limit_bytes", "--memory-limit"},
                                          {"kv_cache_bytes", "--kv-cache"},
                                          {"kv_type", "--kv-type"},
@@ -206,7 +206,7 @@ void options_of_model(struct options *options, char *item) {
     static const char *const names[] = {
         "adapters",     "draft-model",   "mtp",        "speculation",       "json-whitespace", "closed-schemas", "device",
         "threads",      "max-batch",     "queue",      "queue-tokens",      "memory-limit",    "kv-cache",       "snapshots",
-        "adapter-bytes", "max-sequence", "target-itl", "snapshot-interval", "timeout",         "reasoning-budget",
+        "adapter-bytes", "context",  "target-itl", "snapshot-interval", "timeout",         "reasoning-budget",
         "idle-release",  "kv-type",      "skip-zeros"};
     char *value = strchr(item, '='), name[LONGEST_VARIABLE];
     if (value != NULL) *value++ = 0;

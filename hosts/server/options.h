@@ -8,7 +8,7 @@
 struct options {
     const char *model, *models, *model_name, *adapters, *draft_model, *speculation, *kv_type, *json_whitespace, *device, *closed_schemas, *host, *cors, *api_key, *otlp_endpoint, *rerank_template;
     uint64_t any_model, mtp, skip_zeros, port, max_loaded, models_memory, idle_unload_s, idle_release_s;
-    uint64_t threads, max_batch, queue, queue_tokens, memory_limit, kv_cache, snapshots, snapshot_interval, adapter_bytes, max_sequence, target_itl_ms;
+    uint64_t threads, max_batch, queue, queue_tokens, memory_limit, kv_cache, snapshots, snapshot_interval, adapter_bytes, context, target_itl_ms;
     uint64_t request_timeout_ms, reasoning_budget;
     uint64_t keep_responses, max_body, max_header, max_depth, max_items, max_connections, max_unread, max_memory;
     uint64_t receive_timeout_s, idle_timeout_s, drain_timeout_s;

@@ -112,9 +112,9 @@ static void write_span(struct buffer *out, const struct span *span) {
     static const uint8_t none[8];
     bool failed = span->route != NULL ? span->status >= 500 : span->of.finish_reason == BN_FINISH_FAILED;
     buffer_text(out, "{");
-    hex(out, "traceId", span->of.trace_id, sizeof span->of.trace_id);
+    hex(out, "traceId", span->of.trace.trace_id, sizeof span->of.trace.trace_id);
     hex(out, "spanId", span->id, sizeof span->id);
-    if (memcmp(span->of.parent_id, none, sizeof none) != 0) hex(out, "parentSpanId", span->of.parent_id, sizeof none);
+    if (memcmp(span->of.trace.parent_id, none, sizeof none) != 0) hex(out, "parentSpanId", span->of.trace.parent_id, sizeof none);
     if (span->route != NULL) buffer_format(out, "\"name\":\"%s %s\"", span->route->method, span->route->path);
     else buffer_format(out, "\"name\":\"%s\"", phases[span->of.kind]);
     buffer_format(out, ",\"kind\":%d,\"startTimeUnixNano\":\"%llu\",\"endTimeUnixNano\":\"%llu\",\"attributes\":[",

@@ -239,7 +239,7 @@ static bn_status fill_texts(const struct exchange *ex, bn_request_params *params
     for (size_t i = 0; i < ask->prompts; i++) {
         params[i].task = BN_TASK_RERANK;
         if (ask->messages != NULL) {
-            params[i].messages = ask->messages + 3 * i, params[i].messages_count = 3;
+            params[i].chat.messages = ask->messages + 3 * i, params[i].chat.messages_count = 3;
             continue;
         }
         params[i].prompt = ask->queries[ask->queries_count == 1 ? 0 : i];
@@ -268,7 +268,7 @@ bn_status pairs_fill(const struct exchange *ex, bn_request_params *params, struc
         size_t begin = t->count;
         uint32_t from = 0;
         status = add_pair(ask, i, model, &common, t, &from, error);
-        if (status == BN_OK) status = too_long(i, t->count - begin, stats.max_sequence_length, error);
+        if (status == BN_OK) status = too_long(i, t->count - begin, stats.context_length, error);
         params[i].flags |= BN_REQUEST_LOGPROBS | (ask->template.judges ? BN_REQUEST_NO_STREAM : 0);
         params[i].task = ask->template.judges ? BN_TASK_GENERATE : BN_TASK_SCORE;
         params[i].prompt_tokens_count = t->count - begin;

@@ -82,7 +82,7 @@ static void keep(struct exchange *ex) {
 // `event` is NULL, and there are no items, while the answer is being generated.
 static void write_response(struct buffer *out, const struct exchange *ex, const bn_event *event,
                            const struct buffer *items) {
-    const bn_request_params *p = &ex->ask.params;
+    const bn_sampling *s = &ex->ask.params.sampling;
     bool cut = event != NULL && event->finish_reason != BN_FINISH_STOP;
     char id[STORE_ID];
     write_response_id(ex, id);
@@ -92,7 +92,7 @@ static void write_response(struct buffer *out, const struct exchange *ex, const 
     buffer_format(out, ",\"error\":null,\"incomplete_details\":%s,\"output\":[",
                   cut ? "{\"reason\":\"max_output_tokens\"}" : "null");
     if (items != NULL) buffer_add(out, items->data, items->end);
-    buffer_format(out, "],\"temperature\":%g,\"top_p\":%g", (double)p->temperature, (double)p->top_p);
+    buffer_format(out, "],\"temperature\":%g,\"top_p\":%g", (double)s->temperature, (double)s->top_p);
     buffer_add(out, ex->ask.kept.data, ex->ask.kept.end);
     buffer_format(out, ",\"store\":%s,\"truncation\":\"disabled\",\"usage\":", is_kept(ex) ? "true" : "false");
     if (event != NULL) write_tokens(out, event);

@@ -30,7 +30,7 @@ static void find_ids(struct work *w) {
     const bn_model *model = ex->model->handle;
     struct answer *a = w->data;
     a->status = ask->has_chat
-                    ? tokens_add_chat(&a->tokens, model, ask->params.chat_json, &a->error)
+                    ? tokens_add_chat(&a->tokens, model, &ask->params.chat, &a->error)
                     : tokens_add_text(&a->tokens, model, ask->texts[0], BN_TOKENIZE_ADD_SPECIAL, &a->error);
     // An id has up to ten digits and a comma.
     a->fits = a->status != BN_OK || memory_take(ex, &ex->output, 11 * a->tokens.count);

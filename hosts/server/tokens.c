@@ -18,7 +18,7 @@ void tokens_add_ids(struct tokens *t, const uint32_t *ids, size_t count) {
 }
 
 // `chat` has the conversation; NULL: it is a text.
-static bn_status add(struct tokens *t, const bn_model *model, bn_string text, uint32_t flags, const bn_request_params *chat,
+static bn_status add(struct tokens *t, const bn_model *model, bn_string text, uint32_t flags, const bn_chat *chat,
                      bn_error *error) {
     size_t count = text.length + 1;
     bn_status status;
@@ -37,9 +37,6 @@ bn_status tokens_add_text(struct tokens *t, const bn_model *model, bn_string tex
     return add(t, model, text, flags, NULL, error);
 }
 
-bn_status tokens_add_chat(struct tokens *t, const bn_model *model, bn_string chat, bn_error *error) {
-    bn_request_params params;
-    bn_request_params_init(&params, sizeof params);
-    params.chat_json = chat;
-    return add(t, model, chat, 0, &params, error);
+bn_status tokens_add_chat(struct tokens *t, const bn_model *model, const bn_chat *chat, bn_error *error) {
+    return add(t, model, chat->json, 0, chat, error);
 }

@@ -102,8 +102,8 @@ void trace_end(struct exchange *ex) {
     span.of.end_ns = unix_ns();
     span.input_tokens = ex->prompt_tokens;
     span.output_tokens = ex->generated_tokens;
-    memcpy(span.of.trace_id, trace->trace_id, sizeof trace->trace_id);
-    memcpy(span.of.parent_id, trace->parent_id, sizeof trace->parent_id);
+    memcpy(span.of.trace.trace_id, trace->trace_id, sizeof trace->trace_id);
+    memcpy(span.of.trace.parent_id, trace->parent_id, sizeof trace->parent_id);
     memcpy(span.id, trace->id, sizeof trace->id);
     trace_put(&span);
 }

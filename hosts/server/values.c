@@ -144,8 +144,8 @@ const char *read_logit_bias(struct exchange *ex, const cJSON *value) {
         if (!id || !cJSON_IsNumber(item) || !(bias >= -100 && bias <= 100)) return wrong;
         *next = (bn_logit_bias){(uint32_t)token, bias == -100 ? -INFINITY : (float)bias};
     }
-    ask->params.logit_bias = ask->biases;
-    ask->params.logit_bias_count = (size_t)count;
+    ask->params.sampling.logit_bias = ask->biases;
+    ask->params.sampling.logit_bias_count = (size_t)count;
     return NULL;
 }
 
@@ -160,8 +160,8 @@ const char *read_stream_options(struct exchange *ex, const cJSON *value) {
 const char *read_speculation(struct exchange *ex, const cJSON *value) {
     const char *name = cJSON_GetStringValue(value);
     int32_t how = name == NULL ? -1 : speculation_of(name);
-    ex->ask.params.speculation = how;
-    return how > BN_SPECULATION_DEFAULT ? NULL : "must be 'off', 'lookup' or 'draft'";
+    ex->ask.params.speculation = how < 0 ? BN_SPECULATION_DEFAULT : (uint32_t)how;
+    return how > (int32_t)BN_SPECULATION_DEFAULT ? NULL : "must be 'off', 'lookup' or 'draft'";
 }
 
 // A switch in chats, elsewhere the number of alternatives.

@@ -90,11 +90,12 @@ pub struct EngineConfig {
     pub threads: u32,
     /// Maximum number of sequences in a step, 1..=4096; 1 is sequential mode.
     pub max_batch_size: u32,
-    /// Maximum number of rows in a step, max_batch_size..=65536.
+    /// Maximum number of rows in a step, max_batch_size..=65536. 0: 512, or max_batch_size if that is more; with an
+    /// encoder, which runs a text in one step, as many as its longest text has, if memory allows.
     pub max_batch_tokens: u32,
     /// Maximum number of tokens of one request, prompt and output; 0: the model's context length, or as many as
     /// fit in half of the free memory.
-    pub max_sequence_length: u32,
+    pub context_length: u32,
     /// Tokens per KV block: 16, 32, 64 or 128.
     pub kv_block_size: u32,
     /// Element type of the KV cache. Models that keep something else there (`builtin:echo`) have their own.
@@ -169,8 +170,8 @@ impl Default for EngineConfig {
             model_path: None,
             threads: 0,
             max_batch_size: 32,
-            max_batch_tokens: 512,
-            max_sequence_length: 0,
+            max_batch_tokens: 0,
+            context_length: 0,
             kv_block_size: 32,
             kv_type: KvType::F16,
             memory_limit_bytes: 0,
@@ -260,7 +261,7 @@ pub struct RequestParams<'a> {
     /// Some: the request asks for log probabilities of the prompt's own tokens, along with those of the other tokens
     /// that `sampling` asks for.
     pub scores: Option<ScoreParams>,
-    /// 0: as many as `max_sequence_length` leaves.
+    /// 0: as many as `context_length` leaves.
     pub max_new_tokens: u32,
     pub sampling: SamplingParams,
     pub stop_tokens: Cow<'a, [u32]>,

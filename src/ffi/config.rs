@@ -4,7 +4,7 @@ use super::callbacks::{bn_event_callback, bn_log_callback, bn_span_callback};
 use super::event::bn_event;
 use super::growth::grown;
 use super::guard;
-use super::log::{BN_LOG_WARN, log_sink};
+use super::log::{BN_LOG_WARN, log_level, log_sink};
 use super::model::path;
 use super::registry;
 use super::span::span_sink;
@@ -16,37 +16,37 @@ use crate::model::Loaded;
 use std::ffi::c_void;
 
 /// Half precision.
-pub const BN_KV_TYPE_F16: i32 = 0;
+pub const BN_KV_TYPE_F16: u32 = 0;
 /// Single precision.
-pub const BN_KV_TYPE_F32: i32 = 1;
+pub const BN_KV_TYPE_F32: u32 = 1;
 /// int8, with a scale for each token and head: half of the memory of F16, and less precise.
-pub const BN_KV_TYPE_INT8: i32 = 2;
+pub const BN_KV_TYPE_INT8: u32 = 2;
 /// Four bits, with a scale for each token and head, after a Walsh-Hadamard transform of the head:
 /// half of the memory of int8, and less precise. Not on NVIDIA devices.
-pub const BN_KV_TYPE_INT4: i32 = 3;
+pub const BN_KV_TYPE_INT4: u32 = 3;
 
 /// The machine's best.
-pub const BN_INSTRUCTIONS_AUTO: i32 = 0;
+pub const BN_INSTRUCTIONS_AUTO: u32 = 0;
 /// Portable code.
-pub const BN_INSTRUCTIONS_SCALAR: i32 = 1;
+pub const BN_INSTRUCTIONS_SCALAR: u32 = 1;
 /// x86-64 with AVX2, FMA and F16C.
-pub const BN_INSTRUCTIONS_AVX2: i32 = 2;
+pub const BN_INSTRUCTIONS_AVX2: u32 = 2;
 /// AVX2 and AVX-VNNI.
-pub const BN_INSTRUCTIONS_AVX_VNNI: i32 = 3;
+pub const BN_INSTRUCTIONS_AVX_VNNI: u32 = 3;
 /// AVX2 and AVX-512 F, BW, VL and VNNI.
-pub const BN_INSTRUCTIONS_AVX512_VNNI: i32 = 4;
-/// aarch64 NEON with dot products.
-pub const BN_INSTRUCTIONS_NEON: i32 = 5;
+pub const BN_INSTRUCTIONS_AVX512_VNNI: u32 = 4;
+/// AVX512_VNNI and AVX-512 VBMI, which looks up the entries of codebook weights (IQ2, IQ3).
+pub const BN_INSTRUCTIONS_AVX512_VBMI: u32 = 5;
 /// AVX512_VBMI and AMX tiles of bytes, if the system lets the process use them. An engine that
 /// wants them, by default too, asks when it is created: from then on the system refuses signal
 /// stacks (`sigaltstack`) without room for tiles, some 11 KiB.
-pub const BN_INSTRUCTIONS_AMX: i32 = 6;
-/// AVX512_VNNI and AVX-512 VBMI, which looks up the entries of codebook weights (IQ2, IQ3).
-pub const BN_INSTRUCTIONS_AVX512_VBMI: i32 = 7;
+pub const BN_INSTRUCTIONS_AMX: u32 = 6;
+/// aarch64 NEON with dot products.
+pub const BN_INSTRUCTIONS_NEON: u32 = 7;
 /// NEON, and products of matrices of int8 (i8mm).
-pub const BN_INSTRUCTIONS_NEON_I8MM: i32 = 8;
+pub const BN_INSTRUCTIONS_NEON_I8MM: u32 = 8;
 
-/// How to make an engine. What contexts point to must live until `bn_engine_destroy` returns.
+/// How to make an engine. What contexts point to must live until `bn_engine_free` returns.
 #[repr(C)]
 pub struct bn_engine_config {
     pub struct_size: u32,
@@ -54,8 +54,8 @@ pub struct bn_engine_config {
     pub threads: u32,
     /// The engine keeps its own reference. NULL: `model_path`.
     pub model: *mut bn_model,
-    /// As `bn_model_config.path`, for a model of this engine alone. Not set, with `model` NULL too:
-    /// the model that is embedded in the library.
+    /// As `bn_model_config.path`, for a model of this engine alone. Not set, with `model` NULL
+    /// too: the model that is embedded in the library.
     pub model_path: bn_string,
     /// The model's name in metrics. Not set: `bn_model_info.name`.
     pub model_name: bn_string,
@@ -76,15 +76,17 @@ pub struct bn_engine_config {
 
     /// `BN_INSTRUCTIONS_*`. One that the machine lacks is refused. Results are bitwise the same
     /// with any.
-    pub instructions: i32,
+    pub instructions: u32,
+    /// The most tokens of one request, prompt and output together: 2 to the model's own
+    /// `context_length`. 0: that, or without `memory_limit_bytes` less if the KV cache holds no
+    /// more (`bn_stats.context_length`).
+    pub context_length: u32,
     /// The most requests in a forward pass, 1 to 4096, default 32.
     pub max_batch_size: u32,
-    /// The most tokens in a forward pass, `max_batch_size` to 65536, default 512.
+    /// The most tokens in a forward pass, `max_batch_size` to 65536. 0: 512, or more if
+    /// `max_batch_size` is. An encoder runs a text in one pass: with 0 its passes hold
+    /// `context_length` tokens, or as many as there is memory for.
     pub max_batch_tokens: u32,
-    /// The most tokens of one request, prompt and output together: 2 to the model's context length.
-    /// 0: that, or without `memory_limit_bytes` less if the KV cache holds no more
-    /// (`bn_stats.max_sequence_length`).
-    pub max_sequence_length: u32,
     /// Microseconds that an idle engine waits for more requests before its first step, up to
     /// 1000000.
     pub max_wait_us: u32,
@@ -93,15 +95,15 @@ pub struct bn_engine_config {
     /// more, 1.75 times the answers' time.
     pub max_step_ms: u32,
     /// Milliseconds between two tokens of an answer to aim at, up to 60000: requests wait while a
-    /// step with them is predicted to take longer, but one always runs, and none is interrupted. If
-    /// lower, it replaces `max_step_ms` in steps with prompts. 0: as many run as fit.
+    /// step with them is predicted to take longer, but one always runs, and none is interrupted.
+    /// If lower, it replaces `max_step_ms` in steps with prompts. 0: as many run as fit.
     pub target_itl_ms: u32,
     /// How many milliseconds later than one of priority 0 a request of priority 255 may be
     /// submitted and still come first, up to 3600000, default 30000; others proportionally. 0:
     /// order of arrival.
     pub priority_ageing_ms: u32,
 
-    /// The most unreleased requests, 1 to 1048576, default 1024.
+    /// The most requests, from submit to `bn_request_free`, 1 to 1048576, default 1024.
     pub queue_capacity: u32,
     /// `bn_request_params.timeout_ms` of requests that set none.
     pub default_timeout_ms: u32,
@@ -110,13 +112,13 @@ pub struct bn_engine_config {
     pub queue_token_capacity: u64,
 
     /// The most bytes for weights, KV cache, workspace, prompts, outputs and events together.
-    /// Weights count whole, also of a shared model; a prompt from submit on, an output as it grows,
-    /// 16 tokens at a time. A request that gets no more memory is paused until others give some
-    /// back, never shortened. 0: none, but the KV cache takes at most half of the memory that the
-    /// machine and the process's control groups have free.
+    /// Weights count whole, also of a shared model; a prompt from submit on, an output as it
+    /// grows, 16 tokens at a time. A request that gets no more memory is paused until others give
+    /// some back, never shortened. 0: none, but the KV cache takes at most half of the memory
+    /// that the machine and the process's control groups have free.
     pub memory_limit_bytes: u64,
     /// The most bytes of the KV cache, which takes no more than `memory_limit_bytes` leaves, or
-    /// `max_batch_size` requests of `max_sequence_length` need. 0: these bounds alone.
+    /// `max_batch_size` requests of `context_length` need. 0: these bounds alone.
     pub kv_cache_bytes: u64,
     /// Bytes of `memory_limit_bytes` that the KV cache leaves for adapters, besides those for
     /// requests. 0: adapters take from the requests' part.
@@ -125,10 +127,14 @@ pub struct bn_engine_config {
     /// have unread. Beyond that it is paused until they are polled or delivered, or ends
     /// (`BN_REQUEST_END_UNREAD`). Default 4194304; 0: no limit.
     pub max_unread_bytes: u64,
+    /// Milliseconds without a request, or of a pause, after which the engine releases the pages of
+    /// weights that are mapped from files, up to 604800000. The next request reads them again.
+    /// Weights that were packed or converted at load, and those on devices, stay. 0: never.
+    pub idle_release_ms: u64,
     /// Tokens per KV block: 16, 32 (default), 64 or 128.
     pub kv_block_size: u32,
     /// `BN_KV_TYPE_*`, the type of keys and values. Not for `builtin:echo`.
-    pub kv_type: i32,
+    pub kv_type: u32,
     /// Changes of the prefix cache to keep for `bn_kv_events`, up to 1048576; there is room for
     /// twice as many as the cache has blocks. 0: none.
     pub kv_events_capacity: u32,
@@ -137,17 +143,17 @@ pub struct bn_engine_config {
     /// States count against `memory_limit_bytes`; with little memory there are fewer of them, and
     /// fewer requests run together.
     pub snapshots: u32,
-    /// Tokens of a prompt between two such states, up to 16777216, rounded up to KV blocks, default
-    /// 512. 0: only where prompts were seen to part, and at their ends.
+    /// Tokens of a prompt between two such states, up to 16777216, rounded up to KV blocks,
+    /// default 512. 0: only where prompts were seen to part, and at their ends.
     pub snapshot_interval: u32,
 
+    /// `BN_SPECULATION_*` of requests that do not say.
+    pub speculation: u32,
     /// `bn_request_params.draft_tokens` of requests that do not say. 0: as many as pay.
     pub draft_tokens: u32,
-    /// `BN_SPECULATION_*` of requests that do not say.
-    pub speculation: i32,
 
     /// The most detailed level that `log` gets, `BN_LOG_*`. Default `BN_LOG_WARN`.
-    pub log_level: i32,
+    pub log_level: u32,
     /// Receives the log.
     pub log: bn_log_callback,
     pub log_context: *mut c_void,
@@ -157,15 +163,21 @@ pub struct bn_engine_config {
     /// Receives the spans of requests that have a `trace_id`.
     pub on_span: bn_span_callback,
     pub on_span_context: *mut c_void,
-    /// Milliseconds without a request, or of a pause, after which the engine releases the pages of
-    /// weights that are mapped from files, up to 604800000. The next request reads them again.
-    /// Weights that were packed or converted at load, and those on devices, stay. 0: never.
-    pub idle_release_ms: u64,
 }
 
 grown!(
-    bn_engine_config: 232, max_unread_bytes: EngineConfig::default().max_unread_bytes, priority_ageing_ms: EngineConfig::default().priority_ageing_ms, max_batch_size: EngineConfig::default().max_batch_size,
-    max_batch_tokens: EngineConfig::default().max_batch_tokens,
+    bn_engine_config {
+        struct_size, threads, model, model_path, model_name, draft_model, device, instructions,
+        context_length, max_batch_size, max_batch_tokens, max_wait_us, max_step_ms, target_itl_ms,
+        priority_ageing_ms, queue_capacity, default_timeout_ms, queue_token_capacity,
+        memory_limit_bytes, kv_cache_bytes, adapter_bytes, max_unread_bytes, idle_release_ms,
+        kv_block_size, kv_type, kv_events_capacity, snapshots, snapshot_interval, speculation,
+        draft_tokens, log_level, log, log_context, on_event, on_event_context, on_span,
+        on_span_context,
+    },
+    max_unread_bytes: EngineConfig::default().max_unread_bytes,
+    priority_ageing_ms: EngineConfig::default().priority_ageing_ms,
+    max_batch_size: EngineConfig::default().max_batch_size,
     kv_block_size: EngineConfig::default().kv_block_size,
     snapshot_interval: EngineConfig::default().snapshot_interval,
     queue_capacity: EngineConfig::default().queue_capacity,
@@ -173,7 +185,7 @@ grown!(
 );
 
 /// The value that a constant `family_*` stands for.
-pub(super) fn choice<T: Copy>(field: &str, value: i32, family: &str, choices: &[(i32, T)]) -> Result<T> {
+pub(super) fn choice<T: Copy>(field: &str, value: u32, family: &str, choices: &[(u32, T)]) -> Result<T> {
     let found = choices.iter().find(|(number, _)| *number == value);
     found.map(|(_, choice)| *choice).ok_or_else(|| {
         let (low, high) = (choices[0].0, choices[choices.len() - 1].0);
@@ -205,7 +217,7 @@ impl bn_engine_config {
             instructions: self.instructions()?,
             max_batch_size: self.max_batch_size,
             max_batch_tokens: self.max_batch_tokens,
-            max_sequence_length: self.max_sequence_length,
+            context_length: self.context_length,
             kv_block_size: self.kv_block_size,
             kv_type: choice("kv_type", self.kv_type, "BN_KV_TYPE", &kv_types)?,
             memory_limit_bytes: self.memory_limit_bytes,
@@ -223,7 +235,7 @@ impl bn_engine_config {
             default_timeout_ms: self.default_timeout_ms,
             on_event: self.event_sink(),
             log: log_sink(self.log, self.log_context),
-            log_level: self.log_level,
+            log_level: log_level(self.log_level)?,
             adapter_bytes: self.adapter_bytes,
             draft_always: false,
             idle_release_ms: self.idle_release_ms,
@@ -252,9 +264,9 @@ impl bn_engine_config {
             (BN_INSTRUCTIONS_AVX2, Some(Isa::Avx2)),
             (BN_INSTRUCTIONS_AVX_VNNI, Some(Isa::AvxVnni)),
             (BN_INSTRUCTIONS_AVX512_VNNI, Some(Isa::Avx512Vnni)),
-            (BN_INSTRUCTIONS_NEON, Some(Isa::Neon)),
-            (BN_INSTRUCTIONS_AMX, Some(Isa::Amx)),
             (BN_INSTRUCTIONS_AVX512_VBMI, Some(Isa::Avx512Vbmi)),
+            (BN_INSTRUCTIONS_AMX, Some(Isa::Amx)),
+            (BN_INSTRUCTIONS_NEON, Some(Isa::Neon)),
             (BN_INSTRUCTIONS_NEON_I8MM, Some(Isa::NeonI8mm)),
         ];
         choice("instructions", self.instructions, "BN_INSTRUCTIONS", &sets)
@@ -264,7 +276,7 @@ impl bn_engine_config {
         let call = self.on_event?;
         let context = Context::new(self.on_event_context);
         Some(Box::new(move |event| {
-            let event = bn_event::new(event, 0);
+            let event = bn_event::new(event, std::ptr::null_mut(), 0);
             // SAFETY: the header's contract for `on_event`; `event` outlives the call.
             unsafe { call(&event, context.get()) }
         }))

@@ -2,32 +2,31 @@
 
 use super::config::choice;
 use super::guard;
-use super::request::bn_request_params;
 use super::string::bn_string;
 use crate::base::{Error, Result};
 use crate::engine::api::{Constraint, ConstraintKind, JsonOptions, WhiteSpace};
 use std::borrow::Cow;
 
 /// No constraint.
-pub const BN_CONSTRAINT_NONE: i32 = 0;
+pub const BN_CONSTRAINT_NONE: u32 = 0;
 /// A JSON schema; the output is JSON that is valid under it, with properties in its order. A
 /// keyword that cannot be kept is refused by name, as are unknown formats and references to other
 /// documents. Numbers may exceed a double, and a property that the schema does not name may come
 /// twice (docs/decoding.md).
-pub const BN_CONSTRAINT_JSON_SCHEMA: i32 = 1;
-/// The output is a JSON object. `constraint` is not set.
-pub const BN_CONSTRAINT_JSON_OBJECT: i32 = 2;
+pub const BN_CONSTRAINT_JSON_SCHEMA: u32 = 1;
+/// The output is a JSON object. `text` is not set.
+pub const BN_CONSTRAINT_JSON_OBJECT: u32 = 2;
 /// A regular expression in Rust's syntax, without look-around and back references, that the whole
 /// output matches, with or without `^` and `$`.
-pub const BN_CONSTRAINT_REGEX: i32 = 3;
+pub const BN_CONSTRAINT_REGEX: u32 = 3;
 /// A grammar in llguidance's dialect of Lark; the output matches its rule `start`.
-pub const BN_CONSTRAINT_LARK: i32 = 4;
+pub const BN_CONSTRAINT_LARK: u32 = 4;
 /// A grammar as llama.cpp has them; the output matches its rule `root`. Rules that are not
 /// recursive match greedily.
-pub const BN_CONSTRAINT_GBNF: i32 = 5;
+pub const BN_CONSTRAINT_GBNF: u32 = 5;
 
-/// No white space between JSON's tokens. Without this flag and the next, a space may follow `:` and
-/// `,`, and between tokens may stand one line break with up to 32 spaces or 16 tabs after it.
+/// No white space between JSON's tokens. Without this flag and the next, a space may follow `:`
+/// and `,`, and between tokens may stand one line break with up to 32 spaces or 16 tabs after it.
 pub const BN_JSON_COMPACT: u32 = 1 << 0;
 /// Up to 32 characters of white space between JSON's tokens. Refused with `BN_JSON_COMPACT`.
 pub const BN_JSON_FLEXIBLE: u32 = 1 << 1;
@@ -40,7 +39,7 @@ pub const BN_JSON_CLOSED: u32 = 1 << 3;
 
 const JSON_FLAGS: u32 = BN_JSON_COMPACT | BN_JSON_FLEXIBLE | BN_JSON_ANY_FORMAT | BN_JSON_CLOSED;
 
-const KINDS: [(i32, Option<ConstraintKind>); 6] = [
+const KINDS: [(u32, Option<ConstraintKind>); 6] = [
     (BN_CONSTRAINT_NONE, None),
     (BN_CONSTRAINT_JSON_SCHEMA, Some(ConstraintKind::JsonSchema)),
     (BN_CONSTRAINT_JSON_OBJECT, Some(ConstraintKind::JsonObject)),
@@ -49,37 +48,59 @@ const KINDS: [(i32, Option<ConstraintKind>); 6] = [
     (BN_CONSTRAINT_GBNF, Some(ConstraintKind::Gbnf)),
 ];
 
-/// A caller's constraint.
-///
-/// # Safety
-/// As for `guard::text`.
-pub(super) unsafe fn constraint<'a>(
-    kind: i32,
-    text: bn_string,
-    json: JsonOptions,
-) -> Result<Option<Constraint<'a>>> {
-    // SAFETY: the caller's promise.
-    let text = unsafe { guard::optional_text("constraint", text) }?;
-    let kind = choice("constraint_kind", kind, "BN_CONSTRAINT", &KINDS)?;
-    match (kind, text) {
-        (None, Some(_)) => Err(Error::invalid("constraint is set and needs constraint_kind")),
-        (None, None) => Ok(None),
-        (Some(ConstraintKind::JsonObject), None) => {
-            Ok(Some(Constraint { kind: ConstraintKind::JsonObject, text: Cow::Borrowed(""), json }))
-        }
-        (Some(_), None) => Err(Error::invalid("constraint_kind is set and needs constraint")),
-        (Some(kind), Some(text)) => Ok(Some(Constraint { kind, text: Cow::Borrowed(text), json })),
-    }
+/// What an output matches, whatever else is asked for. Once matched, the model's end tokens may
+/// come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if the match cannot go on. What ends
+/// early is the beginning of a match. It is compiled at submit; the latest ones stay compiled. A
+/// request may still fail later, where its constraint needs more than docs/decoding.md allows.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct bn_constraint {
+    /// `BN_CONSTRAINT_*`.
+    pub kind: u32,
+    /// `BN_JSON_*`, for JSON or Lark and `bn_chat.json` alone. A schema's "x-guidance" overrides
+    /// them.
+    pub json_flags: u32,
+    /// The schema, expression or grammar; at most 524288 bytes.
+    pub text: bn_string,
+    pub reserved: [u64; 2],
 }
 
-impl bn_request_params {
-    pub(super) fn json_options(&self) -> Result<JsonOptions> {
+impl bn_constraint {
+    /// `has_chat`: `json_flags` may be for a `bn_chat.json`.
+    ///
+    /// # Safety
+    /// As for `guard::text`.
+    pub(super) unsafe fn to_engine<'a>(
+        &self,
+        has_chat: bool,
+    ) -> Result<(Option<Constraint<'a>>, JsonOptions)> {
+        guard::reserved("constraint", &self.reserved)?;
+        // SAFETY: the caller's promise.
+        let text = unsafe { guard::optional_text("constraint.text", self.text) }?;
+        let kind = choice("constraint.kind", self.kind, "BN_CONSTRAINT", &KINDS)?;
+        let json = self.json_options(has_chat)?;
+        let text = match (kind, text) {
+            (None, Some(_)) => {
+                return Err(Error::invalid("constraint.text is set and needs constraint.kind"));
+            }
+            (None, None) => return Ok((None, json)),
+            (Some(ConstraintKind::JsonObject), None) => "",
+            (Some(_), None) => {
+                return Err(Error::invalid("constraint.kind is set and needs constraint.text"));
+            }
+            (Some(_), Some(text)) => text,
+        };
+        let text = Cow::Borrowed(text);
+        Ok((kind.map(|kind| Constraint { kind, text, json }), json))
+    }
+
+    fn json_options(&self, has_chat: bool) -> Result<JsonOptions> {
         let has = |flag| self.json_flags & flag != 0;
         guard::flags("json_flags", self.json_flags, JSON_FLAGS)?;
         let json = [BN_CONSTRAINT_JSON_SCHEMA, BN_CONSTRAINT_JSON_OBJECT, BN_CONSTRAINT_LARK];
-        if self.json_flags != 0 && !json.contains(&self.constraint_kind) && self.chat_json.data.is_null() {
+        if self.json_flags != 0 && !json.contains(&self.kind) && !has_chat {
             return Err(Error::invalid(
-                "json_flags is set and needs chat_json, or a constraint_kind with JSON",
+                "json_flags is set and needs chat.json, or a constraint.kind with JSON",
             ));
         }
         let white_space = match (has(BN_JSON_COMPACT), has(BN_JSON_FLEXIBLE)) {

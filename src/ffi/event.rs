@@ -4,31 +4,31 @@ use super::growth::grown;
 use super::status::bn_status;
 use super::string::bn_string;
 use super::tool_call::bn_tool_call;
-use super::types::bn_request;
+use super::types::{bn_engine, bn_request};
 use crate::engine::api::{Event, FinishReason, Logprob};
 use std::mem::offset_of;
 
 /// All new tokens and text since the last poll.
-pub const BN_EVENT_TOKENS: i32 = 1;
+pub const BN_EVENT_TOKENS: u32 = 1;
 /// The last event: a finish reason, usage, and tokens and text not returned before.
-pub const BN_EVENT_COMPLETED: i32 = 2;
+pub const BN_EVENT_COMPLETED: u32 = 2;
 
 /// Not finished (`BN_EVENT_TOKENS`).
-pub const BN_FINISH_NONE: i32 = 0;
+pub const BN_FINISH_NONE: u32 = 0;
 /// An end token of the model, or one of `stop_tokens`.
-pub const BN_FINISH_STOP: i32 = 1;
+pub const BN_FINISH_STOP: u32 = 1;
 /// One of `stop_strings`.
-pub const BN_FINISH_STOP_STRING: i32 = 2;
-/// `max_new_tokens` or the engine's `max_sequence_length`.
-pub const BN_FINISH_LENGTH: i32 = 3;
-/// By `bn_cancel`, a shutdown or destroy, or `BN_REQUEST_END_UNREAD`.
-pub const BN_FINISH_CANCELLED: i32 = 4;
+pub const BN_FINISH_STOP_STRING: u32 = 2;
+/// `max_new_tokens` or the engine's `context_length`.
+pub const BN_FINISH_LENGTH: u32 = 3;
+/// By `bn_cancel`, a shutdown or `bn_engine_free`, or `BN_REQUEST_END_UNREAD`.
+pub const BN_FINISH_CANCELLED: u32 = 4;
 /// Its timeout passed, or could not be met (`BN_REQUEST_DROP_LATE`).
-pub const BN_FINISH_TIMED_OUT: i32 = 5;
+pub const BN_FINISH_TIMED_OUT: u32 = 5;
 /// `status` and `message` say why.
-pub const BN_FINISH_FAILED: i32 = 6;
+pub const BN_FINISH_FAILED: u32 = 6;
 /// `BN_TASK_EMBED` or `BN_TASK_RERANK` is done.
-pub const BN_FINISH_EMBEDDING: i32 = 7;
+pub const BN_FINISH_EMBEDDING: u32 = 7;
 
 /// A token and its log probability.
 #[repr(C)]
@@ -42,21 +42,28 @@ pub struct bn_logprob {
 }
 
 /// What happened to a request. What a polled event points to stays valid and unchanged until
-/// `bn_events_free` of it, `bn_release` of its request, or `bn_engine_destroy`.
+/// `bn_events_free` of it, `bn_request_free` of its request, or `bn_engine_free`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_event {
     pub struct_size: u32,
     /// `BN_EVENT_*`.
-    pub kind: i32,
+    pub kind: u32,
     /// The request.
     pub request: bn_request,
     /// As in `bn_request_params`.
     pub user_data: u64,
-    /// Its name for `bn_events_free`. 0 in a callback.
+    /// This and `lease` are its name for `bn_events_free`. NULL unless it was polled.
+    pub engine: *mut bn_engine,
+    /// 0 in a callback.
     pub lease: u64,
     /// New text: whole UTF-8 characters.
     pub text: bn_string,
+    /// New reasoning (`BN_REQUEST_PARSE_OUTPUT`): whole UTF-8 characters.
+    pub reasoning: bn_string,
+    /// New calls, and more of the last one (`BN_REQUEST_PARSE_OUTPUT`), or NULL.
+    pub tool_calls: *const bn_tool_call,
+    pub tool_calls_count: usize,
     /// New tokens, an end token included, or NULL. With `BN_REQUEST_ECHO_PROMPT` the prompt's come
     /// first; with `BN_TASK_SCORE` they are the prompt's from `logprobs_from` on.
     pub tokens: *const u32,
@@ -69,7 +76,7 @@ pub struct bn_event {
     /// 0, or 1 + `top_logprobs` + `logprob_tokens_count`: `logprobs` for each of `tokens`.
     pub logprobs_per_token: u32,
     /// `BN_FINISH_*`.
-    pub finish_reason: i32,
+    pub finish_reason: u32,
     /// `BN_OK`, or why the request failed, was cancelled or timed out.
     pub status: bn_status,
     /// Index of the stop token or stop string that ended the request; -1 for other ends, the
@@ -77,16 +84,11 @@ pub struct bn_event {
     pub stop_index: i32,
     /// `status` in words; empty with `BN_OK`.
     pub message: bn_string,
-    /// New reasoning (`BN_REQUEST_PARSE_OUTPUT`): whole UTF-8 characters.
-    pub reasoning: bn_string,
-    /// New calls, and more of the last one (`BN_REQUEST_PARSE_OUTPUT`), or NULL.
-    pub tool_calls: *const bn_tool_call,
-    pub tool_calls_count: usize,
     /// The vector of `BN_FINISH_EMBEDDING`; otherwise NULL.
     pub embedding: *const f32,
     pub embedding_count: usize,
     /// The `BN_POOLING_*` that made it, or 0.
-    pub pooling: i32,
+    pub pooling: u32,
     /// Calls in the whole answer; after `BN_FINISH_STOP` the model waits for their results. This
     /// and all below are 0 before `BN_EVENT_COMPLETED`.
     pub tool_calls_total: u32,
@@ -94,6 +96,8 @@ pub struct bn_event {
     pub prompt_tokens: u32,
     /// Generated tokens, an end token included.
     pub generated_tokens: u32,
+    /// Generated tokens of reasoning, its end marker included (`BN_REQUEST_PARSE_OUTPUT`).
+    pub reasoning_tokens: u32,
     /// Prompt tokens that the prefix cache had at admission.
     pub cached_tokens: u32,
     /// Tokens drafted and verified.
@@ -110,25 +114,33 @@ pub struct bn_event {
     pub decode_ns: u64,
     /// From submit to this event.
     pub total_ns: u64,
-    /// Generated tokens of reasoning, its end marker included (`BN_REQUEST_PARSE_OUTPUT`).
-    pub reasoning_tokens: u64,
 }
 
-grown!(bn_event: 240);
+grown!(
+    bn_event {
+        struct_size, kind, request, user_data, engine, lease, text, reasoning, tool_calls,
+        tool_calls_count, tokens, tokens_count, logprobs, logprobs_count, logprobs_per_token,
+        finish_reason, status, stop_index, message, embedding, embedding_count, pooling,
+        tool_calls_total, prompt_tokens, generated_tokens, reasoning_tokens, cached_tokens,
+        drafted_tokens, accepted_tokens, queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns,
+    };
+    // What `bn_events_free` needs.
+    LEAST = offset_of!(bn_event, text)
+);
 
 // Log probabilities are handed out as they lie in `Event`.
 const _: () = {
     assert!(size_of::<bn_logprob>() == size_of::<Logprob>());
     assert!(offset_of!(bn_logprob, token) == offset_of!(Logprob, token));
     assert!(offset_of!(bn_logprob, logprob) == offset_of!(Logprob, logprob));
-    assert!(BN_FINISH_NONE == FinishReason::None as i32);
-    assert!(BN_FINISH_STOP == FinishReason::Stop as i32);
-    assert!(BN_FINISH_STOP_STRING == FinishReason::StopString as i32);
-    assert!(BN_FINISH_LENGTH == FinishReason::Length as i32);
-    assert!(BN_FINISH_CANCELLED == FinishReason::Cancelled as i32);
-    assert!(BN_FINISH_TIMED_OUT == FinishReason::TimedOut as i32);
-    assert!(BN_FINISH_FAILED == FinishReason::Failed as i32);
-    assert!(BN_FINISH_EMBEDDING == FinishReason::Embedding as i32);
+    assert!(BN_FINISH_NONE == FinishReason::None as u32);
+    assert!(BN_FINISH_STOP == FinishReason::Stop as u32);
+    assert!(BN_FINISH_STOP_STRING == FinishReason::StopString as u32);
+    assert!(BN_FINISH_LENGTH == FinishReason::Length as u32);
+    assert!(BN_FINISH_CANCELLED == FinishReason::Cancelled as u32);
+    assert!(BN_FINISH_TIMED_OUT == FinishReason::TimedOut as u32);
+    assert!(BN_FINISH_FAILED == FinishReason::Failed as u32);
+    assert!(BN_FINISH_EMBEDDING == FinishReason::Embedding as u32);
 };
 
 fn array<T, U>(of: &[T]) -> *const U {
@@ -137,7 +149,7 @@ fn array<T, U>(of: &[T]) -> *const U {
 
 impl bn_event {
     /// A view: good as long as `event` stays where it is, unchanged.
-    pub(super) fn new(event: &Event, lease: u64) -> Self {
+    pub(super) fn new(event: &Event, engine: *mut bn_engine, lease: u64) -> Self {
         let embedding = event.embedding.as_ref();
         let usage = &event.usage;
         Self {
@@ -145,6 +157,7 @@ impl bn_event {
             kind: if event.finish == FinishReason::None { BN_EVENT_TOKENS } else { BN_EVENT_COMPLETED },
             request: event.request.0,
             user_data: event.user_data,
+            engine,
             lease,
             text: bn_string::of(&event.text),
             tokens: array(&event.tokens),
@@ -152,13 +165,13 @@ impl bn_event {
             logprobs: array(&event.logprobs),
             logprobs_count: event.logprobs.len(),
             logprobs_per_token: event.logprobs_per_token,
-            finish_reason: event.finish as i32,
+            finish_reason: event.finish as u32,
             status: event.status as i32,
             stop_index: event.stop.map_or(-1, |stop| stop as i32),
             message: bn_string::of(&event.message),
             embedding: embedding.map_or(std::ptr::null(), |e| array(&e.values)),
             embedding_count: embedding.map_or(0, |e| e.values.len()),
-            pooling: embedding.map_or(0, |e| e.pooling as i32),
+            pooling: embedding.map_or(0, |e| e.pooling as u32),
             prompt_tokens: usage.prompt_tokens,
             generated_tokens: usage.generated_tokens,
             cached_tokens: usage.cached_tokens,
@@ -167,7 +180,7 @@ impl bn_event {
             first_token_ns: usage.first_token_ns,
             decode_ns: usage.decode_ns,
             total_ns: usage.total_ns,
-            reasoning_tokens: event.reasoning_tokens,
+            reasoning_tokens: event.reasoning_tokens.try_into().unwrap_or(u32::MAX),
             drafted_tokens: usage.drafted_tokens,
             accepted_tokens: usage.accepted_tokens,
             reasoning: bn_string::of(&event.reasoning),
@@ -178,31 +191,7 @@ impl bn_event {
     }
 }
 
-/// What `bn_generate` hands out: the view and the event that it points into.
-#[repr(C)]
-pub(super) struct Completion {
-    /// First: its address is the caller's pointer.
-    view: bn_event,
-    owner: Box<Event>,
-}
-
-impl Completion {
-    pub(super) fn hand_out(owner: Box<Event>) -> *mut bn_event {
-        Box::into_raw(Box::new(Self { view: bn_event::new(&owner, 0), owner })).cast()
-    }
-
-    /// # Safety
-    /// `completion` is NULL or came from [`Completion::hand_out`], and is freed once.
-    pub(super) unsafe fn free(completion: *mut bn_event) {
-        if !completion.is_null() {
-            // SAFETY: the caller's promise; `view` lies first.
-            let Self { view: _, owner } = *unsafe { Box::from_raw(completion.cast::<Self>()) };
-            drop(owner);
-        }
-    }
-}
-
-pub(super) fn finish_name(reason: i32) -> &'static std::ffi::CStr {
+pub(super) fn finish_name(reason: u32) -> &'static std::ffi::CStr {
     match reason {
         BN_FINISH_NONE => c"none",
         BN_FINISH_STOP => c"stop",

@@ -22,17 +22,17 @@
  *     bn_event event = {0};
  *     size_t count;
  *     while (event.kind != BN_EVENT_COMPLETED) {
- *         if (bn_poll(engine, request, &event, sizeof event, 1, BN_FOREVER, &count, &error))
+ *         if (bn_poll(engine, request, &event, sizeof event, 1, BN_NO_LIMIT, &count, &error))
  *             return puts(error.message);
  *         fwrite(event.text.data, 1, event.text.length, stdout);
- *         bn_events_free(engine, &event, sizeof event, count);
+ *         bn_events_free(&event, sizeof event, count);
  *     }
- *     bn_release(engine, request, NULL);
- *     bn_engine_destroy(engine);
+ *     bn_request_free(engine, request, NULL);
+ *     bn_engine_free(engine);
  *
  * An engine thread for each device runs the active requests together. A step is one forward pass,
- * with a token of each running answer and a chunk of new prompts. The first two sections are enough
- * for such a program; each other one has one subject.
+ * with a token of each running answer and a chunk of new prompts. Each section has one subject, and
+ * types stand before what takes them. Such a program needs Engines, Requests and Events.
  *
  * These rules hold for every call:
  *
@@ -53,19 +53,23 @@
  *
  * **Ownership.** The library copies what you pass in, or needs it only until the call returns. What
  * it returns belongs to it; the comment says until when it is valid. What a callback gets is valid
- * until it returns. A `const char *` is a static NUL-terminated string. Handles are only names of
- * engines, models and adapters: looked up, never dereferenced, never reused, refused when freed.
- * Freeing NULL does nothing.
+ * until it returns. A `const char *` is a static NUL-terminated string. What you own ends with the
+ * `_free` of its kind: engines, models, adapters, requests, sessions and events. Handles are only
+ * names of engines, models and adapters: looked up, never dereferenced, never reused, refused when
+ * freed. Freeing NULL does nothing.
  *
- * **Growth.** Structs may get new fields at their end, and the library touches no more of one than
- * its caller compiled: `bn_X_init(&x, sizeof x)` sets the size and the defaults, and arrays are
- * passed with the size of an element, `sizeof(bn_X)`. Unknown fields must be 0 and unknown flags
- * unset, or the call fails with `BN_ERR_UNSUPPORTED`. A struct without a size of its own never
- * grows. Numbers of constants are never reused; ignore kinds that you do not know.
+ * **Growth.** Structs with a `struct_size` may get new fields at their end, and the library touches
+ * no more of one than its caller compiled: `bn_X_init(&x, sizeof x)` sets the size and the
+ * defaults, and arrays are passed with the size of an element, `sizeof(bn_X)`. A caller may declare
+ * any number of whole fields from the beginning on. A struct inside of another grows into its
+ * `reserved` fields, so that it keeps its size; a struct with neither never grows. Unknown and
+ * reserved fields must be 0 and unknown flags unset, or the call fails with `BN_ERR_UNSUPPORTED`.
+ * Numbers of constants are never reused; ignore kinds that you do not know.
  *
  * **Fields.** `X_count` is the number of elements of `X`, and `X_context` is passed to the callback
  * `X`. The default of a field is 0, NULL or a text that is not set, and asks for nothing, unless
- * its comment says otherwise.
+ * its comment says otherwise: a limit of 0 is no limit. Where 0 has a meaning of its own,
+ * `BN_NO_LIMIT` is none. A truth value is an `int32_t`, 0 or 1.
  *
  * **Fork.** A child process may use models of its parent, and open models and make engines of its
  * own. It cannot use engines of its parent.

@@ -3,15 +3,17 @@
 use crate::base::{Error, Result};
 use std::ptr;
 
-/// A C struct that only ever grows at its end. [`grown`] implements it.
+/// A C struct that only ever grows at its end. [`grown`] implements it. A caller may know any prefix of whole fields.
 ///
 /// # Safety
 /// `repr(C)`, every bit pattern is a valid value, and where `SIZED` it begins with `uint32_t
 /// struct_size`.
 pub unsafe trait Grown: Sized {
     const NAME: &'static str;
-    /// Its size when it was first published: the smallest that can be met.
-    const FIRST: usize;
+    /// All fields, by name and offset.
+    const FIELDS: &'static [(&'static str, usize)];
+    /// The smallest prefix that is of use: what follows the first field.
+    const LEAST: usize = Self::FIELDS[1].1;
     /// Larger sizes are garbage, not a newer header.
     const LARGEST: usize = 4096;
     /// False: only passed in arrays, beside its size.
@@ -20,31 +22,43 @@ pub unsafe trait Grown: Sized {
     fn defaults() -> Self;
 }
 
-/// Implements [`Grown`]: the struct, its first size, and the fields whose default is not zero.
+/// Implements [`Grown`]: the struct, all its fields, and those whose default is not zero.
 macro_rules! grown {
-    ($name:ident: $first:expr $(, $field:ident: $value:expr)* $(; $item:ident = $is:expr)*) => {
+    ($name:ident { $($each:ident),* $(,)? } $(, $($field:ident).+: $value:expr)* $(; $item:ident = $is:expr)*) => {
+        // Every field is named: the pattern has no `..`.
+        const _: fn($name) = |$name { $($each: _),* }| ();
+        grown!(fields $name, &[$((stringify!($each), std::mem::offset_of!($name, $each))),*]
+            $(, $($field).+: $value)* $(; $item = $is)*);
+    };
+    (fields $name:ident, $fields:expr $(, $($field:ident).+: $value:expr)* $(; $item:ident = $is:expr)*) => {
         // SAFETY: repr(C), and numbers, raw pointers and nullable functions.
         unsafe impl $crate::ffi::growth::Grown for $name {
             const NAME: &'static str = stringify!($name);
-            const FIRST: usize = $first;
+            const FIELDS: &'static [(&'static str, usize)] = $fields;
             $(const $item: grown!(@ $item) = $is;)*
             #[allow(unused_mut)]
             fn defaults() -> Self {
                 // SAFETY: as above.
                 let mut value: Self = unsafe { std::mem::zeroed() };
-                $(value.$field = $value;)*
+                $(value.$($field).+ = $value;)*
                 value
             }
         }
-        const _: () = assert!(size_of::<$name>() >= $first);
     };
     (@ SIZED) => { bool };
+    (@ LEAST) => { usize };
     (@ LARGEST) => { usize };
 }
 pub(crate) use grown;
 
+/// Whether `size` is that of a prefix of whole fields, or of a newer header's struct.
+fn is_size<T: Grown>(size: usize) -> bool {
+    let whole = || size >= size_of::<T>() || T::FIELDS.iter().any(|(_, at)| *at == size);
+    (T::LEAST..=T::LARGEST).contains(&size) && whole()
+}
+
 fn check_size<T: Grown>(size: usize) -> Result<()> {
-    if (T::FIRST..=T::LARGEST).contains(&size) {
+    if is_size::<T>(size) {
         return Ok(());
     }
     Err(Error::invalid(format!(
@@ -122,9 +136,7 @@ impl<T: Grown> Array<T> {
         if count > 0 && first.is_null() {
             return Err(Error::invalid(format!("the array of {name} is NULL, its count {count}")));
         }
-        if count > 0
-            && (!(T::FIRST..=T::LARGEST).contains(&stride) || !stride.is_multiple_of(align_of::<T>()))
-        {
+        if count > 0 && (!is_size::<T>(stride) || !stride.is_multiple_of(align_of::<T>())) {
             return Err(Error::invalid(format!("{stride} is no size of {name}: pass sizeof({name})")));
         }
         if count > isize::MAX as usize / stride.max(1) {
@@ -133,7 +145,7 @@ impl<T: Grown> Array<T> {
         Ok(Self { first, stride })
     }
 
-    /// Where element `index` lies; all of `T::FIRST` is there.
+    /// Where element `index` lies; all of `T::LEAST` is there.
     pub fn at(&self, index: usize) -> *mut T {
         self.first.wrapping_byte_add(index * self.stride)
     }
@@ -206,7 +218,7 @@ mod tests {
         a: u32,
         b: u64,
     }
-    grown!(Two: 8, a: 1, b: 2);
+    grown!(Two { struct_size, a, b }, a: 1, b: 2);
 
     /// Version 3, from a header that is newer than the library.
     #[repr(C)]
@@ -225,6 +237,14 @@ mod tests {
         // SAFETY: eight bytes, as its struct_size says.
         let two = unsafe { read(one.as_ptr().cast::<Two>()) }.unwrap();
         assert_eq!((two.a, two.b), (7, 2));
+    }
+
+    #[test]
+    fn a_prefix_of_whole_fields_will_do() {
+        let only_the_size = 4u32;
+        // SAFETY: four bytes, as it says.
+        let two = unsafe { read((&raw const only_the_size).cast::<Two>()) }.unwrap();
+        assert_eq!((two.a, two.b), (1, 2));
     }
 
     #[test]
@@ -252,7 +272,7 @@ mod tests {
 
     #[test]
     fn other_sizes_and_null_are_refused() {
-        for size in [0u32, 1, 7, 100_000, u32::MAX] {
+        for size in [0u32, 1, 3, 5, 7, 9, 12, 15, 100_000, u32::MAX] {
             let mut two = Two { struct_size: size, a: 0, b: 0 };
             // SAFETY: nothing but struct_size is read for such sizes.
             unsafe {

@@ -183,6 +183,16 @@ pub fn flags(what: &str, flags: u32, known: u32) -> Result<()> {
     }
 }
 
+/// Refuses a newer header's fields, which lie where this one has `reserved` room, in the field `what`.
+pub fn reserved(what: &str, reserved: &[u64]) -> Result<()> {
+    match reserved.iter().all(|word| *word == 0) {
+        true => Ok(()),
+        false => Err(Error::unsupported(format!(
+            "{what}.reserved is not 0: it has a field that this version of bn_engine does not know"
+        ))),
+    }
+}
+
 /// A caller's out parameter.
 pub fn out<T>(what: &str, pointer: *mut T) -> Result<()> {
     if pointer.is_null() {

@@ -1,33 +1,49 @@
 //! Log levels and the log callback.
 
 use super::callbacks::bn_log_callback;
+use super::config::choice;
 use super::string::bn_string;
 use super::types::Context;
-use crate::base::log;
+use crate::base::{Result, log};
 use crate::engine::api::LogSink;
 use std::ffi::c_void;
 use std::sync::Arc;
 
 /// No log.
-pub const BN_LOG_OFF: i32 = 0;
+pub const BN_LOG_OFF: u32 = 0;
 /// The engine or a request failed, and the caller did not cause it.
-pub const BN_LOG_ERROR: i32 = 1;
+pub const BN_LOG_ERROR: u32 = 1;
 /// Something is wrong, and the message says how the library goes on.
-pub const BN_LOG_WARN: i32 = 2;
+pub const BN_LOG_WARN: u32 = 2;
 /// Loading, start and shutdown.
-pub const BN_LOG_INFO: i32 = 3;
+pub const BN_LOG_INFO: u32 = 3;
 /// Details for work on the library.
-pub const BN_LOG_DEBUG: i32 = 4;
+pub const BN_LOG_DEBUG: u32 = 4;
 
-const _: () = assert!(BN_LOG_OFF == log::OFF && BN_LOG_ERROR == log::ERROR && BN_LOG_WARN == log::WARN);
+const _: () = {
+    assert!(BN_LOG_OFF == log::OFF as u32);
+    assert!(BN_LOG_ERROR == log::ERROR as u32);
+    assert!(BN_LOG_WARN == log::WARN as u32);
+    assert!(BN_LOG_INFO == log::INFO as u32);
+    assert!(BN_LOG_DEBUG == log::DEBUG as u32);
+};
 
-const _: () = assert!(BN_LOG_INFO == log::INFO && BN_LOG_DEBUG == log::DEBUG);
+pub(super) fn log_level(level: u32) -> Result<i32> {
+    let levels = [
+        (BN_LOG_OFF, log::OFF),
+        (BN_LOG_ERROR, log::ERROR),
+        (BN_LOG_WARN, log::WARN),
+        (BN_LOG_INFO, log::INFO),
+        (BN_LOG_DEBUG, log::DEBUG),
+    ];
+    choice("log_level", level, "BN_LOG", &levels)
+}
 
 pub(super) fn log_sink(call: bn_log_callback, context: *mut c_void) -> Option<LogSink> {
     let call = call?;
     let context = Context::new(context);
     Some(Arc::new(move |level, message: &str| {
         // SAFETY: the header's contract for `log`; `message` outlives the call.
-        unsafe { call(level, bn_string::of(message), context.get()) }
+        unsafe { call(level as u32, bn_string::of(message), context.get()) }
     }))
 }

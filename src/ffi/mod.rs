@@ -25,5 +25,6 @@ pub mod stats;
 pub mod status;
 pub mod string;
 pub mod tool_call;
+pub mod trace;
 pub mod types;
 pub mod version;

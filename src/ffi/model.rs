@@ -4,7 +4,7 @@ use super::callbacks::{bn_log_callback, bn_progress_callback};
 use super::config::choice;
 use super::growth::{Grown, grown};
 use super::guard;
-use super::log::{BN_LOG_WARN, log_sink};
+use super::log::{BN_LOG_WARN, log_level, log_sink};
 use super::pooling::BN_POOLING_LAST;
 use super::types::*;
 use crate::base::{Bytes, Error, Result, Status, os};
@@ -14,16 +14,25 @@ use std::ffi::c_void;
 use std::io::ErrorKind;
 
 /// As the model's files store them.
-pub const BN_WEIGHTS_KEEP: i32 = 0;
+pub const BN_WEIGHTS_KEEP: u32 = 0;
 /// 8 bits, in blocks of 32 with a half-precision scale.
-pub const BN_WEIGHTS_Q8_0: i32 = 1;
+pub const BN_WEIGHTS_Q8_0: u32 = 1;
 /// 4 bits, in blocks of 32 with a half-precision scale.
-pub const BN_WEIGHTS_Q4_0: i32 = 2;
+pub const BN_WEIGHTS_Q4_0: u32 = 2;
 /// -1, 0 and 1 with a scale, as in BitNet b1.58.
-pub const BN_WEIGHTS_TERNARY: i32 = 3;
+pub const BN_WEIGHTS_TERNARY: u32 = 3;
 /// 8 bits, with a scale for each row; activations get one for each token. Faster than Q8_0 for
 /// prompts, and less precise.
-pub const BN_WEIGHTS_INT8: i32 = 4;
+pub const BN_WEIGHTS_INT8: u32 = 4;
+
+/// Also load the model's block of multi-token prediction, which drafts tokens
+/// (`BN_SPECULATION_DRAFT`). Every pass then computes a part of it. `BN_ERR_UNSUPPORTED` if the
+/// files do not have one. Not with a `draft_model`, adapters or a device.
+pub const BN_MODEL_MTP: u32 = 1 << 0;
+/// Of a ternary model with ReLU² (BitNet b1.58 2B-4T), also keep the down projections by columns.
+/// Steps of up to four tokens on the CPU then read no column that meets zeros only, where there
+/// are enough of them, with the same results. `BN_ERR_UNSUPPORTED` for other models.
+pub const BN_MODEL_SKIP_ZEROS: u32 = 1 << 1;
 
 /// How to open a model: by `path`, `fd` or `data`, at most one of them. With none it is the small
 /// model embedded in the library.
@@ -50,36 +59,36 @@ pub struct bn_model_config {
     pub memory_limit_bytes: u64,
     /// As in `bn_engine_config`.
     pub threads: u32,
-    /// The type that attention and feed-forward weights get while loading, `BN_WEIGHTS_*`. F32, F16
-    /// and BF16 weights can become any type, but only those of BitNet models `BN_WEIGHTS_TERNARY`;
-    /// Q4_0 to Q8_0, Q4_K to Q6_K, IQ4 and MXFP4 can become `BN_WEIGHTS_INT8`.
-    pub weight_type: i32,
+    /// `BN_MODEL_*`.
+    pub flags: u32,
+    /// The type that attention and feed-forward weights get while loading, `BN_WEIGHTS_*`. F32,
+    /// F16 and BF16 weights can become any type, but only those of BitNet models
+    /// `BN_WEIGHTS_TERNARY`; Q4_0 to Q8_0, Q4_K to Q6_K, IQ4 and MXFP4 can become
+    /// `BN_WEIGHTS_INT8`.
+    pub weight_type: u32,
     /// The same for the embedding, without `BN_WEIGHTS_TERNARY`.
-    pub embedding_type: i32,
+    pub embedding_type: u32,
     /// The same for the output head. If that is tied to the embedding, either field sets both.
-    pub head_type: i32,
+    pub head_type: u32,
     /// As in `bn_engine_config`.
-    pub log_level: i32,
-    /// Nonzero: also loads the model's block of multi-token prediction, which drafts tokens
-    /// (`BN_SPECULATION_DRAFT`). Every pass then computes a part of it. `BN_ERR_UNSUPPORTED` if the
-    /// files do not have one. Not with a `draft_model`, adapters or a device.
-    pub mtp: u32,
+    pub log_level: u32,
     /// Receives the log.
     pub log: bn_log_callback,
     pub log_context: *mut c_void,
     /// Receives the progress of loading, and may stop it.
     pub progress: bn_progress_callback,
     pub progress_context: *mut c_void,
-    /// Nonzero: of a ternary model with ReLU² (BitNet b1.58 2B-4T), also keeps the down
-    /// projections by columns. Steps of up to four tokens on the CPU then read no column that meets
-    /// zeros only, where there are enough of them, with the same results. `BN_ERR_UNSUPPORTED` for
-    /// other models.
-    pub skip_zeros: u64,
 }
 
-grown!(bn_model_config: 120, fd: -1, threads: ModelConfig::default().threads, log_level: BN_LOG_WARN);
+grown!(
+    bn_model_config {
+        struct_size, fd, path, data, data_size, kernel_config_path, memory_limit_bytes, threads, flags,
+        weight_type, embedding_type, head_type, log_level, log, log_context, progress, progress_context,
+    },
+    fd: -1, threads: ModelConfig::default().threads, log_level: BN_LOG_WARN
+);
 
-fn weight_type(field: &str, value: i32) -> Result<WeightType> {
+fn weight_type(field: &str, value: u32) -> Result<WeightType> {
     choice(
         field,
         value,
@@ -98,6 +107,8 @@ impl bn_model_config {
     /// # Safety
     /// Pointers are NULL or as the fields say.
     pub(super) unsafe fn to_engine(&self) -> Result<ModelConfig> {
+        let has = |flag| self.flags & flag != 0;
+        guard::flags("flags", self.flags, BN_MODEL_MTP | BN_MODEL_SKIP_ZEROS)?;
         // SAFETY: the caller's promise.
         let kernel_config = unsafe { path("kernel_config_path", self.kernel_config_path) }?;
         Ok(ModelConfig {
@@ -108,13 +119,13 @@ impl bn_model_config {
                 embedding: weight_type("embedding_type", self.embedding_type)?,
                 head: weight_type("head_type", self.head_type)?,
                 kernel_config: kernel_config.map(str::to_owned),
-                mtp: self.mtp != 0,
-                skip_zeros: self.skip_zeros != 0,
+                mtp: has(BN_MODEL_MTP),
+                skip_zeros: has(BN_MODEL_SKIP_ZEROS),
                 max_weight_bytes: self.memory_limit_bytes,
             },
             threads: self.threads,
             log: log_sink(self.log, self.log_context),
-            log_level: self.log_level,
+            log_level: log_level(self.log_level)?,
             progress: self.progress_sink(),
         })
     }
@@ -190,6 +201,15 @@ pub struct bn_model_info {
     pub struct_size: u32,
     /// 1 if it has one. Without, prompts are token ids and events have no text.
     pub has_tokenizer: i32,
+    /// 1 if it has one, so that requests may have a `chat`.
+    pub has_chat_template: i32,
+    /// 1 if it is an encoder: it makes embeddings and generates nothing, has no KV cache, and runs
+    /// a prompt in one step, so `max_batch_tokens` must hold it.
+    pub encodes: i32,
+    /// 1 if it can do `BN_TASK_RERANK`.
+    pub scores_pairs: i32,
+    /// The model's own, not `BN_POOLING_MODEL`.
+    pub pooling: u32,
     /// As the model's files name it: `llama`, `bitnet-b1.58`, ...
     pub architecture: bn_string,
     /// May be empty.
@@ -210,6 +230,8 @@ pub struct bn_model_info {
     pub head_dim: u64,
     /// Width of the feed-forward layer.
     pub ffn_size: u64,
+    /// Elements of an embedding. 0: the model makes none.
+    pub embedding_size: u64,
     /// Number of parameters.
     pub parameters: u64,
     /// Bytes of weights, mapped or allocated.
@@ -219,14 +241,8 @@ pub struct bn_model_info {
     pub end_tokens_count: usize,
     /// The BOS token's id, or -1.
     pub bos_token: i64,
-    /// Elements of an embedding. 0: the model makes none.
-    pub embedding_size: u64,
-    /// The model's own, not `BN_POOLING_MODEL`.
-    pub pooling: i32,
-    /// 1 if it has one, so that requests may have `messages`.
-    pub has_chat_template: i32,
-    /// `BN_SAMPLING_FIELD_*`: which of the five fields below `generation_config.json`, or keys of a
-    /// GGUF file, recommend. The others are 0. Requests never use them by themselves.
+    /// `BN_SAMPLING_FIELD_*`: which of the five fields below `generation_config.json`, or keys of
+    /// a GGUF file, recommend. The others are 0. Requests never use them by themselves.
     pub sampling_fields: u32,
     /// Recommended; 0: always the most likely token.
     pub temperature: f32,
@@ -238,16 +254,16 @@ pub struct bn_model_info {
     pub min_p: f32,
     /// Recommended.
     pub repetition_penalty: f32,
-
-    /// 1 if it is an encoder: it makes embeddings and generates nothing, has no KV cache, and runs
-    /// a prompt in one step, so `max_batch_tokens` must hold it.
-    pub encodes: i32,
-    /// 1 if it can do `BN_TASK_RERANK`.
-    pub scores_pairs: i32,
 }
 
 grown!(
-    bn_model_info: 184, architecture: bn_string::of(""), name: bn_string::of(""), bos_token: -1,
+    bn_model_info {
+        struct_size, has_tokenizer, has_chat_template, encodes, scores_pairs, pooling, architecture,
+        name, vocab_size, context_length, layers, hidden_size, heads, kv_heads, head_dim, ffn_size,
+        embedding_size, parameters, weight_bytes, end_tokens, end_tokens_count, bos_token,
+        sampling_fields, temperature, top_k, top_p, min_p, repetition_penalty,
+    },
+    architecture: bn_string::of(""), name: bn_string::of(""), bos_token: -1,
     pooling: BN_POOLING_LAST
 );
 
@@ -276,7 +292,7 @@ impl bn_model_info {
             end_tokens_count: ends.len(),
             bos_token: loaded.tokenizer.as_ref().and_then(|t| t.bos()).map_or(-1, i64::from),
             embedding_size: facts.hidden_size as u64,
-            pooling: facts.pooling as i32,
+            pooling: facts.pooling as u32,
             has_chat_template: i32::from(loaded.chat.is_some()),
             sampling_fields: set(BN_SAMPLING_FIELD_TEMPERATURE, sampling.temperature.is_some())
                 | set(BN_SAMPLING_FIELD_TOP_K, sampling.top_k.is_some())

@@ -1,4 +1,4 @@
-//! The live engines, models and adapters of this process, by handle.
+//! The live engines, models, adapters and generated events of this process, by handle.
 //!
 //! A handle is a number of its own, in the half of the address space that belongs to the system, and is never read: it
 //! only names an entry here. So a pointer that was destroyed, or invented, finds nothing and gives an error instead of
@@ -8,9 +8,9 @@
 
 use super::types::{bn_adapter, bn_engine, bn_model};
 use crate::base::sync::{Condvar, Mutex};
-use crate::base::{Error, Result, fork, reserve};
+use crate::base::{Error, Result, Status, fork, reserve};
 use crate::engine::Engine;
-use crate::engine::api::Adapter;
+use crate::engine::api::{Adapter, Event, RequestId};
 use crate::model::Loaded;
 use crate::text::chat;
 use std::cell::UnsafeCell;
@@ -27,6 +27,8 @@ static NEXT: AtomicUsize = AtomicUsize::new(1 << (usize::BITS - 1));
 static ENGINES: Handles<Entry> = Handles::new();
 static MODELS: Handles<Loaded> = Handles::new();
 static ADAPTERS: Handles<Adapter> = Handles::new();
+/// What `bn_generate` returned.
+static EVENTS: Handles<Event> = Handles::new();
 
 impl<T> Handles<T> {
     const fn new() -> Self {
@@ -76,7 +78,7 @@ fn missing(what: &str, handle: usize) -> Error {
 
 /// What a fork holds: nobody else can be in the tables then.
 type Guard<T> = RwLockWriteGuard<'static, Table<T>>;
-type Guards = (Guard<Entry>, Guard<Loaded>, Guard<Adapter>);
+type Guards = (Guard<Entry>, Guard<Loaded>, Guard<Adapter>, Guard<Event>);
 struct Hold(UnsafeCell<Option<Guards>>);
 // SAFETY: only the thread that forks touches it, between `take` and `give`; the locks keep others out.
 unsafe impl Sync for Hold {}
@@ -84,7 +86,7 @@ static HOLD: Hold = Hold(UnsafeCell::new(None));
 
 impl fork::Held for Hold {
     fn take(&self) {
-        let all = (ENGINES.write(), MODELS.write(), ADAPTERS.write());
+        let all = (ENGINES.write(), MODELS.write(), ADAPTERS.write(), EVENTS.write());
         // SAFETY: this thread has all locks, and so is the only one here.
         unsafe { *self.0.get() = Some(all) };
     }
@@ -162,6 +164,32 @@ pub(super) fn blocking<T>(handle: *const bn_engine, body: impl FnOnce(&Engine) -
     body(&enter(handle, true)?.0.engine)
 }
 
+/// Gives leased events of an engine back. Those of one that is gone went with it.
+pub(super) fn give_back(
+    handle: *const bn_engine,
+    leases: &mut dyn Iterator<Item = (RequestId, u64)>,
+) -> Result<()> {
+    match enter(handle, false) {
+        Ok(inside) => {
+            inside.0.engine.give_back(leases);
+            Ok(())
+        }
+        Err(error) if error.status == Status::InvalidArgument => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Keeps a generated event until [`free_event`]; `view` sees it where it stays, and its lease.
+pub(super) fn insert_event<R>(event: Event, view: impl FnOnce(&Event, u64) -> R) -> Result<R> {
+    let handle = EVENTS.insert(event)?;
+    EVENTS.find("event", handle, |event| view(event, handle as u64))
+}
+
+/// Nothing where it was freed before, or never kept.
+pub(super) fn free_event(lease: u64) {
+    drop(EVENTS.remove("event", lease as usize));
+}
+
 /// Destroys the engine once, and returns when nobody is inside it any more.
 pub(super) fn destroy(handle: *mut bn_engine) -> Result<()> {
     let inside = enter(handle, true)?;
@@ -212,7 +240,6 @@ pub(super) fn free_adapter(handle: *mut bn_adapter) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::Status;
 
     #[test]
     fn unknown_handles_are_refused() {

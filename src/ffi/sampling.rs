@@ -1,30 +1,33 @@
 //! A request's samplers.
 
+use super::callbacks::bn_logits_callback;
 use super::config::choice;
 use super::guard;
-use super::request::{BN_REQUEST_CHAIN_LOGPROBS, BN_REQUEST_LOGPROBS, bn_request_params};
+use super::string::bn_string;
 use super::types::Context;
 use crate::base::Result;
 use crate::engine::api::LogitsHook;
 use crate::sample::{Dry, Filter, MAX_BIASES, MAX_LISTED, SamplingParams};
+use std::borrow::Cow;
+use std::ffi::c_void;
 use std::sync::Arc;
 
 /// `temperature`, with `temperature_range`.
-pub const BN_SAMPLER_TEMPERATURE: i32 = 0;
+pub const BN_SAMPLER_TEMPERATURE: u32 = 0;
 /// `top_n_sigma`.
-pub const BN_SAMPLER_TOP_N_SIGMA: i32 = 1;
+pub const BN_SAMPLER_TOP_N_SIGMA: u32 = 1;
 /// `top_k`.
-pub const BN_SAMPLER_TOP_K: i32 = 2;
+pub const BN_SAMPLER_TOP_K: u32 = 2;
 /// `typical_p`.
-pub const BN_SAMPLER_TYPICAL_P: i32 = 3;
+pub const BN_SAMPLER_TYPICAL_P: u32 = 3;
 /// `top_p`.
-pub const BN_SAMPLER_TOP_P: i32 = 4;
+pub const BN_SAMPLER_TOP_P: u32 = 4;
 /// `min_p`.
-pub const BN_SAMPLER_MIN_P: i32 = 5;
+pub const BN_SAMPLER_MIN_P: u32 = 5;
 /// `xtc_probability`.
-pub const BN_SAMPLER_XTC: i32 = 6;
+pub const BN_SAMPLER_XTC: u32 = 6;
 
-const SAMPLERS: [(i32, Filter); 7] = [
+const SAMPLERS: [(u32, Filter); 7] = [
     (BN_SAMPLER_TEMPERATURE, Filter::Temperature),
     (BN_SAMPLER_TOP_N_SIGMA, Filter::TopNSigma),
     (BN_SAMPLER_TOP_K, Filter::TopK),
@@ -64,13 +67,94 @@ pub struct bn_logits {
     pub logits: *mut f32,
 }
 
-impl bn_request_params {
+/// How a token is drawn, and how its logit changes before that. The defaults always draw the most
+/// likely token; a chat wants its model's own (`bn_model_info.sampling_fields`).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct bn_sampling {
+    /// The same seed, prompt and parameters give the same output, whatever else runs.
+    pub seed: u64,
+    /// 0 to 100. 0: always the most likely token.
+    pub temperature: f32,
+    /// 0 to 100: how far the temperature moves with the entropy of the remaining tokens, up if
+    /// many are likely, down if one is.
+    pub temperature_range: f32,
+    /// For that, the power of the entropy's share of the greatest possible one. Above 0 to 100,
+    /// default 1.
+    pub temperature_exponent: f32,
+    /// Keep this many most likely tokens. 0: all.
+    pub top_k: u32,
+    /// Keep the most likely tokens that together reach this probability, above 0 to 1. Default
+    /// 1.
+    pub top_p: f32,
+    /// Drop tokens less likely than this times the most likely one, 0 to 1.
+    pub min_p: f32,
+    /// Keep the tokens with a surprise closest to the entropy that together reach this
+    /// probability, above 0 to 1. Default 1.
+    pub typical_p: f32,
+    /// Drop logits more than this many standard deviations below the greatest, up to 1000. 0:
+    /// off.
+    pub top_n_sigma: f32,
+    /// 0 to 1: the probability of dropping all tokens at least `xtc_threshold` likely but the
+    /// least likely of them.
+    pub xtc_probability: f32,
+    /// Above 0 to 1. Default 0.1.
+    pub xtc_threshold: f32,
+    /// Mirostat 2: the surprise of tokens to keep, in bits, up to 100; no other `BN_SAMPLER_*` but
+    /// temperature may be on. 0: off.
+    pub mirostat_tau: f32,
+    /// How fast it follows, 0 to 1. Default 0.1.
+    pub mirostat_eta: f32,
+    /// `BN_SAMPLER_*` in their order, each at most once. One that is left out must be off. NULL:
+    /// all, in the order of their numbers.
+    pub samplers: *const u32,
+    pub samplers_count: usize,
+
+    /// Penalties look at this many of the latest tokens of prompt and output. 0: all.
+    pub penalty_window: u32,
+    /// Divides positive and multiplies negative logits of tokens in prompt or output. Above 0 to
+    /// 100, default 1: off.
+    pub repetition_penalty: f32,
+    /// Subtracted from a token's logit for each time it is in the output, -100 to 100.
+    pub frequency_penalty: f32,
+    /// Subtracted once from the logit of a token in the output, -100 to 100.
+    pub presence_penalty: f32,
+    /// DRY: a token that would lengthen a repetition of n tokens loses `dry_multiplier` times
+    /// `dry_base` to the power of n - `dry_allowed_length` in its logit. 0 (off) to 100.
+    pub dry_multiplier: f32,
+    /// 1 to 100. Default 1.75.
+    pub dry_base: f32,
+    /// Shorter repetitions cost nothing. Default 2; 0 means 1.
+    pub dry_allowed_length: u32,
+    /// The same as `penalty_window` for DRY.
+    pub dry_window: u32,
+    /// Up to 256 texts of 1 to 65536 bytes that no repetition crosses; tokens with one lose
+    /// nothing. NULL: a line break, `:`, `"` and `*`. Not NULL with a count of 0: none.
+    pub dry_breakers: *const bn_string,
+    pub dry_breakers_count: usize,
+
+    /// Added to the logits of up to 4096 tokens.
+    pub logit_bias: *const bn_logit_bias,
+    pub logit_bias_count: usize,
+    /// Up to 256 texts of 1 to 1024 bytes that do not come, alone or behind a space, in the
+    /// tokenizer's own spelling; other tokens may spell them.
+    pub bad_words: *const bn_string,
+    pub bad_words_count: usize,
+    /// Changes the logits before each token.
+    pub on_logits: bn_logits_callback,
+    pub on_logits_context: *mut c_void,
+    pub reserved: [u64; 4],
+}
+
+impl bn_sampling {
+    /// All but what a request says of its length and log probabilities.
+    ///
     /// # Safety
     /// Pointers are NULL or as the fields say.
-    pub(super) unsafe fn sampling(&self) -> Result<SamplingParams> {
+    pub(super) unsafe fn to_engine(&self) -> Result<SamplingParams> {
+        guard::reserved("sampling", &self.reserved)?;
         // SAFETY (of all): the caller's promise.
         let biases = unsafe { list("logit_bias", self.logit_bias, self.logit_bias_count, MAX_BIASES) }?;
-        let count = self.logprob_tokens_count;
         Ok(SamplingParams {
             temperature: self.temperature,
             temperature_range: self.temperature_range,
@@ -91,15 +175,17 @@ impl bn_request_params {
             penalty_window: self.penalty_window,
             dry: unsafe { self.dry() }?,
             logit_bias: biases.iter().map(|one| (one.token, one.bias)).collect(),
-            bad_words: Vec::new(),
-            min_new_tokens: self.min_new_tokens,
             seed: self.seed,
-            top_logprobs: self.top_logprobs,
-            logprobs: self.flags & BN_REQUEST_LOGPROBS != 0,
-            logprob_tokens: unsafe { list("logprob_tokens", self.logprob_tokens, count, MAX_LISTED) }?
-                .to_vec(),
-            chain_logprobs: self.flags & BN_REQUEST_CHAIN_LOGPROBS != 0,
+            ..SamplingParams::default()
         })
+    }
+
+    /// # Safety
+    /// As [`bn_sampling::to_engine`], for `'a`.
+    pub(super) unsafe fn bad_words<'a>(&self) -> Result<Vec<Cow<'a, str>>> {
+        guard::count("bad_words", self.bad_words_count, MAX_LISTED)?;
+        // SAFETY: the caller's promise.
+        unsafe { guard::texts("bad_words", self.bad_words, self.bad_words_count) }
     }
 
     unsafe fn order(&self) -> Result<Vec<Filter>> {
@@ -153,7 +239,7 @@ impl bn_request_params {
 
 /// # Safety
 /// As for `guard::slice`.
-unsafe fn list<'a, T>(name: &str, from: *const T, count: usize, most: usize) -> Result<&'a [T]> {
+pub(super) unsafe fn list<'a, T>(name: &str, from: *const T, count: usize, most: usize) -> Result<&'a [T]> {
     guard::count(name, count, most)?;
     // SAFETY: the caller's promise.
     unsafe { guard::slice(name, from, count) }

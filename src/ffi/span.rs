@@ -1,22 +1,23 @@
 //! `bn_span`: a phase of a request, for the host's traces.
 
 use super::callbacks::bn_span_callback;
+use super::trace::bn_trace;
 use super::types::*;
 use crate::engine::api::{Span, SpanKind, SpanSink};
 use std::ffi::c_void;
 use std::sync::Arc;
 
 /// From submit to admission. `tokens` are the prompt's.
-pub const BN_SPAN_QUEUED: i32 = 1;
+pub const BN_SPAN_QUEUED: u32 = 1;
 /// From admission to the end of the prompt. `tokens` are the prompt tokens that were not cached.
-pub const BN_SPAN_PREFILL: i32 = 2;
+pub const BN_SPAN_PREFILL: u32 = 2;
 /// From the first generated token to the last. `tokens` are the generated ones.
-pub const BN_SPAN_DECODE: i32 = 3;
+pub const BN_SPAN_DECODE: u32 = 3;
 
 const _: () = {
-    assert!(BN_SPAN_QUEUED == SpanKind::Queued as i32);
-    assert!(BN_SPAN_PREFILL == SpanKind::Prefill as i32);
-    assert!(BN_SPAN_DECODE == SpanKind::Decode as i32);
+    assert!(BN_SPAN_QUEUED == SpanKind::Queued as u32);
+    assert!(BN_SPAN_PREFILL == SpanKind::Prefill as u32);
+    assert!(BN_SPAN_DECODE == SpanKind::Decode as u32);
 };
 
 /// A phase of a traced request that has ended.
@@ -25,17 +26,15 @@ const _: () = {
 pub struct bn_span {
     pub struct_size: u32,
     /// `BN_SPAN_*`.
-    pub kind: i32,
+    pub kind: u32,
     /// The request.
     pub request: bn_request,
     /// As in `bn_request_params`.
     pub user_data: u64,
     /// How the request ended, `BN_FINISH_*`.
-    pub finish_reason: i32,
+    pub finish_reason: u32,
     /// As in `bn_request_params`.
-    pub trace_id: [u8; 16],
-    /// As in `bn_request_params`.
-    pub parent_id: [u8; 8],
+    pub trace: bn_trace,
     /// When the phase began, in nanoseconds since 1970.
     pub start_ns: u64,
     /// When it ended, at the latest with the request.
@@ -50,16 +49,15 @@ impl bn_span {
     fn new(span: &Span) -> Self {
         Self {
             struct_size: size_of::<Self>() as u32,
-            kind: span.kind as i32,
+            kind: span.kind as u32,
             request: span.request.0,
             user_data: span.user_data,
-            trace_id: span.context.trace,
-            parent_id: span.context.parent,
+            trace: bn_trace { trace_id: span.context.trace, parent_id: span.context.parent },
             start_ns: span.start_ns,
             end_ns: span.end_ns,
             tokens: span.tokens,
             cached_tokens: span.cached_tokens,
-            finish_reason: span.finish as i32,
+            finish_reason: span.finish as u32,
         }
     }
 }

@@ -4,22 +4,23 @@ use super::config::choice;
 use crate::base::Result;
 use crate::engine::api::Speculation;
 
-/// A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model` or `mtp`,
+/// A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model` or
+/// `BN_MODEL_MTP`,
 /// else `BN_SPECULATION_OFF`.
-pub const BN_SPECULATION_DEFAULT: i32 = 0;
+pub const BN_SPECULATION_DEFAULT: u32 = 0;
 /// No drafts.
-pub const BN_SPECULATION_OFF: i32 = 1;
+pub const BN_SPECULATION_OFF: u32 = 1;
 /// Repeats what followed the same tokens earlier in prompt or output.
-pub const BN_SPECULATION_LOOKUP: i32 = 2;
-/// The engine's `draft_model` drafts, or the model's own block (`bn_model_config.mtp`).
-pub const BN_SPECULATION_DRAFT: i32 = 3;
+pub const BN_SPECULATION_LOOKUP: u32 = 2;
+/// The engine's `draft_model` drafts, or the model's own block (`BN_MODEL_MTP`).
+pub const BN_SPECULATION_DRAFT: u32 = 3;
 
 /// The largest `draft_tokens`.
 pub const BN_MAX_DRAFT_TOKENS: u32 = 15;
 const _: () = assert!(BN_MAX_DRAFT_TOKENS as usize == crate::schedule::MAX_DRAFT);
 
 /// None: by default.
-pub(super) fn speculation(value: i32) -> Result<Option<Speculation>> {
+pub(super) fn speculation(value: u32) -> Result<Option<Speculation>> {
     let kinds = [
         (BN_SPECULATION_DEFAULT, None),
         (BN_SPECULATION_OFF, Some(Speculation::Off)),

@@ -7,4 +7,4 @@ pub use crate::engine::api::{
     Lengths as bn_lengths, Stats as bn_stats,
 };
 
-grown!(bn_stats: 2288);
+grown!(fields bn_stats, bn_stats::FIELDS);

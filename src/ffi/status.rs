@@ -11,7 +11,7 @@ pub type bn_status = i32;
 pub const BN_OK: i32 = 0;
 /// An argument is NULL, out of range, not UTF-8, of a wrong size, or not a live handle.
 pub const BN_ERR_INVALID_ARGUMENT: i32 = -1;
-/// No such session, or no such request: never issued, or released.
+/// No such session, or no such request: never issued, or freed.
 pub const BN_ERR_NOT_FOUND: i32 = -2;
 /// A field, flag, model or file feature that this version does not support.
 pub const BN_ERR_UNSUPPORTED: i32 = -3;
@@ -26,7 +26,8 @@ pub const BN_ERR_OUT_OF_MEMORY: i32 = -6;
 pub const BN_ERR_MEMORY_LIMIT: i32 = -7;
 /// A file cannot be opened or mapped, or is not a regular file.
 pub const BN_ERR_IO: i32 = -8;
-/// The model's files are malformed or truncated, or it computed a value that is not a number.
+/// The model's files are malformed or truncated, or it computed a value that is not a
+/// number.
 pub const BN_ERR_BAD_MODEL: i32 = -9;
 /// The call belongs to the other delivery mode, or to a feature that is off.
 pub const BN_ERR_WRONG_MODE: i32 = -10;
@@ -114,7 +115,7 @@ macro_rules! statuses {
 statuses! {
     BN_OK Ok c"success"
     BN_ERR_INVALID_ARGUMENT InvalidArgument c"an argument is NULL, out of range, not UTF-8, of a wrong size, or not a live handle"
-    BN_ERR_NOT_FOUND NotFound c"no such session, or no such request: never issued, or released"
+    BN_ERR_NOT_FOUND NotFound c"no such session, or no such request: never issued, or freed"
     BN_ERR_UNSUPPORTED Unsupported c"a field, flag, model or file feature that this version does not support"
     BN_ERR_BUSY Busy c"another thread is polling this request, or every KV block is in use"
     BN_ERR_QUEUE_FULL QueueFull c"queue_capacity or queue_token_capacity is reached, or too many constraints wait to be compiled"

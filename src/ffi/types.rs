@@ -10,7 +10,7 @@ pub struct bn_model {
 }
 
 /// An engine: the threads, KV cache and requests of one model, from `bn_engine_create` to
-/// `bn_engine_destroy`.
+/// `bn_engine_free`.
 pub struct bn_engine {
     _opaque: [u8; 0],
 }
@@ -20,15 +20,18 @@ pub struct bn_adapter {
     _opaque: [u8; 0],
 }
 
-/// The id of a request, never 0 or `BN_ANY`, valid for its engine until `bn_release`. A stale or
-/// foreign one gives `BN_ERR_NOT_FOUND`.
+/// The id of a request, never 0 or `BN_ANY`, valid for its engine until `bn_request_free`. A
+/// stale or foreign one gives `BN_ERR_NOT_FOUND`.
 pub type bn_request = u64;
 
 /// For `bn_poll`: any request without `BN_REQUEST_POLL_BY_ID`. For `bn_cancel`: all requests.
-pub const BN_ANY: u64 = 0xffff_ffff_ffff_ffff;
+pub const BN_ANY: u64 = 0x7fff_ffff_ffff_ffff;
+const _: () = assert!(BN_ANY == crate::engine::api::RequestId::ANY.0);
 
-/// As a time in milliseconds: no limit.
-pub const BN_FOREVER: u32 = 0xffff_ffff;
+/// No limit, where 0 has a meaning of its own: the `timeout_ms` of `bn_poll`, and fields that
+/// name it.
+pub const BN_NO_LIMIT: u32 = 0xffff_ffff;
+const _: () = assert!(BN_NO_LIMIT == crate::engine::api::TIMEOUT_NONE);
 
 /// A context pointer on its way to the threads that call back.
 pub(super) struct Context(*mut c_void);

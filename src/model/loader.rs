@@ -337,11 +337,13 @@ fn tokenizer(
     log: &dyn Fn(i32, &str),
 ) -> Result<Option<Tokenizer>> {
     match files.tokenizer(&|message| log(WARN, message)) {
-        Ok(Some(tokenizer)) if tokenizer.vocab_size() > vocab_size => Err(Error::bad_model(format!(
-            "{}: the tokenizer has {} tokens, the model {vocab_size}",
-            files.what(),
-            tokenizer.vocab_size()
-        ))),
+        Ok(Some(mut tokenizer)) if tokenizer.vocab_size() > vocab_size => {
+            let named = |e: Error| Error::new(e.status, format!("{}: {}", files.what(), e.message));
+            let cut = tokenizer.cut_to(vocab_size).map_err(named)?.join(", ");
+            let why = "of the tokenizer are not used: the model has";
+            log(WARN, &format!("{}: tokens {cut} {why} {vocab_size} tokens", files.what()));
+            Ok(Some(tokenizer))
+        }
         Err(error) if error.status == Status::Unsupported => {
             log(WARN, &format!("prompts must be token ids: {error}"));
             Ok(None)

@@ -1,17 +1,21 @@
-//! Decides which unknown metadata keys of GGUF files may be ignored.
+//! Decides which metadata keys of GGUF files outside of the architecture's namespace may be ignored.
 //!
-//! A key needs no prefix of its architecture to change the computation: `prism.hadamard.block_size` says that
-//! weights are rotated, `xielu.alpha_p` belongs to an activation, `diffusion.shift_logits` moves rows of
-//! logits. Uploaders' stamps (`mradermacher.quantized_by`) differ only in their values: all known ones are
-//! single strings, and arithmetic needs a number, a flag or a list. So an unknown namespace may hold strings,
-//! with a warning, and nothing else. A stamp with numbers needs a line in [`KNOWN`].
+//! Such a key may change the computation: `prism.hadamard.block_size` says that weights are rotated, `xielu.alpha_p`
+//! belongs to an activation, `diffusion.shift_logits` moves rows of logits. Most are stamps of those who trained,
+//! converted or uploaded the file (`mradermacher.quantized_by`, `training.loss`). So the namespaces of arithmetic, and
+//! those of other architectures, are refused by name, and unknown ones are reported.
 
+use super::encoder::family::EncoderFamily;
+use super::family::Family;
 use crate::base::{Error, Result};
-use crate::formats::gguf::{Gguf, ValueType};
+use crate::formats::gguf::Gguf;
 use std::collections::BTreeSet;
 
 /// Namespaces that any file may have. Their keys are read elsewhere, or say how the file was made.
 const KNOWN: &[&str] = &["general", "tokenizer", "split", "quantize", "imatrix", "mradermacher", "duynt"];
+
+/// Namespaces of arithmetic, beside those of architectures.
+const ARITHMETIC: &[&str] = &["adapter", "diffusion", "prism", "xielu"];
 
 /// The newest `general.quantization_version`: another one has other blocks under the same types' numbers.
 const QUANTIZATION_VERSION: u64 = 2;
@@ -30,7 +34,7 @@ pub fn check(gguf: &Gguf, own: &[&str], warn: &dyn Fn(&str)) -> Result<()> {
         let why = format!("it is {version}, and this build reads up to {QUANTIZATION_VERSION}");
         return refuse("general.quantization_version", &why);
     }
-    let mut stamps = BTreeSet::new();
+    let mut strange = BTreeSet::new();
     for key in keys {
         // An architecture's name may have dots of its own.
         let within = |name: &&str| {
@@ -40,19 +44,16 @@ pub fn check(gguf: &Gguf, own: &[&str], warn: &dyn Fn(&str)) -> Result<()> {
             continue;
         }
         let namespace = key.split('.').next().unwrap_or(key);
-        match gguf.value_type(key) {
-            Some(ValueType::String) => stamps.insert(namespace),
-            _ => {
-                return refuse(
-                    key,
-                    &format!(
-                        "'{namespace}' is no namespace that this build knows, and may change what is computed"
-                    ),
-                );
-            }
-        };
+        let architecture =
+            Family::of_gguf(namespace).is_some() || EncoderFamily::of_gguf(namespace).is_some();
+        if architecture || ARITHMETIC.contains(&namespace) {
+            let why =
+                format!("'{namespace}' is a namespace of arithmetic, and this build does not read the key");
+            return refuse(key, &why);
+        }
+        strange.insert(namespace);
     }
-    for namespace in stamps {
+    for namespace in strange {
         warn(&format!("{}: metadata keys '{namespace}.*' are not known and not used", gguf.what()));
     }
     Ok(())

@@ -18,12 +18,21 @@ typedef struct bn_pair {
     int32_t two;
 } bn_pair;
 
+// It grows into its room.
+typedef struct bn_part {
+    int32_t three;
+    int32_t four;
+    uint64_t reserved[2];
+} bn_part;
+
 // It grows.
 typedef struct bn_config {
     uint32_t struct_size;
     int32_t threads;
     bn_pair pair;
+    bn_part part;
     uint32_t flags;
+    uint32_t end;
 } bn_config;
 
 // Called back.
@@ -64,8 +73,15 @@ try refuse "a parameter's type changed" 's/uint32_t size/uint64_t size/'
 try refuse "a result's type changed" 's/int32_t bn_get/int64_t bn_get/'
 try refuse "a callback's parameter changed" 's/(int32_t level/(int64_t level/'
 try pass "a parameter renamed" 's/uint32_t size/uint32_t bytes/'
-try pass "a field at the end" 's/uint32_t flags;/&\n    uint32_t more;/'
+try refuse "a field beside reserved room" 's/int32_t four;/&\n    uint64_t more;/'
+try refuse "a field behind reserved room" 's/uint64_t reserved.2.;/uint64_t reserved[1];\n    uint64_t more;/'
+try refuse "reserved room gone" '/reserved/d'
+try pass "a field in reserved room" 's/uint64_t reserved.2.;/uint64_t more;\n    uint64_t reserved[1];/'
 added 2
+try pass "fields in all reserved room" 's/uint64_t reserved.2.;/uint64_t more;\n    uint64_t most;/'
+added 3
+try pass "fields at the end" 's/uint32_t end;/&\n    uint32_t more;\n    uint32_t most;/'
+added 3
 try pass "a constant and a function" 's/^#define.*/&\n#define BN_NEW 1/; s/^int32_t bn_get.*/&\nvoid bn_free(void);/'
 added 2
 echo "the check of the interface refuses what it must, and nothing else"

@@ -1,12 +1,13 @@
 //! Sizes and offsets of every field, and the values of the constants, as a C compiler sees them in
 //! `include/bn_engine.h`, against Rust's.
 
-use ::bn_engine::ffi::chat::bn_chat_message;
+use ::bn_engine::ffi::chat::{bn_chat, bn_chat_message};
 use ::bn_engine::ffi::config::*;
 use ::bn_engine::ffi::constraint::*;
 use ::bn_engine::ffi::event::*;
 use ::bn_engine::ffi::exports::lifecycle::*;
 use ::bn_engine::ffi::exports::model::*;
+use ::bn_engine::ffi::growth::Grown;
 use ::bn_engine::ffi::log::*;
 use ::bn_engine::ffi::model::*;
 use ::bn_engine::ffi::pooling::*;
@@ -18,6 +19,7 @@ use ::bn_engine::ffi::speculation::*;
 use ::bn_engine::ffi::stats::{BN_LATENCY_BUCKETS, BN_LENGTH_BUCKETS, bn_latency, bn_lengths, bn_stats};
 use ::bn_engine::ffi::status::*;
 use ::bn_engine::ffi::tool_call::bn_tool_call;
+use ::bn_engine::ffi::trace::bn_trace;
 use ::bn_engine::ffi::types::*;
 use ::bn_engine::ffi::version::*;
 use std::fmt::Write;
@@ -55,55 +57,41 @@ macro_rules! constants {
     ($facts:expr; $($name:ident)*) => { $( $facts.add(stringify!($name), $name as i128); )* };
 }
 
+/// Structs that grow name their fields themselves.
+fn grown<T: Grown>(facts: &mut Facts) {
+    facts.add(&format!("sizeof({})", T::NAME), size_of::<T>() as i128);
+    for (field, offset) in T::FIELDS {
+        facts.add(&format!("offsetof({}, {field})", T::NAME), *offset as i128);
+    }
+}
+
 fn structs(facts: &mut Facts) {
+    grown::<bn_engine_config>(facts);
+    grown::<bn_event>(facts);
+    grown::<bn_kv_event>(facts);
+    grown::<bn_model_config>(facts);
+    grown::<bn_model_info>(facts);
+    grown::<bn_request_info>(facts);
+    grown::<bn_request_params>(facts);
+    grown::<bn_stats>(facts);
     structs! { facts;
         bn_string { data, length }
-        bn_model_config {
-            struct_size, fd, path, data, data_size, kernel_config_path, memory_limit_bytes,
-            threads, weight_type, embedding_type, head_type, log_level, mtp, log,
-            log_context, progress, progress_context, skip_zeros,
-        }
         bn_error { status, message }
-        bn_model_info {
-            struct_size, has_tokenizer, architecture, name, vocab_size, context_length, layers,
-            hidden_size, heads, kv_heads, head_dim, ffn_size, parameters, weight_bytes,
-            end_tokens, end_tokens_count, bos_token, embedding_size, pooling, has_chat_template,
-            sampling_fields, temperature, top_k, top_p, min_p, repetition_penalty, encodes, scores_pairs,
-        }
         bn_chat_message { role, content }
+        bn_chat { messages, messages_count, json, reserved }
+        bn_sampling {
+            seed, temperature, temperature_range, temperature_exponent, top_k, top_p, min_p, typical_p,
+            top_n_sigma, xtc_probability, xtc_threshold, mirostat_tau, mirostat_eta, samplers,
+            samplers_count, penalty_window, repetition_penalty, frequency_penalty, presence_penalty,
+            dry_multiplier, dry_base, dry_allowed_length, dry_window, dry_breakers, dry_breakers_count,
+            logit_bias, logit_bias_count, bad_words, bad_words_count, on_logits, on_logits_context, reserved,
+        }
+        bn_constraint { kind, json_flags, text, reserved }
+        bn_embedding_params { pooling, normalization, reserved }
+        bn_trace { trace_id, parent_id }
         bn_logprob { token, logprob }
-        bn_event {
-            struct_size, kind, request, user_data, lease, text, tokens, tokens_count, logprobs,
-            logprobs_count, logprobs_per_token, finish_reason, status, stop_index, message,
-            embedding, embedding_count, pooling, prompt_tokens, generated_tokens, cached_tokens,
-            queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns, reasoning_tokens, drafted_tokens,
-            accepted_tokens, reasoning, tool_calls,
-            tool_calls_count, tool_calls_total,
-        }
-        bn_engine_config {
-            struct_size, model, model_path, threads, instructions, max_batch_size,
-            max_batch_tokens, max_sequence_length, kv_block_size, kv_type, queue_capacity, queue_token_capacity,
-            memory_limit_bytes, kv_cache_bytes, max_unread_bytes, kv_events_capacity, snapshots, snapshot_interval, max_wait_us, max_step_ms, target_itl_ms, priority_ageing_ms,
-            default_timeout_ms, log_level, on_event,
-            on_event_context, log, log_context, model_name,
-            on_span, on_span_context, adapter_bytes, speculation, draft_tokens, draft_model, device, idle_release_ms,
-        }
         bn_latency { p50_ns, p90_ns, p99_ns, count, sum_ns, buckets }
         bn_lengths { count, sum, buckets }
-        bn_request_params {
-            struct_size, flags, prompt, prompt_tokens, prompt_tokens_count, messages,
-            messages_count, message_size, stop_tokens, stop_tokens_count, stop_strings,
-            stop_strings_count, user_data, seed, cache_salt, max_new_tokens, timeout_ms,
-            queue_timeout_ms, priority, temperature, top_k,
-            top_p, min_p, repetition_penalty, frequency_penalty, presence_penalty, top_logprobs,
-            pooling, task, session, trace_id, parent_id, document, max_reasoning_tokens, samplers, samplers_count, logit_bias,
-            logit_bias_count, bad_words, bad_words_count, dry_breakers, dry_breakers_count, logprob_tokens,
-            logprob_tokens_count, temperature_range, temperature_exponent, typical_p, top_n_sigma,
-            xtc_probability, xtc_threshold, mirostat_tau, mirostat_eta, penalty_window, dry_multiplier,
-            dry_base, dry_allowed_length, dry_window, min_new_tokens, adapter,
-            adapter_scale, speculation, draft_tokens, constraint_kind, constraint, on_logits,
-            on_logits_context, chat_json, logprobs_from, json_flags,
-        }
         bn_logit_bias { token, bias }
         bn_tool_call { index, id, name, arguments }
         bn_logits {
@@ -111,15 +99,9 @@ fn structs(facts: &mut Facts) {
             output_tokens_count, logits,
         }
         bn_span {
-            struct_size, kind, request, user_data, trace_id, parent_id, start_ns, end_ns, tokens,
-            cached_tokens, finish_reason,
+            struct_size, kind, request, user_data, finish_reason, trace, start_ns, end_ns, tokens,
+            cached_tokens,
         }
-        bn_kv_event { kind, hash_type, hash, parent_hash }
-        bn_request_info { struct_size, stage, queue_position }
-    }
-    facts.add("sizeof(bn_stats)", size_of::<bn_stats>() as i128);
-    for (field, offset) in bn_stats::FIELDS {
-        facts.add(&format!("offsetof(bn_stats, {field})"), *offset as i128);
     }
     facts.add("sizeof(bn_request)", size_of::<bn_request>() as i128);
     facts.add("sizeof(bn_status)", size_of::<bn_status>() as i128);
@@ -132,7 +114,7 @@ fn constants(facts: &mut Facts) {
         BN_ERR_BAD_MODEL BN_ERR_WRONG_MODE BN_ERR_REENTRANT BN_ERR_SHUTDOWN BN_ERR_ENGINE_DEAD
         BN_ERR_FORKED BN_ERR_CANCELLED BN_ERR_TOO_LONG BN_ERR_BUFFER_TOO_SMALL BN_ERR_INTERNAL
         BN_ERR_TIMED_OUT BN_ERR_FINISHED BN_ABI_VERSION BN_VERSION_MAJOR BN_VERSION_MINOR
-        BN_VERSION_PATCH BN_ANY BN_FOREVER BN_LOG_OFF BN_LOG_ERROR BN_LOG_WARN BN_LOG_INFO BN_LOG_DEBUG
+        BN_VERSION_PATCH BN_ANY BN_NO_LIMIT BN_LOG_OFF BN_LOG_ERROR BN_LOG_WARN BN_LOG_INFO BN_LOG_DEBUG
         BN_WEIGHTS_KEEP BN_WEIGHTS_Q8_0 BN_WEIGHTS_Q4_0 BN_WEIGHTS_TERNARY BN_WEIGHTS_INT8 BN_KV_TYPE_F16
         BN_KV_TYPE_F32 BN_KV_TYPE_INT8 BN_KV_TYPE_INT4 BN_INSTRUCTIONS_AUTO BN_INSTRUCTIONS_SCALAR BN_INSTRUCTIONS_AVX2
         BN_INSTRUCTIONS_AVX_VNNI BN_INSTRUCTIONS_AVX512_VNNI BN_INSTRUCTIONS_NEON
@@ -141,7 +123,10 @@ fn constants(facts: &mut Facts) {
         BN_SAMPLING_FIELD_TEMPERATURE BN_SAMPLING_FIELD_TOP_K BN_SAMPLING_FIELD_TOP_P BN_SAMPLING_FIELD_MIN_P
         BN_SAMPLING_FIELD_REPETITION_PENALTY BN_REQUEST_NO_STREAM BN_REQUEST_POLL_BY_ID
         BN_REQUEST_ECHO_PROMPT BN_REQUEST_IGNORE_EOS BN_REQUEST_LOGPROBS BN_REQUEST_PARSE_SPECIAL
-        BN_TASK_GENERATE BN_TASK_EMBED BN_TASK_SCORE BN_TASK_RERANK BN_REQUEST_EMBED_RAW BN_REQUEST_NO_CACHE BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD BN_REQUEST_CHAIN_LOGPROBS BN_REQUEST_PARSE_OUTPUT BN_REQUEST_PROMPT_LOGPROBS BN_REQUEST_EMBED_UNIT
+        BN_TASK_GENERATE BN_TASK_EMBED BN_TASK_SCORE BN_TASK_RERANK BN_REQUEST_NO_CACHE
+        BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD BN_REQUEST_CHAIN_LOGPROBS BN_REQUEST_PARSE_OUTPUT
+        BN_REQUEST_PROMPT_LOGPROBS
+        BN_NORMALIZATION_MODEL BN_NORMALIZATION_NONE BN_NORMALIZATION_UNIT BN_MODEL_MTP BN_MODEL_SKIP_ZEROS
         BN_SAMPLER_TEMPERATURE BN_SAMPLER_TOP_N_SIGMA BN_SAMPLER_TOP_K BN_SAMPLER_TYPICAL_P BN_SAMPLER_TOP_P
         BN_SAMPLER_MIN_P BN_SAMPLER_XTC
         BN_SPECULATION_DEFAULT BN_SPECULATION_OFF BN_SPECULATION_LOOKUP BN_SPECULATION_DRAFT BN_MAX_DRAFT_TOKENS

@@ -318,7 +318,7 @@ fn engines_give_the_same_answers_on_a_device() {
     assert!(device.stats().cached_tokens > 0, "prefixes are found on the device");
     // A second engine shares the weights. On it, an answer alone has the same bits as in a batch.
     let before = live();
-    let second = engine("cuda:0", |config| config.max_sequence_length = 64);
+    let second = engine("cuda:0", |config| config.context_length = 64);
     let once = !driver.obeys() || live() - before + 20 <= made;
     assert!(once, "weights are there once: {made}, {before}, {}", live());
     same(&ask(&second, with_logprobs(text(PROMPTS[0], 3))), &first[0]);

@@ -46,7 +46,7 @@ fn hasty(engine: &Engine) -> LogitsHook {
 #[test]
 fn a_thousand_random_schemas_are_kept() {
     let engine = demo(|config| {
-        (config.max_sequence_length, config.max_batch_size, config.threads) = (512, 64, 2);
+        (config.context_length, config.max_batch_size, config.threads) = (512, 64, 2);
     });
     let mut random = Random(1);
     let schemas: Vec<Value> = (0..1000).map(|_| schema(&mut random)).collect();

@@ -86,8 +86,8 @@ fn without_streaming_there_is_one_event() {
 
 #[test]
 fn what_a_request_may_not_ask_is_refused_by_name() {
-    let engine = echo(|config| (config.queue_capacity, config.max_sequence_length) = (4, 64));
-    refused(&engine, text(&"x".repeat(64), 1), Status::TooLong, "max_sequence_length");
+    let engine = echo(|config| (config.queue_capacity, config.context_length) = (4, 64));
+    refused(&engine, text(&"x".repeat(64), 1), Status::TooLong, "context_length");
     refused(&engine, text(&"x".repeat(1 << 20), 1), Status::TooLong, "1048576 bytes");
     let tokens = |ids: Vec<u32>| RequestParams { prompt: Prompt::Tokens(ids.into()), ..text("", 4) };
     refused(&engine, tokens(vec![]), Status::InvalidArgument, "empty");
@@ -126,7 +126,7 @@ fn configurations_out_of_range_are_refused_by_name() {
     refused("queue_capacity", &|c| c.queue_capacity = 0);
     refused("max_wait_us", &|c| c.max_wait_us = 1_000_001);
     refused("max_step_ms", &|c| c.max_step_ms = 0);
-    refused("max_sequence_length = 1 ", &|c| c.max_sequence_length = 1);
+    refused("context_length = 1 ", &|c| c.context_length = 1);
     refused("log_level", &|c| c.log_level = -1);
     refused("memory_limit_bytes = 1000 is too small", &|c| c.memory_limit_bytes = 1000);
     let lacking = Isa::ALL.into_iter().find(|isa| !available().contains(isa)).expect("no machine has all");

@@ -183,12 +183,12 @@ fn what_has_no_meaning_without_an_output_is_refused_by_name() {
 
 #[test]
 fn a_prompt_may_fill_the_sequence_and_no_more() {
-    let engine = echo(|config| (config.max_sequence_length, config.max_batch_size) = (64, 1));
+    let engine = echo(|config| (config.context_length, config.max_batch_size) = (64, 1));
     let of = |n: usize| RequestParams {
         prompt: Prompt::Tokens(vec![b'a' as u32; n].into()),
         ..embedding("", None, true)
     };
-    refused(&engine, of(65), Status::TooLong, "64 has to hold it");
+    refused(&engine, of(65), Status::TooLong, "the context of 64 tokens has to hold it");
     assert_eq!(ask(&engine, of(64)).usage.prompt_tokens, 64);
     refused(
         &engine,

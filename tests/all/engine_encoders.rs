@@ -233,3 +233,41 @@ fn what_an_encoder_does_not_do_is_refused_in_words() {
     let no_score = RequestParams { prompt: pair(), ..embedding("", None, true) };
     refused(&ranks, no_score, Status::InvalidArgument, &["pair", "score"]);
 }
+
+/// A folder with a longer context; positions turn, so no table has their number.
+fn longer(positions: usize) -> std::path::PathBuf {
+    let from = common::root().join(MODELS).join("modern-bert");
+    let to = std::env::temp_dir().join(format!("bn-encoder-{}-{positions}", std::process::id()));
+    std::fs::create_dir_all(to.join("1_Pooling")).unwrap();
+    for file in ["model.safetensors", "modules.json", "1_Pooling/config.json"] {
+        std::fs::copy(from.join(file), to.join(file)).unwrap();
+    }
+    let mut config = common::json(&from.join("config.json"));
+    config["max_position_embeddings"] = positions.into();
+    std::fs::write(to.join("config.json"), config.to_string()).unwrap();
+    to
+}
+
+#[test]
+fn a_step_holds_an_encoders_longest_text_unless_the_host_or_its_memory_says_less() {
+    let folder = longer(4096);
+    let engine = |change: &dyn Fn(&mut EngineConfig)| engine(folder.to_str().unwrap(), change);
+    let ids = |n: u32| Prompt::Tokens((0..n).map(|at| 4 + (at * 7 + 3) % 60).collect());
+    let of = |n: u32| RequestParams { prompt: ids(n), ..embedding("", None, true) };
+    let free = engine(&|_| ());
+    assert!(!ask(&free, of(4096)).vector.is_empty());
+    let few = engine(&|config| config.max_batch_tokens = 512);
+    assert_eq!(bits(&ask(&few, of(500))), bits(&ask(&free, of(500))));
+    refused(&few, of(513), Status::TooLong, &["513 tokens", "one step", "max_batch_tokens = 512"]);
+    // Room for the step of 4096 tokens, and for half of it.
+    let limit = free.stats().memory_used_bytes;
+    for (limit, most) in [(2 * limit, 4096), (limit - (limit >> 3), 2048)] {
+        let small = engine(&|config| config.memory_limit_bytes = limit);
+        assert!(!ask(&small, of(most)).vector.is_empty());
+        assert!(small.stats().memory_used_bytes <= limit);
+        if most < 4096 {
+            refused(&small, of(most + 1), Status::TooLong, &["one step", "max_batch_tokens = 2048"]);
+        }
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}

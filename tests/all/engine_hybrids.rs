@@ -106,7 +106,7 @@ fn preempted_sequences_of(model: &str) {
     // Seven blocks of 16 tokens for four sequences of up to 60.
     let prompts: Vec<_> = (0..6).map(|n| prompt(0, 20 + n, n)).collect();
     let engine = hybrid_of(model, |config| {
-        (config.max_sequence_length, config.kv_cache_bytes) = (80, 1);
+        (config.context_length, config.kv_cache_bytes) = (80, 1);
         let blocks = 7;
         let shape = config.model.as_ref().unwrap().model.kv_shape();
         config.kv_cache_bytes = blocks
@@ -271,7 +271,7 @@ fn a_model_that_drafts_for_itself_gives_the_same_bits() {
 fn drafts_of_a_block_go_on_as_their_sequence_does() {
     let prompts: Vec<_> = (0..6).map(|n| prompt(0, 20 + n, n)).collect();
     let tight = with_mtp(|config| {
-        config.max_sequence_length = 80;
+        config.context_length = 80;
         let shape = config.model.as_ref().unwrap().model.kv_shape();
         config.kv_cache_bytes = 7 * bn_engine::cache::bytes_per_block(shape, KvType::F32, 16).unwrap();
     });

@@ -56,7 +56,7 @@ fn preempted_sequences_go_on() {
     for model in MODELS {
         // Seven blocks of 16 tokens for four sequences of up to 60.
         let engine = engine(model, |config| {
-            config.max_sequence_length = 80;
+            config.context_length = 80;
             let shape = config.model.as_ref().unwrap().model.kv_shape();
             config.kv_cache_bytes = 7 * bn_engine::cache::bytes_per_block(shape, KvType::F32, 16).unwrap();
         });

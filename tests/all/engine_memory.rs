@@ -81,10 +81,10 @@ fn the_longest_sequence_is_what_fits() {
     })
     .unwrap();
     let stats = engine.stats();
-    let longest = stats.max_sequence_length as usize;
-    assert!(longest < CONTEXT && stats.max_sequence_length == stats.kv_blocks_total * 32, "{stats:?}");
-    assert_eq!(stats.kv_bytes, stats.max_sequence_length << 22);
-    let says = format!("max_sequence_length is {longest} instead of the model's {CONTEXT}");
+    let longest = stats.context_length as usize;
+    assert!(longest < CONTEXT && stats.context_length == stats.kv_blocks_total * 32, "{stats:?}");
+    assert_eq!(stats.kv_bytes, stats.context_length << 22);
+    let says = format!("context_length is {longest} instead of the model's {CONTEXT}");
     let log = log.lock().unwrap();
     assert!(log.iter().any(|(level, text)| *level == LOG_WARN && text.contains(&says)), "{log:?}");
     assert_eq!(engine.submit(vec![ids(longest, 5)]).unwrap_err().status, Status::TooLong);
@@ -93,7 +93,7 @@ fn the_longest_sequence_is_what_fits() {
 
 #[test]
 fn a_length_that_was_asked_for_is_refused_where_it_does_not_fit() {
-    let error = vast(|config| config.max_sequence_length = CONTEXT as u32).err().unwrap();
+    let error = vast(|config| config.context_length = CONTEXT as u32).err().unwrap();
     assert_eq!(error.status, Status::MemoryLimit);
     assert!(error.message.contains("one sequence of 16777216 tokens needs 524288 KV blocks"), "{error}");
     let error = vast(|config| config.memory_limit_bytes = 1 << 50).err().unwrap();

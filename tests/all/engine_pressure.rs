@@ -138,7 +138,7 @@ fn samples_of_one_prompt_compute_it_once() {
 /// Each turn's prompt is the conversation so far: its earlier part is in the cache, token by token.
 #[test]
 fn a_chat_of_ten_turns_computes_only_what_is_new() {
-    let engine = demo(|config| config.max_sequence_length = 0);
+    let engine = demo(|config| config.context_length = 0);
     let mut tokens: Vec<u32> = vec![1];
     for turn in 0..10u32 {
         let new = 5 + turn;

@@ -21,14 +21,14 @@ static void once(bn_model *model, const char *path, bool wait) {
     params.prompt = BN_STRING("17+25=");
     params.max_new_tokens = 4;
     if (wait) {
-        bn_event *answer = NULL;
-        CHECK_OK(bn_generate(engine, &params, &answer, NULL));
-        CHECK(answer->tokens_count > 0);
-        bn_completion_free(answer);
+        bn_event answer = {0};
+        CHECK_OK(bn_generate(engine, &params, &answer, sizeof answer, NULL));
+        CHECK(answer.tokens_count > 0);
+        bn_events_free(&answer, sizeof answer, 1);
     } else {
         CHECK_OK(bn_submit(engine, &params, &request, NULL));
     }
-    CHECK_OK(bn_engine_destroy(engine));
+    CHECK_OK(bn_engine_free(engine));
 }
 
 static void cycles(const char *what, bn_model *model, const char *path, int count) {

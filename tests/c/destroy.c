@@ -1,5 +1,5 @@
 // Threads that make random calls on engines in callback mode, which are cancelled and destroyed meanwhile: each request
-// that was accepted and not released has had its last callback when bn_engine_destroy returns, and none follows.
+// that was accepted and not released has had its last callback when bn_engine_free returns, and none follows.
 //   destroy [seconds] [model]       10 seconds and the embedded model, if not said otherwise
 #include "program.h"
 
@@ -42,7 +42,7 @@ static void nap(uint64_t us) {
 }
 
 static void release(record *r, bn_request id) {
-    bn_status status = bn_release(engine, id, NULL);
+    bn_status status = bn_request_free(engine, id, NULL);
     // Its last callback came before; or the engine is gone.
     CHECK(status == BN_OK || status == BN_ERR_NOT_FOUND || status == BN_ERR_INVALID_ARGUMENT);
     r->released += status == BN_OK;
@@ -79,20 +79,20 @@ static void constrain(uint64_t *state, question *q) {
     int length = 0;
     switch (below(state, 4)) {
     case 0:
-        p->constraint_kind = BN_CONSTRAINT_JSON_OBJECT;
+        p->constraint.kind = BN_CONSTRAINT_JSON_OBJECT;
         return;
     case 1: // most are new, and have to be compiled
-        p->constraint_kind = BN_CONSTRAINT_JSON_SCHEMA;
+        p->constraint.kind = BN_CONSTRAINT_JSON_SCHEMA;
         length = snprintf(q->constraint, sizeof q->constraint,
                           "{\"type\":\"object\",\"properties\":{\"p%u\":{\"type\":\"integer\"}},\"required\":[\"p%u\"]}",
                           (unsigned)below(state, 500), (unsigned)below(state, 2));
         break;
     default:
-        p->constraint_kind = BN_CONSTRAINT_REGEX;
+        p->constraint.kind = BN_CONSTRAINT_REGEX;
         length = snprintf(q->constraint, sizeof q->constraint, "%s",
                           patterns[below(state, sizeof patterns / sizeof *patterns)]);
     }
-    p->constraint = (bn_string){q->constraint, (size_t)length};
+    p->constraint.text = (bn_string){q->constraint, (size_t)length};
 }
 
 static void set_output(uint64_t *state, question *q) {
@@ -100,8 +100,8 @@ static void set_output(uint64_t *state, question *q) {
     static const uint32_t flags[] = {0, BN_REQUEST_NO_STREAM, BN_REQUEST_ECHO_PROMPT, BN_REQUEST_END_UNREAD};
     p->flags = flags[below(state, 4)] | (uint32_t)below(state, 2) * BN_REQUEST_IGNORE_EOS;
     p->max_new_tokens = 1 + (uint32_t)below(state, 64);
-    p->temperature = (float)below(state, 2);
-    p->seed = below(state, 1000);
+    p->sampling.temperature = (float)below(state, 2);
+    p->sampling.seed = below(state, 1000);
     if (below(state, 4) == 0) p->flags |= BN_REQUEST_LOGPROBS, p->top_logprobs = (uint32_t)below(state, 5);
     if (below(state, 4) == 0) p->speculation = BN_SPECULATION_LOOKUP;
     if (below(state, 8) == 0) p->session = BN_TEXT(names[below(state, 3)]);
@@ -174,13 +174,13 @@ static bool submit(uint64_t *state) {
 // Blocks, and has no callback: an accepted request returns its answer.
 static bool generate(uint64_t *state) {
     question q;
-    bn_event *out = NULL;
+    bn_event out = {0};
     bn_error error = {0};
     fill(state, &q);
     q.params.user_data = RECORDS; // there must be no callback for it
-    bn_status status = bn_generate(engine, &q.params, &out, &error);
+    bn_status status = bn_generate(engine, &q.params, &out, sizeof out, &error);
     blocking += status == BN_OK;
-    bn_completion_free(out);
+    bn_events_free(&out, sizeof out, 1);
     return goes_on(status, &error);
 }
 
@@ -194,7 +194,7 @@ static bool call(uint64_t *state) {
         status = bn_engine_metrics(engine, text, sizeof text, &size, &error);
         break;
     case 1:
-        status = bn_session_drop(engine, BN_TEXT(names[below(state, 3)]), &error);
+        status = bn_session_free(engine, BN_TEXT(names[below(state, 3)]), &error);
         break;
     case 2:
         status = bn_session_save(engine, BN_TEXT(names[below(state, 3)]), NULL, 0, &size, &error);
@@ -246,7 +246,7 @@ static void start(uint64_t round) {
     config.model = model;
     config.threads = 1 + (uint32_t)(round % 2);
     config.max_batch_size = 8;
-    config.max_sequence_length = 256;
+    config.context_length = 256;
     config.kv_block_size = 16;
     config.queue_capacity = 48;
     config.kv_events_capacity = 64;
@@ -257,7 +257,7 @@ static void start(uint64_t round) {
     bn_stats stats; // short of memory
     CHECK_OK(bn_stats_init(&stats, sizeof stats));
     CHECK_OK(bn_engine_stats(engine, &stats, NULL));
-    CHECK_OK(bn_engine_destroy(engine));
+    CHECK_OK(bn_engine_free(engine));
     config.memory_limit_bytes = stats.memory_used_bytes - stats.kv_bytes / 2;
     CHECK_OK(bn_engine_create(&config, &engine, NULL));
 }
@@ -276,8 +276,9 @@ static void run(uint64_t round) {
     uint64_t state = round;
     nap(5000 + below(&state, 60000));
     if (round % 4 > 0) CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_CANCEL, NULL));
-    while (round % 4 == 3 && bn_engine_state(engine) != BN_STATE_DRAINED) nap(100);
-    CHECK_OK(bn_engine_destroy(engine));
+    uint32_t phase = BN_STATE_RUNNING;
+    while (round % 4 == 3 && bn_engine_state(engine, &phase) == BN_OK && phase != BN_STATE_DRAINED) nap(100);
+    CHECK_OK(bn_engine_free(engine));
     destroyed = true;
     for (int i = 0; i < WORKERS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
     for (unsigned i = 0; i < taken; i++) {

@@ -97,7 +97,7 @@ bn_engine *start_echo(void) {
 }
 
 void stop(bn_engine *engine) {
-    CHECK_OK(bn_engine_destroy(engine));
+    CHECK_OK(bn_engine_free(engine));
 }
 
 bn_model *open_model(const char *path) {
@@ -201,8 +201,8 @@ bn_event poll_one(bn_engine *engine, bn_request which) {
     return event;
 }
 
-void give_back(bn_engine *engine, const bn_event *event) {
-    CHECK_OK(bn_events_free(engine, event, sizeof *event, 1));
+void give_back(const bn_event *event) {
+    CHECK_OK(bn_events_free(event, sizeof *event, 1));
 }
 
 answer *finish(bn_engine *engine, bn_request which) {
@@ -214,9 +214,9 @@ answer *finish(bn_engine *engine, bn_request which) {
         CHECK(request == 0 || request == event.request);
         request = event.request;
         collect(to, &event);
-        give_back(engine, &event);
+        give_back(&event);
     }
-    CHECK_OK(bn_release(engine, request, NULL));
+    CHECK_OK(bn_request_free(engine, request, NULL));
     return to;
 }
 
@@ -224,10 +224,10 @@ void finish_all(bn_engine *engine, int n) {
     while (n > 0) {
         bn_event event = poll_one(engine, BN_ANY);
         if (event.kind == BN_EVENT_COMPLETED) {
-            CHECK_OK(bn_release(engine, event.request, NULL));
+            CHECK_OK(bn_request_free(engine, event.request, NULL));
             n--;
         } else {
-            give_back(engine, &event);
+            give_back(&event);
         }
     }
 }
@@ -235,6 +235,12 @@ void finish_all(bn_engine *engine, int n) {
 answer *run(bn_engine *engine, const bn_request_params *params) {
     submit(engine, params);
     return finish(engine, BN_ANY);
+}
+
+uint32_t state_of(const bn_engine *engine) {
+    uint32_t state = 0;
+    CHECK_OK(bn_engine_state(engine, &state));
+    return state;
 }
 
 bn_stats stats(bn_engine *engine) {

@@ -87,22 +87,24 @@ typedef struct {
     size_t tokens_count;
     size_t events;
     bool completed;
-    bn_event last; // its numbers; its pointers were given back
+    bn_event last; // its numbers; its pointers were freed
 } answer;
 
 // Adds an event; fails the test if the event breaks the contract.
 void collect(answer *to, const bn_event *event);
-// Polls one event, and gives one back.
+// Polls one event, and frees one.
 bn_event poll_one(bn_engine *engine, bn_request which);
-void give_back(bn_engine *engine, const bn_event *event);
-// Polls `which` until one request completes, and releases it. Caller frees.
+void give_back(const bn_event *event);
+// Polls `which` until one request completes, and frees it. Caller frees.
 answer *finish(bn_engine *engine, bn_request which);
-// Polls by any until `n` requests have completed, and releases them.
+// Polls by any until `n` requests have completed, and frees them.
 void finish_all(bn_engine *engine, int n);
-// Submit, poll by any, release.
+// Submit, poll by any, free.
 answer *run(bn_engine *engine, const bn_request_params *params);
 
 bn_stats stats(bn_engine *engine);
+// `BN_STATE_*`.
+uint32_t state_of(const bn_engine *engine);
 // `on_logits`: holds its engine until the context, an atomic_bool, is true.
 int32_t hold(const bn_logits *row, void *may_go_on);
 double seconds(void);

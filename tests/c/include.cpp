@@ -16,12 +16,10 @@ namespace {
 
 struct Free {
     void operator()(bn_model *model) const { bn_model_free(model); }
-    void operator()(bn_engine *engine) const { bn_engine_destroy(engine); }
-    void operator()(bn_event *completion) const { bn_completion_free(completion); }
+    void operator()(bn_engine *engine) const { bn_engine_free(engine); }
 };
 using Model = std::unique_ptr<bn_model, Free>;
 using Engine = std::unique_ptr<bn_engine, Free>;
-using Completion = std::unique_ptr<bn_event, Free>;
 
 class Error : public bn_error {
 public:
@@ -65,10 +63,11 @@ std::string generate(const Engine &engine, const std::string &prompt) {
     Error error;
     auto params = parameters();
     params.prompt = BN_TEXT(prompt.c_str());
-    bn_event *event = nullptr;
-    error.check(bn_generate(engine.get(), &params, &event, &error));
-    Completion completion(event);
-    return std::string(view(completion->text));
+    bn_event event{};
+    error.check(bn_generate(engine.get(), &params, &event, sizeof event, &error));
+    std::string text(view(event.text));
+    error.check(bn_events_free(&event, sizeof event, 1));
+    return text;
 }
 
 std::string stream(const Engine &engine) {
@@ -76,22 +75,22 @@ std::string stream(const Engine &engine) {
     const std::array<bn_chat_message, 2> messages{{{BN_STRING("system"), BN_STRING("Echo.")},
                                                    {BN_STRING("user"), BN_STRING("hello")}}};
     auto params = parameters();
-    params.messages = messages.data();
-    params.messages_count = messages.size();
+    params.chat.messages = messages.data();
+    params.chat.messages_count = messages.size();
     bn_request request = 0;
     error.check(bn_submit(engine.get(), &params, &request, &error));
     std::string text;
     for (bool done = false; !done;) {
         std::array<bn_event, 8> events;
         std::size_t count = 0;
-        error.check(bn_poll(engine.get(), BN_ANY, events.data(), sizeof events[0], events.size(), BN_FOREVER, &count, &error));
+        error.check(bn_poll(engine.get(), BN_ANY, events.data(), sizeof events[0], events.size(), BN_NO_LIMIT, &count, &error));
         for (std::size_t i = 0; i < count; i++) {
             text += view(events[i].text);
             done = done || events[i].kind == BN_EVENT_COMPLETED;
         }
-        error.check(bn_events_free(engine.get(), events.data(), sizeof events[0], count));
+        error.check(bn_events_free(events.data(), sizeof events[0], count));
     }
-    error.check(bn_release(engine.get(), request, &error));
+    error.check(bn_request_free(engine.get(), request, &error));
     return text;
 }
 

@@ -20,7 +20,7 @@ int main(void) {
         fprintf(stderr, "%s\n", error.message);
         return 1;
     }
-    bn_engine_destroy(engine);
+    bn_engine_free(engine);
     config.instructions = BN_INSTRUCTIONS_AMX;
     if (bn_engine_create(&config, &engine, &error) != BN_ERR_UNSUPPORTED || !strstr(error.message, "amx")) {
         fprintf(stderr, "tiles beside a small signal stack: '%s'\n", error.message);

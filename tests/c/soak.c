@@ -108,14 +108,14 @@ static void account(const bn_event *e) {
     CHECK(!over || r->seen == r->total);
     pthread_mutex_unlock(&r->lock);
     if (!over || r->kind == LEFT_EARLY) return;
-    CHECK_OK(bn_release(engine, e->request, NULL));
+    CHECK_OK(bn_request_free(engine, e->request, NULL));
     r->id = 0;
     r->taken = false;
 }
 
 static void take(const bn_event *events, size_t count) {
     for (size_t i = 0; i < count; i++) look_at(&events[i]);
-    CHECK_OK(bn_events_free(engine, events, sizeof *events, count));
+    CHECK_OK(bn_events_free(events, sizeof *events, count));
     for (size_t i = 0; i < count; i++) account(&events[i]);
 }
 
@@ -124,7 +124,7 @@ static void *poll_any(void *context) {
     for (;;) {
         bn_event events[ROOM];
         size_t count = 0;
-        bn_status status = bn_poll(engine, BN_ANY, events, sizeof *events, ROOM, BN_FOREVER, &count, NULL);
+        bn_status status = bn_poll(engine, BN_ANY, events, sizeof *events, ROOM, BN_NO_LIMIT, &count, NULL);
         if (status == BN_ERR_SHUTDOWN) return NULL;
         if (status == BN_ERR_MEMORY_LIMIT) nap(); // until others have given events back
         else CHECK_OK(status);
@@ -155,8 +155,8 @@ static void set_prompt(worker *w, question *q) {
         q->params.prompt_tokens = q->tokens;
         q->params.prompt_tokens_count = length;
     } else if (way == 1 && chats && q->params.task != BN_TASK_EMBED) {
-        q->params.messages = &q->message;
-        q->params.messages_count = 1;
+        q->params.chat.messages = &q->message;
+        q->params.chat.messages_count = 1;
     } else {
         q->params.prompt = (bn_string){q->text, length / 2 + 1};
     }
@@ -164,13 +164,13 @@ static void set_prompt(worker *w, question *q) {
 
 static void set_sampling(worker *w, question *q) {
     bn_request_params *p = &q->params;
-    p->seed = below(w, 1000);
-    p->temperature = (float)below(w, 3) / 2;
-    p->top_k = (uint32_t)below(w, 2) * 40;
-    p->top_p = 1 - (float)below(w, 2) / 10;
-    p->min_p = (float)below(w, 2) / 20;
-    p->repetition_penalty = 1 + (float)below(w, 2) / 10;
-    p->presence_penalty = (float)below(w, 2);
+    p->sampling.seed = below(w, 1000);
+    p->sampling.temperature = (float)below(w, 3) / 2;
+    p->sampling.top_k = (uint32_t)below(w, 2) * 40;
+    p->sampling.top_p = 1 - (float)below(w, 2) / 10;
+    p->sampling.min_p = (float)below(w, 2) / 20;
+    p->sampling.repetition_penalty = 1 + (float)below(w, 2) / 10;
+    p->sampling.presence_penalty = (float)below(w, 2);
     if (below(w, 4) == 0) p->flags |= BN_REQUEST_LOGPROBS, p->top_logprobs = (uint32_t)below(w, 5);
     if (below(w, 4) == 0) {
         q->stop = (bn_string){q->text, 1};
@@ -307,19 +307,19 @@ static void submit_and_leave(worker *w) {
     if (id == 0) return;
     for (uint64_t polls = below(w, 4); polls > 0 && !r->ended; polls--) poll_one(id, 1);
     if (!r->ended) early++;
-    CHECK_OK(bn_release(engine, id, NULL));
+    CHECK_OK(bn_request_free(engine, id, NULL));
     r->taken = false;
 }
 
 static void generate(worker *w) {
     question q;
-    bn_event *out = NULL;
+    bn_event out = {0};
     fill(w, &q);
-    if (!was_accepted(bn_generate(engine, &q.params, &out, NULL))) return;
+    if (!was_accepted(bn_generate(engine, &q.params, &out, sizeof out, NULL))) return;
     accepted++;
-    look_at(out);
-    check_end(out);
-    bn_completion_free(out);
+    look_at(&out);
+    check_end(&out);
+    bn_events_free(&out, sizeof out, 1);
 }
 
 static void embed(worker *w) {
@@ -392,11 +392,12 @@ static void read_stats(worker *w) {
     (void)w;
     char text[32768];
     size_t length = 0;
+    uint32_t state = BN_STATE_DEAD;
     bn_stats s = stats();
     CHECK(s.unreleased <= QUEUE && s.kv_blocks_used <= s.kv_blocks_total);
     CHECK(s.memory_limit_bytes == 0 || s.memory_used_bytes <= s.memory_limit_bytes);
     CHECK_OK(bn_engine_metrics(engine, text, sizeof text, &length, NULL));
-    CHECK(length > 0 && bn_engine_state(engine) == BN_STATE_RUNNING);
+    CHECK(length > 0 && bn_engine_state(engine, &state) == BN_OK && state == BN_STATE_RUNNING);
     CHECK_OK(bn_engine_report(engine, text, sizeof text, &length, NULL));
     CHECK(s.kv_blocks_used + s.kv_blocks_cached <= s.kv_blocks_total && s.session_blocks <= s.kv_blocks_total);
     CHECK(s.paused <= s.running);
@@ -439,7 +440,7 @@ static void restore(worker *w) {
 }
 
 static void drop(worker *w) {
-    bn_status status = bn_session_drop(engine, session_name(w), NULL);
+    bn_status status = bn_session_free(engine, session_name(w), NULL);
     CHECK(status == BN_OK || status == BN_ERR_NOT_FOUND);
 }
 
@@ -459,7 +460,7 @@ static void submit_wrong(worker *w) {
     bn_request id = 0;
     fill(w, &q);
     q.params.prompt = (bn_string){0};
-    q.params.messages_count = 0;
+    q.params.chat.messages_count = 0;
     q.params.prompt_tokens = q.tokens;
     q.params.prompt_tokens_count = below(w, 2);
     q.tokens[0] = (uint32_t)vocabulary;
@@ -503,7 +504,7 @@ static void start(bool short_of_memory) {
     config.model = model;
     config.threads = 2;
     config.max_batch_size = 16;
-    config.max_sequence_length = LONGEST;
+    config.context_length = LONGEST;
     config.queue_capacity = QUEUE;
     config.kv_block_size = 16;
     config.kv_events_capacity = 64;
@@ -511,7 +512,7 @@ static void start(bool short_of_memory) {
     CHECK_OK(bn_engine_create(&config, &engine, NULL));
     if (!short_of_memory) return;
     bn_stats s = stats();
-    CHECK_OK(bn_engine_destroy(engine));
+    CHECK_OK(bn_engine_free(engine));
     config.memory_limit_bytes = s.memory_used_bytes - s.kv_bytes * 3 / 4;
     CHECK_OK(bn_engine_create(&config, &engine, NULL));
 }
@@ -535,7 +536,7 @@ static void check_counts(void) {
     CHECK(s.queued == 0 && s.running == 0 && s.unreleased == 0);
     CHECK(s.completed_failed == 0);
     CHECK(s.paused == 0 && s.kv_blocks_used <= s.session_blocks); // sessions may share some
-    for (size_t i = 0; i < NAMES; i++) bn_session_drop(engine, BN_TEXT(names[i]), NULL); // those that exist
+    for (size_t i = 0; i < NAMES; i++) bn_session_free(engine, BN_TEXT(names[i]), NULL); // those that exist
     s = stats();
     CHECK(s.sessions == 0 && s.session_blocks == 0 && s.kv_blocks_used == 0);
     CHECK(s.rejected_queue_full >= refused_queue && s.rejected_memory >= refused_memory);
@@ -544,7 +545,7 @@ static void check_counts(void) {
 static void forget(void) {
     atomic_ulong *counters[] = {&calls, &accepted, &ended, &early, &refused_queue, &refused_memory, &saves, &restores};
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) *counters[i] = 0;
-    for (int i = 0; i <= BN_FINISH_EMBEDDING; i++) reasons[i] = 0;
+    for (uint32_t i = 0; i <= BN_FINISH_EMBEDDING; i++) reasons[i] = 0;
 }
 
 // Makes random calls for `seconds`, until all requests have ended.
@@ -583,11 +584,11 @@ static void soak(double seconds, bool short_of_memory) {
     bn_stats s = stats();
     CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
     for (int i = 0; i < POLLERS; i++) pthread_join(pollers[i], NULL);
-    CHECK_OK(bn_engine_destroy(engine));
+    CHECK_OK(bn_engine_free(engine));
     CHECK(count_fds() == before_fds && count_threads() == before_threads);
     printf("soak, %s, 1 + %d rounds of %g s: %lu calls, %lu accepted:", short_of_memory ? "short of memory" : "queue full",
            rounds, seconds / 3, calls, accepted);
-    for (int i = 1; i <= BN_FINISH_EMBEDDING; i++) printf(" %s %lu,", bn_finish_reason_name(i), reasons[i]);
+    for (uint32_t i = 1; i <= BN_FINISH_EMBEDDING; i++) printf(" %s %lu,", bn_finish_reason_name(i), reasons[i]);
     printf(" preemptions %llu, pauses %llu, cached tokens %llu, saved %lu, restored %lu,", (unsigned long long)s.preemptions,
            (unsigned long long)s.pauses, (unsigned long long)s.cached_tokens, saves, restores);
     printf(" released early %lu; refused: queue %lu, memory %lu; last round: heap %+ld KiB, resident %ld %+ld KiB\n", early,

@@ -19,7 +19,7 @@ static bn_engine_config tiny_config(uint64_t memory_limit) {
     CHECK_OK(bn_engine_config_init(&config, sizeof config));
     config.model_path = BN_TEXT(golden("llama-llama3"));
     config.threads = 2;
-    config.max_sequence_length = 128;
+    config.context_length = 128;
     config.memory_limit_bytes = memory_limit;
     config.adapter_bytes = memory_limit == 0 ? 0 : 1 << 20;
     return config;
@@ -47,8 +47,8 @@ static bn_request_params with(const bn_adapter *adapter, float scale, uint32_t n
     params.prompt_tokens = prompt;
     params.prompt_tokens_count = 70;
     params.max_new_tokens = 12;
-    params.temperature = 1.0f;
-    params.seed = n;
+    params.sampling.temperature = 1.0f;
+    params.sampling.seed = n;
     params.flags = BN_REQUEST_IGNORE_EOS;
     params.adapter = adapter;
     params.adapter_scale = scale;
@@ -176,8 +176,8 @@ TEST(adapters_count_against_the_limit) {
     params.max_new_tokens = 40;
     params.flags |= BN_REQUEST_POLL_BY_ID;
     static atomic_bool may_go_on;
-    params.on_logits = hold;
-    params.on_logits_context = &may_go_on;
+    params.sampling.on_logits = hold;
+    params.sampling.on_logits_context = &may_go_on;
     bn_request id = submit(engine, &params);
     CHECK_OK(bn_adapter_free(second));
     CHECK(stats(engine).memory_used_bytes >= before + first + more);

@@ -28,13 +28,16 @@ TEST(init_checks_pointer_and_size) {
     CHECK_STATUS(bn_model_config_init(NULL, sizeof(bn_model_config)), BN_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(bn_model_info_init(NULL, sizeof(bn_model_info)), BN_ERR_INVALID_ARGUMENT);
     CHECK_STATUS(bn_request_info_init(NULL, sizeof(bn_request_info)), BN_ERR_INVALID_ARGUMENT);
-    uint32_t first = offsetof(bn_engine_config, idle_release_ms); // the smallest that was published
-    for (uint32_t size = 0; size < first; size++)
-        CHECK_STATUS(bn_engine_config_init((void *)space, size), BN_ERR_INVALID_ARGUMENT);
-    memset(space, 0xaa, sizeof space);
-    CHECK_OK(bn_engine_config_init((void *)space, first));
-    CHECK_EQ(space[first], 0xaa);
-    CHECK_STATUS(bn_request_params_init((void *)space, 4), BN_ERR_INVALID_ARGUMENT);
+    // A caller may have any number of whole fields from the first on.
+    const uint32_t whole[] = {offsetof(bn_engine_config, threads), offsetof(bn_engine_config, model),
+                              offsetof(bn_engine_config, model_path), offsetof(bn_engine_config, model_name)};
+    for (uint32_t size = 0, n = 0; size <= whole[3]; size++) {
+        memset(space, 0xaa, sizeof space);
+        bn_status status = bn_engine_config_init((void *)space, size);
+        CHECK_STATUS(status, size == whole[n] ? BN_OK : BN_ERR_INVALID_ARGUMENT);
+        CHECK_EQ(space[size], 0xaa);
+        n += size == whole[n];
+    }
     CHECK_STATUS(bn_stats_init((void *)space, UINT32_MAX), BN_ERR_INVALID_ARGUMENT);
 }
 
@@ -47,6 +50,48 @@ TEST(init_writes_struct_size_bytes) {
     CHECK_EQ(((bn_request_params *)(void *)space)->struct_size, size);
     for (size_t i = sizeof(bn_request_params); i < size; i++) CHECK_EQ(space[i], 0);
     for (size_t i = size; i < sizeof space; i++) CHECK_EQ(space[i], 0xaa);
+}
+
+// A binding may declare no more of a struct than it uses.
+TEST(a_prefix_of_whole_fields_is_taken) {
+    struct {
+        uint32_t struct_size, task, flags, priority;
+        uint64_t user_data;
+        bn_string prompt;
+    } params;
+    struct {
+        uint32_t struct_size, kind;
+        bn_request request;
+        uint64_t user_data;
+        bn_engine *engine;
+        uint64_t lease;
+    } event = {0};
+    struct {
+        uint32_t struct_size;
+    } config;
+    bn_engine *engine = NULL;
+    CHECK_OK(bn_engine_config_init((bn_engine_config *)&config, sizeof config));
+    CHECK_OK(bn_engine_create((bn_engine_config *)&config, &engine, NULL)); // the embedded model
+    CHECK_OK(bn_request_params_init((bn_request_params *)&params, sizeof params));
+    CHECK_EQ(params.priority, BN_PRIORITY_DEFAULT);
+    params.prompt = BN_STRING("17+25=");
+    params.user_data = 7;
+    params.flags = BN_REQUEST_NO_STREAM;
+    bn_request request = 0;
+    size_t count = 0;
+    CHECK_OK(bn_submit(engine, (bn_request_params *)&params, &request, NULL));
+    CHECK_STATUS(bn_poll(engine, request, (bn_event *)&event, sizeof event - 8, 1, BN_NO_LIMIT, &count, NULL),
+                 BN_ERR_INVALID_ARGUMENT);
+    CHECK_OK(bn_poll(engine, request, (bn_event *)&event, sizeof event, 1, BN_NO_LIMIT, &count, NULL));
+    CHECK(count == 1 && event.kind == BN_EVENT_COMPLETED && event.user_data == 7 && event.engine == engine);
+    CHECK_EQ(event.struct_size, sizeof event);
+    CHECK_OK(bn_events_free((bn_event *)&event, sizeof event, 1));
+    CHECK_OK(bn_request_free(engine, request, NULL));
+    params.struct_size = sizeof params - 8; // within `prompt`
+    bn_error error = {0};
+    CHECK_STATUS(bn_submit(engine, (bn_request_params *)&params, &request, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK_CONTAINS(error.message, "struct_size is 32");
+    stop(engine);
 }
 
 TEST(create_wants_a_sound_struct) {
@@ -174,7 +219,6 @@ TEST(config_ranges_are_refused_by_name) {
     BAD(threads, 257);
     BAD(max_batch_size, 0);
     BAD(max_batch_size, 4097);
-    BAD(max_batch_tokens, 0);
     BAD(max_batch_tokens, good.max_batch_size - 1);
     BAD(max_batch_tokens, 65537);
     BAD(kv_block_size, 0);
@@ -213,7 +257,7 @@ TEST(devices_that_are_not_there_are_refused) {
     config.device = BN_STRING("cpu");
     bn_engine *engine = NULL;
     CHECK_OK(bn_engine_create(&config, &engine, NULL));
-    bn_engine_destroy(engine);
+    bn_engine_free(engine);
     config.device = BN_STRING("gpu");
     refuse(&config, BN_ERR_INVALID_ARGUMENT, "device = gpu is neither cpu, nor cuda:0");
     config.device = BN_STRING("cuda:0,cuda:0");
@@ -250,27 +294,31 @@ static void refuse_request(bn_request_params params, bn_status expected, const c
 TEST(request_ranges_are_refused_by_name) {
     engine = start_echo();
     bn_request_params good = ask("hello"), p;
-#define BAD(field, value)                                      \
+#define BAD_IN(field, name, value)                             \
     p = good;                                                  \
     p.field = (value);                                         \
-    refuse_request(p, BN_ERR_INVALID_ARGUMENT, #field)
+    refuse_request(p, BN_ERR_INVALID_ARGUMENT, name)
+#define BAD(field, value) BAD_IN(field, #field, value)
+#define BAD_SAMPLING(field, value) BAD_IN(sampling.field, #field, value)
     BAD(priority, BN_PRIORITY_MAX + 1);
-    BAD(temperature, -0.5f);
-    BAD(temperature, (float)NAN);
-    BAD(temperature, (float)INFINITY);
-    BAD(top_p, 0.0f);
-    BAD(top_p, 1.5f);
-    BAD(top_p, (float)NAN);
-    BAD(min_p, -0.1f);
-    BAD(min_p, 1.1f);
-    BAD(repetition_penalty, 0.0f);
-    BAD(repetition_penalty, (float)NAN);
-    BAD(frequency_penalty, (float)INFINITY);
-    BAD(presence_penalty, (float)NAN);
+    BAD_SAMPLING(temperature, -0.5f);
+    BAD_SAMPLING(temperature, (float)NAN);
+    BAD_SAMPLING(temperature, (float)INFINITY);
+    BAD_SAMPLING(top_p, 0.0f);
+    BAD_SAMPLING(top_p, 1.5f);
+    BAD_SAMPLING(top_p, (float)NAN);
+    BAD_SAMPLING(min_p, -0.1f);
+    BAD_SAMPLING(min_p, 1.1f);
+    BAD_SAMPLING(repetition_penalty, 0.0f);
+    BAD_SAMPLING(repetition_penalty, (float)NAN);
+    BAD_SAMPLING(frequency_penalty, (float)INFINITY);
+    BAD_SAMPLING(presence_penalty, (float)NAN);
     BAD(top_logprobs, 5); // without BN_REQUEST_LOGPROBS
     BAD(stop_tokens_count, BN_MAX_STOPS + 1);
     BAD(stop_strings_count, (size_t)-1);
+#undef BAD_SAMPLING
 #undef BAD
+#undef BAD_IN
     p = good;
     p.prompt.data = NULL;
     refuse_request(p, BN_ERR_INVALID_ARGUMENT, "prompt is NULL");
@@ -345,7 +393,7 @@ TEST(refusals_are_counted) {
 TEST(a_batch_is_all_or_nothing) {
     engine = start_echo();
     bn_request_params good = ask("hello"), bad = ask("hello");
-    bad.temperature = -1;
+    bad.sampling.temperature = -1;
     bn_error error = {0};
     const bn_request_params *list[] = {&good, &good, &bad};
     bn_request requests[3] = {5, 5, 5};

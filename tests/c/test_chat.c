@@ -6,20 +6,11 @@ static bn_chat_message message_of(const char *role, const char *content) {
     return message;
 }
 
-static bn_request_params params_of(const bn_chat_message *messages, size_t n, size_t size) {
-    bn_request_params params;
-    CHECK_OK(bn_request_params_init(&params, sizeof params));
-    params.messages = messages;
-    params.messages_count = n;
-    params.message_size = size;
-    return params;
-}
-
 // bn_model_chat_format with its most common arguments.
 static bn_status format(const bn_model *model, const bn_chat_message *messages, size_t n, char *text, size_t capacity,
                         size_t *length) {
-    bn_request_params params = params_of(messages, n, sizeof *messages);
-    return bn_model_chat_format(model, &params, text, capacity, length, NULL);
+    bn_chat chat = {.messages = messages, .messages_count = n};
+    return bn_model_chat_format(model, &chat, text, capacity, length, NULL);
 }
 
 TEST(chat_is_formatted_by_the_template) {
@@ -42,45 +33,43 @@ TEST(messages_are_answered) {
     bn_chat_message messages[] = {message_of("user", "hello")};
     bn_request_params params;
     CHECK_OK(bn_request_params_init(&params, sizeof params));
-    params.messages = messages;
-    params.messages_count = 1;
+    params.chat.messages = messages;
+    params.chat.messages_count = 1;
     answer *a = run(engine, &params);
     CHECK_TEXT(a->text, a->text_length, "user: hello\nassistant: ");
     free(a);
     stop(engine);
 }
 
-// Passes messages of a newer header, which have more fields than this library's.
-TEST(longer_messages_are_served_until_they_use_what_we_lack) {
-    struct {
-        bn_chat_message message;
-        uint64_t later;
-    } newer[2] = {{message_of("user", "one"), 0}, {message_of("user", "two"), 0}};
+// Passes structs of a newer header, with fields where this one has room.
+TEST(reserved_room_is_refused_once_it_is_used) {
     bn_engine *engine = start_echo();
     bn_model *model = model_of(engine);
     bn_error error = {0};
-    char text[64];
-    size_t length = 0;
-    bn_request_params params;
-    CHECK_OK(bn_request_params_init(&params, sizeof params));
-    CHECK_EQ(params.message_size, sizeof(bn_chat_message));
-    params = params_of(&newer[0].message, 2, sizeof newer[0]);
-    CHECK_OK(bn_model_chat_format(model, &params, text, 64, &length, NULL));
-    CHECK_TEXT(text, length, "user: one\nuser: two\nassistant: ");
-    answer *a = run(engine, &params);
-    CHECK_TEXT(a->text, a->text_length, "user: one\nuser: two\nassistant: ");
-    free(a);
-    newer[1].later = 1;
     bn_request request = 0;
-    CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_UNSUPPORTED);
-    CHECK_CONTAINS(error.message, "bn_chat_message");
-    CHECK_STATUS(bn_model_chat_format(model, &params, text, 64, &length, &error), BN_ERR_UNSUPPORTED);
-    const size_t wrong[] = {0, 8, sizeof(bn_chat_message) - 1, sizeof(bn_chat_message) + 1, (size_t)-8};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        params.message_size = wrong[i];
-        CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_INVALID_ARGUMENT);
-        CHECK_STATUS(bn_model_chat_format(model, &params, text, 64, &length, &error), BN_ERR_INVALID_ARGUMENT);
+    bn_request_params params = ask("hello");
+    const struct {
+        uint64_t *room;
+        const char *says;
+    } all[] = {
+        {&params.chat.reserved[1], "chat.reserved is not 0"},
+        {&params.sampling.reserved[3], "sampling.reserved is not 0"},
+        {&params.constraint.reserved[0], "constraint.reserved is not 0"},
+        {&params.embedding.reserved[1], "embedding.reserved is not 0"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        *all[i].room = 1;
+        CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_UNSUPPORTED);
+        CHECK_CONTAINS(error.message, all[i].says);
+        *all[i].room = 0;
     }
+    free(run(engine, &params));
+    bn_chat_message message = message_of("user", "hello");
+    bn_chat chat = {.messages = &message, .messages_count = 1, .reserved = {1, 0}};
+    size_t length = 0;
+    CHECK_STATUS(bn_model_chat_format(model, &chat, NULL, 0, &length, &error), BN_ERR_UNSUPPORTED);
+    bn_constraint constraint = {.kind = BN_CONSTRAINT_JSON_OBJECT, .reserved = {0, 1}};
+    CHECK_STATUS(bn_engine_check_constraint(engine, &constraint, &error), BN_ERR_UNSUPPORTED);
     CHECK_OK(bn_model_free(model));
     stop(engine);
 }
@@ -117,13 +106,15 @@ TEST(chat_refuses_wrong_arguments) {
     CHECK_STATUS(format(model, &message, 1, text, 64, &length), BN_ERR_INVALID_ARGUMENT);
     message = message_of("\xc3", "x");
     CHECK_STATUS(format(model, &message, 1, text, 64, &length), BN_ERR_INVALID_ARGUMENT);
-    bn_request_params params;
-    CHECK_OK(bn_request_params_init(&params, sizeof params));
-    CHECK_STATUS(bn_model_chat_format(model, &params, text, 64, &length, NULL), BN_ERR_INVALID_ARGUMENT);
+    bn_chat chat = {0};
     bn_error error;
-    params.prompt = BN_STRING("no conversation");
-    CHECK_STATUS(bn_model_chat_format(model, &params, text, 64, &length, &error), BN_ERR_INVALID_ARGUMENT);
-    CHECK_CONTAINS(error.message, "set messages or chat_json");
+    CHECK_STATUS(bn_model_chat_format(model, NULL, text, 64, &length, NULL), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_model_chat_format(model, &chat, text, 64, &length, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK_CONTAINS(error.message, "set messages or json");
+    message = message_of("user", "hello");
+    chat = (bn_chat){.messages = &message, .messages_count = 1, .json = BN_STRING("{}")};
+    CHECK_STATUS(bn_model_chat_format(model, &chat, text, 64, &length, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK_CONTAINS(error.message, "both set");
     CHECK_OK(bn_model_free(model));
     CHECK_STATUS(format(model, &message, 1, text, 64, &length), BN_ERR_INVALID_ARGUMENT);
 }
@@ -133,10 +124,10 @@ TEST(chat_needs_a_template) {
     bn_chat_message message = message_of("user", "fine");
     bn_error error = {0};
     size_t length = 77;
-    bn_request_params params = params_of(&message, 1, sizeof message);
-    CHECK_STATUS(bn_model_chat_format(model, &params, NULL, 0, &length, &error), BN_ERR_UNSUPPORTED);
+    bn_chat chat = {.messages = &message, .messages_count = 1};
+    CHECK_STATUS(bn_model_chat_format(model, &chat, NULL, 0, &length, &error), BN_ERR_UNSUPPORTED);
     CHECK_CONTAINS(error.message, "template");
-    CHECK_STATUS(bn_model_chat_tokenize(model, &params, NULL, 0, &length, &error), BN_ERR_UNSUPPORTED);
+    CHECK_STATUS(bn_model_chat_tokenize(model, &chat, NULL, 0, &length, &error), BN_ERR_UNSUPPORTED);
     CHECK_EQ(length, 77);
     CHECK_EQ(info_of(model).has_chat_template, 0);
     CHECK_OK(bn_model_free(model));

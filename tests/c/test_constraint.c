@@ -11,14 +11,14 @@ static const char SCHEMA[] =
     "{\"type\":\"object\",\"properties\":{\"on\":{\"type\":\"boolean\"},\"size\":{\"enum\":[\"small\",\"large\"]}},"
     "\"required\":[\"on\",\"size\"],\"additionalProperties\":false}";
 
-static bn_request_params constrained(int32_t kind, const char *text, uint64_t seed) {
+static bn_request_params constrained(uint32_t kind, const char *text, uint64_t seed) {
     bn_request_params params = ask("Once upon a time");
     params.flags = BN_REQUEST_NO_STREAM;
     params.max_new_tokens = 120;
-    params.temperature = 1.0f;
-    params.seed = seed;
-    params.constraint_kind = kind;
-    if (text != NULL) params.constraint = BN_TEXT(text);
+    params.sampling.temperature = 1.0f;
+    params.sampling.seed = seed;
+    params.constraint.kind = kind;
+    if (text != NULL) params.constraint.text = BN_TEXT(text);
     return params;
 }
 
@@ -69,34 +69,35 @@ TEST(outputs_match_their_constraint_in_any_batch) {
     stop(engine);
 }
 
-static void refused(bn_engine *engine, int32_t kind, const char *text, const char *why) {
+static void refused(bn_engine *engine, uint32_t kind, const char *text, const char *why) {
     bn_request_params params = constrained(kind, text, 0);
     bn_request id;
     bn_error error = {0};
     CHECK_STATUS(bn_submit(engine, &params, &id, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, why);
-    CHECK_STATUS(bn_engine_check_constraint(engine, kind, params.constraint, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_engine_check_constraint(engine, &params.constraint, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, why);
 }
 
 static void refuse_all(bn_engine *engine) {
-    refused(engine, BN_CONSTRAINT_NONE, "x", "constraint is set and needs constraint_kind");
-    refused(engine, BN_CONSTRAINT_REGEX, NULL, "constraint_kind is set and needs constraint");
-    refused(engine, 6, "x", "constraint_kind");
+    refused(engine, BN_CONSTRAINT_NONE, "x", "constraint.text is set and needs constraint.kind");
+    refused(engine, BN_CONSTRAINT_REGEX, NULL, "constraint.kind is set and needs constraint.text");
+    refused(engine, 6, "x", "constraint.kind");
     refused(engine, BN_CONSTRAINT_JSON_SCHEMA, "{\"type\":\"thing\"}", "thing");
     refused(engine, BN_CONSTRAINT_JSON_SCHEMA, "{\"$ref\":\"https://example.com\"}", "https://example.com");
     refused(engine, BN_CONSTRAINT_REGEX, "a(", "constraint: ");
     refused(engine, BN_CONSTRAINT_GBNF, "root ::= x", "line 1: there is no rule named x");
     static char deep[20001];
     memset(deep, '[', 20000);
-    for (int32_t kind = BN_CONSTRAINT_JSON_SCHEMA; kind <= BN_CONSTRAINT_GBNF; kind++)
+    for (uint32_t kind = BN_CONSTRAINT_JSON_SCHEMA; kind <= BN_CONSTRAINT_GBNF; kind++)
         refused(engine, kind, deep, "constraint: ");
 }
 
 static void *on_a_small_stack(void *engine) {
     refuse_all(engine);
     bn_error error = {0};
-    CHECK_OK(bn_engine_check_constraint(engine, BN_CONSTRAINT_JSON_SCHEMA, BN_TEXT(SCHEMA), &error));
+    bn_constraint schema = {.kind = BN_CONSTRAINT_JSON_SCHEMA, .text = BN_TEXT(SCHEMA)};
+    CHECK_OK(bn_engine_check_constraint(engine, &schema, &error));
     return NULL;
 }
 
@@ -115,12 +116,12 @@ TEST(mistakes_are_refused_by_name_on_a_small_stack) {
     params.task = BN_TASK_EMBED;
     CHECK_STATUS(bn_submit(engine, &params, &id, &error), BN_ERR_INVALID_ARGUMENT);
     params = ask("x");
-    params.json_flags = BN_JSON_COMPACT; // nothing has JSON
+    params.constraint.json_flags = BN_JSON_COMPACT; // nothing has JSON
     CHECK_STATUS(bn_submit(engine, &params, &id, &error), BN_ERR_INVALID_ARGUMENT);
     params = constrained(BN_CONSTRAINT_JSON_OBJECT, NULL, 0);
-    params.json_flags = BN_JSON_COMPACT | BN_JSON_FLEXIBLE;
+    params.constraint.json_flags = BN_JSON_COMPACT | BN_JSON_FLEXIBLE;
     CHECK_STATUS(bn_submit(engine, &params, &id, &error), BN_ERR_INVALID_ARGUMENT);
-    params.json_flags = 1u << 31;
+    params.constraint.json_flags = 1u << 31;
     CHECK_STATUS(bn_submit(engine, &params, &id, &error), BN_ERR_UNSUPPORTED);
     stop(engine);
 }
@@ -144,10 +145,10 @@ static bn_request_params story(int i, uint32_t *token) {
     bn_request_params params = ask("Once upon a time");
     params.flags = BN_REQUEST_NO_STREAM | BN_REQUEST_IGNORE_EOS;
     params.max_new_tokens = 16;
-    params.temperature = 1.0f;
-    params.seed = (uint64_t)i;
-    params.on_logits = i % 8 == 3 ? refuse : without;
-    params.on_logits_context = token;
+    params.sampling.temperature = 1.0f;
+    params.sampling.seed = (uint64_t)i;
+    params.sampling.on_logits = i % 8 == 3 ? refuse : without;
+    params.sampling.on_logits_context = token;
     params.user_data = 7;
     return params;
 }
@@ -156,7 +157,7 @@ TEST(a_hook_changes_logits_and_ends_its_own_request_alone) {
     bn_engine_config config = demo_config();
     bn_engine *engine = start(&config);
     bn_request_params plain = story(0, NULL);
-    plain.on_logits = NULL;
+    plain.sampling.on_logits = NULL;
     answer *before = run(engine, &plain);
     uint32_t token = before->tokens[0];
     answer *alone[BATCH];

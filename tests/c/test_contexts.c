@@ -110,10 +110,10 @@ TEST(sixteen_open_lengths_run_at_once_in_any_context) {
     for (int i = 0; i < 2; i++) {
         bn_engine *engine = start_long(contexts[i]);
         bn_stats s = stats(engine);
-        CHECK(s.kv_bytes <= machine_bytes() / 2 && s.max_sequence_length <= contexts[i]);
+        CHECK(s.kv_bytes <= machine_bytes() / 2 && s.context_length <= contexts[i]);
         // One request may use its full length.
-        CHECK(s.max_sequence_length == contexts[i] || s.kv_bytes / TOKEN < contexts[i]);
-        CHECK(s.kv_bytes / TOKEN >= s.max_sequence_length);
+        CHECK(s.context_length == contexts[i] || s.kv_bytes / TOKEN < contexts[i]);
+        CHECK(s.kv_bytes / TOKEN >= s.context_length);
         all_run(engine);
         stop(engine);
         remove_files();

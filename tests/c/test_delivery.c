@@ -34,17 +34,17 @@ TEST(ids_that_are_nobodys_are_not_found) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         CHECK_STATUS(bn_poll(engine, bad[i], &event, sizeof(bn_event), 1, 0, &count, NULL), BN_ERR_NOT_FOUND);
         CHECK_STATUS(bn_cancel(engine, bad[i], NULL), BN_ERR_NOT_FOUND);
-        CHECK_STATUS(bn_release(engine, bad[i], NULL), BN_ERR_NOT_FOUND);
+        CHECK_STATUS(bn_request_free(engine, bad[i], NULL), BN_ERR_NOT_FOUND);
     }
     CHECK_EQ(count, 7);
-    CHECK(bn_release(engine, BN_ANY, NULL) != BN_OK);
+    CHECK(bn_request_free(engine, BN_ANY, NULL) != BN_OK);
     free(finish(engine, BN_ANY));
     free(finish(other, foreign));
     // Released: the id is invalid in every call, and stays so when its slot is reused.
     for (int i = 0; i < 3; i++) {
         CHECK_STATUS(bn_poll(engine, request, &event, sizeof(bn_event), 1, 0, &count, NULL), BN_ERR_NOT_FOUND);
         CHECK_STATUS(bn_cancel(engine, request, NULL), BN_ERR_NOT_FOUND);
-        CHECK_STATUS(bn_release(engine, request, NULL), BN_ERR_NOT_FOUND);
+        CHECK_STATUS(bn_request_free(engine, request, NULL), BN_ERR_NOT_FOUND);
         free(run(engine, &params));
     }
     stop(engine);
@@ -61,7 +61,7 @@ TEST(release_frees_a_place_in_the_queue) {
     CHECK_EQ(stats(engine).rejected_queue_full, 1);
     const bn_request_params *list[] = {&params, &params};
     bn_request both[2];
-    CHECK_OK(bn_release(engine, one, NULL)); // if live, its slot is free a step later
+    CHECK_OK(bn_request_free(engine, one, NULL)); // if live, its slot is free a step later
     while (stats(engine).unreleased > 1) sleep_ms(1);
     CHECK_STATUS(bn_submit_batch(engine, list, 2, both, NULL), BN_ERR_QUEUE_FULL);
     three = submit(engine, &params);
@@ -83,10 +83,10 @@ TEST(a_completed_request_keeps_its_place_until_release) {
     while (event.kind != BN_EVENT_COMPLETED);
     CHECK_STATUS(bn_submit(engine, &more, &next, NULL), BN_ERR_QUEUE_FULL);
     count = 7;
-    CHECK_STATUS(bn_poll(engine, request, &event, sizeof(bn_event), 1, BN_FOREVER, &count, NULL), BN_ERR_FINISHED);
+    CHECK_STATUS(bn_poll(engine, request, &event, sizeof(bn_event), 1, BN_NO_LIMIT, &count, NULL), BN_ERR_FINISHED);
     CHECK_EQ(count, 7); // no second terminal event
     CHECK_OK(bn_cancel(engine, request, NULL)); // finished: no effect
-    CHECK_OK(bn_release(engine, request, NULL));
+    CHECK_OK(bn_request_free(engine, request, NULL));
     free(run(engine, &more));
     stop(engine);
 }
@@ -110,7 +110,7 @@ TEST(long_prompts_fill_the_queue_too) {
     bn_error error = {0};
     CHECK_STATUS(bn_submit(engine, &more, &refused, &error), BN_ERR_QUEUE_FULL);
     CHECK(strstr(error.message, "29 of 10 prompt tokens (queue_token_capacity)"));
-    CHECK_OK(bn_release(engine, running, NULL));
+    CHECK_OK(bn_request_free(engine, running, NULL));
     free(finish(engine, queued));
     free(run(engine, &more));
     CHECK_EQ(stats(engine).queued_tokens, 0);
@@ -142,7 +142,7 @@ TEST(many_events_in_one_poll_keep_each_requests_order) {
     }
     for (int i = 0; i < N; i++) {
         CHECK_TEXT(answers[i].text, answers[i].text_length, prompts[i]);
-        CHECK_OK(bn_release(engine, requests[i], NULL));
+        CHECK_OK(bn_request_free(engine, requests[i], NULL));
     }
     stop(engine);
 }
@@ -160,8 +160,8 @@ TEST(an_event_lives_until_it_is_given_back) {
     CHECK_TEXT(kept.text.data, kept.text.length, "the first one's text");
     for (size_t i = 0; i < kept.tokens_count; i++) CHECK_EQ(kept.logprobs[i].token, kept.tokens[i]);
     CHECK_EQ(kept.generated_tokens, kept.tokens_count);
-    give_back(engine, &kept);
-    CHECK_OK(bn_release(engine, request, NULL));
+    give_back(&kept);
+    CHECK_OK(bn_request_free(engine, request, NULL));
     stop(engine);
 }
 
@@ -198,7 +198,7 @@ static void *poll_forever(void *context) {
     bn_event event;
     atomic_store(&p->thread, thread_number());
     p->count = 0;
-    p->status = bn_poll(p->engine, p->which, &event, sizeof(bn_event), 1, BN_FOREVER, &p->count, NULL);
+    p->status = bn_poll(p->engine, p->which, &event, sizeof(bn_event), 1, BN_NO_LIMIT, &p->count, NULL);
     return NULL;
 }
 
@@ -237,7 +237,7 @@ TEST(a_release_wakes_who_polls_the_id) {
     bn_engine *engine = start_slowest(&p);
     pthread_t thread;
     begin_poll(&thread, &p);
-    CHECK_OK(bn_release(engine, p.which, NULL));
+    CHECK_OK(bn_request_free(engine, p.which, NULL));
     pthread_join(thread, NULL);
     CHECK_STATUS(p.status, BN_ERR_NOT_FOUND);
     stop(engine);
@@ -280,10 +280,10 @@ TEST(an_event_loop_is_awake_exactly_while_events_wait) {
     size_t count = 0;
     CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 0, &count, NULL));
     CHECK(count == 0 && !is_awake(engine, 20));
-    CHECK_OK(bn_release(engine, request, NULL));
+    CHECK_OK(bn_request_free(engine, request, NULL));
     CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
     CHECK(is_awake(engine, 60000)); // drained
-    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_FOREVER, &count, NULL), BN_ERR_SHUTDOWN);
+    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_NO_LIMIT, &count, NULL), BN_ERR_SHUTDOWN);
     stop(engine);
 }
 
@@ -316,7 +316,7 @@ TEST(edge_triggered_epoll_misses_nothing) {
             for (size_t i = 0; i < count; i++) {
                 if (events[i].kind != BN_EVENT_COMPLETED) continue;
                 done++;
-                CHECK_OK(bn_release(engine, events[i].request, NULL));
+                CHECK_OK(bn_request_free(engine, events[i].request, NULL));
             }
         }
     }
@@ -335,7 +335,7 @@ static bool take_all(bn_engine *engine, int *completed) {
         if (status == BN_ERR_SHUTDOWN) return false;
         CHECK_OK(status);
         for (size_t i = 0; i < count; i++) *completed += events[i].kind == BN_EVENT_COMPLETED;
-        CHECK_OK(bn_events_free(engine, events, sizeof *events, count));
+        CHECK_OK(bn_events_free(events, sizeof *events, count));
     }
     return true;
 }
@@ -355,7 +355,7 @@ TEST(a_drain_wakes_an_edge_triggered_loop) {
         }
         CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
         if (i % 3 == 0) // the end comes before the first look
-            while (bn_engine_state(engine) != BN_STATE_DRAINED) sleep_ms(1);
+            while (state_of(engine) != BN_STATE_DRAINED) sleep_ms(1);
         do wait_for_an_edge(epoll);
         while (take_all(engine, &completed));
         CHECK_EQ(completed, n);
@@ -388,15 +388,15 @@ static void listen(const bn_event *event, void *context) {
         size_t count = 0;
         bn_stats stats = {.struct_size = sizeof stats};
         bn_request next = 0;
-        bn_event *completion = NULL;
+        bn_event completion = {0};
         bn_request_params params;
         bn_request_params_init(&params, sizeof params);
         params.prompt = BN_STRING("chained");
         params.user_data = 2;
         bool fine = bn_engine_stats(l->engine, &stats, NULL) == BN_OK && bn_cancel(l->engine, event->request, NULL) == BN_OK &&
                     bn_poll(l->engine, BN_ANY, &other, sizeof(bn_event), 1, 0, &count, NULL) == BN_ERR_REENTRANT &&
-                    bn_generate(l->engine, &params, &completion, NULL) == BN_ERR_REENTRANT &&
-                    bn_engine_destroy(l->engine) == BN_ERR_REENTRANT &&
+                    bn_generate(l->engine, &params, &completion, sizeof completion, NULL) == BN_ERR_REENTRANT &&
+                    bn_engine_free(l->engine) == BN_ERR_REENTRANT &&
                     bn_submit(l->engine, &params, &next, NULL) == BN_OK && next != 0;
         if (!fine) atomic_fetch_add(&l->nested_failures, 1);
         atomic_fetch_add(&l->reentered, 1);
@@ -443,14 +443,14 @@ TEST(callbacks_come_and_may_call_back) {
     CHECK_STATUS(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, 0, &count, NULL), BN_ERR_WRONG_MODE);
     CHECK_STATUS(bn_poll(engine, request, &event, sizeof(bn_event), 1, 0, &count, NULL), BN_ERR_WRONG_MODE);
     while (stats(engine).unreleased > 0) sleep_ms(1);
-    CHECK_STATUS(bn_release(engine, request, NULL), BN_ERR_NOT_FOUND); // released by itself
+    CHECK_STATUS(bn_request_free(engine, request, NULL), BN_ERR_NOT_FOUND); // released by itself
     params.flags = BN_REQUEST_POLL_BY_ID;
     CHECK_STATUS(bn_submit(engine, &params, &request, NULL), BN_ERR_INVALID_ARGUMENT);
-    bn_event *completion = NULL;
+    bn_event completion = {0};
     params = ask("beside");
-    CHECK_OK(bn_generate(engine, &params, &completion, NULL));
-    CHECK_TEXT(completion->text.data, completion->text.length, "beside");
-    bn_completion_free(completion);
+    CHECK_OK(bn_generate(engine, &params, &completion, sizeof completion, NULL));
+    CHECK_TEXT(completion.text.data, completion.text.length, "beside");
+    bn_events_free(&completion, sizeof completion, 1);
     stop(engine);
 }
 

@@ -70,10 +70,10 @@ static void take(bn_engine *engine, bn_request request, result *to) {
         }
         done = event.kind == BN_EVENT_COMPLETED;
         if (done) CHECK(event.finish_reason >= BN_FINISH_STOP && event.finish_reason <= BN_FINISH_LENGTH);
-        give_back(engine, &event);
+        give_back(&event);
     }
     CHECK(to->bits_count >= 2 * (TOP + 1));
-    CHECK_OK(bn_release(engine, request, NULL));
+    CHECK_OK(bn_request_free(engine, request, NULL));
 }
 
 static bool answers(const result *r, const question *q) {
@@ -168,25 +168,25 @@ TEST(a_seed_gives_the_same_story_in_any_company) {
     bn_engine_config config = demo_config();
     bn_engine *engine = start(&config);
     bn_request_params params = ask("Once upon a time");
-    params.temperature = 0.9f;
-    params.top_p = 0.95f;
-    params.top_k = 50;
+    params.sampling.temperature = 0.9f;
+    params.sampling.top_p = 0.95f;
+    params.sampling.top_k = 50;
     params.max_new_tokens = 60;
-    params.seed = 7;
+    params.sampling.seed = 7;
     answer *first = run(engine, &params);
     bn_request_params others = ask("One day");
-    others.temperature = 1.0f;
+    others.sampling.temperature = 1.0f;
     others.flags = BN_REQUEST_POLL_BY_ID;
     bn_request company[10];
     for (uint64_t i = 0; i < 10; i++) {
-        others.seed = i;
+        others.sampling.seed = i;
         company[i] = submit(engine, &others);
     }
     answer *second = run(engine, &params);
     CHECK(first->text_length > 20 && first->text_length == second->text_length);
     CHECK(memcmp(first->text, second->text, first->text_length) == 0);
     for (int i = 0; i < 10; i++) free(finish(engine, company[i]));
-    params.seed = 8;
+    params.sampling.seed = 8;
     answer *third = run(engine, &params);
     CHECK(third->text_length != first->text_length || memcmp(first->text, third->text, first->text_length) != 0);
     free(first);

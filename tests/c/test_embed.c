@@ -37,7 +37,7 @@ TEST(a_model_says_how_long_a_vector_is) {
 TEST(an_embedding_is_one_event_with_its_vector) {
     bn_engine *engine = start_echo();
     bn_request_params params = embed("aab"); // 'a' is 97, 1 modulo 16; a text ends with 257, 1 as well
-    params.flags |= BN_REQUEST_EMBED_RAW;
+    params.embedding.normalization = BN_NORMALIZATION_NONE;
     params.user_data = 77;
     params.max_new_tokens = 0; // not looked at
     bn_request request = submit(engine, &params);
@@ -53,7 +53,7 @@ TEST(an_embedding_is_one_event_with_its_vector) {
     CHECK_EQ(event.embedding_count, ECHO_SIZE);
     for (size_t i = 0; i < ECHO_SIZE; i++)
         CHECK(event.embedding[i] == (i == 1 ? 0.75f : i == 2 ? 0.25f : 0.0f));
-    CHECK_OK(bn_release(engine, request, NULL));
+    CHECK_OK(bn_request_free(engine, request, NULL));
     CHECK_EQ(stats(engine).completed_embedding, 1);
     CHECK_EQ(stats(engine).prompt_tokens, 4);
     CHECK_EQ(stats(engine).generated_tokens, 0);
@@ -64,14 +64,14 @@ TEST(an_embedding_is_one_event_with_its_vector) {
 TEST(a_completion_carries_the_vector) {
     bn_engine *engine = start_echo();
     bn_request_params params = embed("ab");
-    params.pooling = BN_POOLING_FIRST;
-    bn_event *completion = NULL;
-    CHECK_OK(bn_generate(engine, &params, &completion, NULL));
+    params.embedding.pooling = BN_POOLING_FIRST;
+    bn_event completion = {0};
+    CHECK_OK(bn_generate(engine, &params, &completion, sizeof completion, NULL));
     stop(engine); // it does not need its engine any more
-    CHECK_EQ(completion->finish_reason, BN_FINISH_EMBEDDING);
-    CHECK_EQ(completion->pooling, BN_POOLING_FIRST);
-    for (size_t i = 0; i < ECHO_SIZE; i++) CHECK(completion->embedding[i] == (i == 1 ? 1.0f : 0.0f));
-    bn_completion_free(completion);
+    CHECK_EQ(completion.finish_reason, BN_FINISH_EMBEDDING);
+    CHECK_EQ(completion.pooling, BN_POOLING_FIRST);
+    for (size_t i = 0; i < ECHO_SIZE; i++) CHECK(completion.embedding[i] == (i == 1 ? 1.0f : 0.0f));
+    bn_events_free(&completion, sizeof completion, 1);
 }
 
 TEST(bn_embed_is_all_of_it_in_one_call) {
@@ -110,7 +110,7 @@ TEST(bn_embed_refuses_by_name) {
     CHECK_CONTAINS(error.message, "values is NULL");
     CHECK_STATUS(bn_embed(engine, &params, values, ECHO_SIZE, NULL, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, "count is NULL");
-    params.temperature = 0.5f;
+    params.sampling.temperature = 0.5f;
     CHECK_STATUS(bn_embed(engine, &params, values, ECHO_SIZE, &count, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, "temperature is set");
     CHECK_EQ(count, 99);
@@ -120,29 +120,28 @@ TEST(bn_embed_refuses_by_name) {
 TEST(what_an_embedding_may_not_ask_is_refused_by_name) {
     bn_engine *engine = start_echo();
     struct {
-        int32_t task;
-        uint32_t flags;
-        int32_t pooling;
+        uint32_t task, flags, pooling, normalization;
         const char *says;
     } cases[] = {
-        {BN_TASK_EMBED, 0, -1, "pooling is -1"},
-        {BN_TASK_EMBED, 0, 4, "pooling is 4"},
-        {BN_TASK_GENERATE, 0, BN_POOLING_MEAN, "needs BN_TASK_EMBED"},
-        {BN_TASK_GENERATE, BN_REQUEST_EMBED_RAW, 0, "BN_REQUEST_EMBED_RAW needs"},
-        {BN_TASK_GENERATE, BN_REQUEST_EMBED_UNIT, 0, "BN_REQUEST_EMBED_UNIT needs"},
-        {BN_TASK_EMBED, BN_REQUEST_EMBED_RAW | BN_REQUEST_EMBED_UNIT, 0, "exclude each other"},
-        {BN_TASK_EMBED, BN_REQUEST_ECHO_PROMPT, 0, "BN_REQUEST_ECHO_PROMPT is set"},
-        {BN_TASK_EMBED, BN_REQUEST_IGNORE_EOS, 0, "BN_REQUEST_IGNORE_EOS is set"},
-        {BN_TASK_EMBED, BN_REQUEST_LOGPROBS, 0, "BN_REQUEST_LOGPROBS is set"},
-        {BN_TASK_RERANK + 1, 0, 0, "task is 4"},
-        {-1, 0, 0, "task is -1"},
+        {BN_TASK_EMBED, 0, UINT32_MAX, 0, "pooling is 4294967295"},
+        {BN_TASK_EMBED, 0, 4, 0, "pooling is 4"},
+        {BN_TASK_EMBED, 0, 0, 3, "normalization is 3"},
+        {BN_TASK_GENERATE, 0, BN_POOLING_MEAN, 0, "embedding is set and needs BN_TASK_EMBED"},
+        {BN_TASK_GENERATE, 0, 0, BN_NORMALIZATION_UNIT, "embedding is set and needs BN_TASK_EMBED"},
+        {BN_TASK_RERANK, 0, 0, BN_NORMALIZATION_UNIT, "embedding is set and needs BN_TASK_EMBED"},
+        {BN_TASK_EMBED, BN_REQUEST_ECHO_PROMPT, 0, 0, "BN_REQUEST_ECHO_PROMPT is set"},
+        {BN_TASK_EMBED, BN_REQUEST_IGNORE_EOS, 0, 0, "BN_REQUEST_IGNORE_EOS is set"},
+        {BN_TASK_EMBED, BN_REQUEST_LOGPROBS, 0, 0, "BN_REQUEST_LOGPROBS is set"},
+        {BN_TASK_RERANK + 1, 0, 0, 0, "task is 4"},
+        {UINT32_MAX, 0, 0, 0, "task is 4294967295"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bn_error error = {0};
         bn_request_params params = ask("x");
         params.task = cases[i].task;
         params.flags = cases[i].flags;
-        params.pooling = cases[i].pooling;
+        params.embedding.pooling = cases[i].pooling;
+        params.embedding.normalization = cases[i].normalization;
         bn_request request = 0;
         CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_INVALID_ARGUMENT);
         CHECK_CONTAINS(error.message, cases[i].says);
@@ -160,7 +159,7 @@ TEST(a_cancelled_embedding_has_no_vector) {
     CHECK_OK(bn_cancel(engine, request, NULL));
     bn_event event = completion(engine, request); // checks that there is none
     CHECK_EQ(event.finish_reason, BN_FINISH_CANCELLED);
-    CHECK_OK(bn_release(engine, request, NULL));
+    CHECK_OK(bn_request_free(engine, request, NULL));
     float values[ECHO_SIZE];
     size_t count = 0;
     params.timeout_ms = 1;
@@ -168,7 +167,7 @@ TEST(a_cancelled_embedding_has_no_vector) {
     request = submit(engine, &blocker);
     CHECK_STATUS(bn_embed(engine, &params, values, ECHO_SIZE, &count, NULL), BN_ERR_TIMED_OUT);
     CHECK_EQ(count, 0);
-    CHECK_OK(bn_release(engine, request, NULL));
+    CHECK_OK(bn_request_free(engine, request, NULL));
     stop(engine);
 }
 
@@ -261,16 +260,16 @@ TEST(the_embedded_models_vectors_are_the_same_in_company) {
     size_t size = (size_t)info_of(model).embedding_size, count;
     CHECK_OK(bn_model_free(model));
     CHECK(size > 0 && size <= MOST);
-    for (int32_t pooling = BN_POOLING_LAST; pooling <= BN_POOLING_FIRST; pooling++) {
+    for (uint32_t pooling = BN_POOLING_LAST; pooling <= BN_POOLING_FIRST; pooling++) {
         for (uint64_t i = 0; i < TEXTS; i++) {
             bn_request_params params = embed(texts[i]);
-            params.pooling = pooling;
+            params.embedding.pooling = pooling;
             CHECK_OK(bn_embed(engine, &params, alone[i], MOST, &count, NULL));
             CHECK_EQ(count, size);
         }
         for (uint64_t i = 0; i < 4 * TEXTS; i++) {
             bn_request_params params = i < TEXTS ? embed(texts[i]) : ask(texts[i % TEXTS]);
-            if (i < TEXTS) params.pooling = pooling;
+            if (i < TEXTS) params.embedding.pooling = pooling;
             params.user_data = i;
             submit(engine, &params);
         }
@@ -282,7 +281,7 @@ TEST(the_embedded_models_vectors_are_the_same_in_company) {
                 CHECK_EQ(event.pooling, pooling);
                 CHECK(memcmp(event.embedding, alone[event.user_data], size * sizeof(float)) == 0);
             }
-            CHECK_OK(bn_release(engine, event.request, NULL));
+            CHECK_OK(bn_request_free(engine, event.request, NULL));
             left--;
         }
     }

@@ -10,13 +10,13 @@ static bn_request_params params;
 static bn_model_config model_config;
 static bn_engine_config config;
 static bn_chat_message message;
-static bn_request_params chat;
+static bn_chat chat;
 
 // All outputs that a call may write to.
 static struct {
     bn_model *model;
     bn_engine *engine;
-    bn_event *completion;
+    bn_event completion;
     bn_event event;
     bn_request request;
     size_t count;
@@ -53,10 +53,10 @@ CALL(bn_submit, ENGINE, &params, &out.request)
 CALL(bn_submit_batch, ENGINE, batch, 1, &out.request)
 CALL(bn_poll, ENGINE, BN_ANY, &out.event, sizeof out.event, 1, 0, &out.count)
 CALL(bn_request_get_info, ENGINE, request, &out.request_info)
-CALL(bn_generate, ENGINE, &params, &out.completion)
+CALL(bn_generate, ENGINE, &params, &out.completion, sizeof out.completion)
 CALL(bn_embed, ENGINE, &params, out.values, 64, &out.count)
 CALL(bn_cancel, ENGINE, request)
-CALL(bn_release, ENGINE, request)
+CALL(bn_request_free, ENGINE, request)
 CALL(bn_engine_shutdown, ENGINE, BN_SHUTDOWN_CANCEL)
 
 // In an order in which each call succeeds.
@@ -69,7 +69,7 @@ static const struct {
     ROW(bn_model_token_bytes), ROW(bn_model_chat_format), ROW(bn_model_chat_tokenize), ROW(bn_engine_create),
     ROW(bn_engine_model),    ROW(call_for_a_wait),        ROW(bn_engine_stats),     ROW(bn_engine_metrics),   ROW(bn_engine_report),
     ROW(bn_submit),          ROW(bn_submit_batch),        ROW(bn_poll),             ROW(bn_request_get_info),
-    ROW(bn_generate),        ROW(bn_embed),               ROW(bn_cancel),           ROW(bn_release),
+    ROW(bn_generate),        ROW(bn_embed),               ROW(bn_cancel),           ROW(bn_request_free),
     ROW(bn_engine_shutdown),
 #undef ROW
 };
@@ -90,9 +90,7 @@ static void prepare(void) {
     endless.max_new_tokens = 60000;
     request = submit(engine, &endless);
     message = (bn_chat_message){BN_STRING("user"), BN_STRING("hello")};
-    CHECK_OK(bn_request_params_init(&chat, sizeof chat));
-    chat.messages = &message;
-    chat.messages_count = 1;
+    chat = (bn_chat){.messages = &message, .messages_count = 1};
     memset(&out, 0x77, sizeof out);
     out.info.struct_size = sizeof out.info;
     out.stats.struct_size = sizeof out.stats;
@@ -131,8 +129,8 @@ TEST(success_empties_the_error) {
             test_fail(__FILE__, __LINE__, "%s gave %s, its error %d %s", calls[i].name, bn_status_name(status),
                       error.status, error.message);
         if (out.model != before.model) CHECK_OK(bn_model_free(out.model));
-        if (out.engine != before.engine) CHECK_OK(bn_engine_destroy(out.engine));
-        if (out.completion != before.completion) bn_completion_free(out.completion);
+        if (out.engine != before.engine) CHECK_OK(bn_engine_free(out.engine));
+        if (out.completion.lease != before.completion.lease) bn_events_free(&out.completion, sizeof out.completion, 1);
         memcpy(&out, &before, sizeof out);
     }
     clean_up();
@@ -158,14 +156,15 @@ TEST(every_call_wants_a_live_handle) {
                 test_fail(__FILE__, __LINE__, "%s gave %s: %s", calls[i].name, bn_status_name(status), error.message);
             CHECK(memcmp(&out, &before, sizeof out) == 0);
         }
-        CHECK_STATUS(bn_engine_destroy(engine), BN_ERR_INVALID_ARGUMENT);
-        CHECK_STATUS(bn_engine_state(engine), BN_ERR_INVALID_ARGUMENT);
-        CHECK_STATUS(bn_events_free(engine, &out.event, sizeof out.event, 1), BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_engine_free(engine), BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_engine_state(engine, &out.tokens[0]), BN_ERR_INVALID_ARGUMENT);
+        out.event.engine = engine;
+        CHECK_OK(bn_events_free(&out.event, sizeof out.event, 1)); // it went with its engine
+        out.event = before.event;
         CHECK_STATUS(bn_model_free(model), BN_ERR_INVALID_ARGUMENT);
     }
-    CHECK_OK(bn_engine_destroy(NULL));
+    CHECK_OK(bn_engine_free(NULL));
     CHECK_OK(bn_model_free(NULL));
-    bn_completion_free(NULL);
 }
 
 TEST(null_arguments_are_refused) {
@@ -184,7 +183,7 @@ TEST(null_arguments_are_refused) {
     REFUSED(bn_poll(engine, BN_ANY, NULL, sizeof event, 1, 0, &count, NULL));
     REFUSED(bn_poll(engine, BN_ANY, &event, sizeof event, 0, 0, &count, NULL));
     REFUSED(bn_poll(engine, BN_ANY, &event, sizeof event, 1, 0, NULL, NULL));
-    REFUSED(bn_events_free(engine, NULL, sizeof event, 1));
+    REFUSED(bn_events_free(NULL, sizeof event, 1));
     REFUSED(bn_engine_stats(engine, NULL, NULL));
     REFUSED(bn_engine_model(engine, NULL, NULL));
     REFUSED(bn_request_get_info(engine, request, NULL, NULL));
@@ -192,8 +191,10 @@ TEST(null_arguments_are_refused) {
     REFUSED(bn_engine_metrics(engine, NULL, 65536, &length, NULL));
     REFUSED(bn_engine_report(engine, NULL, 0, NULL, NULL));
     REFUSED(bn_engine_report(engine, NULL, 65536, &length, NULL));
-    REFUSED(bn_generate(engine, NULL, &out.completion, NULL));
-    REFUSED(bn_generate(engine, &params, NULL, NULL));
+    REFUSED(bn_generate(engine, NULL, &out.completion, sizeof out.completion, NULL));
+    REFUSED(bn_generate(engine, &params, NULL, sizeof(bn_event), NULL));
+    REFUSED(bn_generate(engine, &params, &out.completion, 0, NULL));
+    REFUSED(bn_engine_state(engine, NULL));
     REFUSED(bn_embed(engine, NULL, out.values, 64, &count, NULL));
     REFUSED(bn_embed(engine, &params, NULL, 64, &count, NULL));
     REFUSED(bn_embed(engine, &params, out.values, 64, NULL, NULL));
@@ -205,12 +206,11 @@ TEST(null_arguments_are_refused) {
     REFUSED(bn_model_detokenize(model, some, 2, NULL, 0, NULL, NULL));
     REFUSED(bn_model_token_bytes(model, 70, NULL, 0, NULL, NULL));
     REFUSED(bn_model_chat_tokenize(model, NULL, NULL, 0, &count, NULL));
-    REFUSED(bn_model_chat_tokenize(model, &params, NULL, 0, &count, NULL));
     REFUSED(bn_model_chat_tokenize(model, &chat, NULL, 0, NULL, NULL));
 #undef REFUSED
-    CHECK_OK(bn_events_free(engine, NULL, sizeof event, 0));
+    CHECK_OK(bn_events_free(NULL, sizeof event, 0));
     CHECK_STATUS(bn_model_tokenize(model, BN_STRING("a"), 4, NULL, 0, &count, NULL), BN_ERR_UNSUPPORTED);
-    CHECK(requests[0] == 0 && requests[1] == 0 && out.completion == before.completion && count == 77);
+    CHECK(requests[0] == 0 && requests[1] == 0 && memcmp(&out, &before, sizeof out) == 0 && count == 77);
     CHECK_EQ(stats(engine).accepted, 1);
     clean_up();
 }

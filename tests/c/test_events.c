@@ -32,7 +32,7 @@ static void *read_events(void *context) {
         bn_event events[8];
         uint64_t sums[8];
         size_t count = 0;
-        bn_status status = bn_poll(s->engine, BN_ANY, events, sizeof *events, 8, BN_FOREVER, &count, NULL);
+        bn_status status = bn_poll(s->engine, BN_ANY, events, sizeof *events, 8, BN_NO_LIMIT, &count, NULL);
         if (status == BN_ERR_SHUTDOWN) break;
         CHECK_OK(status);
         for (size_t i = 0; i < count; i++) sums[i] = checksum(&events[i]);
@@ -62,7 +62,7 @@ static void *give_batches_back(void *context) {
         while (count < BATCH && s->count > 0) batch[count++] = s->events[--s->count];
         pthread_mutex_unlock(&s->lock);
         for (size_t i = 0; i < count; i++) checksum(&batch[i]); // for a memory checker: they live until now
-        CHECK_OK(bn_events_free(s->engine, batch, sizeof *batch, count));
+        CHECK_OK(bn_events_free(batch, sizeof *batch, count));
         more |= count > 0;
         if (count == 0) sched_yield();
     }
@@ -88,7 +88,7 @@ TEST(many_threads_poll_any_read_and_give_back) {
     CHECK_EQ(s.completed, REQUESTS);
     for (int i = 0; i < REQUESTS; i++) CHECK_EQ(s.length[i], strlen(PROMPT));
     // Forgotten leases end with their request, or with the engine.
-    for (int i = 0; i < REQUESTS; i += 2) CHECK_OK(bn_release(s.engine, requests[i], NULL));
+    for (int i = 0; i < REQUESTS; i += 2) CHECK_OK(bn_request_free(s.engine, requests[i], NULL));
     stop(s.engine);
 }
 
@@ -104,26 +104,26 @@ TEST(an_event_ends_once) {
     invented.lease ^= UINT64_C(1) << 33;
     mixed.request = second; // a lease of another request's
     const bn_event wrong[] = {invented, none, mixed, foreign, {.request = BN_ANY, .lease = UINT64_MAX}, {.request = first}};
-    CHECK_OK(bn_events_free(engine, wrong, sizeof *wrong, sizeof wrong / sizeof *wrong));
+    CHECK_OK(bn_events_free(wrong, sizeof *wrong, sizeof wrong / sizeof *wrong));
     CHECK_TEXT(one.text.data, one.text.length, "to be given back");
     CHECK_TEXT(two.text.data, two.text.length, "to be given back");
     // Twice in one batch and once more, when the slot already serves another request.
     const bn_event twice[] = {one, one};
-    CHECK_OK(bn_events_free(engine, twice, sizeof *twice, 2));
+    CHECK_OK(bn_events_free(twice, sizeof *twice, 2));
     bn_request third = submit(engine, &params);
     bn_event three = poll_one(engine, third);
-    give_back(engine, &one);
+    give_back(&one);
     CHECK_TEXT(three.text.data, three.text.length, "to be given back");
     // After its release, and also when the slot serves another request.
-    CHECK_OK(bn_release(engine, second, NULL));
-    give_back(engine, &two);
+    CHECK_OK(bn_request_free(engine, second, NULL));
+    give_back(&two);
     bn_request fourth = submit(engine, &params);
     bn_event four = poll_one(engine, fourth);
-    give_back(engine, &two);
+    give_back(&two);
     CHECK_TEXT(four.text.data, four.text.length, "to be given back");
-    CHECK_OK(bn_release(engine, first, NULL));
-    CHECK_OK(bn_release(engine, third, NULL));
-    CHECK_OK(bn_release(engine, fourth, NULL));
+    CHECK_OK(bn_request_free(engine, first, NULL));
+    CHECK_OK(bn_request_free(engine, third, NULL));
+    CHECK_OK(bn_request_free(engine, fourth, NULL));
     bn_stats after = stats(engine);
     CHECK_EQ(after.unreleased, 0);
     CHECK(after.memory_used_bytes < idle); // all bytes were returned
@@ -140,14 +140,14 @@ TEST(events_of_other_headers) {
         bn_event event;
         uint64_t later[2];
     } newer[3];
-    const size_t wrong[] = {0, 8, offsetof(bn_event, total_ns), sizeof(bn_event) - 1, sizeof(bn_event) + 1, 8192, SIZE_MAX};
+    const size_t wrong[] = {0, 8, offsetof(bn_event, lease), offsetof(bn_event, text) + 8, sizeof(bn_event) - 1, sizeof(bn_event) + 1, 8192, SIZE_MAX};
     bn_request requests[2] = {submit(engine, &params), submit(engine, &params)};
     size_t count = 77;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         bn_error error = {0};
         CHECK_STATUS(bn_poll(engine, BN_ANY, &newer[0].event, wrong[i], 3, 1000, &count, &error), BN_ERR_INVALID_ARGUMENT);
         CHECK_CONTAINS(error.message, "bn_event");
-        CHECK_STATUS(bn_events_free(engine, &newer[0].event, wrong[i], 1), BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_events_free(&newer[0].event, wrong[i], 1), BN_ERR_INVALID_ARGUMENT);
     }
     CHECK_EQ(count, 77);
     while (stats(engine).running + stats(engine).queued > 0) sleep_ms(1);
@@ -161,7 +161,7 @@ TEST(events_of_other_headers) {
         CHECK(newer[i].later[0] == 0 && newer[i].later[1] == 0);
     }
     CHECK_EQ(newer[2].event.request, UINT64_C(0xaaaaaaaaaaaaaaaa));
-    CHECK_OK(bn_events_free(engine, &newer[0].event, sizeof newer[0], 2));
+    CHECK_OK(bn_events_free(&newer[0].event, sizeof newer[0], 2));
     stop(engine);
 }
 
@@ -170,8 +170,8 @@ TEST(finished_is_not_nothing_yet) {
     bn_request_params params = ask("ab");
     atomic_bool may_go_on = false;
     params.flags = BN_REQUEST_NO_STREAM;
-    params.on_logits = hold;
-    params.on_logits_context = &may_go_on;
+    params.sampling.on_logits = hold;
+    params.sampling.on_logits_context = &may_go_on;
     bn_request request = submit(engine, &params);
     bn_event event;
     size_t count = 7;
@@ -180,15 +180,15 @@ TEST(finished_is_not_nothing_yet) {
     atomic_store(&may_go_on, true);
     event = poll_one(engine, request);
     CHECK_EQ(event.kind, BN_EVENT_COMPLETED);
-    const uint32_t timeouts[] = {BN_FOREVER, 0, 1};
+    const uint32_t timeouts[] = {BN_NO_LIMIT, 0, 1};
     for (int i = 0; i < 3; i++) {
         bn_error error = {0};
         CHECK_STATUS(bn_poll(engine, request, &event, sizeof event, 1, timeouts[i], &count, &error), BN_ERR_FINISHED);
         CHECK(error.message[0] != 0);
     }
-    give_back(engine, &event);
+    give_back(&event);
     CHECK_STATUS(bn_poll(engine, request, &event, sizeof event, 1, 0, &count, NULL), BN_ERR_FINISHED);
-    CHECK_OK(bn_release(engine, request, NULL));
+    CHECK_OK(bn_request_free(engine, request, NULL));
     CHECK_STATUS(bn_poll(engine, request, &event, sizeof event, 1, 0, &count, NULL), BN_ERR_NOT_FOUND);
     // BN_ANY continues: there may be more.
     CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof event, 1, 0, &count, NULL));
@@ -206,8 +206,8 @@ static void *wait_for_its_end(void *context) {
     do {
         bn_event event;
         size_t count = 0;
-        w->status = bn_poll(w->engine, w->request, &event, sizeof event, 1, BN_FOREVER, &count, NULL);
-        if (w->status == BN_OK) give_back(w->engine, &event);
+        w->status = bn_poll(w->engine, w->request, &event, sizeof event, 1, BN_NO_LIMIT, &count, NULL);
+        if (w->status == BN_OK) give_back(&event);
     } while (w->status == BN_OK);
     return NULL;
 }
@@ -228,14 +228,14 @@ TEST(whoever_waits_for_an_id_hears_that_another_took_its_end) {
             CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof event, 1, 1, &count, NULL));
             CHECK_OK(bn_request_get_info(engine, w.request, &info, NULL));
             done = info.stage == BN_STAGE_FINISHED;
-            if (count > 0) give_back(engine, &event);
+            if (count > 0) give_back(&event);
         }
         bn_event event;
         size_t count = 0;
         CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof event, 1, 0, &count, NULL));
         pthread_join(thread, NULL);
         CHECK_STATUS(w.status, BN_ERR_FINISHED);
-        CHECK_OK(bn_release(engine, w.request, NULL));
+        CHECK_OK(bn_request_free(engine, w.request, NULL));
     }
     stop(engine);
 }
@@ -255,7 +255,7 @@ static size_t fill(bn_engine *engine) {
 
 static bn_engine_config small_config(void) {
     bn_engine_config config = slow_config("builtin:echo?us_per_token=1000");
-    config.max_sequence_length = 2048;
+    config.context_length = 2048;
     config.max_batch_size = 4;
     config.max_batch_tokens = 64;
     bn_engine *engine = start(&config);
@@ -276,7 +276,7 @@ TEST(a_full_limit_leaves_room_to_poll) {
     size_t count = 0;
     CHECK_OK(bn_poll(engine, BN_ANY, events, sizeof *events, n, 0, &count, NULL));
     CHECK_EQ(count, n);
-    for (size_t i = 0; i < n; i++) CHECK_OK(bn_release(engine, events[i].request, NULL));
+    for (size_t i = 0; i < n; i++) CHECK_OK(bn_request_free(engine, events[i].request, NULL));
     free(events);
     // As many fit as before, or a few more or less: requests that end meanwhile make room.
     CHECK(fill(engine) >= n / 2);
@@ -309,7 +309,7 @@ TEST(memory_for_polled_events_is_counted) {
         CHECK_CONTAINS(error.message, "bn_events_free");
     }
     CHECK(stats(engine).memory_used_bytes <= config.memory_limit_bytes);
-    CHECK_OK(bn_events_free(engine, kept, sizeof *kept, held));
+    CHECK_OK(bn_events_free(kept, sizeof *kept, held));
     bn_event next = poll_one(engine, request); // nothing is lost
     CHECK(next.tokens_count > 0);
     stop(engine);

@@ -200,9 +200,9 @@ TEST(flipped_bytes_never_crash) {
         if (bn_engine_create(&config, &engine, NULL) == BN_OK) {
             bn_request_params params = ask("1+1=");
             params.max_new_tokens = 4;
-            bn_event *completion = NULL;
-            bn_generate(engine, &params, &completion, NULL);
-            bn_completion_free(completion);
+            bn_event completion = {0};
+            bn_generate(engine, &params, &completion, sizeof completion, NULL);
+            bn_events_free(&completion, sizeof completion, 1);
             stop(engine);
         }
         bytes[at] = old;

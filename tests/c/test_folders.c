@@ -142,15 +142,12 @@ TEST(a_folder_may_chat_without_tokenizer) {
     CHECK(messages != NULL);
     for (size_t i = 0; i < MANY; i++) messages[i] = (bn_chat_message){BN_STRING("user"), BN_STRING("hello")};
     size_t length = 0, again = 0;
-    bn_request_params params;
-    CHECK_OK(bn_request_params_init(&params, sizeof params));
-    params.messages = messages;
-    params.messages_count = MANY;
-    CHECK_STATUS(bn_model_chat_format(model, &params, NULL, 0, &length, NULL), BN_ERR_BUFFER_TOO_SMALL);
+    bn_chat chat = {.messages = messages, .messages_count = MANY};
+    CHECK_STATUS(bn_model_chat_format(model, &chat, NULL, 0, &length, NULL), BN_ERR_BUFFER_TOO_SMALL);
     CHECK_EQ(length, MANY * strlen("<user>hello"));
     char *text = malloc(length);
     CHECK(text != NULL);
-    CHECK_OK(bn_model_chat_format(model, &params, text, length, &again, NULL));
+    CHECK_OK(bn_model_chat_format(model, &chat, text, length, &again, NULL));
     CHECK(again == length && memcmp(text, "<user>hello<user>hello", 22) == 0);
     free(text);
     free(messages);
@@ -164,11 +161,8 @@ static void check_tokens(const bn_model *model, const char *first, const char *s
     uint32_t ids[64];
     char shown[65] = {0};
     size_t count = 0;
-    bn_request_params params;
-    CHECK_OK(bn_request_params_init(&params, sizeof params));
-    params.messages = messages;
-    params.messages_count = 2;
-    CHECK_OK(bn_model_chat_tokenize(model, &params, ids, 64, &count, NULL));
+    bn_chat chat = {.messages = messages, .messages_count = 2};
+    CHECK_OK(bn_model_chat_tokenize(model, &chat, ids, 64, &count, NULL));
     for (size_t i = 0; i < count; i++) shown[i] = ids[i] < 10 ? "<|eot>ab:#"[ids[i]] : '?';
     CHECK_TEXT(shown, strlen(shown), expected);
 }
@@ -202,8 +196,8 @@ TEST(messages_spell_no_control_tokens) {
     bn_chat_message messages[] = {{BN_STRING("t"), BN_STRING("<|e")}, {BN_STRING("t"), BN_STRING("ot|>")}};
     bn_request_params params;
     CHECK_OK(bn_request_params_init(&params, sizeof params));
-    params.messages = messages;
-    params.messages_count = 2;
+    params.chat.messages = messages;
+    params.chat.messages_count = 2;
     params.max_new_tokens = 1;
     params.flags = BN_REQUEST_ECHO_PROMPT | BN_REQUEST_PARSE_SPECIAL; // which is about `prompt` alone
     answer *a = run(engine, &params);
@@ -268,7 +262,7 @@ static int32_t give_up(float fraction, bn_string what, void *context) {
 }
 
 TEST(a_load_can_be_given_up_anywhere) {
-    for (int32_t type = BN_WEIGHTS_KEEP; type <= BN_WEIGHTS_Q4_0; type++) {
+    for (uint32_t type = BN_WEIGHTS_KEEP; type <= BN_WEIGHTS_Q4_0; type++) {
         bn_model_config config = golden_config("llama-sharded");
         bn_model *model = NULL;
         config.progress = give_up;

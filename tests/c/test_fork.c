@@ -47,11 +47,11 @@ static void *poll_for_good(void *context) {
     while (!atomic_load(&busy.stop)) {
         bn_event event;
         size_t count = 0;
-        bn_status status = bn_poll(busy.engine, BN_ANY, &event, sizeof event, 1, BN_FOREVER, &count, NULL);
+        bn_status status = bn_poll(busy.engine, BN_ANY, &event, sizeof event, 1, BN_NO_LIMIT, &count, NULL);
         went_well(status);
         if (status != BN_OK) break;
-        went_well(event.kind == BN_EVENT_COMPLETED ? bn_release(busy.engine, event.request, NULL)
-                                                   : bn_events_free(busy.engine, &event, sizeof event, 1));
+        went_well(event.kind == BN_EVENT_COMPLETED ? bn_request_free(busy.engine, event.request, NULL)
+                                                   : bn_events_free(&event, sizeof event, 1));
     }
     return NULL;
 }
@@ -86,7 +86,7 @@ static void be_busy(void) {
 // Acts like a destructor of a C++ host.
 static void destroy_at_exit(void) {
     atomic_store(&busy.stop, 1);
-    bn_status calling = bn_engine_destroy(busy.calling), polled = bn_engine_destroy(busy.engine);
+    bn_status calling = bn_engine_free(busy.calling), polled = bn_engine_free(busy.engine);
     if ((calling != BN_OK && calling != BN_ERR_REENTRANT) || polled != calling) _exit(1);
 }
 
@@ -134,7 +134,8 @@ static int refused_everywhere(bn_engine *engine) {
     const bn_request_params *list[] = {&params};
     bn_request request = 1;
     bn_request_info info;
-    bn_event event = {0}, *completion = NULL;
+    bn_event event = {0}, completion = {0};
+    uint32_t state = 0;
     bn_kv_event kv;
     bn_model *model = NULL;
     bn_stats s;
@@ -144,7 +145,8 @@ static int refused_everywhere(bn_engine *engine) {
     bn_request_info_init(&info, sizeof info);
     bn_stats_init(&s, sizeof s);
     params.prompt = BN_STRING("x");
-    REFUSED(bn_engine_state(engine));
+    REFUSED(bn_engine_state(engine, &state));
+    event.engine = engine;
     REFUSED(bn_engine_wait_fd(engine, NULL));
     REFUSED(bn_engine_model(engine, &model, NULL));
     REFUSED(bn_engine_stats(engine, &s, NULL));
@@ -152,26 +154,26 @@ static int refused_everywhere(bn_engine *engine) {
     REFUSED(bn_engine_report(engine, bytes, sizeof bytes, &count, NULL));
     REFUSED(bn_submit(engine, &params, &request, NULL));
     REFUSED(bn_submit_batch(engine, list, 1, &request, NULL));
-    REFUSED(bn_poll(engine, BN_ANY, &event, sizeof event, 1, BN_FOREVER, &count, NULL));
-    REFUSED(bn_poll(engine, request, &event, sizeof event, 1, BN_FOREVER, &count, NULL));
-    REFUSED(bn_events_free(engine, &event, sizeof event, 1));
+    REFUSED(bn_poll(engine, BN_ANY, &event, sizeof event, 1, BN_NO_LIMIT, &count, NULL));
+    REFUSED(bn_poll(engine, request, &event, sizeof event, 1, BN_NO_LIMIT, &count, NULL));
+    REFUSED(bn_events_free(&event, sizeof event, 1));
     REFUSED(bn_cancel(engine, BN_ANY, NULL));
-    REFUSED(bn_release(engine, request, NULL));
+    REFUSED(bn_request_free(engine, request, NULL));
     REFUSED(bn_request_get_info(engine, request, &info, NULL));
-    REFUSED(bn_generate(engine, &params, &completion, NULL));
+    REFUSED(bn_generate(engine, &params, &completion, sizeof completion, NULL));
     REFUSED(bn_embed(engine, &params, &value, 1, &count, NULL));
-    REFUSED(bn_session_drop(engine, name, NULL));
+    REFUSED(bn_session_free(engine, name, NULL));
     REFUSED(bn_session_save(engine, name, (uint8_t *)bytes, sizeof bytes, &count, NULL));
     REFUSED(bn_session_restore(engine, name, (const uint8_t *)bytes, sizeof bytes, NULL));
     REFUSED(bn_cache_clear(engine, NULL));
     REFUSED(bn_kv_events(engine, &kv, sizeof kv, 1, &count, NULL));
     REFUSED(bn_engine_shutdown(engine, BN_SHUTDOWN_CANCEL, NULL));
-    REFUSED(bn_engine_destroy(engine));
+    REFUSED(bn_engine_free(engine));
 #undef REFUSED
     return 0;
 }
 
-_Noreturn static void be_a_child(int way, bn_event *of_parent) {
+_Noreturn static void be_a_child(int way, bn_event of_parent) {
     int line = 0;
     alarm(60);
     if (way % 4 == 1) execl("/bin/sh", "sh", "-c", ":", (char *)NULL);
@@ -179,7 +181,7 @@ _Noreturn static void be_a_child(int way, bn_event *of_parent) {
     if (way % 4 == 3) {
         line = refused_everywhere(busy.engine);
         if (line == 0) line = refused_everywhere(busy.calling);
-        bn_completion_free(of_parent);
+        bn_events_free(&of_parent, sizeof of_parent, 1);
     }
     leave_at(way % 4 == 1 ? __LINE__ : line);
 }
@@ -195,9 +197,9 @@ TEST(hundreds_of_children_leave_a_busy_host_undisturbed) {
     enum { CHILDREN = 400 };
     int threads = count_threads(), fds = count_fds();
     bn_request_params params = ask("kept over forks");
-    bn_event *completion = NULL;
+    bn_event completion = {0};
     be_busy();
-    CHECK_OK(bn_generate(busy.calling, &params, &completion, NULL));
+    CHECK_OK(bn_generate(busy.calling, &params, &completion, sizeof completion, NULL));
     int inside = count_threads(), open = count_fds();
     for (int i = 0; i < CHILDREN; i++) {
         int before = atomic_load(&busy.completed);
@@ -207,10 +209,10 @@ TEST(hundreds_of_children_leave_a_busy_host_undisturbed) {
         ended_with(child, 0);
         while (atomic_load(&busy.completed) <= before) sleep_ms(0); // callbacks go on
     }
-    CHECK_TEXT(completion->text.data, completion->text.length, "kept over forks");
-    bn_completion_free(completion);
+    CHECK_TEXT(completion.text.data, completion.text.length, "kept over forks");
+    bn_events_free(&completion, sizeof completion, 1);
     CHECK(count_threads() == inside && count_fds() == open);
-    CHECK_EQ(bn_engine_state(busy.engine), BN_STATE_RUNNING);
+    CHECK_EQ(state_of(busy.engine), BN_STATE_RUNNING);
     CHECK_EQ(stats(busy.engine).completed_failed + stats(busy.calling).completed_failed, 0);
     stop_being_busy();
     CHECK(count_threads() == threads && count_fds() == fds);
@@ -233,8 +235,8 @@ static void *poll_all_the_time(void *context) {
         size_t count = 0;
         CHECK_OK(bn_poll(l->engine, BN_ANY, events, sizeof *events, 16, 20, &count, NULL));
         for (size_t i = 0; i < count; i++)
-            if (events[i].kind == BN_EVENT_COMPLETED) CHECK_OK(bn_release(l->engine, events[i].request, NULL));
-        CHECK_OK(bn_events_free(l->engine, events, sizeof *events, count));
+            if (events[i].kind == BN_EVENT_COMPLETED) CHECK_OK(bn_request_free(l->engine, events[i].request, NULL));
+        CHECK_OK(bn_events_free(events, sizeof *events, count));
     }
     return NULL;
 }
@@ -270,7 +272,8 @@ static int live(const load *l, int number) {
     if (!(condition)) return __LINE__
     bn_request_params params;
     bn_request request = 0;
-    bn_event event, *completion = NULL;
+    bn_event event, completion = {0};
+    uint32_t state = 0;
     size_t count = 0;
     bn_model *model = l->model, *own = NULL;
     bn_engine *engine = NULL;
@@ -278,9 +281,9 @@ static int live(const load *l, int number) {
     EXPECT(bn_request_params_init(&params, sizeof params) == BN_OK);
     params.prompt = BN_STRING("17+25=");
     EXPECT(bn_submit(l->engine, &params, &request, NULL) == BN_ERR_FORKED);
-    EXPECT(bn_poll(l->engine, BN_ANY, &event, sizeof event, 1, BN_FOREVER, &count, NULL) == BN_ERR_FORKED);
-    EXPECT(bn_engine_state(l->engine) == BN_ERR_FORKED);
-    EXPECT(bn_engine_destroy(l->engine) == BN_ERR_FORKED);
+    EXPECT(bn_poll(l->engine, BN_ANY, &event, sizeof event, 1, BN_NO_LIMIT, &count, NULL) == BN_ERR_FORKED);
+    EXPECT(bn_engine_state(l->engine, &state) == BN_ERR_FORKED);
+    EXPECT(bn_engine_free(l->engine) == BN_ERR_FORKED);
     if (number % 2 == 0) {
         bn_model_config model_config;
         EXPECT(bn_model_config_init(&model_config, sizeof model_config) == BN_OK);
@@ -291,10 +294,10 @@ static int live(const load *l, int number) {
     config.model = model;
     config.threads = 2;
     EXPECT(bn_engine_create(&config, &engine, NULL) == BN_OK);
-    EXPECT(bn_generate(engine, &params, &completion, NULL) == BN_OK);
-    EXPECT(completion->text.length == 2 && memcmp(completion->text.data, "42", 2) == 0);
-    bn_completion_free(completion);
-    EXPECT(bn_engine_destroy(engine) == BN_OK);
+    EXPECT(bn_generate(engine, &params, &completion, sizeof completion, NULL) == BN_OK);
+    EXPECT(completion.text.length == 2 && memcmp(completion.text.data, "42", 2) == 0);
+    bn_events_free(&completion, sizeof completion, 1);
+    EXPECT(bn_engine_free(engine) == BN_OK);
     EXPECT(bn_model_free(model) == BN_OK);
 #undef EXPECT
     return 0;
@@ -327,7 +330,7 @@ TEST(children_of_a_busy_process_make_engines_of_their_own) {
     pthread_join(threads[THREADS - 1], NULL);
     atomic_store(&l.stop, 1);
     for (int i = 0; i < THREADS - 1; i++) pthread_join(threads[i], NULL);
-    CHECK_EQ(bn_engine_state(l.engine), BN_STATE_RUNNING);
+    CHECK_EQ(state_of(l.engine), BN_STATE_RUNNING);
     CHECK_OK(bn_model_free(l.model));
     stop(l.engine);
 }
@@ -338,8 +341,8 @@ static void *chat_once(void *path) {
     bn_request_params params;
     if (strncmp(path, "builtin:", 8) == 0) {
         CHECK_OK(bn_request_params_init(&params, sizeof params));
-        params.messages = &message;
-        params.messages_count = 1;
+        params.chat.messages = &message;
+        params.chat.messages_count = 1;
     } else {
         params = ask("17+25=");
     }
@@ -395,16 +398,16 @@ TEST(a_forked_child_gets_errors_and_may_exit) {
         size_t count = 0;
         void *handle = NULL;
         bn_stats stats = {.struct_size = sizeof stats};
-        bn_event *completion = NULL;
+        bn_event completion = {0};
         alarm(60);
         bool right = bn_submit(engine, &params, &other, NULL) == BN_ERR_FORKED &&
-                     bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_FOREVER, &count, NULL) == BN_ERR_FORKED &&
-                     bn_cancel(engine, request, NULL) == BN_ERR_FORKED && bn_release(engine, request, NULL) == BN_ERR_FORKED &&
+                     bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_NO_LIMIT, &count, NULL) == BN_ERR_FORKED &&
+                     bn_cancel(engine, request, NULL) == BN_ERR_FORKED && bn_request_free(engine, request, NULL) == BN_ERR_FORKED &&
                      bn_engine_stats(engine, &stats, NULL) == BN_ERR_FORKED &&
-                     bn_generate(engine, &params, &completion, NULL) == BN_ERR_FORKED &&
+                     bn_generate(engine, &params, &completion, sizeof completion, NULL) == BN_ERR_FORKED &&
                      bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL) == BN_ERR_FORKED &&
                      bn_engine_wait_fd(engine, NULL) == BN_ERR_FORKED &&
-                     bn_engine_wait_handle(engine, &handle, NULL) == BN_ERR_FORKED && bn_engine_destroy(engine) == BN_ERR_FORKED;
+                     bn_engine_wait_handle(engine, &handle, NULL) == BN_ERR_FORKED && bn_engine_free(engine) == BN_ERR_FORKED;
         _exit(right ? 0 : 1);
     }
     ended_with(child, 0);

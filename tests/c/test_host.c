@@ -14,9 +14,9 @@ static void *be_cancelled_in_poll(void *context) {
     bn_event event;
     size_t count = 0;
     atomic_store(&v->entered, 1);
-    bn_status status = bn_poll(v->engine, BN_ANY, &event, sizeof event, 1, BN_FOREVER, &count, NULL);
+    bn_status status = bn_poll(v->engine, BN_ANY, &event, sizeof event, 1, BN_NO_LIMIT, &count, NULL);
     atomic_store(&v->returned, status == BN_OK && count == 1 ? 1 : -1);
-    if (status == BN_OK) give_back(v->engine, &event);
+    if (status == BN_OK) give_back(&event);
     while (true) pthread_testcancel();
     return NULL;
 }
@@ -24,11 +24,11 @@ static void *be_cancelled_in_poll(void *context) {
 static void *be_cancelled_in_generate(void *context) {
     victim *v = context;
     bn_request_params params = ask("cancelled?");
-    bn_event *completion = NULL;
+    bn_event completion = {0};
     atomic_store(&v->entered, 1);
-    bn_status status = bn_generate(v->engine, &params, &completion, NULL);
-    atomic_store(&v->returned, status == BN_OK && completion->finish_reason == BN_FINISH_STOP ? 1 : -1);
-    bn_completion_free(completion);
+    bn_status status = bn_generate(v->engine, &params, &completion, sizeof completion, NULL);
+    atomic_store(&v->returned, status == BN_OK && completion.finish_reason == BN_FINISH_STOP ? 1 : -1);
+    bn_events_free(&completion, sizeof completion, 1);
     while (true) pthread_testcancel();
     return NULL;
 }
@@ -117,22 +117,22 @@ TEST(a_small_stack_will_do_to_make_an_engine) {
 static void *use_an_engine(void *context) {
     bn_engine *engine = context;
     bn_chat_message message = {BN_STRING("user"), BN_STRING("hello, and a longer text, with 123 numbers")};
-    bn_event *completion = NULL;
+    bn_event completion = {0};
     bn_model *model = model_of(engine);
     bool chats = info_of(model).has_chat_template == 1;
     bn_request_params params = ask("Once upon a time");
     params.max_new_tokens = 8;
-    params.temperature = 0.7f;
-    params.top_p = 0.9f;
+    params.sampling.temperature = 0.7f;
+    params.sampling.top_p = 0.9f;
     params.flags = BN_REQUEST_LOGPROBS;
     params.top_logprobs = 5;
     free(run(engine, &params));
-    CHECK_OK(bn_generate(engine, &params, &completion, NULL));
-    bn_completion_free(completion);
+    CHECK_OK(bn_generate(engine, &params, &completion, sizeof completion, NULL));
+    bn_events_free(&completion, sizeof completion, 1);
     if (chats) {
         params.prompt = (bn_string){0};
-        params.messages = &message;
-        params.messages_count = 1;
+        params.chat.messages = &message;
+        params.chat.messages_count = 1;
         free(run(engine, &params));
     }
     size_t count = 0;

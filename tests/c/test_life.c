@@ -67,8 +67,8 @@ TEST(a_drain_finishes_what_was_accepted) {
     CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
     bn_request late = 0;
     CHECK_STATUS(bn_submit(engine, &params, &late, NULL), BN_ERR_SHUTDOWN);
-    bn_event *completion = NULL;
-    CHECK_STATUS(bn_generate(engine, &params, &completion, NULL), BN_ERR_SHUTDOWN);
+    bn_event completion = {0};
+    CHECK_STATUS(bn_generate(engine, &params, &completion, sizeof completion, NULL), BN_ERR_SHUTDOWN);
     for (int done = 0; done < 6;) {
         bn_event one = poll_one(engine, BN_ANY);
         done += one.kind == BN_EVENT_COMPLETED;
@@ -76,7 +76,7 @@ TEST(a_drain_finishes_what_was_accepted) {
     }
     bn_event event;
     size_t count = 0;
-    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_FOREVER, &count, NULL), BN_ERR_SHUTDOWN);
+    CHECK_STATUS(bn_poll(engine, BN_ANY, &event, sizeof(bn_event), 1, BN_NO_LIMIT, &count, NULL), BN_ERR_SHUTDOWN);
     CHECK(stats(engine).rejected_shutdown >= 1);
     stop(engine);
 }
@@ -103,7 +103,7 @@ TEST(destroy_leaves_no_thread_and_no_descriptor) {
         for (int k = 0; k < 5; k++) submit(engine, &params);
         sleep_ms(10);
         stop(engine);
-        CHECK_STATUS(bn_engine_destroy(engine), BN_ERR_INVALID_ARGUMENT);
+        CHECK_STATUS(bn_engine_free(engine), BN_ERR_INVALID_ARGUMENT);
     }
     CHECK_EQ(count_threads(), threads);
     CHECK_EQ(count_fds(), fds);
@@ -121,16 +121,16 @@ TEST(handles_are_never_used_again) {
 typedef struct {
     bn_engine *engine;
     bn_status status;
-    int32_t finish_reason;
+    uint32_t finish_reason;
 } generator;
 
 static void *generate(void *context) {
     generator *g = context;
     bn_request_params params = endless();
-    bn_event *completion = NULL;
-    g->status = bn_generate(g->engine, &params, &completion, NULL);
-    g->finish_reason = completion != NULL ? completion->finish_reason : BN_FINISH_NONE;
-    bn_completion_free(completion);
+    bn_event completion = {0};
+    g->status = bn_generate(g->engine, &params, &completion, sizeof completion, NULL);
+    g->finish_reason = completion.finish_reason;
+    bn_events_free(&completion, sizeof completion, 1);
     return NULL;
 }
 
@@ -146,7 +146,7 @@ TEST(destroy_ends_a_blocking_generate) {
 }
 
 static void *destroy(void *engine) {
-    return (void *)(intptr_t)bn_engine_destroy(engine);
+    return (void *)(intptr_t)bn_engine_free(engine);
 }
 
 TEST(one_of_two_destroys_goes_through) {
@@ -181,7 +181,7 @@ static void *call_everything(void *context) {
             bn_submit(c->engine, &params, &request, NULL),
             bn_poll(c->engine, BN_ANY, &event, sizeof(bn_event), 1, 1, &count, NULL),
             bn_engine_stats(c->engine, &stats, NULL),
-            request != 0 ? bn_release(c->engine, request, NULL) : BN_OK,
+            request != 0 ? bn_request_free(c->engine, request, NULL) : BN_OK,
         };
         for (size_t i = 0; i < sizeof status / sizeof *status; i++)
             if (status[i] != BN_OK && status[i] != BN_ERR_SHUTDOWN && status[i] != BN_ERR_INVALID_ARGUMENT &&
@@ -212,7 +212,7 @@ typedef struct {
     int32_t give_up;
 } log_sink;
 
-static void log_line(int32_t level, bn_string message, void *context) {
+static void log_line(uint32_t level, bn_string message, void *context) {
     log_sink *sink = context;
     if (level < BN_LOG_ERROR || level > BN_LOG_DEBUG || message.data == NULL || message.length == 0) atomic_fetch_add(&sink->bad, 1);
     atomic_fetch_add(&sink->lines, 1);

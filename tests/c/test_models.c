@@ -85,20 +85,20 @@ TEST(opening_and_freeing_leaves_nothing) {
     CHECK_EQ(count_fds(), fds);
 }
 
-static void wait_for_state(bn_engine *engine, int32_t state) {
-    while (bn_engine_state(engine) != state) sleep_ms(1);
+static void wait_for_state(bn_engine *engine, uint32_t state) {
+    while (state_of(engine) != state) sleep_ms(1);
 }
 
 TEST(an_engine_tells_its_state) {
     bn_engine_config config = slow_config("builtin:echo?us_per_token=2000");
     bn_engine *engine = start(&config);
-    CHECK_EQ(bn_engine_state(engine), BN_STATE_RUNNING);
+    CHECK_EQ(state_of(engine), BN_STATE_RUNNING);
     bn_request_params params = ask("on and on");
     params.flags = BN_REQUEST_IGNORE_EOS | BN_REQUEST_NO_STREAM;
     params.max_new_tokens = 2000;
     bn_request request = submit(engine, &params);
     CHECK_OK(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, NULL));
-    CHECK_EQ(bn_engine_state(engine), BN_STATE_DRAINING);
+    CHECK_EQ(state_of(engine), BN_STATE_DRAINING);
     CHECK_OK(bn_cancel(engine, request, NULL));
     wait_for_state(engine, BN_STATE_DRAINED);
     // Its last event still waits; queries allowed before the end are allowed after it.
@@ -106,11 +106,13 @@ TEST(an_engine_tells_its_state) {
     CHECK_EQ(event.finish_reason, BN_FINISH_CANCELLED);
     bn_model *model = model_of(engine);
     CHECK_OK(bn_model_free(model));
-    CHECK_OK(bn_release(engine, request, NULL));
-    CHECK_EQ(bn_engine_state(engine), BN_STATE_DRAINED);
+    CHECK_OK(bn_request_free(engine, request, NULL));
+    CHECK_EQ(state_of(engine), BN_STATE_DRAINED);
     stop(engine);
-    CHECK_EQ(bn_engine_state(engine), BN_ERR_INVALID_ARGUMENT);
-    CHECK_EQ(bn_engine_state(NULL), BN_ERR_INVALID_ARGUMENT);
+    uint32_t state = 77;
+    CHECK_STATUS(bn_engine_state(engine, &state), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_engine_state(NULL, &state), BN_ERR_INVALID_ARGUMENT);
+    CHECK_EQ(state, 77);
 }
 
 static bn_request_info where(bn_engine *engine, bn_request request) {
@@ -147,11 +149,14 @@ TEST(a_request_knows_its_place_in_the_queue) {
     CHECK_OK(bn_cancel(engine, requests[0], NULL));
     while (where(engine, requests[1]).stage != BN_STAGE_RUNNING) sleep_ms(1);
     CHECK_EQ(where(engine, requests[3]).queue_position, 0);
-    CHECK_OK(bn_release(engine, requests[0], NULL));
+    CHECK_OK(bn_request_free(engine, requests[0], NULL));
     bn_request_info info = {.struct_size = sizeof info};
     CHECK_STATUS(bn_request_get_info(engine, requests[0], &info, NULL), BN_ERR_NOT_FOUND);
-    info.struct_size = 8;
+    info.struct_size = 6; // within `stage`
     CHECK_STATUS(bn_request_get_info(engine, requests[1], &info, NULL), BN_ERR_INVALID_ARGUMENT);
+    info.struct_size = 8;
+    CHECK_OK(bn_request_get_info(engine, requests[1], &info, NULL));
+    CHECK_EQ(info.stage, BN_STAGE_RUNNING);
     stop(engine);
 }
 

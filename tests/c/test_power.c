@@ -16,7 +16,7 @@ TEST(a_paused_engine_takes_requests_and_runs_none) {
     bn_request_params params = endless(), late = ask("late"), next = ask("next");
     bn_request running = submit(engine, &params);
     bn_event event = poll_one(engine, running);
-    give_back(engine, &event);
+    give_back(&event);
     CHECK_OK(bn_engine_pause(engine, NULL));
     CHECK_OK(bn_engine_pause(engine, NULL));
     uint64_t steps = stats(engine).steps;
@@ -35,7 +35,7 @@ TEST(a_paused_engine_takes_requests_and_runs_none) {
     size_t count = 1;
     CHECK_OK(bn_poll(engine, waits, &event, sizeof event, 1, 20, &count, NULL));
     CHECK_EQ(count, 0);
-    CHECK_EQ(bn_engine_state(engine), BN_STATE_RUNNING);
+    CHECK_EQ(state_of(engine), BN_STATE_RUNNING);
     CHECK_OK(bn_engine_resume(engine, NULL));
     CHECK_OK(bn_engine_resume(engine, NULL));
     a = finish(engine, waits);

@@ -8,22 +8,22 @@
 
 static const char STORY[] = "Once upon a time there was a small machine that could only count to three. ";
 
-// Runs one request to its end, and returns its completion. Free it with `bn_completion_free`.
-static bn_event *generate(bn_engine *engine, const bn_request_params *params) {
-    bn_event *out = NULL;
+// Runs one request to its end, and returns its completion. Free it with `bn_events_free`.
+static bn_event generate(bn_engine *engine, const bn_request_params *params) {
+    bn_event out = {0};
     bn_error error = {0};
-    bn_status status = bn_generate(engine, params, &out, &error);
+    bn_status status = bn_generate(engine, params, &out, sizeof out, &error);
     if (status != BN_OK) test_fail(__FILE__, __LINE__, "generate: %s: %s", bn_status_name(status), error.message);
     return out;
 }
 
 static bn_event ended(bn_engine *engine, const bn_request_params *params) {
-    bn_event *done = generate(engine, params), numbers = *done;
-    bn_completion_free(done);
-    return numbers;
+    bn_event done = generate(engine, params);
+    bn_events_free(&done, sizeof done, 1);
+    return done; // its numbers
 }
 
-static int32_t stage_of(bn_engine *engine, bn_request request) {
+static uint32_t stage_of(bn_engine *engine, bn_request request) {
     bn_request_info info;
     CHECK_OK(bn_request_info_init(&info, sizeof info));
     CHECK_OK(bn_request_get_info(engine, request, &info, NULL));
@@ -44,7 +44,7 @@ static bn_request_params ask_long(const char *prompt) {
 
 TEST(an_open_length_ends_with_the_sequence) {
     bn_engine_config config = demo_config();
-    config.max_sequence_length = 64;
+    config.context_length = 64;
     bn_engine *engine = start(&config);
     bn_request_params params = ask_long("Once");
     bn_event done = ended(engine, &params);
@@ -61,9 +61,9 @@ TEST(an_urgent_request_does_not_wait_for_the_batch) {
     bn_request requests[] = {submit(engine, &params), submit(engine, &params)};
     for (int i = 0; i < 2; i++) wait_until_running(engine, requests[i]);
     urgent.priority = BN_PRIORITY_MAX;
-    bn_event *done = generate(engine, &urgent);
-    CHECK_TEXT(done->text.data, done->text.length, "now");
-    bn_completion_free(done);
+    bn_event done = generate(engine, &urgent);
+    CHECK_TEXT(done.text.data, done.text.length, "now");
+    bn_events_free(&done, sizeof done, 1);
     for (int i = 0; i < 2; i++) CHECK(stage_of(engine, requests[i]) != BN_STAGE_FINISHED);
     CHECK(stats(engine).preemptions > 0);
     urgent.priority = BN_PRIORITY_MAX + 1;
@@ -80,16 +80,16 @@ TEST(a_request_says_how_long_it_waits) {
     bn_request running = submit(engine, &first);
     wait_until_running(engine, running);
     params.queue_timeout_ms = 30;
-    bn_event *late = generate(engine, &params);
-    CHECK_EQ(late->finish_reason, BN_FINISH_TIMED_OUT);
-    CHECK_STATUS(late->status, BN_ERR_TIMED_OUT);
-    CHECK_EQ(late->generated_tokens, 0);
+    bn_event late = generate(engine, &params);
+    CHECK_EQ(late.finish_reason, BN_FINISH_TIMED_OUT);
+    CHECK_STATUS(late.status, BN_ERR_TIMED_OUT);
+    CHECK_EQ(late.generated_tokens, 0);
     char message[512];
-    snprintf(message, sizeof message, "%.*s", (int)late->message.length, late->message.data);
+    snprintf(message, sizeof message, "%.*s", (int)late.message.length, late.message.data);
     CHECK_CONTAINS(message, "queue_timeout_ms");
-    bn_completion_free(late);
+    bn_events_free(&late, sizeof late, 1);
     CHECK_EQ(stage_of(engine, running), BN_STAGE_RUNNING);
-    CHECK_OK(bn_release(engine, running, NULL));
+    CHECK_OK(bn_request_free(engine, running, NULL));
     params.queue_timeout_ms = 60000;
     CHECK_EQ(ended(engine, &params).finish_reason, BN_FINISH_STOP);
     stop(engine);
@@ -134,7 +134,7 @@ TEST(unread_output_pauses_its_request_alone) {
     CHECK_EQ(stage_of(engine, ends), BN_STAGE_FINISHED);
     answer *whole = finish(engine, waits), *part = finish(engine, ends);
     CHECK_EQ(whole->last.finish_reason, BN_FINISH_LENGTH);
-    CHECK_EQ(whole->last.prompt_tokens + whole->tokens_count, s.max_sequence_length);
+    CHECK_EQ(whole->last.prompt_tokens + whole->tokens_count, s.context_length);
     CHECK_EQ(part->last.finish_reason, BN_FINISH_CANCELLED);
     CHECK(part->tokens_count > 0 && part->tokens_count < whole->tokens_count);
     CHECK(memcmp(part->tokens, whole->tokens, part->tokens_count * sizeof *part->tokens) == 0);
@@ -218,8 +218,8 @@ TEST(a_session_is_saved_restored_and_dropped) {
     uint32_t tokens[TURN];
     bn_request_params params = turn(tokens, NULL);
     CHECK_EQ(ended(other, &params).cached_tokens, TURN - 1);
-    CHECK_OK(bn_session_drop(engine, BN_STRING("anna"), NULL));
-    CHECK_STATUS(bn_session_drop(engine, BN_STRING("anna"), NULL), BN_ERR_NOT_FOUND);
+    CHECK_OK(bn_session_free(engine, BN_STRING("anna"), NULL));
+    CHECK_STATUS(bn_session_free(engine, BN_STRING("anna"), NULL), BN_ERR_NOT_FOUND);
     CHECK_EQ(stats(engine).sessions, 0);
     CHECK_EQ(stats(engine).session_blocks, 0);
     free(bytes);
@@ -232,7 +232,7 @@ static void refuses(bn_engine *engine, const uint8_t *bytes, size_t size) {
     bn_string name = BN_STRING("dora");
     CHECK_STATUS(bn_session_restore(engine, name, bytes, size, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK(error.message[0] != 0);
-    CHECK_STATUS(bn_session_drop(engine, name, NULL), BN_ERR_NOT_FOUND);
+    CHECK_STATUS(bn_session_free(engine, name, NULL), BN_ERR_NOT_FOUND);
 }
 
 // With a valid checksum: the contents are checked too.
@@ -305,11 +305,11 @@ TEST(a_session_has_a_name_of_1_to_256_bytes) {
         CHECK_STATUS(bn_session_restore(engine, wrong[i], bytes, size, NULL), BN_ERR_INVALID_ARGUMENT);
         bn_status none = i < 2 ? BN_ERR_NOT_FOUND : BN_ERR_INVALID_ARGUMENT; // it is not UTF-8
         CHECK_STATUS(bn_session_save(engine, wrong[i], NULL, 0, &size, NULL), none);
-        CHECK_STATUS(bn_session_drop(engine, wrong[i], NULL), none);
+        CHECK_STATUS(bn_session_free(engine, wrong[i], NULL), none);
     }
-    CHECK_STATUS(bn_session_drop(engine, BN_TEXT(NULL), NULL), BN_ERR_INVALID_ARGUMENT);
+    CHECK_STATUS(bn_session_free(engine, BN_TEXT(NULL), NULL), BN_ERR_INVALID_ARGUMENT);
     CHECK_OK(bn_session_restore(engine, longest, bytes, size, NULL));
-    CHECK_OK(bn_session_drop(engine, longest, NULL));
+    CHECK_OK(bn_session_free(engine, longest, NULL));
     free(bytes);
     stop(engine);
 }
@@ -329,7 +329,7 @@ static void call_back(const bn_event *event, void *context) {
     uint8_t byte = 0;
     if (event->kind != BN_EVENT_COMPLETED) return;
     while (!c->ready) sleep_ms(1);
-    c->dropped = bn_session_drop(c->engine, name, NULL);
+    c->dropped = bn_session_free(c->engine, name, NULL);
     c->saved = bn_session_save(c->engine, name, NULL, 0, &count, NULL);
     c->restored = bn_session_restore(c->engine, name, &byte, 1, NULL);
     c->cleared = bn_cache_clear(c->engine, NULL);
@@ -358,7 +358,7 @@ TEST(a_callback_may_not_wait_for_the_engine) {
 }
 
 TEST(an_engine_that_shuts_down_has_no_sessions) {
-    for (int mode = BN_SHUTDOWN_DRAIN; mode <= BN_SHUTDOWN_CANCEL; mode++) {
+    for (uint32_t mode = BN_SHUTDOWN_DRAIN; mode <= BN_SHUTDOWN_CANCEL; mode++) {
         bn_engine_config config = small_blocks();
         bn_engine *engine = start(&config);
         size_t size = 0, count = 0;
@@ -367,7 +367,7 @@ TEST(an_engine_that_shuts_down_has_no_sessions) {
         CHECK_OK(bn_engine_shutdown(engine, mode, NULL));
         CHECK_STATUS(bn_session_save(engine, name, bytes, size, &count, NULL), BN_ERR_SHUTDOWN);
         CHECK_STATUS(bn_session_restore(engine, name, bytes, size, NULL), BN_ERR_SHUTDOWN);
-        CHECK_STATUS(bn_session_drop(engine, name, NULL), BN_ERR_SHUTDOWN);
+        CHECK_STATUS(bn_session_free(engine, name, NULL), BN_ERR_SHUTDOWN);
         CHECK_STATUS(bn_cache_clear(engine, NULL), BN_ERR_SHUTDOWN);
         free(bytes);
         stop(engine);
@@ -428,7 +428,7 @@ TEST(a_router_hears_of_each_block_by_its_hash) {
 }
 
 TEST(kv_events_check_their_arguments) {
-    static const size_t wrong[] = {0, 8, sizeof(bn_kv_event) - 1, sizeof(bn_kv_event) + 1, 65536};
+    static const size_t wrong[] = {0, 4, sizeof(bn_kv_event) - 1, sizeof(bn_kv_event) + 1, 65536};
     bn_engine_config config = echo_config();
     bn_engine *deaf = start(&config);
     config.kv_events_capacity = 4;

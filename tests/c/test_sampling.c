@@ -6,34 +6,34 @@
 
 static bn_request_params story(uint64_t seed) {
     bn_request_params params = ask("Once upon a time");
-    params.temperature = 1.2f;
-    params.seed = seed;
+    params.sampling.temperature = 1.2f;
+    params.sampling.seed = seed;
     params.max_new_tokens = 24;
     params.flags = BN_REQUEST_NO_STREAM | BN_REQUEST_IGNORE_EOS;
     return params;
 }
 
-static const int32_t REVERSED[] = {BN_SAMPLER_XTC,  BN_SAMPLER_MIN_P,       BN_SAMPLER_TOP_P,      BN_SAMPLER_TYPICAL_P,
+static const uint32_t REVERSED[] = {BN_SAMPLER_XTC,  BN_SAMPLER_MIN_P,       BN_SAMPLER_TOP_P,      BN_SAMPLER_TYPICAL_P,
                                    BN_SAMPLER_TOP_K, BN_SAMPLER_TOP_N_SIGMA, BN_SAMPLER_TEMPERATURE};
 static const bn_string BREAKER[] = {BN_STRING_INIT(".")};
 static const bn_string WORDS[] = {BN_STRING_INIT("the"), BN_STRING_INIT("a")};
 static const bn_logit_bias BIAS[] = {{5, 50.0f}, {6, -INFINITY}};
 
-static void set_temperature_range(bn_request_params *p) { p->temperature_range = 1.0f; }
-static void set_exponent(bn_request_params *p) { p->temperature_range = 1.0f, p->temperature_exponent = 3.0f; }
-static void set_typical(bn_request_params *p) { p->typical_p = 0.5f; }
-static void set_sigma(bn_request_params *p) { p->top_n_sigma = 1.0f; }
-static void set_xtc(bn_request_params *p) { p->xtc_probability = 1.0f; }
-static void set_mirostat(bn_request_params *p) { p->mirostat_tau = 1.0f, p->mirostat_eta = 0.5f; }
+static void set_temperature_range(bn_request_params *p) { p->sampling.temperature_range = 1.0f; }
+static void set_exponent(bn_request_params *p) { p->sampling.temperature_range = 1.0f, p->sampling.temperature_exponent = 3.0f; }
+static void set_typical(bn_request_params *p) { p->sampling.typical_p = 0.5f; }
+static void set_sigma(bn_request_params *p) { p->sampling.top_n_sigma = 1.0f; }
+static void set_xtc(bn_request_params *p) { p->sampling.xtc_probability = 1.0f; }
+static void set_mirostat(bn_request_params *p) { p->sampling.mirostat_tau = 1.0f, p->sampling.mirostat_eta = 0.5f; }
 static void set_order(bn_request_params *p) {
-    p->samplers = REVERSED, p->samplers_count = 7;
-    p->min_p = 0.02f, p->temperature = 3.0f;
+    p->sampling.samplers = REVERSED, p->sampling.samplers_count = 7;
+    p->sampling.min_p = 0.02f, p->sampling.temperature = 3.0f;
 }
-static void set_window(bn_request_params *p) { p->presence_penalty = -50.0f, p->penalty_window = 2; }
-static void set_dry(bn_request_params *p) { p->dry_multiplier = 50.0f, p->dry_allowed_length = 1; }
-static void set_breakers(bn_request_params *p) { set_dry(p), p->dry_breakers = BREAKER, p->dry_breakers_count = 1; }
-static void set_words(bn_request_params *p) { p->bad_words = WORDS, p->bad_words_count = 2; }
-static void set_bias(bn_request_params *p) { p->logit_bias = BIAS, p->logit_bias_count = 2; }
+static void set_window(bn_request_params *p) { p->sampling.presence_penalty = -50.0f, p->sampling.penalty_window = 2; }
+static void set_dry(bn_request_params *p) { p->sampling.dry_multiplier = 50.0f, p->sampling.dry_allowed_length = 1; }
+static void set_breakers(bn_request_params *p) { set_dry(p), p->sampling.dry_breakers = BREAKER, p->sampling.dry_breakers_count = 1; }
+static void set_words(bn_request_params *p) { p->sampling.bad_words = WORDS, p->sampling.bad_words_count = 2; }
+static void set_bias(bn_request_params *p) { p->sampling.logit_bias = BIAS, p->sampling.logit_bias_count = 2; }
 
 typedef void (*setter)(bn_request_params *);
 static const setter SETTERS[] = {set_temperature_range, set_exponent, set_typical,  set_sigma, set_xtc,      set_mirostat,
@@ -96,15 +96,15 @@ TEST(bad_words_and_forbidden_tokens_do_not_come) {
     bn_logit_bias bias[64];
     size_t n = 0;
     for (size_t i = 0; i < first->tokens_count; i++) bias[n++] = (bn_logit_bias){first->tokens[i], -INFINITY};
-    params.logit_bias = bias;
-    params.logit_bias_count = n;
+    params.sampling.logit_bias = bias;
+    params.sampling.logit_bias_count = n;
     answer *second = run(engine, &params);
     for (size_t i = 0; i < second->tokens_count; i++)
         for (size_t k = 0; k < n; k++) CHECK(second->tokens[i] != bias[k].token);
     // A bias of 100 wins over everything.
     bn_logit_bias sure = {first->tokens[0], 100.0f};
-    params.logit_bias = &sure;
-    params.logit_bias_count = 1;
+    params.sampling.logit_bias = &sure;
+    params.sampling.logit_bias_count = 1;
     answer *third = run(engine, &params);
     for (size_t i = 0; i < third->tokens_count; i++) CHECK_EQ(third->tokens[i], first->tokens[0]);
     free(first), free(second), free(third);
@@ -138,7 +138,7 @@ TEST(log_probabilities_of_chosen_tokens_and_of_the_chain) {
     bn_request_params params = story(3);
     params.flags |= BN_REQUEST_LOGPROBS;
     params.top_logprobs = 2;
-    params.top_k = 2;
+    params.sampling.top_k = 2;
     params.logprob_tokens = chosen;
     params.logprob_tokens_count = 3;
     for (int chain = 0; chain < 2; chain++) {
@@ -157,8 +157,8 @@ TEST(log_probabilities_of_chosen_tokens_and_of_the_chain) {
             for (int k = 0; chain && k < 3; k++)
                 CHECK(isinf(p[3 + k].logprob) || p[3 + k].token == p[1].token || p[3 + k].token == p[2].token);
         }
-        give_back(engine, &event);
-        CHECK_OK(bn_release(engine, request, NULL));
+        give_back(&event);
+        CHECK_OK(bn_request_free(engine, request, NULL));
     }
     stop(engine);
 }
@@ -175,31 +175,31 @@ TEST(mistakes_are_named) {
     bn_engine *engine = start(&config);
     bn_request_params params = story(0);
 #define REFUSED(change, words) (params = story(0), change, refused(engine, &params, words))
-    REFUSED(params.temperature_range = -1, "temperature_range");
-    REFUSED(params.typical_p = 0, "typical_p");
-    REFUSED(params.top_n_sigma = NAN, "top_n_sigma");
-    REFUSED(params.xtc_probability = 1.5f, "xtc_probability");
-    REFUSED(params.dry_base = 0.5f, "dry_base");
-    REFUSED((params.mirostat_tau = 3, params.top_k = 4), "mirostat is alone");
-    int32_t twice[] = {BN_SAMPLER_TOP_K, BN_SAMPLER_TOP_K}, unknown[] = {99};
-    REFUSED((params.samplers = twice, params.samplers_count = 2, params.temperature = 1), "twice");
-    REFUSED((params.samplers = unknown, params.samplers_count = 1), "BN_SAMPLER");
-    REFUSED((params.samplers = twice, params.samplers_count = 1), "temperature is set, and samplers leaves it out");
-    REFUSED((params.logit_bias = BIAS, params.logit_bias_count = 5000), "logit_bias_count");
-    REFUSED(params.logit_bias_count = 1, "logit_bias is NULL");
+    REFUSED(params.sampling.temperature_range = -1, "temperature_range");
+    REFUSED(params.sampling.typical_p = 0, "typical_p");
+    REFUSED(params.sampling.top_n_sigma = NAN, "top_n_sigma");
+    REFUSED(params.sampling.xtc_probability = 1.5f, "xtc_probability");
+    REFUSED(params.sampling.dry_base = 0.5f, "dry_base");
+    REFUSED((params.sampling.mirostat_tau = 3, params.sampling.top_k = 4), "mirostat is alone");
+    uint32_t twice[] = {BN_SAMPLER_TOP_K, BN_SAMPLER_TOP_K}, unknown[] = {99};
+    REFUSED((params.sampling.samplers = twice, params.sampling.samplers_count = 2, params.sampling.temperature = 1), "twice");
+    REFUSED((params.sampling.samplers = unknown, params.sampling.samplers_count = 1), "BN_SAMPLER");
+    REFUSED((params.sampling.samplers = twice, params.sampling.samplers_count = 1), "temperature is set, and samplers leaves it out");
+    REFUSED((params.sampling.logit_bias = BIAS, params.sampling.logit_bias_count = 5000), "logit_bias_count");
+    REFUSED(params.sampling.logit_bias_count = 1, "logit_bias is NULL");
     bn_logit_bias far[] = {{1, 1}, {1u << 30, 1}}, strong = {1, 101};
-    REFUSED((params.logit_bias = far, params.logit_bias_count = 2), "index 1 of logit_bias");
-    REFUSED((params.logit_bias = &strong, params.logit_bias_count = 1), "token 1");
+    REFUSED((params.sampling.logit_bias = far, params.sampling.logit_bias_count = 2), "index 1 of logit_bias");
+    REFUSED((params.sampling.logit_bias = &strong, params.sampling.logit_bias_count = 1), "token 1");
     bn_string empty = BN_STRING_INIT("");
-    REFUSED((params.bad_words = &empty, params.bad_words_count = 1), "bad_words[0]");
-    REFUSED((params.dry_multiplier = 1, params.dry_breakers = &empty, params.dry_breakers_count = 1), "dry_breakers[0]");
+    REFUSED((params.sampling.bad_words = &empty, params.sampling.bad_words_count = 1), "bad_words[0]");
+    REFUSED((params.sampling.dry_multiplier = 1, params.sampling.dry_breakers = &empty, params.sampling.dry_breakers_count = 1), "dry_breakers[0]");
     uint32_t one = 1;
     REFUSED((params.logprob_tokens = &one, params.logprob_tokens_count = 1), "needs BN_REQUEST_LOGPROBS");
     REFUSED(params.flags |= BN_REQUEST_CHAIN_LOGPROBS, "needs BN_REQUEST_LOGPROBS");
     // A request that leaves no token fails, and no other.
     params = story(0);
-    params.bad_words = WORDS;
-    params.bad_words_count = 1;
+    params.sampling.bad_words = WORDS;
+    params.sampling.bad_words_count = 1;
     answer *fine = run(engine, &params);
     CHECK_EQ(fine->last.status, BN_OK);
     free(fine);

@@ -19,7 +19,7 @@ static void on_span(const bn_span *span, void *context) {
     int at = atomic_load(&t->count);
     CHECK(at < 16);
     CHECK_EQ(span->struct_size, sizeof *span);
-    CHECK_EQ(bn_engine_state(t->engine), BN_STATE_RUNNING);
+    CHECK_EQ(state_of(t->engine), BN_STATE_RUNNING);
     CHECK(stats(t->engine).accepted > 0);
     CHECK_STATUS(bn_poll(t->engine, BN_ANY, &event, sizeof event, 1, 0, &count, NULL), BN_ERR_REENTRANT);
     t->spans[at] = *span;
@@ -36,8 +36,8 @@ static bn_engine *start_traced(trace *t, const char *model) {
 
 static bn_request_params traced(const char *prompt) {
     bn_request_params params = ask(prompt);
-    memset(params.trace_id, 7, sizeof params.trace_id);
-    memset(params.parent_id, 8, sizeof params.parent_id);
+    memset(params.trace.trace_id, 7, sizeof params.trace.trace_id);
+    memset(params.trace.parent_id, 8, sizeof params.trace.parent_id);
     params.user_data = 9;
     return params;
 }
@@ -67,7 +67,7 @@ TEST(a_traced_request_has_a_span_for_each_phase) {
         CHECK_EQ(span->tokens, tokens[i]);
         CHECK_EQ(span->finish_reason, BN_FINISH_LENGTH);
         CHECK_EQ(span->user_data, 9);
-        CHECK(memcmp(span->trace_id, params.trace_id, 16) == 0 && memcmp(span->parent_id, params.parent_id, 8) == 0);
+        CHECK(memcmp(&span->trace, &params.trace, sizeof span->trace) == 0);
         last = span->end_ns;
     }
     CHECK(t.spans[2].end_ns <= unix_ns());
@@ -96,7 +96,7 @@ TEST(only_traced_requests_have_spans) {
     bn_request_params params = ask("untraced");
     free(run(engine, &params));
     CHECK_EQ(t.count, 0);
-    params.parent_id[7] = 1;
+    params.trace.parent_id[7] = 1;
     bn_request request;
     bn_error error = {0};
     CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_INVALID_ARGUMENT);

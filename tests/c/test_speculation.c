@@ -15,8 +15,8 @@ static bn_request_params ask_for(int32_t speculation, float temperature, uint64_
     bn_request_params params = ask(TEXT);
     params.flags = BN_REQUEST_IGNORE_EOS;
     params.max_new_tokens = 40;
-    params.temperature = temperature;
-    params.seed = seed;
+    params.sampling.temperature = temperature;
+    params.sampling.seed = seed;
     params.speculation = speculation;
     return params;
 }
@@ -112,7 +112,7 @@ TEST(a_model_without_a_block_of_multi_token_prediction_is_refused) {
     bn_model *model = NULL;
     bn_error error;
     bn_model_config_init(&config, sizeof config);
-    config.mtp = 1;
+    config.flags = BN_MODEL_MTP;
     CHECK_STATUS(bn_model_open(&config, &model, &error), BN_ERR_UNSUPPORTED);
     CHECK_CONTAINS(error.message, "mtp is set, and the files have no block of multi-token prediction");
     CHECK(model == NULL);

@@ -75,7 +75,7 @@ TEST(a_thousand_requests_for_any_poller) {
             CHECK_EQ(lengths[who], strlen("a thousand of these"));
             completed[who] = 1;
             done++;
-            CHECK_OK(bn_release(engine, events[i].request, NULL));
+            CHECK_OK(bn_request_free(engine, events[i].request, NULL));
         }
     }
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
@@ -93,7 +93,7 @@ static void *poll_any(void *context) {
     for (;;) {
         bn_event event;
         size_t count = 0;
-        bn_status status = bn_poll(p->engine, BN_ANY, &event, sizeof(bn_event), 1, BN_FOREVER, &count, NULL);
+        bn_status status = bn_poll(p->engine, BN_ANY, &event, sizeof(bn_event), 1, BN_NO_LIMIT, &count, NULL);
         if (status == BN_ERR_SHUTDOWN) return NULL;
         CHECK_OK(status);
         p->events += count;

@@ -10,7 +10,7 @@
 static bn_request_params chat_of(const char *json) {
     bn_request_params params;
     CHECK_OK(bn_request_params_init(&params, sizeof params));
-    params.chat_json = BN_TEXT(json);
+    params.chat.json = BN_TEXT(json);
     params.max_new_tokens = 0;
     params.flags = BN_REQUEST_PARSE_OUTPUT;
     return params;
@@ -68,9 +68,9 @@ static struct told *listen_to(bn_engine *engine, const bn_request_params *params
         bn_event event = poll_one(engine, request);
         over = event.kind == BN_EVENT_COMPLETED;
         add(told, &event);
-        give_back(engine, &event);
+        give_back(&event);
     }
-    CHECK_OK(bn_release(engine, request, NULL));
+    CHECK_OK(bn_request_free(engine, request, NULL));
     CHECK_EQ(told->total, told->calls_count);
     return told;
 }
@@ -100,14 +100,14 @@ TEST(answers_are_told_apart_streamed_or_not) {
     CHECK_EQ(whole->events, 1);
     whole->events = streamed->events;
     CHECK(memcmp(whole, streamed, sizeof *whole) == 0);
-    bn_event *event = NULL;
-    CHECK_OK(bn_generate(engine, &params, &event, NULL));
-    CHECK_EQ(event->tool_calls_count, 2);
-    CHECK_TEXT(event->tool_calls[0].arguments.data, event->tool_calls[0].arguments.length, "{\"unit\": \"C\"}");
-    bn_completion_free(event);
+    bn_event event = {0};
+    CHECK_OK(bn_generate(engine, &params, &event, sizeof event, NULL));
+    CHECK_EQ(event.tool_calls_count, 2);
+    CHECK_TEXT(event.tool_calls[0].arguments.data, event.tool_calls[0].arguments.length, "{\"unit\": \"C\"}");
+    bn_events_free(&event, sizeof event, 1);
 
     // Another seed gives other ids.
-    params.seed = 1;
+    params.sampling.seed = 1;
     struct told *other = listen_to(engine, &params);
     CHECK(strcmp(other->calls[0].id, whole->calls[0].id) != 0);
     // Without the flag, all output is text.
@@ -142,8 +142,8 @@ TEST(a_required_call_is_made) {
         chat_of("{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"tool_choice\": \"required\", \"parallel_tool_calls\": "
                 "false, " TOOLS "}");
     for (uint64_t seed = 0; seed < 20; seed++) {
-        params.temperature = 1;
-        params.seed = seed;
+        params.sampling.temperature = 1;
+        params.sampling.seed = seed;
         params.max_new_tokens = 500;
         struct told *told = listen_to(engine, &params);
         CHECK_EQ(told->reason, BN_FINISH_STOP);
@@ -157,11 +157,9 @@ TEST(a_required_call_is_made) {
     stop(engine);
 }
 
-static bn_status format(const bn_model *model, bn_string chat, char *text, size_t capacity, size_t *length, bn_error *error) {
-    bn_request_params params;
-    CHECK_OK(bn_request_params_init(&params, sizeof params));
-    params.chat_json = chat;
-    return bn_model_chat_format(model, &params, text, capacity, length, error);
+static bn_status format(const bn_model *model, bn_string json, char *text, size_t capacity, size_t *length, bn_error *error) {
+    bn_chat chat = {.json = json};
+    return bn_model_chat_format(model, &chat, text, capacity, length, error);
 }
 
 TEST(chats_in_json_are_formatted) {
@@ -180,7 +178,7 @@ TEST(chats_in_json_are_formatted) {
     uint32_t tokens[64];
     size_t count = 0;
     bn_request_params params = chat_of(json);
-    CHECK_OK(bn_model_chat_tokenize(model, &params, tokens, 64, &count, NULL));
+    CHECK_OK(bn_model_chat_tokenize(model, &params.chat, tokens, 64, &count, NULL));
     CHECK_EQ(count, length + 1);
     CHECK_OK(bn_model_free(model));
 }
@@ -190,10 +188,10 @@ TEST(mistakes_in_chats_are_named) {
         const char *json, *message;
         bn_status status;
     } wrong[] = {
-        {"{", "chat_json: EOF", BN_ERR_INVALID_ARGUMENT},
-        {"{\"messages\": [{\"role\": \"user\"}, {}]}", "chat_json: messages[1].role: is missing", BN_ERR_INVALID_ARGUMENT},
-        {"{\"messages\": [], \"tool_format\": \"x\"}", "chat_json: tool_format: x is none of", BN_ERR_INVALID_ARGUMENT},
-        {"{\"messages\": [], \"tool_choice\": \"required\"}", "chat_json: tool_choice", BN_ERR_INVALID_ARGUMENT},
+        {"{", "chat.json: EOF", BN_ERR_INVALID_ARGUMENT},
+        {"{\"messages\": [{\"role\": \"user\"}, {}]}", "chat.json: messages[1].role: is missing", BN_ERR_INVALID_ARGUMENT},
+        {"{\"messages\": [], \"tool_format\": \"x\"}", "chat.json: tool_format: x is none of", BN_ERR_INVALID_ARGUMENT},
+        {"{\"messages\": [], \"tool_choice\": \"required\"}", "chat.json: tool_choice", BN_ERR_INVALID_ARGUMENT},
         {"{\"messages\": [], \"tool_format\": \"none\", \"tool_choice\": \"required\", " TOOLS "}", "set tool_format",
          BN_ERR_UNSUPPORTED},
         {"\xff", "UTF-8", BN_ERR_INVALID_ARGUMENT},
@@ -215,12 +213,12 @@ TEST(mistakes_in_chats_are_named) {
     params.prompt = BN_TEXT("x");
     CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, "more than one of");
-    params.chat_json = (bn_string){NULL, 0};
+    params.chat.json = (bn_string){NULL, 0};
     CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, "BN_REQUEST_PARSE_OUTPUT");
     // A constraint in addition to that of a required call.
     params = chat_of("{\"messages\": [], \"tool_choice\": \"required\", " TOOLS "}");
-    params.constraint_kind = BN_CONSTRAINT_JSON_OBJECT;
+    params.constraint.kind = BN_CONSTRAINT_JSON_OBJECT;
     CHECK_STATUS(bn_submit(engine, &params, &request, &error), BN_ERR_INVALID_ARGUMENT);
     CHECK_CONTAINS(error.message, "constraint");
     CHECK_OK(bn_model_free(model));

@@ -22,24 +22,24 @@ static int create(bn_engine **engine) {
 static int request(bn_engine *engine) {
     LOAD(bn_request_params_init);
     LOAD(bn_generate);
-    LOAD(bn_completion_free);
+    LOAD(bn_events_free);
     LOAD(bn_submit);
     bn_request_params params;
-    bn_event *answer = NULL;
+    bn_event answer = {0};
     bn_request unfinished;
     if (p_bn_request_params_init(&params, sizeof params) != BN_OK) return fail("params");
     params.prompt = BN_STRING("17+25=");
     params.max_new_tokens = 2;
-    if (p_bn_generate(engine, &params, &answer, NULL) != BN_OK) return fail("generate");
-    if (answer->generated_tokens != 2) return fail("no answer");
-    p_bn_completion_free(answer);
+    if (p_bn_generate(engine, &params, &answer, sizeof answer, NULL) != BN_OK) return fail("generate");
+    if (answer.generated_tokens != 2) return fail("no answer");
+    p_bn_events_free(&answer, sizeof answer, 1);
     params.max_new_tokens = 0;
     return p_bn_submit(engine, &params, &unfinished, NULL) == BN_OK ? 0 : fail("submit");
 }
 
 static int destroy(bn_engine *engine) {
-    LOAD(bn_engine_destroy);
-    return p_bn_engine_destroy(engine) == BN_OK ? 0 : fail("destroy");
+    LOAD(bn_engine_free);
+    return p_bn_engine_free(engine) == BN_OK ? 0 : fail("destroy");
 }
 
 #endif

@@ -10,13 +10,13 @@ use std::time::Duration;
 pub fn echo(change: impl FnOnce(&mut EngineConfig)) -> Engine {
     let mut config =
         EngineConfig { model_path: Some("builtin:echo".into()), threads: 1, ..Default::default() };
-    config.max_sequence_length = 512;
+    config.context_length = 512;
     change(&mut config);
     Engine::create(config).expect("echo engine")
 }
 
 pub fn demo(change: impl FnOnce(&mut EngineConfig)) -> Engine {
-    let mut config = EngineConfig { threads: 1, max_sequence_length: 256, ..Default::default() };
+    let mut config = EngineConfig { threads: 1, context_length: 256, ..Default::default() };
     change(&mut config);
     Engine::create(config).expect("demo engine")
 }

@@ -21,5 +21,5 @@ int main(void) {
     if (bn_engine_create(&config, &engine, NULL) != BN_OK || pthread_create(&other, NULL, read_stats, NULL) != 0) return 1;
     read_stats(NULL);
     pthread_join(other, NULL);
-    return bn_engine_destroy(engine) == BN_OK ? 0 : 1;
+    return bn_engine_free(engine) == BN_OK ? 0 : 1;
 }

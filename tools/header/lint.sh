@@ -1,8 +1,13 @@
 #!/bin/sh
-# lint.sh HEADER: lines of 100 columns at most without tabs; it compiles alone, as C99, C11 and C++17, without warnings, and
-# no struct ends in bytes that belong to no field: a new field would begin there, where older callers have anything.
+# lint.sh HEADER: lines of 100 columns at most without tabs; structs stand before what takes or holds them; it compiles alone,
+# as C99, C11 and C++17, without warnings, and no struct ends in bytes that belong to no field: a new field would begin there,
+# where older callers have anything.
 set -eu
+here=$(dirname "$0")
 header=$1
+if awk -f "$here/parse.awk" -f "$here/order.awk" "$header" | grep .; then
+    exit 1
+fi
 if awk 'length($0) > 100 || /\t/ { print FILENAME ":" FNR ": " (/\t/ ? "a tab" : length($0) " columns") }' "$header" | grep .; then
     echo "the limit is 100 columns, and no tabs"
     exit 1

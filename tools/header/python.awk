@@ -48,8 +48,9 @@ function has_field(struct, field, i) {
 # What the package sets itself: sizes, counts of elements, callbacks and contexts, handles, the source of a model, the
 # kind of a constraint. And what it has not: spans.
 function hidden(i, stem) {
-    if (name[i] ~ /^(struct_size|message_size|data|data_size|user_data|lease|flags)$/) return 1
-    if (name[i] ~ /^(model|model_path|path|prompt|trace_id|parent_id|constraint|constraint_kind)$/) return 1
+    if (name[i] ~ /^(struct_size|data|data_size|user_data|engine|lease|flags|reserved)$/) return 1
+    if (name[i] ~ /^(model|model_path|path|prompt|trace)$/) return 1
+    if (owner[i] == "bn_constraint" && name[i] != "json_flags") return 1
     if (text[i] ~ /_callback |^void \*/) return name[i] != "on_logits"
     stem = name[i]
     return sub(/_count$/, "", stem) && has_field(owner[i], stem)
@@ -57,7 +58,7 @@ function hidden(i, stem) {
 
 function type_of(s, list) {
     if (s ~ /bn_logit_bias \*/) return "Mapping[int, float]"
-    if (s ~ / chat_json;/) return "Json"
+    if (s ~ / json;/) return "Json"
     if (s ~ /bn_adapter \*/) return "Adapter"
     if (s ~ /bn_model \*/) return "Model"
     if (s ~ /bn_logits_callback /) return "LogitsHook"
@@ -70,30 +71,64 @@ function type_of(s, list) {
     return s ~ /^(float|double) / ? "float" : "int"
 }
 
+# The struct that field `i` is, inside of another and with room to grow; empty for other fields.
+function nested(i, s) {
+    s = text[i]
+    return sub(/ [a-z_]+;$/, "", s) && has_field(s, "reserved") ? s : ""
+}
+
+# The option for a field: names are unique but for a few that say nothing without their struct's.
+function option(i) {
+    return owner[i] == "bn_chat" && name[i] == "json" ? "chat_json" : name[i]
+}
+
 function struct_class(i, called, base, list) {
     print "\n\nclass " public(called) "(" base "):"
     docstring(doc[i], "    ")
-    for (i++; kind[i] == "field"; i++) {
-        if (hidden(i)) continue
+    members(name[i], list)
+}
+
+# The fields of a struct, with those of structs inside of it in their place.
+function members(struct, list, i) {
+    for (i = 1; i <= count; i++) {
+        if (kind[i] != "field" || owner[i] != struct || hidden(i)) continue
+        if (nested(i) != "") { members(nested(i), list); continue }
         comment_above(doc[i], "    ")
-        print "    " name[i] ": " type_of(text[i], list) (name[i] ~ /^(count|index)$/ ? "  # type: ignore[assignment]" : "")
+        print "    " option(i) ": " type_of(text[i], list) (name[i] ~ /^(count|index)$/ ? "  # type: ignore[assignment]" : "")
     }
+}
+
+# Options that are fields of a struct inside of the request's: that struct's field, and the field in it.
+function paths(i, k) {
+    print "\n\n#: Where an option lies in `bn_request_params`, if inside of another struct."
+    print public("PATHS") ": Final = {"
+    for (i = 1; i <= count; i++) {
+        if (kind[i] != "field" || owner[i] != "bn_request_params" || nested(i) == "") continue
+        for (k = 1; k <= count; k++)
+            if (kind[k] == "field" && owner[k] == nested(i) && !hidden(k))
+                print "    \"" option(k) "\": (\"" name[i] "\", \"" name[k] "\"),"
+    }
+    print "}"
 }
 
 # A struct's class: what the library fills is a tuple.
 function class_of(i, stem) {
     stem = name[i]
-    if (stem ~ /^bn_(string|error|span|logits|logit_bias)$/) return
+    if (stem ~ /^bn_(string|error|span|logits|logit_bias|trace)$/ || has_field(stem, "reserved")) return
     if (stem == "bn_chat_message") struct_class(i, camel(stem), "TypedDict", "Sequence")
     else if (stem == "bn_request_params") {
         constraints()
         struct_class(i, "RequestOptions", "ConstraintOptions, total=False", "Sequence")
-        flags()
-    } else if (sub(/_config$/, "_options", stem)) struct_class(i, camel(stem), "TypedDict, total=False", "Sequence")
+        flags("BN_REQUEST_")
+        paths()
+    } else if (sub(/_config$/, "_options", stem)) {
+        struct_class(i, camel(stem), "TypedDict, total=False", "Sequence")
+        if (stem == "bn_model_options") flags("BN_MODEL_")
+    }
     else struct_class(i, camel(stem), "NamedTuple", "list")
 }
 
-# Constraints by their kind, in place of `constraint_kind` and `constraint`: "`constraint` is a grammar" as "A grammar".
+# Constraints by their kind, in place of `kind` and `text`.
 function constraints(i, called, what) {
     print "\n\nclass " public("ConstraintOptions") "(TypedDict, total=False):"
     print "    \"\"\"What the output must match: one of these. `max_new_tokens` and stop strings may end it earlier.\"\"\"\n"
@@ -101,19 +136,18 @@ function constraints(i, called, what) {
         if (name[i] !~ /^BN_CONSTRAINT_/ || name[i] ~ /_NONE$/) continue
         called = tolower(substr(name[i], 15))
         what = doc[i]
-        sub(/ `constraint` is not set\./, "", what)
-        if (sub(/^`constraint` is /, "", what)) what = toupper(substr(what, 1, 1)) substr(what, 2)
+        sub(/ `text` is not set\./, "", what)
         comment_above(what, "    ")
         print "    " called ": " (called == "json_schema" ? "Schema" : called == "json_object" ? "bool" : "str")
     }
 }
 
 # The flags that are the caller's to choose, as options.
-function flags(i) {
+function flags(family, i) {
     for (i = 1; i <= count; i++) {
-        if (name[i] !~ /^BN_REQUEST_/ || name[i] ~ /_(POLL_BY_ID|EMBED)$/) continue
+        if (index(name[i], family) != 1 || name[i] ~ /_POLL_BY_ID$/) continue
         comment_above(doc[i], "    ")
-        print "    " tolower(substr(name[i], 12)) ": bool"
+        print "    " tolower(substr(name[i], length(family) + 1)) ": bool"
     }
 }
 

@@ -8,7 +8,7 @@ header=$1
 bindings=$2
 
 # Sizes that the package sets or needs not, what callbacks have beside them, and traces, which only C and C++ take.
-everywhere="struct_size message_size data_size lease on_event on_event_context on_span on_span_context trace_id parent_id"
+everywhere="struct_size data_size engine lease reserved on_event on_event_context on_span on_span_context trace"
 
 # PACKAGE FILES STRUCTS LEFT-OUT
 check() {
@@ -22,7 +22,8 @@ check() {
 }
 
 missing=0
-all="bn_engine_config bn_model_config bn_request_params bn_event bn_model_info bn_tool_call"
+all="bn_engine_config bn_model_config bn_request_params bn_chat bn_sampling bn_constraint bn_embedding_params bn_event
+bn_model_info bn_tool_call"
 # Not in what is made of the header, which has all.
 check go "$(find "$bindings/go" -name '*.go' ! -name '*_test.go' ! -name header.go ! -name 'calls_*.go' ! -name stats_fields.go)" "$all" ""
 # A path is the argument of Model.open; the number of log probabilities follows from the other two.

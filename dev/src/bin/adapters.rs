@@ -37,7 +37,7 @@ fn run(model: &str, rounds: usize) -> Result<()> {
     println!("{}; {model}", machine());
     let engine = Engine::create(EngineConfig {
         model_path: Some(model.into()),
-        max_sequence_length: 64,
+        context_length: 64,
         ..Default::default()
     })?;
     let path = std::env::temp_dir().join(format!("bn-adapter-{}.gguf", std::process::id()));

@@ -145,7 +145,7 @@ fn masks(vocabulary: &Arc<Vocabulary>, name: &str, constraint: &Constraint) -> R
 }
 
 fn decode(loaded: &Loaded, sequences: usize, tokens: usize) -> Result<()> {
-    let config = EngineConfig { model: Some(loaded.clone()), max_sequence_length: 512, ..Default::default() };
+    let config = EngineConfig { model: Some(loaded.clone()), context_length: 512, ..Default::default() };
     let engine = Engine::create(config)?;
     // It cannot end before all tokens are generated.
     let people = format!(r#"{{"type":"array","minItems":10000,"items":{PERSON}}}"#);

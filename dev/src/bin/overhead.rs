@@ -65,7 +65,7 @@ fn engine(tokens: usize, path: Option<&str>) -> Result<()> {
         model_path: path.map(String::from),
         threads: 1,
         max_batch_size: 1,
-        max_sequence_length: (PROMPT.len() + tokens) as u32,
+        context_length: (PROMPT.len() + tokens) as u32,
         ..EngineConfig::default()
     })?;
     let mut request = RequestParams {

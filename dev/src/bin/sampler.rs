@@ -134,12 +134,8 @@ fn steps(path: &str, options: &Options) -> Result<Vec<serde_json::Value>> {
     let pool = Pool::new(options.threads)?;
     let source = Source::parse(Some(path))?;
     let model = Some(load(&source, &LoadOptions::default(), &pool, &|_, _| (), &mut |_, _| false)?);
-    let config = EngineConfig {
-        model,
-        threads: options.threads as u32,
-        max_sequence_length: 512,
-        ..Default::default()
-    };
+    let config =
+        EngineConfig { model, threads: options.threads as u32, context_length: 512, ..Default::default() };
     let engine = Engine::create(config)?;
     let sampling = |name: &str| CASES.iter().find(|(case, _)| *case == name).map(|(_, set)| params(*set));
     let decode = |name: &str, tokens: usize| -> Result<f64> {

@@ -124,7 +124,7 @@ fn engine(
         threads: options.threads as u32,
         instructions: Some(options.isa),
         max_batch_size: batch as u32,
-        max_sequence_length: 512.min(loaded.model.facts().context_length as u32),
+        context_length: 512.min(loaded.model.facts().context_length as u32),
         speculation: if draft_model.is_some() || mtp.is_some() { None } else { Some(lookup) },
         draft_model,
         draft_tokens,

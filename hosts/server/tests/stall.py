@@ -42,7 +42,7 @@ def tell(name, values):
 
 
 def main(seconds):
-    server, answers = Server(model="builtin:echo?us_per_token=5000", max_sequence=1 << 16), multiprocessing.Value("i", 0)
+    server, answers = Server(model="builtin:echo?us_per_token=5000", context=1 << 16), multiprocessing.Value("i", 0)
     quiet = tell("quiet", gaps(server, seconds))
     senders = [multiprocessing.Process(target=sender, args=(server.port, data, answers), daemon=True) for data in (TEXT, IDS) * 2]
     for process in senders:

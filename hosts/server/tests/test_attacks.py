@@ -135,7 +135,7 @@ class Listener(unittest.TestCase):
         self.assertEqual(server.stop(), 0)
 
     def test_no_descriptor_at_all_for_a_while(self):
-        server = Server(model=SLOW, max_sequence=1 << 16)
+        server = Server(model=SLOW, context=1 << 16)
         stream = server.open_stream(LONG)
         _, most = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
         fds = f"/proc/{server.process.pid}/fd"
@@ -159,7 +159,7 @@ class Listener(unittest.TestCase):
         self.assertEqual(server.stop(), 0)
 
     def test_the_state_is_told_where_all_connections_are_in_use(self):
-        server = Server(model=SLOW, max_sequence=1 << 16, max_connections=4)
+        server = Server(model=SLOW, context=1 << 16, max_connections=4)
         streams = [server.open_stream(LONG) for _ in range(4)]
         self.assertEqual(server.get("/health")[0], 200)
         status, headers, _ = server.request("POST", "/v1/completions", {"prompt": "a"})
@@ -168,7 +168,7 @@ class Listener(unittest.TestCase):
         self.assertEqual(server.stop(), 0)
 
     def test_an_answer_that_is_not_read_is_given_up(self):
-        server = Server(model="builtin:echo", idle_timeout=1, max_sequence=1 << 16)
+        server = Server(model="builtin:echo", idle_timeout=1, context=1 << 16)
         s = server.raw(request("/tokenize", json.dumps({"text": "ab " * 1000000})), room=4096)
         self.assertEqual(s.recv(1), b"H")
         server.until(lambda stats: stats["exchanges"] == 1, "end")
@@ -220,7 +220,7 @@ class Memory(unittest.TestCase):
         self.assertEqual(server.stop(), 0)
 
     def test_what_is_behind_a_body_stays_in_the_kernel(self):
-        server = Server(model=SLOW, max_sequence=1 << 16, max_header=4096)
+        server = Server(model=SLOW, context=1 << 16, max_header=4096)
         body = json.dumps({**LONG, "stream": True}).encode()
         chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
         for head, body in [(b"Content-Length: %d" % len(body), body), (b"Transfer-Encoding: chunked", chunks)]:
@@ -243,7 +243,7 @@ class Memory(unittest.TestCase):
         self.assertEqual(server.stop(), 0)
 
     def test_answers(self):
-        server, before = self.serve(max_sequence=8192, max_batch=128)
+        server, before = self.serve(context=8192, max_batch=128)
         body = {"prompt": "abcdefgh", "max_tokens": 2000, "ignore_eos": True, "n": 64, "logprobs": 5}
         status, data = server.post("/v1/completions", body)  # some 40 MB
         self.assertEqual((status, data["error"]["code"]), (400, "too_large"))
@@ -268,13 +268,13 @@ class Memory(unittest.TestCase):
         self.assertEqual(server.stop(), 0)
 
     def test_a_large_answer_is_put_together_by_a_thread(self):  # the same
-        server = Server(model="builtin:echo", max_sequence=8192, max_batch=128)
+        server = Server(model="builtin:echo", context=8192, max_batch=128)
         body = {"prompt": "abcdefgh", "max_tokens": 200, "ignore_eos": True, "n": 128, "logprobs": 5}
         self.assertEqual(server.ok("/v1/completions", body)["usage"]["completion_tokens"], 128 * 200)
         self.assertEqual(server.stop(), 0)
 
     def test_streams_that_are_not_read(self):
-        server, before = self.serve(max_sequence=1 << 16, max_unread=16 << 20, max_batch=64, idle_timeout=300)
+        server, before = self.serve(context=1 << 16, max_unread=16 << 20, max_batch=64, idle_timeout=300)
         sockets = hold(server, 16, request("/v1/completions", json.dumps({**LONG, "stream": True, "logprobs": 5})), room=4096)
         server.until(lambda stats: stats["cancelled"] > 0, "a stream is cut")
         self.assertLess(peak(server) - before, 4 * self.LIMIT)
@@ -361,7 +361,7 @@ class Threads(unittest.TestCase):
 
     def test_clients_that_stay_do_not_either(self):
         for signals, options in [(2, {}), (1, {"drain_timeout": 1})]:
-            server = Server(model=SLOW, max_sequence=1 << 16, **options)
+            server = Server(model=SLOW, context=1 << 16, **options)
             stream = server.open_stream(LONG)
             grammar = server.raw(self.ask(1))
             half = server.raw(b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
@@ -375,7 +375,7 @@ class Threads(unittest.TestCase):
             close_all([grammar, half])
 
     def test_a_third_signal_is_the_end_at_once(self):
-        server = Server(model=SLOW, max_sequence=1 << 16)
+        server = Server(model=SLOW, context=1 << 16)
         unread = server.raw(request("/tokenize", json.dumps({"text": "ab " * 1000000})), room=4096)
         self.assertEqual(unread.recv(1), b"H")  # the rest fits into no socket
         for words in ("finishing", "cancelling"):

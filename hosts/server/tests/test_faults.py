@@ -20,7 +20,7 @@ def resident(server):
 
 
 class Http(ServerTest):
-    options = {"model": "builtin:echo", "max_sequence": 4096, "max_body": 65536, "max_header": 8192, "max_depth": 16, "max_items": 1000}
+    options = {"model": "builtin:echo", "context": 4096, "max_body": 65536, "max_header": 8192, "max_depth": 16, "max_items": 1000}
 
     def test_malformed_http(self):
         for data in [b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x00\xff\xfe" * 50 + b"\r\n\r\n",
@@ -119,7 +119,7 @@ class Http(ServerTest):
 
 class Hang(unittest.TestCase):
     def setUp(self):
-        self.server = Server(model=SLOW, max_sequence=1 << 16)
+        self.server = Server(model=SLOW, context=1 << 16)
 
     def tearDown(self):
         self.assertEqual(self.server.stop(), 0)
@@ -175,7 +175,7 @@ class LongBodies(unittest.TestCase):
         self.assertEqual(server.stop(), 0)
 
     def test_clients_that_hang_up_meanwhile(self):
-        server = Server(model="builtin:echo?us_per_token=10", max_sequence=1 << 16)
+        server = Server(model="builtin:echo?us_per_token=10", context=1 << 16)
         for turn in range(60):
             path, body = [("/tokenize", {"text": "a" * 1000000}), ("/v1/completions", {"prompt": "a" * 60000, "n": 3}),
                           ("/v1/completions", {**LONG, **self.PADDING, "stream": True}),
@@ -216,7 +216,7 @@ class Starved(unittest.TestCase):
 
 class Limits(unittest.TestCase):
     def test_a_full_queue(self):
-        server = Server(model=SLOW, max_sequence=1 << 16, queue=2)
+        server = Server(model=SLOW, context=1 << 16, queue=2)
         streams = [server.open_stream(LONG) for _ in range(2)]
         status, headers, data = server.request("POST", "/v1/completions", LONG)
         self.assertEqual((status, headers["Retry-After"]), (429, "1"))
@@ -229,7 +229,7 @@ class Limits(unittest.TestCase):
         self.assertEqual(server.stop(), 0)
 
     def test_a_timeout(self):
-        server = Server(model=SLOW, max_sequence=1 << 16)
+        server = Server(model=SLOW, context=1 << 16)
         data = server.ok("/v1/completions", {**LONG, "timeout_ms": 200})
         self.assertEqual(data["choices"][0]["finish_reason"], "timed_out")
         self.assertEqual(server.stop(), 0)
@@ -282,7 +282,7 @@ class Limits(unittest.TestCase):
 class End(unittest.TestCase):
     def test_a_signal_finishes_what_runs(self):
         for number in (signal.SIGTERM, signal.SIGINT):
-            server = Server(model=SLOW, max_sequence=1 << 16)
+            server = Server(model=SLOW, context=1 << 16)
             streams = [server.open_stream({**LONG, "max_tokens": 50}) for _ in range(4)]
             holder = server.open_stream(LONG)  # nothing ends before it has hung up
             idle = server.connect()
@@ -299,7 +299,7 @@ class End(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
 
     def test_a_second_signal_cancels(self):
-        server = Server(model=SLOW, max_sequence=1 << 16)
+        server = Server(model=SLOW, context=1 << 16)
         s = server.open_stream(LONG)
         server.until(lambda stats: stats["generated_tokens"] > 0, "start")
         server.process.send_signal(signal.SIGTERM)

@@ -144,7 +144,7 @@ class Others(unittest.TestCase):
 
     def test_sizes_and_names_of_options(self):
         for arguments, words in [(["--memory-limit", "8X"], "--memory-limit must be a number"), (["--kv-cache", "99999999T"], "--kv-cache must be"),
-                                 (["--memory-limit", "1K"], "--memory-limit"), (["--max-sequence", "900K"], "--max-sequence"),
+                                 (["--memory-limit", "1K"], "--memory-limit"), (["--context", "900K"], "--context"),
                                  (["--model", "/nowhere/kv_type"], "'/nowhere/kv_type'")]:
             done = subprocess.run([PROGRAM, "--port", "0", *arguments], capture_output=True, text=True, timeout=60)
             self.assertIn(words, done.stderr)

@@ -41,12 +41,12 @@ class Models(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
 
     def test_each_has_limits_and_metrics_of_its_own(self):
-        server = Server(models=f"one={DEMO};max-sequence=64,two=builtin:echo;max-batch=3", max_batch=7)
+        server = Server(models=f"one={DEMO};context=64,two=builtin:echo;max-batch=3", max_batch=7)
         for name in ["one", "two"]:
             self.assertEqual(say(server, name)[0], 200)
         status, data = say(server, "one", max_tokens=1, prompt="word " * 100)
         self.assertEqual((status, data["error"]["code"]), (400, "context_length_exceeded"))
-        self.assertIn("--max-sequence = 64 has to hold it", data["error"]["message"])
+        self.assertIn("the context of 64 tokens has to hold it", data["error"]["message"])
         self.assertEqual(say(server, "two", max_tokens=1, prompt="word " * 100)[0], 200)
         metrics = server.metrics()
         sizes = {name: value for name, value in metrics.items() if name.startswith("bn_max_batch_size")}

@@ -45,7 +45,7 @@ class Loading(unittest.TestCase):
 
 class Memory(unittest.TestCase):
     def test_a_request_beyond_the_memory_is_refused_and_others_go_on(self):
-        server = Server(model="builtin:echo?us_per_token=300", max_sequence=8192, memory_limit=12 << 20, max_batch=1)
+        server = Server(model="builtin:echo?us_per_token=300", context=8192, memory_limit=12 << 20, max_batch=1)
         running = server.open_stream({"prompt": "abcdefgh", "max_tokens": 8000, "ignore_eos": True})
         long, waiting = request("/v1/completions", json.dumps({"prompt": "a" * 8000, "max_tokens": 10, "ignore_eos": True})), []
         while server.stats()["rejected_memory"] == 0:  # they wait behind the one that runs

@@ -61,7 +61,7 @@ def attributes(span):
 class Traces(unittest.TestCase):
     def setUp(self):
         self.collector = Collector()
-        self.server = Server(model="builtin:echo", max_sequence=4096, otlp_endpoint=self.collector.url)
+        self.server = Server(model="builtin:echo", context=4096, otlp_endpoint=self.collector.url)
 
     def tearDown(self):
         self.collector.close()

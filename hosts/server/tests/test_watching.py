@@ -24,7 +24,6 @@ class Metrics(ServerTest):
             self.assertGreater(added[f'bn_engine_time_seconds_total{{phase="{phase}"}}'], 0)
         self.assertEqual(after['bn_engine_state{state="running"}'], 1)
         self.assertEqual(after["bn_max_batch_size"], 4)
-        self.assertGreater(after["bn_generation_tokens_per_second"], 0)
         self.assertIn('bn_model_info{model_name="a \\"model\\"",architecture="bitnet-b1.58"}', after)
 
     def test_routers_find_what_they_route_by(self):
@@ -35,11 +34,12 @@ class Metrics(ServerTest):
         for name in ("bn_num_requests_waiting", "bn_num_requests_running", "bn_kv_cache_usage_perc"):
             self.assertIn(name, now)
 
-    def test_the_page_gets_recent_rates(self):
+    def test_the_page_gets_what_it_shows(self):
         self.server.ok("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 30, "ignore_eos": True})
         stats = self.server.stats()
-        self.assertGreater(stats["generated_tokens_per_second"], 0)
-        self.assertGreater(stats["prompt_tokens_per_second"], 0)
+        self.assertGreaterEqual(stats["generated_tokens"], 30)
+        self.assertGreater(stats["prompt_tokens"], 0)
+        self.assertGreater(stats["uptime_ms"], 0)
         page = self.server.get("/")[1].decode()
         for name in re.findall(r"\bs\.([a-z_]+)", page):
             self.assertIn(name, stats)
@@ -52,7 +52,7 @@ class Metrics(ServerTest):
 
 class States(unittest.TestCase):
     def test_a_draining_engine_says_so(self):
-        server = Server(model=SLOW, max_sequence=1 << 16)
+        server = Server(model=SLOW, context=1 << 16)
         watcher = server.connect()  # accepted before the drain
         watcher.request("GET", "/metrics")
         self.assertIn(b'bn_engine_state{state="running"} 1\n', watcher.getresponse().read())

@@ -118,10 +118,14 @@ pub fn decode<'a>(content: &'a [u8], shape: &Shape, vocab: usize) -> Result<Save
     let fingerprint = fields.u64();
     let (kind, block_size, block_bytes) = (fields.u32(), fields.u32(), fields.u64());
     if (kind, block_size, block_bytes) != (shape.kind as u32, shape.block_size, shape.block_bytes) {
+        let kind =
+            KvType::ALL.into_iter().find(|of| *of as u32 == kind).map_or("an unknown type", KvType::name);
         return refused(format!(
-            "its KV cache has type {kind} and blocks of {block_size} tokens and {block_bytes} bytes; the engine's has {}, \
-             {} and {}",
-            shape.kind as u32, shape.block_size, shape.block_bytes
+            "its KV cache has {kind} and blocks of {block_size} tokens and {block_bytes} bytes; the engine's has {}, {} \
+             and {}",
+            shape.kind.name(),
+            shape.block_size,
+            shape.block_bytes
         ));
     }
     let state_bytes = fields.u64();
@@ -197,7 +201,7 @@ mod tests {
         }
         refused(&bytes, &SHAPE, 19, "token 19 is out of range");
         refused(&bytes, &Shape { fingerprint: 8, ..SHAPE }, 20, "another model");
-        refused(&bytes, &Shape { kind: KvType::F32, ..SHAPE }, 20, "type 1");
+        refused(&bytes, &Shape { kind: KvType::F32, ..SHAPE }, 20, "has f16 and blocks of 16 tokens");
         refused(&bytes, &Shape { block_size: 32, ..SHAPE }, 20, "blocks of 16 tokens");
         // A wrong count with a valid checksum.
         let mut lying = bytes[..bytes.len() - 8].to_vec();

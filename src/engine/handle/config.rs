@@ -2,14 +2,22 @@
 
 use crate::base::{Error, Result, in_range};
 use crate::engine::api::EngineConfig;
+use crate::model::Facts;
 use crate::schedule::MAX_DRAFT;
 
 /// A week.
 const MAX_IDLE_MS: i64 = 7 * 24 * 3_600_000;
 
+/// The default of `max_batch_tokens`, and its maximum.
+const BATCH_TOKENS: u32 = 512;
+const MAX_BATCH_TOKENS: u32 = 65_536;
+
 pub fn check(config: &EngineConfig) -> Result<()> {
     in_range("max_batch_size", config.max_batch_size.into(), 1, 4096)?;
-    in_range("max_batch_tokens", config.max_batch_tokens.into(), config.max_batch_size.into(), 65_536)?;
+    if config.max_batch_tokens != 0 {
+        let (tokens, least) = (config.max_batch_tokens.into(), config.max_batch_size.into());
+        in_range("max_batch_tokens", tokens, least, MAX_BATCH_TOKENS.into())?;
+    }
     in_range("queue_capacity", config.queue_capacity.into(), 1, 1 << crate::engine::hub::ids::SLOT_BITS)?;
     in_range("max_wait_us", config.max_wait_us.into(), 0, 1_000_000)?;
     in_range("max_step_ms", config.max_step_ms.into(), 1, 60_000)?;
@@ -35,7 +43,26 @@ pub fn draft_tokens(asked: u32) -> Result<()> {
 pub fn sequence_length(asked: u32, context_length: usize) -> Result<usize> {
     match asked as usize {
         0 => Ok(context_length),
-        n => in_range("max_sequence_length", n as i64, 2, context_length as i64).map(|()| n),
+        n => in_range("context_length", n as i64, 2, context_length as i64).map(|()| n),
+    }
+}
+
+/// Sets `max_batch_tokens` if the host did not: an encoder's step holds a text of `max_sequence` tokens, or of as many as
+/// there is memory for by `fits`.
+pub fn set_batch_tokens(
+    config: &mut EngineConfig,
+    facts: &Facts,
+    max_sequence: usize,
+    fits: impl Fn(&EngineConfig) -> bool,
+) {
+    if config.max_batch_tokens != 0 {
+        return;
+    }
+    let least = config.max_batch_size.max(BATCH_TOKENS);
+    let longest = if facts.encodes { max_sequence.min(MAX_BATCH_TOKENS as usize) as u32 } else { 0 };
+    config.max_batch_tokens = least.max(longest);
+    while config.max_batch_tokens > least && !fits(config) {
+        config.max_batch_tokens = (config.max_batch_tokens / 2).max(least);
     }
 }
 

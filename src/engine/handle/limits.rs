@@ -64,7 +64,7 @@ impl RequestLimits<'_> {
             None => self.generation(params)?,
         }
         if params.parse_output && !matches!(params.prompt, Prompt::ChatJson(_)) {
-            return Err(Error::invalid("BN_REQUEST_PARSE_OUTPUT is set and needs chat_json"));
+            return Err(Error::invalid("BN_REQUEST_PARSE_OUTPUT is set and needs chat.json"));
         }
         if params.max_reasoning_tokens < u64::MAX && !params.parse_output {
             return Err(Error::invalid("max_reasoning_tokens is set and needs BN_REQUEST_PARSE_OUTPUT"));
@@ -98,9 +98,8 @@ impl RequestLimits<'_> {
             let ids = self.judged(&messages.map(|(role, content)| Message { role, content }))?;
             return Ok(Prompted { ids, ..Prompted::default() });
         }
-        let bytes = first.len() + second.len();
         let tokenizer = self.tokenizer()?;
-        self.fits(tokenizer.fewest_tokens(bytes), bytes, "bytes")?;
+        self.fit_by_size(tokenizer, &[first, second])?;
         let (ids, second) = tokenizer.encode_pair(first, second)?;
         Ok(Prompted { ids, second, ..Prompted::default() })
     }
@@ -116,9 +115,9 @@ impl RequestLimits<'_> {
             let why = "the roles of a pair's messages are query and document, perhaps behind system";
             return Err(Error::invalid(why));
         }
-        let bytes = messages.iter().map(|message| message.content.len()).sum();
+        let texts: Vec<&str> = messages.iter().map(|message| message.content).collect();
         let tokenizer = self.tokenizer()?;
-        self.fits(tokenizer.fewest_tokens(bytes), bytes, "bytes")?;
+        self.fit_by_size(tokenizer, &texts)?;
         tokenizer.encode_chat(&template.render(messages, true)?)
     }
 
@@ -160,7 +159,7 @@ impl RequestLimits<'_> {
         let grammar = grammar(&chat, &parts, schema, &control)?;
         let must = matches!(chat.choice, ToolChoice::Required | ToolChoice::Named(_));
         if grammar.is_some() && params.constraint.is_some() && (must || schema.is_none()) {
-            return Err(Error::invalid("constraint is set, and chat_json asks for calls: a request has one"));
+            return Err(Error::invalid("constraint is set, and chat.json asks for calls: a request has one"));
         }
         if params.parse_output {
             parts.check(&chat)?;
@@ -249,7 +248,7 @@ impl RequestLimits<'_> {
         let given = &params.sampling;
         let set = [
             ("messages", matches!(params.prompt, Prompt::Chat(_)) && !scores),
-            ("chat_json", matches!(params.prompt, Prompt::ChatJson(_))),
+            ("chat.json", matches!(params.prompt, Prompt::ChatJson(_))),
             ("stop_tokens", !params.stop_tokens.is_empty()),
             ("stop_strings", !params.stop_strings.is_empty()),
             ("BN_REQUEST_IGNORE_EOS", params.ignore_eos),
@@ -268,10 +267,16 @@ impl RequestLimits<'_> {
         }
     }
 
-    /// `whole`: nothing follows the text. A text that is too long by its bytes alone is not tokenized.
+    /// Refuses texts that are too long together by their bytes alone, without tokenizing them.
+    fn fit_by_size(&self, tokenizer: &Tokenizer, texts: &[&str]) -> Result<()> {
+        let tokens = texts.iter().map(|text| tokenizer.fewest_tokens(text)).sum();
+        self.fits(tokens, texts.iter().map(|text| text.len()).sum(), "bytes")
+    }
+
+    /// `whole`: nothing follows the text.
     fn encode(&self, text: &str, parse_special: bool, whole: bool) -> Result<Vec<u32>> {
         let tokenizer = self.tokenizer()?;
-        self.fits(tokenizer.fewest_tokens(text.len()), text.len(), "bytes")?;
+        self.fit_by_size(tokenizer, &[text])?;
         let ids = match whole {
             true => tokenizer.encode_whole(text, parse_special)?,
             false => tokenizer.encode(text, true, parse_special)?,
@@ -292,7 +297,7 @@ impl RequestLimits<'_> {
         }
         let (limit, more) = (self.max_sequence, if self.new_tokens > 0 { " and a new token" } else { "" });
         let message =
-            format!("the prompt has {size} {unit}; max_sequence_length = {limit} has to hold it{more}");
+            format!("the prompt has {size} {unit}; the context of {limit} tokens has to hold it{more}");
         Err(Error::new(Status::TooLong, message))
     }
 
@@ -317,7 +322,7 @@ fn scored(params: &RequestParams, scores: &ScoreParams) -> Result<()> {
         return Err(Error::invalid(format!("{flag} is set and needs BN_REQUEST_ECHO_PROMPT")));
     }
     let set = [
-        ("chat_json", matches!(params.prompt, Prompt::ChatJson(_))),
+        ("chat.json", matches!(params.prompt, Prompt::ChatJson(_))),
         ("stop_tokens", !scores.generates && !params.stop_tokens.is_empty()),
         ("stop_strings", !scores.generates && !params.stop_strings.is_empty()),
         ("BN_REQUEST_ECHO_PROMPT", !scores.generates && params.echo_prompt),

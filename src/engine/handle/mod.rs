@@ -75,8 +75,7 @@ fn make_core(
     let layout = shape.layout(memory.kv_type, memory.blocks, config.kv_block_size as usize);
     let (states, shape) = (memory.states, shared.loaded.model.state_shape());
     let mut kv = backend.ops.kv_cache(layout)?;
-    kv.longest =
-        config::sequence_length(config.max_sequence_length, shared.loaded.model.facts().context_length)?;
+    kv.longest = config::sequence_length(config.context_length, shared.loaded.model.facts().context_length)?;
     if states.slots > 0 {
         kv = kv.with_states(States::new(shape, states.slots, states.drafted)?);
     }
@@ -149,8 +148,15 @@ impl Engine {
         }
         drafter::check(&config, &loaded, backends[0].on_device)?;
         let max_sequence =
-            config::sequence_length(config.max_sequence_length, loaded.model.facts().context_length)?;
+            config::sequence_length(config.context_length, loaded.model.facts().context_length)?;
         let (mut seats, count) = (Vec::new(), backends.len());
+        config::set_batch_tokens(&mut config, loaded.model.facts(), max_sequence, |config| {
+            plan::plan(config, &loaded, &backends[0], count, max_sequence, 0).is_ok()
+        });
+        if loaded.model.facts().encodes && (config.max_batch_tokens as usize) < max_sequence {
+            let most = config.max_batch_tokens;
+            log.write(LOG_INFO, format!("texts of up to {most} tokens are read, by max_batch_tokens"));
+        }
         reserve(&mut seats, count, "an engine's devices")?;
         // Check all before any of them takes memory, so that a refusal leaves it to other engines.
         for backend in backends.iter().filter(|backend| backend.on_device) {
@@ -333,7 +339,7 @@ impl Engine {
             devices_lost: self.shared.hub.team(|team| team.balance.lost()) as u64,
             kv_block_size: self.kv_block_size.into(),
             kv_bytes: self.memory.kv,
-            max_sequence_length: self.memory.max_sequence as u64,
+            context_length: self.memory.max_sequence as u64,
             memory_used_bytes: self.memory.fixed() + hub.reserved,
             memory_peak_bytes: self.memory.fixed() + hub.reserved_peak,
             memory_limit_bytes: self.memory.limit,

@@ -40,7 +40,7 @@ impl Bench {
         let engine = Engine::create(EngineConfig {
             model_path: Some("builtin:echo".into()),
             threads: 1,
-            max_sequence_length: 512,
+            context_length: 512,
             ..Default::default()
         });
         Self { engine: engine.unwrap(), answers: HashMap::new() }

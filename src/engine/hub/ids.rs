@@ -1,4 +1,5 @@
-//! Request handles: 16 bits of engine salt, 28 of generation, 20 of slot.
+//! Request handles: 15 bits of engine salt, 28 of generation, 20 of slot. The highest bit is 0: many languages have no
+//! unsigned numbers.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -7,11 +8,14 @@ const GENERATION_BITS: u32 = 28;
 /// A slot that has served this many requests is retired, so that no handle is ever issued twice.
 pub const LAST_GENERATION: u32 = (1 << GENERATION_BITS) - 1;
 
-/// A request's handle: salted by its engine, generational, never 0 or `u64::MAX`.
+/// A request's handle: salted by its engine, generational, never 0 or [`RequestId::ANY`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
 impl RequestId {
+    /// No request's: every request.
+    pub const ANY: Self = Self(i64::MAX as u64);
+
     pub fn new(salt: u16, generation: u32, slot: u32) -> Self {
         Self((salt as u64) << 48 | (generation as u64) << SLOT_BITS | slot as u64)
     }
@@ -32,13 +36,14 @@ pub enum Which {
     One(RequestId),
 }
 
-/// A salt that no other of the last 65,534 engines of this process had; never 0 or 0xFFFF.
+/// A salt of 15 bits that no other of the last 32,766 engines of this process had; never 0 or the greatest.
 pub fn next_salt() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
+    const MASK: u16 = u16::MAX >> 1;
     loop {
         // Starts somewhere else in each process, so that ids carried across processes do not match either.
-        let salt = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(std::process::id() as u16);
-        if salt != 0 && salt != u16::MAX {
+        let salt = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(std::process::id() as u16) & MASK;
+        if salt != 0 && salt != MASK {
             return salt;
         }
     }

@@ -12,7 +12,7 @@ fn echo(limit: u64) -> Engine {
         model_path: Some("builtin:echo".into()),
         threads: 1,
         max_batch_size: 2,
-        max_sequence_length: 4096,
+        context_length: 4096,
         queue_capacity: 8,
         memory_limit_bytes: limit,
         ..EngineConfig::default()

@@ -91,7 +91,7 @@ impl MemoryPlan {
         let Self { max_sequence, kv, .. } = self;
         (*max_sequence < asked).then(|| {
             format!(
-                "max_sequence_length is {max_sequence} instead of the model's {asked}: the KV cache has {kv} bytes, \
+                "context_length is {max_sequence} instead of the model's {asked}: the KV cache has {kv} bytes, \
                  half of what is free"
             )
         })
@@ -137,7 +137,7 @@ struct Need {
     max_sequence: usize,
     /// Maximum size of KV; 0: as much as there is.
     kv_cache: u64,
-    /// The host has set `max_sequence_length`.
+    /// The host has set `context_length`.
     explicit: bool,
     block_size: usize,
     batch: usize,
@@ -171,7 +171,7 @@ pub fn plan(
     let free = free.saturating_sub(workspace);
     let requests = requests_bytes(config, loaded);
     let kv_cache = config.kv_cache_bytes;
-    let explicit = config.max_sequence_length != 0;
+    let explicit = config.context_length != 0;
     let need = Need {
         place: if backend.on_device { "the device" } else { "this machine" },
         weights,
@@ -407,7 +407,7 @@ impl Need {
             format!(
                 "{what} is too small: weights {weights}, workspace {workspace}{states}, and one sequence of {max_sequence} \
                  tokens needs {} KV blocks of {block} bytes where {fits} fit{beside}; {raise}, or lower \
-                 max_sequence_length or max_batch_tokens",
+                 context_length or max_batch_tokens",
                 self.one_sequence()
             ),
         )

@@ -17,7 +17,7 @@ pub enum FinishReason {
     Stop = 1,
     /// A stop string.
     StopString = 2,
-    /// `max_new_tokens` or `max_sequence_length`.
+    /// `max_new_tokens` or `context_length`.
     Length = 3,
     Cancelled = 4,
     TimedOut = 5,

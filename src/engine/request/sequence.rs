@@ -29,7 +29,7 @@ pub struct Sequence {
     pub id: RequestId,
     pub prompt: Vec<u32>,
     pub output: Vec<u32>,
-    /// The scheduler's view. `max_new` is at most what `max_sequence_length` leaves, and 1 for an embedding: the
+    /// The scheduler's view. `max_new` is at most what `context_length` leaves, and 1 for an embedding: the
     /// scheduler sees a prompt and one new token, which is never drawn or run, so it needs no position.
     pub request: Request,
     /// Cancelled or expired during a pass: it ends after the pass.

@@ -107,7 +107,7 @@ impl Setting {
             threads: 1,
             max_batch_size: self.batch,
             max_batch_tokens: self.rows,
-            max_sequence_length: self.max_sequence,
+            context_length: self.max_sequence,
             kv_block_size: self.block_size,
             max_unread_bytes: self.max_unread,
             kv_events_capacity: self.kv_events,

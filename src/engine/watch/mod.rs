@@ -4,7 +4,6 @@ pub mod buckets;
 pub mod efficiency;
 pub mod kv_events;
 pub mod metrics;
-pub mod recent;
 pub mod report;
 pub mod spans;
 pub mod stats;

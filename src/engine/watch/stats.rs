@@ -2,7 +2,6 @@
 
 use super::buckets::LATENCY_BOUNDS_NS;
 use super::efficiency::Efficiency;
-use super::recent::Recent;
 use super::table::{LATENCY_BUCKETS, Latency, Lengths, Stats};
 use crate::base::Status;
 use crate::base::clock::{now_ns, unix_ns};
@@ -115,7 +114,6 @@ struct Inner {
     request_decode: Samples,
     prompt_lengths: Lengths,
     generated_lengths: Lengths,
-    recent: Recent,
 }
 
 impl Inner {
@@ -184,7 +182,7 @@ impl Recorder {
         let counts = scheduling.counts;
         self.claims[thread].touched(counts.blocks_used + counts.blocks_cached);
         let inner = &mut *self.inner.lock();
-        let (before, generated) = (inner.prompt_tokens(), log.gaps.len() as u64);
+        let generated = log.gaps.len() as u64;
         let part = &mut inner.parts[thread];
         part.scheduling = scheduling;
         if log.steps > 0 {
@@ -195,7 +193,6 @@ impl Recorder {
         inner.steps += log.steps;
         inner.sequence_steps += log.sequences;
         inner.generated_tokens += generated;
-        inner.recent.add(log.done_ns, inner.prompt_tokens().saturating_sub(before), generated);
         log.waits.drain(..).for_each(|ns| inner.queue_wait.record(ns));
         for (first, ns) in log.gaps.drain(..) {
             if first { inner.time_to_first_token.record(ns) } else { inner.inter_token.record(ns) }
@@ -232,7 +229,6 @@ impl Recorder {
             0 => part.idle_ns,
             since => part.idle_ns + now.saturating_sub(since),
         };
-        let [recent_prompt, recent_generated] = inner.recent.per_second(self.made_ns, now);
         let efficiency = Efficiency::sum(inner.parts.iter().map(|part| part.efficiency));
         let scheduled = |of: fn(&Snapshot) -> u64| inner.sum(|part| of(&part.scheduling));
         let stats = Stats {
@@ -265,8 +261,6 @@ impl Recorder {
             last_batch_size: inner.sum(|part| part.last_batch_size),
             batched_requests: inner.sequence_steps,
             kv_blocks_used: scheduled(|s| s.counts.blocks_used as u64),
-            recent_generated_tokens_per_second: recent_generated,
-            recent_prompt_tokens_per_second: recent_prompt,
             prefill_ns: efficiency.prefill_ns,
             decode_ns: efficiency.step_ns - efficiency.prefill_ns,
             idle_ns: inner.sum(idle_ns),

@@ -58,8 +58,8 @@ statistics! {
         devices_lost: u64, Gauge "devices_lost" ("Devices that were lost.");
         /// `bn_engine_config.max_batch_size`, of each device.
         max_batch_size: u64, Gauge "max_batch_size" ("The most requests in a forward pass.");
-        /// `bn_engine_config.max_sequence_length`, or less if the KV cache holds no more.
-        max_sequence_length: u64;
+        /// `bn_engine_config.context_length`, or less if the KV cache holds no more.
+        context_length: u64;
 
         /// Requests accepted.
         accepted: u64, Counter "requests_accepted_total";
@@ -94,7 +94,7 @@ statistics! {
         running: u64, Gauge "num_requests_running" ("Requests admitted and not finished.");
         /// Requests paused now; they count as running.
         paused: u64, Gauge "num_requests_paused";
-        /// Requests that count against `queue_capacity`.
+        /// Requests that are not freed; they count against `queue_capacity`.
         unreleased: u64, Gauge "num_requests_unreleased" ("Requests that hold a queue place.");
         /// Its limit.
         queue_capacity: u64, Gauge "queue_capacity" ("Queue places.");
@@ -120,10 +120,6 @@ statistics! {
         cached_tokens: u64, Counter "prefix_cache_hits_total" ("Prompt tokens found in the cache.");
         /// Tokens computed again after an interruption or a pause, not in `prompt_tokens`.
         recomputed_tokens: u64, Counter "recomputed_tokens_total" ("Tokens computed again.");
-        /// Prompt tokens per second over the last ten seconds.
-        recent_prompt_tokens_per_second: f64, Gauge "prompt_tokens_per_second";
-        /// Generated tokens per second over the last ten seconds.
-        recent_generated_tokens_per_second: f64, Gauge "generation_tokens_per_second";
 
         /// Forward passes.
         steps: u64, Counter "engine_steps_total";
@@ -135,9 +131,9 @@ statistics! {
         decode_steps: u64, Counter "decode_steps_total" ("Forward passes with answers.");
         /// Forward passes with running answers that took longer than `max_step_ms`.
         long_steps: u64, Counter "long_steps_total" ("Decode steps longer than max_step_ms.");
-        /// Nanoseconds of forward passes that prompts took, tokens computed again included; a pass with
-        /// prompts and answers is split by the cost of their rows. This, `decode_ns`, `idle_ns` and
-        /// `drafting_ns` are sums over the devices.
+        /// Nanoseconds of forward passes that prompts took, tokens computed again included; a pass
+        /// with prompts and answers is split by the cost of their rows. This, `decode_ns`, `idle_ns`
+        /// and `drafting_ns` are sums over the devices.
         prefill_ns: u64, CounterOfSeconds "engine_time_seconds_total" phase = "prefill" ("Time of the engine, by what it did.");
         /// Nanoseconds of forward passes that answers took.
         decode_ns: u64, CounterOfSeconds "engine_time_seconds_total" phase = "decode";

@@ -7,12 +7,13 @@ use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::*;
 
 /// Reads a LoRA adapter for requests of this engine: a PEFT folder (`adapter_config.json`,
-/// `adapter_model.safetensors`) or a GGUF file of llama.cpp's, with tensors in F32, F16 or BF16, of
-/// the layers' products but experts', and the head. The files are not needed afterwards. Requests
-/// go on meanwhile; one batch may have any number of adapters.
+/// `adapter_model.safetensors`) or a GGUF file of llama.cpp's, with tensors in F32, F16 or BF16,
+/// of the layers' products but experts', and the head. The files are not needed afterwards.
+/// Requests go on meanwhile; one batch may have any number of adapters.
 ///
 /// An adapter counts against `memory_limit_bytes`, as does, from the first one on, the room that
-/// forward passes keep for adapters. Both take from `adapter_bytes`, then from what requests leave.
+/// forward passes keep for adapters. Both take from `adapter_bytes`, then from what requests
+/// leave.
 ///
 /// @return `BN_ERR_IO`; `BN_ERR_BAD_MODEL`: it is not sound, or for a model of other sizes;
 /// `BN_ERR_UNSUPPORTED`: it is more than LoRA (DoRA, biases, embeddings, ...), or the model takes

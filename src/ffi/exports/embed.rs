@@ -1,6 +1,6 @@
 //! Embeddings in one blocking call.
 
-use super::request::{finished, generate};
+use super::event::{finished, generate};
 use crate::base::{Error, Result};
 use crate::engine::api::{Embedding, Event};
 use crate::ffi::guard::{guard_copy, out, room};
@@ -10,8 +10,8 @@ use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::bn_engine;
 
 /// Computes one embedding: submits `params` with `BN_TASK_EMBED`, waits, and writes the
-/// `bn_model_info.embedding_size` elements of the vector. If `capacity` is too small, nothing runs,
-/// and `params` is not read.
+/// `bn_model_info.embedding_size` elements of the vector. If `capacity` is too small, nothing
+/// runs, and `params` is not read.
 ///
 /// [not from a callback]
 /// @return as `bn_submit`; `BN_ERR_UNSUPPORTED`: also if the model makes no embeddings;

@@ -38,16 +38,16 @@ pub unsafe extern "C" fn bn_engine_create(
     unsafe { guard_out(error, "out", out, body) }
 }
 
-/// Destroys an engine: cancels every request, joins every thread, closes every descriptor and frees
-/// everything, events included.
+/// Frees an engine: cancels every request, joins every thread, closes every descriptor and frees
+/// everything, polled events included.
 ///
 /// A blocked `bn_poll` returns `BN_ERR_SHUTDOWN`, a `bn_generate` what it has, a `bn_embed`
-/// `BN_ERR_CANCELLED`. In poll mode, unread events are lost; in callback mode, every unreleased
+/// `BN_ERR_CANCELLED`. In poll mode, unread events are lost; in callback mode, every live
 /// request first gets its last callback, and none follows. In a forked child nothing
 /// happens, and it returns `BN_ERR_FORKED`.
 ///
 /// [not from a callback]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bn_engine_destroy(engine: *mut bn_engine) -> bn_status {
+pub unsafe extern "C" fn bn_engine_free(engine: *mut bn_engine) -> bn_status {
     guard_only(|| if engine.is_null() { Ok(()) } else { registry::destroy(engine) })
 }

@@ -4,31 +4,29 @@ use crate::engine::Engine;
 use crate::engine::api::ShutdownMode;
 use crate::engine::hub::Phase;
 use crate::ffi::config::choice;
-use crate::ffi::guard::{guard, guard_number, out};
+use crate::ffi::guard::{guard, guard_number, guard_out, out};
 use crate::ffi::registry;
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::bn_engine;
 use std::ffi::c_void;
 
 /// It accepts requests.
-pub const BN_STATE_RUNNING: i32 = 0;
+pub const BN_STATE_RUNNING: u32 = 0;
 /// It accepts no more, and finishes what it has.
-pub const BN_STATE_DRAINING: i32 = 1;
+pub const BN_STATE_DRAINING: u32 = 1;
 /// Every request has finished. Events may still wait to be polled or delivered.
-pub const BN_STATE_DRAINED: i32 = 2;
+pub const BN_STATE_DRAINED: u32 = 2;
 /// As `BN_ERR_ENGINE_DEAD`.
-pub const BN_STATE_DEAD: i32 = 3;
+pub const BN_STATE_DEAD: u32 = 3;
 
 /// Accept nothing new, finish what was accepted.
-pub const BN_SHUTDOWN_DRAIN: i32 = 0;
+pub const BN_SHUTDOWN_DRAIN: u32 = 0;
 /// Accept nothing new, cancel what was accepted. May follow a drain.
-pub const BN_SHUTDOWN_CANCEL: i32 = 1;
+pub const BN_SHUTDOWN_CANCEL: u32 = 1;
 
-/// The state of an engine.
-///
-/// @return `BN_STATE_*`, which are 0 or more, or an error.
+/// Writes the state of an engine, `BN_STATE_*`, to `*out`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bn_engine_state(engine: *const bn_engine) -> i32 {
+pub unsafe extern "C" fn bn_engine_state(engine: *const bn_engine, out: *mut u32) -> bn_status {
     let body = || {
         registry::with(engine, |engine| {
             Ok(match engine.phase() {
@@ -39,15 +37,15 @@ pub unsafe extern "C" fn bn_engine_state(engine: *const bn_engine) -> i32 {
             })
         })
     };
-    // SAFETY: no error.
-    unsafe { guard_number(std::ptr::null_mut(), body) }
+    // SAFETY: no error, and the caller's promise for `out`.
+    unsafe { guard_out(std::ptr::null_mut(), "out", out, body) }
 }
 
 /// Pauses the engine: waits for the running step; none begins after the call has returned. All
-/// other calls still work: requests may be submitted and wait, their timeouts pass, and they can be
-/// cancelled, released and polled. `bn_generate` and `bn_embed` wait too. A shutdown ends the pause.
-/// A paused engine takes no CPU and keeps its memory (but see `idle_release_ms`). Pauses do not add
-/// up: one `bn_engine_resume` is enough.
+/// other calls still work: requests may be submitted and wait, their timeouts pass, and they can
+/// be cancelled, freed and polled. `bn_generate` and `bn_embed` wait too. A shutdown ends the
+/// pause. A paused engine takes no CPU and keeps its memory (but see `idle_release_ms`). Pauses
+/// do not add up: one `bn_engine_resume` is enough.
 ///
 /// [not from a callback]
 /// @return `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
@@ -84,17 +82,17 @@ pub unsafe extern "C" fn bn_engine_set_threads(
     unsafe { guard(error, body) }
 }
 
-/// Ends the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_*`. It may be called
-/// again. Every accepted request still gets its last event; when all are polled, `bn_poll` of
-/// `BN_ANY` returns `BN_ERR_SHUTDOWN`. A drain waits for paused requests until their output is
-/// polled. In callback mode, wait for `BN_STATE_DRAINED`, then destroy the engine, which makes the
+/// Ends the acceptance of requests and returns at once. `mode` is `BN_SHUTDOWN_*`. It may be
+/// called again. Every accepted request still gets its last event; when all are polled, `bn_poll`
+/// of `BN_ANY` returns `BN_ERR_SHUTDOWN`. A drain waits for paused requests until their output is
+/// polled. In callback mode, wait for `BN_STATE_DRAINED`, then free the engine, which makes the
 /// callbacks still due.
 ///
 /// @return `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_engine_shutdown(
     engine: *mut bn_engine,
-    mode: i32,
+    mode: u32,
     error: *mut bn_error,
 ) -> bn_status {
     let body = || {
@@ -120,9 +118,9 @@ pub unsafe extern "C" fn bn_engine_wait_fd(engine: *const bn_engine, error: *mut
     unsafe { guard_number(error, body) }
 }
 
-/// The same for Windows: an event with manual reset, for WaitForMultipleObjects, which is set while
-/// the descriptor of `bn_engine_wait_fd` would be readable. It is the engine's: do not set, reset
-/// or close it.
+/// The same for Windows: an event with manual reset, for WaitForMultipleObjects, which is set
+/// while the descriptor of `bn_engine_wait_fd` would be readable. It is the engine's: do not set,
+/// reset or close it.
 ///
 /// @return `BN_ERR_WRONG_MODE`: callback mode. `BN_ERR_UNSUPPORTED`: any other system.
 #[unsafe(no_mangle)]

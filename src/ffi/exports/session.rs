@@ -8,13 +8,14 @@ use crate::ffi::session::bn_kv_event;
 use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::*;
 
-/// Forgets a session's name. Its KV blocks stay in the prefix cache until others need the room;
-/// requests that use them go on.
+/// Frees a session: forgets its name. Its KV blocks stay in the prefix cache until others need the
+/// room; requests that use them go on. It waits for the end of a step: an event loop leaves it to
+/// another thread, or lets the engine drop the least recently used.
 ///
 /// [not from a callback]
 /// @return `BN_ERR_NOT_FOUND`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bn_session_drop(
+pub unsafe extern "C" fn bn_session_free(
     engine: *mut bn_engine,
     name: bn_string,
     error: *mut bn_error,
@@ -28,9 +29,9 @@ pub unsafe extern "C" fn bn_session_drop(
     unsafe { guard(error, body) }
 }
 
-/// Writes a session's tokens, keys and values, and `cache_salt`, for an engine with the same model,
-/// `kv_type` and `kv_block_size`. The size changes when a request of the session ends. Writing
-/// makes a copy for a moment, which `memory_limit_bytes` does not count.
+/// Writes a session's tokens, keys and values, and `cache_salt`, for an engine with the same
+/// model, `kv_type` and `kv_block_size`. The size changes when a request of the session ends.
+/// Writing makes a copy for a moment, which `memory_limit_bytes` does not count.
 ///
 /// [not from a callback]
 /// @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.

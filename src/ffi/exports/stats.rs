@@ -79,8 +79,8 @@ unsafe fn page(
     unsafe { guard_copy(error, ("text", text.cast::<u8>(), capacity), ("length", length), body) }
 }
 
-/// The inclusive upper bound of a bucket of `bn_latency`, in nanoseconds; `UINT64_MAX` for the last
-/// and for those beyond.
+/// The inclusive upper bound of a bucket of `bn_latency`, in nanoseconds; `UINT64_MAX` for the
+/// last and for those beyond.
 #[unsafe(no_mangle)]
 pub extern "C" fn bn_latency_bound_ns(bucket: u32) -> u64 {
     LATENCY_BOUNDS_NS.get(bucket as usize).copied().unwrap_or(u64::MAX)

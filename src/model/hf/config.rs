@@ -6,6 +6,7 @@ use super::fields::Fields;
 use super::latent;
 use super::layers;
 use super::mamba::{self, Multipliers};
+use super::ordinary::ORDINARY;
 use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
 use super::short_conv;
@@ -19,64 +20,33 @@ use crate::ops::{Activation, AttentionShape};
 
 /// Keys that do not affect the arithmetic of a step.
 const IGNORED: &[&str] = &[
-    "_attn_implementation_autoset",
-    "_name_or_path",
     "_sliding_window_pattern",
-    "add_cross_attention",
-    "architectures",
-    "attention_dropout",
-    "attn_implementation",
-    "auto_map",
     "aux_loss_alpha",
     "block_dim",
     "block_mlp_init_scale",
     "block_norm_eps",
     "block_out_init_scale",
     "block_use_xavier_init",
-    "bos_token_id",
-    "cache_implementation",
-    "chunk_size_feed_forward",
     "conv_dim",
     "conv_dim_out",
     "conv_use_xavier_init",
-    "dtype",
-    "embd_pdrop",
-    "embedding_dropout",
     "eod_token_id",
     "ep_size",
-    "eos_token_id",
     "experts_per_token",
-    "hidden_dropout",
-    "id2label",
     "initial_context_length",
-    "initializer_range",
-    "is_decoder",
-    "is_encoder_decoder",
-    "label2id",
     "mamba_chunk_size",
     "max_window_layers",
     "mlp_only_layers",
     "num_heads",
     "num_logits_to_keep",
     "mtp_use_dedicated_embeddings",
-    "output_attentions",
-    "output_hidden_states",
     "output_router_logits",
-    "pad_token_id",
     "pretraining_tp",
-    "problem_type",
-    "resid_pdrop",
     "residual_dropout",
-    "return_dict",
     "router_aux_loss_coef",
     "router_dtype",
     "rope_local_base_freq",
     "seq_aux",
-    "torch_dtype",
-    "transformers_version",
-    "unsloth_fixed",
-    "unsloth_version",
-    "use_cache",
 ];
 
 /// Keys that change the arithmetic in ways that this decoder does not compute, with the only accepted value.
@@ -166,7 +136,7 @@ impl Config {
             own => own,
         };
         let tied = tied.or(own).unwrap_or(family.defaults.tied);
-        Ok(Self { decoder, quantization, tied, unknown: config.unknown(IGNORED) })
+        Ok(Self { decoder, quantization, tied, unknown: config.unknown(&[ORDINARY, IGNORED].concat()) })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Folders of encoders as checkpoints.
 
 use super::fields::Fields;
+use super::ordinary::ORDINARY;
 use super::pooling::{self, Modules};
 use super::{Place, chat, config, floats, give_name, rope, text, warn_of_keys};
 use crate::base::{Bytes, Error, Result, reserve};
@@ -20,50 +21,37 @@ use std::sync::Arc;
 
 /// Keys that do not affect the arithmetic of an embedding or a score.
 const IGNORED: &[&str] = &[
-    "_name_or_path",
+    "_sliding_window_pattern",
     "adapters",
-    "add_cross_attention",
-    "architectures",
     "attention_bias",
-    "attention_probs_dropout_prob",
-    "attn_pdrop",
-    "auto_map",
-    "bos_token_id",
-    "classifier_dropout",
+    "classifier_bias",
+    "cls_token_id",
+    "decoder_bias",
     "dense_seq_output",
-    "dtype",
-    "embd_pdrop",
-    "eos_token_id",
+    "deterministic_flash_attn",
     "export_model_type",
     "fused_bias_fc",
     "fused_dropout_add_ln",
-    "gradient_checkpointing",
-    "hidden_dropout_prob",
-    "id2label",
-    "initializer_range",
-    "is_decoder",
-    "label2id",
+    "initializer_cutoff_factor",
     "max_trained_positions",
+    "mlp_bias",
+    "mlp_dropout",
     "mlp_fc1_bias",
     "mlp_fc2_bias",
-    "output_past",
-    "pad_token_id",
+    "norm_bias",
     "pad_vocab_size_multiple",
     "parallel_block_tied_norm",
-    "problem_type",
     "qkv_proj_bias",
     "reorder_and_upcast_attn",
-    "resid_pdrop",
     "sentence_transformers",
+    "sparse_pred_ignore_index",
+    "sparse_prediction",
     "summary_activation",
     "summary_first_dropout",
     "summary_proj_to_labels",
     "summary_type",
     "summary_use_proj",
     "tie_word_embeddings",
-    "torch_dtype",
-    "transformers_version",
-    "use_cache",
     "use_flash_attn",
     "use_xentropy",
 ];
@@ -106,7 +94,7 @@ impl HfEncoder {
         }
         let mut read = read(config, family, folder.name())?;
         read.add(&modules, config)?;
-        let keys = config.unknown(IGNORED);
+        let keys = config.unknown(&[ORDINARY, IGNORED].concat());
         let mut opened =
             Self { folder, config: read, tensors, dense, by_name: HashMap::new(), unknown: Vec::new(), keys };
         opened.name_tensors()?;

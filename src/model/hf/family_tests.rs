@@ -418,3 +418,16 @@ fn tensors_of_gpt_oss() {
     assert_eq!(own("ffn_down_exps.bias"), "model.layers.3.mlp.experts.down_proj_bias");
     assert_eq!(own("ffn_gate_inp.bias"), "model.layers.3.mlp.router.bias");
 }
+
+#[test]
+fn only_keys_that_may_mean_something_are_reported() {
+    let ordinary: serde_json::Map<_, _> = super::ordinary::ORDINARY
+        .iter()
+        .filter(|key| !["architectures", "id2label", "bos_token_id", "eos_token_id"].contains(key))
+        .map(|key| ((*key).to_owned(), json!(1)))
+        .collect();
+    for class in ["llama", "qwen3"] {
+        assert_eq!(taken(of(class, ordinary.clone().into())).unknown, [""; 0]);
+        assert_eq!(taken(of(class, json!({"acme_factor": 2}))).unknown, ["acme_factor"]);
+    }
+}

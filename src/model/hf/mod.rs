@@ -15,6 +15,7 @@ mod mamba;
 #[cfg(test)]
 mod mamba_tests;
 pub mod names;
+mod ordinary;
 pub mod peft;
 mod pooling;
 mod quantization;

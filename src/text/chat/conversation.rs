@@ -74,7 +74,7 @@ pub struct Tool<'a> {
 type At<'a> = &'a dyn Display;
 
 fn wrong(at: At, what: impl Display) -> Error {
-    Error::invalid(format!("chat_json: {at}: {what}"))
+    Error::invalid(format!("chat.json: {at}: {what}"))
 }
 
 fn not(at: At, wanted: &str, got: &Json) -> Error {
@@ -116,13 +116,13 @@ impl Chat {
     /// Recurses as deep as the text nests, within `text::json::MAX_DEPTH`.
     fn of(source: &str) -> Result<Self> {
         if source.len() > MAX_INPUT {
-            let message = format!("chat_json has {} bytes; at most {MAX_INPUT} are taken", source.len());
+            let message = format!("chat.json has {} bytes; at most {MAX_INPUT} are taken", source.len());
             return Err(Error::new(Status::TooLong, message));
         }
         let (tree, values) = Json::parse(source)
-            .map_err(|error| Error::new(error.status, format!("chat_json: {}", error.message)))?;
+            .map_err(|error| Error::new(error.status, format!("chat.json: {}", error.message)))?;
         let Json::Map(fields) = tree else {
-            return Err(Error::invalid(format!("chat_json must be an object, not {}", tree.kind())));
+            return Err(Error::invalid(format!("chat.json must be an object, not {}", tree.kind())));
         };
         let mut chat = Self { parallel: true, bytes: source.len(), values, ..Self::default() };
         let (mut prompt, mut choice, mut messages) = (None, None, None);
@@ -360,7 +360,7 @@ fn checked_call(at: At, call: Json, values: &mut usize) -> Result<Json> {
         Some(Json::Text(text)) if text.is_empty() => Json::Map(Vec::new()),
         Some(Json::Text(text)) => {
             let (tree, more) = Json::parse(text)
-                .map_err(|error| Error::new(error.status, format!("chat_json: {at}: {}", error.message)))?;
+                .map_err(|error| Error::new(error.status, format!("chat.json: {at}: {}", error.message)))?;
             *values += more;
             tree
         }

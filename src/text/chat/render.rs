@@ -163,7 +163,7 @@ fn cut(made: Rendered) -> Result<Rendered> {
     let Rendered { mut text, mut untrusted } = made;
     let Some(at) = text.rfind(END.trim_end()) else {
         return Err(Error::invalid(
-            "chat_json: continue_final_message: the template leaves the last message out, or changes it",
+            "chat.json: continue_final_message: the template leaves the last message out, or changes it",
         ));
     };
     let trims = !text[at..].starts_with(END);

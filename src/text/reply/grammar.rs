@@ -166,7 +166,7 @@ impl Writer<'_> {
     /// The error for a tool whose schema cannot be kept because of `what`.
     fn refused(&self, tool: &str, what: &str) -> Error {
         let format = self.format.name;
-        Error::unsupported(format!("chat_json: tools: {tool}: {what} cannot be kept in calls of {format}"))
+        Error::unsupported(format!("chat.json: tools: {tool}: {what} cannot be kept in calls of {format}"))
     }
 }
 

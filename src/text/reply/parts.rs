@@ -63,11 +63,11 @@ impl Parts {
         if self.format.is_some() || !asked {
             return Ok(());
         }
-        Err(Error::unsupported("chat_json: tools: how the model writes calls is not known; set tool_format"))
+        Err(Error::unsupported("chat.json: tools: how the model writes calls is not known; set tool_format"))
     }
 }
 
 fn unknown(field: &str, name: &str, known: &dyn Display) -> Error {
     let name: String = name.chars().take(40).collect();
-    Error::invalid(format!("chat_json: {field}: {name} is none of {NONE}, {known}"))
+    Error::invalid(format!("chat.json: {field}: {name} is none of {NONE}, {known}"))
 }

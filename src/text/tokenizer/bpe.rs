@@ -7,9 +7,13 @@
 use super::bytes::ByteMap;
 use super::split::{MAX_WORD_BYTES, Rule, Splitter, byte_digits, too_long};
 use crate::base::{Error, Result, reserve, reserved};
+use std::ops::RangeInclusive;
 use tokenizers::Model;
 use tokenizers::models::bpe::{BPE, Vocab};
 use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
+
+/// The bytes that occur in UTF-8.
+const UTF8_BYTES: [RangeInclusive<u8>; 2] = [0..=0xbf, 0xc2..=0xf4];
 
 pub(super) struct Bpe {
     splitter: Splitter,
@@ -17,7 +21,7 @@ pub(super) struct Bpe {
     pub nfc: bool,
     model: BPE,
     map: ByteMap,
-    /// Bytes that have a token of their own. The package would silently drop a byte without one.
+    /// Bytes that have a token of their own. The package leaves out the others, as if they were not in the text.
     known: [bool; 256],
 }
 
@@ -45,6 +49,17 @@ impl Bpe {
         })
     }
 
+    /// Number of bytes of `text` that its tokens stand for at least, before it is composed.
+    pub fn spelled(&self, text: &str) -> usize {
+        let known = |&byte: &u8| self.known[byte as usize];
+        match self.nfc {
+            // A composed character has other bytes.
+            true if !UTF8_BYTES.iter().all(|range| range.clone().all(|byte| known(&byte))) => 0,
+            true => text.len(),
+            false => text.as_bytes().iter().filter(|byte| known(byte)).count(),
+        }
+    }
+
     /// Appends the tokens of `text`, which has no special tokens.
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         let composed;
@@ -65,12 +80,7 @@ impl Bpe {
             return Err(too_long(text.len()));
         }
         word.clear();
-        for &byte in text {
-            if !self.known[byte as usize] {
-                return Err(no_token(byte));
-            }
-            word.push(self.map.char(byte));
-        }
+        word.extend(text.iter().map(|&byte| self.map.char(byte)));
         let tokens =
             self.model.tokenize(word).map_err(|e| Error::internal(format!("tokenizing failed: {e}")))?;
         reserve(ids, tokens.len(), "token ids")?;
@@ -88,10 +98,4 @@ fn compose(text: &str) -> Result<String> {
         out.push(c);
     }
     Ok(out)
-}
-
-pub(super) fn no_token(byte: u8) -> Error {
-    Error::unsupported(format!(
-        "the text holds byte 0x{byte:02x}, for which the model's vocabulary has no token"
-    ))
 }

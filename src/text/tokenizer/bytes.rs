@@ -103,6 +103,13 @@ impl TokenBytes {
         Ok(bytes)
     }
 
+    /// Drops the tokens from `n` on.
+    pub fn cut_to(&mut self, n: usize) {
+        self.ends.truncate(n);
+        self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
+        self.silent.retain(|&id| (id as usize) < n);
+    }
+
     pub fn len(&self) -> usize {
         self.ends.len()
     }

@@ -3,7 +3,7 @@
 use super::bytes::{ByteMap, byte_token, shown};
 use crate::base::{Error, Result};
 use serde_json::Value;
-use std::collections::HashMap;
+use tokenizers::models::bpe::Vocab;
 
 /// Maximum number of decoders in a sequence; real ones have four.
 const MAX_PARTS: usize = 64;
@@ -117,7 +117,7 @@ impl Spelling {
     }
 
     /// Returns whether the vocabulary has a token for every byte, so that nothing vanishes.
-    pub fn spells_all(&self, vocab: &HashMap<String, u32>, byte_fallback: bool) -> bool {
+    pub fn spells_all(&self, vocab: &Vocab, byte_fallback: bool) -> bool {
         let written = |byte: u8| match &self.byte_level {
             Some(map) => vocab.contains_key(map.char(byte).encode_utf8(&mut [0; 4]) as &str),
             None => byte_fallback && vocab.contains_key(&format!("<0x{byte:02X}>")),

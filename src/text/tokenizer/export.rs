@@ -39,11 +39,13 @@ pub fn tokenizer_pairs(
     what: &str,
     log: &dyn Fn(&str),
 ) -> Result<Vec<(String, Meta)>> {
-    let original = Tokenizer::from_json(files, what, log)?;
+    let mut original = Tokenizer::from_json(files, what, log)?;
     let file = json::parse(files.tokenizer, what)?;
     if original.vocab_size() > vocab_size {
-        let n = original.vocab_size();
-        return Err(Error::bad_model(format!("{what}: {n} tokens for a model of {vocab_size}")));
+        let cut = original
+            .cut_to(vocab_size)
+            .map_err(|e| Error::new(e.status, format!("{what}: {}", e.message)))?;
+        log(&format!("{what}: tokens {} are left out: the model has {vocab_size} tokens", cut.join(", ")));
     }
     if let Some(kind) = file.model.other_kind() {
         return Err(Error::unsupported(format!(

@@ -19,6 +19,8 @@ use fancy_regex::RegexBuilder;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokenizers::models::bpe::Vocab;
+use tokenizers::models::wordlevel::WordLevel;
 use tokenizers::{AddedToken, AddedVocabulary, Encoding, PostProcessor, PostProcessorWrapper, Token};
 
 /// Maximum size of a file; a vocabulary of a quarter million tokens has 35 MiB.
@@ -112,31 +114,18 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     // Other models make one token of any run that they do not know.
     let merged = file.model.other_kind().is_none();
     let bounded = merged && words.bounded && spelling.spells_all(&file.model.vocab, file.model.byte_fallback);
-    let declared: Vec<(String, u32)> =
-        file.added_tokens.iter().map(|entry| (entry.token.content.clone(), entry.id)).collect();
+    let ids = added_ids(&file, what)?;
     let merges = file.model.merges.len();
-    let model = model(file.model, what)?;
-    let vocabulary = |plain: bool| {
-        guarded(what, "added_tokens", || {
-            let mut vocabulary = AddedVocabulary::new();
-            let normalizing = Normalizing::new(&normalizers);
-            vocabulary.add_tokens(added.iter().cloned(), &model, Some(&normalizing))?;
-            normalizing.done()?;
-            vocabulary.set_encode_special_tokens(plain);
-            Ok::<_, tokenizers::Error>(vocabulary)
-        })
-    };
-    let (special, plain) = (vocabulary(false)?, vocabulary(true)?);
-    for (token, id) in declared {
-        match special.token_to_id(&token, &model) {
-            got if got == Some(id) || token.is_empty() => {}
-            got => {
-                let got = got.map_or("none".into(), |id| id.to_string());
-                let why = format_args!("'{}' says id {id}, but by its place it has {got}", shown(&token));
-                return Err(bad(what, "added_tokens", why));
-            }
-        }
-    }
+    let model = model(file.model, &added, what)?;
+    let special = guarded(what, "added_tokens", || {
+        let mut vocabulary = AddedVocabulary::new();
+        let normalizing = Normalizing::new(&normalizers);
+        vocabulary.add_tokens(added.iter().cloned(), &ids, Some(&normalizing))?;
+        normalizing.done()?;
+        Ok::<_, tokenizers::Error>(vocabulary)
+    })?;
+    let mut plain = special.clone();
+    plain.set_encode_special_tokens(true);
     let id_of = |token: &str| special.token_to_id(token, &model);
     let names = Names { what, config: &config, generation: &generation, id_of: &id_of, n: table.len() };
     let bos = names.bos()?;
@@ -170,6 +159,7 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
         first,
         last,
         ends,
+        beyond: Vec::new(),
         kind: Kind::Json(Box::new(Json {
             normalizers,
             pre_tokenizers,
@@ -190,16 +180,21 @@ pub(super) fn parse(bytes: &[u8], what: &str) -> Result<File> {
         )));
     }
     let wrong = |e: serde_json::Error| Error::bad_model(format!("{what}: it is no tokenizer.json: {e}"));
-    let probe: Probe = serde_json::from_slice(bytes).map_err(wrong)?;
+    let file = serde_json::from_slice::<File>(bytes);
+    // A model of another type may have a vocabulary of another form.
+    let kind = match &file {
+        Ok(file) => file.model.kind.clone(),
+        Err(_) => serde_json::from_slice::<Probe>(bytes).ok().and_then(|probe| probe.model.kind),
+    };
     // Files from before the package's version 0.9 leave the type out; only their merges identify them.
-    if let Some(kind) = probe.model.kind.filter(|kind| !KINDS.contains(&&**kind)) {
+    if let Some(kind) = kind.filter(|kind| !KINDS.contains(&&**kind)) {
         return Err(Error::unsupported(format!(
             "{what}: 'model.type' is '{}'; {} are read, so this model takes and gives token ids only",
             shown(&kind),
             KINDS.join(", ")
         )));
     }
-    let file: File = serde_json::from_slice(bytes).map_err(wrong)?;
+    let file = file.map_err(wrong)?;
     if file.model.kind.as_deref() == Some(WORD_PIECE) {
         return Ok(file);
     }
@@ -241,6 +236,25 @@ fn added(file: &File, what: &str) -> Result<Vec<AddedToken>> {
         }
         false => Ok(file.added_tokens.iter().map(|entry| entry.token.clone()).collect()),
     }
+}
+
+/// The ids of the added tokens: those of the model's vocabulary, or the next ones behind it. `BadModel` if the file
+/// says other ids.
+fn added_ids(file: &File, what: &str) -> Result<WordLevel> {
+    let mut ids = Vocab::new();
+    let mut next = file.model.vocab.len() as u32;
+    for AddedEntry { id, token } in file.added_tokens.iter().filter(|entry| !entry.token.content.is_empty()) {
+        let known = ids.get(&token.content).or_else(|| file.model.vocab.get(&token.content));
+        let place = known.copied().unwrap_or(next);
+        if place != *id {
+            let token = shown(&token.content);
+            let why = format_args!("'{token}' says id {id}, but by its place it has {place}");
+            return Err(bad(what, "added_tokens", why));
+        }
+        next += u32::from(known.is_none());
+        ids.insert(token.content.clone(), place);
+    }
+    guarded(what, "added_tokens", || WordLevel::builder().vocab(ids).build())
 }
 
 /// The table of the bytes that each id stands for.

@@ -1,24 +1,26 @@
 //! The models of a `tokenizer.json`: BPE, WordPiece, and Unigram, a vocabulary by score.
 
-use super::bytes::shown;
+use super::bytes::{byte_token, shown};
 use super::json::MAX_TOKENS;
 use super::part::{bad, guarded};
-use crate::base::{Result, reserve, reserved};
+use crate::base::{Result, reserve};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Deref;
-use tokenizers::ModelWrapper;
-use tokenizers::models::bpe::BPE;
+use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::models::unigram::Unigram;
 use tokenizers::models::wordpiece::WordPiece;
+use tokenizers::{AddedToken, ModelWrapper};
 
 /// The types of models that are read.
 pub(super) const KINDS: [&str; 3] = ["BPE", WORD_PIECE, UNIGRAM];
 pub(super) const WORD_PIECE: &str = "WordPiece";
 const UNIGRAM: &str = "Unigram";
+/// WordPiece's token for unknown words, if the file names none.
+const UNKNOWN: &str = "[UNK]";
 
 #[derive(Deserialize)]
 pub(super) struct ModelEntry {
@@ -45,19 +47,30 @@ impl ModelEntry {
     pub fn other_kind(&self) -> Option<&str> {
         self.kind.as_deref().filter(|kind| *kind != KINDS[0])
     }
+
+    /// Takes the special tokens among `added` out of the vocabulary, so that no text can spell one, and returns their
+    /// texts. The tokens for what cannot be spelled stay, and so do those of bytes.
+    fn take_out(&mut self, added: &[AddedToken]) -> HashSet<String> {
+        let unknown = self.unk_token.as_deref();
+        let unknown = unknown.or((self.kind.as_deref() == Some(WORD_PIECE)).then_some(UNKNOWN));
+        let byte = |text: &str| self.byte_fallback && byte_token(text).is_some();
+        let special = added.iter().filter(|token| token.special).map(|token| &token.content);
+        let plain = special.filter(|text| Some(text.as_str()) != unknown && !byte(text));
+        plain.filter_map(|text| self.vocab.ids.remove_entry(text)).map(|(text, _)| text).collect()
+    }
 }
 
 /// The tokens of a model.
 #[derive(Default)]
 pub(super) struct Pieces {
-    ids: HashMap<String, u32>,
+    ids: Vocab,
     /// The score of each id in a vocabulary by score; else empty.
     scores: Vec<f64>,
 }
 
 impl Deref for Pieces {
-    type Target = HashMap<String, u32>;
-    fn deref(&self) -> &Self::Target {
+    type Target = Vocab;
+    fn deref(&self) -> &Vocab {
         &self.ids
     }
 }
@@ -71,7 +84,7 @@ impl<'de> Deserialize<'de> for Pieces {
                 f.write_str("a map of tokens, or a list of tokens and scores")
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<Pieces, A::Error> {
-                let ids = HashMap::deserialize(MapAccessDeserializer::new(map))?;
+                let ids = Vocab::deserialize(MapAccessDeserializer::new(map))?;
                 Ok(Pieces { ids, scores: Vec::new() })
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Pieces, A::Error> {
@@ -110,34 +123,32 @@ impl Merge {
     }
 }
 
-pub(super) fn model(entry: ModelEntry, what: &str) -> Result<ModelWrapper> {
+/// The model, which makes none of the special tokens among `added` of a text.
+pub(super) fn model(mut entry: ModelEntry, added: &[AddedToken], what: &str) -> Result<ModelWrapper> {
+    let special = entry.take_out(added);
     match entry.kind.as_deref() {
         Some(WORD_PIECE) => word_piece(entry, what).map(ModelWrapper::WordPiece),
         Some(UNIGRAM) => unigram(entry, what).map(ModelWrapper::Unigram),
-        _ => bpe(entry, what).map(ModelWrapper::BPE),
+        _ => bpe(entry, &special, what).map(ModelWrapper::BPE),
     }
 }
 
 fn word_piece(entry: ModelEntry, what: &str) -> Result<WordPiece> {
-    let unknown = entry.unk_token.unwrap_or_else(|| "[UNK]".into());
+    let unknown = entry.unk_token.unwrap_or_else(|| UNKNOWN.into());
     if !entry.vocab.contains_key(&unknown) {
         let why = format_args!("'{}' is no token of the vocabulary", shown(&unknown));
         return Err(bad(what, "model.unk_token", why));
     }
     let prefix = entry.continuing_subword_prefix.unwrap_or_else(|| "##".into());
     let longest = entry.max_input_chars_per_word.unwrap_or(100);
-    let mut vocab = tokenizers::models::bpe::Vocab::new();
-    let entries = entry.vocab.len();
-    reserved(vocab.try_reserve(entries), "the vocabulary", 32 * entries)?;
-    vocab.extend(entry.vocab.ids);
-    let builder = WordPiece::builder().vocab(vocab).unk_token(unknown);
+    let builder = WordPiece::builder().vocab(entry.vocab.ids).unk_token(unknown);
     let builder = builder.continuing_subword_prefix(prefix).max_input_chars_per_word(longest);
     guarded(what, "model", || builder.build())
 }
 
 fn unigram(entry: ModelEntry, what: &str) -> Result<Unigram> {
     let Pieces { ids, scores } = entry.vocab;
-    if scores.len() != ids.len() || scores.iter().any(|score| !score.is_finite()) {
+    if scores.is_empty() || scores.iter().any(|score| !score.is_finite()) {
         return Err(bad(what, "model.vocab", "it must be a list of tokens and finite scores"));
     }
     if let Some(id) = entry.unk_id.filter(|id| *id >= scores.len()) {
@@ -155,7 +166,8 @@ fn unigram(entry: ModelEntry, what: &str) -> Result<Unigram> {
     Ok(model)
 }
 
-fn bpe(entry: ModelEntry, what: &str) -> Result<BPE> {
+/// Merges that need one of the `special` tokens are left out.
+fn bpe(entry: ModelEntry, special: &HashSet<String>, what: &str) -> Result<BPE> {
     let mut merges = Vec::new();
     let wrong = |i: usize, why: &str| bad(what, "model.merges", format_args!("entry {i} {why}"));
     for (i, merge) in entry.merges.into_iter().enumerate() {
@@ -167,13 +179,14 @@ fn bpe(entry: ModelEntry, what: &str) -> Result<BPE> {
                 _ => return Err(wrong(i, "is not two tokens with a space between")),
             },
         };
-        for part in [&a, &b, &format!("{a}{b}")] {
-            if !entry.vocab.contains_key(part) {
-                return Err(wrong(
-                    i,
-                    &format!("needs '{}', which is no token of the vocabulary", shown(part)),
-                ));
+        let whole = format!("{a}{b}");
+        let parts = [&a, &b, &whole];
+        if let Some(part) = parts.into_iter().find(|part| !entry.vocab.contains_key(*part)) {
+            if parts.into_iter().any(|part| special.contains(part)) {
+                continue;
             }
+            let why = format!("needs '{}', which is no token of the vocabulary", shown(part));
+            return Err(wrong(i, &why));
         }
         reserve(&mut merges, 1, "merges")?;
         merges.push((a, b));
@@ -182,12 +195,8 @@ fn bpe(entry: ModelEntry, what: &str) -> Result<BPE> {
         let why = format_args!("'{}' is no token of the vocabulary", shown(unknown));
         return Err(bad(what, "model.unk_token", why));
     }
-    let mut vocab = tokenizers::models::bpe::Vocab::new();
-    let entries = entry.vocab.len();
-    reserved(vocab.try_reserve(entries), "the vocabulary", 32 * entries)?;
-    vocab.extend(entry.vocab.ids);
     let mut builder = BPE::builder()
-        .vocab_and_merges(vocab, merges)
+        .vocab_and_merges(entry.vocab.ids, merges)
         .fuse_unk(entry.fuse_unk)
         .byte_fallback(entry.byte_fallback)
         .ignore_merges(entry.ignore_merges)

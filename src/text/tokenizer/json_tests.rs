@@ -278,3 +278,75 @@ fn a_pattern_that_looks_at_all_the_text_for_each_letter_ends() {
         assert!(error.message.contains("is not read"), "{error}");
     }
 }
+
+/// Adds "<eos>" to the vocabulary and to the special tokens of a file whose model is `model`, and returns its id and
+/// the file's tokenizer.
+fn with_eos(mut model: Value, pre_tokenizer: Value, vocab: &[&str]) -> (u32, Tokenizer) {
+    let mut file = file();
+    let tokens: Vec<&str> = ["<unk>", "<eos>"].iter().chain(vocab).copied().collect();
+    model["vocab"] = match model["type"] == "Unigram" {
+        true => tokens.iter().map(|text| json!([text, if text.starts_with('<') { 0 } else { -5 }])).collect(),
+        false => tokens.iter().enumerate().map(|(id, text)| ((*text).to_owned(), json!(id))).collect(),
+    };
+    let added = |id: usize| {
+        json!({"id": id, "content": tokens[id], "single_word": false, "lstrip": false, "rstrip": false,
+               "normalized": false, "special": true})
+    };
+    file["added_tokens"] = json!([added(0), added(1)]);
+    file["model"] = model;
+    file["normalizer"] = Value::Null;
+    file["pre_tokenizer"] = pre_tokenizer;
+    file["post_processor"] = Value::Null;
+    file["decoder"] = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never"});
+    (1, load(&file).unwrap())
+}
+
+/// Each of these models would make the control token of its written form.
+#[test]
+fn plain_text_is_never_control() {
+    let chars = ["<", "e", "o", "s", ">", "a", "eos>", "eos"];
+    let words = json!({"type": "WhitespaceSplit"});
+    let merges = json!([["e", "o"], ["eo", "s"], ["eos", ">"], ["<", "eos>"], ["<eos>", "a"]]);
+    let of_merges = [&chars[..], &["eo", "<eos>a"]].concat();
+    for (model, vocab) in [
+        (json!({"type": "Unigram", "unk_id": 0}), &chars[..]),
+        (json!({"type": "WordPiece", "unk_token": "<unk>", "continuing_subword_prefix": ""}), &chars),
+        (json!({"type": "BPE", "merges": [], "ignore_merges": true}), &chars),
+        (json!({"type": "BPE", "merges": merges}), &of_merges),
+    ] {
+        let (eos, t) = with_eos(model.clone(), words.clone(), vocab);
+        assert_eq!(t.encode("a<eos>", false, true).unwrap().last(), Some(&eos), "{model}");
+        let plain = ["<eos>", "a <eos> a", "<eos>a", "a<eos>"];
+        for text in plain {
+            let ids = t.encode(text, false, false).unwrap();
+            assert!(!ids.contains(&eos), "{model}: {text}: {ids:?}");
+            assert_eq!(t.decode(&ids).unwrap(), text.replace(' ', ""), "{model}");
+        }
+    }
+    // What nothing spells is unknown, even where the characters of a control token are.
+    let (_, t) = with_eos(json!({"type": "Unigram", "unk_id": 0}), words, &["a"]);
+    assert_eq!(t.encode("<eos>", false, false).unwrap(), [0]);
+}
+
+#[test]
+fn added_tokens_beyond_the_models_are_refused_where_a_text_has_them() {
+    // `<|im_end|>` is special, `<tag>` is found in every text.
+    let mut t = load(&file()).unwrap();
+    assert_eq!(t.cut_to(IM_END as usize).unwrap(), ["<|im_end|>", "<tag>"]);
+    assert_eq!((t.vocab_size(), t.end_tokens().len()), (IM_END as usize, 0));
+    assert!(t.token_piece(IM_END).is_none() && t.control_token("<|im_end|>").is_none());
+    let plain = t.encode("ab <|im_end|>", false, false).unwrap();
+    assert_eq!(t.decode(&plain).unwrap(), "ab <|im_end|>");
+    for (text, special) in [("<tag>", false), ("a<|im_end|>", true)] {
+        let e = t.encode(text, false, special).unwrap_err();
+        assert!(
+            e.status == Status::Unsupported && e.message.contains(&text[text.find('<').unwrap()..]),
+            "{e}"
+        );
+    }
+    // Neither ordinary tokens nor those around texts may be missing.
+    for n in [IM_END as usize - 1, 1] {
+        let e = load(&file()).unwrap().cut_to(n).unwrap_err();
+        assert!(e.status == Status::BadModel && e.message.contains(&format!("the model {n}")), "{e}");
+    }
+}

@@ -59,7 +59,7 @@ impl Tokenizer {
             Kind::Spm(spm) => self.between_own(text, own, &mut ids, |text, ids| spm.encode(text, ids))?,
             Kind::Json(json) => json.encode(text, own, &mut ids)?,
         }
-        Ok(ids)
+        self.checked(ids)
     }
 
     /// Appends the control tokens in the parts `own`, and encodes the text between them without any.
@@ -76,7 +76,7 @@ impl Tokenizer {
             while let Some((start, end, id)) = self.specials.find(&part[at..]) {
                 let (start, end) = (place + at + start, place + at + end);
                 at = end - place;
-                if self.token_bytes(id).is_some_and(<[u8]>::is_empty) {
+                if self.token_bytes(id).is_none_or(<[u8]>::is_empty) {
                     self.between_always(&text[done..start], ids, &encode)?;
                     append(ids, &[id])?;
                     done = end;

@@ -39,7 +39,7 @@ pub use vocab::end_tokens as end_tokens_of_gguf;
 use crate::base::{Error, Result, reserve, reserved};
 use crate::formats::Gguf;
 use crate::text::{Utf8Stream, watch};
-use bytes::TokenBytes;
+use bytes::{TokenBytes, shown};
 use special::Specials;
 
 /// Text to token ids and back. Immutable: any number of threads may use one at once.
@@ -68,6 +68,8 @@ pub struct Tokenizer {
     space_prefix: bool,
     /// See [`Tokenizer::table_bytes`].
     table_bytes: usize,
+    /// See [`Tokenizer::cut_to`].
+    beyond: Vec<(u32, String)>,
 }
 
 /// The tokens around two texts.
@@ -143,6 +145,7 @@ impl Tokenizer {
             text_of_a_token: 1,
             space_prefix: false,
             table_bytes: 16 << 10,
+            beyond: Vec::new(),
         })
     }
 
@@ -155,7 +158,8 @@ impl Tokenizer {
     /// `tokenizer.json` of Llama 1 and 2 do. A `tokenizer.json` follows its own rules.
     ///
     /// `TooLong` for an unbroken run of letters, spaces or signs of more than 256 KiB, or more than 2 MiB in
-    /// vocabularies by score. `Unsupported` for a byte that the vocabulary has no token for.
+    /// vocabularies by score. Characters that the vocabulary cannot spell become its unknown token, or are left out
+    /// if it has none, as `tokenizers` leaves them out.
     pub fn encode(&self, text: &str, add_special: bool, parse_special: bool) -> Result<Vec<u32>> {
         let whole = [(0, text)];
         self.encode_parts(text, if parse_special { &whole } else { &[] }, add_special)
@@ -215,9 +219,14 @@ impl Tokenizer {
         self.longest
     }
 
-    /// Minimum number of tokens of a text of `bytes` bytes. A token usually stands for a bounded length, but
-    /// composing characters shortens a text, and some tokenizers make one token of any run that they do not know.
-    pub fn fewest_tokens(&self, bytes: usize) -> usize {
+    /// A number of tokens that `text` has at least, without tokenizing it. A token usually stands for a bounded
+    /// length, but composing characters shortens a text, some tokenizers make one token of any run that they do not
+    /// know, and others leave bytes out.
+    pub fn fewest_tokens(&self, text: &str) -> usize {
+        let bytes = match &self.kind {
+            Kind::Bpe(bpe) => bpe.spelled(text),
+            Kind::Bytes | Kind::Spm(_) | Kind::Json(_) => text.len(),
+        };
         bytes / self.text_of_a_token
     }
 
@@ -236,6 +245,44 @@ impl Tokenizer {
         let more = self.bytes.pad_to(n)?;
         self.table_bytes += more;
         Ok(())
+    }
+
+    /// Leaves the tokens out from `n` on, which a model of `n` tokens has no embeddings of, and returns their written
+    /// forms. They must be special or user-defined; a text in which one is recognized is refused.
+    ///
+    /// `BadModel` if one is an ordinary token, or one that the files put around texts.
+    pub fn cut_to(&mut self, n: usize) -> Result<Vec<&str>> {
+        let cut = |id: u32| id as usize >= n;
+        let around = self.pair.iter().flat_map(|pair| [&pair.before, &pair.between, &pair.behind]);
+        let around = around.chain([&self.first, &self.last]).flatten().chain(&self.bos);
+        let mut fine = !around.copied().any(cut);
+        for id in n as u32..self.vocab_size() as u32 {
+            let written = self.token_piece(id).and_then(|bytes| std::str::from_utf8(bytes).ok());
+            match written.filter(|written| self.specials.at_start(written) == Some(id)) {
+                Some(written) => self.beyond.push((id, written.to_owned())),
+                // Unused ids are written as nothing.
+                None => fine &= written == Some(""),
+            }
+        }
+        if !fine {
+            let more = self.vocab_size();
+            return Err(Error::bad_model(format!("the tokenizer has {more} tokens, the model {n}")));
+        }
+        self.bytes.cut_to(n);
+        self.ends.retain(|&id| !cut(id));
+        Ok(self.beyond.iter().map(|(_, written)| written.as_str()).collect())
+    }
+
+    /// Checks that the model has the tokens `ids` of a text.
+    fn checked(&self, ids: Vec<u32>) -> Result<Vec<u32>> {
+        match self.beyond.iter().find(|(id, _)| ids.contains(id)) {
+            None => Ok(ids),
+            Some((id, written)) => Err(Error::unsupported(format!(
+                "the text holds '{}', token {id}, and the model has {} tokens",
+                shown(written),
+                self.vocab_size()
+            ))),
+        }
     }
 
     pub fn bos(&self) -> Option<u32> {

@@ -4,7 +4,6 @@
 //!
 //! Pieces write U+2581 for a space. Tables and texts here hold spaces, and a U+2581 in a text counts as one.
 
-use super::bpe::no_token;
 use crate::base::{Error, Result, Status, reserve, reserved};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
@@ -210,7 +209,8 @@ impl Spm {
         Some(Pair { score: *score, left, len })
     }
 
-    /// Appends a token, or the bytes of a character that is none, or the unknown token, once for a run.
+    /// Appends a token, or the bytes of a character that is none, or the unknown token, if there is one, once for a
+    /// run.
     fn spell(&self, symbol: &str, first: usize, ids: &mut Vec<u32>) -> Result<()> {
         reserve(ids, symbol.len(), "token ids")?;
         if let Some((id, _)) = self.pieces.get(symbol) {
@@ -223,10 +223,7 @@ impl Spm {
             ids.extend(symbol.bytes().filter_map(|byte| self.bytes[byte as usize]));
             return Ok(());
         }
-        let unknown = self.unknown.ok_or_else(|| no_token(symbol.as_bytes()[0]))?;
-        if ids[first..].last() != Some(&unknown) {
-            ids.push(unknown);
-        }
+        ids.extend(self.unknown.filter(|unknown| ids[first..].last() != Some(unknown)));
         Ok(())
     }
 }

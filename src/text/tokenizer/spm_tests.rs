@@ -134,10 +134,9 @@ fn without_byte_tokens_a_run_is_one_unknown() {
     let mut toy = Toy::usual();
     toy.types[3..259].fill(5);
     assert_eq!(toy.shown("a€€xb", false), "▁a <unk> b");
-    assert_eq!(toy.load().fewest_tokens(1 << 30), 0);
+    assert_eq!(toy.load().fewest_tokens(&"a".repeat(1 << 16)), 0);
     toy.types[0] = 5;
-    let e = toy.load().encode("€", false, false).unwrap_err();
-    assert!(e.status == Status::Unsupported && e.message.contains("0xe2"), "{}", e.message);
+    assert_eq!(toy.shown("a€€xb", false), "▁a b");
 }
 
 #[test]
@@ -192,7 +191,7 @@ proptest! {
         prop_assume!(!text.contains("<tag>"));
         let t = Toy::usual().load();
         let ids = t.encode(&text, false, false).unwrap();
-        prop_assert!(ids.len() >= t.fewest_tokens(text.len()));
+        prop_assert!(ids.len() >= t.fewest_tokens(&text));
         prop_assert_eq!(t.decode(&ids).unwrap(), text.replace('▁', " "));
     }
 

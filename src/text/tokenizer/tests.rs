@@ -351,14 +351,38 @@ fn answers_of_messages_end_with_the_last() {
     );
 }
 
+/// As the `tokenizers` package does it: what stands around such a byte may merge.
 #[test]
-fn bytes_without_a_token_are_named() {
-    let mut toy = Toy::new();
-    toy.tokens[2 + 7] = "[gone]".into();
+fn bytes_without_a_token_are_left_out() {
+    for pre in ["gpt-2", "qwen2"] {
+        let mut toy = Toy { pre: Some(pre), ..Toy::new() };
+        toy.tokens[2 + 7] = "[gone]".into();
+        let t = toy.load();
+        let ids = |text: &str| t.encode(text, false, false).unwrap();
+        assert_eq!(ids("a bell: \x07"), ids("a bell: "));
+        assert!(ids(&"\x07".repeat(1000)).is_empty());
+        assert_eq!(t.fewest_tokens(&"\x07".repeat(1000)), 0);
+        // Sizes of texts bound their tokens only where each byte that composing may make has a token.
+        assert_eq!(t.fewest_tokens(&"x".repeat(1000)) == 0, pre == "qwen2");
+    }
+    // Signs are one word, in which the package merges over the gap.
+    let mut toy = Toy { pre: Some("gpt-2"), ..Toy::new() };
+    toy.tokens[2 + 7] = "!!".into();
+    toy.merges.push("! !".into());
+    let ids = toy.load().encode("!\x07!", false, false).unwrap();
+    assert_eq!(ids, [toy.id("!!")]);
+}
+
+/// The tokens are in the vocabulary, and one of them is what a merge makes.
+#[test]
+fn plain_text_is_never_control() {
+    let toy = Toy::new();
     let t = toy.load();
-    assert!(t.encode("fine", false, false).is_ok());
-    let e = t.encode("a bell: \x07", false, false).unwrap_err();
-    assert!(e.status == Status::Unsupported && e.message.contains("0x07"));
+    for text in ["<|eos|>", "a <|bos|> b", "hello", " hello <|eot_id|>"] {
+        let ids = t.encode(text, false, false).unwrap();
+        assert!(ids.iter().all(|&id| !t.token_bytes(id).unwrap().is_empty()), "{text}: {ids:?}");
+        assert_eq!(t.decode(&ids).unwrap(), text);
+    }
 }
 
 /// 33 texts of a quarter MiB and 33 of a MiB: quadratic time in any would take hours.
@@ -394,7 +418,7 @@ fn long_runs_under_every_rule() {
         {
             let text = "a".to_owned() + &unit.repeat((1 << 17) / unit.len());
             match t.encode(&text, false, true) {
-                Ok(ids) => assert!(ids.len() >= t.fewest_tokens(text.len()), "{pre} {unit:?}"),
+                Ok(ids) => assert!(ids.len() >= t.fewest_tokens(&text), "{pre} {unit:?}"),
                 Err(e) => assert_eq!(e.status, Status::TooLong, "{}", e.message),
             }
         }
@@ -423,7 +447,7 @@ proptest! {
                 "qwen2" => text.nfc().map(|(c, _)| c).collect(),
                 _ => text.clone(),
             };
-            prop_assert!(ids.len() <= composed.len() && ids.len() >= t.fewest_tokens(text.len()));
+            prop_assert!(ids.len() <= composed.len() && ids.len() >= t.fewest_tokens(&text));
             prop_assert_eq!(t.decode(&ids).unwrap(), composed);
         }
     }

@@ -195,6 +195,7 @@ impl<'a> Common<'a> {
             kind,
             bos: self.bos,
             ends: self.ends,
+            beyond: Vec::new(),
         })
     }
 }

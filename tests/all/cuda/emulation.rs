@@ -68,7 +68,7 @@ fn memory_that_a_device_lacks_is_refused() {
     let refused = |bytes: usize, change: &dyn Fn(&mut EngineConfig)| {
         emulated.memory(-1, bytes);
         let mut config = EngineConfig { device: "cuda:0".into(), threads: 1, ..Default::default() };
-        config.max_sequence_length = 256;
+        config.context_length = 256;
         change(&mut config);
         Engine::create(config).err().expect("too small a device")
     };

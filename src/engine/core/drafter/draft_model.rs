@@ -31,7 +31,7 @@ impl DraftModel {
         let kind = kv_type(config, &*model)?;
         let mut kv = ops.kv_cache(model.kv_shape().layout(kind, memory.blocks, block_size))?;
         let context = model.facts().context_length;
-        let asked = config.max_sequence_length as usize;
+        let asked = config.context_length as usize;
         kv.longest = if asked == 0 { context } else { asked.min(context) };
         let mut filled = Vec::new();
         reserve(&mut filled, memory.blocks, "the draft model's blocks")?;

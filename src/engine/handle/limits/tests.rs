@@ -294,7 +294,7 @@ fn parts_follow_template_and_chat() {
     assert!(none.format.is_none() && none.thoughts.is_none() && !none.thinking);
     for field in ["tool_format", "reasoning_format"] {
         let error = of(qwen, &tools(&format!(r#", "{field}": "x""#)), "").unwrap_err();
-        assert!(error.message.starts_with(&format!("chat_json: {field}: x is none of none, ")), "{error}");
+        assert!(error.message.starts_with(&format!("chat.json: {field}: x is none of none, ")), "{error}");
     }
 }
 

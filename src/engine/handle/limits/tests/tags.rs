@@ -106,7 +106,7 @@ fn what_cannot_be_kept_is_refused_by_name() {
     ] {
         let tool = format!(r#"{{"type": "function", "function": {{"name": "f", "parameters": {root}}}}}"#);
         let error = grammar(&required(&tool), &parts("qwen3_coder"), None, &|_| None).unwrap_err();
-        let message = format!("chat_json: tools: f: {what} cannot be kept in calls of qwen3_coder");
+        let message = format!("chat.json: tools: f: {what} cannot be kept in calls of qwen3_coder");
         assert_eq!((error.status, error.message), (Status::Unsupported, message));
         let free = with(&tool, r#""parallel_tool_calls": false"#);
         assert!(
