@@ -3,6 +3,7 @@
 use super::tests::guide;
 use super::{ConstraintKind, MAX_BYTES};
 use serde_json::{Map, Value, json};
+use std::backtrace::{Backtrace, BacktraceStatus};
 
 /// Generates up to `tokens` tokens, each an arbitrary allowed one.
 fn run(kind: ConstraintKind, text: &str, tokens: usize) -> Result<usize, String> {
@@ -103,9 +104,12 @@ fn grammars() -> Vec<(ConstraintKind, String, &'static str)> {
         let rule = |i: usize| format!("a{i} {is} a{} \"x\"\n", i + 1);
         (0..n).map(rule).collect::<String>() + &format!("a{n} {is} \"y\"")
     };
-    all.push((Lark, format!("start: a0\n{}", rules(9_000, ":")), ""));
+    // Errors that capture backtraces make deep rules cost too much (`depth`).
+    let captures = Backtrace::capture().status() == BacktraceStatus::Captured;
+    let deep = if captures { "levels deep" } else { "" };
+    all.push((Lark, format!("start: a0\n{}", rules(9_000, ":")), deep));
     all.push((Lark, format!("start: a0\n{}", rules(11_000, ":")), "colons"));
-    all.push((Gbnf, format!("root ::= a0\n{}", rules(4_000, "::=")), ""));
+    all.push((Gbnf, format!("root ::= a0\n{}", rules(4_000, "::=")), deep));
     let chain = |part: fn(String) -> Value| {
         let refs = (0..4000).map(|i| (format!("d{i}"), part(format!("#/$defs/d{}", i + 1))));
         let defs: serde_json::Map<_, _> = refs.chain([("d4000".into(), json!({"type": "null"}))]).collect();

@@ -32,6 +32,7 @@ pub struct bn_chat {
     /// with `strict` tools or without `parallel_tool_calls` the calls that come; the request has
     /// no `constraint` then. Elsewhere a `constraint` in JSON is for answers that are not calls.
     pub json: bn_string,
+    /// Room for later fields: 0.
     pub reserved: [u64; 2],
 }
 

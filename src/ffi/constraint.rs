@@ -63,6 +63,7 @@ pub struct bn_constraint {
     pub json_flags: u32,
     /// The schema, expression or grammar; at most 524288 bytes.
     pub text: bn_string,
+    /// Room for later fields: 0.
     pub reserved: [u64; 2],
 }
 

@@ -28,6 +28,7 @@ pub struct bn_embedding_params {
     pub pooling: u32,
     /// `BN_NORMALIZATION_*`.
     pub normalization: u32,
+    /// Room for later fields: 0.
     pub reserved: [u64; 2],
 }
 

@@ -266,10 +266,7 @@ impl bn_request_params {
             stream: !has(BN_REQUEST_NO_STREAM),
             poll_by_id: has(BN_REQUEST_POLL_BY_ID),
             parse_output: has(BN_REQUEST_PARSE_OUTPUT),
-            max_reasoning_tokens: match self.max_reasoning_tokens {
-                BN_NO_LIMIT => u64::MAX,
-                most => most.into(),
-            },
+            max_reasoning_tokens: self.max_reasoning_tokens(),
             parse_special: has(BN_REQUEST_PARSE_SPECIAL),
             user_data: self.user_data,
             timeout_ms: self.timeout_ms,
@@ -287,6 +284,13 @@ impl bn_request_params {
             speculation: speculation(self.speculation)?,
             draft_tokens: self.draft_tokens,
         })
+    }
+
+    fn max_reasoning_tokens(&self) -> u64 {
+        match self.max_reasoning_tokens {
+            BN_NO_LIMIT => u64::MAX,
+            most => most.into(),
+        }
     }
 
     fn adapter(&self) -> Result<Option<Adapted>> {

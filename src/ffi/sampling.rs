@@ -143,6 +143,7 @@ pub struct bn_sampling {
     /// Changes the logits before each token.
     pub on_logits: bn_logits_callback,
     pub on_logits_context: *mut c_void,
+    /// Room for later fields: 0.
     pub reserved: [u64; 4],
 }
 

@@ -87,7 +87,7 @@ fn without_streaming_there_is_one_event() {
 #[test]
 fn what_a_request_may_not_ask_is_refused_by_name() {
     let engine = echo(|config| (config.queue_capacity, config.context_length) = (4, 64));
-    refused(&engine, text(&"x".repeat(64), 1), Status::TooLong, "context_length");
+    refused(&engine, text(&"x".repeat(64), 1), Status::TooLong, "the context of 64 tokens");
     refused(&engine, text(&"x".repeat(1 << 20), 1), Status::TooLong, "1048576 bytes");
     let tokens = |ids: Vec<u32>| RequestParams { prompt: Prompt::Tokens(ids.into()), ..text("", 4) };
     refused(&engine, tokens(vec![]), Status::InvalidArgument, "empty");

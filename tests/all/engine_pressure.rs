@@ -343,8 +343,8 @@ fn a_session_outlives_the_crowd_and_moves_to_another_engine() {
     };
     wrong(&other, &saved[..saved.len() - 1], "damaged");
     let int8 = demo(|config| (config.kv_type, config.kv_block_size) = (KvType::Int8, 16));
-    wrong(&int8, &saved, "its KV cache has type");
-    wrong(&echo(|config| config.kv_block_size = 16), &saved, "its KV cache has type");
+    wrong(&int8, &saved, "its KV cache has ");
+    wrong(&echo(|config| config.kv_block_size = 16), &saved, "its KV cache has ");
     engine.drop_session("anna").unwrap();
     assert!(engine.drop_session("anna").is_err());
     assert_eq!((engine.stats().sessions, engine.stats().session_blocks), (0, 0));

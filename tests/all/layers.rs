@@ -217,6 +217,7 @@ fn tests_with_a_process_of_their_own_are_those_that_need_one() {
         "engine_cpu.rs",
         "engine_resources.rs",
         "fuzz.rs",
+        "grammar_intersections.rs",
         "grammar_memory.rs",
         "grammar_room.rs",
         "model_memory.rs",
