@@ -217,7 +217,7 @@ func models() async throws {
     check(info.recommended.temperature == nil && info.recommended.topK == nil)
     try check(model.tokenBytes(model.tokenize("a").last!).last == UInt8(ascii: "a"))
     let f32 = CommandLine.arguments[3]
-    let small = try await Model.open(f32, weights: .init(layers: .int8)).info(), whole = try await Model.open(f32).info()
+    let small = try await Model.open(f32, weights: .init(layers: .q8_0)).info(), whole = try await Model.open(f32).info()
     check(small.weightBytes < whole.weightBytes)
     let refused = await thrown { try await Model.open(f32, weights: .init(embedding: .ternary)) }
     check(refused.message.contains("embedding_type"))
