@@ -60,32 +60,27 @@ public:
     }
     // The tokens of a conversation, as submitting it makes them.
     std::vector<uint32_t> chat_tokens(const std::vector<Message> &messages) const {
-        const auto list = detail::c_messages(messages);
-        bn_request_params params = detail::params();
-        params.messages = list.data();
-        params.messages_count = list.size();
-        return tokens_of(params);
+        return tokens_of(Chat(messages));
     }
-    // The same of a conversation with tools, as Request::chat_json has it; and as text, for display.
+    // The same of a conversation with tools, as Chat::json has it; and as text, for display.
     std::vector<uint32_t> chat_json_tokens(std::string_view json) const {
-        bn_request_params params = detail::params();
-        params.chat_json = detail::text(json);
-        return tokens_of(params);
+        return tokens_of(Chat({}, json));
     }
     std::string chat_json_text(std::string_view json) const {
-        bn_request_params params = detail::params();
-        params.chat_json = detail::text(json);
+        const Chat owner({}, json);
+        const detail::ChatParams chat(owner);
         return detail::sized<std::string>([&](auto *data, auto room, auto *size, auto *error) {
-            return bn_model_chat_format(handle(), &params, data, room, size, error);
+            return bn_model_chat_format(handle(), &chat, data, room, size, error);
         });
     }
     // For calls that are not here. It stays the model's. NULL after a move.
     bn_model *handle() const noexcept { return handle_.get(); }
 
 private:
-    std::vector<uint32_t> tokens_of(const bn_request_params &params) const {
+    std::vector<uint32_t> tokens_of(const Chat &owner) const {
+        const detail::ChatParams chat(owner);
         return detail::sized<std::vector<uint32_t>>([&](auto *data, auto room, auto *size, auto *error) {
-            return bn_model_chat_tokenize(handle(), &params, data, room, size, error);
+            return bn_model_chat_tokenize(handle(), &chat, data, room, size, error);
         });
     }
     struct Free {
@@ -115,12 +110,12 @@ public:
     }
     ~Core() { // the Engine has cancelled every request
         if (collector_.joinable()) collector_.join();
-        bn_engine_destroy(engine);
+        bn_engine_free(engine);
     }
     Core(const Core &) = delete;
     Core &operator=(const Core &) = delete;
 
-    void stop(int32_t mode) const noexcept { bn_engine_shutdown(engine, mode, nullptr); }
+    void stop(uint32_t mode) const noexcept { bn_engine_shutdown(engine, mode, nullptr); }
 
     // The hook, or NULL, stays where it is until the request's last event.
     bn_request submit(const Request &request, uint32_t flags, uint64_t user_data, Hook *hook) const {
@@ -180,7 +175,7 @@ private:
         for (;;) {
             bn_event e;
             std::size_t count = 0;
-            const bn_status status = bn_poll(engine, BN_ANY, &e, sizeof e, 1, BN_FOREVER, &count, nullptr);
+            const bn_status status = bn_poll(engine, BN_ANY, &e, sizeof e, 1, BN_NO_LIMIT, &count, nullptr);
             if (wait_for_memory(status)) continue;
             if (status != BN_OK) return; // every request has had its last event
             if (e.kind == BN_EVENT_COMPLETED) keep(e);
@@ -194,11 +189,11 @@ private:
         try {
             Completion completion;
             completion.assign(e);
-            bn_release(engine, e.request, nullptr); // who waits finds its place free
+            bn_request_free(engine, e.request, nullptr); // who waits finds its place free
             if (e.finish_reason == BN_FINISH_FAILED) fail(completion, hook.get());
             promise.set_value(std::move(completion));
         } catch (...) {
-            bn_release(engine, e.request, nullptr);
+            bn_request_free(engine, e.request, nullptr);
             promise.set_exception(std::current_exception());
         }
     }
@@ -236,14 +231,14 @@ public:
 
     // Waits for an event, up to `timeout_ms`. NULL: none came in time, or the last one was returned before. The event
     // is valid until the next call. Throws if the request failed; event() then has what came with the failure.
-    const Event *next(uint32_t timeout_ms = BN_FOREVER) {
+    const Event *next(uint32_t timeout_ms = BN_NO_LIMIT) {
         return !over_ && read(timeout_ms, &Event::assign) ? &event_ : nullptr;
     }
 
     // Waits for the end, and returns it with all that was not read before.
     Completion finish() {
         if (next() != nullptr)
-            while (!over_) read(BN_FOREVER, &Event::add);
+            while (!over_) read(BN_NO_LIMIT, &Event::add);
         return std::move(event_);
     }
 
@@ -293,7 +288,7 @@ private:
             release();
             if (event_.finish_reason == BN_FINISH_FAILED) detail::fail(event_, hook_.get());
         } else {
-            bn_events_free(core_->engine, &e, sizeof e, 1);
+            bn_events_free(&e, sizeof e, 1);
         }
         return true;
     }
@@ -303,9 +298,9 @@ private:
         for (;;) {
             bn_event e;
             std::size_t count = 0;
-            const bn_status status = bn_poll(core_->engine, id_, &e, sizeof e, 1, BN_FOREVER, &count, nullptr);
+            const bn_status status = bn_poll(core_->engine, id_, &e, sizeof e, 1, BN_NO_LIMIT, &count, nullptr);
             const bool last = count == 1 && e.kind == BN_EVENT_COMPLETED;
-            bn_events_free(core_->engine, &e, sizeof e, count);
+            bn_events_free(&e, sizeof e, count);
             if (last) return true;
             if (status != BN_OK && !detail::wait_for_memory(status))
                 return status == BN_ERR_FINISHED || status == BN_ERR_SHUTDOWN || status == BN_ERR_ENGINE_DEAD ||
@@ -313,7 +308,7 @@ private:
         }
     }
     void release() noexcept {
-        if (!std::exchange(over_, true)) bn_release(core_->engine, id_, nullptr);
+        if (!std::exchange(over_, true)) bn_request_free(core_->engine, id_, nullptr);
     }
     std::shared_ptr<detail::Core> core_;
     std::unique_ptr<detail::Hook> hook_;
@@ -363,7 +358,11 @@ public:
     }
     // Refuses further requests and finishes those that were accepted. state() says when that is done.
     void drain() const { core().stop(BN_SHUTDOWN_DRAIN); }
-    int32_t state() const { return bn_engine_state(handle()); } // BN_STATE_*
+    uint32_t state() const { // BN_STATE_*
+        uint32_t state = 0;
+        detail::check([&](bn_error *) { return bn_engine_state(handle(), &state); });
+        return state;
+    }
 
     // Waits for the running step, and none begins until resume() or the engine's end. Requests may wait meanwhile.
     void pause() const {
@@ -442,11 +441,10 @@ public:
         return scores;
     }
 
-    // Compiles a constraint as a request does, and keeps it compiled for those that follow. `kind`: BN_CONSTRAINT_*.
-    void check_constraint(int32_t kind, std::string_view text = {}) const {
-        detail::check([&](bn_error *error) {
-            return bn_engine_check_constraint(handle(), kind, detail::text_or_none(text), error);
-        });
+    // Compiles a constraint as a request does, and keeps it compiled for those that follow.
+    void check_constraint(const Constraint &constraint) const {
+        const bn_constraint c = detail::c_constraint(constraint);
+        detail::check([&](bn_error *error) { return bn_engine_check_constraint(handle(), &c, error); });
     }
 
     Model model() const {
@@ -495,8 +493,8 @@ public:
                                       saved.size(), error);
         });
     }
-    void drop_session(std::string_view name) const {
-        detail::check([&](bn_error *error) { return bn_session_drop(handle(), detail::text(name), error); });
+    void free_session(std::string_view name) const {
+        detail::check([&](bn_error *error) { return bn_session_free(handle(), detail::text(name), error); });
     }
     void clear_cache() const {
         detail::check([&](bn_error *error) { return bn_cache_clear(handle(), error); });

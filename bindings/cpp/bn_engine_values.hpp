@@ -34,7 +34,7 @@ private:
     bn_status code_;
 };
 
-using Log = std::function<void(int32_t level, std::string_view line)>;
+using Log = std::function<void(uint32_t level, std::string_view line)>;
 // Changes the logits of a row, in place. What it throws ends the request, and is thrown where that is waited for. It is
 // called on threads of the engine, for several requests at a time, and all requests wait for it: it must neither wait
 // for the engine nor destroy streams. No call follows the request's end, or the destruction of its stream unless a log or
@@ -78,7 +78,7 @@ inline void check_abi() {
 }
 
 // Exceptions must not pass through the library.
-inline void log(int32_t level, bn_string message, void *context) noexcept {
+inline void log(uint32_t level, bn_string message, void *context) noexcept {
     try {
         (*static_cast<const Log *>(context))(level, view(message));
     } catch (...) {
@@ -91,7 +91,7 @@ struct Message {
     std::string role, content;
 };
 
-// The C struct with its defaults, and texts that it owns in place of those of the same name.
+// These are the C structs with their defaults, and texts and lists of their own in place of those of the same name.
 struct ModelConfig : bn_model_config {
     explicit ModelConfig(std::string_view from = {}) : bn_model_config{}, path(from) {
         bn_model_config_init(this, sizeof(bn_model_config));
@@ -108,45 +108,78 @@ struct EngineConfig : bn_engine_config {
     Log log;
 };
 
-struct Request : bn_request_params {
-    explicit Request(std::string_view text = {}) : bn_request_params{}, prompt(text) {
-        bn_request_params_init(this, sizeof(bn_request_params));
-    }
-    static Request chat(std::vector<Message> messages) {
-        Request request;
-        request.messages = std::move(messages);
-        return request;
-    }
+struct Chat : bn_chat {
+    explicit Chat(std::vector<Message> list = {}, std::string_view from = {})
+        : bn_chat{}, messages(std::move(list)), json(from) {}
+    std::vector<Message> messages; // one of these two
+    std::string json;
+};
 
-    std::string prompt; // one of these four
-    std::vector<uint32_t> prompt_tokens;
-    std::vector<Message> messages;
-    std::string chat_json;
-    std::optional<std::string> document; // with BN_TASK_RERANK
-    std::vector<uint32_t> stop_tokens;
-    std::vector<std::string> stop_strings;
-    std::string session;
-    std::string constraint; // with constraint_kind
-    std::vector<int32_t> samplers;
-    std::vector<bn_logit_bias> logit_bias;
-    std::vector<std::string> bad_words;
-    std::optional<std::vector<std::string>> dry_breakers; // not set: the library's
-    std::vector<uint32_t> logprob_tokens;
-    LogitsHook on_logits;
+struct Constraint : bn_constraint {
+    // BN_CONSTRAINT_*, and the schema, expression or grammar.
+    Constraint(uint32_t of = BN_CONSTRAINT_NONE, std::string_view from = {}) : bn_constraint{}, text(from) { kind = of; }
+    std::string text;
 };
 
 namespace detail {
-
-inline std::vector<bn_chat_message> c_messages(const std::vector<Message> &messages) {
-    std::vector<bn_chat_message> list;
-    for (const Message &m : messages) list.push_back({text(m.role), text(m.content)});
-    return list;
-}
 
 inline bn_request_params params() {
     bn_request_params params;
     bn_request_params_init(&params, sizeof params);
     return params;
+}
+
+} // namespace detail
+
+struct Sampling : bn_sampling {
+    Sampling() : bn_sampling(detail::params().sampling) {}
+    std::vector<uint32_t> samplers;
+    std::optional<std::vector<std::string>> dry_breakers; // not set: the library's
+    std::vector<bn_logit_bias> logit_bias;
+    std::vector<std::string> bad_words;
+    LogitsHook on_logits;
+};
+
+struct Request : bn_request_params {
+    explicit Request(std::string_view text = {}) : bn_request_params(detail::params()), prompt(text) {}
+    static Request conversation(std::vector<Message> messages) {
+        Request request;
+        request.chat.messages = std::move(messages);
+        return request;
+    }
+
+    std::string prompt; // one of these three
+    std::vector<uint32_t> prompt_tokens;
+    Chat chat;
+    std::optional<std::string> document; // with BN_TASK_RERANK
+    std::vector<uint32_t> stop_tokens;
+    std::vector<std::string> stop_strings;
+    Sampling sampling;
+    Constraint constraint;
+    std::vector<uint32_t> logprob_tokens;
+    std::string session;
+};
+
+namespace detail {
+
+// A conversation as bn_chat. It points into the Chat.
+struct ChatParams : bn_chat {
+    explicit ChatParams(const Chat &c) : bn_chat(c) {
+        for (const Message &m : c.messages) list_.push_back({text(m.role), text(m.content)});
+        messages = list_.data(), messages_count = list_.size();
+        json = text_or_none(c.json);
+    }
+    ChatParams(const ChatParams &) = delete;
+    ChatParams &operator=(const ChatParams &) = delete;
+
+private:
+    std::vector<bn_chat_message> list_;
+};
+
+inline bn_constraint c_constraint(const Constraint &constraint) {
+    bn_constraint c = constraint;
+    c.text = text_or_none(constraint.text);
+    return c;
 }
 
 inline std::vector<bn_string> c_texts(const std::vector<std::string> &texts) {
@@ -158,39 +191,41 @@ inline std::vector<bn_string> c_texts(const std::vector<std::string> &texts) {
 // What bn_submit takes. It points into the request.
 struct Params : bn_request_params {
     explicit Params(const Request &r)
-        : bn_request_params(r), messages_(c_messages(r.messages)), stops_(c_texts(r.stop_strings)),
-          bad_words_(c_texts(r.bad_words)) {
+        : bn_request_params(r), chat_(r.chat), stops_(c_texts(r.stop_strings)), bad_words_(c_texts(r.sampling.bad_words)) {
         prompt = text_or_none(r.prompt);
-        chat_json = text_or_none(r.chat_json);
         document = r.document ? text(*r.document) : bn_string{};
         session = text_or_none(r.session);
-        constraint = text_or_none(r.constraint);
+        chat = chat_;
+        constraint = c_constraint(r.constraint);
         prompt_tokens = r.prompt_tokens.data(), prompt_tokens_count = r.prompt_tokens.size();
-        messages = messages_.data(), messages_count = messages_.size();
         stop_tokens = r.stop_tokens.data(), stop_tokens_count = r.stop_tokens.size();
         stop_strings = stops_.data(), stop_strings_count = stops_.size();
-        samplers = r.samplers.data(), samplers_count = r.samplers.size();
-        logit_bias = r.logit_bias.data(), logit_bias_count = r.logit_bias.size();
-        bad_words = bad_words_.data(), bad_words_count = bad_words_.size();
         logprob_tokens = r.logprob_tokens.data(), logprob_tokens_count = r.logprob_tokens.size();
-        if (r.dry_breakers) {
-            breakers_ = c_texts(*r.dry_breakers);
-            breakers_.reserve(1); // so that an empty list is set
-            dry_breakers = breakers_.data(), dry_breakers_count = breakers_.size();
-        }
+        set(r.sampling);
     }
     Params(const Params &) = delete;
     Params &operator=(const Params &) = delete;
 
 private:
-    std::vector<bn_chat_message> messages_;
+    void set(const Sampling &s) {
+        sampling = s;
+        sampling.samplers = s.samplers.data(), sampling.samplers_count = s.samplers.size();
+        sampling.logit_bias = s.logit_bias.data(), sampling.logit_bias_count = s.logit_bias.size();
+        sampling.bad_words = bad_words_.data(), sampling.bad_words_count = bad_words_.size();
+        if (s.dry_breakers) {
+            breakers_ = c_texts(*s.dry_breakers);
+            breakers_.reserve(1); // so that an empty list is set
+            sampling.dry_breakers = breakers_.data(), sampling.dry_breakers_count = breakers_.size();
+        }
+    }
+    ChatParams chat_;
     std::vector<bn_string> stops_, bad_words_, breakers_;
 };
 
 // The hook of a request, and what it threw.
 struct Hook {
     explicit Hook(LogitsHook call) : call_(std::move(call)) {}
-    void set(Params &params) noexcept { params.on_logits = run, params.on_logits_context = this; }
+    void set(Params &params) noexcept { params.sampling.on_logits = run, params.sampling.on_logits_context = this; }
     void rethrow() const {
         if (thrown_) std::rethrow_exception(thrown_);
     }
@@ -211,7 +246,7 @@ private:
 };
 
 inline std::unique_ptr<Hook> hook_of(const Request &r) {
-    return r.on_logits ? std::make_unique<Hook>(r.on_logits) : nullptr;
+    return r.sampling.on_logits ? std::make_unique<Hook>(r.sampling.on_logits) : nullptr;
 }
 
 } // namespace detail
@@ -228,7 +263,7 @@ struct Event {
     std::vector<uint32_t> tokens;
     std::vector<bn_logprob> logprobs; // with BN_REQUEST_LOGPROBS: logprobs_per_token for each token
     uint32_t logprobs_per_token = 0;
-    int32_t finish_reason = BN_FINISH_NONE;
+    uint32_t finish_reason = BN_FINISH_NONE;
     bn_status status = BN_OK; // of a request that was cancelled or timed out
     std::string message;
     int32_t stop_index = -1;
@@ -237,8 +272,8 @@ struct Event {
     std::vector<ToolCall> tool_calls;
     uint32_t tool_calls_total = 0;
     uint32_t prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0, drafted_tokens = 0, accepted_tokens = 0;
-    uint64_t reasoning_tokens = 0; // generated, with BN_REQUEST_PARSE_OUTPUT
-    int32_t pooling = 0;           // BN_POOLING_* of an embedding
+    uint32_t reasoning_tokens = 0; // generated, with BN_REQUEST_PARSE_OUTPUT
+    uint32_t pooling = 0;          // BN_POOLING_* of an embedding
     std::chrono::nanoseconds queued{}, prefill{}, first_token{}, decode{}, total{};
 
     bool last() const noexcept { return finish_reason != BN_FINISH_NONE; }

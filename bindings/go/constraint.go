@@ -3,7 +3,7 @@ package bnengine
 // Constraint says what an output must match. The zero value matches everything. What does not compile is refused when
 // the request is submitted, and by Engine.CheckConstraint.
 type Constraint struct {
-	kind   int32
+	kind   uint32
 	text   string
 	schema any
 }
@@ -28,25 +28,25 @@ func Lark(grammar string) Constraint { return Constraint{kind: BN_CONSTRAINT_LAR
 // GBNF is a grammar as llama.cpp has them, whose rule root the output matches.
 func GBNF(grammar string) Constraint { return Constraint{kind: BN_CONSTRAINT_GBNF, text: grammar} }
 
-// in returns the constraint's kind, and its text in memory.
-func (c *Constraint) in(memory *arena) (int32, bn_string, error) {
+// in returns the C struct, whose text is in memory.
+func (c *Constraint) in(memory *arena, flags JSON) (p bn_constraint, err error) {
+	p.kind, p.json_flags, p.text = c.kind, uint32(flags), memory.text(c.text)
 	if c.kind == BN_CONSTRAINT_JSON_SCHEMA {
-		text, err := memory.json("JSONSchema", c.schema)
-		return c.kind, text, err
+		p.text, err = memory.json("JSONSchema", c.schema)
 	}
-	return c.kind, memory.text(c.text), nil
+	return p, err
 }
 
-// CheckConstraint compiles a constraint, and keeps it compiled for requests that follow.
-func (e *Engine) CheckConstraint(constraint Constraint) error {
+// CheckConstraint compiles a constraint, and keeps it compiled for requests that follow with the same flags.
+func (e *Engine) CheckConstraint(constraint Constraint, flags JSON) error {
 	var memory arena
 	defer memory.free()
-	kind, text, err := constraint.in(&memory)
+	c, err := constraint.in(&memory, flags)
 	if err != nil {
 		return err
 	}
 	return e.use(func(ptr bn_engine, failure *bn_error) bn_status {
-		return bn_engine_check_constraint(ptr, kind, text, failure)
+		return bn_engine_check_constraint(ptr, &c, failure)
 	})
 }
 

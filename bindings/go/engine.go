@@ -11,7 +11,7 @@ import (
 )
 
 // KVType says what keys and values are stored in.
-type KVType int32
+type KVType uint32
 
 // The types of keys and values.
 const (
@@ -22,7 +22,7 @@ const (
 )
 
 // Instructions say which instruction set the kernels use. Results are the same with any.
-type Instructions int32
+type Instructions uint32
 
 // The instruction sets. One that the machine lacks is refused.
 const (
@@ -43,32 +43,32 @@ type Options struct {
 
 	ModelName string // in metrics; "": the model's own
 
-	Threads           int // that compute; 0: the CPUs of the process
-	MaxBatchSize      int // requests in a forward pass
-	MaxBatchTokens    int // tokens in a forward pass
-	MaxSequenceLength int // tokens of a request, prompt and output
-	KVBlockSize       int
-	KVType            KVType
-	QueueCapacity     int // requests that have not ended, waiting ones included
-	QueueTokens       uint64
-	MemoryLimit       uint64 // bytes
-	KVCacheBytes      uint64
-	MaxUnreadBytes    uint64        // of a stream's output that the goroutine of the engine has not taken; 0: 4 MiB
-	MaxStep           time.Duration // that a step should not exceed
-	TargetITL         time.Duration // between two tokens of an answer
-	MaxWait           time.Duration // that an idle engine waits for more requests
-	PriorityAgeing    time.Duration // that priority is worth; 0: 30 seconds; negative: requests run in the order of arrival
-	DefaultTimeout    time.Duration // of requests that set none
-	Snapshots         int           // states that models with recurrent layers keep for later requests; 0: as many as run
-	SnapshotInterval  int           // tokens of a prompt between two of them; 0: 512, below 0: only where prompts part
-	KVEvents          int           // changes of the prefix cache to keep for KVEvents
-	AdapterBytes      uint64        // of MemoryLimit that the KV cache leaves for adapters
-	Speculation       Speculation   // of requests that do not say
-	DraftTokens       int           // at most, for a step of a request; 0: as many as pay
-	DraftModel        *Model        // a small one with the same vocabulary, which drafts tokens; the engine keeps it
-	Instructions      Instructions  // that kernels use; 0: the machine's best
-	Device            string        // "cuda:0" and so on; "": the CPU
-	IdleRelease       time.Duration // without a request, or in a pause, after which mapped weights leave memory; 0: never
+	Threads          int // that compute; 0: the CPUs of the process
+	MaxBatchSize     int // requests in a forward pass
+	MaxBatchTokens   int // tokens in a forward pass
+	ContextLength    int // tokens of a request, prompt and output
+	KVBlockSize      int
+	KVType           KVType
+	QueueCapacity    int // requests that have not ended, waiting ones included
+	QueueTokens      uint64
+	MemoryLimit      uint64 // bytes
+	KVCacheBytes     uint64
+	MaxUnreadBytes   uint64        // of a stream's output that the goroutine of the engine has not taken; 0: 4 MiB
+	MaxStep          time.Duration // that a step should not exceed
+	TargetITL        time.Duration // between two tokens of an answer
+	MaxWait          time.Duration // that an idle engine waits for more requests
+	PriorityAgeing   time.Duration // that priority is worth; 0: 30 seconds; negative: requests run in the order of arrival
+	DefaultTimeout   time.Duration // of requests that set none
+	Snapshots        int           // states that models with recurrent layers keep for later requests; 0: as many as run
+	SnapshotInterval int           // tokens of a prompt between two of them; 0: 512, below 0: only where prompts part
+	KVEvents         int           // changes of the prefix cache to keep for KVEvents
+	AdapterBytes     uint64        // of MemoryLimit that the KV cache leaves for adapters
+	Speculation      Speculation   // of requests that do not say
+	DraftTokens      int           // at most, for a step of a request; 0: as many as pay
+	DraftModel       *Model        // a small one with the same vocabulary, which drafts tokens; the engine keeps it
+	Instructions     Instructions  // that kernels use; 0: the machine's best
+	Device           string        // "cuda:0" and so on; "": the CPU
+	IdleRelease      time.Duration // without a request, or in a pause, after which mapped weights leave memory; 0: never
 
 	Log      func(LogLevel, string) // may be called on any goroutine, several at once; nil: no log
 	LogLevel LogLevel               // the most detailed level that Log gets; 0: LogWarn
@@ -120,15 +120,15 @@ func (c *core) create(o *Options) error {
 	set(&config.threads, count(o.Threads))
 	set(&config.max_batch_size, count(o.MaxBatchSize))
 	set(&config.max_batch_tokens, count(o.MaxBatchTokens))
-	set(&config.max_sequence_length, count(o.MaxSequenceLength))
+	set(&config.context_length, count(o.ContextLength))
 	set(&config.kv_block_size, count(o.KVBlockSize))
-	config.kv_type = int32(o.KVType)
+	config.kv_type = uint32(o.KVType)
 	set(&config.queue_capacity, count(o.QueueCapacity))
 	config.queue_token_capacity = o.QueueTokens
 	config.memory_limit_bytes = o.MemoryLimit
 	config.kv_cache_bytes = o.KVCacheBytes
 	set(&config.max_unread_bytes, o.MaxUnreadBytes)
-	config.instructions = int32(o.Instructions)
+	config.instructions = uint32(o.Instructions)
 	set(&config.max_step_ms, milliseconds(o.MaxStep))
 	config.target_itl_ms = milliseconds(o.TargetITL)
 	config.max_wait_us = count(int(o.MaxWait / time.Microsecond))
@@ -148,14 +148,14 @@ func (c *core) create(o *Options) error {
 	config.adapter_bytes = o.AdapterBytes
 	config.idle_release_ms = uint64(milliseconds(o.IdleRelease))
 	config.device = memory.text(o.Device)
-	config.speculation, config.draft_tokens = int32(o.Speculation), count(o.DraftTokens)
+	config.speculation, config.draft_tokens = uint32(o.Speculation), count(o.DraftTokens)
 	draft, err := o.DraftModel.handle()
 	if err != nil {
 		return err
 	}
 	defer runtime.KeepAlive(o.DraftModel)
 	config.draft_model = draft
-	set(&config.log_level, int32(o.LogLevel))
+	set(&config.log_level, uint32(o.LogLevel))
 	config.log, config.log_context = c.hooks.callback(), c.hooks.handle
 	create := func(model bn_model, failure *bn_error) bn_status {
 		config.model = model
@@ -217,7 +217,7 @@ func (c *core) poll(events *[room]bn_event) bool {
 		for i := range events[:n] {
 			c.deliver(&events[i])
 		}
-		bn_events_free(c.ptr, &events[0], sizeof_bn_event, n) // those of released requests are skipped
+		bn_events_free(&events[0], sizeof_bn_event, n) // those of freed requests are skipped
 	}
 	return true
 }
@@ -233,20 +233,20 @@ func (c *core) deliver(event *bn_event) {
 	c.mu.Unlock()
 	s.add(event)
 	if last {
-		bn_release(c.ptr, event.request, nil)
+		bn_request_free(c.ptr, event.request, nil)
 		s.finish()
 	}
 }
 
-// close cancels every request, waits for the last event, and destroys the engine.
+// close cancels every request, waits for the last event, and frees the engine.
 func (c *core) close() {
-	bn_engine_shutdown(c.ptr, BN_SHUTDOWN_CANCEL, nil) // of one that is destroyed: refused
+	bn_engine_shutdown(c.ptr, BN_SHUTDOWN_CANCEL, nil) // of one that is freed: refused
 	<-c.over
 	c.life.Lock()
 	defer c.life.Unlock()
 	if !c.closed {
 		c.closed = true
-		bn_engine_destroy(c.ptr)
+		bn_engine_free(c.ptr)
 		c.hooks.free()
 	}
 }
@@ -289,7 +289,7 @@ func (e *Engine) SetThreads(n int) error {
 	})
 }
 
-// use makes a call with the engine, which is not destroyed meanwhile.
+// use makes a call with the engine, which is not freed meanwhile.
 func (e *Engine) use(call func(ptr bn_engine, failure *bn_error) bn_status) error {
 	e.core.life.RLock()
 	defer e.core.life.RUnlock()
@@ -317,7 +317,8 @@ func (e *Engine) Generate(ctx context.Context, r Request) (*Completion, error) {
 	return &Completion{chunk, ending}, err
 }
 
-// Embed returns the embedding of the request's prompt, a vector of length 1.
+// Embed returns the embedding of the request's prompt, a vector of length 1 unless its Normalization or the model's
+// files say otherwise.
 func (e *Engine) Embed(ctx context.Context, r Request) ([]float32, error) {
 	s, err := e.submit(ctx, &r, BN_TASK_EMBED, 0)
 	if err != nil {
@@ -327,7 +328,7 @@ func (e *Engine) Embed(ctx context.Context, r Request) ([]float32, error) {
 	return ending.vector, err
 }
 
-func (e *Engine) submit(ctx context.Context, r *Request, task int32, flags uint32) (*Stream, error) {
+func (e *Engine) submit(ctx context.Context, r *Request, task, flags uint32) (*Stream, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &Error{Code: ErrCancelled, Message: "not submitted: " + err.Error(), cause: err}
 	}

@@ -256,7 +256,7 @@ func TestEmbeddings(t *testing.T) { // 7
 	if len(one) != info.EmbeddingSize || fmt.Sprint(one) != fmt.Sprint(two) || math.Abs(square-1) > 1e-3 || product > 0.999 {
 		t.Fatalf("%d of %d elements, length %f, product %f", len(one), info.EmbeddingSize, square, product)
 	}
-	for _, r := range []Request{{Pooling: PoolingFirst}, {Unnormalized: true}} {
+	for _, r := range []Request{{Pooling: PoolingFirst}, {Normalization: NormalizationNone}} {
 		r.Prompt = "a red ball"
 		vector, err := e.Embed(ctx, r)
 		ok(t, err)
@@ -521,8 +521,8 @@ func TestSession(t *testing.T) {
 	ok(t, err)
 	data, err := e.SaveSession("s")
 	ok(t, err)
-	ok(t, e.DropSession("s"))
-	wants(t, e.DropSession("s"), ErrNotFound, "")
+	ok(t, e.FreeSession("s"))
+	wants(t, e.FreeSession("s"), ErrNotFound, "")
 	ok(t, e.RestoreSession("s", data))
 	data[len(data)/2] ^= 1
 	wants(t, e.RestoreSession("s", data), ErrInvalidArgument, "")

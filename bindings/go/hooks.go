@@ -6,7 +6,7 @@ import (
 )
 
 // LogLevel says how important a line of the log is, and which lines to log.
-type LogLevel int32
+type LogLevel uint32
 
 // The levels, the most important first.
 const (
@@ -41,7 +41,7 @@ func (h *hooks) callback() uintptr {
 	return logCallback
 }
 
-func onLog(level int32, message bn_string, h unsafe.Pointer) {
+func onLog(level uint32, message bn_string, h unsafe.Pointer) {
 	valueOf(h).(*hooks).log(LogLevel(level), goText(message))
 }
 

@@ -36,7 +36,7 @@ func newLogitsHook(call LogitsHook) *logitsHook {
 }
 
 func (h *logitsHook) set(p *bn_request_params) {
-	p.on_logits, p.on_logits_context = logitsCallback, h.handle
+	p.sampling.on_logits, p.sampling.on_logits_context = logitsCallback, h.handle
 }
 
 func (h *logitsHook) free() {

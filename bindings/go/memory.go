@@ -67,13 +67,13 @@ func (a *arena) tokens(list []uint32) (*uint32, uintptr) {
 	return (*uint32)(a.keep(copied(bytes))), uintptr(len(list))
 }
 
-func (a *arena) samplers(list []Sampler) (*int32, uintptr) {
+func (a *arena) samplers(list []Sampler) (*uint32, uintptr) {
 	if len(list) == 0 {
 		return nil, 0
 	}
-	data := (*int32)(a.keep(calloc(uintptr(len(list)), 4)))
+	data := (*uint32)(a.keep(calloc(uintptr(len(list)), 4)))
 	for i, sampler := range list {
-		unsafe.Slice(data, len(list))[i] = int32(sampler)
+		unsafe.Slice(data, len(list))[i] = uint32(sampler)
 	}
 	return data, uintptr(len(list))
 }
@@ -90,16 +90,16 @@ func (a *arena) biases(of map[uint32]float32) (*bn_logit_bias, uintptr) {
 	return data, uintptr(len(of))
 }
 
-func (a *arena) messages(list []Message) (*bn_chat_message, uintptr) {
+func (a *arena) conversation(list []Message) (chat bn_chat) {
 	if len(list) == 0 {
-		return nil, 0
+		return chat
 	}
 	data := (*bn_chat_message)(a.keep(calloc(uintptr(len(list)), sizeof_bn_chat_message)))
 	to := unsafe.Slice(data, len(list))
 	for i, message := range list {
 		to[i].role, to[i].content = a.text(message.Role), a.text(message.Content)
 	}
-	return data, uintptr(len(list))
+	return bn_chat{messages: data, messages_count: uintptr(len(list))}
 }
 
 // copied returns a copy of bytes in C's memory, with a NUL behind it.

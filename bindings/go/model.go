@@ -8,7 +8,7 @@ import (
 )
 
 // WeightType says what weights become while a model is loaded.
-type WeightType int32
+type WeightType uint32
 
 // The types of weights.
 const (
@@ -55,16 +55,16 @@ func OpenModel(ctx context.Context, options ModelOptions) (*Model, error) {
 	config.path, config.kernel_config_path = memory.text(options.Path), memory.text(options.KernelConfigPath)
 	config.memory_limit_bytes = options.MemoryLimit
 	config.threads = count(options.Threads)
-	config.weight_type = int32(options.Weights)
-	config.embedding_type = int32(options.Embedding)
-	config.head_type = int32(options.Head)
+	config.weight_type = uint32(options.Weights)
+	config.embedding_type = uint32(options.Embedding)
+	config.head_type = uint32(options.Head)
 	if options.MTP {
-		config.mtp = 1
+		config.flags |= BN_MODEL_MTP
 	}
 	if options.SkipZeros {
-		config.skip_zeros = 1
+		config.flags |= BN_MODEL_SKIP_ZEROS
 	}
-	set(&config.log_level, int32(options.LogLevel))
+	set(&config.log_level, uint32(options.LogLevel))
 	config.log, config.log_context = hooks.callback(), hooks.handle
 	config.progress, config.progress_context = progressCallback, hooks.handle
 	var ptr bn_model
@@ -230,57 +230,51 @@ func (m *Model) TokenBytes(token uint32) ([]byte, error) {
 func (m *Model) ChatTokens(messages []Message) ([]uint32, error) {
 	var memory arena
 	defer memory.free()
-	params := newParams()
-	params.messages, params.messages_count = memory.messages(messages)
-	return m.chatTokens(&params)
-}
-
-// ChatJSONText returns a conversation with tools, as Request.Chat takes it, as text. It is for display and for tests.
-func (m *Model) ChatJSONText(chat any) (string, error) {
-	var memory arena
-	defer memory.free()
-	params := newParams()
-	var err error
-	if params.chat_json, err = memory.json("chat", chat); err != nil {
-		return "", err
-	}
-	return m.chatText(&params)
-}
-
-// ChatJSONTokens returns the token ids of a conversation with tools, as Request.Chat takes it.
-func (m *Model) ChatJSONTokens(chat any) ([]uint32, error) {
-	var memory arena
-	defer memory.free()
-	params := newParams()
-	var err error
-	if params.chat_json, err = memory.json("chat", chat); err != nil {
-		return nil, err
-	}
-	return m.chatTokens(&params)
+	return m.chatTokens(memory.conversation(messages))
 }
 
 // ChatText returns a conversation as text. It is for display and for tests.
 func (m *Model) ChatText(messages []Message) (string, error) {
 	var memory arena
 	defer memory.free()
-	params := newParams()
-	params.messages, params.messages_count = memory.messages(messages)
-	return m.chatText(&params)
+	return m.chatText(memory.conversation(messages))
 }
 
-func (m *Model) chatText(params *bn_request_params) (string, error) {
+// ChatJSONTokens returns the token ids of a conversation with tools, as Request.Chat takes it.
+func (m *Model) ChatJSONTokens(chat any) ([]uint32, error) {
+	var memory arena
+	defer memory.free()
+	text, err := memory.json("chat", chat)
+	if err != nil {
+		return nil, err
+	}
+	return m.chatTokens(bn_chat{json: text})
+}
+
+// ChatJSONText returns a conversation with tools, as Request.Chat takes it, as text. It is for display and for tests.
+func (m *Model) ChatJSONText(chat any) (string, error) {
+	var memory arena
+	defer memory.free()
+	text, err := memory.json("chat", chat)
+	if err != nil {
+		return "", err
+	}
+	return m.chatText(bn_chat{json: text})
+}
+
+func (m *Model) chatText(chat bn_chat) (string, error) {
 	text, err := sized[byte](func(data unsafe.Pointer, room uintptr, n *uintptr) error {
 		return m.use(func(ptr bn_model, failure *bn_error) bn_status {
-			return bn_model_chat_format(ptr, params, (*byte)(data), room, n, failure)
+			return bn_model_chat_format(ptr, &chat, (*byte)(data), room, n, failure)
 		})
 	})
 	return string(text), err
 }
 
-func (m *Model) chatTokens(params *bn_request_params) ([]uint32, error) {
+func (m *Model) chatTokens(chat bn_chat) ([]uint32, error) {
 	return sized[uint32](func(data unsafe.Pointer, room uintptr, n *uintptr) error {
 		return m.use(func(ptr bn_model, failure *bn_error) bn_status {
-			return bn_model_chat_tokenize(ptr, params, (*uint32)(data), room, n, failure)
+			return bn_model_chat_tokenize(ptr, &chat, (*uint32)(data), room, n, failure)
 		})
 	})
 }

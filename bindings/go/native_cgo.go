@@ -4,7 +4,7 @@ package bnengine
 
 // #include <bn_engine.h>
 // #include <stdlib.h>
-// extern void bnengineLog(int32_t level, bn_string message, void *hooks);
+// extern void bnengineLog(uint32_t level, bn_string message, void *hooks);
 // extern int32_t bnengineProgress(float fraction, bn_string what, void *hooks);
 // extern int32_t bnengineLogits(bn_logits *row, void *hook);
 import "C"
@@ -26,8 +26,8 @@ func calloc(n, size uintptr) unsafe.Pointer { return C.calloc(C.size_t(n), C.siz
 func free(p unsafe.Pointer) { C.free(p) }
 
 //export bnengineLog
-func bnengineLog(level C.int32_t, message C.bn_string, hooks unsafe.Pointer) {
-	onLog(int32(level), *(*bn_string)(unsafe.Pointer(&message)), hooks)
+func bnengineLog(level C.uint32_t, message C.bn_string, hooks unsafe.Pointer) {
+	onLog(uint32(level), *(*bn_string)(unsafe.Pointer(&message)), hooks)
 }
 
 //export bnengineProgress

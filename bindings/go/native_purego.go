@@ -17,7 +17,7 @@ var loadError = load()
 
 // For C. A struct of two words comes as two arguments.
 var (
-	logCallback = purego.NewCallback(func(level int32, text *byte, length uintptr, hooks unsafe.Pointer) {
+	logCallback = purego.NewCallback(func(level uint32, text *byte, length uintptr, hooks unsafe.Pointer) {
 		onLog(level, bn_string{data: text, length: length}, hooks)
 	})
 	progressCallback = purego.NewCallback(func(fraction float32, text *byte, length uintptr, hooks unsafe.Pointer) uintptr {
@@ -62,9 +62,10 @@ func load() error {
 	err := find()
 	if err != nil {
 		text := []byte("unknown: the library is not there\x00")
-		unknown := func(int32) *byte { return &text[0] }
-		bn_status_name, bn_status_message, bn_finish_reason_name = unknown, unknown, unknown
-		bn_version = func() *byte { return unknown(0) }
+		bn_version = func() *byte { return &text[0] }
+		bn_status_name = func(bn_status) *byte { return &text[0] }
+		bn_status_message = bn_status_name
+		bn_finish_reason_name = func(uint32) *byte { return &text[0] }
 	}
 	return err
 }

@@ -12,7 +12,7 @@ type Message struct {
 }
 
 // Pooling says what makes one vector of the hidden states of a prompt.
-type Pooling int32
+type Pooling uint32
 
 // The ways to pool.
 const (
@@ -22,8 +22,18 @@ const (
 	PoolingFirst Pooling = BN_POOLING_FIRST
 )
 
+// Normalization says whether an embedding is divided by its length.
+type Normalization uint32
+
+// The ways to normalize.
+const (
+	NormalizationModel Normalization = BN_NORMALIZATION_MODEL // as the model's files say; if they do not, NormalizationUnit
+	NormalizationNone  Normalization = BN_NORMALIZATION_NONE  // the vector as it is
+	NormalizationUnit  Normalization = BN_NORMALIZATION_UNIT
+)
+
 // Sampler is a step that works on the distribution that a token is drawn from.
-type Sampler int32
+type Sampler uint32
 
 // The samplers, in their usual order.
 const (
@@ -37,7 +47,7 @@ const (
 )
 
 // Speculation says what drafts tokens, for the model to verify several in one step.
-type Speculation int32
+type Speculation uint32
 
 // Who drafts tokens.
 const (
@@ -47,7 +57,7 @@ const (
 	SpeculationDraft   Speculation = BN_SPECULATION_DRAFT  // the engine's DraftModel, or the model's own block (MTP)
 )
 
-// AllTokens as MaxTokens: as many as the engine's MaxSequenceLength leaves.
+// AllTokens as MaxTokens: as many as the engine's ContextLength leaves.
 const AllTokens = -1
 
 // Request is a prompt, as one of Prompt, PromptTokens, Messages and Chat, and what to do with it. bn_engine.h has the
@@ -56,7 +66,7 @@ type Request struct {
 	Prompt       string
 	PromptTokens []uint32
 	Messages     []Message
-	Chat         any // a conversation with tools, as bn_request_params.chat_json has it: of it encoding/json makes an object
+	Chat         any // a conversation with tools, as bn_chat.json has it: of it encoding/json makes an object
 
 	MaxTokens   int    // to generate; 0: 128; AllTokens
 	MinTokens   uint32 // that come before an end token may
@@ -121,45 +131,38 @@ type Request struct {
 	Speculation Speculation // what drafts tokens; it changes no output
 	DraftTokens int         // at most, for a step; 0: the engine's
 
-	Pooling      Pooling // Embed: how
-	Unnormalized bool    // Embed: do not divide the vector by its length
-	Normalized   bool    // Embed: do, even if the model's files do not
+	Pooling       Pooling       // Embed: how
+	Normalization Normalization // Embed: whether the vector is divided by its length
 
 	document *string // Rerank: what Prompt is asked of
 }
 
-func newParams() (p bn_request_params) {
-	bn_request_params_init(&p, sizeof_bn_request_params)
-	return p
-}
-
 // params makes the C struct, which points into memory.
 func (r *Request) params(memory *arena) (p bn_request_params, err error) {
-	p = newParams()
+	bn_request_params_init(&p, sizeof_bn_request_params)
 	p.prompt = memory.text(r.Prompt)
-	if p.chat_json, err = memory.json("Chat", r.Chat); err != nil {
+	p.chat = memory.conversation(r.Messages)
+	if p.chat.json, err = memory.json("Chat", r.Chat); err != nil {
 		return p, err
 	}
-	if p.constraint_kind, p.constraint, err = r.Constraint.in(memory); err != nil {
+	if p.constraint, err = r.Constraint.in(memory, r.JSON); err != nil {
 		return p, err
 	}
 	if p.adapter, err = r.Adapter.handle(); err != nil {
 		return p, err
 	}
-	set(&p.adapter_scale, float32(r.AdapterScale))
-	p.json_flags = uint32(r.JSON)
+	set(&p.adapter_scale, r.AdapterScale)
 	if r.MaxReasoning < 0 {
 		p.max_reasoning_tokens = 0
 	} else {
-		set(&p.max_reasoning_tokens, uint64(r.MaxReasoning))
+		set(&p.max_reasoning_tokens, count(r.MaxReasoning))
 	}
-	r.sampling(memory, &p)
+	r.sampling(memory, &p.sampling)
 	p.prompt_tokens, p.prompt_tokens_count = memory.tokens(r.PromptTokens)
-	p.messages, p.messages_count = memory.messages(r.Messages)
 	p.stop_tokens, p.stop_tokens_count = memory.tokens(r.StopTokens)
 	p.stop_strings, p.stop_strings_count = memory.texts(r.StopStrings)
 	p.session = memory.text(r.Session)
-	p.seed, p.cache_salt = r.Seed, r.CacheSalt
+	p.cache_salt = r.CacheSalt
 	if r.MaxTokens == AllTokens {
 		p.max_new_tokens = 0
 	} else {
@@ -167,7 +170,7 @@ func (r *Request) params(memory *arena) (p bn_request_params, err error) {
 	}
 	p.min_new_tokens = r.MinTokens
 	if r.Timeout < 0 {
-		p.timeout_ms = BN_FOREVER
+		p.timeout_ms = BN_NO_LIMIT
 	} else {
 		p.timeout_ms = milliseconds(r.Timeout)
 	}
@@ -175,8 +178,8 @@ func (r *Request) params(memory *arena) (p bn_request_params, err error) {
 	p.priority = uint32(BN_PRIORITY_DEFAULT + int(r.Priority))
 	p.top_logprobs, p.logprobs_from = count(r.TopLogprobs), count(r.LogprobsFrom)
 	p.logprob_tokens, p.logprob_tokens_count = memory.tokens(r.LogprobTokens)
-	p.speculation, p.draft_tokens = int32(r.Speculation), count(r.DraftTokens)
-	p.pooling = int32(r.Pooling)
+	p.speculation, p.draft_tokens = uint32(r.Speculation), count(r.DraftTokens)
+	p.embedding.pooling, p.embedding.normalization = uint32(r.Pooling), uint32(r.Normalization)
 	if r.document != nil {
 		p.document = memory.some(*r.document)
 	}
@@ -190,7 +193,7 @@ func (r *Request) params(memory *arena) (p bn_request_params, err error) {
 		{r.EchoPrompt, BN_REQUEST_ECHO_PROMPT}, {r.IgnoreEOS, BN_REQUEST_IGNORE_EOS},
 		{r.ParseSpecial, BN_REQUEST_PARSE_SPECIAL}, {r.Logprobs, BN_REQUEST_LOGPROBS},
 		{r.NoCache, BN_REQUEST_NO_CACHE}, {r.DropLate, BN_REQUEST_DROP_LATE},
-		{r.Unnormalized, BN_REQUEST_EMBED_RAW}, {r.Normalized, BN_REQUEST_EMBED_UNIT}, {r.ParseOutput, BN_REQUEST_PARSE_OUTPUT},
+		{r.ParseOutput, BN_REQUEST_PARSE_OUTPUT},
 		{r.ChainLogprobs, BN_REQUEST_CHAIN_LOGPROBS}, {r.PromptLogprobs, BN_REQUEST_PROMPT_LOGPROBS},
 	} {
 		if f.on {
@@ -201,22 +204,23 @@ func (r *Request) params(memory *arena) (p bn_request_params, err error) {
 }
 
 // sampling sets what says how tokens are drawn.
-func (r *Request) sampling(memory *arena, p *bn_request_params) {
-	p.temperature, p.temperature_range = float32(r.Temperature), float32(r.TemperatureRange)
-	set(&p.temperature_exponent, float32(r.TemperatureExponent))
-	p.top_n_sigma, p.top_k, p.min_p = float32(r.TopNSigma), count(r.TopK), float32(r.MinP)
-	set(&p.typical_p, float32(r.TypicalP))
-	set(&p.top_p, float32(r.TopP))
-	p.xtc_probability = float32(r.XTCProbability)
-	set(&p.xtc_threshold, float32(r.XTCThreshold))
-	p.mirostat_tau = float32(r.MirostatTau)
-	set(&p.mirostat_eta, float32(r.MirostatEta))
+func (r *Request) sampling(memory *arena, p *bn_sampling) {
+	p.seed = r.Seed
+	p.temperature, p.temperature_range = r.Temperature, r.TemperatureRange
+	set(&p.temperature_exponent, r.TemperatureExponent)
+	p.top_n_sigma, p.top_k, p.min_p = r.TopNSigma, count(r.TopK), r.MinP
+	set(&p.typical_p, r.TypicalP)
+	set(&p.top_p, r.TopP)
+	p.xtc_probability = r.XTCProbability
+	set(&p.xtc_threshold, r.XTCThreshold)
+	p.mirostat_tau = r.MirostatTau
+	set(&p.mirostat_eta, r.MirostatEta)
 	p.samplers, p.samplers_count = memory.samplers(r.Samplers)
-	set(&p.repetition_penalty, float32(r.RepetitionPenalty))
-	p.frequency_penalty, p.presence_penalty = float32(r.FrequencyPenalty), float32(r.PresencePenalty)
+	set(&p.repetition_penalty, r.RepetitionPenalty)
+	p.frequency_penalty, p.presence_penalty = r.FrequencyPenalty, r.PresencePenalty
 	p.penalty_window = r.PenaltyWindow
-	p.dry_multiplier, p.dry_window = float32(r.DRYMultiplier), r.DRYWindow
-	set(&p.dry_base, float32(r.DRYBase))
+	p.dry_multiplier, p.dry_window = r.DRYMultiplier, r.DRYWindow
+	set(&p.dry_base, r.DRYBase)
 	set(&p.dry_allowed_length, r.DRYAllowedLength)
 	p.dry_breakers, p.dry_breakers_count = memory.texts(r.DRYBreakers)
 	p.bad_words, p.bad_words_count = memory.texts(r.BadWords)

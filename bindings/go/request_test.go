@@ -105,7 +105,7 @@ func TestConstraints(t *testing.T) {
 	}
 	var value map[string]any
 	ok(t, json.Unmarshal([]byte(schema), &value))
-	ok(t, e.CheckConstraint(JSONSchema(json.RawMessage(schema))))
+	ok(t, e.CheckConstraint(JSONSchema(json.RawMessage(schema)), 0))
 	for _, constraint := range []Constraint{JSONSchema(json.RawMessage(schema)), JSONSchema(value)} {
 		c := answer(t, e, Request{Prompt: story, Temperature: 1, Constraint: constraint})
 		var got lamp
@@ -125,13 +125,15 @@ func TestConstraints(t *testing.T) {
 			t.Errorf("%q does not match %s", c.Text, want)
 		}
 	}
+	ok(t, e.CheckConstraint(JSONObject(), JSONCompact))
+	answer(t, e, Request{Prompt: story, MaxTokens: 1, Constraint: JSONObject(), JSON: JSONCompact})
 	stats, err := e.Stats()
 	ok(t, err)
-	if stats.GrammarsCompiled != 6 || stats.GrammarsReused != 1 {
+	if stats.GrammarsCompiled != 7 || stats.GrammarsReused != 2 {
 		t.Errorf("%d compiled, %d reused", stats.GrammarsCompiled, stats.GrammarsReused)
 	}
-	wants(t, e.CheckConstraint(Regex("a(")), ErrInvalidArgument, "constraint")
-	wants(t, e.CheckConstraint(JSONSchema(func() {})), ErrInvalidArgument, "JSONSchema")
+	wants(t, e.CheckConstraint(Regex("a("), 0), ErrInvalidArgument, "constraint")
+	wants(t, e.CheckConstraint(JSONSchema(func() {}), 0), ErrInvalidArgument, "JSONSchema")
 	_, err = e.Generate(ctx, Request{Prompt: story, Constraint: GBNF("root ::= x")})
 	wants(t, err, ErrInvalidArgument, "no rule named x")
 }
@@ -266,7 +268,7 @@ func TestChatJSON(t *testing.T) {
 }
 
 func TestAdapters(t *testing.T) {
-	e := open(t, Options{Path: "../../tests/golden/models/llama-llama3", MaxSequenceLength: 128, AdapterBytes: 1 << 20})
+	e := open(t, Options{Path: "../../tests/golden/models/llama-llama3", ContextLength: 128, AdapterBytes: 1 << 20})
 	r := Request{MaxTokens: 12, Temperature: 1, IgnoreEOS: true}
 	for i := uint32(0); i < 40; i++ {
 		r.PromptTokens = append(r.PromptTokens, 3+i*7%60)

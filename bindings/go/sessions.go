@@ -28,12 +28,12 @@ func (e *Engine) RestoreSession(name string, data []byte) error {
 	})
 }
 
-// DropSession forgets a session.
-func (e *Engine) DropSession(name string) error {
+// FreeSession forgets a session. It waits for the end of a step.
+func (e *Engine) FreeSession(name string) error {
 	var memory arena
 	defer memory.free()
 	s := memory.text(name)
-	return e.use(func(ptr bn_engine, failure *bn_error) bn_status { return bn_session_drop(ptr, s, failure) })
+	return e.use(func(ptr bn_engine, failure *bn_error) bn_status { return bn_session_free(ptr, s, failure) })
 }
 
 // ClearCache forgets every prefix that is not in use.
@@ -42,7 +42,7 @@ func (e *Engine) ClearCache() error {
 }
 
 // KVEventKind says how the prefix cache changed.
-type KVEventKind int32
+type KVEventKind uint32
 
 // The kinds of changes. bn_engine.h describes them, and what a hash covers.
 const (

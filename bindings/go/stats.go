@@ -76,7 +76,7 @@ func (e *Engine) Report() (string, error) {
 }
 
 // State says what an engine does.
-type State int32
+type State uint32
 
 // The states of an engine.
 const (
@@ -88,13 +88,6 @@ const (
 
 // State returns what the engine does.
 func (e *Engine) State() (state State, err error) {
-	err = e.use(func(ptr bn_engine, _ *bn_error) bn_status {
-		got := bn_engine_state(ptr)
-		if got < 0 {
-			return got
-		}
-		state = State(got)
-		return BN_OK
-	})
+	err = e.use(func(ptr bn_engine, _ *bn_error) bn_status { return bn_engine_state(ptr, (*uint32)(&state)) })
 	return state, err
 }

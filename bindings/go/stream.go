@@ -9,7 +9,7 @@ import (
 )
 
 // FinishReason says how a request ended.
-type FinishReason int32
+type FinishReason uint32
 
 // The ways to end.
 const (
@@ -22,7 +22,7 @@ const (
 	FinishEmbedding  FinishReason = BN_FINISH_EMBEDDING
 )
 
-func (r FinishReason) String() string { return goString(bn_finish_reason_name(int32(r))) }
+func (r FinishReason) String() string { return goString(bn_finish_reason_name(uint32(r))) }
 
 // Logprob is a token and the natural logarithm of its probability.
 type Logprob struct {

@@ -12,7 +12,8 @@ root=${SWIFT_ROOT:-$work/swift-root}
 
 rm -rf "$work/swift"
 mkdir -p "$work/swift"
-cp -r "$here/Package.swift" "$here/Sources" "$golden/demo_prompts.json" "$golden/models/llama-llama3" "$golden/adapters" "$work/swift/"
+cp -r "$here/Package.swift" "$here/Sources" "$golden/demo_prompts.json" "$golden/models/llama-llama3" \
+    "$golden/models/bert-reranker" "$golden/adapters" "$work/swift/"
 cp -r "$prefix" "$work/swift/stage"
 
 # FOLDER PROGRAM...: with the program in front, in a folder that has the sources and the library.

@@ -92,6 +92,7 @@ function struct_class(i, called, base, list) {
 function members(struct, list, i) {
     for (i = 1; i <= count; i++) {
         if (kind[i] != "field" || owner[i] != struct || hidden(i)) continue
+        if (nested(i) == "bn_constraint") continue # in ConstraintOptions
         if (nested(i) != "") { members(nested(i), list); continue }
         comment_above(doc[i], "    ")
         print "    " option(i) ": " type_of(text[i], list) (name[i] ~ /^(count|index)$/ ? "  # type: ignore[assignment]" : "")
@@ -101,7 +102,7 @@ function members(struct, list, i) {
 # Options that are fields of a struct inside of the request's: that struct's field, and the field in it.
 function paths(i, k) {
     print "\n\n#: Where an option lies in `bn_request_params`, if inside of another struct."
-    print public("PATHS") ": Final = {"
+    print "PATHS: Final = {"
     for (i = 1; i <= count; i++) {
         if (kind[i] != "field" || owner[i] != "bn_request_params" || nested(i) == "") continue
         for (k = 1; k <= count; k++)
@@ -128,10 +129,10 @@ function class_of(i, stem) {
     else struct_class(i, camel(stem), "NamedTuple", "list")
 }
 
-# Constraints by their kind, in place of `kind` and `text`.
+# Constraints by their kind, in place of `kind` and `text`, and how JSON is spelled.
 function constraints(i, called, what) {
     print "\n\nclass " public("ConstraintOptions") "(TypedDict, total=False):"
-    print "    \"\"\"What the output must match: one of these. `max_new_tokens` and stop strings may end it earlier.\"\"\"\n"
+    print "    \"\"\"One constraint of the output, and `json_flags`. `max_new_tokens` and stop strings may end it earlier.\"\"\"\n"
     for (i = 1; i <= count; i++) {
         if (name[i] !~ /^BN_CONSTRAINT_/ || name[i] ~ /_NONE$/) continue
         called = tolower(substr(name[i], 15))
@@ -140,6 +141,7 @@ function constraints(i, called, what) {
         comment_above(what, "    ")
         print "    " called ": " (called == "json_schema" ? "Schema" : called == "json_object" ? "bool" : "str")
     }
+    members("bn_constraint", "Sequence")
 }
 
 # The flags that are the caller's to choose, as options.

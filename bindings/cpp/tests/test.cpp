@@ -77,9 +77,9 @@ void golden_texts(const std::string &path) { // 2
 bn::Request sample(uint64_t seed) {
     bn::Request request("One day");
     request.max_new_tokens = 24;
-    request.temperature = 0.9f;
-    request.top_k = 40;
-    request.seed = seed;
+    request.sampling.temperature = 0.9f;
+    request.sampling.top_k = 40;
+    request.sampling.seed = seed;
     return request;
 }
 
@@ -144,7 +144,7 @@ void errors() { // 5
     config.queue_capacity = 1;
     bn::Engine engine(config);
     bn::Request wrong("x");
-    wrong.temperature = -1;
+    wrong.sampling.temperature = -1;
     const bn::Error parameter = thrown([&] { engine.generate(wrong); });
     CHECK(parameter.code() == BN_ERR_INVALID_ARGUMENT && contains(parameter.message(), "temperature"));
     CHECK(thrown([&] { engine.async(wrong); }).code() == BN_ERR_INVALID_ARGUMENT);
@@ -156,10 +156,10 @@ void errors() { // 5
 
 void chat() { // 6
     bn::Engine engine(bn::EngineConfig("builtin:echo"));
-    CHECK(engine.generate(bn::Request::chat({{"user", "hi"}})).text == "user: hi\nassistant: ");
+    CHECK(engine.generate(bn::Request::conversation({{"user", "hi"}})).text == "user: hi\nassistant: ");
     const std::vector<bn::Message> messages{{"system", "Echo."}, {"user", "hello"}};
     const std::string expected = "system: Echo.\nuser: hello\nassistant: ";
-    CHECK(engine.generate(bn::Request::chat(messages)).text == expected);
+    CHECK(engine.generate(bn::Request::conversation(messages)).text == expected);
     bn::Request tokens;
     tokens.prompt_tokens = engine.model().chat_tokens(messages);
     CHECK(engine.generate(tokens).text == expected);
@@ -175,9 +175,12 @@ void embeddings() { // 7
     CHECK(one.size() == engine.model().info().embedding_size && one == engine.embed("a red ball"));
     CHECK(std::abs(product(one, one) - 1) < 1e-3 && product(one, other) < 0.999);
     bn::Request request("a red ball");
-    request.pooling = BN_POOLING_MEAN;
+    request.embedding.pooling = BN_POOLING_MEAN;
     CHECK(engine.embed(request) != one);
-    request.temperature = 1;
+    request.embedding.normalization = BN_NORMALIZATION_NONE;
+    const std::vector<float> raw = engine.embed(request);
+    CHECK(std::abs(product(raw, raw) - 1) > 1e-3);
+    request.sampling.temperature = 1;
     CHECK(thrown([&] { engine.embed(request); }).code() == BN_ERR_INVALID_ARGUMENT);
 }
 
@@ -256,7 +259,7 @@ void requests_of_the_handle() {
     CHECK(bn_submit(engine.handle(), &params, &id, nullptr) == BN_OK);
     while (engine.stats().completed_stop < 2) std::this_thread::yield();
     CHECK(engine.async(bn::Request("y")).get().text == "y"); // its event is behind the other's
-    CHECK(bn_release(engine.handle(), id, nullptr) == BN_OK);
+    CHECK(bn_request_free(engine.handle(), id, nullptr) == BN_OK);
 }
 
 void moves() {
@@ -295,7 +298,7 @@ void paths_and_prompts() {
     CHECK(answer.text == "abc" && !answer.tokens.empty());
     CHECK(engine.stream("abc").finish().text == "abc" && engine.async("abc").get().text == "abc");
     bn::EngineConfig config;
-    config.max_sequence_length = 7;
+    config.context_length = 7;
     const bn::Engine narrow("builtin:echo", config);
     CHECK(thrown([&] { narrow.generate("more than seven tokens"); }).code() == BN_ERR_TOO_LONG);
 }
@@ -305,7 +308,7 @@ void logs_and_probabilities() {
     int lines = 0;
     bn::ModelConfig config;
     config.log_level = BN_LOG_DEBUG;
-    config.log = [&](int32_t, std::string_view line) {
+    config.log = [&](uint32_t, std::string_view line) {
         const std::lock_guard<std::mutex> lock(mutex);
         lines += line.empty() ? 0 : 1;
         throw std::runtime_error("stays here");
@@ -341,8 +344,8 @@ void sessions() {
     CHECK(events.size() > 1 && events[0].kind == BN_KV_EVENT_STORED && events[1].parent_hash == events[0].hash);
     CHECK(thrown([] { bn::Engine("builtin:echo").kv_events(); }).code() == BN_ERR_WRONG_MODE);
     std::string saved = engine.save_session("s");
-    engine.drop_session("s");
-    CHECK(thrown([&] { engine.drop_session("s"); }).code() == BN_ERR_NOT_FOUND);
+    engine.free_session("s");
+    CHECK(thrown([&] { engine.free_session("s"); }).code() == BN_ERR_NOT_FOUND);
     engine.restore_session("s", saved);
     saved[saved.size() / 2] ^= 1;
     CHECK(thrown([&] { engine.restore_session("s", saved); }).code() == BN_ERR_INVALID_ARGUMENT);
@@ -355,7 +358,7 @@ void sessions() {
 bn::Request sampled() {
     bn::Request request("Once upon a time");
     request.max_new_tokens = 16;
-    request.temperature = 1.5f;
+    request.sampling.temperature = 1.5f;
     return request;
 }
 
@@ -363,25 +366,25 @@ void sampling() {
     bn::Engine engine;
     const bn::Completion plain = engine.generate(sampled());
     const std::string word = engine.model().detokenize({plain.tokens[0]});
-    const std::function<void(bn::Request &)> changes[] = {
-        [](auto &r) { r.typical_p = 0.3f; },
-        [](auto &r) { r.dry_multiplier = 5, r.dry_allowed_length = 1, r.dry_breakers.emplace(); },
-        [](auto &r) { r.mirostat_tau = 0.5f, r.mirostat_eta = 1; },
-        [&](auto &r) { r.logit_bias = {{plain.tokens[0], -100}}; },
-        [&](auto &r) { r.bad_words = {word}; },
-        [](auto &r) { r.temperature = 3, r.top_p = 0.5f, r.samplers = {BN_SAMPLER_TOP_P, BN_SAMPLER_TEMPERATURE}; },
-        [](auto &r) { r.temperature = 3, r.top_p = 0.5f, r.samplers = {BN_SAMPLER_TEMPERATURE, BN_SAMPLER_TOP_P}; },
+    const std::function<void(bn::Sampling &)> changes[] = {
+        [](auto &s) { s.typical_p = 0.3f; },
+        [](auto &s) { s.dry_multiplier = 5, s.dry_allowed_length = 1, s.dry_breakers.emplace(); },
+        [](auto &s) { s.mirostat_tau = 0.5f, s.mirostat_eta = 1; },
+        [&](auto &s) { s.logit_bias = {{plain.tokens[0], -100}}; },
+        [&](auto &s) { s.bad_words = {word}; },
+        [](auto &s) { s.temperature = 3, s.top_p = 0.5f, s.samplers = {BN_SAMPLER_TOP_P, BN_SAMPLER_TEMPERATURE}; },
+        [](auto &s) { s.temperature = 3, s.top_p = 0.5f, s.samplers = {BN_SAMPLER_TEMPERATURE, BN_SAMPLER_TOP_P}; },
     };
     std::vector<std::string> texts;
     for (const auto &change : changes) {
         bn::Request request = sampled();
-        change(request);
+        change(request.sampling);
         texts.push_back(engine.generate(request).text);
         CHECK(texts.back() != plain.text);
     }
     CHECK(texts[texts.size() - 1] != texts[texts.size() - 2]); // the order of samplers
     bn::Request request = sampled();
-    request.samplers = {99};
+    request.sampling.samplers = {99};
     CHECK(contains(thrown([&] { engine.generate(request); }).message(), "sampler is 99"));
     request = sampled();
     request.flags = BN_REQUEST_LOGPROBS;
@@ -395,14 +398,20 @@ const std::string schema = R"({"type":"object","properties":{"size":{"enum":["sm
 
 void constraints() {
     bn::Engine engine;
-    engine.check_constraint(BN_CONSTRAINT_JSON_SCHEMA, schema);
+    engine.check_constraint({BN_CONSTRAINT_JSON_SCHEMA, schema});
     bn::Request request = sampled();
-    request.constraint_kind = BN_CONSTRAINT_JSON_SCHEMA;
-    request.constraint = schema;
+    request.constraint = {BN_CONSTRAINT_JSON_SCHEMA, schema};
     const std::string text = engine.generate(request).text;
     CHECK(text == R"({"size":"small"})" || text == R"({"size":"large"})");
     CHECK(engine.stats().grammars_compiled == 1 && engine.stats().grammars_reused == 1);
-    const bn::Error wrong = thrown([&] { engine.check_constraint(BN_CONSTRAINT_REGEX, "a("); });
+    bn::Constraint compact = BN_CONSTRAINT_JSON_OBJECT;
+    compact.json_flags = BN_JSON_COMPACT;
+    engine.check_constraint(compact);
+    request.constraint = compact;
+    request.max_new_tokens = 1;
+    engine.generate(request);
+    CHECK(engine.stats().grammars_compiled == 2 && engine.stats().grammars_reused == 2);
+    const bn::Error wrong = thrown([&] { engine.check_constraint({BN_CONSTRAINT_REGEX, "a("}); });
     CHECK(wrong.code() == BN_ERR_INVALID_ARGUMENT && contains(wrong.message(), "constraint"));
     engine.check_constraint(BN_CONSTRAINT_JSON_OBJECT);
 }
@@ -413,7 +422,7 @@ void tools() {
     const std::string call = R"(<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>)";
     const std::string rest = R"("add_generation_prompt": false, "tool_format": "hermes", "reasoning_format": "think")";
     bn::Request request;
-    request.chat_json = R"({"messages": [{"role": "Both", "content": ")" + call + call + R"(done"}], )" + rest +
+    request.chat.json = R"({"messages": [{"role": "Both", "content": ")" + call + call + R"(done"}], )" + rest +
                         R"(, "tools": [{"type": "function", "function": {"name": "f"}}]})";
     request.flags = BN_REQUEST_PARSE_OUTPUT;
     request.max_new_tokens = 0;
@@ -432,10 +441,10 @@ void tools() {
     const bn::Completion finished = engine.stream(request).finish();
     CHECK(finished.tool_calls.size() == 2 && finished.tool_calls[1].arguments == R"({"a": 1})");
     CHECK(finished.tool_calls[1].id == whole.tool_calls[1].id && finished.text == text);
-    request.chat_json = R"({"messages": [{"role": "<think>\nhm\n</think>\n\nYes", "content": "a"}], )" + rest + "}";
+    request.chat.json = R"({"messages": [{"role": "<think>\nhm\n</think>\n\nYes", "content": "a"}], )" + rest + "}";
     const bn::Completion thought = engine.stream(request).finish();
     CHECK(thought.reasoning == "hm" && thought.text == "Yes: a\n");
-    request.chat_json = R"({"messages": [{"role": "user", "content": "xxxxxxxx"}, {"role": "assistant", "content": "<think>\n"}],
+    request.chat.json = R"({"messages": [{"role": "user", "content": "xxxxxxxx"}, {"role": "assistant", "content": "<think>\n"}],
                            "continue_final_message": true, "reasoning_format": "think"})";
     request.max_reasoning_tokens = 5;
     request.max_new_tokens = 40;
@@ -452,7 +461,7 @@ void tools() {
 void adapters(const std::string &golden) {
     const std::string folder = golden.substr(0, golden.rfind('/'));
     bn::EngineConfig config(folder + "/models/llama-llama3");
-    config.max_sequence_length = 128;
+    config.context_length = 128;
     config.adapter_bytes = 1 << 20;
     bn::Engine engine(config);
     bn::Request request = sampled();
@@ -533,7 +542,7 @@ void draft_model() {
     model.reset();
     bn::Request request("Once upon a time");
     request.max_new_tokens = 40;
-    request.temperature = 0.8f;
+    request.sampling.temperature = 0.8f;
     request.speculation = BN_SPECULATION_DRAFT;
     const bn::Completion drafted = engine.generate(request);
     request.speculation = BN_SPECULATION_OFF;
@@ -549,7 +558,7 @@ bn::Request forced(uint32_t token) {
     bn::Request request("Once upon a time");
     request.max_new_tokens = 3;
     request.flags = BN_REQUEST_IGNORE_EOS;
-    request.on_logits = [token](const bn_logits &row) { row.logits[token + row.output_tokens_count] = 1e6f; };
+    request.sampling.on_logits = [token](const bn_logits &row) { row.logits[token + row.output_tokens_count] = 1e6f; };
     return request;
 }
 
@@ -567,7 +576,7 @@ void hooks() {
         CHECK(futures[i].get().tokens == expected);
     }
     bn::Request request = forced(20);
-    request.on_logits = [](const bn_logits &row) {
+    request.sampling.on_logits = [](const bn_logits &row) {
         if (row.output_tokens_count == 2) throw std::out_of_range("the third token");
     };
     const auto third = [](auto call) {
@@ -581,7 +590,7 @@ void hooks() {
     CHECK(third([&] { engine.generate(request); }));
     CHECK(third([&] { engine.async(request).get(); }));
     CHECK(engine.generate("17+25=").text == "42");
-    request.temperature = -1;
+    request.sampling.temperature = -1;
     CHECK(thrown([&] { engine.async(request); }).code() == BN_ERR_INVALID_ARGUMENT);
 }
 
@@ -591,7 +600,7 @@ void dropped_hooks() {
     std::atomic<bool> inside{false};
     for (int i = 0; i < 8; i++) {
         bn::Request request = endless();
-        request.on_logits = [&](const bn_logits &) {
+        request.sampling.on_logits = [&](const bn_logits &) {
             inside = true;
             std::this_thread::sleep_for(std::chrono::milliseconds(2));
             inside = false;
@@ -616,12 +625,12 @@ void hooks_of_streams_destroyed_in_a_callback() {
     {
         const bn::Engine engine(config);
         bn::Request request = endless();
-        request.on_logits = [life = std::move(life)](const bn_logits &) { ++*life; };
+        request.sampling.on_logits = [life = std::move(life)](const bn_logits &) { ++*life; };
         stream = std::make_unique<bn::Stream>(engine.stream(request));
-        request.on_logits = nullptr;
+        request.sampling.on_logits = nullptr;
         CHECK(stream->next() != nullptr);
         bn::Request traced("x");
-        traced.trace_id[0] = 1;
+        traced.trace.trace_id[0] = 1;
         engine.generate(traced);
         engine.generate(traced); // the first one's spans were sent
         CHECK(stream == nullptr && !alive.expired());

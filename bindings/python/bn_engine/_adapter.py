@@ -7,8 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ._convert import string
-from ._error import Error
-from ._library import Owned, c_text, call, ffi, lib
+from ._library import Owned, call, explained, ffi, lib
 
 if TYPE_CHECKING:
     from ._engine import Engine
@@ -28,7 +27,5 @@ class Adapter(Owned):
     def fingerprint(self) -> int:
         """A hash of the contents, the same in each engine that opens them."""
         out = ffi.new("uint64_t *")
-        status = lib.bn_adapter_fingerprint(self._handle, out)
-        if status < 0:
-            raise Error.of(status, c_text(lib.bn_status_message(status)))
+        explained(lib.bn_adapter_fingerprint(self._handle, out))
         return int(out[0])

@@ -117,10 +117,10 @@ class Inbox:
                 handle, header.ANY, self._room, EVENT_SIZE, ROOM, timeout_ms, self._count, ffi.NULL
             )
             taken = [(self._room[i].user_data, read_output(self._room[i])) for i in range(self._count[0])]
-            lib.bn_events_free(handle, self._room, EVENT_SIZE, len(taken))
+            lib.bn_events_free(self._room, EVENT_SIZE, len(taken))
             for key, event in taken:
                 if event.last:
-                    lib.bn_release(handle, event.request, ffi.NULL)
+                    lib.bn_request_free(handle, event.request, ffi.NULL)
                 stream = self._streams.get(key)
                 if stream is not None:
                     stream._put(event, running)

@@ -55,36 +55,40 @@ def json_text(value: Schema) -> str:
 def fill(struct: Any, options: Mapping[str, Any], kind: type) -> list[Any]:
     """Sets the options that are not None. Keep the result as long as the struct."""
     kept: list[Any] = []
-    fields = dict(ffi.typeof(struct).item.fields)
     for name, value in options.items():
         if name not in kind.__annotations__:
             raise TypeError(f"there is no option {name!r}")
         if value is None:
             continue
         try:
-            _set(struct, fields, name, json_text(value) if name in JSON else value, kept)
+            _set(struct, name, json_text(value) if name in JSON else value, kept)
         except (AttributeError, KeyError, OverflowError, TypeError) as error:
             raise TypeError(f"{name} cannot be {value!r}: {error}") from None
     return kept
 
 
-def _set(struct: Any, fields: Mapping[str, Any], name: str, value: Any, kept: list[Any]) -> None:
+def _set(struct: Any, name: str, value: Any, kept: list[Any]) -> None:
     """Sets a field, or a constraint by its kind; what is neither is a flag."""
-    if name in fields:
-        made = initializer(fields[name].type, value, kept)
-        setattr(struct, name, made)
-        if f"{name}_count" in fields:
-            setattr(struct, f"{name}_count", len(made))
+    owner, field, fields = struct, name, dict(ffi.typeof(struct).item.fields)
+    if name in header.PATHS:
+        outer, field = header.PATHS[name]
+        owner, fields = getattr(struct, outer), dict(fields[outer].type.fields)
+    if field in fields:
+        made = initializer(fields[field].type, value, kept)
+        setattr(owner, field, made)
+        if f"{field}_count" in fields:
+            setattr(owner, f"{field}_count", len(made))
     elif name in header.ConstraintOptions.__annotations__:
         if value is False:
             return
-        if struct.constraint_kind:
+        if struct.constraint.kind:
             raise TypeError("there is another constraint")
-        struct.constraint_kind = getattr(header, f"CONSTRAINT_{name.upper()}")
+        struct.constraint.kind = getattr(header, f"CONSTRAINT_{name.upper()}")
         if value is not True:
-            struct.constraint = string(value, kept)
+            struct.constraint.text = string(value, kept)
     elif value:
-        struct.flags |= getattr(header, f"REQUEST_{name.upper()}")
+        family = "MODEL" if name in header.ModelOptions.__annotations__ else "REQUEST"
+        struct.flags |= getattr(header, f"{family}_{name.upper()}")
 
 
 def reader(struct: str, kind: Callable[..., T]) -> Callable[[Any], T]:

@@ -17,7 +17,7 @@ from . import _score
 from ._async import OVER, AsyncStream, Inbox
 from ._convert import fill, reader, string
 from ._error import Error
-from ._library import Owned, c_text, call, ffi, lib, prepared, written
+from ._library import Owned, call, explained, ffi, lib, prepared, written
 from ._model import Model, log
 from ._request import Output, Stream
 from ._score import Score
@@ -32,7 +32,7 @@ ROOM = 256
 
 
 class Readers:
-    """The threads that read polled events, which destroying the engine frees. Without a lock that a fork may copy."""
+    """The threads that read polled events, which freeing the engine frees. Without a lock that a fork may copy."""
 
     def __init__(self) -> None:
         self._inside: list[int] = []
@@ -70,12 +70,12 @@ def _destroy(handle: Any, readers: Readers, inbox: Inbox) -> None:
         return
     status = 0
     while status not in OVER:
-        status = inbox.take(handle, header.FOREVER)
+        status = inbox.take(handle, header.NO_LIMIT)
         if status == header.ERR_REENTRANT:  # closed, or collected as garbage, while a callback runs
             threading.Thread(target=_destroy, args=(handle, readers, inbox)).start()
             return
     readers.close()
-    lib.bn_engine_destroy(handle)
+    lib.bn_engine_free(handle)
 
 
 class Engine(Owned):
@@ -160,7 +160,7 @@ class Engine(Owned):
         """Compiles a constraint as a request does, and keeps it for those that follow. Raises what is wrong with it."""
         params = prepared("bn_request_params")
         kept = fill(params, constraint, header.ConstraintOptions)
-        call(lib.bn_engine_check_constraint, self._handle, params.constraint_kind, params.constraint)
+        call(lib.bn_engine_check_constraint, self._handle, ffi.addressof(params.constraint))
         del kept
 
     def cancel_all(self) -> None:
@@ -185,10 +185,9 @@ class Engine(Owned):
     @property
     def state(self) -> int:
         """`STATE_*`"""
-        state: int = lib.bn_engine_state(self._handle)
-        if state < 0:
-            raise Error.of(state, c_text(lib.bn_status_message(state)))
-        return state
+        out = ffi.new("uint32_t *")
+        explained(lib.bn_engine_state(self._handle, out))
+        return int(out[0])
 
     def stats(self) -> header.Stats:
         out = prepared("bn_stats")
@@ -216,9 +215,10 @@ class Engine(Owned):
         """Forgets every prefix that nobody uses now."""
         call(lib.bn_cache_clear, self._handle)
 
-    def session_drop(self, name: str) -> None:
+    def session_free(self, name: str) -> None:
+        """Forgets a session. Waits for the end of a step."""
         kept: list[Any] = []
-        call(lib.bn_session_drop, self._handle, string(name, kept))
+        call(lib.bn_session_free, self._handle, string(name, kept))
 
     def session_save(self, name: str) -> bytes:
         kept: list[Any] = []

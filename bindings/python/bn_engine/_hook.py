@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ._types import LogitsHook
 
 _keys = count(1)
-#: Those of live requests. The library has only their numbers: a call may come when the request was released.
+#: Those of live requests. The library has only their numbers: a call may come when the request was freed.
 _hooks: dict[int, Hook] = {}
 
 
@@ -27,7 +27,8 @@ class Hook:
         _hooks[self._key] = self
 
     def set(self, params: Any) -> None:
-        params.on_logits, params.on_logits_context = _on_logits, ffi.cast("void *", self._key)
+        params.sampling.on_logits = _on_logits
+        params.sampling.on_logits_context = ffi.cast("void *", self._key)
 
     def close(self) -> None:
         _hooks.pop(self._key, None)

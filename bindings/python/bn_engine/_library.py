@@ -42,6 +42,12 @@ def checked(status: int, error: Any) -> int:
     return status
 
 
+def explained(status: int) -> None:
+    """Raises what a function without a `bn_error *` returned."""
+    if status < 0:
+        raise Error.of(status, c_text(lib.bn_status_message(status)))
+
+
 def call(function: Callable[..., int], *arguments: object) -> int:
     """Calls a function whose last parameter is a `bn_error *`."""
     error = new_error()

@@ -89,14 +89,14 @@ class Model(Owned):
     def chat_format(self, conversation: Conversation) -> str:
         """A conversation by the chat template, for display: messages, or JSON as the option `chat_json` has it."""
         params, kept = _params(conversation)
-        text = written("char", lib.bn_model_chat_format, self._handle, params).decode()
+        text = written("char", lib.bn_model_chat_format, self._handle, ffi.addressof(params.chat)).decode()
         del kept
         return text
 
     def chat_tokenize(self, conversation: Conversation) -> list[int]:
         """The token ids of a conversation, as submitting it makes them."""
         params, kept = _params(conversation)
-        tokens = _tokens(written("uint32_t", lib.bn_model_chat_tokenize, self._handle, params))
+        tokens = _tokens(written("uint32_t", lib.bn_model_chat_tokenize, self._handle, ffi.addressof(params.chat)))
         del kept
         return tokens
 

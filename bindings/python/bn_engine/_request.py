@@ -106,7 +106,7 @@ class Request:
         """Ends the stream here and now, and frees its place. A live request is cancelled."""
         self._ended = True
         if self.id:
-            lib.bn_release(self._engine._handle, self.id, ffi.NULL)
+            lib.bn_request_free(self._engine._handle, self.id, ffi.NULL)
         if self._hook is not None:
             self._hook.close()
 
@@ -147,7 +147,7 @@ class Stream(Request, Iterator[Output]):
         main = threading.current_thread() is threading.main_thread()
         event = None
         while event is None:
-            event = self._poll(INTERRUPT_MS if main else header.FOREVER)
+            event = self._poll(INTERRUPT_MS if main else header.NO_LIMIT)
         return self._passed(event)
 
     def result(self) -> Output:
@@ -161,5 +161,5 @@ class Stream(Request, Iterator[Output]):
             if self._count[0] == 0:
                 return None
             event = read_output(self._room[0])
-            lib.bn_events_free(handle, self._room, EVENT_SIZE, 1)
+            lib.bn_events_free(self._room, EVENT_SIZE, 1)
         return event

@@ -154,7 +154,9 @@ class Models(unittest.TestCase):
             vector = engine.embed("Once upon a time")
             self.assertEqual(len(vector), engine.model.info.embedding_size)
             self.assertAlmostEqual(sum(x * x for x in vector), 1, places=5)
-            raw = engine.embed("Once upon a time", embed_raw=True, pooling=bn_engine.POOLING_LAST)
+            raw = engine.embed(
+                "Once upon a time", normalization=bn_engine.NORMALIZATION_NONE, pooling=bn_engine.POOLING_LAST
+            )
             self.assertNotAlmostEqual(sum(x * x for x in raw), 1, places=5)
             self.assertEqual(memoryview(vector).format, "f")
 
@@ -260,9 +262,9 @@ class Ends(unittest.TestCase):
             self.assertEqual(stored[1].parent_hash, stored[0].hash)
             self.assertEqual(engine.kv_events(), [])
             saved = engine.session_save("talk")
-            engine.session_drop("talk")
+            engine.session_free("talk")
             with self.assertRaises(bn_engine.NotFoundError):
-                engine.session_drop("talk")
+                engine.session_free("talk")
             engine.cache_clear()
             self.assertEqual(engine.kv_events()[0].kind, bn_engine.KV_EVENT_CLEARED)
             engine.session_restore("talk", saved)

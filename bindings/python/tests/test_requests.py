@@ -147,6 +147,10 @@ class Constraints(Demo):
             engine.generate(STORY, json_schema=Settings)
             stats = engine.stats()
             self.assertEqual((stats.grammars_compiled, stats.grammars_reused), (1, 1))
+            compact = {"json_object": True, "json_flags": bn_engine.JSON_COMPACT}
+            engine.check_constraint(**compact)
+            engine.generate(STORY, max_new_tokens=1, **compact)
+            self.assertEqual(engine.stats().grammars_reused, 2)
             with self.assertRaisesRegex(bn_engine.InvalidArgumentError, "constraint"):
                 engine.check_constraint(regex="a(")
             with self.assertRaisesRegex(TypeError, "no option"):
@@ -243,7 +247,7 @@ class Chats(unittest.TestCase):
 class Adapters(unittest.TestCase):
     def setUp(self):
         model = Model(ROOT / "tests/golden/models/llama-llama3", log_level=bn_engine.LOG_OFF)
-        self.engine = Engine(model, max_sequence_length=128, adapter_bytes=1 << 20)
+        self.engine = Engine(model, context_length=128, adapter_bytes=1 << 20)
         self.addCleanup(self.engine.close)
 
     def ask(self, **options):
@@ -363,7 +367,7 @@ class Speculation(unittest.TestCase):
             Engine(model, draft_model=Model("builtin:echo"))
 
     def test_a_block_of_the_model_drafts(self):
-        model = Model(ROOT / "tests/golden/mtp/qwen35", mtp=1)
+        model = Model(ROOT / "tests/golden/mtp/qwen35", mtp=True)
         options = {"prompt_tokens": list(range(5, 40)), "max_new_tokens": 30, "ignore_eos": True}
         options["logit_bias"] = {7: 100.0, 9: 100.0}
         with Engine(model) as engine:
@@ -372,7 +376,7 @@ class Speculation(unittest.TestCase):
             self.assertEqual(drafted.tokens, plain.tokens)
             self.assertEqual(plain.drafted_tokens, 0)
         with self.assertRaisesRegex(bn_engine.UnsupportedError, "mtp is set"):
-            Model(ROOT / "models/bn-demo.gguf", mtp=1)
+            Model(ROOT / "models/bn-demo.gguf", mtp=True)
 
     def test_an_engine_keeps_the_bytes_of_its_draft_model(self):
         data = bytearray((ROOT / "models/bn-demo.gguf").read_bytes())

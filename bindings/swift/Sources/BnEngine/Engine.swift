@@ -34,25 +34,24 @@ final class Core: @unchecked Sendable {
     }
 
     deinit {
-        bn_engine_destroy(handle)
+        bn_engine_free(handle)
         events.deallocate()
     }
 
-    func shutdown(_ mode: Int32) { bn_engine_shutdown(handle, mode, nil) }
+    func shutdown(_ mode: UInt32) { bn_engine_shutdown(handle, mode, nil) }
 
     /// Takes what waits. False when nothing will ever come.
     private func poll() -> Bool {
         var count = room
         while count == room {
-            switch bn_poll(handle, BN_ANY, events, MemoryLayout<bn_event>.size, room, 0, &count, nil) {
-            case BN_OK: break
-            case BN_ERR_OUT_OF_MEMORY, BN_ERR_MEMORY_LIMIT: // it stays readable: the source calls again
+            let status = bn_poll(handle, BN_ANY, events, MemoryLayout<bn_event>.size, room, 0, &count, nil)
+            if status == BN_ERR_OUT_OF_MEMORY || status == BN_ERR_MEMORY_LIMIT { // it stays readable: the source calls again
                 usleep(1000)
                 return true
-            default: return false
             }
+            if status != BN_OK { return false }
             for i in 0..<count { deliver(events[i]) }
-            bn_events_free(handle, events, MemoryLayout<bn_event>.size, count) // those of released requests are skipped
+            bn_events_free(events, MemoryLayout<bn_event>.size, count) // those of freed requests are skipped
         }
         return true
     }
@@ -66,7 +65,7 @@ final class Core: @unchecked Sendable {
             defer { inbox.reader = nil }
             return inbox.reader
         }
-        if ended { bn_release(handle, event.request, nil) } // who waits finds its place free
+        if ended { bn_request_free(handle, event.request, nil) } // who waits finds its place free
         reader?.resume()
     }
 
@@ -135,7 +134,7 @@ final class Core: @unchecked Sendable {
 public final class Engine: @unchecked Sendable {
     /// What is nil has the default that bn_engine.h says.
     public struct Configuration: Sendable {
-        public var threads, maxBatchSize, maxBatchTokens, maxSequenceLength, kvBlockSize, queueCapacity: UInt32?
+        public var threads, maxBatchSize, maxBatchTokens, contextLength, kvBlockSize, queueCapacity: UInt32?
         public var maxStepMilliseconds, targetTokenMilliseconds, defaultTimeoutMilliseconds: UInt32?
         public var maxWaitMicroseconds, priorityAgeingMilliseconds: UInt32?
         public var queueTokenCapacity, memoryLimitBytes, kvCacheBytes, adapterBytes, maxUnreadBytes: UInt64?
@@ -162,7 +161,7 @@ public final class Engine: @unchecked Sendable {
     }
     /// A change of the prefix cache: a block of tokens came or left. bn_engine.h says what a hash covers.
     public struct KVEvent: Sendable {
-        public enum Kind: Int32, Sendable {
+        public enum Kind: UInt32, Sendable {
             case unknown = 0, stored, removed
             /// Forget all blocks.
             case cleared
@@ -171,10 +170,10 @@ public final class Engine: @unchecked Sendable {
         public let hash, parentHash: UInt64
     }
     /// The instruction set of the kernels. Results are the same with any.
-    public enum Instructions: Int32, Sendable {
-        case auto = 0, scalar, avx2, avxVNNI, avx512VNNI, neon, amx, avx512VBMI, neonI8MM
+    public enum Instructions: UInt32, Sendable {
+        case auto = 0, scalar, avx2, avxVNNI, avx512VNNI, avx512VBMI, amx, neon, neonI8MM
     }
-    public enum KVType: Int32, Sendable {
+    public enum KVType: UInt32, Sendable {
         case f16 = 0, f32, int8, int4
     }
 
@@ -191,7 +190,7 @@ public final class Engine: @unchecked Sendable {
         set(\.threads, configuration.threads)
         set(\.max_batch_size, configuration.maxBatchSize)
         set(\.max_batch_tokens, configuration.maxBatchTokens)
-        set(\.max_sequence_length, configuration.maxSequenceLength)
+        set(\.context_length, configuration.contextLength)
         set(\.kv_block_size, configuration.kvBlockSize)
         set(\.queue_capacity, configuration.queueCapacity)
         set(\.max_step_ms, configuration.maxStepMilliseconds)
@@ -286,11 +285,12 @@ public final class Engine: @unchecked Sendable {
     /// Computes on so many threads from the next step on: 1 to `Configuration.threads`, or 0 for all of them.
     public func setThreads(_ threads: UInt32) throws { try check { bn_engine_set_threads(core.handle, threads, $0) } }
 
-    /// Compiles a constraint as a request does, and keeps it compiled for those that follow.
-    public func checkConstraint(_ constraint: Constraint) throws {
+    /// Compiles a constraint as a request with the same `json` does, and keeps it compiled for those that follow.
+    public func checkConstraint(_ constraint: Constraint, json: Request.JSON = []) throws {
         let arena = Arena()
-        let (kind, text) = constraint.parameters(arena)
-        try withExtendedLifetime(arena) { try check { bn_engine_check_constraint(core.handle, kind, text, $0) } }
+        var c = constraint.parameters(arena)
+        c.json_flags = json.rawValue
+        try withExtendedLifetime(arena) { try check { bn_engine_check_constraint(core.handle, &c, $0) } }
     }
 
     public func model() throws -> Model {
@@ -347,9 +347,10 @@ public final class Engine: @unchecked Sendable {
         let c = arena.text(name)
         try withExtendedLifetime(arena) { try check { bn_session_restore(core.handle, c, saved, saved.count, $0) } }
     }
-    public func dropSession(_ name: String) throws {
+    /// Forgets a session. It waits for the end of a step.
+    public func freeSession(_ name: String) throws {
         let arena = Arena()
         let c = arena.text(name)
-        try withExtendedLifetime(arena) { try check { bn_session_drop(core.handle, c, $0) } }
+        try withExtendedLifetime(arena) { try check { bn_session_free(core.handle, c, $0) } }
     }
 }

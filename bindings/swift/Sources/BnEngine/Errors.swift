@@ -6,23 +6,25 @@ public struct BnError: Error, CustomStringConvertible, Sendable {
     public struct Code: RawRepresentable, Hashable, Sendable {
         public let rawValue: Int32
         public init(rawValue: Int32) { self.rawValue = rawValue }
+        /// Swift takes the constants of the header's enum for `Int`s.
+        init(_ status: some BinaryInteger) { rawValue = Int32(status) }
 
-        public static let invalidArgument = Code(rawValue: BN_ERR_INVALID_ARGUMENT)
-        public static let notFound = Code(rawValue: BN_ERR_NOT_FOUND)
-        public static let unsupported = Code(rawValue: BN_ERR_UNSUPPORTED)
-        public static let busy = Code(rawValue: BN_ERR_BUSY)
-        public static let queueFull = Code(rawValue: BN_ERR_QUEUE_FULL)
-        public static let outOfMemory = Code(rawValue: BN_ERR_OUT_OF_MEMORY)
-        public static let memoryLimit = Code(rawValue: BN_ERR_MEMORY_LIMIT)
-        public static let io = Code(rawValue: BN_ERR_IO)
-        public static let badModel = Code(rawValue: BN_ERR_BAD_MODEL)
-        public static let shutdown = Code(rawValue: BN_ERR_SHUTDOWN)
-        public static let engineDead = Code(rawValue: BN_ERR_ENGINE_DEAD)
-        public static let forked = Code(rawValue: BN_ERR_FORKED)
-        public static let cancelled = Code(rawValue: BN_ERR_CANCELLED)
-        public static let tooLong = Code(rawValue: BN_ERR_TOO_LONG)
-        public static let `internal` = Code(rawValue: BN_ERR_INTERNAL)
-        public static let timedOut = Code(rawValue: BN_ERR_TIMED_OUT)
+        public static let invalidArgument = Code(BN_ERR_INVALID_ARGUMENT)
+        public static let notFound = Code(BN_ERR_NOT_FOUND)
+        public static let unsupported = Code(BN_ERR_UNSUPPORTED)
+        public static let busy = Code(BN_ERR_BUSY)
+        public static let queueFull = Code(BN_ERR_QUEUE_FULL)
+        public static let outOfMemory = Code(BN_ERR_OUT_OF_MEMORY)
+        public static let memoryLimit = Code(BN_ERR_MEMORY_LIMIT)
+        public static let io = Code(BN_ERR_IO)
+        public static let badModel = Code(BN_ERR_BAD_MODEL)
+        public static let shutdown = Code(BN_ERR_SHUTDOWN)
+        public static let engineDead = Code(BN_ERR_ENGINE_DEAD)
+        public static let forked = Code(BN_ERR_FORKED)
+        public static let cancelled = Code(BN_ERR_CANCELLED)
+        public static let tooLong = Code(BN_ERR_TOO_LONG)
+        public static let `internal` = Code(BN_ERR_INTERNAL)
+        public static let timedOut = Code(BN_ERR_TIMED_OUT)
 
         /// The name in C, like BN_ERR_QUEUE_FULL.
         public var name: String { String(cString: bn_status_name(rawValue)) }
@@ -57,10 +59,10 @@ func sized<T>(_ zero: T, _ call: (UnsafeMutablePointer<T>?, Int, inout Int, Unsa
     var list: [T] = []
     while true {
         var count = 0
-        var status = BN_OK
+        var status: bn_status = 0
         try check { error in
             status = list.withUnsafeMutableBufferPointer { call($0.baseAddress, $0.count, &count, error) }
-            return status == BN_ERR_BUFFER_TOO_SMALL ? BN_OK : status
+            return status == BN_ERR_BUFFER_TOO_SMALL ? 0 : status
         }
         if status == BN_OK { return Array(list.prefix(count)) }
         list = Array(repeating: zero, count: count)
@@ -88,8 +90,11 @@ final class Arena {
         return bn_string(data: array(bytes), length: bytes.count - 1)
     }
     func optional(_ string: String?) -> bn_string { string.map(text) ?? bn_string() }
-    func messages(_ list: [Message]) -> UnsafePointer<bn_chat_message>? {
-        array(list.map { bn_chat_message(role: text($0.role), content: text($0.content)) })
+    func chat(_ messages: [Message]?, _ json: String?) -> bn_chat {
+        var chat = bn_chat()
+        let list = (messages ?? []).map { bn_chat_message(role: text($0.role), content: text($0.content)) }
+        (chat.messages, chat.messages_count, chat.json) = (array(list), list.count, optional(json))
+        return chat
     }
 }
 

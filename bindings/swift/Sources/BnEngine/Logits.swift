@@ -27,10 +27,10 @@ final class Hook: @unchecked Sendable {
     var failure: Error? { lock.withLock { thrown } }
 
     func set(_ p: inout bn_request_params) {
-        p.on_logits = { row, context in
+        p.sampling.on_logits = { row, context in
             Unmanaged<Hook>.fromOpaque(context!).takeUnretainedValue().run(row!.pointee)
         }
-        p.on_logits_context = Unmanaged.passUnretained(self).toOpaque()
+        p.sampling.on_logits_context = Unmanaged.passUnretained(self).toOpaque()
     }
 
     private func run(_ row: bn_logits) -> Int32 {

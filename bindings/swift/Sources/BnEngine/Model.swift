@@ -2,7 +2,7 @@ import CBnEngine
 import Dispatch
 import Foundation
 
-public enum LogLevel: Int32, Sendable {
+public enum LogLevel: UInt32, Sendable {
     case error = 1, warn, info, debug
 }
 
@@ -68,7 +68,7 @@ public final class Model: @unchecked Sendable {
         }
     }
     /// What weights become while a model is loaded.
-    public enum WeightType: Int32, Sendable {
+    public enum WeightType: UInt32, Sendable {
         case keep = 0, q8_0, q4_0, ternary, int8
     }
     /// The types of attention and feed-forward weights, the embedding and the output head.
@@ -100,7 +100,7 @@ public final class Model: @unchecked Sendable {
             (config.path, config.kernel_config_path) = (arena.optional(path), arena.optional(kernelConfigPath))
             (config.weight_type, config.embedding_type) = (weights.layers.rawValue, weights.embedding.rawValue)
             config.head_type = weights.head.rawValue
-            (config.mtp, config.skip_zeros) = (mtp ? 1 : 0, skipZeros ? 1 : 0)
+            config.flags = (mtp ? BN_MODEL_MTP : 0) | (skipZeros ? BN_MODEL_SKIP_ZEROS : 0)
             config.memory_limit_bytes = memoryLimit
             config.threads = threads
             (config.log, config.log_context, config.log_level) = (hooks.logger, hooks.context, logLevel.rawValue)
@@ -154,26 +154,26 @@ public final class Model: @unchecked Sendable {
         try sized(CChar(0)) { bn_model_token_bytes(handle, token, $0, $1, &$2, $3) }.map(UInt8.init(bitPattern:))
     }
     /// The tokens of a conversation, as submitting it makes them: the answer is begun.
-    public func chatTokens(_ messages: [Message]) throws -> [UInt32] { try tokens(of: Request(messages: messages)) }
+    public func chatTokens(_ messages: [Message]) throws -> [UInt32] { try tokens(messages, nil) }
     /// The same as text, for display.
-    public func chatText(_ messages: [Message]) throws -> String { try text(of: Request(messages: messages)) }
+    public func chatText(_ messages: [Message]) throws -> String { try text(messages, nil) }
     /// The tokens of a conversation with tools, as `Request.chatJSON` has it.
-    public func chatJSONTokens(_ json: String) throws -> [UInt32] { try tokens(of: Request(chatJSON: json)) }
+    public func chatJSONTokens(_ json: String) throws -> [UInt32] { try tokens(nil, json) }
     /// The same as text, for display.
-    public func chatJSONText(_ json: String) throws -> String { try text(of: Request(chatJSON: json)) }
+    public func chatJSONText(_ json: String) throws -> String { try text(nil, json) }
 
-    private func tokens(of conversation: Request) throws -> [UInt32] {
+    private func tokens(_ messages: [Message]?, _ json: String?) throws -> [UInt32] {
         let arena = Arena()
-        var params = conversation.parameters(arena)
+        var chat = arena.chat(messages, json)
         return try withExtendedLifetime(arena) {
-            try sized(UInt32(0)) { bn_model_chat_tokenize(handle, &params, $0, $1, &$2, $3) }
+            try sized(UInt32(0)) { bn_model_chat_tokenize(handle, &chat, $0, $1, &$2, $3) }
         }
     }
-    private func text(of conversation: Request) throws -> String {
+    private func text(_ messages: [Message]?, _ json: String?) throws -> String {
         let arena = Arena()
-        var params = conversation.parameters(arena)
+        var chat = arena.chat(messages, json)
         return try withExtendedLifetime(arena) {
-            try sizedText { bn_model_chat_format(handle, &params, $0, $1, &$2, $3) }
+            try sizedText { bn_model_chat_format(handle, &chat, $0, $1, &$2, $3) }
         }
     }
 }

@@ -16,8 +16,8 @@ public struct Request: Sendable {
     public var chatJSON: String?
 
     /// With `.parseOutput`: tokens of reasoning, after which its end marker comes; nil: no bound.
-    public var maxReasoningTokens: UInt64?
-    /// 0: as many as the engine's longest sequence leaves.
+    public var maxReasoningTokens: UInt32?
+    /// 0: as many as the engine's context leaves.
     public var maxTokens: UInt32?
     /// That come before an end token may.
     public var minTokens: UInt32 = 0
@@ -65,6 +65,7 @@ public struct Request: Sendable {
     var document: String?
     /// For `embed`.
     public var pooling: Pooling = .model
+    public var normalization: Normalization = .model
 
     public init(_ prompt: String? = nil, maxTokens: UInt32? = nil) { (self.prompt, self.maxTokens) = (prompt, maxTokens) }
     public init(messages: [Message]) { self.messages = messages }
@@ -83,10 +84,6 @@ public struct Request: Sendable {
         public static let noCache = Options(rawValue: BN_REQUEST_NO_CACHE)
         /// End it as soon as `queueTimeoutMilliseconds` is predicted to pass.
         public static let dropLate = Options(rawValue: BN_REQUEST_DROP_LATE)
-        /// For `embed`: do not divide the vector by its length.
-        public static let unnormalized = Options(rawValue: BN_REQUEST_EMBED_RAW)
-        /// For `embed`: divide the vector by its length, even if the model's files do not.
-        public static let normalized = Options(rawValue: BN_REQUEST_EMBED_UNIT)
         /// With `chatJSON`: tell reasoning and calls of tools from text.
         public static let parseOutput = Options(rawValue: BN_REQUEST_PARSE_OUTPUT)
         /// With `.logprobs`: of what the token is drawn from.
@@ -106,30 +103,36 @@ public struct Request: Sendable {
         /// Objects have only the keys that the schema declares, unless it says otherwise.
         public static let closed = JSON(rawValue: BN_JSON_CLOSED)
     }
-    public enum Sampler: Int32, Sendable {
+    public enum Sampler: UInt32, Sendable {
         case temperature = 0, topNSigma, topK, typicalP, topP, minP, xtc
     }
-    public enum Pooling: Int32, Sendable {
+    public enum Pooling: UInt32, Sendable {
         case model = 0, last, mean, first
+    }
+    /// Whether an embedding is divided by its length.
+    public enum Normalization: UInt32, Sendable {
+        /// As the model's files say; if they do not, as `unit`.
+        case model = 0
+        case none, unit
     }
 
     /// The C struct, which points into the arena.
     func parameters(_ arena: Arena) -> bn_request_params {
         var p = bn_request_params()
         bn_request_params_init(&p, size(of: bn_request_params.self))
-        (p.prompt, p.chat_json) = (arena.optional(prompt), arena.optional(chatJSON))
+        (p.prompt, p.chat) = (arena.optional(prompt), arena.chat(messages, chatJSON))
         (p.prompt_tokens, p.prompt_tokens_count) = (arena.array(promptTokens ?? []), promptTokens?.count ?? 0)
-        (p.messages, p.messages_count) = (arena.messages(messages ?? []), messages?.count ?? 0)
         (p.stop_tokens, p.stop_tokens_count) = (arena.array(stopTokens), stopTokens.count)
         (p.stop_strings, p.stop_strings_count) = (arena.array(stopStrings.map(arena.text)), stopStrings.count)
         (p.session, p.document) = (arena.optional(session), arena.optional(document))
-        (p.task, p.flags, p.seed, p.cache_salt) = (task, options.rawValue, seed, cacheSalt)
-        (p.top_logprobs, p.logprobs_from, p.pooling) = (topLogprobs, logprobsFrom, pooling.rawValue)
+        (p.task, p.flags, p.cache_salt) = (task, options.rawValue, cacheSalt)
+        (p.top_logprobs, p.logprobs_from) = (topLogprobs, logprobsFrom)
+        (p.embedding.pooling, p.embedding.normalization) = (pooling.rawValue, normalization.rawValue)
         (p.logprob_tokens, p.logprob_tokens_count) = (arena.array(logprobTokens), logprobTokens.count)
-        (p.constraint_kind, p.constraint) = constraint?.parameters(arena) ?? (BN_CONSTRAINT_NONE, bn_string())
+        p.constraint = constraint?.parameters(arena) ?? bn_constraint()
+        p.constraint.json_flags = json.rawValue
         (p.adapter, p.speculation, p.min_new_tokens) = (adapter?.handle, speculation.rawValue, minTokens)
-        p.json_flags = json.rawValue
-        sampling(&p, arena)
+        sampling(&p.sampling, arena)
         func set<T>(_ field: WritableKeyPath<bn_request_params, T>, _ value: T?) {
             if let value { p[keyPath: field] = value }
         }
@@ -144,10 +147,11 @@ public struct Request: Sendable {
     }
 
     /// What says how tokens are drawn.
-    private func sampling(_ p: inout bn_request_params, _ arena: Arena) {
-        func set<T>(_ field: WritableKeyPath<bn_request_params, T>, _ value: T?) {
+    private func sampling(_ p: inout bn_sampling, _ arena: Arena) {
+        func set<T>(_ field: WritableKeyPath<bn_sampling, T>, _ value: T?) {
             if let value { p[keyPath: field] = value }
         }
+        p.seed = seed
         set(\.temperature, temperature)
         set(\.temperature_range, temperatureRange)
         set(\.temperature_exponent, temperatureExponent)
@@ -188,20 +192,22 @@ public enum Constraint: Sendable {
     case lark(String)
     case gbnf(String)
 
-    /// Its kind and its text for C.
-    func parameters(_ arena: Arena) -> (Int32, bn_string) {
+    /// The C struct, whose text is in the arena.
+    func parameters(_ arena: Arena) -> bn_constraint {
+        var c = bn_constraint()
         switch self {
-        case .jsonSchema(let schema): return (BN_CONSTRAINT_JSON_SCHEMA, arena.text(schema))
-        case .jsonObject: return (BN_CONSTRAINT_JSON_OBJECT, bn_string())
-        case .regex(let expression): return (BN_CONSTRAINT_REGEX, arena.text(expression))
-        case .lark(let grammar): return (BN_CONSTRAINT_LARK, arena.text(grammar))
-        case .gbnf(let grammar): return (BN_CONSTRAINT_GBNF, arena.text(grammar))
+        case .jsonSchema(let schema): (c.kind, c.text) = (BN_CONSTRAINT_JSON_SCHEMA, arena.text(schema))
+        case .jsonObject: c.kind = BN_CONSTRAINT_JSON_OBJECT
+        case .regex(let expression): (c.kind, c.text) = (BN_CONSTRAINT_REGEX, arena.text(expression))
+        case .lark(let grammar): (c.kind, c.text) = (BN_CONSTRAINT_LARK, arena.text(grammar))
+        case .gbnf(let grammar): (c.kind, c.text) = (BN_CONSTRAINT_GBNF, arena.text(grammar))
         }
+        return c
     }
 }
 
 /// Who drafts tokens, for the model to verify several in one step.
-public enum Speculation: Int32, Sendable {
+public enum Speculation: UInt32, Sendable {
     /// A request's: as the engine's. An engine's: its `draftModel`, else nobody.
     case unset = 0
     case off

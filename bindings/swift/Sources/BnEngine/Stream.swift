@@ -2,7 +2,7 @@ import CBnEngine
 
 /// How a request ended.
 public struct Ending: Sendable {
-    public enum Reason: Int32, Sendable {
+    public enum Reason: UInt32, Sendable {
         case unknown = 0, stop, stopString, length, cancelled, timedOut, failed, embedding
     }
     public let reason: Reason

@@ -150,6 +150,9 @@ func embeddings() async throws { // 7
     var request = Request("a red ball")
     request.pooling = .mean
     try await check(engine.embed(request) != one)
+    request.normalization = .none
+    let raw = try await engine.embed(request)
+    check(abs(product(raw, raw) - 1) > 1e-3)
     request.temperature = 1
     let wrong = request
     let refused = await thrown { try await engine.embed(wrong) }
@@ -214,7 +217,7 @@ func models() async throws {
     check(info.recommended.temperature == nil && info.recommended.topK == nil)
     try check(model.tokenBytes(model.tokenize("a").last!).last == UInt8(ascii: "a"))
     let f32 = CommandLine.arguments[3]
-    let small = try await Model.open(f32, weights: .init(layers: .int8)).info(), whole = try await Model.open(f32).info()
+    let small = try await Model.open(f32, weights: .init(layers: .q8_0)).info(), whole = try await Model.open(f32).info()
     check(small.weightBytes < whole.weightBytes)
     let refused = await thrown { try await Model.open(f32, weights: .init(embedding: .ternary)) }
     check(refused.message.contains("embedding_type"))
@@ -230,8 +233,8 @@ func sessionsAndPrefixes() async throws {
     let events = try engine.kvEvents()
     check(events.count > 1 && events[0].kind == .stored && events[1].parentHash == events[0].hash)
     var saved = try engine.saveSession("s")
-    try engine.dropSession("s")
-    let missing = await thrown { try engine.dropSession("s") }
+    try engine.freeSession("s")
+    let missing = await thrown { try engine.freeSession("s") }
     check(missing.code == .notFound)
     try engine.restoreSession("s", saved)
     saved[saved.count / 2] ^= 1
@@ -359,7 +362,11 @@ func constraints() async throws { // 11
         check(expected.contains(answer), answer)
     }
     try check(engine.statistics().grammars_reused == 1)
-    try engine.checkConstraint(.jsonObject)
+    try engine.checkConstraint(.jsonObject, json: .compact)
+    var compact = Request("x", maxTokens: 1)
+    (compact.constraint, compact.json) = (.jsonObject, .compact)
+    _ = try await engine.generate(compact)
+    try check(engine.statistics().grammars_reused == 2)
     let refused = await thrown { try engine.checkConstraint(.regex("a(")) }
     check(refused.code == .invalidArgument && refused.message.contains("constraint"))
 }
@@ -400,7 +407,7 @@ func tools() async throws { // 12
 
 func adapters() async throws { // 13
     var configuration = Engine.Configuration()
-    (configuration.maxSequenceLength, configuration.adapterBytes) = (128, 1_048_576)
+    (configuration.contextLength, configuration.adapterBytes) = (128, 1_048_576)
     let engine = try Engine(await Model.open(CommandLine.arguments[3]), configuration)
     let folder = CommandLine.arguments[4]
     func with(_ adapter: Adapter?, _ scale: Float? = nil) -> Request {
