@@ -476,6 +476,7 @@ struct bn_chat {
      * with `strict` tools or without `parallel_tool_calls` the calls that come; the request has
      * no `constraint` then. Elsewhere a `constraint` in JSON is for answers that are not calls. */
     bn_string json;
+    /** Room for later fields: 0. */
     uint64_t reserved[2];
 };
 
@@ -611,6 +612,7 @@ struct bn_sampling {
     /** Changes the logits before each token. */
     bn_logits_callback on_logits;
     void *on_logits_context;
+    /** Room for later fields: 0. */
     uint64_t reserved[4];
 };
 
@@ -659,6 +661,7 @@ struct bn_constraint {
     uint32_t json_flags;
     /** The schema, expression or grammar; at most 524288 bytes. */
     bn_string text;
+    /** Room for later fields: 0. */
     uint64_t reserved[2];
 };
 
@@ -708,6 +711,7 @@ struct bn_embedding_params {
     uint32_t pooling;
     /** `BN_NORMALIZATION_*`. */
     uint32_t normalization;
+    /** Room for later fields: 0. */
     uint64_t reserved[2];
 };
 

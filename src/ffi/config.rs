@@ -196,7 +196,7 @@ pub(super) fn choice<T: Copy>(field: &str, value: u32, family: &str, choices: &[
 impl bn_engine_config {
     /// # Safety
     /// Pointers are NULL or as the fields say.
-    pub(super) unsafe fn to_engine(&self) -> Result<EngineConfig> {
+    pub(super) unsafe fn as_engine(&self) -> Result<EngineConfig> {
         // SAFETY: the caller's promise.
         let model_path = unsafe { path("model_path", self.model_path) }?;
         let model = match (self.model.is_null(), model_path) {

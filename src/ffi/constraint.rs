@@ -72,7 +72,7 @@ impl bn_constraint {
     ///
     /// # Safety
     /// As for `guard::text`.
-    pub(super) unsafe fn to_engine<'a>(
+    pub(super) unsafe fn as_engine<'a>(
         &self,
         has_chat: bool,
     ) -> Result<(Option<Constraint<'a>>, JsonOptions)> {

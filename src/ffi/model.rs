@@ -106,7 +106,7 @@ fn weight_type(field: &str, value: u32) -> Result<WeightType> {
 impl bn_model_config {
     /// # Safety
     /// Pointers are NULL or as the fields say.
-    pub(super) unsafe fn to_engine(&self) -> Result<ModelConfig> {
+    pub(super) unsafe fn as_engine(&self) -> Result<ModelConfig> {
         let has = |flag| self.flags & flag != 0;
         guard::flags("flags", self.flags, BN_MODEL_MTP | BN_MODEL_SKIP_ZEROS)?;
         // SAFETY: the caller's promise.
@@ -131,7 +131,7 @@ impl bn_model_config {
     }
 
     /// # Safety
-    /// As `to_engine`.
+    /// As `as_engine`.
     unsafe fn source(&self) -> Result<Source> {
         // SAFETY: the caller's promise.
         let path = unsafe { path("path", self.path) }?;

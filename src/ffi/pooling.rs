@@ -37,7 +37,7 @@ impl bn_embedding_params {
         (self.pooling, self.normalization) == (BN_POOLING_MODEL, BN_NORMALIZATION_MODEL)
     }
 
-    pub(super) fn to_engine(self) -> Result<EmbeddingParams> {
+    pub(super) fn as_engine(self) -> Result<EmbeddingParams> {
         let poolings = [
             (BN_POOLING_MODEL, None),
             (BN_POOLING_LAST, Some(Pooling::Last)),

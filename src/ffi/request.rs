@@ -211,19 +211,19 @@ impl bn_request_params {
             let params = growth::read(from)?;
             let task = if params.task == BN_TASK_GENERATE { task } else { params.task };
             let scores = if task == BN_TASK_SCORE { BN_REQUEST_LOGPROBS } else { 0 };
-            Self { task, flags: params.flags | scores, ..params }.to_engine()
+            Self { task, flags: params.flags | scores, ..params }.as_engine()
         }
     }
 
     /// # Safety
     /// Pointers are NULL or as the fields say, for `'a`.
-    unsafe fn to_engine<'a>(&self) -> Result<RequestParams<'a>> {
+    unsafe fn as_engine<'a>(&self) -> Result<RequestParams<'a>> {
         let has = |flag| self.flags & flag != 0;
         guard::flags("flags", self.flags, FLAGS)?;
         let tasks = [BN_TASK_GENERATE, BN_TASK_EMBED, BN_TASK_SCORE, BN_TASK_RERANK].map(|task| (task, ()));
         choice("task", self.task, "BN_TASK", &tasks)?;
         // SAFETY: the caller's promise.
-        let (constraint, json) = unsafe { self.constraint.to_engine(!self.chat.json.data.is_null()) }?;
+        let (constraint, json) = unsafe { self.constraint.as_engine(!self.chat.json.data.is_null()) }?;
         if has(BN_REQUEST_DROP_LATE) && self.queue_timeout_ms == 0 {
             return Err(Error::invalid("BN_REQUEST_DROP_LATE is set and needs queue_timeout_ms"));
         }
@@ -278,7 +278,7 @@ impl bn_request_params {
             cache_salt: self.cache_salt,
             // SAFETY: the caller's promise.
             session: unsafe { guard::optional_text("session", self.session) }?.map(Cow::Borrowed),
-            trace: self.trace.to_engine()?,
+            trace: self.trace.as_engine()?,
             adapter: self.adapter()?,
             scores: self.scores()?,
             speculation: speculation(self.speculation)?,
@@ -331,7 +331,7 @@ impl bn_request_params {
         // SAFETY: the caller's promise.
         let (sampling, listed) = unsafe {
             let listed = list("logprob_tokens", self.logprob_tokens, count, MAX_LISTED)?;
-            (self.sampling.to_engine()?, listed)
+            (self.sampling.as_engine()?, listed)
         };
         Ok(SamplingParams {
             min_new_tokens: self.min_new_tokens,
@@ -346,7 +346,7 @@ impl bn_request_params {
     fn embedding(&self) -> Result<Option<EmbeddingParams>> {
         guard::reserved("embedding", &self.embedding.reserved)?;
         match (self.task, self.embedding.is_default()) {
-            (BN_TASK_EMBED, _) => self.embedding.to_engine().map(Some),
+            (BN_TASK_EMBED, _) => self.embedding.as_engine().map(Some),
             (BN_TASK_RERANK, true) => {
                 Ok(Some(EmbeddingParams { pooling: None, normalize: None, score: true }))
             }

@@ -152,7 +152,7 @@ impl bn_sampling {
     ///
     /// # Safety
     /// Pointers are NULL or as the fields say.
-    pub(super) unsafe fn to_engine(&self) -> Result<SamplingParams> {
+    pub(super) unsafe fn as_engine(&self) -> Result<SamplingParams> {
         guard::reserved("sampling", &self.reserved)?;
         // SAFETY (of all): the caller's promise.
         let biases = unsafe { list("logit_bias", self.logit_bias, self.logit_bias_count, MAX_BIASES) }?;
@@ -182,7 +182,7 @@ impl bn_sampling {
     }
 
     /// # Safety
-    /// As [`bn_sampling::to_engine`], for `'a`.
+    /// As [`bn_sampling::as_engine`], for `'a`.
     pub(super) unsafe fn bad_words<'a>(&self) -> Result<Vec<Cow<'a, str>>> {
         guard::count("bad_words", self.bad_words_count, MAX_LISTED)?;
         // SAFETY: the caller's promise.

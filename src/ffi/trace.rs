@@ -14,7 +14,7 @@ pub struct bn_trace {
 }
 
 impl bn_trace {
-    pub(super) fn to_engine(self) -> Result<Option<TraceContext>> {
+    pub(super) fn as_engine(self) -> Result<Option<TraceContext>> {
         match (self.trace_id == [0; 16], self.parent_id == [0; 8]) {
             (false, _) => Ok(Some(TraceContext { trace: self.trace_id, parent: self.parent_id })),
             (true, true) => Ok(None),

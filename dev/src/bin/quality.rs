@@ -201,7 +201,7 @@ fn windows(options: &Options, loaded: &Loaded) -> Result<Vec<Vec<u32>>> {
 type Model = (Option<LoadOptions>, Loaded);
 
 enum Logits<'a> {
-    Model(&'a Loaded, KvCache),
+    Model(&'a Loaded, Box<KvCache>),
     File(BufReader<File>),
 }
 
@@ -221,7 +221,7 @@ impl<'a> Run<'a> {
             kv = kv.with_states(States::new(model.state_shape(), 1, 1)?);
         }
         let (out, score) = (Outputs::default(), Score::default());
-        Ok(Self { name: &setting.name, source: Logits::Model(loaded, kv), out, score })
+        Ok(Self { name: &setting.name, source: Logits::Model(loaded, Box::new(kv)), out, score })
     }
 
     /// The logits of rows of a window, the first of which is at position `from`.

@@ -23,7 +23,7 @@ pub unsafe extern "C" fn bn_engine_check_constraint(
         let constraint =
             unsafe { constraint.as_ref() }.ok_or_else(|| Error::invalid("constraint is NULL"))?;
         // SAFETY: the caller's promise.
-        let (constraint, _) = unsafe { constraint.to_engine(false) }?;
+        let (constraint, _) = unsafe { constraint.as_engine(false) }?;
         registry::with(engine, |engine| constraint.iter().try_for_each(|one| engine.check_constraint(one)))
     };
     // SAFETY: the caller's promise for `error`.

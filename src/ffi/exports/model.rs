@@ -31,7 +31,7 @@ pub unsafe extern "C" fn bn_model_open(
     let body = || {
         registry::begin()?;
         // SAFETY: the caller's promise, as the header states it.
-        let config = unsafe { growth::read(config)?.to_engine() }?;
+        let config = unsafe { growth::read(config)?.as_engine() }?;
         registry::insert_model(open_model(config)?)
     };
     // SAFETY: the caller's promise for `error` and `out`.

@@ -233,7 +233,7 @@ impl Value<'_> {
         let texts: Vec<_> =
             all.iter().filter(|schema| self.schemas.types(schema, depth) & TEXT != 0).collect();
         let mut known = HashSet::new();
-        let mut lists = |schema: &&Json| match (schema.get("const"), schema.get("enum")) {
+        let lists = |schema: &&Json| match (schema.get("const"), schema.get("enum")) {
             (Some(Json::Text(text)), None) => known.insert(text.clone()),
             (None, Some(Json::List(values))) => {
                 // One that comes twice in a list is valid once.
@@ -242,7 +242,7 @@ impl Value<'_> {
             }
             _ => false,
         };
-        texts.len() == 1 || texts.iter().all(|schema| lists(schema))
+        texts.len() == 1 || texts.iter().all(lists)
     }
 
     fn exactly(&self, text: &str, choices: &mut String) -> Kept<()> {
