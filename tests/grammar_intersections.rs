@@ -130,7 +130,7 @@ fn cpu_ms() -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a whole struct.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    time.tv_sec as i64 * 1000 + time.tv_nsec as i64 / 1_000_000
+    time.tv_sec * 1000 + time.tv_nsec / 1_000_000
 }
 
 /// `BN_INTERSECTIONS=1000 cargo test --release --test grammar_intersections -- --nocapture` for more of them.

@@ -14,6 +14,7 @@ use bn_engine::formats::gguf::writer::{Meta, write_file};
 use bn_engine::kernels::DType;
 use bn_engine::model::Facts;
 use half::f16;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
