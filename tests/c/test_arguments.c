@@ -43,7 +43,7 @@ TEST(init_checks_pointer_and_size) {
 
 TEST(init_writes_struct_size_bytes) {
     // A newer header's larger struct: the tail is zeroed, and nothing after it is touched.
-    unsigned char space[512];
+    unsigned char space[sizeof(bn_request_params) + 32];
     memset(space, 0xaa, sizeof space);
     uint32_t size = sizeof(bn_request_params) + 16;
     CHECK_OK(bn_request_params_init((void *)space, size));
