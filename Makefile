@@ -1,4 +1,5 @@
 # Needs cargo, a C compiler and make.
+#   make help      this list
 #   make demo      several prompts stream at once from the embedded model
 #   make chat      target/c/bn-chat: a chat with a model in the terminal (with libedit and libcurl where they are)
 #   make test      all tests (needs a C++ compiler too, and ASan or valgrind)
@@ -104,7 +105,7 @@ READ_HEADER := awk -f tools/header/parse.awk
 comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: all rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
+.PHONY: all help rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-cuda cuda test-c test-checked test-abi test-install abi-accept tsan soak
 .PHONY: hosts server-needs clients trials test-hosts test-chat test-browser soak-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python
 .PHONY: test-readme test-packages test-monitoring test-deploy test-ray
@@ -113,11 +114,25 @@ all: lib convert chat examples
 
 # -- the libraries ----------------------------------------------------------------------------------
 
-# Without cargo (sudo make install), use what is already built.
-rust:
-	@if command -v $(CARGO) > /dev/null || [ ! -f $(RUST)/libbn_engine.a ]; then \
-		$(CARGO) build --locked --profile $(PROFILE) $(TARGET:%=--target %) --lib; \
+help:
+	@sed -n '/^$$/q; s/^# \{0,3\}//p' $(firstword $(MAKEFILE_LIST))
+
+# Builds a file. Without cargo (sudo make install), what is already built is used, unless a source is newer.
+# $(call cargo,FILE,CARGO'S OPTION)
+define cargo
+	@if command -v $(CARGO) > /dev/null || [ ! -f $(1) ]; then \
+		$(CARGO) build --locked --profile $(PROFILE) $(TARGET:%=--target %) $(2); \
+	else \
+		newer=$$(find $(1) $$(sed 's/^[^:]*://' $(basename $(1)).d) -newer $(1) 2>&1 | head -n 1); \
+		if [ -n "$$newer" ]; then \
+			echo "$(1) is older than the sources ($$newer), and $(CARGO) was not found: build it first where cargo is" >&2; \
+			exit 1; \
+		fi; \
 	fi
+endef
+
+rust:
+	$(call cargo,$(RUST)/libbn_engine.a,--lib)
 	@mkdir -p $(LIB)
 
 $(RUST)/libbn_engine.a: rust ;
@@ -153,9 +168,7 @@ lib: $(LIB)/$(SHARED)
 	@ln -sf $(SONAME) $(LIB)/libbn_engine.so
 
 convert: rust
-	@if command -v $(CARGO) > /dev/null || [ ! -f $(RUST)/bn-convert ]; then \
-		$(CARGO) build --locked --profile $(PROFILE) $(TARGET:%=--target %) --bin bn-convert; \
-	fi
+	$(call cargo,$(RUST)/bn-convert,--bin bn-convert)
 
 chat: $(C)/bn-chat
 
