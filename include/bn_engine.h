@@ -1367,7 +1367,7 @@ bn_status bn_kv_events(bn_engine *engine, bn_kv_event *events, size_t event_size
 /* -- Speculative decoding ---------------------------------------------------------------------- */
 
 /** A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model` or `mtp`,
- * else `BN_SPECULATION_OFF`. */
+ * else `BN_SPECULATION_LOOKUP`. */
 #define BN_SPECULATION_DEFAULT (0)
 /** No drafts. */
 #define BN_SPECULATION_OFF (1)

@@ -5,7 +5,7 @@ use crate::base::Result;
 use crate::engine::api::Speculation;
 
 /// A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model` or `mtp`,
-/// else `BN_SPECULATION_OFF`.
+/// else `BN_SPECULATION_LOOKUP`.
 pub const BN_SPECULATION_DEFAULT: i32 = 0;
 /// No drafts.
 pub const BN_SPECULATION_OFF: i32 = 1;
