@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-// Nothing that a cancelled thread uses lies on its stack: AddressSanitizer does not unmark the frames that a cancel leaves.
+// Nothing that a cancelled thread uses lies on its stack: AddressSanitizer does not unmark the frames that it leaves.
 typedef struct {
     bn_engine *engine;
     bn_request_params params;
