@@ -186,6 +186,14 @@ template <int KIND, int D> BN_DEVICE void decode(const Work &work, unsigned char
     }
 }
 
+// Transforms back an output that this warp has written.
+template <int N> BN_DEVICE void transform_out(float *out, int head_dim) {
+    sync_warp();
+    Head<N> head = load_head<N>(out, head_dim);
+    transform_head(head, head_dim);
+    store_head(head, out, head_dim);
+}
+
 // A block's queries over all that they see.
 template <int KIND, int D> BN_DEVICE void prefill(const Work &work, unsigned char *shared, float *out) {
     constexpr int N = 4;
@@ -221,6 +229,9 @@ template <int KIND, int D> BN_DEVICE void prefill(const Work &work, unsigned cha
         int query = work.from + warp() * N + n;
         if (query < work.to) {
             finish(total, n, dim, out + work.number_of(query) * dim);
+            if constexpr (KIND == KV_INT8) {
+                transform_out<2 * D>(out + work.number_of(query) * dim, dim);
+            }
         }
     }
 }
@@ -277,10 +288,10 @@ BN_ATTENTION_MMA(256)
 // Pieces that `bn_attention_merge` loads at a time.
 constexpr int MERGED = 4;
 
-// Merges the pieces of `states` in their order: `out` [T, heads, head_dim]. A warp for each of the `count` = T * heads
-// heads; grid as many as have them all, any block.
+// Merges the pieces of `states` in their order: `out` [T, heads, head_dim]. `transformed`: V was. A warp for each of the
+// `count` = T * heads heads; grid as many as have them all, any block.
 BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *positions, int count, int heads, int head_dim,
-                           int window, int slots) {
+                           int window, int slots, int transformed) {
     begin_kernel();
     constexpr int D = WIDEST / COLUMNS;
     int head = static_cast<int>(blockIdx.x * (blockDim.x / WARP)) + warp();
@@ -308,10 +319,13 @@ BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *posi
         }
     }
     finish(total, 0, head_dim, out + static_cast<size_t>(head) * head_dim);
+    if (transformed != 0) {
+        transform_out<2 * D>(out + static_cast<size_t>(head) * head_dim, head_dim);
+    }
 }
 
 // Norms (where there are weights), rotates and scales the q heads of `qkv` [T, (heads + 2 kv_heads) * head_dim] in their
-// place; stores k, normed and rotated, and v in a layer's tiles. `turns` [T, 2 pairs]: cosines, then sines; `tables_at`
+// place; stores k, normed and rotated, and v in a layer's tiles. For int8, all three are transformed behind that. `turns` [T, 2 pairs]: cosines, then sines; `tables_at`
 // [T]: where the block table of a row's sequence begins in `tables`; `positions` [T]. `q_norm` and `k_norm` [head_dim], or
 // both null. `head_dim` at most 256. Grid T, and as many blocks as have a warp for each head of q, k and v; any block of
 // whole warps, each with 1024 bytes of shared memory.

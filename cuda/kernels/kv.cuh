@@ -1,6 +1,6 @@
 // How K and V are stored, as src/kernels/attention/kv.rs has it: by tiles of 16 positions, in f32, F16, or int8 with a
 // scale per position and head. A head's tile of K is [head_dim, 16], of V [16, head_dim]; behind the values of an int8
-// tile stand its 16 scales. Bytes are the CPU's, so that blocks are copied between host and device as they are.
+// tile stand its 16 scales, in BF16. Heads in int8 are transformed before (`transform_head`). Bytes are the CPU's, so that blocks are copied between host and device as they are.
 #pragma once
 
 #include "device.cuh"
@@ -18,7 +18,7 @@ constexpr int KV_INT8 = 2;
 constexpr int TILE = 16;
 
 template <int KIND> constexpr int ELEMENT_BYTES = KIND == KV_F32 ? 4 : KIND == KV_F16 ? 2 : 1;
-template <int KIND> constexpr int SCALES_BYTES = KIND == KV_INT8 ? TILE * 4 : 0;
+template <int KIND> constexpr int SCALES_BYTES = KIND == KV_INT8 ? TILE * 2 : 0;
 
 // Bytes of one head's K or V of 16 positions: a multiple of 16.
 template <int KIND> BN_DEVICE int tile_bytes(int head_dim) {
@@ -59,17 +59,17 @@ template <int KIND> BN_DEVICE Two load_two(const unsigned char *at) {
 
 // What position `at` (of 16) of an int8 tile is multiplied with.
 BN_DEVICE float tile_scale(const unsigned char *tile, int at, int head_dim) {
-    return reinterpret_cast<const float *>(tile + TILE * head_dim)[at];
+    return bf16_to_float(reinterpret_cast<const uint16_t *>(tile + TILE * head_dim)[at]);
 }
 
-// What one row of int8 is made with.
-struct Int8Scale {
-    float scale;
-    float inverse;
-};
+// The nearest BF16 of a number that is not NaN; of two, the even one.
+BN_DEVICE uint16_t bf16_code(float x) {
+    uint32_t bits = __float_as_uint(x);
+    return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
+}
 
-// Of a row whose elements 32 lanes have, `lane() + 32 * i` each. A value that is not finite makes the whole row NaN.
-template <int COUNT> BN_DEVICE Int8Scale int8_scale(const float (&row)[COUNT]) {
+// The scale of a row of int8, in BF16. Of a row whose elements 32 lanes have, `lane() + 32 * i` each. A value that is not finite makes the whole row NaN.
+template <int COUNT> BN_DEVICE uint16_t int8_scale(const float (&row)[COUNT]) {
     float most = 0.0f;
     int odd = 0;
     for (int i = 0; i < COUNT; i++) {
@@ -79,12 +79,12 @@ template <int COUNT> BN_DEVICE Int8Scale int8_scale(const float (&row)[COUNT]) {
     }
     most = warp_max(most);
     if (warp_sum(odd) > 0) {
-        return {__uint_as_float(0x7FC00000u), 0.0f};
+        return 0x7FC0;
     }
-    return {div_rn(most, 127.0f), div_rn(127.0f, most)};
+    return bf16_code(div_rn(most, 127.0f));
 }
 
-// Where all are 0 the inverse is infinite and 0 * infinity NaN, whose code is 0.
+// Where the scale is 0 the inverse is infinite and 0 * infinity NaN, whose code is 0.
 BN_DEVICE signed char int8_code(float x, float inverse) {
     float code = mul_rn(x, inverse);
     code = code > 127.0f ? 127.0f : code;
@@ -102,11 +102,12 @@ BN_DEVICE uint16_t half_code(float x) {
 // where `row` is longer than the head.
 template <int KIND, int COUNT>
 BN_DEVICE void store_row(unsigned char *tile, bool keys, int at, int head_dim, const float (&row)[COUNT]) {
-    Int8Scale by = {0.0f, 0.0f};
+    float inverse = 0.0f;
     if constexpr (KIND == KV_INT8) {
-        by = int8_scale(row);
+        uint16_t scale = int8_scale(row);
+        inverse = div_rn(1.0f, bf16_to_float(scale));
         if (lane() == 0) {
-            reinterpret_cast<float *>(tile + TILE * head_dim)[at] = by.scale;
+            reinterpret_cast<uint16_t *>(tile + TILE * head_dim)[at] = scale;
         }
     }
     BN_UNROLL
@@ -121,7 +122,7 @@ BN_DEVICE void store_row(unsigned char *tile, bool keys, int at, int head_dim, c
         } else if constexpr (KIND == KV_F16) {
             reinterpret_cast<uint16_t *>(tile)[to] = half_code(row[i]);
         } else {
-            reinterpret_cast<signed char *>(tile)[to] = int8_code(row[i], by.inverse);
+            reinterpret_cast<signed char *>(tile)[to] = int8_code(row[i], inverse);
         }
     }
 }

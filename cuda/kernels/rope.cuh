@@ -23,6 +23,16 @@ template <int N> BN_DEVICE Head<N> load_head(const float *from, int head_dim) {
     return head;
 }
 
+template <int N> BN_DEVICE void store_head(const Head<N> &head, float *to, int head_dim) {
+    BN_UNROLL
+    for (int i = 0; i < N; i++) {
+        int d = lane() + WARP * i;
+        if (d < head_dim) {
+            to[d] = head.x[i];
+        }
+    }
+}
+
 // RMSNorm with the bits of src/kernels/rows/norm.rs: a lane's squares in their order, then a tree.
 template <int N> BN_DEVICE void norm_head(Head<N> &head, int head_dim, const Head<N> &weights, float eps) {
     float squares = 0.0f;
@@ -78,6 +88,45 @@ template <int N> BN_DEVICE void rotate_head(Head<N> &head, const Turn<N> &turn, 
     }
 }
 
+// `turn` of src/kernels/attention/kv.rs: the Walsh-Hadamard transform in blocks of the largest powers of two that fit.
+template <int N> BN_DEVICE void transform_head(Head<N> &head, int head_dim) {
+    int blocks[N];
+    BN_UNROLL
+    for (int i = 0; i < N; i++) {
+        // The highest bit in which the head's end differs from an element is that element's block.
+        int d = lane() + WARP * i;
+        blocks[i] = 0;
+        BN_UNROLL
+        for (int block = 1; block <= WARP * N; block *= 2) {
+            blocks[i] = d < head_dim && ((d ^ head_dim) & block) != 0 ? block : blocks[i];
+        }
+    }
+    BN_UNROLL
+    for (int half = WARP * N / 2; half > 0; half /= 2) {
+        Head<N> other;
+        BN_UNROLL
+        for (int i = 0; i < N; i++) {
+            other.x[i] = half < WARP ? shfl_xor(head.x[i], half) : head.x[i ^ half / WARP];
+        }
+        BN_UNROLL
+        for (int i = 0; i < N; i++) {
+            bool low = ((lane() + WARP * i) & half) == 0;
+            float sum = low ? add_rn(head.x[i], other.x[i]) : add_rn(other.x[i], -head.x[i]);
+            head.x[i] = half < blocks[i] ? sum : head.x[i];
+        }
+    }
+    BN_UNROLL
+    for (int i = 0; i < N; i++) {
+        // 1 / sqrt(block)
+        float by = 1.0f;
+        BN_UNROLL
+        for (int block = 2; block <= WARP * N; block *= 4) {
+            by = blocks[i] == block ? mul_rn(by, 0.70710678f) : blocks[i] > block ? mul_rn(by, 0.5f) : by;
+        }
+        head.x[i] = mul_rn(head.x[i], by);
+    }
+}
+
 // Inputs of `write_head` besides heads.
 struct Rope {
     const float *turns;
@@ -127,10 +176,14 @@ BN_DEVICE void write_head(float *qkv, unsigned char *keys, unsigned char *values
     if (is_q) {
         BN_UNROLL
         for (int i = 0; i < N; i++) {
-            if (lane() + WARP * i < dim) {
-                at[lane() + WARP * i] = mul_rn(head.x[i], rope.q_scale);
-            }
+            head.x[i] = mul_rn(head.x[i], rope.q_scale);
         }
+    }
+    if constexpr (KIND == KV_INT8) {
+        transform_head(head, dim);
+    }
+    if (is_q) {
+        store_head(head, at, dim);
         return;
     }
     store_row<KIND>((is_k ? keys : values) + tile, is_k, position % TILE, dim, head.x);

@@ -37,7 +37,45 @@ inline int element_bytes(int kind) {
 }
 
 inline size_t bytes_of_tile(int kind, int dim) {
-    return 16 * static_cast<size_t>(dim) * element_bytes(kind) + (kind == KV_INT8 ? 64 : 0);
+    return 16 * static_cast<size_t>(dim) * element_bytes(kind) + (kind == KV_INT8 ? 32 : 0);
+}
+
+inline float bf16_value(uint16_t bits) {
+    uint32_t wide = static_cast<uint32_t>(bits) << 16;
+    float x;
+    std::memcpy(&x, &wide, 4);
+    return x;
+}
+
+// The nearer of the two BF16 around a positive number; of two, the even one.
+inline uint16_t bf16_reference(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    uint16_t low = static_cast<uint16_t>(bits >> 16), high = static_cast<uint16_t>(low + 1);
+    double below = static_cast<double>(x) - bf16_value(low), above = static_cast<double>(bf16_value(high)) - x;
+    return below < above || (below == above && low % 2 == 0) ? low : high;
+}
+
+// The Walsh-Hadamard transform of heads that are stored in int8, by its matrix's definition: a block of 2n is made of two
+// of n.
+inline void transform_reference(int kind, float *head, int dim) {
+    for (int block = 256; kind == KV_INT8 && block > 0; block /= 2) {
+        if ((dim & block) == 0) {
+            continue;
+        }
+        for (int half = block / 2; half > 0; half /= 2) {
+            for (int i = 0; i < block; i++) {
+                if ((i & half) == 0) {
+                    float low = head[i], high = head[i + half];
+                    head[i] = low + high;
+                    head[i + half] = low - high;
+                }
+            }
+        }
+        float by = static_cast<float>(1.0 / std::sqrt(static_cast<double>(block)));
+        std::for_each(head, head + block, [&](float &x) { x *= by; });
+        head += block;
+    }
 }
 
 // Stores a row as position `at` of a tile.
@@ -48,7 +86,8 @@ inline void store_reference(int kind, bool keys, unsigned char *tile, int at, co
         most = std::fabs(row[d]) > most ? std::fabs(row[d]) : most;
         finite = finite && std::isfinite(row[d]);
     }
-    float scale = finite ? most / 127.0f : NAN, inverse = finite ? 127.0f / most : 0.0f;
+    uint16_t scale = finite ? bf16_reference(most / 127.0f) : 0x7fc0;
+    float inverse = 1.0f / bf16_value(scale);
     for (int d = 0; d < dim; d++) {
         unsigned char *to = tile + (keys ? d * 16 + at : at * dim + d) * element_bytes(kind);
         if (kind == KV_F32) {
@@ -63,7 +102,7 @@ inline void store_reference(int kind, bool keys, unsigned char *tile, int at, co
         }
     }
     if (kind == KV_INT8) {
-        std::memcpy(tile + 16 * dim + 4 * at, &scale, 4);
+        std::memcpy(tile + 16 * dim + 2 * at, &scale, 2);
     }
 }
 
@@ -83,11 +122,11 @@ inline float value_reference(int kind, bool keys, const unsigned char *tile, int
 }
 
 inline float scale_reference(int kind, const unsigned char *tile, int at, int dim) {
-    float scale = 1.0f;
+    uint16_t scale = 0x3f80;
     if (kind == KV_INT8) {
-        std::memcpy(&scale, tile + 16 * dim + 4 * at, 4);
+        std::memcpy(&scale, tile + 16 * dim + 2 * at, 2);
     }
-    return scale;
+    return bf16_value(scale);
 }
 
 struct Shape {
@@ -205,6 +244,7 @@ inline void write_reference(Batch &batch, const Turn &turn) {
             if (n < s.heads) {
                 turn_reference(turn, row, true, at, s.dim);
                 std::for_each(at, at + s.dim, [&](float &x) { x *= turn.scale; });
+                transform_reference(s.kind, at, s.dim);
                 continue;
             }
             bool keys = n < s.heads + s.kv_heads;
@@ -212,6 +252,7 @@ inline void write_reference(Batch &batch, const Turn &turn) {
             if (keys) {
                 turn_reference(turn, row, false, head.data(), s.dim);
             }
+            transform_reference(s.kind, head.data(), s.dim);
             size_t to = batch.offset(batch.tables_at[row], (n - s.heads) % s.kv_heads, position);
             store_reference(s.kind, keys, (keys ? batch.keys : batch.values).data() + to, position % 16, head.data(), s.dim);
         }
@@ -322,6 +363,7 @@ inline Floats head_reference(const Batch &batch, size_t row, int head) {
     for (float &x : total.values) {
         x *= inverse;
     }
+    transform_reference(s.kind, total.values.data(), s.dim);
     return total.values;
 }
 
@@ -399,7 +441,8 @@ inline Floats decode(const Batch &batch, int warps, int most) {
         batch.keys.data(), batch.values.data(), tasks.data(), batch.tables.data(), batch.positions.data(), s.heads,
         s.kv_heads, s.dim, s.block_size, s.window, slots);
     launch(attention::bn_attention_merge, dim3(static_cast<unsigned>((heads + 3) / 4)), dim3(128), 0, out.data(),
-        states.data(), batch.positions.data(), static_cast<int>(heads), s.heads, s.dim, s.window, slots);
+        states.data(), batch.positions.data(), static_cast<int>(heads), s.heads, s.dim, s.window, slots,
+        static_cast<int>(s.kind == KV_INT8));
     return out;
 }
 

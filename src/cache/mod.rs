@@ -39,7 +39,7 @@ mod tests {
     fn sizes() {
         let shape = KvShape { layers: 3, kv_heads: 4, head_dim: 64, ..KvShape::default() };
         for (kind, head) in
-            [(KvType::F32, 64 * 4), (KvType::F16, 64 * 2), (KvType::Int8, 64 + 4), (KvType::Int4, 32 + 2)]
+            [(KvType::F32, 64 * 4), (KvType::F16, 64 * 2), (KvType::Int8, 64 + 2), (KvType::Int4, 32 + 4)]
         {
             assert_eq!(bytes_per_block(shape, kind, 32).unwrap(), 2 * 3 * 4 * 32 * head, "{kind:?}");
         }

@@ -143,7 +143,7 @@ impl KvWrite<'_> {
                     let before = if values { values_from } else { s.heads };
                     let from = &qkv[row * s.qkv() + (before + head) * dim..][..dim];
                     let norm = self.how.value_norm;
-                    if values && norm.is_none() && slots.kind != KvType::Int4 {
+                    if values && norm.is_none() && !slots.kind.scaled() {
                         kv::store(slots.kind, half, tile, at, from);
                         continue;
                     }

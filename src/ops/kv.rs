@@ -34,7 +34,8 @@ pub struct KvLayers {
 
 /// Paged K and V: for each layer one tensor `[2, blocks, kv_heads, block_size, head_dim]`, K then V, in the tiles of
 /// `kernels::attention::kv`, or V alone where K is V. A cache in int8 or four bits is a tensor of bytes whose last
-/// dimension has the values of a position and their scale: `head_dim + 4`, or half of `head_dim`, rounded up, and 2.
+/// dimension has the values of a position and its scales of 2 bytes: `head_dim + 2`, or half of `head_dim`, rounded up,
+/// and 2 for each 32 elements.
 pub struct KvCache {
     pub layout: KvLayout,
     /// Tokens that a sequence may have at most, whatever memory allows. It decides between a model's rotations for

@@ -130,8 +130,8 @@ fn every_kv_type_is_counted_and_keeps_its_bits() {
     for (kind, row) in [
         (KvType::F32, 4 * facts.head_dim),
         (KvType::F16, 2 * facts.head_dim),
-        (KvType::Int8, facts.head_dim + 4),
-        (KvType::Int4, facts.head_dim / 2 + 2),
+        (KvType::Int8, facts.head_dim + 2),
+        (KvType::Int4, facts.head_dim / 2 + 2 * facts.head_dim.div_ceil(32)),
     ] {
         let limited = engine(kind, limit);
         let stats = limited.stats();

@@ -114,7 +114,7 @@ fn blocks_hold_one_row_of_a_position() {
         for (kind, bytes) in [
             (KvType::F32, 4 * ROW),
             (KvType::F16, 2 * ROW),
-            (KvType::Int8, ROW + 4),
+            (KvType::Int8, ROW + 2),
             (KvType::Int4, ROW / 2 + 2),
         ] {
             let stats = engine(model, |config| config.kv_type = kind).stats();

@@ -60,7 +60,7 @@ const KEPT: &str = "
 
 The errors of logits with K and V in that type (`kv_type`), and how many positions keep the best token. BitNet's
 activations are rounded to int8 after attention, so a change of one by a step is visible. Real models have larger heads
-and outliers, which the rotation before int4 spreads.
+and outliers, which the rotation before int8 and int4 spreads.
 
 | model | F16 | int8 | int4 | argmax F16 | int8 | int4 |
 |---|---|---|---|---|---|---|

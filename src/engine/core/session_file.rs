@@ -9,7 +9,7 @@ use crate::kernels::attention::KvType;
 use xxhash_rust::xxh64::xxh64;
 
 const MAGIC: &[u8; 8] = b"BNSESSN\0";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEADER: usize = 8 + 4 + 8 + 4 + 4 + 8 + 8 + 8 + 8;
 const CHECKSUM: usize = 8;
 
@@ -199,6 +199,9 @@ mod tests {
             damaged[at] ^= 0x10;
             assert!(open(&damaged, &SHAPE, 20).is_err(), "byte {at}");
         }
+        let mut older = bytes.clone();
+        older[MAGIC.len()] = 2;
+        refused(&older, &SHAPE, 20, "it has version 2, this library reads 3");
         refused(&bytes, &SHAPE, 19, "token 19 is out of range");
         refused(&bytes, &Shape { fingerprint: 8, ..SHAPE }, 20, "another model");
         refused(&bytes, &Shape { kind: KvType::F32, ..SHAPE }, 20, "has f16 and blocks of 16 tokens");

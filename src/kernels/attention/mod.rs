@@ -1,7 +1,8 @@
 //! Paged causal attention with grouped queries and an online softmax (Milakov and Gimelshein 2018).
 //!
 //! Every sum adds up in the order of positions, counted from 0, whatever a row's chunk, batch or block size (invariant
-//! 3). A score is a chain of multiply-adds along the head, or 16 of them where K lies as V does. A step of the softmax
+//! 3). A score is a chain of multiply-adds along the head, or 16 of them where K lies as V does; where stored groups have
+//! scales, it is a chain of theirs times the scales. A step of the softmax
 //! takes the scores of 64 positions; it sums their weights in 16 lanes, position modulo 16. After 256 positions (a
 //! piece) the softmax starts anew. The results of the pieces are merged in order, so that several tasks can share a
 //! long context.
@@ -245,12 +246,10 @@ fn span(q: &[f32], seen: &Seen, context: &Context, start: usize, state: State) {
     let mut high = *state.max;
     for j in range.clone() {
         let keys = k.tile(table, kv_head, (start + j) / TILE);
-        let key = |half, d| value(k.kind, half, keys, j % TILE, d, head_dim);
-        let dot = match joint {
-            true => dot_of_row(q, |d| key(Half::V, d)),
-            false => (0..head_dim).fold(0.0f32, |sum, d| q[d].mul_add(key(Half::K, d), sum)),
+        let score = match joint {
+            true => total(&dots::<TILE>(q, k.kind, Half::V, keys, j % TILE)),
+            false => dots::<1>(q, k.kind, Half::K, keys, j % TILE)[0],
         };
-        let score = scale(k.kind, keys, j % TILE, head_dim).map_or(dot, |scale| dot * scale);
         weights[j] = cap.map_or(score, |cap| soft(score, cap));
         // A NaN does not change the maximum; it reaches the output through its weight.
         high = if weights[j] > high { weights[j] } else { high };
@@ -262,20 +261,30 @@ fn span(q: &[f32], seen: &Seen, context: &Context, start: usize, state: State) {
     for tile in weights[range.start / TILE * TILE..range.end.next_multiple_of(TILE)].chunks_exact(TILE) {
         state.sums.iter_mut().zip(tile).for_each(|(sum, weight)| *sum += weight);
     }
-    for (d, sum) in state.values.iter_mut().enumerate() {
+    for (group, d) in v.kind.groups(head_dim).enumerate().flat_map(|(group, ds)| ds.map(move |d| (group, d)))
+    {
+        let sum = &mut state.values[d];
         *sum = range.clone().fold(*sum * keep, |sum, j| {
             let values = v.tile(table, kv_head, (start + j) / TILE);
-            let weight = scale(v.kind, values, j % TILE, head_dim).map_or(weights[j], |s| weights[j] * s);
+            let weight =
+                scale(v.kind, values, j % TILE, group, head_dim).map_or(weights[j], |s| weights[j] * s);
             weight.mul_add(value(v.kind, Half::V, values, j % TILE, d, head_dim), sum)
         });
     }
 }
 
-/// The product of a query and a key that lies as a row of V: 16 sums, of the elements modulo 16.
-fn dot_of_row(q: &[f32], key: impl Fn(usize) -> f32) -> f32 {
-    let mut sums = [0.0f32; TILE];
-    q.iter().enumerate().for_each(|(d, q)| sums[d % TILE] = q.mul_add(key(d), sums[d % TILE]));
-    total(&sums)
+/// `N` sums of the products of a query and a key at position `at` of a tile, of the elements modulo N.
+fn dots<const N: usize>(q: &[f32], kind: KvType, half: Half, tile: &[u8], at: usize) -> [f32; N] {
+    let mut sums = [0.0f32; N];
+    for (group, columns) in kind.groups(q.len()).enumerate() {
+        let mut own = [0.0f32; N];
+        for d in columns {
+            own[d % N] = q[d].mul_add(value(kind, half, tile, at, d, q.len()), own[d % N]);
+        }
+        let scale = scale(kind, tile, at, group, q.len());
+        sums.iter_mut().zip(own).for_each(|(sum, own)| *sum = scale.map_or(own, |s| own.mul_add(s, *sum)));
+    }
+    sums
 }
 
 /// The sum of 16 numbers.

@@ -2,13 +2,15 @@
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
-use super::stored::{Int4, Product, Stored, Unpacked, offset, scaled, unpack};
+use super::kv::SCALES_BYTES;
+use super::stored::{Int4, Product, Stored, Unpacked, offset, unpack};
 use super::{Context, Half, KvType, Rows, SPAN, State, TILE, WIDEST, decay, state_len, total, value};
 use super::{Isa, PIECE, QUERIES, Spans, TOGETHER};
 use crate::kernels::rows::cap::soft_lanes;
 use crate::kernels::rows::exp::exp_lanes;
 use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::lanes::{F16, F32, Int8, Lanes};
+use crate::kernels::simd::lanes::{BF16, Element, F16, F32, Int8, Lanes, Real, Register};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 const TILES: usize = SPAN / TILE;
@@ -122,8 +124,9 @@ unsafe fn attend_lanes<L: Lanes, E: Stored>(
     }
     // Nothing else asks for the scales behind the values of the next tiles.
     let [values, scales] = E::KIND.tile_parts(dim);
-    if E::FETCH && scales > 0 {
-        span.next.as_flattened().iter().for_each(|tile| L::fetch(tile.as_ptr().wrapping_add(values)));
+    if E::FETCH {
+        let tiles = span.next.as_flattened().iter();
+        tiles.for_each(|tile| L::Part::fetch_lines(tile.as_ptr().wrapping_add(values), scales));
     }
     let q = rows.q[queries.start * STRIDE..].as_ptr();
     let lines = scores[queries.start * SPAN..].as_mut_ptr();
@@ -214,6 +217,12 @@ impl<'a> Span<'a> {
         rows.seen[row].within(self.start, SPAN)
     }
 
+    /// The scales of group `group` of the 16 positions of tile `t`, in BF16. `half` is an index of `scales`.
+    #[inline(always)]
+    fn scales(&self, half: usize, t: usize, group: usize) -> *const u16 {
+        self.scales[half][t][group * SCALES_BYTES..][..SCALES_BYTES].as_ptr().cast()
+    }
+
     /// As `scores` where K lies as V does, `T` positions at a time.
     #[inline(always)]
     unsafe fn row_scores<L: Lanes, E: Stored, const N: usize, const T: usize>(
@@ -222,17 +231,9 @@ impl<'a> Span<'a> {
         scores: *mut f32,
     ) -> usize {
         for t in self.tiles.clone() {
-            // SAFETY: a tile of the span has 16 rows of `dim`; the caller has N heads and room for N lines of scores.
-            unsafe {
-                let scores = scores.add(t * TILE);
-                for at in (0..TILE).step_by(T) {
-                    let tiles = [self.stored[K][t], self.next[K][t]];
-                    row_dots::<L, E, N, T>(q, tiles, at, self.dim, scores.add(at));
-                }
-                for n in 0..N {
-                    let line = scores.add(n * SPAN);
-                    scaled(L::load(line), self.kind, self.scales[K][t]).store(line);
-                }
+            for at in (0..TILE).step_by(T) {
+                // SAFETY: a tile of the span has 16 rows of `dim`; the caller has N heads and room for N lines of scores.
+                unsafe { self.row_dots::<L, E, N, T>(q, t, at, scores.add(t * TILE + at)) };
             }
         }
         N
@@ -267,22 +268,31 @@ impl<'a> Span<'a> {
         t: usize,
         scores: *mut f32,
     ) -> usize {
-        // SAFETY: the caller has N heads and room for N lines of scores; a tile of keys holds `dim` times 16.
+        // SAFETY: the caller has N heads and room for N lines of scores; a tile of keys holds `dim` times 16. Parts are
+        // read where they were written.
         unsafe {
             let [from, next] =
                 [&self.stored[K], &self.next[K]].map(|k| std::array::from_fn(|i| k[t + i].as_ptr()));
-            let mut sums = [[L::splat(0.0); T]; N];
-            Product { factors: (q, STRIDE), from, next, width: TILE }.add::<L, E, N>(0..self.dim, &mut sums);
-            // Short loops are unrolled, which keeps the sums in registers; so scales come later.
-            for n in 0..N {
-                for i in 0..T {
-                    sums[n][i].store(scores.add(n * SPAN + i * TILE));
+            let keys = Product { factors: (q, STRIDE), from, next, width: TILE };
+            let mut parts = MaybeUninit::<[[f32; SPAN]; N]>::uninit();
+            let to = if self.kind.scaled() { parts.as_mut_ptr().cast() } else { scores };
+            for (group, columns) in self.kind.groups(self.dim).enumerate() {
+                let mut sums = [[L::splat(0.0); T]; N];
+                keys.add::<L, E, N>(columns, &mut sums);
+                // Short loops are unrolled, which keeps the sums in registers; so scales come later.
+                for n in 0..N {
+                    for i in 0..T {
+                        sums[n][i].store(to.add(n * SPAN + i * TILE));
+                    }
                 }
-            }
-            if matches!(self.kind, KvType::Int8 | KvType::Int4) {
+                if !self.kind.scaled() {
+                    break;
+                }
                 for i in 0..T * N {
-                    let line = scores.add(i / T * SPAN + i % T * TILE);
-                    scaled(L::load(line), self.kind, self.scales[K][t + i % T]).store(line);
+                    let at = i / T * SPAN + i % T * TILE;
+                    let scale = L::load_bf16(self.scales(K, t + i % T, group));
+                    let before = if group > 0 { L::load(scores.add(at)) } else { L::splat(0.0) };
+                    L::load(to.add(at)).fma(scale, before).store(scores.add(at));
                 }
             }
         }
@@ -320,7 +330,7 @@ impl<'a> Span<'a> {
                     weight = weight.only(from, to, L::splat(0.0));
                 }
                 sums = sums.add(weight);
-                scaled(weight, self.kind, self.scales[V][t]).store(at);
+                weight.store(at);
             }
             sums.store(state.sums.as_mut_ptr());
             keep
@@ -339,24 +349,41 @@ impl<'a> Span<'a> {
     ) -> usize {
         let (dim, len) = (self.dim, state_len(self.dim));
         assert!(weights.len() >= N * SPAN && keep.len() >= N && states.len() >= N * len, "N queries");
-        let whole = dim / TILE * TILE;
-        let mut d = 0;
-        while d < whole {
-            let out = states[d..].as_mut_ptr();
-            // SAFETY: the elements are within the head; the states of the heads are `len` apart.
-            d += unsafe {
-                match whole - d >= C * TILE {
-                    true => self.columns::<L, E, N, C>(weights, keep, range, out, d),
-                    false => self.columns::<L, E, N, 1>(weights, keep, range, out, d),
+        let mut scaled = MaybeUninit::<[[f32; SPAN]; N]>::uninit();
+        let to: *mut f32 = scaled.as_mut_ptr().cast();
+        for (group, columns) in self.kind.groups(dim).enumerate() {
+            let mut factors = weights.as_ptr();
+            if self.kind.scaled() {
+                factors = to;
+                for t in range.start / TILE..range.end.div_ceil(TILE) {
+                    // SAFETY: weights and the room for scaled ones have a line for each query.
+                    unsafe {
+                        let scale = L::load_bf16(self.scales(V, t, group));
+                        for at in (0..N).map(|n| n * SPAN + t * TILE) {
+                            L::load(weights.as_ptr().add(at)).mul(scale).store(to.add(at));
+                        }
+                    }
                 }
-            };
-        }
-        for n in 0..N {
-            for d in whole..dim {
+            }
+            let whole = columns.end / TILE * TILE;
+            let mut d = columns.start;
+            while d < whole {
+                let out = states[d..].as_mut_ptr();
+                // SAFETY: the elements are within the head; the states of the heads are `len` apart.
+                d += unsafe {
+                    match (whole - d) / TILE {
+                        vectors if vectors >= C => self.columns::<L, E, N, C>(factors, keep, range, out, d),
+                        2.. if C > 2 => self.columns::<L, E, N, 2>(factors, keep, range, out, d),
+                        _ => self.columns::<L, E, N, 1>(factors, keep, range, out, d),
+                    }
+                };
+            }
+            for (n, d) in (0..N).flat_map(|n| (whole..columns.end).map(move |d| (n, d))) {
                 let sum = &mut states[n * len + d];
                 *sum = range.clone().fold(*sum * keep[n], |sum, j| {
-                    let tile = self.stored[V][j / TILE];
-                    weights[n * SPAN + j].mul_add(value(E::KIND, Half::V, tile, j % TILE, d, dim), sum)
+                    let value = value(E::KIND, Half::V, self.stored[V][j / TILE], j % TILE, d, dim);
+                    // SAFETY: position j is in range.
+                    unsafe { *factors.add(n * SPAN + j) }.mul_add(value, sum)
                 });
             }
         }
@@ -367,7 +394,7 @@ impl<'a> Span<'a> {
     #[inline(always)]
     unsafe fn columns<L: Lanes, E: Stored, const N: usize, const C: usize>(
         &self,
-        weights: &[f32],
+        weights: *const f32,
         keep: &[f32],
         range: &Range<usize>,
         out: *mut f32,
@@ -387,7 +414,7 @@ impl<'a> Span<'a> {
                 let [from, next] = [self.stored[V][t], self.next[V][t]].map(|v| {
                     std::array::from_fn(|c| v.as_ptr().wrapping_add(offset::<E>(0, d + c * TILE, dim)))
                 });
-                let factors = (weights.as_ptr().add(t * TILE), SPAN);
+                let factors = (weights.add(t * TILE), SPAN);
                 Product { factors, from, next, width: dim }.add::<L, E, N>(rows, &mut sums);
             }
             for n in 0..N {
@@ -398,47 +425,67 @@ impl<'a> Span<'a> {
         }
         C * TILE
     }
-}
 
-/// Computes the scores of `N` heads with `T` rows of a tile of V from `at` on, without their scales; both are even. The
-/// tile comes with the one that is prefetched.
-#[inline(always)]
-unsafe fn row_dots<L: Lanes, E: Stored, const N: usize, const T: usize>(
-    q: *const f32,
-    [tile, next]: [&[u8]; 2],
-    at: usize,
-    dim: usize,
-    scores: *mut f32,
-) {
-    let whole = dim / TILE * TILE;
-    // SAFETY: the caller's.
-    unsafe {
-        let mut sums = [[L::splat(0.0); T]; N];
-        for d in (0..whole).step_by(TILE) {
-            let mut key = [L::splat(0.0); T];
-            for t in 0..T {
-                let from = offset::<E>(at + t, d, dim);
-                key[t] = E::load::<L>(tile.as_ptr().add(from), t % E::SHARING);
-                if E::FETCH && t % E::SHARING == 0 {
-                    L::fetch(next.as_ptr().wrapping_add(from));
+    /// Computes the scores of `N` heads with `T` rows of tile `t` from `at` on; both are even.
+    #[inline(always)]
+    unsafe fn row_dots<L: Lanes, E: Stored, const N: usize, const T: usize>(
+        &self,
+        q: *const f32,
+        t: usize,
+        at: usize,
+        scores: *mut f32,
+    ) {
+        let (dim, tile, next) = (self.dim, self.stored[K][t], self.next[K][t]);
+        // SAFETY: the caller's.
+        unsafe {
+            let mut sums = [[L::splat(0.0); T]; N];
+            for (group, columns) in self.kind.groups(dim).enumerate() {
+                let whole = columns.end / TILE * TILE;
+                let mut own = [[L::splat(0.0); T]; N];
+                for d in (columns.start..whole).step_by(TILE) {
+                    let mut key = [L::splat(0.0); T];
+                    for i in 0..T {
+                        let from = offset::<E>(at + i, d, dim);
+                        key[i] = E::load::<L>(tile.as_ptr().add(from), i % E::SHARING);
+                        if E::FETCH && i % E::SHARING == 0 {
+                            L::fetch(next.as_ptr().wrapping_add(from));
+                        }
+                    }
+                    for n in 0..N {
+                        let x = L::load(q.add(n * STRIDE + d));
+                        for i in 0..T {
+                            own[n][i] = x.fma(key[i], own[n][i]);
+                        }
+                    }
+                }
+                for n in 0..N {
+                    for i in 0..T {
+                        if whole < columns.end {
+                            let mut lanes = [0.0f32; TILE];
+                            own[n][i].store(lanes.as_mut_ptr());
+                            for d in whole..columns.end {
+                                let key = value(E::KIND, Half::V, tile, at + i, d, dim);
+                                let lane = &mut lanes[d - whole];
+                                *lane = (*q.add(n * STRIDE + d)).mul_add(key, *lane);
+                            }
+                            own[n][i] = L::load(lanes.as_ptr());
+                        }
+                        sums[n][i] = match self.kind.scaled() {
+                            true => {
+                                let scale = f32::load_bf16(self.scales(K, t, group).add(at + i));
+                                own[n][i].fma(L::splat(scale), sums[n][i])
+                            }
+                            false => own[n][i],
+                        };
+                    }
                 }
             }
             for n in 0..N {
-                let x = L::load(q.add(n * STRIDE + d));
-                for t in 0..T {
-                    sums[n][t] = x.fma(key[t], sums[n][t]);
+                for i in 0..T {
+                    let mut lanes = [0.0f32; TILE];
+                    sums[n][i].store(lanes.as_mut_ptr());
+                    *scores.add(n * SPAN + i) = total(&lanes);
                 }
-            }
-        }
-        for n in 0..N {
-            for t in 0..T {
-                let mut lanes = [0.0f32; TILE];
-                sums[n][t].store(lanes.as_mut_ptr());
-                for d in whole..dim {
-                    let key = value(E::KIND, Half::V, tile, at + t, d, dim);
-                    lanes[d - whole] = (*q.add(n * STRIDE + d)).mul_add(key, lanes[d - whole]);
-                }
-                *scores.add(n * SPAN + t) = total(&lanes);
             }
         }
     }

@@ -120,19 +120,6 @@ impl<const V: usize> Product<V> {
     }
 }
 
-/// `x` times the scales of a tile of `kind`, if it has any.
-#[inline(always)]
-pub unsafe fn scaled<L: Lanes>(x: L, kind: KvType, scales: &[u8]) -> L {
-    // SAFETY: the scales of 16 positions.
-    unsafe {
-        match kind {
-            KvType::Int8 => x.mul(L::load(scales[..4 * TILE].as_ptr().cast())),
-            KvType::Int4 => x.mul(L::load_bf16(scales[..2 * TILE].as_ptr().cast())),
-            KvType::F32 | KvType::F16 => x,
-        }
-    }
-}
-
 by_isa!(
     /// Writes the elements of a tile as f32, without its scales, and prefetches as much of `next`.
     pub fn unpack<E: Stored>(half: Half, tile: &[u8], next: &[u8], dim: usize, out: &mut [f32]) = unpack_lanes::<lanes>

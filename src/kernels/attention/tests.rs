@@ -69,10 +69,12 @@ impl Stored {
     fn row(&self, half: Half, at: usize, head: usize) -> Vec<f32> {
         let half = if self.joint { Half::V } else { half };
         let tile = self.paged(half).tile(&self.table, head, at / TILE);
-        let factor = scale(self.kind, tile, at % TILE, self.head_dim).unwrap_or(1.0);
-        let mut row: Vec<f32> = (0..self.head_dim)
-            .map(|d| value(self.kind, half, tile, at % TILE, d, self.head_dim) * factor)
-            .collect();
+        let (kind, dim, at) = (self.kind, self.head_dim, at % TILE);
+        let mut row: Vec<f32> = (0..dim).map(|d| value(kind, half, tile, at, d, dim)).collect();
+        for (group, columns) in kind.groups(dim).enumerate() {
+            let factor = scale(kind, tile, at, group, dim).unwrap_or(1.0);
+            row[columns].iter_mut().for_each(|x| *x *= factor);
+        }
         turn(Isa::Scalar, self.kind, &mut row);
         row
     }

@@ -341,6 +341,7 @@ impl CudaOps {
             Arg::int(s.head_dim),
             Arg::int(attend.how.window.unwrap_or(0)),
             Arg::int(slots),
+            Arg::int(usize::from(attend.layout.kind.scaled())),
         ];
         let grid = [(rows * s.heads).div_ceil(WARPS), 1, 1];
         // SAFETY: as above, and out is `[rows, heads, head_dim]`.
