@@ -340,6 +340,72 @@ BN_DEVICE void store_normed(const Row &row, const Weight &weight, float eps, flo
     norm_row(row, weight, eps, [&](int at, const Part &part) { store(out, at, row, part); });
 }
 
+// How int8 rows are rotated (`rotate` of src/kernels/rows/hadamard.rs): in blocks of `block` columns, a power of two that
+// divides a row's; 1 for no rotation. `factor` is 1 / sqrt(block).
+struct Rotation {
+    int block;
+    float factor;
+};
+
+// Multiplies column `i` of each block with -1 if `i & i >> 1` has an odd number of ones.
+BN_DEVICE float4 signed_four(float4 x, int four, int block) {
+    float all[] = {x.x, x.y, x.z, x.w};
+    BN_UNROLL
+    for (int n = 0; n < 4; n++) {
+        unsigned i = static_cast<unsigned>((4 * four + n) & (block - 1));
+        all[n] = __uint_as_float(__float_as_uint(all[n]) ^ static_cast<uint32_t>(__popc(i & i >> 1)) << 31);
+    }
+    return {all[0], all[1], all[2], all[3]};
+}
+
+BN_DEVICE float4 sum_of(float4 a, float4 b) {
+    return combined(a, b, [](float v, float w) { return add_rn(v, w); });
+}
+
+BN_DEVICE float4 difference_of(float4 a, float4 b) {
+    return combined(a, b, [](float v, float w) { return add_rn(v, -w); });
+}
+
+// The steps of the transform within four columns, and its factor.
+BN_DEVICE float4 last_steps(float4 x, Rotation rotation) {
+    if (rotation.block > 2) {
+        x = {add_rn(x.x, x.z), add_rn(x.y, x.w), add_rn(x.x, -x.z), add_rn(x.y, -x.w)};
+    }
+    x = {add_rn(x.x, x.y), add_rn(x.x, -x.y), add_rn(x.z, x.w), add_rn(x.z, -x.w)};
+    return {mul_rn(x.x, rotation.factor), mul_rn(x.y, rotation.factor), mul_rn(x.z, rotation.factor), mul_rn(x.w, rotation.factor)};
+}
+
+// The transform of the row's values, sums and differences of columns that lie half a block apart, then a quarter, and so
+// on. Calls `put` with each four and its number in the thread that has it in other passes too.
+template <class Put> BN_DEVICE void transform(const Row &row, Rotation rotation, Put put) {
+    int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+    float4 *x = row.values;
+    // Of columns from four on `half` fours lie apart. Two steps take one pass.
+    int half = rotation.block / 8;
+    for (; half >= 2; half /= 4) {
+        int quarter = half / 2;
+        sync_block();
+        for (int n = thread; n < row.cols / 16; n += threads) {
+            int at = n / quarter * (4 * quarter) + n % quarter;
+            float4 a = x[at], b = x[at + quarter], c = x[at + 2 * quarter], d = x[at + 3 * quarter];
+            float4 ac = sum_of(a, c), bd = sum_of(b, d), a_c = difference_of(a, c), b_d = difference_of(b, d);
+            x[at] = sum_of(ac, bd), x[at + quarter] = difference_of(ac, bd);
+            x[at + 2 * quarter] = sum_of(a_c, b_d), x[at + 3 * quarter] = difference_of(a_c, b_d);
+        }
+    }
+    if (half == 1) {
+        sync_block();
+        for (int n = thread; n < row.cols / 8; n += threads) {
+            float4 a = x[2 * n], b = x[2 * n + 1];
+            x[2 * n] = sum_of(a, b), x[2 * n + 1] = difference_of(a, b);
+        }
+    }
+    sync_block();
+    for (int four = thread; four < row.fours; four += threads) {
+        put(four, last_steps(x[four], rotation));
+    }
+}
+
 // Four of a row's int8 in a word. The scale is such that none is beyond 127.
 BN_DEVICE uint32_t int8_word(float4 x, float scale) {
     uint32_t low = __byte_perm(static_cast<uint32_t>(round_even(mul_rn(x.x, scale))),
@@ -349,18 +415,32 @@ BN_DEVICE uint32_t int8_word(float4 x, float scale) {
     return __byte_perm(low, high, 0x5410);
 }
 
-// The row, normed where there is a weight, as int8 of one scale, 127 / max(absmax, 1e-5), zeros behind its columns; and
-// the sum of its integers.
-BN_DEVICE void store_quantized(const Row &row, const Weight &weight, float eps, int8_t *values, float *scale,
-    int *sum) {
+// The row, normed where there is a weight, and rotated, as int8 of one scale, 127 / max(absmax, 1e-5), zeros behind its
+// columns; and the sum of its integers.
+BN_DEVICE void store_quantized(const Row &row, const Weight &weight, float eps, Rotation rotation, int8_t *values,
+    float *scale, int *sum) {
     float most = 0.0f;
-    norm_row(row, weight, eps, [&](int at, const Part &part) {
+    bool rotates = rotation.block > 1;
+    norm_row(row, weight, eps, [&](int at, Part part) {
+        if (rotates) {
+            BN_UNROLL
+            for (int n = 0; n < AT_ONCE; n++) {
+                part.x[n] = signed_four(part.x[n], four_at(at, n), rotation.block);
+            }
+        }
         keep(row, at, part);
         BN_UNROLL
         for (float4 x : part.x) {
             most = larger_magnitude(most, x);
         }
     });
+    if (rotates) {
+        most = 0.0f;
+        transform(row, rotation, [&](int four, float4 x) {
+            row.values[four] = x;
+            most = larger_magnitude(most, x);
+        });
+    }
     float row_scale = div_rn(127.0f, fmaxf(block_max(most, row.maxima), 1e-5f));
     int total = 0;
     for (int at = first_part(); at < row.fours; at = next_part(at)) {
@@ -462,17 +542,19 @@ BN_KERNEL_OF(ROW_MOST, add_norm)(float *x, const float *y, const float *y_weight
     store_normed(row, by, eps, out + row_at(cols));
 }
 
-// As bn_add_norm, as int8: values [rows, stride], zeros from cols on, stride a multiple of 4; scales and sums [rows].
-// Grid and block: as bn_add_rms_norm. Shared: row_bytes(stride).
+// As bn_add_norm, rotated in blocks of `rotation` columns with the `factor` (see `Rotation`), as int8: values
+// [rows, stride], zeros from cols on, stride a multiple of 4; scales and sums [rows]. Grid and block: as bn_add_rms_norm.
+// Shared: row_bytes(stride).
 BN_KERNEL_OF(ROW_MOST, add_norm_quantize)(float *x, const float *y, const float *y_weight, float y_eps,
-    const float *weight, float eps, int8_t *values, float *scales, int *sums, int cols, int stride) {
+    const float *weight, float eps, int8_t *values, float *scales, int *sums, int cols, int stride, int rotation,
+    float factor) {
     let_next_begin();
     BN_SHARED(shared);
     Row row = shared_row(shared, cols, stride, address(x) | address(y) | address(y_weight) | address(weight));
     Weight by = weight_of(weight, row);
     await_inputs();
     add_row(x + row_at(cols), y == nullptr ? y : y + row_at(cols), y_weight, y_eps, row);
-    store_quantized(row, by, eps, values + row_at(stride), scales + blockIdx.x, sums + blockIdx.x);
+    store_quantized(row, by, eps, {rotation, factor}, values + row_at(stride), scales + blockIdx.x, sums + blockIdx.x);
 }
 
 // out = act(gate) * up, normed where weight is not null. gate_up [rows, 2 cols], gate first, out [rows, cols].
@@ -497,14 +579,30 @@ BN_KERNEL_OF(ROW_MOST, gated_norm)(const float *gate_up, int activation, const f
 
 // As bn_gated_norm, as int8, one block for each row: values, scales, sums, block and shared as bn_add_norm_quantize.
 BN_KERNEL_OF(ROW_MOST, gated_norm_quantize)(const float *gate_up, int activation, const float *weight, float eps,
-    int8_t *values, float *scales, int *sums, int cols, int stride) {
+    int8_t *values, float *scales, int *sums, int cols, int stride, int rotation, float factor) {
     let_next_begin();
     BN_SHARED(shared);
     Row row = shared_row(shared, cols, stride, address(gate_up) | address(weight));
     Weight by = weight_of(weight, row);
     await_inputs();
     gated_row(gate_up + row_at(2 * cols), activation, row);
-    store_quantized(row, by, eps, values + row_at(stride), scales + blockIdx.x, sums + blockIdx.x);
+    store_quantized(row, by, eps, {rotation, factor}, values + row_at(stride), scales + blockIdx.x, sums + blockIdx.x);
+}
+
+// Undoes the rotation of rows of an embedding, times a scale, in place. x [rows, cols]; rotation and factor as for
+// bn_add_norm_quantize, rotation 2 or more. Grid, block and shared: as bn_add_rms_norm.
+BN_KERNEL_OF(ROW_MOST, unrotate_rows)(float *x, int rotation, float factor, float scale, int cols) {
+    begin_kernel();
+    BN_SHARED(shared);
+    x += row_at(cols);
+    Row row = shared_row(shared, cols, (cols + 3) / 4 * 4, address(x));
+    for (int at = first_part(); at < row.fours; at = next_part(at)) {
+        keep(row, at, load(x, at, row));
+    }
+    transform(row, {rotation, factor}, [&](int four, float4 v) {
+        v = signed_four(v, four, rotation);
+        store_four(x, four, row, {mul_rn(v.x, scale), mul_rn(v.y, scale), mul_rn(v.z, scale), mul_rn(v.w, scale)});
+    });
 }
 
 // int8 with a scale for each 32 columns: scale = absmax / 127, value = x * (127 / absmax) rounded, 0 for NaN and where

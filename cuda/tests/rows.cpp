@@ -9,7 +9,7 @@ using namespace rows;
 namespace {
 
 // Some of the widths are no multiple of anything; the last ones are a model's.
-const int WIDTHS[] = {1, 3, 31, 32, 33, 100, 257, 1022, 2560, 6912};
+const int WIDTHS[] = {1, 3, 31, 32, 33, 100, 192, 257, 1022, 2560, 6912};
 const unsigned BLOCKS[] = {32, 96, 320, 864, 1024};
 constexpr int BLOCK_SIZES = 5;
 
@@ -80,10 +80,46 @@ struct Quantized {
     }
 };
 
-Quantized reference_quantize(const std::vector<float> &x, int rows, int cols, int stride) {
+// The largest power of two that divides the columns.
+int block_of(int cols) {
+    return cols & -cols;
+}
+
+float factor_of(int block) {
+    return static_cast<float>(1.0 / std::sqrt(static_cast<double>(block)));
+}
+
+void reference_signs(float *x, int cols, int block) {
+    for (int i = 0; i < cols; i++) {
+        int bits = i % block, ones = 0;
+        for (int bit = 0; bit < 30; bit++) ones += (bits >> bit & 3) == 3;
+        if (ones % 2 == 1) x[i] = -x[i];
+    }
+}
+
+void reference_transform(float *x, int cols, int block) {
+    for (int half = block / 2; half > 0; half /= 2) {
+        for (int i = 0; i < cols; i++) {
+            if (i / half % 2 == 0) {
+                float a = x[i], b = x[i + half];
+                x[i] = a + b;
+                x[i + half] = a - b;
+            }
+        }
+    }
+    for (int i = 0; i < cols; i++) x[i] *= factor_of(block);
+}
+
+// Rotated in blocks of `rotation` columns, if that is not 1.
+Quantized reference_quantize(const std::vector<float> &x, int rows, int cols, int stride, int rotation = 1) {
     Quantized q(rows, stride);
     for (int r = 0; r < rows; r++) {
-        const float *row = x.data() + size_t(r) * cols;
+        std::vector<float> own(x.begin() + long(r) * cols, x.begin() + long(r + 1) * cols);
+        float *row = own.data();
+        if (rotation > 1) {
+            reference_signs(row, cols, rotation);
+            reference_transform(row, cols, rotation);
+        }
         q.scales[r] = 127.0f / std::max(reference_absmax(row, cols), 1e-5f);
         q.sums[r] = 0;
         for (int i = 0; i < stride; i++) {
@@ -199,10 +235,11 @@ struct Case {
         return out;
     }
 
-    Quantized add_norm_quantize() {
+    Quantized add_norm_quantize(int rotation = 1) {
         Quantized q(rows, stride);
         launch(bn_add_norm_quantize, rows, block, row_bytes(stride), x.data(), given(y), given(y_weight), 1e-6f,
-            given(weight), 1e-5f, q.values.data(), q.scales.data(), q.sums.data(), cols, stride);
+            given(weight), 1e-5f, q.values.data(), q.scales.data(), q.sums.data(), cols, stride, rotation,
+            factor_of(rotation));
         return q;
     }
 
@@ -215,10 +252,10 @@ struct Case {
         return out;
     }
 
-    Quantized gated_norm_quantize() const {
+    Quantized gated_norm_quantize(int rotation = 1) const {
         Quantized q(rows, stride);
         launch(bn_gated_norm_quantize, rows, block, row_bytes(stride), gate_up.data(), activation, given(weight), 1e-5f,
-            q.values.data(), q.scales.data(), q.sums.data(), cols, stride);
+            q.values.data(), q.scales.data(), q.sums.data(), cols, stride, rotation, factor_of(rotation));
         return q;
     }
 };
@@ -248,6 +285,9 @@ TEST(rows_add_norm) {
             Quantized q = quantized.add_norm_quantize();
             CHECK(same_bits(quantized.x, sum));
             CHECK(q == reference_quantize(want, c.rows, cols, c.stride));
+            Case rotated = c;
+            int rotation = block_of(cols);
+            CHECK(rotated.add_norm_quantize(rotation) == reference_quantize(want, c.rows, cols, c.stride, rotation));
             // A row alone, in another block.
             int r = random.below(c.rows);
             Case one = c.row(r);
@@ -273,6 +313,8 @@ TEST(rows_gated_norm) {
                 for (unsigned blocks : {2u, 5u, 64u}) CHECK(same_bits(c.gated_norm(blocks), want));
             }
             CHECK(c.gated_norm_quantize() == reference_quantize(want, c.rows, cols, c.stride));
+            int rotation = block_of(cols);
+            CHECK(c.gated_norm_quantize(rotation) == reference_quantize(want, c.rows, cols, c.stride, rotation));
             int r = random.below(c.rows);
             Case one = c.row(r);
             one.block = BLOCKS[random.below(BLOCK_SIZES)];
@@ -325,7 +367,7 @@ TEST(rows_quantize_extremes) {
         Quantized q(1, stride);
         const float *none = nullptr;
         launch(bn_add_norm_quantize, 1, 64, row_bytes(stride), x.data(), none, none, 0.0f, none, 0.0f, q.values.data(),
-            q.scales.data(), q.sums.data(), cols, stride);
+            q.scales.data(), q.sums.data(), cols, stride, 1, 1.0f);
         return q;
     };
     Quantized q = quantize(x);
@@ -345,6 +387,22 @@ TEST(rows_quantize_extremes) {
     std::vector<float> hidden(256, 1.0f);
     hidden[5] = 1000.0f, hidden[5 + 64] = NAN;
     CHECK(quantize(hidden).scales[0] == 0.127f);
+}
+
+TEST(rows_unrotate) {
+    Random random(16);
+    for (int cols : {2, 12, 24, 32, 80, 192, 512, 576, 2048, 2560}) {
+        int rows = 1 + random.below(3), block = block_of(cols);
+        std::vector<float> x = random.normals(size_t(rows) * cols), want = x;
+        for (int r = 0; r < rows; r++) {
+            reference_transform(want.data() + size_t(r) * cols, cols, block);
+            reference_signs(want.data() + size_t(r) * cols, cols, block);
+        }
+        for (float &v : want) v *= 0.7f;
+        unsigned threads = BLOCKS[random.below(BLOCK_SIZES)], shared = row_bytes((cols + 3) / 4 * 4);
+        launch(bn_unrotate_rows, rows, threads, shared, x.data(), block, factor_of(block), 0.7f, cols);
+        CHECK(same_bits(x, want));
+    }
 }
 
 TEST(rows_quantize_blocks) {

@@ -160,7 +160,7 @@ impl Linear<'_> {
         match parts.first().map(|part| quantized::block_of(part.matrix.dtype)) {
             None => {}
             _ if matches!(kind, Arithmetic::Ternary | Arithmetic::Int8) => {
-                let x = x.whole(&mut prepared.ints);
+                let x = x.whole(kind == Arithmetic::Int8, &mut prepared.ints);
                 if let (Arithmetic::Ternary, &[gate, up], Some(gates)) = (kind, parts, self.gates) {
                     return ternary::gate_up(self.pool, self.isa, &x, [gate, up], stride, gates, out);
                 }

@@ -5,6 +5,7 @@ use super::{Activation, Fold, Norm};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::tokens::{self, Activations};
 use crate::kernels::pool::buffer::{Line, grown, grown_lines};
+use crate::kernels::rows::hadamard::rotate;
 use crate::kernels::rows::quantize::{QuantRow, quantize_row};
 use crate::kernels::rows::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
 use crate::kernels::rows::{elementwise, norm};
@@ -80,8 +81,9 @@ impl<'a> Rows<'a> {
         out
     }
 
-    /// The rows in int8 with one scale each. Rows are `tokens::padded(cols)` wide and end with zeros.
-    pub fn whole<'p>(&self, to: &'p mut Ints) -> Activations<'p> {
+    /// The rows in int8 with one scale each, for int8 weights `rotated` as these are. Rows are `tokens::padded(cols)` wide
+    /// and end with zeros.
+    pub fn whole<'p>(&self, rotated: bool, to: &'p mut Ints) -> Activations<'p> {
         let (count, cols, width) = (self.rows, self.cols, tokens::padded(self.cols));
         let (int8, rows) = (grown_lines(&mut to.int8, count * width), grown(&mut to.rows, count));
         let (values, scales) = (SharedOut::new(int8), SharedOut::new(rows));
@@ -90,7 +92,7 @@ impl<'a> Rows<'a> {
             let (values, scale) =
                 unsafe { (values.slice(n * width..(n + 1) * width), scales.slice(n..n + 1)) };
             let (values, padding) = values.split_at_mut(cols);
-            self.with(n, &mut |row| scale[0] = quantize_row(self.isa, row, values));
+            self.with(n, rotated, &mut |row| scale[0] = quantize_row(self.isa, row, values));
             padding.fill(0);
         });
         Activations { values: int8, rows, cols: width }
@@ -108,19 +110,24 @@ impl<'a> Rows<'a> {
             // SAFETY: each task has a row of its own, and rows are whole blocks.
             let (values, scales, sums) =
                 unsafe { (out.0.slice(part(1)), out.1.slice(part(block)), out.2.slice(part(columns))) };
-            self.with(n, &mut |row| quantize_blocks(self.isa, block, row, values, scales, sums));
+            self.with(n, false, &mut |row| quantize_blocks(self.isa, block, row, values, scales, sums));
         });
         BlockActivations { values: int8, scales, sums, cols, block }
     }
 
-    /// Calls `then` with row `n`, which may be in this thread's buffer.
-    fn with(&self, n: usize, then: &mut dyn FnMut(&[f32])) {
+    /// Calls `then` with row `n`, `rotated` or not, which may be in this thread's buffer.
+    fn with(&self, n: usize, rotated: bool, then: &mut dyn FnMut(&[f32])) {
         ROW.with_borrow_mut(|buffer| {
             let buffer = grown(buffer, self.cols);
             match self.make(n, buffer) {
-                Some(row) => then(row),
-                None => then(buffer),
+                Some(row) if !rotated => return then(row),
+                Some(row) => buffer.copy_from_slice(row),
+                None => {}
             }
+            if rotated {
+                rotate(self.isa, buffer);
+            }
+            then(buffer);
         });
     }
 

@@ -4,12 +4,13 @@ use crate::ops_support::{Chunk, Random, batch, copy, error, plain, rope, tables,
 use crate::plain_ops::PlainOps;
 use bn_engine::base::{Bytes, Result};
 use bn_engine::kernels::attention::{KvType, TILE};
+use bn_engine::kernels::pack::requantize::quantize;
 use bn_engine::kernels::{Arithmetic, DType, Matrix, Pool};
 use bn_engine::ops::{
     Activation, Attention, AttentionShape, Choice, Expert, Experts, Fold, FusedOps, HeadOrder, KvCache,
     KvLayout, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Regrouped, RopeStyle, Shared,
 };
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use std::sync::Arc;
 
 const TOLERANCE: f32 = 1e-5;
@@ -64,6 +65,24 @@ fn products_of_every_type() {
             let error = error(&got, &want);
             assert!(error <= TOLERANCE, "{dtype:?}, {rows} rows: {error}");
         }
+    }
+}
+
+/// A column that is 24 times the others' root mean square, as in real models, and columns with a common mean.
+#[test]
+fn int8_products_survive_outliers() {
+    let (mut random, rows, cols) = (Random(22), 5, 1536);
+    for [outlier, mean] in [[13.9, 0.0], [0.0, 1.0]] {
+        let weights = random.floats(96 * cols).into_iter().enumerate();
+        let weights =
+            weights.flat_map(|(i, w)| (if i % cols == 0 { w + outlier / 2.0 } else { w }).to_le_bytes());
+        let exact = Matrix::new(Bytes::new(weights.collect::<Vec<u8>>()), DType::F32, 96, cols).unwrap();
+        let int8 = quantize(&Pool::new(2).unwrap(), &exact, DType::Int8).unwrap();
+        let mut x: Vec<f32> = random.floats(rows * cols).iter().map(|x| x + mean).collect();
+        x.iter_mut().skip(700).step_by(cols).for_each(|x| *x += outlier);
+        let x = Tensor::from_vec(x, (rows, cols), &Device::Cpu).unwrap().into();
+        let [got, want] = [int8, exact].map(|m| fused().linear(&x, None, &plain(&[m])).unwrap());
+        assert!(error(&got, &want) < 0.01, "{outlier}, {mean}: {}", error(&got, &want));
     }
 }
 

@@ -44,8 +44,8 @@ const REQUANTIZED: &str = "
 ## Weights that become another type at load, against transformers
 
 The errors of projections and head in that type (`weight_type`, `head_type`), of these models with random weights. Q8_0
-and Q4_0 round activations to int8 with a scale for 32 columns, int8 with one for a token: how much that costs depends
-on how unlike the columns of a real model's activations are. The limit of int8 is 1.5 times the error of Q8_0
+and Q4_0 round activations to int8 with a scale for 32 columns, int8 with one for a token, whose columns are rotated
+first (`docs/quantization.md` has the cost in real models). The limit of int8 is 1.5 times the error of Q8_0
 (`weights_become_int8_and_stay_close`).
 
 | model | Q8_0 | Q4_0 | int8 | argmax Q8_0 | Q4_0 | int8 |

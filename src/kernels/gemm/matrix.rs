@@ -82,7 +82,8 @@ types! {
     TQ2_0_256 = u32::MAX - 3, (256, 66), Blocks256;
     /// Floats of four bits; one power of two per 32.
     MXFP4 = u32::MAX - 2, (32, 17), Blocks32;
-    /// Our own: signed bytes, one scale per row (layout in `formats::panels`). No file has it.
+    /// Our own: signed bytes, one scale per row (layout in `formats::panels`), of rows that are rotated as the
+    /// activations that they are multiplied with (`rows::hadamard::rotate`). No file has it.
     Int8 = u32::MAX - 1, (1, 1), Int8;
     /// Our own: rows of whole 128-blocks in I2_S's bit order, padded with code 1, which is zero; one f32 scale per
     /// row after all codes. No file has it.
@@ -94,7 +95,7 @@ types! {
 pub enum Arithmetic {
     /// Int8 activations with one scale per token (`ternary`).
     Ternary,
-    /// The same activations, and int8 weights with one scale per row (`int8`).
+    /// The same of rotated activations, and int8 weights with one scale per row (`int8`).
     Int8,
     /// Int8 activations with one scale per 32 columns (`quantized`).
     Blocks32,

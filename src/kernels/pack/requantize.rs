@@ -5,6 +5,7 @@ use super::{filled, flattened_i2s, for_rows, pack_rows, pack_ternary, tq2_0_bloc
 use crate::base::{Bytes, Error, Result};
 use crate::kernels::gemm::formats::{dequantize_row, row_scale};
 use crate::kernels::gemm::int8;
+use crate::kernels::rows::hadamard::rotate;
 use crate::kernels::{DType, Matrix, Pool, isa};
 use half::f16;
 
@@ -12,7 +13,8 @@ use half::f16;
 ///
 /// - Q8_0, Q4_0, TQ2_0: each block by itself, as ggml does. TQ2_0's scale is the largest magnitude of a block, so the
 ///   source should already be ternary;
-/// - `Int8`: each row by its largest magnitude, which becomes 127; values round to nearest, halves to even;
+/// - `Int8`: each row is rotated (`rows::hadamard::rotate`), then its largest magnitude becomes 127; values round to
+///   nearest, halves to even;
 /// - `Ternary`, I2_S: F32, F16 or BF16 weights of BitNet b1.58 in training are rounded to ternary ones, with the mean
 ///   magnitude of the whole tensor as scale; a matrix that is already ternary keeps its codes and scales, of which
 ///   I2_S holds only one.
@@ -54,6 +56,9 @@ fn int8(pool: &Pool, source: &Matrix) -> Result<Matrix> {
     int8::pack(pool, source.rows, source.cols, &|row, out| {
         let mut weights: Vec<f32> = zeroed(source.cols)?;
         finite_row(source, row, &mut weights)?;
+        rotate(isa(), &mut weights);
+        // Sums of the largest numbers overflow.
+        finite(source, row, &weights)?;
         let most = largest(&weights).abs();
         // `up` may overflow to infinity; the cast turns its product with a zero, a NaN, into 0.
         let up = 127.0 * inverse(most);
@@ -66,7 +71,11 @@ fn int8(pool: &Pool, source: &Matrix) -> Result<Matrix> {
 /// Reads a row's weights; an error if one is not finite.
 fn finite_row(source: &Matrix, row: usize, out: &mut [f32]) -> Result<()> {
     dequantize_row(isa(), source, row, out);
-    match out.iter().find(|x| !x.is_finite()) {
+    finite(source, row, out)
+}
+
+fn finite(source: &Matrix, row: usize, weights: &[f32]) -> Result<()> {
+    match weights.iter().find(|x| !x.is_finite()) {
         None => Ok(()),
         Some(x) => Err(Error::bad_model(format!("a {:?} weight in row {row} is {x}", source.dtype))),
     }

@@ -243,8 +243,8 @@ impl CudaOps {
             let ints = |x: &Quantized| Ok::<_, Error>(vec![x.values.arg()?, x.scales.arg()?, x.sums.arg()?]);
             let to = at_column(out.address()?, column);
             match PRODUCTS[product].arithmetic {
-                Arithmetic::Ternary | Arithmetic::Int8 => {
-                    let x = self.quantized(source, None, cols, columns)?;
+                kind @ (Arithmetic::Ternary | Arithmetic::Int8) => {
+                    let x = self.quantized(source, None, cols, columns, kind)?;
                     self.expert_product(ints(&x)?, tables, run, pairs, to, out.dims[1])?;
                 }
                 arithmetic => {

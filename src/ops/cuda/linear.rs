@@ -8,6 +8,7 @@ use super::weights::{OnDevice, Vector};
 use crate::base::{Error, Result};
 use crate::kernels::Arithmetic;
 use crate::kernels::gemm::blocks::MOST;
+use crate::kernels::rows::hadamard;
 use crate::ops::{Activation, Norm, Projections, cpu_only};
 
 /// Maximum bytes of the parts of 16 tokens and 32 columns that products of halves take.
@@ -152,11 +153,11 @@ impl CudaOps {
         to: Outputs,
     ) -> Result<()> {
         let arithmetic = |m: &OnDevice| PRODUCTS[m.product].arithmetic;
-        let rows_scaled = |m: &OnDevice| matches!(arithmetic(m), Arithmetic::Ternary | Arithmetic::Int8);
-        let stride = matrices[0].columns;
+        let (kind, stride) = (arithmetic(matrices[0]), matrices[0].columns);
+        let whole = matches!(kind, Arithmetic::Ternary | Arithmetic::Int8);
         let launches = matrices.chunk_by(|a, b| a.product == b.product).flat_map(|run| run.chunks(MOST));
-        if matrices.iter().all(|m| rows_scaled(m) && m.columns == stride) {
-            let x = self.quantized(source, norm, cols, stride)?;
+        if whole && matrices.iter().all(|m| arithmetic(m) == kind && m.columns == stride) {
+            let x = self.quantized(source, norm, cols, stride, kind)?;
             return each(launches, to, |matrices, to| self.int8_product(&x, matrices, to));
         }
         // Rows are computed once, then quantized for each kind of matrix.
@@ -172,8 +173,8 @@ impl CudaOps {
             (Arithmetic::Blocks32, Some(x), _) | (Arithmetic::Blocks256, _, Some(x)) => {
                 self.int8_product(x, matrices, to)
             }
-            _ => {
-                let x = self.quantized(Source::Rows(x), None, cols, matrices[0].columns)?;
+            (kind, ..) => {
+                let x = self.quantized(Source::Rows(x), None, cols, matrices[0].columns, kind)?;
                 self.int8_product(&x, matrices, to)
             }
         })
@@ -210,20 +211,24 @@ impl CudaOps {
         Ok(out)
     }
 
-    /// The input in int8 with one scale per row. Rows have `stride` columns, zeros after the first `cols`.
+    /// The input in int8 with one scale per row, for weights of an arithmetic, which may want it rotated. Rows have
+    /// `stride` columns, zeros after the first `cols`.
     pub(super) fn quantized(
         &self,
         source: Source,
         norm: Option<&Norm>,
         cols: usize,
         stride: usize,
+        arithmetic: Arithmetic,
     ) -> Result<Quantized> {
         let rows = source.rows();
         self.check_norm(norm, cols)?;
         let (values, scales, sums) = (self.bytes(rows * stride)?, self.part(1, rows)?, self.part(1, rows)?);
         let mut args = self.source_args(source, norm)?;
         args.extend([values.arg()?, scales.arg()?, sums.arg()?]);
-        args.extend([Arg::int(cols), Arg::int(stride)]);
+        let block = if arithmetic == Arithmetic::Int8 { hadamard::rotation(cols) } else { 1 };
+        args.extend([cols, stride, block].map(Arg::int));
+        args.push(hadamard::factor(block).into());
         let kernels = self.kernels();
         let kernel = match source {
             Source::Gated { .. } => &kernels.gated_norm_quantize,
@@ -232,6 +237,16 @@ impl CudaOps {
         // SAFETY: as in `row_floats`; values are `[rows, stride]`, scales and sums `[rows]`.
         unsafe { self.launch(kernel, [rows, 1, 1], row_threads(stride), row_shared(stride), &args)? };
         Ok(Quantized { values, scales, sums })
+    }
+
+    /// Undoes the rotation of rows of an embedding in int8, and multiplies them with `scale`.
+    pub(super) fn unrotate(&self, x: &Part, scale: f32) -> Result<()> {
+        let ([rows, cols], block) = (x.dims, hadamard::rotation(x.dims[1]));
+        self.check_row(cols)?;
+        let args = [x.arg()?, Arg::int(block), hadamard::factor(block).into(), scale.into(), Arg::int(cols)];
+        let (grid, kernel) = ([rows, 1, 1], &self.kernels().unrotate_rows);
+        // SAFETY: x is `[rows, cols]`, and `block` divides `cols`.
+        unsafe { self.launch(kernel, grid, row_threads(cols), row_shared(cols), &args) }
     }
 
     /// The first arguments of the kernels of `row_floats` and `quantized`.

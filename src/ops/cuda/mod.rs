@@ -30,7 +30,8 @@ use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
 use crate::device::{DeviceFacts, Function};
 use crate::kernels::attention::KvType;
-use crate::kernels::{Matrix, Pool};
+use crate::kernels::rows::hadamard;
+use crate::kernels::{Arithmetic, Matrix, Pool};
 use attention::Attend;
 use experts::Tables;
 use graphs::{Graphs, Results, Staging, Way};
@@ -239,10 +240,15 @@ impl OpSet for CudaOps {
             return Ok(out.into());
         }
         let held = self.matrix(table)?;
-        let args = held.embed_args(self.inputs.lock().at.tokens, scale, out.arg()?, cols)?;
+        let rotated = table.dtype.arithmetic() == Arithmetic::Int8 && hadamard::rotation(cols) > 1;
+        let by = if rotated { 1.0 } else { scale };
+        let args = held.embed_args(self.inputs.lock().at.tokens, by, out.arg()?, cols)?;
         let kernel = &self.kernels().products[held.product].embed;
         // SAFETY: ids are rows of the table; out is `[rows, cols]`.
         unsafe { self.launch(kernel, shared_rows(rows, cols, ROW_THREADS, 1), ROW_THREADS, 0, &args)? };
+        if rotated {
+            self.unrotate(&out, scale)?;
+        }
         Ok(out.into())
     }
 

@@ -13,6 +13,41 @@ pub fn walsh_hadamard(x: &Tensor, block: usize) -> Result<Tensor> {
     x.matmul(&h)?.reshape((rows, width))?.to_dtype(DType::F32)
 }
 
+/// `H (s * x)` of int8 rows, in f32 in the order of the engine's sums, so that no value is rounded the other way.
+pub fn rotated_int8(x: &Tensor) -> Result<Tensor> {
+    butterflies(&x.broadcast_mul(&signs(x.dims2()?.1)?)?)
+}
+
+/// The inverse of `rotated_int8`.
+pub fn unrotated_int8(x: &Tensor) -> Result<Tensor> {
+    butterflies(x)?.broadcast_mul(&signs(x.dims2()?.1)?)
+}
+
+/// The largest power of two that divides the width of a row.
+fn block(width: usize) -> usize {
+    1 << width.trailing_zeros()
+}
+
+fn signs(width: usize) -> Result<Tensor> {
+    // Neighboring ones of a number's binary digits, counted.
+    let pairs = |i: usize| (0..32).filter(|bit| i >> bit & 3 == 3).count();
+    let signs: Vec<f32> = (0..width).map(|i| [1.0, -1.0][pairs(i % block(width)) % 2]).collect();
+    Tensor::from_vec(signs, (1, width), &Device::Cpu)
+}
+
+fn butterflies(x: &Tensor) -> Result<Tensor> {
+    let ((rows, width), mut x) = (x.dims2()?, x.clone());
+    let mut half = block(width) / 2;
+    while half > 0 {
+        let pairs = x.reshape((rows * width / (2 * half), 2, half))?;
+        let (a, b) = (pairs.narrow(1, 0, 1)?, pairs.narrow(1, 1, 1)?);
+        x = Tensor::cat(&[(&a + &b)?, (&a - &b)?], 1)?.reshape((rows, width))?;
+        half /= 2;
+    }
+    let by = (1.0 / (block(width) as f64).sqrt()) as f32;
+    x.broadcast_mul(&Tensor::from_slice(&[by], (1, 1), &Device::Cpu)?)
+}
+
 pub fn signed(x: &Tensor, fold: &Fold) -> Result<Tensor> {
     match &fold.signs {
         Some(signs) => x.broadcast_mul(&Tensor::from_slice(signs, signs.len(), &Device::Cpu)?),

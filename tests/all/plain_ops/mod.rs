@@ -15,7 +15,7 @@ mod fold;
 mod latent;
 mod recurrent;
 
-use fold::{rotated, signed, walsh_hadamard};
+use fold::{rotated, rotated_int8, signed, unrotated_int8, walsh_hadamard};
 
 pub struct PlainOps;
 
@@ -25,6 +25,12 @@ fn ours<T>(result: candle_core::Result<T>) -> Result<T> {
 
 /// `[rows, cols]` f32: an independent decoder of each format, one element at a time.
 pub fn dequantize(m: &Matrix) -> candle_core::Result<Tensor> {
+    let values = stored(m)?;
+    if m.dtype == Kind::Int8 { unrotated_int8(&values) } else { Ok(values) }
+}
+
+/// As `dequantize`, of int8 weights the rows as they are stored: rotated.
+fn stored(m: &Matrix) -> candle_core::Result<Tensor> {
     let values: Vec<f32> = (0..m.rows * m.cols).map(|i| element(m, i)).collect();
     Tensor::from_vec(values, (m.rows, m.cols), &Device::Cpu)
 }
@@ -130,9 +136,10 @@ fn linear(x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> candle_core
     let products = weights.matrices.iter().enumerate().map(|(i, m)| {
         let x = weights.norms.get(i).map_or_else(|| Ok(x.clone()), |norm| normed(&x, norm))?;
         let x = weights.fold.as_deref().map_or_else(|| Ok(x.clone()), |fold| rotated(&x, fold))?;
-        let w = dequantize(m)?.to_dtype(DType::F64)?.t()?;
+        let w = stored(m)?.to_dtype(DType::F64)?.t()?;
         let y = match m.dtype.arithmetic() {
             Arithmetic::Ternary | Arithmetic::Int8 => {
+                let x = if m.dtype == Kind::Int8 { rotated_int8(&x)? } else { x };
                 let (values, scale) = quantize(&x)?;
                 values.to_dtype(DType::F64)?.matmul(&w)?.broadcast_div(&scale.to_dtype(DType::F64)?)?
             }

@@ -20,7 +20,7 @@ use std::ops::Range;
 pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
     assert_eq!(out.len(), m.cols, "a dequantized row is as long as its source");
     if m.dtype == DType::Int8 {
-        return panels::dequantize(m, row, out);
+        return panels::dequantize(isa, m, row, out);
     }
     let source = packed_row(m, row);
     match m.dtype {

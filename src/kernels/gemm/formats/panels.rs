@@ -1,10 +1,11 @@
-//! Rows of int8 with one scale each, in panels of sixteen: weights that are made at load (`int8::pack`).
+//! Rotated rows of int8 with one scale each, in panels of sixteen: weights that are made at load (`int8::pack`).
 //!
 //! A panel is a sequence of lines with four columns of each row, as in `simd::ints`, and then a line with the rows'
 //! scales.
 
-use crate::kernels::Matrix;
 use crate::kernels::pool::buffer::Line;
+use crate::kernels::rows::hadamard::unrotate;
+use crate::kernels::{Isa, Matrix};
 
 /// Rows per panel.
 pub const SIDE: usize = 16;
@@ -32,12 +33,13 @@ pub fn panel(packed: &[u8], each: usize, n: usize) -> &[Line] {
     unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), each) }
 }
 
-/// Converts row `row` of such a matrix to f32.
-pub fn dequantize(m: &Matrix, row: usize, out: &mut [f32]) {
+/// Converts row `row` of such a matrix to f32, and undoes its rotation.
+pub fn dequantize(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
     let panel = panel(&m.data, panel_lines(m.cols), row / SIDE);
     let at = 4 * (row % SIDE);
     let scale = panel[panel.len() - 1].floats()[row % SIDE];
     for (out, line) in out.chunks_mut(4).zip(panel) {
         out.iter_mut().zip(&line.0[at..]).for_each(|(out, value)| *out = *value as i8 as f32 * scale);
     }
+    unrotate(isa, out);
 }
