@@ -3,6 +3,7 @@
 
 use crate::common::{Golden, Running, Session, argmax, bits, json, load_file, relative_error, root};
 use crate::engine_support::{Answer, ask, collect, demo, text, with_logprobs};
+use crate::folder_support::large_residuals;
 use bn_engine::base::Status;
 use bn_engine::engine::api::*;
 use bn_engine::engine::{Engine, open_model};
@@ -198,6 +199,20 @@ fn models_have_the_same_answers_on_a_device() {
     let on_cpu =
         |(model, why): &(String, String)| of_cpu(model) && says.iter().any(|words| why.contains(words));
     assert!(refused.iter().all(on_cpu) && !seen.iter().any(of_cpu), "{refused:#?}");
+}
+
+#[test]
+#[ignore = "needs a device, or the emulated driver: make test-cuda"]
+fn residuals_that_f16_could_not_hold_have_the_same_answers() {
+    let _driver = Emulated::new();
+    for (golden, copy) in large_residuals() {
+        let cpu = copy.load().unwrap();
+        let device = on_device(&cpu);
+        for kind in [KvType::F32, KvType::F16] {
+            let wrong = compare_nearly(&cpu, &device, &golden.sequences, kind);
+            assert!(wrong.is_none(), "{}, {kind:?}: {wrong:?}", golden.case);
+        }
+    }
 }
 
 /// A prompt at once, in pieces and token by token: all kernels of products with F16 and BF16 weights, and of experts.

@@ -1,7 +1,9 @@
 //! The decoder on plain candle operations agrees with the same decoder on our kernels.
 
 use crate::common::{Golden, Session, argmax, load_file, load_on, relative_error};
+use crate::folder_support::large_residuals;
 use crate::plain_ops::PlainOps;
+use bn_engine::kernels::attention::KvType;
 use std::sync::Arc;
 
 fn check(golden: &Golden, chunk: usize) {
@@ -44,6 +46,21 @@ fn hybrids() {
     cases.retain(hybrid);
     assert!(cases.len() >= 5, "{} cases", cases.len());
     cases.iter().for_each(|golden| check(golden, 9));
+}
+
+#[test]
+fn residuals_that_f16_could_not_hold() {
+    for (golden, copy) in large_residuals() {
+        check(&golden, 9);
+        // K and V in F16 hold what is made of the normed residual.
+        let logits = |kind| {
+            let mut session = Session::with_kv(&copy.load().unwrap(), &golden.sequences, kind, 16, 7);
+            session.interleave(9);
+            session.logits.concat()
+        };
+        let error = relative_error(&logits(KvType::F16), &logits(KvType::F32));
+        assert!(error < 1e-3, "{}: {error:e}", golden.case);
+    }
 }
 
 #[test]
