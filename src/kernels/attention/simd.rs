@@ -9,7 +9,7 @@ use super::{Isa, PIECE, QUERIES, Spans, TOGETHER};
 use crate::kernels::rows::cap::soft_lanes;
 use crate::kernels::rows::exp::exp_lanes;
 use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::lanes::{BF16, Element, F16, F32, Int8, Lanes, Real, Register};
+use crate::kernels::simd::lanes::{F16, F32, Int8, Lanes, Real, Register};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 

@@ -194,7 +194,7 @@ fn weights_stay_within_half_a_step() {
     for (n, row) in source.chunks_exact(cols).enumerate() {
         dequantize_row(Isa::Scalar, &made, n, &mut got);
         let mut row = row.to_vec();
-        [&mut row, &mut got].map(|row| rotate(Isa::Scalar, row));
+        [&mut row, &mut got].into_iter().for_each(|row| rotate(Isa::Scalar, row));
         let most = row.iter().fold(0.0f32, |most, w| most.max(w.abs()));
         for (w, got) in row.iter().zip(&got) {
             assert!((w - got).abs() <= most / 127.0 * 0.500_1, "row {n}: {got} for {w}");
