@@ -82,7 +82,7 @@ fn int8_products_survive_outliers() {
         x.iter_mut().skip(700).step_by(cols).for_each(|x| *x += outlier);
         let x = Tensor::from_vec(x, (rows, cols), &Device::Cpu).unwrap().into();
         let [got, want] = [int8, exact].map(|m| fused().linear(&x, None, &plain(&[m])).unwrap());
-        assert!(error(&got, &want) < 0.01, "{outlier}, {mean}: {}", error(&got, &want));
+        assert!(error(&got, &want) < 0.02, "{outlier}, {mean}: {}", error(&got, &want));
     }
 }
 
