@@ -325,9 +325,9 @@ BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *posi
 }
 
 // Norms (where there are weights), rotates and scales the q heads of `qkv` [T, (heads + 2 kv_heads) * head_dim] in their
-// place; stores k, normed and rotated, and v in a layer's tiles. For int8, all three are transformed behind that. `turns` [T, 2 pairs]: cosines, then sines; `tables_at`
-// [T]: where the block table of a row's sequence begins in `tables`; `positions` [T]. `q_norm` and `k_norm` [head_dim], or
-// both null. `head_dim` at most 256. Grid T, and as many blocks as have a warp for each head of q, k and v; any block of
+// place; stores k, normed and rotated, and v in a layer's tiles. For int8, all three are transformed after that. `turns`
+// [T, 2 pairs]: cosines, then sines; `tables_at` [T]: where the block table of a row's sequence begins in `tables`;
+// `positions` [T]. `q_norm` and `k_norm` [head_dim], or both null. `head_dim` at most 256. Grid T, and as many blocks as have a warp for each head of q, k and v; any block of
 // whole warps, each with 1024 bytes of shared memory.
 #define BN_ROPE_KV_WRITE(kind, KIND)                                                                                   \
     BN_KERNEL(rope_kv_write_##kind)(float *qkv, unsigned char *keys, unsigned char *values, const float *turns,        \

@@ -1,6 +1,7 @@
 // How K and V are stored, as src/kernels/attention/kv.rs has it: by tiles of 16 positions, in f32, F16, or int8 with a
 // scale per position and head. A head's tile of K is [head_dim, 16], of V [16, head_dim]; behind the values of an int8
-// tile stand its 16 scales, in BF16. Heads in int8 are transformed before (`transform_head`). Bytes are the CPU's, so that blocks are copied between host and device as they are.
+// tile stand its 16 scales, in BF16. Heads in int8 are transformed before (`transform_head`). Bytes are the CPU's, so that
+// blocks are copied between host and device as they are.
 #pragma once
 
 #include "device.cuh"
@@ -68,7 +69,8 @@ BN_DEVICE uint16_t bf16_code(float x) {
     return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
 }
 
-// The scale of a row of int8, in BF16. Of a row whose elements 32 lanes have, `lane() + 32 * i` each. A value that is not finite makes the whole row NaN.
+// The scale of a row of int8, in BF16. 32 lanes have the row's elements, `lane() + 32 * i` each. A value that is not finite
+// makes the whole row NaN.
 template <int COUNT> BN_DEVICE uint16_t int8_scale(const float (&row)[COUNT]) {
     float most = 0.0f;
     int odd = 0;
