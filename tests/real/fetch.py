@@ -31,7 +31,7 @@ PLATFORM = ["--platform", "manylinux2014_x86_64", "--python-version", "3.11", "-
 
 
 class Unreachable(Exception):
-    """No registry answers."""
+    """No registry answers, or it broke off."""
 
 
 def pip(*arguments):
@@ -59,7 +59,8 @@ class Wheel(NamedTuple):
             done = pip("download", "--quiet", "--no-deps", "--only-binary", ":all:", *PLATFORM, "--dest", str(folder),
                        "--require-hashes", "-r", requirement.name)
         if done.returncode:
-            if not registry_answers():
+            wrong = any(words in done.stderr for words in ("No matching distribution", "DO NOT MATCH THE HASHES"))
+            if not wrong or not registry_answers():
                 raise Unreachable
             sys.exit(f"{self.package} {self.version} cannot be fetched, though the registry answers:\n{done.stderr}")
         name = f"{self.package.replace('-', '_')}-{self.version}-*.whl"

@@ -10,7 +10,7 @@ import unittest
 
 import fetch
 
-MODULES = ("test_encoders", "test_requests", "test_programs")
+MODULES = ("test_decoders", "test_encoders", "test_requests", "test_programs")
 
 
 def document(text):

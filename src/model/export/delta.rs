@@ -1,10 +1,9 @@
 //! Layers of Gated DeltaNet in GGUF files, whose value heads may stand in another order than the checkpoint's.
 
-use super::{Kind, cannot_write, floats};
+use super::{Kind, cannot_write, floats, in_f32};
 use crate::base::{Bytes, Error, Result, reserve};
 use crate::formats::gguf::writer::Meta;
-use crate::kernels::gemm::formats::dequantize_row;
-use crate::kernels::{DType, Matrix, isa};
+use crate::kernels::{DType, Matrix};
 use crate::model::config::DecoderConfig;
 use crate::model::family::Family;
 use crate::model::fused;
@@ -110,7 +109,7 @@ impl Heads {
 
     /// Writes a convolution in F32, the only type in which llama.cpp computes it.
     pub fn convolution(&self, m: Matrix, out: &mut dyn Write) -> Result<u32> {
-        convolution(&self.reordered(Part::Convolution, m)?, out)
+        in_f32(&self.reordered(Part::Convolution, m)?, out)
     }
 
     /// Writes the gates of rates and decays as one matrix.
@@ -125,17 +124,6 @@ impl Heads {
         }
         Ok(rates.dtype.file_id())
     }
-}
-
-/// Writes a convolution's weights, in F32 as llama.cpp wants them.
-pub fn convolution(m: &Matrix, out: &mut dyn Write) -> Result<u32> {
-    float_size(m)?;
-    let mut row = vec![0.0; m.cols];
-    for channel in 0..m.rows {
-        dequantize_row(isa(), m, channel, &mut row);
-        floats(out, row.iter().copied())?;
-    }
-    Ok(DType::F32 as u32)
 }
 
 /// Bytes of an element. `Unsupported` for blocks.
