@@ -205,7 +205,9 @@ fn hybrids_have_the_tensors_of_their_architectures() {
     }
     assert!(dims(&moe, "blk.0.attn_q_norm.weight").is_none() && dims(&moe, "blk.0.ssm_ba.weight").is_none());
     // llama.cpp rounds activations to the type of the weights.
-    for name in ["ssm_conv1d", "ffn_gate_inp", "ffn_gate_inp_shexp"].map(|name| format!("blk.0.{name}.weight")) {
+    for name in
+        ["ssm_conv1d", "ffn_gate_inp", "ffn_gate_inp_shexp"].map(|name| format!("blk.0.{name}.weight"))
+    {
         assert_eq!(moe.tensor(&name).unwrap().type_id, DType::F32 as u32, "{name}");
     }
     // llama.cpp takes Qwen3-Next's gates in one tensor, and its heads in Hugging Face's order.
