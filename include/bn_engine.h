@@ -693,7 +693,7 @@ bn_status bn_engine_check_constraint(bn_engine *engine, const bn_constraint *con
 #define BN_NORMALIZATION_UNIT (2u)
 
 /** A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model` or
- * `BN_MODEL_MTP`, else `BN_SPECULATION_LOOKUP`. */
+ * `BN_MODEL_MTP`, else `BN_SPECULATION_OFF`. */
 #define BN_SPECULATION_DEFAULT (0u)
 /** No drafts. */
 #define BN_SPECULATION_OFF (1u)

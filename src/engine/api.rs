@@ -151,7 +151,7 @@ pub struct EngineConfig {
     /// "cpu" (also if empty), or "cuda:0" and so on, or several CUDA devices separated by commas. Each device has
     /// its own copy of the model, its own KV cache and its own engine thread.
     pub device: String,
-    /// Default for requests that set none; None: by a model, if one drafts, else look-ups.
+    /// Default for requests that set none; None: by a model, if one drafts.
     pub speculation: Option<Speculation>,
     /// The model that drafts tokens for requests that ask for it. It must have the same vocabulary.
     pub draft_model: Option<Loaded>,
@@ -212,7 +212,7 @@ impl EngineConfig {
 
     /// The speculation mode of requests to `model` that set none.
     pub fn speculates(&self, model: &dyn Model) -> Speculation {
-        let default = if self.drafts(model) { Speculation::Model } else { Speculation::Lookup };
+        let default = if self.drafts(model) { Speculation::Model } else { Speculation::Off };
         self.speculation.unwrap_or(default)
     }
 }

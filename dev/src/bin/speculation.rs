@@ -14,35 +14,22 @@
 //! model's requests in turns, 1, 4 and 8 at a time; of the demo model there are 32 requests, and the next one begins
 //! when one ends. A ratio is the median of rounds. "depth" limits the number of drafts.
 
-use bn_dev::{Options, cpu_seconds, machine, median, seconds};
+use bn_dev::{Options, machine, median, seconds};
 use bn_engine::base::Result;
 use bn_engine::constrain::{Constraint, ConstraintKind, JsonOptions};
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::kernels::Pool;
 use bn_engine::model::{LoadOptions, Loaded, Source, load};
-use bn_engine::text::chat::Message;
 use serde_json::json;
 use std::sync::Arc;
 
-const BATCHES: [usize; 4] = [1, 4, 8, 32];
+const BATCHES: [usize; 3] = [1, 4, 8];
 const DEPTHS: [u32; 5] = [0, 1, 3, 7, 15];
 
 /// Beginnings of stories.
 const BEGINNINGS: [&str; 4] =
     ["Once upon a time", "One morning, Nina", "Long ago, by the sea", "One cloudy day, Sam"];
-
-/// What people ask.
-const QUESTIONS: [&str; 8] = [
-    "Why is the sky blue? Explain it to a child.",
-    "Write a short letter to a landlord about a broken heater.",
-    "List ten things to pack for a week at the sea.",
-    "How do I make pancakes for four people?",
-    "Write a Python function that counts the words of a file.",
-    "What is the difference between a virus and a bacterium?",
-    "Give me a plan for learning to swim in two months.",
-    "Tell me about the history of the bicycle.",
-];
 
 /// Has no end within a load's tokens.
 const PEOPLE: &str = r#"{"type":"array","minItems":10000,"items":{"type":"object","properties":{
@@ -130,14 +117,15 @@ fn engine(
     let (draft_model, mtp) =
         (models.draft.clone().filter(|_| speculates), models.mtp.as_ref().filter(|_| speculates));
     let loaded = mtp.unwrap_or(&models.loaded);
+    let lookup = if speculates { Speculation::Lookup } else { Speculation::Off };
 
     Engine::create(EngineConfig {
         model: Some(loaded.clone()),
         threads: options.threads as u32,
         instructions: Some(options.isa),
         max_batch_size: batch as u32,
-        context_length: 1024.min(loaded.model.facts().context_length as u32),
-        speculation: if speculates { None } else { Some(Speculation::Off) },
+        context_length: 512.min(loaded.model.facts().context_length as u32),
+        speculation: if draft_model.is_some() || mtp.is_some() { None } else { Some(lookup) },
         draft_model,
         draft_tokens,
         ..EngineConfig::default()
@@ -167,8 +155,6 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
         requests: if demo { 32 } else { 0 },
     };
     let mut loads = vec![of("free", 1.5)];
-    loads.push(trap("trap", false, of("", 0.0)));
-    loads.push(trap("turn", true, of("", 0.0)));
     match (&models.draft, &models.mtp) {
         (Some(_), _) => loads.push(Load { tokens: 48, requests: 8, ..of("draft", 0.0) }),
         (None, Some(_)) => {
@@ -190,9 +176,6 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
             loads.push(Load { prompts, outputs, schema: PEOPLE, ..of("quote", 0.0) });
         }
     }
-    if let (false, None, None) = (demo, &models.draft, &models.mtp) {
-        loads.extend(texts(models, tokens)?);
-    }
     if let (true, Some(tokenizer)) = (demo, &loaded.tokenizer) {
         let mut prompts = Vec::new();
         for begin in BEGINNINGS {
@@ -208,73 +191,6 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
         loads.push(copy);
     }
     Ok(loads)
-}
-
-/// Tasks on real text, for a model that people trained.
-fn texts(models: &Models, tokens: u32) -> Result<Vec<Load>> {
-    let Loaded { tokenizer: Some(tokenizer), chat, .. } = &models.loaded else {
-        return Ok(Vec::new());
-    };
-    let encode = |text: String| match chat {
-        Some(template) => {
-            let asked = Message { role: "user", content: &text };
-            tokenizer.encode_chat(&template.render(&[asked], true)?)
-        }
-        None => tokenizer.encode(&text, true, false),
-    };
-    let of = |name, temperature, texts: Vec<String>| -> Result<Load> {
-        let prompts = texts.into_iter().map(encode).collect::<Result<_>>()?;
-        Ok(Load {
-            name,
-            prompts,
-            outputs: Vec::new(),
-            temperature,
-            words: &[],
-            schema: "",
-            tokens,
-            requests: 0,
-        })
-    };
-    let asked = |task: &str, parts: Vec<&str>| {
-        parts.into_iter().map(|part| format!("{task}\n\n{part}\n\n{task}\n\n")).collect()
-    };
-    let prose = || parts(include_str!("../../../ARCHITECTURE.md"), "\n\n", 700);
-    let code = parts(include_str!("../../../src/schedule/drafts.rs"), "\n}\n", 700);
-    let questions = QUESTIONS.map(String::from).to_vec();
-    Ok(vec![
-        of("summary", 0.0, asked("Summarize this text in its own words:", prose()))?,
-        of("edit", 0.0, asked("Correct the spelling of this text, and repeat it:", prose()))?,
-        of("code", 0.0, asked("Rename `entry` to `item` in this Rust code:", code))?,
-        of("chat", 0.0, questions.clone())?,
-        of("chat_warm", 0.7, questions)?,
-        of("prose", 0.8, BEGINNINGS.map(String::from).to_vec())?,
-    ])
-}
-
-/// The first eight parts of `text` of about `bytes` bytes, which begin and end at `between`.
-fn parts<'a>(text: &'a str, between: &str, bytes: usize) -> Vec<&'a str> {
-    let (mut parts, mut from) = (Vec::new(), 0);
-    for (end, _) in text.match_indices(between) {
-        if end - from >= bytes {
-            parts.push(text[from..end + 2].trim());
-            from = end + between.len();
-        }
-    }
-    parts.truncate(8);
-    parts
-}
-
-/// A hook makes the model repeat a pair of tokens, each time with another one behind it: what is looked up is always
-/// there, and always wrong. `turns`: after a loop, in which it was always right.
-fn trap(name: &'static str, turns: bool, load: Load) -> Load {
-    let output = |n: u32| -> Vec<u32> {
-        let loops = if turns { load.tokens / 2 } else { 0 };
-        let looped = (0..loops).map(|at| 400 + at % 8);
-        let pairs = (0..load.tokens).flat_map(|at| [300 + n % 8, 310 + n % 8, 500 + at]);
-        looped.chain(pairs).take(load.tokens as usize).collect()
-    };
-    let outputs = (0..load.prompts.len() as u32).map(output).collect();
-    Load { name, outputs, temperature: 0.0, ..load }
 }
 
 /// The same load with its outputs' beginnings added to the prompts.
@@ -296,32 +212,28 @@ fn measure(
     let plain = engine(options, models, false, 0, batch)?;
     let drafts = engine(options, models, true, depth, batch)?;
     assert!(run(&plain, load, batch)? == run(&drafts, load, batch)?, "speculation changes what is generated");
-    let (before, mut ratios, mut cpus) = (drafts.stats(), Vec::new(), Vec::new());
+    let (before, mut ratios) = (drafts.stats(), Vec::new());
     for _ in 0..options.rounds() {
-        let time = |engine: &Engine| -> Result<(f64, f64)> {
+        let time = |engine: &Engine| -> Result<f64> {
             let mut result = Ok(Vec::new());
-            let cpu = cpu_seconds();
             let time = seconds(|| result = run(engine, load, batch));
-            result.map(|_| (time, cpu_seconds() - cpu))
+            result.map(|_| time)
         };
-        let ((plain, plain_cpu), (drafts, drafts_cpu)) = (time(&plain)?, time(&drafts)?);
-        ratios.push(plain / drafts);
-        cpus.push(plain_cpu / drafts_cpu);
+        ratios.push(time(&plain)? / time(&drafts)?);
     }
     let stats = drafts.stats();
-    let cpu = median(cpus);
     let of = |count: fn(&Stats) -> u64| (count(&stats) - count(&before)) as f64;
     let (drafted, accepted) = (of(|s| s.drafted_tokens), of(|s| s.accepted_tokens));
     let each = of(|s| s.generated_tokens) / of(|s| s.batched_requests);
     let (ratio, stood) = (median(ratios), if drafted > 0.0 { accepted / drafted } else { 0.0 });
     let most = if depth == 0 { "any".into() } else { depth.to_string() };
     println!(
-        "{:>9} {batch:>2} at a time, depth {most:>3}: {ratio:>5.2} times as fast, {cpu:>5.2} by CPU time; {each:>5.2} tokens a step, {:>3.0}% of drafts stood",
+        "{:>5} {batch:>2} at a time, depth {most:>3}: {ratio:>5.2} times as fast; {each:>5.2} tokens a step, {:>3.0}% of drafts stood",
         load.name,
         100.0 * stood
     );
     Ok(
-        json!({ "load": load.name, "batch": batch, "depth": depth, "ratio": ratio, "cpu": cpu, "stood": stood, "tokens_a_step": each }),
+        json!({ "load": load.name, "batch": batch, "depth": depth, "ratio": ratio, "stood": stood, "tokens_a_step": each }),
     )
 }
 
