@@ -289,8 +289,8 @@ typedef void (*bn_span_callback)(const bn_span *span, void *context);
 #define BN_KV_TYPE_F16 (0u)
 /** Single precision. */
 #define BN_KV_TYPE_F32 (1u)
-/** int8, with a scale for each token and head, after a Walsh-Hadamard transform of the head: half of
- * the memory of F16, and less precise. */
+/** int8, with a scale for each token and head, after a Walsh-Hadamard transform of the head: half
+ * of the memory of F16, and less precise. */
 #define BN_KV_TYPE_INT8 (2u)
 /** Four bits, with a scale for 32 elements of a head, transformed like int8: half of the memory of
  * int8, and less precise. Not on NVIDIA devices. */

@@ -19,8 +19,8 @@ use std::ffi::c_void;
 pub const BN_KV_TYPE_F16: u32 = 0;
 /// Single precision.
 pub const BN_KV_TYPE_F32: u32 = 1;
-/// int8, with a scale for each token and head, after a Walsh-Hadamard transform of the head: half of
-/// the memory of F16, and less precise.
+/// int8, with a scale for each token and head, after a Walsh-Hadamard transform of the head: half
+/// of the memory of F16, and less precise.
 pub const BN_KV_TYPE_INT8: u32 = 2;
 /// Four bits, with a scale for 32 elements of a head, transformed like int8: half of the memory of
 /// int8, and less precise. Not on NVIDIA devices.
