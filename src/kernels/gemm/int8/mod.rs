@@ -43,8 +43,8 @@ fn bytes_of(lines: &[Line]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
 }
 
-/// Makes a matrix. `fill` writes the values of a rotated row and returns its scale. Padding columns, and rows missing in the
-/// last panel, are zeros. `Unsupported` if sums over this number of columns may overflow.
+/// Makes a matrix. `fill` writes the values of a rotated row and returns its scale. Padding columns, and rows missing in
+/// the last panel, are zeros. `Unsupported` if sums over this number of columns may overflow.
 pub fn pack(
     pool: &Pool,
     rows: usize,
