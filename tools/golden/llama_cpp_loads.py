@@ -13,11 +13,10 @@ from pathlib import Path
 
 import numpy as np
 from cases import INDEX, ROOT, error
-from llama_cpp_py_sync._cffi_bindings import get_ffi, get_lib
+from llama_cpp_sync import decode, ffi, lib
 
 import torch
 
-ffi, lib = get_ffi(), get_lib()
 said = []
 
 
@@ -28,7 +27,6 @@ def log(level, text, _):
 
 
 lib.llama_log_set(log, ffi.NULL)
-lib.llama_backend_init()
 
 
 def logits(model, sequence, vocab):
@@ -40,17 +38,7 @@ def logits(model, sequence, vocab):
     context = lib.llama_init_from_model(model, params)
     if context == ffi.NULL:
         return None
-    batch = lib.llama_batch_init(len(sequence), 0, 1)
-    batch.n_tokens = len(sequence)
-    for i, token in enumerate(sequence):
-        batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.logits[i] = token, i, 1, 1
-        batch.seq_id[i][0] = 0
-    failed = lib.llama_decode(context, batch)
-    rows = None
-    if not failed:
-        data = ffi.buffer(lib.llama_get_logits(context), 4 * len(sequence) * vocab)
-        rows = np.frombuffer(data, np.float32).reshape(-1, vocab).copy()
-    lib.llama_batch_free(batch)
+    rows = decode(context, sequence, vocab)
     lib.llama_free(context)
     return rows
 
@@ -69,8 +57,7 @@ def computed(case, file):
     if any(row is None for row in rows):
         return "loaded, not computed: " + (said[0] if said else "no reason")
     exact = np.fromfile(Path(ROOT, case["logits"]), "<f4").reshape(-1, case["vocab"])
-    ours = np.concatenate(rows)
-    return f"{error(torch.from_numpy(ours), torch.from_numpy(exact[:len(ours)])):.1e}"
+    return f"{error(torch.cat(rows), torch.from_numpy(exact)):.1e}"
 
 
 def main(program, names):

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from gguf import GGUFReader
 from jinja2 import Environment
-from llama_cpp_py_sync._cffi_bindings import get_ffi, get_lib
+from llama_cpp_sync import decode, ffi, lib
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModel, AutoModelForCausalLM
@@ -30,10 +30,8 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "real"))
 import fetch
 from measure import divergence, perplexity
 
-ffi, lib = get_ffi(), get_lib()
 quiet = ffi.callback("ggml_log_callback", lambda *_: None)
 lib.llama_log_set(quiet, ffi.NULL)
-lib.llama_backend_init()
 
 GOLDEN = os.path.join(ROOT, "tests", "real", "golden")
 WINDOW, WINDOWS = 1024, 3  # tokens of a window, windows of a text
@@ -117,16 +115,8 @@ class LlamaCpp:
     def logits(self, ids, start=0):
         """Of the tokens behind position `start`, whose predecessors are in the cache."""
         lib.llama_memory_seq_rm(lib.llama_get_memory(self.context), 0, start, -1)
-        count = len(ids) - start
-        batch = lib.llama_batch_init(count, 0, 1)
-        batch.n_tokens = count
-        for i, token in enumerate(ids[start:]):
-            batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.logits[i] = token, start + i, 1, 1
-            batch.seq_id[i][0] = 0
-        assert lib.llama_decode(self.context, batch) == 0
-        data = ffi.buffer(lib.llama_get_logits(self.context), 4 * count * self.vocab)
-        rows = torch.from_numpy(np.frombuffer(data, np.float32).reshape(count, self.vocab).copy())
-        lib.llama_batch_free(batch)
+        rows = decode(self.context, ids, self.vocab, start)
+        assert rows is not None
         return rows
 
     def greedy(self, ids, stop):
