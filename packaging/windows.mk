@@ -108,8 +108,8 @@ windows-c: $(WINDOWS_EXES) $(C)/wine/bcryptprimitives.dll
 
 # The programs of Rust tests that do not need Unix. A run that was ended leaves its files, whose names come again.
 WINDOWS_RUST ?= --lib --test all --test fuzz --test grammar_memory --test model_memory --test text_chat_memory
-# CI has time for all but three tests that write thousands of files, which take Wine long, and what is not Windows' own.
-WINDOWS_RUST_CI := --lib --test all -- --skip folders_with_one_change --skip folders_of_mutated
+# CI has time for the integration tests, but three that write thousands of files, which take Wine long.
+WINDOWS_RUST_CI := --test all -- --skip folders_with_one_change --skip folders_of_mutated
 
 windows-rust: $(C)/wine/bcryptprimitives.dll
 	$(call say,Windows: Rust tests under Wine)
