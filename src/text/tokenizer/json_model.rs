@@ -6,11 +6,11 @@ use super::part::{bad, guarded};
 use crate::base::{Result, reserve};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Deref;
-use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::models::bpe::{self, BPE, Vocab};
 use tokenizers::models::unigram::Unigram;
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::{AddedToken, ModelWrapper};
@@ -106,11 +106,32 @@ impl<'de> Deserialize<'de> for Pieces {
 }
 
 /// A merge; older files write it as one line.
-#[derive(Deserialize)]
-#[serde(untagged)]
 pub(super) enum Merge {
     Line(String),
     Pair(String, String),
+}
+
+/// By hand, as serde's untagged enum keeps a copy of each entry to try both forms.
+impl<'de> Deserialize<'de> for Merge {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Merge;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a merge: two tokens, as a list or with a space between")
+            }
+            fn visit_str<E>(self, line: &str) -> std::result::Result<Merge, E> {
+                Ok(Merge::Line(line.to_owned()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Merge, A::Error> {
+                match (list.next_element()?, list.next_element()?, list.next_element::<IgnoredAny>()?) {
+                    (Some(a), Some(b), None) => Ok(Merge::Pair(a, b)),
+                    _ => Err(A::Error::custom("a merge that is not two tokens")),
+                }
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
 }
 
 impl Merge {
@@ -169,31 +190,35 @@ fn unigram(entry: ModelEntry, what: &str) -> Result<Unigram> {
 /// Merges that need one of the `special` tokens are left out.
 fn bpe(entry: ModelEntry, special: &HashSet<String>, what: &str) -> Result<BPE> {
     let mut merges = Vec::new();
-    let wrong = |i: usize, why: &str| bad(what, "model.merges", format_args!("entry {i} {why}"));
+    let mut whole = String::new();
+    let longest = entry.vocab.keys().map(String::len).max().unwrap_or(0);
+    let missing = |token: &str| format!("'{}' is no token of the vocabulary", shown(token));
     for (i, merge) in entry.merges.into_iter().enumerate() {
         let (a, b) = match merge {
             Merge::Pair(a, b) => (a, b),
             Merge::Line(line) if i == 0 && line.starts_with("#version") => continue,
             Merge::Line(line) => match line.split_once(' ') {
                 Some((a, b)) if !b.contains(' ') => (a.to_owned(), b.to_owned()),
-                _ => return Err(wrong(i, "is not two tokens with a space between")),
+                _ => {
+                    let why = format_args!("entry {i} is not two tokens with a space between");
+                    return Err(bad(what, "model.merges", why));
+                }
             },
         };
-        let whole = format!("{a}{b}");
-        let parts = [&a, &b, &whole];
-        if let Some(part) = parts.into_iter().find(|part| !entry.vocab.contains_key(*part)) {
-            if parts.into_iter().any(|part| special.contains(part)) {
-                continue;
-            }
-            let why = format!("needs '{}', which is no token of the vocabulary", shown(part));
-            return Err(wrong(i, &why));
+        whole.clear();
+        whole.extend([&*a, &*b]);
+        if [&a, &b, &whole].into_iter().any(|part| special.contains(part)) {
+            continue;
+        }
+        // The package looks them all up, but has room for no more bytes than the longest token.
+        if whole.len() > longest {
+            return Err(bad(what, "model.merges", missing(&whole)));
         }
         reserve(&mut merges, 1, "merges")?;
         merges.push((a, b));
     }
     if let Some(unknown) = entry.unk_token.as_ref().filter(|unknown| !entry.vocab.contains_key(*unknown)) {
-        let why = format_args!("'{}' is no token of the vocabulary", shown(unknown));
-        return Err(bad(what, "model.unk_token", why));
+        return Err(bad(what, "model.unk_token", missing(unknown)));
     }
     let mut builder = BPE::builder()
         .vocab_and_merges(entry.vocab.ids, merges)
@@ -204,5 +229,10 @@ fn bpe(entry: ModelEntry, special: &HashSet<String>, what: &str) -> Result<BPE> 
     if let Some(unknown) = entry.unk_token {
         builder = builder.unk_token(unknown);
     }
-    guarded(what, "model", || builder.build())
+    guarded(what, "model.merges", || {
+        builder.build().map_err(|error| match error.downcast_ref() {
+            Some(bpe::Error::MergeTokenOutOfVocabulary(token)) => missing(token),
+            _ => error.to_string(),
+        })
+    })
 }
