@@ -144,7 +144,7 @@ impl KvWrite<'_> {
                     let from = &qkv[row * s.qkv() + (before + head) * dim..][..dim];
                     let norm = self.how.value_norm;
                     if values && norm.is_none() && !slots.kind.scaled() {
-                        kv::store(slots.kind, half, tile, at, from);
+                        kv::store(self.isa, slots.kind, half, tile, at, from);
                         continue;
                     }
                     SCRATCH.with_borrow_mut(|scratch| {
@@ -155,8 +155,8 @@ impl KvWrite<'_> {
                             _ if values => (),
                             _ => rotation.apply(row, 1, own),
                         }
-                        turn(self.isa, slots.kind, own);
-                        kv::store(slots.kind, half, tile, at, own);
+                        turn(self.isa, slots.kind, half, own);
+                        kv::store(self.isa, slots.kind, half, tile, at, own);
                     });
                 }
             }
@@ -239,6 +239,7 @@ impl Work<'_> {
     fn fill(&self, span: &Span, part: usize, scratch: &mut Scratch) {
         let s = self.op.paging.shape;
         let (group, dim) = (s.each(), s.head_dim);
+        let keys = if s.joint { Half::V } else { Half::K };
         let queries = scratch.queries(span.rows.len() * group, dim);
         for (n, q) in queries.chunks_exact_mut(stride(dim)).enumerate() {
             let (row, head) = (span.rows.start + n / group, part * group + n % group);
@@ -247,7 +248,7 @@ impl Work<'_> {
             self.turn.apply(row, 0, q);
             let scale = s.scale_at(self.op.paging.batch.positions[row] as usize);
             q.iter_mut().for_each(|x| *x *= scale);
-            turn(self.op.isa, self.kind(), q);
+            turn(self.op.isa, self.kind(), keys, q);
         }
     }
 
@@ -360,7 +361,7 @@ impl Work<'_> {
             // SAFETY: no other code accesses the output now.
             let out = unsafe { self.place(span, part, n / s.each(), n % s.each()) };
             finish(total, out, self.op.how.sinks.map(|sinks| sinks[part * s.each() + n % s.each()]));
-            turn(self.op.isa, self.kind(), out);
+            turn(self.op.isa, self.kind(), Half::V, out);
         }
     }
 }

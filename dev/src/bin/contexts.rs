@@ -8,7 +8,7 @@
 
 use bn_engine::base::Result;
 use bn_engine::kernels::attention::{Half, KvType, TILE, kv};
-use bn_engine::kernels::{Isa, Pool};
+use bn_engine::kernels::{Isa, Pool, isa};
 use bn_engine::model::{LoadOptions, Loaded, Outputs, Source, load};
 use bn_engine::ops::{FusedOps, KvCache, RaggedBatch, SeqRows, StateRows, States};
 use std::time::Instant;
@@ -150,7 +150,7 @@ impl<'a> Bench<'a> {
             for half in halves.iter().cycle().take(halves.len() * group.layers) {
                 let row: Vec<f32> = (0..group.head_dim).map(|d| (d * 37 % 101) as f32 * 0.01 - 0.5).collect();
                 let mut tile = vec![0; layout.kind.tile_bytes(group.head_dim)];
-                (0..TILE).for_each(|at| kv::store(layout.kind, *half, &mut tile, at, &row));
+                (0..TILE).for_each(|at| kv::store(isa(), layout.kind, *half, &mut tile, at, &row));
                 bytes.extend(tile.repeat(group.kv_heads * BLOCK / TILE));
             }
         }

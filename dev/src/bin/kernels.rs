@@ -22,7 +22,7 @@ use bn_engine::kernels::pool::buffer::{Line, floats, grown_lines};
 use bn_engine::kernels::rows::norm;
 use bn_engine::kernels::rows::quantize::{QuantRow, quantize_row};
 use bn_engine::kernels::rows::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
-use bn_engine::kernels::{Arithmetic, DType, Isa, Matrix, Pool};
+use bn_engine::kernels::{Arithmetic, DType, Isa, Matrix, Pool, isa};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 
@@ -381,7 +381,7 @@ impl Kv {
             let mut tile = vec![0; kind.tile_bytes(head_dim)];
             for at in 0..TILE {
                 let row: Vec<f32> = (0..head_dim).map(|_| random.unit()).collect();
-                kv::store(kind, half, &mut tile, at, &row);
+                kv::store(isa(), kind, half, &mut tile, at, &row);
             }
             tile.repeat(blocks * block / tile.len())
         });

@@ -2,17 +2,19 @@
 //!
 //! A tile of K of one head is `[head_dim, 16]`, so that its 16 scores are sums side by side; a tile of V is `[16,
 //! head_dim]`. In int8 and four bits, the scales follow the values in BF16, `[groups, 16]`: a group of elements of each
-//! position has one (`KvType::groups`), a 127th of its element of the largest magnitude. The tiles of a block follow one
-//! another.
+//! position has one (`KvType::groups`): in int8 a 127th of its largest magnitude, in four bits the one of a few with the
+//! least squared error. The tiles of a block follow one another.
 //!
 //! In four bits, a byte holds two elements: of K, `d` and `d + 1` of a position, of V, one `d` of two positions. The
 //! even one is in the low half.
 //!
 //! Heads with scales are rotated before (`turn`), which spreads outliers over all elements and makes them nearly
-//! normal. In int8 that is enough: a group is a whole head. In four bits, smaller groups are worth their scales.
+//! normal. In int8 that is enough: a group is a whole head. In four bits, smaller groups are worth their scales, and K
+//! is rotated within them only.
 
 use crate::kernels::Isa;
 use crate::kernels::rows::hadamard::walsh_hadamard;
+use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::{BF16, Element, F16, F32, Int8};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -42,6 +44,8 @@ pub enum KvType {
 pub const CODES: [i8; 16] = [-111, -89, -70, -54, -40, -27, -14, -2, 11, 23, 36, 50, 65, 81, 101, 125];
 /// Elements of a group in four bits; the last group of a head may have fewer.
 const GROUP: usize = 32;
+/// Scales that a group in four bits tries, of the one that gives its largest element a code of 127.
+const FACTORS: [f32; 4] = [0.85, 0.93, 1.0, 1.07];
 
 impl KvType {
     pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Int8, Self::Int4];
@@ -112,10 +116,14 @@ impl Half {
 
 /// Rotates a head that is stored in `kind`, or meets such heads: by the Walsh-Hadamard transform, in blocks of the
 /// largest powers of two that fit, and not at all if `kind` has no scales. Twice is not at all.
-pub fn turn(isa: Isa, kind: KvType, head: &mut [f32]) {
+///
+/// K in four bits has blocks of at most a group: trained models give few elements of K most of its size, and those then
+/// cost only their own groups precision (`docs/performance.md` has figures).
+pub fn turn(isa: Isa, kind: KvType, half: Half, head: &mut [f32]) {
+    let most = if (kind, half) == (KvType::Int4, Half::K) { GROUP } else { usize::MAX };
     let mut rest = if kind.scaled() { head } else { &mut [] };
     while !rest.is_empty() {
-        let (block, behind) = rest.split_at_mut(1 << rest.len().ilog2());
+        let (block, behind) = rest.split_at_mut(most.min(1 << rest.len().ilog2()));
         walsh_hadamard(isa, block.len(), block);
         rest = behind;
     }
@@ -147,7 +155,7 @@ impl<'a> Paged<'a> {
 
 /// Stores `row`, which `turn` has rotated, as position `at` (of 16) of a tile. A NaN makes its element NaN; in types with
 /// scales, a value that is not finite makes its whole group NaN.
-pub fn store(kind: KvType, half: Half, tile: &mut [u8], at: usize, row: &[f32]) {
+pub fn store(isa: Isa, kind: KvType, half: Half, tile: &mut [u8], at: usize, row: &[f32]) {
     let head_dim = row.len();
     let (values, scales) = tile.split_at_mut(kind.tile_parts(head_dim)[0]);
     assert!(at < TILE, "a position of the tile");
@@ -169,39 +177,90 @@ pub fn store(kind: KvType, half: Half, tile: &mut [u8], at: usize, row: &[f32]) 
             let scales = scales.chunks_exact_mut(SCALES_BYTES);
             for (scales, group) in scales.zip(kind.groups(head_dim)) {
                 let row = &row[group.clone()];
-                let most = largest(row);
-                let scale = bf16::from_f32(if kind == KvType::Int8 { most.abs() } else { most } / 127.0);
-                scales[2 * at..][..2].copy_from_slice(&scale.to_le_bytes());
-                // If all values are 0, the inverse is infinite, and 0 * infinity is NaN, whose code is 0.
-                let inverse = 1.0 / scale.to_f32();
-                if kind == KvType::Int8 {
+                let scale = if kind == KvType::Int8 {
+                    let scale = bf16::from_f32(largest(row).abs() / 127.0);
+                    // If all values are 0, the inverse is infinite, and 0 * infinity is NaN, whose code is 0.
+                    let inverse = 1.0 / scale.to_f32();
                     let code = |x: &f32| [((x * inverse).round_ties_even() as i32).clamp(-127, 127) as u8];
                     let from = half.index(0, group.start, head_dim);
                     put(&mut values[from..], half, at, head_dim, row.iter().map(code));
-                    continue;
-                }
-                for (d, code) in group.zip(nearest(row, inverse)) {
-                    let (byte, high) = half.nibble(at, d, head_dim);
-                    let byte = &mut values[byte];
-                    *byte = if high { *byte & 0x0f | code << 4 } else { *byte & 0xf0 | code };
-                }
+                    scale
+                } else {
+                    let (scale, codes) = fitted(isa, row);
+                    for (d, code) in group.zip(codes) {
+                        let (byte, high) = half.nibble(at, d, head_dim);
+                        let byte = &mut values[byte];
+                        *byte = if high { *byte & 0x0f | code << 4 } else { *byte & 0xf0 | code };
+                    }
+                    scale
+                };
+                scales[2 * at..][..2].copy_from_slice(&scale.to_le_bytes());
             }
         }
     }
 }
 
+by_isa!(
+    /// Scale and codes of a group of at most `GROUP` elements, with the least squared error of a few: a scale that gives
+    /// the largest element a code of about 127, its codes, the scale that fits them best (least squares), and the codes
+    /// of that.
+    fn fitted(row: &[f32]) -> (bf16, [u8; GROUP]) = fit
+);
+
+#[inline(always)]
+fn fit(row: &[f32]) -> (bf16, [u8; GROUP]) {
+    let most = largest(row) / 127.0;
+    let mut x = [0.0; GROUP];
+    x[..row.len()].copy_from_slice(row);
+    let first = bf16::from_f32(most);
+    let (mut best, mut least) = ((first, nearest(&x, first)), f32::INFINITY);
+    for factor in FACTORS {
+        let values = valued(&nearest(&x, bf16::from_f32(most * factor)), row.len());
+        let scale = bf16::from_f32(sum(|i| x[i] * values[i]) / sum(|i| values[i] * values[i]));
+        let codes = nearest(&x, scale);
+        let values = valued(&codes, row.len());
+        let error = sum(|i| (x[i] - values[i] * scale.to_f32()) * (x[i] - values[i] * scale.to_f32()));
+        // Not where a sum is beyond f32.
+        if error < least {
+            (best, least) = ((scale, codes), error);
+        }
+    }
+    best
+}
+
+/// The values of the codes of `len` elements, 0 for others.
+#[inline(always)]
+fn valued(codes: &[u8; GROUP], len: usize) -> [f32; GROUP] {
+    let mut values = codes.map(|code| f32::from(CODES[usize::from(code)]));
+    values[len..].fill(0.0);
+    values
+}
+
+/// The sum over a group's elements, in eight lanes.
+#[inline(always)]
+fn sum(term: impl Fn(usize) -> f32) -> f32 {
+    const LANES: usize = 8;
+    let mut lanes = [0.0; LANES];
+    for from in (0..GROUP).step_by(LANES) {
+        lanes.iter_mut().enumerate().for_each(|(lane, sum)| *sum += term(from + lane));
+    }
+    lanes.iter().sum()
+}
+
 /// The first element of the largest magnitude, or NaN if not all are finite.
+#[inline(always)]
 fn largest(row: &[f32]) -> f32 {
     let most = row.iter().fold(0.0f32, |most, x| if x.abs() > most.abs() { *x } else { most });
     if row.iter().all(|x| x.is_finite()) { most } else { f32::NAN }
 }
 
-/// The indices of the codes next to `x * inverse`: the number of midpoints between codes below it. 0 for a NaN.
-fn nearest(row: &[f32], inverse: f32) -> [u8; GROUP] {
-    let mut counts = [0i32; GROUP];
+/// The indices of the codes next to `x / scale`: the number of midpoints between codes below it. 0 for a NaN.
+#[inline(always)]
+fn nearest(x: &[f32; GROUP], scale: bf16) -> [u8; GROUP] {
+    let (mut counts, inverse) = ([0i32; GROUP], 1.0 / scale.to_f32());
     for pair in CODES.windows(2) {
         let middle = (f32::from(pair[0]) + f32::from(pair[1])) / 2.0;
-        counts.iter_mut().zip(row).for_each(|(count, x)| *count += i32::from(x * inverse > middle));
+        counts.iter_mut().zip(x).for_each(|(count, x)| *count += i32::from(x * inverse > middle));
     }
     counts.map(|count| count as u8)
 }
@@ -244,11 +303,12 @@ pub fn scale(kind: KvType, tile: &[u8], at: usize, group: usize, head_dim: usize
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::available;
 
     fn stored(kind: KvType, half: Half, rows: &[Vec<f32>]) -> Vec<Vec<f32>> {
         let head_dim = rows[0].len();
         let mut tile = vec![0xff; kind.tile_bytes(head_dim)];
-        rows.iter().enumerate().for_each(|(at, row)| store(kind, half, &mut tile, at, row));
+        rows.iter().enumerate().for_each(|(at, row)| store(Isa::Scalar, kind, half, &mut tile, at, row));
         let read = |at, d| {
             let groups = kind.groups(head_dim).enumerate();
             let of = |(group, columns): (usize, Range<usize>)| columns.contains(&d).then_some(group);
@@ -280,6 +340,30 @@ mod tests {
     }
 
     #[test]
+    fn groups_are_fitted_alike_with_all_instruction_sets_and_better_than_by_their_largest() {
+        let noise =
+            |i: usize| (0..12).map(|n| ((i * 37 + n * 101) * 7919 % 1009) as f32 / 1009.0 - 0.5).sum::<f32>();
+        let (mut fitted_error, mut plain_error) = (0.0, 0.0);
+        for at in 0..200 {
+            let row: Vec<f32> = (0..GROUP - at % 3).map(|d| noise(at * GROUP + d)).collect();
+            let (scale, codes) = fitted(Isa::Scalar, &row);
+            for isa in available() {
+                assert_eq!(fitted(*isa, &row), (scale, codes), "{isa:?}");
+            }
+            let error = |scale: bf16, codes: &[u8; GROUP]| -> f32 {
+                let values = valued(codes, row.len());
+                row.iter().zip(values).map(|(x, value)| (x - value * scale.to_f32()).powi(2)).sum()
+            };
+            let mut x = [0.0; GROUP];
+            x[..row.len()].copy_from_slice(&row);
+            let plain = bf16::from_f32(largest(&row) / 127.0);
+            fitted_error += error(scale, &codes);
+            plain_error += error(plain, &nearest(&x, plain));
+        }
+        assert!(fitted_error < 0.92 * plain_error, "{fitted_error} and {plain_error}");
+    }
+
+    #[test]
     fn extremes() {
         let row = vec![1e6, -f32::INFINITY, f32::NAN, 1e-9];
         let got = stored(KvType::F16, Half::K, std::slice::from_ref(&row)).remove(0);
@@ -303,15 +387,21 @@ mod tests {
             let row: Vec<f32> =
                 (0..head_dim).map(|d| if d == 0 { 100.0 } else { (d % 5) as f32 - 2.0 }).collect();
             let mut turned = row.clone();
-            turn(Isa::Scalar, KvType::F16, &mut turned);
+            turn(Isa::Scalar, KvType::F16, Half::V, &mut turned);
             assert_eq!(turned, row);
-            turn(Isa::Scalar, KvType::Int8, &mut turned);
+            turn(Isa::Scalar, KvType::Int8, Half::V, &mut turned);
             let block = 1 << head_dim.ilog2();
             assert!(
                 turned.iter().all(|x| x.abs() <= 100.0 / (block as f32).sqrt() + 2.0 * (block as f32).sqrt())
             );
-            turn(Isa::Scalar, KvType::Int4, &mut turned);
+            turn(Isa::Scalar, KvType::Int4, Half::V, &mut turned);
             assert!(turned.iter().zip(&row).all(|(x, y)| (x - y).abs() < 1e-4), "{head_dim}");
+            turn(Isa::Scalar, KvType::Int4, Half::K, &mut turned);
+            let behind = &turned[head_dim.min(GROUP)..];
+            assert!(
+                behind.iter().all(|x| x.abs() <= 2.0 * (GROUP as f32).sqrt()),
+                "{head_dim}: it left its group"
+            );
         }
     }
 }

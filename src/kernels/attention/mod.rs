@@ -177,7 +177,7 @@ impl Scratch {
         for (n, state) in self.states.chunks_exact_mut(len).take(rows.queries()).enumerate() {
             let out = out(n / heads, n % heads);
             finish(state, out, context.sinks.get(n % heads).copied());
-            turn(isa, context.v.kind, out);
+            turn(isa, context.v.kind, Half::V, out);
         }
     }
 

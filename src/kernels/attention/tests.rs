@@ -61,8 +61,15 @@ impl Stored {
         let offset = self.paged(half).offset(&self.table, head, at / TILE);
         let bytes = self.kind.tile_bytes(self.head_dim);
         let mut row = row.to_vec();
-        turn(Isa::Scalar, self.kind, &mut row);
-        store(self.kind, half, &mut self.data[half as usize][offset..offset + bytes], at % TILE, &row);
+        turn(Isa::Scalar, self.kind, half, &mut row);
+        store(
+            Isa::Scalar,
+            self.kind,
+            half,
+            &mut self.data[half as usize][offset..offset + bytes],
+            at % TILE,
+            &row,
+        );
     }
 
     /// The row as it was rounded.
@@ -75,7 +82,7 @@ impl Stored {
             let factor = scale(kind, tile, at, group, dim).unwrap_or(1.0);
             row[columns].iter_mut().for_each(|x| *x *= factor);
         }
-        turn(Isa::Scalar, self.kind, &mut row);
+        turn(Isa::Scalar, self.kind, half, &mut row);
         row
     }
 
@@ -117,9 +124,10 @@ fn run(isa: Isa, q: &[f32], heads: usize, seen: &[Seen], context: &Context) -> V
 fn fill(scratch: &mut Scratch, q: &[f32], context: &Context) {
     let head_dim = context.k.head_dim;
     let to = scratch.queries(q.len() / head_dim, head_dim);
+    let keys = if context.joint { Half::V } else { Half::K };
     for (to, q) in to.chunks_exact_mut(stride(head_dim)).zip(q.chunks_exact(head_dim)) {
         to[..head_dim].copy_from_slice(q);
-        turn(Isa::Scalar, context.k.kind, &mut to[..head_dim]);
+        turn(Isa::Scalar, context.k.kind, keys, &mut to[..head_dim]);
     }
 }
 
@@ -257,7 +265,7 @@ fn in_pieces(isa: Isa, q: &[f32], heads: usize, seen: Seen, context: &Context) -
             merge(&seen, index, state, &mut states[n * len..][..len], dim);
         }
         finish(state, out, context.sinks.get(n).copied());
-        turn(Isa::Scalar, context.v.kind, out);
+        turn(Isa::Scalar, context.v.kind, Half::V, out);
     }
     out
 }
