@@ -51,7 +51,7 @@ type Speculation uint32
 
 // Who drafts tokens.
 const (
-	SpeculationDefault Speculation = BN_SPECULATION_DEFAULT // a request's: the engine's; an engine's: DraftModel, MTP or nobody
+	SpeculationDefault Speculation = BN_SPECULATION_DEFAULT // a request's: the engine's; an engine's: DraftModel, MTP or the text
 	SpeculationOff     Speculation = BN_SPECULATION_OFF
 	SpeculationLookup  Speculation = BN_SPECULATION_LOOKUP // the request's own text
 	SpeculationDraft   Speculation = BN_SPECULATION_DRAFT  // the engine's DraftModel, or the model's own block (MTP)

@@ -41,7 +41,7 @@ static const struct option table[] = {
     TEXT("--draft-model", draft_model, "", "a small model with the same vocabulary, which drafts tokens for the model"),
     NUMBER("--mtp", mtp, 0, 0, 1, "1: the model's own block of multi-token prediction drafts tokens"),
     NUMBER("--skip-zeros", skip_zeros, 0, 0, 1, "1: BitNet b1.58 2B-4T reads no weights that meet zeros; takes more memory"),
-    TEXT("--speculation", speculation, "", "who drafts: off, lookup or draft (draft with --draft-model or --mtp, else off)"),
+    TEXT("--speculation", speculation, "", "who drafts: off, lookup or draft (draft with --draft-model or --mtp, else lookup)"),
     TEXT("--json-whitespace", json_whitespace, "tight",
          "between JSON's tokens in answers with a schema: compact, tight or flexible"),
     TEXT("--closed-schemas", closed_schemas, "tools",

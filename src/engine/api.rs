@@ -151,7 +151,7 @@ pub struct EngineConfig {
     /// "cpu" (also if empty), or "cuda:0" and so on, or several CUDA devices separated by commas. Each device has
     /// its own copy of the model, its own KV cache and its own engine thread.
     pub device: String,
-    /// Default for requests that set none; None: by a model, if one drafts.
+    /// Default for requests that set none; None: by a model, if one drafts, else look-ups as long as they gain.
     pub speculation: Option<Speculation>,
     /// The model that drafts tokens for requests that ask for it. It must have the same vocabulary.
     pub draft_model: Option<Loaded>,
@@ -212,7 +212,7 @@ impl EngineConfig {
 
     /// The speculation mode of requests to `model` that set none.
     pub fn speculates(&self, model: &dyn Model) -> Speculation {
-        let default = if self.drafts(model) { Speculation::Model } else { Speculation::Off };
+        let default = if self.drafts(model) { Speculation::Model } else { Speculation::Auto };
         self.speculation.unwrap_or(default)
     }
 }
@@ -247,6 +247,8 @@ pub enum Speculation {
     Off,
     /// The request's own text: the tokens that followed an earlier occurrence of its last tokens.
     Lookup,
+    /// `Lookup`, as long as such requests gain from it.
+    Auto,
     /// The engine's draft model, or the model's own block of multi-token prediction.
     Model,
 }

@@ -20,6 +20,21 @@ const LEAST_ROWS: u32 = 64;
 /// not show.
 const LEAST_GAIN: f64 = 1.06;
 
+/// Part of the time of decode steps that drafts may lose if nobody asked for them.
+const LOSS: f64 = 0.005;
+/// The most that they may lose after they gained, and the most that later steps have to make good, in steps.
+const CREDIT: f64 = 4.0;
+const DEBT: f64 = 16.0;
+
+/// What drafts that nobody asked for have gained, less what they have cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Account {
+    /// In nanoseconds. While it is negative, no such drafts run.
+    balance: f64,
+    /// Whether all drafts of the planned step are such drafts.
+    planned: bool,
+}
+
 /// Drafts that a decoding sequence offers for verification.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offer {
@@ -31,6 +46,8 @@ pub struct Offer {
     pub most: u32,
     /// Whether a model drafts them, each in a pass of its own.
     pub by_model: bool,
+    /// Whether they run only while the account of such drafts is not negative.
+    pub auto: bool,
     /// The chosen number of drafts.
     pub depth: u32,
 }
@@ -59,12 +76,16 @@ impl Scheduler {
             (entry.rows, entry.logits, entry.drafts) = (entry.rows + 1, entry.logits + 1, entry.drafts + 1);
             plan.work.add(Work::span(entry.start, entry.rows));
         }
+        self.account.planned = offers.iter().all(|offer| offer.auto || offer.depth == 0);
     }
 
     /// Number of draft rows for all `offers` together, at most `rows`.
     fn best_depth(&mut self, plan: &Plan, offers: &mut [Offer], rows: u64) -> u64 {
         if self.draft_always {
             return all(offers, rows);
+        }
+        if self.account.balance < 0.0 {
+            offers.iter_mut().filter(|offer| offer.auto).for_each(|offer| offer.most = 0);
         }
         let mut tokens = plan.entries.iter().filter(|entry| entry.sample).count() as f64;
         let (mut work, predicted) = (plan.work, self.step_time.predict(plan.work));
@@ -114,6 +135,23 @@ impl Scheduler {
         best_depth
     }
 
+    /// Enters a decode step into the account of drafts that nobody asked for. It counts with the mean time of steps of its size, if
+    /// that is known, since a single step may have waited for other programs.
+    pub(super) fn account(&mut self, plan: &Plan, step_ns: u64) {
+        let mut work = plan.work;
+        for entry in &plan.entries {
+            work.sub(Work::span(entry.start, entry.rows));
+            work.add(Work::span(entry.start, entry.rows - entry.drafts));
+        }
+        let Some(alone) = self.step_time.measured(work) else { return };
+        let mut balance = self.account.balance + LOSS * alone;
+        if plan.work.rows > work.rows && self.account.planned {
+            let took = self.step_time.measured(plan.work).unwrap_or(step_ns as f64).max(alone);
+            balance += gained(plan) * alone - (took - alone);
+        }
+        self.account.balance = balance.clamp(-DEBT * alone, CREDIT * alone);
+    }
+
     /// Predicted nanoseconds of these passes of the draft model.
     fn drafting_ns(&self, passes: &[Work]) -> f64 {
         let ns =
@@ -149,6 +187,15 @@ impl Scheduler {
             self.lanes.table_mut(lane).push(block);
         }
         true
+    }
+}
+
+/// The steps that accepted drafts save, as a mean over the sequences. Many drafts of one sequence do not make up for the
+/// wait of the others, so with several sequences `n` accepted drafts of one count as `ln(1 + n)`.
+fn gained(plan: &Plan) -> f64 {
+    match &plan.entries[..] {
+        [alone] => alone.accepted.into(),
+        all => all.iter().map(|entry| f64::from(1 + entry.accepted).ln()).sum::<f64>() / all.len() as f64,
     }
 }
 

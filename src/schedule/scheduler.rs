@@ -1,5 +1,6 @@
 //! The scheduler's state, and the operations that change it from outside.
 
+use super::drafts::Account;
 use super::order::Line;
 use super::sessions::Sessions;
 use super::slots::{Lanes, Slot, fill};
@@ -43,6 +44,7 @@ pub struct Scheduler {
     pub(super) chunks: Vec<(SeqId, u32)>,
     /// Number of plans that left out drafts that were likely to be accepted.
     pub(super) declined: u64,
+    pub(super) account: Account,
     /// Whether drafts run regardless of their cost.
     pub draft_always: bool,
 }
@@ -100,6 +102,7 @@ impl Scheduler {
             found: Vec::new(),
             chunks,
             declined: 0,
+            account: Account::default(),
             draft_always: false,
         })
     }
@@ -318,6 +321,9 @@ impl Scheduler {
     pub fn commit(&mut self, plan: &Plan, step_ns: u64, tokens: &dyn Tokens) {
         let decodes = plan.decode_rows as usize == plan.entries.len();
         self.step_time.observe_step(plan.work, decodes, step_ns);
+        if decodes {
+            self.account(plan, step_ns);
+        }
         for entry in &plan.entries {
             let slot = match self.slots.get(entry.seq) {
                 Some(slot) if slot.state == State::Running && slot.computed == entry.start => {

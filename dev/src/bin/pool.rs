@@ -6,7 +6,7 @@
 //! engines, of N threads each, at the same time on the machine's cores. 100% is the time that they take one after the
 //! other.
 
-use bn_dev::{Options, machine, median, seconds};
+use bn_dev::{Options, cpu_seconds, machine, median, seconds};
 use bn_engine::base::Result;
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::{EngineConfig, Event, FinishReason, Prompt, RequestParams, Which};
@@ -164,12 +164,4 @@ fn idle(threads: usize) -> Result<f64> {
     let share = (cpu_seconds() - before) / taken;
     engine.destroy()?;
     Ok(share)
-}
-
-/// CPU time of this process so far.
-fn cpu_seconds() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes to `time` and keeps nothing.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }

@@ -9,6 +9,8 @@ pub mod embedding;
 pub mod ending;
 pub mod event;
 pub mod lookup;
+#[cfg(test)]
+mod lookup_tests;
 pub mod scores;
 pub mod sequence;
 pub mod speculation;

@@ -49,7 +49,7 @@ impl Learned {
     /// Learns from an ended request.
     pub fn learn(&mut self, drafts: &Drafts) {
         match &drafts.source {
-            Source::Lookup(lookup) => self.lookup.learn(&lookup.chances),
+            Source::Lookup(lookup, _) => self.lookup.learn(&lookup.chances),
             Source::Model(model) => self.model.learn(&model.rate),
         }
     }
@@ -101,7 +101,8 @@ struct ModelDrafts {
 }
 
 enum Source {
-    Lookup(Lookup),
+    /// `true`: only as long as look-ups gain.
+    Lookup(Lookup, bool),
     Model(ModelDrafts),
 }
 
@@ -124,7 +125,7 @@ impl Drafts {
         }
         let source = match params.speculation {
             Some(Speculation::Model) => Source::Model(ModelDrafts::new(&params.sampling)?),
-            _ => Source::Lookup(Lookup::new(prompt, max_new as usize)),
+            how => Source::Lookup(Lookup::new(prompt, max_new as usize), how == Some(Speculation::Auto)),
         };
         let (most, tokens) = (params.draft_tokens, [0; MAX_DRAFT]);
         Ok(Some(Box::new(Self { source, most, tokens, count: 0, drafted: 0, accepted: 0 })))
@@ -144,7 +145,7 @@ impl Drafts {
     /// Starts with the rates learned from other requests.
     pub fn begin(&mut self, learned: &Learned) {
         match &mut self.source {
-            Source::Lookup(lookup) => lookup.chances = learned.lookup,
+            Source::Lookup(lookup, _) => lookup.chances = learned.lookup,
             Source::Model(model) => model.rate = Rate { tokens: 0, ..learned.model },
         }
     }
@@ -156,7 +157,7 @@ impl Drafts {
 
     /// Reads the new tokens of the text.
     pub fn read(&mut self, text: Text) {
-        if let Source::Lookup(lookup) = &mut self.source {
+        if let Source::Lookup(lookup, _) = &mut self.source {
             lookup.read(text);
         }
     }
@@ -165,7 +166,10 @@ impl Drafts {
     pub fn offer(&self, at: usize, room: u32) -> Offer {
         let mut offer = Offer { at, most: self.most.min(room), ..Offer::default() };
         match &self.source {
-            Source::Lookup(lookup) => lookup.stands(&mut offer.stands),
+            Source::Lookup(lookup, auto) => {
+                offer.auto = *auto;
+                lookup.stands(&mut offer.stands);
+            }
             Source::Model(model) => {
                 offer.by_model = true;
                 offer.stands = std::array::from_fn(|n| model.rate.right.powi(n as i32 + 1));
@@ -177,7 +181,7 @@ impl Drafts {
     /// Looks up the next `count` tokens. A model's drafts arrive one by one, through `push`.
     pub fn draft(&mut self, text: Text, count: u32) {
         self.count = 0;
-        if let Source::Lookup(lookup) = &mut self.source {
+        if let Source::Lookup(lookup, _) = &mut self.source {
             self.count = count;
             lookup.draft(text, &mut self.tokens[..count as usize]);
         }
@@ -186,7 +190,7 @@ impl Drafts {
     /// Sampling parameters and state for a draft model's tokens; None without a draft model.
     pub fn sampling(&mut self) -> Option<(&SamplingParams, &mut SamplerState)> {
         match &mut self.source {
-            Source::Lookup(_) => None,
+            Source::Lookup(..) => None,
             Source::Model(model) => Some((&model.sampling, &mut model.sampler)),
         }
     }

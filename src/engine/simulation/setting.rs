@@ -97,7 +97,12 @@ impl Setting {
             faults: *rng.pick(&[0, 10, 40, 200]),
             callback: rng.one_in(5),
             heavy,
-            speculation: *rng.pick(&[Speculation::Off, Speculation::Lookup, Speculation::Model]),
+            speculation: *rng.pick(&[
+                Speculation::Off,
+                Speculation::Lookup,
+                Speculation::Auto,
+                Speculation::Model,
+            ]),
             states: if rng.one_in(2) { 1 + rng.below(16) as usize } else { 0 },
         }
     }

@@ -10,16 +10,22 @@ fn offers(b: &Bench, chance: f32, most: u32) -> Vec<Offer> {
     decodes.map(|(at, _)| Offer { at, stands, most, ..Offer::default() }).collect()
 }
 
-/// Runs steps that take `ns` for their rows, with such drafts, none of which is accepted. Returns the median of the
-/// latest depths, because other depths are tried now and then.
+/// Runs steps that take `ns` for their rows, with such drafts, of which as many are accepted as expected. Returns the
+/// median of the latest depths, because other depths are tried now and then.
 fn depths(b: &mut Bench, steps: usize, chance: f32, ns: fn(u64) -> u64) -> Vec<u32> {
-    let mut depths: Vec<Vec<u32>> = Vec::new();
+    let (mut depths, mut expected): (Vec<Vec<u32>>, f32) = (Vec::new(), 0.0);
     for _ in 0..steps {
         b.plan();
         let mut offers = offers(b, chance, 15);
         b.s.draft(&mut b.plan, &mut offers);
         b.s.check().unwrap();
         depths.push(offers.iter().map(|offer| offer.depth).collect());
+        for offer in &offers {
+            expected += offer.stands[..offer.depth as usize].iter().sum::<f32>();
+            let accepted = (expected as u32).min(offer.depth);
+            b.plan.entries[offer.at].accepted = accepted;
+            expected -= accepted as f32;
+        }
         b.s.commit(&b.plan, ns(b.plan.work.rows), &b.texts);
     }
     let latest = &mut depths[steps - 9..];
@@ -28,9 +34,35 @@ fn depths(b: &mut Bench, steps: usize, chance: f32, ns: fn(u64) -> u64) -> Vec<u
 }
 
 fn bench(sequences: u32, prompt: u32) -> Bench {
-    let mut b = Bench::new(SchedulerConfig { blocks: 200, max_step_ns: 1_000_000_000, ..config() });
-    (0..sequences).for_each(|seq| b.submit(seq, prompt, 400));
+    let mut b = Bench::new(SchedulerConfig { blocks: 2000, max_step_ns: 1_000_000_000, ..config() });
+    (0..sequences).for_each(|seq| b.submit(seq, prompt, 8000));
     b
+}
+
+/// Time of `steps` steps in relation to as many without drafts, where no draft is accepted, whatever was expected.
+fn wasted(sequences: u32, steps: usize, auto: bool) -> f64 {
+    let mut b = bench(sequences, 8);
+    let (mut took, mut plain) = (0, 0);
+    for _ in 0..steps {
+        b.plan();
+        plain += 1_000_000 + 100_000 * b.plan.work.rows;
+        let mut offers = offers(&b, 0.9, 15);
+        offers.iter_mut().for_each(|offer| offer.auto = auto);
+        b.s.draft(&mut b.plan, &mut offers);
+        let ns = 1_000_000 + 100_000 * b.plan.work.rows;
+        b.s.commit(&b.plan, ns, &b.texts);
+        took += ns;
+    }
+    took as f64 / plain as f64
+}
+
+#[test]
+fn drafts_that_nobody_asked_for_lose_less_than_two_percent() {
+    for sequences in [1, 4] {
+        let wasted = wasted(sequences, 1000, true);
+        assert!(wasted > 1.0 && wasted < 1.02, "{sequences} sequences: {wasted}");
+    }
+    assert!(wasted(1, 100, false) > 1.2, "drafts that were asked for run");
 }
 
 #[test]

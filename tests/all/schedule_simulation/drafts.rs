@@ -14,7 +14,8 @@ impl World {
             let chance = self.rng.below(100) as f32 * 0.01;
             let most = 1 + self.rng.below(MAX_DRAFT as u64) as u32;
             let stands = std::array::from_fn(|n| chance.powi(n as i32 + 1));
-            offers.push(Offer { at, stands, most, by_model: self.rng.one_in(2), depth: 0 });
+            let (by_model, auto) = *self.rng.pick(&[(true, false), (false, true), (false, false)]);
+            offers.push(Offer { at, stands, most, by_model, auto, depth: 0 });
         }
         let passes = self.rng.below(4);
         for rows in 0..passes {
