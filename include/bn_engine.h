@@ -25,6 +25,7 @@
  *         if (bn_poll(engine, request, &event, sizeof event, 1, BN_NO_LIMIT, &count, &error))
  *             return puts(error.message);
  *         fwrite(event.text.data, 1, event.text.length, stdout);
+ *         fwrite(event.message.data, 1, event.message.length, stderr); // why it failed, if it did
  *         bn_events_free(&event, sizeof event, count);
  *     }
  *     bn_request_free(engine, request, NULL);
@@ -32,7 +33,7 @@
  *
  * An engine thread for each device runs the active requests together. A step is one forward pass,
  * with a token of each running answer and a chunk of new prompts. Each section has one subject, and
- * types stand before what takes them. Such a program needs Engines, Requests and Events.
+ * types stand before what takes them. For a program like this, read Engines, Requests and Events.
  *
  * These rules hold for every call:
  *
@@ -44,7 +45,8 @@
  * **Threads.** Any thread may make any call at any time, also from a callback. Calls marked
  * [not from a callback] may wait, those of sessions and the cache for the end of a step, and return
  * `BN_ERR_REENTRANT` in a callback of any engine. No lock is held in a callback. It must return: no
- * `longjmp`, no C++ exception.
+ * `longjmp`, no C++ exception. No call is for signal handlers: let one set a flag, and poll with a
+ * finite timeout.
  *
  * **Buffers.** A call that writes a text, bytes, ids or a vector to a buffer of `capacity` elements
  * writes the number that it needs to `*length` or `*count`. If that is more, it returns
@@ -64,7 +66,8 @@
  * any number of whole fields from the beginning on. A struct inside of another grows into its
  * `reserved` fields, so that it keeps its size; a struct with neither never grows. Unknown and
  * reserved fields must be 0 and unknown flags unset, or the call fails with `BN_ERR_UNSUPPORTED`.
- * Numbers of constants are never reused; ignore kinds that you do not know.
+ * Numbers of constants are never reused. Ignore kinds that you do not know; a kind that the library
+ * does not know is `BN_ERR_INVALID_ARGUMENT`.
  *
  * **Fields.** `X_count` is the number of elements of `X`, and `X_context` is passed to the callback
  * `X`. The default of a field is 0, NULL or a text that is not set, and asks for nothing, unless
@@ -76,7 +79,9 @@
  *
  * **Host safety.** A panic in the library becomes `BN_ERR_INTERNAL` or `BN_ERR_ENGINE_DEAD`. The
  * library never prints, exits, or changes signal handlers. No call is a cancellation point of
- * pthread_cancel. A caller needs 64 KiB of stack. docs/api.md and SECURITY.md say more.
+ * pthread_cancel. A caller needs 64 KiB of stack. Model files are mapped: replace one that is open
+ * by renaming another; if it is truncated, the process gets SIGBUS. docs/api.md and SECURITY.md say
+ * more.
  */
 
 #ifndef BN_ENGINE_H
@@ -381,8 +386,8 @@ struct bn_engine_config {
     /** The most bytes for weights, KV cache, workspace, prompts, outputs and events together.
      * Weights count whole, also of a shared model; a prompt from submit on, an output as it
      * grows, 16 tokens at a time. A request that gets no more memory is paused until others give
-     * some back, never shortened. 0: none, but the KV cache takes at most half of the memory
-     * that the machine and the process's control groups have free. */
+     * some back, never shortened. 0: none, but the KV cache takes at most half of what the
+     * machine, the process's control groups and its own limits (`ulimit -v`) leave. */
     uint64_t memory_limit_bytes;
     /** The most bytes of the KV cache, which takes no more than `memory_limit_bytes` leaves, or
      * `max_batch_size` requests of `context_length` need. 0: these bounds alone. */
@@ -457,7 +462,7 @@ bn_status bn_engine_free(bn_engine *engine);
 
 /** A message of a conversation. */
 struct bn_chat_message {
-    /** "system", "user", "assistant", or another that the template knows. */
+    /** "system", "user", "assistant", or another: the template decides what it makes of it. */
     bn_string role;
     /** What they say. */
     bn_string content;
@@ -622,9 +627,9 @@ struct bn_sampling {
 /** No constraint. */
 #define BN_CONSTRAINT_NONE (0u)
 /** A JSON schema; the output is JSON that is valid under it, with properties in its order. A
- * keyword that cannot be kept is refused by name, as are references to other documents. Numbers
- * may exceed a double, and a property that the schema does not name may come
- * twice (docs/decoding.md). */
+ * keyword that cannot be kept is refused by name, as are references to other documents; one that
+ * JSON Schema does not have asks for nothing. Numbers may exceed a double, and a property that the
+ * schema does not name may come twice (docs/decoding.md). */
 #define BN_CONSTRAINT_JSON_SCHEMA (1u)
 /** The output is a JSON object. `text` is not set. */
 #define BN_CONSTRAINT_JSON_OBJECT (2u)
@@ -693,7 +698,7 @@ bn_status bn_engine_check_constraint(bn_engine *engine, const bn_constraint *con
 #define BN_NORMALIZATION_UNIT (2u)
 
 /** A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model` or
- * `BN_MODEL_MTP`, else `BN_SPECULATION_OFF`. */
+ * `BN_MODEL_MTP`, else `BN_SPECULATION_LOOKUP` as long as it makes requests faster. */
 #define BN_SPECULATION_DEFAULT (0u)
 /** No drafts. */
 #define BN_SPECULATION_OFF (1u)
@@ -827,7 +832,8 @@ struct bn_request_params {
      * limit in any case. */
     uint32_t max_new_tokens;
     /** Neither end tokens (with `BN_REQUEST_IGNORE_EOS` too) nor `stop_tokens` come before this
-     * many tokens, unless a `constraint` leaves nothing else. Stop strings may. */
+     * many tokens, unless a `constraint` leaves nothing else. Stop strings may, and
+     * `max_new_tokens`. */
     uint32_t min_new_tokens;
     /** With `BN_REQUEST_PARSE_OUTPUT`: after this many tokens of reasoning its end marker comes in
      * place of the model's next tokens. Default `BN_NO_LIMIT`. */
@@ -1206,7 +1212,8 @@ struct bn_model_config {
      * whatever its position, and may be closed once `bn_model_open` has returned.
      * `BN_ERR_UNSUPPORTED` on Windows. */
     int32_t fd;
-    /** A GGUF file, a Hugging Face folder (`config.json`, safetensors, `tokenizer.json`), or
+    /** A GGUF file, a Hugging Face folder (`config.json`, safetensors, `tokenizer.json`; nothing is
+     * downloaded), or
      * `builtin:echo`, a model without weights that answers with its prompt
      * (`builtin:echo?us_per_token=N&load_ms=N` takes so long for each token, and to load). */
     bn_string path;
@@ -1289,7 +1296,8 @@ struct bn_model_info {
     /** The BOS token's id, or -1. */
     int64_t bos_token;
     /** `BN_SAMPLING_FIELD_*`: which of the five fields below `generation_config.json`, or keys of
-     * a GGUF file, recommend. The others are 0. Requests never use them by themselves. */
+     * a GGUF file, recommend. The others are 0. Requests never use them by themselves. Where there
+     * are none, chats commonly use `temperature` 0.8, `top_k` 40, `top_p` 0.95 and `min_p` 0.05. */
     uint32_t sampling_fields;
     /** Recommended; 0: always the most likely token. */
     float temperature;

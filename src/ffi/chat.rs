@@ -10,7 +10,7 @@ use crate::text::chat::MAX_MESSAGES;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_chat_message {
-    /// "system", "user", "assistant", or another that the template knows.
+    /// "system", "user", "assistant", or another: the template decides what it makes of it.
     pub role: bn_string,
     /// What they say.
     pub content: bn_string,
@@ -55,10 +55,11 @@ impl bn_chat {
         for (at, message) in from.iter().enumerate() {
             // SAFETY: the caller's promise.
             let text = |name, from| unsafe { guard::text(&format_args!("chat.messages[{at}].{name}"), from) };
-            out.push(Message {
-                role: text("role", message.role)?,
-                content: text("content", message.content)?,
-            });
+            let (role, content) = (text("role", message.role)?, text("content", message.content)?);
+            if role.is_empty() {
+                return Err(Error::invalid(format!("chat.messages[{at}].role is not set")));
+            }
+            out.push(Message { role, content });
         }
         Ok(out)
     }

@@ -115,8 +115,8 @@ pub struct bn_engine_config {
     /// The most bytes for weights, KV cache, workspace, prompts, outputs and events together.
     /// Weights count whole, also of a shared model; a prompt from submit on, an output as it
     /// grows, 16 tokens at a time. A request that gets no more memory is paused until others give
-    /// some back, never shortened. 0: none, but the KV cache takes at most half of the memory
-    /// that the machine and the process's control groups have free.
+    /// some back, never shortened. 0: none, but the KV cache takes at most half of what the
+    /// machine, the process's control groups and its own limits (`ulimit -v`) leave.
     pub memory_limit_bytes: u64,
     /// The most bytes of the KV cache, which takes no more than `memory_limit_bytes` leaves, or
     /// `max_batch_size` requests of `context_length` need. 0: these bounds alone.

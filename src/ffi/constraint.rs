@@ -10,9 +10,9 @@ use std::borrow::Cow;
 /// No constraint.
 pub const BN_CONSTRAINT_NONE: u32 = 0;
 /// A JSON schema; the output is JSON that is valid under it, with properties in its order. A
-/// keyword that cannot be kept is refused by name, as are references to other documents. Numbers
-/// may exceed a double, and a property that the schema does not name may come
-/// twice (docs/decoding.md).
+/// keyword that cannot be kept is refused by name, as are references to other documents; one that
+/// JSON Schema does not have asks for nothing. Numbers may exceed a double, and a property that the
+/// schema does not name may come twice (docs/decoding.md).
 pub const BN_CONSTRAINT_JSON_SCHEMA: u32 = 1;
 /// The output is a JSON object. `text` is not set.
 pub const BN_CONSTRAINT_JSON_OBJECT: u32 = 2;

@@ -25,6 +25,7 @@
  *         if (bn_poll(engine, request, &event, sizeof event, 1, BN_NO_LIMIT, &count, &error))
  *             return puts(error.message);
  *         fwrite(event.text.data, 1, event.text.length, stdout);
+ *         fwrite(event.message.data, 1, event.message.length, stderr); // why it failed, if it did
  *         bn_events_free(&event, sizeof event, count);
  *     }
  *     bn_request_free(engine, request, NULL);
@@ -32,7 +33,7 @@
  *
  * An engine thread for each device runs the active requests together. A step is one forward pass,
  * with a token of each running answer and a chunk of new prompts. Each section has one subject, and
- * types stand before what takes them. Such a program needs Engines, Requests and Events.
+ * types stand before what takes them. For a program like this, read Engines, Requests and Events.
  *
  * These rules hold for every call:
  *
@@ -44,7 +45,8 @@
  * **Threads.** Any thread may make any call at any time, also from a callback. Calls marked
  * [not from a callback] may wait, those of sessions and the cache for the end of a step, and return
  * `BN_ERR_REENTRANT` in a callback of any engine. No lock is held in a callback. It must return: no
- * `longjmp`, no C++ exception.
+ * `longjmp`, no C++ exception. No call is for signal handlers: let one set a flag, and poll with a
+ * finite timeout.
  *
  * **Buffers.** A call that writes a text, bytes, ids or a vector to a buffer of `capacity` elements
  * writes the number that it needs to `*length` or `*count`. If that is more, it returns
@@ -64,7 +66,8 @@
  * any number of whole fields from the beginning on. A struct inside of another grows into its
  * `reserved` fields, so that it keeps its size; a struct with neither never grows. Unknown and
  * reserved fields must be 0 and unknown flags unset, or the call fails with `BN_ERR_UNSUPPORTED`.
- * Numbers of constants are never reused; ignore kinds that you do not know.
+ * Numbers of constants are never reused. Ignore kinds that you do not know; a kind that the library
+ * does not know is `BN_ERR_INVALID_ARGUMENT`.
  *
  * **Fields.** `X_count` is the number of elements of `X`, and `X_context` is passed to the callback
  * `X`. The default of a field is 0, NULL or a text that is not set, and asks for nothing, unless
@@ -76,7 +79,9 @@
  *
  * **Host safety.** A panic in the library becomes `BN_ERR_INTERNAL` or `BN_ERR_ENGINE_DEAD`. The
  * library never prints, exits, or changes signal handlers. No call is a cancellation point of
- * pthread_cancel. A caller needs 64 KiB of stack. docs/api.md and SECURITY.md say more.
+ * pthread_cancel. A caller needs 64 KiB of stack. Model files are mapped: replace one that is open
+ * by renaming another; if it is truncated, the process gets SIGBUS. docs/api.md and SECURITY.md say
+ * more.
  */
 
 #ifndef BN_ENGINE_H

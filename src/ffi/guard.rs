@@ -112,7 +112,7 @@ pub unsafe fn slice<'a, T>(
         return Ok(&[]);
     }
     if pointer.is_null() {
-        return Err(Error::invalid(format!("{what} is NULL, its length {length}")));
+        return Err(Error::invalid(format!("{what} is NULL, with {length} elements")));
     }
     if !pointer.is_aligned() {
         return Err(Error::invalid(format!("{what} is not aligned to {} bytes", align_of::<T>())));
@@ -291,7 +291,7 @@ mod tests {
         // SAFETY: nothing is read that is not there.
         unsafe {
             assert!(slice("x", none, 0).unwrap().is_empty());
-            assert_eq!(slice("x", none, 1).unwrap_err().message, "x is NULL, its length 1");
+            assert_eq!(slice("x", none, 1).unwrap_err().message, "x is NULL, with 1 elements");
             assert!(slice("x", none.wrapping_byte_add(1), 1).is_err());
             assert!(slice("x", none.wrapping_add(4), usize::MAX).is_err());
             for length in [3, BN_NUL_TERMINATED] {

@@ -43,7 +43,8 @@ pub struct bn_model_config {
     /// whatever its position, and may be closed once `bn_model_open` has returned.
     /// `BN_ERR_UNSUPPORTED` on Windows.
     pub fd: i32,
-    /// A GGUF file, a Hugging Face folder (`config.json`, safetensors, `tokenizer.json`), or
+    /// A GGUF file, a Hugging Face folder (`config.json`, safetensors, `tokenizer.json`; nothing is
+    /// downloaded), or
     /// `builtin:echo`, a model without weights that answers with its prompt
     /// (`builtin:echo?us_per_token=N&load_ms=N` takes so long for each token, and to load).
     pub path: bn_string,
@@ -242,7 +243,8 @@ pub struct bn_model_info {
     /// The BOS token's id, or -1.
     pub bos_token: i64,
     /// `BN_SAMPLING_FIELD_*`: which of the five fields below `generation_config.json`, or keys of
-    /// a GGUF file, recommend. The others are 0. Requests never use them by themselves.
+    /// a GGUF file, recommend. The others are 0. Requests never use them by themselves. Where there
+    /// are none, chats commonly use `temperature` 0.8, `top_k` 40, `top_p` 0.95 and `min_p` 0.05.
     pub sampling_fields: u32,
     /// Recommended; 0: always the most likely token.
     pub temperature: f32,

@@ -133,7 +133,8 @@ pub struct bn_request_params {
     /// limit in any case.
     pub max_new_tokens: u32,
     /// Neither end tokens (with `BN_REQUEST_IGNORE_EOS` too) nor `stop_tokens` come before this
-    /// many tokens, unless a `constraint` leaves nothing else. Stop strings may.
+    /// many tokens, unless a `constraint` leaves nothing else. Stop strings may, and
+    /// `max_new_tokens`.
     pub min_new_tokens: u32,
     /// With `BN_REQUEST_PARSE_OUTPUT`: after this many tokens of reasoning its end marker comes in
     /// place of the model's next tokens. Default `BN_NO_LIMIT`.

@@ -175,7 +175,7 @@ fn mistakes_are_refused_with_the_reason() {
     use ConstraintKind::*;
     let engine = demo(|_| ());
     for (kind, of, what) in [
-        (JsonSchema, "{", "no JSON schema"),
+        (JsonSchema, "{", "not a JSON schema"),
         (JsonSchema, r#"{"type": "thing"}"#, "thing"),
         (JsonSchema, r#"{"contains": {"type": "string"}}"#, "contains"),
         (JsonSchema, r##"{"$ref": "#/$defs/a"}"##, "#/$defs/a"),

@@ -25,6 +25,8 @@ TEST(chat_is_formatted_by_the_template) {
     // A conversation may have no messages.
     CHECK_OK(format(model, messages, 0, text, sizeof text, &length));
     CHECK_TEXT(text, length, "assistant: ");
+    messages[1].role = (bn_string){0};
+    CHECK_STATUS(format(model, messages, 3, text, sizeof text, &length), BN_ERR_INVALID_ARGUMENT);
     CHECK_OK(bn_model_free(model));
 }
 

@@ -1,6 +1,7 @@
 """The programs and packages around the library, with real models. Those that are not built or installed are skipped."""
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -93,6 +94,10 @@ class Others(unittest.TestCase):
                         f"-L{PREFIX}/lib", "-lbn_engine", f"-Wl,-rpath,{PREFIX}/lib")
             self.assertEqual(built.returncode, 0, built.stderr)
             self.says_paris(run(program, real.path(SMOLLM2), PROMPT))
+            # The KV cache that SmolLM2 gets by default has several GB.
+            limits = resource.RLIMIT_AS, (2 << 30, 2 << 30)
+            limited = run(program, real.path(SMOLLM2), PROMPT, preexec_fn=lambda: resource.setrlimit(*limits))
+            self.says_paris(limited)
 
     @unittest.skipUnless(PREFIX.exists() and shutil.which("go"), "no installation for it (make staged), or no Go")
     def test_go(self):

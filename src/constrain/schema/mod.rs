@@ -45,7 +45,7 @@ const STEPS: u32 = 400_000;
 
 /// The schema in `text`, rewritten for llguidance.
 pub fn prepare(text: &str, options: JsonOptions) -> Result<Value, String> {
-    let schema: Value = serde_json::from_str(text).map_err(|e| format!("no JSON schema: {e}"))?;
+    let schema: Value = serde_json::from_str(text).map_err(|e| format!("not a JSON schema: {e}"))?;
     prepared(&schema, options).map_err(|refusal| refusal.0)
 }
 

@@ -28,7 +28,7 @@ impl Bounds {
         let (n, unreleased, most) = (places.len(), used.unreleased, self.requests);
         let message = if n > most - unreleased {
             format!(
-                "{unreleased} of {most} requests (queue_capacity) are unreleased, so {n} more cannot be taken; release \
+                "{unreleased} of {most} requests (queue_capacity) are not freed yet, so {n} more cannot be taken; free \
                  finished ones, or raise it"
             )
         } else {

@@ -276,7 +276,7 @@ impl<E: Merge> Slots<E> {
             }
             _ => Err(Error::new(
                 Status::NotFound,
-                "no such request: it was released, or this engine never issued it",
+                "no such request: it was freed, or this engine never issued it",
             )),
         }
     }

@@ -166,7 +166,7 @@ pub fn plan(
     // A device allocates memory at once; the CPU's memory counts as used when it is first written.
     let (free, untouched) = match backend.ops.free_bytes() {
         Some(free) => (beside_weights(free? as u64, lacking)?, 0),
-        None => (memory::free_pages().unwrap_or(FALLBACK), block),
+        None => (free_memory(), block),
     };
     let free = free.saturating_sub(workspace);
     let requests = requests_bytes(config, loaded);
@@ -229,6 +229,12 @@ fn beside_weights(free: u64, lacking: u64) -> Result<u64> {
 
 /// Assumed free memory if the system does not report it.
 const FALLBACK: u64 = 8 << 30;
+
+/// Bytes that the process may still take: free memory, and no more than its own limits leave.
+fn free_memory() -> u64 {
+    let pages = memory::free_pages().unwrap_or(FALLBACK);
+    memory::free_addresses().map_or(pages, |left| left.min(pages))
+}
 
 fn weight_bytes(loaded: &Loaded) -> u64 {
     let tokenizer = loaded.tokenizer.as_ref().map_or(0, |t| t.table_bytes()) as u64;

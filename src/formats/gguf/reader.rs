@@ -6,6 +6,8 @@ use crate::base::{Error, Result};
 pub(super) const MAX_KEY_BYTES: usize = 65_535;
 /// Maximum bytes of a tensor's name; the format says 64.
 pub(super) const MAX_NAME_BYTES: usize = 1024;
+/// The end of a message about a file that is shorter than it says.
+const CUT: &str = "; is the file truncated?";
 /// Maximum characters of a key in a message.
 const SHOWN: usize = 100;
 
@@ -56,7 +58,7 @@ impl<'a> Reader<'a> {
     pub fn take(&mut self, n: usize, item: &str) -> Result<&'a [u8]> {
         if n > self.left() {
             return Err(self.error(format_args!(
-                "the file ends inside {item} (at byte {} of {}, {n} more needed)",
+                "the file ends inside {item} (byte {} of {}, where {n} are needed)",
                 self.pos,
                 self.bytes.len()
             )));
@@ -81,7 +83,9 @@ impl<'a> Reader<'a> {
     pub fn count(&mut self, min_bytes: usize, item: &str) -> Result<usize> {
         let n = self.u64(item)?;
         if n > (self.left() / min_bytes) as u64 {
-            return Err(self.error(format_args!("{item} says {n}, but only {} bytes are left", self.left())));
+            return Err(
+                self.error(format_args!("{item} says {n}, but only {} bytes are left{CUT}", self.left()))
+            );
         }
         Ok(n as usize)
     }
@@ -91,9 +95,9 @@ impl<'a> Reader<'a> {
         let n = self.u64(item)?;
         if n > self.left() as u64 {
             let left = self.left();
-            return Err(
-                self.error(format_args!("{item} is a string of {n} bytes, but only {left} bytes are left"))
-            );
+            return Err(self.error(format_args!(
+                "{item} is a string of {n} bytes, but only {left} bytes are left{CUT}"
+            )));
         }
         self.take(n as usize, item)
     }

@@ -51,7 +51,7 @@ pub fn grammar(
         (false, Some(schema)) => {
             // Read first: text behind it would be more of the grammar.
             let schema: Value = serde_json::from_str(schema)
-                .map_err(|e| Error::invalid(format!("constraint: no JSON schema: {e}")))?;
+                .map_err(|e| Error::invalid(format!("constraint: not a JSON schema: {e}")))?;
             let text = writer.terminals(writer.format.text);
             let _ = writeln!(out, "answer: {text}form | calls\nform: %json {schema}");
         }

@@ -179,7 +179,8 @@ pub(super) fn parse(bytes: &[u8], what: &str) -> Result<File> {
             bytes.len()
         )));
     }
-    let wrong = |e: serde_json::Error| Error::bad_model(format!("{what}: it is no tokenizer.json: {e}"));
+    let wrong =
+        |e: serde_json::Error| Error::bad_model(format!("{what}: it is not a valid tokenizer.json: {e}"));
     let file = serde_json::from_slice::<File>(bytes);
     // A model of another type may have a vocabulary of another form.
     let kind = match &file {
