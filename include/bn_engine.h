@@ -698,7 +698,8 @@ bn_status bn_engine_check_constraint(bn_engine *engine, const bn_constraint *con
 #define BN_NORMALIZATION_UNIT (2u)
 
 /** A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model` or
- * `BN_MODEL_MTP`, else `BN_SPECULATION_LOOKUP` as long as it makes requests faster. */
+ * `BN_MODEL_MTP`, else on the CPU `BN_SPECULATION_LOOKUP` as long as it makes requests faster, else
+ * `BN_SPECULATION_OFF`. */
 #define BN_SPECULATION_DEFAULT (0u)
 /** No drafts. */
 #define BN_SPECULATION_OFF (1u)

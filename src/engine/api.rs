@@ -210,10 +210,23 @@ impl EngineConfig {
         self.draft_model.is_some() || model.drafts()
     }
 
+    /// Whether the engine computes on the CPU.
+    pub fn on_cpu(&self) -> bool {
+        matches!(self.device.as_str(), "" | "cpu")
+    }
+
     /// The speculation mode of requests to `model` that set none.
     pub fn speculates(&self, model: &dyn Model) -> Speculation {
-        let default = if self.drafts(model) { Speculation::Model } else { Speculation::Auto };
-        self.speculation.unwrap_or(default)
+        self.speculation.unwrap_or_else(|| {
+            if self.drafts(model) {
+                Speculation::Model
+            } else if self.on_cpu() {
+                Speculation::Auto
+            } else {
+                // A step with drafts is not replayed as a graph, and no device has shown what that costs.
+                Speculation::Off
+            }
+        })
     }
 }
 

@@ -5,7 +5,8 @@ use crate::base::Result;
 use crate::engine::api::Speculation;
 
 /// A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model` or
-/// `BN_MODEL_MTP`, else `BN_SPECULATION_LOOKUP` as long as it makes requests faster.
+/// `BN_MODEL_MTP`, else on the CPU `BN_SPECULATION_LOOKUP` as long as it makes requests faster, else
+/// `BN_SPECULATION_OFF`.
 pub const BN_SPECULATION_DEFAULT: u32 = 0;
 /// No drafts.
 pub const BN_SPECULATION_OFF: u32 = 1;
