@@ -4,6 +4,7 @@ use super::schema::{self, JsonOptions};
 use super::{bounds, depth, gbnf};
 use crate::base::{Error, Result, Status};
 use llguidance::api::TopLevelGrammar;
+use llguidance::derivre::RegexBuilder;
 use std::borrow::Cow;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +61,9 @@ impl Constraint<'_> {
             ConstraintKind::JsonObject => Err(refused("BN_CONSTRAINT_JSON_OBJECT takes no text")),
             ConstraintKind::Regex => {
                 bounded(text)?;
-                Ok((TopLevelGrammar::from_regex(text), bounds::text(text)?))
+                let steps = bounds::text(text)?;
+                expression(text)?;
+                Ok((TopLevelGrammar::from_regex(text), steps))
             }
             ConstraintKind::Lark => {
                 bounded(text)?;
@@ -92,6 +95,16 @@ pub(super) fn refused(why: impl std::fmt::Display) -> Error {
 
 pub(super) fn timed_out() -> Error {
     Error::new(Status::TimedOut, "constraint: the request's time was up before it was compiled")
+}
+
+/// Refuses what is no regular expression. llguidance would show the grammar that it makes of it.
+fn expression(text: &str) -> Result<()> {
+    let Err(error) = RegexBuilder::new().mk_regex(text) else { return Ok(()) };
+    let words = error.to_string();
+    match words.rsplit_once("error: ").filter(|_| words.starts_with("regex parse error")) {
+        Some((_, why)) => Err(refused(format!("it is no regular expression: {}", why.trim_end()))),
+        None => Ok(()),
+    }
 }
 
 fn bounded(text: &str) -> Result<()> {

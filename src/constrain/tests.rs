@@ -278,3 +278,15 @@ fn a_draft_that_fails_fails_no_request() {
     }
     assert_eq!(grammars.totals().compiled.load(std::sync::atomic::Ordering::Relaxed), 1);
 }
+
+#[test]
+fn a_wrong_expression_is_refused_in_words() {
+    for (text, why) in [
+        ("(yes|no", "it is no regular expression: unclosed group"),
+        ("[z-a]", "it is no regular expression: invalid character class range"),
+        ("a{2,1}", "it is no regular expression: invalid repetition count range"),
+    ] {
+        let error = guides_of(&grammars(), ConstraintKind::Regex, text).err().unwrap();
+        assert!(error.message.contains(why), "{text}: {error}");
+    }
+}

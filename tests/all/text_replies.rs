@@ -37,7 +37,7 @@ fn parse(parts: &Parts, controls: &[&str], pieces: &[&str]) -> Told {
             false => reply.push(piece, &mut told),
         }
     }
-    reply.finish(&mut told);
+    reply.finish(false, &mut told);
     told
 }
 

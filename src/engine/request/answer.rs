@@ -1,6 +1,6 @@
 //! A request's output, parsed into text, reasoning and tool calls.
 
-use super::event::Event;
+use super::event::{Event, FinishReason};
 use super::thinking::Bound;
 use super::tool_calls::CallText;
 use crate::base::{Error, Result};
@@ -103,7 +103,8 @@ impl Answer {
     /// Parses `raw` as the last part of the output. `OutOfMemory`.
     pub fn finish(&mut self, event: &mut Event) -> Result<()> {
         self.tell(None, event)?;
-        fill(event, |sink| self.reply.finish(sink))
+        let cut = !matches!(event.finish, FinishReason::Stop | FinishReason::StopString);
+        fill(event, |sink| self.reply.finish(cut, sink))
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! The result does not depend on how the answer is cut into pieces. Nothing is lost: everything that is not
 //! reasoning, a call or one of their markers is text. Line breaks next to a marker belong to it, and so do blanks
-//! before the first marker.
+//! before the first marker. Texts before and behind a call are set apart by white space, or else by a line break.
+//!
+//! A control token that begins a call also ends reasoning that is still open. Spelled out there, it is reasoning.
 //!
 //! A call is emitted once its name is known and its arguments begin, which then stream. If something turns out not
 //! to be a call before that point, it is text from its marker on. If it goes wrong later, the call keeps what was
@@ -70,6 +72,8 @@ pub struct Reply {
     /// The markers that are control tokens. Spelled out by other tokens, they are text.
     controls: Vec<&'static str>,
     stage: Stage,
+    /// The stage around the call.
+    outer: Stage,
     call: Call,
     /// Used in place of the rest if the answer is a sequence of messages.
     messages: Option<Messages>,
@@ -80,6 +84,10 @@ pub struct Reply {
     held: String,
     /// Text or a call was emitted.
     begun: bool,
+    /// The last text that was emitted ends with a sign that is not white space; and a call came behind it, so that a line
+    /// break comes before more text.
+    spoke: bool,
+    apart: bool,
     /// Reasoning was emitted, so there is no more of it.
     thought: bool,
     /// Nothing came since the prompt began the reasoning: the model may repeat its marker.
@@ -143,12 +151,15 @@ impl Reply {
         Self {
             controls: markers.collect(),
             stage: if thinking { Stage::Thoughts } else { Stage::Text },
+            outer: Stage::Text,
             call: Call::default(),
             messages: messages.then(|| Messages::new(parts.begun, thinking)),
             calls: 0,
             blanks: String::new(),
             held: String::new(),
             begun: false,
+            spoke: false,
+            apart: false,
             thought: thinking,
             repeats: thinking,
             answered: 0,
@@ -208,10 +219,15 @@ impl Reply {
         }
     }
 
-    /// Ends the answer: held-back characters become text or reasoning.
-    pub fn finish(&mut self, sink: &mut dyn Sink) {
+    /// Ends the answer: held-back characters become text or reasoning. `cut`: the model had more to say, so that behind a
+    /// call the beginning of another one is left out.
+    pub fn finish(&mut self, cut: bool, sink: &mut dyn Sink) {
         if let Some(messages) = &mut self.messages {
             return messages.finish(&mut Teller { sink, count: &mut self.calls, parts: &self.parts });
+        }
+        let another = cut && self.calls > 0;
+        if another && (self.stage == Stage::Call || self.begins_block()) {
+            return;
         }
         while self.stage == Stage::Call && !self.call.raw.is_empty() {
             self.fail(sink);
@@ -219,6 +235,12 @@ impl Reply {
         }
         let held = std::mem::take(&mut self.held);
         self.emit(&held, sink);
+    }
+
+    /// Whether the text that is held back is the beginning of a call's marker, right behind a call.
+    fn begins_block(&self) -> bool {
+        let mut blocks = self.parts.format.iter().flat_map(|format| format.blocks);
+        self.behind_mark && !self.held.is_empty() && blocks.any(|block| block.open.starts_with(&*self.held))
     }
 
     fn drain(&mut self, sink: &mut dyn Sink) {
@@ -252,7 +274,8 @@ impl Reply {
         let thoughts = self.parts.thoughts;
         match self.stage {
             Stage::Thoughts => {
-                thoughts.is_some_and(|tags| tags.close == mark || self.repeats && tags.open == mark)
+                let call = || self.controls.iter().any(|own| *own == mark) && self.block(mark).is_some();
+                thoughts.is_some_and(|tags| tags.close == mark || self.repeats && tags.open == mark) || call()
             }
             _ => {
                 let opens = !self.begun && !self.thought && thoughts.is_some_and(|tags| tags.open == mark);
@@ -325,7 +348,7 @@ impl Reply {
         let bare = self.parts.format.map_or(0, |format| format.bare);
         let begins = self.stage == Stage::Text && !self.begun && bare != 0 && !self.parts.tools.is_empty();
         if begins {
-            self.stage = Stage::Call;
+            (self.stage, self.outer) = (Stage::Call, Stage::Text);
             self.call.begin(None, bare);
             self.todo.push(Symbol::Char(c));
         }
@@ -342,8 +365,9 @@ impl Reply {
             return self.blanks.clear();
         }
         self.stage = match (self.stage, self.block(mark)) {
-            (Stage::Text, Some(block)) => {
+            (outer @ (Stage::Text | Stage::Thoughts), Some(block)) => {
                 self.call.begin(Some(block), block.body);
+                self.outer = outer;
                 Stage::Call
             }
             (Stage::Text, None) => Stage::Thoughts,
@@ -364,6 +388,7 @@ impl Reply {
         let turn = self.call.step(symbol, &mut Teller { sink, count: &mut self.calls, parts: &self.parts });
         if self.calls > told {
             self.begun = true;
+            self.apart = self.spoke;
             self.blanks.clear();
         }
         match turn {
@@ -384,9 +409,10 @@ impl Reply {
     /// A supposed call that was not emitted becomes text, which may contain markers.
     fn fail(&mut self, sink: &mut dyn Sink) {
         let (raw, lead) = (std::mem::take(&mut self.call.raw), self.call.lead);
-        self.stage = Stage::Text;
+        // Behind a call that was emitted, reasoning has ended.
+        self.stage = if lead == 0 { Stage::Text } else { self.outer };
         self.behind_mark = self.begun && lead == 0;
-        self.begun = true;
+        self.begun |= self.stage == Stage::Text;
         self.emit(&raw[..lead], sink);
         self.todo.extend(raw[lead..].chars().rev().map(Symbol::Char));
     }
@@ -395,6 +421,14 @@ impl Reply {
     fn emit(&mut self, text: &str, sink: &mut dyn Sink) {
         if text.is_empty() && self.blanks.is_empty() {
             return;
+        }
+        let speaks = self.stage != Stage::Thoughts && !text.is_empty();
+        let joined = self.blanks.is_empty() && !text.starts_with(char::is_whitespace);
+        if speaks && std::mem::take(&mut self.apart) && joined {
+            sink.text("\n");
+        }
+        if speaks {
+            self.spoke = !text.ends_with(char::is_whitespace);
         }
         for part in [&*self.blanks, text] {
             match self.stage {

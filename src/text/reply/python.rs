@@ -83,7 +83,10 @@ impl<'a> Reader<'a> {
                 let depth = depth.checked_sub(1)?;
                 self.items(json, ['{', '}'], '}', &mut |from, json| {
                     let name = from.key()?;
-                    from.field(&name, ':', json, depth)
+                    from.blanks();
+                    // Gemma 4 writes either.
+                    let sign = if from.bare && from.rest.starts_with('=') { '=' } else { ':' };
+                    from.field(&name, sign, json, depth)
                 })?
             }
             '-' | '0'..='9' => json.push_str(self.number()?),
@@ -136,7 +139,7 @@ impl<'a> Reader<'a> {
             '<' if self.bare => self.marked().map(str::to_owned),
             '"' | '\'' => self.text(),
             _ if self.bare => {
-                let word = self.word(|c| c != ':' && c != '<' && c != '"');
+                let word = self.word(|c| !matches!(c, ':' | '=' | '<' | '"'));
                 Some(word.trim_end().to_owned()).filter(|key| !key.is_empty())
             }
             _ => None,

@@ -62,7 +62,7 @@ fn parse_as(parts: Parts, controls: &[&str], pieces: &[&str]) -> Told {
             false => reply.push(piece, &mut told),
         }
     }
-    reply.finish(&mut told);
+    reply.finish(false, &mut told);
     assert_eq!(reply.calls() as usize, told.calls.len());
     told
 }
@@ -100,7 +100,7 @@ fn calls_in_each_format() {
             "qwen3_coder",
             "I look.\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>\n\
              <tool_call>\n<function=f>\n</function>\n</tool_call>\nSo.",
-            told("I look.So.", &both),
+            told("I look.\nSo.", &both),
         ),
         (
             "hermes",
@@ -111,7 +111,7 @@ fn calls_in_each_format() {
             "hermes",
             "I look.\n\n<tool_call>{\"arguments\":{\"city\": \"Paris\"},\"name\":\"get_weather\"}</tool_call>\n<tool_call>\n\
              {\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n\nSo.\n",
-            told("I look.So.\n", &both),
+            told("I look.\nSo.\n", &both),
         ),
         ("hermes", "<tool_call>{\"name\": \"unknown\"}", told("", &[("unknown", "{}")])),
         (
@@ -157,7 +157,7 @@ fn calls_in_each_format() {
         (
             "gemma",
             "I call.\n```tool_code\nget_weather(city=\"Paris\")\n```\nDone",
-            told("I call.Done", &weather),
+            told("I call.\nDone", &weather),
         ),
         (
             "gemma",
@@ -695,4 +695,42 @@ fn damaged_answers_lose_nothing() {
             assert_eq!(came.text, answer, "{format}");
         }
     }
+}
+
+#[test]
+fn a_control_token_that_begins_a_call_ends_open_reasoning() {
+    let controls = ["<think>", "</think>", "<tool_call>", "</tool_call>"];
+    let call = "\n{\"name\": \"f\", \"arguments\": {}}\n";
+    let expected =
+        |text: &str, reasoning: &str| Told { reasoning: reasoning.into(), ..told(text, &[("f", "{}")]) };
+    let open = Parts { thinking: true, ..parts("hermes") };
+    let pieces = ["Hm.\n", "<tool_call>", call, "</tool_call>"];
+    assert_eq!(parse_as(open.clone(), &controls, &pieces), expected("", "Hm."));
+    let closed = ["<think>", "\nHm.\n", "<tool_call>", call, "</tool_call>", "\n", "</think>", "\n\nDone."];
+    assert_eq!(parse_as(parts("hermes"), &controls, &closed), expected("Done.", "Hm."));
+    // No call comes of it: it is reasoning, which goes on.
+    let other = ["Hm. ", "<tool_call>", "[1]", "</think>", "So."];
+    let reasoning = Told { reasoning: "Hm. <tool_call>[1]".into(), ..told("So.", &[]) };
+    assert_eq!(parse_as(open.clone(), &controls, &other), reasoning);
+    // Spelled out it is reasoning too.
+    let spelled = format!("Hm.<tool_call>{call}</tool_call></think>So.");
+    let reasoning = Told { reasoning: format!("Hm.<tool_call>{call}</tool_call>"), ..told("So.", &[]) };
+    assert_eq!(parse_parts(open, &spelled), reasoning);
+}
+
+#[test]
+fn the_beginning_of_another_call_that_was_cut_is_no_text() {
+    let call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+    let cut = |text: &str| {
+        let mut reply = Reply::new(parts("hermes"), &|_| false);
+        let mut told = Told::default();
+        reply.push(text, &mut told);
+        reply.finish(true, &mut told);
+        told
+    };
+    for rest in ["", "\n", "\n<tool", "<tool_call>", "\n<tool_call>\n{\"na"] {
+        assert_eq!(cut(&format!("{call}{rest}")), told("", &[("f", "{}")]), "{rest:?}");
+    }
+    assert_eq!(cut(&format!("{call}\nSo <")), told("So <", &[("f", "{}")]));
+    assert_eq!(cut("So <tool"), told("So <tool", &[]), "nothing tells that it was a call");
 }

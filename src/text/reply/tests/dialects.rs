@@ -61,6 +61,11 @@ fn braces() {
             &[("f", r#"{"x": "}\"", "y": ""}"#)],
         ),
         ("<|tool_call>call:f{}", "", &[("f", "{}")]),
+        (
+            "<|tool_call>call:f{x=<|\"|>a=b<|\"|>,y = {\"z\": 'w'},n=3}<tool_call|>",
+            "",
+            &[("f", r#"{"x": "a=b", "y": {"z": "w"}, "n": 3}"#)],
+        ),
         // What is no call, and what is cut off.
         ("<|tool_call>f{}<tool_call|>", "<|tool_call>f{}<tool_call|>", &[]),
         ("<|tool_call>call:a b{}<tool_call|>", "<|tool_call>call:a b{}<tool_call|>", &[]),

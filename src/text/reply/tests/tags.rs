@@ -94,7 +94,7 @@ fn a_known_function_needs_no_block() {
         (inner.to_owned(), ""),
         (format!("{inner}\n</tool_call>"), ""),
         (format!("Let me look.\n\n{inner}\n</tool_call>\n"), "Let me look."),
-        (format!("#include <functional>\n{inner}\nSo."), "#include <functional>So."),
+        (format!("#include <functional>\n{inner}\nSo."), "#include <functional>\nSo."),
         (format!("<function=g>{inner}"), "<function=g>"),
     ] {
         assert_eq!(parse("qwen3_coder", &text), told(rest, &f), "{text}");
