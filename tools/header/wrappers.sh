@@ -1,7 +1,7 @@
 #!/bin/sh
-# wrappers.sh HEADER BINDINGS: the packages for Go, C++ and Swift name each field of the structs that they wrap. Python's is
-# made of the header, and requests and options in C++ are the C structs themselves. A field that a package leaves out on
-# purpose is named here.
+# wrappers.sh HEADER BINDINGS: the packages for Go, Rust, C++ and Swift name each field of the structs that they wrap.
+# Python's is made of the header, and requests and options in C++ are the C structs themselves. A field that a package
+# leaves out on purpose is named here.
 set -eu
 here=$(dirname "$0")
 header=$1
@@ -26,6 +26,7 @@ all="bn_engine_config bn_model_config bn_request_params bn_chat bn_sampling bn_c
 bn_model_info bn_tool_call"
 # Not in what is made of the header, which has all.
 check go "$(find "$bindings/go" -name '*.go' ! -name '*_test.go' ! -name header.go ! -name 'calls_*.go' ! -name stats_fields.go)" "$all" ""
+check rust "$(find "$bindings/rust/src" -name '*.rs' ! -name sys.rs ! -name stats.rs)" "$all" ""
 # A path is the argument of Model.open; the number of log probabilities follows from the other two.
 check swift "$(find "$bindings/swift/Sources/BnEngine" -name '*.swift')" "$all" "model_path logprobs_count"
 check cpp "$(find "$bindings/cpp" -name '*.hpp')" "bn_event bn_tool_call" ""

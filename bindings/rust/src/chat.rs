@@ -1,0 +1,80 @@
+//! Conversations.
+use crate::{sys, text};
+use std::marker::PhantomData;
+
+/// A message of a conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Message {
+    /// "system", "user", "assistant", or another: the template decides what it makes of it. It may become a control token.
+    pub role: String,
+    /// Their words, which never become control tokens.
+    pub content: String,
+}
+
+impl Message {
+    /// A message of any role.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: content.into() }
+    }
+
+    /// A message of the role "system".
+    pub fn system(content: impl Into<String>) -> Self {
+        Self::new("system", content)
+    }
+
+    /// A message of the role "user".
+    pub fn user(content: impl Into<String>) -> Self {
+        Self::new("user", content)
+    }
+
+    /// A message of the role "assistant".
+    pub fn assistant(content: impl Into<String>) -> Self {
+        Self::new("assistant", content)
+    }
+}
+
+/// A conversation, for the model's chat template.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Chat {
+    /// Messages, in order; the template begins the assistant's answer.
+    Messages(Vec<Message>),
+    /// A JSON object: a conversation with tools, and more that `docs/chat.md` describes.
+    Json(String),
+}
+
+impl From<Vec<Message>> for Chat {
+    fn from(messages: Vec<Message>) -> Self {
+        Self::Messages(messages)
+    }
+}
+
+/// A conversation as the library takes it.
+pub(crate) struct RawChat<'a> {
+    messages: Vec<sys::bn_chat_message>,
+    json: sys::bn_string,
+    _chat: PhantomData<&'a Chat>,
+}
+
+impl<'a> RawChat<'a> {
+    pub fn new(chat: &'a Chat) -> Self {
+        let (messages, json) = match chat {
+            Chat::Messages(list) => (list.iter().map(raw_message).collect(), text::NONE),
+            Chat::Json(json) => (Vec::new(), text::view(json)),
+        };
+        Self { messages, json, _chat: PhantomData }
+    }
+
+    /// Valid while this and the conversation are.
+    pub fn get(&self) -> sys::bn_chat {
+        sys::bn_chat {
+            messages: text::array(&self.messages),
+            messages_count: self.messages.len(),
+            json: self.json,
+            reserved: [0; 2],
+        }
+    }
+}
+
+fn raw_message(message: &Message) -> sys::bn_chat_message {
+    sys::bn_chat_message { role: text::view(&message.role), content: text::view(&message.content) }
+}

@@ -1,0 +1,176 @@
+//! Events: what comes of a request, and how it ends.
+use crate::error::{Error, ErrorKind};
+use crate::finish::Finish;
+use std::mem::size_of;
+
+/// A token and the natural logarithm of its probability.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Logprob {
+    /// Its id.
+    pub token: u32,
+    /// By the model, or with [`Request::chain_logprobs`](crate::Request::chain_logprobs) behind samplers. NaN for tokens of
+    /// a prompt that were not asked for, and for the first.
+    pub logprob: f32,
+}
+
+/// A call of a tool, from when its name is known and its arguments begin, or its next part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolCallPart {
+    /// Its number in the answer, from 0.
+    pub index: u32,
+    /// Nine letters and digits, in the first part.
+    pub id: Option<String>,
+    /// As the model wrote it, in the first part: maybe no tool that there is.
+    pub name: Option<String>,
+    /// The next part of the arguments' JSON.
+    pub arguments: String,
+    /// Bytes of the event's `text` that came before it, as far as the library tells: what it brings at once has its text
+    /// before the calls that begin in it.
+    pub text_before: usize,
+}
+
+/// A whole call of a tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolCall {
+    /// Nine letters and digits, the same for the same prompt, seed and place.
+    pub id: String,
+    /// As the model wrote it: maybe no tool that there is.
+    pub name: String,
+    /// JSON.
+    pub arguments: String,
+    /// Bytes of the answer's `text` that came before it, as in [`ToolCallPart`].
+    pub text_before: usize,
+}
+
+/// All that a request has brought since the event before it. Events that nobody takes become one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Event {
+    /// The request's own.
+    pub user_data: u64,
+    /// New text: whole characters.
+    pub text: String,
+    /// New reasoning, with [`Request::parse_output`](crate::Request::parse_output).
+    pub reasoning: String,
+    /// New calls of tools and parts of them, with [`Request::parse_output`](crate::Request::parse_output).
+    pub tool_calls: Vec<ToolCallPart>,
+    /// New tokens, an end token included.
+    pub tokens: Vec<u32>,
+    /// `logprobs_per_token` for each of `tokens`: its own, then the most likely ones, then those that were named.
+    pub logprobs: Vec<Logprob>,
+    /// 0 without log probabilities.
+    pub logprobs_per_token: usize,
+    /// How the request ended, in its last event.
+    pub finish: Option<Finish>,
+}
+
+/// The content of one event of the library, before it is copied.
+#[derive(Default)]
+pub(crate) struct Part<'a> {
+    pub text: &'a str,
+    pub reasoning: &'a str,
+    pub tool_calls: Vec<ToolCallPart>,
+    pub tokens: &'a [u32],
+    pub logprobs: &'a [Logprob],
+    pub logprobs_per_token: usize,
+    pub finish: Option<Finish>,
+}
+
+impl Event {
+    /// Appends what came next.
+    pub(crate) fn add(&mut self, part: Part<'_>) {
+        let before = self.text.len();
+        self.text.push_str(part.text);
+        self.reasoning.push_str(part.reasoning);
+        for call in part.tool_calls {
+            self.add_call(ToolCallPart { text_before: before + call.text_before, ..call });
+        }
+        self.tokens.extend_from_slice(part.tokens);
+        self.logprobs.extend_from_slice(part.logprobs);
+        self.logprobs_per_token = self.logprobs_per_token.max(part.logprobs_per_token);
+        self.finish = part.finish.or(self.finish.take());
+    }
+
+    /// Appends the event that came next.
+    pub(crate) fn append(&mut self, next: Self) {
+        if self.bytes() == 0 && self.tool_calls.is_empty() && self.finish.is_none() {
+            *self = next;
+            return;
+        }
+        self.add(Part {
+            text: &next.text,
+            reasoning: &next.reasoning,
+            tool_calls: next.tool_calls,
+            tokens: &next.tokens,
+            logprobs: &next.logprobs,
+            logprobs_per_token: next.logprobs_per_token,
+            finish: next.finish,
+        });
+    }
+
+    /// Parts come in order, so that one of the same call can only follow the last.
+    fn add_call(&mut self, part: ToolCallPart) {
+        match self.tool_calls.last_mut() {
+            Some(last) if last.index == part.index => {
+                last.arguments.push_str(&part.arguments);
+                last.id = last.id.take().or(part.id);
+                last.name = last.name.take().or(part.name);
+            }
+            _ => self.tool_calls.push(part),
+        }
+    }
+
+    /// Bytes of output that it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        let calls: usize = self.tool_calls.iter().map(|call| call.arguments.len()).sum();
+        let numbers = self.tokens.len() * size_of::<u32>() + self.logprobs.len() * size_of::<Logprob>();
+        self.text.len() + self.reasoning.len() + calls + numbers
+    }
+
+    /// The last event of a stream whose own cannot be waited for.
+    pub(crate) fn failure(user_data: u64, kind: ErrorKind) -> Self {
+        Self { user_data, finish: Some(Finish::failure(Error::of(kind))), ..Self::default() }
+    }
+}
+
+/// A whole answer: what all events of a request bring together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The request's own.
+    pub user_data: u64,
+    /// The text.
+    pub text: String,
+    /// The reasoning, with [`Request::parse_output`](crate::Request::parse_output).
+    pub reasoning: String,
+    /// The calls of tools, with [`Request::parse_output`](crate::Request::parse_output).
+    pub tool_calls: Vec<ToolCall>,
+    /// All tokens, an end token included.
+    pub tokens: Vec<u32>,
+    /// As in [`Event`].
+    pub logprobs: Vec<Logprob>,
+    /// As in [`Event`].
+    pub logprobs_per_token: usize,
+    /// How the request ended.
+    pub finish: Finish,
+}
+
+impl From<Event> for Answer {
+    /// The answer that all events of a request, appended, are.
+    fn from(all: Event) -> Self {
+        let whole = |part: ToolCallPart| ToolCall {
+            id: part.id.unwrap_or_default(),
+            name: part.name.unwrap_or_default(),
+            arguments: part.arguments,
+            text_before: part.text_before,
+        };
+        Self {
+            user_data: all.user_data,
+            text: all.text,
+            reasoning: all.reasoning,
+            tool_calls: all.tool_calls.into_iter().map(whole).collect(),
+            tokens: all.tokens,
+            logprobs: all.logprobs,
+            logprobs_per_token: all.logprobs_per_token,
+            finish: all.finish.unwrap_or_else(|| Finish::failure(Error::of(ErrorKind::Finished))),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Embeddings and relevances.
+use crate::support::{demo, golden, json, open, wants};
+use bn::{EmbeddingParams, ErrorKind, FinishReason, Normalization, Pooling, Request, Sampling, Task};
+
+#[test]
+fn embeddings_are_unit_vectors_of_their_texts() {
+    // 7
+    let engine = demo();
+    let embed = |text: &str| engine.embed(&Request::prompt(text)).unwrap();
+    let (one, two, other) = (embed("a red ball"), embed("a red ball"), embed("12+30="));
+    let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
+    assert_eq!(one.len() as u64, engine.model().info().embedding_size);
+    assert_eq!(one, two);
+    assert!((product(&one, &one) - 1.0).abs() < 1e-3 && product(&one, &other) < 0.999);
+    for params in [
+        EmbeddingParams { pooling: Pooling::First, ..EmbeddingParams::default() },
+        EmbeddingParams { normalization: Normalization::None, ..EmbeddingParams::default() },
+    ] {
+        let request = Request { task: Task::Embed(params), ..Request::prompt("a red ball") };
+        assert_ne!(engine.embed(&request).unwrap(), one);
+    }
+    let finish = engine.submit(&Request::embed("a red ball")).unwrap().answer().finish;
+    assert_eq!((finish.reason, finish.embedding.unwrap()), (FinishReason::Embedding, one));
+    assert_eq!(finish.pooling, Some(engine.model().info().pooling));
+    let sampling = Sampling { temperature: 1.0, ..Sampling::default() };
+    wants(
+        engine.embed(&Request { sampling, ..Request::prompt("x") }),
+        ErrorKind::InvalidArgument,
+        "temperature",
+    );
+}
+
+#[test]
+fn documents_are_as_relevant_as_to_the_reference() {
+    // 16
+    let engine = open(golden("models/bert-reranker"));
+    assert!(engine.model().info().scores_pairs);
+    for pair in json("models/bert-reranker/texts.json")["pairs"].as_array().unwrap() {
+        let (query, document) = (pair["texts"][0].as_str().unwrap(), pair["texts"][1].as_str().unwrap());
+        if query.is_empty() {
+            continue;
+        }
+        let scores = engine.rerank(query, &[document, "", document]).unwrap();
+        assert!(scores.len() == 3 && scores[0] == scores[2], "{scores:?}");
+        assert!((f64::from(scores[0]) - pair["score"].as_f64().unwrap()).abs() < 1e-3, "{scores:?}");
+    }
+    assert!(engine.rerank("x", &[]).unwrap().is_empty());
+    wants(demo().rerank("x", &["y"]), ErrorKind::Unsupported, "no head");
+}
