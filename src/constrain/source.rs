@@ -102,7 +102,7 @@ fn expression(text: &str) -> Result<()> {
     let Err(error) = RegexBuilder::new().mk_regex(text) else { return Ok(()) };
     let words = error.to_string();
     match words.rsplit_once("error: ").filter(|_| words.starts_with("regex parse error")) {
-        Some((_, why)) => Err(refused(format!("it is no regular expression: {}", why.trim_end()))),
+        Some((_, why)) => Err(refused(format!("invalid regex: {}", why.trim_end()))),
         None => Ok(()),
     }
 }

@@ -182,7 +182,7 @@ fn mistakes_are_refused_with_the_reason() {
         (JsonSchema, r#"{"$ref": "https://example.com/a.json"}"#, "https://example.com/a.json"),
         (JsonSchema, "false", "nothing is valid"),
         (JsonObject, "{}", "takes no text"),
-        (Regex, "a(", "no regular expression: unclosed group"),
+        (Regex, "a(", "invalid regex: unclosed group"),
         (Regex, "(?=a)b", "look"),
         (Lark, "start: nothing", "nothing"),
         (Lark, "begin: \"a\"", "start"),
