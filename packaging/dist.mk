@@ -22,8 +22,8 @@ endif
 
 .PHONY: dist dist-archive dist-linux dist-windows dist-macos xcframework test-dist
 
-dist: sbom $(DIST)/cjson/cJSON.c $(PY)/venv/ready
-	@rm -rf $(DIST_OUT) && mkdir -p $(DIST_OUT)
+dist: sbom $(PY)/venv/ready
+	@rm -rf $(DIST_OUT) $(DIST)/completions && mkdir -p $(DIST_OUT)
 	@for name in $(DIST_NAMES); do $(MAKE) --no-print-directory DIST_NAME=$$name dist-archive || exit 1; done
 	@[ "$(words $(filter macos%,$(DIST_NAMES)))" != 2 ] || $(MAKE) --no-print-directory xcframework
 	@cd $(DIST_OUT) && LC_ALL=C sha256sum * > SHA256SUMS && cat SHA256SUMS
@@ -38,25 +38,26 @@ DIST_WORK := $(DIST)/$(DIST_NAME)
 DIST_CC := $(abspath $(DIST_WORK)/cc)
 
 # No path of this machine gets into what is built.
-REMAP = $(foreach pair,$(CURDIR)=/bn_engine $(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo \
+DIST_CARGO := $(or $(CARGO_HOME),$(HOME)/.cargo)
+REMAP = $(foreach pair,$(CURDIR)=/bn_engine $(DIST_CARGO)=/cargo \
 	$(shell $(or $(RUSTC),rustc) --print sysroot)=/rust,--remap-path-prefix=$(pair))
 DIST_ENV = RUSTFLAGS="$(REMAP)" CARGO_TARGET_DIR="$(or $(CARGO_TARGET_DIR),$(abspath $(DIST)/cargo))" ZIG="$(ZIG)" \
 	$(DIST_ENV_$(DIST_SYSTEM))
-# rustc's linker; windows.mk and macos.mk name their own. For musl, Rust brings all that a program needs.
+# rustc's linker; windows.mk and macos.mk name their own. For musl, Rust brings all that bn-convert needs.
 DIST_ENV_linux = CARGO_TARGET_$(shell echo $(firstword $(DIST_ROW)) | tr a-z- A-Z_)_LINKER="$(if \
 	$(findstring musl,$(DIST_NAME)),$(RUST_LLD),$(DIST_CC))"
 
 # All of an installation's variables, so that none of the caller's points elsewhere.
 DIST_VARS = DIST_NAME=$(DIST_NAME) TARGET=$(firstword $(DIST_ROW)) C=$(DIST_WORK)/c \
-	CFLAGS="-O2 -ffile-prefix-map=$(CURDIR)=." \
+	CFLAGS="-O2 -ffile-prefix-map=$(CURDIR)=. -ffile-prefix-map=$(DIST_CARGO)=/cargo" COMPLETIONS=$(DIST)/completions \
 	PREFIX=/$(DIST_FOLDER) LIBDIR=/$(DIST_FOLDER)/lib INCLUDEDIR=/$(DIST_FOLDER)/include BINDIR=/$(DIST_FOLDER)/bin \
-	MANDIR=/$(DIST_FOLDER)/share/man DOCDIR=/$(DIST_FOLDER)/share/doc/bn_engine RUNPATH='$$$$ORIGIN/../lib' \
+	MANDIR=/$(DIST_FOLDER)/share/man DOCDIR=/$(DIST_FOLDER)/share/doc/bn_engine \
+	HOSTS_DOCDIR=/$(DIST_FOLDER)/share/doc/bn_engine/programs SYSTEMDDIR= RUNPATH='$$$$ORIGIN/../lib' \
 	DESTDIR=$(DIST_WORK)/stage $(DIST_VARS_$(DIST_SYSTEM))
 DIST_BINUTILS := $(if $(filter linux-aarch64,$(DIST_NAME)),aarch64-linux-gnu-)
-# cJSON is compiled into bn-server, and zig's unwinder linked into what needs one.
+# zig's unwinder is linked into what needs one.
 DIST_VARS_linux = CC=$(DIST_CC) LD=$(DIST_BINUTILS)ld AR=$(DIST_BINUTILS)ar OBJCOPY=$(DIST_BINUTILS)objcopy \
-	$(if $(findstring musl,$(DIST_NAME)),,LDFLAGS=-lunwind) BUILT_SERVER=$(DIST_WORK)/c/bn-server SERVER_NEEDS= \
-	HUB_FLAGS=-I$(DIST) SERVER_LINK="$(DIST_WORK)/c/page.o $(DIST)/cjson/cJSON.c -lm"
+	$(if $(findstring musl,$(DIST_NAME)),,LDFLAGS=-lunwind) BUILT_HOSTS=yes
 DIST_VARS_windows = CROSS=$(MINGW) SHARED=../bin/$(DLL) SONAME=$(DLL) STATIC_LIBS=
 DIST_VARS_macos = CC=$(DIST_CC) MACOS_CC=$(DIST_CC) SHARED=$(DYLIB) SONAME=@rpath/$(DYLIB) STATIC_LIBS=
 
@@ -87,8 +88,7 @@ xcframework:
 		$(foreach name,macos-aarch64 macos-x86_64,$(DIST)/$(name)/stage/bn_engine-$(VERSION)-$(name)/lib/$(DYLIB))
 	@$(PYTHON) packaging/dist/archive.py $(DIST)/$(FRAMEWORK) $(DIST_OUT)/$(FRAMEWORK).zip
 
-dist-linux: install $(DIST)/cjson/cJSON.c
-	@install -m 644 $(DIST)/cjson/LICENSE $(DESTDIR)$(DOCDIR)/LICENSE-cJSON
+dist-linux: install
 	@tests/abi/check_symbols.sh shared $(LIB)/$(SHARED) $(SYMBOLS) @@BN_$(ABI)
 	@tests/abi/check_symbols.sh static $(LIB)/libbn_engine.a $(SYMBOLS)
 	@packaging/dist/glibc.sh "$(word 2,$(subst gnu.,gnu ,$(word 2,$(DIST_ROW))))" \
@@ -99,6 +99,9 @@ define WINDOWS_INSTALLED
 $(LIB)/$(DLL) 755 $(BINDIR)
 $(C)/bn-convert.exe 755 $(BINDIR)
 $(C)/bn-chat.exe 755 $(BINDIR)
+$(C)/bn-server.exe 755 $(BINDIR)
+hosts/THIRD-PARTY 644 $(HOSTS_DOCDIR)
+$(HOSTS_SBOM) 644 $(HOSTS_DOCDIR)
 $(IMPORT) 644 $(LIBDIR)
 $(C)/bn_engine.def 644 $(LIBDIR)
 endef
@@ -112,19 +115,13 @@ define MACOS_INSTALLED
 $(LIB)/$(DYLIB) 755 $(LIBDIR)
 $(RUST)/bn-convert 755 $(BINDIR)
 src/bin/bn-convert.1 644 $(MANDIR)/man1
-$(C)/package/bn-chat 755 $(BINDIR)
-hosts/chat/bn-chat.1 644 $(MANDIR)/man1
+$(HOSTS)
 endef
 export MACOS_INSTALLED
 
-dist-macos: macos-built package
-	@$(CC) $(C11) -O2 $(CHAT) -o $(C)/package/bn-chat $(LIB)/$(DYLIB) -Wl,-rpath,@executable_path/../lib
-	@(printf '%s\n' "$$INTERFACE_INSTALLED" "$$MACOS_INSTALLED" $(SBOM_INSTALLED)) | $(put)
+dist-macos: macos-built macos-hosts package
+	@(printf '%s\n' "$$INTERFACE_INSTALLED" "$$MACOS_INSTALLED" $(SBOM_INSTALLED); $(extras)) | $(put)
 	@ln -sf $(DYLIB) $(DESTDIR)$(LIBDIR)/libbn_engine.dylib
-
-# Debian's source, with its patches.
-$(DIST)/cjson/cJSON.c:
-	@packaging/dist/cjson.sh $(DIST)/cjson
 
 test-dist:
 	$(call say,archives to download)

@@ -13,7 +13,7 @@ MACOS_CC = $(abspath $(C)/zig-cc)
 # TARGET,FILE: makes FILE a C compiler for zig's TARGET.
 zig_cc = printf '\#!/bin/sh\nexec %s %s "$$@"\n' $(abspath packaging/dist/zig.sh) $(1) > $(2) && chmod +x $(2)
 
-.PHONY: macos macos-rust macos-built
+.PHONY: macos macos-rust macos-built macos-hosts
 
 macos:
 	@for target in $(MACOS_TARGETS); do \
@@ -41,6 +41,16 @@ macos-built: macos-rust
 	@ZIG="$(ZIG)" $(MACOS_CC) $(C11) examples-c/hello.c -o $(C)/hello $(LIB)/$(DYLIB) \
 		-Wl,-rpath,@executable_path/$(notdir $(LIB))
 	@echo "$(LIB)/$(DYLIB) and $(C)/hello: built, never run"
+
+# bn-chat and bn-server in $(C)/package, for a bin folder beside lib.
+MACOS_SDK = $(abspath $(C)/sdk)
+macos-hosts: HOSTS_ENV = ZIG="$(ZIG)" CC=$(MACOS_CC) SDKROOT=$(MACOS_SDK) \
+	CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=$(MACOS_CC) \
+	RUSTFLAGS="$$RUSTFLAGS -C link-arg=-F$(MACOS_SDK)/System/Library/Frameworks -C link-arg=-L$(MACOS_SDK)/usr/lib"
+macos-hosts: macos-built
+	@packaging/dist/macos_sdk.sh $(MACOS_SDK)
+	$(call cargo_hosts,@executable_path/../lib)
+	@mkdir -p $(C)/package && install -m 755 $(HOSTS_OUT)/bn-chat $(HOSTS_OUT)/bn-server $(C)/package/
 
 # Others that the library shall compile for; only checked.
 CHECKED_TARGETS := aarch64-apple-ios aarch64-linux-android

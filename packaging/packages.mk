@@ -2,10 +2,11 @@
 
 .PHONY: deb sbom test-packages test-sbom test-deb test-conan test-musl test-aarch64
 
-# The list of what the library contains, in CycloneDX.
+# Lists of what the library and the programs contain, in CycloneDX.
 sbom:
 	@mkdir -p $(dir $(SBOM)) && CARGO=$(CARGO) $(PYTHON) packaging/sbom.py $(SBOM)
-	@echo "$(SBOM) is written"
+	@CARGO=$(CARGO) $(PYTHON) packaging/sbom.py $(HOSTS_SBOM) hosts
+	@echo "$(SBOM) and $(HOSTS_SBOM) are written"
 
 # target/deb/*.deb. Needs Debian's debhelper; cargo may be rustup's, so dependencies of the build are not asked for.
 deb:
@@ -21,6 +22,7 @@ test-packages: test-sbom test-deb test-conan test-musl test-aarch64
 test-sbom: sbom
 	$(call say,SBOM)
 	@$(PYTHON) packaging/tests/sbom.py $(SBOM) THIRD-PARTY
+	@$(PYTHON) packaging/tests/sbom.py $(HOSTS_SBOM) hosts/THIRD-PARTY
 
 test-deb: | test-sbom
 	$(call say,Debian packages)

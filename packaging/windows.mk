@@ -5,7 +5,8 @@ MINGW ?= x86_64-w64-mingw32-
 WINE ?= $(firstword $(wildcard /usr/lib/wine/wine64) wine)
 WINDOWS := TARGET=x86_64-pc-windows-gnu CROSS=$(MINGW)
 
-.PHONY: windows test-windows test-windows-c test-windows-rust test-windows-ci windows-built windows-tested windows-symbols windows-c windows-rust
+.PHONY: windows test-windows test-windows-c test-windows-rust test-windows-ci windows-built windows-tested windows-symbols
+.PHONY: windows-c windows-rust windows-hosts test-windows-hosts windows-hosts-tested
 
 windows:
 	@$(MAKE) --no-print-directory $(WINDOWS) windows-built
@@ -16,13 +17,16 @@ test-windows:
 test-windows-c:
 	@$(MAKE) --no-print-directory $(WINDOWS) windows-symbols windows-c
 
+test-windows-hosts:
+	@$(MAKE) --no-print-directory $(WINDOWS) windows-hosts-tested
+
 test-windows-rust:
 	@$(MAKE) --no-print-directory $(WINDOWS) windows-rust
 
 # Built together first, so that the compiler has work for all cores.
 test-windows-ci:
 	@$(MAKE) --no-print-directory $(WINDOWS) WINDOWS_RUST="$(WINDOWS_RUST_CI)" windows-rust
-	@$(MAKE) --no-print-directory $(WINDOWS) windows-symbols windows-c
+	@$(MAKE) --no-print-directory $(WINDOWS) windows-symbols windows-c windows-hosts-tested
 
 DLL := bn_engine-$(ABI).dll
 IMPORT := $(LIB)/libbn_engine.dll.a
@@ -65,12 +69,10 @@ $(C)/tests.exe: $(WINDOWS_TESTS) tests/c/harness.h tests/c/system.h tests/c/proc
 	@$(CC) $(WINDOWS_C) -DBN_DEMO_MODEL='"models/bn-demo.gguf"' -DBN_DEMO_PROMPTS='"tests/golden/demo_prompts.json"' \
 		-DBN_GOLDEN_MODELS='"tests/golden/models"' $(CFLAGS) $(filter %.c,$^) -o $@ $(WINDOWS_LINK)
 
-# Plain lines, and models by their paths: there is no libedit, and the cache of names needs links and locks of Unix.
-WINDOWS_CHAT := $(filter-out %/system_posix.c %/edit.c %/past.c %/complete.c,$(wildcard hosts/chat/*.c)) \
-	hosts/hub/jsondoc.c hosts/hub/naming.c
-
-$(C)/bn-chat.exe: $(WINDOWS_CHAT) $(wildcard hosts/chat/*.h hosts/hub/*.h) $(HEADER) $(IMPORT)
-	@$(CC) $(WINDOWS_C) $(CFLAGS) $(filter %.c,$^) -o $@ $(WINDOWS_LINK) -lshell32
+# bn-chat and bn-server look for the DLL beside themselves and where the system does.
+windows-hosts: $(IMPORT)
+	$(call cargo_hosts)
+	@install -m 755 $(HOSTS_OUT)/bn-chat.exe $(HOSTS_OUT)/bn-server.exe $(C)/
 
 $(C)/unload.exe: tests/c/unload_windows.c tests/c/process_windows.c tests/c/process.h tests/c/unload.h $(HEADER)
 	@$(CC) $(WINDOWS_C) $(CFLAGS) $(filter %.c,$^) -o $@ -lpsapi -static
@@ -79,16 +81,16 @@ $(C)/unload.exe: tests/c/unload_windows.c tests/c/process_windows.c tests/c/proc
 $(C)/wine/bcryptprimitives.dll: tests/c/wine_bcryptprimitives.c
 	@mkdir -p $(@D) && $(CC) $(C11) -shared -O2 -o $@ $< -ladvapi32
 
-WINDOWS_EXES := $(patsubst %,$(C)/%.exe,tests $(WINDOWS_EXAMPLES) loadgen bn-chat unload $(WINDOWS_PROGRAMS))
+WINDOWS_EXES := $(patsubst %,$(C)/%.exe,tests $(WINDOWS_EXAMPLES) loadgen unload $(WINDOWS_PROGRAMS))
 
-windows-built: $(LIB)/$(DLL) $(WINDOWS_EXES) windows-symbols
+windows-built: $(LIB)/$(DLL) $(WINDOWS_EXES) windows-hosts windows-symbols
 	@$(CARGO) build --locked --profile $(PROFILE) --target $(TARGET) --bin bn-convert
 	@echo "$(LIB): $(DLL), libbn_engine.dll.a; $(C): bn_engine.def and programs; $(RUST)/bn-convert.exe"
 
 windows-symbols: $(LIB)/$(DLL)
 	@tests/abi/check_symbols.sh dll $(LIB)/$(DLL) $(SYMBOLS)
 
-windows-tested: windows-symbols windows-c windows-rust
+windows-tested: windows-symbols windows-c windows-hosts-tested windows-rust
 
 UNDER_WINE = WINE=$(WINE) WINEPREFIX=$(abspath $(C))/wine/prefix WINEDEBUG=-all WINEPATH='Z:$(abspath $(C))/wine;Z:$(abspath $(LIB))'
 
@@ -100,11 +102,15 @@ windows-c: $(WINDOWS_EXES) $(C)/wine/bcryptprimitives.dll
 		builtin:echo > $(C)/loadgen.out
 	@$(UNDER_WINE) tests/c/wine.sh $(C)/event_loop_windows.exe 17+25= | grep -q '^\[1\] -- stop'
 	@echo "the examples run"
-	@$(UNDER_WINE) hosts/chat/test_windows.sh $(C)/bn-chat.exe
 	@$(UNDER_WINE) tests/c/wine.sh $(C)/cycles.exe
 	@$(UNDER_WINE) tests/c/wine.sh $(C)/soak.exe 3
 	@$(UNDER_WINE) tests/c/wine.sh $(C)/destroy.exe 2
 	@$(UNDER_WINE) tests/c/wine.sh $(C)/unload.exe $(LIB)/$(DLL)
+
+windows-hosts-tested: windows-hosts $(C)/wine/bcryptprimitives.dll
+	$(call say,Windows: bn-chat and bn-server under Wine)
+	@$(UNDER_WINE) hosts/chat/test_windows.sh $(C)/bn-chat.exe
+	@$(UNDER_WINE) hosts/server/tests/windows.sh $(C)/bn-server.exe
 
 # The programs of Rust tests that do not need Unix. A run that was ended leaves its files, whose names come again.
 WINDOWS_RUST ?= --lib --test all --test fuzz --test grammar_memory --test model_memory --test text_chat_memory

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Checks cargo features. Tests and developer programs build the dependencies with the features that the library has by
 # itself, so that all of them share one build. A dev-dependency that turns on another feature makes candle compile a second time.
+# The programs of hosts/ are another workspace and use the library as it is installed: none of its packages is in theirs.
 set -eu
 list() {
     ${CARGO:-cargo} tree --locked --prefix none --format '{p} {f}' "$@" | sed 's/ (\*)$//' | LC_ALL=C sort -u
@@ -12,6 +13,12 @@ list --workspace --edges normal,build,dev > "$work/workspace"
 if ! LC_ALL=C comm -23 "$work/library" "$work/workspace" | diff /dev/null - > "$work/changed"; then
     echo "dev-dependencies change the features of what the library is built from:"
     cat "$work/changed"
+    exit 1
+fi
+
+(cd hosts && list --workspace) > "$work/hosts"
+if grep '^bn-engine ' "$work/hosts" || ! grep -q '^bn ' "$work/hosts"; then
+    echo "the programs of hosts/ are built with the library in place of linking it"
     exit 1
 fi
 

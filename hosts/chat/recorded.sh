@@ -1,6 +1,6 @@
 #!/bin/sh
 # recorded.sh BN-CHAT: a chat as a person has it, played into tmux key by key, and printed as tmux shows it: before each
-# step the keys, behind "#". Fails where the screen does not show what it should. bn-chat must have libedit.
+# step the keys, behind "#". Fails where the screen does not show what it should.
 set -eu
 dir=$(mktemp -d)
 trap 'screen kill-server 2> /dev/null || true; rm -rf "$dir"' EXIT
@@ -62,7 +62,7 @@ interrupted() {
     sed '$d' "$dir/new"
 }
 
-env -i HOME="$dir/home" PATH="$dir/bin:$PATH" LC_ALL=C.UTF-8 ASAN_OPTIONS="${ASAN_OPTIONS-}" LSAN_OPTIONS=detect_leaks=0 \
+env -i HOME="$dir/home" PATH="$dir/bin:$PATH" LC_ALL=C.UTF-8 LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}" \
     tmux -S "$dir/tmux" -f /dev/null new-session -d -s chat -x 120 -y 50 -c "$dir/home" "PS1='\$ ' exec sh"
 before=1
 await ready '$'

@@ -1,42 +1,52 @@
 #!/usr/bin/env python3
-"""terminal.py BN-CHAT: a person at a terminal, played through a pseudo-terminal. builtin:echo answers with its prompt.
+"""terminal.py BN-CHAT: a person at a terminal, played through a pseudo-terminal. builtin:echo answers with its prompt."""
 
-The program must have been built with libedit.
-"""
-
+import fcntl
 import json
 import os
 import pty
 import select
 import signal
 import stat
+import struct
 import sys
 import tempfile
+import termios
 import time
 from pathlib import Path
 
 PROGRAM = os.path.abspath(sys.argv[1])
 GUARD_S = 60
 UP, DOWN, LEFT, HOME, TAB, ENTER = b"\x1b[A", b"\x1b[B", b"\x1b[D", b"\x1b[H", b"\t", b"\r"
-CTRL_C, CTRL_D, CTRL_R, ESCAPE = b"\x03", b"\x04", b"\x12", b"\x1b"
+CTRL_C, CTRL_D, CTRL_R = b"\x03", b"\x04", b"\x12"
 PASTE, PASTED = b"\x1b[200~", b"\x1b[201~"
-READY = b"\x1b[?2004h"  # the line editor waits, its prompt is there
+READY, DRAWN = b"\x1b[?2004h", b"\x1b[?2026l"  # the line editor begins; its prompt is there
 
 
 class Chat:
     """bn-chat on a terminal of its own, with a home folder of its own."""
 
-    def __init__(self, home: Path, *arguments: str, model: str = "builtin:echo") -> None:
-        environment = {"HOME": str(home), "TERM": "xterm", "PATH": os.environ["PATH"]}
-        (home / "leaks").write_text("leak:wcsdup\n")  # libedit's own, at its end
-        environment["LSAN_OPTIONS"] = f"suppressions={home}/leaks:print_suppressions=0"
-        self.seen = b""
+    def __init__(
+        self,
+        home: Path,
+        *arguments: str,
+        model: str = "builtin:echo",
+        term: str = "xterm",
+        columns: int = 0,
+        edits: bool = True,
+    ) -> None:
+        environment = {**os.environ, "HOME": str(home), "TERM": term}
+        environment.pop("XDG_STATE_HOME", None)
+        self.seen = self.prompt = b""
         self.ended = False
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
+            if columns:
+                fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
             os.chdir(home)
             os.execve(PROGRAM, ["bn-chat", model, *arguments], environment)
-        self.ready()
+        if edits:
+            self.ready()
 
     def send(self, *keys: bytes) -> None:
         data = b"".join(keys)
@@ -65,23 +75,27 @@ class Chat:
         return before
 
     def ready(self) -> bytes:
-        return self.expect(READY)
+        """Returns what came before the prompt."""
+        before = self.expect(READY)
+        self.prompt = self.expect(DRAWN)
+        return before
 
     def ask(self, *keys: bytes) -> str:
         """Sends a line and returns what came until the next prompt."""
         self.send(*keys, ENTER)
         return self.ready().decode().replace("\r\n", "\n")
 
-    def leave(self) -> int:
-        """Ctrl-D; returns the exit code."""
-        self.send(CTRL_D)
+    def leave(self, *keys: bytes, code: int = 0) -> None:
+        """Ends it by Ctrl-D, or by other keys."""
+        self.send(*keys or (CTRL_D,))
+        self.end(code)
+
+    def end(self, code: int = 0) -> None:
         while self.gather(GUARD_S):
             pass
         os.close(self.terminal)
-        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        if code != 0:
-            print(self.seen.decode())
-        return code
+        ended = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        assert ended == code, f"it ended with {ended}: {self.seen.decode()}"
 
 
 def has(answer: str, *wanted: str) -> None:
@@ -96,15 +110,17 @@ def test_editing(home: Path) -> None:
     has(chat.ask(UP, UP), "user: Oh hello\n")
     has(chat.ask(PASTE, b"one\rtwo\n\n", PASTED, b"three"), "user: one\ntwo\n\nthree\n")
     chat.send(b"four\\", ENTER)
-    assert chat.ready().endswith(b"... ")
+    chat.ready()
+    assert b"... " in chat.prompt
     has(chat.ask(b"five"), "user: four\nfive\n")
     chat.send(b'"""', ENTER)
-    assert chat.ready().endswith(b"... ")
+    chat.ready()
+    assert b"... " in chat.prompt
     has(chat.ask(b'/six"""'), "user: /six\n")
     chat.send(b"forgotten", CTRL_C)
     chat.ready()
     has(chat.ask(b"again"), "user: again\n")
-    assert chat.leave() == 0
+    chat.leave()
 
 
 def test_long_line(home: Path) -> None:
@@ -114,7 +130,7 @@ def test_long_line(home: Path) -> None:
     has(chat.ask(f"<{long}>".encode()), f"user: <{long}>\n")
     chat.ask(b"/reset")
     has(chat.ask(PASTE, b"y" * 20_000, PASTED), f"user: {'y' * 20_000}\n")
-    assert chat.leave() == 0
+    chat.leave()
 
 
 def test_history(home: Path) -> None:
@@ -125,11 +141,12 @@ def test_history(home: Path) -> None:
     assert lines[:2] == ["Oh hello", "Grüße, X世界"] and r"one\ntwo\n\nthree" in lines and lines[-1] == "again", lines
     chat = Chat(home)
     has(chat.ask(UP, UP), "user: /six\n")
-    has(chat.ask(CTRL_R, b"one", ESCAPE), "user: one\ntwo\n\nthree\n")
-    assert chat.leave() == 0
+    has(chat.ask(CTRL_R, b"one"), "user: one\ntwo\n\nthree\n")
+    chat.leave()
     chat = Chat(home, "--history", "none")
     has(chat.ask(UP, b"new"), "user: new\n")
-    assert chat.leave() == 0 and "new" not in file.read_text()
+    chat.leave()
+    assert "new" not in file.read_text()
 
 
 def test_long_history(home: Path) -> None:
@@ -137,7 +154,7 @@ def test_long_history(home: Path) -> None:
     file.write_text("".join(f"prompt {i}\n" for i in range(3000)))
     chat = Chat(home, "--history", str(file))
     has(chat.ask(UP, b"!"), "user: prompt 2999!\n")
-    assert chat.leave() == 0
+    chat.leave()
     lines = file.read_text().splitlines()
     assert len(lines) == 1001 and lines[0] == "prompt 2000" and lines[-1] == "prompt 2999!", (len(lines), lines[0])
 
@@ -150,13 +167,16 @@ def test_commands(home: Path) -> None:
     has(chat.ask(b"/set max_tokens 7"), "(max_tokens is 7)")
     has(chat.ask(b'/set system "Be brief."'), "the system prompt is set")
     settings = " ".join(chat.ask(b"/set").split())
-    has(settings, "temperature 0.5", "top_k -", "max_tokens 7", "system Be brief.")
+    has(settings, "temperature 0.5", "top_k 40 (default)", "max_tokens 7", "system Be brief.")
     has(chat.ask(b"hello"), "cut after 7 tokens")
     chat.ask(b"/set max_tokens")
     has(chat.ask(b"/regen"), "user: hello\n")
     has(chat.ask(b"/set"), "1024 (default)")
+    has(chat.ask(b"/regenerate"), "user: hello\n")
     has(chat.ask(b"/he", TAB), "/regen", "Ctrl-R")
-    assert chat.leave() == 0
+    has(chat.ask(b"/?"), "/regen", "Ctrl-R")
+    has(chat.ask(b"/clear"), "forgotten")
+    chat.leave()
 
 
 def test_saving(home: Path) -> None:
@@ -164,7 +184,7 @@ def test_saving(home: Path) -> None:
     has(chat.ask(b"/save kept.json"), "saved: 1 messages")
     has(chat.ask(b'say "\xc3\xa9\\ok"'), "assistant: \n")
     has(chat.ask(b"/save ke", TAB), "saved: 3 messages", "MiB, in kept.json.kv")
-    assert chat.leave() == 0
+    chat.leave()
     messages = json.loads((home / "kept.json").read_text())["messages"]
     assert [m["role"] for m in messages] == ["system", "user", "assistant"]
     assert messages[1]["content"] == 'say "é\\ok"', messages
@@ -182,7 +202,7 @@ def test_saving(home: Path) -> None:
     has(chat.ask(b"/load bad.json"), "do not take turns")
     has(chat.ask(b"more"), 'user: say "é\\ok"\n')
     has(chat.ask(b"/save /nowhere/x"), "/nowhere/x: No such file")
-    assert chat.leave() == 0
+    chat.leave()
 
 
 def test_interrupts(home: Path) -> None:
@@ -197,10 +217,40 @@ def test_interrupts(home: Path) -> None:
     os.kill(chat.pid, signal.SIGWINCH)
     chat.send(CTRL_C)
     has(chat.ready().decode(), "Ctrl-C again")
+    chat.leave(CTRL_C)
+
+
+def test_one_prompt(home: Path) -> None:
+    """A prompt of the command line is answered, and nothing is asked. Control characters do not reach the terminal."""
+    text = "\x1b[31mred\x1b]0;title\x07 \u202etfel \x9b1m"
+    for arguments in (text,), ("-p", text):
+        chat = Chat(home, *arguments, edits=False)
+        chat.end()
+        assert chat.seen.decode() == "user: [31mred]0;title tfel 1m\r\nassistant: \r\n", chat.seen
+    chat = Chat(home, "-p", "y" * 300, model="builtin:echo?us_per_token=10000", edits=False)
+    chat.expect(b"user: yy")
+    chat.leave(CTRL_C, code=130)
+
+
+def test_long_words(home: Path) -> None:
+    """Lines end between words."""
+    chat = Chat(home, "-p", "The quick brown fox jumps over the lazy dog, " + "z" * 40, columns=20, edits=False)
+    chat.end()
+    lines = chat.seen.decode().split("\r\n")
+    assert lines[:3] == ["user: The quick", "brown fox jumps", "over the lazy dog, " + "z" * 40], lines
+
+
+def test_simple_terminal(home: Path) -> None:
+    """A terminal without keys to edit by."""
+    chat = Chat(home, term="dumb", edits=False)
+    chat.expect(b"> ")
+    chat.send(b"hi\n")
+    chat.expect(b"user: hi\r\nassistant: \r\n> ")
     chat.send(CTRL_C)
-    while chat.gather(GUARD_S):
-        pass
-    assert os.waitstatus_to_exitcode(os.waitpid(chat.pid, 0)[1]) == 0
+    chat.expect(b"Ctrl-C again")
+    chat.expect(b"> ")
+    chat.leave(b"/bye\n")
+    assert b"\x1b" not in chat.seen
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from conan.tools.files import copy, load, rm, rmdir
 
 # An asterisk stands for folders too.
 SOURCES = ["Cargo.toml", "Cargo.lock", "Makefile", "build.rs", "cbindgen.toml", "bn_engine.pc.in", "bn_engine-static.pc.in",
-           "LICENSE-*", "THIRD-PARTY", "cmake/*", "dev/*", "hosts/chat/*", "include/*", "models/*", "packaging/packages.mk",
+           "LICENSE-*", "THIRD-PARTY", "bindings/cpp/*.hpp", "cmake/*", "dev/*", "include/*", "models/*", "packaging/*.mk",
            "src/*", "tools/header/*"]
 
 
@@ -45,7 +45,7 @@ class BnEngine(ConanFile):
         del self.info.settings.build_type
 
     def build(self):
-        self.run("make lib convert chat")
+        self.run("make lib convert")
 
     def package(self):
         self.run(f'make install PREFIX="{self.package_folder}"', cwd=self.build_folder)
@@ -54,7 +54,6 @@ class BnEngine(ConanFile):
             rm(self, "libbn_engine.a", lib)
         else:
             rm(self, "libbn_engine.so*", lib)
-            rm(self, "bn-chat", os.path.join(self.package_folder, "bin"))
         # Conan's generators write their own.
         rmdir(self, os.path.join(lib, "pkgconfig"))
         rmdir(self, os.path.join(lib, "cmake"))

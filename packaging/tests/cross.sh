@@ -1,6 +1,6 @@
 #!/bin/sh
-# cross.sh musl|aarch64: builds and installs the library for another system and uses it: C programs, shared and static; bn-chat;
-# the demo model's golden prompts. What is for aarch64 runs under qemu-user.
+# cross.sh musl|aarch64: builds and installs the library for another system and uses it: C programs, shared and static; bn-chat,
+# bn-server; the demo model's golden prompts. What is for aarch64 runs under qemu-user.
 set -eu
 left_out() {
     echo "skipped: $1"
@@ -42,6 +42,7 @@ build() {
     "$MAKE" --no-print-directory "$@" TARGET="$target" "$tools" > $c/build.log 2>&1 || { cat $c/build.log; exit 1; }
 }
 rm -rf "$stage" && mkdir -p "$stage"
+build hosts
 build install PREFIX="$stage" DESTDIR=
 shared=$(realpath "$stage/lib/libbn_engine.so")
 tests/abi/check_symbols.sh shared "$shared" $c/symbols.txt @@BN_1
@@ -70,6 +71,7 @@ printf '#!/bin/sh\nexec %s %s "$@"\n' "$run" "$stage/bin/bn-chat" > $c/run-chat
 chmod +x $c/run-chat
 hosts/chat/test.sh $c/run-chat models/bn-demo.gguf
 $run "$stage/bin/bn-convert" --version
+$run "$stage/bin/bn-server" --version
 
 build $c/tests
 if [ "$name" = aarch64 ]; then

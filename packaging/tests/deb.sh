@@ -1,6 +1,6 @@
 #!/bin/sh
 # deb.sh: builds the Debian packages and uses them as strangers do, in a minimal system of their own: a C program by
-# pkg-config, bn-chat by a pipe. Purged, they leave nothing.
+# pkg-config, bn-chat by a pipe, bn-server by HTTP. Purged, they leave nothing.
 # Needs debhelper, for the second part mmdebstrap and root. lintian is asked where it is installed.
 set -eu
 left_out() {
@@ -22,10 +22,7 @@ root=target/deb/root
 trap 'rm -rf $root target/deb/before target/deb/after' EXIT
 # The release that they were built on, as they need its libc.
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-# The libraries that the programs link, by whatever name the release has it.
-needs=$(dpkg-deb -f target/deb/bn-engine-tools_*.deb Depends | tr ',' '\n' |
-    sed -n 's/^ *\(lib\(cjson\|curl\|edit\)[^ ]*\).*/,\1/p' | tr -d '\n')
-mmdebstrap --quiet --variant=minbase --include=gcc,libc6-dev,pkg-config"$needs" "$suite" $root
+mmdebstrap --quiet --variant=minbase --include=gcc,libc6-dev,pkg-config,curl "$suite" $root
 # Less the notes of dpkg and ldconfig.
 files() {
     (cd $root && find . -path ./var/lib/dpkg -prune -o -path ./var/log -prune -o -path ./var/cache/ldconfig -prune -o \
@@ -44,9 +41,18 @@ inside sh -ec 'cd /tmp
     ./hello && ./hello-static' > target/deb/hello.out
 [ "$(grep -c '^Once upon a time.' target/deb/hello.out)" = 2 ] || { echo "hello tells no story"; exit 1; }
 [ "$(printf '17+25=\n' | inside bn-chat 2> /dev/null)" = 42 ] || { echo "bn-chat does not add"; exit 1; }
-for program in bn-convert bn-server; do
-    [ ! -x $root/usr/bin/$program ] || inside $program --help > /dev/null
+inside bn-convert --help > /dev/null
+# The port is the container's and this machine's alike.
+inside sh -ec 'bn-server --port 18097 2> /tmp/server.log & server=$!
+    curl -s --retry 30 --retry-connrefused --fail -o /dev/null http://127.0.0.1:18097/health
+    curl -sS http://127.0.0.1:18097/v1/completions -d "{\"prompt\": \"17+25=\", \"max_tokens\": 8}"
+    kill $server; wait $server' > target/deb/server.out || { cat $root/tmp/server.log; echo "bn-server does not run"; exit 1; }
+grep -q '"text":"42"' target/deb/server.out || { cat target/deb/server.out; echo "bn-server does not add"; exit 1; }
+for file in lib/systemd/system/bn-server.service share/bash-completion/completions/bn-server \
+    share/zsh/vendor-completions/_bn-server share/doc/bn-engine-tools/THIRD-PARTY.gz; do
+    [ -s $root/usr/$file ] || { echo "there is no $file"; exit 1; }
 done
+grep -q '^ExecStart=/usr/bin/bn-server$' $root/usr/lib/systemd/system/bn-server.service
 inside sh -c 'dpkg --purge $(dpkg-query -W -f "\${Package}\n" "*bn-engine*")' > target/deb/purge.log
 files > target/deb/after
 diff target/deb/before target/deb/after || { echo "the packages leave files"; exit 1; }

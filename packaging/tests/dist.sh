@@ -35,12 +35,20 @@ adds() {
     [ "$(printf '17+25=\n' | "$@" 2> /dev/null | tr -d '\r')" = 42 ] || fail "$what: does not add"
     echo "$what: ok"
 }
-# ROOT PROGRAM...: inside another system, which has no /proc, so that programs cannot tell where they are.
-inside() {
-    root=$1
+# WHAT BN_SERVER...: bn-server adds, and ends when it is asked to.
+serves() {
+    what=$1
     shift
-    LD_LIBRARY_PATH=/bn/lib chroot "$root" "$@"
+    "$@" --port 18098 2> "$work/server.err" &
+    server=$!
+    curl -s --retry 30 --retry-connrefused --fail -o /dev/null http://127.0.0.1:18098/health &&
+        curl -sS http://127.0.0.1:18098/v1/completions -d '{"prompt": "17+25=", "max_tokens": 8}' > "$work/server.out" || true
+    kill "$server" && wait "$server" || { cat "$work/server.err" && fail "$what: does not end"; }
+    grep -q '"text":"42"' "$work/server.out" || { cat "$work/server.err" && fail "$what: does not add"; }
+    echo "$what: ok"
 }
+# $inside ROOT PROGRAM...: inside another system, which has no /proc, so that programs cannot tell where they are.
+inside="env LD_LIBRARY_PATH=/bn/lib chroot"
 # NAME: its folder, if it is among the archives.
 unpacked() {
     found=$(ls "$out"/bn_engine-*-"$1".tar.gz "$out"/bn_engine-*-"$1".zip 2> /dev/null | head -n 1)
@@ -52,7 +60,8 @@ unpacked() {
     esac
     folder=$work/$(basename "$(basename "$found" .tar.gz)" .zip)
     for file in include/bn_engine.h lib/pkgconfig/bn_engine.pc lib/cmake/bn_engine/bn_engineConfig.cmake \
-        share/doc/bn_engine/LICENSE-MIT share/doc/bn_engine/THIRD-PARTY share/doc/bn_engine/bn_engine.cdx.json; do
+        share/doc/bn_engine/LICENSE-MIT share/doc/bn_engine/THIRD-PARTY share/doc/bn_engine/bn_engine.cdx.json \
+        share/doc/bn_engine/programs/THIRD-PARTY share/doc/bn_engine/programs/bn_engine-programs.cdx.json; do
         [ -s "$folder/$file" ] || fail "$found has no $file"
     done
 }
@@ -73,10 +82,9 @@ bare() {
         install -D "$file" "$root$file"
     done
     cp -r "$folder" "$root/bn"
-    adds "bn-chat beside a C library alone" inside "$root" /bn/bin/bn-chat
-    for program in bn-convert bn-server; do
-        inside "$root" /bn/bin/$program --help > /dev/null || fail "$program does not run"
-    done
+    adds "bn-chat beside a C library alone" $inside "$root" /bn/bin/bn-chat
+    serves "bn-server beside a C library alone" $inside "$root" /bn/bin/bn-server
+    $inside "$root" /bn/bin/bn-convert --help > /dev/null || fail "bn-convert does not run"
 }
 
 # Debian 11: glibc 2.31, GCC 10, Python 3.9 with pip 20.3.
@@ -87,9 +95,10 @@ older() {
     chroot "$old" sh -ec 'cd /bn && export PKG_CONFIG_PATH=/bn/lib/pkgconfig
         cc -std=c11 hello.c -o hello $(pkg-config --cflags --libs bn_engine)
         cc -std=c11 hello.c -o hello-static $(pkg-config --cflags --libs bn_engine-static)'
-    tells "hello.c compiled in Debian 11" inside "$old" /bn/hello
-    tells "hello.c, the library static, in Debian 11" inside "$old" /bn/hello-static
-    adds "bn-chat in Debian 11" inside "$old" /bn/bin/bn-chat
+    tells "hello.c compiled in Debian 11" $inside "$old" /bn/hello
+    tells "hello.c, the library static, in Debian 11" $inside "$old" /bn/hello-static
+    adds "bn-chat in Debian 11" $inside "$old" /bn/bin/bn-chat
+    serves "bn-server in Debian 11" $inside "$old" /bn/bin/bn-server
     wheel=$(ls "$out"/*manylinux*x86_64.whl)
     cp "$wheel" "$old/bn/"
     # Installed for good in that system, so that a wheel of before is gone.
@@ -127,7 +136,7 @@ if unpacked linux-aarch64; then
         tells "hello.c, everything static, under qemu" $run "$work/hello-arm-static"
         adds "bn-chat under qemu" $run "$folder/bin/bn-chat"
         $run "$folder/bin/bn-convert" --help > /dev/null
-        $run "$folder/bin/bn-server" --help > /dev/null
+        $run "$folder/bin/bn-server" --version > /dev/null
     else
         skip "running it, no gcc-aarch64-linux-gnu or qemu-user"
     fi
@@ -143,8 +152,8 @@ if unpacked linux-musl-x86_64; then
         mkdir -p "$work/musl"
         (cd "$work/musl" && apt-get -qq download musl > apt.log 2>&1 && dpkg -x musl_*.deb root)
         cp -r "$folder" "$work/musl/root/bn"
-        adds "bn-chat beside musl alone" inside "$work/musl/root" /bn/bin/bn-chat
-        inside "$work/musl/root" /bn/bin/bn-server --help > /dev/null || fail "bn-server does not run"
+        adds "bn-chat beside musl alone" $inside "$work/musl/root" /bn/bin/bn-chat
+        serves "bn-server beside musl alone" $inside "$work/musl/root" /bn/bin/bn-server
     else
         skip "the shared library, which needs musl"
     fi
@@ -160,6 +169,7 @@ if unpacked windows-x86_64; then
         export WINEPREFIX="$work/wine" WINEDEBUG=-all WINE
         tells "hello.exe under Wine" tests/c/wine.sh "$folder/bin/hello.exe"
         adds "bn-chat.exe under Wine" tests/c/wine.sh "$folder/bin/bn-chat.exe"
+        hosts/server/tests/windows.sh "$folder/bin/bn-server.exe"
         tests/c/wine.sh "$folder/bin/bn-convert.exe" --help > /dev/null || fail "bn-convert.exe does not run"
     else
         skip "running it, no MinGW-w64 or Wine"
@@ -168,11 +178,11 @@ fi
 
 for machine in aarch64 x86_64; do
     if unpacked macos-$machine; then
-        for file in "$folder"/lib/*.1.dylib "$folder/bin/bn-chat"; do
+        for file in "$folder"/lib/*.1.dylib "$folder/bin/bn-chat" "$folder/bin/bn-server"; do
             ${OBJDUMP:-llvm-objdump} --macho --private-headers "$file" | grep -q 'name @rpath/libbn_engine.1.dylib ' ||
                 fail "$file does not name the library by its run path"
         done
-        echo "the library has its name by the run path, and bn-chat needs it so"
+        echo "the library has its name by the run path, and the programs need it so"
         skip "running it, which takes a Mac"
     fi
 done

@@ -79,7 +79,7 @@ class Others(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("Paris", done.stdout)
 
-    @unittest.skipUnless(os.path.exists(real.program("bn-chat")), "bn-chat is not built (make chat)")
+    @unittest.skipUnless(os.path.exists(real.program("bn-chat")), "bn-chat is not built (make hosts)")
     def test_bn_chat(self):
         done = run(real.program("bn-chat"), real.path(SMOLLM2), "--temperature", 0, "--max-tokens", 64, input=QUESTION + "\n")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from typing import Literal
 
+import pages
 import trial
 from trial import CHAT, ROOT, Server, trials
 
@@ -412,8 +413,7 @@ def main():
     finally:
         server.stop()
     if not wanted:
-        with open(os.path.join(ROOT, "docs", "clients.md"), "w") as out:
-            out.write(table())
+        pages.keep_agents(table())
     return any(wrong is not None for *_, wrong in trial.CALLS)
 
 

@@ -1,6 +1,7 @@
-//! Writes THIRD-PARTY: the licenses of everything that the library is built from.
+//! Writes the licenses of everything that the library is built from, or with `hosts` the programs.
 //!
 //!   cargo dev notices > THIRD-PARTY
+//!   cargo dev notices -- hosts > hosts/THIRD-PARTY
 //!
 //! Texts are those in the packages, each once. A package that may be used under MIT is used under MIT.
 
@@ -20,11 +21,36 @@ struct Package {
     folder: PathBuf,
 }
 
+/// A workspace of this repository, and the words about it.
+struct Subject {
+    folder: &'static str,
+    contains: &'static str,
+    linked: &'static str,
+}
+
+const LIBRARY: Subject = Subject {
+    folder: "..",
+    contains: "bn_engine is under MIT or Apache-2.0 (LICENSE-MIT, LICENSE-APACHE). It contains parts of what follows.\n\
+               Written by `cargo dev notices`.",
+    linked: "In the library, on one system or another:",
+};
+const PROGRAMS: Subject = Subject {
+    folder: "../hosts",
+    contains: "bn-chat and bn-server are under MIT or Apache-2.0 (LICENSE-MIT, LICENSE-APACHE). They contain parts of what\n\
+               follows; the library that they use has a list of its own.\nWritten by `cargo dev notices -- hosts`.",
+    linked: "In the programs, on one system or another:",
+};
+
 fn main() -> Result<(), Box<dyn Error>> {
+    let subject = match std::env::args().nth(1).as_deref() {
+        None => LIBRARY,
+        Some("hosts") => PROGRAMS,
+        Some(other) => return Err(format!("nothing is called '{other}': hosts").into()),
+    };
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(subject.folder);
     let arguments = ["metadata", "--format-version", "1", "--locked"];
-    let output = Command::new(cargo).args(arguments).current_dir(root).output()?;
+    let output = Command::new(cargo).args(arguments).current_dir(folder).output()?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into());
     }
@@ -32,20 +58,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let packages: Vec<Package> =
         list(&metadata["packages"]).filter(|p| !p["source"].is_null()).map(package).collect();
     let linked = linked(&metadata);
-    let (library, tools): (Vec<_>, Vec<_>) = packages.iter().partition(|p| linked.contains(&p.id));
+    let (inside, tools): (Vec<_>, Vec<_>) = packages.iter().partition(|p| linked.contains(&p.id));
 
     println!(
-        "bn_engine is under MIT or Apache-2.0 (LICENSE-MIT, LICENSE-APACHE). It contains parts of what follows."
-    );
-    println!(
-        "Written by `cargo dev notices`. The texts are those that the packages bring; a package without one is under the"
+        "{} The texts are those that the packages bring; a package without one is under the",
+        subject.contains
     );
     println!("license that its line names.\n");
-    println!("In the library, on one system or another:\n");
-    library.iter().for_each(|p| println!("  {} {}  {}  {}", p.name, p.version, p.license, p.repository));
+    println!("{}\n", subject.linked);
+    inside.iter().for_each(|p| println!("  {} {}  {}  {}", p.name, p.version, p.license, p.repository));
     println!("\nOnly to build and test it:\n");
     tools.iter().for_each(|p| println!("  {} {}  {}", p.name, p.version, p.license));
-    for text in texts(&library)? {
+    for text in texts(&inside)? {
         println!("\n{}\n{}\n\n{}", "=".repeat(80), text.users.join(", "), text.text);
     }
     Ok(())
@@ -71,11 +95,15 @@ fn package(value: &Value) -> Package {
     }
 }
 
-/// Ids of bn-engine's dependencies, except those for building and testing it, on all systems.
+/// Ids of the dependencies of the workspace's package, or of all its members, except those for building and testing, on
+/// all systems.
 fn linked(metadata: &Value) -> BTreeSet<String> {
     let nodes: BTreeMap<&str, &Value> =
         list(&metadata["resolve"]["nodes"]).filter_map(|node| Some((node["id"].as_str()?, node))).collect();
-    let mut waiting: Vec<&str> = metadata["resolve"]["root"].as_str().into_iter().collect();
+    let mut waiting: Vec<&str> = match metadata["resolve"]["root"].as_str() {
+        Some(root) => vec![root],
+        None => list(&metadata["workspace_members"]).filter_map(Value::as_str).collect(),
+    };
     let mut found = BTreeSet::new();
     while let Some(id) = waiting.pop() {
         if !found.insert(id.to_string()) {

@@ -161,14 +161,17 @@ class Demo(ServerTest):
         coded = self.server.ok("/v1/embeddings", {**body, "encoding_format": "base64"})["data"]
         raw = base64.b64decode(coded[1]["embedding"])
         self.assertEqual(list(struct.unpack(f"<{len(raw) // 4}f", raw)), [struct.unpack("f", struct.pack("f", x))[0] for x in data[1]["embedding"]])
-        self.refused("/v1/embeddings", {"input": "x", "dimensions": 3}, "can only be 256")
-        self.refused("/v1/embeddings", {"input": "x", "temperature": 1}, "not a field")
+        short = self.server.ok("/v1/embeddings", {**body, "dimensions": 3})["data"][0]["embedding"]
+        self.assertEqual(len(short), 3)
+        self.assertAlmostEqual(sum(x * x for x in short), 1, places=5)
+        self.refused("/v1/embeddings", {"input": "x", "dimensions": 257}, "'dimensions'")
 
     def test_what_is_known_of_the_server(self):
         self.assertEqual(self.server.get("/health"), (200, {"status": "ok"}))
         model = self.server.get("/v1/models")[1]["data"][0]
         self.assertEqual(self.server.get("/v1/models/" + model["id"]), (200, model))
-        for path in ["/v1/models/", "/v1/models/other", f"/v1/models/{model['id']}/", f"/v1/models/{model['id']}%20"]:
+        self.assertEqual(self.server.get("/v1/models/")[1]["data"][0], model)
+        for path in ["/v1/models/other", f"/v1/models/{model['id']}%20"]:
             status, data = self.server.get(path)
             self.assertEqual((status, data["error"]["code"]), (404, "model_not_found"), path)
         self.assertEqual(self.server.post("/v1/models/" + model["id"], {})[0], 405)
@@ -288,7 +291,6 @@ class Demo(ServerTest):
             ({"stream": 1}, "'stream' must be true or false"),
             ({"session": ""}, "session"),
             ({"seed": 1e300}, "'seed'"),
-            ({"unheard_of": 1}, "'unheard_of' is not a field"),
             ({"tools": [{"type": "function"}]}, "'tools' is not"),
             ({"response_format": {"type": "xml"}}, "'response_format' must have the type"),
             ({"response_format": {"type": "json_schema"}}, "'response_format' needs a JSON schema"),
@@ -299,7 +301,7 @@ class Demo(ServerTest):
             ({"grammar": "root ::= x"}, "line 1: there is no rule named x"),
             ({"grammar": 1}, "'grammar' must be a text"),
             ({"structured_outputs": {"choice": ["a"]}}, "'structured_outputs' must be an object with one of"),
-            ({"grammar": "root ::= [a]", "guided_regex": "a"}, "'guided_regex' is a second format"),
+            ({"grammar": "root ::= [a]", "guided_regex": "a"}, "is a second format"),
             ({"logit_bias": {"5": 101}}, "'logit_bias' must be an object"),
             ({"logit_bias": {"-5": 1}}, "'logit_bias' must be an object"),
             ({"logit_bias": {"99999999": 1}}, "logit_bias"),
@@ -317,6 +319,20 @@ class Demo(ServerTest):
             with self.subTest(more):
                 self.refused(path, {**prompt, **more}, words)
         self.refused(path, {}, "'prompt' is missing")
+
+    def test_fields_that_are_not_known_are_counted_and_ignored_unless_the_server_is_strict(self):
+        count = "bn_server_ignored_fields_total"
+        before = self.server.metrics()[count]
+        for path, body in self.MODEL_ROUTES.items():
+            self.server.ok(path, {**body, "unheard_of": 1, "nothing": None})
+        self.assertEqual(self.server.metrics()[count] - before, len(self.MODEL_ROUTES))
+        server = Server(strict=1)
+        try:
+            status, data = server.post("/v1/completions", {"prompt": "x", "unheard_of": 1})
+            self.assertEqual((status, "'unheard_of' is not a field" in data["error"]["message"]), (400, True))
+            server.ok("/v1/completions", {"prompt": "x", "nothing": None})
+        finally:
+            self.assertEqual(server.stop(), 0)
 
     def test_empty_and_null_fields_are_as_if_they_were_absent(self):
         self.server.ok("/v1/completions", {"prompt": "1+1=", "tools": [], "logit_bias": {}, "stop": None, "best_of": 1,
@@ -463,7 +479,6 @@ class Chat(ServerTest):
             ({"role": "critic", "content": "x"}, "role"),
             ({"role": "user"}, "content"),
             ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, "only parts of type text"),
-            ({"role": "tool"}, "content"),
             ({"role": "assistant", "tool_calls": [{"function": {}}]}, "messages[0].tool_calls[0].function.name"),
         ]:
             self.refused("/v1/chat/completions", {"messages": [message]}, words)
@@ -506,7 +521,7 @@ class Chat(ServerTest):
         asked = [{"role": "user", "content": "I look." + self.CALL}]
         body = {"messages": asked, "tools": tools, "max_tokens": 4000, "temperature": 0}
         data = self.server.ok("/v1/messages", body)
-        self.assertEqual(([block["type"] for block in data["content"]], data["stop_reason"]), (["text", "tool_use"], "tool_use"))
+        self.assertEqual(([block["type"] for block in data["content"][:2]], data["stop_reason"]), (["text", "tool_use"], "tool_use"))
         self.assertEqual((data["content"][1]["name"], data["content"][1]["input"]), ("get_weather", {"city": "Paris"}))
         events = self.named("/v1/messages", body)
         begun = [event["content_block"]["type"] for event in events if event["type"] == "content_block_start"]
@@ -524,12 +539,52 @@ class Chat(ServerTest):
         self.assertIn("user: <tool_response>\n21\n</tool_response>\nuser: So?\n", text)
         for more, words in [({"tool_choice": {"type": "tool", "name": "other"}}, "no such function"),
                             ({"tool_choice": {"type": "some"}}, "auto, any, tool or none"),
-                            ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "of your own"),
-                            ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "no images"),
-                            ({"thinking": {"type": "hard"}}, "'thinking'")]:
+                            ({"tools": [{"name": "f f"}]}, "'tools[0].name' must be"),
+                            ({"messages": [{"role": "critic", "content": "x"}]}, "'messages[0].role' must be"),
+                            ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "'messages[0].content[0]' is of the type image: this server takes only parts of type text, no images"),
+                            ({"max_tokens": 0}, "'max_tokens' must be"),
+                            ({"thinking": {"type": "hard"}}, "'thinking.type' must be")]:
             status, data = self.server.post("/v1/messages", {**body, **more})
             self.assertEqual((status, data["error"]["type"]), (400, "invalid_request_error"))
             self.assertIn(words, data["error"]["message"])
+
+    def test_an_agents_messages(self):
+        """As Claude Code sends them: fields and tools of Anthropic's servers are passed over."""
+        search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
+        tools = [search, {"name": "get_weather", "input_schema": {"type": "object"}, "defer_loading": False, "cache_control": {"type": "ephemeral"}}]
+        more = {"context_management": {"edits": []}, "thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": "max"}, "service_tier": "auto",
+                "betas": ["x"], "metadata": {"user_id": "u"}, "cache_control": {"type": "ephemeral"}, "system": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}]}
+        asked = [*self.messages, {"role": "system", "content": "none"}, {"role": "assistant", "content": [
+                     {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}, {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []},
+                     {"type": "tool_use", "id": "t1", "name": "get_weather", "input": "Ro"}, {"type": "tool_use", "id": "t2", "name": "get_weather", "input": None}]},
+                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1"}, {"type": "tool_result", "tool_use_id": "t2", "content": [{"type": "image"}]}]}]
+        body = {"messages": asked, "tools": tools, "tool_choice": {"type": "tool", "name": "web_search"}, **more}
+        count = self.server.ok("/v1/messages/count_tokens", body)["input_tokens"]
+        events = self.named("/v1/messages", {**body, "max_tokens": 20})
+        self.assertEqual((events[0]["message"]["usage"]["input_tokens"], events[-1]["type"]), (count, "message_stop"))
+        usage = events[-2]["usage"]
+        self.assertEqual(usage["input_tokens"] + usage["cache_read_input_tokens"], count)
+        self.server.ok("/v1/messages", {**body, "messages": self.messages, "tools": [search], "max_tokens": 4})
+        status, long = self.server.post("/v1/messages", {"messages": [{"role": "user", "content": "x" * 70000}], "max_tokens": 4})
+        self.assertEqual((status, long["error"]["type"]), (400, "invalid_request_error"))
+        self.assertRegex(long["error"]["message"], r"^prompt is too long: 70\d\d\d tokens > 65535 maximum$")
+
+    def test_an_answer_that_is_begun_goes_on(self):
+        asked = [*self.messages, {"role": "assistant", "content": "so"}]
+        body = {"messages": asked, "max_tokens": 100, "temperature": 0}
+        text = self.server.ok("/v1/messages", body)["content"][0]["text"]
+        chat = self.server.ok("/v1/chat/completions", {**body, "continue_final_message": True})
+        self.assertEqual(text, chat["choices"][0]["message"]["content"])
+
+    def test_thinking_may_be_hidden(self):
+        chat = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "<think>\n"}]
+        body = {"messages": chat, "max_tokens": 200, "temperature": 0, "reasoning_format": "think", "thinking": {"type": "enabled", "budget_tokens": 100}}
+        [shown] = self.server.ok("/v1/messages", body)["content"]
+        self.assertEqual((shown["type"], shown["thinking"]), ("thinking", "user: x\nassistant: <think>\n"))
+        body["thinking"]["display"] = "omitted"
+        self.assertEqual(self.server.ok("/v1/messages", body)["content"], [{**shown, "thinking": ""}])
+        starts = [event["type"] for event in self.named("/v1/messages", body)]
+        self.assertNotIn("content_block_delta", starts)
 
     def test_what_follows_a_long_call_stands_behind_it(self):
         long = json.dumps({"name": "get_weather", "arguments": {"city": "x" * 3000}})
@@ -564,7 +619,7 @@ class Chat(ServerTest):
                 self.assertEqual((answer["count"], len(answer["tokens"])), (chat["usage"]["prompt_tokens"],) * 2)
         for body, words in [({"text": ["a", "b"]}, "one text"), ({"text": "a", "messages": messages}, "both"),
                             ({"messages": []}, "'messages' must be"), ({}, "'text' is missing"),
-                            ({"messages": messages, "tools": [{}]}, "tools[0]"), ({"messages": messages, "seed": 1}, "not a field")]:
+                            ({"messages": messages, "tools": [{}]}, "tools[0]")]:
             self.refused("/tokenize", body, words)
 
     def test_text_that_json_must_escape(self):

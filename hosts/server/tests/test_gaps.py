@@ -77,9 +77,11 @@ class Echo(ServerTest):
         self.refused("/v1/completions", {**body, "best_of": 2, "stream": True}, "'best_of' is for whole answers")
 
     def test_nothing_is_kept(self):
-        for name, value in [("store", True), ("previous_response_id", "resp_1")]:
-            self.refused("/v1/responses", {"input": "hello", name: value}, f"'{name}' is not supported: this server keeps no answers")
-        self.server.ok("/v1/responses", {"input": "hello", "store": False, "previous_response_id": None})
+        words = "'previous_response_id' is not supported: this server keeps no answers"
+        self.refused("/v1/responses", {"input": "hello", "previous_response_id": "resp_1"}, words)
+        for store in [True, False]:
+            answer = self.server.ok("/v1/responses", {"input": "hello", "store": store, "previous_response_id": None})
+            self.assertFalse(answer["store"])
         for method in ["GET", "DELETE"]:
             status, _, data = self.server.request(method, "/v1/responses/resp_1")
             self.assertEqual((status, "keeps no answers" in data["error"]["message"]), (404, True))
@@ -101,6 +103,11 @@ class Echo(ServerTest):
         ids = self.server.ok("/tokenize", {"text": "héllo"})["tokens"]
         self.assertEqual(self.server.ok("/detokenize", {"tokens": ids})["prompt"], "héllo")
         self.assertEqual(self.server.ok("/detokenize", {"tokens": ids, "model": "echo"})["content"], "héllo")
+        for name in ["prompt", "content"]:  # vLLM's and llama.cpp's
+            self.assertEqual(self.server.ok("/tokenize", {name: "héllo"})["tokens"], ids)
+        self.assertEqual(self.server.ok("/tokenize", {"text": "héllo", "add_special_tokens": False})["tokens"], [i for i in ids if i < 256])
+        self.refused("/tokenize", {"text": "a", "prompt": "b", "messages": ASKED}, "'text' and 'messages' are both there")
+        self.refused("/detokenize", {"tokens": [[5], [6]]}, "one list of token ids")
         self.refused("/detokenize", {"tokens": []}, "'tokens' must not be empty")
         self.refused("/detokenize", {"tokens": [999999]}, "999999")
 
@@ -123,7 +130,7 @@ class Echo(ServerTest):
             self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (403, None))
 
     def test_errors_have_a_place(self):
-        for body, words in [(b'{"prompt": "a",\n "n": }', "(line 2, column 7)"), (b'{"prompt": "a"} x', "column 16"), (b'{"a": "\x01"}', "(line 1, column 7)")]:
+        for body, words in [(b'{"prompt": "a",\n "n": }', "(line 2, column 7)"), (b'{"prompt": "a"} x', "column 17"), (b'{"a": "\x01"}', "(line 1, column 8)")]:
             self.refused("/v1/completions", body, words)
 
 

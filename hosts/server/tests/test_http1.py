@@ -1,16 +1,18 @@
-"""RFC 9112 by raw sockets: refused and accepted requests; bytes after a refused one never count as a second request."""
+"""RFC 9112 by raw sockets: refused and accepted requests; bytes after a refused one never count as a second request. hyper
+reads HTTP/1.1. Where it refuses, its answer is bare; where it takes more than the standard does, the request is one all the
+same, and what follows it another."""
 import json
 import os
 import random
 import re
 import unittest
 
-from support import ServerTest, read_all, run_c
+from support import ServerTest, read_all
 
-HOST = b"Host: x\r\n"
+HOST = b"Host: localhost\r\n"
 BODY = json.dumps({"text": "ab"}).encode()
-SECOND = b"GET /stats HTTP/1.1\r\nHost: x\r\n\r\n"  # hidden by an attacker in a body or after a head
-CHUNKED = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+SECOND = b"GET /stats HTTP/1.1\r\nHost: localhost\r\n\r\n"  # hidden by an attacker in a body or after a head
+CHUNKED = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
 
 
 def get(fields=HOST, line=b"GET /health HTTP/1.1\r\n"):
@@ -29,10 +31,7 @@ LENGTH = b"Content-Length: %d\r\n" % len(BODY)
 
 REFUSED = {
     # How requests are smuggled.
-    "both lengths": (400, CHUNKED + b"Content-Length: 4\r\n\r\n" + chunks(BODY)),
-    "both lengths, the other way round": (400, post(b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", chunks(BODY))),
     "two different lengths": (400, post(LENGTH + b"Content-Length: 3\r\n")),
-    "two equal lengths": (400, post(LENGTH + LENGTH)),
     "a list of lengths": (400, post(b"Content-Length: 14, 14\r\n")),
     "a length with a sign": (400, post(b"Content-Length: +14\r\n")),
     "a negative length": (400, post(b"Content-Length: -14\r\n")),
@@ -54,20 +53,17 @@ REFUSED = {
     "a coding below chunked": (501, post(b"Transfer-Encoding: gzip, chunked\r\n", chunks(BODY))),
     "chunks in HTTP/1.0": (400, post(b"Transfer-Encoding: chunked\r\n", chunks(BODY), b"1.0")),
     # Lines.
-    "bare LF in a head": (400, b"GET /health HTTP/1.1\nHost: x\n\n"),
-    "one bare LF in a head": (400, b"GET /health HTTP/1.1\r\nHost: x\nX: y\r\n\r\n"),
     "bare CR in a value": (400, get(HOST + b"X: a\rb\r\n")),
     "a folded line": (400, get(HOST + b"X: a\r\n b\r\n")),
-    "white space before the first field": (400, b"GET /health HTTP/1.1\r\n Host: x\r\n\r\n"),
+    "white space before the first field": (400, b"GET /health HTTP/1.1\r\n Host: localhost\r\n\r\n"),
     "a field without a colon": (400, get(HOST + b"nothing\r\n")),
     "a field without a name": (400, get(HOST + b": a\r\n")),
     "a name that is no token": (400, get(HOST + b"X(Y): a\r\n")),
     "a control character in a value": (400, get(HOST + b"X: a\x01b\r\n")),
     "DEL in a value": (400, get(HOST + b"X: a\x7fb\r\n")),
-    "two empty lines in front": (400, b"\r\n\r\n" + get()),
     "too many fields": (431, get(HOST + b"X: y\r\n" * 200)),
     "too long a field": (431, get(HOST + b"X: " + b"y" * 20000 + b"\r\n")),
-    "too long a line": (414, b"GET /" + b"y" * 20000 + b" HTTP/1.1\r\n"),
+    "too long a line": (431, b"GET /" + b"y" * 20000 + b" HTTP/1.1\r\n"),
     # Request lines.
     "no version": (400, b"GET /health\r\n\r\n"),
     "two spaces": (400, get(line=b"GET  /health HTTP/1.1\r\n")),
@@ -77,9 +73,9 @@ REFUSED = {
     "no method": (400, get(line=b" /health HTTP/1.1\r\n")),
     "HTTP in small letters": (400, get(line=b"GET /health http/1.1\r\n")),
     "a version of two digits": (400, get(line=b"GET /health HTTP/1.10\r\n")),
-    "a later version": (505, get(line=b"GET /health HTTP/2.0\r\n")),
+    "a later minor version": (400, get(line=b"GET /health HTTP/1.7\r\n")),
+    "a later version": (400, get(line=b"GET /health HTTP/2.0\r\n")),
     "a target with no slash": (400, get(line=b"GET health HTTP/1.1\r\n")),
-    "a target with a fragment": (400, get(line=b"GET /health#x HTTP/1.1\r\n")),
     "a target beyond ASCII": (400, get(line=b"GET /h\xc3\xa9 HTTP/1.1\r\n")),
     "a target with a bad code": (400, get(line=b"GET /health%2 HTTP/1.1\r\n")),
     "a target with a coded NUL": (400, get(line=b"GET /health%00x HTTP/1.1\r\n")),
@@ -92,7 +88,7 @@ REFUSED = {
     "an absolute target with a bracket": (400, get(line=b"GET http://[/health HTTP/1.1\r\n")),
     "an absolute target with a query alone": (400, get(line=b"GET http://?x HTTP/1.1\r\n")),
     **{f"a target with {c}": (400, get(line=b"GET /health%s HTTP/1.1\r\n" % c.encode())) for c in '"<>[\\]^`{|}'},
-    **{f"a query with {c}": (400, get(line=b"GET /health?x%s HTTP/1.1\r\n" % c.encode())) for c in '"<>[\\]^`{|}#'},
+    **{f"a query with {c}": (400, get(line=b"GET /health?x%s HTTP/1.1\r\n" % c.encode())) for c in '"<>[\\]^`{|}'},
     "a query with a bad code": (400, get(line=b"GET /health?x=%zz HTTP/1.1\r\n")),
     "a query that ends in a code": (400, get(line=b"GET /health?x=%2 HTTP/1.1\r\n")),
     # Fields that must be right.
@@ -110,27 +106,18 @@ REFUSED = {
     # Chunks.
     "bare LF behind a chunk's size": (400, CHUNKED + b"\r\ne\n" + BODY + b"\r\n0\r\n\r\n"),
     "bare LF behind a chunk": (400, CHUNKED + b"\r\ne\r\n" + BODY + b"\n0\r\n\r\n"),
-    "bare LF at the end": (400, CHUNKED + b"\r\n" + chunks(BODY, end=b"0\r\n\n")),
     "nothing behind a chunk": (400, CHUNKED + b"\r\ne\r\n" + BODY + b"0\r\n\r\n"),
     "a longer chunk than its size": (400, CHUNKED + b"\r\nd\r\n" + BODY + b"\r\n0\r\n\r\n"),
     "a size with a sign": (400, CHUNKED + b"\r\n+e\r\n" + BODY + b"\r\n0\r\n\r\n"),
     "a size with 0x": (400, CHUNKED + b"\r\n0xe\r\n" + BODY + b"\r\n0\r\n\r\n"),
     "a space before a size": (400, CHUNKED + b"\r\n e\r\n" + BODY + b"\r\n0\r\n\r\n"),
-    "a space behind a size": (400, CHUNKED + b"\r\ne \r\n" + BODY + b"\r\n0\r\n\r\n"),
     "an empty size": (400, CHUNKED + b"\r\n\r\n" + BODY + b"\r\n0\r\n\r\n"),
     "a size beyond 64 bits": (400, CHUNKED + b"\r\n1000000000000000e\r\n" + BODY + b"\r\n0\r\n\r\n"),
-    "a size with many zeros": (400, CHUNKED + b"\r\n" + b"0" * 40 + b"e\r\n" + BODY + b"\r\n0\r\n\r\n"),
-    "NUL in an extension": (400, CHUNKED + b"\r\ne;a\0b\r\n" + BODY + b"\r\n0\r\n\r\n"),
     "bare CR in an extension": (400, CHUNKED + b"\r\ne;a\rb\r\n" + BODY + b"\r\n0\r\n\r\n"),
-    **{f"the extension {text}": (400, CHUNKED + b"\r\ne%s\r\n" % text.encode() + BODY + b"\r\n0\r\n\r\n") for text in [
-        ";", ";;a", ";a;", "; ;a", ";=", ";=b", ";a=", ";a=;b", ";;=\"\"", ";a==b", ";a=b=c", ";a b", ";a=b c", ";a ", ";a=b ", " ", ";(",
-        ";a=(", ";a=\"b", ";a=\"b\\\"", ";a=\"b\"c", ";a=\"b\" ", ";a=\"b\"\"c\"", ";\"a\"", ";a=b\"c\"", ";a=\xe9"]},
-    "DEL in a quoted extension": (400, CHUNKED + b"\r\ne;a=\"\x7f\"\r\n" + BODY + b"\r\n0\r\n\r\n"),
     "a quoted CR in an extension": (400, CHUNKED + b"\r\ne;a=\"\\\r\"\r\n" + BODY + b"\r\n0\r\n\r\n"),
-    "endless white space": (431, CHUNKED + b"\r\ne" + b" " * 40000 + b";a\r\n" + BODY + b"\r\n0\r\n\r\n"),
-    "an endless quoted extension": (431, CHUNKED + b"\r\ne;a=\"" + b"\\a" * 20000 + b"\"\r\n" + BODY + b"\r\n0\r\n\r\n"),
-    "endless extensions": (431, CHUNKED + b"\r\ne;" + b"a" * 40000 + b"\r\n" + BODY + b"\r\n0\r\n\r\n"),
-    "endless trailers": (431, CHUNKED + b"\r\n" + chunks(BODY, end=b"0\r\n" + b"X: y\r\n" * 8000)),
+    "an endless quoted extension": (400, CHUNKED + b"\r\ne;a=\"" + b"\\a" * 20000 + b"\"\r\n" + BODY + b"\r\n0\r\n\r\n"),
+    "endless extensions": (400, CHUNKED + b"\r\ne;" + b"a" * 40000 + b"\r\n" + BODY + b"\r\n0\r\n\r\n"),
+    "endless trailers": (400, CHUNKED + b"\r\n" + chunks(BODY, end=b"0\r\n" + b"X: y\r\n" * 8000)),
     "a trailer that is no field": (400, CHUNKED + b"\r\n" + chunks(BODY, end=b"0\r\nnothing\r\n\r\n")),
     "a folded trailer": (400, CHUNKED + b"\r\n" + chunks(BODY, end=b"0\r\nX: y\r\n z\r\n\r\n")),
 }
@@ -147,7 +134,6 @@ TAKEN = {
     **{f"the Host {host}": get(b"Host: %s\r\n" % host.encode()) for host in [
         "[::1]:80", "[::]", "[1:2:3:4:5:6:7:8]", "[1::8]:", "[::ffff:1.2.3.4]", "[v1f.a:b~]:1", "a.b-c_d~:8080", "x:", "%41!$&'()*+,;=", "1.2.3.4:5"]},
     "HTTP/1.0 without a Host": get(b"", b"GET /health HTTP/1.0\r\n"),
-    "a later minor version": get(line=b"GET /health HTTP/1.7\r\n"),
     "an absolute target": get(line=b"GET http://x/health?y HTTP/1.1\r\n"),
     "an absolute target without a path": get(line=b"GET HTTP://x?y HTTP/1.1\r\n"),
     "a query": get(line=b"GET /health?a=b%20&c=/? HTTP/1.1\r\n"),
@@ -167,12 +153,49 @@ TAKEN = {
 }
 
 
+# Taken, although the standard forbids or only allows it. What follows is a request of its own.
+LENIENT = {
+    # A line may end with LF alone (RFC 9112, 2.2).
+    "bare LF in a head": b"GET /health HTTP/1.1\nHost: localhost\n\n",
+    "one bare LF in a head": b"GET /health HTTP/1.1\r\nHost: localhost\nX: y\r\n\r\n",
+    # Empty lines in front may be passed over (the same).
+    "two empty lines in front": b"\r\n\r\n" + get(),
+    # Equal lengths may stand for one (RFC 9110, 8.6).
+    "two equal lengths": post(LENGTH + LENGTH),
+    # A fragment is left out: it has no meaning here.
+    "a target with a fragment": get(line=b"GET /health#x HTTP/1.1\r\n"),
+    "a query with a fragment": get(line=b"GET /health?x#y HTTP/1.1\r\n"),
+}
+
+# Chunks that only hyper takes. They and all others are the last request of a connection.
+LENIENT_CHUNKS = {
+    # A length beside chunks does not count (RFC 9112, 6.1).
+    "both lengths": CHUNKED + b"Content-Length: 4\r\n\r\n" + chunks(BODY),
+    "both lengths, the other way round": post(b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", chunks(BODY)),
+    # White space and extensions behind a size are passed over up to the end of the line; only their length is bounded.
+    "bare LF at the end": CHUNKED + b"\r\n" + chunks(BODY, end=b"0\r\n\n"),
+    "a space behind a size": CHUNKED + b"\r\ne \r\n" + BODY + b"\r\n0\r\n\r\n",
+    "a size with many zeros": CHUNKED + b"\r\n" + b"0" * 40 + b"e\r\n" + BODY + b"\r\n0\r\n\r\n",
+    "NUL in an extension": CHUNKED + b"\r\ne;a\0b\r\n" + BODY + b"\r\n0\r\n\r\n",
+    "DEL in a quoted extension": CHUNKED + b"\r\ne;a=\"\x7f\"\r\n" + BODY + b"\r\n0\r\n\r\n",
+    "endless white space": CHUNKED + b"\r\ne" + b" " * 40000 + b";a\r\n" + BODY + b"\r\n0\r\n\r\n",
+    **{f"the extension {text}": CHUNKED + b"\r\ne%s\r\n" % text.encode() + BODY + b"\r\n0\r\n\r\n" for text in [
+        ";", ";;a", ";a;", "; ;a", ";=", ";=b", ";a=", ";a=;b", ";;=\"\"", ";a==b", ";a=b=c", ";a b", ";a=b c", ";a ", ";a=b ", " ", ";(",
+        ";a=(", ";a=\"b", ";a=\"b\\\"", ";a=\"b\"c", ";a=\"b\" ", ";a=\"b\"\"c\"", ";\"a\"", ";a=b\"c\"", ";a=\xe9"]},
+}
+
+
 def statuses(data):
-    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", data)]
+    return [int(status) for status in re.findall(rb"HTTP/1\.[01] (\d{3}) ", data)]
+
+
+def is_last(data):
+    """Of its connection: HTTP/1.0, and chunks, of which hyper takes more than the standard does."""
+    return b"HTTP/1.0" in data or b"chunked" in data.lower()
 
 
 class Rules(ServerTest):
-    options = {"model": "builtin:echo", "max_header": 8192}
+    options = {"model": "builtin:echo", "max_header": 8192, "host": "0.0.0.0"}  # where any Host is allowed
 
     def answers(self, *parts, ends=True):
         s = self.server.raw(b"")
@@ -191,14 +214,23 @@ class Rules(ServerTest):
                 answer = self.answers(data + SECOND * 3, ends=False)  # read to the end: it is the server that closes
                 self.assertEqual(statuses(answer), [status], answer)
                 self.assertIn(b"\r\nConnection: close\r\n", answer)
-                self.assertIn(b'"code":"invalid_http"', answer)
+                if b"Content-Length: 0\r\n" not in answer:  # it is the server's own
+                    self.assertIn(b'"code":"invalid_http"', answer)
 
     def test_what_is_valid_is_taken_and_the_next_one_too(self):
         for name, data in TAKEN.items():
             with self.subTest(name):
                 answer = self.answers(data + SECOND)
-                only_one = b"HTTP/1.0" in data
-                self.assertEqual(statuses(answer), [200] if only_one else [200, 200], answer)
+                self.assertEqual(statuses(answer), [200] if is_last(data) else [200, 200], answer)
+                self.assertEqual(b"\r\nConnection: close\r\n" in answer, is_last(data), answer)
+
+    def test_what_is_taken_all_the_same_is_one_request(self):
+        for name, data in {**LENIENT, **LENIENT_CHUNKS}.items():
+            with self.subTest(name):
+                answer = self.answers(data + SECOND * 2)
+                self.assertEqual(statuses(answer), [200] if name in LENIENT_CHUNKS else [200] * 3, answer)
+                self.assertEqual(b"Connection: close" in answer, name in LENIENT_CHUNKS, answer)
+                self.assertEqual(answer.count(b'"running"'), 0 if name in LENIENT_CHUNKS else 2, answer)
 
     def test_all_of_them_byte_by_byte(self):
         for name, data in [*TAKEN.items(), *((name, data) for name, (_, data) in REFUSED.items() if len(data) < 300)]:
@@ -208,7 +240,7 @@ class Rules(ServerTest):
                 self.assertEqual(statuses(self.answers(*parts, ends=False) if name not in TAKEN else self.answers(*parts)), expected)
 
     def test_fields_of_an_answer_are_there_once(self):
-        for data in (get(), get(b""), get(line=b"GET /nothing HTTP/1.1\r\n"), b"GET /" + b"y" * 20000 + b" HTTP/1.1\r\n"):
+        for data in (get(), get(b""), get(line=b"GET /nothing HTTP/1.1\r\n")):
             head = self.answers(data).partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]
             names = [line.split(b":")[0].lower() for line in head]
             self.assertEqual(len(names), len(set(names)), names)
@@ -227,7 +259,7 @@ class Rules(ServerTest):
         self.assertEqual((status, headers["Allow"]), (405, "POST"))
 
     def test_head_has_no_body(self):
-        answer = self.answers(b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n" + SECOND)
+        answer = self.answers(b"HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\n" + SECOND)
         head, _, rest = answer.partition(b"\r\n\r\n")
         self.assertIn(b"Content-Length: 15", head)
         self.assertTrue(rest.startswith(b"HTTP/1.1 200 OK\r\n"), rest)
@@ -238,7 +270,7 @@ class Rules(ServerTest):
         s.sendall(BODY + SECOND)
         s.shutdown(1)
         self.assertEqual(statuses(read_all(s)), [200, 200])
-        self.assertEqual(statuses(self.answers(post(LENGTH + b"Expect: 100-Continue\r\n"))), [200])  # it does not wait
+        self.assertEqual(statuses(self.answers(post(LENGTH + b"Expect: 100-Continue\r\n"))), [100, 200])
         self.assertEqual(statuses(self.answers(post(b"Content-Length: 9999999\r\nExpect: 100-continue\r\n", b""), ends=False)), [413])
         self.assertEqual(statuses(self.answers(post(LENGTH + b"Expect: 100-continue\r\n", BODY, b"1.0"))), [200])
 
@@ -257,7 +289,7 @@ class Rules(ServerTest):
 
     def test_requests_behind_a_stream_wait_for_its_end(self):
         body = json.dumps({"prompt": "ab", "max_tokens": 50, "ignore_eos": True, "stream": True}).encode()
-        s = self.server.raw(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body + SECOND)
+        s = self.server.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body + SECOND)
         data = b""
         while b'"model":"echo","running"' not in data and b'"running":' not in data:
             data += s.recv(1 << 16)
@@ -275,12 +307,6 @@ class Rules(ServerTest):
             for status in statuses(self.answers(bytes(data))):
                 self.assertIn(status, (100, 200, 400, 404, 405, 413, 414, 417, 431, 501, 505), data)
         self.assertEqual(self.server.get("/health")[0], 200)
-
-
-class Parser(unittest.TestCase):
-    def test_random_bytes_under_sanitizers(self):
-        done = run_c(["tests/mutate.c", "http1.c"], "-fsanitize=address,undefined", arguments=[os.environ.get("SEED", "1"), os.environ.get("PARSES", "100000")])
-        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,30 @@ class Models(unittest.TestCase):
             self.assertEqual(server.get("/v1/models/a")[1]["id"], "a")
             self.assertEqual(server.stop(), 0)
 
+    def test_files_that_come_to_a_folder_later(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(DEMO, os.path.join(folder, "b.gguf"))
+            server = Server(models=folder)
+            self.assertEqual(say(server, "a")[0], 404)
+            shutil.copy(DEMO, os.path.join(folder, "a.gguf"))
+            self.assertEqual(say(server, "a")[0], 200)
+            os.mkfifo(os.path.join(folder, "pipe.gguf"))  # no model: opening it would wait
+            shutil.copy(DEMO, os.path.join(folder, "c\x1b[31m\u202e.gguf"))
+            os.remove(os.path.join(folder, "b.gguf"))
+            self.assertEqual([model["id"] for model in server.get("/v1/models")[1]["data"]], ["a", "c[31m"])
+            self.assertEqual(say(server, "c[31m")[1]["model"], "c[31m")
+            self.assertEqual(say(server, "b")[0], 404)
+            self.assertEqual(server.stop(), 0)
+
+    def test_statistics_of_one(self):
+        server = Server(models=f"one=builtin:echo,two={DEMO}")
+        for name in ["two", "one", "one"]:
+            self.assertEqual(say(server, name)[0], 200)
+        self.assertEqual([server.get(f"/stats?model={name}")[1]["accepted"] for name in ("one", "two")], [2, 1])
+        self.assertEqual(server.get("/stats?model=two")[1]["model"], "two")
+        self.assertEqual(server.get("/stats?model=three")[0], 404)
+        self.assertEqual(server.stop(), 0)
+
     def test_each_has_limits_and_metrics_of_its_own(self):
         server = Server(models=f"one={DEMO};context=64,two=builtin:echo;max-batch=3", max_batch=7)
         for name in ["one", "two"]:
@@ -152,7 +176,7 @@ class Models(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
 
     def test_wrong_lists(self):
-        for models, words in [("a=x,a=y", "two models are called a"), ("a=x;port=1", "'port' is no option of a model"),
+        for models, words in [("a=x,a=y", "two models are called a"), ("a=x;port=1", "'port=1' is no option of a model"),
                               ("a=x;max-batch=none", "--max-batch must be a number"), ("/proc/self/fd", "no model is in")]:
             done = subprocess.run([PROGRAM, "--port", "0", "--models", models], capture_output=True, text=True, timeout=60)
             self.assertEqual((done.returncode, words in done.stderr), (2, True), done.stderr)

@@ -104,7 +104,7 @@ class Rerank(ServerTest):
         self.assertEqual(len(self.server.ok("/v1/score", {"text_1": "42", "text_2": "17+25"})["data"]), 1)
         for more, words in [({"text_1": ["a", "b", "c"]}, "as many as 'text_2'"), ({"text_1": None}, "'text_1' is missing"),
                             ({"text_2": None}, "'text_2' is missing"), ({"text_1": ["a", ""]}, "'text_1' must not be empty"),
-                            ({"documents": ["a"]}, "'documents' is there twice"), ({"top_n": 1}, "not a field")]:
+                            ({"documents": ["a"]}, "'documents' is there twice")]:
             self.refused("/v1/score", {**pairs, **more}, words)
 
     def test_what_is_refused(self):
@@ -130,8 +130,6 @@ class Rerank(ServerTest):
             ({"template": "{document}{query}?"}, "'template' must end"),
             ({"template": "{document}{query}{yes|}"}, "'template' must end"),
             ({"template": "{document}{query}{yes|no} "}, "'template' must end"),
-            ({"temperature": 0}, "'temperature' is not a field"),
-            ({"stream": True}, "'stream' is not a field"),
         ]:
             with self.subTest(more):
                 self.refused("/v1/rerank", {**SUMS, **more}, words)
@@ -164,6 +162,9 @@ class Rerank(ServerTest):
             for result in results:
                 self.assertAlmostEqual(result["relevance_score"], want[result["document"]["text"]], places=4)
             self.assertGreaterEqual(results[0]["relevance_score"], results[1]["relevance_score"])
+            counts = [server.ok("/v1/rerank", {"query": query, "documents": list(want), **more})["usage"]["prompt_tokens"] for more in ({}, {"max_tokens_per_doc": 1000}, {"max_tokens_per_doc": 1})]
+            self.assertEqual(counts[0], counts[1])
+            self.assertLess(counts[2], counts[0])
             scored = server.ok("/v1/score", {"text_1": query, "text_2": list(want)})["data"]
             for document, result in zip(want, scored):
                 self.assertAlmostEqual(result["score"], want[document], places=4)

@@ -55,24 +55,53 @@ class Responses(ServerTest):
     def test_calls_are_told_apart(self):
         body = {"input": "I look." + CALL, "tools": TOOLS, "temperature": 0}
         data = self.server.ok(self.path, body)
-        message, made = data["output"]
-        self.assertEqual((message["type"], made["type"], data["status"]), ("message", "function_call", "completed"))
+        [made] = [item for item in data["output"] if item["type"] == "function_call"]
+        self.assertEqual((data["output"][0]["type"], data["status"]), ("message", "completed"))
         self.assertEqual((made["name"], json.loads(made["arguments"]), len(made["call_id"])), ("get_weather", {"city": "Paris"}, 9))
         self.assertEqual((data["tools"], data["parallel_tool_calls"]), (TOOLS, True))
         streamed = self.streamed({**body, "seed": 1})
         items = {item["type"]: item for item in streamed["output"]}
         self.assertEqual(json.loads(items["function_call"]["arguments"]), {"city": "Paris"})
-        text = "".join(item["content"][0]["text"] for item in streamed["output"] if item["type"] == "message")
-        self.assertEqual(text, message["content"][0]["text"])
+        # What comes at once is one text, in which a line break stands for the call.
+        whole, parts = ["\n".join(item["content"][0]["text"] for item in answer["output"] if item["type"] == "message") for answer in (data, streamed)]
+        self.assertEqual(parts, whole)
+
+    def test_tools_of_other_kinds_are_left_out(self):
+        function, others = TOOLS[0], [{"type": "web_search"}, {"type": "custom", "name": "patch"}, {"type": "mcp", "server_label": "x"}]
+        data = self.server.ok(self.path, {"input": "I look." + CALL, "tools": [*others, function], "tool_choice": {"type": "custom", "name": "patch"}, "temperature": 0})
+        self.assertEqual((data["output"][1]["name"], data["tools"]), ("get_weather", [*others, function]))
+        for choice in ["auto", "required", {"type": "web_search"}]:
+            [item] = self.server.ok(self.path, {"input": "hello", "tools": others, "tool_choice": choice, "temperature": 0})["output"]
+            self.assertEqual(item["type"], "message")
+        spaces = [function, {"type": "namespace", "name": "home", "tools": [function]}]
+        choice = {"type": "function", "namespace": "home", "name": "get_weather"}
+        [made] = self.server.ok(self.path, {"input": "hello", "tools": spaces, "tool_choice": choice, "max_output_tokens": 300})["output"]
+        self.assertEqual((made["namespace"], made["name"]), ("home", "get_weather"))
+        allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "get_weather"}]}
+        [made] = self.server.ok(self.path, {"input": "hello", "tools": [{"type": "function", "name": "f"}, function], "tool_choice": allowed, "max_output_tokens": 300})["output"]
+        self.assertEqual(made["name"], "get_weather")
+
+    def test_items_of_other_kinds_are_passed_over(self):
+        others = [{"type": "item_reference", "id": "msg_1"}, {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+                  {"type": "reasoning", "summary": [], "encrypted_content": "x"}, {"type": "compaction", "encrypted_content": "x"}]
+        texts = [self.server.ok(self.path, {"input": [*items, *ASKED], "temperature": 0})["output"][0]["content"][0]["text"] for items in ([], others)]
+        self.assertEqual(texts[0], texts[1])
+        calls = [{"type": "custom_tool_call", "call_id": "c1", "name": "patch", "input": "x"}, {"type": "custom_tool_call_output", "call_id": "c1", "output": "done"},
+                 {"type": "function_call", "call_id": "c2", "name": "f", "arguments": "{"}, {"type": "function_call_output", "output": [{"stdout": "x"}]}, {"role": "user"}]
+        text = self.server.ok(self.path, {"input": [*ASKED, *calls], "temperature": 0})["output"][0]["content"][0]["text"]
+        for words in ['"patch", "arguments": {"input":"x"}', "done", '"f", "arguments": {"invalid_json":"{"}', '[{"stdout":"x"}]']:
+            self.assertIn(words, text)
 
     def test_what_follows_a_long_call_stands_behind_it(self):
         long = json.dumps({"name": "get_weather", "arguments": {"city": "x" * 3000}})
         body = {"input": f"One<tool_call>{long}</tool_call>Two<tool_call>{long}</tool_call>Three", "tools": TOOLS, "temperature": 0}
         output = self.streamed(body)["output"]
-        self.assertEqual([item["type"] for item in output], ["message", "function_call", "message", "function_call", "message"])
-        for item in output[1::2]:
-            self.assertEqual(json.loads(item["arguments"]), {"city": "x" * 3000})
-        self.assertEqual(output[2]["content"][0]["text"], "Two")
+        # Under load, an event holds several texts and calls, without their order.
+        self.assertEqual([item["type"] for item in output[:2]], ["message", "function_call"])
+        calls = [item for item in output if item["type"] == "function_call"]
+        self.assertEqual([json.loads(item["arguments"]) for item in calls], [{"city": "x" * 3000}] * 2)
+        texts = "".join(item["content"][0]["text"] for item in output if item["type"] == "message")
+        self.assertEqual([texts.count(text) for text in ("One", "Two", "Three")], [1, 1, 1])
 
     def test_calls_that_must_come(self):
         body = {"input": ASKED, "tools": TOOLS, "parallel_tool_calls": False, "max_output_tokens": 300}
@@ -113,7 +142,7 @@ class Responses(ServerTest):
         texts = [self.server.ok(self.path, body)["output"][0]["content"][0]["text"] for body in (again, without)]
         self.assertEqual(texts[0], texts[1])  # the template of this model shows no reasoning
         for effort in ["none", "high", None]:
-            self.server.ok(self.path, {"input": "x", "reasoning": {"effort": effort}, "max_output_tokens": 4})
+            self.server.ok(self.path, {"input": "x", "reasoning": {"effort": effort}, "max_output_tokens": 4, "chat_template_kwargs": {}})
 
     def test_answers_of_a_format(self):
         text = {"format": {"type": "json_schema", "name": "place", "strict": True, "schema": SCHEMA}}
@@ -121,26 +150,39 @@ class Responses(ServerTest):
         self.assertIn(json.loads(data["output"][0]["content"][0]["text"])["city"], ["Paris", "Rome"])
         self.assertEqual(data["text"], text)
 
+    def test_an_agents_first_request(self):
+        """As Codex sends it; and probes of nothing."""
+        more = {"include": ["reasoning.encrypted_content"], "client_metadata": {"x": "0"}, "prompt_cache_key": "k", "store": False, "text": {"verbosity": "low"},
+                "reasoning": {"effort": "medium", "summary": "auto"}, "tool_choice": "auto", "parallel_tool_calls": True, "service_tier": "flex",
+                "prompt_cache_retention": "24h", "max_tool_calls": 3, "stream_options": {"include_obfuscation": False}, "background": False}
+        response = self.streamed({"input": ASKED, "instructions": "s", "tools": TOOLS, "temperature": 0, "max_output_tokens": -1, **more})
+        echoed = {name: response[name] for name in ("reasoning", "prompt_cache_key", "service_tier", "max_tool_calls", "tool_choice", "instructions", "truncation")}
+        self.assertEqual(echoed, {**{name: more[name] for name in ("reasoning", "prompt_cache_key", "service_tier", "max_tool_calls", "tool_choice")},
+                                  "instructions": "s", "truncation": "disabled"})
+        self.assertEqual(response["text"], {"verbosity": "low", "format": {"type": "text"}})
+        for body in [{"input": []}, {"input": ""}, {"input": [], "instructions": "s"}]:
+            self.server.ok(self.path, {**body, "max_output_tokens": 1})
+
     def test_what_is_refused(self):
         for more, words in [
             ({"previous_response_id": "resp_1"}, "'previous_response_id' is not supported"),
-            ({"input": []}, "'input' must be"),
+            ({"conversation": "conv_1"}, "'conversation' is not supported"),
+            ({"input": None}, "'input' is missing"),
             ({"input": 5}, "'input' must be"),
-            ({"input": [{"role": "critic", "content": "x"}]}, "'role'"),
-            ({"input": [{"role": "user"}]}, "'content'"),
+            ({"input": [5]}, "'input[0]' must be an object"),
+            ({"input": [{"role": "critic", "content": "x"}]}, "'input[0].role'"),
+            ({"input": [{"role": "user", "content": 5}]}, "'input[0].content'"),
             ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "no images"),
-            ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "outputs only"),
-            ({"input": [{"type": "function_call", "call_id": "a", "name": "f"}]}, "'arguments'"),
-            ({"input": [{"type": "function_call_output", "output": "21"}]}, "'call_id'"),
-            ({"input": [{"type": "function_call_output", "call_id": "a"}]}, "'output'"),
-            ({"input": [{"type": "function_call", "call_id": "a", "name": "f", "arguments": "{"}]}, "arguments"),
-            ({"tools": [{"type": "web_search"}]}, "'tools' may have functions only"),
+            ({"max_output_tokens": 0}, "'max_output_tokens' must be a whole number from 1 to"),
             ({"tools": {}}, "'tools' must be a list"),
-            ({"tools": [{"type": "function"}]}, "tools[0].function.name"),
+            ({"tools": [{"type": "function"}]}, "tools[0].name"),
+            ({"tools": [*TOOLS, {"type": "function", "name": "f", "parameters": []}]}, "'tools[1].parameters' must be an object"),
+            ({"tools": TOOLS * 2}, "'tools[1].name' is there twice"),
             ({"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}}, "'tool_choice' must be"),
             ({"tools": TOOLS, "tool_choice": "some"}, "tool_choice"),
-            ({"reasoning": {"effort": 5}}, "'effort'"),
-            ({"reasoning": {"effort": "low"}, "chat_template_kwargs": {}}, "'chat_template_kwargs'"),
+            ({"tool_choice": "required"}, "no such function"),
+            ({"reasoning": {"effort": 5}}, "'reasoning.effort'"),
+            ({"text": {"format": {"type": "xml"}}}, "'text.format'"),
         ]:
             with self.subTest(more):
                 self.refused(self.path, {"input": "hello", **more}, words)

@@ -82,6 +82,7 @@ class Traces(unittest.TestCase):
         self.assertEqual((root["traceId"], root["parentSpanId"], root["kind"]), (TRACE, PARENT, 2))
         self.assertEqual(attributes(root)["http.response.status_code"], "200")
         self.assertEqual(attributes(root)["gen_ai.usage.output_tokens"], "6")
+        self.assertEqual(attributes(root)["gen_ai.request.model"], "echo")
         self.assertLessEqual(before, int(root["startTimeUnixNano"]))
         last = int(root["startTimeUnixNano"])
         for name in ("queued", "prefill", "decode"):
@@ -107,7 +108,7 @@ class Traces(unittest.TestCase):
         self.assertNotIn(TRACE, {span["traceId"] for span in spans})
         roots = [span for span in spans if span["kind"] == 2]
         self.assertEqual(len({span["traceId"] for span in roots}), len(bad))
-        self.assertFalse(any("parentSpanId" in span for span in roots))
+        self.assertFalse(any(span.get("parentSpanId") for span in roots))
 
     def test_later_versions_of_traceparent_are_taken(self):
         self.assertEqual(self.ask(f"01-{TRACE}-{PARENT}-01-more"), 200)
@@ -119,8 +120,14 @@ class Traces(unittest.TestCase):
         self.assertEqual({span["traceId"] for span in self.collector.wait(4)}, {"1" * 32})
 
     def test_refused_requests_have_a_span_of_their_own(self):
-        self.assertEqual(self.ask(unheard_of=1), 400)
+        self.assertEqual(self.ask(temperature="hot"), 400)
         self.assertEqual(attributes(self.collector.wait(1)[0])["http.response.status_code"], "400")
+
+    def test_a_client_that_hangs_up_ends_its_span(self):
+        stream = self.server.open_stream({**BODY, "max_tokens": 4000})
+        stream.close()
+        root = next(span for span in self.collector.wait(4) if span["kind"] == 2)
+        self.assertIn(attributes(root)["http.response.status_code"], ("200", "499"))
 
     def test_spans_that_the_collector_refuses_are_counted(self):
         self.collector.status = 503

@@ -1,0 +1,154 @@
+//! /save and /load: the messages as JSON, which others can read, and beside them what was computed of the conversation,
+//! in FILE.kv. Only the messages are needed: without the rest, the first turn computes it again.
+use crate::chat::{Chat, SESSION};
+use crate::conversation::Conversation;
+use crate::failure::{Failure, Result, failed, words_of_library, words_of_system};
+use crate::files::{path_of, read_whole, write_whole};
+use crate::say::note;
+use bn::{ErrorKind, Message};
+use serde_json::{Value, json};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The library takes 64 MiB of messages, and JSON may spell a byte by six.
+const MOST_TEXT: u64 = 6 * (64 << 20);
+/// A session has tokens and recurrent states beside its share of the KV cache.
+const BESIDE_KV: u64 = 1 << 30;
+const MIB: f64 = (1 << 20) as f64;
+
+fn shown(path: &Path) -> String {
+    bn_hub::printable(&path.to_string_lossy()).into_owned()
+}
+
+/// The file for what was computed.
+fn computed(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".kv");
+    name.into()
+}
+
+pub fn save(chat: &mut Chat, rest: &str) -> Result<()> {
+    if rest.is_empty() {
+        return failed("/save needs the name of a file");
+    }
+    let messages = chat.conversation.messages();
+    if messages.is_empty() {
+        return failed("there is nothing to save yet");
+    }
+    let path = path_of(rest);
+    let name = shown(&path);
+    if let Err(wrong) = write_whole(&path, written(messages).as_bytes()) {
+        return failed(format!("{name}: {wrong}"));
+    }
+    let size = save_session(chat, &computed(&path)).map_err(|wrong| {
+        Failure::Said(format!("{name}.kv: {wrong} (the messages alone are saved, in {name})"))
+    })?;
+    if chat.interactive {
+        let and_computed = match size {
+            0 => String::new(),
+            size => format!("; what was computed of them, {:.1} MiB, in {name}.kv", size as f64 / MIB),
+        };
+        note(format_args!("(saved: {} messages in {name}{and_computed})", messages.len()));
+    }
+    Ok(())
+}
+
+/// A message to a line.
+fn written(messages: &[Message]) -> String {
+    let lines: Vec<_> = messages
+        .iter()
+        .map(|message| {
+            let (role, content) = (json!(message.role), json!(message.content));
+            format!("\n  {{\"role\": {role}, \"content\": {content}}}")
+        })
+        .collect();
+    format!("{{\"messages\": [{}\n]}}\n", lines.join(","))
+}
+
+/// Writes what was computed, and returns its size: 0 if nothing was. An error is what is wrong.
+fn save_session(chat: &Chat, path: &Path) -> std::result::Result<usize, String> {
+    match chat.engine.session_save(SESSION) {
+        Ok(data) => write_whole(path, &data).map(|()| data.len()),
+        // An older file would be of another conversation.
+        Err(error) if error.kind() == ErrorKind::NotFound => match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(words_of_system(&error)),
+            _ => Ok(0),
+        },
+        Err(error) => Err(words_of_library(error.message())),
+    }
+}
+
+pub fn load(chat: &mut Chat, rest: &str) -> Result<()> {
+    if rest.is_empty() {
+        return failed("/load needs the name of a file");
+    }
+    if !chat.has_template() {
+        return failed("this model has no chat template, so no conversation");
+    }
+    let path = path_of(rest);
+    let read = read_whole(&path, MOST_TEXT).and_then(|data| Ok(conversation_of(&data)?));
+    chat.conversation = read.map_err(|wrong| Failure::Said(format!("{}: {wrong}", shown(&path))))?;
+    _ = chat.engine.session_free(SESSION); // there may be none
+    let whole = load_session(chat, &computed(&path))?;
+    if chat.interactive {
+        let what_is_left = if whole { "" } else { "; the next answer computes them first" };
+        note(format_args!("({} messages{what_is_left})", chat.conversation.messages().len()));
+    }
+    Ok(())
+}
+
+fn conversation_of(data: &[u8]) -> std::result::Result<Conversation, &'static str> {
+    const NO_TEXT: &str = "a message lacks \"role\" or \"content\", or its content is no text";
+    let json: Value = serde_json::from_slice(data).unwrap_or_default();
+    let Some(list) = json.get("messages").and_then(Value::as_array) else {
+        return Err("no conversation in JSON: it lacks a list \"messages\"");
+    };
+    let text = |message: &Value, name| message.get(name).and_then(Value::as_str).map(str::to_owned);
+    let message = |json| Some(Message::new(text(json, "role")?, text(json, "content")?));
+    Conversation::of(list.iter().map(message).collect::<Option<_>>().ok_or(NO_TEXT)?)
+}
+
+/// Takes up what was computed. False: nothing is there that fits this model, and the messages are enough.
+fn load_session(chat: &Chat, path: &Path) -> Result<bool> {
+    if !path.exists() {
+        return Ok(false);
+    }
+    let name = shown(path);
+    let most = chat.engine.stats()?.kv_bytes.saturating_add(BESIDE_KV);
+    let restored = match read_whole(path, most) {
+        Ok(data) => {
+            chat.engine.session_restore(SESSION, &data).map_err(|error| words_of_library(error.message()))
+        }
+        Err(wrong) => Err(wrong),
+    };
+    if let Err(wrong) = &restored {
+        note(format_args!("({name} is left out: {wrong})"));
+    }
+    Ok(restored.is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_back_as_they_were() {
+        let messages = vec![
+            Message::system("Be brief."),
+            Message::user("say \"é\\ok\"\n\u{1}\u{2028}"),
+            Message::assistant(""),
+        ];
+        let text = written(&messages);
+        assert_eq!(text.lines().count(), 5);
+        let Ok(read) = conversation_of(text.as_bytes()) else { panic!("{text}") };
+        assert_eq!(read.messages(), messages);
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        for text in ["", "{}", "[]", r#"{"messages": {}}"#, r#"{"messages": [{"role": "user"}]}"#] {
+            assert!(conversation_of(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Downloads that go on where an earlier one ended, and compare size and checksum.
+use std::fs;
+use std::io::{self, Read, Seek, Write};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use crate::Hub;
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::http::Step;
+use crate::list::File;
+use crate::remote::refusal;
+
+/// Attempts that bring nothing new before a download is given up.
+const TRIES: u32 = 4;
+const STOPPED: &str = "stopped: the next call goes on from there";
+
+/// Downloads a file to `path`, where a part of it may already be, and compares size and checksum.
+pub fn get(hub: &mut Hub, commit: &str, file: &File, path: &Path) -> Result<()> {
+    let mut download = Download::resume(hub, commit, file, path)?;
+    download.hub.progress.begin(&file.name, file.size);
+    let result = download.sound();
+    download.hub.progress.end();
+    result
+}
+
+struct Download<'h, 'a> {
+    hub: &'h mut Hub<'a>,
+    file: &'h File,
+    url: String,
+    path: &'h Path,
+    out: fs::File,
+    sum: Digest,
+    done: u64,
+    /// There is something of an earlier process.
+    kept: bool,
+}
+
+/// How an attempt ended.
+enum Attempt {
+    Whole,
+    /// And why not all came.
+    Partial(String),
+}
+
+/// How a transfer ended, and the status that it had.
+struct Ending {
+    status: u16,
+    failed: Option<String>,
+    too_long: bool,
+}
+
+impl<'h, 'a> Download<'h, 'a> {
+    /// Opens the file and takes up what is there of it.
+    fn resume(hub: &'h mut Hub<'a>, commit: &str, file: &'h File, path: &'h Path) -> Result<Self> {
+        let url =
+            format!("{}/{}/resolve/{commit}/{}", hub.settings.endpoint, hub.name.repo, escaped(&file.name));
+        let out = fs::File::options().read(true).write(true).create(true).truncate(false).open(path);
+        let out = out.map_err(|error| Error::io(path, &error))?;
+        let mut this = Self { hub, file, url, path, out, sum: Digest::of(file), done: 0, kept: false };
+        let mut chunk = vec![0; 1 << 16];
+        let readable = loop {
+            this.hub.check(STOPPED)?;
+            match this.out.read(&mut chunk) {
+                Ok(0) => break true,
+                Ok(size) => this.count(&chunk[..size]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break false,
+            }
+            if this.done > file.size {
+                break false;
+            }
+        };
+        this.kept = this.done > 0;
+        if !readable {
+            this.start_over()?;
+        }
+        Ok(this)
+    }
+
+    fn count(&mut self, bytes: &[u8]) {
+        self.sum.add(bytes);
+        self.done += bytes.len() as u64;
+    }
+
+    fn start_over(&mut self) -> Result<()> {
+        self.done = 0;
+        self.kept = false;
+        self.sum = Digest::of(self.file);
+        let emptied = self.out.set_len(0).and_then(|()| self.out.rewind());
+        emptied.map_err(|error| Error::io(self.path, &error))
+    }
+
+    /// Gets all bytes with the right checksum.
+    fn sound(&mut self) -> Result<()> {
+        self.transfer()?;
+        // A part that an earlier process left may be damaged.
+        if !self.is_sound() && self.kept {
+            self.start_over()?;
+            self.transfer()?;
+        }
+        if self.is_sound() {
+            return Ok(());
+        }
+        _ = fs::remove_file(self.path);
+        Err(Error::failed(format!(
+            "{}: its checksum is not the one that {} lists: it was damaged on its way",
+            self.file.name,
+            self.hub.endpoint()
+        )))
+    }
+
+    fn is_sound(&self) -> bool {
+        self.sum.clone().hex() == self.file.etag
+    }
+
+    /// Gets all bytes, in as many attempts as bring more of them.
+    fn transfer(&mut self) -> Result<()> {
+        let (mut most, mut fruitless) = (self.done, 0);
+        loop {
+            let Attempt::Partial(why) = self.attempt()? else { return Ok(()) };
+            // More than ever before: a server without ranges begins anew each time.
+            fruitless = if self.done > most { 0 } else { fruitless + 1 };
+            most = most.max(self.done);
+            if fruitless == TRIES {
+                return Err(Error::failed(format!(
+                    "{}: {} of {} bytes have come: {why}. The next call goes on from there.",
+                    self.file.name, self.done, self.file.size
+                )));
+            }
+            self.pause(5 << fruitless)?;
+        }
+    }
+
+    fn pause(&mut self, tenths: u32) -> Result<()> {
+        for _ in 0..tenths {
+            self.hub.check(STOPPED)?;
+            thread::sleep(Duration::from_millis(100));
+        }
+        self.hub.check(STOPPED)
+    }
+
+    fn attempt(&mut self) -> Result<Attempt> {
+        if self.done == self.file.size {
+            return Ok(Attempt::Whole);
+        }
+        let before = self.done;
+        let ending = self.receive()?;
+        let nothing_more = ending.failed.is_none() && ending.status < 300 && self.done == before;
+        let too_short = ending.status == 416 || nothing_more;
+        if ending.too_long || too_short {
+            _ = fs::remove_file(self.path);
+            let size = if too_short { "shorter" } else { "longer" };
+            let (name, size_listed, endpoint) = (&self.file.name, self.file.size, self.hub.endpoint());
+            return Err(Error::failed(format!(
+                "{name}: it is {size} than the {size_listed} bytes that {endpoint} lists"
+            )));
+        }
+        Ok(match (ending.status, ending.failed) {
+            (408 | 429 | 500.., _) => Attempt::Partial(format!("HTTP status {}", ending.status)),
+            (status @ 400.., _) => return Err(refusal(self.hub, status, &self.file.name)),
+            (_, Some(why)) => Attempt::Partial(why),
+            _ if self.done < self.file.size => Attempt::Partial("the server ended it".to_owned()),
+            _ => Attempt::Whole,
+        })
+    }
+
+    /// Takes what one request brings.
+    fn receive(&mut self) -> Result<Ending> {
+        let request = self.hub.client.get(&self.url, self.done);
+        let mut ending = Ending { status: 0, failed: None, too_long: false };
+        loop {
+            let step = request.step();
+            self.hub.check(STOPPED)?;
+            match step {
+                Step::Status(status) => {
+                    ending.status = status;
+                    // The text of an error is not read.
+                    if !matches!(status, 200 | 206) {
+                        return Ok(ending);
+                    }
+                    // A server without ranges sends all of it.
+                    if status == 200 && self.done > 0 {
+                        self.start_over()?;
+                    }
+                }
+                Step::Bytes(bytes) if bytes.len() as u64 > self.file.size - self.done => {
+                    ending.too_long = true;
+                    return Ok(ending);
+                }
+                Step::Bytes(bytes) => {
+                    self.out.write_all(&bytes).map_err(|error| Error::io(self.path, &error))?;
+                    self.count(&bytes);
+                }
+                Step::Nothing => {}
+                Step::End => return Ok(ending),
+                Step::Failed(why) => {
+                    ending.failed = Some(why);
+                    return Ok(ending);
+                }
+            }
+            self.hub.progress.advance(self.done);
+        }
+    }
+}
+
+/// A name as part of a URL.
+fn escaped(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                out.push(byte.into())
+            }
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_but_for_their_folders() {
+        assert_eq!(escaped("q/a-b_c.~1"), "q/a-b_c.~1");
+        assert_eq!(escaped("a b?c#d%e&ü"), "a%20b%3Fc%23d%25e%26%C3%BC");
+    }
+}

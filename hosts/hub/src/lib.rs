@@ -1,0 +1,131 @@
+//! Models by their names on Hugging Face's hub: found in its cache, or downloaded into it.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), bn_hub::Error> {
+//! let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)); // Ctrl-C sets it
+//! let settings = bn_hub::Settings::from_env();
+//! let mut bar = bn_hub::Bar::new("bn-chat");
+//! let path = bn_hub::resolve("hf:OWNER/NAME:Q4_K_M", &settings, &mut bar, &stop)?;
+//! # Ok(())
+//! # }
+//! ```
+mod cache;
+mod choose;
+mod digest;
+mod download;
+mod error;
+mod http;
+mod list;
+mod name;
+mod naming;
+mod printable;
+mod progress;
+mod proxy;
+mod remote;
+mod settings;
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use error::Error;
+pub use naming::fields_as_options;
+pub use printable::{printable, printable_lines};
+pub use progress::{Bar, Progress};
+pub use settings::Settings;
+
+use cache::Cache;
+use choose::{Chooser, INDEX};
+use error::Result;
+use http::Client;
+use list::List;
+use name::{Name, SCHEME};
+use remote::Listed;
+
+/// Whether a model is one by name, `hf:OWNER/NAME` or `hf:OWNER/NAME:WHICH`, and not a path.
+pub fn is_remote(name: &str) -> bool {
+    name.starts_with(SCHEME)
+}
+
+/// The path of a model's file or folder. A path stays as it is.
+///
+/// `hf:OWNER/NAME` is looked up on the hub and downloaded into the cache where it is not there yet. `hf:OWNER/NAME:WHICH`
+/// says which of its models: a file of the repository, or the type of its GGUF file, as `Q4_K_M`. Without a hub, what the
+/// cache has is used, and `progress` gets a line that says so.
+///
+/// Soon after `stop` is set, this returns an error with [`Error::is_stopped`]; the next call goes on with the download.
+pub fn resolve(
+    name: &str,
+    settings: &Settings,
+    progress: &mut dyn Progress,
+    stop: &AtomicBool,
+) -> std::result::Result<PathBuf, Error> {
+    if !is_remote(name) {
+        return Ok(PathBuf::from(name));
+    }
+    let name = Name::parse(name)?;
+    let cache = Cache::new(&settings.cache, name.folder());
+    let client = Client::new(settings.token.as_deref());
+    let mut hub = Hub { name, settings, client, progress, stop };
+    find(&mut hub, &cache)
+}
+
+/// A model that is looked for.
+struct Hub<'a> {
+    name: Name,
+    settings: &'a Settings,
+    client: Client,
+    progress: &'a mut dyn Progress,
+    stop: &'a AtomicBool,
+}
+
+impl Hub<'_> {
+    /// An error with the text if the caller's flag is set.
+    fn check(&self, text: &str) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::stopped(text)) } else { Ok(()) }
+    }
+
+    /// The hub's URL for messages.
+    fn endpoint(&self) -> Cow<'_, str> {
+        printable(&self.settings.endpoint)
+    }
+}
+
+fn find(hub: &mut Hub, cache: &Cache) -> Result<PathBuf> {
+    let (list, offline) = list_files(hub, cache)?;
+    let place = format!("{}{}", hub.name.repo, if offline { " in the cache" } else { "" });
+    let chooser = Chooser { place, list: &list };
+    let mut choice = chooser.choose(hub.name.which.as_deref())?;
+    // A folder's index names its weights.
+    if choice.files.iter().any(|file| file.name == INDEX) {
+        if !offline {
+            cache.fill(hub, &list.commit, &choice.files)?;
+        }
+        choice.files.extend(chooser.shards(&cache.path(&list.commit, INDEX))?);
+    }
+    if !offline {
+        cache.fill(hub, &list.commit, &choice.files)?;
+        cache.set_main(&list.commit)?;
+    }
+    Ok(cache.path(&list.commit, choice.entry))
+}
+
+/// Lists the files: of the hub, or of the cache where the hub is not asked or not reached. True stands for the cache.
+fn list_files(hub: &mut Hub, cache: &Cache) -> Result<(List, bool)> {
+    let why = match hub.settings.offline {
+        true => "HF_HUB_OFFLINE is set".to_owned(),
+        false => match remote::list(hub)? {
+            Listed::Here(list) => return Ok((list, false)),
+            Listed::Away(why) => why,
+        },
+    };
+    let Some(list) = cache.list() else {
+        let folder = hub.settings.cache.to_string_lossy();
+        let (repo, folder) = (&hub.name.repo, printable(&folder));
+        return Err(Error::failed(format!("{repo} is not in the cache {folder}, and {why}")));
+    };
+    if !hub.settings.offline {
+        hub.progress.note(&format!("{why}: what is in the cache is used"));
+    }
+    Ok((list, true))
+}

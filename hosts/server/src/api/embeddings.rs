@@ -1,0 +1,162 @@
+//! POST /v1/embeddings, and what Ollama's share with it.
+use super::openai::PromptUsage;
+use crate::failure::{Failure, Result};
+use crate::fields::{Fields, U32, Whole, Word};
+use crate::models::Held;
+use crate::request::engine::Running;
+use crate::request::prompts;
+use crate::run::{Api, Call, Generation, Totals};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The number of an embedding's elements that a request asks for: the first ones of the model's.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Size(Option<usize>);
+
+impl Size {
+    pub fn of(held: &Held, dimensions: Option<Whole<1, U32>>) -> Result<Self> {
+        let Some(asked) = dimensions.map(Whole::u64) else { return Ok(Self(None)) };
+        let own = held.info.embedding_size;
+        if asked > own {
+            return Err(Failure::invalid(format!("'dimensions' can be at most {own} with this model")));
+        }
+        Ok(Self(usize::try_from(asked).ok().filter(|_| asked < own)))
+    }
+
+    /// The vector of an answer. One of length 1 has it again once it is cut, as models are trained to be cut (Matryoshka).
+    pub fn vector(self, answer: bn::Answer) -> Vec<f32> {
+        self.cut(answer.finish.embedding.unwrap_or_default())
+    }
+
+    fn cut(self, mut vector: Vec<f32>) -> Vec<f32> {
+        let Some(size) = self.0 else { return vector };
+        let unit = (length(&vector) - 1.0).abs() < 1e-3;
+        vector.truncate(size);
+        let length = length(&vector);
+        if unit && length > 0.0 {
+            vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+        }
+        vector
+    }
+}
+
+fn length(vector: &[f32]) -> f64 {
+    vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt()
+}
+
+/// Requests for the embeddings of prompts, of which there may be more than the queue takes.
+pub fn generation(
+    prompts: Vec<bn::Prompt>,
+    fields: &mut Fields,
+    normalization: bn::Normalization,
+) -> Result<Generation> {
+    let how = bn::EmbeddingParams { normalization, ..bn::EmbeddingParams::default() };
+    let mut template = bn::Request { task: bn::Task::Embed(how), ..bn::Request::default() };
+    fields.take::<Running>()?.apply(&mut template);
+    let mut generation = Generation::samples(&template, prompts, 1, false);
+    generation.portions = true;
+    Ok(generation)
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Own {
+    model: Option<String>,
+    input: Option<Value>,
+    encoding_format: Option<Word<Encoding>>,
+    dimensions: Option<Whole<1, U32>>,
+    user: Option<Value>,
+    metadata: Option<Value>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Encoding {
+    #[default]
+    Float,
+    Base64,
+}
+
+impl TryFrom<String> for Encoding {
+    type Error = &'static str;
+
+    fn try_from(word: String) -> std::result::Result<Self, Self::Error> {
+        match word.as_str() {
+            "float" => Ok(Self::Float),
+            "base64" => Ok(Self::Base64),
+            _ => Err("must be 'float' or 'base64'"),
+        }
+    }
+}
+
+/// A vector as numbers, or as the base64 of little-endian floats.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Coded {
+    Float(Vec<f32>),
+    Base64(String),
+}
+
+#[derive(Debug, Serialize)]
+struct Entry {
+    object: &'static str,
+    index: usize,
+    embedding: Coded,
+}
+
+#[derive(Debug, Serialize)]
+struct Answer<'a> {
+    object: &'static str,
+    data: Vec<Entry>,
+    model: &'a str,
+    usage: PromptUsage,
+}
+
+pub struct Embeddings {
+    model: String,
+    encoding: Encoding,
+    size: Size,
+}
+
+impl Api for Embeddings {
+    fn read(_: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
+        let own: Own = fields.take()?;
+        let input = own.input.ok_or_else(|| Failure::invalid("'input' is missing"))?;
+        let generation = generation(prompts::read("input", &input)?, fields, bn::Normalization::Model)?;
+        let size = Size::of(held, own.dimensions)?;
+        let encoding = own.encoding_format.map_or(Encoding::Float, |word| word.0);
+        Ok((generation, Self { model: held.shown().to_owned(), encoding, size }))
+    }
+
+    fn whole(&mut self, answers: Vec<bn::Answer>, totals: &Totals) -> Result<String> {
+        let entry = |(index, answer)| {
+            let vector = self.size.vector(answer);
+            let embedding = match self.encoding {
+                Encoding::Float => Coded::Float(vector),
+                Encoding::Base64 => {
+                    let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+                    Coded::Base64(BASE64_STANDARD.encode(bytes))
+                }
+            };
+            Entry { object: "embedding", index, embedding }
+        };
+        let data = answers.into_iter().enumerate().map(entry).collect();
+        let answer = Answer { object: "list", data, model: &self.model, usage: totals.into() };
+        Ok(serde_json::to_string(&answer).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_of_length_1_has_it_again_once_it_is_cut() {
+        let vector = vec![0.6, 0.0, 0.8];
+        assert_eq!(Size(None).cut(vector.clone()), vector);
+        assert_eq!(Size(Some(2)).cut(vector), [1.0, 0.0]);
+        assert_eq!(Size(Some(2)).cut(vec![3.0, 4.0, 5.0]), [3.0, 4.0]);
+        assert_eq!(Size(Some(1)).cut(vec![0.0, 1.0]), [0.0]);
+    }
+}

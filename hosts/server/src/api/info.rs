@@ -1,0 +1,277 @@
+//! The server and its models: which they are, and how they are doing.
+use crate::app::App;
+use crate::failure::Failure;
+use crate::models::{Loaded, Model};
+use crate::run::shape_of;
+use crate::serve::{Rest, State};
+use crate::watch::metrics;
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, StatusCode, header, request::Parts};
+use percent_encoding::percent_decode_str;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// A model in a list: as OpenAI has it, with Anthropic's fields and some of this server.
+#[derive(Serialize)]
+struct Entry {
+    id: String,
+    display_name: String,
+    r#type: &'static str,
+    object: &'static str,
+    created: u64,
+    created_at: String,
+    owned_by: &'static str,
+    parent: Option<String>,
+    loaded: bool,
+    #[serde(flatten)]
+    about: Option<About>,
+}
+
+/// Known of a model that is loaded.
+#[derive(Serialize)]
+struct About {
+    architecture: String,
+    context_length: u64,
+    parameters: u64,
+    chat: bool,
+    embedding_size: u64,
+}
+
+#[derive(Serialize)]
+struct Entries {
+    object: &'static str,
+    data: Vec<Entry>,
+    has_more: bool,
+    first_id: Option<String>,
+    last_id: Option<String>,
+}
+
+impl Entry {
+    /// The model, or its adapter of this name.
+    fn new(model: &Model, name: &str) -> Self {
+        let about = |loaded: &Arc<Loaded>| About {
+            architecture: loaded.info.architecture.clone(),
+            context_length: loaded.info.context_length,
+            parameters: loaded.info.parameters,
+            chat: loaded.info.has_chat_template,
+            embedding_size: loaded.info.embedding_size,
+        };
+        Self {
+            id: name.to_owned(),
+            display_name: name.to_owned(),
+            r#type: "model",
+            object: "model",
+            created: model.created,
+            created_at: humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(model.created))
+                .to_string(),
+            owned_by: "bn_engine",
+            parent: (name != model.name).then(|| model.name.clone()),
+            loaded: model.loaded.is_some(),
+            about: model.loaded.as_ref().map(about),
+        }
+    }
+}
+
+fn json(value: &impl Serialize) -> Response<Body> {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    typed("application/json", text)
+}
+
+fn typed(kind: &'static str, text: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(text.into());
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+fn no_model(name: &str, parts: &Parts) -> Response<Body> {
+    let name: String = name.chars().take(200).collect();
+    let message = format!("there is no model '{name}' here");
+    Failure::new(StatusCode::NOT_FOUND, "model_not_found", message).response(shape_of(parts.uri.path()))
+}
+
+pub async fn models(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
+    let models = app.models.list().await;
+    let names =
+        |model: &Model| std::iter::once(model.name.clone()).chain(model.adapters.clone()).collect::<Vec<_>>();
+    let entries =
+        models.iter().flat_map(|model| names(model).into_iter().map(|name| Entry::new(model, &name)));
+    let data: Vec<_> = entries.collect();
+    let id = |entry: Option<&Entry>| entry.map(|entry| entry.id.clone());
+    let (first_id, last_id) = (id(data.first()), id(data.last()));
+    json(&Entries { object: "list", data, has_more: false, first_id, last_id })
+}
+
+pub async fn model(app: Arc<App>, parts: Parts, _: Body) -> Response<Body> {
+    let name = parts.extensions.get::<Rest>().map_or("", |rest| rest.0.as_str());
+    match app.models.find(name).await {
+        Some((model, shown)) => json(&Entry::new(&model, &shown)),
+        None => no_model(name, &parts),
+    }
+}
+
+/// The one that `?model=` names, or else one that is loaded, if any is: who asks without a name means the only model.
+async fn meant(app: &App, parts: &Parts) -> Result<Model, Response<Body>> {
+    if let Some(name) = query(parts, "model") {
+        return app.models.find(&name).await.map(|(model, _)| model).ok_or_else(|| no_model(&name, parts));
+    }
+    let models = app.models.list().await;
+    let loaded = models.iter().find(|model| model.loaded.is_some());
+    loaded.or(models.first()).cloned().ok_or_else(|| no_model("", parts))
+}
+
+/// A field of the query.
+fn query(parts: &Parts, name: &str) -> Option<String> {
+    let mut pairs = parts.uri.query()?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let (_, value) = pairs.find(|(key, _)| *key == name)?;
+    Some(percent_decode_str(&value.replace('+', " ")).decode_utf8_lossy().into_owned())
+}
+
+/// For the page: times in milliseconds.
+pub async fn stats(app: Arc<App>, parts: Parts, _: Body) -> Response<Body> {
+    let model = match meant(&app, &parts).await {
+        Ok(model) => model,
+        Err(response) => return response,
+    };
+    let s = stats_of(&model);
+    let mut out = Map::new();
+    out.insert("model".to_owned(), model.name.into());
+    let numbers = [
+        ("running", s.running),
+        ("queued", s.queued),
+        ("paused", s.paused),
+        ("unreleased", s.unreleased),
+        ("kv_blocks_used", s.kv_blocks_used),
+        ("kv_blocks_total", s.kv_blocks_total),
+        ("kv_blocks_cached", s.kv_blocks_cached),
+        ("memory_used_bytes", s.memory_used_bytes),
+        ("generated_tokens", s.generated_tokens),
+        ("prompt_tokens", s.prompt_tokens),
+        ("cached_tokens", s.cached_tokens),
+        ("accepted", s.accepted),
+        ("cancelled", s.completed_cancelled),
+        ("rejected_queue_full", s.rejected_queue_full),
+        ("rejected_memory", s.rejected_memory),
+        ("preemptions", s.preemptions),
+        ("sessions", s.sessions),
+        ("exchanges", app.life.exchanges() as u64),
+        ("working", app.work.working() as u64),
+    ];
+    out.extend(numbers.map(|(name, value)| (name.to_owned(), value.into())));
+    let times = [
+        ("prefill_ms", s.prefill_ns),
+        ("decode_ms", s.decode_ns),
+        ("idle_ms", s.idle_ns),
+        ("uptime_ms", s.uptime_ns),
+    ];
+    out.extend(times.map(|(name, ns)| (name.to_owned(), milliseconds(ns).into())));
+    let latencies = [
+        ("queue_wait_ms", &s.queue_wait),
+        ("first_token_ms", &s.time_to_first_token),
+        ("inter_token_ms", &s.inter_token),
+        ("total_ms", &s.end_to_end),
+    ];
+    out.extend(latencies.map(|(name, latency)| (name.to_owned(), percentiles(latency))));
+    json(&out)
+}
+
+fn stats_of(model: &Model) -> bn::Stats {
+    model.loaded.as_ref().and_then(|loaded| loaded.engine.stats().ok()).unwrap_or_default()
+}
+
+fn milliseconds(ns: u64) -> f64 {
+    (ns as f64 / 1e3).round() / 1e3
+}
+
+fn percentiles(latency: &bn::Latency) -> Value {
+    json!({
+        "p50": milliseconds(latency.p50_ns),
+        "p90": milliseconds(latency.p90_ns),
+        "p99": milliseconds(latency.p99_ns),
+        "count": latency.count,
+    })
+}
+
+pub async fn metrics(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
+    let models = app.models.list().await;
+    let engine = |model: &Model| Some((model.name.clone(), model.loaded.as_ref()?.engine.metrics().ok()?));
+    let mut engines: Vec<_> = models.iter().filter_map(engine).collect();
+    let mut out = String::new();
+    if app.models.several() {
+        metrics::loaded(&mut out, models.iter().map(|model| (model.name.as_str(), model.loaded.is_some())));
+        out.push_str(&metrics::together(&engines));
+    } else {
+        // The engine says its other states itself.
+        out.push_str(&engines.pop().map_or_else(|| metrics::LOADING.to_owned(), |(_, text)| text));
+    }
+    let (exported, dropped) = app.tracer.counts();
+    let own = [
+        ("exchanges", "gauge", "Requests over HTTP that are being answered.", app.life.exchanges() as u64),
+        ("connections", "gauge", "Open connections.", app.life.connections() as u64),
+        ("memory_bytes", "gauge", "Bytes of bodies, their values and answers.", app.memory.used() as u64),
+        ("spans_exported_total", "counter", "Spans that the collector took.", exported),
+        ("spans_dropped_total", "counter", "Spans that it did not take, or that were too many.", dropped),
+        (
+            "ignored_fields_total",
+            "counter",
+            "Fields of requests that were not known.",
+            app.counters.ignored_fields_total(),
+        ),
+    ];
+    for (name, kind, help, value) in own {
+        metrics::single(&mut out, &format!("bn_server_{name}"), kind, help, value);
+    }
+    typed("text/plain; version=0.0.4; charset=utf-8", out)
+}
+
+pub async fn version(_: Arc<App>, _: Parts, _: Body) -> Response<Body> {
+    json(&json!({"version": bn::version()}))
+}
+
+/// As llama.cpp has it.
+pub async fn props(app: Arc<App>, parts: Parts, _: Body) -> Response<Body> {
+    let model = match meant(&app, &parts).await {
+        Ok(model) => model,
+        Err(response) => return response,
+    };
+    let stats = stats_of(&model);
+    let path = model.loaded.and_then(|loaded| loaded.path.clone()).or(model.path);
+    json(&json!({
+        "build_info": format!("bn_engine {}", bn::version()),
+        "total_slots": stats.max_batch_size,
+        "model_alias": model.name,
+        "model_path": path.unwrap_or_default().to_string_lossy(),
+        "default_generation_settings": {"n_ctx": stats.context_length},
+        "modalities": {"vision": false, "audio": false},
+    }))
+}
+
+pub async fn health(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
+    let (status, word) = match app.life.state() {
+        State::Loading => (StatusCode::SERVICE_UNAVAILABLE, "loading"),
+        State::Serving => (StatusCode::OK, "ok"),
+        State::Draining | State::Cancelling => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+    };
+    let mut response = json(&json!({"status": word}));
+    *response.status_mut() = status;
+    response
+}
+
+pub async fn page(_: Arc<App>, _: Parts, _: Body) -> Response<Body> {
+    typed("text/html; charset=utf-8", include_str!("../../page.html"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::Request;
+
+    #[test]
+    fn a_query_is_decoded() {
+        let (parts, ()) =
+            Request::get("/stats?x=1&model=a+b%2Fc%C3%A9&model=y").body(()).unwrap().into_parts();
+        assert_eq!(query(&parts, "model").as_deref(), Some("a b/cé"));
+        assert_eq!(query(&parts, "y"), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! A conversation in Anthropic's form.
+use crate::failure::{Failure, Result};
+use crate::request::conversation::{Choice, Content, Conversation, Message, Role, ToolCall};
+use crate::request::tools::{Tools, name_of};
+use serde_json::{Map, Value};
+
+type Object = Map<String, Value>;
+
+/// Reads `system` and `messages`.
+pub fn read(system: Option<&Value>, messages: &[Object]) -> Result<Conversation> {
+    if messages.is_empty() {
+        return Err(Failure::invalid("'messages' must be a list of messages that is not empty"));
+    }
+    let mut conversation = Conversation::default();
+    let system = Content::read(system, "system")?;
+    if !system.text.is_empty() {
+        conversation.messages.push(system.message(Role::System));
+    }
+    for (i, message) in messages.iter().enumerate() {
+        add_message(&mut conversation.messages, message, &format!("messages[{i}]"))?;
+    }
+    conversation.complete();
+    Ok(conversation)
+}
+
+fn add_message(to: &mut Vec<Message>, message: &Object, at: &str) -> Result<()> {
+    let role = match message.get("role").and_then(Value::as_str) {
+        Some("user") => Role::User,
+        Some("assistant") => Role::Assistant,
+        Some("system" | "developer") => Role::System,
+        _ => return Err(Failure::invalid(format!("'{at}.role' must be user, assistant or system"))),
+    };
+    let at = format!("{at}.content");
+    match message.get("content") {
+        Some(Value::Array(blocks)) => {
+            let mut turn = Turn { role, content: Content::default(), calls: Vec::new(), apart: false };
+            for (i, block) in blocks.iter().enumerate() {
+                turn.add(to, block, &format!("{at}[{i}]"))?;
+            }
+            turn.end(to);
+        }
+        content => to.push(Content::read(content, &at)?.message(role)),
+    }
+    Ok(())
+}
+
+/// A message of blocks while it is read.
+struct Turn {
+    role: Role,
+    content: Content,
+    calls: Vec<ToolCall>,
+    /// A call came, and no text since.
+    apart: bool,
+}
+
+impl Turn {
+    fn add(&mut self, to: &mut Vec<Message>, block: &Value, at: &str) -> Result<()> {
+        let text = |name: &str| block.get(name).and_then(Value::as_str);
+        match text("type").unwrap_or_default() {
+            "tool_use" | "mcp_tool_use" => {
+                let id = text("id").map(str::to_owned);
+                self.calls.push(ToolCall::new(id, text("name"), block.get("input")));
+                self.apart = true;
+            }
+            "tool_result" => to.push(result(block, at)?),
+            // It stands in the answer itself, behind its call.
+            "mcp_tool_result" => {
+                self.end(to);
+                to.push(result(block, at)?);
+            }
+            // Tools of Anthropic's servers: the answer's text has what they found.
+            kind if kind == "server_tool_use" || kind.ends_with("_tool_result") => {}
+            _ => {
+                let before = self.content.text.len();
+                self.content.add(block, at)?;
+                self.set_apart(before);
+            }
+        }
+        Ok(())
+    }
+
+    /// Texts before and behind calls are lines of their own. The last one begins at `from`.
+    fn set_apart(&mut self, from: usize) {
+        let (before, new) = self.content.text.split_at(from);
+        if new.is_empty() || !std::mem::take(&mut self.apart) {
+            return;
+        }
+        let joined = !before.is_empty() && !before.ends_with(char::is_whitespace);
+        if joined && !new.starts_with(char::is_whitespace) {
+            self.content.text.insert(from, '\n');
+        }
+    }
+
+    /// Adds what there is as a message.
+    fn end(&mut self, to: &mut Vec<Message>) {
+        let content = std::mem::take(&mut self.content);
+        let calls = std::mem::take(&mut self.calls);
+        if content.text.is_empty() && content.reasoning.is_none() && calls.is_empty() {
+            return;
+        }
+        let mut message = content.message(self.role);
+        if message.content.as_deref() == Some("") && !calls.is_empty() {
+            message.content = None;
+        }
+        message.calls = calls;
+        to.push(message);
+    }
+}
+
+/// A tool's result. A client cannot change it, so pictures in it are passed over.
+fn result(block: &Value, at: &str) -> Result<Message> {
+    let content = Content::read(block.get("content"), &format!("{at}.content"))?;
+    let mut message = Message { unseen: None, ..content.message(Role::Tool) };
+    message.call_id = block.get("tool_use_id").and_then(Value::as_str).map(str::to_owned);
+    Ok(message)
+}
+
+/// Reads `tools` and `tool_choice`. Tools that have a type of their own run on Anthropic's servers, or are known to its models
+/// alone: they are left out.
+pub fn read_tools(to: &mut Conversation, given: &[Object], choice: Option<&Object>) -> Result<()> {
+    let mut tools = Tools::default();
+    for (i, tool) in given.iter().enumerate() {
+        match tool.get("type").and_then(Value::as_str) {
+            None | Some("custom") => {
+                let at = format!("tools[{i}]");
+                tools.add(tool, name_of(tool, &at)?, "input_schema", &at)?;
+            }
+            Some(_) => tools.leave_out(tool),
+        }
+    }
+    if choice.is_some_and(|choice| choice.get("disable_parallel_tool_use") == Some(&Value::Bool(true))) {
+        to.parallel = Some(false);
+    }
+    tools.give(to, choice.map_or(Ok(Choice::Unset), chosen)?)
+}
+
+fn chosen(choice: &Object) -> Result<Choice> {
+    let text = |name: &str| choice.get(name).and_then(Value::as_str);
+    match (text("type"), text("name")) {
+        (Some("auto"), _) => Ok(Choice::Auto),
+        (Some("any"), _) => Ok(Choice::Required),
+        (Some("none"), _) => Ok(Choice::None),
+        (Some("tool"), Some(name)) => Ok(Choice::Function(name.to_owned())),
+        (Some("tool"), None) => Err(Failure::invalid("'tool_choice.name' must be a text")),
+        _ => Err(Failure::invalid("'tool_choice.type' must be auto, any, tool or none")),
+    }
+}

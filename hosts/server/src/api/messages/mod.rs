@@ -1,0 +1,199 @@
+//! POST /v1/messages and /v1/messages/count_tokens, Anthropic's API.
+mod answer;
+mod conversation;
+mod fields;
+#[cfg(test)]
+mod tests;
+
+use super::openai::template;
+use super::pieces::{Kind, Piece, Pieces, Step};
+use crate::app::App;
+use crate::body;
+use crate::failure::{Failure, Result, Shape};
+use crate::fields::{Fields, U32, Whole};
+use crate::models::Held;
+use crate::request::constraint::Formats;
+use crate::request::conversation::{Conversation, Role};
+use crate::request::length::context;
+use crate::request::prompts;
+use crate::run::{Api, Call, Generation, Totals, json, take_model};
+use crate::work::{Cost, Line};
+use answer::{Block, Delta, Event, Message, Stop, Usage, send};
+use axum::body::Body;
+use axum::http::{Response, request::Parts};
+use fields::{Asked, Generating};
+use serde_json::json;
+use std::sync::Arc;
+
+/// The field by which the answer goes on with the last message.
+const CONTINUE: &str = "continue_final_message";
+
+pub struct Messages {
+    pieces: Pieces,
+    writer: Writer,
+}
+
+/// What all of an answer's objects need.
+struct Writer {
+    id: String,
+    model: String,
+    stops: Vec<String>,
+    prompt_tokens: u32,
+    hides_thinking: bool,
+}
+
+impl Api for Messages {
+    fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
+        let own: Generating = fields.take()?;
+        let asked = Asked::take(fields)?;
+        if let Some(budget) = asked.budget {
+            // Anthropic's own field counts where there is another one.
+            fields.insert("max_reasoning_tokens", budget.into());
+        }
+        let mut request = template(call, held, fields)?;
+        request.max_new_tokens = most(own.max_tokens)?;
+        request.stop_strings = prompts::stops("stop_sequences", own.stop_sequences.as_ref())?;
+        let (tools, calls_only) = (!asked.conversation.tools.is_empty(), asked.conversation.calls_only());
+        request.constraint = fields.take::<Formats>()?.finish(held, asked.format, tools, calls_only)?;
+        let (chat, tokens) = prompt(held, asked.conversation)?;
+        let prompt_tokens = fits(held, tokens)?;
+        request.prompt = bn::Prompt::Chat(chat);
+        let writer = Writer {
+            id: format!("msg_{:016x}", call.id),
+            model: held.shown().to_owned(),
+            stops: request.stop_strings.clone(),
+            prompt_tokens,
+            hides_thinking: asked.hides_thinking,
+        };
+        let mut generation = Generation::one(request, own.stream == Some(true));
+        generation.in_order = tools;
+        Ok((generation, Self { pieces: Pieces::default(), writer }))
+    }
+
+    fn begin(&mut self, out: &mut String) {
+        let usage = Usage::begin(self.writer.prompt_tokens);
+        let message = self.writer.message(Vec::new(), Stop::default(), usage);
+        Event::MessageStart { message }.send(out);
+    }
+
+    fn event(&mut self, out: &mut String, _at: usize, event: &bn::Event) {
+        self.pieces.event(event, &mut |step| self.writer.step(out, step));
+        if let Some(finish) = &event.finish {
+            self.pieces.finish(&mut |step| self.writer.step(out, step));
+            let delta = Stop::new(finish, &self.writer.stops);
+            Event::MessageDelta { delta, usage: Usage::from(&finish.usage) }.send(out);
+        }
+    }
+
+    fn failed(&mut self, out: &mut String, _at: usize, failure: &Failure) {
+        send(out, "error", &failure.object(Shape::Anthropic));
+    }
+
+    fn end(&mut self, out: &mut String, _totals: &Totals, failed: bool) {
+        if !failed {
+            Event::MessageStop {}.send(out);
+        }
+    }
+
+    fn whole(&mut self, answers: Vec<bn::Answer>, _totals: &Totals) -> Result<String> {
+        let Some(answer) = answers.first() else { return Ok(String::new()) };
+        let blocks = Pieces::of(answer).into_iter().map(|piece| self.writer.block(piece)).collect();
+        let stop = Stop::new(&answer.finish, &self.writer.stops);
+        let message = self.writer.message(blocks, stop, Usage::from(&answer.finish.usage));
+        Ok(serde_json::to_string(&message).unwrap_or_default())
+    }
+}
+
+impl Writer {
+    fn message<'a>(&'a self, content: Vec<Block>, stop: Stop<'a>, usage: Usage) -> Message<'a> {
+        let (id, model) = (&self.id, &self.model);
+        Message { id, kind: "message", role: "assistant", model, content, stop, usage }
+    }
+
+    fn block(&self, piece: Piece) -> Block {
+        Block::new(piece, self.hides_thinking)
+    }
+
+    fn step(&self, out: &mut String, step: Step) {
+        match step {
+            Step::Begin(piece) => {
+                let (index, content_block) = (piece.index, self.block(piece.clone()));
+                Event::ContentBlockStart { index, content_block }.send(out);
+            }
+            Step::More(piece, text) => {
+                let delta = Delta::new(&piece.kind, text);
+                if !(self.hides_thinking && piece.kind == Kind::Reasoning) {
+                    Event::ContentBlockDelta { index: piece.index, delta }.send(out);
+                }
+            }
+            Step::End(piece) => Event::ContentBlockStop { index: piece.index }.send(out),
+        }
+    }
+}
+
+/// The most new tokens; 0: as many as the context leaves. -1 asks for that too.
+fn most(tokens: Option<Whole<-1, U32>>) -> Result<u32> {
+    match tokens.map(|tokens| tokens.0) {
+        None => Err(Failure::invalid("'max_tokens' is missing")),
+        Some(0) => Err(Failure::invalid(format!("'max_tokens' must be a whole number from 1 to {U32}"))),
+        Some(tokens) => Ok(u32::try_from(tokens).unwrap_or(0)),
+    }
+}
+
+/// The conversation for the engine, and how many tokens it has. Where the assistant's is the last message, the answer goes on
+/// with it, unless the template cannot show that.
+fn prompt(held: &Held, conversation: Conversation) -> Result<(bn::Chat, usize)> {
+    let count = |conversation: Conversation| {
+        let chat = bn::Chat::Json(conversation.into_json(held.manners)?);
+        let tokens = held.model.chat_tokenize(&chat).map_err(|error| held.failure(&error))?;
+        Ok((chat, tokens.len()))
+    };
+    let last = conversation.messages.last();
+    let begun = last.is_some_and(|message| {
+        message.role == Role::Assistant
+            && message.calls.is_empty()
+            && message.content.as_deref().is_some_and(|text| !text.is_empty())
+    });
+    let told = conversation.more.contains_key(CONTINUE);
+    if begun && !told && !conversation.calls_only() {
+        let mut going_on = conversation.clone();
+        going_on.more.insert(CONTINUE.to_owned(), true.into());
+        if let Ok(counted) = count(going_on) {
+            return Ok(counted);
+        }
+    }
+    count(conversation)
+}
+
+/// Refuses a prompt that leaves no room for a token, in the words at which Anthropic's clients shorten it.
+fn fits(held: &Held, tokens: usize) -> Result<u32> {
+    let most = context(held)?.saturating_sub(1);
+    u32::try_from(tokens)
+        .ok()
+        .filter(|_| tokens <= most)
+        .ok_or_else(|| Failure::invalid(format!("prompt is too long: {tokens} tokens > {most} maximum")))
+}
+
+/// Answers with the number of tokens that a message's prompt has.
+pub async fn count_tokens(app: Arc<App>, parts: Parts, body: Body) -> Response<Body> {
+    let call = Call::new(&app, &parts);
+    let shape = call.shape;
+    count(call, body).await.unwrap_or_else(|failure| failure.response(shape))
+}
+
+async fn count(mut call: Call, body: Body) -> Result<Response<Body>> {
+    let (fields, length) = body::read(&mut call, body).await?;
+    let held = take_model(&mut call, &fields).await?;
+    let app = call.app.clone();
+    let counting = move || {
+        let mut fields = fields;
+        fields.take::<Generating>()?;
+        let asked = Asked::take(&mut fields)?;
+        app.unknown_fields(&fields)?;
+        prompt(&held, asked.conversation).map(|(_, tokens)| tokens)
+    };
+    let cost = Cost { peer: call.peer, bytes: length };
+    let work = call.app.clone();
+    let tokens = work.work.run(Line::of(length), cost, counting).await?;
+    Ok(json(json!({ "input_tokens": tokens }).to_string(), call))
+}

@@ -1,0 +1,105 @@
+//! POST /api/embed, and its forerunner /api/embeddings.
+use super::duration::KeepAlive;
+use super::line::nanoseconds;
+use crate::api::embeddings::{Size, generation};
+use crate::failure::{Failure, Result};
+use crate::fields::{Fields, U32, Whole};
+use crate::models::Held;
+use crate::request::{length, prompts};
+use crate::run::{Api, Call, Generation, Totals};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::time::Duration;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Common {
+    model: Option<String>,
+    truncate: Option<bool>,
+    keep_alive: Option<KeepAlive>,
+    dimensions: Option<Whole<1, U32>>,
+    /// They say how a model is loaded, or how tokens are drawn.
+    options: Option<Value>,
+}
+
+impl Common {
+    /// The requests of the texts in the field `name`. Those that are too long are cut, unless the client says no.
+    fn generation(
+        &self,
+        held: &Held,
+        fields: &mut Fields,
+        name: &str,
+        normalization: bn::Normalization,
+    ) -> Result<Generation> {
+        let missing = || Failure::invalid(format!("'{name}' is missing"));
+        let mut given = prompts::read(name, &fields.take_value(name).ok_or_else(missing)?)?;
+        if self.truncate != Some(false) {
+            given = given.into_iter().map(|prompt| length::fit(held, prompt)).collect::<Result<_>>()?;
+        }
+        if let Some(KeepAlive(time)) = self.keep_alive {
+            held.keep(time);
+        }
+        generation(given, fields, normalization)
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct EmbedAnswer<'a> {
+    model: &'a str,
+    embeddings: Vec<Vec<f32>>,
+    total_duration: u64,
+    load_duration: u64,
+    prompt_eval_count: u64,
+}
+
+pub struct Embed {
+    model: String,
+    size: Size,
+    loading: Duration,
+}
+
+impl Api for Embed {
+    fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
+        let common: Common = fields.take()?;
+        // Ollama's have length 1, of any model.
+        let generation = common.generation(held, fields, "input", bn::Normalization::Unit)?;
+        let size = Size::of(held, common.dimensions)?;
+        Ok((generation, Self { model: held.shown().to_owned(), size, loading: call.loading }))
+    }
+
+    fn whole(&mut self, answers: Vec<bn::Answer>, totals: &Totals) -> Result<String> {
+        let longest = answers.iter().map(|answer| answer.finish.times.total).max().unwrap_or_default();
+        let answer = EmbedAnswer {
+            model: &self.model,
+            embeddings: answers.into_iter().map(|answer| self.size.vector(answer)).collect(),
+            total_duration: nanoseconds(longest.saturating_add(self.loading)),
+            load_duration: nanoseconds(self.loading),
+            prompt_eval_count: totals.prompt,
+        };
+        Ok(serde_json::to_string(&answer).unwrap_or_default())
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct EmbeddingsAnswer {
+    embedding: Vec<f32>,
+}
+
+pub struct Embeddings;
+
+impl Api for Embeddings {
+    fn read(_: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
+        let common: Common = fields.take()?;
+        let generation = common.generation(held, fields, "prompt", bn::Normalization::Model)?;
+        if generation.requests.len() != 1 {
+            return Err(Failure::invalid("'prompt' must be one text"));
+        }
+        Ok((generation, Self))
+    }
+
+    fn whole(&mut self, answers: Vec<bn::Answer>, _totals: &Totals) -> Result<String> {
+        let vector = answers.into_iter().next().and_then(|answer| answer.finish.embedding);
+        let answer = EmbeddingsAnswer { embedding: vector.unwrap_or_default() };
+        Ok(serde_json::to_string(&answer).unwrap_or_default())
+    }
+}

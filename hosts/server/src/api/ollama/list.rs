@@ -1,0 +1,228 @@
+//! GET /api/tags, /api/ps and /api/version, POST /api/show: models as Ollama lists them. They load none.
+use super::about::About;
+use crate::app::App;
+use crate::body;
+use crate::failure::{Failure, Result};
+use crate::models::{FOREVER, Model};
+use crate::run::{self, Call};
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, StatusCode, header, request::Parts};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The version of Ollama whose API this is: clients refuse older ones.
+const OLLAMA: &str = "0.12.11";
+/// One that stays has a time far away, as in Ollama.
+const CENTURY: Duration = Duration::from_secs(3_155_760_000);
+
+#[derive(Debug, Serialize)]
+struct Details {
+    parent_model: &'static str,
+    format: &'static str,
+    family: String,
+    families: Vec<String>,
+    parameter_size: String,
+    quantization_level: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    name: String,
+    model: String,
+    size: u64,
+    digest: String,
+    details: Details,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modified_at: Option<String>,
+    #[serde(flatten)]
+    running: Option<Running>,
+}
+
+/// Of a model that is loaded.
+#[derive(Debug, Serialize)]
+struct Running {
+    size_vram: u64,
+    context_length: u64,
+    expires_at: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Shown {
+    modelfile: &'static str,
+    parameters: String,
+    template: &'static str,
+    details: Details,
+    model_info: Map<String, Value>,
+    capabilities: Vec<&'static str>,
+    modified_at: String,
+}
+
+fn time(at: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(at).to_string()
+}
+
+/// When the model's files were written.
+fn modified_at(model: &Model) -> String {
+    time(UNIX_EPOCH + Duration::from_secs(model.created))
+}
+
+/// Clients take it for the hash of the files, which nobody computes here: of their name, size and time.
+fn digest(model: &Model) -> String {
+    let part = |part: u8| {
+        let mut hasher = DefaultHasher::new();
+        (part, &model.path, model.bytes, model.created).hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
+    };
+    (0..4).map(part).collect()
+}
+
+/// 1.7B, 135M.
+fn short(parameters: u64) -> String {
+    match parameters {
+        0 => String::new(),
+        1..1_000_000_000 => format!("{:.1}M", parameters as f64 / 1e6),
+        _ => format!("{:.1}B", parameters as f64 / 1e9),
+    }
+}
+
+impl Details {
+    fn new(about: &About) -> Self {
+        Self {
+            parent_model: "",
+            format: about.format,
+            family: about.architecture.clone(),
+            families: vec![about.architecture.clone()],
+            parameter_size: short(about.parameters),
+            quantization_level: about.quantization.clone(),
+        }
+    }
+}
+
+impl Listed {
+    fn new(model: &Model, about: &About) -> Self {
+        Self {
+            name: model.name.clone(),
+            model: model.name.clone(),
+            size: model.bytes,
+            digest: digest(model),
+            details: Details::new(about),
+            modified_at: None,
+            running: None,
+        }
+    }
+}
+
+/// How a model's authors recommend to sample, in the manner of a Modelfile.
+fn parameters(model: &Model) -> String {
+    let Some(loaded) = &model.loaded else { return String::new() };
+    let own = &loaded.info.recommended;
+    let lines = [
+        ("temperature", own.temperature.map(|value| value.to_string())),
+        ("top_k", own.top_k.map(|value| value.to_string())),
+        ("top_p", own.top_p.map(|value| value.to_string())),
+        ("min_p", own.min_p.map(|value| value.to_string())),
+        ("repeat_penalty", own.repetition_penalty.map(|value| value.to_string())),
+    ];
+    let lines = lines.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn answer(value: &impl Serialize) -> Response<Body> {
+    let mut response = Response::new(Body::from(serde_json::to_string(value).unwrap_or_default()));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Models with what is known of each, which files of models that are not loaded may have to be read for.
+async fn known(models: Vec<Model>) -> Vec<(Model, About)> {
+    let read =
+        move || models.into_iter().map(|model| (About::of(&model), model)).map(|(a, m)| (m, a)).collect();
+    tokio::task::spawn_blocking(read).await.unwrap_or_default()
+}
+
+pub async fn tags(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
+    let listed = |(model, about): &(Model, About)| Listed {
+        modified_at: Some(modified_at(model)),
+        ..Listed::new(model, about)
+    };
+    let models: Vec<_> = known(app.models.list().await).await.iter().map(listed).collect();
+    answer(&json!({"models": models}))
+}
+
+pub async fn ps(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
+    let mut models = app.models.list().await;
+    models.retain(|model| model.loaded.is_some());
+    let listed = |(model, about): &(Model, About)| {
+        let left = if model.left == FOREVER { CENTURY } else { model.left.min(CENTURY) };
+        let running = Running {
+            size_vram: 0,
+            context_length: about.context_length,
+            expires_at: time(SystemTime::now() + left),
+        };
+        Listed { running: Some(running), ..Listed::new(model, about) }
+    };
+    let models: Vec<_> = known(models).await.iter().map(listed).collect();
+    answer(&json!({"models": models}))
+}
+
+pub async fn version(_: Arc<App>, _: Parts, _: Body) -> Response<Body> {
+    answer(&json!({
+        "version": OLLAMA,
+        "version_of": "Ollama's API as this server speaks it",
+        "bn_engine": bn::version(),
+    }))
+}
+
+pub async fn show(app: Arc<App>, parts: Parts, body: Body) -> Response<Body> {
+    let call = Call::new(&app, &parts);
+    let shape = call.shape;
+    shown(call, body).await.unwrap_or_else(|failure| failure.response(shape))
+}
+
+/// The model of a name, as requests that run it find it.
+async fn find(app: &App, name: &str) -> Option<Model> {
+    match app.models.find(name).await {
+        None if app.options.any_model => app.models.list().await.into_iter().next(),
+        found => found.map(|(model, _)| model),
+    }
+}
+
+async fn shown(mut call: Call, body: Body) -> Result<Response<Body>> {
+    let (fields, _) = body::read(&mut call, body).await?;
+    let name = fields.get("model").or(fields.get("name"));
+    let name = name.ok_or_else(|| Failure::invalid("'model' is missing"))?;
+    let name = name.as_str().ok_or_else(|| Failure::invalid("'model' must be a text"))?;
+    let model = find(&call.app, name).await.ok_or_else(|| {
+        let name: String = name.chars().take(200).collect();
+        let words = format!("model '{name}' not found");
+        Failure::new(StatusCode::NOT_FOUND, "model_not_found", words)
+    })?;
+    let mut known = known(vec![model]).await;
+    let (model, about) = known.pop().ok_or_else(|| Failure::invalid("'model' cannot be read"))?;
+    let shown = Shown {
+        modelfile: "",
+        parameters: parameters(&model),
+        template: "",
+        details: Details::new(&about),
+        model_info: about.values(),
+        capabilities: about.capabilities(),
+        modified_at: modified_at(&model),
+    };
+    Ok(run::json(serde_json::to_string(&shown).unwrap_or_default(), call))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_short() {
+        let all = [(0, ""), (134_515_008, "134.5M"), (1_720_574_976, "1.7B"), (999_999_999, "1000.0M")];
+        for (parameters, text) in all {
+            assert_eq!(short(parameters), text);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A conversation in Ollama's form.
+use crate::failure::{Failure, Result};
+use crate::request::conversation::{Choice, Content, Conversation, Message, Role, ToolCall};
+use crate::request::tools::{Tools, name_of};
+use serde_json::{Map, Value, json};
+use std::collections::VecDeque;
+
+/// Calls whose results are to come.
+#[derive(Default)]
+struct Calls {
+    made: usize,
+    /// Ids and names.
+    open: VecDeque<(String, String)>,
+}
+
+impl Calls {
+    /// Ollama's calls often have no ids, and some templates want nine letters and digits.
+    fn add(&mut self, id: Option<&str>, name: &str) -> String {
+        let id = id.map_or_else(|| format!("call{:05}", self.made % 100_000), str::to_owned);
+        self.made += 1;
+        self.open.push_back((id.clone(), name.to_owned()));
+        id
+    }
+
+    /// The call of a result that names its id or its tool, or the next one.
+    fn answered(&mut self, id: Option<&str>, name: Option<&str>) -> Option<String> {
+        let by_id = id.and_then(|id| self.open.iter().position(|(own, _)| own == id));
+        let by_name = || name.and_then(|name| self.open.iter().position(|(_, own)| own == name));
+        let call = self.open.remove(by_id.or_else(by_name).unwrap_or(0));
+        id.map(str::to_owned).or(call.map(|(id, _)| id))
+    }
+}
+
+/// Reads messages and tools.
+pub fn conversation(messages: &[Value], tools: &[Value]) -> Result<Conversation> {
+    let (mut conversation, mut calls) = (Conversation::default(), Calls::default());
+    for (i, message) in messages.iter().enumerate() {
+        conversation.messages.push(read(message, &format!("messages[{i}]"), &mut calls)?);
+    }
+    let mut functions = Tools::default();
+    for (i, tool) in tools.iter().enumerate() {
+        let at = format!("tools[{i}]");
+        let wrong = |at: &str| Failure::invalid(format!("'{at}' must be an object"));
+        let tool = tool.as_object().ok_or_else(|| wrong(&at))?;
+        if tool.get("type").is_some_and(|kind| !kind.is_null() && kind != "function") {
+            functions.leave_out(tool);
+            continue;
+        }
+        let at = format!("{at}.function");
+        let function = tool.get("function").and_then(Value::as_object).ok_or_else(|| wrong(&at))?;
+        functions.add(function, name_of(function, &at)?, "parameters", &at)?;
+    }
+    functions.give(&mut conversation, Choice::Unset)?;
+    Ok(conversation)
+}
+
+fn read(message: &Value, at: &str, calls: &mut Calls) -> Result<Message> {
+    let text = |name: &str| message.get(name).and_then(Value::as_str);
+    let role = text("role").and_then(Role::named);
+    let role = role.ok_or_else(|| {
+        Failure::invalid(format!("'{at}' needs the 'role' system, user, assistant or tool"))
+    })?;
+    let mut content = Content::read(message.get("content"), &format!("{at}.content"))?;
+    unseen(&mut content, message.get("images"), &format!("{at}.images"))?;
+    let mut made = content.message(role);
+    if role == Role::Tool {
+        made.unseen = None; // a result cannot be changed by the client
+        made.name = text("tool_name").or(text("name")).map(str::to_owned);
+        made.call_id = calls.answered(text("tool_call_id"), made.name.as_deref());
+    }
+    made.reasoning = text("thinking").map(str::to_owned).or(made.reasoning);
+    for call in message.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
+        let function = call.get("function").unwrap_or(call);
+        let name = function.get("name").and_then(Value::as_str);
+        let mut read = ToolCall::new(None, name, function.get("arguments"));
+        read.id = Some(calls.add(call.get("id").and_then(Value::as_str), &read.name));
+        made.calls.push(read);
+    }
+    Ok(made)
+}
+
+/// Pictures, which the model cannot see.
+pub fn unseen(content: &mut Content, images: Option<&Value>, at: &str) -> Result<()> {
+    for i in 0..images.and_then(Value::as_array).map_or(0, Vec::len) {
+        content.add(&json!({"type": "image"}), &format!("{at}[{i}]"))?;
+    }
+    Ok(())
+}
+
+/// A function call of an answer. Arguments are an object there; a call that was cut has none.
+pub fn call(name: &str, arguments: &str) -> Value {
+    let arguments: Map<String, Value> = serde_json::from_str(arguments).unwrap_or_default();
+    json!({"function": {"name": name, "arguments": arguments}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_belong_to_their_calls() {
+        let call = |name: &str| json!({"function": {"name": name, "arguments": "Ro"}});
+        let messages = [
+            json!({"role": "assistant", "content": null, "tool_calls": [call("a"), call("b"), call("a")]}),
+            json!({"role": "tool", "tool_name": "b", "content": "1"}),
+            json!({"role": "tool", "content": "2"}),
+            json!({"role": "tool", "tool_call_id": "call00002", "content": "3"}),
+            json!({"role": "tool", "content": "4"}),
+        ];
+        let read = conversation(&messages, &[]).unwrap().messages;
+        let ids: Vec<_> = read[0].calls.iter().map(|call| call.id.clone().unwrap()).collect();
+        assert_eq!(ids, ["call00000", "call00001", "call00002"]);
+        let of: Vec<_> = read[1..].iter().map(|message| message.call_id.as_deref()).collect();
+        assert_eq!(of, [Some("call00001"), Some("call00000"), Some("call00002"), None]);
+    }
+
+    #[test]
+    fn pictures_become_words() {
+        let message = json!({"role": "user", "content": "a", "images": ["x"]});
+        let [message] = &conversation(&[message], &[]).unwrap().messages[..] else { panic!() };
+        assert_eq!(
+            message.content.as_deref(),
+            Some("a\n[image: not shown, as this model reads text only]\n")
+        );
+        assert!(message.unseen.as_ref().unwrap().starts_with("'messages[0].images[0]' is of the type image"));
+        let none = json!({"role": "user", "content": "a", "images": []});
+        assert_eq!(conversation(&[none], &[]).unwrap().messages[0].unseen, None);
+    }
+
+    #[test]
+    fn a_call_that_was_cut_has_no_arguments() {
+        assert_eq!(call("f", "{\"a\": 1}"), json!({"function": {"name": "f", "arguments": {"a": 1}}}));
+        assert_eq!(call("f", "{\"a\": "), json!({"function": {"name": "f", "arguments": {}}}));
+    }
+}

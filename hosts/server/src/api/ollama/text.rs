@@ -1,0 +1,249 @@
+//! POST /api/chat and /api/generate.
+use super::duration::KeepAlive;
+use super::line::{Call as HeldCall, End, Line, Said};
+use super::{messages, options};
+use crate::api::batch::line;
+use crate::api::infill;
+use crate::api::openai::{MOST_ALTERNATIVES, TokenLogprob, effort, template, token_logprobs};
+use crate::failure::{Failure, Result, Shape};
+use crate::fields::{Fields, Whole};
+use crate::models::Held;
+use crate::request::constraint::{Format, Formats};
+use crate::request::conversation::{Content, Conversation, Message, Role};
+use crate::request::engine::generating;
+use crate::request::sampling::Habit;
+use crate::run::{Api, Call, Generation, Totals};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::time::Duration;
+
+/// The fields of both.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Common {
+    model: Option<String>,
+    stream: Option<bool>,
+    options: Option<Map<String, Value>>,
+    format: Option<Value>,
+    think: Option<Value>,
+    pub keep_alive: Option<KeepAlive>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<Whole<0, MOST_ALTERNATIVES>>,
+    /// The context is never shifted, and no message is cut off a conversation.
+    shift: Option<bool>,
+    truncate: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ChatFields {
+    messages: Vec<Value>,
+    tools: Vec<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct GenerateFields {
+    prompt: String,
+    system: String,
+    suffix: String,
+    raw: bool,
+    template: String,
+    context: Vec<Value>,
+    images: Vec<Value>,
+}
+
+impl Common {
+    fn format(&self) -> Result<Format> {
+        let mut format = Format::default();
+        match &self.format {
+            None => {}
+            Some(Value::String(name)) if name.is_empty() => {}
+            Some(Value::String(name)) if name == "json" => format.object("format")?,
+            Some(schema @ Value::Object(_)) => format.schema("format", Some(schema))?,
+            Some(_) => return Err(Failure::invalid("'format' must be \"json\" or a JSON schema")),
+        }
+        Ok(format)
+    }
+
+    fn think(&self, conversation: &mut Conversation) -> Result<()> {
+        match &self.think {
+            None => {}
+            Some(Value::Bool(on)) => conversation.think(*on, None),
+            Some(degree) => {
+                let (on, degree) = effort("think", degree)?;
+                conversation.think(on, degree);
+            }
+        }
+        Ok(())
+    }
+
+    fn prompt(&self, mut conversation: Conversation, held: &Held) -> Result<bn::Prompt> {
+        self.think(&mut conversation)?;
+        Ok(bn::Prompt::Chat(bn::Chat::Json(conversation.into_json(held.manners)?)))
+    }
+}
+
+impl GenerateFields {
+    fn check(&self) -> Result<()> {
+        let all = [
+            ("context", self.context.is_empty(), "earlier turns are messages of /api/chat"),
+            ("template", self.template.is_empty(), "the model's own is used, or none with 'raw'"),
+        ];
+        match all.iter().find(|(_, empty, _)| !empty) {
+            Some((name, _, why)) => Err(Failure::invalid(format!("'{name}' is not supported: {why}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// The prompt is a user's message to a model that has conversations.
+    fn is_chat(&self, held: &Held) -> bool {
+        !self.raw && self.suffix.is_empty() && held.info.has_chat_template
+    }
+
+    fn conversation(&self) -> Result<Conversation> {
+        let mut content = Content { text: self.prompt.clone(), ..Content::default() };
+        let images = Value::Array(self.images.clone());
+        messages::unseen(&mut content, Some(&images), "images")?;
+        let system = (!self.system.is_empty()).then(|| Message::new(Role::System, self.system.clone()));
+        let messages = system.into_iter().chain([content.message(Role::User)]).collect();
+        Ok(Conversation { messages, ..Conversation::default() })
+    }
+
+    /// The prompt as a text.
+    fn text(self, held: &Held) -> Result<bn::Prompt> {
+        if !self.images.is_empty() {
+            return Err(Failure::invalid("'images' are not supported: this server takes no images"));
+        }
+        let prompt = match self.system.as_str() {
+            system if !self.raw && !system.is_empty() => format!("{system}\n\n{}", self.prompt),
+            _ => self.prompt,
+        };
+        if self.suffix.is_empty() {
+            return Ok(bn::Prompt::Text(prompt));
+        }
+        infill::prompt(held, bn::Prompt::Text(prompt), &self.suffix)
+    }
+}
+
+/// A chat, or else a text to go on with.
+pub struct Text<const CHAT: bool> {
+    model_name: String,
+    model: bn::Model,
+    loading: Duration,
+    /// A call of a stream that is not yet whole.
+    call: Option<HeldCall>,
+}
+
+impl<const CHAT: bool> Text<CHAT> {
+    /// Whether a request has something to say. Others ask for their model alone.
+    pub fn says(fields: &Fields) -> bool {
+        let is_there = |name: &str| match fields.get(name) {
+            None => false,
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(Value::Array(items)) => !items.is_empty(),
+            Some(_) => true,
+        };
+        let names: &[&str] = if CHAT { &["messages"] } else { &["prompt", "suffix"] };
+        names.iter().any(|name| is_there(name))
+    }
+
+    /// The request, and whether it has tools.
+    fn request(
+        call: &Call,
+        held: &Held,
+        fields: &mut Fields,
+        common: &Common,
+    ) -> Result<(bn::Request, bool)> {
+        if CHAT {
+            let own: ChatFields = fields.take()?;
+            let conversation = messages::conversation(&own.messages, &own.tools)?;
+            let tools = !conversation.tools.is_empty();
+            let prompt = common.prompt(conversation, held)?;
+            return Ok((bn::Request { prompt, ..template(call, held, fields)? }, tools));
+        }
+        let own: GenerateFields = fields.take()?;
+        own.check()?;
+        let request = if own.is_chat(held) {
+            let prompt = common.prompt(own.conversation()?, held)?;
+            bn::Request { prompt, ..template(call, held, fields)? }
+        } else {
+            let prompt = own.text(held)?;
+            bn::Request { prompt, ..generating(call, held, fields, Habit::Completion)? }
+        };
+        Ok((request, false))
+    }
+
+    fn write(&self, out: &mut String, said: Said, logprobs: Option<Vec<TokenLogprob>>, end: Option<End>) {
+        line(out, &Line { logprobs, ..Line::new(&self.model_name, said, end) });
+    }
+
+    fn write_call(&self, out: &mut String, call: Option<Value>) {
+        if let Some(call) = call {
+            self.write(out, Said::new(CHAT, "", "", vec![call]), None, None);
+        }
+    }
+
+    fn logprobs(&self, entries: &[bn::Logprob], per_token: usize) -> Option<Vec<TokenLogprob>> {
+        (!entries.is_empty()).then(|| token_logprobs(&self.model, entries, per_token))
+    }
+}
+
+impl<const CHAT: bool> Api for Text<CHAT> {
+    fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
+        let mut common: Common = fields.take()?;
+        let (mut request, tools) = Self::request(call, held, fields, &common)?;
+        options::apply(common.options.take().unwrap_or_default(), fields, &mut request)?;
+        request.constraint = fields.take::<Formats>()?.finish(held, common.format()?, tools, false)?;
+        request.logprobs = common.logprobs == Some(true);
+        if request.logprobs {
+            request.top_logprobs = common.top_logprobs.map_or(0, Whole::u32);
+        }
+        if let Some(KeepAlive(time)) = common.keep_alive {
+            held.keep(time);
+        }
+        let api = Self {
+            model_name: held.shown().to_owned(),
+            model: held.model.clone(),
+            loading: call.loading,
+            call: None,
+        };
+        Ok((Generation::one(request, common.stream != Some(false)), api))
+    }
+
+    fn stream_type(&self) -> &'static str {
+        "application/x-ndjson"
+    }
+
+    fn event(&mut self, out: &mut String, _at: usize, event: &bn::Event) {
+        let logprobs = self.logprobs(&event.logprobs, event.logprobs_per_token);
+        if !event.text.is_empty() || !event.reasoning.is_empty() || logprobs.is_some() {
+            let said = Said::new(CHAT, &event.text, &event.reasoning, Vec::new());
+            self.write(out, said, logprobs, None);
+        }
+        for part in &event.tool_calls {
+            let before = HeldCall::add(&mut self.call, part);
+            self.write_call(out, before);
+        }
+        if let Some(finish) = &event.finish {
+            let last = self.call.take().map(HeldCall::whole);
+            self.write_call(out, last);
+            self.write(out, Said::nothing(CHAT), None, Some(End::of(finish, self.loading)));
+        }
+    }
+
+    fn failed(&mut self, out: &mut String, _at: usize, failure: &Failure) {
+        line(out, &failure.object(Shape::Ollama));
+    }
+
+    fn whole(&mut self, answers: Vec<bn::Answer>, _totals: &Totals) -> Result<String> {
+        let mut out = String::new();
+        for answer in &answers {
+            let calls = answer.tool_calls.iter().map(|call| messages::call(&call.name, &call.arguments));
+            let said = Said::new(CHAT, &answer.text, &answer.reasoning, calls.collect());
+            let logprobs = self.logprobs(&answer.logprobs, answer.logprobs_per_token);
+            self.write(&mut out, said, logprobs, Some(End::of(&answer.finish, self.loading)));
+        }
+        Ok(out)
+    }
+}

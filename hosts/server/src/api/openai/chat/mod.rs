@@ -1,0 +1,172 @@
+//! POST /v1/chat/completions.
+mod answer;
+mod conversation;
+mod template;
+
+pub use conversation::{ChatFields, allow, conversation, effort};
+pub use template::template;
+
+use super::completion::{bound_entries, scoring};
+use super::{Common, Head, MOST_ALTERNATIVES, Usage, finish_name, logprobs, send, token_logprobs};
+use crate::failure::{Failure, Result, Shape};
+use crate::fields::{Fields, U32, Whole};
+use crate::models::Held;
+use crate::request::constraint::{Format, Formats};
+use crate::request::prompts;
+use crate::run::{Api, Call, Generation, Totals};
+use answer::{Answer, CallPart, Chunk, ContentLogprobs, Delta, WholeChoice, WholeMessage};
+use serde::Deserialize;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Own {
+    max_tokens: Option<Whole<-1, U32>>,
+    max_completion_tokens: Option<Whole<-1, U32>>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<Whole<0, MOST_ALTERNATIVES>>,
+}
+
+impl Own {
+    /// The newer name counts, and the smaller number where both are there.
+    fn most(&self, other: Option<i64>) -> Result<u32> {
+        let names = [("max_tokens", self.max_tokens), ("max_completion_tokens", self.max_completion_tokens)];
+        if let Some((name, _)) = names.iter().find(|(_, most)| *most == Some(Whole(0))) {
+            return Err(Failure::invalid(format!("'{name}' must be a whole number from 1 to {U32}")));
+        }
+        let given = names
+            .iter()
+            .filter_map(|(_, most)| *most)
+            .map(|most| most.0)
+            .chain(other)
+            .filter(|most| *most > 0);
+        Ok(given.min().map_or(0, |most| most as u32))
+    }
+}
+
+pub struct Chat {
+    head: Head,
+    model: bn::Model,
+    include_usage: bool,
+    samples: usize,
+}
+
+impl Api for Chat {
+    fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
+        let own: Own = fields.take()?;
+        let common: Common = fields.take()?;
+        let chat: ChatFields = fields.take()?;
+        if chat.messages.is_none() {
+            return Err(Failure::invalid("'messages' is missing"));
+        }
+        let mut request = template(call, held, fields)?;
+        request.max_new_tokens = own.most(common.max_new_tokens.map(|most| most.0))?;
+        request.stop_strings = prompts::stops("stop", common.stop.as_ref())?;
+        request.logprobs = own.logprobs == Some(true);
+        request.top_logprobs = own.top_logprobs.map_or(0, Whole::u32);
+        if request.top_logprobs > 0 && !request.logprobs {
+            return Err(Failure::invalid("'top_logprobs' needs 'logprobs' to be true"));
+        }
+        let conversation = conversation(chat)?;
+        let mut format = Format::default();
+        if let Some(value) = &common.response_format {
+            format.format("response_format", value, Some("json_schema"))?;
+        }
+        let (tools, calls_only) = (!conversation.tools.is_empty(), conversation.calls_only());
+        request.constraint = fields.take::<Formats>()?.finish(held, format, tools, calls_only)?;
+        let stream = common.stream == Some(true);
+        if common.prompt_logprobs.is_some() && stream {
+            return Err(Failure::invalid("'prompt_logprobs' cannot be streamed"));
+        }
+        let prompt = bn::Prompt::Chat(bn::Chat::Json(conversation.into_json(held.manners)?));
+        let samples = common.n.map_or(1, |n| n.u32() as usize);
+        let mut generation = Generation::samples(&request, vec![prompt.clone()], samples, stream);
+        if let (Some(top), bn::Prompt::Chat(chat)) = (common.prompt_logprobs, &prompt) {
+            let prompt =
+                bn::Prompt::Tokens(held.model.chat_tokenize(chat).map_err(|error| held.failure(&error))?);
+            generation.requests.push(bn::Request { prompt, ..scoring(&request, top.u32()) });
+            generation.scores = 1;
+        }
+        let head = Head {
+            id: format!("chatcmpl-{:016x}", call.id),
+            object: if stream { "chat.completion.chunk" } else { "chat.completion" },
+            created: call.created,
+            model: held.shown().to_owned(),
+        };
+        Ok((
+            generation,
+            Self { head, model: held.model.clone(), include_usage: common.include_usage(), samples },
+        ))
+    }
+
+    fn begin(&mut self, out: &mut String) {
+        for index in 0..self.samples {
+            let delta = Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
+            self.send(out, Chunk { index, delta, logprobs: None, finish_reason: None });
+        }
+    }
+
+    /// The end is an event of its own, as OpenAI has it: clients take a call as complete then.
+    fn event(&mut self, out: &mut String, at: usize, event: &bn::Event) {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let delta = Delta {
+            role: None,
+            content: some(&event.text),
+            reasoning_content: some(&event.reasoning),
+            tool_calls: event.tool_calls.iter().map(CallPart::part).collect(),
+        };
+        let logprobs = self.logprobs_of(&event.logprobs, event.logprobs_per_token);
+        let news =
+            delta.content.is_some() || delta.reasoning_content.is_some() || !delta.tool_calls.is_empty();
+        if news || logprobs.is_some() {
+            self.send(out, Chunk { index: at, delta, logprobs, finish_reason: None });
+        }
+        if event.finish.is_some() {
+            let finish_reason = finish_name(event.finish.as_ref());
+            self.send(out, Chunk { index: at, delta: Delta::default(), logprobs: None, finish_reason });
+        }
+    }
+
+    fn failed(&mut self, out: &mut String, _at: usize, failure: &Failure) {
+        send(out, &failure.object(Shape::OpenAi));
+    }
+
+    fn end(&mut self, out: &mut String, totals: &Totals, _failed: bool) {
+        if self.include_usage {
+            let usage = Some(Some(Usage::from(totals)));
+            let answer =
+                Answer::<Chunk> { head: &self.head, choices: Vec::new(), prompt_logprobs: None, usage };
+            send(out, &answer);
+        }
+        out.push_str("data: [DONE]\n\n");
+    }
+
+    fn whole(&mut self, mut answers: Vec<bn::Answer>, totals: &Totals) -> Result<String> {
+        let scores = answers.split_off(self.samples);
+        bound_entries(&scores)?;
+        let choice = |(index, answer): (usize, bn::Answer)| WholeChoice {
+            index,
+            logprobs: self.logprobs_of(&answer.logprobs, answer.logprobs_per_token),
+            finish_reason: finish_name(Some(&answer.finish)),
+            message: WholeMessage::new(answer),
+        };
+        let choices = answers.into_iter().enumerate().map(choice).collect();
+        let prompt_logprobs = scores
+            .first()
+            .map(|score| logprobs::of_prompt(&self.model, &score.logprobs, score.logprobs_per_token));
+        let usage = Some(Some(Usage::from(totals)));
+        let answer = Answer { head: &self.head, choices, prompt_logprobs, usage };
+        Ok(serde_json::to_string(&answer).unwrap_or_default())
+    }
+}
+
+impl Chat {
+    fn logprobs_of(&self, entries: &[bn::Logprob], per_token: usize) -> Option<ContentLogprobs> {
+        let content = (!entries.is_empty()).then(|| token_logprobs(&self.model, entries, per_token))?;
+        Some(ContentLogprobs { content, refusal: None })
+    }
+
+    fn send(&self, out: &mut String, chunk: Chunk) {
+        let usage = self.include_usage.then_some(None);
+        send(out, &Answer { head: &self.head, choices: vec![chunk], prompt_logprobs: None, usage });
+    }
+}

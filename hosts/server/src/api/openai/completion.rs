@@ -1,0 +1,316 @@
+//! POST /v1/completions.
+use super::{Common, Head, MOST_ALTERNATIVES, Texts, Usage, finish_name, logprobs, send};
+use crate::api::infill;
+use crate::failure::{Failure, Result, Shape};
+use crate::fields::{Fields, U32, Whole};
+use crate::models::Held;
+use crate::request::constraint::{Format, Formats};
+use crate::request::engine::generating;
+use crate::request::prompts;
+use crate::request::sampling::Habit;
+use crate::run::{Api, Call, Generation, Totals};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The most entries of `prompt_logprobs`: each is some 80 bytes of the answer.
+pub const MOST_PROMPT_ENTRIES: usize = 400_000;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CompletionFields {
+    prompt: Option<Value>,
+    max_tokens: Option<Whole<-1, U32>>,
+    suffix: Option<String>,
+    best_of: Option<Whole<1, 128>>,
+    echo: Option<bool>,
+    logprobs: Option<Whole<0, MOST_ALTERNATIVES>>,
+    tools: Option<Value>,
+    tool_choice: Option<Value>,
+    functions: Option<Value>,
+    function_call: Option<Value>,
+    parallel_tool_calls: Option<Value>,
+}
+
+#[derive(Debug, Serialize)]
+struct Choice {
+    index: usize,
+    text: String,
+    logprobs: Option<Texts>,
+    finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt_logprobs: Option<Value>,
+}
+
+#[derive(Debug, Serialize)]
+struct Answer<'a> {
+    #[serde(flatten)]
+    head: &'a Head,
+    choices: Vec<Choice>,
+    /// In a stream that counts: null, and at the end the count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Option<Usage>>,
+}
+
+pub struct Completion {
+    head: Head,
+    model: bn::Model,
+    include_usage: bool,
+    logprobs: bool,
+    /// The prompt alone: its text is that of its tokens.
+    scores: bool,
+    samples: usize,
+    prompts: usize,
+    /// How many of `samples` are the answer; None: all.
+    best: Option<usize>,
+    /// Bytes of text that each request has streamed.
+    written: Vec<usize>,
+}
+
+/// Fields that ask for nothing, or for what completions do not have.
+fn refuse_tools(fields: &CompletionFields) -> Result<()> {
+    let asks = |value: &Option<Value>| match value {
+        None | Some(Value::Null | Value::Bool(false)) => false,
+        Some(Value::String(text)) => !matches!(text.as_str(), "" | "none" | "auto"),
+        Some(Value::Array(items)) => !items.is_empty(),
+        Some(Value::Object(object)) => !object.is_empty(),
+        Some(_) => true,
+    };
+    let all = [("tools", &fields.tools), ("functions", &fields.functions)];
+    match all.iter().find(|(_, value)| asks(value)) {
+        Some((name, _)) => Err(Failure::invalid(format!("'{name}' is not supported here: chats take tools"))),
+        None => Ok(()),
+    }
+}
+
+/// The fields, and what they mean together.
+struct Asked {
+    own: CompletionFields,
+    common: Common,
+}
+
+impl Asked {
+    /// A completion of no tokens is its prompt, with log probabilities if they are asked for.
+    fn prompt_alone(&self) -> bool {
+        self.own.max_tokens == Some(Whole(0))
+    }
+
+    fn n(&self) -> usize {
+        self.common.n.map_or(1, |n| n.u32() as usize)
+    }
+
+    /// How many of `samples` are the answer, if not all are.
+    fn best(&self) -> Option<usize> {
+        Some(self.n()).filter(|n| self.samples() > *n)
+    }
+
+    fn samples(&self) -> usize {
+        self.own.best_of.map_or(self.n(), |best| best.u32() as usize)
+    }
+
+    fn streams(&self) -> bool {
+        self.common.stream == Some(true)
+    }
+
+    fn check(&self, prompts: &[bn::Prompt]) -> Result<()> {
+        let scores = self.common.prompt_logprobs.is_some();
+        let suffix = self.own.suffix.as_deref().is_some_and(|suffix| !suffix.is_empty());
+        let texts = prompts.iter().all(|prompt| matches!(prompt, bn::Prompt::Text(_)));
+        let wrong = [
+            (self.prompt_alone() && self.own.echo != Some(true), "'max_tokens' can be 0 with 'echo' only"),
+            (scores && self.streams(), "'prompt_logprobs' cannot be streamed"),
+            // Each choice would repeat them.
+            (scores && self.n() > 1, "'prompt_logprobs' of a completion needs 'n' to be 1"),
+            (self.samples() < self.n(), "'best_of' must not be less than 'n'"),
+            (
+                self.best().is_some() && (self.streams() || self.prompt_alone() || scores),
+                "'best_of' is for whole answers that have tokens of their own",
+            ),
+            (
+                suffix && (self.prompt_alone() || !texts),
+                "'suffix' needs prompts that are texts, and 'max_tokens' above 0",
+            ),
+        ];
+        match wrong.iter().find(|(wrong, _)| *wrong) {
+            Some((_, words)) => Err(Failure::invalid(*words)),
+            None => Ok(()),
+        }
+    }
+
+    fn request(&self, call: &Call, held: &Held, fields: &mut Fields) -> Result<bn::Request> {
+        let mut request = generating(call, held, fields, Habit::Completion)?;
+        let mut format = Format::default();
+        if let Some(value) = &self.common.response_format {
+            format.format("response_format", value, Some("json_schema"))?;
+        }
+        request.constraint = fields.take::<Formats>()?.finish(held, format, false, false)?;
+        request.stop_strings = prompts::stops("stop", self.common.stop.as_ref())?;
+        let most = self.own.max_tokens.map(|most| most.0).or(self.common.max_new_tokens.map(|most| most.0));
+        request.max_new_tokens = u32::try_from(most.unwrap_or(16)).unwrap_or(0);
+        request.echo_prompt = self.own.echo == Some(true);
+        request.logprobs = self.own.logprobs.is_some() || self.best().is_some();
+        request.top_logprobs = self.own.logprobs.map_or(0, Whole::u32);
+        // As in OpenAI's API, the echoed prompt has log probabilities too.
+        request.prompt_logprobs = request.echo_prompt && request.logprobs;
+        if self.prompt_alone() {
+            return Ok(scoring(&request, request.top_logprobs));
+        }
+        Ok(request)
+    }
+
+    fn generation(&self, held: &Held, request: &bn::Request, given: Vec<bn::Prompt>) -> Result<Generation> {
+        let scored = self.common.prompt_logprobs.map(Whole::u32);
+        let mut scores = Vec::new();
+        if let Some(top) = scored {
+            let one = |prompt: &bn::Prompt| bn::Request { prompt: prompt.clone(), ..scoring(request, top) };
+            scores.extend(given.iter().map(one));
+        }
+        let given = match self.own.suffix.as_deref().filter(|suffix| !suffix.is_empty()) {
+            Some(suffix) => {
+                given.into_iter().map(|p| infill::prompt(held, p, suffix)).collect::<Result<_>>()?
+            }
+            None => given,
+        };
+        let mut generation = Generation::samples(request, given, self.samples(), self.streams());
+        generation.scores = scores.len();
+        generation.requests.append(&mut scores);
+        Ok(generation)
+    }
+}
+
+/// A request for a prompt's log probabilities alone, with what `request` says of its running.
+pub fn scoring(request: &bn::Request, top: u32) -> bn::Request {
+    bn::Request {
+        task: bn::Task::Score { from: 0 },
+        prompt: request.prompt.clone(),
+        no_cache: request.no_cache,
+        drop_late: request.drop_late,
+        top_logprobs: top,
+        cache_salt: request.cache_salt,
+        timeout_ms: request.timeout_ms,
+        queue_timeout_ms: request.queue_timeout_ms,
+        priority: request.priority,
+        ..bn::Request::default()
+    }
+}
+
+/// Refuses more entries than an answer may have.
+pub fn bound_entries(scores: &[bn::Answer]) -> Result<()> {
+    if scores.iter().map(|answer| answer.logprobs.len()).sum::<usize>() > MOST_PROMPT_ENTRIES {
+        let words = format!("'prompt_logprobs' would have more than {MOST_PROMPT_ENTRIES} entries");
+        return Err(Failure::invalid(words));
+    }
+    Ok(())
+}
+
+impl Api for Completion {
+    fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
+        let asked = Asked { own: fields.take()?, common: fields.take()? };
+        refuse_tools(&asked.own)?;
+        let value = asked.own.prompt.as_ref().ok_or_else(|| Failure::invalid("'prompt' is missing"))?;
+        let given = prompts::read("prompt", value)?;
+        let request = asked.request(call, held, fields)?;
+        asked.check(&given)?;
+        let head = Head {
+            id: format!("cmpl-{:016x}", call.id),
+            object: "text_completion",
+            created: call.created,
+            model: held.shown().to_owned(),
+        };
+        let generation = asked.generation(held, &request, given)?;
+        let api = Self {
+            head,
+            model: held.model.clone(),
+            include_usage: asked.common.include_usage(),
+            logprobs: asked.own.logprobs.is_some(),
+            scores: asked.prompt_alone(),
+            samples: asked.samples(),
+            prompts: (generation.requests.len() - generation.scores) / asked.samples(),
+            best: asked.best(),
+            written: vec![0; generation.requests.len()],
+        };
+        Ok((generation, api))
+    }
+
+    fn event(&mut self, out: &mut String, at: usize, event: &bn::Event) {
+        let news = !event.text.is_empty() || !event.tokens.is_empty() && self.logprobs || self.scores;
+        if !news && event.finish.is_none() {
+            return;
+        }
+        let logprobs = self.logprobs_of(&event.logprobs, event.logprobs_per_token, self.written[at]);
+        self.written[at] += event.text.len();
+        let choice = Choice {
+            index: at,
+            text: self.text_of(&event.text, &event.tokens),
+            logprobs,
+            finish_reason: finish_name(event.finish.as_ref()),
+            prompt_logprobs: None,
+        };
+        let usage = self.include_usage.then_some(None);
+        send(out, &Answer { head: &self.head, choices: vec![choice], usage });
+    }
+
+    fn failed(&mut self, out: &mut String, _at: usize, failure: &Failure) {
+        send(out, &failure.object(Shape::OpenAi));
+    }
+
+    fn end(&mut self, out: &mut String, totals: &Totals, _failed: bool) {
+        if self.include_usage {
+            let usage = Some(Some(Usage::from(totals)));
+            send(out, &Answer { head: &self.head, choices: Vec::new(), usage });
+        }
+        out.push_str("data: [DONE]\n\n");
+    }
+
+    fn whole(&mut self, mut answers: Vec<bn::Answer>, totals: &Totals) -> Result<String> {
+        let scores = answers.split_off(self.prompts * self.samples);
+        bound_entries(&scores)?;
+        let mut choices = Vec::new();
+        for (prompt, samples) in answers.chunks(self.samples).enumerate() {
+            for sample in self.chosen(samples) {
+                choices.push(Choice {
+                    index: choices.len(),
+                    text: self.text_of(&sample.text, &sample.tokens),
+                    logprobs: self.logprobs_of(&sample.logprobs, sample.logprobs_per_token, 0),
+                    finish_reason: finish_name(Some(&sample.finish)),
+                    prompt_logprobs: scores.get(prompt).map(|score| {
+                        logprobs::of_prompt(&self.model, &score.logprobs, score.logprobs_per_token)
+                    }),
+                });
+            }
+        }
+        let usage = Some(Some(Usage::from(totals)));
+        Ok(serde_json::to_string(&Answer { head: &self.head, choices, usage }).unwrap_or_default())
+    }
+}
+
+impl Completion {
+    /// A scored prompt's text is only in its tokens.
+    fn text_of(&self, text: &str, tokens: &[u32]) -> String {
+        if self.scores { self.model.detokenize(tokens).unwrap_or_default() } else { text.to_owned() }
+    }
+
+    fn logprobs_of(&self, entries: &[bn::Logprob], per_token: usize, offset: usize) -> Option<Texts> {
+        let wanted = self.logprobs && !entries.is_empty();
+        wanted.then(|| Texts::new(&self.model, entries, per_token, offset))
+    }
+
+    /// Of `best_of` samples those with the highest mean log probability, the best first.
+    fn chosen<'a>(&self, samples: &'a [bn::Answer]) -> Vec<&'a bn::Answer> {
+        let mut chosen: Vec<_> = samples.iter().collect();
+        if let Some(best) = self.best {
+            chosen.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
+            chosen.truncate(best);
+        }
+        chosen
+    }
+}
+
+fn mean(answer: &bn::Answer) -> f64 {
+    let own = answer
+        .logprobs
+        .iter()
+        .step_by(answer.logprobs_per_token.max(1))
+        .map(|entry| f64::from(entry.logprob));
+    let known: Vec<f64> = own.filter(|value| !value.is_nan()).collect();
+    if known.is_empty() { f64::NEG_INFINITY } else { known.iter().sum::<f64>() / known.len() as f64 }
+}

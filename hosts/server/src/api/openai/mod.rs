@@ -1,0 +1,78 @@
+//! OpenAI's completions and chat completions.
+mod chat;
+mod completion;
+mod logprobs;
+mod usage;
+
+pub use chat::{Chat, ChatFields, allow, conversation, effort, template};
+pub use completion::Completion;
+pub use logprobs::{Texts, TokenLogprob, token_logprobs};
+pub use usage::{PromptUsage, Usage};
+
+use crate::fields::{U32, Whole};
+use serde::{Deserialize, Serialize};
+
+/// The most alternatives of a token.
+pub const MOST_ALTERNATIVES: i64 = 32;
+
+/// The word of an end, as OpenAI's clients know it; null while there is more.
+pub fn finish_name(event: Option<&bn::Finish>) -> Option<&'static str> {
+    use bn::FinishReason::{Cancelled, Length, Stop, StopString, TimedOut};
+    let finish = event?;
+    Some(match finish.reason {
+        Stop if finish.tool_calls_total > 0 => "tool_calls",
+        Stop | StopString => "stop",
+        Length => "length",
+        Cancelled => "cancelled",
+        TimedOut => "timed_out",
+        _ => "error",
+    })
+}
+
+/// What completions and chats share besides sampling.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Common {
+    n: Option<Whole<1, 128>>,
+    stop: Option<serde_json::Value>,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    response_format: Option<serde_json::Value>,
+    prompt_logprobs: Option<Whole<0, MOST_ALTERNATIVES>>,
+    max_new_tokens: Option<Whole<0, U32>>,
+    store: Option<bool>,
+    user: Option<serde_json::Value>,
+    metadata: Option<serde_json::Value>,
+    service_tier: Option<serde_json::Value>,
+    safety_identifier: Option<serde_json::Value>,
+    prompt_cache_key: Option<serde_json::Value>,
+    model: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+}
+
+impl Common {
+    fn include_usage(&self) -> bool {
+        self.stream_options.as_ref().is_some_and(|options| options.include_usage == Some(true))
+    }
+}
+
+/// The fields that each object of an answer begins with.
+#[derive(Clone, Debug, Serialize)]
+struct Head {
+    id: String,
+    object: &'static str,
+    created: u64,
+    model: String,
+}
+
+/// One event of a stream.
+fn send(out: &mut String, data: &impl Serialize) {
+    out.push_str("data: ");
+    out.push_str(&serde_json::to_string(data).unwrap_or_default());
+    out.push_str("\n\n");
+}

@@ -1,0 +1,163 @@
+//! Documents scored for queries: POST /v1/rerank, as Cohere's, Jina's and vLLM's APIs have it, and vLLM's /v1/score.
+mod asked;
+mod prompts;
+mod template;
+
+pub use template::Template;
+
+use crate::api::openai::PromptUsage;
+use crate::failure::{Failure, Result};
+use crate::fields::{Fields, U32, Whole};
+use crate::models::Held;
+use crate::run::{Api, Call, Generation, Totals};
+use asked::{Own, Pairs};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RerankFields {
+    query: Option<String>,
+    documents: Option<Value>,
+    top_n: Option<Whole<0, U32>>,
+    return_documents: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ScoreFields {
+    text_1: Option<Value>,
+    queries: Option<Value>,
+    text_2: Option<Value>,
+    documents: Option<Value>,
+}
+
+/// A field under one of its two names.
+fn either(
+    first: (&'static str, Option<Value>),
+    other: (&'static str, Option<Value>),
+) -> Result<(&'static str, Value)> {
+    match (first, other) {
+        ((_, Some(_)), (name, Some(_))) => Err(Failure::invalid(format!("'{name}' is there twice"))),
+        ((name, Some(value)), _) | (_, (name, Some(value))) => Ok((name, value)),
+        ((name, None), _) => Err(Failure::invalid(format!("'{name}' is missing"))),
+    }
+}
+
+/// The fields that an answer begins with.
+#[derive(Debug, Serialize)]
+struct Head {
+    id: String,
+    object: &'static str,
+    created: u64,
+    model: String,
+}
+
+impl Head {
+    fn new(call: &Call, held: &Held, kind: &str) -> Self {
+        let (id, model) = (format!("{kind}-{:016x}", call.id), held.shown().to_owned());
+        Self { id, object: "list", created: call.created, model }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Document {
+    text: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Ranked {
+    index: usize,
+    relevance_score: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    document: Option<Document>,
+}
+
+#[derive(Debug, Serialize)]
+struct RerankAnswer<'a> {
+    #[serde(flatten)]
+    head: &'a Head,
+    results: Vec<Ranked>,
+    usage: PromptUsage,
+}
+
+pub struct Rerank {
+    head: Head,
+    pairs: Pairs,
+    most: usize,
+    return_documents: bool,
+}
+
+impl Api for Rerank {
+    fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
+        let (asked, own) = (fields.take::<RerankFields>()?, fields.take::<Own>()?);
+        let documents = asked.documents.ok_or_else(|| Failure::invalid("'documents' is missing"))?;
+        let query = asked.query.ok_or_else(|| Failure::invalid("'query' is missing"))?;
+        let query = Value::String(query);
+        let (pairs, by_head) = Pairs::new(call, held, own, ("query", &query), ("documents", &documents))?;
+        let generation = pairs.generation(held, by_head, fields)?;
+        let most = asked.top_n.map_or(0, |most| most.u32() as usize);
+        Ok((
+            generation,
+            Self {
+                head: Head::new(call, held, "rerank"),
+                most: if most == 0 { pairs.documents.len() } else { most },
+                pairs,
+                return_documents: asked.return_documents == Some(true),
+            },
+        ))
+    }
+
+    fn whole(&mut self, answers: Vec<bn::Answer>, totals: &Totals) -> Result<String> {
+        let mut scores: Vec<_> = answers.iter().map(|answer| self.pairs.score(answer)).enumerate().collect();
+        scores.sort_by(|a, b| b.1.total_cmp(&a.1)); // equal ones stay in their order
+        scores.truncate(self.most);
+        let mut text = |index: usize| Document { text: std::mem::take(&mut self.pairs.documents[index]) };
+        let ranked = |(index, relevance_score)| Ranked {
+            index,
+            relevance_score,
+            document: self.return_documents.then(|| text(index)),
+        };
+        let results = scores.into_iter().map(ranked).collect();
+        let answer = RerankAnswer { head: &self.head, results, usage: totals.into() };
+        Ok(serde_json::to_string(&answer).unwrap_or_default())
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Scored {
+    index: usize,
+    object: &'static str,
+    score: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct ScoreAnswer<'a> {
+    #[serde(flatten)]
+    head: &'a Head,
+    data: Vec<Scored>,
+    usage: PromptUsage,
+}
+
+pub struct Score {
+    head: Head,
+    pairs: Pairs,
+}
+
+impl Api for Score {
+    fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
+        let (asked, own) = (fields.take::<ScoreFields>()?, fields.take::<Own>()?);
+        let (second, documents) = either(("text_2", asked.text_2), ("documents", asked.documents))?;
+        let (first, queries) = either(("text_1", asked.text_1), ("queries", asked.queries))?;
+        let (pairs, by_head) = Pairs::new(call, held, own, (first, &queries), (second, &documents))?;
+        let generation = pairs.generation(held, by_head, fields)?;
+        Ok((generation, Self { head: Head::new(call, held, "score"), pairs }))
+    }
+
+    fn whole(&mut self, answers: Vec<bn::Answer>, totals: &Totals) -> Result<String> {
+        let scored = |(index, answer)| Scored { index, object: "score", score: self.pairs.score(answer) };
+        let data = answers.iter().enumerate().map(scored).collect();
+        let answer = ScoreAnswer { head: &self.head, data, usage: totals.into() };
+        Ok(serde_json::to_string(&answer).unwrap_or_default())
+    }
+}

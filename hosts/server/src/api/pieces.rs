@@ -1,0 +1,218 @@
+//! An answer's pieces in the order in which they came, for APIs that set reasoning, texts and calls apart.
+use std::mem;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Reasoning,
+    Text,
+    Call { id: String, name: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Its place in the answer.
+    pub index: usize,
+    pub kind: Kind,
+    /// Of a call, its arguments.
+    pub text: String,
+}
+
+/// What happens to a piece.
+pub enum Step<'a> {
+    /// It has no text yet.
+    Begin(&'a Piece),
+    /// This text, which the piece has already, is new.
+    More(&'a Piece, &'a str),
+    End(Piece),
+}
+
+/// The pieces of an answer that comes in events.
+#[derive(Debug, Default)]
+pub struct Pieces {
+    open: Option<Piece>,
+    begun: usize,
+    /// A call came, and no text since.
+    behind_call: bool,
+}
+
+/// A part of a call, in an event or in a whole answer.
+struct Part<'a> {
+    /// The id and the name, where the call begins.
+    begins: Option<(&'a str, &'a str)>,
+    arguments: &'a str,
+    text_before: usize,
+}
+
+type Each<'a> = &'a mut dyn FnMut(Step);
+
+impl Pieces {
+    /// Takes what an event brings.
+    pub fn event(&mut self, event: &bn::Event, each: Each) {
+        let parts = event.tool_calls.iter().map(|call| Part {
+            begins: call.id.as_deref().map(|id| (id, call.name.as_deref().unwrap_or_default())),
+            arguments: &call.arguments,
+            text_before: call.text_before,
+        });
+        self.take(&event.reasoning, &event.text, parts, each);
+    }
+
+    /// Ends the last piece. An answer of nothing is an empty text.
+    pub fn finish(&mut self, each: Each) {
+        if self.begun == 0 {
+            self.begin(Kind::Text, each);
+        }
+        self.end(each);
+    }
+
+    /// All pieces of a whole answer.
+    pub fn of(answer: &bn::Answer) -> Vec<Piece> {
+        let parts = answer.tool_calls.iter().map(|call| Part {
+            begins: Some((&call.id, &call.name)),
+            arguments: &call.arguments,
+            text_before: call.text_before,
+        });
+        let mut all = Vec::new();
+        let mut each = |step: Step| {
+            if let Step::End(piece) = step {
+                all.push(piece);
+            }
+        };
+        let mut pieces = Self::default();
+        pieces.take(&answer.reasoning, &answer.text, parts, &mut each);
+        pieces.finish(&mut each);
+        all
+    }
+
+    /// The rest of an open call comes first, then reasoning, then the text with the calls within it.
+    fn take<'a>(&mut self, reasoning: &str, text: &str, parts: impl Iterator<Item = Part<'a>>, each: Each) {
+        let mut parts = parts.peekable();
+        if let Some(rest) = parts.next_if(|part| part.begins.is_none()) {
+            self.more(rest.arguments, each);
+        }
+        self.say(Kind::Reasoning, reasoning, each);
+        let mut told = 0;
+        for part in parts {
+            self.say(Kind::Text, text.get(told..part.text_before).unwrap_or_default(), each);
+            told = part.text_before.max(told);
+            if let Some((id, name)) = part.begins {
+                self.begin(Kind::Call { id: id.to_owned(), name: name.to_owned() }, each);
+                self.behind_call = true;
+            }
+            self.more(part.arguments, each);
+        }
+        self.say(Kind::Text, text.get(told..).unwrap_or_default(), each);
+    }
+
+    /// Adds to a piece of this kind, which begins unless it is open.
+    fn say(&mut self, kind: Kind, mut text: &str, each: Each) {
+        if kind == Kind::Text && !text.is_empty() && mem::take(&mut self.behind_call) {
+            // The engine sets texts apart by it, where they are one.
+            text = text.strip_prefix('\n').unwrap_or(text);
+        }
+        if text.is_empty() {
+            return;
+        }
+        if self.open.as_ref().is_none_or(|open| open.kind != kind) {
+            self.begin(kind, each);
+        }
+        self.more(text, each);
+    }
+
+    fn begin(&mut self, kind: Kind, each: Each) {
+        self.end(each);
+        let piece = Piece { index: self.begun, kind, text: String::new() };
+        each(Step::Begin(&piece));
+        self.begun += 1;
+        self.open = Some(piece);
+    }
+
+    fn more(&mut self, text: &str, each: Each) {
+        if let Some(open) = self.open.as_mut().filter(|_| !text.is_empty()) {
+            open.text.push_str(text);
+            each(Step::More(open, text));
+        }
+    }
+
+    fn end(&mut self, each: Each) {
+        if let Some(piece) = self.open.take() {
+            each(Step::End(piece));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(index: u32, id: &str, arguments: &str, text_before: usize) -> bn::ToolCallPart {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        bn::ToolCallPart { index, id: some(id), name: some(id), arguments: arguments.to_owned(), text_before }
+    }
+
+    /// The kinds and texts of the pieces of these events, which must be as the steps tell them.
+    fn told(events: &[(&str, &str, &[bn::ToolCallPart])]) -> Vec<(String, String)> {
+        let (mut pieces, mut open, mut all) = (Pieces::default(), String::new(), Vec::new());
+        let mut each = |step: Step| match step {
+            Step::Begin(piece) => assert!(piece.text.is_empty()),
+            Step::More(_, text) => open.push_str(text),
+            Step::End(piece) => {
+                assert_eq!(mem::take(&mut open), piece.text);
+                assert_eq!(piece.index, all.len());
+                let kind = match piece.kind {
+                    Kind::Reasoning => "reasoning".to_owned(),
+                    Kind::Text => "text".to_owned(),
+                    Kind::Call { id, .. } => id,
+                };
+                all.push((kind, piece.text));
+            }
+        };
+        for (reasoning, text, calls) in events {
+            let event = bn::Event {
+                reasoning: reasoning.to_string(),
+                text: text.to_string(),
+                tool_calls: calls.to_vec(),
+                ..bn::Event::default()
+            };
+            pieces.event(&event, &mut each);
+        }
+        pieces.finish(&mut each);
+        all
+    }
+
+    fn wanted(pieces: &[(&str, &str)]) -> Vec<(String, String)> {
+        pieces.iter().map(|(kind, text)| (kind.to_string(), text.to_string())).collect()
+    }
+
+    #[test]
+    fn pieces_stand_where_they_came() {
+        let calls = [call(0, "a", "{", 3)];
+        let rest = [call(0, "", "}", 0), call(1, "b", "{}", 4)];
+        let got = told(&[("hm", "", &[]), ("", "One", &calls), ("", "\nTwo\nThree", &rest)]);
+        let all = [
+            ("reasoning", "hm"),
+            ("text", "One"),
+            ("a", "{}"),
+            ("text", "Two"),
+            ("b", "{}"),
+            ("text", "Three"),
+        ];
+        assert_eq!(got, wanted(&all));
+    }
+
+    #[test]
+    fn texts_are_apart_behind_calls_alone() {
+        let got = told(&[
+            ("", "\nOne", &[]),
+            ("", "", &[call(0, "a", "{}", 0)]),
+            ("", "\n", &[]),
+            ("", "\nTwo", &[]),
+        ]);
+        assert_eq!(got, wanted(&[("text", "\nOne"), ("a", "{}"), ("text", "\nTwo")]));
+    }
+
+    #[test]
+    fn nothing_is_an_empty_text() {
+        assert_eq!(told(&[]), wanted(&[("text", "")]));
+        assert_eq!(told(&[("hm", "", &[])]), wanted(&[("reasoning", "hm")]));
+    }
+}

@@ -1,0 +1,173 @@
+//! The fields of a response's request.
+use super::items::Items;
+use super::tools::{self, Namespaces};
+use crate::api::openai::effort;
+use crate::failure::{Failure, Result};
+use crate::fields::{Fields, U32, Whole};
+use crate::memory::Lease;
+use crate::request::constraint::Format;
+use crate::request::conversation::{Content, Conversation, Role};
+use crate::request::templating::Templating;
+use crate::store::Kept;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// Bytes of a tree of values for each of its text, approximately.
+const TREE: usize = 8;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Own {
+    pub input: Option<Value>,
+    instructions: Option<Value>,
+    tools: Option<Vec<Map<String, Value>>>,
+    tool_choice: Option<Value>,
+    parallel_tool_calls: Option<bool>,
+    reasoning: Option<Reasoning>,
+    text: Option<Text>,
+    pub max_output_tokens: Option<Whole<-1, U32>>,
+    pub stream: Option<bool>,
+    pub store: Option<bool>,
+    pub previous_response_id: Option<String>,
+    /// A conversation or a prompt that OpenAI's servers keep.
+    conversation: Option<Value>,
+    prompt: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Reasoning {
+    effort: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Text {
+    format: Option<Value>,
+}
+
+/// What the answer says again, as it was asked or else so.
+const ECHOED: &[(&str, &str)] = &[
+    ("instructions", "null"),
+    ("max_output_tokens", "null"),
+    ("max_tool_calls", "null"),
+    ("metadata", "{}"),
+    ("parallel_tool_calls", "true"),
+    ("previous_response_id", "null"),
+    ("prompt_cache_key", "null"),
+    ("reasoning", r#"{"effort": null, "summary": null}"#),
+    ("safety_identifier", "null"),
+    ("service_tier", r#""default""#),
+    ("text", r#"{"format": {"type": "text"}}"#),
+    ("tool_choice", r#""auto""#),
+    ("tools", "[]"),
+    ("top_logprobs", "0"),
+    ("truncation", r#""disabled""#),
+    ("user", "null"),
+];
+
+/// What OpenAI's servers do beside the answer, or clients tell each other: nothing here depends on it. The fields that the
+/// answer says again are no part of it.
+const PASSED_OVER: &[&str] = &[
+    "background",
+    "client_metadata",
+    "context_management",
+    "include",
+    "max_tool_calls",
+    "metadata",
+    "model",
+    "moderation",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "stream_options",
+    "top_logprobs",
+    "truncation",
+    "user",
+];
+
+/// The fields that the answer says again.
+pub fn echo(fields: &Fields) -> Map<String, Value> {
+    let one = |(name, default): &(&str, &str)| {
+        let default = || serde_json::from_str(default).unwrap_or_default();
+        ((*name).to_owned(), fields.get(name).cloned().unwrap_or_else(default))
+    };
+    let mut echoed: Map<String, Value> = ECHOED.iter().map(one).collect();
+    if let Some(text) = echoed.get_mut("text").and_then(Value::as_object_mut) {
+        text.entry("format").or_insert_with(|| json!({"type": "text"}));
+    }
+    echoed
+}
+
+impl Own {
+    pub fn take(fields: &mut Fields) -> Result<Self> {
+        let own: Self = fields.take()?;
+        for name in PASSED_OVER {
+            fields.take_value(name);
+        }
+        for (name, value) in [("conversation", &own.conversation), ("prompt", &own.prompt)] {
+            if value.is_some() {
+                let words = format!("'{name}' is not supported: send the whole conversation");
+                return Err(Failure::invalid(words));
+            }
+        }
+        if own.input.is_none() {
+            return Err(Failure::invalid("'input' is missing"));
+        }
+        Ok(own)
+    }
+
+    pub fn format(&self) -> Result<Format> {
+        let mut format = Format::default();
+        if let Some(value) = self.text.as_ref().and_then(|text| text.format.as_ref()) {
+            format.format("text.format", value, None)?;
+        }
+        Ok(format)
+    }
+
+    /// The most new tokens; 0: as many as the context leaves. -1 asks for that too.
+    pub fn most(&self) -> Result<u32> {
+        match self.max_output_tokens {
+            Some(Whole(0)) => {
+                Err(Failure::invalid(format!("'max_output_tokens' must be a whole number from 1 to {U32}")))
+            }
+            most => Ok(most.and_then(|most| u32::try_from(most.0).ok()).unwrap_or(0)),
+        }
+    }
+
+    /// The conversation, with what else `fields` have of it. `earlier`: the response that it goes on with, for whose items `lease` has room while they are read.
+    pub fn conversation(
+        &self,
+        fields: &mut Fields,
+        earlier: Option<&Arc<Kept>>,
+        lease: &mut Lease,
+    ) -> Result<(Conversation, Namespaces)> {
+        let mut conversation = Conversation::default();
+        let (tools, namespaces) = tools::read(self.tools.as_deref().unwrap_or_default())?;
+        let instructions = Content::read(self.instructions.as_ref(), "instructions")?;
+        if !instructions.text.is_empty() {
+            conversation.messages.push(instructions.message(Role::System));
+        }
+        let mut items = Items::new(&mut conversation.messages, &namespaces);
+        if let Some(kept) = earlier {
+            lease.take(TREE * kept.items.len())?;
+            let values: Value = serde_json::from_str(&kept.items).unwrap_or_default();
+            items.add(&values, "previous_response_id")?;
+        }
+        if let Some(input) = &self.input {
+            items.add(input, "input")?;
+        }
+        conversation.complete();
+        tools::choose(&mut conversation, tools, &namespaces, self.tool_choice.as_ref())?;
+        conversation.parallel = self.parallel_tool_calls;
+        fields.take::<Templating>()?.apply(&mut conversation);
+        if let Some(value) = self.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_ref()) {
+            let (on, degree) = effort("reasoning.effort", value)?;
+            conversation.think(on, degree);
+        }
+        Ok((conversation, namespaces))
+    }
+}

@@ -1,0 +1,193 @@
+use super::answer::{Item, Status};
+use super::fields::{Own, echo};
+use super::tools::Namespaces;
+use super::{add_items, items_before};
+use crate::api::pieces::{Kind, Piece};
+use crate::fields::Fields;
+use crate::memory::Memory;
+use crate::request::roles::Manners;
+use crate::store::Kept;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+fn fields(body: Value) -> Fields {
+    Fields::new(body.as_object().unwrap().clone())
+}
+
+/// The engine's JSON of a conversation, or what is wrong.
+fn made(body: Value, earlier: Option<&Arc<Kept>>) -> Result<(Value, Namespaces), String> {
+    let mut fields = fields(body);
+    let read = Own::take(&mut fields).and_then(|own| {
+        let (conversation, namespaces) =
+            own.conversation(&mut fields, earlier, &mut Memory::new(1 << 20).lease())?;
+        Ok((conversation.into_json(Manners::default())?, namespaces))
+    });
+    let (text, namespaces) = read.map_err(|failure| failure.message)?;
+    assert_eq!(fields.unknown().count(), 0);
+    Ok((serde_json::from_str(&text).unwrap(), namespaces))
+}
+
+fn chat(body: Value) -> Value {
+    made(body, None).unwrap().0
+}
+
+fn messages(input: Value) -> Value {
+    chat(json!({ "input": input }))["messages"].clone()
+}
+
+fn call(id: &str, name: &str, arguments: Value) -> Value {
+    json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
+}
+
+#[test]
+fn items_of_the_assistant_are_one_message() {
+    let given = json!([
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "s"}], "content": [{"type": "reasoning_text", "text": "x"}]},
+        {"type": "message", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "b", "annotations": []}]},
+        {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{\"n\": 1}", "namespace": null},
+        {"role": "assistant", "content": "c"},
+        {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "2"}, {"type": "output_text", "text": "5"}]},
+        {"role": "assistant", "content": "d"},
+    ]);
+    let wanted = json!([
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b\nc", "reasoning_content": "x", "tool_calls": [call("c1", "f", json!({"n": 1}))]},
+        {"role": "tool", "content": "25", "tool_call_id": "c1"},
+        {"role": "assistant", "content": "d"},
+    ]);
+    assert_eq!(messages(given), wanted);
+}
+
+#[test]
+fn items_of_servers_and_of_other_tools() {
+    let given = json!([
+        {"role": "user", "content": "a"},
+        {"type": "reasoning", "summary": [], "content": null, "encrypted_content": "?"},
+        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}},
+        {"type": "item_reference", "id": "msg_1"},
+        {"type": "compaction", "encrypted_content": "?"},
+        {"type": "custom_tool_call", "call_id": "c1", "name": "apply_patch", "input": "x"},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "done"},
+        {"type": "local_shell_call", "call_id": "c2", "action": {"type": "exec", "command": ["ls"]}},
+        {"type": "local_shell_call_output", "call_id": "c2", "output": [{"stdout": "x"}]},
+        {"type": "mcp_call", "id": "c3", "name": "f", "arguments": "{", "output": null, "error": "e"},
+        {"type": "function_call", "call_id": null, "name": null, "arguments": null},
+    ]);
+    let wanted = json!([
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": null, "tool_calls": [call("c1", "apply_patch", json!({"input": "x"}))]},
+        {"role": "tool", "content": "done", "tool_call_id": "c1"},
+        {"role": "assistant", "content": null, "tool_calls": [call("c2", "local_shell", json!({"type": "exec", "command": ["ls"]}))]},
+        {"role": "tool", "content": "[{\"stdout\":\"x\"}]", "tool_call_id": "c2"},
+        {"role": "assistant", "content": null, "tool_calls": [call("c3", "f", json!({"invalid_json": "{"}))]},
+        {"role": "tool", "content": "e", "tool_call_id": "c3"},
+        {"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function": {"name": "function", "arguments": {}}}]},
+    ]);
+    assert_eq!(messages(given), wanted);
+}
+
+#[test]
+fn there_is_always_something_to_answer() {
+    assert_eq!(messages(json!([])), json!([{"role": "user", "content": ""}]));
+    let probe = chat(json!({"instructions": "x", "input": []}));
+    assert_eq!(
+        probe["messages"],
+        json!([{"role": "system", "content": "x"}, {"role": "user", "content": ""}])
+    );
+}
+
+#[test]
+fn functions_of_namespaces_are_taken() {
+    let function = |name: &str| json!({"type": "function", "name": name, "parameters": null, "strict": null});
+    let tools = json!([{"type": "web_search"}, {"type": "namespace", "name": "files", "tools": [function("read"), function("f")]},
+        {"type": "custom", "name": "patch"}, function("f")]);
+    let input = json!([{"role": "user", "content": "a"},
+        {"type": "function_call", "call_id": "c", "namespace": "files", "name": "f", "arguments": "{}"}]);
+    let ask = |choice: Value| made(json!({"input": input, "tools": tools, "tool_choice": choice}), None);
+    let (chat, namespaces) = ask(json!({"type": "custom", "name": "patch"})).unwrap();
+    let names: Vec<_> =
+        chat["tools"].as_array().unwrap().iter().map(|tool| &tool["function"]["name"]).collect();
+    assert_eq!(names, ["f", "read", "files__f"]);
+    assert_eq!(chat["tool_choice"], "auto");
+    assert_eq!(chat["messages"][1]["tool_calls"][0]["function"]["name"], "files__f");
+    let item = |name: &str| {
+        let kind = Kind::Call { id: "c".to_owned(), name: name.to_owned() };
+        let piece = Piece { index: 0, kind, text: "{}".to_owned() };
+        serde_json::to_value(Item::new("fc_1".to_owned(), &piece, Status::Completed, &namespaces)).unwrap()
+    };
+    let made = json!({"type": "function_call", "id": "fc_1", "call_id": "c", "namespace": "files", "name": "f", "arguments": "{}", "status": "completed"});
+    assert_eq!(item("files__f"), made);
+    assert_eq!((item("f").get("namespace"), &item("f")["name"]), (None, &json!("f")));
+    let allowed = json!({"type": "allowed_tools", "mode": "required", "tools": [function("read"), {"type": "web_search"}]});
+    let (chat, _) = ask(allowed).unwrap();
+    assert_eq!((chat["tools"].as_array().unwrap().len(), &chat["tool_choice"]), (1, &json!("required")));
+}
+
+#[test]
+fn mistakes_are_told_by_their_places() {
+    for (more, words) in [
+        (json!({"input": 5}), "'input' must be a text or a list of items"),
+        (json!({"input": null}), "'input' is missing"),
+        (json!({"input": [5]}), "'input[0]' must be an object"),
+        (
+            json!({"input": [{"content": "x"}]}),
+            "'input[0].role' must be system, developer, user or assistant",
+        ),
+        (json!({"tools": {}}), "'tools' must be a list"),
+        (
+            json!({"tools": [{"type": "function"}]}),
+            "'tools[0].name' must be 1 to 128 letters, digits or any of _-.:/",
+        ),
+        (
+            json!({"tool_choice": "some"}),
+            "'tool_choice' must be none, auto, required, a function or a list of allowed tools",
+        ),
+        (
+            json!({"tool_choice": {"type": "allowed_tools"}}),
+            "'tool_choice' must be none, auto, required, a function or a list of allowed tools",
+        ),
+        (
+            json!({"tool_choice": {"type": "function", "name": "f"}}),
+            "'tool_choice' asks for 'f', and 'tools' has no such function",
+        ),
+        (
+            json!({"reasoning": {"effort": 5}}),
+            "'reasoning.effort' must be none, minimal, low, medium, high or xhigh",
+        ),
+        (json!({"conversation": "conv_1"}), "'conversation' is not supported: send the whole conversation"),
+    ] {
+        let mut body = json!({"input": "a"});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        assert_eq!(made(body, None).err().as_deref(), Some(words));
+    }
+}
+
+#[test]
+fn the_answer_says_again_what_was_asked() {
+    let asked = echo(&fields(
+        json!({"temperature": 1, "tools": [{"type": "web_search"}], "text": {"verbosity": "low"}}),
+    ));
+    assert_eq!(asked["tools"], json!([{"type": "web_search"}]));
+    assert_eq!(asked["text"], json!({"verbosity": "low", "format": {"type": "text"}}));
+    assert_eq!((&asked["truncation"], &asked["tool_choice"]), (&json!("disabled"), &json!("auto")));
+    assert!(
+        !asked.contains_key("temperature") && asked.values().filter(|value| value.is_null()).count() == 7
+    );
+}
+
+#[test]
+fn a_conversation_goes_on_with_what_was_kept() {
+    let mut items = items_before(None, Some(&json!("a")));
+    add_items(&mut items, &[json!({"role": "assistant", "content": "b"})]);
+    items.push(']');
+    let kept = Arc::new(Kept { response: String::new(), items });
+    let body = json!({"input": [{"role": "user", "content": "c"}], "previous_response_id": "resp_1"});
+    let (chat, _) = made(body, Some(&kept)).unwrap();
+    let said = |role: &str, content: &str| json!({"role": role, "content": content});
+    assert_eq!(chat["messages"], json!([said("user", "a"), said("assistant", "b"), said("user", "c")]));
+    let list = items_before(Some(&kept), Some(&json!("d"))) + "]";
+    let list: Vec<Map<String, Value>> = serde_json::from_str(&list).unwrap();
+    assert_eq!(list.len(), 3);
+    assert_eq!(items_before(None, Some(&json!([]))), "[");
+}

@@ -1,0 +1,130 @@
+//! POST /tokenize and /detokenize: the tokens of a text or a chat, and back. vLLM's and llama.cpp's names work too.
+use super::openai::{ChatFields, conversation};
+use crate::app::App;
+use crate::body;
+use crate::failure::{Failure, Result};
+use crate::fields::Fields;
+use crate::models::Held;
+use crate::request::{length, prompts};
+use crate::run::{self, Call};
+use crate::work::Line;
+use axum::body::Body;
+use axum::http::{Response, request::Parts};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Bytes of an answer that a token takes: up to ten digits and a comma.
+const BYTES_OF_TOKEN: usize = 11;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Own {
+    model: Option<String>,
+    text: Option<Value>,
+    /// vLLM's.
+    prompt: Option<Value>,
+    /// llama.cpp's.
+    content: Option<Value>,
+    #[serde(alias = "add_special")]
+    add_special_tokens: Option<bool>,
+    parse_special: Option<bool>,
+    user: Option<Value>,
+    metadata: Option<Value>,
+}
+
+#[derive(Debug, Serialize)]
+struct Tokens {
+    count: usize,
+    max_model_len: usize,
+    tokens: Vec<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Ids {
+    model: Option<String>,
+    tokens: Option<Value>,
+    user: Option<Value>,
+    metadata: Option<Value>,
+}
+
+/// Under vLLM's name and llama.cpp's.
+#[derive(Debug, Serialize)]
+struct Text {
+    prompt: String,
+    content: String,
+}
+
+pub async fn tokenize(app: Arc<App>, parts: Parts, body: Body) -> Response<Body> {
+    answer(&app, &parts, body, tokens).await
+}
+
+pub async fn detokenize(app: Arc<App>, parts: Parts, body: Body) -> Response<Body> {
+    answer(&app, &parts, body, text).await
+}
+
+/// Writes an answer with the model alone.
+type Write = fn(&mut Call, &Held, Fields) -> Result<String>;
+
+async fn answer(app: &Arc<App>, parts: &Parts, body: Body, write: Write) -> Response<Body> {
+    let call = Call::new(app, parts);
+    let shape = call.shape;
+    answered(call, body, write).await.unwrap_or_else(|failure| failure.response(shape))
+}
+
+async fn answered(mut call: Call, body: Body, write: Write) -> Result<Response<Body>> {
+    let (fields, length) = body::read(&mut call, body).await?;
+    let held = run::take_model(&mut call, &fields).await?;
+    let (app, cost) = (call.app.clone(), call.cost(length));
+    let work = move || {
+        let written = write(&mut call, &held, fields);
+        (call, written)
+    };
+    let (call, written) = app.work.run(Line::of(length), cost, work).await;
+    Ok(run::json(written?, call))
+}
+
+fn tokens(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
+    let own: Own = fields.take()?;
+    let texts = [("text", &own.text), ("prompt", &own.prompt), ("content", &own.content)];
+    let given = texts.into_iter().find_map(|(name, value)| Some((name, value.as_ref()?)));
+    let tokens = match (fields.get("messages").is_some(), given) {
+        (true, Some((name, _))) => {
+            return Err(Failure::invalid(format!("'{name}' and 'messages' are both there")));
+        }
+        (true, None) => {
+            let chat: ChatFields = fields.take()?;
+            let chat = bn::Chat::Json(conversation(chat)?.into_json(held.manners)?);
+            held.model.chat_tokenize(&chat)
+        }
+        (false, None) => return Err(Failure::invalid("'text' is missing")),
+        (false, Some((name, value))) => {
+            let text =
+                value.as_str().ok_or_else(|| Failure::invalid(format!("'{name}' must be one text")))?;
+            let how = bn::Tokenize {
+                add_special: own.add_special_tokens.unwrap_or(true),
+                parse_special: own.parse_special.unwrap_or(false),
+            };
+            held.model.tokenize(text, how)
+        }
+    };
+    call.app.unknown_fields(&fields)?;
+    let tokens = tokens.map_err(|error| held.failure(&error))?;
+    call.lease.take(BYTES_OF_TOKEN * tokens.len())?;
+    let answer = Tokens { count: tokens.len(), max_model_len: length::context(held)?, tokens };
+    Ok(serde_json::to_string(&answer).unwrap_or_default())
+}
+
+fn text(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
+    let ids: Ids = fields.take()?;
+    call.app.unknown_fields(&fields)?;
+    let value = ids.tokens.ok_or_else(|| Failure::invalid("'tokens' is missing"))?;
+    let mut prompts = prompts::read("tokens", &value)?;
+    let (Some(bn::Prompt::Tokens(tokens)), true) = (prompts.pop(), prompts.is_empty()) else {
+        return Err(Failure::invalid("'tokens' must be one list of token ids"));
+    };
+    let text = held.model.detokenize(&tokens).map_err(|error| held.failure(&error))?;
+    call.lease.take(3 * text.len())?;
+    Ok(serde_json::to_string(&Text { prompt: text.clone(), content: text }).unwrap_or_default())
+}

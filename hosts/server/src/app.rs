@@ -1,0 +1,77 @@
+//! What all requests share.
+use crate::api::pairs::Template;
+use crate::failure::{Failure, Result};
+use crate::fields::Fields;
+use crate::memory::Memory;
+use crate::models::Models;
+use crate::options::Options;
+use crate::serve::{Keys, Life};
+use crate::store::Store;
+use crate::watch::{Counters, Tracer};
+use crate::work::Work;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::AtomicU64;
+
+pub struct App {
+    pub options: Options,
+    pub models: Models,
+    /// Bytes that clients make the server hold (`--max-memory`).
+    pub memory: Memory,
+    /// Threads for what may take long.
+    pub work: Work,
+    /// Loading, serving, draining, cancelling.
+    pub life: Life,
+    pub keys: Keys,
+    /// It listens on a loopback address.
+    pub local: bool,
+    pub counters: Counters,
+    /// Responses that are kept (`--keep-responses`).
+    pub store: Store,
+    pub tracer: Tracer,
+    /// `--rerank-template`.
+    pub template: Option<Template>,
+    /// The next request's number; the first is drawn at random.
+    pub next_id: AtomicU64,
+}
+
+impl App {
+    /// Err: what is wrong with the options.
+    pub fn new(options: Options) -> std::result::Result<Self, String> {
+        let tracer = Tracer::new(options.otlp_endpoint.as_deref())?;
+        let template = options.rerank_template.as_deref().map(str::parse::<Template>).transpose();
+        let template = template.map_err(|words| format!("--rerank-template {words}"))?;
+        let checked = template.clone().unwrap_or_default();
+        let models = Models::new(&options, tracer.on_span(), Box::new(move |model| checked.check(model)))?;
+        Ok(Self {
+            models,
+            memory: Memory::new(options.max_memory),
+            work: Work::new().map_err(|error| format!("cannot start threads: {error}"))?,
+            life: Life::default(),
+            keys: Keys::new(&options).map_err(|error| format!("--api-key-file: {error}"))?,
+            local: false,
+            counters: Counters::default(),
+            store: Store::new(options.keep_responses),
+            tracer,
+            template,
+            // Ids of an earlier process are not given again.
+            next_id: AtomicU64::new(RandomState::new().hash_one("id")),
+            options,
+        })
+    }
+
+    /// Passes over the fields that nobody took, or refuses them with `--strict`.
+    pub fn unknown_fields(&self, fields: &Fields) -> Result<()> {
+        let names: Vec<_> = fields.unknown().collect();
+        match names.first() {
+            None => Ok(()),
+            Some(name) if self.options.strict => {
+                Err(Failure::invalid(format!("'{name}' is not a field of this request")))
+            }
+            Some(_) => {
+                self.counters.ignored_fields(names.len());
+                tracing::debug!("fields that are not known: {}", names.join(", "));
+                Ok(())
+            }
+        }
+    }
+}

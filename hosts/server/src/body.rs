@@ -1,0 +1,115 @@
+//! Bodies of requests and answers, counted while they are held.
+mod eager;
+mod json;
+
+pub use eager::eager;
+
+use crate::failure::{Failure, Result};
+use crate::fields::Fields;
+use crate::memory::Lease;
+use crate::run::Call;
+use crate::serve::Late;
+use crate::work::{Cost, Line};
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::StatusCode;
+use http_body::{Frame, SizeHint};
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// Bytes of a whole answer that are given to the connection at once: what it has not taken stays counted.
+const PIECE: usize = 64 << 10;
+/// The least room for a body's bytes.
+const LEAST: usize = 4 << 10;
+
+/// Reads the fields of a request, and its length. They are counted as they arrive.
+pub async fn read(call: &mut Call, body: Body) -> Result<(Fields, usize)> {
+    let bytes = receive(call, body).await?;
+    let length = bytes.len();
+    let limits = json::Limits { depth: call.app.options.max_depth, items: call.app.options.max_items };
+    let mut lease = std::mem::replace(&mut call.lease, call.app.memory.lease());
+    let cost = Cost { peer: call.peer, bytes: length };
+    let parse = move || (parse(bytes, limits, &mut lease), lease);
+    let app = call.app.clone();
+    let (fields, lease) = app.work.run(Line::of(length), cost, parse).await;
+    call.lease = lease;
+    Ok((fields?, length))
+}
+
+fn parse(bytes: Vec<u8>, limits: json::Limits, lease: &mut Lease) -> Result<Fields> {
+    let values = json::check(&bytes, limits)?;
+    lease.take(json::cost(values, bytes.len()))?;
+    let fields = json::object(&bytes)?;
+    lease.give(bytes.capacity());
+    Ok(Fields::new(fields))
+}
+
+/// The body's bytes. Their room grows up to the length in the request's head, if there is one.
+async fn receive(call: &mut Call, mut body: Body) -> Result<Vec<u8>> {
+    let most = call.app.options.max_body;
+    let length = body.size_hint().exact().map_or(most, |length| most.min(length as usize));
+    let mut bytes = Vec::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let Ok(data) = frame.map_err(refused)?.into_data() else { continue };
+        let needed = bytes.len() + data.len();
+        if needed > most {
+            return Err(too_large(most));
+        }
+        if needed > bytes.capacity() {
+            let room = needed.max((bytes.capacity() * 2).max(LEAST).min(length));
+            call.lease.take(room - bytes.capacity())?;
+            bytes.reserve_exact(room - bytes.len());
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}
+
+/// The body has more than `most` bytes.
+pub fn too_large(most: usize) -> Failure {
+    let message = format!("the body has more than {most} bytes");
+    Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+}
+
+fn refused(error: axum::Error) -> Failure {
+    let late = error.into_inner().is::<Late>();
+    match late {
+        true => Failure::new(StatusCode::REQUEST_TIMEOUT, "timed_out", "the request did not arrive in time"),
+        false => {
+            Failure::new(StatusCode::BAD_REQUEST, "invalid_http", "the request's body is not valid HTTP/1.1")
+        }
+    }
+}
+
+/// A whole answer. `call` lives until the connection has taken it.
+pub fn counted(text: String, call: Call) -> Body {
+    Body::new(Counted { text: text.into(), _call: call })
+}
+
+struct Counted {
+    text: Bytes,
+    _call: Call,
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, Infallible>>> {
+        let text = &mut self.get_mut().text;
+        let piece = text.split_to(text.len().min(PIECE));
+        Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.text.len() as u64)
+    }
+}

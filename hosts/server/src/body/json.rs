@@ -1,0 +1,133 @@
+//! JSON of bodies: bounded before it is parsed.
+use crate::failure::{Failure, Result};
+use axum::http::StatusCode;
+use serde::Deserialize as _;
+use serde_json::{Map, Value};
+
+#[derive(Clone, Copy)]
+pub struct Limits {
+    /// Of arrays and objects.
+    pub depth: usize,
+    /// Values, names included.
+    pub items: usize,
+}
+
+/// Bytes that `values` take which came in so many bytes: each in a tree, and the texts in the tree, rewritten and joined.
+pub fn cost(values: usize, bytes: usize) -> usize {
+    const VALUE: usize = 140;
+    values.saturating_mul(VALUE).saturating_add(bytes.saturating_mul(3))
+}
+
+/// Checks that the bytes can be an object within the limits. An upper bound of its values.
+pub fn check(bytes: &[u8], limits: Limits) -> Result<usize> {
+    let (mut depth, mut items, mut at) = (0, 0, 0);
+    if let Err(error) = std::str::from_utf8(bytes) {
+        return Err(wrong(bytes, error.valid_up_to(), "the body is not valid UTF-8"));
+    }
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            0 => return Err(nul(bytes, at)),
+            b'"' => at = end_of_string(bytes, at + 1)?,
+            b'[' | b'{' => depth += 1,
+            // One too many is found by the parser.
+            b']' | b'}' if depth > 0 => depth -= 1,
+            _ => {}
+        }
+        items += usize::from(matches!(byte, b',' | b':' | b'[' | b'{'));
+        if depth > limits.depth {
+            return Err(wrong(bytes, at, "the body's JSON is nested too deeply"));
+        }
+        if items > limits.items {
+            return Err(wrong(bytes, at, "the body's JSON has too many values"));
+        }
+        at += 1;
+    }
+    Ok(items + 1)
+}
+
+/// The closing quote of a string, whose first byte is at `at`. What is wrong in it but a NUL is found by the parser.
+fn end_of_string(bytes: &[u8], mut at: usize) -> Result<usize> {
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' => return Ok(at),
+            0 => return Err(nul(bytes, at)),
+            b'\\' if bytes[at..].starts_with(b"\\u0000") => return Err(nul(bytes, at)),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    Ok(bytes.len())
+}
+
+fn nul(bytes: &[u8], at: usize) -> Failure {
+    wrong(bytes, at, "the body has a NUL character")
+}
+
+/// Parses an object that was checked.
+pub fn object(bytes: &[u8]) -> Result<Map<String, Value>> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    reader.disable_recursion_limit(); // the depth was checked
+    let value = Value::deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
+    match value {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(wrong(bytes, 0, "the body must be a JSON object")),
+        Err(error) => {
+            let (line, column) = (error.line(), error.column());
+            let text = error.to_string();
+            let why = text.split(" at line ").next().unwrap_or_default();
+            Err(at(&format!("the body is not valid JSON: {why}"), line, column.max(1)))
+        }
+    }
+}
+
+fn wrong(bytes: &[u8], place: usize, what: &str) -> Failure {
+    let before = &bytes[..place.min(bytes.len())];
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
+    at(what, line, column)
+}
+
+fn at(what: &str, line: usize, column: usize) -> Failure {
+    Failure::new(StatusCode::BAD_REQUEST, "invalid_json", format!("{what} (line {line}, column {column})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { depth: 4, items: 20 };
+
+    fn read(text: &[u8]) -> Result<Map<String, Value>> {
+        check(text, LIMITS)?;
+        object(text)
+    }
+
+    #[test]
+    fn what_is_wrong_has_a_place() {
+        for (text, words) in [
+            (&b""[..], "the body is not valid JSON: EOF while parsing a value (line 1, column 1)"),
+            (b"{", "the body is not valid JSON: EOF while parsing an object (line 1, column 1)"),
+            (b"]", "the body is not valid JSON: expected value (line 1, column 1)"),
+            (b"[]", "the body must be a JSON object (line 1, column 1)"),
+            (b"{\"a\": 1,\n \"n\": }", "the body is not valid JSON: expected value (line 2, column 7)"),
+            (b"{\"a\": 1} x", "the body is not valid JSON: trailing characters (line 1, column 10)"),
+            (b"{\"a\": \"\\u0000\"}", "the body has a NUL character (line 1, column 8)"),
+            (b"{\"a\": \"\0\"}", "the body has a NUL character (line 1, column 8)"),
+            (b"{\"a\":\n\0}", "the body has a NUL character (line 2, column 1)"),
+            (b"{\"a\": \"\xff\"}", "the body is not valid UTF-8 (line 1, column 8)"),
+            (b"{\"a\": [[[[1]]]]}", "the body's JSON is nested too deeply (line 1, column 10)"),
+            (b"[,,,,,,,,,,,,,,,,,,,,]", "the body's JSON has too many values (line 1, column 21)"),
+        ] {
+            assert_eq!(read(text).unwrap_err().message, words, "{}", String::from_utf8_lossy(text));
+        }
+    }
+
+    #[test]
+    fn what_only_looks_wrong_is_taken() {
+        for text in
+            [r#"{"a": "[[[[[[[[\\"}"#, r#"{"a": "\"{{{{{{\\u0000"}"#, r#"{"a": [], "b": [[]], "c": {}}"#]
+        {
+            assert!(read(text.as_bytes()).is_ok(), "{text}");
+        }
+    }
+}

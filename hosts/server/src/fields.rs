@@ -1,0 +1,229 @@
+//! The fields of a request's body. Each part of the server takes the fields that it knows as a struct; nobody needs to know
+//! all of them. What is left in the end is unknown.
+use crate::failure::{Failure, Result};
+use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
+use serde_json::{Map, Value};
+
+/// The object of a body. A field that is null is not set.
+#[derive(Debug, Default)]
+pub struct Fields {
+    map: Map<String, Value>,
+    /// Where it stands in the body; empty: it is the body.
+    path: &'static str,
+}
+
+impl Fields {
+    pub fn new(map: Map<String, Value>) -> Self {
+        Self::within("", map)
+    }
+
+    /// The fields of an object in the body.
+    pub fn within(path: &'static str, mut map: Map<String, Value>) -> Self {
+        map.retain(|_, value| !value.is_null());
+        Self { map, path }
+    }
+
+    /// Takes the fields of `T`. A failure names the field, and what it must be.
+    pub fn take<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let mut own = Map::new();
+        for name in names_of::<T>() {
+            if let Some(value) = self.map.remove(*name) {
+                own.insert((*name).to_owned(), value);
+            }
+        }
+        read(Value::Object(own), self.path)
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.map.get(name)
+    }
+
+    /// Takes one field as it is.
+    pub fn take_value(&mut self, name: &str) -> Option<Value> {
+        self.map.remove(name)
+    }
+
+    pub fn insert(&mut self, name: &str, value: Value) {
+        self.map.insert(name.to_owned(), value);
+    }
+
+    /// Makes what nobody took of an object in this one unknown here.
+    pub fn leave(&mut self, inner: Self) {
+        for (name, value) in inner.map {
+            self.map.insert(format!("{}.{name}", inner.path), value);
+        }
+    }
+
+    /// The fields that nobody took.
+    pub fn unknown(&self) -> impl Iterator<Item = &str> {
+        self.map.keys().map(String::as_str)
+    }
+}
+
+/// Reads `value`, which stands at `path` of the body.
+pub fn read<T: DeserializeOwned>(value: Value, path: &str) -> Result<T> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let inner = error.path().to_string();
+        let at = match (path, inner.as_str()) {
+            ("", inner) => inner.to_owned(),
+            (path, ".") => path.to_owned(),
+            (path, inner) if inner.starts_with('[') => format!("{path}{inner}"),
+            (path, inner) => format!("{path}.{inner}"),
+        };
+        Failure::invalid(format!("'{at}' {}", words(&error.into_inner().to_string())))
+    })
+}
+
+/// serde's own messages, as far as they come, in the words of the others.
+fn words(message: &str) -> String {
+    match message.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected ")) {
+        Some((_, wanted)) => format!("must be {}", kind(wanted)),
+        None => message.to_owned(),
+    }
+}
+
+fn kind(wanted: &str) -> &str {
+    match wanted {
+        "a string" => "a text",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        other if other.starts_with("struct ") => "an object",
+        other => other,
+    }
+}
+
+/// The names of a struct's fields, from its own `Deserialize`.
+fn names_of<T: DeserializeOwned>() -> &'static [&'static str] {
+    struct Names<'a>(&'a mut &'static [&'static str]);
+    impl<'de> Deserializer<'de> for Names<'_> {
+        type Error = de::value::Error;
+
+        fn deserialize_struct<V: Visitor<'de>>(
+            self,
+            _: &'static str,
+            fields: &'static [&'static str],
+            visitor: V,
+        ) -> std::result::Result<V::Value, Self::Error> {
+            *self.0 = fields;
+            self.deserialize_any(visitor)
+        }
+
+        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> std::result::Result<V::Value, Self::Error> {
+            Err(de::Error::custom("names alone"))
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct
+            newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        }
+    }
+    let mut names: &'static [&'static str] = &[];
+    let _ = T::deserialize(Names(&mut names));
+    names
+}
+
+/// A number within bounds, as texts say them.
+fn number<'de, D: Deserializer<'de>>(
+    from: D,
+    low: f64,
+    high: f64,
+    whole: bool,
+) -> std::result::Result<f64, D::Error> {
+    let value: Value = de::Deserialize::deserialize(from)?;
+    let found = value.as_f64().filter(|v| *v >= low && *v <= high && (!whole || v.fract() == 0.0));
+    found.ok_or_else(|| {
+        let kind = if whole { "whole number" } else { "number" };
+        de::Error::custom(format!("must be a {kind} from {low} to {high}"))
+    })
+}
+
+/// The largest whole number that every double below it can tell apart: 2^53.
+pub const EXACT: i64 = 1 << 53;
+pub const U32: i64 = u32::MAX as i64;
+
+/// A whole number from `LOW` to `HIGH`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whole<const LOW: i64, const HIGH: i64>(pub i64);
+
+impl<'de, const LOW: i64, const HIGH: i64> de::Deserialize<'de> for Whole<LOW, HIGH> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        number(from, LOW as f64, HIGH as f64, true).map(|value| Self(value as i64))
+    }
+}
+
+impl<const LOW: i64, const HIGH: i64> Whole<LOW, HIGH> {
+    pub fn u32(self) -> u32 {
+        u32::try_from(self.0).unwrap_or(u32::MAX)
+    }
+
+    pub fn u64(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+/// A number from `LOW` to `HIGH`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Real<const LOW: i64, const HIGH: i64>(pub f32);
+
+impl<'de, const LOW: i64, const HIGH: i64> de::Deserialize<'de> for Real<LOW, HIGH> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        number(from, LOW as f64, HIGH as f64, false).map(|value| Self(value as f32))
+    }
+}
+
+/// One of the words that `T::try_from` knows. Its error is said after the field's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word<T>(pub T);
+
+impl<'de, T: TryFrom<String, Error = &'static str>> de::Deserialize<'de> for Word<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        let value: Value = de::Deserialize::deserialize(from)?;
+        let word = value.as_str().unwrap_or_default().to_owned();
+        T::try_from(word).map(Self).map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[derive(Debug, Default, serde::Deserialize)]
+    #[serde(default)]
+    struct Part {
+        n: Option<Whole<1, 128>>,
+        #[serde(alias = "heat")]
+        temperature: Option<Real<0, 100>>,
+        stream: Option<bool>,
+        list: Option<Vec<String>>,
+    }
+
+    fn fields(value: Value) -> Fields {
+        Fields::new(value.as_object().unwrap().clone())
+    }
+
+    #[test]
+    fn a_part_takes_its_fields_and_leaves_the_others() {
+        let mut fields = fields(json!({"n": 2, "heat": 0.5, "other": 1, "nothing": null}));
+        let taken: Part = fields.take().unwrap();
+        assert_eq!((taken.n, taken.temperature), (Some(Whole(2)), Some(Real(0.5))));
+        assert!(taken.stream.is_none() && taken.list.is_none());
+        assert_eq!(fields.unknown().collect::<Vec<_>>(), ["other"]);
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_by_its_name() {
+        for (value, words) in [
+            (json!({"n": 0}), "'n' must be a whole number from 1 to 128"),
+            (json!({"n": 1.5}), "'n' must be a whole number from 1 to 128"),
+            (json!({"temperature": "hot"}), "'temperature' must be a number from 0 to 100"),
+            (json!({"stream": 1}), "'stream' must be true or false"),
+            (json!({"list": ["a", 1]}), "'list[1]' must be a text"),
+            (json!({"list": {}}), "'list' must be a list"),
+        ] {
+            let failure = fields(value).take::<Part>().unwrap_err();
+            assert_eq!(failure.message, words);
+        }
+    }
+}

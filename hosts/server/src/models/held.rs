@@ -1,0 +1,47 @@
+//! A request's hold on a model, which stays loaded meanwhile.
+use super::keeper::Shared;
+use super::load::Loaded;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+pub struct Held {
+    pub(super) shared: Arc<Shared>,
+    pub(super) at: usize,
+    pub(super) loaded: Arc<Loaded>,
+    /// The adapter that was asked for.
+    pub(super) adapter: Option<usize>,
+    pub(super) keep: Mutex<Option<Duration>>,
+}
+
+impl Held {
+    /// The name of what was asked for: the model's, or its adapter's.
+    pub fn shown(&self) -> &str {
+        let adapter = self.adapter.and_then(|at| self.adapters.get(at));
+        adapter.map_or(&self.name, |(name, _)| name)
+    }
+
+    pub fn adapter(&self) -> Option<&bn::Adapter> {
+        self.adapter.and_then(|at| self.adapters.get(at)).map(|(_, adapter)| adapter)
+    }
+
+    /// How long the model stays after this request if no other comes. Where there are several models.
+    pub fn keep(&self, time: Duration) {
+        *self.keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(time);
+    }
+}
+
+impl Deref for Held {
+    type Target = Loaded;
+
+    fn deref(&self) -> &Loaded {
+        &self.loaded
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let keep = *self.keep.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.shared.leave(self.at, keep, self.loaded.died());
+    }
+}

@@ -1,0 +1,341 @@
+//! The models that clients may ask for: `--model`, or `--models` with a folder or a list.
+use crate::options::{ModelOptions, Options};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Behind a name, as Ollama's clients have it.
+const TAG: &str = ":latest";
+/// The model in the library.
+pub const DEMO: &str = "bn-demo";
+
+/// A model of the list.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// For clients. Empty: the model says it itself, once it is loaded.
+    pub name: String,
+    /// A file, a folder, `hf:OWNER/NAME` or `builtin:echo`. None: the demo.
+    pub path: Option<PathBuf>,
+    pub options: ModelOptions,
+    /// The names and paths of its adapters.
+    pub adapters: Vec<(String, PathBuf)>,
+    pub files: Files,
+    /// Its file is there. It may come back.
+    pub present: bool,
+}
+
+/// A model's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Files {
+    pub bytes: u64,
+    /// When they were written, in seconds since 1970.
+    pub written: u64,
+}
+
+impl Files {
+    pub fn of(path: Option<&Path>) -> Self {
+        let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let Some(about) = path.and_then(|path| fs::metadata(path).ok()) else {
+            return Self { bytes: 0, written: seconds(SystemTime::now()) };
+        };
+        let bytes = if about.is_dir() { path.map_or(0, weights_in) } else { about.len() };
+        Self { bytes, written: seconds(about.modified().unwrap_or(UNIX_EPOCH)) }
+    }
+}
+
+fn weights_in(folder: &Path) -> u64 {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let weights = files.filter(|file| file.path().extension().is_some_and(|end| end == "safetensors"));
+    weights
+        .filter_map(|file| fs::metadata(file.path()).ok())
+        .fold(0, |sum, about| about.len().saturating_add(sum))
+}
+
+/// Where the list is from.
+pub struct List {
+    pub models: Vec<Listing>,
+    /// Looked at again for what came later.
+    folder: Option<Folder>,
+    /// Models are loaded when they are asked for, and requests name them.
+    pub several: bool,
+}
+
+struct Folder {
+    path: PathBuf,
+    options: ModelOptions,
+}
+
+impl List {
+    /// Err: what is wrong with the options.
+    pub fn of(options: &Options) -> Result<Self, String> {
+        let Some(models) = &options.models else {
+            let name = options.model_name.clone().unwrap_or_default();
+            let model = Listing::new(name, options.model.as_ref().map(PathBuf::from), options.each.clone());
+            return Ok(Self { models: vec![model], folder: None, several: false });
+        };
+        if options.model.is_some() || options.model_name.is_some() {
+            return Err(
+                "--models has its own models and names: --model and --model-name are for one".to_owned()
+            );
+        }
+        let mut list = Self { models: Vec::new(), folder: None, several: true };
+        if Path::new(models).is_dir() {
+            list.folder = Some(Folder { path: models.into(), options: options.each.clone() });
+            let found = scan(Path::new(models));
+            if found.is_empty() {
+                return Err(format!("--models: no model is in {}", bn_hub::printable(models)));
+            }
+            let names: Vec<_> = found.iter().map(|found| found.name.clone()).collect();
+            list.merge(found);
+            list.check_names(&names)?;
+        } else {
+            for item in models.split(',').filter(|item| !item.is_empty()) {
+                list.models.push(of_item(options, item)?);
+            }
+            let names: Vec<_> = list.models.iter().map(|model| model.name.clone()).collect();
+            list.check_names(&names)?;
+        }
+        Ok(list)
+    }
+
+    /// Each name must be that of one model, and of no adapter.
+    fn check_names(&self, names: &[String]) -> Result<(), String> {
+        if names.is_empty() {
+            return Err("--models names no model".to_owned());
+        }
+        let is_double = |at: &usize| self.find(&names[*at]) != Some(*at);
+        match (0..names.len()).find(is_double) {
+            Some(at) => Err(format!("--models: two models are called {}", names[at])),
+            None => Ok(()),
+        }
+    }
+
+    /// The folder that the models are from.
+    pub fn folder(&self) -> Option<PathBuf> {
+        Some(self.folder.as_ref()?.path.clone())
+    }
+
+    /// Takes what is in the folder now. Models keep their places: those whose files are gone are not there, and new ones
+    /// come behind the others. Of two with one name, the first one counts.
+    pub fn merge(&mut self, found: Vec<Found>) {
+        let Some(folder) = &self.folder else { return };
+        for model in &mut self.models {
+            let now = found.iter().find(|found| Some(&found.path) == model.path.as_ref());
+            model.present = now.is_some();
+            model.files = now.map_or(model.files, |found| found.files);
+        }
+        for Found { name, path, files } in found {
+            if self.models.iter().any(|model| model.path.as_ref() == Some(&path) || model.name == name) {
+                continue;
+            }
+            self.models.push(Listing { files, ..Listing::new(name, Some(path), folder.options.clone()) });
+        }
+    }
+
+    /// The places of those that are there, as clients see them: in the list's order, or a folder's by name.
+    pub fn present(&self) -> Vec<usize> {
+        let mut places: Vec<_> = (0..self.models.len()).filter(|at| self.models[*at].present).collect();
+        if self.folder.is_some() {
+            places.sort_by(|a, b| self.models[*a].name.cmp(&self.models[*b].name));
+        }
+        places
+    }
+
+    /// The model of this name, or that with an adapter of this name.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        let exact = |name: &str| {
+            let has = |model: &Listing| {
+                model.present
+                    && (model.name == name || model.adapters.iter().any(|(adapter, _)| adapter == name))
+            };
+            self.models.iter().position(has)
+        };
+        exact(name).or_else(|| exact(name.strip_suffix(TAG)?))
+    }
+}
+
+impl Listing {
+    fn new(name: String, path: Option<PathBuf>, options: ModelOptions) -> Self {
+        // A wrong list is found when the model is loaded.
+        let adapters = adapters_of(options.adapters.as_deref().unwrap_or_default()).unwrap_or_default();
+        let files = Files::of(path.as_deref());
+        Self { name, path, options, adapters, files, present: true }
+    }
+
+    /// The name of this model or of its adapter that a client means by `name`.
+    pub fn shown(&self, name: &str) -> (String, Option<usize>) {
+        let named = |name: &str| self.adapters.iter().position(|(adapter, _)| adapter == name);
+        let plain = name.strip_suffix(TAG).unwrap_or(name);
+        let adapter = if self.name == name { None } else { named(name).or_else(|| named(plain)) };
+        (adapter.map_or(&self.name, |at| &self.adapters[at].0).clone(), adapter)
+    }
+}
+
+/// `NAME=PATH`, where the name may be missing, and options behind semicolons.
+fn of_item(options: &Options, item: &str) -> Result<Listing, String> {
+    let mut parts = item.split(';');
+    let first = parts.next().unwrap_or_default();
+    let plain = first.find(['/', ':', '?', '=']).unwrap_or(first.len());
+    let (name, path) = match first[plain..].strip_prefix('=') {
+        Some(path) => (first[..plain].to_owned(), path),
+        None => (name_of(Path::new(first)), first),
+    };
+    let own: Vec<_> = parts.filter(|option| !option.is_empty()).collect();
+    let path = Some(path).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let name = if name.is_empty() { DEMO.to_owned() } else { bn_hub::printable(&name).into_owned() };
+    Ok(Listing::new(name, path, options.of_model(&own)?))
+}
+
+/// The names and paths of `NAME=PATH,...`.
+pub fn adapters_of(list: &str) -> Result<Vec<(String, PathBuf)>, String> {
+    let mut adapters: Vec<(String, PathBuf)> = Vec::new();
+    for item in list.split(',').filter(|item| !item.is_empty()) {
+        let wrong = |what: &str| format!("--adapters: '{}' {what}", bn_hub::printable(item));
+        let parts = item.split_once('=').filter(|(name, path)| !name.is_empty() && !path.is_empty());
+        let (name, path) = parts.ok_or_else(|| wrong("is not NAME=PATH"))?;
+        if adapters.iter().any(|(known, _)| known == name) {
+            return Err(wrong("is there twice"));
+        }
+        adapters.push((name.to_owned(), path.into()));
+    }
+    Ok(adapters)
+}
+
+/// The last part of a path, without `.gguf`.
+pub fn name_of(path: &Path) -> String {
+    let last = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    bn_hub::printable(last.strip_suffix(".gguf").unwrap_or(&last)).into_owned()
+}
+
+/// A model in a folder.
+pub struct Found {
+    name: String,
+    path: PathBuf,
+    files: Files,
+}
+
+/// The models that are in a folder now.
+pub fn scan(folder: &Path) -> Vec<Found> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(|path| is_model(path)).collect();
+    paths.sort();
+    let found = |path: PathBuf| Found { name: name_of(&path), files: Files::of(Some(&path)), path };
+    paths.into_iter().map(found).collect()
+}
+
+fn is_model(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let Some(about) = fs::metadata(path).ok().filter(|_| !name.starts_with('.')) else { return false };
+    if about.is_dir() {
+        return path.join("config.json").exists();
+    }
+    // A file in parts is listed by the first one.
+    let later =
+        name.split_once("-of-").is_some_and(|(front, _)| is_numbered(front) && !front.ends_with("-00001"));
+    about.is_file() && name.ends_with(".gguf") && !later && !name.starts_with("mmproj")
+}
+
+fn is_numbered(front: &str) -> bool {
+    let number = front.rsplit_once('-').map_or("", |(_, number)| number);
+    number.len() == 5 && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(models: &str) -> Result<List, String> {
+        List::of(&Options::of_arguments(&["--models", models]))
+    }
+
+    fn names(list: &List) -> Vec<&str> {
+        list.present().into_iter().map(|at| list.models[at].name.as_str()).collect()
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("bn-server-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_list_has_names_paths_and_options() {
+        let list = list("one=a.gguf;max-batch=3,models/b-Q4.gguf,c=builtin:echo?x=1,,hf:o/n").unwrap();
+        assert_eq!(names(&list), ["one", "b-Q4", "c", "n"]);
+        let paths: Vec<_> = list.models.iter().map(|model| model.path.clone().unwrap()).collect();
+        assert_eq!(paths, ["a.gguf", "models/b-Q4.gguf", "builtin:echo?x=1", "hf:o/n"].map(PathBuf::from));
+        assert_eq!((list.models[0].options.max_batch, list.models[1].options.max_batch), (3, 32));
+        assert_eq!(list.find("b-Q4:latest"), Some(1));
+        assert_eq!((list.find("b-Q4:old"), list.find("")), (None, None));
+    }
+
+    #[test]
+    fn wrong_lists_are_refused() {
+        for (models, words) in [
+            ("a=x,a=y", "two models are called a"),
+            ("a=x;port=1", "'port=1' is no option of a model"),
+            (",", "names no model"),
+            ("a=x;adapters=b=z,b=y", "two models are called b"),
+        ] {
+            assert!(list(models).err().unwrap().contains(words), "{models}");
+        }
+    }
+
+    #[test]
+    fn adapters_are_asked_for_as_models() {
+        let list = list("base=x;adapters=poet=p").unwrap();
+        assert_eq!((list.find("poet"), list.find("poet:latest")), (Some(0), Some(0)));
+        let shown = |name: &str| list.models[0].shown(name);
+        assert_eq!(shown("poet:latest"), ("poet".to_owned(), Some(0)));
+        assert_eq!(shown("base:latest"), ("base".to_owned(), None));
+        assert_eq!(shown("whatever"), ("base".to_owned(), None));
+        for (list, words) in
+            [("x", "NAME=PATH"), ("x=", "NAME=PATH"), ("=y", "NAME=PATH"), ("a=x,a=y", "twice")]
+        {
+            assert!(adapters_of(list).unwrap_err().contains(words), "{list}");
+        }
+    }
+
+    #[test]
+    fn a_folder_is_looked_at_again() {
+        let path = folder("again");
+        for name in [
+            "b.gguf",
+            "mmproj-b.gguf",
+            "notes.txt",
+            ".x.gguf",
+            "d-00001-of-00002.gguf",
+            "d-00002-of-00002.gguf",
+        ] {
+            fs::write(path.join(name), "12345").unwrap();
+        }
+        fs::create_dir_all(path.join("empty")).unwrap();
+        let mut list = list(path.to_str().unwrap()).unwrap();
+        assert_eq!(names(&list), ["b", "d-00001-of-00002"]);
+        assert_eq!(list.models[0].files.bytes, 5);
+        fs::create_dir_all(path.join("c")).unwrap();
+        fs::write(path.join("c/config.json"), "{}").unwrap();
+        fs::write(path.join("c/x.safetensors"), "1234567").unwrap();
+        fs::write(path.join("a\u{202e}\x1b.gguf"), "").unwrap();
+        fs::remove_file(path.join("d-00001-of-00002.gguf")).unwrap();
+        list.merge(scan(&path));
+        assert_eq!(names(&list), ["a", "b", "c"]);
+        assert_eq!(list.models[list.find("c").unwrap()].files.bytes, 7);
+        assert_eq!(list.find("d-00001-of-00002"), None);
+        fs::write(path.join("d-00001-of-00002.gguf"), "").unwrap();
+        list.merge(scan(&path));
+        assert_eq!(list.find("d-00001-of-00002"), Some(1));
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn two_files_of_one_name_are_refused() {
+        let path = folder("double");
+        fs::write(path.join("a.gguf"), "").unwrap();
+        fs::create_dir_all(path.join("a")).unwrap();
+        fs::write(path.join("a/config.json"), "{}").unwrap();
+        assert!(list(path.to_str().unwrap()).err().unwrap().contains("two models are called a"));
+        fs::remove_dir_all(path).unwrap();
+    }
+}

@@ -1,0 +1,232 @@
+//! Opens a model with its draft, its engine and its adapters.
+use super::list::{self, DEMO, Files, Listing};
+use crate::failure::Failure;
+use crate::options::{ModelOptions, name_fields};
+use crate::request::roles::Manners;
+use axum::http::StatusCode;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A model that is there.
+pub struct Loaded {
+    /// The client's name for it.
+    pub name: String,
+    pub engine: bn::Engine,
+    pub model: bn::Model,
+    pub info: bn::ModelInfo,
+    pub manners: Manners,
+    pub options: ModelOptions,
+    /// Its file or folder; None: the demo.
+    pub path: Option<PathBuf>,
+    pub files: Files,
+    /// In the order of the options.
+    pub adapters: Vec<(String, bn::Adapter)>,
+}
+
+/// Why a model is not there.
+#[derive(Clone, Debug)]
+pub struct Unloaded {
+    pub message: String,
+    /// An option does not fit the model.
+    pub wrong_option: bool,
+    /// The server's end stopped it.
+    pub stopped: bool,
+    /// Room that another model leaves may help.
+    pub lacks_memory: bool,
+}
+
+/// Loads models.
+pub struct Loader {
+    pub on_span: Option<bn::OnSpan>,
+    pub check: Check,
+    /// Set when the server ends.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Err: why an option of the server does not fit a model.
+pub type Check = Box<dyn Fn(&bn::Model) -> Result<(), String> + Send + Sync>;
+
+impl From<bn::Error> for Unloaded {
+    fn from(error: bn::Error) -> Self {
+        use bn::ErrorKind::{Cancelled, MemoryLimit, OutOfMemory};
+        Self {
+            stopped: error.kind() == Cancelled,
+            lacks_memory: matches!(error.kind(), MemoryLimit | OutOfMemory),
+            ..Self::new(name_fields(error.message()))
+        }
+    }
+}
+
+impl Unloaded {
+    pub fn new(message: impl AsRef<str>) -> Self {
+        let message = bn_hub::printable_lines(message.as_ref()).into_owned();
+        Self { message, wrong_option: false, stopped: false, lacks_memory: false }
+    }
+}
+
+impl Loader {
+    pub fn load(&self, listing: &Listing) -> Result<Loaded, Unloaded> {
+        let options = &listing.options;
+        let path = listing.path.as_deref().map(|path| self.resolve(path)).transpose()?;
+        let model = self.open(
+            options,
+            path.as_deref(),
+            bn::ModelOptions {
+                mtp: options.mtp,
+                skip_zeros: options.skip_zeros,
+                ..bn::ModelOptions::default()
+            },
+        )?;
+        (self.check)(&model).map_err(|why| Unloaded { wrong_option: true, ..Unloaded::new(why) })?;
+        let draft = match &options.draft_model {
+            Some(draft) => {
+                let path = self.resolve(Path::new(draft))?;
+                Some(self.open(options, Some(&path), bn::ModelOptions::default())?)
+            }
+            None => None,
+        };
+        let info = model.info().clone();
+        let name = name_of(listing, &info, path.as_deref());
+        let engine = bn::Engine::new(self.engine_options(options, &name, model.clone(), draft))?;
+        let mut adapters = Vec::new();
+        for (adapter, path) in
+            list::adapters_of(options.adapters.as_deref().unwrap_or_default()).map_err(Unloaded::new)?
+        {
+            adapters.push((adapter, engine.open_adapter(path)?));
+        }
+        let (manners, files) = (Manners::of(&model), Files::of(path.as_deref()));
+        Ok(Loaded { name, engine, model, info, manners, options: options.clone(), path, files, adapters })
+    }
+
+    /// The path of a model that may be one by name on a hub. It is downloaded then.
+    fn resolve(&self, path: &Path) -> Result<PathBuf, Unloaded> {
+        let Some(name) = path.to_str().filter(|name| bn_hub::is_remote(name)) else {
+            return Ok(path.to_owned());
+        };
+        let settings = bn_hub::Settings::from_env();
+        let found = bn_hub::resolve(name, &settings, &mut bn_hub::Bar::new("bn-server"), &self.stop);
+        found.map_err(|error| Unloaded { stopped: error.is_stopped(), ..Unloaded::new(error.to_string()) })
+    }
+
+    fn open(
+        &self,
+        of: &ModelOptions,
+        path: Option<&Path>,
+        own: bn::ModelOptions,
+    ) -> Result<bn::Model, Unloaded> {
+        let stop = self.stop.clone();
+        let go_on = move |_: f32, _: &str| {
+            if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        Ok(bn::Model::open_with(bn::ModelOptions {
+            path: path.map(Path::to_owned),
+            memory_limit_bytes: of.memory_limit,
+            threads: of.threads,
+            log: Some(Arc::new(log)),
+            progress: Some(Box::new(go_on)),
+            ..own
+        })?)
+    }
+
+    fn engine_options(
+        &self,
+        of: &ModelOptions,
+        name: &str,
+        model: bn::Model,
+        draft_model: Option<bn::Model>,
+    ) -> bn::EngineOptions {
+        bn::EngineOptions {
+            model: Some(model),
+            draft_model,
+            speculation: of.speculation,
+            model_name: Some(name.to_owned()),
+            device: Some(of.device.clone()),
+            threads: of.threads,
+            max_batch_size: of.max_batch,
+            context_length: of.context,
+            queue_capacity: of.queue,
+            queue_token_capacity: of.queue_tokens,
+            memory_limit_bytes: of.memory_limit,
+            kv_cache_bytes: of.kv_cache,
+            kv_type: of.kv_type,
+            snapshots: of.snapshots,
+            snapshot_interval: of.snapshot_interval,
+            adapter_bytes: of.adapter_bytes,
+            target_itl_ms: of.target_itl,
+            default_timeout_ms: of.timeout,
+            idle_release_ms: u64::try_from(of.idle_release.as_millis()).unwrap_or(u64::MAX),
+            log: Some(Arc::new(log)),
+            on_span: self.on_span.clone(),
+            ..bn::EngineOptions::default()
+        }
+    }
+}
+
+/// The name for clients and metrics: the one that was given, the model's own, or its file's.
+fn name_of(listing: &Listing, info: &bn::ModelInfo, path: Option<&Path>) -> String {
+    let own = bn_hub::printable(&info.name);
+    match (listing.name.as_str(), own.trim(), path) {
+        ("", "", Some(path)) => list::name_of(path),
+        ("", "", None) => DEMO.to_owned(),
+        ("", own, _) => own.to_owned(),
+        (given, _, _) => given.to_owned(),
+    }
+}
+
+fn log(level: bn::LogLevel, line: &str) {
+    let line = bn_hub::printable(line);
+    match level {
+        bn::LogLevel::Off => {}
+        bn::LogLevel::Error => tracing::error!("{line}"),
+        bn::LogLevel::Warn => tracing::warn!("{line}"),
+        bn::LogLevel::Info => tracing::info!("{line}"),
+        bn::LogLevel::Debug => tracing::debug!("{line}"),
+    }
+}
+
+impl Loaded {
+    /// Says for the log how the model is served.
+    pub fn summary(&self) -> String {
+        let stats = self.engine.stats().unwrap_or_default();
+        let bytes = |count: u64| {
+            if count >> 30 > 0 {
+                format!("{:.1} GiB", count as f64 / f64::from(1 << 30))
+            } else {
+                format!("{:.1} MiB", count as f64 / f64::from(1 << 20))
+            }
+        };
+        let options = &self.options;
+        let context = match stats.context_length {
+            0 => String::new(),
+            tokens => format!("context of {tokens} tokens, "),
+        };
+        format!(
+            "{}: {} with {} parameters, {context}KV cache {}, {} threads on {}, {} requests at a time, {} in the queue",
+            self.name,
+            bn_hub::printable(&self.info.architecture),
+            self.info.parameters,
+            bytes(stats.kv_bytes),
+            stats.threads,
+            options.device,
+            options.max_batch,
+            options.queue
+        )
+    }
+
+    /// The failure of a call of this model's engine.
+    pub fn failure(&self, error: &bn::Error) -> Failure {
+        let failure = Failure::of(error);
+        // If the engine is otherwise empty, a request that lacks memory does not fit at all.
+        let alone = || self.engine.stats().is_ok_and(|stats| stats.unreleased == 0);
+        if error.kind() == bn::ErrorKind::MemoryLimit && alone() {
+            return Failure::new(StatusCode::BAD_REQUEST, "context_length_exceeded", failure.message);
+        }
+        failure
+    }
+
+    pub fn died(&self) -> bool {
+        self.engine.state().is_ok_and(|state| state == bn::State::Dead)
+    }
+}

@@ -1,0 +1,297 @@
+//! Which models are loaded, and which is next to be loaded or let go. No clock and no thread is in here: times are those
+//! since the server's start, and `turn` says what is to be done.
+use std::time::Duration;
+
+/// Stays for good.
+pub const FOREVER: Duration = Duration::MAX;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Models that are loaded at a time. 0: no bound.
+    pub loaded: usize,
+    /// Bytes of those. 0: no bound.
+    pub bytes: u64,
+    /// How long an idle model stays where its last request did not say.
+    pub idle: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stage {
+    #[default]
+    Away,
+    /// Being loaded.
+    Coming,
+    Here,
+    /// Being let go.
+    Going,
+}
+
+/// One model's part.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    pub stage: Stage,
+    /// The size of its files.
+    pub file_bytes: u64,
+    /// It will need so many more (`--kv-cache`).
+    pub more_bytes: u64,
+    /// It was found to have, while it is here.
+    pub held_bytes: u64,
+    /// Requests that hold it.
+    users: usize,
+    /// When the last of them let go of it.
+    used: Duration,
+    /// How long it stays then, if the last one said so.
+    pub keep: Option<Duration>,
+    /// Another model needs its room: new requests wait.
+    leaves: bool,
+    /// The last try to load it ended so, and nothing was let go since.
+    short_of_memory: bool,
+}
+
+pub struct Residence {
+    limits: Limits,
+    pub places: Vec<Place>,
+}
+
+/// To be done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Rest,
+    Load(usize),
+    LetGo(usize),
+    /// There is no room for it, and nothing to let go of.
+    Refuse(usize),
+}
+
+impl Place {
+    fn bytes(&self) -> u64 {
+        if self.stage == Stage::Here { self.file_bytes.max(self.held_bytes) } else { self.file_bytes }
+    }
+
+    /// A request may have it at once.
+    pub fn is_free(&self) -> bool {
+        self.stage == Stage::Here && !self.leaves
+    }
+}
+
+impl Residence {
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, places: Vec::new() }
+    }
+
+    /// A request begins to hold the model, which is free.
+    pub fn hold(&mut self, at: usize) {
+        self.places[at].users += 1;
+    }
+
+    /// A request lets go of it, and says how long it should stay.
+    pub fn leave(&mut self, at: usize, keep: Option<Duration>, now: Duration) {
+        let place = &mut self.places[at];
+        place.keep = keep;
+        place.users = place.users.saturating_sub(1);
+        if place.users == 0 {
+            place.used = now;
+        }
+    }
+
+    /// How long an idle model stays if nobody asks for it.
+    pub fn left(&self, at: usize, now: Duration) -> Duration {
+        let place = &self.places[at];
+        let stays = place.keep.unwrap_or(self.limits.idle);
+        let idle = if place.users > 0 { Duration::ZERO } else { now.saturating_sub(place.used) };
+        if stays == FOREVER { FOREVER } else { stays.saturating_sub(idle) }
+    }
+
+    /// When `turn` may have something to do though nothing happens until then.
+    pub fn due(&self, now: Duration) -> Option<Duration> {
+        let idle = self.loaded().filter(|at| self.places[*at].users == 0);
+        idle.map(|at| self.left(at, now)).filter(|left| *left != FOREVER).min()
+    }
+
+    /// Says what is to be done. `wanted`: the model that is not loaded for which a request has waited longest.
+    pub fn turn(&mut self, wanted: Option<usize>, now: Duration) -> Step {
+        if self.busy() {
+            return Step::Rest;
+        }
+        let Some(wanted) = wanted else {
+            self.places.iter_mut().for_each(|place| place.leaves = false);
+            let idle = self.loaded().find(|at| self.places[*at].users == 0 && self.left(*at, now).is_zero());
+            return idle.map_or(Step::Rest, |at| self.let_go(at));
+        };
+        if self.fits(wanted) {
+            self.places[wanted].stage = Stage::Coming;
+            return Step::Load(wanted);
+        }
+        match self.victim() {
+            None => {
+                self.places[wanted].short_of_memory = false;
+                Step::Refuse(wanted)
+            }
+            // Those that it answers come to their ends first.
+            Some(at) if self.places[at].users > 0 => {
+                self.places[at].leaves = true;
+                Step::Rest
+            }
+            Some(at) => self.let_go(at),
+        }
+    }
+
+    /// A model is being loaded or let go.
+    pub fn busy(&self) -> bool {
+        self.places.iter().any(|place| matches!(place.stage, Stage::Coming | Stage::Going))
+    }
+
+    fn let_go(&mut self, at: usize) -> Step {
+        self.places[at].stage = Stage::Going;
+        Step::LetGo(at)
+    }
+
+    pub fn loaded(&self) -> impl Iterator<Item = usize> {
+        (0..self.places.len()).filter(|at| self.places[*at].stage == Stage::Here)
+    }
+
+    fn fits(&self, wanted: usize) -> bool {
+        let place = &self.places[wanted];
+        let needs = place.file_bytes.saturating_add(place.more_bytes);
+        let bytes = self.loaded().fold(needs, |sum, at| sum.saturating_add(self.places[at].bytes()));
+        let count = 1 + self.loaded().count();
+        let Limits { loaded, bytes: most, .. } = self.limits;
+        !place.short_of_memory && (loaded == 0 || count <= loaded) && (most == 0 || bytes <= most)
+    }
+
+    /// The one that was used least lately; those that are in use come last.
+    fn victim(&self) -> Option<usize> {
+        self.loaded().min_by_key(|at| (self.places[*at].users > 0, self.places[*at].used))
+    }
+
+    pub fn has_come(&mut self, at: usize, now: Duration) {
+        let place = &mut self.places[at];
+        (place.stage, place.used, place.keep, place.held_bytes) = (Stage::Here, now, None, 0);
+    }
+
+    /// It could not be loaded. True: it shall be tried again once another one is gone, which may give it the memory.
+    pub fn has_not_come(&mut self, at: usize, lacks_memory: bool) -> bool {
+        self.places[at].stage = Stage::Away;
+        self.places[at].short_of_memory = lacks_memory && self.victim().is_some();
+        self.places[at].short_of_memory
+    }
+
+    pub fn has_gone(&mut self, at: usize) {
+        (self.places[at].stage, self.places[at].leaves) = (Stage::Away, false);
+        self.places.iter_mut().for_each(|place| place.short_of_memory = false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn residence(models: usize, limits: Limits) -> Residence {
+        let mut residence = Residence::new(limits);
+        residence.places = vec![Place { file_bytes: 100, ..Place::default() }; models];
+        residence
+    }
+
+    fn unbounded() -> Limits {
+        Limits { loaded: 0, bytes: 0, idle: FOREVER }
+    }
+
+    fn load(residence: &mut Residence, at: usize, now: Duration) {
+        assert_eq!(residence.turn(Some(at), now), Step::Load(at));
+        residence.has_come(at, now);
+    }
+
+    #[test]
+    fn one_at_a_time_is_loaded() {
+        let mut r = residence(2, unbounded());
+        assert_eq!(r.turn(Some(0), S), Step::Load(0));
+        assert_eq!(r.turn(Some(1), S), Step::Rest);
+        r.has_come(0, S);
+        assert!(r.places[0].is_free());
+        load(&mut r, 1, S);
+        assert_eq!(r.turn(None, S), Step::Rest);
+        assert_eq!(r.loaded().count(), 2);
+    }
+
+    #[test]
+    fn the_least_used_one_goes() {
+        let mut r = residence(3, Limits { loaded: 2, ..unbounded() });
+        load(&mut r, 0, S);
+        load(&mut r, 1, 2 * S);
+        r.hold(0);
+        r.leave(0, None, 3 * S);
+        assert_eq!(r.turn(Some(2), 4 * S), Step::LetGo(1));
+        r.has_gone(1);
+        load(&mut r, 2, 4 * S);
+        assert_eq!(r.loaded().collect::<Vec<_>>(), [0, 2]);
+    }
+
+    #[test]
+    fn one_that_answers_goes_when_its_answers_are_over() {
+        let mut r = residence(2, Limits { loaded: 1, ..unbounded() });
+        load(&mut r, 0, S);
+        r.hold(0);
+        assert_eq!(r.turn(Some(1), S), Step::Rest);
+        assert!(!r.places[0].is_free());
+        r.leave(0, None, 2 * S);
+        assert_eq!(r.turn(Some(1), 2 * S), Step::LetGo(0));
+    }
+
+    #[test]
+    fn one_whose_room_nobody_wants_any_more_stays() {
+        let mut r = residence(2, Limits { loaded: 1, ..unbounded() });
+        load(&mut r, 0, S);
+        r.hold(0);
+        assert_eq!(r.turn(Some(1), S), Step::Rest);
+        assert_eq!(r.turn(None, S), Step::Rest);
+        assert!(r.places[0].is_free());
+    }
+
+    #[test]
+    fn bytes_are_those_that_were_found_or_of_files() {
+        let mut r = residence(2, Limits { bytes: 250, ..unbounded() });
+        r.places[1].more_bytes = 30;
+        load(&mut r, 0, S);
+        r.places[0].held_bytes = 121;
+        assert_eq!(r.turn(Some(1), S), Step::LetGo(0));
+        r.has_gone(0);
+        load(&mut r, 1, S);
+        let mut small = residence(1, Limits { bytes: 99, ..unbounded() });
+        assert_eq!(small.turn(Some(0), S), Step::Refuse(0));
+        small.places[0].file_bytes = u64::MAX; // sums do not wrap
+        small.places[0].more_bytes = u64::MAX;
+        assert_eq!(small.turn(Some(0), S), Step::Refuse(0));
+    }
+
+    #[test]
+    fn idle_ones_go_after_the_time_that_their_last_request_said() {
+        let mut r = residence(1, Limits { idle: 10 * S, ..unbounded() });
+        load(&mut r, 0, S);
+        assert_eq!(r.due(S), Some(10 * S));
+        r.hold(0);
+        assert_eq!((r.due(20 * S), r.turn(None, 20 * S)), (None, Step::Rest));
+        r.leave(0, Some(3 * S), 20 * S);
+        assert_eq!((r.left(0, 22 * S), r.turn(None, 22 * S)), (S, Step::Rest));
+        assert_eq!(r.turn(None, 23 * S), Step::LetGo(0));
+        r.has_gone(0);
+        load(&mut r, 0, 30 * S);
+        r.hold(0);
+        r.leave(0, Some(FOREVER), 31 * S);
+        assert_eq!((r.due(1000 * S), r.turn(None, 1000 * S)), (None, Step::Rest));
+    }
+
+    #[test]
+    fn one_that_lacks_memory_is_tried_again_once_another_is_gone() {
+        let mut r = residence(2, unbounded());
+        load(&mut r, 0, S);
+        assert_eq!(r.turn(Some(1), S), Step::Load(1));
+        assert!(r.has_not_come(1, true));
+        assert_eq!(r.turn(Some(1), S), Step::LetGo(0));
+        r.has_gone(0);
+        assert_eq!(r.turn(Some(1), S), Step::Load(1));
+        assert!(!r.has_not_come(1, true));
+        assert!(!r.has_not_come(1, false));
+    }
+}

@@ -1,0 +1,168 @@
+//! Options of a model. With `--models` each may have its own.
+use super::read::{self, number, seconds, switch, word};
+use clap::Args;
+use std::time::Duration;
+
+#[derive(Args, Clone, Debug)]
+pub struct ModelOptions {
+    /// LoRA adapters, NAME=PATH,...: clients ask for them as models
+    #[arg(long)]
+    pub adapters: Option<String>,
+    /// A small model with the same vocabulary, which drafts tokens for the model
+    #[arg(long)]
+    pub draft_model: Option<String>,
+    /// 1: the model's own block of multi-token prediction drafts tokens
+    #[arg(long, num_args = 0..=1, default_value = "0", default_missing_value = "1", value_parser = switch)]
+    pub mtp: bool,
+    /// 1: BitNet b1.58 2B-4T reads no weights that meet zeros; takes more memory
+    #[arg(long, num_args = 0..=1, default_value = "0", default_missing_value = "1", value_parser = switch)]
+    pub skip_zeros: bool,
+    /// Who drafts: off, lookup or draft (draft with --draft-model or --mtp, else lookup)
+    #[arg(long, default_value = "", hide_default_value = true, value_parser = word(SPECULATIONS))]
+    pub speculation: bn::Speculation,
+    /// Between JSON's tokens in answers with a schema: compact, tight or flexible
+    #[arg(long, default_value = "tight", value_parser = word(WHITESPACES))]
+    pub json_whitespace: JsonWhitespace,
+    /// Whose objects have no keys but the declared ones, unless they say otherwise: all, tools (of calls) or none
+    #[arg(long, default_value = "all", value_parser = word(CLOSED_SCHEMAS))]
+    pub closed_schemas: ClosedSchemas,
+    /// Tokens of reasoning in a chat's answer that does not say
+    #[arg(long, value_parser = number::<u64>(0, u64::MAX))]
+    pub reasoning_budget: Option<u64>,
+    /// What computes: cpu, cuda:0, or cuda:0,cuda:1 and so on
+    #[arg(long, default_value = "cpu")]
+    pub device: String,
+    /// Compute threads; 0: one for each CPU
+    #[arg(long, default_value = "0", value_parser = number::<u32>(0, 256))]
+    pub threads: u32,
+    /// Requests in one forward pass
+    #[arg(long, default_value = "32", value_parser = number::<u32>(1, 4096))]
+    pub max_batch: u32,
+    /// Unreleased requests; more get status 429
+    #[arg(long, default_value = "1024", value_parser = number::<u32>(1, 1 << 20))]
+    pub queue: u32,
+    /// Prompt tokens in the queue; 0: no bound
+    #[arg(long, default_value = "0", value_parser = number::<u64>(0, u64::MAX))]
+    pub queue_tokens: u64,
+    /// Bytes for the engine; 0: no limit
+    #[arg(long, default_value = "0", value_parser = number::<u64>(0, u64::MAX))]
+    pub memory_limit: u64,
+    /// Bytes for the KV cache; 0: what fits
+    #[arg(long, default_value = "0", value_parser = number::<u64>(0, u64::MAX))]
+    pub kv_cache: u64,
+    /// What keys and values are kept in: f16, f32, int8 or int4
+    #[arg(long, default_value = "f16", value_parser = word(KV_TYPES))]
+    pub kv_type: bn::KvType,
+    /// States kept of models with recurrent layers; 0: as many as run
+    #[arg(long, default_value = "0", value_parser = number::<u32>(0, 65536))]
+    pub snapshots: u32,
+    /// Prompt tokens between two of them; 0: few
+    #[arg(long, default_value = "512", value_parser = number::<u32>(0, 1 << 24))]
+    pub snapshot_interval: u32,
+    /// Of the memory limit, kept for adapters
+    #[arg(long, default_value = "0", value_parser = number::<u64>(0, u64::MAX))]
+    pub adapter_bytes: u64,
+    /// Tokens of a request; 0: the model's context
+    #[arg(long, alias = "max-sequence", default_value = "0", value_parser = number::<u32>(0, u64::from(u32::MAX)))]
+    pub context: u32,
+    /// Milliseconds between two tokens; 0: throughput
+    #[arg(long, default_value = "0", value_parser = number::<u32>(0, 60000))]
+    pub target_itl: u32,
+    /// Milliseconds of a request; 0: none
+    #[arg(long, default_value = "0", value_parser = number::<u32>(0, u64::from(u32::MAX) - 1))]
+    pub timeout: u32,
+    /// Seconds after which an idle model's mapped weights leave memory; 0: they stay
+    #[arg(long, default_value = "0", value_parser = seconds(0, 604_800))]
+    pub idle_release: Duration,
+}
+
+impl super::Options {
+    /// The options of a model with `items` of its own, each like `max-batch=4`.
+    pub fn of_model(&self, items: &[&str]) -> Result<ModelOptions, String> {
+        let mut arguments = self.arguments.clone();
+        for item in items {
+            let name = item.split_once('=').map(|(name, _)| name).filter(|name| read::is_of_model(name));
+            if name.is_none() {
+                return Err(format!("--models: '{item}' is no option of a model, like max-batch=4"));
+            }
+            arguments.push(format!("--{item}").into());
+        }
+        read::read(arguments).map(|options| options.each).map_err(|error| read::words(&error))
+    }
+}
+
+/// White space between JSON's tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JsonWhitespace {
+    Compact,
+    Tight,
+    Flexible,
+}
+
+const WHITESPACES: &[(&str, JsonWhitespace)] = &[
+    ("compact", JsonWhitespace::Compact),
+    ("tight", JsonWhitespace::Tight),
+    ("flexible", JsonWhitespace::Flexible),
+];
+
+impl TryFrom<String> for JsonWhitespace {
+    type Error = &'static str;
+
+    fn try_from(word: String) -> Result<Self, Self::Error> {
+        let found = WHITESPACES.iter().find(|(name, _)| *name == word);
+        found.map(|(_, value)| *value).ok_or("must be 'compact', 'tight' or 'flexible'")
+    }
+}
+
+/// Schemas whose objects have no keys but the declared ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClosedSchemas {
+    All,
+    Tools,
+    None,
+}
+
+const CLOSED_SCHEMAS: &[(&str, ClosedSchemas)] =
+    &[("tools", ClosedSchemas::Tools), ("all", ClosedSchemas::All), ("none", ClosedSchemas::None)];
+
+impl TryFrom<String> for ClosedSchemas {
+    type Error = &'static str;
+
+    fn try_from(word: String) -> Result<Self, Self::Error> {
+        let found = CLOSED_SCHEMAS.iter().find(|(name, _)| *name == word);
+        found.map(|(_, value)| *value).ok_or("must be 'tools', 'all' or 'none'")
+    }
+}
+
+const SPECULATIONS: &[(&str, bn::Speculation)] = &[
+    ("", bn::Speculation::Default),
+    ("off", bn::Speculation::Off),
+    ("lookup", bn::Speculation::Lookup),
+    ("draft", bn::Speculation::Draft),
+];
+
+const KV_TYPES: &[(&str, bn::KvType)] = &[
+    ("f16", bn::KvType::F16),
+    ("f32", bn::KvType::F32),
+    ("int8", bn::KvType::Int8),
+    ("int4", bn::KvType::Int4),
+];
+
+/// The message with the names of options in place of the engine's names of their fields.
+pub fn name_fields(message: &str) -> String {
+    const NAMES: &[(&str, &str)] = &[
+        ("context_length", "--context"),
+        ("memory_limit_bytes", "--memory-limit"),
+        ("kv_cache_bytes", "--kv-cache"),
+        ("kv_type", "--kv-type"),
+        ("max_batch_size", "--max-batch"),
+        ("queue_capacity", "--queue"),
+        ("queue_token_capacity", "--queue-tokens"),
+        ("adapter_bytes", "--adapter-bytes"),
+        ("snapshot_interval", "--snapshot-interval"),
+        ("target_itl_ms", "--target-itl"),
+        ("default_timeout_ms", "--timeout"),
+        ("draft_model", "--draft-model"),
+    ];
+    bn_hub::fields_as_options(message, NAMES)
+}

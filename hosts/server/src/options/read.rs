@@ -1,0 +1,236 @@
+//! Reads arguments and variables, and says in a line what is wrong with them.
+use super::{ModelOptions, Options};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, Command, CommandFactory, Error, FromArgMatches};
+use std::error::Error as _;
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+const WRONG: u8 = 2;
+
+impl Options {
+    /// Those of this process. Err: it ends with this status, and all is said.
+    pub fn of_process() -> Result<Self, ExitCode> {
+        let options = match read(std::env::args_os().collect()) {
+            Ok(options) => options,
+            Err(error) if error.exit_code() == 0 => {
+                let _ = error.print();
+                return Err(ExitCode::SUCCESS);
+            }
+            Err(error) => {
+                let _ = writeln!(std::io::stderr(), "bn-server: {}", words(&error));
+                return Err(ExitCode::from(WRONG));
+            }
+        };
+        if options.version {
+            let _ = writeln!(std::io::stdout(), "bn-server {}", bn::version());
+            return Err(ExitCode::SUCCESS);
+        }
+        if let Some(shell) = options.completions {
+            clap_complete::generate(shell, &mut command(), "bn-server", &mut std::io::stdout());
+            return Err(ExitCode::SUCCESS);
+        }
+        Ok(options)
+    }
+
+    /// Those of a command line, for tests.
+    #[cfg(test)]
+    pub fn of_arguments(arguments: &[&str]) -> Self {
+        let all = std::iter::once("bn-server").chain(arguments.iter().copied());
+        read(all.map(OsString::from).collect()).unwrap_or_else(|error| panic!("{}", words(&error)))
+    }
+
+    /// An empty text is none.
+    fn tidy(&mut self) {
+        let texts = [
+            &mut self.model,
+            &mut self.model_name,
+            &mut self.models,
+            &mut self.rerank_template,
+            &mut self.cors,
+            &mut self.api_key,
+            &mut self.otlp_endpoint,
+            &mut self.each.adapters,
+            &mut self.each.draft_model,
+        ];
+        for text in texts {
+            text.take_if(|text| text.is_empty());
+        }
+    }
+}
+
+pub(super) fn read(arguments: Vec<OsString>) -> Result<Options, Error> {
+    let matches = command().try_get_matches_from(&arguments)?;
+    let mut options = Options::from_arg_matches(&matches)?;
+    options.arguments = arguments;
+    options.tidy();
+    Ok(options)
+}
+
+/// The variable of an option. An empty one is not set.
+fn command() -> Command {
+    Options::command().mut_args(|arg| {
+        let Some(variable) = arg.get_long().filter(|long| !ALONE.contains(long)).map(variable) else {
+            return arg;
+        };
+        let empty = std::env::var_os(&variable).is_some_and(|value| value.is_empty());
+        let arg = arg.hide_env_values(true);
+        if empty { arg } else { arg.env(variable) }
+    })
+}
+
+/// Options that do something else than to serve.
+const ALONE: &[&str] = &["help", "version", "completions"];
+
+fn variable(long: &str) -> String {
+    format!("BN_{}", long.to_uppercase().replace('-', "_"))
+}
+
+pub(super) fn is_of_model(name: &str) -> bool {
+    let command = ModelOptions::augment_args(Command::new(""));
+    command.get_arguments().any(|arg| arg.get_long() == Some(name))
+}
+
+/// An error as one line.
+pub(super) fn words(error: &Error) -> String {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let argument = text(ContextKind::InvalidArg);
+    let name = argument.split([' ', '=']).next().unwrap_or_default();
+    let value = text(ContextKind::InvalidValue);
+    match error.kind() {
+        ErrorKind::UnknownArgument => format!("unknown option '{name}'; --help lists them"),
+        ErrorKind::ValueValidation => {
+            let why = error.source().map(ToString::to_string).unwrap_or_default();
+            format!("{} {why}", origin(name, &value))
+        }
+        ErrorKind::InvalidValue if !value.is_empty() => format!("{name} must not be '{value}'"),
+        ErrorKind::InvalidValue | ErrorKind::WrongNumberOfValues | ErrorKind::TooFewValues => {
+            format!("{name} needs a value")
+        }
+        _ => error.to_string().trim().replace('\n', " "),
+    }
+}
+
+/// The option, or its variable if the value is from there.
+fn origin(name: &str, value: &str) -> String {
+    let variable = variable(name.trim_start_matches("--"));
+    let given = std::env::args().any(|argument| argument.split('=').next() == Some(name));
+    let is_variable = !given && std::env::var(&variable).is_ok_and(|set| set == value);
+    if is_variable { variable } else { name.to_owned() }
+}
+
+/// A number with bounds. A letter behind it is its unit: 8G is 8 GiB.
+pub(super) fn number<T: TryFrom<u64> + Clone + Send + Sync + 'static>(
+    low: u64,
+    high: u64,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let value = with_unit(text).filter(|value| (low..=high).contains(value));
+        value.and_then(|value| T::try_from(value).ok()).ok_or_else(|| {
+            let units = if high >> 20 > 0 { ", maybe with K, M, G or T behind it" } else { "" };
+            format!("must be a number from {low} to {high}{units}, not '{text}'")
+        })
+    }
+}
+
+fn with_unit(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let letter = unit.strip_suffix("iB").filter(|letter| !letter.is_empty()).unwrap_or(unit);
+    let power = match letter.to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << power)
+}
+
+pub(super) fn seconds(
+    low: u64,
+    high: u64,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
+    let read = number::<u64>(low, high);
+    move |text| read(text).map(Duration::from_secs)
+}
+
+pub(super) fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "true" => Ok(true),
+        "0" | "false" => Ok(false),
+        _ => Err(format!("must be a number from 0 to 1, not '{text}'")),
+    }
+}
+
+/// One of several words. An empty one need not be said.
+pub(super) fn word<T: Clone + Send + Sync + 'static>(
+    words: &'static [(&'static str, T)],
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let found = words.iter().find(|(name, _)| *name == text);
+        found.map(|(_, value)| value.clone()).ok_or_else(|| {
+            let names: Vec<_> = words.iter().map(|(name, _)| *name).filter(|name| !name.is_empty()).collect();
+            let (last, others) = names.split_last().unwrap_or((&"", &[]));
+            format!("must be {} or {last}, not '{text}'", others.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Options, String> {
+        let all = std::iter::once("bn-server").chain(arguments.iter().copied());
+        read(all.map(OsString::from).collect()).map_err(|error| words(&error))
+    }
+
+    #[test]
+    fn values_have_units_and_switches_may_stand_alone() {
+        let options =
+            parse(&["--strict", "--max-body=2MiB", "--kv-cache", "16m", "--mtp", "1", "--mtp", "0"]).unwrap();
+        assert!(options.strict && !options.each.mtp);
+        assert_eq!((options.max_body, options.each.kv_cache), (2 << 20, 16 << 20));
+        assert_eq!(options.idle_timeout, Duration::from_secs(60));
+        assert_eq!(parse(&["--model="]).unwrap().model, None);
+    }
+
+    #[test]
+    fn errors_are_a_line() {
+        for (arguments, expected) in [
+            (&["--wrong", "1"][..], "unknown option '--wrong'; --help lists them"),
+            (&["wrong"], "unknown option 'wrong'; --help lists them"),
+            (&["--port"], "--port needs a value"),
+            (&["--port", "x"], "--port must be a number from 0 to 65535, not 'x'"),
+            (
+                &["--max-body=1K", "--max-body=99999999T"],
+                "--max-body must be a number from 1024 to 1073741824, maybe with K, M, G or T behind it, not '99999999T'",
+            ),
+            (&["--kv-type", "int2"], "--kv-type must be f16, f32, int8 or int4, not 'int2'"),
+            (&["--speculation", "yes"], "--speculation must be off, lookup or draft, not 'yes'"),
+        ] {
+            assert_eq!(parse(arguments).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn a_model_has_options_of_its_own() {
+        let options = parse(&["--max-batch", "8", "--queue", "5"]).unwrap();
+        let own = options.of_model(&["max-batch=4", "device=cuda:0"]).unwrap();
+        assert_eq!((own.max_batch, own.queue, own.device.as_str()), (4, 5, "cuda:0"));
+        for (item, words) in [
+            ("port=1", "--models: 'port=1' is no option of a model, like max-batch=4"),
+            ("queue", "--models: 'queue' is no option of a model, like max-batch=4"),
+            ("max-batch=0", "--max-batch must be a number from 1 to 4096, not '0'"),
+        ] {
+            assert_eq!(options.of_model(&[item]).unwrap_err(), words);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Formats and grammars of answers: OpenAI's fields, and llama.cpp's and vLLM's names for them.
+use crate::failure::{Failure, Result};
+use crate::fields::Word;
+use crate::models::Held;
+use crate::options::{ClosedSchemas, JsonWhitespace};
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Formats {
+    json_schema: Option<Value>,
+    guided_json: Option<Value>,
+    guided_regex: Option<String>,
+    guided_grammar: Option<String>,
+    grammar: Option<String>,
+    structured_outputs: Option<Value>,
+    json_whitespace: Option<Word<JsonWhitespace>>,
+    unknown_formats: Option<Word<UnknownFormats>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownFormats {
+    Ignore,
+    Refuse,
+}
+
+impl TryFrom<String> for UnknownFormats {
+    type Error = &'static str;
+
+    fn try_from(word: String) -> std::result::Result<Self, Self::Error> {
+        match word.as_str() {
+            "ignore" => Ok(Self::Ignore),
+            "refuse" => Ok(Self::Refuse),
+            _ => Err("must be 'refuse' or 'ignore'"),
+        }
+    }
+}
+
+/// What an answer must match, while the fields that say it are read. Two of them are refused.
+#[derive(Debug, Default)]
+pub struct Format {
+    kind: Option<(bn::ConstraintKind, String)>,
+}
+
+impl Format {
+    fn set(&mut self, field: &str, kind: bn::ConstraintKind, text: String) -> Result<()> {
+        if self.kind.is_some() {
+            return Err(Failure::invalid(format!("'{field}' is a second format or grammar of the answer")));
+        }
+        self.kind = Some((kind, text));
+        Ok(())
+    }
+
+    /// A schema as an object, as true or false, or as a text.
+    pub fn schema(&mut self, field: &str, schema: Option<&Value>) -> Result<()> {
+        let text = match schema {
+            Some(Value::String(text)) => text.clone(),
+            Some(schema @ (Value::Object(_) | Value::Bool(_))) => schema.to_string(),
+            _ => return Err(Failure::invalid(format!("'{field}' needs a JSON schema"))),
+        };
+        self.set(field, bn::ConstraintKind::JsonSchema, text)
+    }
+
+    /// A `format` of the type text, json_object or json_schema. `schema_in`: the field with the schema, in OpenAI's older
+    /// form. A schema beside json_object counts too, as in llama.cpp.
+    pub fn format(&mut self, field: &str, format: &Value, schema_in: Option<&str>) -> Result<()> {
+        let given = |value: &Value| value.get("schema").filter(|schema| !schema.is_null()).cloned();
+        match format.get("type").and_then(Value::as_str) {
+            Some("text") => Ok(()),
+            Some("json_object") => match given(format) {
+                Some(schema) => self.schema(field, Some(&schema)),
+                None => self.object(field),
+            },
+            Some("json_schema") => {
+                let holder = schema_in.and_then(|name| format.get(name)).unwrap_or(format);
+                self.schema(field, given(holder).as_ref())
+            }
+            _ => Err(Failure::invalid(format!(
+                "'{field}' must have the type 'text', 'json_object' or 'json_schema'"
+            ))),
+        }
+    }
+
+    /// Any JSON object.
+    pub fn object(&mut self, field: &str) -> Result<()> {
+        self.set(field, bn::ConstraintKind::JsonObject, String::new())
+    }
+
+    /// vLLM's object with one of `json`, `regex` and `grammar`.
+    fn structured(&mut self, value: &Value) -> Result<()> {
+        let field = "structured_outputs";
+        let only =
+            value.as_object().filter(|object| object.len() == 1).and_then(|object| object.iter().next());
+        match only {
+            Some((name, json)) if name == "json" => self.schema(field, Some(json)),
+            Some((name, Value::String(text))) if name == "regex" => {
+                self.set(field, bn::ConstraintKind::Regex, text.clone())
+            }
+            Some((name, Value::String(text))) if name == "grammar" => {
+                self.set(field, bn::ConstraintKind::Gbnf, text.clone())
+            }
+            _ => Err(Failure::invalid(format!(
+                "'{field}' must be an object with one of 'json', 'regex' and 'grammar'"
+            ))),
+        }
+    }
+}
+
+impl Formats {
+    /// Adds these fields to `format`, and makes the constraint of it. `tools`: the request has some; `calls_only`: the
+    /// answer must be a call, so that it has no text for the format.
+    pub fn finish(
+        self,
+        held: &Held,
+        mut format: Format,
+        tools: bool,
+        calls_only: bool,
+    ) -> Result<Option<bn::Constraint>> {
+        for (field, schema) in [("json_schema", &self.json_schema), ("guided_json", &self.guided_json)] {
+            if schema.is_some() {
+                format.schema(field, schema.as_ref())?;
+            }
+        }
+        let texts = [
+            ("guided_regex", self.guided_regex, bn::ConstraintKind::Regex),
+            ("grammar", self.grammar, bn::ConstraintKind::Gbnf),
+            ("guided_grammar", self.guided_grammar, bn::ConstraintKind::Gbnf),
+        ];
+        for (field, text, kind) in texts {
+            if let Some(text) = text {
+                format.set(field, kind, text)?;
+            }
+        }
+        if let Some(value) = &self.structured_outputs {
+            format.structured(value)?;
+        }
+        let whitespace = self.json_whitespace.map_or(held.options.json_whitespace, |word| word.0);
+        let closed = match held.options.closed_schemas {
+            ClosedSchemas::All => true,
+            ClosedSchemas::Tools => tools,
+            ClosedSchemas::None => false,
+        };
+        let json = bn::JsonFlags {
+            compact: whitespace == JsonWhitespace::Compact,
+            flexible: whitespace == JsonWhitespace::Flexible,
+            known_formats: self.unknown_formats == Some(Word(UnknownFormats::Refuse)),
+            closed,
+        };
+        let kind = if calls_only { None } else { format.kind };
+        Ok(match kind {
+            Some((kind, text)) => {
+                let is_json = matches!(kind, bn::ConstraintKind::JsonSchema | bn::ConstraintKind::JsonObject);
+                let json = if is_json || tools { json } else { bn::JsonFlags::default() };
+                Some(bn::Constraint { kind, text, json })
+            }
+            None if tools => {
+                Some(bn::Constraint { kind: bn::ConstraintKind::None, text: String::new(), json })
+            }
+            None => None,
+        })
+    }
+}

@@ -1,0 +1,84 @@
+//! Texts that are cut to a number of tokens.
+use crate::failure::Result;
+use crate::models::Held;
+
+/// Tokens that the tokenizer may put behind a text to embed.
+const BEHIND: usize = 2;
+
+/// The most tokens of a prompt.
+pub fn context(held: &Held) -> Result<usize> {
+    let stats = held.engine.stats().map_err(|error| held.failure(&error))?;
+    Ok(usize::try_from(stats.context_length).unwrap_or(usize::MAX))
+}
+
+/// The prompt, cut at its end to what the context holds.
+pub fn fit(held: &Held, prompt: bn::Prompt) -> Result<bn::Prompt> {
+    let most = context(held)?;
+    Ok(match prompt {
+        bn::Prompt::Text(text) => {
+            let how = bn::Tokenize { add_special: true, parse_special: false };
+            let length = cut(&held.model, &text, most.saturating_sub(BEHIND), how).len();
+            bn::Prompt::Text(shortened(text, length))
+        }
+        bn::Prompt::Tokens(mut tokens) => {
+            tokens.truncate(most);
+            bn::Prompt::Tokens(tokens)
+        }
+        other => other,
+    })
+}
+
+fn shortened(mut text: String, length: usize) -> String {
+    text.truncate(length);
+    text
+}
+
+/// The longest beginning of a text that is at most `most` tokens, or nearly the longest: a longer text may have fewer tokens.
+pub fn cut<'a>(model: &bn::Model, text: &'a str, most: usize, how: bn::Tokenize) -> &'a str {
+    longest(text, |text| model.tokenize(text, how).is_ok_and(|tokens| tokens.len() <= most))
+}
+
+fn longest(text: &str, fits: impl Fn(&str) -> bool) -> &str {
+    if fits(text) {
+        return text;
+    }
+    // `low` fits, `high` does not. Both are between characters.
+    let (mut low, mut high) = (0, text.len());
+    loop {
+        let begins = |at: &usize| text.is_char_boundary(*at);
+        let middle = (low + 1).max(low + (high - low) / 2);
+        let Some(next) = (middle..high).find(begins).or_else(|| (low + 1..middle).rfind(begins)) else {
+            return &text[..low];
+        };
+        if fits(&text[..next]) { low = next } else { high = next }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        let all = [
+            ("abcdef", 6, 6),
+            ("abcdef", 4, 4),
+            ("aéé", 2, 1),
+            ("éa", 1, 0),
+            ("", 0, 0),
+            ("日aa", 3, 3),
+            ("aa日", 4, 2),
+        ];
+        for (text, most, length) in all {
+            assert_eq!(longest(text, |text| text.len() <= most), &text[..length], "{text} {most}");
+        }
+    }
+
+    #[test]
+    fn no_character_is_left_out_at_the_end() {
+        let text = "日本語日本語";
+        for most in 0..=6 {
+            assert_eq!(longest(text, |text| text.chars().count() <= most).chars().count(), most);
+        }
+    }
+}

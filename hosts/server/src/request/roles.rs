@@ -1,0 +1,131 @@
+//! Roles as the model's template takes them. Clients put system messages anywhere, and users behind users; many templates
+//! refuse that, or pass over it. What a template takes is found out by rendering small conversations when a model is loaded.
+use super::conversation::{Message, Role};
+use serde_json::json;
+
+/// What a template takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manners {
+    /// A system message in front.
+    pub system_first: bool,
+    /// Others behind a user's and an answer.
+    pub system_later: bool,
+    /// A user's message behind a user's.
+    pub users_in_a_row: bool,
+}
+
+impl Default for Manners {
+    fn default() -> Self {
+        Self { system_first: true, system_later: true, users_in_a_row: true }
+    }
+}
+
+impl Manners {
+    /// Tries the template of `model`.
+    pub fn of(model: &bn::Model) -> Self {
+        let takes = |roles: &[&str]| {
+            let message = |(i, role): (usize, &&str)| json!({"role": role, "content": format!("zq{i}zq")});
+            let messages: Vec<_> = roles.iter().enumerate().map(message).collect();
+            let chat = bn::Chat::Json(json!({"messages": messages}).to_string());
+            let text = model.chat_format(&chat);
+            text.is_ok_and(|text| (0..roles.len()).all(|i| text.contains(&format!("zq{i}zq"))))
+        };
+        if !takes(&["user"]) {
+            return Self::default();
+        }
+        let system_first = takes(&["system", "user"]);
+        Self {
+            system_first,
+            system_later: system_first
+                && takes(&["system", "user", "assistant", "system", "user"])
+                && takes(&["user", "system"]),
+            users_in_a_row: takes(&["user", "user"]),
+        }
+    }
+
+    /// The same conversation in roles that the template takes. System messages in front become one; later ones become a part
+    /// of the user's text beside them, so that what stands before them stays as it was.
+    pub fn arrange(self, messages: Vec<Message>) -> Vec<Message> {
+        let mut out: Vec<Message> = Vec::with_capacity(messages.len());
+        for message in messages {
+            let front = out.iter().all(|message| message.role == Role::System);
+            match message.role {
+                Role::System if front && out.is_empty() => out.push(message),
+                Role::System if front => out[0].append(message.content.as_deref().unwrap_or_default()),
+                Role::System if !self.system_later => {
+                    self.push_user(&mut out, Message { role: Role::User, ..message })
+                }
+                Role::User => self.push_user(&mut out, message),
+                _ => out.push(message),
+            }
+        }
+        if !self.system_first && out.first().is_some_and(|message| message.role == Role::System) {
+            let system = out.remove(0);
+            self.begin_with(&mut out, system);
+        }
+        out
+    }
+
+    fn push_user(self, out: &mut Vec<Message>, message: Message) {
+        match out.last_mut().filter(|last| last.role == Role::User) {
+            Some(last) if !self.users_in_a_row => last.append(message.content.as_deref().unwrap_or_default()),
+            _ => out.push(message),
+        }
+    }
+
+    /// Puts the system's text in front of the first user's.
+    fn begin_with(self, out: &mut Vec<Message>, system: Message) {
+        let text = system.content.unwrap_or_default();
+        match out.first_mut().filter(|first| first.role == Role::User) {
+            Some(first) => {
+                let own = first.content.replace(text).unwrap_or_default();
+                first.append(&own);
+            }
+            None => out.insert(0, Message::new(Role::User, text)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STRICT: Manners = Manners { system_first: true, system_later: false, users_in_a_row: false };
+
+    fn arranged(manners: Manners, messages: &[(Role, &str)]) -> Vec<(Role, String)> {
+        let messages = messages.iter().map(|(role, text)| Message::new(*role, text.to_string())).collect();
+        let text = |message: Message| (message.role, message.content.unwrap_or_default());
+        manners.arrange(messages).into_iter().map(text).collect()
+    }
+
+    fn said(messages: &[(Role, &str)]) -> Vec<(Role, String)> {
+        messages.iter().map(|(role, text)| (*role, text.to_string())).collect()
+    }
+
+    #[test]
+    fn systems_in_front_become_one() {
+        use Role::{System, User};
+        for manners in [STRICT, Manners::default()] {
+            let got = arranged(manners, &[(System, "a"), (System, "b"), (User, "c")]);
+            assert_eq!(got, said(&[(System, "a\n\nb"), (User, "c")]));
+        }
+    }
+
+    #[test]
+    fn later_systems_go_where_the_template_takes_them() {
+        use Role::{Assistant, System, User};
+        let given = [(User, "a"), (System, "b"), (User, "c"), (Assistant, "d"), (System, "e")];
+        assert_eq!(arranged(Manners::default(), &given), said(&given));
+        let merged = [(User, "a\n\nb\n\nc"), (Assistant, "d"), (User, "e")];
+        assert_eq!(arranged(STRICT, &given), said(&merged));
+    }
+
+    #[test]
+    fn a_template_without_system_messages_gets_the_text_from_the_user() {
+        use Role::{Assistant, System, User};
+        let manners = Manners { system_first: false, ..STRICT };
+        let got = arranged(manners, &[(System, "a"), (User, "b"), (Assistant, "c")]);
+        assert_eq!(got, said(&[(User, "a\n\nb"), (Assistant, "c")]));
+        assert_eq!(arranged(manners, &[(System, "a")]), said(&[(User, "a")]));
+    }
+}

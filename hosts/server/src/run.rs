@@ -1,0 +1,375 @@
+//! The way of a request: its body, its model, what the engine runs for it, its answer. APIs differ in `Api` alone.
+use crate::api::Route;
+use crate::app::App;
+use crate::body;
+use crate::failure::{Failure, Result, Shape};
+use crate::fields::Fields;
+use crate::memory::Lease;
+use crate::models::Held;
+use crate::serve::Answering;
+use crate::stream;
+use crate::watch::Trace;
+use crate::work::{Cost, Line};
+use axum::body::Body;
+use axum::http::{HeaderMap, Response, header, request::Parts};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// An API: reads its requests, and writes its answers.
+pub trait Api: Sized + Send + Unpin + 'static {
+    /// Reads the body's fields. What it leaves in `fields` is unknown. It runs on a thread for such work.
+    fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)>;
+
+    /// The whole answer, in the order of the requests.
+    fn whole(&mut self, answers: Vec<bn::Answer>, totals: &Totals) -> Result<String>;
+
+    /// The media type of its streams.
+    fn stream_type(&self) -> &'static str {
+        "text/event-stream"
+    }
+
+    /// The beginning of a stream.
+    fn begin(&mut self, _out: &mut String) {}
+
+    /// News of the request `at`; its last event has `finish`.
+    fn event(&mut self, _out: &mut String, _at: usize, _event: &bn::Event) {}
+
+    /// A request of a stream failed; others go on.
+    fn failed(&mut self, _out: &mut String, _at: usize, _failure: &Failure) {}
+
+    /// The end of a stream. `failed`: one of its requests did.
+    fn end(&mut self, _out: &mut String, _totals: &Totals, _failed: bool) {}
+}
+
+/// What the engine runs for a request.
+pub struct Generation {
+    /// `samples` for each prompt, those of a prompt together; then those that do not count as output (`scores`).
+    pub requests: Vec<bn::Request>,
+    pub samples: usize,
+    /// How many of the last requests only score prompts.
+    pub scores: usize,
+    pub stream: bool,
+    /// The body's bytes that say what the work costs, where it is not the body's length.
+    pub cost: Option<usize>,
+    /// A whole answer needs the order of its texts and calls, which the engine tells by its events alone.
+    pub in_order: bool,
+    /// A whole answer of more requests than the queue takes: one portion of them is submitted behind the other.
+    pub portions: bool,
+}
+
+impl Generation {
+    pub fn one(request: bn::Request, stream: bool) -> Self {
+        Self {
+            requests: vec![request],
+            samples: 1,
+            scores: 0,
+            stream,
+            cost: None,
+            in_order: false,
+            portions: false,
+        }
+    }
+
+    /// `samples` of each prompt. Sample i has the seed plus i, so that the same number of samples repeats.
+    pub fn samples(template: &bn::Request, prompts: Vec<bn::Prompt>, samples: usize, stream: bool) -> Self {
+        let mut requests = Vec::with_capacity(prompts.len() * samples);
+        for prompt in prompts {
+            for sample in 0..samples {
+                let mut request = bn::Request { prompt: prompt.clone(), ..template.clone() };
+                request.sampling.seed = template.sampling.seed.wrapping_add(sample as u64);
+                requests.push(request);
+            }
+        }
+        Self { requests, samples, scores: 0, stream, cost: None, in_order: false, portions: false }
+    }
+}
+
+/// Tokens of all requests together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    pub prompt: u64,
+    pub generated: u64,
+    pub cached: u64,
+    pub drafted: u64,
+    pub accepted: u64,
+    pub reasoning: u64,
+}
+
+impl Totals {
+    /// Adds an ended request; `first`: it is its prompt's first.
+    pub fn add(&mut self, usage: &bn::Usage, first: bool) {
+        self.prompt += if first { u64::from(usage.prompt_tokens) } else { 0 };
+        self.generated += u64::from(usage.generated_tokens);
+        self.cached += u64::from(usage.cached_tokens);
+        self.drafted += u64::from(usage.drafted_tokens);
+        self.accepted += u64::from(usage.accepted_tokens);
+        self.reasoning += u64::from(usage.reasoning_tokens);
+    }
+}
+
+/// What is known of a request before its body is read.
+pub struct Call {
+    pub app: Arc<App>,
+    /// Unlike others' of this server.
+    pub id: u64,
+    /// Seconds since 1970.
+    pub created: u64,
+    pub shape: Shape,
+    pub peer: Option<IpAddr>,
+    pub trace: Option<Trace>,
+    /// Gets the model's name, for the access log.
+    pub model: Answering,
+    /// How long it waited for its model.
+    pub loading: Duration,
+    /// What its body and answer take of `--max-memory`.
+    pub lease: Lease,
+}
+
+/// The address that a connection came from, as an extension of its requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub IpAddr);
+
+impl Call {
+    pub fn new(app: &Arc<App>, parts: &Parts) -> Self {
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        Self {
+            app: app.clone(),
+            id: app.next_id.fetch_add(1, Ordering::Relaxed),
+            created,
+            shape: shape_of(path_of(parts)),
+            peer: parts.extensions.get::<Peer>().map(|peer| peer.0),
+            trace: None,
+            model: parts.extensions.get::<Answering>().cloned().unwrap_or_default(),
+            loading: Duration::ZERO,
+            lease: app.memory.lease(),
+        }
+    }
+
+    /// A seed for a request without one. Neighbours' must not overlap, as samples use consecutive seeds.
+    pub fn seed(&self) -> u64 {
+        let mix = |x: u64, by: u32, factor: u64| (x ^ (x >> by)).wrapping_mul(factor);
+        let mixed = mix(mix(self.id, 30, 0xbf58_476d_1ce4_e5b9), 27, 0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// The answer is there as a whole.
+    pub fn traced(&self, totals: &Totals) {
+        if let Some(trace) = &self.trace {
+            trace.tokens(totals.prompt, totals.generated);
+            trace.answered(200);
+        }
+    }
+
+    pub fn cost(&self, bytes: usize) -> Cost {
+        Cost { peer: self.peer, bytes }
+    }
+}
+
+/// The path of the route, whatever the client wrote.
+fn path_of(parts: &Parts) -> &str {
+    parts.extensions.get::<&'static Route>().map_or_else(|| parts.uri.path(), |route| route.path)
+}
+
+/// How errors look on a path.
+pub fn shape_of(path: &str) -> Shape {
+    if path.starts_with("/v1/messages") {
+        Shape::Anthropic
+    } else if path.starts_with("/api/") {
+        Shape::Ollama
+    } else {
+        Shape::OpenAi
+    }
+}
+
+/// Answers a request that the engine runs.
+pub async fn answer<A: Api>(app: Arc<App>, parts: Parts, body: Body) -> Response<Body> {
+    answer_with(app, parts, body, async |call, fields, length| run::<A>(call, fields, length).await).await
+}
+
+/// Answers a request whose body's fields say what is run, if anything is.
+pub async fn answer_with(
+    app: Arc<App>,
+    parts: Parts,
+    body: Body,
+    run: impl AsyncFnOnce(Call, Fields, usize) -> Result<Response<Body>>,
+) -> Response<Body> {
+    let mut call = Call::new(&app, &parts);
+    let trace = app.tracer.begin(&parts.method, path_of(&parts), traceparent(&parts.headers));
+    call.trace.clone_from(&trace);
+    let shape = call.shape;
+    let answered = match body::read(&mut call, body).await {
+        Ok((fields, length)) => run(call, fields, length).await,
+        Err(failure) => Err(failure),
+    };
+    if let (Some(trace), Err(failure)) = (&trace, &answered) {
+        trace.answered(failure.status.as_u16());
+    }
+    answered.unwrap_or_else(|failure| failure.response(shape))
+}
+
+fn traceparent(headers: &HeaderMap) -> Option<&str> {
+    headers.get("traceparent").and_then(|value| value.to_str().ok())
+}
+
+/// Runs what the fields of a body of so many bytes ask for.
+pub async fn run<A: Api>(mut call: Call, fields: Fields, length: usize) -> Result<Response<Body>> {
+    let held = take_model(&mut call, &fields).await?;
+    let work = call.app.clone();
+    let cost = call.cost(length);
+    let (call, held, read) = work
+        .work
+        .run(Line::of(length), cost, move || {
+            let mut fields = fields;
+            let read = A::read(&call, &held, &mut fields).and_then(|read| {
+                call.app.unknown_fields(&fields)?;
+                Ok(read)
+            });
+            (call, held, read)
+        })
+        .await;
+    let (generation, api) = read?;
+    submit(call, held, generation, api, length).await
+}
+
+/// The model that the body names, once it is loaded.
+pub async fn take_model(call: &mut Call, fields: &Fields) -> Result<Held> {
+    let name = match fields.get("model") {
+        None => None,
+        Some(value) => Some(value.as_str().ok_or_else(|| Failure::invalid("'model' must be a text"))?),
+    };
+    let begun = Instant::now();
+    let held = call.app.models.take(name).await?;
+    call.loading = begun.elapsed();
+    let _ = call.model.0.set(held.shown().to_owned());
+    if let Some(trace) = &call.trace {
+        trace.model(held.shown());
+    }
+    Ok(held)
+}
+
+async fn submit<A: Api>(
+    mut call: Call,
+    held: Held,
+    mut generation: Generation,
+    api: A,
+    length: usize,
+) -> Result<Response<Body>> {
+    let most = held.options.queue as usize;
+    if generation.requests.len() > most && !generation.portions {
+        return Err(Failure::invalid(format!("this server takes at most {most} prompts at a time")));
+    }
+    for request in &mut generation.requests {
+        request.no_stream = !generation.stream && !generation.in_order;
+        request.adapter = held.adapter().cloned();
+        request.trace = call.trace.as_ref().map(Trace::of_engine);
+        request.max_unread_bytes = generation.stream.then_some(call.app.options.max_unread);
+    }
+    let bytes = generation.cost.unwrap_or(length);
+    if generation.stream {
+        let requests = std::mem::take(&mut generation.requests);
+        let (held, streams) = begin(&call, held, requests, bytes).await?;
+        call.lease.give(call.lease.held()); // the fields are gone
+        return Ok(stream::response(call, held, generation, api, streams));
+    }
+    whole(call, held, generation, api, bytes).await
+}
+
+/// Submits requests together.
+async fn begin(
+    call: &Call,
+    held: Held,
+    requests: Vec<bn::Request>,
+    bytes: usize,
+) -> Result<(Held, Vec<bn::Stream>)> {
+    let work = &call.app.work;
+    let line = work.line_of(&requests, bytes);
+    let submit = move || {
+        let begun = Instant::now();
+        let streams = held.engine.submit_batch(&requests);
+        (held, streams, begun.elapsed())
+    };
+    let (held, streams, took) = work.run(line, call.cost(bytes), submit).await;
+    work.submitted(line, streams.is_ok(), took);
+    let streams = streams.map_err(|error| held.failure(&error))?;
+    Ok((held, streams))
+}
+
+/// Waits for all requests. One failed, so the whole answer failed.
+async fn whole<A: Api>(
+    mut call: Call,
+    mut held: Held,
+    generation: Generation,
+    mut api: A,
+    bytes: usize,
+) -> Result<Response<Body>> {
+    let mut answers = Vec::with_capacity(generation.requests.len());
+    let mut totals = Totals::default();
+    let generating = generation.requests.len() - generation.scores;
+    let queue = held.options.queue as usize;
+    // Others find room in the queue beside a portion.
+    let portion = if generation.requests.len() > queue { queue.div_ceil(2) } else { queue };
+    let mut requests = generation.requests.into_iter();
+    let fields = call.lease.held();
+    loop {
+        let next: Vec<_> = requests.by_ref().take(portion).collect();
+        if next.is_empty() {
+            break;
+        }
+        let streams;
+        (held, streams) =
+            begin(&call, held, next, bytes).await.map_err(|failure| failure.behind(answers.len()))?;
+        if requests.as_slice().is_empty() {
+            call.lease.give(fields); // they are gone
+        }
+        for stream in streams {
+            let answer = stream.finish().await;
+            if let Some(failure) = failure_of(&answer.finish) {
+                return Err(failure);
+            }
+            call.lease.take(held_by(&answer))?;
+            let at = answers.len();
+            if at < generating {
+                totals.add(&answer.finish.usage, at % generation.samples == 0);
+            }
+            answers.push(answer);
+        }
+    }
+    drop(held); // the model may be let go while the client reads
+    let app = call.app.clone();
+    let size = answers.iter().map(held_by).sum();
+    let (mut call, text) = app
+        .work
+        .run(Line::of_answer(size), call.cost(size), move || (call, api.whole(answers, &totals)))
+        .await;
+    let text = text?;
+    call.lease.take(text.len())?;
+    call.traced(&totals);
+    Ok(json(text, call))
+}
+
+/// Bytes that an answer takes until it is sent: a log probability is some 64, a number of an embedding 14.
+fn held_by(answer: &bn::Answer) -> usize {
+    let embedding = answer.finish.embedding.as_ref().map_or(0, Vec::len);
+    answer.logprobs.len() * 64 + embedding * 14 + answer.text.len() + answer.reasoning.len()
+}
+
+/// Why a request has no answer; None: it has one, or a part.
+pub fn failure_of(finish: &bn::Finish) -> Option<Failure> {
+    let nothing = finish.usage.generated_tokens == 0;
+    let failed = match finish.reason {
+        bn::FinishReason::Failed => true,
+        bn::FinishReason::Cancelled | bn::FinishReason::TimedOut => nothing,
+        _ => false,
+    };
+    let error = finish.error.as_ref().filter(|_| failed)?;
+    Some(Failure::of(error))
+}
+
+/// A JSON answer. `call` lives until it is sent.
+pub fn json(text: String, call: Call) -> Response<Body> {
+    let mut response = Response::new(crate::body::counted(text, call));
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,83 @@
+//! An answer as it is sent. It is over once the connection has taken all of it, or is gone.
+use super::access::Record;
+use super::life::Counted;
+use super::link::{Active, Link};
+use axum::body::{Body, Bytes, HttpBody};
+use http_body::{Frame, SizeHint};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+/// What lasts as long as an answer does.
+pub struct Under {
+    pub link: Arc<Link>,
+    pub record: Option<Record>,
+    pub _active: Active,
+    pub _exchange: Counted,
+}
+
+pub struct Answer {
+    body: Body,
+    under: Under,
+    /// More of it is there than was taken.
+    held: bool,
+}
+
+impl Answer {
+    pub fn new(body: Body, under: Under) -> Self {
+        Self { body, under, held: false }
+    }
+
+    fn taken(&mut self, polled: &Poll<Option<Result<Frame<Bytes>, axum::Error>>>) {
+        let link = &self.under.link;
+        link.paused.store(polled.is_pending(), Ordering::Relaxed);
+        let bytes = match polled {
+            Poll::Ready(Some(Ok(frame))) => frame.data_ref().map_or(0, Bytes::len),
+            _ => 0,
+        };
+        link.taken.fetch_add(bytes, Ordering::Relaxed);
+        self.hold(bytes > 0);
+        if let Some(record) = &mut self.under.record {
+            record.bytes += bytes as u64;
+        }
+    }
+
+    fn hold(&mut self, held: bool) {
+        match (self.held, held) {
+            (false, true) => _ = self.under.link.held.fetch_add(1, Ordering::Relaxed),
+            (true, false) => _ = self.under.link.held.fetch_sub(1, Ordering::Relaxed),
+            _ => {}
+        }
+        self.held = held;
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.hold(false);
+    }
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(context);
+        this.taken(&polled);
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,107 @@
+//! A connection from its first byte to its end.
+use super::exchange;
+use super::io::{Socket, Timed};
+use super::link::Link;
+use super::pool::{Phase, Place};
+use crate::app::App;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+/// For the client to read the last answer.
+const LINGER: Duration = Duration::from_secs(2);
+/// A client that hung up is looked at twice: what it sent last may be answered at once.
+const GRACE: Duration = Duration::from_millis(10);
+/// Fields of a head.
+const FIELDS: usize = 128;
+/// Requests at a time on a connection with HTTP/2.
+const STREAMS: u32 = 128;
+/// The least that hyper takes for its buffer.
+const LEAST_BUFFER: usize = 8192;
+
+pub async fn serve(app: Arc<App>, tls: Option<TlsAcceptor>, stream: TcpStream, peer: IpAddr, place: Place) {
+    let _ = stream.set_nodelay(true); // a token does not wait for the one before it to be received
+    let _counted = app.life.connection();
+    let socket = Socket::new(stream);
+    let link = Arc::new(Link::new(peer, place, &app.options));
+    tokio::select! {
+        biased;
+        ended = talk(&app, tls, &socket, &link) => {
+            if ended {
+                link.place.go(Phase::Lingers);
+                tokio::select! {
+                    () = link.place.evicted() => {}
+                    _ = timeout(LINGER, socket.drain()) => {}
+                }
+            }
+        }
+        () = link.place.evicted() => {}
+        () = hung_up(&socket, &link) => {}
+        () = link.stalled() => {}
+    }
+}
+
+/// False: the client is gone, or did not speak in time.
+async fn talk(app: &Arc<App>, tls: Option<TlsAcceptor>, socket: &Socket, link: &Arc<Link>) -> bool {
+    let Some(tls) = tls else { return http(app, socket.clone(), link).await };
+    match timeout(link.receive_timeout, tls.accept(socket.clone())).await {
+        Ok(Ok(stream)) => http(app, stream, link).await,
+        _ => false,
+    }
+}
+
+async fn http<S>(app: &Arc<App>, stream: S, link: &Arc<Link>) -> bool
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let io = TokioIo::new(Timed::new(stream, link.clone()));
+    let service = service_fn(|request: Request<Incoming>| {
+        let answer = exchange::answer(app.clone(), link.clone(), request);
+        async { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .half_close(true) // `hung_up` decides
+        .title_case_headers(true)
+        .max_headers(FIELDS)
+        .max_buf_size(link.piece.max(LEAST_BUFFER));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(link.piece as u32)
+        .max_send_buf_size(link.piece.max(LEAST_BUFFER));
+    match builder.serve_connection(io, service).await {
+        Ok(()) => true,
+        Err(error) => error.downcast_ref().is_some_and(hyper::Error::is_parse), // it was refused in words
+    }
+}
+
+/// Waits until the client has hung up or closed its side, and nothing more of its answer is there.
+async fn hung_up(socket: &Socket, link: &Link) {
+    loop {
+        link.answers().await;
+        socket.hung_up().await;
+        while !link.is_idle() {
+            sleep(GRACE).await;
+            let before = link.is_paused();
+            sleep(GRACE).await;
+            if before && link.is_paused() {
+                return;
+            }
+        }
+        // It answers no more: the connection reads the end itself.
+        sleep(GRACE).await;
+    }
+}

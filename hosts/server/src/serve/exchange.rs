@@ -1,0 +1,119 @@
+//! A request and its answer, on whatever connection.
+use super::access::Record;
+use super::answer::{Answer, Under};
+use super::life::State;
+use super::link::Link;
+use super::receive::{self, Arrival};
+use super::router::{self, Way};
+use super::{guard, head};
+use crate::app::App;
+use crate::body::too_large;
+use crate::failure::{Failure, Result};
+use crate::run::{Peer, shape_of};
+use axum::body::{Body, HttpBody as _};
+use axum::http::header::{CONNECTION, TRANSFER_ENCODING};
+use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Version, request::Parts};
+use futures_util::FutureExt as _;
+use hyper::body::Incoming;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+pub async fn answer(app: Arc<App>, link: Arc<Link>, request: Request<Incoming>) -> Response<Answer> {
+    let (mut parts, incoming) = request.into_parts();
+    let (active, until) = link.begin();
+    let exchange = app.life.exchange();
+    let mut record = app.options.access_log.then(|| Record::begin(link.peer, &mut parts));
+    let (body, arrival) = receive::body(incoming, &link, until);
+    let asked = Asked {
+        version: parts.version,
+        chunked: parts.headers.contains_key(TRANSFER_ENCODING),
+        origin: guard::listed_origin(app.options.cors.as_deref(), &parts.headers).cloned(),
+    };
+    let shape = shape_of(parts.uri.path());
+    let answered = paused(&link, caught(pass(&app, &link, parts, body))).await;
+    let invalid = answered.as_ref().is_err_and(|failure| failure.code == head::INVALID);
+    let mut response = answered.unwrap_or_else(|failure| failure.response(shape));
+    finish(&asked, &mut response, invalid || closes(&app, &link, &arrival));
+    if let Some(record) = &mut record {
+        record.status = response.status().as_u16();
+    }
+    link.answer();
+    let under = Under { link, record, _active: active, _exchange: exchange };
+    response.map(|body| Answer::new(body, under))
+}
+
+/// Of a request's head, for its answer.
+struct Asked {
+    version: Version,
+    chunked: bool,
+    origin: Option<HeaderValue>,
+}
+
+async fn pass(app: &Arc<App>, link: &Link, mut parts: Parts, body: Body) -> Result<Response<Body>> {
+    head::check(&parts, app.options.max_header)?;
+    let route = match router::find(app, &mut parts, link.place.extra)? {
+        Way::To(route) => route,
+        Way::Answered(response) => return Ok(response),
+    };
+    let most = app.options.max_body;
+    if body.size_hint().lower() > most as u64 {
+        return Err(too_large(most));
+    }
+    let body = match parts.method {
+        Method::POST => body,
+        _ => {
+            receive::skip(body, most).await;
+            Body::empty()
+        }
+    };
+    parts.extensions.insert(Peer(link.peer));
+    Ok((route.handle)(app.clone(), parts, body).await)
+}
+
+/// Marks the connection while its client waits for `answer`.
+async fn paused<T>(link: &Link, answer: impl Future<Output = T>) -> T {
+    let mut answer = std::pin::pin!(answer);
+    std::future::poll_fn(|context| {
+        let polled = answer.as_mut().poll(context);
+        link.paused.store(polled.is_pending(), Ordering::Relaxed);
+        polled
+    })
+    .await
+}
+
+/// A panic fails its own request alone.
+async fn caught<T>(answer: impl Future<Output = Result<T>>) -> Result<T> {
+    let words = "the server failed to answer this request";
+    let broken = || Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", words);
+    AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(|_| Err(broken()))
+}
+
+/// Whether the connection ends with this answer: later bytes may be no request, or others wait for it.
+fn closes(app: &App, link: &Link, arrival: &Arrival) -> bool {
+    !arrival.is_whole() || link.place.extra || app.life.state() > State::Serving
+}
+
+/// Adds the fields that all answers have.
+fn finish(asked: &Asked, response: &mut Response<Body>, closes: bool) {
+    if let Some(origin) = &asked.origin {
+        router::open_to(origin, response.headers_mut());
+    }
+    // Of chunks hyper takes more than the standard allows: nobody shall see another end of this request.
+    let closes = closes || asked.chunked || asked.version == Version::HTTP_10;
+    if closes && asked.version < Version::HTTP_2 {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_a_failure() {
+        let failure = caught::<()>(async { panic!("of a handler") }).await.unwrap_err();
+        assert_eq!(failure.status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(caught(async { Ok(1) }).await.is_ok());
+    }
+}

@@ -1,0 +1,132 @@
+//! A connection, as its sockets and its requests see it: who waits for whom, and how long.
+use super::pool::{Phase, Place};
+use crate::options::Options;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+/// Bytes that a client must take before its time is over: a few are no progress.
+pub const PROGRESS: usize = 16 << 10;
+
+pub struct Link {
+    pub peer: IpAddr,
+    pub place: Place,
+    pub receive_timeout: Duration,
+    pub idle_timeout: Duration,
+    /// The most bytes to read at once, and so behind a request that is being answered.
+    pub piece: usize,
+    /// Requests that are under way. With HTTP/2 there may be several.
+    active: watch::Sender<usize>,
+    waits: Mutex<Waits>,
+    /// Its socket takes no more for now.
+    pub stuffed: AtomicBool,
+    /// The answer that is being sent goes on later.
+    pub paused: AtomicBool,
+    /// Answers of which more is there than the connection has taken.
+    pub held: AtomicUsize,
+    /// Bytes that it has taken of all.
+    pub taken: AtomicUsize,
+}
+
+struct Waits {
+    /// Nothing has come since the last answer.
+    idle: bool,
+    /// When the connection is given up. None: no request is awaited.
+    until: Option<Instant>,
+}
+
+/// A request that is under way. It ends when this is dropped.
+pub struct Active(Arc<Link>);
+
+impl Link {
+    pub fn new(peer: IpAddr, place: Place, options: &Options) -> Self {
+        let until = Some(Instant::now() + options.receive_timeout);
+        Self {
+            peer,
+            place,
+            receive_timeout: options.receive_timeout,
+            idle_timeout: options.idle_timeout,
+            piece: options.max_header,
+            active: watch::Sender::new(0),
+            waits: Mutex::new(Waits { idle: true, until }),
+            stuffed: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+        }
+    }
+
+    fn waits(&self) -> MutexGuard<'_, Waits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes have come: the first ones of a request begin its time.
+    pub fn received(&self) {
+        let mut waits = self.waits();
+        if waits.idle {
+            *waits = Waits { idle: false, until: Some(Instant::now() + self.receive_timeout) };
+        }
+    }
+
+    pub fn until(&self) -> Option<Instant> {
+        self.waits().until
+    }
+
+    /// A request's head has come. Returns when its body must have.
+    pub fn begin(self: &Arc<Self>) -> (Active, Instant) {
+        let mut waits = self.waits();
+        waits.idle = false;
+        let until = waits.until.take().unwrap_or_else(|| Instant::now() + self.receive_timeout);
+        self.active.send_modify(|active| *active += 1);
+        self.place.receive();
+        (Active(self.clone()), until)
+    }
+
+    /// A request's body has come.
+    pub fn answer(&self) {
+        self.place.go(Phase::Answers);
+    }
+
+    pub async fn answers(&self) {
+        let _ = self.active.subscribe().wait_for(|active| *active > 0).await;
+    }
+
+    pub fn is_idle(&self) -> bool {
+        *self.active.borrow() == 0
+    }
+
+    /// Waits until the client leaves answers unread. With HTTP/2 it need not read, whatever its socket takes.
+    pub async fn stalled(&self) {
+        let held = || self.held.load(Ordering::Relaxed) > 0;
+        let taken = || self.taken.load(Ordering::Relaxed);
+        loop {
+            self.answers().await;
+            let before = (held(), taken());
+            sleep(self.idle_timeout).await;
+            if before.0 && held() && taken().wrapping_sub(before.1) < PROGRESS {
+                return;
+            }
+        }
+    }
+
+    /// Whether the client waits for something that is yet to be made.
+    pub fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed) && !self.stuffed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        let link = &self.0;
+        let mut waits = link.waits();
+        link.paused.store(false, Ordering::Relaxed);
+        link.active.send_modify(|active| *active -= 1);
+        if link.is_idle() {
+            *waits = Waits { idle: true, until: Some(Instant::now() + link.idle_timeout) };
+            link.place.go(Phase::Waits);
+        }
+    }
+}

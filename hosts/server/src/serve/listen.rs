@@ -1,0 +1,78 @@
+//! The socket that connections come to.
+use super::connection;
+use super::pool::{FRESH, Pool};
+use crate::app::App;
+use crate::options::Options;
+use std::io::{Error, ErrorKind, Result};
+use std::sync::Arc;
+use tokio::net::{TcpListener, TcpSocket, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+const BACKLOG: u32 = 1024;
+
+pub async fn listen(options: &Options) -> Result<TcpListener> {
+    let address = lookup_host((options.host.as_str(), options.port)).await?.next();
+    let address = address.ok_or_else(|| Error::new(ErrorKind::NotFound, "no address"))?;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    #[cfg(unix)] // elsewhere it would let others take the port
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// Each connection takes a descriptor. Lowers the limit of connections to the system's, so that the model's files and the
+/// engine never lack descriptors because of clients.
+#[cfg(unix)]
+pub fn fit_connections(options: &mut Options) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const OTHERS: u64 = 96;
+    let wanted = options.max_connections as u64 + OTHERS;
+    let limit = getrlimit(Resource::Nofile);
+    let mut now = limit.current.unwrap_or(u64::MAX);
+    if now < wanted {
+        let more = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+        if setrlimit(Resource::Nofile, Rlimit { current: Some(more), maximum: limit.maximum }).is_ok() {
+            now = more;
+        }
+    }
+    if now < wanted {
+        let fits = if now > 2 * OTHERS { now - OTHERS } else { now.div_ceil(2) };
+        options.max_connections = fits as usize;
+        tracing::warn!("the system allows {now} descriptors: {fits} connections at a time");
+    }
+}
+
+#[cfg(not(unix))]
+pub fn fit_connections(_: &mut Options) {}
+
+/// Accepts connections until it is dropped.
+pub async fn accept(app: Arc<App>, listener: TcpListener, tls: Option<TlsAcceptor>, pool: Arc<Pool>) {
+    loop {
+        if !pool.has_room() {
+            wait(&pool).await;
+            continue;
+        }
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let serve = connection::serve(app.clone(), tls.clone(), stream, peer.ip(), pool.enter());
+                tokio::spawn(serve);
+            }
+            Err(error) if is_of_client(&error) => {}
+            Err(_) => {
+                // No descriptor is left, or no memory.
+                pool.evict();
+                wait(&pool).await;
+            }
+        }
+    }
+}
+
+/// Waits a moment, or until a connection was closed.
+async fn wait(pool: &Pool) {
+    let _ = timeout(FRESH, pool.closed.notified()).await;
+}
+
+fn is_of_client(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::Interrupted)
+}

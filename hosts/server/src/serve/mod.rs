@@ -1,0 +1,141 @@
+//! Connections and what all requests pass before an API sees them.
+mod access;
+mod answer;
+mod connection;
+mod exchange;
+mod guard;
+mod head;
+mod io;
+mod keys;
+mod life;
+mod link;
+mod listen;
+mod pool;
+mod receive;
+mod router;
+mod signals;
+mod tls;
+
+pub use access::Answering;
+pub use keys::Keys;
+pub use life::{Life, State};
+pub use listen::{fit_connections, listen};
+pub use receive::Late;
+pub use router::Rest;
+pub use signals::Signals;
+pub use tls::acceptor;
+
+use crate::app::App;
+use crate::log::Log;
+use pool::Pool;
+use signals::Signal;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+/// For cancelling what runs. Then the server ends, whatever clients and threads do.
+const CANCEL: Duration = Duration::from_secs(5);
+/// How often the end of all requests is looked for.
+const LOOK: Duration = Duration::from_millis(5);
+/// The exit status where an engine died.
+const DIED: u8 = 1;
+
+/// What is open when the server begins.
+pub struct Open {
+    pub listener: TcpListener,
+    pub tls: Option<TlsAcceptor>,
+    pub signals: Signals,
+    pub log: Log,
+}
+
+/// Serves until the end, and returns the exit status.
+pub async fn serve(app: Arc<App>, open: Open) -> u8 {
+    let Open { listener, tls, mut signals, log } = open;
+    let pool = Pool::new(app.options.max_connections);
+    let accepting = tokio::spawn(listen::accept(app.clone(), listener, tls, pool.clone()));
+    tokio::select! {
+        status = failed(&app) => return status,
+        () = end_signal(&app, &mut signals, &log) => {}
+    }
+    if app.work.working() == 0 {
+        // Who finds the socket closed finds the engines draining.
+        app.models.shutdown(bn::Shutdown::Drain);
+    }
+    accepting.abort();
+    let _ = accepting.await; // the socket is closed
+    tokio::select! {
+        () = app.models.died() => DIED,
+        () = end(&app, &pool, &mut signals, &log) => 0,
+    }
+}
+
+/// Waits for a failure after which there is nothing to serve.
+async fn failed(app: &App) -> u8 {
+    if let Err(status) = app.models.ready().await {
+        return status;
+    }
+    app.life.enter(State::Serving);
+    if app.models.several() {
+        let count = app.models.list().await.len();
+        tracing::info!("serving {count} models, each once it is asked for");
+    }
+    app.models.died().await;
+    DIED
+}
+
+async fn end_signal(app: &App, signals: &mut Signals, log: &Log) {
+    while signals.next().await == Signal::Reload {
+        reload(app, log);
+    }
+}
+
+fn reload(app: &App, log: &Log) {
+    if let Err(error) = log.reopen() {
+        tracing::error!("the log file cannot be opened again: {error}");
+    }
+    if let Err(error) = app.keys.reload() {
+        tracing::error!("the keys stay as they were: {error}");
+    }
+}
+
+/// Each step has an end: what runs is finished, then cancelled, then left.
+async fn end(app: &App, pool: &Pool, signals: &mut Signals, log: &Log) {
+    tracing::info!("finishing what runs (a second signal cancels)");
+    app.life.enter(State::Draining);
+    app.models.stop();
+    pool.drop_receiving();
+    tokio::select! {
+        () = finished(app, pool, bn::Shutdown::Drain) => return,
+        _ = timeout(app.options.drain_timeout, end_signal(app, signals, log)) => {}
+    }
+    tracing::info!("cancelling what runs");
+    app.life.enter(State::Cancelling);
+    tokio::select! {
+        () = finished(app, pool, bn::Shutdown::Cancel) => {}
+        late = timeout(CANCEL, end_signal(app, signals, log)) => {
+            let why = if late.is_ok() { "another signal" } else { "cancelling took too long" };
+            tracing::warn!("leaving what runs: {why}");
+        }
+    }
+}
+
+/// Waits until no client waits for anything. An engine that drains refuses what is submitted later, so it begins when no
+/// thread is at work.
+async fn finished(app: &App, pool: &Pool, how: bn::Shutdown) {
+    let mut told = false;
+    loop {
+        if !told && (how == bn::Shutdown::Cancel || app.work.working() == 0) {
+            app.models.shutdown(how);
+            told = true;
+        }
+        if app.life.exchanges() == 0 && pool.lingering() == 0 && !app.models.busy() {
+            break;
+        }
+        sleep(LOOK).await;
+    }
+    if how == bn::Shutdown::Drain {
+        app.tracer.finish().await;
+    }
+}

@@ -1,0 +1,32 @@
+//! TLS, where there are a certificate and a key.
+use crate::options::Options;
+use std::path::Path;
+use std::sync::Arc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+pub fn acceptor(options: &Options) -> Result<Option<TlsAcceptor>, String> {
+    let (cert, key) = match (&options.tls_cert, &options.tls_key) {
+        (None, None) => return Ok(None),
+        (Some(cert), Some(key)) => (cert, key),
+        _ => return Err("--tls-cert and --tls-key belong together".into()),
+    };
+    let wrong = |path: &Path, why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = chain.map_err(|error| wrong(cert, &error))?;
+    if chain.is_empty() {
+        return Err(wrong(cert, &"it has no certificate"));
+    }
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_no_client_auth()
+        .with_single_cert(chain, secret);
+    let mut config = config.map_err(|error| wrong(cert, &error))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Some(TlsAcceptor::from(Arc::new(config))))
+}

@@ -1,0 +1,83 @@
+//! The exporter's HTTP client: a connection for each batch. A pool would save little, once a second, and keep a
+//! collector's failure for longer.
+use super::endpoint::Endpoint;
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, Request, Response, header};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use opentelemetry_http::{HttpClient, HttpError};
+use std::error::Error;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// For a batch.
+pub const TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of an answer that are read.
+const MOST: usize = 1 << 16;
+
+#[derive(Debug)]
+pub struct Collector {
+    endpoint: Endpoint,
+    /// Why the last batch was not taken. The exporter's error does not say.
+    failure: Mutex<Option<String>>,
+}
+
+impl Collector {
+    pub fn new(endpoint: Endpoint) -> Self {
+        Self { endpoint, failure: Mutex::new(None) }
+    }
+
+    pub fn take_failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    async fn send(&self, mut request: Request<Bytes>) -> Result<Response<Bytes>, String> {
+        // An address of the name after the other.
+        let stream = TcpStream::connect((self.endpoint.host.as_str(), self.endpoint.port));
+        let stream = stream.await.map_err(|error| error.to_string())?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| words(&error))?;
+        let mut driver = JoinSet::new(); // its end closes the connection
+        driver.spawn(connection);
+        let host = HeaderValue::try_from(self.endpoint.authority()).map_err(|error| error.to_string())?;
+        request.headers_mut().insert(header::HOST, host);
+        request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        if let Some(path) = request.uri().path_and_query() {
+            *request.uri_mut() = path.clone().into();
+        }
+        let response = sender.send_request(request.map(Body::from)).await.map_err(|error| words(&error))?;
+        let (parts, body) = response.into_parts();
+        if !parts.status.is_success() {
+            return Err(format!("it answers with status {}", parts.status.as_u16()));
+        }
+        // The status says that the batch was taken, whatever becomes of the rest.
+        let body = axum::body::to_bytes(Body::new(body), MOST).await.unwrap_or_default();
+        Ok(Response::from_parts(parts, body))
+    }
+}
+
+/// An error of the connection in words for people, with nothing of the collector's bytes.
+fn words(error: &hyper::Error) -> String {
+    if error.is_parse() {
+        "the collector does not speak HTTP/1".to_owned()
+    } else if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
+        "the collector closed the connection".to_owned()
+    } else {
+        error.source().map_or_else(|| error.to_string(), ToString::to_string)
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpClient for Collector {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let slow = |_| Err("the collector takes too long".to_owned());
+        let sent = timeout(TIMEOUT, self.send(request)).await.unwrap_or_else(slow);
+        sent.map_err(|why| {
+            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.clone());
+            why.into()
+        })
+    }
+}

@@ -1,0 +1,325 @@
+//! Threads for long work, so that the runtime's few serve other clients meanwhile. Each line has its own threads, so nothing
+//! quick waits for something slow. Within a line, clients that used its threads least and ask for least come first, as do
+//! those that have waited longest.
+mod grammar;
+
+use grammar::Grammars;
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Bytes of text that are read and tokenized where they are: some 0.5 ms.
+const SHORT: usize = 4 << 10;
+/// Longer ones are slow work: 30 ms.
+const LONG: usize = 256 << 10;
+/// A client waits this much longer for each KiB that it sent.
+const MS_OF_KIB: i64 = 64;
+/// Of clients' addresses.
+const BUCKETS: usize = 256;
+const THREADS: usize = 2;
+
+/// Where work waits. Grammars may take seconds; those that did not the last time have a line of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    AtOnce,
+    Quick,
+    Slow,
+    /// The hash of a grammar.
+    Known(u64),
+    /// None: it is too long to be remembered.
+    Grammar(Option<u64>),
+}
+
+/// The lines that have threads, and how nice these are: some run for seconds beside the engine's.
+const LINES: [i32; 4] = [0, 10, 0, 10];
+
+impl Line {
+    /// For a body of so many bytes.
+    pub fn of(bytes: usize) -> Self {
+        match bytes {
+            ..SHORT => Self::AtOnce,
+            SHORT..LONG => Self::Quick,
+            _ => Self::Slow,
+        }
+    }
+
+    /// For writing an answer of so many bytes.
+    pub fn of_answer(bytes: usize) -> Self {
+        if bytes < LONG { Self::AtOnce } else { Self::Slow }
+    }
+
+    fn place(self) -> Option<usize> {
+        match self {
+            Self::AtOnce => None,
+            Self::Quick => Some(0),
+            Self::Slow => Some(1),
+            Self::Known(_) => Some(2),
+            Self::Grammar(_) => Some(3),
+        }
+    }
+}
+
+/// Who asks, and for how much.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    pub peer: Option<IpAddr>,
+    pub bytes: usize,
+}
+
+pub struct Work {
+    lines: Arc<Lines>,
+    grammars: Grammars,
+}
+
+struct Lines {
+    state: Mutex<State>,
+    more: [Condvar; LINES.len()],
+}
+
+struct State {
+    queues: [Vec<Job>; LINES.len()],
+    /// Jobs that threads run now.
+    running: usize,
+    /// Jobs so far.
+    count: u64,
+    /// The threads' lately, in milliseconds. It halves each second.
+    used: [u64; BUCKETS],
+    halved: Instant,
+}
+
+struct Job {
+    id: u64,
+    bucket: usize,
+    bytes: usize,
+    since: Instant,
+    run: Run,
+}
+
+/// Does the work, and returns what tells so to the one who waits.
+type Run = Box<dyn FnOnce() -> Told + Send>;
+type Told = Box<dyn FnOnce() + Send>;
+
+impl Job {
+    /// The least is next.
+    fn score(&self, used: &[u64; BUCKETS], now: Instant) -> i64 {
+        let waited = now.saturating_duration_since(self.since).as_millis() as i64;
+        used[self.bucket] as i64 + (self.bytes >> 10) as i64 * MS_OF_KIB - waited
+    }
+}
+
+impl State {
+    fn take(&mut self, place: usize) -> Option<Job> {
+        let now = Instant::now();
+        let seconds = now.saturating_duration_since(self.halved).as_secs();
+        if seconds > 0 {
+            self.halved = now;
+            self.used.iter_mut().for_each(|used| *used = used.checked_shr(seconds as u32).unwrap_or(0));
+        }
+        let (queue, used) = (&mut self.queues[place], &self.used);
+        let best = (0..queue.len()).min_by_key(|at| queue[*at].score(used, now))?;
+        Some(queue.remove(best))
+    }
+}
+
+impl Lines {
+    /// The state is whole whenever the lock is free.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, place: usize, cost: Cost, run: Run) -> u64 {
+        let mut state = self.lock();
+        state.count += 1;
+        let id = state.count;
+        let bucket = bucket_of(cost.peer);
+        state.queues[place].push(Job { id, bucket, bytes: cost.bytes, since: Instant::now(), run });
+        drop(state);
+        self.more[place].notify_one();
+        id
+    }
+
+    /// A thread of a line.
+    fn serve(&self, place: usize) {
+        #[cfg(target_os = "linux")] // where the priority is that of the thread
+        let _ = rustix::process::setpriority_process(None, LINES[place]);
+        let mut state = self.lock();
+        loop {
+            let Some(job) = state.take(place) else {
+                state = self.more[place].wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            state.running += 1;
+            drop(state);
+            let began = Instant::now();
+            let tell = (job.run)();
+            let mut counted = self.lock();
+            counted.running -= 1;
+            counted.used[job.bucket] += began.elapsed().as_millis() as u64;
+            drop(counted);
+            tell();
+            state = self.lock();
+        }
+    }
+}
+
+/// Clients of one address share a bucket; for IPv6, clients of one network.
+fn bucket_of(peer: Option<IpAddr>) -> usize {
+    let hash = |bytes: &[u8]| {
+        bytes.iter().fold(2_166_136_261_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(16_777_619))
+    };
+    let hash = match peer.map(|peer| peer.to_canonical()) {
+        None => 0,
+        Some(IpAddr::V4(address)) => hash(&address.octets()),
+        Some(IpAddr::V6(address)) => hash(&address.octets()[..8]),
+    };
+    hash as usize % BUCKETS
+}
+
+/// Work that somebody waits for. Without them, it does not begin.
+struct Waiting<'a> {
+    lines: &'a Lines,
+    place: usize,
+    id: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.lines.lock();
+        let queue = &mut state.queues[self.place];
+        let Some(at) = queue.iter().position(|job| job.id == self.id) else { return };
+        let job = queue.remove(at);
+        drop(state);
+        // What it holds may take long to be freed.
+        let cost = Cost { peer: None, bytes: 0 };
+        self.lines.put(
+            0,
+            cost,
+            Box::new(move || {
+                drop(job);
+                Box::new(|| ())
+            }),
+        );
+    }
+}
+
+impl Work {
+    pub fn new() -> std::io::Result<Self> {
+        let state = State {
+            queues: Default::default(),
+            running: 0,
+            count: 0,
+            used: [0; BUCKETS],
+            halved: Instant::now(),
+        };
+        let lines = Arc::new(Lines { state: Mutex::new(state), more: Default::default() });
+        for place in (0..LINES.len()).flat_map(|place| [place; THREADS]) {
+            let lines = lines.clone();
+            std::thread::Builder::new().name(format!("work-{place}")).spawn(move || lines.serve(place))?;
+        }
+        Ok(Self { lines, grammars: Grammars::default() })
+    }
+
+    /// Runs `f`, on a thread of the line. It does not begin if this is dropped before. A panic goes on here.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        line: Line,
+        cost: Cost,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        let Some(place) = line.place() else { return f() };
+        let (sender, receiver) = oneshot::channel();
+        let run = move || -> Told {
+            let done = catch_unwind(AssertUnwindSafe(f));
+            Box::new(move || drop(sender.send(done)))
+        };
+        let id = self.lines.put(place, cost, Box::new(run));
+        let waiting = Waiting { lines: &self.lines, place, id };
+        let done = receiver.await.expect("work that is waited for is run");
+        std::mem::forget(waiting); // it has left the queue
+        done.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// The line to submit these requests in, which came in a body of so many bytes.
+    pub fn line_of(&self, requests: &[bn::Request], bytes: usize) -> Line {
+        self.grammars.line_of(requests, bytes).unwrap_or(Line::of(bytes))
+    }
+
+    /// Remembers how long requests of a line took to be submitted. A grammar that was refused may not have been compiled.
+    pub fn submitted(&self, line: Line, well: bool, took: Duration) {
+        self.grammars.submitted(line, well, took);
+    }
+
+    /// How much waits or is at work.
+    pub fn working(&self) -> usize {
+        let state = self.lines.lock();
+        state.running + state.queues.iter().map(Vec::len).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use tokio::time::timeout;
+
+    const COST: Cost = Cost { peer: None, bytes: 0 };
+
+    async fn until(what: impl Fn() -> bool) {
+        while !what() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_goes_on_where_it_is_waited_for() {
+        let work = Arc::new(Work::new().unwrap());
+        for line in [Line::AtOnce, Line::Quick] {
+            let work = work.clone();
+            let task = tokio::spawn(async move { work.run(line, COST, || panic!("of work")).await });
+            assert!(task.await.unwrap_err().is_panic());
+        }
+        assert_eq!(work.run(Line::Quick, COST, || 1).await, 1);
+        until(|| work.working() == 0).await;
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_does_not_begin() {
+        let work = Arc::new(Work::new().unwrap());
+        let (release, gate) = mpsc::channel::<()>();
+        let gate = Arc::new(Mutex::new(gate));
+        let blocked = [(); THREADS].map(|()| {
+            let (work, gate) = (work.clone(), gate.clone());
+            tokio::spawn(async move {
+                work.run(Line::Slow, COST, move || drop(gate.lock().map(|gate| gate.recv()))).await
+            })
+        });
+        until(|| work.working() == THREADS).await;
+        let late = work.run(Line::Slow, COST, || panic!("it began"));
+        assert!(timeout(Duration::from_millis(20), late).await.is_err());
+        until(|| work.working() == THREADS).await;
+        drop(release);
+        for task in blocked {
+            task.await.unwrap();
+        }
+    }
+
+    #[test]
+    fn the_least_used_and_the_shortest_come_first() {
+        let now = Instant::now();
+        let mut used = [0; BUCKETS];
+        used[1] = 500;
+        let job = |bucket, bytes, waited| Job {
+            id: 0,
+            bucket,
+            bytes,
+            since: now.checked_sub(Duration::from_millis(waited)).unwrap(),
+            run: Box::new(|| Box::new(|| ())),
+        };
+        let score = |bucket, bytes, waited| job(bucket, bytes, waited).score(&used, now);
+        assert!(score(0, 0, 0) < score(1, 0, 0));
+        assert!(score(1, 0, 600) < score(0, 0, 0));
+        assert!(score(0, 1 << 10, 0) < score(0, 9 << 10, 0));
+    }
+}

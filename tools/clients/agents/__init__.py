@@ -1,0 +1,64 @@
+"""Agents that are tried: a module for each has an AGENT."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+NONE = MappingProxyType({})
+
+NAMES = ("claude_code", "codex", "opencode", "qwen_code", "cline", "continue_cli", "goose", "aider")
+
+
+class Package(NamedTuple):
+    registry: str  # npm or pypi
+    name: str
+    version: str
+    program: str  # below the folder that it is installed in
+
+
+class Place(NamedTuple):
+    """Where a run happens."""
+
+    root: str  # of the server
+    model: str
+    home: Path
+    work: Path
+    files: tuple[str, ...]  # to make, in `work`
+
+
+class Settings(NamedTuple):
+    """How an agent is told of the server, as docs/agents.md has it."""
+
+    variables: Mapping[str, str] = NONE
+    files: Mapping[str, str] = NONE  # below the home
+    before: Sequence[str] = ()  # arguments of the program, to run it once before
+    arguments: Sequence[str] = ()  # and the question behind them
+
+
+class Way(NamedTuple):
+    """An API by which an agent can ask."""
+
+    route: str
+    settings: Callable[[Place], Settings]
+
+
+class Agent(NamedTuple):
+    name: str
+    package: Package
+    notes: str  # for docs/agents.md
+    ways: list[Way]
+    tool: str = ""
+    arguments: Callable[[Path, str], dict] | None = None
+    """Of a call of `tool` that writes a text into a file."""
+    edit: Callable[[str, str], str] | None = None
+    """For an agent without tools: an answer that does it."""
+    quiet: Mapping[str, str] = NONE
+    """Variables that keep it from other hosts: telemetry, updates, lists of models."""
+    forgiven: tuple[tuple[str, str, int], ...] = ()
+    """Method, path and status of refusals that the agent's own server gives too."""
+
+
+def find(name):
+    return importlib.import_module(f"agents.{name}").AGENT

@@ -1,0 +1,152 @@
+"""Models for the agents' trials, made of SmolLM2-135M-Instruct.
+
+`asked` is the model whole; its template shows it the question and little else. Agents send up to
+20,000 tokens, and it was trained with 8,192.
+
+`scripted` writes what it was told, whatever else stands in the prompt: reasoning and calls of a tool, then a text. It
+has SmolLM2's tokenizer and one layer that does nothing. The last token alone says what comes next, so that any sampling
+gives the same.
+"""
+
+import gguf
+import numpy as np
+
+CONTEXT = 131072
+WIDTH = 256
+END, QUOTE, BRACE = 2, 18, 109
+"""Of SmolLM2's vocabulary: <|im_end|>, a quotation mark, a closing brace."""
+LIKELY = {END: 12.0, QUOTE: 10.0, BRACE: 8.0}
+"""What comes behind tokens of no script, as where a schema lets no script through: a short object, then the end."""
+
+# A question may be longer by what an agent adds to it.
+ASKED = """{%- set ns = namespace(question='') %}
+{%- for m in messages %}
+{%- if m.role == 'user' and m.content %}{%- set ns.question = m.content[-200:] %}{%- endif %}
+{%- endfor %}
+{#- Answers may have a <tool_call>. #}{{- '<|im_start|>system\\nYou answer in one short sentence.' }}
+{{- '<|im_end|>\\n<|im_start|>user\\n' + ns.question + '<|im_end|>\\n<|im_start|>assistant\\n' }}"""
+
+# A prompt ends with the token that a script begins behind.
+SCRIPTED = """{%- set ns = namespace(said=false, can=false) %}
+{%- for tool in tools or [] %}
+{{- '<|im_start|>system\\n' + tool | tojson + '<|im_end|>\\n' }}
+{%- if tool.function.name == '%TOOL%' %}{%- set ns.can = true %}{%- endif %}
+{%- endfor %}
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if m.reasoning_content %}{{- '<think>\\n' + m.reasoning_content + '\\n</think>\\n' }}{%- endif %}
+{{- m.content or '' }}
+{%- for call in m.tool_calls or [] %}
+{{- '<tool_call>{"name": ' + call.function.name | tojson + ', "arguments": ' + call.function.arguments | tojson }}
+{{- '}</tool_call>' }}
+{%- endfor %}
+{{- '<|im_end|>\\n' }}
+{%- if m.role == 'tool' %}{%- set ns.said = true %}{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|im_start|>assistant\\n' + ('<|begin_call|>' if ns.can and not ns.said else '<|begin_text|>') }}
+{%- endif %}"""
+
+
+def letters():
+    """GPT-2's letter for each byte."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    strange = iter(range(256, 512))
+    return [chr(byte) if byte in plain else chr(next(strange)) for byte in range(256)]
+
+
+def pieces(text, taken):
+    """The text cut into tokens that nobody has yet."""
+    table = letters()
+    spelled = "".join(table[byte] for byte in text.encode())
+    cut = []
+    start = 0
+    while start < len(spelled):
+        end = start + 5
+        while spelled[start:end] in taken and end < len(spelled):
+            end += 1
+        if spelled[start:end] in taken:  # at the text's end
+            taken.remove(cut[-1])
+            start -= len(cut.pop())
+        cut.append(spelled[start:end])
+        taken.add(cut[-1])
+        start = end
+    return cut
+
+
+def copy(source, out, replaced, tensors):
+    """A GGUF file with the source's metadata, some of it replaced, and these tensors, (name, data, type)."""
+    writer = gguf.GGUFWriter(out, "llama")
+    for key, field in source.fields.items():
+        if key.startswith("GGUF.") or key == "general.architecture":
+            continue
+        kind = field.types[0]
+        of = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+        value = replaced[key] if key in replaced else field.contents()
+        writer.add_key_value(key, value, kind, of)
+    for name, data, kind in tensors:
+        writer.add_tensor(name, data, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def asked(path, out):
+    source = gguf.GGUFReader(path)
+    tensors = [(tensor.name, sharper(tensor), tensor.tensor_type) for tensor in source.tensors]
+    copy(source, out, {"tokenizer.chat_template": ASKED, "general.name": "smollm2"}, tensors)
+
+
+def sharper(tensor):
+    """As if the temperature were a tenth: what this model says at 1, which agents ask for, has often no end."""
+    return tensor.data * 10 if tensor.name == "output_norm.weight" else tensor.data
+
+
+def scripted(path, out, tool, call, text):
+    """Writes `call`, if a request has the tool and no result of one yet, and otherwise `text`."""
+    source = gguf.GGUFReader(path)
+    tokens = source.fields["tokenizer.ggml.tokens"].contents()
+    types = source.fields["tokenizer.ggml.token_type"].contents()
+    first = len(tokens)
+    taken = set(tokens)
+    chains = []
+    for begin, written in (("<|begin_call|>", call), ("<|begin_text|>", text)):
+        chain = [begin, *pieces(written, taken)]
+        chains.append(range(len(tokens), len(tokens) + len(chain)))
+        tokens += chain
+        types += [gguf.TokenType.CONTROL] + [gguf.TokenType.NORMAL] * (len(chain) - 1)
+    codes = np.sign(np.random.default_rng(1).standard_normal((len(tokens), WIDTH), dtype=np.float32))
+    codes[:first, :-1] = 0
+    codes[:, -1] = 1
+    rows = np.zeros((len(tokens), WIDTH), dtype=np.float32)
+    for token, likely in LIKELY.items():
+        rows[token, -1] = likely
+    rows[first:, -1] = -20
+    for chain in chains:
+        for here, there in zip(chain, [*chain[1:], END], strict=True):
+            rows[there, :-1] += codes[here, :-1] / 4
+    replaced = {
+        "general.name": "scripted",
+        "llama.block_count": 1,
+        "llama.context_length": CONTEXT,
+        "llama.embedding_length": WIDTH,
+        "llama.feed_forward_length": WIDTH,
+        "llama.attention.head_count": 4,
+        "llama.attention.head_count_kv": 1,
+        "llama.vocab_size": len(tokens),
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [int(kind) for kind in types],
+        "tokenizer.chat_template": SCRIPTED.replace("%TOOL%", tool),
+    }
+    copy(source, out, replaced, [*idle(), ("token_embd.weight", codes, None), ("output.weight", rows, None)])
+
+
+def idle():
+    """One layer that adds nothing."""
+    for name, rows in (("attn_q", WIDTH), ("attn_k", WIDTH // 4), ("attn_v", WIDTH // 4), ("attn_output", WIDTH)):
+        yield f"blk.0.{name}.weight", np.zeros((rows, WIDTH), dtype=np.float32), None
+    for name in ("ffn_gate", "ffn_up", "ffn_down"):
+        yield f"blk.0.{name}.weight", np.zeros((WIDTH, WIDTH), dtype=np.float32), None
+    for name in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"):
+        yield f"{name}.weight", np.ones(WIDTH, dtype=np.float32), None
