@@ -274,7 +274,7 @@ impl Reply {
         let thoughts = self.parts.thoughts;
         match self.stage {
             Stage::Thoughts => {
-                let call = || self.controls.iter().any(|own| *own == mark) && self.block(mark).is_some();
+                let call = || self.controls.contains(&mark) && self.block(mark).is_some();
                 thoughts.is_some_and(|tags| tags.close == mark || self.repeats && tags.open == mark) || call()
             }
             _ => {
