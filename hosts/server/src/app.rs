@@ -1,4 +1,4 @@
-//! What all requests share.
+//! The things that all requests share.
 use crate::api::pairs::Template;
 use crate::failure::{Failure, Result};
 use crate::fields::Fields;

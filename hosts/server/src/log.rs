@@ -54,7 +54,7 @@ impl Log {
     }
 }
 
-/// Of what the server is made of, only warnings are told, unless all is wanted.
+/// The libraries under the server tell warnings alone, unless all is wanted.
 fn own(level: Level) -> Targets {
     let others = if level == Level::TRACE { level } else { level.min(Level::WARN) };
     Targets::new().with_default(others).with_target("bn_server", level).with_target("access", level)

@@ -31,7 +31,7 @@ const FAILURE: u8 = 1;
 const WRONG_OPTION: u8 = 2;
 /// Threads of the runtime. They only pass bytes on: the engine's need the others.
 const THREADS: usize = 2;
-/// What the end of engines may take: a compilation that does not end must not delay it.
+/// The most that the end of engines may take: a compilation that does not end must not delay it.
 const ENGINES_END: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {

@@ -14,7 +14,7 @@ struct Count {
     most: usize,
 }
 
-/// What one request holds. It is given back when this is dropped.
+/// The bytes that one request holds. They are given back when this is dropped.
 pub struct Lease {
     of: Memory,
     held: usize,

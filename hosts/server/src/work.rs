@@ -16,7 +16,7 @@ const SHORT: usize = 4 << 10;
 const LONG: usize = 256 << 10;
 /// A client waits this much longer for each KiB that it sent.
 const MS_OF_KIB: i64 = 64;
-/// Of clients' addresses.
+/// So many for clients' addresses.
 const BUCKETS: usize = 256;
 const THREADS: usize = 2;
 
@@ -191,7 +191,7 @@ impl Drop for Waiting<'_> {
         let Some(at) = queue.iter().position(|job| job.id == self.id) else { return };
         let job = queue.remove(at);
         drop(state);
-        // What it holds may take long to be freed.
+        // To free all that it holds may take long.
         let cost = Cost { peer: None, bytes: 0 };
         self.lines.put(
             0,

@@ -1,4 +1,4 @@
-"""What all requests pass: names of the machine, keys, paths, logs, signals, hang-ups, and clients that wait."""
+"""All that requests pass: names of the machine, keys, paths, logs, signals, hang-ups, and clients that wait."""
 import json
 import os
 import re

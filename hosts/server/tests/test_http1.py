@@ -190,7 +190,7 @@ def statuses(data):
 
 
 def is_last(data):
-    """Of its connection: HTTP/1.0, and chunks, of which hyper takes more than the standard does."""
+    """The last one of its connection: HTTP/1.0, and chunks, of which hyper takes more than the standard does."""
     return b"HTTP/1.0" in data or b"chunked" in data.lower()
 
 

@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-from support import LONG, PROGRAM, SLOW, Server, read_until, request, wait_until
+from support import LONG, PROGRAM, SLOW, Server, wait_until
 
 CURL = shutil.which("curl")
 HAS_H2 = CURL is not None and b"HTTP2" in subprocess.run([CURL, "--version"], capture_output=True).stdout

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 #[derive(Clone, Copy)]
 pub struct Limits {
-    /// Of arrays and objects.
+    /// Arrays and objects in each other.
     pub depth: usize,
     /// Values, names included.
     pub items: usize,

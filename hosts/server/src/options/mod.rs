@@ -29,7 +29,7 @@ pub struct Options {
     /// Several models: a folder, or a list NAME=PATH;max-batch=4;...,NAME=PATH,... (README.md)
     #[arg(long)]
     pub models: Option<String>,
-    /// Of these, so many loaded at a time; 0: no bound
+    /// So many of them loaded at a time; 0: no bound
     #[arg(long, default_value = "0", value_parser = number::<usize>(0, 4096))]
     pub max_loaded: usize,
     /// Bytes of all that are loaded; 0: what the machine has

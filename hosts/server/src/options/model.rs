@@ -29,7 +29,7 @@ pub struct ModelOptions {
     /// Tokens of reasoning in a chat's answer that does not say
     #[arg(long, value_parser = number::<u64>(0, u64::MAX))]
     pub reasoning_budget: Option<u64>,
-    /// What computes: cpu, cuda:0, or cuda:0,cuda:1 and so on
+    /// Where it computes: cpu, cuda:0, or cuda:0,cuda:1 and so on
     #[arg(long, default_value = "cpu")]
     pub device: String,
     /// Compute threads; 0: one for each CPU
@@ -50,7 +50,7 @@ pub struct ModelOptions {
     /// Bytes for the KV cache; 0: what fits
     #[arg(long, default_value = "0", value_parser = number::<u64>(0, u64::MAX))]
     pub kv_cache: u64,
-    /// What keys and values are kept in: f16, f32, int8 or int4
+    /// The type of keys and values: f16, f32, int8 or int4
     #[arg(long, default_value = "f16", value_parser = word(KV_TYPES))]
     pub kv_type: bn::KvType,
     /// States kept of models with recurrent layers; 0: as many as run
@@ -59,7 +59,7 @@ pub struct ModelOptions {
     /// Prompt tokens between two of them; 0: few
     #[arg(long, default_value = "512", value_parser = number::<u32>(0, 1 << 24))]
     pub snapshot_interval: u32,
-    /// Of the memory limit, kept for adapters
+    /// Bytes of the memory limit, kept for adapters
     #[arg(long, default_value = "0", value_parser = number::<u64>(0, u64::MAX))]
     pub adapter_bytes: u64,
     /// Tokens of a request; 0: the model's context

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-/// What lasts as long as an answer does.
+/// All that lasts as long as an answer does.
 pub struct Under {
     pub link: Arc<Link>,
     pub record: Option<Record>,

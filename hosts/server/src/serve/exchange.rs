@@ -43,7 +43,7 @@ pub async fn answer(app: Arc<App>, link: Arc<Link>, request: Request<Incoming>) 
     response.map(|body| Answer::new(body, under))
 }
 
-/// Of a request's head, for its answer.
+/// The part of a request's head that its answer depends on.
 struct Asked {
     version: Version,
     chunked: bool,
@@ -99,7 +99,7 @@ fn finish(asked: &Asked, response: &mut Response<Body>, closes: bool) {
     if let Some(origin) = &asked.origin {
         router::open_to(origin, response.headers_mut());
     }
-    // Of chunks hyper takes more than the standard allows: nobody shall see another end of this request.
+    // hyper takes more chunks than the standard allows: nobody shall see another end of this request.
     let closes = closes || asked.chunked || asked.version == Version::HTTP_10;
     if closes && asked.version < Version::HTTP_2 {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

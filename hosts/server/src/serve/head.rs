@@ -1,5 +1,5 @@
-//! What RFC 9112 asks of a request's head beyond what hyper does. No proxy and this server shall take different bytes for a
-//! request, so a head that is not valid is refused, and its connection is closed.
+//! The rules of RFC 9112 for a request's head, as far as hyper leaves them. No proxy and this server shall take different
+//! bytes for a request, so a head that is not valid is refused, and its connection is closed.
 use crate::failure::{Failure, Result};
 use axum::http::header::{EXPECT, HOST, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, Version, request::Parts};

@@ -1,4 +1,4 @@
-//! What HTTP reads and writes: a socket, with or without TLS, that gives up clients which make no progress.
+//! The socket that HTTP reads and writes, with or without TLS. It gives up clients that make no progress.
 use super::link::{Link, PROGRESS};
 use std::future::Future as _;
 use std::io::{Error, ErrorKind, Result};

@@ -42,7 +42,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The exit status where an engine died.
 const DIED: u8 = 1;
 
-/// What is open when the server begins.
+/// Opened before the server begins.
 pub struct Open {
     pub listener: TcpListener,
     pub tls: Option<TlsAcceptor>,
@@ -59,8 +59,9 @@ pub async fn serve(app: Arc<App>, open: Open) -> u8 {
         status = failed(&app) => return status,
         () = end_signal(&app, &mut signals, &log) => {}
     }
+    // Who finds the socket closed finds the server and its engines draining.
+    app.life.enter(State::Draining);
     if app.work.working() == 0 {
-        // Who finds the socket closed finds the engines draining.
         app.models.shutdown(bn::Shutdown::Drain);
     }
     accepting.abort();

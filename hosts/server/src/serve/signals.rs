@@ -1,7 +1,7 @@
 //! Signals to this process.
 use std::io::Result;
 
-/// What is asked of the server.
+/// The wish behind a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     End,

@@ -47,7 +47,7 @@ impl Grammars {
         }
     }
 
-    /// Of everything that decides the grammar, except whether the conversation leaves a thought open.
+    /// The hash of everything that decides the grammar, except whether the conversation leaves a thought open.
     fn hash(&self, request: &bn::Request) -> u64 {
         let chat = match &request.prompt {
             bn::Prompt::Chat(bn::Chat::Json(json)) => {
