@@ -104,7 +104,6 @@ fn reload(app: &App, log: &Log) {
 /// Each step has an end: what runs is finished, then cancelled, then left.
 async fn end(app: &App, pool: &Pool, signals: &mut Signals, log: &Log) {
     tracing::info!("finishing what runs (a second signal cancels)");
-    app.life.enter(State::Draining);
     app.models.stop();
     pool.drop_receiving();
     tokio::select! {
