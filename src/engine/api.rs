@@ -204,6 +204,11 @@ impl Default for EngineConfig {
     }
 }
 
+/// Whether an `EngineConfig.device` is the CPU.
+pub fn is_cpu(device: &str) -> bool {
+    matches!(device, "" | "cpu")
+}
+
 impl EngineConfig {
     /// Whether something drafts for `model`: the draft model, or the model itself.
     pub fn drafts(&self, model: &dyn Model) -> bool {
@@ -212,7 +217,7 @@ impl EngineConfig {
 
     /// Whether the engine computes on the CPU.
     pub fn on_cpu(&self) -> bool {
-        matches!(self.device.as_str(), "" | "cpu")
+        is_cpu(&self.device)
     }
 
     /// The speculation mode of requests to `model` that set none.

@@ -60,16 +60,12 @@ pub struct Generation {
 }
 
 impl Generation {
+    fn new(requests: Vec<bn::Request>, samples: usize, stream: bool) -> Self {
+        Self { requests, samples, scores: 0, stream, cost: None, in_order: false, portions: false }
+    }
+
     pub fn one(request: bn::Request, stream: bool) -> Self {
-        Self {
-            requests: vec![request],
-            samples: 1,
-            scores: 0,
-            stream,
-            cost: None,
-            in_order: false,
-            portions: false,
-        }
+        Self::new(vec![request], 1, stream)
     }
 
     /// `samples` of each prompt. Sample i has the seed plus i, so that the same number of samples repeats.
@@ -82,7 +78,7 @@ impl Generation {
                 requests.push(request);
             }
         }
-        Self { requests, samples, scores: 0, stream, cost: None, in_order: false, portions: false }
+        Self::new(requests, samples, stream)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The device or CPU that an engine computes on.
 
 use crate::base::{Error, Result};
-use crate::engine::api::EngineConfig;
+use crate::engine::api::{EngineConfig, is_cpu};
 use crate::engine::replicas::balance::MAX_REPLICAS;
 use crate::kernels::{Isa, Pool};
 use crate::model::Loaded;
@@ -32,7 +32,7 @@ enum Device {
 
 /// Parses device names: "cpu", or "cuda:" and a number, or several CUDA devices separated by commas.
 fn devices(text: &str) -> Result<Vec<Device>> {
-    if text.is_empty() || text == "cpu" {
+    if is_cpu(text) {
         return Ok(vec![Device::Cpu]);
     }
     let mut devices = Vec::new();

@@ -1,5 +1,6 @@
 //! POST /generate/batch: prompts in, results with their times out; with `stream`, a line of JSON for each event.
 use super::openai::{Usage, finish_name};
+use crate::api::write::{self, line};
 use crate::failure::{Failure, Result};
 use crate::fields::{Fields, U32, Whole};
 use crate::models::Held;
@@ -130,12 +131,6 @@ impl Api for Batch {
     fn whole(&mut self, answers: Vec<bn::Answer>, totals: &Totals) -> Result<String> {
         let parts = answers.iter().enumerate();
         let results = parts.map(|(at, answer)| Part::new(at, &answer.text, Some(&answer.finish))).collect();
-        Ok(serde_json::to_string(&Answer { results, usage: Usage::from(totals) }).unwrap_or_default())
+        Ok(write::json(&Answer { results, usage: Usage::from(totals) }))
     }
-}
-
-/// A line of a stream of JSON.
-pub fn line(out: &mut String, value: &impl Serialize) {
-    out.push_str(&serde_json::to_string(value).unwrap_or_default());
-    out.push('\n');
 }

@@ -1,5 +1,6 @@
 //! POST /v1/embeddings, and what Ollama's share with it.
 use super::openai::PromptUsage;
+use crate::api::write;
 use crate::failure::{Failure, Result};
 use crate::fields::{Fields, U32, Whole, Word};
 use crate::models::Held;
@@ -143,7 +144,7 @@ impl Api for Embeddings {
         };
         let data = answers.into_iter().enumerate().map(entry).collect();
         let answer = Answer { object: "list", data, model: &self.model, usage: totals.into() };
-        Ok(serde_json::to_string(&answer).unwrap_or_default())
+        Ok(write::json(&answer))
     }
 }
 

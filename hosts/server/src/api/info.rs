@@ -1,4 +1,5 @@
 //! The server and its models: which they are, and how they are doing.
+use crate::api::write;
 use crate::app::App;
 use crate::failure::Failure;
 use crate::models::{Loaded, Model};
@@ -6,7 +7,7 @@ use crate::run::shape_of;
 use crate::serve::{Rest, State};
 use crate::watch::metrics;
 use axum::body::Body;
-use axum::http::{HeaderValue, Response, StatusCode, header, request::Parts};
+use axum::http::{Response, StatusCode, request::Parts};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -74,17 +75,6 @@ impl Entry {
     }
 }
 
-fn json(value: &impl Serialize) -> Response<Body> {
-    let text = serde_json::to_string(value).unwrap_or_default();
-    typed("application/json", text)
-}
-
-fn typed(kind: &'static str, text: impl Into<Body>) -> Response<Body> {
-    let mut response = Response::new(text.into());
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    response
-}
-
 fn no_model(name: &str, parts: &Parts) -> Response<Body> {
     let name: String = name.chars().take(200).collect();
     let message = format!("there is no model '{name}' here");
@@ -100,13 +90,13 @@ pub async fn models(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
     let data: Vec<_> = entries.collect();
     let id = |entry: Option<&Entry>| entry.map(|entry| entry.id.clone());
     let (first_id, last_id) = (id(data.first()), id(data.last()));
-    json(&Entries { object: "list", data, has_more: false, first_id, last_id })
+    write::response(&Entries { object: "list", data, has_more: false, first_id, last_id })
 }
 
 pub async fn model(app: Arc<App>, parts: Parts, _: Body) -> Response<Body> {
     let name = parts.extensions.get::<Rest>().map_or("", |rest| rest.0.as_str());
     match app.models.find(name).await {
-        Some((model, shown)) => json(&Entry::new(&model, &shown)),
+        Some((model, shown)) => write::response(&Entry::new(&model, &shown)),
         None => no_model(name, &parts),
     }
 }
@@ -173,7 +163,7 @@ pub async fn stats(app: Arc<App>, parts: Parts, _: Body) -> Response<Body> {
         ("total_ms", &s.end_to_end),
     ];
     out.extend(latencies.map(|(name, latency)| (name.to_owned(), percentiles(latency))));
-    json(&out)
+    write::response(&out)
 }
 
 fn stats_of(model: &Model) -> bn::Stats {
@@ -222,11 +212,11 @@ pub async fn metrics(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
     for (name, kind, help, value) in own {
         metrics::single(&mut out, &format!("bn_server_{name}"), kind, help, value);
     }
-    typed("text/plain; version=0.0.4; charset=utf-8", out)
+    write::typed("text/plain; version=0.0.4; charset=utf-8", out)
 }
 
 pub async fn version(_: Arc<App>, _: Parts, _: Body) -> Response<Body> {
-    json(&json!({"version": bn::version()}))
+    write::response(&json!({"version": bn::version()}))
 }
 
 /// As llama.cpp has it.
@@ -237,7 +227,7 @@ pub async fn props(app: Arc<App>, parts: Parts, _: Body) -> Response<Body> {
     };
     let stats = stats_of(&model);
     let path = model.loaded.and_then(|loaded| loaded.path.clone()).or(model.path);
-    json(&json!({
+    write::response(&json!({
         "build_info": format!("bn_engine {}", bn::version()),
         "total_slots": stats.max_batch_size,
         "model_alias": model.name,
@@ -253,13 +243,13 @@ pub async fn health(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
         State::Serving => (StatusCode::OK, "ok"),
         State::Draining | State::Cancelling => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
     };
-    let mut response = json(&json!({"status": word}));
+    let mut response = write::response(&json!({"status": word}));
     *response.status_mut() = status;
     response
 }
 
 pub async fn page(_: Arc<App>, _: Parts, _: Body) -> Response<Body> {
-    typed("text/html; charset=utf-8", include_str!("../../page.html"))
+    write::typed("text/html; charset=utf-8", include_str!("../../page.html"))
 }
 
 #[cfg(test)]

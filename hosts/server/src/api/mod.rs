@@ -10,6 +10,7 @@ pub mod pairs;
 mod pieces;
 pub mod responses;
 pub mod tokenize;
+pub mod write;
 
 use crate::app::App;
 use crate::run::answer;

@@ -1,5 +1,6 @@
 //! POST /tokenize and /detokenize: the tokens of a text or a chat, and back. vLLM's and llama.cpp's names work too.
 use super::openai::{ChatFields, conversation};
+use crate::api::write;
 use crate::app::App;
 use crate::body;
 use crate::failure::{Failure, Result};
@@ -94,7 +95,7 @@ fn tokens(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
             return Err(Failure::invalid(format!("'{name}' and 'messages' are both there")));
         }
         (true, None) => {
-            let chat: ChatFields = fields.take()?;
+            let chat = ChatFields::take(&mut fields)?;
             let chat = bn::Chat::Json(conversation(chat)?.into_json(held.manners)?);
             held.model.chat_tokenize(&chat)
         }
@@ -113,7 +114,7 @@ fn tokens(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
     let tokens = tokens.map_err(|error| held.failure(&error))?;
     call.lease.take(BYTES_OF_TOKEN * tokens.len())?;
     let answer = Tokens { count: tokens.len(), max_model_len: length::context(held)?, tokens };
-    Ok(serde_json::to_string(&answer).unwrap_or_default())
+    Ok(write::json(&answer))
 }
 
 fn text(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
@@ -126,5 +127,5 @@ fn text(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
     };
     let text = held.model.detokenize(&tokens).map_err(|error| held.failure(&error))?;
     call.lease.take(3 * text.len())?;
-    Ok(serde_json::to_string(&Text { prompt: text.clone(), content: text }).unwrap_or_default())
+    Ok(write::json(&Text { prompt: text.clone(), content: text }))
 }

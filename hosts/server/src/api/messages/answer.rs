@@ -1,5 +1,6 @@
 //! The objects of Anthropic's messages and of their streams.
 use crate::api::pieces::{Kind, Piece};
+use crate::api::write;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -140,15 +141,6 @@ impl Event<'_> {
     }
 
     pub fn send(&self, out: &mut String) {
-        send(out, self.name(), self);
+        write::event(out, self.name(), self);
     }
-}
-
-/// Writes an event of this name.
-pub fn send(out: &mut String, name: &str, data: &impl Serialize) {
-    out.push_str("event: ");
-    out.push_str(name);
-    out.push_str("\ndata: ");
-    out.push_str(&serde_json::to_string(data).unwrap_or_default());
-    out.push_str("\n\n");
 }

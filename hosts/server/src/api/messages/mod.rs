@@ -7,6 +7,7 @@ mod tests;
 
 use super::openai::template;
 use super::pieces::{Kind, Piece, Pieces, Step};
+use crate::api::write;
 use crate::app::App;
 use crate::body;
 use crate::failure::{Failure, Result, Shape};
@@ -18,7 +19,7 @@ use crate::request::length::context;
 use crate::request::prompts;
 use crate::run::{Api, Call, Generation, Totals, json, take_model};
 use crate::work::{Cost, Line};
-use answer::{Block, Delta, Event, Message, Stop, Usage, send};
+use answer::{Block, Delta, Event, Message, Stop, Usage};
 use axum::body::Body;
 use axum::http::{Response, request::Parts};
 use fields::{Asked, Generating};
@@ -86,7 +87,7 @@ impl Api for Messages {
     }
 
     fn failed(&mut self, out: &mut String, _at: usize, failure: &Failure) {
-        send(out, "error", &failure.object(Shape::Anthropic));
+        write::event(out, "error", &failure.object(Shape::Anthropic));
     }
 
     fn end(&mut self, out: &mut String, _totals: &Totals, failed: bool) {
@@ -100,7 +101,7 @@ impl Api for Messages {
         let blocks = Pieces::of(answer).into_iter().map(|piece| self.writer.block(piece)).collect();
         let stop = Stop::new(&answer.finish, &self.writer.stops);
         let message = self.writer.message(blocks, stop, Usage::from(&answer.finish.usage));
-        Ok(serde_json::to_string(&message).unwrap_or_default())
+        Ok(write::json(&message))
     }
 }
 

@@ -2,6 +2,7 @@
 use super::duration::KeepAlive;
 use super::line::nanoseconds;
 use crate::api::embeddings::{Size, generation};
+use crate::api::write;
 use crate::failure::{Failure, Result};
 use crate::fields::{Fields, U32, Whole};
 use crate::models::Held;
@@ -76,7 +77,7 @@ impl Api for Embed {
             load_duration: nanoseconds(self.loading),
             prompt_eval_count: totals.prompt,
         };
-        Ok(serde_json::to_string(&answer).unwrap_or_default())
+        Ok(write::json(&answer))
     }
 }
 
@@ -100,6 +101,6 @@ impl Api for Embeddings {
     fn whole(&mut self, answers: Vec<bn::Answer>, _totals: &Totals) -> Result<String> {
         let vector = answers.into_iter().next().and_then(|answer| answer.finish.embedding);
         let answer = EmbeddingsAnswer { embedding: vector.unwrap_or_default() };
-        Ok(serde_json::to_string(&answer).unwrap_or_default())
+        Ok(write::json(&answer))
     }
 }

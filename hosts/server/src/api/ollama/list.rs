@@ -1,12 +1,13 @@
 //! GET /api/tags, /api/ps and /api/version, POST /api/show: models as Ollama lists them. They load none.
 use super::about::About;
+use crate::api::write;
 use crate::app::App;
 use crate::body;
 use crate::failure::{Failure, Result};
 use crate::models::{FOREVER, Model};
 use crate::run::{self, Call};
 use axum::body::Body;
-use axum::http::{HeaderValue, Response, StatusCode, header, request::Parts};
+use axum::http::{Response, StatusCode, request::Parts};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -130,12 +131,6 @@ fn parameters(model: &Model) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn answer(value: &impl Serialize) -> Response<Body> {
-    let mut response = Response::new(Body::from(serde_json::to_string(value).unwrap_or_default()));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
 /// Models with what is known of each, which files of models that are not loaded may have to be read for.
 async fn known(models: Vec<Model>) -> Vec<(Model, About)> {
     let read =
@@ -149,7 +144,7 @@ pub async fn tags(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
         ..Listed::new(model, about)
     };
     let models: Vec<_> = known(app.models.list().await).await.iter().map(listed).collect();
-    answer(&json!({"models": models}))
+    write::response(&json!({"models": models}))
 }
 
 pub async fn ps(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
@@ -165,11 +160,11 @@ pub async fn ps(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
         Listed { running: Some(running), ..Listed::new(model, about) }
     };
     let models: Vec<_> = known(models).await.iter().map(listed).collect();
-    answer(&json!({"models": models}))
+    write::response(&json!({"models": models}))
 }
 
 pub async fn version(_: Arc<App>, _: Parts, _: Body) -> Response<Body> {
-    answer(&json!({
+    write::response(&json!({
         "version": OLLAMA,
         "version_of": "Ollama's API as this server speaks it",
         "bn_engine": bn::version(),
@@ -211,7 +206,7 @@ async fn shown(mut call: Call, body: Body) -> Result<Response<Body>> {
         capabilities: about.capabilities(),
         modified_at: modified_at(&model),
     };
-    Ok(run::json(serde_json::to_string(&shown).unwrap_or_default(), call))
+    Ok(run::json(write::json(&shown), call))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod text;
 pub use embed::{Embed, Embeddings};
 pub use list::{ps, show, tags, version};
 
+use crate::api::write;
 use crate::app::App;
 use crate::failure::Result;
 use crate::fields::Fields;
@@ -60,5 +61,5 @@ async fn load<const CHAT: bool>(mut call: Call, mut fields: Fields) -> Result<Re
     let _: Common = fields.take()?;
     let end = End::of_model(if unloads { "unload" } else { "load" });
     let answer = Line::new(&model, Said::nothing(CHAT), Some(end));
-    Ok(run::json(serde_json::to_string(&answer).unwrap_or_default(), call))
+    Ok(run::json(write::json(&answer), call))
 }

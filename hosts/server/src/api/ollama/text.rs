@@ -2,9 +2,9 @@
 use super::duration::KeepAlive;
 use super::line::{Call as HeldCall, End, Line, Said};
 use super::{messages, options};
-use crate::api::batch::line;
 use crate::api::infill;
 use crate::api::openai::{MOST_ALTERNATIVES, TokenLogprob, effort, template, token_logprobs};
+use crate::api::write::line;
 use crate::failure::{Failure, Result, Shape};
 use crate::fields::{Fields, Whole};
 use crate::models::Held;

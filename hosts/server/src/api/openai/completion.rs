@@ -1,6 +1,7 @@
 //! POST /v1/completions.
-use super::{Common, Head, MOST_ALTERNATIVES, Texts, Usage, finish_name, logprobs, send};
+use super::{Common, Head, MOST_ALTERNATIVES, Texts, Usage, finish_name, logprobs};
 use crate::api::infill;
+use crate::api::write;
 use crate::failure::{Failure, Result, Shape};
 use crate::fields::{Fields, U32, Whole};
 use crate::models::Held;
@@ -246,17 +247,17 @@ impl Api for Completion {
             prompt_logprobs: None,
         };
         let usage = self.include_usage.then_some(None);
-        send(out, &Answer { head: &self.head, choices: vec![choice], usage });
+        write::data(out, &Answer { head: &self.head, choices: vec![choice], usage });
     }
 
     fn failed(&mut self, out: &mut String, _at: usize, failure: &Failure) {
-        send(out, &failure.object(Shape::OpenAi));
+        write::data(out, &failure.object(Shape::OpenAi));
     }
 
     fn end(&mut self, out: &mut String, totals: &Totals, _failed: bool) {
         if self.include_usage {
             let usage = Some(Some(Usage::from(totals)));
-            send(out, &Answer { head: &self.head, choices: Vec::new(), usage });
+            write::data(out, &Answer { head: &self.head, choices: Vec::new(), usage });
         }
         out.push_str("data: [DONE]\n\n");
     }
@@ -279,7 +280,7 @@ impl Api for Completion {
             }
         }
         let usage = Some(Some(Usage::from(totals)));
-        Ok(serde_json::to_string(&Answer { head: &self.head, choices, usage }).unwrap_or_default())
+        Ok(write::json(&Answer { head: &self.head, choices, usage }))
     }
 }
 

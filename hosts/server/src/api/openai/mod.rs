@@ -69,10 +69,3 @@ struct Head {
     created: u64,
     model: String,
 }
-
-/// One event of a stream.
-fn send(out: &mut String, data: &impl Serialize) {
-    out.push_str("data: ");
-    out.push_str(&serde_json::to_string(data).unwrap_or_default());
-    out.push_str("\n\n");
-}

@@ -6,6 +6,7 @@ mod template;
 pub use template::Template;
 
 use crate::api::openai::PromptUsage;
+use crate::api::write;
 use crate::failure::{Failure, Result};
 use crate::fields::{Fields, U32, Whole};
 use crate::models::Held;
@@ -120,7 +121,7 @@ impl Api for Rerank {
         };
         let results = scores.into_iter().map(ranked).collect();
         let answer = RerankAnswer { head: &self.head, results, usage: totals.into() };
-        Ok(serde_json::to_string(&answer).unwrap_or_default())
+        Ok(write::json(&answer))
     }
 }
 
@@ -158,6 +159,6 @@ impl Api for Score {
         let scored = |(index, answer)| Scored { index, object: "score", score: self.pairs.score(answer) };
         let data = answers.iter().enumerate().map(scored).collect();
         let answer = ScoreAnswer { head: &self.head, data, usage: totals.into() };
-        Ok(serde_json::to_string(&answer).unwrap_or_default())
+        Ok(write::json(&answer))
     }
 }

@@ -8,6 +8,7 @@ mod tools;
 
 use super::openai::template;
 use super::pieces::{Kind, Piece, Pieces, Step};
+use crate::api::write;
 use crate::app::App;
 use crate::failure::{Failure, Result};
 use crate::fields::Fields;
@@ -152,7 +153,7 @@ fn add_items(to: &mut String, items: &[impl Serialize]) {
         if !to.ends_with('[') {
             to.push(',');
         }
-        to.push_str(&serde_json::to_string(item).unwrap_or_default());
+        to.push_str(&write::json(item));
     }
 }
 
@@ -198,7 +199,7 @@ impl Writer {
     }
 
     fn text(&self, finish: Option<&bn::Finish>) -> String {
-        serde_json::to_string(&self.response(finish)).unwrap_or_default()
+        write::json(&self.response(finish))
     }
 
     /// Keeps the response. One that is too large for that says so.
@@ -277,9 +278,7 @@ fn send(out: &mut String, name: &str, number: u64, event: &Event) {
         #[serde(flatten)]
         event: &'a Event<'a>,
     }
-    let data = Data { name, sequence_number: number, event };
-    let data = serde_json::to_string(&data).unwrap_or_default();
-    out.push_str(&format!("event: {name}\ndata: {data}\n\n"));
+    write::event(out, name, &Data { name, sequence_number: number, event });
 }
 
 fn shortened(id: &str) -> String {

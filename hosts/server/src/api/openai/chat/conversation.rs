@@ -1,26 +1,37 @@
 //! A conversation in OpenAI's form.
 use crate::failure::{Failure, Result};
+use crate::fields::Fields;
 use crate::request::conversation::{Choice, Content, Conversation, Message, Role, ToolCall};
+use crate::request::templating::Templating;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// The fields of a conversation, also for `/tokenize`.
+pub struct ChatFields {
+    own: Own,
+    templating: Templating,
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct ChatFields {
-    pub messages: Option<Vec<Map<String, Value>>>,
+struct Own {
+    messages: Option<Vec<Map<String, Value>>>,
     tools: Option<Vec<Map<String, Value>>>,
     tool_choice: Option<Value>,
     functions: Option<Vec<Map<String, Value>>>,
     function_call: Option<Value>,
     parallel_tool_calls: Option<bool>,
-    chat_template_kwargs: Option<Map<String, Value>>,
     reasoning_effort: Option<Value>,
-    documents: Option<Value>,
-    add_generation_prompt: Option<Value>,
-    continue_final_message: Option<Value>,
-    tool_format: Option<Value>,
-    reasoning_format: Option<Value>,
+}
+
+impl ChatFields {
+    pub fn take(fields: &mut Fields) -> Result<Self> {
+        Ok(Self { own: fields.take()?, templating: fields.take()? })
+    }
+
+    pub fn has_messages(&self) -> bool {
+        self.own.messages.is_some()
+    }
 }
 
 /// Templates know three degrees of reasoning, or none.
@@ -35,7 +46,7 @@ pub fn effort(field: &str, value: &Value) -> Result<(bool, Option<&'static str>)
 }
 
 /// A conversation in OpenAI's form.
-pub fn conversation(fields: ChatFields) -> Result<Conversation> {
+pub fn conversation(ChatFields { own: fields, templating }: ChatFields) -> Result<Conversation> {
     let mut conversation = Conversation::default();
     let messages = fields.messages.unwrap_or_default();
     if messages.is_empty() {
@@ -44,19 +55,11 @@ pub fn conversation(fields: ChatFields) -> Result<Conversation> {
     for (i, message) in messages.iter().enumerate() {
         conversation.messages.push(read_message(message, &format!("messages[{i}]"))?);
     }
-    conversation.variables = fields.chat_template_kwargs.unwrap_or_default();
+    templating.apply(&mut conversation);
     if let Some(value) = &fields.reasoning_effort {
         let (on, degree) = effort("reasoning_effort", value)?;
         conversation.think(on, degree);
     }
-    let named = [
-        ("documents", fields.documents),
-        ("add_generation_prompt", fields.add_generation_prompt),
-        ("continue_final_message", fields.continue_final_message),
-        ("tool_format", fields.tool_format),
-        ("reasoning_format", fields.reasoning_format),
-    ];
-    conversation.more.extend(named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
     conversation.parallel = fields.parallel_tool_calls;
     let old = fields.functions.unwrap_or_default();
     add_tools(&mut conversation, fields.tools.unwrap_or_default(), old)?;

@@ -7,7 +7,8 @@ pub use conversation::{ChatFields, allow, conversation, effort};
 pub use template::template;
 
 use super::completion::{bound_entries, scoring};
-use super::{Common, Head, MOST_ALTERNATIVES, Usage, finish_name, logprobs, send, token_logprobs};
+use super::{Common, Head, MOST_ALTERNATIVES, Usage, finish_name, logprobs, token_logprobs};
+use crate::api::write;
 use crate::failure::{Failure, Result, Shape};
 use crate::fields::{Fields, U32, Whole};
 use crate::models::Held;
@@ -54,8 +55,8 @@ impl Api for Chat {
     fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
         let own: Own = fields.take()?;
         let common: Common = fields.take()?;
-        let chat: ChatFields = fields.take()?;
-        if chat.messages.is_none() {
+        let chat = ChatFields::take(fields)?;
+        if !chat.has_messages() {
             return Err(Failure::invalid("'messages' is missing"));
         }
         let mut request = template(call, held, fields)?;
@@ -127,7 +128,7 @@ impl Api for Chat {
     }
 
     fn failed(&mut self, out: &mut String, _at: usize, failure: &Failure) {
-        send(out, &failure.object(Shape::OpenAi));
+        write::data(out, &failure.object(Shape::OpenAi));
     }
 
     fn end(&mut self, out: &mut String, totals: &Totals, _failed: bool) {
@@ -135,7 +136,7 @@ impl Api for Chat {
             let usage = Some(Some(Usage::from(totals)));
             let answer =
                 Answer::<Chunk> { head: &self.head, choices: Vec::new(), prompt_logprobs: None, usage };
-            send(out, &answer);
+            write::data(out, &answer);
         }
         out.push_str("data: [DONE]\n\n");
     }
@@ -155,7 +156,7 @@ impl Api for Chat {
             .map(|score| logprobs::of_prompt(&self.model, &score.logprobs, score.logprobs_per_token));
         let usage = Some(Some(Usage::from(totals)));
         let answer = Answer { head: &self.head, choices, prompt_logprobs, usage };
-        Ok(serde_json::to_string(&answer).unwrap_or_default())
+        Ok(write::json(&answer))
     }
 }
 
@@ -167,6 +168,6 @@ impl Chat {
 
     fn send(&self, out: &mut String, chunk: Chunk) {
         let usage = self.include_usage.then_some(None);
-        send(out, &Answer { head: &self.head, choices: vec![chunk], prompt_logprobs: None, usage });
+        write::data(out, &Answer { head: &self.head, choices: vec![chunk], prompt_logprobs: None, usage });
     }
 }

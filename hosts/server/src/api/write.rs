@@ -1,0 +1,42 @@
+//! How answers are put into text: as JSON, as events of a stream, as lines of JSON.
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, header};
+use serde::Serialize;
+
+/// Nothing of ours fails to serialize: keys are texts, and numbers that JSON has not are null.
+pub fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// An event without a name.
+pub fn data(out: &mut String, data: &impl Serialize) {
+    out.push_str("data: ");
+    out.push_str(&json(data));
+    out.push_str("\n\n");
+}
+
+/// An event of this name.
+pub fn event(out: &mut String, name: &str, value: &impl Serialize) {
+    out.push_str("event: ");
+    out.push_str(name);
+    out.push('\n');
+    data(out, value);
+}
+
+/// A line of a stream of JSON.
+pub fn line(out: &mut String, value: &impl Serialize) {
+    out.push_str(&json(value));
+    out.push('\n');
+}
+
+/// An answer of this media type.
+pub fn typed(kind: &'static str, text: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(text.into());
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// A value as an answer.
+pub fn response(value: &impl Serialize) -> Response<Body> {
+    typed("application/json", json(value))
+}
