@@ -965,6 +965,8 @@ bn_status bn_request_get_info(bn_engine *engine, bn_request request, bn_request_
 struct bn_tool_call {
     /** Its number in the answer, from 0. */
     uint32_t index;
+    /** Bytes of the event's `text` that the model wrote before it. */
+    uint32_t text_before;
     /** Nine letters and digits, the same for the same prompt, seed and index. Empty but in the
      * first part. */
     bn_string id;

@@ -255,6 +255,7 @@ inline std::unique_ptr<Hook> hook_of(const Request &r) {
 struct ToolCall {
     uint32_t index;
     std::string id, name, arguments;
+    std::size_t text_before; // bytes of the event's text that the model wrote before it
 };
 
 // What is new of a request, or all of it. The last event has a finish_reason and what follows it.
@@ -285,11 +286,12 @@ struct Event {
     }
     // The same, behind what was there: the parts of a call become one.
     void add(const bn_event &e) {
+        const std::size_t before = text.size();
         text.append(e.text.data, e.text.length);
         reasoning.append(e.reasoning.data, e.reasoning.length);
         tokens.insert(tokens.end(), e.tokens, e.tokens + e.tokens_count);
         logprobs.insert(logprobs.end(), e.logprobs, e.logprobs + e.logprobs_count);
-        for (std::size_t i = 0; i < e.tool_calls_count; i++) add(e.tool_calls[i]);
+        for (std::size_t i = 0; i < e.tool_calls_count; i++) add(e.tool_calls[i], before);
         logprobs_per_token = e.logprobs_per_token;
         finish_reason = e.finish_reason;
         status = e.status;
@@ -306,12 +308,12 @@ struct Event {
     }
 
 private:
-    void add(const bn_tool_call &part) {
+    void add(const bn_tool_call &part, std::size_t before) {
         const std::string_view arguments = detail::view(part.arguments);
         if (!tool_calls.empty() && tool_calls.back().index == part.index) tool_calls.back().arguments += arguments;
         else
             tool_calls.push_back({part.index, std::string(detail::view(part.id)), std::string(detail::view(part.name)),
-                                  std::string(arguments)});
+                                  std::string(arguments), before + part.text_before});
     }
 };
 

@@ -347,10 +347,11 @@ type bn_request_info struct {
 }
 
 type bn_tool_call struct {
-	index     uint32
-	id        bn_string
-	name      bn_string
-	arguments bn_string
+	index       uint32
+	text_before uint32
+	id          bn_string
+	name        bn_string
+	arguments   bn_string
 }
 
 type bn_logprob struct {

@@ -36,6 +36,8 @@ type ToolCall struct {
 	ID        string
 	Name      string // as the model wrote it: not always a tool that there is
 	Arguments string // JSON, or a part of it
+
+	TextBefore int // bytes of the chunk's Text that the model wrote before it
 }
 
 // Chunk is a part of an output, or all of it.
@@ -175,9 +177,9 @@ func (s *Stream) add(e *bn_event) {
 	defer s.mu.Unlock()
 	if e.text.length > 0 || e.tokens_count > 0 || e.reasoning.length > 0 || e.tool_calls_count > 0 {
 		s.news = true
+		s.pending.addCalls(unsafe.Slice(e.tool_calls, int(e.tool_calls_count)), len(s.text))
 		s.text = append(s.text, view(e.text)...)
 		s.reasoning = append(s.reasoning, view(e.reasoning)...)
-		s.pending.addCalls(unsafe.Slice(e.tool_calls, int(e.tool_calls_count)))
 		s.pending.Tokens = append(s.pending.Tokens, unsafe.Slice((*uint32)(unsafe.Pointer(e.tokens)), int(e.tokens_count))...)
 		if n := int(e.logprobs_per_token); n > 0 {
 			all := append([]Logprob(nil), unsafe.Slice((*Logprob)(unsafe.Pointer(e.logprobs)), int(e.logprobs_count))...)
@@ -196,8 +198,8 @@ func (s *Stream) add(e *bn_event) {
 	}
 }
 
-// addCalls adds parts of calls, which come in order.
-func (c *Chunk) addCalls(parts []bn_tool_call) {
+// addCalls adds parts of calls, which come in order. textBefore is the length of the text before their event's.
+func (c *Chunk) addCalls(parts []bn_tool_call, textBefore int) {
 	for i := range parts {
 		part := &parts[i]
 		if n := len(c.ToolCalls); n > 0 && c.ToolCalls[n-1].Index == int(part.index) {
@@ -206,6 +208,7 @@ func (c *Chunk) addCalls(parts []bn_tool_call) {
 		}
 		c.ToolCalls = append(c.ToolCalls, ToolCall{
 			Index: int(part.index), ID: goText(part.id), Name: goText(part.name), Arguments: goText(part.arguments),
+			TextBefore: textBefore + int(part.text_before),
 		})
 	}
 }

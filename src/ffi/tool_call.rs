@@ -11,6 +11,8 @@ use std::mem::offset_of;
 pub struct bn_tool_call {
     /// Its number in the answer, from 0.
     pub index: u32,
+    /// Bytes of the event's `text` that the model wrote before it.
+    pub text_before: u32,
     /// Nine letters and digits, the same for the same prompt, seed and index. Empty but in the
     /// first part.
     pub id: bn_string,
@@ -24,6 +26,7 @@ pub struct bn_tool_call {
 const _: () = {
     assert!(size_of::<bn_tool_call>() == size_of::<CallView>());
     assert!(offset_of!(bn_tool_call, index) == offset_of!(CallView, index));
+    assert!(offset_of!(bn_tool_call, text_before) == offset_of!(CallView, text_before));
     assert!(offset_of!(bn_tool_call, id) == offset_of!(CallView, id));
     assert!(offset_of!(bn_tool_call, name) == offset_of!(CallView, name));
     assert!(offset_of!(bn_tool_call, arguments) == offset_of!(CallView, arguments));

@@ -93,7 +93,7 @@ fn structs(facts: &mut Facts) {
         bn_latency { p50_ns, p90_ns, p99_ns, count, sum_ns, buckets }
         bn_lengths { count, sum, buckets }
         bn_logit_bias { token, bias }
-        bn_tool_call { index, id, name, arguments }
+        bn_tool_call { index, text_before, id, name, arguments }
         bn_logits {
             struct_size, vocab_size, user_data, prompt_tokens, prompt_tokens_count, output_tokens,
             output_tokens_count, logits,

@@ -18,6 +18,7 @@ static bn_request_params chat_of(const char *json) {
 
 struct call {
     char id[16], name[64], arguments[512];
+    size_t text_before;
 };
 
 struct told {
@@ -36,6 +37,7 @@ static void append(char *to, size_t room, bn_string text) {
 }
 
 static void add(struct told *told, const bn_event *event) {
+    size_t before = strlen(told->text);
     told->events++;
     append(told->text, sizeof told->text, event->text);
     append(told->reasoning, sizeof told->reasoning, event->reasoning);
@@ -47,6 +49,8 @@ static void add(struct told *told, const bn_event *event) {
         if (call->index == told->calls_count) {
             CHECK_EQ(call->id.length, 9);
             CHECK(call->name.length > 0);
+            CHECK(call->text_before <= event->text.length);
+            known->text_before = before + call->text_before;
             told->calls_count++;
         } else {
             CHECK_EQ(call->index + 1, told->calls_count);
@@ -93,6 +97,8 @@ TEST(answers_are_told_apart_streamed_or_not) {
     CHECK(strcmp(streamed->calls[0].arguments, "{\"unit\": \"C\"}") == 0);
     CHECK(strcmp(streamed->calls[1].arguments, "{}") == 0);
     CHECK(strcmp(streamed->calls[0].id, streamed->calls[1].id) != 0);
+    CHECK_EQ(streamed->calls[0].text_before, streamed->calls[1].text_before);
+    CHECK_CONTAINS(streamed->text + streamed->calls[0].text_before - 6, "Both. ");
     CHECK_EQ(streamed->reason, BN_FINISH_STOP);
 
     params.flags |= BN_REQUEST_NO_STREAM;

@@ -48,18 +48,21 @@ def joined(events: list[Output]) -> Output:
         tokens=[token for event in events for token in event.tokens],
         logprobs=[entry for event in events for entry in event.logprobs],
         reasoning="".join(event.reasoning for event in events),
-        tool_calls=_whole([part for event in events for part in event.tool_calls]),
+        tool_calls=_whole(events),
     )
 
 
-def _whole(parts: list[header.ToolCall]) -> list[header.ToolCall]:
+def _whole(events: list[Output]) -> list[header.ToolCall]:
     """The parts of each call as one."""
     calls: list[header.ToolCall] = []
-    for part in parts:
-        if calls and calls[-1].index == part.index:
-            calls[-1] = calls[-1]._replace(arguments=calls[-1].arguments + part.arguments)
-        else:
-            calls.append(part)
+    before = 0
+    for event in events:
+        for part in event.tool_calls:
+            if calls and calls[-1].index == part.index:
+                calls[-1] = calls[-1]._replace(arguments=calls[-1].arguments + part.arguments)
+            else:
+                calls.append(part._replace(text_before=before + part.text_before))
+        before += len(event.text.encode())
     return calls
 
 

@@ -24,8 +24,7 @@ pub struct ToolCallPart {
     pub name: Option<String>,
     /// The next part of the arguments' JSON.
     pub arguments: String,
-    /// Bytes of the event's `text` that came before it, as far as the library tells: what it brings at once has its text
-    /// before the calls that begin in it.
+    /// Bytes of the event's `text` that the model wrote before it.
     pub text_before: usize,
 }
 

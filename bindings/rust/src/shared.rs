@@ -55,7 +55,7 @@ impl Shared {
         let pushed = self.inbox.push(Part {
             text: &text,
             reasoning: &reasoning,
-            tool_calls: calls.iter().map(|call| call_of(call, text.len())).collect(),
+            tool_calls: calls.iter().map(|call| call_of(call)).collect(),
             tokens,
             logprobs: &logprobs.iter().map(logprob).collect::<Vec<_>>(),
             logprobs_per_token: event.logprobs_per_token as usize,
@@ -116,8 +116,7 @@ impl Shared {
     }
 }
 
-/// The rest of a call that is open comes before new text, a new call behind it.
-fn call_of(call: &sys::bn_tool_call, new_text: usize) -> ToolCallPart {
+fn call_of(call: &sys::bn_tool_call) -> ToolCallPart {
     // SAFETY: as in `deliver`.
     let (id, name, arguments) =
         unsafe { (text::text(call.id), text::text(call.name), text::text(call.arguments)) };
@@ -127,7 +126,7 @@ fn call_of(call: &sys::bn_tool_call, new_text: usize) -> ToolCallPart {
         id: some(&id),
         name: some(&name),
         arguments: arguments.into_owned(),
-        text_before: if id.is_empty() { 0 } else { new_text },
+        text_before: call.text_before as usize,
     }
 }
 

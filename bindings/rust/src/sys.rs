@@ -841,6 +841,8 @@ pub const BN_FINISH_EMBEDDING: u32 = 7;
 pub struct bn_tool_call {
     /// Its number in the answer, from 0.
     pub index: u32,
+    /// Bytes of the event's `text` that the model wrote before it.
+    pub text_before: u32,
     /// Nine letters and digits, the same for the same prompt, seed and index. Empty but in the
     /// first part.
     pub id: bn_string,

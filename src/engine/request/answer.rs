@@ -30,6 +30,11 @@ impl Filling<'_> {
         }
         !room
     }
+
+    fn add(&mut self, part: CallText) {
+        let text_before = self.event.text.len() as u32;
+        self.refused |= !self.event.calls.add(CallText { text_before, ..part });
+    }
 }
 
 impl Sink for Filling<'_> {
@@ -40,11 +45,10 @@ impl Sink for Filling<'_> {
         self.refused |= Self::push(&mut self.event.reasoning, text);
     }
     fn call(&mut self, index: u32, id: &str, name: &str) {
-        let call = CallText { index, id: id.into(), name: name.into(), arguments: String::new() };
-        self.refused |= !self.event.calls.push(call);
+        self.add(CallText { index, id: id.into(), name: name.into(), ..CallText::default() });
     }
     fn arguments(&mut self, index: u32, text: &str) {
-        self.refused |= !self.event.calls.more(index, text);
+        self.add(CallText { index, arguments: text.into(), ..CallText::default() });
     }
 }
 

@@ -103,9 +103,9 @@ impl Merge for Event {
     const KEPT: usize = 512;
 
     fn merge(&mut self, next: &mut Self) {
+        self.calls.merge(&mut next.calls, self.text.len());
         self.text.push_str(&next.text);
         self.reasoning.push_str(&next.reasoning);
-        self.calls.merge(&mut next.calls);
         self.calls_made = next.calls_made;
         self.reasoning_tokens = next.reasoning_tokens;
         self.tokens.extend_from_slice(&next.tokens);

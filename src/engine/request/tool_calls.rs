@@ -15,6 +15,7 @@ pub struct TextView {
 #[derive(Clone, Copy)]
 pub struct CallView {
     pub index: u32,
+    pub text_before: u32,
     pub id: TextView,
     pub name: TextView,
     pub arguments: TextView,
@@ -29,6 +30,8 @@ unsafe impl Sync for CallView {}
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallText {
     pub index: u32,
+    /// Bytes of the event's text that come before it.
+    pub text_before: u32,
     pub id: String,
     pub name: String,
     pub arguments: String,
@@ -52,7 +55,7 @@ impl TextView {
 impl CallText {
     fn view(&self) -> CallView {
         let [id, name, arguments] = [&self.id, &self.name, &self.arguments].map(|text| TextView::of(text));
-        CallView { index: self.index, id, name, arguments }
+        CallView { index: self.index, text_before: self.text_before, id, name, arguments }
     }
 }
 
@@ -65,8 +68,7 @@ impl ToolCalls {
         &self.views
     }
 
-    /// Appends a call. Returns false if memory is refused.
-    pub fn push(&mut self, call: CallText) -> bool {
+    fn push(&mut self, call: CallText) -> bool {
         let room = self.texts.try_reserve(1).is_ok() && self.views.try_reserve(1).is_ok();
         if room {
             self.views.push(call.view());
@@ -75,30 +77,28 @@ impl ToolCalls {
         room
     }
 
-    /// Appends arguments to call `index`, the last one. Returns false if memory is refused.
-    pub fn more(&mut self, index: u32, arguments: &str) -> bool {
+    /// Appends `part`, whose arguments are those of the last call if it is a part of that one. Returns false if memory is
+    /// refused.
+    pub fn add(&mut self, part: CallText) -> bool {
         let (Some(last), Some(view)) = (self.texts.last_mut(), self.views.last_mut()) else {
-            return self.push(CallText { index, ..CallText::default() }) && self.more(index, arguments);
+            return self.push(part);
         };
-        if last.index != index {
-            return self.push(CallText { index, ..CallText::default() }) && self.more(index, arguments);
+        if last.index != part.index {
+            return self.push(part);
         }
-        let room = last.arguments.try_reserve(arguments.len()).is_ok();
+        let room = last.arguments.try_reserve(part.arguments.len()).is_ok();
         if room {
-            last.arguments.push_str(arguments);
+            last.arguments.push_str(&part.arguments);
             *view = last.view();
         }
         room
     }
 
-    /// Appends the calls of a later event.
-    pub fn merge(&mut self, next: &mut Self) {
+    /// Appends the calls of a later event, whose text comes behind `text_before` bytes of this one's.
+    pub fn merge(&mut self, next: &mut Self, text_before: usize) {
         next.views.clear();
         for call in next.texts.drain(..) {
-            match self.texts.last().filter(|last| last.index == call.index) {
-                Some(_) => self.more(call.index, &call.arguments),
-                None => self.push(call),
-            };
+            self.add(CallText { text_before: call.text_before.saturating_add(text_before as u32), ..call });
         }
     }
 }
@@ -132,22 +132,24 @@ mod tests {
 
     #[test]
     fn parts_become_one_call_again() {
-        let call = |index: u32, id: &str, arguments: &str| CallText {
+        let part = |index: u32, id: &str, arguments: &str, text_before: u32| CallText {
             index,
+            text_before,
             id: id.into(),
             name: if id.is_empty() { "" } else { "f" }.into(),
             arguments: arguments.into(),
         };
         let mut first = ToolCalls::default();
-        assert!(first.push(call(0, "a", "{")) && first.more(0, "\"x\""));
+        assert!(first.add(part(0, "a", "{", 3)) && first.add(part(0, "", "\"x\"", 3)));
         let mut second = ToolCalls::default();
-        assert!(second.more(0, ":1}") && second.push(call(1, "b", "{}")));
+        assert!(second.add(part(0, "", ":1}", 0)) && second.add(part(1, "b", "{}", 2)));
         let moved = Box::new(second.clone());
-        first.merge(&mut second);
+        first.merge(&mut second, 5);
         let all = [(0, "a", "f", "{\"x\":1}"), (1, "b", "f", "{}")]
             .map(|(index, id, name, json)| (index, id.into(), name.into(), json.into()));
         assert_eq!(shown(&first), all);
         assert_eq!(shown(&first.clone()), all);
+        assert_eq!(first.views().iter().map(|call| call.text_before).collect::<Vec<_>>(), [3, 7]);
         assert_eq!((shown(&moved).len(), second.texts().len(), second.views().len()), (2, 0, 0));
     }
 }

@@ -170,6 +170,7 @@ pub const STRUCTS: &[(&str, usize, Fields)] = &[
     ]),
     ("bn_tool_call", size_of::<bn_tool_call>(), &[
         ("index", offset_of!(bn_tool_call, index)),
+        ("text_before", offset_of!(bn_tool_call, text_before)),
         ("id", offset_of!(bn_tool_call, id)),
         ("name", offset_of!(bn_tool_call, name)),
         ("arguments", offset_of!(bn_tool_call, arguments)),

@@ -45,6 +45,8 @@ public struct ToolCall: Sendable {
     public let id, name: String
     /// JSON, or a part of it.
     public internal(set) var arguments: String
+    /// Bytes of the event's text, in UTF-8, that the model wrote before it.
+    public let textBefore: Int
 }
 
 /// A part of an output, or all of it.
@@ -62,9 +64,10 @@ public struct Event: Sendable {
     public internal(set) var ending: Ending?
 
     mutating func add(_ e: bn_event) {
+        let before = text.utf8.count
+        for part in UnsafeBufferPointer(start: e.tool_calls, count: e.tool_calls_count) { add(part, before) }
         text += String(e.text)
         reasoning += String(e.reasoning)
-        for part in UnsafeBufferPointer(start: e.tool_calls, count: e.tool_calls_count) { add(part) }
         tokens += UnsafeBufferPointer(start: e.tokens, count: e.tokens_count)
         let each = Int(e.logprobs_per_token)
         for i in 0..<(each == 0 ? 0 : e.tokens_count) {
@@ -73,13 +76,15 @@ public struct Event: Sendable {
         if e.kind == BN_EVENT_COMPLETED { ending = Ending(e) }
     }
 
-    private mutating func add(_ part: bn_tool_call) {
+    private mutating func add(_ part: bn_tool_call, _ before: Int) {
         let arguments = String(part.arguments)
         if let last = toolCalls.indices.last, toolCalls[last].index == Int(part.index) {
             toolCalls[last].arguments += arguments
         } else {
             let (index, id, name) = (Int(part.index), String(part.id), String(part.name))
-            toolCalls.append(ToolCall(index: index, id: id, name: name, arguments: arguments))
+            let textBefore = before + Int(part.text_before)
+            toolCalls.append(
+                ToolCall(index: index, id: id, name: name, arguments: arguments, textBefore: textBefore))
         }
     }
 }
