@@ -3,6 +3,17 @@
 use super::ConstraintKind::JsonSchema;
 use super::tests::guide;
 
+/// Null is "not set", but for a constant.
+#[test]
+fn keywords_of_null_say_nothing() {
+    let empty = r#"{"type":"object","properties":null,"required":null,"additionalProperties":null,"pattern":null,
+        "anyOf":null,"enum":null,"items":null,"minimum":null,"$ref":null}"#;
+    for schema in [empty, r#"{"const":null,"type":null}"#] {
+        guide(JsonSchema, schema).unwrap();
+    }
+    assert!(guide(JsonSchema, r#"{"const":null,"type":"string"}"#).is_err());
+}
+
 #[test]
 fn what_is_not_known_is_refused_by_name() {
     for (schema, why) in [

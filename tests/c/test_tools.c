@@ -189,6 +189,26 @@ TEST(chats_in_json_are_formatted) {
     CHECK_OK(bn_model_free(model));
 }
 
+// A schema that cannot be compiled is left out, unless its tool is strict.
+TEST(schemas_of_tools_are_advice) {
+    bn_engine *engine = start_echo();
+    for (int strict = 0; strict < 2; strict++) {
+        char json[512];
+        snprintf(json, sizeof json,
+                 "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"tool_choice\": \"required\", \"tools\": [{\"type\": "
+                 "\"function\", \"function\": {\"name\": \"f\", \"strict\": %s, \"parameters\": {\"properties\": {\"a\": {\"type\": "
+                 "\"string\", \"pattern\": \"(?=b)\\\\b\"}}}}}]}",
+                 strict ? "true" : "false");
+        bn_request_params params = chat_of(json);
+        params.max_new_tokens = 100;
+        bn_request request = 0;
+        bn_error error = {0};
+        CHECK_STATUS(bn_submit(engine, &params, &request, &error), strict ? BN_ERR_INVALID_ARGUMENT : BN_OK);
+        if (!strict) CHECK_OK(bn_request_free(engine, request, NULL));
+    }
+    stop(engine);
+}
+
 TEST(mistakes_in_chats_are_named) {
     static const struct {
         const char *json, *message;

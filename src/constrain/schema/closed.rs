@@ -37,11 +37,16 @@ pub fn closed(mut schema: Value) -> Value {
     schema
 }
 
+/// Null is "not set", as in `normal`.
+fn is_set(fields: &Fields, name: &str) -> bool {
+    fields.get(name).is_some_and(|value| !value.is_null())
+}
+
 fn is_put_together(schema: &Value) -> bool {
     match schema {
         Value::Object(fields) => {
             let several = fields.get("allOf").and_then(Value::as_array).is_some_and(|parts| parts.len() > 1);
-            let has = |names: &[&str]| names.iter().filter(|name| fields.contains_key(**name)).count();
+            let has = |names: &[&str]| names.iter().filter(|name| is_set(fields, name)).count();
             let beside = has(&IN_PLACE) > 0 && has(&["properties", "required", "patternProperties"]) > 0;
             // Where a condition refers to a schema, closing it would change what the condition means.
             several
@@ -82,7 +87,7 @@ fn declares_all(fields: &Fields) -> bool {
     let Some(Value::Object(declared)) = fields.get("properties") else { return false };
     let required = fields.get("required").and_then(Value::as_array).into_iter().flatten();
     let known = required.filter_map(Value::as_str).all(|name| declared.contains_key(name));
-    known && !OTHERS.iter().any(|name| fields.contains_key(*name))
+    known && !OTHERS.iter().any(|name| is_set(fields, name))
 }
 
 #[cfg(test)]

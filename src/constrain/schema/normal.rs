@@ -56,7 +56,12 @@ impl<'a> Reader<'a, '_> {
         // Before 2019-09, keywords beside a reference are ignored.
         let alone = self.draft <= Draft::Seven && fields.get("$ref").is_some_and(Value::is_string);
         let mut out = Map::new();
-        for (keyword, value) in fields.iter().filter(|(keyword, _)| !alone || *keyword == "$ref") {
+        // Writers of schemas leave what is not set as null.
+        let set = |keyword: &str, value: &Value| !value.is_null() || keyword == "const";
+        let counts = |keyword: &str| !alone || keyword == "$ref";
+        for (keyword, value) in
+            fields.iter().filter(|(keyword, value)| counts(keyword) && set(keyword, value))
+        {
             if let Some(holds) = holds(keyword, self.draft) {
                 out.insert(keyword.clone(), self.value(keyword, holds, value, scope)?);
             }

@@ -8,7 +8,7 @@ use crate::engine::request::answer::Answer;
 use crate::engine::request::thinking::Bound;
 use crate::sample::SamplingParams;
 use crate::text::chat::{ToolChoice, no_template, pair};
-use crate::text::reply::{Parts, Reply, grammar};
+use crate::text::reply::{Advice, Parts, Reply, grammar};
 use crate::text::{Chat, ChatTemplate, Message, Tokenizer};
 use xxhash_rust::xxh64::Xxh64;
 
@@ -21,8 +21,9 @@ pub struct Prompted {
     pub ids: Vec<u32>,
     /// Some: the output is parsed.
     pub answer: Option<Answer>,
-    /// Grammar that the output must match, in Lark.
+    /// Grammar that the output must match, in Lark, and a looser one if that cannot be compiled.
     pub grammar: Option<String>,
+    pub looser: Option<String>,
     /// See `Sequence::second`.
     pub second: Option<u32>,
 }
@@ -156,8 +157,11 @@ impl RequestLimits<'_> {
         parts.seed = seed(&ids, params.sampling.seed);
         let control = |mark: &str| tokenizer.control_token(mark);
         let schema = params.constraint.as_ref().and_then(Constraint::schema);
-        let grammar = grammar(&chat, &parts, schema, &control)?;
         let must = matches!(chat.choice, ToolChoice::Required | ToolChoice::Named(_));
+        let written = |advice| grammar(&chat, &parts, schema, advice, &control);
+        let advised = must && chat.tools().any(|tool| !tool.strict && tool.parameters.is_some());
+        let looser = if advised { written(Advice::Left)? } else { None };
+        let grammar = written(Advice::Taken)?;
         if grammar.is_some() && params.constraint.is_some() && (must || schema.is_none()) {
             return Err(Error::invalid("constraint is set, and chat.json asks for calls: a request has one"));
         }
@@ -173,7 +177,7 @@ impl RequestLimits<'_> {
         };
         let reply = params.parse_output.then(|| Reply::new(parts, &|mark| control(mark).is_some()));
         let answer = reply.map(|reply| Answer::new(reply, bound));
-        Ok(Prompted { ids, answer, grammar, second: None })
+        Ok(Prompted { ids, answer, grammar, looser, second: None })
     }
 
     fn tokenizer(&self) -> Result<&Tokenizer> {

@@ -85,11 +85,10 @@ impl Engine {
         let times = Times::new(now_ns(), timeout_ms, params.queue_timeout_ms);
         let (facts, limits) = (self.facts(), self.limits(!params.generates()));
         params.adapter.as_ref().map_or(Ok(()), |adapted| self.check_adapter(adapted))?;
-        let Prompted { ids: prompt, answer, grammar, second } = limits.prompt(params)?;
-        let lark = grammar.map(|text| {
-            let (kind, text, json) = (ConstraintKind::Lark, text.into(), params.json);
-            Constraint { kind, text, json }
-        });
+        let Prompted { ids: prompt, answer, grammar, looser, second } = limits.prompt(params)?;
+        let json = params.json;
+        let lark = |text: String| Constraint { kind: ConstraintKind::Lark, text: text.into(), json };
+        let [lark, looser] = [grammar, looser].map(|text| text.map(lark));
         let constraint = lark.as_ref().or(params.constraint.as_ref());
         let max_new = match params.generates() {
             false => 1,
@@ -115,7 +114,14 @@ impl Engine {
         // With a constraint, the grammar decides when end tokens are allowed.
         match constraint {
             Some(constraint) => {
-                sequence.drawing.guide = Some(self.guide(constraint, sequence.times.until())?)
+                let until = sequence.times.until();
+                let made = self.guide(constraint, until);
+                let wrong =
+                    |error: &Error| matches!(error.status, Status::InvalidArgument | Status::Unsupported);
+                sequence.drawing.guide = Some(match looser.filter(|_| made.as_ref().is_err_and(wrong)) {
+                    Some(looser) => self.guide(&looser, until)?,
+                    None => made?,
+                });
             }
             None if params.ignore_eos => sequence.writer.stop.ignore_ends(),
             None => {}

@@ -9,6 +9,7 @@ use super::format::{
     ARGS, BRACED, Block, Body, CALL_ID, FENCE, FRAMED, LIST, NAMED, OBJECT, PAIRS, PYTHON, TAGS,
     TAGS_OF_KNOWN,
 };
+use super::mend::Mend;
 use super::scan::{Scan, Step};
 use super::{Symbol, Teller, python};
 use crate::text::chat::{Json, is_name};
@@ -54,10 +55,12 @@ enum At {
     Value(Field),
     Text(Field),
     /// In the arguments; in a JSON text of them.
-    Arguments(Scan),
+    Arguments(Mend),
     Quoted {
         escaped: bool,
     },
+    /// In a null in their place, of which this is missing.
+    Null(&'static str),
     BehindField,
     /// A name without quotes: in it, after it, in a marker after it, in an id, before the arguments.
     Name,
@@ -128,7 +131,16 @@ impl Call {
     /// Reserves room for `bytes` more bytes in each buffer.
     pub fn reserve(&mut self, bytes: usize) -> Result<(), std::collections::TryReserveError> {
         let Self { raw, name, arguments, word, .. } = self;
-        [raw, name, arguments, word].into_iter().try_for_each(|text| text.try_reserve(bytes))
+        // An escape may turn one character into six.
+        arguments.try_reserve(6 * bytes)?;
+        [raw, name, word].into_iter().try_for_each(|text| text.try_reserve(bytes))
+    }
+
+    /// Forgets what is held back of arguments, as the answer ends within them.
+    pub fn leave_held(&mut self) {
+        if self.told && matches!(self.at, At::Arguments(_)) {
+            self.raw.clear();
+        }
     }
 
     /// Number of bytes held back.
@@ -158,12 +170,13 @@ impl Call {
             self.at = At::Item;
         }
         let next = match &mut self.at {
-            At::Arguments(scan) => {
-                let step = scan.push(c);
-                return self.argument(c, step, to);
-            }
+            At::Arguments(_) => return self.argument(c, to),
             At::KeyText | At::Text(_) | At::Name | At::Sign | At::Id => return self.in_word(c, to),
             At::Quoted { .. } => return self.in_quoted(c, to),
+            At::Null(rest) => match rest.strip_prefix(c) {
+                Some("") => return self.whole_arguments("{}", to),
+                rest => rest.map(At::Null),
+            },
             At::Python { .. } => return self.in_python(c, to),
             At::Fence => return self.in_fence_line(c),
             At::Behind | At::Close(_) => return self.behind(c),
@@ -176,6 +189,8 @@ impl Call {
             At::Key if c == '"' => Some(At::KeyText),
             At::Colon(field) if c == ':' => Some(At::Value(*field)),
             At::Value(Field::Arguments) if c == '"' => Some(At::Quoted { escaped: false }),
+            At::Value(Field::Arguments) if c == 'n' => Some(At::Null("ull")),
+            At::Value(Field::Arguments) if c == 'N' => Some(At::Null("one")),
             At::Value(field @ (Field::Name | Field::Other)) if c == '"' => Some(At::Text(*field)),
             At::BehindField if c == ',' => Some(At::Key),
             At::BehindName if c == '[' => Some(At::Sign),
@@ -393,22 +408,25 @@ impl Call {
         if !self.name.is_empty() {
             self.tell(to);
         }
-        let mut scan = Scan::default();
-        let step = scan.push('{');
-        self.at = At::Arguments(scan);
-        self.argument('{', step, to)
+        self.at = At::Arguments(Mend::default());
+        self.argument('{', to)
     }
 
-    fn argument(&mut self, c: char, step: Step, to: &mut Teller) -> Turn {
+    fn argument(&mut self, c: char, to: &mut Teller) -> Turn {
+        let At::Arguments(mend) = &mut self.at else { return Turn::Fail };
+        let from = self.arguments.len();
+        let step = mend.push(c, &mut self.arguments);
+        let even = mend.is_even();
         if step == Step::Bad {
-            // Everything before is emitted; only this character is text.
+            // Everything before is emitted; only this character, and what was held back, is text.
             return Turn::Fail;
         }
         if self.told {
-            to.arguments(c.encode_utf8(&mut [0; 4]));
-            self.raw.clear();
-        } else {
-            self.arguments.push(c);
+            to.arguments(&self.arguments[from..]);
+            self.arguments.truncate(from);
+            if even {
+                self.raw.clear();
+            }
         }
         if step == Step::Done {
             match self.named {
@@ -434,6 +452,10 @@ impl Call {
         if !text.starts_with('{') || steps.next() != Some(Step::Done) || steps.next().is_some() {
             return Turn::Fail;
         }
+        self.whole_arguments(text, to)
+    }
+
+    fn whole_arguments(&mut self, text: &str, to: &mut Teller) -> Turn {
         self.has_arguments = true;
         match self.name.is_empty() {
             true => self.arguments.push_str(text),

@@ -339,7 +339,7 @@ pub const FORMATS: [Format; 19] = [
     Format {
         name: "hermes",
         signs: &[&["<tool_call>"]],
-        blocks: &[Block { open: "<tool_call>", close: "</tool_call>", body: OBJECT }],
+        blocks: &[Block { open: "<tool_call>", close: "</tool_call>", body: OBJECT | LIST }],
         written: Written {
             begin: "",
             call: ["<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"],

@@ -12,16 +12,25 @@ use serde_json::Value;
 use std::cell::Cell;
 use std::fmt::Write;
 
+/// The schemas of tools that are not strict, where a call must come: they help a model, and nobody relies on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    Taken,
+    /// Arguments may be any object.
+    Left,
+}
+
 /// The grammar that `chat` asks for. If the choice requires a call, the answer must be one. Otherwise there is a
 /// grammar only if a tool is strict or calls may not be parallel, or for an answer that is calls or else JSON under
 /// `schema`. None if there is nothing to enforce.
 ///
 /// `control` returns the id of a marker that is a control token of the vocabulary. `Unsupported` if calls are
-/// asked for and their format is unknown, or cannot keep a schema.
+/// asked for and their format is unknown, or cannot keep a strict tool's schema.
 pub fn grammar(
     chat: &Chat,
     parts: &Parts,
     schema: Option<&str>,
+    advice: Advice,
     control: &dyn Fn(&str) -> Option<u32>,
 ) -> Result<Option<String>> {
     let must = match &chat.choice {
@@ -40,6 +49,7 @@ pub fn grammar(
         ToolChoice::Named(name) => chat.tools().filter(|tool| tool.name == name).collect(),
         _ => chat.tools().collect(),
     };
+    let advised = must && advice == Advice::Taken;
     let writer = Writer { format, thoughts: parts.thoughts, control };
     // Calls that must come end with the first unless the host allows more: small models go on calling. A named function
     // is called once.
@@ -62,7 +72,7 @@ pub fn grammar(
         }
     }
     writer.thought_rule(parts, &mut out);
-    writer.calls(&wanted, must, several, &mut out)?;
+    writer.calls(&wanted, advised, several, &mut out)?;
     Ok(Some(out))
 }
 
@@ -137,7 +147,7 @@ impl Writer<'_> {
         if marked && self.format.text.is_empty() { "TEXT? " } else { "" }
     }
 
-    fn calls(&self, tools: &[Tool], must: bool, several: bool, out: &mut String) -> Result<()> {
+    fn calls(&self, tools: &[Tool], advised: bool, several: bool, out: &mut String) -> Result<()> {
         let Written { begin, call: [before, between, behind], parameter, separator, end } =
             &self.format.written;
         let more = match separator {
@@ -150,10 +160,20 @@ impl Writer<'_> {
         let left = Cell::new(MAX_FIELDS);
         for (i, tool) in tools.iter().enumerate() {
             let head = self.terminals(&format!("{before}{}{between}", tool.name));
-            let kept = tool.parameters.filter(|_| must || tool.strict);
+            let kept = tool.parameters.filter(|_| advised || tool.strict);
             let arguments = match parameter {
-                Some(parameter) => parameters::rules(i, &Schemas { root: kept, left: &left }, parameter, out)
-                    .map_err(|what| self.refused(tool.name, &what))?,
+                Some(parameter) => {
+                    let from = out.len();
+                    let schemas = Schemas { root: kept, left: &left };
+                    match parameters::rules(i, &schemas, parameter, out) {
+                        Ok(rules) => rules,
+                        Err(what) if tool.strict => return Err(self.refused(tool.name, &what)),
+                        Err(_) => {
+                            out.truncate(from);
+                            parameters::any_rule(i, parameter, out)
+                        }
+                    }
+                }
                 None => {
                     let _ = writeln!(out, "args_{i}: %json {}", schema(kept));
                     format!("args_{i} ")

@@ -3,7 +3,8 @@
 //! `analysis` is reasoning; a message for a function is a call; all others are text. Messages of one kind are set apart by
 //! a line break.
 
-use super::scan::{Scan, Step};
+use super::mend::Mend;
+use super::scan::Step;
 use super::{Symbol, Teller};
 use crate::text::chat::is_name;
 
@@ -23,7 +24,7 @@ enum At {
     Reasoning,
     /// A call of this function, before its arguments.
     Call(String),
-    Arguments(Scan),
+    Arguments(Mend),
     /// After them.
     Behind,
 }
@@ -181,27 +182,31 @@ impl Messages {
             At::Call(_) | At::Behind if c.is_whitespace() => {}
             At::Call(name) if c == '{' => {
                 to.call(name);
-                let mut scan = Scan::default();
-                scan.push(c);
-                to.arguments("{");
-                self.at = At::Arguments(scan);
+                self.at = At::Arguments(Mend::default());
+                self.argument(c, to);
             }
             At::Call(_) | At::Behind => {
                 self.at = At::Text;
                 self.say(c.encode_utf8(&mut text), to);
             }
-            At::Arguments(scan) => match scan.push(c) {
-                Step::Bad => {
-                    self.at = At::Text;
-                    self.say(c.encode_utf8(&mut text), to);
+            At::Arguments(_) => self.argument(c, to),
+        }
+    }
+
+    fn argument(&mut self, c: char, to: &mut Teller) {
+        let At::Arguments(mend) = &mut self.at else { return };
+        let mut json = String::new();
+        match mend.push(c, &mut json) {
+            Step::Bad => {
+                self.at = At::Text;
+                self.say(c.encode_utf8(&mut [0; 4]), to);
+            }
+            step => {
+                to.arguments(&json);
+                if step == Step::Done {
+                    self.at = At::Behind;
                 }
-                step => {
-                    to.arguments(c.encode_utf8(&mut text));
-                    if step == Step::Done {
-                        self.at = At::Behind;
-                    }
-                }
-            },
+            }
         }
     }
 

@@ -15,6 +15,7 @@ mod format;
 mod grammar;
 mod harmony;
 mod known;
+mod mend;
 mod parts;
 mod python;
 mod scan;
@@ -22,7 +23,7 @@ mod scan;
 mod tests;
 
 pub use format::{Format, Thoughts, format_named, format_of, thoughts_named, thoughts_of};
-pub use grammar::grammar;
+pub use grammar::{Advice, grammar};
 pub use known::{Kind, Known};
 
 use crate::base::{Error, Result};
@@ -123,7 +124,9 @@ impl Teller<'_> {
     }
 
     fn arguments(&mut self, text: &str) {
-        self.sink.arguments(*self.count - 1, text);
+        if !text.is_empty() {
+            self.sink.arguments(*self.count - 1, text);
+        }
     }
 
     fn knows(&self, name: &str) -> bool {
@@ -228,6 +231,9 @@ impl Reply {
         let another = cut && self.calls > 0;
         if another && (self.stage == Stage::Call || self.begins_block()) {
             return;
+        }
+        if self.stage == Stage::Call {
+            self.call.leave_held();
         }
         while self.stage == Stage::Call && !self.call.raw.is_empty() {
             self.fail(sink);

@@ -114,6 +114,24 @@ impl Scan {
         }
     }
 
+    /// Within a string, where any character may come.
+    pub fn in_text(&self) -> bool {
+        matches!(self.at, At::Text { .. })
+    }
+
+    pub fn wants_value(&self) -> bool {
+        matches!(self.at, At::Value | At::FirstItem)
+    }
+
+    /// Behind a value, where a comma may come.
+    pub fn behind_value(&self) -> bool {
+        match self.at {
+            At::Behind => true,
+            At::Number(number) => number.may_end(),
+            _ => false,
+        }
+    }
+
     /// Handles characters outside of strings, numbers and words.
     fn structure(&mut self, at: At, c: char) -> Option<At> {
         if matches!(c, ' ' | '\n' | '\r' | '\t') && at != At::Start {

@@ -213,6 +213,27 @@ fn what_is_no_call_is_text() {
     }
 }
 
+/// Arguments that are nearly JSON become JSON.
+#[test]
+fn calls_that_are_nearly_json() {
+    for (arguments, json) in [
+        ("{\"city\": \"a\nb\"}", r#"{"city": "a\nb"}"#),
+        (r#"{"city": "C:\Users\'x"}"#, r#"{"city": "C:\\Users'x"}"#),
+        (r#"{"city": "x", "on": True, "by": None,}"#, r#"{"city": "x", "on": true, "by": null}"#),
+        ("null", "{}"),
+    ] {
+        let weather = [("get_weather", json)];
+        let text =
+            format!("<tool_call>\n{{\"name\": \"get_weather\", \"arguments\": {arguments}}}\n</tool_call>");
+        assert_eq!(parse("hermes", &text), told("", &weather), "{text}");
+        let text =
+            format!("<tool_call>[{{\"arguments\": {arguments}, \"name\": \"get_weather\"}}]</tool_call>");
+        assert_eq!(parse("hermes", &text), told("", &weather), "{text}");
+    }
+    let cut = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\\";
+    assert_eq!(parse("hermes", cut), told("", &[("f", "{\"a\": \"x")]));
+}
+
 /// Emitted parts stay, and the rest is text.
 #[test]
 fn calls_that_go_wrong_late() {

@@ -22,7 +22,7 @@ fn chat(more: &str) -> Chat {
 }
 
 fn lark(chat: &Chat, parts: &Parts) -> Option<String> {
-    grammar(chat, parts, None, &|_| None).unwrap()
+    grammar(chat, parts, None, Advice::Taken, &|_| None).unwrap()
 }
 
 /// Returns whether `text` is allowed byte by byte, with an end after it.
@@ -214,7 +214,7 @@ fn messages_of_thoughts_come_first() {
     assert!(!accepts(&made, &format!("<|channel|>analysis<|message|>Hm.{call}")), "{made}");
     let ids =
         |mark: &str| ["<|channel|>", "<|message|>", "<|end|>", "<|start|>"].iter().position(|m| *m == mark);
-    let made = grammar(&chat(r#""tool_choice": "required""#), &parts, None, &|mark| {
+    let made = grammar(&chat(r#""tool_choice": "required""#), &parts, None, Advice::Taken, &|mark| {
         ids(mark).map(|at| 10 + at as u32)
     });
     let made = made.unwrap().unwrap();
@@ -230,7 +230,7 @@ fn markers_that_are_control_tokens_are_no_text() {
         ["[TOOL_CALLS]", "[ARGS]", "[/THINK]"].iter().position(|m| *m == mark).map(|at| 10 + at as u32)
     };
     let parts = Parts { thoughts: thoughts_named("mistral"), ..parts("mistral11") };
-    let made = grammar(&required, &parts, None, &ids).unwrap().unwrap();
+    let made = grammar(&required, &parts, None, Advice::Taken, &ids).unwrap().unwrap();
     assert!(made.contains("call_1: <[10]> \"now\" <[11]> args_1"), "{made}");
     assert!(made.contains("thought: /(?s:.*)/ <[12]>") && made.contains("opened: \"[THINK]\""), "{made}");
 }
@@ -241,7 +241,7 @@ fn a_schema_leaves_room_for_calls() {
     let chat = chat(r#""tool_choice": "auto""#);
     let parts = Parts { thoughts: thoughts_named("think"), ..parts("hermes") };
     let schema = r#"{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}"#;
-    let made = grammar(&chat, &parts, Some(schema), &|_| None).unwrap().unwrap();
+    let made = grammar(&chat, &parts, Some(schema), Advice::Taken, &|_| None).unwrap().unwrap();
     let call = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
     for text in [r#"{"a": 7}"#, "<think>Hm.</think>{\"a\": 7}", call] {
         assert!(accepts(&made, text), "{text}: {made}");
@@ -250,17 +250,17 @@ fn a_schema_leaves_room_for_calls() {
         assert!(!accepts(&made, text), "{text}: {made}");
     }
     let none = Chat::parse(r#"{"messages": []}"#).unwrap();
-    assert_eq!(grammar(&none, &parts, Some(schema), &|_| None).unwrap(), None);
+    assert_eq!(grammar(&none, &parts, Some(schema), Advice::Taken, &|_| None).unwrap(), None);
     // Without a format of calls, the schema alone is the grammar.
-    assert_eq!(grammar(&chat, &Parts::default(), Some(schema), &|_| None).unwrap(), None);
-    let error = grammar(&chat, &parts, Some("{} | /.*/"), &|_| None).unwrap_err();
+    assert_eq!(grammar(&chat, &Parts::default(), Some(schema), Advice::Taken, &|_| None).unwrap(), None);
+    let error = grammar(&chat, &parts, Some("{} | /.*/"), Advice::Taken, &|_| None).unwrap_err();
     assert_eq!(error.status, Status::InvalidArgument, "{error}");
 }
 
 #[test]
 fn calls_need_a_format() {
     let required = chat(r#""tool_choice": "required""#);
-    let error = grammar(&required, &Parts::default(), None, &|_| None).unwrap_err();
+    let error = grammar(&required, &Parts::default(), None, Advice::Taken, &|_| None).unwrap_err();
     assert!(error.message.contains("set tool_format"), "{error}");
 }
 

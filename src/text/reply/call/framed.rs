@@ -81,9 +81,7 @@ impl Call {
     }
 
     fn frame_arguments(&mut self, c: char, to: &mut Teller) -> Turn {
-        let At::Arguments(scan) = &mut self.at else { return Turn::Fail };
-        let step = scan.push(c);
-        let turn = self.argument(c, step, to);
+        let turn = self.argument(c, to);
         if matches!(self.at, At::Behind) {
             self.framed = Framed::Behind;
         }

@@ -110,7 +110,7 @@ fn object<'a>(root: &'a Json, schemas: &Schemas<'a>) -> Kept<&'a Json> {
 }
 
 /// Appends the rule for a parameter of any name and value.
-fn any_rule(i: usize, [open, middle, close]: &Around, out: &mut String) -> String {
+pub fn any_rule(i: usize, [open, middle, close]: &Around, out: &mut String) -> String {
     let _ = write!(out, "PARAMETER_{i}: ");
     literal(open, out);
     let _ = write!(out, "/[a-zA-Z0-9_.-]{{1,{MAX_NAME}}}/ ");
