@@ -1,29 +1,20 @@
 //! One decoder for all families. The configuration determines the norms, the rotation and the activation; the types
 //! of the weights determine the arithmetic.
 
-mod latent;
-mod layer;
-mod mtp;
+mod read;
 mod workspace;
 
 use super::check::check_batch;
 use super::config::DecoderConfig;
-use super::family::QkNorm;
-use super::products::Products;
-use super::score::ScoreRows;
+use super::layers::{Inventory, Layer, LayerInputs, Mtp, Product, Products, Ropes, Step, Update};
+use super::score::{Score, ScoreRows};
 use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, Pooling, adapter, check_stop};
 use crate::base::{Error, Result};
+use crate::kernels::Matrix;
 use crate::ops::{
-    Accepted, Attention, AttentionShape, Head, KvCache, KvLayers, KvLayout, Norm, OpSet, Owned, Paging,
-    Projections, RaggedBatch, Site, Slot, StateShape, Weight,
+    Accepted, AttentionShape, Fold, Head, KvCache, KvLayers, Norm, OpSet, Owned, Paging, RaggedBatch,
+    StateShape, Weight,
 };
-
-pub use latent::LatentAttention;
-pub use layer::{
-    Beside, Both, Convolution, FeedForward, Gated, GatedDelta, Layer, LayerInput, LayerInputs, Mixer, Ropes,
-    SelfAttention, StateSpace, Weights,
-};
-pub use mtp::Mtp;
 
 /// A loaded decoder.
 pub struct Decoder {
@@ -32,315 +23,62 @@ pub struct Decoder {
     facts: Facts,
 }
 
+struct Weights {
+    /// `[vocab, hidden]`.
+    embedding: Matrix,
+    /// The rotation of the embedding's rows.
+    unfold: Option<Fold>,
+    inputs: Option<LayerInputs>,
+    layers: Vec<Layer>,
+    /// `None`: the files have no block of multi-token prediction, or it is not wanted.
+    mtp: Option<Mtp>,
+    final_norm: Norm,
+    /// The final norm before the head, which scales logits too.
+    head_norm: Norm,
+    /// `[vocab, hidden]`; the embedding again if they are tied.
+    head: Product,
+    /// In the order of `DecoderConfig::ropes`.
+    ropes: Vec<Ropes>,
+    /// What scores pairs of texts.
+    score: Option<Score>,
+}
+
+impl Weights {
+    /// All weights, but for the norms before heads, which follow from others.
+    fn list(&self) -> Inventory<'_> {
+        let mut list = Inventory::default();
+        list.table(&self.embedding);
+        self.inputs.iter().for_each(|inputs| inputs.list(&mut list));
+        self.layers.iter().for_each(|layer| layer.list(&mut list));
+        self.mtp.iter().for_each(|mtp| mtp.list(&mut list));
+        list.norms([&self.final_norm]);
+        list.product(&self.head);
+        list
+    }
+}
+
 impl Decoder {
-    /// Creates a decoder. `weights` must have the shapes that `config` gives; the loader has checked them.
-    /// `other_bytes` is the number of other bytes in their files.
-    pub fn new(config: DecoderConfig, weights: Weights, other_bytes: u64) -> Self {
-        let facts = facts(&config, &weights, other_bytes);
-        Self { config, weights, facts }
-    }
-
-    /// The places of a step's rows for layers that attend as `DecoderConfig::attention` says, and as `global`.
-    fn paging<'a>(
+    /// The step of `batch`. `wanted`: the rows that continue after the last layer's mixer.
+    fn step<'a>(
         &'a self,
+        ops: &'a dyn OpSet,
         batch: &'a RaggedBatch,
-        kv: &KvLayout,
-    ) -> Result<(Paging<'a>, Option<Paging<'a>>)> {
-        let of = |shape| Paging::new(batch, kv, shape);
-        Ok((of(&self.config.attention)?, self.config.global.as_ref().map(of).transpose()?))
-    }
-
-    /// A product of the normed residual `x` at the start of layer `index`. Adds `update`, the output of the previous
-    /// layer, to `x` first.
-    fn enter(
-        &self,
-        step: &Step,
-        index: usize,
-        x: &mut Owned,
-        update: Option<Owned>,
-        weights: &Projections,
-    ) -> Result<Owned> {
-        let (norm, site) = (self.weights.layers[index].attn_norm.as_ref(), Site::Layer(index, Slot::Enter));
-        match update {
-            Some(update) => step.all.add_linear(x, (&update, self.post_norm(index - 1)), norm, weights, site),
-            None => step.all.linear(x, norm, weights, site),
-        }
-    }
-
-    /// How layer `index` attends.
-    fn how<'a>(&'a self, step: &Step, index: usize, attention: &'a SelfAttention) -> Attention<'a> {
-        let span = self.config.blocks[index];
-        Attention {
-            shape: self.config.attention_of(index),
-            rope: self.weights.ropes[span.rope].of(step.kv),
-            window: span.window,
-            from: usize::from(index == self.config.layers),
-            sinks: attention.sinks.as_deref(),
-            norms: attention.qk_norms.as_ref().filter(|_| self.config.family.qk_norm != QkNorm::Row),
-            value_norm: attention.value_norm.as_ref(),
-            shared: attention.shared,
-        }
-    }
-
-    /// q, k and v of layer `index`, and with an output gate its logits.
-    fn qkv(
-        &self,
-        step: &Step,
-        index: usize,
-        x: &mut Owned,
-        update: Option<Owned>,
-        attention: &SelfAttention,
-    ) -> Result<(Owned, Option<Owned>)> {
-        let (ops, family) = (step.ops, self.config.family);
-        let mut qkv = self.enter(step, index, x, update, &attention.qkv)?;
-        if let (QkNorm::Row, Some([q, k])) = (family.qk_norm, &attention.qk_norms) {
-            ops.norm_columns(&mut qkv, 0, q)?;
-            ops.norm_columns(&mut qkv, q.weight.len(), k)?;
-        }
-        if !family.attention_gate {
-            return Ok((qkv, None));
-        }
-        let [qkv, gate] = ops.split_gate(&qkv, &self.config.attention)?;
-        Ok((qkv, Some(gate)))
-    }
-
-    /// The attention of layer `index`: `[T, heads * head_dim]`.
-    fn attention(
-        &self,
-        step: &Step,
-        index: usize,
-        x: &mut Owned,
-        update: Option<Owned>,
-        attention: &SelfAttention,
-    ) -> Result<Owned> {
-        let (qkv, gate) = self.qkv(step, index, x, update, attention)?;
-        let (how, place) = (self.how(step, index, attention), self.weights.layers[index].place);
-        let out =
-            step.ops.attention(&qkv, step.paging_of(self.config.is_global(index)), step.kv, place, &how)?;
-        drop(qkv);
-        let norm = self.weights.layers[index].attn_norm.as_ref();
-        match (gate, &attention.gate) {
-            (Some(gate), _) => step.ops.gate(&out, &gate),
-            (None, Some(weights)) => {
-                let gate = step.all.linear(x, norm, weights, Site::Layer(index, Slot::Gate))?;
-                step.ops.gate(&out, &gate)
-            }
-            (None, None) => Ok(out),
-        }
-    }
-
-    /// The part of layer `index` that later rows need: K and V.
-    fn append(
-        &self,
-        step: &Step,
-        index: usize,
-        x: &mut Owned,
-        update: Option<Owned>,
-        attention: &SelfAttention,
-    ) -> Result<()> {
-        let (qkv, _) = self.qkv(step, index, x, update, attention)?;
-        let (how, place) = (self.how(step, index, attention), self.weights.layers[index].place);
-        step.ops.append(&qkv, step.paging_of(self.config.is_global(index)), step.kv, place, &how)
-    }
-
-    /// The recurrence of layer `index`: `[T, values]`.
-    fn recurrence(
-        &self,
-        step: &Step,
-        index: usize,
-        x: &mut Owned,
-        update: Option<Owned>,
-        delta: &GatedDelta,
-    ) -> Result<Owned> {
-        let layer = &self.weights.layers[index];
-        let mixed = self.enter(step, index, x, update, &delta.inputs)?;
-        let site = Site::Layer(index, Slot::Gate);
-        let gates = step.all.linear(x, layer.attn_norm.as_ref(), &delta.gates, site)?;
-        step.ops.delta_net(&mixed, &gates, step.paging.batch, step.kv, layer.place, &delta.net)
-    }
-
-    /// The convolution of layer `index`: `[T, channels]`.
-    fn convolution(
-        &self,
-        step: &Step,
-        index: usize,
-        x: &mut Owned,
-        update: Option<Owned>,
-        conv: &Convolution,
-    ) -> Result<Owned> {
-        let input = self.enter(step, index, x, update, &conv.input)?;
-        let place = self.weights.layers[index].place;
-        step.ops.short_conv(&input, step.paging.batch, step.kv, place, &conv.net)
-    }
-
-    /// Mamba-2 in layer `index`: `[T, inner]`.
-    fn state_space(
-        &self,
-        step: &Step,
-        index: usize,
-        x: &mut Owned,
-        update: Option<Owned>,
-        mamba: &StateSpace,
-    ) -> Result<Owned> {
-        let input = self.enter(step, index, x, update, &mamba.input)?;
-        step.ops.mamba(&input, step.paging.batch, step.kv, self.weights.layers[index].place, &mamba.net)
-    }
-
-    /// As `state_space`, beside another mixer, which has added the update to `x`.
-    fn beside(&self, step: &Step, index: usize, x: &Owned) -> Result<Option<Owned>> {
-        let layer = &self.weights.layers[index];
-        let Some(Beside { mixer, place, .. }) = &layer.beside else { return Ok(None) };
-        let site = Site::Layer(index, Slot::Beside);
-        let input = step.all.linear(x, layer.attn_norm.as_ref(), &mixer.input, site)?;
-        step.ops.mamba(&input, step.paging.batch, step.kv, *place, &mixer.net).map(Some)
-    }
-
-    /// The mixer of layer `index`. `None` if the layer ends with its K and V.
-    fn mixed(
-        &self,
-        step: &Step,
-        index: usize,
-        x: &mut Owned,
-        update: Option<Owned>,
-        ends: bool,
-    ) -> Result<Option<Owned>> {
-        match &self.weights.layers[index].mixer {
-            Mixer::Attention(attention) if ends => {
-                return self.append(step, index, x, update, attention).map(|()| None);
-            }
-            Mixer::Attention(attention) => self.attention(step, index, x, update, attention),
-            Mixer::Latent(latent) => return self.latent_attention(step, index, x, update, (latent, ends)),
-            Mixer::DeltaNet(delta) => self.recurrence(step, index, x, update, delta),
-            Mixer::ShortConv(conv) => self.convolution(step, index, x, update, conv),
-            Mixer::Mamba(mamba) => self.state_space(step, index, x, update, mamba),
-        }
-        .map(Some)
-    }
-
-    /// Runs layer `index` on `x`, to which `update` is still to be added, and returns the layer's own update. With
-    /// `wanted`, only those rows continue after the mixer. If it is empty, the layer ends with K and V, or with its
-    /// state, and returns `None`. `inputs` are those of all layers, if the layers have any.
-    fn layer(
-        &self,
-        step: &Step,
-        index: usize,
-        x: &mut Owned,
-        update: Option<Owned>,
-        inputs: Option<&Owned>,
+        kv: &'a KvCache,
         wanted: Option<&[u32]>,
-    ) -> Result<Option<Owned>> {
-        let nothing = wanted.is_some_and(<[u32]>::is_empty);
-        let mixed = self.mixed(step, index, x, update, nothing)?;
-        let mut beside = self.beside(step, index, x)?;
-        let Some(mut mixed) = mixed.filter(|_| !nothing) else { return Ok(None) };
-        let (ops, mut products, mut own) = (step.ops, &step.all, None);
-        if let Some(rows) = wanted {
-            products = &step.wanted;
-            mixed = ops.rows(&mixed, rows)?;
-            beside = beside.map(|beside| ops.rows(&beside, rows)).transpose()?;
-            *x = ops.rows(x, rows)?;
-            own = inputs.map(|inputs| ops.rows(inputs, rows)).transpose()?;
-        }
-        let output = self.output(ops, products, index, mixed, beside)?;
-        let update = self.feed_forward(ops, products, index, x, output)?;
-        self.close(ops, products, index, x, (update, own.as_ref().or(inputs))).map(Some)
-    }
-
-    /// The product of what the mixer of layer `index` gave, with that of a second one added.
-    fn output(
-        &self,
-        ops: &dyn OpSet,
-        products: &Products,
-        index: usize,
-        mixed: Owned,
-        beside: Option<Owned>,
-    ) -> Result<Owned> {
-        let layer = &self.weights.layers[index];
-        let norm = layer.attn_sub_norm.as_ref();
-        let mut output = products.linear(&mixed, norm, &layer.output, Site::Layer(index, Slot::Output))?;
-        drop(mixed);
-        if let (Some(mixed), Some(beside)) = (beside, &layer.beside) {
-            let site = Site::Layer(index, Slot::BesideOutput);
-            ops.add(&mut output, &products.linear(&mixed, None, &beside.output, site)?, None)?;
-        }
-        Ok(output)
-    }
-
-    /// The end of layer `index`, behind its feed-forward: its own input, and its scale.
-    fn close(
-        &self,
-        ops: &dyn OpSet,
-        products: &Products,
-        index: usize,
-        x: &mut Owned,
-        (mut update, inputs): (Owned, Option<&Owned>),
-    ) -> Result<Owned> {
-        let layer = &self.weights.layers[index];
-        if let (Some(input), Some(inputs), Some(width)) = (&layer.input, inputs, self.config.layer_inputs) {
-            ops.add(x, &update, layer.ffn_post_norm.as_ref())?;
-            drop(update);
-            let gate = products.linear(x, None, &input.gate, Site::Layer(index, Slot::InputGate))?;
-            let gated = ops.gated_columns(&gate, inputs, index * width, self.config.activation)?;
-            update = products.linear(&gated, None, &input.output, Site::Layer(index, Slot::InputOutput))?;
-        }
-        layer.scale.map_or(Ok(()), |by| ops.scale(x, by))?;
-        Ok(update)
-    }
-
-    /// The inputs of all layers side by side: `[T, layers * width]`.
-    fn layer_inputs(&self, step: &Step, x: &Owned) -> Result<Option<Owned>> {
-        let Some(LayerInputs { table, scale, projection, norm }) = &self.weights.inputs else {
-            return Ok(None);
-        };
-        let mut inputs = step.ops.linear(x, None, projection)?;
-        step.ops.norm_parts(&mut inputs, norm)?;
-        let rows = step.ops.embed(step.paging.batch, table, *scale)?;
-        step.ops.add(&mut inputs, &rows, None)?;
-        Ok(Some(inputs))
-    }
-
-    fn feed_forward(
-        &self,
-        ops: &dyn OpSet,
-        products: &Products,
-        index: usize,
-        x: &mut Owned,
-        output: Owned,
-    ) -> Result<Owned> {
-        let layer = &self.weights.layers[index];
-        let (post_norm, norm) = (layer.attn_post_norm.as_ref(), layer.ffn_norm.as_ref());
-        let activation = self.config.activation;
-        let dense = |x: &mut Owned, output: Owned, Gated { gate_up, sub_norm, down }: &Gated| {
-            let update = (&output, post_norm);
-            let site = Site::Layer(index, Slot::GateUp);
-            let gate_up = products.add_gate_up(x, update, norm, gate_up, activation, site)?;
-            drop(output);
-            let site = Site::Layer(index, Slot::Down);
-            products.gated_linear(&gate_up, activation, sub_norm.as_ref(), down, site)
-        };
-        match &layer.feed_forward {
-            FeedForward::Gated(gated) => dense(x, output, gated),
-            FeedForward::Both(both) => {
-                let Both { dense: gated, experts, experts_norm, post_norms: [dense_norm, sparse_norm] } =
-                    &**both;
-                let output = dense(x, output, gated)?;
-                let sparse = ops.experts(x, Some(experts_norm), experts, activation)?;
-                let mut sum = ops.norm(&output, dense_norm)?;
-                ops.add(&mut sum, &sparse, Some(sparse_norm))?;
-                Ok(sum)
-            }
-            FeedForward::Experts(experts) => {
-                ops.add(x, &output, post_norm)?;
-                drop(output);
-                ops.experts(x, norm, experts, activation)
-            }
-        }
-    }
-
-    /// The norm of the update that layer `index` adds to the residual.
-    fn post_norm(&self, index: usize) -> Option<&Norm> {
-        let layer = &self.weights.layers[index];
-        layer.input.as_ref().map(|input| &input.post_norm).or(layer.ffn_post_norm.as_ref())
+    ) -> Result<Step<'a>> {
+        let c = &self.config;
+        let paging = |shape| Paging::new(batch, &kv.layout, shape);
+        let (all, global) = (paging(&c.attention)?, c.global.as_ref().map(paging).transpose()?);
+        check_batch(batch, &kv.layout, self.kv_shape(), c.vocab_size, c.context_length)?;
+        Ok(Step {
+            ops,
+            paging: all,
+            global,
+            kv,
+            ropes: &self.weights.ropes,
+            all: Products::of_rows(ops, batch, None),
+            wanted: Products::of_rows(ops, batch, wanted),
+        })
     }
 
     /// The embeddings of the batch's tokens.
@@ -358,40 +96,38 @@ impl Decoder {
         stop: &mut dyn FnMut() -> bool,
         wanted: Option<&[u32]>,
     ) -> Result<Option<Owned>> {
-        let (ops, last) = (step.ops, self.config.layers - 1);
-        let (mut x, mut update) = (self.embed(step)?, None);
-        let inputs = self.layer_inputs(step, &x)?;
-        // Later rows need nothing of the layers behind it.
+        let mut x = self.embed(step)?;
+        let inputs = self.weights.inputs.as_ref().map(|inputs| inputs.run(step, &x)).transpose()?;
+        let mut update: Option<Update> = None;
+        let last = self.config.layers - 1;
+        // If nothing is wanted, later rows need nothing of the layers behind it.
         let written = self.config.last_written();
-        for index in 0..=last {
+        for (index, layer) in self.weights.layers.iter().enumerate() {
             check_stop(stop)?;
-            let ends = |rows: &&[u32]| index == last || rows.is_empty() && index == written;
-            update = self.layer(step, index, &mut x, update, inputs.as_ref(), wanted.filter(ends))?;
-            if update.is_none() {
-                break;
+            if index == written && wanted.is_some_and(<[u32]>::is_empty) {
+                return layer.append(step, &mut x, update).map(|()| None);
             }
+            let wanted = wanted.filter(|_| index == last);
+            update = Some(layer.run(step, &mut x, update, inputs.as_ref(), wanted)?);
         }
-        let Some(update) = update else { return Ok(None) };
-        ops.add(&mut x, &update, self.post_norm(last))?;
+        if let Some(update) = update {
+            step.ops.add(&mut x, &update.rows, update.norm)?;
+        }
         Ok(Some(x))
     }
-}
 
-/// State shared by the layers of one pass.
-struct Step<'a> {
-    ops: &'a dyn OpSet,
-    paging: Paging<'a>,
-    /// As `paging`, for layers that attend as `DecoderConfig::global` says.
-    global: Option<Paging<'a>>,
-    kv: &'a KvCache,
-    all: Products<'a>,
-    /// The products of the wanted rows.
-    wanted: Products<'a>,
-}
-
-impl<'a> Step<'a> {
-    fn paging_of(&self, global: bool) -> &Paging<'a> {
-        self.global.as_ref().filter(|_| global).unwrap_or(&self.paging)
+    /// Drafts the next token of each row; see `Model::draft`.
+    fn predict(&self, step: &Step, before: &[f32], out: &mut Outputs) -> Result<()> {
+        let Some(mtp) = &self.weights.mtp else {
+            return Err(Error::internal("drafts of a model without a block that predicts them"));
+        };
+        let batch = step.paging.batch;
+        let before = step.ops.given(before, [batch.tokens.len(), self.config.hidden])?;
+        let x = mtp.predict(step, &self.embed(step)?, &before)?;
+        step.ops.norm(&x, &mtp.norm)?.copy_to(&mut out.hidden)?;
+        let Outputs { logits, tokens, reports, .. } = out;
+        let to = Head { logits, tokens, reports, draws: &batch.draws };
+        step.all.head(to, &x, Some(&mtp.head_norm), &self.weights.head)
     }
 }
 
@@ -433,43 +169,27 @@ impl Model for Decoder {
         kv: &KvCache,
         out: &mut Outputs,
     ) -> Result<()> {
-        self.predict(ops, (batch, before), kv, out)
+        let step = self.step(ops, batch, kv, None)?;
+        ops.begin(batch, kv)?;
+        self.predict(&step, before, out)
     }
 
     fn advance(&self, ops: &dyn OpSet, kv: &KvCache, accepted: &[Accepted]) -> Result<()> {
         if self.weights.mtp.is_some() {
             kv.states()?.advance_hidden(accepted)?;
         }
-        let layers = self.weights.layers.iter();
-        layers.filter_map(Layer::recurrent).try_for_each(|(place, net)| ops.advance(kv, place, net, accepted))
+        let mut states = self.weights.layers.iter().filter_map(Layer::state);
+        states.try_for_each(|(place, net)| ops.advance(kv, place, net, accepted))
     }
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
-        let Weights { embedding, inputs, layers, mtp, final_norm, head_norm, head, .. } = &self.weights;
-        self.config.latent.map_or(Ok(()), |_| each(Weight::CpuOnly("latent attention")))?;
-        self.config.shapes().try_for_each(|shape| each(Weight::Attention(shape)))?;
-        self.config.logit_cap.map_or(Ok(()), |_| each(Weight::CpuOnly("capped logits")))?;
-        each(Weight::Table(embedding))?;
-        if let Some(inputs) = inputs {
-            each(Weight::Table(&inputs.table))?;
-            each(Weight::Product(&inputs.projection))?;
-            each(Weight::Norm(&inputs.norm))?;
-        }
-        for layer in layers {
-            layer.projections().try_for_each(|weights| each(Weight::Product(weights)))?;
-            layer.sinks().map_or(Ok(()), |_| each(Weight::CpuOnly("attention sinks")))?;
-            layer.experts().map_or(Ok(()), |experts| each(Weight::Experts(experts)))?;
-            layer.recurrent().map_or(Ok(()), |(_, net)| each(Weight::Recurrent(net)))?;
-            layer.norms().try_for_each(|norm| each(Weight::Norm(norm)))?;
-        }
-        if let Some(mtp) = mtp {
-            each(Weight::Product(&mtp.join))?;
-            mtp.norms().chain([&mtp.head_norm]).try_for_each(|norm| each(Weight::Norm(norm)))?;
-        }
-        self.config.activation.cpu_only().map_or(Ok(()), |part| each(Weight::CpuOnly(part)))?;
-        each(Weight::Norm(final_norm))?;
-        each(Weight::Norm(head_norm))?;
-        each(Weight::Product(head))
+        let c = &self.config;
+        c.latent.map_or(Ok(()), |_| each(Weight::CpuOnly("latent attention")))?;
+        c.shapes().try_for_each(|shape| each(Weight::Attention(shape)))?;
+        c.logit_cap.map_or(Ok(()), |_| each(Weight::CpuOnly("capped logits")))?;
+        c.activation.cpu_only().map_or(Ok(()), |part| each(Weight::CpuOnly(part)))?;
+        let heads = self.weights.mtp.iter().map(|mtp| &mtp.head_norm).chain([&self.weights.head_norm]);
+        self.weights.list().weights().chain(heads.map(Weight::Norm)).try_for_each(each)
     }
 
     fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {
@@ -480,7 +200,7 @@ impl Model for Decoder {
                 file.what
             )));
         }
-        let made = adapter::fit(file, c, &self.weights)?;
+        let made = adapter::fit(file, c, &self.weights.list())?;
         if made.lora.head[0].is_some() && matches!(c.score, Some(ScoreRows::Tokens { .. })) {
             return Err(Error::unsupported(format!(
                 "{}: it updates the model's head, whose rows score pairs of texts as they are",
@@ -510,20 +230,18 @@ impl Model for Decoder {
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
-        let (paging, global) = self.paging(batch, &kv.layout)?;
-        check_batch(batch, &kv.layout, self.kv_shape(), self.config.vocab_size, self.config.context_length)?;
+        let mtp = self.weights.mtp.as_ref();
+        let wanted = if mtp.is_some() { Wanted(None) } else { Wanted::of(batch) };
+        let step = self.step(ops, batch, kv, wanted.rows())?;
         if !self.state_shape().is_empty() {
             kv.states()?.check(batch)?;
         }
         ops.begin(batch, kv)?;
-        let mtp = self.weights.mtp.as_ref();
-        let wanted = if mtp.is_some() { Wanted(None) } else { Wanted::of(batch) };
-        let [all, some] = [None, wanted.rows()].map(|rows| Products::of_rows(ops, batch, rows));
-        let step = Step { ops, paging, global, kv, all, wanted: some };
         let x = self.residual(&step, stop, wanted.rows())?;
         check_stop(stop)?;
         if let (Some(mtp), Some(x)) = (mtp, &x) {
-            self.follow(&step, mtp, x)?;
+            let hidden = ops.norm(x, &self.weights.final_norm)?;
+            mtp.follow(&step, &self.embed(&step)?, &hidden)?;
         }
         out.hidden.clear();
         out.tokens.clear();
@@ -580,6 +298,15 @@ impl Wanted {
 }
 
 fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
+    let (list, mut matrices, mut vectors) = (weights.list(), Vec::new(), Vec::new());
+    for weight in list.weights() {
+        weight.matrices(&mut |matrix| matrices.push(matrix));
+        weight.vectors(&mut |vector| vectors.push(vector));
+    }
+    // A tied head, which is listed last, has the embedding's very bytes.
+    let tied = weights.head.weights.matrices[0].data.as_ptr() == weights.embedding.data.as_ptr();
+    matrices.truncate(matrices.len() - usize::from(tied));
+    let score = weights.score.iter().flat_map(|score| [&*score.rows, &*score.bias]);
     Facts {
         architecture: config.architecture.clone(),
         name: config.name.clone(),
@@ -595,6 +322,10 @@ fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
         raw_embeddings: config.raw_embeddings,
         sampling: config.sampling,
         scores: weights.score.as_ref().map(|_| Pooling::Last),
-        ..Facts::of_weights(weights.matrices(), weights.vectors(), other_bytes + weights.copied_bytes())
+        ..Facts::of_weights(
+            matrices.into_iter(),
+            vectors.into_iter().chain(score),
+            other_bytes + list.copied_bytes(),
+        )
     }
 }

@@ -1,6 +1,7 @@
 //! Loads a model from a path.
 
 use super::checkpoint::Checkpoint;
+use super::decoder::Decoder;
 use super::echo::Echo;
 use super::encoder::EncoderConfig;
 use super::hf;
@@ -308,7 +309,7 @@ fn decoder(
             )));
         }
     }
-    let model = Reader::new(files, options.max_weight_bytes, pool, progress).decoder(config, options)?;
+    let model = Decoder::read(Reader::new(files, options.max_weight_bytes, pool, progress), config, options)?;
     // Not earlier: reading the embedding has shown that there are this many tokens.
     tokenizer.as_mut().map_or(Ok(()), |tokenizer| tokenizer.pad_to(vocab_size))?;
     loaded(files, log, Arc::new(model), tokenizer, end_tokens, [chat, pair])

@@ -54,6 +54,18 @@ pub struct Lora<P = Pair> {
 }
 
 impl<P> Lora<P> {
+    /// An adapter that updates none of so many layers.
+    pub fn empty(layers: usize) -> Self {
+        Self { layers: (0..layers).map(|_| Default::default()).collect(), head: Pairs::default() }
+    }
+
+    pub fn pairs_mut(&mut self, site: Site) -> &mut Pairs<P> {
+        match site {
+            Site::Layer(layer, slot) => &mut self.layers[layer][slot as usize],
+            Site::Head => &mut self.head,
+        }
+    }
+
     pub fn pairs(&self, site: Site) -> &Pairs<P> {
         match site {
             Site::Layer(layer, slot) => &self.layers[layer][slot as usize],

@@ -26,6 +26,7 @@ mod spare;
 mod state;
 mod tensors;
 mod tiles;
+mod weight;
 
 pub use batch::{
     Draw, Draws, Edit, Head, MAX_EDITS, MAX_LISTED, MAX_TOPS, RaggedBatch, Report, Reported, SeqRows,
@@ -44,6 +45,7 @@ pub use owned::Owned;
 pub use paging::Paging;
 pub use short_conv::{ConvShape, ShortConv};
 pub use state::{Accepted, StateRows, StateShape, States};
+pub use weight::{Recurrent, Weight};
 
 use crate::base::{Error, Result};
 use crate::kernels::Matrix;
@@ -180,6 +182,17 @@ pub struct Norm {
     pub eps: f32,
 }
 
+impl Norm {
+    /// The same with its results times `by`.
+    pub fn times(&self, by: f32) -> Self {
+        if by == 1.0 {
+            return self.clone();
+        }
+        let all = |vector: &Arc<[f32]>| vector.iter().map(|w| w * by).collect();
+        Self { weight: all(&self.weight), bias: self.bias.as_ref().map(all), eps: self.eps }
+    }
+}
+
 /// Rotary embedding (Su et al. 2021); `inv_freq[i]` for pair i, `inv_freq.len() * 2 <= head_dim`.
 #[derive(Clone)]
 pub struct Rope {
@@ -247,59 +260,6 @@ impl Attention<'_> {
     pub fn first(&self, position: usize) -> usize {
         let first = self.window.map_or(0, |window| (position + 1).saturating_sub(window.max(1)));
         first.max(self.from.min(position))
-    }
-}
-
-/// A weight and its purpose.
-#[derive(Clone, Copy)]
-pub enum Weight<'a> {
-    /// The table of an embedding.
-    Table(&'a Matrix),
-    /// No weight, but what attention does with them.
-    Attention(&'a AttentionShape),
-    /// No weight either: a part of the model that devices lack, in words.
-    CpuOnly(&'static str),
-    Product(&'a Projections),
-    Norm(&'a Norm),
-    Experts(&'a Experts),
-    Recurrent(Recurrent<'a>),
-    Adapter(&'a Arc<Lora>),
-}
-
-impl<'a> Weight<'a> {
-    /// Calls the function with each matrix.
-    pub fn matrices(self, each: &mut dyn FnMut(&'a Matrix)) {
-        match self {
-            Self::Table(table) => each(table),
-            Self::Product(product) => product.matrices.iter().for_each(each),
-            Self::Experts(mixture) => mixture.products().flat_map(|product| &product.matrices).for_each(each),
-            Self::Attention(_) | Self::CpuOnly(_) | Self::Norm(_) | Self::Recurrent(_) | Self::Adapter(_) => {
-            }
-        }
-    }
-}
-
-/// The weights of a layer whose past is a state of fixed size, besides its products.
-#[derive(Clone, Copy)]
-pub enum Recurrent<'a> {
-    DeltaNet(&'a DeltaNet),
-    ShortConv(&'a ShortConv),
-    Mamba(&'a Mamba),
-}
-
-impl<'a> Recurrent<'a> {
-    /// All weights.
-    pub fn vectors(self) -> impl Iterator<Item = &'a [f32]> {
-        let vectors: Vec<&'a [f32]> = match self {
-            Self::DeltaNet(net) => vec![&net.conv, &net.a, &net.dt_bias, &net.norm.weight],
-            Self::ShortConv(net) => vec![&net.weights],
-            Self::Mamba(net) => {
-                let norm = net.norm.norm().map(|norm| &*norm.weight);
-                let all = [&*net.conv, &net.conv_bias, &net.a, &net.dt_bias, &net.d];
-                all.into_iter().chain(norm).collect()
-            }
-        };
-        vectors.into_iter()
     }
 }
 

@@ -5,12 +5,12 @@ use crate::base::{Bytes, Error, Result, reserve};
 use crate::kernels::gemm::lora::Pair;
 use crate::kernels::{DType, Matrix};
 use crate::model::DecoderConfig;
-use crate::model::decoder::Weights;
 use crate::model::export::source_row;
 use crate::model::fused;
 use crate::model::hf::names;
+use crate::model::layers::Inventory;
 use crate::ops::lora::Pairs;
-use crate::ops::{HeadOrder, Lora, RopeStyle, Slot};
+use crate::ops::{HeadOrder, Lora, RopeStyle};
 use std::collections::HashMap;
 use xxhash_rust::xxh64::Xxh64;
 
@@ -19,7 +19,7 @@ const MAX_RANK: usize = 1024;
 
 /// Fits the adapter of `file` to a decoder. Fails with `BadModel` if its shapes are another model's or a number is not
 /// finite, and with `Unsupported` for a part without a product that takes updates.
-pub fn fit(file: &AdapterFile, config: &DecoderConfig, weights: &Weights) -> Result<Adapter> {
+pub fn fit(file: &AdapterFile, config: &DecoderConfig, weights: &Inventory) -> Result<Adapter> {
     let Fit { lora, bytes, mut hash, left, .. } = {
         let mut fit = Fit::new(file, config)?;
         fit.take_all(weights)?;
@@ -78,23 +78,19 @@ impl<'a> Fit<'a> {
                 }
             }
         }
-        let lora = Lora { layers: Vec::new(), head: Pairs::default() };
+        let lora = Lora::empty(config.layers);
         Ok(Self { config, file, left, turn, lora, copies: HashMap::new(), bytes: 0, hash: Xxh64::new(0) })
     }
 
-    fn take_all(&mut self, weights: &Weights) -> Result<()> {
-        for (index, layer) in weights.layers.iter().enumerate() {
-            let mut pairs: [Pairs; Slot::COUNT] = Default::default();
-            for (slot, product, names) in layer.sites(index, self.config) {
-                for ((pair, name), matrix) in
-                    pairs[slot as usize].iter_mut().zip(names).zip(&product.matrices)
-                {
-                    *pair = self.pair(&format!("blk.{index}.{name}"), matrix.rows, matrix.cols)?;
-                }
+    fn take_all(&mut self, weights: &Inventory) -> Result<()> {
+        for product in weights.products() {
+            let mut pairs = Pairs::default();
+            for ((pair, name), matrix) in pairs.iter_mut().zip(&product.names).zip(&product.weights.matrices)
+            {
+                *pair = self.pair(name, matrix.rows, matrix.cols)?;
             }
-            self.lora.layers.push(pairs);
+            *self.lora.pairs_mut(product.site) = pairs;
         }
-        self.lora.head[0] = self.pair("output", self.config.vocab_size, self.config.hidden)?;
         Ok(())
     }
 

@@ -184,6 +184,7 @@ impl OpSet for CudaOps {
             Weight::Norm(norm) => self.vector(&norm.weight).map(drop),
             Weight::Experts(experts) => self.hold_experts(experts),
             Weight::Recurrent(_) => Err(cpu_only("recurrent layers")),
+            Weight::Sinks(_) => Err(cpu_only("attention sinks")),
             Weight::Adapter(lora) => self.loras.lock().hold(&self.queue, &self.pool, lora).map(drop),
         }
     }

@@ -1,7 +1,8 @@
 //! The products of a pass, with the adapters of its rows.
 
+use super::{Product, Update};
 use crate::base::Result;
-use crate::ops::{Activation, Adapted, Head, Norm, OpSet, Owned, Projections, RaggedBatch, Site};
+use crate::ops::{Activation, Adapted, Head, Norm, OpSet, Owned, RaggedBatch};
 use std::borrow::Cow;
 
 /// The products of some rows of a pass. A product that no adapter updates is fused with the operations before it; the
@@ -22,50 +23,49 @@ impl<'a> Products<'a> {
         Self { ops, adapted }
     }
 
-    fn plain(&self, site: Site) -> bool {
-        !self.adapted.iter().any(|adapted| adapted.lora.pairs(site).iter().any(Option::is_some))
+    fn plain(&self, product: &Product) -> bool {
+        !self.adapted.iter().any(|adapted| adapted.lora.pairs(product.site).iter().any(Option::is_some))
     }
 
-    pub fn linear(&self, x: &Owned, norm: Option<&Norm>, weights: &Projections, site: Site) -> Result<Owned> {
-        if self.plain(site) {
+    pub fn linear(&self, x: &Owned, norm: Option<&Norm>, product: &Product) -> Result<Owned> {
+        let weights = &product.weights;
+        if self.plain(product) {
             return self.ops.linear(x, norm, weights);
         }
         let normed = norm.map(|norm| self.ops.norm(x, norm)).transpose()?;
         let x = normed.as_ref().unwrap_or(x);
         let mut y = self.ops.linear(x, None, weights)?;
-        self.ops.adapt(&mut y, x, weights, &self.adapted, site)?;
+        self.ops.adapt(&mut y, x, weights, &self.adapted, product.site)?;
         Ok(y)
     }
 
-    /// Adds `y` to `x`, then multiplies `x`.
+    /// Adds `update` to `x`, then multiplies `x`.
     pub fn add_linear(
         &self,
         x: &mut Owned,
-        (y, y_norm): (&Owned, Option<&Norm>),
+        update: Update,
         norm: Option<&Norm>,
-        weights: &Projections,
-        site: Site,
+        product: &Product,
     ) -> Result<Owned> {
-        if self.plain(site) {
-            return self.ops.add_linear(x, y, y_norm, norm, weights);
+        if self.plain(product) {
+            return self.ops.add_linear(x, &update.rows, update.norm, norm, &product.weights);
         }
-        self.ops.add(x, y, y_norm)?;
-        self.linear(x, norm, weights, site)
+        self.ops.add(x, &update.rows, update.norm)?;
+        self.linear(x, norm, product)
     }
 
     /// `add_linear` of gate and up, whose product `activation` makes.
     pub fn add_gate_up(
         &self,
         x: &mut Owned,
-        (y, y_norm): (&Owned, Option<&Norm>),
+        update: Update,
         norm: Option<&Norm>,
-        weights: &Projections,
+        product: &Product,
         activation: Activation,
-        site: Site,
     ) -> Result<Owned> {
-        match self.plain(site) {
-            true => self.ops.add_gate_up(x, y, y_norm, norm, weights, activation),
-            false => self.add_linear(x, (y, y_norm), norm, weights, site),
+        match self.plain(product) {
+            true => self.ops.add_gate_up(x, &update.rows, update.norm, norm, &product.weights, activation),
+            false => self.add_linear(x, update, norm, product),
         }
     }
 
@@ -74,21 +74,20 @@ impl<'a> Products<'a> {
         gate_up: &Owned,
         activation: Activation,
         norm: Option<&Norm>,
-        weights: &Projections,
-        site: Site,
+        product: &Product,
     ) -> Result<Owned> {
-        if self.plain(site) {
-            return self.ops.gated_linear(gate_up, activation, norm, weights);
+        if self.plain(product) {
+            return self.ops.gated_linear(gate_up, activation, norm, &product.weights);
         }
-        self.linear(&self.ops.gated(gate_up, activation)?, norm, weights, site)
+        self.linear(&self.ops.gated(gate_up, activation)?, norm, product)
     }
 
     /// Computes the logits of a step.
-    pub fn head(&self, to: Head, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<()> {
-        if self.plain(Site::Head) {
-            return self.ops.head(to, x, norm, weights);
+    pub fn head(&self, to: Head, x: &Owned, norm: Option<&Norm>, product: &Product) -> Result<()> {
+        if self.plain(product) {
+            return self.ops.head(to, x, norm, &product.weights);
         }
         to.tokens.clear();
-        self.linear(x, norm, weights, Site::Head)?.copy_to(to.logits)
+        self.linear(x, norm, product)?.copy_to(to.logits)
     }
 }

@@ -1,0 +1,164 @@
+//! Mixtures of experts, by themselves or beside a dense feed-forward.
+
+use super::gated::Gated;
+use super::read::LayerReader;
+use super::{FeedForward, Inventory, Products, Update};
+use crate::base::{Result, reserve};
+use crate::model::config::ExpertsConfig;
+use crate::model::family::SharedExpert;
+use crate::ops::{Activation, Expert, Experts, Norm, OpSet, Owned, Projections, Shared};
+
+/// A mixture of experts.
+pub struct Sparse {
+    experts: Experts,
+    activation: Activation,
+}
+
+/// A dense feed-forward beside a mixture of experts. Both see the same residual through norms of their own, and the
+/// norms of their outputs are added.
+pub struct Both {
+    dense: Gated,
+    experts: Sparse,
+    /// The experts' norm; the dense one's is the layer's.
+    experts_norm: Norm,
+    /// Those of the dense output and of the experts'.
+    post_norms: [Norm; 2],
+}
+
+impl Sparse {
+    pub fn read(from: &mut LayerReader, e: &ExpertsConfig) -> Result<Self> {
+        Ok(Self { experts: experts(from, e)?, activation: from.c.activation })
+    }
+}
+
+impl FeedForward for Sparse {
+    fn list<'a>(&'a self, to: &mut Inventory<'a>) {
+        to.experts(&self.experts);
+    }
+
+    fn run(
+        &self,
+        ops: &dyn OpSet,
+        _: &Products,
+        x: &mut Owned,
+        update: Update,
+        norm: Option<&Norm>,
+    ) -> Result<Owned> {
+        ops.add(x, &update.rows, update.norm)?;
+        drop(update);
+        ops.experts(x, norm, &self.experts, self.activation)
+    }
+}
+
+impl Both {
+    pub fn read(from: &mut LayerReader, e: &ExpertsConfig) -> Result<Self> {
+        let hidden = from.c.hidden;
+        Ok(Self {
+            dense: Gated::read(from)?,
+            experts: Sparse::read(from, e)?,
+            experts_norm: from.norm_of("pre_ffw_norm_2", hidden)?,
+            post_norms: [from.norm_of("post_ffw_norm_1", hidden)?, from.norm_of("post_ffw_norm_2", hidden)?],
+        })
+    }
+}
+
+impl FeedForward for Both {
+    fn list<'a>(&'a self, to: &mut Inventory<'a>) {
+        self.dense.list(to);
+        self.experts.list(to);
+        to.norms([&self.experts_norm]);
+        to.norms(&self.post_norms);
+    }
+
+    fn run(
+        &self,
+        ops: &dyn OpSet,
+        products: &Products,
+        x: &mut Owned,
+        update: Update,
+        norm: Option<&Norm>,
+    ) -> Result<Owned> {
+        let [dense_norm, sparse_norm] = &self.post_norms;
+        let dense = self.dense.run(ops, products, x, update, norm)?;
+        let Sparse { experts, activation } = &self.experts;
+        let sparse = ops.experts(x, Some(&self.experts_norm), experts, *activation)?;
+        let mut sum = ops.norm(&dense, dense_norm)?;
+        ops.add(&mut sum, &sparse, Some(sparse_norm))?;
+        Ok(sum)
+    }
+}
+
+/// The router and the experts of a layer.
+fn experts(from: &mut LayerReader, e: &ExpertsConfig) -> Result<Experts> {
+    let (c, hidden) = (from.c, from.c.hidden);
+    let mut router: Projections = [from.matrix("ffn_gate_inp.weight", e.count, hidden)?].into();
+    let mut experts = Vec::new();
+    reserve(&mut experts, e.count, "experts")?;
+    let whole = from.has("ffn_gate_up_exps.weight");
+    for n in 0..e.count {
+        experts.push(expert(from, &|part| format!("ffn_{part}_exps.{n}"), e.width, whole)?);
+    }
+    let (mut router_norm, mut scales) = (None, None);
+    if c.family.experts.is_some_and(|experts| experts.beside) {
+        router_norm = Some(norm_of_router(from)?);
+        let own = "ffn_down_exps.scale";
+        scales = from.has(own).then(|| from.vector(own, e.count)).transpose()?;
+    }
+    if c.family.experts.is_some_and(|experts| experts.biases) {
+        router.bias = Some(from.vector("ffn_gate_inp.bias", e.count)?);
+        read_biases(from, e.width, &mut experts)?;
+    }
+    let shared = e.shared.map(|width| shared(from, width)).transpose()?;
+    let bias = e.bias.then(|| from.vector("exp_probs_b.bias", e.count)).transpose()?;
+    Ok(Experts { router_norm, router, choice: e.choice, bias, scales, experts, shared })
+}
+
+/// The norm of a router beside a dense feed-forward.
+fn norm_of_router(from: &mut LayerReader) -> Result<Norm> {
+    let hidden = from.c.hidden;
+    let by = 1.0 / (hidden as f32).sqrt();
+    let weight = from.vector("ffn_gate_inp.scale", hidden)?.iter().map(|w| w * by).collect();
+    Ok(Norm { weight, bias: None, eps: from.c.rms_eps })
+}
+
+/// Gives each expert its part of the biases.
+fn read_biases(from: &mut LayerReader, width: usize, experts: &mut [Expert]) -> Result<()> {
+    let (count, hidden) = (experts.len(), from.c.hidden);
+    let gate = from.rows("ffn_gate_exps.bias", count, width)?;
+    let up = from.rows("ffn_up_exps.bias", count, width)?;
+    let down = from.rows("ffn_down_exps.bias", count, hidden)?;
+    for (n, expert) in experts.iter_mut().enumerate() {
+        let of = |all: &[f32], width: usize| all[n * width..(n + 1) * width].to_vec();
+        expert.gate_up.bias = Some([of(&gate, width), of(&up, width)].concat().into());
+        expert.down.bias = Some(of(&down, hidden).into());
+    }
+    Ok(())
+}
+
+/// The expert of a layer that every row passes through.
+fn shared(from: &mut LayerReader, width: usize) -> Result<Shared> {
+    let (c, name) = (from.c, |part: &str| format!("ffn_{part}_shexp"));
+    let expert = expert(from, &name, width, false)?;
+    let weighed = c.family.experts.is_some_and(|experts| experts.shared == SharedExpert::Weighed);
+    let gate = [("ffn_gate_inp_shexp", 1)];
+    Ok(Shared { expert, gate: weighed.then(|| from.projections(&gate, c.hidden, false)).transpose()? })
+}
+
+/// An expert, whose gate and up may be one matrix, `whole`.
+fn expert(
+    from: &mut LayerReader,
+    name: &dyn Fn(&str) -> String,
+    width: usize,
+    whole: bool,
+) -> Result<Expert> {
+    let hidden = from.c.hidden;
+    let [gate, up, both, down] = ["gate", "up", "gate_up", "down"].map(name);
+    let gate_up: &[_] = match whole {
+        true => &[(&*both, 2 * width)],
+        false => &[(&*gate, width), (&*up, width)],
+    };
+    Ok(Expert {
+        gate_up: from.projections(gate_up, hidden, false)?,
+        down: from.projections(&[(&*down, hidden)], width, false)?,
+    })
+}

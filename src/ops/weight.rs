@@ -1,0 +1,81 @@
+//! The weights of a model by their purposes, for devices and counts.
+
+use super::{AttentionShape, DeltaNet, Experts, Lora, Mamba, Norm, Projections, ShortConv};
+use crate::kernels::Matrix;
+use std::sync::Arc;
+
+/// A weight and its purpose.
+#[derive(Clone, Copy)]
+pub enum Weight<'a> {
+    /// The table of an embedding.
+    Table(&'a Matrix),
+    /// No weight, but what attention does with them.
+    Attention(&'a AttentionShape),
+    /// No weight either: a part of the model that devices lack, in words.
+    CpuOnly(&'static str),
+    Product(&'a Projections),
+    Norm(&'a Norm),
+    Experts(&'a Experts),
+    Recurrent(Recurrent<'a>),
+    /// Attention's, one of each head.
+    Sinks(&'a [f32]),
+    Adapter(&'a Arc<Lora>),
+}
+
+impl<'a> Weight<'a> {
+    /// Calls the function with each matrix.
+    pub fn matrices(self, each: &mut dyn FnMut(&'a Matrix)) {
+        match self {
+            Self::Table(table) => each(table),
+            Self::Product(product) => product.matrices.iter().for_each(each),
+            Self::Experts(mixture) => mixture.products().flat_map(|product| &product.matrices).for_each(each),
+            Self::Attention(_)
+            | Self::CpuOnly(_)
+            | Self::Norm(_)
+            | Self::Recurrent(_)
+            | Self::Sinks(_)
+            | Self::Adapter(_) => {}
+        }
+    }
+
+    /// Calls the function with each vector.
+    pub fn vectors(self, each: &mut dyn FnMut(&'a [f32])) {
+        match self {
+            Self::Product(product) => product.bias.as_deref().into_iter().for_each(each),
+            Self::Norm(norm) => {
+                [Some(&norm.weight), norm.bias.as_ref()].into_iter().flatten().for_each(|v| each(v));
+            }
+            Self::Experts(mixture) => {
+                let biases = mixture.products().filter_map(|product| product.bias.as_deref());
+                mixture.scales.as_deref().into_iter().chain(biases).for_each(each);
+            }
+            Self::Recurrent(net) => net.vectors().for_each(each),
+            Self::Sinks(sinks) => each(sinks),
+            Self::Table(_) | Self::Attention(_) | Self::CpuOnly(_) | Self::Adapter(_) => {}
+        }
+    }
+}
+
+/// The weights of a layer whose past is a state of fixed size, besides its products.
+#[derive(Clone, Copy)]
+pub enum Recurrent<'a> {
+    DeltaNet(&'a DeltaNet),
+    ShortConv(&'a ShortConv),
+    Mamba(&'a Mamba),
+}
+
+impl<'a> Recurrent<'a> {
+    /// All weights.
+    pub fn vectors(self) -> impl Iterator<Item = &'a [f32]> {
+        let vectors: Vec<&'a [f32]> = match self {
+            Self::DeltaNet(net) => vec![&net.conv, &net.a, &net.dt_bias, &net.norm.weight],
+            Self::ShortConv(net) => vec![&net.weights],
+            Self::Mamba(net) => {
+                let norm = net.norm.norm().map(|norm| &*norm.weight);
+                let all = [&*net.conv, &net.conv_bias, &net.a, &net.dt_bias, &net.d];
+                all.into_iter().chain(norm).collect()
+            }
+        };
+        vectors.into_iter()
+    }
+}
