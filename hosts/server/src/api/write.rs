@@ -15,12 +15,18 @@ pub fn data(out: &mut String, data: &impl Serialize) {
     out.push_str("\n\n");
 }
 
-/// An event of this name.
-pub fn event(out: &mut String, name: &str, value: &impl Serialize) {
+/// An event of this name, which is its object's type too.
+pub fn event(out: &mut String, name: &str, fields: &impl Serialize) {
+    #[derive(Serialize)]
+    struct Typed<'a, T> {
+        r#type: &'a str,
+        #[serde(flatten)]
+        fields: &'a T,
+    }
     out.push_str("event: ");
     out.push_str(name);
     out.push('\n');
-    data(out, value);
+    data(out, &Typed { r#type: name, fields });
 }
 
 /// A line of a stream of JSON.

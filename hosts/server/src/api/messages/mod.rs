@@ -19,11 +19,11 @@ use crate::request::length::context;
 use crate::request::prompts;
 use crate::run::{Api, Call, Generation, Totals, json, take_model};
 use crate::work::{Cost, Line};
-use answer::{Block, Delta, Event, Message, Stop, Usage};
+use answer::{block, delta, stop, usage};
 use axum::body::Body;
 use axum::http::{Response, request::Parts};
 use fields::{Asked, Generating};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The field by which the answer goes on with the last message.
@@ -72,62 +72,76 @@ impl Api for Messages {
     }
 
     fn begin(&mut self, out: &mut String) {
-        let usage = Usage::begin(self.writer.prompt_tokens);
-        let message = self.writer.message(Vec::new(), Stop::default(), usage);
-        Event::MessageStart { message }.send(out);
+        // Which tokens are cached is known at the end.
+        let tokens = bn::Usage { prompt_tokens: self.writer.prompt_tokens, ..bn::Usage::default() };
+        let message = self.writer.message(Vec::new(), &Value::Null, &tokens);
+        write::event(out, "message_start", &json!({"message": message}));
     }
 
     fn event(&mut self, out: &mut String, _at: usize, event: &bn::Event) {
         self.pieces.event(event, &mut |step| self.writer.step(out, step));
         if let Some(finish) = &event.finish {
             self.pieces.finish(&mut |step| self.writer.step(out, step));
-            let delta = Stop::new(finish, &self.writer.stops);
-            Event::MessageDelta { delta, usage: Usage::from(&finish.usage) }.send(out);
+            let fields = json!({"delta": stop(finish, &self.writer.stops), "usage": usage(&finish.usage)});
+            write::event(out, "message_delta", &fields);
         }
     }
 
     fn failed(&mut self, out: &mut String, _at: usize, failure: &Failure) {
-        write::event(out, "error", &failure.object(Shape::Anthropic));
+        write::event(out, "error", &json!({"error": failure.object(Shape::Anthropic)["error"]}));
     }
 
     fn end(&mut self, out: &mut String, _totals: &Totals, failed: bool) {
         if !failed {
-            Event::MessageStop {}.send(out);
+            write::event(out, "message_stop", &json!({}));
         }
     }
 
     fn whole(&mut self, answers: Vec<bn::Answer>, _totals: &Totals) -> Result<String> {
         let Some(answer) = answers.first() else { return Ok(String::new()) };
         let blocks = Pieces::of(answer).into_iter().map(|piece| self.writer.block(piece)).collect();
-        let stop = Stop::new(&answer.finish, &self.writer.stops);
-        let message = self.writer.message(blocks, stop, Usage::from(&answer.finish.usage));
-        Ok(write::json(&message))
+        let stop = stop(&answer.finish, &self.writer.stops);
+        Ok(write::json(&self.writer.message(blocks, &stop, &answer.finish.usage)))
     }
 }
 
 impl Writer {
-    fn message<'a>(&'a self, content: Vec<Block>, stop: Stop<'a>, usage: Usage) -> Message<'a> {
-        let (id, model) = (&self.id, &self.model);
-        Message { id, kind: "message", role: "assistant", model, content, stop, usage }
+    fn message(&self, content: Vec<Value>, stop: &Value, tokens: &bn::Usage) -> Value {
+        json!({
+            "id": self.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": content,
+            "stop_reason": stop["stop_reason"],
+            "stop_sequence": stop["stop_sequence"],
+            "usage": usage(tokens),
+        })
     }
 
-    fn block(&self, piece: Piece) -> Block {
-        Block::new(piece, self.hides_thinking)
+    fn hides(&self, piece: &Piece) -> bool {
+        self.hides_thinking && piece.kind == Kind::Reasoning
+    }
+
+    fn block(&self, mut piece: Piece) -> Value {
+        if self.hides(&piece) {
+            piece.text.clear();
+        }
+        block(&piece)
     }
 
     fn step(&self, out: &mut String, step: Step) {
         match step {
             Step::Begin(piece) => {
-                let (index, content_block) = (piece.index, self.block(piece.clone()));
-                Event::ContentBlockStart { index, content_block }.send(out);
+                let fields = json!({"index": piece.index, "content_block": block(piece)});
+                write::event(out, "content_block_start", &fields);
             }
-            Step::More(piece, text) => {
-                let delta = Delta::new(&piece.kind, text);
-                if !(self.hides_thinking && piece.kind == Kind::Reasoning) {
-                    Event::ContentBlockDelta { index: piece.index, delta }.send(out);
-                }
+            Step::More(piece, text) if !self.hides(piece) => {
+                let fields = json!({"index": piece.index, "delta": delta(&piece.kind, text)});
+                write::event(out, "content_block_delta", &fields);
             }
-            Step::End(piece) => Event::ContentBlockStop { index: piece.index }.send(out),
+            Step::More(..) => {}
+            Step::End(piece) => write::event(out, "content_block_stop", &json!({"index": piece.index})),
         }
     }
 }

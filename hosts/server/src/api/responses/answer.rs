@@ -1,215 +1,75 @@
 //! The objects of a response and of its stream.
 use super::tools::Namespaces;
 use crate::api::pieces::{Kind, Piece};
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 /// How far a response or an item is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    InProgress,
-    Completed,
-    Incomplete,
-    Failed,
-}
+pub const IN_PROGRESS: &str = "in_progress";
+pub const COMPLETED: &str = "completed";
+pub const INCOMPLETE: &str = "incomplete";
+pub const FAILED: &str = "failed";
 
-impl Status {
-    pub fn of(finish: &bn::Finish) -> Self {
-        match finish.reason {
-            bn::FinishReason::Stop | bn::FinishReason::StopString => Self::Completed,
-            _ => Self::Incomplete,
-        }
-    }
-
-    /// The event that ends a stream so.
-    pub fn event(self) -> &'static str {
-        match self {
-            Self::InProgress => "response.in_progress",
-            Self::Completed => "response.completed",
-            Self::Incomplete => "response.incomplete",
-            Self::Failed => "response.failed",
-        }
+pub fn status(finish: &bn::Finish) -> &'static str {
+    match finish.reason {
+        bn::FinishReason::Stop | bn::FinishReason::StopString => COMPLETED,
+        _ => INCOMPLETE,
     }
 }
 
-/// A part of an item's content.
-#[derive(Clone, Debug, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum Part {
-    ReasoningText { text: String },
-    OutputText { text: String, annotations: [(); 0], logprobs: [(); 0] },
-}
-
-impl Part {
-    /// None: a call has no parts.
-    pub fn new(kind: &Kind, text: &str) -> Option<Self> {
-        let text = text.to_owned();
-        match kind {
-            Kind::Reasoning => Some(Self::ReasoningText { text }),
-            Kind::Text => Some(Self::OutputText { text, annotations: [], logprobs: [] }),
-            Kind::Call { .. } => None,
-        }
+/// The part that an item's content is. None: a call has no parts.
+pub fn part(kind: &Kind, text: &str) -> Option<Value> {
+    match kind {
+        Kind::Reasoning => Some(json!({"type": "reasoning_text", "text": text})),
+        Kind::Text => Some(json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})),
+        Kind::Call { .. } => None,
     }
-}
-
-#[derive(Clone, Debug, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Body {
-    Reasoning {
-        id: String,
-        summary: [(); 0],
-        content: Vec<Part>,
-    },
-    Message {
-        id: String,
-        role: &'static str,
-        content: Vec<Part>,
-    },
-    FunctionCall {
-        id: String,
-        call_id: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        namespace: Option<String>,
-        name: String,
-        arguments: String,
-    },
 }
 
 /// An item of the output.
-#[derive(Clone, Debug, Serialize)]
-pub struct Item {
-    #[serde(flatten)]
-    body: Body,
-    status: Status,
-}
-
-impl Item {
-    pub fn new(id: String, piece: &Piece, status: Status, namespaces: &Namespaces) -> Self {
-        let parts = || match status {
-            Status::InProgress => Vec::new(),
-            _ => Part::new(&piece.kind, &piece.text).into_iter().collect(),
-        };
-        let body = match &piece.kind {
-            Kind::Reasoning => Body::Reasoning { id, summary: [], content: parts() },
-            Kind::Text => Body::Message { id, role: "assistant", content: parts() },
-            Kind::Call { id: call_id, name } => {
-                let found = namespaces.find(name);
-                Body::FunctionCall {
-                    id,
-                    call_id: call_id.clone(),
-                    namespace: found.map(|(space, _)| space.to_owned()),
-                    name: found.map_or(name.as_str(), |(_, name)| name).to_owned(),
-                    arguments: piece.text.clone(),
-                }
+pub fn item(id: &str, piece: &Piece, status: &str, namespaces: &Namespaces) -> Value {
+    let parts = part(&piece.kind, &piece.text).filter(|_| status != IN_PROGRESS);
+    let content: Vec<_> = parts.into_iter().collect();
+    match &piece.kind {
+        Kind::Reasoning => {
+            json!({"type": "reasoning", "id": id, "summary": [], "content": content, "status": status})
+        }
+        Kind::Text => {
+            json!({"type": "message", "id": id, "role": "assistant", "content": content, "status": status})
+        }
+        Kind::Call { id: call_id, name } => {
+            let found = namespaces.find(name);
+            let mut item = json!({
+                "type": "function_call",
+                "id": id,
+                "call_id": call_id,
+                "name": found.map_or(name.as_str(), |(_, name)| name),
+                "arguments": piece.text,
+                "status": status,
+            });
+            if let Some((space, _)) = found {
+                item["namespace"] = space.into();
             }
-        };
-        Self { body, status }
+            item
+        }
     }
 }
 
 /// Tokens of a response.
-#[derive(Debug, Serialize)]
-pub struct Usage {
-    input_tokens: u64,
-    input_tokens_details: InputDetails,
-    output_tokens: u64,
-    output_tokens_details: OutputDetails,
-    total_tokens: u64,
+pub fn usage(usage: &bn::Usage) -> Value {
+    json!({
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.generated_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": u64::from(usage.prompt_tokens) + u64::from(usage.generated_tokens),
+    })
 }
 
-#[derive(Debug, Serialize)]
-struct InputDetails {
-    cached_tokens: u64,
-    cache_write_tokens: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct OutputDetails {
-    reasoning_tokens: u64,
-}
-
-impl From<&bn::Usage> for Usage {
-    fn from(usage: &bn::Usage) -> Self {
-        let (input, output) = (u64::from(usage.prompt_tokens), u64::from(usage.generated_tokens));
-        let cached_tokens = u64::from(usage.cached_tokens);
-        Self {
-            input_tokens: input,
-            input_tokens_details: InputDetails { cached_tokens, cache_write_tokens: 0 },
-            output_tokens: output,
-            output_tokens_details: OutputDetails { reasoning_tokens: u64::from(usage.reasoning_tokens) },
-            total_tokens: input + output,
-        }
-    }
-}
-
-/// Why a response is less than it might be.
-#[derive(Debug, Serialize)]
-pub struct Incomplete {
-    pub reason: &'static str,
-}
-
-/// Why there is no response.
-#[derive(Debug, Serialize)]
-pub struct Error<'a> {
-    pub code: &'a str,
-    pub message: &'a str,
-}
-
-#[derive(Debug, Serialize)]
-pub struct Response<'a> {
-    pub id: &'a str,
-    pub object: &'static str,
-    pub created_at: u64,
-    pub status: Status,
-    pub background: bool,
-    pub model: &'a str,
-    pub error: Option<Error<'a>>,
-    pub incomplete_details: Option<Incomplete>,
-    pub output: &'a [Item],
-    pub temperature: f32,
-    pub top_p: f32,
-    /// What was asked.
-    #[serde(flatten)]
-    pub asked: &'a Map<String, Value>,
-    pub store: bool,
-    pub usage: Option<Usage>,
-}
-
-/// An event of a stream, without its type and number.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub enum Event<'a> {
-    Response { response: Response<'a> },
-    Item { output_index: usize, item: &'a Item },
-    Part { item_id: &'a str, output_index: usize, content_index: usize, part: Part },
-    Text(Text<'a>),
-    Error { code: &'a str, param: Option<&'a str>, message: &'a str },
-}
-
-/// News of an item's text, or all of it.
-#[derive(Debug, Serialize)]
-pub struct Text<'a> {
-    pub item_id: &'a str,
-    pub output_index: usize,
-    /// Calls have no parts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub content_index: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub logprobs: Option<[(); 0]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delta: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub text: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub arguments: Option<&'a str>,
-}
-
-/// The name of the events with an item's text.
-pub fn text_events(kind: &Kind) -> &'static str {
+/// The events with an item's text, and the field with all of it.
+pub fn text_names(kind: &Kind) -> (&'static str, &'static str) {
     match kind {
-        Kind::Reasoning => "response.reasoning_text",
-        Kind::Text => "response.output_text",
-        Kind::Call { .. } => "response.function_call_arguments",
+        Kind::Reasoning => ("response.reasoning_text", "text"),
+        Kind::Text => ("response.output_text", "text"),
+        Kind::Call { .. } => ("response.function_call_arguments", "arguments"),
     }
 }

@@ -16,12 +16,13 @@ use crate::models::Held;
 use crate::request::constraint::Formats;
 use crate::run::{Api, Call, Generation, Totals, json, shape_of};
 use crate::store::Kept;
-use answer::{Error, Event, Incomplete, Item, Part, Status, Text, Usage, text_events};
+use answer::{COMPLETED, FAILED, IN_PROGRESS, INCOMPLETE, item, part, status, text_names, usage};
 use axum::body::Body;
 use axum::http::{Response, StatusCode, request::Parts};
 use fields::{Own, echo};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tools::Namespaces;
 
@@ -30,18 +31,13 @@ pub struct Responses {
     writer: Writer,
 }
 
-/// What all of an answer's objects need, and the items that are done.
 struct Writer {
     app: Arc<App>,
     number: u64,
     id: String,
-    model: String,
-    created: u64,
-    temperature: f32,
-    top_p: f32,
-    asked: Map<String, Value>,
+    /// The response so far.
+    response: Value,
     namespaces: Namespaces,
-    output: Vec<Item>,
     /// Events that were sent.
     sent: u64,
     /// The conversation before the answer, as JSON without the last bracket. None: it is not kept.
@@ -62,17 +58,31 @@ impl Api for Responses {
         request.constraint = fields.take::<Formats>()?.finish(held, format, tools, calls_only)?;
         request.prompt = bn::Prompt::Chat(bn::Chat::Json(conversation.into_json(held.manners)?));
         let keeps = call.app.store.keeps() && own.store != Some(false);
+        let id = call.app.store.id(call.id);
+        let mut response = json!({
+            "id": id,
+            "object": "response",
+            "created_at": call.created,
+            "status": IN_PROGRESS,
+            "background": false,
+            "model": held.shown(),
+            "error": null,
+            "incomplete_details": null,
+            "output": [],
+            "temperature": decimal(request.sampling.temperature),
+            "top_p": decimal(request.sampling.top_p),
+            "store": keeps,
+            "usage": null,
+        });
+        if let Value::Object(response) = &mut response {
+            response.extend(asked);
+        }
         let writer = Writer {
             app: call.app.clone(),
             number: call.id,
-            id: call.app.store.id(call.id),
-            model: held.shown().to_owned(),
-            created: call.created,
-            temperature: request.sampling.temperature,
-            top_p: request.sampling.top_p,
-            asked,
+            id,
+            response,
             namespaces,
-            output: Vec::new(),
             sent: 0,
             kept: keeps.then(|| items_before(earlier.as_deref(), own.input.as_ref())),
         };
@@ -82,44 +92,48 @@ impl Api for Responses {
     }
 
     fn begin(&mut self, out: &mut String) {
-        self.writer.send_response(out, "response.created", None);
-        self.writer.send_response(out, "response.in_progress", None);
+        self.writer.send_response(out, "created");
+        self.writer.send_response(out, IN_PROGRESS);
     }
 
     fn event(&mut self, out: &mut String, _at: usize, event: &bn::Event) {
         let Self { pieces, writer } = self;
-        pieces.event(event, &mut |step| writer.step(out, step, Status::Completed));
+        pieces.event(event, &mut |step| writer.step(out, step, COMPLETED));
         if let Some(finish) = &event.finish {
-            let status = Status::of(finish);
+            let status = status(finish);
             pieces.finish(&mut |step| writer.step(out, step, status));
-            writer.keep(finish);
-            writer.send_response(out, status.event(), Some(finish));
+            writer.finish(finish);
+            writer.send_response(out, status);
         }
     }
 
     /// Clients look for either event.
     fn failed(&mut self, out: &mut String, _at: usize, failure: &Failure) {
-        let error = Error { code: failure.code, message: &failure.message };
-        let number = self.writer.next();
-        let told = Event::Error { code: failure.code, param: None, message: &failure.message };
-        send(out, "error", number, &told);
-        let number = self.writer.next();
-        let mut response = self.writer.response(None);
-        (response.status, response.error) = (Status::Failed, Some(error));
-        send(out, Status::Failed.event(), number, &Event::Response { response });
+        let writer = &mut self.writer;
+        let mut error = json!({"code": failure.code, "message": failure.message});
+        writer.response["error"] = error.clone();
+        writer.response["status"] = FAILED.into();
+        error["param"] = Value::Null;
+        writer.send(out, "error", &error);
+        writer.send_response(out, FAILED);
     }
 
     fn whole(&mut self, answers: Vec<bn::Answer>, _totals: &Totals) -> Result<String> {
         let Some(answer) = answers.first() else { return Ok(String::new()) };
-        let (pieces, end) = (Pieces::of(answer), Status::of(&answer.finish));
+        let (pieces, end) = (Pieces::of(answer), status(&answer.finish));
         for piece in &pieces {
-            let status = if piece.index + 1 == pieces.len() { end } else { Status::Completed };
+            let status = if piece.index + 1 == pieces.len() { end } else { COMPLETED };
             let item = self.writer.item(piece, status);
-            self.writer.output.push(item);
+            self.writer.output().push(item);
         }
-        self.writer.keep(&answer.finish);
-        Ok(self.writer.text(Some(&answer.finish)))
+        self.writer.finish(&answer.finish);
+        Ok(write::json(&self.writer.response))
     }
+}
+
+/// The value that the number's shortest text is.
+fn decimal(number: f32) -> Value {
+    serde_json::from_str(&write::json(&number)).unwrap_or_default()
 }
 
 /// The response that a conversation goes on with.
@@ -158,11 +172,6 @@ fn add_items(to: &mut String, items: &[impl Serialize]) {
 }
 
 impl Writer {
-    fn next(&mut self) -> u64 {
-        self.sent += 1;
-        self.sent - 1
-    }
-
     fn item_id(&self, piece: &Piece) -> String {
         let prefix = match piece.kind {
             Kind::Reasoning => "rs",
@@ -172,113 +181,91 @@ impl Writer {
         format!("{prefix}_{:016x}{:02x}", self.number, piece.index)
     }
 
-    fn item(&self, piece: &Piece, status: Status) -> Item {
-        Item::new(self.item_id(piece), piece, status, &self.namespaces)
+    fn item(&self, piece: &Piece, status: &str) -> Value {
+        item(&self.item_id(piece), piece, status, &self.namespaces)
     }
 
-    /// The response so far; with `finish` it is done.
-    fn response(&self, finish: Option<&bn::Finish>) -> answer::Response<'_> {
-        let status = finish.map_or(Status::InProgress, Status::of);
-        answer::Response {
-            id: &self.id,
-            object: "response",
-            created_at: self.created,
-            status,
-            background: false,
-            model: &self.model,
-            error: None,
-            incomplete_details: (status == Status::Incomplete)
-                .then_some(Incomplete { reason: "max_output_tokens" }),
-            output: &self.output,
-            temperature: self.temperature,
-            top_p: self.top_p,
-            asked: &self.asked,
-            store: self.kept.is_some(),
-            usage: finish.map(|finish| Usage::from(&finish.usage)),
+    /// The items that are done.
+    fn output(&mut self) -> &mut Vec<Value> {
+        self.response["output"].as_array_mut().expect("the output is a list")
+    }
+
+    /// Ends the response, and keeps it. One that is too large for that says so.
+    fn finish(&mut self, finish: &bn::Finish) {
+        let status = status(finish);
+        self.response["status"] = status.into();
+        self.response["usage"] = usage(&finish.usage);
+        if status == INCOMPLETE {
+            self.response["incomplete_details"] = json!({"reason": "max_output_tokens"});
         }
-    }
-
-    fn text(&self, finish: Option<&bn::Finish>) -> String {
-        write::json(&self.response(finish))
-    }
-
-    /// Keeps the response. One that is too large for that says so.
-    fn keep(&mut self, finish: &bn::Finish) {
-        let Some(mut items) = self.kept.clone() else { return };
-        add_items(&mut items, &self.output);
-        items.push(']');
-        let kept = Kept { response: self.text(Some(finish)), items };
-        if !self.app.store.put(&self.id, kept) {
-            self.kept = None;
+        if let Some(mut items) = self.kept.take() {
+            add_items(&mut items, self.output());
+            items.push(']');
+            let kept = Kept { response: write::json(&self.response), items };
+            self.response["store"] = self.app.store.put(&self.id, kept).into();
         }
-    }
-
-    fn send_response(&mut self, out: &mut String, name: &str, finish: Option<&bn::Finish>) {
-        let number = self.next();
-        send(out, name, number, &Event::Response { response: self.response(finish) });
     }
 
     /// Tells of an item. `status`: how it ends.
-    fn step(&mut self, out: &mut String, step: Step, status: Status) {
+    fn step(&mut self, out: &mut String, step: Step, status: &str) {
         match step {
             Step::Begin(piece) => {
-                let item = self.item(piece, Status::InProgress);
+                let item = self.item(piece, IN_PROGRESS);
                 self.send_item(out, "response.output_item.added", piece.index, &item);
                 self.send_part(out, "response.content_part.added", piece);
             }
-            Step::More(piece, text) => self.send_text(out, piece, Some(text)),
+            Step::More(piece, text) => self.send_text(out, piece, "delta", ("delta", text)),
             Step::End(piece) => {
                 let item = self.item(&piece, status);
-                self.send_text(out, &piece, None);
+                let (_, name) = text_names(&piece.kind);
+                self.send_text(out, &piece, "done", (name, &piece.text));
                 self.send_part(out, "response.content_part.done", &piece);
                 self.send_item(out, "response.output_item.done", piece.index, &item);
-                self.output.push(item);
+                self.output().push(item);
             }
         }
     }
 
-    fn send_item(&mut self, out: &mut String, name: &str, output_index: usize, item: &Item) {
-        let number = self.next();
-        send(out, name, number, &Event::Item { output_index, item });
+    /// Writes a numbered event.
+    fn send(&mut self, out: &mut String, name: &str, fields: &impl Serialize) {
+        #[derive(Serialize)]
+        struct Numbered<'a, T> {
+            sequence_number: u64,
+            #[serde(flatten)]
+            fields: &'a T,
+        }
+        write::event(out, name, &Numbered { sequence_number: self.sent, fields });
+        self.sent += 1;
+    }
+
+    fn send_response(&mut self, out: &mut String, news: &str) {
+        let response = std::mem::take(&mut self.response);
+        self.send(out, &format!("response.{news}"), &BTreeMap::from([("response", &response)]));
+        self.response = response;
+    }
+
+    fn send_item(&mut self, out: &mut String, name: &str, index: usize, item: &Value) {
+        self.send(out, name, &json!({"output_index": index, "item": item}));
     }
 
     fn send_part(&mut self, out: &mut String, name: &str, piece: &Piece) {
-        let Some(part) = Part::new(&piece.kind, &piece.text) else { return };
-        let (number, id) = (self.next(), self.item_id(piece));
-        let event = Event::Part { item_id: &id, output_index: piece.index, content_index: 0, part };
-        send(out, name, number, &event);
+        let Some(part) = part(&piece.kind, &piece.text) else { return };
+        let id = self.item_id(piece);
+        let fields = json!({"item_id": id, "output_index": piece.index, "content_index": 0, "part": part});
+        self.send(out, name, &fields);
     }
 
-    /// New text of an item; None: all is there.
-    fn send_text(&mut self, out: &mut String, piece: &Piece, new: Option<&str>) {
-        let (number, id) = (self.next(), self.item_id(piece));
-        let call = matches!(piece.kind, Kind::Call { .. });
-        let whole = new.is_none().then_some(piece.text.as_str());
-        let text = Text {
-            item_id: &id,
-            output_index: piece.index,
-            content_index: (!call).then_some(0),
-            logprobs: (piece.kind == Kind::Text).then_some([]),
-            delta: new,
-            text: whole.filter(|_| !call),
-            arguments: whole.filter(|_| call),
-        };
-        let name = format!("{}.{}", text_events(&piece.kind), if new.is_some() { "delta" } else { "done" });
-        send(out, &name, number, &Event::Text(text));
+    /// An event with an item's text, or what is new of it.
+    fn send_text(&mut self, out: &mut String, piece: &Piece, news: &str, (name, text): (&str, &str)) {
+        let mut fields = json!({"item_id": self.item_id(piece), "output_index": piece.index, name: text});
+        if !matches!(piece.kind, Kind::Call { .. }) {
+            fields["content_index"] = 0.into();
+        }
+        if piece.kind == Kind::Text {
+            fields["logprobs"] = json!([]);
+        }
+        self.send(out, &format!("{}.{news}", text_names(&piece.kind).0), &fields);
     }
-}
-
-/// Writes a numbered event.
-fn send(out: &mut String, name: &str, number: u64, event: &Event) {
-    #[derive(Serialize)]
-    struct Data<'a> {
-        #[serde(rename = "type")]
-        name: &'a str,
-        sequence_number: u64,
-        #[serde(flatten)]
-        event: &'a Event<'a>,
-    }
-    write::event(out, name, &Data { name, sequence_number: number, event });
 }
 
 fn shortened(id: &str) -> String {

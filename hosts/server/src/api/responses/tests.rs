@@ -1,4 +1,4 @@
-use super::answer::{Item, Status};
+use super::answer::{COMPLETED, item};
 use super::fields::{Own, echo};
 use super::tools::Namespaces;
 use super::{add_items, items_before};
@@ -111,14 +111,14 @@ fn functions_of_namespaces_are_taken() {
     assert_eq!(names, ["f", "read", "files__f"]);
     assert_eq!(chat["tool_choice"], "auto");
     assert_eq!(chat["messages"][1]["tool_calls"][0]["function"]["name"], "files__f");
-    let item = |name: &str| {
+    let called = |name: &str| {
         let kind = Kind::Call { id: "c".to_owned(), name: name.to_owned() };
         let piece = Piece { index: 0, kind, text: "{}".to_owned() };
-        serde_json::to_value(Item::new("fc_1".to_owned(), &piece, Status::Completed, &namespaces)).unwrap()
+        item("fc_1", &piece, COMPLETED, &namespaces)
     };
     let made = json!({"type": "function_call", "id": "fc_1", "call_id": "c", "namespace": "files", "name": "f", "arguments": "{}", "status": "completed"});
-    assert_eq!(item("files__f"), made);
-    assert_eq!((item("f").get("namespace"), &item("f")["name"]), (None, &json!("f")));
+    assert_eq!(called("files__f"), made);
+    assert_eq!((called("f").get("namespace"), &called("f")["name"]), (None, &json!("f")));
     let allowed = json!({"type": "allowed_tools", "mode": "required", "tools": [function("read"), {"type": "web_search"}]});
     let (chat, _) = ask(allowed).unwrap();
     assert_eq!((chat["tools"].as_array().unwrap().len(), &chat["tool_choice"]), (1, &json!("required")));
