@@ -1,9 +1,12 @@
 //! One conversation for all APIs. They translate theirs into it; the engine gets it as JSON (docs/chat.md).
 use super::roles::Manners;
+use crate::api::write;
 use crate::failure::{Failure, Result};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Role {
     System,
     User,
@@ -22,41 +25,36 @@ impl Role {
             _ => None,
         }
     }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::System => "system",
-            Self::User => "user",
-            Self::Assistant => "assistant",
-            Self::Tool => "tool",
-        }
-    }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Message {
     pub role: Role,
     /// None: an answer of calls alone.
     pub content: Option<String>,
+    #[serde(rename = "reasoning_content", skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
-    pub calls: Vec<ToolCall>,
     /// The call that a tool's result belongs to.
+    #[serde(rename = "tool_call_id", skip_serializing_if = "Option::is_none")]
     pub call_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    #[serde(rename = "tool_calls", skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<ToolCall>,
     /// The kind of a part that the model cannot see, and where it stands.
+    #[serde(skip)]
     pub unseen: Option<String>,
 }
 
 impl Message {
     pub fn new(role: Role, content: impl Into<Option<String>>) -> Self {
-        let (call_id, name) = (None, None);
         Self {
             role,
             content: content.into(),
             reasoning: None,
+            call_id: None,
+            name: None,
             calls: Vec::new(),
-            call_id,
-            name,
             unseen: None,
         }
     }
@@ -69,52 +67,29 @@ impl Message {
         }
         content.push_str(text);
     }
-
-    fn to_json(&self) -> Value {
-        let mut message = Map::new();
-        message.insert("role".into(), self.role.name().into());
-        let content = self.content.as_deref().map_or(Value::Null, Value::from);
-        message.insert(
-            "content".into(),
-            if self.calls.is_empty() && content.is_null() { "".into() } else { content },
-        );
-        let texts =
-            [("reasoning_content", &self.reasoning), ("tool_call_id", &self.call_id), ("name", &self.name)];
-        for (name, text) in texts {
-            if let Some(text) = text {
-                message.insert(name.into(), text.as_str().into());
-            }
-        }
-        if !self.calls.is_empty() {
-            message.insert("tool_calls".into(), self.calls.iter().map(ToolCall::to_json).collect());
-        }
-        Value::Object(message)
-    }
 }
 
 /// A call in an earlier answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ToolCall {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    r#type: &'static str,
+    pub function: Function,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Function {
     pub name: String,
-    pub arguments: Map<String, Value>,
+    arguments: Map<String, Value>,
 }
 
 impl ToolCall {
     /// A history cannot be changed by the client, so it always renders: arguments that are no object stay as a text.
     pub fn new(id: Option<String>, name: Option<&str>, arguments: Option<&Value>) -> Self {
         let name = name.filter(|name| !name.is_empty()).unwrap_or("unknown").to_owned();
-        Self { id, name, arguments: arguments.map(object_of).unwrap_or_default() }
-    }
-
-    fn to_json(&self) -> Value {
-        let mut call = Map::new();
-        if let Some(id) = &self.id {
-            call.insert("id".into(), id.as_str().into());
-        }
-        call.insert("type".into(), "function".into());
-        call.insert("function".into(), json!({"name": self.name, "arguments": self.arguments}));
-        Value::Object(call)
+        let function = Function { name, arguments: arguments.map(object_of).unwrap_or_default() };
+        Self { id, r#type: "function", function }
     }
 }
 
@@ -132,45 +107,26 @@ fn object_of(arguments: &Value) -> Map<String, Value> {
     Map::from_iter([("invalid_json".to_owned(), Value::String(text))])
 }
 
-/// What a conversation's last answer may be.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum Choice {
-    #[default]
-    Unset,
-    None,
-    Auto,
-    Required,
-    /// A call of this function.
-    Function(String),
-}
-
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Conversation {
     pub messages: Vec<Message>,
     /// Functions as OpenAI's chats have them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Value>,
-    pub choice: Choice,
+    /// Whether the answer may or must be a call, and of which function, as OpenAI's chats have it.
+    #[serde(rename = "tool_choice", skip_serializing_if = "Option::is_none")]
+    pub choice: Option<Value>,
+    #[serde(rename = "parallel_tool_calls", skip_serializing_if = "Option::is_none")]
     pub parallel: Option<bool>,
     /// The template's variables.
+    #[serde(rename = "chat_template_kwargs", skip_serializing_if = "Map::is_empty")]
     pub variables: Map<String, Value>,
     /// The fields that the engine takes as they are: `documents`, `continue_final_message` and others.
+    #[serde(flatten)]
     pub more: Map<String, Value>,
 }
 
 impl Conversation {
-    /// A function of these parts.
-    pub fn function(tool: &Map<String, Value>, schema: &str) -> Value {
-        let mut function = Map::new();
-        for (from, to) in
-            [("name", "name"), ("description", "description"), (schema, "parameters"), ("strict", "strict")]
-        {
-            if let Some(value) = tool.get(from).filter(|value| !value.is_null()) {
-                function.insert(to.into(), value.clone());
-            }
-        }
-        json!({"type": "function", "function": function})
-    }
-
     /// Turns reasoning on or off, for templates that know that. `effort` is the template's.
     pub fn think(&mut self, on: bool, effort: Option<&str>) {
         self.variables.entry("enable_thinking").or_insert(on.into());
@@ -188,7 +144,8 @@ impl Conversation {
 
     /// Whether the answer must be a call.
     pub fn calls_only(&self) -> bool {
-        !self.tools.is_empty() && matches!(self.choice, Choice::Required | Choice::Function(_))
+        let must = |choice: &Value| choice == "required" || choice.is_object();
+        !self.tools.is_empty() && self.choice.as_ref().is_some_and(must)
     }
 
     /// The engine's JSON, with the roles as the model's template takes them. A part of the last turn that the model cannot
@@ -199,29 +156,11 @@ impl Conversation {
         if let Some(unseen) = self.messages[turn..].iter().find_map(|message| message.unseen.as_deref()) {
             return Err(Failure::invalid(unseen));
         }
-        self.messages = manners.arrange(std::mem::take(&mut self.messages));
-        let mut chat = self.more;
-        chat.insert("messages".into(), self.messages.iter().map(Message::to_json).collect());
-        if !self.tools.is_empty() {
-            chat.insert("tools".into(), Value::Array(self.tools));
+        self.messages = manners.arrange(self.messages);
+        for message in self.messages.iter_mut().filter(|message| message.calls.is_empty()) {
+            message.content.get_or_insert_default();
         }
-        let choice = match self.choice {
-            Choice::Unset => None,
-            Choice::None => Some("none".into()),
-            Choice::Auto => Some("auto".into()),
-            Choice::Required => Some("required".into()),
-            Choice::Function(name) => Some(json!({"type": "function", "function": {"name": name}})),
-        };
-        if let Some(choice) = choice {
-            chat.insert("tool_choice".into(), choice);
-        }
-        if let Some(parallel) = self.parallel {
-            chat.insert("parallel_tool_calls".into(), parallel.into());
-        }
-        if !self.variables.is_empty() {
-            chat.insert("chat_template_kwargs".into(), Value::Object(self.variables));
-        }
-        Ok(Value::Object(chat).to_string())
+        Ok(write::json(&self))
     }
 }
 
@@ -342,6 +281,7 @@ impl Content {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn read(value: Value) -> Content {
         Content::read(Some(&value), "messages[0].content").unwrap()
@@ -379,7 +319,8 @@ mod tests {
 
     #[test]
     fn arguments_that_are_no_object_stay_as_a_text() {
-        let arguments = |value: Value| Value::Object(ToolCall::new(None, Some("f"), Some(&value)).arguments);
+        let arguments =
+            |value: Value| Value::Object(ToolCall::new(None, Some("f"), Some(&value)).function.arguments);
         for whole in [json!({"a": 1}), json!("{\"a\": 1}")] {
             assert_eq!(arguments(whole), json!({"a": 1}));
         }
@@ -388,6 +329,6 @@ mod tests {
         }
         assert_eq!(arguments(json!("{\"a\": \"b")), json!({"invalid_json": "{\"a\": \"b"}));
         assert_eq!(arguments(json!([1])), json!({"invalid_json": "[1]"}));
-        assert_eq!(ToolCall::new(None, Some(""), None).name, "unknown");
+        assert_eq!(ToolCall::new(None, Some(""), None).function.name, "unknown");
     }
 }

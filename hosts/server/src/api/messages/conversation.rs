@@ -1,7 +1,7 @@
 //! A conversation in Anthropic's form.
 use crate::failure::{Failure, Result};
-use crate::request::conversation::{Choice, Content, Conversation, Message, Role, ToolCall};
-use crate::request::tools::{Tools, name_of};
+use crate::request::conversation::{Content, Conversation, Message, Role, ToolCall};
+use crate::request::tools::{ANTHROPIC, Tools};
 use serde_json::{Map, Value};
 
 type Object = Map<String, Value>;
@@ -115,33 +115,14 @@ fn result(block: &Value, at: &str) -> Result<Message> {
     Ok(message)
 }
 
-/// Reads `tools` and `tool_choice`. Tools that have a type of their own run on Anthropic's servers, or are known to its models
-/// alone: they are left out.
-pub fn read_tools(to: &mut Conversation, given: &[Object], choice: Option<&Object>) -> Result<()> {
-    let mut tools = Tools::default();
-    for (i, tool) in given.iter().enumerate() {
-        match tool.get("type").and_then(Value::as_str) {
-            None | Some("custom") => {
-                let at = format!("tools[{i}]");
-                tools.add(tool, name_of(tool, &at)?, "input_schema", &at)?;
-            }
-            Some(_) => tools.leave_out(tool),
-        }
+/// Reads `tools` and `tool_choice`.
+pub fn read_tools(to: &mut Conversation, given: &[Object], choice: Option<&Value>) -> Result<()> {
+    let kind = choice.map(|choice| choice.get("type").and_then(Value::as_str).unwrap_or_default());
+    if kind.is_some_and(|kind| !["auto", "any", "tool", "none"].contains(&kind)) {
+        return Err(Failure::invalid("'tool_choice.type' must be auto, any, tool or none"));
     }
     if choice.is_some_and(|choice| choice.get("disable_parallel_tool_use") == Some(&Value::Bool(true))) {
         to.parallel = Some(false);
     }
-    tools.give(to, choice.map_or(Ok(Choice::Unset), chosen)?)
-}
-
-fn chosen(choice: &Object) -> Result<Choice> {
-    let text = |name: &str| choice.get(name).and_then(Value::as_str);
-    match (text("type"), text("name")) {
-        (Some("auto"), _) => Ok(Choice::Auto),
-        (Some("any"), _) => Ok(Choice::Required),
-        (Some("none"), _) => Ok(Choice::None),
-        (Some("tool"), Some(name)) => Ok(Choice::Function(name.to_owned())),
-        (Some("tool"), None) => Err(Failure::invalid("'tool_choice.name' must be a text")),
-        _ => Err(Failure::invalid("'tool_choice.type' must be auto, any, tool or none")),
-    }
+    Tools::read(given, ANTHROPIC)?.give(to, choice.map(|choice| ("tool_choice", choice)))
 }

@@ -17,7 +17,7 @@ struct Conversing {
     messages: Option<Vec<Map<String, Value>>>,
     system: Option<Value>,
     tools: Option<Vec<Map<String, Value>>>,
-    tool_choice: Option<Map<String, Value>>,
+    tool_choice: Option<Value>,
     thinking: Option<Thinking>,
     output_config: Option<OutputConfig>,
     /// The older place of `output_config.format`.

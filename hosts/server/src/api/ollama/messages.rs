@@ -1,7 +1,7 @@
 //! A conversation in Ollama's form.
 use crate::failure::{Failure, Result};
-use crate::request::conversation::{Choice, Content, Conversation, Message, Role, ToolCall};
-use crate::request::tools::{Tools, name_of};
+use crate::request::conversation::{Content, Conversation, Message, Role, ToolCall};
+use crate::request::tools::{OPENAI, Tools};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 
@@ -32,25 +32,12 @@ impl Calls {
 }
 
 /// Reads messages and tools.
-pub fn conversation(messages: &[Value], tools: &[Value]) -> Result<Conversation> {
+pub fn conversation(messages: &[Value], tools: &[Map<String, Value>]) -> Result<Conversation> {
     let (mut conversation, mut calls) = (Conversation::default(), Calls::default());
     for (i, message) in messages.iter().enumerate() {
         conversation.messages.push(read(message, &format!("messages[{i}]"), &mut calls)?);
     }
-    let mut functions = Tools::default();
-    for (i, tool) in tools.iter().enumerate() {
-        let at = format!("tools[{i}]");
-        let wrong = |at: &str| Failure::invalid(format!("'{at}' must be an object"));
-        let tool = tool.as_object().ok_or_else(|| wrong(&at))?;
-        if tool.get("type").is_some_and(|kind| !kind.is_null() && kind != "function") {
-            functions.leave_out(tool);
-            continue;
-        }
-        let at = format!("{at}.function");
-        let function = tool.get("function").and_then(Value::as_object).ok_or_else(|| wrong(&at))?;
-        functions.add(function, name_of(function, &at)?, "parameters", &at)?;
-    }
-    functions.give(&mut conversation, Choice::Unset)?;
+    Tools::read(tools, OPENAI)?.give(&mut conversation, None)?;
     Ok(conversation)
 }
 
@@ -73,7 +60,7 @@ fn read(message: &Value, at: &str, calls: &mut Calls) -> Result<Message> {
         let function = call.get("function").unwrap_or(call);
         let name = function.get("name").and_then(Value::as_str);
         let mut read = ToolCall::new(None, name, function.get("arguments"));
-        read.id = Some(calls.add(call.get("id").and_then(Value::as_str), &read.name));
+        read.id = Some(calls.add(call.get("id").and_then(Value::as_str), &read.function.name));
         made.calls.push(read);
     }
     Ok(made)

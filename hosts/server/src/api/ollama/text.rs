@@ -38,7 +38,7 @@ pub struct Common {
 #[serde(default)]
 struct ChatFields {
     messages: Vec<Value>,
-    tools: Vec<Value>,
+    tools: Vec<Map<String, Value>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -4,7 +4,7 @@ mod completion;
 mod logprobs;
 mod usage;
 
-pub use chat::{Chat, ChatFields, allow, conversation, effort, template};
+pub use chat::{Chat, ChatFields, conversation, effort, template};
 pub use completion::Completion;
 pub use logprobs::{Texts, TokenLogprob, token_logprobs};
 pub use usage::{PromptUsage, Usage};

@@ -161,7 +161,8 @@ impl Own {
             items.add(input, "input")?;
         }
         conversation.complete();
-        tools::choose(&mut conversation, tools, &namespaces, self.tool_choice.as_ref())?;
+        let choice = self.tool_choice.clone().map(|choice| namespaces.choice(choice));
+        tools.give(&mut conversation, choice.as_ref().map(|choice| ("tool_choice", choice)))?;
         conversation.parallel = self.parallel_tool_calls;
         fields.take::<Templating>()?.apply(&mut conversation);
         if let Some(value) = self.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_ref()) {

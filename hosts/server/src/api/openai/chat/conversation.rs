@@ -1,8 +1,9 @@
 //! A conversation in OpenAI's form.
 use crate::failure::{Failure, Result};
 use crate::fields::Fields;
-use crate::request::conversation::{Choice, Content, Conversation, Message, Role, ToolCall};
+use crate::request::conversation::{Content, Conversation, Message, Role, ToolCall};
 use crate::request::templating::Templating;
+use crate::request::tools::{OPENAI, Tools};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -61,14 +62,11 @@ pub fn conversation(ChatFields { own: fields, templating }: ChatFields) -> Resul
         conversation.think(on, degree);
     }
     conversation.parallel = fields.parallel_tool_calls;
-    let old = fields.functions.unwrap_or_default();
-    add_tools(&mut conversation, fields.tools.unwrap_or_default(), old)?;
-    let choice = fields.tool_choice.as_ref().map(|choice| ("tool_choice", choice));
-    if let Some((name, value)) =
-        choice.or(fields.function_call.as_ref().map(|choice| ("function_call", choice)))
-    {
-        choose(&mut conversation, name, value)?;
-    }
+    let mut tools = Tools::read(&fields.tools.unwrap_or_default(), OPENAI)?;
+    tools.add_all("functions", &fields.functions.unwrap_or_default(), OPENAI)?;
+    let choices = [("tool_choice", &fields.tool_choice), ("function_call", &fields.function_call)];
+    let choice = choices.into_iter().find_map(|(name, value)| Some((name, value.as_ref()?)));
+    tools.give(&mut conversation, choice)?;
     Ok(conversation)
 }
 
@@ -112,61 +110,4 @@ fn read_call(call: &Value, at: &str) -> Result<ToolCall> {
         return Err(Failure::invalid(format!("'{at}.function.name' must be a text")));
     }
     Ok(ToolCall::new(id, name, function.get("arguments").or(function.get("input"))))
-}
-
-/// Functions are taken, in OpenAI's form or a flat one; tools that only OpenAI's servers have are left out.
-fn add_tools(
-    to: &mut Conversation,
-    tools: Vec<Map<String, Value>>,
-    old: Vec<Map<String, Value>>,
-) -> Result<()> {
-    for (i, tool) in tools.into_iter().enumerate() {
-        let kind = tool.get("type").and_then(Value::as_str).unwrap_or("function");
-        let function = match tool.get("function") {
-            Some(Value::Object(function)) => function,
-            _ if kind == "function" && tool.contains_key("name") => &tool,
-            _ if kind == "function" => {
-                return Err(Failure::invalid(format!("'tools[{i}].function' must be an object")));
-            }
-            _ => continue,
-        };
-        to.tools.push(Conversation::function(function, "parameters"));
-    }
-    to.tools.extend(old.iter().map(|function| Conversation::function(function, "parameters")));
-    Ok(())
-}
-
-/// `none`, `auto`, `required`, a function, or `allowed_tools`, which leaves out the others.
-fn choose(to: &mut Conversation, field: &str, value: &Value) -> Result<()> {
-    let name_in = |value: &Value| value.get("name").and_then(Value::as_str).map(str::to_owned);
-    let kind = value.get("type").and_then(Value::as_str);
-    to.choice = match (value.as_str(), kind) {
-        (Some("none"), _) => Choice::None,
-        (Some("auto"), _) => Choice::Auto,
-        (Some("required" | "any"), _) => Choice::Required,
-        (None, Some("allowed_tools")) => return allow(to, value.get("allowed_tools").unwrap_or(value)),
-        (None, Some("function") | None) if value.is_object() => {
-            let name = value.get("function").and_then(name_in).or_else(|| name_in(value));
-            Choice::Function(
-                name.ok_or_else(|| Failure::invalid(format!("'{field}.function.name' must be a text")))?,
-            )
-        }
-        // A tool that was left out cannot be called.
-        (None, Some(_)) => Choice::Auto,
-        _ => return Err(Failure::invalid(format!("'{field}' must be none, auto, required or a function"))),
-    };
-    Ok(())
-}
-
-/// Keeps the tools that `allowed` names.
-pub fn allow(to: &mut Conversation, allowed: &Value) -> Result<()> {
-    let name = |tool: &Value| {
-        tool.get("function").unwrap_or(tool).get("name").and_then(Value::as_str).map(str::to_owned)
-    };
-    let list = allowed.get("tools").and_then(Value::as_array);
-    let names: Vec<String> = list.into_iter().flatten().filter_map(name).collect();
-    to.tools.retain(|tool| name(tool).is_some_and(|own| names.contains(&own)));
-    let required = allowed.get("mode").and_then(Value::as_str) == Some("required");
-    to.choice = if required && !to.tools.is_empty() { Choice::Required } else { Choice::Auto };
-    Ok(())
 }

@@ -3,7 +3,7 @@ mod answer;
 mod conversation;
 mod template;
 
-pub use conversation::{ChatFields, allow, conversation, effort};
+pub use conversation::{ChatFields, conversation, effort};
 pub use template::template;
 
 use super::completion::{bound_entries, scoring};
