@@ -4,10 +4,9 @@ use crate::api::write::{self, line};
 use crate::failure::{Failure, Result};
 use crate::fields::{Fields, U32, Whole};
 use crate::models::Held;
-use crate::request::constraint::{Format, Formats};
+use crate::request::constraint::Format;
 use crate::request::engine::generating;
 use crate::request::prompts;
-use crate::request::sampling::Habit;
 use crate::run::{Api, Call, Generation, Totals};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -23,7 +22,6 @@ struct Own {
     n: Option<Whole<1, 128>>,
     stop: Option<Value>,
     stream: Option<bool>,
-    response_format: Option<Value>,
     user: Option<Value>,
     metadata: Option<Value>,
 }
@@ -95,12 +93,7 @@ impl Api for Batch {
         let own: Own = fields.take()?;
         let value = own.prompts.ok_or_else(|| Failure::invalid("'prompts' is missing"))?;
         let prompts = prompts::read("prompts", &value)?;
-        let mut request = generating(call, held, fields, Habit::Completion)?;
-        let mut format = Format::default();
-        if let Some(value) = &own.response_format {
-            format.format("response_format", value, Some("json_schema"))?;
-        }
-        request.constraint = fields.take::<Formats>()?.finish(held, format, false, false)?;
+        let mut request = generating(call, held, fields, Format::default(), None)?;
         request.stop_strings = prompts::stops("stop", own.stop.as_ref())?;
         if let Some(most) = own.max_tokens.map(Whole::u32).or(own.max_new_tokens.map(Whole::u32)) {
             request.max_new_tokens = most;

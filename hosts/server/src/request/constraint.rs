@@ -3,12 +3,14 @@ use crate::failure::{Failure, Result};
 use crate::fields::Word;
 use crate::models::Held;
 use crate::options::{ClosedSchemas, JsonWhitespace};
+use crate::request::conversation::Conversation;
 use serde::Deserialize;
 use serde_json::Value;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Formats {
+    response_format: Option<Value>,
     json_schema: Option<Value>,
     guided_json: Option<Value>,
     guided_regex: Option<String>,
@@ -108,15 +110,16 @@ impl Format {
 }
 
 impl Formats {
-    /// Adds these fields to `format`, and makes the constraint of it. `tools`: the request has some; `calls_only`: the
-    /// answer must be a call, so that it has no text for the format.
-    pub fn finish(
+    /// Adds these fields to `format`, and makes the constraint of it.
+    pub fn constraint(
         self,
         held: &Held,
         mut format: Format,
-        tools: bool,
-        calls_only: bool,
+        chat: Option<&Conversation>,
     ) -> Result<Option<bn::Constraint>> {
+        if let Some(value) = &self.response_format {
+            format.format("response_format", value, Some("json_schema"))?;
+        }
         for (field, schema) in [("json_schema", &self.json_schema), ("guided_json", &self.guided_json)] {
             if schema.is_some() {
                 format.schema(field, schema.as_ref())?;
@@ -135,6 +138,7 @@ impl Formats {
         if let Some(value) = &self.structured_outputs {
             format.structured(value)?;
         }
+        let tools = chat.is_some_and(|chat| !chat.tools.is_empty());
         let whitespace = self.json_whitespace.map_or(held.options.json_whitespace, |word| word.0);
         let closed = match held.options.closed_schemas {
             ClosedSchemas::All => true,
@@ -147,8 +151,8 @@ impl Formats {
             known_formats: self.unknown_formats == Some(Word(UnknownFormats::Refuse)),
             closed,
         };
-        let kind = if calls_only { None } else { format.kind };
-        Ok(match kind {
+        // An answer that must be a call has no text for the format.
+        Ok(match format.kind.filter(|_| !chat.is_some_and(Conversation::calls_only)) {
             Some((kind, text)) => {
                 let is_json = matches!(kind, bn::ConstraintKind::JsonSchema | bn::ConstraintKind::JsonObject);
                 let json = if is_json || tools { json } else { bn::JsonFlags::default() };

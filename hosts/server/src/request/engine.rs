@@ -2,7 +2,9 @@
 use crate::failure::Result;
 use crate::fields::{EXACT, Fields, U32, Whole, Word};
 use crate::models::Held;
-use crate::request::sampling::{Habit, Sampling, defaults};
+use crate::request::constraint::{Format, Formats};
+use crate::request::conversation::Conversation;
+use crate::request::sampling::{Sampling, defaults};
 use crate::run::Call;
 use serde::Deserialize;
 
@@ -71,12 +73,45 @@ impl Generating {
     }
 }
 
-/// A request that generates, without its prompt: sampling, and the fields above.
-pub fn generating(call: &Call, held: &Held, fields: &mut Fields, habit: Habit) -> Result<bn::Request> {
-    let mut request = bn::Request { sampling: defaults(held, habit), ..bn::Request::default() };
+/// Bounds on reasoning, under vLLM's, DashScope's and llama.cpp's names too; -1 is none.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Reasoning {
+    max_reasoning_tokens: Option<Whole<-1, EXACT>>,
+    thinking_token_budget: Option<Whole<-1, EXACT>>,
+    thinking_budget: Option<Whole<-1, EXACT>>,
+    reasoning_budget: Option<Whole<-1, EXACT>>,
+}
+
+impl Reasoning {
+    /// None: no bound.
+    fn bound(&self, held: &Held) -> Option<u32> {
+        let first = self.max_reasoning_tokens.or(self.thinking_token_budget);
+        match first.or(self.thinking_budget).or(self.reasoning_budget) {
+            Some(tokens) => u32::try_from(tokens.0).ok(),
+            None => held.options.reasoning_budget.and_then(|tokens| u32::try_from(tokens).ok()),
+        }
+    }
+}
+
+/// A request that generates, without its prompt: an answer in a conversation, or the rest of a text.
+pub fn generating(
+    call: &Call,
+    held: &Held,
+    fields: &mut Fields,
+    format: Format,
+    chat: Option<&Conversation>,
+) -> Result<bn::Request> {
+    let mut request = bn::Request { sampling: defaults(held, chat.is_some()), ..bn::Request::default() };
     request.sampling.seed = call.seed();
     fields.take::<Sampling>()?.apply(&mut request.sampling)?;
     fields.take::<Running>()?.apply(&mut request);
     fields.take::<Generating>()?.apply(&mut request)?;
+    request.constraint = fields.take::<Formats>()?.constraint(held, format, chat)?;
+    if chat.is_some() {
+        request.max_reasoning_tokens = fields.take::<Reasoning>()?.bound(held);
+        request.parse_output = true;
+        request.max_new_tokens = 0; // as many as the context leaves
+    }
     Ok(request)
 }

@@ -1,6 +1,21 @@
-//! Texts that are cut to a number of tokens.
+//! Bounds on answers, and texts that are cut to a number of tokens.
 use crate::failure::Result;
+use crate::fields::{U32, Whole};
 use crate::models::Held;
+use serde::de::{Deserialize, Deserializer, Error};
+
+/// The most new tokens; 0: as many as the context leaves, for which clients send -1.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewTokens(pub u32);
+
+impl<'de> Deserialize<'de> for NewTokens {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        match Whole::<-1, U32>::deserialize(from) {
+            Ok(Whole(0)) | Err(_) => Err(D::Error::custom(format!("must be a whole number from 1 to {U32}"))),
+            Ok(tokens) => Ok(Self(u32::try_from(tokens.0).unwrap_or(0))),
+        }
+    }
+}
 
 /// Tokens that the tokenizer may put behind a text to embed.
 const BEHIND: usize = 2;

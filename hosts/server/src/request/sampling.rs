@@ -37,20 +37,12 @@ pub struct Sampling {
     dry_penalty_last_n: Option<Whole<-1, U32>>,
 }
 
-/// What samples where neither the request nor the model's files say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Habit {
-    /// OpenAI's completions: temperature 1, nothing else.
-    Completion,
-    /// The values that chats commonly have (`bn_model_info.sampling_fields`).
-    Chat,
-}
-
-/// The model's recommendation, or else the habit.
-pub fn defaults(held: &Held, habit: Habit) -> bn::Sampling {
+/// The model's recommendation, or else what is usual: in a chat the values that chats commonly have
+/// (`bn_model_info.sampling_fields`), elsewhere those of OpenAI's completions, temperature 1 alone.
+pub fn defaults(held: &Held, chat: bool) -> bn::Sampling {
     let recommended = &held.info.recommended;
     let mut sampling = bn::Sampling { temperature: 1.0, ..bn::Sampling::default() };
-    if habit == Habit::Chat && recommended.is_empty() {
+    if chat && recommended.is_empty() {
         (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) = (0.8, 40, 0.95, 0.05);
     }
     set(&mut sampling.temperature, recommended.temperature);

@@ -2,9 +2,10 @@
 use super::conversation;
 use crate::api::openai::effort;
 use crate::failure::{Failure, Result};
-use crate::fields::{EXACT, Fields, U32, Whole, Word};
+use crate::fields::{EXACT, Fields, Whole, Word};
 use crate::request::constraint::Format;
 use crate::request::conversation::Conversation;
+use crate::request::length::NewTokens;
 use crate::request::templating::Templating;
 use axum::http::StatusCode;
 use serde::Deserialize;
@@ -61,7 +62,7 @@ struct OutputConfig {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Generating {
-    pub max_tokens: Option<Whole<-1, U32>>,
+    pub max_tokens: Option<NewTokens>,
     pub stop_sequences: Option<Value>,
     pub stream: Option<bool>,
 }

@@ -5,17 +5,16 @@ mod fields;
 #[cfg(test)]
 mod tests;
 
-use super::openai::template;
 use super::pieces::{Kind, Piece, Pieces, Step};
 use crate::api::write;
 use crate::app::App;
 use crate::body;
 use crate::failure::{Failure, Result, Shape};
-use crate::fields::{Fields, U32, Whole};
+use crate::fields::Fields;
 use crate::models::Held;
-use crate::request::constraint::Formats;
 use crate::request::conversation::{Conversation, Role};
-use crate::request::length::context;
+use crate::request::engine::generating;
+use crate::request::length::{NewTokens, context};
 use crate::request::prompts;
 use crate::run::{Api, Call, Generation, Totals, json, take_model};
 use crate::work::{Cost, Line};
@@ -51,11 +50,11 @@ impl Api for Messages {
             // Anthropic's own field counts where there is another one.
             fields.insert("max_reasoning_tokens", budget.into());
         }
-        let mut request = template(call, held, fields)?;
-        request.max_new_tokens = most(own.max_tokens)?;
+        let NewTokens(most) = own.max_tokens.ok_or_else(|| Failure::invalid("'max_tokens' is missing"))?;
+        let mut request = generating(call, held, fields, asked.format, Some(&asked.conversation))?;
+        request.max_new_tokens = most;
         request.stop_strings = prompts::stops("stop_sequences", own.stop_sequences.as_ref())?;
-        let (tools, calls_only) = (!asked.conversation.tools.is_empty(), asked.conversation.calls_only());
-        request.constraint = fields.take::<Formats>()?.finish(held, asked.format, tools, calls_only)?;
+        let tools = !asked.conversation.tools.is_empty();
         let (chat, tokens) = prompt(held, asked.conversation)?;
         let prompt_tokens = fits(held, tokens)?;
         request.prompt = bn::Prompt::Chat(chat);
@@ -143,15 +142,6 @@ impl Writer {
             Step::More(..) => {}
             Step::End(piece) => write::event(out, "content_block_stop", &json!({"index": piece.index})),
         }
-    }
-}
-
-/// The most new tokens; 0: as many as the context leaves. -1 asks for that too.
-fn most(tokens: Option<Whole<-1, U32>>) -> Result<u32> {
-    match tokens.map(|tokens| tokens.0) {
-        None => Err(Failure::invalid("'max_tokens' is missing")),
-        Some(0) => Err(Failure::invalid(format!("'max_tokens' must be a whole number from 1 to {U32}"))),
-        Some(tokens) => Ok(u32::try_from(tokens).unwrap_or(0)),
     }
 }
 

@@ -3,15 +3,14 @@ use super::duration::KeepAlive;
 use super::line::{Call as HeldCall, End, Line, Said};
 use super::{messages, options};
 use crate::api::infill;
-use crate::api::openai::{MOST_ALTERNATIVES, TokenLogprob, effort, template, token_logprobs};
+use crate::api::openai::{MOST_ALTERNATIVES, TokenLogprob, effort, token_logprobs};
 use crate::api::write::line;
 use crate::failure::{Failure, Result, Shape};
 use crate::fields::{Fields, Whole};
 use crate::models::Held;
-use crate::request::constraint::{Format, Formats};
+use crate::request::constraint::Format;
 use crate::request::conversation::{Content, Conversation, Message, Role};
 use crate::request::engine::generating;
-use crate::request::sampling::Habit;
 use crate::run::{Api, Call, Generation, Totals};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -78,9 +77,17 @@ impl Common {
         Ok(())
     }
 
-    fn prompt(&self, mut conversation: Conversation, held: &Held) -> Result<bn::Prompt> {
+    fn chat(
+        &self,
+        call: &Call,
+        held: &Held,
+        fields: &mut Fields,
+        mut conversation: Conversation,
+    ) -> Result<bn::Request> {
         self.think(&mut conversation)?;
-        Ok(bn::Prompt::Chat(bn::Chat::Json(conversation.into_json(held.manners)?)))
+        let request = generating(call, held, fields, self.format()?, Some(&conversation))?;
+        let prompt = bn::Prompt::Chat(bn::Chat::Json(conversation.into_json(held.manners)?));
+        Ok(bn::Request { prompt, ..request })
     }
 }
 
@@ -148,30 +155,18 @@ impl<const CHAT: bool> Text<CHAT> {
         names.iter().any(|name| is_there(name))
     }
 
-    /// The request, and whether it has tools.
-    fn request(
-        call: &Call,
-        held: &Held,
-        fields: &mut Fields,
-        common: &Common,
-    ) -> Result<(bn::Request, bool)> {
+    fn request(call: &Call, held: &Held, fields: &mut Fields, common: &Common) -> Result<bn::Request> {
         if CHAT {
             let own: ChatFields = fields.take()?;
-            let conversation = messages::conversation(&own.messages, &own.tools)?;
-            let tools = !conversation.tools.is_empty();
-            let prompt = common.prompt(conversation, held)?;
-            return Ok((bn::Request { prompt, ..template(call, held, fields)? }, tools));
+            return common.chat(call, held, fields, messages::conversation(&own.messages, &own.tools)?);
         }
         let own: GenerateFields = fields.take()?;
         own.check()?;
-        let request = if own.is_chat(held) {
-            let prompt = common.prompt(own.conversation()?, held)?;
-            bn::Request { prompt, ..template(call, held, fields)? }
-        } else {
-            let prompt = own.text(held)?;
-            bn::Request { prompt, ..generating(call, held, fields, Habit::Completion)? }
-        };
-        Ok((request, false))
+        if own.is_chat(held) {
+            return common.chat(call, held, fields, own.conversation()?);
+        }
+        let prompt = own.text(held)?;
+        Ok(bn::Request { prompt, ..generating(call, held, fields, common.format()?, None)? })
     }
 
     fn write(&self, out: &mut String, said: Said, logprobs: Option<Vec<TokenLogprob>>, end: Option<End>) {
@@ -192,9 +187,8 @@ impl<const CHAT: bool> Text<CHAT> {
 impl<const CHAT: bool> Api for Text<CHAT> {
     fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
         let mut common: Common = fields.take()?;
-        let (mut request, tools) = Self::request(call, held, fields, &common)?;
+        let mut request = Self::request(call, held, fields, &common)?;
         options::apply(common.options.take().unwrap_or_default(), fields, &mut request)?;
-        request.constraint = fields.take::<Formats>()?.finish(held, common.format()?, tools, false)?;
         request.logprobs = common.logprobs == Some(true);
         if request.logprobs {
             request.top_logprobs = common.top_logprobs.map_or(0, Whole::u32);

@@ -5,10 +5,9 @@ use crate::api::write;
 use crate::failure::{Failure, Result, Shape};
 use crate::fields::{Fields, U32, Whole};
 use crate::models::Held;
-use crate::request::constraint::{Format, Formats};
+use crate::request::constraint::Format;
 use crate::request::engine::generating;
 use crate::request::prompts;
-use crate::request::sampling::Habit;
 use crate::run::{Api, Call, Generation, Totals};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -138,12 +137,7 @@ impl Asked {
     }
 
     fn request(&self, call: &Call, held: &Held, fields: &mut Fields) -> Result<bn::Request> {
-        let mut request = generating(call, held, fields, Habit::Completion)?;
-        let mut format = Format::default();
-        if let Some(value) = &self.common.response_format {
-            format.format("response_format", value, Some("json_schema"))?;
-        }
-        request.constraint = fields.take::<Formats>()?.finish(held, format, false, false)?;
+        let mut request = generating(call, held, fields, Format::default(), None)?;
         request.stop_strings = prompts::stops("stop", self.common.stop.as_ref())?;
         let most = self.own.max_tokens.map(|most| most.0).or(self.common.max_new_tokens.map(|most| most.0));
         request.max_new_tokens = u32::try_from(most.unwrap_or(16)).unwrap_or(0);

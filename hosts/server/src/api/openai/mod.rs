@@ -4,7 +4,7 @@ mod completion;
 mod logprobs;
 mod usage;
 
-pub use chat::{Chat, ChatFields, conversation, effort, template};
+pub use chat::{Chat, ChatFields, conversation, effort};
 pub use completion::Completion;
 pub use logprobs::{Texts, TokenLogprob, token_logprobs};
 pub use usage::{PromptUsage, Usage};
@@ -37,7 +37,6 @@ struct Common {
     stop: Option<serde_json::Value>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
-    response_format: Option<serde_json::Value>,
     prompt_logprobs: Option<Whole<0, MOST_ALTERNATIVES>>,
     max_new_tokens: Option<Whole<0, U32>>,
     store: Option<bool>,

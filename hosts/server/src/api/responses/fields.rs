@@ -3,10 +3,11 @@ use super::items::Items;
 use super::tools::{self, Namespaces};
 use crate::api::openai::effort;
 use crate::failure::{Failure, Result};
-use crate::fields::{Fields, U32, Whole};
+use crate::fields::Fields;
 use crate::memory::Lease;
 use crate::request::constraint::Format;
 use crate::request::conversation::{Content, Conversation, Role};
+use crate::request::length::NewTokens;
 use crate::request::templating::Templating;
 use crate::store::Kept;
 use serde::Deserialize;
@@ -26,7 +27,7 @@ pub struct Own {
     parallel_tool_calls: Option<bool>,
     reasoning: Option<Reasoning>,
     text: Option<Text>,
-    pub max_output_tokens: Option<Whole<-1, U32>>,
+    pub max_output_tokens: Option<NewTokens>,
     pub stream: Option<bool>,
     pub store: Option<bool>,
     pub previous_response_id: Option<String>,
@@ -126,16 +127,6 @@ impl Own {
             format.format("text.format", value, None)?;
         }
         Ok(format)
-    }
-
-    /// The most new tokens; 0: as many as the context leaves. -1 asks for that too.
-    pub fn most(&self) -> Result<u32> {
-        match self.max_output_tokens {
-            Some(Whole(0)) => {
-                Err(Failure::invalid(format!("'max_output_tokens' must be a whole number from 1 to {U32}")))
-            }
-            most => Ok(most.and_then(|most| u32::try_from(most.0).ok()).unwrap_or(0)),
-        }
     }
 
     /// The conversation, with what else `fields` have of it. `earlier`: the response that it goes on with, for whose items `lease` has room while they are read.

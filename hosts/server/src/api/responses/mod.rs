@@ -6,14 +6,13 @@ mod items;
 mod tests;
 mod tools;
 
-use super::openai::template;
 use super::pieces::{Kind, Piece, Pieces, Step};
 use crate::api::write;
 use crate::app::App;
 use crate::failure::{Failure, Result};
 use crate::fields::Fields;
 use crate::models::Held;
-use crate::request::constraint::Formats;
+use crate::request::engine::generating;
 use crate::run::{Api, Call, Generation, Totals, json, shape_of};
 use crate::store::Kept;
 use answer::{COMPLETED, FAILED, IN_PROGRESS, INCOMPLETE, item, part, status, text_names, usage};
@@ -49,13 +48,11 @@ impl Api for Responses {
         let asked = echo(fields);
         let own = Own::take(fields)?;
         let earlier = earlier(&call.app, own.previous_response_id.as_deref())?;
-        let mut request = template(call, held, fields)?;
-        request.max_new_tokens = own.most()?;
-        let format = own.format()?;
         let (conversation, namespaces) =
             own.conversation(fields, earlier.as_ref(), &mut call.app.memory.lease())?;
-        let (tools, calls_only) = (!conversation.tools.is_empty(), conversation.calls_only());
-        request.constraint = fields.take::<Formats>()?.finish(held, format, tools, calls_only)?;
+        let mut request = generating(call, held, fields, own.format()?, Some(&conversation))?;
+        request.max_new_tokens = own.max_output_tokens.unwrap_or_default().0;
+        let tools = !conversation.tools.is_empty();
         request.prompt = bn::Prompt::Chat(bn::Chat::Json(conversation.into_json(held.manners)?));
         let keeps = call.app.store.keeps() && own.store != Some(false);
         let id = call.app.store.id(call.id);

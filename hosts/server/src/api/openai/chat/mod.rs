@@ -1,18 +1,18 @@
 //! POST /v1/chat/completions.
 mod answer;
 mod conversation;
-mod template;
 
 pub use conversation::{ChatFields, conversation, effort};
-pub use template::template;
 
 use super::completion::{bound_entries, scoring};
 use super::{Common, Head, MOST_ALTERNATIVES, Usage, finish_name, logprobs, token_logprobs};
 use crate::api::write;
 use crate::failure::{Failure, Result, Shape};
-use crate::fields::{Fields, U32, Whole};
+use crate::fields::{Fields, Whole};
 use crate::models::Held;
-use crate::request::constraint::{Format, Formats};
+use crate::request::constraint::Format;
+use crate::request::engine::generating;
+use crate::request::length::NewTokens;
 use crate::request::prompts;
 use crate::run::{Api, Call, Generation, Totals};
 use answer::{Answer, CallPart, Chunk, ContentLogprobs, Delta, WholeChoice, WholeMessage};
@@ -21,27 +21,10 @@ use serde::Deserialize;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Own {
-    max_tokens: Option<Whole<-1, U32>>,
-    max_completion_tokens: Option<Whole<-1, U32>>,
+    max_tokens: Option<NewTokens>,
+    max_completion_tokens: Option<NewTokens>,
     logprobs: Option<bool>,
     top_logprobs: Option<Whole<0, MOST_ALTERNATIVES>>,
-}
-
-impl Own {
-    /// The newer name counts, and the smaller number where both are there.
-    fn most(&self, other: Option<i64>) -> Result<u32> {
-        let names = [("max_tokens", self.max_tokens), ("max_completion_tokens", self.max_completion_tokens)];
-        if let Some((name, _)) = names.iter().find(|(_, most)| *most == Some(Whole(0))) {
-            return Err(Failure::invalid(format!("'{name}' must be a whole number from 1 to {U32}")));
-        }
-        let given = names
-            .iter()
-            .filter_map(|(_, most)| *most)
-            .map(|most| most.0)
-            .chain(other)
-            .filter(|most| *most > 0);
-        Ok(given.min().map_or(0, |most| most as u32))
-    }
 }
 
 pub struct Chat {
@@ -59,21 +42,22 @@ impl Api for Chat {
         if !chat.has_messages() {
             return Err(Failure::invalid("'messages' is missing"));
         }
-        let mut request = template(call, held, fields)?;
-        request.max_new_tokens = own.most(common.max_new_tokens.map(|most| most.0))?;
+        let conversation = conversation(chat)?;
+        let mut request = generating(call, held, fields, Format::default(), Some(&conversation))?;
+        // The smallest one counts.
+        let most = [
+            own.max_tokens,
+            own.max_completion_tokens,
+            common.max_new_tokens.map(|most| NewTokens(most.u32())),
+        ];
+        let most = most.into_iter().flatten().map(|most| most.0).filter(|most| *most > 0);
+        request.max_new_tokens = most.min().unwrap_or(0);
         request.stop_strings = prompts::stops("stop", common.stop.as_ref())?;
         request.logprobs = own.logprobs == Some(true);
         request.top_logprobs = own.top_logprobs.map_or(0, Whole::u32);
         if request.top_logprobs > 0 && !request.logprobs {
             return Err(Failure::invalid("'top_logprobs' needs 'logprobs' to be true"));
         }
-        let conversation = conversation(chat)?;
-        let mut format = Format::default();
-        if let Some(value) = &common.response_format {
-            format.format("response_format", value, Some("json_schema"))?;
-        }
-        let (tools, calls_only) = (!conversation.tools.is_empty(), conversation.calls_only());
-        request.constraint = fields.take::<Formats>()?.finish(held, format, tools, calls_only)?;
         let stream = common.stream == Some(true);
         if common.prompt_logprobs.is_some() && stream {
             return Err(Failure::invalid("'prompt_logprobs' cannot be streamed"));
