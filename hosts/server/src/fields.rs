@@ -1,6 +1,7 @@
 //! The fields of a request's body. Each part of the server takes the fields that it knows as a struct; nobody needs to know
 //! all of them. What is left in the end is unknown.
 use crate::failure::{Failure, Result};
+use crate::request::passed_over::PASSED_OVER;
 use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde_json::{Map, Value};
 
@@ -54,9 +55,9 @@ impl Fields {
         }
     }
 
-    /// The fields that nobody took.
+    /// The fields that nobody took, and that have a meaning here.
     pub fn unknown(&self) -> impl Iterator<Item = &str> {
-        self.map.keys().map(String::as_str)
+        self.map.keys().map(String::as_str).filter(|name| !PASSED_OVER.contains(name))
     }
 }
 

@@ -15,15 +15,12 @@ use std::time::Duration;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Own {
-    model: Option<String>,
     prompts: Option<Value>,
     max_tokens: Option<Whole<1, U32>>,
     max_new_tokens: Option<Whole<0, U32>>,
     n: Option<Whole<1, 128>>,
     stop: Option<Value>,
     stream: Option<bool>,
-    user: Option<Value>,
-    metadata: Option<Value>,
 }
 
 /// An answer, or its next part.

@@ -64,12 +64,9 @@ pub fn generation(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Own {
-    model: Option<String>,
     input: Option<Value>,
     encoding_format: Option<Word<Encoding>>,
     dimensions: Option<Whole<1, U32>>,
-    user: Option<Value>,
-    metadata: Option<Value>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

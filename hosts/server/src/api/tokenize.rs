@@ -21,7 +21,6 @@ const BYTES_OF_TOKEN: usize = 11;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Own {
-    model: Option<String>,
     text: Option<Value>,
     /// vLLM's.
     prompt: Option<Value>,
@@ -30,8 +29,6 @@ struct Own {
     #[serde(alias = "add_special")]
     add_special_tokens: Option<bool>,
     parse_special: Option<bool>,
-    user: Option<Value>,
-    metadata: Option<Value>,
 }
 
 #[derive(Debug, Serialize)]
@@ -39,15 +36,6 @@ struct Tokens {
     count: usize,
     max_model_len: usize,
     tokens: Vec<u32>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Ids {
-    model: Option<String>,
-    tokens: Option<Value>,
-    user: Option<Value>,
-    metadata: Option<Value>,
 }
 
 /// Under vLLM's name and llama.cpp's.
@@ -118,9 +106,9 @@ fn tokens(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
 }
 
 fn text(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
-    let ids: Ids = fields.take()?;
+    let value = fields.take_value("tokens");
     call.app.unknown_fields(&fields)?;
-    let value = ids.tokens.ok_or_else(|| Failure::invalid("'tokens' is missing"))?;
+    let value = value.ok_or_else(|| Failure::invalid("'tokens' is missing"))?;
     let mut prompts = prompts::read("tokens", &value)?;
     let (Some(bn::Prompt::Tokens(tokens)), true) = (prompts.pop(), prompts.is_empty()) else {
         return Err(Failure::invalid("'tokens' must be one list of token ids"));

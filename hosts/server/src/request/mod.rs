@@ -3,6 +3,7 @@ pub mod constraint;
 pub mod conversation;
 pub mod engine;
 pub mod length;
+pub mod passed_over;
 pub mod prompts;
 pub mod roles;
 pub mod sampling;

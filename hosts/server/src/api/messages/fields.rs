@@ -67,26 +67,6 @@ pub struct Generating {
     pub stream: Option<bool>,
 }
 
-/// What Anthropic's servers do beside the answer, or may do to it: nothing here depends on it.
-const PASSED_OVER: &[&str] = &[
-    "anthropic_beta",
-    "anthropic_version",
-    "betas",
-    "cache_control",
-    "container",
-    "context_management",
-    "diagnostics",
-    "fallbacks",
-    "inference_geo",
-    "mcp_servers",
-    "metadata",
-    "model",
-    "service_tier",
-    "speed",
-    "user",
-    "user_profile_id",
-];
-
 /// What the fields of a conversation ask for.
 pub struct Asked {
     pub conversation: Conversation,
@@ -101,9 +81,6 @@ impl Asked {
     /// Takes the fields.
     pub fn take(fields: &mut Fields) -> Result<Self> {
         let own: Conversing = fields.take()?;
-        for name in PASSED_OVER {
-            fields.take_value(name);
-        }
         if own.thread.is_some() {
             // At this code, Anthropic's clients send the whole conversation.
             let words = "'thread' is not supported: send the whole conversation";

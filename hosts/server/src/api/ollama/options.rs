@@ -6,29 +6,6 @@ use crate::request::sampling::Sampling;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// Known to other servers, and without a meaning here.
-const PASSED_OVER: &[&str] = &[
-    "embedding_only",
-    "f16_kv",
-    "logits_all",
-    "low_vram",
-    "main_gpu",
-    "num_batch",
-    "num_ctx",
-    "num_gpu",
-    "num_gqa",
-    "num_keep",
-    "num_thread",
-    "numa",
-    "penalize_newline",
-    "rope_frequency_base",
-    "rope_frequency_scale",
-    "tfs_z",
-    "use_mlock",
-    "use_mmap",
-    "vocab_only",
-];
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Own {
@@ -41,9 +18,6 @@ struct Own {
 /// Sets what `options` say. Those that are not known are left to `fields`.
 pub fn apply(options: Map<String, Value>, fields: &mut Fields, to: &mut bn::Request) -> Result<()> {
     let mut options = Fields::within("options", options);
-    for name in PASSED_OVER {
-        options.take_value(name);
-    }
     // None of its own.
     if options.get("seed").and_then(Value::as_i64) == Some(-1) {
         options.take_value("seed");

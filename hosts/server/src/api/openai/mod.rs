@@ -39,13 +39,6 @@ struct Common {
     stream_options: Option<StreamOptions>,
     prompt_logprobs: Option<Whole<0, MOST_ALTERNATIVES>>,
     max_new_tokens: Option<Whole<0, U32>>,
-    store: Option<bool>,
-    user: Option<serde_json::Value>,
-    metadata: Option<serde_json::Value>,
-    service_tier: Option<serde_json::Value>,
-    safety_identifier: Option<serde_json::Value>,
-    prompt_cache_key: Option<serde_json::Value>,
-    model: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -12,12 +12,9 @@ use serde_json::Value;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Own {
-    model: Option<String>,
     template: Option<String>,
     instruction: Option<String>,
     max_tokens_per_doc: Option<Whole<1, U32>>,
-    user: Option<Value>,
-    metadata: Option<Value>,
 }
 
 /// The pairs of a request.

@@ -34,6 +34,8 @@ pub struct Own {
     /// A conversation or a prompt that OpenAI's servers keep.
     conversation: Option<Value>,
     prompt: Option<Value>,
+    stream_options: Option<Value>,
+    top_logprobs: Option<Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -68,28 +70,6 @@ const ECHOED: &[(&str, &str)] = &[
     ("user", "null"),
 ];
 
-/// What OpenAI's servers do beside the answer, or clients tell each other: nothing here depends on it. The fields that the
-/// answer says again are no part of it.
-const PASSED_OVER: &[&str] = &[
-    "background",
-    "client_metadata",
-    "context_management",
-    "include",
-    "max_tool_calls",
-    "metadata",
-    "model",
-    "moderation",
-    "prompt_cache_key",
-    "prompt_cache_options",
-    "prompt_cache_retention",
-    "safety_identifier",
-    "service_tier",
-    "stream_options",
-    "top_logprobs",
-    "truncation",
-    "user",
-];
-
 /// The fields that the answer says again.
 pub fn echo(fields: &Fields) -> Map<String, Value> {
     let one = |(name, default): &(&str, &str)| {
@@ -106,9 +86,6 @@ pub fn echo(fields: &Fields) -> Map<String, Value> {
 impl Own {
     pub fn take(fields: &mut Fields) -> Result<Self> {
         let own: Self = fields.take()?;
-        for name in PASSED_OVER {
-            fields.take_value(name);
-        }
         for (name, value) in [("conversation", &own.conversation), ("prompt", &own.prompt)] {
             if value.is_some() {
                 let words = format!("'{name}' is not supported: send the whole conversation");
