@@ -10,12 +10,12 @@ use crate::request::{length, prompts};
 use crate::run::{Api, Call, Generation, Totals};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Common {
-    model: Option<String>,
     truncate: Option<bool>,
     keep_alive: Option<KeepAlive>,
     dimensions: Option<Whole<1, U32>>,
@@ -81,11 +81,6 @@ impl Api for Embed {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct EmbeddingsAnswer {
-    embedding: Vec<f32>,
-}
-
 pub struct Embeddings;
 
 impl Api for Embeddings {
@@ -100,7 +95,6 @@ impl Api for Embeddings {
 
     fn whole(&mut self, answers: Vec<bn::Answer>, _totals: &Totals) -> Result<String> {
         let vector = answers.into_iter().next().and_then(|answer| answer.finish.embedding);
-        let answer = EmbeddingsAnswer { embedding: vector.unwrap_or_default() };
-        Ok(write::json(&answer))
+        Ok(write::json(&BTreeMap::from([("embedding", vector.unwrap_or_default())])))
     }
 }

@@ -8,8 +8,7 @@ use crate::models::{FOREVER, Model};
 use crate::run::{self, Call};
 use axum::body::Body;
 use axum::http::{Response, StatusCode, request::Parts};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,48 +17,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const OLLAMA: &str = "0.12.11";
 /// One that stays has a time far away, as in Ollama.
 const CENTURY: Duration = Duration::from_secs(3_155_760_000);
-
-#[derive(Debug, Serialize)]
-struct Details {
-    parent_model: &'static str,
-    format: &'static str,
-    family: String,
-    families: Vec<String>,
-    parameter_size: String,
-    quantization_level: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Listed {
-    name: String,
-    model: String,
-    size: u64,
-    digest: String,
-    details: Details,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    modified_at: Option<String>,
-    #[serde(flatten)]
-    running: Option<Running>,
-}
-
-/// Of a model that is loaded.
-#[derive(Debug, Serialize)]
-struct Running {
-    size_vram: u64,
-    context_length: u64,
-    expires_at: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Shown {
-    modelfile: &'static str,
-    parameters: String,
-    template: &'static str,
-    details: Details,
-    model_info: Map<String, Value>,
-    capabilities: Vec<&'static str>,
-    modified_at: String,
-}
 
 fn time(at: SystemTime) -> String {
     humantime::format_rfc3339_seconds(at).to_string()
@@ -89,31 +46,26 @@ fn short(parameters: u64) -> String {
     }
 }
 
-impl Details {
-    fn new(about: &About) -> Self {
-        Self {
-            parent_model: "",
-            format: about.format,
-            family: about.architecture.clone(),
-            families: vec![about.architecture.clone()],
-            parameter_size: short(about.parameters),
-            quantization_level: about.quantization.clone(),
-        }
-    }
+fn details(about: &About) -> Value {
+    json!({
+        "parent_model": "",
+        "format": about.format,
+        "family": about.architecture,
+        "families": [about.architecture],
+        "parameter_size": short(about.parameters),
+        "quantization_level": about.quantization,
+    })
 }
 
-impl Listed {
-    fn new(model: &Model, about: &About) -> Self {
-        Self {
-            name: model.name.clone(),
-            model: model.name.clone(),
-            size: model.bytes,
-            digest: digest(model),
-            details: Details::new(about),
-            modified_at: None,
-            running: None,
-        }
-    }
+/// What both lists have of a model.
+fn listed(model: &Model, about: &About) -> Value {
+    json!({
+        "name": model.name,
+        "model": model.name,
+        "size": model.bytes,
+        "digest": digest(model),
+        "details": details(about),
+    })
 }
 
 /// How a model's authors recommend to sample, in the manner of a Modelfile.
@@ -133,33 +85,36 @@ fn parameters(model: &Model) -> String {
 
 /// Models with what is known of each, which files of models that are not loaded may have to be read for.
 async fn known(models: Vec<Model>) -> Vec<(Model, About)> {
-    let read =
-        move || models.into_iter().map(|model| (About::of(&model), model)).map(|(a, m)| (m, a)).collect();
+    let with_about = |model| {
+        let about = About::of(&model);
+        (model, about)
+    };
+    let read = move || models.into_iter().map(with_about).collect();
     tokio::task::spawn_blocking(read).await.unwrap_or_default()
 }
 
 pub async fn tags(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
-    let listed = |(model, about): &(Model, About)| Listed {
-        modified_at: Some(modified_at(model)),
-        ..Listed::new(model, about)
+    let tagged = |(model, about): &(Model, About)| {
+        let mut listed = listed(model, about);
+        listed["modified_at"] = modified_at(model).into();
+        listed
     };
-    let models: Vec<_> = known(app.models.list().await).await.iter().map(listed).collect();
+    let models: Vec<_> = known(app.models.list().await).await.iter().map(tagged).collect();
     write::response(&json!({"models": models}))
 }
 
 pub async fn ps(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
     let mut models = app.models.list().await;
     models.retain(|model| model.loaded.is_some());
-    let listed = |(model, about): &(Model, About)| {
+    let running = |(model, about): &(Model, About)| {
         let left = if model.left == FOREVER { CENTURY } else { model.left.min(CENTURY) };
-        let running = Running {
-            size_vram: 0,
-            context_length: about.context_length,
-            expires_at: time(SystemTime::now() + left),
-        };
-        Listed { running: Some(running), ..Listed::new(model, about) }
+        let mut listed = listed(model, about);
+        listed["size_vram"] = 0.into();
+        listed["context_length"] = about.context_length.into();
+        listed["expires_at"] = time(SystemTime::now() + left).into();
+        listed
     };
-    let models: Vec<_> = known(models).await.iter().map(listed).collect();
+    let models: Vec<_> = known(models).await.iter().map(running).collect();
     write::response(&json!({"models": models}))
 }
 
@@ -197,16 +152,16 @@ async fn shown(mut call: Call, body: Body) -> Result<Response<Body>> {
     })?;
     let mut known = known(vec![model]).await;
     let (model, about) = known.pop().ok_or_else(|| Failure::invalid("'model' cannot be read"))?;
-    let shown = Shown {
-        modelfile: "",
-        parameters: parameters(&model),
-        template: "",
-        details: Details::new(&about),
-        model_info: about.values(),
-        capabilities: about.capabilities(),
-        modified_at: modified_at(&model),
-    };
-    Ok(run::json(write::json(&shown), call))
+    let shown = json!({
+        "modelfile": "",
+        "parameters": parameters(&model),
+        "template": "",
+        "details": details(&about),
+        "model_info": about.values(),
+        "capabilities": about.capabilities(),
+        "modified_at": modified_at(&model),
+    });
+    Ok(run::json(shown.to_string(), call))
 }
 
 #[cfg(test)]

@@ -74,12 +74,6 @@ pub fn unseen(content: &mut Content, images: Option<&Value>, at: &str) -> Result
     Ok(())
 }
 
-/// A function call of an answer. Arguments are an object there; a call that was cut has none.
-pub fn call(name: &str, arguments: &str) -> Value {
-    let arguments: Map<String, Value> = serde_json::from_str(arguments).unwrap_or_default();
-    json!({"function": {"name": name, "arguments": arguments}})
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,11 +106,5 @@ mod tests {
         assert!(message.unseen.as_ref().unwrap().starts_with("'messages[0].images[0]' is of the type image"));
         let none = json!({"role": "user", "content": "a", "images": []});
         assert_eq!(conversation(&[none], &[]).unwrap().messages[0].unseen, None);
-    }
-
-    #[test]
-    fn a_call_that_was_cut_has_no_arguments() {
-        assert_eq!(call("f", "{\"a\": 1}"), json!({"function": {"name": "f", "arguments": {"a": 1}}}));
-        assert_eq!(call("f", "{\"a\": "), json!({"function": {"name": "f", "arguments": {}}}));
     }
 }

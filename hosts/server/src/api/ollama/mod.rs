@@ -11,7 +11,6 @@ mod text;
 pub use embed::{Embed, Embeddings};
 pub use list::{ps, show, tags, version};
 
-use crate::api::write;
 use crate::app::App;
 use crate::failure::Result;
 use crate::fields::Fields;
@@ -19,7 +18,8 @@ use crate::run::{self, Call};
 use axum::body::Body;
 use axum::http::{Response, request::Parts};
 use duration::KeepAlive;
-use line::{End, Line, Said};
+use line::{Said, line};
+use serde_json::json;
 use std::sync::Arc;
 use text::{Common, Text};
 
@@ -59,7 +59,6 @@ async fn load<const CHAT: bool>(mut call: Call, mut fields: Fields) -> Result<Re
         }
     };
     let _: Common = fields.take()?;
-    let end = End::of_model(if unloads { "unload" } else { "load" });
-    let answer = Line::new(&model, Said::nothing(CHAT), Some(end));
-    Ok(run::json(write::json(&answer), call))
+    let end = json!({"done_reason": if unloads { "unload" } else { "load" }});
+    Ok(run::json(line(&model, CHAT, Said::default(), Some(end)).to_string(), call))
 }

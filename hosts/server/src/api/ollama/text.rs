@@ -1,10 +1,10 @@
 //! POST /api/chat and /api/generate.
 use super::duration::KeepAlive;
-use super::line::{Call as HeldCall, End, Line, Said};
+use super::line::{Said, call, end, line};
 use super::{messages, options};
 use crate::api::infill;
 use crate::api::openai::{MOST_ALTERNATIVES, TokenLogprob, effort, token_logprobs};
-use crate::api::write::line;
+use crate::api::write;
 use crate::failure::{Failure, Result, Shape};
 use crate::fields::{Fields, Whole};
 use crate::models::Held;
@@ -13,14 +13,13 @@ use crate::request::conversation::{Content, Conversation, Message, Role};
 use crate::request::engine::generating;
 use crate::run::{Api, Call, Generation, Totals};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::time::Duration;
 
 /// The fields of both.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Common {
-    model: Option<String>,
     stream: Option<bool>,
     options: Option<Map<String, Value>>,
     format: Option<Value>,
@@ -28,9 +27,6 @@ pub struct Common {
     pub keep_alive: Option<KeepAlive>,
     logprobs: Option<bool>,
     top_logprobs: Option<Whole<0, MOST_ALTERNATIVES>>,
-    /// The context is never shifted, and no message is cut off a conversation.
-    shift: Option<bool>,
-    truncate: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -139,7 +135,7 @@ pub struct Text<const CHAT: bool> {
     model: bn::Model,
     loading: Duration,
     /// A call of a stream that is not yet whole.
-    call: Option<HeldCall>,
+    call: Option<bn::ToolCallPart>,
 }
 
 impl<const CHAT: bool> Text<CHAT> {
@@ -169,13 +165,19 @@ impl<const CHAT: bool> Text<CHAT> {
         Ok(bn::Request { prompt, ..generating(call, held, fields, common.format()?, None)? })
     }
 
-    fn write(&self, out: &mut String, said: Said, logprobs: Option<Vec<TokenLogprob>>, end: Option<End>) {
-        line(out, &Line { logprobs, ..Line::new(&self.model_name, said, end) });
+    fn write(&self, out: &mut String, said: Said, logprobs: Option<Vec<TokenLogprob>>, end: Option<Value>) {
+        let mut written = line(&self.model_name, CHAT, said, end);
+        if let Some(logprobs) = logprobs {
+            written["logprobs"] = json!(logprobs);
+        }
+        write::line(out, &written);
     }
 
-    fn write_call(&self, out: &mut String, call: Option<Value>) {
-        if let Some(call) = call {
-            self.write(out, Said::new(CHAT, "", "", vec![call]), None, None);
+    /// Writes the call that is whole now.
+    fn write_call(&mut self, out: &mut String) {
+        if let Some(held) = self.call.take() {
+            let calls = vec![call(&held.name.unwrap_or_default(), &held.arguments)];
+            self.write(out, Said { calls, ..Said::default() }, None, None);
         }
     }
 
@@ -212,31 +214,35 @@ impl<const CHAT: bool> Api for Text<CHAT> {
     fn event(&mut self, out: &mut String, _at: usize, event: &bn::Event) {
         let logprobs = self.logprobs(&event.logprobs, event.logprobs_per_token);
         if !event.text.is_empty() || !event.reasoning.is_empty() || logprobs.is_some() {
-            let said = Said::new(CHAT, &event.text, &event.reasoning, Vec::new());
+            let said = Said { text: &event.text, reasoning: &event.reasoning, calls: Vec::new() };
             self.write(out, said, logprobs, None);
         }
         for part in &event.tool_calls {
-            let before = HeldCall::add(&mut self.call, part);
-            self.write_call(out, before);
+            if part.id.is_some() {
+                self.write_call(out);
+            }
+            match &mut self.call {
+                Some(call) => call.arguments.push_str(&part.arguments),
+                None => self.call = Some(part.clone()),
+            }
         }
         if let Some(finish) = &event.finish {
-            let last = self.call.take().map(HeldCall::whole);
-            self.write_call(out, last);
-            self.write(out, Said::nothing(CHAT), None, Some(End::of(finish, self.loading)));
+            self.write_call(out);
+            self.write(out, Said::default(), None, Some(end(finish, self.loading)));
         }
     }
 
     fn failed(&mut self, out: &mut String, _at: usize, failure: &Failure) {
-        line(out, &failure.object(Shape::Ollama));
+        write::line(out, &failure.object(Shape::Ollama));
     }
 
     fn whole(&mut self, answers: Vec<bn::Answer>, _totals: &Totals) -> Result<String> {
         let mut out = String::new();
         for answer in &answers {
-            let calls = answer.tool_calls.iter().map(|call| messages::call(&call.name, &call.arguments));
-            let said = Said::new(CHAT, &answer.text, &answer.reasoning, calls.collect());
+            let calls = answer.tool_calls.iter().map(|made| call(&made.name, &made.arguments)).collect();
+            let said = Said { text: &answer.text, reasoning: &answer.reasoning, calls };
             let logprobs = self.logprobs(&answer.logprobs, answer.logprobs_per_token);
-            self.write(&mut out, said, logprobs, Some(End::of(&answer.finish, self.loading)));
+            self.write(&mut out, said, logprobs, Some(end(&answer.finish, self.loading)));
         }
         Ok(out)
     }
