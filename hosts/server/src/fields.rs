@@ -173,18 +173,6 @@ impl<'de, const LOW: i64, const HIGH: i64> de::Deserialize<'de> for Real<LOW, HI
     }
 }
 
-/// One of the words that `T::try_from` knows. Its error is said after the field's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Word<T>(pub T);
-
-impl<'de, T: TryFrom<String, Error = &'static str>> de::Deserialize<'de> for Word<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        let value: Value = de::Deserialize::deserialize(from)?;
-        let word = value.as_str().unwrap_or_default().to_owned();
-        T::try_from(word).map(Self).map_err(de::Error::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! POST /generate/batch: prompts in, results with their times out; with `stream`, a line of JSON for each event.
-use super::openai::{Usage, finish_name};
-use crate::api::write::{self, line};
+use super::openai::{finish_name, usage};
+use crate::api::write::line;
 use crate::failure::{Failure, Result};
 use crate::fields::{Fields, U32, Whole};
 use crate::models::Held;
@@ -77,12 +77,6 @@ impl<'a> Part<'a> {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct Answer<'a> {
-    results: Vec<Part<'a>>,
-    usage: Usage,
-}
-
 pub struct Batch;
 
 impl Api for Batch {
@@ -115,12 +109,12 @@ impl Api for Batch {
     }
 
     fn end(&mut self, out: &mut String, totals: &Totals, _failed: bool) {
-        line(out, &json!({"usage": Usage::from(totals)}));
+        line(out, &json!({"usage": usage(totals)}));
     }
 
     fn whole(&mut self, answers: Vec<bn::Answer>, totals: &Totals) -> Result<String> {
         let parts = answers.iter().enumerate();
-        let results = parts.map(|(at, answer)| Part::new(at, &answer.text, Some(&answer.finish))).collect();
-        Ok(write::json(&Answer { results, usage: Usage::from(totals) }))
+        let results = parts.map(|(at, answer)| Part::new(at, &answer.text, Some(&answer.finish)));
+        Ok(json!({"results": results.collect::<Vec<_>>(), "usage": usage(totals)}).to_string())
     }
 }

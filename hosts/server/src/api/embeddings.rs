@@ -1,8 +1,8 @@
 //! POST /v1/embeddings, and what Ollama's share with it.
-use super::openai::PromptUsage;
+use super::openai::prompt_usage;
 use crate::api::write;
 use crate::failure::{Failure, Result};
-use crate::fields::{Fields, U32, Whole, Word};
+use crate::fields::{Fields, U32, Whole};
 use crate::models::Held;
 use crate::request::engine::Running;
 use crate::request::prompts;
@@ -65,27 +65,8 @@ pub fn generation(
 #[serde(default)]
 struct Own {
     input: Option<Value>,
-    encoding_format: Option<Word<Encoding>>,
+    encoding_format: Option<String>,
     dimensions: Option<Whole<1, U32>>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Encoding {
-    #[default]
-    Float,
-    Base64,
-}
-
-impl TryFrom<String> for Encoding {
-    type Error = &'static str;
-
-    fn try_from(word: String) -> std::result::Result<Self, Self::Error> {
-        match word.as_str() {
-            "float" => Ok(Self::Float),
-            "base64" => Ok(Self::Base64),
-            _ => Err("must be 'float' or 'base64'"),
-        }
-    }
 }
 
 /// A vector as numbers, or as the base64 of little-endian floats.
@@ -108,12 +89,12 @@ struct Answer<'a> {
     object: &'static str,
     data: Vec<Entry>,
     model: &'a str,
-    usage: PromptUsage,
+    usage: Value,
 }
 
 pub struct Embeddings {
     model: String,
-    encoding: Encoding,
+    base64: bool,
     size: Size,
 }
 
@@ -123,24 +104,27 @@ impl Api for Embeddings {
         let input = own.input.ok_or_else(|| Failure::invalid("'input' is missing"))?;
         let generation = generation(prompts::read("input", &input)?, fields, bn::Normalization::Model)?;
         let size = Size::of(held, own.dimensions)?;
-        let encoding = own.encoding_format.map_or(Encoding::Float, |word| word.0);
-        Ok((generation, Self { model: held.shown().to_owned(), encoding, size }))
+        let base64 = match own.encoding_format.as_deref() {
+            None | Some("float") => false,
+            Some("base64") => true,
+            Some(_) => return Err(Failure::invalid("'encoding_format' must be 'float' or 'base64'")),
+        };
+        Ok((generation, Self { model: held.shown().to_owned(), base64, size }))
     }
 
     fn whole(&mut self, answers: Vec<bn::Answer>, totals: &Totals) -> Result<String> {
         let entry = |(index, answer)| {
             let vector = self.size.vector(answer);
-            let embedding = match self.encoding {
-                Encoding::Float => Coded::Float(vector),
-                Encoding::Base64 => {
-                    let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
-                    Coded::Base64(BASE64_STANDARD.encode(bytes))
-                }
+            let embedding = if self.base64 {
+                let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+                Coded::Base64(BASE64_STANDARD.encode(bytes))
+            } else {
+                Coded::Float(vector)
             };
             Entry { object: "embedding", index, embedding }
         };
         let data = answers.into_iter().enumerate().map(entry).collect();
-        let answer = Answer { object: "list", data, model: &self.model, usage: totals.into() };
+        let answer = Answer { object: "list", data, model: &self.model, usage: prompt_usage(totals) };
         Ok(write::json(&answer))
     }
 }

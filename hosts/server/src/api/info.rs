@@ -2,77 +2,39 @@
 use crate::api::write;
 use crate::app::App;
 use crate::failure::Failure;
-use crate::models::{Loaded, Model};
+use crate::models::Model;
 use crate::run::shape_of;
 use crate::serve::{Rest, State};
 use crate::watch::metrics;
 use axum::body::Body;
 use axum::http::{Response, StatusCode, request::Parts};
 use percent_encoding::percent_decode_str;
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// A model in a list: as OpenAI has it, with Anthropic's fields and some of this server.
-#[derive(Serialize)]
-struct Entry {
-    id: String,
-    display_name: String,
-    r#type: &'static str,
-    object: &'static str,
-    created: u64,
-    created_at: String,
-    owned_by: &'static str,
-    parent: Option<String>,
-    loaded: bool,
-    #[serde(flatten)]
-    about: Option<About>,
-}
-
-/// Known of a model that is loaded.
-#[derive(Serialize)]
-struct About {
-    architecture: String,
-    context_length: u64,
-    parameters: u64,
-    chat: bool,
-    embedding_size: u64,
-}
-
-#[derive(Serialize)]
-struct Entries {
-    object: &'static str,
-    data: Vec<Entry>,
-    has_more: bool,
-    first_id: Option<String>,
-    last_id: Option<String>,
-}
-
-impl Entry {
-    /// The model, or its adapter of this name.
-    fn new(model: &Model, name: &str) -> Self {
-        let about = |loaded: &Arc<Loaded>| About {
-            architecture: loaded.info.architecture.clone(),
-            context_length: loaded.info.context_length,
-            parameters: loaded.info.parameters,
-            chat: loaded.info.has_chat_template,
-            embedding_size: loaded.info.embedding_size,
-        };
-        Self {
-            id: name.to_owned(),
-            display_name: name.to_owned(),
-            r#type: "model",
-            object: "model",
-            created: model.created,
-            created_at: humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(model.created))
-                .to_string(),
-            owned_by: "bn_engine",
-            parent: (name != model.name).then(|| model.name.clone()),
-            loaded: model.loaded.is_some(),
-            about: model.loaded.as_ref().map(about),
-        }
+/// A model, or its adapter of this name: as OpenAI has it, with Anthropic's fields and some of this server.
+fn entry(model: &Model, name: &str) -> Value {
+    let created = UNIX_EPOCH + Duration::from_secs(model.created);
+    let mut entry = json!({
+        "id": name,
+        "display_name": name,
+        "type": "model",
+        "object": "model",
+        "created": model.created,
+        "created_at": humantime::format_rfc3339_seconds(created).to_string(),
+        "owned_by": "bn_engine",
+        "parent": (name != model.name).then_some(&model.name),
+        "loaded": model.loaded.is_some(),
+    });
+    if let Some(info) = model.loaded.as_ref().map(|loaded| &loaded.info) {
+        entry["architecture"] = info.architecture.as_str().into();
+        entry["context_length"] = info.context_length.into();
+        entry["parameters"] = info.parameters.into();
+        entry["chat"] = info.has_chat_template.into();
+        entry["embedding_size"] = info.embedding_size.into();
     }
+    entry
 }
 
 fn no_model(name: &str, parts: &Parts) -> Response<Body> {
@@ -83,20 +45,26 @@ fn no_model(name: &str, parts: &Parts) -> Response<Body> {
 
 pub async fn models(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
     let models = app.models.list().await;
-    let names =
-        |model: &Model| std::iter::once(model.name.clone()).chain(model.adapters.clone()).collect::<Vec<_>>();
-    let entries =
-        models.iter().flat_map(|model| names(model).into_iter().map(|name| Entry::new(model, &name)));
-    let data: Vec<_> = entries.collect();
-    let id = |entry: Option<&Entry>| entry.map(|entry| entry.id.clone());
+    let entries = |model: &Model| -> Vec<_> {
+        let names = std::iter::once(&model.name).chain(&model.adapters);
+        names.map(|name| entry(model, name)).collect()
+    };
+    let data: Vec<_> = models.iter().flat_map(entries).collect();
+    let id = |entry: Option<&Value>| entry.map(|entry| entry["id"].clone());
     let (first_id, last_id) = (id(data.first()), id(data.last()));
-    write::response(&Entries { object: "list", data, has_more: false, first_id, last_id })
+    write::response(&json!({
+        "object": "list",
+        "data": data,
+        "has_more": false,
+        "first_id": first_id,
+        "last_id": last_id,
+    }))
 }
 
 pub async fn model(app: Arc<App>, parts: Parts, _: Body) -> Response<Body> {
     let name = parts.extensions.get::<Rest>().map_or("", |rest| rest.0.as_str());
     match app.models.find(name).await {
-        Some((model, shown)) => write::response(&Entry::new(&model, &shown)),
+        Some((model, shown)) => write::response(&entry(&model, &shown)),
         None => no_model(name, &parts),
     }
 }

@@ -1,5 +1,6 @@
 //! The routes. Each API is a module of its requests and answers.
 pub mod batch;
+mod direct;
 pub mod embeddings;
 pub mod infill;
 pub mod info;

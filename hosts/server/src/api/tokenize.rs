@@ -1,14 +1,13 @@
 //! POST /tokenize and /detokenize: the tokens of a text or a chat, and back. vLLM's and llama.cpp's names work too.
-use super::openai::{ChatFields, conversation};
+use super::direct;
+use super::openai::conversation;
 use crate::api::write;
 use crate::app::App;
-use crate::body;
 use crate::failure::{Failure, Result};
 use crate::fields::Fields;
 use crate::models::Held;
 use crate::request::{length, prompts};
-use crate::run::{self, Call};
-use crate::work::Line;
+use crate::run::Call;
 use axum::body::Body;
 use axum::http::{Response, request::Parts};
 use serde::{Deserialize, Serialize};
@@ -46,32 +45,11 @@ struct Text {
 }
 
 pub async fn tokenize(app: Arc<App>, parts: Parts, body: Body) -> Response<Body> {
-    answer(&app, &parts, body, tokens).await
+    direct::answer(app, parts, body, tokens).await
 }
 
 pub async fn detokenize(app: Arc<App>, parts: Parts, body: Body) -> Response<Body> {
-    answer(&app, &parts, body, text).await
-}
-
-/// Writes an answer with the model alone.
-type Write = fn(&mut Call, &Held, Fields) -> Result<String>;
-
-async fn answer(app: &Arc<App>, parts: &Parts, body: Body, write: Write) -> Response<Body> {
-    let call = Call::new(app, parts);
-    let shape = call.shape;
-    answered(call, body, write).await.unwrap_or_else(|failure| failure.response(shape))
-}
-
-async fn answered(mut call: Call, body: Body, write: Write) -> Result<Response<Body>> {
-    let (fields, length) = body::read(&mut call, body).await?;
-    let held = run::take_model(&mut call, &fields).await?;
-    let (app, cost) = (call.app.clone(), call.cost(length));
-    let work = move || {
-        let written = write(&mut call, &held, fields);
-        (call, written)
-    };
-    let (call, written) = app.work.run(Line::of(length), cost, work).await;
-    Ok(run::json(written?, call))
+    direct::answer(app, parts, body, text).await
 }
 
 fn tokens(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
@@ -83,8 +61,7 @@ fn tokens(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
             return Err(Failure::invalid(format!("'{name}' and 'messages' are both there")));
         }
         (true, None) => {
-            let chat = ChatFields::take(&mut fields)?;
-            let chat = bn::Chat::Json(conversation(chat)?.into_json(held.manners)?);
+            let chat = bn::Chat::Json(conversation(&mut fields)?.into_json(held.manners)?);
             held.model.chat_tokenize(&chat)
         }
         (false, None) => return Err(Failure::invalid("'text' is missing")),

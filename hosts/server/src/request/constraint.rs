@@ -1,6 +1,5 @@
 //! Formats and grammars of answers: OpenAI's fields, and llama.cpp's and vLLM's names for them.
 use crate::failure::{Failure, Result};
-use crate::fields::Word;
 use crate::models::Held;
 use crate::options::{ClosedSchemas, JsonWhitespace};
 use crate::request::conversation::Conversation;
@@ -17,26 +16,8 @@ pub struct Formats {
     guided_grammar: Option<String>,
     grammar: Option<String>,
     structured_outputs: Option<Value>,
-    json_whitespace: Option<Word<JsonWhitespace>>,
-    unknown_formats: Option<Word<UnknownFormats>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnknownFormats {
-    Ignore,
-    Refuse,
-}
-
-impl TryFrom<String> for UnknownFormats {
-    type Error = &'static str;
-
-    fn try_from(word: String) -> std::result::Result<Self, Self::Error> {
-        match word.as_str() {
-            "ignore" => Ok(Self::Ignore),
-            "refuse" => Ok(Self::Refuse),
-            _ => Err("must be 'refuse' or 'ignore'"),
-        }
-    }
+    json_whitespace: Option<String>,
+    unknown_formats: Option<Value>,
 }
 
 /// What an answer must match, while the fields that say it are read. Two of them are refused.
@@ -139,7 +120,16 @@ impl Formats {
             format.structured(value)?;
         }
         let tools = chat.is_some_and(|chat| !chat.tools.is_empty());
-        let whitespace = self.json_whitespace.map_or(held.options.json_whitespace, |word| word.0);
+        let whitespace = match self.json_whitespace.map(JsonWhitespace::try_from) {
+            None => held.options.json_whitespace,
+            Some(Ok(whitespace)) => whitespace,
+            Some(Err(words)) => return Err(Failure::invalid(format!("'json_whitespace' {words}"))),
+        };
+        let known_formats = match self.unknown_formats.as_ref().map(Value::as_str) {
+            None | Some(Some("ignore")) => false,
+            Some(Some("refuse")) => true,
+            Some(_) => return Err(Failure::invalid("'unknown_formats' must be 'refuse' or 'ignore'")),
+        };
         let closed = match held.options.closed_schemas {
             ClosedSchemas::All => true,
             ClosedSchemas::Tools => tools,
@@ -148,7 +138,7 @@ impl Formats {
         let json = bn::JsonFlags {
             compact: whitespace == JsonWhitespace::Compact,
             flexible: whitespace == JsonWhitespace::Flexible,
-            known_formats: self.unknown_formats == Some(Word(UnknownFormats::Refuse)),
+            known_formats,
             closed,
         };
         // An answer that must be a call has no text for the format.

@@ -1,6 +1,6 @@
 //! The engine's own fields, by the header's names, on every route.
-use crate::failure::Result;
-use crate::fields::{EXACT, Fields, U32, Whole, Word};
+use crate::failure::{Failure, Result};
+use crate::fields::{EXACT, Fields, U32, Whole};
 use crate::models::Held;
 use crate::request::constraint::{Format, Formats};
 use crate::request::conversation::Conversation;
@@ -39,34 +39,22 @@ impl Running {
 pub struct Generating {
     ignore_eos: Option<bool>,
     session: Option<String>,
-    speculation: Option<Word<Speculation>>,
+    speculation: Option<String>,
     draft_tokens: Option<Whole<0, 15>>,
     min_tokens: Option<Whole<0, U32>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Speculation(pub bn::Speculation);
-
-impl TryFrom<String> for Speculation {
-    type Error = &'static str;
-
-    fn try_from(word: String) -> std::result::Result<Self, Self::Error> {
-        match word.as_str() {
-            "off" => Ok(Self(bn::Speculation::Off)),
-            "lookup" => Ok(Self(bn::Speculation::Lookup)),
-            "draft" => Ok(Self(bn::Speculation::Draft)),
-            _ => Err("must be 'off', 'lookup' or 'draft'"),
-        }
-    }
 }
 
 impl Generating {
     pub fn apply(self, to: &mut bn::Request) -> Result<()> {
         to.ignore_eos = self.ignore_eos.unwrap_or(false);
         to.session = self.session;
-        if let Some(Word(speculation)) = self.speculation {
-            to.speculation = speculation.0;
-        }
+        to.speculation = match self.speculation.as_deref() {
+            None => to.speculation,
+            Some("off") => bn::Speculation::Off,
+            Some("lookup") => bn::Speculation::Lookup,
+            Some("draft") => bn::Speculation::Draft,
+            Some(_) => return Err(Failure::invalid("'speculation' must be 'off', 'lookup' or 'draft'")),
+        };
         to.draft_tokens = self.draft_tokens.map_or(0, Whole::u32);
         to.min_new_tokens = self.min_tokens.map_or(0, Whole::u32);
         Ok(())

@@ -2,11 +2,11 @@
 use super::conversation;
 use crate::api::openai::effort;
 use crate::failure::{Failure, Result};
-use crate::fields::{EXACT, Fields, Whole, Word};
+use crate::fields::{EXACT, Fields, Whole};
 use crate::request::constraint::Format;
 use crate::request::conversation::Conversation;
 use crate::request::length::NewTokens;
-use crate::request::templating::Templating;
+use crate::request::templating::templating;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -30,25 +30,9 @@ struct Conversing {
 #[serde(default)]
 struct Thinking {
     #[serde(rename = "type")]
-    kind: Option<Word<Thinks>>,
+    kind: Option<String>,
     budget_tokens: Option<Whole<-1, EXACT>>,
     display: Option<String>,
-}
-
-/// Whether to think. `adaptive` leaves the amount to the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Thinks(bool);
-
-impl TryFrom<String> for Thinks {
-    type Error = &'static str;
-
-    fn try_from(word: String) -> std::result::Result<Self, Self::Error> {
-        match word.as_str() {
-            "enabled" | "adaptive" => Ok(Self(true)),
-            "disabled" => Ok(Self(false)),
-            _ => Err("must be enabled, adaptive or disabled"),
-        }
-    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -93,7 +77,7 @@ impl Asked {
             &own.tools.unwrap_or_default(),
             own.tool_choice.as_ref(),
         )?;
-        fields.take::<Templating>()?.apply(&mut conversation);
+        templating(fields, &mut conversation)?;
         let output = own.output_config.unwrap_or_default();
         let mut format = Format::default();
         for (name, value) in [("output_config.format", output.format), ("output_format", own.output_format)] {
@@ -102,7 +86,14 @@ impl Asked {
             }
         }
         let thinking = own.thinking.unwrap_or_default();
-        let thinks = thinking.kind.map(|word| word.0.0);
+        let thinks = match thinking.kind.as_deref() {
+            None => None,
+            Some("enabled" | "adaptive") => Some(true), // `adaptive` leaves the amount to the model
+            Some("disabled") => Some(false),
+            Some(_) => {
+                return Err(Failure::invalid("'thinking.type' must be enabled, adaptive or disabled"));
+            }
+        };
         think(&mut conversation, thinks, output.effort.as_ref())?;
         Ok(Self {
             conversation,

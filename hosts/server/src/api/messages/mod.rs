@@ -5,10 +5,10 @@ mod fields;
 #[cfg(test)]
 mod tests;
 
+use super::direct;
 use super::pieces::{Kind, Piece, Pieces, Step};
 use crate::api::write;
 use crate::app::App;
-use crate::body;
 use crate::failure::{Failure, Result, Shape};
 use crate::fields::Fields;
 use crate::models::Held;
@@ -16,8 +16,7 @@ use crate::request::conversation::{Conversation, Role};
 use crate::request::engine::generating;
 use crate::request::length::{NewTokens, context};
 use crate::request::prompts;
-use crate::run::{Api, Call, Generation, Totals, json, take_model};
-use crate::work::{Cost, Line};
+use crate::run::{Api, Call, Generation, Totals};
 use answer::{block, delta, stop, usage};
 use axum::body::Body;
 use axum::http::{Response, request::Parts};
@@ -181,24 +180,13 @@ fn fits(held: &Held, tokens: usize) -> Result<u32> {
 
 /// Answers with the number of tokens that a message's prompt has.
 pub async fn count_tokens(app: Arc<App>, parts: Parts, body: Body) -> Response<Body> {
-    let call = Call::new(&app, &parts);
-    let shape = call.shape;
-    count(call, body).await.unwrap_or_else(|failure| failure.response(shape))
+    direct::answer(app, parts, body, count).await
 }
 
-async fn count(mut call: Call, body: Body) -> Result<Response<Body>> {
-    let (fields, length) = body::read(&mut call, body).await?;
-    let held = take_model(&mut call, &fields).await?;
-    let app = call.app.clone();
-    let counting = move || {
-        let mut fields = fields;
-        fields.take::<Generating>()?;
-        let asked = Asked::take(&mut fields)?;
-        app.unknown_fields(&fields)?;
-        prompt(&held, asked.conversation).map(|(_, tokens)| tokens)
-    };
-    let cost = Cost { peer: call.peer, bytes: length };
-    let work = call.app.clone();
-    let tokens = work.work.run(Line::of(length), cost, counting).await?;
-    Ok(json(json!({ "input_tokens": tokens }).to_string(), call))
+fn count(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
+    fields.take::<Generating>()?;
+    let asked = Asked::take(&mut fields)?;
+    call.app.unknown_fields(&fields)?;
+    let (_, tokens) = prompt(held, asked.conversation)?;
+    Ok(json!({ "input_tokens": tokens }).to_string())
 }

@@ -1,5 +1,5 @@
 //! POST /v1/completions.
-use super::{Common, Head, MOST_ALTERNATIVES, Texts, Usage, finish_name, logprobs};
+use super::{Common, Head, MOST_ALTERNATIVES, Texts, finish_name, logprobs, usage};
 use crate::api::infill;
 use crate::api::write;
 use crate::failure::{Failure, Result, Shape};
@@ -24,9 +24,9 @@ struct CompletionFields {
     best_of: Option<Whole<1, 128>>,
     echo: Option<bool>,
     logprobs: Option<Whole<0, MOST_ALTERNATIVES>>,
-    tools: Option<Value>,
+    tools: Vec<Value>,
     tool_choice: Option<Value>,
-    functions: Option<Value>,
+    functions: Vec<Value>,
     function_call: Option<Value>,
     parallel_tool_calls: Option<Value>,
 }
@@ -48,7 +48,7 @@ struct Answer<'a> {
     choices: Vec<Choice>,
     /// In a stream that counts: null, and at the end the count.
     #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Option<Usage>>,
+    usage: Option<Value>,
 }
 
 pub struct Completion {
@@ -64,22 +64,6 @@ pub struct Completion {
     best: Option<usize>,
     /// Bytes of text that each request has streamed.
     written: Vec<usize>,
-}
-
-/// Fields that ask for nothing, or for what completions do not have.
-fn refuse_tools(fields: &CompletionFields) -> Result<()> {
-    let asks = |value: &Option<Value>| match value {
-        None | Some(Value::Null | Value::Bool(false)) => false,
-        Some(Value::String(text)) => !matches!(text.as_str(), "" | "none" | "auto"),
-        Some(Value::Array(items)) => !items.is_empty(),
-        Some(Value::Object(object)) => !object.is_empty(),
-        Some(_) => true,
-    };
-    let all = [("tools", &fields.tools), ("functions", &fields.functions)];
-    match all.iter().find(|(_, value)| asks(value)) {
-        Some((name, _)) => Err(Failure::invalid(format!("'{name}' is not supported here: chats take tools"))),
-        None => Ok(()),
-    }
 }
 
 /// The fields, and what they mean together.
@@ -200,7 +184,12 @@ pub fn bound_entries(scores: &[bn::Answer]) -> Result<()> {
 impl Api for Completion {
     fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
         let asked = Asked { own: fields.take()?, common: fields.take()? };
-        refuse_tools(&asked.own)?;
+        for (name, tools) in [("tools", &asked.own.tools), ("functions", &asked.own.functions)] {
+            if !tools.is_empty() {
+                let words = format!("'{name}' is not supported here: chats take tools");
+                return Err(Failure::invalid(words));
+            }
+        }
         let value = asked.own.prompt.as_ref().ok_or_else(|| Failure::invalid("'prompt' is missing"))?;
         let given = prompts::read("prompt", value)?;
         let request = asked.request(call, held, fields)?;
@@ -240,7 +229,7 @@ impl Api for Completion {
             finish_reason: finish_name(event.finish.as_ref()),
             prompt_logprobs: None,
         };
-        let usage = self.include_usage.then_some(None);
+        let usage = self.include_usage.then_some(Value::Null);
         write::data(out, &Answer { head: &self.head, choices: vec![choice], usage });
     }
 
@@ -250,7 +239,7 @@ impl Api for Completion {
 
     fn end(&mut self, out: &mut String, totals: &Totals, _failed: bool) {
         if self.include_usage {
-            let usage = Some(Some(Usage::from(totals)));
+            let usage = Some(usage(totals));
             write::data(out, &Answer { head: &self.head, choices: Vec::new(), usage });
         }
         out.push_str("data: [DONE]\n\n");
@@ -273,7 +262,7 @@ impl Api for Completion {
                 });
             }
         }
-        let usage = Some(Some(Usage::from(totals)));
+        let usage = Some(usage(totals));
         Ok(write::json(&Answer { head: &self.head, choices, usage }))
     }
 }

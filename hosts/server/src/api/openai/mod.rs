@@ -4,10 +4,10 @@ mod completion;
 mod logprobs;
 mod usage;
 
-pub use chat::{Chat, ChatFields, conversation, effort};
+pub use chat::{Chat, conversation, effort};
 pub use completion::Completion;
 pub use logprobs::{Texts, TokenLogprob, token_logprobs};
-pub use usage::{PromptUsage, Usage};
+pub use usage::{prompt_usage, usage};
 
 use crate::fields::{U32, Whole};
 use serde::{Deserialize, Serialize};

@@ -5,15 +5,14 @@ mod template;
 
 pub use template::Template;
 
-use crate::api::openai::PromptUsage;
-use crate::api::write;
+use crate::api::openai::prompt_usage;
 use crate::failure::{Failure, Result};
 use crate::fields::{Fields, U32, Whole};
 use crate::models::Held;
 use crate::run::{Api, Call, Generation, Totals};
 use asked::{Own, Pairs};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -46,44 +45,20 @@ fn either(
 }
 
 /// The fields that an answer begins with.
-#[derive(Debug, Serialize)]
-struct Head {
-    id: String,
-    object: &'static str,
-    created: u64,
-    model: String,
+fn head(call: &Call, held: &Held, kind: &str) -> Value {
+    let id = format!("{kind}-{:016x}", call.id);
+    json!({"id": id, "object": "list", "created": call.created, "model": held.shown()})
 }
 
-impl Head {
-    fn new(call: &Call, held: &Held, kind: &str) -> Self {
-        let (id, model) = (format!("{kind}-{:016x}", call.id), held.shown().to_owned());
-        Self { id, object: "list", created: call.created, model }
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct Document {
-    text: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Ranked {
-    index: usize,
-    relevance_score: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    document: Option<Document>,
-}
-
-#[derive(Debug, Serialize)]
-struct RerankAnswer<'a> {
-    #[serde(flatten)]
-    head: &'a Head,
-    results: Vec<Ranked>,
-    usage: PromptUsage,
+/// The rest of an answer.
+fn end(mut head: Value, field: &str, list: Vec<Value>, totals: &Totals) -> String {
+    head[field] = list.into();
+    head["usage"] = prompt_usage(totals);
+    head.to_string()
 }
 
 pub struct Rerank {
-    head: Head,
+    head: Value,
     pairs: Pairs,
     most: usize,
     return_documents: bool,
@@ -101,7 +76,7 @@ impl Api for Rerank {
         Ok((
             generation,
             Self {
-                head: Head::new(call, held, "rerank"),
+                head: head(call, held, "rerank"),
                 most: if most == 0 { pairs.documents.len() } else { most },
                 pairs,
                 return_documents: asked.return_documents == Some(true),
@@ -113,35 +88,20 @@ impl Api for Rerank {
         let mut scores: Vec<_> = answers.iter().map(|answer| self.pairs.score(answer)).enumerate().collect();
         scores.sort_by(|a, b| b.1.total_cmp(&a.1)); // equal ones stay in their order
         scores.truncate(self.most);
-        let mut text = |index: usize| Document { text: std::mem::take(&mut self.pairs.documents[index]) };
-        let ranked = |(index, relevance_score)| Ranked {
-            index,
-            relevance_score,
-            document: self.return_documents.then(|| text(index)),
+        let ranked = |(index, score): (usize, f64)| {
+            let mut ranked = json!({"index": index, "relevance_score": score});
+            if self.return_documents {
+                ranked["document"] = json!({"text": self.pairs.documents[index]});
+            }
+            ranked
         };
         let results = scores.into_iter().map(ranked).collect();
-        let answer = RerankAnswer { head: &self.head, results, usage: totals.into() };
-        Ok(write::json(&answer))
+        Ok(end(self.head.take(), "results", results, totals))
     }
 }
 
-#[derive(Debug, Serialize)]
-struct Scored {
-    index: usize,
-    object: &'static str,
-    score: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct ScoreAnswer<'a> {
-    #[serde(flatten)]
-    head: &'a Head,
-    data: Vec<Scored>,
-    usage: PromptUsage,
-}
-
 pub struct Score {
-    head: Head,
+    head: Value,
     pairs: Pairs,
 }
 
@@ -152,13 +112,13 @@ impl Api for Score {
         let (first, queries) = either(("text_1", asked.text_1), ("queries", asked.queries))?;
         let (pairs, by_head) = Pairs::new(call, held, own, (first, &queries), (second, &documents))?;
         let generation = pairs.generation(held, by_head, fields)?;
-        Ok((generation, Self { head: Head::new(call, held, "score"), pairs }))
+        Ok((generation, Self { head: head(call, held, "score"), pairs }))
     }
 
     fn whole(&mut self, answers: Vec<bn::Answer>, totals: &Totals) -> Result<String> {
-        let scored = |(index, answer)| Scored { index, object: "score", score: self.pairs.score(answer) };
+        let scored =
+            |(index, answer)| json!({"index": index, "object": "score", "score": self.pairs.score(answer)});
         let data = answers.iter().enumerate().map(scored).collect();
-        let answer = ScoreAnswer { head: &self.head, data, usage: totals.into() };
-        Ok(write::json(&answer))
+        Ok(end(self.head.take(), "data", data, totals))
     }
 }

@@ -8,7 +8,7 @@ use crate::memory::Lease;
 use crate::request::constraint::Format;
 use crate::request::conversation::{Content, Conversation, Role};
 use crate::request::length::NewTokens;
-use crate::request::templating::Templating;
+use crate::request::templating::templating;
 use crate::store::Kept;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -132,7 +132,7 @@ impl Own {
         let choice = self.tool_choice.clone().map(|choice| namespaces.choice(choice));
         tools.give(&mut conversation, choice.as_ref().map(|choice| ("tool_choice", choice)))?;
         conversation.parallel = self.parallel_tool_calls;
-        fields.take::<Templating>()?.apply(&mut conversation);
+        templating(fields, &mut conversation)?;
         if let Some(value) = self.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_ref()) {
             let (on, degree) = effort("reasoning.effort", value)?;
             conversation.think(on, degree);

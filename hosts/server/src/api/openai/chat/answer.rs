@@ -1,5 +1,5 @@
 //! The objects of a chat's answer.
-use crate::api::openai::{Head, TokenLogprob, Usage};
+use crate::api::openai::{Head, TokenLogprob};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -90,7 +90,7 @@ pub struct Answer<'a, C> {
     pub prompt_logprobs: Option<Value>,
     /// As in completions.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Option<Usage>>,
+    pub usage: Option<Value>,
 }
 
 impl WholeMessage {

@@ -2,16 +2,10 @@
 use crate::failure::{Failure, Result};
 use crate::fields::Fields;
 use crate::request::conversation::{Content, Conversation, Message, Role, ToolCall};
-use crate::request::templating::Templating;
+use crate::request::templating::templating;
 use crate::request::tools::{OPENAI, Tools};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-
-/// The fields of a conversation, also for `/tokenize`.
-pub struct ChatFields {
-    own: Own,
-    templating: Templating,
-}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -25,16 +19,6 @@ struct Own {
     reasoning_effort: Option<Value>,
 }
 
-impl ChatFields {
-    pub fn take(fields: &mut Fields) -> Result<Self> {
-        Ok(Self { own: fields.take()?, templating: fields.take()? })
-    }
-
-    pub fn has_messages(&self) -> bool {
-        self.own.messages.is_some()
-    }
-}
-
 /// Templates know three degrees of reasoning, or none.
 pub fn effort(field: &str, value: &Value) -> Result<(bool, Option<&'static str>)> {
     match value.as_str() {
@@ -46,25 +30,26 @@ pub fn effort(field: &str, value: &Value) -> Result<(bool, Option<&'static str>)
     }
 }
 
-/// A conversation in OpenAI's form.
-pub fn conversation(ChatFields { own: fields, templating }: ChatFields) -> Result<Conversation> {
+/// Takes a conversation in OpenAI's form, also for `/tokenize`.
+pub fn conversation(fields: &mut Fields) -> Result<Conversation> {
+    let own: Own = fields.take()?;
     let mut conversation = Conversation::default();
-    let messages = fields.messages.unwrap_or_default();
+    let messages = own.messages.unwrap_or_default();
     if messages.is_empty() {
         return Err(Failure::invalid("'messages' must be a list of messages that is not empty"));
     }
     for (i, message) in messages.iter().enumerate() {
         conversation.messages.push(read_message(message, &format!("messages[{i}]"))?);
     }
-    templating.apply(&mut conversation);
-    if let Some(value) = &fields.reasoning_effort {
+    templating(fields, &mut conversation)?;
+    if let Some(value) = &own.reasoning_effort {
         let (on, degree) = effort("reasoning_effort", value)?;
         conversation.think(on, degree);
     }
-    conversation.parallel = fields.parallel_tool_calls;
-    let mut tools = Tools::read(&fields.tools.unwrap_or_default(), OPENAI)?;
-    tools.add_all("functions", &fields.functions.unwrap_or_default(), OPENAI)?;
-    let choices = [("tool_choice", &fields.tool_choice), ("function_call", &fields.function_call)];
+    conversation.parallel = own.parallel_tool_calls;
+    let mut tools = Tools::read(&own.tools.unwrap_or_default(), OPENAI)?;
+    tools.add_all("functions", &own.functions.unwrap_or_default(), OPENAI)?;
+    let choices = [("tool_choice", &own.tool_choice), ("function_call", &own.function_call)];
     let choice = choices.into_iter().find_map(|(name, value)| Some((name, value.as_ref()?)));
     tools.give(&mut conversation, choice)?;
     Ok(conversation)

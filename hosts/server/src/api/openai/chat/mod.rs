@@ -2,10 +2,10 @@
 mod answer;
 mod conversation;
 
-pub use conversation::{ChatFields, conversation, effort};
+pub use conversation::{conversation, effort};
 
 use super::completion::{bound_entries, scoring};
-use super::{Common, Head, MOST_ALTERNATIVES, Usage, finish_name, logprobs, token_logprobs};
+use super::{Common, Head, MOST_ALTERNATIVES, finish_name, logprobs, token_logprobs, usage};
 use crate::api::write;
 use crate::failure::{Failure, Result, Shape};
 use crate::fields::{Fields, Whole};
@@ -17,6 +17,7 @@ use crate::request::prompts;
 use crate::run::{Api, Call, Generation, Totals};
 use answer::{Answer, CallPart, Chunk, ContentLogprobs, Delta, WholeChoice, WholeMessage};
 use serde::Deserialize;
+use serde_json::Value;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -38,11 +39,10 @@ impl Api for Chat {
     fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
         let own: Own = fields.take()?;
         let common: Common = fields.take()?;
-        let chat = ChatFields::take(fields)?;
-        if !chat.has_messages() {
+        if fields.get("messages").is_none() {
             return Err(Failure::invalid("'messages' is missing"));
         }
-        let conversation = conversation(chat)?;
+        let conversation = conversation(fields)?;
         let mut request = generating(call, held, fields, Format::default(), Some(&conversation))?;
         // The smallest one counts.
         let most = [
@@ -117,7 +117,7 @@ impl Api for Chat {
 
     fn end(&mut self, out: &mut String, totals: &Totals, _failed: bool) {
         if self.include_usage {
-            let usage = Some(Some(Usage::from(totals)));
+            let usage = Some(usage(totals));
             let answer =
                 Answer::<Chunk> { head: &self.head, choices: Vec::new(), prompt_logprobs: None, usage };
             write::data(out, &answer);
@@ -138,7 +138,7 @@ impl Api for Chat {
         let prompt_logprobs = scores
             .first()
             .map(|score| logprobs::of_prompt(&self.model, &score.logprobs, score.logprobs_per_token));
-        let usage = Some(Some(Usage::from(totals)));
+        let usage = Some(usage(totals));
         let answer = Answer { head: &self.head, choices, prompt_logprobs, usage };
         Ok(write::json(&answer))
     }
@@ -151,7 +151,7 @@ impl Chat {
     }
 
     fn send(&self, out: &mut String, chunk: Chunk) {
-        let usage = self.include_usage.then_some(None);
+        let usage = self.include_usage.then_some(Value::Null);
         write::data(out, &Answer { head: &self.head, choices: vec![chunk], prompt_logprobs: None, usage });
     }
 }

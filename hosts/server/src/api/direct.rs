@@ -1,0 +1,32 @@
+//! Answers that a model gives at once, without its engine.
+use crate::app::App;
+use crate::body;
+use crate::failure::Result;
+use crate::fields::Fields;
+use crate::models::Held;
+use crate::run::{self, Call};
+use crate::work::Line;
+use axum::body::Body;
+use axum::http::{Response, request::Parts};
+use std::sync::Arc;
+
+/// Writes an answer to a body's fields. It runs on a thread for such work.
+pub type Write = fn(&mut Call, &Held, Fields) -> Result<String>;
+
+pub async fn answer(app: Arc<App>, parts: Parts, body: Body, write: Write) -> Response<Body> {
+    let call = Call::new(&app, &parts);
+    let shape = call.shape;
+    answered(call, body, write).await.unwrap_or_else(|failure| failure.response(shape))
+}
+
+async fn answered(mut call: Call, body: Body, write: Write) -> Result<Response<Body>> {
+    let (fields, length) = body::read(&mut call, body).await?;
+    let held = run::take_model(&mut call, &fields).await?;
+    let (app, cost) = (call.app.clone(), call.cost(length));
+    let work = move || {
+        let written = write(&mut call, &held, fields);
+        (call, written)
+    };
+    let (call, written) = app.work.run(Line::of(length), cost, work).await;
+    Ok(run::json(written?, call))
+}
