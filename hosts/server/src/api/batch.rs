@@ -8,9 +8,8 @@ use crate::request::constraint::Format;
 use crate::request::engine::generating;
 use crate::request::prompts;
 use crate::run::{Api, Call, Generation, Totals};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -23,58 +22,27 @@ struct Own {
     stream: Option<bool>,
 }
 
-/// An answer, or its next part.
-#[derive(Debug, Serialize)]
-struct Part<'a> {
-    index: usize,
-    text: &'a str,
-    finish_reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<&'a str>,
-    #[serde(flatten)]
-    end: Option<End>,
-}
-
-/// Tokens and times of an answer, in milliseconds.
-#[derive(Debug, Serialize)]
-struct End {
-    prompt_tokens: u32,
-    generated_tokens: u32,
-    cached_tokens: u32,
-    queued_ms: f64,
-    prefill_ms: f64,
-    first_token_ms: f64,
-    decode_ms: f64,
-    total_ms: f64,
-}
-
-impl End {
-    fn of(finish: &bn::Finish) -> Self {
-        let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
-        let (usage, times) = (&finish.usage, &finish.times);
-        Self {
-            prompt_tokens: usage.prompt_tokens,
-            generated_tokens: usage.generated_tokens,
-            cached_tokens: usage.cached_tokens,
-            queued_ms: ms(times.queued),
-            prefill_ms: ms(times.prefill),
-            first_token_ms: ms(times.first_token),
-            decode_ms: ms(times.decode),
-            total_ms: ms(times.total),
-        }
+/// An answer, or its next part. The last one has the tokens and the times, in milliseconds.
+fn part(index: usize, text: &str, finish: Option<&bn::Finish>) -> Value {
+    let mut part = json!({"index": index, "text": text, "finish_reason": finish_name(finish)});
+    let Some(finish) = finish else { return part };
+    if let Some(error) = &finish.error {
+        part["message"] = error.message().into();
     }
-}
-
-impl<'a> Part<'a> {
-    fn new(index: usize, text: &'a str, finish: Option<&'a bn::Finish>) -> Self {
-        Self {
-            index,
-            text,
-            finish_reason: finish_name(finish),
-            message: finish.and_then(|finish| finish.error.as_ref()).map(bn::Error::message),
-            end: finish.map(End::of),
-        }
+    let (usage, times) = (&finish.usage, &finish.times);
+    part["prompt_tokens"] = usage.prompt_tokens.into();
+    part["generated_tokens"] = usage.generated_tokens.into();
+    part["cached_tokens"] = usage.cached_tokens.into();
+    for (name, time) in [
+        ("queued_ms", times.queued),
+        ("prefill_ms", times.prefill),
+        ("first_token_ms", times.first_token),
+        ("decode_ms", times.decode),
+        ("total_ms", times.total),
+    ] {
+        part[name] = ((time.as_secs_f64() * 1e6).round() / 1e3).into();
     }
+    part
 }
 
 pub struct Batch;
@@ -99,13 +67,13 @@ impl Api for Batch {
 
     fn event(&mut self, out: &mut String, at: usize, event: &bn::Event) {
         if !event.text.is_empty() || event.finish.is_some() {
-            line(out, &Part::new(at, &event.text, event.finish.as_ref()));
+            line(out, &part(at, &event.text, event.finish.as_ref()));
         }
     }
 
     fn failed(&mut self, out: &mut String, at: usize, failure: &Failure) {
-        let message = Some(failure.message.as_str());
-        line(out, &Part { finish_reason: Some("error"), message, ..Part::new(at, "", None) });
+        let message = &failure.message;
+        line(out, &json!({"index": at, "text": "", "finish_reason": "error", "message": message}));
     }
 
     fn end(&mut self, out: &mut String, totals: &Totals, _failed: bool) {
@@ -114,7 +82,7 @@ impl Api for Batch {
 
     fn whole(&mut self, answers: Vec<bn::Answer>, totals: &Totals) -> Result<String> {
         let parts = answers.iter().enumerate();
-        let results = parts.map(|(at, answer)| Part::new(at, &answer.text, Some(&answer.finish)));
+        let results = parts.map(|(at, answer)| part(at, &answer.text, Some(&answer.finish)));
         Ok(json!({"results": results.collect::<Vec<_>>(), "usage": usage(totals)}).to_string())
     }
 }

@@ -1,8 +1,7 @@
 //! POST /v1/completions.
-use super::{Common, Head, MOST_ALTERNATIVES, Texts, finish_name, logprobs, usage};
+use super::{Common, MOST_ALTERNATIVES, Texts, Writer, finish_name};
 use crate::api::infill;
-use crate::api::write;
-use crate::failure::{Failure, Result, Shape};
+use crate::failure::{Failure, Result};
 use crate::fields::{Fields, U32, Whole};
 use crate::models::Held;
 use crate::request::constraint::Format;
@@ -11,9 +10,6 @@ use crate::request::prompts;
 use crate::run::{Api, Call, Generation, Totals};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-/// The most entries of `prompt_logprobs`: each is some 80 bytes of the answer.
-pub const MOST_PROMPT_ENTRIES: usize = 400_000;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -41,20 +37,8 @@ struct Choice {
     prompt_logprobs: Option<Value>,
 }
 
-#[derive(Debug, Serialize)]
-struct Answer<'a> {
-    #[serde(flatten)]
-    head: &'a Head,
-    choices: Vec<Choice>,
-    /// In a stream that counts: null, and at the end the count.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Value>,
-}
-
 pub struct Completion {
-    head: Head,
-    model: bn::Model,
-    include_usage: bool,
+    writer: Writer,
     logprobs: bool,
     /// The prompt alone: its text is that of its tokens.
     scores: bool,
@@ -172,15 +156,6 @@ pub fn scoring(request: &bn::Request, top: u32) -> bn::Request {
     }
 }
 
-/// Refuses more entries than an answer may have.
-pub fn bound_entries(scores: &[bn::Answer]) -> Result<()> {
-    if scores.iter().map(|answer| answer.logprobs.len()).sum::<usize>() > MOST_PROMPT_ENTRIES {
-        let words = format!("'prompt_logprobs' would have more than {MOST_PROMPT_ENTRIES} entries");
-        return Err(Failure::invalid(words));
-    }
-    Ok(())
-}
-
 impl Api for Completion {
     fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
         let asked = Asked { own: fields.take()?, common: fields.take()? };
@@ -194,17 +169,9 @@ impl Api for Completion {
         let given = prompts::read("prompt", value)?;
         let request = asked.request(call, held, fields)?;
         asked.check(&given)?;
-        let head = Head {
-            id: format!("cmpl-{:016x}", call.id),
-            object: "text_completion",
-            created: call.created,
-            model: held.shown().to_owned(),
-        };
         let generation = asked.generation(held, &request, given)?;
         let api = Self {
-            head,
-            model: held.model.clone(),
-            include_usage: asked.common.include_usage(),
+            writer: Writer::new(call, held, &asked.common, "cmpl", "text_completion"),
             logprobs: asked.own.logprobs.is_some(),
             scores: asked.prompt_alone(),
             samples: asked.samples(),
@@ -229,53 +196,46 @@ impl Api for Completion {
             finish_reason: finish_name(event.finish.as_ref()),
             prompt_logprobs: None,
         };
-        let usage = self.include_usage.then_some(Value::Null);
-        write::data(out, &Answer { head: &self.head, choices: vec![choice], usage });
+        self.writer.part(out, choice);
     }
 
     fn failed(&mut self, out: &mut String, _at: usize, failure: &Failure) {
-        write::data(out, &failure.object(Shape::OpenAi));
+        self.writer.failed(out, failure);
     }
 
     fn end(&mut self, out: &mut String, totals: &Totals, _failed: bool) {
-        if self.include_usage {
-            let usage = Some(usage(totals));
-            write::data(out, &Answer { head: &self.head, choices: Vec::new(), usage });
-        }
-        out.push_str("data: [DONE]\n\n");
+        self.writer.end(out, totals);
     }
 
     fn whole(&mut self, mut answers: Vec<bn::Answer>, totals: &Totals) -> Result<String> {
         let scores = answers.split_off(self.prompts * self.samples);
-        bound_entries(&scores)?;
+        let mut prompts = self.writer.prompt_logprobs(&scores)?.into_iter();
         let mut choices = Vec::new();
-        for (prompt, samples) in answers.chunks(self.samples).enumerate() {
+        for samples in answers.chunks(self.samples) {
+            let prompt = prompts.next();
             for sample in self.chosen(samples) {
                 choices.push(Choice {
                     index: choices.len(),
                     text: self.text_of(&sample.text, &sample.tokens),
                     logprobs: self.logprobs_of(&sample.logprobs, sample.logprobs_per_token, 0),
                     finish_reason: finish_name(Some(&sample.finish)),
-                    prompt_logprobs: scores.get(prompt).map(|score| {
-                        logprobs::of_prompt(&self.model, &score.logprobs, score.logprobs_per_token)
-                    }),
+                    prompt_logprobs: prompt.clone(),
                 });
             }
         }
-        let usage = Some(usage(totals));
-        Ok(write::json(&Answer { head: &self.head, choices, usage }))
+        Ok(self.writer.whole(&choices, None, totals))
     }
 }
 
 impl Completion {
     /// A scored prompt's text is only in its tokens.
     fn text_of(&self, text: &str, tokens: &[u32]) -> String {
-        if self.scores { self.model.detokenize(tokens).unwrap_or_default() } else { text.to_owned() }
+        if self.scores { self.writer.model.detokenize(tokens).unwrap_or_default() } else { text.to_owned() }
     }
 
     fn logprobs_of(&self, entries: &[bn::Logprob], per_token: usize, offset: usize) -> Option<Texts> {
         let wanted = self.logprobs && !entries.is_empty();
-        wanted.then(|| Texts::new(&self.model, entries, per_token, offset))
+        wanted.then(|| Texts::new(&self.writer.model, entries, per_token, offset))
     }
 
     /// Of `best_of` samples those with the highest mean log probability, the best first.

@@ -1,25 +1,14 @@
 //! Log probabilities as OpenAI's chats, its completions and vLLM's prompts have them.
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// JSON has no infinities, and a prompt's first token has no probability.
-#[derive(Clone, Copy, Debug)]
-struct Number(f32);
-
-impl Number {
-    fn json(self) -> Value {
-        if self.0.is_nan() {
-            return Value::Null;
-        }
-        let value = f64::from(self.0).clamp(-9999.0, 0.0);
-        Value::from((value * 1e6).round() / 1e6 + 0.0)
+fn number(logprob: f32) -> Value {
+    if logprob.is_nan() {
+        return Value::Null;
     }
-}
-
-impl Serialize for Number {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.json().serialize(to)
-    }
+    let value = f64::from(logprob).clamp(-9999.0, 0.0);
+    Value::from((value * 1e6).round() / 1e6 + 0.0)
 }
 
 fn bytes_of(model: &bn::Model, token: u32) -> Vec<u8> {
@@ -35,7 +24,7 @@ fn text_of(model: &bn::Model, token: u32) -> String {
 #[derive(Debug, Serialize)]
 pub struct TokenLogprob {
     token: String,
-    logprob: Number,
+    logprob: Value,
     bytes: Vec<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     top_logprobs: Option<Vec<TokenLogprob>>,
@@ -45,7 +34,7 @@ impl TokenLogprob {
     fn new(model: &bn::Model, entry: &bn::Logprob) -> Self {
         let bytes = bytes_of(model, entry.token);
         let token = String::from_utf8_lossy(&bytes).into_owned();
-        Self { token, logprob: Number(entry.logprob), bytes, top_logprobs: None }
+        Self { token, logprob: number(entry.logprob), bytes, top_logprobs: None }
     }
 }
 
@@ -66,7 +55,7 @@ pub fn token_logprobs(model: &bn::Model, entries: &[bn::Logprob], per_token: usi
 #[derive(Debug, Serialize)]
 pub struct Texts {
     tokens: Vec<String>,
-    token_logprobs: Vec<Number>,
+    token_logprobs: Vec<Value>,
     top_logprobs: Vec<Value>,
     text_offset: Vec<usize>,
 }
@@ -84,7 +73,7 @@ impl Texts {
         for entries in each(entries, per_token) {
             let own = &entries[0];
             texts.tokens.push(text_of(model, own.token));
-            texts.token_logprobs.push(Number(own.logprob));
+            texts.token_logprobs.push(number(own.logprob));
             texts.top_logprobs.push(if own.logprob.is_nan() {
                 Value::Null
             } else {
@@ -101,7 +90,7 @@ impl Texts {
 fn alternatives(model: &bn::Model, entries: &[bn::Logprob]) -> Value {
     let mut map = Map::new();
     for entry in entries {
-        map.entry(text_of(model, entry.token)).or_insert_with(|| Number(entry.logprob).json());
+        map.entry(text_of(model, entry.token)).or_insert_with(|| number(entry.logprob));
     }
     Value::Object(map)
 }
@@ -117,7 +106,7 @@ pub fn of_prompt(model: &bn::Model, entries: &[bn::Logprob], per_token: usize) -
         let rank = entries[1..].iter().position(|entry| entry.token == own.token).map(|at| at + 1);
         let mut map = Map::new();
         let mut add = |entry: &bn::Logprob, rank: Option<usize>| {
-            let logprob = Number(entry.logprob);
+            let logprob = number(entry.logprob);
             let value =
                 json!({"logprob": logprob, "rank": rank, "decoded_token": text_of(model, entry.token)});
             map.insert(entry.token.to_string(), value);

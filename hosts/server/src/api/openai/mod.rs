@@ -1,4 +1,5 @@
 //! OpenAI's completions and chat completions.
+mod answer;
 mod chat;
 mod completion;
 mod logprobs;
@@ -10,7 +11,8 @@ pub use logprobs::{Texts, TokenLogprob, token_logprobs};
 pub use usage::{prompt_usage, usage};
 
 use crate::fields::{U32, Whole};
-use serde::{Deserialize, Serialize};
+use answer::Writer;
+use serde::Deserialize;
 
 /// The most alternatives of a token.
 pub const MOST_ALTERNATIVES: i64 = 32;
@@ -51,13 +53,4 @@ impl Common {
     fn include_usage(&self) -> bool {
         self.stream_options.as_ref().is_some_and(|options| options.include_usage == Some(true))
     }
-}
-
-/// The fields that each object of an answer begins with.
-#[derive(Clone, Debug, Serialize)]
-struct Head {
-    id: String,
-    object: &'static str,
-    created: u64,
-    model: String,
 }

@@ -4,10 +4,9 @@ mod conversation;
 
 pub use conversation::{conversation, effort};
 
-use super::completion::{bound_entries, scoring};
-use super::{Common, Head, MOST_ALTERNATIVES, finish_name, logprobs, token_logprobs, usage};
-use crate::api::write;
-use crate::failure::{Failure, Result, Shape};
+use super::completion::scoring;
+use super::{Common, MOST_ALTERNATIVES, Writer, finish_name, token_logprobs};
+use crate::failure::{Failure, Result};
 use crate::fields::{Fields, Whole};
 use crate::models::Held;
 use crate::request::constraint::Format;
@@ -15,9 +14,9 @@ use crate::request::engine::generating;
 use crate::request::length::NewTokens;
 use crate::request::prompts;
 use crate::run::{Api, Call, Generation, Totals};
-use answer::{Answer, CallPart, Chunk, ContentLogprobs, Delta, WholeChoice, WholeMessage};
+use answer::{CallPart, Chunk, Delta, message};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -29,9 +28,7 @@ struct Own {
 }
 
 pub struct Chat {
-    head: Head,
-    model: bn::Model,
-    include_usage: bool,
+    writer: Writer,
     samples: usize,
 }
 
@@ -71,22 +68,15 @@ impl Api for Chat {
             generation.requests.push(bn::Request { prompt, ..scoring(&request, top.u32()) });
             generation.scores = 1;
         }
-        let head = Head {
-            id: format!("chatcmpl-{:016x}", call.id),
-            object: if stream { "chat.completion.chunk" } else { "chat.completion" },
-            created: call.created,
-            model: held.shown().to_owned(),
-        };
-        Ok((
-            generation,
-            Self { head, model: held.model.clone(), include_usage: common.include_usage(), samples },
-        ))
+        let object = if stream { "chat.completion.chunk" } else { "chat.completion" };
+        let writer = Writer::new(call, held, &common, "chatcmpl", object);
+        Ok((generation, Self { writer, samples }))
     }
 
     fn begin(&mut self, out: &mut String) {
         for index in 0..self.samples {
             let delta = Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
-            self.send(out, Chunk { index, delta, logprobs: None, finish_reason: None });
+            self.writer.part(out, Chunk { index, delta, logprobs: None, finish_reason: None });
         }
     }
 
@@ -97,61 +87,49 @@ impl Api for Chat {
             role: None,
             content: some(&event.text),
             reasoning_content: some(&event.reasoning),
-            tool_calls: event.tool_calls.iter().map(CallPart::part).collect(),
+            tool_calls: event.tool_calls.iter().map(CallPart::new).collect(),
         };
         let logprobs = self.logprobs_of(&event.logprobs, event.logprobs_per_token);
         let news =
             delta.content.is_some() || delta.reasoning_content.is_some() || !delta.tool_calls.is_empty();
         if news || logprobs.is_some() {
-            self.send(out, Chunk { index: at, delta, logprobs, finish_reason: None });
+            self.writer.part(out, Chunk { index: at, delta, logprobs, finish_reason: None });
         }
         if event.finish.is_some() {
             let finish_reason = finish_name(event.finish.as_ref());
-            self.send(out, Chunk { index: at, delta: Delta::default(), logprobs: None, finish_reason });
+            self.writer
+                .part(out, Chunk { index: at, delta: Delta::default(), logprobs: None, finish_reason });
         }
     }
 
     fn failed(&mut self, out: &mut String, _at: usize, failure: &Failure) {
-        write::data(out, &failure.object(Shape::OpenAi));
+        self.writer.failed(out, failure);
     }
 
     fn end(&mut self, out: &mut String, totals: &Totals, _failed: bool) {
-        if self.include_usage {
-            let usage = Some(usage(totals));
-            let answer =
-                Answer::<Chunk> { head: &self.head, choices: Vec::new(), prompt_logprobs: None, usage };
-            write::data(out, &answer);
-        }
-        out.push_str("data: [DONE]\n\n");
+        self.writer.end(out, totals);
     }
 
     fn whole(&mut self, mut answers: Vec<bn::Answer>, totals: &Totals) -> Result<String> {
         let scores = answers.split_off(self.samples);
-        bound_entries(&scores)?;
-        let choice = |(index, answer): (usize, bn::Answer)| WholeChoice {
-            index,
-            logprobs: self.logprobs_of(&answer.logprobs, answer.logprobs_per_token),
-            finish_reason: finish_name(Some(&answer.finish)),
-            message: WholeMessage::new(answer),
+        let prompt_logprobs = self.writer.prompt_logprobs(&scores)?.pop();
+        let choice = |(index, answer): (usize, bn::Answer)| {
+            json!({
+                "index": index,
+                "logprobs": self.logprobs_of(&answer.logprobs, answer.logprobs_per_token),
+                "finish_reason": finish_name(Some(&answer.finish)),
+                "message": message(answer),
+            })
         };
-        let choices = answers.into_iter().enumerate().map(choice).collect();
-        let prompt_logprobs = scores
-            .first()
-            .map(|score| logprobs::of_prompt(&self.model, &score.logprobs, score.logprobs_per_token));
-        let usage = Some(usage(totals));
-        let answer = Answer { head: &self.head, choices, prompt_logprobs, usage };
-        Ok(write::json(&answer))
+        let choices: Vec<_> = answers.into_iter().enumerate().map(choice).collect();
+        Ok(self.writer.whole(&choices, prompt_logprobs, totals))
     }
 }
 
 impl Chat {
-    fn logprobs_of(&self, entries: &[bn::Logprob], per_token: usize) -> Option<ContentLogprobs> {
-        let content = (!entries.is_empty()).then(|| token_logprobs(&self.model, entries, per_token))?;
-        Some(ContentLogprobs { content, refusal: None })
-    }
-
-    fn send(&self, out: &mut String, chunk: Chunk) {
-        let usage = self.include_usage.then_some(Value::Null);
-        write::data(out, &Answer { head: &self.head, choices: vec![chunk], prompt_logprobs: None, usage });
+    fn logprobs_of(&self, entries: &[bn::Logprob], per_token: usize) -> Option<Value> {
+        let content =
+            (!entries.is_empty()).then(|| token_logprobs(&self.writer.model, entries, per_token))?;
+        Some(json!({"content": content, "refusal": null}))
     }
 }
