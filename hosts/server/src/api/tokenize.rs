@@ -11,7 +11,7 @@ use crate::run::Call;
 use axum::body::Body;
 use axum::http::{Response, request::Parts};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Bytes of an answer that a token takes: up to ten digits and a comma.
@@ -35,13 +35,6 @@ struct Tokens {
     count: usize,
     max_model_len: usize,
     tokens: Vec<u32>,
-}
-
-/// Under vLLM's name and llama.cpp's.
-#[derive(Debug, Serialize)]
-struct Text {
-    prompt: String,
-    content: String,
 }
 
 pub async fn tokenize(app: Arc<App>, parts: Parts, body: Body) -> Response<Body> {
@@ -92,5 +85,6 @@ fn text(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
     };
     let text = held.model.detokenize(&tokens).map_err(|error| held.failure(&error))?;
     call.lease.take(3 * text.len())?;
-    Ok(write::json(&Text { prompt: text.clone(), content: text }))
+    // Under vLLM's name and llama.cpp's.
+    Ok(json!({"prompt": text, "content": text}).to_string())
 }

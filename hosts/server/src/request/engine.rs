@@ -2,7 +2,7 @@
 use crate::failure::{Failure, Result};
 use crate::fields::{EXACT, Fields, U32, Whole};
 use crate::models::Held;
-use crate::request::constraint::{Format, Formats};
+use crate::request::constraint::Format;
 use crate::request::conversation::Conversation;
 use crate::request::sampling::{Sampling, defaults};
 use crate::run::Call;
@@ -95,7 +95,7 @@ pub fn generating(
     fields.take::<Sampling>()?.apply(&mut request.sampling)?;
     fields.take::<Running>()?.apply(&mut request);
     fields.take::<Generating>()?.apply(&mut request)?;
-    request.constraint = fields.take::<Formats>()?.constraint(held, format, chat)?;
+    request.constraint = format.constraint(held, fields, chat)?;
     if chat.is_some() {
         request.max_reasoning_tokens = fields.take::<Reasoning>()?.bound(held);
         request.parse_output = true;

@@ -55,7 +55,7 @@ impl Common {
             None => {}
             Some(Value::String(name)) if name.is_empty() => {}
             Some(Value::String(name)) if name == "json" => format.object("format")?,
-            Some(schema @ Value::Object(_)) => format.schema("format", Some(schema))?,
+            Some(schema @ Value::Object(_)) => format.schema("format", schema)?,
             Some(_) => return Err(Failure::invalid("'format' must be \"json\" or a JSON schema")),
         }
         Ok(format)

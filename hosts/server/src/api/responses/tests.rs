@@ -125,45 +125,6 @@ fn functions_of_namespaces_are_taken() {
 }
 
 #[test]
-fn mistakes_are_told_by_their_places() {
-    for (more, words) in [
-        (json!({"input": 5}), "'input' must be a text or a list of items"),
-        (json!({"input": null}), "'input' is missing"),
-        (json!({"input": [5]}), "'input[0]' must be an object"),
-        (
-            json!({"input": [{"content": "x"}]}),
-            "'input[0].role' must be system, developer, user or assistant",
-        ),
-        (json!({"tools": {}}), "'tools' must be a list"),
-        (
-            json!({"tools": [{"type": "function"}]}),
-            "'tools[0].name' must be 1 to 128 letters, digits or any of _-.:/",
-        ),
-        (
-            json!({"tool_choice": "some"}),
-            "'tool_choice' must be none, auto, required, a function or a list of allowed tools",
-        ),
-        (
-            json!({"tool_choice": {"type": "allowed_tools"}}),
-            "'tool_choice' must be none, auto, required, a function or a list of allowed tools",
-        ),
-        (
-            json!({"tool_choice": {"type": "function", "name": "f"}}),
-            "'tool_choice' asks for 'f', and 'tools' has no such function",
-        ),
-        (
-            json!({"reasoning": {"effort": 5}}),
-            "'reasoning.effort' must be none, minimal, low, medium, high or xhigh",
-        ),
-        (json!({"conversation": "conv_1"}), "'conversation' is not supported: send the whole conversation"),
-    ] {
-        let mut body = json!({"input": "a"});
-        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        assert_eq!(made(body, None).err().as_deref(), Some(words));
-    }
-}
-
-#[test]
 fn the_answer_says_again_what_was_asked() {
     let asked = echo(&fields(
         json!({"temperature": 1, "tools": [{"type": "web_search"}], "text": {"verbosity": "low"}}),

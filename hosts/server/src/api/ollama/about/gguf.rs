@@ -15,10 +15,8 @@ const MANY: u64 = 1 << 22;
 const STRING: u32 = 8;
 const ARRAY: u32 = 9;
 
-struct Reader {
-    file: BufReader<File>,
-    left: u64,
-}
+/// Whatever it passes over at the file's end, the next read fails there.
+struct Reader(BufReader<File>);
 
 fn malformed() -> Error {
     Error::from(ErrorKind::InvalidData)
@@ -27,9 +25,7 @@ fn malformed() -> Error {
 impl Reader {
     /// At the first key; how many tensors and keys there are.
     fn open(path: &Path) -> Result<(Self, u64, u64)> {
-        let file = File::open(path)?;
-        let left = file.metadata()?.len();
-        let mut reader = Self { file: BufReader::with_capacity(1 << 16, file), left };
+        let mut reader = Self(BufReader::with_capacity(1 << 16, File::open(path)?));
         let magic: [u8; 4] = reader.bytes()?;
         let version = reader.u32()?;
         if magic != *MAGIC || !(2..=3).contains(&version) {
@@ -41,8 +37,7 @@ impl Reader {
 
     fn bytes<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut bytes = [0; N];
-        self.file.read_exact(&mut bytes)?;
-        self.left = self.left.saturating_sub(N as u64);
+        self.0.read_exact(&mut bytes)?;
         Ok(bytes)
     }
 
@@ -60,18 +55,16 @@ impl Reader {
 
     fn text(&mut self) -> Result<String> {
         let length = self.u64()?;
-        if length > LONG.min(self.left) {
+        let mut bytes = Vec::new();
+        (&mut self.0).take(length.min(LONG)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 != length {
             return Err(malformed());
         }
-        let mut bytes = vec![0; length as usize];
-        self.file.read_exact(&mut bytes)?;
-        self.left -= length;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     fn skip(&mut self, bytes: u64) -> Result<()> {
-        self.left = self.left.checked_sub(bytes).ok_or_else(malformed)?;
-        self.file.seek_relative(i64::try_from(bytes).map_err(|_| malformed())?)
+        self.0.seek_relative(i64::try_from(bytes).map_err(|_| malformed())?)
     }
 
     /// A value of this type. Null: a list, whose elements are passed over.
