@@ -44,15 +44,25 @@ impl Fields {
         self.map.remove(name)
     }
 
+    pub fn take_number(&mut self, name: &str, bounds: Bounds) -> Result<Option<f64>> {
+        let Some(value) = self.map.remove(name) else { return Ok(None) };
+        let number = bounds.number(&value);
+        number.map(Some).map_err(|words| Failure::invalid(format!("'{}' {words}", self.place(name))))
+    }
+
     pub fn insert(&mut self, name: &str, value: Value) {
         self.map.insert(name.to_owned(), value);
     }
 
+    /// Where a field stands in the body.
+    fn place(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
     /// Makes what nobody took of an object in this one unknown here.
     pub fn leave(&mut self, inner: Self) {
-        for (name, value) in inner.map {
-            self.map.insert(format!("{}.{name}", inner.path), value);
-        }
+        let names: Vec<_> = inner.map.keys().map(|name| inner.place(name)).collect();
+        self.map.extend(names.into_iter().zip(inner.map.into_values()));
     }
 
     /// The fields that nobody took, and that have a meaning here.
@@ -124,19 +134,32 @@ fn names_of<T: DeserializeOwned>() -> &'static [&'static str] {
     names
 }
 
-/// A number within bounds, as texts say them.
-fn number<'de, D: Deserializer<'de>>(
-    from: D,
-    low: f64,
-    high: f64,
+/// What a number must be.
+#[derive(Clone, Copy)]
+pub struct Bounds {
+    low: i64,
+    high: i64,
     whole: bool,
-) -> std::result::Result<f64, D::Error> {
-    let value: Value = de::Deserialize::deserialize(from)?;
-    let found = value.as_f64().filter(|v| *v >= low && *v <= high && (!whole || v.fract() == 0.0));
-    found.ok_or_else(|| {
-        let kind = if whole { "whole number" } else { "number" };
-        de::Error::custom(format!("must be a {kind} from {low} to {high}"))
-    })
+}
+
+pub const fn real(low: i64, high: i64) -> Bounds {
+    Bounds { low, high, whole: false }
+}
+
+pub const fn whole(low: i64, high: i64) -> Bounds {
+    Bounds { low, high, whole: true }
+}
+
+impl Bounds {
+    /// Err: what the value must be.
+    fn number(self, value: &Value) -> std::result::Result<f64, String> {
+        let Self { low, high, whole } = self;
+        let fits = |v: &f64| *v >= low as f64 && *v <= high as f64 && (!whole || v.fract() == 0.0);
+        value.as_f64().filter(fits).ok_or_else(|| {
+            let kind = if whole { "whole number" } else { "number" };
+            format!("must be a {kind} from {low} to {high}")
+        })
+    }
 }
 
 /// The largest whole number that every double below it can tell apart: 2^53.
@@ -149,7 +172,8 @@ pub struct Whole<const LOW: i64, const HIGH: i64>(pub i64);
 
 impl<'de, const LOW: i64, const HIGH: i64> de::Deserialize<'de> for Whole<LOW, HIGH> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        number(from, LOW as f64, HIGH as f64, true).map(|value| Self(value as i64))
+        let number = whole(LOW, HIGH).number(&de::Deserialize::deserialize(from)?);
+        number.map(|number| Self(number as i64)).map_err(de::Error::custom)
     }
 }
 
@@ -163,16 +187,6 @@ impl<const LOW: i64, const HIGH: i64> Whole<LOW, HIGH> {
     }
 }
 
-/// A number from `LOW` to `HIGH`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Real<const LOW: i64, const HIGH: i64>(pub f32);
-
-impl<'de, const LOW: i64, const HIGH: i64> de::Deserialize<'de> for Real<LOW, HIGH> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        number(from, LOW as f64, HIGH as f64, false).map(|value| Self(value as f32))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,7 +197,7 @@ mod tests {
     struct Part {
         n: Option<Whole<1, 128>>,
         #[serde(alias = "heat")]
-        temperature: Option<Real<0, 100>>,
+        heats: Option<Whole<0, 100>>,
         stream: Option<bool>,
         list: Option<Vec<String>>,
     }
@@ -194,9 +208,9 @@ mod tests {
 
     #[test]
     fn a_part_takes_its_fields_and_leaves_the_others() {
-        let mut fields = fields(json!({"n": 2, "heat": 0.5, "other": 1, "nothing": null}));
+        let mut fields = fields(json!({"n": 2, "heat": 5, "other": 1, "nothing": null}));
         let taken: Part = fields.take().unwrap();
-        assert_eq!((taken.n, taken.temperature), (Some(Whole(2)), Some(Real(0.5))));
+        assert_eq!((taken.n, taken.heats), (Some(Whole(2)), Some(Whole(5))));
         assert!(taken.stream.is_none() && taken.list.is_none());
         assert_eq!(fields.unknown().collect::<Vec<_>>(), ["other"]);
     }
@@ -206,7 +220,7 @@ mod tests {
         for (value, words) in [
             (json!({"n": 0}), "'n' must be a whole number from 1 to 128"),
             (json!({"n": 1.5}), "'n' must be a whole number from 1 to 128"),
-            (json!({"temperature": "hot"}), "'temperature' must be a number from 0 to 100"),
+            (json!({"heats": "hot"}), "'heats' must be a whole number from 0 to 100"),
             (json!({"stream": 1}), "'stream' must be true or false"),
             (json!({"list": ["a", 1]}), "'list[1]' must be a text"),
             (json!({"list": {}}), "'list' must be a list"),

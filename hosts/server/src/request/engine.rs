@@ -4,7 +4,7 @@ use crate::fields::{EXACT, Fields, U32, Whole};
 use crate::models::Held;
 use crate::request::constraint::Format;
 use crate::request::conversation::Conversation;
-use crate::request::sampling::{Sampling, defaults};
+use crate::request::sampling::{self, defaults};
 use crate::run::Call;
 use serde::Deserialize;
 
@@ -92,7 +92,7 @@ pub fn generating(
 ) -> Result<bn::Request> {
     let mut request = bn::Request { sampling: defaults(held, chat.is_some()), ..bn::Request::default() };
     request.sampling.seed = call.seed();
-    fields.take::<Sampling>()?.apply(&mut request.sampling)?;
+    sampling::apply(fields, &mut request.sampling)?;
     fields.take::<Running>()?.apply(&mut request);
     fields.take::<Generating>()?.apply(&mut request)?;
     request.constraint = format.constraint(held, fields, chat)?;

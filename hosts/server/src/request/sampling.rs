@@ -1,40 +1,53 @@
 //! How tokens are drawn: OpenAI's fields, and those of vLLM and llama.cpp under their names.
 use crate::failure::{Failure, Result};
-use crate::fields::{EXACT, Real, U32, Whole};
+use crate::fields::{Bounds, EXACT, Fields, U32, real, whole};
 use crate::models::Held;
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// A penalty's or a bias's number.
-type Signed = Real<-100, 100>;
-type Share = Real<0, 1>;
+type Set = fn(&mut bn::Sampling, f64);
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Sampling {
-    pub seed: Option<Whole<{ -EXACT }, EXACT>>,
-    pub temperature: Option<Real<0, 100>>,
-    pub top_p: Option<Share>,
-    top_k: Option<Whole<-1, U32>>,
-    min_p: Option<Share>,
-    #[serde(alias = "repeat_penalty")]
-    repetition_penalty: Option<Real<0, 100>>,
-    frequency_penalty: Option<Signed>,
-    presence_penalty: Option<Signed>,
-    logit_bias: Option<Value>,
-    typical_p: Option<Share>,
-    top_n_sigma: Option<Real<0, 1000>>,
-    xtc_probability: Option<Share>,
-    xtc_threshold: Option<Share>,
-    mirostat_tau: Option<Real<0, 100>>,
-    mirostat_eta: Option<Share>,
-    dynatemp_range: Option<Real<0, 100>>,
-    dynatemp_exponent: Option<Real<0, 100>>,
-    repeat_last_n: Option<Whole<-1, U32>>,
-    dry_multiplier: Option<Real<0, 100>>,
-    dry_base: Option<Real<1, 100>>,
-    dry_allowed_length: Option<Whole<0, U32>>,
-    dry_penalty_last_n: Option<Whole<-1, U32>>,
+/// Fields with their bounds.
+const NUMBERS: &[(&str, Bounds, Set)] = &[
+    ("temperature", real(0, 100), |to, x| to.temperature = x as f32),
+    ("top_p", real(0, 1), |to, x| to.top_p = x as f32),
+    ("top_k", whole(-1, U32), |to, x| to.top_k = count(x)),
+    ("min_p", real(0, 1), |to, x| to.min_p = x as f32),
+    ("repetition_penalty", real(0, 100), |to, x| to.repetition_penalty = x as f32),
+    ("repeat_penalty", real(0, 100), |to, x| to.repetition_penalty = x as f32),
+    ("frequency_penalty", real(-100, 100), |to, x| to.frequency_penalty = x as f32),
+    ("presence_penalty", real(-100, 100), |to, x| to.presence_penalty = x as f32),
+    ("seed", whole(-EXACT, EXACT), |to, x| to.seed = x as i64 as u64),
+    ("typical_p", real(0, 1), |to, x| to.typical_p = x as f32),
+    ("top_n_sigma", real(0, 1000), |to, x| to.top_n_sigma = x as f32),
+    ("xtc_probability", real(0, 1), |to, x| to.xtc_probability = x as f32),
+    ("xtc_threshold", real(0, 1), |to, x| to.xtc_threshold = x as f32),
+    ("mirostat_tau", real(0, 100), |to, x| to.mirostat_tau = x as f32),
+    ("mirostat_eta", real(0, 1), |to, x| to.mirostat_eta = x as f32),
+    ("dynatemp_range", real(0, 100), |to, x| to.temperature_range = x as f32),
+    ("dynatemp_exponent", real(0, 100), |to, x| to.temperature_exponent = x as f32),
+    ("repeat_last_n", whole(-1, U32), |to, x| to.penalty_window = count(x)),
+    ("dry_multiplier", real(0, 100), |to, x| to.dry_multiplier = x as f32),
+    ("dry_base", real(1, 100), |to, x| to.dry_base = x as f32),
+    ("dry_allowed_length", whole(0, U32), |to, x| to.dry_allowed_length = count(x)),
+    ("dry_penalty_last_n", whole(-1, U32), |to, x| to.dry_window = count(x)),
+];
+
+/// -1 is the engine's 0, "all", where llama.cpp and Ollama have it.
+fn count(number: f64) -> u32 {
+    number.max(0.0) as u32
+}
+
+/// Takes the fields, and changes what they say.
+pub fn apply(fields: &mut Fields, to: &mut bn::Sampling) -> Result<()> {
+    for (name, bounds, set) in NUMBERS {
+        if let Some(number) = fields.take_number(name, *bounds)? {
+            set(to, number);
+        }
+    }
+    if let Some(biases) = fields.take_value("logit_bias") {
+        to.logit_bias = logit_bias(&biases)?;
+    }
+    Ok(())
 }
 
 /// The model's recommendation, or else what is usual: in a chat the values that chats commonly have
@@ -56,38 +69,6 @@ pub fn defaults(held: &Held, chat: bool) -> bn::Sampling {
 fn set<T>(to: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *to = value;
-    }
-}
-
-impl Sampling {
-    /// Changes what the request says. -1 is the engine's 0, "all", where llama.cpp and Ollama have it.
-    pub fn apply(&self, to: &mut bn::Sampling) -> Result<()> {
-        let all = |value: i64| u32::try_from(value).unwrap_or(0);
-        set(&mut to.seed, self.seed.map(|v| v.0 as u64));
-        set(&mut to.temperature, self.temperature.map(|v| v.0));
-        set(&mut to.top_p, self.top_p.map(|v| v.0));
-        set(&mut to.top_k, self.top_k.map(|v| all(v.0)));
-        set(&mut to.min_p, self.min_p.map(|v| v.0));
-        set(&mut to.repetition_penalty, self.repetition_penalty.map(|v| v.0));
-        set(&mut to.frequency_penalty, self.frequency_penalty.map(|v| v.0));
-        set(&mut to.presence_penalty, self.presence_penalty.map(|v| v.0));
-        set(&mut to.typical_p, self.typical_p.map(|v| v.0));
-        set(&mut to.top_n_sigma, self.top_n_sigma.map(|v| v.0));
-        set(&mut to.xtc_probability, self.xtc_probability.map(|v| v.0));
-        set(&mut to.xtc_threshold, self.xtc_threshold.map(|v| v.0));
-        set(&mut to.mirostat_tau, self.mirostat_tau.map(|v| v.0));
-        set(&mut to.mirostat_eta, self.mirostat_eta.map(|v| v.0));
-        set(&mut to.temperature_range, self.dynatemp_range.map(|v| v.0));
-        set(&mut to.temperature_exponent, self.dynatemp_exponent.map(|v| v.0));
-        set(&mut to.penalty_window, self.repeat_last_n.map(|v| all(v.0)));
-        set(&mut to.dry_multiplier, self.dry_multiplier.map(|v| v.0));
-        set(&mut to.dry_base, self.dry_base.map(|v| v.0));
-        set(&mut to.dry_allowed_length, self.dry_allowed_length.map(|v| v.u32()));
-        set(&mut to.dry_window, self.dry_penalty_last_n.map(|v| all(v.0)));
-        if let Some(biases) = &self.logit_bias {
-            to.logit_bias = logit_bias(biases)?;
-        }
-        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 use crate::failure::Result;
 use crate::fields::{Fields, U32, Whole};
 use crate::request::prompts;
-use crate::request::sampling::Sampling;
+use crate::request::sampling;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -23,7 +23,7 @@ pub fn apply(options: Map<String, Value>, fields: &mut Fields, to: &mut bn::Requ
         options.take_value("seed");
     }
     let own: Own = options.take()?;
-    options.take::<Sampling>()?.apply(&mut to.sampling)?;
+    sampling::apply(&mut options, &mut to.sampling)?;
     to.stop_strings = prompts::stops("options.stop", own.stop.as_ref())?;
     // Below 1: what the context leaves.
     to.max_new_tokens = own.num_predict.map_or(0, |most| u32::try_from(most.0).unwrap_or(0));
