@@ -134,7 +134,7 @@ fn names_of<T: DeserializeOwned>() -> &'static [&'static str] {
     names
 }
 
-/// What a number must be.
+/// The numbers that a field takes.
 #[derive(Clone, Copy)]
 pub struct Bounds {
     low: i64,

@@ -13,11 +13,11 @@ pub struct Piece {
     /// Its place in the answer.
     pub index: usize,
     pub kind: Kind,
-    /// Of a call, its arguments.
+    /// A call has its arguments here.
     pub text: String,
 }
 
-/// What happens to a piece.
+/// The news of a piece.
 pub enum Step<'a> {
     /// It has no text yet.
     Begin(&'a Piece),

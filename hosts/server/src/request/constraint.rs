@@ -16,7 +16,7 @@ const FORMATS: &[(&str, bn::ConstraintKind)] = &[
     ("guided_grammar", bn::ConstraintKind::Gbnf),
 ];
 
-/// What vLLM's `structured_outputs` has one of.
+/// The fields of vLLM's `structured_outputs`, which has one of them.
 const STRUCTURED: &[(&str, bn::ConstraintKind)] = &[
     ("json", bn::ConstraintKind::JsonSchema),
     ("regex", bn::ConstraintKind::Regex),
@@ -32,7 +32,7 @@ struct Own {
     unknown_formats: Option<Value>,
 }
 
-/// What an answer must match, while the fields that say it are read. Two of them are refused.
+/// The form of an answer, while the fields that say it are read. Two of them are refused.
 #[derive(Debug, Default)]
 pub struct Format {
     kind: Option<(bn::ConstraintKind, String)>,

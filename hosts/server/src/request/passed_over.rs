@@ -2,7 +2,7 @@
 
 /// No answer here depends on them, whatever the route: what those servers do beside their answers, or how they load models.
 pub const PASSED_OVER: &[&str] = &[
-    // Of all.
+    // All APIs have these.
     "metadata",
     "model", // read before the others
     "user",

@@ -3,7 +3,7 @@
 use super::conversation::{Message, Role};
 use serde_json::json;
 
-/// What a template takes.
+/// The roles that a template takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Manners {
     /// A system message in front.

@@ -58,17 +58,13 @@ pub fn defaults(held: &Held, chat: bool) -> bn::Sampling {
     if chat && recommended.is_empty() {
         (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) = (0.8, 40, 0.95, 0.05);
     }
-    set(&mut sampling.temperature, recommended.temperature);
-    set(&mut sampling.top_k, recommended.top_k);
-    set(&mut sampling.top_p, recommended.top_p);
-    set(&mut sampling.min_p, recommended.min_p);
-    set(&mut sampling.repetition_penalty, recommended.repetition_penalty);
-    sampling
-}
-
-fn set<T>(to: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *to = value;
+    bn::Sampling {
+        temperature: recommended.temperature.unwrap_or(sampling.temperature),
+        top_k: recommended.top_k.unwrap_or(sampling.top_k),
+        top_p: recommended.top_p.unwrap_or(sampling.top_p),
+        min_p: recommended.min_p.unwrap_or(sampling.min_p),
+        repetition_penalty: recommended.repetition_penalty.unwrap_or(sampling.repetition_penalty),
+        ..sampling
     }
 }
 

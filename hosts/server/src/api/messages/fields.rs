@@ -51,7 +51,7 @@ pub struct Generating {
     pub stream: Option<bool>,
 }
 
-/// What the fields of a conversation ask for.
+/// The meaning of a conversation's fields.
 pub struct Asked {
     pub conversation: Conversation,
     pub format: Format,

@@ -32,7 +32,6 @@ pub struct Messages {
     writer: Writer,
 }
 
-/// What all of an answer's objects need.
 struct Writer {
     id: String,
     model: String,

@@ -2,7 +2,7 @@
 use serde_json::{Map, Value, json};
 use std::time::{Duration, SystemTime};
 
-/// What an answer says, in whole or in part.
+/// The content of an answer, or a part of it.
 #[derive(Debug, Default)]
 pub struct Said<'a> {
     pub text: &'a str,

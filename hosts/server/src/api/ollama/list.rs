@@ -57,7 +57,7 @@ fn details(about: &About) -> Value {
     })
 }
 
-/// What both lists have of a model.
+/// The fields of a model in both lists.
 fn listed(model: &Model, about: &About) -> Value {
     json!({
         "name": model.name,

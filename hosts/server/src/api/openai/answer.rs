@@ -1,4 +1,4 @@
-//! What answers of completions and chats share.
+//! Objects that completions and chats share.
 use super::{Common, logprobs, usage};
 use crate::api::write;
 use crate::failure::{Failure, Result, Shape};

@@ -238,7 +238,7 @@ impl Completion {
         wanted.then(|| Texts::new(&self.writer.model, entries, per_token, offset))
     }
 
-    /// Of `best_of` samples those with the highest mean log probability, the best first.
+    /// The samples of `best_of` with the highest mean log probability, the best first.
     fn chosen<'a>(&self, samples: &'a [bn::Answer]) -> Vec<&'a bn::Answer> {
         let mut chosen: Vec<_> = samples.iter().collect();
         if let Some(best) = self.best {

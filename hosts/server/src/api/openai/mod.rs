@@ -31,7 +31,7 @@ pub fn finish_name(event: Option<&bn::Finish>) -> Option<&'static str> {
     })
 }
 
-/// What completions and chats share besides sampling.
+/// The fields that completions and chats share besides sampling.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Common {

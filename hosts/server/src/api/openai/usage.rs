@@ -16,7 +16,7 @@ pub fn usage(totals: &Totals) -> Value {
     })
 }
 
-/// Of requests that generate nothing.
+/// The count of requests that generate nothing.
 pub fn prompt_usage(totals: &Totals) -> Value {
     json!({"prompt_tokens": totals.prompt, "total_tokens": totals.prompt})
 }

@@ -76,7 +76,7 @@ impl Pairs {
         Ok((pairs, by_head))
     }
 
-    /// What is there once for each document must not make a small body large.
+    /// A small body must not become large by texts that are there once for each document.
     fn check_bytes(&self, most: usize) -> Result<()> {
         let query = if let [query] = &self.queries[..] { query.len() } else { 0 };
         let each = query + self.template.bytes() + self.instruction.as_ref().map_or(0, String::len);

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 /// Texts from requests spell no control tokens.
 const TEXT: bn::Tokenize = bn::Tokenize { add_special: false, parse_special: false };
 
-/// What all prompts of a request have, tokenized once.
+/// The parts that all prompts of a request have, tokenized once.
 struct Common {
     /// The template's parts.
     parts: [Vec<u32>; 3],
@@ -110,7 +110,7 @@ impl Pairs {
     }
 }
 
-/// Of the log probabilities of a token and both words.
+/// The score by the log probabilities of a token and both words.
 fn verdict(entries: &[f64]) -> f64 {
     let [_, yes, no] = entries else { return 0.0 };
     let score = 1.0 / (1.0 + (no - yes).exp());

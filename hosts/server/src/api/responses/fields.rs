@@ -50,7 +50,7 @@ struct Text {
     format: Option<Value>,
 }
 
-/// What the answer says again, as it was asked or else so.
+/// The fields that the answer says again, and how if they were not there.
 const ECHOED: &[(&str, &str)] = &[
     ("instructions", "null"),
     ("max_output_tokens", "null"),

@@ -37,7 +37,7 @@ impl<'a> Items<'a> {
         Ok(())
     }
 
-    /// What is neither said, thought nor called is left out: references, and what OpenAI's servers did.
+    /// Items that are neither said, thought nor called are left out: references, and what OpenAI's servers did.
     fn add_item(&mut self, item: &Value, at: &str) -> Result<()> {
         let item = item.as_object().ok_or_else(|| Failure::invalid(format!("'{at}' must be an object")))?;
         match text_in(item, "type").unwrap_or("message") {

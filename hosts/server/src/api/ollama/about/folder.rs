@@ -16,7 +16,7 @@ struct Config {
     model_type: String,
     architectures: Option<Vec<String>>,
     quantization_config: Option<Quantization>,
-    /// Of a model that sees and hears too.
+    /// A model that sees and hears too has one for text.
     text_config: Option<Box<Config>>,
     max_position_embeddings: Option<u64>,
     hidden_size: Option<u64>,

@@ -1,4 +1,4 @@
-//! What models are, also those that are not loaded: read from the beginnings of their files, once for each file.
+//! Descriptions of models, also of those that are not loaded: read from the beginnings of their files, once for each file.
 mod folder;
 mod gguf;
 mod types;
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// What is known of a model.
+/// The description of a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct About {
     /// `gguf` or `safetensors`.
