@@ -35,25 +35,27 @@ pub struct Pieces {
     behind_call: bool,
 }
 
-/// A part of a call, in an event or in a whole answer.
-struct Part<'a> {
-    /// The id and the name, where the call begins.
-    begins: Option<(&'a str, &'a str)>,
-    arguments: &'a str,
-    text_before: usize,
-}
-
 type Each<'a> = &'a mut dyn FnMut(Step);
 
 impl Pieces {
-    /// Takes what an event brings.
+    /// Takes an event: the rest of an open call comes first, then reasoning, then the text with the calls within it.
     pub fn event(&mut self, event: &bn::Event, each: Each) {
-        let parts = event.tool_calls.iter().map(|call| Part {
-            begins: call.id.as_deref().map(|id| (id, call.name.as_deref().unwrap_or_default())),
-            arguments: &call.arguments,
-            text_before: call.text_before,
-        });
-        self.take(&event.reasoning, &event.text, parts, each);
+        let mut parts = event.tool_calls.iter().peekable();
+        if let Some(rest) = parts.next_if(|part| part.id.is_none()) {
+            self.more(&rest.arguments, each);
+        }
+        self.say(Kind::Reasoning, &event.reasoning, each);
+        let mut told = 0;
+        for part in parts {
+            self.say(Kind::Text, event.text.get(told..part.text_before).unwrap_or_default(), each);
+            told = part.text_before.max(told);
+            if let Some(id) = part.id.clone() {
+                self.begin(Kind::Call { id, name: part.name.clone().unwrap_or_default() }, each);
+                self.behind_call = true;
+            }
+            self.more(&part.arguments, each);
+        }
+        self.say(Kind::Text, event.text.get(told..).unwrap_or_default(), each);
     }
 
     /// Ends the last piece. An answer of nothing is an empty text.
@@ -64,43 +66,26 @@ impl Pieces {
         self.end(each);
     }
 
-    /// All pieces of a whole answer.
-    pub fn of(answer: &bn::Answer) -> Vec<Piece> {
-        let parts = answer.tool_calls.iter().map(|call| Part {
-            begins: Some((&call.id, &call.name)),
-            arguments: &call.arguments,
+    /// All pieces of a whole answer, which is as one event.
+    pub fn of(text: String, reasoning: String, calls: Vec<bn::ToolCall>) -> Vec<Piece> {
+        let part = |call: bn::ToolCall| bn::ToolCallPart {
+            index: 0,
+            id: Some(call.id),
+            name: Some(call.name),
+            arguments: call.arguments,
             text_before: call.text_before,
-        });
-        let mut all = Vec::new();
+        };
+        let tool_calls = calls.into_iter().map(part).collect();
+        let event = bn::Event { text, reasoning, tool_calls, ..bn::Event::default() };
+        let (mut pieces, mut all) = (Self::default(), Vec::new());
         let mut each = |step: Step| {
             if let Step::End(piece) = step {
                 all.push(piece);
             }
         };
-        let mut pieces = Self::default();
-        pieces.take(&answer.reasoning, &answer.text, parts, &mut each);
+        pieces.event(&event, &mut each);
         pieces.finish(&mut each);
         all
-    }
-
-    /// The rest of an open call comes first, then reasoning, then the text with the calls within it.
-    fn take<'a>(&mut self, reasoning: &str, text: &str, parts: impl Iterator<Item = Part<'a>>, each: Each) {
-        let mut parts = parts.peekable();
-        if let Some(rest) = parts.next_if(|part| part.begins.is_none()) {
-            self.more(rest.arguments, each);
-        }
-        self.say(Kind::Reasoning, reasoning, each);
-        let mut told = 0;
-        for part in parts {
-            self.say(Kind::Text, text.get(told..part.text_before).unwrap_or_default(), each);
-            told = part.text_before.max(told);
-            if let Some((id, name)) = part.begins {
-                self.begin(Kind::Call { id: id.to_owned(), name: name.to_owned() }, each);
-                self.behind_call = true;
-            }
-            self.more(part.arguments, each);
-        }
-        self.say(Kind::Text, text.get(told..).unwrap_or_default(), each);
     }
 
     /// Adds to a piece of this kind, which begins unless it is open.

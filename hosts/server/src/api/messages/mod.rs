@@ -95,8 +95,9 @@ impl Api for Messages {
     }
 
     fn whole(&mut self, answers: Vec<bn::Answer>, _totals: &Totals) -> Result<String> {
-        let Some(answer) = answers.first() else { return Ok(String::new()) };
-        let blocks = Pieces::of(answer).into_iter().map(|piece| self.writer.block(piece)).collect();
+        let Some(answer) = answers.into_iter().next() else { return Ok(String::new()) };
+        let pieces = Pieces::of(answer.text, answer.reasoning, answer.tool_calls);
+        let blocks = pieces.into_iter().map(|piece| self.writer.block(piece)).collect();
         let stop = stop(&answer.finish, &self.writer.stops);
         Ok(write::json(&self.writer.message(blocks, &stop, &answer.finish.usage)))
     }

@@ -116,8 +116,9 @@ impl Api for Responses {
     }
 
     fn whole(&mut self, answers: Vec<bn::Answer>, _totals: &Totals) -> Result<String> {
-        let Some(answer) = answers.first() else { return Ok(String::new()) };
-        let (pieces, end) = (Pieces::of(answer), status(&answer.finish));
+        let Some(answer) = answers.into_iter().next() else { return Ok(String::new()) };
+        let pieces = Pieces::of(answer.text, answer.reasoning, answer.tool_calls);
+        let end = status(&answer.finish);
         for piece in &pieces {
             let status = if piece.index + 1 == pieces.len() { end } else { COMPLETED };
             let item = self.writer.item(piece, status);
