@@ -301,23 +301,6 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_is_refused_in_the_last_turn_alone() {
-        let picture =
-            || read(json!([{"type": "image_url", "image_url": {"url": "data:"}}])).message(Role::User);
-        let chat =
-            |messages| Conversation { messages, ..Conversation::default() }.into_json(Manners::default());
-        let error = chat(vec![picture()]).unwrap_err();
-        assert!(
-            error.message.starts_with("'messages[0].content[0]' is of the type image"),
-            "{}",
-            error.message
-        );
-        let answer = Message::new(Role::Assistant, "a".to_owned());
-        let text = chat(vec![picture(), answer, Message::new(Role::User, "b".to_owned())]).unwrap();
-        assert!(text.contains("[image: not shown, as this model reads text only]"), "{text}");
-    }
-
-    #[test]
     fn arguments_that_are_no_object_stay_as_a_text() {
         let arguments =
             |value: Value| Value::Object(ToolCall::new(None, Some("f"), Some(&value)).function.arguments);

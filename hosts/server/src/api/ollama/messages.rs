@@ -94,17 +94,4 @@ mod tests {
         let of: Vec<_> = read[1..].iter().map(|message| message.call_id.as_deref()).collect();
         assert_eq!(of, [Some("call00001"), Some("call00000"), Some("call00002"), None]);
     }
-
-    #[test]
-    fn pictures_become_words() {
-        let message = json!({"role": "user", "content": "a", "images": ["x"]});
-        let [message] = &conversation(&[message], &[]).unwrap().messages[..] else { panic!() };
-        assert_eq!(
-            message.content.as_deref(),
-            Some("a\n[image: not shown, as this model reads text only]\n")
-        );
-        assert!(message.unseen.as_ref().unwrap().starts_with("'messages[0].images[0]' is of the type image"));
-        let none = json!({"role": "user", "content": "a", "images": []});
-        assert_eq!(conversation(&[none], &[]).unwrap().messages[0].unseen, None);
-    }
 }

@@ -1,34 +1,25 @@
 use super::answer::{COMPLETED, item};
-use super::fields::{Own, echo};
+use super::fields::Own;
 use super::tools::Namespaces;
-use super::{add_items, items_before};
 use crate::api::pieces::{Kind, Piece};
 use crate::fields::Fields;
 use crate::memory::Memory;
 use crate::request::roles::Manners;
-use crate::store::Kept;
-use serde_json::{Map, Value, json};
-use std::sync::Arc;
+use serde_json::{Value, json};
 
-fn fields(body: Value) -> Fields {
-    Fields::new(body.as_object().unwrap().clone())
-}
-
-/// The engine's JSON of a conversation, or what is wrong.
-fn made(body: Value, earlier: Option<&Arc<Kept>>) -> Result<(Value, Namespaces), String> {
-    let mut fields = fields(body);
-    let read = Own::take(&mut fields).and_then(|own| {
-        let (conversation, namespaces) =
-            own.conversation(&mut fields, earlier, &mut Memory::new(1 << 20).lease())?;
-        Ok((conversation.into_json(Manners::default())?, namespaces))
-    });
-    let (text, namespaces) = read.map_err(|failure| failure.message)?;
+/// The engine's JSON of a conversation.
+fn made(body: Value) -> (Value, Namespaces) {
+    let mut fields = Fields::new(body.as_object().unwrap().clone());
+    let own = Own::take(&mut fields).unwrap();
+    let mut lease = Memory::new(1 << 20).lease();
+    let (conversation, namespaces) = own.conversation(&mut fields, None, &mut lease).unwrap();
     assert_eq!(fields.unknown().count(), 0);
-    Ok((serde_json::from_str(&text).unwrap(), namespaces))
+    let text = conversation.into_json(Manners::default()).unwrap();
+    (serde_json::from_str(&text).unwrap(), namespaces)
 }
 
 fn chat(body: Value) -> Value {
-    made(body, None).unwrap().0
+    made(body).0
 }
 
 fn messages(input: Value) -> Value {
@@ -104,8 +95,8 @@ fn functions_of_namespaces_are_taken() {
         {"type": "custom", "name": "patch"}, function("f")]);
     let input = json!([{"role": "user", "content": "a"},
         {"type": "function_call", "call_id": "c", "namespace": "files", "name": "f", "arguments": "{}"}]);
-    let ask = |choice: Value| made(json!({"input": input, "tools": tools, "tool_choice": choice}), None);
-    let (chat, namespaces) = ask(json!({"type": "custom", "name": "patch"})).unwrap();
+    let ask = |choice: Value| made(json!({"input": input, "tools": tools, "tool_choice": choice}));
+    let (chat, namespaces) = ask(json!({"type": "custom", "name": "patch"}));
     let names: Vec<_> =
         chat["tools"].as_array().unwrap().iter().map(|tool| &tool["function"]["name"]).collect();
     assert_eq!(names, ["f", "read", "files__f"]);
@@ -120,35 +111,6 @@ fn functions_of_namespaces_are_taken() {
     assert_eq!(called("files__f"), made);
     assert_eq!((called("f").get("namespace"), &called("f")["name"]), (None, &json!("f")));
     let allowed = json!({"type": "allowed_tools", "mode": "required", "tools": [function("read"), {"type": "web_search"}]});
-    let (chat, _) = ask(allowed).unwrap();
+    let (chat, _) = ask(allowed);
     assert_eq!((chat["tools"].as_array().unwrap().len(), &chat["tool_choice"]), (1, &json!("required")));
-}
-
-#[test]
-fn the_answer_says_again_what_was_asked() {
-    let asked = echo(&fields(
-        json!({"temperature": 1, "tools": [{"type": "web_search"}], "text": {"verbosity": "low"}}),
-    ));
-    assert_eq!(asked["tools"], json!([{"type": "web_search"}]));
-    assert_eq!(asked["text"], json!({"verbosity": "low", "format": {"type": "text"}}));
-    assert_eq!((&asked["truncation"], &asked["tool_choice"]), (&json!("disabled"), &json!("auto")));
-    assert!(
-        !asked.contains_key("temperature") && asked.values().filter(|value| value.is_null()).count() == 7
-    );
-}
-
-#[test]
-fn a_conversation_goes_on_with_what_was_kept() {
-    let mut items = items_before(None, Some(&json!("a")));
-    add_items(&mut items, &[json!({"role": "assistant", "content": "b"})]);
-    items.push(']');
-    let kept = Arc::new(Kept { response: String::new(), items });
-    let body = json!({"input": [{"role": "user", "content": "c"}], "previous_response_id": "resp_1"});
-    let (chat, _) = made(body, Some(&kept)).unwrap();
-    let said = |role: &str, content: &str| json!({"role": role, "content": content});
-    assert_eq!(chat["messages"], json!([said("user", "a"), said("assistant", "b"), said("user", "c")]));
-    let list = items_before(Some(&kept), Some(&json!("d"))) + "]";
-    let list: Vec<Map<String, Value>> = serde_json::from_str(&list).unwrap();
-    assert_eq!(list.len(), 3);
-    assert_eq!(items_before(None, Some(&json!([]))), "[");
 }
