@@ -87,6 +87,5 @@ async fn start(options: Options, log: Log) -> Result<(Arc<App>, Open), (u8, Stri
     app.local = address.ip().is_loopback();
     serve::fit_connections(&mut app.options);
     app.models.start().map_err(|error| (FAILURE, format!("cannot start: {error}")))?;
-    app.tracer.start();
     Ok((Arc::new(app), Open { listener, tls, signals, log }))
 }

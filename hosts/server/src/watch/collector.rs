@@ -1,15 +1,15 @@
 //! The exporter's HTTP client: a connection for each batch. A pool would save little, once a second, and keep a
 //! collector's failure for longer.
-use super::endpoint::Endpoint;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Request, Response, header};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use opentelemetry_http::{HttpClient, HttpError};
 use std::error::Error;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -20,43 +20,39 @@ const MOST: usize = 1 << 16;
 
 #[derive(Debug)]
 pub struct Collector {
-    endpoint: Endpoint,
-    /// Why the last batch was not taken. The exporter's error does not say.
-    failure: Mutex<Option<String>>,
+    /// The exporter's own thread has none.
+    runtime: Handle,
+    /// The last batch was not taken, and the log has it.
+    fails: AtomicBool,
 }
 
 impl Collector {
-    pub fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, failure: Mutex::new(None) }
+    pub fn new() -> Self {
+        Self { runtime: Handle::current(), fails: AtomicBool::new(false) }
     }
+}
 
-    pub fn take_failure(&self) -> Option<String> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+async fn send(mut request: Request<Bytes>, authority: &str) -> Result<Response<Bytes>, String> {
+    // An address of the name after the other.
+    let stream = TcpStream::connect(authority).await.map_err(|error| error.to_string())?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| words(&error))?;
+    let mut driver = JoinSet::new(); // its end closes the connection
+    driver.spawn(connection);
+    let host = HeaderValue::try_from(authority).map_err(|error| error.to_string())?;
+    request.headers_mut().insert(header::HOST, host);
+    request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    if let Some(path) = request.uri().path_and_query() {
+        *request.uri_mut() = path.clone().into();
     }
-
-    async fn send(&self, mut request: Request<Bytes>) -> Result<Response<Bytes>, String> {
-        // An address of the name after the other.
-        let stream = TcpStream::connect((self.endpoint.host.as_str(), self.endpoint.port));
-        let stream = stream.await.map_err(|error| error.to_string())?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| words(&error))?;
-        let mut driver = JoinSet::new(); // its end closes the connection
-        driver.spawn(connection);
-        let host = HeaderValue::try_from(self.endpoint.authority()).map_err(|error| error.to_string())?;
-        request.headers_mut().insert(header::HOST, host);
-        request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        if let Some(path) = request.uri().path_and_query() {
-            *request.uri_mut() = path.clone().into();
-        }
-        let response = sender.send_request(request.map(Body::from)).await.map_err(|error| words(&error))?;
-        let (parts, body) = response.into_parts();
-        if !parts.status.is_success() {
-            return Err(format!("it answers with status {}", parts.status.as_u16()));
-        }
-        // The status says that the batch was taken, whatever becomes of the rest.
-        let body = axum::body::to_bytes(Body::new(body), MOST).await.unwrap_or_default();
-        Ok(Response::from_parts(parts, body))
+    let response = sender.send_request(request.map(Body::from)).await.map_err(|error| words(&error))?;
+    let (parts, body) = response.into_parts();
+    if !parts.status.is_success() {
+        return Err(format!("it answers with status {}", parts.status.as_u16()));
     }
+    // The status says that the batch was taken, whatever becomes of the rest.
+    let body = axum::body::to_bytes(Body::new(body), MOST).await.unwrap_or_default();
+    Ok(Response::from_parts(parts, body))
 }
 
 /// An error of the connection in words for people, with nothing of the collector's bytes.
@@ -73,11 +69,15 @@ fn words(error: &hyper::Error) -> String {
 #[async_trait::async_trait]
 impl HttpClient for Collector {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let slow = |_| Err("the collector takes too long".to_owned());
-        let sent = timeout(TIMEOUT, self.send(request)).await.unwrap_or_else(slow);
-        sent.map_err(|why| {
-            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.clone());
-            why.into()
-        })
+        let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+        let to = authority.clone();
+        let sent = self.runtime.spawn(async move { timeout(TIMEOUT, send(request, &to)).await }).await?;
+        let sent = sent.unwrap_or_else(|_| Err("the collector takes too long".to_owned()));
+        match (&sent, self.fails.swap(sent.is_err(), Ordering::Relaxed)) {
+            (Err(why), false) => tracing::warn!("traces to {authority}: {why}"),
+            (Ok(_), true) => tracing::info!("traces to {authority}: they are taken again"),
+            _ => {}
+        }
+        sent.map_err(Into::into)
     }
 }

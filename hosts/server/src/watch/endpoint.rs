@@ -1,49 +1,22 @@
 //! `--otlp-endpoint`: where the collector listens.
 use axum::http::Uri;
 
-/// A collector's address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    pub host: String,
-    pub port: u16,
-    /// The URL for traces.
-    pub url: String,
-}
-
-impl Endpoint {
-    /// Err: why `url` cannot be one.
-    pub fn parse(url: &str) -> Result<Self, String> {
-        let wrong =
-            |why: &str| format!("--otlp-endpoint must be http://HOST:PORT or http://HOST:PORT/PATH: {why}");
-        if url.starts_with("https://") {
-            return Err(wrong(
-                "this server has no TLS; send to a collector on this machine, which may forward",
-            ));
-        }
-        if !url.starts_with("http://") {
-            return Err(wrong("it begins with something else"));
-        }
-        if url.contains(['@', '?', '#', ' ', '\t', '\r', '\n']) {
-            return Err(wrong("it has a user, a query or a space"));
-        }
-        let plain = url.trim_end_matches('/');
-        let parsed = plain.parse::<Uri>().ok();
-        let place = parsed
-            .as_ref()
-            .and_then(|uri| Some((uri.host().filter(|host| !host.is_empty())?, uri.port_u16()?)));
-        let (host, port) = place.ok_or_else(|| wrong("it has no host or no port"))?;
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Self { host, port, url: format!("{plain}/v1/traces") })
+/// The URL for traces. Err: why `url` cannot be that of a collector.
+pub fn parse(url: &str) -> Result<Uri, String> {
+    let wrong =
+        |why: &str| format!("--otlp-endpoint must be http://HOST:PORT or http://HOST:PORT/PATH: {why}");
+    if url.starts_with("https://") {
+        return Err(wrong("this server has no TLS; send to a collector on this machine, which may forward"));
     }
-
-    /// For people.
-    pub fn authority(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
+    if !url.starts_with("http://") {
+        return Err(wrong("it begins with something else"));
     }
+    if url.contains(['@', '?', '#', ' ', '\t', '\r', '\n']) {
+        return Err(wrong("it has a user, a query or a space"));
+    }
+    let traces = format!("{}/v1/traces", url.trim_end_matches('/')).parse::<Uri>().ok();
+    let whole = |uri: &Uri| uri.host().is_some_and(|host| !host.is_empty()) && uri.port_u16().is_some();
+    traces.filter(whole).ok_or_else(|| wrong("it has no host or no port"))
 }
 
 #[cfg(test)]
@@ -52,15 +25,13 @@ mod tests {
 
     #[test]
     fn an_endpoint_has_a_host_and_a_port() {
-        for (url, host, port, path) in [
-            ("http://127.0.0.1:4318", "127.0.0.1", 4318, "http://127.0.0.1:4318/v1/traces"),
-            ("http://localhost:9/prefix//", "localhost", 9, "http://localhost:9/prefix/v1/traces"),
-            ("http://[::1]:4318/", "::1", 4318, "http://[::1]:4318/v1/traces"),
+        for (url, expected) in [
+            ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
+            ("http://localhost:9/prefix//", "http://localhost:9/prefix/v1/traces"),
+            ("http://[::1]:4318/", "http://[::1]:4318/v1/traces"),
         ] {
-            let expected = Endpoint { host: host.to_owned(), port, url: path.to_owned() };
-            assert_eq!(Endpoint::parse(url), Ok(expected));
+            assert_eq!(parse(url).unwrap().to_string(), expected);
         }
-        assert_eq!(Endpoint::parse("http://[::1]:4318").unwrap().authority(), "[::1]:4318");
     }
 
     #[test]
@@ -76,7 +47,7 @@ mod tests {
             ("http://h:4318?x", "query"),
             ("http://", "no host"),
         ] {
-            assert!(Endpoint::parse(url).unwrap_err().contains(words), "{url}");
+            assert!(parse(url).unwrap_err().contains(words), "{url}");
         }
     }
 }

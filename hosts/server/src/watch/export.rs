@@ -1,91 +1,90 @@
 //! Sends spans to the collector by OTLP: once a second, or whole batches. What it does not take is lost and counted.
 use super::collector::{Collector, TIMEOUT};
-use super::endpoint::Endpoint;
-use super::spans::{BATCH, Queue};
-use opentelemetry_otlp::{Protocol, RetryPolicy, SpanExporter, WithExportConfig, WithHttpConfig};
+use axum::http::Uri;
+use opentelemetry::Context;
+use opentelemetry_otlp::{self as otlp, Protocol, RetryPolicy, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::SpanExporter as _;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, Span, SpanData, SpanExporter,
+    SpanProcessor,
+};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
 
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Spans that may wait. More are lost.
+const MOST: usize = 4096;
+/// Spans that are sent together.
+const BATCH: usize = 512;
 
-struct Export {
-    queue: Arc<Queue>,
-    collector: Arc<Collector>,
-    exporter: SpanExporter,
-    authority: String,
-    /// The last batch was not taken, and the log has it.
-    fails: bool,
+#[derive(Debug, Default)]
+pub struct Counts {
+    waiting: AtomicUsize,
+    pub exported: AtomicU64,
+    pub dropped: AtomicU64,
 }
 
-/// Sends what the queue gets until it ends.
-pub async fn run(queue: Arc<Queue>, endpoint: Endpoint) {
-    let mut export = match Export::new(queue, endpoint) {
-        Ok(export) => export,
-        Err(why) => return tracing::error!("traces: {why}"),
-    };
-    export.go_on().await;
-    export.end().await;
-}
-
-impl Export {
-    fn new(queue: Arc<Queue>, endpoint: Endpoint) -> Result<Self, String> {
-        let collector = Arc::new(Collector::new(endpoint.clone()));
-        let builder = SpanExporter::builder().with_http().with_protocol(Protocol::HttpJson);
-        let builder = builder.with_endpoint(&endpoint.url).with_timeout(TIMEOUT);
+/// Makes spans, and sends those that have ended to `url`. In a runtime.
+pub fn provider(url: &Uri, counts: &Arc<Counts>) -> Result<SdkTracerProvider, String> {
+    let builder = otlp::SpanExporter::builder()
+        .with_http()
+        .with_protocol(Protocol::HttpJson)
+        .with_endpoint(url.to_string())
+        .with_timeout(TIMEOUT)
         // Spans that wait meanwhile are worth no less than those of a batch that failed.
-        let builder =
-            builder.with_retry_policy(RetryPolicy::disabled()).with_shared_http_client(collector.clone());
-        let mut exporter = builder.build().map_err(|error| error.to_string())?;
-        exporter.set_resource(&Resource::builder_empty().with_service_name("bn-server").build());
-        Ok(Self { queue, collector, exporter, authority: endpoint.authority(), fails: false })
-    }
+        .with_retry_policy(RetryPolicy::disabled())
+        .with_shared_http_client(Arc::new(Collector::new()));
+    let mut exporter = builder.build().map_err(|error| error.to_string())?;
+    exporter.set_resource(&Resource::builder_empty().with_service_name("bn-server").build());
+    let config = BatchConfigBuilder::default()
+        .with_max_queue_size(MOST)
+        .with_max_export_batch_size(BATCH)
+        .with_scheduled_delay(INTERVAL)
+        .build();
+    let exporter = Counted { inner: exporter, counts: counts.clone() };
+    let batches = BatchSpanProcessor::builder(exporter).with_batch_config(config).build();
+    let provider = SdkTracerProvider::builder()
+        .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)))
+        .with_span_processor(Counted { inner: batches, counts: counts.clone() });
+    Ok(provider.build())
+}
 
-    async fn go_on(&mut self) {
-        loop {
-            while self.queue.len() == 0 && !self.queue.ends() {
-                self.queue.news().await;
-            }
-            let due = Instant::now() + INTERVAL;
-            while self.queue.len() < BATCH && !self.queue.ends() && Instant::now() < due {
-                let _ = timeout_at(due, self.queue.news()).await;
-            }
-            if self.queue.ends() {
-                return;
-            }
-            self.send().await;
+#[derive(Debug)]
+struct Counted<T> {
+    inner: T,
+    counts: Arc<Counts>,
+}
+
+impl SpanProcessor for Counted<BatchSpanProcessor> {
+    fn on_start(&self, _: &mut Span, _: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        if self.counts.waiting.fetch_add(1, Ordering::Relaxed) < MOST {
+            self.inner.on_end(span);
+        } else {
+            self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Sends the rest, if the collector is not too slow for it.
-    async fn end(&mut self) {
-        let end = Instant::now() + TIMEOUT;
-        while self.queue.len() > 0 && Instant::now() < end {
-            self.send().await;
-            if self.fails {
-                break;
-            }
-        }
-        self.queue.lose_all();
+    fn force_flush(&self) -> OTelSdkResult {
+        self.inner.force_flush()
     }
 
-    async fn send(&mut self) {
-        let batch = self.queue.take();
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.inner.shutdown_with_timeout(timeout)
+    }
+}
+
+impl SpanExporter for Counted<otlp::SpanExporter> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let count = batch.len();
-        let sent = self.exporter.export(batch).await;
-        let failure =
-            sent.err().map(|error| self.collector.take_failure().unwrap_or_else(|| error.to_string()));
-        match &failure {
-            None => self.queue.sent(count),
-            Some(_) => self.queue.lose(count),
-        }
-        match &failure {
-            Some(why) if !self.fails => tracing::warn!("traces to {}: {why}", self.authority),
-            None if self.fails => tracing::info!("traces to {}: they are taken again", self.authority),
-            _ => {}
-        }
-        self.fails = failure.is_some();
+        let sent = self.inner.export(batch).await;
+        let counter = if sent.is_ok() { &self.counts.exported } else { &self.counts.dropped };
+        counter.fetch_add(count as u64, Ordering::Relaxed);
+        self.counts.waiting.fetch_sub(count, Ordering::Relaxed);
+        sent
     }
 }
