@@ -2,7 +2,7 @@
 mod eager;
 mod json;
 
-pub use eager::eager;
+pub use eager::{Writer, eager};
 
 use crate::failure::{Failure, Result};
 use crate::fields::Fields;
@@ -12,9 +12,9 @@ use crate::serve::Late;
 use crate::work::{Cost, Line};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::StatusCode;
+use futures_util::StreamExt as _;
 use http_body::{Frame, SizeHint};
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -46,12 +46,13 @@ fn parse(bytes: Vec<u8>, limits: json::Limits, lease: &mut Lease) -> Result<Fiel
 }
 
 /// The body's bytes. Their room grows up to the length in the request's head, if there is one.
-async fn receive(call: &mut Call, mut body: Body) -> Result<Vec<u8>> {
+async fn receive(call: &mut Call, body: Body) -> Result<Vec<u8>> {
     let most = call.app.options.max_body;
     let length = body.size_hint().exact().map_or(most, |length| most.min(length as usize));
     let mut bytes = Vec::new();
-    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let Ok(data) = frame.map_err(refused)?.into_data() else { continue };
+    let mut data = body.into_data_stream();
+    while let Some(data) = data.next().await {
+        let data = data.map_err(refused)?;
         let needed = bytes.len() + data.len();
         if needed > most {
             return Err(too_large(most));

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// An API: reads its requests, and writes its answers.
-pub trait Api: Sized + Send + Unpin + 'static {
+pub trait Api: Sized + Send + 'static {
     /// Reads the body's fields. What it leaves in `fields` is unknown. It runs on a thread for such work.
     fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)>;
 

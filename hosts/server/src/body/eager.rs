@@ -6,11 +6,10 @@ use axum::body::{Body, Bytes, HttpBody};
 use http_body::Frame;
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use tokio::task::{JoinHandle, yield_now};
+use tokio::task::JoinSet;
 
 /// More is unread than may be, or no memory is left for it. The connection is closed.
 #[derive(Debug)]
@@ -24,11 +23,12 @@ impl fmt::Display for Unread {
 
 impl std::error::Error for Unread {}
 
-/// Runs `body` in a task of its own.
-pub fn eager(body: impl HttpBody<Data = Bytes, Error: Send> + Send + 'static, app: &App) -> Body {
+/// The body that `make` writes in a task of its own, which ends when nobody wants the body any more.
+pub fn eager<F: Future<Output = ()> + Send + 'static>(app: &App, make: impl FnOnce(Writer) -> F) -> Body {
     let inbox = Inbox::new(app.memory.lease());
-    let task = tokio::spawn(make(Box::pin(body), Writer(inbox.clone()), app.options.max_unread));
-    Body::new(Reader { inbox, task })
+    let mut task = JoinSet::new();
+    task.spawn(make(Writer { inbox: inbox.clone(), most: app.options.max_unread }));
+    Body::new(Reader { inbox, _task: task })
 }
 
 #[derive(Clone)]
@@ -36,9 +36,7 @@ struct Inbox(Arc<Mutex<Waiting>>);
 
 struct Waiting {
     lease: Lease,
-    /// Each of `PIECE` bytes at most.
-    pieces: VecDeque<Vec<u8>>,
-    bytes: usize,
+    data: VecDeque<u8>,
     end: End,
     waker: Option<Waker>,
 }
@@ -50,29 +48,9 @@ enum End {
     Cut,
 }
 
-impl Waiting {
-    fn add(&mut self, mut data: &[u8]) {
-        self.bytes += data.len();
-        while !data.is_empty() {
-            let mut last = match self.pieces.pop_back() {
-                Some(last) if last.len() < PIECE => last,
-                full => {
-                    self.pieces.extend(full);
-                    Vec::new()
-                }
-            };
-            let (now, later) = data.split_at(data.len().min(PIECE - last.len()));
-            last.extend_from_slice(now);
-            self.pieces.push_back(last);
-            data = later;
-        }
-    }
-}
-
 impl Inbox {
     fn new(lease: Lease) -> Self {
-        let pieces = VecDeque::new();
-        Self(Arc::new(Mutex::new(Waiting { lease, pieces, bytes: 0, end: End::Open, waker: None })))
+        Self(Arc::new(Mutex::new(Waiting { lease, data: VecDeque::new(), end: End::Open, waker: None })))
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -80,60 +58,48 @@ impl Inbox {
     }
 }
 
-/// The task's end of it. Without a word of the end, the answer is cut.
-struct Writer(Inbox);
+impl Waiting {
+    fn wake(&mut self) {
+        self.waker.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The maker's side. Without a word of the end, the answer is cut.
+pub struct Writer {
+    inbox: Inbox,
+    most: usize,
+}
 
 impl Writer {
-    fn end(&self, end: End) {
-        let mut waiting = self.0.lock();
-        if waiting.end == End::Open {
-            waiting.end = end;
-        }
-        let waker = waiting.waker.take();
-        drop(waiting);
-        waker.into_iter().for_each(Waker::wake);
-    }
-
     /// False: it is too much.
-    fn put(&self, data: &[u8], most: usize) -> bool {
-        let mut waiting = self.0.lock();
-        if waiting.bytes + data.len() > most || waiting.lease.take(data.len()).is_err() {
+    pub fn put(&self, data: &[u8]) -> bool {
+        let mut waiting = self.inbox.lock();
+        if waiting.data.len() + data.len() > self.most || waiting.lease.take(data.len()).is_err() {
             return false;
         }
-        waiting.add(data);
-        let waker = waiting.waker.take();
-        drop(waiting);
-        waker.into_iter().for_each(Waker::wake);
+        waiting.data.extend(data);
+        waiting.wake();
         true
+    }
+
+    pub fn end(self) {
+        self.inbox.lock().end = End::Whole;
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.end(End::Cut);
-    }
-}
-
-async fn make<B: HttpBody<Data = Bytes, Error: Send>>(mut body: Pin<Box<B>>, to: Writer, most: usize) {
-    loop {
-        match poll_fn(|context| body.as_mut().poll_frame(context)).await {
-            None => return to.end(End::Whole),
-            Some(Err(_)) => return,
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data()
-                    && !to.put(&data, most)
-                {
-                    return;
-                }
-                yield_now().await; // a fast model always has more
-            }
+        let mut waiting = self.inbox.lock();
+        if waiting.end == End::Open {
+            waiting.end = End::Cut;
         }
+        waiting.wake();
     }
 }
 
 struct Reader {
     inbox: Inbox,
-    task: JoinHandle<()>,
+    _task: JoinSet<()>,
 }
 
 impl HttpBody for Reader {
@@ -145,24 +111,20 @@ impl HttpBody for Reader {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Unread>>> {
         let mut waiting = self.inbox.lock();
+        let count = waiting.data.len().min(PIECE);
         match waiting.end {
-            End::Cut => return Poll::Ready(Some(Err(Unread))),
-            End::Whole if waiting.pieces.is_empty() => return Poll::Ready(None),
-            _ => {}
+            End::Cut => Poll::Ready(Some(Err(Unread))),
+            End::Whole if count == 0 => Poll::Ready(None),
+            End::Open if count == 0 => {
+                waiting.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+            _ => {
+                waiting.lease.give(count);
+                let piece: Vec<_> = waiting.data.drain(..count).collect();
+                Poll::Ready(Some(Ok(Frame::data(piece.into()))))
+            }
         }
-        let Some(piece) = waiting.pieces.pop_front() else {
-            waiting.waker = Some(context.waker().clone());
-            return Poll::Pending;
-        };
-        waiting.bytes -= piece.len();
-        waiting.lease.give(piece.len());
-        Poll::Ready(Some(Ok(Frame::data(piece.into()))))
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
@@ -170,11 +132,11 @@ impl Drop for Reader {
 mod tests {
     use super::*;
     use crate::memory::Memory;
+    use std::future::poll_fn;
 
-    fn pair(memory: &Memory) -> (Writer, Reader) {
+    fn pair(memory: &Memory, most: usize) -> (Writer, Reader) {
         let inbox = Inbox::new(memory.lease());
-        let task = tokio::spawn(async {});
-        (Writer(inbox.clone()), Reader { inbox, task })
+        (Writer { inbox: inbox.clone(), most }, Reader { inbox, _task: JoinSet::new() })
     }
 
     async fn next(reader: &mut Reader) -> Option<Result<usize, ()>> {
@@ -185,13 +147,12 @@ mod tests {
     #[tokio::test]
     async fn what_waits_comes_together_and_is_counted() {
         let memory = Memory::new(1 << 20);
-        let (writer, mut reader) = pair(&memory);
-        assert!(writer.put(&[0; 10], PIECE * 2));
-        assert!(writer.put(&vec![0; PIECE], PIECE * 2));
+        let (writer, mut reader) = pair(&memory, PIECE * 2);
+        assert!(writer.put(&[0; 10]));
+        assert!(writer.put(&vec![0; PIECE]));
         assert_eq!(memory.used(), PIECE + 10);
-        assert!(!writer.put(&vec![0; PIECE], PIECE * 2));
-        writer.end(End::Whole);
-        drop(writer);
+        assert!(!writer.put(&vec![0; PIECE]));
+        writer.end();
         assert_eq!(next(&mut reader).await, Some(Ok(PIECE)));
         assert_eq!(memory.used(), 10);
         assert_eq!(next(&mut reader).await, Some(Ok(10)));
@@ -201,9 +162,9 @@ mod tests {
     #[tokio::test]
     async fn without_an_end_it_is_cut() {
         let memory = Memory::new(100);
-        let (writer, mut reader) = pair(&memory);
-        assert!(!writer.put(&[0; 101], PIECE));
-        assert!(writer.put(&[0; 100], PIECE));
+        let (writer, mut reader) = pair(&memory, PIECE);
+        assert!(!writer.put(&[0; 101]));
+        assert!(writer.put(&[0; 100]));
         drop(writer);
         assert_eq!(next(&mut reader).await, Some(Err(())));
         drop(reader);
