@@ -2,36 +2,34 @@
 use crate::options::{LogFormat, Options};
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use tracing::{Event, Level, Subscriber, field};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Where lines go. None: to stderr.
-#[derive(Clone)]
-pub struct Log(Option<Arc<LogFile>>);
-
-struct LogFile {
-    path: PathBuf,
-    file: Mutex<File>,
-}
+/// The log's file, if lines do not go to stderr.
+pub struct Log(Option<(PathBuf, Arc<Mutex<Arc<File>>>)>);
 
 impl Log {
     /// Begins to log for the whole process.
     pub fn start(options: &Options) -> io::Result<Self> {
-        let file = options.log_file.as_ref().map(|path| {
-            let file = Mutex::new(open(path)?);
-            Ok::<_, io::Error>(Arc::new(LogFile { path: path.clone(), file }))
-        });
-        let log = Self(file.transpose()?);
-        let builder = tracing_subscriber::fmt().with_max_level(options.log_level).with_writer(log.clone());
+        let (log, writer) = match &options.log_file {
+            None => (Self(None), BoxMakeWriter::new(io::stderr)),
+            Some(path) => {
+                let file = Arc::new(Mutex::new(open(path)?));
+                let log = Self(Some((path.clone(), file.clone())));
+                (log, BoxMakeWriter::new(move || file.lock().unwrap_or_else(PoisonError::into_inner).clone()))
+            }
+        };
+        let builder = tracing_subscriber::fmt().with_max_level(options.log_level).with_writer(writer);
         match options.log_format {
             LogFormat::Json => {
                 builder.json().flatten_event(true).finish().with(own(options.log_level)).init()
@@ -47,9 +45,9 @@ impl Log {
 
     /// Opens the file again, which may have been moved away.
     pub fn reopen(&self) -> io::Result<()> {
-        let Some(log) = &self.0 else { return Ok(()) };
-        let file = open(&log.path)?;
-        *log.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
+        if let Some((path, file)) = &self.0 {
+            *file.lock().unwrap_or_else(PoisonError::into_inner) = open(path)?;
+        }
         Ok(())
     }
 }
@@ -60,33 +58,8 @@ fn own(level: Level) -> Targets {
     Targets::new().with_default(others).with_target("bn_server", level).with_target("access", level)
 }
 
-fn open(path: &PathBuf) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Lines<'a>;
-
-    fn make_writer(&'a self) -> Lines<'a> {
-        Lines(self.0.as_deref())
-    }
-}
-
-/// Writes whole lines.
-pub struct Lines<'a>(Option<&'a LogFile>);
-
-impl Write for Lines<'_> {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        match self.0 {
-            Some(log) => log.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(line)?,
-            None => io::stderr().write_all(line)?,
-        }
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+fn open(path: &PathBuf) -> io::Result<Arc<File>> {
+    OpenOptions::new().create(true).append(true).open(path).map(Arc::new)
 }
 
 /// `bn-server: message name=value`, and in a file the time in front.
@@ -99,7 +72,12 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, _: &FmtContext<'_, S, N>, mut out: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         if self.time {
             SystemTime.format_time(&mut out)?;
             out.write_char(' ')?;
@@ -111,26 +89,8 @@ where
             _ => {}
         }
         let mut line = String::new();
-        event.record(&mut Fields(&mut line));
+        context.format_fields(Writer::new(&mut line), event)?;
         // Texts of others must not do more than print.
-        writeln!(out, "{}", bn_hub::printable(&line))
-    }
-}
-
-struct Fields<'a>(&'a mut String);
-
-impl field::Visit for Fields<'_> {
-    fn record_debug(&mut self, field: &field::Field, value: &dyn fmt::Debug) {
-        let text = format!("{value:?}");
-        self.0.push(' ');
-        if field.name() != "message" {
-            self.0.push_str(field.name());
-            self.0.push('=');
-        }
-        self.0.push_str(&text);
-    }
-
-    fn record_str(&mut self, field: &field::Field, value: &str) {
-        self.record_debug(field, &format_args!("{value}"));
+        writeln!(out, " {}", bn_hub::printable(&line))
     }
 }
