@@ -5,7 +5,6 @@ use super::load::{Loaded, Loader, Unloaded};
 use super::residence::{Residence, Stage, Step};
 use super::{Model, NO_MODEL, WRONG_OPTION};
 use crate::failure::{Failure, Result};
-use axum::http::StatusCode;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -39,17 +38,6 @@ struct Waiter {
     at: usize,
     adapter: Option<usize>,
     answer: oneshot::Sender<Result<Held>>,
-}
-
-/// A model for a request.
-pub enum Entered {
-    Now(Held),
-    Later(oneshot::Receiver<Result<Held>>),
-}
-
-enum Task {
-    Load(usize, Box<Listing>),
-    LetGo(usize, Option<Arc<Loaded>>),
 }
 
 impl State {
@@ -101,9 +89,9 @@ impl State {
         }
     }
 
-    fn fail(&mut self, which: impl Fn(usize) -> bool, code: &'static str, why: &str) {
+    fn fail(&mut self, which: impl Fn(usize) -> bool, failure: &Failure) {
         for waiter in self.waiters.extract_if(.., |waiter| which(waiter.at)) {
-            let _ = waiter.answer.send(Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, code, why)));
+            let _ = waiter.answer.send(Err(failure.clone()));
         }
     }
 }
@@ -135,19 +123,19 @@ impl Shared {
     // -- requests ---------------------------------------------------------------------------------------
 
     /// Gives the model, or lets the request wait for it.
-    pub fn enter(self: &Arc<Self>, at: usize, adapter: Option<usize>) -> Result<Entered> {
+    pub fn enter(self: &Arc<Self>, at: usize, adapter: Option<usize>) -> oneshot::Receiver<Result<Held>> {
+        let (answer, later) = oneshot::channel();
         let mut state = self.lock();
         if let Some(held) = self.hold(&mut state, at, adapter) {
-            return Ok(Entered::Now(held));
+            let _ = answer.send(Ok(held));
+        } else if state.stopped {
+            let _ = answer.send(Err(ends()));
+        } else {
+            state.waiters.push(Waiter { at, adapter, answer });
+            drop(state);
+            self.wake();
         }
-        if state.stopped {
-            return Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", ENDS));
-        }
-        let (answer, later) = oneshot::channel();
-        state.waiters.push(Waiter { at, adapter, answer });
-        drop(state);
-        self.wake();
-        Ok(Entered::Later(later))
+        later
     }
 
     fn hold(self: &Arc<Self>, state: &mut State, at: usize, adapter: Option<usize>) -> Option<Held> {
@@ -173,40 +161,21 @@ impl Shared {
         self.loader.stop.store(true, Ordering::Relaxed);
         let mut state = self.lock();
         state.stopped = true;
-        state.fail(|_| true, "unavailable", ENDS);
+        state.fail(|_| true, &ends());
         drop(state);
         self.wake();
     }
 
     // -- the thread -------------------------------------------------------------------------------------
 
+    /// Does what is to be done until the server ends.
     pub fn run(self: &Arc<Self>) {
-        while let Some(task) = self.next() {
-            match task {
-                Task::Load(at, listing) => self.load(at, &listing),
-                Task::LetGo(at, loaded) => {
-                    let name = loaded.as_ref().map(|loaded| loaded.name.clone()).unwrap_or_default();
-                    drop(loaded);
-                    self.lock().residence.has_gone(at);
-                    tracing::info!("{name} is let go");
-                }
-            }
-        }
-    }
-
-    /// Waits for something to do. None: the server ends.
-    fn next(self: &Arc<Self>) -> Option<Task> {
-        let mut state = self.lock();
         loop {
+            let missed = self.serve(&mut self.lock());
+            drop(missed); // which takes the lock
+            let mut state = self.lock();
             if state.stopped {
-                return None;
-            }
-            let missed = self.serve(&mut state);
-            if !missed.is_empty() {
-                drop(state);
-                drop(missed); // which takes the lock
-                state = self.lock();
-                continue;
+                return;
             }
             let wanted = state.wanted();
             if wanted.is_some() {
@@ -215,14 +184,24 @@ impl Shared {
             match state.residence.turn(wanted, self.now()) {
                 Step::Load(at) => {
                     state.first = None;
-                    return Some(Task::Load(at, Box::new(state.list.models[at].clone())));
+                    let listing = state.list.models[at].clone();
+                    drop(state);
+                    self.load(at, &listing);
                 }
-                Step::LetGo(at) => return Some(Task::LetGo(at, state.loaded[at].take())),
+                Step::LetGo(at) => {
+                    let name = state.list.models[at].name.clone();
+                    let loaded = state.loaded[at].take();
+                    drop(state);
+                    drop(loaded);
+                    self.lock().residence.has_gone(at);
+                    tracing::info!("{name} is let go");
+                }
                 Step::Refuse(at) => {
-                    state.fail(|of| of == at, "model_unavailable", "the server has no memory for this model");
+                    let why = "the server has no memory for this model";
+                    state.fail(|of| of == at, &unavailable("model_unavailable", why));
                 }
                 Step::Rest if state.waiters.iter().any(|of| state.residence.places[of.at].is_free()) => {}
-                Step::Rest => state = self.wait(state),
+                Step::Rest => drop(self.wait(state)),
             }
         }
     }
@@ -279,7 +258,7 @@ impl Shared {
             tracing::error!("{}", why.message);
         }
         if !again {
-            state.fail(|of| of == at, "model_unavailable", &why.message);
+            state.fail(|of| of == at, &unavailable("model_unavailable", &why.message));
         }
         drop(state);
         let status = if why.wrong_option { WRONG_OPTION } else { NO_MODEL };
@@ -287,4 +266,10 @@ impl Shared {
     }
 }
 
-const ENDS: &str = "the server is shutting down";
+fn unavailable(code: &'static str, why: &str) -> Failure {
+    Failure::unavailable(code, why, 0)
+}
+
+pub fn ends() -> Failure {
+    unavailable("unavailable", "the server is shutting down")
+}

@@ -55,14 +55,26 @@ fn weights_in(folder: &Path) -> u64 {
 pub struct List {
     pub models: Vec<Listing>,
     /// Looked at again for what came later.
-    folder: Option<Folder>,
+    pub folder: Option<Folder>,
     /// Models are loaded when they are asked for, and requests name them.
     pub several: bool,
 }
 
-struct Folder {
+#[derive(Clone)]
+pub struct Folder {
     path: PathBuf,
     options: ModelOptions,
+}
+
+impl Folder {
+    /// The models that are in it now.
+    pub fn models(&self) -> Vec<Listing> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(|path| is_model(path)).collect();
+        paths.sort();
+        let listing = |path: PathBuf| Listing::new(name_of(&path), Some(path), self.options.clone());
+        paths.into_iter().map(listing).collect()
+    }
 }
 
 impl List {
@@ -80,8 +92,9 @@ impl List {
         }
         let mut list = Self { models: Vec::new(), folder: None, several: true };
         if Path::new(models).is_dir() {
-            list.folder = Some(Folder { path: models.into(), options: options.each.clone() });
-            let found = scan(Path::new(models));
+            let folder = Folder { path: models.into(), options: options.each.clone() };
+            let found = folder.models();
+            list.folder = Some(folder);
             if found.is_empty() {
                 return Err(format!("--models: no model is in {}", bn_hub::printable(models)));
             }
@@ -110,25 +123,18 @@ impl List {
         }
     }
 
-    /// The folder that the models are from.
-    pub fn folder(&self) -> Option<PathBuf> {
-        Some(self.folder.as_ref()?.path.clone())
-    }
-
     /// Takes what is in the folder now. Models keep their places: those whose files are gone are not there, and new ones
     /// come behind the others. Of two with one name, the first one counts.
-    pub fn merge(&mut self, found: Vec<Found>) {
-        let Some(folder) = &self.folder else { return };
+    pub fn merge(&mut self, found: Vec<Listing>) {
         for model in &mut self.models {
-            let now = found.iter().find(|found| Some(&found.path) == model.path.as_ref());
+            let now = found.iter().find(|found| found.path == model.path);
             model.present = now.is_some();
             model.files = now.map_or(model.files, |found| found.files);
         }
-        for Found { name, path, files } in found {
-            if self.models.iter().any(|model| model.path.as_ref() == Some(&path) || model.name == name) {
-                continue;
+        for new in found {
+            if !self.models.iter().any(|model| model.path == new.path || model.name == new.name) {
+                self.models.push(new);
             }
-            self.models.push(Listing { files, ..Listing::new(name, Some(path), folder.options.clone()) });
         }
     }
 
@@ -205,22 +211,6 @@ pub fn adapters_of(list: &str) -> Result<Vec<(String, PathBuf)>, String> {
 pub fn name_of(path: &Path) -> String {
     let last = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     bn_hub::printable(last.strip_suffix(".gguf").unwrap_or(&last)).into_owned()
-}
-
-/// A model in a folder.
-pub struct Found {
-    name: String,
-    path: PathBuf,
-    files: Files,
-}
-
-/// The models that are in a folder now.
-pub fn scan(folder: &Path) -> Vec<Found> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(|path| is_model(path)).collect();
-    paths.sort();
-    let found = |path: PathBuf| Found { name: name_of(&path), files: Files::of(Some(&path)), path };
-    paths.into_iter().map(found).collect()
 }
 
 fn is_model(path: &Path) -> bool {
@@ -319,12 +309,12 @@ mod tests {
         fs::write(path.join("c/x.safetensors"), "1234567").unwrap();
         fs::write(path.join("a\u{202e}\x1b.gguf"), "").unwrap();
         fs::remove_file(path.join("d-00001-of-00002.gguf")).unwrap();
-        list.merge(scan(&path));
+        list.merge(list.folder.as_ref().unwrap().models());
         assert_eq!(names(&list), ["a", "b", "c"]);
         assert_eq!(list.models[list.find("c").unwrap()].files.bytes, 7);
         assert_eq!(list.find("d-00001-of-00002"), None);
         fs::write(path.join("d-00001-of-00002.gguf"), "").unwrap();
-        list.merge(scan(&path));
+        list.merge(list.folder.as_ref().unwrap().models());
         assert_eq!(list.find("d-00001-of-00002"), Some(1));
         fs::remove_dir_all(path).unwrap();
     }

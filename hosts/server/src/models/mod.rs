@@ -13,7 +13,7 @@ pub use residence::FOREVER;
 use crate::failure::{Failure, Result};
 use crate::options::Options;
 use axum::http::StatusCode;
-use keeper::{Entered, Shared};
+use keeper::Shared;
 use list::List;
 use load::Loader;
 use residence::{Limits, Residence};
@@ -101,17 +101,7 @@ impl Models {
         let any =
             self.any_model.then(|| (self.shared.lock().list.present().first().copied().unwrap_or(0), None));
         let (at, adapter) = known.or(any).ok_or_else(|| no_model(name))?;
-        match self.shared.enter(at, adapter)? {
-            Entered::Now(held) => Ok(held),
-            Entered::Later(later) => {
-                let waits = Waits(&self.shared);
-                let held = later.await;
-                drop(waits);
-                held.unwrap_or_else(|_| {
-                    Err(Failure::unavailable("unavailable", "the server is shutting down", 0))
-                })
-            }
-        }
+        self.shared.enter(at, adapter).await.unwrap_or_else(|_| Err(keeper::ends()))
     }
 
     /// All models of the list.
@@ -134,8 +124,8 @@ impl Models {
 
     /// Looks for models that came to the folder later. False: there is no folder.
     async fn look_again(&self) -> bool {
-        let Some(folder) = self.shared.lock().list.folder() else { return false };
-        if let Ok(found) = tokio::task::spawn_blocking(move || list::scan(&folder)).await {
+        let Some(folder) = self.shared.lock().list.folder.clone() else { return false };
+        if let Ok(found) = tokio::task::spawn_blocking(move || folder.models()).await {
             let mut state = self.shared.lock();
             state.list.merge(found);
             state.settle();
@@ -171,14 +161,5 @@ fn no_model(name: Option<&str>) -> Failure {
             let name: String = name.chars().take(200).collect();
             Failure::new(StatusCode::NOT_FOUND, "model_not_found", format!("there is no model '{name}' here"))
         }
-    }
-}
-
-/// Tells the keeper when a request does not wait any more, perhaps as its client hung up.
-struct Waits<'a>(&'a Shared);
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        self.0.wake();
     }
 }
