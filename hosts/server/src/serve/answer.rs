@@ -1,36 +1,28 @@
 //! An answer as it is sent. It is over once the connection has taken all of it, or is gone.
 use super::access::Record;
-use super::life::Counted;
-use super::link::{Active, Link};
+use super::link::Active;
 use axum::body::{Body, Bytes, HttpBody};
 use http_body::{Frame, SizeHint};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-/// All that lasts as long as an answer does.
-pub struct Under {
-    pub link: Arc<Link>,
-    pub record: Option<Record>,
-    pub _active: Active,
-    pub _exchange: Counted,
-}
-
 pub struct Answer {
     body: Body,
-    under: Under,
+    /// Before `active`, as the server may end with the last request.
+    record: Option<Record>,
+    active: Active,
     /// More of it is there than was taken.
     held: bool,
 }
 
 impl Answer {
-    pub fn new(body: Body, under: Under) -> Self {
-        Self { body, under, held: false }
+    pub fn new(body: Body, active: Active, record: Option<Record>) -> Self {
+        Self { body, record, active, held: false }
     }
 
     fn taken(&mut self, polled: &Poll<Option<Result<Frame<Bytes>, axum::Error>>>) {
-        let link = &self.under.link;
+        let link = &self.active.0;
         link.paused.store(polled.is_pending(), Ordering::Relaxed);
         let bytes = match polled {
             Poll::Ready(Some(Ok(frame))) => frame.data_ref().map_or(0, Bytes::len),
@@ -38,15 +30,15 @@ impl Answer {
         };
         link.taken.fetch_add(bytes, Ordering::Relaxed);
         self.hold(bytes > 0);
-        if let Some(record) = &mut self.under.record {
+        if let Some(record) = &mut self.record {
             record.bytes += bytes as u64;
         }
     }
 
     fn hold(&mut self, held: bool) {
         match (self.held, held) {
-            (false, true) => _ = self.under.link.held.fetch_add(1, Ordering::Relaxed),
-            (true, false) => _ = self.under.link.held.fetch_sub(1, Ordering::Relaxed),
+            (false, true) => _ = self.active.0.held.fetch_add(1, Ordering::Relaxed),
+            (true, false) => _ = self.active.0.held.fetch_sub(1, Ordering::Relaxed),
             _ => {}
         }
         self.held = held;

@@ -31,12 +31,11 @@ const LEAST_BUFFER: usize = 8192;
 
 pub async fn serve(app: Arc<App>, tls: Option<TlsAcceptor>, stream: TcpStream, peer: IpAddr, place: Place) {
     let _ = stream.set_nodelay(true); // a token does not wait for the one before it to be received
-    let _counted = app.life.connection();
     let socket = Socket::new(stream);
-    let link = Arc::new(Link::new(peer, place, &app.options));
+    let link = Arc::new(Link::new(app, peer, place));
     tokio::select! {
         biased;
-        ended = talk(&app, tls, &socket, &link) => {
+        ended = talk(tls, &socket, &link) => {
             if ended {
                 link.place.go(Phase::Lingers);
                 tokio::select! {
@@ -52,21 +51,21 @@ pub async fn serve(app: Arc<App>, tls: Option<TlsAcceptor>, stream: TcpStream, p
 }
 
 /// False: the client is gone, or did not speak in time.
-async fn talk(app: &Arc<App>, tls: Option<TlsAcceptor>, socket: &Socket, link: &Arc<Link>) -> bool {
-    let Some(tls) = tls else { return http(app, socket.clone(), link).await };
-    match timeout(link.receive_timeout, tls.accept(socket.clone())).await {
-        Ok(Ok(stream)) => http(app, stream, link).await,
+async fn talk(tls: Option<TlsAcceptor>, socket: &Socket, link: &Arc<Link>) -> bool {
+    let Some(tls) = tls else { return http(socket.clone(), link).await };
+    match timeout(link.app.options.receive_timeout, tls.accept(socket.clone())).await {
+        Ok(Ok(stream)) => http(stream, link).await,
         _ => false,
     }
 }
 
-async fn http<S>(app: &Arc<App>, stream: S, link: &Arc<Link>) -> bool
+async fn http<S>(stream: S, link: &Arc<Link>) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let io = TokioIo::new(Timed::new(stream, link.clone()));
     let service = service_fn(|request: Request<Incoming>| {
-        let answer = exchange::answer(app.clone(), link.clone(), request);
+        let answer = exchange::answer(link.clone(), request);
         async { Ok::<_, Infallible>(answer.await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -75,13 +74,13 @@ where
         .half_close(true) // `hung_up` decides
         .title_case_headers(true)
         .max_headers(FIELDS)
-        .max_buf_size(link.piece.max(LEAST_BUFFER));
+        .max_buf_size(link.piece().max(LEAST_BUFFER));
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
-        .max_header_list_size(link.piece as u32)
-        .max_send_buf_size(link.piece.max(LEAST_BUFFER));
+        .max_header_list_size(link.piece() as u32)
+        .max_send_buf_size(link.piece().max(LEAST_BUFFER));
     match builder.serve_connection(io, service).await {
         Ok(()) => true,
         Err(error) => error.downcast_ref().is_some_and(hyper::Error::is_parse), // it was refused in words

@@ -1,12 +1,11 @@
 //! A request and its answer, on whatever connection.
 use super::access::Record;
-use super::answer::{Answer, Under};
+use super::answer::Answer;
 use super::life::State;
 use super::link::Link;
 use super::receive::{self, Arrival};
 use super::router::{self, Way};
 use super::{guard, head};
-use crate::app::App;
 use crate::body::too_large;
 use crate::failure::{Failure, Result};
 use crate::run::{Peer, shape_of};
@@ -19,28 +18,27 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub async fn answer(app: Arc<App>, link: Arc<Link>, request: Request<Incoming>) -> Response<Answer> {
+pub async fn answer(link: Arc<Link>, request: Request<Incoming>) -> Response<Answer> {
+    let options = &link.app.options;
     let (mut parts, incoming) = request.into_parts();
     let (active, until) = link.begin();
-    let exchange = app.life.exchange();
-    let mut record = app.options.access_log.then(|| Record::begin(link.peer, &mut parts));
+    let mut record = options.access_log.then(|| Record::begin(link.peer, &mut parts));
     let (body, arrival) = receive::body(incoming, &link, until);
     let asked = Asked {
         version: parts.version,
         chunked: parts.headers.contains_key(TRANSFER_ENCODING),
-        origin: guard::listed_origin(app.options.cors.as_deref(), &parts.headers).cloned(),
+        origin: guard::listed_origin(options.cors.as_deref(), &parts.headers).cloned(),
     };
     let shape = shape_of(parts.uri.path());
-    let answered = paused(&link, caught(pass(&app, &link, parts, body))).await;
+    let answered = paused(&link, caught(pass(&link, parts, body))).await;
     let invalid = answered.as_ref().is_err_and(|failure| failure.code == head::INVALID);
     let mut response = answered.unwrap_or_else(|failure| failure.response(shape));
-    finish(&asked, &mut response, invalid || closes(&app, &link, &arrival));
+    finish(&asked, &mut response, invalid || closes(&link, &arrival));
     if let Some(record) = &mut record {
         record.status = response.status().as_u16();
     }
     link.answer();
-    let under = Under { link, record, _active: active, _exchange: exchange };
-    response.map(|body| Answer::new(body, under))
+    response.map(|body| Answer::new(body, active, record))
 }
 
 /// The part of a request's head that its answer depends on.
@@ -50,7 +48,8 @@ struct Asked {
     origin: Option<HeaderValue>,
 }
 
-async fn pass(app: &Arc<App>, link: &Link, mut parts: Parts, body: Body) -> Result<Response<Body>> {
+async fn pass(link: &Link, mut parts: Parts, body: Body) -> Result<Response<Body>> {
+    let app = &link.app;
     head::check(&parts, app.options.max_header)?;
     let route = match router::find(app, &mut parts, link.place.extra)? {
         Way::To(route) => route,
@@ -90,8 +89,8 @@ async fn caught<T>(answer: impl Future<Output = Result<T>>) -> Result<T> {
 }
 
 /// Whether the connection ends with this answer: later bytes may be no request, or others wait for it.
-fn closes(app: &App, link: &Link, arrival: &Arrival) -> bool {
-    !arrival.is_whole() || link.place.extra || app.life.state() > State::Serving
+fn closes(link: &Link, arrival: &Arrival) -> bool {
+    !arrival.is_whole() || link.place.extra || link.app.life.state() > State::Serving
 }
 
 /// Adds the fields that all answers have.

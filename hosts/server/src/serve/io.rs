@@ -122,7 +122,8 @@ impl<S> Timed<S> {
     fn wait_to_read(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         loop {
             // Its time may begin while this waits.
-            let until = self.link.until().unwrap_or_else(|| Instant::now() + self.link.idle_timeout);
+            let until =
+                self.link.until().unwrap_or_else(|| Instant::now() + self.link.app.options.idle_timeout);
             if until <= Instant::now() {
                 return Poll::Ready(Err(ErrorKind::TimedOut.into()));
             }
@@ -138,7 +139,7 @@ impl<S> Timed<S> {
     /// Gives up a client that takes too little.
     fn wait_to_write(&mut self, context: &mut Context<'_>) -> Poll<Error> {
         self.link.stuffed.store(true, Ordering::Relaxed);
-        let idle = self.link.idle_timeout;
+        let idle = self.link.app.options.idle_timeout;
         if self.sent >= PROGRESS {
             self.writing = None;
         }
@@ -163,7 +164,7 @@ impl<S> Timed<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         let this = self.get_mut();
-        let room = buf.remaining().min(this.link.piece);
+        let room = buf.remaining().min(this.link.piece());
         let mut piece = ReadBuf::new(buf.initialize_unfilled_to(room));
         match Pin::new(&mut this.inner).poll_read(context, &mut piece) {
             Poll::Pending => this.wait_to_read(context),

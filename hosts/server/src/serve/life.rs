@@ -1,6 +1,6 @@
 //! From loading to the end, and what is under way meanwhile.
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
@@ -15,12 +15,10 @@ pub enum State {
 #[derive(Default)]
 pub struct Life {
     state: Mutex<State>,
-    exchanges: Arc<AtomicUsize>,
-    connections: Arc<AtomicUsize>,
+    /// Requests whose answers have not been taken.
+    pub(super) exchanges: AtomicUsize,
+    pub(super) connections: AtomicUsize,
 }
-
-/// One more of what is counted, until it is dropped.
-pub struct Counted(Arc<AtomicUsize>);
 
 impl Life {
     pub fn state(&self) -> State {
@@ -33,33 +31,11 @@ impl Life {
         *now = state.max(*now);
     }
 
-    /// Requests whose answers have not been taken.
     pub fn exchanges(&self) -> usize {
         self.exchanges.load(Ordering::Relaxed)
     }
 
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn exchange(&self) -> Counted {
-        Counted::new(&self.exchanges)
-    }
-
-    pub(super) fn connection(&self) -> Counted {
-        Counted::new(&self.connections)
-    }
-}
-
-impl Counted {
-    fn new(of: &Arc<AtomicUsize>) -> Self {
-        of.fetch_add(1, Ordering::Relaxed);
-        Self(of.clone())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

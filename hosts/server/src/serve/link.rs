@@ -1,10 +1,10 @@
 //! A connection, as its sockets and its requests see it: who waits for whom, and how long.
 use super::pool::{Phase, Place};
-use crate::options::Options;
+use crate::app::App;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -12,12 +12,9 @@ use tokio::time::sleep;
 pub const PROGRESS: usize = 16 << 10;
 
 pub struct Link {
+    pub app: Arc<App>,
     pub peer: IpAddr,
     pub place: Place,
-    pub receive_timeout: Duration,
-    pub idle_timeout: Duration,
-    /// The most bytes to read at once, and so behind a request that is being answered.
-    pub piece: usize,
     /// Requests that are under way. With HTTP/2 there may be several.
     active: watch::Sender<usize>,
     waits: Mutex<Waits>,
@@ -39,17 +36,16 @@ struct Waits {
 }
 
 /// A request that is under way. It ends when this is dropped.
-pub struct Active(Arc<Link>);
+pub struct Active(pub Arc<Link>);
 
 impl Link {
-    pub fn new(peer: IpAddr, place: Place, options: &Options) -> Self {
-        let until = Some(Instant::now() + options.receive_timeout);
+    pub fn new(app: Arc<App>, peer: IpAddr, place: Place) -> Self {
+        app.life.connections.fetch_add(1, Ordering::Relaxed);
+        let until = Some(Instant::now() + app.options.receive_timeout);
         Self {
+            app,
             peer,
             place,
-            receive_timeout: options.receive_timeout,
-            idle_timeout: options.idle_timeout,
-            piece: options.max_header,
             active: watch::Sender::new(0),
             waits: Mutex::new(Waits { idle: true, until }),
             stuffed: AtomicBool::new(false),
@@ -57,6 +53,11 @@ impl Link {
             held: AtomicUsize::new(0),
             taken: AtomicUsize::new(0),
         }
+    }
+
+    /// The most bytes to read at once, and so behind a request that is being answered.
+    pub fn piece(&self) -> usize {
+        self.app.options.max_header
     }
 
     fn waits(&self) -> MutexGuard<'_, Waits> {
@@ -67,7 +68,7 @@ impl Link {
     pub fn received(&self) {
         let mut waits = self.waits();
         if waits.idle {
-            *waits = Waits { idle: false, until: Some(Instant::now() + self.receive_timeout) };
+            *waits = Waits { idle: false, until: Some(Instant::now() + self.app.options.receive_timeout) };
         }
     }
 
@@ -79,9 +80,10 @@ impl Link {
     pub fn begin(self: &Arc<Self>) -> (Active, Instant) {
         let mut waits = self.waits();
         waits.idle = false;
-        let until = waits.until.take().unwrap_or_else(|| Instant::now() + self.receive_timeout);
+        let until = waits.until.take().unwrap_or_else(|| Instant::now() + self.app.options.receive_timeout);
         self.active.send_modify(|active| *active += 1);
-        self.place.receive();
+        self.app.life.exchanges.fetch_add(1, Ordering::Relaxed);
+        self.place.go(Phase::Receives);
         (Active(self.clone()), until)
     }
 
@@ -105,7 +107,7 @@ impl Link {
         loop {
             self.answers().await;
             let before = (held(), taken());
-            sleep(self.idle_timeout).await;
+            sleep(self.app.options.idle_timeout).await;
             if before.0 && held() && taken().wrapping_sub(before.1) < PROGRESS {
                 return;
             }
@@ -118,14 +120,21 @@ impl Link {
     }
 }
 
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.app.life.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Active {
     fn drop(&mut self) {
         let link = &self.0;
         let mut waits = link.waits();
         link.paused.store(false, Ordering::Relaxed);
         link.active.send_modify(|active| *active -= 1);
+        link.app.life.exchanges.fetch_sub(1, Ordering::Relaxed);
         if link.is_idle() {
-            *waits = Waits { idle: true, until: Some(Instant::now() + link.idle_timeout) };
+            *waits = Waits { idle: true, until: Some(Instant::now() + link.app.options.idle_timeout) };
             link.place.go(Phase::Waits);
         }
     }

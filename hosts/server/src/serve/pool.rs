@@ -1,6 +1,7 @@
 //! All connections, and which of them makes room for another: the one that has waited longest for its request, never one
 //! that is being answered.
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -14,6 +15,8 @@ const EXTRA: usize = 16;
 pub enum Phase {
     /// For the client's request.
     Waits,
+    /// A head has come, and not all of its body.
+    Receives,
     Answers,
     /// The last answer is sent: for the client's end.
     Lingers,
@@ -29,18 +32,15 @@ pub struct Pool {
 #[derive(Default)]
 struct All {
     next: u64,
-    /// By the number under which each is listed, so that the first has been there longest.
-    waiting: BTreeMap<u64, Listed>,
-    lingering: BTreeMap<u64, Listed>,
-    answering: usize,
+    /// By a number that each gets anew when it waits or lingers, so that the first has done so longest.
+    listed: BTreeMap<u64, Listed>,
 }
 
 struct Listed {
+    phase: Phase,
     since: Instant,
     /// Has to close.
     evicted: Arc<Notify>,
-    /// A head has come, and not all of its body.
-    receives: bool,
 }
 
 /// A connection's place in the pool. It leaves when this is dropped.
@@ -49,7 +49,7 @@ pub struct Place {
     evicted: Arc<Notify>,
     /// Beyond the most: it may ask for the state alone.
     pub extra: bool,
-    now: Mutex<(Phase, u64)>,
+    number: AtomicU64,
 }
 
 impl Pool {
@@ -64,7 +64,7 @@ impl Pool {
     /// Whether one more may be accepted. Closes another where that makes room.
     pub fn has_room(&self) -> bool {
         let mut all = self.lock();
-        all.count() < self.most + EXTRA || all.evict()
+        all.listed.len() < self.most + EXTRA || all.evict()
     }
 
     /// Closes the one that has waited longest. False: there is none.
@@ -74,69 +74,49 @@ impl Pool {
 
     /// Closes those that have sent a part of a request's body: it would not be answered any more.
     pub fn drop_receiving(&self) {
-        self.lock().waiting.retain(|_, listed| {
-            if listed.receives {
+        self.lock().listed.retain(|_, listed| {
+            let receives = listed.phase == Phase::Receives;
+            if receives {
                 listed.evicted.notify_one();
             }
-            !listed.receives
+            !receives
         });
     }
 
     /// Connections that wait for their client's end.
     pub fn lingering(&self) -> usize {
-        self.lock().lingering.len()
+        self.lock().listed.values().filter(|listed| listed.phase == Phase::Lingers).count()
     }
 
     pub fn enter(self: &Arc<Self>) -> Place {
         let mut all = self.lock();
-        if all.count() >= self.most {
+        if all.listed.len() >= self.most {
             all.evict();
         }
-        let extra = all.count() >= self.most;
+        let extra = all.listed.len() >= self.most;
         let evicted = Arc::new(Notify::new());
-        let number = all.list(Phase::Waits, &evicted);
-        let now = Mutex::new((Phase::Waits, number));
-        Place { pool: self.clone(), evicted, extra, now }
+        let number = all.list(Phase::Waits, evicted.clone()).into();
+        Place { pool: self.clone(), evicted, extra, number }
     }
 }
 
 impl All {
-    fn count(&self) -> usize {
-        self.waiting.len() + self.lingering.len() + self.answering
-    }
-
     fn evict(&mut self) -> bool {
-        for list in [&mut self.lingering, &mut self.waiting] {
-            let stale = list.first_entry().filter(|first| first.get().since.elapsed() >= FRESH);
-            if let Some(first) = stale {
-                first.remove().evicted.notify_one();
+        for phases in [&[Phase::Lingers][..], &[Phase::Waits, Phase::Receives]] {
+            let first = self.listed.iter().find(|(_, listed)| phases.contains(&listed.phase));
+            let stale = first.filter(|(_, listed)| listed.since.elapsed() >= FRESH);
+            if let Some(evicted) = stale.map(|(number, _)| *number).and_then(|at| self.listed.remove(&at)) {
+                evicted.evicted.notify_one();
                 return true;
             }
         }
         false
     }
 
-    fn list(&mut self, phase: Phase, evicted: &Arc<Notify>) -> u64 {
+    fn list(&mut self, phase: Phase, evicted: Arc<Notify>) -> u64 {
         self.next += 1;
-        let listed = Listed { since: Instant::now(), evicted: evicted.clone(), receives: false };
-        match phase {
-            Phase::Waits => drop(self.waiting.insert(self.next, listed)),
-            Phase::Lingers => drop(self.lingering.insert(self.next, listed)),
-            Phase::Answers => self.answering += 1,
-        }
+        self.listed.insert(self.next, Listed { phase, since: Instant::now(), evicted });
         self.next
-    }
-
-    /// False: it was evicted.
-    fn unlist(&mut self, phase: Phase, number: u64) -> bool {
-        match phase {
-            Phase::Waits => self.waiting.remove(&number).is_some(),
-            Phase::Lingers => self.lingering.remove(&number).is_some(),
-            Phase::Answers => {
-                self.answering -= 1;
-                true
-            }
-        }
     }
 }
 
@@ -144,21 +124,15 @@ impl Place {
     /// Goes on to a phase. One that was evicted stays out.
     pub fn go(&self, phase: Phase) {
         let mut all = self.pool.lock();
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.0 == Phase::Answers && phase == Phase::Answers {
-            return;
-        }
-        if all.unlist(now.0, now.1) {
-            *now = (phase, all.list(phase, &self.evicted));
-        }
-    }
-
-    /// A head has come.
-    pub fn receive(&self) {
-        let mut all = self.pool.lock();
-        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(listed) = all.waiting.get_mut(&now.1) {
-            listed.receives = true;
+        let number = self.number.load(Ordering::Relaxed);
+        let Some(listed) = all.listed.get_mut(&number) else { return };
+        match (listed.phase, phase) {
+            (Phase::Answers, Phase::Receives) => {} // both, with HTTP/2
+            (_, Phase::Receives | Phase::Answers) => listed.phase = phase,
+            (_, Phase::Waits | Phase::Lingers) => {
+                all.listed.remove(&number);
+                self.number.store(all.list(phase, self.evicted.clone()), Ordering::Relaxed);
+            }
         }
     }
 
@@ -170,8 +144,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let (phase, number) = *self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        self.pool.lock().unlist(phase, number);
+        self.pool.lock().listed.remove(&self.number.load(Ordering::Relaxed));
         self.pool.closed.notify_one();
     }
 }
@@ -191,7 +164,7 @@ mod tests {
         let third = pool.enter();
         assert!(!first.extra && !third.extra);
         second.go(Phase::Answers); // too late
-        assert_eq!(pool.lock().count(), 2);
+        assert_eq!(pool.lock().listed.len(), 2);
         first.go(Phase::Answers);
         third.go(Phase::Answers);
         sleep(FRESH);
@@ -199,13 +172,13 @@ mod tests {
         let extra = pool.enter();
         assert!(extra.extra);
         drop((first, second));
-        assert_eq!(pool.lock().count(), 2);
+        assert_eq!(pool.lock().listed.len(), 2);
         third.go(Phase::Lingers);
         sleep(FRESH);
         assert!(pool.evict());
-        assert_eq!((pool.lingering(), pool.lock().count()), (0, 1));
+        assert_eq!((pool.lingering(), pool.lock().listed.len()), (0, 1));
         drop((third, extra));
-        assert_eq!(pool.lock().count(), 0);
+        assert_eq!(pool.lock().listed.len(), 0);
     }
 
     #[test]

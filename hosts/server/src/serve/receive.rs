@@ -1,11 +1,12 @@
 //! A request's body as it arrives: in time, or not at all.
 use super::link::Link;
 use axum::body::{Body, Bytes, HttpBody};
+use futures_util::StreamExt as _;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use std::error::Error;
 use std::fmt;
-use std::future::{Future as _, poll_fn};
+use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,12 +56,13 @@ pub fn body(inner: Incoming, link: &Arc<Link>, until: Instant) -> (Body, Arrival
 }
 
 /// Takes a body that nobody reads, so that the connection can be used again. At most so many bytes of it.
-pub async fn skip(mut body: Body, most: usize) {
+pub async fn skip(body: Body, most: usize) {
+    let mut data = body.into_data_stream();
     let mut skipped = 0;
     while skipped <= most
-        && let Some(Ok(frame)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await
+        && let Some(Ok(data)) = data.next().await
     {
-        skipped += frame.data_ref().map_or(0, Bytes::len);
+        skipped += data.len();
     }
 }
 

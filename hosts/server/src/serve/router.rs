@@ -10,7 +10,7 @@ use axum::http::header::{
     ACCESS_CONTROL_MAX_AGE, ALLOW, VARY,
 };
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, request::Parts};
-use std::borrow::Cow;
+use percent_encoding::percent_decode_str;
 
 /// The path behind a route's that ends with `{*rest}`, decoded, as an extension of a request.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub enum Way {
 
 /// Finds the route of a request, or refuses it without its body.
 pub fn find(app: &App, parts: &mut Parts, extra: bool) -> Result<Way> {
-    let path = decode(parts.uri.path());
+    let path = percent_decode_str(parts.uri.path()).decode_utf8_lossy().into_owned();
     let origin = guard::listed_origin(app.options.cors.as_deref(), &parts.headers);
     if origin.is_some() && parts.method == Method::OPTIONS {
         return Ok(Way::Answered(preflight()));
@@ -42,7 +42,6 @@ pub fn find(app: &App, parts: &mut Parts, extra: bool) -> Result<Way> {
         return Err(unavailable(state));
     }
     parts.extensions.insert(Rest(rest));
-    parts.extensions.insert(route);
     parts.extensions.insert(route);
     Ok(Way::To(route))
 }
@@ -85,23 +84,6 @@ fn tidy(path: &str) -> String {
     path.split('/').filter(|part| !part.is_empty()).fold(String::new(), |path, part| path + "/" + part)
 }
 
-/// The path with its codes decoded.
-fn decode(path: &str) -> Cow<'_, str> {
-    if !path.contains('%') {
-        return path.into();
-    }
-    let digit = |at: usize| path.as_bytes().get(at).and_then(|byte| char::from(*byte).to_digit(16));
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut at = 0;
-    while at < path.len() {
-        let code =
-            Some(path.as_bytes()[at]).filter(|byte| *byte == b'%').and(digit(at + 1).zip(digit(at + 2)));
-        bytes.push(code.map_or(path.as_bytes()[at], |(high, low)| (high * 16 + low) as u8));
-        at += if code.is_some() { 3 } else { 1 };
-    }
-    String::from_utf8_lossy(&bytes).into_owned().into()
-}
-
 fn missing(parts: &Parts, path: &str) -> String {
     format!("there is no {:.40} {path:.200}", parts.method)
 }
@@ -142,7 +124,6 @@ mod tests {
 
     #[test]
     fn paths() {
-        assert_eq!(decode("/%68ealth%2f%C3%A9%"), "/health/é%");
         assert_eq!(tidy("//v1///models/"), "/v1/models");
         assert_eq!(behind("/v1/models/{*name}", "/v1/models/a/b"), Some("a/b"));
         assert_eq!(behind("/v1/models/{*name}", "/v1/models/"), None);
