@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use error::Error;
 pub use naming::fields_as_options;
 pub use printable::{printable, printable_lines};
-pub use progress::{Bar, Progress};
+pub use progress::{Bar, Progress, bytes};
 pub use settings::Settings;
 
 use cache::Cache;

@@ -2,7 +2,7 @@
 use super::keeper::Shared;
 use super::load::Loaded;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub struct Held {
@@ -11,7 +11,7 @@ pub struct Held {
     pub(super) loaded: Arc<Loaded>,
     /// The adapter that was asked for.
     pub(super) adapter: Option<usize>,
-    pub(super) keep: Mutex<Option<Duration>>,
+    pub(super) keep: OnceLock<Duration>,
 }
 
 impl Held {
@@ -27,7 +27,7 @@ impl Held {
 
     /// How long the model stays after this request if no other comes. Where there are several models.
     pub fn keep(&self, time: Duration) {
-        *self.keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(time);
+        let _ = self.keep.set(time);
     }
 }
 
@@ -41,7 +41,6 @@ impl Deref for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let keep = *self.keep.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.shared.leave(self.at, keep, self.loaded.died());
+        self.shared.leave(self.at, self.keep.get().copied(), self.loaded.died());
     }
 }

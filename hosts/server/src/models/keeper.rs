@@ -2,12 +2,12 @@
 use super::held::Held;
 use super::list::{List, Listing};
 use super::load::{Loaded, Loader, Unloaded};
-use super::residence::{Residence, Stage, Step};
+use super::residence::{Residence, Step};
 use super::{Model, NO_MODEL, WRONG_OPTION};
 use crate::failure::{Failure, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
@@ -30,6 +30,8 @@ pub struct State {
     waiters: Vec<Waiter>,
     /// Loaded though no request waits for it.
     first: Option<usize>,
+    /// A model is being loaded or let go.
+    pub busy: bool,
     stopped: bool,
 }
 
@@ -79,7 +81,7 @@ impl State {
     /// The model that is to be loaded next: for the request that has waited longest.
     fn wanted(&self) -> Option<usize> {
         let waited = self.waiters.iter().map(|waiter| waiter.at);
-        self.first.into_iter().chain(waited).find(|at| self.residence.places[*at].stage == Stage::Away)
+        self.first.into_iter().chain(waited).find(|at| !self.residence.places[*at].here)
     }
 
     fn measure(&mut self) {
@@ -101,7 +103,7 @@ impl Shared {
         let first = (!list.several).then_some(0);
         let ready = watch::Sender::new(list.several.then_some(Ok(())));
         let (loaded, waiters) = (Vec::new(), Vec::new());
-        let mut state = State { list, residence, loaded, waiters, first, stopped: false };
+        let mut state = State { list, residence, loaded, waiters, first, busy: false, stopped: false };
         state.settle();
         let (died, changed) = (watch::Sender::new(false), Condvar::new());
         Self { loader, ready, died, state: Mutex::new(state), changed, start: Instant::now() }
@@ -141,7 +143,7 @@ impl Shared {
     fn hold(self: &Arc<Self>, state: &mut State, at: usize, adapter: Option<usize>) -> Option<Held> {
         let loaded = state.loaded[at].clone().filter(|_| state.residence.places[at].is_free())?;
         state.residence.hold(at);
-        Some(Held { shared: self.clone(), at, loaded, adapter, keep: Mutex::default() })
+        Some(Held { shared: self.clone(), at, loaded, adapter, keep: OnceLock::new() })
     }
 
     pub fn leave(&self, at: usize, keep: Option<Duration>, died: bool) {
@@ -174,6 +176,7 @@ impl Shared {
             let missed = self.serve(&mut self.lock());
             drop(missed); // which takes the lock
             let mut state = self.lock();
+            state.busy = false;
             if state.stopped {
                 return;
             }
@@ -183,7 +186,7 @@ impl Shared {
             }
             match state.residence.turn(wanted, self.now()) {
                 Step::Load(at) => {
-                    state.first = None;
+                    (state.first, state.busy) = (None, true);
                     let listing = state.list.models[at].clone();
                     drop(state);
                     self.load(at, &listing);
@@ -191,6 +194,7 @@ impl Shared {
                 Step::LetGo(at) => {
                     let name = state.list.models[at].name.clone();
                     let loaded = state.loaded[at].take();
+                    state.busy = true;
                     drop(state);
                     drop(loaded);
                     self.lock().residence.has_gone(at);

@@ -90,36 +90,27 @@ impl List {
                 "--models has its own models and names: --model and --model-name are for one".to_owned()
             );
         }
-        let mut list = Self { models: Vec::new(), folder: None, several: true };
-        if Path::new(models).is_dir() {
+        let list = if Path::new(models).is_dir() {
             let folder = Folder { path: models.into(), options: options.each.clone() };
-            let found = folder.models();
-            list.folder = Some(folder);
-            if found.is_empty() {
-                return Err(format!("--models: no model is in {}", bn_hub::printable(models)));
-            }
-            let names: Vec<_> = found.iter().map(|found| found.name.clone()).collect();
-            list.merge(found);
-            list.check_names(&names)?;
+            Self { models: folder.models(), folder: Some(folder), several: true }
         } else {
-            for item in models.split(',').filter(|item| !item.is_empty()) {
-                list.models.push(of_item(options, item)?);
-            }
-            let names: Vec<_> = list.models.iter().map(|model| model.name.clone()).collect();
-            list.check_names(&names)?;
+            let items = models.split(',').filter(|item| !item.is_empty());
+            let models = items.map(|item| of_item(options, item)).collect::<Result<_, _>>()?;
+            Self { models, folder: None, several: true }
+        };
+        match (&list.models[..], &list.folder) {
+            ([], Some(_)) => Err(format!("--models: no model is in {}", bn_hub::printable(models))),
+            ([], None) => Err("--models names no model".to_owned()),
+            _ => list.checked(),
         }
-        Ok(list)
     }
 
     /// Each name must be that of one model, and of no adapter.
-    fn check_names(&self, names: &[String]) -> Result<(), String> {
-        if names.is_empty() {
-            return Err("--models names no model".to_owned());
-        }
-        let is_double = |at: &usize| self.find(&names[*at]) != Some(*at);
-        match (0..names.len()).find(is_double) {
-            Some(at) => Err(format!("--models: two models are called {}", names[at])),
-            None => Ok(()),
+    fn checked(self) -> Result<Self, String> {
+        let is_double = |(at, model): &(usize, &Listing)| self.find(&model.name) != Some(*at);
+        match self.models.iter().enumerate().find(is_double) {
+            Some((_, model)) => Err(format!("--models: two models are called {}", model.name)),
+            None => Ok(self),
         }
     }
 

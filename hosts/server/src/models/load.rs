@@ -190,13 +190,6 @@ impl Loaded {
     /// Says for the log how the model is served.
     pub fn summary(&self) -> String {
         let stats = self.engine.stats().unwrap_or_default();
-        let bytes = |count: u64| {
-            if count >> 30 > 0 {
-                format!("{:.1} GiB", count as f64 / f64::from(1 << 30))
-            } else {
-                format!("{:.1} MiB", count as f64 / f64::from(1 << 20))
-            }
-        };
         let options = &self.options;
         let context = match stats.context_length {
             0 => String::new(),
@@ -207,7 +200,7 @@ impl Loaded {
             self.name,
             bn_hub::printable(&self.info.architecture),
             self.info.parameters,
-            bytes(stats.kv_bytes),
+            bn_hub::bytes(stats.kv_bytes),
             stats.threads,
             options.device,
             options.max_batch,

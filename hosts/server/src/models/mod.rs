@@ -142,7 +142,7 @@ impl Models {
 
     /// A model is being loaded or let go.
     pub fn busy(&self) -> bool {
-        self.shared.lock().residence.busy()
+        self.shared.lock().busy
     }
 
     /// Ends the engines' acceptance of requests.

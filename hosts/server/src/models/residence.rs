@@ -15,21 +15,11 @@ pub struct Limits {
     pub idle: Duration,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stage {
-    #[default]
-    Away,
-    /// Being loaded.
-    Coming,
-    Here,
-    /// Being let go.
-    Going,
-}
-
 /// One model's part.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
-    pub stage: Stage,
+    /// It is loaded.
+    pub here: bool,
     /// The size of its files.
     pub file_bytes: u64,
     /// It will need so many more (`--kv-cache`).
@@ -65,12 +55,12 @@ pub enum Step {
 
 impl Place {
     fn bytes(&self) -> u64 {
-        if self.stage == Stage::Here { self.file_bytes.max(self.held_bytes) } else { self.file_bytes }
+        if self.here { self.file_bytes.max(self.held_bytes) } else { self.file_bytes }
     }
 
     /// A request may have it at once.
     pub fn is_free(&self) -> bool {
-        self.stage == Stage::Here && !self.leaves
+        self.here && !self.leaves
     }
 }
 
@@ -110,16 +100,12 @@ impl Residence {
 
     /// Says what is to be done. `wanted`: the model that is not loaded for which a request has waited longest.
     pub fn turn(&mut self, wanted: Option<usize>, now: Duration) -> Step {
-        if self.busy() {
-            return Step::Rest;
-        }
         let Some(wanted) = wanted else {
             self.places.iter_mut().for_each(|place| place.leaves = false);
             let idle = self.loaded().find(|at| self.places[*at].users == 0 && self.left(*at, now).is_zero());
             return idle.map_or(Step::Rest, |at| self.let_go(at));
         };
         if self.fits(wanted) {
-            self.places[wanted].stage = Stage::Coming;
             return Step::Load(wanted);
         }
         match self.victim() {
@@ -136,18 +122,13 @@ impl Residence {
         }
     }
 
-    /// A model is being loaded or let go.
-    pub fn busy(&self) -> bool {
-        self.places.iter().any(|place| matches!(place.stage, Stage::Coming | Stage::Going))
-    }
-
     fn let_go(&mut self, at: usize) -> Step {
-        self.places[at].stage = Stage::Going;
+        self.places[at].here = false;
         Step::LetGo(at)
     }
 
     pub fn loaded(&self) -> impl Iterator<Item = usize> {
-        (0..self.places.len()).filter(|at| self.places[*at].stage == Stage::Here)
+        (0..self.places.len()).filter(|at| self.places[*at].here)
     }
 
     fn fits(&self, wanted: usize) -> bool {
@@ -166,18 +147,17 @@ impl Residence {
 
     pub fn has_come(&mut self, at: usize, now: Duration) {
         let place = &mut self.places[at];
-        (place.stage, place.used, place.keep, place.held_bytes) = (Stage::Here, now, None, 0);
+        (place.here, place.used, place.keep, place.held_bytes) = (true, now, None, 0);
     }
 
     /// It could not be loaded. True: it shall be tried again once another one is gone, which may give it the memory.
     pub fn has_not_come(&mut self, at: usize, lacks_memory: bool) -> bool {
-        self.places[at].stage = Stage::Away;
         self.places[at].short_of_memory = lacks_memory && self.victim().is_some();
         self.places[at].short_of_memory
     }
 
     pub fn has_gone(&mut self, at: usize) {
-        (self.places[at].stage, self.places[at].leaves) = (Stage::Away, false);
+        self.places[at].leaves = false;
         self.places.iter_mut().for_each(|place| place.short_of_memory = false);
     }
 }
@@ -201,18 +181,6 @@ mod tests {
     fn load(residence: &mut Residence, at: usize, now: Duration) {
         assert_eq!(residence.turn(Some(at), now), Step::Load(at));
         residence.has_come(at, now);
-    }
-
-    #[test]
-    fn one_at_a_time_is_loaded() {
-        let mut r = residence(2, unbounded());
-        assert_eq!(r.turn(Some(0), S), Step::Load(0));
-        assert_eq!(r.turn(Some(1), S), Step::Rest);
-        r.has_come(0, S);
-        assert!(r.places[0].is_free());
-        load(&mut r, 1, S);
-        assert_eq!(r.turn(None, S), Step::Rest);
-        assert_eq!(r.loaded().count(), 2);
     }
 
     #[test]
