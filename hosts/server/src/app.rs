@@ -7,10 +7,10 @@ use crate::models::Models;
 use crate::options::Options;
 use crate::serve::{Keys, Life};
 use crate::store::Store;
-use crate::watch::{Counters, Tracer};
+use crate::watch::Tracer;
 use crate::work::Work;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub struct App {
     pub options: Options,
@@ -24,7 +24,8 @@ pub struct App {
     pub keys: Keys,
     /// It listens on a loopback address.
     pub local: bool,
-    pub counters: Counters,
+    /// Fields of requests that were not known, and passed over.
+    pub ignored_fields: AtomicU64,
     /// Responses that are kept (`--keep-responses`).
     pub store: Store,
     pub tracer: Tracer,
@@ -49,7 +50,7 @@ impl App {
             life: Life::default(),
             keys: Keys::new(&options).map_err(|error| format!("--api-key-file: {error}"))?,
             local: false,
-            counters: Counters::default(),
+            ignored_fields: AtomicU64::new(0),
             store: Store::new(options.keep_responses),
             tracer,
             template,
@@ -68,7 +69,7 @@ impl App {
                 Err(Failure::invalid(format!("'{name}' is not a field of this request")))
             }
             Some(_) => {
-                self.counters.ignored_fields(names.len());
+                self.ignored_fields.fetch_add(names.len() as u64, Ordering::Relaxed);
                 tracing::debug!("fields that are not known: {}", names.join(", "));
                 Ok(())
             }

@@ -25,6 +25,7 @@ use std::process::{ExitCode, exit};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
 const FAILURE: u8 = 1;
@@ -81,7 +82,7 @@ async fn start(options: Options, log: Log) -> Result<(Arc<App>, Open), (u8, Stri
     let mut app = App::new(options).map_err(|why| (WRONG_OPTION, why))?;
     let (host, port) = (app.options.host.clone(), app.options.port);
     let failed = |error| (FAILURE, format!("cannot listen on {host} port {port}: {error}"));
-    let listener = serve::listen(&app.options).await.map_err(failed)?;
+    let listener = TcpListener::bind((host.as_str(), port)).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     tracing::info!("listening on {host} port {}", address.port());
     app.local = address.ip().is_loopback();

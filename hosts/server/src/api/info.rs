@@ -11,6 +11,7 @@ use axum::http::{Response, StatusCode, request::Parts};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// A model, or its adapter of this name: as OpenAI has it, with Anthropic's fields and some of this server.
@@ -174,7 +175,7 @@ pub async fn metrics(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
             "ignored_fields_total",
             "counter",
             "Fields of requests that were not known.",
-            app.counters.ignored_fields_total(),
+            app.ignored_fields.load(Ordering::Relaxed),
         ),
     ];
     for (name, kind, help, value) in own {

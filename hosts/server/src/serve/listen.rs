@@ -3,23 +3,11 @@ use super::connection;
 use super::pool::{FRESH, Pool};
 use crate::app::App;
 use crate::options::Options;
-use std::io::{Error, ErrorKind, Result};
+use std::io::{Error, ErrorKind};
 use std::sync::Arc;
-use tokio::net::{TcpListener, TcpSocket, lookup_host};
+use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
-
-const BACKLOG: u32 = 1024;
-
-pub async fn listen(options: &Options) -> Result<TcpListener> {
-    let address = lookup_host((options.host.as_str(), options.port)).await?.next();
-    let address = address.ok_or_else(|| Error::new(ErrorKind::NotFound, "no address"))?;
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    #[cfg(unix)] // elsewhere it would let others take the port
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
 
 /// Each connection takes a descriptor. Lowers the limit of connections to the system's, so that the model's files and the
 /// engine never lack descriptors because of clients.

@@ -19,7 +19,7 @@ mod tls;
 pub use access::Answering;
 pub use keys::Keys;
 pub use life::{Life, State};
-pub use listen::{fit_connections, listen};
+pub use listen::fit_connections;
 pub use receive::Late;
 pub use router::Rest;
 pub use signals::Signals;
