@@ -4,43 +4,27 @@ use std::fmt::Write;
 /// All engines have the same families. Each is written once, with the samples of all models, which have one more label.
 /// `engines` has the models' names and their engines' metrics.
 pub fn together(engines: &[(String, String)]) -> String {
-    let mut families: Vec<(Vec<&str>, String)> = Vec::new();
+    let mut families: Vec<(String, String)> = Vec::new(); // comments, and the samples behind them
     for (model, text) in engines {
-        for family in families_of(text) {
-            let comments = family.iter().take_while(|line| line.starts_with('#')).count();
-            let (comments, samples) = family.split_at(comments);
-            let at = families.iter().position(|(known, _)| known == comments).unwrap_or_else(|| {
-                families.push((comments.to_vec(), String::new()));
-                families.len() - 1
-            });
-            for sample in samples {
-                add_labelled(&mut families[at].1, sample, model);
+        let (mut comments, mut family) = (String::new(), 0);
+        for line in text.lines() {
+            if line.starts_with('#') {
+                comments.extend([line, "\n"]);
+                continue;
+            }
+            if !comments.is_empty() {
+                let new = std::mem::take(&mut comments);
+                family = families.iter().position(|(known, _)| *known == new).unwrap_or(families.len());
+                if family == families.len() {
+                    families.push((new, String::new()));
+                }
+            }
+            if let Some((_, samples)) = families.get_mut(family) {
+                add_labelled(samples, line, model);
             }
         }
     }
-    let mut out = String::new();
-    for (comments, samples) in families {
-        comments.iter().for_each(|line| out.extend([line, "\n"]));
-        out.push_str(&samples);
-    }
-    out
-}
-
-/// The lines of each family: comments, then samples.
-fn families_of(text: &str) -> Vec<Vec<&str>> {
-    let mut families: Vec<Vec<&str>> = Vec::new();
-    let mut sampled = true;
-    for line in text.lines() {
-        let comment = line.starts_with('#');
-        if families.is_empty() || (comment && sampled) {
-            families.push(Vec::new());
-        }
-        sampled = !comment;
-        if let Some(family) = families.last_mut() {
-            family.push(line);
-        }
-    }
-    families
+    families.into_iter().map(|(comments, samples)| comments + &samples).collect()
 }
 
 /// Metrics while there is no engine.
