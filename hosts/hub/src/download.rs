@@ -5,6 +5,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 use crate::Hub;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -14,6 +16,9 @@ use crate::remote::refusal;
 
 /// Attempts that bring nothing new before a download is given up.
 const TRIES: u32 = 4;
+/// In a name, all but its folders and what RFC 3986 leaves to names.
+const RESERVED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 const STOPPED: &str = "stopped: the next call goes on from there";
 
 /// Downloads a file to `path`, where a part of it may already be, and compares size and checksum.
@@ -54,8 +59,8 @@ struct Ending {
 impl<'h, 'a> Download<'h, 'a> {
     /// Opens the file and takes up what is there of it.
     fn resume(hub: &'h mut Hub<'a>, commit: &str, file: &'h File, path: &'h Path) -> Result<Self> {
-        let url =
-            format!("{}/{}/resolve/{commit}/{}", hub.settings.endpoint, hub.name.repo, escaped(&file.name));
+        let name = utf8_percent_encode(&file.name, RESERVED);
+        let url = format!("{}/{}/resolve/{commit}/{name}", hub.settings.endpoint, hub.name.repo);
         let out = fs::File::options().read(true).write(true).create(true).truncate(false).open(path);
         let out = out.map_err(|error| Error::io(path, &error))?;
         let mut this = Self { hub, file, url, path, out, sum: Digest::of(file), done: 0, kept: false };
@@ -202,30 +207,5 @@ impl<'h, 'a> Download<'h, 'a> {
             }
             self.hub.progress.advance(self.done);
         }
-    }
-}
-
-/// A name as part of a URL.
-fn escaped(name: &str) -> String {
-    let mut out = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-                out.push(byte.into())
-            }
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_escaped_but_for_their_folders() {
-        assert_eq!(escaped("q/a-b_c.~1"), "q/a-b_c.~1");
-        assert_eq!(escaped("a b?c#d%e&ü"), "a%20b%3Fc%23d%25e%26%C3%BC");
     }
 }

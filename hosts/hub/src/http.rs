@@ -39,12 +39,6 @@ struct Shared {
     token: Option<String>,
 }
 
-enum Piece {
-    Status(u16),
-    Bytes(Vec<u8>),
-    Failed(String),
-}
-
 /// How far a request has come.
 pub enum Step {
     Status(u16),
@@ -57,14 +51,12 @@ pub enum Step {
 }
 
 /// A request that runs. It ends when this is dropped, with the next byte that comes, or with its client.
-pub struct Request(Receiver<Piece>);
+pub struct Request(Receiver<Step>);
 
 impl Request {
     pub fn step(&self) -> Step {
         match self.0.recv_timeout(TICK) {
-            Ok(Piece::Status(status)) => Step::Status(status),
-            Ok(Piece::Bytes(bytes)) => Step::Bytes(bytes),
-            Ok(Piece::Failed(why)) => Step::Failed(why),
+            Ok(step) => step,
             Err(RecvTimeoutError::Timeout) => Step::Nothing,
             Err(RecvTimeoutError::Disconnected) => Step::End,
         }
@@ -84,11 +76,11 @@ impl Client {
         let (shared, url, failed) = (Arc::clone(&self.shared), url.to_owned(), sender.clone());
         let run = move || {
             if let Err(why) = shared.run(&url, from, &sender) {
-                _ = sender.send(Piece::Failed(why));
+                _ = sender.send(Step::Failed(why));
             }
         };
         if let Err(error) = thread::Builder::new().name("bn-hub".to_owned()).spawn(run) {
-            _ = failed.send(Piece::Failed(error.to_string()));
+            _ = failed.send(Step::Failed(error.to_string()));
         }
         Request(receiver)
     }
@@ -103,11 +95,11 @@ impl Drop for Client {
 }
 
 impl Shared {
-    fn run(&self, url: &str, from: u64, to: &SyncSender<Piece>) -> Result<(), String> {
+    fn run(&self, url: &str, from: u64, to: &SyncSender<Step>) -> Result<(), String> {
         let answer = self.follow(url, from)?;
         let status = answer.status().as_u16();
         let mut body = answer.into_body().into_reader();
-        let mut wanted = to.send(Piece::Status(status)).is_ok();
+        let mut wanted = to.send(Step::Status(status)).is_ok();
         while wanted {
             let mut piece = vec![0; PIECE];
             let size = body.read(&mut piece).map_err(|error| reason(&ureq::Error::from(error)))?;
@@ -115,7 +107,7 @@ impl Shared {
                 break;
             }
             piece.truncate(size);
-            wanted = to.send(Piece::Bytes(piece)).is_ok();
+            wanted = to.send(Step::Bytes(piece)).is_ok();
         }
         Ok(())
     }
