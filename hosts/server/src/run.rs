@@ -12,6 +12,7 @@ use crate::watch::Trace;
 use crate::work::{Cost, Line};
 use axum::body::Body;
 use axum::http::{HeaderMap, Response, header, request::Parts};
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -145,9 +146,7 @@ impl Call {
 
     /// A seed for a request without one. Neighbours' must not overlap, as samples use consecutive seeds.
     pub fn seed(&self) -> u64 {
-        let mix = |x: u64, by: u32, factor: u64| (x ^ (x >> by)).wrapping_mul(factor);
-        let mixed = mix(mix(self.id, 30, 0xbf58_476d_1ce4_e5b9), 27, 0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        RandomState::new().hash_one(self.id)
     }
 
     /// The answer is there as a whole.

@@ -2,11 +2,10 @@
 use super::PIECE;
 use crate::app::App;
 use crate::memory::Lease;
-use axum::body::{Body, Bytes, HttpBody};
-use http_body::Frame;
+use axum::body::Body;
+use futures_util::stream;
 use std::collections::VecDeque;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tokio::task::JoinSet;
@@ -28,7 +27,8 @@ pub fn eager<F: Future<Output = ()> + Send + 'static>(app: &App, make: impl FnOn
     let inbox = Inbox::new(app.memory.lease());
     let mut task = JoinSet::new();
     task.spawn(make(Writer { inbox: inbox.clone(), most: app.options.max_unread }));
-    Body::new(Reader { inbox, _task: task })
+    let reader = Reader { inbox, _task: task };
+    Body::from_stream(stream::poll_fn(move |context| reader.poll(context)))
 }
 
 #[derive(Clone)]
@@ -102,14 +102,8 @@ struct Reader {
     _task: JoinSet<()>,
 }
 
-impl HttpBody for Reader {
-    type Data = Bytes;
-    type Error = Unread;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Unread>>> {
+impl Reader {
+    fn poll(&self, context: &Context<'_>) -> Poll<Option<Result<Vec<u8>, Unread>>> {
         let mut waiting = self.inbox.lock();
         let count = waiting.data.len().min(PIECE);
         match waiting.end {
@@ -121,8 +115,7 @@ impl HttpBody for Reader {
             }
             _ => {
                 waiting.lease.give(count);
-                let piece: Vec<_> = waiting.data.drain(..count).collect();
-                Poll::Ready(Some(Ok(Frame::data(piece.into()))))
+                Poll::Ready(Some(Ok(waiting.data.drain(..count).collect())))
             }
         }
     }
@@ -139,34 +132,34 @@ mod tests {
         (Writer { inbox: inbox.clone(), most }, Reader { inbox, _task: JoinSet::new() })
     }
 
-    async fn next(reader: &mut Reader) -> Option<Result<usize, ()>> {
-        let frame = poll_fn(|context| Pin::new(&mut *reader).poll_frame(context)).await?;
-        Some(frame.map(|frame| frame.into_data().unwrap().len()).map_err(|Unread| ()))
+    async fn next(reader: &Reader) -> Option<Result<usize, ()>> {
+        let piece = poll_fn(|context| reader.poll(context)).await?;
+        Some(piece.map(|piece| piece.len()).map_err(|Unread| ()))
     }
 
     #[tokio::test]
     async fn what_waits_comes_together_and_is_counted() {
         let memory = Memory::new(1 << 20);
-        let (writer, mut reader) = pair(&memory, PIECE * 2);
+        let (writer, reader) = pair(&memory, PIECE * 2);
         assert!(writer.put(&[0; 10]));
         assert!(writer.put(&vec![0; PIECE]));
         assert_eq!(memory.used(), PIECE + 10);
         assert!(!writer.put(&vec![0; PIECE]));
         writer.end();
-        assert_eq!(next(&mut reader).await, Some(Ok(PIECE)));
+        assert_eq!(next(&reader).await, Some(Ok(PIECE)));
         assert_eq!(memory.used(), 10);
-        assert_eq!(next(&mut reader).await, Some(Ok(10)));
-        assert_eq!(next(&mut reader).await, None);
+        assert_eq!(next(&reader).await, Some(Ok(10)));
+        assert_eq!(next(&reader).await, None);
     }
 
     #[tokio::test]
     async fn without_an_end_it_is_cut() {
         let memory = Memory::new(100);
-        let (writer, mut reader) = pair(&memory, PIECE);
+        let (writer, reader) = pair(&memory, PIECE);
         assert!(!writer.put(&[0; 101]));
         assert!(writer.put(&[0; 100]));
         drop(writer);
-        assert_eq!(next(&mut reader).await, Some(Err(())));
+        assert_eq!(next(&reader).await, Some(Err(())));
         drop(reader);
         assert_eq!(memory.used(), 0);
     }

@@ -24,28 +24,25 @@ pub async fn answer(link: Arc<Link>, request: Request<Incoming>) -> Response<Ans
     let (active, until) = link.begin();
     let mut record = options.access_log.then(|| Record::begin(link.peer, &mut parts));
     let (body, arrival) = receive::body(incoming, &link, until);
-    let asked = Asked {
-        version: parts.version,
-        chunked: parts.headers.contains_key(TRANSFER_ENCODING),
-        origin: guard::listed_origin(options.cors.as_deref(), &parts.headers).cloned(),
-    };
+    let origin = guard::listed_origin(options.cors.as_deref(), &parts.headers).cloned();
+    // hyper takes more chunks than the standard allows: nobody shall see another end of this request.
+    let single = parts.headers.contains_key(TRANSFER_ENCODING) || parts.version == Version::HTTP_10;
+    let version = parts.version;
     let shape = shape_of(parts.uri.path());
     let answered = paused(&link, caught(pass(&link, parts, body))).await;
     let invalid = answered.as_ref().is_err_and(|failure| failure.code == head::INVALID);
     let mut response = answered.unwrap_or_else(|failure| failure.response(shape));
-    finish(&asked, &mut response, invalid || closes(&link, &arrival));
+    if let Some(origin) = &origin {
+        router::open_to(origin, response.headers_mut());
+    }
+    if version < Version::HTTP_2 && (single || invalid || closes(&link, &arrival)) {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     if let Some(record) = &mut record {
         record.status = response.status().as_u16();
     }
     link.answer();
     response.map(|body| Answer::new(body, active, record))
-}
-
-/// The part of a request's head that its answer depends on.
-struct Asked {
-    version: Version,
-    chunked: bool,
-    origin: Option<HeaderValue>,
 }
 
 async fn pass(link: &Link, mut parts: Parts, body: Body) -> Result<Response<Body>> {
@@ -91,18 +88,6 @@ async fn caught<T>(answer: impl Future<Output = Result<T>>) -> Result<T> {
 /// Whether the connection ends with this answer: later bytes may be no request, or others wait for it.
 fn closes(link: &Link, arrival: &Arrival) -> bool {
     !arrival.is_whole() || link.place.extra || link.app.life.state() > State::Serving
-}
-
-/// Adds the fields that all answers have.
-fn finish(asked: &Asked, response: &mut Response<Body>, closes: bool) {
-    if let Some(origin) = &asked.origin {
-        router::open_to(origin, response.headers_mut());
-    }
-    // hyper takes more chunks than the standard allows: nobody shall see another end of this request.
-    let closes = closes || asked.chunked || asked.version == Version::HTTP_10;
-    if closes && asked.version < Version::HTTP_2 {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
 }
 
 #[cfg(test)]
