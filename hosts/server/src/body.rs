@@ -13,10 +13,8 @@ use crate::work::{Cost, Line};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::StatusCode;
 use futures_util::StreamExt as _;
-use http_body::{Frame, SizeHint};
+use futures_util::stream;
 use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 /// Bytes of a whole answer that are given to the connection at once: what it has not taken stays counted.
 const PIECE: usize = 64 << 10;
@@ -85,32 +83,8 @@ fn refused(error: axum::Error) -> Failure {
 
 /// A whole answer. `call` lives until the connection has taken it.
 pub fn counted(text: String, call: Call) -> Body {
-    Body::new(Counted { text: text.into(), _call: call })
-}
-
-struct Counted {
-    text: Bytes,
-    _call: Call,
-}
-
-impl HttpBody for Counted {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<std::result::Result<Frame<Bytes>, Infallible>>> {
-        let text = &mut self.get_mut().text;
+    Body::from_stream(stream::unfold((Bytes::from(text), call), |(mut text, call)| async move {
         let piece = text.split_to(text.len().min(PIECE));
-        Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(piece))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.text.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.text.len() as u64)
-    }
+        (!piece.is_empty()).then(|| (Ok::<_, Infallible>(piece), (text, call)))
+    }))
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
@@ -15,19 +15,22 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// The log's file, if lines do not go to stderr.
-pub struct Log(Option<(PathBuf, Arc<Mutex<Arc<File>>>)>);
+/// Where lines go. None: to stderr.
+pub struct Log(Option<LogFile>);
+
+#[derive(Clone)]
+struct LogFile {
+    path: PathBuf,
+    file: Arc<Mutex<Arc<File>>>,
+}
 
 impl Log {
     /// Begins to log for the whole process.
     pub fn start(options: &Options) -> io::Result<Self> {
-        let (log, writer) = match &options.log_file {
-            None => (Self(None), BoxMakeWriter::new(io::stderr)),
-            Some(path) => {
-                let file = Arc::new(Mutex::new(open(path)?));
-                let log = Self(Some((path.clone(), file.clone())));
-                (log, BoxMakeWriter::new(move || file.lock().unwrap_or_else(PoisonError::into_inner).clone()))
-            }
+        let log = Self(options.log_file.clone().map(LogFile::open).transpose()?);
+        let writer = match log.0.clone() {
+            None => BoxMakeWriter::new(io::stderr),
+            Some(log) => BoxMakeWriter::new(move || log.lock().clone()),
         };
         let builder = tracing_subscriber::fmt().with_max_level(options.log_level).with_writer(writer);
         match options.log_format {
@@ -45,10 +48,22 @@ impl Log {
 
     /// Opens the file again, which may have been moved away.
     pub fn reopen(&self) -> io::Result<()> {
-        if let Some((path, file)) = &self.0 {
-            *file.lock().unwrap_or_else(PoisonError::into_inner) = open(path)?;
+        if let Some(log) = &self.0 {
+            let file = open(&log.path)?;
+            *log.lock() = file;
         }
         Ok(())
+    }
+}
+
+impl LogFile {
+    fn open(path: PathBuf) -> io::Result<Self> {
+        let file = Arc::new(Mutex::new(open(&path)?));
+        Ok(Self { path, file })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<File>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

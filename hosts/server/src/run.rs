@@ -364,7 +364,10 @@ pub fn failure_of(finish: &bn::Finish) -> Option<Failure> {
 
 /// A JSON answer. `call` lives until it is sent.
 pub fn json(text: String, call: Call) -> Response<Body> {
-    let mut response = Response::new(crate::body::counted(text, call));
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    let length = text.len();
+    let mut response = Response::new(body::counted(text, call));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    headers.insert(header::CONTENT_LENGTH, length.into());
     response
 }

@@ -115,7 +115,9 @@ impl Reader {
             }
             _ => {
                 waiting.lease.give(count);
-                Poll::Ready(Some(Ok(waiting.data.drain(..count).collect())))
+                let piece = waiting.data.drain(..count).collect();
+                waiting.data.shrink_to(PIECE); // what is not counted shall not be there
+                Poll::Ready(Some(Ok(piece)))
             }
         }
     }
