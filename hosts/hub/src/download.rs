@@ -42,20 +42,6 @@ struct Download<'h, 'a> {
     kept: bool,
 }
 
-/// How an attempt ended.
-enum Attempt {
-    Whole,
-    /// And why not all came.
-    Partial(String),
-}
-
-/// How a transfer ended, and the status that it had.
-struct Ending {
-    status: u16,
-    failed: Option<String>,
-    too_long: bool,
-}
-
 impl<'h, 'a> Download<'h, 'a> {
     /// Opens the file and takes up what is there of it.
     fn resume(hub: &'h mut Hub<'a>, commit: &str, file: &'h File, path: &'h Path) -> Result<Self> {
@@ -124,7 +110,7 @@ impl<'h, 'a> Download<'h, 'a> {
     fn transfer(&mut self) -> Result<()> {
         let (mut most, mut fruitless) = (self.done, 0);
         loop {
-            let Attempt::Partial(why) = self.attempt()? else { return Ok(()) };
+            let Some(why) = self.attempt()? else { return Ok(()) };
             // More than ever before: a server without ranges begins anew each time.
             fruitless = if self.done > most { 0 } else { fruitless + 1 };
             most = most.max(self.done);
@@ -146,44 +132,45 @@ impl<'h, 'a> Download<'h, 'a> {
         self.hub.check(STOPPED)
     }
 
-    fn attempt(&mut self) -> Result<Attempt> {
+    /// Says why not all came. None: all did.
+    fn attempt(&mut self) -> Result<Option<String>> {
         if self.done == self.file.size {
-            return Ok(Attempt::Whole);
+            return Ok(None);
         }
         let before = self.done;
-        let ending = self.receive()?;
-        let nothing_more = ending.failed.is_none() && ending.status < 300 && self.done == before;
-        let too_short = ending.status == 416 || nothing_more;
-        if ending.too_long || too_short {
-            _ = fs::remove_file(self.path);
-            let size = if too_short { "shorter" } else { "longer" };
-            let (name, size_listed, endpoint) = (&self.file.name, self.file.size, self.hub.endpoint());
-            return Err(Error::failed(format!(
-                "{name}: it is {size} than the {size_listed} bytes that {endpoint} lists"
-            )));
+        let (status, failed) = self.receive()?;
+        let nothing_more = failed.is_none() && status < 300 && self.done == before;
+        if status == 416 || nothing_more {
+            return Err(self.other_size("shorter"));
         }
-        Ok(match (ending.status, ending.failed) {
-            (408 | 429 | 500.., _) => Attempt::Partial(format!("HTTP status {}", ending.status)),
-            (status @ 400.., _) => return Err(refusal(self.hub, status, &self.file.name)),
-            (_, Some(why)) => Attempt::Partial(why),
-            _ if self.done < self.file.size => Attempt::Partial("the server ended it".to_owned()),
-            _ => Attempt::Whole,
+        Ok(match status {
+            408 | 429 | 500.. => Some(format!("HTTP status {status}")),
+            400.. => return Err(refusal(self.hub, status, &self.file.name)),
+            _ if failed.is_some() => failed,
+            _ if self.done < self.file.size => Some("the server ended it".to_owned()),
+            _ => None,
         })
     }
 
-    /// Takes what one request brings.
-    fn receive(&mut self) -> Result<Ending> {
+    fn other_size(&self, size: &str) -> Error {
+        _ = fs::remove_file(self.path);
+        let (name, listed, endpoint) = (&self.file.name, self.file.size, self.hub.endpoint());
+        Error::failed(format!("{name}: it is {size} than the {listed} bytes that {endpoint} lists"))
+    }
+
+    /// Takes what one request brings. Returns its status, and why it failed.
+    fn receive(&mut self) -> Result<(u16, Option<String>)> {
         let request = self.hub.client.get(&self.url, self.done);
-        let mut ending = Ending { status: 0, failed: None, too_long: false };
+        let mut status = 0;
         loop {
             let step = request.step();
             self.hub.check(STOPPED)?;
             match step {
-                Step::Status(status) => {
-                    ending.status = status;
+                Step::Status(code) => {
+                    status = code;
                     // The text of an error is not read.
                     if !matches!(status, 200 | 206) {
-                        return Ok(ending);
+                        return Ok((status, None));
                     }
                     // A server without ranges sends all of it.
                     if status == 200 && self.done > 0 {
@@ -191,19 +178,15 @@ impl<'h, 'a> Download<'h, 'a> {
                     }
                 }
                 Step::Bytes(bytes) if bytes.len() as u64 > self.file.size - self.done => {
-                    ending.too_long = true;
-                    return Ok(ending);
+                    return Err(self.other_size("longer"));
                 }
                 Step::Bytes(bytes) => {
                     self.out.write_all(&bytes).map_err(|error| Error::io(self.path, &error))?;
                     self.count(&bytes);
                 }
                 Step::Nothing => {}
-                Step::End => return Ok(ending),
-                Step::Failed(why) => {
-                    ending.failed = Some(why);
-                    return Ok(ending);
-                }
+                Step::End => return Ok((status, None)),
+                Step::Failed(why) => return Ok((status, Some(why))),
             }
             self.hub.progress.advance(self.done);
         }
