@@ -10,11 +10,12 @@ use crate::store::Store;
 use crate::watch::Tracer;
 use crate::work::Work;
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub struct App {
     pub options: Options,
-    pub models: Models,
+    pub models: Arc<Models>,
     /// Bytes that clients make the server hold (`--max-memory`).
     pub memory: Memory,
     /// Threads for what may take long.

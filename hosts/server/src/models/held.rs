@@ -1,12 +1,12 @@
 //! A request's hold on a model, which stays loaded meanwhile.
-use super::keeper::Shared;
+use super::Models;
 use super::load::Loaded;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub struct Held {
-    pub(super) shared: Arc<Shared>,
+    pub(super) models: Arc<Models>,
     pub(super) at: usize,
     pub(super) loaded: Arc<Loaded>,
     /// The adapter that was asked for.
@@ -41,6 +41,6 @@ impl Deref for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.shared.leave(self.at, self.keep.get().copied(), self.loaded.died());
+        self.models.leave(self.at, self.keep.get().copied(), self.loaded.died());
     }
 }

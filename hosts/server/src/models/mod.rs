@@ -5,6 +5,7 @@ mod keeper;
 mod list;
 mod load;
 mod residence;
+mod state;
 
 pub use held::Held;
 pub use load::{Check, Loaded};
@@ -13,14 +14,15 @@ pub use residence::FOREVER;
 use crate::failure::{Failure, Result};
 use crate::options::Options;
 use axum::http::StatusCode;
-use keeper::Shared;
 use list::List;
 use load::Loader;
 use residence::{Limits, Residence};
+use state::{State, Waiter};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{oneshot, watch};
 
 /// Status of the server's end: an option does not fit the model.
 const WRONG_OPTION: u8 = 2;
@@ -28,9 +30,17 @@ const WRONG_OPTION: u8 = 2;
 const NO_MODEL: u8 = 3;
 
 pub struct Models {
-    shared: Arc<Shared>,
+    loader: Loader,
     /// Names that are not there are the first one's.
     any_model: bool,
+    /// Whether the first model is there, or the status to end with. It is None until that is known.
+    ready: watch::Sender<Option<std::result::Result<(), u8>>>,
+    /// An engine died.
+    died: watch::Sender<bool>,
+    state: Mutex<State>,
+    /// Something changed that the thread may have to act on.
+    changed: Condvar,
+    start: Instant,
 }
 
 /// A model of the list as it is now.
@@ -58,96 +68,149 @@ impl Models {
         options: &Options,
         on_span: Option<bn::OnSpan>,
         check: Check,
-    ) -> std::result::Result<Self, String> {
+    ) -> std::result::Result<Arc<Self>, String> {
         let list = List::of(options)?;
         let idle = if options.idle_unload.is_zero() { FOREVER } else { options.idle_unload };
         let limits = Limits { loaded: options.max_loaded, bytes: options.models_memory, idle };
         let loader = Loader { on_span, check, stop: Arc::new(AtomicBool::new(false)) };
-        let shared = Shared::new(list, Residence::new(limits), loader);
-        Ok(Self { shared: Arc::new(shared), any_model: options.any_model })
+        Ok(Arc::new(Self {
+            loader,
+            any_model: options.any_model,
+            ready: watch::Sender::new(list.several.then_some(Ok(()))),
+            died: watch::Sender::new(false),
+            state: Mutex::new(State::new(list, Residence::new(limits))),
+            changed: Condvar::new(),
+            start: Instant::now(),
+        }))
     }
 
     /// Begins to load models.
-    pub fn start(&self) -> std::io::Result<()> {
-        let shared = self.shared.clone();
-        std::thread::Builder::new().name("models".to_owned()).spawn(move || shared.run())?;
+    pub fn start(self: &Arc<Self>) -> std::io::Result<()> {
+        let models = self.clone();
+        std::thread::Builder::new().name("models".to_owned()).spawn(move || models.run())?;
         Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
     }
 
     /// Waits until the only model is loaded; several need not be. Err: the status to end with.
     pub async fn ready(&self) -> std::result::Result<(), u8> {
-        let mut ready = self.shared.ready.subscribe();
+        let mut ready = self.ready.subscribe();
         let known = ready.wait_for(Option::is_some).await;
         known.ok().and_then(|known| *known).unwrap_or(Err(NO_MODEL))
     }
 
     /// Waits for an engine's death.
     pub async fn died(&self) {
-        let _ = self.shared.died.subscribe().wait_for(|died| *died).await;
+        let _ = self.died.subscribe().wait_for(|died| *died).await;
     }
 
     /// There are several, and requests name theirs.
     pub fn several(&self) -> bool {
-        self.shared.lock().list.several
+        self.lock().list.several
     }
 
     /// The model of a request that names `name`, once it is loaded.
-    pub async fn take(&self, name: Option<&str>) -> Result<Held> {
-        let known = self.shared.lock().choose(name);
+    pub async fn take(self: &Arc<Self>, name: Option<&str>) -> Result<Held> {
+        let known = self.lock().choose(name);
         let known = match known {
-            None if self.look_again().await => self.shared.lock().choose(name),
+            None if self.look_again().await => self.lock().choose(name),
             known => known,
         };
-        let any =
-            self.any_model.then(|| (self.shared.lock().list.present().first().copied().unwrap_or(0), None));
+        let any = self.any_model.then(|| (self.lock().list.present().first().copied().unwrap_or(0), None));
         let (at, adapter) = known.or(any).ok_or_else(|| no_model(name))?;
-        self.shared.enter(at, adapter).await.unwrap_or_else(|_| Err(keeper::ends()))
+        self.enter(at, adapter).await.unwrap_or_else(|_| Err(ends()))
+    }
+
+    /// Gives the model, or lets the request wait for it.
+    fn enter(self: &Arc<Self>, at: usize, adapter: Option<usize>) -> oneshot::Receiver<Result<Held>> {
+        let (answer, later) = oneshot::channel();
+        let mut state = self.lock();
+        if let Some(held) = self.hold(&mut state, at, adapter) {
+            let _ = answer.send(Ok(held));
+        } else if state.stopped {
+            let _ = answer.send(Err(ends()));
+        } else {
+            state.waiters.push(Waiter { at, adapter, answer });
+            drop(state);
+            self.changed.notify_one();
+        }
+        later
+    }
+
+    fn hold(self: &Arc<Self>, state: &mut State, at: usize, adapter: Option<usize>) -> Option<Held> {
+        let loaded = state.loaded[at].clone().filter(|_| state.residence.places[at].is_free())?;
+        state.residence.hold(at);
+        Some(Held { models: self.clone(), at, loaded, adapter, keep: OnceLock::new() })
+    }
+
+    fn leave(&self, at: usize, keep: Option<Duration>, died: bool) {
+        if died && !self.died.send_replace(true) {
+            tracing::error!("the engine died");
+        }
+        let now = self.now();
+        let mut state = self.lock();
+        let keep = keep.filter(|_| state.list.several);
+        state.residence.leave(at, keep, now);
+        drop(state);
+        self.changed.notify_one();
     }
 
     /// All models of the list.
     pub async fn list(&self) -> Vec<Model> {
         self.look_again().await;
-        let (state, now) = (self.shared.lock(), self.shared.now());
+        let (state, now) = (self.lock(), self.now());
         state.list.present().into_iter().map(|at| state.model(at, now)).collect()
     }
 
     /// The model of a name or of its adapter's, and what of both it is.
     pub async fn find(&self, name: &str) -> Option<(Model, String)> {
-        let known = self.shared.lock().list.find(name);
+        let known = self.lock().list.find(name);
         if known.is_none() {
             self.look_again().await;
         }
-        let (state, now) = (self.shared.lock(), self.shared.now());
+        let (state, now) = (self.lock(), self.now());
         let at = state.list.find(name)?;
         Some((state.model(at, now), state.list.models[at].shown(name).0))
     }
 
     /// Looks for models that came to the folder later. False: there is no folder.
     async fn look_again(&self) -> bool {
-        let Some(folder) = self.shared.lock().list.folder.clone() else { return false };
+        let Some(folder) = self.lock().list.folder.clone() else { return false };
         if let Ok(found) = tokio::task::spawn_blocking(move || folder.models()).await {
-            let mut state = self.shared.lock();
+            let mut state = self.lock();
             state.list.merge(found);
             state.settle();
             drop(state);
-            self.shared.wake();
+            self.changed.notify_one();
         }
         true
     }
 
     /// Loads nothing any more, and fails what waits for a model. For the server's end.
     pub fn stop(&self) {
-        self.shared.stop();
+        self.loader.stop.store(true, Ordering::Relaxed);
+        let mut state = self.lock();
+        state.stopped = true;
+        state.fail(|_| true, &ends());
+        drop(state);
+        self.changed.notify_one();
     }
 
     /// A model is being loaded or let go.
     pub fn busy(&self) -> bool {
-        self.shared.lock().busy
+        self.lock().busy
     }
 
     /// Ends the engines' acceptance of requests.
     pub fn shutdown(&self, how: bn::Shutdown) {
-        for loaded in self.shared.lock().loaded.iter().flatten() {
+        for loaded in self.lock().loaded.iter().flatten() {
             let _ = loaded.engine.shutdown(how);
         }
     }
@@ -162,4 +225,8 @@ fn no_model(name: Option<&str>) -> Failure {
             Failure::new(StatusCode::NOT_FOUND, "model_not_found", format!("there is no model '{name}' here"))
         }
     }
+}
+
+fn ends() -> Failure {
+    Failure::unavailable("unavailable", "the server is shutting down", 0)
 }

@@ -1,0 +1,94 @@
+//! The state that requests and the thread share.
+use super::Model;
+use super::held::Held;
+use super::list::List;
+use super::load::Loaded;
+use super::residence::Residence;
+use crate::failure::{Failure, Result};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+pub struct State {
+    pub list: List,
+    pub residence: Residence,
+    /// At the list's places.
+    pub loaded: Vec<Option<Arc<Loaded>>>,
+    pub waiters: Vec<Waiter>,
+    /// Loaded though no request waits for it.
+    pub first: Option<usize>,
+    /// A model is being loaded or let go.
+    pub busy: bool,
+    pub stopped: bool,
+}
+
+/// A request that waits for a model.
+pub struct Waiter {
+    pub at: usize,
+    pub adapter: Option<usize>,
+    pub answer: oneshot::Sender<Result<Held>>,
+}
+
+impl State {
+    pub fn new(list: List, residence: Residence) -> Self {
+        let first = (!list.several).then_some(0);
+        let (loaded, waiters) = (Vec::new(), Vec::new());
+        let mut state = Self { list, residence, loaded, waiters, first, busy: false, stopped: false };
+        state.settle();
+        state
+    }
+
+    /// Makes places for models that came to the list, and takes the sizes of their files. Those whose files are gone need
+    /// not stay.
+    pub fn settle(&mut self) {
+        self.residence.places.resize_with(self.list.models.len(), Default::default);
+        self.loaded.resize_with(self.list.models.len(), Default::default);
+        for (place, model) in self.residence.places.iter_mut().zip(&self.list.models) {
+            (place.file_bytes, place.more_bytes) = (model.files.bytes, model.options.kv_cache);
+            if !model.present {
+                place.keep = Some(Duration::ZERO);
+            }
+        }
+    }
+
+    /// The place of the model that a request means, and that of its adapter.
+    pub fn choose(&self, name: Option<&str>) -> Option<(usize, Option<usize>)> {
+        match name {
+            None => (!self.list.several).then_some((0, None)),
+            Some(name) => self.list.find(name).map(|at| (at, self.list.models[at].shown(name).1)),
+        }
+    }
+
+    /// The model as it is now.
+    pub fn model(&self, at: usize, now: Duration) -> Model {
+        let listing = &self.list.models[at];
+        Model {
+            name: listing.name.clone(),
+            path: listing.path.clone(),
+            bytes: listing.files.bytes,
+            created: listing.files.written,
+            adapters: listing.adapters.iter().map(|(name, _)| name.clone()).collect(),
+            loaded: self.loaded[at].clone(),
+            left: self.residence.left(at, now),
+        }
+    }
+
+    /// The model that is to be loaded next: for the request that has waited longest.
+    pub fn wanted(&self) -> Option<usize> {
+        let waited = self.waiters.iter().map(|waiter| waiter.at);
+        self.first.into_iter().chain(waited).find(|at| !self.residence.places[*at].here)
+    }
+
+    pub fn measure(&mut self) {
+        for (place, loaded) in self.residence.places.iter_mut().zip(&self.loaded) {
+            let stats = loaded.as_ref().and_then(|loaded| loaded.engine.stats().ok());
+            place.held_bytes = stats.map_or(place.held_bytes, |stats| stats.memory_used_bytes);
+        }
+    }
+
+    pub fn fail(&mut self, which: impl Fn(usize) -> bool, failure: &Failure) {
+        for waiter in self.waiters.extract_if(.., |waiter| which(waiter.at)) {
+            let _ = waiter.answer.send(Err(failure.clone()));
+        }
+    }
+}
