@@ -8,13 +8,13 @@ use crate::failure::{Failure, Result};
 use crate::fields::Fields;
 use crate::memory::Lease;
 use crate::run::Call;
-use crate::serve::Late;
 use crate::work::{Cost, Line};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::StatusCode;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use std::convert::Infallible;
+use std::io;
 
 /// Bytes of a whole answer that are given to the connection at once: what it has not taken stays counted.
 const PIECE: usize = 64 << 10;
@@ -72,13 +72,12 @@ pub fn too_large(most: usize) -> Failure {
 }
 
 fn refused(error: axum::Error) -> Failure {
-    let late = error.into_inner().is::<Late>();
-    match late {
-        true => Failure::new(StatusCode::REQUEST_TIMEOUT, "timed_out", "the request did not arrive in time"),
-        false => {
-            Failure::new(StatusCode::BAD_REQUEST, "invalid_http", "the request's body is not valid HTTP/1.1")
-        }
+    let is_late = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+    if error.into_inner().downcast_ref().is_some_and(is_late) {
+        let words = "the request did not arrive in time";
+        return Failure::new(StatusCode::REQUEST_TIMEOUT, "timed_out", words);
     }
+    Failure::new(StatusCode::BAD_REQUEST, "invalid_http", "the request's body is not valid HTTP/1.1")
 }
 
 /// A whole answer. `call` lives until the connection has taken it.

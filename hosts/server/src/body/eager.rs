@@ -5,22 +5,10 @@ use crate::memory::Lease;
 use axum::body::Body;
 use futures_util::stream;
 use std::collections::VecDeque;
-use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tokio::task::JoinSet;
-
-/// More is unread than may be, or no memory is left for it. The connection is closed.
-#[derive(Debug)]
-pub struct Unread;
-
-impl fmt::Display for Unread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the client left too much of the answer unread")
-    }
-}
-
-impl std::error::Error for Unread {}
 
 /// The body that `make` writes in a task of its own, which ends when nobody wants the body any more.
 pub fn eager<F: Future<Output = ()> + Send + 'static>(app: &App, make: impl FnOnce(Writer) -> F) -> Body {
@@ -103,11 +91,14 @@ struct Reader {
 }
 
 impl Reader {
-    fn poll(&self, context: &Context<'_>) -> Poll<Option<Result<Vec<u8>, Unread>>> {
+    fn poll(&self, context: &Context<'_>) -> Poll<Option<io::Result<Vec<u8>>>> {
         let mut waiting = self.inbox.lock();
         let count = waiting.data.len().min(PIECE);
         match waiting.end {
-            End::Cut => Poll::Ready(Some(Err(Unread))),
+            // More is unread than may be, or no memory is left for it. The connection is closed.
+            End::Cut => {
+                Poll::Ready(Some(Err(io::Error::other("the client left too much of the answer unread"))))
+            }
             End::Whole if count == 0 => Poll::Ready(None),
             End::Open if count == 0 => {
                 waiting.waker = Some(context.waker().clone());
@@ -136,7 +127,7 @@ mod tests {
 
     async fn next(reader: &Reader) -> Option<Result<usize, ()>> {
         let piece = poll_fn(|context| reader.poll(context)).await?;
-        Some(piece.map(|piece| piece.len()).map_err(|Unread| ()))
+        Some(piece.map(|piece| piece.len()).map_err(drop))
     }
 
     #[tokio::test]

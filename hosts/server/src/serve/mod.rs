@@ -20,7 +20,6 @@ pub use access::Answering;
 pub use keys::Keys;
 pub use life::{Life, State};
 pub use listen::fit_connections;
-pub use receive::Late;
 pub use router::Rest;
 pub use signals::Signals;
 pub use tls::acceptor;

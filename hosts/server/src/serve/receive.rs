@@ -5,26 +5,14 @@ use futures_util::StreamExt as _;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use std::error::Error;
-use std::fmt;
 use std::future::Future as _;
+use std::io::{self, ErrorKind::TimedOut};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::time::{Sleep, sleep_until};
-
-/// A body that did not arrive in time.
-#[derive(Debug)]
-pub struct Late;
-
-impl fmt::Display for Late {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the request did not arrive in time")
-    }
-}
-
-impl Error for Late {}
 
 /// Whether a body has arrived as a whole.
 #[derive(Clone)]
@@ -83,7 +71,9 @@ impl HttpBody for Receiving {
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let this = self.get_mut();
         match Pin::new(&mut this.inner).poll_frame(context) {
-            Poll::Pending => this.late.as_mut().poll(context).map(|()| Some(Err(Late.into()))),
+            Poll::Pending => {
+                this.late.as_mut().poll(context).map(|()| Some(Err(io::Error::from(TimedOut).into())))
+            }
             Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error.into()))),
             Poll::Ready(frame) => {
                 if frame.is_none() || this.inner.is_end_stream() {
