@@ -1,7 +1,7 @@
 //! Hosts may call from threads with small stacks: texts and templates use other threads' stacks or the heap.
 
 use bn_engine::base::Status;
-use bn_engine::text::reply::{Parts, grammar};
+use bn_engine::text::reply::{Advice, Parts, grammar};
 use bn_engine::text::{Chat, ChatTemplate, JsonFiles, Message, Tokenizer};
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ fn conversations() {
             let chat = Chat::parse(&chat(42)).unwrap();
             let made = template.render_chat(&chat).unwrap();
             let parts = Parts::of(&chat, &template, &made.text).unwrap();
-            (made.text, grammar(&chat, &parts, None, &|_| None).unwrap().unwrap())
+            (made.text, grammar(&chat, &parts, None, Advice::Taken, &|_| None).unwrap().unwrap())
         });
         let innermost = |text: &str| text.contains(&"[".repeat(42));
         assert!(innermost(&text) && innermost(&grammar), "{text}");

@@ -135,15 +135,18 @@ fn what_cannot_be_kept_is_refused_by_name() {
         (r#"{"anyOf": [{"required": ["a"]}]}"#, "parameters: anyOf"),
         (r#"{"minProperties": 1}"#, "parameters: minProperties"),
     ] {
-        let tool = format!(r#"{{"type": "function", "function": {{"name": "f", "parameters": {root}}}}}"#);
-        let error = grammar(&required(&tool), &parts("qwen3_coder"), None, &|_| None).unwrap_err();
+        let tool = |strict: bool| {
+            format!(
+                r#"{{"type": "function", "function": {{"name": "f", "strict": {strict}, "parameters": {root}}}}}"#
+            )
+        };
+        let made = |chat: &Chat| grammar(chat, &parts("qwen3_coder"), None, Advice::Taken, &|_| None);
+        let error = made(&required(&tool(true))).unwrap_err();
         let message = format!("chat.json: tools: f: {what} cannot be kept in calls of qwen3_coder");
         assert_eq!((error.status, error.message), (Status::Unsupported, message));
-        let free = with(&tool, r#""parallel_tool_calls": false"#);
-        assert!(
-            grammar(&free, &parts("qwen3_coder"), None, &|_| None).is_ok(),
-            "{what}: only what is strict is kept"
-        );
+        let advised = made(&required(&tool(false))).unwrap().unwrap();
+        assert!(accepts(&advised, &call("f", &[("any", "x")])), "{what}: only what is strict must be kept");
+        assert!(made(&with(&tool(false), r#""parallel_tool_calls": false"#)).is_ok(), "{what}");
     }
 }
 
@@ -151,7 +154,7 @@ fn what_cannot_be_kept_is_refused_by_name() {
 fn only_the_block_is_made_of_control_tokens() {
     let ids =
         |mark: &str| ["<tool_call>", "</tool_call>"].iter().position(|m| *m == mark).map(|at| 10 + at as u32);
-    let made = grammar(&required(TOOL), &parts("qwen3_coder"), None, &ids).unwrap().unwrap();
+    let made = grammar(&required(TOOL), &parts("qwen3_coder"), None, Advice::Taken, &ids).unwrap().unwrap();
     assert!(
         made.contains("call_1: <[10]> \"\\n<function=now>\\n\" PARAMETER_1* \"</function>\\n\" <[11]>"),
         "{made}"
