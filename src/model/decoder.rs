@@ -148,11 +148,9 @@ impl Model for Decoder {
     }
 
     fn state_shape(&self) -> StateShape {
-        let layers = self.config.blocks.iter().filter(|block| block.has_state()).count();
-        let delta = self.config.delta.map(|delta| (delta.state(), delta.drafted_row()));
-        let conv = self.config.conv.map(|conv| (conv.state(), conv.drafted_row()));
-        let mamba = self.config.mamba.map(|mamba| (mamba.shape.state(), mamba.shape.drafted_row()));
-        let (floats, row) = delta.or(conv).or(mamba).unwrap_or_default();
+        let mut sizes = self.weights.layers.iter().filter_map(Layer::state).map(|(_, net)| net.sizes());
+        let layers = sizes.clone().count();
+        let (floats, row) = sizes.next().unwrap_or_default();
         let hidden = self.weights.mtp.as_ref().map_or(0, |_| self.config.hidden);
         StateShape { layers, floats, row, hidden }
     }

@@ -65,6 +65,15 @@ pub enum Recurrent<'a> {
 }
 
 impl<'a> Recurrent<'a> {
+    /// f32 elements of a sequence's state, and of what is kept of a drafted row.
+    pub fn sizes(self) -> (usize, usize) {
+        match self {
+            Self::DeltaNet(net) => (net.shape.state(), net.shape.drafted_row()),
+            Self::ShortConv(net) => (net.shape.state(), net.shape.drafted_row()),
+            Self::Mamba(net) => (net.shape.state(), net.shape.drafted_row()),
+        }
+    }
+
     /// All weights.
     pub fn vectors(self) -> impl Iterator<Item = &'a [f32]> {
         let vectors: Vec<&'a [f32]> = match self {

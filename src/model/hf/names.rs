@@ -2,6 +2,7 @@
 
 use crate::formats::gguf::expert;
 use crate::model::family::{Family, Joined, Named, SharedExpert};
+use crate::model::layers::{attention, delta_net, experts, gated, mamba, mtp};
 
 /// Meaning of a tensor's name.
 #[derive(Debug, PartialEq)]
@@ -17,79 +18,8 @@ pub enum Name {
     Unknown,
 }
 
-/// Names below `model.layers.N.`; those of norms differ between families.
-const PROJECTIONS: &[Named] = &[
-    ("self_attn.q_proj", "attn_q"),
-    ("self_attn.k_proj", "attn_k"),
-    ("self_attn.v_proj", "attn_v"),
-    ("self_attn.o_proj", "attn_output"),
-    ("mlp.gate_proj", "ffn_gate"),
-    ("mlp.up_proj", "ffn_up"),
-    ("mlp.down_proj", "ffn_down"),
-];
-/// Products that some families have in one matrix.
-const FUSED_QKV: Named = ("self_attn.qkv_proj", "attn_qkv");
-const FUSED_GATE_UP: Named = ("mlp.gate_up_proj", "ffn_up");
-/// GGUF's names of an expert's parts. It has the experts of a layer in one tensor, so the name of one in it is ours:
-/// `formats::gguf` reads it.
-const EXPERT: [&str; 3] = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"];
-/// All experts' matrices in one tensor, as Qwen 3.5's are published. Those of gate and up follow each other.
-const STACKED: [&[&str]; 2] = [&["ffn_gate_exps.weight", "ffn_up_exps.weight"], &["ffn_down_exps.weight"]];
-/// The same where gate and up are in turns (`ExpertDefaults::interleaved`), as floats or as blocks beside their scales,
-/// and the biases of each.
-const INTERLEAVED: &[(&str, &[&str])] = &[
-    ("gate_up_proj", STACKED[0]),
-    ("gate_up_proj_blocks", STACKED[0]),
-    ("gate_up_proj_bias", &["ffn_gate_exps.bias", "ffn_up_exps.bias"]),
-    ("down_proj", STACKED[1]),
-    ("down_proj_blocks", STACKED[1]),
-    ("down_proj_bias", &["ffn_down_exps.bias"]),
-];
 /// The end of a name of scales, where that of their weights has the other.
 pub const SCALES: Named = ("_scales", "_blocks");
-/// Attention's sinks.
-const SINKS: Named = ("self_attn.sinks", "attn_sinks.weight");
-/// GGUF's name of the experts' biases.
-const EXPERT_BIAS: &str = "exp_probs_b.bias";
-/// Names of a layer of Gated DeltaNet, with the whole name's end.
-const DELTA: &[Named] = &[
-    ("linear_attn.conv1d.weight", "ssm_conv1d.weight"),
-    ("linear_attn.dt_bias", "ssm_dt.bias"),
-    ("linear_attn.A_log", "ssm_a"),
-    ("linear_attn.norm.weight", "ssm_norm.weight"),
-    ("linear_attn.out_proj.weight", "ssm_out.weight"),
-];
-/// As `DELTA`, of a layer of Mamba-2.
-const MAMBA: &[Named] = &[
-    ("mamba.in_proj.weight", "ssm_in.weight"),
-    ("mamba.conv1d.weight", "ssm_conv1d.weight"),
-    ("mamba.conv1d.bias", "ssm_conv1d.bias"),
-    ("mamba.dt_bias", "ssm_dt.bias"),
-    ("mamba.A_log", "ssm_a"),
-    ("mamba.D", "ssm_d"),
-    ("mamba.norm.weight", "ssm_norm.weight"),
-    ("mamba.out_proj.weight", "ssm_out.weight"),
-];
-/// The products before the recurrence, one by one (Qwen 3.5), and in pairs (Qwen3-Next).
-const SINGLE: &[Named] = &[
-    ("linear_attn.in_proj_qkv.weight", "attn_qkv.weight"),
-    ("linear_attn.in_proj_z.weight", "attn_gate.weight"),
-    ("linear_attn.in_proj_b.weight", "ssm_beta.weight"),
-    ("linear_attn.in_proj_a.weight", "ssm_alpha.weight"),
-];
-const PAIRS: &[Joined] = &[
-    ("linear_attn.in_proj_qkvz.weight", &["attn_qkv.weight", "attn_gate.weight"]),
-    ("linear_attn.in_proj_ba.weight", &["ssm_beta.weight", "ssm_alpha.weight"]),
-];
-/// GGUF's name of the router.
-const ROUTER: &str = "ffn_gate_inp";
-/// Names of an expert that every row passes through, and of its weight.
-const SHARED: &[Named] = &[
-    ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
-    ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
-    ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
-    ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
-];
 
 /// Maps a name. Names of a whole model begin with `model.`; those of a model without a head may lack it.
 pub fn canonical(family: &Family, name: &str) -> Name {
@@ -129,14 +59,6 @@ pub fn canonical(family: &Family, name: &str) -> Name {
     in_layer(family, layer, part)
 }
 
-/// Names in a block of multi-token prediction, beside those of its layer: below `mtp.`, and below GGUF's `nextn.`.
-const MTP: &[Named] = &[
-    ("fc", "eh_proj"),
-    ("pre_fc_norm_embedding", "enorm"),
-    ("pre_fc_norm_hidden", "hnorm"),
-    ("norm", "shared_head_norm"),
-];
-
 /// Maps the name of a tensor of multi-token prediction, whose blocks follow the `layers` in GGUF. `None` if it is
 /// another tensor's name.
 pub fn further(family: &Family, layers: usize, name: &str) -> Option<Name> {
@@ -152,7 +74,7 @@ pub fn further(family: &Family, layers: usize, name: &str) -> Option<Name> {
     let layer = layer.filter(|(n, _)| canonical_number(n));
     let layer = layer.and_then(|(n, part)| Some((layers + usize::from(n.parse::<u16>().ok()?), part)));
     let known = layer.map_or(Name::Unknown, |(n, part)| in_layer(family, &n.to_string(), part));
-    let own = MTP.iter().find(|(hf, _)| part.strip_suffix(".weight") == Some(hf));
+    let own = mtp::PARTS.iter().find(|(hf, _)| part.strip_suffix(".weight") == Some(hf));
     Some(match (known, own) {
         (Name::Unknown, Some((_, gguf))) => Name::Tensor(format!("blk.{layers}.nextn.{gguf}.weight")),
         (Name::Unknown, None) => Name::Tensor(format!("blk.{layers}.nextn.{part}")),
@@ -180,8 +102,8 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
     if let Some((_, gguf)) = recurrent(family).chain(family.tensors).find(is) {
         return Name::Tensor(format!("blk.{layer}.{gguf}"));
     }
-    if family.sinks && part == SINKS.0 {
-        return Name::Tensor(format!("blk.{layer}.{}", SINKS.1));
+    if family.sinks && part == attention::SINKS.0 {
+        return Name::Tensor(format!("blk.{layer}.{}", attention::SINKS.1));
     }
     let experts = in_experts(family, part);
     let all = interleaved(family);
@@ -196,12 +118,12 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
         return Name::Parts(parts.iter().map(|gguf| format!("blk.{layer}.{gguf}")).collect());
     }
     if family.experts.is_some_and(|experts| experts.bias == Some(part)) {
-        return Name::Tensor(format!("blk.{layer}.{EXPERT_BIAS}"));
+        return Name::Tensor(format!("blk.{layer}.{}", experts::BIAS));
     }
     if family.experts.is_some_and(|experts| experts.biases)
         && part.strip_suffix(".bias") == router(family).as_deref()
     {
-        return Name::Tensor(format!("blk.{layer}.{ROUTER}.bias"));
+        return Name::Tensor(format!("blk.{layer}.{}.bias", experts::ROUTER));
     }
     let bias = part.strip_suffix(".bias").filter(|_| family.layer_norms);
     if let Some((_, gguf)) = family.norms.iter().find(|(hf, _)| Some(*hf) == bias) {
@@ -210,42 +132,54 @@ fn in_layer(family: &Family, layer: &str, part: &str) -> Name {
     let Some(part) = part.strip_suffix(".weight") else { return Name::Unknown };
     let is = |(hf, _): &&Named| *hf == part;
     let shared = shared(family).find(is).map(|(_, gguf)| *gguf);
-    if let Some(gguf) = shared.or_else(|| (router(family)? == part).then_some(ROUTER)) {
+    if let Some(gguf) = shared.or_else(|| (router(family)? == part).then_some(experts::ROUTER)) {
         return Name::Tensor(format!("blk.{layer}.{gguf}.weight"));
     }
     if let Some((expert, part)) = in_experts(family, part).and_then(|rest| rest.split_once('.')) {
         let parts = family.experts.map_or([""; 3], |experts| experts.parts);
         let known = parts.iter().position(|hf| *hf == part).filter(|_| canonical_number(expert));
-        return known
-            .map_or(Name::Unknown, |at| Name::Tensor(format!("blk.{layer}.{}.{expert}.weight", EXPERT[at])));
+        return known.map_or(Name::Unknown, |at| {
+            Name::Tensor(format!("blk.{layer}.{}.{expert}.weight", experts::PARTS[at]))
+        });
     }
     let gguf = family.norms.iter().find(|(hf, _)| *hf == part);
     gguf.map_or(Name::Unknown, |(_, gguf)| Name::Tensor(format!("blk.{layer}.{gguf}.weight")))
 }
 
+/// The names of the products of attention and dense feed-forwards in most families.
+fn dense() -> impl Iterator<Item = &'static Named> {
+    attention::PRODUCTS.iter().chain(gated::PRODUCTS)
+}
+
 /// The names of the family's products, those of fused ones before others of the same name in GGUF.
 fn projections(family: &Family) -> impl Iterator<Item = &'static Named> {
-    let qkv = family.fused.qkv.then_some(&FUSED_QKV);
-    let gate_up = family.fused.gate_up.then_some(&FUSED_GATE_UP);
-    qkv.into_iter().chain(gate_up).chain(family.products).chain(PROJECTIONS)
+    let qkv = family.fused.qkv.then_some(&attention::FUSED);
+    let gate_up = family.fused.gate_up.then_some(&gated::FUSED);
+    qkv.into_iter().chain(gate_up).chain(family.products).chain(dense())
 }
 
 /// The names of the family in a layer of Gated DeltaNet or Mamba-2.
 fn recurrent(family: &Family) -> impl Iterator<Item = &'static Named> + Clone {
-    let of = family.delta.map(|delta| if delta.fused { &[] } else { SINGLE });
-    let mamba = family.mamba.map(|_| MAMBA);
-    [of, of.map(|_| DELTA), mamba].into_iter().flatten().flatten()
+    let of = family.delta.map(|delta| if delta.fused { &[] } else { delta_net::SINGLE });
+    let mamba = family.mamba.map(|_| mamba::TENSORS);
+    [of, of.map(|_| delta_net::TENSORS), mamba].into_iter().flatten().flatten()
 }
 
 fn pairs(family: &Family) -> impl Iterator<Item = &'static Joined> {
-    family.delta.filter(|delta| delta.fused).map(|_| PAIRS).into_iter().flatten().chain(family.joined)
+    family
+        .delta
+        .filter(|delta| delta.fused)
+        .map(|_| delta_net::PAIRS)
+        .into_iter()
+        .flatten()
+        .chain(family.joined)
 }
 
 /// What a tensor of all experts holds.
 fn stacked(family: &Family, part: &str) -> Option<&'static [&'static str]> {
     let experts = family.experts?;
     let part = part.strip_prefix(experts.inside)?.strip_prefix('.')?;
-    experts.stacked.iter().position(|hf| *hf == part).map(|at| STACKED[at])
+    experts.stacked.iter().position(|hf| *hf == part).map(|at| experts::STACKED[at])
 }
 
 /// The part of a name behind that of a layer's experts.
@@ -259,8 +193,8 @@ fn router(family: &Family) -> Option<String> {
 }
 
 /// The names of tensors that have all experts of a layer, if gate and up are in turns.
-fn interleaved(family: &Family) -> &'static [(&'static str, &'static [&'static str])] {
-    if family.experts.is_some_and(|experts| experts.interleaved) { INTERLEAVED } else { &[] }
+fn interleaved(family: &Family) -> &'static [Joined] {
+    if family.experts.is_some_and(|experts| experts.interleaved) { experts::INTERLEAVED } else { &[] }
 }
 
 /// The names of the family in an expert that every row passes through.
@@ -268,7 +202,7 @@ fn shared(family: &Family) -> impl Iterator<Item = &'static Named> {
     family
         .experts
         .filter(|experts| experts.shared == SharedExpert::Weighed)
-        .map(|_| SHARED)
+        .map(|_| experts::SHARED)
         .into_iter()
         .flatten()
 }
@@ -293,7 +227,7 @@ pub fn own(family: &Family, layers: usize, gguf: &str) -> Option<String> {
     let block = gguf.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
     if let Some((_, part)) = block.filter(|(n, _)| family.mtp && n.parse() == Ok(layers)) {
         let own = part.strip_prefix("nextn.").and_then(|part| part.strip_suffix(".weight"));
-        return match MTP.iter().find(|(_, gguf)| own == Some(gguf)) {
+        return match mtp::PARTS.iter().find(|(_, gguf)| own == Some(gguf)) {
             Some((hf, _)) => Some(format!("mtp.{hf}.weight")),
             None => own_of(family, &format!("blk.0.{part}")).map(|hf| hf.replacen("model.", "mtp.", 1)),
         };
@@ -323,25 +257,25 @@ fn own_of(family: &Family, gguf: &str) -> Option<String> {
     if let Some(hf) = single.or(pairs(family).find(|(_, pair)| pair.contains(&part)).map(|(hf, _)| hf)) {
         return Some(format!("model.layers.{layer}.{hf}"));
     }
-    if part == EXPERT_BIAS {
+    if part == experts::BIAS {
         return family.experts?.bias.map(|hf| format!("model.layers.{layer}.{hf}"));
     }
-    if family.sinks && part == SINKS.1 {
-        return Some(format!("model.layers.{layer}.{}", SINKS.0));
+    if family.sinks && part == attention::SINKS.1 {
+        return Some(format!("model.layers.{layer}.{}", attention::SINKS.0));
     }
     let (part, tensor) = part.rsplit_once('.')?;
     if let Some(experts) = family.experts.filter(|experts| experts.interleaved) {
         let all = format!("{}.{tensor}", part.split_once('.').map_or(part, |(all, _)| all));
-        if let Some((hf, _)) = INTERLEAVED.iter().find(|(_, parts)| parts.contains(&&*all)) {
+        if let Some((hf, _)) = experts::INTERLEAVED.iter().find(|(_, parts)| parts.contains(&&*all)) {
             return Some(format!("model.layers.{layer}.{}.experts.{hf}", experts.inside));
         }
     }
     if let Some((part, expert)) = part.split_once('.') {
-        let (at, experts) = (EXPERT.iter().position(|gguf| *gguf == part)?, family.experts?);
+        let (at, experts) = (experts::PARTS.iter().position(|gguf| *gguf == part)?, family.experts?);
         let (inside, hf) = (experts.inside, experts.parts[at]);
         return Some(format!("model.layers.{layer}.{inside}.experts.{expert}.{hf}.{tensor}"));
     }
-    if part == ROUTER {
+    if part == experts::ROUTER {
         return router(family).map(|hf| format!("model.layers.{layer}.{hf}.{tensor}"));
     }
     let (part, tensor) = match part.strip_suffix("_norm_in") {
@@ -361,5 +295,5 @@ pub fn is_embedding_norm(name: &str) -> bool {
 pub fn is_projection(gguf: &str) -> bool {
     let part = gguf.strip_prefix("blk.").and_then(|rest| rest.split_once('.')).map(|(_, part)| part);
     let part = part.and_then(|part| part.strip_suffix(".weight"));
-    part.is_some_and(|part| PROJECTIONS.iter().any(|(_, name)| *name == part))
+    part.is_some_and(|part| dense().any(|(_, name)| *name == part))
 }

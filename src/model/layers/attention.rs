@@ -3,9 +3,19 @@
 use super::read::LayerReader;
 use super::{Inventory, Mixer, Product, Residual, Step};
 use crate::base::Result;
-use crate::model::family::QkNorm;
+use crate::model::family::{Named, QkNorm};
 use crate::ops::{Attention, AttentionShape, Norm, Owned, Slot};
 use std::sync::Arc;
+
+/// Names of Hugging Face and of GGUF: of products, and of those that some families have in one matrix.
+pub const PRODUCTS: &[Named] = &[
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+];
+pub const FUSED: Named = ("self_attn.qkv_proj", "attn_qkv");
+pub const SINKS: Named = ("self_attn.sinks", "attn_sinks.weight");
 
 pub struct SelfAttention {
     /// q, k, v: `[heads * head_dim, hidden]`, and twice `[kv_heads * head_dim, hidden]`. With an output gate q has

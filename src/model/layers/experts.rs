@@ -5,8 +5,35 @@ use super::read::LayerReader;
 use super::{FeedForward, Inventory, Products, Update};
 use crate::base::{Result, reserve};
 use crate::model::config::ExpertsConfig;
-use crate::model::family::SharedExpert;
+use crate::model::family::{Joined, Named, SharedExpert};
 use crate::ops::{Activation, Expert, Experts, Norm, OpSet, Owned, Projections, Shared};
+
+/// GGUF's names of an expert's parts. It has the experts of a layer in one tensor, so the name of one in it is ours:
+/// `formats::gguf` reads it.
+pub const PARTS: [&str; 3] = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"];
+/// All experts' matrices in one tensor, as Qwen 3.5's are published. Those of gate and up follow each other.
+pub const STACKED: [&[&str]; 2] =
+    [&["ffn_gate_exps.weight", "ffn_up_exps.weight"], &["ffn_down_exps.weight"]];
+/// The same where gate and up are in turns (`ExpertDefaults::interleaved`), as floats or as blocks beside their scales,
+/// and the biases of each.
+pub const INTERLEAVED: &[Joined] = &[
+    ("gate_up_proj", STACKED[0]),
+    ("gate_up_proj_blocks", STACKED[0]),
+    ("gate_up_proj_bias", &["ffn_gate_exps.bias", "ffn_up_exps.bias"]),
+    ("down_proj", STACKED[1]),
+    ("down_proj_blocks", STACKED[1]),
+    ("down_proj_bias", &["ffn_down_exps.bias"]),
+];
+/// GGUF's names of the router, and of the experts' biases.
+pub const ROUTER: &str = "ffn_gate_inp";
+pub const BIAS: &str = "exp_probs_b.bias";
+/// Names of Hugging Face and of GGUF, of an expert that every row passes through and of its weight.
+pub const SHARED: &[Named] = &[
+    ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
+    ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
+    ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
+    ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
+];
 
 /// A mixture of experts.
 pub struct Sparse {
@@ -109,7 +136,7 @@ fn experts(from: &mut LayerReader, e: &ExpertsConfig) -> Result<Experts> {
         read_biases(from, e.width, &mut experts)?;
     }
     let shared = e.shared.map(|width| shared(from, width)).transpose()?;
-    let bias = e.bias.then(|| from.vector("exp_probs_b.bias", e.count)).transpose()?;
+    let bias = e.bias.then(|| from.vector(BIAS, e.count)).transpose()?;
     Ok(Experts { router_norm, router, choice: e.choice, bias, scales, experts, shared })
 }
 

@@ -4,8 +4,14 @@ use super::read::LayerReader;
 use super::{FeedForward, Inventory, Product, Products, Update};
 use crate::base::Result;
 use crate::kernels::gemm::ternary::Columns;
+use crate::model::family::Named;
 use crate::ops::{Activation, Norm, OpSet, Owned, Slot};
 use std::sync::Arc;
+
+/// Names of Hugging Face and of GGUF: of products, and of gate and up in one matrix.
+pub const PRODUCTS: &[Named] =
+    &[("mlp.gate_proj", "ffn_gate"), ("mlp.up_proj", "ffn_up"), ("mlp.down_proj", "ffn_down")];
+pub const FUSED: Named = ("mlp.gate_up_proj", "ffn_up");
 
 pub struct Gated {
     /// gate, up: `[ffn, hidden]`.

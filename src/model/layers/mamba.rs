@@ -4,8 +4,21 @@ use super::read::LayerReader;
 use super::{Inventory, Mixer, Product, Products, Residual, Step};
 use crate::base::Result;
 use crate::model::config::{Block, GateNorm, MambaConfig};
+use crate::model::family::Named;
 use crate::ops::{Mamba, MambaFactors, MambaNorm, MambaShape, Norm, Owned, Recurrent, Slot};
 use std::sync::Arc;
+
+/// Names of Hugging Face and of GGUF, with the whole name's end.
+pub const TENSORS: &[Named] = &[
+    ("mamba.in_proj.weight", "ssm_in.weight"),
+    ("mamba.conv1d.weight", "ssm_conv1d.weight"),
+    ("mamba.conv1d.bias", "ssm_conv1d.bias"),
+    ("mamba.dt_bias", "ssm_dt.bias"),
+    ("mamba.A_log", "ssm_a"),
+    ("mamba.D", "ssm_d"),
+    ("mamba.norm.weight", "ssm_norm.weight"),
+    ("mamba.out_proj.weight", "ssm_out.weight"),
+];
 
 pub struct StateSpace {
     /// The gate; x, B and C; the steps: `[inputs, hidden]`.

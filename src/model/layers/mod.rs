@@ -1,14 +1,14 @@
 //! The kinds of layers. Each file has one kind: its weights, how they are read, and how a step runs them.
 
-mod attention;
-mod delta_net;
-mod experts;
-mod gated;
+pub mod attention;
+pub mod delta_net;
+pub mod experts;
+pub mod gated;
 mod inputs;
 mod inventory;
 mod latent;
-mod mamba;
-mod mtp;
+pub mod mamba;
+pub mod mtp;
 mod products;
 mod read;
 mod ropes;

@@ -8,9 +8,18 @@
 use super::{Inventory, Layer, Step};
 use crate::base::Result;
 use crate::model::config::DecoderConfig;
+use crate::model::family::Named;
 use crate::model::options::LoadOptions;
 use crate::model::reader::{Reader, join_of};
 use crate::ops::{Norm, Owned, Projections};
+
+/// Names of Hugging Face below `mtp.`, and of GGUF below `nextn.`, beside those of the block's layer.
+pub const PARTS: &[Named] = &[
+    ("fc", "eh_proj"),
+    ("pre_fc_norm_embedding", "enorm"),
+    ("pre_fc_norm_hidden", "hnorm"),
+    ("norm", "shared_head_norm"),
+];
 
 pub struct Mtp {
     /// The norms of the token's embedding, and of the hidden state.
