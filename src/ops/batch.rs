@@ -1,8 +1,8 @@
 //! One step's ragged batch.
 
-use super::lora::Adapted;
-use super::state::StateRows;
+use super::lora::{Adapted, Lora};
 use crate::base::{Error, Result, reserve};
+use std::sync::Arc;
 
 /// One sequence's rows in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,18 @@ pub struct SeqRows {
     /// The block table is `block_tables[table..table + table_len]`.
     pub table: u32,
     pub table_len: u32,
+}
+
+/// Rows of a step that one state passes through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateRows {
+    /// The state before the rows, and after those that are not drafted. Its contents do not matter at position 0, where
+    /// every state is zero.
+    pub slot: u32,
+    /// Number of rows at the end that are of drafted tokens. They do not change the slot; see `Model::advance`.
+    pub drafted: u32,
+    /// Entries of `RaggedBatch::saves`, as first and end index.
+    pub saves: (u32, u32),
 }
 
 /// Everything that a forward pass reads besides weights and KV.
@@ -269,5 +281,19 @@ impl RaggedBatch {
         self.types.clear();
         self.draws.clear();
         self.padding = 0;
+    }
+}
+
+impl RaggedBatch {
+    /// Lets `count` rows from `row` on run with `lora` at `scale`. Calls must come in ascending order of rows.
+    pub fn adapt(&mut self, lora: &Arc<Lora>, scale: f32, row: u32, count: u32) {
+        let same = |a: &&mut Adapted| Arc::ptr_eq(&a.lora, lora) && a.scale.to_bits() == scale.to_bits();
+        match self.adapted.iter_mut().find(same) {
+            Some(adapted) => adapted.rows.extend(row..row + count),
+            None => {
+                let rows = (row..row + count).collect();
+                self.adapted.push(Adapted { lora: lora.clone(), scale, rows });
+            }
+        }
     }
 }

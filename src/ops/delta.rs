@@ -1,10 +1,10 @@
 //! Gated DeltaNet (Yang et al. 2024, arXiv 2412.06464) as Qwen3-Next and Qwen3.5 have it: a short convolution of q, k
 //! and v, the gated delta rule, and a norm that a gate scales. The products before and behind it are not part of it.
 
-use super::Norm;
 use super::recurrence::{Heads, Pass, Recurrence, RecurrentScratch};
 use super::spans::{Span, Taps};
 use super::state::Accepted;
+use super::types::{HeadOrder, Norm};
 use crate::base::{Error, Result};
 use crate::kernels::Isa;
 use crate::kernels::gemm::blocks::SharedOut;
@@ -14,15 +14,6 @@ use crate::kernels::rows::exp::exp;
 use crate::kernels::rows::{elementwise, norm};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// The key head that a value head belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeadOrder {
-    /// Value heads of one key head follow each other (Hugging Face).
-    Grouped,
-    /// Value head j belongs to key head j mod key_heads (GGUF).
-    Tiled,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaShape {

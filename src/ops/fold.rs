@@ -1,6 +1,6 @@
 //! Weights that are folded with a rotation of their inputs, and what activations pass through before them.
 
-use super::HeadOrder;
+use super::types::HeadOrder;
 use crate::base::{Error, Result};
 use crate::kernels::Isa;
 use crate::kernels::rows::hadamard::walsh_hadamard;

@@ -1,6 +1,6 @@
 //! Adapters: low-rank updates of a decoder's products (Hu et al. 2021, "LoRA") for some rows of a step.
 
-use super::{Projections, RaggedBatch};
+use super::types::Projections;
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result, reserve};
 use crate::kernels::gemm::blocks::MOST;
@@ -118,20 +118,6 @@ impl Adapted {
             rows: adapted.rows.iter().filter_map(place).collect(),
         };
         all.iter().map(some).filter(|adapted| !adapted.rows.is_empty()).collect()
-    }
-}
-
-impl RaggedBatch {
-    /// Lets `count` rows from `row` on run with `lora` at `scale`. Calls must come in ascending order of rows.
-    pub fn adapt(&mut self, lora: &Arc<Lora>, scale: f32, row: u32, count: u32) {
-        let same = |a: &&mut Adapted| Arc::ptr_eq(&a.lora, lora) && a.scale.to_bits() == scale.to_bits();
-        match self.adapted.iter_mut().find(same) {
-            Some(adapted) => adapted.rows.extend(row..row + count),
-            None => {
-                let rows = (row..row + count).collect();
-                self.adapted.push(Adapted { lora: lora.clone(), scale, rows });
-            }
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! A slot has the states of all layers of one sequence after some number of its tokens. A forward pass updates the
 //! slots of its sequences in place. It may save copies to other slots on its way.
 
-use super::RaggedBatch;
+use super::batch::RaggedBatch;
 use super::tensors::zeroed;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::{Error, Result, reserve};
@@ -43,18 +43,6 @@ impl StateShape {
         let floats = self.layers.saturating_mul(self.row).saturating_add(self.hidden);
         floats.saturating_mul(size_of::<f32>())
     }
-}
-
-/// Rows of a step that one state passes through.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StateRows {
-    /// The state before the rows, and after those that are not drafted. Its contents do not matter at position 0, where
-    /// every state is zero.
-    pub slot: u32,
-    /// Number of rows at the end that are of drafted tokens. They do not change the slot; see `Model::advance`.
-    pub drafted: u32,
-    /// Entries of `RaggedBatch::saves`, as first and end index.
-    pub saves: (u32, u32),
 }
 
 /// Drafted rows of the last step that turned out right.

@@ -1,13 +1,14 @@
 //! Paged attention: norms and rotates q and k, writes K and V, then attends with each row's heads to all that the row
 //! sees.
 
+use super::CudaOps;
 use super::kernels::{AttentionKernels, HEADS};
 use super::launch::Arg;
 use super::linear::at_column;
 use super::parts::Part;
-use super::{CudaOps, cpu_only};
 use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::{KvType, PIECE};
+use crate::ops::types::cpu_only;
 use crate::ops::{Attention, AttentionShape, KvLayout, Paging, RopeStyle, SeqRows};
 use std::ops::Range;
 

@@ -10,7 +10,8 @@ use super::weights::{OnDevice, copied, key_of, refused};
 use crate::base::{Error, Result};
 use crate::device::Buffer;
 use crate::kernels::{Arithmetic, Matrix};
-use crate::ops::{Activation, Experts, Gate, Norm, OpSet, Projections, Shared, Weight, cpu_only};
+use crate::ops::types::cpu_only;
+use crate::ops::{Activation, Experts, Gate, Norm, OpSet, Projections, Shared, Weight};
 use std::sync::Arc;
 
 /// The most experts of a row: a lane of `bn_route` has one each.

@@ -9,7 +9,8 @@ use crate::base::{Error, Result};
 use crate::kernels::Arithmetic;
 use crate::kernels::gemm::blocks::MOST;
 use crate::kernels::rows::hadamard;
-use crate::ops::{Activation, Norm, Projections, cpu_only};
+use crate::ops::types::cpu_only;
+use crate::ops::{Activation, Norm, Projections};
 
 /// Maximum bytes of the parts of 16 tokens and 32 columns that products of halves take.
 const PARTS_BYTES: usize = 2176;

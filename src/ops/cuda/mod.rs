@@ -24,7 +24,7 @@ pub use parts::Part;
 
 use super::{
     Activation, Adapted, Attention, AttentionShape, Experts, Head, KvCache, KvLayout, Norm, OpSet, Owned,
-    Paging, Projections, RaggedBatch, Site, Weight, cpu_only,
+    Paging, Projections, RaggedBatch, Site, Weight,
 };
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
@@ -32,6 +32,7 @@ use crate::device::{DeviceFacts, Function};
 use crate::kernels::attention::KvType;
 use crate::kernels::rows::hadamard;
 use crate::kernels::{Arithmetic, Matrix, Pool};
+use crate::ops::types::cpu_only;
 use attention::Attend;
 use experts::Tables;
 use graphs::{Graphs, Results, Staging, Way};
