@@ -1,7 +1,9 @@
 //! Attention over the KV cache.
 
+use super::inventory::{Inventory, Product};
+use super::kind::Mixer;
 use super::read::LayerReader;
-use super::{Inventory, Mixer, Product, Residual, Step};
+use super::step::{Residual, Step};
 use crate::base::Result;
 use crate::model::family::{Named, QkNorm};
 use crate::ops::{Attention, AttentionShape, Norm, Owned, Slot};

@@ -1,7 +1,9 @@
 //! Gated DeltaNet.
 
+use super::inventory::{Inventory, Product};
+use super::kind::Mixer;
 use super::read::LayerReader;
-use super::{Inventory, Mixer, Product, Residual, Step};
+use super::step::{Residual, Step};
 use crate::base::Result;
 use crate::model::family::{Joined, Named};
 use crate::ops::{DeltaNet, DeltaShape, Norm, Owned, Recurrent, Slot};

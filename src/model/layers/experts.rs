@@ -1,8 +1,10 @@
 //! Mixtures of experts, by themselves or beside a dense feed-forward.
 
 use super::gated::Gated;
+use super::inventory::Inventory;
+use super::kind::FeedForward;
+use super::products::{Products, Update};
 use super::read::LayerReader;
-use super::{FeedForward, Inventory, Products, Update};
 use crate::base::{Result, reserve};
 use crate::model::config::ExpertsConfig;
 use crate::model::family::{Joined, Named, SharedExpert};

@@ -1,7 +1,9 @@
 //! Dense feed-forwards, with a gate or without.
 
+use super::inventory::{Inventory, Product};
+use super::kind::FeedForward;
+use super::products::{Products, Update};
 use super::read::LayerReader;
-use super::{FeedForward, Inventory, Product, Products, Update};
 use crate::base::Result;
 use crate::kernels::gemm::ternary::Columns;
 use crate::model::family::Named;

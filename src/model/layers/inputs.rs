@@ -1,7 +1,9 @@
 //! Inputs of single layers (Gemma 3n's per-layer embeddings).
 
+use super::inventory::{Inventory, Product};
+use super::products::{Products, Update};
 use super::read::LayerReader;
-use super::{Inventory, Product, Products, Step, Update};
+use super::step::Step;
 use crate::base::Result;
 use crate::kernels::Matrix;
 use crate::model::config::DecoderConfig;

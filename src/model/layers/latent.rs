@@ -1,7 +1,9 @@
 //! Latent attention.
 
+use super::inventory::{Inventory, Product};
+use super::kind::Mixer;
 use super::read::LayerReader;
-use super::{Inventory, Mixer, Product, Residual, Step};
+use super::step::{Residual, Step};
 use crate::base::{Bytes, Result, reserve};
 use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::{DType, Matrix, isa};

@@ -1,7 +1,10 @@
 //! Mamba-2, by itself or beside attention.
 
+use super::inventory::{Inventory, Product};
+use super::kind::Mixer;
+use super::products::Products;
 use super::read::LayerReader;
-use super::{Inventory, Mixer, Product, Products, Residual, Step};
+use super::step::{Residual, Step};
 use crate::base::Result;
 use crate::model::config::{Block, GateNorm, MambaConfig};
 use crate::model::family::Named;

@@ -5,7 +5,9 @@
 //! The block's K and V of a position depend on the tokens up to that position, so they are cached like any layer's. Position
 //! 0 has none, as no token comes before it. Each pass of the model writes them; a draft pass computes the whole block.
 
-use super::{Inventory, Layer, Step};
+use super::inventory::Inventory;
+use super::layer::Layer;
+use super::step::Step;
 use crate::base::Result;
 use crate::model::config::DecoderConfig;
 use crate::model::family::Named;

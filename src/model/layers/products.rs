@@ -1,9 +1,15 @@
 //! The products of a pass, with the adapters of its rows.
 
-use super::{Product, Update};
+use super::inventory::Product;
 use crate::base::Result;
 use crate::ops::{Activation, Adapted, Head, Norm, OpSet, Owned, RaggedBatch};
 use std::borrow::Cow;
+
+/// Rows that are to be added to the residual, after `norm`.
+pub struct Update<'a> {
+    pub rows: Owned,
+    pub norm: Option<&'a Norm>,
+}
 
 /// The products of some rows of a pass. A product that no adapter updates is fused with the operations before it; the
 /// bits are the same.

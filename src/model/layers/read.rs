@@ -1,6 +1,6 @@
 //! Reads the tensors of one layer, by their names in it.
 
-use super::Product;
+use super::inventory::Product;
 use crate::base::{Error, Result};
 use crate::kernels::Matrix;
 use crate::model::config::DecoderConfig;

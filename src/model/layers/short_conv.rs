@@ -1,7 +1,9 @@
 //! Short convolutions.
 
+use super::inventory::{Inventory, Product};
+use super::kind::Mixer;
 use super::read::LayerReader;
-use super::{Inventory, Mixer, Product, Residual, Step};
+use super::step::{Residual, Step};
 use crate::base::Result;
 use crate::ops::{ConvShape, Owned, Recurrent, ShortConv, Slot};
 

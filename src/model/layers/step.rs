@@ -1,6 +1,8 @@
 //! A step, as layers see it.
 
-use super::{Product, Products, Ropes};
+use super::inventory::Product;
+use super::products::{Products, Update};
+use super::ropes::Ropes;
 use crate::base::Result;
 use crate::ops::{KvCache, Norm, OpSet, Owned, Paging, Rope};
 
@@ -15,12 +17,6 @@ pub struct Step<'a> {
     pub all: Products<'a>,
     /// The products of the wanted rows.
     pub wanted: Products<'a>,
-}
-
-/// Rows that are to be added to the residual, after `norm`.
-pub struct Update<'a> {
-    pub rows: Owned,
-    pub norm: Option<&'a Norm>,
 }
 
 /// The residual as a mixer takes it.
