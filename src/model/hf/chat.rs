@@ -1,7 +1,7 @@
 //! The chat template of a folder: the first that exists of `chat_template.jinja`, `chat_template.json` and a field of
 //! `tokenizer_config.json`, as in transformers.
 
-use super::MAX_TOKENIZER_CONFIG_BYTES;
+use super::files::MAX_TOKENIZER_CONFIG_BYTES;
 use crate::base::{Error, Result};
 use crate::formats::hf::Folder;
 use crate::text::chat::{template_for_tools, template_of_json};

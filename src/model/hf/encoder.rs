@@ -1,9 +1,11 @@
 //! Folders of encoders as checkpoints.
 
 use super::fields::Fields;
+use super::files::{give_name, warn_of_keys};
 use super::ordinary::ORDINARY;
+use super::place::{Place, floats};
 use super::pooling::{self, Modules};
-use super::{Place, chat, config, floats, give_name, rope, score, text, warn_of_keys};
+use super::{chat, config, rope, score, text};
 use crate::base::{Bytes, Error, Result, reserve};
 use crate::formats::hf::{Folder, Tensors};
 use crate::formats::safetensors::TensorInfo;
@@ -11,13 +13,22 @@ use crate::kernels::{Matrix, Pool};
 use crate::model::Pooling;
 use crate::model::checkpoint::Checkpoint;
 use crate::model::config::{Block, DecoderConfig, HIDDEN, LAYERS, RopeConfig};
-use crate::model::encoder::family::{EncoderFamily, Positions};
+use crate::model::encoder::family::{EncoderFamily, GEMMA_EMBEDDING, Positions};
 use crate::model::encoder::{EncoderConfig, HeadActivation};
 use crate::model::names::Names;
 use crate::ops::AttentionShape;
 use crate::text::{ChatTemplate, Tokenizer};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// The family of an encoder's `config.json`.
+pub fn family_of(config: &Fields) -> Result<Option<&'static EncoderFamily>> {
+    let both = config.flag("use_bidirectional_attention")?.unwrap_or(false);
+    Ok(match config.text("model_type")? {
+        Some("gemma3_text") if both => Some(&GEMMA_EMBEDDING),
+        kind => kind.and_then(EncoderFamily::of_hf),
+    })
+}
 
 /// Keys that do not affect the arithmetic of an embedding or a score.
 const IGNORED: &[&str] = &[

@@ -2,8 +2,9 @@
 //! columns exchanged, or blocks of MXFP4, in which they are not. A block has 32 codes of 4 bits, two neighbors to a byte, and
 //! its scale, an exponent, in another tensor.
 
+use super::folder::HfFolder;
 use super::names::SCALES;
-use super::{HfFolder, Place};
+use super::place::Place;
 use crate::base::{Bytes, Result, reserve};
 use crate::formats::gguf::expert;
 use crate::formats::safetensors::{ElementType, TensorInfo};

@@ -1,7 +1,9 @@
 //! LoRA adapters in PEFT's format: `adapter_config.json` and `adapter_model.safetensors`.
 
+use super::config;
 use super::fields::Fields;
-use super::{MAX_CONFIG_BYTES, Place, config};
+use super::files::MAX_CONFIG_BYTES;
+use super::place::Place;
 use crate::base::{Error, Result, Status, reserve};
 use crate::formats::hf::Folder;
 use crate::formats::safetensors::{ElementType, SafeTensors, TensorInfo};

@@ -1,7 +1,9 @@
 //! Text-related files of a folder: its tokenizer and end tokens, and both with the chat template as GGUF metadata.
 
+use super::chat;
 use super::config::parse;
-use super::{CONFIG, HfFolder, MAX_CONFIG_BYTES, MAX_TOKENIZER_CONFIG_BYTES, TOKENIZER, chat};
+use super::files::{CONFIG, MAX_CONFIG_BYTES, MAX_TOKENIZER_CONFIG_BYTES, TOKENIZER};
+use super::folder::HfFolder;
 use crate::base::{Bytes, Result};
 use crate::formats::gguf::writer::Meta;
 use crate::formats::hf::Folder;

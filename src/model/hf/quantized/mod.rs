@@ -9,7 +9,7 @@ mod tests;
 
 pub use config::read as read_config;
 
-use super::{Place, floats};
+use super::place::{Place, floats};
 use crate::base::{Bytes, Error, Result};
 use crate::formats::hf::Tensors;
 use crate::formats::safetensors::{ElementType, TensorInfo};
