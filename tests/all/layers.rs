@@ -174,6 +174,9 @@ fn functions(text: &str) -> Vec<(usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let starts = |line: &str| {
         let line = line.trim_start();
+        // `pub(super)` has a parenthesis before that of the function.
+        let line =
+            line.strip_prefix("pub(").and_then(|rest| rest.split_once(") ")).map_or(line, |(_, rest)| rest);
         let head = line.split('(').next().unwrap_or("");
         !line.starts_with("//") && line.contains('(') && head.split([' ', '<']).any(|word| word == "fn")
     };
@@ -200,7 +203,10 @@ fn the_checks_see_what_they_look_for() {
         "use crate::{base::Error, engine::{api, Engine}};\nlet x = crate::model::Facts; // crate::ffi\n";
     let names: Vec<String> = crate_paths(text).into_iter().map(|(_, name)| name).collect();
     assert_eq!(names, ["base", "engine", "model"]);
-    assert_eq!(functions("    pub fn a(\n        b: u32,\n    ) {\n        b\n    }\n"), [(1, 5)]);
+    for public in ["pub", "pub(super)", "pub(in crate::model)"] {
+        let text = format!("    {public} fn a(\n        b: u32,\n    ) {{\n        b\n    }}\n");
+        assert_eq!(functions(&text), [(1, 5)]);
+    }
 }
 
 /// Each file next to the one program of integration tests links the whole library once more.

@@ -117,25 +117,19 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let ids = added_ids(&file, what)?;
     let merges = file.model.merges.len();
     let model = model(file.model, &added, what)?;
-    let special = guarded(what, "added_tokens", || {
-        let mut vocabulary = AddedVocabulary::new();
-        let normalizing = Normalizing::new(&normalizers);
-        vocabulary.add_tokens(added.iter().cloned(), &ids, Some(&normalizing))?;
-        normalizing.done()?;
-        Ok::<_, tokenizers::Error>(vocabulary)
-    })?;
+    let special = guarded(what, "added_tokens", || vocabulary(&added, &ids, &normalizers))?;
     let mut plain = special.clone();
     plain.set_encode_special_tokens(true);
     let id_of = |token: &str| special.token_to_id(token, &model);
     let names = Names { what, config: &config, generation: &generation, id_of: &id_of, n: table.len() };
     let bos = names.bos()?;
     let mut ends = names.ends()?;
-    let by_name = ends_by_name(&|name| added.iter().any(|t| t.special && t.content == name));
-    ends.extend(added.iter().filter(|t| t.special && by_name(&t.content)).filter_map(|t| id_of(&t.content)));
+    let controls = || added.iter().filter(|t| t.special);
+    let by_name = ends_by_name(&|name| controls().any(|t| t.content == name));
+    ends.extend(controls().filter(|t| by_name(&t.content)).filter_map(|t| id_of(&t.content)));
     ends.sort_unstable();
     ends.dedup();
-    let mut special_ids: Vec<u32> =
-        added.iter().filter(|t| t.special).filter_map(|t| id_of(&t.content)).collect();
+    let mut special_ids: Vec<u32> = controls().filter_map(|t| id_of(&t.content)).collect();
     special_ids.sort_unstable();
     let [before, behind] = around(post.as_ref(), table.len(), what)?;
     let (eos, end) = (names.token("eos_token")?, behind.len());
@@ -170,6 +164,19 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
             cuts: words.cuts,
         })),
     })
+}
+
+/// The added tokens, which are found in text as the normalizers leave it.
+fn vocabulary(
+    added: &[AddedToken],
+    ids: &WordLevel,
+    normalizers: &Normalizers,
+) -> tokenizers::Result<AddedVocabulary> {
+    let mut vocabulary = AddedVocabulary::new();
+    let normalizing = Normalizing::new(normalizers);
+    vocabulary.add_tokens(added.iter().cloned(), ids, Some(&normalizing))?;
+    normalizing.done()?;
+    Ok(vocabulary)
 }
 
 pub(super) fn parse(bytes: &[u8], what: &str) -> Result<File> {
