@@ -1,4 +1,7 @@
+use super::names::Name;
+use super::quantization::Weights;
 use super::*;
+use crate::base::Status;
 use crate::model::config::{Block, ExpertsConfig, Parts, RopeConfig, RopeScaling};
 use crate::model::family::{BITNET_1BITLLM, FAMILIES, Family};
 use crate::ops::{Activation, Choice};
