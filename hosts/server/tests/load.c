@@ -1,5 +1,6 @@
 // Measures the server's cost per token: load PORT STREAMS TOKENS starts that many streams at once and reads them to
-// their ends. With builtin:echo the model costs nothing, so the rest is the engine, HTTP, JSON and this client.
+// their ends. With builtin:echo the model costs nothing, so the rest is the engine, HTTP, JSON and this client. With
+// builtin:echo?us_per_token=N, the times between two reads of a stream show how evenly tokens come.
 #include <arpa/inet.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,6 +17,12 @@ enum { TAIL = sizeof LAST_CHUNK - 1 };
 struct stream {
     int fd;
     char tail[TAIL]; // the last bytes that came
+    double last;     // when they came
+};
+
+struct gaps {
+    double *all;
+    size_t count, room;
 };
 
 static double seconds(void) {
@@ -28,6 +35,24 @@ static void must(bool ok, const char *what) {
     if (ok) return;
     perror(what);
     exit(1);
+}
+
+static void note(struct gaps *gaps, double gap) {
+    if (gaps->count == gaps->room) {
+        gaps->room = gaps->room ? 2 * gaps->room : 1024;
+        gaps->all = realloc(gaps->all, gaps->room * sizeof *gaps->all);
+        must(gaps->all != NULL, "realloc");
+    }
+    gaps->all[gaps->count++] = gap;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double percentile(const struct gaps *gaps, size_t of_hundred) {
+    return gaps->count > 0 ? gaps->all[(gaps->count - 1) * of_hundred / 100] : 0;
 }
 
 static int connect_to(int port) {
@@ -61,6 +86,7 @@ int main(int argc, char **argv) {
     struct stream *streams = calloc((size_t)count, sizeof *streams);
     int epoll = epoll_create1(0), left = count;
     size_t bytes = 0, reads = 0;
+    struct gaps gaps = {0};
     must(streams != NULL && epoll >= 0, "start");
     for (int i = 0; i < count; i++) {
         struct epoll_event interest = {.events = EPOLLIN, .data.ptr = &streams[i]};
@@ -74,6 +100,9 @@ int main(int argc, char **argv) {
         int n = epoll_wait(epoll, ready, 256, -1);
         for (int i = 0; i < n; i++, reads++) {
             struct stream *stream = ready[i].data.ptr;
+            double now = seconds();
+            if (stream->last > 0) note(&gaps, now - stream->last);
+            stream->last = now;
             if (!take(stream, &bytes)) continue;
             close(stream->fd);
             left--;
@@ -82,6 +111,9 @@ int main(int argc, char **argv) {
     double took = seconds() - begin, all = (double)count * tokens;
     printf("%d streams of %d tokens: %.2f us a token, %.0f tokens/s, %.1f bytes a token, %.1f tokens a read\n", count, tokens,
            took * 1e6 / all, all / took, (double)bytes / all, all / (double)reads);
+    qsort(gaps.all, gaps.count, sizeof *gaps.all, ascending);
+    printf("between reads of a stream: median %.0f us, 99%% %.0f us\n", percentile(&gaps, 50) * 1e6, percentile(&gaps, 99) * 1e6);
+    free(gaps.all);
     free(streams);
     return 0;
 }
