@@ -5,6 +5,14 @@ use crate::request::passed_over::PASSED_OVER;
 use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde_json::{Map, Value};
 
+/// Names of one thing, and the place of the object that has them. The first that is there counts, the API's own before others'.
+const NAMES: &[(&str, &[&str])] = &[
+    ("", &["repetition_penalty", "repeat_penalty"]),
+    ("options", &["repeat_penalty", "repetition_penalty"]),
+    ("", &["max_reasoning_tokens", "thinking_token_budget", "thinking_budget", "reasoning_budget"]),
+    ("", &["add_special_tokens", "add_special"]),
+];
+
 /// The object of a body. A field that is null is not set.
 #[derive(Debug, Default)]
 pub struct Fields {
@@ -21,7 +29,19 @@ impl Fields {
     /// The fields of an object in the body.
     pub fn within(path: &'static str, mut map: Map<String, Value>) -> Self {
         map.retain(|_, value| !value.is_null());
-        Self { map, path }
+        let mut fields = Self { map, path };
+        fields.settle();
+        fields
+    }
+
+    /// Leaves one name of each thing.
+    fn settle(&mut self) {
+        for (_, names) in NAMES.iter().filter(|(path, _)| *path == self.path) {
+            let there: Vec<_> = names.iter().filter(|name| self.map.contains_key(**name)).collect();
+            for other in there.into_iter().skip(1) {
+                self.map.remove(*other);
+            }
+        }
     }
 
     /// Takes the fields of `T`. A failure names the field, and what it must be.
@@ -52,6 +72,7 @@ impl Fields {
 
     pub fn insert(&mut self, name: &str, value: Value) {
         self.map.insert(name.to_owned(), value);
+        self.settle();
     }
 
     /// Where a field stands in the body.
@@ -213,6 +234,19 @@ mod tests {
         assert_eq!((taken.n, taken.heats), (Some(Whole(2)), Some(Whole(5))));
         assert!(taken.stream.is_none() && taken.list.is_none());
         assert_eq!(fields.unknown().collect::<Vec<_>>(), ["other"]);
+    }
+
+    #[test]
+    fn of_several_names_of_one_thing_the_apis_own_counts() {
+        let both = json!({"repeat_penalty": 1.5, "add_special": true, "repetition_penalty": 2, "add_special_tokens": null});
+        let left = |fields: Fields| {
+            let mut names: Vec<_> = fields.unknown().map(str::to_owned).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(left(fields(both.clone())), ["add_special", "repetition_penalty"]);
+        let options = Fields::within("options", both.as_object().unwrap().clone());
+        assert_eq!(left(options), ["add_special", "repeat_penalty"]);
     }
 
     #[test]

@@ -6,14 +6,16 @@ use crate::request::constraint::Format;
 use crate::request::conversation::Conversation;
 use crate::request::sampling::{self, defaults};
 use crate::run::Call;
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Error as _};
+use serde_json::Value;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Fields of requests that run in the engine.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
 pub struct Running {
     priority: Option<Whole<0, 255>>,
-    cache_salt: Option<Whole<0, EXACT>>,
+    cache_salt: Option<Salt>,
     timeout_ms: Option<Whole<1, { U32 - 1 }>>,
     queue_timeout_ms: Option<Whole<1, { U32 - 1 }>>,
     no_cache: Option<bool>,
@@ -25,7 +27,7 @@ impl Running {
         if let Some(priority) = self.priority {
             to.priority = priority.u32();
         }
-        to.cache_salt = self.cache_salt.map_or(0, Whole::u64);
+        to.cache_salt = self.cache_salt.map_or(0, |salt| salt.0);
         to.timeout_ms = self.timeout_ms.map_or(0, Whole::u32);
         to.queue_timeout_ms = self.queue_timeout_ms.map_or(0, Whole::u32);
         to.no_cache = self.no_cache.unwrap_or(false);
@@ -33,8 +35,30 @@ impl Running {
     }
 }
 
+/// The engine's number, or vLLM's text, which becomes one.
+#[derive(Clone, Copy, Debug)]
+struct Salt(u64);
+
+impl<'de> Deserialize<'de> for Salt {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        match Value::deserialize(from)? {
+            Value::String(text) if text.is_empty() => Ok(Self(0)), // none
+            Value::String(text) => {
+                let mut hasher = DefaultHasher::new();
+                text.hash(&mut hasher);
+                Ok(Self(hasher.finish().max(1)))
+            }
+            other => {
+                let wrong =
+                    |_| D::Error::custom(format!("must be a text or a whole number from 0 to {EXACT}"));
+                Whole::<0, EXACT>::deserialize(other).map(|salt| Self(salt.u64())).map_err(wrong)
+            }
+        }
+    }
+}
+
 /// Fields of requests that generate.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
 pub struct Generating {
     ignore_eos: Option<bool>,
@@ -61,21 +85,18 @@ impl Generating {
     }
 }
 
-/// Bounds on reasoning, under vLLM's, DashScope's and llama.cpp's names too; -1 is none.
-#[derive(Debug, Default, Deserialize)]
+/// A bound on reasoning, under vLLM's, DashScope's and llama.cpp's names too; -1 is none.
+#[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
 struct Reasoning {
+    #[serde(alias = "thinking_token_budget", alias = "thinking_budget", alias = "reasoning_budget")]
     max_reasoning_tokens: Option<Whole<-1, EXACT>>,
-    thinking_token_budget: Option<Whole<-1, EXACT>>,
-    thinking_budget: Option<Whole<-1, EXACT>>,
-    reasoning_budget: Option<Whole<-1, EXACT>>,
 }
 
 impl Reasoning {
     /// None: no bound.
     fn bound(&self, held: &Held) -> Option<u32> {
-        let first = self.max_reasoning_tokens.or(self.thinking_token_budget);
-        match first.or(self.thinking_budget).or(self.reasoning_budget) {
+        match self.max_reasoning_tokens {
             Some(tokens) => u32::try_from(tokens.0).ok(),
             None => held.options.reasoning_budget.and_then(|tokens| u32::try_from(tokens).ok()),
         }

@@ -32,13 +32,12 @@ struct ScoreFields {
     documents: Option<Value>,
 }
 
-/// A field under one of its two names.
+/// A field under one of its two names. The first one counts.
 fn either(
     first: (&'static str, Option<Value>),
     other: (&'static str, Option<Value>),
 ) -> Result<(&'static str, Value)> {
     match (first, other) {
-        ((_, Some(_)), (name, Some(_))) => Err(Failure::invalid(format!("'{name}' is there twice"))),
         ((name, Some(value)), _) | (_, (name, Some(value))) => Ok((name, value)),
         ((name, None), _) => Err(Failure::invalid(format!("'{name}' is missing"))),
     }

@@ -41,7 +41,7 @@ impl Api for Chat {
         }
         let conversation = conversation(fields)?;
         let mut request = generating(call, held, fields, Format::default(), Some(&conversation))?;
-        // The smallest one counts.
+        // Names of one bound: the smallest one counts.
         let most = [
             own.max_tokens,
             own.max_completion_tokens,
