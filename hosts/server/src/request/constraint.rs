@@ -7,21 +7,39 @@ use crate::request::conversation::Conversation;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Fields with a format or a grammar alone.
-const FORMATS: &[(&str, bn::ConstraintKind)] = &[
-    ("json_schema", bn::ConstraintKind::JsonSchema),
-    ("guided_json", bn::ConstraintKind::JsonSchema),
-    ("guided_regex", bn::ConstraintKind::Regex),
-    ("grammar", bn::ConstraintKind::Gbnf),
-    ("guided_grammar", bn::ConstraintKind::Gbnf),
+type Add = fn(&mut Format, &str, &Value) -> Result<()>;
+
+/// Fields with a format or a grammar alone: llama.cpp's, vLLM's and SGLang's.
+const FORMATS: &[(&str, Add)] = &[
+    ("json_schema", Format::schema),
+    ("guided_json", Format::schema),
+    ("guided_regex", Format::regex),
+    ("guided_choice", Format::choice),
+    ("guided_grammar", Format::grammar),
+    ("grammar", Format::grammar),
+    ("regex", Format::regex),
+    ("ebnf", Format::grammar),
 ];
 
-/// The fields of vLLM's `structured_outputs`, which has one of them.
-const STRUCTURED: &[(&str, bn::ConstraintKind)] = &[
-    ("json", bn::ConstraintKind::JsonSchema),
-    ("regex", bn::ConstraintKind::Regex),
-    ("grammar", bn::ConstraintKind::Gbnf),
+/// The fields of vLLM's `structured_outputs`.
+const STRUCTURED: &[(&str, Add)] = &[
+    ("json", Format::schema),
+    ("json_object", |format, field, on| if *on == true { format.object(field) } else { Ok(()) }),
+    ("regex", Format::regex),
+    ("choice", Format::choice),
+    ("grammar", Format::grammar),
+    // They say how vLLM keeps a format, or where white space may be.
+    ("backend", |_, _, _| Ok(())),
+    ("disable_fallback", |_, _, _| Ok(())),
+    ("disable_any_whitespace", |_, _, _| Ok(())),
+    ("disable_additional_properties", |_, _, _| Ok(())),
+    ("whitespace_pattern", |_, _, _| Ok(())),
 ];
+
+/// An empty text and an empty list are not set, as null is not.
+fn is_set(value: &Value) -> bool {
+    !value.is_null() && *value != "" && value.as_array().is_none_or(|list| !list.is_empty())
+}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -32,7 +50,7 @@ struct Own {
     unknown_formats: Option<Value>,
 }
 
-/// The form of an answer, while the fields that say it are read. Two of them are refused.
+/// The form of an answer, while the fields that say it are read. Two different ones are refused.
 #[derive(Debug, Default)]
 pub struct Format {
     kind: Option<(bn::ConstraintKind, String)>,
@@ -40,26 +58,44 @@ pub struct Format {
 
 impl Format {
     fn set(&mut self, field: &str, kind: bn::ConstraintKind, text: String) -> Result<()> {
-        if self.kind.is_some() {
+        let new = (kind, text);
+        if self.kind.as_ref().is_some_and(|own| *own != new) {
             return Err(Failure::invalid(format!("'{field}' is a second format or grammar of the answer")));
         }
-        self.kind = Some((kind, text));
+        self.kind = Some(new);
         Ok(())
     }
 
-    /// A grammar as a text, or a schema as an object, as true or false, or as a text.
-    fn add(&mut self, field: &str, kind: bn::ConstraintKind, value: &Value) -> Result<()> {
-        let is_schema = kind == bn::ConstraintKind::JsonSchema;
-        match value {
-            Value::String(text) => self.set(field, kind, text.clone()),
-            Value::Object(_) | Value::Bool(_) if is_schema => self.set(field, kind, value.to_string()),
-            _ if is_schema => Err(Failure::invalid(format!("'{field}' needs a JSON schema"))),
-            _ => Err(Failure::invalid(format!("'{field}' must be a text"))),
-        }
+    /// A schema as an object, as true or false, or as a text.
+    pub fn schema(&mut self, field: &str, schema: &Value) -> Result<()> {
+        let text = match schema {
+            Value::String(text) if !text.is_empty() => text.clone(),
+            Value::Object(_) | Value::Bool(_) => schema.to_string(),
+            _ => return Err(Failure::invalid(format!("'{field}' needs a JSON schema"))),
+        };
+        self.set(field, bn::ConstraintKind::JsonSchema, text)
     }
 
-    pub fn schema(&mut self, field: &str, schema: &Value) -> Result<()> {
-        self.add(field, bn::ConstraintKind::JsonSchema, schema)
+    fn text(&mut self, field: &str, kind: bn::ConstraintKind, value: &Value) -> Result<()> {
+        let text = value.as_str().ok_or_else(|| Failure::invalid(format!("'{field}' must be a text")))?;
+        self.set(field, kind, text.to_owned())
+    }
+
+    fn regex(&mut self, field: &str, value: &Value) -> Result<()> {
+        self.text(field, bn::ConstraintKind::Regex, value)
+    }
+
+    fn grammar(&mut self, field: &str, value: &Value) -> Result<()> {
+        self.text(field, bn::ConstraintKind::Gbnf, value)
+    }
+
+    /// One of several texts.
+    fn choice(&mut self, field: &str, value: &Value) -> Result<()> {
+        let texts =
+            value.as_array().and_then(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+        let texts = texts.ok_or_else(|| Failure::invalid(format!("'{field}' must be a list of texts")))?;
+        let alternatives: Vec<_> = texts.into_iter().map(literal).collect();
+        self.set(field, bn::ConstraintKind::Regex, alternatives.join("|"))
     }
 
     /// Any JSON object.
@@ -75,7 +111,8 @@ impl Format {
             Some("json_object") if format["schema"].is_null() => self.object(field),
             Some("json_object") => self.schema(field, &format["schema"]),
             Some("json_schema") => {
-                let holder = schema_in.and_then(|name| format.get(name)).unwrap_or(format);
+                let inner = schema_in.and_then(|name| format.get(name)).filter(|inner| !inner.is_null());
+                let holder = inner.unwrap_or(format);
                 self.schema(field, &holder["schema"])
             }
             _ => Err(Failure::invalid(format!(
@@ -85,13 +122,18 @@ impl Format {
     }
 
     fn structured(&mut self, field: &str, value: &Value) -> Result<()> {
-        let only =
-            value.as_object().filter(|object| object.len() == 1).and_then(|object| object.iter().next());
-        let kind = only.and_then(|(name, _)| STRUCTURED.iter().find(|(known, _)| known == name));
-        let ((_, value), (_, kind)) = only.zip(kind).ok_or_else(|| {
-            Failure::invalid(format!("'{field}' must be an object with one of 'json', 'regex' and 'grammar'"))
-        })?;
-        self.add(field, *kind, value)
+        let members =
+            value.as_object().ok_or_else(|| Failure::invalid(format!("'{field}' must be an object")))?;
+        for (name, value) in members.iter().filter(|(_, value)| is_set(value)) {
+            let place = format!("{field}.{name}");
+            let (_, add) = STRUCTURED.iter().find(|(known, _)| known == name).ok_or_else(|| {
+                Failure::invalid(format!(
+                    "'{place}' is not supported: 'json', 'regex', 'choice' and 'grammar' are"
+                ))
+            })?;
+            add(self, &place, value)?;
+        }
+        Ok(())
     }
 
     /// Adds what the fields that all APIs share say, and makes the constraint of it all.
@@ -105,9 +147,9 @@ impl Format {
         if let Some(value) = &own.response_format {
             self.format("response_format", value, Some("json_schema"))?;
         }
-        for (field, kind) in FORMATS {
-            if let Some(value) = fields.take_value(field) {
-                self.add(field, *kind, &value)?;
+        for (field, add) in FORMATS {
+            if let Some(value) = fields.take_value(field).filter(is_set) {
+                add(&mut self, field, &value)?;
             }
         }
         if let Some(value) = &own.structured_outputs {
@@ -128,6 +170,18 @@ impl Format {
             None => None,
         })
     }
+}
+
+/// A regular expression for this text.
+fn literal(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if r"\.+*?()|[]{}^$#&-~".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
 }
 
 impl Own {

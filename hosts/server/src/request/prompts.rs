@@ -1,5 +1,6 @@
 //! Prompts of completions and embeddings: texts or token ids.
 use crate::failure::{Failure, Result};
+use crate::models::Held;
 use serde_json::Value;
 
 /// A text, a list of texts, a list of token ids, or a list of such lists.
@@ -33,19 +34,35 @@ fn tokens(field: &str, ids: &[Value]) -> Result<Vec<u32>> {
     ids.iter().map(id).collect()
 }
 
-/// Texts that end an answer.
+/// A prompt to go on with. One of no tokens, where the tokenizer puts nothing in front of a text, begins one all the same.
+pub fn begun(held: &Held, prompt: bn::Prompt) -> bn::Prompt {
+    let how = bn::Tokenize { add_special: true, parse_special: false };
+    let first = held.info.bos_token.or(held.info.end_tokens.first().copied());
+    match (&prompt, first) {
+        (bn::Prompt::Text(text), Some(first)) if text.is_empty() => match held.model.tokenize(text, how) {
+            Ok(tokens) if tokens.is_empty() => bn::Prompt::Tokens(vec![first]),
+            _ => prompt,
+        },
+        _ => prompt,
+    }
+}
+
+/// Texts that end an answer. Empty ones and null are left out.
 pub fn stops(field: &str, value: Option<&Value>) -> Result<Vec<String>> {
-    let wrong =
-        || Failure::invalid(format!("'{field}' must be a text or a list of texts, none of them empty"));
     let items = match value {
         None => return Ok(Vec::new()),
         Some(Value::Array(items)) => items.as_slice(),
         Some(one) => std::slice::from_ref(one),
     };
-    if items.len() > bn::MAX_STOPS {
+    let text = |item: &Value| match item {
+        Value::String(text) => Ok(text.clone()),
+        Value::Null => Ok(String::new()),
+        _ => Err(Failure::invalid(format!("'{field}' must be a text or a list of texts"))),
+    };
+    let mut stops = items.iter().map(text).collect::<Result<Vec<_>>>()?;
+    stops.retain(|text| !text.is_empty());
+    if stops.len() > bn::MAX_STOPS {
         return Err(Failure::invalid(format!("'{field}' has more than {} texts", bn::MAX_STOPS)));
     }
-    let text =
-        |item: &Value| item.as_str().filter(|text| !text.is_empty()).map(str::to_owned).ok_or_else(wrong);
-    items.iter().map(text).collect()
+    Ok(stops)
 }

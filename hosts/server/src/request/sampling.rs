@@ -9,14 +9,13 @@ type Set = fn(&mut bn::Sampling, f64);
 /// Fields with their bounds.
 const NUMBERS: &[(&str, Bounds, Set)] = &[
     ("temperature", real(0, 100), |to, x| to.temperature = x as f32),
-    ("top_p", real(0, 1), |to, x| to.top_p = x as f32),
+    ("top_p", real(0, 1), |to, x| to.top_p = (x as f32).max(f32::MIN_POSITIVE)), // 0: the likeliest token
     ("top_k", whole(-1, U32), |to, x| to.top_k = count(x)),
     ("min_p", real(0, 1), |to, x| to.min_p = x as f32),
     ("repetition_penalty", real(0, 100), |to, x| to.repetition_penalty = x as f32),
     ("repeat_penalty", real(0, 100), |to, x| to.repetition_penalty = x as f32),
     ("frequency_penalty", real(-100, 100), |to, x| to.frequency_penalty = x as f32),
     ("presence_penalty", real(-100, 100), |to, x| to.presence_penalty = x as f32),
-    ("seed", whole(-EXACT, EXACT), |to, x| to.seed = x as i64 as u64),
     ("typical_p", real(0, 1), |to, x| to.typical_p = x as f32),
     ("top_n_sigma", real(0, 1000), |to, x| to.top_n_sigma = x as f32),
     ("xtc_probability", real(0, 1), |to, x| to.xtc_probability = x as f32),
@@ -44,10 +43,21 @@ pub fn apply(fields: &mut Fields, to: &mut bn::Sampling) -> Result<()> {
             set(to, number);
         }
     }
+    if let Some(value) = fields.take_value("seed") {
+        to.seed = seed(&value)?.unwrap_or(to.seed);
+    }
     if let Some(biases) = fields.take_value("logit_bias") {
         to.logit_bias = logit_bias(&biases)?;
     }
     Ok(())
+}
+
+/// None: -1, any seed.
+fn seed(value: &Value) -> Result<Option<u64>> {
+    let real = value.as_f64().filter(|real| real.fract() == 0.0 && real.abs() <= EXACT as f64);
+    let number = value.as_i64().or(real.map(|real| real as i64));
+    let number = number.ok_or_else(|| Failure::invalid("'seed' must be a whole number of 64 bits"))?;
+    Ok((number != -1).then_some(number as u64))
 }
 
 /// The model's recommendation, or else what is usual: in a chat the values that chats commonly have

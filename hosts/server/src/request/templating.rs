@@ -2,14 +2,22 @@
 use super::conversation::Conversation;
 use crate::failure::Result;
 use crate::fields::{self, Fields};
+use serde_json::Value;
 
 const NAMES: &[&str] =
     &["documents", "add_generation_prompt", "continue_final_message", "tool_format", "reasoning_format"];
+
+/// llama.cpp's words of `reasoning_format` for what the template tells.
+const TEMPLATES_OWN: &[&str] = &["", "auto", "deepseek", "deepseek-legacy"];
 
 /// Takes the fields. Variables that are there count before those that other fields stand for.
 pub fn templating(fields: &mut Fields, to: &mut Conversation) -> Result<()> {
     if let Some(variables) = fields.take_value("chat_template_kwargs") {
         to.variables = fields::read(variables, "chat_template_kwargs")?;
+    }
+    let word = fields.get("reasoning_format").and_then(Value::as_str);
+    if word.is_some_and(|word| TEMPLATES_OWN.contains(&word)) {
+        fields.take_value("reasoning_format");
     }
     for name in NAMES {
         to.more.extend(fields.take_value(name).map(|value| ((*name).to_owned(), value)));

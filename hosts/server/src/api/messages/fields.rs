@@ -80,10 +80,10 @@ impl Asked {
         templating(fields, &mut conversation)?;
         let output = own.output_config.unwrap_or_default();
         let mut format = Format::default();
-        for (name, value) in [("output_config.format", output.format), ("output_format", own.output_format)] {
-            if let Some(value) = value {
-                format.format(name, &value, None)?;
-            }
+        let formats = [("output_config.format", output.format), ("output_format", own.output_format)];
+        // The newer name counts where both are there.
+        if let Some((name, value)) = formats.into_iter().find_map(|(name, value)| Some((name, value?))) {
+            format.format(name, &value, None)?;
         }
         let thinking = own.thinking.unwrap_or_default();
         let thinks = match thinking.kind.as_deref() {
@@ -106,7 +106,7 @@ impl Asked {
 
 /// An effort alone does not turn thinking on.
 fn think(to: &mut Conversation, thinks: Option<bool>, degree: Option<&Value>) -> Result<()> {
-    let degree = degree.map(|value| effort("output_config.effort", value)).transpose()?;
+    let degree = degree.map(|value| effort("output_config.effort", value)).transpose()?.flatten();
     let (on, word) = degree.unwrap_or((true, None));
     match thinks.or((!on).then_some(false)) {
         Some(true) => to.think(on, word),

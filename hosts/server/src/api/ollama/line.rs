@@ -63,9 +63,9 @@ pub fn line(model: &str, chat: bool, said: Said, end: Option<Value>) -> Value {
 }
 
 /// A function call of an answer. Arguments are an object there; a call that was cut has none.
-pub fn call(name: &str, arguments: &str) -> Value {
+pub fn call(id: &str, name: &str, arguments: &str) -> Value {
     let arguments: Map<String, Value> = serde_json::from_str(arguments).unwrap_or_default();
-    json!({"function": {"name": name, "arguments": arguments}})
+    json!({"id": id, "function": {"name": name, "arguments": arguments}})
 }
 
 #[cfg(test)]
@@ -74,7 +74,8 @@ mod tests {
 
     #[test]
     fn a_call_that_was_cut_has_no_arguments() {
-        assert_eq!(call("f", "{\"a\": 1}"), json!({"function": {"name": "f", "arguments": {"a": 1}}}));
-        assert_eq!(call("f", "{\"a\": "), json!({"function": {"name": "f", "arguments": {}}}));
+        let made = |arguments: Value| json!({"id": "c", "function": {"name": "f", "arguments": arguments}});
+        assert_eq!(call("c", "f", "{\"a\": 1}"), made(json!({"a": 1})));
+        assert_eq!(call("c", "f", "{\"a\": "), made(json!({})));
     }
 }

@@ -18,10 +18,6 @@ struct Own {
 /// Sets what `options` say. Those that are not known are left to `fields`.
 pub fn apply(options: Map<String, Value>, fields: &mut Fields, to: &mut bn::Request) -> Result<()> {
     let mut options = Fields::within("options", options);
-    // None of its own.
-    if options.get("seed").and_then(Value::as_i64) == Some(-1) {
-        options.take_value("seed");
-    }
     let own: Own = options.take()?;
     sampling::apply(&mut options, &mut to.sampling)?;
     to.stop_strings = prompts::stops("options.stop", own.stop.as_ref())?;

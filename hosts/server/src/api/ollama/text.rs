@@ -66,8 +66,9 @@ impl Common {
             None => {}
             Some(Value::Bool(on)) => conversation.think(*on, None),
             Some(degree) => {
-                let (on, degree) = effort("think", degree)?;
-                conversation.think(on, degree);
+                if let Some((on, degree)) = effort("think", degree)? {
+                    conversation.think(on, degree);
+                }
             }
         }
         Ok(())
@@ -176,7 +177,8 @@ impl<const CHAT: bool> Text<CHAT> {
     /// Writes the call that is whole now.
     fn write_call(&mut self, out: &mut String) {
         if let Some(held) = self.call.take() {
-            let calls = vec![call(&held.name.unwrap_or_default(), &held.arguments)];
+            let (id, name) = (held.id.unwrap_or_default(), held.name.unwrap_or_default());
+            let calls = vec![call(&id, &name, &held.arguments)];
             self.write(out, Said { calls, ..Said::default() }, None, None);
         }
     }
@@ -239,7 +241,8 @@ impl<const CHAT: bool> Api for Text<CHAT> {
     fn whole(&mut self, answers: Vec<bn::Answer>, _totals: &Totals) -> Result<String> {
         let mut out = String::new();
         for answer in &answers {
-            let calls = answer.tool_calls.iter().map(|made| call(&made.name, &made.arguments)).collect();
+            let calls =
+                answer.tool_calls.iter().map(|made| call(&made.id, &made.name, &made.arguments)).collect();
             let said = Said { text: &answer.text, reasoning: &answer.reasoning, calls };
             let logprobs = self.logprobs(&answer.logprobs, answer.logprobs_per_token);
             self.write(&mut out, said, logprobs, Some(end(&answer.finish, self.loading)));

@@ -133,8 +133,9 @@ impl Own {
         tools.give(&mut conversation, choice.as_ref().map(|choice| ("tool_choice", choice)))?;
         conversation.parallel = self.parallel_tool_calls;
         templating(fields, &mut conversation)?;
-        if let Some(value) = self.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_ref()) {
-            let (on, degree) = effort("reasoning.effort", value)?;
+        if let Some(value) = self.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_ref())
+            && let Some((on, degree)) = effort("reasoning.effort", value)?
+        {
             conversation.think(on, degree);
         }
         Ok((conversation, namespaces))

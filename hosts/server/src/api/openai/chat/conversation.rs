@@ -19,15 +19,19 @@ struct Own {
     reasoning_effort: Option<Value>,
 }
 
-/// Templates know three degrees of reasoning, or none.
-pub fn effort(field: &str, value: &Value) -> Result<(bool, Option<&'static str>)> {
-    match value.as_str() {
-        Some("none") => Ok((false, None)),
-        Some("minimal" | "low") => Ok((true, Some("low"))),
-        Some("medium") => Ok((true, Some("medium"))),
-        Some("high" | "xhigh" | "max") => Ok((true, Some("high"))),
-        _ => Err(Failure::invalid(format!("'{field}' must be none, minimal, low, medium, high or xhigh"))),
-    }
+/// Templates know three degrees of reasoning, or none. None: the model's own.
+pub fn effort(field: &str, value: &Value) -> Result<Option<(bool, Option<&'static str>)>> {
+    Ok(Some(match value.as_str() {
+        Some("" | "default") => return Ok(None),
+        Some("none") => (false, None),
+        Some("minimal" | "low") => (true, Some("low")),
+        Some("medium") => (true, Some("medium")),
+        Some("high" | "xhigh" | "max") => (true, Some("high")),
+        _ => {
+            let words = format!("'{field}' must be none, minimal, low, medium, high or xhigh");
+            return Err(Failure::invalid(words));
+        }
+    }))
 }
 
 /// Takes a conversation in OpenAI's form, also for `/tokenize`.
@@ -42,13 +46,16 @@ pub fn conversation(fields: &mut Fields) -> Result<Conversation> {
         conversation.messages.push(read_message(message, &format!("messages[{i}]"))?);
     }
     templating(fields, &mut conversation)?;
-    if let Some(value) = &own.reasoning_effort {
-        let (on, degree) = effort("reasoning_effort", value)?;
+    if let Some(value) = &own.reasoning_effort
+        && let Some((on, degree)) = effort("reasoning_effort", value)?
+    {
         conversation.think(on, degree);
     }
     conversation.parallel = own.parallel_tool_calls;
     let mut tools = Tools::read(&own.tools.unwrap_or_default(), OPENAI)?;
-    tools.add_all("functions", &own.functions.unwrap_or_default(), OPENAI)?;
+    let mut functions = own.functions.unwrap_or_default(); // the older name of `tools`, which count
+    functions.retain(|own| !own.get("name").and_then(Value::as_str).is_some_and(|name| tools.has(name)));
+    tools.add_all("functions", &functions, OPENAI)?;
     let choices = [("tool_choice", &own.tool_choice), ("function_call", &own.function_call)];
     let choice = choices.into_iter().find_map(|(name, value)| Some((name, value.as_ref()?)));
     tools.give(&mut conversation, choice)?;
