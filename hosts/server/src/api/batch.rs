@@ -52,6 +52,7 @@ impl Api for Batch {
         let own: Own = fields.take()?;
         let value = own.prompts.ok_or_else(|| Failure::invalid("'prompts' is missing"))?;
         let prompts = prompts::read("prompts", &value)?;
+        let prompts = prompts.into_iter().map(|prompt| prompts::begun(held, prompt)).collect();
         let mut request = generating(call, held, fields, Format::default(), None)?;
         request.stop_strings = prompts::stops("stop", own.stop.as_ref())?;
         if let Some(most) = own.max_tokens.map(Whole::u32).or(own.max_new_tokens.map(Whole::u32)) {

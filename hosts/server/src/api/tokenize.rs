@@ -79,7 +79,9 @@ fn text(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
     let value = fields.take_value("tokens");
     call.app.unknown_fields(&fields)?;
     let value = value.ok_or_else(|| Failure::invalid("'tokens' is missing"))?;
-    let mut prompts = prompts::read("tokens", &value)?;
+    let none = value.as_array().is_some_and(Vec::is_empty);
+    let mut prompts =
+        if none { vec![bn::Prompt::Tokens(Vec::new())] } else { prompts::read("tokens", &value)? };
     let (Some(bn::Prompt::Tokens(tokens)), true) = (prompts.pop(), prompts.is_empty()) else {
         return Err(Failure::invalid("'tokens' must be one list of token ids"));
     };

@@ -46,7 +46,7 @@ pub struct Completion {
     prompts: usize,
     /// How many of `samples` are the answer; None: all.
     best: Option<usize>,
-    /// Bytes of text that each request has streamed.
+    /// Characters of text that each request has streamed.
     written: Vec<usize>,
 }
 
@@ -79,9 +79,13 @@ impl Asked {
         self.common.stream == Some(true)
     }
 
+    /// There is a text behind the answer.
+    fn fills(&self) -> bool {
+        self.own.suffix.as_deref().is_some_and(|suffix| !suffix.is_empty())
+    }
+
     fn check(&self, prompts: &[bn::Prompt]) -> Result<()> {
         let scores = self.common.prompt_logprobs.is_some();
-        let suffix = self.own.suffix.as_deref().is_some_and(|suffix| !suffix.is_empty());
         let texts = prompts.iter().all(|prompt| matches!(prompt, bn::Prompt::Text(_)));
         let wrong = [
             (self.prompt_alone() && self.own.echo != Some(true), "'max_tokens' can be 0 with 'echo' only"),
@@ -94,7 +98,7 @@ impl Asked {
                 "'best_of' is for whole answers that have tokens of their own",
             ),
             (
-                suffix && (self.prompt_alone() || !texts),
+                self.fills() && (self.prompt_alone() || !texts),
                 "'suffix' needs prompts that are texts, and 'max_tokens' above 0",
             ),
         ];
@@ -166,9 +170,12 @@ impl Api for Completion {
             }
         }
         let value = asked.own.prompt.as_ref().ok_or_else(|| Failure::invalid("'prompt' is missing"))?;
-        let given = prompts::read("prompt", value)?;
+        let mut given = prompts::read("prompt", value)?;
         let request = asked.request(call, held, fields)?;
         asked.check(&given)?;
+        if !asked.fills() {
+            given = given.into_iter().map(|prompt| prompts::begun(held, prompt)).collect();
+        }
         let generation = asked.generation(held, &request, given)?;
         let api = Self {
             writer: Writer::new(call, held, &asked.common, "cmpl", "text_completion"),
@@ -188,7 +195,7 @@ impl Api for Completion {
             return;
         }
         let logprobs = self.logprobs_of(&event.logprobs, event.logprobs_per_token, self.written[at]);
-        self.written[at] += event.text.len();
+        self.written[at] += event.text.chars().count();
         let choice = Choice {
             index: at,
             text: self.text_of(&event.text, &event.tokens),

@@ -61,7 +61,7 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// `offset`: bytes of the text before these tokens.
+    /// `offset`: characters of the text before these tokens.
     pub fn new(model: &bn::Model, entries: &[bn::Logprob], per_token: usize, mut offset: usize) -> Self {
         let count = entries.len() / per_token.max(1);
         let mut texts = Self {
@@ -80,7 +80,8 @@ impl Texts {
                 alternatives(model, &entries[1..])
             });
             texts.text_offset.push(offset);
-            offset += bytes_of(model, own.token).len();
+            // A character is counted where it begins, as a token may have a part of it.
+            offset += bytes_of(model, own.token).iter().filter(|byte| **byte & 0xc0 != 0x80).count();
         }
         texts
     }
