@@ -16,6 +16,9 @@ pub struct Failure {
     pub retry_after: u32,
 }
 
+/// The library's words before the size of a prompt that is too long; the most tokens are the last number behind it.
+const PROMPT_HAS: &str = "the prompt has ";
+
 /// How an API's error objects look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
@@ -59,10 +62,26 @@ impl Failure {
             // The engine's own message is for administrators, who can raise its limits.
             QueueFull => "the server has as many requests as it takes: try again later".to_owned(),
             // The client knows its own body, and no other JSON.
-            _ => crate::options::name_fields(error.message()).replacen("chat.json: ", "", 1),
+            _ => crate::options::name_fields(&error.message().replacen("chat.json: ", "", 1)),
         };
         let again = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         Self { retry_after: u32::from(again), ..Self::new(status, code, message) }
+    }
+
+    /// In the words at which clients shorten a prompt, where it is too long. `kind`: the part of the request that it is.
+    pub fn of_prompt(mut self, kind: &str) -> Self {
+        let (place, rest) = self.message.split_at(self.message.find(PROMPT_HAS).unwrap_or(0));
+        let numbers = || rest.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+        let unit = rest.split([' ', ',', ';']).find(|word| ["tokens", "bytes"].contains(word));
+        if self.code == "context_length_exceeded"
+            && let (true, Some(unit)) = (rest.starts_with(PROMPT_HAS), unit)
+            && let (Some(size), Some(most)) = (numbers().next(), numbers().next_back())
+        {
+            self.message = format!(
+                "{place}This model's maximum context length is {most} tokens. However, your {kind} resulted in {size} {unit}. Please reduce the length of the {kind}."
+            );
+        }
+        self
     }
 
     /// The failure of a request of a list behind `count` others, where it names its place.
@@ -133,5 +152,25 @@ impl Failure {
 impl From<bn::Error> for Failure {
     fn from(error: bn::Error) -> Self {
         Self::of(&error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_that_is_too_long_is_told_in_the_words_that_clients_know() {
+        let said = |message: &str, code: &'static str| {
+            Failure::new(StatusCode::BAD_REQUEST, code, message).of_prompt("messages").message
+        };
+        let long =
+            "request 2: the prompt has 90 bytes; the context of 64 tokens has to hold it and a new token";
+        let words = "request 2: This model's maximum context length is 64 tokens. However, your messages resulted in 90 bytes. Please reduce the length of the messages.";
+        assert_eq!(said(long, "context_length_exceeded"), words);
+        for other in ["8 messages of 90 bytes; at most 64 are taken", "the prompt has a fault"] {
+            assert_eq!(said(other, "context_length_exceeded"), other);
+        }
+        assert_eq!(said(long, "invalid_request_error"), long);
     }
 }

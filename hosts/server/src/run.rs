@@ -258,6 +258,8 @@ async fn submit<A: Api>(
     for request in &mut generation.requests {
         request.no_stream = !generation.stream && !generation.in_order;
         request.adapter = held.adapter().cloned();
+        // A token that the model lacks cannot come.
+        request.sampling.logit_bias.retain(|(token, _)| u64::from(*token) < held.info.vocab_size);
         request.trace = call.trace.as_ref().map(Trace::of_engine);
         request.max_unread_bytes = generation.stream.then_some(call.app.options.max_unread);
     }
@@ -280,6 +282,7 @@ async fn begin(
 ) -> Result<(Held, Vec<bn::Stream>)> {
     let work = &call.app.work;
     let line = work.line_of(&requests, bytes);
+    let kind = requests.first().map_or("prompt", kind_of);
     let submit = move || {
         let begun = Instant::now();
         let streams = held.engine.submit_batch(&requests);
@@ -287,8 +290,18 @@ async fn begin(
     };
     let (held, streams, took) = work.run(line, call.cost(bytes), submit).await;
     work.submitted(line, streams.is_ok(), took);
-    let streams = streams.map_err(|error| held.failure(&error))?;
+    let streams = streams.map_err(|error| held.failure(&error).of_prompt(kind))?;
     Ok((held, streams))
+}
+
+/// The name of a request's prompt for its client.
+fn kind_of(request: &bn::Request) -> &'static str {
+    match (&request.task, &request.prompt) {
+        (bn::Task::Embed(_), _) => "input",
+        (bn::Task::Rerank, _) | (_, bn::Prompt::Pair { .. }) => "query and document",
+        (_, bn::Prompt::Chat(_)) => "messages",
+        _ => "prompt",
+    }
 }
 
 /// Waits for all requests. One failed, so the whole answer failed.

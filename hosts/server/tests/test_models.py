@@ -70,7 +70,7 @@ class Models(unittest.TestCase):
             self.assertEqual(say(server, name)[0], 200)
         status, data = say(server, "one", max_tokens=1, prompt="word " * 100)
         self.assertEqual((status, data["error"]["code"]), (400, "context_length_exceeded"))
-        self.assertIn("the context of 64 tokens has to hold it", data["error"]["message"])
+        self.assertIn("maximum context length is 64 tokens", data["error"]["message"])
         self.assertEqual(say(server, "two", max_tokens=1, prompt="word " * 100)[0], 200)
         metrics = server.metrics()
         sizes = {name: value for name, value in metrics.items() if name.startswith("bn_max_batch_size")}

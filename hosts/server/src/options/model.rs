@@ -163,6 +163,19 @@ pub fn name_fields(message: &str) -> String {
         ("target_itl_ms", "--target-itl"),
         ("default_timeout_ms", "--timeout"),
         ("draft_model", "--draft-model"),
+        ("mtp", "--mtp"),
+        // Fields of requests.
+        ("BN_SPECULATION_DRAFT", "draft"),
+        ("BN_REQUEST_NO_CACHE", "no_cache"),
+        ("BN_REQUEST_DROP_LATE", "drop_late"),
+        ("BN_REQUEST_IGNORE_EOS", "ignore_eos"),
+        ("BN_REQUEST_ECHO_PROMPT", "echo"),
+        ("BN_REQUEST_LOGPROBS", "logprobs"),
+        ("BN_REQUEST_PROMPT_LOGPROBS", "prompt_logprobs"),
+        ("max_new_tokens", "max_tokens"),
+        ("min_new_tokens", "min_tokens"),
+        ("constraint", "a format or grammar"),
+        ("chat.json", "the conversation"),
     ];
     bn_hub::fields_as_options(message, NAMES)
 }

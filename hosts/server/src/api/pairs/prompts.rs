@@ -119,5 +119,5 @@ fn verdict(entries: &[f64]) -> f64 {
 
 fn too_long(at: usize, count: usize, most: usize) -> Failure {
     let words = format!("request {at}: the prompt has {count} tokens, more than the {most} of a sequence");
-    Failure::new(StatusCode::BAD_REQUEST, "context_length_exceeded", words)
+    Failure::new(StatusCode::BAD_REQUEST, "context_length_exceeded", words).of_prompt("query and document")
 }
