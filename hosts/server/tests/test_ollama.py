@@ -57,9 +57,11 @@ class Plain(ServerTest):
         body = {"model": "echo", "messages": [{"role": "user", "content": "I look." + CALL}], "tools": TOOLS, "options": {"temperature": 0}}
         whole = self.whole("/api/chat", body)
         function = {"name": "weather", "arguments": {"city": "Paris"}}
-        self.assertIn({"function": function}, whole["message"]["tool_calls"])
+        self.assertIn(function, [call["function"] for call in whole["message"]["tool_calls"]])
         calls = [call for line in self.lines("/api/chat", body) for call in line["message"].get("tool_calls", [])]
-        self.assertEqual(calls, whole["message"]["tool_calls"])
+        self.assertEqual([call["function"] for call in calls], [call["function"] for call in whole["message"]["tool_calls"]])
+        for call in calls + whole["message"]["tool_calls"]:
+            self.assertGreater(len(call["id"]), 0)
         again = ASKED + [{"role": "assistant", "content": "", "tool_calls": [{"function": function}]}, {"role": "tool", "tool_name": "weather", "content": "21 degrees"}]
         self.assertIn("21 degrees", self.whole("/api/chat", {**body, "messages": again, "options": {"temperature": 0}})["message"]["content"])
 
@@ -78,7 +80,7 @@ class Plain(ServerTest):
     def test_options(self):
         plain = {"model": "echo", "prompt": "hello", "raw": True}
         for options in [{"num_ctx": 4096, "num_gpu": 1, "num_thread": 4}, {"mirostat": 2}, {"mirostat": 0, "mirostat_tau": 5.0}, {"repeat_last_n": 0, "repeat_penalty": 1.3},
-                        {"repeat_last_n": -1}, {"stop": ["l"]}, {"num_predict": -1, "seed": 7, "top_k": 5, "top_p": 0.5, "min_p": 0.1}]:
+                        {"repeat_last_n": -1}, {"stop": ["l", "", None]}, {"repeat_penalty": 1.1, "repetition_penalty": 1000}, {"num_predict": -1, "seed": 7, "top_k": 5, "top_p": 0.5, "min_p": 0.1}]:
             self.whole("/api/generate", {**plain, "options": options})
         self.assertEqual(self.whole("/api/generate", {**plain, "options": {"temperature": 0, "stop": ["l"]}})["response"], "he")
 
@@ -92,9 +94,9 @@ class Plain(ServerTest):
             status, data = self.server.post(path, {"model": "echo", **more})
             self.assertEqual((status, list(data)), (400, ["error"]), data)
             self.assertIn(words, data["error"])
-        status, data = self.server.post("/api/chat", {"model": "none", "messages": ASKED})
-        self.assertEqual((status, "'none'" in data["error"]), (404, True))
-        self.assertEqual(self.server.post("/api/show", {"model": "none"})[0], 404)
+        for path in ["chat", "generate", "embed", "embeddings", "show"]:
+            body = {"model": "none", "messages": ASKED, "prompt": "a", "input": "a"}
+            self.assertEqual(self.server.post("/api/" + path, body), (404, {"error": "model 'none' not found"}))
         status, data = self.server.post("/api/pull", {"model": "echo"})
         self.assertEqual((status, data), (404, {"error": "there is no POST /api/pull"}))
 
@@ -161,6 +163,11 @@ class Embeddings(ServerTest):
             status, data = self.server.post(path, body)
             self.assertEqual(status, 400, data)
             self.assertIn("tokens", json.dumps(data))
+
+    def test_nothing_to_embed_loads_the_model(self):
+        for nothing in ["", []]:
+            self.assertEqual(self.server.ok("/api/embed", {"input": nothing})["embeddings"], [])
+        self.assertEqual(self.server.ok("/api/embeddings", {"prompt": ""}), {"embedding": []})
 
     def test_more_texts_than_the_queue_takes(self):
         texts = [f"text {i}" for i in range(21)]

@@ -1,8 +1,8 @@
 //! The server and its models: which they are, and how they are doing.
 use crate::api::write;
 use crate::app::App;
-use crate::failure::Failure;
-use crate::models::Model;
+use crate::failure::Shape;
+use crate::models::{Model, not_found};
 use crate::run::shape_of;
 use crate::serve::{Rest, State};
 use crate::watch::metrics;
@@ -39,9 +39,8 @@ fn entry(model: &Model, name: &str) -> Value {
 }
 
 fn no_model(name: &str, parts: &Parts) -> Response<Body> {
-    let name: String = name.chars().take(200).collect();
-    let message = format!("there is no model '{name}' here");
-    Failure::new(StatusCode::NOT_FOUND, "model_not_found", message).response(shape_of(parts.uri.path()))
+    let anthropic = parts.headers.contains_key("anthropic-version"); // the other routes have paths of their own
+    not_found(name).response(if anthropic { Shape::Anthropic } else { shape_of(parts.uri.path()) })
 }
 
 pub async fn models(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {

@@ -217,14 +217,14 @@ impl Models {
 }
 
 fn no_model(name: Option<&str>) -> Failure {
-    match name {
-        None => Failure::invalid("'model' is missing: this server has several"),
-        // Another model's answer would pass for its own.
-        Some(name) => {
-            let name: String = name.chars().take(200).collect();
-            Failure::new(StatusCode::NOT_FOUND, "model_not_found", format!("there is no model '{name}' here"))
-        }
-    }
+    // Another model's answer would pass for its own.
+    name.map_or_else(|| Failure::invalid("'model' is missing: this server has several"), not_found)
+}
+
+/// No model has this name. The words are Ollama's, whose clients look for them.
+pub fn not_found(name: &str) -> Failure {
+    let name: String = name.chars().take(200).collect();
+    Failure::new(StatusCode::NOT_FOUND, "model_not_found", format!("model '{name}' not found"))
 }
 
 fn ends() -> Failure {

@@ -45,7 +45,8 @@ impl Keys {
 
     /// Whether a request has one of the keys. Looks at each of them, so that the time tells nothing.
     pub fn allow(&self, headers: &HeaderMap) -> bool {
-        let given = bearer(headers).or_else(|| headers.get("x-api-key").map(|value| value.as_bytes()));
+        let named = || headers.get("x-api-key").or(headers.get("api-key")).map(|value| value.as_bytes());
+        let given = bearer(headers).or_else(named);
         let of_file = self.of_file.read().unwrap_or_else(PoisonError::into_inner);
         let keys = self.own.iter().chain(of_file.iter());
         self.is_open()
@@ -81,6 +82,7 @@ mod tests {
             ("authorization", "Bearer secret", true),
             ("authorization", "bEARER  second ", true),
             ("x-api-key", "first", true),
+            ("api-key", "first", true),
             ("authorization", "Bearer ", false),
             ("authorization", "Bearer secre", false),
             ("authorization", "Bearer secretsecret", false),

@@ -33,7 +33,10 @@ impl Common {
         normalization: bn::Normalization,
     ) -> Result<Generation> {
         let missing = || Failure::invalid(format!("'{name}' is missing"));
-        let mut given = prompts::read(name, &fields.take_value(name).ok_or_else(missing)?)?;
+        let value = fields.take_value(name).ok_or_else(missing)?;
+        // Nothing to embed: a client that loads its model.
+        let nothing = value == "" || value.as_array().is_some_and(Vec::is_empty);
+        let mut given = if nothing { Vec::new() } else { prompts::read(name, &value)? };
         if self.truncate != Some(false) {
             given = given.into_iter().map(|prompt| length::fit(held, prompt)).collect::<Result<_>>()?;
         }
@@ -87,7 +90,7 @@ impl Api for Embeddings {
     fn read(_: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
         let common: Common = fields.take()?;
         let generation = common.generation(held, fields, "prompt", bn::Normalization::Model)?;
-        if generation.requests.len() != 1 {
+        if generation.requests.len() > 1 {
             return Err(Failure::invalid("'prompt' must be one text"));
         }
         Ok((generation, Self))

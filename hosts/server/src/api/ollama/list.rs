@@ -4,10 +4,10 @@ use crate::api::write;
 use crate::app::App;
 use crate::body;
 use crate::failure::{Failure, Result};
-use crate::models::{FOREVER, Model};
+use crate::models::{FOREVER, Model, not_found};
 use crate::run::{self, Call};
 use axum::body::Body;
-use axum::http::{Response, StatusCode, request::Parts};
+use axum::http::{Response, request::Parts};
 use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -145,11 +145,7 @@ async fn shown(mut call: Call, body: Body) -> Result<Response<Body>> {
     let name = fields.get("model").or(fields.get("name"));
     let name = name.ok_or_else(|| Failure::invalid("'model' is missing"))?;
     let name = name.as_str().ok_or_else(|| Failure::invalid("'model' must be a text"))?;
-    let model = find(&call.app, name).await.ok_or_else(|| {
-        let name: String = name.chars().take(200).collect();
-        let words = format!("model '{name}' not found");
-        Failure::new(StatusCode::NOT_FOUND, "model_not_found", words)
-    })?;
+    let model = find(&call.app, name).await.ok_or_else(|| not_found(name))?;
     let mut known = known(vec![model]).await;
     let (model, about) = known.pop().ok_or_else(|| Failure::invalid("'model' cannot be read"))?;
     let shown = json!({
