@@ -1,6 +1,7 @@
 //! Conversations.
 use crate::{sys, text};
 use std::marker::PhantomData;
+use std::ptr;
 
 /// A message of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -50,7 +51,7 @@ impl From<Vec<Message>> for Chat {
 
 /// A conversation as the library takes it.
 pub(crate) struct RawChat<'a> {
-    messages: Vec<sys::bn_chat_message>,
+    messages: Option<Vec<sys::bn_chat_message>>,
     json: sys::bn_string,
     _chat: PhantomData<&'a Chat>,
 }
@@ -58,20 +59,18 @@ pub(crate) struct RawChat<'a> {
 impl<'a> RawChat<'a> {
     pub fn new(chat: &'a Chat) -> Self {
         let (messages, json) = match chat {
-            Chat::Messages(list) => (list.iter().map(raw_message).collect(), text::NONE),
-            Chat::Json(json) => (Vec::new(), text::view(json)),
+            Chat::Messages(list) => (Some(list.iter().map(raw_message).collect()), text::NONE),
+            Chat::Json(json) => (None, text::view(json)),
         };
         Self { messages, json, _chat: PhantomData }
     }
 
     /// Valid while this and the conversation are.
     pub fn get(&self) -> sys::bn_chat {
-        sys::bn_chat {
-            messages: text::array(&self.messages),
-            messages_count: self.messages.len(),
-            json: self.json,
-            reserved: [0; 2],
-        }
+        // Set, though there may be none.
+        let (messages, messages_count) =
+            self.messages.as_ref().map_or((ptr::null(), 0), |list| (list.as_ptr(), list.len()));
+        sys::bn_chat { messages, messages_count, json: self.json, reserved: [0; 2] }
     }
 }
 

@@ -101,6 +101,7 @@ impl Engine {
     /// Makes an engine: loads the model, unless the options have an open one, and starts threads.
     pub fn new(options: EngineOptions) -> Result<Self> {
         check_abi()?;
+        text::check_path(options.model_path.as_deref())?;
         let keep = Arc::new(options.keep());
         let config = options.raw(&keep);
         let mut raw = ptr::null_mut();

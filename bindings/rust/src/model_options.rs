@@ -104,6 +104,8 @@ impl Default for ModelOptions {
 impl ModelOptions {
     /// Loads the model. Its bytes must outlive the handle.
     pub(crate) fn open(&mut self) -> Result<*mut sys::bn_model> {
+        text::check_path(self.path.as_deref())?;
+        text::check_path(self.kernel_config_path.as_deref())?;
         let progress = self.progress.take().map(Mutex::new);
         let mut config = defaults();
         #[cfg(unix)]

@@ -82,7 +82,8 @@ impl<'a> Params<'a> {
         match &self.request.prompt {
             Prompt::Text(prompt) => params.prompt = text::view(prompt),
             Prompt::Tokens(tokens) => {
-                (params.prompt_tokens, params.prompt_tokens_count) = (text::array(tokens), tokens.len());
+                // Set, though there may be none.
+                (params.prompt_tokens, params.prompt_tokens_count) = (tokens.as_ptr(), tokens.len());
             }
             Prompt::Chat(_) => {}
             Prompt::Pair { query, document } => {

@@ -19,19 +19,26 @@ pub struct Score {
 
 impl Engine {
     /// Waits for how likely each text is behind a prompt, which is computed once. Nothing is generated. A text begins with
-    /// the first token that is not the prompt's, so that one that spans both counts. All are submitted at once.
+    /// the first token that is not the prompt's, so that one that spans both counts; an empty one has none. All are
+    /// submitted at once.
     ///
     /// `request` says what else matters, like an adapter; its prompt and task are not looked at.
     pub fn score(&self, request: &Request, prompt: &str, texts: &[&str]) -> Result<Vec<Score>> {
         let how = Tokenize { add_special: true, parse_special: request.parse_special };
         let before = self.0.model().tokenize(prompt, how)?;
         let mut requests = Vec::with_capacity(texts.len());
-        for text in texts {
+        let mut scores = vec![Score { logprob: 0.0, tokens: 0, greedy: true }; texts.len()];
+        let mut scored = Vec::with_capacity(texts.len());
+        for (text, score) in texts.iter().zip(&mut scores) {
             let tokens = self.0.model().tokenize(&format!("{prompt}{text}"), how)?;
-            let from = before.iter().zip(&tokens).take_while(|(a, b)| a == b).count() as u32;
+            let from = before.iter().zip(&tokens).take_while(|(a, b)| a == b).count();
+            if from == tokens.len() {
+                continue;
+            }
+            scored.push(score);
             let request = request.clone();
             requests.push(Request {
-                task: Task::Score { from },
+                task: Task::Score { from: from as u32 },
                 prompt: Prompt::Tokens(tokens),
                 parse_special: false,
                 logprobs: true,
@@ -39,10 +46,12 @@ impl Engine {
                 ..request
             });
         }
-        if requests.is_empty() {
-            return Ok(Vec::new());
+        if !requests.is_empty() {
+            for (to, stream) in scored.into_iter().zip(self.submit_batch(&requests)?) {
+                *to = score(&stream.answer())?;
+            }
         }
-        self.submit_batch(&requests)?.into_iter().map(|stream| score(&stream.answer())).collect()
+        Ok(scores)
     }
 }
 

@@ -19,6 +19,14 @@ pub(crate) fn optional(text: Option<&str>) -> sys::bn_string {
     text.map_or(NONE, view)
 }
 
+/// Refuses an empty path, which no path stands for.
+pub(crate) fn check_path(path: Option<&Path>) -> Result<()> {
+    match path.is_some_and(|path| path.as_os_str().is_empty()) {
+        true => Err(Error::new(ErrorKind::InvalidArgument, "the path is empty")),
+        false => Ok(()),
+    }
+}
+
 /// The same for a path. The library refuses one that is not UTF-8.
 pub(crate) fn path(path: Option<&Path>) -> sys::bn_string {
     path.map_or(NONE, |path| {

@@ -13,7 +13,13 @@ fn mistakes_are_errors_with_words() {
     let cold = Sampling { temperature: -1.0, ..Sampling::default() };
     let wrong = Request { sampling: cold, ..Request::prompt("x") };
     wants(engine.generate(&wrong), ErrorKind::InvalidArgument, "temperature");
-    wants(engine.submit(&Request::prompt(Vec::<u32>::new())), ErrorKind::InvalidArgument, "prompt");
+    wants(
+        engine.submit(&Request::prompt(Vec::<u32>::new())),
+        ErrorKind::InvalidArgument,
+        "the prompt is empty",
+    );
+    assert!(engine.model().chat_tokenize(&Vec::new().into()).is_ok()); // the template decides
+    wants(Model::open(""), ErrorKind::InvalidArgument, "the path is empty");
     let _stream = engine.submit(&endless()).unwrap();
     wants(engine.submit(&endless()), ErrorKind::QueueFull, "1");
 }
