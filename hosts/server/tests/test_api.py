@@ -281,12 +281,10 @@ class Demo(ServerTest):
         for more, words in [
             ({"temperature": "hot"}, "'temperature' must be a number"),
             ({"temperature": 101}, "'temperature' must be a number from 0 to 100"),
-            ({"top_p": 0}, "top_p"),
             ({"speculation": "yes"}, "'speculation' must be 'off', 'lookup' or 'draft'"),
             ({"speculation": ""}, "'speculation' must be 'off'"),
             ({"max_tokens": 0.5}, "whole number"),
             ({"n": 0}, "'n' must be"),
-            ({"stop": ""}, "'stop'"),
             ({"stop": [1]}, "'stop'"),
             ({"stream": 1}, "'stream' must be true or false"),
             ({"session": ""}, "session"),
@@ -300,11 +298,16 @@ class Demo(ServerTest):
             ({"unknown_formats": True}, "'unknown_formats' must be 'refuse' or 'ignore'"),
             ({"grammar": "root ::= x"}, "line 1: there is no rule named x"),
             ({"grammar": 1}, "'grammar' must be a text"),
-            ({"structured_outputs": {"choice": ["a"]}}, "'structured_outputs' must be an object with one of"),
+            ({"structured_outputs": {"structural_tag": "a"}}, "'structured_outputs.structural_tag' is not supported"),
+            ({"structured_outputs": "a"}, "'structured_outputs' must be an object"),
+            ({"guided_choice": [1]}, "'guided_choice' must be a list of texts"),
+            ({"speculation": "draft"}, "speculation is draft, and the engine has no --draft-model"),
+            ({"no_cache": True, "session": "s"}, "session is set, and no_cache leaves nothing to keep"),
+            ({"cache_salt": []}, "'cache_salt' must be a text or a whole number"),
+            ({"stop": [str(i) for i in range(257)]}, "'stop' has more than 256 texts"),
             ({"grammar": "root ::= [a]", "guided_regex": "a"}, "is a second format"),
             ({"logit_bias": {"5": 101}}, "'logit_bias' must be an object"),
             ({"logit_bias": {"-5": 1}}, "'logit_bias' must be an object"),
-            ({"logit_bias": {"99999999": 1}}, "logit_bias"),
             ({"logit_bias": [1]}, "'logit_bias' must be an object"),
             ({"typical_p": 0}, "typical_p"),
             ({"mirostat_tau": 5, "top_k": 4}, "mirostat is alone"),
@@ -337,6 +340,12 @@ class Demo(ServerTest):
     def test_empty_and_null_fields_are_as_if_they_were_absent(self):
         self.server.ok("/v1/completions", {"prompt": "1+1=", "tools": [], "logit_bias": {}, "stop": None, "best_of": 1,
                                            "response_format": {"type": "text"}, "user": "u", "model": None})
+        for more in [{"stop": ""}, {"stop": ["", None]}, {"grammar": ""}, {"guided_regex": ""}, {"guided_choice": []}, {"structured_outputs": {}},
+                     {"structured_outputs": {"json": None, "regex": "", "disable_any_whitespace": True, "whitespace_pattern": " "}},
+                     {"cache_salt": ""}, {"cache_salt": "a tenant"}, {"seed": -1}, {"seed": 2 ** 63 - 1}, {"logit_bias": {"99999999": 1}}]:
+            with self.subTest(more):
+                answer = self.server.ok("/v1/completions", {"prompt": "17+25=", "temperature": 0, **more})
+                self.assertEqual(answer["choices"][0]["text"], "42")
 
     def test_samplers(self):
         def ask(**more):
@@ -349,6 +358,7 @@ class Demo(ServerTest):
                      {"repeat_last_n": 2, "presence_penalty": -50}, {"min_tokens": 14, "temperature": 3}]:
             with self.subTest(more):
                 self.assertNotEqual(ask(**more)["text"], plain["text"])
+        self.assertEqual(ask(top_p=0)["text"], ask(temperature=0)["text"])
         sure = ask(logit_bias={"50": 100}, ignore_eos=True)
         self.assertEqual(len(set(sure["logprobs"]["tokens"])), 1)
 
@@ -363,7 +373,8 @@ class Demo(ServerTest):
             return choice["text"]
 
         for more in [{"response_format": named}, {"json_schema": schema}, {"guided_json": json.dumps(schema)},
-                     {"structured_outputs": {"json": schema}}]:
+                     {"response_format": {"type": "json_schema", "schema": schema, "json_schema": None}},
+                     {"json_schema": schema, "guided_json": schema, "structured_outputs": {"json": schema, "choice": None}}]:
             with self.subTest(more):
                 value = json.loads(ask(**more))
                 self.assertIn(value["size"], ["small", "large"])
@@ -377,9 +388,13 @@ class Demo(ServerTest):
             self.assertRegex(ask(json_schema=schema, seed=seed), r"^([^\s:,]|[:,] ?|\n( {0,32}|\t{1,16})(?!\s))*$")
         self.assertEqual(ask(json_schema={"const": "x", "format": "of no name"}), '"x"')
         for more in [{"grammar": 'root ::= "a" [bc]{3}'}, {"guided_regex": "a[bc]{3}"},
-                     {"structured_outputs": {"regex": "a[bc]{3}"}}, {"guided_grammar": 'root ::= "a" [bc]{3}'}]:
+                     {"structured_outputs": {"regex": "a[bc]{3}", "disable_fallback": True}}, {"guided_grammar": 'root ::= "a" [bc]{3}'},
+                     {"regex": "a[bc]{3}"}, {"ebnf": 'root ::= "a" [bc]{3}'}]:
             with self.subTest(more):
                 self.assertRegex(ask(**more), "^a[bc]{3}$")
+        texts = ["a.b*", "(c|d)\\\n", "<x>&[~#-]"]
+        for more in [{"guided_choice": texts}, {"structured_outputs": {"choice": texts}}]:
+            self.assertIn(ask(**more), texts)
         text = self.server.ok("/v1/completions", {"prompt": "x", "max_tokens": 8, "response_format": {"type": "json_object"}})
         self.assertEqual(text["choices"][0]["text"].lstrip()[:1], "{")
 

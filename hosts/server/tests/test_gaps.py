@@ -62,6 +62,8 @@ class Echo(ServerTest):
     def test_efforts(self):
         for effort in ["none", "minimal", "low", "medium", "high", "xhigh"]:
             self.chat(reasoning_effort=effort)
+        for more in [{"reasoning_effort": ""}, {"reasoning_effort": "default"}, {"reasoning_format": "auto"}, {"reasoning_format": "deepseek"}]:
+            self.assertEqual(self.chat(**more, temperature=0)["choices"], self.chat(temperature=0)["choices"])
         self.refused("/v1/chat/completions", {"messages": ASKED, "reasoning_effort": "much"}, "'reasoning_effort' must be none")
 
     def test_the_best_of_several(self):
@@ -98,6 +100,9 @@ class Echo(ServerTest):
         self.assertEqual((model["type"], model["display_name"], model["object"]), ("model", "echo", "model"))
         self.assertRegex(model["created_at"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
         self.assertEqual((data["has_more"], data["first_id"], data["last_id"]), (False, "echo", "echo"))
+        self.assertEqual(self.server.get("/v1/models/x")[1]["error"]["code"], "model_not_found")
+        status, data = self.server.get("/v1/models/x", headers={"anthropic-version": "2023-06-01"})
+        self.assertEqual((status, data["type"], data["error"]["type"]), (404, "error", "not_found_error"))
 
     def test_texts_of_tokens(self):
         ids = self.server.ok("/tokenize", {"text": "héllo"})["tokens"]
@@ -108,8 +113,40 @@ class Echo(ServerTest):
         self.assertEqual(self.server.ok("/tokenize", {"text": "héllo", "add_special_tokens": False})["tokens"], [i for i in ids if i < 256])
         self.refused("/tokenize", {"text": "a", "prompt": "b", "messages": ASKED}, "'text' and 'messages' are both there")
         self.refused("/detokenize", {"tokens": [[5], [6]]}, "one list of token ids")
-        self.refused("/detokenize", {"tokens": []}, "'tokens' must not be empty")
+        self.assertEqual(self.server.ok("/detokenize", {"tokens": []})["content"], "")
+        self.assertEqual(self.server.ok("/tokenize", {"text": "a", "add_special": False, "add_special_tokens": True}), self.server.ok("/tokenize", {"text": "a"}))
+        answer = self.server.ok("/v1/completions", {"prompt": "héé日", "echo": True, "logprobs": 0, "max_tokens": 2, "temperature": 0})["choices"][0]
+        # Tokens are bytes, and all of a character's but the first are behind its place. The ninth is the end of the prompt.
+        self.assertEqual(answer["logprobs"]["text_offset"][:8], [0, 1, 2, 2, 3, 3, 4, 4])
         self.refused("/detokenize", {"tokens": [999999]}, "999999")
+
+    def test_several_names_of_one_thing(self):
+        for path, more in [("/v1/completions", {"prompt": "a", "repetition_penalty": 1, "repeat_penalty": 1}), ("/v1/completions", {"prompt": "a", "repetition_penalty": 1, "repeat_penalty": 1000}),
+                           ("/v1/chat/completions", {"messages": ASKED, "max_tokens": 9, "max_completion_tokens": 2, "tools": TOOLS, "functions": [FUNCTION]}),
+                           ("/v1/chat/completions", {"messages": ASKED, "thinking_budget": 1, "max_reasoning_tokens": 2, "reasoning_budget": "x"}),
+                           ("/v1/messages", {"messages": ASKED, "max_tokens": 99, "output_config": {"format": {"type": "json_schema", "schema": {"const": 1}}},
+                                             "output_format": {"type": "json_schema", "schema": {"const": 2}}})]:
+            answer = self.server.ok(path, more)
+            if "output_format" in more:
+                self.assertEqual(answer["content"][0]["text"], "1")
+            if "max_completion_tokens" in more:
+                self.assertEqual(answer["usage"]["completion_tokens"], 2)
+
+    def test_prompts_that_are_too_long(self):
+        frame = r"This model's maximum context length is 65536 tokens\. However, your (%s) resulted in 70\d\d\d (tokens|bytes)\. Please reduce the length of the \1\."
+        long = "x" * 70000
+        for path, body, kind in [("/v1/chat/completions", {"messages": [{"role": "user", "content": long}]}, "messages"), ("/v1/responses", {"input": long}, "messages"),
+                                 ("/v1/completions", {"prompt": long}, "prompt"), ("/v1/completions", {"prompt": [65] * 70000}, "prompt"),
+                                 ("/api/chat", {"model": "echo", "messages": [{"role": "user", "content": long}]}, "messages")]:
+            status, data = self.server.post(path, body)
+            if path != "/api/chat":
+                self.assertEqual(data["error"]["code"], "context_length_exceeded")
+            self.assertRegex(data["error"] if path == "/api/chat" else data["error"]["message"], "^" + frame % kind + "$")
+            self.assertEqual(status, 400)
+
+    def test_a_prompt_of_nothing_begins_a_text(self):
+        usage = self.server.ok("/v1/completions", {"prompt": "", "max_tokens": 1})["usage"]
+        self.assertEqual(usage["prompt_tokens"], 1)
 
     def test_what_monitors_ask(self):
         self.assertRegex(self.server.get("/version")[1]["version"], r"^\d+\.\d+\.\d+$")
