@@ -1202,7 +1202,7 @@ bn_status bn_engine_wait_handle(const bn_engine *engine, void **handle, bn_error
 /** `repetition_penalty` is. */
 #define BN_SAMPLING_FIELD_REPETITION_PENALTY (1u << 4)
 
-/** Put in front what submitting a text puts there (BOS). */
+/** Put around the text what submitting it puts there: BOS, and an encoder's end token. */
 #define BN_TOKENIZE_ADD_SPECIAL (1u << 0)
 /** Control tokens spelled out in the text become those tokens. */
 #define BN_TOKENIZE_PARSE_SPECIAL (1u << 1)

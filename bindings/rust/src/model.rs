@@ -31,7 +31,7 @@ impl Drop for Inner {
 /// How to tokenize a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tokenize {
-    /// Put in front what submitting a text puts there (BOS).
+    /// Put around the text what submitting it puts there: BOS, and an encoder's end token.
     pub add_special: bool,
     /// Control tokens spelled out in the text become those tokens.
     pub parse_special: bool,

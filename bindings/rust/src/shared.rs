@@ -55,7 +55,7 @@ impl Shared {
         let pushed = self.inbox.push(Part {
             text: &text,
             reasoning: &reasoning,
-            tool_calls: calls.iter().map(|call| call_of(call)).collect(),
+            tool_calls: calls.iter().map(call_of).collect(),
             tokens,
             logprobs: &logprobs.iter().map(logprob).collect::<Vec<_>>(),
             logprobs_per_token: event.logprobs_per_token as usize,

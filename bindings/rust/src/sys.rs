@@ -997,7 +997,7 @@ pub const BN_SAMPLING_FIELD_MIN_P: u32 = 1 << 3;
 /// `repetition_penalty` is.
 pub const BN_SAMPLING_FIELD_REPETITION_PENALTY: u32 = 1 << 4;
 
-/// Put in front what submitting a text puts there (BOS).
+/// Put around the text what submitting it puts there: BOS, and an encoder's end token.
 pub const BN_TOKENIZE_ADD_SPECIAL: u32 = 1 << 0;
 
 /// Control tokens spelled out in the text become those tokens.

@@ -77,7 +77,7 @@ pub unsafe extern "C" fn bn_model_get_info(
     unsafe { guard(error, || growth::write(out, bn_model_info::of(&*registry::model(model)?))) }
 }
 
-/// Put in front what submitting a text puts there (BOS).
+/// Put around the text what submitting it puts there: BOS, and an encoder's end token.
 pub const BN_TOKENIZE_ADD_SPECIAL: u32 = 1 << 0;
 /// Control tokens spelled out in the text become those tokens.
 pub const BN_TOKENIZE_PARSE_SPECIAL: u32 = 1 << 1;
@@ -107,7 +107,12 @@ pub unsafe extern "C" fn bn_model_tokenize(
         // SAFETY: the caller's promise.
         let text = unsafe { guard::text("text", text) }?;
         let (special, parse) = (flags & BN_TOKENIZE_ADD_SPECIAL != 0, flags & BN_TOKENIZE_PARSE_SPECIAL != 0);
-        tokenizer(&*registry::model(model)?)?.encode(text, special, parse)
+        let model = registry::model(model)?;
+        let tokenizer = tokenizer(&model)?;
+        match special && model.model.facts().encodes {
+            true => tokenizer.encode_whole(text, parse),
+            false => tokenizer.encode(text, special, parse),
+        }
     };
     // SAFETY: the caller's promise for `error`, `tokens` and `count`.
     unsafe { guard_copy(error, ("tokens", tokens, capacity), ("count", count), body) }

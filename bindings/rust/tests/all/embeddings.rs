@@ -1,6 +1,6 @@
 //! Embeddings and relevances.
 use crate::support::{demo, golden, json, open, wants};
-use bn::{EmbeddingParams, ErrorKind, FinishReason, Normalization, Pooling, Request, Sampling, Task};
+use bn::{EmbeddingParams, ErrorKind, FinishReason, Normalization, Pooling, Request, Sampling, Task, Tokenize};
 
 #[test]
 fn embeddings_are_unit_vectors_of_their_texts() {
@@ -28,6 +28,17 @@ fn embeddings_are_unit_vectors_of_their_texts() {
         ErrorKind::InvalidArgument,
         "temperature",
     );
+}
+
+#[test]
+fn texts_are_tokenized_as_they_are_embedded() {
+    let engine = open(golden("models/bert-embedding.gguf"));
+    let special = Tokenize { add_special: true, ..Tokenize::default() };
+    let ids = engine.model().tokenize("a red ball", special).unwrap();
+    let usage = engine.submit(&Request::embed("a red ball")).unwrap().answer().finish.usage;
+    assert_eq!(ids.len(), usage.prompt_tokens as usize);
+    let embed = |prompt: bn::Prompt| engine.embed(&Request { prompt, ..Request::embed("") }).unwrap();
+    assert_eq!(embed(bn::Prompt::Tokens(ids)), embed("a red ball".into()));
 }
 
 #[test]
