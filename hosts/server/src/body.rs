@@ -3,6 +3,7 @@ mod eager;
 mod json;
 
 pub use eager::{Writer, eager};
+pub use json::without_nul;
 
 use crate::failure::{Failure, Result};
 use crate::fields::Fields;
@@ -38,7 +39,7 @@ pub async fn read(call: &mut Call, body: Body) -> Result<(Fields, usize)> {
 fn parse(bytes: Vec<u8>, limits: json::Limits, lease: &mut Lease) -> Result<Fields> {
     let values = json::check(&bytes, limits)?;
     lease.take(json::cost(values, bytes.len()))?;
-    let fields = json::object(&bytes)?;
+    let fields = json::object(&without_nul(&bytes))?;
     lease.give(bytes.capacity());
     Ok(Fields::new(fields))
 }

@@ -54,15 +54,13 @@ pub struct Generation {
     pub stream: bool,
     /// The body's bytes that say what the work costs, where it is not the body's length.
     pub cost: Option<usize>,
-    /// A whole answer needs the order of its texts and calls, which the engine tells by its events alone.
-    pub in_order: bool,
     /// A whole answer of more requests than the queue takes: one portion of them is submitted behind the other.
     pub portions: bool,
 }
 
 impl Generation {
     fn new(requests: Vec<bn::Request>, samples: usize, stream: bool) -> Self {
-        Self { requests, samples, scores: 0, stream, cost: None, in_order: false, portions: false }
+        Self { requests, samples, scores: 0, stream, cost: None, portions: false }
     }
 
     pub fn one(request: bn::Request, stream: bool) -> Self {
@@ -256,7 +254,7 @@ async fn submit<A: Api>(
         return Err(Failure::invalid(format!("this server takes at most {most} prompts at a time")));
     }
     for request in &mut generation.requests {
-        request.no_stream = !generation.stream && !generation.in_order;
+        request.no_stream = !generation.stream;
         request.adapter = held.adapter().cloned();
         // A token that the model lacks cannot come.
         request.sampling.logit_bias.retain(|(token, _)| u64::from(*token) < held.info.vocab_size);

@@ -53,10 +53,7 @@ fn tokens(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
         (true, Some((name, _))) => {
             return Err(Failure::invalid(format!("'{name}' and 'messages' are both there")));
         }
-        (true, None) => {
-            let chat = bn::Chat::Json(conversation(&mut fields)?.into_json(held.manners)?);
-            held.model.chat_tokenize(&chat)
-        }
+        (true, None) => held.model.chat_tokenize(&held.chat(conversation(&mut fields)?)?),
         (false, None) => return Err(Failure::invalid("'text' is missing")),
         (false, Some((name, value))) => {
             let text =

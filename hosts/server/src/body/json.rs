@@ -3,6 +3,7 @@ use crate::failure::{Failure, Result};
 use axum::http::StatusCode;
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 #[derive(Clone, Copy)]
 pub struct Limits {
@@ -51,7 +52,6 @@ fn end_of_string(bytes: &[u8], mut at: usize) -> Result<usize> {
         match byte {
             b'"' => return Ok(at),
             0 => return Err(nul(bytes, at)),
-            b'\\' if bytes[at..].starts_with(b"\\u0000") => return Err(nul(bytes, at)),
             b'\\' => at += 2,
             _ => at += 1,
         }
@@ -61,6 +61,26 @@ fn end_of_string(bytes: &[u8], mut at: usize) -> Result<usize> {
 
 fn nul(bytes: &[u8], at: usize) -> Failure {
     wrong(bytes, at, "the body has a NUL character")
+}
+
+/// JSON without the NUL characters of its strings, which the engine does not take.
+pub fn without_nul(json: &[u8]) -> Cow<'_, [u8]> {
+    const NUL: &[u8] = b"\\u0000";
+    if !json.windows(NUL.len()).any(|bytes| bytes == NUL) {
+        return json.into();
+    }
+    let (mut out, mut at) = (Vec::with_capacity(json.len()), 0);
+    while at < json.len() {
+        let escape = json[at] == b'\\';
+        if escape && json[at..].starts_with(NUL) {
+            at += NUL.len();
+            continue;
+        }
+        let end = json.len().min(at + 1 + usize::from(escape));
+        out.extend_from_slice(&json[at..end]);
+        at = end;
+    }
+    out.into()
 }
 
 /// Parses an object that was checked.
@@ -111,7 +131,6 @@ mod tests {
             (b"[]", "the body must be a JSON object (line 1, column 1)"),
             (b"{\"a\": 1,\n \"n\": }", "the body is not valid JSON: expected value (line 2, column 7)"),
             (b"{\"a\": 1} x", "the body is not valid JSON: trailing characters (line 1, column 10)"),
-            (b"{\"a\": \"\\u0000\"}", "the body has a NUL character (line 1, column 8)"),
             (b"{\"a\": \"\0\"}", "the body has a NUL character (line 1, column 8)"),
             (b"{\"a\":\n\0}", "the body has a NUL character (line 2, column 1)"),
             (b"{\"a\": \"\xff\"}", "the body is not valid UTF-8 (line 1, column 8)"),
@@ -123,10 +142,25 @@ mod tests {
     }
 
     #[test]
+    fn nuls_are_left_out() {
+        for (json, without) in [
+            (r#"{"a": "x\u0000y", "\u0000": 1}"#, r#"{"a": "xy", "": 1}"#),
+            (r#""\\u0000 \\\u0000""#, r#""\\u0000 \\""#),
+            (r#""\u0000\u0000"#, r#"""#),
+            (r#"\u0000\"#, r#"\"#),
+        ] {
+            assert_eq!(without_nul(json.as_bytes()), without.as_bytes());
+        }
+    }
+
+    #[test]
     fn what_only_looks_wrong_is_taken() {
-        for text in
-            [r#"{"a": "[[[[[[[[\\"}"#, r#"{"a": "\"{{{{{{\\u0000"}"#, r#"{"a": [], "b": [[]], "c": {}}"#]
-        {
+        for text in [
+            r#"{"a": "[[[[[[[[\\"}"#,
+            r#"{"a": "\"{{{{{{\\u0000"}"#,
+            r#"{"a": "\u0000"}"#,
+            r#"{"a": [], "b": [[]], "c": {}}"#,
+        ] {
             assert!(read(text.as_bytes()).is_ok(), "{text}");
         }
     }

@@ -2,6 +2,8 @@
 use super::list::{self, DEMO, Files, Listing};
 use crate::failure::Failure;
 use crate::options::{ModelOptions, name_fields};
+use crate::request::conversation::Conversation;
+use crate::request::forms;
 use crate::request::roles::Manners;
 use axum::http::StatusCode;
 use std::ops::ControlFlow;
@@ -206,6 +208,11 @@ impl Loaded {
             options.max_batch,
             options.queue
         )
+    }
+
+    /// A conversation for the engine, in a form that the model's template takes.
+    pub fn chat(&self, conversation: Conversation) -> crate::failure::Result<bn::Chat> {
+        forms::chat(conversation, &self.model, self.manners)
     }
 
     /// The failure of a call of this model's engine.

@@ -1,9 +1,14 @@
 //! One conversation for all APIs. They translate theirs into it; the engine gets it as JSON (docs/chat.md).
 use super::roles::Manners;
 use crate::api::write;
+use crate::body::without_nul;
 use crate::failure::{Failure, Result};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use std::{mem, slice};
+
+/// Lists and objects in each other that arguments may have: the engine takes 48, and some stand around them.
+const MOST_DEPTH: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -67,6 +72,13 @@ impl Message {
         }
         content.push_str(text);
     }
+
+    /// A tool's result as a user's message.
+    pub fn in_words(&self, name: Option<&str>) -> Self {
+        let name = name.or(self.name.as_deref()).map_or(String::new(), |name| format!(" of {name}"));
+        let content = self.content.as_deref().unwrap_or_default();
+        Self::new(Role::User, format!("[result{name}]\n{content}"))
+    }
 }
 
 /// A call in an earlier answer.
@@ -81,11 +93,11 @@ pub struct ToolCall {
 #[derive(Clone, Debug, Serialize)]
 pub struct Function {
     pub name: String,
-    arguments: Map<String, Value>,
+    pub arguments: Map<String, Value>,
 }
 
 impl ToolCall {
-    /// A history cannot be changed by the client, so it always renders: arguments that are no object stay as a text.
+    /// A history cannot be changed by the client, so it always renders: arguments that are no object, or a deep one, stay as a text.
     pub fn new(id: Option<String>, name: Option<&str>, arguments: Option<&Value>) -> Self {
         let name = name.filter(|name| !name.is_empty()).unwrap_or("unknown").to_owned();
         let function = Function { name, arguments: arguments.map(object_of).unwrap_or_default() };
@@ -95,16 +107,30 @@ impl ToolCall {
 
 fn object_of(arguments: &Value) -> Map<String, Value> {
     let text = match arguments {
-        Value::Object(object) => return object.clone(),
+        Value::Object(_) if is_within(arguments, MOST_DEPTH) => {
+            return arguments.as_object().cloned().unwrap_or_default();
+        }
         Value::Null => return Map::new(),
         Value::String(text) if text.trim().is_empty() => return Map::new(),
-        Value::String(text) => match serde_json::from_str(text) {
-            Ok(Value::Object(object)) => return object,
+        Value::String(text) => match serde_json::from_slice(&without_nul(text.as_bytes())) {
+            Ok(Value::Object(object)) if object.values().all(|value| is_within(value, MOST_DEPTH - 1)) => {
+                return object;
+            }
             _ => text.clone(),
         },
         other => other.to_string(),
     };
     Map::from_iter([("invalid_json".to_owned(), Value::String(text))])
+}
+
+/// Whether a value has at most `depth` lists and objects in each other.
+fn is_within(value: &Value, depth: usize) -> bool {
+    let inner = |value| depth > 0 && is_within(value, depth - 1);
+    match value {
+        Value::Array(values) => depth > 0 && values.iter().all(inner),
+        Value::Object(map) => depth > 0 && map.values().all(inner),
+        _ => true,
+    }
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -135,34 +161,38 @@ impl Conversation {
         }
     }
 
-    /// Adds an empty question where there is nothing to answer, as in probes of agents: many templates refuse that.
-    pub fn complete(&mut self) {
-        if self.messages.iter().all(|message| message.role == Role::System) {
-            self.messages.push(Message::new(Role::User, String::new()));
-        }
-    }
-
     /// Whether the answer must be a call.
     pub fn calls_only(&self) -> bool {
         let must = |choice: &Value| choice == "required" || choice.is_object();
         !self.tools.is_empty() && self.choice.as_ref().is_some_and(must)
     }
 
-    /// The engine's JSON, with the roles as the model's template takes them. A part of the last turn that the model cannot
-    /// see is refused: the answer would be wrong without it. In earlier turns a placeholder stands for it.
-    pub fn into_json(mut self, manners: Manners) -> Result<String> {
+    /// Brings the roles into those that the model's template takes. A part of the last turn that the model cannot see is
+    /// refused: the answer would be wrong without it. In earlier turns a placeholder stands for it.
+    pub fn arrange(&mut self, manners: Manners) -> Result<()> {
         let turn =
             self.messages.iter().rposition(|message| message.role == Role::Assistant).map_or(0, |at| at + 1);
         if let Some(unseen) = self.messages[turn..].iter().find_map(|message| message.unseen.as_deref()) {
             return Err(Failure::invalid(unseen));
         }
-        self.messages = manners.arrange(self.messages);
+        self.complete();
+        self.messages = manners.arrange(mem::take(&mut self.messages));
         for message in self.messages.iter_mut().filter(|message| message.calls.is_empty()) {
             message.content.get_or_insert_default();
         }
-        Ok(write::json(&self))
+        Ok(())
+    }
+
+    /// Adds an empty question where there is nothing to answer, as in probes of agents: many templates refuse that.
+    pub fn complete(&mut self) {
+        if self.messages.iter().all(|message| message.role == Role::System) {
+            self.messages.push(Message::new(Role::User, String::new()));
+        }
     }
 }
+
+/// Words in the types of parts that are no text.
+const MEDIA: [&str; 6] = ["image", "audio", "video", "file", "document", "media"];
 
 /// A content: a text, or parts that become one text.
 #[derive(Debug, Default)]
@@ -192,6 +222,26 @@ impl Content {
         Ok(content)
     }
 
+    /// Reads the content of a message.
+    pub fn of(role: Role, value: Option<&Value>, at: &str) -> Result<Self> {
+        if role == Role::Tool { Ok(Self::result(value, at)) } else { Self::read(value, at) }
+    }
+
+    /// Reads a tool's result. A client cannot change it, so it is taken in any form: what is no text, nor parts of a content, is
+    /// its JSON. Pictures in it are passed over.
+    pub fn result(value: Option<&Value>, at: &str) -> Self {
+        let parts =
+            value.map_or(&[][..], |value| value.as_array().map_or(slice::from_ref(value), Vec::as_slice));
+        let kind = |part: &Value| part.get("type").and_then(Value::as_str).map(str::to_owned);
+        let shown = |kind: String| MEDIA.iter().any(|media| kind.contains(media));
+        match Self::read(value, at) {
+            Ok(content) if content.unseen.is_none() || parts.iter().filter_map(kind).any(shown) => {
+                Self { unseen: None, ..content }
+            }
+            _ => Self { text: write::json(&value), ..Self::default() },
+        }
+    }
+
     /// The whole content as a message.
     pub fn message(self, role: Role) -> Message {
         let mut message = Message::new(role, self.text);
@@ -208,10 +258,13 @@ impl Content {
         let text = |name: &str| part.get(name).and_then(Value::as_str);
         let kind = text("type").unwrap_or(if part.get("text").is_some() { "text" } else { "" });
         match kind {
-            "text" | "input_text" | "output_text" | "reasoning_text" | "summary_text" => match text("text") {
-                Some(text) => self.text.push_str(text),
-                None => return Err(Failure::invalid(format!("'{at}.text' must be a text"))),
-            },
+            "text" | "input_text" | "output_text" | "reasoning_text" | "summary_text" => {
+                match part.get("text") {
+                    Some(Value::String(text)) => self.text.push_str(text),
+                    None | Some(Value::Null) => {}
+                    Some(_) => return Err(Failure::invalid(format!("'{at}.text' must be a text"))),
+                }
+            }
             "refusal" => self.text.push_str(text("refusal").unwrap_or_default()),
             "thinking" => self.think(text("thinking").unwrap_or_default()),
             "redacted_thinking" => {}
@@ -297,7 +350,28 @@ mod tests {
         let found =
             json!([{"type": "search_result", "title": "t", "content": [{"type": "text", "text": "d"}]}]);
         assert_eq!(read(found).text, "t\nd\n");
-        assert!(Content::read(Some(&json!(5)), "x").is_err());
+        assert_eq!(read(json!([{"type": "text", "text": null}, {"type": "text"}])).text, "");
+        for wrong in [json!(5), json!([{"type": "text", "text": 5}])] {
+            assert!(Content::read(Some(&wrong), "x").is_err());
+        }
+    }
+
+    #[test]
+    fn results_are_taken_in_any_form() {
+        for (value, text) in [
+            (json!(null), ""),
+            (json!("a"), "a"),
+            (json!([{"type": "text", "text": "a"}, {"text": "b"}]), "ab"),
+            (json!(5), "5"),
+            (json!(true), "true"),
+            (json!({"n": 1}), r#"{"n":1}"#),
+            (json!([{"n": 1}, {"n": 2}]), r#"[{"n":1},{"n":2}]"#),
+            (json!({"type": "FeatureCollection"}), r#"{"type":"FeatureCollection"}"#),
+            (json!({"type": "input_image"}), "[image: not shown, as this model reads text only]\n"),
+        ] {
+            let content = Content::result(Some(&value), "x");
+            assert_eq!((content.text.as_str(), content.unseen), (text, None));
+        }
     }
 
     #[test]
@@ -312,6 +386,13 @@ mod tests {
         }
         assert_eq!(arguments(json!("{\"a\": \"b")), json!({"invalid_json": "{\"a\": \"b"}));
         assert_eq!(arguments(json!([1])), json!({"invalid_json": "[1]"}));
+        assert_eq!(arguments(json!(r#"{"a": "b\u0000"}"#)), json!({"a": "b"}));
+        let nested = |depth: usize| (1..depth).fold(json!({}), |inner, _| json!({ "a": inner }));
+        for (depth, whole) in [(MOST_DEPTH, true), (MOST_DEPTH + 1, false), (100, false), (200, false)] {
+            let (given, text) = (nested(depth), nested(depth).to_string());
+            let wanted = if whole { given.clone() } else { json!({ "invalid_json": text }) };
+            assert_eq!((arguments(given), arguments(json!(text))), (wanted.clone(), wanted), "{depth}");
+        }
         assert_eq!(ToolCall::new(None, Some(""), None).function.name, "unknown");
     }
 }

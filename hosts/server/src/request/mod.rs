@@ -2,6 +2,7 @@
 pub mod constraint;
 pub mod conversation;
 pub mod engine;
+pub mod forms;
 pub mod length;
 pub mod passed_over;
 pub mod prompts;

@@ -12,11 +12,13 @@ pub struct Manners {
     pub system_later: bool,
     /// A user's message behind a user's.
     pub users_in_a_row: bool,
+    /// A tool's result without its call.
+    pub lone_results: bool,
 }
 
 impl Default for Manners {
     fn default() -> Self {
-        Self { system_first: true, system_later: true, users_in_a_row: true }
+        Self { system_first: true, system_later: true, users_in_a_row: true, lone_results: true }
     }
 }
 
@@ -24,7 +26,13 @@ impl Manners {
     /// Tries the template of `model`.
     pub fn of(model: &bn::Model) -> Self {
         let takes = |roles: &[&str]| {
-            let message = |(i, role): (usize, &&str)| json!({"role": role, "content": format!("zq{i}zq")});
+            let message = |(i, role): (usize, &&str)| {
+                let mut message = json!({"role": role, "content": format!("zq{i}zq")});
+                if *role == "tool" {
+                    message["tool_call_id"] = "abcdefgh1".into(); // some templates want nine letters and digits
+                }
+                message
+            };
             let messages: Vec<_> = roles.iter().enumerate().map(message).collect();
             let chat = bn::Chat::Json(json!({"messages": messages}).to_string());
             let text = model.chat_format(&chat);
@@ -40,12 +48,16 @@ impl Manners {
                 && takes(&["system", "user", "assistant", "system", "user"])
                 && takes(&["user", "system"]),
             users_in_a_row: takes(&["user", "user"]),
+            lone_results: takes(&["user", "tool"]),
         }
     }
 
     /// The same conversation in roles that the template takes. System messages in front become one; later ones become a part
     /// of the user's text beside them, so that what stands before them stays as it was.
-    pub fn arrange(self, messages: Vec<Message>) -> Vec<Message> {
+    pub fn arrange(self, mut messages: Vec<Message>) -> Vec<Message> {
+        if !self.lone_results {
+            spell_lone_results(&mut messages);
+        }
         let mut out: Vec<Message> = Vec::with_capacity(messages.len());
         for message in messages {
             let front = out.iter().all(|message| message.role == Role::System);
@@ -86,11 +98,26 @@ impl Manners {
     }
 }
 
+/// Makes results without their calls a user's messages, as where a client has cut its history.
+pub fn spell_lone_results(messages: &mut [Message]) {
+    let mut open = 0;
+    for message in messages {
+        match message.role {
+            Role::Assistant => open = message.calls.len(),
+            Role::User => open = 0,
+            Role::System => {}
+            Role::Tool if open > 0 => open -= 1,
+            Role::Tool => *message = message.in_words(None),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const STRICT: Manners = Manners { system_first: true, system_later: false, users_in_a_row: false };
+    const STRICT: Manners =
+        Manners { system_first: true, system_later: false, users_in_a_row: false, lone_results: false };
 
     fn arranged(manners: Manners, messages: &[(Role, &str)]) -> Vec<(Role, String)> {
         let messages = messages.iter().map(|(role, text)| Message::new(*role, text.to_string())).collect();
@@ -127,5 +154,14 @@ mod tests {
         let got = arranged(manners, &[(System, "a"), (User, "b"), (Assistant, "c")]);
         assert_eq!(got, said(&[(User, "a\n\nb"), (Assistant, "c")]));
         assert_eq!(arranged(manners, &[(System, "a")]), said(&[(User, "a")]));
+    }
+
+    #[test]
+    fn results_without_calls_are_a_users() {
+        use Role::{Assistant, Tool, User};
+        let given = [(User, "a"), (Tool, "b"), (Assistant, "c"), (Tool, "d")];
+        assert_eq!(arranged(Manners::default(), &given), said(&given));
+        let spelled = [(User, "a\n\n[result]\nb"), (Assistant, "c"), (User, "[result]\nd")];
+        assert_eq!(arranged(STRICT, &given), said(&spelled));
     }
 }

@@ -14,6 +14,7 @@ const TEMPLATES_OWN: &[&str] = &["", "auto", "deepseek", "deepseek-legacy"];
 pub fn templating(fields: &mut Fields, to: &mut Conversation) -> Result<()> {
     if let Some(variables) = fields.take_value("chat_template_kwargs") {
         to.variables = fields::read(variables, "chat_template_kwargs")?;
+        to.variables.retain(|_, value| !value.is_null());
     }
     let word = fields.get("reasoning_format").and_then(Value::as_str);
     if word.is_some_and(|word| TEMPLATES_OWN.contains(&word)) {

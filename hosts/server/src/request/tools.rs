@@ -2,6 +2,7 @@
 use super::conversation::Conversation;
 use crate::failure::{Failure, Result};
 use serde_json::{Map, Value, json};
+use std::slice;
 
 type Object = Map<String, Value>;
 type Fits = fn(&Value) -> bool;
@@ -101,10 +102,15 @@ impl Tools {
         Ok(())
     }
 
-    /// Passes over a tool that is no function of the client's.
+    /// Passes over a tool that is no function of the client's, with all that stands in it.
     pub fn leave_out(&mut self, tool: &Object) {
-        self.left_out
-            .extend(["name", "type"].into_iter().filter_map(|field| text(tool, field)).map(str::to_owned));
+        for (field, value) in tool {
+            let values = value.as_array().map_or(slice::from_ref(value), Vec::as_slice);
+            values.iter().filter_map(Value::as_object).for_each(|inner| self.leave_out(inner));
+            if let ("name" | "type", Value::String(name)) = (field.as_str(), value) {
+                self.left_out.push(name.clone());
+            }
+        }
     }
 
     /// Gives the functions to the conversation, with the choice among them, which stands in a field.
@@ -176,13 +182,14 @@ mod tests {
         let flat = |name: &str| json!({"type": "tool", "name": name});
         let (left_out, both) = (
             json!([{"type": "x", "name": "server"}]),
-            json!([{"name": "a"}, {"type": "x", "name": "server"}]),
+            json!([{"name": "a"}, {"type": "x", "name": "server", "tools": [{"custom": {"name": "inner"}}]}]),
         );
         for choice in [function("a"), flat("a")] {
             assert_eq!(chosen(choice, &both), Ok(function("a")));
         }
         for (choice, tools, word) in [
             (function("server"), &both, "auto"),
+            (function("inner"), &both, "auto"),
             (json!({"type": "x"}), &both, "auto"),
             (json!("required"), &left_out, "auto"),
             (json!({"type": "any"}), &both, "required"),

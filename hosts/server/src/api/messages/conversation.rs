@@ -19,7 +19,6 @@ pub fn read(system: Option<&Value>, messages: &[Object]) -> Result<Conversation>
     for (i, message) in messages.iter().enumerate() {
         add_message(&mut conversation.messages, message, &format!("messages[{i}]"))?;
     }
-    conversation.complete();
     Ok(conversation)
 }
 
@@ -62,12 +61,13 @@ impl Turn {
                 self.calls.push(ToolCall::new(id, text("name"), block.get("input")));
                 self.apart = true;
             }
-            "tool_result" => to.push(result(block, at)?),
+            "tool_result" => to.push(result(block, at)),
             // It stands in the answer itself, behind its call.
             "mcp_tool_result" => {
                 self.end(to);
-                to.push(result(block, at)?);
+                to.push(result(block, at));
             }
+            "tool_addition" | "tool_removal" => {} // the tools are those of the request
             // Tools of Anthropic's servers: the answer's text has what they found.
             kind if kind == "server_tool_use" || kind.ends_with("_tool_result") => {}
             _ => {
@@ -107,12 +107,10 @@ impl Turn {
     }
 }
 
-/// A tool's result. A client cannot change it, so pictures in it are passed over.
-fn result(block: &Value, at: &str) -> Result<Message> {
-    let content = Content::read(block.get("content"), &format!("{at}.content"))?;
-    let mut message = Message { unseen: None, ..content.message(Role::Tool) };
-    message.call_id = block.get("tool_use_id").and_then(Value::as_str).map(str::to_owned);
-    Ok(message)
+fn result(block: &Value, at: &str) -> Message {
+    let content = Content::result(block.get("content"), &format!("{at}.content"));
+    let call_id = block.get("tool_use_id").and_then(Value::as_str).map(str::to_owned);
+    Message { call_id, ..content.message(Role::Tool) }
 }
 
 /// Reads `tools` and `tool_choice`.

@@ -1,11 +1,10 @@
 //! The fields of Anthropic's messages.
 use super::conversation;
-use crate::api::openai::effort;
+use crate::api::openai::{effort, thinks};
 use crate::failure::{Failure, Result};
-use crate::fields::{EXACT, Fields, Whole};
+use crate::fields::{EXACT, Fields, U32, Whole};
 use crate::request::constraint::Format;
 use crate::request::conversation::Conversation;
-use crate::request::length::NewTokens;
 use crate::request::templating::templating;
 use axum::http::StatusCode;
 use serde::Deserialize;
@@ -46,7 +45,8 @@ struct OutputConfig {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Generating {
-    pub max_tokens: Option<NewTokens>,
+    /// 0 fills the cache.
+    pub max_tokens: Option<Whole<-1, U32>>,
     pub stop_sequences: Option<Value>,
     pub stream: Option<bool>,
 }
@@ -86,14 +86,7 @@ impl Asked {
             format.format(name, &value, None)?;
         }
         let thinking = own.thinking.unwrap_or_default();
-        let thinks = match thinking.kind.as_deref() {
-            None => None,
-            Some("enabled" | "adaptive") => Some(true), // `adaptive` leaves the amount to the model
-            Some("disabled") => Some(false),
-            Some(_) => {
-                return Err(Failure::invalid("'thinking.type' must be enabled, adaptive or disabled"));
-            }
-        };
+        let thinks = thinks(thinking.kind.as_deref())?;
         think(&mut conversation, thinks, output.effort.as_ref())?;
         Ok(Self {
             conversation,

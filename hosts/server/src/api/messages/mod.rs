@@ -14,7 +14,7 @@ use crate::fields::Fields;
 use crate::models::Held;
 use crate::request::conversation::{Conversation, Role};
 use crate::request::engine::generating;
-use crate::request::length::{NewTokens, context};
+use crate::request::length::context;
 use crate::request::prompts;
 use crate::run::{Api, Call, Generation, Totals};
 use answer::{block, delta, stop, usage};
@@ -38,6 +38,8 @@ struct Writer {
     stops: Vec<String>,
     prompt_tokens: u32,
     hides_thinking: bool,
+    /// The request only fills the cache: the one token is left out.
+    fills: bool,
 }
 
 impl Api for Messages {
@@ -48,11 +50,11 @@ impl Api for Messages {
             // Anthropic's own field counts where there is another one.
             fields.insert("max_reasoning_tokens", budget.into());
         }
-        let NewTokens(most) = own.max_tokens.ok_or_else(|| Failure::invalid("'max_tokens' is missing"))?;
+        let most = own.max_tokens.ok_or_else(|| Failure::invalid("'max_tokens' is missing"))?.0;
+        let fills = most == 0;
         let mut request = generating(call, held, fields, asked.format, Some(&asked.conversation))?;
-        request.max_new_tokens = most;
+        request.max_new_tokens = if fills { 1 } else { u32::try_from(most).unwrap_or(0) };
         request.stop_strings = prompts::stops("stop_sequences", own.stop_sequences.as_ref())?;
-        let tools = !asked.conversation.tools.is_empty();
         let (chat, tokens) = prompt(held, asked.conversation)?;
         let prompt_tokens = fits(held, tokens)?;
         request.prompt = bn::Prompt::Chat(chat);
@@ -62,24 +64,29 @@ impl Api for Messages {
             stops: request.stop_strings.clone(),
             prompt_tokens,
             hides_thinking: asked.hides_thinking,
+            fills,
         };
-        let mut generation = Generation::one(request, own.stream == Some(true));
-        generation.in_order = tools;
+        let generation = Generation::one(request, own.stream == Some(true));
         Ok((generation, Self { pieces: Pieces::default(), writer }))
     }
 
     fn begin(&mut self, out: &mut String) {
         // Which tokens are cached is known at the end.
         let tokens = bn::Usage { prompt_tokens: self.writer.prompt_tokens, ..bn::Usage::default() };
-        let message = self.writer.message(Vec::new(), &Value::Null, &tokens);
+        let message = self.writer.message(Vec::new(), &Value::Null, &usage(&tokens));
         write::event(out, "message_start", &json!({"message": message}));
     }
 
     fn event(&mut self, out: &mut String, _at: usize, event: &bn::Event) {
-        self.pieces.event(event, &mut |step| self.writer.step(out, step));
+        if !self.writer.fills {
+            self.pieces.event(event, &mut |step| self.writer.step(out, step));
+        }
         if let Some(finish) = &event.finish {
-            self.pieces.finish(&mut |step| self.writer.step(out, step));
-            let fields = json!({"delta": stop(finish, &self.writer.stops), "usage": usage(&finish.usage)});
+            if !self.writer.fills {
+                self.pieces.finish(&mut |step| self.writer.step(out, step));
+            }
+            let (delta, usage) = self.writer.end(finish);
+            let fields = json!({"delta": delta, "usage": usage});
             write::event(out, "message_delta", &fields);
         }
     }
@@ -96,15 +103,16 @@ impl Api for Messages {
 
     fn whole(&mut self, answers: Vec<bn::Answer>, _totals: &Totals) -> Result<String> {
         let Some(answer) = answers.into_iter().next() else { return Ok(String::new()) };
-        let pieces = Pieces::of(answer.text, answer.reasoning, answer.tool_calls);
+        let (stop, usage) = self.writer.end(&answer.finish);
+        let mut pieces = Pieces::of(answer.text, answer.reasoning, answer.tool_calls);
+        pieces.retain(|_| !self.writer.fills);
         let blocks = pieces.into_iter().map(|piece| self.writer.block(piece)).collect();
-        let stop = stop(&answer.finish, &self.writer.stops);
-        Ok(write::json(&self.writer.message(blocks, &stop, &answer.finish.usage)))
+        Ok(write::json(&self.writer.message(blocks, &stop, &usage)))
     }
 }
 
 impl Writer {
-    fn message(&self, content: Vec<Value>, stop: &Value, tokens: &bn::Usage) -> Value {
+    fn message(&self, content: Vec<Value>, stop: &Value, usage: &Value) -> Value {
         json!({
             "id": self.id,
             "type": "message",
@@ -113,8 +121,18 @@ impl Writer {
             "content": content,
             "stop_reason": stop["stop_reason"],
             "stop_sequence": stop["stop_sequence"],
-            "usage": usage(tokens),
+            "usage": usage,
         })
+    }
+
+    /// How the answer ended, and its tokens.
+    fn end(&self, finish: &bn::Finish) -> (Value, Value) {
+        let (mut stop, mut usage) = (stop(finish, &self.stops), usage(&finish.usage));
+        if self.fills {
+            stop = json!({"stop_reason": "max_tokens", "stop_sequence": null});
+            usage["output_tokens"] = 0.into();
+        }
+        (stop, usage)
     }
 
     fn hides(&self, piece: &Piece) -> bool {
@@ -148,7 +166,7 @@ impl Writer {
 /// with it, unless the template cannot show that.
 fn prompt(held: &Held, conversation: Conversation) -> Result<(bn::Chat, usize)> {
     let count = |conversation: Conversation| {
-        let chat = bn::Chat::Json(conversation.into_json(held.manners)?);
+        let chat = held.chat(conversation)?;
         let tokens = held.model.chat_tokenize(&chat).map_err(|error| held.failure(&error))?;
         Ok((chat, tokens.len()))
     };

@@ -14,8 +14,9 @@ fn asked(body: Value) -> Result<Asked, String> {
 
 /// The engine's JSON of a conversation.
 fn chat(body: Value) -> Value {
-    let conversation = asked(body).unwrap().conversation;
-    serde_json::from_str(&conversation.into_json(Manners::default()).unwrap()).unwrap()
+    let mut conversation = asked(body).unwrap().conversation;
+    conversation.arrange(Manners::default()).unwrap();
+    json!(conversation)
 }
 
 fn messages(messages: Value) -> Value {
@@ -81,8 +82,8 @@ fn pictures_are_refused_in_the_last_turn() {
     let picture = json!({"type": "image", "source": {"type": "url", "url": "x"}});
     let result = json!({"type": "tool_result", "tool_use_id": "t", "content": [picture]});
     let said = json!({"role": "user", "content": [{"type": "text", "text": "a"}, picture]});
-    let refused = asked(json!({"messages": [said]})).unwrap();
-    let error = refused.conversation.into_json(Manners::default()).unwrap_err().message;
+    let mut refused = asked(json!({"messages": [said]})).unwrap();
+    let error = refused.conversation.arrange(Manners::default()).unwrap_err().message;
     assert!(error.starts_with("'messages[0].content[1]' is of the type image"), "{error}");
     let shown = messages(json!([{"role": "user", "content": [result]}]));
     assert_eq!(shown[0]["content"], "[image: not shown, as this model reads text only]\n");
@@ -136,7 +137,7 @@ fn mistakes_are_told_by_their_places() {
         ),
         (
             json!({"messages": said, "thinking": {"type": "hard"}}),
-            "'thinking.type' must be enabled, adaptive or disabled",
+            "'thinking.type' must be enabled, adaptive, between_tools or disabled",
         ),
         (
             json!({"messages": said, "tool_choice": {"type": "some"}}),

@@ -47,7 +47,7 @@ fn read(message: &Value, at: &str, calls: &mut Calls) -> Result<Message> {
     let role = role.ok_or_else(|| {
         Failure::invalid(format!("'{at}' needs the 'role' system, user, assistant or tool"))
     })?;
-    let mut content = Content::read(message.get("content"), &format!("{at}.content"))?;
+    let mut content = Content::of(role, message.get("content"), &format!("{at}.content"))?;
     unseen(&mut content, message.get("images"), &format!("{at}.images"))?;
     let mut made = content.message(role);
     if role == Role::Tool {

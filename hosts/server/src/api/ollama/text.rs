@@ -83,7 +83,7 @@ impl Common {
     ) -> Result<bn::Request> {
         self.think(&mut conversation)?;
         let request = generating(call, held, fields, self.format()?, Some(&conversation))?;
-        let prompt = bn::Prompt::Chat(bn::Chat::Json(conversation.into_json(held.manners)?));
+        let prompt = bn::Prompt::Chat(held.chat(conversation)?);
         Ok(bn::Request { prompt, ..request })
     }
 }

@@ -5,7 +5,7 @@ mod completion;
 mod logprobs;
 mod usage;
 
-pub use chat::{Chat, conversation, effort};
+pub use chat::{Chat, Reasoning, conversation, effort, thinks};
 pub use completion::Completion;
 pub use logprobs::{Texts, TokenLogprob, token_logprobs};
 pub use usage::{prompt_usage, usage};

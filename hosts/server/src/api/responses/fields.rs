@@ -1,7 +1,7 @@
 //! The fields of a response's request.
 use super::items::Items;
 use super::tools::{self, Namespaces};
-use crate::api::openai::effort;
+use crate::api::openai::Reasoning;
 use crate::failure::{Failure, Result};
 use crate::fields::Fields;
 use crate::memory::Lease;
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// Bytes of a tree of values for each of its text, approximately.
-const TREE: usize = 8;
+pub const TREE: usize = 8;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -36,12 +36,6 @@ pub struct Own {
     prompt: Option<Value>,
     stream_options: Option<Value>,
     top_logprobs: Option<Value>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Reasoning {
-    effort: Option<Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -114,29 +108,33 @@ impl Own {
         lease: &mut Lease,
     ) -> Result<(Conversation, Namespaces)> {
         let mut conversation = Conversation::default();
-        let (tools, namespaces) = tools::read(self.tools.as_deref().unwrap_or_default())?;
+        let earlier: Value = match earlier {
+            None => json!([]),
+            Some(kept) => {
+                lease.take(TREE * kept.items.len())?;
+                serde_json::from_str(&kept.items).unwrap_or_default()
+            }
+        };
+        let parts = [(Some(&earlier), "previous_response_id"), (self.input.as_ref(), "input")];
+        let parts = parts.into_iter().filter_map(|(items, at)| Some((items?, at)));
+        let (mut tools, mut namespaces) = tools::read(self.tools.as_deref().unwrap_or_default())?;
+        for (items, at) in parts.clone() {
+            tools::add_of_items(&mut tools, &mut namespaces, items, at)?;
+        }
         let instructions = Content::read(self.instructions.as_ref(), "instructions")?;
         if !instructions.text.is_empty() {
             conversation.messages.push(instructions.message(Role::System));
         }
         let mut items = Items::new(&mut conversation.messages, &namespaces);
-        if let Some(kept) = earlier {
-            lease.take(TREE * kept.items.len())?;
-            let values: Value = serde_json::from_str(&kept.items).unwrap_or_default();
-            items.add(&values, "previous_response_id")?;
+        for (values, at) in parts {
+            items.add(values, at)?;
         }
-        if let Some(input) = &self.input {
-            items.add(input, "input")?;
-        }
-        conversation.complete();
         let choice = self.tool_choice.clone().map(|choice| namespaces.choice(choice));
         tools.give(&mut conversation, choice.as_ref().map(|choice| ("tool_choice", choice)))?;
         conversation.parallel = self.parallel_tool_calls;
         templating(fields, &mut conversation)?;
-        if let Some(value) = self.reasoning.as_ref().and_then(|reasoning| reasoning.effort.as_ref())
-            && let Some((on, degree)) = effort("reasoning.effort", value)?
-        {
-            conversation.think(on, degree);
+        if let Some(reasoning) = &self.reasoning {
+            reasoning.apply(&mut conversation)?;
         }
         Ok((conversation, namespaces))
     }

@@ -37,12 +37,18 @@ impl<'a> Items<'a> {
         Ok(())
     }
 
-    /// Items that are neither said, thought nor called are left out: references, and what OpenAI's servers did.
+    /// Items that are neither said, thought nor called are left out: references to what is not kept, and what OpenAI's servers
+    /// did.
     fn add_item(&mut self, item: &Value, at: &str) -> Result<()> {
         let item = item.as_object().ok_or_else(|| Failure::invalid(format!("'{at}' must be an object")))?;
         match text_in(item, "type").unwrap_or("message") {
             "message" => self.said(item, at),
             "reasoning" => self.thought(item, at),
+            "additional_tools" => Ok(()), // `tools::add_of_items` has taken them
+            "tool_search_output" => {
+                self.result(item, Some(&found_tools(item)), at);
+                Ok(())
+            }
             kind if kind.ends_with("_call_output") => {
                 self.result(item, item.get("output"), at);
                 Ok(())
@@ -67,7 +73,7 @@ impl<'a> Items<'a> {
         let role = text_in(item, "role").and_then(Role::named).ok_or_else(|| {
             Failure::invalid(format!("'{at}.role' must be system, developer, user or assistant"))
         })?;
-        let said = Content::read(item.get("content"), &format!("{at}.content"))?;
+        let said = Content::of(role, item.get("content"), &format!("{at}.content"))?;
         if role != Role::Assistant {
             self.open = false;
             let mut message = said.message(role);
@@ -111,16 +117,17 @@ impl<'a> Items<'a> {
         Ok(())
     }
 
-    /// A client cannot change a result, so it is taken in any form.
     fn result(&mut self, item: &Object, output: Option<&Value>, at: &str) {
         self.open = false;
-        let content = Content::read(output, at).unwrap_or_else(|_| Content {
-            text: output.map(Value::to_string).unwrap_or_default(),
-            ..Content::default()
-        });
-        let id = text_in(item, "call_id").or(text_in(item, "id")).map(str::to_owned);
-        self.messages.push(Message { call_id: id, unseen: None, ..content.message(Role::Tool) });
+        let call_id = text_in(item, "call_id").or(text_in(item, "id")).map(str::to_owned);
+        self.messages.push(Message { call_id, ..Content::result(output, at).message(Role::Tool) });
     }
+}
+
+/// What a search for tools found, in words.
+fn found_tools(item: &Object) -> Value {
+    let tools = item.get("tools").and_then(Value::as_array).into_iter().flatten();
+    tools.map(|tool| json!({"type": "tool_reference", "tool_name": tool.get("name")})).collect()
 }
 
 fn think(message: &mut Message, text: &str) {

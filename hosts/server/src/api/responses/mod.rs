@@ -2,6 +2,7 @@
 mod answer;
 mod fields;
 mod items;
+mod references;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -32,7 +33,6 @@ pub struct Responses {
 
 struct Writer {
     app: Arc<App>,
-    number: u64,
     id: String,
     /// The response so far.
     response: Value,
@@ -46,14 +46,16 @@ struct Writer {
 impl Api for Responses {
     fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
         let asked = echo(fields);
-        let own = Own::take(fields)?;
+        let mut own = Own::take(fields)?;
+        let mut lease = call.app.memory.lease();
+        if let Some(Value::Array(items)) = &mut own.input {
+            references::resolve(items, &call.app.store, &mut lease)?;
+        }
         let earlier = earlier(&call.app, own.previous_response_id.as_deref())?;
-        let (conversation, namespaces) =
-            own.conversation(fields, earlier.as_ref(), &mut call.app.memory.lease())?;
+        let (conversation, namespaces) = own.conversation(fields, earlier.as_ref(), &mut lease)?;
         let mut request = generating(call, held, fields, own.format()?, Some(&conversation))?;
         request.max_new_tokens = own.max_output_tokens.unwrap_or_default().0;
-        let tools = !conversation.tools.is_empty();
-        request.prompt = bn::Prompt::Chat(bn::Chat::Json(conversation.into_json(held.manners)?));
+        request.prompt = bn::Prompt::Chat(held.chat(conversation)?);
         let keeps = call.app.store.keeps() && own.store != Some(false);
         let id = call.app.store.id(call.id);
         let mut response = json!({
@@ -76,15 +78,13 @@ impl Api for Responses {
         }
         let writer = Writer {
             app: call.app.clone(),
-            number: call.id,
             id,
             response,
             namespaces,
             sent: 0,
             kept: keeps.then(|| items_before(earlier.as_deref(), own.input.as_ref())),
         };
-        let mut generation = Generation::one(request, own.stream == Some(true));
-        generation.in_order = tools;
+        let generation = Generation::one(request, own.stream == Some(true));
         Ok((generation, Self { pieces: Pieces::default(), writer }))
     }
 
@@ -176,7 +176,7 @@ impl Writer {
             Kind::Text => "msg",
             Kind::Call { .. } => "fc",
         };
-        format!("{prefix}_{:016x}{:02x}", self.number, piece.index)
+        references::item_id(prefix, &self.id, piece.index)
     }
 
     fn item(&self, piece: &Piece, status: &str) -> Value {

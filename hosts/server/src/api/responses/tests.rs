@@ -12,10 +12,10 @@ fn made(body: Value) -> (Value, Namespaces) {
     let mut fields = Fields::new(body.as_object().unwrap().clone());
     let own = Own::take(&mut fields).unwrap();
     let mut lease = Memory::new(1 << 20).lease();
-    let (conversation, namespaces) = own.conversation(&mut fields, None, &mut lease).unwrap();
+    let (mut conversation, namespaces) = own.conversation(&mut fields, None, &mut lease).unwrap();
     assert_eq!(fields.unknown().count(), 0);
-    let text = conversation.into_json(Manners::default()).unwrap();
-    (serde_json::from_str(&text).unwrap(), namespaces)
+    conversation.arrange(Manners::default()).unwrap();
+    (json!(conversation), namespaces)
 }
 
 fn chat(body: Value) -> Value {

@@ -26,6 +26,10 @@ impl Namespaces {
         self.functions.iter().find(own).map_or(name, |function| &function.shown)
     }
 
+    fn has(&self, space: &str, name: &str) -> bool {
+        self.functions.iter().any(|function| function.space == space && function.name == name)
+    }
+
     /// A choice of a function under the name that the model sees.
     pub fn choice(&self, mut choice: Value) -> Value {
         let shown = |name: &str| choice[name].as_str().unwrap_or_default();
@@ -54,6 +58,30 @@ pub fn read(given: &[Object]) -> Result<(Tools, Namespaces)> {
     Ok((tools, namespaces))
 }
 
+/// Adds the functions that items bring: tools for the rest of a conversation, or those that a search found, which may be there
+/// already.
+pub fn add_of_items(tools: &mut Tools, namespaces: &mut Namespaces, items: &Value, at: &str) -> Result<()> {
+    const KINDS: [&str; 2] = ["additional_tools", "tool_search_output"];
+    for (i, item) in items.as_array().into_iter().flatten().enumerate() {
+        let kind = item.get("type").and_then(Value::as_str).unwrap_or_default();
+        let given = item.get("tools").and_then(Value::as_array).filter(|_| KINDS.contains(&kind));
+        for (j, tool) in given.into_iter().flatten().filter_map(Value::as_object).enumerate() {
+            let at = format!("{at}[{i}].tools[{j}]");
+            match tool.get("type").and_then(Value::as_str) {
+                Some("namespace") => add_namespace(tools, namespaces, tool, &at)?,
+                Some("function") => {
+                    let name = name_of(tool, &at)?;
+                    if !tools.has(name) {
+                        tools.add(tool, name, OPENAI, &at)?;
+                    }
+                }
+                _ => tools.leave_out(tool),
+            }
+        }
+    }
+    Ok(())
+}
+
 fn add_namespace(to: &mut Tools, namespaces: &mut Namespaces, space: &Object, at: &str) -> Result<()> {
     let prefix = space.get("name").and_then(Value::as_str).unwrap_or_default();
     let inner = space.get("tools").and_then(Value::as_array);
@@ -65,6 +93,9 @@ fn add_namespace(to: &mut Tools, namespaces: &mut Namespaces, space: &Object, at
         }
         let at = format!("{at}.tools[{i}]");
         let name = name_of(tool, &at)?;
+        if namespaces.has(prefix, name) {
+            continue; // as where a search finds it
+        }
         let shown = if to.has(name) { format!("{prefix}__{name}") } else { name.to_owned() };
         to.add(tool, &shown, OPENAI, &at)?;
         namespaces.functions.push(Spaced { space: prefix.to_owned(), name: name.to_owned(), shown });

@@ -17,6 +17,25 @@ struct Own {
     function_call: Option<Value>,
     parallel_tool_calls: Option<bool>,
     reasoning_effort: Option<Value>,
+    reasoning: Option<Reasoning>,
+    enable_thinking: Option<bool>,
+    thinking: Option<Thinking>,
+}
+
+/// OpenRouter's, and that of OpenAI's responses.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Reasoning {
+    effort: Option<Value>,
+    enabled: Option<bool>,
+}
+
+/// As Anthropic's messages have it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Thinking {
+    #[serde(rename = "type")]
+    kind: Option<String>,
 }
 
 /// Templates know three degrees of reasoning, or none. None: the model's own.
@@ -32,6 +51,32 @@ pub fn effort(field: &str, value: &Value) -> Result<Option<(bool, Option<&'stati
             return Err(Failure::invalid(words));
         }
     }))
+}
+
+impl Reasoning {
+    pub fn apply(&self, to: &mut Conversation) -> Result<()> {
+        if let Some(value) = &self.effort
+            && let Some((on, degree)) = effort("reasoning.effort", value)?
+        {
+            to.think(on, degree);
+        }
+        if let Some(on) = self.enabled {
+            to.think(on, None);
+        }
+        Ok(())
+    }
+}
+
+/// Whether the field `thinking` turns reasoning on or off. None: it leaves that to the model.
+pub fn thinks(kind: Option<&str>) -> Result<Option<bool>> {
+    match kind {
+        None | Some("auto") => Ok(None),
+        Some("enabled" | "adaptive" | "between_tools") => Ok(Some(true)), // the amount is the model's
+        Some("disabled") => Ok(Some(false)),
+        Some(_) => {
+            Err(Failure::invalid("'thinking.type' must be enabled, adaptive, between_tools or disabled"))
+        }
+    }
 }
 
 /// Takes a conversation in OpenAI's form, also for `/tokenize`.
@@ -51,6 +96,10 @@ pub fn conversation(fields: &mut Fields) -> Result<Conversation> {
     {
         conversation.think(on, degree);
     }
+    own.reasoning.unwrap_or_default().apply(&mut conversation)?;
+    for on in [own.enable_thinking, thinks(own.thinking.unwrap_or_default().kind.as_deref())?] {
+        on.into_iter().for_each(|on| conversation.think(on, None));
+    }
     conversation.parallel = own.parallel_tool_calls;
     let mut tools = Tools::read(&own.tools.unwrap_or_default(), OPENAI)?;
     let mut functions = own.functions.unwrap_or_default(); // the older name of `tools`, which count
@@ -68,21 +117,13 @@ fn read_message(message: &Map<String, Value>, at: &str) -> Result<Message> {
         Failure::invalid(format!("'{at}.role' must be system, developer, user, assistant or tool"))
     })?;
     let content = message.get("content").filter(|content| !content.is_null());
-    if content.is_none() && matches!(role, Role::System | Role::User) {
-        return Err(Failure::invalid(format!("'{at}.content' is missing")));
-    }
-    let mut made = Content::read(content, &format!("{at}.content"))?.message(role);
-    if role == Role::Tool {
-        made.unseen = None; // a result cannot be changed by the client
-    }
+    let mut made = Content::of(role, content, &format!("{at}.content"))?.message(role);
     let thought = ["reasoning_content", "reasoning", "thinking"].iter().find_map(|name| text(name));
     made.reasoning = thought.map(str::to_owned).or(made.reasoning);
     made.call_id = text("tool_call_id").map(str::to_owned);
     made.name = text("name").map(str::to_owned);
     let calls = message.get("tool_calls").and_then(Value::as_array);
-    for (i, call) in calls.into_iter().flatten().enumerate() {
-        made.calls.push(read_call(call, &format!("{at}.tool_calls[{i}]"))?);
-    }
+    made.calls.extend(calls.into_iter().flatten().map(read_call));
     if let Some(function) = message.get("function_call").filter(|call| call.is_object()) {
         let name = function.get("name").and_then(Value::as_str);
         made.calls.push(ToolCall::new(None, name, function.get("arguments")));
@@ -93,13 +134,8 @@ fn read_message(message: &Map<String, Value>, at: &str) -> Result<Message> {
     Ok(made)
 }
 
-fn read_call(call: &Value, at: &str) -> Result<ToolCall> {
+fn read_call(call: &Value) -> ToolCall {
     let id = call.get("id").and_then(Value::as_str).map(str::to_owned);
-    let function = call.get("function").or(call.get("custom")).filter(|function| function.is_object());
-    let function = function.ok_or_else(|| Failure::invalid(format!("'{at}.function' must be an object")))?;
-    let name = function.get("name").and_then(Value::as_str);
-    if name.is_none() {
-        return Err(Failure::invalid(format!("'{at}.function.name' must be a text")));
-    }
-    Ok(ToolCall::new(id, name, function.get("arguments").or(function.get("input"))))
+    let field = |name: &str| ["function", "custom"].iter().find_map(|kind| call.get(kind)?.get(name));
+    ToolCall::new(id, field("name").and_then(Value::as_str), field("arguments").or(field("input")))
 }

@@ -2,7 +2,7 @@
 mod answer;
 mod conversation;
 
-pub use conversation::{conversation, effort};
+pub use conversation::{Reasoning, conversation, effort, thinks};
 
 use super::completion::scoring;
 use super::{Common, MOST_ALTERNATIVES, Writer, finish_name, token_logprobs};
@@ -59,7 +59,7 @@ impl Api for Chat {
         if common.prompt_logprobs.is_some() && stream {
             return Err(Failure::invalid("'prompt_logprobs' cannot be streamed"));
         }
-        let prompt = bn::Prompt::Chat(bn::Chat::Json(conversation.into_json(held.manners)?));
+        let prompt = bn::Prompt::Chat(held.chat(conversation)?);
         let samples = common.n.map_or(1, |n| n.u32() as usize);
         let mut generation = Generation::samples(&request, vec![prompt.clone()], samples, stream);
         if let (Some(top), bn::Prompt::Chat(chat)) = (common.prompt_logprobs, &prompt) {
