@@ -83,7 +83,7 @@ class Demo(ServerTest):
         self.assertEqual(self.server.ok("/v1/completions", {**body, "prompt": [ids, "ab"]})["choices"][0]["text"], "Once upon")
         self.refused("/v1/completions", {**body, "echo": False}, "'max_tokens' can be 0 with 'echo' only")
         for path, name in [("/v1/chat/completions", "max_tokens"), ("/v1/chat/completions", "max_completion_tokens"),
-                           ("/generate/batch", "max_tokens"), ("/v1/responses", "max_output_tokens"), ("/v1/messages", "max_tokens")]:
+                           ("/generate/batch", "max_tokens"), ("/v1/responses", "max_output_tokens")]:
             status, data = self.server.post(path, {**self.MODEL_ROUTES[path], name: 0})
             self.assertEqual(status, 400, data)
             self.assertIn(f"'{name}' must be a whole number from 1", data["error"]["message"])
@@ -489,12 +489,21 @@ class Chat(ServerTest):
         text = "".join(event["choices"][0]["delta"].get("reasoning_content", "") for event in events)
         self.assertEqual(text, message["reasoning_content"])
 
+    def test_odd_messages_are_taken(self):
+        function = {"type": "function", "function": None}
+        messages = [{"role": "system", "content": None}, {"role": "user", "content": [{"type": "text", "text": None}]},
+                    {"role": "assistant", "tool_calls": [function, {"id": "x", "function": {"name": None}}]},
+                    {"role": "tool", "content": {"n": 1}}, {"role": "tool", "tool_call_id": "x", "content": 5}, {"role": "user", "content": "a\0b"}]
+        text = self.server.ok("/v1/chat/completions", {"messages": messages, "temperature": 0})["choices"][0]["message"]["content"]
+        self.assertEqual(text.count('"unknown"'), 2)
+        for words in ['{"n":1}', "\n5\n", "user: ab"]:
+            self.assertIn(words, text)
+
     def test_messages_that_are_refused(self):
         for message, words in [
             ({"role": "critic", "content": "x"}, "role"),
-            ({"role": "user"}, "content"),
+            ({"role": "user", "content": 5}, "content"),
             ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, "only parts of type text"),
-            ({"role": "assistant", "tool_calls": [{"function": {}}]}, "messages[0].tool_calls[0].function.name"),
         ]:
             self.refused("/v1/chat/completions", {"messages": [message]}, words)
         self.refused("/v1/chat/completions", {"messages": []}, "not empty")
@@ -557,11 +566,21 @@ class Chat(ServerTest):
                             ({"tools": [{"name": "f f"}]}, "'tools[0].name' must be"),
                             ({"messages": [{"role": "critic", "content": "x"}]}, "'messages[0].role' must be"),
                             ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "'messages[0].content[0]' is of the type image: this server takes only parts of type text, no images"),
-                            ({"max_tokens": 0}, "'max_tokens' must be"),
                             ({"thinking": {"type": "hard"}}, "'thinking.type' must be")]:
             status, data = self.server.post("/v1/messages", {**body, **more})
             self.assertEqual((status, data["error"]["type"]), (400, "invalid_request_error"))
             self.assertIn(words, data["error"]["message"])
+
+    def test_messages_that_fill_the_cache(self):
+        body = {"messages": self.messages, "max_tokens": 0, "thinking": {"type": "between_tools"}}
+        data = self.server.ok("/v1/messages", body)
+        self.assertEqual((data["content"], data["stop_reason"], data["usage"]["output_tokens"]), ([], "max_tokens", 0))
+        events = self.named("/v1/messages", body)
+        self.assertEqual([event["type"] for event in events], ["message_start", "message_delta", "message_stop"])
+        self.assertEqual(events[1]["delta"]["stop_reason"], "max_tokens")
+        change = {"type": "tool_addition", "tool": {"type": "tool_reference", "tool_name": "f"}}
+        changed = {**body, "messages": [*self.messages, {"role": "system", "content": [change]}]}
+        self.assertEqual(self.server.ok("/v1/messages/count_tokens", changed), self.server.ok("/v1/messages/count_tokens", body))
 
     def test_an_agents_messages(self):
         """As Claude Code sends them: fields and tools of Anthropic's servers are passed over."""

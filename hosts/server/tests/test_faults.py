@@ -56,7 +56,7 @@ class Http(ServerTest):
     def test_bad_json(self):
         nested = '{"prompt":' + "[" * 20 + "]" * 20 + "}"
         for body, words in [("", "not valid JSON"), ("{", "not valid JSON"), ('{"prompt":"x"} x', "not valid JSON"), ("[]", "JSON object"),
-                            ("]", "not valid JSON"), ('{"prompt":"x', "not valid JSON"), ('{"prompt":"a\\u0000b"}', "NUL"), ('{"prompt":"a\0b"}', "NUL"),
+                            ("]", "not valid JSON"), ('{"prompt":"x', "not valid JSON"), ('{"prompt":"a\0b"}', "NUL"),
                             (nested, "nested too deeply"), ('{"prompt":[' + "1," * 2000 + "1]}", "too many values")]:
             with self.subTest(body[:30]):
                 self.refused("/v1/completions", body, words)

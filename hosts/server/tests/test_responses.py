@@ -81,6 +81,17 @@ class Responses(ServerTest):
         [made] = self.server.ok(self.path, {"input": "hello", "tools": [{"type": "function", "name": "f"}, function], "tool_choice": allowed, "max_output_tokens": 300})["output"]
         self.assertEqual(made["name"], "get_weather")
 
+    def test_tools_of_items(self):
+        function, choice = TOOLS[0], {"type": "function", "name": "get_weather"}
+        space = {"type": "namespace", "name": "home", "tools": [function]}
+        more = {"type": "additional_tools", "role": "developer", "tools": [function]}
+        found = [{"type": "tool_search_call", "call_id": "s", "arguments": {}}, {"type": "tool_search_output", "call_id": "s", "tools": [space, function]}]
+        plain = self.server.ok(self.path, {"input": ASKED, "tools": [function], "max_output_tokens": 1})["usage"]["input_tokens"]
+        self.assertEqual(self.server.ok(self.path, {"input": [more, *ASKED], "max_output_tokens": 1})["usage"]["input_tokens"], plain)
+        for items, tools in [([more], []), (found, []), ([more, *found], [space])]:
+            [item] = self.server.ok(self.path, {"input": [*items, *ASKED], "tools": tools, "tool_choice": choice, "max_output_tokens": 300})["output"]
+            self.assertEqual(item["name"], "get_weather")
+
     def test_items_of_other_kinds_are_passed_over(self):
         others = [{"type": "item_reference", "id": "msg_1"}, {"type": "web_search_call", "id": "ws_1", "status": "completed"},
                   {"type": "reasoning", "summary": [], "encrypted_content": "x"}, {"type": "compaction", "encrypted_content": "x"}]
@@ -211,6 +222,14 @@ class Kept(ServerTest):
         self.assertEqual(self.server.get(self.path + "/" + third["id"]), (200, third))
         text = third["output"][0]["content"][0]["text"]
         self.assertTrue(all(f"user: {word}" in text for word in ["hello", "hello there", "third"]), text)
+
+    def test_references_are_what_is_kept(self):
+        first = self.server.ok(self.path, {"input": "hello", "temperature": 0})["output"][0]
+        said = {"role": "assistant", "content": first["content"][0]["text"]}
+        ask = lambda item: self.server.ok(self.path, {"input": [*ASKED, item, *ASKED], "temperature": 0})["output"][0]["content"][0]["text"]
+        for reference in [{"type": "item_reference", "id": first["id"]}, {"id": first["id"]}]:
+            self.assertEqual(ask(reference), ask(said))
+        self.assertNotEqual(ask({"id": "msg_1"}), ask(said))
 
     def test_calls_are_kept(self):
         first = self.server.ok(self.path, {"input": "I look." + CALL, "tools": TOOLS, "temperature": 0})

@@ -139,3 +139,36 @@ fn read_call(call: &Value) -> ToolCall {
     let field = |name: &str| ["function", "custom"].iter().find_map(|kind| call.get(kind)?.get(name));
     ToolCall::new(id, field("name").and_then(Value::as_str), field("arguments").or(field("input")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn reasoning_is_turned_off_by_any_name() {
+        let variables = |more: Value| {
+            let mut body = Map::from_iter([("messages".to_owned(), json!([{"role": "user"}]))]);
+            body.extend(more.as_object().unwrap().clone());
+            let mut fields = Fields::new(body);
+            let made = conversation(&mut fields).map(|made| Value::Object(made.variables));
+            assert_eq!(fields.unknown().count(), 0);
+            made.map_err(|failure| failure.message)
+        };
+        for (more, on) in [
+            (json!({"reasoning": {"effort": "none"}}), Some(false)),
+            (json!({"reasoning": {"enabled": false, "exclude": true}}), Some(false)),
+            (json!({"enable_thinking": false}), Some(false)),
+            (json!({"thinking": {"type": "disabled"}}), Some(false)),
+            (json!({"thinking": {"type": "adaptive"}}), Some(true)),
+            (json!({"chat_template_kwargs": {"enable_thinking": null}, "enable_thinking": true}), Some(true)),
+            (json!({"reasoning": {"effort": null}, "thinking": {"type": "auto"}}), None),
+        ] {
+            let wanted = on.map_or(json!({}), |on| json!({ "enable_thinking": on }));
+            assert_eq!(variables(more.clone()), Ok(wanted), "{more}");
+        }
+        let high = json!({"enable_thinking": true, "reasoning_effort": "high"});
+        assert_eq!(variables(json!({"reasoning": {"effort": "high"}, "enable_thinking": false})), Ok(high));
+        assert!(variables(json!({"thinking": {"type": "hard"}})).unwrap_err().starts_with("'thinking.type'"));
+    }
+}
