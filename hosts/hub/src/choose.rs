@@ -183,8 +183,13 @@ fn ends_with(text: &str, end: &str) -> bool {
     start.is_some_and(|start| text.as_bytes()[start..].eq_ignore_ascii_case(end.as_bytes()))
 }
 
-/// Whether it stands for a model in a list: a GGUF file, or the first part of one.
-fn is_model(name: &str) -> bool {
+/// The name without `.gguf` at its end.
+pub fn without_gguf(name: &str) -> &str {
+    if ends_with(name, GGUF) { &name[..name.len() - GGUF.len()] } else { name }
+}
+
+/// Whether a file of this name stands for a model in a list: a GGUF file, or the first part of one.
+pub fn is_model(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     lower.ends_with(GGUF)
         && !lower.contains("mmproj")

@@ -28,6 +28,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub use choose::{is_model, without_gguf};
 pub use error::Error;
 pub use naming::fields_as_options;
 pub use printable::{printable, printable_lines};
@@ -39,12 +40,12 @@ use choose::{Chooser, INDEX};
 use error::Result;
 use http::Client;
 use list::List;
-use name::{Name, SCHEME};
+use name::Name;
 use remote::Listed;
 
 /// Whether a model is one by name, `hf:OWNER/NAME` or `hf:OWNER/NAME:WHICH`, and not a path.
 pub fn is_remote(name: &str) -> bool {
-    name.starts_with(SCHEME)
+    name::without_scheme(name).is_some()
 }
 
 /// The path of a model's file or folder. A path stays as it is.

@@ -3,7 +3,13 @@ use crate::error::{Error, Result};
 use crate::printable;
 
 /// Before a name.
-pub const SCHEME: &str = "hf:";
+const SCHEME: &str = "hf:";
+
+/// The rest of a name that has the scheme, in small or large letters.
+pub fn without_scheme(model: &str) -> Option<&str> {
+    let (scheme, rest) = model.split_at_checked(SCHEME.len())?;
+    scheme.eq_ignore_ascii_case(SCHEME).then_some(rest)
+}
 
 #[derive(Debug, PartialEq)]
 pub struct Name {
@@ -15,7 +21,7 @@ pub struct Name {
 
 impl Name {
     pub fn parse(model: &str) -> Result<Self> {
-        let name = model.strip_prefix(SCHEME).unwrap_or(model);
+        let name = without_scheme(model).unwrap_or(model);
         let (repo, which) = name.split_once(':').unwrap_or((name, ""));
         if !is_repo(repo) {
             return Err(Error::failed(format!(
@@ -48,6 +54,7 @@ mod tests {
         for (model, repo, which) in [
             ("hf:tiny/model", "tiny/model", None),
             ("hf:gpt2:", "gpt2", None),
+            ("HF:gpt2", "gpt2", None),
             ("hf:a.b/c-d_e.f:Q4_K_M", "a.b/c-d_e.f", Some("Q4_K_M")),
             ("hf:a/b:q/c:d.gguf", "a/b", Some("q/c:d.gguf")),
         ] {

@@ -13,6 +13,8 @@ const MARKS: usize = 20;
 pub trait Progress {
     /// A line for a person, as "another process downloads it: waiting".
     fn note(&mut self, text: &str);
+    /// A line while nothing else is to be seen, as "asking https://huggingface.co".
+    fn wait(&mut self, _: &str) {}
     /// A file of `size` bytes is going to be downloaded.
     fn begin(&mut self, file: &str, size: u64);
     /// So many bytes of the file are there now, with those of earlier downloads. Comes also while nothing arrives, about
@@ -50,6 +52,12 @@ impl Progress for Bar {
     fn note(&mut self, text: &str) {
         self.end();
         _ = writeln!(io::stderr(), "{}: {text}", self.program);
+    }
+
+    fn wait(&mut self, text: &str) {
+        if self.terminal {
+            self.note(text);
+        }
     }
 
     fn begin(&mut self, file: &str, size: u64) {

@@ -13,6 +13,9 @@ const LONGEST_LIST: usize = 64 << 20;
 /// The longest that a list may take.
 const SLOWEST_LIST: Duration = Duration::from_secs(600);
 
+/// A wait of which people are told.
+const SLOW: Duration = Duration::from_secs(1);
+
 /// An answer for a list.
 pub enum Listed {
     Here(List),
@@ -43,16 +46,15 @@ struct Large {
 }
 
 /// Asks the hub for a model's files.
-pub fn list(hub: &Hub) -> Result<Listed> {
-    let endpoint = hub.endpoint();
-    let repo = &hub.name.repo;
+pub fn list(hub: &mut Hub) -> Result<Listed> {
+    let (endpoint, repo) = (hub.endpoint().into_owned(), hub.name.repo.clone());
     let text =
         match read(hub, &format!("{}/api/models/{repo}/revision/main?blobs=true", hub.settings.endpoint))? {
             Ok((200, text)) => text,
             Ok((status, _)) if status >= 500 || status == 429 => {
                 return Ok(Listed::Away(format!("{endpoint} answers with HTTP status {status}")));
             }
-            Ok((status, _)) => return Err(refusal(hub, status, repo)),
+            Ok((status, _)) => return Err(refusal(hub, status, &repo)),
             Err(why) => return Ok(Listed::Away(why)),
         };
     let no_list = || Error::failed(format!("{repo}: {endpoint} answers with no list of files"));
@@ -73,9 +75,10 @@ fn parse(text: &[u8]) -> Option<List> {
 }
 
 /// Reads an answer: its status, and its text where that is 200. Or says why there is none.
-fn read(hub: &Hub, url: &str) -> Result<std::result::Result<(u16, Vec<u8>), String>> {
+fn read(hub: &mut Hub, url: &str) -> Result<std::result::Result<(u16, Vec<u8>), String>> {
     let began = Instant::now();
-    let endpoint = hub.endpoint();
+    let endpoint = hub.endpoint().into_owned();
+    let mut told = false;
     let request = hub.client.get(url, 0);
     let (mut status, mut text) = (0, Vec::new());
     loop {
@@ -86,6 +89,10 @@ fn read(hub: &Hub, url: &str) -> Result<std::result::Result<(u16, Vec<u8>), Stri
             Step::Status(other) => return Ok(Ok((other, text))),
             Step::Bytes(more) if text.len() + more.len() <= LONGEST_LIST => text.extend(more),
             Step::Bytes(_) => return Ok(Err(format!("{endpoint} answers with more than 64 MiB"))),
+            Step::Nothing if !told && began.elapsed() > SLOW => {
+                hub.progress.wait(&format!("asking {endpoint}"));
+                told = true;
+            }
             Step::Nothing => {}
             Step::End => return Ok(Ok((status, text))),
             Step::Failed(why) => return Ok(Err(format!("{endpoint} is not reached ({why})"))),

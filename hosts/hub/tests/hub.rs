@@ -27,6 +27,10 @@ impl Progress for Heard {
         self.lines.push(text.to_owned());
     }
 
+    fn wait(&mut self, text: &str) {
+        self.lines.push(text.to_owned());
+    }
+
     fn begin(&mut self, file: &str, size: u64) {
         self.lines.push(format!("{file} {size}"));
         self.files += 1;
@@ -356,6 +360,20 @@ fn stopping_does_not_wait_for_a_list() {
     let asked = || world.hub.with(|state| !state.seen.is_empty());
     assert_eq!(world.stopped_when(asked).to_string(), "stopped");
     world.hub.stall.store(false, Ordering::Relaxed);
+}
+
+#[test]
+fn a_hub_that_says_nothing_is_named_after_a_second() {
+    let world = World::new();
+    world.hub.with(|state| state.list = Some(List::Silent));
+    world.hub.stall.store(true, Ordering::Relaxed);
+    let (_, heard) = thread::scope(|scope| {
+        let asked = scope.spawn(|| world.ask("hf:tiny/model"));
+        thread::sleep(Duration::from_millis(1500));
+        world.hub.stall.store(false, Ordering::Relaxed);
+        asked.join().unwrap()
+    });
+    assert_eq!(heard.lines[0], format!("asking {}", world.hub.url));
 }
 
 #[test]

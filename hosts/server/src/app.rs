@@ -5,7 +5,7 @@ use crate::fields::Fields;
 use crate::memory::Memory;
 use crate::models::Models;
 use crate::options::Options;
-use crate::serve::{Keys, Life};
+use crate::serve::{Keys, Life, Tls};
 use crate::store::Store;
 use crate::watch::Tracer;
 use crate::work::Work;
@@ -23,6 +23,7 @@ pub struct App {
     /// Loading, serving, draining, cancelling.
     pub life: Life,
     pub keys: Keys,
+    pub tls: Tls,
     /// It listens on a loopback address.
     pub local: bool,
     /// Fields of requests that were not known, and passed over.
@@ -39,6 +40,7 @@ pub struct App {
 impl App {
     /// Err: what is wrong with the options.
     pub fn new(options: Options) -> std::result::Result<Self, String> {
+        let tls = Tls::new(&options)?;
         let tracer = Tracer::new(options.otlp_endpoint.as_deref())?;
         let template = options.rerank_template.as_deref().map(str::parse::<Template>).transpose();
         let template = template.map_err(|words| format!("--rerank-template {words}"))?;
@@ -50,6 +52,7 @@ impl App {
             work: Work::new().map_err(|error| format!("cannot start threads: {error}"))?,
             life: Life::default(),
             keys: Keys::new(&options).map_err(|error| format!("--api-key-file: {error}"))?,
+            tls,
             local: false,
             ignored_fields: AtomicU64::new(0),
             store: Store::new(options.keep_responses),

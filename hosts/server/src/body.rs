@@ -14,6 +14,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::http::StatusCode;
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::io;
 
@@ -36,10 +37,13 @@ pub async fn read(call: &mut Call, body: Body) -> Result<(Fields, usize)> {
     Ok((fields?, length))
 }
 
-fn parse(bytes: Vec<u8>, limits: json::Limits, lease: &mut Lease) -> Result<Fields> {
+fn parse(mut bytes: Vec<u8>, limits: json::Limits, lease: &mut Lease) -> Result<Fields> {
     let values = json::check(&bytes, limits)?;
     lease.take(json::cost(values, bytes.len()))?;
-    let fields = json::object(&without_nul(&bytes))?;
+    let fields = match without_nul(&bytes) {
+        Cow::Borrowed(_) => json::object(&mut bytes)?,
+        Cow::Owned(mut mended) => json::object(&mut mended)?,
+    };
     lease.give(bytes.capacity());
     Ok(Fields::new(fields))
 }

@@ -32,7 +32,10 @@ impl Log {
             None => BoxMakeWriter::new(io::stderr),
             Some(log) => BoxMakeWriter::new(move || log.lock().clone()),
         };
-        let builder = tracing_subscriber::fmt().with_max_level(options.log_level).with_writer(writer);
+        let builder = tracing_subscriber::fmt()
+            .with_max_level(options.log_level)
+            .with_writer(writer)
+            .log_internal_errors(false); // a line that cannot be written is lost; there is nowhere to say so
         match options.log_format {
             LogFormat::Json => {
                 builder.json().flatten_event(true).finish().with(own(options.log_level)).init()

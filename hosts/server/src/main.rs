@@ -77,16 +77,19 @@ fn run(runtime: Runtime, options: Options, log: Log) -> ExitCode {
 
 /// Err: the exit status, and why.
 async fn start(options: Options, log: Log) -> Result<(Arc<App>, Open), (u8, String)> {
-    let tls = serve::acceptor(&options).map_err(|why| (WRONG_OPTION, why))?;
     let signals = Signals::new().map_err(|error| (FAILURE, format!("signals: {error}")))?;
     let mut app = App::new(options).map_err(|why| (WRONG_OPTION, why))?;
     let (host, port) = (app.options.host.clone(), app.options.port);
+    let plain = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
     let failed = |error| (FAILURE, format!("cannot listen on {host} port {port}: {error}"));
-    let listener = TcpListener::bind((host.as_str(), port)).await.map_err(failed)?;
+    let listener = TcpListener::bind((plain, port)).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     tracing::info!("listening on {host} port {}", address.port());
     app.local = address.ip().is_loopback();
+    if !app.local && app.keys.is_open() {
+        tracing::warn!("it has no key: whoever reaches {host} may use it (BN_API_KEY)");
+    }
     serve::fit_connections(&mut app.options);
     app.models.start().map_err(|error| (FAILURE, format!("cannot start: {error}")))?;
-    Ok((Arc::new(app), Open { listener, tls, signals, log }))
+    Ok((Arc::new(app), Open { listener, signals, log }))
 }

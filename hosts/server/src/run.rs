@@ -18,6 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+/// Bytes of a stream that the server has not looked at. Nothing else counts them.
+const UNSEEN: usize = 1 << 20;
+
 /// An API: reads its requests, and writes its answers.
 pub trait Api: Sized + Send + 'static {
     /// Reads the body's fields. What it leaves in `fields` is unknown. It runs on a thread for such work.
@@ -120,6 +123,8 @@ pub struct Call {
     pub loading: Duration,
     /// What its body and answer take of `--max-memory`.
     pub lease: Lease,
+    /// Until all of it is submitted.
+    pub submits: Option<Arc<()>>,
 }
 
 /// The address that a connection came from, as an extension of its requests.
@@ -139,6 +144,7 @@ impl Call {
             model: parts.extensions.get::<Answering>().cloned().unwrap_or_default(),
             loading: Duration::ZERO,
             lease: app.memory.lease(),
+            submits: Some(app.life.submits()),
         }
     }
 
@@ -259,13 +265,14 @@ async fn submit<A: Api>(
         // A token that the model lacks cannot come.
         request.sampling.logit_bias.retain(|(token, _)| u64::from(*token) < held.info.vocab_size);
         request.trace = call.trace.as_ref().map(Trace::of_engine);
-        request.max_unread_bytes = generation.stream.then_some(call.app.options.max_unread);
+        request.max_unread_bytes = generation.stream.then_some(call.app.options.max_unread.min(UNSEEN));
     }
     let bytes = generation.cost.unwrap_or(length);
     if generation.stream {
         let requests = std::mem::take(&mut generation.requests);
         let (held, streams) = begin(&call, held, requests, bytes).await?;
         call.lease.give(call.lease.held()); // the fields are gone
+        call.submits = None;
         return Ok(stream::response(call, held, generation, api, streams));
     }
     whole(call, held, generation, api, bytes).await
@@ -328,6 +335,7 @@ async fn whole<A: Api>(
             begin(&call, held, next, bytes).await.map_err(|failure| failure.behind(answers.len()))?;
         if requests.as_slice().is_empty() {
             call.lease.give(fields); // they are gone
+            call.submits = None;
         }
         for stream in streams {
             let answer = stream.finish().await;

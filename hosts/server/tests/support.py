@@ -16,8 +16,8 @@ SLOW = "builtin:echo?us_per_token=2000"
 LONG = {"prompt": "abcdefgh", "max_tokens": 60000, "ignore_eos": True}  # two minutes of it
 
 
-def wait_until(condition, what):
-    end = time.monotonic() + 60
+def wait_until(condition, what, seconds=60):
+    end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, what
         time.sleep(0.01)
@@ -109,9 +109,9 @@ class Server:
         lines = [line for line in self.get("/metrics")[1].decode().splitlines() if not line.startswith("#")]
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
-    def until(self, condition, what):
+    def until(self, condition, what, seconds=60):
         """Waits until a condition of the statistics holds."""
-        wait_until(lambda: condition(self.stats()), what)
+        wait_until(lambda: condition(self.stats()), what, seconds)
 
     def until_closed(self):
         """Waits until the server accepts no connection."""

@@ -25,7 +25,7 @@ class Paths(ServerTest):
     options = {"model": "builtin:echo"}
 
     def test_slashes_too_many(self):
-        for path in ["/v1/models/", "//v1/models", "/v1//models//", "/health/"]:
+        for path in ["/v1/models/", "//v1/models", "/v1//models//", "/health/", "//", "/v1/models/echo/", "/v1/models//echo"]:
             self.assertEqual(self.server.get(path)[0], 200, path)
         self.assertEqual(self.server.post("//v1/completions/", {"prompt": "a", "max_tokens": 1})[0], 200)
         status, data = self.server.post("//v1/messages/", {"max_tokens": "x"})
@@ -55,7 +55,8 @@ class Names(unittest.TestCase):
     def test_only_names_of_this_machine_without_a_key(self):
         server = Server(model="builtin:echo")
         for host, status in [("localhost", 200), ("LocalHost:80", 200), ("127.0.0.1:1", 200), ("[::1]", 200), ("", 200), ("evil.example", 403),
-                             ("localhost.evil.example", 403), ("x", 403)]:
+                             ("localhost.evil.example", 403), ("x", 403),
+                             ("host.docker.internal:80", 200), ("a.localhost", 200), ("box.Local", 200), (socket.gethostname(), 200)]:
             for method, path, body in [("GET", "/v1/models", None), ("GET", "/", None), ("POST", "/tokenize", {"text": "a"})]:
                 self.assertEqual(server.request(method, path, body, headers={"Host": host})[0], status, host)
         self.assertEqual(server.stop(), 0)
@@ -132,6 +133,41 @@ class Files(unittest.TestCase):
         server.process.terminate()
         self.assertEqual(server.process.wait(timeout=60), 0)
         self.assertIn("finishing", read(log))
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "Linux alone has it")
+    def test_a_log_that_cannot_be_written(self):
+        for options in ({}, {"log_file": "/dev/full"}, {"log_format": "json"}):
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", 0))
+                port = s.getsockname()[1]
+            reader, writer = os.pipe()
+            errors = open("/dev/full", "w", encoding="utf-8") if not options else writer
+            arguments = [part for name, value in options.items() for part in ("--" + name.replace("_", "-"), value)]
+            process = subprocess.Popen([PROGRAM, "--port", str(port), "--model", "builtin:echo", "--access-log", *arguments], stderr=errors)
+            self.addCleanup(process.kill)
+            os.close(writer)
+            server = Server.__new__(Server)
+            server.process, server.key, server.port = process, None, port
+            if options.get("log_format"):
+                self.assertTrue(os.read(reader, 1))
+                os.close(reader)  # as head -1 does
+
+            def answers():
+                try:
+                    return server.get("/health")[0] == 200
+                except ConnectionRefusedError:
+                    return process.poll() is not None
+            wait_until(answers, "start")
+            for _ in range(3):
+                server.ok("/v1/completions", {"prompt": "a", "max_tokens": 2})
+            process.terminate()
+            self.assertEqual(process.wait(timeout=60), 0)
+            if "log_file" in options:
+                self.assertEqual(os.read(reader, 100), b"")  # nor a complaint about each line
+            if not options.get("log_format"):
+                os.close(reader)
+            if not options:
+                errors.close()
 
     def test_a_log_for_programs(self):
         server, log = self.serve(log_format="json")

@@ -62,6 +62,10 @@ class Http(ServerTest):
                 self.refused("/v1/completions", body, words)
         self.refused("/v1/completions", b'{"prompt":"\xff\xfe"}', "UTF-8")
 
+    def test_half_a_character_is_replaced(self):
+        body = '{"text": "a\\ud83d", "prompt": "a\\ud83d"}'
+        self.assertEqual(self.server.ok("/tokenize", body), self.server.ok("/tokenize", {"text": "a\ufffd", "prompt": "a\ufffd"}))
+
     def test_pages_of_other_sites_are_refused(self):
         own = {"Origin": f"http://127.0.0.1:{self.server.port}"}
         self.assertEqual(self.server.request("POST", "/v1/completions", {"prompt": "ab", "max_tokens": 2}, own)[0], 200)
@@ -209,6 +213,25 @@ class LongBodies(unittest.TestCase):
 
 
 class Limits(unittest.TestCase):
+    def test_a_deep_and_a_large_body(self):
+        server = Server(model="builtin:echo")
+        for depth in (14, 100):
+            schema = {"type": "string"}
+            for _ in range(depth // 2):
+                schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+            tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+            body = {"messages": [{"role": "user", "content": "a"}], "tools": [tool], "max_tokens": 2}
+            status, data = server.post("/v1/chat/completions", body)
+            self.assertIn(status, (200,) if depth == 14 else (200, 400), data)
+            self.assertTrue(status == 200 or data["error"]["message"])
+        status, data = server.post("/v1/chat/completions", '{"messages": %s}' % ("[" * 200 + "]" * 200))
+        self.assertEqual((status, "nested too deeply" in data["error"]["message"]), (400, True), data)
+        turns = [{"role": "user", "content": [{"type": "text", "text": "a"},
+                                              {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * (6 << 20)}}]},
+                 {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
+        self.assertEqual(server.post("/v1/chat/completions", {"messages": turns, "max_tokens": 2})[0], 200)
+        self.assertEqual(server.stop(), 0)
+
     def test_a_full_queue(self):
         server = Server(model=SLOW, context=1 << 16, queue=2)
         streams = [server.open_stream(LONG) for _ in range(2)]
@@ -316,6 +339,8 @@ class End(unittest.TestCase):
         self.assertIn("bn-server", self.run_program("--version")[1])
         for arguments, words in [(["--wrong", "1"], "unknown option"), (["--port"], "needs a value"), (["--port", "x"], "from 0 to 65535"), (["--max-batch", "5000"], "4096"),
                                  (["--speculation", "yes"], "must be off, lookup or draft"),
+                                 (["--api-key="], "--api-key needs a value"), (["--cors", "https://a.example/"], "must be * or origins"),
+                                 (["--adapters", "x"], "must be NAME=PATH"), (["--device", "gpu"], "must be cpu"), (["--speculation", "draft"], "needs --draft-model"),
                                  (["--kv-type", "int2"], "must be f16, f32, int8 or int4")]:
             code, _, error = self.run_program(*arguments)
             self.assertEqual(code, 2)
@@ -324,6 +349,25 @@ class End(unittest.TestCase):
         code, _, error = self.run_program(BN_MAX_BATCH="many")
         self.assertEqual(code, 2)
         self.assertIn("BN_MAX_BATCH must be a number", error)
+        for name in ("BN_API_KEY", "BN_API_KEY_FILE"):
+            code, _, error = self.run_program(**{name: ""})
+            self.assertEqual((code, error), (2, f"bn-server: {name} needs a value\n"))
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "Linux alone has it")
+    def test_output_that_cannot_be_written(self):
+        for arguments in (["--version"], ["--help"], ["--completions", "bash"]):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                self.assertEqual(subprocess.run([PROGRAM, *arguments], stdout=full, timeout=60).returncode, 1)
+
+    def test_addresses(self):
+        for host, warned in [("[::1]", False), ("0.0.0.0", True)]:
+            process = subprocess.Popen([PROGRAM, "--port", "0", "--model", "builtin:echo", "--host", host], stderr=subprocess.PIPE, text=True)
+            lines = [process.stderr.readline() for _ in range(2)]
+            self.assertIn(f"listening on {host}", lines[0])
+            self.assertEqual("it has no key" in lines[1], warned, lines)
+            process.terminate()
+            process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0)
 
     def test_what_cannot_start(self):
         code, _, error = self.run_program("--port", "0", "--model", "/nowhere.gguf")

@@ -175,13 +175,30 @@ class Models(unittest.TestCase):
             self.assertEqual(say(server, "good")[0], 200)
             self.assertEqual(server.stop(), 0)
 
+    def test_what_is_no_model_displaces_none(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(DEMO, os.path.join(folder, "good.GGUF"))
+            for name, data in [("bad.gguf", b"junk and so on"), ("old.gguf", b"GGUF\1\0\0\0 and so on"), ("m.imatrix.gguf", b"")]:
+                with open(os.path.join(folder, name), "wb") as file:
+                    file.write(data)
+            server = Server(models=folder, max_loaded=1)
+            self.assertEqual([model["id"] for model in server.get("/v1/models")[1]["data"]], ["bad", "good", "old"])
+            self.assertEqual(say(server, "good")[0], 200)
+            for name in ("bad", "old"):
+                status, data = say(server, name)
+                self.assertEqual((status, data["error"]["code"], loaded(server)), (503, "model_unavailable", ["good"]))
+            self.assertEqual(server.stop(), 0)
+
     def test_wrong_lists(self):
         for models, words in [("a=x,a=y", "two models are called a"), ("a=x;port=1", "'port=1' is no option of a model"),
-                              ("a=x;max-batch=none", "--max-batch must be a number"), ("/proc/self/fd", "no model is in")]:
+                              ("a=x;max-batch=none", "--max-batch must be a number"), ("/proc/self/fd", "no model is in"),
+                              ("/srv/no-such-models", "there is no /srv/no-such-models"), ("a=x;speculation=draft", "needs --draft-model")]:
             done = subprocess.run([PROGRAM, "--port", "0", "--models", models], capture_output=True, text=True, timeout=60)
             self.assertEqual((done.returncode, words in done.stderr), (2, True), done.stderr)
         done = subprocess.run([PROGRAM, "--model", "x", "--models", "y=z"], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 2)
+        done = subprocess.run([PROGRAM, "--model", "x", "--max-loaded", "2"], capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, "are for --models" in done.stderr), (2, True), done.stderr)
 
 
 if __name__ == "__main__":

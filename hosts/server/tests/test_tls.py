@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import ssl
 import struct
@@ -105,6 +106,26 @@ class Tls(unittest.TestCase):
                                f"https://localhost:{self.server.port}/health?[1-20]", "--resolve", f"localhost:{self.server.port}:127.0.0.1"],
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(done.stdout.splitlines(), ["2 200"] * 20, done.stderr)
+
+    def test_a_certificate_that_is_renewed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cert, key = make_certificate(folder)
+            server = Secure(cert, tls_key=key, model="builtin:echo")
+            def shown():
+                return ssl.get_server_certificate(("127.0.0.1", server.port))
+            first = shown()
+            make_certificate(folder)
+            server.process.send_signal(signal.SIGHUP)
+            wait_until(lambda: shown() != first, "the new one")
+            second = shown()
+            os.truncate(cert, 0)
+            server.process.send_signal(signal.SIGHUP)
+            while "the certificate stays as it was" not in server.process.stderr.readline():
+                pass
+            self.assertEqual(shown(), second)
+            server.process.terminate()
+            self.assertEqual(server.process.wait(timeout=60), 0)
+            server.process.stderr.close()
 
     def test_files_that_are_wrong(self):
         garbage = os.path.join(self.folder.name, "garbage.pem")

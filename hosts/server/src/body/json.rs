@@ -84,11 +84,12 @@ pub fn without_nul(json: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Parses an object that was checked.
-pub fn object(bytes: &[u8]) -> Result<Map<String, Value>> {
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
-    reader.disable_recursion_limit(); // the depth was checked
-    let value = Value::deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
-    match value {
+pub fn object(bytes: &mut [u8]) -> Result<Map<String, Value>> {
+    let parsed = match value(bytes) {
+        Err(_) if mend_surrogates(bytes) => value(bytes),
+        parsed => parsed,
+    };
+    match parsed {
         Ok(Value::Object(map)) => Ok(map),
         Ok(_) => Err(wrong(bytes, 0, "the body must be a JSON object")),
         Err(error) => {
@@ -98,6 +99,38 @@ pub fn object(bytes: &[u8]) -> Result<Map<String, Value>> {
             Err(at(&format!("the body is not valid JSON: {why}"), line, column.max(1)))
         }
     }
+}
+
+fn value(bytes: &[u8]) -> serde_json::Result<Value> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    reader.disable_recursion_limit(); // the depth was checked
+    let value = Value::deserialize(&mut reader)?;
+    reader.end().map(|()| value)
+}
+
+/// Writes \ufffd for surrogates that stand alone: JavaScript cuts texts between two. True: there were some.
+fn mend_surrogates(bytes: &mut [u8]) -> bool {
+    let (mut at, mut found) = (0, false);
+    while at < bytes.len() {
+        let step = match (bytes[at], unit(bytes, at), unit(bytes, at + 6)) {
+            (_, Some(0xD800..0xDC00), Some(0xDC00..0xE000)) => 12,
+            (_, Some(0xD800..0xE000), _) => {
+                bytes[at..at + 6].copy_from_slice(b"\\ufffd");
+                found = true;
+                6
+            }
+            (b'\\', ..) => 2,
+            _ => 1,
+        };
+        at += step;
+    }
+    found
+}
+
+/// The number of an escape like \u1234 there.
+fn unit(bytes: &[u8], at: usize) -> Option<u16> {
+    let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 fn wrong(bytes: &[u8], place: usize, what: &str) -> Failure {
@@ -119,7 +152,7 @@ mod tests {
 
     fn read(text: &[u8]) -> Result<Map<String, Value>> {
         check(text, LIMITS)?;
-        object(text)
+        object(&mut text.to_vec())
     }
 
     #[test]
@@ -151,6 +184,18 @@ mod tests {
         ] {
             assert_eq!(without_nul(json.as_bytes()), without.as_bytes());
         }
+    }
+
+    #[test]
+    fn half_a_character_is_replaced() {
+        for (text, expected) in [
+            (r#"{"a": "x\ud83d"}"#, "x\u{fffd}"),
+            (r#"{"a": "\uDE00\ud83d\u0041\ud83d\ud83d\ude00"}"#, "\u{fffd}\u{fffd}A\u{fffd}\u{1f600}"),
+            (r#"{"a": "\\ud83d\ud83dx"}"#, "\\ud83d\u{fffd}x"),
+        ] {
+            assert_eq!(read(text.as_bytes()).unwrap()["a"], expected, "{text}");
+        }
+        assert!(read(br#"{"a": "\ud83d", }"#).is_err());
     }
 
     #[test]

@@ -15,16 +15,24 @@ impl Models {
         loop {
             let missed = self.serve(&mut self.lock());
             drop(missed); // which takes the lock
+            let (seen, plausible) = self.look_at_wanted();
             let mut state = self.lock();
             state.busy = false;
             if state.stopped {
                 return;
             }
             let wanted = state.wanted();
+            if wanted != seen {
+                continue;
+            }
             if wanted.is_some() {
                 state.measure();
             }
-            match state.residence.turn(wanted, self.now()) {
+            let step = match wanted.filter(|_| !plausible) {
+                Some(at) => Step::Load(at), // it fails at once, and nothing is let go for it
+                None => state.residence.turn(wanted, self.now()),
+            };
+            match step {
                 Step::Load(at) => {
                     (state.first, state.busy) = (None, true);
                     let listing = state.list.models[at].clone();
@@ -48,6 +56,15 @@ impl Models {
                 Step::Rest => drop(self.wait(state)),
             }
         }
+    }
+
+    /// The model that is to be loaded next, and whether its files may be one.
+    fn look_at_wanted(&self) -> (Option<usize>, bool) {
+        let state = self.lock();
+        let wanted = state.wanted();
+        let listing = wanted.map(|at| state.list.models[at].clone());
+        drop(state); // disks may be slow
+        (wanted, listing.is_none_or(|listing| listing.is_plausible()))
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {

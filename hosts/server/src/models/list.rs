@@ -1,6 +1,7 @@
 //! The models that clients may ask for: `--model`, or `--models` with a folder or a list.
 use crate::options::{ModelOptions, Options};
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,8 +18,6 @@ pub struct Listing {
     /// A file, a folder, `hf:OWNER/NAME` or `builtin:echo`. None: the demo.
     pub path: Option<PathBuf>,
     pub options: ModelOptions,
-    /// The names and paths of its adapters.
-    pub adapters: Vec<(String, PathBuf)>,
     pub files: Files,
     /// Its file is there. It may come back.
     pub present: bool,
@@ -81,6 +80,10 @@ impl List {
     /// Err: what is wrong with the options.
     pub fn of(options: &Options) -> Result<Self, String> {
         let Some(models) = &options.models else {
+            options.each.check()?;
+            if options.max_loaded > 0 || options.models_memory > 0 || !options.idle_unload.is_zero() {
+                return Err("--max-loaded, --models-memory and --idle-unload are for --models".to_owned());
+            }
             let name = options.model_name.clone().unwrap_or_default();
             let model = Listing::new(name, options.model.as_ref().map(PathBuf::from), options.each.clone());
             return Ok(Self { models: vec![model], folder: None, several: false });
@@ -91,6 +94,7 @@ impl List {
             );
         }
         let list = if Path::new(models).is_dir() {
+            options.each.check()?;
             let folder = Folder { path: models.into(), options: options.each.clone() };
             Self { models: folder.models(), folder: Some(folder), several: true }
         } else {
@@ -143,7 +147,8 @@ impl List {
         let exact = |name: &str| {
             let has = |model: &Listing| {
                 model.present
-                    && (model.name == name || model.adapters.iter().any(|(adapter, _)| adapter == name))
+                    && (model.name == name
+                        || model.options.adapters.iter().any(|(adapter, _)| adapter == name))
             };
             self.models.iter().position(has)
         };
@@ -153,18 +158,26 @@ impl List {
 
 impl Listing {
     fn new(name: String, path: Option<PathBuf>, options: ModelOptions) -> Self {
-        // A wrong list is found when the model is loaded.
-        let adapters = adapters_of(options.adapters.as_deref().unwrap_or_default()).unwrap_or_default();
         let files = Files::of(path.as_deref());
-        Self { name, path, options, adapters, files, present: true }
+        Self { name, path, options, files, present: true }
+    }
+
+    /// Whether its files may be those of a model. One that is loaded is not let go for others.
+    pub fn is_plausible(&self) -> bool {
+        let options = &self.options;
+        let mut models =
+            self.path.as_deref().into_iter().chain(options.draft_model.as_deref().map(Path::new));
+        let mut adapters = options.adapters.iter().map(|(_, path)| path);
+        models.all(|path| may_be(path, "config.json"))
+            && adapters.all(|path| may_be(path, "adapter_config.json"))
     }
 
     /// The name of this model or of its adapter that a client means by `name`.
     pub fn shown(&self, name: &str) -> (String, Option<usize>) {
-        let named = |name: &str| self.adapters.iter().position(|(adapter, _)| adapter == name);
+        let named = |name: &str| self.options.adapters.iter().position(|(adapter, _)| adapter == name);
         let plain = name.strip_suffix(TAG).unwrap_or(name);
         let adapter = if self.name == name { None } else { named(name).or_else(|| named(plain)) };
-        (adapter.map_or(&self.name, |at| &self.adapters[at].0).clone(), adapter)
+        (adapter.map_or(&self.name, |at| &self.options.adapters[at].0).clone(), adapter)
     }
 }
 
@@ -175,6 +188,9 @@ fn of_item(options: &Options, item: &str) -> Result<Listing, String> {
     let plain = first.find(['/', ':', '?', '=']).unwrap_or(first.len());
     let (name, path) = match first[plain..].strip_prefix('=') {
         Some(path) => (first[..plain].to_owned(), path),
+        None if is_missing(first) => {
+            return Err(format!("--models: there is no {}", bn_hub::printable(first)));
+        }
         None => (name_of(Path::new(first)), first),
     };
     let own: Vec<_> = parts.filter(|option| !option.is_empty()).collect();
@@ -183,25 +199,10 @@ fn of_item(options: &Options, item: &str) -> Result<Listing, String> {
     Ok(Listing::new(name, path, options.of_model(&own)?))
 }
 
-/// The names and paths of `NAME=PATH,...`.
-pub fn adapters_of(list: &str) -> Result<Vec<(String, PathBuf)>, String> {
-    let mut adapters: Vec<(String, PathBuf)> = Vec::new();
-    for item in list.split(',').filter(|item| !item.is_empty()) {
-        let wrong = |what: &str| format!("--adapters: '{}' {what}", bn_hub::printable(item));
-        let parts = item.split_once('=').filter(|(name, path)| !name.is_empty() && !path.is_empty());
-        let (name, path) = parts.ok_or_else(|| wrong("is not NAME=PATH"))?;
-        if adapters.iter().any(|(known, _)| known == name) {
-            return Err(wrong("is there twice"));
-        }
-        adapters.push((name.to_owned(), path.into()));
-    }
-    Ok(adapters)
-}
-
 /// The last part of a path, without `.gguf`.
 pub fn name_of(path: &Path) -> String {
     let last = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    bn_hub::printable(last.strip_suffix(".gguf").unwrap_or(&last)).into_owned()
+    bn_hub::printable(bn_hub::without_gguf(&last)).into_owned()
 }
 
 fn is_model(path: &Path) -> bool {
@@ -210,15 +211,29 @@ fn is_model(path: &Path) -> bool {
     if about.is_dir() {
         return path.join("config.json").exists();
     }
-    // A file in parts is listed by the first one.
-    let later =
-        name.split_once("-of-").is_some_and(|(front, _)| is_numbered(front) && !front.ends_with("-00001"));
-    about.is_file() && name.ends_with(".gguf") && !later && !name.starts_with("mmproj")
+    about.is_file() && bn_hub::is_model(&name)
 }
 
-fn is_numbered(front: &str) -> bool {
-    let number = front.rsplit_once('-').map_or("", |(_, number)| number);
-    number.len() == 5 && number.bytes().all(|byte| byte.is_ascii_digit())
+/// Whether it is the path of nothing.
+fn is_missing(path: &str) -> bool {
+    !path.is_empty() && !is_elsewhere(path) && !Path::new(path).exists()
+}
+
+/// In the library, or on a hub.
+fn is_elsewhere(path: &str) -> bool {
+    path.starts_with("builtin:") || bn_hub::is_remote(path)
+}
+
+/// Whether a look at the beginning leaves it possible that it is a model (or, with another `config`, an adapter).
+fn may_be(path: &Path, config: &str) -> bool {
+    let head = || {
+        let mut head = [0; 8];
+        let mut file = fs::File::open(path).ok().filter(|_| path.is_file())?;
+        file.read_exact(&mut head).ok().map(|()| head)
+    };
+    path.to_str().is_some_and(is_elsewhere)
+        || path.join(config).exists()
+        || head().is_some_and(|head| matches!(&head, b"GGUF\x02\0\0\0" | b"GGUF\x03\0\0\0"))
 }
 
 #[cfg(test)]
@@ -242,10 +257,13 @@ mod tests {
 
     #[test]
     fn a_list_has_names_paths_and_options() {
-        let list = list("one=a.gguf;max-batch=3,models/b-Q4.gguf,c=builtin:echo?x=1,,hf:o/n").unwrap();
+        let path = folder("list").join("b-Q4.GGUF");
+        fs::write(&path, "").unwrap();
+        let path = path.to_str().unwrap();
+        let list = list(&format!("one=a.gguf;max-batch=3,{path},c=builtin:echo?x=1,,hf:o/n")).unwrap();
         assert_eq!(names(&list), ["one", "b-Q4", "c", "n"]);
         let paths: Vec<_> = list.models.iter().map(|model| model.path.clone().unwrap()).collect();
-        assert_eq!(paths, ["a.gguf", "models/b-Q4.gguf", "builtin:echo?x=1", "hf:o/n"].map(PathBuf::from));
+        assert_eq!(paths, ["a.gguf", path, "builtin:echo?x=1", "hf:o/n"].map(PathBuf::from));
         assert_eq!((list.models[0].options.max_batch, list.models[1].options.max_batch), (3, 32));
         assert_eq!(list.find("b-Q4:latest"), Some(1));
         assert_eq!((list.find("b-Q4:old"), list.find("")), (None, None));
@@ -257,6 +275,8 @@ mod tests {
             ("a=x,a=y", "two models are called a"),
             ("a=x;port=1", "'port=1' is no option of a model"),
             (",", "names no model"),
+            ("builtin:echo,no-such-folder", "there is no no-such-folder"),
+            ("a=x;speculation=draft", "--speculation draft needs"),
             ("a=x;adapters=b=z,b=y", "two models are called b"),
         ] {
             assert!(list(models).err().unwrap().contains(words), "{models}");
@@ -271,11 +291,6 @@ mod tests {
         assert_eq!(shown("poet:latest"), ("poet".to_owned(), Some(0)));
         assert_eq!(shown("base:latest"), ("base".to_owned(), None));
         assert_eq!(shown("whatever"), ("base".to_owned(), None));
-        for (list, words) in
-            [("x", "NAME=PATH"), ("x=", "NAME=PATH"), ("=y", "NAME=PATH"), ("a=x,a=y", "twice")]
-        {
-            assert!(adapters_of(list).unwrap_err().contains(words), "{list}");
-        }
     }
 
     #[test]
@@ -284,6 +299,8 @@ mod tests {
         for name in [
             "b.gguf",
             "mmproj-b.gguf",
+            "b.imatrix.gguf",
+            "E.GGUF",
             "notes.txt",
             ".x.gguf",
             "d-00001-of-00002.gguf",
@@ -293,20 +310,45 @@ mod tests {
         }
         fs::create_dir_all(path.join("empty")).unwrap();
         let mut list = list(path.to_str().unwrap()).unwrap();
-        assert_eq!(names(&list), ["b", "d-00001-of-00002"]);
-        assert_eq!(list.models[0].files.bytes, 5);
+        assert_eq!(names(&list), ["E", "b", "d-00001-of-00002"]);
+        assert_eq!(list.models[1].files.bytes, 5);
         fs::create_dir_all(path.join("c")).unwrap();
         fs::write(path.join("c/config.json"), "{}").unwrap();
         fs::write(path.join("c/x.safetensors"), "1234567").unwrap();
         fs::write(path.join("a\u{202e}\x1b.gguf"), "").unwrap();
         fs::remove_file(path.join("d-00001-of-00002.gguf")).unwrap();
         list.merge(list.folder.as_ref().unwrap().models());
-        assert_eq!(names(&list), ["a", "b", "c"]);
+        assert_eq!(names(&list), ["E", "a", "b", "c"]);
         assert_eq!(list.models[list.find("c").unwrap()].files.bytes, 7);
         assert_eq!(list.find("d-00001-of-00002"), None);
         fs::write(path.join("d-00001-of-00002.gguf"), "").unwrap();
         list.merge(list.folder.as_ref().unwrap().models());
-        assert_eq!(list.find("d-00001-of-00002"), Some(1));
+        assert_eq!(list.find("d-00001-of-00002"), Some(2));
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_look_at_the_head_tells_what_cannot_be_a_model() {
+        let path = folder("head");
+        fs::write(path.join("good"), "GGUF\x03\0\0\0and so on").unwrap();
+        fs::write(path.join("junk"), "junk and so on").unwrap();
+        fs::write(path.join("short"), "GGUF").unwrap();
+        fs::write(path.join("config.json"), "{}").unwrap();
+        let at = |name: &str| format!("{}/{name}", path.display());
+        for (item, expected) in [
+            (at("good"), true),
+            (at(""), true),
+            ("hf:a/b".to_owned(), true),
+            (String::new(), true),
+            (at("junk"), false),
+            (at("short"), false),
+            (at("none"), false),
+            (format!("{};draft-model={}", at("good"), at("junk")), false),
+            (format!("{};adapters=x={}", at("good"), at("")), false),
+        ] {
+            let found = list(&format!("a={item}")).unwrap().models[0].is_plausible();
+            assert_eq!(found, expected, "{item}");
+        }
         fs::remove_dir_all(path).unwrap();
     }
 

@@ -93,10 +93,8 @@ impl Loader {
         let name = name_of(listing, &info, path.as_deref());
         let engine = bn::Engine::new(self.engine_options(options, &name, model.clone(), draft))?;
         let mut adapters = Vec::new();
-        for (adapter, path) in
-            list::adapters_of(options.adapters.as_deref().unwrap_or_default()).map_err(Unloaded::new)?
-        {
-            adapters.push((adapter, engine.open_adapter(path)?));
+        for (adapter, path) in &options.adapters {
+            adapters.push((adapter.clone(), engine.open_adapter(path)?));
         }
         let (manners, files) = (Manners::of(&model), Files::of(path.as_deref()));
         Ok(Loaded { name, engine, model, info, manners, options: options.clone(), path, files, adapters })

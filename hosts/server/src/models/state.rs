@@ -67,7 +67,7 @@ impl State {
             path: listing.path.clone(),
             bytes: listing.files.bytes,
             created: listing.files.written,
-            adapters: listing.adapters.iter().map(|(name, _)| name.clone()).collect(),
+            adapters: listing.options.adapters.iter().map(|(name, _)| name.clone()).collect(),
             loaded: self.loaded[at].clone(),
             left: self.residence.left(at, now),
         }

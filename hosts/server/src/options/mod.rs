@@ -2,10 +2,11 @@
 mod model;
 mod read;
 
-pub use model::{ClosedSchemas, JsonWhitespace, ModelOptions, name_fields};
+pub use model::{Adapters, ClosedSchemas, JsonWhitespace, ModelOptions, name_fields};
 
 use clap::Parser;
-use read::{number, seconds, switch, word};
+use clap::builder::NonEmptyStringValueParser;
+use read::{number, origins, seconds, switch, word};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +15,7 @@ const GIB: u64 = 1 << 30;
 const HALF: u64 = u64::MAX >> 1;
 const END: &str = "Each option may be given as the environment variable beside it. SIGTERM and SIGINT finish what runs \
     and end the server; a second one cancels what runs, a third one ends it at once. SIGHUP opens the log file and \
-    reads the keys again. Exit status: 0, 1 for a failure, 2 for a wrong option, 3 for a model that cannot be loaded.";
+    reads the keys and the certificate again. Exit status: 0, 1 for a failure, 2 for a wrong option, 3 for a model that cannot be loaded.";
 
 /// Serves models over HTTP with the APIs of OpenAI, Anthropic and Ollama.
 #[derive(Clone, Debug, Parser)]
@@ -55,10 +56,10 @@ pub struct Options {
     #[arg(long, default_value = "8080", value_parser = number::<u16>(0, 65535))]
     pub port: u16,
     /// Origins of pages that may use the server: https://a.example,... or *
-    #[arg(long)]
+    #[arg(long, value_parser = origins)]
     pub cors: Option<String>,
     /// Key that clients must send; the variable keeps it from the process list
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     pub api_key: Option<String>,
     /// A file of such keys, one in a line
     #[arg(long, value_name = "FILE")]
@@ -77,13 +78,13 @@ pub struct Options {
     #[arg(long, default_value = "0", value_parser = number::<u64>(0, HALF))]
     pub keep_responses: u64,
     /// Bytes of a request's body
-    #[arg(long, default_value = "4M", value_parser = number::<usize>(1024, GIB))]
+    #[arg(long, default_value = "32M", value_parser = number::<usize>(1024, GIB))]
     pub max_body: usize,
     /// Bytes for a request's line and headers
     #[arg(long, default_value = "32K", value_parser = number::<usize>(4096, 1 << 20))]
     pub max_header: usize,
     /// Nesting of a body's JSON
-    #[arg(long, default_value = "32", value_parser = number::<usize>(4, 512))]
+    #[arg(long, default_value = "128", value_parser = number::<usize>(4, 512))]
     pub max_depth: usize,
     /// Values in a body's JSON, 140 bytes each
     #[arg(long, default_value = "256K", value_parser = number::<usize>(64, 1 << 28))]

@@ -1,13 +1,17 @@
 //! Options of a model. With `--models` each may have its own.
 use super::read::{self, number, seconds, switch, word};
 use clap::Args;
+use std::path::PathBuf;
 use std::time::Duration;
+
+/// Names and paths of adapters.
+pub type Adapters = Vec<(String, PathBuf)>;
 
 #[derive(Args, Clone, Debug)]
 pub struct ModelOptions {
     /// LoRA adapters, NAME=PATH,...: clients ask for them as models
-    #[arg(long)]
-    pub adapters: Option<String>,
+    #[arg(long, default_value = "", hide_default_value = true, value_parser = read::adapters)]
+    pub adapters: Adapters,
     /// A small model with the same vocabulary, which drafts tokens for the model
     #[arg(long)]
     pub draft_model: Option<String>,
@@ -30,7 +34,7 @@ pub struct ModelOptions {
     #[arg(long, value_parser = number::<u64>(0, u64::MAX))]
     pub reasoning_budget: Option<u64>,
     /// Where it computes: cpu, cuda:0, or cuda:0,cuda:1 and so on
-    #[arg(long, default_value = "cpu")]
+    #[arg(long, default_value = "cpu", value_parser = read::device)]
     pub device: String,
     /// Compute threads; 0: one for each CPU
     #[arg(long, default_value = "0", value_parser = number::<u32>(0, 256))]
@@ -87,7 +91,18 @@ impl super::Options {
             }
             arguments.push(format!("--{item}").into());
         }
-        read::read(arguments).map(|options| options.each).map_err(|error| read::words(&error))
+        let each = read::read(arguments).map_err(|error| read::words(&error))?.each;
+        each.check().map(|()| each)
+    }
+}
+
+impl ModelOptions {
+    /// Err: what is missing.
+    pub fn check(&self) -> Result<(), String> {
+        match self.speculation == bn::Speculation::Draft && self.draft_model.is_none() && !self.mtp {
+            true => Err("--speculation draft needs --draft-model or --mtp".to_owned()),
+            false => Ok(()),
+        }
     }
 }
 

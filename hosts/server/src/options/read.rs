@@ -1,5 +1,5 @@
 //! Reads arguments and variables, and says in a line what is wrong with them.
-use super::{ModelOptions, Options};
+use super::{Adapters, ModelOptions, Options};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Command, CommandFactory, Error, FromArgMatches};
 use std::error::Error as _;
@@ -8,6 +8,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+const FAILURE: u8 = 1;
 const WRONG: u8 = 2;
 
 impl Options {
@@ -15,22 +16,19 @@ impl Options {
     pub fn of_process() -> Result<Self, ExitCode> {
         let options = match read(std::env::args_os().collect()) {
             Ok(options) => options,
-            Err(error) if error.exit_code() == 0 => {
-                let _ = error.print();
-                return Err(ExitCode::SUCCESS);
-            }
+            Err(error) if error.exit_code() == 0 => return Err(printed(error.print())),
             Err(error) => {
                 let _ = writeln!(std::io::stderr(), "bn-server: {}", words(&error));
                 return Err(ExitCode::from(WRONG));
             }
         };
         if options.version {
-            let _ = writeln!(std::io::stdout(), "bn-server {}", bn::version());
-            return Err(ExitCode::SUCCESS);
+            return Err(printed(writeln!(std::io::stdout(), "bn-server {}", bn::version())));
         }
         if let Some(shell) = options.completions {
-            clap_complete::generate(shell, &mut command(), "bn-server", &mut std::io::stdout());
-            return Err(ExitCode::SUCCESS);
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut command(), "bn-server", &mut text);
+            return Err(printed(std::io::stdout().write_all(&text)));
         }
         Ok(options)
     }
@@ -50,15 +48,19 @@ impl Options {
             &mut self.models,
             &mut self.rerank_template,
             &mut self.cors,
-            &mut self.api_key,
             &mut self.otlp_endpoint,
-            &mut self.each.adapters,
             &mut self.each.draft_model,
         ];
         for text in texts {
             text.take_if(|text| text.is_empty());
         }
     }
+}
+
+/// The status once a text was printed.
+fn printed(written: std::io::Result<()>) -> ExitCode {
+    let written = written.and_then(|()| std::io::stdout().flush());
+    ExitCode::from(if written.is_ok() { 0 } else { FAILURE })
 }
 
 pub(super) fn read(arguments: Vec<OsString>) -> Result<Options, Error> {
@@ -69,13 +71,14 @@ pub(super) fn read(arguments: Vec<OsString>) -> Result<Options, Error> {
     Ok(options)
 }
 
-/// The variable of an option. An empty one is not set.
+/// The variable of an option. An empty one is not set, unless it would be a key: who sets one wants no open server.
 fn command() -> Command {
     Options::command().mut_args(|arg| {
         let Some(variable) = arg.get_long().filter(|long| !ALONE.contains(long)).map(variable) else {
             return arg;
         };
-        let empty = std::env::var_os(&variable).is_some_and(|value| value.is_empty());
+        let empty = std::env::var_os(&variable).is_some_and(|value| value.is_empty())
+            && !variable.starts_with("BN_API_KEY");
         let arg = arg.hide_env_values(true);
         if empty { arg } else { arg.env(variable) }
     })
@@ -110,7 +113,7 @@ pub(super) fn words(error: &Error) -> String {
         }
         ErrorKind::InvalidValue if !value.is_empty() => format!("{name} must not be '{value}'"),
         ErrorKind::InvalidValue | ErrorKind::WrongNumberOfValues | ErrorKind::TooFewValues => {
-            format!("{name} needs a value")
+            format!("{} needs a value", origin(name, ""))
         }
         _ => error.to_string().trim().replace('\n', " "),
     }
@@ -183,6 +186,50 @@ pub(super) fn word<T: Clone + Send + Sync + 'static>(
     }
 }
 
+/// Origins of pages as browsers send them, or `*`.
+pub(super) fn origins(text: &str) -> Result<String, String> {
+    let is_origin = |item: &str| {
+        let known = item.trim().split_once("://").filter(|(scheme, host)| {
+            let usual = matches!(
+                (*scheme, host.rsplit_once(':')),
+                ("http", Some((_, "80"))) | ("https", Some((_, "443")))
+            );
+            let good = |c: char| c.is_ascii_alphanumeric() || "-_.:[]".contains(c);
+            !usual && !scheme.is_empty() && !host.is_empty() && host.chars().all(good)
+        });
+        item.trim() == "null" || known.is_some()
+    };
+    match text.is_empty() || text == "*" || text.split(',').all(is_origin) {
+        true => Ok(text.to_owned()),
+        false => {
+            Err(format!("must be * or origins as https://a.example or http://b.example:8000, not '{text}'"))
+        }
+    }
+}
+
+/// `cpu`, or `cuda:0` and so on. Which of them are there is known once one is opened.
+pub(super) fn device(text: &str) -> Result<String, String> {
+    let is_cuda = |item: &str| item.strip_prefix("cuda:").is_some_and(|number| number.parse::<u32>().is_ok());
+    match text == "cpu" || text.split(',').all(is_cuda) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("must be cpu, cuda:0, or cuda:0,cuda:1 and so on, not '{text}'")),
+    }
+}
+
+/// Names and paths.
+pub(super) fn adapters(text: &str) -> Result<Adapters, String> {
+    let mut adapters = Adapters::new();
+    for item in text.split(',').filter(|item| !item.is_empty()) {
+        let parts = item.split_once('=').filter(|(name, path)| !name.is_empty() && !path.is_empty());
+        let (name, path) = parts.ok_or_else(|| format!("must be NAME=PATH,..., not '{item}'"))?;
+        if adapters.iter().any(|(known, _)| known == name) {
+            return Err(format!("has '{name}' twice"));
+        }
+        adapters.push((name.to_owned(), path.into()));
+    }
+    Ok(adapters)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,9 +261,34 @@ mod tests {
                 "--max-body must be a number from 1024 to 1073741824, maybe with K, M, G or T behind it, not '99999999T'",
             ),
             (&["--kv-type", "int2"], "--kv-type must be f16, f32, int8 or int4, not 'int2'"),
+            (&["--api-key="], "--api-key needs a value"),
+            (&["--adapters", "a=x,b"], "--adapters must be NAME=PATH,..., not 'b'"),
+            (&["--adapters", "a="], "--adapters must be NAME=PATH,..., not 'a='"),
+            (&["--adapters", "=x"], "--adapters must be NAME=PATH,..., not '=x'"),
+            (&["--adapters", "a=x,a=y"], "--adapters has 'a' twice"),
+            (&["--device", "gpu"], "--device must be cpu, cuda:0, or cuda:0,cuda:1 and so on, not 'gpu'"),
             (&["--speculation", "yes"], "--speculation must be off, lookup or draft, not 'yes'"),
         ] {
             assert_eq!(parse(arguments).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn origins_are_those_that_browsers_send() {
+        for text in ["", "*", "https://a.example, http://[::1]:3000", "null", "tauri://localhost"] {
+            assert_eq!(origins(text).as_deref(), Ok(text));
+        }
+        for text in [
+            "a.example",
+            "https://a.example/",
+            "*,https://a.example",
+            "https://a.example https://b.example",
+            "https://*.example",
+            "https://a.example:443",
+            "https://",
+            "https://a.example,",
+        ] {
+            assert!(origins(text).unwrap_err().ends_with(&format!("not '{text}'")));
         }
     }
 

@@ -16,7 +16,6 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
 
 /// For the client to read the last answer.
 const LINGER: Duration = Duration::from_secs(2);
@@ -29,13 +28,13 @@ const STREAMS: u32 = 128;
 /// The least that hyper takes for its buffer.
 const LEAST_BUFFER: usize = 8192;
 
-pub async fn serve(app: Arc<App>, tls: Option<TlsAcceptor>, stream: TcpStream, peer: IpAddr, place: Place) {
+pub async fn serve(app: Arc<App>, stream: TcpStream, peer: IpAddr, place: Place) {
     let _ = stream.set_nodelay(true); // a token does not wait for the one before it to be received
     let socket = Socket::new(stream);
     let link = Arc::new(Link::new(app, peer, place));
     tokio::select! {
         biased;
-        ended = talk(tls, &socket, &link) => {
+        ended = talk(&socket, &link) => {
             if ended {
                 link.place.go(Phase::Lingers);
                 tokio::select! {
@@ -51,8 +50,8 @@ pub async fn serve(app: Arc<App>, tls: Option<TlsAcceptor>, stream: TcpStream, p
 }
 
 /// False: the client is gone, or did not speak in time.
-async fn talk(tls: Option<TlsAcceptor>, socket: &Socket, link: &Arc<Link>) -> bool {
-    let Some(tls) = tls else { return http(socket.clone(), link).await };
+async fn talk(socket: &Socket, link: &Arc<Link>) -> bool {
+    let Some(tls) = link.app.tls.now() else { return http(socket.clone(), link).await };
     match timeout(link.app.options.receive_timeout, tls.accept(socket.clone())).await {
         Ok(Ok(stream)) => http(stream, link).await,
         _ => false,

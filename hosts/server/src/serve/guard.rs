@@ -49,14 +49,26 @@ fn authority(parts: &Parts) -> Option<&str> {
     of_target.or_else(host).filter(|authority| !authority.is_empty())
 }
 
-/// "localhost" or an address, with or without a port.
+/// An address, or a name that no other site can have, as Ollama has it; with or without a port.
 fn names_this_machine(authority: &str) -> bool {
     if let Some((address, _)) = authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return address.parse::<Ipv6Addr>().is_ok();
     }
     let host = authority.split(':').next().unwrap_or_default();
     let host = host.strip_suffix('.').unwrap_or(host);
-    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok()
+    let own = |end: &str| host.len() > end.len() && host[host.len() - end.len()..].eq_ignore_ascii_case(end);
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok()
+        || (host.is_ascii() && [".localhost", ".local", ".internal"].into_iter().any(own))
+        || (!host.is_empty() && host.eq_ignore_ascii_case(&machine()))
+}
+
+/// The machine's own name.
+fn machine() -> String {
+    #[cfg(unix)]
+    return rustix::system::uname().nodename().to_string_lossy().into_owned();
+    #[cfg(not(unix))]
+    std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -65,12 +77,32 @@ mod tests {
 
     #[test]
     fn names_of_this_machine() {
-        for name in ["localhost", "LOCALHOST:80", "127.0.0.1", "10.0.0.1:8080", "[::1]:80", "localhost."] {
+        let own = format!("{}:80", machine().to_uppercase());
+        for name in [
+            "localhost",
+            "LOCALHOST:80",
+            "127.0.0.1",
+            "10.0.0.1:8080",
+            "[::1]:80",
+            "localhost.",
+            "a.localhost",
+            "host.docker.internal:80",
+            "box.LOCAL",
+            &own,
+        ] {
             assert!(names_this_machine(name), "{name}");
         }
-        for name in
-            ["evil.example:80", "localhost.evil.example", "1.evil.example", "1.2.3", "1234", "[v1.x]", ""]
-        {
+        for name in [
+            "evil.example:80",
+            "localhost.evil.example",
+            "1.evil.example",
+            "evillocal",
+            ".local",
+            "1.2.3",
+            "1234",
+            "[v1.x]",
+            "",
+        ] {
             assert!(!names_this_machine(name), "{name}");
         }
     }

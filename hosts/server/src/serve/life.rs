@@ -1,6 +1,6 @@
 //! From loading to the end, and what is under way meanwhile.
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
@@ -18,6 +18,8 @@ pub struct Life {
     /// Requests whose answers have not been taken.
     pub(super) exchanges: AtomicUsize,
     pub(super) connections: AtomicUsize,
+    /// Each request has it until all its work is submitted.
+    unsubmitted: Arc<()>,
 }
 
 impl Life {
@@ -29,6 +31,15 @@ impl Life {
     pub fn enter(&self, state: State) {
         let mut now = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         *now = state.max(*now);
+    }
+
+    /// Delays the draining of engines until it is dropped.
+    pub fn submits(&self) -> Arc<()> {
+        self.unsubmitted.clone()
+    }
+
+    pub fn unsubmitted(&self) -> usize {
+        Arc::strong_count(&self.unsubmitted) - 1
     }
 
     pub fn exchanges(&self) -> usize {

@@ -7,7 +7,6 @@ use std::io::{Error, ErrorKind};
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 
 /// Each connection takes a descriptor. Lowers the limit of connections to the system's, so that the model's files and the
 /// engine never lack descriptors because of clients.
@@ -35,7 +34,7 @@ pub fn fit_connections(options: &mut Options) {
 pub fn fit_connections(_: &mut Options) {}
 
 /// Accepts connections until it is dropped.
-pub async fn accept(app: Arc<App>, listener: TcpListener, tls: Option<TlsAcceptor>, pool: Arc<Pool>) {
+pub async fn accept(app: Arc<App>, listener: TcpListener, pool: Arc<Pool>) {
     loop {
         if !pool.has_room() {
             wait(&pool).await;
@@ -43,7 +42,7 @@ pub async fn accept(app: Arc<App>, listener: TcpListener, tls: Option<TlsAccepto
         }
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let serve = connection::serve(app.clone(), tls.clone(), stream, peer.ip(), pool.enter());
+                let serve = connection::serve(app.clone(), stream, peer.ip(), pool.enter());
                 tokio::spawn(serve);
             }
             Err(error) if is_of_client(&error) => {}

@@ -22,7 +22,7 @@ pub use life::{Life, State};
 pub use listen::fit_connections;
 pub use router::Rest;
 pub use signals::Signals;
-pub use tls::acceptor;
+pub use tls::Tls;
 
 use crate::app::App;
 use crate::log::Log;
@@ -32,7 +32,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
 
 /// For cancelling what runs. Then the server ends, whatever clients and threads do.
 const CANCEL: Duration = Duration::from_secs(5);
@@ -44,23 +43,22 @@ const DIED: u8 = 1;
 /// Opened before the server begins.
 pub struct Open {
     pub listener: TcpListener,
-    pub tls: Option<TlsAcceptor>,
     pub signals: Signals,
     pub log: Log,
 }
 
 /// Serves until the end, and returns the exit status.
 pub async fn serve(app: Arc<App>, open: Open) -> u8 {
-    let Open { listener, tls, mut signals, log } = open;
+    let Open { listener, mut signals, log } = open;
     let pool = Pool::new(app.options.max_connections);
-    let accepting = tokio::spawn(listen::accept(app.clone(), listener, tls, pool.clone()));
+    let accepting = tokio::spawn(listen::accept(app.clone(), listener, pool.clone()));
     tokio::select! {
         status = failed(&app) => return status,
         () = end_signal(&app, &mut signals, &log) => {}
     }
     // Who finds the socket closed finds the server and its engines draining.
     app.life.enter(State::Draining);
-    if app.work.working() == 0 {
+    if is_all_submitted(&app) {
         app.models.shutdown(bn::Shutdown::Drain);
     }
     accepting.abort();
@@ -98,6 +96,9 @@ fn reload(app: &App, log: &Log) {
     if let Err(error) = app.keys.reload() {
         tracing::error!("the keys stay as they were: {error}");
     }
+    if let Err(why) = app.tls.reload(&app.options) {
+        tracing::error!("the certificate stays as it was: {why}");
+    }
 }
 
 /// Each step has an end: what runs is finished, then cancelled, then left.
@@ -120,12 +121,12 @@ async fn end(app: &App, pool: &Pool, signals: &mut Signals, log: &Log) {
     }
 }
 
-/// Waits until no client waits for anything. An engine that drains refuses what is submitted later, so it begins when no
-/// thread is at work.
+/// Waits until no client waits for anything. An engine that drains refuses what is submitted later, so it begins when
+/// nothing is left to submit.
 async fn finished(app: &App, pool: &Pool, how: bn::Shutdown) {
     let mut told = false;
     loop {
-        if !told && (how == bn::Shutdown::Cancel || app.work.working() == 0) {
+        if !told && (how == bn::Shutdown::Cancel || is_all_submitted(app)) {
             app.models.shutdown(how);
             told = true;
         }
@@ -137,4 +138,9 @@ async fn finished(app: &App, pool: &Pool, how: bn::Shutdown) {
     if how == bn::Shutdown::Drain {
         app.tracer.finish().await;
     }
+}
+
+/// Whether the engines have all that was accepted.
+fn is_all_submitted(app: &App) -> bool {
+    app.life.unsubmitted() == 0 && app.work.working() == 0
 }

@@ -25,13 +25,12 @@ pub enum Way {
 
 /// Finds the route of a request, or refuses it without its body.
 pub fn find(app: &App, parts: &mut Parts, extra: bool) -> Result<Way> {
-    let path = percent_decode_str(parts.uri.path()).decode_utf8_lossy().into_owned();
+    let path = tidy(&percent_decode_str(parts.uri.path()).decode_utf8_lossy());
     let origin = guard::listed_origin(app.options.cors.as_deref(), &parts.headers);
     if origin.is_some() && parts.method == Method::OPTIONS {
         return Ok(Way::Answered(preflight()));
     }
-    let tidy = tidy(&path);
-    let (route, rest) = match lookup(&parts.method, &path).or_else(|| lookup(&parts.method, &tidy)) {
+    let (route, rest) = match lookup(&parts.method, &path) {
         Some((Ok(route), rest)) => (route, rest.to_owned()),
         Some((Err(allow), _)) => return Ok(Way::Answered(not_allowed(parts, &path, allow))),
         None => return Err(Failure::new(StatusCode::NOT_FOUND, "not_found", missing(parts, &path))),
@@ -81,7 +80,8 @@ fn behind<'a>(route: &str, path: &'a str) -> Option<&'a str> {
 
 /// A path without doubled slashes, and without those at its end.
 fn tidy(path: &str) -> String {
-    path.split('/').filter(|part| !part.is_empty()).fold(String::new(), |path, part| path + "/" + part)
+    let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
+    format!("/{}", parts.join("/"))
 }
 
 fn missing(parts: &Parts, path: &str) -> String {
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn paths() {
-        assert_eq!(tidy("//v1///models/"), "/v1/models");
+        assert_eq!((tidy("//v1///models/").as_str(), tidy("//").as_str()), ("/v1/models", "/"));
         assert_eq!(behind("/v1/models/{*name}", "/v1/models/a/b"), Some("a/b"));
         assert_eq!(behind("/v1/models/{*name}", "/v1/models/"), None);
         let (found, rest) = lookup(&Method::HEAD, "/v1/models/x").unwrap();

@@ -1,14 +1,34 @@
 //! TLS, where there are a certificate and a key.
 use crate::options::Options;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-pub fn acceptor(options: &Options) -> Result<Option<TlsAcceptor>, String> {
+/// HTTPS with the certificate as it was read last, or HTTP.
+pub struct Tls(Mutex<Option<TlsAcceptor>>);
+
+impl Tls {
+    pub fn new(options: &Options) -> Result<Self, String> {
+        acceptor(options).map(|acceptor| Self(Mutex::new(acceptor)))
+    }
+
+    /// Reads the files again. Where that fails, all stays. Connections that are open go on as they began.
+    pub fn reload(&self, options: &Options) -> Result<(), String> {
+        let new = acceptor(options)?;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(())
+    }
+
+    pub fn now(&self) -> Option<TlsAcceptor> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn acceptor(options: &Options) -> Result<Option<TlsAcceptor>, String> {
     let (cert, key) = match (&options.tls_cert, &options.tls_key) {
         (None, None) => return Ok(None),
         (Some(cert), Some(key)) => (cert, key),
