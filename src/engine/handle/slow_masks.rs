@@ -38,9 +38,11 @@ fn free(prompt: &str, max_new_tokens: u32) -> RequestParams<'_> {
 impl Bench {
     fn new() -> Self {
         let engine = Engine::create(EngineConfig {
-            model_path: Some("builtin:echo".into()),
+            model_path: Some("builtin:echo?us_per_token=1000".into()),
             threads: 1,
             context_length: 512,
+            // So that no answer ends while this thread is not scheduled.
+            max_unread_bytes: 32,
             ..Default::default()
         });
         Self { engine: engine.unwrap(), answers: HashMap::new() }

@@ -114,9 +114,9 @@ impl Scan {
         }
     }
 
-    /// Within a string, where any character may come.
+    /// Within a string.
     pub fn in_text(&self) -> bool {
-        matches!(self.at, At::Text { .. })
+        matches!(self.at, At::Text { .. } | At::Escape { .. } | At::Digits { .. })
     }
 
     pub fn wants_value(&self) -> bool {
