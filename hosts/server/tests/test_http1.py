@@ -271,7 +271,7 @@ class Rules(ServerTest):
         s.shutdown(1)
         self.assertEqual(statuses(read_all(s)), [200, 200])
         self.assertEqual(statuses(self.answers(post(LENGTH + b"Expect: 100-Continue\r\n"))), [100, 200])
-        self.assertEqual(statuses(self.answers(post(b"Content-Length: 9999999\r\nExpect: 100-continue\r\n", b""), ends=False)), [413])
+        self.assertEqual(statuses(self.answers(post(b"Content-Length: 99999999\r\nExpect: 100-continue\r\n", b""), ends=False)), [413])
         self.assertEqual(statuses(self.answers(post(LENGTH + b"Expect: 100-continue\r\n", BODY, b"1.0"))), [200])
 
     def test_http_1_0_has_no_chunks(self):

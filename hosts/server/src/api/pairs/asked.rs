@@ -9,6 +9,9 @@ use crate::run::{Call, Generation};
 use serde::Deserialize;
 use serde_json::Value;
 
+/// Bytes of the texts that stand beside each document, for all documents together.
+const MOST_REPEATED: usize = 16 << 20;
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Own {
@@ -72,16 +75,16 @@ impl Pairs {
         let template = given.or_else(|| server.cloned()).unwrap_or_default();
         let document_tokens = own.max_tokens_per_doc.map_or(usize::MAX, |most| most.u32() as usize);
         let pairs = Self { queries, documents, template, instruction: own.instruction, document_tokens };
-        pairs.check_bytes(4 * call.app.options.max_body)?;
+        pairs.check_bytes()?;
         Ok((pairs, by_head))
     }
 
     /// A small body must not become large by texts that are there once for each document.
-    fn check_bytes(&self, most: usize) -> Result<()> {
+    fn check_bytes(&self) -> Result<()> {
         let query = if let [query] = &self.queries[..] { query.len() } else { 0 };
         let each = query + self.template.bytes() + self.instruction.as_ref().map_or(0, String::len);
         let count = self.documents.len();
-        if each <= most / count {
+        if each <= MOST_REPEATED / count {
             return Ok(());
         }
         let words = format!("{each} bytes of query and template for each of {count} texts are too many");
