@@ -239,7 +239,9 @@ impl Model for Decoder {
         check_stop(stop)?;
         if let (Some(mtp), Some(x)) = (mtp, &x) {
             let hidden = ops.norm(x, &self.weights.final_norm)?;
-            mtp.follow(&step, &self.embed(&step)?, &hidden)?;
+            let before = ops.shift(&hidden, batch, kv)?;
+            drop(hidden);
+            mtp.follow(&step, &self.embed(&step)?, &before)?;
         }
         out.hidden.clear();
         out.tokens.clear();

@@ -71,10 +71,9 @@ impl Mtp {
         step.ops.linear(&both, None, &self.join)
     }
 
-    /// Writes the block's K and V of the batch's rows. `hidden` are their hidden states after the last layer.
-    pub fn follow(&self, step: &Step, embedded: &Owned, hidden: &Owned) -> Result<()> {
-        let before = step.ops.shift(hidden, step.paging.batch, step.kv)?;
-        let mut x = self.joined(step, embedded, &before)?;
+    /// Writes the block's K and V of the batch's rows. `before` are the hidden states of the tokens before them.
+    pub fn follow(&self, step: &Step, embedded: &Owned, before: &Owned) -> Result<()> {
+        let mut x = self.joined(step, embedded, before)?;
         self.layer.append(step, &mut x, None)
     }
 

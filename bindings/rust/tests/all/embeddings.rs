@@ -1,6 +1,8 @@
 //! Embeddings and relevances.
 use crate::support::{demo, golden, json, open, wants};
-use bn::{EmbeddingParams, ErrorKind, FinishReason, Normalization, Pooling, Request, Sampling, Task, Tokenize};
+use bn::{
+    EmbeddingParams, ErrorKind, FinishReason, Normalization, Pooling, Request, Sampling, Task, Tokenize,
+};
 
 #[test]
 fn embeddings_are_unit_vectors_of_their_texts() {
