@@ -39,7 +39,7 @@ struct Weights {
     head: Product,
     /// In the order of `DecoderConfig::ropes`.
     ropes: Vec<Ropes>,
-    /// What scores pairs of texts.
+    /// The head that scores pairs of texts.
     score: Option<Score>,
 }
 

@@ -35,7 +35,7 @@ impl Activation {
         !matches!(self, Self::Gelu | Self::GeluErf)
     }
 
-    /// What it is called, if devices lack it.
+    /// Its name, if devices lack it.
     pub fn cpu_only(self) -> Option<&'static str> {
         match self {
             Self::SwiGlu | Self::Relu2 | Self::GeGlu => None,
@@ -194,7 +194,7 @@ pub struct Attention<'a> {
     pub window: Option<usize>,
     /// The first position that has a key; on the CPU only. Rows before it see their own.
     pub from: usize,
-    /// Of each head, a score without a value: its weight is left out after the softmax (Xiao et al. 2023).
+    /// A score of each head that has no value: its weight is left out after the softmax (Xiao et al. 2023).
     pub sinks: Option<&'a [f32]>,
     /// RMSNorm of each q head and of each k head, before the rotation or after it (`AttentionShape::norms_last`).
     pub norms: Option<&'a [Norm; 2]>,

@@ -47,7 +47,7 @@ pub trait Api: Sized + Send + 'static {
     fn end(&mut self, _out: &mut String, _totals: &Totals, _failed: bool) {}
 }
 
-/// What the engine runs for a request.
+/// The engine's work for a request.
 pub struct Generation {
     /// `samples` for each prompt, those of a prompt together; then those that do not count as output (`scores`).
     pub requests: Vec<bn::Request>,
@@ -107,7 +107,7 @@ impl Totals {
     }
 }
 
-/// What is known of a request before its body is read.
+/// A request before its body is read.
 pub struct Call {
     pub app: Arc<App>,
     /// Unlike others' of this server.
@@ -121,7 +121,7 @@ pub struct Call {
     pub model: Answering,
     /// How long it waited for its model.
     pub loading: Duration,
-    /// What its body and answer take of `--max-memory`.
+    /// The part of `--max-memory` that its body and answer take.
     pub lease: Lease,
     /// Until all of it is submitted.
     pub submits: Option<Arc<()>>,

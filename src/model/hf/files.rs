@@ -1,4 +1,4 @@
-//! What the files of folders have in common.
+//! Names, limits and checks that the files of folders share.
 
 use crate::base::{Error, Result};
 use crate::formats::hf::Folder;

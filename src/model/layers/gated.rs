@@ -58,7 +58,7 @@ impl FeedForward for Gated {
 
     fn copy_columns(&mut self, from: &mut LayerReader) -> Result<()> {
         if self.activation != Activation::Relu2 {
-            return Err(from.no_zeros("its feed-forward has no ReLU²"));
+            return Err(from.no_relu2());
         }
         let [matrix] = &self.down.weights.matrices[..] else { return Ok(()) };
         if !Columns::takes(matrix.dtype) {

@@ -29,7 +29,7 @@ pub trait FeedForward: Send + Sync {
     fn list<'a>(&'a self, to: &mut Inventory<'a>);
     /// Copies its last product by columns, for inputs with many zeros. `Unsupported` if it has none.
     fn copy_columns(&mut self, from: &mut LayerReader) -> Result<()> {
-        Err(from.no_zeros("its feed-forward has no ReLU²"))
+        Err(from.no_relu2())
     }
     /// Adds `update` to `x`, and returns the output for the sum normed by `norm`: `[T, hidden]`.
     fn run(

@@ -86,7 +86,12 @@ impl LayerReader<'_, '_> {
         ))
     }
 
-    /// What a state is multiplied by at each step, as its logarithm. `BadModel` if a state would grow.
+    /// The same error of a feed-forward whose activation leaves few zeros.
+    pub fn no_relu2(&self) -> Error {
+        self.no_zeros("its feed-forward has no ReLU²")
+    }
+
+    /// The rates at which states decay, none above 0. `BadModel` if a state would grow.
     pub fn decays(&mut self, part: &str, heads: usize) -> Result<Arc<[f32]>> {
         let a = self.vector(part, heads)?;
         match a.iter().any(|a| *a > 0.0) {

@@ -21,11 +21,10 @@ impl Mend {
             self.word = rest;
             return Step::More;
         }
-        match () {
-            _ if !self.word.is_empty() => Step::Bad,
-            _ if self.scan.in_text() => self.text(c, out),
-            _ => self.structure(c, out),
+        if !self.word.is_empty() {
+            return Step::Bad;
         }
+        if self.scan.in_text() { self.text(c, out) } else { self.structure(c, out) }
     }
 
     /// Nothing is held back.
@@ -102,7 +101,7 @@ mod tests {
     use super::*;
     use crate::text::reply::scan::is_object;
 
-    /// What is told of `text`, and the last step.
+    /// All that is told of `text`, and the last step.
     fn mended(text: &str) -> (String, Step) {
         let (mut mend, mut out) = (Mend::default(), String::new());
         let step = text.chars().fold(Step::More, |_, c| mend.push(c, &mut out));

@@ -124,7 +124,7 @@ impl<'a> Items<'a> {
     }
 }
 
-/// What a search for tools found, in words.
+/// The result of a search for tools, in words.
 fn found_tools(item: &Object) -> Value {
     let tools = item.get("tools").and_then(Value::as_array).into_iter().flatten();
     tools.map(|tool| json!({"type": "tool_reference", "tool_name": tool.get("name")})).collect()
