@@ -158,8 +158,12 @@ impl Models {
         let mut state = self.lock();
         let keep = keep.filter(|_| state.list.several);
         state.residence.leave(at, keep, now);
+        // Most requests leave nothing to do, and to wake the thread costs more than all of this.
+        let may_go = !state.waiters.is_empty() || state.residence.left(at, now) != FOREVER;
         drop(state);
-        self.changed.notify_one();
+        if may_go {
+            self.changed.notify_one();
+        }
     }
 
     /// All models of the list.

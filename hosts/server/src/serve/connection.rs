@@ -39,7 +39,7 @@ pub async fn serve(app: Arc<App>, stream: TcpStream, peer: IpAddr, place: Place)
                 link.place.go(Phase::Lingers);
                 tokio::select! {
                     () = link.place.evicted() => {}
-                    _ = timeout(LINGER, socket.drain()) => {}
+                    _ = timeout(LINGER, Box::pin(socket.drain())) => {}
                 }
             }
         }
@@ -53,7 +53,7 @@ pub async fn serve(app: Arc<App>, stream: TcpStream, peer: IpAddr, place: Place)
 async fn talk(socket: &Socket, link: &Arc<Link>) -> bool {
     let Some(tls) = link.app.tls.now() else { return http(socket.clone(), link).await };
     match timeout(link.app.options.receive_timeout, tls.accept(socket.clone())).await {
-        Ok(Ok(stream)) => http(stream, link).await,
+        Ok(Ok(stream)) => Box::pin(http(stream, link)).await,
         _ => false,
     }
 }
@@ -64,7 +64,7 @@ where
 {
     let io = TokioIo::new(Timed::new(stream, link.clone()));
     let service = service_fn(|request: Request<Incoming>| {
-        let answer = exchange::answer(link.clone(), request);
+        let answer = Box::pin(exchange::answer(link.clone(), request)); // idle connections hold none
         async { Ok::<_, Infallible>(answer.await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
