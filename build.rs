@@ -243,7 +243,7 @@ fn fail(why: &str) -> ! {
 fn main() {
     println!("cargo::rerun-if-changed=src/ffi");
     println!("cargo::rerun-if-changed=src/engine/watch/table.rs");
-    println!("cargo::rerun-if-changed=cbindgen.toml");
+    println!("cargo::rerun-if-changed=tools/header/cbindgen.toml");
     println!("cargo::rerun-if-changed=build.rs");
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
@@ -254,7 +254,7 @@ fn main() {
         STATISTICS => out.join(source),
         _ => root.join("src/ffi").join(source),
     };
-    let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml is sound");
+    let config = cbindgen::Config::from_file(root.join("tools/header/cbindgen.toml")).expect("cbindgen.toml is sound");
     let generate = |sources: &[&str]| {
         let rust: String = sources.iter().map(|source| read(&path(source))).collect();
         let types = rust

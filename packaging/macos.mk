@@ -1,5 +1,6 @@
 # macOS from another system: the static library by cargo, the dynamic one linked by Rust's LLD against the list of
 # system functions that zig has (docs/packaging.md). Never run.
+#   make check-targets  the library passes the compiler for iOS and Android
 #   make macos    ZIG='python3 -m ziglang' (PyPI: ziglang); LLVM's nm and objdump (Debian: llvm)
 
 ZIG ?= $(or $(shell command -v zig),$(PYTHON) -m ziglang)

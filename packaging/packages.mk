@@ -1,4 +1,7 @@
-# Packages of the library and their tests (docs/packaging.md). Included by the Makefile, whose variables these are.
+# Packages of the library and their tests (docs/packaging.md).
+#   make deb, make sbom    Debian packages, the list of what is inside
+#   make test-packages     what needs programs that few machines have: Debian packages, Conan, SBOM, musl, aarch64, Swift,
+#                          Prometheus, Ray, Kubernetes' schemas, Chromium
 
 .PHONY: deb sbom test-packages test-sbom test-deb test-conan test-musl test-aarch64
 
@@ -15,13 +18,14 @@ deb:
 	@cd target/deb/bn-engine && SOURCE=$(CURDIR) dpkg-buildpackage -us -uc -b -d > ../build.log 2>&1 || { tail -n 40 ../build.log; exit 1; }
 	@ls target/deb/*.deb
 
-# By hand: each part says what it leaves out where a tool is missing.
-test-packages: test-sbom test-deb test-conan test-musl test-aarch64
+# What needs programs that few machines have: run by hand. Most parts say what they leave out where a tool is missing.
+test-packages: test-sbom test-deb test-conan test-musl test-aarch64 \
+		test-go test-cpp test-swift test-monitoring test-deploy test-ray test-browser
 	$(call say,the packages passed)
 
 test-sbom: sbom
 	$(call say,SBOM)
-	@$(PYTHON) packaging/tests/sbom.py $(SBOM) THIRD-PARTY
+	@$(PYTHON) packaging/tests/sbom.py $(SBOM) packaging/THIRD-PARTY
 	@$(PYTHON) packaging/tests/sbom.py $(HOSTS_SBOM) hosts/THIRD-PARTY
 
 test-deb: | test-sbom

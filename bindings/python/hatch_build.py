@@ -24,7 +24,7 @@ class Files(BuildHookInterface):
         # The names that _library.py looks for.
         kinds = {".dll": "bn_engine.dll", ".dylib": "libbn_engine.dylib"}
         files = {generated: "_header.py", library: kinds.get(library.suffix, "libbn_engine.so")}
-        files |= {root / name: name for name in ("LICENSE-MIT", "LICENSE-APACHE", "THIRD-PARTY")}
+        files |= {root / name: Path(name).name for name in ("LICENSE-MIT", "LICENSE-APACHE", "packaging/THIRD-PARTY")}
         build_data["force_include"].update({str(path): "bn_engine/" + name for path, name in files.items()})
         build_data["pure_python"] = False
         build_data["tag"] = "py3-none-" + platform

@@ -8,9 +8,9 @@ from conan.errors import ConanInvalidConfiguration
 from conan.tools.files import copy, load, rm, rmdir
 
 # An asterisk stands for folders too.
-SOURCES = ["Cargo.toml", "Cargo.lock", "Makefile", "build.rs", "cbindgen.toml", "bn_engine.pc.in", "bn_engine-static.pc.in",
-           "LICENSE-*", "THIRD-PARTY", "bindings/cpp/*.hpp", "cmake/*", "dev/*", "include/*", "models/*", "packaging/*.mk",
-           "src/*", "tools/header/*"]
+SOURCES = ["Cargo.toml", "Cargo.lock", "Makefile", "build.rs", "LICENSE-*", "bindings/bindings.mk", "bindings/cpp/*.hpp",
+           "deploy/deploy.mk", "dev/*", "hosts/hosts.mk", "include/*", "models/*", "packaging/*.mk", "packaging/THIRD-PARTY",
+           "packaging/cmake/*", "packaging/pkg-config/*", "src/*", "tests/tests.mk", "tools/header/*"]
 
 
 class BnEngine(ConanFile):
@@ -58,7 +58,7 @@ class BnEngine(ConanFile):
         rmdir(self, os.path.join(lib, "pkgconfig"))
         rmdir(self, os.path.join(lib, "cmake"))
         copy(self, "LICENSE-*", self.build_folder, os.path.join(self.package_folder, "licenses"))
-        copy(self, "THIRD-PARTY", self.build_folder, os.path.join(self.package_folder, "licenses"))
+        copy(self, "THIRD-PARTY", os.path.join(self.build_folder, "packaging"), os.path.join(self.package_folder, "licenses"))
 
     def package_info(self):
         self.cpp_info.libs = ["bn_engine"]

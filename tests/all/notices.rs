@@ -1,4 +1,4 @@
-//! THIRD-PARTY names every package that the library is built from, hosts/THIRD-PARTY those of the programs.
+//! packaging/THIRD-PARTY names every package that the library is built from, hosts/THIRD-PARTY those of the programs.
 
 fn every_locked_package_is_listed(lock: &str, notices: &str) {
     let field = |entry: &str, key: &str| {
@@ -16,7 +16,7 @@ fn every_locked_package_is_listed(lock: &str, notices: &str) {
 
 #[test]
 fn every_package_of_the_library_is_listed() {
-    every_locked_package_is_listed(include_str!("../../Cargo.lock"), include_str!("../../THIRD-PARTY"));
+    every_locked_package_is_listed(include_str!("../../Cargo.lock"), include_str!("../../packaging/THIRD-PARTY"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Writes the licenses of everything that the library is built from, or with `hosts` the programs.
 //!
-//!   cargo dev notices > THIRD-PARTY
+//!   cargo dev notices > packaging/THIRD-PARTY
 //!   cargo dev notices -- hosts > hosts/THIRD-PARTY
 //!
 //! Texts are those in the packages, each once. A package that may be used under MIT is used under MIT.
