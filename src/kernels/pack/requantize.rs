@@ -6,6 +6,7 @@ use crate::base::{Bytes, Error, Result};
 use crate::kernels::gemm::formats::{dequantize_row, row_scale};
 use crate::kernels::gemm::int8;
 use crate::kernels::rows::hadamard::rotate;
+use crate::kernels::rows::quantize::{absmax, round_row};
 use crate::kernels::{DType, Matrix, Pool, isa};
 use half::f16;
 
@@ -55,15 +56,13 @@ fn by_blocks<const N: usize, const B: usize>(
 fn int8(pool: &Pool, source: &Matrix) -> Result<Matrix> {
     int8::pack(pool, source.rows, source.cols, &|row, out| {
         let mut weights: Vec<f32> = zeroed(source.cols)?;
-        finite_row(source, row, &mut weights)?;
+        dequantize_row(isa(), source, row, &mut weights);
         rotate(isa(), &mut weights);
-        // Sums of the largest numbers overflow.
+        // What was not finite before is not either, and sums of the largest numbers overflow.
         finite(source, row, &weights)?;
-        let most = largest(&weights).abs();
-        // `up` may overflow to infinity; the cast turns its product with a zero, a NaN, into 0.
-        let up = 127.0 * inverse(most);
-        let values = out.iter_mut().zip(&weights);
-        values.for_each(|(out, w)| *out = (w * up).round_ties_even().clamp(-127.0, 127.0) as i8);
+        let most = absmax(isa(), &weights);
+        // It may overflow to infinity, whose product with a zero, a NaN, becomes 0.
+        round_row(isa(), &weights, 127.0 * inverse(most), out);
         Ok(most / 127.0)
     })
 }
@@ -75,6 +74,9 @@ fn finite_row(source: &Matrix, row: usize, out: &mut [f32]) -> Result<()> {
 }
 
 fn finite(source: &Matrix, row: usize, weights: &[f32]) -> Result<()> {
+    if weights.iter().fold(true, |all, x| all & x.is_finite()) {
+        return Ok(()); // without an early end, which would keep it from being vectorized
+    }
     match weights.iter().find(|x| !x.is_finite()) {
         None => Ok(()),
         Some(x) => Err(Error::bad_model(format!("a {:?} weight in row {row} is {x}", source.dtype))),

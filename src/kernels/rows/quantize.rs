@@ -17,11 +17,24 @@ pub struct QuantRow {
 /// `x`.
 pub fn quantize_row(isa: Isa, x: &[f32], out: &mut [i8]) -> QuantRow {
     assert_eq!(x.len(), out.len(), "a quantized row is as long as its source");
+    let scale = 127.0 / absmax(isa, x).max(1e-5);
+    QuantRow { scale, sum: round_row(isa, x, scale, out) }
+}
+
+/// The largest magnitude; NaN is ignored.
+pub fn absmax(isa: Isa, x: &[f32]) -> f32 {
     let (whole, rest) = x.as_chunks::<16>();
-    let absmax = rest.iter().fold(largest(isa, whole), |max, v| if v.abs() > max { v.abs() } else { max });
-    let scale = 127.0 / absmax.max(1e-5);
-    let (bytes, last) = out.as_chunks_mut::<16>();
-    QuantRow { scale, sum: rounded(isa, whole, scale, bytes) + round(rest, scale, last) }
+    rest.iter().fold(largest(isa, whole), |max, v| if v.abs() > max { v.abs() } else { max })
+}
+
+/// `out = clamp(round_half_even(x * scale), -127, 127)`, where NaN becomes 0, and the sum of that. A finite `scale` takes
+/// no value beyond 127.
+pub fn round_row(isa: Isa, x: &[f32], scale: f32, out: &mut [i8]) -> i32 {
+    if !scale.is_finite() {
+        return round(x, scale, out);
+    }
+    let ((whole, rest), (bytes, last)) = (x.as_chunks::<16>(), out.as_chunks_mut::<16>());
+    rounded(isa, whole, scale, bytes) + round(rest, scale, last)
 }
 
 /// `rounded` of any number of values with any `scale`.
@@ -36,7 +49,6 @@ pub(super) fn round(x: &[f32], scale: f32, out: &mut [i8]) -> i32 {
 }
 
 by_isa!(
-    /// The largest magnitude; NaN is ignored.
     fn largest(x: &[[f32; 16]]) -> f32 = largest_in_lanes::<lanes>, Scalar
 );
 
