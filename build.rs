@@ -254,7 +254,8 @@ fn main() {
         STATISTICS => out.join(source),
         _ => root.join("src/ffi").join(source),
     };
-    let config = cbindgen::Config::from_file(root.join("tools/header/cbindgen.toml")).expect("cbindgen.toml is sound");
+    let config =
+        cbindgen::Config::from_file(root.join("tools/header/cbindgen.toml")).expect("cbindgen.toml is sound");
     let generate = |sources: &[&str]| {
         let rust: String = sources.iter().map(|source| read(&path(source))).collect();
         let types = rust

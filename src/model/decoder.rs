@@ -6,32 +6,34 @@ mod workspace;
 
 use super::check::check_batch;
 use super::config::DecoderConfig;
-use super::layers::{Inventory, Layer, LayerInputs, Mtp, Product, Products, Ropes, Step, Update};
 use super::score::{Score, ScoreRows};
 use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, Pooling, adapter, check_stop};
 use crate::base::{Error, Result};
 use crate::kernels::Matrix;
+use crate::kernels::gemm::ternary::Columns;
+use crate::ops::pass::{Product, Program, Ropes, Step};
 use crate::ops::{
-    Accepted, AttentionShape, Fold, Head, KvCache, KvLayers, Norm, OpSet, Owned, Paging, RaggedBatch,
-    StateShape, Weight,
+    Accepted, Adapted, AttentionShape, Head, KvCache, KvLayers, Norm, OpSet, Paging, RaggedBatch, StateShape,
+    Weight,
 };
+use std::collections::HashSet;
 
 /// A loaded decoder.
 pub struct Decoder {
     config: DecoderConfig,
+    /// The residual behind the last layer, of the wanted rows. With a block of multi-token prediction it also writes that
+    /// block's K and V.
+    residual: Program,
+    /// What later rows need alone.
+    append: Program,
     weights: Weights,
     facts: Facts,
 }
 
+/// What comes behind the layers.
 struct Weights {
-    /// `[vocab, hidden]`.
-    embedding: Matrix,
-    /// The rotation of the embedding's rows.
-    unfold: Option<Fold>,
-    inputs: Option<LayerInputs>,
-    layers: Vec<Layer>,
     /// `None`: the files have no block of multi-token prediction, or it is not wanted.
-    mtp: Option<Mtp>,
+    mtp: Option<Predictor>,
     final_norm: Norm,
     /// The final norm before the head, which scales logits too.
     head_norm: Norm,
@@ -43,18 +45,12 @@ struct Weights {
     score: Option<Score>,
 }
 
-impl Weights {
-    /// All weights, but for the norms before heads, which follow from others.
-    fn list(&self) -> Inventory<'_> {
-        let mut list = Inventory::default();
-        list.table(&self.embedding);
-        self.inputs.iter().for_each(|inputs| inputs.list(&mut list));
-        self.layers.iter().for_each(|layer| layer.list(&mut list));
-        self.mtp.iter().for_each(|mtp| mtp.list(&mut list));
-        list.norms([&self.final_norm]);
-        list.product(&self.head);
-        list
-    }
+/// A block of multi-token prediction.
+struct Predictor {
+    /// From the hidden state of the token before each row's to the residual behind the block.
+    program: Program,
+    norm: Norm,
+    head_norm: Norm,
 }
 
 impl Decoder {
@@ -64,70 +60,30 @@ impl Decoder {
         ops: &'a dyn OpSet,
         batch: &'a RaggedBatch,
         kv: &'a KvCache,
-        wanted: Option<&[u32]>,
+        wanted: Option<&'a [u32]>,
     ) -> Result<Step<'a>> {
         let c = &self.config;
         let paging = |shape| Paging::new(batch, &kv.layout, shape);
         let (all, global) = (paging(&c.attention)?, c.global.as_ref().map(paging).transpose()?);
         check_batch(batch, &kv.layout, self.kv_shape(), c.vocab_size, c.context_length)?;
-        Ok(Step {
-            ops,
-            paging: all,
-            global,
-            kv,
-            ropes: &self.weights.ropes,
-            all: Products::of_rows(ops, batch, None),
-            wanted: Products::of_rows(ops, batch, wanted),
-        })
+        Ok(Step { ops, paging: all, global, kv, ropes: &self.weights.ropes, wanted })
     }
 
-    /// The embeddings of the batch's tokens.
-    fn embed(&self, step: &Step) -> Result<Owned> {
-        let scale = self.config.embedding_scale / self.config.residual_scale;
-        let mut x = step.ops.embed(step.paging.batch, &self.weights.embedding, scale)?;
-        self.weights.unfold.as_ref().map_or(Ok(()), |fold| step.ops.unfold(&mut x, fold))?;
-        Ok(x)
+    /// All weights. One that several operations have comes more than once.
+    fn all_weights(&self) -> Vec<Weight<'_>> {
+        let w = &self.weights;
+        let mut all = self.residual.weights();
+        all.extend(w.mtp.iter().flat_map(|mtp| mtp.program.weights()));
+        let norms = [&w.final_norm, &w.head_norm].into_iter();
+        let norms = norms.chain(w.mtp.iter().flat_map(|mtp| [&mtp.norm, &mtp.head_norm]));
+        all.extend(norms.map(Weight::Norm));
+        all.push(Weight::Product(&w.head.weights));
+        all
     }
 
-    /// The residual after the last layer, of the rows `wanted` or of all rows. `None` if no row is wanted.
-    fn residual(
-        &self,
-        step: &Step,
-        stop: &mut dyn FnMut() -> bool,
-        wanted: Option<&[u32]>,
-    ) -> Result<Option<Owned>> {
-        let mut x = self.embed(step)?;
-        let inputs = self.weights.inputs.as_ref().map(|inputs| inputs.run(step, &x)).transpose()?;
-        let mut update: Option<Update> = None;
-        let last = self.config.layers - 1;
-        // If nothing is wanted, later rows need nothing of the layers behind it.
-        let written = self.config.last_written();
-        for (index, layer) in self.weights.layers.iter().enumerate() {
-            check_stop(stop)?;
-            if index == written && wanted.is_some_and(<[u32]>::is_empty) {
-                return layer.append(step, &mut x, update).map(|()| None);
-            }
-            let wanted = wanted.filter(|_| index == last);
-            update = Some(layer.run(step, &mut x, update, inputs.as_ref(), wanted)?);
-        }
-        if let Some(update) = update {
-            step.ops.add(&mut x, &update.rows, update.norm)?;
-        }
-        Ok(Some(x))
-    }
-
-    /// Drafts the next token of each row; see `Model::draft`.
-    fn predict(&self, step: &Step, before: &[f32], out: &mut Outputs) -> Result<()> {
-        let Some(mtp) = &self.weights.mtp else {
-            return Err(Error::internal("drafts of a model without a block that predicts them"));
-        };
-        let batch = step.paging.batch;
-        let before = step.ops.given(before, [batch.tokens.len(), self.config.hidden])?;
-        let x = mtp.predict(step, &self.embed(step)?, &before)?;
-        step.ops.norm(&x, &mtp.norm)?.copy_to(&mut out.hidden)?;
-        let Outputs { logits, tokens, reports, .. } = out;
-        let to = Head { logits, tokens, reports, draws: &batch.draws };
-        step.all.head(to, &x, Some(&mtp.head_norm), &self.weights.head)
+    /// The products that adapters may update.
+    fn products(&self) -> impl Iterator<Item = &Product> {
+        self.residual.products().chain([&self.weights.head])
     }
 }
 
@@ -148,9 +104,9 @@ impl Model for Decoder {
     }
 
     fn state_shape(&self) -> StateShape {
-        let mut sizes = self.weights.layers.iter().filter_map(Layer::state).map(|(_, net)| net.sizes());
-        let layers = sizes.clone().count();
-        let (floats, row) = sizes.next().unwrap_or_default();
+        let layers = self.residual.recurrent().count();
+        let first = self.residual.recurrent().next();
+        let (floats, row) = first.map(|(_, net)| net.sizes()).unwrap_or_default();
         let hidden = self.weights.mtp.as_ref().map_or(0, |_| self.config.hidden);
         StateShape { layers, floats, row, hidden }
     }
@@ -169,15 +125,23 @@ impl Model for Decoder {
     ) -> Result<()> {
         let step = self.step(ops, batch, kv, None)?;
         ops.begin(batch, kv)?;
-        self.predict(&step, before, out)
+        let Some(mtp) = &self.weights.mtp else {
+            return Err(Error::internal("drafts of a model without a block that predicts them"));
+        };
+        let before = ops.given(before, [batch.tokens.len(), self.config.hidden])?;
+        let x = mtp.program.run(&step, Some(before), &mut || Ok(()))?;
+        let x = x.ok_or_else(|| Error::internal("a draft without rows"))?;
+        ops.norm(&x, &mtp.norm)?.copy_to(&mut out.hidden)?;
+        let Outputs { logits, tokens, reports, .. } = out;
+        let to = Head { logits, tokens, reports, draws: &batch.draws };
+        self.weights.head.head(ops, to, &x, &mtp.head_norm, &batch.adapted)
     }
 
     fn advance(&self, ops: &dyn OpSet, kv: &KvCache, accepted: &[Accepted]) -> Result<()> {
         if self.weights.mtp.is_some() {
             kv.states()?.advance_hidden(accepted)?;
         }
-        let mut states = self.weights.layers.iter().filter_map(Layer::state);
-        states.try_for_each(|(place, net)| ops.advance(kv, place, net, accepted))
+        self.residual.recurrent().try_for_each(|(place, net)| ops.advance(kv, place, net, accepted))
     }
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
@@ -186,8 +150,7 @@ impl Model for Decoder {
         c.shapes().try_for_each(|shape| each(Weight::Attention(shape)))?;
         c.logit_cap.map_or(Ok(()), |_| each(Weight::CpuOnly("capped logits")))?;
         c.activation.cpu_only().map_or(Ok(()), |part| each(Weight::CpuOnly(part)))?;
-        let heads = self.weights.mtp.iter().map(|mtp| &mtp.head_norm).chain([&self.weights.head_norm]);
-        self.weights.list().weights().chain(heads.map(Weight::Norm)).try_for_each(each)
+        self.all_weights().into_iter().try_for_each(each)
     }
 
     fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {
@@ -198,7 +161,7 @@ impl Model for Decoder {
                 file.what
             )));
         }
-        let made = adapter::fit(file, c, &self.weights.list())?;
+        let made = adapter::fit(file, c, &mut self.products())?;
         if made.lora.head[0].is_some() && matches!(c.score, Some(ScoreRows::Tokens { .. })) {
             return Err(Error::unsupported(format!(
                 "{}: it updates the model's head, whose rows score pairs of texts as they are",
@@ -228,21 +191,16 @@ impl Model for Decoder {
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
-        let mtp = self.weights.mtp.as_ref();
-        let wanted = if mtp.is_some() { Wanted(None) } else { Wanted::of(batch) };
+        let wanted = if self.weights.mtp.is_some() { Wanted(None) } else { Wanted::of(batch) };
         let step = self.step(ops, batch, kv, wanted.rows())?;
         if !self.state_shape().is_empty() {
             kv.states()?.check(batch)?;
         }
         ops.begin(batch, kv)?;
-        let x = self.residual(&step, stop, wanted.rows())?;
+        let nothing = wanted.rows().is_some_and(<[u32]>::is_empty);
+        let program = if nothing { &self.append } else { &self.residual };
+        let x = program.run(&step, None, &mut || check_stop(stop))?;
         check_stop(stop)?;
-        if let (Some(mtp), Some(x)) = (mtp, &x) {
-            let hidden = ops.norm(x, &self.weights.final_norm)?;
-            let before = ops.shift(&hidden, batch, kv)?;
-            drop(hidden);
-            mtp.follow(&step, &self.embed(&step)?, &before)?;
-        }
         out.hidden.clear();
         out.tokens.clear();
         let none = batch.logits_rows.is_empty() && batch.hidden_rows.is_empty();
@@ -260,10 +218,10 @@ impl Model for Decoder {
         }
         let all = batch.logits_rows.len() == x.dims()[0];
         let x = if all { x } else { ops.rows(&x, &wanted.places(&batch.logits_rows))? };
-        let products = Products::of_rows(ops, batch, Some(&batch.logits_rows));
+        let adapted = Adapted::among(&batch.adapted, &batch.logits_rows);
         let Outputs { logits, tokens, reports, .. } = out;
         let to = Head { logits: &mut *logits, tokens, reports, draws: &batch.draws };
-        products.head(to, &x, Some(&self.weights.head_norm), &self.weights.head)?;
+        self.weights.head.head(ops, to, &x, &self.weights.head_norm, &adapted)?;
         self.config.logit_cap.map_or(Ok(()), |cap| ops.cap(logits, cap))
     }
 }
@@ -297,15 +255,25 @@ impl Wanted {
     }
 }
 
-fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
-    let (list, mut matrices, mut vectors) = (weights.list(), Vec::new(), Vec::new());
-    for weight in list.weights() {
-        weight.matrices(&mut |matrix| matrices.push(matrix));
-        weight.vectors(&mut |vector| vectors.push(vector));
+fn facts(decoder: &Decoder, other_bytes: u64) -> Facts {
+    let Decoder { config, weights, .. } = decoder;
+    // A tied head has the embedding's very bytes.
+    let (mut seen, mut matrices, mut vectors) = (HashSet::new(), Vec::new(), Vec::new());
+    let all = decoder.all_weights();
+    for weight in &all {
+        weight.matrices(&mut |matrix: &Matrix| {
+            if seen.insert(matrix.data.as_ptr().cast()) {
+                matrices.push(matrix);
+            }
+        });
+        weight.vectors(&mut |vector| {
+            if seen.insert(vector.as_ptr().cast::<()>()) {
+                vectors.push(vector);
+            }
+        });
     }
-    // A tied head, which is listed last, has the embedding's very bytes.
-    let tied = weights.head.weights.matrices[0].data.as_ptr() == weights.embedding.data.as_ptr();
-    matrices.truncate(matrices.len() - usize::from(tied));
+    let columns = decoder.products().filter_map(|product| product.weights.columns.as_ref());
+    let copied: u64 = columns.map(|columns| Columns::bytes(columns.rows, columns.cols) as u64).sum();
     let score = weights.score.iter().flat_map(|score| [&*score.rows, &*score.bias]);
     Facts {
         architecture: config.architecture.clone(),
@@ -322,10 +290,6 @@ fn facts(config: &DecoderConfig, weights: &Weights, other_bytes: u64) -> Facts {
         raw_embeddings: config.raw_embeddings,
         sampling: config.sampling,
         scores: weights.score.as_ref().map(|_| Pooling::Last),
-        ..Facts::of_weights(
-            matrices.into_iter(),
-            vectors.into_iter().chain(score),
-            other_bytes + list.copied_bytes(),
-        )
+        ..Facts::of_weights(matrices.into_iter(), vectors.into_iter().chain(score), other_bytes + copied)
     }
 }

@@ -1,20 +1,17 @@
 //! The operations that the engine runs on the CPU, by our kernels.
 
 use super::attention::{Attend, KvWrite};
-use super::delta::DeltaNet;
 use super::embed::Embed;
 use super::encode::Encode;
 use super::experts::Experts;
 use super::latent::{Heads, Latent};
 use super::linear::{Linear, Scratch};
 use super::lora::{Adapt, Adapted, LoraScratch, Site};
-use super::mamba::Mamba;
 use super::mixture::{Mixture, MixtureScratch};
 use super::owned::Owned;
 use super::prepare::Source;
 use super::recurrence::{Pass, RecurrentScratch};
 use super::rows::On;
-use super::short_conv::ShortConv;
 use super::spare::Spare;
 use super::state::Accepted;
 use super::tensors;
@@ -349,18 +346,32 @@ impl OpSet for FusedOps {
         self.made(out, x.dims()[0], x.dims()[1])
     }
 
-    fn delta_net(
+    fn recur(
         &self,
-        mixed: &Owned,
-        gates: &Owned,
+        inputs: &[&Owned],
         batch: &RaggedBatch,
         kv: &KvCache,
         layer: usize,
-        net: &DeltaNet,
+        net: Recurrent,
     ) -> Result<Owned> {
-        let (op, scratch) = (self.pass(kv, layer, net)?, &mut *self.recurrent.lock());
-        let out = mixed.read(|mixed, _| gates.read(|gates, _| op.run(scratch, mixed, gates, batch)))?;
-        self.made(out, batch.tokens.len(), net.shape.values())
+        let rows = batch.tokens.len();
+        match (net, inputs) {
+            (Recurrent::DeltaNet(net), [mixed, gates]) => {
+                let (op, scratch) = (self.pass(kv, layer, net)?, &mut *self.recurrent.lock());
+                let out =
+                    mixed.read(|mixed, _| gates.read(|gates, _| op.run(scratch, mixed, gates, batch)))?;
+                self.made(out, rows, net.shape.values())
+            }
+            (Recurrent::ShortConv(net), [x]) => {
+                let op = self.pass(kv, layer, net)?;
+                self.made(x.read(|x, _| op.run(x, batch))?, rows, net.shape.channels)
+            }
+            (Recurrent::Mamba(net), [x]) => {
+                let (op, scratch) = (self.pass(kv, layer, net)?, &mut *self.recurrent.lock());
+                self.made(x.read(|x, _| op.run(scratch, x, batch))?, rows, net.shape.inner())
+            }
+            _ => Err(Error::internal(format!("{} inputs of a layer with a state", inputs.len()))),
+        }
     }
 
     fn absorb(&self, q: &Owned, kv: &Owned, latent: &Latent) -> Result<Owned> {
@@ -374,32 +385,6 @@ impl OpSet for FusedOps {
         let heads = Heads { on: self.on(), scratch: &self.scratch, latent };
         let out = x.read(|x, dims| heads.expand(x, dims))?;
         self.made(out, x.dims()[0], latent.shape.values())
-    }
-
-    fn short_conv(
-        &self,
-        x: &Owned,
-        batch: &RaggedBatch,
-        kv: &KvCache,
-        layer: usize,
-        net: &ShortConv,
-    ) -> Result<Owned> {
-        let op = self.pass(kv, layer, net)?;
-        let out = x.read(|x, _| op.run(x, batch))?;
-        self.made(out, batch.tokens.len(), net.shape.channels)
-    }
-
-    fn mamba(
-        &self,
-        x: &Owned,
-        batch: &RaggedBatch,
-        kv: &KvCache,
-        layer: usize,
-        net: &Mamba,
-    ) -> Result<Owned> {
-        let (op, scratch) = (self.pass(kv, layer, net)?, &mut *self.recurrent.lock());
-        let out = x.read(|x, _| op.run(scratch, x, batch))?;
-        self.made(out, batch.tokens.len(), net.shape.inner())
     }
 
     fn advance(&self, kv: &KvCache, layer: usize, net: Recurrent, accepted: &[Accepted]) -> Result<()> {

@@ -17,6 +17,7 @@ mod mamba;
 mod mixture;
 mod owned;
 mod paging;
+pub mod pass;
 mod prepare;
 mod recurrence;
 mod rows;

@@ -1,16 +1,13 @@
 //! The operations of a backend.
 
 use super::batch::{Head, RaggedBatch};
-use super::delta::DeltaNet;
 use super::experts::Experts;
 use super::fold::Fold;
 use super::kv::{KvCache, KvLayout};
 use super::latent::Latent;
 use super::lora::{Adapted, Site};
-use super::mamba::Mamba;
 use super::owned::Owned;
 use super::paging::Paging;
-use super::short_conv::ShortConv;
 use super::state::Accepted;
 use super::types::{Activation, Attention, AttentionShape, Norm, Projections, cpu_only};
 use super::weight::{Recurrent, Weight};
@@ -163,17 +160,17 @@ pub trait OpSet: Send + Sync {
     fn encode(&self, _qkv: &mut Owned, _batch: &RaggedBatch, _how: &Attention) -> Result<Owned> {
         Err(cpu_only("encoders"))
     }
-    /// Runs a layer of Gated DeltaNet between its products. A row of `mixed` has q, k, v and the gate of the output; a
-    /// row of `gates` has the logits of each head's rate and then of its decay. Updates state `layer` of the batch's
+    /// Runs a layer with a state between its products, whose rows are `inputs`: of Gated DeltaNet one with q, k, v and the
+    /// gate of the output, and one with the logits of each head's rate and then of its decay; of a short convolution one
+    /// with B, C and x; of Mamba-2 one with the gate, then x, B and C, then the steps. Updates state `layer` of the batch's
     /// sequences. Returns `[T, values]`. The batch has passed `States::check`.
-    fn delta_net(
+    fn recur(
         &self,
-        _mixed: &Owned,
-        _gates: &Owned,
+        _inputs: &[&Owned],
         _batch: &RaggedBatch,
         _kv: &KvCache,
         _layer: usize,
-        _net: &DeltaNet,
+        _net: Recurrent,
     ) -> Result<Owned> {
         Err(cpu_only("recurrent layers"))
     }
@@ -184,30 +181,6 @@ pub trait OpSet: Send + Sync {
     /// The values of all heads, from what `attention` gave: `[T, values]`.
     fn expand(&self, _x: &Owned, _latent: &Latent) -> Result<Owned> {
         Err(cpu_only("latent attention"))
-    }
-    /// Runs a short convolution between its products. A row of `x` has B, C and x. Updates state `layer` of the batch's
-    /// sequences. Returns `[T, channels]`. The batch has passed `States::check`.
-    fn short_conv(
-        &self,
-        _x: &Owned,
-        _batch: &RaggedBatch,
-        _kv: &KvCache,
-        _layer: usize,
-        _net: &ShortConv,
-    ) -> Result<Owned> {
-        Err(cpu_only("recurrent layers"))
-    }
-    /// Runs a layer of Mamba-2 between its products. A row of `x` has the gate, then x, B and C, then the steps.
-    /// Updates state `layer` of the batch's sequences. Returns `[T, inner]`. The batch has passed `States::check`.
-    fn mamba(
-        &self,
-        _x: &Owned,
-        _batch: &RaggedBatch,
-        _kv: &KvCache,
-        _layer: usize,
-        _net: &Mamba,
-    ) -> Result<Owned> {
-        Err(cpu_only("recurrent layers"))
     }
     /// Advances state `layer` of sequences by drafted rows of the last pass.
     fn advance(&self, _kv: &KvCache, _layer: usize, _net: Recurrent, _accepted: &[Accepted]) -> Result<()> {

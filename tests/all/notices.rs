@@ -16,7 +16,10 @@ fn every_locked_package_is_listed(lock: &str, notices: &str) {
 
 #[test]
 fn every_package_of_the_library_is_listed() {
-    every_locked_package_is_listed(include_str!("../../Cargo.lock"), include_str!("../../packaging/THIRD-PARTY"));
+    every_locked_package_is_listed(
+        include_str!("../../Cargo.lock"),
+        include_str!("../../packaging/THIRD-PARTY"),
+    );
 }
 
 #[test]

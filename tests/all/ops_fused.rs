@@ -7,8 +7,8 @@ use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Matrix, Pool, available};
 use bn_engine::model::Outputs;
 use bn_engine::ops::{
-    Activation, Adapted, Attention, AttentionShape, DeltaNet, Experts, FusedOps, KvCache, Norm, OpSet, Owned,
-    Paging, Projections, RaggedBatch, SeqRows, Site,
+    Activation, Adapted, Attention, AttentionShape, Experts, FusedOps, KvCache, Norm, OpSet, Owned, Paging,
+    Projections, RaggedBatch, Recurrent, SeqRows, Site,
 };
 use candle_core::Tensor;
 use std::sync::Arc;
@@ -53,16 +53,15 @@ impl OpSet for InParts {
         self.0.gate(x, gate)
     }
 
-    fn delta_net(
+    fn recur(
         &self,
-        mixed: &Owned,
-        gates: &Owned,
+        inputs: &[&Owned],
         batch: &RaggedBatch,
         kv: &KvCache,
         layer: usize,
-        net: &DeltaNet,
+        net: Recurrent,
     ) -> Result<Owned> {
-        self.0.delta_net(mixed, gates, batch, kv, layer, net)
+        self.0.recur(inputs, batch, kv, layer, net)
     }
 
     fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize {

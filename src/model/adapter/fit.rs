@@ -8,8 +8,8 @@ use crate::model::DecoderConfig;
 use crate::model::export::source_row;
 use crate::model::fused;
 use crate::model::hf::names;
-use crate::model::layers::Inventory;
 use crate::ops::lora::Pairs;
+use crate::ops::pass::Product;
 use crate::ops::{HeadOrder, Lora, RopeStyle};
 use std::collections::HashMap;
 use xxhash_rust::xxh64::Xxh64;
@@ -19,10 +19,14 @@ const MAX_RANK: usize = 1024;
 
 /// Fits the adapter of `file` to a decoder. Fails with `BadModel` if its shapes are another model's or a number is not
 /// finite, and with `Unsupported` for a part without a product that takes updates.
-pub fn fit(file: &AdapterFile, config: &DecoderConfig, weights: &Inventory) -> Result<Adapter> {
+pub fn fit<'a>(
+    file: &AdapterFile,
+    config: &DecoderConfig,
+    products: &mut dyn Iterator<Item = &'a Product>,
+) -> Result<Adapter> {
     let Fit { lora, bytes, mut hash, left, .. } = {
         let mut fit = Fit::new(file, config)?;
-        fit.take_all(weights)?;
+        fit.take_all(products)?;
         fit
     };
     if let Some(name) = left.keys().min() {
@@ -82,14 +86,15 @@ impl<'a> Fit<'a> {
         Ok(Self { config, file, left, turn, lora, copies: HashMap::new(), bytes: 0, hash: Xxh64::new(0) })
     }
 
-    fn take_all(&mut self, weights: &Inventory) -> Result<()> {
-        for product in weights.products() {
+    fn take_all<'p>(&mut self, products: &mut dyn Iterator<Item = &'p Product>) -> Result<()> {
+        for product in products {
+            let Some(site) = product.site else { continue };
             let mut pairs = Pairs::default();
             for ((pair, name), matrix) in pairs.iter_mut().zip(&product.names).zip(&product.weights.matrices)
             {
                 *pair = self.pair(name, matrix.rows, matrix.cols)?;
             }
-            *self.lora.pairs_mut(product.site) = pairs;
+            *self.lora.pairs_mut(site) = pairs;
         }
         Ok(())
     }

@@ -1,12 +1,15 @@
 //! Reads a decoder from a checkpoint, which must have all necessary tensors and no others.
 
-use super::{Decoder, Weights, facts};
-use crate::base::{Result, reserve};
+use super::{Decoder, Predictor, Weights, facts};
+use crate::base::Result;
+use crate::model::Facts;
 use crate::model::config::{Block, DecoderConfig};
-use crate::model::layers::{Layer, LayerInputs, Mtp, Product, Ropes};
+use crate::model::layers::mtp::Mtp;
+use crate::model::layers::{inputs, layer, ropes};
 use crate::model::options::LoadOptions;
 use crate::model::reader::Reader;
-use crate::ops::{Projections, Site};
+use crate::ops::pass::{Op, Pass, Product, Program, Reg};
+use crate::ops::{Norm, Projections, Site};
 use std::sync::Arc;
 
 impl Decoder {
@@ -17,39 +20,57 @@ impl Decoder {
         let tied = !from.has("output.weight");
         let head = if tied { embedding.clone() } else { from.dense("output.weight", vocab, hidden)? };
         let final_norm = from.norm(c.family.final_norm.1, hidden, &c)?;
-        let inputs = c.layer_inputs.map(|width| LayerInputs::read(&mut from, &c, width)).transpose()?;
-        let mut layers = Vec::new();
-        reserve(&mut layers, c.layers, "layers")?;
-        for index in 0..c.layers {
-            layers.push(Layer::read(&mut from, &c, index, options)?);
-        }
-        let mtp = match options.mtp {
-            true => {
-                c.blocks.push(Block { sparse: c.experts.is_some(), ..Block::default() });
-                Some(Mtp::read(&mut from, &c, &final_norm, options)?)
-            }
-            false => None,
-        };
-        let ropes = Ropes::read(&mut from, &c)?;
-        let score = from.score_of(&c, &head)?;
-        from.nothing_left(&c)?;
         let (mut fold, mut unfold) = (None, None);
         if let Some(rotations) = &c.rotations {
             let name = if tied { "token_embd.weight" } else { "output.weight" };
             fold = rotations.of([name].into_iter(), hidden, None, from.what())?;
             if rotations.embedding {
-                unfold = Some(rotations.fold("token_embd.weight", hidden, None, from.what())?);
+                unfold = Some(Arc::new(rotations.fold("token_embd.weight", hidden, None, from.what())?));
             }
         }
+        let scale = c.embedding_scale / c.residual_scale;
+        let embed = |pass: &mut Pass| {
+            let x = pass.make(|to| Op::Embed { table: embedding.clone(), scale, to });
+            unfold.iter().for_each(|fold| pass.push(Op::Unfold { x, fold: fold.clone() }));
+            x
+        };
+        let mut pass = Pass::default();
+        let x = embed(&mut pass);
+        let width = c.layer_inputs;
+        let inputs = width.map(|width| inputs::of_all(&mut from, &c, width, &mut pass, x)).transpose()?;
+        for index in 0..c.layers {
+            layer::read(&mut from, &c, index, options, &mut pass, x, inputs)?;
+        }
+        let append = Program::new(&pass, None, None);
+        let mut mtp = None;
+        if options.mtp {
+            c.blocks.push(Block { sparse: c.experts.is_some(), ..Block::default() });
+            let block = Mtp::read(&mut from, &c, &final_norm, options, &embed)?;
+            follow(&mut pass, x, &final_norm, &block);
+            let program = Program::new(&block.pass, Some(block.before), Some(block.output));
+            mtp = Some(Predictor { program, norm: block.norm, head_norm: block.head_norm });
+        }
+        let residual = Program::new(&pass, None, Some(x));
+        let ropes = ropes::read(&mut from, &c)?;
+        let score = from.score_of(&c, &head)?;
+        from.nothing_left(&c)?;
         let head = Product {
             weights: Projections { fold: fold.map(Arc::new), ..[head].into() },
-            site: Site::Head,
+            site: Some(Site::Head),
             names: vec!["output".into()],
         };
         let head_norm = final_norm.times(1.0 / c.logit_scale);
-        let weights =
-            Weights { embedding, unfold, inputs, layers, mtp, final_norm, head_norm, head, ropes, score };
-        let facts = facts(&c, &weights, from.other_bytes());
-        Ok(Self { config: c, weights, facts })
+        let weights = Weights { mtp, final_norm, head_norm, head, ropes, score };
+        let mut decoder = Self { config: c, residual, append, weights, facts: Facts::default() };
+        decoder.facts = facts(&decoder, from.other_bytes());
+        Ok(decoder)
     }
+}
+
+/// Pushes what writes a block's K and V of the batch's rows, behind which the residual is `x`.
+fn follow(pass: &mut Pass, x: Reg, final_norm: &Norm, block: &Mtp) {
+    pass.push(Op::Check);
+    let hidden = pass.make(|to| Op::Norm { x, norm: final_norm.clone(), to });
+    let before = pass.make(|to| Op::Shift { x: hidden, to });
+    pass.append(&block.pass, [block.before, before], block.output);
 }

@@ -1,12 +1,12 @@
 //! Gated DeltaNet.
 
-use super::inventory::{Inventory, Product};
-use super::kind::Mixer;
 use super::read::LayerReader;
-use super::step::{Residual, Step};
+use super::{Mixed, Residual};
 use crate::base::Result;
 use crate::model::family::{Joined, Named};
-use crate::ops::{DeltaNet, DeltaShape, Norm, Owned, Recurrent, Slot};
+use crate::ops::pass::{Net, Op, Pass};
+use crate::ops::{DeltaNet, DeltaShape, Norm, Slot};
+use std::sync::Arc;
 
 /// Names of Hugging Face and of GGUF, with the whole name's end.
 pub const TENSORS: &[Named] = &[
@@ -28,51 +28,31 @@ pub const PAIRS: &[Joined] = &[
     ("linear_attn.in_proj_ba.weight", &["ssm_beta.weight", "ssm_alpha.weight"]),
 ];
 
-pub struct GatedDelta {
-    /// q, k and v, and the gate of the output: `[channels, hidden]`, `[values, hidden]`.
-    inputs: Product,
-    /// The logits of rates, and of decays: each `[value_heads, hidden]`.
-    gates: Product,
-    net: DeltaNet,
-    /// Index of its state.
-    place: usize,
-}
-
-impl GatedDelta {
-    pub fn read(from: &mut LayerReader, shape: DeltaShape) -> Result<Self> {
-        let (c, heads) = (from.c, shape.value_heads);
-        let inputs = [("attn_qkv", shape.channels()), ("attn_gate", shape.values())];
-        let gates = [("ssm_beta", heads), ("ssm_alpha", heads)];
-        let a = from.decays("ssm_a", heads)?;
-        let weight = from.vector("ssm_norm.weight", shape.value_dim)?;
-        Ok(Self {
-            inputs: from.product(Slot::Enter, &inputs, c.hidden, false)?,
-            gates: from.product(Slot::Gate, &gates, c.hidden, false)?,
-            net: DeltaNet {
-                shape,
-                conv: from.convolution("ssm_conv1d.weight", shape.channels(), shape.kernel)?,
-                a,
-                dt_bias: from.vector("ssm_dt.bias", heads)?,
-                norm: Norm { weight, bias: None, eps: c.rms_eps },
-            },
-            place: c.place(from.index),
-        })
-    }
-}
-
-impl Mixer for GatedDelta {
-    fn list<'a>(&'a self, to: &mut Inventory<'a>) {
-        to.product(&self.inputs);
-        to.product(&self.gates);
-    }
-
-    fn run(&self, step: &Step, residual: &mut Residual) -> Result<Owned> {
-        let mixed = residual.linear(step, &self.inputs)?;
-        let gates = residual.linear(step, &self.gates)?;
-        step.ops.delta_net(&mixed, &gates, step.paging.batch, step.kv, self.place, &self.net)
-    }
-
-    fn state(&self) -> Option<(usize, Recurrent<'_>)> {
-        Some((self.place, Recurrent::DeltaNet(&self.net)))
-    }
+pub(super) fn mix(
+    from: &mut LayerReader,
+    pass: &mut Pass,
+    shape: DeltaShape,
+    of: &Residual,
+) -> Result<Mixed> {
+    let (c, heads) = (from.c, shape.value_heads);
+    let a = from.decays("ssm_a", heads)?;
+    let weight = from.vector("ssm_norm.weight", shape.value_dim)?;
+    // q, k and v, and the gate of the output
+    let inputs = [("attn_qkv", shape.channels()), ("attn_gate", shape.values())];
+    // The logits of rates, and of decays
+    let gates = [("ssm_beta", heads), ("ssm_alpha", heads)];
+    let inputs = vec![
+        of.linear(pass, from.product(Slot::Enter, &inputs, c.hidden, false)?),
+        of.linear(pass, from.product(Slot::Gate, &gates, c.hidden, false)?),
+    ];
+    let net = Net::DeltaNet(Arc::new(DeltaNet {
+        shape,
+        conv: from.convolution("ssm_conv1d.weight", shape.channels(), shape.kernel)?,
+        a,
+        dt_bias: from.vector("ssm_dt.bias", heads)?,
+        norm: Norm { weight, bias: None, eps: c.rms_eps },
+    }));
+    let place = c.place(from.index);
+    let rows = pass.make(|to| Op::Recur { inputs, place, net, to });
+    Ok(Mixed { rows, output: "ssm_out", width: shape.values() })
 }

@@ -1,14 +1,13 @@
 //! Mixtures of experts, by themselves or beside a dense feed-forward.
 
-use super::gated::Gated;
-use super::inventory::Inventory;
-use super::kind::FeedForward;
-use super::products::{Products, Update};
+use super::gated;
 use super::read::LayerReader;
 use crate::base::{Result, reserve};
 use crate::model::config::ExpertsConfig;
 use crate::model::family::{Joined, Named, SharedExpert};
-use crate::ops::{Activation, Expert, Experts, Norm, OpSet, Owned, Projections, Shared};
+use crate::ops::pass::{Op, Pass, Reg};
+use crate::ops::{Expert, Experts, Norm, Projections, Shared};
+use std::sync::Arc;
 
 /// GGUF's names of an expert's parts. It has the experts of a layer in one tensor, so the name of one in it is ours:
 /// `formats::gguf` reads it.
@@ -38,83 +37,37 @@ pub const SHARED: &[Named] = &[
 ];
 
 /// A mixture of experts.
-pub struct Sparse {
-    experts: Experts,
-    activation: Activation,
+pub fn sparse(
+    from: &mut LayerReader,
+    pass: &mut Pass,
+    e: &ExpertsConfig,
+    x: Reg,
+    norm: Option<Norm>,
+) -> Result<Reg> {
+    if from.options.skip_zeros {
+        return Err(from.no_relu2());
+    }
+    let (experts, activation) = (Arc::new(experts(from, e)?), from.c.activation);
+    Ok(pass.make(|to| Op::Experts { x, norm, experts, activation, to }))
 }
 
 /// A dense feed-forward beside a mixture of experts. Both see the same residual through norms of their own, and the
 /// norms of their outputs are added.
-pub struct Both {
-    dense: Gated,
-    experts: Sparse,
-    /// The experts' norm; the dense one's is the layer's.
-    experts_norm: Norm,
-    /// Those of the dense output and of the experts'.
-    post_norms: [Norm; 2],
-}
-
-impl Sparse {
-    pub fn read(from: &mut LayerReader, e: &ExpertsConfig) -> Result<Self> {
-        Ok(Self { experts: experts(from, e)?, activation: from.c.activation })
-    }
-}
-
-impl FeedForward for Sparse {
-    fn list<'a>(&'a self, to: &mut Inventory<'a>) {
-        to.experts(&self.experts);
-    }
-
-    fn run(
-        &self,
-        ops: &dyn OpSet,
-        _: &Products,
-        x: &mut Owned,
-        update: Update,
-        norm: Option<&Norm>,
-    ) -> Result<Owned> {
-        ops.add(x, &update.rows, update.norm)?;
-        drop(update);
-        ops.experts(x, norm, &self.experts, self.activation)
-    }
-}
-
-impl Both {
-    pub fn read(from: &mut LayerReader, e: &ExpertsConfig) -> Result<Self> {
-        let hidden = from.c.hidden;
-        Ok(Self {
-            dense: Gated::read(from)?,
-            experts: Sparse::read(from, e)?,
-            experts_norm: from.norm_of("pre_ffw_norm_2", hidden)?,
-            post_norms: [from.norm_of("post_ffw_norm_1", hidden)?, from.norm_of("post_ffw_norm_2", hidden)?],
-        })
-    }
-}
-
-impl FeedForward for Both {
-    fn list<'a>(&'a self, to: &mut Inventory<'a>) {
-        self.dense.list(to);
-        self.experts.list(to);
-        to.norms([&self.experts_norm]);
-        to.norms(&self.post_norms);
-    }
-
-    fn run(
-        &self,
-        ops: &dyn OpSet,
-        products: &Products,
-        x: &mut Owned,
-        update: Update,
-        norm: Option<&Norm>,
-    ) -> Result<Owned> {
-        let [dense_norm, sparse_norm] = &self.post_norms;
-        let dense = self.dense.run(ops, products, x, update, norm)?;
-        let Sparse { experts, activation } = &self.experts;
-        let sparse = ops.experts(x, Some(&self.experts_norm), experts, *activation)?;
-        let mut sum = ops.norm(&dense, dense_norm)?;
-        ops.add(&mut sum, &sparse, Some(sparse_norm))?;
-        Ok(sum)
-    }
+pub fn both(
+    from: &mut LayerReader,
+    pass: &mut Pass,
+    e: &ExpertsConfig,
+    x: Reg,
+    norm: Option<Norm>,
+) -> Result<Reg> {
+    let hidden = from.c.hidden;
+    let dense = gated::feed_forward(from, pass, x, norm)?;
+    let own = from.norm_of("pre_ffw_norm_2", hidden)?;
+    let sparse = sparse(from, pass, e, x, Some(own))?;
+    let norm = from.norm_of("post_ffw_norm_1", hidden)?;
+    let sum = pass.make(|to| Op::Norm { x: dense, norm, to });
+    pass.add(sum, sparse, Some(from.norm_of("post_ffw_norm_2", hidden)?));
+    Ok(sum)
 }
 
 /// The router and the experts of a layer.

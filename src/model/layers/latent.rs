@@ -1,95 +1,52 @@
-//! Latent attention.
+//! Latent attention: K and V are products of one vector of a position (`ops::Latent`).
 
-use super::inventory::{Inventory, Product};
-use super::kind::Mixer;
 use super::read::LayerReader;
-use super::step::{Residual, Step};
+use super::{Mixed, Residual};
 use crate::base::{Bytes, Result, reserve};
 use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::{DType, Matrix, isa};
 use crate::model::config::LatentConfig;
-use crate::ops::{Attention, AttentionShape, Latent, LatentShape, Norm, Owned, Projections, Slot};
+use crate::ops::pass::{Attend, Op, Pass, Reg};
+use crate::ops::{Latent, LatentShape, Norm, Projections, Slot};
 use half::{bf16, f16};
+use std::sync::Arc;
 
-/// Attention whose K and V are products of one vector of a position (`ops::Latent`).
-pub struct LatentAttention {
-    /// The queries' own latent, `[rank, hidden]`, and its norm. `None`: queries are products of the layer's inputs.
-    down: Option<(Product, Norm)>,
-    /// `[heads * (nope + rope), rank or hidden]`.
-    q: Product,
-    /// The latent, and the rotated part of the key: `[rank + rope, hidden]`.
-    kv: Product,
-    latent: Latent,
-    shape: AttentionShape,
-    /// Index into `DecoderConfig::ropes`.
-    rope: usize,
-    /// Index of its KV cache.
-    place: usize,
+pub(super) fn mix(from: &mut LayerReader, pass: &mut Pass, l: &LatentConfig, of: &Residual) -> Result<Mixed> {
+    let (c, index, s) = (from.c, from.index, l.shape);
+    let [keys, values] = heads(from, &s)?;
+    // The latent, and the rotated part of the key
+    let kv = [("attn_kv_a_mqa", s.compressed())];
+    let kv = of.linear(pass, from.product(Slot::Enter, &kv, c.hidden, false)?);
+    let q = queries(from, pass, l, of)?;
+    let norm = norm(from, "attn_kv_a_norm.weight", s.rank, l)?;
+    let latent = Arc::new(Latent { shape: s, norm, keys, values });
+    let qkv = pass.make(|to| Op::Absorb { q, kv, latent: latent.clone(), to });
+    let how = Arc::new(Attend {
+        shape: c.attention.clone(),
+        global: false,
+        rope: c.blocks[index].rope,
+        window: None,
+        from: 0,
+        sinks: None,
+        norms: None,
+        value_norm: None,
+        shared: false,
+        place: c.place(index),
+    });
+    let x = pass.make(|to| Op::Attention { qkv, how, to });
+    let rows = pass.make(|to| Op::Expand { x, latent, to });
+    Ok(Mixed { rows, output: "attn_output", width: s.values() })
 }
 
-impl LatentAttention {
-    pub fn read(from: &mut LayerReader, l: &LatentConfig) -> Result<Self> {
-        let (c, index, s) = (from.c, from.index, l.shape);
-        let (down, q, width) = match l.query_rank {
-            Some(rank) => {
-                let down = from.product(Slot::Latent, &[("attn_q_a", rank)], c.hidden, false)?;
-                (Some((down, norm(from, "attn_q_a_norm.weight", rank, l)?)), "attn_q_b", rank)
-            }
-            None => (None, "attn_q", c.hidden),
-        };
-        let [keys, values] = heads(from, &s)?;
-        Ok(Self {
-            down,
-            q: from.product(Slot::Gate, &[(q, s.queries())], width, false)?,
-            kv: from.product(Slot::Enter, &[("attn_kv_a_mqa", s.compressed())], c.hidden, false)?,
-            latent: Latent { shape: s, norm: norm(from, "attn_kv_a_norm.weight", s.rank, l)?, keys, values },
-            shape: c.attention.clone(),
-            rope: c.blocks[index].rope,
-            place: c.place(index),
-        })
-    }
-
-    /// The rows of attention.
-    fn absorbed(&self, step: &Step, residual: &mut Residual) -> Result<Owned> {
-        let kv = residual.linear(step, &self.kv)?;
-        let q = match &self.down {
-            Some((down, norm)) => {
-                let latent = residual.linear(step, down)?;
-                step.all.linear(&latent, Some(norm), &self.q)?
-            }
-            None => residual.linear(step, &self.q)?,
-        };
-        step.ops.absorb(&q, &kv, &self.latent)
-    }
-
-    fn how<'a>(&'a self, step: &'a Step) -> Attention<'a> {
-        Attention::plain(&self.shape, step.rope(self.rope))
-    }
-}
-
-impl Mixer for LatentAttention {
-    fn list<'a>(&'a self, to: &mut Inventory<'a>) {
-        to.product(&self.kv);
-        to.product(&self.q);
-        if let Some((down, norm)) = &self.down {
-            to.product(down);
-            to.norms([norm]);
-        }
-        self.latent.products().for_each(|product| to.fixed(product));
-        to.norms([&self.latent.norm]);
-    }
-
-    fn run(&self, step: &Step, residual: &mut Residual) -> Result<Owned> {
-        let rows = self.absorbed(step, residual)?;
-        let out = step.ops.attention(&rows, &step.paging, step.kv, self.place, &self.how(step))?;
-        drop(rows);
-        step.ops.expand(&out, &self.latent)
-    }
-
-    fn append(&self, step: &Step, residual: &mut Residual) -> Result<()> {
-        let rows = self.absorbed(step, residual)?;
-        step.ops.append(&rows, &step.paging, step.kv, self.place, &self.how(step))
-    }
+/// The queries: a product of the layer's inputs, or of their own latent.
+fn queries(from: &mut LayerReader, pass: &mut Pass, l: &LatentConfig, of: &Residual) -> Result<Reg> {
+    let (hidden, count) = (from.c.hidden, l.shape.queries());
+    let Some(rank) = l.query_rank else {
+        return Ok(of.linear(pass, from.product(Slot::Gate, &[("attn_q", count)], hidden, false)?));
+    };
+    let latent = of.linear(pass, from.product(Slot::Latent, &[("attn_q_a", rank)], hidden, false)?);
+    let norm = norm(from, "attn_q_a_norm.weight", rank, l)?;
+    Ok(pass.linear(latent, Some(norm), from.product(Slot::Gate, &[("attn_q_b", count)], rank, false)?))
 }
 
 fn norm(from: &mut LayerReader, part: &str, len: usize, l: &LatentConfig) -> Result<Norm> {

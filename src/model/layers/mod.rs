@@ -1,26 +1,38 @@
-//! The kinds of layers. Each file has one kind: its weights, how they are read, and how a step runs them.
+//! The kinds of layers. Each file has one kind: the tensors that it reads, and the operations that it pushes to a pass.
 
 pub mod attention;
 pub mod delta_net;
 pub mod experts;
 pub mod gated;
-mod inputs;
-mod inventory;
-mod kind;
+pub mod inputs;
 mod latent;
-mod layer;
+pub mod layer;
 pub mod mamba;
 pub mod mtp;
-mod products;
 mod read;
-mod ropes;
+pub mod ropes;
 mod short_conv;
-mod step;
 
-pub use inputs::LayerInputs;
-pub use inventory::{Inventory, Product};
-pub use layer::Layer;
-pub use mtp::Mtp;
-pub use products::{Products, Update};
-pub use ropes::Ropes;
-pub use step::Step;
+use crate::ops::Norm;
+use crate::ops::pass::{Pass, Product, Reg};
+
+/// The residual, as a mixer takes it.
+struct Residual {
+    x: Reg,
+    norm: Option<Norm>,
+}
+
+impl Residual {
+    /// A product of the normed residual.
+    fn linear(&self, pass: &mut Pass, product: Product) -> Reg {
+        pass.linear(self.x, self.norm.clone(), product)
+    }
+}
+
+/// What a mixer made.
+struct Mixed {
+    rows: Reg,
+    /// GGUF's name of the product that makes an update of them, without its layer, and its columns.
+    output: &'static str,
+    width: usize,
+}

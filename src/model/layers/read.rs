@@ -1,11 +1,12 @@
 //! Reads the tensors of one layer, by their names in it.
 
-use super::inventory::Product;
 use crate::base::{Error, Result};
 use crate::kernels::Matrix;
 use crate::model::config::DecoderConfig;
 use crate::model::keys::LAYER_SCALE;
+use crate::model::options::LoadOptions;
 use crate::model::reader::Reader;
+use crate::ops::pass::Product;
 use crate::ops::{Norm, Projections, Site, Slot};
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ pub struct LayerReader<'r, 'f> {
     pub reader: &'r mut Reader<'f>,
     pub c: &'r DecoderConfig,
     pub index: usize,
+    pub options: &'r LoadOptions,
 }
 
 impl LayerReader<'_, '_> {
@@ -40,7 +42,7 @@ impl LayerReader<'_, '_> {
     ) -> Result<Product> {
         let names = wanted.iter().map(|(part, _)| self.name(part)).collect();
         let weights = self.projections(wanted, cols, bias)?;
-        Ok(Product { weights, site: Site::Layer(self.index, slot), names })
+        Ok(Product { weights, site: Some(Site::Layer(self.index, slot)), names })
     }
 
     /// A norm, if the layer has it.

@@ -1,43 +1,19 @@
 //! Short convolutions.
 
-use super::inventory::{Inventory, Product};
-use super::kind::Mixer;
 use super::read::LayerReader;
-use super::step::{Residual, Step};
+use super::{Mixed, Residual};
 use crate::base::Result;
-use crate::ops::{ConvShape, Owned, Recurrent, ShortConv, Slot};
+use crate::ops::pass::{Net, Op, Pass};
+use crate::ops::{ConvShape, ShortConv, Slot};
+use std::sync::Arc;
 
-pub struct Convolution {
-    /// B, C and x: `[3 channels, hidden]`.
-    input: Product,
-    net: ShortConv,
-    /// Index of its state.
-    place: usize,
-}
-
-impl Convolution {
-    pub fn read(from: &mut LayerReader, shape: ConvShape) -> Result<Self> {
-        let weights = from.convolution("shortconv.conv.weight", shape.channels, shape.kernel)?;
-        let input = [("shortconv.in_proj", 3 * shape.channels)];
-        Ok(Self {
-            input: from.product(Slot::Enter, &input, from.c.hidden, false)?,
-            net: ShortConv { shape, weights },
-            place: from.c.place(from.index),
-        })
-    }
-}
-
-impl Mixer for Convolution {
-    fn list<'a>(&'a self, to: &mut Inventory<'a>) {
-        to.product(&self.input);
-    }
-
-    fn run(&self, step: &Step, residual: &mut Residual) -> Result<Owned> {
-        let input = residual.linear(step, &self.input)?;
-        step.ops.short_conv(&input, step.paging.batch, step.kv, self.place, &self.net)
-    }
-
-    fn state(&self) -> Option<(usize, Recurrent<'_>)> {
-        Some((self.place, Recurrent::ShortConv(&self.net)))
-    }
+pub(super) fn mix(from: &mut LayerReader, pass: &mut Pass, shape: ConvShape, of: &Residual) -> Result<Mixed> {
+    // B, C and x
+    let input = [("shortconv.in_proj", 3 * shape.channels)];
+    let input = of.linear(pass, from.product(Slot::Enter, &input, from.c.hidden, false)?);
+    let weights = from.convolution("shortconv.conv.weight", shape.channels, shape.kernel)?;
+    let net = Net::ShortConv(Arc::new(ShortConv { shape, weights }));
+    let place = from.c.place(from.index);
+    let rows = pass.make(|to| Op::Recur { inputs: vec![input], place, net, to });
+    Ok(Mixed { rows, output: "shortconv.out_proj", width: shape.channels })
 }

@@ -5,8 +5,8 @@ use bn_engine::base::{Error, Result};
 use bn_engine::kernels::gemm::lora::Pair;
 use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
 use bn_engine::ops::{
-    Activation, Adapted, Attention, AttentionShape, DeltaNet, Expert, Experts, Fold, Gate, KvCache, KvLayout,
-    Latent, Mamba, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Rope, RopeStyle, ShortConv, Site,
+    Activation, Adapted, Attention, AttentionShape, Expert, Experts, Fold, Gate, KvCache, KvLayout, Latent,
+    Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Recurrent, Rope, RopeStyle, Site,
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
@@ -494,27 +494,19 @@ impl OpSet for PlainOps {
         Ok(recurrent::gate(x, gate))
     }
 
-    fn delta_net(
+    fn recur(
         &self,
-        mixed: &Owned,
-        gates: &Owned,
+        inputs: &[&Owned],
         batch: &RaggedBatch,
         kv: &KvCache,
         layer: usize,
-        net: &DeltaNet,
+        net: Recurrent,
     ) -> Result<Owned> {
-        recurrent::delta_net(mixed, gates, batch, kv, layer, net)
-    }
-
-    fn short_conv(
-        &self,
-        x: &Owned,
-        batch: &RaggedBatch,
-        kv: &KvCache,
-        layer: usize,
-        net: &ShortConv,
-    ) -> Result<Owned> {
-        recurrent::short_conv(x, batch, kv, layer, net)
+        match net {
+            Recurrent::DeltaNet(net) => recurrent::delta_net(inputs[0], inputs[1], batch, kv, layer, net),
+            Recurrent::ShortConv(net) => recurrent::short_conv(inputs[0], batch, kv, layer, net),
+            Recurrent::Mamba(net) => recurrent::mamba(inputs[0], batch, kv, layer, net),
+        }
     }
 
     fn absorb(&self, q: &Owned, kv: &Owned, latent: &Latent) -> Result<Owned> {
@@ -523,17 +515,6 @@ impl OpSet for PlainOps {
 
     fn expand(&self, x: &Owned, latent: &Latent) -> Result<Owned> {
         owned(latent::expand(x.tensor().unwrap(), latent))
-    }
-
-    fn mamba(
-        &self,
-        x: &Owned,
-        batch: &RaggedBatch,
-        kv: &KvCache,
-        layer: usize,
-        net: &Mamba,
-    ) -> Result<Owned> {
-        recurrent::mamba(x, batch, kv, layer, net)
     }
 
     fn attention_bytes(&self, _: &AttentionShape, _: usize, _: usize) -> usize {
