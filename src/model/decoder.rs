@@ -9,14 +9,12 @@ use super::config::DecoderConfig;
 use super::score::{Score, ScoreRows};
 use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, Pooling, adapter, check_stop};
 use crate::base::{Error, Result};
-use crate::kernels::Matrix;
 use crate::kernels::gemm::ternary::Columns;
-use crate::ops::pass::{Product, Program, Ropes, Step};
+use crate::ops::pass::{Op, Product, Program, Ropes, Step};
 use crate::ops::{
     Accepted, Adapted, AttentionShape, Head, KvCache, KvLayers, Norm, OpSet, Paging, RaggedBatch, StateShape,
-    Weight,
+    Weight, distinct,
 };
-use std::collections::HashSet;
 
 /// A loaded decoder.
 pub struct Decoder {
@@ -66,7 +64,7 @@ impl Decoder {
         let paging = |shape| Paging::new(batch, &kv.layout, shape);
         let (all, global) = (paging(&c.attention)?, c.global.as_ref().map(paging).transpose()?);
         check_batch(batch, &kv.layout, self.kv_shape(), c.vocab_size, c.context_length)?;
-        Ok(Step { ops, paging: all, global, kv, ropes: &self.weights.ropes, wanted })
+        Ok(Step { ops, batch, paging: Some(all), global, kv, ropes: &self.weights.ropes, wanted })
     }
 
     /// All weights. One that several operations have comes more than once.
@@ -145,12 +143,16 @@ impl Model for Decoder {
     }
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
-        let c = &self.config;
-        c.latent.map_or(Ok(()), |_| each(Weight::CpuOnly("latent attention")))?;
-        c.shapes().try_for_each(|shape| each(Weight::Attention(shape)))?;
-        c.logit_cap.map_or(Ok(()), |_| each(Weight::CpuOnly("capped logits")))?;
-        c.activation.cpu_only().map_or(Ok(()), |part| each(Weight::CpuOnly(part)))?;
-        self.all_weights().into_iter().try_for_each(each)
+        self.config.logit_cap.map_or(Ok(()), |_| each(Weight::CpuOnly("capped logits")))?;
+        let mut layers = 0;
+        self.all_weights().into_iter().try_for_each(|weight| {
+            layers += usize::from(matches!(weight, Weight::Op(Op::Check)));
+            let refused = |e: Error| match (weight, layers) {
+                (Weight::Op(_), 1..) => Error::new(e.status, format!("layer {}: {}", layers - 1, e.message)),
+                _ => e,
+            };
+            each(weight).map_err(refused)
+        })
     }
 
     fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {
@@ -257,21 +259,7 @@ impl Wanted {
 
 fn facts(decoder: &Decoder, other_bytes: u64) -> Facts {
     let Decoder { config, weights, .. } = decoder;
-    // A tied head has the embedding's very bytes.
-    let (mut seen, mut matrices, mut vectors) = (HashSet::new(), Vec::new(), Vec::new());
-    let all = decoder.all_weights();
-    for weight in &all {
-        weight.matrices(&mut |matrix: &Matrix| {
-            if seen.insert(matrix.data.as_ptr().cast()) {
-                matrices.push(matrix);
-            }
-        });
-        weight.vectors(&mut |vector| {
-            if seen.insert(vector.as_ptr().cast::<()>()) {
-                vectors.push(vector);
-            }
-        });
-    }
+    let (matrices, vectors) = distinct(&decoder.all_weights());
     let columns = decoder.products().filter_map(|product| product.weights.columns.as_ref());
     let copied: u64 = columns.map(|columns| Columns::bytes(columns.rows, columns.cols) as u64).sum();
     let score = weights.score.iter().flat_map(|score| [&*score.rows, &*score.bias]);

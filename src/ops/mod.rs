@@ -53,4 +53,4 @@ pub use state::{Accepted, StateShape, States};
 pub use types::{
     Activation, Attention, AttentionShape, HeadOrder, Norm, Projections, Rope, RopeStyle, Temperature,
 };
-pub use weight::{Recurrent, Weight};
+pub use weight::{Recurrent, Weight, distinct};

@@ -1,7 +1,9 @@
 //! The weights of a model by their purposes, for devices and counts.
 
-use super::{AttentionShape, DeltaNet, Experts, Lora, Mamba, Norm, Projections, ShortConv};
+use super::pass::Op;
+use super::{DeltaNet, Experts, Lora, Mamba, Norm, Projections, ShortConv};
 use crate::kernels::Matrix;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A weight and its purpose.
@@ -9,8 +11,8 @@ use std::sync::Arc;
 pub enum Weight<'a> {
     /// The table of an embedding.
     Table(&'a Matrix),
-    /// No weight, but what attention does with them.
-    Attention(&'a AttentionShape),
+    /// No weight, but what is done with them.
+    Op(&'a Op),
     /// No weight either: a part of the model that devices lack, in words.
     CpuOnly(&'static str),
     Product(&'a Projections),
@@ -29,7 +31,7 @@ impl<'a> Weight<'a> {
             Self::Table(table) => each(table),
             Self::Product(product) => product.matrices.iter().for_each(each),
             Self::Experts(mixture) => mixture.products().flat_map(|product| &product.matrices).for_each(each),
-            Self::Attention(_)
+            Self::Op(_)
             | Self::CpuOnly(_)
             | Self::Norm(_)
             | Self::Recurrent(_)
@@ -51,9 +53,19 @@ impl<'a> Weight<'a> {
             }
             Self::Recurrent(net) => net.vectors().for_each(each),
             Self::Sinks(sinks) => each(sinks),
-            Self::Table(_) | Self::Attention(_) | Self::CpuOnly(_) | Self::Adapter(_) => {}
+            Self::Table(_) | Self::Op(_) | Self::CpuOnly(_) | Self::Adapter(_) => {}
         }
     }
+}
+
+/// The matrices and the vectors of weights, each once: a tied head has the embedding's very bytes.
+pub fn distinct<'a>(all: &[Weight<'a>]) -> (Vec<&'a Matrix>, Vec<&'a [f32]>) {
+    let (mut seen, mut matrices, mut vectors) = (HashSet::new(), Vec::new(), Vec::new());
+    for weight in all {
+        weight.matrices(&mut |matrix| matrices.extend(seen.insert(matrix.data.as_ptr()).then_some(matrix)));
+        weight.vectors(&mut |vector| vectors.extend(seen.insert(vector.as_ptr().cast()).then_some(vector)));
+    }
+    (matrices, vectors)
 }
 
 /// The weights of a layer whose past is a state of fixed size, besides its products.

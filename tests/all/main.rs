@@ -17,6 +17,7 @@ mod abi_readme;
 mod convert;
 #[cfg(unix)] // the emulated driver is a shared library of Unix
 mod cuda;
+mod cycles;
 mod engine_constrained;
 mod engine_echo;
 mod engine_embed;

@@ -1,6 +1,8 @@
 //! Work that the hub queues for an engine thread.
 
 use super::Core;
+use crate::engine::hub::ids::RequestId;
+use crate::engine::replicas::team::Cargo;
 use crate::engine::request::sequence::Sequence;
 
 /// Runs between two steps. If the thread dies, the call is dropped with its reply channel, and the caller learns
@@ -16,5 +18,27 @@ pub enum Work {
 impl Work {
     pub fn sequence(&self) -> Option<&Sequence> {
         if let Self::Sequence(sequence) = self { Some(sequence) } else { None }
+    }
+}
+
+impl From<Box<Sequence>> for Work {
+    fn from(sequence: Box<Sequence>) -> Self {
+        Self::Sequence(sequence)
+    }
+}
+
+impl Cargo for Work {
+    fn name(&mut self, id: RequestId) {
+        if let Self::Sequence(sequence) = self {
+            sequence.id = id;
+        }
+    }
+
+    fn home(&self, replica: usize) -> Option<u64> {
+        self.sequence()?.placement.home(replica)
+    }
+
+    fn tokens(&self, replica: usize, before: Option<usize>) -> u64 {
+        self.sequence().map_or(0, |sequence| sequence.placement.tokens(replica, before))
     }
 }

@@ -27,7 +27,7 @@ impl Signal {
         self.0.handle().ok_or_else(|| Error::unsupported(message))
     }
 
-    /// For tests.
+    #[cfg(test)]
     pub fn is_set(&self) -> bool {
         self.0.is_set()
     }

@@ -1,12 +1,10 @@
 //! A replica's own part in load sharing: its load, its health, and the waiting requests that it hands on.
 
 use super::balance::{Gift, Load};
-use super::team::{Cargo, Share};
+use super::team::Share;
 use crate::engine::api::{LOG_INFO, LOG_WARN};
-use crate::engine::core::calls::Work;
 use crate::engine::core::sequences::Sequences;
 use crate::engine::delivery::callback::Log;
-use crate::engine::hub::ids::RequestId;
 use crate::engine::request::sequence::Sequence;
 use crate::schedule::{Scheduler, SeqId};
 
@@ -74,12 +72,12 @@ impl Replica {
     }
 
     /// Hands waiting requests on, in queue order: the other replica can begin them at once.
-    pub fn give(
+    pub fn give<W: From<Box<Sequence>>>(
         &mut self,
         gift: Gift,
         scheduler: &mut Scheduler,
         sequences: &mut Sequences,
-        share: &mut Share<Work>,
+        share: &mut Share<W>,
     ) {
         self.passed_over = 0;
         for _ in 0..gift.most {
@@ -115,27 +113,12 @@ fn may_go(sequences: &Sequences, seq: SeqId, idle: bool) -> bool {
     sequences.get(seq).is_some_and(|sequence| sequence.placement.may_go(idle))
 }
 
-impl Share<Work> {
+impl<W: From<Box<Sequence>>> Share<W> {
     /// Hands a sequence to replica `to`, or to any other.
     pub fn hand_on(&mut self, to: Option<usize>, mut sequence: Box<Sequence>) {
         sequence.placement.moved = true;
-        self.given.push((to, sequence.id, Work::Sequence(sequence)));
-    }
-}
-
-impl Cargo for Work {
-    fn name(&mut self, id: RequestId) {
-        if let Self::Sequence(sequence) = self {
-            sequence.id = id;
-        }
-    }
-
-    fn home(&self, replica: usize) -> Option<u64> {
-        self.sequence()?.placement.home(replica)
-    }
-
-    fn tokens(&self, replica: usize, before: Option<usize>) -> u64 {
-        self.sequence().map_or(0, |sequence| sequence.placement.tokens(replica, before))
+        let id = sequence.id;
+        self.given.push((to, id, sequence.into()));
     }
 }
 

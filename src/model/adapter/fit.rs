@@ -19,10 +19,10 @@ const MAX_RANK: usize = 1024;
 
 /// Fits the adapter of `file` to a decoder. Fails with `BadModel` if its shapes are another model's or a number is not
 /// finite, and with `Unsupported` for a part without a product that takes updates.
-pub fn fit<'a>(
+pub fn fit(
     file: &AdapterFile,
     config: &DecoderConfig,
-    products: &mut dyn Iterator<Item = &'a Product>,
+    products: &mut dyn Iterator<Item = &Product>,
 ) -> Result<Adapter> {
     let Fit { lora, bytes, mut hash, left, .. } = {
         let mut fit = Fit::new(file, config)?;
@@ -86,7 +86,7 @@ impl<'a> Fit<'a> {
         Ok(Self { config, file, left, turn, lora, copies: HashMap::new(), bytes: 0, hash: Xxh64::new(0) })
     }
 
-    fn take_all<'p>(&mut self, products: &mut dyn Iterator<Item = &'p Product>) -> Result<()> {
+    fn take_all(&mut self, products: &mut dyn Iterator<Item = &Product>) -> Result<()> {
         for product in products {
             let Some(site) = product.site else { continue };
             let mut pairs = Pairs::default();

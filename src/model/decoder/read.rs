@@ -8,7 +8,7 @@ use crate::model::layers::mtp::Mtp;
 use crate::model::layers::{inputs, layer, ropes};
 use crate::model::options::LoadOptions;
 use crate::model::reader::Reader;
-use crate::ops::pass::{Op, Pass, Product, Program, Reg};
+use crate::ops::pass::{Ids, Op, Pass, Product, Program, Reg};
 use crate::ops::{Norm, Projections, Site};
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Decoder {
         }
         let scale = c.embedding_scale / c.residual_scale;
         let embed = |pass: &mut Pass| {
-            let x = pass.make(|to| Op::Embed { table: embedding.clone(), scale, to });
+            let x = pass.make(|to| Op::Embed { ids: Ids::Tokens, table: embedding.clone(), scale, to });
             unfold.iter().for_each(|fold| pass.push(Op::Unfold { x, fold: fold.clone() }));
             x
         };

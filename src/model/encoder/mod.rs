@@ -8,8 +8,8 @@ mod head;
 use super::check::check_batch;
 use super::{Facts, KvShape, Model, Outputs, check_stop};
 use crate::base::{Error, Result};
-use crate::kernels::Matrix;
-use crate::ops::{Attention, KvCache, Norm, OpSet, Owned, Projections, RaggedBatch, Rope, Weight};
+use crate::ops::pass::{Program, Ropes, Step};
+use crate::ops::{KvCache, OpSet, RaggedBatch, Weight, distinct};
 
 pub use config::EncoderConfig;
 pub use head::{Dense, HeadActivation, ScoreHead};
@@ -17,150 +17,43 @@ pub use head::{Dense, HeadActivation, ScoreHead};
 /// A loaded encoder.
 pub struct Encoder {
     config: EncoderConfig,
-    weights: EncoderWeights,
+    /// The wanted rows behind the last layer.
+    program: Program,
+    ropes: Vec<Ropes>,
+    heads: Heads,
     facts: Facts,
 }
 
-pub struct EncoderWeights {
-    pub embedding: Matrix,
-    /// A row for each position.
-    pub positions: Option<Matrix>,
-    /// A row for each type of token.
-    pub types: Option<Matrix>,
-    pub embedding_norm: Option<Norm>,
-    pub layers: Vec<EncoderLayer>,
-    pub final_norm: Option<Norm>,
-    pub ropes: Vec<Rope>,
+/// What comes behind pooling.
+#[derive(Default)]
+pub struct Heads {
     pub score: Option<ScoreHead>,
-    /// Products after pooling that make the embedding.
+    /// Products that make the embedding.
     pub dense: Vec<Dense>,
 }
 
-/// Attention and feed-forward of one layer, each with up to three norms: of its input, of its update, and of the sum.
-pub struct EncoderLayer {
-    pub attention: Norms,
-    pub qkv: Projections,
-    pub qk_norms: Option<[Norm; 2]>,
-    pub output: Projections,
-    pub feed_forward: Norms,
-    pub gate_up: Projections,
-    pub down: Projections,
-}
-
-#[derive(Default)]
-pub struct Norms {
-    pub input: Option<Norm>,
-    pub update: Option<Norm>,
-    pub sum: Option<Norm>,
-}
-
-impl Norms {
-    fn iter(&self) -> impl Iterator<Item = &Norm> {
-        [&self.input, &self.update, &self.sum].into_iter().flatten()
-    }
-}
-
-impl EncoderLayer {
-    fn products(&self) -> [&Projections; 4] {
-        [&self.qkv, &self.output, &self.gate_up, &self.down]
-    }
-
-    fn norms(&self) -> impl Iterator<Item = &Norm> {
-        self.attention.iter().chain(self.feed_forward.iter()).chain(self.qk_norms.iter().flatten())
-    }
-}
-
-impl EncoderWeights {
-    fn products(&self) -> impl Iterator<Item = &Projections> {
-        let layers = self.layers.iter().flat_map(EncoderLayer::products);
-        let score = self.score.iter().flat_map(ScoreHead::products);
-        layers.chain(score).chain(self.dense.iter().map(|dense| &dense.weights))
-    }
-
-    fn tables(&self) -> impl Iterator<Item = &Matrix> {
-        [Some(&self.embedding), self.positions.as_ref(), self.types.as_ref()].into_iter().flatten()
-    }
-
-    fn norms(&self) -> impl Iterator<Item = &Norm> {
-        let own = [&self.embedding_norm, &self.final_norm].into_iter().flatten();
-        let score = self.score.iter().filter_map(|score| score.norm.as_ref());
-        own.chain(self.layers.iter().flat_map(EncoderLayer::norms)).chain(score)
-    }
-}
-
 impl Encoder {
-    /// `weights` must have the shapes that `config` gives. `other_bytes` is the number of other bytes in their files.
-    pub fn new(config: EncoderConfig, weights: EncoderWeights, other_bytes: u64) -> Self {
-        let facts = facts(&config, &weights, other_bytes);
-        Self { config, weights, facts }
+    /// `program` runs what `config` says. `other_bytes` is the number of other bytes in its files.
+    pub fn new(
+        config: EncoderConfig,
+        program: Program,
+        ropes: Vec<Ropes>,
+        heads: Heads,
+        other_bytes: u64,
+    ) -> Self {
+        let mut encoder = Self { config, program, ropes, heads, facts: Facts::default() };
+        encoder.facts = facts(&encoder, other_bytes);
+        encoder
     }
 
-    /// The sum of the embeddings of tokens, types and positions.
-    fn embed(&self, ops: &dyn OpSet, batch: &RaggedBatch) -> Result<Owned> {
-        let w = &self.weights;
-        let mut x = ops.embed(batch, &w.embedding, self.config.embedding_scale)?;
-        let mut add = |ids: Vec<u32>, table: &Matrix| {
-            let ids = RaggedBatch { tokens: ids, ..RaggedBatch::default() };
-            ops.add(&mut x, &ops.embed(&ids, table, 1.0)?, None)
-        };
-        if let Some(table) = &w.types {
-            let types =
-                if batch.types.is_empty() { vec![0; batch.tokens.len()] } else { batch.types.clone() };
-            add(types, table)?;
-        }
-        if let Some(table) = &w.positions {
-            let offset = self.config.position_offset as u32;
-            add(batch.positions.iter().map(|position| position + offset).collect(), table)?;
-        }
-        norm(ops, &mut x, w.embedding_norm.as_ref())?;
-        Ok(x)
+    fn all_weights(&self) -> Vec<Weight<'_>> {
+        let Heads { score, dense } = &self.heads;
+        let mut all = self.program.weights();
+        all.extend(score.iter().flat_map(ScoreHead::products).map(Weight::Product));
+        all.extend(dense.iter().map(|dense| Weight::Product(&dense.weights)));
+        all.extend(score.iter().filter_map(|score| score.norm.as_ref()).map(Weight::Norm));
+        all
     }
-
-    /// The output of attention in layer `index`: `[T, heads * head_dim]`.
-    fn attention(&self, ops: &dyn OpSet, batch: &RaggedBatch, index: usize, x: &Owned) -> Result<Owned> {
-        let (layer, block) = (&self.weights.layers[index], self.config.blocks[index]);
-        let mut qkv = ops.linear(x, layer.attention.input.as_ref(), &layer.qkv)?;
-        let rope = &self.weights.ropes[block.rope];
-        let how = Attention {
-            window: block.window,
-            norms: layer.qk_norms.as_ref(),
-            ..Attention::plain(&self.config.attention, rope)
-        };
-        ops.encode(&mut qkv, batch, &how)
-    }
-
-    /// The rows `wanted` after the last layer.
-    fn rows(
-        &self,
-        ops: &dyn OpSet,
-        batch: &RaggedBatch,
-        stop: &mut dyn FnMut() -> bool,
-        wanted: &[u32],
-    ) -> Result<Owned> {
-        let (mut x, last) = (self.embed(ops, batch)?, self.weights.layers.len() - 1);
-        for (index, layer) in self.weights.layers.iter().enumerate() {
-            check_stop(stop)?;
-            let mut mixed = self.attention(ops, batch, index, &x)?;
-            if index == last {
-                (mixed, x) = (ops.rows(&mixed, wanted)?, ops.rows(&x, wanted)?);
-            }
-            let Norms { update, sum, .. } = &layer.attention;
-            ops.add(&mut x, &ops.linear(&mixed, None, &layer.output)?, update.as_ref())?;
-            drop(mixed);
-            norm(ops, &mut x, sum.as_ref())?;
-            let Norms { input, update, sum } = &layer.feed_forward;
-            let gate_up = ops.linear(&x, input.as_ref(), &layer.gate_up)?;
-            let output = ops.gated_linear(&gate_up, self.config.activation, None, &layer.down)?;
-            ops.add(&mut x, &output, update.as_ref())?;
-            norm(ops, &mut x, sum.as_ref())?;
-        }
-        norm(ops, &mut x, self.weights.final_norm.as_ref())?;
-        Ok(x)
-    }
-}
-
-fn norm(ops: &dyn OpSet, x: &mut Owned, norm: Option<&Norm>) -> Result<()> {
-    norm.map_or(Ok(()), |norm| ops.norm_columns(x, 0, norm))
 }
 
 impl Model for Encoder {
@@ -175,10 +68,7 @@ impl Model for Encoder {
     }
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
-        each(Weight::CpuOnly("encoders"))?;
-        self.weights.tables().try_for_each(|table| each(Weight::Table(table)))?;
-        self.weights.products().try_for_each(|weights| each(Weight::Product(weights)))?;
-        self.weights.norms().try_for_each(|norm| each(Weight::Norm(norm)))
+        self.all_weights().into_iter().try_for_each(each)
     }
 
     /// Sums up the following, and a MiB for the threads:
@@ -222,30 +112,32 @@ impl Model for Encoder {
             out.hidden.clear();
             return ops.finish();
         }
-        self.rows(ops, batch, stop, &batch.hidden_rows)?.copy_to(&mut out.hidden)
+        let (ropes, wanted) = (&self.ropes[..], Some(&batch.hidden_rows[..]));
+        let step = Step { ops, batch, paging: None, global: None, kv, ropes, wanted };
+        let rows = self.program.run(&step, None, &mut || check_stop(stop))?;
+        rows.ok_or_else(|| Error::internal("a text without rows"))?.copy_to(&mut out.hidden)
     }
 
     fn after_pooling(&self, ops: &dyn OpSet, score: bool, pooled: &[f32]) -> Result<Option<Vec<f32>>> {
         if score {
-            let head = self.weights.score.as_ref();
+            let head = self.heads.score.as_ref();
             let head = head.ok_or_else(|| Error::internal("a score of a model without a head for it"))?;
             return head.run(ops, pooled).map(Some);
         }
-        if self.weights.dense.is_empty() {
+        if self.heads.dense.is_empty() {
             return Ok(None);
         }
         let mut x = pooled.to_vec();
-        for dense in &self.weights.dense {
+        for dense in &self.heads.dense {
             x = dense.run(ops, &x)?;
         }
         Ok(Some(x))
     }
 }
 
-fn facts(c: &EncoderConfig, weights: &EncoderWeights, other_bytes: u64) -> Facts {
-    let products = weights.products().flat_map(|product| &product.matrices);
-    let biases = weights.products().filter_map(|product| product.bias.as_deref());
-    let norms = weights.norms().flat_map(|norm| [Some(&*norm.weight), norm.bias.as_deref()]).flatten();
+fn facts(encoder: &Encoder, other_bytes: u64) -> Facts {
+    let (c, heads) = (&encoder.config, &encoder.heads);
+    let (matrices, vectors) = distinct(&encoder.all_weights());
     Facts {
         architecture: c.architecture.clone(),
         name: c.name.clone(),
@@ -260,7 +152,7 @@ fn facts(c: &EncoderConfig, weights: &EncoderWeights, other_bytes: u64) -> Facts
         pooling: c.pooling,
         raw_embeddings: c.raw_embeddings,
         encodes: true,
-        scores: weights.score.as_ref().map(|score| score.pooling),
-        ..Facts::of_weights(weights.tables().chain(products), biases.chain(norms), other_bytes)
+        scores: heads.score.as_ref().map(|score| score.pooling),
+        ..Facts::of_weights(matrices.into_iter(), vectors.into_iter(), other_bytes)
     }
 }

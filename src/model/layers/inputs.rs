@@ -4,7 +4,7 @@ use super::read::LayerReader;
 use crate::base::Result;
 use crate::model::config::DecoderConfig;
 use crate::model::reader::Reader;
-use crate::ops::pass::{Op, Pass, Product, Reg};
+use crate::ops::pass::{Ids, Op, Pass, Product, Reg};
 use crate::ops::{Norm, Slot};
 
 /// A layer's own input: the activation of a product of the residual `x`, times the input, goes through another product
@@ -37,7 +37,7 @@ pub fn of_all(reader: &mut Reader, c: &DecoderConfig, width: usize, pass: &mut P
     let projection = reader.projections(&[("per_layer_model_proj".into(), all)], c.hidden, false, c)?;
     let inputs = pass.linear(x, None, Product::fixed(projection));
     pass.push(Op::NormParts { x: inputs, norm });
-    let rows = pass.make(|to| Op::Embed { table, scale: (width as f32).sqrt() * half, to });
+    let rows = pass.make(|to| Op::Embed { ids: Ids::Tokens, table, scale: (width as f32).sqrt() * half, to });
     pass.add(inputs, rows, None);
     Ok(inputs)
 }

@@ -21,18 +21,8 @@ pub(super) fn mix(from: &mut LayerReader, pass: &mut Pass, l: &LatentConfig, of:
     let norm = norm(from, "attn_kv_a_norm.weight", s.rank, l)?;
     let latent = Arc::new(Latent { shape: s, norm, keys, values });
     let qkv = pass.make(|to| Op::Absorb { q, kv, latent: latent.clone(), to });
-    let how = Arc::new(Attend {
-        shape: c.attention.clone(),
-        global: false,
-        rope: c.blocks[index].rope,
-        window: None,
-        from: 0,
-        sinks: None,
-        norms: None,
-        value_norm: None,
-        shared: false,
-        place: c.place(index),
-    });
+    let place = c.place(index);
+    let how = Arc::new(Attend { place, ..Attend::plain(c.attention.clone(), c.blocks[index].rope) });
     let x = pass.make(|to| Op::Attention { qkv, how, to });
     let rows = pass.make(|to| Op::Expand { x, latent, to });
     Ok(Mixed { rows, output: "attn_output", width: s.values() })

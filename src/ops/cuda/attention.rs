@@ -1,10 +1,10 @@
 //! Paged attention: norms and rotates q and k, writes K and V, then attends with each row's heads to all that the row
 //! sees.
 
-use super::CudaOps;
 use super::kernels::{AttentionKernels, HEADS};
 use super::launch::Arg;
 use super::linear::at_column;
+use super::ops::CudaOps;
 use super::parts::Part;
 use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::{KvType, PIECE};

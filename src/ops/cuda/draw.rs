@@ -1,7 +1,8 @@
 //! Draws of tokens on the device that holds the logits.
 
-use super::CudaOps;
+use super::graphs::reports_at;
 use super::launch::Arg;
+use super::ops::CudaOps;
 use super::parts::Part;
 use crate::base::{Result, reserve};
 use crate::ops::{Draws, Edit, MAX_EDITS, MAX_LISTED, RaggedBatch, Report};
@@ -36,11 +37,6 @@ struct Row {
 pub const MOST: usize =
     size_of::<Row>() + MAX_EDITS * size_of::<Edit>() + MAX_LISTED * size_of::<u32>() + RESULT;
 const RESULT: usize = size_of::<u64>() + Report::MOST_WORDS * size_of::<u64>();
-
-/// Byte offset of the reports, which follow the tokens of `rows` rows.
-pub fn reports_at(rows: usize) -> usize {
-    (rows * size_of::<i32>()).next_multiple_of(size_of::<u64>())
-}
 
 fn bytes<T>(of: &[T]) -> &[u8] {
     // SAFETY: it is called with rows, edits and words only, which have no padding but explicit fields.

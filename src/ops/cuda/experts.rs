@@ -1,10 +1,10 @@
 //! Mixtures of experts. The device chooses each row's experts, and finds their matrices in tables of addresses: the host
 //! does not learn which they are, and a step's launches are the same whichever they are.
 
-use super::CudaOps;
 use super::kernels::{PRODUCTS, Tiling, Weights};
 use super::launch::{Arg, NULL, at};
 use super::linear::{Quantized, ROW_THREADS, Source, at_column, plain, shared_rows};
+use super::ops::CudaOps;
 use super::parts::Part;
 use super::weights::{OnDevice, copied, key_of, refused};
 use crate::base::{Error, Result};

@@ -1,7 +1,6 @@
 //! Decode steps that one call gives to the device. The launches of a step of some shape are kept as a graph. Later
 //! steps of that shape differ only in their inputs, and these stay at the same addresses.
 
-use super::draw::reports_at;
 use super::launch::{Kept, Queue};
 use super::parts::{Part, grown, read};
 use crate::base::{Error, Result, reserve};
@@ -236,6 +235,11 @@ impl Graphs {
         }
         launched.map(|()| Some(results))
     }
+}
+
+/// Byte offset of the reports, which follow the tokens of `rows` rows.
+pub fn reports_at(rows: usize) -> usize {
+    (rows * size_of::<i32>()).next_multiple_of(size_of::<u64>())
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Norms, quantization of activations for the weights' type, the product and its bias.
 
-use super::CudaOps;
 use super::kernels::{Launch, PRODUCTS, SEGMENTS, Weights};
 use super::launch::{Arg, NULL, at};
+use super::ops::CudaOps;
 use super::parts::Part;
 use super::weights::{OnDevice, Vector};
 use crate::base::{Error, Result};
@@ -106,6 +106,21 @@ impl Source<'_> {
 }
 
 impl CudaOps {
+    /// Returns the rows `rows` of `x`, in that order.
+    pub(super) fn gather(&self, x: &Part, rows: &[u32]) -> Result<Part> {
+        let [count, cols] = x.dims;
+        if rows.iter().any(|row| *row as usize >= count) {
+            return Err(Error::internal(format!("rows {rows:?} of {count}")));
+        }
+        let out = self.part(rows.len(), cols)?;
+        let listed = self.inputs.lock().rows(&self.queue, rows)?;
+        let args = [x.arg()?, listed.into(), out.arg()?, Arg::int(cols)];
+        let grid = shared_rows(rows.len(), cols, ROW_THREADS, 1);
+        // SAFETY: the rows are within x; out is `[rows, cols]`.
+        unsafe { self.launch(&self.kernels().gather_rows, grid, ROW_THREADS, 0, &args)? };
+        Ok(out)
+    }
+
     /// Returns `[rows, sum of the matrices' rows]`.
     pub(super) fn product(&self, source: Source, norm: Option<&Norm>, weights: &Projections) -> Result<Part> {
         if self.queue.leaves() {

@@ -1,9 +1,9 @@
 //! Adapters on a device: `y += s B (A x)` for some rows of a step.
 
-use super::CudaOps;
 use super::kernels::DENSE;
 use super::launch::{Arg, Queue, at};
 use super::linear::{Outputs, at_column};
+use super::ops::CudaOps;
 use super::parts::Part;
 use super::weights::{OnDevice, copied, refused};
 use crate::base::{Error, Result};

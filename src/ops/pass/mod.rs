@@ -44,7 +44,9 @@ impl Product {
 pub enum Op {
     /// Between layers: the pass may be stopped here.
     Check,
+    /// Rows of a table.
     Embed {
+        ids: Ids,
         table: Matrix,
         scale: f32,
         to: Reg,
@@ -132,6 +134,12 @@ pub enum Op {
         qkv: Reg,
         how: Arc<Attend>,
     },
+    /// Attention within whole texts, in both directions. It changes `qkv`.
+    Encode {
+        qkv: Reg,
+        how: Arc<Attend>,
+        to: Reg,
+    },
     Absorb {
         q: Reg,
         kv: Reg,
@@ -174,6 +182,16 @@ pub enum Op {
     },
 }
 
+/// The numbers of a table's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ids {
+    Tokens,
+    /// Types of tokens (`RaggedBatch::types`).
+    Types,
+    /// Positions, plus this number.
+    Positions(u32),
+}
+
 /// `x += y`, with `norm(y)` if there is a norm.
 #[derive(Clone)]
 pub struct Sum {
@@ -197,6 +215,24 @@ pub struct Attend {
     pub shared: bool,
     /// Index of the KV cache.
     pub place: usize,
+}
+
+impl Attend {
+    /// Over all positions, without norms, in the first cache.
+    pub fn plain(shape: AttentionShape, rope: usize) -> Self {
+        Self {
+            shape,
+            global: false,
+            rope,
+            window: None,
+            from: 0,
+            sinks: None,
+            norms: None,
+            value_norm: None,
+            shared: false,
+            place: 0,
+        }
+    }
 }
 
 /// The weights of a layer whose past is a state, besides its products.
@@ -257,6 +293,10 @@ impl Op {
                 each(Reads, x);
                 each(Makes, to);
             }
+            Self::Encode { qkv, to, .. } => {
+                each(Changes, qkv);
+                each(Makes, to);
+            }
             Self::Append { qkv, .. } => each(Reads, qkv),
             Self::GatedColumns { gate: a, inputs: b, to, .. }
             | Self::Gate { x: a, gate: b, to }
@@ -296,8 +336,9 @@ impl Op {
         }
     }
 
-    /// Calls the function with each weight.
+    /// Calls the function with the operation, and with each weight.
     fn weights<'a>(&'a self, each: &mut dyn FnMut(Weight<'a>)) {
+        each(Weight::Op(self));
         if let Some(Product { weights, .. }) = self.product() {
             each(Weight::Product(weights));
             weights.norms.iter().for_each(|norm| each(Weight::Norm(norm)));
@@ -314,7 +355,7 @@ impl Op {
             }
             Self::Beside { norms: both, .. } => norms(&mut both.iter()),
             Self::Embed { table, .. } => each(Weight::Table(table)),
-            Self::Attention { how, .. } | Self::Append { how, .. } => {
+            Self::Attention { how, .. } | Self::Append { how, .. } | Self::Encode { how, .. } => {
                 norms(&mut how.norms.iter().flatten().take(if how.shared { 1 } else { 2 }));
                 how.sinks.iter().for_each(|sinks| each(Weight::Sinks(sinks)));
             }

@@ -61,7 +61,7 @@ impl Program {
         self.output = self.output.and_then(|output| own[output.0 as usize]);
     }
 
-    /// All weights. One that several operations have comes more than once.
+    /// All operations and weights. One that several operations have comes more than once.
     pub fn weights(&self) -> Vec<Weight<'_>> {
         let mut all = Vec::new();
         self.ops.iter().for_each(|op| op.weights(&mut |weight| all.push(weight)));
@@ -160,8 +160,9 @@ fn hint(out: &mut [Op], next: &Op) {
 mod tests {
     use super::*;
     use crate::kernels::{DType, Matrix};
-    use crate::ops::pass::{Attend, Sum};
+    use crate::ops::pass::{Attend, Ids, Sum};
     use crate::ops::types::{AttentionShape, Norm};
+    use crate::ops::weight::distinct;
     use std::sync::Arc;
 
     fn product() -> Product {
@@ -170,18 +171,7 @@ mod tests {
     }
 
     fn attend(shared: bool) -> Arc<Attend> {
-        Arc::new(Attend {
-            shape: AttentionShape::new(1, 1, 2),
-            global: false,
-            rope: 0,
-            window: None,
-            from: 0,
-            sinks: None,
-            norms: None,
-            value_norm: None,
-            shared,
-            place: 0,
-        })
+        Arc::new(Attend { shared, ..Attend::plain(AttentionShape::new(1, 1, 2), 0) })
     }
 
     /// A layer of attention and a feed-forward.
@@ -217,7 +207,7 @@ mod tests {
     fn two_layers() -> (Pass, Reg) {
         let mut pass = Pass::default();
         let table = product().weights.matrices[0].clone();
-        let x = pass.make(|to| Op::Embed { table, scale: 1.0, to });
+        let x = pass.make(|to| Op::Embed { ids: Ids::Tokens, table, scale: 1.0, to });
         layer(&mut pass, x, false);
         layer(&mut pass, x, true);
         (pass, x)
@@ -231,7 +221,7 @@ mod tests {
         let wanted = [&["embed", "check", "linear"][..], &layer, &["check", "add linear"], &layer, &["add"]];
         assert_eq!(names(&program), wanted.concat());
         assert_eq!(program.registers, 3);
-        assert_eq!(program.weights().len(), 1 + 8 + 2);
+        assert_eq!(distinct(&program.weights()).0.len(), 1 + 8);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Runs a pass.
 
 use super::plan::Program;
-use super::{Attend, Op, Product, Reg, Sum};
+use super::{Attend, Ids, Op, Product, Reg, Sum};
 use crate::base::{Error, Result};
-use crate::ops::batch::Head;
+use crate::kernels::Matrix;
+use crate::ops::batch::{Head, RaggedBatch};
 use crate::ops::kv::KvCache;
 use crate::ops::lora::{Adapted, Site};
 use crate::ops::owned::Owned;
@@ -14,7 +15,9 @@ use crate::ops::types::{Activation, Attention, Norm, Rope};
 /// A step: a batch, and where its sequences' past is.
 pub struct Step<'a> {
     pub ops: &'a dyn OpSet,
-    pub paging: Paging<'a>,
+    pub batch: &'a RaggedBatch,
+    /// `None`: no layer reads the cache.
+    pub paging: Option<Paging<'a>>,
     /// As `paging`, for layers that attend by the model's other shape.
     pub global: Option<Paging<'a>>,
     pub kv: &'a KvCache,
@@ -96,7 +99,7 @@ impl Run<'_> {
     }
 
     fn op(&mut self, op: &Op) -> Result<()> {
-        let (ops, batch, kv) = (self.step.ops, self.step.paging.batch, self.step.kv);
+        let Step { ops, batch, kv, .. } = *self.step;
         let (to, made) = match op {
             Op::Check => return Ok(()),
             Op::Unfold { x, fold } => return self.change(*x, |_, x| ops.unfold(x, fold)),
@@ -110,7 +113,7 @@ impl Run<'_> {
             Op::Scale { x, by } => return self.change(*x, |_, x| ops.scale(x, *by)),
             Op::Want { x } => return self.want(*x),
             Op::Append { qkv, how } => {
-                let paging = self.paging(how);
+                let paging = self.paging(how)?;
                 return ops.append(self.get(*qkv)?, paging, kv, how.place, &self.how(how));
             }
             Op::SplitGate { x, shape, to, gate } => {
@@ -118,7 +121,10 @@ impl Run<'_> {
                 self.set(*gate, logits);
                 (to, qkv)
             }
-            Op::Embed { table, scale, to } => (to, ops.embed(batch, table, *scale)?),
+            Op::Embed { ids, table, scale, to } => (to, self.embed(*ids, table, *scale)?),
+            Op::Encode { qkv, how, to } => {
+                (to, self.change(*qkv, |run, qkv| ops.encode(qkv, batch, &run.how(how)))?)
+            }
             Op::Linear { x, norm, product, to } => (to, self.linear(self.get(*x)?, norm.as_ref(), product)?),
             Op::AddLinear { add, norm, product, activation, to } => {
                 (to, self.add_linear(add, norm.as_ref(), product, *activation)?)
@@ -133,7 +139,7 @@ impl Run<'_> {
             }
             Op::Gate { x, gate, to } => (to, ops.gate(self.get(*x)?, self.get(*gate)?)?),
             Op::Attention { qkv, how, to } => {
-                let paging = self.paging(how);
+                let paging = self.paging(how)?;
                 (to, ops.attention(self.get(*qkv)?, paging, kv, how.place, &self.how(how))?)
             }
             Op::Absorb { q, kv, latent, to } => (to, ops.absorb(self.get(*q)?, self.get(*kv)?, latent)?),
@@ -154,8 +160,21 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn paging(&self, how: &Attend) -> &Paging<'_> {
-        self.step.global.as_ref().filter(|_| how.global).unwrap_or(&self.step.paging)
+    fn paging(&self, how: &Attend) -> Result<&Paging<'_>> {
+        let global = self.step.global.as_ref().filter(|_| how.global);
+        global.or(self.step.paging.as_ref()).ok_or_else(|| Error::internal("attention without pages"))
+    }
+
+    fn embed(&self, ids: Ids, table: &Matrix, scale: f32) -> Result<Owned> {
+        let Step { ops, batch, .. } = self.step;
+        let of =
+            |tokens: Vec<u32>| ops.embed(&RaggedBatch { tokens, ..RaggedBatch::default() }, table, scale);
+        match ids {
+            Ids::Tokens => ops.embed(batch, table, scale),
+            Ids::Types if batch.types.is_empty() => of(vec![0; batch.tokens.len()]),
+            Ids::Types => of(batch.types.clone()),
+            Ids::Positions(offset) => of(batch.positions.iter().map(|at| at + offset).collect()),
+        }
     }
 
     fn how<'b>(&'b self, how: &'b Attend) -> Attention<'b> {
@@ -175,7 +194,7 @@ impl Run<'_> {
         let step = self.step;
         let Some(rows) = step.wanted else { return Ok(()) };
         if self.chosen.is_none() {
-            self.chosen = Some(Adapted::among(&step.paging.batch.adapted, rows));
+            self.chosen = Some(Adapted::among(&step.batch.adapted, rows));
         }
         let chosen = step.ops.rows(self.get(x)?, rows)?;
         self.set(x, chosen);
@@ -184,7 +203,7 @@ impl Run<'_> {
 
     /// The adapters that update a product.
     fn adapters(&self, product: &Product) -> Option<&[Adapted]> {
-        let all = self.chosen.as_deref().unwrap_or(&self.step.paging.batch.adapted);
+        let all = self.chosen.as_deref().unwrap_or(&self.step.batch.adapted);
         product.site.and_then(|site| updates(all, site))
     }
 
