@@ -336,9 +336,8 @@ impl Op {
         }
     }
 
-    /// Calls the function with the operation, and with each weight.
+    /// Calls the function with each weight.
     fn weights<'a>(&'a self, each: &mut dyn FnMut(Weight<'a>)) {
-        each(Weight::Op(self));
         if let Some(Product { weights, .. }) = self.product() {
             each(Weight::Product(weights));
             weights.norms.iter().for_each(|norm| each(Weight::Norm(norm)));

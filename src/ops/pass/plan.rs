@@ -61,9 +61,10 @@ impl Program {
         self.output = self.output.and_then(|output| own[output.0 as usize]);
     }
 
-    /// All operations and weights. One that several operations have comes more than once.
+    /// All operations, so that one that is lacking is known before anything is copied, then all weights. A weight that
+    /// several operations have comes more than once.
     pub fn weights(&self) -> Vec<Weight<'_>> {
-        let mut all = Vec::new();
+        let mut all: Vec<_> = self.ops.iter().map(Weight::Op).collect();
         self.ops.iter().for_each(|op| op.weights(&mut |weight| all.push(weight)));
         all
     }
