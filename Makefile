@@ -32,7 +32,7 @@ INCLUDEDIR ?= $(PREFIX)/include
 BINDIR ?= $(PREFIX)/bin
 MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/bn_engine
-# What the programs of hosts/ contain
+# Notices and SBOM of the programs of hosts/
 HOSTS_DOCDIR ?= $(DOCDIR)/programs
 # Where the unit of bn-server goes: $(PREFIX)/lib/systemd/system. Empty: nowhere.
 SYSTEMDDIR ?=

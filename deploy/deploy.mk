@@ -1,4 +1,4 @@
-# What deploy/ has, tried.
+# Trials of what deploy/ has.
 #   make test-monitoring  alerts and dashboard with a Prometheus (needs prometheus and promtool)
 #   make test-deploy      manifests against Kubernetes' schemas
 #   make test-ray         deploy/ray on a local Ray Serve, with its measurements (minutes; installs Ray from PyPI)

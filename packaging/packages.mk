@@ -1,6 +1,6 @@
 # Packages of the library and their tests (docs/packaging.md).
 #   make deb, make sbom    Debian packages, the list of what is inside
-#   make test-packages     what needs programs that few machines have: Debian packages, Conan, SBOM, musl, aarch64, Swift,
+#   make test-packages     tests that need programs that few machines have: Debian packages, Conan, SBOM, musl, aarch64, Swift,
 #                          Prometheus, Ray, Kubernetes' schemas, Chromium
 
 .PHONY: deb sbom test-packages test-sbom test-deb test-conan test-musl test-aarch64
@@ -18,7 +18,7 @@ deb:
 	@cd target/deb/bn-engine && SOURCE=$(CURDIR) dpkg-buildpackage -us -uc -b -d > ../build.log 2>&1 || { tail -n 40 ../build.log; exit 1; }
 	@ls target/deb/*.deb
 
-# What needs programs that few machines have: run by hand. Most parts say what they leave out where a tool is missing.
+# For machines with programs that few have, run by hand. Most parts say what they leave out where a tool is missing.
 test-packages: test-sbom test-deb test-conan test-musl test-aarch64 \
 		test-go test-cpp test-swift test-monitoring test-deploy test-ray test-browser
 	$(call say,the packages passed)

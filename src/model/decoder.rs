@@ -22,13 +22,13 @@ pub struct Decoder {
     /// The residual behind the last layer, of the wanted rows. With a block of multi-token prediction it also writes that
     /// block's K and V.
     residual: Program,
-    /// What later rows need alone.
+    /// Writes K, V and states of rows from which nothing else is wanted.
     append: Program,
     weights: Weights,
     facts: Facts,
 }
 
-/// What comes behind the layers.
+/// The weights behind the layers.
 struct Weights {
     /// `None`: the files have no block of multi-token prediction, or it is not wanted.
     mtp: Option<Predictor>,

@@ -24,7 +24,7 @@ pub struct Encoder {
     facts: Facts,
 }
 
-/// What comes behind pooling.
+/// The products behind pooling.
 #[derive(Default)]
 pub struct Heads {
     pub score: Option<ScoreHead>,

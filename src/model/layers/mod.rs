@@ -29,7 +29,7 @@ impl Residual {
     }
 }
 
-/// What a mixer made.
+/// The output of a mixer.
 struct Mixed {
     rows: Reg,
     /// GGUF's name of the product that makes an update of them, without its layer, and its columns.

@@ -1,4 +1,4 @@
-//! What all operations on a device share: the stream, weights, memory.
+//! The state that all operations on a device share: the stream, weights, memory.
 
 use super::experts::Tables;
 use super::graphs::{Graphs, Staging};

@@ -23,7 +23,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reg(u32);
 
-/// A product.
+/// The weights of a product, and how adapters find it.
 pub struct Product {
     pub weights: Projections,
     /// Where adapters may update it.
@@ -39,7 +39,7 @@ impl Product {
     }
 }
 
-/// The operation `OpSet` has by the same name. `to` is made by it.
+/// Most run the operation of `OpSet` by the same name. `to` is the register of the result.
 #[derive(Clone)]
 pub enum Op {
     /// Between layers: the pass may be stopped here.
@@ -253,7 +253,7 @@ impl Net {
     }
 }
 
-/// What an operation does with a register.
+/// How an operation uses a register.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Reads,

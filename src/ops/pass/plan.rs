@@ -1,4 +1,4 @@
-//! What is done to a list of operations before it runs.
+//! Plans a pass: leaves out operations, fuses others, assigns registers.
 
 use super::{Op, Pass, Product, Reg, Role, Sum};
 use crate::ops::types::Activation;
