@@ -67,14 +67,13 @@ impl Decoder {
         Ok(Step { ops, batch, paging: Some(all), global, kv, ropes: &self.weights.ropes, wanted })
     }
 
-    /// All weights. One that several operations have comes more than once.
+    /// All weights, but for the norms before heads, which follow from others. One that several operations have comes more
+    /// than once.
     fn all_weights(&self) -> Vec<Weight<'_>> {
         let w = &self.weights;
         let mut all = self.residual.weights();
         all.extend(w.mtp.iter().flat_map(|mtp| mtp.program.weights()));
-        let norms = [&w.final_norm, &w.head_norm].into_iter();
-        let norms = norms.chain(w.mtp.iter().flat_map(|mtp| [&mtp.norm, &mtp.head_norm]));
-        all.extend(norms.map(Weight::Norm));
+        all.extend(w.mtp.iter().map(|mtp| &mtp.norm).chain([&w.final_norm]).map(Weight::Norm));
         all.push(Weight::Product(&w.head.weights));
         all
     }
@@ -144,8 +143,9 @@ impl Model for Decoder {
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
         self.config.logit_cap.map_or(Ok(()), |_| each(Weight::CpuOnly("capped logits")))?;
+        let heads = self.weights.mtp.iter().map(|mtp| &mtp.head_norm).chain([&self.weights.head_norm]);
         let mut layers = 0;
-        self.all_weights().into_iter().try_for_each(|weight| {
+        self.all_weights().into_iter().chain(heads.map(Weight::Norm)).try_for_each(|weight| {
             layers += usize::from(matches!(weight, Weight::Op(Op::Check)));
             let refused = |e: Error| match (weight, layers) {
                 (Weight::Op(_), 1..) => Error::new(e.status, format!("layer {}: {}", layers - 1, e.message)),

@@ -288,7 +288,7 @@ fn lacking(op: &Op) -> Option<&'static str> {
         Op::Check
         | Op::Embed { .. }
         | Op::Linear { .. }
-        | Op::Add { .. }
+        | Op::Add(_)
         | Op::AddLinear { .. }
         | Op::Norm { .. }
         | Op::NormColumns { .. }

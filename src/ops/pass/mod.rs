@@ -61,12 +61,7 @@ pub enum Op {
         product: Arc<Product>,
         to: Reg,
     },
-    /// `x += y`, with `norm(y)` if there is a norm.
-    Add {
-        x: Reg,
-        y: Reg,
-        norm: Option<Norm>,
-    },
+    Add(Sum),
     /// `Add`, then `Linear`, whose rows `activation` makes gates and up of, if it is given.
     AddLinear {
         add: Sum,
@@ -273,7 +268,7 @@ impl Op {
             | Self::NormColumns { x, .. }
             | Self::Scale { x, .. }
             | Self::Want { x } => each(Changes, x),
-            Self::Add { x, y, .. } => {
+            Self::Add(Sum { x, y, .. }) => {
                 each(Changes, x);
                 each(Reads, y);
             }
@@ -345,7 +340,7 @@ impl Op {
         let mut norms =
             |all: &mut dyn Iterator<Item = &'a Norm>| all.for_each(|norm| each(Weight::Norm(norm)));
         match self {
-            Self::Linear { norm, .. } | Self::Add { norm, .. } | Self::GatedLinear { norm, .. } => {
+            Self::Linear { norm, .. } | Self::Add(Sum { norm, .. }) | Self::GatedLinear { norm, .. } => {
                 norms(&mut norm.iter());
             }
             Self::AddLinear { add, norm, .. } => norms(&mut add.norm.iter().chain(norm)),
@@ -382,7 +377,7 @@ impl Op {
 }
 
 /// The operations of a pass, in their order.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Pass {
     ops: Vec<Op>,
     registers: u32,
@@ -412,7 +407,7 @@ impl Pass {
 
     /// `x += y`, with `norm(y)` if there is a norm.
     pub fn add(&mut self, x: Reg, y: Reg, norm: Option<Norm>) {
-        self.push(Op::Add { x, y, norm });
+        self.push(Op::Add(Sum { x, y, norm }));
     }
 
     /// Appends the operations of `other`, whose register `input` is `own` here. Returns what its `output` is.

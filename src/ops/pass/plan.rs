@@ -1,11 +1,9 @@
 //! Plans a pass: leaves out operations, fuses others, assigns registers.
 
-use super::{Op, Pass, Product, Reg, Role, Sum};
-use crate::ops::types::Activation;
+use super::{Op, Pass, Product, Reg, Role};
 use crate::ops::weight::{Recurrent, Weight};
 
 /// A pass that can run: its registers are few, and each is freed behind its last use.
-#[derive(Default)]
 pub struct Program {
     pub(super) ops: Vec<Op>,
     /// The registers that are free behind an operation, by its index, in ascending order.
@@ -122,9 +120,9 @@ fn fused(ops: Vec<Op>, registers: u32) -> Vec<Op> {
         let before = out.len().checked_sub(1 + usize::from(check));
         let pair = (before.map(|at| &out[at]), &op);
         let joined = match pair {
-            (Some(Op::Add { x, y, norm: own }), Op::Linear { x: of, norm, product, to }) if x == of => {
-                let add = Sum { x: *x, y: *y, norm: own.clone() };
-                Op::AddLinear { add, norm: norm.clone(), product: product.clone(), activation: None, to: *to }
+            (Some(Op::Add(add)), Op::Linear { x, norm, product, to }) if add.x == *x => {
+                let (add, norm, product) = (add.clone(), norm.clone(), product.clone());
+                Op::AddLinear { add, norm, product, activation: None, to: *to }
             }
             (Some(Op::Gated { x, activation, to: made }), Op::Linear { x: of, norm, product, to })
                 if made == of && uses[of.0 as usize] == 1 =>
@@ -153,7 +151,7 @@ fn hint(out: &mut [Op], next: &Op) {
         (out.last_mut(), next)
         && to == x
     {
-        *activation = Some::<Activation>(*own);
+        *activation = Some(*own);
     }
 }
 
@@ -162,7 +160,7 @@ mod tests {
     use super::*;
     use crate::kernels::{DType, Matrix};
     use crate::ops::pass::{Attend, Ids, Sum};
-    use crate::ops::types::{AttentionShape, Norm};
+    use crate::ops::types::{Activation, AttentionShape, Norm};
     use crate::ops::weight::distinct;
     use std::sync::Arc;
 
@@ -194,7 +192,7 @@ mod tests {
             Op::Check => "check",
             Op::Embed { .. } => "embed",
             Op::Linear { .. } => "linear",
-            Op::Add { .. } => "add",
+            Op::Add(_) => "add",
             Op::AddLinear { activation: None, .. } => "add linear",
             Op::AddLinear { .. } => "add gate up",
             Op::GatedLinear { .. } => "gated linear",

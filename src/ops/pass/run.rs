@@ -6,7 +6,7 @@ use crate::base::{Error, Result};
 use crate::kernels::Matrix;
 use crate::ops::batch::{Head, RaggedBatch};
 use crate::ops::kv::KvCache;
-use crate::ops::lora::{Adapted, Site};
+use crate::ops::lora::Adapted;
 use crate::ops::owned::Owned;
 use crate::ops::paging::Paging;
 use crate::ops::set::OpSet;
@@ -103,7 +103,7 @@ impl Run<'_> {
         let (to, made) = match op {
             Op::Check => return Ok(()),
             Op::Unfold { x, fold } => return self.change(*x, |_, x| ops.unfold(x, fold)),
-            Op::Add { x, y, norm } => {
+            Op::Add(Sum { x, y, norm }) => {
                 return self.change(*x, |run, x| ops.add(x, run.get(*y)?, norm.as_ref()));
             }
             Op::NormParts { x, norm } => return self.change(*x, |_, x| ops.norm_parts(x, norm)),
@@ -201,10 +201,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The adapters that update a product.
+    /// The adapters of the rows, if one of them updates the product.
     fn adapters(&self, product: &Product) -> Option<&[Adapted]> {
-        let all = self.chosen.as_deref().unwrap_or(&self.step.batch.adapted);
-        product.site.and_then(|site| updates(all, site))
+        product.updated_by(self.chosen.as_deref().unwrap_or(&self.step.batch.adapted))
     }
 
     fn linear(&self, x: &Owned, norm: Option<&Norm>, product: &Product) -> Result<Owned> {
@@ -250,12 +249,6 @@ impl Run<'_> {
     }
 }
 
-/// The adapters among `all`, if one of them updates the product at `site`.
-fn updates(all: &[Adapted], site: Site) -> Option<&[Adapted]> {
-    let any = all.iter().any(|adapted| adapted.lora.pairs(site).iter().any(Option::is_some));
-    any.then_some(all)
-}
-
 fn adapted_linear(
     ops: &dyn OpSet,
     x: &Owned,
@@ -273,9 +266,16 @@ fn adapted_linear(
 }
 
 impl Product {
+    /// The adapters, if one of them updates the product.
+    fn updated_by<'a>(&self, all: &'a [Adapted]) -> Option<&'a [Adapted]> {
+        let site = self.site?;
+        let any = all.iter().any(|adapted| adapted.lora.pairs(site).iter().any(Option::is_some));
+        any.then_some(all)
+    }
+
     /// The logits of a step: of the rows `x`, which `adapted` numbers.
     pub fn head(&self, ops: &dyn OpSet, to: Head, x: &Owned, norm: &Norm, adapted: &[Adapted]) -> Result<()> {
-        match self.site.and_then(|site| updates(adapted, site)) {
+        match self.updated_by(adapted) {
             None => ops.head(to, x, Some(norm), &self.weights),
             Some(adapted) => {
                 to.tokens.clear();
