@@ -41,16 +41,16 @@ impl Decoder {
         for index in 0..c.layers {
             layer::read(&mut from, &c, index, options, &mut pass, x, inputs)?;
         }
-        let append = Program::new(&pass, None, None);
+        let append = Program::new(&pass, None, None)?;
         let mut mtp = None;
         if options.mtp {
             c.blocks.push(Block { sparse: c.experts.is_some(), ..Block::default() });
             let block = Mtp::read(&mut from, &c, &final_norm, options, &embed)?;
             follow(&mut pass, x, &final_norm, &block);
-            let program = Program::new(&block.pass, Some(block.before), Some(block.output));
+            let program = Program::new(&block.pass, Some(block.before), Some(block.output))?;
             mtp = Some(Predictor { program, norm: block.norm, head_norm: block.head_norm });
         }
-        let residual = Program::new(&pass, None, Some(x));
+        let residual = Program::new(&pass, None, Some(x))?;
         let ropes = ropes::read(&mut from, &c)?;
         let score = from.score_of(&c, &head)?;
         from.nothing_left(&c)?;

@@ -39,7 +39,7 @@ impl Reader<'_> {
         let rope = |inv_freq: Vec<f32>, factor| Rope { inv_freq: inv_freq.into(), style, factor };
         let ropes = c.ropes.iter().map(|r| rope(r.inv_freq(), r.attention_factor()));
         let ropes = ropes.map(|rope| Ropes { rope, long: None }).collect();
-        let program = Program::new(&pass, None, Some(x));
+        let program = Program::new(&pass, None, Some(x))?;
         Ok(Encoder::new(c, program, ropes, Heads { score, dense }, self.files.other_bytes()))
     }
 

@@ -16,8 +16,12 @@ use super::mamba::Mamba;
 use super::short_conv::ShortConv;
 use super::types::{Activation, AttentionShape, Norm, Projections};
 use super::weight::{Recurrent, Weight};
+use crate::base::reserve;
 use crate::kernels::Matrix;
 use std::sync::Arc;
+
+/// The purpose of a list's memory, for errors.
+const PLAN: &str = "the list of a pass";
 
 /// Rows of f32, one for each row of the batch, or behind `Op::Want` for each wanted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -381,6 +385,8 @@ impl Op {
 pub struct Pass {
     ops: Vec<Op>,
     registers: u32,
+    /// There was no memory for an operation: `Program::new` says so.
+    short: bool,
 }
 
 impl Pass {
@@ -391,13 +397,16 @@ impl Pass {
     }
 
     pub fn push(&mut self, op: Op) {
-        self.ops.push(op);
+        match reserve(&mut self.ops, 1, PLAN) {
+            Ok(()) => self.ops.push(op),
+            Err(_) => self.short = true,
+        }
     }
 
     /// Pushes the operation that `op` makes for its result's register.
     pub fn make(&mut self, op: impl FnOnce(Reg) -> Op) -> Reg {
         let to = self.register();
-        self.ops.push(op(to));
+        self.push(op(to));
         to
     }
 
@@ -417,8 +426,9 @@ impl Pass {
         for op in &other.ops {
             let mut op = op.clone();
             op.registers(&mut |_, reg| *reg = moved(*reg));
-            self.ops.push(op);
+            self.push(op);
         }
+        self.short |= other.short;
         self.registers += other.registers;
         moved(output)
     }

@@ -1,6 +1,7 @@
 //! Plans a pass: leaves out operations, fuses others, assigns registers.
 
-use super::{Op, Pass, Product, Reg, Role};
+use super::{Op, PLAN, Pass, Product, Reg, Role};
+use crate::base::{Error, Result, reserve};
 use crate::ops::weight::{Recurrent, Weight};
 
 /// A pass that can run: its registers are few, and each is freed behind its last use.
@@ -15,24 +16,28 @@ pub struct Program {
 
 impl Program {
     /// `pass` with the register `input`, which the caller gives, up to `output`. Without an output it does what later
-    /// passes need alone.
-    pub fn new(pass: &Pass, input: Option<Reg>, output: Option<Reg>) -> Self {
-        let ops = fused(needed(&pass.ops, pass.registers, output), pass.registers);
+    /// passes need alone. `OutOfMemory`.
+    pub fn new(pass: &Pass, input: Option<Reg>, output: Option<Reg>) -> Result<Self> {
+        if pass.short {
+            return Err(Error::out_of_memory(PLAN, size_of::<Op>() * pass.ops.len()));
+        }
+        let ops = fused(needed(&pass.ops, pass.registers, output)?, pass.registers)?;
         let mut program = Self { ops, free: Vec::new(), registers: 0, input, output };
-        program.assign(pass.registers);
-        program
+        program.assign(pass.registers)?;
+        Ok(program)
     }
 
     /// Gives values whose lives do not meet the same register.
-    fn assign(&mut self, count: u32) {
-        let mut last = vec![0; count as usize];
+    fn assign(&mut self, count: u32) -> Result<()> {
+        let mut last = filled(0, count)?;
+        reserve(&mut self.free, count as usize, PLAN)?;
         for (at, op) in self.ops.iter_mut().enumerate() {
             op.registers(&mut |_, reg| last[reg.0 as usize] = at);
         }
         if let Some(output) = self.output {
             last[output.0 as usize] = self.ops.len();
         }
-        let (mut own, mut unused) = (vec![None; count as usize], Vec::new());
+        let (mut own, mut unused) = (filled(None, count)?, Vec::new());
         let mut take = |unused: &mut Vec<Reg>| {
             unused.pop().unwrap_or_else(|| {
                 self.registers += 1;
@@ -57,6 +62,7 @@ impl Program {
             unused.extend(freed);
         }
         self.output = self.output.and_then(|output| own[output.0 as usize]);
+        Ok(())
     }
 
     /// All operations, so that one that is lacking is known before anything is copied, then all weights. A weight that
@@ -81,12 +87,13 @@ impl Program {
 }
 
 /// The operations on which `output` or later passes depend.
-fn needed(ops: &[Op], registers: u32, output: Option<Reg>) -> Vec<Op> {
-    let mut live = vec![false; registers as usize];
+fn needed(ops: &[Op], registers: u32, output: Option<Reg>) -> Result<Vec<Op>> {
+    let mut live = filled(false, registers)?;
     if let Some(output) = output {
         live[output.0 as usize] = true;
     }
     let (mut kept, mut any) = (Vec::new(), output.is_some());
+    reserve(&mut kept, ops.len(), PLAN)?;
     for op in ops.iter().rev() {
         let mut op = op.clone();
         let mut wanted = op.remembers() || matches!(op, Op::Check) && any;
@@ -104,16 +111,25 @@ fn needed(ops: &[Op], registers: u32, output: Option<Reg>) -> Vec<Op> {
         kept.push(op);
     }
     kept.reverse();
-    kept
+    Ok(kept)
+}
+
+/// `count` times `value`.
+fn filled<T: Clone>(value: T, count: u32) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    reserve(&mut list, count as usize, PLAN)?;
+    list.resize(count as usize, value);
+    Ok(list)
 }
 
 /// Fuses a product with the sum or the activation before it.
-fn fused(ops: Vec<Op>, registers: u32) -> Vec<Op> {
-    let mut uses = vec![0; registers as usize];
+fn fused(ops: Vec<Op>, registers: u32) -> Result<Vec<Op>> {
+    let mut uses = filled(0, registers)?;
     ops.iter().cloned().for_each(|mut op| {
         op.registers(&mut |role, reg| uses[reg.0 as usize] += usize::from(role != Role::Makes));
     });
-    let mut out: Vec<Op> = Vec::with_capacity(ops.len());
+    let mut out: Vec<Op> = Vec::new();
+    reserve(&mut out, ops.len(), PLAN)?;
     for op in ops {
         // A look at whether to stop may come first.
         let check = matches!(out.last(), Some(Op::Check)) && out.len() > 1;
@@ -142,7 +158,7 @@ fn fused(ops: Vec<Op>, registers: u32) -> Vec<Op> {
         }
         out.push(joined);
     }
-    out
+    Ok(out)
 }
 
 /// Tells a product whose rows are gates and up what is made of them.
@@ -215,7 +231,7 @@ mod tests {
     #[test]
     fn products_join_what_comes_before_them() {
         let (pass, x) = two_layers();
-        let program = Program::new(&pass, None, Some(x));
+        let program = Program::new(&pass, None, Some(x)).unwrap();
         let layer = ["attention", "linear", "add gate up", "gated linear"];
         let wanted = [&["embed", "check", "linear"][..], &layer, &["check", "add linear"], &layer, &["add"]];
         assert_eq!(names(&program), wanted.concat());
@@ -226,13 +242,13 @@ mod tests {
     #[test]
     fn without_an_output_only_what_is_remembered_is_done() {
         let (pass, _) = two_layers();
-        assert_eq!(names(&Program::new(&pass, None, None)), ["embed", "check", "linear", "append"]);
+        assert_eq!(names(&Program::new(&pass, None, None).unwrap()), ["embed", "check", "linear", "append"]);
     }
 
     #[test]
     fn registers_are_free_behind_their_last_use() {
         let (pass, x) = two_layers();
-        let mut program = Program::new(&pass, None, Some(x));
+        let mut program = Program::new(&pass, None, Some(x)).unwrap();
         let mut live = vec![false; program.registers];
         for (at, op) in program.ops.iter_mut().enumerate() {
             op.registers(&mut |role, reg| {
@@ -254,7 +270,7 @@ mod tests {
         let output = block.linear(given, None, product());
         let (mut pass, x) = two_layers();
         let end = pass.append(&block, [given, x], output);
-        let program = Program::new(&pass, None, Some(end));
+        let program = Program::new(&pass, None, Some(end)).unwrap();
         assert_eq!(names(&program).last(), Some(&"add linear"));
         let Some(Op::AddLinear { add: Sum { x: of, .. }, .. }) = program.ops.last() else { unreachable!() };
         assert_ne!(Some(*of), program.output);
