@@ -40,6 +40,7 @@ use crate::base::{Error, Result, Status};
 use crate::constrain::{LazyVocabulary, Vocabulary};
 use crate::kernels::Matrix;
 use crate::kernels::attention::KvType;
+pub use crate::ops::Outputs;
 use crate::ops::{Accepted, KvCache, KvLayers, KvLayout, OpSet, RaggedBatch, StateShape, Weight};
 use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
@@ -116,19 +117,6 @@ impl KvShape {
     }
 }
 
-/// Results of a step; reused from step to step for their memory.
-#[derive(Debug, Default)]
-pub struct Outputs {
-    /// `[logits_rows.len(), vocab_size]`; see `ops::Head`.
-    pub logits: Vec<f32>,
-    /// Tokens drawn from the logits: empty, or one for each of `logits_rows`.
-    pub tokens: Vec<i32>,
-    /// The words of the reports that `batch.draws` asks for.
-    pub reports: Vec<u64>,
-    /// `[hidden_rows.len(), hidden_size]`.
-    pub hidden: Vec<f32>,
-}
-
 /// Immutable weights, and the code that runs them. Any number of threads may run a model at the same time, each with
 /// operations and a KV cache of its own.
 pub trait Model: Send + Sync {
@@ -147,8 +135,8 @@ pub trait Model: Send + Sync {
     fn drafts(&self) -> bool {
         false
     }
-    /// Drafts the token that follows each row of `batch`, whose sequences have one row each: `out.logits` `[rows,
-    /// vocab_size]`. `before` `[rows, hidden_size]` has the hidden states of the tokens before the rows: that of the
+    /// Drafts the token that follows each row of `batch`, whose sequences have one row each, all of them in `logits_rows` and
+    /// `hidden_rows`: `out.logits` `[rows, vocab_size]`. `before` `[rows, hidden_size]` has the hidden states of the tokens before the rows: that of the
     /// sequence's state (`States::read_hidden`), or `out.hidden` of the draft pass before. Changes no state.
     fn draft(
         &self,

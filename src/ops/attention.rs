@@ -2,7 +2,6 @@
 //! and rotated, and v to the KV cache. The second norms and rotates q as it needs it, and attends.
 
 use super::paging::{Paging, Span};
-use super::spare::Spare;
 use super::{Attention, AttentionShape, Norm, RopeStyle};
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
@@ -168,7 +167,6 @@ impl KvWrite<'_> {
 /// Attention of the q heads of `qkv`, normed and rotated, over the layer's K and V: `[T, heads * head_dim]`.
 pub struct Attend<'a> {
     pub pool: &'a Pool,
-    pub spare: &'a Spare,
     pub isa: Isa,
     pub paging: &'a Paging<'a>,
     pub how: &'a Attention<'a>,
@@ -179,17 +177,16 @@ pub struct Attend<'a> {
 
 impl Attend<'_> {
     /// `kv` has the bytes of the layer.
-    pub fn run(&self, kv: &[u8], qkv: &[f32], dims: [usize; 2]) -> Result<Vec<f32>> {
+    pub fn run(&self, kv: &[u8], qkv: &[f32], dims: [usize; 2], out: &mut [f32]) -> Result<()> {
         let (paging, s) = (self.paging, self.paging.shape);
-        let rows = paging.rows();
-        if dims != [rows, self.how.width()] || kv.len() != paging.halves() * paging.half() {
+        let (rows, width) = (paging.rows(), s.heads * s.head_dim);
+        let fits = dims == [rows, self.how.width()] && out.len() == rows * width;
+        if !fits || kv.len() != paging.halves() * paging.half() {
             return Err(Error::internal("qkv or the KV cache has another shape than the batch"));
         }
-        let width = s.heads * s.head_dim;
-        let mut out = self.spare.take(rows * width)?;
         let turn = Turn::new(self.isa, self.how, self.table, rows)?;
         let (keys, values) = if s.joint { (kv, kv) } else { kv.split_at(paging.half()) };
-        let work = Work { op: self, turn, qkv, keys, values, out: SharedOut::new(&mut out) };
+        let work = Work { op: self, turn, qkv, keys, values, out: SharedOut::new(out) };
         let seen = |position: &u32| *position as usize + 1 - self.how.first(*position as usize);
         let keys_seen: usize = paging.batch.positions.iter().map(seen).sum();
         let tasks = paging.spans.len() * s.tasks();
@@ -201,7 +198,7 @@ impl Attend<'_> {
                 work.whole(&paging.spans[span], part);
             }),
         }
-        Ok(out)
+        Ok(())
     }
 }
 

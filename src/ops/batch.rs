@@ -202,16 +202,34 @@ impl Default for Draw {
     }
 }
 
-/// Destination of a step's logits and of the tokens drawn from them.
-pub struct Head<'a> {
-    /// At least one row for each of `logits_rows`. The contents of rows that a token was drawn from are unspecified.
-    pub logits: &'a mut Vec<f32>,
-    /// The token of each row with a draw, or a code for the row's fault (see `sample::drawn`). Empty if no
+/// Results of a step; reused from step to step for their memory.
+#[derive(Debug, Default)]
+pub struct Outputs {
+    /// `[logits_rows.len(), vocab_size]`, or more rows where tokens are drawn. The contents of rows that a token was drawn
+    /// from are unspecified.
+    pub logits: Vec<f32>,
+    /// The token of each of `logits_rows` with a draw, or a code for the row's fault (see `sample::drawn`). Empty if no
     /// tokens were drawn.
-    pub tokens: &'a mut Vec<i32>,
+    pub tokens: Vec<i32>,
     /// `Draws::report_words` words. The words of a row are meaningless if its token is such a code.
-    pub reports: &'a mut Vec<u64>,
-    pub draws: &'a Draws,
+    pub reports: Vec<u64>,
+    /// `[hidden_rows.len(), hidden_size]`.
+    pub hidden: Vec<f32>,
+}
+
+impl Outputs {
+    /// Empties it but for the logits: memory that is overwritten needs no zeros first.
+    pub(super) fn begin(&mut self) {
+        self.hidden.clear();
+        self.tokens.clear();
+        self.reports.clear();
+    }
+
+    /// Empties it.
+    pub fn clear(&mut self) {
+        self.begin();
+        self.logits.clear();
+    }
 }
 
 impl RaggedBatch {

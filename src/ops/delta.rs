@@ -64,11 +64,6 @@ impl DeltaShape {
             HeadOrder::Tiled => value_head % self.key_heads,
         }
     }
-
-    /// f32 that a pass keeps of each row.
-    pub fn floats_of_row(&self) -> usize {
-        2 * self.channels() + 4 * self.value_heads + 3 * self.values()
-    }
 }
 
 /// The weights of a layer besides its products.
@@ -130,27 +125,27 @@ impl<'a> Rows<'a> {
 
 impl Pass<'_, DeltaNet> {
     /// `mixed` `[T, channels + values]`: q, k, v and the gate of the output. `gates` `[T, 2 value_heads]`: the rates'
-    /// logits, then the decays'. Returns `[T, values]`.
+    /// logits, then the decays'. `out` `[T, values]`.
     pub fn run(
         &self,
         scratch: &mut RecurrentScratch,
         mixed: &[f32],
         gates: &[f32],
-        batch: &super::RaggedBatch,
-    ) -> Result<Vec<f32>> {
+        spans: &[Span],
+        out: &mut [f32],
+    ) -> Result<()> {
         let shape = &self.net.shape;
-        let (rows, stride) = (batch.tokens.len(), shape.channels() + shape.values());
-        if mixed.len() != rows * stride || gates.len() != rows * 2 * shape.value_heads {
+        let (rows, stride) = (out.len() / shape.values(), shape.channels() + shape.values());
+        let fits = mixed.len() == rows * stride && gates.len() == rows * 2 * shape.value_heads;
+        if !fits || out.len() != rows * shape.values() {
             return Err(Error::internal("inputs of a recurrent layer that have other widths"));
         }
         let inputs = Rows { qkv: mixed, stride, gates, gates_stride: 2 * shape.value_heads };
-        let spans = Span::all(batch)?;
-        self.prepare(scratch, &inputs, &spans, rows)?;
-        self.keep_drafted(&inputs, &spans);
-        let out = self.recur(scratch, &self.taps(&inputs), &spans, rows)?;
-        let normed = self.norm(&out, mixed, stride, rows);
-        self.spare.give(out);
-        normed
+        self.prepare(scratch, &inputs, spans, rows)?;
+        self.keep_drafted(&inputs, spans);
+        self.recur(scratch, &self.taps(&inputs), spans, rows);
+        self.norm(&scratch.outputs, mixed, stride, out);
+        Ok(())
     }
 
     /// Advances states by drafted rows of the last step.
@@ -162,7 +157,7 @@ impl Pass<'_, DeltaNet> {
             let inputs = Rows { qkv: own, stride, gates: &own[shape.channels()..], gates_stride: stride };
             let spans = [Span::of_accepted(accepted)];
             self.prepare(scratch, &inputs, &spans, rows)?;
-            self.spare.give(self.recur(scratch, &self.taps(&inputs), &spans, rows)?);
+            self.recur(scratch, &self.taps(&inputs), &spans, rows);
         }
         Ok(())
     }
@@ -245,11 +240,10 @@ impl Pass<'_, DeltaNet> {
 
     /// The norm of each head of `x` `[rows, values]`, times SiLU of the output's gate, which follows the channels in
     /// the rows of `mixed`.
-    fn norm(&self, x: &[f32], mixed: &[f32], stride: usize, rows: usize) -> Result<Vec<f32>> {
+    fn norm(&self, x: &[f32], mixed: &[f32], stride: usize, out: &mut [f32]) {
         let (shape, norm) = (&self.net.shape, &self.net.norm);
         let (values, dim) = (shape.values(), shape.value_dim);
-        let mut out = self.spare.take(rows * values)?;
-        let shared = SharedOut::new(&mut out);
+        let (rows, shared) = (out.len() / values, SharedOut::new(out));
         self.pool.run_if_worth(rows * values * 16, rows, &|row| {
             let gate = &mixed[row * stride + shape.channels()..][..values];
             let mut normed = [0.0; MAX_HEAD];
@@ -261,7 +255,6 @@ impl Pass<'_, DeltaNet> {
                 elementwise::swiglu(self.isa, gate, normed, unsafe { shared.slice(at) });
             }
         });
-        Ok(out)
     }
 }
 

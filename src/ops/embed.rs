@@ -1,6 +1,5 @@
 //! Maps token ids to rows of the embedding, times a scale.
 
-use super::spare::Spare;
 use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::formats::dequantize_row;
@@ -11,19 +10,24 @@ pub struct Embed<'a> {
     pub scale: f32,
     pub isa: Isa,
     pub pool: &'a Pool,
-    pub spare: &'a Spare,
 }
 
 impl Embed<'_> {
-    /// `[ids, hidden]`.
-    pub fn run(&self, ids: &[u32]) -> Result<Vec<f32>> {
+    /// `out` `[ids, hidden]`.
+    pub fn run(&self, ids: &[u32], out: &mut [f32]) -> Result<()> {
         let hidden = self.table.cols;
         if let Some(id) = ids.iter().find(|id| **id as usize >= self.table.rows) {
             let rows = self.table.rows;
             return Err(Error::internal(format!("token id {id}: the embedding has {rows} rows")));
         }
-        let mut out = self.spare.take(ids.len() * hidden)?;
-        let (work, shared) = (4 * out.len(), SharedOut::new(&mut out));
+        if out.len() != ids.len() * hidden {
+            return Err(Error::internal(format!(
+                "{} elements for {} rows of {hidden}",
+                out.len(),
+                ids.len()
+            )));
+        }
+        let (work, shared) = (4 * out.len(), SharedOut::new(out));
         self.pool.run_if_worth(work, ids.len(), &|n| {
             // SAFETY: each task has a row of its own.
             let out = unsafe { shared.slice(n * hidden..(n + 1) * hidden) };
@@ -32,6 +36,6 @@ impl Embed<'_> {
                 out.iter_mut().for_each(|x| *x *= self.scale);
             }
         });
-        Ok(out)
+        Ok(())
     }
 }

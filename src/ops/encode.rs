@@ -2,7 +2,6 @@
 //! and rotates q and k in place, if the model does; the second attends. Nothing is kept after the step.
 
 use super::attention::Turn;
-use super::spare::Spare;
 use super::{Attention, AttentionShape, RaggedBatch, SeqRows};
 use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::whole::{SPAN_ROWS, Scratch, Text};
@@ -32,7 +31,6 @@ struct Task {
 /// Attends within each of the batch's sequences. `table` is the result of `kernels::rows::rope::table`.
 pub struct Encode<'a> {
     pub pool: &'a Pool,
-    pub spare: &'a Spare,
     pub isa: Isa,
     pub batch: &'a RaggedBatch,
     pub how: &'a Attention<'a>,
@@ -40,10 +38,11 @@ pub struct Encode<'a> {
 }
 
 impl Encode<'_> {
-    /// Returns `[T, heads * head_dim]`.
-    pub fn run(&self, qkv: &mut [f32], [rows, width]: [usize; 2]) -> Result<Vec<f32>> {
+    /// `out` `[T, heads * head_dim]`.
+    pub fn run(&self, qkv: &mut [f32], [rows, width]: [usize; 2], out: &mut [f32]) -> Result<()> {
         let s = self.how.shape;
-        if rows != self.batch.tokens.len() || width != s.qkv() {
+        let fits = out.len() == rows * s.heads * s.head_dim;
+        if rows != self.batch.tokens.len() || width != s.qkv() || !fits {
             return Err(Error::internal("qkv has another shape than the batch"));
         }
         let whole = |seq: &SeqRows| seq.rows > 0 && self.batch.positions[seq.row as usize] == 0;
@@ -53,7 +52,7 @@ impl Encode<'_> {
         if !self.how.rope.inv_freq.is_empty() || self.how.norms.is_some() {
             self.turn(qkv, width)?;
         }
-        self.attend(qkv, width)
+        self.attend(qkv, width, out)
     }
 
     fn turn(&self, qkv: &mut [f32], width: usize) -> Result<()> {
@@ -69,11 +68,10 @@ impl Encode<'_> {
         Ok(())
     }
 
-    fn attend(&self, qkv: &[f32], width: usize) -> Result<Vec<f32>> {
+    fn attend(&self, qkv: &[f32], width: usize, out: &mut [f32]) -> Result<()> {
         let (s, tasks) = (self.how.shape, self.tasks()?);
         let out_width = s.heads * s.head_dim;
-        let mut out = self.spare.take(self.batch.tokens.len() * out_width)?;
-        let shared = SharedOut::new(&mut out);
+        let shared = SharedOut::new(out);
         let pairs: usize = self.batch.seqs.iter().map(|seq| (seq.rows as usize).pow(2)).sum();
         self.pool.run_if_worth(pairs.saturating_mul(2 * out_width), tasks.len(), &|n| {
             let Task { rows: SeqRows { row: first, rows, .. }, head, start } = tasks[n];
@@ -92,7 +90,7 @@ impl Encode<'_> {
                 });
             });
         });
-        Ok(out)
+        Ok(())
     }
 
     /// Short texts have a task for each head, long ones several.

@@ -117,19 +117,19 @@ pub(super) struct Heads<'a> {
 impl Heads<'_> {
     /// The rows of attention: for each head the rotated part of its query and the query as the latent sees it, then the
     /// key. A head's query has the part that is not rotated first.
-    pub fn absorb(&self, q: &[f32], kv: &[f32], dims: [[usize; 2]; 2]) -> Result<Vec<f32>> {
+    pub fn absorb(&self, q: &[f32], kv: &[f32], dims: [[usize; 2]; 2], out: &mut [f32]) -> Result<()> {
         let (s, [[rows, width], kv_dims]) = (self.latent.shape, dims);
         if width != s.queries()
             || kv_dims != [rows, s.compressed()]
             || self.latent.norm.weight.len() != s.rank
+            || out.len() != rows * (s.heads + 1) * s.head_dim()
         {
             return Err(Error::internal(format!("latent attention of {width} and {kv_dims:?}")));
         }
         let (q, kv) = (Columns { rows: q, width }, Columns { rows: kv, width: s.compressed() });
         let (dim, each) = (s.head_dim(), s.query());
         let out_width = (s.heads + 1) * dim;
-        let mut out = self.on.spare.take(rows * out_width)?;
-        let to = SharedOut::new(&mut out);
+        let to = SharedOut::new(out);
         self.on.pool.run_if_worth(2 * rows * dim, rows, &|row| {
             // SAFETY: each task has the key of a row of its own.
             let key = unsafe { to.slice(row * out_width + s.heads * dim..(row + 1) * out_width) };
@@ -149,27 +149,24 @@ impl Heads<'_> {
                 rope.copy_from_slice(q.of(row, head * each + s.nope, s.rope));
                 latent.copy_from_slice(product);
             },
-        )?;
-        Ok(out)
+        )
     }
 
     /// The values of all heads of attention's output `x`.
-    pub fn expand(&self, x: &[f32], [rows, width]: [usize; 2]) -> Result<Vec<f32>> {
+    pub fn expand(&self, x: &[f32], [rows, width]: [usize; 2], out: &mut [f32]) -> Result<()> {
         let s = self.latent.shape;
         let dim = s.head_dim();
-        if width != s.heads * dim {
+        if width != s.heads * dim || out.len() != rows * s.values() {
             return Err(Error::internal(format!("{width} elements of latent attention's output")));
         }
         let x = Columns { rows: x, width };
-        let mut out = self.on.spare.take(rows * s.values())?;
-        let to = SharedOut::new(&mut out);
+        let to = SharedOut::new(out);
         let latent = |head: usize, row: usize| x.of(row, head * dim + s.rope, s.rank);
         self.each(&self.latent.values, rows, &latent, &|head, row, product| {
             let at = row * s.values() + head * s.value;
             // SAFETY: each task has the columns of a head of its own.
             unsafe { to.slice(at..at + s.value) }.copy_from_slice(product);
-        })?;
-        Ok(out)
+        })
     }
 
     /// Multiplies the rows `input` of each head by its `weights`, and calls `done` with the head, the row and the
@@ -183,21 +180,17 @@ impl Heads<'_> {
     ) -> Result<()> {
         let pool = self.on.pool;
         let one = |head: usize, own: Option<&Mutex<Scratch>>, x: &mut Vec<f32>, out: &mut Vec<f32>| {
-            let On { pool, isa, spare } = self.on;
-            let scratch = own.unwrap_or(self.scratch);
-            let product =
-                Linear { pool, isa, scratch, spare, norm: None, weights: &weights[head], gates: None };
-            let cols = weights[head].matrices.first().map_or(0, |matrix| matrix.cols);
+            let On { pool, isa } = self.on;
+            let (scratch, weights) = (own.unwrap_or(self.scratch), &weights[head]);
+            let product = Linear { pool, isa, scratch, norm: None, weights, gates: None };
+            let cols = weights.matrices.first().map_or(0, |matrix| matrix.cols);
             let x = grown(x, rows * cols);
             for (row, to) in x.chunks_exact_mut(cols.max(1)).enumerate() {
                 to.copy_from_slice(input(head, row));
             }
-            // Memory that is not empty is used again.
-            if out.capacity() == 0 {
-                grown(out, 1);
-            }
-            *out = product.run(Source::Rows(x), [rows, cols], std::mem::take(out))?;
-            out.chunks_exact(product.width()).enumerate().for_each(|(row, product)| done(head, row, product));
+            let out = grown(out, rows * weights.width());
+            product.run(Source::Rows(x), [rows, cols], out)?;
+            out.chunks_exact(weights.width()).enumerate().for_each(|(row, product)| done(head, row, product));
             Ok(())
         };
         let alone = rows <= FEW || weights.len() >= 2 * pool.threads();

@@ -1,10 +1,9 @@
 //! Norms, rotations, quantization of activations for the weights' type, the product and its bias.
 
 use super::prepare::{Prepared, Rows, Source};
-use super::spare::Spare;
 use super::{Norm, Projections};
 use crate::base::sync::Mutex;
-use crate::base::{Error, Result, reserved};
+use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::{MOST, Part, SharedOut};
 use crate::kernels::gemm::ternary::{Columns, Gates};
 use crate::kernels::gemm::{dense, quantized, ternary, tokens};
@@ -25,7 +24,6 @@ pub struct Linear<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
     pub scratch: &'a Mutex<Scratch>,
-    pub spare: &'a Spare,
     pub norm: Option<&'a Norm>,
     pub weights: &'a Projections,
     /// Set if the matrices are gate and up of ReLU²: rows of up that have no effect may be left out.
@@ -33,14 +31,12 @@ pub struct Linear<'a> {
 }
 
 impl Linear<'_> {
-    /// The product of the rows of `source`, `[rows, cols]`: `[rows, width]`. It is in `memory`, or in memory of `spare`
-    /// if that is empty.
-    pub fn run(&self, source: Source, [rows, cols]: [usize; 2], memory: Vec<f32>) -> Result<Vec<f32>> {
-        if self.check()? != cols {
+    /// The product of the rows of `source`, `[rows, cols]`: `out` `[rows, width]`.
+    pub fn run(&self, source: Source, [rows, cols]: [usize; 2], out: &mut [f32]) -> Result<()> {
+        let (width, matrices) = (self.weights.width(), &self.weights.matrices);
+        if self.check()? != cols || out.len() != rows * width {
             return Err(Error::internal("the rows are not as wide as the weights"));
         }
-        let (width, matrices) = (self.width(), &self.weights.matrices);
-        let mut out = self.memory(rows * width, memory)?;
         let Scratch { prepared, own, part } = &mut *self.scratch.lock();
         let (pool, isa) = (self.pool, self.isa);
         let fold = self.weights.fold.as_deref();
@@ -48,7 +44,7 @@ impl Linear<'_> {
         if self.weights.norms.is_empty() {
             let mut refs = [&matrices[0]; MOST];
             refs.iter_mut().zip(matrices).for_each(|(to, matrix)| *to = matrix);
-            self.product(&x, &refs[..matrices.len()], prepared, &mut out);
+            self.product(&x, &refs[..matrices.len()], prepared, out);
         } else {
             let x = Rows { fold: None, ..x }.floats(&mut prepared.floats);
             let mut column = 0;
@@ -63,29 +59,14 @@ impl Linear<'_> {
             }
         }
         if let Some(bias) = &self.weights.bias {
-            let shared = SharedOut::new(&mut out);
+            let shared = SharedOut::new(out);
             pool.run_if_worth(rows * width, rows, &|row| {
                 // SAFETY: each task has a row of its own.
                 let out = unsafe { shared.slice(row * width..(row + 1) * width) };
                 elementwise::add(self.isa, out, bias);
             });
         }
-        Ok(out)
-    }
-
-    fn memory(&self, n: usize, mut out: Vec<f32>) -> Result<Vec<f32>> {
-        if out.capacity() == 0 {
-            return self.spare.take(n);
-        }
-        let more = n.saturating_sub(out.len());
-        reserved(out.try_reserve_exact(more), "a step's outputs", more.saturating_mul(size_of::<f32>()))?;
-        out.resize(n, 0.0);
-        Ok(out)
-    }
-
-    /// Number of the product's columns.
-    pub fn width(&self) -> usize {
-        self.weights.matrices.iter().map(|m| m.rows).sum()
+        Ok(())
     }
 
     /// Checks that weights, norms and bias fit each other. Returns the number of the weights' columns.
@@ -105,7 +86,7 @@ impl Linear<'_> {
         if !norms.is_empty() && norms.len() != matrices.len() {
             return bad(format!("{} norms for {} matrices", norms.len(), matrices.len()));
         }
-        if bias.as_ref().is_some_and(|bias| bias.len() != self.width()) {
+        if bias.as_ref().is_some_and(|bias| bias.len() != self.weights.width()) {
             return bad("the bias is not as wide as the product".to_owned());
         }
         fold.as_ref().map_or(Ok(()), |fold| fold.check(first.cols))?;

@@ -66,11 +66,6 @@ impl MambaShape {
         self.channels() + self.heads
     }
 
-    /// f32 that a pass keeps of each row.
-    pub fn floats_of_row(&self) -> usize {
-        self.inputs() + self.channels() + 2 * self.heads + 2 * self.inner()
-    }
-
     /// The group of a head.
     fn group(&self, head: usize) -> usize {
         head / (self.heads / self.groups)
@@ -155,26 +150,27 @@ impl<'a> Rows<'a> {
 const PIECE: usize = 256;
 
 impl Pass<'_, Mamba> {
-    /// `x` `[T, inputs]`: the gate; x, B and C; the steps. Returns `[T, inner]`.
+    /// `x` `[T, inputs]`: the gate; x, B and C; the steps. `out` `[T, inner]`.
     pub fn run(
         &self,
         scratch: &mut RecurrentScratch,
         x: &[f32],
-        batch: &super::RaggedBatch,
-    ) -> Result<Vec<f32>> {
+        spans: &[Span],
+        out: &mut [f32],
+    ) -> Result<()> {
         let shape = &self.net.shape;
-        let (rows, stride) = (batch.tokens.len(), shape.inputs());
-        if x.len() != rows * stride {
+        let (rows, stride) = (out.len() / shape.inner(), shape.inputs());
+        if x.len() != rows * stride || out.len() != rows * shape.inner() {
             return Err(Error::internal("inputs of Mamba-2 that have another width"));
         }
         let inputs = Rows { inputs: &x[shape.inner().min(x.len())..], stride };
-        let spans = Span::all(batch)?;
-        self.prepare(scratch, &inputs, &spans, rows)?;
-        self.states.keep(self.layer, Span::drafted(&spans), |row, to| {
+        self.prepare(scratch, &inputs, spans, rows)?;
+        self.states.keep(self.layer, Span::drafted(spans), |row, to| {
             to.copy_from_slice(inputs.of(row, 0..to.len()));
         });
-        let y = self.recur(scratch, &self.taps(&inputs), &spans, rows)?;
-        self.gate(y, x, rows)
+        self.recur(scratch, &self.taps(&inputs), spans, rows);
+        self.gate(&mut scratch.outputs, x, out);
+        Ok(())
     }
 
     /// Advances states by drafted rows of the last step.
@@ -185,7 +181,7 @@ impl Pass<'_, Mamba> {
             let rows = accepted.rows as usize;
             let spans = [Span::of_accepted(accepted)];
             self.prepare(scratch, &inputs, &spans, rows)?;
-            self.spare.give(self.recur(scratch, &self.taps(&inputs), &spans, rows)?);
+            self.recur(scratch, &self.taps(&inputs), &spans, rows);
         }
         Ok(())
     }
@@ -243,12 +239,12 @@ impl Pass<'_, Mamba> {
     }
 
     /// `y` `[rows, inner]` times SiLU of the gate, which begins the rows of `x`, normed before or after.
-    fn gate(&self, mut y: Vec<f32>, x: &[f32], rows: usize) -> Result<Vec<f32>> {
+    fn gate(&self, y: &mut [f32], x: &[f32], out: &mut [f32]) {
         let (shape, isa) = (&self.net.shape, self.isa);
         let (inner, stride, MambaFactors { gate: by, output, .. }) =
             (shape.inner(), shape.inputs(), self.net.factors);
-        let mut out = self.spare.take(rows * inner)?;
-        let (shared, before) = (SharedOut::new(&mut out), SharedOut::new(&mut y));
+        let rows = out.len() / inner;
+        let (shared, before) = (SharedOut::new(out), SharedOut::new(y));
         self.pool.run_if_worth(rows * inner * 16, rows, &|row| {
             let at = row * inner..(row + 1) * inner;
             // SAFETY: each task has a row of its own.
@@ -261,8 +257,6 @@ impl Pass<'_, Mamba> {
                 self.norm_groups(norm, out);
             }
         });
-        self.spare.give(y);
-        Ok(out)
     }
 
     /// The norm of each group of a row.

@@ -5,7 +5,7 @@ use super::experts::{Expert, Experts, Routes, Shared, add_gated};
 use super::linear::{Linear, Scratch};
 use super::prepare::Source;
 use super::rows::On;
-use super::{Activation, Projections};
+use super::{Activation, Norm, Projections};
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result, reserved};
 use crate::kernels::gemm::blocks::SharedOut;
@@ -24,6 +24,8 @@ pub struct MixtureScratch {
     /// `[rows * used, hidden]`: the output of each expert for each of its rows, by experts.
     outputs: Vec<f32>,
     whole: Work,
+    /// The rows as the experts see them, and as the router sees them.
+    normed: [Vec<f32>; 2],
 }
 
 /// One feed-forward's memory.
@@ -48,27 +50,31 @@ pub struct Mixture<'a> {
 }
 
 impl Mixture<'_> {
-    /// The experts' outputs for the rows of `x`, added by their weights. Experts are added in ascending order, and the
+    /// The experts' outputs for the rows of `x`, added by their weights: `out`, as wide as `x`. Experts are added in ascending order, and the
     /// shared one last, so a row's sum does not depend on the other rows.
-    /// The router sees the rows of `seen`.
+    /// The router sees the rows normed by its own norm, if it has one.
     pub fn run(
         &self,
         scratch: &mut MixtureScratch,
         x: &[f32],
-        seen: &[f32],
         dims: [usize; 2],
-    ) -> Result<Vec<f32>> {
-        let (On { pool, isa, spare }, [rows, width]) = (self.on, dims);
-        let Experts { router, choice, bias, scales, experts, shared, router_norm: _ } = self.experts;
-        let MixtureScratch { routes, logits, outputs, whole } = scratch;
+        norm: Option<&Norm>,
+        out: &mut [f32],
+    ) -> Result<()> {
+        let (On { pool, isa }, [rows, width]) = (self.on, dims);
+        let Experts { router, choice, bias, scales, experts, shared, router_norm } = self.experts;
+        let MixtureScratch { routes, logits, outputs, whole, normed: [normed, own] } = scratch;
+        let own = self.normed(x, dims, router_norm.as_ref(), own)?;
+        let given = self.normed(x, dims, norm, normed)?;
+        let x = given.unwrap_or(x);
+        let seen = own.unwrap_or(x);
         self.product(router, self.scratch, Source::Rows(seen), dims, logits)?;
         routes.choose(isa, logits, experts.len(), *choice, bias.as_deref(), scales.as_deref())?;
         let wanted = rows * choice.used * width;
         room(outputs, wanted)?;
         let outputs = grown(outputs, wanted);
         self.experts(routes, x, dims, whole, &SharedOut::new(outputs))?;
-        let mut out = spare.take(x.len())?;
-        let sums = SharedOut::new(&mut out);
+        let sums = SharedOut::new(out);
         pool.run_if_worth(2 * wanted, rows, &|row| {
             // SAFETY: each task has a row of its own.
             let to = unsafe { sums.slice(row * width..(row + 1) * width) };
@@ -82,12 +88,27 @@ impl Mixture<'_> {
             match gate {
                 Some(gate) => {
                     self.product(gate, self.scratch, Source::Rows(x), dims, logits)?;
-                    add_gated(isa, &mut out, width, logits, &whole.down);
+                    add_gated(isa, out, width, logits, &whole.down);
                 }
-                None => elementwise::add(isa, &mut out, &whole.down),
+                None => elementwise::add(isa, out, &whole.down),
             }
         }
-        Ok(out)
+        Ok(())
+    }
+
+    /// The rows after `norm`, in `to`.
+    fn normed<'t>(
+        &self,
+        x: &[f32],
+        dims: [usize; 2],
+        norm: Option<&Norm>,
+        to: &'t mut Vec<f32>,
+    ) -> Result<Option<&'t [f32]>> {
+        let Some(norm) = norm else { return Ok(None) };
+        room(to, x.len())?;
+        let to = grown(to, x.len());
+        self.on.norm(x, dims, norm, to)?;
+        Ok(Some(to))
     }
 
     /// Writes the outputs of all experts that have rows.
@@ -166,13 +187,13 @@ impl Mixture<'_> {
         dims: [usize; 2],
         out: &mut Vec<f32>,
     ) -> Result<()> {
-        let On { pool, isa, spare } = self.on;
-        let product = Linear { pool, isa, scratch, spare, norm: None, weights, gates: None };
+        let On { pool, isa } = self.on;
+        let product = Linear { pool, isa, scratch, norm: None, weights, gates: None };
         let wanted =
-            dims[0].checked_mul(product.width()).ok_or_else(|| Error::internal("a product's size"))?;
+            dims[0].checked_mul(weights.width()).ok_or_else(|| Error::internal("a product's size"))?;
         room(out, wanted)?;
-        *out = product.run(source, dims, std::mem::take(out))?;
-        Ok(())
+        out.resize(wanted, 0.0);
+        product.run(source, dims, out)
     }
 }
 

@@ -2,20 +2,19 @@
 
 mod attention;
 pub mod batch;
+mod cpu;
 mod cuda;
 mod delta;
 mod embed;
 mod encode;
 mod experts;
 mod fold;
-mod fused;
 mod kv;
 mod latent;
 mod linear;
 pub mod lora;
 mod mamba;
 mod mixture;
-mod owned;
 mod paging;
 pub mod pass;
 mod prepare;
@@ -23,8 +22,8 @@ mod recurrence;
 mod rows;
 mod set;
 mod short_conv;
+mod size;
 mod spans;
-mod spare;
 mod state;
 mod tensors;
 mod tiles;
@@ -32,25 +31,24 @@ mod types;
 mod weight;
 
 pub use batch::{
-    Draw, Draws, Edit, Head, MAX_EDITS, MAX_LISTED, MAX_TOPS, RaggedBatch, Report, Reported, SeqRows,
+    Draw, Draws, Edit, MAX_EDITS, MAX_LISTED, MAX_TOPS, Outputs, RaggedBatch, Report, Reported, SeqRows,
     StateRows,
 };
+pub use cpu::CpuOps;
 pub use cuda::CudaOps;
 pub use delta::{DeltaNet, DeltaShape, MAX_HEAD};
 pub use experts::{Choice, Expert, Experts, Gate, Groups, Shared};
 pub use fold::{Fold, Regrouped};
-pub use fused::FusedOps;
 pub use kv::{KvCache, KvLayers, KvLayout};
 pub use latent::{Latent, LatentShape};
 pub use lora::{Adapted, Lora, Site, Slot};
 pub use mamba::{Mamba, MambaFactors, MambaNorm, MambaShape};
-pub use mixture::FEW as FEW_ROWS;
-pub use owned::Owned;
 pub use paging::Paging;
 pub use set::OpSet;
 pub use short_conv::{ConvShape, ShortConv};
+pub use size::Extent;
 pub use state::{Accepted, StateShape, States};
 pub use types::{
     Activation, Attention, AttentionShape, HeadOrder, Norm, Projections, Rope, RopeStyle, Temperature,
 };
-pub use weight::{Recurrent, Weight, distinct};
+pub use weight::{Distinct, Recurrent, Weight};

@@ -17,6 +17,7 @@ pub(super) struct Span {
 }
 
 /// A batch and the KV cache that it was checked against.
+#[derive(Clone)]
 pub struct Paging<'a> {
     pub batch: &'a RaggedBatch,
     pub(super) shape: &'a AttentionShape,

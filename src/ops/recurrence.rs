@@ -2,7 +2,6 @@
 //! Mamba-2, the way of a batch's rows through them.
 
 use super::spans::{Span, Taps};
-use super::spare::Spare;
 use super::state::States;
 use super::tiles::{self, Columns};
 use crate::base::{Result, reserve};
@@ -15,7 +14,6 @@ use std::ops::Range;
 pub(super) struct Pass<'a, N> {
     pub pool: &'a Pool,
     pub isa: Isa,
-    pub spare: &'a Spare,
     pub net: &'a N,
     pub states: &'a States,
     /// Index among the layers with a state.
@@ -38,6 +36,11 @@ impl Heads {
     /// Elements of a row of outputs.
     pub fn width(&self) -> usize {
         self.count * self.dims[1]
+    }
+
+    /// Elements that `RecurrentScratch` keeps of each row.
+    pub fn scratch(&self) -> usize {
+        self.channels + 2 * self.count + self.width()
     }
 
     /// Elements of the convolution's part of a state: the inputs of the last tokens, `[kernel - 1, channels]`.
@@ -74,32 +77,49 @@ pub struct RecurrentScratch {
     pub(super) mixed: Vec<f32>,
     /// `[rows, heads, 2]`.
     pub(super) gates: Vec<f32>,
+    /// `[rows, width]`: before the norm and the gate.
+    pub(super) outputs: Vec<f32>,
 }
 
 impl RecurrentScratch {
+    /// Memory for a short convolution's inputs.
+    pub(super) fn inputs(&mut self, len: usize) -> Result<&mut [f32]> {
+        room(&mut self.mixed, len)?;
+        Ok(&mut self.mixed[..len])
+    }
+
     pub(super) fn grow(&mut self, rows: usize, heads: &Heads) -> Result<()> {
-        let Self { mixed, gates } = self;
-        for (buffer, len) in [(mixed, rows * heads.channels), (gates, rows * 2 * heads.count)] {
-            reserve(buffer, len.saturating_sub(buffer.len()), "a step's recurrent layers")?;
-            buffer.resize(len.max(buffer.len()), 0.0);
+        let Self { mixed, gates, outputs } = self;
+        let (inner, steps) = (rows * heads.width(), rows * 2 * heads.count);
+        for (buffer, len) in [(mixed, rows * heads.channels), (gates, steps), (outputs, inner)] {
+            room(buffer, len)?;
         }
         Ok(())
     }
 }
 
+/// Lets a buffer have at least `len` elements.
+fn room(buffer: &mut Vec<f32>, len: usize) -> Result<()> {
+    let more = len.saturating_sub(buffer.len());
+    reserve(buffer, more, "a step's recurrent layers")?;
+    buffer.resize(len.max(buffer.len()), 0.0);
+    Ok(())
+}
+
 impl<N: Recurrence> Pass<'_, N> {
-    /// Runs the rows through the states: `[rows, width]`.
+    /// Runs the prepared rows through the states, to `RecurrentScratch::outputs`.
     pub fn recur<'t>(
         &self,
-        scratch: &RecurrentScratch,
+        scratch: &mut RecurrentScratch,
         taps: &Taps<'t, impl Fn(usize, Range<usize>) -> &'t [f32] + Sync>,
         spans: &[Span],
         rows: usize,
-    ) -> Result<Vec<f32>> {
+    ) {
         let heads = self.net.heads();
-        let mut out = self.spare.take(rows * heads.width())?;
+        let RecurrentScratch { mixed, gates, outputs } = scratch;
         let mut data = self.states.data();
-        let (shared, states) = (SharedOut::new(&mut out), SharedOut::new(&mut data));
+        let (shared, states) = (SharedOut::new(outputs), SharedOut::new(&mut data));
+        let inputs = (&mixed[..], &gates[..]);
         let tasks = heads.count + 1;
         let work = rows * heads.count * heads.head() * N::WORK;
         self.pool.run_if_worth(work, spans.len() * tasks, &|task| {
@@ -107,7 +127,7 @@ impl<N: Recurrence> Pass<'_, N> {
             match head.checked_sub(1) {
                 // SAFETY: each task has one head's part, or the convolution's, of its sequence's slots, which no other
                 // sequence has (`States::check`), and the columns of that head in its sequence's rows.
-                Some(head) => unsafe { self.head(scratch, span, head, &states, &shared) },
+                Some(head) => unsafe { self.head(inputs, span, head, &states, &shared) },
                 None => taps.append(span, |slot| {
                     let at = self.states.at(slot, self.layer).start;
                     // SAFETY: as above.
@@ -115,7 +135,6 @@ impl<N: Recurrence> Pass<'_, N> {
                 }),
             }
         });
-        Ok(out)
     }
 
     /// Runs a span through one head's tiles.
@@ -124,7 +143,7 @@ impl<N: Recurrence> Pass<'_, N> {
     /// No other thread uses this head's part of the span's slots, nor its columns of the span's rows.
     unsafe fn head(
         &self,
-        scratch: &RecurrentScratch,
+        (mixed, gates): (&[f32], &[f32]),
         span: &Span,
         head: usize,
         states: &SharedOut,
@@ -132,7 +151,7 @@ impl<N: Recurrence> Pass<'_, N> {
     ) {
         let heads = self.net.heads();
         let (Heads { count, dims: [key, value], channels, .. }, [q, k, v]) = (heads, self.net.inputs(head));
-        let mixed = &scratch.mixed[span.rows.start * channels..];
+        let mixed = &mixed[span.rows.start * channels..];
         for tile in 0..value.div_ceil(TILE) {
             let (column, width) = (tile * TILE, TILE.min(value - tile * TILE));
             let inputs = Inputs {
@@ -141,7 +160,7 @@ impl<N: Recurrence> Pass<'_, N> {
                 v: &mixed[v + column..],
                 stride: channels,
                 width,
-                gates: &scratch.gates[(span.rows.start * count + head) * 2..],
+                gates: &gates[(span.rows.start * count + head) * 2..],
                 gates_stride: 2 * count,
             };
             let len = key * TILE;

@@ -1,6 +1,5 @@
-//! Operations on rows by themselves: norms, the gated activation, the residual sum, the selection of rows.
+//! Operations on rows by themselves: norms, the gated activation, the residual sum.
 
-use super::spare::Spare;
 use super::{Activation, AttentionShape, Norm};
 use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::SharedOut;
@@ -13,14 +12,13 @@ use crate::kernels::{Isa, Pool};
 pub struct On<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
-    pub spare: &'a Spare,
 }
 
 impl On<'_> {
     /// `norm` of each row.
-    pub fn norm(self, x: &[f32], [rows, width]: [usize; 2], norm: &Norm) -> Result<Vec<f32>> {
+    pub fn norm(self, x: &[f32], [rows, width]: [usize; 2], norm: &Norm, out: &mut [f32]) -> Result<()> {
         check(norm, width)?;
-        self.map(x.len(), rows, width, &|row, out| {
+        self.map(x.len(), [rows, width], out, &|row, out| {
             norm.apply(self.isa, &x[row * width..][..width], out);
         })
     }
@@ -31,10 +29,11 @@ impl On<'_> {
         [(a, a_norm), (b, b_norm)]: [(&[f32], &Norm); 2],
         rows: usize,
         [wa, wb]: [usize; 2],
-    ) -> Result<Vec<f32>> {
+        out: &mut [f32],
+    ) -> Result<()> {
         check(a_norm, wa)?;
         check(b_norm, wb)?;
-        self.map(a.len() + b.len(), rows, wa + wb, &|row, out| {
+        self.map(a.len() + b.len(), [rows, wa + wb], out, &|row, out| {
             let (left, right) = out.split_at_mut(wa);
             a_norm.apply(self.isa, &a[row * wa..][..wa], left);
             b_norm.apply(self.isa, &b[row * wb..][..wb], right);
@@ -84,11 +83,12 @@ impl On<'_> {
         (inputs, [input_rows, all]): (&[f32], [usize; 2]),
         from: usize,
         activation: Activation,
-    ) -> Result<Vec<f32>> {
+        out: &mut [f32],
+    ) -> Result<()> {
         if input_rows != rows || from + width > all || !activation.gated() {
             return Err(Error::internal(format!("columns {from} of {all}, of gates of {width}")));
         }
-        self.map(4 * gate.len(), rows, width, &|row, out| {
+        self.map(4 * gate.len(), [rows, width], out, &|row, out| {
             let input = &inputs[row * all + from..][..width];
             activation.apply_to(self.isa, &gate[row * width..][..width], input, out);
         })
@@ -105,8 +105,14 @@ impl On<'_> {
     }
 
     /// `x` `[rows, 2 width]`, gate first, or `[rows, width]` without gates, to `[rows, width]`.
-    pub fn gated(self, x: &[f32], [rows, width]: [usize; 2], activation: Activation) -> Result<Vec<f32>> {
-        self.map(4 * x.len(), rows, width, &|row, out| {
+    pub fn gated(
+        self,
+        x: &[f32],
+        [rows, width]: [usize; 2],
+        activation: Activation,
+        out: &mut [f32],
+    ) -> Result<()> {
+        self.map(4 * x.len(), [rows, width], out, &|row, out| {
             let both = activation.products() * width;
             activation.apply(self.isa, &x[row * both..][..both], out);
         })
@@ -118,8 +124,12 @@ impl On<'_> {
         (gate, gates): (&[f32], usize),
         x: &[f32],
         [rows, width]: [usize; 2],
-    ) -> Result<Vec<f32>> {
-        self.map(8 * x.len(), rows, width, &|row, out| {
+        out: &mut [f32],
+    ) -> Result<()> {
+        if gates == 0 || !width.is_multiple_of(gates) || gate.len() != rows * gates {
+            return Err(Error::internal(format!("gates of {gates} for rows of {width}")));
+        }
+        self.map(8 * x.len(), [rows, width], out, &|row, out| {
             let (x, gate) = (&x[row * width..(row + 1) * width], &gate[row * gates..(row + 1) * gates]);
             if gates == width {
                 return elementwise::logistic(self.isa, gate, x, out);
@@ -138,14 +148,14 @@ impl On<'_> {
         x: &[f32],
         [rows, width]: [usize; 2],
         shape: &AttentionShape,
-    ) -> Result<[Vec<f32>; 2]> {
+        [qkv, gate]: [&mut [f32]; 2],
+    ) -> Result<()> {
         let (dim, gates) = (shape.head_dim, shape.heads * shape.head_dim);
         if width != shape.qkv() + gates {
             return Err(Error::internal(format!("queries with gates in {width} columns")));
         }
-        let mut gate = self.spare.take(rows * gates)?;
-        let shared = SharedOut::new(&mut gate);
-        let qkv = self.map(2 * x.len(), rows, shape.qkv(), &|row, out| {
+        let shared = SharedOut::new(gate);
+        self.map(2 * x.len(), [rows, shape.qkv()], qkv, &|row, out| {
             let (both, kv) = x[row * width..][..width].split_at(2 * gates);
             let (q, to) = out.split_at_mut(gates);
             to.copy_from_slice(kv);
@@ -157,13 +167,15 @@ impl On<'_> {
                 q.copy_from_slice(&both[..dim]);
                 gate.copy_from_slice(&both[dim..]);
             }
-        })?;
-        Ok([qkv, gate])
+        })
     }
 
     /// `x += y`, with `norm(y)` if there is a norm.
     pub fn add(self, x: &mut [f32], y: &[f32], [rows, width]: [usize; 2], norm: Option<&Norm>) -> Result<()> {
         norm.map_or(Ok(()), |norm| check(norm, width))?;
+        if [x.len(), y.len()] != [rows * width; 2] {
+            return Err(Error::internal(format!("a sum of {} and {} elements", x.len(), y.len())));
+        }
         let (work, shared) = (2 * x.len(), SharedOut::new(x));
         self.pool.run_if_worth(work, rows, &|row| {
             let at = row * width..(row + 1) * width;
@@ -177,33 +189,23 @@ impl On<'_> {
         Ok(())
     }
 
-    /// The rows `wanted`, in that order.
-    pub fn select(self, x: &[f32], [rows, width]: [usize; 2], wanted: &[u32]) -> Result<Vec<f32>> {
-        if let Some(row) = wanted.iter().find(|row| **row as usize >= rows) {
-            return Err(Error::internal(format!("row {row} of {rows}")));
-        }
-        let mut out = self.spare.take(wanted.len() * width)?;
-        for (&row, out) in wanted.iter().zip(out.chunks_exact_mut(width)) {
-            out.copy_from_slice(&x[row as usize * width..][..width]);
-        }
-        Ok(out)
-    }
-
     /// `[rows, width]`, each row made by `make`.
     fn map(
         self,
         work: usize,
-        rows: usize,
-        width: usize,
+        [rows, width]: [usize; 2],
+        out: &mut [f32],
         make: &(dyn Fn(usize, &mut [f32]) + Sync),
-    ) -> Result<Vec<f32>> {
-        let mut out = self.spare.take(rows * width)?;
-        let shared = SharedOut::new(&mut out);
+    ) -> Result<()> {
+        if out.len() != rows * width {
+            return Err(Error::internal(format!("{} elements for {rows} rows of {width}", out.len())));
+        }
+        let shared = SharedOut::new(out);
         self.pool.run_if_worth(work, rows, &|row| {
             // SAFETY: each task has a row of its own.
             make(row, unsafe { shared.slice(row * width..(row + 1) * width) });
         });
-        Ok(out)
+        Ok(())
     }
 }
 

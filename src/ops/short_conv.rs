@@ -1,7 +1,7 @@
 //! The gated short convolution of LFM2 (Liquid AI, arXiv 2511.23404): a product gives B, C and x of each token, and
 //! `C * conv(B * x)` goes through another product. The products are not part of it.
 
-use super::recurrence::Pass;
+use super::recurrence::{Pass, RecurrentScratch};
 use super::spans::{Span, Taps};
 use super::state::Accepted;
 use crate::base::{Error, Result};
@@ -27,11 +27,6 @@ impl ConvShape {
     pub fn drafted_row(&self) -> usize {
         self.channels
     }
-
-    /// f32 that a pass keeps of each row.
-    pub fn floats_of_row(&self) -> usize {
-        5 * self.channels
-    }
 }
 
 /// The weights of a layer besides its products.
@@ -46,15 +41,21 @@ pub struct ShortConv {
 const PIECE: usize = 512;
 
 impl Pass<'_, ShortConv> {
-    /// `x` `[T, 3 channels]`: B, C and x. Returns `[T, channels]`.
-    pub fn run(&self, x: &[f32], batch: &super::RaggedBatch) -> Result<Vec<f32>> {
-        let (channels, rows) = (self.net.shape.channels, batch.tokens.len());
-        if x.len() != rows * 3 * channels {
+    /// `x` `[T, 3 channels]`: B, C and x. `out` `[T, channels]`.
+    pub fn run(
+        &self,
+        scratch: &mut RecurrentScratch,
+        x: &[f32],
+        spans: &[Span],
+        out: &mut [f32],
+    ) -> Result<()> {
+        let channels = self.net.shape.channels;
+        let rows = out.len() / channels;
+        if x.len() != rows * 3 * channels || out.len() != rows * channels {
             return Err(Error::internal("inputs of a short convolution that have another width"));
         }
-        let spans = Span::all(batch)?;
-        let mut inputs = self.spare.take(rows * channels)?;
-        let (shared, pieces) = (SharedOut::new(&mut inputs), channels.div_ceil(PIECE));
+        let inputs = scratch.inputs(rows * channels)?;
+        let (shared, pieces) = (SharedOut::new(inputs), channels.div_ceil(PIECE));
         let piece = |task: usize| {
             let (row, from) = (task / pieces, task % pieces * PIECE);
             (row, from..channels.min(from + PIECE))
@@ -68,26 +69,24 @@ impl Pass<'_, ShortConv> {
                 *out = b * x;
             }
         });
-        let taps = self.taps(&inputs);
-        let mut out = self.spare.take(rows * channels)?;
-        let (shared, data) = (SharedOut::new(&mut out), self.states.data());
+        let taps = self.taps(inputs);
+        let (shared, data) = (SharedOut::new(out), self.states.data());
         self.pool.run_if_worth(rows * channels * self.net.shape.kernel, rows * pieces, &|task| {
             let (row, own) = piece(task);
             // SAFETY: as above.
             let out = unsafe { shared.slice(row * channels + own.start..row * channels + own.end) };
-            let span = Span::of(&spans, row);
+            let span = Span::of(spans, row);
             let state = &data[self.states.at(span.slot, self.layer)];
             conv::sum(self.isa, taps.of(span, row, own.clone(), state), out);
             let c = &x[row * 3 * channels + channels..][own];
             out.iter_mut().zip(c).for_each(|(out, c)| *out *= c);
         });
         drop((data, taps));
-        self.states.keep(self.layer, Span::drafted(&spans), |row, to| {
+        self.states.keep(self.layer, Span::drafted(spans), |row, to| {
             to.copy_from_slice(&inputs[row * channels..][..channels]);
         });
-        self.append(&inputs, &spans);
-        self.spare.give(inputs);
-        Ok(out)
+        self.append(inputs, spans);
+        Ok(())
     }
 
     /// Advances states by drafted rows of the last step.

@@ -1,41 +1,9 @@
-//! The elements of candle tensors as slices. Tensors are contiguous, and have one row per token.
+//! The bytes of candle tensors, which hold K and V.
 
 use crate::base::{Error, Result, Status};
 use candle_core::{CpuStorage, Device, InplaceOp1, Layout, Storage, Tensor, WithDType};
 use std::cell::RefCell;
 use std::ops::Range;
-
-/// A tensor `[rows, columns]` of `data`.
-pub fn rows(data: Vec<f32>, rows: usize, columns: usize) -> Result<Tensor> {
-    ours(Tensor::from_vec(data, (rows, columns), &Device::Cpu))
-}
-
-/// Calls `f` with the elements of an f32 tensor `[rows, columns]`.
-pub fn read<T>(x: &Tensor, f: impl FnOnce(&[f32], [usize; 2]) -> Result<T>) -> Result<T> {
-    let (storage, layout) = x.storage_and_layout();
-    let Storage::Cpu(CpuStorage::F32(data)) = &*storage else { return Err(not("an f32 tensor", layout)) };
-    f(&data[span(layout, data.len())?], matrix(layout)?)
-}
-
-/// Like `read`, for a function that changes the elements.
-pub fn update<T>(x: &Tensor, f: impl FnOnce(&mut [f32], [usize; 2]) -> Result<T>) -> Result<T> {
-    in_place(x, |storage, layout| {
-        let CpuStorage::F32(data) = storage else { return Err(not("an f32 tensor", layout)) };
-        let span = span(layout, data.len())?;
-        f(&mut data[span], matrix(layout)?)
-    })
-}
-
-/// Takes the elements of an f32 tensor that fills its storage, without a copy. `x` and its clones must not be used
-/// afterwards.
-pub fn take(x: &Tensor) -> Result<Vec<f32>> {
-    in_place(x, |storage, layout| match storage {
-        CpuStorage::F32(data) if layout.contiguous_offsets() == Some((0, data.len())) => {
-            Ok(std::mem::take(data))
-        }
-        _ => Err(not("a whole f32 tensor", layout)),
-    })
-}
 
 /// A tensor of zeros, whose pages the system provides when they are first written. `OutOfMemory`.
 pub fn zeros<T: WithDType>(what: &str, shape: &[usize]) -> Result<Tensor> {
@@ -118,10 +86,6 @@ fn span(layout: &Layout, len: usize) -> Result<Range<usize>> {
     }
 }
 
-fn matrix(layout: &Layout) -> Result<[usize; 2]> {
-    layout.dims().try_into().map_err(|_| not("a matrix", layout))
-}
-
 fn not(wanted: &str, layout: &Layout) -> Error {
     Error::internal(format!("{wanted} is needed, this is one of {:?}", layout.dims()))
 }
@@ -142,35 +106,5 @@ pub fn zeroed<T: WithDType>(n: usize) -> Option<Vec<T>> {
     unsafe {
         let start = std::alloc::alloc_zeroed(layout).cast::<T>();
         (!start.is_null()).then(|| Vec::from_raw_parts(start, n, n))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn whole_tensors_become_vectors() {
-        let tensor = || rows(vec![1.0, 2.0, 3.0, 4.0], 2, 2).unwrap();
-        assert_eq!(take(&tensor()).unwrap(), [1.0, 2.0, 3.0, 4.0]);
-        assert!(take(&tensor().narrow(0, 1, 1).unwrap()).is_err(), "a part");
-        assert!(take(&tensor().t().unwrap()).is_err(), "not contiguous");
-    }
-
-    #[test]
-    fn parts_of_tensors_are_read_and_changed_in_place() {
-        let tensor = rows((0..6).map(|n| n as f32).collect(), 3, 2).unwrap();
-        let part = tensor.narrow(0, 1, 2).unwrap();
-        assert_eq!(
-            read(&part, |x, dims| Ok((x.to_vec(), dims))).unwrap(),
-            (vec![2.0, 3.0, 4.0, 5.0], [2, 2])
-        );
-        update(&part, |x, _| {
-            x[3] = 9.0;
-            Ok(())
-        })
-        .unwrap();
-        assert_eq!(take(&tensor).unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 9.0]);
-        assert!(read(&part.t().unwrap(), |_, _| Ok(())).is_err(), "not contiguous");
     }
 }

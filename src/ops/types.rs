@@ -179,6 +179,13 @@ pub struct Projections {
     pub columns: Option<Arc<Columns>>,
 }
 
+impl Projections {
+    /// Elements of a row of the product.
+    pub fn width(&self) -> usize {
+        self.matrices.iter().map(|matrix| matrix.rows).sum()
+    }
+}
+
 impl<M: Into<Vec<Matrix>>> From<M> for Projections {
     fn from(matrices: M) -> Self {
         Self { matrices: matrices.into(), bias: None, norms: Vec::new(), fold: None, columns: None }

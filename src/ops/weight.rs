@@ -1,6 +1,7 @@
 //! The weights of a model by their purposes, for devices and counts.
 
 use super::pass::Op;
+use super::recurrence::Recurrence;
 use super::{DeltaNet, Experts, Lora, Mamba, Norm, Projections, ShortConv};
 use crate::kernels::Matrix;
 use std::collections::HashSet;
@@ -13,10 +14,10 @@ pub enum Weight<'a> {
     Table(&'a Matrix),
     /// No weight, but what is done with them.
     Op(&'a Op),
-    /// No weight either: a part of the model that devices lack, in words.
-    CpuOnly(&'static str),
     Product(&'a Projections),
     Norm(&'a Norm),
+    /// A norm that follows from another weight: devices need it, counts leave it out.
+    Derived(&'a Norm),
     Experts(&'a Experts),
     Recurrent(Recurrent<'a>),
     /// Attention's, one of each head.
@@ -32,8 +33,8 @@ impl<'a> Weight<'a> {
             Self::Product(product) => product.matrices.iter().for_each(each),
             Self::Experts(mixture) => mixture.products().flat_map(|product| &product.matrices).for_each(each),
             Self::Op(_)
-            | Self::CpuOnly(_)
             | Self::Norm(_)
+            | Self::Derived(_)
             | Self::Recurrent(_)
             | Self::Sinks(_)
             | Self::Adapter(_) => {}
@@ -53,19 +54,25 @@ impl<'a> Weight<'a> {
             }
             Self::Recurrent(net) => net.vectors().for_each(each),
             Self::Sinks(sinks) => each(sinks),
-            Self::Table(_) | Self::Op(_) | Self::CpuOnly(_) | Self::Adapter(_) => {}
+            Self::Table(_) | Self::Op(_) | Self::Derived(_) | Self::Adapter(_) => {}
         }
     }
 }
 
 /// The matrices and the vectors of weights, each once: a tied head has the embedding's very bytes.
-pub fn distinct<'a>(all: &[Weight<'a>]) -> (Vec<&'a Matrix>, Vec<&'a [f32]>) {
-    let (mut seen, mut matrices, mut vectors) = (HashSet::new(), Vec::new(), Vec::new());
-    for weight in all {
+#[derive(Default)]
+pub struct Distinct<'a> {
+    pub matrices: Vec<&'a Matrix>,
+    pub vectors: Vec<&'a [f32]>,
+    seen: HashSet<*const u8>,
+}
+
+impl<'a> Distinct<'a> {
+    pub fn add(&mut self, weight: Weight<'a>) {
+        let Self { matrices, vectors, seen } = self;
         weight.matrices(&mut |matrix| matrices.extend(seen.insert(matrix.data.as_ptr()).then_some(matrix)));
         weight.vectors(&mut |vector| vectors.extend(seen.insert(vector.as_ptr().cast()).then_some(vector)));
     }
-    (matrices, vectors)
 }
 
 /// The weights of a layer whose past is a state of fixed size, besides its products.
@@ -83,6 +90,24 @@ impl<'a> Recurrent<'a> {
             Self::DeltaNet(net) => (net.shape.state(), net.shape.drafted_row()),
             Self::ShortConv(net) => (net.shape.state(), net.shape.drafted_row()),
             Self::Mamba(net) => (net.shape.state(), net.shape.drafted_row()),
+        }
+    }
+
+    /// Elements of a row of the layer's output.
+    pub fn width(self) -> usize {
+        match self {
+            Self::DeltaNet(net) => net.shape.values(),
+            Self::ShortConv(net) => net.shape.channels,
+            Self::Mamba(net) => net.shape.inner(),
+        }
+    }
+
+    /// f32 that a pass keeps of each row besides its registers.
+    pub fn scratch(self) -> usize {
+        match self {
+            Self::DeltaNet(net) => net.heads().scratch(),
+            Self::ShortConv(net) => net.shape.channels,
+            Self::Mamba(net) => net.heads().scratch(),
         }
     }
 

@@ -63,7 +63,8 @@ impl<'a> Chat<'a> {
     /// The logits of the token after `token`, which stands behind those that ran and `ahead` drafts.
     fn draft(&mut self, token: u32, ahead: u32) -> Vec<f32> {
         let before = if ahead == 0 { self.hidden(SLOT) } else { self.drafts.hidden.clone() };
-        let batch = self.batch(&[token], self.done + ahead);
+        let mut batch = self.batch(&[token], self.done + ahead);
+        batch.hidden_rows = vec![0];
         self.model.model.draft(&*self.model.ops, &batch, &before, &self.kv, &mut self.drafts).unwrap();
         self.drafts.logits.clone()
     }

@@ -3,7 +3,7 @@
 use crate::common::{Running, Session, bits, load_source, root};
 use bn_engine::kernels::{Pool, available};
 use bn_engine::model::{LoadOptions, Source, WeightType};
-use bn_engine::ops::FusedOps;
+use bn_engine::ops::CpuOps;
 use std::sync::{Arc, Barrier};
 
 fn sequences(from: u32) -> Vec<Vec<u32>> {
@@ -35,7 +35,7 @@ fn passes_at_the_same_time_give_the_bits_of_each_alone() {
                 let (loaded, start) = (first.loaded.clone(), &start);
                 assert!(Arc::ptr_eq(&loaded.model, &first.model), "the weights are shared");
                 let isa = available()[n % available().len()];
-                let ops = FusedOps::with_isa(Pool::new(1 + n).unwrap(), isa).unwrap();
+                let ops = CpuOps::with_isa(Pool::new(1 + n).unwrap(), isa).unwrap();
                 let own = Running { loaded, ops: Arc::new(ops) };
                 scope.spawn(move || {
                     start.wait();

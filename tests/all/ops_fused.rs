@@ -1,113 +1,42 @@
 //! Fused passes have the bits of their parts run one after the other.
 
 use crate::common::{Running, load_file, load_on};
-use crate::ops_support::{Random, copy, values};
+use crate::ops_support::{Eager, Random, parts, values};
 use bn_engine::base::Result;
 use bn_engine::kernels::attention::KvType;
-use bn_engine::kernels::{DType, Matrix, Pool, available};
+use bn_engine::kernels::{DType, Pool, available};
 use bn_engine::model::Outputs;
-use bn_engine::ops::{
-    Activation, Adapted, Attention, AttentionShape, Experts, FusedOps, KvCache, Norm, OpSet, Owned, Paging,
-    Projections, RaggedBatch, Recurrent, SeqRows, Site,
-};
-use candle_core::Tensor;
+use bn_engine::ops::pass::{Program, Step};
+use bn_engine::ops::{Activation, AttentionShape, CpuOps, OpSet, Projections, RaggedBatch, SeqRows};
+use candle_core::{Device, Tensor};
 use std::sync::Arc;
 
-/// `FusedOps` without fusion: the trait's own compositions.
-struct InParts(FusedOps);
+/// `CpuOps` without fusion.
+struct InParts(CpuOps);
 
 impl OpSet for InParts {
-    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned> {
-        self.0.embed(batch, table, scale)
-    }
-
-    fn linear(&self, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
-        let normed = norm.map(|norm| self.0.norm(x, norm)).transpose()?;
-        self.0.linear(normed.as_ref().unwrap_or(x), None, weights)
-    }
-
-    fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned> {
-        self.0.norm(x, norm)
-    }
-
-    fn norm_columns(&self, x: &mut Owned, from: usize, norm: &Norm) -> Result<()> {
-        self.0.norm_columns(x, from, norm)
-    }
-
-    fn attention(
+    fn run(
         &self,
-        qkv: &Owned,
-        paging: &Paging,
-        kv: &KvCache,
-        layer: usize,
-        how: &Attention,
-    ) -> Result<Owned> {
-        self.0.attention(qkv, paging, kv, layer, how)
-    }
-
-    fn split_gate(&self, x: &Owned, shape: &AttentionShape) -> Result<[Owned; 2]> {
-        self.0.split_gate(x, shape)
-    }
-
-    fn gate(&self, x: &Owned, gate: &Owned) -> Result<Owned> {
-        self.0.gate(x, gate)
-    }
-
-    fn recur(
-        &self,
-        inputs: &[&Owned],
-        batch: &RaggedBatch,
-        kv: &KvCache,
-        layer: usize,
-        net: Recurrent,
-    ) -> Result<Owned> {
-        self.0.recur(inputs, batch, kv, layer, net)
+        program: &Program,
+        step: &Step,
+        given: &[&[f32]],
+        out: &mut Outputs,
+        check: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        self.0.run(&parts(program), step, given, out, check)
     }
 
     fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize {
         self.0.attention_bytes(shape, rows, context)
     }
-
-    fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned> {
-        self.0.gated(gate_up, activation)
-    }
-
-    fn add(&self, x: &mut Owned, y: &Owned, norm: Option<&Norm>) -> Result<()> {
-        self.0.add(x, y, norm)
-    }
-
-    fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned> {
-        self.0.rows(x, rows)
-    }
-
-    fn experts(
-        &self,
-        x: &Owned,
-        norm: Option<&Norm>,
-        experts: &Experts,
-        activation: Activation,
-    ) -> Result<Owned> {
-        self.0.experts(x, norm, experts, activation)
-    }
-
-    fn adapt(
-        &self,
-        y: &mut Owned,
-        x: &Owned,
-        weights: &Projections,
-        adapted: &[Adapted],
-        site: Site,
-    ) -> Result<()> {
-        self.0.adapt(y, x, weights, adapted, site)
-    }
 }
 
-fn bits(x: &Owned) -> Vec<Vec<u32>> {
+fn bits(x: &Tensor) -> Vec<Vec<u32>> {
     values(x).into_iter().map(|row| row.into_iter().map(f32::to_bits).collect()).collect()
 }
 
 /// Rows of which some have values that quantization treats specially.
-fn rows(random: &mut Random, count: usize, width: usize) -> Owned {
+fn rows(random: &mut Random, count: usize, width: usize) -> Tensor {
     let mut x = random.floats(count * width);
     x.iter_mut().for_each(|x| *x *= 30.0);
     let mut set = |row: usize, values: [f32; 2]| {
@@ -121,7 +50,7 @@ fn rows(random: &mut Random, count: usize, width: usize) -> Owned {
         set(5, [f32::NEG_INFINITY, f32::NAN]);
         x[6 * width..7 * width].fill(0.0);
     }
-    Tensor::from_vec(x, (count, width), &candle_core::Device::Cpu).unwrap().into()
+    Tensor::from_vec(x, (count, width), &Device::Cpu).unwrap()
 }
 
 /// Two matrices of these types; `own`: with a bias and norms of their own.
@@ -154,8 +83,7 @@ fn one_pass_has_the_bits_of_its_parts() {
     for case in 0..120 {
         let (dtypes, isas) = (types[case % 10], available());
         let isa = isas[case % isas.len()];
-        let ops = || FusedOps::with_isa(Pool::new(1 + case % 3).unwrap(), isa).unwrap();
-        let (fused, parts) = (ops(), InParts(ops()));
+        let ops = CpuOps::with_isa(Pool::new(1 + case % 3).unwrap(), isa).unwrap();
         let cols = match dtypes {
             [Ternary, _] => 1 + random.below(900),
             _ => 256 * (1 + random.below(4)),
@@ -168,37 +96,33 @@ fn one_pass_has_the_bits_of_its_parts() {
         let what = format!("case {case}: {dtypes:?}, {isa:?}, {count} rows of {cols}");
 
         let x = rows(&mut random, count, cols);
-        let [got, want] = [&fused as &dyn OpSet, &parts].map(|ops| ops.linear(&x, norm, &weights).unwrap());
+        let [got, want] = [true, false].map(|fuse| ops.linear_as(&x, norm, &weights, fuse).unwrap());
         assert!(bits(&got) == bits(&want), "{what}: a norm");
 
         let y = random.tensor(count, cols);
-        let sum = |ops: &dyn OpSet| {
-            let mut x = copy(&x);
-            let product = ops.add_linear(&mut x, &y, y_norm, norm, &weights).unwrap();
-            (x, product)
-        };
-        let ((x1, got), (x2, want)) = (sum(&fused), sum(&parts));
+        let sum = |fuse| ops.add_linear([&x, &y], [y_norm, norm], &weights, fuse).unwrap();
+        let ([x1, got], [x2, want]) = (sum(true), sum(false));
         assert!(bits(&x1) == bits(&x2) && bits(&got) == bits(&want), "{what}: a sum");
 
         let (wide, how) = (rows(&mut random, count, 2 * cols), activations[random.below(3)]);
         let [got, want] =
-            [&fused as &dyn OpSet, &parts].map(|ops| ops.gated_linear(&wide, how, norm, &weights).unwrap());
+            [true, false].map(|fuse| ops.gated_linear(&wide, how, norm, &weights, fuse).unwrap());
         assert!(bits(&got) == bits(&want), "{what}: {how:?}");
     }
 }
 
 #[test]
 fn mistakes_are_errors() {
-    let (mut random, ops) = (Random(12), FusedOps::new(Pool::new(2).unwrap()));
+    let (mut random, ops) = (Random(12), CpuOps::new(Pool::new(2).unwrap()));
     let weights = weights(&mut random, [DType::F32; 2], 64, false);
-    let sum = |mut x: Owned, y: &Owned, norm: Option<&Norm>| ops.add_linear(&mut x, y, norm, None, &weights);
+    let sum = |x: &Tensor, y: &Tensor, norm| ops.add_linear([x, y], [norm, None], &weights, true);
     let (x, narrow) = (random.tensor(4, 64), random.norm(32));
-    assert!(sum(copy(&x), &random.tensor(4, 64), None).is_ok());
-    assert!(sum(copy(&x), &random.tensor(3, 64), None).is_err(), "fewer rows");
-    assert!(sum(copy(&x), &random.tensor(4, 32), None).is_err(), "narrower rows");
-    assert!(sum(copy(&x), &random.tensor(4, 64), Some(&narrow)).is_err(), "a narrower norm");
-    assert!(sum(random.tensor(4, 32), &random.tensor(4, 32), None).is_err(), "other weights");
-    let gated = |x: &Owned| ops.gated_linear(x, Activation::Relu2, None, &weights);
+    assert!(sum(&x, &random.tensor(4, 64), None).is_ok());
+    assert!(sum(&x, &random.tensor(3, 64), None).is_err(), "fewer rows");
+    assert!(sum(&x, &random.tensor(4, 32), None).is_err(), "narrower rows");
+    assert!(sum(&x, &random.tensor(4, 64), Some(&narrow)).is_err(), "a narrower norm");
+    assert!(sum(&random.tensor(4, 32), &random.tensor(4, 32), None).is_err(), "other weights");
+    let gated = |x: &Tensor| ops.gated_linear(x, Activation::Relu2, None, &weights, true);
     assert!(gated(&random.tensor(2, 128)).is_ok());
     assert!(gated(&x).is_err(), "no up");
 }
@@ -244,7 +168,7 @@ fn two_steps(loaded: &Running, logits: &[u32], hidden: &[u32]) -> Vec<[Vec<u32>;
 fn models_have_the_same_bits_in_parts_and_whatever_rows_are_wanted() {
     for path in MODELS {
         let fused = load_file(path, 2).unwrap();
-        let parts = load_on(path, Arc::new(InParts(FusedOps::new(Pool::new(2).unwrap())))).unwrap();
+        let parts = load_on(path, Arc::new(InParts(CpuOps::new(Pool::new(2).unwrap())))).unwrap();
         let all: Vec<u32> = (0..60).collect();
         let whole = two_steps(&parts, &all, &all);
         assert!(two_steps(&fused, &all, &all) == whole, "{path}: in parts");
@@ -273,7 +197,7 @@ fn models_have_the_same_bits_in_parts_and_whatever_rows_are_wanted() {
 fn a_layer_has_few_parallel_regions() {
     for path in MODELS.into_iter().filter(|path| !path.contains("moe")) {
         let pool = Pool::new(2).unwrap();
-        let loaded = load_on(path, Arc::new(FusedOps::new(pool.clone()))).unwrap();
+        let loaded = load_on(path, Arc::new(CpuOps::new(pool.clone()))).unwrap();
         let layers = loaded.model.facts().layers as u64;
         let (kv, mut out) = (loaded.kv(KvType::F32, 8, 64), Outputs::default());
         let mut regions = |mut batch: RaggedBatch| {

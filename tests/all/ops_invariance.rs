@@ -1,11 +1,12 @@
 //! Invariant 3 at the level of operations: a row's bits depend on its own sequence alone, whatever runs with
 //! it.
 
-use crate::ops_support::{Chunk, Random, batch, plain, rope, tables, values};
+use crate::ops_support::{Chunk, Random, batch, plain, rope, tables};
 use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Isa, Matrix, Pool, available, isa};
+use bn_engine::ops::pass::{Attend, Ids, Op, Pass, Product, Program, Ropes, Step};
 use bn_engine::ops::{
-    Activation, Attention, AttentionShape, FusedOps, KvCache, KvLayout, Norm, OpSet, Paging, Projections,
+    Activation, AttentionShape, CpuOps, KvCache, KvLayout, Norm, OpSet, Outputs, Paging, Projections,
     RaggedBatch, Rope, RopeStyle,
 };
 use std::sync::Arc;
@@ -104,29 +105,44 @@ impl Toy {
             .unwrap()
     }
 
+    /// The list of both layers, and its rotations.
+    fn program(&self) -> (Program, [Ropes; 2]) {
+        let mut pass = Pass::default();
+        let (table, scale) = (self.embedding.clone(), self.scale);
+        let x = pass.make(|to| Op::Embed { ids: Ids::Tokens, table, scale, to });
+        let product = |weights: &Projections| Product::fixed(weights.clone());
+        for layer in 0..2 {
+            let how = Arc::new(Attend {
+                window: self.window.filter(|_| layer == 1),
+                norms: self.qk_norms.clone(),
+                sinks: self.sinks.as_deref().map(Into::into),
+                place: layer,
+                ..Attend::plain(self.shape.clone(), layer)
+            });
+            let qkv = pass.linear(x, Some(self.norm.clone()), product(&self.qkv));
+            let heads = pass.make(|to| Op::Attention { qkv, how, to });
+            let update = pass.linear(heads, None, product(&self.output));
+            pass.add(x, update, self.post_norm.clone());
+            let wide = pass.linear(x, Some(self.norm.clone()), product(&self.gate_up));
+            let gated = pass.make(|to| Op::Gated { x: wide, activation: self.activation, to });
+            let update = pass.linear(gated, None, product(&self.down));
+            pass.add(x, update, self.post_norm.clone());
+        }
+        pass.push(Op::Hidden { x, norm: None });
+        let ropes = [&self.rope, &self.local].map(|rope| Ropes { rope: rope.clone(), long: None });
+        (Program::new(&pass, &[], true).unwrap(), ropes)
+    }
+
     /// Bits of the hidden state after both layers, a row for each of the batch's.
     fn step(&self, ops: &dyn OpSet, batch: &Arc<RaggedBatch>, kv: &KvCache) -> Vec<Vec<u32>> {
-        let mut x = ops.embed(batch, &self.embedding, self.scale).unwrap();
-        let paging = Paging::new(batch, &kv.layout, &self.shape).unwrap();
-        for layer in 0..2 {
-            let how = Attention {
-                rope: if layer == 0 { &self.rope } else { &self.local },
-                window: self.window.filter(|_| layer == 1),
-                from: 0,
-                norms: self.qk_norms.as_ref(),
-                sinks: self.sinks.as_deref(),
-                ..Attention::plain(&self.shape, &self.rope)
-            };
-            let post = self.post_norm.as_ref();
-            let qkv = ops.linear(&x, Some(&self.norm), &self.qkv).unwrap();
-            let heads = ops.attention(&qkv, &paging, kv, layer, &how).unwrap();
-            ops.add(&mut x, &ops.linear(&heads, None, &self.output).unwrap(), post).unwrap();
-            let wide = ops.linear(&x, Some(&self.norm), &self.gate_up).unwrap();
-            let wide = ops.gated(&wide, self.activation).unwrap();
-            ops.add(&mut x, &ops.linear(&wide, None, &self.down).unwrap(), post).unwrap();
-        }
-        let bits = |row: Vec<f32>| row.into_iter().map(f32::to_bits).collect();
-        values(&x).into_iter().map(bits).collect()
+        let (program, ropes) = self.program();
+        let hidden_rows = (0..batch.tokens.len() as u32).collect();
+        let batch = &RaggedBatch { hidden_rows, ..(**batch).clone() };
+        let paging = Some(Paging::new(batch, &kv.layout, &self.shape).unwrap());
+        let step = Step { paging, kv: Some(kv), ropes: &ropes, ..Step::of_rows(batch) };
+        let mut out = Outputs::default();
+        ops.run(&program, &step, &[], &mut out, &mut || Ok(())).unwrap();
+        out.hidden.chunks_exact(256).map(|row| row.iter().map(|x| x.to_bits()).collect()).collect()
     }
 
     /// Every sequence by itself, its prompt at once: the reference for all other ways.
@@ -167,8 +183,8 @@ impl Toy {
     }
 }
 
-fn ops(threads: usize, isa: Isa) -> FusedOps {
-    FusedOps::with_isa(Pool::new(threads).unwrap(), isa).unwrap()
+fn ops(threads: usize, isa: Isa) -> CpuOps {
+    CpuOps::with_isa(Pool::new(threads).unwrap(), isa).unwrap()
 }
 
 #[test]

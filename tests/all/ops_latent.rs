@@ -1,23 +1,24 @@
 //! The operations of latent attention against the same on plain candle, and by a row's company.
 
-use crate::ops_support::{Chunk, Random, batch, error, plain, rope, tables, values};
+use crate::ops_support::{Chunk, Eager, Random, batch, error, pick, plain, rope, tables, values};
 use crate::plain_ops::PlainOps;
 use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Pool};
-use bn_engine::ops::{Attention, FusedOps, KvCache, KvLayout, Latent, LatentShape, OpSet, Paging, RopeStyle};
+use bn_engine::ops::{Attention, CpuOps, KvCache, KvLayout, Latent, LatentShape, Paging, RopeStyle};
 use candle_core::Tensor;
+use std::sync::Arc;
 
 const TOLERANCE: f32 = 1e-5;
 
-fn fused(threads: usize) -> FusedOps {
-    FusedOps::new(Pool::new(threads).unwrap())
+fn fused(threads: usize) -> CpuOps {
+    CpuOps::new(Pool::new(threads).unwrap())
 }
 
-fn latent(random: &mut Random, dtype: DType, shape: LatentShape) -> Latent {
+fn latent(random: &mut Random, dtype: DType, shape: LatentShape) -> Arc<Latent> {
     let LatentShape { heads, rank, nope, value, .. } = shape;
     let mut each = |rows, cols| (0..heads).map(|_| plain(&[random.matrix(dtype, rows, cols)])).collect();
     let (keys, values) = (each(rank, nope), each(value, rank));
-    Latent { shape, norm: random.norm(rank), keys, values }
+    Arc::new(Latent { shape, norm: random.norm(rank), keys, values })
 }
 
 /// Few rows and many, of few heads and many for the threads.
@@ -60,13 +61,13 @@ fn products_of_heads_by_company() {
         let kv = random.tensor(50, shape.compressed());
         let run = |rows: &[u32], threads| {
             let ops = fused(threads);
-            let of = |x| ops.rows(x, rows).unwrap();
+            let of = |x| pick(x, rows);
             let absorbed = ops.absorb(&of(&q), &of(&kv), &latent).unwrap();
             let heads: Vec<u32> = (0..rows.len() as u32).collect();
-            let part = values(&ops.rows(&absorbed, &heads).unwrap());
+            let part = values(&pick(&absorbed, &heads));
             let part: Vec<f32> = part.iter().flat_map(|row| &row[shape.head_dim()..]).copied().collect();
             let dims = (rows.len(), 5 * shape.head_dim());
-            let x = Tensor::from_vec(part, dims, &candle_core::Device::Cpu).unwrap().into();
+            let x = Tensor::from_vec(part, dims, &candle_core::Device::Cpu).unwrap();
             (values(&absorbed), values(&ops.expand(&x, &latent).unwrap()))
         };
         let all: Vec<u32> = (0..50).collect();

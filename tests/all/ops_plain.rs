@@ -1,14 +1,15 @@
-//! Compares every operation of `FusedOps` with the same on plain candle.
+//! Compares every operation of `CpuOps` with the same on plain candle.
 
-use crate::ops_support::{Chunk, Random, batch, copy, error, plain, rope, tables, times, values};
+use crate::ops_support::{Chunk, Eager, Random, batch, error, pick, plain, rope, tables, times, values};
 use crate::plain_ops::PlainOps;
 use bn_engine::base::{Bytes, Result};
 use bn_engine::kernels::attention::{KvType, TILE};
 use bn_engine::kernels::pack::requantize::quantize;
 use bn_engine::kernels::{Arithmetic, DType, Matrix, Pool};
+use bn_engine::ops::pass::{Op, Pass, Program, Step};
 use bn_engine::ops::{
-    Activation, Attention, AttentionShape, Choice, Expert, Experts, Fold, FusedOps, HeadOrder, KvCache,
-    KvLayout, Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Regrouped, RopeStyle, Shared,
+    Activation, Attention, AttentionShape, Choice, CpuOps, Expert, Experts, Fold, HeadOrder, KvCache,
+    KvLayout, Norm, OpSet, Outputs, Paging, Projections, RaggedBatch, Regrouped, RopeStyle, Shared,
 };
 use candle_core::{Device, Tensor};
 use std::sync::Arc;
@@ -32,8 +33,8 @@ fn cache(kind: KvType, [layers, kv_heads, head_dim, blocks, block_size]: [usize;
     KvCache::new(KvLayout { kind, layers, kv_heads, head_dim, others, joint, blocks, block_size })
 }
 
-fn fused() -> FusedOps {
-    FusedOps::new(Pool::new(2).unwrap())
+fn fused() -> CpuOps {
+    CpuOps::new(Pool::new(2).unwrap())
 }
 
 fn tokens(ids: &[u32]) -> Arc<RaggedBatch> {
@@ -80,7 +81,7 @@ fn int8_products_survive_outliers() {
         let int8 = quantize(&Pool::new(2).unwrap(), &exact, DType::Int8).unwrap();
         let mut x: Vec<f32> = random.floats(rows * cols).iter().map(|x| x + mean).collect();
         x.iter_mut().skip(700).step_by(cols).for_each(|x| *x += outlier);
-        let x = Tensor::from_vec(x, (rows, cols), &Device::Cpu).unwrap().into();
+        let x = Tensor::from_vec(x, (rows, cols), &Device::Cpu).unwrap();
         let [got, want] = [int8, exact].map(|m| fused().linear(&x, None, &plain(&[m])).unwrap());
         assert!(error(&got, &want) < 0.02, "{outlier}, {mean}: {}", error(&got, &want));
     }
@@ -198,7 +199,7 @@ fn halves_are_quantized_to_the_even_side() {
     // The largest is 127, so the scale is 1 and the values are their own int8.
     let mut row: Vec<f32> = (0..128).map(|i| i as f32 / 2.0 - 32.0).collect();
     row[0] = 127.0;
-    let x = Tensor::from_vec(row, (1, 128), &candle_core::Device::Cpu).unwrap().into();
+    let x = Tensor::from_vec(row, (1, 128), &Device::Cpu).unwrap();
     let weights = [Random(4).matrix(DType::I2S, 16, 128)];
     let got = fused().linear(&x, None, &plain(&weights)).unwrap();
     assert!(error(&got, &PlainOps.linear(&x, None, &plain(&weights)).unwrap()) <= 1e-6);
@@ -313,12 +314,7 @@ fn values_that_are_keys_and_keys_of_other_layers() {
 fn inputs_of_single_layers() {
     let mut random = Random(32);
     let (x, norm) = (random.tensor(5, 3 * 20), random.norm(20));
-    let changed = |ops: &dyn OpSet| {
-        let mut x = fused().rows(&x, &[0, 1, 2, 3, 4]).unwrap();
-        ops.norm_parts(&mut x, &norm).unwrap();
-        ops.scale(&mut x, 0.75).unwrap();
-        values(&x)
-    };
+    let changed = |ops: &dyn OpSet| values(&ops.scale(&ops.norm_parts(&x, &norm).unwrap(), 0.75).unwrap());
     let got = changed(&fused());
     for (ours, plain) in got.concat().iter().zip(changed(&PlainOps).concat()) {
         assert!((ours - plain).abs() <= 1e-6, "{ours} for {plain}");
@@ -343,11 +339,11 @@ fn inputs_of_single_layers() {
         }
     }
     assert!(fused().gated_columns(&gate, &x, 41, act).is_err(), "columns behind the last");
-    assert!(fused().norm_parts(&mut fused().rows(&x, &[0]).unwrap(), &random.norm(7)).is_err());
+    assert!(fused().norm_parts(&pick(&x, &[0]), &random.norm(7)).is_err());
 }
 
 #[test]
-fn gates_sums_and_rows() {
+fn gates_and_sums() {
     let mut random = Random(5);
     let x = times(random.tensor(5, 2 * 77), 20.0);
     let clamped = Activation::ClampedSwiGlu { limit: 0.5 };
@@ -360,16 +356,11 @@ fn gates_sums_and_rows() {
     }
     let y = random.tensor(5, 2 * 77);
     let norm = random.norm(2 * 77);
-    let got = sum(&fused(), &x, &y, Some(&norm)).unwrap();
-    assert!(error(&got, &sum(&PlainOps, &x, &y, Some(&norm)).unwrap()) <= TOLERANCE);
-    assert!(sum(&fused(), &x, &y, Some(&random.norm(77))).is_err(), "a narrower norm");
-    let want = sum(&PlainOps, &x, &y, None).unwrap();
-    assert_eq!(
-        values(&fused().rows(&x, &[4, 0, 4]).unwrap()),
-        values(&PlainOps.rows(&x, &[4, 0, 4]).unwrap())
-    );
-    assert_eq!(fused().rows(&x, &[]).unwrap().dims(), [0, 2 * 77]);
-    assert_eq!(values(&sum(&fused(), &x, &y, None).unwrap()), values(&want));
+    let got = fused().add(&x, &y, Some(&norm)).unwrap();
+    assert!(error(&got, &PlainOps.add(&x, &y, Some(&norm)).unwrap()) <= TOLERANCE);
+    assert!(fused().add(&x, &y, Some(&random.norm(77))).is_err(), "a narrower norm");
+    let want = PlainOps.add(&x, &y, None).unwrap();
+    assert_eq!(values(&fused().add(&x, &y, None).unwrap()), values(&want));
 }
 
 #[test]
@@ -395,7 +386,7 @@ fn mixtures_of_experts() {
         let router = [random.matrix(DType::F32, count, 512)].into();
         let own = Random(33).norm(512);
         let scales = (0..count).map(|n| 0.5 + n as f32).collect();
-        let experts = Experts {
+        let experts = Arc::new(Experts {
             router_norm: (dtype == DType::F32).then_some(own),
             router,
             choice: Choice::softmax(used, renormalize),
@@ -403,15 +394,15 @@ fn mixtures_of_experts() {
             scales: (dtype == DType::F32).then_some(scales),
             experts,
             shared,
-        };
+        });
         let norm = random.norm(512);
         let x = random.tensor(33, 512);
-        let mixed = |x: &Owned| fused().experts(x, Some(&norm), &experts, Activation::SwiGlu).unwrap();
+        let mixed = |x: &Tensor| fused().experts(x, Some(&norm), &experts, Activation::SwiGlu).unwrap();
         let got = mixed(&x);
         let want = PlainOps.experts(&x, Some(&norm), &experts, Activation::SwiGlu).unwrap();
         assert!(error(&got, &want) <= TOLERANCE, "{dtype:?}: {}", error(&got, &want));
         for (row, got) in values(&got).iter().enumerate() {
-            let alone = fused().rows(&x, &[row as u32]).unwrap();
+            let alone = pick(&x, &[row as u32]);
             assert_eq!(&values(&mixed(&alone))[0], got, "{dtype:?}: row {row} alone");
         }
     }
@@ -436,7 +427,7 @@ fn rotations() {
                 let tolerance = if dtype == DType::F32 { TOLERANCE } else { 2e-3 };
                 assert!(error(&got, &want) <= tolerance, "{dtype:?}, {block}: {}", error(&got, &want));
                 for (row, got) in values(&got).iter().enumerate() {
-                    let alone = fused().rows(&x, &[row as u32]).unwrap();
+                    let alone = pick(&x, &[row as u32]);
                     assert_eq!(
                         &values(&fused().linear(&alone, norm, &weights).unwrap())[0],
                         got,
@@ -446,14 +437,11 @@ fn rotations() {
             }
             let gate_up = random.tensor(3, 512);
             let [got, want] = [&fused() as &dyn OpSet, &PlainOps]
-                .map(|ops| ops.gated_linear(&gate_up, Activation::SwiGlu, None, &weights).unwrap());
+                .map(|ops| ops.gated_linear(&gate_up, Activation::SwiGlu, None, &weights, true).unwrap());
             assert!(error(&got, &want) <= 2e-3, "{dtype:?}: {}", error(&got, &want));
         }
-        let [got, want] = [&fused() as &dyn OpSet, &PlainOps].map(|ops| {
-            let mut x = Random(18).tensor(3, 256);
-            ops.unfold(&mut x, &fold).unwrap();
-            x
-        });
+        let [got, want] = [&fused() as &dyn OpSet, &PlainOps]
+            .map(|ops| ops.unfold(&Random(18).tensor(3, 256), &fold).unwrap());
         assert!(error(&got, &want) <= TOLERANCE);
         let narrow = Projections { fold: Some(Arc::new(fold)), ..[random.matrix(DType::F32, 4, 80)].into() };
         assert!(fused().linear(&random.tensor(1, 80), None, &narrow).is_err(), "blocks of {block}");
@@ -464,10 +452,7 @@ fn rotations() {
 fn norms_of_columns() {
     let mut random = Random(13);
     let (x, norm) = (times(random.tensor(9, 100), 5.0), random.norm(37));
-    let normed = |ops: &dyn OpSet, from| {
-        let mut x = copy(&x);
-        ops.norm_columns(&mut x, from, &norm).map(|()| x)
-    };
+    let normed = |ops: &dyn OpSet, from| ops.norm_columns(&x, from, &norm);
     for from in [0, 20, 63] {
         let (got, want) = (normed(&fused(), from).unwrap(), normed(&PlainOps, from).unwrap());
         assert!(error(&got, &want) <= TOLERANCE, "from {from}");
@@ -478,33 +463,37 @@ fn norms_of_columns() {
     assert!(normed(&fused(), 64).is_err(), "beyond the row");
 }
 
-fn side_by_side(parts: &[Owned]) -> Owned {
-    Tensor::cat(&parts.iter().map(|part| part.tensor().unwrap()).collect::<Vec<_>>(), 1).unwrap().into()
+fn side_by_side(parts: &[Tensor]) -> Tensor {
+    Tensor::cat(parts, 1).unwrap()
 }
 
-/// `x + y`, keeping `x`.
-fn sum(ops: &dyn OpSet, x: &Owned, y: &Owned, norm: Option<&Norm>) -> Result<Owned> {
-    let mut sum = copy(x);
-    ops.add(&mut sum, y, norm)?;
-    Ok(sum)
-}
-
-/// Views that begin inside of their storage are read from the right offset.
+/// The wanted rows, behind a sum that needs all of them.
 #[test]
-fn start_offsets_are_honoured() {
-    let mut random = Random(6);
-    let whole = random.tensor(9, 256);
-    let part = |x: &Owned, from| -> Owned { x.tensor().unwrap().narrow(0, from, 4).unwrap().into() };
-    let (view, copied) = (part(&whole, 3), copy(&part(&whole, 3)));
-    let weights = [random.matrix(DType::TQ2_0, 9, 256)];
-    let linear = |x: &Owned| values(&fused().linear(x, None, &plain(&weights)).unwrap());
-    assert_eq!(linear(&view), linear(&copied));
-    let gated = |x: &Owned| values(&fused().gated(x, Activation::SwiGlu).unwrap());
-    assert_eq!(gated(&view), gated(&copied));
-    assert_eq!(values(&fused().rows(&view, &[1]).unwrap())[0], values(&whole)[4]);
-    let other = part(&random.tensor(9, 256), 5);
-    let want = (copied.tensor().unwrap() + other.tensor().unwrap()).unwrap().into();
-    assert_eq!(values(&sum(&fused(), &copied, &other, None).unwrap()), values(&want));
+fn wanted_rows() {
+    let (mut random, width) = (Random(6), 40);
+    let (x, y) = (random.tensor(9, width), random.tensor(9, width));
+    let mut pass = Pass::default();
+    let inputs = [pass.register(width), pass.register(width)];
+    pass.add(inputs[0], inputs[1], None);
+    pass.push(Op::Want { x: inputs[0] });
+    pass.push(Op::Hidden { x: inputs[0], norm: None });
+    let program = Program::new(&pass, &inputs, true).unwrap();
+    let flat = |x: &Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    let run = |wanted: &[u32], hidden: &[u32]| {
+        let batch =
+            RaggedBatch { tokens: vec![0; 9], hidden_rows: hidden.to_vec(), ..RaggedBatch::default() };
+        let step = Step { wanted: Some(wanted.to_vec()), ..Step::of_rows(&batch) };
+        let mut out = Outputs::default();
+        let given = [flat(&x), flat(&y)];
+        fused().run(&program, &step, &[&given[0], &given[1]], &mut out, &mut || Ok(())).map(|()| out.hidden)
+    };
+    for (wanted, hidden) in [(&[0, 4, 8][..], &[0, 4, 8][..]), (&[3, 5], &[5]), (&[8], &[]), (&[], &[])] {
+        let want = flat(&pick(&(&x + &y).unwrap(), hidden));
+        assert_eq!(run(wanted, hidden).unwrap(), want, "{wanted:?}, {hidden:?}");
+    }
+    assert!(run(&[4, 3], &[]).is_err(), "not in order");
+    assert!(run(&[9], &[]).is_err(), "no such row");
+    assert!(run(&[3], &[4]).is_err(), "a row that is not wanted");
 }
 
 #[test]
@@ -516,18 +505,6 @@ fn mistakes_are_errors() {
     assert!(ops.linear(&x, None, &plain(&[dense(&mut random, 32)])).is_err());
     assert!(ops.linear(&x, None, &plain(&[dense(&mut random, 64), dense(&mut random, 32)])).is_err());
     assert!(ops.linear(&x, Some(&random.norm(32)), &plain(&[dense(&mut random, 64)])).is_err());
-    assert!(
-        ops.linear(&x.tensor().unwrap().t().unwrap().into(), None, &plain(&[dense(&mut random, 4)])).is_err(),
-        "not contiguous"
-    );
-    assert!(
-        ops.linear(
-            &x.tensor().unwrap().to_dtype(candle_core::DType::F64).unwrap().into(),
-            None,
-            &plain(&[dense(&mut random, 64)])
-        )
-        .is_err()
-    );
     let with = |bias: usize, norms: &[usize], random: &mut Random| Projections {
         matrices: vec![dense(random, 64), dense(random, 64)],
         bias: Some(random.floats(bias).into()),
@@ -542,8 +519,7 @@ fn mistakes_are_errors() {
     let mixed = [random.matrix(DType::F32, 8, 128), random.matrix(DType::I2S, 8, 128)];
     assert!(ops.linear(&random.tensor(1, 128), None, &plain(&mixed)).is_err());
     assert!(ops.embed(&tokens(&[8]), &dense(&mut random, 64), 1.0).is_err());
-    assert!(ops.rows(&x, &[4]).is_err());
-    assert!(sum(&ops, &x, &random.tensor(4, 32), None).is_err());
+    assert!(ops.add(&x, &random.tensor(4, 32), None).is_err());
 }
 
 #[test]

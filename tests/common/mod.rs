@@ -11,7 +11,7 @@ use bn_engine::base::Result;
 use bn_engine::kernels::Pool;
 use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{LoadOptions, Loaded, Outputs, Source, load};
-use bn_engine::ops::{FusedOps, KvCache, Lora, OpSet, RaggedBatch, SeqRows, StateRows, States};
+use bn_engine::ops::{CpuOps, KvCache, Lora, OpSet, RaggedBatch, SeqRows, StateRows, States};
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub struct Running {
 
 impl Running {
     pub fn new(loaded: Loaded, threads: usize) -> Result<Self> {
-        Ok(Self { loaded, ops: Arc::new(FusedOps::new(Pool::new(threads)?)) })
+        Ok(Self { loaded, ops: Arc::new(CpuOps::new(Pool::new(threads)?)) })
     }
 
     pub fn kv(&self, kind: KvType, blocks: usize, block_size: usize) -> KvCache {

@@ -10,7 +10,7 @@ use bn_engine::base::Result;
 use bn_engine::kernels::attention::{Half, KvType, TILE, kv};
 use bn_engine::kernels::{Isa, Pool, isa};
 use bn_engine::model::{LoadOptions, Loaded, Outputs, Source, load};
-use bn_engine::ops::{FusedOps, KvCache, RaggedBatch, SeqRows, StateRows, States};
+use bn_engine::ops::{CpuOps, KvCache, RaggedBatch, SeqRows, StateRows, States};
 use std::time::Instant;
 
 const BLOCK: usize = 32;
@@ -85,8 +85,8 @@ fn run(options: &Options) -> Result<()> {
     let source = Source::parse(Some(&options.file))?;
     let loaded = load(&source, &LoadOptions::default(), &pool, &|_, _| (), &mut |_, _| false)?;
     let ops = match options.isa {
-        Some(isa) => FusedOps::with_isa(pool, isa)?,
-        None => FusedOps::new(pool),
+        Some(isa) => CpuOps::with_isa(pool, isa)?,
+        None => CpuOps::new(pool),
     };
     let most = options.contexts.iter().max().copied().unwrap_or(CHUNK);
     let sequences = options.sequences.iter().max().copied().unwrap_or(1);
@@ -124,7 +124,7 @@ fn run(options: &Options) -> Result<()> {
 
 struct Bench<'a> {
     loaded: &'a Loaded,
-    ops: FusedOps,
+    ops: CpuOps,
     kv: KvCache,
     blocks: usize,
     rounds: usize,
@@ -136,7 +136,7 @@ impl<'a> Bench<'a> {
     /// A cache for `sequences` of `blocks` blocks.
     fn new(
         loaded: &'a Loaded,
-        ops: FusedOps,
+        ops: CpuOps,
         options: &Options,
         blocks: usize,
         sequences: usize,

@@ -9,7 +9,7 @@ use bn_engine::engine::Engine;
 use bn_engine::engine::api::{EngineConfig, FinishReason, Prompt, RequestParams, Which};
 use bn_engine::kernels::Pool;
 use bn_engine::model::{LoadOptions, Outputs, Source, load};
-use bn_engine::ops::{FusedOps, KvCache, RaggedBatch, SeqRows};
+use bn_engine::ops::{CpuOps, KvCache, RaggedBatch, SeqRows};
 
 const BLOCK: usize = 32;
 const PROMPT: [u32; 4] = [3, 5, 7, 11];
@@ -38,7 +38,7 @@ fn main() {
 fn bare(tokens: usize, path: Option<&str>) -> Result<()> {
     let pool = Pool::new(1)?;
     let loaded = load(&Source::parse(path)?, &LoadOptions::default(), &pool, &|_, _| (), &mut |_, _| false)?;
-    let (model, ops) = (loaded.model, FusedOps::new(pool));
+    let (model, ops) = (loaded.model, CpuOps::new(pool));
     let blocks = (PROMPT.len() + tokens).div_ceil(BLOCK);
     let kv = KvCache::new(model.kv_shape().layout(EngineConfig::default().kv_type, blocks, BLOCK))?;
     let (mut batch, mut out) = (RaggedBatch::default(), Outputs::default());

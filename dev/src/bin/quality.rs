@@ -17,7 +17,7 @@ use bn_engine::base::{Error, Result};
 use bn_engine::kernels::Pool;
 use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{LoadOptions, Loaded, Outputs, Source, WeightType, load};
-use bn_engine::ops::{FusedOps, KvCache, RaggedBatch, StateRows, States};
+use bn_engine::ops::{CpuOps, KvCache, RaggedBatch, StateRows, States};
 use std::fs::File;
 use std::io::{BufReader, Read};
 
@@ -143,7 +143,7 @@ fn run(options: &Options) -> Result<()> {
     }
     let vocab = models[0].1.model.facts().vocab_size;
     let windows = windows(options, &models[0].1)?;
-    let ops = FusedOps::new(pool);
+    let ops = CpuOps::new(pool);
     let mut reference = Run::new(&models, &options.reference, options.window)?;
     let runs = options.settings.iter().map(|setting| Run::new(&models, setting, options.window));
     let mut runs = runs.collect::<Result<Vec<_>>>()?;
@@ -225,7 +225,7 @@ impl<'a> Run<'a> {
     }
 
     /// The logits of rows of a window, the first of which is at position `from`.
-    fn compute(&mut self, ops: &FusedOps, tokens: &[u32], from: usize, vocab: usize) -> Result<()> {
+    fn compute(&mut self, ops: &CpuOps, tokens: &[u32], from: usize, vocab: usize) -> Result<()> {
         match &mut self.source {
             Logits::Model(loaded, kv) => {
                 let mut batch = RaggedBatch::default();

@@ -5,7 +5,7 @@ use crate::engine::api::{EngineConfig, is_cpu};
 use crate::engine::replicas::balance::MAX_REPLICAS;
 use crate::kernels::{Isa, Pool};
 use crate::model::Loaded;
-use crate::ops::{CudaOps, FusedOps, OpSet};
+use crate::ops::{CpuOps, CudaOps, OpSet};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -78,8 +78,8 @@ impl Backend {
 
     fn new(config: &EngineConfig, device: Device, pool: Arc<Pool>) -> Result<Self> {
         let cpu = match config.instructions {
-            Some(isa) => FusedOps::with_isa(pool.clone(), isa)?,
-            None => FusedOps::new(pool.clone()),
+            Some(isa) => CpuOps::with_isa(pool.clone(), isa)?,
+            None => CpuOps::new(pool.clone()),
         };
         let cpu = Self::from(cpu);
         let Device::Cuda(number) = device else { return Ok(cpu) };
@@ -112,8 +112,8 @@ impl Backend {
     }
 }
 
-impl From<FusedOps> for Backend {
-    fn from(ops: FusedOps) -> Self {
+impl From<CpuOps> for Backend {
+    fn from(ops: CpuOps) -> Self {
         let name = format!("instructions: {}", ops.isa().name());
         let (pool, isa, kind) = (ops.pool().clone(), ops.isa(), "cpu".into());
         Self { pool, isa, ops: Box::new(ops), on_device: false, name, kind }

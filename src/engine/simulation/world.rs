@@ -19,7 +19,7 @@ use crate::engine::hub::{Phase, Rest};
 use crate::engine::memory::free::Claims;
 use crate::kernels::{Pool, isa};
 use crate::model::{self, Loaded, Source};
-use crate::ops::FusedOps;
+use crate::ops::CpuOps;
 use crate::rng::{Rng, mix};
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
@@ -77,7 +77,7 @@ impl World {
         let recurrent = recurrent.then(Recurrent::default);
         loaded.model = Arc::new(Machine { echo: loaded.model, recurrent, drafts });
         let seat = |replica| Seat {
-            backend: FusedOps::with_isa(Pool::new(1).unwrap(), isa()).unwrap().into(),
+            backend: CpuOps::with_isa(Pool::new(1).unwrap(), isa()).unwrap().into(),
             memory: setting.memory(replica),
             claim: CLAIMS.claim(1, &|| 0, |_| Ok(0)).unwrap().1,
         };

@@ -1,6 +1,6 @@
 //! Reads a decoder from a checkpoint, which must have all necessary tensors and no others.
 
-use super::{Decoder, Predictor, Weights, facts};
+use super::{Decoder, facts_of, states};
 use crate::base::Result;
 use crate::model::Facts;
 use crate::model::config::{Block, DecoderConfig};
@@ -41,30 +41,42 @@ impl Decoder {
         for index in 0..c.layers {
             layer::read(&mut from, &c, index, options, &mut pass, x, inputs)?;
         }
-        let append = Program::new(&pass, None, None)?;
-        let mut mtp = None;
+        let mut block = None;
         if options.mtp {
             c.blocks.push(Block { sparse: c.experts.is_some(), ..Block::default() });
-            let block = Mtp::read(&mut from, &c, &final_norm, options, &embed)?;
-            follow(&mut pass, x, &final_norm, &block);
-            let program = Program::new(&block.pass, Some(block.before), Some(block.output))?;
-            mtp = Some(Predictor { program, norm: block.norm, head_norm: block.head_norm });
+            let made = Mtp::read(&mut from, &c, &final_norm, options, &embed)?;
+            follow(&mut pass, x, &final_norm, &made);
+            block = Some(made);
         }
-        let residual = Program::new(&pass, None, Some(x))?;
         let ropes = ropes::read(&mut from, &c)?;
         let score = from.score_of(&c, &head)?;
         from.nothing_left(&c)?;
-        let head = Product {
+        let head = Arc::new(Product {
             weights: Projections { fold: fold.map(Arc::new), ..[head].into() },
             site: Some(Site::Head),
             names: vec!["output".into()],
-        };
-        let head_norm = final_norm.times(1.0 / c.logit_scale);
-        let weights = Weights { mtp, final_norm, head_norm, head, ropes, score };
-        let mut decoder = Self { config: c, residual, append, weights, facts: Facts::default() };
-        decoder.facts = facts(&decoder, from.other_bytes());
+        });
+        results(&mut pass, &c, x, &final_norm, &head);
+        let draft = block.map(|Mtp { mut pass, before, output, norm }| {
+            results(&mut pass, &c, output, &norm, &head);
+            Program::new(&pass, &[before], true)
+        });
+        let (forward, append) = (Program::new(&pass, &[], true)?, Program::new(&pass, &[], false)?);
+        let draft = draft.transpose()?;
+        let states = states(&forward, if draft.is_some() { hidden } else { 0 });
+        let facts = Facts::default();
+        let mut decoder = Self { forward, append, draft, ropes, score, states, facts, config: c };
+        decoder.facts = facts_of(&decoder, from.other_bytes())?;
         Ok(decoder)
     }
+}
+
+/// Pushes what makes the results of a pass, behind which the residual is `x`.
+fn results(pass: &mut Pass, c: &DecoderConfig, x: Reg, norm: &Norm, head: &Arc<Product>) {
+    pass.push(Op::Check);
+    pass.push(Op::Hidden { x, norm: Some(norm.clone()) });
+    let (scaled, product, cap) = (norm.times(1.0 / c.logit_scale), head.clone(), c.logit_cap);
+    pass.make(|rows| Op::Head { x, rows, norm: Some(scaled), product, cap });
 }
 
 /// Pushes what writes a block's K and V of the batch's rows, behind which the residual is `x`.
@@ -72,5 +84,5 @@ fn follow(pass: &mut Pass, x: Reg, final_norm: &Norm, block: &Mtp) {
     pass.push(Op::Check);
     let hidden = pass.make(|to| Op::Norm { x, norm: final_norm.clone(), to });
     let before = pass.make(|to| Op::Shift { x: hidden, to });
-    pass.append(&block.pass, [block.before, before], block.output);
+    pass.append(&block.pass, [block.before, before]);
 }

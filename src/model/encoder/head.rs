@@ -3,7 +3,8 @@
 use crate::base::{Error, Result};
 use crate::kernels::rows::elementwise;
 use crate::model::Pooling;
-use crate::ops::{Norm, OpSet, Projections};
+use crate::ops::pass::{Op, Pass, Product, Program, Step};
+use crate::ops::{Norm, OpSet, Outputs, Projections, RaggedBatch};
 
 /// The function between the two products of a score, and after one of an embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,16 +29,36 @@ impl HeadActivation {
     }
 }
 
+/// A product of one row, after `norm` if given.
+fn product(norm: Option<Norm>, weights: Projections) -> Result<Program> {
+    let mut pass = Pass::default();
+    let x = pass.register(weights.matrices.first().map_or(0, |matrix| matrix.cols));
+    let out = pass.linear(x, norm, Product::fixed(weights));
+    pass.push(Op::Hidden { x: out, norm: None });
+    Program::new(&pass, &[x], true)
+}
+
+/// Runs a program of one row.
+fn run(program: &Program, ops: &dyn OpSet, x: &[f32]) -> Result<Vec<f32>> {
+    let batch = RaggedBatch { tokens: vec![0], hidden_rows: vec![0], ..RaggedBatch::default() };
+    let mut out = Outputs::default();
+    ops.run(program, &Step::of_rows(&batch), &[x], &mut out, &mut || Ok(()))?;
+    Ok(out.hidden)
+}
+
 /// A product of the pooled state.
 pub struct Dense {
-    pub weights: Projections,
-    pub activation: HeadActivation,
+    pub program: Program,
+    activation: HeadActivation,
 }
 
 impl Dense {
+    pub fn new(weights: Projections, activation: HeadActivation) -> Result<Self> {
+        Ok(Self { program: product(None, weights)?, activation })
+    }
+
     pub fn run(&self, ops: &dyn OpSet, x: &[f32]) -> Result<Vec<f32>> {
-        let mut out = Vec::new();
-        ops.linear(&ops.given(x, [1, x.len()])?, None, &self.weights)?.copy_to(&mut out)?;
+        let mut out = run(&self.program, ops, x)?;
         self.activation.apply(&mut out);
         Ok(out)
     }
@@ -47,22 +68,22 @@ impl Dense {
 pub struct ScoreHead {
     /// Which hidden states it takes.
     pub pooling: Pooling,
-    pub dense: Dense,
-    pub norm: Option<Norm>,
-    pub out: Projections,
+    dense: Dense,
+    out: Program,
 }
 
 impl ScoreHead {
-    pub fn products(&self) -> [&Projections; 2] {
-        [&self.dense.weights, &self.out]
+    pub fn new(pooling: Pooling, dense: Dense, norm: Option<Norm>, out: Projections) -> Result<Self> {
+        Ok(Self { pooling, dense, out: product(norm, out)? })
+    }
+
+    pub fn programs(&self) -> [&Program; 2] {
+        [&self.dense.program, &self.out]
     }
 
     /// The label's probability, by the logistic function.
     pub fn run(&self, ops: &dyn OpSet, pooled: &[f32]) -> Result<Vec<f32>> {
-        let x = self.dense.run(ops, pooled)?;
-        let mut logit = Vec::new();
-        ops.linear(&ops.given(&x, [1, x.len()])?, self.norm.as_ref(), &self.out)?.copy_to(&mut logit)?;
-        match logit[..] {
+        match run(&self.out, ops, &self.dense.run(ops, pooled)?)?[..] {
             [logit] => Ok(vec![(1.0 / (1.0 + (-f64::from(logit)).exp())) as f32]),
             _ => Err(Error::internal("a score of several labels")),
         }

@@ -9,7 +9,7 @@ use super::check::check_batch;
 use super::{Facts, KvShape, Model, Outputs, check_stop};
 use crate::base::{Error, Result};
 use crate::ops::pass::{Program, Ropes, Step};
-use crate::ops::{KvCache, OpSet, RaggedBatch, Weight, distinct};
+use crate::ops::{Distinct, Extent, KvCache, OpSet, RaggedBatch, Weight};
 
 pub use config::EncoderConfig;
 pub use head::{Dense, HeadActivation, ScoreHead};
@@ -46,13 +46,11 @@ impl Encoder {
         encoder
     }
 
-    fn all_weights(&self) -> Vec<Weight<'_>> {
+    /// The programs that together have all weights.
+    fn programs(&self) -> impl Iterator<Item = &Program> {
         let Heads { score, dense } = &self.heads;
-        let mut all = self.program.weights();
-        all.extend(score.iter().flat_map(ScoreHead::products).map(Weight::Product));
-        all.extend(dense.iter().map(|dense| Weight::Product(&dense.weights)));
-        all.extend(score.iter().filter_map(|score| score.norm.as_ref()).map(Weight::Norm));
-        all
+        let score = score.iter().flat_map(ScoreHead::programs);
+        [&self.program].into_iter().chain(score).chain(dense.iter().map(|dense| &dense.program))
     }
 }
 
@@ -68,23 +66,20 @@ impl Model for Encoder {
     }
 
     fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
-        self.all_weights().into_iter().try_for_each(each)
+        let mut done = Ok(());
+        self.programs().for_each(|program| {
+            program.weights(&mut |weight| {
+                if done.is_ok() {
+                    done = each(weight);
+                }
+            });
+        });
+        done
     }
 
-    /// Sums up the following, and a MiB for the threads:
-    /// - For each row, in f32: the residual and two further embeddings or updates; q, k and v; attention's output; gate
-    ///   and up; the rotations; the widest activation, normed.
-    /// - For each row, that activation quantized, with the scales and sums of its blocks.
-    /// - For each thread, the keys and values of a head of the longest text, and a tile of scores.
-    fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, _: usize) -> usize {
-        let c = &self.config;
-        let attention = c.attention.heads * c.attention.head_dim;
-        let widest = c.hidden.max(c.ffn).max(attention);
-        let angles = c.ropes.iter().map(|rope| rope.dims).sum::<usize>();
-        let floats = 4 * c.hidden + c.attention.qkv() + 2 * attention + 2 * c.ffn + angles + widest;
-        let row = 4 * floats + 3 * widest;
-        let threads = c.attention.whole_bytes(ops.threads(), rows.min(c.context_length));
-        rows.saturating_mul(row).saturating_add(threads).saturating_add(1 << 20)
+    fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits: usize) -> usize {
+        let extent = Extent { rows, logits, context: self.config.context_length };
+        self.program.bytes(ops, extent, &self.ropes, 0)
     }
 
     fn forward(
@@ -105,17 +100,14 @@ impl Model for Encoder {
         if let Some(odd) = batch.types.iter().find(|kind| c.types > 0 && **kind as usize >= c.types) {
             return Err(Error::invalid(format!("token type {odd} of a model with {}", c.types)));
         }
-        ops.begin(batch, kv)?;
-        out.logits.clear();
-        out.tokens.clear();
         if batch.hidden_rows.is_empty() {
-            out.hidden.clear();
-            return ops.finish();
+            out.clear();
+            return Ok(());
         }
-        let (ropes, wanted) = (&self.ropes[..], Some(&batch.hidden_rows[..]));
-        let step = Step { ops, batch, paging: None, global: None, kv, ropes, wanted };
-        let rows = self.program.run(&step, None, &mut || check_stop(stop))?;
-        rows.ok_or_else(|| Error::internal("a text without rows"))?.copy_to(&mut out.hidden)
+        let wanted = (batch.hidden_rows.len() < batch.tokens.len()).then(|| batch.hidden_rows.clone());
+        let (ropes, kv) = (&self.ropes[..], Some(kv));
+        let step = Step { batch, paging: None, global: None, kv, ropes, wanted };
+        ops.run(&self.program, &step, &[], out, &mut || check_stop(stop))
     }
 
     fn after_pooling(&self, ops: &dyn OpSet, score: bool, pooled: &[f32]) -> Result<Option<Vec<f32>>> {
@@ -137,7 +129,9 @@ impl Model for Encoder {
 
 fn facts(encoder: &Encoder, other_bytes: u64) -> Facts {
     let (c, heads) = (&encoder.config, &encoder.heads);
-    let (matrices, vectors) = distinct(&encoder.all_weights());
+    let mut weights = Distinct::default();
+    encoder.programs().for_each(|program| program.weights(&mut |weight| weights.add(weight)));
+    let Distinct { matrices, vectors, .. } = weights;
     Facts {
         architecture: c.architecture.clone(),
         name: c.name.clone(),

@@ -29,9 +29,8 @@ pub struct Mtp {
     pub before: Reg,
     /// The residual behind the block, which predicts the next token of each row.
     pub output: Reg,
-    /// The norm of the block's hidden state, and the same before the head.
+    /// The norm of the block's hidden state.
     pub norm: Norm,
-    pub head_norm: Norm,
 }
 
 impl Mtp {
@@ -52,11 +51,11 @@ impl Mtp {
         let norms = [reader.norm(&name("enorm"), c.hidden, c)?, reader.norm(&name("hnorm"), c.hidden, c)?];
         let join = Product::fixed([reader.matrix(&join_of(c), c.hidden, 2 * c.hidden)?]);
         let mut pass = Pass::default();
-        let before = pass.register();
+        let before = pass.register(c.hidden);
         let a = embed(&mut pass);
         let both = pass.make(|to| Op::Beside { a, b: before, norms, to });
         let output = pass.linear(both, None, join);
         layer::read(reader, c, c.layers, options, &mut pass, output, None)?;
-        Ok(Self { pass, before, output, head_norm: norm.times(1.0 / c.logit_scale), norm })
+        Ok(Self { pass, before, output, norm })
     }
 }

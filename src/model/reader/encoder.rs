@@ -28,7 +28,7 @@ impl Reader<'_> {
         for (at, (width, activation)) in c.dense.iter().enumerate() {
             // Numbered as the modules of sentence-transformers are, where the first two are other ones.
             let weights = self.products(&[(format!("dense_{}", at + 2), *width)], from)?;
-            dense.push(Dense { weights, activation: *activation });
+            dense.push(Dense::new(weights, *activation)?);
             from = *width;
         }
         self.all_used(&|_| false)?;
@@ -39,7 +39,8 @@ impl Reader<'_> {
         let rope = |inv_freq: Vec<f32>, factor| Rope { inv_freq: inv_freq.into(), style, factor };
         let ropes = c.ropes.iter().map(|r| rope(r.inv_freq(), r.attention_factor()));
         let ropes = ropes.map(|rope| Ropes { rope, long: None }).collect();
-        let program = Program::new(&pass, None, Some(x))?;
+        pass.push(Op::Hidden { x, norm: None });
+        let program = Program::new(&pass, &[], true)?;
         Ok(Encoder::new(c, program, ropes, Heads { score, dense }, self.files.other_bytes()))
     }
 
@@ -133,12 +134,9 @@ impl Reader<'_> {
         let Some((pooling, activation)) = c.score else { return Ok(None) };
         let weights = self.products(&[("cls".into(), c.hidden)], c.hidden)?;
         let has_norm = self.files.has("cls.norm.weight");
-        Ok(Some(ScoreHead {
-            pooling,
-            dense: Dense { weights, activation },
-            norm: if has_norm { Some(self.encoder_norm("cls.norm", c.hidden, c)?) } else { None },
-            out: self.products(&[("cls.output".into(), 1)], c.hidden)?,
-        }))
+        let norm = if has_norm { Some(self.encoder_norm("cls.norm", c.hidden, c)?) } else { None };
+        let out = self.products(&[("cls.output".into(), 1)], c.hidden)?;
+        ScoreHead::new(pooling, Dense::new(weights, activation)?, norm, out).map(Some)
     }
 
     /// Matrices (name, rows) of `cols` columns that are multiplied with the same activations, with the biases that the

@@ -6,7 +6,7 @@ use super::parts::{Part, grown, read};
 use crate::base::{Error, Result, reserve};
 use crate::device::{Buffer, Graph, Pinned};
 use crate::kernels::attention::PIECE;
-use crate::ops::{Head, KvLayout, RaggedBatch};
+use crate::ops::{Draws, KvLayout, Outputs, RaggedBatch};
 use std::sync::Arc;
 
 /// Maximum number of shapes, and so of graphs, that are kept. The least recently used one goes first.
@@ -15,8 +15,8 @@ const MOST: usize = 64;
 /// Everything that a step's launches and their arguments depend on, besides addresses that do not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Address of the embedding on the host, which identifies the model.
-    pub model: usize,
+    /// `Program::id`.
+    pub program: u64,
     /// Address and layout of the KV cache.
     pub kv: (u64, KvLayout),
     pub rows: usize,
@@ -29,10 +29,10 @@ pub struct Shape {
 impl Shape {
     /// The shape of a step in which each row is the only one of its sequence and gives nothing but logits. `None` for
     /// other steps.
-    pub fn of(batch: &RaggedBatch, model: usize, kv: (u64, KvLayout)) -> Option<Self> {
+    pub fn of(batch: &RaggedBatch, program: u64, kv: (u64, KvLayout)) -> Option<Self> {
         let rows = batch.tokens.len();
         batch.decodes().then(|| Self {
-            model,
+            program,
             kv,
             rows,
             pieces: pieces(batch),
@@ -96,19 +96,19 @@ impl Results {
         queue: &Queue,
         staging: &mut Staging,
         [rows, vocab]: [usize; 2],
-        to: Head,
+        draws: &Draws,
+        to: &mut Outputs,
     ) -> Result<()> {
-        to.tokens.clear();
         let Some(drawn) = &self.drawn else {
-            return read(queue, &self.logits, [0, rows], vocab, grown(to.logits, rows * vocab)?);
+            return read(queue, &self.logits, [0, rows], vocab, grown(&mut to.logits, rows * vocab)?);
         };
-        staging.read(queue, drawn, rows, to.draws.report_words, (to.tokens, to.reports))?;
+        staging.read(queue, drawn, rows, draws.report_words, (&mut to.tokens, &mut to.reports))?;
         // Only grows. The rows of drawn tokens keep an unused place in it.
         if to.logits.len() < rows * vocab {
-            grown(to.logits, rows * vocab)?;
+            grown(&mut to.logits, rows * vocab)?;
         }
         let own = &mut to.logits[..rows * vocab];
-        for (row, _) in to.draws.rows.iter().enumerate().filter(|(_, draw)| draw.is_none()) {
+        for (row, _) in draws.rows.iter().enumerate().filter(|(_, draw)| draw.is_none()) {
             read(queue, &self.logits, [row, row + 1], vocab, &mut own[row * vocab..][..vocab])?;
         }
         Ok(())
@@ -161,7 +161,7 @@ pub enum Way {
 pub struct Graphs {
     seen: Vec<Seen>,
     clock: u64,
-    /// The shape and the memory's generation of the current step. `choose` fills in the model and the generation.
+    /// The shape and the memory's generation of the current step. `choose` fills in the program and the generation.
     current: Option<(Shape, u64)>,
 }
 
@@ -171,10 +171,10 @@ impl Graphs {
         self.current = Shape::of(batch, 0, kv).map(|shape| (shape, 0));
     }
 
-    /// Decides how the step of `model` is run, with memory of this generation.
-    pub fn choose(&mut self, model: usize, generation: u64) -> Way {
+    /// Decides how the step of a program is run, with memory of this generation.
+    pub fn choose(&mut self, program: u64, generation: u64) -> Way {
         let Some((shape, _)) = self.current else { return Way::Give };
-        let shape = Shape { model, ..shape };
+        let shape = Shape { program, ..shape };
         self.current = Some((shape, generation));
         self.clock += 1;
         self.seen.retain(|seen| seen.generation == generation);
@@ -246,7 +246,7 @@ pub fn reports_at(rows: usize) -> usize {
 mod tests {
     use super::*;
     use crate::kernels::attention::KvType;
-    use crate::ops::{Draws, SeqRows};
+    use crate::ops::SeqRows;
 
     const KV: KvLayout = KvLayout {
         kind: KvType::F16,

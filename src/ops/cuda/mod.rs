@@ -1,4 +1,4 @@
-//! The operations on an NVIDIA device. They take the same steps as `FusedOps`, with the kernels of
+//! The operations on an NVIDIA device. They take the same steps as `CpuOps`, with the kernels of
 //! `cuda/kernels`. The bits are the same, except for products of F16 and BF16 weights and attention with KV
 //! in F16.
 //!
@@ -23,4 +23,3 @@ mod weights;
 
 pub use kv::DeviceKv;
 pub use ops::CudaOps;
-pub use parts::Part;

@@ -1,4 +1,4 @@
-//! The operations themselves.
+//! Runs passes: an arm for each operation.
 
 use super::attention::Attend;
 use super::graphs::{Results, Way};
@@ -6,26 +6,54 @@ use super::kv::DeviceKv;
 use super::launch::{Arg, Launches};
 use super::linear::{ROW_THREADS, Source, row_shared, row_threads, shared_rows};
 use super::ops::CudaOps;
+use super::parts::Part;
 use super::weights::device_bytes;
 use super::{attention, draw, graphs};
 use crate::base::{Error, Result};
 use crate::kernels::attention::KvType;
 use crate::kernels::rows::hadamard;
 use crate::kernels::{Arithmetic, Matrix};
-use crate::ops::pass::Op;
+use crate::ops::pass::{self, Ids, Input, Op, Product, Program, Reg, Step, Sum};
 use crate::ops::types::cpu_only;
 use crate::ops::{
-    Activation, Adapted, Attention, AttentionShape, Experts, Head, KvCache, KvLayout, Norm, OpSet, Owned,
-    Paging, Projections, RaggedBatch, Site, Weight,
+    Adapted, AttentionShape, KvCache, KvLayout, Norm, OpSet, Outputs, Projections, RaggedBatch, Weight,
 };
 use std::collections::HashSet;
 
 impl OpSet for CudaOps {
+    fn run(
+        &self,
+        program: &Program,
+        step: &Step,
+        given: &[&[f32]],
+        out: &mut Outputs,
+        check: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        if !given.is_empty() {
+            return Err(cpu_only("passes with inputs"));
+        }
+        out.begin();
+        self.begin(program, step)?;
+        let values = (0..program.places().len()).map(|_| None).collect();
+        let mut run = Run { ops: self, step, values, chosen: None, waits: true, out };
+        let mut free = program.free().iter().peekable();
+        for (at, op) in program.ops().iter().enumerate() {
+            match op {
+                Op::Check => check()?,
+                op => run.op(op)?,
+            }
+            while let Some((_, reg)) = free.next_if(|(behind, _)| *behind == at) {
+                run.values[reg.index()] = None;
+            }
+        }
+        // Reading a result has waited.
+        if run.waits { self.queue.stream.synchronize() } else { Ok(()) }
+    }
+
     fn hold(&self, weight: Weight) -> Result<()> {
         match weight {
             Weight::Table(table) => self.matrix(table).map(drop),
             Weight::Op(op) => lacking(op).map_or(Ok(()), |part| Err(cpu_only(part))),
-            Weight::CpuOnly(part) => Err(cpu_only(part)),
             Weight::Product(Projections { fold: Some(_), .. }) => Err(cpu_only("rotated weights")),
             Weight::Product(weights) => {
                 weights.matrices.iter().try_for_each(|matrix| self.check_row(matrix.cols))?;
@@ -33,8 +61,10 @@ impl OpSet for CudaOps {
                 let norms = weights.norms.iter().map(|norm| &norm.weight);
                 norms.chain(&weights.bias).try_for_each(|vector| self.vector(vector).map(drop))
             }
-            Weight::Norm(Norm { bias: Some(_), .. }) => Err(cpu_only("layer norms")),
-            Weight::Norm(norm) => self.vector(&norm.weight).map(drop),
+            Weight::Norm(Norm { bias: Some(_), .. }) | Weight::Derived(Norm { bias: Some(_), .. }) => {
+                Err(cpu_only("layer norms"))
+            }
+            Weight::Norm(norm) | Weight::Derived(norm) => self.vector(&norm.weight).map(drop),
             Weight::Experts(experts) => self.hold_experts(experts),
             Weight::Recurrent(_) => Err(cpu_only("recurrent layers")),
             Weight::Sinks(_) => Err(cpu_only("attention sinks")),
@@ -52,10 +82,6 @@ impl OpSet for CudaOps {
         bytes
     }
 
-    fn finish(&self) -> Result<()> {
-        self.queue.stream.synchronize()
-    }
-
     fn free_bytes(&self) -> Option<Result<usize>> {
         Some(self.queue.opened.device.free_bytes())
     }
@@ -68,30 +94,214 @@ impl OpSet for CudaOps {
         Ok(KvCache::on_device(layout, DeviceKv::new(&self.queue, &layout)?))
     }
 
-    fn begin(&self, batch: &RaggedBatch, kv: &KvCache) -> Result<()> {
+    fn decode_rows(&self, rows: usize) -> usize {
+        graphs::bucket(rows)
+    }
+
+    fn draws(&self) -> bool {
+        true
+    }
+
+    fn head_bytes(&self, rows: usize, vocab: usize) -> usize {
+        // Logits, two work areas of a draw, its inputs and its results.
+        rows.saturating_mul(vocab.saturating_mul(12).saturating_add(draw::MOST))
+    }
+
+    fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize {
+        attention::state_bytes(shape, rows, context)
+    }
+}
+
+/// The state of a pass.
+struct Run<'a> {
+    ops: &'a CudaOps,
+    step: &'a Step<'a>,
+    /// The registers.
+    values: Vec<Option<Part>>,
+    /// The adapters of the wanted rows, once those are chosen.
+    chosen: Option<Vec<Adapted>>,
+    /// Nothing has waited for the pass yet.
+    waits: bool,
+    out: &'a mut Outputs,
+}
+
+impl Run<'_> {
+    fn get(&self, reg: Reg) -> Result<&Part> {
+        let value = self.values[reg.index()].as_ref();
+        value.ok_or_else(|| Error::internal("an operation's input is not there"))
+    }
+
+    fn op(&mut self, op: &Op) -> Result<()> {
+        let ops = self.ops;
+        let (to, made) = match op {
+            Op::Check => return Ok(()),
+            Op::Add(Sum { x, y, norm }) => return ops.add(self.get(*x)?, self.get(*y)?, norm.as_ref()),
+            Op::NormColumns { x, from, norm } => return ops.norm_columns(self.get(*x)?, *from, norm),
+            Op::Want { x } => return self.want(*x),
+            Op::Hidden { x, norm } => return self.hidden(*x, norm.as_ref()),
+            Op::Head { x, norm, product, .. } => return self.head(*x, norm.as_ref(), product),
+            Op::Append { qkv, how } => return self.attention(*qkv, how).map(drop),
+            Op::Embed { ids: Ids::Tokens, table, scale, to } => {
+                (to, ops.embed(self.step.batch, table, *scale)?)
+            }
+            Op::Linear { input, norm, product, to } => (to, self.linear(input, norm.as_ref(), product)?),
+            Op::Gated { x, activation, to } => {
+                let gate_up = self.get(*x)?;
+                let source = Source::Gated { gate_up, activation: *activation };
+                (to, ops.row_floats(source, None, gate_up.dims[1] / 2)?)
+            }
+            Op::Norm { x, norm, to } => (to, ops.normed(self.get(*x)?, norm)?),
+            Op::Attention { qkv, how, to } => (to, self.attention(*qkv, how)?),
+            Op::Experts { x, norm, experts, activation, to } => {
+                (to, ops.mixture(self.get(*x)?, norm.as_ref(), experts, *activation)?)
+            }
+            op => return Err(cpu_only(lacking(op).unwrap_or("such operations"))),
+        };
+        self.values[to.index()] = Some(made);
+        Ok(())
+    }
+
+    fn attention(&self, qkv: Reg, how: &pass::Attend) -> Result<Part> {
+        let (paging, kv) = (self.step.paging(how)?, self.step.kv()?);
+        let (layout, layer) = (&kv.layout, kv.device()?.layer(how.place)?);
+        paging.check_cache(layout)?;
+        let pieces = self.ops.inputs.lock().at.pieces;
+        let (qkv, how) = (self.get(qkv)?, &self.step.attention(how)?);
+        self.ops.attend(&Attend { qkv, paging, layout, how, layer, pieces })
+    }
+
+    /// The adapters of the rows that products have now.
+    fn adapted(&self) -> &[Adapted] {
+        self.chosen.as_deref().unwrap_or(&self.step.batch.adapted)
+    }
+
+    fn linear(&self, input: &Input, norm: Option<&Norm>, product: &Product) -> Result<Part> {
+        let source = match input {
+            Input::Rows(x) => Source::Rows(self.get(*x)?),
+            Input::Sum { sum: Sum { x, y, norm }, .. } => {
+                let (x, y) = (self.get(*x)?, self.get(*y)?);
+                self.ops.check_norm(norm.as_ref(), x.dims[1])?;
+                Source::Sum { x, y, norm: norm.as_ref() }
+            }
+            Input::Gated { x, activation } => {
+                Source::Gated { gate_up: self.get(*x)?, activation: *activation }
+            }
+        };
+        let Some(adapted) = product.updated_by(self.adapted()) else {
+            return self.ops.product(source, norm, &product.weights);
+        };
+        // Adapters need the input by itself.
+        let made = match source {
+            Source::Rows(_) => None,
+            Source::Sum { x, y, norm } => {
+                self.ops.add(x, y, norm)?;
+                None
+            }
+            Source::Gated { gate_up, .. } => Some(self.ops.row_floats(source, None, gate_up.dims[1] / 2)?),
+        };
+        let x = match (&made, source) {
+            (Some(made), _) => made,
+            (None, Source::Rows(x) | Source::Sum { x, .. } | Source::Gated { gate_up: x, .. }) => x,
+        };
+        self.ops.adapted_product(x, norm, product, adapted)
+    }
+
+    fn want(&mut self, x: Reg) -> Result<()> {
+        let Some(rows) = &self.step.wanted else { return Ok(()) };
+        let chosen = self.ops.gather(self.get(x)?, rows)?;
+        self.values[x.index()] = Some(chosen);
+        if self.chosen.is_none() {
+            self.chosen = Some(self.step.adapted_wanted().into_owned());
+        }
+        Ok(())
+    }
+
+    /// Where these rows of the batch are among those that the registers have.
+    fn places(&self, rows: &[u32]) -> Vec<u32> {
+        self.step.places(rows).map(|at| at as u32).collect()
+    }
+
+    fn hidden(&mut self, x: Reg, norm: Option<&Norm>) -> Result<()> {
+        let rows = &self.step.batch.hidden_rows;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let rows = self.ops.gather(self.get(x)?, &self.places(rows))?;
+        let normed = norm.map(|norm| self.ops.normed(&rows, norm)).transpose()?;
+        self.waits = false;
+        normed.as_ref().unwrap_or(&rows).copy_to(&mut self.out.hidden)
+    }
+
+    fn head(&mut self, x: Reg, norm: Option<&Norm>, product: &Product) -> Result<()> {
+        let rows = &self.step.batch.logits_rows;
+        if rows.is_empty() {
+            self.out.logits.clear();
+            return Ok(());
+        }
+        self.waits = false;
+        let Self { ops, step, values, out, .. } = self;
+        let x = values[x.index()].as_ref().ok_or_else(|| Error::internal("logits of no rows"))?;
+        let places: Vec<u32> = step.places(rows).map(|at| at as u32).collect();
+        let own = (rows.len() < x.dims[0]).then(|| ops.gather(x, &places)).transpose()?;
+        let x = own.as_ref().unwrap_or(x);
+        let adapted = step.adapted_logits();
+        match product.updated_by(&adapted) {
+            None => ops.head(x, norm, &product.weights, step, out),
+            Some(adapted) => ops.adapted_product(x, norm, product, adapted)?.copy_to(&mut out.logits),
+        }
+    }
+}
+
+impl CudaOps {
+    /// Begins a step, and decides how its launches are run.
+    fn begin(&self, program: &Program, step: &Step) -> Result<()> {
+        let (batch, kv) = (step.batch, step.kv()?);
         let kv = (kv.device()?.address()?, kv.layout);
         self.queue.give();
         self.loras.lock().forget();
         let outputs = batch.logits_rows.len().max(batch.hidden_rows.len());
         self.parts.begin(&self.queue, batch.tokens.len(), outputs)?;
         self.begin_inputs(batch)?;
-        self.graphs.lock().begin(batch, kv);
-        Ok(())
-    }
-
-    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned> {
-        let (rows, cols) = (batch.tokens.len(), table.cols);
-        if let Some(id) = batch.tokens.iter().find(|id| **id as usize >= table.rows) {
-            return Err(Error::internal(format!("token id {id}: the embedding has {} rows", table.rows)));
-        }
-        match self.graphs.lock().choose(table.data.as_ptr() as usize, self.generation()) {
+        let mut graphs = self.graphs.lock();
+        graphs.begin(batch, kv);
+        match graphs.choose(program.id(), self.generation()) {
             Way::Give => {}
             Way::Keep => self.queue.keep(),
             Way::Leave => self.queue.leave(),
         }
+        Ok(())
+    }
+
+    /// The product of `x` after `norm`, and the updates of adapters.
+    fn adapted_product(
+        &self,
+        x: &Part,
+        norm: Option<&Norm>,
+        product: &Product,
+        adapted: &[Adapted],
+    ) -> Result<Part> {
+        let normed = norm.map(|norm| self.normed(x, norm)).transpose()?;
+        let x = normed.as_ref().unwrap_or(x);
+        let y = self.product(Source::Rows(x), None, &product.weights)?;
+        let Some(site) = product.site else { return Ok(y) };
+        adapted.iter().try_for_each(|adapted| self.update(&y, x, &product.weights, adapted, site))?;
+        Ok(y)
+    }
+
+    /// `norm` of each row.
+    fn normed(&self, x: &Part, norm: &Norm) -> Result<Part> {
+        self.row_floats(Source::Rows(x), Some(norm), x.dims[1])
+    }
+
+    /// Rows of `table` for the batch's tokens, times `scale`.
+    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Part> {
+        let (rows, cols) = (batch.tokens.len(), table.cols);
+        if let Some(id) = batch.tokens.iter().find(|id| **id as usize >= table.rows) {
+            return Err(Error::internal(format!("token id {id}: the embedding has {} rows", table.rows)));
+        }
         let out = self.part(rows, cols)?;
         if self.queue.leaves() {
-            return Ok(out.into());
+            return Ok(out);
         }
         let held = self.matrix(table)?;
         let rotated = table.dtype.arithmetic() == Arithmetic::Int8 && hadamard::rotation(cols) > 1;
@@ -103,24 +313,21 @@ impl OpSet for CudaOps {
         if rotated {
             self.unrotate(&out, scale)?;
         }
-        Ok(out.into())
+        Ok(out)
     }
 
-    fn linear(&self, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
-        Ok(self.product(Source::Rows(x.part()?), norm, weights)?.into())
-    }
-
-    fn decode_rows(&self, rows: usize) -> usize {
-        graphs::bucket(rows)
-    }
-
-    fn draws(&self) -> bool {
-        true
-    }
-
-    fn head(&self, to: Head, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<()> {
-        let logits = self.product(Source::Rows(x.part()?), norm, weights)?;
-        let draws = logits.dims[1] <= draw::VOCABULARY && to.draws.rows.len() == logits.dims[0];
+    /// The logits of the rows of `x`, and what is drawn from them.
+    fn head(
+        &self,
+        x: &Part,
+        norm: Option<&Norm>,
+        weights: &Projections,
+        step: &Step,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let logits = self.product(Source::Rows(x), norm, weights)?;
+        let rows = step.batch.draws.rows.len();
+        let draws = logits.dims[1] <= draw::VOCABULARY && rows == logits.dims[0];
         let drawn = if draws { Some(self.draw(&logits)?) } else { None };
         let made = Results::of(&logits, drawn.as_ref());
         let made = match (self.queue.end(), made) {
@@ -133,26 +340,16 @@ impl OpSet for CudaOps {
             (_, made) => made,
         };
         match made {
-            Some(made) => made.read(&self.queue, &mut self.staging.lock(), logits.dims, to),
-            None => {
-                to.tokens.clear();
-                logits.copy_to(to.logits)
+            Some(made) => {
+                let draws = &step.batch.draws;
+                made.read(&self.queue, &mut self.staging.lock(), logits.dims, draws, out)
             }
+            None => logits.copy_to(&mut out.logits),
         }
     }
 
-    fn head_bytes(&self, rows: usize, vocab: usize) -> usize {
-        // Logits, two work areas of a draw, its inputs and its results.
-        rows.saturating_mul(vocab.saturating_mul(12).saturating_add(draw::MOST))
-    }
-
-    fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned> {
-        let x = x.part()?;
-        Ok(self.row_floats(Source::Rows(x), Some(norm), x.dims[1])?.into())
-    }
-
-    fn norm_columns(&self, x: &mut Owned, from: usize, norm: &Norm) -> Result<()> {
-        let x = x.part()?;
+    /// `norm` of the columns of `x` that begin at `from`, in place.
+    fn norm_columns(&self, x: &Part, from: usize, norm: &Norm) -> Result<()> {
         let ([rows, stride], cols) = (x.dims, norm.weight.len());
         if from + cols > stride {
             return Err(Error::internal(format!("a norm of columns {from} to {} of {stride}", from + cols)));
@@ -170,31 +367,8 @@ impl OpSet for CudaOps {
         }
     }
 
-    fn attention(
-        &self,
-        qkv: &Owned,
-        paging: &Paging,
-        kv: &KvCache,
-        layer: usize,
-        how: &Attention,
-    ) -> Result<Owned> {
-        let (qkv, layout, layer) = (qkv.part()?, &kv.layout, kv.device()?.layer(layer)?);
-        paging.check_cache(layout)?;
-        let pieces = self.inputs.lock().at.pieces;
-        Ok(self.attend(&Attend { qkv, paging, layout, how, layer, pieces })?.into())
-    }
-
-    fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize {
-        attention::state_bytes(shape, rows, context)
-    }
-
-    fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned> {
-        let gate_up = gate_up.part()?;
-        Ok(self.row_floats(Source::Gated { gate_up, activation }, None, gate_up.dims[1] / 2)?.into())
-    }
-
-    fn add(&self, x: &mut Owned, y: &Owned, norm: Option<&Norm>) -> Result<()> {
-        let (x, y) = (x.part()?, y.part()?);
+    /// `x += y`, with `norm(y)` if there is a norm.
+    fn add(&self, x: &Part, y: &Part, norm: Option<&Norm>) -> Result<()> {
         let [rows, cols] = x.dims;
         y.check("a sum", x.dims)?;
         if self.queue.leaves() {
@@ -216,54 +390,6 @@ impl OpSet for CudaOps {
             self.launch(kernel, [rows, 1, 1], threads, row_shared(cols), &args)
         }
     }
-
-    fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned> {
-        self.gather(x.part()?, rows).map(Owned::from)
-    }
-
-    fn adapt(
-        &self,
-        y: &mut Owned,
-        x: &Owned,
-        weights: &Projections,
-        adapted: &[Adapted],
-        site: Site,
-    ) -> Result<()> {
-        adapted.iter().try_for_each(|adapted| self.update(y.part()?, x.part()?, weights, adapted, site))
-    }
-
-    fn add_linear(
-        &self,
-        x: &mut Owned,
-        y: &Owned,
-        y_norm: Option<&Norm>,
-        norm: Option<&Norm>,
-        weights: &Projections,
-    ) -> Result<Owned> {
-        let (x, y) = (x.part()?, y.part()?);
-        self.check_norm(y_norm, x.dims[1])?;
-        Ok(self.product(Source::Sum { x, y, norm: y_norm }, norm, weights)?.into())
-    }
-
-    fn experts(
-        &self,
-        x: &Owned,
-        norm: Option<&Norm>,
-        experts: &Experts,
-        activation: Activation,
-    ) -> Result<Owned> {
-        Ok(self.mixture(x.part()?, norm, experts, activation)?.into())
-    }
-
-    fn gated_linear(
-        &self,
-        gate_up: &Owned,
-        activation: Activation,
-        norm: Option<&Norm>,
-        weights: &Projections,
-    ) -> Result<Owned> {
-        Ok(self.product(Source::Gated { gate_up: gate_up.part()?, activation }, norm, weights)?.into())
-    }
 }
 
 /// The part of an operation that devices lack, if it has one.
@@ -273,9 +399,9 @@ fn lacking(op: &Op) -> Option<&'static str> {
             let mtp = (how.from > 0).then_some("blocks of multi-token prediction");
             how.shape.cpu_only().or(mtp)
         }
-        Op::AddLinear { activation: Some(activation), .. }
+        Op::Linear { input: Input::Sum { activation: Some(activation), .. }, .. }
+        | Op::Linear { input: Input::Gated { activation, .. }, .. }
         | Op::Gated { activation, .. }
-        | Op::GatedLinear { activation, .. }
         | Op::Experts { activation, .. } => activation.cpu_only(),
         Op::Unfold { .. } => Some("folded embeddings"),
         Op::NormParts { .. } | Op::GatedColumns { .. } => Some("inputs of single layers"),
@@ -285,13 +411,16 @@ fn lacking(op: &Op) -> Option<&'static str> {
         Op::Recur { .. } => Some("recurrent layers"),
         Op::Encode { .. } => Some("encoders"),
         Op::Beside { .. } | Op::Shift { .. } => Some("blocks of multi-token prediction"),
+        Op::Head { cap: Some(_), .. } => Some("capped logits"),
+        Op::Embed { ids: Ids::Types | Ids::Positions(_), .. } => Some("encoders"),
         Op::Check
         | Op::Embed { .. }
         | Op::Linear { .. }
         | Op::Add(_)
-        | Op::AddLinear { .. }
         | Op::Norm { .. }
         | Op::NormColumns { .. }
-        | Op::Want { .. } => None,
+        | Op::Want { .. }
+        | Op::Hidden { .. }
+        | Op::Head { .. } => None,
     }
 }

@@ -1,76 +1,112 @@
-//! Plans a pass: leaves out operations, fuses others, assigns registers.
+//! Plans a pass: leaves out operations, fuses others, gives registers their place in memory.
 
-use super::{Op, PLAN, Pass, Product, Reg, Role};
+use super::op::Role;
+use super::{Input, Op, PLAN, Pass, Product, Reg};
 use crate::base::{Error, Result, reserve};
 use crate::ops::weight::{Recurrent, Weight};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A pass that can run: its registers are few, and each is freed behind its last use.
+/// A pass that can run.
 pub struct Program {
-    pub(super) ops: Vec<Op>,
-    /// The registers that are free behind an operation, by its index, in ascending order.
-    pub(super) free: Vec<(usize, Reg)>,
-    pub(super) registers: usize,
-    pub(super) input: Option<Reg>,
-    pub(super) output: Option<Reg>,
+    id: u64,
+    ops: Vec<Op>,
+    /// Those of two registers that are in use at the same time do not overlap.
+    places: Vec<Place>,
+    free: Vec<(usize, Reg)>,
+    /// The registers that the caller gives.
+    inputs: Vec<Reg>,
+    /// Elements of memory for each row of a batch.
+    floats: usize,
 }
 
+/// Where a register's rows are in memory for T rows: `width` elements each, from `offset * T` on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    pub offset: usize,
+    pub width: usize,
+}
+
+impl Place {
+    fn end(self) -> usize {
+        self.offset + self.width
+    }
+}
+
+/// Offsets are multiples of this, so that registers begin at cache lines.
+const GRAIN: usize = 16;
+
 impl Program {
-    /// `pass` with the register `input`, which the caller gives, up to `output`. Without an output it does what later
-    /// passes need alone. `OutOfMemory`.
-    pub fn new(pass: &Pass, input: Option<Reg>, output: Option<Reg>) -> Result<Self> {
+    /// `pass` with the registers `inputs`, which the caller gives. Without `results` it does what later passes need
+    /// alone. `OutOfMemory`.
+    pub fn new(pass: &Pass, inputs: &[Reg], results: bool) -> Result<Self> {
+        Self::planned(pass, inputs, results, true)
+    }
+
+    /// As `new`, without fusion.
+    pub fn in_parts(pass: &Pass, inputs: &[Reg], results: bool) -> Result<Self> {
+        Self::planned(pass, inputs, results, false)
+    }
+
+    fn planned(pass: &Pass, inputs: &[Reg], results: bool, fuse: bool) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         if pass.short {
-            return Err(Error::out_of_memory(PLAN, size_of::<Op>() * pass.ops.len()));
+            return Err(Error::out_of_memory(PLAN, size_of_val(&*pass.ops)));
         }
-        let ops = fused(needed(&pass.ops, pass.registers, output)?, pass.registers)?;
-        let mut program = Self { ops, free: Vec::new(), registers: 0, input, output };
-        program.assign(pass.registers)?;
-        Ok(program)
+        let mut ops = needed(&pass.ops, pass.widths.len(), results)?;
+        if fuse {
+            ops = fused(ops, pass.widths.len())?;
+        }
+        let lives = lives(&mut ops, inputs, pass.widths.len())?;
+        let mut free = Vec::new();
+        reserve(&mut free, lives.len(), PLAN)?;
+        let used =
+            lives.iter().enumerate().filter_map(|(reg, life)| Some((life.as_ref()?.end, Reg(reg as u32))));
+        free.extend(used);
+        free.sort_unstable_by_key(|(behind, reg)| (*behind, reg.0));
+        let places = places(&lives, &pass.widths)?;
+        let floats = places.iter().map(|place| place.end()).max().unwrap_or(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { id, ops, places, free, inputs: inputs.to_vec(), floats })
     }
 
-    /// Gives values whose lives do not meet the same register.
-    fn assign(&mut self, count: u32) -> Result<()> {
-        let mut last = filled(0, count)?;
-        reserve(&mut self.free, count as usize, PLAN)?;
-        for (at, op) in self.ops.iter_mut().enumerate() {
-            op.registers(&mut |_, reg| last[reg.0 as usize] = at);
-        }
-        if let Some(output) = self.output {
-            last[output.0 as usize] = self.ops.len();
-        }
-        let (mut own, mut unused) = (filled(None, count)?, Vec::new());
-        let mut take = |unused: &mut Vec<Reg>| {
-            unused.pop().unwrap_or_else(|| {
-                self.registers += 1;
-                Reg(self.registers as u32 - 1)
-            })
-        };
-        if let Some(input) = &mut self.input {
-            let reg = take(&mut unused);
-            own[input.0 as usize] = Some(reg);
-            *input = reg;
-        }
-        for (at, op) in self.ops.iter_mut().enumerate() {
-            let mut freed = Vec::new();
-            op.registers(&mut |_, reg| {
-                let value = reg.0 as usize;
-                *reg = *own[value].get_or_insert_with(|| take(&mut unused));
-                if last[value] == at && !freed.contains(reg) {
-                    freed.push(*reg);
-                }
-            });
-            self.free.extend(freed.iter().map(|reg| (at, *reg)));
-            unused.extend(freed);
-        }
-        self.output = self.output.and_then(|output| own[output.0 as usize]);
-        Ok(())
+    /// Elements of memory for each row of a batch: all registers, and between them those of other lives.
+    pub fn floats(&self) -> usize {
+        self.floats
     }
 
-    /// All operations, so that one that is lacking is known before anything is copied, then all weights. A weight that
-    /// several operations have comes more than once.
-    pub fn weights(&self) -> Vec<Weight<'_>> {
-        let mut all: Vec<_> = self.ops.iter().map(Weight::Op).collect();
-        self.ops.iter().for_each(|op| op.weights(&mut |weight| all.push(weight)));
-        all
+    /// Whether it writes to `Outputs`.
+    pub fn results(&self) -> bool {
+        self.ops.iter().any(Op::results)
+    }
+
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    /// Unlike that of any other program of the process.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The registers that are free behind an operation, by its index, in ascending order.
+    pub fn free(&self) -> &[(usize, Reg)] {
+        &self.free
+    }
+
+    /// The place of each register, by its number.
+    pub fn places(&self) -> &[Place] {
+        &self.places
+    }
+
+    pub fn inputs(&self) -> &[Reg] {
+        &self.inputs
+    }
+
+    /// Calls the function with all operations, so that one that is lacking is known before anything is copied, then with
+    /// all weights. A weight that several operations have comes more than once.
+    pub fn weights<'a>(&'a self, each: &mut dyn FnMut(Weight<'a>)) {
+        self.ops.iter().for_each(|op| each(Weight::Op(op)));
+        self.ops.iter().for_each(|op| op.weights(each));
     }
 
     pub fn products(&self) -> impl Iterator<Item = &Product> {
@@ -86,98 +122,148 @@ impl Program {
     }
 }
 
-/// The operations on which `output` or later passes depend.
-fn needed(ops: &[Op], registers: u32, output: Option<Reg>) -> Result<Vec<Op>> {
+/// `count` times `value`.
+fn filled<T: Clone>(value: T, count: usize) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    reserve(&mut list, count, PLAN)?;
+    list.resize(count, value);
+    Ok(list)
+}
+
+/// The operations on which results or later passes depend.
+fn needed(ops: &[Op], registers: usize, results: bool) -> Result<Vec<Op>> {
     let mut live = filled(false, registers)?;
-    if let Some(output) = output {
-        live[output.0 as usize] = true;
-    }
-    let (mut kept, mut any) = (Vec::new(), output.is_some());
+    let (mut kept, mut any) = (Vec::new(), false);
     reserve(&mut kept, ops.len(), PLAN)?;
     for op in ops.iter().rev() {
         let mut op = op.clone();
-        let mut wanted = op.remembers() || matches!(op, Op::Check) && any;
-        op.registers(&mut |role, reg| wanted |= role != Role::Reads && live[reg.0 as usize]);
+        let mut wanted = op.remembers() || op.results() && results || matches!(op, Op::Check) && any;
+        op.registers(&mut |role, reg| wanted |= role != Role::Reads && live[reg.index()]);
         if !wanted {
             continue;
         }
         any = true;
         if let Op::Attention { qkv, how, to } = &op
-            && !live[to.0 as usize]
+            && !live[to.index()]
         {
             op = Op::Append { qkv: *qkv, how: how.clone() };
         }
-        op.registers(&mut |role, reg| live[reg.0 as usize] = role != Role::Makes);
+        op.registers(&mut |role, reg| live[reg.index()] = role != Role::Makes);
         kept.push(op);
     }
     kept.reverse();
     Ok(kept)
 }
 
-/// `count` times `value`.
-fn filled<T: Clone>(value: T, count: u32) -> Result<Vec<T>> {
-    let mut list = Vec::new();
-    reserve(&mut list, count as usize, PLAN)?;
-    list.resize(count as usize, value);
-    Ok(list)
-}
-
 /// Fuses a product with the sum or the activation before it.
-fn fused(ops: Vec<Op>, registers: u32) -> Result<Vec<Op>> {
+fn fused(ops: Vec<Op>, registers: usize) -> Result<Vec<Op>> {
     let mut uses = filled(0, registers)?;
     ops.iter().cloned().for_each(|mut op| {
-        op.registers(&mut |role, reg| uses[reg.0 as usize] += usize::from(role != Role::Makes));
+        op.registers(&mut |role, reg| uses[reg.index()] += usize::from(role != Role::Makes));
     });
     let mut out: Vec<Op> = Vec::new();
     reserve(&mut out, ops.len(), PLAN)?;
-    for op in ops {
+    for mut op in ops {
         // A look at whether to stop may come first.
         let check = matches!(out.last(), Some(Op::Check)) && out.len() > 1;
         let before = out.len().checked_sub(1 + usize::from(check));
-        let pair = (before.map(|at| &out[at]), &op);
-        let joined = match pair {
-            (Some(Op::Add(add)), Op::Linear { x, norm, product, to }) if add.x == *x => {
-                let (add, norm, product) = (add.clone(), norm.clone(), product.clone());
-                Op::AddLinear { add, norm, product, activation: None, to: *to }
-            }
-            (Some(Op::Gated { x, activation, to: made }), Op::Linear { x: of, norm, product, to })
-                if made == of && uses[of.0 as usize] == 1 =>
-            {
-                let (x, activation, norm) = (*x, *activation, norm.clone());
-                Op::GatedLinear { x, activation, norm, product: product.clone(), to: *to }
-            }
-            _ => {
-                hint(&mut out, &op);
-                out.push(op);
-                continue;
-            }
+        let before = before.map(|at| &out[at]);
+        let joined = if let Op::Linear { input: input @ Input::Rows(_), .. } = &mut op {
+            join(input, before, &uses)
+        } else {
+            hint(&mut out, &op);
+            false
         };
-        out.truncate(out.len() - 1 - usize::from(check));
-        if check {
-            out.push(Op::Check);
+        if joined {
+            out.truncate(out.len() - 1 - usize::from(check));
+            if check {
+                out.push(Op::Check);
+            }
         }
-        out.push(joined);
+        out.push(op);
     }
     Ok(out)
 }
 
+/// Lets a product's input be made on the way, if the operation before makes it.
+fn join(input: &mut Input, before: Option<&Op>, uses: &[usize]) -> bool {
+    let Input::Rows(x) = *input else { return false };
+    match before {
+        Some(Op::Add(sum)) if sum.x == x => *input = Input::Sum { sum: sum.clone(), activation: None },
+        Some(Op::Gated { x: from, activation, to }) if *to == x && uses[x.index()] == 1 => {
+            *input = Input::Gated { x: *from, activation: *activation };
+        }
+        _ => return false,
+    }
+    true
+}
+
 /// Tells a product whose rows are gates and up what is made of them.
 fn hint(out: &mut [Op], next: &Op) {
-    if let (Some(Op::AddLinear { to, activation, .. }), Op::Gated { x, activation: own, .. }) =
-        (out.last_mut(), next)
+    if let (
+        Some(Op::Linear { input: Input::Sum { activation, .. }, to, .. }),
+        Op::Gated { x, activation: own, .. },
+    ) = (out.last_mut(), next)
         && to == x
     {
         *activation = Some(*own);
     }
 }
 
+/// The operations during which a register is in use: from the one that makes it to the last that has it.
+#[derive(Clone, Debug)]
+struct Life {
+    start: usize,
+    end: usize,
+}
+
+/// The life of each register; `None` if it has none.
+fn lives(ops: &mut [Op], inputs: &[Reg], registers: usize) -> Result<Vec<Option<Life>>> {
+    let mut lives = filled(None, registers)?;
+    inputs.iter().for_each(|input| lives[input.index()] = Some(Life { start: 0, end: 0 }));
+    for (at, op) in ops.iter_mut().enumerate() {
+        op.registers(&mut |_, reg| {
+            lives[reg.index()].get_or_insert(Life { start: at, end: at }).end = at;
+        });
+    }
+    Ok(lives)
+}
+
+/// Gives registers places, the widest first: each the lowest one that no other has in the meantime.
+fn places(lives: &[Option<Life>], widths: &[usize]) -> Result<Vec<Place>> {
+    let mut places = filled(Place::default(), widths.len())?;
+    let (mut order, mut taken) = (Vec::new(), Vec::<(Place, Life)>::new());
+    reserve(&mut order, widths.len(), PLAN)?;
+    reserve(&mut taken, widths.len(), PLAN)?;
+    let used = lives.iter().enumerate().filter_map(|(reg, life)| Some((reg, life.clone()?)));
+    order.extend(used);
+    order.sort_by_key(|(reg, _)| std::cmp::Reverse(widths[*reg]));
+    for (reg, life) in order {
+        let width = widths[reg];
+        let mut offset = 0;
+        for (other, own) in &taken {
+            if own.end < life.start || life.end < own.start {
+                continue;
+            }
+            if offset + width <= other.offset {
+                break;
+            }
+            offset = offset.max(other.end().next_multiple_of(GRAIN));
+        }
+        places[reg] = Place { offset, width };
+        let at = taken.partition_point(|(other, _)| other.offset <= offset);
+        taken.insert(at, (places[reg], life));
+    }
+    Ok(places)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::kernels::{DType, Matrix};
-    use crate::ops::pass::{Attend, Ids, Sum};
+    use crate::ops::pass::{Attend, Ids};
     use crate::ops::types::{Activation, AttentionShape, Norm};
-    use crate::ops::weight::distinct;
+    use crate::ops::weight::Distinct;
     use std::sync::Arc;
 
     fn product() -> Product {
@@ -207,13 +293,14 @@ mod tests {
         let name = |op: &Op| match op {
             Op::Check => "check",
             Op::Embed { .. } => "embed",
-            Op::Linear { .. } => "linear",
+            Op::Linear { input: Input::Rows(_), .. } => "linear",
+            Op::Linear { input: Input::Sum { activation: None, .. }, .. } => "add linear",
+            Op::Linear { input: Input::Sum { .. }, .. } => "add gate up",
+            Op::Linear { input: Input::Gated { .. }, .. } => "gated linear",
             Op::Add(_) => "add",
-            Op::AddLinear { activation: None, .. } => "add linear",
-            Op::AddLinear { .. } => "add gate up",
-            Op::GatedLinear { .. } => "gated linear",
             Op::Attention { .. } => "attention",
             Op::Append { .. } => "append",
+            Op::Hidden { .. } => "hidden",
             _ => "other",
         };
         program.ops.iter().map(name).collect()
@@ -225,54 +312,76 @@ mod tests {
         let x = pass.make(|to| Op::Embed { ids: Ids::Tokens, table, scale: 1.0, to });
         layer(&mut pass, x, false);
         layer(&mut pass, x, true);
+        pass.push(Op::Hidden { x, norm: None });
         (pass, x)
     }
 
     #[test]
     fn products_join_what_comes_before_them() {
-        let (pass, x) = two_layers();
-        let program = Program::new(&pass, None, Some(x)).unwrap();
-        let layer = ["attention", "linear", "add gate up", "gated linear"];
-        let wanted = [&["embed", "check", "linear"][..], &layer, &["check", "add linear"], &layer, &["add"]];
-        assert_eq!(names(&program), wanted.concat());
-        assert_eq!(program.registers, 3);
-        assert_eq!(distinct(&program.weights()).0.len(), 1 + 8);
-    }
-
-    #[test]
-    fn without_an_output_only_what_is_remembered_is_done() {
         let (pass, _) = two_layers();
-        assert_eq!(names(&Program::new(&pass, None, None).unwrap()), ["embed", "check", "linear", "append"]);
+        let program = Program::new(&pass, &[], true).unwrap();
+        let layer = ["attention", "linear", "add gate up", "gated linear"];
+        let wanted =
+            [&["embed", "check", "linear"][..], &layer, &["check", "add linear"], &layer, &["add", "hidden"]];
+        assert_eq!(names(&program), wanted.concat());
+        let mut all = Distinct::default();
+        program.weights(&mut |weight| all.add(weight));
+        assert_eq!(all.matrices.len(), 1 + 8);
+        let parts = Program::in_parts(&pass, &[], true).unwrap();
+        assert_eq!(names(&parts).iter().filter(|name| **name == "linear").count(), 8);
     }
 
     #[test]
-    fn registers_are_free_behind_their_last_use() {
-        let (pass, x) = two_layers();
-        let mut program = Program::new(&pass, None, Some(x)).unwrap();
-        let mut live = vec![false; program.registers];
-        for (at, op) in program.ops.iter_mut().enumerate() {
-            op.registers(&mut |role, reg| {
-                let live = &mut live[reg.0 as usize];
-                assert_eq!(*live, role != Role::Makes, "a register of operation {at}");
-                *live = true;
-            });
-            let free = program.free.iter().filter(|(behind, _)| *behind == at);
-            free.for_each(|(_, reg)| live[reg.0 as usize] = false);
+    fn without_results_only_what_is_remembered_is_done() {
+        let (pass, _) = two_layers();
+        let program = Program::new(&pass, &[], false).unwrap();
+        assert_eq!(names(&program), ["embed", "check", "linear", "append"]);
+    }
+
+    /// Each register that an operation has is in use, and no other has its place.
+    #[test]
+    fn registers_in_use_do_not_overlap() {
+        let (pass, _) = two_layers();
+        for mut program in
+            [Program::new(&pass, &[], true).unwrap(), Program::in_parts(&pass, &[], true).unwrap()]
+        {
+            let mut live = Vec::<Reg>::new();
+            let places = program.places.clone();
+            for (at, op) in program.ops.iter_mut().enumerate() {
+                op.registers(&mut |role, reg| {
+                    assert_eq!(live.contains(reg), role != Role::Makes, "a register of operation {at}");
+                    if role == Role::Makes {
+                        let own = places[reg.index()];
+                        for other in live.iter().map(|reg| places[reg.index()]) {
+                            assert!(own.end() <= other.offset || other.end() <= own.offset, "operation {at}");
+                        }
+                        live.push(*reg);
+                    }
+                });
+                live.retain(|reg| !program.free.contains(&(at, *reg)));
+            }
+            assert!(live.is_empty());
+            // The residual, and the widest two that are there at the same time.
+            assert!(program.floats <= 3 * GRAIN, "{}", program.floats);
         }
-        let left: Vec<_> = (0..program.registers).filter(|reg| live[*reg]).collect();
-        assert_eq!(left, [program.output.unwrap().0 as usize]);
     }
 
     #[test]
     fn a_pass_is_appended_with_registers_of_its_own() {
         let mut block = Pass::default();
-        let given = block.register();
+        let given = block.register(2);
         let output = block.linear(given, None, product());
+        block.push(Op::Hidden { x: output, norm: None });
         let (mut pass, x) = two_layers();
-        let end = pass.append(&block, [given, x], output);
-        let program = Program::new(&pass, None, Some(end)).unwrap();
-        assert_eq!(names(&program).last(), Some(&"add linear"));
-        let Some(Op::AddLinear { add: Sum { x: of, .. }, .. }) = program.ops.last() else { unreachable!() };
-        assert_ne!(Some(*of), program.output);
+        pass.append(&block, [given, x]);
+        let program = Program::new(&pass, &[], true).unwrap();
+        assert!(names(&program).ends_with(&["hidden", "linear", "hidden"]));
+        let [.., Op::Linear { input: Input::Rows(from), to, .. }, Op::Hidden { x: end, .. }] =
+            &program.ops[..]
+        else {
+            unreachable!()
+        };
+        assert_eq!((*from, to), (x, end));
+        assert_ne!(*end, output);
     }
 }

@@ -1,10 +1,14 @@
-//! Random weights, rows and ragged batches for the tests of operations.
+//! Random weights, rows and ragged batches for the tests of operations, and passes of single operations.
 #![allow(dead_code)]
+
+mod eager;
+
+pub use eager::{Eager, parts};
 
 use bn_engine::base::Bytes;
 use bn_engine::kernels::gemm::int8;
 use bn_engine::kernels::{DType, Matrix, Pool};
-use bn_engine::ops::{Norm, Owned, Projections, RaggedBatch, Rope, RopeStyle, SeqRows};
+use bn_engine::ops::{Norm, Projections, RaggedBatch, Rope, RopeStyle, SeqRows};
 use candle_core::{Device, Tensor};
 use half::{bf16, f16};
 use std::sync::Arc;
@@ -37,8 +41,8 @@ impl Random {
         }
     }
 
-    pub fn tensor(&mut self, rows: usize, cols: usize) -> Owned {
-        Tensor::from_vec(self.floats(rows * cols), (rows, cols), &Device::Cpu).unwrap().into()
+    pub fn tensor(&mut self, rows: usize, cols: usize) -> Tensor {
+        Tensor::from_vec(self.floats(rows * cols), (rows, cols), &Device::Cpu).unwrap()
     }
 
     pub fn norm(&mut self, width: usize) -> Norm {
@@ -147,22 +151,22 @@ pub fn tables(random: &mut Random, lengths: &[usize], block_size: usize, blocks:
     lengths.iter().map(|length| free.split_off(free.len() - length.div_ceil(block_size))).collect()
 }
 
-pub fn values(x: &Owned) -> Vec<Vec<f32>> {
-    x.tensor().unwrap().to_vec2().unwrap()
+pub fn values(x: &Tensor) -> Vec<Vec<f32>> {
+    x.to_vec2().unwrap()
 }
 
 /// Multiplies each element by `by`.
-pub fn times(x: Owned, by: f64) -> Owned {
-    (x.tensor().unwrap() * by).unwrap().into()
+pub fn times(x: Tensor, by: f64) -> Tensor {
+    (x * by).unwrap()
 }
 
-/// A copy with memory of its own.
-pub fn copy(x: &Owned) -> Owned {
-    x.tensor().unwrap().copy().unwrap().into()
+/// These rows of `x`.
+pub fn pick(x: &Tensor, rows: &[u32]) -> Tensor {
+    x.index_select(&Tensor::from_slice(rows, rows.len(), &Device::Cpu).unwrap(), 0).unwrap()
 }
 
 /// The largest difference, relative to the largest value of its row.
-pub fn error(got: &Owned, want: &Owned) -> f32 {
+pub fn error(got: &Tensor, want: &Tensor) -> f32 {
     assert_eq!(got.dims(), want.dims());
     let row = |(a, b): (&Vec<f32>, &Vec<f32>)| {
         let size = b.iter().fold(1e-20f32, |max, v| max.max(v.abs()));

@@ -1,12 +1,12 @@
-//! The operations of a decoder on plain candle: slow, obvious, and without any kernel of `FusedOps`.
+//! Passes on plain candle: slow, obvious, and without any kernel of `CpuOps`.
 #![allow(dead_code)]
 
 use bn_engine::base::{Error, Result};
 use bn_engine::kernels::gemm::lora::Pair;
 use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
 use bn_engine::ops::{
-    Activation, Adapted, Attention, AttentionShape, Expert, Experts, Fold, Gate, KvCache, KvLayout, Latent,
-    Norm, OpSet, Owned, Paging, Projections, RaggedBatch, Recurrent, Rope, RopeStyle, Site,
+    Activation, Adapted, Attention, Expert, Experts, Gate, KvCache, KvLayout, Norm, Projections, RaggedBatch,
+    Rope, RopeStyle, Site,
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
@@ -14,8 +14,9 @@ use half::{bf16, f16};
 mod fold;
 mod latent;
 mod recurrent;
+mod run;
 
-use fold::{rotated, rotated_int8, signed, unrotated_int8, walsh_hadamard};
+use fold::{rotated, rotated_int8, unrotated_int8};
 
 pub struct PlainOps;
 
@@ -410,155 +411,4 @@ fn adapt(
     };
     let pairs = adapted.lora.pairs(site).iter().zip(&weights.matrices);
     y.index_add(&index, &Tensor::cat(&pairs.map(update).collect::<candle_core::Result<Vec<_>>>()?, 1)?, 0)
-}
-
-fn owned(result: candle_core::Result<Tensor>) -> Result<Owned> {
-    ours(result).map(Owned::from)
-}
-
-impl OpSet for PlainOps {
-    fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Owned> {
-        let ids = ours(Tensor::from_slice(&batch.tokens, batch.tokens.len(), &Device::Cpu))?;
-        owned(dequantize(table).and_then(|table| table.index_select(&ids, 0)? * scale as f64))
-    }
-
-    fn unfold(&self, x: &mut Owned, fold: &Fold) -> Result<()> {
-        let row = walsh_hadamard(x.tensor().unwrap(), fold.block).and_then(|x| signed(&x, fold));
-        *x = owned(row)?;
-        Ok(())
-    }
-
-    fn linear(&self, x: &Owned, norm: Option<&Norm>, weights: &Projections) -> Result<Owned> {
-        owned(linear(x.tensor().unwrap(), norm, weights))
-    }
-
-    fn cap(&self, logits: &mut [f32], cap: f32) -> Result<()> {
-        logits.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
-        Ok(())
-    }
-
-    fn norm(&self, x: &Owned, norm: &Norm) -> Result<Owned> {
-        owned(normed(x.tensor().unwrap(), norm))
-    }
-
-    fn norm_parts(&self, x: &mut Owned, norm: &Norm) -> Result<()> {
-        let parts = |x: &Tensor| normed(&x.reshape(((), norm.weight.len()))?, norm)?.reshape(x.shape());
-        *x = owned(parts(x.tensor().unwrap()))?;
-        Ok(())
-    }
-
-    fn gated_columns(
-        &self,
-        gate: &Owned,
-        inputs: &Owned,
-        from: usize,
-        activation: Activation,
-    ) -> Result<Owned> {
-        let (gate, inputs) = (gate.tensor().unwrap(), inputs.tensor().unwrap());
-        let both = |width| Tensor::cat(&[gate, &inputs.narrow(1, from, width)?], 1);
-        owned(gate.dim(1).and_then(|width| gated(&both(width)?, activation)))
-    }
-
-    fn scale(&self, x: &mut Owned, by: f32) -> Result<()> {
-        *x = owned(x.tensor().unwrap() * f64::from(by))?;
-        Ok(())
-    }
-
-    fn norm_columns(&self, x: &mut Owned, from: usize, norm: &Norm) -> Result<()> {
-        let normed = |x: &Tensor| {
-            let (width, end) = (x.dim(1)?, from + norm.weight.len());
-            let (before, after) = (x.narrow(1, 0, from)?, x.narrow(1, end, width - end)?);
-            let own = normed(&x.narrow(1, from, norm.weight.len())?.contiguous()?, norm)?;
-            Tensor::cat(&[before, own, after], 1)
-        };
-        *x = owned(normed(x.tensor().unwrap()))?;
-        Ok(())
-    }
-
-    fn attention(
-        &self,
-        qkv: &Owned,
-        paging: &Paging,
-        kv: &KvCache,
-        layer: usize,
-        how: &Attention,
-    ) -> Result<Owned> {
-        owned(attention(qkv.tensor().unwrap(), paging.batch, kv, layer, how))
-    }
-
-    fn split_gate(&self, x: &Owned, shape: &AttentionShape) -> Result<[Owned; 2]> {
-        Ok(recurrent::split_gate(x, shape))
-    }
-
-    fn gate(&self, x: &Owned, gate: &Owned) -> Result<Owned> {
-        Ok(recurrent::gate(x, gate))
-    }
-
-    fn recur(
-        &self,
-        inputs: &[&Owned],
-        batch: &RaggedBatch,
-        kv: &KvCache,
-        layer: usize,
-        net: Recurrent,
-    ) -> Result<Owned> {
-        match net {
-            Recurrent::DeltaNet(net) => recurrent::delta_net(inputs[0], inputs[1], batch, kv, layer, net),
-            Recurrent::ShortConv(net) => recurrent::short_conv(inputs[0], batch, kv, layer, net),
-            Recurrent::Mamba(net) => recurrent::mamba(inputs[0], batch, kv, layer, net),
-        }
-    }
-
-    fn absorb(&self, q: &Owned, kv: &Owned, latent: &Latent) -> Result<Owned> {
-        owned(latent::absorb(q.tensor().unwrap(), kv.tensor().unwrap(), latent))
-    }
-
-    fn expand(&self, x: &Owned, latent: &Latent) -> Result<Owned> {
-        owned(latent::expand(x.tensor().unwrap(), latent))
-    }
-
-    fn attention_bytes(&self, _: &AttentionShape, _: usize, _: usize) -> usize {
-        0
-    }
-
-    fn gated(&self, gate_up: &Owned, activation: Activation) -> Result<Owned> {
-        owned(gated(gate_up.tensor().unwrap(), activation))
-    }
-
-    fn add(&self, x: &mut Owned, y: &Owned, norm: Option<&Norm>) -> Result<()> {
-        let sum = norm
-            .map_or_else(|| Ok(y.tensor().unwrap().clone()), |norm| normed(y.tensor().unwrap(), norm))
-            .and_then(|y| x.tensor().unwrap() + y);
-        *x = owned(sum)?;
-        Ok(())
-    }
-
-    fn rows(&self, x: &Owned, rows: &[u32]) -> Result<Owned> {
-        let index = ours(Tensor::from_slice(rows, rows.len(), &Device::Cpu))?;
-        owned(x.tensor().unwrap().index_select(&index, 0))
-    }
-
-    fn experts(
-        &self,
-        x: &Owned,
-        norm: Option<&Norm>,
-        experts: &Experts,
-        activation: Activation,
-    ) -> Result<Owned> {
-        owned(mixture(x.tensor().unwrap(), norm, experts, activation))
-    }
-
-    fn adapt(
-        &self,
-        y: &mut Owned,
-        x: &Owned,
-        weights: &Projections,
-        adapted: &[Adapted],
-        site: Site,
-    ) -> Result<()> {
-        for adapted in adapted {
-            *y = owned(adapt(y.tensor().unwrap(), x.tensor().unwrap(), weights, adapted, site))?;
-        }
-        Ok(())
-    }
 }

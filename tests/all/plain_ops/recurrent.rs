@@ -3,26 +3,25 @@
 
 use bn_engine::base::Result;
 use bn_engine::ops::{
-    AttentionShape, DeltaNet, DeltaShape, HeadOrder, KvCache, Mamba, MambaNorm, Norm, Owned, RaggedBatch,
-    ShortConv,
+    AttentionShape, DeltaNet, DeltaShape, HeadOrder, KvCache, Mamba, MambaNorm, Norm, RaggedBatch, ShortConv,
 };
 use candle_core::{Device, Tensor};
 
-fn rows(x: &Owned) -> Vec<Vec<f32>> {
-    x.tensor().unwrap().to_vec2().unwrap()
+fn rows(x: &Tensor) -> Vec<Vec<f32>> {
+    x.to_vec2().unwrap()
 }
 
-fn owned(rows: Vec<Vec<f32>>) -> Owned {
+fn owned(rows: Vec<Vec<f32>>) -> Tensor {
     let (height, width) = (rows.len(), rows[0].len());
-    Tensor::from_vec(rows.concat(), (height, width), &Device::Cpu).unwrap().into()
+    Tensor::from_vec(rows.concat(), (height, width), &Device::Cpu).unwrap()
 }
 
 fn logistic(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// As `OpSet::split_gate`.
-pub fn split_gate(x: &Owned, shape: &AttentionShape) -> [Owned; 2] {
+/// As `Op::split_gate`.
+pub fn split_gate(x: &Tensor, shape: &AttentionShape) -> [Tensor; 2] {
     let dim = shape.head_dim;
     let part = |row: &Vec<f32>, odd: bool| -> Vec<f32> {
         let (both, kv) = row.split_at(2 * shape.heads * dim);
@@ -32,8 +31,8 @@ pub fn split_gate(x: &Owned, shape: &AttentionShape) -> [Owned; 2] {
     [false, true].map(|odd| owned(rows(x).iter().map(|row| part(row, odd)).collect()))
 }
 
-/// As `OpSet::gate`.
-pub fn gate(x: &Owned, gate: &Owned) -> Owned {
+/// As `Op::gate`.
+pub fn gate(x: &Tensor, gate: &Tensor) -> Tensor {
     let times = |x: &f32, gate: &f32| (f64::from(*x) * logistic(f64::from(*gate))) as f32;
     let pairs = rows(x).into_iter().zip(rows(gate));
     let row = |(x, gate): (Vec<f32>, Vec<f32>)| {
@@ -124,15 +123,15 @@ fn norm(net: &DeltaNet, x: &[f64], gate: &[f32]) -> Vec<f32> {
     normed.collect()
 }
 
-/// As `OpSet::delta_net`, for batches without drafted rows and saves.
+/// As `Op::delta_net`, for batches without drafted rows and saves.
 pub fn delta_net(
-    mixed: &Owned,
-    gates: &Owned,
+    mixed: &Tensor,
+    gates: &Tensor,
     batch: &RaggedBatch,
     kv: &KvCache,
     layer: usize,
     net: &DeltaNet,
-) -> Result<Owned> {
+) -> Result<Tensor> {
     let (mixed, gates, shape) = (rows(mixed), rows(gates), &net.shape);
     let token = |past: &mut Past, row: usize| {
         let o = past.token(net, &mixed[row], &gates[row]);
@@ -151,14 +150,14 @@ pub fn delta_net(
     )
 }
 
-/// As `OpSet::short_conv`, for batches without drafted rows and saves.
+/// As `Op::short_conv`, for batches without drafted rows and saves.
 pub fn short_conv(
-    x: &Owned,
+    x: &Tensor,
     batch: &RaggedBatch,
     kv: &KvCache,
     layer: usize,
     net: &ShortConv,
-) -> Result<Owned> {
+) -> Result<Tensor> {
     let (x, channels, kernel) = (rows(x), net.shape.channels, net.shape.kernel);
     let token = |past: &mut Vec<f64>, row: usize| {
         let [b, c, x] = [0, 1, 2].map(|part| &x[row][part * channels..(part + 1) * channels]);
@@ -181,9 +180,9 @@ pub fn short_conv(
     })
 }
 
-/// As `OpSet::mamba`, for batches without drafted rows and saves. The past is in a layout of its own: inputs of the
+/// As `Op::mamba`, for batches without drafted rows and saves. The past is in a layout of its own: inputs of the
 /// convolution, the oldest first, then `[heads, head_dim, state_dim]`.
-pub fn mamba(x: &Owned, batch: &RaggedBatch, kv: &KvCache, layer: usize, net: &Mamba) -> Result<Owned> {
+pub fn mamba(x: &Tensor, batch: &RaggedBatch, kv: &KvCache, layer: usize, net: &Mamba) -> Result<Tensor> {
     let (x, s) = (rows(x), &net.shape);
     let before = (s.kernel - 1) * s.channels();
     let token = |past: &mut Vec<f64>, row: usize| {
@@ -269,7 +268,7 @@ fn by_token<P>(
     begin: &dyn Fn(Option<&[f32]>) -> P,
     token: &dyn Fn(&mut P, usize) -> Vec<f32>,
     end: &dyn Fn(&P, &mut [f32]),
-) -> Result<Owned> {
+) -> Result<Tensor> {
     let (states, mut out) = (kv.states()?, Vec::new());
     for (seq, state) in batch.seqs.iter().zip(&batch.states) {
         let mut bytes = Vec::new();

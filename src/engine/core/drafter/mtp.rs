@@ -75,6 +75,8 @@ impl Mtp {
         let row = self.batch.push_seq(table, last, 1)?;
         self.batch.tokens.push(token(last));
         self.batch.logits_rows.push(row);
+        reserve(&mut self.batch.hidden_rows, 1, WHAT)?;
+        self.batch.hidden_rows.push(row);
         reserve(&mut self.slots, 1, WHAT)?;
         self.slots.push(slot);
         self.work.add(Work::span(last, 1));

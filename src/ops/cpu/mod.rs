@@ -1,0 +1,134 @@
+//! The operations that the engine runs on the CPU, by our kernels.
+
+mod angles;
+mod products;
+mod registers;
+mod run;
+
+use super::lora::LoraScratch;
+use super::mixture::MixtureScratch;
+use super::pass::{Op, Program, Step};
+use super::recurrence::{Pass, RecurrentScratch};
+use super::rows::On;
+use super::state::Accepted;
+use super::{AttentionShape, KvCache, OpSet, Recurrent, linear};
+use crate::base::sync::Mutex;
+use crate::base::{Error, Result};
+use crate::kernels::gemm::ternary::Gates;
+use crate::kernels::{Isa, Pool, available};
+use crate::ops::batch::Outputs;
+use angles::Angles;
+use registers::Memory;
+use run::Run;
+use std::sync::Arc;
+
+/// The operations on the CPU, with memory for one forward pass at a time. Each engine has its own.
+pub struct CpuOps {
+    pool: Arc<Pool>,
+    isa: Isa,
+    memory: Mutex<Memory>,
+    scratch: Mutex<Scratch>,
+    gates: Gates,
+}
+
+/// What operations keep besides their results. All of it grows to the largest step, then is reused.
+#[derive(Default)]
+struct Scratch {
+    product: Mutex<linear::Scratch>,
+    lora: Mutex<LoraScratch>,
+    /// The input of a product with adapters.
+    normed: Vec<f32>,
+    experts: MixtureScratch,
+    recurrent: RecurrentScratch,
+    angles: Angles,
+    /// States of attention's pieces.
+    pieces: Mutex<Vec<f32>>,
+}
+
+impl CpuOps {
+    /// Uses the best instruction set that this machine has and its system permits.
+    pub fn new(pool: Arc<Pool>) -> Self {
+        let best = available().iter().rfind(|isa| isa.permitted());
+        Self::unchecked(pool, best.copied().unwrap_or(Isa::Scalar))
+    }
+
+    /// `Unsupported` if this machine lacks `isa` or its system refuses it. Kernels do not check again.
+    pub fn with_isa(pool: Arc<Pool>, isa: Isa) -> Result<Self> {
+        if available().contains(&isa) {
+            return match isa.permitted() {
+                true => Ok(Self::unchecked(pool, isa)),
+                false => Err(Error::unsupported(format!(
+                    "instructions is {}, which the system does not permit this process: a thread has a signal stack \
+                     (sigaltstack) without room for matrix tiles, or a filter forbids arch_prctl",
+                    isa.name()
+                ))),
+            };
+        }
+        let names: Vec<_> = available().iter().map(|isa| isa.name()).collect();
+        let (name, names) = (isa.name(), names.join(", "));
+        Err(Error::unsupported(format!("instructions is {name}, which this machine lacks: it has {names}")))
+    }
+
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The threads that operations run on.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    fn unchecked(pool: Arc<Pool>, isa: Isa) -> Self {
+        Self { pool, isa, memory: Mutex::default(), scratch: Mutex::default(), gates: Gates::default() }
+    }
+
+    fn on(&self) -> On<'_> {
+        On { pool: &self.pool, isa: self.isa }
+    }
+
+    /// A layer with a state.
+    fn recurrent<'a, N>(&'a self, kv: &'a KvCache, layer: usize, net: &'a N) -> Result<Pass<'a, N>> {
+        Ok(Pass { pool: &self.pool, isa: self.isa, net, states: kv.states()?, layer })
+    }
+}
+
+impl OpSet for CpuOps {
+    fn run(
+        &self,
+        program: &Program,
+        step: &Step,
+        given: &[&[f32]],
+        out: &mut Outputs,
+        check: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let (memory, scratch) = (&mut *self.memory.lock(), &mut *self.scratch.lock());
+        let registers = memory.begin(program, step.batch.tokens.len())?;
+        let mut run = Run::new(self, step, registers, scratch, out);
+        run.give(program.inputs(), given)?;
+        program.ops().iter().try_for_each(|op| match op {
+            Op::Check => check(),
+            op => run.op(op),
+        })
+    }
+
+    fn advance(&self, kv: &KvCache, layer: usize, net: Recurrent, accepted: &[Accepted]) -> Result<()> {
+        let scratch = &mut self.scratch.lock().recurrent;
+        match net {
+            Recurrent::DeltaNet(net) => self.recurrent(kv, layer, net)?.advance(scratch, accepted),
+            Recurrent::ShortConv(net) => self.recurrent(kv, layer, net)?.advance(accepted),
+            Recurrent::Mamba(net) => self.recurrent(kv, layer, net)?.advance(scratch, accepted),
+        }
+    }
+
+    fn attention_bytes(&self, shape: &AttentionShape, _rows: usize, context: usize) -> usize {
+        shape.scratch_bytes(self.pool.threads(), context)
+    }
+
+    fn gates(&self) -> [u64; 2] {
+        self.gates.counts()
+    }
+
+    fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+}

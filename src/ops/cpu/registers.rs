@@ -1,0 +1,95 @@
+//! The registers of a pass on the CPU, in one piece of memory.
+
+use crate::base::{Error, Result, reserve};
+use crate::ops::pass::{Place, Program, Reg};
+use crate::ops::tensors::zeroed;
+
+/// The memory; grows to the largest pass, then is reused.
+#[derive(Default)]
+pub struct Memory {
+    floats: Vec<f32>,
+    /// The number of rows in each register.
+    rows: Vec<usize>,
+}
+
+/// The registers of one pass.
+pub struct Registers<'a> {
+    places: &'a [Place],
+    memory: &'a mut Memory,
+    /// Rows of the batch.
+    most: usize,
+}
+
+/// Rows of a register: `[rows, width]`.
+pub struct Rows<'a> {
+    pub data: &'a mut [f32],
+    pub rows: usize,
+    pub width: usize,
+}
+
+impl Rows<'_> {
+    pub fn dims(&self) -> [usize; 2] {
+        [self.rows, self.width]
+    }
+}
+
+impl Memory {
+    /// The registers of a pass for `rows` rows, all without rows. `OutOfMemory`.
+    pub fn begin<'a>(&'a mut self, program: &'a Program, rows: usize) -> Result<Registers<'a>> {
+        let floats = rows.checked_mul(program.floats()).ok_or_else(|| out_of_memory(usize::MAX))?;
+        if self.floats.len() < floats {
+            // Freed first, so that there are never two of them.
+            self.floats = Vec::new();
+            self.floats = zeroed(floats).ok_or_else(|| out_of_memory(floats))?;
+        }
+        self.rows.clear();
+        reserve(&mut self.rows, program.places().len(), "a step's registers")?;
+        self.rows.resize(program.places().len(), 0);
+        Ok(Registers { places: program.places(), memory: self, most: rows })
+    }
+}
+
+fn out_of_memory(floats: usize) -> Error {
+    Error::out_of_memory("a step's registers", floats.saturating_mul(size_of::<f32>()))
+}
+
+impl Registers<'_> {
+    /// Gives a register `rows` rows, whose contents are unspecified.
+    pub fn make(&mut self, reg: Reg, rows: usize) -> Result<()> {
+        if rows > self.most {
+            return Err(Error::internal(format!("{rows} rows in a step of {}", self.most)));
+        }
+        self.memory.rows[reg.index()] = rows;
+        if cfg!(debug_assertions) {
+            // A result that is read before it was written shows in every test.
+            let [made] = self.of([reg])?;
+            made.data.fill(f32::NAN);
+        }
+        Ok(())
+    }
+
+    /// The number of rows in a register.
+    pub fn rows(&self, reg: Reg) -> usize {
+        self.memory.rows[reg.index()]
+    }
+
+    /// Takes the rows behind the first `rows` away.
+    pub fn shorten(&mut self, reg: Reg, rows: usize) {
+        let own = &mut self.memory.rows[reg.index()];
+        *own = rows.min(*own);
+    }
+
+    /// Registers by themselves, which must not be the same. `Internal`.
+    pub fn of<const N: usize>(&mut self, regs: [Reg; N]) -> Result<[Rows<'_>; N]> {
+        let most = self.most;
+        let shape = regs.map(|reg| (self.memory.rows[reg.index()], self.places[reg.index()]));
+        let spans = shape.map(|(rows, place)| place.offset * most..place.offset * most + rows * place.width);
+        let parts = self.memory.floats.get_disjoint_mut(spans);
+        let parts = parts.map_err(|_| Error::internal("registers that overlap"))?;
+        let mut shape = shape.into_iter();
+        Ok(parts.map(|data| {
+            let (rows, place) = shape.next().unwrap_or_default();
+            Rows { data, rows, width: place.width }
+        }))
+    }
+}

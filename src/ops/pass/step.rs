@@ -1,0 +1,113 @@
+//! A step, which a pass is run for.
+
+use super::{Attend, Ids, Product};
+use crate::base::{Error, Result};
+use crate::ops::batch::RaggedBatch;
+use crate::ops::kv::KvCache;
+use crate::ops::lora::Adapted;
+use crate::ops::paging::Paging;
+use crate::ops::types::{Attention, Rope};
+use std::borrow::Cow;
+
+/// A batch, and where its sequences' past is.
+pub struct Step<'a> {
+    pub batch: &'a RaggedBatch,
+    /// `None`: no layer reads the cache.
+    pub paging: Option<Paging<'a>>,
+    /// As `paging`, for layers that attend by the model's other shape.
+    pub global: Option<Paging<'a>>,
+    /// `None`: nothing is kept from step to step.
+    pub kv: Option<&'a KvCache>,
+    pub ropes: &'a [Ropes],
+    /// The rows that `Op::Want` leaves, in ascending order. `None`: all.
+    pub wanted: Option<Vec<u32>>,
+}
+
+/// The rotation of some layers.
+pub struct Ropes {
+    pub rope: Rope,
+    /// That of caches whose sequences may be longer than this number of tokens, if it is another one.
+    pub long: Option<(usize, Rope)>,
+}
+
+impl<'a> Step<'a> {
+    /// A step of rows that no sequence has.
+    pub fn of_rows(batch: &'a RaggedBatch) -> Self {
+        Self { batch, paging: None, global: None, kv: None, ropes: &[], wanted: None }
+    }
+
+    pub fn kv(&self) -> Result<&'a KvCache> {
+        self.kv.ok_or_else(|| Error::internal("a layer that keeps something, in a step that keeps nothing"))
+    }
+
+    pub fn paging(&self, how: &Attend) -> Result<&Paging<'a>> {
+        let global = self.global.as_ref().filter(|_| how.global);
+        global.or(self.paging.as_ref()).ok_or_else(|| Error::internal("attention without pages"))
+    }
+
+    /// How a layer attends in this step.
+    pub fn attention<'b>(&'b self, how: &'b Attend) -> Result<Attention<'b>> {
+        let ropes =
+            self.ropes.get(how.rope).ok_or_else(|| Error::internal("attention without a rotation"))?;
+        let longest = self.kv.map_or(0, |kv| kv.longest);
+        let rope = match &ropes.long {
+            Some((above, long)) if longest > *above => long,
+            _ => &ropes.rope,
+        };
+        Ok(Attention {
+            shape: &how.shape,
+            rope,
+            window: how.window,
+            from: how.from,
+            sinks: how.sinks.as_deref(),
+            norms: how.norms.as_ref(),
+            value_norm: how.value_norm.as_ref(),
+            shared: how.shared,
+        })
+    }
+
+    /// The numbers of a table's rows, one for each row of the batch.
+    pub fn ids(&self, ids: Ids) -> Cow<'a, [u32]> {
+        let RaggedBatch { tokens, types, positions, .. } = self.batch;
+        match ids {
+            Ids::Tokens => tokens.into(),
+            Ids::Types if types.is_empty() => vec![0; tokens.len()].into(),
+            Ids::Types => types.into(),
+            Ids::Positions(offset) => positions.iter().map(|at| at + offset).collect(),
+        }
+    }
+
+    /// Where rows of the batch are among the wanted ones.
+    pub fn places(&self, rows: &'a [u32]) -> impl ExactSizeIterator<Item = usize> + Clone {
+        rows.iter().map(|row| match &self.wanted {
+            Some(wanted) => wanted.partition_point(|other| other < row),
+            None => *row as usize,
+        })
+    }
+
+    /// The adapters of the wanted rows.
+    pub fn adapted_wanted(&self) -> Cow<'a, [Adapted]> {
+        match &self.wanted {
+            Some(rows) if !self.batch.adapted.is_empty() => Adapted::among(&self.batch.adapted, rows).into(),
+            _ => (&self.batch.adapted).into(),
+        }
+    }
+
+    /// The adapters of the rows of logits.
+    pub fn adapted_logits(&self) -> Cow<'a, [Adapted]> {
+        let adapted = &self.batch.adapted;
+        match adapted.is_empty() {
+            true => Cow::Borrowed(&[]),
+            false => Adapted::among(adapted, &self.batch.logits_rows).into(),
+        }
+    }
+}
+
+impl Product {
+    /// The adapters, if one of them updates the product.
+    pub fn updated_by<'a>(&self, all: &'a [Adapted]) -> Option<&'a [Adapted]> {
+        let site = self.site?;
+        let any = all.iter().any(|adapted| adapted.lora.pairs(site).iter().any(Option::is_some));
+        any.then_some(all)
+    }
+}

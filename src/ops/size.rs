@@ -1,0 +1,124 @@
+//! The memory of a pass, besides weights and the KV cache.
+
+use super::mixture::FEW;
+use super::paging::Paging;
+use super::pass::{Op, Program, Ropes};
+use super::set::OpSet;
+use super::types::{AttentionShape, Projections};
+
+/// A step's rows, and the contexts that they may have.
+#[derive(Clone, Copy)]
+pub struct Extent {
+    pub rows: usize,
+    /// Rows with logits.
+    pub logits: usize,
+    pub context: usize,
+}
+
+/// What operations keep of each row besides registers, in f32, and of all rows, in bytes.
+#[derive(Default)]
+struct Scratch {
+    /// Columns of the widest input of a product.
+    widest: usize,
+    /// The input and the product of a matrix with a norm of its own.
+    own: usize,
+    experts: usize,
+    recurrent: usize,
+    attention: usize,
+    threads: usize,
+    head: usize,
+}
+
+impl Program {
+    /// Upper bound of the bytes that passes keep on `ops`, and a MiB for the threads:
+    /// - For each row the registers, and the rotations.
+    /// - For each row, the widest activation, normalized in f32 and quantized to int8 (twice in different orders, or once
+    ///   and as 16 bits), with its scale and sum or with those of its blocks. Blocks take at most 4 bytes per 32 columns,
+    ///   4 more for the other order, and 2 per 16 columns.
+    /// - What products with norms of their own, experts, layers with states, attention and heads keep, each reused by all
+    ///   layers.
+    /// - For each row, its place in the KV cache, for each of `shapes` shapes of attention.
+    pub fn bytes(&self, ops: &dyn OpSet, extent: Extent, ropes: &[Ropes], shapes: usize) -> usize {
+        let mut scratch = Scratch::default();
+        self.ops().iter().for_each(|op| scratch.add(op, ops, extent));
+        let Scratch { widest, own, experts, recurrent, attention, threads, head } = scratch;
+        let registers = if ops.free_bytes().is_some() { self.pooled() } else { self.floats() };
+        let angles: usize = ropes.iter().map(|ropes| 1 + 2 * ropes.rope.inv_freq.len()).sum();
+        let floats = registers + angles + widest + own + experts + recurrent;
+        let row = 4 * floats + 3 * widest.next_multiple_of(256) + widest * 3 / 8 + 64;
+        let row = row + shapes * Paging::ROW_BYTES;
+        let all = [extent.rows.saturating_mul(row), attention, threads, head, 1 << 20];
+        all.into_iter().fold(0, usize::saturating_add)
+    }
+
+    /// Elements of memory for each row if each register has a piece that is reused whole, by the next one that fits.
+    fn pooled(&self) -> usize {
+        let (mut sum, mut free) = (0, Vec::<usize>::new());
+        let mut pieces = vec![0; self.places().len()];
+        let mut freed = self.free().iter().peekable();
+        for (at, op) in self.ops().iter().enumerate() {
+            op.clone().registers(&mut |_, reg| {
+                let (piece, width) = (&mut pieces[reg.index()], self.places()[reg.index()].width);
+                if *piece == 0 {
+                    let fits = (0..free.len()).filter(|n| free[*n] >= width).min_by_key(|n| free[*n]);
+                    *piece = fits.map_or(width, |n| free.swap_remove(n));
+                    sum += if fits.is_none() { width } else { 0 };
+                }
+            });
+            while let Some((_, reg)) = freed.next_if(|(behind, _)| *behind == at) {
+                free.push(std::mem::take(&mut pieces[reg.index()]));
+            }
+        }
+        sum
+    }
+}
+
+impl Scratch {
+    fn add(&mut self, op: &Op, ops: &dyn OpSet, extent: Extent) {
+        if let Some(product) = op.product() {
+            self.product(&product.weights);
+        }
+        match op {
+            Op::Head { product, .. } => {
+                self.head = ops.head_bytes(extent.logits, product.weights.width());
+            }
+            Op::Experts { experts, .. } => {
+                experts.products().for_each(|weights| self.product(weights));
+                let hidden = experts.router.matrices.first().map_or(0, |router| router.cols);
+                let shared = experts.shared.iter().map(|shared| &shared.expert);
+                let widths = experts.experts.iter().chain(shared).map(|expert| expert.gate_up.width());
+                let (width, used) = (widths.max().unwrap_or(0).div_ceil(2), experts.choice.used);
+                // Logits and the choice; the outputs; what one feed-forward has, and what those of threads have.
+                let row = experts.experts.len() + (7 + hidden) * used + 6 * hidden + 4 * width;
+                self.experts = self.experts.max(row);
+                self.threads = self.threads.max(ops.threads() * FEW * 6 * 4 * (hidden + width));
+            }
+            Op::Recur { net, .. } => self.recurrent = self.recurrent.max(net.of().scratch()),
+            Op::Attention { how, .. } | Op::Append { how, .. } => {
+                let kept = ops.attention_bytes(&how.shape, extent.rows, extent.context);
+                self.attention = self.attention.max(kept);
+            }
+            Op::Encode { how, .. } => self.whole(&how.shape, ops, extent),
+            Op::Absorb { latent, .. } => {
+                latent.products().for_each(|weights| self.product(weights));
+                let kept = ops.threads().saturating_mul(latent.shape.scratch_bytes(extent.rows));
+                self.threads = self.threads.max(kept);
+            }
+            _ => {}
+        }
+    }
+
+    fn product(&mut self, weights: &Projections) {
+        let cols = weights.matrices.first().map_or(0, |matrix| matrix.cols);
+        self.widest = self.widest.max(cols);
+        if !weights.norms.is_empty() {
+            let rows = weights.matrices.iter().map(|matrix| matrix.rows).max().unwrap_or(0);
+            self.own = self.own.max(cols + rows);
+        }
+    }
+
+    fn whole(&mut self, shape: &AttentionShape, ops: &dyn OpSet, extent: Extent) {
+        let kept = shape.whole_bytes(ops.threads(), extent.rows.min(extent.context));
+        self.attention = self.attention.max(kept);
+    }
+}
