@@ -6,7 +6,7 @@ mod prefix;
 mod states;
 
 pub use pool::{BlockPool, BlockTable, NONE};
-pub use prefix::{CacheCounts, CacheEvent, Found, MAX_BLOCK_SIZE, Place, PrefixCache, chain};
+pub use prefix::{CacheCounts, CacheEvent, Found, MAX_BLOCK_SIZE, PrefixCache, TreePosition, chain};
 pub use states::{Snapshot, StatePool};
 
 use crate::base::{Error, Result};

@@ -39,9 +39,9 @@ struct Node {
 
 const ABSENT: Node = Node { len: 0, parent: NONE, salt: 0, parent_key: 0, key: 0, newer: NONE, older: NONE };
 
-/// Place of a block in the tree of prefixes.
+/// Position of a block in the tree of prefixes.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct TreePosition {
     pub salt: u64,
     /// The indexed block before it; `NONE` for a first block.
     pub parent: u32,
@@ -211,7 +211,7 @@ impl PrefixCache {
         let (mut parent, mut parent_key) = (NONE, salt);
         for &key in keys.iter().take(limit / size) {
             let Some(&block) = self.full.get(&key) else { break };
-            let place = Place { salt, parent, parent_key };
+            let place = TreePosition { salt, parent, parent_key };
             if !self.is_at(block, place) || self.common(block, found.blocks, size, token) < size {
                 break;
             }
@@ -221,12 +221,12 @@ impl PrefixCache {
             (parent, parent_key) = (block, key);
         }
         let most = size.min(limit - found.blocks * size);
-        found.part = self.find_part(Place { salt, parent, parent_key }, found.blocks, most, token);
+        found.part = self.find_part(TreePosition { salt, parent, parent_key }, found.blocks, most, token);
         found
     }
 
-    /// Cuts the result of `find` to the deepest position at which there is a snapshot of the state. Without one nothing
-    /// is left of it.
+    /// Cuts the result of `find` to the deepest position with a snapshot of the state. Without a snapshot it becomes
+    /// empty.
     pub fn cut_to_state(&self, found: Found, table: &mut BlockTable) -> Found {
         let (size, first) = (self.block_size as u32, table.len() - found.blocks);
         let part = found.part.map(|(block, most)| (found.blocks, block, most));
@@ -250,7 +250,7 @@ impl PrefixCache {
     /// the sequence.
     fn find_part(
         &self,
-        place: Place,
+        place: TreePosition,
         index: usize,
         most: usize,
         token: &dyn Fn(u32) -> u32,
@@ -272,7 +272,7 @@ impl PrefixCache {
         (best.1 > 0).then_some((best.0, best.1 as u32))
     }
 
-    fn is_at(&self, block: u32, place: Place) -> bool {
+    fn is_at(&self, block: u32, place: TreePosition) -> bool {
         let node = &self.nodes[block as usize];
         node.parent == place.parent && node.salt == place.salt && node.parent_key == place.parent_key
     }
@@ -288,13 +288,13 @@ impl PrefixCache {
     /// Adds a full, held block to the index. Returns the block that has these contents from now on, which the caller
     /// holds in its place: another one if they were known already. `None` if the key belongs to other contents; no
     /// later block of the sequence can be indexed then.
-    pub fn store(&mut self, block: u32, place: Place, tokens: &[u32], key: u64) -> Option<u32> {
+    pub fn store(&mut self, block: u32, place: TreePosition, tokens: &[u32], key: u64) -> Option<u32> {
         debug_assert_eq!(tokens.len(), self.block_size);
         let Some(&known) = self.full.get(&key) else {
             self.write(block, place, tokens);
             self.nodes[block as usize].key = key;
             self.full.insert(key, block);
-            self.tell(CacheEvent::Stored { key, parent_key: place.parent_key });
+            self.log_event(CacheEvent::Stored { key, parent_key: place.parent_key });
             return Some(block);
         };
         if known == block {
@@ -314,7 +314,7 @@ impl PrefixCache {
     /// Adds the first positions of a held block, which its sequence may continue to fill, to the index. If
     /// another block has the same positions, adds them only if `twice`, in case the other block is evicted
     /// first.
-    pub fn store_part(&mut self, block: u32, place: Place, tokens: &[u32], twice: bool) {
+    pub fn store_part(&mut self, block: u32, place: TreePosition, tokens: &[u32], twice: bool) {
         debug_assert!(tokens.len() < self.block_size);
         let others = || {
             let known = self.find_part(place, 0, tokens.len(), &|at| tokens[at as usize]);
@@ -325,7 +325,7 @@ impl PrefixCache {
         }
     }
 
-    fn write(&mut self, block: u32, place: Place, tokens: &[u32]) {
+    fn write(&mut self, block: u32, place: TreePosition, tokens: &[u32]) {
         let at = block as usize;
         self.tokens[at * self.block_size..][..tokens.len()].copy_from_slice(tokens);
         let known = self.nodes[at].len > 0;
@@ -338,7 +338,7 @@ impl PrefixCache {
         if older != NONE {
             self.nodes[older as usize].newer = block;
         }
-        let Place { salt, parent, parent_key } = place;
+        let TreePosition { salt, parent, parent_key } = place;
         self.nodes[at] =
             Node { len: tokens.len() as u32, parent, salt, parent_key, key: 0, newer: NONE, older };
     }
@@ -353,7 +353,7 @@ impl PrefixCache {
         if node.len as usize == self.block_size {
             debug_assert!(!self.has_child(node.key, block), "KV block {block} leaves before its child");
             self.full.remove(&node.key);
-            self.tell(CacheEvent::Removed { key: node.key });
+            self.log_event(CacheEvent::Removed { key: node.key });
         }
         match (node.newer, node.older) {
             (NONE, NONE) => {
@@ -377,7 +377,7 @@ impl PrefixCache {
         Ok(())
     }
 
-    fn tell(&mut self, event: CacheEvent) {
+    fn log_event(&mut self, event: CacheEvent) {
         if let Some(log) = &mut self.log {
             if log.len() == log.capacity() {
                 // Changes were lost, so the reader gets everything again.
@@ -390,10 +390,10 @@ impl PrefixCache {
     }
 
     /// Makes the next `drain_events` start over.
-    pub fn tell_all_again(&mut self) {
+    pub fn restart_log(&mut self) {
         if let Some(log) = &mut self.log {
             log.clear();
-            self.tell(CacheEvent::Cleared);
+            self.log_event(CacheEvent::Cleared);
         }
     }
 
@@ -418,7 +418,7 @@ impl PrefixCache {
             self.leave(block);
             self.pool.forget(block);
         }
-        self.tell_all_again();
+        self.restart_log();
     }
 
     /// Checks invariant 1, and that each block of the index can be found there, with a parent that is in the index

@@ -7,7 +7,7 @@ use super::NONE;
 use crate::base::{Error, Result, reserve, reserved};
 use std::collections::HashMap;
 
-/// What a slot holds of the prefix tree: the state after `at` positions of `block`, counted from the block's first.
+/// A point in the prefix tree: the state after the first `at` positions of `block`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     pub block: u32,
@@ -15,7 +15,7 @@ pub struct Snapshot {
 }
 
 #[derive(Clone, Copy)]
-struct Slot {
+struct StateSlot {
     holders: u32,
     snapshot: Option<Snapshot>,
     /// The next snapshot of the same block.
@@ -24,12 +24,12 @@ struct Slot {
     used: u64,
 }
 
-const EMPTY: Slot = Slot { holders: 0, snapshot: None, next: NONE, used: 0 };
+const EMPTY: StateSlot = StateSlot { holders: 0, snapshot: None, next: NONE, used: 0 };
 
 /// Allocates no memory after `new`.
 #[derive(Default)]
 pub struct StatePool {
-    slots: Vec<Slot>,
+    slots: Vec<StateSlot>,
     free: Vec<u32>,
     /// The first snapshot of each block that has any.
     by_block: HashMap<u32, u32>,

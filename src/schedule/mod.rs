@@ -29,7 +29,7 @@ pub use slots::State;
 pub use states::Save;
 pub use step_time::{StepCost, StepTime, Work};
 
-use slots::Slots;
+use slots::SequenceSlots;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulerConfig {

@@ -1,6 +1,6 @@
 //! The order of sequences: ranks, and lines sorted by rank.
 
-use super::{SeqId, Slots};
+use super::{SeqId, SequenceSlots};
 use crate::base::{Result, reserved};
 use std::collections::VecDeque;
 
@@ -24,9 +24,9 @@ impl Rank {
 
 /// Sequences sorted by rank. Insertion at either end is cheap.
 #[derive(Default)]
-pub(super) struct Line(VecDeque<SeqId>);
+pub(super) struct RankedQueue(VecDeque<SeqId>);
 
-impl Line {
+impl RankedQueue {
     pub fn reserve(&mut self, more: usize) -> Result<()> {
         let bytes = more.saturating_mul(size_of::<SeqId>());
         reserved(self.0.try_reserve(more), "the scheduler's queue", bytes)
@@ -48,16 +48,16 @@ impl Line {
         self.0.iter().copied()
     }
 
-    fn place(&self, slots: &Slots, rank: Rank) -> usize {
+    fn place(&self, slots: &SequenceSlots, rank: Rank) -> usize {
         self.0.partition_point(|&seq| slots[seq].rank < rank)
     }
 
-    pub fn insert(&mut self, slots: &Slots, seq: SeqId) {
+    pub fn insert(&mut self, slots: &SequenceSlots, seq: SeqId) {
         let at = self.place(slots, slots[seq].rank);
         self.0.insert(at, seq);
     }
 
-    pub fn remove(&mut self, slots: &Slots, seq: SeqId) {
+    pub fn remove(&mut self, slots: &SequenceSlots, seq: SeqId) {
         let at = self.place(slots, slots[seq].rank);
         debug_assert_eq!(self.get(at), Some(seq), "a sequence is not in the line of its state");
         self.0.remove(at);

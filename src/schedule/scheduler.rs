@@ -1,12 +1,14 @@
 //! The scheduler's state, and the operations that change it from outside.
 
 use super::drafts::Account;
-use super::order::Line;
+use super::order::RankedQueue;
 use super::sessions::Sessions;
-use super::slots::{Lanes, Slot, fill};
+use super::slots::{Lanes, SequenceSlot, fill};
 use super::*;
 use crate::base::{Error, Result, Status, reserve};
-use crate::cache::{BlockPool, CacheCounts, MAX_BLOCK_SIZE, NONE, Place, PrefixCache, StatePool, blocks_for};
+use crate::cache::{
+    BlockPool, CacheCounts, MAX_BLOCK_SIZE, NONE, PrefixCache, StatePool, TreePosition, blocks_for,
+};
 use std::collections::HashMap;
 
 pub(super) const TABLE: &str = "a block table";
@@ -14,10 +16,10 @@ pub(super) const TABLE: &str = "a block table";
 pub struct Scheduler {
     pub(super) config: SchedulerConfig,
     pub(super) cache: PrefixCache,
-    pub(super) slots: Slots,
+    pub(super) slots: SequenceSlots,
     pub(super) lanes: Lanes,
-    pub(super) waiting: Line,
-    pub(super) running: Line,
+    pub(super) waiting: RankedQueue,
+    pub(super) running: RankedQueue,
     paused: usize,
     /// The sequence that computes the block with this key now.
     pub(super) pending: HashMap<u64, SeqId>,
@@ -77,15 +79,15 @@ impl Scheduler {
         }
         let mut cache = PrefixCache::new(blocks, block_size)?;
         cache.states = StatePool::new(slots)?;
-        let (mut running, mut chunks) = (Line::default(), Vec::new());
+        let (mut running, mut chunks) = (RankedQueue::default(), Vec::new());
         running.reserve(max_batch_size as usize)?;
         reserve(&mut chunks, max_batch_size as usize, "a step's prompts")?;
         Ok(Self {
             config,
             cache,
-            slots: Slots::default(),
+            slots: SequenceSlots::default(),
             lanes: Lanes::new(max_batch_size, blocks)?,
-            waiting: Line::default(),
+            waiting: RankedQueue::default(),
             running,
             paused: 0,
             pending: HashMap::new(),
@@ -434,7 +436,7 @@ impl Scheduler {
 
     /// Waiting sequences, in order, that have never run and do not wait for a prefix that another one computes.
     pub fn untouched(&self) -> impl Iterator<Item = SeqId> + '_ {
-        let untouched = |slot: &Slot| !slot.admitted && slot.leader.is_none();
+        let untouched = |slot: &SequenceSlot| !slot.admitted && slot.leader.is_none();
         self.waiting.iter().filter(move |&seq| untouched(&self.slots[seq]))
     }
 
@@ -518,7 +520,7 @@ impl Scheduler {
 }
 
 /// Place of block `index` of a sequence in the index. All blocks before it must be in the index.
-fn place(slot: &Slot, table: &[u32], index: usize) -> Place {
+fn place(slot: &SequenceSlot, table: &[u32], index: usize) -> TreePosition {
     let parent = if index == 0 { NONE } else { table[index - 1] };
-    Place { salt: slot.request.reuse.salt, parent, parent_key: slot.key_before(index) }
+    TreePosition { salt: slot.request.reuse.salt, parent, parent_key: slot.key_before(index) }
 }

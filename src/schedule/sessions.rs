@@ -6,7 +6,7 @@
 
 use super::{Scheduler, SeqId, Tokens};
 use crate::base::{Error, Result, Status, reserve, reserved};
-use crate::cache::{BlockTable, Found, NONE, Place, Snapshot, chain};
+use crate::cache::{BlockTable, Found, NONE, Snapshot, TreePosition, chain};
 use std::collections::HashMap;
 
 /// A prefix whose blocks are held.
@@ -182,7 +182,7 @@ impl Scheduler {
             };
             table.push(block);
             write(block)?;
-            let place = Place { salt, parent, parent_key };
+            let place = TreePosition { salt, parent, parent_key };
             if !indexed {
                 continue;
             }

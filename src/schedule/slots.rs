@@ -30,7 +30,7 @@ pub(super) struct Leader {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Slot {
+pub(super) struct SequenceSlot {
     pub state: State,
     pub request: Request,
     pub rank: Rank,
@@ -70,7 +70,7 @@ pub(super) struct Slot {
 /// Maximum number of such positions that a sequence remembers.
 pub(super) const BRANCHES: usize = 4;
 
-impl Slot {
+impl SequenceSlot {
     /// Maximum number of positions that it computes. The last sampled token is never run through the model, so it
     /// needs no position.
     pub fn bound(&self) -> u32 {
@@ -135,19 +135,19 @@ pub(super) fn fill<'a>(tokens: &'a mut [u32], first: u32, token: &dyn Fn(u32) ->
 
 /// Slots by id; grows to the highest id seen.
 #[derive(Default)]
-pub(super) struct Slots(Vec<Slot>);
+pub(super) struct SequenceSlots(Vec<SequenceSlot>);
 
 /// Maximum number of keys whose memory an empty slot keeps.
 const KEPT_KEYS: usize = 16;
 
-impl Slots {
-    pub fn get(&self, seq: SeqId) -> Option<&Slot> {
+impl SequenceSlots {
+    pub fn get(&self, seq: SeqId) -> Option<&SequenceSlot> {
         #[cfg(test)]
         lookups::add();
         self.0.get(seq.0 as usize).filter(|slot| slot.state != State::Absent)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (SeqId, &Slot)> {
+    pub fn iter(&self) -> impl Iterator<Item = (SeqId, &SequenceSlot)> {
         #[cfg(test)]
         self.0.iter().for_each(|_| lookups::add());
         let slots = self.0.iter().enumerate().map(|(i, slot)| (SeqId(i as u32), slot));
@@ -163,7 +163,7 @@ impl Slots {
                 return Err(Error::internal("a scheduler slot beyond the last"));
             }
             reserve(&mut self.0, more, "scheduler slots")?;
-            self.0.resize_with(index + 1, Slot::default);
+            self.0.resize_with(index + 1, SequenceSlot::default);
         }
         let slot = &mut self.0[index];
         if slot.state != State::Absent {
@@ -173,7 +173,7 @@ impl Slots {
         keys.clear();
         let len = request.prompt_len;
         let since = request.arrived_ns;
-        *slot = Slot {
+        *slot = SequenceSlot {
             state: State::Waiting,
             request,
             rank,
@@ -182,7 +182,7 @@ impl Slots {
             recurrent: NONE,
             keys,
             since,
-            ..Slot::default()
+            ..SequenceSlot::default()
         };
         Ok(())
     }
@@ -193,21 +193,21 @@ impl Slots {
         if keys.capacity() > KEPT_KEYS {
             keys = Vec::new();
         }
-        *slot = Slot { keys, ..Slot::default() };
+        *slot = SequenceSlot { keys, ..SequenceSlot::default() };
     }
 }
 
-impl Index<SeqId> for Slots {
-    type Output = Slot;
-    fn index(&self, seq: SeqId) -> &Slot {
+impl Index<SeqId> for SequenceSlots {
+    type Output = SequenceSlot;
+    fn index(&self, seq: SeqId) -> &SequenceSlot {
         #[cfg(test)]
         lookups::add();
         &self.0[seq.0 as usize]
     }
 }
 
-impl IndexMut<SeqId> for Slots {
-    fn index_mut(&mut self, seq: SeqId) -> &mut Slot {
+impl IndexMut<SeqId> for SequenceSlots {
+    fn index_mut(&mut self, seq: SeqId) -> &mut SequenceSlot {
         #[cfg(test)]
         lookups::add();
         &mut self.0[seq.0 as usize]

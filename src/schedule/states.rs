@@ -4,7 +4,7 @@
 //! every `snapshot_interval` tokens, where another sequence's text is known to part from this one's, and before the
 //! prompt's last token. When the sequence leaves, its slot itself becomes a snapshot.
 
-use super::slots::{BRANCHES, Slot};
+use super::slots::{BRANCHES, SequenceSlot};
 use super::{Plan, PlanEntry, Scheduler, SeqId, Tokens, WORTH};
 use crate::base::reserve;
 use crate::cache::{BlockTable, Found, NONE, Snapshot};
@@ -160,7 +160,7 @@ impl Scheduler {
 
     /// Gives back the slot of a sequence that leaves. Its state becomes a snapshot if it is known.
     pub(super) fn leave_state(&mut self, seq: SeqId) {
-        let Slot { recurrent: state, stale, computed, .. } = self.slots[seq];
+        let SequenceSlot { recurrent: state, stale, computed, .. } = self.slots[seq];
         if state == NONE {
             return;
         }

@@ -1,7 +1,7 @@
 //! Answers that other parsers' public tests have, and what they are here (`tests/golden/replies`).
 
 use bn_engine::text::Chat;
-use bn_engine::text::reply::{Known, Parts, Reply, Sink, Thoughts, format_named, thoughts_named};
+use bn_engine::text::reply::{Known, Reply, ReplyParts, Sink, Thoughts, format_named, thoughts_named};
 use serde_json::Value;
 use std::cell::Cell;
 use std::path::Path;
@@ -28,7 +28,7 @@ impl Sink for Told {
     }
 }
 
-fn parse(parts: &Parts, controls: &[&str], pieces: &[&str]) -> Told {
+fn parse(parts: &ReplyParts, controls: &[&str], pieces: &[&str]) -> Told {
     let mut reply = Reply::new(parts.clone(), &|mark| controls.contains(&mark));
     let mut told = Told::default();
     for piece in pieces {
@@ -42,7 +42,7 @@ fn parse(parts: &Parts, controls: &[&str], pieces: &[&str]) -> Told {
 }
 
 /// The markers of `parts` that vocabularies have as control tokens.
-fn markers(parts: &Parts) -> Vec<&'static str> {
+fn markers(parts: &ReplyParts) -> Vec<&'static str> {
     let format = parts.format.unwrap();
     let blocks = format.blocks.iter().flat_map(|block| [block.open, block.close]);
     let thoughts = parts.thoughts.into_iter().flat_map(Thoughts::markers);
@@ -96,12 +96,12 @@ fn answers_come_apart_however_they_arrive() {
     for (name, format) in cases["formats"].as_object().unwrap() {
         for case in format["cases"].as_array().unwrap() {
             let output = case["output"].as_str().unwrap();
-            let parts = Parts {
+            let parts = ReplyParts {
                 format: Some(format_named(name).unwrap()),
                 thoughts: Some(thoughts_named(format["reasoning_format"].as_str().unwrap()).unwrap()),
                 thinking: case["thinking"].as_bool().unwrap_or_default(),
                 tools: tools.clone(),
-                ..Parts::default()
+                ..ReplyParts::default()
             };
             let marks = markers(&parts);
             let (spelled, controls) = (case["controls"] != true, case["controls"] != false);

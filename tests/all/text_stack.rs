@@ -1,7 +1,7 @@
 //! Hosts may call from threads with small stacks: texts and templates use other threads' stacks or the heap.
 
 use bn_engine::base::Status;
-use bn_engine::text::reply::{Advice, Parts, grammar};
+use bn_engine::text::reply::{Advice, ReplyParts, grammar};
 use bn_engine::text::{Chat, ChatTemplate, JsonFiles, Message, Tokenizer};
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ fn conversations() {
         let (text, grammar) = on_a_small_stack(|| {
             let chat = Chat::parse(&chat(42)).unwrap();
             let made = template.render_chat(&chat).unwrap();
-            let parts = Parts::of(&chat, &template, &made.text).unwrap();
+            let parts = ReplyParts::of(&chat, &template, &made.text).unwrap();
             (made.text, grammar(&chat, &parts, None, Advice::Taken, &|_| None).unwrap().unwrap())
         });
         let innermost = |text: &str| text.contains(&"[".repeat(42));

@@ -22,11 +22,11 @@ fn find(cache: &PrefixCache, salt: u64, text: &[u32], limit: usize) -> (Found, B
     (found, table)
 }
 
-/// The place of block `index` of a text.
-fn place(salt: u64, text: &[u32], table: &[u32], index: usize) -> Place {
+/// The tree position of block `index` of a text.
+fn place(salt: u64, text: &[u32], table: &[u32], index: usize) -> TreePosition {
     match index.checked_sub(1) {
-        None => Place { salt, parent: NONE, parent_key: salt },
-        Some(before) => Place { salt, parent: table[before], parent_key: keys(salt, text)[before] },
+        None => TreePosition { salt, parent: NONE, parent_key: salt },
+        Some(before) => TreePosition { salt, parent: table[before], parent_key: keys(salt, text)[before] },
     }
 }
 
@@ -218,9 +218,9 @@ fn a_key_that_two_contents_have_finds_neither_wrongly() {
     let block = cache.take().unwrap();
     let root = place(0, &b, &[], 0);
     assert_eq!(cache.store(block, root, &b, key), None, "other tokens");
-    let below = Place { salt: 0, parent: first[0], parent_key: key };
+    let below = TreePosition { salt: 0, parent: first[0], parent_key: key };
     assert_eq!(cache.store(block, below, &a, key), None, "another parent");
-    let salted = Place { salt: 1, parent: NONE, parent_key: 0 };
+    let salted = TreePosition { salt: 1, parent: NONE, parent_key: 0 };
     assert_eq!(cache.store(block, salted, &a, key), None, "another salt");
     assert_eq!((cache.indexed(block), cache.counts().merged), (0, 0));
     let found = |salt, keys: &[u64], text: &[u32]| {
@@ -230,7 +230,7 @@ fn a_key_that_two_contents_have_finds_neither_wrongly() {
     };
     assert_eq!(found(0, &[key], &b), (0, None, vec![]));
     assert_eq!(found(1, &[key], &a), (0, None, vec![]));
-    // Found by its tokens although the key is wrong: the contents are right.
+    // Found by its tokens although the key is wrong, because the contents match.
     assert_eq!(found(0, &[key + 1], &a), (0, Some((first[0], 4)), vec![]));
     cache.check().unwrap();
 }

@@ -15,7 +15,7 @@ impl Core {
 
     /// Runs the next exchange up to its wait.
     pub fn lie_down(&mut self, rest: Rest) -> Bed {
-        self.tell();
+        self.publish();
         self.shared.hub.lie_down(self.number, &mut self.outbox, rest)
     }
 
@@ -44,8 +44,8 @@ impl Core {
         let counts = self.scheduler.counts();
         assert_eq!(self.sequences.len(), counts.waiting + counts.paused + counts.running);
         assert!(self.ended.is_empty());
-        let starved = self.live().filter(|sequence| sequence.account.starved).count();
-        assert_eq!(self.starved.len(), starved, "those in line for a grant");
+        let awaiting = self.live().filter(|sequence| sequence.account.awaits_grant).count();
+        assert_eq!(self.awaiting_grant.len(), awaiting, "those in line for a grant");
         for seq in self.sequences.slots() {
             if let Some(sequence) = self.sequences.get(seq) {
                 assert_eq!(SeqId(sequence.id.slot()), seq);
@@ -61,8 +61,8 @@ impl Core {
         let state = self.scheduler.state(seq);
         assert_eq!(state == State::Paused, sequence.account.is_paused(), "{:?}", sequence.id);
         assert_eq!(
-            sequence.account.starved,
-            self.starved.contains(&seq),
+            sequence.account.awaits_grant,
+            self.awaiting_grant.contains(&seq),
             "{:?} in line for a grant",
             sequence.id
         );
@@ -93,17 +93,18 @@ impl Core {
 
     /// Sequences that wait for a grant, and sequences that neither wait for one nor have begun.
     pub fn line(&self) -> [Vec<RequestId>; 2] {
-        if self.starved.is_empty() {
+        if self.awaiting_grant.is_empty() {
             return Default::default();
         }
-        let starved = self.live().filter(|sequence| sequence.account.starved);
-        let fresh = self.live().filter(|Sequence { account, .. }| !account.starved && !account.began);
-        [starved.map(|sequence| sequence.id).collect(), fresh.map(|sequence| sequence.id).collect()]
+        let awaiting = self.live().filter(|sequence| sequence.account.awaits_grant);
+        let fresh = self.live().filter(|Sequence { account, .. }| !account.awaits_grant && !account.began);
+        [awaiting.map(|sequence| sequence.id).collect(), fresh.map(|sequence| sequence.id).collect()]
     }
 
     /// Checks that no sequence has begun since, ahead of one that was already waiting.
-    pub fn check_line(&self, [starved, fresh]: &[Vec<RequestId>; 2]) {
-        let waits = self.live().any(|sequence| sequence.account.starved && starved.contains(&sequence.id));
+    pub fn check_line(&self, [awaiting, fresh]: &[Vec<RequestId>; 2]) {
+        let waits =
+            self.live().any(|sequence| sequence.account.awaits_grant && awaiting.contains(&sequence.id));
         for sequence in self.live().filter(|sequence| waits && sequence.account.began) {
             assert!(!fresh.contains(&sequence.id), "{:?} began before others that wait", sequence.id);
         }
@@ -155,13 +156,13 @@ impl Core {
             let unread = view.slow && view.pending > max_unread && max_unread > 0;
             assert!(unread, "{id:?} waits for a poller of {view:?}");
         }
-        if account.starved {
+        if account.awaits_grant {
             assert!(host || self.shared.hub.waits_for_host(), "{id:?} waits for memory that no host holds");
-            let first = self.starved.first() == Some(&SeqId(id.slot()));
-            let (_, bytes) = sequence.wants().expect("who wants nothing is not starved");
+            let first = self.awaiting_grant.first() == Some(&SeqId(id.slot()));
+            let (_, bytes) = sequence.wants().expect("a sequence that wants nothing waits for no grant");
             let waits = !account.began && !first;
             let none = waits || !self.shared.hub.could_grant(id.slot(), bytes, account.began);
-            assert!(none, "{id:?} waits for {bytes} bytes that there are: {}", self.shared.hub.tell_all());
+            assert!(none, "{id:?} waits for {bytes} bytes that there are: {}", self.shared.hub.describe());
         }
     }
 }

@@ -43,7 +43,7 @@ impl Core {
         }
         for sequence in sequences {
             if others && !sequence.times.was_admitted() {
-                self.outbox.share.hand_on(None, sequence);
+                self.outbox.share.migrate(None, sequence);
                 continue;
             }
             let slot = sequence.id.slot();

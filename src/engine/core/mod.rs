@@ -12,7 +12,7 @@ use crate::engine::delivery::callback::Log;
 use crate::engine::delivery::signal::Signal;
 use crate::engine::hub::{Command, Hub, Outbox, Rest};
 use crate::engine::memory::plan::{MemoryPlan, logits_rows};
-use crate::engine::replicas::balance::Gift;
+use crate::engine::replicas::balance::Migration;
 use crate::engine::replicas::replica::Replica;
 use crate::engine::request::adapters::Adapted;
 use crate::engine::request::ending::{Ending, cancelled, failed, too_late};
@@ -62,7 +62,7 @@ pub struct Core {
     deadlines: Deadlines,
     idle: Idle,
     /// Sequences that are paused because a grant was refused.
-    starved: Vec<SeqId>,
+    awaiting_grant: Vec<SeqId>,
     /// Fingerprint of the model, see `sessions::shape`; None until a session call needs it.
     fingerprint: Option<u64>,
     /// The error that ends this thread: its device is lost.
@@ -109,8 +109,8 @@ impl Core {
             out.try_reserve_exact(most).map_err(|_| Error::out_of_memory(what, most.saturating_mul(4)))?;
         }
         let (mut outbox, mut plan) = (Outbox::default(), Plan::default());
-        let (mut record, mut ended, mut starved) = (StepLog::default(), Vec::new(), Vec::new());
-        reserve(&mut starved, queue_capacity, QUEUE)?;
+        let (mut record, mut ended, mut awaiting_grant) = (StepLog::default(), Vec::new(), Vec::new());
+        reserve(&mut awaiting_grant, queue_capacity, QUEUE)?;
         reserve(&mut outbox.slow, queue_capacity, QUEUE)?;
         // Reserved up front, so that terminal events go out even when no memory is left.
         let sequences = Sequences::new(queue_capacity)?;
@@ -134,7 +134,7 @@ impl Core {
             sequences,
             deadlines: Deadlines::default(),
             idle,
-            starved,
+            awaiting_grant,
             fingerprint: None,
             lost: None,
             commands: VecDeque::new(),
@@ -169,7 +169,7 @@ impl Core {
             self.expire(now);
             self.pace();
             // Events from commands and deadlines are published before a pass, which may be long.
-            if self.outbox.events.is_empty() && self.outbox.share.given.is_empty() {
+            if self.outbox.events.is_empty() && self.outbox.share.migrated.is_empty() {
                 break now;
             }
             self.exchange(Rest::None);
@@ -205,7 +205,7 @@ impl Core {
     /// Publishes the results of the last step, then takes the queued commands and executes them. Returns false
     /// when no work is left.
     fn exchange(&mut self, rest: Rest) -> bool {
-        self.tell();
+        self.publish();
         let mut commands = std::mem::take(&mut self.commands);
         let (shared, number) = (&self.shared, self.number);
         if rest != Rest::None {
@@ -215,20 +215,20 @@ impl Core {
         if rest != Rest::None {
             shared.recorder.idle(number, false);
         }
-        commands.drain(..).for_each(|command| self.obey(command));
+        commands.drain(..).for_each(|command| self.execute(command));
         self.commands = commands;
         goes_on
     }
 
     /// Publishes the load, the statistics and the KV events.
-    fn tell(&mut self) {
+    fn publish(&mut self) {
         self.outbox.share.load = self.replica.load(&self.scheduler, self.sequences.len());
         self.record.gates = self.backend.ops.gates();
         self.shared.recorder.record(self.number, &mut self.record, self.scheduler.snapshot());
         self.shared.kv_events.take_from(self.number, self.scheduler.cache_mut());
     }
 
-    fn obey(&mut self, command: Command<Work>) {
+    fn execute(&mut self, command: Command<Work>) {
         match command {
             Command::Start(Work::Sequence(sequence)) => self.start(sequence),
             Command::Start(Work::Call(call)) => call(self),
@@ -242,9 +242,9 @@ impl Core {
             Command::Resume(_) => {}
             Command::EndAll { shutdown: true } => self.end_all("the engine is shutting down"),
             Command::EndAll { shutdown: false } => self.end_all("cancelled by the host"),
-            Command::Give(gift) => {
-                self.outbox.share.gave = true;
-                self.give(gift);
+            Command::Migrate(migration) => {
+                self.outbox.share.migration_done = true;
+                self.migrate(migration);
             }
         }
     }
@@ -288,8 +288,8 @@ impl Core {
         self.scheduler.cancel(seq, &self.sequences);
         let Some(mut sequence) = self.sequences.remove(seq) else { return };
         sequence.drafts.iter().for_each(|drafts| self.drafting.learned.learn(drafts));
-        if sequence.account.starved {
-            self.starved.retain(|&starved| starved != seq);
+        if sequence.account.awaits_grant {
+            self.awaiting_grant.retain(|&awaiting_grant| awaiting_grant != seq);
         }
         if let Some((FinishReason::Failed, error)) = &why {
             self.shared.log.write(LOG_WARN, format!("request {:#x} failed: {error}", sequence.id.0));
@@ -354,13 +354,13 @@ impl Core {
         }
         self.ended = ended;
         self.plan = plan;
-        self.replica.examine(&self.shared.log).into_iter().for_each(|gift| self.give(gift));
+        self.replica.examine(&self.shared.log).into_iter().for_each(|migration| self.migrate(migration));
     }
 
     /// Hands waiting requests on.
-    fn give(&mut self, gift: Gift) {
+    fn migrate(&mut self, migration: Migration) {
         let Self { replica, scheduler, sequences, outbox, .. } = self;
-        replica.give(gift, scheduler, sequences, &mut outbox.share);
+        replica.migrate(migration, scheduler, sequences, &mut outbox.share);
     }
 
     fn admit(&mut self, admission: &Admission, now: u64) -> Result<()> {

@@ -41,20 +41,20 @@ impl Core {
         }
         self.scheduler.pause(seq, &self.sequences);
         if let Some(sequence) = self.sequences.get_mut(seq) {
-            sequence.account.starved = true;
-            self.starved.push(seq);
+            sequence.account.awaits_grant = true;
+            self.awaiting_grant.push(seq);
         }
         false
     }
 
     /// Returns true if `seq` has room for a token, or gets it.
     fn grant(&mut self, seq: SeqId) -> bool {
-        let Self { sequences, starved, shared, .. } = self;
+        let Self { sequences, awaiting_grant, shared, .. } = self;
         let Some(sequence) = sequences.get_mut(seq) else { return true };
         let Some((tokens, bytes)) = sequence.wants() else { return true };
-        // A sequence that has not begun yet waits until all starved ones, in their order, have their grants.
+        // A sequence that has not begun waits until all that were refused a grant have theirs, in order.
         let account = &mut sequence.account;
-        let waits = !account.began && starved.first().is_some_and(|&first| first != seq);
+        let waits = !account.began && awaiting_grant.first().is_some_and(|&first| first != seq);
         let ask = || shared.hub.grant(seq.0, bytes, account.began);
         // Kept grammars are evicted before any sequence is paused.
         let granted = !waits && (ask() || shared.grammars.clear() && ask());
@@ -64,7 +64,7 @@ impl Core {
         granted
     }
 
-    /// Pauses sequences with too much unpolled output, and resumes starved ones for which there is memory again.
+    /// Pauses sequences with too much unpolled output, and resumes those that wait for a grant once there is memory.
     pub(super) fn pace(&mut self) {
         let mut slow = std::mem::take(&mut self.outbox.slow);
         for id in slow.drain(..) {
@@ -77,14 +77,14 @@ impl Core {
             }
         }
         self.outbox.slow = slow;
-        if !std::mem::take(&mut self.outbox.fed) {
+        if !std::mem::take(&mut self.outbox.retry_grants) {
             return;
         }
         let mut at = 0;
-        while let Some(&seq) = self.starved.get(at) {
+        while let Some(&seq) = self.awaiting_grant.get(at) {
             if self.grant(seq) {
-                self.starved.remove(at);
-                self.go_on(seq, |account| account.starved = false);
+                self.awaiting_grant.remove(at);
+                self.go_on(seq, |account| account.awaits_grant = false);
             } else {
                 at += 1;
             }

@@ -24,7 +24,7 @@ impl Core {
     /// continues.
     pub fn answer<T>(&mut self, call: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let result = panics::checked("a call", || call(self));
-        self.tell();
+        self.publish();
         result
     }
 

@@ -8,7 +8,7 @@ use crate::engine::request::answer::Answer;
 use crate::engine::request::thinking::Bound;
 use crate::sample::SamplingParams;
 use crate::text::chat::{ToolChoice, no_template, pair};
-use crate::text::reply::{Advice, Parts, Reply, grammar};
+use crate::text::reply::{Advice, Reply, ReplyParts, grammar};
 use crate::text::{Chat, ChatTemplate, Message, Tokenizer};
 use xxhash_rust::xxh64::Xxh64;
 
@@ -153,7 +153,7 @@ impl RequestLimits<'_> {
         let made = template.render_chat(&chat)?;
         let tokenizer = self.tokenizer()?;
         let ids = tokenizer.encode_chat(&made)?;
-        let mut parts = Parts::of(&chat, template, &made.text)?;
+        let mut parts = ReplyParts::of(&chat, template, &made.text)?;
         parts.seed = seed(&ids, params.sampling.seed);
         let control = |mark: &str| tokenizer.control_token(mark);
         let schema = params.constraint.as_ref().and_then(Constraint::schema);

@@ -57,8 +57,8 @@ pub struct Engine {
     made_in: u32,
 }
 
-/// What an engine thread computes on.
-pub(super) struct Seat {
+/// The device of an engine thread, and its memory.
+pub(super) struct DeviceSlot {
     pub backend: Backend,
     pub memory: MemoryPlan,
     pub claim: Claim,
@@ -149,7 +149,7 @@ impl Engine {
         drafter::check(&config, &loaded, backends[0].on_device)?;
         let max_sequence =
             config::sequence_length(config.context_length, loaded.model.facts().context_length)?;
-        let (mut seats, count) = (Vec::new(), backends.len());
+        let (mut devices, count) = (Vec::new(), backends.len());
         config::set_batch_tokens(&mut config, loaded.model.facts(), max_sequence, |config| {
             plan::plan(config, &loaded, &backends[0], count, max_sequence, 0).is_ok()
         });
@@ -157,7 +157,7 @@ impl Engine {
             let most = config.max_batch_tokens;
             log.write(LOG_INFO, format!("texts of up to {most} tokens are read, by max_batch_tokens"));
         }
-        reserve(&mut seats, count, "an engine's devices")?;
+        reserve(&mut devices, count, "an engine's devices")?;
         // Check all before any of them takes memory, so that a refusal leaves it to other engines.
         for backend in backends.iter().filter(|backend| backend.on_device) {
             let lacking =
@@ -173,25 +173,25 @@ impl Engine {
             if let Some(text) = memory.clamped(max_sequence) {
                 log.write(LOG_WARN, text);
             }
-            seats.push(Seat { backend, memory, claim });
+            devices.push(DeviceSlot { backend, memory, claim });
         }
-        let (engine, cores) = Self::assemble(&config, loaded, seats, log)?;
+        let (engine, cores) = Self::assemble(&config, loaded, devices, log)?;
         engine.start(cores, config.on_event.take())?;
         Ok(engine)
     }
 
-    /// Makes everything but the threads, with one core per seat.
+    /// Makes everything but the threads, with one core per device.
     pub(super) fn assemble(
         config: &EngineConfig,
         loaded: Loaded,
-        seats: Vec<Seat>,
+        devices: Vec<DeviceSlot>,
         log: Log,
     ) -> Result<(Self, Vec<Core>)> {
-        let memory = MemoryPlan::of_all(seats.iter().map(|seat| &seat.memory));
+        let memory = MemoryPlan::of_all(devices.iter().map(|slot| &slot.memory));
         let memory = memory.ok_or_else(|| Error::internal("an engine without a device"))?;
-        let on_device = seats[0].backend.on_device;
-        let threads = seats.iter().map(|seat| seat.backend.pool.threads()).sum();
-        let blocks = seats.iter().map(|seat| seat.memory.blocks).collect();
+        let on_device = devices[0].backend.on_device;
+        let threads = devices.iter().map(|slot| slot.backend.pool.threads()).sum();
+        let blocks = devices.iter().map(|slot| slot.memory.blocks).collect();
         let bounds = Bounds {
             requests: config.queue_capacity as usize,
             queued_tokens: match config.queue_token_capacity {
@@ -199,17 +199,17 @@ impl Engine {
                 n => n,
             },
             bytes: memory.for_requests(),
-            aside: MemoryPlan::for_copies(seats.iter().map(|seat| &seat.memory)),
+            aside: MemoryPlan::for_copies(devices.iter().map(|slot| &slot.memory)),
             unread_bytes: config.max_unread_bytes,
         };
-        let (mut cores, mut claims, mut places) = (Vec::new(), Vec::new(), Vec::new());
-        reserve(&mut cores, seats.len(), "the engine's cores")?;
-        for Seat { backend, memory, claim } in seats {
+        let (mut cores, mut claims, mut memories) = (Vec::new(), Vec::new(), Vec::new());
+        reserve(&mut cores, devices.len(), "the engine's cores")?;
+        for DeviceSlot { backend, memory, claim } in devices {
             claims.push(claim);
-            places.push((backend, memory));
+            memories.push((backend, memory));
         }
         let shared = share(config, loaded, threads, bounds, claims, blocks, log)?;
-        for (number, (backend, own)) in places.into_iter().enumerate() {
+        for (number, (backend, own)) in memories.into_iter().enumerate() {
             let own = MemoryPlan { max_sequence: memory.max_sequence, ..own };
             let mut core = make_core(config, &shared, number, backend, &own)?;
             if on_device {

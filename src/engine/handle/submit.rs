@@ -7,7 +7,7 @@ use crate::base::{Error, Result, Status, reserve};
 use crate::constrain::Guide;
 use crate::engine::api::*;
 use crate::engine::core::calls::Work;
-use crate::engine::hub::Place;
+use crate::engine::hub::RequestInfo;
 use crate::engine::memory::{free, plan};
 use crate::engine::request::account::RequestBytes;
 use crate::engine::request::answer::Answer;
@@ -75,7 +75,11 @@ impl Engine {
     }
 
     /// Checks and tokenizes a request. `before`: the previous one of the same submit.
-    fn prepare(&self, params: &mut RequestParams, before: Option<&(Place, Work)>) -> Result<(Place, Work)> {
+    fn prepare(
+        &self,
+        params: &mut RequestParams,
+        before: Option<&(RequestInfo, Work)>,
+    ) -> Result<(RequestInfo, Work)> {
         self.speculation.apply(params)?;
         let timeout_ms = match params.timeout_ms {
             0 => self.default_timeout_ms,
@@ -130,7 +134,7 @@ impl Engine {
         let before = before.map(|before| (&before.prompt[..], before.request.reuse));
         let (own, block_size) = ((&sequence.prompt[..], sequence.request.reuse), self.kv_block_size as usize);
         sequence.placement.look_up(own, before, &self.shared.kv_events, block_size)?;
-        let place = Place {
+        let info = RequestInfo {
             by_id: params.poll_by_id,
             user_data: params.user_data,
             reserved: bytes.reserved(),
@@ -140,7 +144,7 @@ impl Engine {
             submitted_ns: sequence.times.submitted,
             prompt_tokens: sequence.prompt.len() as u64,
         };
-        Ok((place, Work::Sequence(sequence)))
+        Ok((info, Work::Sequence(sequence)))
     }
 
     /// Compiles a constraint as `submit` would, so that its errors are known early.

@@ -46,16 +46,16 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     }
 
     /// Returns whether these requests do not fit now, and would if `kept` bytes were given up.
-    pub fn wants_kept(&self, requests: &[(Place, C)], kept: u64) -> bool {
+    pub fn wants_kept(&self, requests: &[(RequestInfo, C)], kept: u64) -> bool {
         if kept == 0 || self.bounds.bytes == u64::MAX {
             return false;
         }
         let mut state = self.state.lock();
         self.settle(&mut state);
-        let places = || requests.iter().map(|(place, _)| place);
-        let mut fits = |spare| fits(places(), &mut state.slots, self.bounds.bytes, spare).is_ok();
+        let infos = || requests.iter().map(|(info, _)| info);
+        let mut fits = |spare| fits(infos(), &mut state.slots, self.bounds.bytes, spare).is_ok();
         let helps = !fits(0) && fits(kept);
-        helps && self.bounds.queue(places(), state.slots.usage()).is_ok()
+        helps && self.bounds.queue(infos(), state.slots.usage()).is_ok()
     }
 
     /// Returns whether these bytes belong to this hub.
@@ -74,7 +74,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         if returned > 0 {
             state.aside -= returned;
             state.slots.put_back(returned);
-            state.team.feed_all();
+            state.team.retry_grants();
             self.ring(state.rouse());
         }
     }

@@ -13,26 +13,26 @@ pub struct Bounds {
     /// Limit of set-aside bytes, as if each device had only the room of the smallest one. MAX: only `bytes`
     /// bounds them.
     pub aside: u64,
-    /// Unpolled bytes of one request; see `Slots`.
+    /// Unpolled bytes of one request; see `RequestSlots`.
     pub unread_bytes: u64,
 }
 
 impl Bounds {
-    /// Fails with `QueueFull` if the unreleased requests and `places` are too many, or their prompts too
+    /// Fails with `QueueFull` if the unreleased requests and `infos` are too many, or their prompts too
     /// long.
     pub(super) fn queue<'a>(
         &self,
-        places: impl ExactSizeIterator<Item = &'a Place>,
+        infos: impl ExactSizeIterator<Item = &'a RequestInfo>,
         used: &Usage,
     ) -> Result<()> {
-        let (n, unreleased, most) = (places.len(), used.unreleased, self.requests);
+        let (n, unreleased, most) = (infos.len(), used.unreleased, self.requests);
         let message = if n > most - unreleased {
             format!(
                 "{unreleased} of {most} requests (queue_capacity) are not freed yet, so {n} more cannot be taken; free \
                  finished ones, or raise it"
             )
         } else {
-            let (tokens, most) = (places.map(|place| place.prompt_tokens).sum::<u64>(), self.queued_tokens);
+            let (tokens, most) = (infos.map(|info| info.prompt_tokens).sum::<u64>(), self.queued_tokens);
             let queued = used.queued_tokens;
             if queued == 0 || tokens <= most.saturating_sub(queued) {
                 return Ok(());
@@ -50,15 +50,15 @@ impl Bounds {
 /// while running. Keeps room for the largest need of any live request, so that all can finish. `spare`:
 /// reserved bytes that do not count.
 pub(super) fn fits<'a, E: Merge>(
-    places: impl Iterator<Item = &'a Place>,
-    slots: &mut Slots<E>,
+    infos: impl Iterator<Item = &'a RequestInfo>,
+    slots: &mut RequestSlots<E>,
     budget: u64,
     spare: u64,
 ) -> Result<()> {
     let (mut bytes, mut alone, mut need) = (0u64, 0, slots.largest_need());
-    for place in places {
-        bytes = bytes.saturating_add(place.reserved);
-        (alone, need) = (alone.max(place.alone), need.max(place.need()));
+    for info in infos {
+        bytes = bytes.saturating_add(info.reserved);
+        (alone, need) = (alone.max(info.alone), need.max(info.need()));
     }
     let reserved = slots.usage().reserved.saturating_sub(spare);
     let left = budget.saturating_sub(reserved).saturating_sub(need);

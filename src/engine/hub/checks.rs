@@ -82,17 +82,18 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     }
 
     /// A dump for messages.
-    pub fn tell_all(&self) -> String {
+    pub fn describe(&self) -> String {
         let state = self.state.lock();
         let slots: Vec<View> = (0..).map_while(|index| state.slots.view(index)).collect();
-        let fed: Vec<_> = state.team.queues.iter().map(|queue| (queue.hungry, queue.fed)).collect();
-        format!("{:?}, hungry and fed: {fed:?}, {slots:#?}", state.slots.usage())
+        let grants: Vec<_> =
+            state.team.queues.iter().map(|queue| (queue.grant_refused, queue.retry_grants)).collect();
+        format!("{:?}, refused and to retry: {grants:?}, {slots:#?}", state.slots.usage())
     }
 
     /// The thread of an unreleased request, live or not.
     pub fn replica_of(&self, id: RequestId) -> Option<usize> {
         let state = self.state.lock();
-        state.slots.find(id).ok().map(|index| state.slots.duty(index).thread)
+        state.slots.find(id).ok().map(|index| state.slots.assignment(index).thread)
     }
 
     /// Number of requests that came before the oldest unfinished one; `u64::MAX` without one.
@@ -100,10 +101,10 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         self.state.lock().slots.first_live()
     }
 
-    /// Returns whether a grant would still let all requests finish; see `Slots::grant`.
+    /// Returns whether a grant would still let all requests finish; see `RequestSlots::grant`.
     pub fn could_grant(&self, slot: u32, bytes: u64, begun: bool) -> bool {
         let state = self.state.lock();
-        let may_ask = state.team.may_ask(state.slots.duty(slot as usize).thread, begun);
+        let may_ask = state.team.may_ask(state.slots.assignment(slot as usize).thread, begun);
         let most = self.bounds.bytes;
         may_ask && (most == u64::MAX || state.slots.could_grant(slot as usize, bytes, most))
     }

@@ -154,7 +154,7 @@ fn loom_bytes_that_come_back_wake_who_was_refused() {
         while !hub.grant(id.slot(), 700, true) {
             let mut out = Outbox::default();
             hub.exchange(0, &mut out, &mut VecDeque::new(), Rest::UntilCommand);
-            assert!(out.fed, "woken for nothing");
+            assert!(out.retry_grants, "woken for nothing");
         }
         host.join().unwrap();
     });
@@ -258,7 +258,7 @@ fn loom_a_cancel_finds_a_request_that_is_moved() {
             thread::spawn(move || hub.cancel(Which::One(id)).unwrap())
         };
         let mut out = Outbox::default();
-        out.share.given.push((Some(0), id, Parcel(id)));
+        out.share.migrated.push((Some(0), id, Parcel(id)));
         let told = exchange_of(&hub, 1, out, Rest::None).1;
         let mut seen = Vec::new();
         while seen.len() < 2 {

@@ -9,8 +9,8 @@
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::{Error, Result, Status, reserved};
 use crate::engine::hub::ids::{RequestId, Which};
-use crate::engine::hub::slots::Slots;
-pub use crate::engine::hub::slots::{Merge, Place, Stage, Usage};
+use crate::engine::hub::slots::RequestSlots;
+pub use crate::engine::hub::slots::{Merge, RequestInfo, Stage, Usage};
 pub use crate::engine::replicas::team::Cargo;
 use crate::engine::replicas::team::{Share, Team};
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ pub struct Outbox<E, C> {
     /// Slots whose requests were admitted.
     pub admitted: Vec<u32>,
     /// Memory was returned after a grant was refused; set by `exchange`.
-    pub fed: bool,
+    pub retry_grants: bool,
     /// No step may begin; set by `exchange`.
     pub held: bool,
     /// Requests with more unpolled output than allowed; filled by `exchange`.
@@ -87,8 +87,8 @@ struct State<E, C> {
     /// The engine is being destroyed: polls return without an event, since it would be freed under their callers.
     leaving: bool,
     /// A poll left an event behind for lack of memory. The next give-back wakes edge-triggered loops once more.
-    starved: bool,
-    slots: Slots<E>,
+    grant_missed: bool,
+    slots: RequestSlots<E>,
     team: Team<C>,
     any_waiters: usize,
     pollers: usize,
@@ -100,7 +100,7 @@ pub struct Hub<E, C, R> {
     any_bell: Condvar,
     quiet: Condvar,
     /// One per engine thread.
-    desks: Arc<Vec<Desk>>,
+    mailboxes: Arc<Vec<Mailbox>>,
     /// Bytes of dropped set-asides. An atomic, since the thread that drops one may hold the lock.
     returned: Arc<AtomicU64>,
     signal: Option<R>,
@@ -112,7 +112,7 @@ impl<E, C> Default for Outbox<E, C> {
         Self {
             events: Vec::new(),
             admitted: Vec::new(),
-            fed: false,
+            retry_grants: false,
             held: false,
             slow: Vec::new(),
             spare: Vec::new(),
@@ -125,15 +125,15 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// `threads` is 1..=MAX_REPLICAS.
     pub fn new(salt: u16, bounds: Bounds, threads: usize, signal: Option<R>) -> Self {
         let team = Team::new(threads);
-        let desks = team.desks.clone();
+        let mailboxes = team.mailboxes.clone();
         let state = State {
             phase: Phase::Open,
             aside: 0,
             held: false,
             ending: false,
             leaving: false,
-            starved: false,
-            slots: Slots::new(salt, bounds.unread_bytes),
+            grant_missed: false,
+            slots: RequestSlots::new(salt, bounds.unread_bytes),
             team,
             any_waiters: 0,
             pollers: 0,
@@ -143,7 +143,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             state: Mutex::new(state),
             any_bell: Condvar::new(),
             quiet: Condvar::new(),
-            desks,
+            mailboxes,
             returned: Arc::new(AtomicU64::new(0)),
             signal,
             bounds,
@@ -160,24 +160,24 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
 
     /// Takes all of `requests`, or none: opens a slot for each and queues it for an engine thread. Appends their ids to
     /// `ids`, which must have room for them.
-    pub fn submit(&self, requests: &mut Vec<(Place, C)>, ids: &mut Vec<RequestId>) -> Result<()> {
+    pub fn submit(&self, requests: &mut Vec<(RequestInfo, C)>, ids: &mut Vec<RequestId>) -> Result<()> {
         let mut state = self.state.lock();
         self.settle(&mut state);
         state.open()?;
-        self.bounds.queue(requests.iter().map(|(place, _)| place), state.slots.usage())?;
+        self.bounds.queue(requests.iter().map(|(info, _)| info), state.slots.usage())?;
         if self.bounds.bytes != u64::MAX {
-            fits(requests.iter().map(|(place, _)| place), &mut state.slots, self.bounds.bytes, 0)?;
+            fits(requests.iter().map(|(info, _)| info), &mut state.slots, self.bounds.bytes, 0)?;
         }
         state.make_room(requests.len())?;
         let mut before = None;
-        for (place, mut cargo) in requests.drain(..) {
+        for (info, mut cargo) in requests.drain(..) {
             let State { slots, team, .. } = &mut *state;
-            let duty = team.choose(&cargo, before);
-            let id = slots.open(place, duty);
+            let assignment = team.choose(&cargo, before);
+            let id = slots.open(info, assignment);
             cargo.name(id);
             ids.push(id);
-            team.send(duty.thread, Command::Start(cargo));
-            before = Some(duty.thread);
+            team.send(assignment.thread, Command::Start(cargo));
+            before = Some(assignment.thread);
         }
         self.wake(state);
         Ok(())
@@ -185,8 +185,8 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
 
     /// Tells the thread of a request to end it.
     fn end(&self, mut state: MutexGuard<'_, State<E, C>>, index: usize, id: RequestId) {
-        let duty = state.slots.duty(index);
-        state.team.send(duty.thread, Command::End(id));
+        let assignment = state.slots.assignment(index);
+        state.team.send(assignment.thread, Command::End(id));
         self.wake(state);
     }
 
@@ -247,21 +247,21 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         Ok(())
     }
 
-    /// Called by the request's thread: grants bytes for its next output (see `Slots::grant`). `begun`: it has had
+    /// Called by the request's thread: grants bytes for its next output (see `RequestSlots::grant`). `begun`: it has had
     /// a grant before. If the grant is refused, `exchange` reports when memory is available again.
     pub fn grant(&self, slot: u32, bytes: u64, begun: bool) -> bool {
         let mut state = self.state.lock();
         self.settle(&mut state);
-        let thread = state.slots.duty(slot as usize).thread;
+        let thread = state.slots.assignment(slot as usize).thread;
         let granted =
             state.team.may_ask(thread, begun) && state.slots.grant(slot as usize, bytes, self.bounds.bytes);
         if !granted {
-            state.team.queues[thread].starve(begun);
+            state.team.queues[thread].refuse_grant(begun);
         }
         granted
     }
 
-    /// See `Slots::queue_ages`.
+    /// See `RequestSlots::queue_ages`.
     pub fn queue_ages(&self, now: u64) -> [u64; 4] {
         self.state.lock().slots.queue_ages(now)
     }
@@ -275,11 +275,11 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         self.update_signal(&mut state);
         // Its leases returned memory, for which another request may wait.
         if state.slots.usage().reserved < reserved {
-            state.team.feed_all();
+            state.team.retry_grants();
         }
         match live && !told {
             true => self.end(state, index, id),
-            false => self.feed(state),
+            false => self.retry_grants(state),
         }
         Ok(())
     }
@@ -288,18 +288,18 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     pub fn give_back(&self, leases: &mut dyn Iterator<Item = (RequestId, u64)>) {
         let mut state = self.state.lock();
         leases.for_each(|(id, lease)| state.slots.give_back(id, lease));
-        self.feed(state);
+        self.retry_grants(state);
     }
 
     /// Wakes all requests that wait for memory, after some was returned.
-    fn feed(&self, mut state: MutexGuard<'_, State<E, C>>) {
-        if std::mem::take(&mut state.starved)
+    fn retry_grants(&self, mut state: MutexGuard<'_, State<E, C>>) {
+        if std::mem::take(&mut state.grant_missed)
             && state.slots.usage().any_ready > 0
             && let Some(signal) = &self.signal
         {
             signal.set();
         }
-        state.team.feed_all();
+        state.team.retry_grants();
         self.wake(state);
     }
 
@@ -311,7 +311,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         let State { slots, team, .. } = state;
         let mut drained = std::mem::take(&mut slots.drained);
         for id in drained.drain(..) {
-            team.send(slots.duty(id.slot() as usize).thread, Command::Resume(id));
+            team.send(slots.assignment(id.slot() as usize).thread, Command::Resume(id));
         }
         slots.drained = drained;
         self.ring(state.rouse());
@@ -328,7 +328,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     ) -> bool {
         debug_assert!(commands.is_empty());
         let mut state = self.hand_over(thread, out);
-        let bell = &self.desks[thread].bell;
+        let bell = &self.mailboxes[thread].bell;
         match rest {
             Rest::For(time) | Rest::Idle(time) if state.team.queues[thread].is_quiet() => {
                 if state.is_done() && rest != Rest::For(time) {
@@ -353,15 +353,15 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         (own.asleep, own.news) = (false, false);
         std::mem::swap(&mut own.commands, commands);
         let waited = own.begun_waits;
-        if own.take_fed() {
-            out.fed = true;
+        if own.take_retry() {
+            out.retry_grants = true;
             // Requests that were refused in favor of this thread's may ask again.
             if waited {
-                state.team.feed_all();
+                state.team.retry_grants();
                 self.ring(state.rouse());
             }
         }
-        self.desks[thread].calm();
+        self.mailboxes[thread].clear_cancel();
         true
     }
 
@@ -373,11 +373,11 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         out.admitted.drain(..).for_each(|slot| state.slots.admit(slot));
         let State { slots, team, ending, .. } = &mut *state;
         for (slot, event) in out.events.drain(..) {
-            slots.accept(slot, event).into_iter().for_each(|duty| team.done(duty));
+            slots.accept(slot, event).into_iter().for_each(|assignment| team.done(assignment));
         }
         // Ended requests have returned memory.
         if slots.usage().reserved < reserved {
-            team.feed_all();
+            team.retry_grants();
         }
         team.share(thread, &mut out.share, slots, *ending);
         out.slow.append(&mut state.slots.slow);
@@ -394,16 +394,16 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// Called by an engine thread during a pass: shows each `End` (Some) and `EndAll` (None) that came since the last
     /// look. The commands stay in the queue.
     pub fn ends(&self, thread: usize, show: &mut dyn FnMut(Option<RequestId>)) {
-        if !self.desks[thread].is_urgent() {
+        if !self.mailboxes[thread].cancel_raised() {
             return;
         }
         let state = self.state.lock();
-        self.desks[thread].calm();
+        self.mailboxes[thread].clear_cancel();
         for command in &state.team.queues[thread].commands {
             match command {
                 Command::End(id) => show(Some(*id)),
                 Command::EndAll { .. } => show(None),
-                Command::Start(_) | Command::Resume(_) | Command::Give(_) => {}
+                Command::Start(_) | Command::Resume(_) | Command::Migrate(_) => {}
             }
         }
     }
@@ -451,7 +451,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         while state.pollers > 0 {
             state = self.quiet.wait(state);
         }
-        state.slots = Slots::new(0, 0);
+        state.slots = RequestSlots::new(0, 0);
         // It comes back when its holders let go of it.
         let aside = state.aside;
         state.slots.set_aside(aside, u64::MAX);
@@ -492,7 +492,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// Rings the bells of the threads in a mask.
     fn ring(&self, mut threads: u64) {
         while threads != 0 {
-            self.desks[threads.trailing_zeros() as usize].bell.notify_one();
+            self.mailboxes[threads.trailing_zeros() as usize].bell.notify_one();
             threads &= threads - 1;
         }
     }
@@ -504,7 +504,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
 
     /// Number of engine threads that were started.
     pub fn threads(&self) -> usize {
-        self.desks.len()
+        self.mailboxes.len()
     }
 
     /// The descriptor is readable while an event waits, and from the engine's end on. After the end, each change
@@ -577,7 +577,7 @@ use bounds::fits;
 mod poll;
 pub mod queue;
 pub use queue::Command;
-use queue::Desk;
+use queue::Mailbox;
 
 #[cfg(all(test, not(loom)))]
 pub mod checks;

@@ -99,7 +99,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
                 Ok(None) => break,
                 // Events leased before are handed out; the next poll meets the same error.
                 Err(error) => {
-                    state.starved = true;
+                    state.grant_missed = true;
                     return if count > 0 { Ok(count) } else { Err(error) };
                 }
             }
@@ -115,7 +115,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         id: RequestId,
         deadline: Option<Instant>,
         leaves: bool,
-        take: &mut dyn FnMut(&mut Slots<E>, usize) -> Result<bool>,
+        take: &mut dyn FnMut(&mut RequestSlots<E>, usize) -> Result<bool>,
     ) -> Result<usize> {
         let mut state = self.enter();
         let mut bell = None;
@@ -215,7 +215,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         // The host may have released it itself.
         if let Ok(index) = state.slots.find(id) {
             state.slots.ungrant(index, event.granted());
-            self.feed(state);
+            self.retry_grants(state);
             if event.outcome() > 0 {
                 let _ = self.release(id);
             }

@@ -2,7 +2,7 @@
 
 use super::ids::RequestId;
 use crate::base::sync::Condvar;
-use crate::engine::replicas::balance::Gift;
+use crate::engine::replicas::balance::Migration;
 use std::collections::VecDeque;
 
 #[cfg(loom)]
@@ -23,7 +23,7 @@ pub enum Command<C> {
         shutdown: bool,
     },
     /// Hand waiting requests on.
-    Give(Gift),
+    Migrate(Migration),
 }
 
 /// Work that waits for an engine thread, as the hub sees it.
@@ -33,9 +33,9 @@ pub struct Queue<C> {
     pub asleep: bool,
     /// `Hub::hold` was called since the thread last looked.
     pub news: bool,
-    /// A grant was refused here (`hungry`), and memory was returned since (`fed`).
-    pub hungry: bool,
-    pub fed: bool,
+    /// A grant was refused here (`grant_refused`), and memory was returned since (`retry_grants`).
+    pub grant_refused: bool,
+    pub retry_grants: bool,
     /// A grant was refused to a request that has begun to give output.
     pub begun_waits: bool,
     /// The thread has ended.
@@ -44,24 +44,24 @@ pub struct Queue<C> {
 
 /// State that only the queue's own thread waits for or looks at.
 #[derive(Default)]
-pub struct Desk {
+pub struct Mailbox {
     pub bell: Condvar,
     /// An `End` or `EndAll` came that `Hub::ends` has not shown yet.
-    urgent: AtomicBool,
+    cancel: AtomicBool,
 }
 
-impl Desk {
-    pub fn urge(&self) {
-        self.urgent.store(true, Ordering::Release);
+impl Mailbox {
+    pub fn raise_cancel(&self) {
+        self.cancel.store(true, Ordering::Release);
     }
 
-    pub fn is_urgent(&self) -> bool {
-        self.urgent.load(Ordering::Acquire)
+    pub fn cancel_raised(&self) -> bool {
+        self.cancel.load(Ordering::Acquire)
     }
 
     /// The thread knows of every end. Called under the hub's lock.
-    pub fn calm(&self) {
-        self.urgent.store(false, Ordering::Relaxed);
+    pub fn clear_cancel(&self) {
+        self.cancel.store(false, Ordering::Relaxed);
     }
 }
 
@@ -71,8 +71,8 @@ impl<C> Default for Queue<C> {
             commands: VecDeque::new(),
             asleep: false,
             news: false,
-            hungry: false,
-            fed: false,
+            grant_refused: false,
+            retry_grants: false,
             begun_waits: false,
             gone: false,
         }
@@ -81,26 +81,26 @@ impl<C> Default for Queue<C> {
 
 impl<C> Queue<C> {
     /// Notes a refused grant. `begun`: the request has begun to give output.
-    pub fn starve(&mut self, begun: bool) {
-        self.hungry = true;
+    pub fn refuse_grant(&mut self, begun: bool) {
+        self.grant_refused = true;
         self.begun_waits |= begun;
     }
 
-    /// Clears `fed` and returns whether it was set.
-    pub fn take_fed(&mut self) -> bool {
-        let fed = std::mem::take(&mut self.fed);
-        self.begun_waits &= !fed;
-        fed
+    /// Clears `retry_grants` and returns whether it was set.
+    pub fn take_retry(&mut self) -> bool {
+        let retry = std::mem::take(&mut self.retry_grants);
+        self.begun_waits &= !retry;
+        retry
     }
 
     /// Notes that memory was returned.
-    pub fn feed(&mut self) {
-        self.fed |= std::mem::take(&mut self.hungry);
+    pub fn retry(&mut self) {
+        self.retry_grants |= std::mem::take(&mut self.grant_refused);
     }
 
     /// Returns whether nothing waits for the thread.
     pub fn is_quiet(&self) -> bool {
-        self.commands.is_empty() && !self.fed && !self.news
+        self.commands.is_empty() && !self.retry_grants && !self.news
     }
 
     /// Returns whether the newest command ends all requests that came before it.

@@ -5,7 +5,7 @@ use super::ids::{LAST_GENERATION, RequestId};
 use crate::base::sync::{Arc, Condvar};
 use crate::base::{Error, Result, Status, reserved};
 use crate::engine::memory::grants::{Claim, is_safe};
-use crate::engine::replicas::balance::Duty;
+use crate::engine::replicas::balance::Assignment;
 use std::collections::VecDeque;
 
 /// The slots' view of an event.
@@ -37,7 +37,7 @@ pub enum Stage {
 const SPARE: usize = 64;
 
 #[derive(Default)]
-struct Slot<E> {
+struct RequestSlot<E> {
     generation: u32,
     open: bool,
     /// Released while live: its events are dropped and its terminal event frees the slot.
@@ -53,9 +53,9 @@ struct Slot<E> {
     polled: bool,
     /// Numbers requests in their order of arrival.
     ticket: u64,
-    place: Place,
-    duty: Duty,
-    /// Bytes granted beyond `Place::reserved`.
+    info: RequestInfo,
+    assignment: Assignment,
+    /// Bytes granted beyond `RequestInfo::reserved`.
     granted: u64,
     pending: Option<Box<E>>,
     /// Events that pollers hold, with their leases, oldest first. The address of an event's contents does not
@@ -72,9 +72,9 @@ pub fn lease_bytes<E: Merge>() -> u64 {
 }
 
 #[derive(Default)]
-pub struct Slots<E> {
+pub struct RequestSlots<E> {
     salt: u16,
-    slots: Vec<Slot<E>>,
+    slots: Vec<RequestSlot<E>>,
     free: Vec<u32>,
     /// Last lease issued. Leases are numbered, so that none is ever issued twice.
     last_lease: u64,
@@ -96,7 +96,7 @@ pub struct Slots<E> {
 
 /// The data of a request that its slot keeps.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place {
+pub struct RequestInfo {
     pub by_id: bool,
     pub user_data: u64,
     /// Bytes that it holds until it ends, whatever it outputs.
@@ -110,7 +110,7 @@ pub struct Place {
     pub prompt_tokens: u64,
 }
 
-impl Place {
+impl RequestInfo {
     /// Bytes that it may need beyond its reservation.
     pub fn need(&self) -> u64 {
         self.alone.saturating_sub(self.reserved)
@@ -137,7 +137,7 @@ pub struct Usage {
     pub reserved_peak: u64,
 }
 
-impl<E: Merge> Slots<E> {
+impl<E: Merge> RequestSlots<E> {
     pub fn new(salt: u16, max_unread: u64) -> Self {
         Self { salt, max_unread, largest_need: Some(0), ..Self::default() }
     }
@@ -157,23 +157,23 @@ impl<E: Merge> Slots<E> {
         let made = made.and(self.slow.try_reserve(total.saturating_sub(self.slow.len())));
         let made = made.and(self.claims.try_reserve(total.saturating_sub(self.claims.len())));
         let made = made.and(self.drained.try_reserve(total.saturating_sub(self.drained.len())));
-        reserved(made, "request slots", total * size_of::<Slot<E>>())
+        reserved(made, "request slots", total * size_of::<RequestSlot<E>>())
     }
 
-    pub fn open(&mut self, place: Place, duty: Duty) -> RequestId {
+    pub fn open(&mut self, info: RequestInfo, assignment: Assignment) -> RequestId {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            self.slots.push(RequestSlot::default());
             (self.slots.len() - 1) as u32
         });
         let slot = &mut self.slots[index as usize];
-        (slot.open, slot.place, slot.duty, slot.ticket) = (true, place, duty, self.usage.accepted);
+        (slot.open, slot.info, slot.assignment, slot.ticket) = (true, info, assignment, self.usage.accepted);
         let id = RequestId::new(self.salt, slot.generation, index);
         self.usage.accepted += 1;
         self.usage.unreleased += 1;
         self.usage.unfinished += 1;
-        self.usage.queued_tokens += place.prompt_tokens;
-        self.largest_need = self.largest_need.map(|most| most.max(place.need()));
-        self.reserve(place.reserved);
+        self.usage.queued_tokens += info.prompt_tokens;
+        self.largest_need = self.largest_need.map(|most| most.max(info.need()));
+        self.reserve(info.reserved);
         id
     }
 
@@ -182,16 +182,16 @@ impl<E: Merge> Slots<E> {
         RequestId::new(self.salt, self.slots[index].generation, index as u32)
     }
 
-    pub fn duty(&self, index: usize) -> Duty {
-        self.slots[index].duty
+    pub fn assignment(&self, index: usize) -> Assignment {
+        self.slots[index].assignment
     }
 
-    /// Makes a waiting request the duty of another thread. Returns the old duty, and whether its end was requested
+    /// Makes a waiting request the assignment of another thread. Returns the old assignment, and whether its end was requested
     /// before, so that the new thread must end it.
-    pub fn hand_on(&mut self, index: u32, duty: Duty) -> (Duty, bool) {
+    pub fn reassign(&mut self, index: u32, assignment: Assignment) -> (Assignment, bool) {
         let slot = &mut self.slots[index as usize];
         debug_assert!(slot.open && !slot.finished && !slot.running, "only what waits is handed on");
-        (std::mem::replace(&mut slot.duty, duty), slot.cancelled)
+        (std::mem::replace(&mut slot.assignment, assignment), slot.cancelled)
     }
 
     fn reserve(&mut self, bytes: u64) {
@@ -201,7 +201,7 @@ impl<E: Merge> Slots<E> {
 
     pub fn largest_need(&mut self) -> u64 {
         let live = self.slots.iter().filter(|slot| slot.open && !slot.finished);
-        *self.largest_need.get_or_insert_with(|| live.map(|slot| slot.place.need()).max().unwrap_or(0))
+        *self.largest_need.get_or_insert_with(|| live.map(|slot| slot.info.need()).max().unwrap_or(0))
     }
 
     /// Reserves bytes for the next output of an unfinished request. Returns false, without a change, if they
@@ -239,8 +239,8 @@ impl<E: Merge> Slots<E> {
         let begun = self.slots.iter().filter(|slot| slot.open && !slot.finished && slot.granted > 0);
         self.claims.clear();
         self.claims.extend(begun.map(|slot| {
-            let held = slot.place.reserved + slot.granted;
-            Claim { need: slot.place.alone.saturating_sub(held), held }
+            let held = slot.info.reserved + slot.granted;
+            Claim { need: slot.info.alone.saturating_sub(held), held }
         }));
         is_safe(left, &mut self.claims)
     }
@@ -257,8 +257,8 @@ impl<E: Merge> Slots<E> {
     pub fn queue_ages(&self, now: u64) -> [u64; 4] {
         let mut ages = [0; 4];
         for slot in self.slots.iter().filter(|slot| slot.open && !slot.running && !slot.finished) {
-            let age = &mut ages[usize::from(slot.place.priority / 64)];
-            *age = (*age).max(now.saturating_sub(slot.place.submitted_ns));
+            let age = &mut ages[usize::from(slot.info.priority / 64)];
+            *age = (*age).max(now.saturating_sub(slot.info.submitted_ns));
         }
         ages
     }
@@ -284,7 +284,7 @@ impl<E: Merge> Slots<E> {
     /// Takes time linear in the number of slots.
     pub fn stage(&self, index: usize) -> Stage {
         let slot = &self.slots[index];
-        let earlier = |s: &&Slot<E>| s.open && !s.running && !s.finished && s.ticket < slot.ticket;
+        let earlier = |s: &&RequestSlot<E>| s.open && !s.running && !s.finished && s.ticket < slot.ticket;
         match (slot.finished, slot.running) {
             (true, _) => Stage::Finished,
             (_, true) => Stage::Running,
@@ -308,11 +308,11 @@ impl<E: Merge> Slots<E> {
         let slot = &mut self.slots[index as usize];
         slot.running = true;
         self.usage.running += 1;
-        self.usage.queued_tokens -= slot.place.prompt_tokens;
+        self.usage.queued_tokens -= slot.info.prompt_tokens;
     }
 
-    /// Takes an event in. A terminal event must be the slot's last; returns the duty that is then over.
-    pub fn accept(&mut self, index: u32, mut event: Box<E>) -> Option<Duty> {
+    /// Takes an event in. A terminal event must be the slot's last; returns the assignment that is then over.
+    pub fn accept(&mut self, index: u32, mut event: Box<E>) -> Option<Assignment> {
         let slot = &mut self.slots[index as usize];
         debug_assert!(slot.open && !slot.finished, "invariant 2: an event after the terminal one");
         let outcome = event.outcome();
@@ -321,12 +321,12 @@ impl<E: Merge> Slots<E> {
             self.usage.unfinished -= 1;
             match slot.running {
                 true => self.usage.running -= 1,
-                false => self.usage.queued_tokens -= slot.place.prompt_tokens,
+                false => self.usage.queued_tokens -= slot.info.prompt_tokens,
             }
             self.usage.outcomes[outcome] += 1;
-            self.largest_need = self.largest_need.filter(|&most| most > slot.place.need());
+            self.largest_need = self.largest_need.filter(|&most| most > slot.info.need());
         }
-        let over = slot.finished.then_some(slot.duty);
+        let over = slot.finished.then_some(slot.assignment);
         if slot.discard {
             if slot.finished {
                 self.close(index as usize);
@@ -348,7 +348,7 @@ impl<E: Merge> Slots<E> {
             }
             None => {
                 slot.pending = Some(event);
-                if !slot.place.by_id {
+                if !slot.info.by_id {
                     self.usage.any_ready += 1;
                     if !std::mem::replace(&mut slot.in_any, true) {
                         self.any.push_back(index);
@@ -367,8 +367,8 @@ impl<E: Merge> Slots<E> {
         let slot = &mut self.slots[index];
         let events = slot.leases.iter().map(|(_, event)| event).chain(&slot.pending);
         let in_events: u64 = events.map(|event| event.granted()).sum();
-        let free = slot.place.reserved - slot.place.kept + slot.granted;
-        (slot.place.reserved, slot.granted) = (slot.place.kept, in_events.min(free));
+        let free = slot.info.reserved - slot.info.kept + slot.granted;
+        (slot.info.reserved, slot.granted) = (slot.info.kept, in_events.min(free));
         self.usage.reserved -= free - slot.granted;
     }
 
@@ -382,7 +382,7 @@ impl<E: Merge> Slots<E> {
     pub fn next_any(&mut self) -> Option<usize> {
         while let Some(&index) = self.any.front() {
             let slot = &mut self.slots[index as usize];
-            if slot.pending.is_some() && !slot.place.by_id {
+            if slot.pending.is_some() && !slot.info.by_id {
                 return Some(index as usize);
             }
             slot.in_any = false;
@@ -398,7 +398,7 @@ impl<E: Merge> Slots<E> {
         if std::mem::take(&mut slot.slow) && !slot.finished && !slot.discard {
             self.drained.push(RequestId::new(self.salt, slot.generation, index as u32));
         }
-        if !slot.place.by_id {
+        if !slot.info.by_id {
             self.usage.any_ready -= 1;
             if self.any.front() == Some(&(index as u32)) {
                 slot.in_any = false;
@@ -474,7 +474,7 @@ impl<E: Merge> Slots<E> {
     fn close(&mut self, index: usize) {
         let slot = &mut self.slots[index];
         self.usage.unreleased -= 1;
-        self.usage.reserved -= slot.place.reserved + std::mem::take(&mut slot.granted);
+        self.usage.reserved -= slot.info.reserved + std::mem::take(&mut slot.granted);
         slot.slow = false;
         (slot.open, slot.discard, slot.running, slot.finished) = (false, false, false, false);
         (slot.polled, slot.cancelled) = (false, false);
@@ -510,9 +510,9 @@ impl<E: Merge> Slots<E> {
 
     /// Requests of a thread without a terminal event, each with its `user_data`.
     pub fn lost(&self, thread: usize) -> Vec<(RequestId, u64)> {
-        let own = |slot: &Slot<E>| slot.open && !slot.finished && slot.duty.thread == thread;
+        let own = |slot: &RequestSlot<E>| slot.open && !slot.finished && slot.assignment.thread == thread;
         let open = self.slots.iter().enumerate().filter(|(_, slot)| own(slot));
-        open.map(|(i, slot)| (RequestId::new(self.salt, slot.generation, i as u32), slot.place.user_data))
+        open.map(|(i, slot)| (RequestId::new(self.salt, slot.generation, i as u32), slot.info.user_data))
             .collect()
     }
 

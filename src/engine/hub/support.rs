@@ -82,13 +82,19 @@ pub fn readable(hub: &TestHub) -> bool {
 
 /// Submits a request for each of `wanted`: whether it is polled by its id, and the bytes that it reserves.
 pub fn submit(hub: &TestHub, wanted: &[(bool, u64)]) -> Result<Vec<RequestId>> {
-    let place = |&(by_id, reserved)| {
-        let place =
-            Place { by_id, reserved, kept: reserved, alone: reserved, user_data: 5, ..Place::default() };
-        (place, Parcel(RequestId(0)))
+    let info = |&(by_id, reserved)| {
+        let info = RequestInfo {
+            by_id,
+            reserved,
+            kept: reserved,
+            alone: reserved,
+            user_data: 5,
+            ..RequestInfo::default()
+        };
+        (info, Parcel(RequestId(0)))
     };
     let mut ids = Vec::new();
-    hub.submit(&mut wanted.iter().map(place).collect(), &mut ids).map(|()| ids)
+    hub.submit(&mut wanted.iter().map(info).collect(), &mut ids).map(|()| ids)
 }
 
 pub fn open(hub: &TestHub, by_id: bool) -> RequestId {

@@ -117,9 +117,10 @@ fn the_byte_budget_is_all_or_nothing() {
 fn queued_tokens_are_bounded() {
     let hub = hub(8);
     let submit = |tokens: &[u64]| {
-        let place = |&prompt_tokens| (Place { prompt_tokens, ..Place::default() }, Parcel(RequestId(0)));
+        let info =
+            |&prompt_tokens| (RequestInfo { prompt_tokens, ..RequestInfo::default() }, Parcel(RequestId(0)));
         let mut ids = Vec::new();
-        hub.submit(&mut tokens.iter().map(place).collect(), &mut ids).map(|()| ids)
+        hub.submit(&mut tokens.iter().map(info).collect(), &mut ids).map(|()| ids)
     };
     let queued = || hub.usage().queued_tokens;
     let long = submit(&[70, 80]).unwrap();
@@ -330,10 +331,10 @@ fn grants_come_back_with_their_events_and_wake_who_was_refused() {
     hub.poll(Which::Any, 1, Some(Duration::ZERO), &mut |lease, _| leases.push((id, lease))).unwrap();
     let mut out = Outbox::default();
     hub.exchange(0, &mut out, &mut VecDeque::new(), Rest::None);
-    assert!(!out.fed);
+    assert!(!out.retry_grants);
     hub.give_back(&mut leases.into_iter());
     hub.exchange(0, &mut out, &mut VecDeque::new(), Rest::UntilCommand);
-    assert!(out.fed, "and did not sleep");
+    assert!(out.retry_grants, "and did not sleep");
     assert_eq!(hub.usage().reserved, 10);
     publish(&hub, id, "end", true);
     assert!(grant(7));
@@ -351,25 +352,25 @@ fn memory_of_an_ended_request_wakes_who_was_refused() {
     let mut out = Outbox::default();
     let mut commands = VecDeque::new();
     hub.exchange(0, &mut out, &mut commands, Rest::None);
-    assert!(!out.fed && commands.len() == 3);
+    assert!(!out.retry_grants && commands.len() == 3);
     commands.clear();
     out.events.push((a.slot(), Box::new(Note { text: String::new(), last: true })));
     // A second exchange before the flag is read does not clear it.
     for _ in 0..2 {
         hub.exchange(0, &mut out, &mut commands, Rest::None);
     }
-    assert!(out.fed);
+    assert!(out.retry_grants);
 }
 
 #[test]
 fn a_grant_leaves_enough_for_the_others_to_end() {
     let hub = hub(3);
-    let place = |alone| {
-        let place = Place { reserved: 10, kept: 10, alone, ..Place::default() };
-        (place, Parcel(RequestId(0)))
+    let info = |alone| {
+        let info = RequestInfo { reserved: 10, kept: 10, alone, ..RequestInfo::default() };
+        (info, Parcel(RequestId(0)))
     };
     let mut ids = Vec::new();
-    hub.submit(&mut vec![place(600), place(700)], &mut ids).unwrap();
+    hub.submit(&mut vec![info(600), info(700)], &mut ids).unwrap();
     exchange(&hub, &[], Rest::None);
     let spare = 1000 + lease_bytes::<Note>() - 20;
     let (a, b) = (ids[0].slot(), ids[1].slot());
@@ -421,7 +422,7 @@ fn bytes_that_come_back_wake_who_was_refused() {
         settle(&hub);
         let mut out = Outbox::default();
         hub.exchange(0, &mut out, &mut VecDeque::new(), Rest::None);
-        assert!(out.fed);
+        assert!(out.retry_grants);
     }
 }
 
@@ -440,23 +441,23 @@ fn a_grant_gets_bytes_that_came_back() {
 #[test]
 fn what_is_kept_can_be_given_up_for_requests() {
     let hub = hub(4);
-    let place = |reserved| {
-        let place = Place { reserved, kept: reserved, alone: reserved, ..Place::default() };
-        vec![(place, Parcel(RequestId(0)))]
+    let info = |reserved| {
+        let info = RequestInfo { reserved, kept: reserved, alone: reserved, ..RequestInfo::default() };
+        vec![(info, Parcel(RequestId(0)))]
     };
     let before = hub.usage().reserved;
     let kept = hub.keep(700).unwrap();
     assert_eq!(hub.usage().reserved - before, 700);
     assert!(hub.keep(2000).is_none());
-    assert!(hub.wants_kept(&place(900), 700));
+    assert!(hub.wants_kept(&info(900), 700));
     for (reserved, kept) in [(10, 700), (900, 0), (900, 100), (5000, 700)] {
-        assert!(!hub.wants_kept(&place(reserved), kept), "{reserved} bytes, {kept} kept");
+        assert!(!hub.wants_kept(&info(reserved), kept), "{reserved} bytes, {kept} kept");
     }
-    let many: Vec<_> = (0..5).flat_map(|_| place(200)).collect();
+    let many: Vec<_> = (0..5).flat_map(|_| info(200)).collect();
     assert!(hub.wants_kept(&many[..4], 700) && !hub.wants_kept(&many, 700), "the queue has room for 4");
     drop(kept);
-    assert!(!hub.wants_kept(&place(900), 700), "it fits");
-    hub.submit(&mut place(900), &mut Vec::new()).unwrap();
+    assert!(!hub.wants_kept(&info(900), 700), "it fits");
+    hub.submit(&mut info(900), &mut Vec::new()).unwrap();
 }
 
 #[test]

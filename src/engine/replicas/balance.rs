@@ -2,7 +2,7 @@
 //! queues and threads.
 //!
 //! A request goes to the replica with the lowest rank. If a replica could not admit all its waiting requests and
-//! another has room, the first is asked to give some away ([`Gift`]); it hands them over together with the events of
+//! another has room, the first is asked to give some away ([`Migration`]); it hands them over together with the events of
 //! its next step.
 
 /// Maximum number of replicas of an engine.
@@ -27,14 +27,14 @@ pub struct Load {
 
 /// The thread, by the number of its replica, that has a request, and the tokens that it owes for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Duty {
+pub struct Assignment {
     pub thread: usize,
     pub tokens: u64,
 }
 
 /// Waiting requests, which have never run, that a replica hands on: at most `most`, to replica `to` or to any other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gift {
+pub struct Migration {
     pub to: Option<usize>,
     pub most: u32,
     /// The receiver has no request. Otherwise only requests go that were not handed on before.
@@ -48,7 +48,7 @@ struct Member {
     died: bool,
     load: Load,
     /// The replica that it was asked to give requests to, until it has answered.
-    giving_to: Option<usize>,
+    migrating_to: Option<usize>,
     /// Another replica was asked to give to this one.
     awaits: bool,
 }
@@ -62,7 +62,7 @@ pub struct Balance {
 impl Balance {
     pub fn new(replicas: usize) -> Self {
         let load = Load::default();
-        let member = |_| Member { open: true, died: false, load, giving_to: None, awaits: false };
+        let member = |_| Member { open: true, died: false, load, migrating_to: None, awaits: false };
         Self { members: (0..replicas).map(member).collect(), beside_sick: 0 }
     }
 
@@ -133,29 +133,29 @@ impl Balance {
 
     /// `replica` gave what it was asked for, or never will.
     pub fn answered(&mut self, replica: usize) {
-        if let Some(to) = self.members[replica].giving_to.take() {
+        if let Some(to) = self.members[replica].migrating_to.take() {
             self.members[to].awaits = false;
         }
     }
 
     /// Replicas with waiting requests, each with those that it is to give to a replica that has room.
-    pub fn gifts(&mut self) -> impl Iterator<Item = (usize, Gift)> {
-        (0..self.members.len()).filter_map(|to| self.gift(to))
+    pub fn migrations(&mut self) -> impl Iterator<Item = (usize, Migration)> {
+        (0..self.members.len()).filter_map(|to| self.migration(to))
     }
 
-    fn gift(&mut self, to: usize) -> Option<(usize, Gift)> {
+    fn migration(&mut self, to: usize) -> Option<(usize, Migration)> {
         let Member { load: Load { room, idle, .. }, open, awaits, .. } = self.members[to];
         if room == 0 || awaits || !open {
             return None;
         }
-        let able = |member: &Member| member.load.waiting > 0 && member.giving_to.is_none();
+        let able = |member: &Member| member.load.waiting > 0 && member.migrating_to.is_none();
         let others = self.with(able).filter(|&from| from != to);
         let from = others.max_by_key(|&from| self.members[from].load.waiting)?;
         self.members[to].awaits = true;
-        let giver = &mut self.members[from];
-        giver.giving_to = Some(to);
+        let source = &mut self.members[from];
+        source.migrating_to = Some(to);
         // Only half of them: the giving replica will have room itself.
-        Some((from, Gift { to: Some(to), most: giver.load.waiting.div_ceil(2).min(room), idle }))
+        Some((from, Migration { to: Some(to), most: source.load.waiting.div_ceil(2).min(room), idle }))
     }
 
     /// `replica` accepts no more requests. Returns whether others do.
@@ -177,7 +177,7 @@ impl Balance {
     pub fn forgotten_by(&self, replica: usize) -> Option<usize> {
         let Member { open, awaits, load, .. } = self.members[replica];
         let able = open && load.room > 0 && !awaits;
-        self.with(|other| able && other.load.waiting > 0 && other.giving_to.is_none()).next()
+        self.with(|other| able && other.load.waiting > 0 && other.migrating_to.is_none()).next()
     }
 }
 
@@ -228,13 +228,13 @@ mod tests {
     #[test]
     fn each_giver_and_each_receiver_is_asked_once() {
         let mut balance = balance(&[BUSY, IDLE, IDLE]);
-        let gift = |to| Gift { to: Some(to), most: 3, idle: true };
-        assert_eq!(balance.gifts().collect::<Vec<_>>(), [(0, gift(1))]);
-        assert_eq!(balance.gifts().count(), 0);
+        let migration = |to| Migration { to: Some(to), most: 3, idle: true };
+        assert_eq!(balance.migrations().collect::<Vec<_>>(), [(0, migration(1))]);
+        assert_eq!(balance.migrations().count(), 0);
         balance.answered(0);
         balance.report(1, BUSY);
-        assert_eq!(balance.gifts().collect::<Vec<_>>(), [(1, gift(2))]);
+        assert_eq!(balance.migrations().collect::<Vec<_>>(), [(1, migration(2))]);
         balance.close(1);
-        assert_eq!(balance.gifts().collect::<Vec<_>>(), [(0, gift(2))], "the other never came");
+        assert_eq!(balance.migrations().collect::<Vec<_>>(), [(0, migration(2))], "the other never came");
     }
 }

@@ -29,13 +29,13 @@ impl Blocks {
     }
 
     /// Notes a change of a replica's cache. Tells when the first replica gets a block, and when the last one loses it.
-    pub fn merge(&mut self, replica: usize, event: CacheEvent, tell: &mut dyn FnMut(CacheEvent)) {
+    pub fn merge(&mut self, replica: usize, event: CacheEvent, emit: &mut dyn FnMut(CacheEvent)) {
         let bit = 1 << replica;
         match event {
             CacheEvent::Stored { key, parent_key } => {
                 let held = self.held.entry(key).or_insert(Held { parent_key, replicas: 0 });
                 if held.replicas == 0 {
-                    tell(event);
+                    emit(event);
                 }
                 held.replicas |= bit;
             }
@@ -44,25 +44,25 @@ impl Blocks {
                 held.replicas &= !bit;
                 if held.replicas == 0 {
                     self.held.remove(&key);
-                    tell(event);
+                    emit(event);
                 }
             }
             CacheEvent::Cleared => self.held.retain(|&key, held| {
                 held.replicas &= !bit;
                 let stays = held.replicas != 0;
                 if !stays {
-                    tell(CacheEvent::Removed { key });
+                    emit(CacheEvent::Removed { key });
                 }
                 stays
             }),
         }
     }
 
-    /// Tells all blocks again.
-    pub fn tell_all(&self, tell: &mut dyn FnMut(CacheEvent)) {
-        tell(CacheEvent::Cleared);
+    /// Emits events for all blocks, after one that clears the earlier ones.
+    pub fn replay(&self, emit: &mut dyn FnMut(CacheEvent)) {
+        emit(CacheEvent::Cleared);
         for (&key, &Held { parent_key, .. }) in &self.held {
-            tell(CacheEvent::Stored { key, parent_key });
+            emit(CacheEvent::Stored { key, parent_key });
         }
     }
 

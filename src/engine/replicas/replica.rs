@@ -1,6 +1,6 @@
 //! A replica's own part in load sharing: its load, its health, and the waiting requests that it hands on.
 
-use super::balance::{Gift, Load};
+use super::balance::{Load, Migration};
 use super::team::Share;
 use crate::engine::api::{LOG_INFO, LOG_WARN};
 use crate::engine::core::sequences::Sequences;
@@ -72,26 +72,26 @@ impl Replica {
     }
 
     /// Hands waiting requests on, in queue order: the other replica can begin them at once.
-    pub fn give<W: From<Box<Sequence>>>(
+    pub fn migrate<W: From<Box<Sequence>>>(
         &mut self,
-        gift: Gift,
+        migration: Migration,
         scheduler: &mut Scheduler,
         sequences: &mut Sequences,
         share: &mut Share<W>,
     ) {
         self.passed_over = 0;
-        for _ in 0..gift.most {
-            let next = scheduler.untouched().find(|seq| may_go(sequences, *seq, gift.idle));
-            let Some(seq) = next.filter(|_| share.given.try_reserve(1).is_ok()) else { return };
+        for _ in 0..migration.most {
+            let next = scheduler.untouched().find(|seq| may_go(sequences, *seq, migration.idle));
+            let Some(seq) = next.filter(|_| share.migrated.try_reserve(1).is_ok()) else { return };
             scheduler.cancel(seq, sequences);
             let Some(sequence) = sequences.remove(seq) else { return };
-            share.hand_on(gift.to, sequence);
+            share.migrate(migration.to, sequence);
         }
     }
 
     /// After a step: reports if the replica became sick or recovered. A sick one is to give all requests that never ran
     /// here to others.
-    pub fn examine(&mut self, log: &Log) -> Option<Gift> {
+    pub fn examine(&mut self, log: &Log) -> Option<Migration> {
         let (sick, number) = (self.is_sick(), self.number);
         if sick == std::mem::replace(&mut self.was_sick, sick) {
             return None;
@@ -104,7 +104,7 @@ impl Replica {
             "replica {number}: {FAILURES} passes failed in a row, others get its requests until one succeeds"
         );
         log.write(LOG_WARN, text);
-        Some(Gift { to: None, most: u32::MAX, idle: true })
+        Some(Migration { to: None, most: u32::MAX, idle: true })
     }
 }
 
@@ -115,10 +115,10 @@ fn may_go(sequences: &Sequences, seq: SeqId, idle: bool) -> bool {
 
 impl<W: From<Box<Sequence>>> Share<W> {
     /// Hands a sequence to replica `to`, or to any other.
-    pub fn hand_on(&mut self, to: Option<usize>, mut sequence: Box<Sequence>) {
+    pub fn migrate(&mut self, to: Option<usize>, mut sequence: Box<Sequence>) {
         sequence.placement.moved = true;
         let id = sequence.id;
-        self.given.push((to, id, sequence.into()));
+        self.migrated.push((to, id, sequence.into()));
     }
 }
 

@@ -1,12 +1,12 @@
 //! The engine threads of an engine, one per replica, as the hub sees them: their command queues, the tokens that they
 //! owe, and their balance. It is a part of the hub's state.
 
-use super::balance::{Balance, Duty, Load};
+use super::balance::{Assignment, Balance, Load};
 use crate::base::sync::Arc;
 use crate::base::{Result, reserved};
 use crate::engine::hub::ids::RequestId;
-use crate::engine::hub::queue::{Command, Desk, Queue};
-use crate::engine::hub::slots::{Merge, Slots};
+use crate::engine::hub::queue::{Command, Mailbox, Queue};
+use crate::engine::hub::slots::{Merge, RequestSlots};
 
 /// Work that is queued for a replica.
 pub trait Cargo {
@@ -25,15 +25,15 @@ pub trait Cargo {
 pub struct Share<C> {
     pub load: Load,
     /// Requests handed on to a given replica, or to any other.
-    pub given: Vec<(Option<usize>, RequestId, C)>,
-    /// The replica has executed `Command::Give`.
-    pub gave: bool,
+    pub migrated: Vec<(Option<usize>, RequestId, C)>,
+    /// The replica has executed `Command::Migrate`.
+    pub migration_done: bool,
 }
 
 pub struct Team<C> {
     pub queues: Vec<Queue<C>>,
     /// The hub has them too, to use them without its lock.
-    pub desks: Arc<Vec<Desk>>,
+    pub mailboxes: Arc<Vec<Mailbox>>,
     /// Tokens of the unfinished requests of each.
     pub owed: Vec<u64>,
     pub balance: Balance,
@@ -41,7 +41,7 @@ pub struct Team<C> {
 
 impl<C> Default for Share<C> {
     fn default() -> Self {
-        Self { load: Load::default(), given: Vec::new(), gave: false }
+        Self { load: Load::default(), migrated: Vec::new(), migration_done: false }
     }
 }
 
@@ -49,7 +49,7 @@ impl<C: Cargo> Team<C> {
     pub fn new(replicas: usize) -> Self {
         Self {
             queues: (0..replicas).map(|_| Queue::default()).collect(),
-            desks: Arc::new((0..replicas).map(|_| Desk::default()).collect()),
+            mailboxes: Arc::new((0..replicas).map(|_| Mailbox::default()).collect()),
             owed: vec![0; replicas],
             balance: Balance::new(replicas),
         }
@@ -62,24 +62,24 @@ impl<C: Cargo> Team<C> {
     }
 
     /// Chooses the replica of a new request, which then owes its tokens. `before`: see `Cargo::tokens`.
-    pub fn choose(&mut self, cargo: &C, before: Option<usize>) -> Duty {
+    pub fn choose(&mut self, cargo: &C, before: Option<usize>) -> Assignment {
         let replica = self.balance.choose(&rank(cargo, &self.owed, before), cargo.home(0).is_some());
-        self.owe(Duty { thread: replica, tokens: cargo.tokens(replica, before) })
+        self.owe(Assignment { thread: replica, tokens: cargo.tokens(replica, before) })
     }
 
-    fn owe(&mut self, duty: Duty) -> Duty {
-        self.owed[duty.thread] += duty.tokens;
-        duty
+    fn owe(&mut self, assignment: Assignment) -> Assignment {
+        self.owed[assignment.thread] += assignment.tokens;
+        assignment
     }
 
     /// A request has ended, or was handed on.
-    pub fn done(&mut self, duty: Duty) {
-        self.owed[duty.thread] -= duty.tokens;
+    pub fn done(&mut self, assignment: Assignment) {
+        self.owed[assignment.thread] -= assignment.tokens;
     }
 
     pub fn send(&mut self, replica: usize, command: Command<C>) {
         if matches!(command, Command::End(_) | Command::EndAll { .. }) {
-            self.desks[replica].urge();
+            self.mailboxes[replica].raise_cancel();
         }
         self.queues[replica].commands.push_back(command);
     }
@@ -102,8 +102,8 @@ impl<C: Cargo> Team<C> {
     }
 
     /// Memory was returned: notifies every thread that was refused a grant.
-    pub fn feed_all(&mut self) {
-        self.queues.iter_mut().for_each(Queue::feed);
+    pub fn retry_grants(&mut self) {
+        self.queues.iter_mut().for_each(Queue::retry);
     }
 
     /// Returns a mask of the sleeping threads to wake, and marks them as awake. `done`: none will ever have work again.
@@ -120,16 +120,22 @@ impl<C: Cargo> Team<C> {
 
     /// Takes note of a replica's load, and moves the requests that it gives away. `ending`: all requests were told to
     /// end because the engine shuts down.
-    pub fn share<E: Merge>(&mut self, from: usize, news: &mut Share<C>, slots: &mut Slots<E>, ending: bool) {
-        if std::mem::take(&mut news.gave) {
+    pub fn share<E: Merge>(
+        &mut self,
+        from: usize,
+        news: &mut Share<C>,
+        slots: &mut RequestSlots<E>,
+        ending: bool,
+    ) {
+        if std::mem::take(&mut news.migration_done) {
             self.balance.answered(from);
         }
         self.balance.report(from, news.load);
-        for (to, id, cargo) in news.given.drain(..) {
+        for (to, id, cargo) in news.migrated.drain(..) {
             let stays = cargo.home(0).is_some();
             let to = self.balance.pass_on(from, to, &rank(&cargo, &self.owed, None), stays);
-            let duty = self.owe(Duty { thread: to, tokens: cargo.tokens(to, None) });
-            let (old, cancelled) = slots.hand_on(id.slot(), duty);
+            let assignment = self.owe(Assignment { thread: to, tokens: cargo.tokens(to, None) });
+            let (old, cancelled) = slots.reassign(id.slot(), assignment);
             self.done(old);
             self.send(to, Command::Start(cargo));
             // The request was cancelled while its old replica had it, so notify the new one.
@@ -142,8 +148,8 @@ impl<C: Cargo> Team<C> {
 
     /// Asks replicas with waiting requests to give some to others that have room.
     fn level(&mut self) {
-        for (from, gift) in self.balance.gifts() {
-            self.queues[from].commands.push_back(Command::Give(gift));
+        for (from, migration) in self.balance.migrations() {
+            self.queues[from].commands.push_back(Command::Migrate(migration));
         }
     }
 

@@ -79,7 +79,7 @@ pub struct Account {
     /// It has had a grant.
     pub began: bool,
     /// It lacks a grant.
-    pub starved: bool,
+    pub awaits_grant: bool,
     /// Its output is not polled.
     pub unread: bool,
     /// It ends instead of being paused for unpolled output.
@@ -88,11 +88,11 @@ pub struct Account {
 
 impl Account {
     pub fn new(bytes: RequestBytes, end_unread: bool) -> Self {
-        Self { bytes, credit: 0, began: false, starved: false, unread: false, end_unread }
+        Self { bytes, credit: 0, began: false, awaits_grant: false, unread: false, end_unread }
     }
 
     pub fn is_paused(&self) -> bool {
-        self.starved || self.unread
+        self.awaits_grant || self.unread
     }
 
     /// Maximum number of bytes that a request of `tokens` new tokens holds at a time, if it gets `grants` before the

@@ -92,7 +92,7 @@ impl Answer {
     }
 
     /// Parses `raw`, and then `mark`, a control token for which `is_mark` holds. `OutOfMemory`.
-    pub fn tell(&mut self, mark: Option<&[u8]>, event: &mut Event) -> Result<()> {
+    pub fn parse(&mut self, mark: Option<&[u8]>, event: &mut Event) -> Result<()> {
         let Self { reply, raw, .. } = self;
         reply.reserve(raw.len() + mark.map_or(0, <[u8]>::len))?;
         fill(event, |sink| {
@@ -106,7 +106,7 @@ impl Answer {
 
     /// Parses `raw` as the last part of the output. `OutOfMemory`.
     pub fn finish(&mut self, event: &mut Event) -> Result<()> {
-        self.tell(None, event)?;
+        self.parse(None, event)?;
         let cut = !matches!(event.finish, FinishReason::Stop | FinishReason::StopString);
         fill(event, |sink| self.reply.finish(cut, sink))
     }

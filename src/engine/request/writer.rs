@@ -134,7 +134,7 @@ impl Writer {
                 if mark.is_some() {
                     self.stop.cut(&mut answer.raw);
                 }
-                answer.tell(mark, event)?;
+                answer.parse(mark, event)?;
             }
             if !last {
                 return Ok(());

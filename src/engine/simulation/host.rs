@@ -149,7 +149,7 @@ impl Host {
     }
 
     /// Records that the end of `id` was requested.
-    fn tell(&mut self, id: RequestId) {
+    fn note_end(&mut self, id: RequestId) {
         self.told.iter_mut().for_each(|told| told.push(id));
     }
 
@@ -411,7 +411,7 @@ impl Host {
         assert_eq!(self.engine.release(id).unwrap_err().status, Status::NotFound);
         self.tally.count("releases");
         if asked.finish == FinishReason::None {
-            self.tell(id);
+            self.note_end(id);
             self.tally.count("releases of live ones");
         }
         if !asked.leases.is_empty() {
@@ -431,19 +431,19 @@ impl Host {
         if let Some(id) = self.any(|_| true) {
             self.engine.cancel(Which::One(id)).unwrap();
             self.asked.get_mut(&id).expect("it is known").told = true;
-            self.tell(id);
+            self.note_end(id);
             self.tally.count("cancels");
         }
     }
 
     fn cancel_all(&mut self) {
         self.engine.cancel(Which::Any).unwrap();
-        self.tell_all();
+        self.note_end_of_all();
         self.tally.count("cancels of all");
     }
 
     /// Records that all requests were told to end.
-    pub fn tell_all(&mut self) {
+    pub fn note_end_of_all(&mut self) {
         self.asked.values_mut().for_each(|asked| asked.told = true);
         self.told.iter_mut().for_each(|told| told.extend(self.asked.keys()));
         self.all = true;

@@ -13,7 +13,7 @@ use crate::base::{Status, panics};
 use crate::engine::api::{FinishReason, ShutdownMode, Speculation, Which};
 use crate::engine::core::Core;
 use crate::engine::delivery::callback::Log;
-use crate::engine::handle::{Engine, Seat};
+use crate::engine::handle::{DeviceSlot, Engine};
 use crate::engine::hub::checks::Bed;
 use crate::engine::hub::{Phase, Rest};
 use crate::engine::memory::free::Claims;
@@ -76,13 +76,13 @@ impl World {
         let drafts = by_model && recurrent;
         let recurrent = recurrent.then(Recurrent::default);
         loaded.model = Arc::new(Machine { echo: loaded.model, recurrent, drafts });
-        let seat = |replica| Seat {
+        let device = |replica| DeviceSlot {
             backend: CpuOps::with_isa(Pool::new(1).unwrap(), isa()).unwrap().into(),
             memory: setting.memory(replica),
             claim: CLAIMS.claim(1, &|| 0, |_| Ok(0)).unwrap().1,
         };
-        let (seats, log) = ((0..setting.replicas).map(seat).collect(), Log::new(None, 0).unwrap());
-        let (engine, cores) = Engine::assemble(&config, loaded, seats, log).unwrap();
+        let (devices, log) = ((0..setting.replicas).map(device).collect(), Log::new(None, 0).unwrap());
+        let (engine, cores) = Engine::assemble(&config, loaded, devices, log).unwrap();
         let host = Host::new(engine, cores[0].shared().clone(), rng, setting);
         let runner = |core| Runner { core: Some(core), rest: Rest::UntilCommand, until: u64::MAX, nap: None };
         let host = Rc::new(RefCell::new(host));
@@ -317,7 +317,10 @@ impl World {
         for core in self.cores() {
             core.check(!self.setting.callback, self.setting.max_unread);
             for (what, n) in [
-                ("turns beside the starved", core.live().filter(|sequence| sequence.account.starved).count()),
+                (
+                    "turns beside refused grants",
+                    core.live().filter(|sequence| sequence.account.awaits_grant).count(),
+                ),
                 ("turns beside the unread", core.live().filter(|sequence| sequence.account.unread).count()),
                 ("turns beside the moved", core.live().filter(|sequence| sequence.placement.moved).count()),
             ] {
@@ -338,11 +341,11 @@ impl World {
         let others = self.host().shared.hub.usage().unfinished > own;
         let held = others || !self.host().held.is_empty() || self.host().aside.is_some();
         core.check_rest(rest, now, self.setting.max_unread, held);
-        let starved = core.live().any(|sequence| sequence.account.starved);
+        let refused = core.live().any(|sequence| sequence.account.awaits_grant);
         let unread = core.live().any(|sequence| sequence.account.unread);
         let all = self.all_rest();
         let mut host = self.host.borrow_mut();
-        host.tally.more("rests beside the starved", starved.into());
+        host.tally.more("rests beside refused grants", refused.into());
         host.tally.more("rests beside the unread", unread.into());
         let failed = host.shared.hub.usage().outcomes[FinishReason::Failed as usize];
         assert!(!all || failed >= host.hits, "{failed} failed by {} faults", host.hits);
@@ -453,7 +456,7 @@ impl World {
 
     fn told(&mut self) {
         let mut host = self.host();
-        host.tell_all();
+        host.note_end_of_all();
         host.calm_down();
         host.engine.shutdown(ShutdownMode::Cancel).unwrap();
     }

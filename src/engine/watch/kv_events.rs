@@ -77,8 +77,8 @@ impl KvEvents {
         let state = &mut *self.state.lock();
         let mut lost = false;
         cache.drain_events(&mut |event| lost |= !state.take(thread, event, self.capacity > 0));
-        if lost && !state.tell_all() {
-            cache.tell_all_again();
+        if lost && !state.replay() {
+            cache.restart_log();
             cache.drain_events(&mut |event| state.waiting.push_back(event));
         }
     }
@@ -87,7 +87,7 @@ impl KvEvents {
     pub fn forget(&self, thread: usize) {
         let state = &mut *self.state.lock();
         if self.several && !state.take(thread, CacheEvent::Cleared, self.capacity > 0) {
-            state.tell_all();
+            state.replay();
         }
     }
 
@@ -116,22 +116,22 @@ impl State {
     fn take(&mut self, thread: usize, event: CacheEvent, told: bool) -> bool {
         let Self { waiting, room, blocks } = self;
         let mut fits = true;
-        let mut tell = |event| {
+        let mut emit = |event| {
             fits &= !told || waiting.len() < *room;
             waiting.extend((told && fits).then_some(event));
         };
         match blocks {
-            None => tell(event),
-            Some(blocks) => blocks.merge(thread, event, &mut tell),
+            None => emit(event),
+            Some(blocks) => blocks.merge(thread, event, &mut emit),
         }
         fits
     }
 
-    /// Replaces the events by all blocks. Returns false with one cache, which has to tell its blocks itself.
-    fn tell_all(&mut self) -> bool {
+    /// Replaces the events by all blocks. Returns false with one cache, which has to emit its blocks itself.
+    fn replay(&mut self) -> bool {
         let Self { waiting, blocks, .. } = self;
         waiting.clear();
-        blocks.as_ref().map(|blocks| blocks.tell_all(&mut |event| waiting.push_back(event))).is_some()
+        blocks.as_ref().map(|blocks| blocks.replay(&mut |event| waiting.push_back(event))).is_some()
     }
 }
 
@@ -159,18 +159,18 @@ mod tests {
         let events = KvEvents::new(8, 3);
         events.state.lock().room = 8;
         let mut believed = HashSet::new();
-        let tell = |replica, event| assert!(events.state.lock().take(replica, event, true));
+        let take = |replica, event| assert!(events.state.lock().take(replica, event, true));
         let leading = |keys: &[u64]| events.leading(keys).unwrap();
         for (replica, key) in [(0, 1), (0, 2), (0, 3), (2, 1), (2, 2), (1, 2)] {
-            tell(replica, stored(key));
+            take(replica, stored(key));
         }
         believe(&events, &mut believed);
         assert_eq!(believed, HashSet::from([1, 2, 3]));
         // Blocks after a missing one are useless.
         assert_eq!(leading(&[1, 2, 3, 4]), [3, 0, 2]);
         assert_eq!(leading(&[2, 3]), [2, 1, 1]);
-        tell(0, CacheEvent::Removed { key: 1 });
-        tell(0, CacheEvent::Removed { key: 3 });
+        take(0, CacheEvent::Removed { key: 1 });
+        take(0, CacheEvent::Removed { key: 3 });
         believe(&events, &mut believed);
         assert_eq!(believed, HashSet::from([1, 2]));
         events.forget(2);
@@ -191,7 +191,7 @@ mod tests {
             assert!(state.take(0, event, true), "event {n}");
         }
         assert!(!state.take(0, CacheEvent::Removed { key: 1 }, true), "it has room for 8");
-        assert!(state.tell_all());
+        assert!(state.replay());
         drop(state);
         let mut believed = HashSet::new();
         believe(&events, &mut believed);

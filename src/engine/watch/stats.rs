@@ -85,7 +85,7 @@ impl StepLog {
 
 /// The latest report of one engine thread.
 #[derive(Clone, Copy, Default)]
-struct Part {
+struct ThreadStats {
     /// Total blocks of its KV cache.
     blocks: u64,
     last_batch_size: u64,
@@ -101,7 +101,7 @@ struct Part {
 
 #[derive(Default)]
 struct Inner {
-    parts: Vec<Part>,
+    threads: Vec<ThreadStats>,
     steps: u64,
     sequence_steps: u64,
     prompt_rows: u64,
@@ -130,8 +130,8 @@ impl Inner {
     }
 
     /// Sums over all engine threads.
-    fn sum(&self, of: impl Fn(&Part) -> u64) -> u64 {
-        self.parts.iter().map(of).sum()
+    fn sum(&self, of: impl Fn(&ThreadStats) -> u64) -> u64 {
+        self.threads.iter().map(of).sum()
     }
 
     /// Prompt tokens that were computed, without recomputation.
@@ -155,8 +155,8 @@ const REJECTIONS: usize = 5;
 impl Recorder {
     /// One thread for each of `claims`; their KV caches have `blocks` blocks.
     pub fn new(claims: Vec<Claim>, blocks: Vec<usize>) -> Self {
-        let part = |blocks: usize| Part { blocks: blocks as u64, ..Part::default() };
-        let inner = Inner { parts: blocks.into_iter().map(part).collect(), ..Inner::default() };
+        let part = |blocks: usize| ThreadStats { blocks: blocks as u64, ..ThreadStats::default() };
+        let inner = Inner { threads: blocks.into_iter().map(part).collect(), ..Inner::default() };
         Self {
             inner: Mutex::new(inner),
             claims,
@@ -183,7 +183,7 @@ impl Recorder {
         self.claims[thread].touched(counts.blocks_used + counts.blocks_cached);
         let inner = &mut *self.inner.lock();
         let generated = log.gaps.len() as u64;
-        let part = &mut inner.parts[thread];
+        let part = &mut inner.threads[thread];
         part.scheduling = scheduling;
         if log.steps > 0 {
             part.last_batch_size = log.sequences;
@@ -203,7 +203,7 @@ impl Recorder {
 
     /// Called by an engine thread: from now on nothing can run (true), or something can again.
     pub fn idle(&self, thread: usize, idle: bool) {
-        let (now, part) = (now_ns(), &mut self.inner.lock().parts[thread]);
+        let (now, part) = (now_ns(), &mut self.inner.lock().threads[thread]);
         let since = std::mem::replace(&mut part.idle_since_ns, if idle { now } else { 0 });
         if since > 0 {
             part.idle_ns += now - since;
@@ -213,7 +213,7 @@ impl Recorder {
     /// Called when an engine thread ends: its blocks and sessions no longer count, and it stays idle.
     pub fn part(&self, thread: usize) {
         self.idle(thread, true);
-        let part = &mut self.inner.lock().parts[thread];
+        let part = &mut self.inner.lock().threads[thread];
         (part.blocks, part.last_batch_size) = (0, 0);
         part.scheduling.counts = Counts::default();
         (part.scheduling.sessions, part.scheduling.session_blocks) = (0, 0);
@@ -225,11 +225,11 @@ impl Recorder {
         let inner = self.inner.lock();
         let now = now_ns();
         let uptime_ns = now.saturating_sub(self.made_ns);
-        let idle_ns = |part: &Part| match part.idle_since_ns {
+        let idle_ns = |part: &ThreadStats| match part.idle_since_ns {
             0 => part.idle_ns,
             since => part.idle_ns + now.saturating_sub(since),
         };
-        let efficiency = Efficiency::sum(inner.parts.iter().map(|part| part.efficiency));
+        let efficiency = Efficiency::sum(inner.threads.iter().map(|part| part.efficiency));
         let scheduled = |of: fn(&Snapshot) -> u64| inner.sum(|part| of(&part.scheduling));
         let stats = Stats {
             rejected_invalid: rejected[0],

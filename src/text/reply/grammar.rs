@@ -4,7 +4,7 @@ mod parameters;
 
 use super::format::{Format, Written};
 use super::known::{MAX_FIELDS, Schemas};
-use super::{Parts, Thoughts};
+use super::{ReplyParts, Thoughts};
 use crate::base::{Error, Result};
 use crate::text::chat::{Chat, Json, Tool, ToolChoice};
 use crate::text::json::Fields;
@@ -28,7 +28,7 @@ pub enum Advice {
 /// asked for and their format is unknown, or cannot keep a strict tool's schema.
 pub fn grammar(
     chat: &Chat,
-    parts: &Parts,
+    parts: &ReplyParts,
     schema: Option<&str>,
     advice: Advice,
     control: &dyn Fn(&str) -> Option<u32>,
@@ -107,7 +107,7 @@ impl Writer<'_> {
     }
 
     /// The rule for reasoning before the answer.
-    fn thoughts(&self, parts: &Parts) -> &'static str {
+    fn thoughts(&self, parts: &ReplyParts) -> &'static str {
         match (parts.thoughts, parts.thinking) {
             (None, _) => "",
             (Some(_), true) => "thought ",
@@ -115,7 +115,7 @@ impl Writer<'_> {
         }
     }
 
-    fn thought_rule(&self, parts: &Parts, out: &mut String) {
+    fn thought_rule(&self, parts: &ReplyParts, out: &mut String) {
         let Some(tags) = parts.thoughts else { return };
         let close = self.terminals(tags.close);
         match close.starts_with('<') {

@@ -43,7 +43,7 @@ pub trait Sink {
 
 /// The parts that are looked for in an answer.
 #[derive(Clone, Debug, Default)]
-pub struct Parts {
+pub struct ReplyParts {
     /// How calls are written; None: the answer has no calls.
     pub format: Option<&'static Format>,
     /// The markers of reasoning; None: the answer has no reasoning.
@@ -69,7 +69,7 @@ pub enum Symbol {
 /// The parser, see the module. Holds back what may still become a marker or a call.
 #[derive(Debug)]
 pub struct Reply {
-    parts: Parts,
+    parts: ReplyParts,
     /// The markers that are control tokens. Spelled out by other tokens, they are text.
     controls: Vec<&'static str>,
     stage: Stage,
@@ -114,7 +114,7 @@ enum Stage {
 struct Teller<'a> {
     sink: &'a mut dyn Sink,
     count: &'a mut u32,
-    parts: &'a Parts,
+    parts: &'a ReplyParts,
 }
 
 impl Teller<'_> {
@@ -140,7 +140,7 @@ impl Teller<'_> {
 
 impl Reply {
     /// `is_control` returns whether a marker is a control token of the vocabulary.
-    pub fn new(parts: Parts, is_control: &dyn Fn(&str) -> bool) -> Self {
+    pub fn new(parts: ReplyParts, is_control: &dyn Fn(&str) -> bool) -> Self {
         let thoughts = parts.thoughts.into_iter().flat_map(Thoughts::markers);
         let blocks = parts.format.iter().flat_map(|format| format.blocks);
         let inner = parts.format.iter().flat_map(|format| format.inner.iter().copied());

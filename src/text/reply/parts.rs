@@ -2,7 +2,7 @@
 
 use super::format::{FORMATS, HARMONY, THOUGHTS, format_named, format_of, thoughts_named, thoughts_of};
 use super::known::MAX_FIELDS;
-use super::{Known, Parts, harmony};
+use super::{Known, ReplyParts, harmony};
 use crate::base::{Error, Result};
 use crate::text::chat::{Chat, ChatTemplate, ToolChoice};
 use std::cell::Cell;
@@ -11,7 +11,7 @@ use std::fmt::Display;
 /// The name that stands for "no format".
 const NONE: &str = "none";
 
-impl Parts {
+impl ReplyParts {
     /// The parts of the answer to `prompt`, which `template` made of `chat`. Calls are looked for only if tools
     /// may be called. `InvalidArgument` for unknown names of formats.
     pub fn of(chat: &Chat, template: &ChatTemplate, prompt: &str) -> Result<Self> {

@@ -40,8 +40,8 @@ fn known(name: &str) -> Known {
     Known { name: name.into(), parameters: parameters.collect() }
 }
 
-fn parts(format: &str) -> Parts {
-    Parts {
+fn parts(format: &str) -> ReplyParts {
+    ReplyParts {
         format: format_named(format),
         thoughts: thoughts_named("think"),
         thinking: false,
@@ -52,7 +52,7 @@ fn parts(format: &str) -> Parts {
 }
 
 /// Parses `pieces` one after the other. Those that are markers among `controls` count as control tokens.
-fn parse_as(parts: Parts, controls: &[&str], pieces: &[&str]) -> Told {
+fn parse_as(parts: ReplyParts, controls: &[&str], pieces: &[&str]) -> Told {
     let mut reply = Reply::new(parts, &|mark| controls.contains(&mark));
     let mut told = Told::default();
     for piece in pieces {
@@ -69,7 +69,7 @@ fn parse_as(parts: Parts, controls: &[&str], pieces: &[&str]) -> Told {
 
 /// Parses `text` whole, cut in two at every position, and character by character, and checks that the results
 /// agree.
-fn parse_parts(parts: Parts, text: &str) -> Told {
+fn parse_parts(parts: ReplyParts, text: &str) -> Told {
     let whole = parse_as(parts.clone(), &[], &[text]);
     for (at, _) in text.char_indices() {
         let cut = parse_as(parts.clone(), &[], &[&text[..at], &text[at..]]);
@@ -300,16 +300,16 @@ fn reasoning_is_told_apart() {
         ("\n\nYes\n\n", told("", "\n\nYes\n\n")),
     ] {
         assert_eq!(parse("hermes", text), expected, "{text}");
-        assert_eq!(parse_parts(Parts { format: None, ..parts("") }, text), expected, "{text}");
+        assert_eq!(parse_parts(ReplyParts { format: None, ..parts("") }, text), expected, "{text}");
     }
-    let begun = |text: &str| parse_parts(Parts { thinking: true, ..parts("llama3") }, text);
+    let begun = |text: &str| parse_parts(ReplyParts { thinking: true, ..parts("llama3") }, text);
     assert_eq!(begun("\nhm\n</think>\n\nYes"), told("hm", "Yes"));
     assert_eq!(begun("<think>hm<think>"), told("hm<think>", ""), "the first is the prompt's, once more");
     let call = begun("hm</think>\n{\"name\": \"f\", \"parameters\": {\"a\": 1}}");
     assert_eq!((&*call.reasoning, &*call.text, &*call.calls[0].1), ("hm", "", "{\"a\": 1}"));
-    let brackets = Parts { thoughts: thoughts_named("mistral"), ..parts("mistral") };
+    let brackets = ReplyParts { thoughts: thoughts_named("mistral"), ..parts("mistral") };
     assert_eq!(parse_parts(brackets, "[THINK]hm[/THINK]Yes"), told("hm", "Yes"));
-    let channel = Parts { thoughts: thoughts_named("gemma4"), format: None, ..parts("") };
+    let channel = ReplyParts { thoughts: thoughts_named("gemma4"), format: None, ..parts("") };
     for (text, expected) in [
         ("<|channel>thought\nhm\n<channel|>Yes", told("hm", "Yes")),
         ("<|channel>thought\n<channel|>Yes", told("", "Yes")),
@@ -322,7 +322,7 @@ fn reasoning_is_told_apart() {
     let controls = ["<|channel>", "<channel|>"];
     let pieces = ["<|channel>", "thou", "ght\nhm", "<channel|>", "Yes"];
     assert_eq!(parse_as(channel, &controls, &pieces), told("hm", "Yes"));
-    let none = Parts { thoughts: None, format: None, ..parts("") };
+    let none = ReplyParts { thoughts: None, format: None, ..parts("") };
     assert_eq!(parse_parts(none, "\n<think>hm</think>"), told("", "\n<think>hm</think>"));
 }
 
@@ -724,7 +724,7 @@ fn a_control_token_that_begins_a_call_ends_open_reasoning() {
     let call = "\n{\"name\": \"f\", \"arguments\": {}}\n";
     let expected =
         |text: &str, reasoning: &str| Told { reasoning: reasoning.into(), ..told(text, &[("f", "{}")]) };
-    let open = Parts { thinking: true, ..parts("hermes") };
+    let open = ReplyParts { thinking: true, ..parts("hermes") };
     let pieces = ["Hm.\n", "<tool_call>", call, "</tool_call>"];
     assert_eq!(parse_as(open.clone(), &controls, &pieces), expected("", "Hm."));
     let closed = ["<think>", "\nHm.\n", "<tool_call>", call, "</tool_call>", "\n", "</think>", "\n\nDone."];

@@ -21,7 +21,7 @@ fn chat(more: &str) -> Chat {
     Chat::parse(&format!(r#"{{"messages": [], "tools": {TOOLS}, {more}}}"#)).unwrap()
 }
 
-fn lark(chat: &Chat, parts: &Parts) -> Option<String> {
+fn lark(chat: &Chat, parts: &ReplyParts) -> Option<String> {
     grammar(chat, parts, None, Advice::Taken, &|_| None).unwrap()
 }
 
@@ -48,8 +48,8 @@ fn accepts(grammar: &str, text: &str) -> bool {
     all
 }
 
-fn parts(format: &str) -> Parts {
-    Parts { format: format_named(format), ..Parts::default() }
+fn parts(format: &str) -> ReplyParts {
+    ReplyParts { format: format_named(format), ..ReplyParts::default() }
 }
 
 const WEATHER: [(&str, &str); 16] = [
@@ -196,7 +196,7 @@ fn an_answer_that_may_call_is_text_or_a_sound_call() {
 fn thoughts_come_first() {
     let (format, call) = *WEATHER.iter().find(|(format, _)| *format == "hermes").unwrap();
     let required = chat(r#""tool_choice": "required""#);
-    let with = |thinking| Parts { thoughts: thoughts_named("think"), thinking, ..parts(format) };
+    let with = |thinking| ReplyParts { thoughts: thoughts_named("think"), thinking, ..parts(format) };
     let begun = lark(&required, &with(true)).unwrap();
     assert!(accepts(&begun, &format!("hm\n</think>\n\n{call}")) && !accepts(&begun, call), "{begun}");
     let free = lark(&required, &with(false)).unwrap();
@@ -207,7 +207,7 @@ fn thoughts_come_first() {
 #[test]
 fn messages_of_thoughts_come_first() {
     let (format, call) = WEATHER[0];
-    let parts = Parts { thoughts: thoughts_named("harmony"), ..parts(format) };
+    let parts = ReplyParts { thoughts: thoughts_named("harmony"), ..parts(format) };
     let made = lark(&chat(r#""tool_choice": "required""#), &parts).unwrap();
     let thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
     assert!(accepts(&made, &format!("{thought}{call}")) && accepts(&made, call), "{made}");
@@ -229,7 +229,7 @@ fn markers_that_are_control_tokens_are_no_text() {
     let ids = |mark: &str| {
         ["[TOOL_CALLS]", "[ARGS]", "[/THINK]"].iter().position(|m| *m == mark).map(|at| 10 + at as u32)
     };
-    let parts = Parts { thoughts: thoughts_named("mistral"), ..parts("mistral11") };
+    let parts = ReplyParts { thoughts: thoughts_named("mistral"), ..parts("mistral11") };
     let made = grammar(&required, &parts, None, Advice::Taken, &ids).unwrap().unwrap();
     assert!(made.contains("call_1: <[10]> \"now\" <[11]> args_1"), "{made}");
     assert!(made.contains("thought: /(?s:.*)/ <[12]>") && made.contains("opened: \"[THINK]\""), "{made}");
@@ -239,7 +239,7 @@ fn markers_that_are_control_tokens_are_no_text() {
 #[test]
 fn a_schema_leaves_room_for_calls() {
     let chat = chat(r#""tool_choice": "auto""#);
-    let parts = Parts { thoughts: thoughts_named("think"), ..parts("hermes") };
+    let parts = ReplyParts { thoughts: thoughts_named("think"), ..parts("hermes") };
     let schema = r#"{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}"#;
     let made = grammar(&chat, &parts, Some(schema), Advice::Taken, &|_| None).unwrap().unwrap();
     let call = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
@@ -252,7 +252,7 @@ fn a_schema_leaves_room_for_calls() {
     let none = Chat::parse(r#"{"messages": []}"#).unwrap();
     assert_eq!(grammar(&none, &parts, Some(schema), Advice::Taken, &|_| None).unwrap(), None);
     // Without a format of calls, the schema alone is the grammar.
-    assert_eq!(grammar(&chat, &Parts::default(), Some(schema), Advice::Taken, &|_| None).unwrap(), None);
+    assert_eq!(grammar(&chat, &ReplyParts::default(), Some(schema), Advice::Taken, &|_| None).unwrap(), None);
     let error = grammar(&chat, &parts, Some("{} | /.*/"), Advice::Taken, &|_| None).unwrap_err();
     assert_eq!(error.status, Status::InvalidArgument, "{error}");
 }
@@ -260,7 +260,7 @@ fn a_schema_leaves_room_for_calls() {
 #[test]
 fn calls_need_a_format() {
     let required = chat(r#""tool_choice": "required""#);
-    let error = grammar(&required, &Parts::default(), None, Advice::Taken, &|_| None).unwrap_err();
+    let error = grammar(&required, &ReplyParts::default(), None, Advice::Taken, &|_| None).unwrap_err();
     assert!(error.message.contains("set tool_format"), "{error}");
 }
 
@@ -268,14 +268,14 @@ fn calls_need_a_format() {
 fn parts_follow_template_and_chat() {
     let of = |template: &str, chat: &str, prompt: &str| {
         let template = ChatTemplate::new(template, Vec::new()).unwrap();
-        Parts::of(&Chat::parse(chat).unwrap(), &template, prompt)
+        ReplyParts::of(&Chat::parse(chat).unwrap(), &template, prompt)
     };
     let tools = |more: &str| {
         format!(
             r#"{{"messages": [{{"role": "assistant", "content": "<think>hm"}}], "tools": {TOOLS}{more}}}"#
         )
     };
-    let format = |parts: Parts| parts.format.map(|format| format.name);
+    let format = |parts: ReplyParts| parts.format.map(|format| format.name);
     let qwen = "{{ tools }}<tool_call> </think>";
     let parts = of(qwen, &tools(""), "x<think>\n").unwrap();
     assert_eq!((parts.tools.len(), parts.thinking), (2, true));

@@ -5,7 +5,7 @@ use super::*;
 /// A slot as the simulation sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
-    pub place: Place,
+    pub info: RequestInfo,
     pub thread: usize,
     pub open: bool,
     pub discard: bool,
@@ -18,12 +18,12 @@ pub struct View {
     pub leased: u64,
 }
 
-impl<E: Merge> Slots<E> {
+impl<E: Merge> RequestSlots<E> {
     pub fn view(&self, index: usize) -> Option<View> {
         let slot = self.slots.get(index)?;
         Some(View {
-            place: slot.place,
-            thread: slot.duty.thread,
+            info: slot.info,
+            thread: slot.assignment.thread,
             open: slot.open,
             discard: slot.discard,
             running: slot.running,
@@ -39,29 +39,29 @@ impl<E: Merge> Slots<E> {
     pub fn check(&self, budget: u64, aside: u64, owed: &[u64]) {
         let open = || self.slots.iter().filter(|slot| slot.open);
         let live = || open().filter(|slot| !slot.finished);
-        let ready = |slot: &&Slot<E>| slot.pending.is_some() && !slot.place.by_id;
+        let ready = |slot: &&RequestSlot<E>| slot.pending.is_some() && !slot.info.by_id;
         let usage = &self.usage;
         assert_eq!(usage.unreleased, open().count());
         assert_eq!(usage.unfinished, live().count());
         assert_eq!(usage.running, live().filter(|slot| slot.running).count());
-        let queued = live().filter(|slot| !slot.running).map(|slot| slot.place.prompt_tokens);
+        let queued = live().filter(|slot| !slot.running).map(|slot| slot.info.prompt_tokens);
         assert_eq!(usage.queued_tokens, queued.sum::<u64>());
         assert_eq!(usage.any_ready, open().filter(ready).count());
         assert_eq!(usage.accepted, usage.outcomes.iter().sum::<u64>() + usage.unfinished as u64);
-        let lease = |slot: &Slot<E>| slot.leases.len().saturating_sub(1) as u64 * lease_bytes::<E>();
-        let bytes: u64 = open().map(|slot| slot.place.reserved + slot.granted + lease(slot)).sum();
+        let lease = |slot: &RequestSlot<E>| slot.leases.len().saturating_sub(1) as u64 * lease_bytes::<E>();
+        let bytes: u64 = open().map(|slot| slot.info.reserved + slot.granted + lease(slot)).sum();
         let bytes = bytes + aside;
         assert_eq!(usage.reserved, bytes, "bytes reserved, and those of all slots");
         assert!(usage.reserved_peak <= budget && bytes <= usage.reserved_peak, "{usage:?} of {budget}");
         for (thread, owed) in owed.iter().enumerate() {
-            let own = live().filter(|slot| slot.duty.thread == thread);
+            let own = live().filter(|slot| slot.assignment.thread == thread);
             assert_eq!(
                 *owed,
-                own.map(|slot| slot.duty.tokens).sum::<u64>(),
+                own.map(|slot| slot.assignment.tokens).sum::<u64>(),
                 "tokens that thread {thread} owes"
             );
         }
-        let need = live().map(|slot| slot.place.need()).max().unwrap_or(0);
+        let need = live().map(|slot| slot.info.need()).max().unwrap_or(0);
         assert_eq!(self.largest_need.unwrap_or(need), need, "the largest need");
         for (index, slot) in self.slots.iter().enumerate() {
             let entries = self.any.iter().filter(|&&entry| entry as usize == index).count();
@@ -70,12 +70,12 @@ impl<E: Merge> Slots<E> {
             let empty = slot.pending.is_none() && slot.leases.is_empty();
             assert!(empty || slot.open && !slot.discard, "slot {index} keeps events");
             assert!(slot.open || slot.granted == 0, "slot {index} keeps a grant");
-            let prompt = slot.place.reserved - slot.place.kept;
+            let prompt = slot.info.reserved - slot.info.kept;
             assert!(!slot.finished || prompt == 0, "slot {index} has finished and keeps {prompt} bytes");
         }
         if budget < u64::MAX {
             // The host can return whatever else it holds at any time.
-            let held: u64 = live().map(|slot| slot.place.reserved + slot.granted).sum();
+            let held: u64 = live().map(|slot| slot.info.reserved + slot.granted).sum();
             assert!(
                 all_can_end(budget - held - aside, live().map(|slot| (slot, 0))),
                 "not all can come to their ends"
@@ -84,7 +84,8 @@ impl<E: Merge> Slots<E> {
     }
 
     pub fn waits_for_host(&self) -> bool {
-        let of_host = |slot: &Slot<E>| slot.finished || slot.pending.is_some() || !slot.leases.is_empty();
+        let of_host =
+            |slot: &RequestSlot<E>| slot.finished || slot.pending.is_some() || !slot.leases.is_empty();
         self.slots.iter().any(|slot| slot.open && of_host(slot))
     }
 
@@ -106,10 +107,10 @@ impl<E: Merge> Slots<E> {
 
 /// Returns whether `left` bytes suffice for each slot, with its extra bytes, to get all that it may need. Tries
 /// repeatedly to find a slot that can finish.
-fn all_can_end<'a, E: 'a>(mut left: u64, slots: impl Iterator<Item = (&'a Slot<E>, u64)>) -> bool {
-    let claim = |(slot, more): (&Slot<E>, u64)| {
-        let held = slot.place.reserved + slot.granted + more;
-        (slot.place.alone.saturating_sub(held), held)
+fn all_can_end<'a, E: 'a>(mut left: u64, slots: impl Iterator<Item = (&'a RequestSlot<E>, u64)>) -> bool {
+    let claim = |(slot, more): (&RequestSlot<E>, u64)| {
+        let held = slot.info.reserved + slot.granted + more;
+        (slot.info.alone.saturating_sub(held), held)
     };
     let mut claims: Vec<(u64, u64)> = slots.map(claim).collect();
     while let Some(at) = claims.iter().position(|&(need, _)| need <= left) {

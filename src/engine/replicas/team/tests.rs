@@ -2,13 +2,13 @@ use crate::base::Status;
 use crate::engine::hub::ids::{RequestId, Which};
 use crate::engine::hub::support::*;
 use crate::engine::hub::*;
-use crate::engine::replicas::balance::{Gift, Load};
+use crate::engine::replicas::balance::{Load, Migration};
 use crate::engine::replicas::team::Share;
 
 type Out = Outbox<Note, Parcel>;
 
-fn out(load: Load, given: Vec<(Option<usize>, RequestId, Parcel)>) -> Out {
-    Out { share: Share { load, given, gave: false }, ..Out::default() }
+fn out(load: Load, migrated: Vec<(Option<usize>, RequestId, Parcel)>) -> Out {
+    Out { share: Share { load, migrated, migration_done: false }, ..Out::default() }
 }
 
 fn load(room: u32, waiting: u32) -> Out {
@@ -16,7 +16,7 @@ fn load(room: u32, waiting: u32) -> Out {
 }
 
 /// Hands the requests to a given replica, or to any other.
-fn given(to: Option<usize>, ids: &[RequestId]) -> Out {
+fn migrated(to: Option<usize>, ids: &[RequestId]) -> Out {
     out(Load::default(), ids.iter().map(|&id| (to, id, Parcel(id))).collect())
 }
 
@@ -51,13 +51,13 @@ fn who_has_room_gets_half_of_what_waits() {
     turn(&hub, 1, Out::default());
     assert_eq!(turn(&hub, 0, load(0, 3)).len(), 2);
     assert!(turn(&hub, 1, load(9, 0)).is_empty());
-    let give = |most, idle| Command::Give(Gift { to: Some(1), most, idle });
-    assert_eq!(turn(&hub, 0, load(0, 3)), [give(2, true)]);
+    let migrate = |most, idle| Command::Migrate(Migration { to: Some(1), most, idle });
+    assert_eq!(turn(&hub, 0, load(0, 3)), [migrate(2, true)]);
     assert!(turn(&hub, 0, load(0, 3)).is_empty(), "it is asked once");
     let mut out = load(0, 1);
-    (out.share.gave, out.share.given) = (true, vec![(Some(1), ids[2], Parcel(ids[2]))]);
+    (out.share.migration_done, out.share.migrated) = (true, vec![(Some(1), ids[2], Parcel(ids[2]))]);
     // One is left, and the other replica still has room.
-    assert_eq!(turn(&hub, 0, out), [give(1, false)]);
+    assert_eq!(turn(&hub, 0, out), [migrate(1, false)]);
     assert_eq!(turn(&hub, 1, load(8, 0)), [start(ids[2])]);
 }
 
@@ -68,11 +68,11 @@ fn what_is_moved_ends_where_it_was_to_end() {
     turn(&hub, 0, Out::default());
     turn(&hub, 1, Out::default());
     hub.cancel(Which::One(ids[0])).unwrap();
-    let given = |n: usize| given(Some(1), &[ids[n]]);
-    assert_eq!(turn(&hub, 0, given(0)), [Command::End(ids[0])]);
+    let migrated = |n: usize| migrated(Some(1), &[ids[n]]);
+    assert_eq!(turn(&hub, 0, migrated(0)), [Command::End(ids[0])]);
     hub.cancel(Which::Any).unwrap();
     let all = || Command::EndAll { shutdown: false };
-    assert_eq!(turn(&hub, 0, given(2)), [all()]);
+    assert_eq!(turn(&hub, 0, migrated(2)), [all()]);
     let told = [start(ids[0]), Command::End(ids[0]), all(), start(ids[2]), Command::End(ids[2])];
     assert_eq!(turn(&hub, 1, Out::default()), told);
 }
@@ -85,7 +85,7 @@ fn what_is_moved_while_the_engine_ends_is_told_so() {
     turn(&hub, 1, Out::default());
     hub.advance(Phase::Closing, true);
     let all = || Command::EndAll { shutdown: true };
-    assert_eq!(turn(&hub, 0, given(Some(1), &ids[..1])), [all()]);
+    assert_eq!(turn(&hub, 0, migrated(Some(1), &ids[..1])), [all()]);
     assert_eq!(turn(&hub, 1, Out::default()), [all(), start(ids[0]), all()]);
 }
 
@@ -95,7 +95,7 @@ fn a_dead_replicas_requests_go_to_those_that_live() {
     let ids: Vec<_> = (0..3).map(|_| open(&hub, false)).collect();
     assert!(hub.retire(0), "there are others");
     assert_eq!(hub.call(0, Parcel(RequestId(0))).unwrap_err().status, Status::EngineDead);
-    assert_eq!(turn(&hub, 0, given(None, &ids[..1])), [start(ids[0])]);
+    assert_eq!(turn(&hub, 0, migrated(None, &ids[..1])), [start(ids[0])]);
     assert_eq!(turn(&hub, 1, Out::default()), [start(ids[1]), start(ids[0])]);
     hub.part(0, true);
     let next = open(&hub, false);
@@ -116,7 +116,7 @@ fn who_dies_while_it_is_asked_is_asked_no_more() {
     turn(&hub, 1, load(0, 2));
     turn(&hub, 2, load(0, 1));
     hub.retire(1);
-    assert_eq!(turn(&hub, 2, load(0, 1)), [Command::Give(Gift { to: Some(0), most: 1, idle: true })]);
+    assert_eq!(turn(&hub, 2, load(0, 1)), [Command::Migrate(Migration { to: Some(0), most: 1, idle: true })]);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn what_a_sick_replica_hands_on_goes_to_a_well_one() {
     let ids: Vec<_> = (0..3).map(|_| open(&hub, false)).collect();
     turn(&hub, 0, Out::default());
     turn(&hub, 1, Out::default());
-    let mut out = given(None, &[ids[0], ids[2]]);
+    let mut out = migrated(None, &[ids[0], ids[2]]);
     out.share.load.sick = true;
     assert!(turn(&hub, 0, out).is_empty());
     assert_eq!(turn(&hub, 1, Out::default()), [start(ids[0]), start(ids[2])]);

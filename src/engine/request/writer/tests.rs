@@ -2,7 +2,7 @@ use super::*;
 use crate::base::Bytes;
 use crate::formats::Gguf;
 use crate::formats::gguf::writer::{self, Meta};
-use crate::text::reply::{Known, Parts, Reply, format_named};
+use crate::text::reply::{Known, Reply, ReplyParts, format_named};
 
 const TOKENS: [&str; 10] = ["<unk>", "<s>", "</s>", "[TOOL_CALLS]", "[ARGS]", "f", "{", "}", "a", "\u{2581}"];
 
@@ -22,7 +22,7 @@ fn tokenizer() -> Tokenizer {
 fn told(output: &str, stop_strings: &[&'static str]) -> (String, Vec<(String, String)>, FinishReason) {
     let tokenizer = tokenizer();
     let tools = vec![Known { name: "f".into(), ..Known::default() }];
-    let parts = Parts { format: format_named("mistral11"), tools, ..Parts::default() };
+    let parts = ReplyParts { format: format_named("mistral11"), tools, ..ReplyParts::default() };
     let stop_strings = stop_strings.iter().map(|text| (*text).into()).collect();
     let params = RequestParams { stop_strings, ..RequestParams::default() };
     let mut writer = Writer::new(&params, &[2]).unwrap();

@@ -85,9 +85,9 @@ fn calls_that_go_wrong() {
 #[test]
 fn formats_that_are_not_looked_for_are_text() {
     let answer = "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>commentary to=functions.f<|message|>{}";
-    let harmony = || Parts { thoughts: thoughts_named("harmony"), ..parts("harmony") };
-    assert_eq!(parse_parts(Parts { format: None, ..harmony() }, answer), of("Hm", "{}", &[]));
-    assert_eq!(parse_parts(Parts { thoughts: None, ..harmony() }, answer), of("", "Hm", &[("f", "{}")]));
+    let harmony = || ReplyParts { thoughts: thoughts_named("harmony"), ..parts("harmony") };
+    assert_eq!(parse_parts(ReplyParts { format: None, ..harmony() }, answer), of("Hm", "{}", &[]));
+    assert_eq!(parse_parts(ReplyParts { thoughts: None, ..harmony() }, answer), of("", "Hm", &[("f", "{}")]));
 }
 
 #[test]
@@ -96,9 +96,9 @@ fn prompts_may_have_begun_a_message() {
     assert!(!begins_within("<|start|>user<|message|>Hi<|end|><|start|>assistant"));
     assert!(begins_within("<|start|>assistant<|channel|>final<|message|>The weather"));
     assert!(!begins_within("none"));
-    let go_on = |thinking| Parts { begun: true, thinking, ..parts("harmony") };
+    let go_on = |thinking| ReplyParts { begun: true, thinking, ..parts("harmony") };
     assert_eq!(parse_parts(go_on(false), " is<|return|>"), of("", " is", &[]));
-    let thinking = Parts { thoughts: thoughts_named("harmony"), ..go_on(true) };
+    let thinking = ReplyParts { thoughts: thoughts_named("harmony"), ..go_on(true) };
     let rest = "so<|end|><|start|>assistant<|channel|>final<|message|>Yes";
     assert_eq!(parse_parts(thinking, rest), of("so", "Yes", &[]));
 }
