@@ -58,7 +58,7 @@ fn restricts(name: &str) -> bool {
 
 /// One constraint that an output must match at a given position.
 #[derive(Clone, Copy)]
-enum Part<'a> {
+enum Assertion<'a> {
     Schema(&'a Value),
     /// A schema without unions, references and `allOf`.
     Plain(&'a Map<String, Value>),
@@ -89,7 +89,7 @@ pub fn schema(root: &Value) -> Result<u64> {
     let (named, met) = (HashSet::new(), HashSet::new());
     let mut walk = Walk { root, left, named, pending: vec![root], patterns: 0, met };
     while let Some(schema) = walk.pending.pop() {
-        walk.place(vec![Part::Schema(schema)], 0)?;
+        walk.place(vec![Assertion::Schema(schema)], 0)?;
     }
     Ok((MOST_SCHEMAS - walk.left + walk.patterns * 5) as u64)
 }
@@ -136,7 +136,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks `parts`, which must all match at one position.
-    fn place(&mut self, mut parts: Vec<Part<'a>>, depth: usize) -> Result<()> {
+    fn place(&mut self, mut parts: Vec<Assertion<'a>>, depth: usize) -> Result<()> {
         if parts.is_empty() {
             return Ok(());
         }
@@ -144,16 +144,16 @@ impl<'a> Walk<'a> {
         if depth > MOST_DEPTH {
             return Err(refused(format!("its references lead more than {MOST_DEPTH} levels deep")));
         }
-        let (mut plain, mut unions): (Plain, Vec<Part>) = (Vec::new(), Vec::new());
+        let (mut plain, mut unions): (Plain, Vec<Assertion>) = (Vec::new(), Vec::new());
         while let Some(part) = parts.pop() {
             let fields = match part {
-                Part::Schema(Value::Object(fields)) => fields,
-                Part::Schema(_) => continue,
-                Part::Plain(fields) => {
+                Assertion::Schema(Value::Object(fields)) => fields,
+                Assertion::Schema(_) => continue,
+                Assertion::Plain(fields) => {
                     plain.push(fields);
                     continue;
                 }
-                Part::Union(_) | Part::Values(_) => {
+                Assertion::Union(_) | Assertion::Values(_) => {
                     unions.push(part);
                     continue;
                 }
@@ -171,15 +171,17 @@ impl<'a> Walk<'a> {
             self.texts(&plain)?;
             return self.objects(&plain, depth);
         };
-        let rest: Vec<Part> = plain.into_iter().map(Part::Plain).chain(unions).collect();
+        let rest: Vec<Assertion> = plain.into_iter().map(Assertion::Plain).chain(unions).collect();
         match union {
-            Part::Values(values) if rest.len() <= 1 => self.spend(values.len() * rest.len().max(1)),
-            Part::Values(values) => (0..values.len()).try_for_each(|_| self.place(rest.clone(), depth + 1)),
-            Part::Union(options) => options.iter().try_for_each(|option| {
-                let own = rest.iter().copied().chain([Part::Schema(option)]);
+            Assertion::Values(values) if rest.len() <= 1 => self.spend(values.len() * rest.len().max(1)),
+            Assertion::Values(values) => {
+                (0..values.len()).try_for_each(|_| self.place(rest.clone(), depth + 1))
+            }
+            Assertion::Union(options) => options.iter().try_for_each(|option| {
+                let own = rest.iter().copied().chain([Assertion::Schema(option)]);
                 self.place(own.collect(), depth + 1)
             }),
-            Part::Schema(_) | Part::Plain(_) => Ok(()),
+            Assertion::Schema(_) | Assertion::Plain(_) => Ok(()),
         }
     }
 
@@ -189,24 +191,24 @@ impl<'a> Walk<'a> {
         &mut self,
         fields: &'a Map<String, Value>,
         single: bool,
-        parts: &mut Vec<Part<'a>>,
-        unions: &mut Vec<Part<'a>>,
+        parts: &mut Vec<Assertion<'a>>,
+        unions: &mut Vec<Assertion<'a>>,
     ) -> Result<()> {
         for (name, of) in fields {
             match (name.as_str(), of) {
-                ("allOf", Value::Array(all)) => parts.extend(all.iter().map(Part::Schema)),
-                ("anyOf", Value::Array(all)) => unions.push(Part::Union(all)),
+                ("allOf", Value::Array(all)) => parts.extend(all.iter().map(Assertion::Schema)),
+                ("anyOf", Value::Array(all)) => unions.push(Assertion::Union(all)),
                 ("oneOf", Value::Array(all)) => {
                     if all.len().saturating_mul(of.to_string().len()) > MOST_COMPARED {
                         return Err(refused("the alternatives of a oneOf are too large together"));
                     }
-                    unions.push(Part::Union(all));
+                    unions.push(Assertion::Union(all));
                 }
-                ("enum", Value::Array(all)) => unions.push(Part::Values(all)),
+                ("enum", Value::Array(all)) => unions.push(Assertion::Values(all)),
                 ("$ref", Value::String(to)) => {
                     let Some(target) = self.resolve(to) else { continue };
                     if !single {
-                        parts.push(Part::Schema(target));
+                        parts.push(Assertion::Schema(target));
                     } else if self.named.insert(to) {
                         self.pending.push(target);
                     }
@@ -273,7 +275,7 @@ impl<'a> Walk<'a> {
         }
         for name in names {
             self.spend(0)?;
-            let inner = all.iter().filter_map(|one| property(one, name)).map(Part::Schema).collect();
+            let inner = all.iter().filter_map(|one| property(one, name)).map(Assertion::Schema).collect();
             self.place(inner, depth + 1)?;
         }
         for one in all {
@@ -281,11 +283,11 @@ impl<'a> Walk<'a> {
             for of in patterns.values() {
                 let others = all.iter().filter(|other| !std::ptr::eq(**other, *one));
                 let others = others.filter_map(|other| other.get("additionalProperties"));
-                self.place(others.chain([of]).map(Part::Schema).collect(), depth + 1)?;
+                self.place(others.chain([of]).map(Assertion::Schema).collect(), depth + 1)?;
             }
         }
         let additional = all.iter().filter_map(|one| one.get("additionalProperties"));
-        self.place(additional.map(Part::Schema).collect(), depth + 1)?;
+        self.place(additional.map(Assertion::Schema).collect(), depth + 1)?;
         self.arrays(all, depth)
     }
 
@@ -293,9 +295,9 @@ impl<'a> Walk<'a> {
         let longest = all.iter().filter_map(|one| prefix(one)).map(<[Value]>::len).max();
         for n in 0..longest.unwrap_or(0) {
             let own = all.iter().filter_map(|one| prefix(one).and_then(|p| p.get(n)).or_else(|| items(one)));
-            self.place(own.map(Part::Schema).collect(), depth + 1)?;
+            self.place(own.map(Assertion::Schema).collect(), depth + 1)?;
         }
-        self.place(all.iter().filter_map(|one| items(one)).map(Part::Schema).collect(), depth + 1)
+        self.place(all.iter().filter_map(|one| items(one)).map(Assertion::Schema).collect(), depth + 1)
     }
 }
 

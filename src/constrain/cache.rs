@@ -2,7 +2,7 @@
 
 use super::compile::{Job, Made};
 use super::guide::{Guide, Shared};
-use super::line::Line;
+use super::queue::CompileQueue;
 use super::schema::JsonOptions;
 use super::source::{Constraint, ConstraintKind};
 use super::vocabulary::Vocabulary;
@@ -89,7 +89,7 @@ pub struct Grammars {
     /// Ordered by last use; the most recent is last.
     entries: Mutex<Vec<Entry>>,
     workers: Arc<Workers>,
-    line: Arc<Line>,
+    queue: Arc<CompileQueue>,
     threads: usize,
     /// Limit on the bytes of all entries, and the bytes counted for them now.
     most_bytes: u64,
@@ -107,8 +107,8 @@ impl Grammars {
         let (totals, threads) = (Arc::<Totals>::default(), (threads / 4).clamp(1, 8));
         let workers = Arc::new(Workers::new(threads, totals.clone()));
         let (most_bytes, kept) = (MOST_BYTES.min(budget / SHARE), AtomicU64::new(0));
-        let (entries, line) = (Mutex::new(Vec::new()), Arc::new(Line::new()));
-        Self { entries, workers, line, threads, most_bytes, kept, room, totals }
+        let (entries, queue) = (Mutex::new(Vec::new()), Arc::new(CompileQueue::new()));
+        Self { entries, workers, queue, threads, most_bytes, kept, room, totals }
     }
 
     /// Returns a request's guide, at the start of its output. Compiles the grammar if it is not cached, until
@@ -126,19 +126,19 @@ impl Grammars {
             return Ok(guide);
         }
         let until_ns = until_ns.min(now_ns().saturating_add(MOST_WAIT_NS));
-        let place = self.line.enter(Job::reading_ns(constraint), until_ns)?;
+        let slot = self.queue.enter(Job::reading_ns(constraint), until_ns)?;
         // Another thread may have compiled it while this one waited, so look again here and once after
         // reading it.
         if let Some(guide) = self.known(constraint, purse) {
             return Ok(guide);
         }
         let copies = self.threads + 1;
-        let (job, place) = Job::read(vocabulary, constraint, copies, (self.room)(), place, until_ns)?;
+        let (job, slot) = Job::read(vocabulary, constraint, copies, (self.room)(), slot, until_ns)?;
         if let Some(guide) = self.known(constraint, purse) {
             return Ok(guide);
         }
         let started = now_ns();
-        let made = job.run(place, (self.room)(), until_ns)?;
+        let made = job.run(slot, (self.room)(), until_ns)?;
         add(&self.totals.compiled, 1);
         add(&self.totals.compile_ns, now_ns().saturating_sub(started));
         self.keep(constraint, made, purse)
@@ -241,20 +241,20 @@ impl Grammars {
 
     /// Stops compiling: callers that wait for a compilation get `Shutdown`.
     pub fn close(&self) {
-        self.line.close();
+        self.queue.close();
     }
 
     /// Stops the threads and joins them.
     pub fn stop(&self) {
-        self.line.close();
+        self.queue.close();
         self.workers.stop(true);
-        self.line.wait();
+        self.queue.wait();
     }
 
     /// Numbers of running compilations, waiting compilations, and threads not yet joined.
     #[cfg(test)]
     pub(super) fn compiling(&self) -> (usize, usize, usize) {
-        self.line.counts()
+        self.queue.counts()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Compiles a constraint into parsers at the start of an output.
 
-use super::line::Place;
 use super::products;
+use super::queue::CompileSlot;
 use super::read::Read;
 use super::source::{Constraint, refused, timed_out};
 use super::vocabulary::{STACK, Vocabulary};
@@ -72,34 +72,34 @@ fn no_room(least: u64, free: u64) -> Error {
 }
 
 impl Job {
-    /// Reads `constraint` in the slot `place`, to make `copies` parsers, and returns the slot in which to
+    /// Reads `constraint` in `slot`, to make `copies` parsers, and returns the slot in which to
     /// compile it. `room` is the number of bytes this process may still allocate. Fails with
     /// `InvalidArgument` if the constraint is wrong or too complex, `TimedOut` after `until_ns`,
-    /// `OutOfMemory`, or as `Line::enter` does.
+    /// `OutOfMemory`, or as `CompileQueue::enter` does.
     pub fn read(
         vocabulary: &Arc<Vocabulary>,
         constraint: &Constraint,
         copies: usize,
         room: Option<u64>,
-        place: Place,
+        slot: CompileSlot,
         until_ns: u64,
-    ) -> Result<(Self, Place)> {
+    ) -> Result<(Self, CompileSlot)> {
         let text = constraint.text.len();
         let least = BASE_BYTES + text as u64 * BYTES_PER_BYTE;
         if let Some(free) = room.filter(|&room| room < least) {
             return Err(no_room(least, free));
         }
-        let (mut place, mut read) = (place, None);
-        if !place.is_large() {
-            read = Read::of(constraint, &place, SMALL_READ_NS, until_ns)?;
+        let (mut slot, mut read) = (slot, None);
+        if !slot.is_large() {
+            read = Read::of(constraint, &slot, SMALL_READ_NS, until_ns)?;
         }
         if read.is_none() {
-            place = place.grown(MOST_NS, until_ns)?;
-            read = Read::of(constraint, &place, MOST_NS, until_ns)?;
+            slot = slot.grown(MOST_NS, until_ns)?;
+            read = Read::of(constraint, &slot, MOST_NS, until_ns)?;
         }
         let job = Self { vocabulary: vocabulary.clone(), read: read.ok_or_else(late)?, text, copies };
-        let place = place.grown(job.expected_ns(), until_ns)?;
-        Ok((job, place))
+        let slot = slot.grown(job.expected_ns(), until_ns)?;
+        Ok((job, slot))
     }
 
     /// Estimated time in nanoseconds to read `constraint`, judged by its length; compiling it takes as long
@@ -113,39 +113,39 @@ impl Job {
         self.read.steps * 2_000 + self.text as u64 * 3_000
     }
 
-    /// Makes the parsers on a thread of its own, in the slot `place`. `room` is the number of bytes this
+    /// Makes the parsers on a thread of its own, in `slot`. `room` is the number of bytes this
     /// process may still allocate.
     ///
     /// Fails with `InvalidArgument` and llguidance's reason, or if it takes too long; `TimedOut` after
     /// `until_ns`; `OutOfMemory` if memory is short.
-    pub fn run(self, place: Place, room: Option<u64>, until_ns: u64) -> Result<Made> {
+    pub fn run(self, slot: CompileSlot, room: Option<u64>, until_ns: u64) -> Result<Made> {
         let least = BASE_BYTES + self.text as u64 * BYTES_PER_BYTE + self.read.steps * BYTES_PER_STEP;
         let mut limits = self.vocabulary.factory.limits().clone();
         let most = least + limits.initial_lexer_fuel * BYTES_PER_FUEL;
         let least = least + LEAST_FUEL * BYTES_PER_FUEL;
-        let claimed = place.claim(room.unwrap_or(u64::MAX), most);
+        let claimed = slot.claim(room.unwrap_or(u64::MAX), most);
         if claimed < least {
             return Err(no_room(least, claimed));
         }
         limits.initial_lexer_fuel -= (most - claimed) / BYTES_PER_FUEL;
         let watch = Arc::new(Watch::new(until_ns, MOST_NS, MOST_TABLES));
-        place.begin(&watch);
+        slot.begin(&watch);
         let answer = Arc::new(Answer { made: Mutex::new(None), done: Condvar::new() });
-        let (line, theirs, own) = (place.line(), answer.clone(), watch.clone());
+        let (queue, theirs, own) = (slot.queue(), answer.clone(), watch.clone());
         let thread = threads::spawn_on_stack("bn-grammar".into(), STACK, move || {
             // llguidance reports its own panics as errors; this catches those of the code around it.
             let made = panics::catch(|| watch::run(&own, || self.compile(&limits)));
             let made = made.unwrap_or_else(|_| Err(refused("it is beyond what llguidance can compute")));
             let made = if own.is_over() { made.map_err(|_| late()) } else { made };
             // Free the slot before the caller gets the result.
-            drop(place);
+            drop(slot);
             *theirs.made.lock() = Some(made);
             theirs.done.notify_all();
         })?;
-        Place::runs_on(&line, thread);
+        CompileSlot::runs_on(&queue, thread);
         let made = answer.wait(&watch, until_ns);
-        // If the line has closed, report that instead of the error it caused.
-        made.or_else(|error| line.open().and(Err(error)))
+        // If the queue has closed, report that instead of the error it caused.
+        made.or_else(|error| queue.open().and(Err(error)))
     }
 
     fn compile(mut self, limits: &ParserLimits) -> Result<Made> {

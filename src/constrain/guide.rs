@@ -53,7 +53,7 @@ pub struct Shared {
 }
 
 /// State shared between a guide and the worker that computes its masks.
-pub(super) struct Slot {
+pub(super) struct MaskSlot {
     /// A worker holds this lock while it computes.
     inner: Mutex<Inner>,
     script: Mutex<Script>,
@@ -108,7 +108,7 @@ impl Inner {
 
     /// If a shared lexer fails, perhaps because of another request, retries once from the start with a
     /// private lexer.
-    fn next(&mut self, slot: &Slot) -> Result<Mask> {
+    fn next(&mut self, slot: &MaskSlot) -> Result<Mask> {
         if self.failed_ahead {
             self.start_over(slot)?;
             return self.attempt(slot);
@@ -123,7 +123,7 @@ impl Inner {
     }
 
     /// Goes back to the start, with a lexer of its own.
-    fn start_over(&mut self, slot: &Slot) -> Result<()> {
+    fn start_over(&mut self, slot: &MaskSlot) -> Result<()> {
         let Some(fresh) = self.fresh.take() else { return Ok(()) };
         self.parser = fresh.deep_clone();
         (self.consumed, self.rejected, self.failed_ahead) = (0, 0, false);
@@ -174,7 +174,7 @@ impl Inner {
         self.parser.validate_token(draft).map_err(reason)
     }
 
-    fn attempt(&mut self, slot: &Slot) -> Result<Mask> {
+    fn attempt(&mut self, slot: &MaskSlot) -> Result<Mask> {
         self.step().map_err(|error| match slot.expired.load(Ordering::Relaxed) {
             true => refused("a mask takes too long"),
             false => error,
@@ -216,7 +216,7 @@ pub(super) struct Ran {
     pub again: bool,
 }
 
-impl Slot {
+impl MaskSlot {
     /// Runs on a worker: computes the next mask, if one is wanted.
     pub fn run(&self) -> Ran {
         let started = now_ns();
@@ -295,7 +295,7 @@ impl Slot {
 
 /// State of one request with a constraint. Workers compute its masks during the forward pass.
 pub struct Guide {
-    slot: Arc<Slot>,
+    slot: Arc<MaskSlot>,
     workers: Arc<Workers>,
     /// A worker was asked for the mask after the last token.
     asked: bool,
@@ -323,7 +323,7 @@ impl Guide {
             rewinds: None,
             failed_ahead: false,
         };
-        let slot = Slot {
+        let slot = MaskSlot {
             inner: Mutex::new(inner),
             script: Mutex::new(Script::new()),
             done: Condvar::new(),

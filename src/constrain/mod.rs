@@ -4,7 +4,7 @@
 //!
 //! A grammar is untrusted input. Its source is bounded in bytes, nesting and work (`bounds`), its compilation
 //! and each mask in steps and time, its lexer in states. llguidance recurses over grammars, so it runs only
-//! on a few threads of ours with large stacks (`line`).
+//! on a few threads of ours with large stacks (`queue`).
 
 mod bounds;
 mod cache;
@@ -12,8 +12,8 @@ mod compile;
 mod depth;
 mod gbnf;
 mod guide;
-mod line;
 mod products;
+mod queue;
 mod read;
 mod schema;
 mod script;
@@ -35,9 +35,9 @@ mod hostile_random;
 #[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
-mod line_tests;
-#[cfg(test)]
 mod number_tests;
+#[cfg(test)]
+mod queue_tests;
 #[cfg(test)]
 mod schema_tests;
 #[cfg(test)]

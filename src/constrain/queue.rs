@@ -18,7 +18,7 @@ const MOST_WAITING: usize = 64;
 /// A stopped compilation that runs on for longer than this loses its slot.
 const GRACE_NS: u64 = 1_000_000_000;
 
-pub struct Line {
+pub struct CompileQueue {
     state: Mutex<State>,
     changed: Condvar,
     made_in: u32,
@@ -53,8 +53,8 @@ struct Running {
 }
 
 /// A slot for one compilation, held until it is dropped.
-pub struct Place {
-    line: Arc<Line>,
+pub struct CompileSlot {
+    queue: Arc<CompileQueue>,
     number: u64,
     large: bool,
 }
@@ -95,7 +95,7 @@ impl State {
     }
 }
 
-impl Line {
+impl CompileQueue {
     pub fn new() -> Self {
         Self { state: Mutex::new(State::default()), changed: Condvar::new(), made_in: fork::generation() }
     }
@@ -103,7 +103,7 @@ impl Line {
     /// Waits for a slot, for a compilation expected to take `expected_ns`. Fails with `TimedOut` if there was
     /// none until `until_ns`, `QueueFull` if too many callers wait or no slot can become free, or `Shutdown`
     /// if the engine is being destroyed.
-    pub fn enter(self: &Arc<Self>, expected_ns: u64, until_ns: u64) -> Result<Place> {
+    pub fn enter(self: &Arc<Self>, expected_ns: u64, until_ns: u64) -> Result<CompileSlot> {
         let (large, now) = (expected_ns > SMALL_NS, now_ns());
         let mut state = self.state.lock();
         state.reap();
@@ -135,7 +135,7 @@ impl Line {
         state.waiting.retain(|one| *one != turn);
         let entered = entered.map(|()| {
             state.running.push(Running { number: turn.number, large, bytes: 0, watch: None });
-            Place { line: self.clone(), number: turn.number, large }
+            CompileSlot { queue: self.clone(), number: turn.number, large }
         });
         drop(state);
         self.changed.notify_all();
@@ -180,11 +180,11 @@ impl Line {
     }
 }
 
-impl Place {
+impl CompileSlot {
     /// Claims memory for this computation beside the others: the part of `room` that they leave, up to `most`
     /// bytes.
     pub fn claim(&self, room: u64, most: u64) -> u64 {
-        let mut state = self.line.state.lock();
+        let mut state = self.queue.state.lock();
         let others: u64 = state.running.iter().map(|one| one.bytes).sum();
         let bytes = room.saturating_sub(others).min(most);
         if let Some(own) = state.running.iter_mut().find(|one| one.number == self.number) {
@@ -199,19 +199,19 @@ impl Place {
     }
 
     /// Returns a slot for `expected_ns` from now on: this one, or another at the end of the queue if this one
-    /// is for shorter compilations. Fails as `Line::enter` does.
+    /// is for shorter compilations. Fails as `CompileQueue::enter` does.
     pub fn grown(self, expected_ns: u64, until_ns: u64) -> Result<Self> {
         if self.large || expected_ns <= SMALL_NS {
             return Ok(self);
         }
-        let line = self.line();
+        let queue = self.queue();
         drop(self);
-        line.enter(expected_ns, until_ns)
+        queue.enter(expected_ns, until_ns)
     }
 
-    /// Registers `watch`, so that closing the line stops it.
+    /// Registers `watch`, so that closing the queue stops it.
     pub fn begin(&self, watch: &Arc<Watch>) {
-        let mut state = self.line.state.lock();
+        let mut state = self.queue.state.lock();
         if state.closed {
             watch.stop();
         }
@@ -221,23 +221,23 @@ impl Place {
     }
 
     /// Registers the thread that now uses this slot.
-    pub fn runs_on(line: &Line, thread: JoinHandle<()>) {
-        line.state.lock().threads.push(thread);
+    pub fn runs_on(queue: &CompileQueue, thread: JoinHandle<()>) {
+        queue.state.lock().threads.push(thread);
     }
 
-    pub fn line(&self) -> Arc<Line> {
-        self.line.clone()
+    pub fn queue(&self) -> Arc<CompileQueue> {
+        self.queue.clone()
     }
 }
 
-impl Drop for Place {
+impl Drop for CompileSlot {
     fn drop(&mut self) {
-        self.line.state.lock().running.retain(|one| one.number != self.number);
-        self.line.changed.notify_all();
+        self.queue.state.lock().running.retain(|one| one.number != self.number);
+        self.queue.changed.notify_all();
     }
 }
 
-impl Drop for Line {
+impl Drop for CompileQueue {
     fn drop(&mut self) {
         if self.made_in != fork::generation() {
             // After a fork, the child has none of the threads.

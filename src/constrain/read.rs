@@ -1,6 +1,6 @@
 //! Reads a constraint before llguidance sees it.
 
-use super::line::Place;
+use super::queue::CompileSlot;
 use super::source::{Constraint, timed_out};
 use crate::base::clock::now_ns;
 use crate::base::{Result, threads};
@@ -19,17 +19,22 @@ pub struct Read {
 }
 
 impl Read {
-    /// Reads `constraint` in the slot `place`, within `core_ns` of CPU time. Returns None if that is too
+    /// Reads `constraint` in `slot`, within `core_ns` of CPU time. Returns None if that is too
     /// little.
-    pub fn of(constraint: &Constraint, place: &Place, core_ns: u64, until_ns: u64) -> Result<Option<Self>> {
+    pub fn of(
+        constraint: &Constraint,
+        slot: &CompileSlot,
+        core_ns: u64,
+        until_ns: u64,
+    ) -> Result<Option<Self>> {
         let watch = Arc::new(Watch::new(until_ns, core_ns, u64::MAX));
-        place.begin(&watch);
+        slot.begin(&watch);
         let read = || {
             let (grammar, steps) = watch::run(&watch, || constraint.grammar())?;
             Ok(Self { grammars: grammar.grammars, steps })
         };
         let read = threads::run_on_stack("bn-grammar", STACK, read).flatten();
-        place.line().open()?;
+        slot.queue().open()?;
         match read {
             Err(_) if watch.is_over() && now_ns() >= until_ns => Err(timed_out()),
             Err(_) if watch.is_over() => Ok(None),

@@ -1,6 +1,6 @@
 //! Threads that compute masks, started when the first request needs one.
 
-use super::guide::Slot;
+use super::guide::MaskSlot;
 use super::weigh::Totals;
 use crate::base::clock::{ThreadClock, now_ns};
 use crate::base::sync::{Condvar, Mutex};
@@ -41,14 +41,14 @@ struct State {
 /// those of fast ones, for a bounded time.
 struct Turn {
     rank_ns: u64,
-    slot: Arc<Slot>,
+    slot: Arc<MaskSlot>,
 }
 
 struct Running {
     /// Clock of the thread, and its reading when the computation began.
     clock: ThreadClock,
     began: u64,
-    slot: Arc<Slot>,
+    slot: Arc<MaskSlot>,
 }
 
 /// A mask waits for this multiple of its request's last mask time while others overtake it.
@@ -60,7 +60,7 @@ const MOST_NS: u64 = 1_000_000_000;
 const MOST_LAST_NS: u64 = 1_000_000_000;
 
 impl State {
-    fn take(&mut self) -> Option<Arc<Slot>> {
+    fn take(&mut self) -> Option<Arc<MaskSlot>> {
         #[cfg(test)]
         if self.held {
             return None;
@@ -79,7 +79,7 @@ impl Workers {
 
     /// Queues a slot's mask. Masks are computed in the order of calls, except for slow ones. Fails with
     /// `OutOfMemory` if no thread could be started.
-    pub fn put(&self, slot: Arc<Slot>) -> Result<()> {
+    pub fn put(&self, slot: Arc<MaskSlot>) -> Result<()> {
         let mut state = self.queue.state.lock();
         if state.stopped {
             return Err(Error::new(Status::Shutdown, "the engine was destroyed"));

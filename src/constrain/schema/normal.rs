@@ -5,7 +5,7 @@ use super::Refusal;
 use super::budget::Budget;
 use super::keywords::{Draft, Holds, holds};
 use super::numbers;
-use super::refer::{Places, Scope};
+use super::refer::{ReferenceIndex, Scope};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
@@ -24,9 +24,10 @@ pub struct Normal {
 
 pub fn normal(schema: &Value, budget: &mut Budget) -> Result<Normal, Refusal> {
     let draft = Draft::of(schema.get("$schema").and_then(Value::as_str));
-    let places = Places::of(schema, draft, budget)?;
-    let mut reader = Reader { draft, places: &places, budget, found: Vec::new(), numbers: HashMap::new() };
-    let root = reader.schema(schema, places.root())?;
+    let references = ReferenceIndex::of(schema, draft, budget)?;
+    let mut reader =
+        Reader { draft, references: &references, budget, found: Vec::new(), numbers: HashMap::new() };
+    let root = reader.schema(schema, references.root())?;
     let mut definitions = Vec::new();
     while let Some(&(target, scope)) = reader.found.get(definitions.len()) {
         definitions.push(reader.schema(target, scope)?);
@@ -36,7 +37,7 @@ pub fn normal(schema: &Value, budget: &mut Budget) -> Result<Normal, Refusal> {
 
 struct Reader<'a, 'b> {
     draft: Draft,
-    places: &'b Places<'a>,
+    references: &'b ReferenceIndex<'a>,
     budget: &'b mut Budget,
     /// Targets of references, in the order of their numbers.
     found: Vec<(&'a Value, Scope)>,
@@ -52,7 +53,7 @@ impl<'a> Reader<'a, '_> {
             Value::Object(fields) => fields,
             _ => return Err(Refusal::new("a schema is an object, true or false")),
         };
-        let scope = self.places.scope(schema).unwrap_or(scope);
+        let scope = self.references.scope(schema).unwrap_or(scope);
         // Before 2019-09, keywords beside a reference are ignored.
         let alone = self.draft <= Draft::Seven && fields.get("$ref").is_some_and(Value::is_string);
         let mut out = Map::new();
@@ -123,7 +124,7 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn number(&mut self, reference: &str, scope: Scope) -> Result<usize, Refusal> {
-        let (target, scope) = self.places.find(reference, scope)?;
+        let (target, scope) = self.references.find(reference, scope)?;
         let next = self.found.len();
         let number = *self.numbers.entry(&raw const *target).or_insert(next);
         if number == next {

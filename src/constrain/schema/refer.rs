@@ -6,7 +6,7 @@ use super::keywords::{Draft, Holds, holds, schemas};
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// A schema with an identifier, to which references below it are relative; an index of `Places::resources`.
+/// A schema with an identifier, to which references below it are relative; an index of `ReferenceIndex::resources`.
 pub type Scope = usize;
 
 struct Resource<'a> {
@@ -14,7 +14,7 @@ struct Resource<'a> {
     uri: String,
 }
 
-pub struct Places<'a> {
+pub struct ReferenceIndex<'a> {
     draft: Draft,
     resources: Vec<Resource<'a>>,
     /// Scopes by the schema's address.
@@ -24,13 +24,14 @@ pub struct Places<'a> {
     anchors: HashMap<(Scope, String), &'a Value>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> ReferenceIndex<'a> {
     pub fn of(root: &'a Value, draft: Draft, budget: &mut Budget) -> Result<Self, Refusal> {
         let (resources, anchors) = (Vec::new(), HashMap::new());
-        let mut places = Self { draft, resources, scopes: HashMap::new(), by_uri: HashMap::new(), anchors };
-        places.add(root, String::new());
-        places.visit(root, 0, budget)?;
-        Ok(places)
+        let mut references =
+            Self { draft, resources, scopes: HashMap::new(), by_uri: HashMap::new(), anchors };
+        references.add(root, String::new());
+        references.visit(root, 0, budget)?;
+        Ok(references)
     }
 
     fn add(&mut self, schema: &'a Value, uri: String) -> Scope {

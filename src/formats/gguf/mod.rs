@@ -51,7 +51,7 @@ const MAX_KERNEL_CONFIG: u64 = 1 << 20;
 /// An opened model file, or all files of a split model: metadata and tensors.
 pub struct Gguf {
     /// One file, or all files of a split model. The first has the metadata.
-    parts: Vec<Part>,
+    files: Vec<GgufFile>,
     version: u32,
     alignment: usize,
     metadata: HashMap<String, Value>,
@@ -60,7 +60,7 @@ pub struct Gguf {
     tilings: Tilings,
 }
 
-struct Part {
+struct GgufFile {
     bytes: Bytes,
     /// The tensors' data: `bytes` from the aligned end of the header on.
     data: Bytes,
@@ -142,9 +142,9 @@ impl Gguf {
         let metadata = parse_metadata(&mut r, n_pairs)?;
         let (tensors, by_name) = parse_tensors(&mut r, n_tensors)?;
         let end = r.pos();
-        let part = Part { data: bytes.clone(), bytes: bytes.clone(), what: what.to_owned() };
+        let file = GgufFile { data: bytes.clone(), bytes: bytes.clone(), what: what.to_owned() };
         let mut gguf = Self {
-            parts: vec![part],
+            files: vec![file],
             version,
             alignment: 0,
             metadata,
@@ -167,7 +167,7 @@ impl Gguf {
         self.alignment = alignment as usize;
         let start = end.checked_next_multiple_of(self.alignment).unwrap_or(usize::MAX);
         // A file without tensors may end with its header.
-        let bytes = &self.parts[0].bytes;
+        let bytes = &self.files[0].bytes;
         let start = if self.tensors.is_empty() { start.min(bytes.len()) } else { start };
         let data = bytes.slice(start..bytes.len()).ok_or_else(|| {
             self.error(format_args!(
@@ -176,7 +176,7 @@ impl Gguf {
             ))
         })?;
         let end = data.len();
-        self.parts[0].data = data;
+        self.files[0].data = data;
         self.set_extents(end)?;
         for tensor in &self.tensors {
             if tensor.offset % self.alignment != 0 {
@@ -251,7 +251,7 @@ impl Gguf {
 
     /// Name of the file, or of the first of several, in errors.
     pub fn what(&self) -> &str {
-        &self.parts[0].what
+        &self.files[0].what
     }
 
     pub fn version(&self) -> u32 {
@@ -265,13 +265,13 @@ impl Gguf {
 
     /// Bytes of the file, or of all files together.
     pub fn file_bytes(&self) -> usize {
-        self.parts.iter().map(|part| part.bytes.len()).sum()
+        self.files.iter().map(|file| file.bytes.len()).sum()
     }
 
     /// Whether `data` is in a mapped file, so that it was not copied.
     pub fn maps(&self, data: &[u8]) -> bool {
-        let inside = |part: &Part| part.bytes.as_ptr_range().contains(&data.as_ptr());
-        data.is_empty() || self.parts.iter().any(inside)
+        let inside = |file: &GgufFile| file.bytes.as_ptr_range().contains(&data.as_ptr());
+        data.is_empty() || self.files.iter().any(inside)
     }
 
     /// Bytes of all tensors of known types.
@@ -304,7 +304,7 @@ impl Gguf {
     /// Like [`Self::get`], but `None` if the key is absent.
     pub fn find<'a, T: FromMetadata<'a>>(&'a self, key: &str) -> Result<Option<T>> {
         let Some(value) = self.metadata.get(key) else { return Ok(None) };
-        let payload = &self.parts[0].bytes[value.start..value.end];
+        let payload = &self.files[0].bytes[value.start..value.end];
         let found = match value.array {
             Some((elem, count)) => T::from_array(elem, count, payload)?,
             None => T::from_scalar(value.ty, payload),
@@ -387,7 +387,7 @@ impl Gguf {
         let scale = self.tensor(name).and_then(|info| {
             let at = info.byte_len?.checked_next_multiple_of(32)?;
             let end = at.checked_add(4).filter(|end| *end <= info.extent)?;
-            let bytes = self.parts[info.part].data.get(info.offset + at..info.offset + end)?;
+            let bytes = self.files[info.part].data.get(info.offset + at..info.offset + end)?;
             Some(f32::from_le_bytes(bytes.try_into().ok()?))
         });
         scale.ok_or_else(|| Error::bad_model(format!("it has no scale: there is no tensor '{beside}'")))
@@ -396,7 +396,7 @@ impl Gguf {
     fn of_tensor(&self, name: &str, e: Error) -> Error {
         let stacked = expert(name).map(|(all, _)| all);
         let part = self.tensor(stacked.as_deref().unwrap_or(name)).map_or(0, |info| info.part);
-        Error::new(e.status, format!("{}: tensor '{name}': {}", self.parts[part].what, e.message))
+        Error::new(e.status, format!("{}: tensor '{name}': {}", self.files[part].what, e.message))
     }
 
     /// The vector `name` of `len` elements, from F32, F16 or BF16. Errors as for [`Self::matrix`].
@@ -430,7 +430,7 @@ impl Gguf {
     fn data_of(&self, name: &str, dims: [usize; 4]) -> Result<(DType, Bytes)> {
         let info = self.tensor(name).ok_or_else(|| self.error(format_args!("tensor '{name}' is missing")))?;
         let dtype = info.supported().map_err(|e| {
-            let what = &self.parts[info.part].what;
+            let what = &self.files[info.part].what;
             Error::new(e.status, format!("{what}: {}", e.message))
         })?;
         if info.dims != dims {
@@ -439,7 +439,7 @@ impl Gguf {
                 info.dims
             )));
         }
-        let data = info.range().and_then(|range| self.parts[info.part].data.slice(range));
+        let data = info.range().and_then(|range| self.files[info.part].data.slice(range));
         let data =
             data.ok_or_else(|| Error::internal(format!("tensor '{name}' was not checked on opening")))?;
         Ok((dtype, data))

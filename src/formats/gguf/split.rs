@@ -62,7 +62,7 @@ fn open_part(name: &str, number: u32, count: u32) -> Result<Gguf> {
 }
 
 fn append(whole: &mut Gguf, part: Gguf) -> Result<()> {
-    let at = whole.parts.len();
+    let at = whole.files.len();
     for mut info in part.tensors {
         let index = whole.tensors.len();
         if index == MAX_ENTRIES {
@@ -71,12 +71,12 @@ fn append(whole: &mut Gguf, part: Gguf) -> Result<()> {
         if whole.by_name.insert(info.name.clone(), index).is_some() {
             return Err(Error::bad_model(format!(
                 "{}: tensor '{}' stands in another part too",
-                part.parts[0].what, info.name
+                part.files[0].what, info.name
             )));
         }
         info.part = at;
         whole.tensors.push(info);
     }
-    whole.parts.extend(part.parts);
+    whole.files.extend(part.files);
     Ok(())
 }
